@@ -1,0 +1,1 @@
+//! The guide, whose code blocks are compiled and run as documentation tests.

@@ -1,0 +1,47 @@
+//! Element types of buffers.
+
+/// The element type of a [`Buffer`](super::Buffer).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DType {
+    /// 32-bit floating point.
+    F32,
+    /// 32-bit unsigned integer: token ids.
+    U32,
+}
+
+impl DType {
+    /// Bytes of one element.
+    pub const fn bytes(self) -> usize {
+        match self {
+            DType::F32 | DType::U32 => 4,
+        }
+    }
+
+    /// The name used by `--dtype` and in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DType::F32 => "f32",
+            DType::U32 => "u32",
+        }
+    }
+}
+
+impl std::fmt::Display for DType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A Rust type that a buffer can hold.
+pub trait Element: bytemuck::Pod + Send + Sync {
+    /// The matching run-time tag.
+    const DTYPE: DType;
+}
+
+impl Element for f32 {
+    const DTYPE: DType = DType::F32;
+}
+
+impl Element for u32 {
+    const DTYPE: DType = DType::U32;
+}

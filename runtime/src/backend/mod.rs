@@ -1,0 +1,10 @@
+//! Where numbers live and are worked on: buffers, their accounting, and the kernels behind one trait.
+
+mod buffer;
+mod dtype;
+mod view;
+pub mod cpu;
+
+pub use buffer::{Buffer, Category, MemoryMeter};
+pub use dtype::{DType, Element};
+pub use view::{View, ViewMut};

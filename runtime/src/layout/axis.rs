@@ -1,0 +1,99 @@
+//! Mesh axes: the directions along which ranks are arranged.
+
+/// One direction of the mesh, outermost first in the default order.
+///
+/// An *axis* belongs to the mesh; a *dim* belongs to a tensor. The two words are never mixed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum AxisId {
+    /// Pipeline stages.
+    Pp,
+    /// Data parallelism with replicated parameters.
+    Dp,
+    /// Data parallelism with sharded parameters.
+    Fsdp,
+    /// Experts.
+    Ep,
+    /// Context parallelism: the sequence outside tensor-parallel regions.
+    Cp,
+    /// Tensor parallelism.
+    Tp,
+}
+
+impl AxisId {
+    /// Every axis, outermost first.
+    pub const ALL: [AxisId; 6] =
+        [AxisId::Pp, AxisId::Dp, AxisId::Fsdp, AxisId::Ep, AxisId::Cp, AxisId::Tp];
+
+    /// The name used by `--mesh` and in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            AxisId::Pp => "pp",
+            AxisId::Dp => "dp",
+            AxisId::Fsdp => "fsdp",
+            AxisId::Ep => "ep",
+            AxisId::Cp => "cp",
+            AxisId::Tp => "tp",
+        }
+    }
+}
+
+impl std::fmt::Display for AxisId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A set of mesh axes, usable in constants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct AxisSet(u8);
+
+impl AxisSet {
+    /// No axis.
+    pub const NONE: AxisSet = AxisSet(0);
+    /// The axes over which ranks read different samples: `dp`, `fsdp` and `ep` together.
+    pub const DATA: AxisSet =
+        AxisSet::of(AxisId::Dp).or(AxisSet::of(AxisId::Fsdp)).or(AxisSet::of(AxisId::Ep));
+
+    /// The set that holds `axis` alone.
+    pub const fn of(axis: AxisId) -> AxisSet {
+        AxisSet(1 << axis as u8)
+    }
+
+    /// Axes in either set.
+    pub const fn or(self, other: AxisSet) -> AxisSet {
+        AxisSet(self.0 | other.0)
+    }
+
+    /// Axes in both sets.
+    pub const fn and(self, other: AxisSet) -> AxisSet {
+        AxisSet(self.0 & other.0)
+    }
+
+    /// Axes of `self` that are not in `other`.
+    pub const fn minus(self, other: AxisSet) -> AxisSet {
+        AxisSet(self.0 & !other.0)
+    }
+
+    /// Whether `axis` is in the set.
+    pub const fn contains(self, axis: AxisId) -> bool {
+        self.0 & (1 << axis as u8) != 0
+    }
+
+    /// Whether the set holds no axis.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The axes of the set, outermost first.
+    pub fn iter(self) -> impl Iterator<Item = AxisId> {
+        AxisId::ALL.into_iter().filter(move |axis| self.contains(*axis))
+    }
+}
+
+impl std::fmt::Display for AxisSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.iter().map(AxisId::name).collect();
+        f.write_str(&names.join(" x "))
+    }
+}

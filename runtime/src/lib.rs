@@ -1,0 +1,7 @@
+//! Meshwright: annotate a model, let the compiler judge its shardings, train it on many ranks.
+#![warn(missing_docs)]
+
+pub mod backend;
+pub mod comm;
+pub mod layout;
+pub mod mesh;

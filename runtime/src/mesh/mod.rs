@@ -1,0 +1,1 @@
+//! Arrangement of ranks.
