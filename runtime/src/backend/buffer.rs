@@ -225,13 +225,14 @@ unsafe impl Sync for Block {}
 
 impl Block {
     fn empty() -> Block {
-        Block { ptr: NonNull::<[u8; ALIGN]>::dangling().cast(), bytes: 0 }
+        #[repr(align(64))]
+        struct Aligned;
+        Block { ptr: NonNull::<Aligned>::dangling().cast(), bytes: 0 }
     }
 
     fn new(bytes: usize) -> Block {
         if bytes == 0 {
-            let aligned = std::ptr::without_provenance_mut(ALIGN);
-            return Block { ptr: NonNull::new(aligned).unwrap_or(NonNull::dangling()), bytes: 0 };
+            return Block::empty();
         }
         let layout = Self::layout(bytes);
         // SAFETY: the layout has a size above zero.
