@@ -190,7 +190,8 @@ impl<E: Display> Display for LaunchError<E> {
             // A rank was waited for that had returned without an error.
             lines.extend(stopped.iter().map(|f| format!("rank {} failed: {}", f.rank, f.cause)));
         } else if !stopped.is_empty() {
-            let ranks: Vec<_> = stopped.iter().map(|failure| failure.rank).collect();
+            let mut ranks: Vec<_> = stopped.iter().map(|failure| failure.rank).collect();
+            ranks.sort_unstable();
             lines.push(format!("{} stopped because of that", name(&ranks)));
         }
         if let Some(FailureCause::Panic { backtrace: Some(trace), .. }) =

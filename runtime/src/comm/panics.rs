@@ -51,8 +51,14 @@ impl Record {
         }
         let trace = Backtrace::capture();
         let captured = trace.status() == BacktraceStatus::Captured;
-        Record { message, backtrace: captured.then(|| trace.to_string()) }
+        Record { message, backtrace: captured.then(|| own_frames(&trace.to_string())) }
     }
+}
+
+/// The frames of the rank's body, without those that started it.
+fn own_frames(trace: &str) -> String {
+    let lines = trace.lines().take_while(|line| !line.contains("comm::launch::launch_with"));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn message(payload: &(dyn Any + Send)) -> String {

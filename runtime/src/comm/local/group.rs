@@ -67,7 +67,10 @@ impl Group {
         let own_rank = self.members[member];
         match halt {
             Halt::Failure(failure) => failure,
-            Halt::Left(left, _) if left == member => CommError::Closed { rank: own_rank },
+            // The own progress thread may see the end of a rank that ended because of this one.
+            Halt::Left(left, ending) if left == member || ending.rank == own_rank => {
+                CommError::Closed { rank: own_rank }
+            }
             Halt::Left(left, ending) => {
                 self.roster.note_stopped(own_rank, &ending);
                 let missing = self.members[left];

@@ -1,34 +1,9 @@
 //! Every operation against a sequential reference.
 
 use crate::backend::{View, ViewMut};
-use crate::comm::{Blocks, CommError, Communicator, ReduceOp, Site, launch};
-use crate::layout::{AxisId, AxisSet};
-use crate::mesh::MeshShape;
+use crate::comm::{Blocks, Communicator, ReduceOp, Site};
 
-const TP: AxisSet = AxisSet::of(AxisId::Tp);
-
-fn mesh(ranks: usize) -> MeshShape {
-    MeshShape::new([(AxisId::Tp, ranks)]).unwrap()
-}
-
-/// Runs `body` on `ranks` ranks with their communicator, and gives what it returned.
-fn on_ranks<T: Send>(
-    ranks: usize,
-    body: impl Fn(&dyn Communicator) -> Result<T, CommError> + Sync,
-) -> Vec<T> {
-    launch(&mesh(ranks), |comms| body(&*comms.group(TP))).unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// The data of a rank: irregular, so that the order of additions shows in the last bits.
-fn data(rank: usize, len: usize) -> Vec<f32> {
-    (0..len)
-        .map(|i| ((i * 31 + rank * 17 + 3) as f32 * 0.377).sin() * 10f32.powi(i as i32 % 5))
-        .collect()
-}
-
-fn tokens(rank: usize, len: usize) -> Vec<u32> {
-    (0..len).map(|i| (rank * 1_000_003 + i * 7) as u32).collect()
-}
+use super::{bits, data, on_ranks, tokens};
 
 fn reference(ranks: usize, len: usize, op: ReduceOp) -> Vec<f32> {
     let mut sum = data(0, len);
@@ -38,10 +13,6 @@ fn reference(ranks: usize, len: usize, op: ReduceOp) -> Vec<f32> {
         }
     }
     sum
-}
-
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|value| value.to_bits()).collect()
 }
 
 /// Below and above the size from which memory is lent, on and off cache lines and blocks.
