@@ -5,3 +5,6 @@ pub mod backend;
 pub mod comm;
 pub mod layout;
 pub mod mesh;
+pub mod nn;
+pub mod random;
+pub mod tensor;

@@ -1,5 +1,7 @@
 //! The trait through which every collective goes.
 
+use std::sync::Arc;
+
 use crate::backend::{Buffer, View, ViewMut};
 use crate::layout::AxisSet;
 
@@ -128,23 +130,23 @@ pub trait Communicator: Send + Sync {
     /// Asynchronous [`all_reduce`](Self::all_reduce). The buffer comes back from [`Pending::wait`].
     fn start_all_reduce(&self, site: &Site, op: ReduceOp, data: Buffer) -> Pending;
 
-    /// Asynchronous [`all_gather`](Self::all_gather). Both buffers come back: `(src, dst)`.
+    /// Asynchronous [`all_gather`](Self::all_gather). `dst` comes back.
     fn start_all_gather(
         &self,
         site: &Site,
-        src: Buffer,
+        src: Arc<Buffer>,
         dst: Buffer,
         blocks: &Blocks,
-    ) -> Pending<(Buffer, Buffer)>;
+    ) -> Pending;
 
-    /// Asynchronous [`reduce_scatter`](Self::reduce_scatter). Both buffers come back: `(src, dst)`.
+    /// Asynchronous [`reduce_scatter`](Self::reduce_scatter). `dst` comes back.
     fn start_reduce_scatter(
         &self,
         site: &Site,
-        src: Buffer,
+        src: Arc<Buffer>,
         dst: Buffer,
         blocks: &Blocks,
-    ) -> Pending<(Buffer, Buffer)>;
+    ) -> Pending;
 
     /// What this seat has done so far.
     fn stats(&self) -> CommStats;

@@ -212,11 +212,6 @@ impl<'a> Builder<'a> {
         self.state.attentions.borrow_mut().push((heads, head_dim));
     }
 
-    /// Number of elements of a stack counted by `N`.
-    pub(crate) fn count<N: Whole>(&self) -> usize {
-        self.size::<N>()
-    }
-
     fn child(&self, name: &str) -> Builder<'a> {
         Builder { state: self.state, path: self.join(name), unit: Rc::clone(&self.unit), tie: self.tie.clone() }
     }

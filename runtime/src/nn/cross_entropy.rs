@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::backend::{Buffer, View};
 use crate::comm::{ReduceOp, Site};
 use crate::layout::{Axis, AxisSet, Ends, Feature, Shape, Split, Whole};
-use crate::tensor::{Loss, Rank, Targets, Tensor, Value};
+use crate::tensor::{Loss, NodeId, Rank, Targets, Tensor, Value};
 
 use super::{Build, Builder, Plain, Shard, VocabSplit};
 
@@ -159,7 +159,7 @@ pub(super) fn row_scale(rank: &Rank, targets: &[u32], scale: f32) -> Buffer {
 }
 
 /// A value of one element.
-pub(super) fn scalar(rank: &Rank, value: f64, node: Option<crate::tensor::NodeId>) -> Value {
+pub(super) fn scalar(rank: &Rank, value: f64, node: Option<NodeId>) -> Value {
     let mut buffer = rank.alloc(1);
     buffer.typed_mut::<f32>()[0] = value as f32;
     Value::ready(rank, Vec::new(), buffer, node)

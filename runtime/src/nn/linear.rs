@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::layout::{Axis, AxisSet, Ends, Enter, Entry, Feature, Shape, WholeFeature, With};
 use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, Value, contract, gradient_axes, leave};
 
-use super::{AllReduce, Build, Builder, Col, End, Layer, Plain, Row, Shard};
+use super::{Build, Builder, Col, End, Layer, Plain, Row, Shard};
 
 /// A linear map without bias from the last dim (or pair of dims) `I` to `O`; its weight is shaped `(I, O)`.
 ///

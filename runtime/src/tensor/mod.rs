@@ -27,7 +27,6 @@ pub use value::Extent;
 
 pub(crate) use combine::add_param;
 pub(crate) use contract::{contract, gradient_axes};
-pub(crate) use pointwise::Unary;
-pub(crate) use rank::fail;
 pub(crate) use region::{enter, leave};
-pub(crate) use value::{ParamUse, Saved, Value, block_index, local_len};
+pub(crate) use tape::NodeId;
+pub(crate) use value::{ParamUse, Saved, Value, local_len};

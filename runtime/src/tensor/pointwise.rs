@@ -3,7 +3,7 @@
 use std::cell::Ref;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Dropout, Expr, ExprNode, LeafGrad, View};
+use crate::backend::{Buffer, Dropout, Expr, LeafGrad, Node, View};
 use crate::layout::AxisSet;
 
 use super::tape::{Gradients, NodeId};
@@ -51,24 +51,24 @@ pub(crate) enum Binary {
 
 impl Pointwise {
     pub(crate) fn leaf(value: Value) -> Pointwise {
-        Pointwise { expr: Expr { nodes: vec![ExprNode::Leaf(0)] }, leaves: vec![Leaf::Value(value)] }
+        Pointwise { expr: Expr { nodes: vec![Node::Leaf(0)] }, leaves: vec![Leaf::Value(value)] }
     }
 
     pub(crate) fn param(param: &ParamRef, axes: AxisSet) -> Pointwise {
-        Pointwise { expr: Expr { nodes: vec![ExprNode::Row(0)] }, leaves: vec![Leaf::Param(param.clone(), axes)] }
+        Pointwise { expr: Expr { nodes: vec![Node::Row(0)] }, leaves: vec![Leaf::Param(param.clone(), axes)] }
     }
 
     pub(crate) fn unary(mut self, op: Unary) -> Pointwise {
         let x = self.expr.nodes.len() - 1;
         self.expr.nodes.push(match op {
-            Unary::Scale(factor) => ExprNode::Scale(x, factor),
-            Unary::Silu => ExprNode::Silu(x),
-            Unary::Gelu => ExprNode::Gelu(x),
-            Unary::GeluTanh => ExprNode::GeluTanh(x),
-            Unary::Relu => ExprNode::Relu(x),
-            Unary::Tanh => ExprNode::Tanh(x),
-            Unary::Exp => ExprNode::Exp(x),
-            Unary::Dropout(dropout) => ExprNode::Dropout(x, dropout),
+            Unary::Scale(factor) => Node::Scale(x, factor),
+            Unary::Silu => Node::Silu(x),
+            Unary::Gelu => Node::Gelu(x),
+            Unary::GeluTanh => Node::GeluTanh(x),
+            Unary::Relu => Node::Relu(x),
+            Unary::Tanh => Node::Tanh(x),
+            Unary::Exp => Node::Exp(x),
+            Unary::Dropout(dropout) => Node::Dropout(x, dropout),
         });
         self
     }
@@ -77,12 +77,12 @@ impl Pointwise {
         let a = self.expr.nodes.len() - 1;
         let leaf_base = self.leaves.len();
         self.leaves.extend(other.leaves);
-        self.expr.append_shifted(other.expr, leaf_base);
+        append_shifted(&mut self.expr, other.expr, leaf_base);
         let b = self.expr.nodes.len() - 1;
         self.expr.nodes.push(match op {
-            Binary::Add => ExprNode::Add(a, b),
-            Binary::Sub => ExprNode::Sub(a, b),
-            Binary::Mul => ExprNode::Mul(a, b),
+            Binary::Add => Node::Add(a, b),
+            Binary::Sub => Node::Sub(a, b),
+            Binary::Mul => Node::Mul(a, b),
         });
         self
     }
@@ -105,7 +105,7 @@ impl Pointwise {
     }
 
     fn record(&self, rank: &Rank, sources: &[Source<'_>]) -> NodeId {
-        let passes = self.expr.passing_leaves();
+        let passes = passing_leaves(&self.expr, self.leaves.len());
         let all_pass = passes.iter().all(|passes| *passes);
         let saved: Vec<SavedLeaf> = self
             .leaves
@@ -132,6 +132,40 @@ impl Pointwise {
             }
         })
     }
+}
+
+/// Puts the nodes of `tail` behind those of `expr`, with its leaves counted from `leaf_base`.
+fn append_shifted(expr: &mut Expr, tail: Expr, leaf_base: usize) {
+    let base = expr.nodes.len();
+    expr.nodes.extend(tail.nodes.into_iter().map(|node| match node {
+        Node::Leaf(leaf) => Node::Leaf(leaf + leaf_base),
+        Node::Row(leaf) => Node::Row(leaf + leaf_base),
+        Node::Add(a, b) => Node::Add(a + base, b + base),
+        Node::Sub(a, b) => Node::Sub(a + base, b + base),
+        Node::Mul(a, b) => Node::Mul(a + base, b + base),
+        Node::Scale(x, factor) => Node::Scale(x + base, factor),
+        Node::Silu(x) => Node::Silu(x + base),
+        Node::Gelu(x) => Node::Gelu(x + base),
+        Node::GeluTanh(x) => Node::GeluTanh(x + base),
+        Node::Relu(x) => Node::Relu(x + base),
+        Node::Tanh(x) => Node::Tanh(x + base),
+        Node::Exp(x) => Node::Exp(x + base),
+        Node::Dropout(x, dropout) => Node::Dropout(x + base, dropout),
+    }));
+}
+
+/// For each leaf, whether the gradient of the result is also its own: only additions stand between them.
+fn passing_leaves(expr: &Expr, leaves: usize) -> Vec<bool> {
+    let mut passes = vec![false; leaves];
+    let mut open = vec![expr.nodes.len() - 1];
+    while let Some(node) = open.pop() {
+        match expr.nodes[node] {
+            Node::Leaf(leaf) => passes[leaf] = true,
+            Node::Add(a, b) => open.extend([a, b]),
+            _ => {}
+        }
+    }
+    passes
 }
 
 /// The numbers of a leaf during evaluation.

@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::comm::Site;
-use crate::layout::{Axis, Cp, Data, Dp, Ep, Fsdp, Here, Pp, Shape, SumOver, Tp};
+use crate::layout::{Cp, Data, Dp, Ep, Fsdp, Here, Pp, Shape, SumOver, Tp};
 
 use super::value::{Value, local_len};
 use super::{Partial, Tensor};

@@ -17,10 +17,15 @@ use super::{ParamRef, Rank};
 
 /// A tensor shaped `S`: `Tensor<(Batch, Seq, Split<Ffn, Tp>)>`. The type says what the global tensor is and how it is
 /// split; the value holds this rank's block of `f32`, row-major. A clone shares the numbers.
-#[derive(Clone)]
 pub struct Tensor<S> {
     value: Value,
     shape: PhantomData<S>,
+}
+
+impl<S> Clone for Tensor<S> {
+    fn clone(&self) -> Self {
+        Tensor { value: self.value.clone(), shape: PhantomData }
+    }
 }
 
 /// What a layer can take: a tensor, as opposed to a partial sum or something still under way.
@@ -178,10 +183,6 @@ impl<S: Shape> Tensor<S> {
 
     pub(crate) fn value(&self) -> &Value {
         &self.value
-    }
-
-    pub(crate) fn into_value(self) -> Value {
-        self.value
     }
 
     pub(crate) fn wrap(value: Value) -> Tensor<S> {

@@ -59,7 +59,7 @@ pub(crate) fn block_index(extents: &[Extent]) -> BlockIndex {
 /// A tensor without its type. Element-wise operations on it are kept as an expression until another operation needs
 /// the numbers, so that a chain of them costs one pass over memory.
 #[derive(Clone)]
-pub(crate) struct Value(Rc<Inner>);
+pub struct Value(Rc<Inner>);
 
 struct Inner {
     rank: Rank,

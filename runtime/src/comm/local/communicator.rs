@@ -160,28 +160,28 @@ impl Communicator for LocalCommunicator {
     fn start_all_gather(
         &self,
         site: &Site,
-        src: Buffer,
+        src: Arc<Buffer>,
         mut dst: Buffer,
         blocks: &Blocks,
-    ) -> Pending<(Buffer, Buffer)> {
+    ) -> Pending {
         let (site, blocks) = (site.clone(), blocks.clone());
         self.start(move |seat| {
             seat.all_gather(ASYNC, &site, src.view(), dst.view_mut(), &blocks)?;
-            Ok((src, dst))
+            Ok(dst)
         })
     }
 
     fn start_reduce_scatter(
         &self,
         site: &Site,
-        src: Buffer,
+        src: Arc<Buffer>,
         mut dst: Buffer,
         blocks: &Blocks,
-    ) -> Pending<(Buffer, Buffer)> {
+    ) -> Pending {
         let (site, blocks) = (site.clone(), blocks.clone());
         self.start(move |seat| {
             seat.reduce_scatter(ASYNC, &site, src.view(), dst.view_mut(), &blocks)?;
-            Ok((src, dst))
+            Ok(dst)
         })
     }
 

@@ -1,5 +1,7 @@
 //! More ranks than cores, and thousands of mixed calls; determinism; counters.
 
+use std::sync::Arc;
+
 use crate::backend::{Category, MemoryMeter, View, ViewMut};
 use crate::comm::{Blocks, CommError, ReduceOp, Site, launch};
 use crate::layout::{AxisId, AxisSet};
@@ -76,18 +78,19 @@ fn started_calls_run_in_order_and_apart_from_synchronous_ones() {
         let meter = MemoryMeter::new();
         let site = Site::new("x");
         let blocks = Blocks::new(2, [3, 0, 4000]);
-        let src = meter.copy_of(&data(tp.rank(), blocks.owned(tp.rank())), Category::Parameters);
+        let own_data = data(tp.rank(), blocks.owned(tp.rank()));
+        let src = Arc::new(meter.copy_of(&own_data, Category::Parameters));
         let whole = meter.copy_of(&vec![0f32; blocks.total()], Category::Parameters);
-        let gather = tp.start_all_gather(&site, src, whole, &blocks);
-        let src = meter.copy_of(&vec![1f32; blocks.total()], Category::Gradients);
+        let gather = tp.start_all_gather(&site, Arc::clone(&src), whole, &blocks);
+        let ones = Arc::new(meter.copy_of(&vec![1f32; blocks.total()], Category::Gradients));
         let part = meter.copy_of(&vec![0f32; blocks.owned(tp.rank())], Category::Gradients);
-        let scatter = tp.start_reduce_scatter(&site, src, part, &blocks);
+        let scatter = tp.start_reduce_scatter(&site, ones, part, &blocks);
         // The ranks reach these in another order relative to what they have started.
         if tp.rank() == 1 {
             tp.barrier(&site)?;
         }
-        let (_, part) = scatter.wait()?;
-        let (src, whole) = gather.wait()?;
+        let part = scatter.wait()?;
+        let whole = gather.wait()?;
         if tp.rank() != 1 {
             tp.barrier(&site)?;
         }
