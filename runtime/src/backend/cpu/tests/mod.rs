@@ -22,11 +22,11 @@ fn wide(x: &[f32]) -> Vec<f64> {
     x.iter().copied().map(f64::from).collect()
 }
 
-/// Every error within `tolerance` of the largest expected element (or of 0.01: operands are of order one).
+/// Every error within `tolerance` of the largest expected element (or of 0.1: operands are of order one).
 #[track_caller]
 fn assert_close(what: &str, got: &[f32], expected: &[f64], tolerance: f64) {
     assert_eq!(got.len(), expected.len(), "{what}: length");
-    let largest = expected.iter().fold(1e-2, |max: f64, x| max.max(x.abs()));
+    let largest = expected.iter().fold(0.1, |max: f64, x| max.max(x.abs()));
     for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
         let error = (f64::from(*got) - expected).abs() / largest;
         // Written so that NaN fails.
