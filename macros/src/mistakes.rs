@@ -524,10 +524,6 @@ fn in_model() {
                         "cp",
                         "`cp` (context-parallel attention) comes in a later version; in this one `#[sharded]` takes `tp` or `scatter`",
                     ),
-                    (
-                        "scater",
-                        "`scatter` goes with `row` or `vocab`, which end in a sum; a `col` layer leaves its output split: remove `scatter` from `a`",
-                    ),
                 ],
             ),
         ],

@@ -9,11 +9,11 @@ use mock::__private;
 macro_rules! cases {
     ($($name:ident)*) => {$(
         mod $name {
-            #[allow(dead_code)]
+            #[allow(dead_code, clippy::needless_return, clippy::type_complexity)]
             pub mod written {
                 include!(concat!("snapshots/", stringify!($name), ".rs"));
             }
-            #[allow(dead_code, unused_imports)]
+            #[allow(dead_code, unused_imports, clippy::needless_return, clippy::type_complexity)]
             mod expanded {
                 include!(concat!("snapshots/", stringify!($name), ".expanded.rs"));
             }
