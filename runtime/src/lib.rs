@@ -3,5 +3,7 @@
 
 pub mod backend;
 pub mod comm;
+pub mod data;
 pub mod layout;
 pub mod mesh;
+pub mod train;
