@@ -2,6 +2,7 @@
 #![warn(missing_docs)]
 
 pub mod backend;
+pub mod checkpoint;
 pub mod comm;
 pub mod data;
 pub mod layout;

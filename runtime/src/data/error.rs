@@ -76,6 +76,15 @@ pub enum DataError {
         /// Bytes of a token.
         width: usize,
     },
+    /// A resumed run would not read on where it stopped.
+    #[error(
+        "the run cannot go on where it stopped with other data than that of --resume:{}",
+        differences.iter().map(|line| format!("\n  - {line}")).collect::<String>()
+    )]
+    OtherPosition {
+        /// Each setting that differs.
+        differences: Vec<String>,
+    },
     /// A corpus of folders in which there is nothing to read.
     #[error("found no .md or .rs file under {}; give --data FILE", roots.join(", "))]
     NoText {

@@ -7,6 +7,7 @@ mod batch;
 mod corpus;
 mod error;
 mod permutation;
+mod position;
 mod sampler;
 mod tokens;
 
@@ -14,5 +15,6 @@ pub use batch::{Batch, Dataset};
 pub use corpus::read_corpus;
 pub use error::DataError;
 pub use permutation::Permutation;
+pub use position::DataPosition;
 pub use sampler::{Order, Sampler};
 pub use tokens::{Encoding, TokenFile};

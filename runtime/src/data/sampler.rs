@@ -15,6 +15,15 @@ pub enum Order {
     Shuffled,
 }
 
+impl std::fmt::Display for Order {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Order::Sequential => "sequential",
+            Order::Shuffled => "shuffled",
+        })
+    }
+}
+
 /// Maps (step, index in the global batch) to the place of a sample, the same on every rank.
 ///
 /// `n` tokens hold `N = floor((n - 1) / T)` samples of length `T`, of which sample `k` is the inputs
@@ -74,6 +83,16 @@ impl Sampler {
             }
         };
         sample as usize * self.seq
+    }
+
+    /// The order of samples.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// The seed of a shuffled order.
+    pub fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// Number of whole samples in the data.

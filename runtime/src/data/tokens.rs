@@ -131,6 +131,11 @@ impl TokenFile {
         &self.name
     }
 
+    /// The stored bytes.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.content.bytes()
+    }
+
     /// Copies the tokens from `start` on into `out`.
     ///
     /// # Errors
