@@ -16,6 +16,7 @@
 
 mod error;
 mod files;
+pub mod hf;
 mod load;
 mod manifest;
 mod region;

@@ -146,11 +146,6 @@ impl TensorFile {
         self.header.offset_keys()
     }
 
-    /// Shape of a tensor; `None` if there is no such tensor.
-    pub fn shape(&self, name: &str) -> Option<&[usize]> {
-        Some(&self.header.info(name)?.shape)
-    }
-
     /// Copies what the tensor `name`, lying at `held` in a global tensor, shares with `wanted`; gives the number of
     /// elements copied.
     pub fn copy_common(
