@@ -2,9 +2,12 @@
 #![warn(missing_docs)]
 
 pub mod backend;
+pub mod checkpoint;
 pub mod comm;
+pub mod data;
 pub mod layout;
 pub mod mesh;
 pub mod nn;
 pub mod random;
 pub mod tensor;
+pub mod train;

@@ -1,0 +1,233 @@
+//! `config.json` of a Llama model.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::checkpoint::CheckpointError;
+
+/// The sizes and constants of a Llama model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LlamaConfig {
+    /// `hidden_size`: width of the residual stream.
+    pub hidden: usize,
+    /// `intermediate_size`: width of the feed-forward.
+    pub ffn: usize,
+    /// `num_hidden_layers`: transformer blocks.
+    pub layers: usize,
+    /// `num_attention_heads`: query heads.
+    pub heads: usize,
+    /// `num_key_value_heads`: key and value heads; as many as query heads where absent.
+    pub kv_heads: usize,
+    /// `head_dim`: width of one head; `hidden / heads` where absent.
+    pub head_dim: usize,
+    /// `vocab_size`: number of token ids.
+    pub vocab: usize,
+    /// `rms_norm_eps`: added to the mean square in RMSNorm.
+    pub norm_eps: f64,
+    /// `rope_theta`: base of the rotary frequencies.
+    pub rope_theta: f64,
+    /// `tie_word_embeddings`: one weight for embedding and head.
+    pub tied: bool,
+    /// `max_position_embeddings`: the longest sequence that the model was made for.
+    pub max_positions: usize,
+    /// `bos_token_id`, as it stands in the file.
+    pub bos: Value,
+    /// `eos_token_id`, as it stands in the file: one id or several.
+    pub eos: Value,
+}
+
+impl LlamaConfig {
+    /// Reads `config.json` of `folder`. What is absent has the default of the `transformers` library.
+    ///
+    /// # Errors
+    /// A file that is missing or not JSON, a size that is missing or of the wrong kind, and any setting that asks for
+    /// something this project does not compute, by name.
+    pub fn read(folder: &Path) -> Result<LlamaConfig, CheckpointError> {
+        let path = folder.join("config.json");
+        let text = std::fs::read_to_string(&path).map_err(CheckpointError::io("read", &path))?;
+        LlamaConfig::parse(&text).map_err(|reason| CheckpointError::settings(&path, reason))
+    }
+
+    fn parse(text: &str) -> Result<LlamaConfig, String> {
+        let settings = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
+        let keys = Keys(&settings);
+        refuse_unsupported(&keys)?;
+        let (hidden, heads) =
+            (keys.required("hidden_size")?, keys.required("num_attention_heads")?);
+        let kv_heads = keys.count("num_key_value_heads")?.unwrap_or(heads);
+        if !heads.is_multiple_of(kv_heads) {
+            return Err(format!(
+                "num_key_value_heads {kv_heads} does not divide num_attention_heads {heads}"
+            ));
+        }
+        let head_dim = match keys.count("head_dim")? {
+            Some(width) => width,
+            None if hidden.is_multiple_of(heads) => hidden / heads,
+            None => {
+                return Err(format!(
+                    "num_attention_heads {heads} does not divide hidden_size {hidden}"
+                ));
+            }
+        };
+        if !head_dim.is_multiple_of(2) {
+            return Err(format!("head_dim {head_dim} is odd; rotary positions need an even width"));
+        }
+        Ok(LlamaConfig {
+            hidden,
+            ffn: keys.required("intermediate_size")?,
+            layers: keys.required("num_hidden_layers")?,
+            heads,
+            kv_heads,
+            head_dim,
+            vocab: keys.required("vocab_size")?,
+            norm_eps: keys.number("rms_norm_eps")?.unwrap_or(1e-6),
+            rope_theta: rope_theta(&keys)?,
+            tied: keys.switch("tie_word_embeddings")?,
+            max_positions: keys.count("max_position_embeddings")?.unwrap_or(2048),
+            bos: keys.get("bos_token_id").cloned().unwrap_or(Value::Null),
+            eos: keys.get("eos_token_id").cloned().unwrap_or(Value::Null),
+        })
+    }
+
+    /// The file that `transformers` loads as a `LlamaForCausalLM` in f32. The rotary base stands both where versions
+    /// before 5 look for it and where later ones do.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "architectures": ["LlamaForCausalLM"],
+            "model_type": "llama",
+            "hidden_size": self.hidden,
+            "intermediate_size": self.ffn,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "vocab_size": self.vocab,
+            "rms_norm_eps": self.norm_eps,
+            "rope_theta": self.rope_theta,
+            "rope_parameters": { "rope_theta": self.rope_theta, "rope_type": "default" },
+            "tie_word_embeddings": self.tied,
+            "max_position_embeddings": self.max_positions,
+            "bos_token_id": self.bos,
+            "eos_token_id": self.eos,
+            "hidden_act": "silu",
+            "attention_bias": false,
+            "mlp_bias": false,
+            "torch_dtype": "float32",
+        })
+    }
+
+    /// Every tensor of the model with its name and shape (output features first, as in PyTorch), in the order of the
+    /// forward pass. A tied head has none of its own.
+    pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+        let (hidden, ffn) = (self.hidden, self.ffn);
+        let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let mut tensors = vec![("model.embed_tokens.weight".into(), vec![self.vocab, hidden])];
+        for layer in 0..self.layers {
+            let block: [(&str, Vec<usize>); 9] = [
+                ("input_layernorm", vec![hidden]),
+                ("self_attn.q_proj", vec![q, hidden]),
+                ("self_attn.k_proj", vec![kv, hidden]),
+                ("self_attn.v_proj", vec![kv, hidden]),
+                ("self_attn.o_proj", vec![hidden, q]),
+                ("post_attention_layernorm", vec![hidden]),
+                ("mlp.gate_proj", vec![ffn, hidden]),
+                ("mlp.up_proj", vec![ffn, hidden]),
+                ("mlp.down_proj", vec![hidden, ffn]),
+            ];
+            let named = |(name, shape)| (format!("model.layers.{layer}.{name}.weight"), shape);
+            tensors.extend(block.map(named));
+        }
+        tensors.push(("model.norm.weight".into(), vec![hidden]));
+        if !self.tied {
+            tensors.push(("lm_head.weight".into(), vec![self.vocab, hidden]));
+        }
+        tensors
+    }
+}
+
+/// What another Llama-like model may ask for and this project does not compute; ignoring it would give other numbers.
+fn refuse_unsupported(keys: &Keys<'_>) -> Result<(), String> {
+    let expect = |key: &str, wanted: &str| match keys.get(key) {
+        Some(Value::String(text)) if text != wanted => {
+            Err(format!("{key} is \"{text}\"; only \"{wanted}\" is supported"))
+        }
+        Some(Value::String(_)) | None => Ok(()),
+        Some(other) => Err(format!("{key} must be text, not {other}")),
+    };
+    expect("model_type", "llama")?;
+    expect("hidden_act", "silu")?;
+    for key in ["attention_bias", "mlp_bias"] {
+        if keys.switch(key)? {
+            return Err(format!("{key} is true; only models without biases are supported"));
+        }
+    }
+    match keys.number("attention_dropout")? {
+        Some(rate) if rate > 0.0 => {
+            Err(format!("attention_dropout is {rate}; only 0 is supported"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The base of the rotary frequencies: in `rope_parameters` since version 5 of `transformers`, at the top before.
+fn rope_theta(keys: &Keys<'_>) -> Result<f64, String> {
+    let mut theta = keys.number("rope_theta")?;
+    for key in ["rope_parameters", "rope_scaling"] {
+        let Some(parameters) = keys.get(key) else { continue };
+        let parameters = match parameters {
+            Value::Object(parameters) => Keys(parameters),
+            other => return Err(format!("{key} must be an object, not {other}")),
+        };
+        let kind = parameters.get("rope_type").or_else(|| parameters.get("type"));
+        if let Some(kind) = kind.filter(|kind| *kind != "default") {
+            return Err(format!("{key} asks for rope type {kind}; only \"default\" is supported"));
+        }
+        let share = parameters.number("partial_rotary_factor")?;
+        if let Some(share) = share.filter(|share| *share != 1.0) {
+            return Err(format!("{key}.partial_rotary_factor is {share}; only 1 is supported"));
+        }
+        theta = parameters.number("rope_theta")?.or(theta);
+    }
+    match theta.unwrap_or(10_000.0) {
+        theta if theta > 0.0 => Ok(theta),
+        theta => Err(format!("rope_theta must be above 0, not {theta}")),
+    }
+}
+
+/// Typed access to the keys of an object; `null` is as good as absent.
+struct Keys<'a>(&'a Map<String, Value>);
+
+impl<'a> Keys<'a> {
+    fn get(&self, key: &str) -> Option<&'a Value> {
+        self.0.get(key).filter(|value| !value.is_null())
+    }
+
+    fn required(&self, key: &str) -> Result<usize, String> {
+        self.count(key)?.ok_or_else(|| format!("{key} is missing"))
+    }
+
+    fn count(&self, key: &str) -> Result<Option<usize>, String> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_u64().filter(|count| (1..=u64::from(u32::MAX)).contains(count)) {
+            Some(count) => Ok(Some(count as usize)),
+            None => Err(format!("{key} must be a whole number of at least 1, not {value}")),
+        }
+    }
+
+    fn number(&self, key: &str) -> Result<Option<f64>, String> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_f64().filter(|number| *number >= 0.0) {
+            Some(number) => Ok(Some(number)),
+            None => Err(format!("{key} must be a number of at least 0, not {value}")),
+        }
+    }
+
+    fn switch(&self, key: &str) -> Result<bool, String> {
+        match self.get(key) {
+            None => Ok(false),
+            Some(Value::Bool(value)) => Ok(*value),
+            Some(other) => Err(format!("{key} must be true or false, not {other}")),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Writing a Hugging Face folder.
+
+use std::path::{Path, PathBuf};
+
+use super::LlamaConfig;
+use crate::checkpoint::tensors::TensorWriter;
+use crate::checkpoint::{CheckpointError, files};
+
+const WEIGHTS: &str = "model.safetensors";
+const SETTINGS: &str = "config.json";
+
+/// Writes a model tensor by tensor, so that it need never be in memory whole.
+///
+/// Files appear under their names once they are complete and on disk. What else is in the folder, such as a
+/// tokenizer, stays.
+pub struct HfExport {
+    folder: PathBuf,
+    config: LlamaConfig,
+    weights: TensorWriter,
+}
+
+impl HfExport {
+    /// Begins an export to `folder`, which is created where needed.
+    ///
+    /// # Errors
+    /// When the folder or a file cannot be written.
+    pub fn create(folder: &Path, config: &LlamaConfig) -> Result<HfExport, CheckpointError> {
+        files::create_folder(folder)?;
+        let tensors = config.tensors();
+        let tensors = tensors.iter().map(|(name, shape)| (name.as_str(), &shape[..]));
+        let weights = TensorWriter::create(&temporary(folder, WEIGHTS), tensors)?;
+        Ok(HfExport { folder: folder.to_owned(), config: config.clone(), weights })
+    }
+
+    /// Writes the next tensor of [`LlamaConfig::tensors`], row after row.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    ///
+    /// # Panics
+    /// When it is another tensor's turn or the number of values is wrong: a fault of the calling code.
+    pub fn write(&mut self, name: &str, values: &[f32]) -> Result<(), CheckpointError> {
+        self.weights.write(name, values)
+    }
+
+    /// Completes the files and gives them their names.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    ///
+    /// # Panics
+    /// When a tensor was left out: a fault of the calling code.
+    pub fn finish(self) -> Result<(), CheckpointError> {
+        self.weights.finish()?;
+        let settings = format!("{:#}\n", self.config.to_json());
+        files::write(&temporary(&self.folder, SETTINGS), settings.as_bytes())?;
+        for name in [WEIGHTS, SETTINGS] {
+            files::rename(&temporary(&self.folder, name), &self.folder.join(name))?;
+        }
+        // The index of an earlier, sharded model in this folder would contradict the new file.
+        files::remove(&self.folder.join("model.safetensors.index.json"))
+    }
+}
+
+fn temporary(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!(".tmp-{name}"))
+}

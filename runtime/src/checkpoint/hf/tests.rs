@@ -1,0 +1,304 @@
+//! Import and export of Hugging Face folders.
+
+use std::fs;
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, TensorView};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::*;
+use crate::checkpoint::Region;
+
+fn config(tied: bool) -> LlamaConfig {
+    LlamaConfig {
+        hidden: 8,
+        ffn: 12,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 4,
+        vocab: 10,
+        norm_eps: 1e-5,
+        rope_theta: 5e5,
+        tied,
+        max_positions: 64,
+        bos: json!(1),
+        eos: json!([2, 3]),
+    }
+}
+
+/// Distinct numbers for every tensor.
+fn values(index: usize, shape: &[usize]) -> Vec<f32> {
+    (0..shape.iter().product()).map(|i| index as f32 + i as f32 / 1024.0).collect()
+}
+
+fn export(config: &LlamaConfig) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let mut export = HfExport::create(dir.path(), config).unwrap();
+    for (i, (name, shape)) in config.tensors().iter().enumerate() {
+        export.write(name, &values(i, shape)).unwrap();
+    }
+    export.finish().unwrap();
+    dir
+}
+
+fn refusal(folder: &Path) -> String {
+    HfFolder::open(folder).unwrap_err().to_string()
+}
+
+/// Changes keys of `config.json`; `null` removes.
+fn set(folder: &Path, changes: Value) {
+    let path = folder.join("config.json");
+    let mut settings: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    for (key, value) in changes.as_object().unwrap() {
+        match value {
+            Value::Null => settings.as_object_mut().unwrap().remove(key),
+            value => settings.as_object_mut().unwrap().insert(key.clone(), value.clone()),
+        };
+    }
+    fs::write(path, settings.to_string()).unwrap();
+}
+
+/// Writes tensors of any dtype with the reference library.
+fn write_weights(path: &Path, tensors: &[(String, Dtype, Vec<usize>, Vec<u8>)]) {
+    let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
+        (name.as_str(), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+    });
+    fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
+}
+
+fn f32_tensors(config: &LlamaConfig) -> Vec<(String, Dtype, Vec<usize>, Vec<u8>)> {
+    let bytes = |values: Vec<f32>| values.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let tensors = config.tensors().into_iter().enumerate();
+    tensors
+        .map(|(i, (name, shape))| {
+            let bytes = bytes(values(i, &shape));
+            (name, Dtype::F32, shape, bytes)
+        })
+        .collect()
+}
+
+#[test]
+fn what_is_exported_is_imported_bit_for_bit() {
+    for tied in [false, true] {
+        let config = config(tied);
+        let dir = export(&config);
+        let mut names: Vec<_> = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["config.json", "model.safetensors"]);
+        let folder = HfFolder::open(dir.path()).unwrap();
+        assert_eq!(folder.config(), &config);
+        for (i, (name, shape)) in config.tensors().iter().enumerate() {
+            assert_eq!(folder.read(name, shape, &Region::whole(shape)).unwrap(), values(i, shape));
+        }
+    }
+}
+
+#[test]
+fn rows_and_columns_of_a_tensor_are_read_alone() {
+    let dir = export(&config(false));
+    let folder = HfFolder::open(dir.path()).unwrap();
+    let embedding = values(0, &[10, 8]);
+    let read = |offset: [usize; 2], shape: [usize; 2]| {
+        folder.read("model.embed_tokens.weight", &[10, 8], &Region::new(&offset, &shape))
+    };
+    assert_eq!(read([3, 0], [2, 8]).unwrap(), embedding[24..40]);
+    let columns = read([0, 4], [10, 4]).unwrap();
+    let expected: Vec<_> = embedding.chunks(8).flat_map(|row| row[4..].to_vec()).collect();
+    assert_eq!(columns, expected);
+    let text = read([9, 0], [2, 8]).unwrap_err().to_string();
+    assert!(text.contains("of shape [10, 8] has no part [9..11, 0..8]"), "{text}");
+}
+
+#[test]
+fn shards_and_half_precision_are_read() {
+    let config = config(false);
+    let dir = export(&config);
+    fs::remove_file(dir.path().join("model.safetensors")).unwrap();
+    let mut tensors = f32_tensors(&config);
+    let half = |values: Vec<f32>| {
+        values.iter().flat_map(|x| half::f16::from_f32(*x).to_le_bytes()).collect::<Vec<_>>()
+    };
+    let bf16 = |values: Vec<f32>| {
+        values.iter().flat_map(|x| half::bf16::from_f32(*x).to_le_bytes()).collect::<Vec<_>>()
+    };
+    let shape = tensors[1].2.clone();
+    (tensors[1].1, tensors[1].3) = (Dtype::F16, half(values(1, &shape)));
+    let shape = tensors[2].2.clone();
+    (tensors[2].1, tensors[2].3) = (Dtype::BF16, bf16(values(2, &shape)));
+    let (first, second) = tensors.split_at(7);
+    write_weights(&dir.path().join("model-1.safetensors"), first);
+    write_weights(&dir.path().join("model-2.safetensors"), second);
+    let file = |i: usize| if i < 7 { "model-1.safetensors" } else { "model-2.safetensors" };
+    let map: serde_json::Map<_, _> =
+        tensors.iter().enumerate().map(|(i, tensor)| (tensor.0.clone(), json!(file(i)))).collect();
+    let index = dir.path().join("model.safetensors.index.json");
+    fs::write(&index, json!({ "weight_map": map }).to_string()).unwrap();
+
+    let folder = HfFolder::open(dir.path()).unwrap();
+    for (i, (name, shape)) in config.tensors().iter().enumerate() {
+        let expected: Vec<f32> = values(i, shape)
+            .into_iter()
+            .map(|x| match i {
+                1 => half::f16::from_f32(x).to_f32(),
+                2 => half::bf16::from_f32(x).to_f32(),
+                _ => x,
+            })
+            .collect();
+        assert_eq!(folder.read(name, shape, &Region::whole(shape)).unwrap(), expected, "{name}");
+    }
+
+    fs::remove_file(dir.path().join("model-2.safetensors")).unwrap();
+    let text = refusal(dir.path());
+    assert!(text.contains("cannot read") && text.contains("model-2.safetensors"), "{text}");
+    write_weights(&dir.path().join("model-2.safetensors"), &tensors[6..]);
+    let text = refusal(dir.path());
+    assert!(
+        text.contains("model-2.safetensors: tensor `") && text.contains("is also in"),
+        "{text}"
+    );
+    for (content, reason) in [
+        ("{", "not an index"),
+        ("{\"weight_map\": {}}", "the weight_map is empty"),
+        ("{\"weight_map\": {\"a\": \"../x\"}}", "`../x` is not the name of a file of this folder"),
+    ] {
+        fs::write(&index, content).unwrap();
+        let text = refusal(dir.path());
+        assert!(text.contains("index.json") && text.contains(reason), "{text}");
+    }
+}
+
+#[test]
+fn the_settings_of_real_folders_are_understood() {
+    let dir = export(&config(false));
+    let read = || LlamaConfig::read(dir.path()).unwrap();
+    set(dir.path(), json!({ "rope_parameters": null, "rope_theta": 1234.0 }));
+    assert_eq!(read().rope_theta, 1234.0);
+    set(dir.path(), json!({ "rope_theta": null }));
+    assert_eq!(read().rope_theta, 10_000.0);
+    set(dir.path(), json!({ "rope_parameters": { "rope_theta": 77, "rope_type": "default" } }));
+    assert_eq!(read().rope_theta, 77.0);
+    set(dir.path(), json!({ "head_dim": null, "num_key_value_heads": null }));
+    assert_eq!((read().head_dim, read().kv_heads), (2, 4));
+    let absent = json!({ "rms_norm_eps": null, "tie_word_embeddings": null, "hidden_act": null,
+        "max_position_embeddings": null, "bos_token_id": null, "attention_bias": null });
+    set(dir.path(), absent);
+    let config = read();
+    assert_eq!((config.norm_eps, config.tied, config.max_positions), (1e-6, false, 2048));
+    assert_eq!(config.bos, Value::Null);
+}
+
+#[test]
+fn a_tied_folder_may_carry_its_head_and_any_its_rotary_frequencies() {
+    let tied = config(true);
+    let dir = export(&tied);
+    let mut tensors = f32_tensors(&tied);
+    tensors.push(("lm_head.weight".into(), Dtype::F32, vec![10, 8], vec![0; 320]));
+    let frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq";
+    tensors.push((frequencies.into(), Dtype::F32, vec![2], vec![0; 8]));
+    write_weights(&dir.path().join("model.safetensors"), &tensors);
+    HfFolder::open(dir.path()).unwrap();
+}
+
+#[test]
+fn settings_that_are_not_supported_are_refused_by_name() {
+    for (change, reason) in [
+        (json!({ "model_type": "mistral" }), "model_type is \"mistral\"; only \"llama\""),
+        (json!({ "hidden_act": "gelu" }), "hidden_act is \"gelu\"; only \"silu\" is supported"),
+        (json!({ "hidden_act": 3 }), "hidden_act must be text, not 3"),
+        (json!({ "attention_bias": true }), "attention_bias is true; only models without biases"),
+        (json!({ "mlp_bias": true }), "mlp_bias is true"),
+        (json!({ "attention_dropout": 0.1 }), "attention_dropout is 0.1; only 0"),
+        (
+            json!({ "rope_scaling": { "type": "linear" } }),
+            "rope_scaling asks for rope type \"linear\"",
+        ),
+        (json!({ "rope_parameters": { "rope_type": "llama3" } }), "asks for rope type \"llama3\""),
+        (
+            json!({ "rope_parameters": { "partial_rotary_factor": 0.5 } }),
+            "partial_rotary_factor is 0.5",
+        ),
+        (json!({ "rope_parameters": 3 }), "rope_parameters must be an object, not 3"),
+        (
+            json!({ "rope_theta": -1, "rope_parameters": {} }),
+            "rope_theta must be a number of at least 0",
+        ),
+        (json!({ "rope_theta": 0, "rope_parameters": {} }), "rope_theta must be above 0, not 0"),
+        (json!({ "hidden_size": null }), "hidden_size is missing"),
+        (
+            json!({ "vocab_size": "ten" }),
+            "vocab_size must be a whole number of at least 1, not \"ten\"",
+        ),
+        (
+            json!({ "num_hidden_layers": 0 }),
+            "num_hidden_layers must be a whole number of at least 1",
+        ),
+        (json!({ "num_key_value_heads": 3 }), "num_key_value_heads 3 does not divide"),
+        (
+            json!({ "num_attention_heads": 6, "head_dim": null }),
+            "num_attention_heads 6 does not divide",
+        ),
+        (json!({ "head_dim": 3 }), "head_dim 3 is odd"),
+        (json!({ "tie_word_embeddings": 1 }), "tie_word_embeddings must be true or false, not 1"),
+    ] {
+        let dir = export(&config(false));
+        set(dir.path(), change);
+        let text = refusal(dir.path());
+        assert!(text.contains("config.json: ") && text.contains(reason), "no `{reason}` in {text}");
+    }
+}
+
+#[test]
+fn weights_that_do_not_fit_are_refused_by_file_and_tensor() {
+    let config = config(false);
+    let dir = export(&config);
+    let weights = dir.path().join("model.safetensors");
+    let refused_with = |tensors: &[_]| {
+        write_weights(&weights, tensors);
+        refusal(dir.path())
+    };
+    let tensors = f32_tensors(&config);
+
+    let mut other = tensors.clone();
+    other[2] = ("model.extra".into(), Dtype::F32, vec![1], vec![0; 4]);
+    let text = refused_with(&other);
+    let q = "model.layers.0.self_attn.q_proj.weight";
+    let listed =
+        format!("does not hold this model:\n  - missing: {q}\n  - unexpected: model.extra");
+    assert!(text.contains(&listed), "{text}");
+
+    let mut other = tensors.clone();
+    other[2].2 = vec![8, 16];
+    let text = refused_with(&other);
+    let expected = format!("model.safetensors: tensor `{q}` has shape [8, 16], expected [16, 8]");
+    assert!(text.contains(&expected), "{text}");
+
+    let mut other = tensors.clone();
+    other[2].1 = Dtype::I32;
+    let text = refused_with(&other);
+    assert!(
+        text.contains(&format!("tensor `{q}` has dtype I32; only F32, F16 and BF16")),
+        "{text}"
+    );
+
+    write_weights(&weights, &tensors);
+    let content = fs::read(&weights).unwrap();
+    fs::write(&weights, &content[..content.len() - 9]).unwrap();
+    let text = refusal(dir.path());
+    assert!(text.contains("model.safetensors is damaged") && text.contains("truncated"), "{text}");
+
+    fs::remove_file(&weights).unwrap();
+    let text = refusal(dir.path());
+    assert!(text.contains("neither model.safetensors nor model.safetensors.index.json"), "{text}");
+    fs::write(dir.path().join("config.json"), "{").unwrap();
+    assert!(refusal(dir.path()).contains("config.json: not JSON"), "{}", refusal(dir.path()));
+    fs::remove_file(dir.path().join("config.json")).unwrap();
+    let text = refusal(dir.path());
+    assert!(text.contains("cannot read") && text.contains("config.json"), "{text}");
+    let text = refusal(&dir.path().join("missing"));
+    assert!(text.contains("missing: there is no such folder"), "{text}");
+}

@@ -1,0 +1,187 @@
+//! Reading checkpoints, on any mesh.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+use super::save::{LATEST, folder_name, step_of};
+use super::tensors::TensorFile;
+use super::{CheckpointError, Manifest, Region, files};
+
+/// An open checkpoint, every byte of which has been compared with its hash.
+///
+/// It can be shared by all ranks of a process: reading takes `&self`.
+#[derive(Debug)]
+pub struct Checkpoint {
+    folder: PathBuf,
+    manifest: Manifest,
+    files: Vec<TensorFile>,
+    /// For every tensor: file and index of each of its shards.
+    shards: HashMap<String, Vec<(usize, usize)>>,
+    skipped: Vec<CheckpointError>,
+}
+
+impl Checkpoint {
+    /// Opens `DIR/step-N`, or the newest checkpoint of a folder given as `DIR/latest` or `DIR`.
+    ///
+    /// In the latter forms, a checkpoint that is torn, truncated or altered is passed over for the one before it;
+    /// [`Checkpoint::skipped`] says so.
+    ///
+    /// # Errors
+    /// When there is none, or none that is whole; each with the file at fault.
+    pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
+        let is_link = path.file_name().is_some_and(|name| name == LATEST);
+        if !is_link && path.file_name().and_then(|name| step_of(name.to_str()?)).is_some() {
+            return Checkpoint::open_one(path);
+        }
+        let dir = match (is_link, path.parent()) {
+            (true, Some(dir)) if dir.as_os_str().is_empty() => Path::new("."),
+            (true, Some(dir)) => dir,
+            _ => path,
+        };
+        let mut skipped = Vec::new();
+        for folder in newest_first(dir, path)? {
+            match Checkpoint::open_one(&folder) {
+                Ok(checkpoint) => return Ok(Checkpoint { skipped, ..checkpoint }),
+                Err(error) => skipped.push(error),
+            }
+        }
+        Err(CheckpointError::NoneUsable { path: dir.to_owned(), tried: skipped })
+    }
+
+    fn open_one(folder: &Path) -> Result<Checkpoint, CheckpointError> {
+        if !folder.is_dir() {
+            let reason = "there is no such folder".into();
+            return Err(CheckpointError::NotFound { path: folder.to_owned(), reason });
+        }
+        let manifest = Manifest::read(folder)?;
+        let mut open_files = Vec::new();
+        let mut shards: HashMap<String, Vec<_>> = HashMap::new();
+        for (file_index, file) in manifest.files.iter().enumerate() {
+            let path = folder.join(&file.name);
+            open_files.push(TensorFile::open_verified(&path, file.bytes, &file.xxh3)?);
+            for (shard_index, shard) in file.shards.iter().enumerate() {
+                shards.entry(shard.tensor.clone()).or_default().push((file_index, shard_index));
+            }
+        }
+        let folder = folder.to_owned();
+        Ok(Checkpoint { folder, manifest, files: open_files, shards, skipped: Vec::new() })
+    }
+
+    /// The folder of the checkpoint.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What the checkpoint consists of, with the state of the run.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Why newer checkpoints were passed over, newest first.
+    pub fn skipped(&self) -> &[CheckpointError] {
+        &self.skipped
+    }
+
+    /// Reads a box of a tensor whose global shape is `shape`.
+    ///
+    /// # Errors
+    /// A tensor that is missing, or has another shape.
+    pub fn read(
+        &self,
+        name: &str,
+        shape: &[usize],
+        region: &Region,
+    ) -> Result<Vec<f32>, CheckpointError> {
+        let mut out = vec![0.0; region.len()];
+        self.read_into(name, shape, region, &mut out)?;
+        Ok(out)
+    }
+
+    /// As [`Checkpoint::read`], into memory that is there already.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::read`].
+    ///
+    /// # Panics
+    /// When `out` has not the length of the region: a fault of the calling code.
+    pub fn read_into(
+        &self,
+        name: &str,
+        shape: &[usize],
+        region: &Region,
+        out: &mut [f32],
+    ) -> Result<(), CheckpointError> {
+        assert_eq!(out.len(), region.len(), "room for `{name}`");
+        let fail = |reason: String| CheckpointError::tensor(&self.folder, name, reason);
+        let tensor = self.manifest.tensors.get(name).ok_or_else(|| fail("is missing".into()))?;
+        if tensor.shape != shape {
+            let found = &tensor.shape;
+            return Err(fail(format!("has shape {found:?}, the model expects {shape:?}")));
+        }
+        if !region.is_inside(shape) {
+            return Err(fail(format!("of shape {shape:?} has no part {region}")));
+        }
+        let mut copied = 0;
+        for (file, shard) in &self.shards[name] {
+            let shard = &self.manifest.files[*file].shards[*shard];
+            copied += self.files[*file].copy_common(&shard.key, &shard.region, out, region)?;
+        }
+        // The manifest's check of the shards leaves no gaps; this guards the copying itself.
+        match copied == region.len() {
+            true => Ok(()),
+            false => Err(fail(format!("has only {copied} elements of {region}"))),
+        }
+    }
+
+    /// Compares the tensors with the names that a model expects.
+    ///
+    /// # Errors
+    /// [`CheckpointError::OtherModel`] lists every missing and every unexpected tensor.
+    pub fn check_names(
+        &self,
+        expected: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<(), CheckpointError> {
+        compare_names(&self.folder, expected, self.manifest.tensors.keys())
+    }
+}
+
+/// Compares the names of a model's tensors with those found at `path`.
+pub(super) fn compare_names(
+    path: &Path,
+    expected: impl IntoIterator<Item = impl AsRef<str>>,
+    found: impl IntoIterator<Item = impl AsRef<str>>,
+) -> Result<(), CheckpointError> {
+    let expected: BTreeSet<_> = expected.into_iter().map(|name| name.as_ref().to_owned()).collect();
+    let found: BTreeSet<_> = found.into_iter().map(|name| name.as_ref().to_owned()).collect();
+    let missing = expected.difference(&found).map(|name| format!("missing: {name}"));
+    let unexpected = found.difference(&expected).map(|name| format!("unexpected: {name}"));
+    let differences: Vec<_> = missing.chain(unexpected).collect();
+    match differences.is_empty() {
+        true => Ok(()),
+        false => Err(CheckpointError::OtherModel { path: path.to_owned(), differences }),
+    }
+}
+
+/// The checkpoints in `dir` from the one that `latest` names downwards; `path` is what the user gave.
+fn newest_first(dir: &Path, path: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
+    let not_found = |reason: &str| {
+        let (path, reason) = (path.to_owned(), reason.to_owned());
+        CheckpointError::NotFound { path, reason }
+    };
+    if !dir.is_dir() {
+        return Err(not_found("there is no such folder"));
+    }
+    let latest = std::fs::read_link(dir.join(LATEST))
+        .ok()
+        .and_then(|target| step_of(target.file_name()?.to_str()?));
+    let mut steps: Vec<u64> = files::names(dir)?.iter().filter_map(|name| step_of(name)).collect();
+    // `latest` leads, even to a folder that is gone, which is then reported.
+    steps.extend(latest);
+    steps.retain(|step| latest.is_none_or(|latest| *step <= latest));
+    steps.sort_unstable();
+    steps.dedup();
+    if steps.is_empty() {
+        return Err(not_found("the folder holds no step-* folder"));
+    }
+    Ok(steps.into_iter().rev().map(|step| dir.join(folder_name(step))).collect())
+}

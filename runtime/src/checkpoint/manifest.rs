@@ -1,0 +1,193 @@
+//! The manifest: what a checkpoint consists of.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{CheckpointError, Region, files};
+use crate::checkpoint::tensors::hash_of;
+use crate::data::DataPosition;
+
+const NAME: &str = "manifest.json";
+const HASH_NAME: &str = "manifest.xxh3";
+const FORMAT: &str = "meshwright-checkpoint";
+const VERSION: u32 = 1;
+
+/// The state of a run besides its tensors.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrainState {
+    /// Steps that are done.
+    pub step: u64,
+    /// Seed of initialisation, dropout and sample order.
+    pub seed: u64,
+    /// The mesh of the run, as `--mesh` writes it.
+    pub mesh: String,
+    /// What has been read of the data.
+    pub data: DataPosition,
+    /// All settings of the run, for the record.
+    pub config: serde_json::Value,
+}
+
+/// The content of `manifest.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Always `meshwright-checkpoint`.
+    pub format: String,
+    /// Version of the layout of files and manifest.
+    pub version: u32,
+    /// The state of the run.
+    #[serde(flatten)]
+    pub state: TrainState,
+    /// Every tensor's global shape.
+    pub tensors: BTreeMap<String, TensorShape>,
+    /// The files of all ranks.
+    pub files: Vec<RankFile>,
+}
+
+/// The global shape of a tensor of f32.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorShape {
+    /// Extent in every dim.
+    pub shape: Vec<usize>,
+}
+
+/// The file of one rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankFile {
+    /// Its name in the folder of the checkpoint.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// XXH3 of its content, 128 bits in hexadecimal.
+    pub xxh3: String,
+    /// What it holds.
+    pub shards: Vec<Shard>,
+}
+
+/// One box of one tensor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shard {
+    /// The tensor.
+    pub tensor: String,
+    /// The name under which the file holds it.
+    pub key: String,
+    /// Shape of the whole tensor.
+    pub global_shape: Vec<usize>,
+    /// The box.
+    #[serde(flatten)]
+    pub region: Region,
+}
+
+impl Manifest {
+    /// Puts the files of all ranks together.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Shards`] when the shards of a tensor overlap, leave a gap or disagree on its shape.
+    pub(super) fn new(
+        state: TrainState,
+        files: Vec<RankFile>,
+    ) -> Result<Manifest, CheckpointError> {
+        let mut tensors = BTreeMap::new();
+        for shard in files.iter().flat_map(|file| &file.shards) {
+            let shape = TensorShape { shape: shard.global_shape.clone() };
+            tensors.entry(shard.tensor.clone()).or_insert(shape);
+        }
+        let manifest = Manifest { format: FORMAT.into(), version: VERSION, state, tensors, files };
+        manifest.check_shards()?;
+        Ok(manifest)
+    }
+
+    /// Writes the manifest and its hash into the folder of a checkpoint.
+    pub(super) fn write(&self, folder: &Path) -> Result<(), CheckpointError> {
+        let path = folder.join(NAME);
+        let mut text = serde_json::to_vec_pretty(self)
+            .map_err(|error| CheckpointError::io("write", &path)(std::io::Error::other(error)))?;
+        text.push(b'\n');
+        files::write(&path, &text)?;
+        files::write(&folder.join(HASH_NAME), format!("{}\n", hash_of(&text)).as_bytes())
+    }
+
+    /// Reads and checks the manifest of the checkpoint in `folder`.
+    ///
+    /// # Errors
+    /// A file that is missing, damaged, altered or of another format.
+    pub fn read(folder: &Path) -> Result<Manifest, CheckpointError> {
+        let read = |name| {
+            let path = folder.join(name);
+            std::fs::read(&path).map_err(CheckpointError::io("read", &path))
+        };
+        let (path, text) = (folder.join(NAME), read(NAME)?);
+        let damaged = |reason: String| CheckpointError::damaged(&path, reason);
+        let hash = hash_of(&text);
+        if read(HASH_NAME)?.trim_ascii() != hash.as_bytes() {
+            return Err(damaged(format!("its content differs from the hash in {HASH_NAME}")));
+        }
+        let manifest: Manifest =
+            serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+        if manifest.format != FORMAT || manifest.version != VERSION {
+            let (format, version) = (&manifest.format, manifest.version);
+            let reason = format!(
+                "it is of format {format} version {version}; this version reads {FORMAT} version {VERSION}"
+            );
+            return Err(CheckpointError::settings(&path, reason));
+        }
+        manifest.check_shards()?;
+        Ok(manifest)
+    }
+
+    /// The shards of every tensor are disjoint boxes that fill it.
+    fn check_shards(&self) -> Result<(), CheckpointError> {
+        let mut by_tensor: BTreeMap<&str, Vec<(&Shard, &str)>> = BTreeMap::new();
+        for file in &self.files {
+            for shard in &file.shards {
+                by_tensor.entry(&shard.tensor).or_default().push((shard, &file.name));
+            }
+        }
+        for (name, tensor) in &self.tensors {
+            let shards = by_tensor.remove(name.as_str()).unwrap_or_default();
+            check_boxes(&tensor.shape, shards)
+                .map_err(|reason| CheckpointError::Shards { name: name.clone(), reason })?;
+        }
+        match by_tensor.into_keys().next() {
+            None => Ok(()),
+            Some(name) => {
+                let reason = "the manifest does not list the tensor".into();
+                Err(CheckpointError::Shards { name: name.into(), reason })
+            }
+        }
+    }
+}
+
+fn check_boxes(shape: &[usize], mut shards: Vec<(&Shard, &str)>) -> Result<(), String> {
+    for (shard, file) in &shards {
+        if shard.global_shape != shape {
+            return Err(format!(
+                "{file} says its shape is {:?}, another file says {shape:?}",
+                shard.global_shape
+            ));
+        }
+        if !shard.region.is_inside(shape) {
+            return Err(format!("{file} holds {}, outside its shape {shape:?}", shard.region));
+        }
+    }
+    let held: usize = shards.iter().map(|(shard, _)| shard.region.len()).sum();
+    shards.retain(|(shard, _)| !shard.region.is_empty());
+    // Sorted by their first index, boxes can only overlap those that begin before they end.
+    shards.sort_by(|a, b| a.0.region.cmp(&b.0.region));
+    for (i, (shard, file)) in shards.iter().enumerate() {
+        for (other, other_file) in &shards[i + 1..] {
+            if !shape.is_empty() && other.region.offset[0] >= shard.region.end(0) {
+                break;
+            }
+            if let Some(common) = shard.region.intersection(&other.region) {
+                return Err(format!("{file} and {other_file} both hold {common}"));
+            }
+        }
+    }
+    let whole = Region::whole(shape).checked_len();
+    match whole == Some(held) {
+        true => Ok(()),
+        false => Err(format!("the files hold {held} elements of a tensor of shape {shape:?}")),
+    }
+}

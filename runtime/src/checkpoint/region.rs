@@ -1,0 +1,251 @@
+//! Boxes of global tensors, and copying between them.
+
+use half::{bf16, f16};
+use serde::{Deserialize, Serialize};
+
+/// An axis-aligned box of a global tensor, in elements.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Region {
+    /// First index in every dim.
+    pub offset: Vec<usize>,
+    /// Extent in every dim.
+    pub shape: Vec<usize>,
+}
+
+/// How numbers are stored in a file, always little-endian.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stored {
+    /// IEEE single precision.
+    F32,
+    /// IEEE half precision.
+    F16,
+    /// The upper half of single precision.
+    Bf16,
+}
+
+impl Region {
+    /// The box at `offset` of extent `shape`.
+    ///
+    /// # Panics
+    /// When the two have different numbers of dims: a fault of the calling code.
+    pub fn new(offset: &[usize], shape: &[usize]) -> Region {
+        assert_eq!(offset.len(), shape.len(), "offset and shape of a region");
+        Region { offset: offset.to_vec(), shape: shape.to_vec() }
+    }
+
+    /// The whole of a tensor.
+    pub fn whole(shape: &[usize]) -> Region {
+        Region { offset: vec![0; shape.len()], shape: shape.to_vec() }
+    }
+
+    /// Number of elements; `None` if that is beyond the machine's numbers.
+    pub fn checked_len(&self) -> Option<usize> {
+        self.shape.iter().try_fold(1usize, |len, extent| len.checked_mul(*extent))
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the box lies inside a tensor of `shape`.
+    pub fn is_inside(&self, shape: &[usize]) -> bool {
+        let fits = |((offset, extent), size): ((&usize, &usize), &usize)| {
+            offset.checked_add(*extent).is_some_and(|end| end <= *size)
+        };
+        self.offset.len() == shape.len()
+            && self.shape.len() == shape.len()
+            && self.offset.iter().zip(&self.shape).zip(shape).all(fits)
+    }
+
+    /// What two boxes share; `None` if they share no element.
+    pub fn intersection(&self, other: &Region) -> Option<Region> {
+        let mut common = Region { offset: Vec::new(), shape: Vec::new() };
+        for dim in 0..self.offset.len() {
+            let start = self.offset[dim].max(other.offset[dim]);
+            let end = self.end(dim).min(other.end(dim));
+            if start >= end {
+                return None;
+            }
+            common.offset.push(start);
+            common.shape.push(end - start);
+        }
+        Some(common)
+    }
+
+    /// One past the last index of `dim`.
+    pub fn end(&self, dim: usize) -> usize {
+        self.offset[dim] + self.shape[dim]
+    }
+
+    /// Position in the row-major elements of this box of the global index `at`.
+    fn position(&self, at: &[usize]) -> usize {
+        let mut position = 0;
+        for (dim, at) in at.iter().enumerate() {
+            position = position * self.shape[dim] + at - self.offset[dim];
+        }
+        position
+    }
+}
+
+impl std::fmt::Display for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let dims: Vec<_> =
+            (0..self.shape.len()).map(|d| format!("{}..{}", self.offset[d], self.end(d))).collect();
+        write!(f, "[{}]", dims.join(", "))
+    }
+}
+
+impl Stored {
+    /// Bytes of one number.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Stored::F32 => 4,
+            Stored::F16 | Stored::Bf16 => 2,
+        }
+    }
+}
+
+/// Copies what two boxes of a tensor share, as f32; gives the number of elements copied.
+///
+/// `source` holds the elements of `source_box` row after row, `target` those of `target_box`.
+pub fn copy_common(
+    source: &[u8],
+    stored: Stored,
+    source_box: &Region,
+    target: &mut [f32],
+    target_box: &Region,
+) -> usize {
+    let Some(common) = source_box.intersection(target_box) else { return 0 };
+    // Trailing dims that both boxes span whole form one run of memory with the dim before them.
+    let mut first_in_run = common.shape.len();
+    let mut run = 1;
+    while first_in_run > 0 {
+        first_in_run -= 1;
+        run *= common.shape[first_in_run];
+        let extents = [source_box.shape[first_in_run], target_box.shape[first_in_run]];
+        if extents != [common.shape[first_in_run]; 2] {
+            break;
+        }
+    }
+    let mut at = common.offset.clone();
+    for _ in 0..common.len() / run {
+        let (from, to) = (source_box.position(&at), target_box.position(&at));
+        let width = stored.bytes();
+        let bytes = &source[from * width..(from + run) * width];
+        decode(bytes, stored, &mut target[to..to + run]);
+        advance(&mut at[..first_in_run], &common);
+    }
+    common.len()
+}
+
+/// The next index in row-major order over the leading dims of `within`.
+fn advance(at: &mut [usize], within: &Region) {
+    for dim in (0..at.len()).rev() {
+        at[dim] += 1;
+        if at[dim] < within.end(dim) {
+            return;
+        }
+        at[dim] = within.offset[dim];
+    }
+}
+
+fn decode(bytes: &[u8], stored: Stored, out: &mut [f32]) {
+    match stored {
+        // The same bytes, on the little-endian machines that `tensors` insists on.
+        Stored::F32 => bytemuck::cast_slice_mut(out).copy_from_slice(bytes),
+        Stored::F16 => widen(bytes, out, |pair| f16::from_le_bytes(pair).to_f32()),
+        Stored::Bf16 => widen(bytes, out, |pair| bf16::from_le_bytes(pair).to_f32()),
+    }
+}
+
+fn widen(bytes: &[u8], out: &mut [f32], decode: impl Fn([u8; 2]) -> f32) {
+    for (out, pair) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
+        *out = decode(*pair);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every box of a tensor of `shape`.
+    fn boxes(shape: &[usize]) -> Vec<Region> {
+        shape.iter().fold(vec![Region::whole(&[])], |boxes, size| {
+            let ranges =
+                (0..*size).flat_map(|start| (start + 1..=*size).map(move |end| (start, end)));
+            let ranges: Vec<_> = ranges.collect();
+            let grow = |region: &Region, (start, end): (usize, usize)| {
+                let mut region = region.clone();
+                region.offset.push(start);
+                region.shape.push(end - start);
+                region
+            };
+            boxes
+                .iter()
+                .flat_map(|region| ranges.iter().map(|range| grow(region, *range)))
+                .collect()
+        })
+    }
+
+    /// Global indices of a box, in row-major order.
+    fn indices(region: &Region) -> Vec<Vec<usize>> {
+        let mut at = region.offset.clone();
+        (0..region.len())
+            .map(|_| {
+                let now = at.clone();
+                advance(&mut at, region);
+                now
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_pair_of_boxes_shares_what_a_search_by_element_finds() {
+        for shape in [vec![], vec![5], vec![3, 3], vec![2, 3, 2]] {
+            let whole = Region::whole(&shape);
+            let value = |at: &Vec<usize>| whole.position(at) as f32 + 1.0;
+            for source_box in boxes(&shape) {
+                let bytes: Vec<u8> =
+                    indices(&source_box).iter().flat_map(|at| value(at).to_le_bytes()).collect();
+                for target_box in boxes(&shape) {
+                    let mut target = vec![0.0; target_box.len()];
+                    let n = copy_common(&bytes, Stored::F32, &source_box, &mut target, &target_box);
+                    let in_source = indices(&source_box);
+                    let expected: Vec<_> = indices(&target_box)
+                        .iter()
+                        .map(|at| if in_source.contains(at) { value(at) } else { 0.0 })
+                        .collect();
+                    assert_eq!(target, expected, "{source_box} to {target_box}");
+                    assert_eq!(n, expected.iter().filter(|x| **x > 0.0).count());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn half_precision_is_widened_exactly() {
+        let numbers = [0.0, -1.5, 6.1e-5, 65504.0];
+        let (mut out, whole) = ([0.0; 4], Region::whole(&[4]));
+        let bytes: Vec<u8> = numbers.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect();
+        copy_common(&bytes, Stored::F16, &whole, &mut out, &whole);
+        assert_eq!(out, numbers.map(|x| f16::from_f32(x).to_f32()));
+        let bytes: Vec<u8> =
+            numbers.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect();
+        copy_common(&bytes, Stored::Bf16, &whole, &mut out, &whole);
+        assert_eq!(out, numbers.map(|x| bf16::from_f32(x).to_f32()));
+    }
+
+    #[test]
+    fn boxes_outside_a_tensor_are_recognised() {
+        assert!(Region::new(&[1, 0], &[2, 3]).is_inside(&[3, 3]));
+        assert!(!Region::new(&[2, 0], &[2, 3]).is_inside(&[3, 3]));
+        assert!(!Region::new(&[usize::MAX], &[2]).is_inside(&[3]));
+        assert!(!Region::new(&[0], &[2]).is_inside(&[3, 3]));
+    }
+}

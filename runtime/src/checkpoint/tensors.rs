@@ -1,0 +1,257 @@
+//! One safetensors file: written tensor by tensor, read box by box.
+//!
+//! The format is an 8-byte little-endian length, a JSON header of that length, and the tensors' bytes; see
+//! <https://github.com/huggingface/safetensors>. The crate of that name checks and parses headers; writing is done
+//! here, because the file must be hashed and brought to disk on the way, and a model need never be in memory whole.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, Metadata, TensorInfo};
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
+
+use super::region::{Stored, copy_common};
+use super::{CheckpointError, Region};
+
+const _: () = assert!(cfg!(target_endian = "little"), "tensors are written as they lie in memory");
+
+/// Writes a file of f32 tensors whose names and shapes are known at the start.
+pub struct TensorWriter {
+    file: BufWriter<File>,
+    path: PathBuf,
+    hash: Box<Xxh3>,
+    bytes: u64,
+    /// What is still to be written, last first.
+    expected: Vec<(String, usize)>,
+}
+
+impl TensorWriter {
+    /// Creates the file and writes the header for `tensors`, which must then be written in this order.
+    pub fn create<'a>(
+        path: &Path,
+        tensors: impl IntoIterator<Item = (&'a str, &'a [usize])>,
+    ) -> Result<TensorWriter, CheckpointError> {
+        let mut infos = Vec::new();
+        let mut expected = Vec::new();
+        let mut end = 0;
+        for (name, shape) in tensors {
+            let len: usize = shape.iter().product();
+            let data_offsets = (end, end + len * Stored::F32.bytes());
+            end = data_offsets.1;
+            let info = TensorInfo { dtype: Dtype::F32, shape: shape.to_vec(), data_offsets };
+            infos.push((name.to_owned(), info));
+            expected.push((name.to_owned(), len));
+        }
+        expected.reverse();
+        let invalid = |error: String| CheckpointError::Io {
+            action: "describe the tensors of",
+            path: path.to_owned(),
+            source: std::io::Error::other(error),
+        };
+        // Other readers look for this mark to know that tensors are laid out as PyTorch does.
+        let mark = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+        let header =
+            Metadata::new(Some(mark), infos).map_err(|error| invalid(error.to_string()))?;
+        let mut header = serde_json::to_vec(&header).map_err(|error| invalid(error.to_string()))?;
+        header.resize(header.len().next_multiple_of(8), b' ');
+        let file = File::create(path).map_err(CheckpointError::io("create", path))?;
+        let file = BufWriter::with_capacity(1 << 18, file);
+        let path = path.to_owned();
+        let mut writer = TensorWriter { file, path, hash: Box::default(), bytes: 0, expected };
+        writer.put(&(header.len() as u64).to_le_bytes())?;
+        writer.put(&header)?;
+        Ok(writer)
+    }
+
+    /// Writes the next tensor.
+    ///
+    /// # Panics
+    /// When it is not the one announced in [`TensorWriter::create`]: a fault of the calling code.
+    pub fn write(&mut self, name: &str, values: &[f32]) -> Result<(), CheckpointError> {
+        let next = self.expected.pop();
+        assert_eq!(next, Some((name.to_owned(), values.len())), "the next tensor of a file");
+        self.put(bytemuck::cast_slice(values))
+    }
+
+    /// Brings the file to the disk; gives its length in bytes and its hash.
+    ///
+    /// # Panics
+    /// When an announced tensor was not written: a fault of the calling code.
+    pub fn finish(mut self) -> Result<(u64, String), CheckpointError> {
+        assert!(self.expected.is_empty(), "tensors {:?} were not written", self.expected);
+        self.file.flush().map_err(CheckpointError::io("write", &self.path))?;
+        self.file.get_ref().sync_all().map_err(CheckpointError::io("write", &self.path))?;
+        Ok((self.bytes, hex(self.hash.digest128())))
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), CheckpointError> {
+        self.hash.update(bytes);
+        self.bytes += bytes.len() as u64;
+        self.file.write_all(bytes).map_err(CheckpointError::io("write", &self.path))
+    }
+}
+
+/// An open, memory-mapped file whose header has been checked.
+#[derive(Debug)]
+pub struct TensorFile {
+    path: PathBuf,
+    map: Mmap,
+    header: Metadata,
+    /// Where the tensors' bytes begin.
+    data_start: usize,
+}
+
+impl TensorFile {
+    /// Opens a file and checks its header against its length.
+    pub fn open(path: &Path) -> Result<TensorFile, CheckpointError> {
+        TensorFile::parse(path, map_file(path)?)
+    }
+
+    /// Opens a file that must have this length and hash.
+    pub fn open_verified(
+        path: &Path,
+        bytes: u64,
+        xxh3: &str,
+    ) -> Result<TensorFile, CheckpointError> {
+        let map = map_file(path)?;
+        if map.len() as u64 != bytes {
+            let reason = format!("it has {} bytes, the manifest says {bytes}", map.len());
+            return Err(CheckpointError::damaged(path, reason));
+        }
+        if hash_of(&map) != xxh3 {
+            let reason = "its content differs from the hash in the manifest";
+            return Err(CheckpointError::damaged(path, reason));
+        }
+        TensorFile::parse(path, map)
+    }
+
+    fn parse(path: &Path, map: Mmap) -> Result<TensorFile, CheckpointError> {
+        let damaged = |reason: String| {
+            let length = map.len();
+            let reason = format!("{reason} ({length} bytes; truncated, or not a safetensors file)");
+            CheckpointError::damaged(path, reason)
+        };
+        let (header_len, header) =
+            SafeTensors::read_metadata(&map).map_err(|error| damaged(error.to_string()))?;
+        let data_start = header_len + size_of::<u64>();
+        Ok(TensorFile { path: path.to_owned(), map, header, data_start })
+    }
+
+    /// The names of all tensors, in no order.
+    pub fn names(&self) -> Vec<String> {
+        self.header.offset_keys()
+    }
+
+    /// Copies what the tensor `name`, lying at `held` in a global tensor, shares with `wanted`; gives the number of
+    /// elements copied.
+    pub fn copy_common(
+        &self,
+        name: &str,
+        held: &Region,
+        out: &mut [f32],
+        wanted: &Region,
+    ) -> Result<usize, CheckpointError> {
+        let fail = |reason: String| CheckpointError::tensor(&self.path, name, reason);
+        let info = self.header.info(name).ok_or_else(|| fail("is missing".into()))?;
+        if info.shape != held.shape {
+            return Err(fail(format!("has shape {:?}, expected {:?}", info.shape, held.shape)));
+        }
+        let stored = match info.dtype {
+            Dtype::F32 => Stored::F32,
+            Dtype::F16 => Stored::F16,
+            Dtype::BF16 => Stored::Bf16,
+            other => {
+                return Err(fail(format!("has dtype {other}; only F32, F16 and BF16 are read")));
+            }
+        };
+        let (start, end) = info.data_offsets;
+        let bytes = &self.map[self.data_start + start..self.data_start + end];
+        Ok(copy_common(bytes, stored, held, out, wanted))
+    }
+}
+
+fn map_file(path: &Path) -> Result<Mmap, CheckpointError> {
+    let file = File::open(path).map_err(CheckpointError::io("read", path))?;
+    if file.metadata().map_err(CheckpointError::io("read", path))?.len() == 0 {
+        return Err(CheckpointError::damaged(path, "it is empty"));
+    }
+    // SAFETY: the map is read only; as for every mapped file, nobody may shorten it while it is open.
+    unsafe { Mmap::map(&file) }.map_err(CheckpointError::io("read", path))
+}
+
+/// The hash of some bytes as it is written in manifests: XXH3, 128 bits.
+pub fn hash_of(bytes: &[u8]) -> String {
+    hex(xxh3_128(bytes))
+}
+
+fn hex(hash: u128) -> String {
+    format!("{hash:032x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(path: &Path) -> (u64, String) {
+        let shapes: [(&str, &[usize]); 3] = [("b", &[2, 2]), ("a", &[]), ("empty", &[0, 3])];
+        let mut writer = TensorWriter::create(path, shapes).unwrap();
+        writer.write("b", &[1.0, f32::NAN, -0.0, f32::MIN_POSITIVE / 2.0]).unwrap();
+        writer.write("a", &[7.5]).unwrap();
+        writer.write("empty", &[]).unwrap();
+        writer.finish().unwrap()
+    }
+
+    #[test]
+    fn a_file_reads_back_bit_for_bit_and_by_the_reference_reader() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.safetensors");
+        let (bytes, hash) = write(&path);
+        let file = TensorFile::open_verified(&path, bytes, &hash).unwrap();
+        assert_eq!(bytes, std::fs::metadata(&path).unwrap().len());
+        let mut out = [0.0; 4];
+        let whole = Region::whole(&[2, 2]);
+        assert_eq!(file.copy_common("b", &whole, &mut out, &whole).unwrap(), 4);
+        let bits = [1.0, f32::NAN, -0.0, f32::MIN_POSITIVE / 2.0].map(f32::to_bits);
+        assert_eq!(out.map(f32::to_bits), bits);
+
+        let content = std::fs::read(&path).unwrap();
+        let reference = SafeTensors::deserialize(&content).unwrap();
+        assert_eq!(reference.tensor("a").unwrap().data(), 7.5f32.to_le_bytes());
+        assert_eq!(reference.tensor("empty").unwrap().shape(), [0, 3]);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_or_tensor_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.safetensors");
+        write(&path);
+        let file = TensorFile::open(&path).unwrap();
+        let read = |name, shape: &[usize]| {
+            let region = Region::whole(shape);
+            file.copy_common(name, &region, &mut vec![0.0; region.len()], &region)
+        };
+        let text = read("c", &[1]).unwrap_err().to_string();
+        assert!(text.ends_with("x.safetensors: tensor `c` is missing"), "{text}");
+        let text = read("b", &[4]).unwrap_err().to_string();
+        assert!(text.contains("tensor `b` has shape [2, 2], expected [4]"), "{text}");
+
+        let content = std::fs::read(&path).unwrap();
+        for cut in [0, 5, 20, content.len() - 1] {
+            std::fs::write(&path, &content[..cut]).unwrap();
+            let text = TensorFile::open(&path).unwrap_err().to_string();
+            assert!(text.contains("x.safetensors is damaged: "), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_reported_with_the_path() {
+        let mut writer = TensorWriter::create(Path::new("/dev/full"), [("x", &[4][..])]).unwrap();
+        let written = writer.write("x", &[0.0; 4]).and_then(|()| writer.finish().map(drop));
+        let text = written.unwrap_err().to_string();
+        assert!(text.contains("cannot write /dev/full: No space left on device"), "{text}");
+    }
+}

@@ -1,0 +1,108 @@
+//! How far a run has read its data, kept in checkpoints.
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{DataError, Dataset, Order};
+
+/// Bytes of the data that are hashed to recognise it.
+const FINGERPRINT_BYTES: usize = 1 << 20;
+
+/// What has been read of the data, and all that decides what comes next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataPosition {
+    /// Samples that were trained on.
+    pub samples: u64,
+    /// The file, for the record; it may move.
+    pub file: String,
+    /// Length of the data.
+    pub tokens: usize,
+    /// XXH3 of the data's first mebibyte, in hexadecimal.
+    pub fingerprint: String,
+    /// Tokens of a sample.
+    pub seq: usize,
+    /// Samples of a step.
+    pub batch: usize,
+    /// Order of the samples.
+    pub order: Order,
+    /// Seed of a shuffled order.
+    pub seed: u64,
+}
+
+impl DataPosition {
+    /// The position in `dataset` after `steps` steps.
+    pub fn after(steps: u64, dataset: &Dataset) -> DataPosition {
+        let (file, sampler) = (dataset.file(), dataset.sampler());
+        let bytes = file.bytes();
+        let start = &bytes[..bytes.len().min(FINGERPRINT_BYTES)];
+        DataPosition {
+            samples: steps * sampler.batch() as u64,
+            file: file.name().to_owned(),
+            tokens: file.len(),
+            fingerprint: format!("{:016x}", xxh3_64(start)),
+            seq: sampler.seq(),
+            batch: sampler.batch(),
+            order: sampler.order(),
+            seed: sampler.seed(),
+        }
+    }
+
+    /// Checks that a run that was saved here and is resumed with `now` reads on where it stopped.
+    ///
+    /// # Errors
+    /// [`DataError::OtherPosition`] lists every difference.
+    pub fn check_resume(&self, now: &DataPosition) -> Result<(), DataError> {
+        let mut differences = Vec::new();
+        if (self.tokens, &self.fingerprint) != (now.tokens, &now.fingerprint) {
+            differences.push(format!(
+                "--data: {} with {} tokens is not the data that was saved, {} with {} tokens",
+                now.file, now.tokens, self.file, self.tokens
+            ));
+        }
+        let mut compare = |flag: &str, saved: String, now: String| {
+            if saved != now {
+                differences.push(format!("--{flag}: {now}, but {saved} was saved"));
+            }
+        };
+        compare("seq", self.seq.to_string(), now.seq.to_string());
+        compare("batch", self.batch.to_string(), now.batch.to_string());
+        compare("order", self.order.to_string(), now.order.to_string());
+        compare("seed", self.seed.to_string(), now.seed.to_string());
+        match differences.is_empty() {
+            true => Ok(()),
+            false => Err(DataError::OtherPosition { differences }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::TokenFile;
+
+    fn position(text: &[u8], seq: usize, batch: usize, seed: u64) -> DataPosition {
+        let file = TokenFile::from_text(text.to_vec(), 256, "text").unwrap();
+        let dataset = Dataset::new(file, seq, batch, Order::Shuffled, seed).unwrap();
+        DataPosition::after(3, &dataset)
+    }
+
+    #[test]
+    fn a_position_continues_only_with_the_same_data_and_sampling() {
+        let saved = position(b"twelve bytes", 2, 4, 1);
+        assert_eq!(saved.samples, 12);
+        let json = serde_json::to_string(&saved).unwrap();
+        assert_eq!(serde_json::from_str::<DataPosition>(&json).unwrap(), saved);
+        saved.check_resume(&position(b"twelve bytes", 2, 4, 1)).unwrap();
+
+        let text = saved.check_resume(&position(b"Twelve bytes", 3, 5, 2)).unwrap_err().to_string();
+        for part in [
+            "--resume:\n  - --data: text with 12 tokens is not the data that was saved",
+            "--seq: 3, but 2 was saved",
+            "--batch: 5, but 4 was saved",
+            "--seed: 2, but 1 was saved",
+        ] {
+            assert!(text.contains(part), "no `{part}` in {text}");
+        }
+        assert!(!text.contains("--order"), "{text}");
+    }
+}

@@ -1,0 +1,160 @@
+//! Which tokens a sample holds.
+
+use serde::{Deserialize, Serialize};
+
+use super::DataError;
+use super::permutation::{Permutation, mix};
+
+/// `--order`: how samples follow one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// As in the file.
+    Sequential,
+    /// In a new random order every epoch.
+    Shuffled,
+}
+
+impl std::fmt::Display for Order {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Order::Sequential => "sequential",
+            Order::Shuffled => "shuffled",
+        })
+    }
+}
+
+/// Maps (step, index in the global batch) to the place of a sample, the same on every rank.
+///
+/// `n` tokens hold `N = floor((n - 1) / T)` samples of length `T`, of which sample `k` is the inputs
+/// `tokens[kT .. kT + T]` and, one to the right, the targets. Sample `i` of step `s` is number `g = sB + i` of the
+/// run, in epoch `g / N` at place `g mod N`:
+///
+/// - sequential: `k = g mod N`, so the file starts again where it ends and no sample is ever short;
+/// - shuffled: `k` is a permutation, keyed by seed and epoch, of `g mod N`, so every epoch has each sample once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sampler {
+    order: Order,
+    seed: u64,
+    seq: usize,
+    batch: usize,
+    samples: u64,
+}
+
+impl Sampler {
+    /// For `tokens` tokens (the length of a file) in samples of `seq`, `batch` of them a step; `None` when there is
+    /// not one whole sample.
+    pub fn new(
+        tokens: usize,
+        seq: usize,
+        batch: usize,
+        order: Order,
+        seed: u64,
+    ) -> Option<Sampler> {
+        let samples = tokens.saturating_sub(1).checked_div(seq)? as u64;
+        (samples > 0).then_some(Sampler { order, seed, seq, batch, samples })
+    }
+
+    /// As [`Sampler::new`] for the tokens of `name`.
+    ///
+    /// # Errors
+    /// [`DataError::TooShort`] when there is not one whole sample.
+    pub(super) fn over(
+        name: &str,
+        tokens: usize,
+        seq: usize,
+        batch: usize,
+        order: Order,
+        seed: u64,
+    ) -> Result<Sampler, DataError> {
+        let short = || DataError::TooShort { name: name.to_owned(), tokens, seq };
+        Sampler::new(tokens, seq, batch, order, seed).ok_or_else(short)
+    }
+
+    /// Index of the first token of sample `index` of the global batch of `step` (from 0).
+    pub fn start(&self, step: u64, index: usize) -> usize {
+        let number = step * self.batch as u64 + index as u64;
+        let (epoch, place) = (number / self.samples, number % self.samples);
+        let sample = match self.order {
+            Order::Sequential => place,
+            Order::Shuffled => {
+                let key = mix(self.seed ^ mix(epoch.wrapping_add(0x5851_f42d_4c95_7f2d)));
+                Permutation::new(self.samples, key).at(place)
+            }
+        };
+        sample as usize * self.seq
+    }
+
+    /// The order of samples.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// The seed of a shuffled order.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Number of whole samples in the data.
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// Inputs of a sample.
+    pub fn seq(&self) -> usize {
+        self.seq
+    }
+
+    /// Samples of a step, over all ranks.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequential_follows_the_formula_and_wraps_without_short_samples() {
+        // 3 samples of 4 fit in 13 tokens; 14, 15 and 16 have no further one.
+        for tokens in 13..17 {
+            let sampler = Sampler::new(tokens, 4, 2, Order::Sequential, 9).unwrap();
+            assert_eq!(sampler.samples(), 3);
+            let starts: Vec<_> = (0..4).flat_map(|step| (0..2).map(move |i| (step, i))).collect();
+            let starts: Vec<_> = starts.into_iter().map(|(s, i)| sampler.start(s, i)).collect();
+            assert_eq!(starts, [0, 4, 8, 0, 4, 8, 0, 4]);
+        }
+        assert_eq!(Sampler::new(4, 4, 2, Order::Sequential, 9), None);
+        assert_eq!(Sampler::new(5, 4, 2, Order::Sequential, 9).unwrap().samples(), 1);
+        assert_eq!(Sampler::new(0, 4, 2, Order::Sequential, 9), None);
+    }
+
+    #[test]
+    fn shuffled_has_each_sample_once_an_epoch_in_an_order_of_its_own() {
+        for samples in 1..=200 {
+            let sampler = Sampler::new(samples * 3 + 1, 3, 1, Order::Shuffled, 7).unwrap();
+            let epoch = |epoch: usize| -> Vec<usize> {
+                (epoch * samples..(epoch + 1) * samples)
+                    .map(|step| sampler.start(step as u64, 0))
+                    .collect()
+            };
+            let (first, second) = (epoch(0), epoch(1));
+            let mut sorted = first.clone();
+            sorted.sort_unstable();
+            assert!(sorted.iter().copied().eq((0..samples).map(|k| k * 3)), "{samples}");
+            assert!(samples < 8 || first != second, "{samples}");
+        }
+    }
+
+    #[test]
+    fn seed_chooses_the_order_and_batch_size_does_not() {
+        let starts = |seed, batch: usize| -> Vec<usize> {
+            let sampler = Sampler::new(1001, 10, batch, Order::Shuffled, seed).unwrap();
+            (0..60).map(|g| sampler.start((g / batch) as u64, g % batch)).collect()
+        };
+        assert_eq!(starts(1, 4), starts(1, 4));
+        assert_eq!(starts(1, 4), starts(1, 5));
+        assert_ne!(starts(1, 4), starts(2, 4));
+    }
+}

@@ -1,0 +1,300 @@
+//! Files of tokens, memory-mapped: opening one costs no memory, however large it is.
+
+use std::fs::File;
+use std::path::Path;
+
+use memmap2::Mmap;
+use rayon::prelude::*;
+
+use super::DataError;
+
+/// Tokens that are checked against the vocabulary when a file is opened. Later ones are checked when they are read,
+/// so that opening a file of any size stays quick.
+const CHECKED_AT_START: usize = 1 << 26;
+
+/// How a file stores its tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// Text: every byte is a token.
+    Bytes,
+    /// Little-endian 16-bit ids.
+    U16,
+    /// Little-endian 32-bit ids.
+    U32,
+}
+
+impl Encoding {
+    /// Bytes of one token.
+    pub const fn width(self) -> usize {
+        match self {
+            Encoding::Bytes => 1,
+            Encoding::U16 => 2,
+            Encoding::U32 => 4,
+        }
+    }
+}
+
+/// A sequence of tokens whose ids are below a vocabulary size.
+#[derive(Debug)]
+pub struct TokenFile {
+    content: Content,
+    encoding: Encoding,
+    vocab: usize,
+    name: String,
+}
+
+#[derive(Debug)]
+enum Content {
+    Mapped(Mmap),
+    Owned(Vec<u8>),
+}
+
+impl TokenFile {
+    /// Opens `path` for a model with `vocab` token ids.
+    ///
+    /// A name that ends in `.bin` is a file of little-endian ids, any other is text by bytes. Ids are 32 bits wide
+    /// when the name ends in `.u32.bin`, when `vocab` is above 65536, or when the content says so: every second
+    /// 16-bit half is zero, and not all of them are. Otherwise they are 16 bits wide.
+    ///
+    /// # Errors
+    /// A file that is missing, empty, torn in the middle of a token or has ids beyond the vocabulary, and text for a
+    /// vocabulary below 256.
+    pub fn open(path: &Path, vocab: usize) -> Result<TokenFile, DataError> {
+        let name = path.display().to_string();
+        let io = |source| DataError::Io { path: path.to_owned(), source };
+        let file = File::open(path).map_err(io)?;
+        let metadata = file.metadata().map_err(io)?;
+        if metadata.is_dir() {
+            return Err(io(std::io::ErrorKind::IsADirectory.into()));
+        }
+        let content = if metadata.is_file() && metadata.len() > 0 {
+            // SAFETY: the map is read only; as for every mapped file, nobody may shorten it while it is trained on,
+            // which would end the process with a bus error.
+            Content::Mapped(unsafe { Mmap::map(&file) }.map_err(io)?)
+        } else {
+            Content::Owned(std::fs::read(path).map_err(io)?)
+        };
+        let encoding = match path.extension().is_some_and(|ext| ext == "bin") {
+            true => id_width(&name, content.bytes(), vocab),
+            false => Encoding::Bytes,
+        };
+        TokenFile::new(content, encoding, vocab, name)
+    }
+
+    /// Text in memory, by bytes; `name` stands for it in messages.
+    ///
+    /// # Errors
+    /// An empty text, or a vocabulary below 256.
+    pub fn from_text(text: Vec<u8>, vocab: usize, name: &str) -> Result<TokenFile, DataError> {
+        TokenFile::new(Content::Owned(text), Encoding::Bytes, vocab, name.to_owned())
+    }
+
+    fn new(
+        content: Content,
+        encoding: Encoding,
+        vocab: usize,
+        name: String,
+    ) -> Result<TokenFile, DataError> {
+        let (bytes, width) = (content.bytes().len(), encoding.width());
+        if bytes == 0 {
+            return Err(DataError::Empty { name });
+        }
+        if !bytes.is_multiple_of(width) {
+            return Err(DataError::Torn { name, bytes, width });
+        }
+        if encoding == Encoding::Bytes && vocab < 256 {
+            return Err(DataError::SmallVocabulary { name, vocab });
+        }
+        let file = TokenFile { content, encoding, vocab, name };
+        file.check_start()?;
+        Ok(file)
+    }
+
+    /// Number of tokens, at least 1.
+    #[expect(clippy::len_without_is_empty, reason = "never empty")]
+    pub fn len(&self) -> usize {
+        self.content.bytes().len() / self.encoding.width()
+    }
+
+    /// How tokens are stored.
+    pub fn encoding(&self) -> Encoding {
+        self.encoding
+    }
+
+    /// The vocabulary size that every token is below.
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// The name of the file, for messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The stored bytes.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.content.bytes()
+    }
+
+    /// Copies the tokens from `start` on into `out`.
+    ///
+    /// # Errors
+    /// A token beyond the vocabulary.
+    ///
+    /// # Panics
+    /// When the range is not inside the file: a fault of the calling code, since a
+    /// [`Sampler`](super::Sampler) made for this file stays inside.
+    pub fn read(&self, start: usize, out: &mut [u32]) -> Result<(), DataError> {
+        let width = self.encoding.width();
+        let bytes = &self.content.bytes()[start * width..(start + out.len()) * width];
+        match self.encoding {
+            Encoding::Bytes => fill(out, bytes, |[a]: [u8; 1]| u32::from(a)),
+            Encoding::U16 => fill(out, bytes, |pair| u32::from(u16::from_le_bytes(pair))),
+            Encoding::U32 => fill(out, bytes, u32::from_le_bytes),
+        }
+        match out.iter().position(|id| *id as usize >= self.vocab) {
+            Some(at) => Err(self.unknown_token(out[at], start + at)),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks the first tokens against the vocabulary on all cores.
+    fn check_start(&self) -> Result<(), DataError> {
+        // Ids of this width that are all in the vocabulary need no look.
+        if self.vocab >= 1 << (8 * self.encoding.width()).min(32) {
+            return Ok(());
+        }
+        const BLOCK: usize = 1 << 16;
+        let tokens = self.len().min(CHECKED_AT_START);
+        let bad = (0..tokens.div_ceil(BLOCK)).into_par_iter().find_map_first(|block| {
+            let start = block * BLOCK;
+            let mut ids = vec![0; BLOCK.min(tokens - start)];
+            self.read(start, &mut ids).err()
+        });
+        bad.map_or(Ok(()), Err)
+    }
+
+    fn unknown_token(&self, id: u32, position: usize) -> DataError {
+        let (name, vocab, width) = (self.name.clone(), self.vocab, self.encoding.width());
+        DataError::UnknownToken { name, id, position, vocab, width }
+    }
+}
+
+impl Content {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Content::Mapped(map) => map,
+            Content::Owned(bytes) => bytes,
+        }
+    }
+}
+
+/// The rule of [`TokenFile::open`] for `.bin` files.
+fn id_width(name: &str, bytes: &[u8], vocab: usize) -> Encoding {
+    if vocab > 1 << 16 || name.ends_with(".u32.bin") {
+        return Encoding::U32;
+    }
+    if name.ends_with(".u16.bin") || !bytes.len().is_multiple_of(4) {
+        return Encoding::U16;
+    }
+    // A megabyte is far more than chance could fill with ids that alternate with 0.
+    let sample = &bytes[..bytes.len().min(1 << 20)];
+    let (pairs, _) = sample.as_chunks::<4>();
+    let high_halves_are_zero = pairs.iter().all(|[_, _, c, d]| (*c, *d) == (0, 0));
+    let all_is_zero = pairs.iter().all(|pair| *pair == [0; 4]);
+    if high_halves_are_zero && !all_is_zero { Encoding::U32 } else { Encoding::U16 }
+}
+
+fn fill<const N: usize>(out: &mut [u32], bytes: &[u8], decode: impl Fn([u8; N]) -> u32) {
+    for (id, chunk) in out.iter_mut().zip(bytes.as_chunks::<N>().0) {
+        *id = decode(*chunk);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn write(dir: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = dir.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn u16s(ids: &[u16]) -> Vec<u8> {
+        ids.iter().flat_map(|id| id.to_le_bytes()).collect()
+    }
+
+    fn u32s(ids: &[u32]) -> Vec<u8> {
+        ids.iter().flat_map(|id| id.to_le_bytes()).collect()
+    }
+
+    fn all(file: &TokenFile) -> Vec<u32> {
+        let mut out = vec![0; file.len()];
+        file.read(0, &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn widths_are_told_by_name_vocabulary_and_content() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |name, bytes: &[u8], vocab| TokenFile::open(&write(&dir, name, bytes), vocab);
+        let ids = [1, 500, 3, 999];
+        let narrow: Vec<u16> = ids.iter().map(|id| *id as u16).collect();
+        for (name, bytes, vocab, encoding) in [
+            ("a.bin", u16s(&narrow), 1000, Encoding::U16),
+            ("b.bin", u32s(&ids), 1000, Encoding::U32),
+            ("c.bin", u32s(&ids), 100_000, Encoding::U32),
+            ("d.u32.bin", u32s(&ids), 1000, Encoding::U32),
+            ("e.u16.bin", u16s(&narrow), 1000, Encoding::U16),
+        ] {
+            let file = open(name, &bytes, vocab).unwrap();
+            assert_eq!((file.encoding(), all(&file)), (encoding, ids.to_vec()), "{name}");
+        }
+        assert_eq!(open("zeros.bin", &[0; 8], 1000).unwrap().encoding(), Encoding::U16);
+        let text = open("text.txt", b"A\xff", 256).unwrap();
+        assert_eq!((text.encoding(), all(&text)), (Encoding::Bytes, vec![65, 255]));
+    }
+
+    #[test]
+    fn reads_from_the_middle() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = write(&dir, "a.bin", &u16s(&[10, 11, 12, 13, 14]));
+        let mut out = [0; 3];
+        TokenFile::open(&path, 100).unwrap().read(1, &mut out).unwrap();
+        assert_eq!(out, [11, 12, 13]);
+    }
+
+    #[test]
+    fn every_bad_file_is_refused_with_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let message = |path: &Path, vocab| TokenFile::open(path, vocab).unwrap_err().to_string();
+        let missing = dir.path().join("missing.bin");
+        let text = message(&missing, 10);
+        assert!(text.contains("cannot read") && text.contains("missing.bin"), "{text}");
+        let text = message(dir.path(), 10);
+        assert!(text.contains("cannot read") && text.contains("directory"), "{text}");
+        for name in ["empty.bin", "empty.txt"] {
+            let text = message(&write(&dir, name, b""), 300);
+            assert!(text.contains(&format!("{name} is empty")), "{text}");
+        }
+        let text = message(&write(&dir, "odd.bin", &[1, 0, 2]), 10);
+        assert!(text.contains("odd.bin has 3 bytes") && text.contains("2-byte tokens"), "{text}");
+        let text = message(&write(&dir, "odd.u32.bin", &[1, 0, 2, 0, 1, 1]), 10);
+        assert!(text.contains("has 6 bytes") && text.contains("4-byte tokens"), "{text}");
+        let text = message(&write(&dir, "small.txt", b"abc"), 255);
+        assert!(text.contains("at least 256; the model has 255"), "{text}");
+        let text = message(&write(&dir, "wide.bin", &u16s(&[1, 2, 77, 3, 99])), 50);
+        assert!(text.contains("wide.bin has token id 77 at position 2"), "{text}");
+        assert!(text.contains("beyond the vocabulary of 50"), "{text}");
+    }
+
+    #[test]
+    fn tokens_past_the_check_at_start_are_checked_when_read() {
+        let mut file = TokenFile::from_text(vec![7; 100], 256, "text").unwrap();
+        file.vocab = 5;
+        let text = file.read(40, &mut [0; 10]).unwrap_err().to_string();
+        assert!(text.contains("token id 7 at position 40"), "{text}");
+    }
+}

@@ -1,0 +1,277 @@
+//! The table of every flag: the command line, the keys of `--config` files, `--help` and the checks all come from it.
+
+/// What a flag's value looks like.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Kind {
+    /// A whole number, at least `min`.
+    Count {
+        /// The smallest value that makes sense.
+        min: u64,
+    },
+    /// A finite number of at least zero.
+    Number,
+    /// Two numbers separated by a comma, each in [0, 1).
+    Pair,
+    /// A file or folder.
+    Path,
+    /// Free text, checked by whoever uses it.
+    Text,
+    /// One of some words.
+    Choice(&'static [&'static str]),
+    /// Present or absent.
+    Switch,
+    /// Part of the interface, but brought by a later version; refused until then.
+    Later,
+}
+
+/// One flag of the command line, which is also a key of `--config` files.
+#[derive(Debug, Clone, Copy)]
+pub struct Flag {
+    /// Long name without the dashes.
+    pub name: &'static str,
+    /// What stands for the value in `--help`.
+    pub value: &'static str,
+    /// What the value looks like.
+    pub kind: Kind,
+    /// The value when the flag is absent; empty when absence means something of its own.
+    pub default: &'static str,
+    /// Heading in `--help`.
+    pub group: &'static str,
+    /// One line for `--help`.
+    pub help: &'static str,
+}
+
+impl Flag {
+    /// The flag called `name`, written with dashes.
+    pub fn find(name: &str) -> Option<&'static Flag> {
+        FLAGS.iter().find(|flag| flag.name == name)
+    }
+
+    /// The name in `candidates` that a misspelt `word` most likely meant, if any is near.
+    pub fn nearest<'a>(
+        word: &str,
+        candidates: impl IntoIterator<Item = &'a str>,
+    ) -> Option<&'a str> {
+        candidates
+            .into_iter()
+            .map(|name| (edit_distance(word, name), name))
+            .filter(|(distance, name)| *distance <= 1 + name.len().min(word.len()) / 4)
+            .min_by_key(|(distance, _)| *distance)
+            .map(|(_, name)| name)
+    }
+
+    const fn new(group: &'static str, name: &'static str, kind: Kind) -> Flag {
+        Flag { name, value: "", kind, default: "", group, help: "" }
+    }
+
+    const fn value(mut self, value: &'static str) -> Flag {
+        self.value = value;
+        self
+    }
+
+    const fn default(mut self, default: &'static str) -> Flag {
+        self.default = default;
+        self
+    }
+
+    const fn help(mut self, help: &'static str) -> Flag {
+        self.help = help;
+        self
+    }
+}
+
+/// `later` is the flag of a capability that a later version brings.
+const fn later(name: &'static str, help: &'static str) -> Flag {
+    Flag::new("Later versions", name, Kind::Later).help(help)
+}
+
+const MACHINE: &str = "Where to run";
+const MODEL: &str = "Model";
+const DATA: &str = "Data";
+const OPTIMIZER: &str = "Optimiser (AdamW)";
+const SAVING: &str = "Saving";
+const REPORTS: &str = "Reports";
+
+/// Any whole number.
+const ANY: Kind = Kind::Count { min: 0 };
+/// A whole number of at least one.
+const POSITIVE: Kind = Kind::Count { min: 1 };
+
+/// Every flag, in the order of `--help`.
+pub const FLAGS: &[Flag] = &[
+    Flag::new(MACHINE, "config", Kind::Path)
+        .value("FILE.toml")
+        .help("Read settings from a file with the same keys; flags override it"),
+    Flag::new(MACHINE, "mesh", Kind::Text).value("AXIS=N,..").help(
+        "Ranks along each axis, such as dp=2,tp=2; an axis left out has degree 1 \
+         [default: dp=2,tp=2 without --data and --init-from, else one rank]",
+    ),
+    Flag::new(MACHINE, "device", Kind::Choice(&["cpu", "cuda", "meta"]))
+        .value("DEVICE")
+        .default("cpu")
+        .help("Where tensors live: cpu (cuda and meta come with a later version)"),
+    Flag::new(MACHINE, "dtype", Kind::Choice(&["f32", "bf16"]))
+        .value("DTYPE")
+        .default("f32")
+        .help("Element type of the computation: f32 (bf16 comes with a later version)"),
+    Flag::new(MACHINE, "threads", POSITIVE)
+        .value("N")
+        .help("Threads of each rank [default: the machine's cores shared out, at least 1]"),
+    Flag::new(MODEL, "init-from", Kind::Path)
+        .value("DIR")
+        .help("Take sizes and weights from a Hugging Face Llama folder"),
+    Flag::new(MODEL, "hidden", POSITIVE)
+        .value("N")
+        .default("128")
+        .help("Width of the residual stream"),
+    Flag::new(MODEL, "layers", POSITIVE).value("N").default("4").help("Transformer blocks"),
+    Flag::new(MODEL, "heads", POSITIVE)
+        .value("N")
+        .default("4")
+        .help("Attention heads; each is hidden / heads wide"),
+    Flag::new(MODEL, "kv-heads", POSITIVE)
+        .value("N")
+        .help("Key and value heads, each shared by heads / kv-heads queries [default: --heads]"),
+    Flag::new(MODEL, "ffn", POSITIVE)
+        .value("N")
+        .help("Width of the feed-forward [default: 8/3 of --hidden, rounded up to 64]"),
+    Flag::new(MODEL, "vocab", POSITIVE).value("N").default("256").help("Vocabulary size"),
+    Flag::new(MODEL, "tied", Kind::Switch)
+        .help("Use one weight for the token embedding and the output head"),
+    Flag::new(DATA, "data", Kind::Path).value("FILE").help(
+        "Tokens: .bin holds little-endian u16 or u32 ids, any other file is text taken byte by byte \
+         [default: the project's own book and sources]",
+    ),
+    Flag::new(DATA, "order", Kind::Choice(&["sequential", "shuffled"]))
+        .value("ORDER")
+        .default("sequential")
+        .help("Order of the samples: sequential, or shuffled anew every epoch"),
+    Flag::new(DATA, "batch", POSITIVE)
+        .value("B")
+        .default("16")
+        .help("Sequences of a step, over all ranks together"),
+    Flag::new(DATA, "seq", POSITIVE).value("T").default("128").help("Tokens of a sequence"),
+    Flag::new(DATA, "steps", POSITIVE)
+        .value("N")
+        .default("200")
+        .help("Optimiser steps in all, those before --resume included"),
+    Flag::new(DATA, "seed", ANY)
+        .value("K")
+        .default("0")
+        .help("Seed of initialisation, sample order, dropout and sampling"),
+    Flag::new(OPTIMIZER, "lr", Kind::Number).value("X").default("1e-3").help("Peak learning rate"),
+    Flag::new(OPTIMIZER, "lr-schedule", Kind::Choice(&["constant", "cosine", "wsd"]))
+        .value("NAME")
+        .default("constant")
+        .help("After warm-up: constant, cosine decay, or wsd (stable, then linear decay)"),
+    Flag::new(OPTIMIZER, "warmup", ANY)
+        .value("N")
+        .default("0")
+        .help("Steps over which the learning rate rises linearly"),
+    Flag::new(OPTIMIZER, "min-lr", Kind::Number)
+        .value("X")
+        .default("0")
+        .help("Learning rate at the end of a decay"),
+    Flag::new(OPTIMIZER, "betas", Kind::Pair)
+        .value("A,B")
+        .default("0.9,0.95")
+        .help("Decay of the two moments, each in [0, 1)"),
+    Flag::new(OPTIMIZER, "eps", Kind::Number)
+        .value("X")
+        .default("1e-8")
+        .help("Added to the root of the second moment"),
+    Flag::new(OPTIMIZER, "weight-decay", Kind::Number)
+        .value("X")
+        .default("0.1")
+        .help("Decoupled decay of parameters with two or more dims"),
+    Flag::new(OPTIMIZER, "clip", Kind::Number)
+        .value("X")
+        .default("1.0")
+        .help("Largest gradient norm; 0 leaves gradients as they are"),
+    Flag::new(SAVING, "save", Kind::Path)
+        .value("DIR")
+        .help("Keep checkpoints of the whole training state in DIR"),
+    Flag::new(SAVING, "save-every", POSITIVE)
+        .value("N")
+        .help("Also save after every N steps, not only after the last [needs --save]"),
+    Flag::new(SAVING, "keep", POSITIVE)
+        .value("K")
+        .help("Remove all but the newest K checkpoints [needs --save]"),
+    Flag::new(SAVING, "resume", Kind::Path)
+        .value("DIR/latest")
+        .help("Continue from a checkpoint: DIR/latest, DIR/step-N or DIR"),
+    Flag::new(SAVING, "export-hf", Kind::Path)
+        .value("DIR")
+        .help("At the end, write the model as a Hugging Face folder"),
+    Flag::new(REPORTS, "metrics", Kind::Path)
+        .value("FILE.jsonl")
+        .help("Write one JSON object per step"),
+    Flag::new(REPORTS, "sample-tokens", ANY)
+        .value("N")
+        .default("200")
+        .help("Tokens of the continuation sampled at the end"),
+    later("zero", "sharding of the optimiser state, gradients and parameters"),
+    later("recompute", "recomputation of activations"),
+    later("schedule", "pipeline schedules"),
+    later("virtual-stages", "pipeline schedules with several stages per rank"),
+    later("micro-batches", "splitting a step into micro-batches"),
+    later("cp", "context-parallel attention"),
+    later("tokenizer", "tokenizer files"),
+    later("trace", "traces of a run"),
+    later("explain", "the list of generated collectives"),
+];
+
+/// Levenshtein distance by rows, a transposition of neighbours counting as one edit.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut before: Vec<usize> = Vec::new();
+    let mut above: Vec<usize> = (0..=b.len()).collect();
+    for i in 0..a.len() {
+        let mut row = vec![i + 1];
+        for j in 0..b.len() {
+            let swap = i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j];
+            let mut best = (above[j] + usize::from(a[i] != b[j])).min(above[j + 1] + 1);
+            best = best.min(row[j] + 1);
+            if swap {
+                best = best.min(before[j - 1] + 1);
+            }
+            row.push(best);
+        }
+        before = std::mem::replace(&mut above, row);
+    }
+    above[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances() {
+        for (a, b, expected) in [
+            ("", "abc", 3),
+            ("mesh", "mesh", 0),
+            ("mehs", "mesh", 1),
+            ("kitten", "sitting", 3),
+            ("bacth", "batch", 1),
+        ] {
+            assert_eq!(edit_distance(a, b), expected, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn near_words_are_found_and_far_ones_are_not() {
+        let names = || FLAGS.iter().map(|flag| flag.name);
+        assert_eq!(Flag::nearest("save-evry", names()), Some("save-every"));
+        assert_eq!(Flag::nearest("bacth", names()), Some("batch"));
+        assert_eq!(Flag::nearest("learning-rate", names()), None);
+    }
+
+    #[test]
+    fn names_are_unique_and_every_flag_is_explained() {
+        for (i, flag) in FLAGS.iter().enumerate() {
+            assert!(!flag.help.is_empty(), "--{}", flag.name);
+            assert!(FLAGS[..i].iter().all(|other| other.name != flag.name), "--{}", flag.name);
+        }
+    }
+}

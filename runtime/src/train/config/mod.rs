@@ -1,0 +1,166 @@
+//! The settings of a run: from the command line and a `--config` file to checked values.
+//!
+//! As typed, a setting is text with the place it came from ([`Source`]); resolved, it is a field of [`Config`]. Flags
+//! override the file, the file overrides the defaults. Everything that is wrong is reported at once.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::data::Order;
+use crate::train::LrSchedule;
+
+mod error;
+mod file;
+mod flags;
+mod given;
+mod resolve;
+
+pub use error::{ConfigError, Problem, Source};
+pub use flags::{FLAGS, Flag, Kind};
+
+/// The checked settings of a run.
+///
+/// What depends on the mesh or on a file's contents (divisible dims, token ids) is judged by whoever opens them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Config {
+    /// `--mesh`, to be parsed by the mesh; an empty text is one rank.
+    pub mesh: String,
+    /// `--device`.
+    pub device: Device,
+    /// `--dtype`.
+    pub dtype: Precision,
+    /// `--threads`: of each rank; `None` shares out the cores ([`Config::threads_per_rank`]).
+    pub threads: Option<usize>,
+    /// `--init-from`, or the sizes of a new model.
+    pub model: ModelSource,
+    /// `--data`; `None` is the project's own text.
+    pub data: Option<PathBuf>,
+    /// `--order`.
+    pub order: Order,
+    /// `--batch`: sequences of a step over all ranks.
+    pub batch: usize,
+    /// `--seq`: tokens of a sequence.
+    pub seq: usize,
+    /// `--steps`: optimiser steps in all, those before `--resume` included.
+    pub steps: u64,
+    /// `--seed`.
+    pub seed: u64,
+    /// The settings of AdamW.
+    pub optimizer: OptimizerConfig,
+    /// `--save` and what goes with it.
+    pub save: Option<SaveConfig>,
+    /// `--resume`.
+    pub resume: Option<PathBuf>,
+    /// `--export-hf`.
+    pub export_hf: Option<PathBuf>,
+    /// `--metrics`.
+    pub metrics: Option<PathBuf>,
+    /// `--sample-tokens`: length of the continuation at the end; 0 for none.
+    pub sample_tokens: usize,
+}
+
+/// `--device`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Device {
+    /// The machine's cores.
+    Cpu,
+}
+
+/// `--dtype`: element type of parameters and activations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// 32-bit floating point throughout.
+    F32,
+}
+
+/// Where a model's sizes and weights come from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModelSource {
+    /// `--init-from`: a Hugging Face folder.
+    InitFrom(PathBuf),
+    /// A new model of these sizes.
+    New(ModelSizes),
+}
+
+/// The sizes of a new Llama-like model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ModelSizes {
+    /// `--hidden`: width of the residual stream.
+    pub hidden: usize,
+    /// `--layers`: transformer blocks.
+    pub layers: usize,
+    /// `--heads`: query heads, each `hidden / heads` wide.
+    pub heads: usize,
+    /// `--kv-heads`: key and value heads.
+    pub kv_heads: usize,
+    /// `--ffn`: width of the feed-forward.
+    pub ffn: usize,
+    /// `--vocab`: number of token ids.
+    pub vocab: usize,
+    /// `--tied`: one weight for embedding and head.
+    pub tied: bool,
+}
+
+/// The settings of AdamW, which decays parameters of two or more dims only.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct OptimizerConfig {
+    /// `--lr`, `--lr-schedule`, `--warmup`, `--min-lr` and `--steps`.
+    pub lr: LrSchedule,
+    /// `--betas`.
+    pub betas: (f64, f64),
+    /// `--eps`.
+    pub eps: f64,
+    /// `--weight-decay`.
+    pub weight_decay: f64,
+    /// `--clip`: the largest gradient norm; `None` (from 0) does not clip.
+    pub clip: Option<f64>,
+}
+
+/// `--save` and what goes with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct SaveConfig {
+    /// `--save`: the folder of checkpoints.
+    pub dir: PathBuf,
+    /// `--save-every`: `None` saves after the last step only.
+    pub every: Option<u64>,
+    /// `--keep`: `None` keeps all.
+    pub keep: Option<usize>,
+}
+
+impl Config {
+    /// The settings of this process's command line.
+    ///
+    /// # Errors
+    /// [`ConfigError::Asked`] for `--help`, [`ConfigError::Invalid`] for anything wrong. [`ConfigError::exit`] ends
+    /// the process as users expect of either.
+    pub fn from_args() -> Result<Config, ConfigError> {
+        Config::parse(std::env::args_os())
+    }
+
+    /// The settings of a command line whose first word is the name of the program.
+    ///
+    /// # Errors
+    /// As [`Config::from_args`].
+    pub fn parse<A: Into<OsString>>(
+        args: impl IntoIterator<Item = A>,
+    ) -> Result<Config, ConfigError> {
+        resolve::resolve(given::read(args.into_iter().map(Into::into))?)
+    }
+
+    /// Threads for each of `ranks` ranks of this machine: `--threads`, else the cores shared out, at least 1.
+    pub fn threads_per_rank(&self, ranks: usize) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        self.threads.unwrap_or_else(|| (cores() / ranks.max(1)).max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,293 @@
+//! Every message of the settings.
+
+use super::*;
+
+fn parse(line: &str) -> Result<Config, ConfigError> {
+    Config::parse(std::iter::once("train").chain(line.split_whitespace()))
+}
+
+/// The message of a command line that must be refused.
+fn refusal(line: &str) -> String {
+    match parse(line) {
+        Err(error @ ConfigError::Invalid(_)) => error.to_string(),
+        other => panic!("`{line}` gave {other:?}"),
+    }
+}
+
+/// The outcome of a config file, which is called `run.toml` in its message.
+fn with_file(text: &str, line: &str) -> Result<Config, String> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.toml");
+    std::fs::write(&path, text).unwrap();
+    let config = ["train".into(), "--config".into(), path.clone().into_os_string()];
+    Config::parse(config.into_iter().chain(line.split_whitespace().map(Into::into)))
+        .map_err(|error| error.to_string().replace(&path.display().to_string(), "run.toml"))
+}
+
+#[track_caller]
+fn assert_contains(text: &str, part: &str) {
+    assert!(text.contains(part), "no `{part}` in:\n{text}");
+}
+
+#[test]
+fn without_flags_a_small_model_trains_on_four_ranks() {
+    let config = parse("").unwrap();
+    assert_eq!(config.mesh, "dp=2,tp=2");
+    assert_eq!((config.batch, config.seq, config.steps, config.seed), (16, 128, 200, 0));
+    assert_eq!(config.order, Order::Sequential);
+    let sizes = ModelSizes {
+        hidden: 128,
+        layers: 4,
+        heads: 4,
+        kv_heads: 4,
+        ffn: 384,
+        vocab: 256,
+        tied: false,
+    };
+    assert_eq!(config.model, ModelSource::New(sizes));
+    assert_eq!(config.optimizer.betas, (0.9, 0.95));
+    assert_eq!(config.optimizer.clip, Some(1.0));
+    assert_eq!((config.data, config.save, config.resume), (None, None, None));
+}
+
+#[test]
+fn flags_reach_their_fields() {
+    let config = parse(
+        "--mesh dp=2 --device cpu --dtype f32 --threads 3 --hidden 64 --layers 2 --heads 8 --kv-heads 2 --ffn 100 \
+         --vocab 300 --tied --data d.bin --order shuffled --batch 8 --seq 32 --steps 50 --seed 7 --lr 3e-4 \
+         --lr-schedule wsd --warmup 5 --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 --weight-decay 0 --clip 0 \
+         --save out --save-every 10 --keep 2 --resume out/latest --export-hf hf --metrics m.jsonl --sample-tokens 0",
+    )
+    .unwrap();
+    let expected = Config {
+        mesh: "dp=2".into(),
+        device: Device::Cpu,
+        dtype: Precision::F32,
+        threads: Some(3),
+        model: ModelSource::New(ModelSizes {
+            hidden: 64,
+            layers: 2,
+            heads: 8,
+            kv_heads: 2,
+            ffn: 100,
+            vocab: 300,
+            tied: true,
+        }),
+        data: Some("d.bin".into()),
+        order: Order::Shuffled,
+        batch: 8,
+        seq: 32,
+        steps: 50,
+        seed: 7,
+        optimizer: OptimizerConfig {
+            lr: LrSchedule {
+                decay: crate::train::Decay::Wsd,
+                peak: 3e-4,
+                min: 1e-5,
+                warmup: 5,
+                steps: 50,
+            },
+            betas: (0.8, 0.99),
+            eps: 1e-6,
+            weight_decay: 0.0,
+            clip: None,
+        },
+        save: Some(SaveConfig { dir: "out".into(), every: Some(10), keep: Some(2) }),
+        resume: Some("out/latest".into()),
+        export_hf: Some("hf".into()),
+        metrics: Some("m.jsonl".into()),
+        sample_tokens: 0,
+    };
+    assert_eq!(config, expected);
+    assert_eq!(config.threads_per_rank(100), 3);
+    assert_eq!(parse("").unwrap().threads_per_rank(10_000), 1);
+    let config = parse("--init-from llama --lr=0.5").unwrap();
+    assert_eq!(config.model, ModelSource::InitFrom("llama".into()));
+    assert_eq!((config.mesh.as_str(), config.optimizer.lr.peak), ("", 0.5));
+}
+
+#[test]
+fn a_file_gives_the_same_settings_and_flags_override_it() {
+    let text = "
+        mesh = { dp = 2, tp = 2 }
+        lr-schedule = 'cosine'  # kebab-case
+        min_lr = 1e-5           # snake_case
+        lr = 1
+        batch = 1_024
+        betas = [0.9, 0.99]
+        tied = true
+        save = 'out'
+    ";
+    let config = with_file(text, "--batch 4").unwrap();
+    assert_eq!(config, {
+        let flags = "--mesh dp=2,tp=2 --lr-schedule cosine --min-lr 1e-5 --lr 1 --batch 4 \
+                     --betas 0.9,0.99 --tied --save out";
+        parse(flags).unwrap()
+    });
+    assert_eq!(with_file(text, "").unwrap().batch, 1024);
+}
+
+#[test]
+fn every_flag_of_the_contract_is_known() {
+    let contract = "mesh device dtype zero recompute schedule virtual-stages micro-batches cp init-from data \
+        tokenizer order batch seq steps seed lr lr-schedule warmup min-lr betas eps weight-decay clip save save-every \
+        keep resume export-hf metrics trace explain config";
+    for name in contract.split_whitespace() {
+        let flag = Flag::find(name).unwrap_or_else(|| panic!("--{name} is not known"));
+        let later = [
+            "zero",
+            "recompute",
+            "schedule",
+            "virtual-stages",
+            "micro-batches",
+            "cp",
+            "tokenizer",
+            "trace",
+            "explain",
+        ];
+        assert_eq!(flag.kind == Kind::Later, later.contains(&name), "--{name}");
+    }
+}
+
+#[test]
+fn flags_of_later_versions_are_refused_by_name() {
+    for flag in FLAGS.iter().filter(|flag| flag.kind == Kind::Later) {
+        let expected = format!("{}: comes with a later version", flag.name);
+        for line in [format!("--{}", flag.name), format!("--{} 1", flag.name)] {
+            assert_eq!(refusal(&line).find(&expected), Some(2), "{}", refusal(&line));
+        }
+        let text = with_file(&format!("{} = 1", flag.name), "").unwrap_err();
+        assert_eq!(text.find(&format!("run.toml:1: {expected}")), Some(0), "{text}");
+    }
+    assert_contains(
+        &refusal("--device cuda"),
+        "--device: cuda comes with a later version; use cpu",
+    );
+    assert_contains(&refusal("--device meta"), "--device: meta comes with a later version");
+    assert_contains(&refusal("--dtype bf16"), "--dtype: bf16 comes with a later version; use f32");
+}
+
+#[test]
+fn what_the_command_line_cannot_mean() {
+    for (line, message) in [
+        ("--bacth 4", "unknown flag `--bacth`; did you mean `--batch`?"),
+        ("--save-evry 4", "unknown flag `--save-evry`; did you mean `--save-every`?"),
+        ("--batch_size 4", "unknown flag `--batch_size`; --help lists them all"),
+        ("--lr_schedule wsd", "unknown flag `--lr_schedule`; did you mean `--lr-schedule`?"),
+        ("-b 4", "`-b` is not a flag; every setting is written as --name value"),
+        ("train.txt", "`train.txt` is not a flag"),
+        ("--batch 4 --batch 5", "--batch was given twice"),
+        ("--batch", "--batch needs a value, written as --batch <B>"),
+        ("--batch --seq 4", "--batch needs a value"),
+        ("--tied=yes", "--tied takes no value, but `yes` was given"),
+    ] {
+        assert_contains(&refusal(line), message);
+    }
+}
+
+#[test]
+fn values_out_of_range() {
+    for (line, message) in [
+        ("--batch 0", "--batch: must be a whole number of at least 1, not `0`"),
+        ("--seq -3", "--seq: must be a whole number of at least 1, not `-3`"),
+        ("--steps 1.5", "--steps: must be a whole number of at least 1, not `1.5`"),
+        ("--seed x", "--seed: must be a whole number, not `x`"),
+        ("--batch 99999999999999999999", "--batch: must be a whole number"),
+        ("--threads 0", "--threads: must be a whole number of at least 1"),
+        ("--lr -1e-3", "--lr: must be a number of at least 0, not `-1e-3`"),
+        ("--lr nan", "--lr: must be a number of at least 0, not `nan`"),
+        ("--clip inf", "--clip: must be a number of at least 0, not `inf`"),
+        ("--betas 0.9", "--betas: must be two numbers in [0, 1) separated by a comma, not `0.9`"),
+        ("--betas 0.9,1.0", "--betas: must be two numbers in [0, 1)"),
+        ("--betas -0.1,0.9", "--betas: must be two numbers in [0, 1)"),
+        ("--order random", "--order: must be one of sequential, shuffled, not `random`"),
+        ("--lr-schedule cosin", "not `cosin`; did you mean cosine?"),
+        ("--device gpu", "--device: must be one of cpu, cuda, meta, not `gpu`"),
+        ("--data=", "--data: needs a path, not an empty text"),
+    ] {
+        assert_contains(&refusal(line), message);
+    }
+}
+
+#[test]
+fn values_that_do_not_go_together() {
+    for (line, message) in [
+        ("--lr 1e-4 --min-lr 1e-3", "--min-lr: 0.001 is above --lr 0.0001"),
+        ("--steps 5 --warmup 6", "--warmup: 6 is more than --steps 5"),
+        ("--keep 2", "--keep: needs --save DIR"),
+        ("--save-every 2", "--save-every: needs --save DIR"),
+        ("--init-from x --hidden 4", "--hidden: cannot be combined with --init-from"),
+        ("--init-from x --tied", "--tied: cannot be combined with --init-from"),
+        ("--hidden 100 --heads 3", "--heads: 3 does not divide --hidden 100"),
+        ("--hidden 12 --heads 4", "--heads: 4 makes heads 3 wide; rotary positions need an even"),
+        ("--heads 4 --kv-heads 3", "--kv-heads: 3 does not divide --heads 4"),
+    ] {
+        assert_contains(&refusal(line), message);
+    }
+}
+
+#[test]
+fn several_problems_are_told_at_once() {
+    let text = refusal("--batch 0 --lr -1 --keep 3 --zero 1");
+    assert_contains(&text, "the settings have 4 problems\n  - --zero");
+    assert_eq!(text.lines().count(), 5, "{text}");
+}
+
+#[test]
+fn a_file_is_judged_by_line() {
+    for (text, message) in [
+        ("\nbacth = 4", "run.toml:2: unknown key `bacth`; did you mean `batch`?"),
+        ("\n\n[train]\nbatch = 4", "run.toml:3: unknown table `train`; keys stand at the top"),
+        ("batch = 'four'", "run.toml:1: `batch` must be a whole number, not the text \"four\""),
+        ("batch = 4.5", "run.toml:1: `batch` must be a whole number, not the number 4.5"),
+        ("lr = true", "run.toml:1: `lr` must be a number, not true"),
+        ("betas = 0.9", "run.toml:1: `betas` must be two numbers, such as [0.9, 0.95], not the"),
+        ("betas = [0.9]", "run.toml:1: betas: must be two numbers in [0, 1)"),
+        ("order = 1", "`order` must be one of \"sequential\", \"shuffled\", not the number 1"),
+        ("tied = 1", "run.toml:1: `tied` must be true or false, not the number 1"),
+        ("mesh = 4", "run.toml:1: `mesh` must be text such as \"dp=2,tp=2\", not the number 4"),
+        ("data = ['a']", "run.toml:1: `data` must be a path in quotes, not this list"),
+        ("# one\nbatch = 0", "run.toml:2: batch: must be a whole number of at least 1, not `0`"),
+        ("min-lr = 1\nmin_lr = 2", "run.toml:2: `min_lr` is set twice"),
+        ("config = 'other.toml'", "run.toml:1: `config` has no place in a file"),
+        ("seq = 4\nbatch = ", "run.toml:2: not valid TOML"),
+    ] {
+        assert_contains(&with_file(text, "").unwrap_err(), message);
+    }
+    let text = with_file("bacth = 4\nlr = 'x'", "").unwrap_err();
+    assert_contains(&text, "2 problems\n  - run.toml:1: unknown key");
+    let missing = refusal("--config /no/such/run.toml");
+    assert_contains(&missing, "--config: cannot read /no/such/run.toml: No such file");
+}
+
+#[test]
+fn help_shows_every_flag_in_groups() {
+    let Err(ConfigError::Asked(help)) = parse("--help") else { panic!("no help") };
+    for flag in FLAGS {
+        assert_contains(&help, &format!("--{}", flag.name));
+    }
+    assert_contains(&help, "Optimiser (AdamW):\n");
+    assert_contains(&help, "[default: 0.9,0.95]");
+    assert_contains(&help, "Refused until a later version brings them:\n");
+    let Err(ConfigError::Asked(version)) = parse("--version") else { panic!("no version") };
+    assert_contains(&version, env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn defaults_are_valid() {
+    for flag in FLAGS.iter().filter(|flag| !flag.default.is_empty()) {
+        let explicit = parse(&format!("--{} {}", flag.name, flag.default)).unwrap();
+        assert_eq!(explicit, parse("").unwrap(), "--{}", flag.name);
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn text_that_is_not_utf_8_is_refused_but_paths_may_be_anything() {
+    use std::os::unix::ffi::OsStringExt;
+    let odd = OsString::from_vec(vec![b'a', 0xff]);
+    let args = |flag: &str| ["train".into(), OsString::from(flag), odd.clone()];
+    assert_eq!(Config::parse(args("--data")).unwrap().data, Some(odd.clone().into()));
+    let text = Config::parse(args("--order")).unwrap_err().to_string();
+    assert_contains(&text, "--order: a\u{fffd} is not valid UTF-8");
+}
