@@ -8,6 +8,14 @@ pub mod data;
 pub mod layout;
 pub mod mesh;
 pub mod nn;
+pub mod optim;
+pub mod prelude;
 pub mod random;
 pub mod tensor;
 pub mod train;
+
+pub use meshwright_macros::{dims, forward, model};
+
+#[doc(hidden)]
+#[path = "private.rs"]
+pub mod __private;

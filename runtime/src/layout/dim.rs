@@ -10,13 +10,13 @@ use super::{Axis, AxisId, AxisSet, Home};
     message = "`{Self}` is not a dim",
     note = "declare it: `dims! {{ Batch @ data, Seq, Hidden }}`"
 )]
-pub trait Dim: 'static {
+pub trait Dim: Sized + 'static {
     /// The declared name, without the split.
     const NAME: &'static str;
     /// The axes over which ranks hold different parts of this dim.
     const VARIES: AxisSet;
     /// What is known of the dim at run time.
-    const INFO: DimInfo;
+    const INFO: DimInfo = DimInfo::declared::<Self>(Self::NAME, Self::VARIES);
 }
 
 /// A dim that is not split: all of it, or all that its home (`@ data`) leaves to a rank.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use crate::comm::Site;
-use crate::layout::{Dim, DimInfo, Shape, Whole};
+use crate::layout::{Dim, DimInfo, Shape};
 use crate::tensor::{Extent, Init, Param, ParamRef, Rank, Unit};
 
 use super::Sizes;

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::layout::{AxisSet, Dim, DimInfo, Here, Local, Whole};
+use crate::layout::{AxisSet, Dim, Here, Local, Whole};
 
 use super::{Build, Builder, Layer};
 
@@ -13,7 +13,6 @@ pub struct Layers;
 impl Dim for Layers {
     const NAME: &'static str = "Layers";
     const VARIES: AxisSet = AxisSet::NONE;
-    const INFO: DimInfo = DimInfo::declared::<Layers>("Layers", AxisSet::NONE);
 }
 
 impl Whole for Layers {

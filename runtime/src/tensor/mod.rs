@@ -10,6 +10,7 @@ mod pointwise;
 mod rank;
 mod reduce;
 mod region;
+mod scope;
 mod tape;
 mod typed;
 mod value;
@@ -22,6 +23,7 @@ pub use param::{Init, ParamRef, Unit};
 pub use partial::{NotAValue, Partial};
 pub use rank::Rank;
 pub use reduce::SumState;
+pub use scope::{Scope, scope};
 pub use typed::{Operand, Param, Targets, Tensor, Tokens};
 pub use value::Extent;
 

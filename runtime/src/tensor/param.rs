@@ -122,10 +122,6 @@ impl ParamRef {
         self.0.start..self.0.start + self.len()
     }
 
-    pub(crate) fn unit(&self) -> &Rc<Unit> {
-        &self.0.unit
-    }
-
     /// Its elements on this rank, row-major.
     pub fn data(&self) -> Ref<'_, [f32]> {
         Ref::map(self.0.unit.data.borrow(), |data| &data.typed::<f32>()[self.range()])
@@ -139,12 +135,6 @@ impl ParamRef {
     /// Its reduced or accumulated gradient on this rank, row-major; zeros where nothing contributed.
     pub(crate) fn gradient(&self) -> Ref<'_, [f32]> {
         Ref::map(self.0.unit.gradient.borrow(), |gradient| &gradient.values()[self.range()])
-    }
-
-    /// Lets `visit` read the elements and their gradient, and change the elements.
-    pub(crate) fn with_data_and_gradient(&self, visit: impl FnOnce(&mut [f32], &[f32])) {
-        let gradient = self.gradient();
-        self.with_data(|data| visit(data, &gradient));
     }
 
     pub(crate) fn begin_use(&self, axes: AxisSet) {
@@ -259,6 +249,12 @@ impl Unit {
         for param in self.params().iter() {
             param.initialise(rank);
         }
+    }
+
+    /// Lets `visit` change a run of the parameters' buffer, given the same run of the gradient's.
+    pub(crate) fn with_data_and_gradient(&self, range: Range<usize>, visit: impl FnOnce(&mut [f32], &[f32])) {
+        let gradient = self.gradient.borrow();
+        visit(&mut self.data.borrow_mut().typed_mut::<f32>()[range.clone()], &gradient.values()[range]);
     }
 
     /// Begins a new gradient: nothing contributed yet.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::comm::Site;
 use crate::layout::{Cp, Data, Dp, Ep, Fsdp, Here, Pp, Shape, SumOver, Tp};
 
+use super::scope;
 use super::value::{Value, local_len};
 use super::{Partial, Tensor};
 
@@ -50,7 +51,7 @@ impl<S: Shape> Tensor<S> {
         S::PartialOver: SumState<S::Left>,
     {
         let _: D = dim;
-        let site = Site::new("Tensor::sum").at(Location::caller());
+        let site = Site::new(scope::current_or("Tensor::sum")).at(Location::caller());
         <S::PartialOver as SumState<S::Left>>::from_value(sum(self.value(), S::DIM, 1.0), site)
     }
 
@@ -62,7 +63,7 @@ impl<S: Shape> Tensor<S> {
         S::PartialOver: SumState<S::Left>,
     {
         let _: D = dim;
-        let site = Site::new("Tensor::mean").at(Location::caller());
+        let site = Site::new(scope::current_or("Tensor::mean")).at(Location::caller());
         let factor = 1.0 / self.extents()[S::DIM].global as f32;
         <S::PartialOver as SumState<S::Left>>::from_value(sum(self.value(), S::DIM, factor), site)
     }

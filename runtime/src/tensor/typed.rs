@@ -12,6 +12,7 @@ use crate::random;
 use super::contract::{Contract, FromValue, contract};
 use super::pointwise::Unary;
 use super::region;
+use super::scope;
 use super::value::{Extent, Value, block_index, local_len};
 use super::{ParamRef, Rank};
 
@@ -161,7 +162,7 @@ impl<S: Shape> Tensor<S> {
         S: GatherDim<D, P>,
     {
         let _: D = dim;
-        let site = Site::here("Tensor::gather");
+        let site = Site::here(scope::current_or("Tensor::gather"));
         Tensor::wrap(region::gather(&self.value, <S::Axis as Axis>::ID, S::DIM, &site))
     }
 
@@ -172,7 +173,7 @@ impl<S: Shape> Tensor<S> {
         S: SplitDim<D, A, P>,
     {
         let (_, _): (D, A) = (dim, axis);
-        let site = Site::here("Tensor::slice");
+        let site = Site::here(scope::current_or("Tensor::slice"));
         Tensor::wrap(region::slice(&self.value, A::ID, S::DIM, &site))
     }
 

@@ -1,0 +1,56 @@
+//! Tied weights: one parameter, two uses.
+
+use crate::layout::{Axis, Shape, Split, Whole};
+use crate::tensor::Param;
+
+use super::{Embedding, LmHead, Plain, VocabSplit};
+
+/// A layer whose one weight can be another layer's: `#[tied(embed)]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no single weight that could be tied",
+    label = "cannot be tied",
+    note = "`Embedding`, `LmHead` and `Param` can be tied"
+)]
+pub trait TiedWeight {
+    /// The weight's shape.
+    type Weight;
+}
+
+impl<V: Whole, H: Whole> TiedWeight for Embedding<V, H, Plain> {
+    type Weight = (V, H);
+}
+
+impl<V: Whole, H: Whole, A: Axis, E> TiedWeight for Embedding<V, H, VocabSplit<A, E>> {
+    type Weight = (Split<V, A>, H);
+}
+
+impl<V: Whole, H: Whole> TiedWeight for LmHead<H, V, Plain> {
+    type Weight = (V, H);
+}
+
+impl<V: Whole, H: Whole, A: Axis> TiedWeight for LmHead<H, V, VocabSplit<A>> {
+    type Weight = (Split<V, A>, H);
+}
+
+impl<S: Shape> TiedWeight for Param<S> {
+    type Weight = S;
+}
+
+/// A layer whose weight is shaped `W`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot share a weight shaped `{W}`",
+    label = "its own weight has another shape, or is split differently",
+    note = "shard both fields in the same way: `#[sharded(tp = \"vocab\")]` on each or on none"
+)]
+pub trait SameWeightAs<W> {}
+
+#[diagnostic::do_not_recommend]
+impl<L: TiedWeight<Weight = W>, W> SameWeightAs<W> for L {}
+
+/// Compiles where the weight of `field` can be that of `target`.
+#[doc(hidden)]
+pub fn check_tie<A: TiedWeight, B: TiedWeight>(_target: &A, _field: &B)
+where
+    B: SameWeightAs<A::Weight>,
+{
+}

@@ -1,0 +1,5 @@
+//! Optimisers over the units' flat buffers.
+
+mod adamw;
+
+pub use adamw::{AdamW, AdamWOptions, Moments};
