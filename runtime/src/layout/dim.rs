@@ -62,6 +62,11 @@ pub struct DimInfo {
 }
 
 impl DimInfo {
+    /// The axes over which ranks hold different parts of the dim.
+    pub fn axes(&self) -> AxisSet {
+        self.split.map_or(self.home, |axis| self.home.or(AxisSet::of(axis)))
+    }
+
     /// The description of a declared, unsplit dim.
     pub const fn declared<D: 'static>(name: &'static str, home: AxisSet) -> DimInfo {
         DimInfo { name, key: TypeId::of::<D>, split: None, home }

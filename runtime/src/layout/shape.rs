@@ -14,6 +14,8 @@ pub trait Shape: 'static {
     const VARIES: AxisSet;
     /// Each dim, outermost first.
     const DIMS: &'static [DimInfo];
+    /// As the shape of a weight: number of leading dims that it reads, the others being those it writes.
+    const READS: usize = 1;
 }
 
 macro_rules! shapes {
@@ -33,18 +35,19 @@ impl Shape for () {
 shapes! { (A) (A, B) (A, B, C) (A, B, C, D) (A, B, C, D, E) }
 
 macro_rules! grouped_shapes {
-    ($(<$($dim:ident),+> $shape:ty;)*) => {$(
+    ($(<$($dim:ident),+> $shape:ty, reads $reads:literal;)*) => {$(
         impl<$($dim: Dim),+> Shape for $shape {
             const VARIES: AxisSet = AxisSet::NONE$(.or($dim::VARIES))+;
             const DIMS: &'static [DimInfo] = &[$($dim::INFO),+];
+            const READS: usize = $reads;
         }
     )*};
 }
 
 grouped_shapes! {
-    <A, B, C> (A, (B, C));
-    <A, B, C> ((A, B), C);
-    <A, B, C, D> ((A, B), (C, D));
+    <A, B, C> (A, (B, C)), reads 1;
+    <A, B, C> ((A, B), C), reads 2;
+    <A, B, C, D> ((A, B), (C, D)), reads 2;
 }
 
 /// What a layer reads or writes at the end of a shape: one dim, or a pair such as `(Heads, HeadDim)` whose first

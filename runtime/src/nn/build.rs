@@ -196,7 +196,7 @@ impl<'a> Builder<'a> {
             self.problem(format_args!("is tied to `{target}`, which is not a parameter declared before it"));
         }
         let extents = S::DIMS.iter().map(|dim| self.extent(dim, parts)).collect();
-        let param = ParamRef::new(&path, S::DIMS, S::VARIES, extents, init, &self.unit);
+        let param = ParamRef::new(&path, S::DIMS, S::READS, extents, init, &self.unit);
         self.state.params.borrow_mut().insert(path, param.clone());
         Param::new(param)
     }

@@ -10,8 +10,8 @@ use crate::comm::{Pending, ReduceOp, Site};
 use crate::layout::{AxisSet, DimInfo};
 
 use super::rank::fail;
-use super::value::{Extent, block_index, local_len};
-use super::Rank;
+use super::value::{Extent, Value, block_index, local_len};
+use super::{Rank, region};
 
 /// How a parameter begins. Every element is a function of the seed, the parameter's path and the element's place in
 /// the global tensor, so every mesh starts from the same model.
@@ -37,6 +37,7 @@ struct Entry {
     unit: Rc<Unit>,
     start: usize,
     varies: AxisSet,
+    contracted: usize,
     gradient_axes: Cell<AxisSet>,
     has_gradient: Cell<bool>,
 }
@@ -45,11 +46,12 @@ impl ParamRef {
     pub(crate) fn new(
         path: &str,
         infos: &'static [DimInfo],
-        varies: AxisSet,
+        contracted: usize,
         extents: Vec<Extent>,
         init: Init,
         unit: &Rc<Unit>,
     ) -> ParamRef {
+        let varies = infos.iter().fold(AxisSet::NONE, |axes, info| axes.or(info.axes()));
         let param = ParamRef(Rc::new(Entry {
             site: Site::new(path),
             infos,
@@ -57,6 +59,7 @@ impl ParamRef {
             unit: Rc::clone(unit),
             start: unit.len.get(),
             varies,
+            contracted,
             gradient_axes: Cell::default(),
             has_gradient: Cell::new(false),
             extents,
@@ -110,6 +113,22 @@ impl ParamRef {
     /// The axes over which its gradient is summed, known once it has been used.
     pub fn gradient_axes(&self) -> AxisSet {
         self.0.gradient_axes.get()
+    }
+
+    /// Number of leading dims that a weight reads, the others being those it writes.
+    pub fn contracted(&self) -> usize {
+        self.0.contracted
+    }
+
+    /// All of the parameter, row-major, put together from the ranks that hold its parts; all of them must call it.
+    pub fn gather(&self, rank: &Rank) -> Vec<f32> {
+        let mut value = Value::ready(rank, self.extents().to_vec(), rank.meter().copy_of(&self.data(), Category::Parameters), None);
+        for (dim, info) in self.dims().iter().enumerate() {
+            if let Some(axis) = info.split {
+                value = region::gather(&value, axis, dim, self.site());
+            }
+        }
+        value.compute().data.typed().to_vec()
     }
 
     /// Whether weight decay applies: parameters of two dims or more.

@@ -75,12 +75,13 @@ impl Rank {
 
     /// Position of this rank among the ranks that differ from it only along `axes`.
     pub fn position(&self, axes: AxisSet) -> usize {
-        self.group(axes).rank()
+        self.0.comms.shape().index_in_group(self.index(), axes)
     }
 
-    /// The ranks that differ from this one only along `axes`.
+    /// The ranks that differ from this one only along `axes`; axes of degree 1 make no difference.
     pub fn group(&self, axes: AxisSet) -> Arc<dyn Communicator> {
-        self.0.comms.group(axes)
+        let single = axes.iter().filter(|axis| self.degree(*axis) == 1);
+        self.0.comms.group(single.fold(axes, |axes, axis| axes.minus(AxisSet::of(axis))))
     }
 
     /// The seed of initialisation and dropout, the same on every rank.

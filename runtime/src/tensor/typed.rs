@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::backend::{Buffer, Category, Dropout};
 use crate::comm::Site;
-use crate::layout::{Axis, AxisId, AxisSet, GatherDim, Shape, SplitDim};
+use crate::layout::{Axis, AxisId, GatherDim, Shape, SplitDim};
 use crate::random;
 
 use super::contract::{Contract, FromValue, contract};
@@ -208,8 +208,7 @@ fn extents_of<S: Shape>(rank: &Rank, sizes: &[usize]) -> Vec<Extent> {
     assert_eq!(sizes.len(), S::DIMS.len(), "a shape of {} dims was given {} sizes", S::DIMS.len(), sizes.len());
     let mut taken: Vec<AxisId> = Vec::new();
     for info in S::DIMS {
-        let axes = info.split.map_or(info.home, |axis| info.home.or(AxisSet::of(axis)));
-        for axis in axes.iter() {
+        for axis in info.axes().iter() {
             assert!(!taken.contains(&axis), "two dims of one tensor are split over `{axis}`");
             taken.push(axis);
         }

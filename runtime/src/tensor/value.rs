@@ -37,7 +37,7 @@ impl Extent {
 
     /// The extent on `rank` of a dim of `size` elements that is distributed as `info` says.
     pub fn of(info: &DimInfo, size: usize, rank: &Rank) -> Extent {
-        let axes = info.split.map_or(info.home, |axis| info.home.or(AxisSet::of(axis)));
+        let axes = info.axes();
         Extent::part(size, rank.position(axes), rank.degree_of(axes))
     }
 }

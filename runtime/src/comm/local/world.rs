@@ -1,6 +1,6 @@
 //! All ranks of the process, their groups, and what one rank sees of them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::comm::{Communicator, Departure, LaunchOptions};
@@ -130,6 +130,13 @@ impl RankComms {
     /// the same seat; different sets of axes give independent groups, also where their ranks are the same.
     pub fn group(&self, axes: AxisSet) -> Arc<dyn Communicator> {
         self.world.seat(self.rank, axes)
+    }
+
+    /// Payload bytes that the rank has sent so far, by the axes of the group it sent them in.
+    pub fn bytes_by_axes(&self) -> BTreeMap<AxisSet, u64> {
+        let registry = self.world.lock();
+        let own = registry.seats.iter().filter(|((_, owner), _)| *owner == self.rank);
+        own.map(|((axes, _), seat)| (*axes, seat.comm_bytes())).collect()
     }
 
     /// The rank's seat among all ranks; its members are world ranks.

@@ -1,0 +1,150 @@
+//! A Llama: sequence-parallel residual stream, column- and row-parallel layers, vocabulary-parallel ends.
+
+use meshwright::checkpoint::hf::LlamaConfig;
+use meshwright::prelude::*;
+use meshwright::train::{HfName, LanguageModel};
+
+dims! {
+    /// Sequences of the global batch, distributed over the data axes.
+    Batch @ data,
+    /// Positions.
+    Seq,
+    /// Residual stream.
+    Hidden,
+    /// Inside of the MLP.
+    Ffn,
+    /// Query heads.
+    Heads,
+    /// Key-value heads, each shared by `Heads / KvHeads` query heads.
+    KvHeads,
+    /// Elements of one head.
+    HeadDim,
+    /// Token ids.
+    Vocab,
+}
+
+/// The residual stream: split along the sequence wherever no tensor-parallel region is open.
+pub type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
+
+/// SwiGLU.
+#[model]
+pub struct Mlp {
+    #[sharded(tp = "col")]
+    gate: Linear<Hidden, Ffn>,
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "row", scatter = Seq)]
+    down: Linear<Ffn, Hidden>,
+}
+
+#[forward]
+impl Mlp {
+    fn forward(&self, x: &Stream) -> Stream {
+        self.down.forward(&(self.gate.forward(x).silu() * self.up.forward(x)))
+    }
+}
+
+/// Grouped-query attention with rotary positions.
+#[model]
+pub struct SelfAttention {
+    #[sharded(tp = "col")]
+    q: Linear<Hidden, (Heads, HeadDim)>,
+    #[sharded(tp = "col")]
+    k: Linear<Hidden, (KvHeads, HeadDim)>,
+    #[sharded(tp = "col")]
+    v: Linear<Hidden, (KvHeads, HeadDim)>,
+    rope: Rope<HeadDim>,
+    core: Attention<Heads, KvHeads, HeadDim>,
+    #[sharded(tp = "row", scatter = Seq)]
+    o: Linear<(Heads, HeadDim), Hidden>,
+}
+
+#[forward]
+impl SelfAttention {
+    fn forward(&self, x: &Stream) -> Stream {
+        let q = self.rope.forward(&self.q.forward(x));
+        let k = self.rope.forward(&self.k.forward(x));
+        let v = self.v.forward(x);
+        self.o.forward(&self.core.forward(&(q, k, v)))
+    }
+}
+
+/// One layer.
+#[model]
+pub struct Block {
+    attn_norm: RmsNorm<Hidden>,
+    attn: SelfAttention,
+    mlp_norm: RmsNorm<Hidden>,
+    mlp: Mlp,
+}
+
+#[forward]
+impl Block {
+    fn forward(&self, x: &Stream) -> Stream {
+        let x = x + self.attn.forward(&self.attn_norm.forward(x));
+        &x + self.mlp.forward(&self.mlp_norm.forward(&x))
+    }
+}
+
+/// The model.
+#[model]
+pub struct Llama {
+    #[sharded(tp = "vocab", scatter = Seq)]
+    embed: Embedding<Vocab, Hidden>,
+    blocks: Stack<Block>,
+    norm: RmsNorm<Hidden>,
+    #[sharded(tp = "vocab")]
+    #[tied(embed, when = "tie_word_embeddings")]
+    head: LmHead<Hidden, Vocab>,
+}
+
+#[forward]
+impl Llama {
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream {
+        self.norm.forward(&self.blocks.forward(&self.embed.forward(tokens)))
+    }
+}
+
+impl LanguageModel for Llama {
+    type Batch = Batch;
+    type Seq = Seq;
+    type Vocab = Vocab;
+
+    const HF_NAMES: &'static [HfName] = &[
+        HfName::same("embed.weight", "model.embed_tokens.weight"),
+        HfName::same("blocks.*.attn_norm.weight", "model.layers.*.input_layernorm.weight"),
+        HfName::transposed("blocks.*.attn.q.weight", "model.layers.*.self_attn.q_proj.weight"),
+        HfName::transposed("blocks.*.attn.k.weight", "model.layers.*.self_attn.k_proj.weight"),
+        HfName::transposed("blocks.*.attn.v.weight", "model.layers.*.self_attn.v_proj.weight"),
+        HfName::transposed("blocks.*.attn.o.weight", "model.layers.*.self_attn.o_proj.weight"),
+        HfName::same("blocks.*.mlp_norm.weight", "model.layers.*.post_attention_layernorm.weight"),
+        HfName::transposed("blocks.*.mlp.gate.weight", "model.layers.*.mlp.gate_proj.weight"),
+        HfName::transposed("blocks.*.mlp.up.weight", "model.layers.*.mlp.up_proj.weight"),
+        HfName::transposed("blocks.*.mlp.down.weight", "model.layers.*.mlp.down_proj.weight"),
+        HfName::same("norm.weight", "model.norm.weight"),
+        HfName::same("head.weight", "lm_head.weight"),
+    ];
+
+    fn sizes(config: &LlamaConfig) -> Sizes {
+        let mut sizes = Sizes::new()
+            .with(Hidden, config.hidden_size)
+            .with(Ffn, config.intermediate_size)
+            .with(Heads, config.num_attention_heads)
+            .with(KvHeads, config.num_key_value_heads)
+            .with(HeadDim, config.head_dim)
+            .with(Vocab, config.vocab_size)
+            .with(Layers, config.num_hidden_layers)
+            .with_flag("tie_word_embeddings", config.tie_word_embeddings);
+        sizes.norm_eps = config.rms_norm_eps as f32;
+        sizes.rope_theta = config.rope_theta as f32;
+        sizes
+    }
+
+    fn loss(&self, tokens: &Tokens<(Batch, Seq)>, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+        self.head.loss(&self.forward(tokens), targets)
+    }
+
+    fn logits(&self, tokens: &Tokens<(Batch, Seq)>) -> Tensor<(Batch, Seq, Vocab)> {
+        self.head.logits(&self.forward(tokens)).gather(Vocab)
+    }
+}

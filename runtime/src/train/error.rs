@@ -1,0 +1,76 @@
+//! Why a run failed, for its user.
+
+use std::fmt;
+
+use crate::checkpoint::CheckpointError;
+use crate::comm::{CommError, FailureCause, LaunchError};
+use crate::data::DataError;
+use crate::nn::BuildError;
+
+use super::{ConfigError, MetricsError};
+
+/// The result of everything that a user starts.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a run failed; its text is one clear message.
+#[derive(thiserror::Error)]
+pub enum Error {
+    /// The settings.
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    /// A combination of settings, model and mesh.
+    #[error("{0}")]
+    Input(String),
+    /// The model's sizes, on this mesh.
+    #[error("{0}")]
+    Build(#[from] BuildError),
+    /// The training data.
+    #[error("{0}")]
+    Data(#[from] DataError),
+    /// A checkpoint, or a Hugging Face folder.
+    #[error("{0}")]
+    Checkpoint(#[from] CheckpointError),
+    /// The metrics file.
+    #[error("{0}")]
+    Metrics(#[from] MetricsError),
+    /// A collective.
+    #[error("{0}")]
+    Comm(#[from] CommError),
+    /// Training diverged.
+    #[error("{0}")]
+    Diverged(String),
+    /// A rank failed, and with it the others.
+    #[error("{0}")]
+    Ranks(String),
+}
+
+impl Error {
+    /// The failure that caused the others; where a rank panicked, the account of all ranks.
+    pub(super) fn of_ranks(mut error: LaunchError<Error>) -> Error {
+        match error.failures.first().map(|failure| &failure.cause) {
+            Some(FailureCause::Error(_)) => match error.failures.swap_remove(0).cause {
+                FailureCause::Error(error) => error,
+                other => Error::Ranks(other.to_string()),
+            },
+            _ => Error::Ranks(error.to_string()),
+        }
+    }
+
+    /// Prints the message and ends the process with code 2 (0 where `--help` was asked for).
+    pub fn exit(self) -> ! {
+        match self {
+            Error::Config(error) => error.exit(),
+            error => {
+                eprintln!("error: {error}");
+                std::process::exit(2)
+            }
+        }
+    }
+}
+
+/// As `Display`: what `main` prints when it returns the error.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,212 @@
+//! A model's parameters and what they are stored as: Hugging Face tensors, checkpoint entries.
+
+use crate::checkpoint::hf::{HfExport, HfFolder, LlamaConfig};
+use crate::checkpoint::{Checkpoint, CheckpointError, Region, ShardEntry};
+use crate::layout::AxisSet;
+use crate::optim::AdamW;
+use crate::tensor::{Extent, ParamRef, Rank};
+
+use super::{Error, HfName, Result};
+
+/// Reads this rank's part of every parameter from a Hugging Face folder.
+pub fn import_hf(folder: &HfFolder, names: &[HfName], params: &[ParamRef]) -> Result<()> {
+    for param in params {
+        let tensor = HfTensor::of(names, param)?;
+        let values = folder.read(&tensor.name, &tensor.shape(), &tensor.region())?;
+        param.with_data(|data| tensor.to_param(&values, data));
+    }
+    Ok(())
+}
+
+/// Writes the model as a Hugging Face folder: every rank takes part, the first one writes.
+pub fn export_hf(
+    rank: &Rank,
+    folder: &std::path::Path,
+    config: &LlamaConfig,
+    names: &[HfName],
+    params: &[ParamRef],
+) -> Result<()> {
+    let mut export = if rank.index() == 0 { Some(HfExport::create(folder, config)?) } else { None };
+    let tensors: Vec<(HfTensor, &ParamRef)> =
+        params.iter().map(|param| Ok((HfTensor::of(names, param)?, param))).collect::<Result<_>>()?;
+    for (name, _) in config.tensors() {
+        let Some((tensor, param)) = tensors.iter().find(|(tensor, _)| tensor.name == name) else {
+            return Err(Error::Input(format!("the model has no parameter for the tensor `{name}` of the format")));
+        };
+        let whole = param.gather(rank);
+        if let Some(export) = &mut export {
+            export.write(&name, &tensor.whole().from_param(&whole))?;
+        }
+    }
+    export.map_or(Ok(()), |export| Ok(export.finish()?))
+}
+
+/// A parameter as the format stores it: a vector, or a matrix `[rows, cols]`, of which `rows x cols` are this rank's.
+struct HfTensor {
+    name: String,
+    transposed: bool,
+    rows: Extent,
+    cols: Option<Extent>,
+}
+
+impl HfTensor {
+    fn of(names: &[HfName], param: &ParamRef) -> Result<HfTensor> {
+        let found = names.iter().find_map(|entry| Some((entry, entry.matched(param.path())?)));
+        let Some((entry, name)) = found else {
+            return Err(Error::Input(format!(
+                "`{}` has no entry in the model's `HF_NAMES`, so it can be neither imported nor exported",
+                param.path()
+            )));
+        };
+        let (reads, writes) = match param.extents() {
+            [vector] => (*vector, None),
+            extents => {
+                let (reads, writes) = extents.split_at(param.contracted());
+                (flattened(reads), Some(flattened(writes)))
+            }
+        };
+        let (rows, cols) = match (writes, entry.transposed) {
+            (Some(writes), true) => (writes, Some(reads)),
+            (writes, _) => (reads, writes),
+        };
+        Ok(HfTensor { name, transposed: entry.transposed, rows, cols })
+    }
+
+    fn shape(&self) -> Vec<usize> {
+        std::iter::once(self.rows).chain(self.cols).map(|extent| extent.global).collect()
+    }
+
+    fn region(&self) -> Region {
+        let extents = || std::iter::once(self.rows).chain(self.cols);
+        let offset: Vec<usize> = extents().map(|extent| extent.offset).collect();
+        let shape: Vec<usize> = extents().map(|extent| extent.local).collect();
+        Region::new(&offset, &shape)
+    }
+
+    /// The tensor as one rank would hold all of it.
+    fn whole(&self) -> HfTensor {
+        HfTensor {
+            name: self.name.clone(),
+            transposed: self.transposed,
+            rows: Extent::whole(self.rows.global),
+            cols: self.cols.map(|cols| Extent::whole(cols.global)),
+        }
+    }
+
+    fn to_param(&self, values: &[f32], data: &mut [f32]) {
+        match self.cols.filter(|_| self.transposed) {
+            Some(cols) => transpose(self.rows.local, cols.local, values, data),
+            None => data.copy_from_slice(values),
+        }
+    }
+
+    fn from_param(&self, data: &[f32]) -> Vec<f32> {
+        let mut values = data.to_vec();
+        if let Some(cols) = self.cols.filter(|_| self.transposed) {
+            transpose(cols.local, self.rows.local, data, &mut values);
+        }
+        values
+    }
+}
+
+/// Several dims, of which only the first may be split, as one.
+fn flattened(extents: &[Extent]) -> Extent {
+    let inner: usize = extents[1..].iter().map(|extent| extent.global).product();
+    let first = extents[0];
+    Extent { global: first.global * inner, local: first.local * inner, offset: first.offset * inner }
+}
+
+/// `to[c, r] = from[r, c]`, in tiles that stay in the cache.
+fn transpose(rows: usize, cols: usize, from: &[f32], to: &mut [f32]) {
+    const TILE: usize = 32;
+    for row_tile in (0..rows).step_by(TILE) {
+        for col_tile in (0..cols).step_by(TILE) {
+            for row in row_tile..rows.min(row_tile + TILE) {
+                for col in col_tile..cols.min(col_tile + TILE) {
+                    to[col * rows + row] = from[row * cols + col];
+                }
+            }
+        }
+    }
+}
+
+/// The kinds of tensors that a checkpoint holds for each parameter.
+const PARAMETER: &str = "params";
+const FIRST_MOMENT: &str = "adam_m";
+const SECOND_MOMENT: &str = "adam_v";
+
+/// Names of all tensors of a checkpoint of these parameters.
+pub fn checkpoint_names(params: &[ParamRef]) -> Vec<String> {
+    let kinds = [PARAMETER, FIRST_MOMENT, SECOND_MOMENT];
+    params.iter().flat_map(|param| kinds.map(|kind| format!("{kind}.{}", param.path()))).collect()
+}
+
+/// Copies what this rank saves of parameters and optimiser: of what several ranks hold, the first one's.
+pub fn checkpoint_blocks(rank: &Rank, optimizer: &mut AdamW) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for moments in optimizer.moments_mut() {
+        for param in moments.params() {
+            if rank.position(AxisSet::ALL.minus(param.varies())) != 0 {
+                continue;
+            }
+            let (first, second) = moments.of(&param);
+            blocks.push(Block::new(PARAMETER, &param, param.data().to_vec()));
+            blocks.push(Block::new(FIRST_MOMENT, &param, first.to_vec()));
+            blocks.push(Block::new(SECOND_MOMENT, &param, second.to_vec()));
+        }
+    }
+    blocks
+}
+
+/// One block of one tensor of a checkpoint.
+pub struct Block {
+    name: String,
+    global_shape: Vec<usize>,
+    region: Region,
+    data: Vec<f32>,
+}
+
+impl Block {
+    fn new(kind: &str, param: &ParamRef, data: Vec<f32>) -> Block {
+        Block { name: format!("{kind}.{}", param.path()), global_shape: global_shape(param), region: region(param), data }
+    }
+
+    /// The block as the checkpoint's writer takes it.
+    pub fn entry(&self) -> ShardEntry<'_> {
+        ShardEntry {
+            name: self.name.clone(),
+            global_shape: self.global_shape.clone(),
+            region: self.region.clone(),
+            data: &self.data,
+        }
+    }
+}
+
+/// Reads this rank's part of parameters and optimiser.
+pub fn load_checkpoint(checkpoint: &Checkpoint, optimizer: &mut AdamW) -> std::result::Result<(), CheckpointError> {
+    for moments in optimizer.moments_mut() {
+        for param in moments.params() {
+            let read = |kind: &str, out: &mut [f32]| {
+                checkpoint.read_into(&format!("{kind}.{}", param.path()), &global_shape(&param), &region(&param), out)
+            };
+            let mut result = Ok(());
+            param.with_data(|data| result = read(PARAMETER, data));
+            result?;
+            let (first, second) = moments.of(&param);
+            read(FIRST_MOMENT, first)?;
+            read(SECOND_MOMENT, second)?;
+        }
+    }
+    optimizer.set_steps(checkpoint.manifest().state.step);
+    Ok(())
+}
+
+fn global_shape(param: &ParamRef) -> Vec<usize> {
+    param.extents().iter().map(|extent| extent.global).collect()
+}
+
+fn region(param: &ParamRef) -> Region {
+    let offset: Vec<usize> = param.extents().iter().map(|extent| extent.offset).collect();
+    let shape: Vec<usize> = param.extents().iter().map(|extent| extent.local).collect();
+    Region::new(&offset, &shape)
+}
