@@ -24,6 +24,7 @@ pub use flags::{FLAGS, Flag, Kind};
 ///
 /// What depends on the mesh or on a file's contents (divisible dims, token ids) is judged by whoever opens them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct Config {
     /// `--mesh`, to be parsed by the mesh; an empty text is one rank.
     pub mesh: String,
