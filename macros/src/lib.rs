@@ -1,1 +1,134 @@
 //! The attribute macros of Meshwright.
+//!
+//! - [`dims!`] declares named tensor dims.
+//! - [`macro@model`] turns a struct of layers into a model, sharded as its fields say.
+//! - [`macro@forward`] turns an impl block into the model's forward function.
+//!
+//! The macros write declarations and calls; whether shardings fit together is judged by the compiler,
+//! from the traits of the `meshwright` crate. Nothing in here knows about devices or communication.
+//!
+//! To read what a macro wrote, touch the file and build with `MESHWRIGHT_MACROS_DEBUG=1`: the expansions
+//! are printed to stderr.
+
+mod attr;
+mod check;
+mod diag;
+mod dims;
+mod entry;
+mod expand;
+#[cfg(test)]
+mod mistakes;
+mod model;
+#[cfg(test)]
+mod snapshots;
+mod tokens;
+
+use proc_macro::TokenStream;
+
+/// Declares named dims.
+///
+/// ```text
+/// dims! {
+///     Batch @ data,
+///     Seq @ cp,
+///     /// Width of the residual stream.
+///     Hidden,
+///     pub(crate) Ffn,
+/// }
+/// ```
+///
+/// Every dim becomes a unit struct, `pub` unless it says otherwise, for use in shapes such as
+/// `Tensor<(Batch, Seq, Hidden)>`.
+///
+/// `@ axis` says that the dim is always distributed over that mesh axis: every rank of the axis holds a
+/// part of it. The axes are `dp`, `fsdp`, `ep`, `cp`, `tp` and `pp`; `data` stands for all those over which
+/// ranks read different samples (`dp`, `fsdp` and `ep`). A dim without `@` is whole on every rank, unless a
+/// shape says `Split<Hidden, Tp>`.
+///
+/// Doc comments and `#[cfg(..)]` may stand before a dim. If the `meshwright` crate goes by another name,
+/// begin with `crate = some::path;`.
+#[proc_macro]
+pub fn dims(input: TokenStream) -> TokenStream {
+    entry::dims(input.into()).into()
+}
+
+/// Makes a struct of layers a model.
+///
+/// ```text
+/// #[model]
+/// struct Mlp {
+///     #[sharded(tp = "col")]
+///     up: Linear<Hidden, Ffn>,
+///     #[sharded(tp = "row", scatter = Seq)]
+///     down: Linear<Ffn, Hidden>,
+/// }
+/// ```
+///
+/// The struct needs named fields, each a layer or another model. It is built field by field in the order of
+/// declaration, and the names of the fields are the names of its parameters. Type and const parameters are
+/// allowed, lifetimes are not. `#[cfg(..)]` on a field is honoured.
+///
+/// # `#[sharded(..)]`
+///
+/// Cuts a layer over a mesh axis; its type becomes `<Linear<..> as Shard<Style>>::Sharded`.
+///
+/// | | |
+/// |---|---|
+/// | `tp = "col"` | cuts the output dim: input whole, output split |
+/// | `tp = "row"` | cuts the input dim: input split, output summed over the axis |
+/// | `tp = "vocab"` | cuts the vocabulary of an embedding, summed over the axis |
+/// | `scatter = Seq` | with `row` and `vocab`: the sum ends split along this dim (sequence parallelism) |
+///
+/// # `#[tied(path)]`
+///
+/// Uses the weight of an earlier field: one parameter with two uses.
+///
+/// ```text
+/// embed: Embed,
+/// #[tied(embed.tokens, when = "tie_word_embeddings")]
+/// head: Head,
+/// ```
+///
+/// The path starts at a field of this struct, declared before this one; its fields must be visible here.
+/// With `when`, they are tied only if that key of the model's configuration is true.
+///
+/// # Errors
+///
+/// All mistakes of a struct are reported at once. Attributes that sound like ours are taken for
+/// misspellings; others are left alone.
+///
+/// # The crate's name
+///
+/// `#[model(crate = some::path)]` if the `meshwright` crate is not found at `::meshwright`.
+#[proc_macro_attribute]
+pub fn model(args: TokenStream, item: TokenStream) -> TokenStream {
+    entry::model(args.into(), item.into()).into()
+}
+
+/// Makes an impl block the forward function of a model.
+///
+/// ```text
+/// #[forward]
+/// impl Mlp {
+///     fn forward(&self, x: &Stream) -> Stream {
+///         self.down.forward(&self.up.forward(x).silu())
+///     }
+/// }
+/// ```
+///
+/// The block holds exactly one `fn forward(&self, x: &In) -> Out`, and any other methods. Several inputs go
+/// in a tuple: `(x, mask): &(Stream, Mask)`. `forward` stays a method of the type, with the same visibility,
+/// and the type implements `Module<In = In, Out = Out>`.
+///
+/// What the macro adds:
+/// - An argument of the wrong type, and a result that is still a partial sum or in flight, get messages
+///   that say what to do. So results are checked where they leave `forward`, and their types have to be
+///   known there: `.into()` as the last expression needs a type.
+/// - A value that has to be used and is dropped (`#[must_use]`) is an error in the block.
+/// - Collectives issued in a method are traced under its name (`Mlp::forward`) and its place in the source.
+///
+/// `#[forward(crate = some::path)]` if the `meshwright` crate is not found at `::meshwright`.
+#[proc_macro_attribute]
+pub fn forward(args: TokenStream, item: TokenStream) -> TokenStream {
+    entry::forward(args.into(), item.into()).into()
+}

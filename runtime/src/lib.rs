@@ -7,4 +7,7 @@ pub mod comm;
 pub mod data;
 pub mod layout;
 pub mod mesh;
+pub mod nn;
+pub mod random;
+pub mod tensor;
 pub mod train;

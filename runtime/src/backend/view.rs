@@ -33,12 +33,7 @@ unsafe impl Sync for ViewMut<'_> {}
 
 impl<'a, T: Element> From<&'a [T]> for View<'a> {
     fn from(slice: &'a [T]) -> Self {
-        View {
-            ptr: slice.as_ptr().cast(),
-            len: slice.len(),
-            dtype: T::DTYPE,
-            memory: PhantomData,
-        }
+        View { ptr: slice.as_ptr().cast(), len: slice.len(), dtype: T::DTYPE, memory: PhantomData }
     }
 }
 

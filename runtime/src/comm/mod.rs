@@ -1,1 +1,39 @@
-//! Collectives.
+//! Collectives: one trait, and the engine `local` in which ranks are threads of one process.
+//!
+//! A [`Communicator`] is one rank's seat in one group of ranks. All members of a group must issue the same
+//! calls in the same order; an engine that can compare them does, and reports a difference on every member.
+//!
+//! ```
+//! use meshwright::backend::ViewMut;
+//! use meshwright::comm::{CommError, ReduceOp, Site, launch};
+//! use meshwright::layout::{AxisId, AxisSet};
+//!
+//! let sums = launch(&"tp=4".parse()?, |comms| {
+//!     let mut data = [comms.rank() as f32];
+//!     let tp = comms.group(AxisSet::of(AxisId::Tp));
+//!     tp.all_reduce(&Site::here("example"), ReduceOp::Sum, ViewMut::from(&mut data[..]))?;
+//!     Ok::<_, CommError>(data[0])
+//! })?;
+//! assert_eq!(sums, [6.0; 4]);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+
+mod blocks;
+mod call;
+mod communicator;
+mod error;
+mod launch;
+mod local;
+mod panics;
+mod pending;
+mod site;
+mod stats;
+
+pub use blocks::Blocks;
+pub use communicator::{Communicator, ReduceOp};
+pub use error::{CommError, CommFailure, Departure};
+pub use launch::{FailureCause, LaunchError, LaunchOptions, RankFailure, launch, launch_with};
+pub use local::RankComms;
+pub use pending::Pending;
+pub use site::Site;
+pub use stats::CommStats;

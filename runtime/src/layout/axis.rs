@@ -45,12 +45,14 @@ impl std::fmt::Display for AxisId {
 }
 
 /// A set of mesh axes, usable in constants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct AxisSet(u8);
 
 impl AxisSet {
     /// No axis.
     pub const NONE: AxisSet = AxisSet(0);
+    /// Every axis.
+    pub const ALL: AxisSet = AxisSet((1 << AxisId::ALL.len()) - 1);
     /// The axes over which ranks read different samples: `dp`, `fsdp` and `ep` together.
     pub const DATA: AxisSet =
         AxisSet::of(AxisId::Dp).or(AxisSet::of(AxisId::Fsdp)).or(AxisSet::of(AxisId::Ep));

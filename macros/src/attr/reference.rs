@@ -1,0 +1,62 @@
+//! The book's attribute reference, written from the table.
+
+use std::path::Path;
+
+use super::table::{ATTRIBUTES, AXES, AttributeRow, KeyRow, Since, Value};
+use crate::snapshots::check_or_bless;
+
+#[test]
+fn the_book_shows_this_table() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../book/src/attributes_table.md");
+    check_or_bless(&page, &reference());
+}
+
+fn reference() -> String {
+    let mut text = String::from(
+        "<!-- Written from macros/src/attr/table.rs; do not edit. `BLESS=1 cargo test -p meshwright-macros` rewrites it. -->\n",
+    );
+    text += "\n| attribute | on | meaning |\n|---|---|---|\n";
+    for row in ATTRIBUTES.iter().filter(|row| row.since == Since::Now) {
+        let AttributeRow { name, on, meaning, .. } = row;
+        text += &format!("| `#[{name}]` | {on} | {meaning} |\n");
+        for key in row.keys {
+            text += &key_rows(name, key);
+        }
+    }
+    text += "\nWords of later versions, refused until then:\n\n| word | meaning |\n|---|---|\n";
+    for row in ATTRIBUTES {
+        if row.since == Since::Later {
+            text += &format!("| `#[{}]` | {} |\n", row.name, row.meaning);
+        }
+        for key in row.keys {
+            if let Value::Later(meaning) = key.value {
+                text += &format!("| `#[{}({})]` | {meaning} |\n", row.name, key.name);
+            }
+        }
+    }
+    text += "\nAxes after `@` in `dims!`:\n\n| axis | meaning |\n|---|---|\n";
+    for axis in AXES {
+        text += &format!("| `{}` | {} |\n", axis.name, axis.meaning);
+    }
+    text
+}
+
+fn key_rows(attribute: &str, KeyRow { name, value, meaning }: &KeyRow) -> String {
+    let row = |args: &str, meaning: &str| format!("| `#[{attribute}({args})]` | | {meaning} |\n");
+    match value {
+        Value::Style { styles, .. } => styles
+            .iter()
+            .map(|style| {
+                row(
+                    &format!("{name} = \"{}\"", style.name),
+                    &format!("{meaning}: {}", style.meaning),
+                )
+            })
+            .collect(),
+        Value::Dim => row(&format!(".., {name} = Dim"), meaning),
+        Value::FieldPath => row(name, meaning),
+        Value::ConfigKey => row(&format!(".., {name} = \"key\""), meaning),
+        Value::Crate => row(&format!("{name} = some::path"), meaning),
+        Value::Later(_) | Value::Elsewhere(_) => String::new(),
+    }
+}

@@ -1,0 +1,149 @@
+//! Diagnostics: collecting every error of an item, and guessing what a misspelled word meant.
+
+use std::cell::RefCell;
+
+use proc_macro2::{Span, TokenStream};
+use quote::ToTokens;
+
+/// Collects the errors of one item, so that the author sees all of them at once.
+///
+/// Nothing in this crate stops at the first error. Whoever finds one adds it here and goes on with the
+/// best guess at what was meant; the entry points turn the collection into tokens at the end.
+pub struct Ctxt {
+    /// `None` once the errors were taken.
+    errors: RefCell<Option<Vec<syn::Error>>>,
+}
+
+impl Ctxt {
+    /// An empty collection.
+    pub fn new() -> Self {
+        Self { errors: RefCell::new(Some(Vec::new())) }
+    }
+
+    /// Adds an error that underlines all of `tokens`.
+    pub fn error_at(&self, tokens: impl ToTokens, message: impl std::fmt::Display) {
+        self.push(syn::Error::new_spanned(tokens, message));
+    }
+
+    /// Adds an error at `span`.
+    pub fn error(&self, span: Span, message: impl std::fmt::Display) {
+        self.push(syn::Error::new(span, message));
+    }
+
+    /// Adds an error of the parser.
+    pub fn push(&self, error: syn::Error) {
+        if let Some(errors) = self.errors.borrow_mut().as_mut() {
+            errors.push(error);
+        }
+    }
+
+    /// How many errors were found so far.
+    pub fn n_errors(&self) -> usize {
+        self.errors.borrow().as_ref().map_or(0, Vec::len)
+    }
+
+    /// The errors as `compile_error!` calls; no tokens if all is well.
+    pub fn finish(self) -> TokenStream {
+        self.take().iter().map(syn::Error::to_compile_error).collect()
+    }
+
+    /// The errors themselves, in the order they were found.
+    pub fn take(self) -> Vec<syn::Error> {
+        self.errors.borrow_mut().take().unwrap_or_default().into_iter().flatten().collect()
+    }
+}
+
+impl Drop for Ctxt {
+    fn drop(&mut self) {
+        let forgotten = self.errors.borrow().is_some();
+        if forgotten && !std::thread::panicking() {
+            panic!("the errors of a macro were never looked at");
+        }
+    }
+}
+
+/// The candidate that `word` most likely meant, if one is close enough to be worth suggesting.
+///
+/// Close means: few typing mistakes for the length of the word, or one is the beginning of the other
+/// (`column` for `col`).
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let word = word.to_lowercase();
+    candidates
+        .into_iter()
+        .filter_map(|candidate| {
+            let lower = candidate.to_lowercase();
+            let distance = typing_mistakes(&word, &lower);
+            let tolerated = (word.len().max(lower.len()) / 3).max(1);
+            let shared_start = word.len().min(lower.len()) >= 2
+                && (word.starts_with(&lower) || lower.starts_with(&word));
+            let one_letter = lower.len() == 1;
+            (!one_letter && (distance <= tolerated || shared_start))
+                .then_some((distance, candidate))
+        })
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// `; did you mean `x`?`, or nothing.
+pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(word, candidates).map(|x| format!("; did you mean `{x}`?")).unwrap_or_default()
+}
+
+/// `` `a`, `b` or `c` ``.
+pub fn one_of<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+    let words: Vec<_> = words.into_iter().map(|word| format!("`{word}`")).collect();
+    match words.as_slice() {
+        [init @ .., last] if !init.is_empty() => format!("{} or {last}", init.join(", ")),
+        _ => words.concat(),
+    }
+}
+
+/// Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`
+/// (optimal string alignment distance).
+fn typing_mistakes(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            rows[i][j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let substituted = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+                let edited = substituted.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+                let swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+                if swapped { edited.min(rows[i - 2][j - 2] + 1) } else { edited }
+            };
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggests_what_was_probably_meant() {
+        let styles = ["col", "row", "vocab"];
+        for (typed, meant) in [
+            ("colum", Some("col")),
+            ("column", Some("col")),
+            ("cool", Some("col")),
+            ("COL", Some("col")),
+            ("rwo", Some("row")),
+            ("rowwise", Some("row")),
+            ("vocabulary", Some("vocab")),
+            ("voacb", Some("vocab")),
+            ("ring", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(typed, styles), meant, "{typed}");
+        }
+    }
+
+    #[test]
+    fn lists_words_as_prose() {
+        assert_eq!(one_of(["a"]), "`a`");
+        assert_eq!(one_of(["a", "b", "c"]), "`a`, `b` or `c`");
+    }
+}

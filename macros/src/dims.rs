@@ -1,0 +1,223 @@
+//! `dims!`: parsing, checking and expansion of a list of dims.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::ext::IdentExt;
+use syn::parse::{ParseStream, Parser};
+use syn::{Attribute, Ident, Path, Token, Visibility};
+
+use crate::attr::table::{AXES, AxisRow};
+use crate::attr::{crate_path, default_runtime, skip_to_comma};
+use crate::diag::{Ctxt, did_you_mean, one_of};
+
+/// The dims of one `dims!`.
+struct Dims {
+    runtime: Path,
+    dims: Vec<DeclaredDim>,
+}
+
+/// `pub Seq @ cp`.
+struct DeclaredDim {
+    attrs: Vec<Attribute>,
+    vis: Option<Visibility>,
+    name: Ident,
+    axis: Option<&'static AxisRow>,
+}
+
+/// Expands `dims!`; declares what it can of a list with mistakes.
+pub fn dims(cx: &Ctxt, input: TokenStream) -> TokenStream {
+    let Dims { runtime, dims } = Dims::parse(cx, input);
+    dims.iter().map(|dim| expand(&runtime, dim)).collect()
+}
+
+impl Dims {
+    fn parse(cx: &Ctxt, input: TokenStream) -> Self {
+        let parser = |input: ParseStream| {
+            let runtime = parse_runtime(cx, input);
+            let mut dims: Vec<DeclaredDim> = Vec::new();
+            while !input.is_empty() {
+                match DeclaredDim::parse(cx, input) {
+                    Ok(dim) => {
+                        if is_new(cx, &dims, &dim) {
+                            dims.push(dim);
+                        }
+                    }
+                    Err(error) => {
+                        cx.push(error);
+                        skip_to_comma(input);
+                    }
+                }
+                input.parse::<Option<Token![,]>>()?;
+            }
+            Ok(Self { runtime, dims })
+        };
+        parser.parse2(input).unwrap_or_else(|error| {
+            cx.push(error);
+            Self { runtime: default_runtime(), dims: Vec::new() }
+        })
+    }
+}
+
+/// `crate = some::path;` at the beginning.
+fn parse_runtime(cx: &Ctxt, input: ParseStream) -> Path {
+    if !(input.peek(Token![crate]) && input.peek2(Token![=])) {
+        return default_runtime();
+    }
+    let parsed = input.parse::<Token![crate]>().and_then(|_| {
+        input.parse::<Token![=]>()?;
+        let path = crate_path(input)?;
+        input.parse::<Token![;]>().map_err(|error| {
+            syn::Error::new(error.span(), "expected `;` between `crate = some::path` and the dims")
+        })?;
+        Ok(path)
+    });
+    parsed.unwrap_or_else(|error| {
+        cx.push(error);
+        skip_to_comma(input);
+        default_runtime()
+    })
+}
+
+impl DeclaredDim {
+    fn parse(cx: &Ctxt, input: ParseStream) -> syn::Result<Self> {
+        let attrs = input.call(Attribute::parse_outer)?;
+        let vis = match input.parse()? {
+            Visibility::Inherited => None,
+            written => Some(written),
+        };
+        let name: Ident = input.parse().map_err(|error| {
+            syn::Error::new(
+                error.span(),
+                "expected the name of a dim, such as `Hidden` or `Batch @ data`",
+            )
+        })?;
+        name_is_a_type_name(cx, &name);
+        let axis = if input.peek(Token![@]) {
+            input.parse::<Token![@]>()?;
+            parse_axis(cx, &name, input)?
+        } else {
+            None
+        };
+        if !input.is_empty() && !input.peek(Token![,]) {
+            return Err(
+                input.error(format_args!("expected `,` or `@ axis` after the dim `{name}`"))
+            );
+        }
+        Ok(Self { attrs, vis, name, axis })
+    }
+
+    fn conditions(&self) -> impl Iterator<Item = &Attribute> {
+        self.attrs.iter().filter(|attr| attr.path().is_ident("cfg"))
+    }
+}
+
+/// The word after `@`. An unknown one is reported, and the dim declared without an axis.
+fn parse_axis(cx: &Ctxt, dim: &Ident, input: ParseStream) -> syn::Result<Option<&'static AxisRow>> {
+    let names = || AXES.iter().map(|axis| axis.name);
+    let word = input.call(Ident::parse_any).map_err(|error| {
+        syn::Error::new(
+            error.span(),
+            format_args!("`{dim} @` needs a mesh axis: {}", one_of(names())),
+        )
+    })?;
+    let known = AXES.iter().find(|axis| word == axis.name);
+    if known.is_none() {
+        let typed = word.to_string();
+        cx.error(
+            word.span(),
+            format_args!(
+                "unknown mesh axis `{typed}` for the dim `{dim}`: expected {}{}",
+                one_of(names()),
+                did_you_mean(&typed, names())
+            ),
+        );
+    }
+    Ok(known)
+}
+
+/// Dims are types, and named like types.
+fn name_is_a_type_name(cx: &Ctxt, name: &Ident) {
+    let text = name.unraw().to_string();
+    let camel: String = text
+        .split('_')
+        .map(|word| {
+            let mut letters = word.chars();
+            letters
+                .next()
+                .map(|first| first.to_uppercase().chain(letters).collect::<String>())
+                .unwrap_or_default()
+        })
+        .collect();
+    if camel != text {
+        cx.error(
+            name.span(),
+            format_args!("a dim is a type: call it `{camel}` instead of `{text}`"),
+        );
+    }
+}
+
+/// A dim is declared once, unless `cfg` chooses between declarations.
+fn is_new(cx: &Ctxt, dims: &[DeclaredDim], dim: &DeclaredDim) -> bool {
+    let unconditional = |dim: &&DeclaredDim| dim.conditions().next().is_none();
+    let first = dims.iter().filter(unconditional).find(|first| first.name == dim.name);
+    let Some(first) = first.filter(|_| unconditional(&dim)) else { return true };
+    let at = first.axis.map(|axis| format!(" @ {}", axis.name)).unwrap_or_default();
+    let name = &dim.name;
+    cx.error(
+        name.span(),
+        format_args!("the dim `{name}` is declared twice; the first is `{name}{at}`: keep one"),
+    );
+    false
+}
+
+/// ```text
+/// pub struct Seq;
+/// impl Dim for Seq { const NAME: &'static str = "Seq"; const VARIES: AxisSet = AxisSet::of(AxisId::Cp); }
+/// impl Whole for Seq { type Home = Cp; }
+/// ```
+fn expand(runtime: &Path, dim: &DeclaredDim) -> TokenStream {
+    let private = quote!(#runtime::__private);
+    let DeclaredDim { attrs, name, .. } = dim;
+    let vis = dim.vis.as_ref().map_or_else(|| quote!(pub), |vis| quote!(#vis));
+    let text = name.unraw().to_string();
+    let cfgs: Vec<_> = dim.conditions().collect();
+    let documented = attrs.iter().any(|attr| attr.path().is_ident("doc"));
+    let doc = (!documented).then(|| {
+        let doc = format!("The dim `{text}`.");
+        quote!(#[doc = #doc])
+    });
+    let home = syn::Ident::new(dim.axis.map_or("Here", |axis| axis.home), name.span());
+    let varies = match dim.axis {
+        None => quote!(NONE),
+        Some(axis) if axis.name == "data" => quote!(DATA),
+        Some(_) => quote!(of(#private::AxisId::#home)),
+    };
+    let local = dim.axis.is_none().then(|| {
+        quote! {
+            #(#cfgs)*
+            #[automatically_derived]
+            impl #private::Local for #name {}
+        }
+    });
+    quote! {
+        #(#attrs)*
+        #doc
+        #[derive(
+            ::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug, ::core::default::Default,
+            ::core::cmp::PartialEq, ::core::cmp::Eq, ::core::hash::Hash,
+        )]
+        #vis struct #name;
+        #(#cfgs)*
+        #[automatically_derived]
+        impl #private::Dim for #name {
+            const NAME: &'static str = #text;
+            const VARIES: #private::AxisSet = #private::AxisSet::#varies;
+        }
+        #(#cfgs)*
+        #[automatically_derived]
+        impl #private::Whole for #name {
+            type Home = #private::#home;
+        }
+        #local
+    }
+}

@@ -1,0 +1,72 @@
+//! The macros on `proc_macro2` tokens: parse, model, check, expand.
+//!
+//! With errors, what can be saved of the item is emitted beside them, so that one mistake in a model is
+//! not followed by an error at each of its uses.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::Item;
+
+use crate::attr::{runtime_path, table};
+use crate::diag::Ctxt;
+use crate::model::{Forward, Model};
+use crate::{check, expand, tokens};
+
+/// `dims!`.
+pub fn dims(input: TokenStream) -> TokenStream {
+    let cx = Ctxt::new();
+    let code = crate::dims::dims(&cx, input);
+    finish("dims!", cx, code)
+}
+
+/// `#[model]`.
+pub fn model(args: TokenStream, item: TokenStream) -> TokenStream {
+    let cx = Ctxt::new();
+    let code = model_code(&cx, args, item);
+    finish("#[model]", cx, code)
+}
+
+/// `#[forward]`.
+pub fn forward(args: TokenStream, item: TokenStream) -> TokenStream {
+    let cx = Ctxt::new();
+    let code = forward_code(&cx, args, item);
+    finish("#[forward]", cx, code)
+}
+
+/// `#[model]` up to its errors.
+pub fn model_code(cx: &Ctxt, args: TokenStream, tokens: TokenStream) -> TokenStream {
+    let runtime = runtime_path(cx, &table::MODEL, args);
+    let Some(item) = parse(cx, &tokens) else { return tokens };
+    let Some(mut model) = Model::lower(cx, runtime.clone(), &item) else {
+        return expand::model::fallback(&runtime, &item);
+    };
+    check::model(cx, &mut model);
+    if model.item.generics.lifetimes().next().is_some() {
+        return expand::model::fallback(&runtime, &item);
+    }
+    expand::model::expand(&model)
+}
+
+/// `#[forward]` up to its errors.
+pub fn forward_code(cx: &Ctxt, args: TokenStream, tokens: TokenStream) -> TokenStream {
+    let runtime = runtime_path(cx, &table::FORWARD, args);
+    let Some(item) = parse(cx, &tokens) else { return tokens };
+    let Some(forward) = Forward::lower(cx, runtime, &item) else { return tokens };
+    check::forward(cx, &forward);
+    match &forward.types {
+        Some(types) if cx.n_errors() == 0 => expand::forward::expand(&forward, types),
+        _ => expand::forward::fallback(&forward),
+    }
+}
+
+fn parse(cx: &Ctxt, tokens: &TokenStream) -> Option<Item> {
+    syn::parse2(tokens.clone()).map_err(|error| cx.push(error)).ok()
+}
+
+fn finish(name: &str, cx: Ctxt, code: TokenStream) -> TokenStream {
+    if std::env::var_os("MESHWRIGHT_MACROS_DEBUG").is_some_and(|value| value == "1") {
+        eprintln!("// {name}\n{}\n", tokens::shown(&code));
+    }
+    let errors = cx.finish();
+    quote!(#errors #code)
+}

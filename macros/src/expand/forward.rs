@@ -1,0 +1,223 @@
+//! `#[forward]`.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::visit_mut::{self, VisitMut};
+use syn::{
+    Attribute, Block, Expr, ExprAsync, ExprClosure, ExprReturn, FnArg, Ident, ImplItem, ImplItemFn,
+    Item, ItemImpl, Path, Stmt, Type, parse_quote, parse_quote_spanned,
+};
+
+use crate::model::{Forward, Types};
+use crate::tokens::{covering, shown};
+
+/// The impl block with its methods named for traces, and the `Module` impl that calls its `forward`.
+///
+/// ```text
+/// #[deny(unused_must_use)]
+/// impl Mlp {
+///     fn forward(&self, x: &impl Fits<Stream>) -> Stream {
+///         let x: &Stream = Fits::<Stream>::fits(x);
+///         let _scope = scope("Mlp::forward", file!(), line!());
+///         ReturnedAs::<Stream>::returned(..)
+///     }
+/// }
+/// impl Module for Mlp { type In = Stream; type Out = Stream; fn forward(..) { Self::forward(self, input) } }
+/// ```
+pub fn expand(forward: &Forward, types: &Types) -> TokenStream {
+    let mut item = forward.item.clone();
+    let ty = model_name(&item.self_ty);
+    for (i, inner) in item.items.iter_mut().enumerate() {
+        let ImplItem::Fn(function) = inner else { continue };
+        if i == forward.index {
+            take_what_fits(&forward.runtime, types, function);
+            refuse_unreduced_results(&forward.runtime, types, function);
+        }
+        name_in_traces(&forward.runtime, &ty, function);
+    }
+    item.attrs.push(parse_quote!(#[deny(unused_must_use)]));
+    let module = module_impl(forward, types, quote!(Self::forward(self, input)));
+    quote!(#item #module)
+}
+
+/// What remains of a block against the rules: itself, and if its types are known a `Module` impl that
+/// only keeps its users from failing too.
+pub fn fallback(forward: &Forward) -> TokenStream {
+    let item = &forward.item;
+    let generic = !forward.function().sig.generics.params.is_empty();
+    let module = forward.types.as_ref().filter(|_| !generic).map(|types| {
+        module_impl(
+            forward,
+            types,
+            quote!({
+                let _ = input;
+                ::core::unreachable!()
+            }),
+        )
+    });
+    quote!(#item #module)
+}
+
+/// Makes `x: &In` accept anything, and `Fits` judge it, so that a misfit gets a message of the runtime.
+fn take_what_fits(runtime: &Path, types: &Types, function: &mut ImplItemFn) {
+    let input = &types.input;
+    let span = input.span();
+    let fits = quote_spanned!(span=> #runtime::__private::Fits);
+    let (pat, attrs) = (&types.param.pat, &types.param.attrs);
+    let name = Ident::new("input", Span::mixed_site());
+    let param: FnArg = parse_quote_spanned!(span=> #name: &impl #fits<#input>);
+    for arg in &mut function.sig.inputs {
+        if matches!(arg, FnArg::Typed(_)) {
+            *arg = param.clone();
+        }
+    }
+    let bind: Stmt = parse_quote_spanned! {span=>
+        #(#attrs)*
+        let #pat: &#input = #fits::<#input>::fits(#name);
+    };
+    function.block.stmts.insert(0, bind);
+}
+
+/// Sends every result through `ReturnedAs`, which has a message for partial sums and pending collectives.
+fn refuse_unreduced_results(runtime: &Path, types: &Types, function: &mut ImplItemFn) {
+    let mut results = Results { out: &types.output, runtime };
+    results.visit_block_mut(&mut function.block);
+    results.tail_of(&mut function.block);
+}
+
+/// ```text
+/// let _scope = scope("Mlp::forward", file!(), line!());
+/// ```
+fn name_in_traces(runtime: &Path, ty: &str, function: &mut ImplItemFn) {
+    let sig = &function.sig;
+    if sig.receiver().is_none() || sig.constness.is_some() || sig.asyncness.is_some() {
+        return;
+    }
+    let name = format!("{ty}::{}", sig.ident);
+    let guard = Ident::new("_scope", Span::mixed_site());
+    let place = sig.ident.span();
+    let (file, line) =
+        (quote_spanned!(place=> ::core::file!()), quote_spanned!(place=> ::core::line!()));
+    let scope: Stmt = parse_quote!(let #guard = #runtime::__private::scope(#name, #file, #line););
+    function.block.stmts.insert(0, scope);
+}
+
+fn module_impl(forward: &Forward, types: &Types, body: TokenStream) -> TokenStream {
+    let Forward { item, runtime, .. } = forward;
+    let Types { input, output, .. } = types;
+    let ItemImpl { generics, self_ty, .. } = item;
+    let (impl_generics, _, where_clause) = generics.split_for_impl();
+    let cfgs = conditions(&item.attrs).chain(conditions(&forward.function().attrs));
+    let module = quote!(#runtime::__private::Module);
+    quote! {
+        #(#cfgs)*
+        #[automatically_derived]
+        impl #impl_generics #module for #self_ty #where_clause {
+            type In = #input;
+            type Out = #output;
+            fn forward(&self, input: &<Self as #module>::In) -> <Self as #module>::Out { #body }
+        }
+    }
+}
+
+fn conditions(attrs: &[Attribute]) -> impl Iterator<Item = &Attribute> {
+    attrs.iter().filter(|attr| attr.path().is_ident("cfg"))
+}
+
+/// `Mlp` of `crate::nn::Mlp<Hidden>`.
+fn model_name(ty: &Type) -> String {
+    match ty {
+        Type::Path(path) => {
+            path.path.segments.last().map(|last| last.ident.to_string()).unwrap_or_default()
+        }
+        other => shown(other),
+    }
+}
+
+/// Wraps the places where a function's result comes from.
+struct Results<'a> {
+    out: &'a Type,
+    runtime: &'a Path,
+}
+
+impl Results<'_> {
+    fn tail_of(&self, block: &mut Block) {
+        match block.stmts.last_mut() {
+            Some(Stmt::Expr(tail, None)) => self.result(tail),
+            Some(last @ Stmt::Macro(_)) => {
+                let Stmt::Macro(call) = &*last else { return };
+                if call.semi_token.is_none() && !diverges(&call.mac.path) {
+                    let mut tail =
+                        Expr::Macro(syn::ExprMacro { attrs: Vec::new(), mac: call.mac.clone() });
+                    self.result(&mut tail);
+                    *last = Stmt::Expr(tail, None);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Wraps `expr`, or the branches it consists of, so that the message underlines the branch.
+    fn result(&self, expr: &mut Expr) {
+        match expr {
+            Expr::If(choice) => {
+                self.tail_of(&mut choice.then_branch);
+                if let Some((_, otherwise)) = &mut choice.else_branch {
+                    self.result(otherwise);
+                }
+            }
+            Expr::Match(choice) => {
+                choice.arms.iter_mut().for_each(|arm| self.result(&mut arm.body))
+            }
+            Expr::Block(inner) if inner.label.is_none() => self.tail_of(&mut inner.block),
+            Expr::Unsafe(inner) => self.tail_of(&mut inner.block),
+            Expr::Paren(inner) => self.result(&mut inner.expr),
+            Expr::Group(inner) => self.result(&mut inner.expr),
+            Expr::Tuple(tuple) => match self.out {
+                Type::Tuple(out) if out.elems.len() == tuple.elems.len() => {
+                    for (element, out) in tuple.elems.iter_mut().zip(&out.elems) {
+                        Results { out, runtime: self.runtime }.result(element);
+                    }
+                }
+                _ => self.wrap(expr),
+            },
+            Expr::Macro(call) if diverges(&call.mac.path) => {}
+            // These have no value of their own to look at.
+            Expr::Return(_)
+            | Expr::Break(_)
+            | Expr::Continue(_)
+            | Expr::Loop(_)
+            | Expr::While(_)
+            | Expr::ForLoop(_)
+            | Expr::Assign(_) => {}
+            _ => self.wrap(expr),
+        }
+    }
+
+    fn wrap(&self, expr: &mut Expr) {
+        let Self { out, runtime } = self;
+        let returned = covering(&*expr, quote!(#runtime::__private::ReturnedAs::<#out>::returned));
+        *expr = Expr::Verbatim(quote_spanned!(expr.span()=> #returned(#expr)));
+    }
+}
+
+impl VisitMut for Results<'_> {
+    fn visit_expr_return_mut(&mut self, found: &mut ExprReturn) {
+        visit_mut::visit_expr_return_mut(self, found);
+        if let Some(expr) = &mut found.expr {
+            self.result(expr);
+        }
+    }
+
+    // A `return` in these leaves them, not `forward`.
+    fn visit_expr_closure_mut(&mut self, _: &mut ExprClosure) {}
+    fn visit_expr_async_mut(&mut self, _: &mut ExprAsync) {}
+    fn visit_item_mut(&mut self, _: &mut Item) {}
+}
+
+/// Whether a macro never gives a value.
+fn diverges(path: &Path) -> bool {
+    const DIVERGING: [&str; 5] = ["todo", "unimplemented", "unreachable", "panic", "compile_error"];
+    path.segments.last().is_some_and(|last| DIVERGING.iter().any(|name| last.ident == name))
+}

@@ -1,0 +1,258 @@
+//! `#[model]`.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{Fields, Generics, Ident, Item, Path, Type, WherePredicate, parse_quote};
+
+use crate::attr::{Sharded, Tied};
+use crate::model::{Field, Model, StripAttributes, name_and_generics};
+use crate::tokens::{covering, shown};
+
+/// The struct with its sharded field types, and the impls that build and describe it.
+///
+/// ```text
+/// struct Mlp { up: <Linear<Hidden, Ffn> as Shard<Col<Tp>>>::Sharded, .. }
+/// impl Build for Mlp { .. }
+/// impl Model for Mlp { .. }
+/// ```
+pub fn expand(model: &Model) -> TokenStream {
+    let item = sharded_struct(model);
+    let build = build_impl(model);
+    let describe = model_impl(model);
+    quote!(#item #build #describe)
+}
+
+/// What remains of an item that is no model: itself without our attributes, and impls that only keep
+/// its users from failing too.
+pub fn fallback(runtime: &Path, item: &Item) -> TokenStream {
+    let mut stripped = item.clone();
+    syn::visit_mut::VisitMut::visit_item_mut(&mut StripAttributes, &mut stripped);
+    let Some((name, generics)) = name_and_generics(item) else { return quote!(#stripped) };
+    let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
+    let private = quote!(#runtime::__private);
+    quote! {
+        #stripped
+        impl #impl_generics #private::Build for #name #ty_generics #where_clause {
+            fn build(_: &mut #private::Builder<'_>) -> Self { ::core::unreachable!() }
+        }
+        impl #impl_generics #private::Model for #name #ty_generics #where_clause {
+            fn describe() -> #private::ModelDescription { ::core::unreachable!() }
+        }
+    }
+}
+
+fn sharded_struct(model: &Model) -> TokenStream {
+    let mut item = model.item.clone();
+    if let Fields::Named(named) = &mut item.fields {
+        for (written, field) in named.named.iter_mut().zip(&model.fields) {
+            written.ty = Type::Verbatim(field_type(&model.runtime, field));
+        }
+    }
+    quote!(#item)
+}
+
+/// `Linear<Hidden, Ffn>`, or `<Linear<Hidden, Ffn> as Shard<Col<Tp>>>::Sharded`, which fails at the
+/// author's type if the layer has no such form.
+fn field_type(runtime: &Path, field: &Field) -> TokenStream {
+    let ty = &field.ty;
+    let Some(sharded) = &field.sharded else { return quote!(#ty) };
+    let style = style_type(runtime, sharded, ty.span());
+    quote_spanned!(ty.span()=> <#ty as #runtime::__private::Shard<#style>>::Sharded)
+}
+
+/// `Row<Tp, Scatter<Seq>>`.
+fn style_type(runtime: &Path, sharded: &Sharded, span: Span) -> TokenStream {
+    let private = quote_spanned!(span=> #runtime::__private);
+    let axis = Ident::new(sharded.axis, span);
+    let style = Ident::new(sharded.style.value.runtime, span);
+    if !sharded.style.value.sums {
+        return quote_spanned!(span=> #private::#style<#private::#axis>);
+    }
+    let end = match &sharded.scatter {
+        Some(scatter) => {
+            let dim = &scatter.value;
+            quote_spanned!(span=> #private::Scatter<#dim>)
+        }
+        None => quote_spanned!(span=> #private::AllReduce),
+    };
+    quote_spanned!(span=> #private::#style<#private::#axis, #end>)
+}
+
+/// ```text
+/// impl Build for Llama {
+///     fn build(builder: &mut Builder<'_>) -> Self {
+///         Self {
+///             embed: Build::build(&mut Builder::field(builder, "embed")),
+///             head: {
+///                 let mut child = Builder::field(builder, "head");
+///                 Builder::tie(&mut child, "embed.tokens", None);
+///                 Build::build(&mut child)
+///             },
+///         }
+///     }
+/// }
+/// ```
+fn build_impl(model: &Model) -> TokenStream {
+    let (private, name) = (private(model), &model.item.ident);
+    let builder = Ident::new("builder", Span::mixed_site());
+    let generics = generics_that_build(model);
+    let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
+    let probes = model.fields.iter().map(|field| tie_probe(&private, field));
+    let fields = model.fields.iter().map(|field| build_field(&private, &builder, field));
+    let unused =
+        model.fields.iter().all(|field| !field.cfgs.is_empty()).then(|| quote!(let _ = #builder;));
+    quote! {
+        #[automatically_derived]
+        impl #impl_generics #private::Build for #name #ty_generics #where_clause {
+            fn build(#builder: &mut #private::Builder<'_>) -> Self {
+                #unused
+                #(#probes)*
+                Self { #(#fields)* }
+            }
+        }
+    }
+}
+
+/// Builds one field. The call is written over the field's type, so that a type that is no layer fails
+/// there.
+fn build_field(private: &TokenStream, builder: &Ident, field: &Field) -> TokenStream {
+    let Field { name, ty, cfgs, .. } = field;
+    let path = name.unraw().to_string();
+    let build = covering(ty, quote!(#private::Build::build));
+    let child = quote!(#private::Builder::field(#builder, #path));
+    let value = match &field.tied {
+        None => quote!(#build(&mut #child)),
+        Some(tied) => {
+            let target = tied.dotted_path();
+            let when = match &tied.when {
+                Some(when) => {
+                    let key = &when.value;
+                    quote!(::core::option::Option::Some(#key))
+                }
+                None => quote!(::core::option::Option::None),
+            };
+            let child_name = Ident::new("child", Span::mixed_site());
+            quote! {{
+                let mut #child_name = #child;
+                #private::Builder::tie(&mut #child_name, #target, #when);
+                #build(&mut #child_name)
+            }}
+        }
+    };
+    quote!(#(#cfgs)* #name: #value,)
+}
+
+/// ```text
+/// let _ = |model: &Self| check_tie(&model.embed.tokens, &model.head);
+/// ```
+/// A missing field fails at its name in the path, a different shape at the attribute.
+fn tie_probe(private: &TokenStream, field: &Field) -> Option<TokenStream> {
+    let Field { name, cfgs, tied, .. } = field;
+    let Tied { attr, path, .. } = tied.as_ref()?;
+    let model = Ident::new("model", Span::mixed_site());
+    let check = covering(attr, quote!(#private::check_tie));
+    let this = covering(attr, quote!(&#model.#name));
+    Some(quote! {
+        #(#cfgs)*
+        let _ = |#model: &Self| #check(&#model #(.#path)*, #this);
+    })
+}
+
+/// ```text
+/// impl Model for Mlp {
+///     fn describe() -> ModelDescription {
+///         ModelDescription { name: "Mlp", fields: &[FieldDescription { name: "up", .. }] }
+///     }
+/// }
+/// ```
+fn model_impl(model: &Model) -> TokenStream {
+    let (private, name) = (private(model), &model.item.ident);
+    let generics = generics_that_build(model);
+    let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
+    let model_name = name.unraw().to_string();
+    let fields = model.fields.iter().map(|field| describe_field(&private, field));
+    quote! {
+        #[automatically_derived]
+        impl #impl_generics #private::Model for #name #ty_generics #where_clause {
+            fn describe() -> #private::ModelDescription {
+                #private::ModelDescription { name: #model_name, fields: &[#(#fields)*] }
+            }
+        }
+    }
+}
+
+fn describe_field(private: &TokenStream, field: &Field) -> TokenStream {
+    let cfgs = &field.cfgs;
+    let name = field.name.unraw().to_string();
+    let ty = shown(&field.ty);
+    let sharded = option(field.sharded.as_ref().map(describe_sharding));
+    let tied = option(field.tied.as_ref().map(Tied::dotted_path));
+    quote! {
+        #(#cfgs)*
+        #private::FieldDescription { name: #name, ty: #ty, sharded: #sharded, tied: #tied },
+    }
+}
+
+/// `tp = "row", scatter = Seq`.
+fn describe_sharding(sharded: &Sharded) -> String {
+    let axis = &sharded.style.key;
+    let style = sharded.style.value.name;
+    let scatter = sharded.scatter.as_ref().map(|dim| format!(", scatter = {}", shown(&dim.value)));
+    format!("{axis} = \"{style}\"{}", scatter.unwrap_or_default())
+}
+
+fn option(text: Option<String>) -> TokenStream {
+    match text {
+        Some(text) => quote!(::core::option::Option::Some(#text)),
+        None => quote!(::core::option::Option::None),
+    }
+}
+
+fn private(model: &Model) -> TokenStream {
+    let runtime = &model.runtime;
+    quote!(#runtime::__private)
+}
+
+/// The struct's generics, and for every field whose type depends on them that it can be built.
+fn generics_that_build(model: &Model) -> Generics {
+    let mut generics = model.item.generics.clone();
+    let params: Vec<Ident> = generics
+        .type_params()
+        .map(|param| param.ident.clone())
+        .chain(generics.const_params().map(|param| param.ident.clone()))
+        .collect();
+    let private = private(model);
+    let bounds: Vec<WherePredicate> = model
+        .fields
+        .iter()
+        .filter(|field| field.cfgs.is_empty() && mentions(&field.ty, &params))
+        .map(|field| {
+            let ty = field_type(&model.runtime, field);
+            parse_quote!(#ty: #private::Build)
+        })
+        .collect();
+    if !bounds.is_empty() {
+        generics.make_where_clause().predicates.extend(bounds);
+    }
+    generics
+}
+
+/// Whether a type mentions one of the parameters.
+fn mentions(ty: &Type, params: &[Ident]) -> bool {
+    struct Search<'a> {
+        params: &'a [Ident],
+        found: bool,
+    }
+    impl<'ast> Visit<'ast> for Search<'_> {
+        fn visit_ident(&mut self, ident: &'ast Ident) {
+            self.found |= self.params.contains(ident);
+            visit::visit_ident(self, ident);
+        }
+    }
+    let mut search = Search { params, found: false };
+    search.visit_type(ty);
+    search.found
+}

@@ -1,0 +1,102 @@
+//! The snapshots type-check and run, as written and as expanded.
+
+extern crate self as meshwright;
+
+#[path = "support/mock.rs"]
+mod mock;
+use mock::__private;
+
+macro_rules! cases {
+    ($($name:ident)*) => {$(
+        mod $name {
+            #[allow(dead_code, clippy::needless_return, clippy::type_complexity)]
+            pub mod written {
+                include!(concat!("snapshots/", stringify!($name), ".rs"));
+            }
+            #[allow(dead_code, unused_imports, clippy::needless_return, clippy::type_complexity)]
+            mod expanded {
+                include!(concat!("snapshots/", stringify!($name), ".expanded.rs"));
+            }
+        }
+    )*};
+}
+
+cases!(mlp tied generic);
+
+use mock::{AxisSet, Build, Builder, Dim, FieldDescription, Model, Module, SCOPES, Tensor};
+
+fn built<M: Build>() -> Vec<String> {
+    let mut builder = Builder::new();
+    M::build(&mut builder);
+    builder.log()
+}
+
+#[test]
+fn dims_know_their_name_and_axis() {
+    use mlp::written::{Batch, Hidden, Seq};
+    assert_eq!((Batch::NAME, Batch::VARIES), ("Batch", AxisSet::DATA));
+    assert_eq!((Seq::NAME, Seq::VARIES), ("Seq", AxisSet::of(mock::AxisId::Cp)));
+    assert_eq!((Hidden::NAME, Hidden::VARIES), ("Hidden", AxisSet::NONE));
+    assert_eq!(format!("{:?}", Hidden.clone()), "Hidden");
+}
+
+#[test]
+fn fields_are_built_in_the_order_of_declaration() {
+    assert_eq!(built::<mlp::written::Mlp>(), [".gate", ".up", ".down"]);
+    assert_eq!(
+        built::<generic::written::Block<mlp::written::Mlp, mlp::written::Ffn>>(),
+        [
+            ".norm",
+            ".inner.gate",
+            ".inner.up",
+            ".inner.down",
+            ".inner.gate",
+            ".inner.up",
+            ".inner.down",
+            ".up"
+        ]
+    );
+}
+
+#[test]
+fn ties_are_announced_before_the_field_is_built() {
+    assert_eq!(
+        built::<tied::written::Llama>(),
+        [".embed.tokens", ".norm", ".head -> embed.tokens when tie_word_embeddings", ".head"]
+    );
+}
+
+#[test]
+fn a_model_describes_its_fields() {
+    let description = mlp::written::Mlp::describe();
+    assert_eq!(description.name, "Mlp");
+    let last = FieldDescription {
+        name: "down",
+        ty: "Linear<Ffn, Hidden>",
+        sharded: Some("tp = \"row\", scatter = Seq"),
+        tied: None,
+    };
+    assert_eq!(description.fields.last(), Some(&last));
+    let fields = tied::written::Llama::describe().fields;
+    assert_eq!(
+        fields.iter().map(|field| field.name).collect::<Vec<_>>(),
+        ["embed", "norm", "head"]
+    );
+    assert_eq!(fields[2].tied, Some("embed.tokens"));
+}
+
+#[test]
+fn forward_is_a_method_and_a_module_and_names_itself() {
+    let model = mlp::written::Mlp::build(&mut Builder::new());
+    let x = Tensor::new();
+    SCOPES.take();
+    model.forward(&x);
+    Module::forward(&model, &x);
+    let scopes = SCOPES.take();
+    let names: Vec<_> = scopes.iter().map(|scope| scope.0).collect();
+    assert_eq!(names, ["Mlp::forward", "Mlp::is_linear", "Mlp::forward", "Mlp::is_linear"]);
+    let (_, file, line) = scopes[0];
+    let source = include_str!("snapshots/mlp.rs");
+    assert!(file.ends_with("snapshots/mlp.rs"), "{file}");
+    assert!(source.lines().nth(line as usize - 1).unwrap_or_default().contains("pub fn forward"));
+}

@@ -1,0 +1,185 @@
+use meshwright::__private::*;
+use meshwright_macros::{dims, forward, model};
+///The dim `Batch`.
+#[derive(
+    ::core::clone::Clone,
+    ::core::marker::Copy,
+    ::core::fmt::Debug,
+    ::core::default::Default,
+    ::core::cmp::PartialEq,
+    ::core::cmp::Eq,
+    ::core::hash::Hash,
+)]
+pub struct Batch;
+#[automatically_derived]
+impl ::meshwright::__private::Dim for Batch {
+    const NAME: &'static str = "Batch";
+    const VARIES: ::meshwright::__private::AxisSet = ::meshwright::__private::AxisSet::of(
+        ::meshwright::__private::AxisId::Dp,
+    );
+}
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Batch {
+    type Home = ::meshwright::__private::Dp;
+}
+///The dim `Seq`.
+#[derive(
+    ::core::clone::Clone,
+    ::core::marker::Copy,
+    ::core::fmt::Debug,
+    ::core::default::Default,
+    ::core::cmp::PartialEq,
+    ::core::cmp::Eq,
+    ::core::hash::Hash,
+)]
+pub struct Seq;
+#[automatically_derived]
+impl ::meshwright::__private::Dim for Seq {
+    const NAME: &'static str = "Seq";
+    const VARIES: ::meshwright::__private::AxisSet = ::meshwright::__private::AxisSet::NONE;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Seq {
+    type Home = ::meshwright::__private::Here;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Local for Seq {}
+///The dim `Hidden`.
+#[derive(
+    ::core::clone::Clone,
+    ::core::marker::Copy,
+    ::core::fmt::Debug,
+    ::core::default::Default,
+    ::core::cmp::PartialEq,
+    ::core::cmp::Eq,
+    ::core::hash::Hash,
+)]
+pub struct Hidden;
+#[automatically_derived]
+impl ::meshwright::__private::Dim for Hidden {
+    const NAME: &'static str = "Hidden";
+    const VARIES: ::meshwright::__private::AxisSet = ::meshwright::__private::AxisSet::NONE;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Hidden {
+    type Home = ::meshwright::__private::Here;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Local for Hidden {}
+pub struct Block<M, Ffn: Whole, const N: usize = 2>
+where
+    M: Module,
+{
+    norm: RmsNorm<Hidden>,
+    inner: Stack<M, N>,
+    up: <Linear<
+        Hidden,
+        Ffn,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::Col<::meshwright::__private::Tp>,
+    >>::Sharded,
+}
+#[automatically_derived]
+impl<M, Ffn: Whole, const N: usize> ::meshwright::__private::Build for Block<M, Ffn, N>
+where
+    M: Module,
+    Stack<M, N>: ::meshwright::__private::Build,
+    <Linear<
+        Hidden,
+        Ffn,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::Col<::meshwright::__private::Tp>,
+    >>::Sharded: ::meshwright::__private::Build,
+{
+    fn build(builder: &mut ::meshwright::__private::Builder<'_>) -> Self {
+        Self {
+            norm: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "norm"),
+            ),
+            inner: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "inner"),
+            ),
+            up: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "up"),
+            ),
+        }
+    }
+}
+#[automatically_derived]
+impl<M, Ffn: Whole, const N: usize> ::meshwright::__private::Model for Block<M, Ffn, N>
+where
+    M: Module,
+    Stack<M, N>: ::meshwright::__private::Build,
+    <Linear<
+        Hidden,
+        Ffn,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::Col<::meshwright::__private::Tp>,
+    >>::Sharded: ::meshwright::__private::Build,
+{
+    fn describe() -> ::meshwright::__private::ModelDescription {
+        ::meshwright::__private::ModelDescription {
+            name: "Block",
+            fields: &[
+                ::meshwright::__private::FieldDescription {
+                    name: "norm",
+                    ty: "RmsNorm<Hidden>",
+                    sharded: ::core::option::Option::None,
+                    tied: ::core::option::Option::None,
+                },
+                ::meshwright::__private::FieldDescription {
+                    name: "inner",
+                    ty: "Stack<M, N>",
+                    sharded: ::core::option::Option::None,
+                    tied: ::core::option::Option::None,
+                },
+                ::meshwright::__private::FieldDescription {
+                    name: "up",
+                    ty: "Linear<Hidden, Ffn>",
+                    sharded: ::core::option::Option::Some("tp = \"col\""),
+                    tied: ::core::option::Option::None,
+                },
+            ],
+        }
+    }
+}
+#[deny(unused_must_use)]
+impl<M, Ffn: Whole, const N: usize> Block<M, Ffn, N>
+where
+    M: Module<In = Tensor<(Batch, Seq, Hidden)>, Out = Tensor<(Batch, Seq, Hidden)>>,
+{
+    fn forward(
+        &self,
+        input: &impl ::meshwright::__private::Fits<Tensor<(Batch, Seq, Hidden)>>,
+    ) -> Tensor<(Batch, Seq, Split<Ffn, Tp>)> {
+        let _scope = ::meshwright::__private::scope(
+            "Block::forward",
+            ::core::file!(),
+            ::core::line!(),
+        );
+        let x: &Tensor<(Batch, Seq, Hidden)> = ::meshwright::__private::Fits::<
+            Tensor<(Batch, Seq, Hidden)>,
+        >::fits(input);
+        let mut y = self.norm.forward(x);
+        for block in &self.inner.0 {
+            y = block.forward(&y);
+        }
+        ::meshwright::__private::ReturnedAs::<
+            Tensor<(Batch, Seq, Split<Ffn, Tp>)>,
+        >::returned(self.up.forward(&y))
+    }
+}
+#[automatically_derived]
+impl<M, Ffn: Whole, const N: usize> ::meshwright::__private::Module for Block<M, Ffn, N>
+where
+    M: Module<In = Tensor<(Batch, Seq, Hidden)>, Out = Tensor<(Batch, Seq, Hidden)>>,
+{
+    type In = Tensor<(Batch, Seq, Hidden)>;
+    type Out = Tensor<(Batch, Seq, Split<Ffn, Tp>)>;
+    fn forward(
+        &self,
+        input: &<Self as ::meshwright::__private::Module>::In,
+    ) -> <Self as ::meshwright::__private::Module>::Out {
+        Self::forward(self, input)
+    }
+}

@@ -1,0 +1,219 @@
+use meshwright::__private::*;
+use meshwright_macros::{dims, forward, model};
+///The dim `Batch`.
+#[derive(
+    ::core::clone::Clone,
+    ::core::marker::Copy,
+    ::core::fmt::Debug,
+    ::core::default::Default,
+    ::core::cmp::PartialEq,
+    ::core::cmp::Eq,
+    ::core::hash::Hash,
+)]
+pub struct Batch;
+#[automatically_derived]
+impl ::meshwright::__private::Dim for Batch {
+    const NAME: &'static str = "Batch";
+    const VARIES: ::meshwright::__private::AxisSet = ::meshwright::__private::AxisSet::DATA;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Batch {
+    type Home = ::meshwright::__private::Data;
+}
+///The dim `Seq`.
+#[derive(
+    ::core::clone::Clone,
+    ::core::marker::Copy,
+    ::core::fmt::Debug,
+    ::core::default::Default,
+    ::core::cmp::PartialEq,
+    ::core::cmp::Eq,
+    ::core::hash::Hash,
+)]
+pub struct Seq;
+#[automatically_derived]
+impl ::meshwright::__private::Dim for Seq {
+    const NAME: &'static str = "Seq";
+    const VARIES: ::meshwright::__private::AxisSet = ::meshwright::__private::AxisSet::of(
+        ::meshwright::__private::AxisId::Cp,
+    );
+}
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Seq {
+    type Home = ::meshwright::__private::Cp;
+}
+/// Width of the residual stream.
+#[derive(
+    ::core::clone::Clone,
+    ::core::marker::Copy,
+    ::core::fmt::Debug,
+    ::core::default::Default,
+    ::core::cmp::PartialEq,
+    ::core::cmp::Eq,
+    ::core::hash::Hash,
+)]
+pub struct Hidden;
+#[automatically_derived]
+impl ::meshwright::__private::Dim for Hidden {
+    const NAME: &'static str = "Hidden";
+    const VARIES: ::meshwright::__private::AxisSet = ::meshwright::__private::AxisSet::NONE;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Hidden {
+    type Home = ::meshwright::__private::Here;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Local for Hidden {}
+///The dim `Ffn`.
+#[derive(
+    ::core::clone::Clone,
+    ::core::marker::Copy,
+    ::core::fmt::Debug,
+    ::core::default::Default,
+    ::core::cmp::PartialEq,
+    ::core::cmp::Eq,
+    ::core::hash::Hash,
+)]
+pub(crate) struct Ffn;
+#[automatically_derived]
+impl ::meshwright::__private::Dim for Ffn {
+    const NAME: &'static str = "Ffn";
+    const VARIES: ::meshwright::__private::AxisSet = ::meshwright::__private::AxisSet::NONE;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Ffn {
+    type Home = ::meshwright::__private::Here;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Local for Ffn {}
+#[derive(Default)]
+pub struct NoParameters {}
+#[automatically_derived]
+impl ::meshwright::__private::Build for NoParameters {
+    fn build(builder: &mut ::meshwright::__private::Builder<'_>) -> Self {
+        let _ = builder;
+        Self {}
+    }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Model for NoParameters {
+    fn describe() -> ::meshwright::__private::ModelDescription {
+        ::meshwright::__private::ModelDescription {
+            name: "NoParameters",
+            fields: &[],
+        }
+    }
+}
+/// The feed-forward part of a block.
+pub struct Mlp {
+    /// Up.
+    pub gate: <Linear<
+        Hidden,
+        Ffn,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::Col<::meshwright::__private::Tp>,
+    >>::Sharded,
+    up: <Linear<
+        Hidden,
+        Ffn,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::Col<::meshwright::__private::Tp>,
+    >>::Sharded,
+    down: <Linear<
+        Ffn,
+        Hidden,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::Row<
+            ::meshwright::__private::Tp,
+            ::meshwright::__private::Scatter<Seq>,
+        >,
+    >>::Sharded,
+}
+#[automatically_derived]
+impl ::meshwright::__private::Build for Mlp {
+    fn build(builder: &mut ::meshwright::__private::Builder<'_>) -> Self {
+        Self {
+            gate: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "gate"),
+            ),
+            up: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "up"),
+            ),
+            down: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "down"),
+            ),
+        }
+    }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Model for Mlp {
+    fn describe() -> ::meshwright::__private::ModelDescription {
+        ::meshwright::__private::ModelDescription {
+            name: "Mlp",
+            fields: &[
+                ::meshwright::__private::FieldDescription {
+                    name: "gate",
+                    ty: "Linear<Hidden, Ffn>",
+                    sharded: ::core::option::Option::Some("tp = \"col\""),
+                    tied: ::core::option::Option::None,
+                },
+                ::meshwright::__private::FieldDescription {
+                    name: "up",
+                    ty: "Linear<Hidden, Ffn>",
+                    sharded: ::core::option::Option::Some("tp = \"col\""),
+                    tied: ::core::option::Option::None,
+                },
+                ::meshwright::__private::FieldDescription {
+                    name: "down",
+                    ty: "Linear<Ffn, Hidden>",
+                    sharded: ::core::option::Option::Some("tp = \"row\", scatter = Seq"),
+                    tied: ::core::option::Option::None,
+                },
+            ],
+        }
+    }
+}
+#[deny(unused_must_use)]
+impl Mlp {
+    pub fn forward(
+        &self,
+        input: &impl ::meshwright::__private::Fits<Tensor<(Batch, Seq, Hidden)>>,
+    ) -> Tensor<(Batch, Seq, Hidden)> {
+        let _scope = ::meshwright::__private::scope(
+            "Mlp::forward",
+            ::core::file!(),
+            ::core::line!(),
+        );
+        let x: &Tensor<(Batch, Seq, Hidden)> = ::meshwright::__private::Fits::<
+            Tensor<(Batch, Seq, Hidden)>,
+        >::fits(input);
+        if self.is_linear() {
+            return ::meshwright::__private::ReturnedAs::<
+                Tensor<(Batch, Seq, Hidden)>,
+            >::returned(self.down.forward(&self.up.forward(x)));
+        }
+        let _gate = self.gate.forward(x);
+        ::meshwright::__private::ReturnedAs::<
+            Tensor<(Batch, Seq, Hidden)>,
+        >::returned(self.down.forward(&self.up.forward(x).silu()))
+    }
+    fn is_linear(&self) -> bool {
+        let _scope = ::meshwright::__private::scope(
+            "Mlp::is_linear",
+            ::core::file!(),
+            ::core::line!(),
+        );
+        false
+    }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Module for Mlp {
+    type In = Tensor<(Batch, Seq, Hidden)>;
+    type Out = Tensor<(Batch, Seq, Hidden)>;
+    fn forward(
+        &self,
+        input: &<Self as ::meshwright::__private::Module>::In,
+    ) -> <Self as ::meshwright::__private::Module>::Out {
+        Self::forward(self, input)
+    }
+}

@@ -1,0 +1,304 @@
+use meshwright::__private::*;
+use meshwright_macros::{dims, forward, model};
+///The dim `Batch`.
+#[derive(
+    ::core::clone::Clone,
+    ::core::marker::Copy,
+    ::core::fmt::Debug,
+    ::core::default::Default,
+    ::core::cmp::PartialEq,
+    ::core::cmp::Eq,
+    ::core::hash::Hash,
+)]
+pub struct Batch;
+#[automatically_derived]
+impl ::meshwright::__private::Dim for Batch {
+    const NAME: &'static str = "Batch";
+    const VARIES: ::meshwright::__private::AxisSet = ::meshwright::__private::AxisSet::DATA;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Batch {
+    type Home = ::meshwright::__private::Data;
+}
+///The dim `Seq`.
+#[derive(
+    ::core::clone::Clone,
+    ::core::marker::Copy,
+    ::core::fmt::Debug,
+    ::core::default::Default,
+    ::core::cmp::PartialEq,
+    ::core::cmp::Eq,
+    ::core::hash::Hash,
+)]
+pub struct Seq;
+#[automatically_derived]
+impl ::meshwright::__private::Dim for Seq {
+    const NAME: &'static str = "Seq";
+    const VARIES: ::meshwright::__private::AxisSet = ::meshwright::__private::AxisSet::of(
+        ::meshwright::__private::AxisId::Cp,
+    );
+}
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Seq {
+    type Home = ::meshwright::__private::Cp;
+}
+///The dim `Hidden`.
+#[derive(
+    ::core::clone::Clone,
+    ::core::marker::Copy,
+    ::core::fmt::Debug,
+    ::core::default::Default,
+    ::core::cmp::PartialEq,
+    ::core::cmp::Eq,
+    ::core::hash::Hash,
+)]
+pub struct Hidden;
+#[automatically_derived]
+impl ::meshwright::__private::Dim for Hidden {
+    const NAME: &'static str = "Hidden";
+    const VARIES: ::meshwright::__private::AxisSet = ::meshwright::__private::AxisSet::NONE;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Hidden {
+    type Home = ::meshwright::__private::Here;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Local for Hidden {}
+///The dim `Vocab`.
+#[derive(
+    ::core::clone::Clone,
+    ::core::marker::Copy,
+    ::core::fmt::Debug,
+    ::core::default::Default,
+    ::core::cmp::PartialEq,
+    ::core::cmp::Eq,
+    ::core::hash::Hash,
+)]
+pub struct Vocab;
+#[automatically_derived]
+impl ::meshwright::__private::Dim for Vocab {
+    const NAME: &'static str = "Vocab";
+    const VARIES: ::meshwright::__private::AxisSet = ::meshwright::__private::AxisSet::NONE;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Vocab {
+    type Home = ::meshwright::__private::Here;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Local for Vocab {}
+///The dim `Other`.
+#[derive(
+    ::core::clone::Clone,
+    ::core::marker::Copy,
+    ::core::fmt::Debug,
+    ::core::default::Default,
+    ::core::cmp::PartialEq,
+    ::core::cmp::Eq,
+    ::core::hash::Hash,
+)]
+pub struct Other;
+#[automatically_derived]
+impl ::meshwright::__private::Dim for Other {
+    const NAME: &'static str = "Other";
+    const VARIES: ::meshwright::__private::AxisSet = ::meshwright::__private::AxisSet::NONE;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Other {
+    type Home = ::meshwright::__private::Here;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Local for Other {}
+pub struct Embed {
+    tokens: <Embedding<
+        Vocab,
+        Hidden,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::VocabSplit<
+            ::meshwright::__private::Tp,
+            ::meshwright::__private::AllReduce,
+        >,
+    >>::Sharded,
+}
+#[automatically_derived]
+impl ::meshwright::__private::Build for Embed {
+    fn build(builder: &mut ::meshwright::__private::Builder<'_>) -> Self {
+        Self {
+            tokens: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "tokens"),
+            ),
+        }
+    }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Model for Embed {
+    fn describe() -> ::meshwright::__private::ModelDescription {
+        ::meshwright::__private::ModelDescription {
+            name: "Embed",
+            fields: &[
+                ::meshwright::__private::FieldDescription {
+                    name: "tokens",
+                    ty: "Embedding<Vocab, Hidden>",
+                    sharded: ::core::option::Option::Some("tp = \"vocab\""),
+                    tied: ::core::option::Option::None,
+                },
+            ],
+        }
+    }
+}
+pub struct Llama {
+    embed: Embed,
+    #[cfg(all())]
+    norm: RmsNorm<Hidden>,
+    #[cfg(any())]
+    r#type: DoesNotExist,
+    head: <Linear<
+        Hidden,
+        Vocab,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::Col<::meshwright::__private::Tp>,
+    >>::Sharded,
+    #[cfg(any())]
+    other: DoesNotExist,
+}
+#[automatically_derived]
+impl ::meshwright::__private::Build for Llama {
+    fn build(builder: &mut ::meshwright::__private::Builder<'_>) -> Self {
+        let _ = |model: &Self| ::meshwright::__private::check_tie(
+            &model.embed.tokens,
+            &model.head,
+        );
+        #[cfg(any())]
+        let _ = |model: &Self| ::meshwright::__private::check_tie(
+            &model.embed.nothing,
+            &model.other,
+        );
+        Self {
+            embed: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "embed"),
+            ),
+            #[cfg(all())]
+            norm: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "norm"),
+            ),
+            #[cfg(any())]
+            r#type: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "type"),
+            ),
+            head: {
+                let mut child = ::meshwright::__private::Builder::field(builder, "head");
+                ::meshwright::__private::Builder::tie(
+                    &mut child,
+                    "embed.tokens",
+                    ::core::option::Option::Some("tie_word_embeddings"),
+                );
+                ::meshwright::__private::Build::build(&mut child)
+            },
+            #[cfg(any())]
+            other: {
+                let mut child = ::meshwright::__private::Builder::field(
+                    builder,
+                    "other",
+                );
+                ::meshwright::__private::Builder::tie(
+                    &mut child,
+                    "embed.nothing",
+                    ::core::option::Option::None,
+                );
+                ::meshwright::__private::Build::build(&mut child)
+            },
+        }
+    }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Model for Llama {
+    fn describe() -> ::meshwright::__private::ModelDescription {
+        ::meshwright::__private::ModelDescription {
+            name: "Llama",
+            fields: &[
+                ::meshwright::__private::FieldDescription {
+                    name: "embed",
+                    ty: "Embed",
+                    sharded: ::core::option::Option::None,
+                    tied: ::core::option::Option::None,
+                },
+                #[cfg(all())]
+                ::meshwright::__private::FieldDescription {
+                    name: "norm",
+                    ty: "RmsNorm<Hidden>",
+                    sharded: ::core::option::Option::None,
+                    tied: ::core::option::Option::None,
+                },
+                #[cfg(any())]
+                ::meshwright::__private::FieldDescription {
+                    name: "type",
+                    ty: "DoesNotExist",
+                    sharded: ::core::option::Option::None,
+                    tied: ::core::option::Option::None,
+                },
+                ::meshwright::__private::FieldDescription {
+                    name: "head",
+                    ty: "Linear<Hidden, Vocab>",
+                    sharded: ::core::option::Option::Some("tp = \"col\""),
+                    tied: ::core::option::Option::Some("embed.tokens"),
+                },
+                #[cfg(any())]
+                ::meshwright::__private::FieldDescription {
+                    name: "other",
+                    ty: "DoesNotExist",
+                    sharded: ::core::option::Option::None,
+                    tied: ::core::option::Option::Some("embed.nothing"),
+                },
+            ],
+        }
+    }
+}
+#[deny(unused_must_use)]
+impl Llama {
+    fn forward(
+        &self,
+        input: &impl ::meshwright::__private::Fits<
+            (Tensor<(Batch, Seq, Hidden)>, Option<bool>),
+        >,
+    ) -> (Tensor<(Batch, Seq, Split<Vocab, Tp>)>, usize) {
+        let _scope = ::meshwright::__private::scope(
+            "Llama::forward",
+            ::core::file!(),
+            ::core::line!(),
+        );
+        let (x, choose): &(Tensor<(Batch, Seq, Hidden)>, Option<bool>) = ::meshwright::__private::Fits::<
+            (Tensor<(Batch, Seq, Hidden)>, Option<bool>),
+        >::fits(input);
+        let length = [1].map(|x| return x + 1).len();
+        match choose {
+            None => panic!("choose"),
+            Some(true) => {
+                return (
+                    ::meshwright::__private::ReturnedAs::<
+                        Tensor<(Batch, Seq, Split<Vocab, Tp>)>,
+                    >::returned(self.head.forward(&self.norm.forward(x))),
+                    ::meshwright::__private::ReturnedAs::<usize>::returned(length),
+                );
+            }
+            Some(false) => {
+                let y = self.head.forward(x);
+                (
+                    ::meshwright::__private::ReturnedAs::<
+                        Tensor<(Batch, Seq, Split<Vocab, Tp>)>,
+                    >::returned(y),
+                    ::meshwright::__private::ReturnedAs::<usize>::returned(length),
+                )
+            }
+        }
+    }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Module for Llama {
+    type In = (Tensor<(Batch, Seq, Hidden)>, Option<bool>);
+    type Out = (Tensor<(Batch, Seq, Split<Vocab, Tp>)>, usize);
+    fn forward(
+        &self,
+        input: &<Self as ::meshwright::__private::Module>::In,
+    ) -> <Self as ::meshwright::__private::Module>::Out {
+        Self::forward(self, input)
+    }
+}

@@ -1,0 +1,256 @@
+//! The smallest `__private` that the expansions type-check and run against.
+//!
+//! Its types carry shardings like the real ones; its builder logs what is built.
+
+#![allow(missing_docs, dead_code)]
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::rc::Rc;
+
+pub mod __private {
+    pub use super::*;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum AxisId {
+    Pp,
+    Dp,
+    Fsdp,
+    Ep,
+    Cp,
+    Tp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AxisSet(u8);
+impl AxisSet {
+    pub const NONE: AxisSet = AxisSet(0);
+    pub const DATA: AxisSet = AxisSet(0b1110);
+    pub const fn of(axis: AxisId) -> AxisSet {
+        AxisSet(1 << axis as u8)
+    }
+}
+
+pub struct Here;
+pub struct Data;
+pub struct Pp;
+pub struct Dp;
+pub struct Fsdp;
+pub struct Ep;
+pub struct Cp;
+pub struct Tp;
+
+pub trait Dim {
+    const NAME: &'static str;
+    const VARIES: AxisSet;
+}
+pub trait Whole: Dim {
+    type Home;
+}
+pub trait Local: Whole {}
+pub struct Split<D, A>(PhantomData<(D, A)>);
+
+/// Logs `field` of every path that is built, and every tie.
+pub struct Builder<'a> {
+    path: String,
+    log: Rc<RefCell<Vec<String>>>,
+    parent: PhantomData<&'a mut ()>,
+}
+impl Builder<'_> {
+    pub fn new() -> Self {
+        Builder { path: String::new(), log: Rc::default(), parent: PhantomData }
+    }
+    pub fn field(&mut self, name: &'static str) -> Builder<'_> {
+        Builder {
+            path: format!("{}.{name}", self.path),
+            log: self.log.clone(),
+            parent: PhantomData,
+        }
+    }
+    pub fn tie(&mut self, target: &'static str, when: Option<&'static str>) {
+        let when = when.map(|key| format!(" when {key}")).unwrap_or_default();
+        self.log.borrow_mut().push(format!("{} -> {target}{when}", self.path));
+    }
+    pub fn log(&self) -> Vec<String> {
+        self.log.borrow().clone()
+    }
+}
+
+pub trait Build: Sized {
+    fn build(builder: &mut Builder<'_>) -> Self;
+}
+pub trait Model: Build {
+    fn describe() -> ModelDescription;
+}
+#[derive(Debug, PartialEq)]
+pub struct ModelDescription {
+    pub name: &'static str,
+    pub fields: &'static [FieldDescription],
+}
+#[derive(Debug, PartialEq)]
+pub struct FieldDescription {
+    pub name: &'static str,
+    pub ty: &'static str,
+    pub sharded: Option<&'static str>,
+    pub tied: Option<&'static str>,
+}
+
+pub struct AllReduce;
+pub struct Scatter<D>(PhantomData<D>);
+pub struct Replicated;
+pub struct Col<A>(PhantomData<A>);
+pub struct Row<A, End>(PhantomData<(A, End)>);
+pub struct VocabSplit<A, End>(PhantomData<(A, End)>);
+
+#[diagnostic::on_unimplemented(message = "`{Self}` cannot be sharded as `{Style}`")]
+pub trait Shard<Style> {
+    type Sharded;
+}
+pub trait Module {
+    type In;
+    type Out;
+    fn forward(&self, x: &Self::In) -> Self::Out;
+}
+#[diagnostic::on_unimplemented(message = "`forward` takes `{T}`, not `{Self}`")]
+pub trait Fits<T> {
+    fn fits(&self) -> &T;
+}
+impl<T> Fits<T> for T {
+    fn fits(&self) -> &T {
+        self
+    }
+}
+#[diagnostic::on_unimplemented(message = "`forward` returns `{T}`, but this is `{Self}`")]
+pub trait ReturnedAs<T> {
+    fn returned(self) -> T;
+}
+impl<T> ReturnedAs<T> for T {
+    fn returned(self) -> T {
+        self
+    }
+}
+
+thread_local! {
+    /// The scopes that were entered.
+    pub static SCOPES: RefCell<Vec<(&'static str, &'static str, u32)>> = const { RefCell::new(Vec::new()) };
+}
+pub struct Scope;
+pub fn scope(name: &'static str, file: &'static str, line: u32) -> Scope {
+    SCOPES.with_borrow_mut(|scopes| scopes.push((name, file, line)));
+    Scope
+}
+
+pub trait TiedWeight {
+    type Weight;
+}
+#[diagnostic::on_unimplemented(message = "the weight of `{Self}` has another shape than `{W}`")]
+pub trait SameWeightAs<W> {}
+pub fn check_tie<A: TiedWeight, B: TiedWeight + SameWeightAs<A::Weight>>(_: &A, _: &B) {}
+
+#[derive(Debug)]
+pub struct Tensor<S>(PhantomData<S>);
+impl<S> Tensor<S> {
+    pub fn new() -> Self {
+        Tensor(PhantomData)
+    }
+    pub fn silu(&self) -> Self {
+        Tensor::new()
+    }
+    pub fn split<D>(&self) -> Tensor<D> {
+        Tensor::new()
+    }
+}
+#[must_use]
+pub struct Partial<S>(PhantomData<S>);
+impl<S> Partial<S> {
+    pub fn new() -> Self {
+        Partial(PhantomData)
+    }
+    pub fn all_reduce(self) -> Tensor<S> {
+        Tensor::new()
+    }
+}
+
+pub struct Linear<I, O, Style = Replicated>(PhantomData<(I, O, Style)>);
+impl<I, O, A> Shard<Col<A>> for Linear<I, O> {
+    type Sharded = Linear<I, O, Col<A>>;
+}
+impl<I, O, A, End> Shard<Row<A, End>> for Linear<I, O> {
+    type Sharded = Linear<I, O, Row<A, End>>;
+}
+impl<I, O, A> TiedWeight for Linear<I, O, Col<A>> {
+    type Weight = (I, O);
+}
+impl<I, O, A> SameWeightAs<(O, I)> for Linear<I, O, Col<A>> {}
+
+/// A layer is generic in what it takes.
+pub trait Layer<X: ?Sized> {
+    type Out;
+    fn forward(&self, x: &X) -> Self::Out;
+}
+impl<M: Module> Layer<M::In> for M {
+    type Out = M::Out;
+    fn forward(&self, x: &M::In) -> M::Out {
+        Module::forward(self, x)
+    }
+}
+impl<B, S, I: Whole, O: Whole> Layer<Tensor<(B, S, I)>> for Linear<I, O> {
+    type Out = Tensor<(B, S, O)>;
+    fn forward(&self, _: &Tensor<(B, S, I)>) -> Self::Out {
+        Tensor::new()
+    }
+}
+impl<B, S, I: Whole, O: Whole> Layer<Tensor<(B, S, I)>> for Linear<I, O, Col<Tp>> {
+    type Out = Tensor<(B, S, Split<O, Tp>)>;
+    fn forward(&self, _: &Tensor<(B, S, I)>) -> Self::Out {
+        Tensor::new()
+    }
+}
+impl<B, S, I: Whole, O: Whole, E> Layer<Tensor<(B, S, Split<I, Tp>)>> for Linear<I, O, Row<Tp, E>> {
+    type Out = Tensor<(B, S, O)>;
+    fn forward(&self, _: &Tensor<(B, S, Split<I, Tp>)>) -> Self::Out {
+        Tensor::new()
+    }
+}
+impl<I, O, Style> Linear<I, O, Style> {
+    /// A contraction that forgot its reduction.
+    pub fn unreduced<B, S>(&self, _: &Tensor<(B, S, I)>) -> Partial<(B, S, O)> {
+        Partial::new()
+    }
+}
+
+pub struct Embedding<V, H, Style = Replicated>(PhantomData<(V, H, Style)>);
+impl<V, H, A, End> Shard<VocabSplit<A, End>> for Embedding<V, H> {
+    type Sharded = Embedding<V, H, VocabSplit<A, End>>;
+}
+impl<V, H, A, End> TiedWeight for Embedding<V, H, VocabSplit<A, End>> {
+    type Weight = (V, H);
+}
+
+pub struct RmsNorm<H>(PhantomData<H>);
+impl<B, S, H> Layer<Tensor<(B, S, H)>> for RmsNorm<H> {
+    type Out = Tensor<(B, S, H)>;
+    fn forward(&self, _: &Tensor<(B, S, H)>) -> Self::Out {
+        Tensor::new()
+    }
+}
+
+macro_rules! leaves {
+    ($([$($param:ident),*] $layer:ty),*) => {$(
+        impl<$($param),*> Build for $layer {
+            fn build(builder: &mut Builder<'_>) -> Self {
+                builder.log.borrow_mut().push(builder.path.clone());
+                Self(PhantomData)
+            }
+        }
+    )*};
+}
+leaves!([I, O, Style] Linear<I, O, Style>, [V, H, Style] Embedding<V, H, Style>, [H] RmsNorm<H>);
+
+pub struct Stack<M, const N: usize>(pub [M; N]);
+impl<M: Build, const N: usize> Build for Stack<M, N> {
+    fn build(builder: &mut Builder<'_>) -> Self {
+        Stack(std::array::from_fn(|_| M::build(builder)))
+    }
+}

@@ -1,0 +1,62 @@
+//! Embedding tables, whole or cut by rows over ranks.
+
+use super::workers::{Rows, Workers};
+
+/// The row of a token in a table that starts at `first_row`, if it is there.
+fn local_row(token: u32, first_row: usize, rows: usize) -> Option<usize> {
+    (token as usize).checked_sub(first_row).filter(|row| *row < rows)
+}
+
+pub(super) fn embedding(
+    workers: &Workers,
+    tokens: &[u32],
+    table: &[f32],
+    first_row: usize,
+    out: &mut [f32],
+) {
+    if tokens.is_empty() {
+        return;
+    }
+    let cols = out.len() / tokens.len();
+    assert_eq!(out.len(), tokens.len() * cols, "embedding: one row per token");
+    if cols == 0 {
+        return;
+    }
+    let rows = table.len() / cols;
+    workers.rows(tokens.len(), cols, Rows(out, cols), |range, out| {
+        for (token, out) in tokens[range].iter().zip(out.0.chunks_exact_mut(cols)) {
+            match local_row(*token, first_row, rows) {
+                Some(row) => out.copy_from_slice(&table[row * cols..][..cols]),
+                None => out.fill(0.0),
+            }
+        }
+    });
+}
+
+/// Every thread owns some rows of the table and takes the tokens in order, so sums do not depend on threads.
+pub(super) fn embedding_backward(
+    workers: &Workers,
+    tokens: &[u32],
+    first_row: usize,
+    dout: &[f32],
+    dtable: &mut [f32],
+) {
+    if tokens.is_empty() {
+        return;
+    }
+    let cols = dout.len() / tokens.len();
+    assert_eq!(dout.len(), tokens.len() * cols, "embedding: one row per token");
+    if cols == 0 {
+        return;
+    }
+    let rows = dtable.len() / cols;
+    workers.rows(rows, cols, Rows(dtable, cols), |range, dtable| {
+        for (token, dout) in tokens.iter().zip(dout.chunks_exact(cols)) {
+            if let Some(row) = local_row(*token, first_row + range.start, range.len()) {
+                for (sum, dout) in dtable.0[row * cols..][..cols].iter_mut().zip(dout) {
+                    *sum += dout;
+                }
+            }
+        }
+    });
+}

@@ -1,0 +1,143 @@
+//! Fused element-wise expressions: a block of elements goes through every node while it is in the first-level cache.
+
+use std::f32::consts::FRAC_1_SQRT_2;
+
+use super::math::{self, fma};
+use super::random::dropout_mask;
+use super::scratch::with_scratch;
+use super::simd::dispatch;
+use super::workers::{Rows, Workers};
+use crate::backend::{Expr, Node};
+
+/// Elements per block: 4 KiB per node.
+pub(super) const BLOCK: usize = 1024;
+
+pub(super) fn map(workers: &Workers, expr: &Expr, leaves: &[&[f32]], out: &mut [f32]) {
+    check(expr, leaves, out.len());
+    let blocks = out.len().div_ceil(BLOCK);
+    workers.rows(blocks, BLOCK * expr.nodes.len(), Rows(out, BLOCK), |range, out| {
+        with_scratch(expr.nodes.len() * BLOCK, |values| {
+            map_range(expr, leaves, range.start * BLOCK, values, out.0);
+        });
+    });
+}
+
+/// The lengths of leaves and the order of nodes are what the kernels rely on.
+pub(super) fn check(expr: &Expr, leaves: &[&[f32]], len: usize) {
+    assert!(!expr.nodes.is_empty(), "an expression has a result");
+    for (index, node) in expr.nodes.iter().enumerate() {
+        assert!(node.operands().all(|operand| operand < index), "nodes are in topological order");
+        match node {
+            Node::Leaf(leaf) => assert_eq!(leaves[*leaf].len(), len, "leaf {leaf} is whole"),
+            Node::Row(leaf) => {
+                let row = leaves[*leaf].len();
+                assert!(row > 0 && len.is_multiple_of(row), "row leaf {leaf} divides the result");
+            }
+            Node::Dropout(_, dropout) => assert_eq!(dropout.index.len(), len, "dropout index fits"),
+            _ => {}
+        }
+    }
+}
+
+dispatch! {
+    fn map_range<const FMA: bool>(
+        expr: &Expr, leaves: &[&[f32]], first: usize, values: &mut [f32], out: &mut [f32],
+    ) {
+        let last = expr.nodes.len() - 1;
+        for (block, out) in out.chunks_mut(BLOCK).enumerate() {
+            let block = Block { expr, leaves, start: first + block * BLOCK, len: out.len() };
+            for node in 0..last {
+                let (earlier, this) = values.split_at_mut(node * BLOCK);
+                block.evaluate::<FMA>(node, earlier, &mut this[..block.len]);
+            }
+            block.evaluate::<FMA>(last, values, out);
+            if let Node::Leaf(leaf) = expr.nodes[last] {
+                out.copy_from_slice(&leaves[leaf][block.start..][..block.len]);
+            }
+        }
+    }
+}
+
+/// The elements `start..start + len` of an expression; node `i` has its values at `i * BLOCK`.
+pub(super) struct Block<'a> {
+    pub expr: &'a Expr,
+    pub leaves: &'a [&'a [f32]],
+    pub start: usize,
+    pub len: usize,
+}
+
+impl Block<'_> {
+    /// Values of a node that has been evaluated; leaves are read where they are.
+    #[inline(always)]
+    pub fn value<'v>(&'v self, node: usize, values: &'v [f32]) -> &'v [f32] {
+        match self.expr.nodes[node] {
+            Node::Leaf(leaf) => &self.leaves[leaf][self.start..][..self.len],
+            _ => &values[node * BLOCK..][..self.len],
+        }
+    }
+
+    /// Evaluates one node from earlier values. A leaf needs nothing.
+    #[inline(always)]
+    pub fn evaluate<const FMA: bool>(&self, node: usize, values: &[f32], out: &mut [f32]) {
+        let value = |node| self.value(node, values);
+        match &self.expr.nodes[node] {
+            Node::Leaf(_) => {}
+            Node::Row(leaf) => repeat_row(self.leaves[*leaf], self.start, out),
+            Node::Add(a, b) => binary(value(*a), value(*b), out, |a, b| a + b),
+            Node::Sub(a, b) => binary(value(*a), value(*b), out, |a, b| a - b),
+            Node::Mul(a, b) => binary(value(*a), value(*b), out, |a, b| a * b),
+            Node::Scale(a, factor) => unary(value(*a), out, |x| x * factor),
+            Node::Silu(a) => unary(value(*a), out, |x| x * math::sigmoid::<FMA>(x)),
+            Node::Gelu(a) => {
+                unary(value(*a), out, |x| 0.5 * x * (1.0 + math::erf::<FMA>(x * FRAC_1_SQRT_2)))
+            }
+            Node::GeluTanh(a) => {
+                unary(value(*a), out, |x| 0.5 * x * (1.0 + math::tanh::<FMA>(gelu_inner::<FMA>(x))))
+            }
+            // A NaN is not below zero, so it stays.
+            Node::Relu(a) => unary(value(*a), out, |x| if x < 0.0 { 0.0 } else { x }),
+            Node::Tanh(a) => unary(value(*a), out, math::tanh::<FMA>),
+            Node::Exp(a) => unary(value(*a), out, math::exp::<FMA>),
+            Node::Dropout(a, dropout) => {
+                dropout_mask(dropout, self.start, out);
+                let x = value(*a);
+                for i in 0..x.len() {
+                    out[i] *= x[i];
+                }
+            }
+        }
+    }
+}
+
+/// Argument of the hyperbolic tangent in the approximate GELU.
+#[inline(always)]
+pub(super) fn gelu_inner<const FMA: bool>(x: f32) -> f32 {
+    const SQRT_2_OVER_PI: f32 = 0.797_884_6;
+    SQRT_2_OVER_PI * x * fma::<FMA>(0.044_715 * x, x, 1.0)
+}
+
+#[inline(always)]
+fn unary(x: &[f32], out: &mut [f32], f: impl Fn(f32) -> f32) {
+    for (out, x) in out.iter_mut().zip(x) {
+        *out = f(*x);
+    }
+}
+
+#[inline(always)]
+fn binary(a: &[f32], b: &[f32], out: &mut [f32], f: impl Fn(f32, f32) -> f32) {
+    for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
+        *out = f(*a, *b);
+    }
+}
+
+/// Fills `out` with `row` over and over, as seen from element `start` on.
+fn repeat_row(row: &[f32], start: usize, out: &mut [f32]) {
+    let mut column = start % row.len();
+    let mut rest = out;
+    while !rest.is_empty() {
+        let run = rest.len().min(row.len() - column);
+        let (head, tail) = rest.split_at_mut(run);
+        head.copy_from_slice(&row[column..column + run]);
+        (column, rest) = (0, tail);
+    }
+}

@@ -1,0 +1,232 @@
+//! RMSNorm and LayerNorm over rows.
+
+use super::math::{fma, lane_sum};
+use super::scratch::with_scratch;
+use super::simd::dispatch;
+use super::workers::{Rows, Workers};
+
+/// Rows per partial sum of a parameter gradient.
+const CHUNK: usize = 128;
+
+pub(super) fn rms_norm(
+    workers: &Workers,
+    x: &[f32],
+    weight: &[f32],
+    eps: f32,
+    y: &mut [f32],
+    inv_rms: &mut [f32],
+) {
+    let (rows, cols) = (inv_rms.len(), weight.len());
+    assert_eq!([x.len(), y.len()], [rows * cols; 2], "rms_norm: {rows} rows of {cols}");
+    workers.rows(rows, cols, (Rows(y, cols), Rows(inv_rms, 1)), |range, (y, inv_rms)| {
+        rms_rows(&x[range.start * cols..range.end * cols], weight, eps, y.0, inv_rms.0);
+    });
+}
+
+dispatch! {
+    fn rms_rows<const FMA: bool>(
+        x: &[f32], weight: &[f32], eps: f32, y: &mut [f32], inv_rms: &mut [f32],
+    ) {
+        let cols = weight.len();
+        for (row, inv_rms) in inv_rms.iter_mut().enumerate() {
+            let x = &x[row * cols..][..cols];
+            let y = &mut y[row * cols..][..cols];
+            let squares = lane_sum(cols, |i| x[i] * x[i]);
+            let inv = 1.0 / (squares / cols as f32 + eps).sqrt();
+            *inv_rms = inv;
+            for i in 0..cols {
+                y[i] = x[i] * inv * weight[i];
+            }
+        }
+    }
+}
+
+pub(super) fn rms_norm_backward(
+    workers: &Workers,
+    x: &[f32],
+    weight: &[f32],
+    inv_rms: &[f32],
+    dy: &[f32],
+    dx: &mut [f32],
+    dweight: Option<&mut [f32]>,
+) {
+    let (rows, cols) = (inv_rms.len(), weight.len());
+    assert_eq!([x.len(), dy.len(), dx.len()], [rows * cols; 3], "rms_norm: {rows} rows of {cols}");
+    let chunks = rows.div_ceil(CHUNK);
+    with_scratch(chunks * cols, |partial| {
+        partial.fill(0.0);
+        // One row of partial sums per chunk of rows.
+        workers.chunks(
+            chunks,
+            1,
+            (Rows(dx, CHUNK * cols), Rows(partial, cols)),
+            |range, (dx, sum)| {
+                let first = range.start * CHUNK;
+                let last = rows.min(first + CHUNK);
+                let at = first * cols..last * cols;
+                let inv_rms = &inv_rms[first..last];
+                rms_rows_backward(&x[at.clone()], weight, inv_rms, &dy[at], dx.0, sum.0);
+            },
+        );
+        if let Some(dweight) = dweight {
+            add_rows(partial, dweight);
+        }
+    });
+}
+
+dispatch! {
+    fn rms_rows_backward<const FMA: bool>(
+        x: &[f32], weight: &[f32], inv_rms: &[f32], dy: &[f32], dx: &mut [f32], dweight: &mut [f32],
+    ) {
+        let cols = weight.len();
+        let dweight = &mut dweight[..cols];
+        for (row, &inv) in inv_rms.iter().enumerate() {
+            let x = &x[row * cols..][..cols];
+            let dy = &dy[row * cols..][..cols];
+            let dx = &mut dx[row * cols..][..cols];
+            let dot = lane_sum(cols, |i| dy[i] * weight[i] * x[i]);
+            let shift = inv * inv * inv * dot / cols as f32;
+            for i in 0..cols {
+                dx[i] = inv * dy[i] * weight[i] - shift * x[i];
+                dweight[i] = fma::<FMA>(dy[i], x[i] * inv, dweight[i]);
+            }
+        }
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+pub(super) fn layer_norm(
+    workers: &Workers,
+    x: &[f32],
+    weight: &[f32],
+    bias: &[f32],
+    eps: f32,
+    y: &mut [f32],
+    mean: &mut [f32],
+    inv_std: &mut [f32],
+) {
+    let (rows, cols) = (inv_std.len(), weight.len());
+    assert_eq!([x.len(), y.len()], [rows * cols; 2], "layer_norm: {rows} rows of {cols}");
+    assert_eq!((bias.len(), mean.len()), (cols, rows), "layer_norm: {rows} rows of {cols}");
+    let outputs = (Rows(y, cols), Rows(mean, 1), Rows(inv_std, 1));
+    workers.rows(rows, cols, outputs, |range, (y, mean, inv_std)| {
+        let x = &x[range.start * cols..range.end * cols];
+        layer_rows(x, weight, bias, eps, y.0, mean.0, inv_std.0);
+    });
+}
+
+dispatch! {
+    fn layer_rows<const FMA: bool>(
+        x: &[f32],
+        weight: &[f32],
+        bias: &[f32],
+        eps: f32,
+        y: &mut [f32],
+        mean: &mut [f32],
+        inv_std: &mut [f32],
+    ) {
+        let cols = weight.len();
+        let bias = &bias[..cols];
+        for row in 0..mean.len() {
+            let x = &x[row * cols..][..cols];
+            let y = &mut y[row * cols..][..cols];
+            let mu = lane_sum(cols, |i| x[i]) / cols as f32;
+            let var = lane_sum(cols, |i| (x[i] - mu) * (x[i] - mu)) / cols as f32;
+            let inv = 1.0 / (var + eps).sqrt();
+            (mean[row], inv_std[row]) = (mu, inv);
+            for i in 0..cols {
+                y[i] = fma::<FMA>((x[i] - mu) * inv, weight[i], bias[i]);
+            }
+        }
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+pub(super) fn layer_norm_backward(
+    workers: &Workers,
+    x: &[f32],
+    weight: &[f32],
+    mean: &[f32],
+    inv_std: &[f32],
+    dy: &[f32],
+    dx: &mut [f32],
+    dweight: Option<&mut [f32]>,
+    dbias: Option<&mut [f32]>,
+) {
+    let (rows, cols) = (inv_std.len(), weight.len());
+    assert_eq!(
+        [x.len(), dy.len(), dx.len()],
+        [rows * cols; 3],
+        "layer_norm: {rows} rows of {cols}"
+    );
+    assert_eq!(mean.len(), rows, "layer_norm: {rows} rows of {cols}");
+    let chunks = rows.div_ceil(CHUNK);
+    with_scratch(2 * chunks * cols, |partial| {
+        partial.fill(0.0);
+        let (weight_sums, bias_sums) = partial.split_at_mut(chunks * cols);
+        let outputs =
+            (Rows(dx, CHUNK * cols), Rows(&mut *weight_sums, cols), Rows(&mut *bias_sums, cols));
+        workers.chunks(chunks, 1, outputs, |range, (dx, weight_sum, bias_sum)| {
+            let first = range.start * CHUNK;
+            let last = rows.min(first + CHUNK);
+            let at = first * cols..last * cols;
+            layer_rows_backward(
+                &x[at.clone()],
+                weight,
+                &mean[first..last],
+                &inv_std[first..last],
+                &dy[at],
+                dx.0,
+                weight_sum.0,
+                bias_sum.0,
+            );
+        });
+        if let Some(dweight) = dweight {
+            add_rows(weight_sums, dweight);
+        }
+        if let Some(dbias) = dbias {
+            add_rows(bias_sums, dbias);
+        }
+    });
+}
+
+dispatch! {
+    fn layer_rows_backward<const FMA: bool>(
+        x: &[f32],
+        weight: &[f32],
+        mean: &[f32],
+        inv_std: &[f32],
+        dy: &[f32],
+        dx: &mut [f32],
+        dweight: &mut [f32],
+        dbias: &mut [f32],
+    ) {
+        let cols = weight.len();
+        let (dweight, dbias) = (&mut dweight[..cols], &mut dbias[..cols]);
+        for (row, (&mu, &inv)) in mean.iter().zip(inv_std).enumerate() {
+            let x = &x[row * cols..][..cols];
+            let dy = &dy[row * cols..][..cols];
+            let dx = &mut dx[row * cols..][..cols];
+            let sum = lane_sum(cols, |i| dy[i] * weight[i]) / cols as f32;
+            let dot = lane_sum(cols, |i| dy[i] * weight[i] * ((x[i] - mu) * inv)) / cols as f32;
+            for i in 0..cols {
+                let normal = (x[i] - mu) * inv;
+                dx[i] = inv * (dy[i] * weight[i] - sum - normal * dot);
+                dweight[i] = fma::<FMA>(dy[i], normal, dweight[i]);
+                dbias[i] += dy[i];
+            }
+        }
+    }
+}
+
+/// Adds every row of `partial` to `sum`, first row first.
+pub(super) fn add_rows(partial: &[f32], sum: &mut [f32]) {
+    if sum.is_empty() {
+        return;
+    }
+    for row in partial.chunks_exact(sum.len()) {
+        for (sum, part) in sum.iter_mut().zip(row) {
+            *sum += part;
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Sums over a dim, and over everything.
+
+use super::math::lane_sum;
+use super::simd::dispatch;
+use super::workers::{Rows, Workers};
+
+/// Elements per partial sum of a whole operand.
+const CHUNK: usize = 1 << 15;
+
+/// Columns that are summed together, so that the sums stay in the first-level cache.
+const COLUMNS: usize = 2048;
+
+pub(super) fn sum_dim(
+    workers: &Workers,
+    [outer, n, inner]: [usize; 3],
+    x: &[f32],
+    y: &mut [f32],
+    scale: f32,
+) {
+    assert_eq!((x.len(), y.len()), (outer * n * inner, outer * inner), "sum_dim: sizes");
+    workers.rows(outer * inner, n, Rows(y, 1), |range, y| {
+        if inner == 1 {
+            sum_rows(&x[range.start * n..range.end * n], n, y.0, scale);
+            return;
+        }
+        let mut at = range.start;
+        let mut rest = y.0;
+        while !rest.is_empty() {
+            let (block, column) = (at / inner, at % inner);
+            let columns = rest.len().min(inner - column).min(COLUMNS);
+            let (head, tail) = rest.split_at_mut(columns);
+            sum_columns(&x[block * n * inner..][..n * inner], inner, column, head, scale);
+            at += columns;
+            rest = tail;
+        }
+    });
+}
+
+dispatch! {
+    fn sum_rows<const FMA: bool>(x: &[f32], n: usize, y: &mut [f32], scale: f32) {
+        for (row, y) in y.iter_mut().enumerate() {
+            let x = &x[row * n..][..n];
+            *y = scale * lane_sum(n, |i| x[i]);
+        }
+    }
+}
+
+dispatch! {
+    fn sum_columns<const FMA: bool>(
+        x: &[f32], inner: usize, column: usize, y: &mut [f32], scale: f32,
+    ) {
+        y.fill(0.0);
+        for row in x.chunks_exact(inner) {
+            for (sum, x) in y.iter_mut().zip(&row[column..]) {
+                *sum += x;
+            }
+        }
+        for sum in y {
+            *sum *= scale;
+        }
+    }
+}
+
+pub(super) fn broadcast_dim(
+    workers: &Workers,
+    [outer, n, inner]: [usize; 3],
+    dy: &[f32],
+    dx: &mut [f32],
+    scale: f32,
+) {
+    assert_eq!((dx.len(), dy.len()), (outer * n * inner, outer * inner), "broadcast_dim: sizes");
+    if dx.is_empty() {
+        return;
+    }
+    workers.rows(outer * n, inner, Rows(dx, inner), |range, dx| {
+        for (row, dx) in range.zip(dx.0.chunks_exact_mut(inner)) {
+            for (dx, dy) in dx.iter_mut().zip(&dy[row / n * inner..][..inner]) {
+                *dx = scale * dy;
+            }
+        }
+    });
+}
+
+pub(super) fn sum_squares(workers: &Workers, x: &[f32]) -> f64 {
+    let mut partial = vec![0f64; x.len().div_ceil(CHUNK)];
+    workers.rows(partial.len(), CHUNK, Rows(&mut partial, 1), |range, partial| {
+        for (chunk, sum) in range.zip(partial.0) {
+            *sum = chunk_squares(&x[chunk * CHUNK..x.len().min((chunk + 1) * CHUNK)]);
+        }
+    });
+    partial.iter().sum()
+}
+
+dispatch! {
+    fn chunk_squares<const FMA: bool>(x: &[f32]) -> f64 {
+        const LANES: usize = 32;
+        let mut lanes = [0f64; LANES];
+        let chunks = x.chunks_exact(LANES);
+        let rest = chunks.remainder();
+        for chunk in chunks {
+            for lane in 0..LANES {
+                let x = f64::from(chunk[lane]);
+                lanes[lane] += x * x;
+            }
+        }
+        let rest: f64 = rest.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
+        lanes.iter().sum::<f64>() + rest
+    }
+}
+
+pub(super) fn all_finite(workers: &Workers, x: &[f32]) -> bool {
+    let mut finite = vec![true; x.len().div_ceil(CHUNK)];
+    workers.rows(finite.len(), CHUNK, Rows(&mut finite, 1), |range, finite| {
+        for (chunk, finite) in range.zip(finite.0) {
+            *finite = chunk_finite(&x[chunk * CHUNK..x.len().min((chunk + 1) * CHUNK)]);
+        }
+    });
+    finite.iter().all(|finite| *finite)
+}
+
+dispatch! {
+    fn chunk_finite<const FMA: bool>(x: &[f32]) -> bool {
+        const EXPONENT: u32 = 0x7f80_0000;
+        x.iter().fold(0, |bad, x| bad | u32::from(x.to_bits() & EXPONENT == EXPONENT)) == 0
+    }
+}

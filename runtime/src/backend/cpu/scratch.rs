@@ -1,0 +1,26 @@
+//! Scratch memory of one thread, kept from call to call.
+
+use std::cell::RefCell;
+
+use bytemuck::{Pod, Zeroable};
+
+/// One cache line, so that scratch is aligned for 512-bit loads.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line([f32; 16]);
+
+thread_local! {
+    static FREE: RefCell<Vec<Vec<Line>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Lends `len` elements of unspecified values to `f`. Calls nest.
+pub(super) fn with_scratch<R>(len: usize, f: impl FnOnce(&mut [f32]) -> R) -> R {
+    let mut lines = FREE.with_borrow_mut(Vec::pop).unwrap_or_default();
+    let needed = len.div_ceil(16);
+    if lines.len() < needed {
+        lines.resize(needed, Line::zeroed());
+    }
+    let result = f(&mut bytemuck::cast_slice_mut(&mut lines)[..len]);
+    FREE.with_borrow_mut(|free| free.push(lines));
+    result
+}

@@ -1,0 +1,116 @@
+//! One kernel body, compiled for each instruction set and chosen at run time.
+//!
+//! Bodies are ordinary loops that the compiler vectorises; nothing here names a register.
+
+/// Instruction sets for which kernels are compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Level {
+    /// The baseline of the target.
+    Portable,
+    /// 256-bit vectors with fused multiply-add.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// 512-bit vectors.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Level {
+    /// The best level this processor has.
+    #[inline]
+    pub fn detect() -> Level {
+        #[cfg(test)]
+        if let Some(level) = tests::FORCED.get() {
+            return level;
+        }
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("fma")
+            {
+                return Level::Avx512;
+            }
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                return Level::Avx2;
+            }
+        }
+        Level::Portable
+    }
+}
+
+/// Defines a function whose body is compiled once per [`Level`].
+///
+/// The body sees a constant (named in the brackets) that says whether fused multiply-add is an instruction there.
+macro_rules! dispatch {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident<const $fma:ident: bool>(
+        $($arg:ident: $ty:ty),* $(,)?
+    ) $(-> $ret:ty)? $body:block) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
+        $vis fn $name($($arg: $ty),*) $(-> $ret)? {
+            #[inline(always)]
+            #[allow(clippy::too_many_arguments)]
+            fn body<const $fma: bool>($($arg: $ty),*) $(-> $ret)? $body
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            #[allow(clippy::too_many_arguments)]
+            fn avx2($($arg: $ty),*) $(-> $ret)? {
+                body::<true>($($arg),*)
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+            #[allow(clippy::too_many_arguments)]
+            fn avx512($($arg: $ty),*) $(-> $ret)? {
+                body::<true>($($arg),*)
+            }
+
+            use $crate::backend::cpu::simd::Level;
+            match Level::detect() {
+                // SAFETY: the processor has these features, as `detect` found.
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx512 => unsafe { avx512($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx2 => unsafe { avx2($($arg),*) },
+                Level::Portable => body::<{ cfg!(target_arch = "aarch64") }>($($arg),*),
+            }
+        }
+    };
+}
+pub(super) use dispatch;
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::cell::Cell;
+
+    use super::Level;
+
+    thread_local! {
+        pub(super) static FORCED: Cell<Option<Level>> = const { Cell::new(None) };
+    }
+
+    /// Runs `test` at every level that this processor has (on this thread only).
+    pub fn at_every_level(test: impl Fn()) {
+        let best = Level::detect();
+        let mut levels = vec![Level::Portable];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if best != Level::Portable {
+                levels.push(Level::Avx2);
+            }
+            if best == Level::Avx512 {
+                levels.push(Level::Avx512);
+            }
+        }
+        for level in levels {
+            FORCED.set(Some(level));
+            test();
+        }
+        FORCED.set(None);
+    }
+}

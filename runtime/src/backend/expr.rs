@@ -1,0 +1,74 @@
+//! Element-wise expressions, evaluated by one fused kernel each.
+
+use super::BlockIndex;
+
+/// An element-wise computation: nodes in topological order, the last one is the result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expr {
+    /// Operands are indices of earlier nodes.
+    pub nodes: Vec<Node>,
+}
+
+/// One step of an [`Expr`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Node {
+    /// The leaf of this index, as long as the result.
+    Leaf(usize),
+    /// The leaf of this index, repeated: element `i` of the result reads element `i % len` of the leaf, whose
+    /// length divides that of the result. For a bias or gain over the trailing dims.
+    Row(usize),
+    /// Sum of two nodes.
+    Add(usize, usize),
+    /// Difference of two nodes.
+    Sub(usize, usize),
+    /// Product of two nodes.
+    Mul(usize, usize),
+    /// A node times a constant.
+    Scale(usize, f32),
+    /// `x / (1 + exp(-x))`.
+    Silu(usize),
+    /// `x * (1 + erf(x / sqrt 2)) / 2`.
+    Gelu(usize),
+    /// `x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2`.
+    GeluTanh(usize),
+    /// `max(x, 0)`.
+    Relu(usize),
+    /// Hyperbolic tangent.
+    Tanh(usize),
+    /// Exponential.
+    Exp(usize),
+    /// Inverted dropout.
+    Dropout(usize, Dropout),
+}
+
+/// Inverted dropout: an element is zero with probability `rate`, otherwise divided by `1 - rate`.
+///
+/// The fate of an element depends on `key` and its global index alone, so every sharding draws one mask.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dropout {
+    /// The random stream.
+    pub key: u64,
+    /// Probability of zero, in `[0, 1]`.
+    pub rate: f32,
+    /// Where the result lies in its global tensor.
+    pub index: BlockIndex,
+}
+
+impl Node {
+    /// The nodes this one reads.
+    pub fn operands(&self) -> impl Iterator<Item = usize> {
+        let (first, second) = match *self {
+            Node::Leaf(_) | Node::Row(_) => (None, None),
+            Node::Add(a, b) | Node::Sub(a, b) | Node::Mul(a, b) => (Some(a), Some(b)),
+            Node::Scale(a, _)
+            | Node::Silu(a)
+            | Node::Gelu(a)
+            | Node::GeluTanh(a)
+            | Node::Relu(a)
+            | Node::Tanh(a)
+            | Node::Exp(a)
+            | Node::Dropout(a, _) => (Some(a), None),
+        };
+        first.into_iter().chain(second)
+    }
+}

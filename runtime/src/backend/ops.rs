@@ -1,0 +1,197 @@
+//! The one trait behind which every kernel lives.
+
+use super::{AdamStep, AttentionShape, BlockIndex, Expr, Gemm, LeafGrad, RopeShape, View, ViewMut};
+
+/// Kernels of one rank on one device.
+///
+/// Matrices are row-major and contiguous; `rows` of an operand without explicit sizes is its length over the row
+/// length. "Written" operands need not be initialised; "accumulated" ones are added to. Results do not depend on
+/// timing: the same call on the same backend gives the same bits.
+///
+/// # Panics
+/// Kernels panic when operands do not fit the given sizes or dtypes: a fault of the calling code, since sizes of a
+/// model are checked when it is built.
+pub trait Backend: Send + Sync {
+    /// Name used by `--device` and in reports.
+    fn name(&self) -> &'static str;
+    /// Host threads that kernels run on.
+    fn threads(&self) -> usize;
+    /// Floating-point operations of [`gemm`](Self::gemm) and attention executed so far, two per multiply-add.
+    fn flops(&self) -> u64;
+
+    /// Matrix product; see [`Gemm`].
+    fn gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut);
+
+    /// Evaluates an element-wise expression; `out` is written.
+    fn map(&self, expr: &Expr, leaves: &[View], out: ViewMut);
+    /// Gradients of the leaves of an element-wise expression, given the gradient of its result.
+    ///
+    /// `leaf_grads` has one entry per leaf; the gradient of a [`Row`](super::Node::Row) leaf is summed over rows.
+    fn map_backward(
+        &self,
+        expr: &Expr,
+        leaves: &[View],
+        grad: View,
+        leaf_grads: &mut [Option<LeafGrad>],
+    );
+
+    /// `y = x * inv_rms * weight` with `inv_rms = 1 / sqrt(mean(x^2) + eps)` per row (Zhang and Sennrich 2019).
+    ///
+    /// `x`, `y`: `[rows, cols]`, `weight`: `[cols]`, `inv_rms`: `[rows]`; `y` and `inv_rms` are written.
+    fn rms_norm(&self, x: View, weight: View, eps: f32, y: ViewMut, inv_rms: ViewMut);
+    /// Backward of [`rms_norm`](Self::rms_norm): `dx` is written, `dweight` accumulated.
+    fn rms_norm_backward(
+        &self,
+        x: View,
+        weight: View,
+        inv_rms: View,
+        dy: View,
+        dx: ViewMut,
+        dweight: Option<ViewMut>,
+    );
+
+    /// `y = (x - mean) * inv_std * weight + bias` with `inv_std = 1 / sqrt(var + eps)` per row, `var` the biased
+    /// variance (Ba, Kiros and Hinton 2016).
+    ///
+    /// `x`, `y`: `[rows, cols]`, `weight`, `bias`: `[cols]`, `mean`, `inv_std`: `[rows]`.
+    #[allow(clippy::too_many_arguments)]
+    fn layer_norm(
+        &self,
+        x: View,
+        weight: View,
+        bias: View,
+        eps: f32,
+        y: ViewMut,
+        mean: ViewMut,
+        inv_std: ViewMut,
+    );
+    /// Backward of [`layer_norm`](Self::layer_norm): `dx` is written, `dweight` and `dbias` are accumulated.
+    #[allow(clippy::too_many_arguments)]
+    fn layer_norm_backward(
+        &self,
+        x: View,
+        weight: View,
+        mean: View,
+        inv_std: View,
+        dy: View,
+        dx: ViewMut,
+        dweight: Option<ViewMut>,
+        dbias: Option<ViewMut>,
+    );
+
+    /// Rotates pairs `(j, j + head_dim / 2)` of every head in place, the layout of Hugging Face's Llama.
+    ///
+    /// `cos`, `sin`: `[seq, head_dim / 2]`. `inverse` rotates back, which is also the backward pass.
+    fn rope(&self, s: &RopeShape, x: ViewMut, cos: View, sin: View, inverse: bool);
+
+    /// `out = softmax(q * k^T * scale) * v` without a `seq x seq` matrix (Dao et al. 2022); see [`AttentionShape`].
+    ///
+    /// `lse`: `[batch, heads, seq]`, the logarithm of the sum of exponentials of each row's scaled scores.
+    fn attention(&self, s: &AttentionShape, q: View, k: View, v: View, out: ViewMut, lse: ViewMut);
+    /// Backward of [`attention`](Self::attention): `dq`, `dk` and `dv` are written.
+    #[allow(clippy::too_many_arguments)]
+    fn attention_backward(
+        &self,
+        s: &AttentionShape,
+        q: View,
+        k: View,
+        v: View,
+        out: View,
+        lse: View,
+        dout: View,
+        dq: ViewMut,
+        dk: ViewMut,
+        dv: ViewMut,
+    );
+
+    /// Gathers rows of `table[rows, cols]`; a token outside `first_row..first_row + rows` gives zeros.
+    ///
+    /// `tokens`: u32, one per row of `out[tokens, cols]`.
+    fn embedding(&self, tokens: View, table: View, first_row: usize, out: ViewMut);
+    /// Backward of [`embedding`](Self::embedding): rows of `dout[tokens, cols]` are accumulated into
+    /// `dtable[rows, cols]`, in the order of tokens.
+    fn embedding_backward(&self, tokens: View, first_row: usize, dout: View, dtable: ViewMut);
+
+    /// Softmax over rows of `cols` elements.
+    fn softmax(&self, cols: usize, x: View, y: ViewMut);
+    /// Backward of [`softmax`](Self::softmax) from its result: `dx = y * (dy - sum(y * dy))`.
+    fn softmax_backward(&self, cols: usize, y: View, dy: View, dx: ViewMut);
+
+    /// Largest element per row of `cols` elements; a NaN in the row gives NaN.
+    fn row_max(&self, cols: usize, x: View, max: ViewMut);
+    /// Per row of `logits[rows, cols]`: `sum_exp = sum(exp(logit - max))`, and in `target_logit` the logit of the
+    /// target where it lies in `first_col..first_col + cols`, else 0. `targets`: u32.
+    #[allow(clippy::too_many_arguments)]
+    fn exp_sum(
+        &self,
+        cols: usize,
+        logits: View,
+        max: View,
+        targets: View,
+        first_col: usize,
+        sum_exp: ViewMut,
+        target_logit: ViewMut,
+    );
+    /// Replaces `logits[rows, cols]` by `(exp(logit - max) / sum_exp - [column is the target]) * row_scale`.
+    ///
+    /// A `row_scale` of 0 gives zeros whatever the logits are.
+    #[allow(clippy::too_many_arguments)]
+    fn cross_entropy_grad(
+        &self,
+        cols: usize,
+        logits: ViewMut,
+        max: View,
+        sum_exp: View,
+        targets: View,
+        first_col: usize,
+        row_scale: View,
+    );
+
+    /// `y[outer, inner] = scale * sum over the middle of x[outer, n, inner]`.
+    fn sum_dim(&self, outer: usize, n: usize, inner: usize, x: View, y: ViewMut, scale: f32);
+    /// `dx[outer, n, inner] = scale * dy[outer, inner]` for every middle index.
+    fn broadcast_dim(
+        &self,
+        outer: usize,
+        n: usize,
+        inner: usize,
+        dy: View,
+        dx: ViewMut,
+        scale: f32,
+    );
+
+    /// Copies `blocks` runs of `len` elements; run `i` goes from `src_start + i * src_stride` to
+    /// `dst_start + i * dst_stride`. Both operands have the same dtype; runs of `dst` do not overlap.
+    #[allow(clippy::too_many_arguments)]
+    fn copy_blocks(
+        &self,
+        blocks: usize,
+        len: usize,
+        src: View,
+        src_start: usize,
+        src_stride: usize,
+        dst: ViewMut,
+        dst_start: usize,
+        dst_stride: usize,
+    );
+
+    /// `dst += src`.
+    fn add_assign(&self, dst: ViewMut, src: View);
+    /// Sets every element to `value`.
+    fn fill(&self, dst: ViewMut, value: f32);
+    /// `dst *= factor`.
+    fn scale(&self, dst: ViewMut, factor: f32);
+
+    /// Sum of squares in f64, in an order that depends on the length alone.
+    fn sum_squares(&self, x: View) -> f64;
+    /// Whether no element is infinite or NaN.
+    fn all_finite(&self, x: View) -> bool;
+
+    /// One optimiser step; see [`AdamStep`].
+    fn adamw(&self, step: &AdamStep, p: ViewMut, g: View, m: ViewMut, v: ViewMut);
+    /// `p -= lr * (grad_scale * g + weight_decay * p)`.
+    fn sgd(&self, lr: f32, weight_decay: f32, grad_scale: f32, p: ViewMut, g: View);
+
+    /// Normal deviates of mean 0 and standard deviation `std`, each a function of `key` and its global index.
+    fn normal(&self, key: u64, std: f32, index: &BlockIndex, out: ViewMut);
+}

@@ -1,0 +1,128 @@
+//! The sizes and settings that kernels take beside their operands.
+
+use super::ViewMut;
+
+/// A matrix product `c[m, n] (+)= op(a)[m, k] * op(b)[k, n]` of row-major contiguous operands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gemm {
+    /// Rows of `c`.
+    pub m: usize,
+    /// Columns of `c`.
+    pub n: usize,
+    /// Length of the contraction.
+    pub k: usize,
+    /// `a` is stored as `[k, m]`.
+    pub trans_a: bool,
+    /// `b` is stored as `[n, k]`.
+    pub trans_b: bool,
+    /// Add to `c` instead of overwriting it.
+    pub accumulate: bool,
+}
+
+/// Sizes of scaled dot-product attention with grouped key/value heads.
+///
+/// `q` and the output are `[batch, seq, heads, head_dim]`, `k` and `v` are `[batch, seq, kv_heads, head_dim]`;
+/// query head `h` reads key/value head `h / (heads / kv_heads)`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AttentionShape {
+    /// Samples.
+    pub batch: usize,
+    /// Positions of queries and of keys.
+    pub seq: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Elements of one head.
+    pub head_dim: usize,
+    /// Factor on the scores before the softmax, usually `head_dim^-1/2`.
+    pub scale: f32,
+    /// Position `i` reads positions `0..=i` only.
+    pub causal: bool,
+}
+
+/// Sizes of a rotary position embedding over `x[batch, seq, heads, head_dim]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RopeShape {
+    /// Samples.
+    pub batch: usize,
+    /// Positions.
+    pub seq: usize,
+    /// Heads.
+    pub heads: usize,
+    /// Elements of one head; even.
+    pub head_dim: usize,
+}
+
+/// Where a local block lies in its global tensor; all three vectors have one entry per dim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockIndex {
+    /// Sizes of the block.
+    pub local: Vec<usize>,
+    /// Sizes of the global tensor.
+    pub global: Vec<usize>,
+    /// Global index of the first element of the block.
+    pub offset: Vec<usize>,
+}
+
+impl BlockIndex {
+    /// The block that is the whole tensor of these sizes.
+    pub fn whole(sizes: &[usize]) -> BlockIndex {
+        BlockIndex { local: sizes.to_vec(), global: sizes.to_vec(), offset: vec![0; sizes.len()] }
+    }
+
+    /// Number of elements of the block.
+    pub fn len(&self) -> usize {
+        self.local.iter().product()
+    }
+
+    /// Whether the block holds no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The global row-major index of the element with row-major index `local` in the block.
+    pub fn global_index(&self, mut local: usize) -> u64 {
+        let mut index = 0;
+        let mut stride = 1;
+        for dim in (0..self.local.len()).rev() {
+            let position = self.offset[dim] + local % self.local[dim];
+            local /= self.local[dim];
+            index += position as u64 * stride;
+            stride *= self.global[dim] as u64;
+        }
+        index
+    }
+}
+
+/// One step of AdamW (Loshchilov and Hutter 2019) as PyTorch computes it.
+///
+/// With `g' = g * grad_scale`: `p *= 1 - lr * weight_decay`, `m = beta1 * m + (1 - beta1) * g'`,
+/// `v = beta2 * v + (1 - beta2) * g'^2`, `p -= lr * (m / bias_correction1) / (sqrt(v / bias_correction2) + eps)`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdamStep {
+    /// Learning rate.
+    pub lr: f32,
+    /// Decay of the first moment.
+    pub beta1: f32,
+    /// Decay of the second moment.
+    pub beta2: f32,
+    /// Added to the root of the second moment.
+    pub eps: f32,
+    /// Decoupled weight decay.
+    pub weight_decay: f32,
+    /// `1 - beta1^t` at step `t`, counted from 1.
+    pub bias_correction1: f32,
+    /// `1 - beta2^t` at step `t`, counted from 1.
+    pub bias_correction2: f32,
+    /// Factor on the gradient: clipping, and the division by a token count.
+    pub grad_scale: f32,
+}
+
+/// Where the gradient of one leaf of an [`Expr`](super::Expr) goes.
+pub struct LeafGrad<'a> {
+    /// As many elements as the leaf.
+    pub view: ViewMut<'a>,
+    /// Add to what is there instead of overwriting it.
+    pub accumulate: bool,
+}

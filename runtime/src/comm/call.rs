@@ -1,0 +1,222 @@
+//! The signature of a call: what the members of a group must agree on.
+
+use std::sync::Arc;
+
+use crate::backend::DType;
+use crate::layout::{AxisId, AxisSet};
+
+use super::{Blocks, CommError, ReduceOp, Site};
+
+/// One operation with everything that has to be equal, or to fit, among the members. Ranks are world ranks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Op {
+    AllReduce { op: ReduceOp, count: usize },
+    AllGather { blocks: Blocks },
+    ReduceScatter { blocks: Blocks },
+    AllToAll { send: Arc<[usize]>, recv: Arc<[usize]> },
+    Broadcast { root: usize, count: usize },
+    Reduce { root: usize, op: ReduceOp, count: usize },
+    Scatter { root: usize, counts: Arc<[usize]> },
+    Gather { root: usize, counts: Arc<[usize]> },
+    Barrier,
+    Send { to: usize, count: usize },
+    Recv { from: usize, count: usize },
+}
+
+/// An operation with its element type, its group, and who issued it.
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    pub op: Op,
+    pub dtype: Option<DType>,
+    pub axes: AxisSet,
+    pub asynchronous: bool,
+    pub site: Site,
+}
+
+/// The first respect in which two calls differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Difference {
+    Operation,
+    DType,
+    ReduceOp,
+    Root,
+    Count,
+}
+
+impl Difference {
+    /// Where the cause usually lies.
+    pub fn hint(self) -> &'static str {
+        match self {
+            Difference::Operation => {
+                "One rank skipped a call, made an extra one, or made two in another order: look for control flow \
+                 around these lines that differs by rank."
+            }
+            Difference::DType => "The element types differ: look at how these buffers were made.",
+            Difference::ReduceOp => {
+                "The reductions differ: look at the operation passed at these lines."
+            }
+            Difference::Root => "The roots differ: every rank must name the same one.",
+            Difference::Count => {
+                "The sizes differ: look at the shapes at these lines, and at dims that do not divide evenly or that \
+                 depend on each rank's own data."
+            }
+        }
+    }
+}
+
+impl Call {
+    /// How the calls of members `a` and `b` of a group differ, if they do.
+    pub fn difference(a: (usize, &Call), b: (usize, &Call)) -> Option<Difference> {
+        let ((a_idx, a), (b_idx, b)) = (a, b);
+        if std::mem::discriminant(&a.op) != std::mem::discriminant(&b.op) {
+            return Some(Difference::Operation);
+        }
+        if a.dtype != b.dtype {
+            return Some(Difference::DType);
+        }
+        // What differs by design between members: the counts of an all-to-all fit crosswise.
+        if let (Op::AllToAll { send, recv }, Op::AllToAll { send: b_send, recv: b_recv }) =
+            (&a.op, &b.op)
+        {
+            let fits = send[b_idx] == b_recv[a_idx] && recv[b_idx] == b_send[a_idx];
+            return (!fits).then_some(Difference::Count);
+        }
+        if a.op == b.op {
+            return None;
+        }
+        Some(match a.root() != b.root() {
+            true => Difference::Root,
+            false if a.reduce_op() != b.reduce_op() => Difference::ReduceOp,
+            false => Difference::Count,
+        })
+    }
+
+    /// How a message differs from what its receiver expects, if it does.
+    pub fn message_difference(sent: &Call, expected: &Call) -> Option<Difference> {
+        let (Op::Send { count: sent_count, .. }, Op::Recv { count, .. }) = (&sent.op, &expected.op)
+        else {
+            return Some(Difference::Operation);
+        };
+        match sent.dtype != expected.dtype {
+            true => Some(Difference::DType),
+            false => (sent_count != count).then_some(Difference::Count),
+        }
+    }
+
+    /// An error about an argument of this call.
+    pub fn refuse(&self, problem: String) -> CommError {
+        CommError::Argument { call: self.to_string(), problem }
+    }
+
+    pub fn require_f32(&self) -> Result<(), CommError> {
+        match self.dtype {
+            Some(DType::F32) | None => Ok(()),
+            Some(dtype) => Err(self.refuse(format!("reductions take f32, not {dtype}"))),
+        }
+    }
+
+    pub fn require_len(&self, what: &str, len: usize, expected: usize) -> Result<(), CommError> {
+        match len == expected {
+            true => Ok(()),
+            false => {
+                Err(self.refuse(format!("{what} has {len} elements where {expected} are expected")))
+            }
+        }
+    }
+
+    pub fn require_dtype(&self, src: DType, dst: DType) -> Result<(), CommError> {
+        match src == dst {
+            true => Ok(()),
+            false => {
+                Err(self.refuse(format!("src is {src} and dst is {dst}; they must be the same")))
+            }
+        }
+    }
+
+    /// For an operand that the root passes, and nobody else.
+    pub fn require_at_root(&self, what: &str, given: bool, is_root: bool) -> Result<(), CommError> {
+        match (given, is_root) {
+            (false, true) => {
+                Err(self.refuse(format!("this rank is the root and must pass {what}")))
+            }
+            (true, false) => {
+                Err(self.refuse(format!("only the root passes {what}; pass None here")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// In an all-to-all: how many elements lie before those for `member`.
+    pub fn sent_before(&self, member: usize) -> usize {
+        match &self.op {
+            Op::AllToAll { send, .. } => send[..member].iter().sum(),
+            _ => 0,
+        }
+    }
+
+    /// Whether each two members agree among themselves, instead of all on one thing.
+    pub fn is_pairwise(&self) -> bool {
+        matches!(self.op, Op::AllToAll { .. })
+    }
+
+    fn root(&self) -> Option<usize> {
+        match self.op {
+            Op::Broadcast { root, .. }
+            | Op::Reduce { root, .. }
+            | Op::Scatter { root, .. }
+            | Op::Gather { root, .. } => Some(root),
+            _ => None,
+        }
+    }
+
+    fn reduce_op(&self) -> Option<ReduceOp> {
+        match self.op {
+            Op::AllReduce { op, .. } | Op::Reduce { op, .. } => Some(op),
+            _ => None,
+        }
+    }
+
+    /// The operation with its arguments: `all_reduce(sum, f32 x 16) over tp`.
+    pub fn operation(&self) -> String {
+        let dtype = self.dtype.map_or("", DType::name);
+        let what = match &self.op {
+            Op::AllReduce { op, count } => format!("all_reduce({}, {dtype} x {count})", op.name()),
+            Op::AllGather { blocks } => format!("all_gather({dtype}, {blocks})"),
+            Op::ReduceScatter { blocks } => format!("reduce_scatter(sum, {dtype}, {blocks})"),
+            Op::AllToAll { send, recv } => {
+                format!("all_to_all({dtype}, send {send:?}, receive {recv:?})")
+            }
+            Op::Broadcast { root, count } => {
+                format!("broadcast({dtype} x {count} from rank {root})")
+            }
+            Op::Reduce { root, op, count } => {
+                format!("reduce({}, {dtype} x {count} to rank {root})", op.name())
+            }
+            Op::Scatter { root, counts } => {
+                format!("scatter({dtype}, {counts:?} from rank {root})")
+            }
+            Op::Gather { root, counts } => format!("gather({dtype}, {counts:?} to rank {root})"),
+            Op::Barrier => "barrier".into(),
+            Op::Send { to, count } => format!("send({dtype} x {count} to rank {to})"),
+            Op::Recv { from, count } => format!("recv({dtype} x {count} from rank {from})"),
+        };
+        let when = if self.asynchronous { "asynchronous " } else { "" };
+        format!("{when}{what} over {}", axes_name(self.axes))
+    }
+}
+
+/// The operation and its site: `all_reduce(sum, f32 x 16) over tp, issued by blocks.3.mlp.down (src/model.rs:12:9)`.
+impl std::fmt::Display for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, issued by {}", self.operation(), self.site)
+    }
+}
+
+/// The axes of a group as messages name them.
+pub(super) fn axes_name(axes: AxisSet) -> String {
+    match axes.iter().count() {
+        0 => "no axis".into(),
+        count if count == AxisId::ALL.len() => "the world".into(),
+        _ => axes.to_string(),
+    }
+}

@@ -1,0 +1,158 @@
+//! The trait through which every collective goes.
+
+use std::sync::Arc;
+
+use crate::backend::{Buffer, View, ViewMut};
+use crate::layout::AxisSet;
+
+use super::{Blocks, CommError, CommStats, Pending, Site};
+
+/// How contributions are combined. Both take `f32` only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReduceOp {
+    /// The sum, added in the order of members: `((m0 + m1) + m2) + ..`.
+    Sum,
+    /// The maximum; NaN if any contribution is NaN.
+    Max,
+}
+
+impl ReduceOp {
+    /// The name used in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ReduceOp::Sum => "sum",
+            ReduceOp::Max => "max",
+        }
+    }
+}
+
+/// One rank's seat in one group of ranks.
+///
+/// - A **member** is an index into the group: `rank`, `root`, `to` and `from` below are members;
+///   [`members`](Self::members) gives their world ranks.
+/// - Reductions combine in the order of members on every rank: the results are identical to the bit on all
+///   members and from run to run.
+/// - Every method returns an error, on every member, when the members' calls do not match, when a member has
+///   left, and after a timeout; and on this rank alone when an argument is wrong. After an error the group is
+///   out of step: later calls fail too.
+/// - Synchronous calls, asynchronous calls, and messages each keep their own order and never wait for
+///   each other.
+pub trait Communicator: Send + Sync {
+    /// The member that this seat belongs to.
+    fn rank(&self) -> usize;
+
+    /// Number of members.
+    fn size(&self) -> usize {
+        self.members().len()
+    }
+
+    /// World ranks of the members.
+    fn members(&self) -> &[usize];
+
+    /// The mesh axes along which the members differ.
+    fn axes(&self) -> AxisSet;
+
+    /// Combines `data` of all members, element by element, in place.
+    fn all_reduce(&self, site: &Site, op: ReduceOp, data: ViewMut<'_>) -> Result<(), CommError>;
+
+    /// Puts the parts of all members together: `src` is `[outer][lens[rank]]`, `dst` is `[outer][sum(lens)]`.
+    fn all_gather(
+        &self,
+        site: &Site,
+        src: View<'_>,
+        dst: ViewMut<'_>,
+        blocks: &Blocks,
+    ) -> Result<(), CommError>;
+
+    /// Adds `src` of all members and keeps this member's part: `src` is `[outer][sum(lens)]`, `dst` is
+    /// `[outer][lens[rank]]`.
+    fn reduce_scatter(
+        &self,
+        site: &Site,
+        src: View<'_>,
+        dst: ViewMut<'_>,
+        blocks: &Blocks,
+    ) -> Result<(), CommError>;
+
+    /// Sends `send[m]` elements to each member `m` and receives `recv[m]` from it; both sides lie in the order
+    /// of members without gaps.
+    fn all_to_all(
+        &self,
+        site: &Site,
+        src: View<'_>,
+        dst: ViewMut<'_>,
+        send: &[usize],
+        recv: &[usize],
+    ) -> Result<(), CommError>;
+
+    /// Copies `data` of `root` to all members.
+    fn broadcast(&self, site: &Site, root: usize, data: ViewMut<'_>) -> Result<(), CommError>;
+
+    /// Combines `data` of all members into that of `root`; the others keep theirs.
+    fn reduce(
+        &self,
+        site: &Site,
+        root: usize,
+        op: ReduceOp,
+        data: ViewMut<'_>,
+    ) -> Result<(), CommError>;
+
+    /// Cuts `src` of `root` into parts of `counts[m]` elements, one for each member. Only `root` passes `src`.
+    fn scatter(
+        &self,
+        site: &Site,
+        root: usize,
+        src: Option<View<'_>>,
+        dst: ViewMut<'_>,
+        counts: &[usize],
+    ) -> Result<(), CommError>;
+
+    /// Puts the parts of all members, `counts[m]` elements each, one after the other into `dst` of `root`. Only
+    /// `root` passes `dst`.
+    fn gather(
+        &self,
+        site: &Site,
+        root: usize,
+        src: View<'_>,
+        dst: Option<ViewMut<'_>>,
+        counts: &[usize],
+    ) -> Result<(), CommError>;
+
+    /// Sends a message. Does not wait for the receiver: where that is not waiting yet, the data is copied aside.
+    fn send(&self, site: &Site, to: usize, data: View<'_>) -> Result<(), CommError>;
+
+    /// Receives the next message from a member. Messages between two members keep their order.
+    fn recv(&self, site: &Site, from: usize, data: ViewMut<'_>) -> Result<(), CommError>;
+
+    /// Returns when every member has called it.
+    fn barrier(&self, site: &Site) -> Result<(), CommError>;
+
+    /// Asynchronous [`all_reduce`](Self::all_reduce). The buffer comes back from [`Pending::wait`].
+    fn start_all_reduce(&self, site: &Site, op: ReduceOp, data: Buffer) -> Pending;
+
+    /// Asynchronous [`all_gather`](Self::all_gather). `dst` comes back.
+    fn start_all_gather(
+        &self,
+        site: &Site,
+        src: Arc<Buffer>,
+        dst: Buffer,
+        blocks: &Blocks,
+    ) -> Pending;
+
+    /// Asynchronous [`reduce_scatter`](Self::reduce_scatter). `dst` comes back.
+    fn start_reduce_scatter(
+        &self,
+        site: &Site,
+        src: Arc<Buffer>,
+        dst: Buffer,
+        blocks: &Blocks,
+    ) -> Pending;
+
+    /// What this seat has done so far.
+    fn stats(&self) -> CommStats;
+
+    /// Payload bytes that this seat has sent so far; [`CommStats::bytes`] says how they are counted.
+    fn comm_bytes(&self) -> u64 {
+        self.stats().bytes
+    }
+}

@@ -1,0 +1,28 @@
+//! The engine `local`: ranks are threads of one process and read each other's memory.
+//!
+//! A call goes through these stages:
+//! 1. **Meet** ([`lane`]): every member posts its call and lends its operand; the last one to arrive compares the
+//!    calls. Nobody has touched another's memory before, and after a mismatch nobody does.
+//! 2. **Move** ([`seat`]): every member does its share of the work, straight from the owners' memory.
+//! 3. **Part** ([`lane`]): who has lent memory waits until all members are done with it.
+//!
+//! Small operands are copied into the post instead, which makes the third stage unnecessary.
+
+mod communicator;
+mod group;
+mod kernels;
+mod lane;
+mod mailbox;
+mod monitor;
+mod operand;
+mod progress;
+mod roster;
+mod seat;
+mod world;
+
+pub(super) use group::name_ranks;
+pub use world::RankComms;
+pub(super) use world::World;
+
+#[cfg(test)]
+mod tests;

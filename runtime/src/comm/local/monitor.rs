@@ -1,0 +1,131 @@
+//! A mutex with waiting: threads spin for a moment, then sleep.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// State that threads wait on.
+pub struct Monitor<T> {
+    state: Mutex<Watched<T>>,
+    changed: Condvar,
+    /// Counts announcements, so that waiting threads can look without taking the lock.
+    epoch: AtomicU32,
+    patience: Patience,
+}
+
+pub struct Watched<T> {
+    value: T,
+    sleepers: usize,
+}
+
+impl<T> Deref for Watched<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for Watched<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+pub type Guard<'a, T> = MutexGuard<'a, Watched<T>>;
+
+/// How long a thread spins before it sleeps.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    spins: u32,
+    yields: u32,
+}
+
+impl Patience {
+    /// Where every thread has a core, spinning costs nobody anything; otherwise the core is better given to a
+    /// thread that has work.
+    pub fn for_threads(threads: usize) -> Patience {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if threads <= cores {
+            Patience { spins: 500, yields: 4 }
+        } else {
+            Patience { spins: 0, yields: 4 }
+        }
+    }
+
+    fn wait_briefly(self, done: impl Fn() -> bool) -> bool {
+        for _ in 0..self.spins {
+            if done() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        for _ in 0..self.yields {
+            if done() {
+                return true;
+            }
+            std::thread::yield_now();
+        }
+        done()
+    }
+}
+
+impl<T> Monitor<T> {
+    pub fn new(value: T, patience: Patience) -> Self {
+        Monitor {
+            state: Mutex::new(Watched { value, sleepers: 0 }),
+            changed: Condvar::new(),
+            epoch: AtomicU32::new(0),
+            patience,
+        }
+    }
+
+    pub fn lock(&self) -> Guard<'_, T> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes every waiting thread look at the state again.
+    pub fn announce(&self, guard: Guard<'_, T>) {
+        self.epoch.fetch_add(1, Ordering::Release);
+        let sleepers = guard.sleepers;
+        drop(guard);
+        if sleepers > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until `ready` gives a value; it is asked under the lock, first at once and then after every
+    /// announcement. After `limit` it is asked a last time, with `true`, and must give one.
+    pub fn wait<'a, R>(
+        &'a self,
+        mut guard: Guard<'a, T>,
+        limit: Duration,
+        mut ready: impl FnMut(&mut T, bool) -> Option<R>,
+    ) -> R {
+        let start = Instant::now();
+        loop {
+            if let Some(value) = ready(&mut guard, false) {
+                return value;
+            }
+            let epoch = self.epoch.load(Ordering::Acquire);
+            drop(guard);
+            let changed = || self.epoch.load(Ordering::Acquire) != epoch;
+            let announced = self.patience.wait_briefly(changed);
+            guard = self.lock();
+            if announced || changed() {
+                continue;
+            }
+            guard.sleepers += 1;
+            let left = limit.saturating_sub(start.elapsed());
+            guard =
+                self.changed.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
+            guard.sleepers -= 1;
+            if start.elapsed() >= limit {
+                let value = ready(&mut guard, false).or_else(|| ready(&mut guard, true));
+                if let Some(value) = value {
+                    return value;
+                }
+            }
+        }
+    }
+}

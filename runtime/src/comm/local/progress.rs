@@ -1,0 +1,66 @@
+//! The thread that carries out a seat's asynchronous calls, in the order in which they were issued.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+
+use super::seat::Seat;
+
+type Job = Box<dyn FnOnce(&Seat) + Send>;
+
+/// Starts its thread with the first call.
+pub struct Progress {
+    state: Mutex<State>,
+}
+
+enum State {
+    Idle,
+    Running(mpsc::Sender<Job>, JoinHandle<()>),
+    Closed,
+}
+
+impl Progress {
+    pub fn new() -> Progress {
+        Progress { state: Mutex::new(State::Idle) }
+    }
+
+    /// Queues a job. After `close` it is dropped.
+    pub fn submit(&self, seat: &Arc<Seat>, job: Job) {
+        let mut state = self.lock();
+        if matches!(*state, State::Idle) {
+            *state = start(Arc::clone(seat));
+        }
+        if let State::Running(jobs, _) = &*state {
+            // The thread ends only after `close`, which replaces the state.
+            let _ = jobs.send(job);
+        }
+    }
+
+    /// Waits until all queued jobs are done, and ends the thread.
+    pub fn close(&self) {
+        let state = std::mem::replace(&mut *self.lock(), State::Closed);
+        if let State::Running(jobs, thread) = state {
+            drop(jobs);
+            // A panic of the thread shows as a `Pending` whose result never comes.
+            let _ = thread.join();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn start(seat: Arc<Seat>) -> State {
+    let (sender, jobs) = mpsc::channel::<Job>();
+    let name = format!("rank {} progress", seat.world_rank());
+    let thread = std::thread::Builder::new().name(name).stack_size(256 << 10).spawn(move || {
+        for job in jobs {
+            job(&seat);
+        }
+    });
+    match thread {
+        Ok(thread) => State::Running(sender, thread),
+        // The system refuses another thread: the job is dropped, and its `Pending` says so.
+        Err(_) => State::Closed,
+    }
+}

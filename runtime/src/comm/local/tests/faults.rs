@@ -1,0 +1,237 @@
+//! Ranks that panic, return early or never come: everyone else gets an error.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::backend::{Category, DType, MemoryMeter, View, ViewMut};
+use crate::comm::{
+    CommError, CommFailure, Communicator, Departure, FailureCause, LaunchOptions, Pending,
+    ReduceOp, Site, launch, launch_with,
+};
+use crate::layout::{AxisId, AxisSet};
+
+use super::{TP, failures_of, mesh};
+
+/// A pseudo-random sequence, so that the points of failure differ and every run is the same.
+fn random(state: &mut u64) -> usize {
+    *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    (*state >> 33) as usize
+}
+
+/// One step of every kind, small and large, synchronous, asynchronous and messages.
+fn step(tp: &dyn Communicator, step: usize, pending: &mut Vec<Pending>) -> Result<(), CommError> {
+    let len = if step % 3 == 0 { 5000 } else { 3 };
+    let site = Site::here("step");
+    let (next, previous) = ((tp.rank() + 1) % tp.size(), (tp.rank() + tp.size() - 1) % tp.size());
+    match step % 4 {
+        0 => tp.all_reduce(&site, ReduceOp::Sum, ViewMut::from(&mut vec![1f32; len][..])),
+        1 => {
+            let data = MemoryMeter::new().zeros(DType::F32, len, Category::Gradients);
+            pending.push(tp.start_all_reduce(&site, ReduceOp::Sum, data));
+            Ok(())
+        }
+        2 => {
+            tp.send(&site, next, View::from(&vec![1f32; len][..]))?;
+            tp.recv(&site, previous, ViewMut::from(&mut vec![1f32; len][..]))
+        }
+        _ => pending.pop().map_or(Ok(()), |pending| pending.wait().map(drop)),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Fault {
+    Panic,
+    Error,
+    Return,
+}
+
+#[test]
+fn a_rank_that_ends_at_any_point_stops_all_others() {
+    let mut seed = 7;
+    for round in 0..150 {
+        let ranks = 2 + random(&mut seed) % 3;
+        let (victim, at) = (random(&mut seed) % ranks, random(&mut seed) % 24);
+        let fault = [Fault::Panic, Fault::Error, Fault::Return][round % 3];
+        let error = failures_of(ranks, |comms| {
+            let tp = comms.group(TP);
+            let mut pending = Vec::new();
+            for i in 0..40 {
+                if comms.rank() == victim && i == at {
+                    match fault {
+                        Fault::Panic => panic!("no luck at {i}"),
+                        Fault::Error => {
+                            return Err(tp
+                                .broadcast(&Site::new("bad"), 99, ViewMut::from(&mut [0f32; 1][..]))
+                                .unwrap_err());
+                        }
+                        Fault::Return => return Ok(()),
+                    }
+                }
+                step(&*tp, i, &mut pending)?;
+            }
+            tp.barrier(&Site::new("end"))
+        });
+        // The cause first; everyone else blames it.
+        let others = ranks - 1;
+        let expected = if fault == Fault::Return { others } else { ranks };
+        assert_eq!(error.failures.len(), expected, "{error}");
+        let blamed = &error.failures[expected - others..];
+        if fault != Fault::Return {
+            assert_eq!(error.failures[0].rank, victim);
+            assert_eq!(error.failures[0].stopped_by, None);
+        }
+        for failure in blamed {
+            assert_eq!(failure.stopped_by, Some(victim));
+            let FailureCause::Error(CommError::PeerLeft { rank, departure, .. }) = &failure.cause
+            else {
+                panic!("rank {}: {}", failure.rank, failure.cause);
+            };
+            assert_eq!(*rank, victim);
+            match fault {
+                Fault::Panic => {
+                    assert!(
+                        matches!(departure, Departure::Panicked(text) if text.contains("no luck"))
+                    )
+                }
+                Fault::Error => {
+                    assert!(matches!(departure, Departure::Failed(text) if text.contains("99")))
+                }
+                Fault::Return => assert_eq!(*departure, Departure::Returned),
+            }
+        }
+    }
+}
+
+#[test]
+fn the_text_says_who_failed_with_what_and_who_followed() {
+    let error = failures_of(3, |comms| {
+        if comms.rank() == 1 {
+            panic!("no luck");
+        }
+        comms.group(TP).barrier(&Site::here("blocks.0"))
+    });
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    assert!(
+        first.starts_with("rank 1 failed: panic: no luck, at ") && first.contains("faults.rs:")
+    );
+    assert!(text.contains("ranks 0, 2 stopped because of that"), "{text}");
+    let peer = error.failures[1].cause.to_string();
+    assert!(peer.starts_with("rank 1 has panicked (no luck, at"), "{peer}");
+    assert!(peer.contains("barrier over tp, issued by blocks.0"), "{peer}");
+    assert!(peer.ends_with("Last call of rank 1: no call yet"), "{peer}");
+}
+
+#[test]
+fn blame_passes_through_ranks_that_share_no_group_with_the_cause() {
+    // Rank 3 waits for 2 (tp), which waits for 0 (dp), which panics.
+    let error = launch(&"dp=2,tp=2".parse().unwrap(), |comms| {
+        let (dp, tp) = (comms.group(AxisSet::of(AxisId::Dp)), comms.group(TP));
+        match comms.rank() {
+            0 => panic!("no luck"),
+            1 => Ok(()),
+            2 => dp.barrier(&Site::new("dp")).and_then(|()| tp.barrier(&Site::new("tp"))),
+            _ => tp.barrier(&Site::new("tp")),
+        }
+    })
+    .expect_err("rank 0 panics");
+    let ranks: Vec<_> = error.failures.iter().map(|failure| failure.rank).collect();
+    assert_eq!(ranks, [0, 2, 3]);
+    let text = error.failures[2].cause.to_string();
+    assert!(text.starts_with("rank 0 has panicked (no luck"), "{text}");
+    assert!(text.contains("It waits for rank 2, which stopped because of that"), "{text}");
+}
+
+#[test]
+fn a_communication_failure_passes_through_code_without_results() {
+    let error = failures_of(2, |comms| {
+        if comms.rank() == 0 {
+            return Err(CommError::Closed { rank: 0 });
+        }
+        let result = comms.group(TP).barrier(&Site::new("inner"));
+        result.unwrap_or_else(|error| CommFailure::unwind(error));
+        Ok(())
+    });
+    let cause = &error.failures[1].cause;
+    assert!(matches!(cause, FailureCause::Comm(CommError::PeerLeft { rank: 0, .. })), "{cause}");
+}
+
+#[test]
+fn started_calls_are_completed_when_their_rank_returns() {
+    let sums = launch(&mesh(3), |comms| {
+        let tp = comms.group(TP);
+        let data = MemoryMeter::new().copy_of(&[1f32; 9], Category::Gradients);
+        let pending = tp.start_all_reduce(&Site::new("grad"), ReduceOp::Sum, data);
+        if comms.rank() == 0 {
+            // Leaves with the call under way, and without its result.
+            return Ok(0.0);
+        }
+        pending.wait().map(|data| data.typed::<f32>()[8])
+    });
+    assert_eq!(
+        sums.unwrap_or_else(|e: crate::comm::LaunchError<CommError>| panic!("{e}")),
+        [0.0, 3.0, 3.0]
+    );
+}
+
+#[test]
+fn a_communicator_that_outlives_its_rank_gives_an_error() {
+    let kept = launch(&mesh(2), |comms| Ok::<_, CommError>(comms.group(TP))).unwrap();
+    let site = Site::new("late");
+    assert!(matches!(kept[0].barrier(&site), Err(CommError::Closed { rank: 0 })));
+    assert!(matches!(
+        kept[1].send(&site, 0, View::from(&[0f32][..])),
+        Err(CommError::Closed { rank: 1 } | CommError::PeerLeft { .. })
+    ));
+    let data = MemoryMeter::new().zeros(DType::F32, 1, Category::Gradients);
+    let pending = kept[0].start_all_reduce(&site, ReduceOp::Sum, data);
+    assert!(matches!(pending.wait(), Err(CommError::Closed { rank: 0 })));
+}
+
+#[test]
+fn a_rank_that_never_comes_is_named_after_the_timeout() {
+    let options = LaunchOptions { timeout: Duration::from_millis(30), ..LaunchOptions::default() };
+    type Wait = fn(&dyn Communicator) -> Result<(), CommError>;
+    let waits: [Wait; 3] = [
+        |tp| tp.barrier(&Site::here("waits")),
+        |tp| tp.recv(&Site::here("waits"), 1, ViewMut::from(&mut [0f32; 2][..])),
+        |tp| {
+            let data = MemoryMeter::new().zeros(DType::F32, 4, Category::Gradients);
+            tp.start_all_reduce(&Site::here("waits"), ReduceOp::Sum, data).wait().map(drop)
+        },
+    ];
+    for wait in waits {
+        let given_up = Arc::new(AtomicBool::new(false));
+        let start = Instant::now();
+        let error = launch_with(&options, &mesh(2), |comms| {
+            let tp = comms.group(TP);
+            if comms.rank() == 0 {
+                let result = wait(&*tp);
+                given_up.store(true, Ordering::Release);
+                return result;
+            }
+            // Busy with something else until the other rank has given up.
+            while !given_up.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            tp.barrier(&Site::here("late"))
+        })
+        .expect_err("rank 0 gives up");
+        assert!(start.elapsed() >= options.timeout);
+        assert_eq!(error.failures.len(), 2);
+        for failure in &error.failures {
+            let FailureCause::Error(CommError::Timeout { missing, last_calls, .. }) =
+                &failure.cause
+            else {
+                panic!("rank {}: {}", failure.rank, failure.cause);
+            };
+            assert_eq!(*missing, [1]);
+            assert!(
+                last_calls.contains("rank 0: ") && last_calls.contains("waits"),
+                "{last_calls}"
+            );
+            assert!(last_calls.contains("rank 1: no call yet"), "{last_calls}");
+        }
+    }
+}

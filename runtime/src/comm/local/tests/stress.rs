@@ -1,0 +1,152 @@
+//! More ranks than cores, and thousands of mixed calls; determinism; counters.
+
+use std::sync::Arc;
+
+use crate::backend::{Category, MemoryMeter, View, ViewMut};
+use crate::comm::{Blocks, CommError, ReduceOp, Site, launch};
+use crate::layout::{AxisId, AxisSet};
+
+use super::{TP, bits, data, mesh, on_ranks};
+
+#[test]
+fn eight_ranks_make_thousands_of_mixed_calls() {
+    let shape = "dp=2,cp=2,tp=2".parse().unwrap();
+    let result = launch(&shape, |comms| {
+        let meter = MemoryMeter::new();
+        let axes = [AxisId::Dp, AxisId::Cp, AxisId::Tp].map(AxisSet::of);
+        let groups = axes.map(|axis| comms.group(axis));
+        let world = comms.world();
+        let dp = &groups[0];
+        let site = Site::new("stress");
+        for i in 0..1500 {
+            let len = [1, 17, 300, 2500][i % 4];
+            let start = i as f32;
+            let grads = meter.copy_of(&vec![start; len], Category::Gradients);
+            let pending = dp.start_all_reduce(&site, ReduceOp::Sum, grads);
+            for group in &groups {
+                let mut sum = vec![start; len];
+                group.all_reduce(&site, ReduceOp::Sum, ViewMut::from(&mut sum[..]))?;
+                assert!(sum.iter().all(|value| *value == 2.0 * start));
+            }
+            let mut gathered = vec![0; 8];
+            let own = [(comms.rank() * 10_000 + i) as u32];
+            let blocks = Blocks::even(1, 1, 8);
+            world.all_gather(
+                &site,
+                View::from(&own[..]),
+                ViewMut::from(&mut gathered[..]),
+                &blocks,
+            )?;
+            assert!((0..8).all(|rank| gathered[rank] == (rank * 10_000 + i) as u32));
+            let next = (comms.rank() + 1) % 8;
+            world.send(&site, next, View::from(&own[..]))?;
+            let mut got = [0u32];
+            world.recv(&site, (comms.rank() + 7) % 8, ViewMut::from(&mut got[..]))?;
+            assert_eq!(got[0], gathered[(comms.rank() + 7) % 8]);
+            assert!(pending.wait()?.typed::<f32>().iter().all(|value| *value == 2.0 * start));
+        }
+        Ok::<_, CommError>(())
+    });
+    result.unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn sums_are_the_same_bits_on_all_ranks_and_in_every_run_sync_and_async() {
+    for len in [5, 3000, 20_011] {
+        let run = || {
+            on_ranks(4, |tp| {
+                let mut sum = data(tp.rank(), len);
+                let started = MemoryMeter::new().copy_of(&sum, Category::Gradients);
+                let pending = tp.start_all_reduce(&Site::new("a"), ReduceOp::Sum, started);
+                tp.all_reduce(&Site::new("s"), ReduceOp::Sum, ViewMut::from(&mut sum[..]))?;
+                let started = pending.wait()?;
+                assert_eq!(bits(started.typed()), bits(&sum));
+                Ok(bits(&sum))
+            })
+        };
+        let first = run();
+        assert!(first.iter().all(|rank| *rank == first[0]));
+        for _ in 0..5 {
+            assert_eq!(run(), first);
+        }
+    }
+}
+
+#[test]
+fn started_calls_run_in_order_and_apart_from_synchronous_ones() {
+    on_ranks(3, |tp| {
+        let meter = MemoryMeter::new();
+        let site = Site::new("x");
+        let blocks = Blocks::new(2, [3, 0, 4000]);
+        let own_data = data(tp.rank(), blocks.owned(tp.rank()));
+        let src = Arc::new(meter.copy_of(&own_data, Category::Parameters));
+        let whole = meter.copy_of(&vec![0f32; blocks.total()], Category::Parameters);
+        let gather = tp.start_all_gather(&site, Arc::clone(&src), whole, &blocks);
+        let ones = Arc::new(meter.copy_of(&vec![1f32; blocks.total()], Category::Gradients));
+        let part = meter.copy_of(&vec![0f32; blocks.owned(tp.rank())], Category::Gradients);
+        let scatter = tp.start_reduce_scatter(&site, ones, part, &blocks);
+        // The ranks reach these in another order relative to what they have started.
+        if tp.rank() == 1 {
+            tp.barrier(&site)?;
+        }
+        let part = scatter.wait()?;
+        let whole = gather.wait()?;
+        if tp.rank() != 1 {
+            tp.barrier(&site)?;
+        }
+        assert!(part.typed::<f32>().iter().all(|value| *value == 3.0));
+        let own = &src.typed::<f32>()[..blocks.lens[tp.rank()]];
+        assert_eq!(&whole.typed::<f32>()[blocks.start(tp.rank())..][..own.len()], own);
+        Ok(())
+    });
+}
+
+#[test]
+fn bytes_follow_the_ring_convention() {
+    let bytes = on_ranks(4, |tp| {
+        let site = Site::new("x");
+        let mut whole = vec![1f32; 1000];
+        let counts = [400, 300, 200, 100];
+        let part = vec![1f32; counts[tp.rank()]];
+        let blocks = Blocks::new(1, counts);
+        let mut seen = Vec::new();
+        let mut last = 0;
+        let mut step = || {
+            let now = tp.comm_bytes();
+            seen.push(now - last);
+            last = now;
+        };
+        tp.all_reduce(&site, ReduceOp::Sum, ViewMut::from(&mut whole[..]))?;
+        step();
+        tp.all_gather(&site, View::from(&part[..]), ViewMut::from(&mut whole[..]), &blocks)?;
+        step();
+        tp.broadcast(&site, 1, ViewMut::from(&mut whole[..]))?;
+        step();
+        let is_root = tp.rank() == 0;
+        let dst = if is_root { Some(ViewMut::from(&mut whole[..])) } else { None };
+        tp.gather(&site, 0, View::from(&part[..]), dst, &counts)?;
+        step();
+        let src = is_root.then(|| View::from(&whole[..]));
+        tp.scatter(&site, 0, src, ViewMut::from(&mut part.clone()[..]), &counts)?;
+        step();
+        tp.barrier(&site)?;
+        step();
+        assert_eq!(tp.stats().calls, 6);
+        Ok(seen)
+    });
+    assert_eq!(bytes[0], [6000, 3000, 3000, 0, 2400, 0]);
+    assert_eq!(bytes[2], [6000, 3000, 3000, 800, 0, 0]);
+}
+
+#[test]
+fn groups_over_the_same_axes_share_a_seat() {
+    let result = launch(&mesh(2), |comms| {
+        let (first, second) = (comms.group(TP), comms.group(TP));
+        first.barrier(&Site::new("x"))?;
+        assert_eq!(second.stats().calls, 1);
+        assert_eq!(comms.world().members(), [0, 1]);
+        assert_eq!(comms.group(AxisSet::of(AxisId::Dp)).members(), [comms.rank()]);
+        Ok::<_, CommError>(())
+    });
+    result.unwrap_or_else(|error| panic!("{error}"));
+}

@@ -1,0 +1,52 @@
+//! Who issued a collective.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+/// The model field, and where known the source line, that issued a collective; what error messages point at.
+///
+/// A clone costs one reference count.
+#[derive(Debug, Clone)]
+pub struct Site {
+    field: Arc<str>,
+    location: Option<&'static Location<'static>>,
+}
+
+impl Site {
+    /// The site of a model field, by its path: `"blocks.3.mlp.down"`.
+    pub fn new(field: impl Into<Arc<str>>) -> Site {
+        Site { field: field.into(), location: None }
+    }
+
+    /// The site of a field, at the line of the caller.
+    #[track_caller]
+    pub fn here(field: impl Into<Arc<str>>) -> Site {
+        Site::new(field).at(Location::caller())
+    }
+
+    /// The same field at a source location.
+    pub fn at(self, location: &'static Location<'static>) -> Site {
+        Site { location: Some(location), ..self }
+    }
+
+    /// Path of the field.
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+
+    /// Source location, where one was recorded.
+    pub fn location(&self) -> Option<&'static Location<'static>> {
+        self.location
+    }
+}
+
+/// `blocks.3.mlp.down (src/model.rs:12:9)`.
+impl std::fmt::Display for Site {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.field)?;
+        match self.location {
+            Some(location) => write!(f, " ({location})"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Where a rank lies on the mesh, and with whom it forms groups.
+
+use crate::layout::{AxisId, AxisSet};
+
+use super::MeshShape;
+
+/// The position of one rank along every axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Coordinates {
+    along: [usize; AxisId::ALL.len()],
+}
+
+impl Coordinates {
+    /// Position along `axis`, from 0 up to its degree.
+    pub const fn along(&self, axis: AxisId) -> usize {
+        self.along[axis as usize]
+    }
+
+    /// The same position but for `axis`.
+    pub const fn with(mut self, axis: AxisId, position: usize) -> Coordinates {
+        self.along[axis as usize] = position;
+        self
+    }
+}
+
+/// Ranks are numbered with `tp` innermost (neighbouring ranks) and `pp` outermost, in the order of
+/// [`AxisId::ALL`].
+impl MeshShape {
+    /// Where `rank` lies.
+    ///
+    /// # Panics
+    /// When the mesh has no such rank: a fault of the calling code.
+    pub fn coordinates(&self, rank: usize) -> Coordinates {
+        assert!(rank < self.world_size(), "rank {rank} is not on the mesh {self}");
+        let mut rest = rank;
+        let mut along = [0; AxisId::ALL.len()];
+        for axis in AxisId::ALL.into_iter().rev() {
+            along[axis as usize] = rest % self.degree(axis);
+            rest /= self.degree(axis);
+        }
+        Coordinates { along }
+    }
+
+    /// The rank that lies at `coordinates`.
+    ///
+    /// # Panics
+    /// When the coordinates lie outside the mesh: a fault of the calling code.
+    pub fn rank_of(&self, coordinates: &Coordinates) -> usize {
+        AxisId::ALL.into_iter().fold(0, |rank, axis| {
+            let (position, degree) = (coordinates.along(axis), self.degree(axis));
+            assert!(position < degree, "{axis} = {position} is not on the mesh {self}");
+            rank * degree + position
+        })
+    }
+
+    /// The ranks that differ from `rank` along `axes` only, `rank` among them, ordered by coordinates.
+    pub fn group_of(&self, rank: usize, axes: AxisSet) -> Vec<usize> {
+        // Outermost axis first, so that the list comes out ordered.
+        let mut members = vec![self.coordinates(rank)];
+        for axis in axes.iter() {
+            let along = |c: Coordinates| (0..self.degree(axis)).map(move |p| c.with(axis, p));
+            members = members.into_iter().flat_map(along).collect();
+        }
+        members.iter().map(|coordinates| self.rank_of(coordinates)).collect()
+    }
+
+    /// The index of `rank` within [`group_of`](Self::group_of) the same rank and axes.
+    pub fn index_in_group(&self, rank: usize, axes: AxisSet) -> usize {
+        let coordinates = self.coordinates(rank);
+        axes.iter().fold(0, |idx, axis| idx * self.degree(axis) + coordinates.along(axis))
+    }
+
+    /// Every group over `axes`, ordered by first rank. Each rank is in exactly one.
+    pub fn groups(&self, axes: AxisSet) -> Vec<Vec<usize>> {
+        (0..self.world_size())
+            .filter(|rank| self.index_in_group(*rank, axes) == 0)
+            .map(|rank| self.group_of(rank, axes))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn axes(list: &[AxisId]) -> AxisSet {
+        list.iter().fold(AxisSet::NONE, |set, axis| set.or(AxisSet::of(*axis)))
+    }
+
+    #[test]
+    fn tensor_parallel_ranks_are_neighbours() {
+        let shape: MeshShape = "dp=2,tp=3".parse().unwrap();
+        assert_eq!(shape.groups(axes(&[AxisId::Tp])), [[0, 1, 2], [3, 4, 5]]);
+        assert_eq!(shape.groups(axes(&[AxisId::Dp])), [[0, 3], [1, 4], [2, 5]]);
+        assert_eq!(shape.groups(axes(&[AxisId::Dp, AxisId::Tp])), [[0, 1, 2, 3, 4, 5]]);
+        assert_eq!(shape.groups(AxisSet::NONE).len(), 6);
+        assert_eq!(shape.group_of(4, axes(&[AxisId::Dp])), [1, 4]);
+        assert_eq!(shape.index_in_group(4, axes(&[AxisId::Dp])), 1);
+        assert_eq!(shape.degree_of(AxisSet::DATA), 2);
+    }
+
+    #[test]
+    fn every_set_of_axes_partitions_the_mesh() {
+        let shape: MeshShape = "pp=2,dp=3,fsdp=2,cp=2,tp=2".parse().unwrap();
+        for bits in 0..1u32 << AxisId::ALL.len() {
+            let set: Vec<_> =
+                AxisId::ALL.into_iter().filter(|axis| bits >> *axis as u32 & 1 == 1).collect();
+            let set = axes(&set);
+            let mut seen = vec![0; shape.world_size()];
+            for group in shape.groups(set) {
+                assert_eq!(group.len(), shape.degree_of(set));
+                assert!(group.is_sorted());
+                for (idx, rank) in group.iter().enumerate() {
+                    seen[*rank] += 1;
+                    assert_eq!(shape.index_in_group(*rank, set), idx);
+                    assert_eq!(shape.group_of(*rank, set), group);
+                    assert_eq!(shape.rank_of(&shape.coordinates(*rank)), *rank);
+                }
+            }
+            assert!(seen.iter().all(|times| *times == 1));
+        }
+    }
+}

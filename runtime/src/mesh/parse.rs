@@ -1,0 +1,186 @@
+//! The `--mesh` grammar.
+
+use std::str::FromStr;
+
+use crate::layout::AxisId;
+
+use super::MeshShape;
+
+/// Why a mesh was refused. Every text names the entry and the fix.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MeshError {
+    /// Nothing between two commas, or an empty text.
+    #[error(
+        "mesh `{text}`: entry {position} is empty; write it as axis=degree, for example `dp=2,tp=2`"
+    )]
+    EmptyEntry {
+        /// The whole text.
+        text: String,
+        /// Which entry, counted from 1.
+        position: usize,
+    },
+    /// An entry without `=`.
+    #[error("mesh entry `{entry}`: expected axis=degree, for example `dp=2`")]
+    NoDegree {
+        /// The entry.
+        entry: String,
+    },
+    /// A key that is no axis.
+    #[error("mesh entry `{entry}`: there is no axis `{key}`; {hint}")]
+    UnknownAxis {
+        /// The entry.
+        entry: String,
+        /// Its key.
+        key: String,
+        /// The nearest axis, or the list of axes.
+        hint: String,
+    },
+    /// A degree that is no number.
+    #[error(
+        "mesh entry `{entry}`: `{degree}` is not a number of ranks; write for example `{axis}=2`"
+    )]
+    NotANumber {
+        /// The entry.
+        entry: String,
+        /// Its axis.
+        axis: AxisId,
+        /// What stands in place of the number.
+        degree: String,
+    },
+    /// A degree of zero.
+    #[error(
+        "mesh entry `{axis}=0`: a degree is at least 1; leave the axis out, or write `{axis}=1`"
+    )]
+    Zero {
+        /// The axis.
+        axis: AxisId,
+    },
+    /// An axis named twice.
+    #[error("mesh: axis `{axis}` is given twice; keep one entry `{axis}=..`")]
+    Duplicate {
+        /// The axis.
+        axis: AxisId,
+    },
+    /// More ranks than a machine can count.
+    #[error("mesh `{mesh}`: the product of the degrees overflows; use smaller degrees")]
+    TooLarge {
+        /// The mesh, in canonical form.
+        mesh: String,
+    },
+}
+
+impl FromStr for MeshShape {
+    type Err = MeshError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.trim() == "1" {
+            return Ok(MeshShape::SINGLE);
+        }
+        let entries = text.split(',').enumerate().map(|(idx, entry)| {
+            let entry = entry.trim();
+            if entry.is_empty() {
+                return Err(MeshError::EmptyEntry { text: text.into(), position: idx + 1 });
+            }
+            parse_entry(entry)
+        });
+        MeshShape::new(entries.collect::<Result<Vec<_>, _>>()?)
+    }
+}
+
+fn parse_entry(entry: &str) -> Result<(AxisId, usize), MeshError> {
+    let (key, degree) =
+        entry.split_once('=').ok_or_else(|| MeshError::NoDegree { entry: entry.into() })?;
+    let (key, degree) = (key.trim(), degree.trim());
+    let axis = AxisId::ALL.into_iter().find(|axis| axis.name() == key).ok_or_else(|| {
+        MeshError::UnknownAxis { entry: entry.into(), key: key.into(), hint: hint(key) }
+    })?;
+    if !degree.is_empty() && degree.bytes().all(|byte| byte.is_ascii_digit()) {
+        // Digits only: what does not parse is too long for a `usize`.
+        let degree = degree.parse().map_err(|_| MeshError::TooLarge { mesh: entry.to_string() })?;
+        return Ok((axis, degree));
+    }
+    Err(MeshError::NotANumber { entry: entry.into(), axis, degree: degree.into() })
+}
+
+/// "did you mean `tp`?" where one axis is near, and otherwise the list of axes.
+fn hint(key: &str) -> String {
+    let key = key.to_ascii_lowercase();
+    // Of two equally near axes, the one with the same first letter.
+    let distance = |axis: AxisId| {
+        let name = axis.name();
+        (strsim::damerau_levenshtein(name, &key), name.chars().next() != key.chars().next())
+    };
+    let nearest = AxisId::ALL.into_iter().min_by_key(|axis| distance(*axis));
+    let nearest = nearest.filter(|axis| distance(*axis).0 <= 1);
+    match nearest {
+        Some(axis) => format!("did you mean `{axis}`?"),
+        None => {
+            let names = AxisId::ALL.map(AxisId::name);
+            format!("the axes are {}", names.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mesh_is_read_in_any_order_and_written_outermost_first() {
+        for (text, canonical, ranks) in [
+            ("dp=2,tp=2", "dp=2,tp=2", 4),
+            (" tp = 4 , pp=2", "pp=2,tp=4", 8),
+            ("cp=3,ep=2,fsdp=5,dp=1", "fsdp=5,ep=2,cp=3", 30),
+            ("tp=1", "1", 1),
+            ("1", "1", 1),
+        ] {
+            let shape: MeshShape = text.parse().unwrap();
+            assert_eq!(shape.to_string(), canonical);
+            assert_eq!(shape.world_size(), ranks);
+            assert_eq!(canonical.parse::<MeshShape>().unwrap(), shape);
+        }
+    }
+
+    #[test]
+    fn a_bad_mesh_names_the_entry_and_the_fix() {
+        for (text, message) in [
+            (
+                "dp=2,,tp=2",
+                "mesh `dp=2,,tp=2`: entry 2 is empty; write it as axis=degree, for example `dp=2,tp=2`",
+            ),
+            ("", "mesh ``: entry 1 is empty; write it as axis=degree, for example `dp=2,tp=2`"),
+            ("dp", "mesh entry `dp`: expected axis=degree, for example `dp=2`"),
+            ("dpp=2", "mesh entry `dpp=2`: there is no axis `dpp`; did you mean `dp`?"),
+            ("fdsp=2", "mesh entry `fdsp=2`: there is no axis `fdsp`; did you mean `fsdp`?"),
+            ("TP=2", "mesh entry `TP=2`: there is no axis `TP`; did you mean `tp`?"),
+            (
+                "zebra=2",
+                "mesh entry `zebra=2`: there is no axis `zebra`; the axes are pp, dp, fsdp, ep, cp, tp",
+            ),
+            (
+                "dp=two",
+                "mesh entry `dp=two`: `two` is not a number of ranks; write for example `dp=2`",
+            ),
+            (
+                "dp=-1",
+                "mesh entry `dp=-1`: `-1` is not a number of ranks; write for example `dp=2`",
+            ),
+            ("dp=", "mesh entry `dp=`: `` is not a number of ranks; write for example `dp=2`"),
+            (
+                "tp=0",
+                "mesh entry `tp=0`: a degree is at least 1; leave the axis out, or write `tp=1`",
+            ),
+            ("tp=2,tp=2", "mesh: axis `tp` is given twice; keep one entry `tp=..`"),
+        ] {
+            assert_eq!(text.parse::<MeshShape>().unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn a_mesh_too_large_to_count_is_refused() {
+        for text in ["dp=99999999999999999999999", "dp=4294967296,tp=4294967296"] {
+            let error = text.parse::<MeshShape>().unwrap_err().to_string();
+            assert!(error.contains("overflows"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Causal grouped-query attention that never stores a sequence-by-sequence matrix.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::backend::AttentionShape;
+use crate::layout::{Axis, Dim, Local, Shape, Split, Whole};
+use crate::tensor::{Saved, Tensor, Value};
+
+use super::{Build, Builder, Layer};
+
+/// `softmax(q · kᵀ / sqrt(D), causal) · v` for each head; query head `h` reads key-value head `h * K / H`
+/// (grouped-query attention, Ainslie et al., 2023). Computed tile by tile with an online softmax (Dao, 2023).
+///
+/// Takes `(q, k, v)` with heads `H` and `K` both whole, or both split over one axis. The sequence must be whole on each
+/// rank.
+pub struct Attention<H, K, D> {
+    dims: PhantomData<(H, K, D)>,
+}
+
+/// Heads of queries and of keys that belong together: declared `H` and `K`, split alike.
+#[diagnostic::on_unimplemented(
+    message = "attention over `{H}` and `{K}` cannot take queries and keys with heads `{Self}`",
+    label = "other heads, or heads that are not split alike",
+    note = "shard the projections of q, k and v in the same way: `#[sharded(tp = \"col\")]` on each or on none"
+)]
+pub trait HeadsOf<H, K> {}
+
+impl<H: Whole, K: Whole> HeadsOf<H, K> for (H, K) {}
+impl<H: Whole, K: Whole, A: Axis> HeadsOf<H, K> for (Split<H, A>, Split<K, A>) {}
+
+type Heads<B, S, H, D> = Tensor<(B, S, H, D)>;
+
+impl<H: Whole, K: Whole, D: Whole> Attention<H, K, D> {
+    /// For `(q, k, v)` shaped `[batch, sequence, heads, D]`: what each query attends to, shaped like `q`.
+    pub fn forward<B: Dim, S: Local, Q: Dim, V: Dim>(
+        &self,
+        qkv: &(Heads<B, S, Q, D>, Heads<B, S, V, D>, Heads<B, S, V, D>),
+    ) -> Heads<B, S, Q, D>
+    where
+        (Q, V): HeadsOf<H, K>,
+    {
+        let (q, k, v) = qkv;
+        Tensor::wrap(attend(q.value(), k.value(), v.value()))
+    }
+}
+
+impl<H: Whole, K: Whole, D: Whole> Build for Attention<H, K, D> {
+    fn build(builder: &mut Builder<'_>) -> Self {
+        let (heads, kv_heads) = (builder.size::<H>(), builder.size::<K>());
+        if heads % kv_heads != 0 {
+            builder.problem(format_args!(
+                "{} = {heads} does not divide by {} = {kv_heads}: each key-value head serves as many query heads",
+                H::NAME,
+                K::NAME
+            ));
+        }
+        builder.note_attention(heads, builder.size::<D>());
+        Attention { dims: PhantomData }
+    }
+}
+
+impl<B: Dim, S: Local, Q: Dim, V: Dim, H: Whole, K: Whole, D: Whole>
+    Layer<(Heads<B, S, Q, D>, Heads<B, S, V, D>, Heads<B, S, V, D>)> for Attention<H, K, D>
+where
+    (Q, V): HeadsOf<H, K>,
+    (B, S, Q, D): Shape,
+{
+    type Out = Heads<B, S, Q, D>;
+
+    fn forward(&self, qkv: &(Heads<B, S, Q, D>, Heads<B, S, V, D>, Heads<B, S, V, D>)) -> Self::Out {
+        Attention::forward(self, qkv)
+    }
+}
+
+fn attend(q: &Value, k: &Value, v: &Value) -> Value {
+    let rank = q.rank();
+    let [batch, seq, heads, head_dim] = [0, 1, 2, 3].map(|dim| q.extents()[dim].local);
+    let kv_heads = k.extents()[2].local;
+    let scale = 1.0 / (head_dim as f32).sqrt();
+    let shape = AttentionShape { batch, seq, heads, kv_heads, head_dim, scale, causal: true };
+    let [queries, keys, values] = [q, k, v].map(Value::compute);
+    let mut out = rank.alloc(q.len());
+    let mut lse = rank.alloc(batch * heads * seq);
+    rank.backend().attention(
+        &shape,
+        queries.data.view(),
+        keys.data.view(),
+        values.data.view(),
+        out.view_mut(),
+        lse.view_mut(),
+    );
+    let out = Arc::new(out);
+    let nodes = [queries.node, keys.node, values.node];
+    let wanted = rank.is_recording() && nodes.iter().any(Option::is_some);
+    let node = wanted.then(|| {
+        let saved = [q, k, v].map(Value::save);
+        let lens = [q, k, v].map(Value::len);
+        let out = Arc::clone(&out);
+        rank.tape().record(move |gradients, dout| {
+            let rank = gradients.rank;
+            let [q, k, v] = saved.map(|saved: Saved| saved.take(rank));
+            let [mut dq, mut dk, mut dv] = lens.map(|len| rank.alloc(len));
+            rank.backend().attention_backward(
+                &shape,
+                q.view(),
+                k.view(),
+                v.view(),
+                out.view(),
+                lse.view(),
+                dout.view(),
+                dq.view_mut(),
+                dk.view_mut(),
+                dv.view_mut(),
+            );
+            for (node, gradient) in nodes.into_iter().zip([dq, dk, dv]) {
+                if let Some(node) = node {
+                    gradients.add(node, Arc::new(gradient));
+                }
+            }
+        })
+    });
+    Value::alias(rank, q.extents().to_vec(), out, node)
+}

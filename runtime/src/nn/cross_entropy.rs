@@ -1,0 +1,166 @@
+//! Cross-entropy of logits: over a whole vocabulary, or one split over an axis.
+
+use std::marker::PhantomData;
+
+use crate::backend::{Buffer, View};
+use crate::comm::{ReduceOp, Site};
+use crate::layout::{Axis, AxisSet, Ends, Feature, Shape, Split, Whole};
+use crate::tensor::{Loss, NodeId, Rank, Targets, Tensor, Value};
+
+use super::{Build, Builder, Plain, Shard, VocabSplit};
+
+/// `-log softmax(logits)[target]`, averaged over the tokens whose target counts.
+///
+/// `#[sharded(tp = "vocab")]` takes logits whose vocabulary is split: the ranks exchange a maximum, a sum and the
+/// target's logit for each token, never the logits.
+pub struct CrossEntropy<V, Style = Plain> {
+    site: Site,
+    kind: PhantomData<(V, Style)>,
+}
+
+/// Logits that a cross-entropy over vocabulary `V` in style `Style` takes.
+#[diagnostic::on_unimplemented(
+    message = "a cross-entropy over `{V}` in the style `{Style}` cannot take logits shaped `{Self}`",
+    label = "the vocabulary is not split as the loss expects",
+    note = "logits of a head that is split over the vocabulary need `#[sharded(tp = \"vocab\")]` on the loss too, and those of a plain head a plain loss"
+)]
+pub trait LogitsOf<V, Style>: Shape {
+    /// The shape of the targets.
+    type Lead: Shape;
+    /// The axes over which the vocabulary is split.
+    const VOCAB_AXES: AxisSet;
+}
+
+#[diagnostic::do_not_recommend]
+impl<X: Ends<V>, V: Whole> LogitsOf<V, Plain> for X
+where
+    X::Lead: Shape,
+{
+    type Lead = X::Lead;
+    const VOCAB_AXES: AxisSet = AxisSet::NONE;
+}
+
+#[diagnostic::do_not_recommend]
+impl<X: Ends<Split<V, A>>, V: Whole, A: Axis> LogitsOf<V, VocabSplit<A>> for X
+where
+    X::Lead: Shape,
+    Split<V, A>: Feature,
+{
+    type Lead = X::Lead;
+    const VOCAB_AXES: AxisSet = A::AXES;
+}
+
+impl<V: Whole, Style> CrossEntropy<V, Style> {
+    /// The loss of `logits` shaped `[.., V]` for targets shaped `[..]`.
+    pub fn forward<X: LogitsOf<V, Style>>(&self, logits: &Tensor<X>, targets: &Targets<X::Lead>) -> Loss<X::Lead> {
+        let x = logits.value();
+        let rank = x.rank();
+        let vocab = x.extents()[x.extents().len() - 1];
+        let ready = x.compute();
+        let rows =
+            Rows { rank, axes: X::VOCAB_AXES, site: &self.site, cols: vocab.local, first_col: vocab.offset };
+        let target_ids = targets.ids().clone();
+        let stats = rows.stats(ready.data.view(), target_ids.typed());
+        let (sum, count) = stats.loss(target_ids.typed());
+        let node = ready.node.map(|source| {
+            rank.tape().record(move |gradients, seed| {
+                let rank = gradients.rank;
+                let mut gradient = gradients.unique(ready.data);
+                let scale = row_scale(rank, target_ids.typed(), seed.typed::<f32>()[0]);
+                rank.backend().cross_entropy_grad(
+                    vocab.local,
+                    gradient.view_mut(),
+                    stats.max.view(),
+                    stats.sum_exp.view(),
+                    target_ids.view(),
+                    vocab.offset,
+                    scale.view(),
+                );
+                gradients.add(source, gradient.into());
+            })
+        });
+        Loss::new(scalar(rank, sum, node), count)
+    }
+}
+
+impl<V: Whole, Style> Build for CrossEntropy<V, Style> {
+    fn build(builder: &mut Builder<'_>) -> Self {
+        CrossEntropy { site: builder.site(), kind: PhantomData }
+    }
+}
+
+impl<V, A> Shard<VocabSplit<A>> for CrossEntropy<V> {
+    type Sharded = CrossEntropy<V, VocabSplit<A>>;
+}
+
+/// Rows of logits of which this rank holds `cols` columns from `first_col`.
+pub(super) struct Rows<'a> {
+    pub(super) rank: &'a Rank,
+    pub(super) axes: AxisSet,
+    pub(super) site: &'a Site,
+    pub(super) cols: usize,
+    pub(super) first_col: usize,
+}
+
+/// What the ranks that share a vocabulary know of each row.
+pub(super) struct Stats {
+    pub(super) max: Buffer,
+    pub(super) sum_exp: Buffer,
+    target_logit: Buffer,
+}
+
+impl Rows<'_> {
+    /// Maximum, sum of exponentials and the target's logit of each row, over all ranks of the vocabulary.
+    pub(super) fn stats(&self, logits: View<'_>, targets: &[u32]) -> Stats {
+        let rows = targets.len();
+        let backend = self.rank.backend();
+        let mut max = self.rank.alloc(rows);
+        backend.row_max(self.cols, logits, max.view_mut());
+        self.rank.all_reduce(self.axes, self.site, ReduceOp::Max, max.typed_mut());
+        let (mut sum_exp, mut target_logit) = (self.rank.alloc(rows), self.rank.alloc(rows));
+        backend.exp_sum(
+            self.cols,
+            logits,
+            max.view(),
+            targets.into(),
+            self.first_col,
+            sum_exp.view_mut(),
+            target_logit.view_mut(),
+        );
+        self.rank.all_reduce(self.axes, self.site, ReduceOp::Sum, sum_exp.typed_mut());
+        self.rank.all_reduce(self.axes, self.site, ReduceOp::Sum, target_logit.typed_mut());
+        Stats { max, sum_exp, target_logit }
+    }
+}
+
+impl Stats {
+    /// Sum of the losses of the rows that count, and their number.
+    pub(super) fn loss(&self, targets: &[u32]) -> (f64, u64) {
+        let rows = self.max.typed::<f32>().iter().zip(self.sum_exp.typed::<f32>()).zip(self.target_logit.typed::<f32>());
+        let mut sum = 0.0;
+        let mut count = 0;
+        for (((max, sum_exp), logit), target) in rows.zip(targets) {
+            if *target != Targets::<()>::IGNORED {
+                sum += f64::from(*max) + f64::from(*sum_exp).ln() - f64::from(*logit);
+                count += 1;
+            }
+        }
+        (sum, count)
+    }
+}
+
+/// What each row's gradient is multiplied by: nothing of a row whose target does not count.
+pub(super) fn row_scale(rank: &Rank, targets: &[u32], scale: f32) -> Buffer {
+    let mut rows = rank.scratch(targets.len());
+    for (row, target) in rows.typed_mut::<f32>().iter_mut().zip(targets) {
+        *row = if *target == Targets::<()>::IGNORED { 0.0 } else { scale };
+    }
+    rows
+}
+
+/// A value of one element.
+pub(super) fn scalar(rank: &Rank, value: f64, node: Option<NodeId>) -> Value {
+    let mut buffer = rank.alloc(1);
+    buffer.typed_mut::<f32>()[0] = value as f32;
+    Value::ready(rank, Vec::new(), buffer, node)
+}

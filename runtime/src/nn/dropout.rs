@@ -1,0 +1,42 @@
+//! Dropout whose mask is the same on every mesh.
+
+use std::sync::Arc;
+
+use crate::tensor::{Operand, Tensor};
+
+use super::{Build, Builder, Layer};
+
+/// Sets elements to zero at the model's dropout rate while training (Srivastava et al., 2014), and scales the others so
+/// that the expectation stays.
+///
+/// The mask depends on the seed, the step, the field's path and the element's place in the global tensor: one field
+/// used twice in a step draws the same mask twice.
+pub struct Dropout {
+    path: Arc<str>,
+    rate: f32,
+}
+
+impl Dropout {
+    /// `x` with dropped elements.
+    pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape> {
+        x.operand().dropout(&self.path, self.rate)
+    }
+}
+
+impl Build for Dropout {
+    fn build(builder: &mut Builder<'_>) -> Self {
+        let rate = builder.sizes().dropout;
+        if !(0.0..1.0).contains(&rate) {
+            builder.problem(format_args!("the dropout rate {rate} is not in 0..1"));
+        }
+        Dropout { path: builder.site().field().into(), rate }
+    }
+}
+
+impl<T: Operand> Layer<T> for Dropout {
+    type Out = Tensor<T::Shape>;
+
+    fn forward(&self, x: &T) -> Tensor<T::Shape> {
+        Dropout::forward(self, x)
+    }
+}

@@ -1,0 +1,211 @@
+//! `y = x · W`: plain, column-parallel, row-parallel.
+
+use std::marker::PhantomData;
+
+use crate::layout::{Axis, AxisSet, Ends, Enter, Entry, Feature, Shape, WholeFeature, With};
+use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, Value, contract, gradient_axes, leave};
+
+use super::{Build, Builder, Col, End, Layer, Plain, Row, Shard};
+
+/// A linear map without bias from the last dim (or pair of dims) `I` to `O`; its weight is shaped `(I, O)`.
+///
+/// - plain: `x[.., I] -> y[.., O]`, the same work on every rank;
+/// - `#[sharded(tp = "col")]`: every rank writes its part of `O`; `x` enters the region (a sequence-parallel stream is
+///   gathered, once for all layers that read it);
+/// - `#[sharded(tp = "row")]`: every rank reads its part of `I`; the results are summed: all-reduced, or with
+///   `scatter = Seq` reduce-scattered.
+pub struct Linear<I, O, Style = Plain> {
+    weight: ParamRef,
+    kind: PhantomData<(I, O, Style)>,
+}
+
+impl<I: WholeFeature, O: WholeFeature> Linear<I, O, Plain> {
+    /// `x · W` on every rank.
+    pub fn forward<T: Operand>(&self, x: &T) -> Tensor<<T::Shape as PlainInput<I, O>>::Out>
+    where
+        T::Shape: PlainInput<I, O>,
+    {
+        let axes = T::Shape::GRADIENT_AXES;
+        Tensor::wrap(self.contract(x, I::DIMS.len(), Entry::Stay, axes))
+    }
+}
+
+impl<I: WholeFeature, O: WholeFeature, A: Axis> Linear<I, O, Col<A>> {
+    /// This rank's part of `x · W`.
+    pub fn forward<T: Operand>(&self, x: &T) -> Tensor<<T::Shape as ColumnInput<I, O, A>>::Out>
+    where
+        T::Shape: ColumnInput<I, O, A>,
+    {
+        Tensor::wrap(self.contract(x, I::DIMS.len(), T::Shape::ENTRY, T::Shape::GRADIENT_AXES))
+    }
+}
+
+impl<I: WholeFeature, O: WholeFeature, A: Axis, E> Linear<I, O, Row<A, E>> {
+    /// `x · W`, summed over the ranks that each hold a part of `x` and `W`.
+    pub fn forward<T: Operand>(&self, x: &T) -> Tensor<<T::Shape as RowInput<I, O, A, E>>::Out>
+    where
+        T::Shape: RowInput<I, O, A, E>,
+    {
+        let partial = self.contract(x, I::DIMS.len(), Entry::Stay, T::Shape::GRADIENT_AXES);
+        Tensor::wrap(leave(partial, A::ID, T::Shape::SCATTER, self.weight.site()))
+    }
+}
+
+impl<I, O, Style> Linear<I, O, Style> {
+    fn contract<T: Operand>(&self, x: &T, contracted: usize, entry: Entry, axes: AxisSet) -> Value {
+        contract(x.operand().value(), &self.weight, contracted, entry, axes, self.weight.site())
+    }
+
+    fn new<S: Shape>(builder: &mut Builder<'_>) -> Self {
+        let std = builder.sizes().init_std;
+        let weight: Param<S> = builder.param("weight", Init::Normal(std));
+        Linear { weight: weight.handle().clone(), kind: PhantomData }
+    }
+}
+
+macro_rules! build_linear {
+    ($($style:ty, <$($param:ident: $bound:ident),*> ($read:ty, $write:ty);)*) => {$(
+        impl<I: WholeFeature, O: WholeFeature, $($param: $bound),*> Build for Linear<I, O, $style>
+        where
+            ($read, $write): Shape,
+        {
+            fn build(builder: &mut Builder<'_>) -> Self {
+                Linear::new::<($read, $write)>(builder)
+            }
+        }
+    )*};
+}
+
+build_linear! {
+    Plain, <> (I, O);
+    Col<A>, <A: Axis> (I, O::Split<A>);
+}
+
+impl<I: WholeFeature, O: WholeFeature, A: Axis, E> Build for Linear<I, O, Row<A, E>>
+where
+    (I::Split<A>, O): Shape,
+{
+    fn build(builder: &mut Builder<'_>) -> Self {
+        Linear::new::<(I::Split<A>, O)>(builder)
+    }
+}
+
+impl<I, O, A> Shard<Col<A>> for Linear<I, O> {
+    type Sharded = Linear<I, O, Col<A>>;
+}
+
+impl<I, O, A, E> Shard<Row<A, E>> for Linear<I, O> {
+    type Sharded = Linear<I, O, Row<A, E>>;
+}
+
+impl<I: WholeFeature, O: WholeFeature, X: PlainInput<I, O>> Layer<Tensor<X>> for Linear<I, O, Plain> {
+    type Out = Tensor<X::Out>;
+
+    fn forward(&self, x: &Tensor<X>) -> Tensor<X::Out> {
+        Linear::<I, O, Plain>::forward(self, x)
+    }
+}
+
+impl<I: WholeFeature, O: WholeFeature, A: Axis, X: ColumnInput<I, O, A>> Layer<Tensor<X>> for Linear<I, O, Col<A>> {
+    type Out = Tensor<X::Out>;
+
+    fn forward(&self, x: &Tensor<X>) -> Tensor<X::Out> {
+        Linear::<I, O, Col<A>>::forward(self, x)
+    }
+}
+
+impl<I: WholeFeature, O: WholeFeature, A: Axis, E, X: RowInput<I, O, A, E>> Layer<Tensor<X>>
+    for Linear<I, O, Row<A, E>>
+{
+    type Out = Tensor<X::Out>;
+
+    fn forward(&self, x: &Tensor<X>) -> Tensor<X::Out> {
+        Linear::<I, O, Row<A, E>>::forward(self, x)
+    }
+}
+
+/// Shapes that a plain layer from `I` to `O` takes.
+#[diagnostic::on_unimplemented(
+    message = "a layer from `{I}` to `{O}` without sharding cannot take an activation shaped `{Self}`",
+    label = "does not end in a whole `{I}`",
+    note = "if the activation is split along `{I}`, make this layer row-parallel: `#[sharded(tp = \"row\")]`",
+    note = "if it ends in another dim, the layer does not belong here"
+)]
+pub trait PlainInput<I, O>: Shape {
+    /// Shape of the result.
+    type Out: Shape;
+    /// The axes over which the weight's gradient is partial.
+    const GRADIENT_AXES: AxisSet;
+}
+
+#[diagnostic::do_not_recommend]
+impl<X: Ends<I>, I: WholeFeature, O: WholeFeature> PlainInput<I, O> for X
+where
+    X::Lead: With<O>,
+{
+    type Out = <X::Lead as With<O>>::Out;
+    const GRADIENT_AXES: AxisSet = gradient_axes(X::VARIES, Self::Out::VARIES, AxisSet::NONE);
+}
+
+/// Shapes that a column-parallel layer from `I` to `O` over `A` takes.
+#[diagnostic::on_unimplemented(
+    message = "a column-parallel layer from `{I}` to `{O}` cannot take an activation shaped `{Self}`",
+    label = "does not end in a whole `{I}`, or is split over the axis elsewhere than in its sequence",
+    note = "two column-parallel layers in a row? make the second one row-parallel: `#[sharded(tp = \"row\")]`",
+    note = "a column-parallel layer takes an activation that is whole along the axis, or one whose dim before `{I}` is split over it"
+)]
+pub trait ColumnInput<I, O, A>: Shape {
+    /// Shape of the result.
+    type Out: Shape;
+    /// How the activation comes into the region.
+    const ENTRY: Entry;
+    /// The axes over which the weight's gradient is partial.
+    const GRADIENT_AXES: AxisSet;
+}
+
+#[diagnostic::do_not_recommend]
+impl<X: Ends<I>, I: WholeFeature, O: WholeFeature, A: Axis> ColumnInput<I, O, A> for X
+where
+    X::Lead: Enter<A>,
+    <X::Lead as Enter<A>>::Inside: With<I> + With<O::Split<A>>,
+{
+    type Out = <<X::Lead as Enter<A>>::Inside as With<O::Split<A>>>::Out;
+    const ENTRY: Entry = <X::Lead as Enter<A>>::ENTRY;
+    const GRADIENT_AXES: AxisSet = gradient_axes(
+        <<X::Lead as Enter<A>>::Inside as With<I>>::Out::VARIES,
+        Self::Out::VARIES,
+        <O::Split<A> as Feature>::VARIES,
+    );
+}
+
+/// Shapes that a row-parallel layer from `I` to `O` over `A`, ending as `E` says, takes.
+#[diagnostic::on_unimplemented(
+    message = "a row-parallel layer from `{I}` to `{O}` cannot take an activation shaped `{Self}`",
+    label = "does not end in a split `{I}`, or cannot be scattered as the attribute says",
+    note = "is what feeds it not split? make the layer before it column-parallel: `#[sharded(tp = \"col\")]`, or this one plain",
+    note = "`scatter = Dim` names the dim before `{I}`, which must be whole inside the region"
+)]
+pub trait RowInput<I, O, A, E>: Shape {
+    /// Shape of the result.
+    type Out: Shape;
+    /// The axes over which the weight's gradient is partial.
+    const GRADIENT_AXES: AxisSet;
+    /// The dim that the result is scattered along.
+    const SCATTER: Option<usize>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<X, I: WholeFeature, O: WholeFeature, A: Axis, E> RowInput<I, O, A, E> for X
+where
+    X: Ends<I::Split<A>>,
+    X::Lead: With<O>,
+    E: End<X::Lead, O, A>,
+{
+    type Out = E::Out;
+    const GRADIENT_AXES: AxisSet = gradient_axes(
+        X::VARIES,
+        <X::Lead as With<O>>::Out::VARIES,
+        <I::Split<A> as Feature>::VARIES,
+    );
+    const SCATTER: Option<usize> = E::SCATTER;
+}

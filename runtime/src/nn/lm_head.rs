@@ -1,0 +1,264 @@
+//! The head of a language model: projection onto the vocabulary, fused with the loss so that the logits of a whole
+//! batch never exist at once.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::backend::{Buffer, Gemm, View};
+use crate::layout::{Axis, AxisSet, Ends, Enter, Entry, Shape, Split, Whole, With};
+use crate::tensor::{
+    Init, Loss, Operand, Param, ParamRef, ParamUse, Targets, Tensor, Value, enter, gradient_axes, local_len,
+};
+
+use super::cross_entropy::{Rows, row_scale, scalar};
+use super::{Build, Builder, Parts, Plain, Shard, VocabSplit};
+
+/// Logits of one chunk of tokens hold at most this many elements (or 64 tokens' worth).
+const CHUNK: usize = 1 << 22;
+
+/// Projects the last dim `H` onto vocabulary `V`; its weight is shaped `(V, H)`, as that of an
+/// [`Embedding`](super::Embedding), so the two can be tied.
+///
+/// `#[sharded(tp = "vocab")]` splits the vocabulary; a sequence-parallel stream is gathered on the way in.
+pub struct LmHead<H, V, Style = Plain> {
+    weight: ParamRef,
+    kind: PhantomData<(H, V, Style)>,
+}
+
+/// Shapes that a head from `H` onto `V` in style `Style` takes.
+#[diagnostic::on_unimplemented(
+    message = "a head from `{H}` onto `{V}` cannot take an activation shaped `{Self}`",
+    label = "does not end in a whole `{H}`, or its lead dims are split",
+    note = "a plain head takes a stream that is whole; over a sequence-parallel stream make it `#[sharded(tp = \"vocab\")]`",
+    note = "an activation that ends in a split dim must be reduced by a row-parallel layer first"
+)]
+pub trait HeadInput<H, V, Style>: Shape {
+    /// Shape of the targets.
+    type Lead: Shape;
+    /// Shape of the logits.
+    type Logits: Shape;
+    /// How the activation comes into the region.
+    const ENTRY: Entry;
+    /// The axes over which the weight's gradient is partial.
+    const GRADIENT_AXES: AxisSet;
+    /// The axes over which the vocabulary is split.
+    const VOCAB_AXES: AxisSet;
+}
+
+#[diagnostic::do_not_recommend]
+impl<X: Ends<H>, H: Whole, V: Whole> HeadInput<H, V, Plain> for X
+where
+    X::Lead: Shape + With<V>,
+{
+    type Lead = X::Lead;
+    type Logits = <X::Lead as With<V>>::Out;
+    const ENTRY: Entry = Entry::Stay;
+    const GRADIENT_AXES: AxisSet = gradient_axes(X::VARIES, X::Lead::VARIES, AxisSet::NONE);
+    const VOCAB_AXES: AxisSet = AxisSet::NONE;
+}
+
+#[diagnostic::do_not_recommend]
+impl<X: Ends<H>, H: Whole, V: Whole, A: Axis> HeadInput<H, V, VocabSplit<A>> for X
+where
+    X::Lead: Enter<A>,
+    <X::Lead as Enter<A>>::Inside: Shape + With<Split<V, A>>,
+{
+    type Lead = <X::Lead as Enter<A>>::Inside;
+    type Logits = <Self::Lead as With<Split<V, A>>>::Out;
+    const ENTRY: Entry = <X::Lead as Enter<A>>::ENTRY;
+    const GRADIENT_AXES: AxisSet = gradient_axes(Self::Lead::VARIES, Self::Lead::VARIES, A::AXES);
+    const VOCAB_AXES: AxisSet = A::AXES;
+}
+
+impl<H: Whole, V: Whole, Style> LmHead<H, V, Style> {
+    /// The mean cross-entropy of `x` shaped `[.., H]` for targets shaped `[..]`, projected and differentiated chunk by
+    /// chunk.
+    ///
+    /// While recording, the gradients are computed here already, where the logits are at hand, and handed on by
+    /// backward.
+    pub fn loss<T: Operand>(
+        &self,
+        x: &T,
+        targets: &Targets<<T::Shape as HeadInput<H, V, Style>>::Lead>,
+    ) -> Loss<<T::Shape as HeadInput<H, V, Style>>::Lead>
+    where
+        T::Shape: HeadInput<H, V, Style>,
+    {
+        let x = enter(x.operand().value(), T::Shape::ENTRY, self.weight.site());
+        let (axes, vocab_axes) = (T::Shape::GRADIENT_AXES, T::Shape::VOCAB_AXES);
+        let (sum, count) = fused_loss(&x, &self.weight, axes, vocab_axes, targets.ids());
+        Loss::new(sum, count)
+    }
+
+    /// The logits of `x` shaped `[.., H]`: `[.., V]`, split over the vocabulary as the head is.
+    pub fn logits<T: Operand>(&self, x: &T) -> Tensor<<T::Shape as HeadInput<H, V, Style>>::Logits>
+    where
+        T::Shape: HeadInput<H, V, Style>,
+    {
+        let x = enter(x.operand().value(), T::Shape::ENTRY, self.weight.site());
+        Tensor::wrap(project(&x, &self.weight, T::Shape::GRADIENT_AXES))
+    }
+}
+
+impl<H: Whole, V: Whole> Build for LmHead<H, V, Plain> {
+    fn build(builder: &mut Builder<'_>) -> Self {
+        LmHead::new::<(V, H)>(builder)
+    }
+}
+
+impl<H: Whole, V: Whole, A: Axis> Build for LmHead<H, V, VocabSplit<A>> {
+    fn build(builder: &mut Builder<'_>) -> Self {
+        LmHead::new::<(Split<V, A>, H)>(builder)
+    }
+}
+
+impl<H, V, Style> LmHead<H, V, Style> {
+    fn new<S: Shape>(builder: &mut Builder<'_>) -> Self {
+        let std = builder.sizes().init_std;
+        let weight: Param<S> = builder.param_in_parts("weight", Init::Normal(std), Parts::Uneven);
+        LmHead { weight: weight.handle().clone(), kind: PhantomData }
+    }
+}
+
+impl<H, V, A> Shard<VocabSplit<A>> for LmHead<H, V> {
+    type Sharded = LmHead<H, V, VocabSplit<A>>;
+}
+
+/// `x · Wᵀ`.
+fn project(x: &Value, weight: &ParamRef, axes: AxisSet) -> Value {
+    let rank = x.rank();
+    let (lead, hidden) = x.extents().split_at(x.extents().len() - 1);
+    let vocab = weight.extents()[0];
+    let (m, k, n) = (local_len(lead), hidden[0].local, vocab.local);
+    let ready = x.compute();
+    let mut out = rank.alloc(m * n);
+    let forward = Gemm { m, n, k, trans_a: false, trans_b: true, accumulate: false };
+    rank.backend().gemm(&forward, ready.data.view(), (&*weight.data()).into(), out.view_mut());
+    let node = rank.is_recording().then(|| {
+        let (saved, source) = (x.save(), ready.node);
+        let weight_use = ParamUse::new(weight, axes);
+        rank.tape().record(move |gradients, dy| {
+            let rank = gradients.rank;
+            saved.fetch(rank);
+            if let Some(source) = source {
+                gradients.accumulate(source, m * k, |dx, accumulate| {
+                    let product = Gemm { m, n: k, k: n, trans_a: false, trans_b: false, accumulate };
+                    rank.backend().gemm(&product, dy.view(), (&*weight_use.param().data()).into(), dx);
+                });
+            }
+            let x = saved.take(rank);
+            weight_use.finish(gradients, |dw, accumulate| {
+                let product = Gemm { m: n, n: k, k: m, trans_a: true, trans_b: false, accumulate };
+                rank.backend().gemm(&product, dy.view(), x.view(), dw);
+            });
+        })
+    });
+    Value::ready(rank, [lead, &[vocab]].concat(), out, node)
+}
+
+/// The sum of the losses of the targets that count, and their number.
+fn fused_loss(
+    x: &Value,
+    weight: &ParamRef,
+    axes: AxisSet,
+    vocab_axes: AxisSet,
+    targets: &Arc<Buffer>,
+) -> (Value, u64) {
+    let rank = x.rank();
+    let hidden = x.extents()[x.extents().len() - 1].local;
+    let tokens = x.len() / hidden;
+    let ready = x.compute();
+    let chunks = Chunks { x: ready.data.typed(), weight, vocab_axes, targets: targets.typed(), hidden };
+    let mut shares = rank.is_recording().then(|| Shares {
+        dx: rank.alloc(tokens * hidden),
+        dweight: rank.zeros(weight.len()),
+    });
+    let (sum, count) = chunks.run(x, shares.as_mut());
+    let node = shares.map(|mut shares| {
+        let source = ready.node;
+        let weight_use = ParamUse::new(weight, axes);
+        rank.tape().record(move |gradients, seed| {
+            let seed = seed.typed::<f32>()[0];
+            if seed != 1.0 {
+                gradients.rank.backend().scale(shares.dx.view_mut(), seed);
+                gradients.rank.backend().scale(shares.dweight.view_mut(), seed);
+            }
+            weight_use.finish_with(gradients, &shares.dweight);
+            if let Some(source) = source {
+                gradients.add(source, Arc::new(shares.dx));
+            }
+        })
+    });
+    (scalar(rank, sum, node), count)
+}
+
+struct Chunks<'a> {
+    x: &'a [f32],
+    weight: &'a ParamRef,
+    vocab_axes: AxisSet,
+    targets: &'a [u32],
+    hidden: usize,
+}
+
+/// Gradients of a sum of losses.
+struct Shares {
+    dx: Buffer,
+    dweight: Buffer,
+}
+
+impl Chunks<'_> {
+    fn run(&self, x: &Value, mut shares: Option<&mut Shares>) -> (f64, u64) {
+        let rank = x.rank();
+        let vocab = self.weight.extents()[0].local;
+        let tokens = self.targets.len();
+        // The same on every rank of the vocabulary, whose parts may differ by one.
+        let per_chunk = (CHUNK / self.weight.extents()[0].global.div_ceil(rank.degree_of(self.vocab_axes))).max(64);
+        let mut logits = rank.scratch(per_chunk.min(tokens) * vocab);
+        let (mut sum, mut count) = (0.0, 0);
+        for start in (0..tokens).step_by(per_chunk) {
+            let chunk = start..tokens.min(start + per_chunk);
+            let logits = &mut logits.typed_mut::<f32>()[..chunk.len() * vocab];
+            let (chunk_sum, chunk_count) = self.one(x, chunk, logits, shares.as_deref_mut());
+            sum += chunk_sum;
+            count += chunk_count;
+        }
+        (sum, count)
+    }
+
+    fn one(&self, x: &Value, chunk: Range<usize>, logits: &mut [f32], shares: Option<&mut Shares>) -> (f64, u64) {
+        let rank = x.rank();
+        let backend = rank.backend();
+        let vocab = self.weight.extents()[0];
+        let weight = self.weight.data();
+        let weight = View::from(&*weight);
+        let (m, k, n) = (chunk.len(), self.hidden, vocab.local);
+        let input = View::from(&self.x[chunk.start * k..chunk.end * k]);
+        let targets = &self.targets[chunk.clone()];
+
+        let forward = Gemm { m, n, k, trans_a: false, trans_b: true, accumulate: false };
+        backend.gemm(&forward, input, weight, (&mut *logits).into());
+        let rows =
+            Rows { rank, axes: self.vocab_axes, site: self.weight.site(), cols: n, first_col: vocab.offset };
+        let stats = rows.stats((&*logits).into(), targets);
+        let result = stats.loss(targets);
+        if let Some(shares) = shares {
+            let scale = row_scale(rank, targets, 1.0);
+            backend.cross_entropy_grad(
+                n,
+                (&mut *logits).into(),
+                stats.max.view(),
+                stats.sum_exp.view(),
+                targets.into(),
+                vocab.offset,
+                scale.view(),
+            );
+            let dx = &mut shares.dx.typed_mut::<f32>()[chunk.start * k..chunk.end * k];
+            let input_product = Gemm { m, n: k, k: n, trans_a: false, trans_b: false, accumulate: false };
+            backend.gemm(&input_product, (&*logits).into(), weight, dx.into());
+            let weight_product = Gemm { m: n, n: k, k: m, trans_a: true, trans_b: false, accumulate: true };
+            backend.gemm(&weight_product, (&*logits).into(), input, shares.dweight.view_mut());
+        }
+        result
+    }
+}

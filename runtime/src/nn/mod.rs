@@ -1,0 +1,31 @@
+//! Layers: one file each, forward and backward together.
+
+mod attention;
+mod build;
+mod cross_entropy;
+mod dropout;
+mod embedding;
+mod layer;
+mod linear;
+mod lm_head;
+mod norm;
+mod param;
+mod rope;
+mod sizes;
+mod stack;
+mod style;
+
+pub use attention::{Attention, HeadsOf};
+pub use build::{Build, BuildError, Builder, Built, Parts, build};
+pub use cross_entropy::{CrossEntropy, LogitsOf};
+pub use dropout::Dropout;
+pub use embedding::{Embedding, VocabInput};
+pub use layer::{Layer, Module, Shard};
+pub use linear::{ColumnInput, Linear, PlainInput, RowInput};
+pub use lm_head::{HeadInput, LmHead};
+pub use norm::{LayerNorm, NormInput, RmsNorm};
+pub use param::Bias;
+pub use rope::Rope;
+pub use sizes::Sizes;
+pub use stack::{Layers, Stack};
+pub use style::{AllReduce, Col, End, Plain, Row, Scatter, VocabSplit};

@@ -1,0 +1,171 @@
+//! RMSNorm and LayerNorm over the last dim.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::layout::{AxisSet, Ends, Shape, Whole};
+use crate::tensor::{Init, Operand, ParamRef, ParamUse, Tensor, Value, gradient_axes};
+
+use super::{Build, Builder, Layer};
+
+/// `x / sqrt(mean(x²) + eps) * weight` over the last dim `H` (Zhang and Sennrich, 2019).
+///
+/// The same on every rank, or on each rank's part of a sequence-parallel stream: its gradient is summed where it has
+/// to be.
+pub struct RmsNorm<H> {
+    weight: ParamRef,
+    eps: f32,
+    dim: PhantomData<H>,
+}
+
+/// `(x - mean(x)) / sqrt(var(x) + eps) * weight + bias` over the last dim `H` (Ba, Kiros and Hinton, 2016).
+pub struct LayerNorm<H> {
+    weight: ParamRef,
+    bias: ParamRef,
+    eps: f32,
+    dim: PhantomData<H>,
+}
+
+/// Shapes that a norm over `H` takes: they end in `H`, all of it.
+#[diagnostic::on_unimplemented(
+    message = "a norm over `{H}` cannot take an activation shaped `{Self}`",
+    label = "does not end in a whole `{H}`",
+    note = "a norm reads all of `{H}`: reduce or gather the activation first, or end the region with a row-parallel layer (`#[sharded(tp = \"row\")]`)"
+)]
+pub trait NormInput<H>: Shape {
+    /// The axes over which the weight's gradient is partial.
+    const GRADIENT_AXES: AxisSet;
+}
+
+#[diagnostic::do_not_recommend]
+impl<X: Ends<H>, H: Whole> NormInput<H> for X {
+    const GRADIENT_AXES: AxisSet = gradient_axes(X::VARIES, X::VARIES, H::VARIES);
+}
+
+impl<H: Whole> RmsNorm<H> {
+    /// The normalised activation.
+    pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
+    where
+        T::Shape: NormInput<H>,
+    {
+        Tensor::wrap(rms_norm(x.operand().value(), &self.weight, self.eps, T::Shape::GRADIENT_AXES))
+    }
+}
+
+impl<H: Whole> LayerNorm<H> {
+    /// The normalised activation.
+    pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
+    where
+        T::Shape: NormInput<H>,
+    {
+        let axes = T::Shape::GRADIENT_AXES;
+        Tensor::wrap(layer_norm(x.operand().value(), &self.weight, &self.bias, self.eps, axes))
+    }
+}
+
+impl<H: Whole> Build for RmsNorm<H> {
+    fn build(builder: &mut Builder<'_>) -> Self {
+        let weight = builder.param::<(H,)>("weight", Init::Ones).handle().clone();
+        RmsNorm { weight, eps: builder.sizes().norm_eps, dim: PhantomData }
+    }
+}
+
+impl<H: Whole> Build for LayerNorm<H> {
+    fn build(builder: &mut Builder<'_>) -> Self {
+        let weight = builder.param::<(H,)>("weight", Init::Ones).handle().clone();
+        let bias = builder.param::<(H,)>("bias", Init::Zeros).handle().clone();
+        LayerNorm { weight, bias, eps: builder.sizes().norm_eps, dim: PhantomData }
+    }
+}
+
+impl<H: Whole, X: NormInput<H>> Layer<Tensor<X>> for RmsNorm<H> {
+    type Out = Tensor<X>;
+
+    fn forward(&self, x: &Tensor<X>) -> Tensor<X> {
+        RmsNorm::forward(self, x)
+    }
+}
+
+impl<H: Whole, X: NormInput<H>> Layer<Tensor<X>> for LayerNorm<H> {
+    type Out = Tensor<X>;
+
+    fn forward(&self, x: &Tensor<X>) -> Tensor<X> {
+        LayerNorm::forward(self, x)
+    }
+}
+
+fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
+    let rank = x.rank();
+    let (len, rows) = (x.len(), x.len() / weight.len());
+    let ready = x.compute();
+    let mut y = rank.alloc(len);
+    let mut inv_rms = rank.alloc(rows);
+    rank.backend().rms_norm(ready.data.view(), (&*weight.data()).into(), eps, y.view_mut(), inv_rms.view_mut());
+    let node = rank.is_recording().then(|| {
+        let (saved, source) = (x.save(), ready.node);
+        let weight_use = ParamUse::new(weight, axes);
+        rank.tape().record(move |gradients, dy| {
+            let rank = gradients.rank;
+            let x = saved.take(rank);
+            let mut dx = rank.alloc(len);
+            let mut dweight = rank.zeros(weight_use.param().len());
+            rank.backend().rms_norm_backward(
+                x.view(),
+                (&*weight_use.param().data()).into(),
+                inv_rms.view(),
+                dy.view(),
+                dx.view_mut(),
+                Some(dweight.view_mut()),
+            );
+            weight_use.finish_with(gradients, &dweight);
+            if let Some(source) = source {
+                gradients.add(source, Arc::new(dx));
+            }
+        })
+    });
+    Value::ready(rank, x.extents().to_vec(), y, node)
+}
+
+fn layer_norm(x: &Value, weight: &ParamRef, bias: &ParamRef, eps: f32, axes: AxisSet) -> Value {
+    let rank = x.rank();
+    let (len, rows) = (x.len(), x.len() / weight.len());
+    let ready = x.compute();
+    let mut y = rank.alloc(len);
+    let (mut mean, mut inv_std) = (rank.alloc(rows), rank.alloc(rows));
+    rank.backend().layer_norm(
+        ready.data.view(),
+        (&*weight.data()).into(),
+        (&*bias.data()).into(),
+        eps,
+        y.view_mut(),
+        mean.view_mut(),
+        inv_std.view_mut(),
+    );
+    let node = rank.is_recording().then(|| {
+        let (saved, source) = (x.save(), ready.node);
+        let (weight_use, bias_use) = (ParamUse::new(weight, axes), ParamUse::new(bias, axes));
+        rank.tape().record(move |gradients, dy| {
+            let rank = gradients.rank;
+            let x = saved.take(rank);
+            let mut dx = rank.alloc(len);
+            let mut dweight = rank.zeros(weight_use.param().len());
+            let mut dbias = rank.zeros(bias_use.param().len());
+            rank.backend().layer_norm_backward(
+                x.view(),
+                (&*weight_use.param().data()).into(),
+                mean.view(),
+                inv_std.view(),
+                dy.view(),
+                dx.view_mut(),
+                Some(dweight.view_mut()),
+                Some(dbias.view_mut()),
+            );
+            weight_use.finish_with(gradients, &dweight);
+            bias_use.finish_with(gradients, &dbias);
+            if let Some(source) = source {
+                gradients.add(source, Arc::new(dx));
+            }
+        })
+    });
+    Value::ready(rank, x.extents().to_vec(), y, node)
+}

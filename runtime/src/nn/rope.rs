@@ -1,0 +1,79 @@
+//! Rotary position embedding.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::backend::{Buffer, Category, RopeShape};
+use crate::layout::{Dim, Local, Whole};
+use crate::tensor::{Tensor, Value};
+
+use super::{Build, Builder};
+
+/// Rotates pairs of elements of head dim `D` by angles that grow with the position (Su et al., 2021), in the
+/// half-split convention of Hugging Face's Llama: element `i` is paired with `i + D/2`, and turns by
+/// `position * theta^(-2i/D)`.
+pub struct Rope<D> {
+    theta: f32,
+    tables: std::cell::RefCell<Option<Tables>>,
+    dim: PhantomData<D>,
+}
+
+#[derive(Clone)]
+struct Tables {
+    cos: Arc<Buffer>,
+    sin: Arc<Buffer>,
+    positions: usize,
+}
+
+impl<D: Whole> Rope<D> {
+    /// `x` shaped `[batch, sequence, heads, D]`, rotated; the sequence must be whole on each rank.
+    pub fn forward<B: Dim, S: Local, H: Dim>(&self, x: &Tensor<(B, S, H, D)>) -> Tensor<(B, S, H, D)> {
+        let value = x.value();
+        let rank = value.rank();
+        let [batch, seq, heads, head_dim] = [0, 1, 2, 3].map(|dim| value.extents()[dim].local);
+        let shape = RopeShape { batch, seq, heads, head_dim };
+        let tables = self.tables(rank, seq, head_dim);
+        let ready = value.compute();
+        let mut out = rank.alloc(value.len());
+        out.typed_mut::<f32>().copy_from_slice(ready.data.typed());
+        rank.backend().rope(&shape, out.view_mut(), tables.cos.view(), tables.sin.view(), false);
+        let node = ready.node.map(|source| {
+            rank.tape().record(move |gradients, dy| {
+                let mut dx = gradients.unique(dy);
+                gradients.rank.backend().rope(&shape, dx.view_mut(), tables.cos.view(), tables.sin.view(), true);
+                gradients.add(source, Arc::new(dx));
+            })
+        });
+        Tensor::wrap(Value::ready(rank, value.extents().to_vec(), out, node))
+    }
+
+    /// Cosines and sines for at least `seq` positions, made once.
+    fn tables(&self, rank: &crate::tensor::Rank, seq: usize, head_dim: usize) -> Tables {
+        let mut tables = self.tables.borrow_mut();
+        if let Some(tables) = tables.as_ref().filter(|tables| tables.positions == seq) {
+            return tables.clone();
+        }
+        let half = head_dim / 2;
+        let angle = |position: usize, i: usize| {
+            position as f64 * f64::from(self.theta).powf(-2.0 * i as f64 / head_dim as f64)
+        };
+        let table = |f: fn(f64) -> f64| {
+            let values: Vec<f32> =
+                (0..seq).flat_map(|position| (0..half).map(move |i| f(angle(position, i)) as f32)).collect();
+            Arc::new(rank.meter().copy_of(&values, Category::Activations))
+        };
+        let made = Tables { cos: table(f64::cos), sin: table(f64::sin), positions: seq };
+        tables.replace(made.clone());
+        made
+    }
+}
+
+impl<D: Whole> Build for Rope<D> {
+    fn build(builder: &mut Builder<'_>) -> Self {
+        let head_dim = builder.size::<D>();
+        if head_dim % 2 != 0 {
+            builder.problem(format_args!("{} = {head_dim} is odd, but is rotated in pairs", D::NAME));
+        }
+        Rope { theta: builder.sizes().rope_theta, tables: None.into(), dim: PhantomData }
+    }
+}

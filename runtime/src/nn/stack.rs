@@ -1,0 +1,67 @@
+//! A run of equal layers.
+
+use std::marker::PhantomData;
+
+use crate::layout::{AxisSet, Dim, DimInfo, Here, Local, Whole};
+
+use super::{Build, Builder, Layer};
+
+/// Counts the elements of a [`Stack`]: `Sizes::new().with(Layers, 12)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Layers;
+
+impl Dim for Layers {
+    const NAME: &'static str = "Layers";
+    const VARIES: AxisSet = AxisSet::NONE;
+    const INFO: DimInfo = DimInfo::declared::<Layers>("Layers", AxisSet::NONE);
+}
+
+impl Whole for Layers {
+    type Home = Here;
+}
+
+impl Local for Layers {}
+
+/// `N` layers `M`, one after the other; the output of each is the input of the next. Each is a unit of its own.
+///
+/// A model with several stacks gives each its own count: `Stack<Block, EncoderLayers>`.
+pub struct Stack<M, N = Layers> {
+    layers: Vec<M>,
+    count: PhantomData<N>,
+}
+
+impl<M, N> Stack<M, N> {
+    /// Applies one layer after the other.
+    pub fn forward<X: Clone>(&self, x: &X) -> X
+    where
+        M: Layer<X, Out = X>,
+    {
+        let mut x = x.clone();
+        for layer in &self.layers {
+            x = layer.forward(&x);
+        }
+        x
+    }
+
+    /// The layers.
+    pub fn layers(&self) -> &[M] {
+        &self.layers
+    }
+}
+
+impl<M: Build, N: Whole> Build for Stack<M, N> {
+    fn build(builder: &mut Builder<'_>) -> Self {
+        let count = builder.size::<N>();
+        let layers = (0..count).map(|index| M::build(&mut builder.element(index))).collect();
+        Stack { layers, count: PhantomData }
+    }
+}
+
+impl<X: Clone, M: Layer<X, Out = X>, N> Layer<X> for Stack<M, N> {
+    type Out = X;
+
+    fn forward(&self, x: &X) -> X {
+        Stack::forward(self, x)
+    }
+}
+

@@ -1,0 +1,169 @@
+//! Contraction of a tensor with a weight: what comes out, a value or a partial sum, follows from the types.
+
+use std::sync::Arc;
+
+use crate::backend::Gemm;
+use crate::comm::Site;
+use crate::layout::{
+    Axis, AxisSet, Dim, Ends, Enter, Entry, Feature, Shape, Split, Whole, WholeFeature, With,
+};
+
+use super::region;
+use super::value::{ParamUse, Value, local_len};
+use super::{ParamRef, Partial, Tensor};
+
+/// `y[.., O] = sum over I of x[.., I] · w[I, O]`, for a tensor shaped `Self` and a weight shaped `W = (I, O)`.
+///
+/// | `I` | `O` | result |
+/// |---|---|---|
+/// | whole | whole | a value |
+/// | whole | split over `A` | a value split over `A`; `x` enters the region of `A` |
+/// | split over `A` in both | whole | a partial sum over `A` |
+#[diagnostic::on_unimplemented(
+    message = "a tensor shaped `{Self}` cannot be contracted with a weight shaped `{W}`",
+    label = "the dims do not fit",
+    note = "the tensor must end in the dim that the weight begins with, split in both or in neither",
+    note = "a weight that writes a split dim takes a tensor that is not yet split over that axis, or only along the dim before the last: gather it, or reduce it first"
+)]
+pub trait Contract<W>: Shape {
+    /// [`Tensor`] or [`Partial`].
+    type Out: FromValue;
+    /// How the tensor comes into the region of the contraction.
+    const ENTRY: Entry;
+    /// The axes over which the weight's gradient is partial.
+    const GRADIENT_AXES: AxisSet;
+    /// Number of dims that are summed over.
+    const CONTRACTED: usize;
+}
+
+/// A typed result made of an untyped one.
+pub trait FromValue {
+    #[doc(hidden)]
+    fn from_value(value: Value, site: Site) -> Self;
+}
+
+impl<S: Shape> FromValue for Tensor<S> {
+    fn from_value(value: Value, _: Site) -> Self {
+        Tensor::wrap(value)
+    }
+}
+
+impl<S: Shape, A: Axis> FromValue for Partial<S, A> {
+    fn from_value(value: Value, site: Site) -> Self {
+        Partial::wrap(value, site)
+    }
+}
+
+/// A parameter's gradient is partial over what its operation's input and output vary over and it does not.
+pub(crate) const fn gradient_axes(input: AxisSet, output: AxisSet, param: AxisSet) -> AxisSet {
+    input.or(output).minus(param)
+}
+
+type Put<L, O> = <L as With<O>>::Out;
+
+#[diagnostic::do_not_recommend]
+impl<X, I, O> Contract<(I, O)> for X
+where
+    X: Ends<I>,
+    I: WholeFeature,
+    O: WholeFeature,
+    X::Lead: With<O>,
+{
+    type Out = Tensor<Put<X::Lead, O>>;
+    const ENTRY: Entry = Entry::Stay;
+    const GRADIENT_AXES: AxisSet = gradient_axes(X::VARIES, Put::<X::Lead, O>::VARIES, AxisSet::NONE);
+    const CONTRACTED: usize = I::DIMS.len();
+}
+
+macro_rules! split_output {
+    ($(<$($dim:ident: $bound:ident),+> $out:ty;)*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<X, I, A: Axis, $($dim: $bound),+> Contract<(I, $out)> for X
+        where
+            X: Ends<I>,
+            I: WholeFeature,
+            X::Lead: Enter<A>,
+            <X::Lead as Enter<A>>::Inside: With<I> + With<$out>,
+        {
+            type Out = Tensor<Put<<X::Lead as Enter<A>>::Inside, $out>>;
+            const ENTRY: Entry = <X::Lead as Enter<A>>::ENTRY;
+            const GRADIENT_AXES: AxisSet = gradient_axes(
+                Put::<<X::Lead as Enter<A>>::Inside, I>::VARIES,
+                Put::<<X::Lead as Enter<A>>::Inside, $out>::VARIES,
+                <$out as Feature>::VARIES,
+            );
+            const CONTRACTED: usize = I::DIMS.len();
+        }
+    )*};
+}
+
+split_output! {
+    <D: Whole> Split<D, A>;
+    <D: Whole, E: Dim> (Split<D, A>, E);
+}
+
+macro_rules! split_input {
+    ($(<$($dim:ident: $bound:ident),+> $input:ty;)*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<X, O, A: Axis, $($dim: $bound),+> Contract<($input, O)> for X
+        where
+            X: Ends<$input>,
+            O: WholeFeature,
+            X::Lead: With<O>,
+        {
+            type Out = Partial<Put<X::Lead, O>, A>;
+            const ENTRY: Entry = Entry::Stay;
+            const GRADIENT_AXES: AxisSet =
+                gradient_axes(X::VARIES, Put::<X::Lead, O>::VARIES, <$input as Feature>::VARIES);
+            const CONTRACTED: usize = <$input as Feature>::DIMS.len();
+        }
+    )*};
+}
+
+split_input! {
+    <D: Whole> Split<D, A>;
+    <D: Whole, E: Dim> (Split<D, A>, E);
+}
+
+/// Contracts the last `contracted` dims of `x` with the first of `weight`.
+pub(crate) fn contract(
+    x: &Value,
+    weight: &ParamRef,
+    contracted: usize,
+    entry: Entry,
+    gradient_axes: AxisSet,
+    site: &Site,
+) -> Value {
+    let x = region::enter(x, entry, site);
+    let rank = x.rank().clone();
+    let (lead, read) = x.extents().split_at(x.extents().len() - contracted);
+    let (weight_in, weight_out) = weight.extents().split_at(contracted);
+    assert_eq!(read, weight_in, "`{}` reads another size than its input has", weight.path());
+    let (m, k, n) = (local_len(lead), local_len(weight_in), local_len(weight_out));
+    let extents = [lead, weight_out].concat();
+
+    let input = x.compute();
+    let mut out = rank.alloc(m * n);
+    let forward = Gemm { m, n, k, trans_a: false, trans_b: false, accumulate: false };
+    rank.backend().gemm(&forward, input.data.view(), (&*weight.data()).into(), out.view_mut());
+    let node = rank.is_recording().then(|| {
+        let (saved, source) = (x.save(), input.node);
+        let weight_use = ParamUse::new(weight, gradient_axes);
+        rank.tape().record(move |gradients, dy| {
+            let rank = gradients.rank;
+            saved.fetch(rank);
+            if let Some(source) = source {
+                gradients.accumulate(source, m * k, |dx, accumulate| {
+                    let product = Gemm { m, n: k, k: n, trans_a: false, trans_b: true, accumulate };
+                    rank.backend().gemm(&product, dy.view(), (&*weight_use.param().data()).into(), dx);
+                });
+            }
+            let x = saved.take(rank);
+            weight_use.finish(gradients, |dw, accumulate| {
+                let product = Gemm { m: k, n, k: m, trans_a: true, trans_b: false, accumulate };
+                rank.backend().gemm(&product, x.view(), dy.view(), dw);
+            });
+        })
+    });
+    Value::alias(x.rank(), extents, Arc::new(out), node)
+}

@@ -1,0 +1,223 @@
+//! Losses as ratios, and gradients whose state the types keep.
+
+use std::marker::PhantomData;
+use std::ops::Add;
+use std::sync::Arc;
+
+use crate::comm::Site;
+use crate::layout::{AxisSet, Shape};
+
+use super::pointwise::Binary;
+use super::tape::run_backward;
+use super::value::Value;
+use super::{Rank, Tensor};
+
+/// A mean over everything shaped `S` that counts: numerator and count of this rank, both still to be summed over the
+/// axes over which `S` varies, and divided once after that.
+#[must_use = "a loss does nothing until `.backward()`, and has no value until `.reduce()`"]
+pub struct Loss<S> {
+    /// One element: the sum over what this rank holds.
+    sum: Value,
+    count: u64,
+    shape: PhantomData<S>,
+}
+
+impl<S: Shape> Loss<S> {
+    pub(crate) fn new(sum: Value, count: u64) -> Loss<S> {
+        Loss { sum, count, shape: PhantomData }
+    }
+
+    /// A loss that is the mean of `terms`: the sum over every element, divided by their number on all ranks.
+    pub fn mean_of(terms: &Tensor<S>) -> Loss<S> {
+        let ready = terms.value().compute();
+        let rank = terms.rank();
+        let len = ready.data.len();
+        let mut sum = rank.alloc(1);
+        rank.backend().sum_dim(1, len, 1, ready.data.view(), sum.view_mut(), 1.0);
+        let node = ready.node.map(|source| {
+            rank.tape().record(move |gradients, dy| {
+                let mut dx = gradients.rank.alloc(len);
+                gradients.rank.backend().broadcast_dim(1, len, 1, dy.view(), dx.view_mut(), 1.0);
+                gradients.add(source, Arc::new(dx));
+            })
+        });
+        Loss::new(Value::ready(rank, Vec::new(), sum, node), len as u64)
+    }
+
+    /// The mean over all ranks: one small all-reduce.
+    #[track_caller]
+    pub fn reduce(&self) -> Mean {
+        let rank = self.sum.rank();
+        let sum = f64::from(self.sum.compute().data.typed::<f32>()[0]);
+        let mut parts = [sum, self.count as f64];
+        rank.all_reduce_f64(S::VARIES, &Site::here("Loss::reduce"), &mut parts);
+        Mean { sum: parts[0], count: parts[1] as u64 }
+    }
+
+    /// A loss has no value before its sum and count are summed over the ranks; this never compiles, and says so.
+    #[doc(hidden)]
+    pub fn value(&self) -> <Self as HasValue>::Value
+    where
+        Self: HasValue,
+    {
+        HasValue::value(self)
+    }
+
+    /// Runs the tape backwards, and starts summing the gradient of each unit over the ranks as soon as it is complete.
+    ///
+    /// What comes out is the gradient of the *sum*; [`Gradients::reduce`] divides by the count of all ranks.
+    pub fn backward(self) -> Gradients<Pending> {
+        let rank = self.sum.rank().clone();
+        for unit in rank.units().iter() {
+            unit.begin_gradient();
+        }
+        let node = self.sum.compute().node;
+        let mut seed = rank.alloc(1);
+        seed.typed_mut::<f32>()[0] = 1.0;
+        match node {
+            Some(node) => run_backward(&rank, node, seed),
+            None => rank.tape().clear(),
+        }
+        Gradients { rank, count: self.count, axes: S::VARIES, scale: 1.0, state: PhantomData }
+    }
+}
+
+/// The mean over both: sums and counts are added.
+impl<S: Shape> Add for Loss<S> {
+    type Output = Loss<S>;
+
+    fn add(self, other: Loss<S>) -> Loss<S> {
+        let both = self.sum.to_pointwise().binary(other.sum.to_pointwise(), Binary::Add);
+        let sum = Value::deferred(self.sum.rank(), Vec::new(), both);
+        Loss::new(sum, self.count + other.count)
+    }
+}
+
+/// Never implemented: what a loss would have to be to be read.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is this rank's share of a mean, not yet its value",
+    label = "`.reduce()` it first",
+    note = "`loss.reduce().value()` sums numerator and count over the ranks and divides once"
+)]
+pub trait HasValue {
+    #[doc(hidden)]
+    type Value;
+    #[doc(hidden)]
+    fn value(&self) -> Self::Value;
+}
+
+/// A mean over all ranks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Mean {
+    sum: f64,
+    count: u64,
+}
+
+impl Mean {
+    /// Sum divided by count; zero where nothing counted.
+    pub fn value(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
+    }
+
+    /// How many elements counted.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+}
+
+/// Gradients as they come out of backward: still to be summed over ranks.
+#[derive(Debug)]
+pub struct Pending;
+
+/// Gradients that are the same on every rank that holds the parameter.
+#[derive(Debug)]
+pub struct Reduced;
+
+/// The state of gradients that can be measured, clipped and applied: [`Reduced`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` gradients are still to be summed over the ranks",
+    label = "call `.reduce()` on the gradients first",
+    note = "`loss.backward().reduce()` waits for the sums that backward started, and divides by the count of all ranks"
+)]
+pub trait Summed {}
+
+impl Summed for Reduced {}
+
+/// The gradients of every parameter of this rank, in their units' buffers.
+#[must_use = "gradients do nothing until an optimiser applies them"]
+pub struct Gradients<State> {
+    rank: Rank,
+    count: u64,
+    axes: AxisSet,
+    /// What the numbers in the buffers are to be multiplied by.
+    scale: f32,
+    state: PhantomData<State>,
+}
+
+impl Gradients<Pending> {
+    /// Waits for the sums over ranks, and divides by the count of all of them.
+    #[track_caller]
+    pub fn reduce(self) -> Gradients<Reduced> {
+        let mut count = [self.count as f64];
+        self.rank.all_reduce_f64(self.axes, &Site::here("Gradients::reduce"), &mut count);
+        for unit in self.rank.units().iter() {
+            unit.finish_reduction();
+        }
+        let scale = if count[0] > 0.0 { (1.0 / count[0]) as f32 } else { 0.0 };
+        Gradients { rank: self.rank, count: self.count, axes: self.axes, scale, state: PhantomData }
+    }
+}
+
+impl<State> Gradients<State> {
+    /// The Euclidean norm of the gradient of the global model: every element counts once, however it is split.
+    #[track_caller]
+    pub fn norm(&self) -> f64
+    where
+        State: Summed,
+    {
+        let model_axes = AxisSet::ALL.minus(AxisSet::DATA);
+        let mut squares = [0.0];
+        for unit in self.rank.units().iter() {
+            for param in unit.params().iter() {
+                // A parameter that is whole along an axis is counted by the first rank of the axis.
+                if self.rank.position(model_axes.minus(param.varies())) == 0 {
+                    squares[0] += self.rank.backend().sum_squares((&*param.gradient()).into());
+                }
+            }
+        }
+        self.rank.all_reduce_f64(model_axes, &Site::here("Gradients::norm"), &mut squares);
+        squares[0].sqrt() * f64::from(self.scale)
+    }
+
+    /// Scales the gradients so that their norm is at most `max_norm`, and returns the norm before that.
+    ///
+    /// The factor is `min(1, max_norm / (norm + 1e-6))`, as in PyTorch's `clip_grad_norm_`.
+    #[track_caller]
+    pub fn clip(&mut self, max_norm: f64) -> f64
+    where
+        State: Summed,
+    {
+        let norm = self.norm();
+        self.scale *= (max_norm / (norm + 1e-6)).min(1.0) as f32;
+        norm
+    }
+
+    /// This rank's block, row-major, of the gradient of the parameter with path `path`, if there is one.
+    pub fn of(&self, path: &str) -> Option<Vec<f32>>
+    where
+        State: Summed,
+    {
+        let units = self.rank.units();
+        let param = units.iter().find_map(|unit| unit.params().iter().find(|param| param.path() == path).cloned())?;
+        let gradient = param.gradient().iter().map(|value| value * self.scale).collect();
+        Some(gradient)
+    }
+
+    pub(crate) fn scale(&self) -> f32 {
+        self.scale
+    }
+
+    pub(crate) fn rank(&self) -> &Rank {
+        &self.rank
+    }
+}

@@ -1,0 +1,32 @@
+//! Tensors: typed on the outside, a dynamic tape of untyped values inside.
+
+mod combine;
+mod contract;
+mod in_flight;
+mod loss;
+mod param;
+mod partial;
+mod pointwise;
+mod rank;
+mod reduce;
+mod region;
+mod tape;
+mod typed;
+mod value;
+
+pub use combine::{Combine, Product, Trailing};
+pub use contract::{Contract, FromValue};
+pub use in_flight::{InFlight, UsedBeforeWait};
+pub use loss::{Gradients, HasValue, Loss, Mean, Pending, Reduced, Summed};
+pub use param::{Init, ParamRef, Unit};
+pub use partial::{NotAValue, Partial};
+pub use rank::Rank;
+pub use reduce::SumState;
+pub use typed::{Operand, Param, Targets, Tensor, Tokens};
+pub use value::Extent;
+
+pub(crate) use combine::add_param;
+pub(crate) use contract::{contract, gradient_axes};
+pub(crate) use region::{enter, leave};
+pub(crate) use tape::NodeId;
+pub(crate) use value::{ParamUse, Saved, Value, local_len};

@@ -1,0 +1,98 @@
+//! Partial sums: one addend per rank of an axis, until they are reduced.
+
+use std::marker::PhantomData;
+use std::panic::Location;
+
+use crate::comm::Site;
+use crate::layout::{Axis, Home, Shape, SplitDim};
+
+use super::region;
+use super::value::Value;
+use super::{InFlight, Tensor};
+
+/// This rank's addend of a sum over the ranks of `A`; the sum is shaped `S`. Not a value: only what is linear
+/// compiles, until `.all_reduce()` or `.reduce_scatter(Dim)` makes a [`Tensor`] of it.
+#[must_use = "a partial sum is not a value yet: `.all_reduce()` or `.reduce_scatter(Dim)` it"]
+pub struct Partial<S, A> {
+    value: Value,
+    site: Site,
+    shape: PhantomData<(S, A)>,
+}
+
+impl<S: Shape, A: Home> Partial<S, A> {
+    /// The sum over the axis, on every rank of it: all-reduce forward, identity backward.
+    #[track_caller]
+    pub fn all_reduce(self) -> Tensor<S> {
+        let site = self.site.at(Location::caller());
+        Tensor::wrap(region::all_reduce(self.value, A::AXES, &site))
+    }
+
+    /// [`all_reduce`](Self::all_reduce) in the background: the tensor is there after `.wait()`.
+    #[track_caller]
+    pub fn start_all_reduce(self) -> InFlight<Tensor<S>> {
+        let site = self.site.at(Location::caller());
+        InFlight::all_reduce(self.value, A::AXES, &site)
+    }
+
+    /// The sum over the axis with `dim` split over it: reduce-scatter forward, all-gather backward.
+    #[track_caller]
+    pub fn reduce_scatter<D, P>(self, dim: D) -> Tensor<S::Out>
+    where
+        A: Axis,
+        S: SplitDim<D, A, P>,
+    {
+        let _: D = dim;
+        let site = self.site.at(Location::caller());
+        Tensor::wrap(region::reduce_scatter(&self.value, A::ID, S::DIM, &site))
+    }
+
+    pub(crate) fn wrap(value: Value, site: Site) -> Partial<S, A> {
+        Partial { value, site, shape: PhantomData }
+    }
+
+    pub(crate) fn value(&self) -> &Value {
+        &self.value
+    }
+
+    pub(crate) fn site(&self) -> &Site {
+        &self.site
+    }
+}
+
+impl<S: Shape, A: Home> std::fmt::Debug for Partial<S, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let dims: Vec<String> = S::DIMS.iter().map(ToString::to_string).collect();
+        write!(f, "Partial(({}) over {})", dims.join(", "), A::AXES)
+    }
+}
+
+/// Never implemented: what a partial sum would have to be for a non-linear function to apply to it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is a partial sum, and a non-linear function of its addends does not add up",
+    label = "reduce it first: `.all_reduce()` or `.reduce_scatter(Dim)`",
+    note = "`f(a) + f(b)` is not `f(a + b)`: the ranks' addends must be summed before the function is applied"
+)]
+pub trait NotAValue {
+    #[doc(hidden)]
+    type Never;
+    #[doc(hidden)]
+    fn never(&self) -> Self::Never;
+}
+
+macro_rules! non_linear {
+    ($($name:ident)*) => {
+        /// Non-linear functions do not apply to a partial sum; these methods never compile, and say why.
+        #[allow(missing_docs, reason = "each says in its bound that it cannot be called")]
+        impl<S: Shape, A: Home> Partial<S, A> {$(
+            #[doc(hidden)]
+            pub fn $name(&self) -> <Self as NotAValue>::Never
+            where
+                Self: NotAValue,
+            {
+                self.never()
+            }
+        )*}
+    };
+}
+
+non_linear! { silu gelu gelu_tanh relu tanh exp softmax to_vec }

@@ -1,0 +1,88 @@
+//! Sums and means over a dim: a value where this rank holds all of it, a partial sum where it does not.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use crate::comm::Site;
+use crate::layout::{Cp, Data, Dp, Ep, Fsdp, Here, Pp, Shape, SumOver, Tp};
+
+use super::value::{Value, local_len};
+use super::{Partial, Tensor};
+
+/// What a sum over a dim gives: a [`Tensor`] over a dim that lives [`Here`], else a [`Partial`] over its axes.
+pub trait SumState<S> {
+    /// The result.
+    type Out;
+    #[doc(hidden)]
+    fn from_value(value: Value, site: Site) -> Self::Out;
+}
+
+impl<S: Shape> SumState<S> for Here {
+    type Out = Tensor<S>;
+
+    fn from_value(value: Value, _: Site) -> Tensor<S> {
+        Tensor::wrap(value)
+    }
+}
+
+macro_rules! partial_over {
+    ($($axis:ident),*) => {$(
+        impl<S: Shape> SumState<S> for $axis {
+            type Out = Partial<S, $axis>;
+
+            fn from_value(value: Value, site: Site) -> Partial<S, $axis> {
+                Partial::wrap(value, site)
+            }
+        }
+    )*};
+}
+
+partial_over! { Data, Pp, Dp, Fsdp, Ep, Cp, Tp }
+
+type Summed<S, D, P> = <<S as SumOver<D, P>>::PartialOver as SumState<<S as SumOver<D, P>>::Left>>::Out;
+
+impl<S: Shape> Tensor<S> {
+    /// The sum over `dim`: a partial sum where the dim is split, or distributed by declaration.
+    #[track_caller]
+    pub fn sum<D, P>(&self, dim: D) -> Summed<S, D, P>
+    where
+        S: SumOver<D, P>,
+        S::PartialOver: SumState<S::Left>,
+    {
+        let _: D = dim;
+        let site = Site::new("Tensor::sum").at(Location::caller());
+        <S::PartialOver as SumState<S::Left>>::from_value(sum(self.value(), S::DIM, 1.0), site)
+    }
+
+    /// The mean over all of `dim`, across ranks: a partial sum where the dim is split, or distributed by declaration.
+    #[track_caller]
+    pub fn mean<D, P>(&self, dim: D) -> Summed<S, D, P>
+    where
+        S: SumOver<D, P>,
+        S::PartialOver: SumState<S::Left>,
+    {
+        let _: D = dim;
+        let site = Site::new("Tensor::mean").at(Location::caller());
+        let factor = 1.0 / self.extents()[S::DIM].global as f32;
+        <S::PartialOver as SumState<S::Left>>::from_value(sum(self.value(), S::DIM, factor), site)
+    }
+}
+
+/// `factor` times the sum of this rank's part of dim `dim`.
+fn sum(x: &Value, dim: usize, factor: f32) -> Value {
+    let rank = x.rank();
+    let (before, rest) = x.extents().split_at(dim);
+    let (summed, after) = (rest[0], &rest[1..]);
+    let (outer, n, inner) = (local_len(before), summed.local, local_len(after));
+    let ready = x.compute();
+    let mut out = rank.alloc(outer * inner);
+    rank.backend().sum_dim(outer, n, inner, ready.data.view(), out.view_mut(), factor);
+    let node = ready.node.map(|source| {
+        rank.tape().record(move |gradients, dy| {
+            let mut dx = gradients.rank.alloc(outer * n * inner);
+            gradients.rank.backend().broadcast_dim(outer, n, inner, dy.view(), dx.view_mut(), factor);
+            gradients.add(source, Arc::new(dx));
+        })
+    });
+    Value::ready(rank, [before, after].concat(), out, node)
+}

@@ -1,0 +1,291 @@
+//! Typed tensors: the type is the global meaning, the value holds this rank's block.
+
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::Arc;
+
+use crate::backend::{Buffer, Category, Dropout};
+use crate::comm::Site;
+use crate::layout::{Axis, AxisId, AxisSet, GatherDim, Shape, SplitDim};
+use crate::random;
+
+use super::contract::{Contract, FromValue, contract};
+use super::pointwise::Unary;
+use super::region;
+use super::value::{Extent, Value, block_index, local_len};
+use super::{ParamRef, Rank};
+
+/// A tensor shaped `S`: `Tensor<(Batch, Seq, Split<Ffn, Tp>)>`. The type says what the global tensor is and how it is
+/// split; the value holds this rank's block of `f32`, row-major. A clone shares the numbers.
+pub struct Tensor<S> {
+    value: Value,
+    shape: PhantomData<S>,
+}
+
+impl<S> Clone for Tensor<S> {
+    fn clone(&self) -> Self {
+        Tensor { value: self.value.clone(), shape: PhantomData }
+    }
+}
+
+/// What a layer can take: a tensor, as opposed to a partial sum or something still under way.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a value yet, so nothing can take it",
+    label = "not a value yet",
+    note = "a partial sum becomes a value by `.all_reduce()` or `.reduce_scatter(Dim)`",
+    note = "what an asynchronous collective brings is there after `.wait()`"
+)]
+pub trait Operand {
+    /// The tensor's shape.
+    type Shape: Shape;
+    #[doc(hidden)]
+    fn operand(&self) -> &Tensor<Self::Shape>;
+}
+
+impl<S: Shape> Operand for Tensor<S> {
+    type Shape = S;
+
+    fn operand(&self) -> &Tensor<S> {
+        self
+    }
+}
+
+impl<S: Shape> Tensor<S> {
+    /// A tensor made of this rank's block, row-major. `sizes` are those of the **global** dims.
+    ///
+    /// No gradient flows into it.
+    ///
+    /// # Panics
+    /// When `block` has another number of elements than the rank's share of `sizes`, or when two dims of `S` are
+    /// split over one axis.
+    #[track_caller]
+    pub fn from_block(rank: &Rank, sizes: &[usize], block: &[f32]) -> Tensor<S> {
+        let extents = extents_of::<S>(rank, sizes);
+        assert_eq!(
+            block.len(),
+            local_len(&extents),
+            "a block of {} elements is not this rank's share of {sizes:?}",
+            block.len()
+        );
+        let data = rank.meter().copy_of(block, Category::Activations);
+        Tensor::wrap(Value::ready(rank, extents, data, None))
+    }
+
+    /// Number of elements of each dim of the global tensor.
+    pub fn sizes(&self) -> Vec<usize> {
+        self.value.extents().iter().map(|extent| extent.global).collect()
+    }
+
+    /// Size and place of this rank's block, dim by dim.
+    pub fn extents(&self) -> &[Extent] {
+        self.value.extents()
+    }
+
+    /// A copy of this rank's block, row-major.
+    pub fn to_vec(&self) -> Vec<f32> {
+        self.value.compute().data.typed().to_vec()
+    }
+
+    /// The rank that holds the block.
+    pub fn rank(&self) -> &Rank {
+        self.value.rank()
+    }
+
+    /// `x * sigmoid(x)`, element by element.
+    pub fn silu(&self) -> Tensor<S> {
+        self.unary(Unary::Silu)
+    }
+
+    /// Gaussian error linear unit with the exact error function.
+    pub fn gelu(&self) -> Tensor<S> {
+        self.unary(Unary::Gelu)
+    }
+
+    /// Gaussian error linear unit in its `tanh` approximation (Hendrycks and Gimpel, 2016).
+    pub fn gelu_tanh(&self) -> Tensor<S> {
+        self.unary(Unary::GeluTanh)
+    }
+
+    /// `max(x, 0)`, element by element.
+    pub fn relu(&self) -> Tensor<S> {
+        self.unary(Unary::Relu)
+    }
+
+    /// Hyperbolic tangent, element by element.
+    pub fn tanh(&self) -> Tensor<S> {
+        self.unary(Unary::Tanh)
+    }
+
+    /// `e^x`, element by element.
+    pub fn exp(&self) -> Tensor<S> {
+        self.unary(Unary::Exp)
+    }
+
+    /// Every element times `factor`.
+    pub fn scale(&self, factor: f32) -> Tensor<S> {
+        self.unary(Unary::Scale(factor))
+    }
+
+    /// Sets each element to zero with probability `rate` and divides the others by `1 - rate`.
+    ///
+    /// The mask is a function of the seed, the step, `name` and the element's place in the global tensor, so it is the
+    /// same on every mesh. Outside training nothing happens.
+    pub(crate) fn dropout(&self, name: &str, rate: f32) -> Tensor<S> {
+        let rank = self.rank();
+        if !rank.is_training() || rate == 0.0 {
+            return self.clone();
+        }
+        let key = random::subkey(random::key(rank.seed(), name), rank.step());
+        let index = block_index(self.extents());
+        self.unary(Unary::Dropout(Dropout { key, rate, index }))
+    }
+
+    /// Contracts the last dim (or pair of dims) of `self` with the first of `weight`.
+    ///
+    /// Where both are split over an axis the result is a [`Partial`](super::Partial) sum over it; where only the
+    /// weight's output is, `self` enters the axis's region. [`Contract`] lists the cases.
+    #[track_caller]
+    pub fn contract<W: Shape>(&self, weight: &Param<W>) -> S::Out
+    where
+        S: Contract<W>,
+    {
+        let site = weight.param.site().clone().at(Location::caller());
+        let value = contract(&self.value, &weight.param, S::CONTRACTED, S::ENTRY, S::GRADIENT_AXES, &site);
+        S::Out::from_value(value, site)
+    }
+
+    /// Makes a split dim whole on every rank: all-gather forward, own slice backward.
+    #[track_caller]
+    pub fn gather<D, P>(&self, dim: D) -> Tensor<S::Out>
+    where
+        S: GatherDim<D, P>,
+    {
+        let _: D = dim;
+        let site = Site::here("Tensor::gather");
+        Tensor::wrap(region::gather(&self.value, <S::Axis as Axis>::ID, S::DIM, &site))
+    }
+
+    /// Splits a whole dim over an axis: own slice forward, all-gather backward.
+    #[track_caller]
+    pub fn slice<D, A: Axis, P>(&self, dim: D, axis: A) -> Tensor<S::Out>
+    where
+        S: SplitDim<D, A, P>,
+    {
+        let (_, _): (D, A) = (dim, axis);
+        let site = Site::here("Tensor::slice");
+        Tensor::wrap(region::slice(&self.value, A::ID, S::DIM, &site))
+    }
+
+    pub(crate) fn unary(&self, op: Unary) -> Tensor<S> {
+        let pointwise = self.value.to_pointwise().unary(op);
+        Tensor::wrap(Value::deferred(self.rank(), self.extents().to_vec(), pointwise))
+    }
+
+    pub(crate) fn value(&self) -> &Value {
+        &self.value
+    }
+
+    pub(crate) fn wrap(value: Value) -> Tensor<S> {
+        debug_assert_eq!(value.extents().len(), S::DIMS.len());
+        Tensor { value, shape: PhantomData }
+    }
+}
+
+impl<S: Shape> std::fmt::Debug for Tensor<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tensor(")?;
+        for (position, (info, extent)) in S::DIMS.iter().zip(self.extents()).enumerate() {
+            let comma = if position == 0 { "" } else { ", " };
+            write!(f, "{comma}{info} = {} of {}", extent.local, extent.global)?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// The block of each dim of `S` that falls to `rank`.
+fn extents_of<S: Shape>(rank: &Rank, sizes: &[usize]) -> Vec<Extent> {
+    assert_eq!(sizes.len(), S::DIMS.len(), "a shape of {} dims was given {} sizes", S::DIMS.len(), sizes.len());
+    let mut taken: Vec<AxisId> = Vec::new();
+    for info in S::DIMS {
+        let axes = info.split.map_or(info.home, |axis| info.home.or(AxisSet::of(axis)));
+        for axis in axes.iter() {
+            assert!(!taken.contains(&axis), "two dims of one tensor are split over `{axis}`");
+            taken.push(axis);
+        }
+    }
+    S::DIMS.iter().zip(sizes).map(|(info, size)| Extent::of(info, *size, rank)).collect()
+}
+
+/// A parameter shaped `S`. As a field of a model it can be sharded: `#[sharded(tp = "col")] up: Param<(Hidden, Ffn)>`.
+pub struct Param<S> {
+    param: ParamRef,
+    shape: PhantomData<S>,
+}
+
+impl<S: Shape> Param<S> {
+    pub(crate) fn new(param: ParamRef) -> Param<S> {
+        Param { param, shape: PhantomData }
+    }
+
+    /// Its name, place and numbers.
+    pub fn handle(&self) -> &ParamRef {
+        &self.param
+    }
+}
+
+/// Token ids shaped `S`, one `u32` each.
+pub struct Tokens<S> {
+    rank: Rank,
+    extents: Vec<Extent>,
+    ids: Arc<Buffer>,
+    shape: PhantomData<S>,
+}
+
+/// What a model is to predict, shaped `S`: token ids, or [`Targets::IGNORED`].
+pub type Targets<S> = Tokens<S>;
+
+impl<S: Shape> Tokens<S> {
+    /// A target that counts in no loss.
+    pub const IGNORED: u32 = u32::MAX;
+
+    /// Token ids made of this rank's block, row-major. `sizes` are those of the **global** dims.
+    ///
+    /// # Panics
+    /// When `block` has another number of elements than the rank's share of `sizes`.
+    #[track_caller]
+    pub fn from_block(rank: &Rank, sizes: &[usize], block: &[u32]) -> Tokens<S> {
+        let extents = extents_of::<S>(rank, sizes);
+        assert_eq!(
+            block.len(),
+            local_len(&extents),
+            "a block of {} tokens is not this rank's share of {sizes:?}",
+            block.len()
+        );
+        let ids = Arc::new(rank.meter().copy_of(block, Category::Activations));
+        Tokens { rank: rank.clone(), extents, ids, shape: PhantomData }
+    }
+
+    /// Size and place of this rank's block, dim by dim.
+    pub fn extents(&self) -> &[Extent] {
+        &self.extents
+    }
+
+    pub(crate) fn rank(&self) -> &Rank {
+        &self.rank
+    }
+
+    pub(crate) fn ids(&self) -> &Arc<Buffer> {
+        &self.ids
+    }
+}
+
+impl<S> Clone for Tokens<S> {
+    fn clone(&self) -> Self {
+        Tokens {
+            rank: self.rank.clone(),
+            extents: self.extents.clone(),
+            ids: Arc::clone(&self.ids),
+            shape: PhantomData,
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! A tensor without its type: local data, where it lies in the global tensor, how it came about.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::backend::{BlockIndex, Buffer};
+use crate::layout::{AxisId, AxisSet, DimInfo};
+
+use super::pointwise::Pointwise;
+use super::region::Regather;
+use super::tape::{Gradients, NodeId};
+use super::{ParamRef, Rank};
+
+/// Size and place of one dim of a tensor on this rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Elements of the global tensor along the dim.
+    pub global: usize,
+    /// Elements that this rank holds.
+    pub local: usize,
+    /// Where they begin.
+    pub offset: usize,
+}
+
+impl Extent {
+    /// A dim of which this rank holds everything.
+    pub fn whole(size: usize) -> Extent {
+        Extent { global: size, local: size, offset: 0 }
+    }
+
+    /// Part `index` of `parts` of a dim: elements `index*size/parts .. (index+1)*size/parts`.
+    pub fn part(size: usize, index: usize, parts: usize) -> Extent {
+        let offset = index * size / parts;
+        Extent { global: size, local: (index + 1) * size / parts - offset, offset }
+    }
+
+    /// The extent on `rank` of a dim of `size` elements that is distributed as `info` says.
+    pub fn of(info: &DimInfo, size: usize, rank: &Rank) -> Extent {
+        let axes = info.split.map_or(info.home, |axis| info.home.or(AxisSet::of(axis)));
+        Extent::part(size, rank.position(axes), rank.degree_of(axes))
+    }
+}
+
+/// The number of elements that this rank holds.
+pub(crate) fn local_len(extents: &[Extent]) -> usize {
+    extents.iter().map(|extent| extent.local).product()
+}
+
+/// Where a block lies in its global tensor, in the words of the kernels.
+pub(crate) fn block_index(extents: &[Extent]) -> BlockIndex {
+    BlockIndex {
+        local: extents.iter().map(|extent| extent.local).collect(),
+        global: extents.iter().map(|extent| extent.global).collect(),
+        offset: extents.iter().map(|extent| extent.offset).collect(),
+    }
+}
+
+/// A tensor without its type. Element-wise operations on it are kept as an expression until another operation needs
+/// the numbers, so that a chain of them costs one pass over memory.
+#[derive(Clone)]
+pub struct Value(Rc<Inner>);
+
+struct Inner {
+    rank: Rank,
+    extents: Vec<Extent>,
+    state: RefCell<State>,
+    /// Regions of other axes that this value has entered: each entry is made once.
+    entered: RefCell<Vec<(AxisId, Value)>>,
+    regather: Option<Rc<Regather>>,
+}
+
+enum State {
+    Ready(Ready),
+    Deferred(Pointwise),
+}
+
+/// Numbers, and the recorded operation that made them where a gradient is wanted.
+#[derive(Clone)]
+pub(crate) struct Ready {
+    pub(crate) data: Arc<Buffer>,
+    pub(crate) node: Option<NodeId>,
+}
+
+impl Value {
+    pub(crate) fn ready(rank: &Rank, extents: Vec<Extent>, data: Buffer, node: Option<NodeId>) -> Value {
+        debug_assert_eq!(data.len(), local_len(&extents));
+        Self::new(rank, extents, State::Ready(Ready { data: Arc::new(data), node }), None)
+    }
+
+    /// A value that reads the numbers of another operation's result.
+    pub(crate) fn alias(rank: &Rank, extents: Vec<Extent>, data: Arc<Buffer>, node: Option<NodeId>) -> Value {
+        Self::new(rank, extents, State::Ready(Ready { data, node }), None)
+    }
+
+    /// A gathered value: whoever saves it for backward saves only how to gather it again.
+    pub(crate) fn gathered(
+        rank: &Rank,
+        extents: Vec<Extent>,
+        data: Buffer,
+        node: Option<NodeId>,
+        regather: Rc<Regather>,
+    ) -> Value {
+        Self::new(rank, extents, State::Ready(Ready { data: Arc::new(data), node }), Some(regather))
+    }
+
+    pub(crate) fn deferred(rank: &Rank, extents: Vec<Extent>, pointwise: Pointwise) -> Value {
+        Self::new(rank, extents, State::Deferred(pointwise), None)
+    }
+
+    fn new(rank: &Rank, extents: Vec<Extent>, state: State, regather: Option<Rc<Regather>>) -> Value {
+        Value(Rc::new(Inner {
+            rank: rank.clone(),
+            extents,
+            state: RefCell::new(state),
+            entered: RefCell::default(),
+            regather,
+        }))
+    }
+
+    pub(crate) fn rank(&self) -> &Rank {
+        &self.0.rank
+    }
+
+    pub(crate) fn extents(&self) -> &[Extent] {
+        &self.0.extents
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        local_len(&self.0.extents)
+    }
+
+    /// The numbers, computed now if they were deferred.
+    pub(crate) fn compute(&self) -> Ready {
+        let mut state = self.0.state.borrow_mut();
+        if let State::Deferred(pointwise) = &*state {
+            let ready = pointwise.compute(&self.0.rank, self.len());
+            *state = State::Ready(ready);
+        }
+        match &*state {
+            State::Ready(ready) => ready.clone(),
+            State::Deferred(_) => unreachable!("a deferred value was just computed"),
+        }
+    }
+
+    /// The numbers as a buffer of their own, copied only where somebody else reads them too.
+    pub(crate) fn into_unique(self) -> (Buffer, Option<NodeId>) {
+        let rank = self.0.rank.clone();
+        let Ready { data, node } = self.compute();
+        drop(self);
+        (unique(&rank, data), node)
+    }
+
+    /// The expression of a deferred value, to be continued; a computed value is a leaf of a new one.
+    pub(crate) fn to_pointwise(&self) -> Pointwise {
+        match &*self.0.state.borrow() {
+            State::Deferred(pointwise) if !pointwise.is_long() => return pointwise.clone(),
+            _ => {}
+        }
+        self.compute();
+        Pointwise::leaf(self.clone())
+    }
+
+    /// What an operation keeps of this value for its backward.
+    pub(crate) fn save(&self) -> Saved {
+        match &self.0.regather {
+            Some(regather) => {
+                regather.add_reader();
+                Saved::Regather(Rc::clone(regather))
+            }
+            None => Saved::Data(self.compute().data),
+        }
+    }
+
+    /// The value that this one becomes inside a region over `axis`, made by `enter` the first time.
+    pub(crate) fn entered(&self, axis: AxisId, enter: impl FnOnce() -> Value) -> Value {
+        if let Some((_, value)) = self.0.entered.borrow().iter().find(|(known, _)| *known == axis) {
+            return value.clone();
+        }
+        let value = enter();
+        self.0.entered.borrow_mut().push((axis, value.clone()));
+        value
+    }
+}
+
+/// The buffer itself where nobody else holds it, else a copy.
+pub(crate) fn unique(rank: &Rank, shared: Arc<Buffer>) -> Buffer {
+    Arc::try_unwrap(shared).unwrap_or_else(|shared| {
+        let mut copy = rank.alloc(shared.len());
+        copy.typed_mut::<f32>().copy_from_slice(shared.typed());
+        copy
+    })
+}
+
+/// What an operation keeps for its backward.
+pub(crate) enum Saved {
+    Data(Arc<Buffer>),
+    Regather(Rc<Regather>),
+}
+
+impl Saved {
+    /// Begins to fetch the data where it has to be fetched, so that work can be done meanwhile.
+    pub(crate) fn fetch(&self, rank: &Rank) {
+        if let Saved::Regather(regather) = self {
+            regather.start(rank);
+        }
+    }
+
+    /// The data.
+    pub(crate) fn take(self, rank: &Rank) -> Arc<Buffer> {
+        match self {
+            Saved::Data(data) => data,
+            Saved::Regather(regather) => regather.take(rank),
+        }
+    }
+}
+
+/// What a parameter's use leaves for backward: counted when made, so that a unit knows when its gradient is complete.
+pub(crate) struct ParamUse {
+    param: ParamRef,
+    axes: AxisSet,
+}
+
+impl ParamUse {
+    /// Notes that `param` is read by an operation whose gradient contribution must be summed over `axes`.
+    pub(crate) fn new(param: &ParamRef, axes: AxisSet) -> ParamUse {
+        param.begin_use(axes);
+        ParamUse { param: param.clone(), axes }
+    }
+
+    /// The parameter.
+    pub(crate) fn param(&self) -> &ParamRef {
+        &self.param
+    }
+
+    /// Lets `write` put this use's share of the gradient in place (it is told whether to add to what is there), and
+    /// counts the use as done.
+    ///
+    /// Where another use of the parameter sums over more axes than this one, this one's share is the same on every
+    /// rank of those axes, and only the first rank of them contributes it.
+    pub(crate) fn finish(&self, gradients: &Gradients<'_>, write: impl FnOnce(crate::backend::ViewMut<'_>, bool)) {
+        let rank = gradients.rank;
+        if rank.position(self.param.gradient_axes().minus(self.axes)) == 0 {
+            self.param.with_gradient(write);
+        }
+        self.param.end_use(rank);
+    }
+
+    /// Counts the use as done with `share` as its part of the gradient.
+    pub(crate) fn finish_with(&self, gradients: &Gradients<'_>, share: &Buffer) {
+        self.finish(gradients, |mut view, accumulate| {
+            if accumulate {
+                gradients.rank.backend().add_assign(view, share.view());
+            } else {
+                view.typed::<f32>().copy_from_slice(share.typed());
+            }
+        });
+    }
+}

@@ -1,0 +1,250 @@
+"""Writes the one-rank reference fixtures: tiny Llama models trained by PyTorch/transformers.
+
+Usage: python generate.py [--out DIR]. README.md beside this file describes what is written.
+
+Every case is run twice, in f32 (the expected values) and in f64 (from the same f32 weights). The
+distance between the two is the noise that any correct f32 implementation may show, and is
+recorded with the case so that test tolerances can be judged against it.
+"""
+
+import argparse
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from safetensors.numpy import save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.models.llama import modeling_llama
+
+BATCH, STEPS, LAYERS, INIT_STD = 4, 10, 2, 0.2
+IGNORED = -100  # PyTorch's ignore index; written to the files as the largest u32.
+OPTIMIZER = {"lr": 1e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
+FINAL_PARAMETERS = [
+    "model.embed_tokens.weight",
+    "model.layers.0.self_attn.k_proj.weight",
+    "model.layers.1.mlp.down_proj.weight",
+    "model.layers.1.post_attention_layernorm.weight",
+    "model.norm.weight",
+]
+
+
+@dataclass
+class Case:
+    """One model and its data. `head_dim` None leaves hidden / heads."""
+
+    name: str
+    seed: int
+    hidden: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    vocab: int
+    seq: int
+    rope_theta: float
+    head_dim: int | None = None
+    eps: float = 1e-5
+    clip: float = 1.0
+    tied: bool = False
+    masked: bool = False
+    plain_rope_theta: bool = False
+    max_shard_size: str | None = None
+
+
+CASES = [
+    Case("untied_mha", 1, 32, 80, 4, 4, 101, 24, 10000.0, clip=2.8),
+    Case("tied_gqa", 2, 64, 96, 8, 2, 128, 16, 10000.0, eps=1e-3, tied=True),
+    Case("wide_head_masked", 3, 48, 72, 4, 2, 101, 20, 500000.0, head_dim=16, masked=True),
+    Case("tied_masked_plain_theta", 4, 32, 64, 4, 2, 101, 24, 500.0,
+         tied=True, masked=True, plain_rope_theta=True),
+    Case("sharded_files", 5, 40, 64, 8, 2, 128, 16, 100.0, head_dim=8, eps=1e-6,
+         plain_rope_theta=True, max_shard_size="40KB"),
+]
+
+
+def build_model(case):
+    """A random model whose attention, norms and gradients are far from trivial values."""
+    torch.manual_seed(case.seed)
+    config = LlamaConfig(
+        vocab_size=case.vocab,
+        hidden_size=case.hidden,
+        intermediate_size=case.ffn,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=case.heads,
+        num_key_value_heads=case.kv_heads,
+        head_dim=case.head_dim,
+        rms_norm_eps=case.eps,
+        max_position_embeddings=64,
+        initializer_range=INIT_STD,
+        tie_word_embeddings=case.tied,
+        rope_parameters={"rope_type": "default", "rope_theta": case.rope_theta},
+        use_cache=False,
+        dtype="float32",
+    )
+    model = LlamaForCausalLM(config)
+    for parameter in model.parameters():
+        if parameter.dim() == 1:  # Norm weights start at 1, which would hide their use.
+            torch.nn.init.normal_(parameter, mean=1.0, std=0.2)
+    return model
+
+
+def save_model(case, model, folder):
+    """The Hugging Face folder; older checkpoints have `rope_theta` at the top of config.json."""
+    model.save_pretrained(folder, max_shard_size=case.max_shard_size or "1GB")
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    if case.plain_rope_theta:
+        path = folder / "config.json"
+        config = json.loads(path.read_text())
+        config["rope_theta"] = config.pop("rope_parameters")["rope_theta"]
+        path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def load_model(folder, dtype):
+    attention = "eager" if dtype == torch.float32 else "sdpa"  # Eager softmax rounds f64 to f32.
+    return LlamaForCausalLM.from_pretrained(folder, attn_implementation=attention).to(dtype)
+
+
+def exact_norm(self, x):
+    """RMSNorm in the input's own precision; transformers always computes it in f32."""
+    return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
+
+
+def exact_rope(self, x, position_ids):
+    """The default RoPE table in the input's own precision; transformers computes it in f32."""
+    half_dims = torch.arange(0, self.config.head_dim, 2, dtype=x.dtype) / self.config.head_dim
+    frequencies = self.config.rope_parameters["rope_theta"] ** -half_dims
+    angles = (position_ids[..., None].to(x.dtype) * frequencies).repeat(1, 1, 2)
+    return angles.cos(), angles.sin()
+
+
+def token_stream(case):
+    """A noisy arithmetic progression modulo the vocabulary: learnable, and reaches every token."""
+    rng = np.random.default_rng(case.seed)
+    tokens = [int(rng.integers(case.vocab))]
+    for _ in range(STEPS * BATCH * case.seq):
+        jump = rng.integers(case.vocab) if rng.random() < 0.2 else 3
+        tokens.append(int((tokens[-1] + jump) % case.vocab))
+    return np.array(tokens, dtype=np.uint16)
+
+
+def batch_of_step(case, stream, step):
+    """Sequential order: sample i of step s is stream[(s * BATCH + i) * seq ..][.. seq + 1]."""
+    starts = [(step * BATCH + i) * case.seq for i in range(BATCH)]
+    samples = np.stack([stream[start : start + case.seq + 1] for start in starts]).astype(np.int64)
+    return torch.from_numpy(samples[:, :-1].copy()), torch.from_numpy(samples[:, 1:].copy())
+
+
+def mask_targets(case, targets):
+    """Uneven on purpose: nothing, a prefix, scattered positions and a whole sample are ignored."""
+    targets = targets.clone()
+    targets[1, : case.seq // 2] = IGNORED
+    targets[2, ::3] = IGNORED
+    targets[3, :] = IGNORED
+    return targets
+
+
+def loss_and_logits(model, tokens, targets):
+    """Cross-entropy averaged over the targets that are not ignored."""
+    logits = model(input_ids=tokens).logits
+    flat = logits.reshape(-1, logits.shape[-1])
+    loss = torch.nn.functional.cross_entropy(flat, targets.reshape(-1), ignore_index=IGNORED)
+    return loss, logits
+
+
+def gradients(model, tokens, targets):
+    """Forward and backward of one batch: loss, logits and the gradient of every parameter."""
+    loss, logits = loss_and_logits(model, tokens, targets)
+    loss.backward()
+    return loss.item(), logits.detach(), {name: p.grad for name, p in model.named_parameters()}
+
+
+def train(case, model, stream):
+    """Loss and gradient norm (before clipping) of each AdamW step, and the last parameters."""
+    groups = [{"params": [p for p in model.parameters() if p.dim() >= 2]},
+              {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, **OPTIMIZER, foreach=False)
+    losses, norms = [], []
+    for step in range(STEPS):
+        loss, _ = loss_and_logits(model, *batch_of_step(case, stream, step))
+        loss.backward()
+        losses.append(loss.item())
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), case.clip).item())
+        optimizer.step()
+        optimizer.zero_grad()
+    parameters = dict(model.named_parameters())
+    return losses, norms, {name: parameters[name].detach() for name in FINAL_PARAMETERS}
+
+
+def run(case, folder, dtype, stream, tokens, targets):
+    """Everything that is expected of a case, at one precision."""
+    loss, logits, grads = gradients(load_model(folder, dtype), tokens, targets)
+    losses, norms, final = train(case, load_model(folder, dtype), stream)
+    tensors = {"logits": logits}
+    tensors |= {f"grad.{name}": value for name, value in grads.items()}
+    tensors |= {f"final.{name}": value for name, value in final.items()}
+    return {"loss": loss, "train_losses": losses, "train_grad_norms": norms}, tensors
+
+
+def distance(value, reference):
+    """Norm of the difference over the norm of the reference, both in f64."""
+    value, reference = (torch.as_tensor(x).double() for x in (value, reference))
+    return ((value - reference).norm() / reference.norm()).item()
+
+
+def noise_floor(single, double):
+    """The largest distance between the f32 and the f64 run, per kind of value."""
+    floor = {key: max(map(distance, np.atleast_1d(single[0][key]), np.atleast_1d(double[0][key])))
+             for key in single[0]}
+    for key, value in single[1].items():
+        kind = key.split(".")[0]
+        floor[kind] = max(floor.get(kind, 0.0), distance(value, double[1][key]))
+    return floor
+
+
+def write_case(case, out):
+    """Both runs of a case, and its files; prints what should be looked at after a change."""
+    folder = out / case.name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    save_model(case, build_model(case), folder)
+
+    stream = token_stream(case)
+    stream.astype("<u2").tofile(folder / "tokens.bin")
+    tokens, targets = batch_of_step(case, stream, 0)
+    if case.masked:
+        targets = mask_targets(case, targets)
+
+    single = run(case, folder, torch.float32, stream, tokens, targets)
+    original = modeling_llama.LlamaRMSNorm.forward, modeling_llama.LlamaRotaryEmbedding.forward
+    modeling_llama.LlamaRMSNorm.forward = exact_norm
+    modeling_llama.LlamaRotaryEmbedding.forward = exact_rope
+    double = run(case, folder, torch.float64, stream, tokens, targets)
+    modeling_llama.LlamaRMSNorm.forward, modeling_llama.LlamaRotaryEmbedding.forward = original
+
+    ids = {"tokens": tokens.numpy(), "targets": targets.numpy()}
+    arrays = {k: np.where(v == IGNORED, 2**32 - 1, v).astype(np.uint32) for k, v in ids.items()}
+    arrays |= {key: value.contiguous().numpy() for key, value in single[1].items()}
+    save_file(arrays, folder / "expected.safetensors")
+    expected = {
+        "batch": BATCH, "seq": case.seq, "steps": STEPS, **OPTIMIZER, "clip": case.clip,
+        **single[0], "f64": double[0], "noise_floor": noise_floor(single, double),
+    }
+    (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+    print(case.name)
+    for key in ("train_losses", "train_grad_norms"):
+        print(f"  {key}: " + " ".join(f"{value:.3f}" for value in single[0][key]))
+    print("  noise: " + " ".join(f"{k}={v:.1e}" for k, v in expected["noise_floor"].items()))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "fixtures")
+    transformers.utils.logging.disable_progress_bar()
+    torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(1)
+    out = parser.parse_args().out
+    for each in CASES:
+        write_case(each, out)
