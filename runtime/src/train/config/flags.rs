@@ -54,7 +54,7 @@ impl Flag {
     ) -> Option<&'a str> {
         candidates
             .into_iter()
-            .map(|name| (edit_distance(word, name), name))
+            .map(|name| (strsim::osa_distance(word, name), name))
             .filter(|(distance, name)| *distance <= 1 + name.len().min(word.len()) / 4)
             .min_by_key(|(distance, _)| *distance)
             .map(|(_, name)| name)
@@ -221,43 +221,9 @@ pub const FLAGS: &[Flag] = &[
     later("explain", "the list of generated collectives"),
 ];
 
-/// Levenshtein distance by rows, a transposition of neighbours counting as one edit.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut before: Vec<usize> = Vec::new();
-    let mut above: Vec<usize> = (0..=b.len()).collect();
-    for i in 0..a.len() {
-        let mut row = vec![i + 1];
-        for j in 0..b.len() {
-            let swap = i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j];
-            let mut best = (above[j] + usize::from(a[i] != b[j])).min(above[j + 1] + 1);
-            best = best.min(row[j] + 1);
-            if swap {
-                best = best.min(before[j - 1] + 1);
-            }
-            row.push(best);
-        }
-        before = std::mem::replace(&mut above, row);
-    }
-    above[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn distances() {
-        for (a, b, expected) in [
-            ("", "abc", 3),
-            ("mesh", "mesh", 0),
-            ("mehs", "mesh", 1),
-            ("kitten", "sitting", 3),
-            ("bacth", "batch", 1),
-        ] {
-            assert_eq!(edit_distance(a, b), expected, "{a} {b}");
-        }
-    }
 
     #[test]
     fn near_words_are_found_and_far_ones_are_not() {

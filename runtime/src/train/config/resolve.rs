@@ -10,6 +10,7 @@ use super::{
     SaveConfig, Source,
 };
 use crate::data::Order;
+use crate::mesh::{MeshError, MeshShape};
 use crate::train::{Decay, LrSchedule};
 
 /// The flags that say the sizes of a new model.
@@ -55,12 +56,16 @@ fn refuse_later(values: &mut Values) {
 }
 
 /// Without data and model of the user's own, the run that shows what the project does: four ranks.
-fn mesh(values: &mut Values) -> String {
-    match values.text("mesh") {
-        Some(mesh) => mesh,
-        None if values.is_given("data") || values.is_given("init-from") => String::new(),
+fn mesh(values: &mut Values) -> MeshShape {
+    let text = match values.text("mesh") {
+        Some(text) => text,
+        None if values.is_given("data") || values.is_given("init-from") => "1".into(),
         None => "dp=2,tp=2".into(),
-    }
+    };
+    text.parse().unwrap_or_else(|error: MeshError| {
+        values.problem("mesh", error.to_string());
+        MeshShape::SINGLE
+    })
 }
 
 fn device(values: &mut Values) -> Device {
