@@ -229,15 +229,17 @@ impl Values {
     }
 
     fn count(&mut self, name: &str) -> Option<u64> {
-        let min = match Flag::find(name).map(|flag| flag.kind) {
-            Some(Kind::Count { min }) => min,
-            _ => 0,
+        let (min, max) = match Flag::find(name).map(|flag| flag.kind) {
+            Some(Kind::Count { min, max }) => (min, max),
+            _ => (0, u64::MAX),
         };
+        let is_too_large = self.text(name)?.parse().is_ok_and(|n: u64| n > max);
         let wanted = match min {
+            _ if is_too_large => format!("at most {max}"),
             0 => "a whole number".to_owned(),
             min => format!("a whole number of at least {min}"),
         };
-        self.parsed(name, &wanted, |n| *n >= min)
+        self.parsed(name, &wanted, |n| (min..=max).contains(n))
     }
 
     /// A count that has a default.

@@ -193,6 +193,10 @@ fn values_out_of_range() {
         ("--steps 1.5", "--steps: must be a whole number of at least 1, not `1.5`"),
         ("--seed x", "--seed: must be a whole number, not `x`"),
         ("--batch 99999999999999999999", "--batch: must be a whole number"),
+        (
+            "--hidden 9223372036854775808",
+            "--hidden: must be at most 4294967295, not `9223372036854775808`",
+        ),
         ("--threads 0", "--threads: must be a whole number of at least 1"),
         ("--lr -1e-3", "--lr: must be a number of at least 0, not `-1e-3`"),
         ("--lr nan", "--lr: must be a number of at least 0, not `nan`"),
