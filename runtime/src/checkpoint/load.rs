@@ -21,7 +21,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens `DIR/step-N`, or the newest checkpoint of a folder given as `DIR/latest` or `DIR`.
+    /// Opens `DIR/step-N` or a copy of it, or the newest checkpoint of a folder given as `DIR/latest` or `DIR`.
     ///
     /// In the latter forms, a checkpoint that is torn, truncated or altered is passed over for the one before it;
     /// [`Checkpoint::skipped`] says so.
@@ -29,11 +29,14 @@ impl Checkpoint {
     /// # Errors
     /// When there is none, or none that is whole; each with the file at fault.
     pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
-        let is_link = path.file_name().is_some_and(|name| name == LATEST);
-        if !is_link && path.file_name().and_then(|name| step_of(name.to_str()?)).is_some() {
+        let is_step = path.file_name().and_then(|name| step_of(name.to_str()?)).is_some();
+        // One checkpoint that was copied elsewhere, perhaps under the name `latest`.
+        let is_copy = !path.is_symlink() && Manifest::is_in(path);
+        if is_step || is_copy {
             return Checkpoint::open_one(path);
         }
-        let dir = match (is_link, path.parent()) {
+        let is_latest = path.file_name().is_some_and(|name| name == LATEST);
+        let dir = match (is_latest, path.parent()) {
             (true, Some(dir)) if dir.as_os_str().is_empty() => Path::new("."),
             (true, Some(dir)) => dir,
             _ => path,

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::tensors::hash_of;
 use super::{CheckpointError, Region, files};
-use crate::checkpoint::tensors::hash_of;
 use crate::data::DataPosition;
 
 const NAME: &str = "manifest.json";
@@ -59,7 +59,7 @@ pub struct RankFile {
     pub name: String,
     /// Its length.
     pub bytes: u64,
-    /// XXH3 of its content, 128 bits in hexadecimal.
+    /// XXH3 of its content, 128 bits in hexadecimal: proof against accidents, not against forgery.
     pub xxh3: String,
     /// What it holds.
     pub shards: Vec<Shard>,
@@ -106,6 +106,11 @@ impl Manifest {
         text.push(b'\n');
         files::write(&path, &text)?;
         files::write(&folder.join(HASH_NAME), format!("{}\n", hash_of(&text)).as_bytes())
+    }
+
+    /// Whether `folder` is a checkpoint.
+    pub(super) fn is_in(folder: &Path) -> bool {
+        folder.join(NAME).is_file()
     }
 
     /// Reads and checks the manifest of the checkpoint in `folder`.

@@ -142,6 +142,15 @@ fn every_form_of_path_opens_and_latest_follows_the_last_save() {
     assert_eq!(step(dir.path()), 20);
     assert_eq!(step(&dir.path().join("latest")), 20);
     assert_eq!(step(&dir.path().join("step-00000010")), 10);
+    let copy = folder();
+    for (from, to) in [("step-00000010", "best"), ("step-00000010", "latest")] {
+        let (from, to) = (dir.path().join(from), copy.path().join(to));
+        fs::create_dir(&to).unwrap();
+        for name in names(&from) {
+            fs::copy(from.join(&name), to.join(&name)).unwrap();
+        }
+        assert_eq!(step(&to), 10);
+    }
     // A run resumed from step 10 saves a step before the newest, and one that exists.
     save(dir.path(), 15);
     assert_eq!(step(dir.path()), 15);

@@ -34,8 +34,13 @@ impl Dataset {
         order: Order,
         seed: u64,
     ) -> Result<Dataset, DataError> {
-        let sampler = Sampler::over(file.name(), file.len(), seq, batch, order, seed)?;
-        Ok(Dataset { file, sampler })
+        match Sampler::new(file.len(), seq, batch, order, seed) {
+            Some(sampler) => Ok(Dataset { file, sampler }),
+            None => {
+                let (name, tokens) = (file.name().to_owned(), file.len());
+                Err(DataError::TooShort { name, tokens, seq })
+            }
+        }
     }
 
     /// The rows `rows` of the global batch of `step` (from 0).

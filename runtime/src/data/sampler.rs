@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::DataError;
 use super::permutation::{Permutation, mix};
 
 /// `--order`: how samples follow one another.
@@ -53,22 +52,6 @@ impl Sampler {
     ) -> Option<Sampler> {
         let samples = tokens.saturating_sub(1).checked_div(seq)? as u64;
         (samples > 0).then_some(Sampler { order, seed, seq, batch, samples })
-    }
-
-    /// As [`Sampler::new`] for the tokens of `name`.
-    ///
-    /// # Errors
-    /// [`DataError::TooShort`] when there is not one whole sample.
-    pub(super) fn over(
-        name: &str,
-        tokens: usize,
-        seq: usize,
-        batch: usize,
-        order: Order,
-        seed: u64,
-    ) -> Result<Sampler, DataError> {
-        let short = || DataError::TooShort { name: name.to_owned(), tokens, seq };
-        Sampler::new(tokens, seq, batch, order, seed).ok_or_else(short)
     }
 
     /// Index of the first token of sample `index` of the global batch of `step` (from 0).

@@ -1,6 +1,7 @@
 //! What can be wrong with the settings, and how it is told.
 
 use std::fmt;
+use std::io::Write;
 use std::path::PathBuf;
 
 /// Where a setting was given.
@@ -43,7 +44,8 @@ impl ConfigError {
     pub fn exit(self) -> ! {
         match self {
             ConfigError::Asked(text) => {
-                println!("{}", text.trim_end());
+                // Whoever reads may have stopped reading, as `--help | head` does.
+                let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
                 std::process::exit(0)
             }
             ConfigError::Invalid(_) => {

@@ -3,10 +3,12 @@
 /// What a flag's value looks like.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
-    /// A whole number, at least `min`.
+    /// A whole number.
     Count {
         /// The smallest value that makes sense.
         min: u64,
+        /// The largest value for which products of two cannot overflow, where products are formed.
+        max: u64,
     },
     /// A finite number of at least zero.
     Number,
@@ -54,7 +56,7 @@ impl Flag {
     ) -> Option<&'a str> {
         candidates
             .into_iter()
-            .map(|name| (edit_distance(word, name), name))
+            .map(|name| (strsim::osa_distance(word, name), name))
             .filter(|(distance, name)| *distance <= 1 + name.len().min(word.len()) / 4)
             .min_by_key(|(distance, _)| *distance)
             .map(|(_, name)| name)
@@ -92,10 +94,12 @@ const OPTIMIZER: &str = "Optimiser (AdamW)";
 const SAVING: &str = "Saving";
 const REPORTS: &str = "Reports";
 
-/// Any whole number.
-const ANY: Kind = Kind::Count { min: 0 };
+/// A whole number that may be zero.
+const COUNT: Kind = Kind::Count { min: 0, max: u32::MAX as u64 };
 /// A whole number of at least one.
-const POSITIVE: Kind = Kind::Count { min: 1 };
+const POSITIVE: Kind = Kind::Count { min: 1, max: u32::MAX as u64 };
+/// Any whole number of 64 bits.
+const SEED: Kind = Kind::Count { min: 0, max: u64::MAX };
 
 /// Every flag, in the order of `--help`.
 pub const FLAGS: &[Flag] = &[
@@ -155,7 +159,7 @@ pub const FLAGS: &[Flag] = &[
         .value("N")
         .default("200")
         .help("Optimiser steps in all, those before --resume included"),
-    Flag::new(DATA, "seed", ANY)
+    Flag::new(DATA, "seed", SEED)
         .value("K")
         .default("0")
         .help("Seed of initialisation, sample order, dropout and sampling"),
@@ -164,7 +168,7 @@ pub const FLAGS: &[Flag] = &[
         .value("NAME")
         .default("constant")
         .help("After warm-up: constant, cosine decay, or wsd (stable, then linear decay)"),
-    Flag::new(OPTIMIZER, "warmup", ANY)
+    Flag::new(OPTIMIZER, "warmup", COUNT)
         .value("N")
         .default("0")
         .help("Steps over which the learning rate rises linearly"),
@@ -206,7 +210,7 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(REPORTS, "metrics", Kind::Path)
         .value("FILE.jsonl")
         .help("Write one JSON object per step"),
-    Flag::new(REPORTS, "sample-tokens", ANY)
+    Flag::new(REPORTS, "sample-tokens", COUNT)
         .value("N")
         .default("200")
         .help("Tokens of the continuation sampled at the end"),
@@ -221,43 +225,9 @@ pub const FLAGS: &[Flag] = &[
     later("explain", "the list of generated collectives"),
 ];
 
-/// Levenshtein distance by rows, a transposition of neighbours counting as one edit.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut before: Vec<usize> = Vec::new();
-    let mut above: Vec<usize> = (0..=b.len()).collect();
-    for i in 0..a.len() {
-        let mut row = vec![i + 1];
-        for j in 0..b.len() {
-            let swap = i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j];
-            let mut best = (above[j] + usize::from(a[i] != b[j])).min(above[j + 1] + 1);
-            best = best.min(row[j] + 1);
-            if swap {
-                best = best.min(before[j - 1] + 1);
-            }
-            row.push(best);
-        }
-        before = std::mem::replace(&mut above, row);
-    }
-    above[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn distances() {
-        for (a, b, expected) in [
-            ("", "abc", 3),
-            ("mesh", "mesh", 0),
-            ("mehs", "mesh", 1),
-            ("kitten", "sitting", 3),
-            ("bacth", "batch", 1),
-        ] {
-            assert_eq!(edit_distance(a, b), expected, "{a} {b}");
-        }
-    }
 
     #[test]
     fn near_words_are_found_and_far_ones_are_not() {

@@ -76,9 +76,17 @@ fn command() -> Command {
         .version(env!("CARGO_PKG_VERSION"))
         .about(about)
         .after_help(format!("Refused until a later version brings them:\n  {wrapped}"))
-        .term_width(100)
-        .disable_help_subcommand(true)
+        .max_term_width(100)
+        .disable_help_flag(true)
+        .disable_version_flag(true)
         .args(FLAGS.iter().map(arg))
+        .arg(asking("help", 'h', ArgAction::Help).help("Print this text"))
+        .arg(asking("version", 'V', ArgAction::Version).help("Print the version"))
+}
+
+/// A flag that asks for a text instead of a run; clap would list it first, here it comes last.
+fn asking(name: &'static str, short: char, action: ArgAction) -> Arg {
+    Arg::new(name).long(name).short(short).action(action).help_heading("Reports")
 }
 
 fn arg(flag: &'static Flag) -> Arg {

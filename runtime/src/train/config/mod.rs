@@ -6,9 +6,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::data::Order;
+use crate::mesh::MeshShape;
 use crate::train::LrSchedule;
 
 mod error;
@@ -24,9 +25,11 @@ pub use flags::{FLAGS, Flag, Kind};
 ///
 /// What depends on the mesh or on a file's contents (divisible dims, token ids) is judged by whoever opens them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct Config {
-    /// `--mesh`, to be parsed by the mesh; an empty text is one rank.
-    pub mesh: String,
+    /// `--mesh`.
+    #[serde(serialize_with = "as_text")]
+    pub mesh: MeshShape,
     /// `--device`.
     pub device: Device,
     /// `--dtype`.
@@ -160,6 +163,10 @@ impl Config {
         let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
         self.threads.unwrap_or_else(|| (cores() / ranks.max(1)).max(1))
     }
+}
+
+fn as_text<S: Serializer>(value: &impl std::fmt::Display, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(value)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::{
     SaveConfig, Source,
 };
 use crate::data::Order;
+use crate::mesh::{MeshError, MeshShape};
 use crate::train::{Decay, LrSchedule};
 
 /// The flags that say the sizes of a new model.
@@ -55,12 +56,16 @@ fn refuse_later(values: &mut Values) {
 }
 
 /// Without data and model of the user's own, the run that shows what the project does: four ranks.
-fn mesh(values: &mut Values) -> String {
-    match values.text("mesh") {
-        Some(mesh) => mesh,
-        None if values.is_given("data") || values.is_given("init-from") => String::new(),
+fn mesh(values: &mut Values) -> MeshShape {
+    let text = match values.text("mesh") {
+        Some(text) => text,
+        None if values.is_given("data") || values.is_given("init-from") => "1".into(),
         None => "dp=2,tp=2".into(),
-    }
+    };
+    text.parse().unwrap_or_else(|error: MeshError| {
+        values.problem("mesh", error.to_string());
+        MeshShape::SINGLE
+    })
 }
 
 fn device(values: &mut Values) -> Device {
@@ -224,15 +229,17 @@ impl Values {
     }
 
     fn count(&mut self, name: &str) -> Option<u64> {
-        let min = match Flag::find(name).map(|flag| flag.kind) {
-            Some(Kind::Count { min }) => min,
-            _ => 0,
+        let (min, max) = match Flag::find(name).map(|flag| flag.kind) {
+            Some(Kind::Count { min, max }) => (min, max),
+            _ => (0, u64::MAX),
         };
+        let is_too_large = self.text(name)?.parse().is_ok_and(|n: u64| n > max);
         let wanted = match min {
+            _ if is_too_large => format!("at most {max}"),
             0 => "a whole number".to_owned(),
             min => format!("a whole number of at least {min}"),
         };
-        self.parsed(name, &wanted, |n| *n >= min)
+        self.parsed(name, &wanted, |n| (min..=max).contains(n))
     }
 
     /// A count that has a default.

@@ -32,7 +32,7 @@ fn assert_contains(text: &str, part: &str) {
 #[test]
 fn without_flags_a_small_model_trains_on_four_ranks() {
     let config = parse("").unwrap();
-    assert_eq!(config.mesh, "dp=2,tp=2");
+    assert_eq!(config.mesh.to_string(), "dp=2,tp=2");
     assert_eq!((config.batch, config.seq, config.steps, config.seed), (16, 128, 200, 0));
     assert_eq!(config.order, Order::Sequential);
     let sizes = ModelSizes {
@@ -60,7 +60,7 @@ fn flags_reach_their_fields() {
     )
     .unwrap();
     let expected = Config {
-        mesh: "dp=2".into(),
+        mesh: "dp=2".parse().unwrap(),
         device: Device::Cpu,
         dtype: Precision::F32,
         threads: Some(3),
@@ -103,7 +103,7 @@ fn flags_reach_their_fields() {
     assert_eq!(parse("").unwrap().threads_per_rank(10_000), 1);
     let config = parse("--init-from llama --lr=0.5").unwrap();
     assert_eq!(config.model, ModelSource::InitFrom("llama".into()));
-    assert_eq!((config.mesh.as_str(), config.optimizer.lr.peak), ("", 0.5));
+    assert_eq!((config.mesh, config.optimizer.lr.peak), (MeshShape::SINGLE, 0.5));
 }
 
 #[test]
@@ -193,6 +193,10 @@ fn values_out_of_range() {
         ("--steps 1.5", "--steps: must be a whole number of at least 1, not `1.5`"),
         ("--seed x", "--seed: must be a whole number, not `x`"),
         ("--batch 99999999999999999999", "--batch: must be a whole number"),
+        (
+            "--hidden 9223372036854775808",
+            "--hidden: must be at most 4294967295, not `9223372036854775808`",
+        ),
         ("--threads 0", "--threads: must be a whole number of at least 1"),
         ("--lr -1e-3", "--lr: must be a number of at least 0, not `-1e-3`"),
         ("--lr nan", "--lr: must be a number of at least 0, not `nan`"),
@@ -203,6 +207,8 @@ fn values_out_of_range() {
         ("--order random", "--order: must be one of sequential, shuffled, not `random`"),
         ("--lr-schedule cosin", "not `cosin`; did you mean cosine?"),
         ("--device gpu", "--device: must be one of cpu, cuda, meta, not `gpu`"),
+        ("--mesh dp=0", "--mesh: mesh entry `dp=0`: a degree is at least 1"),
+        ("--mesh pt=2", "--mesh: mesh entry `pt=2`: there is no axis `pt`"),
         ("--data=", "--data: needs a path, not an empty text"),
     ] {
         assert_contains(&refusal(line), message);
@@ -246,6 +252,7 @@ fn a_file_is_judged_by_line() {
         ("order = 1", "`order` must be one of \"sequential\", \"shuffled\", not the number 1"),
         ("tied = 1", "run.toml:1: `tied` must be true or false, not the number 1"),
         ("mesh = 4", "run.toml:1: `mesh` must be text such as \"dp=2,tp=2\", not the number 4"),
+        ("mesh = { dp = 0 }", "run.toml:1: mesh: mesh entry `dp=0`"),
         ("data = ['a']", "run.toml:1: `data` must be a path in quotes, not this list"),
         ("# one\nbatch = 0", "run.toml:2: batch: must be a whole number of at least 1, not `0`"),
         ("min-lr = 1\nmin_lr = 2", "run.toml:2: `min_lr` is set twice"),

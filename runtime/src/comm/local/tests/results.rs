@@ -78,7 +78,7 @@ fn all_gather_and_reduce_scatter_follow_uneven_blocks() {
                 Ok((gathered, ids, part))
             });
             let sums = reference(ranks, blocks.total(), ReduceOp::Sum);
-            let (mut gathered, mut ids) = (Vec::new(), Vec::new());
+            let (mut gathered, mut ids) = (Vec::new(), Vec::<u32>::new());
             let mut parts = vec![Vec::new(); ranks];
             for row in 0..outer {
                 for (rank, len) in blocks.lens.iter().enumerate() {
@@ -121,7 +121,7 @@ fn all_to_all_delivers_every_part() {
                 Ok(dst)
             });
             for (me, dst) in results.iter().enumerate() {
-                let mut expected = Vec::new();
+                let mut expected = Vec::<u32>::new();
                 for from in 0..ranks {
                     let before: usize = (0..me).map(|to| count(base, from, to)).sum();
                     let sent = tokens(from, before + count(base, from, me));
