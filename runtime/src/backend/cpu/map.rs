@@ -2,7 +2,7 @@
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
-use super::math::{self, fma};
+use super::math::{self, fma, zip_map};
 use super::random::dropout_mask;
 use super::scratch::with_scratch;
 use super::simd::dispatch;
@@ -59,6 +59,7 @@ dispatch! {
 }
 
 /// The elements `start..start + len` of an expression; node `i` has its values at `i * BLOCK`.
+#[derive(Clone, Copy)]
 pub(super) struct Block<'a> {
     pub expr: &'a Expr,
     pub leaves: &'a [&'a [f32]],
@@ -66,10 +67,13 @@ pub(super) struct Block<'a> {
     pub len: usize,
 }
 
-impl Block<'_> {
+impl<'a> Block<'a> {
     /// Values of a node that has been evaluated; leaves are read where they are.
     #[inline(always)]
-    pub fn value<'v>(&'v self, node: usize, values: &'v [f32]) -> &'v [f32] {
+    pub fn value<'v>(&self, node: usize, values: &'v [f32]) -> &'v [f32]
+    where
+        'a: 'v,
+    {
         match self.expr.nodes[node] {
             Node::Leaf(leaf) => &self.leaves[leaf][self.start..][..self.len],
             _ => &values[node * BLOCK..][..self.len],
@@ -83,51 +87,38 @@ impl Block<'_> {
         match &self.expr.nodes[node] {
             Node::Leaf(_) => {}
             Node::Row(leaf) => repeat_row(self.leaves[*leaf], self.start, out),
-            Node::Add(a, b) => binary(value(*a), value(*b), out, |a, b| a + b),
-            Node::Sub(a, b) => binary(value(*a), value(*b), out, |a, b| a - b),
-            Node::Mul(a, b) => binary(value(*a), value(*b), out, |a, b| a * b),
-            Node::Scale(a, factor) => unary(value(*a), out, |x| x * factor),
-            Node::Silu(a) => unary(value(*a), out, |x| x * math::sigmoid::<FMA>(x)),
-            Node::Gelu(a) => {
-                unary(value(*a), out, |x| 0.5 * x * (1.0 + math::erf::<FMA>(x * FRAC_1_SQRT_2)))
-            }
-            Node::GeluTanh(a) => {
-                unary(value(*a), out, |x| 0.5 * x * (1.0 + math::tanh::<FMA>(gelu_inner::<FMA>(x))))
-            }
+            Node::Add(a, b) => zip_map([value(*a), value(*b)], out, |[a, b]| a + b),
+            Node::Sub(a, b) => zip_map([value(*a), value(*b)], out, |[a, b]| a - b),
+            Node::Mul(a, b) => zip_map([value(*a), value(*b)], out, |[a, b]| a * b),
+            Node::Scale(a, factor) => zip_map([value(*a)], out, |[x]| x * factor),
+            Node::Silu(a) => zip_map([value(*a)], out, |[x]| x * math::sigmoid::<FMA>(x)),
+            Node::Gelu(a) => zip_map([value(*a)], out, |[x]| {
+                0.5 * x * (1.0 + math::erf::<FMA>(x * FRAC_1_SQRT_2))
+            }),
+            Node::GeluTanh(a) => zip_map([value(*a)], out, |[x]| {
+                0.5 * x * (1.0 + math::tanh::<FMA>(gelu_inner::<FMA>(x)))
+            }),
             // A NaN is not below zero, so it stays.
-            Node::Relu(a) => unary(value(*a), out, |x| if x < 0.0 { 0.0 } else { x }),
-            Node::Tanh(a) => unary(value(*a), out, math::tanh::<FMA>),
-            Node::Exp(a) => unary(value(*a), out, math::exp::<FMA>),
+            Node::Relu(a) => zip_map([value(*a)], out, |[x]| if x < 0.0 { 0.0 } else { x }),
+            Node::Tanh(a) => zip_map([value(*a)], out, |[x]| math::tanh::<FMA>(x)),
+            Node::Exp(a) => zip_map([value(*a)], out, |[x]| math::exp::<FMA>(x)),
             Node::Dropout(a, dropout) => {
                 dropout_mask(dropout, self.start, out);
-                let x = value(*a);
-                for i in 0..x.len() {
-                    out[i] *= x[i];
+                for (out, x) in out.iter_mut().zip(value(*a)) {
+                    *out *= x;
                 }
             }
         }
     }
 }
 
+/// Factor of the approximate GELU.
+pub(super) const SQRT_2_OVER_PI: f32 = 0.797_884_6;
+
 /// Argument of the hyperbolic tangent in the approximate GELU.
 #[inline(always)]
 pub(super) fn gelu_inner<const FMA: bool>(x: f32) -> f32 {
-    const SQRT_2_OVER_PI: f32 = 0.797_884_6;
     SQRT_2_OVER_PI * x * fma::<FMA>(0.044_715 * x, x, 1.0)
-}
-
-#[inline(always)]
-fn unary(x: &[f32], out: &mut [f32], f: impl Fn(f32) -> f32) {
-    for (out, x) in out.iter_mut().zip(x) {
-        *out = f(*x);
-    }
-}
-
-#[inline(always)]
-fn binary(a: &[f32], b: &[f32], out: &mut [f32], f: impl Fn(f32, f32) -> f32) {
-    for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
-        *out = f(*a, *b);
-    }
 }
 
 /// Fills `out` with `row` over and over, as seen from element `start` on.

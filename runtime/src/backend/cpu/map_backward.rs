@@ -2,8 +2,8 @@
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
-use super::map::{BLOCK, Block, check, gelu_inner};
-use super::math::{self, fma};
+use super::map::{BLOCK, Block, SQRT_2_OVER_PI, check, gelu_inner};
+use super::math::{self, fma, zip_add, zip_map};
 use super::norm::add_rows;
 use super::random::dropout_mask;
 use super::scratch::with_scratch;
@@ -169,6 +169,8 @@ dispatch! {
     ) {
         let nodes = plan.expr.nodes.len();
         let (values, grads) = scratch.split_at_mut(nodes * BLOCK);
+        let mut leaf_written = vec![false; leaves.len()];
+        let mut node_written = vec![false; nodes];
         let mut start = first;
         while start < last {
             let len = BLOCK.min(last - start);
@@ -177,14 +179,16 @@ dispatch! {
                 let (earlier, this) = values.split_at_mut(node * BLOCK);
                 block.evaluate::<FMA>(node, earlier, &mut this[..len]);
             }
+            leaf_written.copy_from_slice(&plan.accumulate);
+            node_written.fill(false);
             let mut walk = Walk {
                 plan,
                 values,
                 grads: &mut *grads,
                 targets: &mut *targets,
                 at: start - first,
-                leaf_written: plan.accumulate.clone(),
-                node_written: vec![false; nodes],
+                leaf_written: &mut leaf_written,
+                node_written: &mut node_written,
                 block,
             };
             walk.backward::<FMA>(&grad[start..start + len], row_sums);
@@ -201,8 +205,8 @@ struct Walk<'w, 't> {
     targets: &'w mut Targets<'t>,
     /// Start of the block inside the targets.
     at: usize,
-    leaf_written: Vec<bool>,
-    node_written: Vec<bool>,
+    leaf_written: &'w mut [bool],
+    node_written: &'w mut [bool],
     block: Block<'w>,
 }
 
@@ -212,7 +216,7 @@ impl Walk<'_, '_> {
         let plan = self.plan;
         let last = plan.expr.nodes.len() - 1;
         if let Node::Leaf(_) = plan.expr.nodes[last] {
-            self.send(last, |i| grad[i]);
+            self.send(last, [grad], |[g]| g);
             return;
         }
         if let Node::Row(leaf) = plan.expr.nodes[last] {
@@ -239,75 +243,60 @@ impl Walk<'_, '_> {
     #[inline(always)]
     fn through<const FMA: bool>(&mut self, node: usize, grad: &[f32]) {
         let values = self.values;
-        let (start, len) = (self.block.start, self.block.len);
-        let expr = self.plan.expr;
-        let leaves = self.block.leaves;
-        let source = Block { expr, leaves, start, len };
-        let value = |node| source.value(node, values);
-        match &expr.nodes[node] {
+        let block = self.block;
+        let value = |node| block.value(node, values);
+        let own = &values[node * BLOCK..][..block.len];
+        match &block.expr.nodes[node] {
             Node::Leaf(_) | Node::Row(_) => {}
             Node::Add(a, b) => {
-                self.send(*a, |i| grad[i]);
-                self.send(*b, |i| grad[i]);
+                self.send(*a, [grad], |[g]| g);
+                self.send(*b, [grad], |[g]| g);
             }
             Node::Sub(a, b) => {
-                self.send(*a, |i| grad[i]);
-                self.send(*b, |i| -grad[i]);
+                self.send(*a, [grad], |[g]| g);
+                self.send(*b, [grad], |[g]| -g);
             }
             Node::Mul(a, b) => {
-                let (x, y) = (&value(*a)[..len], &value(*b)[..len]);
-                self.send(*a, |i| grad[i] * y[i]);
-                self.send(*b, |i| grad[i] * x[i]);
+                self.send(*a, [grad, value(*b)], |[g, y]| g * y);
+                self.send(*b, [grad, value(*a)], |[g, x]| g * x);
             }
-            Node::Scale(a, factor) => self.send(*a, |i| grad[i] * factor),
-            Node::Silu(a) => {
-                let x = &value(*a)[..len];
-                self.send(*a, |i| {
-                    let s = math::sigmoid::<FMA>(x[i]);
-                    grad[i] * s * fma::<FMA>(x[i], 1.0 - s, 1.0)
-                });
-            }
-            Node::Gelu(a) => {
-                let x = &value(*a)[..len];
-                self.send(*a, |i| {
-                    const FRAC_1_SQRT_2PI: f32 = 0.398_942_3;
-                    let cdf = 0.5 * (1.0 + math::erf::<FMA>(x[i] * FRAC_1_SQRT_2));
-                    let pdf = FRAC_1_SQRT_2PI * math::exp::<FMA>(-0.5 * x[i] * x[i]);
-                    grad[i] * fma::<FMA>(x[i], pdf, cdf)
-                });
-            }
-            Node::GeluTanh(a) => {
-                let x = &value(*a)[..len];
-                self.send(*a, |i| {
-                    const SQRT_2_OVER_PI: f32 = 0.797_884_6;
-                    let t = math::tanh::<FMA>(gelu_inner::<FMA>(x[i]));
-                    let inner = SQRT_2_OVER_PI * fma::<FMA>(0.134_145 * x[i], x[i], 1.0);
-                    grad[i] * 0.5 * (1.0 + t + x[i] * (1.0 - t * t) * inner)
-                });
-            }
+            Node::Scale(a, factor) => self.send(*a, [grad], |[g]| g * factor),
+            Node::Silu(a) => self.send(*a, [grad, value(*a)], |[g, x]| {
+                let s = math::sigmoid::<FMA>(x);
+                g * s * fma::<FMA>(x, 1.0 - s, 1.0)
+            }),
+            Node::Gelu(a) => self.send(*a, [grad, value(*a)], |[g, x]| {
+                const FRAC_1_SQRT_2PI: f32 = 0.398_942_3;
+                let cdf = 0.5 * (1.0 + math::erf::<FMA>(x * FRAC_1_SQRT_2));
+                let pdf = FRAC_1_SQRT_2PI * math::exp::<FMA>(-0.5 * x * x);
+                g * fma::<FMA>(x, pdf, cdf)
+            }),
+            Node::GeluTanh(a) => self.send(*a, [grad, value(*a)], |[g, x]| {
+                let t = math::tanh::<FMA>(gelu_inner::<FMA>(x));
+                let slope = SQRT_2_OVER_PI * fma::<FMA>(3.0 * 0.044_715 * x, x, 1.0);
+                g * 0.5 * (1.0 + t + x * (1.0 - t * t) * slope)
+            }),
             Node::Relu(a) => {
-                let x = &value(*a)[..len];
-                self.send(*a, |i| if x[i] <= 0.0 { 0.0 } else { grad[i] });
+                self.send(*a, [grad, value(*a)], |[g, x]| if x <= 0.0 { 0.0 } else { g });
             }
-            Node::Tanh(a) => {
-                let y = &values[node * BLOCK..][..len];
-                self.send(*a, |i| grad[i] * (1.0 - y[i] * y[i]));
-            }
-            Node::Exp(a) => {
-                let y = &values[node * BLOCK..][..len];
-                self.send(*a, |i| grad[i] * y[i]);
-            }
+            Node::Tanh(a) => self.send(*a, [grad, own], |[g, y]| g * (1.0 - y * y)),
+            Node::Exp(a) => self.send(*a, [grad, own], |[g, y]| g * y),
             Node::Dropout(a, dropout) => {
                 let mut mask = [0f32; BLOCK];
-                dropout_mask(dropout, start, &mut mask[..len]);
-                self.send(*a, |i| grad[i] * mask[i]);
+                dropout_mask(dropout, block.start, &mut mask[..block.len]);
+                self.send(*a, [grad, &mask], |[g, mask]| g * mask);
             }
         }
     }
 
     /// Writes or adds a contribution to the gradient of `node`.
     #[inline(always)]
-    fn send(&mut self, node: usize, contribution: impl Fn(usize) -> f32) {
+    fn send<const N: usize>(
+        &mut self,
+        node: usize,
+        x: [&[f32]; N],
+        contribution: impl Fn([f32; N]) -> f32,
+    ) {
         if !self.plan.needed[node] {
             return;
         }
@@ -320,13 +309,9 @@ impl Walk<'_, '_> {
             _ => (&mut self.grads[node * BLOCK..][..len], &mut self.node_written[node]),
         };
         if *written {
-            for (i, target) in target.iter_mut().enumerate() {
-                *target += contribution(i);
-            }
+            zip_add(x, target, contribution);
         } else {
-            for (i, target) in target.iter_mut().enumerate() {
-                *target = contribution(i);
-            }
+            zip_map(x, target, contribution);
         }
         *written = true;
     }

@@ -157,33 +157,85 @@ pub(super) fn cos_turns(u: f32) -> f32 {
     )
 }
 
-/// Sum of `f(i)` over `0..n` in lanes: the same order for every vector width.
+/// Sum of `f` over the elements of equally long slices, in lanes: the same order for every vector width.
 #[inline(always)]
-pub(super) fn lane_sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
+pub(super) fn lane_sum<const N: usize>(x: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f32 {
+    let len = x[0].len();
+    let x = x.map(|x| &x[..len]);
     let mut lanes = [0f32; LANES];
-    let whole = n - n % LANES;
     let mut start = 0;
-    while start < whole {
+    while start + LANES <= len {
+        let x = x.map(|x| &x[start..start + LANES]);
         for (lane, sum) in lanes.iter_mut().enumerate() {
-            *sum += f(start + lane);
+            *sum += f(x.map(|x| x[lane]));
         }
         start += LANES;
     }
-    for i in whole..n {
-        lanes[i - whole] += f(i);
+    let x = x.map(|x| &x[start..]);
+    for (lane, sum) in lanes[..len - start].iter_mut().enumerate() {
+        *sum += f(x.map(|x| x[lane]));
     }
-    fold(lanes)
+    fold(lanes, |a, b| a + b)
 }
 
-/// Adds lanes pairwise.
+/// The larger of two numbers; NaN if one is NaN.
 #[inline(always)]
-pub(super) fn fold(mut lanes: [f32; LANES]) -> f32 {
+pub(super) fn larger(max: f32, x: f32) -> f32 {
+    // A comparison with NaN is false, so NaN is taken by its own test and never left.
+    if x > max || x.is_nan() { x } else { max }
+}
+
+/// Largest of `f` over a slice, -infinity for none; NaN if one is NaN.
+#[inline(always)]
+pub(super) fn lane_max(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let chunks = x.chunks_exact(LANES);
+    for (lane, x) in lanes.iter_mut().zip(chunks.remainder()) {
+        *lane = f(*x);
+    }
+    for chunk in chunks {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *lane = larger(*lane, f(*x));
+        }
+    }
+    fold(lanes, larger)
+}
+
+/// Combines lanes pairwise.
+#[inline(always)]
+pub(super) fn fold(mut lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut width = LANES / 2;
     while width > 0 {
         for lane in 0..width {
-            lanes[lane] += lanes[lane + width];
+            lanes[lane] = f(lanes[lane], lanes[lane + width]);
         }
         width /= 2;
     }
     lanes[0]
+}
+
+/// Writes `f` of the elements of slices that are at least as long as `out`.
+#[inline(always)]
+pub(super) fn zip_map<const N: usize>(
+    x: [&[f32]; N],
+    out: &mut [f32],
+    f: impl Fn([f32; N]) -> f32,
+) {
+    let x = x.map(|x| &x[..out.len()]);
+    for (i, out) in out.iter_mut().enumerate() {
+        *out = f(x.map(|x| x[i]));
+    }
+}
+
+/// Adds `f` of the elements of slices that are at least as long as `out`.
+#[inline(always)]
+pub(super) fn zip_add<const N: usize>(
+    x: [&[f32]; N],
+    out: &mut [f32],
+    f: impl Fn([f32; N]) -> f32,
+) {
+    let x = x.map(|x| &x[..out.len()]);
+    for (i, out) in out.iter_mut().enumerate() {
+        *out += f(x.map(|x| x[i]));
+    }
 }

@@ -31,7 +31,7 @@ dispatch! {
         for (row, inv_rms) in inv_rms.iter_mut().enumerate() {
             let x = &x[row * cols..][..cols];
             let y = &mut y[row * cols..][..cols];
-            let squares = lane_sum(cols, |i| x[i] * x[i]);
+            let squares = lane_sum([x], |[x]| x * x);
             let inv = 1.0 / (squares / cols as f32 + eps).sqrt();
             *inv_rms = inv;
             for i in 0..cols {
@@ -84,7 +84,7 @@ dispatch! {
             let x = &x[row * cols..][..cols];
             let dy = &dy[row * cols..][..cols];
             let dx = &mut dx[row * cols..][..cols];
-            let dot = lane_sum(cols, |i| dy[i] * weight[i] * x[i]);
+            let dot = lane_sum([x, weight, dy], |[x, w, dy]| dy * w * x);
             let shift = inv * inv * inv * dot / cols as f32;
             for i in 0..cols {
                 dx[i] = inv * dy[i] * weight[i] - shift * x[i];
@@ -130,8 +130,8 @@ dispatch! {
         for row in 0..mean.len() {
             let x = &x[row * cols..][..cols];
             let y = &mut y[row * cols..][..cols];
-            let mu = lane_sum(cols, |i| x[i]) / cols as f32;
-            let var = lane_sum(cols, |i| (x[i] - mu) * (x[i] - mu)) / cols as f32;
+            let mu = lane_sum([x], |[x]| x) / cols as f32;
+            let var = lane_sum([x], |[x]| (x - mu) * (x - mu)) / cols as f32;
             let inv = 1.0 / (var + eps).sqrt();
             (mean[row], inv_std[row]) = (mu, inv);
             for i in 0..cols {
@@ -207,8 +207,8 @@ dispatch! {
             let x = &x[row * cols..][..cols];
             let dy = &dy[row * cols..][..cols];
             let dx = &mut dx[row * cols..][..cols];
-            let sum = lane_sum(cols, |i| dy[i] * weight[i]) / cols as f32;
-            let dot = lane_sum(cols, |i| dy[i] * weight[i] * ((x[i] - mu) * inv)) / cols as f32;
+            let sum = lane_sum([dy, weight], |[dy, w]| dy * w) / cols as f32;
+            let dot = lane_sum([x, weight, dy], |[x, w, dy]| dy * w * ((x - mu) * inv)) / cols as f32;
             for i in 0..cols {
                 let normal = (x[i] - mu) * inv;
                 dx[i] = inv * (dy[i] * weight[i] - sum - normal * dot);

@@ -40,7 +40,7 @@ dispatch! {
     fn sum_rows<const FMA: bool>(x: &[f32], n: usize, y: &mut [f32], scale: f32) {
         for (row, y) in y.iter_mut().enumerate() {
             let x = &x[row * n..][..n];
-            *y = scale * lane_sum(n, |i| x[i]);
+            *y = scale * lane_sum([x], |[x]| x);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Softmax, and the pieces of a cross-entropy whose vocabulary may be cut over ranks.
 
-use super::math::{LANES, exp, lane_sum};
+use super::math::{exp, lane_max, lane_sum};
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
 
@@ -21,33 +21,16 @@ fn row_count(len: usize, cols: usize) -> usize {
 dispatch! {
     fn softmax_rows<const FMA: bool>(cols: usize, x: &[f32], y: &mut [f32]) {
         for (x, y) in x.chunks_exact(cols).zip(y.chunks_exact_mut(cols)) {
-            let max = max_of(x);
+            let max = lane_max(x, |x| x);
             for i in 0..cols {
                 y[i] = exp::<FMA>(x[i] - max);
             }
-            let inv = 1.0 / lane_sum(cols, |i| y[i]);
+            let inv = 1.0 / lane_sum([y], |[y]| y);
             for y in y {
                 *y *= inv;
             }
         }
     }
-}
-
-/// Largest element; NaN if there is one.
-#[inline(always)]
-fn max_of(x: &[f32]) -> f32 {
-    // A comparison with NaN is false, so NaN is taken by its own test and never left.
-    let larger = |max: f32, x: f32| if x > max || x.is_nan() { x } else { max };
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    let chunks = x.chunks_exact(LANES);
-    let rest = chunks.remainder();
-    for chunk in chunks {
-        for lane in 0..LANES {
-            lanes[lane] = larger(lanes[lane], chunk[lane]);
-        }
-    }
-    let max = rest.iter().fold(f32::NEG_INFINITY, |max, x| larger(max, *x));
-    lanes.iter().fold(max, |max, lane| larger(max, *lane))
 }
 
 pub(super) fn softmax_backward(
@@ -68,7 +51,7 @@ dispatch! {
     fn softmax_rows_backward<const FMA: bool>(cols: usize, y: &[f32], dy: &[f32], dx: &mut [f32]) {
         let rows = y.chunks_exact(cols).zip(dy.chunks_exact(cols));
         for ((y, dy), dx) in rows.zip(dx.chunks_exact_mut(cols)) {
-            let dot = lane_sum(cols, |i| y[i] * dy[i]);
+            let dot = lane_sum([y, dy], |[y, dy]| y * dy);
             for i in 0..cols {
                 dx[i] = y[i] * (dy[i] - dot);
             }
@@ -86,7 +69,7 @@ pub(super) fn row_max(workers: &Workers, cols: usize, x: &[f32], max: &mut [f32]
 dispatch! {
     fn max_rows<const FMA: bool>(cols: usize, x: &[f32], max: &mut [f32]) {
         for (x, max) in x.chunks_exact(cols).zip(max) {
-            *max = max_of(x);
+            *max = lane_max(x, |x| x);
         }
     }
 }
@@ -123,7 +106,7 @@ fn local_target(target: u32, first_col: usize, cols: usize) -> Option<usize> {
 
 dispatch! {
     fn exp_sum_row<const FMA: bool>(logits: &[f32], max: f32) -> f32 {
-        lane_sum(logits.len(), |i| exp::<FMA>(logits[i] - max))
+        lane_sum([logits], |[logit]| exp::<FMA>(logit - max))
     }
 }
 

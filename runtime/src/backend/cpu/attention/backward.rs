@@ -6,7 +6,7 @@ use super::forward::check;
 use super::heads::{Head, Shared};
 use crate::backend::AttentionShape;
 use crate::backend::cpu::gemm::{Matrix, Multiply, OneThread};
-use crate::backend::cpu::math::{exp, lane_sum};
+use crate::backend::cpu::math::{exp, fma, lane_sum};
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::simd::dispatch;
 use crate::backend::cpu::workers::Workers;
@@ -121,8 +121,7 @@ pub fn attention_backward(
 
 dispatch! {
     fn dot<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
-        let b = &b[..a.len()];
-        lane_sum(a.len(), |i| a[i] * b[i])
+        lane_sum([a, b], |[a, b]| a * b)
     }
 }
 
@@ -203,13 +202,14 @@ dispatch! {
         for (row, (weights, dscores)) in rows.enumerate() {
             let visible = keys.min(visible + row);
             let (lse, shift) = (lse[row], shift[row]);
-            for i in 0..visible {
-                let weight = exp::<FMA>(weights[i] * scale - lse);
-                weights[i] = weight;
-                dscores[i] = weight * (dscores[i] - shift) * scale;
+            let (weights, hidden) = weights.split_at_mut(visible);
+            hidden.fill(0.0);
+            let (dscores, hidden) = dscores.split_at_mut(visible);
+            hidden.fill(0.0);
+            for (weight, dscore) in weights.iter_mut().zip(dscores) {
+                *weight = exp::<FMA>(fma::<FMA>(*weight, scale, -lse));
+                *dscore = *weight * (*dscore - shift) * scale;
             }
-            weights[visible..].fill(0.0);
-            dscores[visible..].fill(0.0);
         }
     }
 }

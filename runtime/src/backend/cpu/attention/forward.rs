@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::heads::{Head, Shared};
 use crate::backend::AttentionShape;
 use crate::backend::cpu::gemm::{Matrix, Multiply, OneThread};
-use crate::backend::cpu::math::{exp, lane_sum};
+use crate::backend::cpu::math::{exp, fma, lane_max, lane_sum, larger};
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::simd::dispatch;
 use crate::backend::cpu::workers::Workers;
@@ -149,24 +149,12 @@ dispatch! {
             let visible = if causal { keys.min(visible + row) } else { visible };
             let (scores, hidden) = scores.split_at_mut(visible);
             hidden.fill(0.0);
-            let mut lanes = [f32::NEG_INFINITY; 64];
-            let parts = scores.chunks_exact(64);
-            for (lane, score) in lanes.iter_mut().zip(parts.remainder()) {
-                *lane = *score * scale;
-            }
-            for part in parts {
-                for lane in 0..64 {
-                    let score = part[lane] * scale;
-                    // A NaN may get lost here; its weight is NaN all the same.
-                    lanes[lane] = if lanes[lane] > score { lanes[lane] } else { score };
-                }
-            }
             let old = max[row];
-            let new = lanes.iter().fold(old, |max, lane| if max > *lane { max } else { *lane });
+            let new = larger(old, lane_max(scores, |score| score * scale));
             for score in scores.iter_mut() {
-                *score = exp::<FMA>(*score * scale - new);
+                *score = exp::<FMA>(fma::<FMA>(*score, scale, -new));
             }
-            let weights = lane_sum(visible, |i| scores[i]);
+            let weights = lane_sum([scores], |[weight]| weight);
             max[row] = new;
             if old == f32::NEG_INFINITY {
                 total[row] = weights;
