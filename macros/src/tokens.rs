@@ -13,32 +13,34 @@ pub fn shown(tokens: impl ToTokens) -> String {
     text.out
 }
 
-/// Tokens that rustc underlines as a whole when it complains about them.
+/// Where `place` begins and ends.
 ///
-/// A path made with one span would show as the first word of the user's code only: the first token gets
-/// the position where `place` begins, the others the position where it ends.
-pub fn covering(place: impl ToTokens, tokens: TokenStream) -> TokenStream {
+/// On stable Rust a span cannot be joined with another. But rustc underlines a path or call from its first
+/// token to its last; so generated code that should fail at `place` begins with the one and ends with the
+/// other.
+pub fn ends(place: impl ToTokens) -> (Span, Span) {
     let place = place.to_token_stream();
     let start = place.span();
-    let end = place.clone().into_iter().last().map_or(start, |last| match last {
+    let end = place.into_iter().last().map_or(start, |last| match last {
         TokenTree::Group(group) => group.span_close(),
         other => other.span(),
     });
-    tokens
-        .into_iter()
-        .enumerate()
-        .map(|(i, token)| relocated(token, if i == 0 { start } else { end }))
-        .collect()
+    (start, end)
 }
 
-/// Moves generated tokens to `place`; what they refer to stays.
-fn relocated(mut token: TokenTree, place: Span) -> TokenTree {
-    if let TokenTree::Group(group) = &token {
-        let inner = group.stream().into_iter().map(|token| relocated(token, place)).collect();
-        token = TokenTree::Group(proc_macro2::Group::new(group.delimiter(), inner));
-    }
-    token.set_span(token.span().located_at(place));
-    token
+/// Moves tokens to `place`; what they refer to stays.
+pub fn relocated(tokens: TokenStream, place: Span) -> TokenStream {
+    let move_token = |mut token: TokenTree| {
+        token.set_span(token.span().located_at(place));
+        token
+    };
+    tokens.into_iter().map(move_token).collect()
+}
+
+/// An item up to its body, to be underlined.
+pub fn first_line(item: impl ToTokens) -> TokenStream {
+    let is_body = |token: &TokenTree| matches!(token, TokenTree::Group(_));
+    item.to_token_stream().into_iter().take_while(|token| !is_body(token)).collect()
 }
 
 #[derive(Default)]
