@@ -43,13 +43,30 @@ pub fn first_line(item: impl ToTokens) -> TokenStream {
     item.to_token_stream().into_iter().take_while(|token| !is_body(token)).collect()
 }
 
+/// A writer that puts spaces and line breaks where rustfmt would, more or less.
 #[derive(Default)]
 struct Text {
     out: String,
+    /// Depth of braces.
     indent: usize,
-    in_parens: usize,
-    /// The last token was a word, so that another word needs a space before it.
-    after_word: bool,
+    /// Depth of parentheses and brackets within the braces.
+    parens: usize,
+    /// Depth of `<` within these.
+    angles: usize,
+    last: Last,
+}
+
+/// What was written last, as far as spacing depends on it.
+#[derive(Default, PartialEq)]
+enum Last {
+    #[default]
+    Other,
+    /// A word; another word needs a space.
+    Word,
+    /// A word behind which everything needs a space.
+    Keyword,
+    /// The `#` of an attribute.
+    Hash,
 }
 
 impl Text {
@@ -59,55 +76,66 @@ impl Text {
             match token {
                 TokenTree::Ident(_) | TokenTree::Literal(_) => self.word(&token.to_string()),
                 TokenTree::Punct(punct) => {
-                    let joint = punct.spacing() == Spacing::Joint;
-                    self.punct(punct.as_char(), joint);
+                    self.punct(punct.as_char(), punct.spacing() == Spacing::Joint);
                 }
                 TokenTree::Group(group) => {
-                    let followed = tokens.peek().is_some();
-                    self.group(group.delimiter(), group.stream(), followed);
+                    let ends = match tokens.peek() {
+                        None => true,
+                        Some(TokenTree::Punct(next)) => {
+                            matches!(next.as_char(), ',' | ';' | '.' | '?')
+                        }
+                        Some(_) => false,
+                    };
+                    self.group(group.delimiter(), group.stream(), !ends);
                 }
             }
         }
     }
 
     fn word(&mut self, word: &str) {
-        if self.after_word {
+        const KEYWORDS: [&str; 12] = [
+            "as", "dyn", "else", "for", "if", "impl", "in", "let", "match", "mut", "return",
+            "where",
+        ];
+        if matches!(self.last, Last::Word | Last::Keyword) {
             self.out.push(' ');
         }
         self.out.push_str(word);
-        self.after_word = true;
+        self.last = if KEYWORDS.contains(&word) { Last::Keyword } else { Last::Word };
     }
 
     fn punct(&mut self, punct: char, joint: bool) {
-        self.after_word = false;
-        let continues = self.out.ends_with(['-', '=', '+', ':', '|', '&', '!', '<', '>']);
+        let arrow = punct == '>' && self.out.ends_with(['-', '=']);
+        if self.last == Last::Keyword && punct != '<' {
+            self.out.push(' ');
+        }
+        self.last = if punct == '#' { Last::Hash } else { Last::Other };
         match punct {
-            ';' if self.in_parens > 0 => self.out.push_str("; "),
-            ';' => {
-                self.out.push(';');
-                self.line();
-            }
-            ',' => self.out.push_str(", "),
-            '=' | '-' | '+' if !continues => {
-                self.out.push(' ');
+            ';' | ',' => {
                 self.out.push(punct);
-                if !joint {
-                    self.out.push(' ');
-                }
+                let new_line =
+                    self.parens == 0 && self.angles == 0 && (punct == ';' || self.indent > 0);
+                if new_line { self.line() } else { self.out.push(' ') }
             }
-            '>' | '=' if self.out.ends_with(['-', '=']) => {
-                self.out.push(punct);
-                self.out.push(' ');
+            '=' | '-' | '+' | '|' if joint || !self.out.ends_with(['=', '-', '+', '!', '|']) => {
+                let before = if self.out.ends_with(['(', ' ']) { "" } else { " " };
+                let after = if joint { "" } else { " " };
+                self.out.push_str(&format!("{before}{punct}{after}"));
+            }
+            '>' | '=' if arrow || self.out.ends_with('=') => {
+                self.out.push_str(&format!("{punct} "))
             }
             ':' if !joint && !self.out.ends_with(':') => self.out.push_str(": "),
+            '<' => {
+                self.out.push('<');
+                self.angles += 1;
+            }
             '>' => {
                 self.out.push('>');
-                self.after_word = true;
+                self.angles = self.angles.saturating_sub(1);
+                self.last = Last::Word;
             }
             _ => self.out.push(punct),
-        }
-        if self.out.ends_with(' ') {
-            self.after_word = false;
         }
     }
 
@@ -116,30 +144,38 @@ impl Text {
             Delimiter::Parenthesis => ("(", ")"),
             Delimiter::Bracket => ("[", "]"),
             Delimiter::Brace => return self.block(inner, followed),
-            Delimiter::None => ("", ""),
+            Delimiter::None => return self.write(inner),
         };
+        let attribute = self.last == Last::Hash;
+        if self.last == Last::Keyword {
+            self.out.push(' ');
+        }
         self.out.push_str(open);
-        self.after_word = false;
-        self.in_parens += 1;
+        self.last = Last::Other;
+        let angles = std::mem::take(&mut self.angles);
+        self.parens += 1;
         self.write(inner);
-        self.in_parens -= 1;
-        self.out.truncate(self.out.trim_end_matches(' ').len());
+        self.parens -= 1;
+        self.angles = angles;
+        self.out.truncate(self.out.trim_end_matches([' ', ',']).len());
         self.out.push_str(close);
-        self.after_word = true;
+        self.last = Last::Word;
+        if attribute && followed && self.parens == 0 {
+            self.line();
+        }
     }
 
     fn block(&mut self, inner: TokenStream, followed: bool) {
-        if !self.out.is_empty() && !self.out.ends_with([' ', '\n']) {
+        if !self.out.is_empty() && !self.out.ends_with([' ', '\n', '(']) {
             self.out.push(' ');
         }
         self.out.push('{');
-        self.after_word = false;
+        let (parens, angles) = (std::mem::take(&mut self.parens), std::mem::take(&mut self.angles));
         self.indent += 1;
         self.line();
-        let in_parens = std::mem::take(&mut self.in_parens);
         self.write(inner);
-        self.in_parens = in_parens;
         self.indent -= 1;
+        (self.parens, self.angles) = (parens, angles);
         self.line();
         self.out.push('}');
         if followed {
@@ -152,7 +188,7 @@ impl Text {
         self.out.truncate(self.out.trim_end_matches([' ', '\n']).len());
         self.out.push('\n');
         self.out.push_str(&"    ".repeat(self.indent));
-        self.after_word = false;
+        self.last = Last::Other;
     }
 }
 
