@@ -94,7 +94,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
             let lower = candidate.to_lowercase();
             let distance = typing_mistakes(&word, &lower);
             let tolerated = (word.len().max(lower.len()) / 3).max(1);
-            let shared_start = word.len().min(lower.len()) >= 2
+            let shared_start = word.len().min(lower.len()) >= 3
                 && (word.starts_with(&lower) || lower.starts_with(&word));
             let one_letter = lower.len() == 1;
             (!one_letter && (distance <= tolerated || shared_start))

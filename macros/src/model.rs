@@ -118,33 +118,20 @@ impl Field {
 
 /// The attribute of ours that `attr` is, or that it is a misspelling of.
 fn our_attribute(attr: &Attribute) -> Option<&'static table::AttributeRow> {
-    let word = match attr.path().segments.last() {
-        Some(only) if attr.path().segments.len() == 1 => nearest(
-            &only.ident.to_string(),
-            table::field_attributes().map(|row| row.name).filter(|_| !is_built_in(&only.ident)),
-        )?,
-        Some(last) => table::field_attributes().find(|row| last.ident == row.name)?.name,
-        None => return None,
+    let segments: Vec<String> =
+        attr.path().segments.iter().map(|segment| segment.ident.to_string()).collect();
+    let word = match segments.as_slice() {
+        [word] if BUILT_IN.contains(&word.as_str()) => return None,
+        [word] => nearest(word, table::field_attributes().map(|row| row.name))?,
+        [ours, word] if ours == "meshwright" => word,
+        _ => return None,
     };
     table::field_attributes().find(|row| row.name == word)
 }
 
-/// Attributes of the language that may stand on a field, and could look like a misspelling of ours.
-fn is_built_in(name: &Ident) -> bool {
-    const BUILT_IN: [&str; 10] = [
-        "doc",
-        "cfg",
-        "cfg_attr",
-        "allow",
-        "warn",
-        "deny",
-        "forbid",
-        "expect",
-        "deprecated",
-        "serde",
-    ];
-    BUILT_IN.iter().any(|built_in| name == built_in)
-}
+/// Attributes of the language that may stand on a field; never a misspelling.
+const BUILT_IN: [&str; 9] =
+    ["doc", "cfg", "cfg_attr", "allow", "warn", "deny", "forbid", "expect", "deprecated"];
 
 /// Reports an attribute that is not quite ours; whether it did.
 fn report_misspelling(cx: &Ctxt, attr: &Attribute, row: &table::AttributeRow) -> bool {
@@ -227,5 +214,34 @@ pub fn name_and_generics(item: &Item) -> Option<(&Ident, &Generics)> {
         Item::Enum(item) => Some((&item.ident, &item.generics)),
         Item::Union(item) => Some((&item.ident, &item.generics)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syn::parse_quote;
+
+    use super::*;
+
+    #[test]
+    fn attributes_of_other_macros_are_left_alone() {
+        let others: [Attribute; 12] = [
+            parse_quote!(#[serde(skip)]),
+            parse_quote!(#[builder(default)]),
+            parse_quote!(#[arg(long)]),
+            parse_quote!(#[source]),
+            parse_quote!(#[pin]),
+            parse_quote!(#[validate(range(min = 1))]),
+            parse_quote!(#[param]),
+            parse_quote!(#[field]),
+            parse_quote!(#[other::sharded]),
+            parse_quote!(#[rustfmt::skip]),
+            parse_quote!(#[id]),
+            parse_quote!(#[test]),
+        ];
+        for other in &others {
+            let ours = our_attribute(other).map(|row| row.name);
+            assert_eq!(ours, None, "{}", shown(other));
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use syn::ext::IdentExt;
 
-use crate::attr::Tied;
+use crate::attr::{Tied, table};
 use crate::diag::{Ctxt, nearest, one_of};
 use crate::model::{Field, Model};
 use crate::tokens::shown;
@@ -44,9 +44,8 @@ fn model_owns_its_parameters(cx: &Ctxt, model: &Model) {
 fn attributes_are_not_conditional(cx: &Ctxt, field: &Field) {
     for attr in field.others.iter().filter(|attr| attr.path().is_ident("cfg_attr")) {
         let text = shown(attr);
-        if let Some(name) =
-            ["sharded", "tied"].into_iter().find(|name| text.contains(&format!("{name}(")))
-        {
+        let mut ours = table::field_attributes().map(|row| row.name);
+        if let Some(name) = ours.find(|name| text.contains(&format!(", {name}"))) {
             let field = &field.name;
             cx.error_at(
                 attr,

@@ -1,9 +1,8 @@
 //! `#[model]`.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
-use syn::visit::{self, Visit};
 use syn::{Fields, Generics, Ident, Item, Type, WherePredicate, parse_quote};
 
 use crate::attr::{Runtime, Sharded, Tied};
@@ -221,7 +220,9 @@ fn private(model: &Model) -> TokenStream {
     model.runtime.private(Span::call_site())
 }
 
-/// The struct's generics, and for every field whose type depends on them that it can be built.
+/// The struct's generics, and for every field whose type depends on them that it can be built. A field
+/// under `cfg` cannot be bounded (a predicate takes no attributes on stable); the author's bounds have to
+/// do.
 fn generics_that_build(model: &Model) -> Generics {
     let mut generics = model.item.generics.clone();
     let params: Vec<Ident> = generics
@@ -230,14 +231,11 @@ fn generics_that_build(model: &Model) -> Generics {
         .chain(generics.const_params().map(|param| param.ident.clone()))
         .collect();
     let private = private(model);
-    let bounds: Vec<WherePredicate> = model
-        .fields
-        .iter()
-        .filter(|field| field.cfgs.is_empty() && mentions(&field.ty, &params))
-        .map(|field| {
-            let ty = field_type(&model.runtime, field);
-            parse_quote!(#ty: #private::Build)
-        })
+    let unconditional = model.fields.iter().filter(|field| field.cfgs.is_empty());
+    let bounds: Vec<WherePredicate> = unconditional
+        .map(|field| field_type(&model.runtime, field))
+        .filter(|ty| mentions(ty.clone(), &params))
+        .map(|ty| parse_quote!(#ty: #private::Build))
         .collect();
     if !bounds.is_empty() {
         generics.make_where_clause().predicates.extend(bounds);
@@ -246,18 +244,10 @@ fn generics_that_build(model: &Model) -> Generics {
 }
 
 /// Whether a type mentions one of the parameters.
-fn mentions(ty: &Type, params: &[Ident]) -> bool {
-    struct Search<'a> {
-        params: &'a [Ident],
-        found: bool,
-    }
-    impl<'ast> Visit<'ast> for Search<'_> {
-        fn visit_ident(&mut self, ident: &'ast Ident) {
-            self.found |= self.params.contains(ident);
-            visit::visit_ident(self, ident);
-        }
-    }
-    let mut search = Search { params, found: false };
-    search.visit_type(ty);
-    search.found
+fn mentions(ty: TokenStream, params: &[Ident]) -> bool {
+    ty.into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => params.contains(&ident),
+        TokenTree::Group(group) => mentions(group.stream(), params),
+        _ => false,
+    })
 }
