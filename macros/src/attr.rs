@@ -4,318 +4,166 @@
 //! comma, so that all the mistakes of an item show together. Where a misspelled word has a likely
 //! meaning, parsing goes on with that meaning, so that one typo does not break the rest of the program.
 
+pub mod args;
 #[cfg(test)]
 mod reference;
 pub mod table;
 
 use proc_macro2::{Span, TokenStream};
-use quote::ToTokens;
+use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
-use syn::parse::{ParseStream, Parser};
-use syn::{Attribute, Ident, Lit, LitStr, Meta, Path, Token};
+use syn::parse::ParseStream;
+use syn::{Attribute, Ident, Lit, LitStr, Path, Token};
 
-use crate::diag::{Ctxt, did_you_mean, nearest, one_of};
-use crate::tokens;
-use table::{AttributeRow, KeyRow, StyleRow, Value};
-
-/// A value and the key it was given to.
-pub struct Keyed<T> {
-    pub key: Ident,
-    pub value: T,
-}
+use crate::diag::{Ctxt, expected, nearest};
+use crate::tokens::{relocated, shown};
+use args::{Args, Keyed, Once, Shown};
+use table::{AttributeRow, StyleRow, Value};
 
 /// `#[sharded(tp = "row", scatter = Seq)]`.
 pub struct Sharded {
     /// The runtime's name of the axis.
     pub axis: &'static str,
+    /// The style, behind the axis as its key.
     pub style: Keyed<&'static StyleRow>,
+    /// The dim along which the sum ends split.
     pub scatter: Option<Keyed<Path>>,
 }
 
 /// `#[tied(embed.tokens, when = "tie_word_embeddings")]`.
 pub struct Tied {
+    /// The attribute itself, to be underlined.
     pub attr: Attribute,
-    /// At least one segment.
+    /// Where the shared weight is; at least one segment.
     pub path: Vec<Ident>,
+    /// The key of the configuration that decides.
     pub when: Option<Keyed<LitStr>>,
 }
 
-impl Tied {
-    /// `embed.tokens`.
-    pub fn dotted_path(&self) -> String {
-        self.path.iter().map(|ident| ident.unraw().to_string()).collect::<Vec<_>>().join(".")
-    }
+/// Where the expansion finds the runtime.
+#[derive(Clone, Default)]
+pub struct Runtime {
+    /// The path after `crate =`; `::meshwright` if there was none.
+    path: Option<Path>,
 }
 
-/// What stands in the parentheses of `#[model(..)]` and `#[forward(..)]`: where the runtime is.
-pub fn runtime_path(cx: &Ctxt, attribute: &'static AttributeRow, args: TokenStream) -> Path {
-    let mut path = Once::default();
-    each_arg(cx, args, |key, input| {
-        let Some(row) = known_key(cx, attribute, &key) else {
-            skip_to_comma(input);
-            return Ok(());
-        };
-        expect_equals(row, &key, input, "some::path")?;
-        path.set(cx, attribute, &key, crate_path(input)?);
-        Ok(())
-    });
-    path.value.map_or_else(default_runtime, |keyed| keyed.value)
-}
-
-/// Where the runtime is unless the author says otherwise.
-pub fn default_runtime() -> Path {
-    syn::parse_quote!(::meshwright)
-}
-
-/// The path after `crate =`.
-pub fn crate_path(input: ParseStream) -> syn::Result<Path> {
-    if input.peek(LitStr) {
-        let quoted: LitStr = input.parse()?;
-        return Err(unquote(&quoted, "crate = some::path"));
-    }
-    input.call(Path::parse_mod_style)
-}
-
-/// Parses `#[sharded(..)]`; `None` if it does not say how.
-pub fn sharded(cx: &Ctxt, attr: &Attribute) -> Option<Sharded> {
-    let mut style = Once::default();
-    let mut scatter = Once::default();
-    let n_errors = cx.n_errors();
-    let args = arguments(cx, &table::SHARDED, attr, "tp = \"col\"")?;
-    each_arg(cx, args, |key, input| {
-        let Some(row) = known_key(cx, &table::SHARDED, &key) else {
-            skip_to_comma(input);
-            return Ok(());
-        };
-        match row.value {
-            Value::Style { axis, styles } => {
-                expect_equals(row, &key, input, "\"col\"")?;
-                if let Some(found) = style_of(cx, &key, styles, input)? {
-                    style.set(cx, &table::SHARDED, &key, (axis, found));
+impl Sharded {
+    /// Parses the attribute; `None` if it does not say how the layer is cut.
+    pub fn parse(cx: &Ctxt, attr: &Attribute) -> Option<Self> {
+        let n_errors = cx.n_errors();
+        let mut style = Once::default();
+        let mut scatter = Once::default();
+        Args::of(cx, &table::SHARDED, attr, "tp = \"col\"")?.each(|args, key, input| {
+            let Some(row) = args.row(&key) else { return args::skip(input) };
+            match row.value {
+                Value::Style { axis, styles } => {
+                    args::equals(row, &key, input, "\"col\"")?;
+                    if let Some(found) = style_of(cx, &key, styles, input)? {
+                        style.set(args, key, (axis, found));
+                    }
+                }
+                _ => {
+                    args::equals(row, &key, input, "Seq")?;
+                    let found = dim(&key, input)?;
+                    scatter.set(args, key, found);
                 }
             }
-            _ => {
-                expect_equals(row, &key, input, "Seq")?;
-                scatter.set(cx, &table::SHARDED, &key, dim(&key, input)?);
+            Ok(())
+        });
+        let Some(Keyed { key, value: (axis, style) }) = style.value else {
+            if cx.n_errors() == n_errors {
+                cx.error_at(
+                    attr,
+                    "`#[sharded]` has to say how the layer is cut: `#[sharded(tp = \"col\")]`, `\"row\"` \
+                     or `\"vocab\"`",
+                );
             }
-        }
-        Ok(())
-    });
-    let Some(Keyed { key, value: (axis, style) }) = style.value else {
-        if cx.n_errors() == n_errors {
-            cx.error_at(
-                attr,
-                "`#[sharded]` has to say how the layer is cut: `#[sharded(tp = \"col\")]`, \
-                 `\"row\"` or `\"vocab\"`",
-            );
-        }
-        return None;
-    };
-    // With a guessed word, do not find fault with the combination as well.
-    let scatter = scatter.value.filter(|_| style.sums || cx.n_errors() == n_errors);
-    Some(Sharded { axis, style: Keyed { key, value: style }, scatter })
+            return None;
+        };
+        // With a guessed word, do not find fault with the combination as well.
+        let scatter = scatter.value.filter(|_| style.sums || cx.n_errors() == n_errors);
+        Some(Self { axis, style: Keyed { key, value: style }, scatter })
+    }
 }
 
-/// Parses `#[tied(..)]`; `None` if it does not say to what.
-pub fn tied(cx: &Ctxt, attr: &Attribute) -> Option<Tied> {
-    let mut when = Once::default();
-    let mut path = None;
-    let n_errors = cx.n_errors();
-    let args = arguments(cx, &table::TIED, attr, "embed.tokens")?;
-    each_arg(cx, args, |key, input| {
-        if !input.peek(Token![=]) {
-            let found = field_path(key.clone(), input)?;
-            if path.is_some() {
-                return Err(syn::Error::new(
-                    key.span(),
-                    "`#[tied]` names one weight; this is the second path",
-                ));
+impl Tied {
+    /// Parses the attribute; `None` if it does not say to what.
+    pub fn parse(cx: &Ctxt, attr: &Attribute) -> Option<Self> {
+        let n_errors = cx.n_errors();
+        let mut when = Once::default();
+        let mut path = None;
+        Args::of(cx, &table::TIED, attr, "embed.tokens")?.each(|args, key, input| {
+            if !input.peek(Token![=]) {
+                let span = key.span();
+                let found = field_path(key, input)?;
+                if path.is_some() {
+                    let message = "`#[tied]` names one weight; this is the second path";
+                    return Err(syn::Error::new(span, message));
+                }
+                path = Some(found);
+                return Ok(());
             }
-            path = Some(found);
-            return Ok(());
-        }
-        let Some(row) = known_key(cx, &table::TIED, &key) else {
-            skip_to_comma(input);
-            return Ok(());
-        };
-        expect_equals(row, &key, input, "\"tie_word_embeddings\"")?;
-        when.set(cx, &table::TIED, &key, config_key(&key, input)?);
-        Ok(())
-    });
-    let Some(path) = path else {
-        if cx.n_errors() == n_errors {
+            let Some(row) = args.row(&key) else { return args::skip(input) };
+            args::equals(row, &key, input, "\"tie_word_embeddings\"")?;
+            let found = config_key(&key, input)?;
+            when.set(args, key, found);
+            Ok(())
+        });
+        if path.is_none() && cx.n_errors() == n_errors {
             cx.error_at(
                 attr,
                 "`#[tied]` has to say which weight is shared: `#[tied(embed.tokens)]`, a path of fields \
                  from this struct on",
             );
         }
-        return None;
-    };
-    Some(Tied { attr: attr.clone(), path, when: when.value })
+        Some(Self { attr: attr.clone(), path: path?, when: when.value })
+    }
+
+    /// `embed.tokens`.
+    pub fn dotted_path(&self) -> String {
+        self.path.iter().map(|ident| ident.unraw().to_string()).collect::<Vec<_>>().join(".")
+    }
 }
 
-/// Goes through `key ..., key ...`; after a mistake it goes on behind the next comma.
-pub fn each_arg(
-    cx: &Ctxt,
-    args: TokenStream,
-    mut each: impl FnMut(Ident, ParseStream) -> syn::Result<()>,
-) {
-    let parser = |input: ParseStream| {
-        while !input.is_empty() {
-            let parsed = parse_key(input).and_then(|key| each(key, input)).and_then(|()| {
-                let ended = input.is_empty() || input.peek(Token![,]);
-                if ended { Ok(()) } else { Err(input.error("expected `,`")) }
-            });
-            if let Err(error) = parsed {
-                cx.push(error);
-                skip_to_comma(input);
+impl Runtime {
+    /// Parses the arguments of `#[model(..)]` and `#[forward(..)]`.
+    pub fn parse_args(cx: &Ctxt, attribute: &'static AttributeRow, tokens: TokenStream) -> Self {
+        let mut path = Once::default();
+        Args::new(cx, attribute, tokens).each(|args, key, input| {
+            let Some(row) = args.row(&key) else { return args::skip(input) };
+            args::equals(row, &key, input, "some::path")?;
+            let found = crate_path(input)?;
+            path.set(args, key, found);
+            Ok(())
+        });
+        Self { path: path.value.map(|keyed| keyed.value) }
+    }
+
+    /// Parses the path after `crate =`.
+    pub fn parse(input: ParseStream) -> syn::Result<Self> {
+        Ok(Self { path: Some(crate_path(input)?) })
+    }
+
+    /// The path of what expansions may use, as if written at `place`.
+    pub fn private(&self, place: Span) -> TokenStream {
+        match &self.path {
+            None => quote_spanned!(place=> ::meshwright::__private),
+            Some(path) => {
+                let path = relocated(path.to_token_stream(), place);
+                quote_spanned!(place=> #path::__private)
             }
-            input.parse::<Option<Token![,]>>()?;
-        }
-        Ok(())
-    };
-    if let Err(error) = parser.parse2(args) {
-        cx.push(error);
-    }
-}
-
-/// Drops tokens up to the next comma.
-pub fn skip_to_comma(input: ParseStream) {
-    while !input.is_empty() && !input.peek(Token![,]) {
-        // A token tree always parses where the input is not empty.
-        let _: syn::Result<proc_macro2::TokenTree> = input.parse();
-    }
-}
-
-/// A place for a value that may be given once.
-struct Once<T> {
-    value: Option<Keyed<T>>,
-    /// What was written first, for the message about the second.
-    first: String,
-}
-
-impl<T> Default for Once<T> {
-    fn default() -> Self {
-        Self { value: None, first: String::new() }
-    }
-}
-
-impl<T: Shown> Once<T> {
-    /// Keeps the first value; a second one is reported where it stands.
-    fn set(&mut self, cx: &Ctxt, attribute: &AttributeRow, key: &Ident, value: T) {
-        if self.value.is_some() {
-            let (name, first) = (attribute.name, &self.first);
-            cx.error(
-                key.span(),
-                format_args!("`{key}` is given twice in `#[{name}(..)]`; the first is `{key} = {first}`: keep one"),
-            );
-        } else {
-            self.first = value.shown();
-            self.value = Some(Keyed { key: key.clone(), value });
         }
     }
 }
 
-/// A value as the author wrote it.
-trait Shown {
-    fn shown(&self) -> String;
-}
-
-impl Shown for Path {
-    fn shown(&self) -> String {
-        tokens::shown(self)
-    }
-}
-
-impl Shown for LitStr {
-    fn shown(&self) -> String {
-        tokens::shown(self)
-    }
-}
-
-impl Shown for (&'static str, &'static StyleRow) {
-    fn shown(&self) -> String {
-        format!("{:?}", self.1.name)
-    }
-}
-
-/// The tokens in the parentheses of `attr`.
-fn arguments(
-    cx: &Ctxt,
-    row: &AttributeRow,
-    attr: &Attribute,
-    example: &str,
-) -> Option<TokenStream> {
-    match &attr.meta {
-        Meta::List(list) => Some(list.tokens.clone()),
-        _ => {
-            let name = row.name;
-            cx.error_at(attr, format_args!("write `#[{name}({example})]`"));
-            None
-        }
-    }
-}
-
-fn parse_key(input: ParseStream) -> syn::Result<Ident> {
+fn crate_path(input: ParseStream) -> syn::Result<Path> {
     if input.peek(LitStr) {
         let quoted: LitStr = input.parse()?;
-        let text = quoted.value();
-        return Err(syn::Error::new(
-            quoted.span(),
-            format_args!("`\"{text}\"` stands here without a key: write `key = \"{text}\"`"),
-        ));
+        return Err(unquote(&quoted, &format!("crate = {}", quoted.value())));
     }
-    input.call(Ident::parse_any)
-}
-
-/// The table's row for `key`. A word that is not in it is reported, and read as its nearest neighbour.
-fn known_key(cx: &Ctxt, attribute: &'static AttributeRow, key: &Ident) -> Option<&'static KeyRow> {
-    let usable = |row: &&KeyRow| {
-        !matches!(row.value, Value::Later(_) | Value::Elsewhere(_) | Value::FieldPath)
-    };
-    let word = key.unraw().to_string();
-    let names = attribute.keys.iter().filter(usable).map(|row| row.name);
-    let name = attribute.name;
-    let found = attribute.keys.iter().find(|row| row.name == word);
-    match found.map(|row| row.value) {
-        Some(Value::Later(what)) => cx.error(
-            key.span(),
-            format_args!(
-                "`{word}` ({what}) comes in a later version; in this one `#[{name}]` takes {}",
-                one_of(names)
-            ),
-        ),
-        Some(Value::Elsewhere(hint)) => {
-            cx.error(key.span(), format_args!("`{word}` is not for `#[{name}]`: {hint}"));
-        }
-        Some(_) => return found,
-        None => {
-            let is_axis = |row: &KeyRow| matches!(row.value, Value::Style { .. });
-            let kind = if attribute.keys.iter().any(is_axis) { "axis or option" } else { "option" };
-            let (expected, meant) = (one_of(names.clone()), did_you_mean(&word, names.clone()));
-            cx.error(
-                key.span(),
-                format_args!(
-                    "unknown {kind} `{word}` in `#[{name}(..)]`: expected {expected}{meant}"
-                ),
-            );
-            let guess = nearest(&word, names)?;
-            return attribute.keys.iter().find(|row| row.name == guess);
-        }
-    }
-    None
-}
-
-fn expect_equals(row: &KeyRow, key: &Ident, input: ParseStream, example: &str) -> syn::Result<()> {
-    if input.peek(Token![=]) {
-        input.parse::<Token![=]>()?;
-        if !input.is_empty() && !input.peek(Token![,]) {
-            return Ok(());
-        }
-    }
-    let name = row.name;
-    Err(syn::Error::new(key.span(), format_args!("`{name}` needs a value: `{name} = {example}`")))
+    input.call(Path::parse_mod_style).map_err(|error| {
+        syn::Error::new(error.span(), "`crate` takes the path of the crate: `crate = some::path`")
+    })
 }
 
 /// The style after `tp =`. An unknown one is reported, and read as its nearest neighbour.
@@ -325,34 +173,27 @@ fn style_of(
     styles: &'static [StyleRow],
     input: ParseStream,
 ) -> syn::Result<Option<&'static StyleRow>> {
-    let names = styles.iter().map(|style| style.name);
+    let named = |word: &str| styles.iter().find(|style| style.name == word);
     let (word, span) = match input.parse::<Lit>() {
         Ok(Lit::Str(quoted)) => (quoted.value(), quoted.span()),
-        Ok(other) => (tokens::shown(&other), other.span()),
+        Ok(other) => (shown(&other), other.span()),
         Err(_) => {
             let bare = input.call(Ident::parse_any)?;
             let word = bare.to_string();
-            if styles.iter().any(|style| style.name == word) {
-                let message = format_args!("quote the style: `{axis} = \"{word}\"`").to_string();
-                cx.error(bare.span(), message);
-                return Ok(styles.iter().find(|style| style.name == word));
+            if named(&word).is_some() {
+                cx.error(bare.span(), format_args!("quote the style: `{axis} = \"{word}\"`"));
+                return Ok(named(&word));
             }
             (word, bare.span())
         }
     };
-    if let Some(style) = styles.iter().find(|style| style.name == word) {
+    if let Some(style) = named(&word) {
         return Ok(Some(style));
     }
-    let guess = nearest(&word, names.clone());
-    cx.error(
-        span,
-        format_args!(
-            "unknown style `{word}` for axis `{axis}`: expected {}{}",
-            one_of(names.clone()),
-            did_you_mean(&word, names)
-        ),
-    );
-    Ok(styles.iter().find(|style| Some(style.name) == guess))
+    let names: Vec<&str> = styles.iter().map(|style| style.name).collect();
+    let expected = expected(&word, &names);
+    cx.error(span, format_args!("unknown style `{word}` for axis `{axis}`: {expected}"));
+    Ok(nearest(&word, names).and_then(named))
 }
 
 fn dim(key: &Ident, input: ParseStream) -> syn::Result<Path> {
@@ -361,10 +202,9 @@ fn dim(key: &Ident, input: ParseStream) -> syn::Result<Path> {
         return Err(unquote(&quoted, &format!("{key} = {}", quoted.value())));
     }
     input.parse().map_err(|error| {
-        syn::Error::new(
-            error.span(),
-            format_args!("`{key}` takes a dim declared with `dims!`: `{key} = Seq`"),
-        )
+        let message =
+            format_args!("`{key}` takes a dim declared with `dims!`: `{key} = Seq`").to_string();
+        syn::Error::new(error.span(), message)
     })
 }
 
@@ -373,17 +213,16 @@ fn unquote(quoted: &LitStr, fixed: &str) -> syn::Error {
 }
 
 fn config_key(key: &Ident, input: ParseStream) -> syn::Result<LitStr> {
-    let wrong = |span: Span| {
-        syn::Error::new(
-            span,
+    let start = input.span();
+    match input.parse::<LitStr>() {
+        Ok(literal) if !literal.value().trim().is_empty() => Ok(literal),
+        _ => Err(syn::Error::new(
+            start,
             format_args!(
                 "`{key}` takes a key of the configuration in quotes: `{key} = \"tie_word_embeddings\"`"
             ),
-        )
-    };
-    let start = input.span();
-    let literal: LitStr = input.parse().map_err(|_| wrong(start))?;
-    if literal.value().trim().is_empty() { Err(wrong(start)) } else { Ok(literal) }
+        )),
+    }
 }
 
 /// The rest of `embed.tokens` behind its first word.
@@ -402,7 +241,20 @@ fn field_path(first: Ident, input: ParseStream) -> syn::Result<Vec<Ident>> {
     Ok(path)
 }
 
-/// `#[name(..)]` as the author wrote it.
-pub fn written(attr: &Attribute) -> String {
-    tokens::shown(attr.to_token_stream())
+impl Shown for Path {
+    fn shown(&self) -> String {
+        shown(self)
+    }
+}
+
+impl Shown for LitStr {
+    fn shown(&self) -> String {
+        shown(self)
+    }
+}
+
+impl Shown for (&'static str, &'static StyleRow) {
+    fn shown(&self) -> String {
+        format!("{:?}", self.1.name)
+    }
 }

@@ -12,26 +12,46 @@ use quote::ToTokens;
 pub struct Ctxt {
     /// `None` once the errors were taken.
     errors: RefCell<Option<Vec<syn::Error>>>,
+    /// The field that is looked at, to be named in messages.
+    field: RefCell<Option<String>>,
 }
 
 impl Ctxt {
     /// An empty collection.
     pub fn new() -> Self {
-        Self { errors: RefCell::new(Some(Vec::new())) }
+        Self { errors: RefCell::new(Some(Vec::new())), field: RefCell::default() }
+    }
+
+    /// Runs `look`; its errors begin with the name of the field.
+    pub fn in_field<T>(&self, name: &impl std::fmt::Display, look: impl FnOnce() -> T) -> T {
+        *self.field.borrow_mut() = Some(format!("field `{name}`: "));
+        let found = look();
+        *self.field.borrow_mut() = None;
+        found
     }
 
     /// Adds an error that underlines all of `tokens`.
     pub fn error_at(&self, tokens: impl ToTokens, message: impl std::fmt::Display) {
-        self.push(syn::Error::new_spanned(tokens, message));
+        self.add(syn::Error::new_spanned(tokens, self.named(message)));
     }
 
     /// Adds an error at `span`.
     pub fn error(&self, span: Span, message: impl std::fmt::Display) {
-        self.push(syn::Error::new(span, message));
+        self.add(syn::Error::new(span, self.named(message)));
     }
 
-    /// Adds an error of the parser.
+    /// Adds an error of a parser.
     pub fn push(&self, error: syn::Error) {
+        let named =
+            error.into_iter().map(|error| syn::Error::new(error.span(), self.named(&error)));
+        named.for_each(|error| self.add(error));
+    }
+
+    fn named(&self, message: impl std::fmt::Display) -> String {
+        format!("{}{message}", self.field.borrow().as_deref().unwrap_or_default())
+    }
+
+    fn add(&self, error: syn::Error) {
         if let Some(errors) = self.errors.borrow_mut().as_mut() {
             errors.push(error);
         }
@@ -49,7 +69,7 @@ impl Ctxt {
 
     /// The errors themselves, in the order they were found.
     pub fn take(self) -> Vec<syn::Error> {
-        self.errors.borrow_mut().take().unwrap_or_default().into_iter().flatten().collect()
+        self.errors.borrow_mut().take().unwrap_or_default()
     }
 }
 
@@ -74,7 +94,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
             let lower = candidate.to_lowercase();
             let distance = typing_mistakes(&word, &lower);
             let tolerated = (word.len().max(lower.len()) / 3).max(1);
-            let shared_start = word.len().min(lower.len()) >= 2
+            let shared_start = word.len().min(lower.len()) >= 3
                 && (word.starts_with(&lower) || lower.starts_with(&word));
             let one_letter = lower.len() == 1;
             (!one_letter && (distance <= tolerated || shared_start))
@@ -84,9 +104,13 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// `; did you mean `x`?`, or nothing.
-pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
-    nearest(word, candidates).map(|x| format!("; did you mean `{x}`?")).unwrap_or_default()
+/// `` expected `a`, `b` or `c`; did you mean `b`? ``
+pub fn expected(word: &str, candidates: &[&str]) -> String {
+    let hint = match nearest(word, candidates.iter().copied()) {
+        Some(close) if candidates.len() > 1 => format!("; did you mean `{close}`?"),
+        _ => String::new(),
+    };
+    format!("expected {}{hint}", one_of(candidates.iter().copied()))
 }
 
 /// `` `a`, `b` or `c` ``.

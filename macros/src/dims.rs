@@ -1,18 +1,19 @@
 //! `dims!`: parsing, checking and expansion of a list of dims.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Attribute, Ident, Path, Token, Visibility};
+use syn::{Attribute, Ident, Token, Visibility};
 
+use crate::attr::Runtime;
+use crate::attr::args::{skip_to_comma, skip_token};
 use crate::attr::table::{AXES, AxisRow};
-use crate::attr::{crate_path, default_runtime, skip_to_comma};
-use crate::diag::{Ctxt, did_you_mean, one_of};
+use crate::diag::{Ctxt, expected, one_of};
 
 /// The dims of one `dims!`.
 struct Dims {
-    runtime: Path,
+    runtime: Runtime,
     dims: Vec<DeclaredDim>,
 }
 
@@ -53,28 +54,32 @@ impl Dims {
         };
         parser.parse2(input).unwrap_or_else(|error| {
             cx.push(error);
-            Self { runtime: default_runtime(), dims: Vec::new() }
+            Self { runtime: Runtime::default(), dims: Vec::new() }
         })
     }
 }
 
 /// `crate = some::path;` at the beginning.
-fn parse_runtime(cx: &Ctxt, input: ParseStream) -> Path {
+fn parse_runtime(cx: &Ctxt, input: ParseStream) -> Runtime {
     if !(input.peek(Token![crate]) && input.peek2(Token![=])) {
-        return default_runtime();
+        return Runtime::default();
     }
     let parsed = input.parse::<Token![crate]>().and_then(|_| {
         input.parse::<Token![=]>()?;
-        let path = crate_path(input)?;
+        let runtime = Runtime::parse(input)?;
         input.parse::<Token![;]>().map_err(|error| {
             syn::Error::new(error.span(), "expected `;` between `crate = some::path` and the dims")
         })?;
-        Ok(path)
+        Ok(runtime)
     });
     parsed.unwrap_or_else(|error| {
         cx.push(error);
-        skip_to_comma(input);
-        default_runtime()
+        // Behind the `;` that should have ended it, or the `,` in its place.
+        while !input.is_empty() && !input.peek(Token![,]) && !input.peek(Token![;]) {
+            skip_token(input);
+        }
+        skip_token(input);
+        Runtime::default()
     })
 }
 
@@ -99,9 +104,11 @@ impl DeclaredDim {
             None
         };
         if !input.is_empty() && !input.peek(Token![,]) {
-            return Err(
-                input.error(format_args!("expected `,` or `@ axis` after the dim `{name}`"))
-            );
+            let or_axis = if axis.is_none() { " or `@ axis`" } else { "" };
+            cx.push(input.error(format_args!("expected `,`{or_axis} after the dim `{name}`")));
+            if !input.peek(Ident) {
+                skip_to_comma(input);
+            }
         }
         Ok(Self { attrs, vis, name, axis })
     }
@@ -113,23 +120,17 @@ impl DeclaredDim {
 
 /// The word after `@`. An unknown one is reported, and the dim declared without an axis.
 fn parse_axis(cx: &Ctxt, dim: &Ident, input: ParseStream) -> syn::Result<Option<&'static AxisRow>> {
-    let names = || AXES.iter().map(|axis| axis.name);
+    let names: Vec<&str> = AXES.iter().map(|axis| axis.name).collect();
     let word = input.call(Ident::parse_any).map_err(|error| {
-        syn::Error::new(
-            error.span(),
-            format_args!("`{dim} @` needs a mesh axis: {}", one_of(names())),
-        )
+        let names = one_of(names.iter().copied());
+        syn::Error::new(error.span(), format_args!("`{dim} @` needs a mesh axis: {names}"))
     })?;
     let known = AXES.iter().find(|axis| word == axis.name);
     if known.is_none() {
-        let typed = word.to_string();
+        let expected = expected(&word.to_string(), &names);
         cx.error(
             word.span(),
-            format_args!(
-                "unknown mesh axis `{typed}` for the dim `{dim}`: expected {}{}",
-                one_of(names()),
-                did_you_mean(&typed, names())
-            ),
+            format_args!("unknown mesh axis `{word}` for the dim `{dim}`: {expected}"),
         );
     }
     Ok(known)
@@ -175,8 +176,8 @@ fn is_new(cx: &Ctxt, dims: &[DeclaredDim], dim: &DeclaredDim) -> bool {
 /// impl Dim for Seq { const NAME: &'static str = "Seq"; const VARIES: AxisSet = AxisSet::of(AxisId::Cp); }
 /// impl Whole for Seq { type Home = Cp; }
 /// ```
-fn expand(runtime: &Path, dim: &DeclaredDim) -> TokenStream {
-    let private = quote!(#runtime::__private);
+fn expand(runtime: &Runtime, dim: &DeclaredDim) -> TokenStream {
+    let private = runtime.private(Span::call_site());
     let DeclaredDim { attrs, name, .. } = dim;
     let vis = dim.vis.as_ref().map_or_else(|| quote!(pub), |vis| quote!(#vis));
     let text = name.unraw().to_string();

@@ -7,9 +7,10 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::Item;
 
-use crate::attr::{runtime_path, table};
+use crate::attr::{Runtime, table};
 use crate::diag::Ctxt;
-use crate::model::{Forward, Model};
+use crate::forward::Forward;
+use crate::model::Model;
 use crate::{check, expand, tokens};
 
 /// `dims!`.
@@ -35,12 +36,12 @@ pub fn forward(args: TokenStream, item: TokenStream) -> TokenStream {
 
 /// `#[model]` up to its errors.
 pub fn model_code(cx: &Ctxt, args: TokenStream, tokens: TokenStream) -> TokenStream {
-    let runtime = runtime_path(cx, &table::MODEL, args);
+    let runtime = Runtime::parse_args(cx, &table::MODEL, args);
     let Some(item) = parse(cx, &tokens) else { return tokens };
     let Some(mut model) = Model::lower(cx, runtime.clone(), &item) else {
         return expand::model::fallback(&runtime, &item);
     };
-    check::model(cx, &mut model);
+    check::model::check(cx, &mut model);
     if model.item.generics.lifetimes().next().is_some() {
         return expand::model::fallback(&runtime, &item);
     }
@@ -49,10 +50,10 @@ pub fn model_code(cx: &Ctxt, args: TokenStream, tokens: TokenStream) -> TokenStr
 
 /// `#[forward]` up to its errors.
 pub fn forward_code(cx: &Ctxt, args: TokenStream, tokens: TokenStream) -> TokenStream {
-    let runtime = runtime_path(cx, &table::FORWARD, args);
+    let runtime = Runtime::parse_args(cx, &table::FORWARD, args);
     let Some(item) = parse(cx, &tokens) else { return tokens };
     let Some(forward) = Forward::lower(cx, runtime, &item) else { return tokens };
-    check::forward(cx, &forward);
+    check::forward::check(cx, &forward);
     match &forward.types {
         Some(types) if cx.n_errors() == 0 => expand::forward::expand(&forward, types),
         _ => expand::forward::fallback(&forward),

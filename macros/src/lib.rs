@@ -16,6 +16,7 @@ mod diag;
 mod dims;
 mod entry;
 mod expand;
+mod forward;
 #[cfg(test)]
 mod mistakes;
 mod model;

@@ -1,26 +1,21 @@
-//! What the author declared, as plain data: a model and its fields, a forward function.
+//! What the author declared with `#[model]`, as plain data.
 //!
 //! Everything keeps the tokens it came from, so that a rule broken or a bound not met is shown at the
 //! author's own word. Lowering reports what has no meaning at all; `check` reports what breaks a rule.
 
-use proc_macro2::TokenStream;
-use quote::ToTokens;
 use syn::visit_mut::VisitMut;
-use syn::{
-    Attribute, Fields, FnArg, Generics, Ident, ImplItem, ImplItemFn, Item, ItemImpl, ItemStruct,
-    PatType, Path, ReturnType, Signature, Type,
-};
+use syn::{Attribute, Fields, Generics, Ident, Item, ItemStruct, Type};
 
-use crate::attr::{self, Sharded, Tied, table};
+use crate::attr::{Runtime, Sharded, Tied, table};
 use crate::diag::{Ctxt, nearest};
-use crate::tokens::shown;
+use crate::tokens::{first_line, shown};
 
 /// A struct with `#[model]`.
 pub struct Model {
     /// The author's struct without our attributes.
     pub item: ItemStruct,
     /// Where the runtime is.
-    pub runtime: Path,
+    pub runtime: Runtime,
     pub fields: Vec<Field>,
 }
 
@@ -37,40 +32,9 @@ pub struct Field {
     pub others: Vec<Attribute>,
 }
 
-/// An inherent impl block with `#[forward]`.
-pub struct Forward {
-    pub item: ItemImpl,
-    /// Where the runtime is.
-    pub runtime: Path,
-    /// The place of `fn forward` among the items.
-    pub index: usize,
-    /// What it takes and returns, where the signature says so.
-    pub types: Option<Types>,
-}
-
-/// What a forward function takes and returns.
-pub struct Types {
-    /// The parameter `x: &In`.
-    pub param: PatType,
-    /// `In`.
-    pub input: Type,
-    /// `Out`.
-    pub output: Type,
-}
-
-impl Forward {
-    /// The author's `fn forward`.
-    pub fn function(&self) -> &ImplItemFn {
-        match &self.item.items[self.index] {
-            ImplItem::Fn(function) => function,
-            _ => unreachable!("lowering found a function here"),
-        }
-    }
-}
-
 impl Model {
     /// Reads a struct with `#[model]`; an error if the item is no struct with named fields.
-    pub fn lower(cx: &Ctxt, runtime: Path, item: &Item) -> Option<Self> {
+    pub fn lower(cx: &Ctxt, runtime: Runtime, item: &Item) -> Option<Self> {
         let Item::Struct(item) = item else {
             refuse_item(cx, item);
             return None;
@@ -118,165 +82,56 @@ impl Field {
             tied: None,
             others: Vec::new(),
         };
+        let (ours, others): (Vec<_>, Vec<_>) =
+            field.attrs.iter().cloned().partition(|attr| our_attribute(attr).is_some());
+        lowered.cfgs = others.iter().filter(|attr| attr.path().is_ident("cfg")).cloned().collect();
+        lowered.others = others;
+        cx.in_field(&lowered.name.clone(), || lowered.read(cx, &ours));
+        Some(lowered)
+    }
+
+    /// Reads the attributes that are ours.
+    fn read(&mut self, cx: &Ctxt, attrs: &[Attribute]) {
         let mut seen: Vec<(&Attribute, &str)> = Vec::new();
-        for attr in &field.attrs {
-            let Some(row) = our_attribute(attr) else {
-                if attr.path().is_ident("cfg") {
-                    lowered.cfgs.push(attr.clone());
-                }
-                lowered.others.push(attr.clone());
-                continue;
-            };
+        for attr in attrs {
+            let Some(row) = our_attribute(attr) else { continue };
             let misspelled = report_misspelling(cx, attr, row);
-            if let Some((first, _)) = seen.iter().find(|(_, name)| *name == row.name) {
+            let name = row.name;
+            if let Some((first, _)) = seen.iter().find(|(_, other)| *other == name) {
+                let first = shown(first);
                 cx.error_at(
                     attr,
-                    format_args!(
-                        "`#[{}]` is given twice on `{}`; the first is `{}`: keep one",
-                        row.name,
-                        lowered.name,
-                        attr::written(first)
-                    ),
+                    format_args!("`#[{name}]` is given twice; the first is `{first}`: keep one"),
                 );
                 continue;
             }
-            seen.push((attr, row.name));
-            match row.name {
-                "sharded" => lowered.sharded = attr::sharded(cx, attr),
-                "tied" => lowered.tied = attr::tied(cx, attr),
+            seen.push((attr, name));
+            match name {
+                "sharded" => self.sharded = Sharded::parse(cx, attr),
+                "tied" => self.tied = Tied::parse(cx, attr),
                 _ if misspelled => {}
                 _ => refuse_later_attribute(cx, attr, row),
             }
         }
-        Some(lowered)
-    }
-}
-
-impl Forward {
-    /// Reads an impl block with `#[forward]`; an error if it holds no usable `fn forward`.
-    pub fn lower(cx: &Ctxt, runtime: Path, item: &Item) -> Option<Self> {
-        let Item::Impl(item) = item else {
-            cx.error_at(
-                first_line(item),
-                "`#[forward]` goes on an impl block that holds the forward function: \
-                 `#[forward] impl Mlp { fn forward(&self, x: &In) -> Out { .. } }`",
-            );
-            return None;
-        };
-        if let Some((path, _)) = &item.trait_ {
-            let ty = shown(&item.self_ty);
-            cx.error_at(
-                path,
-                format_args!(
-                    "`#[forward]` writes the `Module` impl itself: put it on `impl {ty} {{ .. }}`"
-                ),
-            );
-            return None;
-        }
-        let functions: Vec<(usize, &ImplItemFn)> = item
-            .items
-            .iter()
-            .enumerate()
-            .filter_map(|(i, item)| match item {
-                ImplItem::Fn(function) if function.sig.ident == "forward" => Some((i, function)),
-                _ => None,
-            })
-            .collect();
-        for (_, second) in functions.iter().skip(1) {
-            cx.error_at(
-                &second.sig.ident,
-                "this block has a `forward` already: a model has one, so give this function another name",
-            );
-        }
-        let Some((index, function)) = functions.first().copied() else {
-            report_missing_forward(cx, item);
-            return None;
-        };
-        let types = Types::of(&function.sig);
-        Some(Self { item: item.clone(), runtime, index, types })
-    }
-}
-
-impl Types {
-    fn of(signature: &Signature) -> Option<Self> {
-        let param = inputs(signature).next()?;
-        let input = shared_reference(&param.ty)?.clone();
-        match &signature.output {
-            ReturnType::Type(_, output) => {
-                Some(Self { param: param.clone(), input, output: (**output).clone() })
-            }
-            ReturnType::Default => None,
-        }
-    }
-}
-
-/// The parameters besides `self`.
-pub fn inputs(signature: &Signature) -> impl Iterator<Item = &PatType> {
-    signature.inputs.iter().filter_map(|arg| match arg {
-        FnArg::Typed(param) => Some(param),
-        FnArg::Receiver(_) => None,
-    })
-}
-
-/// `In` of `&In`.
-pub fn shared_reference(ty: &Type) -> Option<&Type> {
-    match ty {
-        Type::Reference(reference) if reference.mutability.is_none() => Some(&reference.elem),
-        _ => None,
-    }
-}
-
-fn report_missing_forward(cx: &Ctxt, item: &ItemImpl) {
-    let names: Vec<(&Ident, String)> = item
-        .items
-        .iter()
-        .filter_map(|item| match item {
-            ImplItem::Fn(function) => Some((&function.sig.ident, function.sig.ident.to_string())),
-            _ => None,
-        })
-        .collect();
-    let close = names.iter().find(|(_, name)| nearest(name, ["forward"]).is_some());
-    match close {
-        Some((ident, name)) => cx.error_at(
-            ident,
-            format_args!("this block has no `fn forward`; did you mean `forward` instead of `{name}`?"),
-        ),
-        None => cx.error_at(
-            &item.self_ty,
-            "`#[forward]` needs a forward function in this block: `fn forward(&self, x: &In) -> Out`",
-        ),
     }
 }
 
 /// The attribute of ours that `attr` is, or that it is a misspelling of.
 fn our_attribute(attr: &Attribute) -> Option<&'static table::AttributeRow> {
-    let word = match attr.path().segments.last() {
-        Some(only) if attr.path().segments.len() == 1 => nearest(
-            &only.ident.to_string(),
-            table::field_attributes().map(|row| row.name).filter(|_| !is_built_in(&only.ident)),
-        )?,
-        Some(last) => table::field_attributes().find(|row| last.ident == row.name)?.name,
-        None => return None,
+    let segments: Vec<String> =
+        attr.path().segments.iter().map(|segment| segment.ident.to_string()).collect();
+    let word = match segments.as_slice() {
+        [word] if BUILT_IN.contains(&word.as_str()) => return None,
+        [word] => nearest(word, table::field_attributes().map(|row| row.name))?,
+        [ours, word] if ours == "meshwright" => word,
+        _ => return None,
     };
     table::field_attributes().find(|row| row.name == word)
 }
 
-/// Attributes of the language that may stand on a field, and could look like a misspelling of ours.
-fn is_built_in(name: &Ident) -> bool {
-    const BUILT_IN: [&str; 10] = [
-        "doc",
-        "cfg",
-        "cfg_attr",
-        "allow",
-        "warn",
-        "deny",
-        "forbid",
-        "expect",
-        "deprecated",
-        "serde",
-    ];
-    BUILT_IN.iter().any(|built_in| name == built_in)
-}
+/// Attributes of the language that may stand on a field; never a misspelling.
+const BUILT_IN: [&str; 9] =
+    ["doc", "cfg", "cfg_attr", "allow", "warn", "deny", "forbid", "expect", "deprecated"];
 
 /// Reports an attribute that is not quite ours; whether it did.
 fn report_misspelling(cx: &Ctxt, attr: &Attribute, row: &table::AttributeRow) -> bool {
@@ -315,7 +170,7 @@ fn refuse_struct_attributes(cx: &Ctxt, item: &ItemStruct) {
         if row.since == table::Since::Later {
             refuse_later_attribute(cx, attr, row);
         } else {
-            let written = attr::written(attr);
+            let written = shown(attr);
             cx.error_at(attr, format_args!("`{written}` goes on a field, not on the struct"));
         }
     }
@@ -339,14 +194,6 @@ fn refuse_item(cx: &Ctxt, item: &Item) {
     }
 }
 
-/// The item up to its body, to be underlined.
-fn first_line(item: &Item) -> TokenStream {
-    item.to_token_stream()
-        .into_iter()
-        .take_while(|token| !matches!(token, proc_macro2::TokenTree::Group(_)))
-        .collect()
-}
-
 /// Takes our attributes, misspelled ones too, off an item and its fields.
 pub struct StripAttributes;
 
@@ -367,5 +214,34 @@ pub fn name_and_generics(item: &Item) -> Option<(&Ident, &Generics)> {
         Item::Enum(item) => Some((&item.ident, &item.generics)),
         Item::Union(item) => Some((&item.ident, &item.generics)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syn::parse_quote;
+
+    use super::*;
+
+    #[test]
+    fn attributes_of_other_macros_are_left_alone() {
+        let others: [Attribute; 12] = [
+            parse_quote!(#[serde(skip)]),
+            parse_quote!(#[builder(default)]),
+            parse_quote!(#[arg(long)]),
+            parse_quote!(#[source]),
+            parse_quote!(#[pin]),
+            parse_quote!(#[validate(range(min = 1))]),
+            parse_quote!(#[param]),
+            parse_quote!(#[field]),
+            parse_quote!(#[other::sharded]),
+            parse_quote!(#[rustfmt::skip]),
+            parse_quote!(#[id]),
+            parse_quote!(#[test]),
+        ];
+        for other in &others {
+            let ours = our_attribute(other).map(|row| row.name);
+            assert_eq!(ours, None, "{}", shown(other));
+        }
     }
 }

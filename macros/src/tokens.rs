@@ -13,41 +13,60 @@ pub fn shown(tokens: impl ToTokens) -> String {
     text.out
 }
 
-/// Tokens that rustc underlines as a whole when it complains about them.
+/// Where `place` begins and ends.
 ///
-/// A path made with one span would show as the first word of the user's code only: the first token gets
-/// the position where `place` begins, the others the position where it ends.
-pub fn covering(place: impl ToTokens, tokens: TokenStream) -> TokenStream {
+/// On stable Rust a span cannot be joined with another. But rustc underlines a path or call from its first
+/// token to its last; so generated code that should fail at `place` begins with the one and ends with the
+/// other.
+pub fn ends(place: impl ToTokens) -> (Span, Span) {
     let place = place.to_token_stream();
     let start = place.span();
-    let end = place.clone().into_iter().last().map_or(start, |last| match last {
+    let end = place.into_iter().last().map_or(start, |last| match last {
         TokenTree::Group(group) => group.span_close(),
         other => other.span(),
     });
-    tokens
-        .into_iter()
-        .enumerate()
-        .map(|(i, token)| relocated(token, if i == 0 { start } else { end }))
-        .collect()
+    (start, end)
 }
 
-/// Moves generated tokens to `place`; what they refer to stays.
-fn relocated(mut token: TokenTree, place: Span) -> TokenTree {
-    if let TokenTree::Group(group) = &token {
-        let inner = group.stream().into_iter().map(|token| relocated(token, place)).collect();
-        token = TokenTree::Group(proc_macro2::Group::new(group.delimiter(), inner));
-    }
-    token.set_span(token.span().located_at(place));
-    token
+/// Moves tokens to `place`; what they refer to stays.
+pub fn relocated(tokens: TokenStream, place: Span) -> TokenStream {
+    let move_token = |mut token: TokenTree| {
+        token.set_span(token.span().located_at(place));
+        token
+    };
+    tokens.into_iter().map(move_token).collect()
 }
 
+/// An item up to its body, to be underlined.
+pub fn first_line(item: impl ToTokens) -> TokenStream {
+    let is_body = |token: &TokenTree| matches!(token, TokenTree::Group(_));
+    item.to_token_stream().into_iter().take_while(|token| !is_body(token)).collect()
+}
+
+/// A writer that puts spaces and line breaks where rustfmt would, more or less.
 #[derive(Default)]
 struct Text {
     out: String,
+    /// Depth of braces.
     indent: usize,
-    in_parens: usize,
-    /// The last token was a word, so that another word needs a space before it.
-    after_word: bool,
+    /// Depth of parentheses and brackets within the braces.
+    parens: usize,
+    /// Depth of `<` within these.
+    angles: usize,
+    last: Last,
+}
+
+/// What was written last, as far as spacing depends on it.
+#[derive(Default, PartialEq)]
+enum Last {
+    #[default]
+    Other,
+    /// A word; another word needs a space.
+    Word,
+    /// A word behind which everything needs a space.
+    Keyword,
+    /// The `#` of an attribute.
+    Hash,
 }
 
 impl Text {
@@ -57,55 +76,66 @@ impl Text {
             match token {
                 TokenTree::Ident(_) | TokenTree::Literal(_) => self.word(&token.to_string()),
                 TokenTree::Punct(punct) => {
-                    let joint = punct.spacing() == Spacing::Joint;
-                    self.punct(punct.as_char(), joint);
+                    self.punct(punct.as_char(), punct.spacing() == Spacing::Joint);
                 }
                 TokenTree::Group(group) => {
-                    let followed = tokens.peek().is_some();
-                    self.group(group.delimiter(), group.stream(), followed);
+                    let ends = match tokens.peek() {
+                        None => true,
+                        Some(TokenTree::Punct(next)) => {
+                            matches!(next.as_char(), ',' | ';' | '.' | '?')
+                        }
+                        Some(_) => false,
+                    };
+                    self.group(group.delimiter(), group.stream(), !ends);
                 }
             }
         }
     }
 
     fn word(&mut self, word: &str) {
-        if self.after_word {
+        const KEYWORDS: [&str; 12] = [
+            "as", "dyn", "else", "for", "if", "impl", "in", "let", "match", "mut", "return",
+            "where",
+        ];
+        if matches!(self.last, Last::Word | Last::Keyword) {
             self.out.push(' ');
         }
         self.out.push_str(word);
-        self.after_word = true;
+        self.last = if KEYWORDS.contains(&word) { Last::Keyword } else { Last::Word };
     }
 
     fn punct(&mut self, punct: char, joint: bool) {
-        self.after_word = false;
-        let continues = self.out.ends_with(['-', '=', '+', ':', '|', '&', '!', '<', '>']);
+        let arrow = punct == '>' && self.out.ends_with(['-', '=']);
+        if self.last == Last::Keyword && punct != '<' {
+            self.out.push(' ');
+        }
+        self.last = if punct == '#' { Last::Hash } else { Last::Other };
         match punct {
-            ';' if self.in_parens > 0 => self.out.push_str("; "),
-            ';' => {
-                self.out.push(';');
-                self.line();
-            }
-            ',' => self.out.push_str(", "),
-            '=' | '-' | '+' if !continues => {
-                self.out.push(' ');
+            ';' | ',' => {
                 self.out.push(punct);
-                if !joint {
-                    self.out.push(' ');
-                }
+                let new_line =
+                    self.parens == 0 && self.angles == 0 && (punct == ';' || self.indent > 0);
+                if new_line { self.line() } else { self.out.push(' ') }
             }
-            '>' | '=' if self.out.ends_with(['-', '=']) => {
-                self.out.push(punct);
-                self.out.push(' ');
+            '=' | '-' | '+' | '|' if joint || !self.out.ends_with(['=', '-', '+', '!', '|']) => {
+                let before = if self.out.ends_with(['(', ' ']) { "" } else { " " };
+                let after = if joint { "" } else { " " };
+                self.out.push_str(&format!("{before}{punct}{after}"));
+            }
+            '>' | '=' if arrow || self.out.ends_with('=') => {
+                self.out.push_str(&format!("{punct} "))
             }
             ':' if !joint && !self.out.ends_with(':') => self.out.push_str(": "),
+            '<' => {
+                self.out.push('<');
+                self.angles += 1;
+            }
             '>' => {
                 self.out.push('>');
-                self.after_word = true;
+                self.angles = self.angles.saturating_sub(1);
+                self.last = Last::Word;
             }
             _ => self.out.push(punct),
-        }
-        if self.out.ends_with(' ') {
-            self.after_word = false;
         }
     }
 
@@ -114,30 +144,38 @@ impl Text {
             Delimiter::Parenthesis => ("(", ")"),
             Delimiter::Bracket => ("[", "]"),
             Delimiter::Brace => return self.block(inner, followed),
-            Delimiter::None => ("", ""),
+            Delimiter::None => return self.write(inner),
         };
+        let attribute = self.last == Last::Hash;
+        if self.last == Last::Keyword {
+            self.out.push(' ');
+        }
         self.out.push_str(open);
-        self.after_word = false;
-        self.in_parens += 1;
+        self.last = Last::Other;
+        let angles = std::mem::take(&mut self.angles);
+        self.parens += 1;
         self.write(inner);
-        self.in_parens -= 1;
-        self.out.truncate(self.out.trim_end_matches(' ').len());
+        self.parens -= 1;
+        self.angles = angles;
+        self.out.truncate(self.out.trim_end_matches([' ', ',']).len());
         self.out.push_str(close);
-        self.after_word = true;
+        self.last = Last::Word;
+        if attribute && followed && self.parens == 0 {
+            self.line();
+        }
     }
 
     fn block(&mut self, inner: TokenStream, followed: bool) {
-        if !self.out.is_empty() && !self.out.ends_with([' ', '\n']) {
+        if !self.out.is_empty() && !self.out.ends_with([' ', '\n', '(']) {
             self.out.push(' ');
         }
         self.out.push('{');
-        self.after_word = false;
+        let (parens, angles) = (std::mem::take(&mut self.parens), std::mem::take(&mut self.angles));
         self.indent += 1;
         self.line();
-        let in_parens = std::mem::take(&mut self.in_parens);
         self.write(inner);
-        self.in_parens = in_parens;
         self.indent -= 1;
+        (self.parens, self.angles) = (parens, angles);
         self.line();
         self.out.push('}');
         if followed {
@@ -150,7 +188,7 @@ impl Text {
         self.out.truncate(self.out.trim_end_matches([' ', '\n']).len());
         self.out.push('\n');
         self.out.push_str(&"    ".repeat(self.indent));
-        self.after_word = false;
+        self.last = Last::Other;
     }
 }
 

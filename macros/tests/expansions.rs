@@ -53,7 +53,8 @@ fn fields_are_built_in_the_order_of_declaration() {
             ".inner.gate",
             ".inner.up",
             ".inner.down",
-            ".up"
+            ".up",
+            ".down"
         ]
     );
 }

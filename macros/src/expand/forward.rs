@@ -2,15 +2,15 @@
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
-use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
 use syn::{
     Attribute, Block, Expr, ExprAsync, ExprClosure, ExprReturn, FnArg, Ident, ImplItem, ImplItemFn,
     Item, ItemImpl, Path, Stmt, Type, parse_quote, parse_quote_spanned,
 };
 
-use crate::model::{Forward, Types};
-use crate::tokens::{covering, shown};
+use crate::attr::Runtime;
+use crate::forward::{Forward, Types};
+use crate::tokens::{ends, shown};
 
 /// The impl block with its methods named for traces, and the `Module` impl that calls its `forward`.
 ///
@@ -45,7 +45,7 @@ pub fn expand(forward: &Forward, types: &Types) -> TokenStream {
 /// only keeps its users from failing too.
 pub fn fallback(forward: &Forward) -> TokenStream {
     let item = &forward.item;
-    let generic = !forward.function().sig.generics.params.is_empty();
+    let generic = !forward.function.sig.generics.params.is_empty();
     let module = forward.types.as_ref().filter(|_| !generic).map(|types| {
         module_impl(
             forward,
@@ -60,27 +60,28 @@ pub fn fallback(forward: &Forward) -> TokenStream {
 }
 
 /// Makes `x: &In` accept anything, and `Fits` judge it, so that a misfit gets a message of the runtime.
-fn take_what_fits(runtime: &Path, types: &Types, function: &mut ImplItemFn) {
+fn take_what_fits(runtime: &Runtime, types: &Types, function: &mut ImplItemFn) {
     let input = &types.input;
-    let span = input.span();
-    let fits = quote_spanned!(span=> #runtime::__private::Fits);
+    let (start, end) = ends(input);
+    let private = runtime.private(start);
     let (pat, attrs) = (&types.param.pat, &types.param.attrs);
     let name = Ident::new("input", Span::mixed_site());
-    let param: FnArg = parse_quote_spanned!(span=> #name: &impl #fits<#input>);
+    let bound = quote_spanned!(end=> #private::Fits<#input>);
+    let param: FnArg = parse_quote!(#name: &impl #bound);
     for arg in &mut function.sig.inputs {
         if matches!(arg, FnArg::Typed(_)) {
             *arg = param.clone();
         }
     }
-    let bind: Stmt = parse_quote_spanned! {span=>
+    let bind: Stmt = parse_quote_spanned! {end=>
         #(#attrs)*
-        let #pat: &#input = #fits::<#input>::fits(#name);
+        let #pat: &#input = #private::Fits::<#input>::fits(#name);
     };
     function.block.stmts.insert(0, bind);
 }
 
 /// Sends every result through `ReturnedAs`, which has a message for partial sums and pending collectives.
-fn refuse_unreduced_results(runtime: &Path, types: &Types, function: &mut ImplItemFn) {
+fn refuse_unreduced_results(runtime: &Runtime, types: &Types, function: &mut ImplItemFn) {
     let mut results = Results { out: &types.output, runtime };
     results.visit_block_mut(&mut function.block);
     results.tail_of(&mut function.block);
@@ -89,7 +90,7 @@ fn refuse_unreduced_results(runtime: &Path, types: &Types, function: &mut ImplIt
 /// ```text
 /// let _scope = scope("Mlp::forward", file!(), line!());
 /// ```
-fn name_in_traces(runtime: &Path, ty: &str, function: &mut ImplItemFn) {
+fn name_in_traces(runtime: &Runtime, ty: &str, function: &mut ImplItemFn) {
     let sig = &function.sig;
     if sig.receiver().is_none() || sig.constness.is_some() || sig.asyncness.is_some() {
         return;
@@ -99,7 +100,8 @@ fn name_in_traces(runtime: &Path, ty: &str, function: &mut ImplItemFn) {
     let place = sig.ident.span();
     let (file, line) =
         (quote_spanned!(place=> ::core::file!()), quote_spanned!(place=> ::core::line!()));
-    let scope: Stmt = parse_quote!(let #guard = #runtime::__private::scope(#name, #file, #line););
+    let private = runtime.private(Span::call_site());
+    let scope: Stmt = parse_quote!(let #guard = #private::scope(#name, #file, #line););
     function.block.stmts.insert(0, scope);
 }
 
@@ -108,8 +110,9 @@ fn module_impl(forward: &Forward, types: &Types, body: TokenStream) -> TokenStre
     let Types { input, output, .. } = types;
     let ItemImpl { generics, self_ty, .. } = item;
     let (impl_generics, _, where_clause) = generics.split_for_impl();
-    let cfgs = conditions(&item.attrs).chain(conditions(&forward.function().attrs));
-    let module = quote!(#runtime::__private::Module);
+    let cfgs = conditions(&item.attrs).chain(conditions(&forward.function.attrs));
+    let private = runtime.private(Span::call_site());
+    let module = quote!(#private::Module);
     quote! {
         #(#cfgs)*
         #[automatically_derived]
@@ -138,7 +141,7 @@ fn model_name(ty: &Type) -> String {
 /// Wraps the places where a function's result comes from.
 struct Results<'a> {
     out: &'a Type,
-    runtime: &'a Path,
+    runtime: &'a Runtime,
 }
 
 impl Results<'_> {
@@ -196,9 +199,9 @@ impl Results<'_> {
     }
 
     fn wrap(&self, expr: &mut Expr) {
-        let Self { out, runtime } = self;
-        let returned = covering(&*expr, quote!(#runtime::__private::ReturnedAs::<#out>::returned));
-        *expr = Expr::Verbatim(quote_spanned!(expr.span()=> #returned(#expr)));
+        let (start, end) = ends(&*expr);
+        let (out, private) = (self.out, self.runtime.private(start));
+        *expr = Expr::Verbatim(quote_spanned!(end=> #private::ReturnedAs::<#out>::returned(#expr)));
     }
 }
 

@@ -1,15 +1,13 @@
 //! `#[model]`.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
-use syn::spanned::Spanned;
-use syn::visit::{self, Visit};
-use syn::{Fields, Generics, Ident, Item, Path, Type, WherePredicate, parse_quote};
+use syn::{Fields, Generics, Ident, Item, Type, WherePredicate, parse_quote};
 
-use crate::attr::{Sharded, Tied};
+use crate::attr::{Runtime, Sharded, Tied};
 use crate::model::{Field, Model, StripAttributes, name_and_generics};
-use crate::tokens::{covering, shown};
+use crate::tokens::{ends, relocated, shown};
 
 /// The struct with its sharded field types, and the impls that build and describe it.
 ///
@@ -27,12 +25,12 @@ pub fn expand(model: &Model) -> TokenStream {
 
 /// What remains of an item that is no model: itself without our attributes, and impls that only keep
 /// its users from failing too.
-pub fn fallback(runtime: &Path, item: &Item) -> TokenStream {
+pub fn fallback(runtime: &Runtime, item: &Item) -> TokenStream {
     let mut stripped = item.clone();
     syn::visit_mut::VisitMut::visit_item_mut(&mut StripAttributes, &mut stripped);
     let Some((name, generics)) = name_and_generics(item) else { return quote!(#stripped) };
     let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
-    let private = quote!(#runtime::__private);
+    let private = runtime.private(Span::call_site());
     quote! {
         #stripped
         impl #impl_generics #private::Build for #name #ty_generics #where_clause {
@@ -56,16 +54,18 @@ fn sharded_struct(model: &Model) -> TokenStream {
 
 /// `Linear<Hidden, Ffn>`, or `<Linear<Hidden, Ffn> as Shard<Col<Tp>>>::Sharded`, which fails at the
 /// author's type if the layer has no such form.
-fn field_type(runtime: &Path, field: &Field) -> TokenStream {
+fn field_type(runtime: &Runtime, field: &Field) -> TokenStream {
     let ty = &field.ty;
     let Some(sharded) = &field.sharded else { return quote!(#ty) };
-    let style = style_type(runtime, sharded, ty.span());
-    quote_spanned!(ty.span()=> <#ty as #runtime::__private::Shard<#style>>::Sharded)
+    let (start, end) = ends(ty);
+    let private = runtime.private(end);
+    let style = style_type(&private, sharded, end);
+    let open = quote_spanned!(start=> <);
+    quote_spanned!(end=> #open #ty as #private::Shard<#style>>::Sharded)
 }
 
 /// `Row<Tp, Scatter<Seq>>`.
-fn style_type(runtime: &Path, sharded: &Sharded, span: Span) -> TokenStream {
-    let private = quote_spanned!(span=> #runtime::__private);
+fn style_type(private: &TokenStream, sharded: &Sharded, span: Span) -> TokenStream {
     let axis = Ident::new(sharded.axis, span);
     let style = Ident::new(sharded.style.value.runtime, span);
     if !sharded.style.value.sums {
@@ -100,8 +100,8 @@ fn build_impl(model: &Model) -> TokenStream {
     let builder = Ident::new("builder", Span::mixed_site());
     let generics = generics_that_build(model);
     let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
-    let probes = model.fields.iter().map(|field| tie_probe(&private, field));
-    let fields = model.fields.iter().map(|field| build_field(&private, &builder, field));
+    let probes = model.fields.iter().filter_map(|field| tie_probe(&model.runtime, field));
+    let fields = model.fields.iter().map(|field| build_field(model, &builder, field));
     let unused =
         model.fields.iter().all(|field| !field.cfgs.is_empty()).then(|| quote!(let _ = #builder;));
     quote! {
@@ -118,46 +118,51 @@ fn build_impl(model: &Model) -> TokenStream {
 
 /// Builds one field. The call is written over the field's type, so that a type that is no layer fails
 /// there.
-fn build_field(private: &TokenStream, builder: &Ident, field: &Field) -> TokenStream {
+fn build_field(model: &Model, builder: &Ident, field: &Field) -> TokenStream {
     let Field { name, ty, cfgs, .. } = field;
+    let private = private(model);
     let path = name.unraw().to_string();
-    let build = covering(ty, quote!(#private::Build::build));
     let child = quote!(#private::Builder::field(#builder, #path));
     let value = match &field.tied {
-        None => quote!(#build(&mut #child)),
+        None => build_call(&model.runtime, ty, quote!(&mut #child)),
         Some(tied) => {
             let target = tied.dotted_path();
-            let when = match &tied.when {
-                Some(when) => {
-                    let key = &when.value;
-                    quote!(::core::option::Option::Some(#key))
-                }
-                None => quote!(::core::option::Option::None),
-            };
+            let when = option(tied.when.as_ref().map(|when| when.value.value()));
             let child_name = Ident::new("child", Span::mixed_site());
+            let build = build_call(&model.runtime, ty, quote!(&mut #child_name));
             quote! {{
                 let mut #child_name = #child;
                 #private::Builder::tie(&mut #child_name, #target, #when);
-                #build(&mut #child_name)
+                #build
             }}
         }
     };
+    // The name moves to the type as well: rustc underlines the two together.
+    let name = relocated(quote!(#name), ends(ty).0);
     quote!(#(#cfgs)* #name: #value,)
 }
 
+fn build_call(runtime: &Runtime, ty: &Type, builder: TokenStream) -> TokenStream {
+    let (start, end) = ends(ty);
+    let private = runtime.private(start);
+    quote_spanned!(end=> #private::Build::build(#builder))
+}
+
 /// ```text
-/// let _ = |model: &Self| check_tie(&model.embed.tokens, &model.head);
+/// let _ = |__model: &Self| check_tie(&__model.embed.tokens, &__model.head);
 /// ```
 /// A missing field fails at its name in the path, a different shape at the attribute.
-fn tie_probe(private: &TokenStream, field: &Field) -> Option<TokenStream> {
+fn tie_probe(runtime: &Runtime, field: &Field) -> Option<TokenStream> {
     let Field { name, cfgs, tied, .. } = field;
     let Tied { attr, path, .. } = tied.as_ref()?;
-    let model = Ident::new("model", Span::mixed_site());
-    let check = covering(attr, quote!(#private::check_tie));
-    let this = covering(attr, quote!(&#model.#name));
-    Some(quote! {
+    let (start, end) = ends(attr);
+    let private = runtime.private(start);
+    let model = Ident::new("__model", end);
+    let name = relocated(quote!(#name), end);
+    let borrow = quote_spanned!(start=> &);
+    Some(quote_spanned! {end=>
         #(#cfgs)*
-        let _ = |#model: &Self| #check(&#model #(.#path)*, #this);
+        let _ = |#model: &Self| #private::check_tie(&#model #(.#path)*, #borrow #model.#name);
     })
 }
 
@@ -212,11 +217,12 @@ fn option(text: Option<String>) -> TokenStream {
 }
 
 fn private(model: &Model) -> TokenStream {
-    let runtime = &model.runtime;
-    quote!(#runtime::__private)
+    model.runtime.private(Span::call_site())
 }
 
-/// The struct's generics, and for every field whose type depends on them that it can be built.
+/// The struct's generics, and for every field whose type depends on them that it can be built. A field
+/// under `cfg` cannot be bounded (a predicate takes no attributes on stable); the author's bounds have to
+/// do.
 fn generics_that_build(model: &Model) -> Generics {
     let mut generics = model.item.generics.clone();
     let params: Vec<Ident> = generics
@@ -225,14 +231,11 @@ fn generics_that_build(model: &Model) -> Generics {
         .chain(generics.const_params().map(|param| param.ident.clone()))
         .collect();
     let private = private(model);
-    let bounds: Vec<WherePredicate> = model
-        .fields
-        .iter()
-        .filter(|field| field.cfgs.is_empty() && mentions(&field.ty, &params))
-        .map(|field| {
-            let ty = field_type(&model.runtime, field);
-            parse_quote!(#ty: #private::Build)
-        })
+    let unconditional = model.fields.iter().filter(|field| field.cfgs.is_empty());
+    let bounds: Vec<WherePredicate> = unconditional
+        .map(|field| field_type(&model.runtime, field))
+        .filter(|ty| mentions(ty.clone(), &params))
+        .map(|ty| parse_quote!(#ty: #private::Build))
         .collect();
     if !bounds.is_empty() {
         generics.make_where_clause().predicates.extend(bounds);
@@ -241,18 +244,10 @@ fn generics_that_build(model: &Model) -> Generics {
 }
 
 /// Whether a type mentions one of the parameters.
-fn mentions(ty: &Type, params: &[Ident]) -> bool {
-    struct Search<'a> {
-        params: &'a [Ident],
-        found: bool,
-    }
-    impl<'ast> Visit<'ast> for Search<'_> {
-        fn visit_ident(&mut self, ident: &'ast Ident) {
-            self.found |= self.params.contains(ident);
-            visit::visit_ident(self, ident);
-        }
-    }
-    let mut search = Search { params, found: false };
-    search.visit_type(ty);
-    search.found
+fn mentions(ty: TokenStream, params: &[Ident]) -> bool {
+    ty.into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => params.contains(&ident),
+        TokenTree::Group(group) => mentions(group.stream(), params),
+        _ => false,
+    })
 }

@@ -66,7 +66,7 @@ impl ::meshwright::__private::Whole for Hidden {
 }
 #[automatically_derived]
 impl ::meshwright::__private::Local for Hidden {}
-pub struct Block<M, Ffn: Whole, const N: usize = 2>
+pub struct Block<M, Ffn: Whole, Along: Whole = Seq, const N: usize = 2>
 where
     M: Module,
 {
@@ -78,9 +78,19 @@ where
     > as ::meshwright::__private::Shard<
         ::meshwright::__private::Col<::meshwright::__private::Tp>,
     >>::Sharded,
+    down: <Linear<
+        Hidden,
+        Hidden,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::Row<
+            ::meshwright::__private::Tp,
+            ::meshwright::__private::Scatter<Along>,
+        >,
+    >>::Sharded,
 }
 #[automatically_derived]
-impl<M, Ffn: Whole, const N: usize> ::meshwright::__private::Build for Block<M, Ffn, N>
+impl<M, Ffn: Whole, Along: Whole, const N: usize> ::meshwright::__private::Build
+for Block<M, Ffn, Along, N>
 where
     M: Module,
     Stack<M, N>: ::meshwright::__private::Build,
@@ -89,6 +99,15 @@ where
         Ffn,
     > as ::meshwright::__private::Shard<
         ::meshwright::__private::Col<::meshwright::__private::Tp>,
+    >>::Sharded: ::meshwright::__private::Build,
+    <Linear<
+        Hidden,
+        Hidden,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::Row<
+            ::meshwright::__private::Tp,
+            ::meshwright::__private::Scatter<Along>,
+        >,
     >>::Sharded: ::meshwright::__private::Build,
 {
     fn build(builder: &mut ::meshwright::__private::Builder<'_>) -> Self {
@@ -102,11 +121,15 @@ where
             up: ::meshwright::__private::Build::build(
                 &mut ::meshwright::__private::Builder::field(builder, "up"),
             ),
+            down: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "down"),
+            ),
         }
     }
 }
 #[automatically_derived]
-impl<M, Ffn: Whole, const N: usize> ::meshwright::__private::Model for Block<M, Ffn, N>
+impl<M, Ffn: Whole, Along: Whole, const N: usize> ::meshwright::__private::Model
+for Block<M, Ffn, Along, N>
 where
     M: Module,
     Stack<M, N>: ::meshwright::__private::Build,
@@ -115,6 +138,15 @@ where
         Ffn,
     > as ::meshwright::__private::Shard<
         ::meshwright::__private::Col<::meshwright::__private::Tp>,
+    >>::Sharded: ::meshwright::__private::Build,
+    <Linear<
+        Hidden,
+        Hidden,
+    > as ::meshwright::__private::Shard<
+        ::meshwright::__private::Row<
+            ::meshwright::__private::Tp,
+            ::meshwright::__private::Scatter<Along>,
+        >,
     >>::Sharded: ::meshwright::__private::Build,
 {
     fn describe() -> ::meshwright::__private::ModelDescription {
@@ -139,12 +171,20 @@ where
                     sharded: ::core::option::Option::Some("tp = \"col\""),
                     tied: ::core::option::Option::None,
                 },
+                ::meshwright::__private::FieldDescription {
+                    name: "down",
+                    ty: "Linear<Hidden, Hidden>",
+                    sharded: ::core::option::Option::Some(
+                        "tp = \"row\", scatter = Along",
+                    ),
+                    tied: ::core::option::Option::None,
+                },
             ],
         }
     }
 }
 #[deny(unused_must_use)]
-impl<M, Ffn: Whole, const N: usize> Block<M, Ffn, N>
+impl<M, Ffn: Whole, Along: Whole, const N: usize> Block<M, Ffn, Along, N>
 where
     M: Module<In = Tensor<(Batch, Seq, Hidden)>, Out = Tensor<(Batch, Seq, Hidden)>>,
 {
@@ -170,7 +210,8 @@ where
     }
 }
 #[automatically_derived]
-impl<M, Ffn: Whole, const N: usize> ::meshwright::__private::Module for Block<M, Ffn, N>
+impl<M, Ffn: Whole, Along: Whole, const N: usize> ::meshwright::__private::Module
+for Block<M, Ffn, Along, N>
 where
     M: Module<In = Tensor<(Batch, Seq, Hidden)>, Out = Tensor<(Batch, Seq, Hidden)>>,
 {

@@ -4,7 +4,7 @@ use meshwright_macros::{dims, forward, model};
 dims! { Batch @ dp, Seq, Hidden }
 
 #[model]
-pub struct Block<M, Ffn: Whole, const N: usize = 2>
+pub struct Block<M, Ffn: Whole, Along: Whole = Seq, const N: usize = 2>
 where
     M: Module,
 {
@@ -12,10 +12,12 @@ where
     inner: Stack<M, N>,
     #[sharded(tp = "col")]
     up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "row", scatter = Along)]
+    down: Linear<Hidden, Hidden>,
 }
 
 #[forward]
-impl<M, Ffn: Whole, const N: usize> Block<M, Ffn, N>
+impl<M, Ffn: Whole, Along: Whole, const N: usize> Block<M, Ffn, Along, N>
 where
     M: Module<In = Tensor<(Batch, Seq, Hidden)>, Out = Tensor<(Batch, Seq, Hidden)>>,
 {

@@ -163,14 +163,14 @@ pub struct Llama {
 #[automatically_derived]
 impl ::meshwright::__private::Build for Llama {
     fn build(builder: &mut ::meshwright::__private::Builder<'_>) -> Self {
-        let _ = |model: &Self| ::meshwright::__private::check_tie(
-            &model.embed.tokens,
-            &model.head,
+        let _ = |__model: &Self| ::meshwright::__private::check_tie(
+            &__model.embed.tokens,
+            &__model.head,
         );
         #[cfg(any())]
-        let _ = |model: &Self| ::meshwright::__private::check_tie(
-            &model.embed.nothing,
-            &model.other,
+        let _ = |__model: &Self| ::meshwright::__private::check_tie(
+            &__model.embed.nothing,
+            &__model.other,
         );
         Self {
             embed: ::meshwright::__private::Build::build(

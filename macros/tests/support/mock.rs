@@ -2,7 +2,7 @@
 //!
 //! Its types carry shardings like the real ones; its builder logs what is built.
 
-#![allow(missing_docs, dead_code)]
+#![allow(missing_docs, dead_code, clippy::new_without_default)]
 
 use std::cell::RefCell;
 use std::marker::PhantomData;

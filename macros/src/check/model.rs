@@ -1,0 +1,121 @@
+//! The rules of `#[model]`.
+
+use syn::ext::IdentExt;
+
+use crate::attr::{Tied, table};
+use crate::diag::{Ctxt, nearest, one_of};
+use crate::model::{Field, Model};
+use crate::tokens::shown;
+
+/// Checks a model against every rule. Ties that lead nowhere are dropped, so that rustc does not report
+/// them once more.
+pub fn check(cx: &Ctxt, model: &mut Model) {
+    model_owns_its_parameters(cx, model);
+    let mut broken_ties = Vec::new();
+    for (i, field) in model.fields.iter().enumerate() {
+        attributes_are_not_conditional(cx, field);
+        scatter_ends_a_sum(cx, field);
+        let tie = tie_points_to_an_earlier_field(&model.fields, i)
+            .and_then(|()| tie_is_no_chain(&model.fields, field));
+        if let Err(error) = tie {
+            cx.push(error);
+            broken_ties.push(i);
+        }
+    }
+    for i in broken_ties {
+        model.fields[i].tied = None;
+    }
+}
+
+/// A model lives as long as the training run and owns its parameters, so it borrows nothing.
+fn model_owns_its_parameters(cx: &Ctxt, model: &Model) {
+    for lifetime in model.item.generics.lifetimes() {
+        let name = &lifetime.lifetime;
+        cx.error_at(
+            lifetime,
+            format_args!(
+                "a model owns its parameters: remove the lifetime `{name}`, and own what it borrows"
+            ),
+        );
+    }
+}
+
+/// `#[model]` sees attributes before `cfg_attr` is resolved, so it would miss ours in there.
+fn attributes_are_not_conditional(cx: &Ctxt, field: &Field) {
+    for attr in field.others.iter().filter(|attr| attr.path().is_ident("cfg_attr")) {
+        let text = shown(attr);
+        let mut ours = table::field_attributes().map(|row| row.name);
+        if let Some(name) = ours.find(|name| text.contains(&format!(", {name}"))) {
+            let field = &field.name;
+            cx.error_at(
+                attr,
+                format_args!(
+                    "`{name}` in `cfg_attr` is not seen by `#[model]`: write the field `{field}` twice, once \
+                     for each `#[cfg(..)]`"
+                ),
+            );
+        }
+    }
+}
+
+/// `scatter` says where the sum at the end of a layer goes. A layer without a sum has nothing to scatter.
+fn scatter_ends_a_sum(cx: &Ctxt, field: &Field) {
+    let Some(sharded) = &field.sharded else { return };
+    let (Some(scatter), style) = (&sharded.scatter, sharded.style.value) else { return };
+    if !style.sums {
+        cx.error(
+            scatter.key.span(),
+            format_args!(
+                "`scatter` goes with `row` or `vocab`, which end in a sum; a `{}` layer leaves its output \
+                 split: remove `scatter` from `{}`",
+                style.name, field.name
+            ),
+        );
+    }
+}
+
+/// A field is tied to a field of the same struct that is built before it, so that its weight exists.
+fn tie_points_to_an_earlier_field(fields: &[Field], i: usize) -> syn::Result<()> {
+    let (field, Some(tied)) = (&fields[i], &fields[i].tied) else { return Ok(()) };
+    let (name, target) = (field.name.unraw(), tied.path[0].unraw());
+    let later = || fields[i + 1..].iter().any(|other| other.name.unraw() == target);
+    if fields[..i].iter().any(|other| other.name.unraw() == target) {
+        return Ok(());
+    }
+    let message = if name == target {
+        format!("`{name}` cannot be tied to itself: name the earlier field whose weight it shares")
+    } else if later() {
+        format!(
+            "`{name}` is tied to `{target}`, which is declared after it: declare `{target}` first, or put \
+             `#[tied({name}..)]` on `{target}` instead"
+        )
+    } else {
+        let earlier: Vec<String> =
+            fields[..i].iter().map(|other| other.name.unraw().to_string()).collect();
+        let earlier = || earlier.iter().map(String::as_str);
+        match nearest(&target.to_string(), earlier()) {
+            Some(close) => format!("no field `{target}` before `{name}`; did you mean `{close}`?"),
+            None if i == 0 => {
+                format!("no field `{target}` before `{name}`, which is the first field")
+            }
+            None => format!("no field `{target}` before `{name}`: expected {}", one_of(earlier())),
+        }
+    };
+    Err(syn::Error::new(tied.path[0].span(), message))
+}
+
+/// A weight has one owner. Tying to a field that is tied itself would make the second tie conditional on
+/// the first one's `when`.
+fn tie_is_no_chain(fields: &[Field], field: &Field) -> syn::Result<()> {
+    let Some(Tied { path, .. }) = &field.tied else { return Ok(()) };
+    let [target] = path.as_slice() else { return Ok(()) };
+    let Some(Field { tied: Some(tied), .. }) = fields.iter().find(|other| other.name == *target)
+    else {
+        return Ok(());
+    };
+    let (name, owner) = (&field.name, tied.dotted_path());
+    Err(syn::Error::new(
+        target.span(),
+        format_args!("`{target}` is tied to `{owner}` itself: tie `{name}` to `{owner}` too"),
+    ))
+}

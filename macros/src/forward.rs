@@ -1,0 +1,129 @@
+//! What the author declared with `#[forward]`, as plain data.
+
+use syn::{
+    FnArg, Ident, ImplItem, ImplItemFn, Item, ItemImpl, PatType, ReturnType, Signature, Type,
+};
+
+use crate::attr::Runtime;
+use crate::diag::{Ctxt, nearest};
+use crate::tokens::{first_line, shown};
+
+/// An inherent impl block with `#[forward]`.
+pub struct Forward {
+    /// The author's block.
+    pub item: ItemImpl,
+    /// Where the runtime is.
+    pub runtime: Runtime,
+    /// The place of `fn forward` among the items.
+    pub index: usize,
+    /// The author's `fn forward`.
+    pub function: ImplItemFn,
+    /// What it takes and returns, where the signature says so.
+    pub types: Option<Types>,
+}
+
+/// What a forward function takes and returns.
+pub struct Types {
+    /// The parameter `x: &In`.
+    pub param: PatType,
+    /// `In`.
+    pub input: Type,
+    /// `Out`.
+    pub output: Type,
+}
+
+impl Forward {
+    /// Reads an impl block with `#[forward]`; an error if it holds no usable `fn forward`.
+    pub fn lower(cx: &Ctxt, runtime: Runtime, item: &Item) -> Option<Self> {
+        let Item::Impl(item) = item else {
+            cx.error_at(
+                first_line(item),
+                "`#[forward]` goes on an impl block that holds the forward function: \
+                 `#[forward] impl Mlp { fn forward(&self, x: &In) -> Out { .. } }`",
+            );
+            return None;
+        };
+        if let Some((path, _)) = &item.trait_ {
+            let ty = shown(&item.self_ty);
+            cx.error_at(
+                path,
+                format_args!(
+                    "`#[forward]` writes the `Module` impl itself: put it on `impl {ty} {{ .. }}`"
+                ),
+            );
+            return None;
+        }
+        let functions: Vec<(usize, &ImplItemFn)> = item
+            .items
+            .iter()
+            .enumerate()
+            .filter_map(|(i, item)| match item {
+                ImplItem::Fn(function) if function.sig.ident == "forward" => Some((i, function)),
+                _ => None,
+            })
+            .collect();
+        for (_, second) in functions.iter().skip(1) {
+            cx.error_at(
+                &second.sig.ident,
+                "this block has a `forward` already: a model has one, so give this function another name",
+            );
+        }
+        let Some((index, function)) = functions.first().copied() else {
+            report_missing_forward(cx, item);
+            return None;
+        };
+        let types = Types::of(&function.sig);
+        Some(Self { item: item.clone(), runtime, index, function: function.clone(), types })
+    }
+}
+
+impl Types {
+    fn of(signature: &Signature) -> Option<Self> {
+        let param = inputs(signature).next()?;
+        let input = shared_reference(&param.ty)?.clone();
+        match &signature.output {
+            ReturnType::Type(_, output) => {
+                Some(Self { param: param.clone(), input, output: (**output).clone() })
+            }
+            ReturnType::Default => None,
+        }
+    }
+}
+
+/// The parameters besides `self`.
+pub fn inputs(signature: &Signature) -> impl Iterator<Item = &PatType> {
+    signature.inputs.iter().filter_map(|arg| match arg {
+        FnArg::Typed(param) => Some(param),
+        FnArg::Receiver(_) => None,
+    })
+}
+
+/// `In` of `&In`.
+pub fn shared_reference(ty: &Type) -> Option<&Type> {
+    match ty {
+        Type::Reference(reference) if reference.mutability.is_none() => Some(&reference.elem),
+        _ => None,
+    }
+}
+
+fn report_missing_forward(cx: &Ctxt, item: &ItemImpl) {
+    let names: Vec<(&Ident, String)> = item
+        .items
+        .iter()
+        .filter_map(|item| match item {
+            ImplItem::Fn(function) => Some((&function.sig.ident, function.sig.ident.to_string())),
+            _ => None,
+        })
+        .collect();
+    let close = names.iter().find(|(_, name)| nearest(name, ["forward"]).is_some());
+    match close {
+        Some((ident, name)) => cx.error_at(
+            ident,
+            format_args!("this block has no `fn forward`; did you mean `forward` instead of `{name}`?"),
+        ),
+        None => cx.error_at(
+            &item.self_ty,
+            "`#[forward]` needs a forward function in this block: `fn forward(&self, x: &In) -> Out`",
+        ),
+    }
+}
