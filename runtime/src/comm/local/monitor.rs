@@ -11,7 +11,6 @@ pub struct Monitor<T> {
     changed: Condvar,
     /// Counts announcements, so that waiting threads can look without taking the lock.
     epoch: AtomicU32,
-    patience: Patience,
 }
 
 pub struct Watched<T> {
@@ -34,49 +33,18 @@ impl<T> DerefMut for Watched<T> {
 
 pub type Guard<'a, T> = MutexGuard<'a, Watched<T>>;
 
-/// How long a thread spins before it sleeps.
-#[derive(Debug, Clone, Copy)]
-pub struct Patience {
-    spins: u32,
-    yields: u32,
-}
-
-impl Patience {
-    /// Where every thread has a core, spinning costs nobody anything; otherwise the core is better given to a
-    /// thread that has work.
-    pub fn for_threads(threads: usize) -> Patience {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        if threads <= cores {
-            Patience { spins: 500, yields: 4 }
-        } else {
-            Patience { spins: 0, yields: 4 }
-        }
-    }
-
-    fn wait_briefly(self, done: impl Fn() -> bool) -> bool {
-        for _ in 0..self.spins {
-            if done() {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        for _ in 0..self.yields {
-            if done() {
-                return true;
-            }
-            std::thread::yield_now();
-        }
-        done()
-    }
-}
+/// Looks at the epoch this often before it sleeps: first in a row, for a peer that is a moment late, and then
+/// giving its core away in between, for ranks that share one. Long spinning only pays where every thread has a core
+/// to itself, and takes the core from whoever is waited for where it has not.
+const SPINS: u32 = 8;
+const YIELDS: u32 = 24;
 
 impl<T> Monitor<T> {
-    pub fn new(value: T, patience: Patience) -> Self {
+    pub fn new(value: T) -> Self {
         Monitor {
             state: Mutex::new(Watched { value, sleepers: 0 }),
             changed: Condvar::new(),
             epoch: AtomicU32::new(0),
-            patience,
         }
     }
 
@@ -109,10 +77,9 @@ impl<T> Monitor<T> {
             }
             let epoch = self.epoch.load(Ordering::Acquire);
             drop(guard);
-            let changed = || self.epoch.load(Ordering::Acquire) != epoch;
-            let announced = self.patience.wait_briefly(changed);
+            let announced = self.wait_briefly(epoch);
             guard = self.lock();
-            if announced || changed() {
+            if announced || self.epoch.load(Ordering::Acquire) != epoch {
                 continue;
             }
             guard.sleepers += 1;
@@ -127,5 +94,16 @@ impl<T> Monitor<T> {
                 }
             }
         }
+    }
+
+    /// Whether the epoch has moved on while this thread was awake.
+    fn wait_briefly(&self, epoch: u32) -> bool {
+        for round in 0..SPINS + YIELDS {
+            if self.epoch.load(Ordering::Acquire) != epoch {
+                return true;
+            }
+            if round < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+        false
     }
 }
