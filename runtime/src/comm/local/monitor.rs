@@ -11,6 +11,8 @@ pub struct Monitor<T> {
     changed: Condvar,
     /// Counts announcements, so that waiting threads can look without taking the lock.
     epoch: AtomicU32,
+    /// How many of the next waits sleep at once.
+    crowded: AtomicU32,
 }
 
 pub struct Watched<T> {
@@ -33,11 +35,15 @@ impl<T> DerefMut for Watched<T> {
 
 pub type Guard<'a, T> = MutexGuard<'a, Watched<T>>;
 
-/// Looks at the epoch this often before it sleeps: first in a row, for a peer that is a moment late, and then
-/// giving its core away in between, for ranks that share one. Long spinning only pays where every thread has a core
-/// to itself, and takes the core from whoever is waited for where it has not.
+/// Looks at the epoch this often before sleeping, for a peer that is a moment late: long spinning would take the core
+/// from whoever is waited for.
 const SPINS: u32 = 8;
-const YIELDS: u32 = 24;
+/// Then gives the core away this often. Among ranks that take turns on a core it costs a third of sleeping and waking.
+const YIELDS: u32 = 8;
+/// But a thread that gives its core to one with much to do gets it back milliseconds later. After a turn that took this
+/// long, the next waits go to sleep without it.
+const LONG_TURN: Duration = Duration::from_micros(50);
+const WAITS_AFTER_LONG_TURN: u32 = 2000;
 
 impl<T> Monitor<T> {
     pub fn new(value: T) -> Self {
@@ -45,6 +51,7 @@ impl<T> Monitor<T> {
             state: Mutex::new(Watched { value, sleepers: 0 }),
             changed: Condvar::new(),
             epoch: AtomicU32::new(0),
+            crowded: AtomicU32::new(0),
         }
     }
 
@@ -98,11 +105,31 @@ impl<T> Monitor<T> {
 
     /// Whether the epoch has moved on while this thread was awake.
     fn wait_briefly(&self, epoch: u32) -> bool {
-        for round in 0..SPINS + YIELDS {
-            if self.epoch.load(Ordering::Acquire) != epoch {
+        let changed = || self.epoch.load(Ordering::Acquire) != epoch;
+        for _ in 0..SPINS {
+            if changed() {
                 return true;
             }
-            if round < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+            std::hint::spin_loop();
+        }
+        // A guess, so that threads may overwrite each other's count.
+        let crowded = self.crowded.load(Ordering::Relaxed);
+        if crowded > 0 {
+            self.crowded.store(crowded - 1, Ordering::Relaxed);
+            return false;
+        }
+        let mut turn = Instant::now();
+        for _ in 0..YIELDS {
+            std::thread::yield_now();
+            let back = Instant::now();
+            if back - turn > LONG_TURN {
+                self.crowded.store(WAITS_AFTER_LONG_TURN, Ordering::Relaxed);
+                return changed();
+            }
+            if changed() {
+                return true;
+            }
+            turn = back;
         }
         false
     }
