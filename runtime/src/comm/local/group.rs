@@ -32,15 +32,14 @@ impl Group {
         roster: Arc<Roster>,
         endings: Vec<Option<Ending>>,
     ) -> Group {
-        let patience = roster.patience;
-        let mailbox = |_: &usize| Mailbox::new(endings.clone(), patience);
+        let mailbox = |_: &usize| Mailbox::new(endings.clone());
         Group {
             axes,
             mailboxes: members.iter().map(mailbox).collect(),
             members: members.into(),
             roster,
-            calls: Lane::new(endings.clone(), patience),
-            started: Lane::new(endings, patience),
+            calls: Lane::new(endings.clone()),
+            started: Lane::new(endings),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::comm::call::{Call, Difference};
 use crate::comm::stats::Counters;
 
 use super::group::Group;
-use super::monitor::{Guard, Monitor, Patience};
+use super::monitor::{Guard, Monitor};
 use super::operand::Operand;
 use super::roster::Ending;
 
@@ -45,10 +45,10 @@ pub struct Meeting {
 }
 
 impl Lane {
-    pub fn new(endings: Vec<Option<Ending>>, patience: Patience) -> Lane {
+    pub fn new(endings: Vec<Option<Ending>>) -> Lane {
         let posts = endings.iter().map(|_| None).collect();
         let state = LaneState { posts, held: 0, meeting: None, failure: None, endings };
-        Lane { monitor: Monitor::new(state, patience) }
+        Lane { monitor: Monitor::new(state) }
     }
 
     /// Waits until all members have posted, and compares their calls.

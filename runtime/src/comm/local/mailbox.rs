@@ -4,20 +4,22 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::backend::{View, ViewMut};
+use crate::backend::{Buffer, Category, MemoryMeter, View, ViewMut};
 use crate::comm::CommError;
 use crate::comm::call::Call;
 use crate::comm::stats::Counters;
 
 use super::group::Group;
 use super::lane::Halt;
-use super::monitor::{Monitor, Patience};
-use super::operand::{Copied, Lent};
+use super::monitor::{Guard, Monitor};
+use super::operand::Lent;
 use super::roster::Ending;
 
 /// The messages to one member.
 pub struct Mailbox {
     monitor: Monitor<MailboxState>,
+    /// Keeps the memory of messages for the next ones.
+    meter: Arc<MemoryMeter>,
 }
 
 struct MailboxState {
@@ -33,7 +35,7 @@ struct MailboxState {
 
 struct Letter {
     call: Arc<Call>,
-    content: Copied,
+    content: Buffer,
 }
 
 /// A receiver that waits: a sender that comes now copies straight into its memory.
@@ -53,11 +55,11 @@ enum Stage {
 }
 
 impl Mailbox {
-    pub fn new(endings: Vec<Option<Ending>>, patience: Patience) -> Mailbox {
+    pub fn new(endings: Vec<Option<Ending>>) -> Mailbox {
         let letters = endings.iter().map(|_| VecDeque::new()).collect();
         let taken = vec![0; endings.len()];
         let state = MailboxState { letters, reader: None, taken, failure: None, endings };
-        Mailbox { monitor: Monitor::new(state, patience) }
+        Mailbox { monitor: Monitor::new(state), meter: MemoryMeter::new() }
     }
 
     /// Delivers a message of `from` to `to`, the owner of this mailbox.
@@ -68,17 +70,34 @@ impl Mailbox {
         call: &Arc<Call>,
         data: View<'_>,
     ) -> Result<(), CommError> {
+        if self.hand_over(group, (from, to), call, data)?.is_none() {
+            return Ok(());
+        }
+        // The receiver is not there yet. It may come while the data is copied aside, outside of the lock.
+        let mut content = self.meter.alloc(data.dtype(), data.len(), Category::Communication);
+        content.view_mut().bytes_mut().copy_from_slice(data.bytes());
+        if let Some(mut state) = self.hand_over(group, (from, to), call, data)? {
+            state.letters[from].push_back(Letter { call: Arc::clone(call), content });
+        }
+        Ok(())
+    }
+
+    /// Copies `data` into the memory of the receiver, if it waits for a message of `from`; otherwise gives the
+    /// locked state.
+    fn hand_over(
+        &self,
+        group: &Group,
+        (from, to): (usize, usize),
+        call: &Arc<Call>,
+        data: View<'_>,
+    ) -> Result<Option<Guard<'_, MailboxState>>, CommError> {
         let mut state = self.monitor.lock();
         if let Some(halt) = state.halt([from, to]) {
             drop(state);
             return Err(group.explain(halt, call, from));
         }
         let waiting = state.reader.as_mut().filter(|r| r.from == from && r.stage == Stage::Waiting);
-        let Some(reader) = waiting else {
-            let content = Copied::of(data);
-            state.letters[from].push_back(Letter { call: Arc::clone(call), content });
-            return Ok(());
-        };
+        let Some(reader) = waiting else { return Ok(Some(state)) };
         if let Some(difference) = Call::message_difference(call, &reader.call) {
             let expected = Arc::clone(&reader.call);
             let number = state.taken[from] + 1;
@@ -98,7 +117,7 @@ impl Mailbox {
             reader.stage = Stage::Filled;
         }
         self.monitor.announce(state);
-        Ok(())
+        Ok(None)
     }
 
     /// Takes the next message of `from` for `to`, the owner of this mailbox.
@@ -132,7 +151,7 @@ impl Mailbox {
                 group.fail(&error);
                 return Err(error);
             }
-            data.bytes_mut().copy_from_slice(letter.content.bytes());
+            data.bytes_mut().copy_from_slice(letter.content.view().bytes());
             return Ok(());
         }
         let target = Lent::target(&mut data);

@@ -11,7 +11,8 @@ pub struct Monitor<T> {
     changed: Condvar,
     /// Counts announcements, so that waiting threads can look without taking the lock.
     epoch: AtomicU32,
-    patience: Patience,
+    /// How many of the next waits sleep at once.
+    crowded: AtomicU32,
 }
 
 pub struct Watched<T> {
@@ -34,49 +35,23 @@ impl<T> DerefMut for Watched<T> {
 
 pub type Guard<'a, T> = MutexGuard<'a, Watched<T>>;
 
-/// How long a thread spins before it sleeps.
-#[derive(Debug, Clone, Copy)]
-pub struct Patience {
-    spins: u32,
-    yields: u32,
-}
-
-impl Patience {
-    /// Where every thread has a core, spinning costs nobody anything; otherwise the core is better given to a
-    /// thread that has work.
-    pub fn for_threads(threads: usize) -> Patience {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        if threads <= cores {
-            Patience { spins: 500, yields: 4 }
-        } else {
-            Patience { spins: 0, yields: 4 }
-        }
-    }
-
-    fn wait_briefly(self, done: impl Fn() -> bool) -> bool {
-        for _ in 0..self.spins {
-            if done() {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        for _ in 0..self.yields {
-            if done() {
-                return true;
-            }
-            std::thread::yield_now();
-        }
-        done()
-    }
-}
+/// Looks at the epoch this often before sleeping, for a peer that is a moment late: long spinning would take the core
+/// from whoever is waited for.
+const SPINS: u32 = 8;
+/// Then gives the core away this often. Among ranks that take turns on a core it costs a third of sleeping and waking.
+const YIELDS: u32 = 8;
+/// But a thread that gives its core to one with much to do gets it back milliseconds later. After a turn that took this
+/// long, the next waits go to sleep without it.
+const LONG_TURN: Duration = Duration::from_micros(50);
+const WAITS_AFTER_LONG_TURN: u32 = 2000;
 
 impl<T> Monitor<T> {
-    pub fn new(value: T, patience: Patience) -> Self {
+    pub fn new(value: T) -> Self {
         Monitor {
             state: Mutex::new(Watched { value, sleepers: 0 }),
             changed: Condvar::new(),
             epoch: AtomicU32::new(0),
-            patience,
+            crowded: AtomicU32::new(0),
         }
     }
 
@@ -109,10 +84,9 @@ impl<T> Monitor<T> {
             }
             let epoch = self.epoch.load(Ordering::Acquire);
             drop(guard);
-            let changed = || self.epoch.load(Ordering::Acquire) != epoch;
-            let announced = self.patience.wait_briefly(changed);
+            let announced = self.wait_briefly(epoch);
             guard = self.lock();
-            if announced || changed() {
+            if announced || self.epoch.load(Ordering::Acquire) != epoch {
                 continue;
             }
             guard.sleepers += 1;
@@ -127,5 +101,36 @@ impl<T> Monitor<T> {
                 }
             }
         }
+    }
+
+    /// Whether the epoch has moved on while this thread was awake.
+    fn wait_briefly(&self, epoch: u32) -> bool {
+        let changed = || self.epoch.load(Ordering::Acquire) != epoch;
+        for _ in 0..SPINS {
+            if changed() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        // A guess, so that threads may overwrite each other's count.
+        let crowded = self.crowded.load(Ordering::Relaxed);
+        if crowded > 0 {
+            self.crowded.store(crowded - 1, Ordering::Relaxed);
+            return false;
+        }
+        let mut turn = Instant::now();
+        for _ in 0..YIELDS {
+            std::thread::yield_now();
+            let back = Instant::now();
+            if back - turn > LONG_TURN {
+                self.crowded.store(WAITS_AFTER_LONG_TURN, Ordering::Relaxed);
+                return changed();
+            }
+            if changed() {
+                return true;
+            }
+            turn = back;
+        }
+        false
     }
 }

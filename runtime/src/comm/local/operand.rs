@@ -57,19 +57,15 @@ pub struct Copied {
 }
 
 impl Copied {
-    pub fn of(view: View<'_>) -> Copied {
+    fn of(view: View<'_>) -> Copied {
         let bytes = view.bytes();
         let mut words = vec![0u64; bytes.len().div_ceil(8)].into_boxed_slice();
         bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
         Copied { words, bytes: bytes.len() }
     }
 
-    pub fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.words)[..self.bytes]
-    }
-
-    pub fn typed<T: Element>(&self) -> &[T] {
-        bytemuck::cast_slice(self.bytes())
+    fn typed<T: Element>(&self) -> &[T] {
+        bytemuck::cast_slice(&bytemuck::cast_slice::<u64, u8>(&self.words)[..self.bytes])
     }
 }
 

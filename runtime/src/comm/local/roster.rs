@@ -6,14 +6,11 @@ use std::time::Duration;
 use crate::comm::Departure;
 use crate::comm::call::Call;
 
-use super::monitor::Patience;
-
 /// Shared by all groups.
 pub struct Roster {
     ranks: Vec<Mutex<RankRecord>>,
     /// How long a call waits for other members at most.
     pub timeout: Duration,
-    pub patience: Patience,
 }
 
 #[derive(Default)]
@@ -33,9 +30,8 @@ pub struct Ending {
 
 impl Roster {
     pub fn new(ranks: usize, timeout: Duration) -> Roster {
-        let ranks = (0..ranks).map(|_| Mutex::default()).collect::<Vec<_>>();
-        let patience = Patience::for_threads(ranks.len());
-        Roster { ranks, timeout, patience }
+        let ranks = (0..ranks).map(|_| Mutex::default()).collect();
+        Roster { ranks, timeout }
     }
 
     pub fn note_call(&self, rank: usize, call: &Arc<Call>) {

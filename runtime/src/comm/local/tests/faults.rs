@@ -21,7 +21,7 @@ fn random(state: &mut u64) -> usize {
 
 /// One step of every kind, small and large, synchronous, asynchronous and messages.
 fn step(tp: &dyn Communicator, step: usize, pending: &mut Vec<Pending>) -> Result<(), CommError> {
-    let len = if step % 3 == 0 { 5000 } else { 3 };
+    let len = if step.is_multiple_of(3) { 5000 } else { 3 };
     let site = Site::here("step");
     let (next, previous) = ((tp.rank() + 1) % tp.size(), (tp.rank() + tp.size() - 1) % tp.size());
     match step % 4 {

@@ -181,12 +181,7 @@ fn an_argument_that_does_not_fit_is_refused_before_anyone_waits() {
         let even = Blocks::even(1, 4, 2);
         let problems = [
             tp.all_gather(&site, View::from(&short[..]), ViewMut::from(&mut long[..]), &even),
-            tp.all_gather(
-                &site,
-                View::from(&long.clone()[..4]),
-                ViewMut::from(&mut words[..]),
-                &even,
-            ),
+            tp.all_gather(&site, View::from(&{ long }[..4]), ViewMut::from(&mut words[..]), &even),
             tp.all_gather(
                 &site,
                 View::from(&short[..]),

@@ -1,7 +1,7 @@
 //! Every operation against a sequential reference.
 
 use crate::backend::{View, ViewMut};
-use crate::comm::{Blocks, Communicator, ReduceOp, Site};
+use crate::comm::{Blocks, ReduceOp, Site};
 
 use super::{bits, data, on_ranks, tokens};
 

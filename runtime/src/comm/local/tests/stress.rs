@@ -28,7 +28,7 @@ fn eight_ranks_make_thousands_of_mixed_calls() {
                 group.all_reduce(&site, ReduceOp::Sum, ViewMut::from(&mut sum[..]))?;
                 assert!(sum.iter().all(|value| *value == 2.0 * start));
             }
-            let mut gathered = vec![0; 8];
+            let mut gathered = [0; 8];
             let own = [(comms.rank() * 10_000 + i) as u32];
             let blocks = Blocks::even(1, 1, 8);
             world.all_gather(
