@@ -1,1 +1,3 @@
-//! Meshwright examples.
+//! Models that the examples train, and that the tests and benchmarks use.
+
+pub mod llama;

@@ -127,15 +127,15 @@ impl LanguageModel for Llama {
 
     fn sizes(config: &LlamaConfig) -> Sizes {
         let mut sizes = Sizes::new()
-            .with(Hidden, config.hidden_size)
-            .with(Ffn, config.intermediate_size)
-            .with(Heads, config.num_attention_heads)
-            .with(KvHeads, config.num_key_value_heads)
+            .with(Hidden, config.hidden)
+            .with(Ffn, config.ffn)
+            .with(Heads, config.heads)
+            .with(KvHeads, config.kv_heads)
             .with(HeadDim, config.head_dim)
-            .with(Vocab, config.vocab_size)
-            .with(Layers, config.num_hidden_layers)
-            .with_flag("tie_word_embeddings", config.tie_word_embeddings);
-        sizes.norm_eps = config.rms_norm_eps as f32;
+            .with(Vocab, config.vocab)
+            .with(Layers, config.layers)
+            .with_flag("tie_word_embeddings", config.tied);
+        sizes.norm_eps = config.norm_eps as f32;
         sizes.rope_theta = config.rope_theta as f32;
         sizes
     }

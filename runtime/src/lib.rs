@@ -14,6 +14,8 @@ pub mod random;
 pub mod tensor;
 pub mod train;
 
+pub use train::{Error, Result};
+
 pub use meshwright_macros::{dims, forward, model};
 
 #[doc(hidden)]

@@ -6,4 +6,5 @@ pub use crate::nn::{
     Model, Module, RmsNorm, Rope, Shard, Sizes, Stack,
 };
 pub use crate::tensor::{Gradients, InFlight, Init, Loss, Param, Partial, Rank, Targets, Tensor, Tokens};
+pub use crate::train::{HfName, LanguageModel, Trainer};
 pub use crate::{dims, forward, model};

@@ -12,6 +12,9 @@ use super::tape::run_backward;
 use super::value::Value;
 use super::{Rank, Tensor};
 
+/// The axes along which ranks hold different parameters.
+const MODEL_AXES: AxisSet = AxisSet::ALL.minus(AxisSet::DATA);
+
 /// A mean over everything shaped `S` that counts: numerator and count of this rank, both still to be summed over the
 /// axes over which `S` varies, and divided once after that.
 #[must_use = "a loss does nothing until `.backward()`, and has no value until `.reduce()`"]
@@ -48,10 +51,14 @@ impl<S: Shape> Loss<S> {
     #[track_caller]
     pub fn reduce(&self) -> Mean {
         let rank = self.sum.rank();
-        let sum = f64::from(self.sum.compute().data.typed::<f32>()[0]);
-        let mut parts = [sum, self.count as f64];
+        let mut parts = [self.local_sum(), self.count as f64];
         rank.all_reduce_f64(S::VARIES, &Site::here("Loss::reduce"), &mut parts);
         Mean { sum: parts[0], count: parts[1] as u64 }
+    }
+
+    /// This rank's sum, to find out where a loss went wrong.
+    pub(crate) fn local_sum(&self) -> f64 {
+        f64::from(self.sum.compute().data.typed::<f32>()[0])
     }
 
     /// A loss has no value before its sum and count are summed over the ranks; this never compiles, and says so.
@@ -175,17 +182,8 @@ impl<State> Gradients<State> {
     where
         State: Summed,
     {
-        let model_axes = AxisSet::ALL.minus(AxisSet::DATA);
-        let mut squares = [0.0];
-        for unit in self.rank.units().iter() {
-            for param in unit.params().iter() {
-                // A parameter that is whole along an axis is counted by the first rank of the axis.
-                if self.rank.position(model_axes.minus(param.varies())) == 0 {
-                    squares[0] += self.rank.backend().sum_squares((&*param.gradient()).into());
-                }
-            }
-        }
-        self.rank.all_reduce_f64(model_axes, &Site::here("Gradients::norm"), &mut squares);
+        let mut squares = [self.local_squares()];
+        self.rank.all_reduce_f64(MODEL_AXES, &Site::here("Gradients::norm"), &mut squares);
         squares[0].sqrt() * f64::from(self.scale)
     }
 
@@ -211,6 +209,17 @@ impl<State> Gradients<State> {
         let param = units.iter().find_map(|unit| unit.params().iter().find(|param| param.path() == path).cloned())?;
         let gradient = param.gradient().iter().map(|value| value * self.scale).collect();
         Some(gradient)
+    }
+
+    /// The sum of squares of what this rank counts: a parameter that is whole along an axis is counted by the first
+    /// rank of the axis.
+    pub(crate) fn local_squares(&self) -> f64 {
+        let units = self.rank.units();
+        let params = units.iter().flat_map(|unit| unit.params().to_vec());
+        params
+            .filter(|param| self.rank.position(MODEL_AXES.minus(param.varies())) == 0)
+            .map(|param| self.rank.backend().sum_squares((&*param.gradient()).into()))
+            .sum()
     }
 
     pub(crate) fn scale(&self) -> f32 {

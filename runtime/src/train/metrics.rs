@@ -31,7 +31,7 @@ pub struct StepMetrics {
     /// Highest number of bytes of any rank so far, by category of memory.
     pub peak_bytes: BTreeMap<&'static str, u64>,
     /// Bytes that a rank sent in this step, by mesh axis.
-    pub comm_bytes: BTreeMap<&'static str, u64>,
+    pub comm_bytes: BTreeMap<String, u64>,
 }
 
 /// A metrics file that cannot be used.
@@ -118,7 +118,7 @@ mod tests {
             mfu: 0.25,
             hfu: 0.3,
             peak_bytes: BTreeMap::from([("parameters", 4096), ("gradients", 2048)]),
-            comm_bytes: BTreeMap::from([("dp", 128), ("tp", 0)]),
+            comm_bytes: BTreeMap::from([("dp".into(), 128), ("tp".into(), 0)]),
         }
     }
 

@@ -1,11 +1,21 @@
-//! Training: settings, learning rate, metrics and progress.
+//! Training: settings, the trainer, metrics and progress.
 
 pub mod config;
+mod error;
+mod flops;
+mod language_model;
 mod lr;
 mod metrics;
 mod progress;
+mod rank_loop;
+mod sample;
+mod trainer;
+mod weights;
 
 pub use config::{Config, ConfigError};
+pub use error::{Error, Result};
+pub use language_model::{HfName, LanguageModel};
 pub use lr::{Decay, LrSchedule};
 pub use metrics::{MetricsError, MetricsFile, StepMetrics};
 pub use progress::Progress;
+pub use trainer::{Summary, Trainer};

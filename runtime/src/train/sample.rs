@@ -1,0 +1,77 @@
+//! A continuation sampled from the trained model.
+
+use crate::comm::Site;
+use crate::layout::AxisSet;
+use crate::random;
+use crate::tensor::{Rank, Tokens};
+
+use super::trainer::Plan;
+use super::{LanguageModel, Result};
+
+/// Tokens of the data that the continuation starts from.
+const PROMPT: usize = 32;
+
+/// Softens (above 1) or sharpens (below 1) the distribution that tokens are drawn from.
+const TEMPERATURE: f64 = 0.8;
+
+/// Continues the first tokens of the data: the prompt followed by `--sample-tokens` tokens, and the prompt's length.
+/// Every rank takes part, and all get the same.
+pub fn continuation<M: LanguageModel>(rank: &Rank, model: &M, plan: &Plan) -> Result<(Vec<u32>, usize)> {
+    let count = plan.config.sample_tokens;
+    let seq = plan.config.seq;
+    let prompt_len = PROMPT.min(seq).min(plan.dataset.file().len());
+    let mut tokens = vec![0; prompt_len];
+    plan.dataset.file().read(0, &mut tokens)?;
+    let rows = rank.degree_of(AxisSet::DATA);
+    let key = random::key(plan.config.seed, "sample");
+    for index in 0..count {
+        let window = &tokens[tokens.len().saturating_sub(seq)..];
+        // Positions after the last token do not change what it predicts: attention is causal.
+        let mut block = window.to_vec();
+        block.resize(seq, 0);
+        let last = window.len() - 1;
+        let next = rank.evaluate(|| {
+            let input = Tokens::from_block(rank, &[rows, seq], &block);
+            let logits = model.logits(&input).to_vec();
+            let vocab = logits.len() / seq;
+            draw(&logits[last * vocab..(last + 1) * vocab], random::subkey(key, index as u64))
+        });
+        let mut next = [next];
+        rank.comms().world().broadcast(&Site::new("sample"), 0, next.as_mut_slice().into())?;
+        tokens.push(next[0]);
+    }
+    Ok((tokens, prompt_len))
+}
+
+/// A token drawn from `softmax(logits / TEMPERATURE)`, by inverting the cumulative distribution at a number that
+/// follows from `key`.
+fn draw(logits: &[f32], key: u64) -> u32 {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weights: Vec<f64> =
+        logits.iter().map(|logit| (f64::from(logit - max) / TEMPERATURE).exp()).collect();
+    let total: f64 = weights.iter().sum();
+    let mut left = (key >> 11) as f64 / (1u64 << 53) as f64 * total;
+    for (token, weight) in weights.iter().enumerate() {
+        left -= weight;
+        if left < 0.0 {
+            return token as u32;
+        }
+    }
+    (logits.len() - 1) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_drawn_by_their_probability() {
+        let logits = [0.0f32, f32::NEG_INFINITY, 0.8 * 3f32.ln()];
+        let mut counts = [0; 3];
+        for index in 0..4000 {
+            counts[draw(&logits, random::subkey(7, index)) as usize] += 1;
+        }
+        assert_eq!(counts[1], 0);
+        assert!((900..1100).contains(&counts[0]), "{counts:?}");
+    }
+}
