@@ -192,6 +192,9 @@ def main():
     args = parse_args()
     if not Path(args.python).exists():
         sys.exit(f"{args.python} does not exist: run bench/pytorch/setup.sh, or pass --python")
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        print(f"warning: load average {load:.1f}: other work makes these times worthless")
     args.model = args.model.resolve()
     if not (args.model / "tokens.bin").exists():
         subprocess.run([args.python, PYTORCH / "make_model.py", args.model], check=True)
