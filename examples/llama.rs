@@ -140,7 +140,11 @@ impl LanguageModel for Llama {
         sizes
     }
 
-    fn loss(&self, tokens: &Tokens<(Batch, Seq)>, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+    fn loss(
+        &self,
+        tokens: &Tokens<(Batch, Seq)>,
+        targets: &Targets<(Batch, Seq)>,
+    ) -> Loss<(Batch, Seq)> {
         self.head.loss(&self.forward(tokens), targets)
     }
 

@@ -30,7 +30,8 @@ mod tests {
 
     #[test]
     fn keys_differ_by_seed_path_and_index() {
-        let keys = [key(0, "a"), key(1, "a"), key(0, "b"), subkey(key(0, "a"), 0), subkey(key(0, "a"), 1)];
+        let keys =
+            [key(0, "a"), key(1, "a"), key(0, "b"), subkey(key(0, "a"), 0), subkey(key(0, "a"), 1)];
         for (i, a) in keys.iter().enumerate() {
             assert!(keys[i + 1..].iter().all(|b| a != b));
         }

@@ -204,9 +204,9 @@ where
         for block in &self.inner.0 {
             y = block.forward(&y);
         }
-        ::meshwright::__private::ReturnedAs::<
-            Tensor<(Batch, Seq, Split<Ffn, Tp>)>,
-        >::returned(self.up.forward(&y))
+        <Tensor<
+            (Batch, Seq, Split<Ffn, Tp>),
+        > as ::meshwright::__private::Returns<_>>::returned(self.up.forward(&y))
     }
 }
 #[automatically_derived]

@@ -188,14 +188,18 @@ impl Mlp {
             Tensor<(Batch, Seq, Hidden)>,
         >::fits(input);
         if self.is_linear() {
-            return ::meshwright::__private::ReturnedAs::<
-                Tensor<(Batch, Seq, Hidden)>,
-            >::returned(self.down.forward(&self.up.forward(x)));
+            return <Tensor<
+                (Batch, Seq, Hidden),
+            > as ::meshwright::__private::Returns<
+                _,
+            >>::returned(self.down.forward(&self.up.forward(x)));
         }
         let _gate = self.gate.forward(x);
-        ::meshwright::__private::ReturnedAs::<
-            Tensor<(Batch, Seq, Hidden)>,
-        >::returned(self.down.forward(&self.up.forward(x).silu()))
+        <Tensor<
+            (Batch, Seq, Hidden),
+        > as ::meshwright::__private::Returns<
+            _,
+        >>::returned(self.down.forward(&self.up.forward(x).silu()))
     }
     fn is_linear(&self) -> bool {
         let _scope = ::meshwright::__private::scope(

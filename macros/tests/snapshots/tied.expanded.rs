@@ -273,19 +273,21 @@ impl Llama {
             None => panic!("choose"),
             Some(true) => {
                 return (
-                    ::meshwright::__private::ReturnedAs::<
-                        Tensor<(Batch, Seq, Split<Vocab, Tp>)>,
-                    >::returned(self.head.forward(&self.norm.forward(x))),
-                    ::meshwright::__private::ReturnedAs::<usize>::returned(length),
+                    <Tensor<
+                        (Batch, Seq, Split<Vocab, Tp>),
+                    > as ::meshwright::__private::Returns<
+                        _,
+                    >>::returned(self.head.forward(&self.norm.forward(x))),
+                    <usize as ::meshwright::__private::Returns<_>>::returned(length),
                 );
             }
             Some(false) => {
                 let y = self.head.forward(x);
                 (
-                    ::meshwright::__private::ReturnedAs::<
-                        Tensor<(Batch, Seq, Split<Vocab, Tp>)>,
-                    >::returned(y),
-                    ::meshwright::__private::ReturnedAs::<usize>::returned(length),
+                    <Tensor<
+                        (Batch, Seq, Split<Vocab, Tp>),
+                    > as ::meshwright::__private::Returns<_>>::returned(y),
+                    <usize as ::meshwright::__private::Returns<_>>::returned(length),
                 )
             }
         }

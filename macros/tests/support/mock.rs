@@ -121,13 +121,13 @@ impl<T> Fits<T> for T {
         self
     }
 }
-#[diagnostic::on_unimplemented(message = "`forward` returns `{T}`, but this is `{Self}`")]
-pub trait ReturnedAs<T> {
-    fn returned(self) -> T;
+#[diagnostic::on_unimplemented(message = "`forward` returns `{Self}`, but this is `{X}`")]
+pub trait Returns<X> {
+    fn returned(x: X) -> Self;
 }
-impl<T> ReturnedAs<T> for T {
-    fn returned(self) -> T {
-        self
+impl<T> Returns<T> for T {
+    fn returned(x: T) -> T {
+        x
     }
 }
 
@@ -145,8 +145,8 @@ pub trait TiedWeight {
     type Weight;
 }
 #[diagnostic::on_unimplemented(message = "the weight of `{Self}` has another shape than `{W}`")]
-pub trait SameWeightAs<W> {}
-pub fn check_tie<A: TiedWeight, B: TiedWeight + SameWeightAs<A::Weight>>(_: &A, _: &B) {}
+pub trait SameWeightAs<W>: TiedWeight {}
+pub fn check_tie<A: TiedWeight, B: SameWeightAs<A::Weight>>(_: &A, _: &B) {}
 
 #[derive(Debug)]
 pub struct Tensor<S>(PhantomData<S>);

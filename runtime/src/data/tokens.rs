@@ -24,6 +24,11 @@ pub enum Encoding {
 }
 
 impl Encoding {
+    /// Whether tokens are the bytes of a text.
+    pub const fn is_text(self) -> bool {
+        matches!(self, Encoding::Bytes)
+    }
+
     /// Bytes of one token.
     pub const fn width(self) -> usize {
         match self {

@@ -68,7 +68,10 @@ where
 {
     type Out = Heads<B, S, Q, D>;
 
-    fn forward(&self, qkv: &(Heads<B, S, Q, D>, Heads<B, S, V, D>, Heads<B, S, V, D>)) -> Self::Out {
+    fn forward(
+        &self,
+        qkv: &(Heads<B, S, Q, D>, Heads<B, S, V, D>, Heads<B, S, V, D>),
+    ) -> Self::Out {
         Attention::forward(self, qkv)
     }
 }

@@ -37,7 +37,8 @@ pub fn build<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, BuildErro
     };
     let root = Unit::new(rank, "model");
     state.units.borrow_mut().push(Rc::clone(&root));
-    let model = M::build(&mut Builder { state: &state, path: String::new(), unit: root, tie: None });
+    let model =
+        M::build(&mut Builder { state: &state, path: String::new(), unit: root, tie: None });
     let State { units, attentions, problems, .. } = state;
     let problems = problems.into_inner();
     if !problems.is_empty() {
@@ -193,7 +194,9 @@ impl<'a> Builder<'a> {
             if let Some(param) = known {
                 return Param::new(param);
             }
-            self.problem(format_args!("is tied to `{target}`, which is not a parameter declared before it"));
+            self.problem(format_args!(
+                "is tied to `{target}`, which is not a parameter declared before it"
+            ));
         }
         let extents = S::DIMS.iter().map(|dim| self.extent(dim, parts)).collect();
         let param = ParamRef::new(&path, S::DIMS, S::READS, extents, init, &self.unit);
@@ -203,8 +206,11 @@ impl<'a> Builder<'a> {
 
     /// Notes something that keeps the model from being built. `what` continues a sentence that begins with the field.
     pub fn problem(&self, what: std::fmt::Arguments<'_>) {
-        let path: Vec<&str> =
-            self.path.split('.').map(|part| if part.parse::<usize>().is_ok() { "*" } else { part }).collect();
+        let path: Vec<&str> = self
+            .path
+            .split('.')
+            .map(|part| if part.parse::<usize>().is_ok() { "*" } else { part })
+            .collect();
         self.state.problems.borrow_mut().insert(format!("`{}`: {what}", path.join(".")));
     }
 
@@ -213,7 +219,12 @@ impl<'a> Builder<'a> {
     }
 
     fn child(&self, name: &str) -> Builder<'a> {
-        Builder { state: self.state, path: self.join(name), unit: Rc::clone(&self.unit), tie: self.tie.clone() }
+        Builder {
+            state: self.state,
+            path: self.join(name),
+            unit: Rc::clone(&self.unit),
+            tie: self.tie.clone(),
+        }
     }
 
     fn begin_unit(&mut self) {
@@ -238,7 +249,10 @@ impl<'a> Builder<'a> {
             }
             Some(size) => size,
             None => {
-                self.problem(format_args!("{0} has no size: give it with `Sizes::with({0}, ..)`", dim.name));
+                self.problem(format_args!(
+                    "{0} has no size: give it with `Sizes::with({0}, ..)`",
+                    dim.name
+                ));
                 1
             }
         }
@@ -251,7 +265,10 @@ impl<'a> Builder<'a> {
             if size < degree {
                 self.problem(format_args!("{} = {size} is less than {axis} = {degree}", dim.name));
             } else if parts == Parts::Even && size % degree != 0 {
-                self.problem(format_args!("{} = {size} does not divide by {axis} = {degree}", dim.name));
+                self.problem(format_args!(
+                    "{} = {size} does not divide by {axis} = {degree}",
+                    dim.name
+                ));
             }
         }
         Extent::of(dim, size, self.state.rank)

@@ -52,13 +52,22 @@ where
 
 impl<V: Whole, Style> CrossEntropy<V, Style> {
     /// The loss of `logits` shaped `[.., V]` for targets shaped `[..]`.
-    pub fn forward<X: LogitsOf<V, Style>>(&self, logits: &Tensor<X>, targets: &Targets<X::Lead>) -> Loss<X::Lead> {
+    pub fn forward<X: LogitsOf<V, Style>>(
+        &self,
+        logits: &Tensor<X>,
+        targets: &Targets<X::Lead>,
+    ) -> Loss<X::Lead> {
         let x = logits.value();
         let rank = x.rank();
         let vocab = x.extents()[x.extents().len() - 1];
         let ready = x.compute();
-        let rows =
-            Rows { rank, axes: X::VOCAB_AXES, site: &self.site, cols: vocab.local, first_col: vocab.offset };
+        let rows = Rows {
+            rank,
+            axes: X::VOCAB_AXES,
+            site: &self.site,
+            cols: vocab.local,
+            first_col: vocab.offset,
+        };
         let target_ids = targets.ids().clone();
         let stats = rows.stats(ready.data.view(), target_ids.typed());
         let (sum, count) = stats.loss(target_ids.typed());
@@ -136,7 +145,12 @@ impl Rows<'_> {
 impl Stats {
     /// Sum of the losses of the rows that count, and their number.
     pub(super) fn loss(&self, targets: &[u32]) -> (f64, u64) {
-        let rows = self.max.typed::<f32>().iter().zip(self.sum_exp.typed::<f32>()).zip(self.target_logit.typed::<f32>());
+        let rows = self
+            .max
+            .typed::<f32>()
+            .iter()
+            .zip(self.sum_exp.typed::<f32>())
+            .zip(self.target_logit.typed::<f32>());
         let mut sum = 0.0;
         let mut count = 0;
         for (((max, sum_exp), logit), target) in rows.zip(targets) {

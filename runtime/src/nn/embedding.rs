@@ -4,7 +4,9 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::layout::{Axis, AxisSet, Dim, Shape, Split, Whole, With};
-use crate::tensor::{Extent, Init, Param, ParamRef, ParamUse, Tensor, Tokens, Value, gradient_axes, leave, local_len};
+use crate::tensor::{
+    Extent, Init, Param, ParamRef, ParamUse, Tensor, Tokens, Value, gradient_axes, leave, local_len,
+};
 
 use super::{Build, Builder, End, Layer, Parts, Plain, Shard, VocabSplit};
 
@@ -103,7 +105,12 @@ fn look_up<X: Shape>(tokens: &Tokens<X>, weight: &ParamRef, axes: AxisSet) -> Va
     let rank = tokens.rank();
     let [vocab, hidden] = [weight.extents()[0], weight.extents()[1]];
     let mut out = rank.alloc(local_len(tokens.extents()) * hidden.local);
-    rank.backend().embedding(tokens.ids().view(), (&*weight.data()).into(), vocab.offset, out.view_mut());
+    rank.backend().embedding(
+        tokens.ids().view(),
+        (&*weight.data()).into(),
+        vocab.offset,
+        out.view_mut(),
+    );
     let node = rank.is_recording().then(|| {
         let ids = Arc::clone(tokens.ids());
         let weight_use = ParamUse::new(weight, axes);

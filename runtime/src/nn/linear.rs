@@ -3,7 +3,9 @@
 use std::marker::PhantomData;
 
 use crate::layout::{Axis, AxisSet, Ends, Enter, Entry, Feature, Shape, WholeFeature, With};
-use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, Value, contract, gradient_axes, leave};
+use crate::tensor::{
+    Init, Operand, Param, ParamRef, Tensor, Value, contract, gradient_axes, leave,
+};
 
 use super::{Build, Builder, Col, End, Layer, Plain, Row, Shard};
 
@@ -98,7 +100,9 @@ impl<I, O, A, E> Shard<Row<A, E>> for Linear<I, O> {
     type Sharded = Linear<I, O, Row<A, E>>;
 }
 
-impl<I: WholeFeature, O: WholeFeature, X: PlainInput<I, O>> Layer<Tensor<X>> for Linear<I, O, Plain> {
+impl<I: WholeFeature, O: WholeFeature, X: PlainInput<I, O>> Layer<Tensor<X>>
+    for Linear<I, O, Plain>
+{
     type Out = Tensor<X::Out>;
 
     fn forward(&self, x: &Tensor<X>) -> Tensor<X::Out> {
@@ -106,7 +110,9 @@ impl<I: WholeFeature, O: WholeFeature, X: PlainInput<I, O>> Layer<Tensor<X>> for
     }
 }
 
-impl<I: WholeFeature, O: WholeFeature, A: Axis, X: ColumnInput<I, O, A>> Layer<Tensor<X>> for Linear<I, O, Col<A>> {
+impl<I: WholeFeature, O: WholeFeature, A: Axis, X: ColumnInput<I, O, A>> Layer<Tensor<X>>
+    for Linear<I, O, Col<A>>
+{
     type Out = Tensor<X::Out>;
 
     fn forward(&self, x: &Tensor<X>) -> Tensor<X::Out> {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use crate::backend::{Buffer, Gemm, View};
 use crate::layout::{Axis, AxisSet, Ends, Enter, Entry, Shape, Split, Whole, With};
 use crate::tensor::{
-    Init, Loss, Operand, Param, ParamRef, ParamUse, Targets, Tensor, Value, enter, gradient_axes, local_len,
+    Init, Loss, Operand, Param, ParamRef, ParamUse, Targets, Tensor, Value, enter, gradient_axes,
+    local_len,
 };
 
 use super::cross_entropy::{Rows, row_scale, scalar};
@@ -143,8 +144,14 @@ fn project(x: &Value, weight: &ParamRef, axes: AxisSet) -> Value {
             saved.fetch(rank);
             if let Some(source) = source {
                 gradients.accumulate(source, m * k, |dx, accumulate| {
-                    let product = Gemm { m, n: k, k: n, trans_a: false, trans_b: false, accumulate };
-                    rank.backend().gemm(&product, dy.view(), (&*weight_use.param().data()).into(), dx);
+                    let product =
+                        Gemm { m, n: k, k: n, trans_a: false, trans_b: false, accumulate };
+                    rank.backend().gemm(
+                        &product,
+                        dy.view(),
+                        (&*weight_use.param().data()).into(),
+                        dx,
+                    );
                 });
             }
             let x = saved.take(rank);
@@ -169,11 +176,11 @@ fn fused_loss(
     let hidden = x.extents()[x.extents().len() - 1].local;
     let tokens = x.len() / hidden;
     let ready = x.compute();
-    let chunks = Chunks { x: ready.data.typed(), weight, vocab_axes, targets: targets.typed(), hidden };
-    let mut shares = rank.is_recording().then(|| Shares {
-        dx: rank.alloc(tokens * hidden),
-        dweight: rank.zeros(weight.len()),
-    });
+    let chunks =
+        Chunks { x: ready.data.typed(), weight, vocab_axes, targets: targets.typed(), hidden };
+    let mut shares = rank
+        .is_recording()
+        .then(|| Shares { dx: rank.alloc(tokens * hidden), dweight: rank.zeros(weight.len()) });
     let (sum, count) = chunks.run(x, shares.as_mut());
     let node = shares.map(|mut shares| {
         let source = ready.node;
@@ -213,7 +220,9 @@ impl Chunks<'_> {
         let vocab = self.weight.extents()[0].local;
         let tokens = self.targets.len();
         // The same on every rank of the vocabulary, whose parts may differ by one.
-        let per_chunk = (CHUNK / self.weight.extents()[0].global.div_ceil(rank.degree_of(self.vocab_axes))).max(64);
+        let per_chunk = (CHUNK
+            / self.weight.extents()[0].global.div_ceil(rank.degree_of(self.vocab_axes)))
+        .max(64);
         let mut logits = rank.scratch(per_chunk.min(tokens) * vocab);
         let (mut sum, mut count) = (0.0, 0);
         for start in (0..tokens).step_by(per_chunk) {
@@ -226,7 +235,13 @@ impl Chunks<'_> {
         (sum, count)
     }
 
-    fn one(&self, x: &Value, chunk: Range<usize>, logits: &mut [f32], shares: Option<&mut Shares>) -> (f64, u64) {
+    fn one(
+        &self,
+        x: &Value,
+        chunk: Range<usize>,
+        logits: &mut [f32],
+        shares: Option<&mut Shares>,
+    ) -> (f64, u64) {
         let rank = x.rank();
         let backend = rank.backend();
         let vocab = self.weight.extents()[0];
@@ -238,8 +253,13 @@ impl Chunks<'_> {
 
         let forward = Gemm { m, n, k, trans_a: false, trans_b: true, accumulate: false };
         backend.gemm(&forward, input, weight, (&mut *logits).into());
-        let rows =
-            Rows { rank, axes: self.vocab_axes, site: self.weight.site(), cols: n, first_col: vocab.offset };
+        let rows = Rows {
+            rank,
+            axes: self.vocab_axes,
+            site: self.weight.site(),
+            cols: n,
+            first_col: vocab.offset,
+        };
         let stats = rows.stats((&*logits).into(), targets);
         let result = stats.loss(targets);
         if let Some(shares) = shares {
@@ -254,9 +274,11 @@ impl Chunks<'_> {
                 scale.view(),
             );
             let dx = &mut shares.dx.typed_mut::<f32>()[chunk.start * k..chunk.end * k];
-            let input_product = Gemm { m, n: k, k: n, trans_a: false, trans_b: false, accumulate: false };
+            let input_product =
+                Gemm { m, n: k, k: n, trans_a: false, trans_b: false, accumulate: false };
             backend.gemm(&input_product, (&*logits).into(), weight, dx.into());
-            let weight_product = Gemm { m: n, n: k, k: m, trans_a: true, trans_b: false, accumulate: true };
+            let weight_product =
+                Gemm { m: n, n: k, k: m, trans_a: true, trans_b: false, accumulate: true };
             backend.gemm(&weight_product, (&*logits).into(), input, shares.dweight.view_mut());
         }
         result

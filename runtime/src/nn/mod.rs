@@ -25,7 +25,7 @@ pub use embedding::{Embedding, VocabInput};
 pub use layer::{Layer, Module, Shard};
 pub use linear::{ColumnInput, Linear, PlainInput, RowInput};
 pub use lm_head::{HeadInput, LmHead};
-pub use model::{FieldDescription, Fits, Model, ModelDescription, ReturnedAs};
+pub use model::{FieldDescription, Fits, Model, ModelDescription, Returns};
 pub use norm::{LayerNorm, NormInput, RmsNorm};
 pub use param::Bias;
 pub use rope::Rope;

@@ -48,20 +48,20 @@ impl<T> Fits<T> for T {
     }
 }
 
-/// What a `forward` that is declared to return a `T` may return: a `T`.
+/// What a `forward` that is declared to return a `Self` may return: a `Self`.
 #[diagnostic::on_unimplemented(
-    message = "this `forward` promises `{T}`, but returns `{Self}`",
+    message = "this `forward` promises `{Self}`, but returns `{X}`",
     label = "not what `forward` promises",
     note = "a partial sum is not a value yet: end with `.all_reduce()`, or with `.reduce_scatter(Dim)` for a sequence-parallel stream",
     note = "the dims must be the same, and be split in the same way: `.gather(Dim)` makes a split dim whole, `.slice(Dim, Tp)` splits a whole one"
 )]
-pub trait ReturnedAs<T> {
+pub trait Returns<X> {
     #[doc(hidden)]
-    fn returned(self) -> T;
+    fn returned(x: X) -> Self;
 }
 
-impl<T> ReturnedAs<T> for T {
-    fn returned(self) -> T {
-        self
+impl<T> Returns<T> for T {
+    fn returned(x: T) -> T {
+        x
     }
 }

@@ -100,7 +100,13 @@ fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
     let ready = x.compute();
     let mut y = rank.alloc(len);
     let mut inv_rms = rank.alloc(rows);
-    rank.backend().rms_norm(ready.data.view(), (&*weight.data()).into(), eps, y.view_mut(), inv_rms.view_mut());
+    rank.backend().rms_norm(
+        ready.data.view(),
+        (&*weight.data()).into(),
+        eps,
+        y.view_mut(),
+        inv_rms.view_mut(),
+    );
     let node = rank.is_recording().then(|| {
         let (saved, source) = (x.save(), ready.node);
         let weight_use = ParamUse::new(weight, axes);

@@ -10,7 +10,8 @@ use super::{Build, Builder, Col, Plain, Row, Shard};
 impl<S: Shape> Build for Param<S> {
     /// A matrix begins normally distributed, a vector as ones.
     fn build(builder: &mut Builder<'_>) -> Self {
-        let init = if S::DIMS.len() > 1 { Init::Normal(builder.sizes().init_std) } else { Init::Ones };
+        let init =
+            if S::DIMS.len() > 1 { Init::Normal(builder.sizes().init_std) } else { Init::Ones };
         builder.own_param(init)
     }
 }
@@ -43,7 +44,11 @@ impl<D: Whole> Bias<D, Plain> {
     where
         T::Shape: Trailing<(D,)>,
     {
-        add_param(x.operand(), &self.vector, gradient_axes(T::Shape::VARIES, T::Shape::VARIES, D::VARIES))
+        add_param(
+            x.operand(),
+            &self.vector,
+            gradient_axes(T::Shape::VARIES, T::Shape::VARIES, D::VARIES),
+        )
     }
 }
 

@@ -27,7 +27,10 @@ struct Tables {
 
 impl<D: Whole> Rope<D> {
     /// `x` shaped `[batch, sequence, heads, D]`, rotated; the sequence must be whole on each rank.
-    pub fn forward<B: Dim, S: Local, H: Dim>(&self, x: &Tensor<(B, S, H, D)>) -> Tensor<(B, S, H, D)> {
+    pub fn forward<B: Dim, S: Local, H: Dim>(
+        &self,
+        x: &Tensor<(B, S, H, D)>,
+    ) -> Tensor<(B, S, H, D)> {
         let value = x.value();
         let rank = value.rank();
         let [batch, seq, heads, head_dim] = [0, 1, 2, 3].map(|dim| value.extents()[dim].local);
@@ -40,7 +43,13 @@ impl<D: Whole> Rope<D> {
         let node = ready.node.map(|source| {
             rank.tape().record(move |gradients, dy| {
                 let mut dx = gradients.unique(dy);
-                gradients.rank.backend().rope(&shape, dx.view_mut(), tables.cos.view(), tables.sin.view(), true);
+                gradients.rank.backend().rope(
+                    &shape,
+                    dx.view_mut(),
+                    tables.cos.view(),
+                    tables.sin.view(),
+                    true,
+                );
                 gradients.add(source, Arc::new(dx));
             })
         });
@@ -58,8 +67,9 @@ impl<D: Whole> Rope<D> {
             position as f64 * f64::from(self.theta).powf(-2.0 * i as f64 / head_dim as f64)
         };
         let table = |f: fn(f64) -> f64| {
-            let values: Vec<f32> =
-                (0..seq).flat_map(|position| (0..half).map(move |i| f(angle(position, i)) as f32)).collect();
+            let values: Vec<f32> = (0..seq)
+                .flat_map(|position| (0..half).map(move |i| f(angle(position, i)) as f32))
+                .collect();
             Arc::new(rank.meter().copy_of(&values, Category::Activations))
         };
         let made = Tables { cos: table(f64::cos), sin: table(f64::sin), positions: seq };
@@ -72,7 +82,8 @@ impl<D: Whole> Build for Rope<D> {
     fn build(builder: &mut Builder<'_>) -> Self {
         let head_dim = builder.size::<D>();
         if head_dim % 2 != 0 {
-            builder.problem(format_args!("{} = {head_dim} is odd, but is rotated in pairs", D::NAME));
+            builder
+                .problem(format_args!("{} = {head_dim} is odd, but is rotated in pairs", D::NAME));
         }
         Rope { theta: builder.sizes().rope_theta, tables: None.into(), dim: PhantomData }
     }

@@ -63,4 +63,3 @@ impl<X: Clone, M: Layer<X, Out = X>, N> Layer<X> for Stack<M, N> {
         Stack::forward(self, x)
     }
 }
-

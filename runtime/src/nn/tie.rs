@@ -42,15 +42,11 @@ impl<S: Shape> TiedWeight for Param<S> {
     label = "its own weight has another shape, or is split differently",
     note = "shard both fields in the same way: `#[sharded(tp = \"vocab\")]` on each or on none"
 )]
-pub trait SameWeightAs<W> {}
+pub trait SameWeightAs<W>: TiedWeight {}
 
 #[diagnostic::do_not_recommend]
 impl<L: TiedWeight<Weight = W>, W> SameWeightAs<W> for L {}
 
 /// Compiles where the weight of `field` can be that of `target`.
 #[doc(hidden)]
-pub fn check_tie<A: TiedWeight, B: TiedWeight>(_target: &A, _field: &B)
-where
-    B: SameWeightAs<A::Weight>,
-{
-}
+pub fn check_tie<A: TiedWeight, B: SameWeightAs<A::Weight>>(_target: &A, _field: &B) {}

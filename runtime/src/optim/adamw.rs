@@ -108,7 +108,14 @@ impl Moments {
         }
     }
 
-    fn apply_to(&mut self, rank: &Rank, step: &AdamStep, decay: f32, first: &ParamRef, range: Range<usize>) {
+    fn apply_to(
+        &mut self,
+        rank: &Rank,
+        step: &AdamStep,
+        decay: f32,
+        first: &ParamRef,
+        range: Range<usize>,
+    ) {
         let step = AdamStep { weight_decay: if first.decays() { decay } else { 0.0 }, ..*step };
         let first_moment = &mut self.first.typed_mut::<f32>()[range.clone()];
         let second_moment = &mut self.second.typed_mut::<f32>()[range.clone()];

@@ -71,7 +71,8 @@ where
 {
     type Out = Tensor<Put<X::Lead, O>>;
     const ENTRY: Entry = Entry::Stay;
-    const GRADIENT_AXES: AxisSet = gradient_axes(X::VARIES, Put::<X::Lead, O>::VARIES, AxisSet::NONE);
+    const GRADIENT_AXES: AxisSet =
+        gradient_axes(X::VARIES, Put::<X::Lead, O>::VARIES, AxisSet::NONE);
     const CONTRACTED: usize = I::DIMS.len();
 }
 
@@ -155,7 +156,12 @@ pub(crate) fn contract(
             if let Some(source) = source {
                 gradients.accumulate(source, m * k, |dx, accumulate| {
                     let product = Gemm { m, n: k, k: n, trans_a: false, trans_b: true, accumulate };
-                    rank.backend().gemm(&product, dy.view(), (&*weight_use.param().data()).into(), dx);
+                    rank.backend().gemm(
+                        &product,
+                        dy.view(),
+                        (&*weight_use.param().data()).into(),
+                        dx,
+                    );
                 });
             }
             let x = saved.take(rank);

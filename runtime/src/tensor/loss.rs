@@ -206,7 +206,9 @@ impl<State> Gradients<State> {
         State: Summed,
     {
         let units = self.rank.units();
-        let param = units.iter().find_map(|unit| unit.params().iter().find(|param| param.path() == path).cloned())?;
+        let param = units
+            .iter()
+            .find_map(|unit| unit.params().iter().find(|param| param.path() == path).cloned())?;
         let gradient = param.gradient().iter().map(|value| value * self.scale).collect();
         Some(gradient)
     }

@@ -122,7 +122,12 @@ impl ParamRef {
 
     /// All of the parameter, row-major, put together from the ranks that hold its parts; all of them must call it.
     pub fn gather(&self, rank: &Rank) -> Vec<f32> {
-        let mut value = Value::ready(rank, self.extents().to_vec(), rank.meter().copy_of(&self.data(), Category::Parameters), None);
+        let mut value = Value::ready(
+            rank,
+            self.extents().to_vec(),
+            rank.meter().copy_of(&self.data(), Category::Parameters),
+            None,
+        );
         for (dim, info) in self.dims().iter().enumerate() {
             if let Some(axis) = info.split {
                 value = region::gather(&value, axis, dim, self.site());
@@ -163,7 +168,10 @@ impl ParamRef {
 
     pub(crate) fn with_gradient(&self, write: impl FnOnce(ViewMut<'_>, bool)) {
         let mut gradient = self.0.unit.gradient.borrow_mut();
-        write(ViewMut::from(&mut gradient.values_mut()[self.range()]), self.0.has_gradient.replace(true));
+        write(
+            ViewMut::from(&mut gradient.values_mut()[self.range()]),
+            self.0.has_gradient.replace(true),
+        );
     }
 
     pub(crate) fn end_use(&self, rank: &Rank) {
@@ -215,14 +223,18 @@ impl Gradient {
     fn values(&self) -> &[f32] {
         match self {
             Gradient::Here(buffer) => buffer.typed(),
-            Gradient::Reducing(_) | Gradient::Lost => unreachable!("gradients are read after their reduction"),
+            Gradient::Reducing(_) | Gradient::Lost => {
+                unreachable!("gradients are read after their reduction")
+            }
         }
     }
 
     fn values_mut(&mut self) -> &mut [f32] {
         match self {
             Gradient::Here(buffer) => buffer.typed_mut(),
-            Gradient::Reducing(_) | Gradient::Lost => unreachable!("a complete gradient gets no further share"),
+            Gradient::Reducing(_) | Gradient::Lost => {
+                unreachable!("a complete gradient gets no further share")
+            }
         }
     }
 }
@@ -271,9 +283,16 @@ impl Unit {
     }
 
     /// Lets `visit` change a run of the parameters' buffer, given the same run of the gradient's.
-    pub(crate) fn with_data_and_gradient(&self, range: Range<usize>, visit: impl FnOnce(&mut [f32], &[f32])) {
+    pub(crate) fn with_data_and_gradient(
+        &self,
+        range: Range<usize>,
+        visit: impl FnOnce(&mut [f32], &[f32]),
+    ) {
         let gradient = self.gradient.borrow();
-        visit(&mut self.data.borrow_mut().typed_mut::<f32>()[range.clone()], &gradient.values()[range]);
+        visit(
+            &mut self.data.borrow_mut().typed_mut::<f32>()[range.clone()],
+            &gradient.values()[range],
+        );
     }
 
     /// Begins a new gradient: nothing contributed yet.
@@ -298,7 +317,8 @@ impl Unit {
         if group.size() > 1
             && let Gradient::Here(buffer) = std::mem::replace(&mut *gradient, Gradient::Lost)
         {
-            *gradient = Gradient::Reducing(group.start_all_reduce(&self.site(), ReduceOp::Sum, buffer));
+            *gradient =
+                Gradient::Reducing(group.start_all_reduce(&self.site(), ReduceOp::Sum, buffer));
         }
     }
 
@@ -333,7 +353,9 @@ impl Unit {
     pub(crate) fn finish_reduction(&self) {
         let mut gradient = self.gradient.borrow_mut();
         *gradient = match std::mem::replace(&mut *gradient, Gradient::Lost) {
-            Gradient::Reducing(pending) => Gradient::Here(pending.wait().unwrap_or_else(|error| fail(error))),
+            Gradient::Reducing(pending) => {
+                Gradient::Here(pending.wait().unwrap_or_else(|error| fail(error)))
+            }
             settled => settled,
         };
     }

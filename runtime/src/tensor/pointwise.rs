@@ -55,7 +55,10 @@ impl Pointwise {
     }
 
     pub(crate) fn param(param: &ParamRef, axes: AxisSet) -> Pointwise {
-        Pointwise { expr: Expr { nodes: vec![Node::Row(0)] }, leaves: vec![Leaf::Param(param.clone(), axes)] }
+        Pointwise {
+            expr: Expr { nodes: vec![Node::Row(0)] },
+            leaves: vec![Leaf::Param(param.clone(), axes)],
+        }
     }
 
     pub(crate) fn unary(mut self, op: Unary) -> Pointwise {
@@ -219,7 +222,9 @@ fn backward(
             SavedLeaf::Value(saved, node) => {
                 let node = node.filter(|_| !passes);
                 // Nothing was saved where no derivative depends on a value: any numbers will do.
-                inputs.push(Input::Value(saved.map_or_else(|| Arc::clone(gradient), |saved| saved.take(rank))));
+                inputs.push(Input::Value(
+                    saved.map_or_else(|| Arc::clone(gradient), |saved| saved.take(rank)),
+                ));
                 outputs.push(node.map(|_| rank.alloc(gradient.len())));
                 targets.push(Target::Value(node));
             }
@@ -249,7 +254,11 @@ fn backward(
             .collect();
         let mut leaf_grads: Vec<Option<LeafGrad<'_>>> = outputs
             .iter_mut()
-            .map(|output| output.as_mut().map(|buffer| LeafGrad { view: buffer.view_mut(), accumulate: false }))
+            .map(|output| {
+                output
+                    .as_mut()
+                    .map(|buffer| LeafGrad { view: buffer.view_mut(), accumulate: false })
+            })
             .collect();
         rank.backend().map_backward(expr, &views, gradient.view(), &mut leaf_grads);
     }

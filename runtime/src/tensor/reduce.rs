@@ -40,7 +40,8 @@ macro_rules! partial_over {
 
 partial_over! { Data, Pp, Dp, Fsdp, Ep, Cp, Tp }
 
-type Summed<S, D, P> = <<S as SumOver<D, P>>::PartialOver as SumState<<S as SumOver<D, P>>::Left>>::Out;
+type Summed<S, D, P> =
+    <<S as SumOver<D, P>>::PartialOver as SumState<<S as SumOver<D, P>>::Left>>::Out;
 
 impl<S: Shape> Tensor<S> {
     /// The sum over `dim`: a partial sum where the dim is split, or distributed by declaration.
@@ -81,7 +82,14 @@ fn sum(x: &Value, dim: usize, factor: f32) -> Value {
     let node = ready.node.map(|source| {
         rank.tape().record(move |gradients, dy| {
             let mut dx = gradients.rank.alloc(outer * n * inner);
-            gradients.rank.backend().broadcast_dim(outer, n, inner, dy.view(), dx.view_mut(), factor);
+            gradients.rank.backend().broadcast_dim(
+                outer,
+                n,
+                inner,
+                dy.view(),
+                dx.view_mut(),
+                factor,
+            );
             gradients.add(source, Arc::new(dx));
         })
     });

@@ -18,7 +18,9 @@ use super::value::{Extent, Value, local_len, unique};
 pub(crate) fn enter(x: &Value, entry: Entry, site: &Site) -> Value {
     match entry {
         Entry::Copy(axis) if x.rank().degree(axis) > 1 => x.entered(axis, || copy(x, axis, site)),
-        Entry::Gather(axis, dim) if x.rank().degree(axis) > 1 => x.entered(axis, || gather_in(x, axis, dim, site)),
+        Entry::Gather(axis, dim) if x.rank().degree(axis) > 1 => {
+            x.entered(axis, || gather_in(x, axis, dim, site))
+        }
         Entry::Stay | Entry::Copy(_) | Entry::Gather(..) => x.clone(),
     }
 }
@@ -30,7 +32,12 @@ fn copy(x: &Value, axis: AxisId, site: &Site) -> Value {
         let site = site.clone();
         x.rank().tape().record(move |gradients, gradient| {
             let mut gradient = unique(gradients.rank, gradient);
-            gradients.rank.all_reduce(AxisSet::of(axis), &site, ReduceOp::Sum, gradient.typed_mut());
+            gradients.rank.all_reduce(
+                AxisSet::of(axis),
+                &site,
+                ReduceOp::Sum,
+                gradient.typed_mut(),
+            );
             gradients.add(source, Arc::new(gradient));
         })
     });
@@ -134,7 +141,13 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub(crate) fn new(rank: &Rank, extents: &[Extent], axis: AxisId, dim: usize, site: &Site) -> Line {
+    pub(crate) fn new(
+        rank: &Rank,
+        extents: &[Extent],
+        axis: AxisId,
+        dim: usize,
+        site: &Site,
+    ) -> Line {
         let axis = AxisSet::of(axis);
         let parts = rank.degree_of(axis);
         let size = extents[dim].global;
@@ -144,7 +157,8 @@ impl Line {
             changed
         };
         let inner = local_len(&extents[dim + 1..]);
-        let lens: Vec<usize> = (0..parts).map(|part| Extent::part(size, part, parts).local * inner).collect();
+        let lens: Vec<usize> =
+            (0..parts).map(|part| Extent::part(size, part, parts).local * inner).collect();
         let blocks = Blocks::new(local_len(&extents[..dim]), lens);
         Line {
             axis,
@@ -159,7 +173,9 @@ impl Line {
     fn all_gather(&self, rank: &Rank, shard: &Buffer) -> Buffer {
         let group = rank.group(self.axis);
         let mut whole = rank.alloc(local_len(&self.whole));
-        group.all_gather(&self.site, shard.view(), whole.view_mut(), &self.blocks).unwrap_or_else(|error| fail(error));
+        group
+            .all_gather(&self.site, shard.view(), whole.view_mut(), &self.blocks)
+            .unwrap_or_else(|error| fail(error));
         whole
     }
 

@@ -22,7 +22,10 @@ type Backward = Box<dyn FnOnce(&mut Gradients<'_>, Arc<Buffer>)>;
 
 impl Tape {
     /// Records an operation by what undoes it.
-    pub(crate) fn record(&mut self, backward: impl FnOnce(&mut Gradients<'_>, Arc<Buffer>) + 'static) -> NodeId {
+    pub(crate) fn record(
+        &mut self,
+        backward: impl FnOnce(&mut Gradients<'_>, Arc<Buffer>) + 'static,
+    ) -> NodeId {
         self.nodes.push(Box::new(backward));
         NodeId(self.nodes.len() - 1)
     }
@@ -60,7 +63,12 @@ impl Gradients<'_> {
 
     /// Lets `write` put `len` elements of gradient of the result of `node` where they belong: it is told whether to
     /// add to what is there.
-    pub(crate) fn accumulate(&mut self, node: NodeId, len: usize, write: impl FnOnce(ViewMut<'_>, bool)) {
+    pub(crate) fn accumulate(
+        &mut self,
+        node: NodeId,
+        len: usize,
+        write: impl FnOnce(ViewMut<'_>, bool),
+    ) {
         let held = self.slots[node.0].take();
         let accumulate = held.is_some();
         let mut sum = match held {

@@ -151,7 +151,8 @@ impl<S: Shape> Tensor<S> {
         S: Contract<W>,
     {
         let site = weight.param.site().clone().at(Location::caller());
-        let value = contract(&self.value, &weight.param, S::CONTRACTED, S::ENTRY, S::GRADIENT_AXES, &site);
+        let value =
+            contract(&self.value, &weight.param, S::CONTRACTED, S::ENTRY, S::GRADIENT_AXES, &site);
         S::Out::from_value(value, site)
     }
 
@@ -205,7 +206,13 @@ impl<S: Shape> std::fmt::Debug for Tensor<S> {
 
 /// The block of each dim of `S` that falls to `rank`.
 fn extents_of<S: Shape>(rank: &Rank, sizes: &[usize]) -> Vec<Extent> {
-    assert_eq!(sizes.len(), S::DIMS.len(), "a shape of {} dims was given {} sizes", S::DIMS.len(), sizes.len());
+    assert_eq!(
+        sizes.len(),
+        S::DIMS.len(),
+        "a shape of {} dims was given {} sizes",
+        S::DIMS.len(),
+        sizes.len()
+    );
     let mut taken: Vec<AxisId> = Vec::new();
     for info in S::DIMS {
         for axis in info.axes().iter() {

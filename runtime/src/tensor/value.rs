@@ -83,13 +83,23 @@ pub(crate) struct Ready {
 }
 
 impl Value {
-    pub(crate) fn ready(rank: &Rank, extents: Vec<Extent>, data: Buffer, node: Option<NodeId>) -> Value {
+    pub(crate) fn ready(
+        rank: &Rank,
+        extents: Vec<Extent>,
+        data: Buffer,
+        node: Option<NodeId>,
+    ) -> Value {
         debug_assert_eq!(data.len(), local_len(&extents));
         Self::new(rank, extents, State::Ready(Ready { data: Arc::new(data), node }), None)
     }
 
     /// A value that reads the numbers of another operation's result.
-    pub(crate) fn alias(rank: &Rank, extents: Vec<Extent>, data: Arc<Buffer>, node: Option<NodeId>) -> Value {
+    pub(crate) fn alias(
+        rank: &Rank,
+        extents: Vec<Extent>,
+        data: Arc<Buffer>,
+        node: Option<NodeId>,
+    ) -> Value {
         Self::new(rank, extents, State::Ready(Ready { data, node }), None)
     }
 
@@ -108,7 +118,12 @@ impl Value {
         Self::new(rank, extents, State::Deferred(pointwise), None)
     }
 
-    fn new(rank: &Rank, extents: Vec<Extent>, state: State, regather: Option<Rc<Regather>>) -> Value {
+    fn new(
+        rank: &Rank,
+        extents: Vec<Extent>,
+        state: State,
+        regather: Option<Rc<Regather>>,
+    ) -> Value {
         Value(Rc::new(Inner {
             rank: rank.clone(),
             extents,
@@ -238,7 +253,11 @@ impl ParamUse {
     ///
     /// Where another use of the parameter sums over more axes than this one, this one's share is the same on every
     /// rank of those axes, and only the first rank of them contributes it.
-    pub(crate) fn finish(&self, gradients: &Gradients<'_>, write: impl FnOnce(crate::backend::ViewMut<'_>, bool)) {
+    pub(crate) fn finish(
+        &self,
+        gradients: &Gradients<'_>,
+        write: impl FnOnce(crate::backend::ViewMut<'_>, bool),
+    ) {
         let rank = gradients.rank;
         if rank.position(self.param.gradient_axes().minus(self.axes)) == 0 {
             self.param.with_gradient(write);

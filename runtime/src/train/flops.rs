@@ -9,8 +9,12 @@ use crate::tensor::Rank;
 /// Model FLOPs of training on one token: `6 N + 12 L H Q T` with `N` parameters besides the token embedding, `L`
 /// layers of `H` heads of `Q` elements, and sequences of `T` (Chowdhery et al., "PaLM", 2022, appendix B).
 pub fn model_flops_per_token<M>(built: &Built<M>, embedding: &str, tied: bool, seq: usize) -> f64 {
-    let looked_up: usize =
-        built.params().iter().filter(|param| !tied && param.path() == embedding).map(|param| param.global_len()).sum();
+    let looked_up: usize = built
+        .params()
+        .iter()
+        .filter(|param| !tied && param.path() == embedding)
+        .map(|param| param.global_len())
+        .sum();
     let attention: usize = built.attentions.iter().map(|(heads, head_dim)| heads * head_dim).sum();
     6.0 * (built.global_len() - looked_up) as f64 + 12.0 * (attention * seq) as f64
 }
@@ -20,7 +24,8 @@ pub fn measure_peak(rank: &Rank) -> f64 {
     const SIZE: usize = 768;
     let buffer = || rank.meter().zeros(DType::F32, SIZE * SIZE, Category::Workspace);
     let (a, b, mut c) = (buffer(), buffer(), buffer());
-    let product = Gemm { m: SIZE, n: SIZE, k: SIZE, trans_a: false, trans_b: false, accumulate: false };
+    let product =
+        Gemm { m: SIZE, n: SIZE, k: SIZE, trans_a: false, trans_b: false, accumulate: false };
     let best = (0..4)
         .map(|_| {
             let start = Instant::now();

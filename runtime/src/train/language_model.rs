@@ -28,7 +28,10 @@ pub trait LanguageModel: Model {
     ) -> Loss<(Self::Batch, Self::Seq)>;
 
     /// The logits after each token, whole on every rank.
-    fn logits(&self, tokens: &Tokens<(Self::Batch, Self::Seq)>) -> Tensor<(Self::Batch, Self::Seq, Self::Vocab)>;
+    fn logits(
+        &self,
+        tokens: &Tokens<(Self::Batch, Self::Seq)>,
+    ) -> Tensor<(Self::Batch, Self::Seq, Self::Vocab)>;
 }
 
 /// A parameter's name in the Hugging Face format, and how it lies there.
@@ -66,7 +69,10 @@ impl HfName {
         }
         parts.next().is_none().then(|| {
             let mut numbers = numbers.into_iter();
-            let parts = self.name.split('.').map(|part| if part == "*" { numbers.next().unwrap_or("*") } else { part });
+            let parts = self
+                .name
+                .split('.')
+                .map(|part| if part == "*" { numbers.next().unwrap_or("*") } else { part });
             parts.collect::<Vec<_>>().join(".")
         })
     }
@@ -78,8 +84,12 @@ mod tests {
 
     #[test]
     fn a_star_carries_the_number_of_a_layer_over() {
-        let name = HfName::transposed("blocks.*.mlp.up.weight", "model.layers.*.mlp.up_proj.weight");
-        assert_eq!(name.matched("blocks.12.mlp.up.weight").as_deref(), Some("model.layers.12.mlp.up_proj.weight"));
+        let name =
+            HfName::transposed("blocks.*.mlp.up.weight", "model.layers.*.mlp.up_proj.weight");
+        assert_eq!(
+            name.matched("blocks.12.mlp.up.weight").as_deref(),
+            Some("model.layers.12.mlp.up_proj.weight")
+        );
         assert_eq!(name.matched("blocks.12.mlp.up"), None);
         assert_eq!(name.matched("blocks.x.mlp.up.weight"), None);
         assert_eq!(name.matched("blocks.1.mlp.up.weight.more"), None);

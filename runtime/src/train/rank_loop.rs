@@ -28,7 +28,8 @@ pub struct Shared {
 impl Shared {
     /// Opens the files that the run writes.
     pub fn new(plan: &Plan) -> Result<Shared> {
-        let metrics = plan.config.metrics.as_deref().map(|path| MetricsFile::open(path, plan.first_step()));
+        let metrics =
+            plan.config.metrics.as_deref().map(|path| MetricsFile::open(path, plan.first_step()));
         Ok(Shared { metrics: metrics.transpose()?.map(Mutex::new), rank_files: Mutex::default() })
     }
 }
@@ -58,8 +59,9 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
     pub fn new(plan: &'a Plan, shared: &'a Shared, comms: RankComms) -> Result<Self> {
         let config = &plan.config;
         let threads = config.threads_per_rank(config.mesh.world_size());
-        let backend = CpuBackend::new(threads)
-            .map_err(|error| Error::Input(format!("--threads {threads}: the threads could not be started: {error}")))?;
+        let backend = CpuBackend::new(threads).map_err(|error| {
+            Error::Input(format!("--threads {threads}: the threads could not be started: {error}"))
+        })?;
         let rank = Rank::new(comms, Box::new(backend), config.seed);
         let built = build::<M>(&rank, &M::sizes(&plan.sizes))?;
         let options = AdamWOptions {
@@ -110,7 +112,13 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             progress.finish();
         }
         if let Some(folder) = &config.export_hf {
-            weights::export_hf(&self.rank, folder, &self.plan.sizes, M::HF_NAMES, &self.built.params())?;
+            weights::export_hf(
+                &self.rank,
+                folder,
+                &self.plan.sizes,
+                M::HF_NAMES,
+                &self.built.params(),
+            )?;
         }
         let (sample, prompt_len) = sample::continuation(&self.rank, &self.built.model, self.plan)?;
         rates.sort_by(f64::total_cmp);
@@ -201,8 +209,9 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         world.barrier(&site)?;
         if self.rank.index() == 0 {
             let config = &self.plan.config;
-            let mut files =
-                std::mem::take(&mut *self.shared.rank_files.lock().unwrap_or_else(PoisonError::into_inner));
+            let mut files = std::mem::take(
+                &mut *self.shared.rank_files.lock().unwrap_or_else(PoisonError::into_inner),
+            );
             files.sort_by(|a, b| a.name.cmp(&b.name));
             let state = TrainState {
                 step: steps,
@@ -217,7 +226,13 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
     }
 
     /// Writes the step's line of metrics: every rank contributes, the first one writes.
-    fn record(&self, step: u64, done: &Step, flops_before: u64, bytes_before: &BTreeMap<AxisSet, u64>) -> Result<()> {
+    fn record(
+        &self,
+        step: u64,
+        done: &Step,
+        flops_before: u64,
+        bytes_before: &BTreeMap<AxisSet, u64>,
+    ) -> Result<()> {
         let Some(metrics) = &self.shared.metrics else { return Ok(()) };
         let comm_bytes = self.comm_bytes(bytes_before);
         let mut flops = [(self.rank.backend().flops() - flops_before) as f64];
@@ -227,7 +242,10 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             return Ok(());
         }
         let (config, sizes) = (&self.plan.config, &self.plan.sizes);
-        let embedding = M::HF_NAMES.iter().find(|name| name.name.contains("embed_tokens")).map_or("", |name| name.path);
+        let embedding = M::HF_NAMES
+            .iter()
+            .find(|name| name.name.contains("embed_tokens"))
+            .map_or("", |name| name.path);
         let per_token = model_flops_per_token(&self.built, embedding, sizes.tied, config.seq);
         let line = StepMetrics {
             step,
@@ -248,8 +266,13 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
     /// Bytes that this rank sent since `before`, by axis.
     fn comm_bytes(&self, before: &BTreeMap<AxisSet, u64>) -> BTreeMap<String, u64> {
         let sent = self.rank.comms().bytes_by_axes();
-        let since = sent.iter().map(|(axes, bytes)| (*axes, bytes - before.get(axes).copied().unwrap_or(0)));
-        since.filter(|(axes, bytes)| !axes.is_empty() && *bytes > 0).map(|(axes, bytes)| (axes.to_string(), bytes)).collect()
+        let since = sent
+            .iter()
+            .map(|(axes, bytes)| (*axes, bytes - before.get(axes).copied().unwrap_or(0)));
+        since
+            .filter(|(axes, bytes)| !axes.is_empty() && *bytes > 0)
+            .map(|(axes, bytes)| (axes.to_string(), bytes))
+            .collect()
     }
 
     /// Most bytes of any rank, by category, and of all categories together.
@@ -258,7 +281,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let mut own: Vec<(&'static str, u64)> =
             meter.peak().map(|(category, bytes)| (category.name(), bytes as u64)).collect();
         own.push(("total", meter.total_peak() as u64));
-        let halves: Vec<u32> = own.iter().flat_map(|(_, bytes)| [(bytes >> 32) as u32, *bytes as u32]).collect();
+        let halves: Vec<u32> =
+            own.iter().flat_map(|(_, bytes)| [(bytes >> 32) as u32, *bytes as u32]).collect();
         let world = self.rank.comms().world();
         let counts = vec![halves.len(); world.size()];
         let mut all = vec![0u32; halves.len() * world.size()];

@@ -16,7 +16,11 @@ const TEMPERATURE: f64 = 0.8;
 
 /// Continues the first tokens of the data: the prompt followed by `--sample-tokens` tokens, and the prompt's length.
 /// Every rank takes part, and all get the same.
-pub fn continuation<M: LanguageModel>(rank: &Rank, model: &M, plan: &Plan) -> Result<(Vec<u32>, usize)> {
+pub fn continuation<M: LanguageModel>(
+    rank: &Rank,
+    model: &M,
+    plan: &Plan,
+) -> Result<(Vec<u32>, usize)> {
     let count = plan.config.sample_tokens;
     let seq = plan.config.seq;
     let prompt_len = PROMPT.min(seq).min(plan.dataset.file().len());

@@ -94,7 +94,8 @@ impl<M: LanguageModel> Trainer<M> {
         let plan = &self.plan;
         let shared = Shared::new(plan)?;
         let summaries =
-            launch(&plan.config.mesh, |comms| RankLoop::<M>::new(plan, &shared, comms)?.run()).map_err(Error::of_ranks)?;
+            launch(&plan.config.mesh, |comms| RankLoop::<M>::new(plan, &shared, comms)?.run())
+                .map_err(Error::of_ranks)?;
         summaries.into_iter().next().ok_or_else(|| Error::Input("the mesh has no ranks".into()))
     }
 }
@@ -119,10 +120,18 @@ impl Plan {
         };
         let file = match &config.data {
             Some(path) => TokenFile::open(path, sizes.vocab)?,
-            None => TokenFile::from_text(read_corpus(&own_text())?, sizes.vocab, "the project's own text")?,
+            None => TokenFile::from_text(
+                read_corpus(&own_text())?,
+                sizes.vocab,
+                "the project's own text",
+            )?,
         };
         let dataset = Dataset::new(file, config.seq, config.batch, config.order, config.seed)?;
-        let resume = config.resume.as_deref().map(|path| open_checkpoint(path, &config, &dataset)).transpose()?;
+        let resume = config
+            .resume
+            .as_deref()
+            .map(|path| open_checkpoint(path, &config, &dataset))
+            .transpose()?;
         if let Some(save) = &config.save {
             Writer::prepare(&save.dir)?;
         }
@@ -166,7 +175,11 @@ impl Plan {
 impl Summary {
     fn print(&self, shape: &MeshShape, is_text: bool) {
         let last = self.losses.last().copied().unwrap_or(f64::NAN);
-        println!("{} steps on {shape}: loss {last:.4}, {:.0} tokens/s", self.losses.len(), self.tokens_per_s);
+        println!(
+            "{} steps on {shape}: loss {last:.4}, {:.0} tokens/s",
+            self.losses.len(),
+            self.tokens_per_s
+        );
         if self.sample.len() > self.prompt_len {
             let (prompt, continuation) = self.sample.split_at(self.prompt_len);
             println!("--- prompt ---\n{}", readable(prompt, is_text));
@@ -220,7 +233,9 @@ fn llama_config(sizes: &ModelSizes, seq: usize) -> LlamaConfig {
 /// The project's own book and sources, the text of a run without `--data`.
 fn own_text() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    ["README.md", "book/src", "examples", "macros/src", "runtime/src"].map(|part| root.join(part)).into()
+    ["README.md", "book/src", "examples", "macros/src", "runtime/src"]
+        .map(|part| root.join(part))
+        .into()
 }
 
 fn open_checkpoint(path: &Path, config: &Config, dataset: &Dataset) -> Result<Checkpoint> {

@@ -27,11 +27,15 @@ pub fn export_hf(
     params: &[ParamRef],
 ) -> Result<()> {
     let mut export = if rank.index() == 0 { Some(HfExport::create(folder, config)?) } else { None };
-    let tensors: Vec<(HfTensor, &ParamRef)> =
-        params.iter().map(|param| Ok((HfTensor::of(names, param)?, param))).collect::<Result<_>>()?;
+    let tensors: Vec<(HfTensor, &ParamRef)> = params
+        .iter()
+        .map(|param| Ok((HfTensor::of(names, param)?, param)))
+        .collect::<Result<_>>()?;
     for (name, _) in config.tensors() {
         let Some((tensor, param)) = tensors.iter().find(|(tensor, _)| tensor.name == name) else {
-            return Err(Error::Input(format!("the model has no parameter for the tensor `{name}` of the format")));
+            return Err(Error::Input(format!(
+                "the model has no parameter for the tensor `{name}` of the format"
+            )));
         };
         let whole = param.gather(rank);
         if let Some(export) = &mut export {
@@ -113,7 +117,11 @@ impl HfTensor {
 fn flattened(extents: &[Extent]) -> Extent {
     let inner: usize = extents[1..].iter().map(|extent| extent.global).product();
     let first = extents[0];
-    Extent { global: first.global * inner, local: first.local * inner, offset: first.offset * inner }
+    Extent {
+        global: first.global * inner,
+        local: first.local * inner,
+        offset: first.offset * inner,
+    }
 }
 
 /// `to[c, r] = from[r, c]`, in tiles that stay in the cache.
@@ -168,7 +176,12 @@ pub struct Block {
 
 impl Block {
     fn new(kind: &str, param: &ParamRef, data: Vec<f32>) -> Block {
-        Block { name: format!("{kind}.{}", param.path()), global_shape: global_shape(param), region: region(param), data }
+        Block {
+            name: format!("{kind}.{}", param.path()),
+            global_shape: global_shape(param),
+            region: region(param),
+            data,
+        }
     }
 
     /// The block as the checkpoint's writer takes it.
@@ -183,11 +196,19 @@ impl Block {
 }
 
 /// Reads this rank's part of parameters and optimiser.
-pub fn load_checkpoint(checkpoint: &Checkpoint, optimizer: &mut AdamW) -> std::result::Result<(), CheckpointError> {
+pub fn load_checkpoint(
+    checkpoint: &Checkpoint,
+    optimizer: &mut AdamW,
+) -> std::result::Result<(), CheckpointError> {
     for moments in optimizer.moments_mut() {
         for param in moments.params() {
             let read = |kind: &str, out: &mut [f32]| {
-                checkpoint.read_into(&format!("{kind}.{}", param.path()), &global_shape(&param), &region(&param), out)
+                checkpoint.read_into(
+                    &format!("{kind}.{}", param.path()),
+                    &global_shape(&param),
+                    &region(&param),
+                    out,
+                )
             };
             let mut result = Ok(());
             param.with_data(|data| result = read(PARAMETER, data));
