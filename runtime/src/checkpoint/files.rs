@@ -48,6 +48,11 @@ pub fn remove(path: &Path) -> Result<(), CheckpointError> {
     }
 }
 
+/// Why `path`, which is no folder, cannot be read as one.
+pub fn no_folder(path: &Path) -> &'static str {
+    if path.exists() { "it is a file, not a folder" } else { "there is no such folder" }
+}
+
 /// The names in a folder, in no order.
 pub fn names(path: &Path) -> Result<Vec<String>, CheckpointError> {
     let read = || -> std::io::Result<Vec<String>> {

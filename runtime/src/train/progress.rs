@@ -1,6 +1,6 @@
 //! Progress on stderr: a bar on a terminal, plain lines elsewhere.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -49,18 +49,10 @@ impl Progress {
             None => {
                 let due = self.last_line.is_none_or(|last| now - last >= LINE_EVERY);
                 if due || done == self.steps {
-                    eprintln!("{line}");
+                    say(&line);
                     self.last_line = Some(now);
                 }
             }
-        }
-    }
-
-    /// Prints a line without disturbing the bar.
-    pub fn note(&self, line: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{line}")),
-            None => eprintln!("{line}"),
         }
     }
 
@@ -70,6 +62,11 @@ impl Progress {
             bar.abandon();
         }
     }
+}
+
+/// Prints a line to stderr. Where stderr is closed or full, nothing can be told and the run goes on.
+pub(super) fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// `None` as long as nothing is done.

@@ -12,7 +12,9 @@ use super::{Error, HfName, Result};
 pub fn import_hf(folder: &HfFolder, names: &[HfName], params: &[ParamRef]) -> Result<()> {
     for param in params {
         let tensor = HfTensor::of(names, param)?;
-        let values = folder.read(&tensor.name, &tensor.shape(), &tensor.region())?;
+        let values = folder
+            .read(&tensor.name, &tensor.shape(), &tensor.region())
+            .map_err(Error::of_flag("--init-from"))?;
         param.with_data(|data| tensor.to_param(&values, data));
     }
     Ok(())
@@ -26,7 +28,11 @@ pub fn export_hf(
     names: &[HfName],
     params: &[ParamRef],
 ) -> Result<()> {
-    let mut export = if rank.index() == 0 { Some(HfExport::create(folder, config)?) } else { None };
+    let refused = || Error::of_flag("--export-hf");
+    let mut export = match rank.index() {
+        0 => Some(HfExport::create(folder, config).map_err(refused())?),
+        _ => None,
+    };
     let tensors: Vec<(HfTensor, &ParamRef)> = params
         .iter()
         .map(|param| Ok((HfTensor::of(names, param)?, param)))
@@ -39,10 +45,10 @@ pub fn export_hf(
         };
         let whole = param.gather(rank);
         if let Some(export) = &mut export {
-            export.write(&name, &tensor.whole().from_param(&whole))?;
+            export.write(&name, &tensor.whole().from_param(&whole)).map_err(refused())?;
         }
     }
-    export.map_or(Ok(()), |export| Ok(export.finish()?))
+    export.map_or(Ok(()), |export| export.finish().map_err(refused()))
 }
 
 /// A parameter as the format stores it: a vector, or a matrix `[rows, cols]`, of which `rows x cols` are this rank's.
@@ -143,10 +149,13 @@ const PARAMETER: &str = "params";
 const FIRST_MOMENT: &str = "adam_m";
 const SECOND_MOMENT: &str = "adam_v";
 
-/// Names of all tensors of a checkpoint of these parameters.
-pub fn checkpoint_names(params: &[ParamRef]) -> Vec<String> {
+/// Names and global shapes of all tensors of a checkpoint of these parameters.
+pub fn checkpoint_tensors(params: &[ParamRef]) -> Vec<(String, Vec<usize>)> {
     let kinds = [PARAMETER, FIRST_MOMENT, SECOND_MOMENT];
-    params.iter().flat_map(|param| kinds.map(|kind| format!("{kind}.{}", param.path()))).collect()
+    let of_param = |param: &ParamRef| {
+        kinds.map(|kind| (format!("{kind}.{}", param.path()), global_shape(param)))
+    };
+    params.iter().flat_map(of_param).collect()
 }
 
 /// Copies what this rank saves of parameters and optimiser: of what several ranks hold, the first one's.
