@@ -53,7 +53,7 @@ pub enum CheckpointError {
         reason: String,
     },
     /// The tensors of a file or folder are not those of the model.
-    #[error("the tensors of {} are not those of this model:{}", path.display(), listed(.differences))]
+    #[error("the tensors of {} are not those of this model, which has other sizes or settings:{}", path.display(), listed(.differences))]
     OtherModel {
         /// The file or folder.
         path: PathBuf,

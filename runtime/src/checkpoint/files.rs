@@ -8,7 +8,11 @@ use super::CheckpointError;
 
 /// Creates a folder and its parents; an existing one is fine.
 pub fn create_folder(path: &Path) -> Result<(), CheckpointError> {
-    fs::create_dir_all(path).map_err(CheckpointError::io("create", path))
+    let created = match fs::create_dir_all(path) {
+        Err(_) if path.is_file() => Err(std::io::Error::other(no_folder(path))),
+        other => other,
+    };
+    created.map_err(CheckpointError::io("create", path))
 }
 
 /// Writes a new file and brings it to the disk.

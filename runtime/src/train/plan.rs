@@ -79,19 +79,16 @@ impl Plan {
             (None, ModelSource::InitFrom(folder)) => format!("weights of {}", folder.display()),
             (None, ModelSource::New(_)) => format!("a new model from seed {}", config.seed),
         };
-        let world = config.mesh.world_size();
-        let threads = config.threads_per_rank(world);
         format!(
             "{source}: {} parameters, {} layers of width {}, {} query and {} key-value heads, vocabulary {}\n\
-             {} of {}; {} sequences of {} tokens a step, from the {} tokens of {}",
+             {}; {} sequences of {} tokens a step, from the {} tokens of {}",
             with_commas(sizes.parameters() as u64),
             sizes.layers,
             sizes.hidden,
             sizes.heads,
             sizes.kv_heads,
             sizes.vocab,
-            on_mesh(config),
-            counted(threads, "thread"),
+            with_threads(config),
             config.batch,
             config.seq,
             with_commas(dataset.file().len() as u64),
@@ -108,13 +105,21 @@ pub fn on_mesh(config: &Config) -> String {
     }
 }
 
+/// `4 ranks (dp=2,tp=2) with 1 thread each`, `1 rank with 2 threads`.
+fn with_threads(config: &Config) -> String {
+    let world = config.mesh.world_size();
+    let threads = counted(config.threads_per_rank(world), "thread");
+    let each = if world == 1 { "" } else { " each" };
+    format!("{} with {threads}{each}", on_mesh(config))
+}
+
 /// `1 thread`, `2 threads`.
 pub fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
 /// `1,234,567`.
-pub fn with_commas(number: u64) -> String {
+fn with_commas(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> = digits
         .as_bytes()
@@ -143,10 +148,9 @@ fn check_mesh(config: &Config) -> Result<()> {
     let threads = config.threads_per_rank(world);
     if world.saturating_mul(threads) > MAX_THREADS {
         return Err(Error::Input(format!(
-            "{} of {} are too many: ranks are threads of this process, which starts at most {MAX_THREADS} threads in \
+            "{} are too many: ranks are threads of this process, which starts at most {MAX_THREADS} threads in \
              all; use a smaller --mesh or fewer --threads",
-            on_mesh(config),
-            counted(threads, "thread")
+            with_threads(config)
         )));
     }
     let readers = mesh.degree_of(AxisSet::DATA);
@@ -211,10 +215,10 @@ fn open_checkpoint(
     state.data.check_resume(&DataPosition::after(state.step, dataset))?;
     if state.step >= config.steps {
         return Err(Error::Input(format!(
-            "--resume: {} has {} steps done, and --steps {} counts from the beginning: nothing is left to train; use \
+            "--resume: {} has {} done, and --steps {} counts from the beginning: nothing is left to train; use \
              a larger --steps",
             checkpoint.folder().display(),
-            state.step,
+            counted(state.step as usize, "step"),
             config.steps
         )));
     }
@@ -225,4 +229,18 @@ fn open_checkpoint(
         ));
     }
     Ok(checkpoint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_places_read_well() {
+        let numbers = [0, 999, 1000, 1234567].map(with_commas);
+        assert_eq!(numbers, ["0", "999", "1,000", "1,234,567"]);
+        let place = |line: &str| with_threads(&Config::parse(line.split(' ')).unwrap());
+        assert_eq!(place("t --mesh 1 --threads 2"), "1 rank with 2 threads");
+        assert_eq!(place("t --mesh tp=2 --threads 1"), "2 ranks (tp=2) with 1 thread each");
+    }
 }
