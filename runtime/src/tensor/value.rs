@@ -170,7 +170,11 @@ impl Value {
     /// The expression of a deferred value, to be continued; a computed value is a leaf of a new one.
     pub(crate) fn to_pointwise(&self) -> Pointwise {
         match &*self.0.state.borrow() {
-            State::Deferred(pointwise, _) if !pointwise.is_long() => return pointwise.clone(),
+            State::Deferred(pointwise, recorded)
+                if !pointwise.is_long() && *recorded == self.rank().is_recording() =>
+            {
+                return pointwise.clone();
+            }
             _ => {}
         }
         self.compute();
