@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::mesh::MeshShape;
 
-use super::local::{RankComms, World};
+use super::local::{Activity, RankComms, World};
 use super::panics;
 use super::{CommError, CommFailure, Departure};
 
@@ -52,6 +52,7 @@ pub fn launch_with<T: Send, E: Display + Send>(
     panics::install_hook();
     let world = World::new(*shape, options);
     let run_rank = |rank: usize| {
+        Activity::join();
         let comms = world.comms(rank);
         let outcome = panics::recorded(|| catch_unwind(AssertUnwindSafe(|| body(comms))));
         let outcome = match outcome {

@@ -8,6 +8,7 @@
 //!
 //! Small operands are copied into the post instead, which makes the third stage unnecessary.
 
+mod activity;
 mod communicator;
 mod group;
 mod kernels;
@@ -20,7 +21,9 @@ mod roster;
 mod seat;
 mod world;
 
+pub(super) use activity::Activity;
 pub(super) use group::name_ranks;
+pub(super) use monitor::Monitor;
 pub use world::RankComms;
 pub(super) use world::World;
 
