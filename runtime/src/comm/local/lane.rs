@@ -1,7 +1,6 @@
 //! Where the members of a group meet, one call after the other.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::comm::CommError;
@@ -13,6 +12,7 @@ use super::group::Group;
 use super::monitor::{Guard, Monitor};
 use super::operand::Operand;
 use super::roster::Ending;
+use super::sync::{AtomicUsize, Ordering};
 
 /// One sequence of meetings. A group has one for synchronous and one for asynchronous calls.
 pub struct Lane {

@@ -19,6 +19,7 @@ mod operand;
 mod progress;
 mod roster;
 mod seat;
+mod sync;
 mod world;
 
 pub(super) use activity::Activity;
@@ -27,5 +28,7 @@ pub(super) use monitor::Monitor;
 pub use world::RankComms;
 pub(super) use world::World;
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod loom_model;
+#[cfg(all(test, not(loom)))]
 mod tests;

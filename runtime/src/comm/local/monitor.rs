@@ -1,11 +1,11 @@
 //! A mutex with waiting: threads spin for a moment, then sleep.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::activity::Activity;
+use super::sync::{AtomicU32, Condvar, Mutex, MutexGuard, Ordering, yield_now};
 
 /// State that threads wait on.
 pub struct Monitor<T> {
@@ -42,9 +42,9 @@ pub type Guard<'a, T> = MutexGuard<'a, Watched<T>>;
 
 /// Looks at the epoch this often before sleeping, for a peer that is a moment late: long spinning would take the core
 /// from whoever is waited for.
-const SPINS: u32 = 8;
+const SPINS: u32 = if cfg!(loom) { 0 } else { 8 };
 /// Then gives the core away this often. Among ranks that take turns on a core it costs a third of sleeping and waking.
-const YIELDS: u32 = 8;
+const YIELDS: u32 = if cfg!(loom) { 0 } else { 8 };
 /// But a thread that gives its core to one with much to do gets it back milliseconds later. After a turn that took this
 /// long, the next waits go to sleep without it.
 const LONG_TURN: Duration = Duration::from_micros(50);
@@ -148,7 +148,7 @@ impl<T> Monitor<T> {
         }
         let mut turn = Instant::now();
         for _ in 0..YIELDS {
-            std::thread::yield_now();
+            yield_now();
             let back = Instant::now();
             if back - turn > LONG_TURN {
                 self.crowded.store(WAITS_AFTER_LONG_TURN, Ordering::Relaxed);
