@@ -16,8 +16,8 @@ use super::seat::{Mode, Seat};
 /// Runs `other` on the second of two members and `own` on the first, in many orders.
 fn model(own: fn(&Seat), other: fn(&Seat)) {
     let mut builder = loom::model::Builder::new();
-    // Turns are taken from a thread at most twice per order tried, as bugs rarely need more; all orders take minutes.
-    builder.preemption_bound = Some(2);
+    // Turns are taken from a thread at most three times per order tried, as bugs rarely need more; all orders take minutes.
+    builder.preemption_bound = Some(3);
     builder.check(move || {
         let roster = Arc::new(Roster::new(2, Duration::from_secs(3600)));
         let group = Arc::new(Group::new(AxisSet::NONE, vec![0, 1], roster, vec![None, None]));
