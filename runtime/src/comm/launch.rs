@@ -191,8 +191,7 @@ impl<E: Display> Display for LaunchError<E> {
             // A rank was waited for that had returned without an error.
             lines.extend(stopped.iter().map(|f| format!("rank {} failed: {}", f.rank, f.cause)));
         } else if !stopped.is_empty() {
-            let mut ranks: Vec<_> = stopped.iter().map(|failure| failure.rank).collect();
-            ranks.sort_unstable();
+            let ranks: Vec<_> = stopped.iter().map(|failure| failure.rank).collect();
             lines.push(format!("{} stopped because of that", name(&ranks)));
         }
         if let Some(FailureCause::Panic { backtrace: Some(trace), .. }) =
@@ -208,5 +207,7 @@ impl<E: Debug + Display> std::error::Error for LaunchError<E> {}
 
 /// `rank 3`, `ranks 0, 2`.
 fn name(ranks: &[usize]) -> String {
-    super::local::name_ranks(ranks)
+    let mut ranks = ranks.to_vec();
+    ranks.sort_unstable();
+    super::local::name_ranks(&ranks)
 }
