@@ -186,7 +186,13 @@ pub(super) fn larger(max: f32, x: f32) -> f32 {
     if x > max || x.is_nan() { x } else { max }
 }
 
-/// Largest element by `larger`, which is [`larger`] or a faster function that may lose a NaN; -infinity for none.
+/// The larger of two numbers in one instruction; a NaN in `max` may get lost.
+#[inline(always)]
+pub(super) fn larger_number(max: f32, x: f32) -> f32 {
+    if max > x { max } else { x }
+}
+
+/// Largest element by [`larger`] or [`larger_number`]; -infinity for none.
 #[inline(always)]
 pub(super) fn lane_max(x: &[f32], larger: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::heads::{Head, Shared};
 use crate::backend::AttentionShape;
 use crate::backend::cpu::gemm::{Matrix, Multiply, OneThread};
-use crate::backend::cpu::math::{LANES, exp, fma, fold, lane_max};
+use crate::backend::cpu::math::{LANES, exp, fma, fold, lane_max, larger_number};
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::simd::dispatch;
 use crate::backend::cpu::workers::Workers;
@@ -63,6 +63,7 @@ pub fn attention(
 /// Sizes that both directions rely on.
 pub(super) fn check(s: &AttentionShape, q: usize, k: usize, lse: usize) {
     let rows = s.batch * s.seq;
+    assert!(s.scale > 0.0, "the order of scores is that of scaled scores: {s:?}");
     assert!(s.kv_heads > 0 && s.heads.is_multiple_of(s.kv_heads), "kv_heads divide heads: {s:?}");
     assert_eq!(q, rows * s.heads * s.head_dim, "attention operands fit {s:?}");
     assert_eq!(k, rows * s.kv_heads * s.head_dim, "attention operands fit {s:?}");
@@ -157,8 +158,8 @@ dispatch! {
                 scores[visible..padded].fill(f32::NEG_INFINITY);
                 scores[padded..].fill(0.0);
                 // A NaN may get lost here; its weight is NaN all the same.
-                let larger = |max, score| if max > score { max } else { score };
-                new[i] = larger(max[row], scale * lane_max(&scores[..padded], larger));
+                let largest = scale * lane_max(&scores[..padded], larger_number);
+                new[i] = larger_number(max[row], largest);
             }
             for (i, scores) in scores.chunks_exact_mut(keys).enumerate() {
                 let row = group * GROUP + i;

@@ -37,7 +37,7 @@ fn blocks_are_copied_and_nothing_else() {
         // Runs of 5 of every 9, to runs of 5 of every 6.
         cpu.copy_blocks(9999, 5, (&src[..]).into(), 2, 9, (&mut dst[..]).into(), 1, 6);
         for (i, value) in dst.iter().enumerate() {
-            let (block, at) = ((i + 5) / 6, (i + 5) % 6);
+            let (block, at) = (i.div_ceil(6), (i + 5) % 6);
             let copied = (1..=9999).contains(&block) && at < 5;
             let expected = if copied { (2 + (block - 1) * 9 + at) as u32 } else { u32::MAX };
             assert_eq!(*value, expected, "element {i}");

@@ -128,13 +128,13 @@ fn embedding_gathers_local_rows_and_sums_their_gradients() {
     // Rows 10..14 are here.
     let tokens = [13u32, 9, 10, 13, 14, u32::MAX];
     on_every_backend(|cpu| {
-        let mut out = vec![f32::NAN; 6 * COLS];
+        let mut out = [f32::NAN; 6 * COLS];
         let tokens = (&tokens[..]).into();
         cpu.embedding(tokens, (&table[..]).into(), 10, (&mut out[..]).into());
         let row = |i: usize| &out[i * COLS..][..COLS];
         assert_eq!([row(0), row(2), row(3)], [&table[15..], &table[..5], &table[15..]]);
         assert!([1, 4, 5].iter().all(|i| row(*i) == [0.0; COLS]));
-        let mut dtable = vec![1.0; 4 * COLS];
+        let mut dtable = [1.0; 4 * COLS];
         cpu.embedding_backward(tokens, 10, (&dout[..]).into(), (&mut dtable[..]).into());
         for col in 0..COLS {
             assert_eq!(dtable[col], 1.0 + dout[2 * COLS + col]);
