@@ -12,6 +12,7 @@ mod rank;
 mod reduce;
 mod region;
 mod scope;
+mod softmax;
 mod tape;
 mod typed;
 mod value;
@@ -26,6 +27,7 @@ pub use partial::{NotAValue, Partial};
 pub use rank::Rank;
 pub use reduce::SumState;
 pub use scope::{Scope, scope};
+pub use softmax::LastLocal;
 pub use typed::{Operand, Param, Targets, Tensor, Tokens};
 pub use value::Extent;
 

@@ -72,9 +72,7 @@ fn sums_of_squares_are_exact_to_f64_and_do_not_hide_nan() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             for position in [0, 50_000, 100_002] {
                 let mut x = x.clone();
-                assert!(cpu.all_finite((&x[..]).into()));
                 x[position] = bad;
-                assert!(!cpu.all_finite((&x[..]).into()), "{bad} at {position}");
                 assert!(!cpu.sum_squares((&x[..]).into()).is_finite(), "{bad} at {position}");
             }
         }
@@ -119,17 +117,5 @@ fn adamw_follows_its_definition() {
         for (name, (got, expected)) in ["p", "m", "v"].iter().zip([p, m, v].iter().zip(&expected)) {
             assert_close(name, got, expected, 1e-6);
         }
-    });
-}
-
-#[test]
-fn sgd_follows_its_definition() {
-    let (p, g) = (values(1001, 1), values(1001, 2));
-    let expected: Vec<f64> =
-        wide(&p).iter().zip(wide(&g)).map(|(p, g)| p - 0.1 * (0.5 * g + 0.01 * p)).collect();
-    on_every_backend(|cpu| {
-        let mut p = p.clone();
-        cpu.sgd(0.1, 0.01, 0.5, (&mut p[..]).into(), (&g[..]).into());
-        assert_close("p", &p, &expected, 1e-6);
     });
 }
