@@ -302,7 +302,7 @@ fn checkpoints() {
             ),
             (
                 &resume("out/latest").replace("--ffn 48", "--ffn 64"),
-                &["adam_m.blocks.0.mlp.down.weight has shape [48, 32], expected [64, 32]"],
+                &["params.blocks.0.mlp.down.weight has shape [48, 32], expected [64, 32]"],
             ),
             (
                 &resume("out/latest --seed 7 --order shuffled").replace("text.txt", "other.txt"),

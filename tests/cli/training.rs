@@ -99,7 +99,10 @@ fn order_seed_and_mesh_decide_what_they_should() {
     assert_eq!(shuffled, workspace.losses("--steps 3 --order shuffled"));
     let sharded = workspace.losses("--steps 3 --order shuffled --mesh dp=2,tp=2");
     assert_close(&sharded, &shuffled, 1e-5);
-    assert_close(&workspace.losses("--steps 3 --threads 3"), &plain, 1e-5);
+    let threaded = SMALL.replace("--threads 1", "--threads 3");
+    let finished = workspace.run(&format!("{threaded} --steps 3 --metrics m.jsonl"));
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert_close(&numbers(&workspace.metrics("m.jsonl"), "loss"), &plain, 1e-5);
 }
 
 #[test]

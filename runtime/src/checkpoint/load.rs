@@ -150,19 +150,18 @@ impl Checkpoint {
     }
 }
 
-/// Compares the tensors of a model with those found at `path`.
+/// Compares the tensors of a model with those found at `path`; differences are told in the order of the model.
 pub(super) fn compare_tensors<'a>(
     path: &Path,
     expected: impl IntoIterator<Item = (String, Vec<usize>)>,
     found: impl IntoIterator<Item = (&'a str, &'a [usize])>,
 ) -> Result<(), CheckpointError> {
     let mut found: BTreeMap<&str, &[usize]> = found.into_iter().collect();
-    let expected: BTreeMap<String, Vec<usize>> = expected.into_iter().collect();
     let mut differences = Vec::new();
-    for (name, shape) in &expected {
+    for (name, shape) in expected {
         match found.remove(name.as_str()) {
             None => differences.push(format!("missing: {name}")),
-            Some(found) if found != shape => {
+            Some(found) if found != shape.as_slice() => {
                 differences.push(format!("{name} has shape {found:?}, expected {shape:?}"));
             }
             Some(_) => {}

@@ -61,3 +61,70 @@ fn best_product(rank: &Rank) -> f64 {
     }
     2.0 * (SIZE * SIZE * SIZE) as f64 / best.as_secs_f64()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::cpu::CpuBackend;
+    use crate::comm::RankComms;
+    use crate::layout::{Dim, Here, Local};
+    use crate::mesh::MeshShape;
+    use crate::nn::{Attention, Build, Builder, Embedding, LmHead, Sizes, declare};
+    use crate::prelude::Whole;
+
+    macro_rules! dims {
+        ($($name:ident)*) => {$(
+            #[derive(Clone, Copy)]
+            struct $name;
+            impl Dim for $name {
+                const NAME: &'static str = stringify!($name);
+                const VARIES: AxisSet = AxisSet::NONE;
+            }
+            impl Whole for $name {
+                type Home = Here;
+            }
+            impl Local for $name {}
+        )*};
+    }
+
+    dims! { Vocab Hidden Heads KvHeads HeadDim }
+
+    struct Tiny;
+
+    impl Build for Tiny {
+        fn build(builder: &mut Builder<'_>) -> Tiny {
+            Embedding::<Vocab, Hidden>::build(&mut builder.field("embed"));
+            Attention::<Heads, KvHeads, HeadDim>::build(&mut builder.field("attention"));
+            LmHead::<Hidden, Vocab>::build(&mut builder.field("head"));
+            Tiny
+        }
+    }
+
+    #[test]
+    fn lookups_cost_nothing_and_attention_grows_with_the_sequence() {
+        let comms = RankComms::unattended(MeshShape::SINGLE);
+        let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
+        let sizes = Sizes::new()
+            .with(Vocab, 10)
+            .with(Hidden, 4)
+            .with(Heads, 6)
+            .with(KvHeads, 3)
+            .with(HeadDim, 5);
+        let built = declare::<Tiny>(&rank, &sizes).unwrap();
+        let flops = |looked_up, seq| model_flops_per_token(&built, looked_up, seq);
+        assert_eq!(flops(Some("embed.weight"), 7), 6.0 * 40.0 + 12.0 * (6 * 5 * 7) as f64);
+        // A tied embedding is multiplied with as the head's weight.
+        assert_eq!(flops(None, 0), 6.0 * 80.0);
+    }
+
+    #[test]
+    fn the_peak_counts_each_core_once() {
+        let comms = RankComms::unattended(MeshShape::SINGLE);
+        let cores = std::thread::available_parallelism().unwrap().get();
+        let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
+        let peak = measure_peak(&rank, cores * 2);
+        // Between a slow core's scalar arithmetic and more than any machine does.
+        assert!((1e8..1e15).contains(&peak), "{peak}");
+        assert_eq!(rank.meter().total_peak(), 0, "the measurement is no part of the run");
+    }
+}

@@ -23,7 +23,8 @@ impl Progress {
     /// For a run of `steps` steps in all that begins at `first_step` (from 0).
     pub fn new(first_step: u64, steps: u64) -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("{bar:32} {msg}");
+            // A message that does not fit the line is cut, never wrapped.
+            let style = ProgressStyle::with_template("{bar:20} {wide_msg}");
             let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
             ProgressBar::new(steps).with_style(style).with_position(first_step)
         });

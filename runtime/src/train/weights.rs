@@ -149,13 +149,11 @@ const PARAMETER: &str = "params";
 const FIRST_MOMENT: &str = "adam_m";
 const SECOND_MOMENT: &str = "adam_v";
 
-/// Names and global shapes of all tensors of a checkpoint of these parameters.
-pub fn checkpoint_tensors(params: &[ParamRef]) -> Vec<(String, Vec<usize>)> {
-    let kinds = [PARAMETER, FIRST_MOMENT, SECOND_MOMENT];
-    let of_param = |param: &ParamRef| {
-        kinds.map(|kind| (format!("{kind}.{}", param.path()), global_shape(param)))
-    };
-    params.iter().flat_map(of_param).collect()
+/// Names and global shapes of all tensors of a checkpoint of these parameters: first all parameters, then the moments.
+pub fn checkpoint_tensors(params: &[ParamRef]) -> impl Iterator<Item = (String, Vec<usize>)> {
+    [PARAMETER, FIRST_MOMENT, SECOND_MOMENT].into_iter().flat_map(move |kind| {
+        params.iter().map(move |param| (format!("{kind}.{}", param.path()), global_shape(param)))
+    })
 }
 
 /// Copies what this rank saves of parameters and optimiser: of what several ranks hold, the first one's.
