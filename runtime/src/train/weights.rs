@@ -15,7 +15,7 @@ pub fn import_hf(folder: &HfFolder, names: &[HfName], params: &[ParamRef]) -> Re
         let values = folder
             .read(&tensor.name, &tensor.shape(), &tensor.region())
             .map_err(Error::of_flag("--init-from"))?;
-        param.with_data(|data| tensor.to_param(&values, data));
+        param.with_data(|data| tensor.load(&values, data));
     }
     Ok(())
 }
@@ -45,7 +45,7 @@ pub fn export_hf(
         };
         let whole = param.gather(rank);
         if let Some(export) = &mut export {
-            export.write(&name, &tensor.whole().from_param(&whole)).map_err(refused())?;
+            export.write(&name, &tensor.whole().stored(&whole)).map_err(refused())?;
         }
     }
     export.map_or(Ok(()), |export| export.finish().map_err(refused()))
@@ -103,14 +103,14 @@ impl HfTensor {
         }
     }
 
-    fn to_param(&self, values: &[f32], data: &mut [f32]) {
+    fn load(&self, values: &[f32], data: &mut [f32]) {
         match self.cols.filter(|_| self.transposed) {
             Some(cols) => transpose(self.rows.local, cols.local, values, data),
             None => data.copy_from_slice(values),
         }
     }
 
-    fn from_param(&self, data: &[f32]) -> Vec<f32> {
+    fn stored(&self, data: &[f32]) -> Vec<f32> {
         let mut values = data.to_vec();
         if let Some(cols) = self.cols.filter(|_| self.transposed) {
             transpose(cols.local, self.rows.local, data, &mut values);
