@@ -271,13 +271,13 @@ impl<'a> Builder<'a> {
         let size = self.size_of(dim);
         if let Some(axis) = dim.split {
             let degree = self.state.rank.degree(axis);
-            if size < degree {
-                self.problem(format_args!("{} = {size} is less than {axis} = {degree}", dim.name));
-            } else if parts == Parts::Even && !size.is_multiple_of(degree) {
+            if parts == Parts::Even && !size.is_multiple_of(degree) {
                 self.problem(format_args!(
                     "{} = {size} does not divide by {axis} = {degree}",
                     dim.name
                 ));
+            } else if size < degree {
+                self.problem(format_args!("{} = {size} is less than {axis} = {degree}", dim.name));
             }
         }
         Extent::of(dim, size, self.state.rank)

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::checkpoint::CheckpointError;
 use crate::comm::{CommError, FailureCause, LaunchError};
 use crate::data::DataError;
+use crate::mesh::MeshShape;
 use crate::nn::BuildError;
 
 use super::progress::say;
@@ -23,8 +24,15 @@ pub enum Error {
     #[error("{0}")]
     Input(String),
     /// The model's sizes, on this mesh.
-    #[error("{0}")]
-    Build(#[from] BuildError),
+    #[error(
+        "{error}\nuse a --mesh whose degrees divide these sizes, or other sizes; this mesh is {mesh}"
+    )]
+    Build {
+        /// Each size that does not fit.
+        error: BuildError,
+        /// The mesh.
+        mesh: MeshShape,
+    },
     /// The training data.
     #[error("{0}")]
     Data(#[from] DataError),
