@@ -1,1 +1,6 @@
-//! Meshwright tests.
+//! What the tests share: runs of small models on any mesh, comparison of their numbers, and the models.
+
+pub mod compare;
+pub mod data;
+pub mod models;
+pub mod run;

@@ -122,12 +122,13 @@ impl ParamRef {
 
     /// All of the parameter, row-major, put together from the ranks that hold its parts; all of them must call it.
     pub fn gather(&self, rank: &Rank) -> Vec<f32> {
-        let mut value = Value::ready(
-            rank,
-            self.extents().to_vec(),
-            rank.meter().copy_of(&self.data(), Category::Parameters),
-            None,
-        );
+        self.gather_block(rank, &self.data())
+    }
+
+    /// The global tensor of which `block` is this rank's part, split as the parameter is.
+    pub(crate) fn gather_block(&self, rank: &Rank, block: &[f32]) -> Vec<f32> {
+        let data = rank.meter().copy_of(block, Category::Workspace);
+        let mut value = Value::ready(rank, self.extents().to_vec(), data, None);
         for (dim, info) in self.dims().iter().enumerate() {
             if let Some(axis) = info.split {
                 value = region::gather(&value, axis, dim, self.site());
