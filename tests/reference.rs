@@ -15,13 +15,15 @@ use meshwright_tests::run::on_mesh;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
-/// The noise of PyTorch's own f32 is up to 4e-8, 8e-7, 2.3e-6, 4e-7, 3e-6 and 1.2e-5.
-const LOSS: f64 = 1e-6;
+// Tolerances, each a few times what is seen: 8e-8, 8e-7, 1.9e-6 in one step; 3.2e-6, 3.8e-5, 5e-6 in training. (The
+// noise of PyTorch's own f32 is 4e-8, 8e-7, 2.3e-6; 4e-7, 3e-6, 1.2e-5.) Training amplifies noise: Adam's first steps
+// are as long for a tiny gradient as for a large one, and go the other way where noise turns its sign.
+const LOSS: f64 = 5e-7;
 const LOGITS: f64 = 5e-6;
 const GRADIENT: f64 = 1e-5;
 const TRAIN_LOSS: f64 = 1e-5;
-const TRAIN_NORM: f64 = 2e-5;
-const TRAINED: f64 = 1e-4;
+const TRAIN_NORM: f64 = 1e-4;
+const TRAINED: f64 = 2e-5;
 
 #[test]
 fn untied_with_as_many_kv_heads() {
@@ -66,8 +68,7 @@ struct Case {
 
 impl Case {
     fn open(name: &str) -> Case {
-        let folder =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("reference/fixtures").join(name);
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("reference/fixtures").join(name);
         let expected = fs::read(folder.join("expected.json")).expect("expected.json is readable");
         let (mut floats, mut ids) = (Tensors::new(), BTreeMap::new());
         read_tensors(&folder.join("expected.safetensors"), |name, dtype, words| match dtype {
@@ -123,8 +124,10 @@ impl Case {
         let expected = self.numbers("train_grad_norms");
         report.scalars("gradient norm", &place, &summary.grad_norms, &expected, TRAIN_NORM);
         let weights = weights_of(&trained);
-        let finals: Tensors =
-            weights.iter().map(|(name, values)| (format!("final.{name}"), values.clone())).collect();
+        let finals: Tensors = weights
+            .iter()
+            .map(|(name, values)| (format!("final.{name}"), values.clone()))
+            .collect();
         self.compare("trained parameter", "final.", &finals, TRAINED, report);
 
         self.train(&trained, &again, 1, "0");
@@ -226,8 +229,7 @@ fn read_tensors(path: &Path, mut take: impl FnMut(String, Dtype, &mut dyn Iterat
     let tensors = SafeTensors::deserialize(&bytes).expect("a safetensors file");
     for (name, tensor) in tensors.tensors() {
         let words = tensor.data().chunks_exact(4);
-        let mut words =
-            words.map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+        let mut words = words.map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
         take(name, tensor.dtype(), &mut words);
     }
 }

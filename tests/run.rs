@@ -70,10 +70,8 @@ pub fn train<M: Build, S: Shape>(
             let mut gradients = loss.backward().reduce();
             if step == 0 {
                 let gather = |param| gradients.gather(param);
-                first = params
-                    .iter()
-                    .map(|param| (param.path().to_owned(), gather(param)))
-                    .collect();
+                first =
+                    params.iter().map(|param| (param.path().to_owned(), gather(param))).collect();
             }
             norms.push(gradients.clip(1.0));
             optimizer.step(setup.lr, gradients);
@@ -96,11 +94,7 @@ pub fn train<M: Build, S: Shape>(
 /// # Panics
 /// When a rank fails.
 #[track_caller]
-pub fn on_mesh<T: Send>(
-    mesh: &str,
-    threads: usize,
-    body: impl Fn(&Rank) -> T + Sync,
-) -> Vec<T> {
+pub fn on_mesh<T: Send>(mesh: &str, threads: usize, body: impl Fn(&Rank) -> T + Sync) -> Vec<T> {
     let shape = mesh.parse().unwrap_or_else(|error| panic!("{mesh}: {error}"));
     let results = launch(&shape, |comms| {
         let backend = CpuBackend::new(threads).expect("threads start");

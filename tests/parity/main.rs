@@ -1,0 +1,4 @@
+//! Every mesh against one rank.
+
+mod llama;
+mod table;
