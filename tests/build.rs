@@ -1,22 +1,32 @@
-//! Derives the plain-stream form of the examples' Llama from its source: the same model without sequence parallelism.
+//! Derives the forms with a whole residual stream of models written with a sequence-parallel one.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+/// What the text of a sequence-parallel model says, and what that of a plain one says instead.
+const WHOLE_STREAM: [(&str, &str); 5] = [
+    ("Split<Seq, Tp>", "Seq"),
+    (", scatter = Seq", ""),
+    (".reduce_scatter(Seq)", ".all_reduce()"),
+    (".gather(Seq)", ""),
+    (".slice(Seq, Tp)", ""),
+];
+
 fn main() {
-    let source = Path::new("../examples/llama.rs");
-    println!("cargo::rerun-if-changed={}", source.display());
     println!("cargo::rerun-if-changed=build.rs");
-    let text = fs::read_to_string(source).expect("the examples' Llama is readable");
-    let mut plain: String = text
-        .lines()
-        .filter(|line| !line.starts_with("//!"))
-        .map(|line| format!("{line}\n"))
-        .collect();
-    for (sharded, whole) in [("Split<Seq, Tp>", "Seq"), (", scatter = Seq", "")] {
-        assert!(plain.contains(sharded), "{}: no `{sharded}` to replace", source.display());
-        plain = plain.replace(sharded, whole);
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    derive(Path::new("../examples/llama.rs"), &out.join("plain_llama.rs"));
+    derive(Path::new("models/mixer.rs"), &out.join("plain_mixer.rs"));
+}
+
+fn derive(source: &Path, target: &Path) {
+    println!("cargo::rerun-if-changed={}", source.display());
+    let text = fs::read_to_string(source).expect("the model's text is readable");
+    let lines = text.lines().filter(|line| !line.starts_with("//!"));
+    let mut plain: String = lines.map(|line| format!("{line}\n")).collect();
+    assert!(plain.contains(WHOLE_STREAM[0].0), "{}: no split stream", source.display());
+    for (split, whole) in WHOLE_STREAM {
+        plain = plain.replace(split, whole);
     }
-    let out = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join("plain_llama.rs");
-    fs::write(out, plain).expect("the output folder is writable");
+    fs::write(target, plain).expect("the output folder is writable");
 }

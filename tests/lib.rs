@@ -2,5 +2,6 @@
 
 pub mod compare;
 pub mod data;
+#[path = "models/mod.rs"]
 pub mod models;
 pub mod run;

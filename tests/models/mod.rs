@@ -1,6 +1,14 @@
-//! Models besides the examples'.
+//! Models besides the examples'. Each model with a sequence-parallel stream has a form with a whole one, which the build
+//! script derives from its text.
 
-/// The examples' Llama with a whole residual stream: its text without the splits of the sequence.
+pub mod mixer;
+
+/// The examples' Llama with a whole stream.
 pub mod plain_llama {
     include!(concat!(env!("OUT_DIR"), "/plain_llama.rs"));
+}
+
+/// [`mixer`] with a whole stream.
+pub mod plain_mixer {
+    include!(concat!(env!("OUT_DIR"), "/plain_mixer.rs"));
 }
