@@ -153,7 +153,7 @@ impl ParamRef {
     }
 
     /// Lets `write` change its elements.
-    pub(crate) fn with_data(&self, write: impl FnOnce(&mut [f32])) {
+    pub fn with_data(&self, write: impl FnOnce(&mut [f32])) {
         write(&mut self.0.unit.data.borrow_mut().typed_mut::<f32>()[self.range()]);
     }
 
@@ -296,8 +296,10 @@ impl Unit {
         );
     }
 
-    /// Begins a new gradient: nothing contributed yet.
+    /// Begins a new gradient: nothing contributed yet. One that is still being summed, because nobody wanted the sum,
+    /// is given up.
     pub(crate) fn begin_gradient(&self) {
+        self.finish_reduction();
         for param in self.params().iter() {
             param.0.has_gradient.set(false);
         }
