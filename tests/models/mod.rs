@@ -2,6 +2,7 @@
 //! script derives from its text.
 
 pub mod mixer;
+pub mod operations;
 
 /// The examples' Llama with a whole stream.
 pub mod plain_llama {
