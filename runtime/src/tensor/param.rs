@@ -122,12 +122,13 @@ impl ParamRef {
 
     /// All of the parameter, row-major, put together from the ranks that hold its parts; all of them must call it.
     pub fn gather(&self, rank: &Rank) -> Vec<f32> {
-        let mut value = Value::ready(
-            rank,
-            self.extents().to_vec(),
-            rank.meter().copy_of(&self.data(), Category::Parameters),
-            None,
-        );
+        self.gather_block(rank, &self.data())
+    }
+
+    /// The global tensor of which `block` is this rank's part, split as the parameter is.
+    pub(crate) fn gather_block(&self, rank: &Rank, block: &[f32]) -> Vec<f32> {
+        let data = rank.meter().copy_of(block, Category::Workspace);
+        let mut value = Value::ready(rank, self.extents().to_vec(), data, None);
         for (dim, info) in self.dims().iter().enumerate() {
             if let Some(axis) = info.split {
                 value = region::gather(&value, axis, dim, self.site());
@@ -152,7 +153,7 @@ impl ParamRef {
     }
 
     /// Lets `write` change its elements.
-    pub(crate) fn with_data(&self, write: impl FnOnce(&mut [f32])) {
+    pub fn with_data(&self, write: impl FnOnce(&mut [f32])) {
         write(&mut self.0.unit.data.borrow_mut().typed_mut::<f32>()[self.range()]);
     }
 
@@ -295,8 +296,10 @@ impl Unit {
         );
     }
 
-    /// Begins a new gradient: nothing contributed yet.
+    /// Begins a new gradient: nothing contributed yet. One that is still being summed, because nobody wanted the sum,
+    /// is given up.
     pub(crate) fn begin_gradient(&self) {
+        self.finish_reduction();
         for param in self.params().iter() {
             param.0.has_gradient.set(false);
         }

@@ -19,3 +19,4 @@ pub use lr::{Decay, LrSchedule};
 pub use metrics::{MetricsError, MetricsFile, StepMetrics};
 pub use progress::Progress;
 pub use trainer::{Summary, Trainer};
+pub use weights::import_hf;
