@@ -3,6 +3,9 @@
 use meshwright::backend::Category;
 use meshwright::comm::{Blocks, ReduceOp, Site};
 
+/// What each rank has.
+type ByRank = Vec<Vec<f32>>;
+
 fn main() -> meshwright::Result<()> {
     for (name, by_rank) in collectives()? {
         println!("{name}");
@@ -14,7 +17,7 @@ fn main() -> meshwright::Result<()> {
 }
 
 /// What each collective leaves on every rank.
-pub fn collectives() -> meshwright::Result<Vec<(&'static str, Vec<Vec<f32>>)>> {
+pub fn collectives() -> meshwright::Result<Vec<(&'static str, ByRank)>> {
     let by_rank = meshwright::run_on("tp=4", 0, |rank| {
         let group = rank.comms().world();
         let (me, site) = (group.rank(), Site::here("collectives"));
