@@ -305,6 +305,7 @@ impl Unit {
 
     /// Starts summing the gradient over the ranks, in the background; it is complete on this rank.
     pub(crate) fn start_reduction(&self, rank: &Rank) {
+        self.uses.set(0);
         if self.is_empty() || self.reduction_started.replace(true) {
             return;
         }

@@ -14,7 +14,7 @@ use super::pointwise::Unary;
 use super::region;
 use super::scope;
 use super::value::{Extent, Value, block_index, local_len};
-use super::{ParamRef, Rank};
+use super::{InFlight, ParamRef, Rank};
 
 /// A tensor shaped `S`: `Tensor<(Batch, Seq, Split<Ffn, Tp>)>`. The type says what the global tensor is and how it is
 /// split; the value holds this rank's block of `f32`, row-major. A clone shares the numbers.
@@ -187,6 +187,17 @@ impl<S: Shape> Tensor<S> {
         let _: D = dim;
         let site = Site::here(scope::current_or("Tensor::gather"));
         Tensor::wrap(region::gather(&self.value, <S::Axis as Axis>::ID, S::DIM, &site))
+    }
+
+    /// [`gather`](Self::gather) in the background: the tensor is there after `.wait()`.
+    #[track_caller]
+    pub fn start_gather<D, P>(&self, dim: D) -> InFlight<Tensor<S::Out>>
+    where
+        S: GatherDim<D, P>,
+    {
+        let _: D = dim;
+        let site = Site::here(scope::current_or("Tensor::start_gather"));
+        InFlight::gather(&self.value, <S::Axis as Axis>::ID, S::DIM, &site)
     }
 
     /// Splits a whole dim over an axis: own slice forward, all-gather backward.
