@@ -264,7 +264,7 @@ impl<'a> Builder<'a> {
             let degree = self.state.rank.degree(axis);
             if size < degree {
                 self.problem(format_args!("{} = {size} is less than {axis} = {degree}", dim.name));
-            } else if parts == Parts::Even && size % degree != 0 {
+            } else if parts == Parts::Even && !size.is_multiple_of(degree) {
                 self.problem(format_args!(
                     "{} = {size} does not divide by {axis} = {degree}",
                     dim.name

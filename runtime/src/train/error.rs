@@ -5,6 +5,7 @@ use std::fmt;
 use crate::checkpoint::CheckpointError;
 use crate::comm::{CommError, FailureCause, LaunchError};
 use crate::data::DataError;
+use crate::mesh::MeshError;
 use crate::nn::BuildError;
 
 use super::{ConfigError, MetricsError};
@@ -21,6 +22,9 @@ pub enum Error {
     /// A combination of settings, model and mesh.
     #[error("{0}")]
     Input(String),
+    /// The text of a mesh.
+    #[error("{0}")]
+    Mesh(#[from] MeshError),
     /// The model's sizes, on this mesh.
     #[error("{0}")]
     Build(#[from] BuildError),

@@ -16,7 +16,7 @@ pub fn import_hf(folder: &HfFolder, names: &[HfName], params: &[ParamRef]) -> Re
     for param in params {
         let tensor = HfTensor::of(names, param)?;
         let values = folder.read(&tensor.name, &tensor.shape(), &tensor.region())?;
-        param.with_data(|data| tensor.to_param(&values, data));
+        param.with_data(|data| tensor.fill_param(&values, data));
     }
     Ok(())
 }
@@ -42,7 +42,7 @@ pub fn export_hf(
         };
         let whole = param.gather(rank);
         if let Some(export) = &mut export {
-            export.write(&name, &tensor.whole().from_param(&whole))?;
+            export.write(&name, &tensor.whole().of_param(&whole))?;
         }
     }
     export.map_or(Ok(()), |export| Ok(export.finish()?))
@@ -100,14 +100,14 @@ impl HfTensor {
         }
     }
 
-    fn to_param(&self, values: &[f32], data: &mut [f32]) {
+    fn fill_param(&self, values: &[f32], data: &mut [f32]) {
         match self.cols.filter(|_| self.transposed) {
             Some(cols) => transpose(self.rows.local, cols.local, values, data),
             None => data.copy_from_slice(values),
         }
     }
 
-    fn from_param(&self, data: &[f32]) -> Vec<f32> {
+    fn of_param(&self, data: &[f32]) -> Vec<f32> {
         let mut values = data.to_vec();
         if let Some(cols) = self.cols.filter(|_| self.transposed) {
             transpose(cols.local, self.rows.local, data, &mut values);
