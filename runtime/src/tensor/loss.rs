@@ -10,7 +10,7 @@ use crate::layout::{AxisSet, Shape};
 use super::pointwise::Binary;
 use super::tape::run_backward;
 use super::value::Value;
-use super::{HasValue, Mean, Metric, Rank, Tensor};
+use super::{HasValue, Mean, Metric, ParamRef, Rank, Tensor};
 
 /// The axes along which ranks hold different parameters.
 const MODEL_AXES: AxisSet = AxisSet::ALL.minus(AxisSet::DATA);
@@ -178,6 +178,16 @@ impl<State> Gradients<State> {
             .find_map(|unit| unit.params().iter().find(|param| param.path() == path).cloned())?;
         let gradient = param.gradient().iter().map(|value| value * self.scale).collect();
         Some(gradient)
+    }
+
+    /// All of the gradient of `param`, row-major, put together from the ranks that hold its parts; all of them must
+    /// call it.
+    pub fn gather(&self, param: &ParamRef) -> Vec<f32>
+    where
+        State: Summed,
+    {
+        let block: Vec<f32> = param.gradient().iter().map(|value| value * self.scale).collect();
+        param.gather_block(&self.rank, &block)
     }
 
     /// The sum of squares of what this rank counts: a parameter that is whole along an axis is counted by the first

@@ -72,6 +72,28 @@ impl<S: Shape> Tensor<S> {
         Tensor::wrap(Value::ready(rank, extents, data, None))
     }
 
+    /// A tensor whose element at `index` of the **global** tensor is `element(index)`: the same tensor on every mesh.
+    ///
+    /// No gradient flows into it.
+    ///
+    /// # Panics
+    /// When `sizes` has another length than `S`, or when two dims of `S` are split over one axis.
+    #[track_caller]
+    pub fn from_fn(rank: &Rank, sizes: &[usize], element: impl Fn(&[usize]) -> f32) -> Tensor<S> {
+        let extents = extents_of::<S>(rank, sizes);
+        let mut index = vec![0; extents.len()];
+        let block: Vec<f32> = (0..local_len(&extents))
+            .map(|mut rest| {
+                for (position, extent) in index.iter_mut().zip(&extents).rev() {
+                    *position = extent.offset + rest % extent.local;
+                    rest /= extent.local;
+                }
+                element(&index)
+            })
+            .collect();
+        Tensor::from_block(rank, sizes, &block)
+    }
+
     /// Number of elements of each dim of the global tensor.
     pub fn sizes(&self) -> Vec<usize> {
         self.value.extents().iter().map(|extent| extent.global).collect()

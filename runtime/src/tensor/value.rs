@@ -256,15 +256,17 @@ impl ParamUse {
     /// Lets `write` put this use's share of the gradient in place (it is told whether to add to what is there), and
     /// counts the use as done.
     ///
-    /// Where another use of the parameter sums over more axes than this one, this one's share is the same on every
-    /// rank of those axes, and only the first rank of them contributes it.
+    /// Where the gradient is summed over more axes than this use needs (another use needs them, or they are data axes,
+    /// over which every gradient is summed), this use's share is the same on every rank of those axes, and only the
+    /// first rank of them contributes it.
     pub(crate) fn finish(
         &self,
         gradients: &Gradients<'_>,
         write: impl FnOnce(crate::backend::ViewMut<'_>, bool),
     ) {
         let rank = gradients.rank;
-        if rank.position(self.param.gradient_axes().minus(self.axes)) == 0 {
+        let summed_over = self.param.gradient_axes().or(AxisSet::DATA);
+        if rank.position(summed_over.minus(self.axes)) == 0 {
             self.param.with_gradient(write);
         }
         self.param.end_use(rank);

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::checkpoint::CheckpointError;
 use crate::comm::{CommError, FailureCause, LaunchError};
 use crate::data::DataError;
-use crate::mesh::MeshShape;
+use crate::mesh::MeshError;
 use crate::nn::BuildError;
 
 use super::progress::say;
@@ -23,16 +23,12 @@ pub enum Error {
     /// A combination of settings, model and mesh.
     #[error("{0}")]
     Input(String),
+    /// The text of a mesh.
+    #[error("mesh: {0}")]
+    Mesh(#[from] MeshError),
     /// The model's sizes, on this mesh.
-    #[error(
-        "{error}\nuse a --mesh whose degrees divide these sizes, or other sizes; this mesh is {mesh}"
-    )]
-    Build {
-        /// Each size that does not fit.
-        error: BuildError,
-        /// The mesh.
-        mesh: MeshShape,
-    },
+    #[error("{0}")]
+    Build(#[from] BuildError),
     /// The training data.
     #[error("{0}")]
     Data(#[from] DataError),

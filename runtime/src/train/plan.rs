@@ -181,7 +181,12 @@ fn declared_params<M: LanguageModel>(
     let backend = CpuBackend::new(1).map_err(|error| Error::Input(error.to_string()))?;
     let rank = Rank::new(RankComms::unattended(config.mesh), Box::new(backend), config.seed);
     let declared = declare::<M>(&rank, &M::sizes(sizes));
-    let built = declared.map_err(|error| Error::Build { error, mesh: config.mesh })?;
+    let built = declared.map_err(|error| {
+        Error::Input(format!(
+            "{error}\nuse a --mesh whose degrees divide these sizes, or other sizes; this mesh is {}",
+            config.mesh
+        ))
+    })?;
     Ok(built.params())
 }
 

@@ -67,8 +67,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             Error::Input(format!("--threads {threads}: the threads could not be started: {error}"))
         })?;
         let rank = Rank::new(comms, Box::new(backend), config.seed);
-        let built = build::<M>(&rank, &M::sizes(&plan.sizes))
-            .map_err(|error| Error::Build { error, mesh: config.mesh })?;
+        let built = build::<M>(&rank, &M::sizes(&plan.sizes))?;
         let options = AdamWOptions {
             betas: config.optimizer.betas,
             eps: config.optimizer.eps,

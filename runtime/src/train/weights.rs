@@ -8,7 +8,10 @@ use crate::tensor::{Extent, ParamRef, Rank};
 
 use super::{Error, HfName, Result};
 
-/// Reads this rank's part of every parameter from a Hugging Face folder.
+/// Reads this rank's part of every parameter from a Hugging Face folder, where `names` says which tensor is whose.
+///
+/// # Errors
+/// A parameter without a name, and a tensor that is missing, damaged or of another shape.
 pub fn import_hf(folder: &HfFolder, names: &[HfName], params: &[ParamRef]) -> Result<()> {
     for param in params {
         let tensor = HfTensor::of(names, param)?;
