@@ -1,11 +1,14 @@
 //! Training of a small model on the ranks of a mesh, with everything that came of it put together.
 
+use std::ffi::OsStr;
+
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::comm::{CommError, launch};
 use meshwright::layout::Shape;
 use meshwright::nn::{Build, Sizes, build};
 use meshwright::optim::{AdamW, AdamWOptions};
 use meshwright::tensor::{Loss, Rank};
+use meshwright::train::{Config, LanguageModel, Summary, Trainer};
 
 use crate::compare::{Tensors, assert_same_bits};
 
@@ -101,4 +104,16 @@ pub fn on_mesh<T: Send>(mesh: &str, threads: usize, body: impl Fn(&Rank) -> T + 
         Ok::<T, CommError>(body(&Rank::new(comms, Box::new(backend), 7)))
     });
     results.unwrap_or_else(|error| panic!("{mesh}: {error}"))
+}
+
+/// Trains a `M` with the real trainer, as a command line would, without a continuation at the end.
+///
+/// # Errors
+/// As the trainer.
+pub fn train_with_flags<M: LanguageModel>(flags: &[(&str, &OsStr)]) -> meshwright::Result<Summary> {
+    let words = flags.iter().flat_map(|(flag, value)| [OsStr::new(flag), value]);
+    let words = [OsStr::new("train"), OsStr::new("--sample-tokens"), OsStr::new("0")]
+        .into_iter()
+        .chain(words);
+    Trainer::<M>::new(Config::parse(words)?)?.train()
 }
