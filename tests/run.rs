@@ -106,14 +106,21 @@ pub fn on_mesh<T: Send>(mesh: &str, threads: usize, body: impl Fn(&Rank) -> T + 
     results.unwrap_or_else(|error| panic!("{mesh}: {error}"))
 }
 
-/// Trains a `M` with the real trainer, as a command line would, without a continuation at the end.
+/// Trains a `M` with the real trainer, as a command line of these words would, without a continuation at the end.
+///
+/// # Errors
+/// As the trainer.
+pub fn train_with_words<'a, M: LanguageModel>(
+    words: impl IntoIterator<Item = &'a OsStr>,
+) -> meshwright::Result<Summary> {
+    let first = ["train", "--sample-tokens", "0"].map(OsStr::new);
+    Trainer::<M>::new(Config::parse(first.into_iter().chain(words))?)?.train()
+}
+
+/// [`train_with_words`] for flags that all have a value.
 ///
 /// # Errors
 /// As the trainer.
 pub fn train_with_flags<M: LanguageModel>(flags: &[(&str, &OsStr)]) -> meshwright::Result<Summary> {
-    let words = flags.iter().flat_map(|(flag, value)| [OsStr::new(flag), value]);
-    let words = [OsStr::new("train"), OsStr::new("--sample-tokens"), OsStr::new("0")]
-        .into_iter()
-        .chain(words);
-    Trainer::<M>::new(Config::parse(words)?)?.train()
+    train_with_words::<M>(flags.iter().flat_map(|(flag, value)| [OsStr::new(flag), value]))
 }
