@@ -30,12 +30,13 @@ impl<H: Whole, K: Whole> HeadsOf<H, K> for (H, K) {}
 impl<H: Whole, K: Whole, A: Axis> HeadsOf<H, K> for (Split<H, A>, Split<K, A>) {}
 
 type Heads<B, S, H, D> = Tensor<(B, S, H, D)>;
+type Qkv<B, S, Q, V, D> = (Heads<B, S, Q, D>, Heads<B, S, V, D>, Heads<B, S, V, D>);
 
 impl<H: Whole, K: Whole, D: Whole> Attention<H, K, D> {
     /// For `(q, k, v)` shaped `[batch, sequence, heads, D]`: what each query attends to, shaped like `q`.
     pub fn forward<B: Dim, S: Local, Q: Dim, V: Dim>(
         &self,
-        qkv: &(Heads<B, S, Q, D>, Heads<B, S, V, D>, Heads<B, S, V, D>),
+        qkv: &Qkv<B, S, Q, V, D>,
     ) -> Heads<B, S, Q, D>
     where
         (Q, V): HeadsOf<H, K>,
@@ -60,18 +61,15 @@ impl<H: Whole, K: Whole, D: Whole> Build for Attention<H, K, D> {
     }
 }
 
-impl<B: Dim, S: Local, Q: Dim, V: Dim, H: Whole, K: Whole, D: Whole>
-    Layer<(Heads<B, S, Q, D>, Heads<B, S, V, D>, Heads<B, S, V, D>)> for Attention<H, K, D>
+impl<B: Dim, S: Local, Q: Dim, V: Dim, H: Whole, K: Whole, D: Whole> Layer<Qkv<B, S, Q, V, D>>
+    for Attention<H, K, D>
 where
     (Q, V): HeadsOf<H, K>,
     (B, S, Q, D): Shape,
 {
     type Out = Heads<B, S, Q, D>;
 
-    fn forward(
-        &self,
-        qkv: &(Heads<B, S, Q, D>, Heads<B, S, V, D>, Heads<B, S, V, D>),
-    ) -> Self::Out {
+    fn forward(&self, qkv: &Qkv<B, S, Q, V, D>) -> Self::Out {
         Attention::forward(self, qkv)
     }
 }

@@ -12,8 +12,10 @@ mod rank;
 mod reduce;
 mod region;
 mod scope;
+mod softmax;
 mod tape;
 mod typed;
+mod unit;
 mod value;
 
 pub use combine::{Combine, Product, Trailing};
@@ -21,12 +23,14 @@ pub use contract::{Contract, FromValue};
 pub use in_flight::{InFlight, UsedBeforeWait};
 pub use loss::{Gradients, Loss, Pending, Reduced, Summed};
 pub use metric::{HasValue, Mean, Metric};
-pub use param::{Init, ParamRef, Unit};
+pub use param::{Init, ParamRef};
 pub use partial::{NotAValue, Partial};
 pub use rank::Rank;
 pub use reduce::SumState;
 pub use scope::{Scope, scope};
+pub use softmax::LastLocal;
 pub use typed::{Operand, Param, Targets, Tensor, Tokens};
+pub use unit::Unit;
 pub use value::Extent;
 
 pub(crate) use combine::add_param;
