@@ -15,12 +15,12 @@ mod tape;
 mod typed;
 mod value;
 
-pub use combine::{Combine, Product, Trailing};
+pub use combine::{Accumulate, Combine, Product, Right, Scale, TakesValues, Trailing};
 pub use contract::{Contract, FromValue};
-pub use in_flight::{InFlight, UsedBeforeWait};
-pub use loss::{Gradients, HasValue, Loss, Mean, Pending, Reduced, Summed};
+pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
+pub use loss::{Gradients, HasValue, Loss, Mean, Pending, Reduced, ScalesLoss, Summed, Unsummed};
 pub use param::{Init, ParamRef, Unit};
-pub use partial::{NotAValue, Partial};
+pub use partial::{NotAValue, Partial, StillPartial};
 pub use rank::Rank;
 pub use reduce::SumState;
 pub use scope::{Scope, scope};
