@@ -1,1 +1,7 @@
-//! Meshwright tests.
+//! What the tests share: runs of small models on any mesh, comparison of their numbers, and the models.
+
+pub mod compare;
+pub mod data;
+#[path = "models/mod.rs"]
+pub mod models;
+pub mod run;

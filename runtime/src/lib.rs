@@ -14,7 +14,7 @@ pub mod random;
 pub mod tensor;
 pub mod train;
 
-pub use train::{Error, Result};
+pub use train::{Error, Result, run_on};
 
 pub use meshwright_macros::{dims, forward, model};
 

@@ -311,9 +311,7 @@ fn optimizer(report: &mut Report) {
         .row("fill, gradients", 1, Work::Elements(PARAMETERS), || cpu.fill(view_mut(&mut g), 0.1));
     let mut total = 0.0;
     report.row("sum_squares", 1, Work::Elements(PARAMETERS), || total += cpu.sum_squares(view(&g)));
-    let mut finite = total.is_finite();
-    report.row("all_finite", 0, Work::Elements(PARAMETERS), || finite &= cpu.all_finite(view(&g)));
-    assert!(finite, "the gradients are finite");
+    assert!(total.is_finite(), "the gradients are finite");
     report.row("adamw", 1, Work::Elements(7 * PARAMETERS), || {
         let (p, m, v) = (view_mut(&mut p), view_mut(&mut m), view_mut(&mut v));
         cpu.adamw(&step, p, view(&g), m, v);

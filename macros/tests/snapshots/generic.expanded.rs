@@ -66,6 +66,7 @@ impl ::meshwright::__private::Whole for Hidden {
 }
 #[automatically_derived]
 impl ::meshwright::__private::Local for Hidden {}
+#[allow(clippy::type_complexity)]
 pub struct Block<M, Ffn: Whole, Along: Whole = Seq, const N: usize = 2>
 where
     M: Module,

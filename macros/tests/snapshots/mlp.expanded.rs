@@ -104,6 +104,7 @@ impl ::meshwright::__private::Model for NoParameters {
         }
     }
 }
+#[allow(clippy::type_complexity)]
 /// The feed-forward part of a block.
 pub struct Mlp {
     /// Up.

@@ -108,6 +108,7 @@ impl ::meshwright::__private::Whole for Other {
 }
 #[automatically_derived]
 impl ::meshwright::__private::Local for Other {}
+#[allow(clippy::type_complexity)]
 pub struct Embed {
     tokens: <Embedding<
         Vocab,
@@ -148,6 +149,7 @@ impl ::meshwright::__private::Model for Embed {
         }
     }
 }
+#[allow(clippy::type_complexity)]
 pub struct Llama {
     embed: Embed,
     #[cfg(all())]

@@ -1,6 +1,6 @@
 //! Owned memory with a category, drawn from a pool so that a training step allocates nothing anew.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +9,9 @@ use super::{DType, Element, View, ViewMut};
 
 /// Cache line and AVX-512 register width.
 const ALIGN: usize = 64;
+
+/// Size of a huge page on x86-64: larger blocks begin on one, and ask for them.
+const HUGE_PAGE: usize = 2 << 20;
 
 /// What a buffer is for; peaks are reported per category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -236,13 +239,31 @@ impl Block {
         }
         let layout = Self::layout(bytes);
         // SAFETY: the layout has a size above zero.
-        let ptr = unsafe { alloc_zeroed(layout) };
-        Block { ptr: NonNull::new(ptr).unwrap_or_else(|| handle_alloc_error(layout)), bytes }
+        let ptr = unsafe { alloc(layout) };
+        let ptr = NonNull::new(ptr).unwrap_or_else(|| handle_alloc_error(layout));
+        // Before the first write, which is what takes the pages.
+        advise_huge_pages(ptr, bytes);
+        // SAFETY: the allocation holds `bytes` bytes.
+        unsafe { ptr.write_bytes(0, bytes) };
+        Block { ptr, bytes }
     }
 
     fn layout(bytes: usize) -> Layout {
-        Layout::from_size_align(bytes, ALIGN).expect("a buffer is smaller than the address space")
+        let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { ALIGN };
+        Layout::from_size_align(bytes, align).expect("a buffer is smaller than the address space")
     }
+}
+
+/// Asks the system to back a large block with huge pages, which saves page faults and address translation. It may
+/// decline; nothing depends on it.
+fn advise_huge_pages(ptr: NonNull<u8>, bytes: usize) {
+    #[cfg(target_os = "linux")]
+    if bytes >= HUGE_PAGE {
+        // SAFETY: the range was just allocated, begins on a page, and the advice does not change its contents.
+        unsafe { libc::madvise(ptr.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (ptr, bytes);
 }
 
 impl Drop for Block {

@@ -184,13 +184,9 @@ pub trait Backend: Send + Sync {
 
     /// Sum of squares in f64, in an order that depends on the length alone.
     fn sum_squares(&self, x: View) -> f64;
-    /// Whether no element is infinite or NaN.
-    fn all_finite(&self, x: View) -> bool;
 
     /// One optimiser step; see [`AdamStep`].
     fn adamw(&self, step: &AdamStep, p: ViewMut, g: View, m: ViewMut, v: ViewMut);
-    /// `p -= lr * (grad_scale * g + weight_decay * p)`.
-    fn sgd(&self, lr: f32, weight_decay: f32, grad_scale: f32, p: ViewMut, g: View);
 
     /// Normal deviates of mean 0 and standard deviation `std`, each a function of `key` and its global index.
     fn normal(&self, key: u64, std: f32, index: &BlockIndex, out: ViewMut);

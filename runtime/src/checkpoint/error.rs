@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+/// Differences that are listed one by one; of more, the number is told.
+const LISTED: usize = 12;
+
 /// Why a checkpoint cannot be written or read; each message names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
@@ -50,11 +53,11 @@ pub enum CheckpointError {
         reason: String,
     },
     /// The tensors of a file or folder are not those of the model.
-    #[error("{} does not hold this model:{}", path.display(), listed(.differences))]
+    #[error("the tensors of {} are not those of this model, which has other sizes or settings:{}", path.display(), listed(.differences))]
     OtherModel {
         /// The file or folder.
         path: PathBuf,
-        /// Each missing and each unexpected tensor.
+        /// Each missing and each unexpected tensor, and each of another shape.
         differences: Vec<String>,
     },
     /// The settings of a Hugging Face folder cannot be used.
@@ -96,5 +99,9 @@ impl CheckpointError {
 }
 
 fn listed(items: &[impl std::fmt::Display]) -> String {
-    items.iter().map(|item| format!("\n  - {item}")).collect()
+    let mut list: String = items.iter().take(LISTED).map(|item| format!("\n  - {item}")).collect();
+    if items.len() > LISTED {
+        list += &format!("\n  - and {} more", items.len() - LISTED);
+    }
+    list
 }

@@ -8,7 +8,11 @@ use super::CheckpointError;
 
 /// Creates a folder and its parents; an existing one is fine.
 pub fn create_folder(path: &Path) -> Result<(), CheckpointError> {
-    fs::create_dir_all(path).map_err(CheckpointError::io("create", path))
+    let created = match fs::create_dir_all(path) {
+        Err(_) if path.is_file() => Err(std::io::Error::other(no_folder(path))),
+        other => other,
+    };
+    created.map_err(CheckpointError::io("create", path))
 }
 
 /// Writes a new file and brings it to the disk.
@@ -46,6 +50,11 @@ pub fn remove(path: &Path) -> Result<(), CheckpointError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         other => other.map_err(CheckpointError::io("remove", path)),
     }
+}
+
+/// Why `path`, which is no folder, cannot be read as one.
+pub fn no_folder(path: &Path) -> &'static str {
+    if path.exists() { "it is a file, not a folder" } else { "there is no such folder" }
 }
 
 /// The names in a folder, in no order.

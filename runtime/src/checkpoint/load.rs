@@ -1,6 +1,6 @@
 //! Reading checkpoints, on any mesh.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use super::save::{LATEST, folder_name, step_of};
@@ -53,7 +53,7 @@ impl Checkpoint {
 
     fn open_one(folder: &Path) -> Result<Checkpoint, CheckpointError> {
         if !folder.is_dir() {
-            let reason = "there is no such folder".into();
+            let reason = files::no_folder(folder).into();
             return Err(CheckpointError::NotFound { path: folder.to_owned(), reason });
         }
         let manifest = Manifest::read(folder)?;
@@ -136,29 +136,38 @@ impl Checkpoint {
         }
     }
 
-    /// Compares the tensors with the names that a model expects.
+    /// Compares the tensors with the names and shapes that a model expects.
     ///
     /// # Errors
-    /// [`CheckpointError::OtherModel`] lists every missing and every unexpected tensor.
-    pub fn check_names(
+    /// [`CheckpointError::OtherModel`] lists every missing and every unexpected tensor, and those of another shape.
+    pub fn check_tensors(
         &self,
-        expected: impl IntoIterator<Item = impl AsRef<str>>,
+        expected: impl IntoIterator<Item = (String, Vec<usize>)>,
     ) -> Result<(), CheckpointError> {
-        compare_names(&self.folder, expected, self.manifest.tensors.keys())
+        let found = self.manifest.tensors.iter();
+        let found = found.map(|(name, tensor)| (name.as_str(), tensor.shape.as_slice()));
+        compare_tensors(&self.folder, expected, found)
     }
 }
 
-/// Compares the names of a model's tensors with those found at `path`.
-pub(super) fn compare_names(
+/// Compares the tensors of a model with those found at `path`; differences are told in the order of the model.
+pub(super) fn compare_tensors<'a>(
     path: &Path,
-    expected: impl IntoIterator<Item = impl AsRef<str>>,
-    found: impl IntoIterator<Item = impl AsRef<str>>,
+    expected: impl IntoIterator<Item = (String, Vec<usize>)>,
+    found: impl IntoIterator<Item = (&'a str, &'a [usize])>,
 ) -> Result<(), CheckpointError> {
-    let expected: BTreeSet<_> = expected.into_iter().map(|name| name.as_ref().to_owned()).collect();
-    let found: BTreeSet<_> = found.into_iter().map(|name| name.as_ref().to_owned()).collect();
-    let missing = expected.difference(&found).map(|name| format!("missing: {name}"));
-    let unexpected = found.difference(&expected).map(|name| format!("unexpected: {name}"));
-    let differences: Vec<_> = missing.chain(unexpected).collect();
+    let mut found: BTreeMap<&str, &[usize]> = found.into_iter().collect();
+    let mut differences = Vec::new();
+    for (name, shape) in expected {
+        match found.remove(name.as_str()) {
+            None => differences.push(format!("missing: {name}")),
+            Some(found) if found != shape.as_slice() => {
+                differences.push(format!("{name} has shape {found:?}, expected {shape:?}"));
+            }
+            Some(_) => {}
+        }
+    }
+    differences.extend(found.into_keys().map(|name| format!("unexpected: {name}")));
     match differences.is_empty() {
         true => Ok(()),
         false => Err(CheckpointError::OtherModel { path: path.to_owned(), differences }),
@@ -172,7 +181,7 @@ fn newest_first(dir: &Path, path: &Path) -> Result<Vec<PathBuf>, CheckpointError
         CheckpointError::NotFound { path, reason }
     };
     if !dir.is_dir() {
-        return Err(not_found("there is no such folder"));
+        return Err(not_found(files::no_folder(dir)));
     }
     let latest = std::fs::read_link(dir.join(LATEST))
         .ok()

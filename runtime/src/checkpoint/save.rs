@@ -55,6 +55,15 @@ impl Writer {
         files::remove(&probe)
     }
 
+    /// Removes what a run that failed has left unfinished in `dir`, as far as that is possible.
+    pub fn abandon(dir: &Path) {
+        let unfinished = files::names(dir).unwrap_or_default();
+        for name in unfinished.iter().filter(|name| name.starts_with(TEMPORARY)) {
+            // The failure that led here is what the user has to know; the next run tries again.
+            let _ = files::remove(&dir.join(name));
+        }
+    }
+
     /// Begins the checkpoint after `step` steps in the folder `dir`.
     ///
     /// # Errors
@@ -120,7 +129,13 @@ impl Writer {
         if folder.exists() {
             files::rename(&folder, &replaced)?;
         }
-        files::rename(&self.temporary, &folder)?;
+        if let Err(error) = files::rename(&self.temporary, &folder) {
+            // Without its name, the replaced one would be taken for what a crash left unfinished.
+            if replaced.exists() {
+                files::rename(&replaced, &folder)?;
+            }
+            return Err(error);
+        }
         point_latest(&self.dir, &name)?;
         files::remove(&replaced)?;
         if let Some(keep) = keep {

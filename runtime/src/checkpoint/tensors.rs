@@ -146,6 +146,11 @@ impl TensorFile {
         self.header.offset_keys()
     }
 
+    /// The shape of the tensor `name`, if there is one.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.header.info(name).map(|info| info.shape.as_slice())
+    }
+
     /// Copies what the tensor `name`, lying at `held` in a global tensor, shares with `wanted`; gives the number of
     /// elements copied.
     pub fn copy_common(

@@ -303,9 +303,16 @@ fn another_model_is_refused_tensor_by_tensor() {
     let text = read("params.weight", &[6, 4], Region::new(&[5, 0], &[2, 4]));
     assert!(text.contains("of shape [6, 4] has no part [5..7, 0..4]"), "{text}");
 
-    checkpoint.check_names(["params.weight", "params.bias"]).unwrap();
-    let text = checkpoint.check_names(["params.weight", "params.gain"]).unwrap_err().to_string();
+    let check = |bias: &str, shape: &[usize]| {
+        let weight = ("params.weight".to_owned(), vec![6, 4]);
+        checkpoint.check_tensors([weight, (bias.to_owned(), shape.to_vec())])
+    };
+    let shape = checkpoint.manifest().tensors["params.bias"].shape.clone();
+    check("params.bias", &shape).unwrap();
+    let text = check("params.gain", &shape).unwrap_err().to_string();
     assert!(text.contains("\n  - missing: params.gain\n  - unexpected: params.bias"), "{text}");
+    let text = check("params.bias", &[7, 7]).unwrap_err().to_string();
+    assert!(text.contains(&format!("params.bias has shape {shape:?}, expected [7, 7]")), "{text}");
 }
 
 #[test]

@@ -44,6 +44,15 @@ pub enum CommError {
         /// The last call of every member, one per line.
         last_calls: String,
     },
+    /// All ranks wait for each other. Every one of them gets this same error.
+    #[error(
+        "deadlock: every rank waits for another one.\n{calls}Ranks use two groups in different orders, or wait for a \
+         message or an asynchronous call that nobody issues: look at the order of calls around these lines."
+    )]
+    Deadlock {
+        /// The last call of every rank, one per line.
+        calls: String,
+    },
     /// An argument does not fit; found on this rank before any other was involved.
     #[error("{call}: {problem}")]
     Argument {

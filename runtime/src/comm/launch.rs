@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::mesh::MeshShape;
 
-use super::local::{RankComms, World};
+use super::local::{Activity, RankComms, World};
 use super::panics;
 use super::{CommError, CommFailure, Departure};
 
@@ -52,6 +52,7 @@ pub fn launch_with<T: Send, E: Display + Send>(
     panics::install_hook();
     let world = World::new(*shape, options);
     let run_rank = |rank: usize| {
+        Activity::join();
         let comms = world.comms(rank);
         let outcome = panics::recorded(|| catch_unwind(AssertUnwindSafe(|| body(comms))));
         let outcome = match outcome {
@@ -190,8 +191,7 @@ impl<E: Display> Display for LaunchError<E> {
             // A rank was waited for that had returned without an error.
             lines.extend(stopped.iter().map(|f| format!("rank {} failed: {}", f.rank, f.cause)));
         } else if !stopped.is_empty() {
-            let mut ranks: Vec<_> = stopped.iter().map(|failure| failure.rank).collect();
-            ranks.sort_unstable();
+            let ranks: Vec<_> = stopped.iter().map(|failure| failure.rank).collect();
             lines.push(format!("{} stopped because of that", name(&ranks)));
         }
         if let Some(FailureCause::Panic { backtrace: Some(trace), .. }) =
@@ -207,5 +207,7 @@ impl<E: Debug + Display> std::error::Error for LaunchError<E> {}
 
 /// `rank 3`, `ranks 0, 2`.
 fn name(ranks: &[usize]) -> String {
-    super::local::name_ranks(ranks)
+    let mut ranks = ranks.to_vec();
+    ranks.sort_unstable();
+    super::local::name_ranks(&ranks)
 }

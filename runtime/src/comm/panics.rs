@@ -55,9 +55,11 @@ impl Record {
     }
 }
 
-/// The frames of the rank's body, without those that started it.
+/// The frames of the rank's body, without those that report the panic and those that started the body.
 fn own_frames(trace: &str) -> String {
-    let lines = trace.lines().take_while(|line| !line.contains("comm::launch::launch_with"));
+    let is_report = |line: &&str| !line.contains("rust_begin_unwind");
+    let lines = trace.lines().skip_while(is_report).skip(2);
+    let lines = lines.take_while(|line| !line.contains("comm::launch::launch_with"));
     lines.collect::<Vec<_>>().join("\n")
 }
 

@@ -24,9 +24,22 @@ pub trait Build: Sized {
 /// Builds `M` on `rank` with `sizes`: declares every parameter, checks every size, then allocates and initialises.
 ///
 /// # Errors
+/// As [`declare`].
+pub fn build<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, BuildError> {
+    let built = declare(rank, sizes)?;
+    for unit in &built.units {
+        unit.allocate(rank);
+    }
+    rank.add_units(&built.units);
+    Ok(built)
+}
+
+/// Declares every parameter of `M` and checks every size, without allocating anything.
+///
+/// # Errors
 /// Every violation of the whole model at once: dims without a size, dims that do not divide by the axis they are split
 /// over, heads that do not fit together.
-pub fn build<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, BuildError> {
+pub(crate) fn declare<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, BuildError> {
     let state = State {
         rank,
         sizes,
@@ -46,10 +59,6 @@ pub fn build<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, BuildErro
     }
     let mut units = units.into_inner();
     units.retain(|unit| !unit.is_empty());
-    for unit in &units {
-        unit.allocate(rank);
-    }
-    rank.add_units(&units);
     Ok(Built { model, units, attentions: attentions.into_inner() })
 }
 
@@ -264,7 +273,7 @@ impl<'a> Builder<'a> {
             let degree = self.state.rank.degree(axis);
             if size < degree {
                 self.problem(format_args!("{} = {size} is less than {axis} = {degree}", dim.name));
-            } else if parts == Parts::Even && size % degree != 0 {
+            } else if parts == Parts::Even && !size.is_multiple_of(degree) {
                 self.problem(format_args!(
                     "{} = {size} does not divide by {axis} = {degree}",
                     dim.name

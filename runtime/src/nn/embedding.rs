@@ -29,9 +29,9 @@ impl<V: Whole, H: Whole> Embedding<V, H, Plain> {
 
 impl<V: Whole, H: Whole, A: Axis, E> Embedding<V, H, VocabSplit<A, E>> {
     /// `[.., H]` for tokens `[..]`, each looked up by the rank that holds it.
-    pub fn forward<X: Shape>(&self, tokens: &Tokens<X>) -> Tensor<<X as VocabInput<H, A, E>>::Out>
+    pub fn forward<X>(&self, tokens: &Tokens<X>) -> Tensor<<X as VocabInput<H, A, E>>::Out>
     where
-        X: VocabInput<H, A, E>,
+        X: Shape + VocabInput<H, A, E>,
     {
         let axes = gradient_axes(X::VARIES, X::VARIES, Split::<V, A>::VARIES);
         let partial = look_up(tokens, &self.weight, axes);

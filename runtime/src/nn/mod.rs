@@ -18,6 +18,7 @@ mod style;
 mod tie;
 
 pub use attention::{Attention, QueriesKeysValues};
+pub(crate) use build::declare;
 pub use build::{Build, BuildError, Builder, Built, Parts, build};
 pub use cross_entropy::{CrossEntropy, LogitsOf};
 pub use dropout::Dropout;

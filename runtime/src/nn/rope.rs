@@ -81,7 +81,7 @@ impl<D: Whole> Rope<D> {
 impl<D: Whole> Build for Rope<D> {
     fn build(builder: &mut Builder<'_>) -> Self {
         let head_dim = builder.size::<D>();
-        if head_dim % 2 != 0 {
+        if !head_dim.is_multiple_of(2) {
             builder
                 .problem(format_args!("{} = {head_dim} is odd, but is rotated in pairs", D::NAME));
         }

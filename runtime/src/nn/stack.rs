@@ -15,10 +15,12 @@ impl Dim for Layers {
     const VARIES: AxisSet = AxisSet::NONE;
 }
 
+#[diagnostic::do_not_recommend]
 impl Whole for Layers {
     type Home = Here;
 }
 
+#[diagnostic::do_not_recommend]
 impl Local for Layers {}
 
 /// `N` layers `M`, one after the other; the output of each is the input of the next. Each is a unit of its own.

@@ -2,55 +2,67 @@
 
 use std::marker::PhantomData;
 use std::ops::{Add, Mul, Sub};
-use std::sync::Arc;
 
-use crate::comm::{Pending, ReduceOp, Site};
-use crate::layout::{AxisSet, Shape};
+use crate::comm::{ReduceOp, Site};
+use crate::layout::{AxisId, AxisSet, Shape};
 
+use super::Tensor;
 use super::rank::fail;
-use super::tape::NodeId;
-use super::value::{Extent, Value};
-use super::{Rank, Tensor};
+use super::region::{self, Line};
+use super::value::Value;
 
 /// A `T` that a collective is bringing. It exists only after [`wait`](InFlight::wait).
 #[must_use = "the tensor is there only after `.wait()`"]
 pub struct InFlight<T> {
-    rank: Rank,
-    extents: Vec<Extent>,
-    node: Option<NodeId>,
-    arrival: Arrival,
+    arrive: Box<dyn FnOnce() -> Value>,
     result: PhantomData<T>,
-}
-
-enum Arrival {
-    Here(Value),
-    Pending(Pending),
 }
 
 impl<S: Shape> InFlight<Tensor<S>> {
     /// Waits for the collective; the other ranks of the axis must have issued it too.
     pub fn wait(self) -> Tensor<S> {
-        let value = match self.arrival {
-            Arrival::Here(value) => value,
-            Arrival::Pending(pending) => {
-                let data = pending.wait().unwrap_or_else(|error| fail(error));
-                Value::alias(&self.rank, self.extents, Arc::new(data), self.node)
-            }
-        };
-        Tensor::wrap(value)
+        Tensor::wrap((self.arrive)())
     }
 
     pub(crate) fn all_reduce(value: Value, axes: AxisSet, site: &Site) -> Self {
         let rank = value.rank().clone();
         let extents = value.extents().to_vec();
         let group = rank.group(axes);
-        let (node, arrival) = if group.size() > 1 {
-            let (data, node) = value.into_unique();
-            (node, Arrival::Pending(group.start_all_reduce(site, ReduceOp::Sum, data)))
-        } else {
-            (None, Arrival::Here(value))
-        };
-        InFlight { rank, extents, node, arrival, result: PhantomData }
+        if group.size() == 1 {
+            return InFlight::new(|| value);
+        }
+        let (data, node) = value.into_unique();
+        let pending = group.start_all_reduce(site, ReduceOp::Sum, data);
+        InFlight::new(move || {
+            let data = pending.wait().unwrap_or_else(|error| fail(error));
+            Value::ready(&rank, extents, data, node)
+        })
+    }
+
+    pub(crate) fn reduce_scatter(value: &Value, axis: AxisId, dim: usize, site: &Site) -> Self {
+        let rank = value.rank().clone();
+        let line = Line::new(&rank, value.extents(), axis, dim, site);
+        let ready = value.compute();
+        let pending = line.start_reduce_scatter(&rank, &ready.data);
+        InFlight::new(move || {
+            let data = pending.wait().unwrap_or_else(|error| fail(error));
+            region::scattered(&rank, line, data, ready.node)
+        })
+    }
+
+    pub(crate) fn gather(value: &Value, axis: AxisId, dim: usize, site: &Site) -> Self {
+        let rank = value.rank().clone();
+        let line = Line::new(&rank, value.extents(), axis, dim, site);
+        let ready = value.compute();
+        let pending = line.start_all_gather(&rank, &ready.data);
+        InFlight::new(move || {
+            let data = pending.wait().unwrap_or_else(|error| fail(error));
+            region::gathered(&rank, line, data, ready.node)
+        })
+    }
+
+    fn new(arrive: impl FnOnce() -> Value + 'static) -> Self {
+        InFlight { arrive: Box::new(arrive), result: PhantomData }
     }
 }
 

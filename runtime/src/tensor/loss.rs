@@ -10,7 +10,7 @@ use crate::layout::{AxisSet, Shape};
 use super::pointwise::Binary;
 use super::tape::run_backward;
 use super::value::Value;
-use super::{Operand, Rank};
+use super::{HasValue, Mean, Metric, Operand, ParamRef, Rank};
 
 /// The axes along which ranks hold different parameters.
 const MODEL_AXES: AxisSet = AxisSet::ALL.minus(AxisSet::DATA);
@@ -51,10 +51,12 @@ impl<S: Shape> Loss<S> {
     /// The mean over all ranks: one small all-reduce.
     #[track_caller]
     pub fn reduce(&self) -> Mean {
-        let rank = self.sum.rank();
-        let mut parts = [self.local_sum(), self.count as f64];
-        rank.all_reduce_f64(S::VARIES, &Site::here("Loss::reduce"), &mut parts);
-        Mean { sum: parts[0], count: parts[1] as u64 }
+        self.metric().reduce()
+    }
+
+    /// The loss as a metric, which nothing is differentiated through.
+    pub fn metric(&self) -> Metric<S> {
+        Metric::new(self.sum.rank(), self.local_sum(), self.count)
     }
 
     /// This rank's sum, to find out where a loss went wrong.
@@ -82,10 +84,7 @@ impl<S: Shape> Loss<S> {
         let node = self.sum.compute().node;
         let mut seed = rank.alloc(1);
         seed.typed_mut::<f32>()[0] = 1.0;
-        match node {
-            Some(node) => run_backward(&rank, node, seed),
-            None => rank.tape().clear(),
-        }
+        run_backward(&rank, node, seed);
         Gradients { rank, count: self.count, axes: S::VARIES, scale: 1.0, state: PhantomData }
     }
 }
@@ -99,17 +98,6 @@ impl<S: Shape> Add for Loss<S> {
         let sum = Value::deferred(self.sum.rank(), Vec::new(), both);
         Loss::new(sum, self.count + other.count)
     }
-}
-
-/// Never implemented: what a loss would have to be to be read.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is this rank's share of a mean, not yet its value",
-    label = "`.reduce()` it first",
-    note = "`loss.reduce().value()` sums numerator and count over the ranks and divides once"
-)]
-pub trait HasValue {
-    #[doc(hidden)]
-    fn never() -> !;
 }
 
 /// Never implemented: what a loss could be scaled by.
@@ -139,25 +127,6 @@ macro_rules! never_scaled {
 never_scaled! {
     Mul mul;
     Div div;
-}
-
-/// A mean over all ranks.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Mean {
-    sum: f64,
-    count: u64,
-}
-
-impl Mean {
-    /// Sum divided by count; zero where nothing counted.
-    pub fn value(&self) -> f64 {
-        if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
-    }
-
-    /// How many elements counted.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
 }
 
 /// Gradients as they come out of backward: still to be summed over ranks.
@@ -250,6 +219,16 @@ impl<State> Gradients<State> {
             .find_map(|unit| unit.params().iter().find(|param| param.path() == path).cloned())?;
         let gradient = param.gradient().iter().map(|value| value * self.scale).collect();
         Some(gradient)
+    }
+
+    /// All of the gradient of `param`, row-major, put together from the ranks that hold its parts; all of them must
+    /// call it.
+    pub fn gather(&self, param: &ParamRef) -> Vec<f32>
+    where
+        State: Summed,
+    {
+        let block: Vec<f32> = param.gradient().iter().map(|value| value * self.scale).collect();
+        param.gather_block(&self.rank, &block)
     }
 
     /// The sum of squares of what this rank counts: a parameter that is whole along an axis is counted by the first

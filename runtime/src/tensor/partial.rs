@@ -46,6 +46,18 @@ impl<S: Shape, A: Home> Partial<S, A> {
         Tensor::wrap(region::reduce_scatter(&self.value, A::ID, D::DIM, &site))
     }
 
+    /// [`reduce_scatter`](Self::reduce_scatter) in the background: the tensor is there after `.wait()`.
+    #[track_caller]
+    pub fn start_reduce_scatter<D, P>(self, dim: D) -> InFlight<Tensor<S::Out>>
+    where
+        A: Axis,
+        S: SplitDim<D, A, P>,
+    {
+        let _: D = dim;
+        let site = self.site.at(Location::caller());
+        InFlight::reduce_scatter(&self.value, A::ID, S::DIM, &site)
+    }
+
     pub(crate) fn wrap(value: Value, site: Site) -> Partial<S, A> {
         Partial { value, site, shape: PhantomData }
     }

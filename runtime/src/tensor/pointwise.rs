@@ -94,8 +94,9 @@ impl Pointwise {
         self.expr.nodes.len() > LONG
     }
 
-    /// Evaluates the expression over `len` elements in one pass, and records it where a gradient is wanted.
-    pub(crate) fn compute(&self, rank: &Rank, len: usize) -> Ready {
+    /// Evaluates the expression over `len` elements in one pass, and with `recorded` records it where a gradient is
+    /// wanted.
+    pub(crate) fn compute(&self, rank: &Rank, len: usize, recorded: bool) -> Ready {
         let sources: Vec<Source<'_>> = self.leaves.iter().map(Source::of).collect();
         let mut out = rank.alloc(len);
         {
@@ -103,7 +104,7 @@ impl Pointwise {
             rank.backend().map(&self.expr, &views, out.view_mut());
         }
         let wanted = sources.iter().any(Source::wants_gradient);
-        let node = (rank.is_recording() && wanted).then(|| self.record(rank, &sources));
+        let node = (recorded && wanted).then(|| self.record(rank, &sources));
         Ready { data: Arc::new(out), node }
     }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::backend::{Backend, Buffer, Category, DType, MemoryMeter};
-use crate::comm::{CommError, CommFailure, Communicator, RankComms, ReduceOp, Site};
+use crate::comm::{Blocks, CommError, CommFailure, Communicator, RankComms, ReduceOp, Site};
 use crate::layout::{AxisId, AxisSet};
 
 use super::Unit;
@@ -152,20 +152,25 @@ impl Rank {
         }
     }
 
-    /// Sums `values` over the ranks along `axes` in double precision: each travels as the sum of two `f32`, so
-    /// that counts up to 2^48 stay exact.
+    /// Sums `values` over the ranks along `axes` in double precision, in the order of ranks.
     pub(crate) fn all_reduce_f64(&self, axes: AxisSet, site: &Site, values: &mut [f64]) {
-        let mut parts: Vec<f32> = values
-            .iter()
-            .flat_map(|value| {
-                let high = *value as f32;
-                let low = if high.is_finite() { (value - f64::from(high)) as f32 } else { 0.0 };
-                [high, low]
-            })
-            .collect();
-        self.all_reduce(axes, site, ReduceOp::Sum, &mut parts);
-        for (value, part) in values.iter_mut().zip(parts.chunks_exact(2)) {
-            *value = f64::from(part[0]) + f64::from(part[1]);
+        let group = self.group(axes);
+        if group.size() == 1 {
+            return;
+        }
+        let halves = |value: &f64| [(value.to_bits() >> 32) as u32, value.to_bits() as u32];
+        let own: Vec<u32> = values.iter().flat_map(halves).collect();
+        let mut all = vec![0u32; own.len() * group.size()];
+        let blocks = Blocks::new(1, vec![own.len(); group.size()]);
+        group
+            .all_gather(site, own.as_slice().into(), all.as_mut_slice().into(), &blocks)
+            .unwrap_or_else(|error| fail(error));
+        for (index, value) in values.iter_mut().enumerate() {
+            let parts = all.chunks_exact(own.len()).map(|rank| {
+                let [high, low] = [rank[2 * index], rank[2 * index + 1]];
+                f64::from_bits(u64::from(high) << 32 | u64::from(low))
+            });
+            *value = parts.sum();
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::layout::{AxisId, AxisSet, Entry};
 
 use super::Rank;
 use super::rank::fail;
+use super::tape::NodeId;
 use super::value::{Extent, Value, local_len, unique};
 
 /// The value inside a region. Made once per value and axis, so that all the layers that read it share one gather, and
@@ -81,8 +82,13 @@ pub(crate) fn reduce_scatter(partial: &Value, axis: AxisId, dim: usize, site: &S
     let line = Line::new(rank, partial.extents(), axis, dim, site);
     let ready = partial.compute();
     let data = line.reduce_scatter(rank, &ready.data);
+    scattered(rank, line, data, ready.node)
+}
+
+/// A part of a dim, with its backward: the parts are put together.
+pub(crate) fn scattered(rank: &Rank, line: Line, data: Buffer, source: Option<NodeId>) -> Value {
     let extents = line.split.clone();
-    let node = ready.node.map(|source| {
+    let node = source.map(|source| {
         rank.tape().record(move |gradients, gradient| {
             gradients.add(source, Arc::new(line.all_gather(gradients.rank, &gradient)));
         })
@@ -104,8 +110,13 @@ pub(crate) fn gather(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value 
     let line = Line::new(rank, x.extents(), axis, dim, site);
     let ready = x.compute();
     let data = line.all_gather(rank, &ready.data);
+    gathered(rank, line, data, ready.node)
+}
+
+/// A dim put together from its parts, with its backward: each rank takes its own.
+pub(crate) fn gathered(rank: &Rank, line: Line, data: Buffer, source: Option<NodeId>) -> Value {
     let extents = line.whole.clone();
-    let node = ready.node.map(|source| {
+    let node = source.map(|source| {
         rank.tape().record(move |gradients, gradient| {
             gradients.add(source, Arc::new(line.own_slice(gradients.rank, &gradient)));
         })
@@ -119,13 +130,7 @@ pub(crate) fn slice(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
     let line = Line::new(rank, x.extents(), axis, dim, site);
     let ready = x.compute();
     let data = line.own_slice(rank, &ready.data);
-    let extents = line.split.clone();
-    let node = ready.node.map(|source| {
-        rank.tape().record(move |gradients, gradient| {
-            gradients.add(source, Arc::new(line.all_gather(gradients.rank, &gradient)));
-        })
-    });
-    Value::ready(rank, extents, data, node)
+    scattered(rank, line, data, ready.node)
 }
 
 /// A dim of a tensor along which the ranks of an axis hold, or want, consecutive parts.
@@ -179,7 +184,17 @@ impl Line {
         whole
     }
 
-    fn start_all_gather(&self, rank: &Rank, shard: &Arc<Buffer>) -> Pending {
+    pub(crate) fn start_reduce_scatter(&self, rank: &Rank, whole: &Arc<Buffer>) -> Pending {
+        let shard = rank.alloc(local_len(&self.split));
+        rank.group(self.axis).start_reduce_scatter(
+            &self.site,
+            Arc::clone(whole),
+            shard,
+            &self.blocks,
+        )
+    }
+
+    pub(crate) fn start_all_gather(&self, rank: &Rank, shard: &Arc<Buffer>) -> Pending {
         let whole = rank.alloc(local_len(&self.whole));
         rank.group(self.axis).start_all_gather(&self.site, Arc::clone(shard), whole, &self.blocks)
     }

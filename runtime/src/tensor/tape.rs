@@ -7,14 +7,19 @@ use crate::backend::{Buffer, ViewMut};
 use super::Rank;
 use super::value::unique;
 
-/// Position of a recorded operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct NodeId(usize);
+/// Position of a recorded operation, and which recording it belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NodeId {
+    index: usize,
+    recording: u64,
+}
 
 /// Operations of one rank in the order they ran.
 #[derive(Default)]
 pub(crate) struct Tape {
     nodes: Vec<Backward>,
+    /// Counts the recordings: each backward ends one.
+    recording: u64,
 }
 
 /// Takes the gradient of an operation's result, and passes gradients on to what the operation read.
@@ -27,18 +32,20 @@ impl Tape {
         backward: impl FnOnce(&mut Gradients<'_>, Arc<Buffer>) + 'static,
     ) -> NodeId {
         self.nodes.push(Box::new(backward));
-        NodeId(self.nodes.len() - 1)
+        NodeId { index: self.nodes.len() - 1, recording: self.recording }
     }
 
-    /// Forgets what was recorded.
-    pub(crate) fn clear(&mut self) {
-        self.nodes.clear();
+    /// Ends the recording and gives what was recorded.
+    pub(crate) fn take(&mut self) -> (u64, Vec<Backward>) {
+        self.recording += 1;
+        (self.recording - 1, std::mem::take(&mut self.nodes))
     }
 }
 
 /// Gradients on their way back through the tape.
 pub(crate) struct Gradients<'a> {
     pub(crate) rank: &'a Rank,
+    recording: u64,
     slots: Vec<Option<Arc<Buffer>>>,
 }
 
@@ -46,12 +53,13 @@ impl Gradients<'_> {
     /// Adds a gradient of the result of `node`. A gradient may be shared by several nodes; it is copied only when
     /// another is added to it while somebody else still holds it.
     pub(crate) fn add(&mut self, node: NodeId, gradient: Arc<Buffer>) {
-        match self.slots[node.0].take() {
-            None => self.slots[node.0] = Some(gradient),
+        let slot = self.slot(node);
+        match self.slots[slot].take() {
+            None => self.slots[slot] = Some(gradient),
             Some(sum) => {
                 let mut sum = unique(self.rank, sum);
                 self.rank.backend().add_assign(sum.view_mut(), gradient.view());
-                self.slots[node.0] = Some(Arc::new(sum));
+                self.slots[slot] = Some(Arc::new(sum));
             }
         }
     }
@@ -69,30 +77,39 @@ impl Gradients<'_> {
         len: usize,
         write: impl FnOnce(ViewMut<'_>, bool),
     ) {
-        let held = self.slots[node.0].take();
+        let slot = self.slot(node);
+        let held = self.slots[slot].take();
         let accumulate = held.is_some();
         let mut sum = match held {
             Some(sum) => unique(self.rank, sum),
             None => self.rank.alloc(len),
         };
         write(sum.view_mut(), accumulate);
-        self.slots[node.0] = Some(Arc::new(sum));
+        self.slots[slot] = Some(Arc::new(sum));
+    }
+
+    fn slot(&self, node: NodeId) -> usize {
+        assert_eq!(
+            node.recording, self.recording,
+            "a tensor computed before the last backward was used after it; what led to it is no longer recorded: \
+             compute it anew, or add up the losses and run backward once"
+        );
+        node.index
     }
 }
 
 /// Runs the tape backwards from `root`, whose gradient is `seed`, and clears it. What an operation saved is freed as
 /// soon as it has been undone.
-pub(crate) fn run_backward(rank: &Rank, root: NodeId, seed: Buffer) {
-    let mut nodes = std::mem::take(&mut rank.tape().nodes);
-    nodes.truncate(root.0 + 1);
-    let mut gradients = Gradients { rank, slots: Vec::new() };
+pub(crate) fn run_backward(rank: &Rank, root: Option<NodeId>, seed: Buffer) {
+    let (recording, mut nodes) = rank.tape().take();
+    let mut gradients = Gradients { rank, recording, slots: Vec::new() };
     gradients.slots.resize_with(nodes.len(), || None);
-    gradients.slots[root.0] = Some(Arc::new(seed));
+    if let Some(root) = root {
+        gradients.add(root, Arc::new(seed));
+    }
     while let Some(backward) = nodes.pop() {
         if let Some(gradient) = gradients.slots[nodes.len()].take() {
             backward(&mut gradients, gradient);
-        } else {
-            drop(backward);
         }
     }
     // What no gradient reached still takes part in the sums over ranks.

@@ -14,7 +14,7 @@ use super::pointwise::Unary;
 use super::region;
 use super::scope;
 use super::value::{Extent, Value, block_index, local_len};
-use super::{ParamRef, Rank};
+use super::{InFlight, ParamRef, Rank};
 
 /// A tensor shaped `S`: `Tensor<(Batch, Seq, Split<Ffn, Tp>)>`. The type says what the global tensor is and how it is
 /// split; the value holds this rank's block of `f32`, row-major. A clone shares the numbers.
@@ -71,6 +71,28 @@ impl<S: Shape> Tensor<S> {
         );
         let data = rank.meter().copy_of(block, Category::Activations);
         Tensor::wrap(Value::ready(rank, extents, data, None))
+    }
+
+    /// A tensor whose element at `index` of the **global** tensor is `element(index)`: the same tensor on every mesh.
+    ///
+    /// No gradient flows into it.
+    ///
+    /// # Panics
+    /// When `sizes` has another length than `S`, or when two dims of `S` are split over one axis.
+    #[track_caller]
+    pub fn from_fn(rank: &Rank, sizes: &[usize], element: impl Fn(&[usize]) -> f32) -> Tensor<S> {
+        let extents = extents_of::<S>(rank, sizes);
+        let mut index = vec![0; extents.len()];
+        let block: Vec<f32> = (0..local_len(&extents))
+            .map(|mut rest| {
+                for (position, extent) in index.iter_mut().zip(&extents).rev() {
+                    *position = extent.offset + rest % extent.local;
+                    rest /= extent.local;
+                }
+                element(&index)
+            })
+            .collect();
+        Tensor::from_block(rank, sizes, &block)
     }
 
     /// Number of elements of each dim of the global tensor.
@@ -166,6 +188,17 @@ impl<S: Shape> Tensor<S> {
         let _: D = dim;
         let site = Site::here(scope::current_or("Tensor::gather"));
         Tensor::wrap(region::gather(&self.value, <D::Axis as Axis>::ID, D::DIM, &site))
+    }
+
+    /// [`gather`](Self::gather) in the background: the tensor is there after `.wait()`.
+    #[track_caller]
+    pub fn start_gather<D, P>(&self, dim: D) -> InFlight<Tensor<S::Out>>
+    where
+        S: GatherDim<D, P>,
+    {
+        let _: D = dim;
+        let site = Site::here(scope::current_or("Tensor::start_gather"));
+        InFlight::gather(&self.value, <S::Axis as Axis>::ID, S::DIM, &site)
     }
 
     /// Splits a whole dim over an axis: own slice forward, all-gather backward.

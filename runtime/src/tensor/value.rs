@@ -72,7 +72,8 @@ struct Inner {
 
 enum State {
     Ready(Ready),
-    Deferred(Pointwise),
+    /// With whether it is recorded for backward, which is settled when the expression is written.
+    Deferred(Pointwise, bool),
 }
 
 /// Numbers, and the recorded operation that made them where a gradient is wanted.
@@ -115,7 +116,7 @@ impl Value {
     }
 
     pub(crate) fn deferred(rank: &Rank, extents: Vec<Extent>, pointwise: Pointwise) -> Value {
-        Self::new(rank, extents, State::Deferred(pointwise), None)
+        Self::new(rank, extents, State::Deferred(pointwise, rank.is_recording()), None)
     }
 
     fn new(
@@ -148,13 +149,13 @@ impl Value {
     /// The numbers, computed now if they were deferred.
     pub(crate) fn compute(&self) -> Ready {
         let mut state = self.0.state.borrow_mut();
-        if let State::Deferred(pointwise) = &*state {
-            let ready = pointwise.compute(&self.0.rank, self.len());
+        if let State::Deferred(pointwise, recorded) = &*state {
+            let ready = pointwise.compute(&self.0.rank, self.len(), *recorded);
             *state = State::Ready(ready);
         }
         match &*state {
             State::Ready(ready) => ready.clone(),
-            State::Deferred(_) => unreachable!("a deferred value was just computed"),
+            State::Deferred(..) => unreachable!("a deferred value was just computed"),
         }
     }
 
@@ -169,7 +170,11 @@ impl Value {
     /// The expression of a deferred value, to be continued; a computed value is a leaf of a new one.
     pub(crate) fn to_pointwise(&self) -> Pointwise {
         match &*self.0.state.borrow() {
-            State::Deferred(pointwise) if !pointwise.is_long() => return pointwise.clone(),
+            State::Deferred(pointwise, recorded)
+                if !pointwise.is_long() && *recorded == self.rank().is_recording() =>
+            {
+                return pointwise.clone();
+            }
             _ => {}
         }
         self.compute();
@@ -251,15 +256,17 @@ impl ParamUse {
     /// Lets `write` put this use's share of the gradient in place (it is told whether to add to what is there), and
     /// counts the use as done.
     ///
-    /// Where another use of the parameter sums over more axes than this one, this one's share is the same on every
-    /// rank of those axes, and only the first rank of them contributes it.
+    /// Where the gradient is summed over more axes than this use needs (another use needs them, or they are data axes,
+    /// over which every gradient is summed), this use's share is the same on every rank of those axes, and only the
+    /// first rank of them contributes it.
     pub(crate) fn finish(
         &self,
         gradients: &Gradients<'_>,
         write: impl FnOnce(crate::backend::ViewMut<'_>, bool),
     ) {
         let rank = gradients.rank;
-        if rank.position(self.param.gradient_axes().minus(self.axes)) == 0 {
+        let summed_over = self.param.gradient_axes().or(AxisSet::DATA);
+        if rank.position(summed_over.minus(self.axes)) == 0 {
             self.param.with_gradient(write);
         }
         self.param.end_use(rank);

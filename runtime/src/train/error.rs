@@ -5,8 +5,10 @@ use std::fmt;
 use crate::checkpoint::CheckpointError;
 use crate::comm::{CommError, FailureCause, LaunchError};
 use crate::data::DataError;
+use crate::mesh::MeshError;
 use crate::nn::BuildError;
 
+use super::progress::say;
 use super::{ConfigError, MetricsError};
 
 /// The result of everything that a user starts.
@@ -21,6 +23,9 @@ pub enum Error {
     /// A combination of settings, model and mesh.
     #[error("{0}")]
     Input(String),
+    /// The text of a mesh.
+    #[error("{0}")]
+    Mesh(#[from] MeshError),
     /// The model's sizes, on this mesh.
     #[error("{0}")]
     Build(#[from] BuildError),
@@ -28,8 +33,13 @@ pub enum Error {
     #[error("{0}")]
     Data(#[from] DataError),
     /// A checkpoint, or a Hugging Face folder.
-    #[error("{0}")]
-    Checkpoint(#[from] CheckpointError),
+    #[error("{flag}: {error}")]
+    Checkpoint {
+        /// The flag that names it.
+        flag: &'static str,
+        /// What is wrong with it.
+        error: CheckpointError,
+    },
     /// The metrics file.
     #[error("{0}")]
     Metrics(#[from] MetricsError),
@@ -45,6 +55,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Turns an error of a checkpoint or folder into one that names the flag which led there.
+    pub(super) fn of_flag(flag: &'static str) -> impl FnOnce(CheckpointError) -> Error {
+        move |error| Error::Checkpoint { flag, error }
+    }
+
     /// The failure that caused the others; where a rank panicked, the account of all ranks.
     pub(super) fn of_ranks(mut error: LaunchError<Error>) -> Error {
         match error.failures.first().map(|failure| &failure.cause) {
@@ -61,7 +76,7 @@ impl Error {
         match self {
             Error::Config(error) => error.exit(),
             error => {
-                eprintln!("error: {error}");
+                say(&format!("error: {error}"));
                 std::process::exit(2)
             }
         }

@@ -57,7 +57,7 @@ impl HfName {
     }
 
     /// The tensor's name for the parameter at `path`, if this is its entry.
-    pub(super) fn matched(&self, path: &str) -> Option<String> {
+    pub fn matched(&self, path: &str) -> Option<String> {
         let mut numbers = Vec::new();
         let mut parts = path.split('.');
         for pattern in self.path.split('.') {

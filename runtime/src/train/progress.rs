@@ -1,6 +1,6 @@
 //! Progress on stderr: a bar on a terminal, plain lines elsewhere.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -23,7 +23,8 @@ impl Progress {
     /// For a run of `steps` steps in all that begins at `first_step` (from 0).
     pub fn new(first_step: u64, steps: u64) -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("{bar:32} {msg}");
+            // A message that does not fit the line is cut, never wrapped.
+            let style = ProgressStyle::with_template("{bar:20} {wide_msg}");
             let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
             ProgressBar::new(steps).with_style(style).with_position(first_step)
         });
@@ -49,18 +50,10 @@ impl Progress {
             None => {
                 let due = self.last_line.is_none_or(|last| now - last >= LINE_EVERY);
                 if due || done == self.steps {
-                    eprintln!("{line}");
+                    say(&line);
                     self.last_line = Some(now);
                 }
             }
-        }
-    }
-
-    /// Prints a line without disturbing the bar.
-    pub fn note(&self, line: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{line}")),
-            None => eprintln!("{line}"),
         }
     }
 
@@ -70,6 +63,11 @@ impl Progress {
             bar.abandon();
         }
     }
+}
+
+/// Prints a line to stderr. Where stderr is closed or full, nothing can be told and the run goes on.
+pub(super) fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// `None` as long as nothing is done.

@@ -5,7 +5,7 @@ use crate::layout::AxisSet;
 use crate::random;
 use crate::tensor::{Rank, Tokens};
 
-use super::trainer::Plan;
+use super::plan::Plan;
 use super::{LanguageModel, Result};
 
 /// Tokens of the data that the continuation starts from.
@@ -21,24 +21,28 @@ pub fn continuation<M: LanguageModel>(
     model: &M,
     plan: &Plan,
 ) -> Result<(Vec<u32>, usize)> {
-    let count = plan.config.sample_tokens;
-    let seq = plan.config.seq;
-    let prompt_len = PROMPT.min(seq).min(plan.dataset.file().len());
+    let (seq, file) = (plan.config.seq, plan.dataset.file());
+    let prompt_len = PROMPT.min(seq).min(file.len());
+    let end = prompt_len + plan.config.sample_tokens;
     let mut tokens = vec![0; prompt_len];
-    plan.dataset.file().read(0, &mut tokens)?;
+    file.read(0, &mut tokens)?;
+    // No longer than the tokens will be, so that a short continuation of a model with long sequences is quick.
+    let width = seq.min(end);
+    // Every data-parallel rank computes the same row.
     let rows = rank.degree_of(AxisSet::DATA);
     let key = random::key(plan.config.seed, "sample");
-    for index in 0..count {
-        let window = &tokens[tokens.len().saturating_sub(seq)..];
+    while tokens.len() < end {
+        let window = &tokens[tokens.len().saturating_sub(width)..];
+        let last = window.len() - 1;
         // Positions after the last token do not change what it predicts: attention is causal.
         let mut block = window.to_vec();
-        block.resize(seq, 0);
-        let last = window.len() - 1;
+        block.resize(width, 0);
         let next = rank.evaluate(|| {
-            let input = Tokens::from_block(rank, &[rows, seq], &block);
+            let input = Tokens::from_block(rank, &[rows, width], &block);
             let logits = model.logits(&input).to_vec();
-            let vocab = logits.len() / seq;
-            draw(&logits[last * vocab..(last + 1) * vocab], random::subkey(key, index as u64))
+            let vocab = logits.len() / width;
+            let key = random::subkey(key, (tokens.len() - prompt_len) as u64);
+            draw(&logits[last * vocab..(last + 1) * vocab], key)
         });
         let mut next = [next];
         rank.comms().world().broadcast(&Site::new("sample"), 0, next.as_mut_slice().into())?;

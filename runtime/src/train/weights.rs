@@ -8,12 +8,17 @@ use crate::tensor::{Extent, ParamRef, Rank};
 
 use super::{Error, HfName, Result};
 
-/// Reads this rank's part of every parameter from a Hugging Face folder.
+/// Reads this rank's part of every parameter from a Hugging Face folder, where `names` says which tensor is whose.
+///
+/// # Errors
+/// A parameter without a name, and a tensor that is missing, damaged or of another shape.
 pub fn import_hf(folder: &HfFolder, names: &[HfName], params: &[ParamRef]) -> Result<()> {
     for param in params {
         let tensor = HfTensor::of(names, param)?;
-        let values = folder.read(&tensor.name, &tensor.shape(), &tensor.region())?;
-        param.with_data(|data| tensor.to_param(&values, data));
+        let values = folder
+            .read(&tensor.name, &tensor.shape(), &tensor.region())
+            .map_err(Error::of_flag("--init-from"))?;
+        param.with_data(|data| tensor.load(&values, data));
     }
     Ok(())
 }
@@ -26,7 +31,11 @@ pub fn export_hf(
     names: &[HfName],
     params: &[ParamRef],
 ) -> Result<()> {
-    let mut export = if rank.index() == 0 { Some(HfExport::create(folder, config)?) } else { None };
+    let refused = || Error::of_flag("--export-hf");
+    let mut export = match rank.index() {
+        0 => Some(HfExport::create(folder, config).map_err(refused())?),
+        _ => None,
+    };
     let tensors: Vec<(HfTensor, &ParamRef)> = params
         .iter()
         .map(|param| Ok((HfTensor::of(names, param)?, param)))
@@ -39,10 +48,10 @@ pub fn export_hf(
         };
         let whole = param.gather(rank);
         if let Some(export) = &mut export {
-            export.write(&name, &tensor.whole().from_param(&whole))?;
+            export.write(&name, &tensor.whole().stored(&whole)).map_err(refused())?;
         }
     }
-    export.map_or(Ok(()), |export| Ok(export.finish()?))
+    export.map_or(Ok(()), |export| export.finish().map_err(refused()))
 }
 
 /// A parameter as the format stores it: a vector, or a matrix `[rows, cols]`, of which `rows x cols` are this rank's.
@@ -97,14 +106,14 @@ impl HfTensor {
         }
     }
 
-    fn to_param(&self, values: &[f32], data: &mut [f32]) {
+    fn load(&self, values: &[f32], data: &mut [f32]) {
         match self.cols.filter(|_| self.transposed) {
             Some(cols) => transpose(self.rows.local, cols.local, values, data),
             None => data.copy_from_slice(values),
         }
     }
 
-    fn from_param(&self, data: &[f32]) -> Vec<f32> {
+    fn stored(&self, data: &[f32]) -> Vec<f32> {
         let mut values = data.to_vec();
         if let Some(cols) = self.cols.filter(|_| self.transposed) {
             transpose(cols.local, self.rows.local, data, &mut values);
@@ -143,10 +152,11 @@ const PARAMETER: &str = "params";
 const FIRST_MOMENT: &str = "adam_m";
 const SECOND_MOMENT: &str = "adam_v";
 
-/// Names of all tensors of a checkpoint of these parameters.
-pub fn checkpoint_names(params: &[ParamRef]) -> Vec<String> {
-    let kinds = [PARAMETER, FIRST_MOMENT, SECOND_MOMENT];
-    params.iter().flat_map(|param| kinds.map(|kind| format!("{kind}.{}", param.path()))).collect()
+/// Names and global shapes of all tensors of a checkpoint of these parameters: first all parameters, then the moments.
+pub fn checkpoint_tensors(params: &[ParamRef]) -> impl Iterator<Item = (String, Vec<usize>)> {
+    [PARAMETER, FIRST_MOMENT, SECOND_MOMENT].into_iter().flat_map(move |kind| {
+        params.iter().map(move |param| (format!("{kind}.{}", param.path()), global_shape(param)))
+    })
 }
 
 /// Copies what this rank saves of parameters and optimiser: of what several ranks hold, the first one's.

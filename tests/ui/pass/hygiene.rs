@@ -4,6 +4,7 @@
 use ::meshwright as renamed;
 
 /// Names that an expansion might reach for.
+#[allow(dead_code, reason = "traps are not meant to be used")]
 mod traps {
     pub struct Build;
     pub struct Module;
@@ -14,7 +15,7 @@ mod traps {
     pub fn scope() {}
     pub fn returned() {}
 }
-#[allow(unused_imports, reason = "traps are there to be fallen into")]
+#[allow(unused_imports, reason = "traps are not meant to be used")]
 use traps::*;
 
 ::meshwright::dims! { Batch @ data, Seq, Hidden, Ffn, Vocab }

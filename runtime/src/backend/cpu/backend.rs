@@ -324,16 +324,8 @@ impl Backend for CpuBackend {
         reduce::sum_squares(&self.workers, x.typed())
     }
 
-    fn all_finite(&self, x: View) -> bool {
-        reduce::all_finite(&self.workers, x.typed())
-    }
-
     fn adamw(&self, step: &AdamStep, mut p: ViewMut, g: View, mut m: ViewMut, mut v: ViewMut) {
         optim::adamw(&self.workers, step, p.typed(), g.typed(), m.typed(), v.typed());
-    }
-
-    fn sgd(&self, lr: f32, weight_decay: f32, grad_scale: f32, mut p: ViewMut, g: View) {
-        optim::sgd(&self.workers, lr, weight_decay, grad_scale, p.typed(), g.typed());
     }
 
     fn normal(&self, key: u64, std: f32, index: &BlockIndex, mut out: ViewMut) {

@@ -169,13 +169,16 @@ dispatch! {
     ) {
         let nodes = plan.expr.nodes.len();
         let (values, grads) = scratch.split_at_mut(nodes * BLOCK);
+        // The result itself is needed only where its gradient is written in terms of it.
+        let of_result = matches!(plan.expr.nodes[nodes - 1], Node::Tanh(_) | Node::Exp(_));
+        let evaluated = if of_result { nodes } else { nodes - 1 };
         let mut leaf_written = vec![false; leaves.len()];
         let mut node_written = vec![false; nodes];
         let mut start = first;
         while start < last {
             let len = BLOCK.min(last - start);
             let block = Block { expr: plan.expr, leaves, start, len };
-            for node in 0..nodes {
+            for node in 0..evaluated {
                 let (earlier, this) = values.split_at_mut(node * BLOCK);
                 block.evaluate::<FMA>(node, earlier, &mut this[..len]);
             }

@@ -81,10 +81,10 @@ pub(super) fn tanh<const FMA: bool>(x: f32) -> f32 {
 #[inline(always)]
 #[allow(clippy::excessive_precision)]
 pub(super) fn erf<const FMA: bool>(x: f32) -> f32 {
-    let small = x * poly::<FMA, 7>(
+    let excess = poly::<FMA, 7>(
         x * x,
         [
-            1.128_379_166,
+            0.128_379_166,
             -0.376_126_271_4,
             0.112_836_001_8,
             -0.026_854_444_71,
@@ -93,6 +93,7 @@ pub(super) fn erf<const FMA: bool>(x: f32) -> f32 {
             7.889_126_494e-5,
         ],
     );
+    let small = fma::<FMA>(excess, x, x);
     // The logarithm of 1 - erf is smooth; from 4 on, erf rounds to 1.
     let a = x.abs();
     let a = if a > 4.0 { 4.0 } else { a };
@@ -185,17 +186,23 @@ pub(super) fn larger(max: f32, x: f32) -> f32 {
     if x > max || x.is_nan() { x } else { max }
 }
 
-/// Largest of `f` over a slice, -infinity for none; NaN if one is NaN.
+/// The larger of two numbers in one instruction; a NaN in `max` may get lost.
 #[inline(always)]
-pub(super) fn lane_max(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
+pub(super) fn larger_number(max: f32, x: f32) -> f32 {
+    if max > x { max } else { x }
+}
+
+/// Largest element by [`larger`] or [`larger_number`]; -infinity for none.
+#[inline(always)]
+pub(super) fn lane_max(x: &[f32], larger: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let chunks = x.chunks_exact(LANES);
     for (lane, x) in lanes.iter_mut().zip(chunks.remainder()) {
-        *lane = f(*x);
+        *lane = *x;
     }
     for chunk in chunks {
         for (lane, x) in lanes.iter_mut().zip(chunk) {
-            *lane = larger(*lane, f(*x));
+            *lane = larger(*lane, *x);
         }
     }
     fold(lanes, larger)
@@ -203,15 +210,22 @@ pub(super) fn lane_max(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
 
 /// Combines lanes pairwise.
 #[inline(always)]
-pub(super) fn fold(mut lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut width = LANES / 2;
-    while width > 0 {
-        for lane in 0..width {
-            lanes[lane] = f(lanes[lane], lanes[lane + width]);
-        }
-        width /= 2;
+pub(super) fn fold(lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
+    let lanes = halve::<64, 32>(lanes, &f);
+    let lanes = halve::<32, 16>(lanes, &f);
+    let lanes = halve::<16, 8>(lanes, &f);
+    let lanes = halve::<8, 4>(lanes, &f);
+    let [a, b, c, d] = lanes;
+    f(f(a, c), f(b, d))
+}
+
+#[inline(always)]
+fn halve<const N: usize, const M: usize>(x: [f32; N], f: impl Fn(f32, f32) -> f32) -> [f32; M] {
+    let mut y = [0.0; M];
+    for i in 0..M {
+        y[i] = f(x[i], x[i + M]);
     }
-    lanes[0]
+    y
 }
 
 /// Writes `f` of the elements of slices that are at least as long as `out`.

@@ -1,7 +1,7 @@
 //! Kernels for the host processor.
 //!
-//! **Architecture invariant**: a kernel's result does not depend on timing, and, with the exception of nothing but
-//! the matrix products' own guarantee, not on the number of threads either.
+//! **Architecture invariant**: a kernel's result depends neither on timing nor on the number of threads. Rows are
+//! independent, or sums over rows are made of partial sums whose extent the sizes alone decide.
 
 mod attention;
 mod backend;

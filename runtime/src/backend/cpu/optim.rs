@@ -38,27 +38,3 @@ dispatch! {
         }
     }
 }
-
-pub(super) fn sgd(
-    workers: &Workers,
-    lr: f32,
-    weight_decay: f32,
-    grad_scale: f32,
-    p: &mut [f32],
-    g: &[f32],
-) {
-    assert_eq!(g.len(), p.len(), "sgd: operands of one size");
-    workers.rows(p.len(), 2, Rows(p, 1), |range, p| {
-        sgd_range(lr, weight_decay, grad_scale, p.0, &g[range]);
-    });
-}
-
-dispatch! {
-    fn sgd_range<const FMA: bool>(
-        lr: f32, weight_decay: f32, grad_scale: f32, p: &mut [f32], g: &[f32],
-    ) {
-        for (p, g) in p.iter_mut().zip(g) {
-            *p -= lr * fma::<FMA>(weight_decay, *p, grad_scale * g);
-        }
-    }
-}

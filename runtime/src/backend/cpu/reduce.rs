@@ -107,20 +107,3 @@ dispatch! {
         lanes.iter().sum::<f64>() + rest
     }
 }
-
-pub(super) fn all_finite(workers: &Workers, x: &[f32]) -> bool {
-    let mut finite = vec![true; x.len().div_ceil(CHUNK)];
-    workers.rows(finite.len(), CHUNK, Rows(&mut finite, 1), |range, finite| {
-        for (chunk, finite) in range.zip(finite.0) {
-            *finite = chunk_finite(&x[chunk * CHUNK..x.len().min((chunk + 1) * CHUNK)]);
-        }
-    });
-    finite.iter().all(|finite| *finite)
-}
-
-dispatch! {
-    fn chunk_finite<const FMA: bool>(x: &[f32]) -> bool {
-        const EXPONENT: u32 = 0x7f80_0000;
-        x.iter().fold(0, |bad, x| bad | u32::from(x.to_bits() & EXPONENT == EXPONENT)) == 0
-    }
-}

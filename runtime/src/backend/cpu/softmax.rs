@@ -1,6 +1,6 @@
 //! Softmax, and the pieces of a cross-entropy whose vocabulary may be cut over ranks.
 
-use super::math::{exp, lane_max, lane_sum};
+use super::math::{exp, lane_max, lane_sum, larger};
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
 
@@ -21,7 +21,7 @@ fn row_count(len: usize, cols: usize) -> usize {
 dispatch! {
     fn softmax_rows<const FMA: bool>(cols: usize, x: &[f32], y: &mut [f32]) {
         for (x, y) in x.chunks_exact(cols).zip(y.chunks_exact_mut(cols)) {
-            let max = lane_max(x, |x| x);
+            let max = lane_max(x, larger);
             for i in 0..cols {
                 y[i] = exp::<FMA>(x[i] - max);
             }
@@ -69,7 +69,7 @@ pub(super) fn row_max(workers: &Workers, cols: usize, x: &[f32], max: &mut [f32]
 dispatch! {
     fn max_rows<const FMA: bool>(cols: usize, x: &[f32], max: &mut [f32]) {
         for (x, max) in x.chunks_exact(cols).zip(max) {
-            *max = lane_max(x, |x| x);
+            *max = lane_max(x, larger);
         }
     }
 }

@@ -117,6 +117,16 @@ impl LlamaConfig {
         })
     }
 
+    /// Number of parameters, in floating point: sizes that no machine could hold do not overflow it.
+    pub fn parameters(&self) -> f64 {
+        let size = |size: usize| size as f64;
+        let (hidden, head_dim) = (size(self.hidden), size(self.head_dim));
+        let attention = 2.0 * (size(self.heads) + size(self.kv_heads)) * head_dim * hidden;
+        let block = attention + 3.0 * hidden * size(self.ffn) + 2.0 * hidden;
+        let ends = if self.tied { 1.0 } else { 2.0 };
+        size(self.layers) * block + ends * size(self.vocab) * hidden + hidden
+    }
+
     /// Every tensor of the model with its name and shape (output features first, as in PyTorch), in the order of the
     /// forward pass. A tied head has none of its own.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {

@@ -17,9 +17,23 @@ pub struct HfExport {
     folder: PathBuf,
     config: LlamaConfig,
     weights: TensorWriter,
+    /// Dropped last.
+    _unfinished: Unfinished,
 }
 
 impl HfExport {
+    /// Makes sure that `folder` can be written to, and creates it where needed. Called at the start of a run, it tells
+    /// of a bad folder before any work is lost.
+    ///
+    /// # Errors
+    /// When the folder cannot be created or written to.
+    pub fn prepare(folder: &Path) -> Result<(), CheckpointError> {
+        files::create_folder(folder)?;
+        let probe = temporary(folder, "probe");
+        files::write(&probe, b"")?;
+        files::remove(&probe)
+    }
+
     /// Begins an export to `folder`, which is created where needed.
     ///
     /// # Errors
@@ -28,8 +42,14 @@ impl HfExport {
         files::create_folder(folder)?;
         let tensors = config.tensors();
         let tensors = tensors.iter().map(|(name, shape)| (name.as_str(), &shape[..]));
+        let unfinished = Unfinished { folder: folder.to_owned() };
         let weights = TensorWriter::create(&temporary(folder, WEIGHTS), tensors)?;
-        Ok(HfExport { folder: folder.to_owned(), config: config.clone(), weights })
+        Ok(HfExport {
+            folder: folder.to_owned(),
+            config: config.clone(),
+            weights,
+            _unfinished: unfinished,
+        })
     }
 
     /// Writes the next tensor of [`LlamaConfig::tensors`], row after row.
@@ -59,6 +79,20 @@ impl HfExport {
         }
         // The index of an earlier, sharded model in this folder would contradict the new file.
         files::remove(&self.folder.join("model.safetensors.index.json"))
+    }
+}
+
+/// Removes the files of an export that failed; those of one that succeeded have their names by then.
+struct Unfinished {
+    folder: PathBuf,
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        for name in [WEIGHTS, SETTINGS] {
+            // The failure that led here is what the user has to know.
+            let _ = files::remove(&temporary(&self.folder, name));
+        }
     }
 }
 

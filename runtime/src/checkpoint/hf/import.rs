@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use super::LlamaConfig;
-use crate::checkpoint::load::compare_names;
+use crate::checkpoint::load::compare_tensors;
 use crate::checkpoint::tensors::TensorFile;
-use crate::checkpoint::{CheckpointError, Region};
+use crate::checkpoint::{CheckpointError, Region, files};
 
 /// An open folder, whose tensors are those of its `config.json`, by name and shape.
 ///
@@ -28,7 +28,7 @@ impl HfFolder {
     /// are missing, unexpected, or of another shape or dtype than the settings ask for.
     pub fn open(folder: &Path) -> Result<HfFolder, CheckpointError> {
         if !folder.is_dir() {
-            let reason = "there is no such folder".to_owned();
+            let reason = files::no_folder(folder).to_owned();
             return Err(CheckpointError::Settings { path: folder.to_owned(), reason });
         }
         let config = LlamaConfig::read(folder)?;
@@ -83,11 +83,20 @@ impl HfFolder {
     }
 
     fn check_tensors(&self, folder: &Path) -> Result<(), CheckpointError> {
+        let (layers, held) = (self.config.layers, self.file_of.len());
+        if layers > held {
+            let reason = format!(
+                "num_hidden_layers is {layers}, but the weights hold {held} tensors in all"
+            );
+            return Err(CheckpointError::settings(&folder.join("config.json"), reason));
+        }
+        let found = self.file_of.iter().filter(|(name, _)| !self.is_redundant(name));
+        let found = found
+            .filter_map(|(name, file)| Some((name.as_str(), self.files[*file].1.shape(name)?)));
         let expected = self.config.tensors();
-        let found = self.file_of.keys().filter(|name| !self.is_redundant(name));
-        compare_names(folder, expected.iter().map(|(name, _)| name), found)?;
+        compare_tensors(folder, expected.iter().cloned(), found)?;
         for (name, shape) in expected {
-            // An empty box: judges name, shape and dtype, and reads nothing.
+            // An empty box: judges the dtype, and reads nothing.
             let nothing = Region { offset: vec![0; shape.len()], shape: vec![0; shape.len()] };
             self.read_into(&name, &shape, &nothing, &mut [])?;
         }

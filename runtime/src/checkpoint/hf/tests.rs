@@ -253,7 +253,7 @@ fn settings_that_are_not_supported_are_refused_by_name() {
 }
 
 #[test]
-fn weights_that_do_not_fit_are_refused_by_file_and_tensor() {
+fn weights_that_do_not_fit_are_refused_tensor_by_tensor() {
     let config = config(false);
     let dir = export(&config);
     let weights = dir.path().join("model.safetensors");
@@ -268,13 +268,13 @@ fn weights_that_do_not_fit_are_refused_by_file_and_tensor() {
     let text = refused_with(&other);
     let q = "model.layers.0.self_attn.q_proj.weight";
     let listed =
-        format!("does not hold this model:\n  - missing: {q}\n  - unexpected: model.extra");
+        format!("has other sizes or settings:\n  - missing: {q}\n  - unexpected: model.extra");
     assert!(text.contains(&listed), "{text}");
 
     let mut other = tensors.clone();
     other[2].2 = vec![8, 16];
     let text = refused_with(&other);
-    let expected = format!("model.safetensors: tensor `{q}` has shape [8, 16], expected [16, 8]");
+    let expected = format!("other sizes or settings:\n  - {q} has shape [8, 16], expected [16, 8]");
     assert!(text.contains(&expected), "{text}");
 
     let mut other = tensors.clone();

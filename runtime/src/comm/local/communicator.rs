@@ -33,12 +33,9 @@ impl LocalCommunicator {
         &self,
         work: impl FnOnce(&Seat) -> Result<T, CommError> + Send + 'static,
     ) -> Pending<T> {
-        let (sender, pending) =
-            Pending::new(self.seat.world_rank(), Arc::clone(&self.seat.counters));
-        let job = move |seat: &Seat| {
-            // Nobody listens when the handle was dropped.
-            let _ = sender.send(work(seat));
-        };
+        let (rank, counters) = (self.seat.world_rank(), &self.seat.counters);
+        let (promise, pending) = Pending::new(rank, counters, &self.seat.group.roster.activity);
+        let job = move |seat: &Seat| promise.keep(work(seat));
         self.progress.submit(&self.seat, Box::new(job));
         pending
     }

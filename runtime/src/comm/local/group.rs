@@ -1,6 +1,6 @@
 //! What the members of a group share.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::comm::CommError;
 use crate::comm::call::{Call, Difference, axes_name};
@@ -16,6 +16,9 @@ pub struct Group {
     /// World ranks.
     pub members: Box<[usize]>,
     pub roster: Arc<Roster>,
+    /// Once set, every call fails with it. Here and not in each lane, so that it appears in all of them at once: a rank
+    /// that it makes end is not mistaken for the cause.
+    failure: OnceLock<CommError>,
     /// Synchronous calls.
     pub calls: Lane,
     /// Asynchronous calls.
@@ -32,22 +35,39 @@ impl Group {
         roster: Arc<Roster>,
         endings: Vec<Option<Ending>>,
     ) -> Group {
-        let mailbox = |_: &usize| Mailbox::new(endings.clone());
+        let activity = &roster.activity;
+        let mailbox = |_: &usize| Mailbox::new(endings.clone(), activity);
         Group {
             axes,
             mailboxes: members.iter().map(mailbox).collect(),
             members: members.into(),
+            calls: Lane::new(endings.clone(), activity),
+            started: Lane::new(endings, activity),
             roster,
-            calls: Lane::new(endings.clone()),
-            started: Lane::new(endings),
+            failure: OnceLock::new(),
         }
     }
 
     /// Every member gets `failure` from its calls from now on, and from those in which it waits.
     pub fn fail(&self, failure: &CommError) {
-        self.calls.fail(failure);
-        self.started.fail(failure);
-        self.mailboxes.iter().for_each(|mailbox| mailbox.fail(failure));
+        self.condemn(failure);
+        self.wake();
+    }
+
+    /// The first half of [`fail`](Self::fail): sets the failure, unless there is one.
+    pub fn condemn(&self, failure: &CommError) {
+        self.failure.get_or_init(|| failure.clone());
+    }
+
+    /// The second half: lets everyone who waits see it.
+    pub fn wake(&self) {
+        self.calls.wake();
+        self.started.wake();
+        self.mailboxes.iter().for_each(Mailbox::wake);
+    }
+
+    pub fn failure(&self) -> Option<&CommError> {
+        self.failure.get()
     }
 
     /// A member makes no synchronous calls any more, and takes no messages.

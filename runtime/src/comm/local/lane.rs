@@ -1,17 +1,18 @@
 //! Where the members of a group meet, one call after the other.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::comm::CommError;
 use crate::comm::call::{Call, Difference};
 use crate::comm::stats::Counters;
 
+use super::activity::Activity;
 use super::group::Group;
 use super::monitor::{Guard, Monitor};
 use super::operand::Operand;
 use super::roster::Ending;
+use super::sync::{AtomicUsize, Ordering};
 
 /// One sequence of meetings. A group has one for synchronous and one for asynchronous calls.
 pub struct Lane {
@@ -24,8 +25,7 @@ struct LaneState {
     /// Meetings held so far, and the last of them. Everyone has picked that one up before the next is complete.
     held: u64,
     meeting: Option<Arc<Meeting>>,
-    /// Once set, no meeting takes place any more.
-    failure: Option<CommError>,
+    /// Of members that have left; without them no meeting takes place.
     endings: Vec<Option<Ending>>,
 }
 
@@ -45,10 +45,10 @@ pub struct Meeting {
 }
 
 impl Lane {
-    pub fn new(endings: Vec<Option<Ending>>) -> Lane {
+    pub fn new(endings: Vec<Option<Ending>>, activity: &Arc<Activity>) -> Lane {
         let posts = endings.iter().map(|_| None).collect();
-        let state = LaneState { posts, held: 0, meeting: None, failure: None, endings };
-        Lane { monitor: Monitor::new(state) }
+        let state = LaneState { posts, held: 0, meeting: None, endings };
+        Lane { monitor: Monitor::new(state, activity) }
     }
 
     /// Waits until all members have posted, and compares their calls.
@@ -62,7 +62,7 @@ impl Lane {
         let call = Arc::clone(&post.call);
         let lent = post.operand.lent().is_some();
         let mut state = self.monitor.lock();
-        if let Some(halt) = state.halt() {
+        if let Some(halt) = state.halt(group) {
             drop(state);
             return Err(group.explain(halt, &call, member));
         }
@@ -79,8 +79,8 @@ impl Lane {
         if state.posts.iter().all(Option::is_some) {
             let verdict = state.convene(group);
             self.monitor.announce(state);
-            if let Err(error) = &verdict {
-                group.fail(error);
+            if verdict.is_err() {
+                group.wake();
             }
             return verdict.map(attend);
         }
@@ -92,7 +92,7 @@ impl Lane {
                 return Some(Ok(Arc::clone(state.meeting.as_ref()?)));
             }
             let halt =
-                state.halt().or_else(|| timed_out.then(|| Halt::Timeout(state.missing())))?;
+                state.halt(group).or_else(|| timed_out.then(|| Halt::Timeout(state.missing())))?;
             // From here on nobody can reach the memory that was to be lent.
             state.posts[member] = None;
             Some(Err(halt))
@@ -103,11 +103,9 @@ impl Lane {
         outcome.map(attend).map_err(|halt| group.explain(halt, &call, member))
     }
 
-    /// Ends all meetings with `failure`, unless they have ended already.
-    pub fn fail(&self, failure: &CommError) {
-        let mut state = self.monitor.lock();
-        state.failure.get_or_insert_with(|| failure.clone());
-        self.monitor.announce(state);
+    /// Lets everyone who waits look again.
+    pub fn wake(&self) {
+        self.monitor.announce(self.monitor.lock());
     }
 
     /// No meeting takes place without `member`.
@@ -128,10 +126,10 @@ pub enum Halt {
 }
 
 impl LaneState {
-    fn halt(&self) -> Option<Halt> {
+    fn halt(&self, group: &Group) -> Option<Halt> {
         let left =
             || self.endings.iter().enumerate().find_map(|(m, e)| Some(Halt::Left(m, e.clone()?)));
-        self.failure.clone().map(Halt::Failure).or_else(left)
+        group.failure().cloned().map(Halt::Failure).or_else(left)
     }
 
     fn missing(&self) -> Vec<usize> {
@@ -144,7 +142,7 @@ impl LaneState {
         let calls: Vec<(usize, &Call)> = posts.iter().map(|post| &*post.call).enumerate().collect();
         if let Some(difference) = first_difference(&calls) {
             let error = group.mismatch(&calls, self.held + 1, difference);
-            self.failure = Some(error.clone());
+            group.condemn(&error);
             return Err(error);
         }
         let lent = posts.iter().any(|post| post.operand.lent().is_some());

@@ -9,6 +9,7 @@ use crate::comm::CommError;
 use crate::comm::call::Call;
 use crate::comm::stats::Counters;
 
+use super::activity::Activity;
 use super::group::Group;
 use super::lane::Halt;
 use super::monitor::{Guard, Monitor};
@@ -29,7 +30,6 @@ struct MailboxState {
     reader: Option<Reader>,
     /// Messages taken so far, by sender.
     taken: Vec<u64>,
-    failure: Option<CommError>,
     endings: Vec<Option<Ending>>,
 }
 
@@ -55,11 +55,11 @@ enum Stage {
 }
 
 impl Mailbox {
-    pub fn new(endings: Vec<Option<Ending>>) -> Mailbox {
+    pub fn new(endings: Vec<Option<Ending>>, activity: &Arc<Activity>) -> Mailbox {
         let letters = endings.iter().map(|_| VecDeque::new()).collect();
         let taken = vec![0; endings.len()];
-        let state = MailboxState { letters, reader: None, taken, failure: None, endings };
-        Mailbox { monitor: Monitor::new(state), meter: MemoryMeter::new() }
+        let state = MailboxState { letters, reader: None, taken, endings };
+        Mailbox { monitor: Monitor::new(state, activity), meter: MemoryMeter::new() }
     }
 
     /// Delivers a message of `from` to `to`, the owner of this mailbox.
@@ -92,7 +92,7 @@ impl Mailbox {
         data: View<'_>,
     ) -> Result<Option<Guard<'_, MailboxState>>, CommError> {
         let mut state = self.monitor.lock();
-        if let Some(halt) = state.halt([from, to]) {
+        if let Some(halt) = state.halt(group, [from, to]) {
             drop(state);
             return Err(group.explain(halt, call, from));
         }
@@ -139,7 +139,7 @@ impl Mailbox {
             });
         }
         // A message that was sent counts, even if its sender has left since.
-        if state.failure.is_none()
+        if group.failure().is_none()
             && let Some(letter) = state.letters[from].pop_front()
         {
             state.taken[from] += 1;
@@ -164,7 +164,7 @@ impl Mailbox {
                 Some(Stage::Filling) => return None,
                 _ => {
                     let timeout = || timed_out.then(|| Halt::Timeout(vec![from]));
-                    Some(state.halt([to, from]).or_else(timeout)?)
+                    Some(state.halt(group, [to, from]).or_else(timeout)?)
                 }
             };
             // From here on nobody can reach the target.
@@ -176,11 +176,9 @@ impl Mailbox {
         outcome.map_or(Ok(()), |halt| Err(group.explain(halt, call, to)))
     }
 
-    /// Ends all messages with `failure`, unless they have ended already.
-    pub fn fail(&self, failure: &CommError) {
-        let mut state = self.monitor.lock();
-        state.failure.get_or_insert_with(|| failure.clone());
-        self.monitor.announce(state);
+    /// Lets everyone who waits look again.
+    pub fn wake(&self) {
+        self.monitor.announce(self.monitor.lock());
     }
 
     /// `member` neither sends nor receives any more.
@@ -192,9 +190,9 @@ impl Mailbox {
 }
 
 impl MailboxState {
-    fn halt(&self, members: [usize; 2]) -> Option<Halt> {
+    fn halt(&self, group: &Group, members: [usize; 2]) -> Option<Halt> {
         let left =
             || members.into_iter().find_map(|m| Some(Halt::Left(m, self.endings[m].clone()?)));
-        self.failure.clone().map(Halt::Failure).or_else(left)
+        group.failure().cloned().map(Halt::Failure).or_else(left)
     }
 }

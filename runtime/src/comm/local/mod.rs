@@ -3,11 +3,12 @@
 //! A call goes through these stages:
 //! 1. **Meet** ([`lane`]): every member posts its call and lends its operand; the last one to arrive compares the
 //!    calls. Nobody has touched another's memory before, and after a mismatch nobody does.
-//! 2. **Move** ([`seat`]): every member does its share of the work, straight from the owners' memory.
+//! 2. **Move** ([`symmetric`], [`rooted`]): every member does its share of the work, straight from the owners' memory.
 //! 3. **Part** ([`lane`]): who has lent memory waits until all members are done with it.
 //!
 //! Small operands are copied into the post instead, which makes the third stage unnecessary.
 
+mod activity;
 mod communicator;
 mod group;
 mod kernels;
@@ -15,14 +16,22 @@ mod lane;
 mod mailbox;
 mod monitor;
 mod operand;
+mod parts;
 mod progress;
+mod rooted;
 mod roster;
 mod seat;
+mod symmetric;
+mod sync;
 mod world;
 
+pub(super) use activity::Activity;
 pub(super) use group::name_ranks;
+pub(super) use monitor::Monitor;
 pub use world::RankComms;
 pub(super) use world::World;
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod loom_model;
+#[cfg(all(test, not(loom)))]
 mod tests;

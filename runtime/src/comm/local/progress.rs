@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
+use super::activity::Activity;
 use super::seat::Seat;
 
 type Job = Box<dyn FnOnce(&Seat) + Send>;
@@ -30,6 +31,8 @@ impl Progress {
             *state = start(Arc::clone(seat));
         }
         if let State::Running(jobs, _) = &*state {
+            // Runs from now on, although the thread has to notice.
+            seat.group.roster.activity.more(1);
             // The thread ends only after `close`, which replaces the state.
             let _ = jobs.send(job);
         }
@@ -54,8 +57,13 @@ fn start(seat: Arc<Seat>) -> State {
     let (sender, jobs) = mpsc::channel::<Job>();
     let name = format!("rank {} progress", seat.world_rank());
     let thread = std::thread::Builder::new().name(name).stack_size(256 << 10).spawn(move || {
+        Activity::join();
+        let activity = Arc::clone(&seat.group.roster.activity);
         for job in jobs {
             job(&seat);
+            if activity.less() {
+                activity.deadlock();
+            }
         }
     });
     match thread {

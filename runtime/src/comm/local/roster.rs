@@ -6,11 +6,14 @@ use std::time::Duration;
 use crate::comm::Departure;
 use crate::comm::call::Call;
 
+use super::activity::Activity;
+
 /// Shared by all groups.
 pub struct Roster {
     ranks: Vec<Mutex<RankRecord>>,
     /// How long a call waits for other members at most.
     pub timeout: Duration,
+    pub activity: Arc<Activity>,
 }
 
 #[derive(Default)]
@@ -30,8 +33,9 @@ pub struct Ending {
 
 impl Roster {
     pub fn new(ranks: usize, timeout: Duration) -> Roster {
+        let activity = Arc::new(Activity::new(ranks));
         let ranks = (0..ranks).map(|_| Mutex::default()).collect();
-        Roster { ranks, timeout }
+        Roster { ranks, timeout, activity }
     }
 
     pub fn note_call(&self, rank: usize, call: &Arc<Call>) {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::comm::{Communicator, Departure, LaunchOptions};
+use crate::comm::{CommError, Communicator, Departure, LaunchOptions};
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::{Coordinates, MeshShape};
 
@@ -31,7 +31,14 @@ struct Registry {
 impl World {
     pub fn new(shape: MeshShape, options: &LaunchOptions) -> Arc<World> {
         let roster = Arc::new(Roster::new(shape.world_size(), options.timeout));
-        Arc::new(World { shape, roster, registry: Mutex::default() })
+        let world = Arc::new(World { shape, roster, registry: Mutex::default() });
+        let weak = Arc::downgrade(&world);
+        world.roster.activity.on_deadlock(move || {
+            if let Some(world) = weak.upgrade() {
+                world.break_deadlock();
+            }
+        });
+        world
     }
 
     pub fn comms(self: &Arc<Self>, rank: usize) -> RankComms {
@@ -78,6 +85,29 @@ impl World {
         for (group, member) in &groups {
             group.leave_started(*member, &ending);
         }
+        if self.roster.activity.less() {
+            self.roster.activity.deadlock();
+        }
+    }
+
+    /// Every rank waits for another one: all of them get the error that says so.
+    fn break_deadlock(&self) {
+        let (groups, waiting) = {
+            let registry = self.lock();
+            let has_ended = |rank: &usize| registry.endings.iter().any(|(ended, _)| ended == rank);
+            let waiting = (0..self.shape.world_size()).filter(|rank| !has_ended(rank));
+            let groups: Vec<_> = registry.groups.values().map(Arc::clone).collect();
+            (groups, waiting.collect::<Vec<_>>())
+        };
+        // The last rank to end leaves nobody behind.
+        if waiting.is_empty() {
+            return;
+        }
+        let calls = waiting.iter().map(|rank| format!("  {}\n", self.roster.last_call(*rank)));
+        let error = CommError::Deadlock { calls: calls.collect() };
+        // First all, then wake: nobody is to end before the others can see why.
+        groups.iter().for_each(|group| group.condemn(&error));
+        groups.iter().for_each(|group| group.wake());
     }
 
     fn seat(&self, rank: usize, axes: AxisSet) -> Arc<LocalCommunicator> {
@@ -111,6 +141,11 @@ pub struct RankComms {
 }
 
 impl RankComms {
+    /// Rank 0 of a mesh on which no rank runs, to look at the mesh as a rank does. A collective would wait in vain.
+    pub(crate) fn unattended(shape: MeshShape) -> RankComms {
+        World::new(shape, &LaunchOptions::default()).comms(0)
+    }
+
     /// The world rank.
     pub fn rank(&self) -> usize {
         self.rank

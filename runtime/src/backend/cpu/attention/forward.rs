@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::heads::{Head, Shared};
 use crate::backend::AttentionShape;
 use crate::backend::cpu::gemm::{Matrix, Multiply, OneThread};
-use crate::backend::cpu::math::{exp, fma, lane_max, lane_sum, larger};
+use crate::backend::cpu::math::{LANES, exp, fma, fold, lane_max, larger_number};
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::simd::dispatch;
 use crate::backend::cpu::workers::Workers;
 
 /// Queries per tile. Half of the tile on the diagonal is computed in vain.
-const QUERIES: usize = 64;
+const QUERIES: usize = 32;
 
 /// Keys per chunk, a multiple of `QUERIES`: the scores of a tile stay in the second-level cache.
 const KEYS: usize = 512;
@@ -63,6 +63,7 @@ pub fn attention(
 /// Sizes that both directions rely on.
 pub(super) fn check(s: &AttentionShape, q: usize, k: usize, lse: usize) {
     let rows = s.batch * s.seq;
+    assert!(s.scale > 0.0, "the order of scores is that of scaled scores: {s:?}");
     assert!(s.kv_heads > 0 && s.heads.is_multiple_of(s.kv_heads), "kv_heads divide heads: {s:?}");
     assert_eq!(q, rows * s.heads * s.head_dim, "attention operands fit {s:?}");
     assert_eq!(k, rows * s.kv_heads * s.head_dim, "attention operands fit {s:?}");
@@ -144,27 +145,57 @@ dispatch! {
         total: &mut [f32],
         sum: &mut [f32],
     ) {
+        // Rows whose maxima are found before their weights, so that the processor need not wait for each one.
+        const GROUP: usize = 8;
         let dim = sum.len() / max.len();
-        for (row, scores) in scores.chunks_exact_mut(keys).enumerate() {
-            let visible = if causal { keys.min(visible + row) } else { visible };
-            let (scores, hidden) = scores.split_at_mut(visible);
-            hidden.fill(0.0);
-            let old = max[row];
-            let new = larger(old, lane_max(scores, |score| score * scale));
-            for score in scores.iter_mut() {
-                *score = exp::<FMA>(fma::<FMA>(*score, scale, -new));
+        for (group, scores) in scores.chunks_mut(GROUP * keys).enumerate() {
+            let mut new = [0f32; GROUP];
+            for (i, scores) in scores.chunks_exact_mut(keys).enumerate() {
+                let row = group * GROUP + i;
+                let visible = if causal { keys.min(visible + row) } else { visible };
+                // Whole groups of lanes are much faster: a few hidden scores are worked on too, and get weight zero.
+                let padded = keys.min(visible.next_multiple_of(LANES));
+                scores[visible..padded].fill(f32::NEG_INFINITY);
+                scores[padded..].fill(0.0);
+                // A NaN may get lost here; its weight is NaN all the same.
+                let largest = scale * lane_max(&scores[..padded], larger_number);
+                new[i] = larger_number(max[row], largest);
             }
-            let weights = lane_sum([scores], |[weight]| weight);
-            max[row] = new;
-            if old == f32::NEG_INFINITY {
-                total[row] = weights;
-            } else {
-                let rescale = exp::<FMA>(old - new);
-                total[row] = total[row] * rescale + weights;
-                for sum in &mut sum[row * dim..][..dim] {
-                    *sum *= rescale;
+            for (i, scores) in scores.chunks_exact_mut(keys).enumerate() {
+                let row = group * GROUP + i;
+                let visible = if causal { keys.min(visible + row) } else { visible };
+                let padded = keys.min(visible.next_multiple_of(LANES));
+                let weights = weigh::<FMA>(&mut scores[..padded], scale, new[i]);
+                let old = max[row];
+                max[row] = new[i];
+                if old == f32::NEG_INFINITY {
+                    total[row] = weights;
+                } else {
+                    let rescale = exp::<FMA>(old - new[i]);
+                    total[row] = total[row] * rescale + weights;
+                    for sum in &mut sum[row * dim..][..dim] {
+                        *sum *= rescale;
+                    }
                 }
             }
         }
     }
+}
+
+/// Replaces scores by `exp(scale * score - max)` and returns their sum.
+#[inline(always)]
+fn weigh<const FMA: bool>(scores: &mut [f32], scale: f32, max: f32) -> f32 {
+    let mut lanes = [0f32; LANES];
+    let mut parts = scores.chunks_exact_mut(LANES);
+    for part in &mut parts {
+        for (lane, score) in lanes.iter_mut().zip(part) {
+            *score = exp::<FMA>(fma::<FMA>(*score, scale, -max));
+            *lane += *score;
+        }
+    }
+    for (lane, score) in lanes.iter_mut().zip(parts.into_remainder()) {
+        *score = exp::<FMA>(fma::<FMA>(*score, scale, -max));
+        *lane += *score;
+    }
+    fold(lanes, |a, b| a + b)
 }

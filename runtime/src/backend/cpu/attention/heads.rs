@@ -29,10 +29,18 @@ impl<'a> Head<'a> {
 
     /// Writes `[dim, rows.len()]`, the transpose of some rows.
     pub fn transpose(&self, rows: Range<usize>, out: &mut [f32]) {
+        // Rows that fill one cache line of the result together, so that it is written line by line.
+        const STRIP: usize = 16;
         let count = rows.len();
-        for (column, row) in rows.enumerate() {
-            for (j, value) in self.row(row).iter().enumerate() {
-                out[j * count + column] = *value;
+        for first in (0..count).step_by(STRIP) {
+            let strip = STRIP.min(count - first);
+            let from: [&[f32]; STRIP] =
+                std::array::from_fn(|i| self.row(rows.start + first + i.min(strip - 1)));
+            for j in 0..self.dim {
+                let out = &mut out[j * count + first..][..strip];
+                for (out, row) in out.iter_mut().zip(&from) {
+                    *out = row[j];
+                }
             }
         }
     }

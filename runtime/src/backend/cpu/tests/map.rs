@@ -2,7 +2,7 @@ use super::{CpuBackend, assert_close, assert_same_on_any_threads, on_every_backe
 use crate::backend::{Backend, BlockIndex, Dropout, Expr, LeafGrad, Node, View};
 
 /// The error function by a series whose terms all have one sign, so that nothing cancels.
-fn erf(x: f64) -> f64 {
+pub(super) fn erf(x: f64) -> f64 {
     let (mut term, mut sum, mut n) = (x, x, 1.0);
     while term.abs() > 1e-18 * sum.abs() {
         n += 2.0;

@@ -1,7 +1,13 @@
 //! Every kernel against its formula in f64, over odd sizes and several thread counts.
 
 mod attention;
+mod elements;
+mod loss;
 mod map;
+mod math;
+mod matrix;
+mod norm;
+mod random;
 
 use super::CpuBackend;
 use super::simd::tests::at_every_level;

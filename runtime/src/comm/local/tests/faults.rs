@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::backend::{Category, DType, MemoryMeter, View, ViewMut};
 use crate::comm::{
     CommError, CommFailure, Communicator, Departure, FailureCause, LaunchOptions, Pending,
-    ReduceOp, Site, launch, launch_with,
+    RankComms, ReduceOp, Site, launch, launch_with,
 };
 use crate::layout::{AxisId, AxisSet};
 
@@ -232,6 +232,66 @@ fn a_rank_that_never_comes_is_named_after_the_timeout() {
                 "{last_calls}"
             );
             assert!(last_calls.contains("rank 1: no call yet"), "{last_calls}");
+        }
+    }
+}
+
+#[test]
+fn ranks_that_wait_for_each_other_learn_it_at_once() {
+    type Body = fn(&RankComms, &Site) -> Result<(), CommError>;
+    let cases: [Body; 4] = [
+        // Two groups in different orders.
+        |comms, site| {
+            let (dp, tp) = (comms.group(AxisSet::of(AxisId::Dp)), comms.group(TP));
+            if comms.rank() % 3 == 0 {
+                dp.barrier(site).and_then(|()| tp.barrier(site))
+            } else {
+                tp.barrier(site).and_then(|()| dp.barrier(site))
+            }
+        },
+        // Everyone receives first.
+        |comms, site| {
+            let (world, next) = (comms.world(), (comms.rank() + 1) % 4);
+            world.recv(site, (comms.rank() + 3) % 4, ViewMut::from(&mut [0f32][..]))?;
+            world.send(site, next, View::from(&[0f32][..]))
+        },
+        // An asynchronous call that the others have not issued yet.
+        |comms, site| {
+            let world = comms.world();
+            let start = || {
+                let data = MemoryMeter::new().zeros(DType::F32, 3, Category::Gradients);
+                world.start_all_reduce(site, ReduceOp::Sum, data)
+            };
+            if comms.rank() == 0 {
+                start().wait()?;
+                return world.barrier(site);
+            }
+            world.barrier(site)?;
+            start().wait().map(drop)
+        },
+        // One rank has returned, and has no part in it.
+        |comms, site| {
+            let (dp, tp) = (comms.group(AxisSet::of(AxisId::Dp)), comms.world());
+            let rank = comms.rank();
+            match rank {
+                3 => Ok(()),
+                // 0 waits for 1, which waits for 2, which waits for 0.
+                0 => tp.recv(site, 1, ViewMut::from(&mut [0f32][..])),
+                1 => tp.recv(site, 2, ViewMut::from(&mut [0f32][..])),
+                _ => dp.recv(site, 0, ViewMut::from(&mut [0f32][..])),
+            }
+        },
+    ];
+    for (case, body) in cases.iter().enumerate() {
+        let shape = "dp=2,tp=2".parse().unwrap();
+        let error = launch(&shape, |comms| body(&comms, &Site::here("ring"))).expect_err("stuck");
+        assert_eq!(error.failures.len(), if case == 3 { 3 } else { 4 }, "{error}");
+        for failure in &error.failures {
+            let FailureCause::Error(CommError::Deadlock { calls }) = &failure.cause else {
+                panic!("case {case}, rank {}: {}", failure.rank, failure.cause);
+            };
+            assert!(calls.contains(&format!("rank {}: ", failure.rank)), "{calls}");
+            assert!(calls.contains("issued by ring ("), "{calls}");
         }
     }
 }

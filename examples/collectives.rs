@@ -1,0 +1,82 @@
+//! The eight collectives on four ranks, and an asynchronous one: `cargo run --release --example collectives`.
+
+use meshwright::backend::Category;
+use meshwright::comm::{Blocks, ReduceOp, Site};
+
+/// What each rank has.
+type ByRank = Vec<Vec<f32>>;
+
+fn main() -> meshwright::Result<()> {
+    for (name, by_rank) in collectives()? {
+        println!("{name}");
+        for (rank, data) in by_rank.iter().enumerate() {
+            println!("  rank {rank}: {data:?}");
+        }
+    }
+    Ok(())
+}
+
+/// What each collective leaves on every rank.
+pub fn collectives() -> meshwright::Result<Vec<(&'static str, ByRank)>> {
+    let by_rank = meshwright::run_on("tp=4", 0, |rank| {
+        let group = rank.comms().world();
+        let (me, site) = (group.rank(), Site::here("collectives"));
+        let is_root = me == 0;
+        let one_each = Blocks::even(1, 1, 4);
+        // Rank r begins with r, and with 10r, 10r + 1, 10r + 2, 10r + 3.
+        let mine = [me as f32];
+        let row: Vec<f32> = (0..4).map(|column| (10 * me + column) as f32).collect();
+        let mut results = Vec::new();
+
+        let mut data = mine;
+        group.broadcast(&site, 2, data.as_mut_slice().into())?;
+        results.push(("broadcast: what rank 2 has, everywhere", data.to_vec()));
+
+        let src = is_root.then(|| row.as_slice().into());
+        group.scatter(&site, 0, src, data.as_mut_slice().into(), &[1; 4])?;
+        results.push(("scatter: the row of rank 0, one element each", data.to_vec()));
+
+        let mut all = vec![0.0; if is_root { 4 } else { 0 }];
+        let dst = is_root.then(|| all.as_mut_slice().into());
+        group.gather(&site, 0, mine.as_slice().into(), dst, &[1; 4])?;
+        results.push(("gather: an element of each, on rank 0", all));
+
+        let mut data = mine;
+        group.reduce(&site, 0, ReduceOp::Sum, data.as_mut_slice().into())?;
+        results.push(("reduce: the sum on rank 0", data.to_vec()));
+
+        let mut all = vec![0.0; 4];
+        group.all_gather(&site, mine.as_slice().into(), all.as_mut_slice().into(), &one_each)?;
+        results.push(("all_gather: an element of each, everywhere", all));
+
+        let mut data = mine;
+        let (src, dst) = (row.as_slice().into(), data.as_mut_slice().into());
+        group.reduce_scatter(&site, src, dst, &one_each)?;
+        results.push(("reduce_scatter: the sum of the rows, one element each", data.to_vec()));
+
+        let mut data = mine;
+        group.all_reduce(&site, ReduceOp::Max, data.as_mut_slice().into())?;
+        results.push(("all_reduce: the maximum, everywhere", data.to_vec()));
+
+        let mut column = vec![0.0; 4];
+        let (src, dst) = (row.as_slice().into(), column.as_mut_slice().into());
+        group.all_to_all(&site, src, dst, &[1; 4], &[1; 4])?;
+        results.push(("all_to_all: rows become columns", column));
+
+        // An asynchronous collective owns its buffer until `wait` gives it back; meanwhile the rank is free.
+        let buffer = rank.meter().copy_of(&row, Category::Communication);
+        let pending = group.start_all_reduce(&site, ReduceOp::Sum, buffer);
+        let elsewhere: f32 = row.iter().sum();
+        let mut sums = pending.wait()?.typed().to_vec();
+        sums.push(elsewhere);
+        results.push(("start_all_reduce: sums over ranks, and the row's own sum", sums));
+
+        Ok(results)
+    })?;
+
+    let names = by_rank[0].iter().map(|(name, _)| *name);
+    Ok(names
+        .enumerate()
+        .map(|(call, name)| (name, by_rank.iter().map(|rank| rank[call].1.clone()).collect()))
+        .collect())
+}

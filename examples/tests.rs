@@ -1,0 +1,60 @@
+//! Runs the examples and checks what they compute.
+
+#[allow(dead_code, reason = "its `main` is not called")]
+#[path = "collectives.rs"]
+mod collectives;
+#[allow(dead_code, reason = "its `main` is not called")]
+#[path = "custom_layer.rs"]
+mod custom_layer;
+#[allow(dead_code, reason = "its `main` is not called")]
+#[path = "mlp.rs"]
+mod mlp;
+
+#[test]
+fn the_mlp_learns_the_same_on_every_mesh() {
+    let alone = mlp::train("1", 301).unwrap();
+    let last = alone[300];
+    assert!(last < alone[0] / 100.0, "from {} to {last}", alone[0]);
+    for mesh in ["tp=2", "dp=2,tp=2", "dp=4"] {
+        let losses = mlp::train(mesh, 10).unwrap();
+        for (step, (loss, expected)) in losses.iter().zip(&alone).enumerate() {
+            let distance = (loss - expected).abs() / expected;
+            assert!(distance < 1e-4, "{mesh}, step {step}: {loss}, alone {expected}");
+        }
+    }
+}
+
+#[test]
+fn the_custom_layer_computes_the_same_on_every_mesh() {
+    let (output, gradient) = custom_layer::run("1").unwrap();
+    assert!(output > 0.0 && gradient > 0.0);
+    for mesh in ["dp=2", "tp=2", "dp=2,tp=4"] {
+        let (sharded_output, sharded_gradient) = custom_layer::run(mesh).unwrap();
+        assert!((sharded_output - output).abs() < 1e-5 * output, "{mesh}: {sharded_output}");
+        assert!(
+            (sharded_gradient - gradient).abs() < 1e-5 * gradient,
+            "{mesh}: {sharded_gradient}"
+        );
+    }
+}
+
+#[test]
+fn the_collectives_leave_what_they_promise() {
+    let results = collectives::collectives().unwrap();
+    let of = |name: &str| {
+        let found = results.iter().find(|(call, _)| call.split(':').next() == Some(name));
+        found.unwrap_or_else(|| panic!("no {name}")).1.clone()
+    };
+    let same = |data: &[f32]| vec![data.to_vec(); 4];
+    assert_eq!(of("broadcast"), same(&[2.0]));
+    assert_eq!(of("scatter"), [[0.0], [1.0], [2.0], [3.0]]);
+    assert_eq!(of("gather"), [vec![0.0, 1.0, 2.0, 3.0], vec![], vec![], vec![]]);
+    assert_eq!(of("reduce"), [[6.0], [1.0], [2.0], [3.0]]);
+    assert_eq!(of("all_gather"), same(&[0.0, 1.0, 2.0, 3.0]));
+    assert_eq!(of("reduce_scatter"), [[60.0], [64.0], [68.0], [72.0]]);
+    assert_eq!(of("all_reduce"), same(&[3.0]));
+    let column = |c: usize| (0..4).map(|r| (10 * r + c) as f32).collect::<Vec<_>>();
+    assert_eq!(of("all_to_all"), [column(0), column(1), column(2), column(3)]);
+    let sums = |own: f32| vec![60.0, 64.0, 68.0, 72.0, own];
+    assert_eq!(of("start_all_reduce"), [sums(6.0), sums(46.0), sums(86.0), sums(126.0)]);
+}

@@ -1,0 +1,120 @@
+use super::{CpuBackend, assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
+use crate::backend::{Backend, RopeShape};
+
+const EPS: f32 = 1e-3;
+
+/// `[y, statistics.., dx, dweight, ..]` by the formula, gradients of parameters added to 1.
+struct Expected {
+    y: Vec<f64>,
+    dx: Vec<f64>,
+    dweight: Vec<f64>,
+    dbias: Vec<f64>,
+}
+
+/// RMSNorm is LayerNorm whose mean is taken to be zero, without a bias.
+fn reference(rows: usize, cols: usize, centred: bool) -> Expected {
+    let [x, dy] = [1, 2].map(|seed| wide(&values(rows * cols, seed)));
+    let [weight, bias] = [3, 4].map(|seed| wide(&values(cols, seed)));
+    let mut e =
+        Expected { y: vec![], dx: vec![], dweight: vec![1.0; cols], dbias: vec![1.0; cols] };
+    let n = cols as f64;
+    for (x, dy) in x.chunks_exact(cols).zip(dy.chunks_exact(cols)) {
+        let mean = if centred { x.iter().sum::<f64>() / n } else { 0.0 };
+        let var = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
+        let inv = 1.0 / (var + f64::from(EPS)).sqrt();
+        let normal: Vec<f64> = x.iter().map(|x| (x - mean) * inv).collect();
+        let g: Vec<f64> = dy.iter().zip(&weight).map(|(dy, w)| dy * w).collect();
+        let g_mean = if centred { g.iter().sum::<f64>() / n } else { 0.0 };
+        let dot = g.iter().zip(&normal).map(|(g, x)| g * x).sum::<f64>() / n;
+        for i in 0..cols {
+            e.y.push(normal[i] * weight[i] + if centred { bias[i] } else { 0.0 });
+            e.dx.push(inv * (g[i] - g_mean - normal[i] * dot));
+            e.dweight[i] += dy[i] * normal[i];
+            e.dbias[i] += dy[i];
+        }
+    }
+    e
+}
+
+/// `[y, dx, dweight, dbias]`.
+fn run(cpu: &CpuBackend, rows: usize, cols: usize, centred: bool) -> [Vec<f32>; 4] {
+    let [x, dy] = [1, 2].map(|seed| values(rows * cols, seed));
+    let [weight, bias] = [3, 4].map(|seed| values(cols, seed));
+    let [mut y, mut dx] = [(); 2].map(|()| vec![f32::NAN; rows * cols]);
+    let [mut mean, mut inv] = [(); 2].map(|()| vec![f32::NAN; rows]);
+    let [mut dweight, mut dbias] = [(); 2].map(|()| vec![1.0; cols]);
+    let [x, dy, weight, bias] = [&x, &dy, &weight, &bias].map(|x| x[..].into());
+    if centred {
+        let statistics = ((&mut mean[..]).into(), (&mut inv[..]).into());
+        cpu.layer_norm(x, weight, bias, EPS, (&mut y[..]).into(), statistics.0, statistics.1);
+        cpu.layer_norm_backward(
+            x,
+            weight,
+            (&mean[..]).into(),
+            (&inv[..]).into(),
+            dy,
+            (&mut dx[..]).into(),
+            Some((&mut dweight[..]).into()),
+            Some((&mut dbias[..]).into()),
+        );
+    } else {
+        cpu.rms_norm(x, weight, EPS, (&mut y[..]).into(), (&mut inv[..]).into());
+        let (dx, dweight) = ((&mut dx[..]).into(), Some((&mut dweight[..]).into()));
+        cpu.rms_norm_backward(x, weight, (&inv[..]).into(), dy, dx, dweight);
+    }
+    [y, dx, dweight, dbias]
+}
+
+#[test]
+fn norms_and_their_gradients_follow_the_formula() {
+    for centred in [false, true] {
+        for (rows, cols) in [(1, 1), (3, 7), (130, 64), (257, 200), (300, 515)] {
+            let expected = reference(rows, cols, centred);
+            on_every_backend(|cpu| {
+                let what = |name| format!("{name}, centred {centred}, {rows} x {cols}");
+                let [y, dx, dweight, dbias] = run(cpu, rows, cols, centred);
+                assert_close(&what("y"), &y, &expected.y, 2e-6);
+                assert_close(&what("dx"), &dx, &expected.dx, 1e-5);
+                assert_close(&what("dweight"), &dweight, &expected.dweight, 2e-6);
+                if centred {
+                    assert_close(&what("dbias"), &dbias, &expected.dbias, 2e-6);
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn parameter_gradients_are_the_same_on_any_number_of_threads() {
+    for centred in [false, true] {
+        assert_same_on_any_threads("norm", |cpu| run(cpu, 700, 130, centred).concat());
+    }
+}
+
+#[test]
+fn rope_rotates_pairs_by_position_and_back() {
+    let s = RopeShape { batch: 2, seq: 5, heads: 3, head_dim: 14 };
+    let angle = |t: usize, j: usize| t as f64 / 100f64.powf(j as f64 / 7.0);
+    let table = |f: fn(f64) -> f64| -> Vec<f32> {
+        (0..35).map(|i| f(angle(i / 7, i % 7)) as f32).collect()
+    };
+    let (cos, sin) = (table(f64::cos), table(f64::sin));
+    let x = values(2 * 5 * 3 * 14, 1);
+    let mut expected = wide(&x);
+    for (head, rotated) in expected.chunks_exact_mut(14).enumerate() {
+        let position = head / 3 % 5;
+        for j in 0..7 {
+            let (a, b, angle) = (rotated[j], rotated[j + 7], angle(position, j));
+            rotated[j] = a * angle.cos() - b * angle.sin();
+            rotated[j + 7] = b * angle.cos() + a * angle.sin();
+        }
+    }
+    on_every_backend(|cpu| {
+        let mut turned = x.clone();
+        let (cos, sin) = ((&cos[..]).into(), (&sin[..]).into());
+        cpu.rope(&s, (&mut turned[..]).into(), cos, sin, false);
+        assert_close("rope", &turned, &expected, 1e-6);
+        cpu.rope(&s, (&mut turned[..]).into(), cos, sin, true);
+        assert_close("rope and back", &turned, &wide(&x), 1e-6);
+    });
+}

@@ -1,0 +1,72 @@
+//! Metrics as ratios, like losses: summed over the ranks, then divided once.
+
+use std::marker::PhantomData;
+
+use crate::comm::Site;
+use crate::layout::Shape;
+
+use super::Rank;
+
+/// A mean over everything shaped `S`: sum and count of this rank, both still to be summed over the axes over which `S`
+/// varies. Nothing is differentiated through it.
+#[must_use = "a metric has no value until `.reduce()`"]
+pub struct Metric<S> {
+    rank: Rank,
+    sum: f64,
+    count: u64,
+    shape: PhantomData<S>,
+}
+
+impl<S: Shape> Metric<S> {
+    /// The mean of which this rank knows `sum` and `count`.
+    pub fn new(rank: &Rank, sum: f64, count: u64) -> Metric<S> {
+        Metric { rank: rank.clone(), sum, count, shape: PhantomData }
+    }
+
+    /// The mean over all ranks: one small all-reduce.
+    #[track_caller]
+    pub fn reduce(&self) -> Mean {
+        let mut parts = [self.sum, self.count as f64];
+        self.rank.all_reduce_f64(S::VARIES, &Site::here("Metric::reduce"), &mut parts);
+        Mean { sum: parts[0], count: parts[1] as u64 }
+    }
+
+    /// A metric has no value before its sum and count are summed over the ranks; this never compiles, and says so.
+    #[doc(hidden)]
+    pub fn value(&self) -> f64
+    where
+        Self: HasValue,
+    {
+        Self::never()
+    }
+}
+
+/// A mean over all ranks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Mean {
+    sum: f64,
+    count: u64,
+}
+
+impl Mean {
+    /// Sum divided by count; zero where nothing counted.
+    pub fn value(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
+    }
+
+    /// How many elements counted.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+}
+
+/// Never implemented: what a loss or metric would have to be to be read.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is this rank's share of a mean, not yet its value",
+    label = "`.reduce()` it first",
+    note = "`.reduce().value()` sums numerator and count over the ranks and divides once"
+)]
+pub trait HasValue {
+    #[doc(hidden)]
+    fn never() -> !;
+}

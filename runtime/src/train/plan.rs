@@ -1,0 +1,246 @@
+//! What is settled before the ranks start: settings are checked against files, model and mesh, and files are open.
+
+use std::path::{Path, PathBuf};
+
+use crate::backend::cpu::CpuBackend;
+use crate::checkpoint::hf::{HfExport, HfFolder, LlamaConfig};
+use crate::checkpoint::{Checkpoint, Writer};
+use crate::comm::RankComms;
+use crate::data::{DataPosition, Dataset, TokenFile, read_corpus};
+use crate::layout::{AxisId, AxisSet};
+use crate::nn::declare;
+use crate::tensor::{ParamRef, Rank};
+
+use super::config::{Config, ModelSizes, ModelSource};
+use super::{Error, LanguageModel, Result, memory, weights};
+
+/// Most threads of all ranks together: ranks are threads of one process, and more of them only wait for each other.
+const MAX_THREADS: usize = 1024;
+
+/// Everything that a run reads, and the settings that were found to fit it.
+pub struct Plan {
+    pub config: Config,
+    pub sizes: LlamaConfig,
+    pub weights: Option<HfFolder>,
+    pub resume: Option<Checkpoint>,
+    pub dataset: Dataset,
+}
+
+impl Plan {
+    /// Opens every file that the run reads, and judges the settings by them. Nothing is written yet.
+    pub fn new<M: LanguageModel>(config: Config) -> Result<Plan> {
+        check_mesh(&config)?;
+        let (sizes, weights) = match &config.model {
+            ModelSource::InitFrom(folder) => {
+                let folder = HfFolder::open(folder).map_err(Error::of_flag("--init-from"))?;
+                (folder.config().clone(), Some(folder))
+            }
+            ModelSource::New(sizes) => (llama_config(sizes, config.seq), None),
+        };
+        memory::check(&config, &sizes)?;
+        let params = declared_params::<M>(&config, &sizes)?;
+        let file = match &config.data {
+            Some(path) => TokenFile::open(path, sizes.vocab)?,
+            None => TokenFile::from_text(
+                read_corpus(&own_text())?,
+                sizes.vocab,
+                "the project's own text",
+            )?,
+        };
+        let dataset = Dataset::new(file, config.seq, config.batch, config.order, config.seed)?;
+        let resume = match &config.resume {
+            Some(path) => Some(open_checkpoint(path, &config, &dataset, &params)?),
+            None => None,
+        };
+        Ok(Plan { config, sizes, weights, resume, dataset })
+    }
+
+    /// Makes sure that the folders which the run fills can be written to, before any work is lost.
+    pub fn prepare_outputs(&self) -> Result<()> {
+        if let Some(save) = &self.config.save {
+            Writer::prepare(&save.dir).map_err(Error::of_flag("--save"))?;
+        }
+        if let Some(folder) = &self.config.export_hf {
+            HfExport::prepare(folder).map_err(Error::of_flag("--export-hf"))?;
+        }
+        Ok(())
+    }
+
+    /// Steps that are done before the run begins.
+    pub fn first_step(&self) -> u64 {
+        self.resume.as_ref().map_or(0, |checkpoint| checkpoint.manifest().state.step)
+    }
+
+    /// What is going to be trained, on what, for the user.
+    pub fn describe(&self) -> String {
+        let Plan { config, sizes, dataset, .. } = self;
+        let source = match (&self.resume, &config.model) {
+            (Some(checkpoint), _) => format!("resuming {}", checkpoint.folder().display()),
+            (None, ModelSource::InitFrom(folder)) => format!("weights of {}", folder.display()),
+            (None, ModelSource::New(_)) => format!("a new model from seed {}", config.seed),
+        };
+        format!(
+            "{source}: {} parameters, {} layers of width {}, {} query and {} key-value heads, vocabulary {}\n\
+             {}; {} sequences of {} tokens a step, from the {} tokens of {}",
+            with_commas(sizes.parameters() as u64),
+            sizes.layers,
+            sizes.hidden,
+            sizes.heads,
+            sizes.kv_heads,
+            sizes.vocab,
+            with_threads(config),
+            config.batch,
+            config.seq,
+            with_commas(dataset.file().len() as u64),
+            dataset.file().name(),
+        )
+    }
+}
+
+/// `4 ranks (dp=2,tp=2)`, `1 rank`.
+pub fn on_mesh(config: &Config) -> String {
+    match config.mesh.world_size() {
+        1 => "1 rank".to_owned(),
+        world => format!("{world} ranks ({})", config.mesh),
+    }
+}
+
+/// `4 ranks (dp=2,tp=2) with 1 thread each`, `1 rank with 2 threads`.
+fn with_threads(config: &Config) -> String {
+    let world = config.mesh.world_size();
+    let threads = counted(config.threads_per_rank(world), "thread");
+    let each = if world == 1 { "" } else { " each" };
+    format!("{} with {threads}{each}", on_mesh(config))
+}
+
+/// `1 thread`, `2 threads`.
+pub fn counted(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+/// `1,234,567`.
+fn with_commas(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .map(|group| std::str::from_utf8(group).unwrap_or_default())
+        .collect();
+    groups.join(",")
+}
+
+/// The axes that this version can train over, and as many ranks as a process can hold and a batch can feed.
+fn check_mesh(config: &Config) -> Result<()> {
+    let mesh = &config.mesh;
+    let later: Vec<String> = [AxisId::Pp, AxisId::Fsdp, AxisId::Ep, AxisId::Cp]
+        .into_iter()
+        .filter(|axis| mesh.degree(*axis) > 1)
+        .map(|axis| format!("{axis}={}", mesh.degree(axis)))
+        .collect();
+    if !later.is_empty() {
+        return Err(Error::Input(format!(
+            "--mesh: {} comes with a later version; leave it out, or use dp and tp",
+            later.join(",")
+        )));
+    }
+    let world = mesh.world_size();
+    let threads = config.threads_per_rank(world);
+    if world.saturating_mul(threads) > MAX_THREADS {
+        return Err(Error::Input(format!(
+            "{} are too many: ranks are threads of this process, which starts at most {MAX_THREADS} threads in \
+             all; use a smaller --mesh or fewer --threads",
+            with_threads(config)
+        )));
+    }
+    let readers = mesh.degree_of(AxisSet::DATA);
+    if !config.batch.is_multiple_of(readers) {
+        return Err(Error::Input(format!(
+            "--batch {} does not divide by dp = {readers} of --mesh {mesh}, whose ranks each read as many sequences; \
+             use a multiple of {readers}",
+            config.batch
+        )));
+    }
+    Ok(())
+}
+
+/// The parameters that `M` declares on one rank of the mesh, if all of its sizes fit. No other rank exists yet, and
+/// nothing is allocated.
+fn declared_params<M: LanguageModel>(
+    config: &Config,
+    sizes: &LlamaConfig,
+) -> Result<Vec<ParamRef>> {
+    let backend = CpuBackend::new(1).map_err(|error| Error::Input(error.to_string()))?;
+    let rank = Rank::new(RankComms::unattended(config.mesh), Box::new(backend), config.seed);
+    Ok(declare::<M>(&rank, &M::sizes(sizes))?.params())
+}
+
+/// The configuration of a new model.
+fn llama_config(sizes: &ModelSizes, seq: usize) -> LlamaConfig {
+    LlamaConfig {
+        hidden: sizes.hidden,
+        ffn: sizes.ffn,
+        layers: sizes.layers,
+        heads: sizes.heads,
+        kv_heads: sizes.kv_heads,
+        head_dim: sizes.hidden / sizes.heads,
+        vocab: sizes.vocab,
+        norm_eps: 1e-5,
+        rope_theta: 10_000.0,
+        tied: sizes.tied,
+        max_positions: seq,
+        bos: serde_json::Value::Null,
+        eos: serde_json::Value::Null,
+    }
+}
+
+/// The project's own book and sources, the text of a run without `--data`.
+fn own_text() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    ["README.md", "book/src", "examples", "macros/src", "runtime/src"]
+        .map(|part| root.join(part))
+        .into()
+}
+
+fn open_checkpoint(
+    path: &Path,
+    config: &Config,
+    dataset: &Dataset,
+    params: &[ParamRef],
+) -> Result<Checkpoint> {
+    let in_flag = || Error::of_flag("--resume");
+    let checkpoint = Checkpoint::open(path).map_err(in_flag())?;
+    checkpoint.check_tensors(weights::checkpoint_tensors(params)).map_err(in_flag())?;
+    let state = &checkpoint.manifest().state;
+    state.data.check_resume(&DataPosition::after(state.step, dataset))?;
+    if state.step >= config.steps {
+        return Err(Error::Input(format!(
+            "--resume: {} has {} done, and --steps {} counts from the beginning: nothing is left to train; use \
+             a larger --steps",
+            checkpoint.folder().display(),
+            counted(state.step as usize, "step"),
+            config.steps
+        )));
+    }
+    for skipped in checkpoint.skipped() {
+        super::progress::say(&format!(
+            "warning: {skipped}; going on from {}",
+            checkpoint.folder().display()
+        ));
+    }
+    Ok(checkpoint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_places_read_well() {
+        let numbers = [0, 999, 1000, 1234567].map(with_commas);
+        assert_eq!(numbers, ["0", "999", "1,000", "1,234,567"]);
+        let place = |line: &str| with_threads(&Config::parse(line.split(' ')).unwrap());
+        assert_eq!(place("t --mesh 1 --threads 2"), "1 rank with 2 threads");
+        assert_eq!(place("t --mesh tp=2 --threads 1"), "2 ranks (tp=2) with 1 thread each");
+    }
+}

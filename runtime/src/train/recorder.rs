@@ -1,0 +1,116 @@
+//! From what each rank has done in a step to its line of metrics.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use crate::comm::Site;
+use crate::layout::AxisSet;
+use crate::nn::Built;
+use crate::tensor::Rank;
+
+use super::flops::{measure_peak, model_flops_per_token};
+use super::plan::Plan;
+use super::rank_loop::Step;
+use super::{LanguageModel, MetricsFile, Result, StepMetrics};
+
+/// Counts between the beginning and the end of a step. Every rank has one, the first one writes.
+pub struct Recorder<'a> {
+    file: &'a Mutex<MetricsFile>,
+    flops_per_token: f64,
+    /// FLOP/s that the run could reach.
+    peak: f64,
+    /// Counters at the beginning of the step.
+    flops: u64,
+    bytes: BTreeMap<AxisSet, u64>,
+}
+
+impl<'a> Recorder<'a> {
+    /// Measures the machine. Every rank calls it.
+    pub fn new<M: LanguageModel>(
+        rank: &Rank,
+        built: &Built<M>,
+        plan: &Plan,
+        file: &'a Mutex<MetricsFile>,
+    ) -> Recorder<'a> {
+        let (config, sizes) = (&plan.config, &plan.sizes);
+        let threads = config.threads_per_rank(config.mesh.world_size());
+        let embedding = M::HF_NAMES.iter().find(|name| name.name == "model.embed_tokens.weight");
+        let looked_up = embedding.map(|name| name.path).filter(|_| !sizes.tied);
+        Recorder {
+            file,
+            flops_per_token: model_flops_per_token(built, looked_up, config.seq),
+            peak: measure_peak(rank, threads),
+            flops: 0,
+            bytes: BTreeMap::new(),
+        }
+    }
+
+    /// Notes the counters at the beginning of a step.
+    pub fn begin(&mut self, rank: &Rank) {
+        self.flops = rank.backend().flops();
+        self.bytes = rank.comms().bytes_by_axes();
+    }
+
+    /// Writes the line of `step`. Every rank calls it.
+    pub fn record(&self, rank: &Rank, step: u64, done: &Step) -> Result<()> {
+        // First, so that what is sent for the metrics themselves is not counted.
+        let comm_bytes = self.comm_bytes(rank);
+        let mut flops = [(rank.backend().flops() - self.flops) as f64];
+        rank.all_reduce_f64(AxisSet::ALL, &Site::new("--metrics"), &mut flops);
+        let peak_bytes = peak_bytes(rank)?;
+        if rank.index() != 0 {
+            return Ok(());
+        }
+        let line = StepMetrics {
+            step,
+            loss: done.loss,
+            grad_norm: done.grad_norm,
+            lr: done.lr,
+            tokens: done.tokens,
+            step_ms: done.seconds * 1e3,
+            tokens_per_s: done.tokens as f64 / done.seconds,
+            mfu: self.flops_per_token * done.tokens as f64 / done.seconds / self.peak,
+            hfu: flops[0] / done.seconds / self.peak,
+            peak_bytes,
+            comm_bytes,
+        };
+        Ok(self.file.lock().unwrap_or_else(PoisonError::into_inner).write(&line)?)
+    }
+
+    /// Bytes that this rank has sent in the step, by axis: 0 where it had nothing to send.
+    fn comm_bytes(&self, rank: &Rank) -> BTreeMap<String, u64> {
+        let mut sent = BTreeMap::new();
+        for axis in AxisSet::ALL.iter().filter(|axis| rank.degree(*axis) > 1) {
+            sent.insert(axis.to_string(), 0);
+        }
+        for (axes, bytes) in rank.comms().bytes_by_axes() {
+            let bytes = bytes - self.bytes.get(&axes).copied().unwrap_or(0);
+            if bytes > 0 {
+                sent.insert(axes.to_string(), bytes);
+            }
+        }
+        sent
+    }
+}
+
+/// Most bytes of any rank so far, by category, and of all categories together.
+fn peak_bytes(rank: &Rank) -> Result<BTreeMap<&'static str, u64>> {
+    let meter = rank.meter();
+    let mut own: Vec<(&'static str, u64)> =
+        meter.peak().map(|(category, bytes)| (category.name(), bytes as u64)).collect();
+    own.push(("total", meter.total_peak() as u64));
+    // Messages hold 32-bit elements.
+    let halves: Vec<u32> =
+        own.iter().flat_map(|(_, bytes)| [(bytes >> 32) as u32, *bytes as u32]).collect();
+    let world = rank.comms().world();
+    let counts = vec![halves.len(); world.size()];
+    let mut all = vec![0u32; halves.len() * world.size()];
+    let room = (rank.index() == 0).then(|| all.as_mut_slice().into());
+    world.gather(&Site::new("--metrics"), 0, halves.as_slice().into(), room, &counts)?;
+    let most = |index: usize| {
+        let of_rank =
+            |halves: &[u32]| u64::from(halves[2 * index]) << 32 | u64::from(halves[2 * index + 1]);
+        all.chunks_exact(halves.len()).map(of_rank).max().unwrap_or(0)
+    };
+    Ok(own.iter().enumerate().map(|(index, (name, _))| (*name, most(index))).collect())
+}

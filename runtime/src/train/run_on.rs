@@ -1,0 +1,47 @@
+//! Running a body of one's own on every rank of a mesh.
+
+use crate::backend::cpu::CpuBackend;
+use crate::comm::launch;
+use crate::mesh::MeshShape;
+use crate::tensor::Rank;
+
+use super::{Error, Result};
+
+/// Runs `body` once per rank of `mesh` (`"dp=2,tp=2"`; `"1"` for a single rank), each on a thread of this process, and
+/// gives the results in the order of ranks.
+///
+/// Every rank computes on the CPU with its share of the cores, and draws the initial weights and dropout masks from
+/// `seed`. A program that needs another backend or thread count calls [`launch`] and [`Rank::new`] itself.
+///
+/// ```
+/// use meshwright::prelude::*;
+///
+/// dims! { Batch @ data, Wide }
+///
+/// let sums = meshwright::run_on("dp=2,tp=2", 0, |rank| {
+///     let x: Tensor<(Batch, Split<Wide, Tp>)> =
+///         Tensor::from_fn(rank, &[2, 4], |at| (10 * at[0] + at[1]) as f32);
+///     Ok(x.sum(Wide).all_reduce().to_vec())
+/// })?;
+/// assert_eq!(sums, [[6.0], [6.0], [46.0], [46.0]]);
+/// # Ok::<_, meshwright::Error>(())
+/// ```
+///
+/// # Errors
+/// A mesh that cannot be read, and the error of the rank that failed first; the others are stopped by it.
+pub fn run_on<T: Send>(
+    mesh: &str,
+    seed: u64,
+    body: impl Fn(&Rank) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let shape: MeshShape = mesh.parse()?;
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let threads = (cores / shape.world_size()).max(1);
+    launch(&shape, |comms| {
+        let backend = CpuBackend::new(threads).map_err(|error| {
+            Error::Input(format!("{threads} threads could not be started: {error}"))
+        })?;
+        body(&Rank::new(comms, Box::new(backend), seed))
+    })
+    .map_err(Error::of_ranks)
+}

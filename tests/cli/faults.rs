@@ -1,0 +1,104 @@
+//! What goes wrong while a run goes on: it ends with one message, and keeps what was saved.
+
+use std::process::Command;
+
+use crate::{SMALL, Workspace, assert_contains, fixture, program};
+
+#[test]
+fn a_run_that_diverges_says_where_and_keeps_the_state_before() {
+    let workspace = Workspace::new();
+    let finished =
+        workspace.run(&format!("{SMALL} --mesh dp=2,tp=2 --steps 9 --lr 1e30 --save out"));
+    let error = finished.error();
+    assert_contains(error, "error: step 1: the ");
+    assert_contains(error, " is NaN on rank");
+    assert_contains(error, "training stopped, the state before this step is in out. A lower --lr");
+    assert!(workspace.path("out/step-00000001/manifest.json").is_file());
+    assert!(!workspace.listing().iter().any(|name| name.contains(".tmp")));
+    // It loads: the run goes on from there, into the same wall.
+    let finished =
+        workspace.run(&format!("{SMALL} --mesh dp=2,tp=2 --steps 9 --resume out/latest"));
+    assert_contains(finished.error(), "error: step 1: the ");
+    assert_contains(finished.error(), "nothing was saved (--save DIR");
+}
+
+#[test]
+fn weights_that_are_not_numbers_are_found_at_the_first_step() {
+    let workspace = Workspace::new();
+    workspace.copy_fixture("untied_mha", "hf");
+    let mut content = workspace.read("hf/model.safetensors");
+    let end = content.len();
+    content[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+    workspace.write("hf/model.safetensors", &content);
+    let finished = workspace.run(
+        "--init-from hf --data hf/tokens.bin --batch 4 --seq 16 --mesh dp=2 --steps 3 --save out",
+    );
+    assert_contains(finished.error(), "error: step 0: the loss is NaN on ranks 0, 1;");
+    assert!(workspace.path("out/step-00000000/manifest.json").is_file());
+}
+
+#[test]
+fn a_full_disk_ends_the_run_with_one_message() {
+    let workspace = Workspace::new();
+    let finished =
+        workspace.run(&format!("{SMALL} --mesh dp=2,tp=2 --steps 3 --metrics /dev/full"));
+    assert_contains(finished.error(), "error: --metrics: cannot write /dev/full: No space left");
+}
+
+/// A run in which no file may grow beyond `blocks` of 512 bytes.
+fn with_file_limit(workspace: &Workspace, blocks: u32, line: &str) -> crate::Finished {
+    let mut command = Command::new("sh");
+    // With the signal ignored, a write beyond the limit is an error like that of a full disk.
+    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\"");
+    command.args(["-c", &script, "sh"]).arg(program().get_program());
+    command.env("RUST_BACKTRACE", "1").args(line.split_whitespace());
+    workspace.finish(command, line)
+}
+
+#[test]
+fn metrics_that_cannot_grow_end_the_run_and_stay_whole() {
+    let workspace = Workspace::new();
+    let line = format!("{SMALL} --mesh dp=2,tp=2 --steps 50 --metrics m.jsonl");
+    let finished = with_file_limit(&workspace, 4, &line);
+    assert_contains(finished.error(), "error: --metrics: cannot write m.jsonl: File too large");
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_written_leaves_the_one_before() {
+    let workspace = Workspace::new();
+    workspace.train("--mesh dp=2,tp=2 --steps 2 --save out");
+    let before = workspace.listing();
+    let line = format!("{SMALL} --mesh dp=2,tp=2 --steps 4 --save out --resume out/latest");
+    let finished = with_file_limit(&workspace, 100, &line);
+    assert_contains(
+        finished.error(),
+        "error: --save: cannot write out/.tmp-step-00000004/rank-0000",
+    );
+    assert_contains(finished.error(), "File too large");
+    assert_eq!(workspace.listing(), before);
+    workspace.train("--mesh dp=2,tp=2 --steps 4 --save out --resume out/latest");
+    assert!(workspace.path("out/step-00000004").is_dir());
+}
+
+#[test]
+fn an_export_that_cannot_be_written_leaves_no_half_of_it() {
+    let workspace = Workspace::new();
+    let line = format!("{SMALL} --mesh tp=2 --steps 1 --export-hf hf");
+    let finished = with_file_limit(&workspace, 100, &line);
+    assert_contains(finished.error(), "error: --export-hf: cannot write hf/.tmp-model.safetensors");
+    assert_eq!(workspace.listing(), ["hf", "text.txt"]);
+}
+
+#[test]
+fn an_export_over_an_index_replaces_it() {
+    let workspace = Workspace::new();
+    workspace.copy_fixture("sharded_files", "hf");
+    let line = format!(
+        "--init-from hf --data {}/tokens.bin --batch 4 --seq 16 --steps 1 --sample-tokens 0 --export-hf hf",
+        fixture("sharded_files").display()
+    );
+    let finished = workspace.run(&line);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let again = workspace.run(&line);
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+}

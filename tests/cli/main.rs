@@ -1,0 +1,181 @@
+//! The main job as its users meet it: the program `train_llama`, run in a folder of its own.
+
+mod faults;
+mod refusals;
+mod reports;
+mod saving;
+mod training;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A model that trains in milliseconds, on text that the workspace has.
+const SMALL: &str = "--hidden 32 --layers 2 --heads 4 --kv-heads 2 --ffn 48 --data text.txt \
+                     --seq 16 --batch 4 --threads 1 --sample-tokens 0";
+
+/// Longer than any run of these tests takes: what is still running then hangs.
+const PATIENCE: Duration = Duration::from_secs(100);
+
+/// The program under test.
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_train_llama"));
+    // As most users have it, and so that a backtrace would show.
+    command.env("RUST_BACKTRACE", "1").stdin(Stdio::null());
+    command
+}
+
+/// A Hugging Face folder with a `tokens.bin`, made by PyTorch.
+fn fixture(case: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("reference/fixtures").join(case)
+}
+
+/// A folder that the program runs in, with `text.txt` in it.
+struct Workspace {
+    dir: tempfile::TempDir,
+}
+
+impl Workspace {
+    fn new() -> Workspace {
+        let workspace = Workspace { dir: tempfile::tempdir().unwrap() };
+        let text: String = (0..400).map(|n| format!("{n} times {n} is {}\n", n * n)).collect();
+        workspace.write("text.txt", text.as_bytes());
+        workspace
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, content: &[u8]) {
+        std::fs::write(self.path(name), content).unwrap();
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// Copies a fixture to the folder `name`, which a test may then spoil.
+    fn copy_fixture(&self, case: &str, name: &str) {
+        std::fs::create_dir(self.path(name)).unwrap();
+        for entry in std::fs::read_dir(fixture(case)).unwrap() {
+            let from = entry.unwrap().path();
+            std::fs::copy(&from, self.path(name).join(from.file_name().unwrap())).unwrap();
+        }
+    }
+
+    /// Every file and folder below, hidden ones included, sorted.
+    fn listing(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.dir.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.strip_prefix(self.dir.path()).unwrap().display().to_string();
+                found.push(name);
+                if path.is_dir() && !path.is_symlink() {
+                    folders.push(path);
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// Runs the program with the words of `line` as its arguments.
+    fn run(&self, line: &str) -> Finished {
+        let mut command = program();
+        command.args(line.split_whitespace());
+        self.finish(command, line)
+    }
+
+    /// Runs the program with `SMALL` and the words of `line`; it must succeed.
+    #[track_caller]
+    fn train(&self, line: &str) -> Finished {
+        let finished = self.run(&format!("{SMALL} {line}"));
+        assert_eq!(finished.code, Some(0), "{line}\n{}", finished.stderr);
+        finished
+    }
+
+    /// Waits for a command to end in this folder, but not for ever.
+    fn finish(&self, mut command: Command, line: &str) -> Finished {
+        command.current_dir(self.dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let start = Instant::now();
+        // What the program prints fits in the buffer of a pipe.
+        while child.try_wait().unwrap().is_none() {
+            if start.elapsed() > PATIENCE {
+                child.kill().unwrap();
+                panic!("still running after {} s: {line}", PATIENCE.as_secs());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Finished::new(line, child.wait_with_output().unwrap())
+    }
+
+    /// One object per step of a metrics file.
+    fn metrics(&self, name: &str) -> Vec<Value> {
+        let text = String::from_utf8(self.read(name)).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Trains with `--metrics`, and gives one number of every step.
+    #[track_caller]
+    fn losses(&self, line: &str) -> Vec<f64> {
+        self.train(&format!("{line} --metrics losses.jsonl"));
+        numbers(&self.metrics("losses.jsonl"), "loss")
+    }
+}
+
+fn numbers(steps: &[Value], key: &str) -> Vec<f64> {
+    steps.iter().map(|step| step[key].as_f64().unwrap()).collect()
+}
+
+/// What a run left behind.
+struct Finished {
+    line: String,
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Finished {
+    fn new(line: &str, output: Output) -> Finished {
+        Finished {
+            line: line.to_owned(),
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// The one error message of a run that was to fail: code 2, a single `error:`, no trace of a panic.
+    #[track_caller]
+    fn error(&self) -> &str {
+        let Finished { line, code, stdout, stderr } = self;
+        assert_eq!(*code, Some(2), "{line}\n{stdout}\n{stderr}");
+        assert_eq!(stderr.matches("error: ").count(), 1, "{line}\n{stderr}");
+        for word in ["panic", "backtrace", "RUST_BACKTRACE", "unwrap", ".rs:"] {
+            assert!(!stderr.contains(word), "`{word}` after {line}\n{stderr}");
+        }
+        let at = stderr.find("error: ").unwrap();
+        assert!(at == 0 || stderr[..at].ends_with('\n'), "{line}\n{stderr}");
+        stderr[at..].trim_end()
+    }
+}
+
+#[track_caller]
+fn assert_contains(text: &str, part: &str) {
+    assert!(text.contains(part), "no `{part}` in:\n{text}");
+}
+
+/// Every number within a relative distance of what is expected.
+#[track_caller]
+fn assert_close(found: &[f64], expected: &[f64], tolerance: f64) {
+    assert_eq!(found.len(), expected.len(), "{found:?}\n{expected:?}");
+    for (a, b) in found.iter().zip(expected) {
+        assert!((a - b).abs() <= tolerance * b.abs(), "{a} is not {b}:\n{found:?}\n{expected:?}");
+    }
+}

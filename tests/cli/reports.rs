@@ -1,0 +1,113 @@
+//! What a run tells: metrics, progress, help.
+
+use std::process::{Command, Stdio};
+
+use crate::{SMALL, Workspace, assert_contains, program};
+
+#[test]
+fn metrics_have_the_fields_of_the_contract_with_sensible_values() {
+    let workspace = Workspace::new();
+    workspace.train("--mesh dp=2,tp=2 --steps 4 --metrics m.jsonl");
+    let steps = workspace.metrics("m.jsonl");
+    assert_eq!(steps.len(), 4);
+    for (index, step) in steps.iter().enumerate() {
+        let mut keys: Vec<_> = step.as_object().unwrap().keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        let contract =
+            "comm_bytes grad_norm hfu loss lr mfu peak_bytes step step_ms tokens tokens_per_s";
+        assert_eq!(keys.join(" "), contract);
+        assert_eq!(step["step"], index);
+        assert_eq!(step["tokens"], 4 * 16);
+        assert_eq!(step["lr"], 1e-3);
+        let [ms, rate] = ["step_ms", "tokens_per_s"].map(|key| step[key].as_f64().unwrap());
+        assert!((rate * ms / 64e3 - 1.0).abs() < 1e-9, "{step}");
+        for key in ["mfu", "hfu"] {
+            let share = step[key].as_f64().unwrap();
+            assert!(share > 0.0 && share < 1.2, "{key} {share}");
+        }
+        let peak = step["peak_bytes"].as_object().unwrap();
+        let mut categories: Vec<_> = peak.keys().map(String::as_str).collect();
+        categories.sort_unstable();
+        assert_eq!(
+            categories,
+            [
+                "activations",
+                "communication",
+                "gradients",
+                "optimizer",
+                "parameters",
+                "total",
+                "workspace"
+            ]
+        );
+        let bytes = |key: &str| peak[key].as_u64().unwrap();
+        // 2 x 256 x 32 at the ends, 2 layers of 3,072 + 4,608 in matrices, all halved by tp; norms 5 x 32 whole.
+        let parameters = ((2 * 256 * 32 + 2 * (3072 + 4608)) / 2 + 5 * 32) * 4;
+        assert_eq!(bytes("parameters"), parameters);
+        assert_eq!(bytes("gradients"), parameters);
+        assert_eq!(bytes("optimizer"), 2 * parameters);
+        assert!(bytes("activations") > 0);
+        assert!(bytes("total") >= 4 * parameters + bytes("activations"));
+        let sent = step["comm_bytes"].as_object().unwrap();
+        assert_eq!(sent.keys().collect::<Vec<_>>(), ["dp", "tp"]);
+        // The all-reduce of gradients over two ranks sends each element once, besides a few sums.
+        let dp = sent["dp"].as_u64().unwrap();
+        assert!((parameters..parameters + 200).contains(&dp), "{dp} for {parameters}");
+        assert!(sent["tp"].as_u64().unwrap() > 0);
+    }
+}
+
+#[test]
+fn one_rank_talks_to_nobody() {
+    let workspace = Workspace::new();
+    workspace.train("--mesh 1 --steps 1 --metrics m.jsonl");
+    assert_eq!(workspace.metrics("m.jsonl")[0]["comm_bytes"], serde_json::json!({}));
+}
+
+#[test]
+fn progress_is_plain_lines_where_nobody_watches() {
+    let workspace = Workspace::new();
+    let finished = workspace.train("--steps 5");
+    assert_contains(&finished.stderr, "step 1/5  loss 5.");
+    assert_contains(&finished.stderr, "step 5/5  loss ");
+    assert_contains(&finished.stderr, "tokens/s  0:00 left\n");
+    assert!(!finished.stderr.contains(['\r', '\x1b']), "{:?}", finished.stderr);
+}
+
+#[test]
+fn progress_is_a_bar_on_a_terminal() {
+    let workspace = Workspace::new();
+    let line = format!("{} {} --steps 5", env!("CARGO_BIN_EXE_train_llama"), SMALL);
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").stdin(Stdio::null());
+    if Command::new("script").arg("--version").output().is_err() {
+        eprintln!("no `script` on this machine to stand in for a terminal");
+        return;
+    }
+    let finished = workspace.finish(command, &line);
+    assert_eq!(finished.code, Some(0), "{}", finished.stdout);
+    assert_contains(&finished.stdout, "█");
+    assert_contains(&finished.stdout, "step 5/5  loss ");
+    assert_contains(&finished.stdout, "5 steps on 1 rank in ");
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let workspace = Workspace::new();
+    let mut command = program();
+    command.args(SMALL.split_whitespace()).args(["--steps", "2"]);
+    command.current_dir(workspace.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(!stderr.contains("panic"), "{stderr}");
+}
+
+#[test]
+fn help_is_for_stdout() {
+    let finished = Workspace::new().run("--help");
+    assert_eq!((finished.code, finished.stderr.as_str()), (Some(0), ""));
+    assert_contains(&finished.stdout, "--resume <DIR/latest>");
+}

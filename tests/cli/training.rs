@@ -1,0 +1,140 @@
+//! What is computed: against PyTorch, on every mesh, from every kind of data, twice the same.
+
+use serde_json::Value;
+
+use crate::{SMALL, Workspace, assert_close, assert_contains, fixture, numbers};
+
+/// The flags under which a fixture was trained, and what came of it.
+fn reference(case: &str) -> (String, Value) {
+    let folder = fixture(case);
+    let text = std::fs::read_to_string(folder.join("expected.json")).unwrap();
+    let expected: Value = serde_json::from_str(&text).unwrap();
+    let line = format!(
+        "--init-from {0} --data {0}/tokens.bin --batch {1} --seq {2} --steps {3} --lr {4} --betas {5},{6} --eps {7} \
+         --weight-decay {8} --clip {9} --sample-tokens 0 --threads 1",
+        folder.display(),
+        expected["batch"],
+        expected["seq"],
+        expected["steps"],
+        expected["lr"],
+        expected["betas"][0],
+        expected["betas"][1],
+        expected["eps"],
+        expected["weight_decay"],
+        expected["clip"],
+    );
+    (line, expected)
+}
+
+fn floats(list: &Value) -> Vec<f64> {
+    list.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
+}
+
+#[test]
+fn hugging_face_models_train_as_in_pytorch_on_every_mesh() {
+    let workspace = Workspace::new();
+    for (case, meshes) in [
+        ("untied_mha", &["1", "dp=2", "dp=4", "tp=2", "tp=4", "dp=2,tp=2"][..]),
+        ("tied_gqa", &["dp=1", "dp=4,tp=2"]),
+        ("wide_head_masked", &["tp=2"]),
+        ("tied_masked_plain_theta", &["dp=2,tp=2"]),
+        ("sharded_files", &["1", "tp=2,dp=2"]),
+    ] {
+        let (line, expected) = reference(case);
+        for mesh in meshes {
+            let finished = workspace.run(&format!("{line} --mesh {mesh} --metrics m.jsonl"));
+            assert_eq!(finished.code, Some(0), "{case} on {mesh}\n{}", finished.stderr);
+            let steps = workspace.metrics("m.jsonl");
+            let exact = &expected["f64"];
+            assert_close(&numbers(&steps, "loss"), &floats(&exact["train_losses"]), 1e-4);
+            assert_close(&numbers(&steps, "grad_norm"), &floats(&exact["train_grad_norms"]), 1e-4);
+        }
+    }
+}
+
+#[test]
+fn without_flags_a_model_learns_on_four_ranks() {
+    let workspace = Workspace::new();
+    let finished = workspace.run("--steps 12 --sample-tokens 20 --metrics m.jsonl");
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert_contains(&finished.stderr, "4 ranks (dp=2,tp=2)");
+    assert_contains(&finished.stderr, "tokens of the project's own text");
+    let losses = numbers(&workspace.metrics("m.jsonl"), "loss");
+    // The entropy of 256 equally likely bytes, and what knowing their frequencies saves of it.
+    assert!((losses[0] - 256f64.ln()).abs() < 0.3, "{losses:?}");
+    assert!(losses[11] < 4.5, "{losses:?}");
+    let summary = format!("12 steps on 4 ranks (dp=2,tp=2) in ");
+    assert_contains(&finished.stdout, &summary);
+    assert_contains(&finished.stdout, &format!("loss {:.4} to {:.4}, ", losses[0], losses[11]));
+    assert_contains(&finished.stdout, "\n--- prompt ---\n");
+    assert_contains(&finished.stdout, "\n--- continuation ---\n");
+}
+
+#[test]
+fn text_and_token_files_of_both_widths_are_the_same_data() {
+    let workspace = Workspace::new();
+    let text = workspace.read("text.txt");
+    let narrow: Vec<u8> = text.iter().flat_map(|byte| u16::from(*byte).to_le_bytes()).collect();
+    let wide: Vec<u8> = text.iter().flat_map(|byte| u32::from(*byte).to_le_bytes()).collect();
+    workspace.write("narrow.bin", &narrow);
+    workspace.write("wide.bin", &wide);
+    let losses = |data: &str| {
+        let line = SMALL.replace("text.txt", data);
+        let finished = workspace.run(&format!("{line} --steps 3 --metrics m.jsonl"));
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        numbers(&workspace.metrics("m.jsonl"), "loss")
+    };
+    let expected = losses("text.txt");
+    assert_eq!(losses("narrow.bin"), expected);
+    assert_eq!(losses("wide.bin"), expected);
+}
+
+#[test]
+fn order_seed_and_mesh_decide_what_they_should() {
+    let workspace = Workspace::new();
+    let plain = workspace.losses("--steps 3");
+    let shuffled = workspace.losses("--steps 3 --order shuffled");
+    assert_ne!(plain, shuffled);
+    assert_ne!(shuffled, workspace.losses("--steps 3 --order shuffled --seed 1"));
+    assert_eq!(shuffled, workspace.losses("--steps 3 --order shuffled"));
+    let sharded = workspace.losses("--steps 3 --order shuffled --mesh dp=2,tp=2");
+    assert_close(&sharded, &shuffled, 1e-5);
+    let threaded = SMALL.replace("--threads 1", "--threads 3");
+    let finished = workspace.run(&format!("{threaded} --steps 3 --metrics m.jsonl"));
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert_close(&numbers(&workspace.metrics("m.jsonl"), "loss"), &plain, 1e-5);
+}
+
+#[test]
+fn a_file_gives_settings_and_flags_override_it() {
+    let workspace = Workspace::new();
+    workspace.write(
+        "run.toml",
+        b"mesh = { dp = 2 }\nlr-schedule = 'cosine'\nlr = 5e-3\nmin_lr = 1e-3\nwarmup = 1\nsteps = 9\n",
+    );
+    let line = "--config run.toml --steps 3 --metrics m.jsonl";
+    let finished = workspace.train(line);
+    assert_contains(&finished.stderr, "2 ranks (dp=2)");
+    let rates = numbers(&workspace.metrics("m.jsonl"), "lr");
+    assert_close(&rates, &[5e-3, 5e-3, 3e-3], 1e-12);
+}
+
+#[test]
+fn a_continuation_has_as_many_tokens_as_asked_for() {
+    let workspace = Workspace::new();
+    let sampled = |mesh: &str| {
+        let line = format!(
+            "--init-from {0} --data {0}/tokens.bin --batch 4 --seq 24 --steps 2 --sample-tokens 30 --mesh {mesh}",
+            fixture("untied_mha").display()
+        );
+        let finished = workspace.run(&line);
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        let (_, continuation) = finished.stdout.split_once("--- continuation ---\n").unwrap();
+        let ids: Vec<u32> = continuation.split_whitespace().map(|id| id.parse().unwrap()).collect();
+        assert_eq!(ids.len(), 30, "{}", finished.stdout);
+        assert!(ids.iter().all(|id| *id < 101), "{ids:?}");
+        ids
+    };
+    assert_eq!(sampled("tp=2"), sampled("tp=2"));
+    assert_eq!(sampled("dp=4").len(), 30);
+}

@@ -1,0 +1,82 @@
+//! Made-up training data: functions of the global position, so that every mesh reads the same.
+
+use meshwright::layout::{AxisSet, Shape};
+use meshwright::random;
+use meshwright::tensor::{Extent, Rank, Targets, Tensor, Tokens};
+
+/// A global batch of token sequences.
+#[derive(Debug, Clone, Copy)]
+pub struct TokenData {
+    /// Sequences over all ranks.
+    pub batch: usize,
+    /// Tokens of a sequence.
+    pub seq: usize,
+    /// Number of token ids.
+    pub vocab: usize,
+    /// Whether targets are ignored: none of sequence 0, a prefix of sequence 1, every third of sequence 2, all of
+    /// sequence 3, and so on, so that data ranks count different numbers of tokens, some none.
+    pub masked: bool,
+}
+
+impl TokenData {
+    /// This rank's tokens and targets of a step.
+    pub fn block<S: Shape>(&self, rank: &Rank, step: u64) -> (Tokens<S>, Targets<S>) {
+        let rows = data_part(self.batch, rank);
+        let places = || {
+            (rows.offset..rows.offset + rows.local)
+                .flat_map(|row| (0..self.seq).map(move |position| (row, position)))
+        };
+        let token = |row: usize, position: usize| {
+            let key = random::subkey(random::key(step, "tokens"), (row * 1000 + position) as u64);
+            (key % self.vocab as u64) as u32
+        };
+        let tokens: Vec<u32> = places().map(|(row, position)| token(row, position)).collect();
+        let targets: Vec<u32> = places()
+            .map(|(row, position)| {
+                if self.masked && is_ignored(row, position, self.seq) {
+                    Targets::<S>::IGNORED
+                } else {
+                    token(row, position + 1)
+                }
+            })
+            .collect();
+        let sizes = [self.batch, self.seq];
+        (Tokens::from_block(rank, &sizes, &tokens), Tokens::from_block(rank, &sizes, &targets))
+    }
+}
+
+fn is_ignored(row: usize, position: usize, seq: usize) -> bool {
+    match row % 4 {
+        0 => false,
+        1 => position < seq / 2,
+        2 => position.is_multiple_of(3),
+        _ => true,
+    }
+}
+
+/// This rank's block of a tensor of numbers in [-1, 1) that follow from `name` and the place in the global tensor.
+pub fn numbers<S: Shape>(rank: &Rank, name: &str, sizes: &[usize]) -> Tensor<S> {
+    let key = random::key(0, name);
+    let extents: Vec<Extent> =
+        S::DIMS.iter().zip(sizes).map(|(info, size)| Extent::of(info, *size, rank)).collect();
+    let len: usize = extents.iter().map(|extent| extent.local).product();
+    let block: Vec<f32> = (0..len)
+        .map(|local| {
+            let mut rest = local;
+            let mut index = 0;
+            let mut stride = 1;
+            for extent in extents.iter().rev() {
+                index += (extent.offset + rest % extent.local) * stride;
+                rest /= extent.local;
+                stride *= extent.global;
+            }
+            (random::subkey(key, index as u64) >> 40) as f32 / (1 << 23) as f32 - 1.0
+        })
+        .collect();
+    Tensor::from_block(rank, sizes, &block)
+}
+
+/// The sequences of a global batch that fall to this rank.
+fn data_part(batch: usize, rank: &Rank) -> Extent {
+    Extent::part(batch, rank.position(AxisSet::DATA), rank.degree_of(AxisSet::DATA))
+}

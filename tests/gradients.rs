@@ -1,0 +1,241 @@
+//! The gradient of every operation against differences of its values, and of losses against their formulas, on one rank.
+
+use meshwright::layout::{AxisSet, Shape, Tp};
+use meshwright::nn::{Built, Sizes, build};
+use meshwright::tensor::{
+    Gradients, Loss, Param, ParamRef, Rank, Reduced, Targets, Tensor, Tokens,
+};
+use meshwright_tests::compare::{Report, distance, scalar_distance};
+use meshwright_tests::data::numbers;
+use meshwright_tests::models::operations::{
+    Batch, Ffn, HeadDim, Heads, Hidden, KvHeads, Operations, Seq, Stream, Vocab,
+};
+use meshwright_tests::run::on_mesh;
+
+const SEQ: usize = 5;
+const HIDDEN: usize = 6;
+const VOCAB: usize = 7;
+
+/// Step of the differences: their error is of its fourth power, and of the rounding of a value divided by it.
+const STEP: f32 = 1.0 / 32.0;
+/// Relative, by the norm of a parameter's gradient. Seen: 3e-5.
+const DIFFERENCES: f64 = 1e-4;
+/// Relative, against a formula in f64.
+const FORMULA: f64 = 1e-6;
+
+/// An operation: its name, and its result in the form that can be probed.
+type Operation = (&'static str, fn(&Operations, &Stream, &Stream) -> Probe);
+
+/// Every operation, applied to two inputs.
+const OPERATIONS: &[Operation] = &[
+    ("silu", |_, x, _| probe(&x.silu())),
+    ("gelu", |_, x, _| probe(&x.gelu())),
+    ("gelu_tanh", |_, x, _| probe(&x.gelu_tanh())),
+    ("tanh", |_, x, _| probe(&x.tanh())),
+    ("exp", |_, x, _| probe(&x.exp())),
+    ("scale", |_, x, _| probe(&x.scale(-1.5))),
+    ("relu", |_, x, _| probe(&x.scale(8.0).relu())),
+    ("add", |_, x, y| probe(&(x + y))),
+    ("sub", |_, x, y| probe(&(x - y))),
+    ("mul", |_, x, y| probe(&(x * y))),
+    ("x + x and x * x", |_, x, _| probe(&(x + x * x))),
+    ("swiglu", |_, x, y| probe(&(x.silu() * y))),
+    ("long expression", |_, x, y| {
+        let mut z = x.clone();
+        for _ in 0..5 {
+            z = (&z * y).tanh() + x - z.scale(0.5).silu();
+        }
+        probe(&z)
+    }),
+    ("add a parameter", |ops, x, _| probe(&(x + &ops.gain))),
+    ("subtract a parameter", |ops, x, _| probe(&(x - &ops.gain))),
+    ("multiply by a parameter", |ops, x, y| probe(&(x * &ops.gain * y))),
+    ("add a matrix", |ops, x, y| probe(&(x * y + &ops.other))),
+    ("bias", |ops, x, y| probe(&(ops.bias.forward(&x.tanh()) * y))),
+    ("dropout", |ops, x, y| probe(&ops.dropout.forward(&(x * y)))),
+    ("rms_norm", |ops, x, _| probe(&ops.rms_norm.forward(x))),
+    ("layer_norm", |ops, x, _| probe(&ops.layer_norm.forward(x))),
+    ("linear", |ops, x, _| probe(&ops.linear.forward(x))),
+    ("contract", |ops, x, y| probe(&(x * y).contract(&ops.matrix))),
+    ("sum", |_, x, y| probe(&(x * y).sum(Seq))),
+    ("mean", |_, x, y| probe(&(x * y).mean(Hidden))),
+    ("sum over samples", |_, x, y| probe(&(x * y).sum(Batch).all_reduce())),
+    ("gather and slice", |ops, x, _| {
+        probe(&x.slice(Seq, Tp).silu().gather(Seq).contract(&ops.matrix))
+    }),
+    ("rope", |ops, x, _| probe(&ops.rope.forward(&ops.q.forward(x)))),
+    ("attention", |ops, x, y| {
+        let (q, k, v) = (ops.q.forward(x), ops.k.forward(y), ops.v.forward(&(x * y)));
+        probe(&ops.o.forward(&ops.attention.forward(&(q, k, v))))
+    }),
+    ("embedding", |ops, x, _| probe(&(ops.embed.forward(&tokens(x.rank())) * x))),
+    ("head", |ops, x, _| probe(&ops.head.logits(x))),
+];
+
+/// The result of an operation, made a scalar by weights that follow from the place.
+struct Probe {
+    value: f64,
+    backward: Box<dyn FnOnce() -> Gradients<Reduced>>,
+}
+
+fn probe<S: Shape>(result: &Tensor<S>) -> Probe {
+    let weights: Tensor<S> = numbers(result.rank(), "weights", &result.sizes());
+    let terms = result.to_vec().into_iter().zip(weights.to_vec());
+    let sum: f64 = terms.map(|(value, weight)| f64::from(value) * f64::from(weight)).sum();
+    let value = sum / weights.to_vec().len() as f64;
+    let result = result.clone();
+    let backward = move || Loss::mean_of(&(result * weights)).backward().reduce();
+    Probe { value, backward: Box::new(backward) }
+}
+
+#[test]
+fn every_operation_has_the_gradient_of_its_values() {
+    on_mesh("1", 1, |rank| {
+        let mut report = Report::default();
+        let built = model(rank);
+        for (name, operation) in OPERATIONS {
+            let ops = &built.model;
+            let apply = || operation(ops, &stream(rank, &ops.input), &stream(rank, &ops.other));
+            let gradients = (apply().backward)();
+            for param in built.params() {
+                let differences = differences(&param, || apply().value);
+                let gradient = gradients.gather(&param);
+                let place = format!("{name}, `{}`", param.path());
+                let distance = distance(&gradient, &differences);
+                report.note("gradient", place, distance, DIFFERENCES);
+            }
+        }
+        report.print();
+    });
+}
+
+#[test]
+fn both_cross_entropies_have_the_gradients_of_the_formula() {
+    on_mesh("1", 1, |rank| {
+        let built = model(rank);
+        let ops = &built.model;
+        let targets = [3, Targets::<()>::IGNORED, 0, 6, Targets::<()>::IGNORED];
+        let block = Targets::<(Batch, Seq)>::from_block(rank, &[1, SEQ], &targets);
+        let weight = built.params().into_iter().find(|param| param.path() == "head.weight");
+        let weight = weight.expect("the head has a weight");
+        let (loss, dx, dweight) =
+            cross_entropy(&ops.input.handle().data(), &weight.data(), &targets);
+
+        let x = stream(rank, &ops.input);
+        let mut report = Report::default();
+        for (name, got) in [
+            ("fused", ops.head.loss(&x, &block)),
+            ("apart", ops.loss.forward(&ops.head.logits(&x), &block)),
+        ] {
+            let mean = got.reduce();
+            assert_eq!(mean.count(), 3, "{name}");
+            report.note("loss", name, scalar_distance(mean.value(), loss), FORMULA);
+        }
+        let losses: [(&str, &dyn Fn() -> Loss<(Batch, Seq)>); 2] = [
+            ("fused", &|| ops.head.loss(&stream(rank, &ops.input), &block)),
+            ("apart", &|| ops.loss.forward(&ops.head.logits(&stream(rank, &ops.input)), &block)),
+        ];
+        for (name, loss) in losses {
+            let gradients = loss().backward().reduce();
+            let got = gradients.gather(ops.input.handle());
+            report.note("gradient of the input", name, distance(&got, &dx), FORMULA);
+            let got = gradients.gather(&weight);
+            report.note("gradient of the weight", name, distance(&got, &dweight), FORMULA);
+        }
+        // Twice the sum, twice the count.
+        let twice = || losses[0].1() + losses[1].1();
+        let mean = twice().reduce();
+        assert_eq!(mean.count(), 6);
+        report.note("loss", "both", scalar_distance(mean.value(), loss), FORMULA);
+        let got = twice().backward().reduce().gather(&weight);
+        report.note("gradient of the weight", "both", distance(&got, &dweight), FORMULA);
+        report.print();
+    });
+}
+
+#[test]
+fn gradients_that_nobody_waited_for_are_replaced_by_the_next() {
+    on_mesh("dp=2", 1, |rank| {
+        let built = model(rank);
+        let ops = &built.model;
+        let backward = || {
+            let x = stream(rank, &ops.input) * stream(rank, &ops.other);
+            Loss::mean_of(&x).backward()
+        };
+        let expected = backward().reduce().gather(ops.input.handle());
+        drop(backward());
+        assert_eq!(backward().reduce().gather(ops.input.handle()), expected);
+    });
+}
+
+fn model(rank: &Rank) -> Built<Operations> {
+    let mut sizes = Sizes::new()
+        .with(Seq, SEQ)
+        .with(Hidden, HIDDEN)
+        .with(Ffn, 4)
+        .with(Heads, 4)
+        .with(KvHeads, 2)
+        .with(HeadDim, 4)
+        .with(Vocab, VOCAB);
+    sizes.init_std = 0.5;
+    sizes.dropout = 0.3;
+    let built = build::<Operations>(rank, &sizes).unwrap_or_else(|error| panic!("{error}"));
+    for param in built.params() {
+        // Far from zero, where the slope of a relu jumps.
+        param.with_data(|data| data.iter_mut().for_each(|x| *x += 0.25f32.copysign(*x)));
+    }
+    built
+}
+
+/// A parameter as one sample for each data rank.
+fn stream(rank: &Rank, param: &Param<(Seq, Hidden)>) -> Stream {
+    let ranks = rank.degree_of(AxisSet::DATA);
+    Tensor::from_block(rank, &[ranks, SEQ, HIDDEN], &[1.0; SEQ * HIDDEN]) * param
+}
+
+fn tokens(rank: &Rank) -> Tokens<(Batch, Seq)> {
+    Tokens::from_block(rank, &[1, SEQ], &[1, 4, 4, 0, 6])
+}
+
+/// The derivative by each element: `(8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h`.
+fn differences(param: &ParamRef, value: impl Fn() -> f64) -> Vec<f32> {
+    let at = |index: usize, element: f32| {
+        param.with_data(|data| data[index] = element);
+        value()
+    };
+    let one = |index: usize| {
+        let element = param.data()[index];
+        let across = |step: f32| at(index, element + step) - at(index, element - step);
+        let derivative = (8.0 * across(STEP) - across(2.0 * STEP)) / (12.0 * f64::from(STEP));
+        param.with_data(|data| data[index] = element);
+        derivative as f32
+    };
+    (0..param.len()).map(one).collect()
+}
+
+/// Mean cross-entropy of the logits `x · weightᵀ`, and its derivatives by both.
+fn cross_entropy(x: &[f32], weight: &[f32], targets: &[u32]) -> (f64, Vec<f32>, Vec<f32>) {
+    let (mut loss, mut dx, mut dweight) = (0.0, vec![0.0f64; x.len()], vec![0.0f64; weight.len()]);
+    let counted = || targets.iter().enumerate().filter(|(_, target)| (**target as usize) < VOCAB);
+    let count = counted().count() as f64;
+    for (row, target) in counted() {
+        let x = &x[row * HIDDEN..][..HIDDEN];
+        let dot = |id: usize| -> f64 {
+            let weight = &weight[id * HIDDEN..][..HIDDEN];
+            x.iter().zip(weight).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum()
+        };
+        let exps: Vec<f64> = (0..VOCAB).map(|id| dot(id).exp()).collect();
+        let total: f64 = exps.iter().sum();
+        loss += (total.ln() - dot(*target as usize)) / count;
+        for (id, exp) in exps.iter().enumerate() {
+            let is_target = if id == *target as usize { 1.0 } else { 0.0 };
+            let dlogit = (exp / total - is_target) / count;
+            for (i, x) in x.iter().enumerate() {
+                dx[row * HIDDEN + i] += dlogit * f64::from(weight[id * HIDDEN + i]);
+                dweight[id * HIDDEN + i] += dlogit * f64::from(*x);
+            }
+        }
+    }
+    let narrow = |wide: Vec<f64>| wide.into_iter().map(|x| x as f32).collect();
+    (loss, narrow(dx), narrow(dweight))
+}

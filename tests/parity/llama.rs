@@ -1,0 +1,100 @@
+//! The Llama of the examples, with its sequence-parallel stream and with a whole one.
+
+use meshwright::checkpoint::hf::LlamaConfig;
+use meshwright::train::LanguageModel;
+use meshwright_examples::llama::Llama;
+use meshwright_tests::data::TokenData;
+use meshwright_tests::models::plain_llama;
+use meshwright_tests::run::Setup;
+
+use crate::table::{MESHES, NARROW_MESHES, check};
+
+/// A model and its data.
+#[derive(Clone, Copy)]
+struct Case {
+    heads: usize,
+    kv_heads: usize,
+    tied: bool,
+    batch: usize,
+    seq: usize,
+    vocab: usize,
+    masked: bool,
+}
+
+/// Four heads and all that divides; each test says what it changes.
+const EVEN: Case =
+    Case { heads: 4, kv_heads: 4, tied: false, batch: 4, seq: 16, vocab: 64, masked: false };
+
+#[test]
+fn even_sizes() {
+    EVEN.check("even", &MESHES);
+}
+
+#[test]
+fn tied_embeddings() {
+    Case { tied: true, ..EVEN }.check("tied", &MESHES);
+}
+
+#[test]
+fn uneven_sequence_and_vocabulary_masked() {
+    let case = Case { seq: 13, vocab: 61, masked: true, ..EVEN };
+    case.check("uneven, masked", &MESHES);
+    Case { tied: true, ..case }.check("uneven, masked, tied", &MESHES);
+}
+
+#[test]
+fn as_many_kv_heads_as_tensor_parallel_ranks() {
+    Case { heads: 8, ..EVEN }.check("grouped queries, tp up to the KV heads", &MESHES);
+    let case = Case { heads: 4, kv_heads: 2, tied: true, masked: true, seq: 7, ..EVEN };
+    case.check("grouped queries, narrow", &NARROW_MESHES);
+}
+
+#[test]
+fn more_data_ranks_than_counted_sequences() {
+    Case { batch: 8, masked: true, ..EVEN }.check("two sequences per rank, masked", &MESHES);
+}
+
+#[test]
+fn sequences_shorter_than_the_axis() {
+    Case { seq: 3, ..EVEN }.check("three positions", &MESHES);
+}
+
+impl Case {
+    /// With a sequence-parallel stream, and with a whole one.
+    #[track_caller]
+    fn check(self, what: &str, meshes: &[&str]) {
+        self.check_model::<Llama>(&format!("{what}, sequence-parallel"), meshes);
+        self.check_model::<plain_llama::Llama>(&format!("{what}, plain stream"), meshes);
+    }
+
+    #[track_caller]
+    fn check_model<M: LanguageModel>(self, what: &str, meshes: &[&str]) {
+        let Case { batch, seq, vocab, masked, .. } = self;
+        let data = TokenData { batch, seq, vocab, masked };
+        let mut sizes = M::sizes(&self.config());
+        // Attention, norms and gradients far from trivial values.
+        sizes.init_std = 0.2;
+        check(what, meshes, &Setup::new(sizes), |model: &M, rank, step| {
+            let (tokens, targets) = data.block(rank, step);
+            model.loss(&tokens, &targets)
+        });
+    }
+
+    fn config(self) -> LlamaConfig {
+        LlamaConfig {
+            hidden: 32,
+            ffn: 48,
+            layers: 2,
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            head_dim: 8,
+            vocab: self.vocab,
+            norm_eps: 1e-5,
+            rope_theta: 10_000.0,
+            tied: self.tied,
+            max_positions: self.seq,
+            bos: serde_json::Value::Null,
+            eos: serde_json::Value::Null,
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Every mesh against one rank.
+
+mod llama;
+mod mixer;
+mod table;

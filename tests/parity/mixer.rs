@@ -1,0 +1,68 @@
+//! Every other operation, with dropout, with a sequence-parallel stream and with a whole one.
+
+use meshwright::nn::{Layers, Sizes};
+use meshwright_tests::data::{TokenData, numbers};
+use meshwright_tests::models::{mixer, plain_mixer};
+use meshwright_tests::run::{Setup, train};
+
+use crate::table::{MESHES, check};
+
+const DATA: TokenData = TokenData { batch: 4, seq: 7, vocab: 29, masked: true };
+
+/// Settings for the dims that a module declares.
+macro_rules! setup {
+    ($module:ident) => {{
+        let mut sizes = Sizes::new()
+            .with($module::Hidden, 24)
+            .with($module::Ffn, 32)
+            .with($module::Vocab, DATA.vocab)
+            .with(Layers, 2);
+        sizes.init_std = 0.2;
+        sizes.dropout = 0.25;
+        Setup::new(sizes)
+    }};
+}
+
+/// Compares a module's model on every mesh.
+macro_rules! check_mixer {
+    ($module:ident, $what:literal) => {
+        check($what, &MESHES, &setup!($module), |model: &$module::Mixer, rank, step| {
+            let (tokens, targets) = DATA.block(rank, step);
+            model.loss(&tokens, &targets, step)
+        })
+    };
+}
+
+#[test]
+fn sequence_parallel_stream() {
+    check_mixer!(mixer, "mixer, sequence-parallel");
+}
+
+#[test]
+fn plain_stream() {
+    check_mixer!(plain_mixer, "mixer, plain stream");
+}
+
+#[test]
+fn parameters_behind_a_mean_over_all_samples() {
+    let setup = setup!(mixer);
+    check("pool", &MESHES, &setup, |model: &mixer::Pool, rank, _| {
+        model.loss(&numbers(rank, "x", &[4, 5, 24]))
+    });
+}
+
+#[test]
+fn what_no_loss_reaches_has_a_gradient_of_zero() {
+    let setup = Setup { steps: 1, ..setup!(mixer) };
+    for mesh in ["1", "tp=2", "dp=2,tp=2"] {
+        let got = train(mesh, &setup, |model: &mixer::Mixer, rank, step| {
+            let (tokens, targets) = DATA.block(rank, step);
+            model.loss(&tokens, &targets, step)
+        });
+        for (name, gradient) in &got.gradients {
+            let is_zero = gradient.iter().all(|x| *x == 0.0);
+            let is_unused = ["mix.unused", "sometimes.bias"].contains(&name.as_str());
+            assert_eq!(is_zero, is_unused, "{mesh}: `{name}`");
+        }
+    }
+}

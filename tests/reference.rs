@@ -1,0 +1,235 @@
+//! One rank against PyTorch: the fixtures under `reference/`, which its README describes.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use meshwright::checkpoint::hf::HfFolder;
+use meshwright::nn::build;
+use meshwright::tensor::{ParamRef, Targets, Tokens};
+use meshwright::train::{Config, LanguageModel, Summary, Trainer, import_hf};
+use meshwright_examples::llama::Llama;
+use meshwright_tests::compare::{Report, Tensors, assert_same_bits, distance, scalar_distance};
+use meshwright_tests::run::on_mesh;
+use safetensors::{Dtype, SafeTensors};
+use serde_json::Value;
+
+// Tolerances, each a few times what is seen: 8e-8, 8e-7, 1.9e-6 in one step; 3.2e-6, 3.8e-5, 5e-6 in training. (The
+// noise of PyTorch's own f32 is 4e-8, 8e-7, 2.3e-6; 4e-7, 3e-6, 1.2e-5.) Training amplifies noise: Adam's first steps
+// are as long for a tiny gradient as for a large one, and go the other way where noise turns its sign.
+const LOSS: f64 = 5e-7;
+const LOGITS: f64 = 5e-6;
+const GRADIENT: f64 = 1e-5;
+const TRAIN_LOSS: f64 = 1e-5;
+const TRAIN_NORM: f64 = 1e-4;
+const TRAINED: f64 = 2e-5;
+
+#[test]
+fn untied_with_as_many_kv_heads() {
+    check("untied_mha");
+}
+
+#[test]
+fn tied_with_grouped_queries() {
+    check("tied_gqa");
+}
+
+#[test]
+fn wide_heads_and_masked_targets() {
+    check("wide_head_masked");
+}
+
+#[test]
+fn tied_with_masked_targets_and_a_plain_theta() {
+    check("tied_masked_plain_theta");
+}
+
+#[test]
+fn weights_in_several_files() {
+    check("sharded_files");
+}
+
+fn check(name: &str) {
+    let case = Case::open(name);
+    let mut report = Report::default();
+    case.check_one_step(&mut report);
+    case.check_training(&mut report);
+    report.print();
+}
+
+struct Case {
+    folder: PathBuf,
+    expected: Value,
+    /// Of one forward and backward, and `final.` after training.
+    floats: Tensors,
+    ids: BTreeMap<String, Vec<u32>>,
+}
+
+impl Case {
+    fn open(name: &str) -> Case {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("reference/fixtures").join(name);
+        let expected = fs::read(folder.join("expected.json")).expect("expected.json is readable");
+        let (mut floats, mut ids) = (Tensors::new(), BTreeMap::new());
+        read_tensors(&folder.join("expected.safetensors"), |name, dtype, words| match dtype {
+            Dtype::F32 => drop(floats.insert(name, words.map(f32::from_bits).collect())),
+            Dtype::U32 => drop(ids.insert(name, words.collect())),
+            other => panic!("`{name}` is of {other:?}"),
+        });
+        let expected = serde_json::from_slice(&expected).expect("expected.json is JSON");
+        Case { folder, expected, floats, ids }
+    }
+
+    /// Logits, loss and every gradient of the model as it was loaded.
+    fn check_one_step(&self, report: &mut Report) {
+        let folder = HfFolder::open(&self.folder).unwrap();
+        let sizes = Llama::sizes(folder.config());
+        let block = [self.number("batch") as usize, self.number("seq") as usize];
+        let (logits, loss, gradients) = on_mesh("1", 1, |rank| {
+            let built = build::<Llama>(rank, &sizes).unwrap();
+            let params = built.params();
+            import_hf(&folder, Llama::HF_NAMES, &params).unwrap();
+            let tokens = Tokens::from_block(rank, &block, &self.ids["tokens"]);
+            let targets = Targets::from_block(rank, &block, &self.ids["targets"]);
+            let logits = rank.evaluate(|| built.model.logits(&tokens).to_vec());
+            let loss = built.model.loss(&tokens, &targets);
+            let mean = loss.reduce().value();
+            let gradients = loss.backward().reduce();
+            let as_stored = |param: &ParamRef| {
+                let (name, values) = as_stored(param, gradients.gather(param));
+                (format!("grad.{name}"), values)
+            };
+            (logits, mean, params.iter().map(as_stored).collect::<Tensors>())
+        })
+        .remove(0);
+
+        let place = self.folder.display();
+        report.note("logits", place, distance(&logits, &self.floats["logits"]), LOGITS);
+        let place = self.folder.display();
+        report.note("loss", place, scalar_distance(loss, self.number("loss")), LOSS);
+        self.compare("gradient", "grad.", &gradients, GRADIENT, report);
+        assert_eq!(gradients.len(), self.with_prefix("grad.").len(), "gradients expected");
+    }
+
+    /// Losses, gradient norms and parameters of the trainer itself; and what it exports.
+    fn check_training(&self, report: &mut Report) {
+        let place = self.folder.display().to_string();
+        let out = tempfile::tempdir().unwrap();
+        let [trained, again, untouched] =
+            ["trained", "again", "untouched"].map(|name| out.path().join(name));
+
+        let summary = self.train(&self.folder, &trained, self.number("steps") as u64, "1");
+        let expected = self.numbers("train_losses");
+        report.scalars("training loss", &place, &summary.losses, &expected, TRAIN_LOSS);
+        let expected = self.numbers("train_grad_norms");
+        report.scalars("gradient norm", &place, &summary.grad_norms, &expected, TRAIN_NORM);
+        let weights = weights_of(&trained);
+        let finals: Tensors = weights
+            .iter()
+            .map(|(name, values)| (format!("final.{name}"), values.clone()))
+            .collect();
+        self.compare("trained parameter", "final.", &finals, TRAINED, report);
+
+        self.train(&trained, &again, 1, "0");
+        assert_same_bits("exported and imported again", &weights_of(&again), &weights);
+        self.train(&self.folder, &untouched, 1, "0");
+        let original = weights_of(&self.folder);
+        assert_same_bits("imported and exported", &weights_of(&untouched), &original);
+    }
+
+    /// Trains with the settings of the case, the learning rate times `factor`, and exports.
+    fn train(&self, from: &Path, to: &Path, steps: u64, factor: &str) -> Summary {
+        let lr = self.number("lr") * factor.parse::<f64>().unwrap();
+        let betas = self.numbers("betas");
+        let args: [(&str, OsString); 14] = [
+            ("--init-from", from.into()),
+            ("--data", self.folder.join("tokens.bin").into()),
+            ("--order", "sequential".into()),
+            ("--mesh", "1".into()),
+            ("--batch", self.number("batch").to_string().into()),
+            ("--seq", self.number("seq").to_string().into()),
+            ("--steps", steps.to_string().into()),
+            ("--lr", lr.to_string().into()),
+            ("--betas", format!("{},{}", betas[0], betas[1]).into()),
+            ("--eps", self.number("eps").to_string().into()),
+            ("--weight-decay", self.number("weight_decay").to_string().into()),
+            ("--clip", self.number("clip").to_string().into()),
+            ("--sample-tokens", "0".into()),
+            ("--export-hf", to.into()),
+        ];
+        let words = args.into_iter().flat_map(|(flag, value)| [flag.into(), value]);
+        let config = Config::parse(std::iter::once(OsString::from("train")).chain(words)).unwrap();
+        Trainer::<Llama>::new(config).unwrap().train().unwrap()
+    }
+
+    /// Compares each expected tensor whose name begins with `prefix`; some of `got` may not be expected.
+    fn compare(
+        &self,
+        kind: &'static str,
+        prefix: &str,
+        got: &Tensors,
+        tolerance: f64,
+        report: &mut Report,
+    ) {
+        let expected = self.with_prefix(prefix);
+        assert!(!expected.is_empty(), "no `{prefix}` in {}", self.folder.display());
+        let got = expected.keys().map(|name| (name.clone(), got[name].clone())).collect();
+        report.tensors(kind, &self.folder.display().to_string(), &got, &expected, tolerance);
+    }
+
+    fn with_prefix(&self, prefix: &str) -> Tensors {
+        let tensors = self.floats.iter().filter(|(name, _)| name.starts_with(prefix));
+        tensors.map(|(name, values)| (name.clone(), values.clone())).collect()
+    }
+
+    fn number(&self, key: &str) -> f64 {
+        self.expected[key].as_f64().unwrap_or_else(|| panic!("`{key}` is a number"))
+    }
+
+    fn numbers(&self, key: &str) -> Vec<f64> {
+        let list = self.expected[key].as_array().unwrap_or_else(|| panic!("`{key}` is a list"));
+        list.iter().map(|number| number.as_f64().expect("a number")).collect()
+    }
+}
+
+/// The tensor that stores `values` of `param`: its name, and its numbers as they lie there.
+fn as_stored(param: &ParamRef, values: Vec<f32>) -> (String, Vec<f32>) {
+    let entry = Llama::HF_NAMES
+        .iter()
+        .find_map(|entry| Some((entry.matched(param.path())?, entry.transposed)));
+    let (name, transposed) = entry.unwrap_or_else(|| panic!("`{}` has no name", param.path()));
+    if !transposed {
+        return (name, values);
+    }
+    let cols: usize =
+        param.extents()[param.contracted()..].iter().map(|extent| extent.global).product();
+    let column = |col: usize| values.iter().skip(col).step_by(cols).copied();
+    (name, (0..cols).flat_map(column).collect())
+}
+
+/// Every weight of a Hugging Face folder, whatever its files.
+fn weights_of(folder: &Path) -> Tensors {
+    let mut weights = Tensors::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with("model") && name.ends_with(".safetensors") {
+            read_tensors(&path, |name, dtype, words| {
+                assert_eq!(dtype, Dtype::F32, "`{name}`");
+                weights.insert(name, words.map(f32::from_bits).collect());
+            });
+        }
+    }
+    weights
+}
+
+/// Hands every tensor of a file to `take`: its name, its dtype, its 32-bit words.
+fn read_tensors(path: &Path, mut take: impl FnMut(String, Dtype, &mut dyn Iterator<Item = u32>)) {
+    let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let tensors = SafeTensors::deserialize(&bytes).expect("a safetensors file");
+    for (name, tensor) in tensors.tensors() {
+        let words = tensor.data().chunks_exact(4);
+        let mut words = words.map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+        take(name, tensor.dtype(), &mut words);
+    }
+}

@@ -1,0 +1,104 @@
+//! Training of a small model on the ranks of a mesh, with everything that came of it put together.
+
+use meshwright::backend::cpu::CpuBackend;
+use meshwright::comm::{CommError, launch};
+use meshwright::layout::Shape;
+use meshwright::nn::{Build, Sizes, build};
+use meshwright::optim::{AdamW, AdamWOptions};
+use meshwright::tensor::{Loss, Rank};
+
+use crate::compare::{Tensors, assert_same_bits};
+
+/// Settings of a run.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Sizes of the model.
+    pub sizes: Sizes,
+    /// Training steps.
+    pub steps: u64,
+    /// Threads of each rank.
+    pub threads: usize,
+    /// Learning rate.
+    pub lr: f64,
+}
+
+impl Setup {
+    /// Ten steps of a model with these sizes.
+    pub fn new(sizes: Sizes) -> Setup {
+        Setup { sizes, steps: 10, threads: 1, lr: 3e-3 }
+    }
+}
+
+/// What came of a run: the same on every mesh, up to the order of summation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Loss of each step, before its update.
+    pub losses: Vec<f64>,
+    /// Gradient norm of each step, before clipping.
+    pub norms: Vec<f64>,
+    /// Global gradients of the first step.
+    pub gradients: Tensors,
+    /// Global parameters before the first step.
+    pub initial: Tensors,
+    /// Global parameters after the last step.
+    pub trained: Tensors,
+}
+
+/// Trains a `M` on `mesh`; `loss` is its loss at a step.
+///
+/// # Panics
+/// When a rank fails, or when two ranks of the mesh come to different bits.
+#[track_caller]
+pub fn train<M: Build, S: Shape>(
+    mesh: &str,
+    setup: &Setup,
+    loss: impl Fn(&M, &Rank, u64) -> Loss<S> + Sync,
+) -> Outcome {
+    let outcomes = on_mesh(mesh, setup.threads, |rank| {
+        let built = build::<M>(rank, &setup.sizes).unwrap_or_else(|error| panic!("{error}"));
+        let mut optimizer = AdamW::new(rank, &built.units, AdamWOptions::default());
+        let params = built.params();
+        let gather = || -> Tensors {
+            params.iter().map(|param| (param.path().to_owned(), param.gather(rank))).collect()
+        };
+        let initial = gather();
+        let (mut losses, mut norms, mut first) = (Vec::new(), Vec::new(), Tensors::new());
+        for step in 0..setup.steps {
+            rank.set_step(step);
+            let loss = loss(&built.model, rank, step);
+            losses.push(loss.reduce().value());
+            let mut gradients = loss.backward().reduce();
+            if step == 0 {
+                let gather = |param| gradients.gather(param);
+                first =
+                    params.iter().map(|param| (param.path().to_owned(), gather(param))).collect();
+            }
+            norms.push(gradients.clip(1.0));
+            optimizer.step(setup.lr, gradients);
+        }
+        Outcome { losses, norms, gradients: first, initial, trained: gather() }
+    });
+    let Some((first, others)) = outcomes.split_first() else { panic!("{mesh} has no ranks") };
+    for (index, other) in others.iter().enumerate() {
+        let place = format!("{mesh}: rank {} beside rank 0", index + 1);
+        assert_same_bits(&format!("{place}, gradients"), &other.gradients, &first.gradients);
+        assert_same_bits(&format!("{place}, parameters"), &other.trained, &first.trained);
+        assert_eq!(other.losses, first.losses, "{place}, losses");
+        assert_eq!(other.norms, first.norms, "{place}, gradient norms");
+    }
+    outcomes.into_iter().next().expect("there is a first rank")
+}
+
+/// Runs `body` on every rank of `mesh`, and gives the results in the order of ranks.
+///
+/// # Panics
+/// When a rank fails.
+#[track_caller]
+pub fn on_mesh<T: Send>(mesh: &str, threads: usize, body: impl Fn(&Rank) -> T + Sync) -> Vec<T> {
+    let shape = mesh.parse().unwrap_or_else(|error| panic!("{mesh}: {error}"));
+    let results = launch(&shape, |comms| {
+        let backend = CpuBackend::new(threads).expect("threads start");
+        Ok::<T, CommError>(body(&Rank::new(comms, Box::new(backend), 7)))
+    });
+    results.unwrap_or_else(|error| panic!("{mesh}: {error}"))
+}
