@@ -4,7 +4,7 @@ pub use crate::layout::{
     AxisId, AxisSet, Cp, Data, Dim, Dp, Ep, Fsdp, Here, Local, Pp, Split, Tp, Whole,
 };
 pub use crate::nn::{
-    AllReduce, Build, Builder, Col, FieldDescription, Fits, Model, ModelDescription, Module,
-    Returns, Row, SameWeightAs, Scatter, Shard, TiedWeight, VocabSplit, check_tie,
+    AllReduce, Build, Builder, Col, FieldDescription, Fits, Model, ModelDescription, Module, Row,
+    SameWeightAs, Scatter, Shard, TiedWeight, VocabSplit, check_tie, returned,
 };
 pub use crate::tensor::{Scope, scope};

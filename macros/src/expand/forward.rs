@@ -20,7 +20,7 @@ use crate::tokens::{ends, shown};
 ///     fn forward(&self, x: &impl Fits<Stream>) -> Stream {
 ///         let x: &Stream = Fits::<Stream>::fits(x);
 ///         let _scope = scope("Mlp::forward", file!(), line!());
-///         <Stream as Returns<_>>::returned(..)
+///         returned::<Stream>(..)
 ///     }
 /// }
 /// impl Module for Mlp { type In = Stream; type Out = Stream; fn forward(..) { Self::forward(self, input) } }
@@ -80,7 +80,7 @@ fn take_what_fits(runtime: &Runtime, types: &Types, function: &mut ImplItemFn) {
     function.block.stmts.insert(0, bind);
 }
 
-/// Sends every result through `Returns`, which has a message for partial sums and pending collectives.
+/// Sends every result through `returned`, whose bound has a message for partial sums and pending collectives.
 fn refuse_unreduced_results(runtime: &Runtime, types: &Types, function: &mut ImplItemFn) {
     let mut results = Results { out: &types.output, runtime };
     results.visit_block_mut(&mut function.block);
@@ -201,8 +201,8 @@ impl Results<'_> {
     fn wrap(&self, expr: &mut Expr) {
         let (start, end) = ends(&*expr);
         let (out, private) = (self.out, self.runtime.private(start));
-        *expr =
-            Expr::Verbatim(quote_spanned!(end=> <#out as #private::Returns<_>>::returned(#expr)));
+        let call = quote_spanned!(end=> #private::returned::<#out>);
+        *expr = Expr::Verbatim(quote!(#call(#expr)));
     }
 }
 

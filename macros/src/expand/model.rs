@@ -48,11 +48,22 @@ fn sharded_struct(model: &Model) -> TokenStream {
         for (written, field) in named.named.iter_mut().zip(&model.fields) {
             written.ty = Type::Verbatim(field_type(&model.runtime, field));
         }
+        if let Some(end) = end_field(model) {
+            named.named.push(parse_quote!(#[doc(hidden)] #end: ()));
+        }
     }
     // The author's field is simple, whatever its sharded form looks like to clippy.
     let allow = model.fields.iter().any(|field| field.sharded.is_some());
     let allow = allow.then(|| quote!(#[allow(clippy::type_complexity)]));
     quote!(#allow #item)
+}
+
+/// A field of no size after a sharded last one. The compiler asks for the size of a struct wherever it is named, and
+/// for that looks at its last field: were that one's layer without the style, every mention would be an error of its
+/// own.
+fn end_field(model: &Model) -> Option<Ident> {
+    let last = model.fields.last()?;
+    last.sharded.as_ref().map(|_| Ident::new("_end", Span::mixed_site()))
 }
 
 /// `Linear<Hidden, Ffn>`, or `<Linear<Hidden, Ffn> as Shard<Col<Tp>>>::Sharded`, which fails at the
@@ -105,6 +116,7 @@ fn build_impl(model: &Model) -> TokenStream {
     let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
     let probes = model.fields.iter().filter_map(|field| tie_probe(&model.runtime, field));
     let fields = model.fields.iter().map(|field| build_field(model, &builder, field));
+    let end = end_field(model).map(|end| quote!(#end: (),));
     let unused =
         model.fields.iter().all(|field| !field.cfgs.is_empty()).then(|| quote!(let _ = #builder;));
     quote! {
@@ -113,7 +125,7 @@ fn build_impl(model: &Model) -> TokenStream {
             fn build(#builder: &mut #private::Builder<'_>) -> Self {
                 #unused
                 #(#probes)*
-                Self { #(#fields)* }
+                Self { #(#fields)* #end }
             }
         }
     }

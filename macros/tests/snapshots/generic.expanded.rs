@@ -88,6 +88,8 @@ where
             ::meshwright::__private::Scatter<Along>,
         >,
     >>::Sharded,
+    #[doc(hidden)]
+    _end: (),
 }
 #[automatically_derived]
 impl<M, Ffn: Whole, Along: Whole, const N: usize> ::meshwright::__private::Build
@@ -125,6 +127,7 @@ where
             down: ::meshwright::__private::Build::build(
                 &mut ::meshwright::__private::Builder::field(builder, "down"),
             ),
+            _end: (),
         }
     }
 }
@@ -205,9 +208,9 @@ where
         for block in &self.inner.0 {
             y = block.forward(&y);
         }
-        <Tensor<
-            (Batch, Seq, Split<Ffn, Tp>),
-        > as ::meshwright::__private::Returns<_>>::returned(self.up.forward(&y))
+        ::meshwright::__private::returned::<
+            Tensor<(Batch, Seq, Split<Ffn, Tp>)>,
+        >(self.up.forward(&y))
     }
 }
 #[automatically_derived]

@@ -129,6 +129,8 @@ pub struct Mlp {
             ::meshwright::__private::Scatter<Seq>,
         >,
     >>::Sharded,
+    #[doc(hidden)]
+    _end: (),
 }
 #[automatically_derived]
 impl ::meshwright::__private::Build for Mlp {
@@ -143,6 +145,7 @@ impl ::meshwright::__private::Build for Mlp {
             down: ::meshwright::__private::Build::build(
                 &mut ::meshwright::__private::Builder::field(builder, "down"),
             ),
+            _end: (),
         }
     }
 }
@@ -189,18 +192,14 @@ impl Mlp {
             Tensor<(Batch, Seq, Hidden)>,
         >::fits(input);
         if self.is_linear() {
-            return <Tensor<
-                (Batch, Seq, Hidden),
-            > as ::meshwright::__private::Returns<
-                _,
-            >>::returned(self.down.forward(&self.up.forward(x)));
+            return ::meshwright::__private::returned::<
+                Tensor<(Batch, Seq, Hidden)>,
+            >(self.down.forward(&self.up.forward(x)));
         }
         let _gate = self.gate.forward(x);
-        <Tensor<
-            (Batch, Seq, Hidden),
-        > as ::meshwright::__private::Returns<
-            _,
-        >>::returned(self.down.forward(&self.up.forward(x).silu()))
+        ::meshwright::__private::returned::<
+            Tensor<(Batch, Seq, Hidden)>,
+        >(self.down.forward(&self.up.forward(x).silu()))
     }
     fn is_linear(&self) -> bool {
         let _scope = ::meshwright::__private::scope(

@@ -119,6 +119,8 @@ pub struct Embed {
             ::meshwright::__private::AllReduce,
         >,
     >>::Sharded,
+    #[doc(hidden)]
+    _end: (),
 }
 #[automatically_derived]
 impl ::meshwright::__private::Build for Embed {
@@ -127,6 +129,7 @@ impl ::meshwright::__private::Build for Embed {
             tokens: ::meshwright::__private::Build::build(
                 &mut ::meshwright::__private::Builder::field(builder, "tokens"),
             ),
+            _end: (),
         }
     }
 }
@@ -275,21 +278,19 @@ impl Llama {
             None => panic!("choose"),
             Some(true) => {
                 return (
-                    <Tensor<
-                        (Batch, Seq, Split<Vocab, Tp>),
-                    > as ::meshwright::__private::Returns<
-                        _,
-                    >>::returned(self.head.forward(&self.norm.forward(x))),
-                    <usize as ::meshwright::__private::Returns<_>>::returned(length),
+                    ::meshwright::__private::returned::<
+                        Tensor<(Batch, Seq, Split<Vocab, Tp>)>,
+                    >(self.head.forward(&self.norm.forward(x))),
+                    ::meshwright::__private::returned::<usize>(length),
                 );
             }
             Some(false) => {
                 let y = self.head.forward(x);
                 (
-                    <Tensor<
-                        (Batch, Seq, Split<Vocab, Tp>),
-                    > as ::meshwright::__private::Returns<_>>::returned(y),
-                    <usize as ::meshwright::__private::Returns<_>>::returned(length),
+                    ::meshwright::__private::returned::<
+                        Tensor<(Batch, Seq, Split<Vocab, Tp>)>,
+                    >(y),
+                    ::meshwright::__private::returned::<usize>(length),
                 )
             }
         }

@@ -121,14 +121,8 @@ impl<T> Fits<T> for T {
         self
     }
 }
-#[diagnostic::on_unimplemented(message = "`forward` returns `{Self}`, but this is `{X}`")]
-pub trait Returns<X> {
-    fn returned(x: X) -> Self;
-}
-impl<T> Returns<T> for T {
-    fn returned(x: T) -> T {
-        x
-    }
+pub fn returned<T>(x: impl Into<T>) -> T {
+    x.into()
 }
 
 thread_local! {

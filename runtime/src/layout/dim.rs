@@ -21,9 +21,10 @@ pub trait Dim: Sized + 'static {
 
 /// A dim that is not split: all of it, or all that its home (`@ data`) leaves to a rank.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is split across ranks, but this needs the whole dim",
-    label = "needs the dim whole",
-    note = "gather it first (`.gather(Dim)`), or end the region with a row-parallel layer (`#[sharded(tp = \"row\")]`)"
+    message = "`{Self}` is not a whole dim",
+    label = "needs a dim declared with `dims!`, and not split",
+    note = "in the type of a layer name dims unsplit, `Linear<Hidden, Ffn>`: `#[sharded(..)]` on the field splits them",
+    note = "a split dim of a tensor is made whole by `.gather(Dim)`"
 )]
 pub trait Whole: Dim {
     /// Where the dim lives.
@@ -32,10 +33,10 @@ pub trait Whole: Dim {
 
 /// A dim of which every rank sees everything: declared without `@ axis`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is distributed over a mesh axis, but this reads along all of it",
-    label = "reads the whole dim",
-    note = "attention over a sequence declared `@ cp` needs a context-parallel style; declare the dim without `@` to keep it on every rank",
-    note = "a split dim is made whole by `.gather(Dim)`"
+    message = "a rank holds only a part of `{Self}`, but this reads along all of it",
+    label = "needs all of the sequence on each rank",
+    note = "a split dim is made whole by `.gather(Dim)`, and by column-parallel layers on the way in",
+    note = "a dim declared over an axis, `Seq @ cp`, needs a context-parallel attention; declare it without `@` to keep it whole"
 )]
 pub trait Local: Whole {}
 

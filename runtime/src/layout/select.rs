@@ -20,13 +20,13 @@ pub trait SumOver<D, P> {
     const DIM: usize;
 }
 
-/// The shape holds dim `D` split over an axis, and can be gathered.
+/// A dim that shape `S` holds split over an axis, and that can be gathered.
 #[diagnostic::on_unimplemented(
-    message = "a tensor shaped `{Self}` cannot be gathered along `{D}`",
-    label = "`{D}` is not a split dim of `{Self}`"
+    message = "a tensor shaped `{S}` cannot be gathered along `{Self}`",
+    label = "`{Self}` is not a split dim of `{S}`"
 )]
-pub trait GatherDim<D, P> {
-    /// The shape with `D` whole.
+pub trait GatherDim<S, P> {
+    /// The shape with the dim whole.
     type Out: Shape;
     /// The axis over which it was split.
     type Axis: Axis;
@@ -34,13 +34,13 @@ pub trait GatherDim<D, P> {
     const DIM: usize;
 }
 
-/// The shape holds dim `D` whole and nothing split over `A`, so that `D` can be split over `A`.
+/// A dim that shape `S` holds whole, beside no other that is split, so that it can be split over `A`.
 #[diagnostic::on_unimplemented(
-    message = "a tensor shaped `{Self}` cannot be split along `{D}` over `{A}`",
-    label = "`{D}` is not a whole dim of `{Self}`, or something else is already split over `{A}`"
+    message = "a tensor shaped `{S}` cannot be split along `{Self}`",
+    label = "`{Self}` is not a whole dim of `{S}`, or another dim is split already"
 )]
-pub trait SplitDim<D, A, P> {
-    /// The shape with `Split<D, A>`.
+pub trait SplitDim<S, A, P> {
+    /// The shape with the dim split.
     type Out: Shape;
     /// Position of the dim.
     const DIM: usize;
@@ -48,6 +48,7 @@ pub trait SplitDim<D, A, P> {
 
 macro_rules! select {
     ($(($($before:ident),*) ($($after:ident),*) at $position:literal)*) => {$(
+        #[diagnostic::do_not_recommend]
         impl<$($before: Dim,)* D: Whole, $($after: Dim,)*> SumOver<D, At<$position>>
             for ($($before,)* D, $($after,)*)
         where
@@ -57,6 +58,7 @@ macro_rules! select {
             type PartialOver = D::Home;
             const DIM: usize = $position;
         }
+        #[diagnostic::do_not_recommend]
         impl<$($before: Dim,)* D: Whole<Home = super::Here>, X: Axis, $($after: Dim,)*> SumOver<D, At<$position>>
             for ($($before,)* Split<D, X>, $($after,)*)
         where
@@ -66,15 +68,17 @@ macro_rules! select {
             type PartialOver = X;
             const DIM: usize = $position;
         }
-        impl<$($before: Dim,)* D: Whole, X: Axis, $($after: Dim,)*> GatherDim<D, At<$position>>
-            for ($($before,)* Split<D, X>, $($after,)*)
+        #[diagnostic::do_not_recommend]
+        impl<$($before: Dim,)* D: Whole, X: Axis, $($after: Dim,)*> GatherDim<($($before,)* Split<D, X>, $($after,)*), At<$position>>
+            for D
         {
             type Out = ($($before,)* D, $($after,)*);
             type Axis = X;
             const DIM: usize = $position;
         }
-        impl<$($before: Whole,)* D: Whole, X: Axis, $($after: Whole,)*> SplitDim<D, X, At<$position>>
-            for ($($before,)* D, $($after,)*)
+        #[diagnostic::do_not_recommend]
+        impl<$($before: Whole,)* D: Whole, X: Axis, $($after: Whole,)*> SplitDim<($($before,)* D, $($after,)*), X, At<$position>>
+            for D
         {
             type Out = ($($before,)* Split<D, X>, $($after,)*);
             const DIM: usize = $position;

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::backend::AttentionShape;
-use crate::layout::{Axis, Dim, Local, Shape, Split, Whole};
+use crate::layout::{Axis, Dim, Local, Split, Whole};
 use crate::tensor::{Saved, Tensor, Value};
 
 use super::{Build, Builder, Layer};
@@ -18,31 +18,47 @@ pub struct Attention<H, K, D> {
     dims: PhantomData<(H, K, D)>,
 }
 
-/// Heads of queries and of keys that belong together: declared `H` and `K`, split alike.
+/// Queries, keys and values that belong together: `[batch, sequence, H, D]` and twice `[batch, sequence, K, D]`, with
+/// both kinds of heads whole, or both split over one axis.
 #[diagnostic::on_unimplemented(
-    message = "attention over `{H}` and `{K}` cannot take queries and keys with heads `{Self}`",
-    label = "other heads, or heads that are not split alike",
-    note = "shard the projections of q, k and v in the same way: `#[sharded(tp = \"col\")]` on each or on none"
+    message = "attention over `{H}` and `{K}` cannot take `{Self}`",
+    label = "queries, keys and values do not fit together",
+    note = "shard the projections of q, k and v in the same way: `#[sharded(tp = \"col\")]` on each or on none",
+    note = "the tuple is `(queries, keys, values)`, each shaped `(Batch, Seq, heads, head dim)`"
 )]
-pub trait HeadsOf<H, K> {}
+pub trait QueriesKeysValues<H, K, D> {
+    /// What comes out: shaped like the queries.
+    type Out;
+    #[doc(hidden)]
+    fn attend(&self) -> Self::Out;
+}
 
-impl<H: Whole, K: Whole> HeadsOf<H, K> for (H, K) {}
-impl<H: Whole, K: Whole, A: Axis> HeadsOf<H, K> for (Split<H, A>, Split<K, A>) {}
+macro_rules! queries_keys_values {
+    ($(<$($axis:ident)?> $heads:ty, $kv_heads:ty;)*) => {$(
+        impl<B: Dim, S: Local, H: Whole, K: Whole, D: Whole $(, $axis: Axis)?> QueriesKeysValues<H, K, D>
+            for (Heads<B, S, $heads, D>, Heads<B, S, $kv_heads, D>, Heads<B, S, $kv_heads, D>)
+        {
+            type Out = Heads<B, S, $heads, D>;
+
+            fn attend(&self) -> Self::Out {
+                let (q, k, v) = self;
+                Tensor::wrap(attend(q.value(), k.value(), v.value()))
+            }
+        }
+    )*};
+}
 
 type Heads<B, S, H, D> = Tensor<(B, S, H, D)>;
-type Qkv<B, S, Q, V, D> = (Heads<B, S, Q, D>, Heads<B, S, V, D>, Heads<B, S, V, D>);
+
+queries_keys_values! {
+    <> H, K;
+    <A> Split<H, A>, Split<K, A>;
+}
 
 impl<H: Whole, K: Whole, D: Whole> Attention<H, K, D> {
     /// For `(q, k, v)` shaped `[batch, sequence, heads, D]`: what each query attends to, shaped like `q`.
-    pub fn forward<B: Dim, S: Local, Q: Dim, V: Dim>(
-        &self,
-        qkv: &Qkv<B, S, Q, V, D>,
-    ) -> Heads<B, S, Q, D>
-    where
-        (Q, V): HeadsOf<H, K>,
-    {
-        let (q, k, v) = qkv;
-        Tensor::wrap(attend(q.value(), k.value(), v.value()))
+    pub fn forward<T: QueriesKeysValues<H, K, D>>(&self, qkv: &T) -> T::Out {
+        qkv.attend()
     }
 }
 
@@ -61,15 +77,10 @@ impl<H: Whole, K: Whole, D: Whole> Build for Attention<H, K, D> {
     }
 }
 
-impl<B: Dim, S: Local, Q: Dim, V: Dim, H: Whole, K: Whole, D: Whole> Layer<Qkv<B, S, Q, V, D>>
-    for Attention<H, K, D>
-where
-    (Q, V): HeadsOf<H, K>,
-    (B, S, Q, D): Shape,
-{
-    type Out = Heads<B, S, Q, D>;
+impl<T: QueriesKeysValues<H, K, D>, H: Whole, K: Whole, D: Whole> Layer<T> for Attention<H, K, D> {
+    type Out = T::Out;
 
-    fn forward(&self, qkv: &Qkv<B, S, Q, V, D>) -> Self::Out {
+    fn forward(&self, qkv: &T) -> T::Out {
         Attention::forward(self, qkv)
     }
 }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::backend::{Buffer, View};
 use crate::comm::{ReduceOp, Site};
 use crate::layout::{Axis, AxisSet, Ends, Feature, Shape, Split, Whole};
-use crate::tensor::{Loss, NodeId, Rank, Targets, Tensor, Value};
+use crate::tensor::{Loss, NodeId, Operand, Rank, Targets, Value};
 
 use super::{Build, Builder, Plain, Shard, VocabSplit};
 
@@ -20,9 +20,9 @@ pub struct CrossEntropy<V, Style = Plain> {
 
 /// Logits that a cross-entropy over vocabulary `V` in style `Style` takes.
 #[diagnostic::on_unimplemented(
-    message = "a cross-entropy over `{V}` in the style `{Style}` cannot take logits shaped `{Self}`",
-    label = "the vocabulary is not split as the loss expects",
-    note = "logits of a head that is split over the vocabulary need `#[sharded(tp = \"vocab\")]` on the loss too, and those of a plain head a plain loss"
+    message = "this cross-entropy over `{V}` cannot take logits shaped `{Self}`",
+    label = "`{V}` is not the last dim, or not split as the loss expects",
+    note = "head and loss go together: `#[sharded(tp = \"vocab\")]` on the `CrossEntropy` where the logits are split over `{V}`, and on neither where they are whole"
 )]
 pub trait LogitsOf<V, Style>: Shape {
     /// The shape of the targets.
@@ -52,18 +52,21 @@ where
 
 impl<V: Whole, Style> CrossEntropy<V, Style> {
     /// The loss of `logits` shaped `[.., V]` for targets shaped `[..]`.
-    pub fn forward<X: LogitsOf<V, Style>>(
+    pub fn forward<T: Operand>(
         &self,
-        logits: &Tensor<X>,
-        targets: &Targets<X::Lead>,
-    ) -> Loss<X::Lead> {
-        let x = logits.value();
+        logits: &T,
+        targets: &Targets<<T::Shape as LogitsOf<V, Style>>::Lead>,
+    ) -> Loss<<T::Shape as LogitsOf<V, Style>>::Lead>
+    where
+        T::Shape: LogitsOf<V, Style>,
+    {
+        let x = logits.operand().value();
         let rank = x.rank();
         let vocab = x.extents()[x.extents().len() - 1];
         let ready = x.compute();
         let rows = Rows {
             rank,
-            axes: X::VOCAB_AXES,
+            axes: T::Shape::VOCAB_AXES,
             site: &self.site,
             cols: vocab.local,
             first_col: vocab.offset,
@@ -98,6 +101,7 @@ impl<V: Whole, Style> Build for CrossEntropy<V, Style> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<V, A> Shard<VocabSplit<A>> for CrossEntropy<V> {
     type Sharded = CrossEntropy<V, VocabSplit<A>>;
 }

@@ -78,6 +78,7 @@ impl<V, H, Style> Embedding<V, H, Style> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<V, H, A, E> Shard<VocabSplit<A, E>> for Embedding<V, H> {
     type Sharded = Embedding<V, H, VocabSplit<A, E>>;
 }

@@ -42,7 +42,7 @@ impl<M: Module> Layer<M::In> for M {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no sharded form `{Style}`",
     label = "this layer cannot be sharded so",
-    note = "`Linear` and `Param` take \"col\" and \"row\"; `Embedding`, `LmHead` and `CrossEntropy` take \"vocab\"; norms need no annotation",
+    note = "`Linear` and `Param` take \"col\" and \"row\", `Bias` takes \"col\", `Embedding`, `LmHead` and `CrossEntropy` take \"vocab\"; `scatter` goes with `Linear` and `Embedding`; norms and models inside a model need no annotation",
     note = "a layer of your own can be sharded once it implements `Shard<{Style}>`"
 )]
 pub trait Shard<Style> {

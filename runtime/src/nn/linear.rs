@@ -92,10 +92,12 @@ where
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<I, O, A> Shard<Col<A>> for Linear<I, O> {
     type Sharded = Linear<I, O, Col<A>>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<I, O, A, E> Shard<Row<A, E>> for Linear<I, O> {
     type Sharded = Linear<I, O, Row<A, E>>;
 }

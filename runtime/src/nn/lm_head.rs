@@ -47,6 +47,17 @@ pub trait HeadInput<H, V, Style>: Shape {
     const VOCAB_AXES: AxisSet;
 }
 
+/// Shapes of targets that belong to an activation with lead dims `Lead`: the same.
+#[diagnostic::on_unimplemented(
+    message = "a head over an activation with lead dims `{Lead}` cannot take targets shaped `{Self}`",
+    label = "the targets have other dims, or are split differently",
+    note = "over a sequence-parallel stream make the head `#[sharded(tp = \"vocab\")]`: it gathers the stream, and takes the targets of the whole sequence"
+)]
+pub trait TargetsOf<Lead> {}
+
+#[diagnostic::do_not_recommend]
+impl<Lead> TargetsOf<Lead> for Lead {}
+
 #[diagnostic::do_not_recommend]
 impl<X: Ends<H>, H: Whole, V: Whole> HeadInput<H, V, Plain> for X
 where
@@ -78,13 +89,10 @@ impl<H: Whole, V: Whole, Style> LmHead<H, V, Style> {
     ///
     /// While recording, the gradients are computed here already, where the logits are at hand, and handed on by
     /// backward.
-    pub fn loss<T: Operand>(
-        &self,
-        x: &T,
-        targets: &Targets<<T::Shape as HeadInput<H, V, Style>>::Lead>,
-    ) -> Loss<<T::Shape as HeadInput<H, V, Style>>::Lead>
+    pub fn loss<T: Operand, G>(&self, x: &T, targets: &Targets<G>) -> Loss<G>
     where
         T::Shape: HeadInput<H, V, Style>,
+        G: Shape + TargetsOf<<T::Shape as HeadInput<H, V, Style>>::Lead>,
     {
         let x = enter(x.operand().value(), T::Shape::ENTRY, self.weight.site());
         let (axes, vocab_axes) = (T::Shape::GRADIENT_AXES, T::Shape::VOCAB_AXES);
@@ -122,6 +130,7 @@ impl<H, V, Style> LmHead<H, V, Style> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<H, V, A> Shard<VocabSplit<A>> for LmHead<H, V> {
     type Sharded = LmHead<H, V, VocabSplit<A>>;
 }

@@ -34,7 +34,7 @@ pub struct FieldDescription {
 #[diagnostic::on_unimplemented(
     message = "this `forward` takes `{T}`, not `{Self}`",
     label = "not what `forward` takes",
-    note = "the dims must be the same, and be split in the same way: `.gather(Dim)` makes a split dim whole, `.slice(Dim, Tp)` splits a whole one",
+    note = "the dims must be the same and split alike: `.gather(Dim)` makes a split dim whole, `.slice(Dim, Tp)` splits a whole one",
     note = "a partial sum becomes a value by `.all_reduce()` or `.reduce_scatter(Dim)`, what is in flight by `.wait()`"
 )]
 pub trait Fits<T> {
@@ -42,26 +42,34 @@ pub trait Fits<T> {
     fn fits(&self) -> &T;
 }
 
+#[diagnostic::do_not_recommend]
 impl<T> Fits<T> for T {
     fn fits(&self) -> &T {
         self
     }
 }
 
-/// What a `forward` that is declared to return a `Self` may return: a `Self`.
+/// What a `forward` that is declared to return a `T` may return: a `T`.
 #[diagnostic::on_unimplemented(
-    message = "this `forward` promises `{Self}`, but returns `{X}`",
+    message = "this `forward` promises `{T}`, but returns `{Self}`",
     label = "not what `forward` promises",
     note = "a partial sum is not a value yet: end with `.all_reduce()`, or with `.reduce_scatter(Dim)` for a sequence-parallel stream",
-    note = "the dims must be the same, and be split in the same way: `.gather(Dim)` makes a split dim whole, `.slice(Dim, Tp)` splits a whole one"
+    note = "the dims must be split as promised: `scatter = Dim` on a row-parallel layer splits its result, `.gather(Dim)` makes a split dim whole, `.slice(Dim, Tp)` splits a whole one"
 )]
-pub trait Returns<X> {
+pub trait Promised<T> {
     #[doc(hidden)]
-    fn returned(x: X) -> Self;
+    fn promised(self) -> T;
 }
 
-impl<T> Returns<T> for T {
-    fn returned(x: T) -> T {
-        x
+#[diagnostic::do_not_recommend]
+impl<T> Promised<T> for T {
+    fn promised(self) -> T {
+        self
     }
+}
+
+/// `x`, as the result of a `forward` that promises a `T`.
+#[doc(hidden)]
+pub fn returned<T>(x: impl Promised<T>) -> T {
+    x.promised()
 }

@@ -17,14 +17,17 @@ impl<S: Shape> Build for Param<S> {
 }
 
 /// What a column-parallel layer writes is split, and so is its bias.
+#[diagnostic::do_not_recommend]
 impl<D: Whole, A: Axis> Shard<Col<A>> for Param<(D,)> {
     type Sharded = Param<(Split<D, A>,)>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<I: WholeFeature, O: WholeFeature, A: Axis> Shard<Col<A>> for Param<(I, O)> {
     type Sharded = Param<(I, O::Split<A>)>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<I: WholeFeature, O: WholeFeature, A: Axis> Shard<Row<A>> for Param<(I, O)> {
     type Sharded = Param<(I::Split<A>, O)>;
 }
@@ -77,6 +80,7 @@ impl<D: Whole, A: Axis> Build for Bias<D, Col<A>> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<D, A> Shard<Col<A>> for Bias<D> {
     type Sharded = Bias<D, Col<A>>;
 }

@@ -15,10 +15,12 @@ impl Dim for Layers {
     const VARIES: AxisSet = AxisSet::NONE;
 }
 
+#[diagnostic::do_not_recommend]
 impl Whole for Layers {
     type Home = Here;
 }
 
+#[diagnostic::do_not_recommend]
 impl Local for Layers {}
 
 /// `N` layers `M`, one after the other; the output of each is the input of the next. Each is a unit of its own.
@@ -31,13 +33,13 @@ pub struct Stack<M, N = Layers> {
 
 impl<M, N> Stack<M, N> {
     /// Applies one layer after the other.
-    pub fn forward<X: Clone>(&self, x: &X) -> X
+    pub fn forward<X>(&self, x: &X) -> X
     where
-        M: Layer<X, Out = X>,
+        X: Clone + Through<M>,
     {
         let mut x = x.clone();
         for layer in &self.layers {
-            x = layer.forward(&x);
+            x = X::through(layer, &x);
         }
         x
     }
@@ -45,6 +47,24 @@ impl<M, N> Stack<M, N> {
     /// The layers.
     pub fn layers(&self) -> &[M] {
         &self.layers
+    }
+}
+
+/// What can go through layers `M` one after the other: each gives what it takes.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot go through a stack of `{M}`",
+    label = "each layer feeds the next one",
+    note = "the `forward` of a layer in a stack takes and returns the same type, and the stack takes that, too"
+)]
+pub trait Through<M>: Sized {
+    #[doc(hidden)]
+    fn through(layer: &M, x: &Self) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<X, M: Layer<X, Out = X>> Through<M> for X {
+    fn through(layer: &M, x: &X) -> X {
+        layer.forward(x)
     }
 }
 

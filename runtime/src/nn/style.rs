@@ -29,6 +29,11 @@ pub struct AllReduce;
 pub struct Scatter<D>(PhantomData<D>);
 
 /// How a region over `A` ends: with which lead dims, in front of what the region wrote.
+#[diagnostic::on_unimplemented(
+    message = "the result of this layer cannot be scattered: `{Self}`",
+    label = "its lead dims are `{Lead}`",
+    note = "`scatter = Dim` names the last of the lead dims, whole: `scatter = Seq` for a stream shaped `(Batch, Seq, Hidden)`"
+)]
 pub trait End<Lead, F, A> {
     /// The shape of the result.
     type Out: Shape;
@@ -36,11 +41,13 @@ pub trait End<Lead, F, A> {
     const SCATTER: Option<usize>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Lead: With<F>, F, A: Axis> End<Lead, F, A> for AllReduce {
     type Out = Lead::Out;
     const SCATTER: Option<usize> = None;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Lead: ScatterLast<D, A>, F, D: Whole, A: Axis> End<Lead, F, A> for Scatter<D>
 where
     Lead::Out: With<F>,

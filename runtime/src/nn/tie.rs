@@ -16,22 +16,27 @@ pub trait TiedWeight {
     type Weight;
 }
 
+#[diagnostic::do_not_recommend]
 impl<V: Whole, H: Whole> TiedWeight for Embedding<V, H, Plain> {
     type Weight = (V, H);
 }
 
+#[diagnostic::do_not_recommend]
 impl<V: Whole, H: Whole, A: Axis, E> TiedWeight for Embedding<V, H, VocabSplit<A, E>> {
     type Weight = (Split<V, A>, H);
 }
 
+#[diagnostic::do_not_recommend]
 impl<V: Whole, H: Whole> TiedWeight for LmHead<H, V, Plain> {
     type Weight = (V, H);
 }
 
+#[diagnostic::do_not_recommend]
 impl<V: Whole, H: Whole, A: Axis> TiedWeight for LmHead<H, V, VocabSplit<A>> {
     type Weight = (Split<V, A>, H);
 }
 
+#[diagnostic::do_not_recommend]
 impl<S: Shape> TiedWeight for Param<S> {
     type Weight = S;
 }

@@ -2,41 +2,84 @@
 
 use std::ops::{Add, Mul, Sub};
 
-use crate::layout::{Axis, AxisSet, Dim, Ends, Shape};
+use crate::layout::{AxisSet, Dim, Ends, Home, Shape};
 
 use super::contract::gradient_axes;
+use super::in_flight::Arrived;
 use super::pointwise::{Binary, Pointwise, Unary};
 use super::value::Value;
-use super::{Param, ParamRef, Partial, Tensor};
+use super::{InFlight, Param, ParamRef, Partial, Tensor};
 
-/// What can be added to, or subtracted from, `Self`: operands of one shape and one state.
+/// What can be added to, or subtracted from, a tensor `Self`: a tensor of its shape, or a parameter over its trailing
+/// dims.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` and `{R}` cannot be added",
-    label = "their dims, splits or states differ",
-    note = "adding a value (a residual, a bias) to a partial sum would count it once per rank: first `.all_reduce()` or `.reduce_scatter(Dim)` the sum",
-    note = "both sides must be split alike: a sequence-parallel stream and a plain one meet after `.gather(Dim)` or `.slice(Dim, Tp)`",
-    note = "what an asynchronous collective brings is there after `.wait()`"
+    label = "their dims or splits differ",
+    note = "both sides must be split alike: a sequence-parallel stream and a plain one meet after `.gather(Dim)` or `.slice(Dim, Tp)`"
 )]
-pub trait Combine<R> {
-    /// The result: a tensor, or a partial sum of partial sums.
-    type Out;
+pub trait Combine<R>: Sized {
     #[doc(hidden)]
-    fn combine(&self, right: &R, op: Sign) -> Self::Out;
+    fn combine(&self, right: &R, op: Sign) -> Self;
 }
 
-/// What `Self` can be multiplied by.
+/// What a tensor `Self` can be multiplied by: a tensor of its shape, a parameter over its trailing dims, or a number.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be multiplied by `{R}`",
-    label = "their dims, splits or states differ",
-    note = "a product with a partial sum is not the sum of products: first `.all_reduce()` or `.reduce_scatter(Dim)` it",
-    note = "both sides must be split alike: a sequence-parallel stream and a plain one meet after `.gather(Dim)` or `.slice(Dim, Tp)`",
-    note = "what an asynchronous collective brings is there after `.wait()`"
+    label = "their dims or splits differ",
+    note = "both sides must be split alike: a sequence-parallel stream and a plain one meet after `.gather(Dim)` or `.slice(Dim, Tp)`"
 )]
-pub trait Product<R> {
-    /// The result.
-    type Out;
+pub trait Product<R>: Sized {
     #[doc(hidden)]
-    fn product(&self, right: &R) -> Self::Out;
+    fn product(&self, right: &R) -> Self;
+}
+
+/// What can be added to, or subtracted from, a partial sum `Self`: a partial sum of the same shape over the same axis.
+#[diagnostic::on_unimplemented(
+    message = "`{R}` cannot be added to a partial sum, `{Self}`",
+    label = "a value would be counted once per rank",
+    note = "reduce the partial sum first, then add: `.all_reduce()`, or `.reduce_scatter(Dim)` for a sequence-parallel stream"
+)]
+pub trait Accumulate<R>: Sized {
+    #[doc(hidden)]
+    fn accumulate(&self, right: &R, op: Sign) -> Self;
+}
+
+/// What a partial sum `Self` can be multiplied by: a number.
+#[diagnostic::on_unimplemented(
+    message = "a partial sum, `{Self}`, can be multiplied by a number only",
+    label = "the products of the addends do not add up to the product of the sum",
+    note = "reduce the partial sum first, then multiply: `.all_reduce()`, or `.reduce_scatter(Dim)` for a sequence-parallel stream"
+)]
+pub trait Scale<R>: Sized {
+    #[doc(hidden)]
+    fn scale(&self, right: &R) -> Self;
+}
+
+/// What can stand on the right of `+`, `-` and `*` after a tensor.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be combined with a tensor",
+    label = "not a tensor, a reference to a tensor or parameter, or an `f32`"
+)]
+pub trait Right {
+    /// What it stands for, without the reference.
+    type Value;
+    /// What comes out, where the tensor is shaped `S`.
+    type Result<S: Shape>;
+    #[doc(hidden)]
+    fn value(&self) -> &Self::Value;
+    #[doc(hidden)]
+    fn result<S: Shape>(tensor: Tensor<S>) -> Self::Result<S>;
+}
+
+/// Never implemented: the axis of partial sums that could be combined with values.
+#[diagnostic::on_unimplemented(
+    message = "a value cannot be combined with a partial sum, which is still to be summed over `{Self}`",
+    label = "this would count the value once per rank",
+    note = "reduce the partial sum first: `.all_reduce()`, or `.reduce_scatter(Dim)` for a sequence-parallel stream"
+)]
+pub trait TakesValues {
+    #[doc(hidden)]
+    fn never() -> !;
 }
 
 /// Added or subtracted.
@@ -58,80 +101,137 @@ impl From<Sign> for Binary {
     }
 }
 
-macro_rules! between_tensors {
+#[diagnostic::do_not_recommend]
+impl<S: Shape> Combine<Tensor<S>> for Tensor<S> {
+    fn combine(&self, right: &Tensor<S>, op: Sign) -> Tensor<S> {
+        binary(self, right.value(), op.into())
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<S: Trailing<P>, P: Shape> Combine<Param<P>> for Tensor<S> {
+    fn combine(&self, right: &Param<P>, op: Sign) -> Tensor<S> {
+        with_param(self, right, op.into())
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<S: Shape> Product<Tensor<S>> for Tensor<S> {
+    fn product(&self, right: &Tensor<S>) -> Tensor<S> {
+        binary(self, right.value(), Binary::Mul)
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<S: Trailing<P>, P: Shape> Product<Param<P>> for Tensor<S> {
+    fn product(&self, right: &Param<P>) -> Tensor<S> {
+        with_param(self, right, Binary::Mul)
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<S: Shape> Product<f32> for Tensor<S> {
+    fn product(&self, right: &f32) -> Tensor<S> {
+        Tensor::scale(self, *right)
+    }
+}
+
+macro_rules! between_partials {
     ($($right:ty),*) => {$(
-        impl<S: Shape> Combine<$right> for Tensor<S> {
-            type Out = Tensor<S>;
-
-            fn combine(&self, right: &$right, op: Sign) -> Tensor<S> {
-                binary(self, right.value(), op.into())
-            }
-        }
-
-        impl<S: Shape> Product<$right> for Tensor<S> {
-            type Out = Tensor<S>;
-
-            fn product(&self, right: &$right) -> Tensor<S> {
-                binary(self, right.value(), Binary::Mul)
+        #[diagnostic::do_not_recommend]
+        impl<S: Shape, A: Home> Accumulate<$right> for Partial<S, A> {
+            fn accumulate(&self, right: &$right, op: Sign) -> Partial<S, A> {
+                let sum = pointwise(self.value(), right.value().to_pointwise(), op.into());
+                Partial::wrap(sum, self.site().clone())
             }
         }
     )*};
 }
 
-between_tensors! { Tensor<S>, &Tensor<S> }
+between_partials! { Partial<S, A>, &Partial<S, A> }
 
-impl<S: Shape> Product<f32> for Tensor<S> {
-    type Out = Tensor<S>;
-
-    fn product(&self, right: &f32) -> Tensor<S> {
-        self.scale(*right)
-    }
+macro_rules! partial_by_number {
+    ($($right:ty),*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<S: Shape, A: Home> Scale<$right> for Partial<S, A> {
+            fn scale(&self, right: &$right) -> Partial<S, A> {
+                let factor = right.mul(1.0);
+                let scaled = self.value().to_pointwise().unary(Unary::Scale(factor));
+                let extents = self.value().extents().to_vec();
+                let value = Value::deferred(self.value().rank(), extents, scaled);
+                Partial::wrap(value, self.site().clone())
+            }
+        }
+    )*};
 }
 
-impl<S: Trailing<P>, P: Shape> Combine<&Param<P>> for Tensor<S> {
-    type Out = Tensor<S>;
+partial_by_number! { f32, &f32 }
 
-    fn combine(&self, right: &&Param<P>, op: Sign) -> Tensor<S> {
-        with_param(self, right, op.into())
-    }
+macro_rules! right {
+    ($(<$($param:ident $(: $bound:ident)?),*> $right:ty => $value:ty, |$this:ident| $get:expr;)*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<$($param $(: $bound)?),*> Right for $right {
+            type Value = $value;
+            type Result<S: Shape> = Tensor<S>;
+
+            fn value(&self) -> &$value {
+                let $this = self;
+                $get
+            }
+
+            fn result<S: Shape>(tensor: Tensor<S>) -> Tensor<S> {
+                tensor
+            }
+        }
+    )*};
 }
 
-impl<S: Trailing<P>, P: Shape> Product<&Param<P>> for Tensor<S> {
-    type Out = Tensor<S>;
-
-    fn product(&self, right: &&Param<P>) -> Tensor<S> {
-        with_param(self, right, Binary::Mul)
-    }
+right! {
+    <T> Tensor<T> => Tensor<T>, |tensor| tensor;
+    <T> &Tensor<T> => Tensor<T>, |tensor| tensor;
+    <P> &Param<P> => Param<P>, |param| param;
+    <> f32 => f32, |number| number;
 }
 
-impl<S: Shape, A: Axis> Combine<Partial<S, A>> for Partial<S, A> {
-    type Out = Partial<S, A>;
+/// What is still to be summed, or still under way: never applies, and its bound says what to do.
+macro_rules! wrong {
+    ($(<$($param:ident $(: $bound:ident)?),+> $right:ty => $value:ty, $result:ty; $reason:ty: $rule:ident;)*) => {$(
+        impl<$($param $(: $bound)?),*> Right for $right
+        where
+            $reason: $rule,
+        {
+            type Value = $value;
+            type Result<S: Shape> = $result;
 
-    fn combine(&self, right: &Partial<S, A>, op: Sign) -> Partial<S, A> {
-        let sum = pointwise(self.value(), right.value().to_pointwise(), op.into());
-        Partial::wrap(sum, self.site().clone())
-    }
+            fn value(&self) -> &$value {
+                <$reason as $rule>::never()
+            }
+
+            fn result<S: Shape>(_: Tensor<S>) -> $result {
+                <$reason as $rule>::never()
+            }
+        }
+    )*};
 }
 
-impl<S: Shape, A: Axis> Product<f32> for Partial<S, A> {
-    type Out = Partial<S, A>;
-
-    fn product(&self, right: &f32) -> Partial<S, A> {
-        let scaled = self.value().to_pointwise().unary(Unary::Scale(*right));
-        let value = Value::deferred(self.value().rank(), self.value().extents().to_vec(), scaled);
-        Partial::wrap(value, self.site().clone())
-    }
+wrong! {
+    <T, A: Home> Partial<T, A> => Tensor<T>, Partial<S, A>; A: TakesValues;
+    <T, A: Home> &Partial<T, A> => Tensor<T>, Partial<S, A>; A: TakesValues;
+    <T> InFlight<T> => T, Tensor<S>; T: Arrived;
+    <T> &InFlight<T> => T, Tensor<S>; T: Arrived;
 }
 
 /// A shape whose trailing dims are those of `P`, split alike.
 #[diagnostic::on_unimplemented(
     message = "a parameter shaped `{P}` does not fit the trailing dims of `{Self}`",
     label = "the trailing dims differ, or are split differently",
-    note = "a bias of a column-parallel layer is split with it: `#[sharded(tp = \"col\")] bias: Param<(Ffn,)>`"
+    note = "the bias of a column-parallel layer is split with it: put `#[sharded(tp = \"col\")]` on its field, too"
 )]
 pub trait Trailing<P>: Shape {}
 
+#[diagnostic::do_not_recommend]
 impl<S: Ends<D>, D: Dim> Trailing<(D,)> for S {}
+#[diagnostic::do_not_recommend]
 impl<S: Ends<(D, E)>, D: Dim, E: Dim> Trailing<(D, E)> for S {}
 
 fn binary<S: Shape>(left: &Tensor<S>, right: &Value, op: Binary) -> Tensor<S> {
@@ -153,39 +253,66 @@ fn pointwise(left: &Value, right: Pointwise, op: Binary) -> Value {
     Value::deferred(left.rank(), left.extents().to_vec(), left.to_pointwise().binary(right, op))
 }
 
-macro_rules! operators {
-    ($(<$($param:ident: $bound:ident),+> $left:ty;)*) => {$(
-        operators!(@one Add add Combine (combine, Sign::Plus) <$($param: $bound),+> $left);
-        operators!(@one Sub sub Combine (combine, Sign::Minus) <$($param: $bound),+> $left);
-        operators!(@one Mul mul Product (product) <$($param: $bound),+> $left);
-    )*};
-    (@one $operator:ident $method:ident $rule:ident ($apply:ident $(, $op:expr)?)
-        <$($param:ident: $bound:ident),+> $left:ty) => {
-        impl<$($param: $bound,)+ R> $operator<R> for $left
+macro_rules! tensor_operators {
+    ($($operator:ident $method:ident $rule:ident ($apply:ident $(, $op:expr)?);)*) => {$(
+        impl<S: Shape, R: Right> $operator<R> for Tensor<S>
         where
-            $left: $rule<R>,
+            Tensor<S>: $rule<R::Value>,
         {
-            type Output = <$left as $rule<R>>::Out;
+            type Output = R::Result<S>;
 
-            fn $method(self, right: R) -> Self::Output {
+            fn $method(self, right: R) -> R::Result<S> {
+                R::result($rule::$apply(&self, right.value() $(, $op)?))
+            }
+        }
+
+        impl<S: Shape, R: Right> $operator<R> for &Tensor<S>
+        where
+            Tensor<S>: $rule<R::Value>,
+        {
+            type Output = R::Result<S>;
+
+            fn $method(self, right: R) -> R::Result<S> {
+                R::result($rule::$apply(self, right.value() $(, $op)?))
+            }
+        }
+    )*};
+}
+
+tensor_operators! {
+    Add add Combine (combine, Sign::Plus);
+    Sub sub Combine (combine, Sign::Minus);
+    Mul mul Product (product);
+}
+
+macro_rules! partial_operators {
+    ($($operator:ident $method:ident $rule:ident ($apply:ident $(, $op:expr)?);)*) => {$(
+        impl<S: Shape, A: Home, R> $operator<R> for Partial<S, A>
+        where
+            Partial<S, A>: $rule<R>,
+        {
+            type Output = Partial<S, A>;
+
+            fn $method(self, right: R) -> Partial<S, A> {
                 $rule::$apply(&self, &right $(, $op)?)
             }
         }
 
-        impl<$($param: $bound,)+ R> $operator<R> for &$left
+        impl<S: Shape, A: Home, R> $operator<R> for &Partial<S, A>
         where
-            $left: $rule<R>,
+            Partial<S, A>: $rule<R>,
         {
-            type Output = <$left as $rule<R>>::Out;
+            type Output = Partial<S, A>;
 
-            fn $method(self, right: R) -> Self::Output {
+            fn $method(self, right: R) -> Partial<S, A> {
                 $rule::$apply(self, &right $(, $op)?)
             }
         }
-    };
+    )*};
 }
 
-operators! {
-    <S: Shape> Tensor<S>;
-    <S: Shape, A: Axis> Partial<S, A>;
+partial_operators! {
+    Add add Accumulate (accumulate, Sign::Plus);
+    Sub sub Accumulate (accumulate, Sign::Minus);
+    Mul mul Scale (scale);
 }

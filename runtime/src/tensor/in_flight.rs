@@ -1,6 +1,7 @@
 //! Results of asynchronous collectives.
 
 use std::marker::PhantomData;
+use std::ops::{Add, Mul, Sub};
 
 use crate::comm::{ReduceOp, Site};
 use crate::layout::{AxisId, AxisSet, Shape};
@@ -73,25 +74,73 @@ impl<S: Shape> InFlight<Tensor<S>> {
 )]
 pub trait UsedBeforeWait {
     #[doc(hidden)]
-    type Never;
-    #[doc(hidden)]
-    fn never(&self) -> Self::Never;
+    fn never() -> !;
 }
 
 macro_rules! after_wait {
-    ($($name:ident)*) => {
+    ($($name:ident -> $out:ty;)*) => {
         /// What is under way cannot be used; these methods never compile, and say why.
         #[allow(missing_docs, reason = "each says in its bound that it cannot be called")]
-        impl<T> InFlight<T> {$(
+        impl<S: Shape> InFlight<Tensor<S>> {$(
             #[doc(hidden)]
-            pub fn $name(&self) -> <Self as UsedBeforeWait>::Never
+            pub fn $name(&self) -> $out
             where
                 Self: UsedBeforeWait,
             {
-                self.never()
+                Self::never()
             }
         )*}
     };
 }
 
-after_wait! { silu gelu gelu_tanh relu tanh exp scale softmax to_vec }
+after_wait! {
+    silu -> Tensor<S>;
+    gelu -> Tensor<S>;
+    gelu_tanh -> Tensor<S>;
+    relu -> Tensor<S>;
+    tanh -> Tensor<S>;
+    exp -> Tensor<S>;
+    softmax -> Tensor<S>;
+    to_vec -> Vec<f32>;
+}
+
+/// Never implemented: what could be combined with something under way.
+#[diagnostic::on_unimplemented(
+    message = "`{Left}` is still on its way",
+    label = "`.wait()` for it first",
+    note = "start the collective early, do other work, and call `.wait()` where its result is needed"
+)]
+pub trait Awaited<Left> {
+    #[doc(hidden)]
+    fn never() -> !;
+}
+
+/// Never implemented: what could be used before it is there.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is still on its way",
+    label = "`.wait()` for it first",
+    note = "start the collective early, do other work, and call `.wait()` where its result is needed"
+)]
+pub trait Arrived {
+    #[doc(hidden)]
+    fn never() -> !;
+}
+
+macro_rules! operators_after_wait {
+    ($($operator:ident $method:ident;)*) => {$(
+        /// Never applies; its bound says what to do.
+        impl<T, R: Awaited<InFlight<T>>> $operator<R> for InFlight<T> {
+            type Output = T;
+
+            fn $method(self, _: R) -> T {
+                R::never()
+            }
+        }
+    )*};
+}
+
+operators_after_wait! {
+    Add add;
+    Sub sub;
+    Mul mul;
+}

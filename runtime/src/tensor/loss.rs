@@ -1,7 +1,7 @@
 //! Losses as ratios, and gradients whose state the types keep.
 
 use std::marker::PhantomData;
-use std::ops::Add;
+use std::ops::{Add, Div, Mul};
 use std::sync::Arc;
 
 use crate::comm::Site;
@@ -10,7 +10,7 @@ use crate::layout::{AxisSet, Shape};
 use super::pointwise::Binary;
 use super::tape::run_backward;
 use super::value::Value;
-use super::{HasValue, Mean, Metric, ParamRef, Rank, Tensor};
+use super::{HasValue, Mean, Metric, Operand, ParamRef, Rank};
 
 /// The axes along which ranks hold different parameters.
 const MODEL_AXES: AxisSet = AxisSet::ALL.minus(AxisSet::DATA);
@@ -31,7 +31,8 @@ impl<S: Shape> Loss<S> {
     }
 
     /// A loss that is the mean of `terms`: the sum over every element, divided by their number on all ranks.
-    pub fn mean_of(terms: &Tensor<S>) -> Loss<S> {
+    pub fn mean_of<T: Operand<Shape = S>>(terms: &T) -> Loss<S> {
+        let terms = terms.operand();
         let ready = terms.value().compute();
         let rank = terms.rank();
         let len = ready.data.len();
@@ -65,11 +66,11 @@ impl<S: Shape> Loss<S> {
 
     /// A loss has no value before its sum and count are summed over the ranks; this never compiles, and says so.
     #[doc(hidden)]
-    pub fn value(&self) -> <Self as HasValue>::Value
+    pub fn value(&self) -> f64
     where
         Self: HasValue,
     {
-        HasValue::value(self)
+        Self::never()
     }
 
     /// Runs the tape backwards, and starts summing the gradient of each unit over the ranks as soon as it is complete.
@@ -99,6 +100,35 @@ impl<S: Shape> Add for Loss<S> {
     }
 }
 
+/// Never implemented: what a loss could be scaled by.
+#[diagnostic::on_unimplemented(
+    message = "a loss cannot be scaled by hand",
+    label = "this is a sum and a count, divided once, after both are summed over the ranks",
+    note = "add up the losses of micro-batches: `a + b` is the mean over both; a constant factor belongs to the learning rate"
+)]
+pub trait ScalesLoss {
+    #[doc(hidden)]
+    fn never() -> !;
+}
+
+macro_rules! never_scaled {
+    ($($operator:ident $method:ident;)*) => {$(
+        /// Never applies; its bound says why.
+        impl<S, R: ScalesLoss> $operator<R> for Loss<S> {
+            type Output = Loss<S>;
+
+            fn $method(self, _: R) -> Loss<S> {
+                R::never()
+            }
+        }
+    )*};
+}
+
+never_scaled! {
+    Mul mul;
+    Div div;
+}
+
 /// Gradients as they come out of backward: still to be summed over ranks.
 #[derive(Debug)]
 pub struct Pending;
@@ -117,6 +147,16 @@ pub trait Summed {}
 
 impl Summed for Reduced {}
 
+/// The state of gradients that can be summed over the ranks: [`Pending`].
+#[diagnostic::on_unimplemented(
+    message = "these gradients are summed over the ranks already",
+    label = "a second sum would count every rank's share again",
+    note = "call `.reduce()` once, after `.backward()`"
+)]
+pub trait Unsummed {}
+
+impl Unsummed for Pending {}
+
 /// The gradients of every parameter of this rank, in their units' buffers.
 #[must_use = "gradients do nothing until an optimiser applies them"]
 pub struct Gradients<State> {
@@ -128,10 +168,13 @@ pub struct Gradients<State> {
     state: PhantomData<State>,
 }
 
-impl Gradients<Pending> {
+impl<State> Gradients<State> {
     /// Waits for the sums over ranks, and divides by the count of all of them.
     #[track_caller]
-    pub fn reduce(self) -> Gradients<Reduced> {
+    pub fn reduce(self) -> Gradients<Reduced>
+    where
+        State: Unsummed,
+    {
         let mut count = [self.count as f64];
         self.rank.all_reduce_f64(self.axes, &Site::here("Gradients::reduce"), &mut count);
         for unit in self.rank.units().iter() {
@@ -140,9 +183,7 @@ impl Gradients<Pending> {
         let scale = if count[0] > 0.0 { (1.0 / count[0]) as f32 } else { 0.0 };
         Gradients { rank: self.rank, count: self.count, axes: self.axes, scale, state: PhantomData }
     }
-}
 
-impl<State> Gradients<State> {
     /// The Euclidean norm of the gradient of the global model: every element counts once, however it is split.
     #[track_caller]
     pub fn norm(&self) -> f64

@@ -33,11 +33,11 @@ impl<S: Shape> Metric<S> {
 
     /// A metric has no value before its sum and count are summed over the ranks; this never compiles, and says so.
     #[doc(hidden)]
-    pub fn value(&self) -> <Self as HasValue>::Value
+    pub fn value(&self) -> f64
     where
         Self: HasValue,
     {
-        HasValue::value(self)
+        Self::never()
     }
 }
 
@@ -64,11 +64,9 @@ impl Mean {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is this rank's share of a mean, not yet its value",
     label = "`.reduce()` it first",
-    note = "`loss.reduce().value()` sums numerator and count over the ranks and divides once"
+    note = "`.reduce().value()` sums numerator and count over the ranks and divides once"
 )]
 pub trait HasValue {
     #[doc(hidden)]
-    type Value;
-    #[doc(hidden)]
-    fn value(&self) -> Self::Value;
+    fn never() -> !;
 }

@@ -18,13 +18,13 @@ mod typed;
 mod unit;
 mod value;
 
-pub use combine::{Combine, Product, Trailing};
+pub use combine::{Accumulate, Combine, Product, Right, Scale, TakesValues, Trailing};
 pub use contract::{Contract, FromValue};
-pub use in_flight::{InFlight, UsedBeforeWait};
-pub use loss::{Gradients, Loss, Pending, Reduced, Summed};
+pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
+pub use loss::{Gradients, Loss, Pending, Reduced, ScalesLoss, Summed, Unsummed};
 pub use metric::{HasValue, Mean, Metric};
 pub use param::{Init, ParamRef};
-pub use partial::{NotAValue, Partial};
+pub use partial::{NotAValue, Partial, StillPartial};
 pub use rank::Rank;
 pub use reduce::SumState;
 pub use scope::{Scope, scope};

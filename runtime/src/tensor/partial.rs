@@ -36,14 +36,14 @@ impl<S: Shape, A: Home> Partial<S, A> {
 
     /// The sum over the axis with `dim` split over it: reduce-scatter forward, all-gather backward.
     #[track_caller]
-    pub fn reduce_scatter<D, P>(self, dim: D) -> Tensor<S::Out>
+    pub fn reduce_scatter<D, P>(self, dim: D) -> Tensor<D::Out>
     where
         A: Axis,
-        S: SplitDim<D, A, P>,
+        D: SplitDim<S, A, P>,
     {
         let _: D = dim;
         let site = self.site.at(Location::caller());
-        Tensor::wrap(region::reduce_scatter(&self.value, A::ID, S::DIM, &site))
+        Tensor::wrap(region::reduce_scatter(&self.value, A::ID, D::DIM, &site))
     }
 
     /// [`reduce_scatter`](Self::reduce_scatter) in the background: the tensor is there after `.wait()`.
@@ -78,33 +78,70 @@ impl<S: Shape, A: Home> std::fmt::Debug for Partial<S, A> {
     }
 }
 
-/// Never implemented: what a partial sum would have to be for a non-linear function to apply to it.
+/// Never implemented: what a partial sum would have to be to be used as a value.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is a partial sum, and a non-linear function of its addends does not add up",
+    message = "`{Self}` is a partial sum, not a value yet",
     label = "reduce it first: `.all_reduce()` or `.reduce_scatter(Dim)`",
-    note = "`f(a) + f(b)` is not `f(a + b)`: the ranks' addends must be summed before the function is applied"
+    note = "`f(a) + f(b)` is not `f(a + b)`: the ranks' addends must be summed before anything else is made of them"
 )]
 pub trait NotAValue {
     #[doc(hidden)]
-    type Never;
-    #[doc(hidden)]
-    fn never(&self) -> Self::Never;
+    fn never() -> !;
 }
 
 macro_rules! non_linear {
-    ($($name:ident)*) => {
+    ($($name:ident -> $out:ty;)*) => {
         /// Non-linear functions do not apply to a partial sum; these methods never compile, and say why.
         #[allow(missing_docs, reason = "each says in its bound that it cannot be called")]
         impl<S: Shape, A: Home> Partial<S, A> {$(
             #[doc(hidden)]
-            pub fn $name(&self) -> <Self as NotAValue>::Never
+            pub fn $name(&self) -> $out
             where
                 Self: NotAValue,
             {
-                self.never()
+                Self::never()
             }
         )*}
     };
 }
 
-non_linear! { silu gelu gelu_tanh relu tanh exp softmax to_vec }
+non_linear! {
+    silu -> Tensor<S>;
+    gelu -> Tensor<S>;
+    gelu_tanh -> Tensor<S>;
+    relu -> Tensor<S>;
+    tanh -> Tensor<S>;
+    exp -> Tensor<S>;
+    softmax -> Tensor<S>;
+    to_vec -> Vec<f32>;
+}
+
+/// Never implemented: what a tensor would have to be to be summed over the ranks.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no partial sum: it is complete on every rank already",
+    label = "another sum would count it once per rank",
+    note = "only what contracts or sums over a split dim, a `Partial`, is to be reduced"
+)]
+pub trait StillPartial {
+    #[doc(hidden)]
+    fn never() -> !;
+}
+
+/// What is complete is not summed again; these methods never compile, and say why.
+impl<S: Shape> Tensor<S> {
+    #[doc(hidden)]
+    pub fn all_reduce(&self) -> Tensor<S>
+    where
+        Self: StillPartial,
+    {
+        Self::never()
+    }
+
+    #[doc(hidden)]
+    pub fn reduce_scatter<D>(&self, _: D) -> Tensor<S>
+    where
+        Self: StillPartial,
+    {
+        Self::never()
+    }
+}

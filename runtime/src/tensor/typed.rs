@@ -43,6 +43,7 @@ pub trait Operand {
     fn operand(&self) -> &Tensor<Self::Shape>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<S: Shape> Operand for Tensor<S> {
     type Shape = S;
 
@@ -180,13 +181,13 @@ impl<S: Shape> Tensor<S> {
 
     /// Makes a split dim whole on every rank: all-gather forward, own slice backward.
     #[track_caller]
-    pub fn gather<D, P>(&self, dim: D) -> Tensor<S::Out>
+    pub fn gather<D, P>(&self, dim: D) -> Tensor<D::Out>
     where
-        S: GatherDim<D, P>,
+        D: GatherDim<S, P>,
     {
         let _: D = dim;
         let site = Site::here(scope::current_or("Tensor::gather"));
-        Tensor::wrap(region::gather(&self.value, <S::Axis as Axis>::ID, S::DIM, &site))
+        Tensor::wrap(region::gather(&self.value, <D::Axis as Axis>::ID, D::DIM, &site))
     }
 
     /// [`gather`](Self::gather) in the background: the tensor is there after `.wait()`.
@@ -202,13 +203,13 @@ impl<S: Shape> Tensor<S> {
 
     /// Splits a whole dim over an axis: own slice forward, all-gather backward.
     #[track_caller]
-    pub fn slice<D, A: Axis, P>(&self, dim: D, axis: A) -> Tensor<S::Out>
+    pub fn slice<D, A: Axis, P>(&self, dim: D, axis: A) -> Tensor<D::Out>
     where
-        S: SplitDim<D, A, P>,
+        D: SplitDim<S, A, P>,
     {
         let (_, _): (D, A) = (dim, axis);
         let site = Site::here(scope::current_or("Tensor::slice"));
-        Tensor::wrap(region::slice(&self.value, A::ID, S::DIM, &site))
+        Tensor::wrap(region::slice(&self.value, A::ID, D::DIM, &site))
     }
 
     pub(crate) fn unary(&self, op: Unary) -> Tensor<S> {

@@ -1,0 +1,65 @@
+//! What the compiler says to a model whose shardings do not fit, and what it accepts.
+//!
+//! Each file of `ui/<topic>/` but `ui/pass/` must fail to compile with exactly the messages beside it. After a change
+//! of a message: `TRYBUILD=overwrite cargo test --release -p meshwright-tests --test ui`, and read the difference.
+//! One case alone: `.. --test ui -- compile_errors trybuild=partial/silu`.
+
+/// Models that compile, and what can be seen of them without training.
+#[path = "ui/pass/mod.rs"]
+mod pass;
+
+#[test]
+fn compile_errors() {
+    let cases = trybuild::TestCases::new();
+    for topic in [
+        "attention",
+        "attributes",
+        "counts",
+        "forward",
+        "gradients",
+        "in_flight",
+        "known_bugs",
+        "layers",
+        "loss",
+        "partial",
+        "streams",
+        "structs",
+        "styles",
+        "ties",
+    ] {
+        cases.compile_fail(format!("ui/{topic}/*.rs"));
+    }
+}
+
+/// Every mistake of a model is reported, each once, and nothing that only follows from one.
+#[test]
+fn five_mistakes_give_five_errors() {
+    for case in ["five_mistakes", "five_misfits"] {
+        let path = format!("{}/ui/counts/{case}.stderr", env!("CARGO_MANIFEST_DIR"));
+        let messages = std::fs::read_to_string(&path).expect("the messages of the case are kept");
+        let errors = messages.lines().filter(|line| line.starts_with("error")).count();
+        assert_eq!(errors, 5, "{path}");
+    }
+}
+
+/// Each case has its messages, each folder is a topic that is run.
+#[test]
+fn every_case_is_run() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("ui");
+    let source = include_str!("ui.rs");
+    let entries = |folder: &std::path::Path| {
+        let read = std::fs::read_dir(folder).expect("the folder of cases is readable");
+        read.map(|entry| entry.expect("the folder of cases is readable").path()).collect::<Vec<_>>()
+    };
+    for folder in entries(&root) {
+        let topic = folder.file_name().expect("a folder has a name").to_string_lossy().into_owned();
+        if topic == "pass" {
+            continue;
+        }
+        assert!(source.contains(&format!("\"{topic}\"")), "`{topic}` is not among the topics");
+        for case in entries(&folder) {
+            let messages = case.with_extension("stderr");
+            assert!(messages.exists(), "{} has no messages", case.display());
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! A misspelt attribute.
+
+use meshwright::prelude::*;
+
+dims! { Seq, Hidden, Ffn, Vocab }
+
+#[model]
+struct Mlp {
+    #[shared(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+}
+
+fn main() {}

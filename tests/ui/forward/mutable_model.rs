@@ -1,0 +1,21 @@
+//! `forward` does not change the model.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden }
+
+type Stream = Tensor<(Batch, Seq, Hidden)>;
+
+#[model]
+struct Block {
+    norm: RmsNorm<Hidden>,
+}
+
+#[forward]
+impl Block {
+    fn forward(&mut self, x: &Stream) -> Stream {
+        self.norm.forward(x)
+    }
+}
+
+fn main() {}

@@ -1,0 +1,21 @@
+//! `forward` returns something.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden }
+
+type Stream = Tensor<(Batch, Seq, Hidden)>;
+
+#[model]
+struct Block {
+    norm: RmsNorm<Hidden>,
+}
+
+#[forward]
+impl Block {
+    fn forward(&self, x: &Stream) {
+        self.norm.forward(x);
+    }
+}
+
+fn main() {}

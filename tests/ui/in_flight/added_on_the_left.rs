@@ -1,0 +1,21 @@
+//! The same with the tensor under way on the left.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn }
+
+#[model]
+struct Down {
+    #[sharded(tp = "row")]
+    weight: Param<(Ffn, Hidden)>,
+}
+
+#[forward]
+impl Down {
+    fn forward(&self, (x, h): &(Tensor<(Batch, Seq, Hidden)>, Tensor<(Batch, Seq, Split<Ffn, Tp>)>)) -> Tensor<(Batch, Seq, Hidden)> {
+        let y = h.contract(&self.weight).start_all_reduce();
+        y + x
+    }
+}
+
+fn main() {}

@@ -1,0 +1,24 @@
+//! Missing reduction: an accumulator declared complete that adds up partial sums chunk by chunk.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn }
+
+#[model]
+struct Down {
+    #[sharded(tp = "row")]
+    weight: Param<(Ffn, Hidden)>,
+}
+
+#[forward]
+impl Down {
+    fn forward(&self, (x, h): &(Tensor<(Batch, Seq, Hidden)>, Tensor<(Batch, Seq, Split<Ffn, Tp>)>)) -> Tensor<(Batch, Seq, Hidden)> {
+        let mut total: Tensor<(Batch, Seq, Hidden)> = x.scale(0.0);
+        for _chunk in 0..2 {
+            total = &total + h.contract(&self.weight);
+        }
+        total
+    }
+}
+
+fn main() {}

@@ -1,0 +1,11 @@
+//! Scale: label smoothing takes the mean over this rank's part of the vocabulary.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Vocab }
+
+fn smoothing(log_probabilities: &Tensor<(Batch, Seq, Split<Vocab, Tp>)>) -> Loss<(Batch, Seq)> {
+    Loss::mean_of(&log_probabilities.mean(Vocab))
+}
+
+fn main() {}

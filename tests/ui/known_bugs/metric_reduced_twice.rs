@@ -1,0 +1,21 @@
+//! Scale: a metric that is complete already is summed once more.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn }
+
+#[model]
+struct Down {
+    #[sharded(tp = "row")]
+    weight: Param<(Ffn, Hidden)>,
+}
+
+#[forward]
+impl Down {
+    fn forward(&self, h: &Tensor<(Batch, Seq, Split<Ffn, Tp>)>) -> Tensor<(Batch, Seq, Hidden)> {
+        let y = h.contract(&self.weight).all_reduce();
+        y.all_reduce()
+    }
+}
+
+fn main() {}

@@ -1,0 +1,21 @@
+//! Wrong label: one rank's addends wrapped up as if they were the sum.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn }
+
+#[model]
+struct Down {
+    #[sharded(tp = "row")]
+    weight: Param<(Ffn, Hidden)>,
+}
+
+#[forward]
+impl Down {
+    fn forward(&self, h: &Tensor<(Batch, Seq, Split<Ffn, Tp>)>) -> Tensor<(Batch, Seq, Hidden)> {
+        let addends = h.contract(&self.weight);
+        Tensor::from_block(h.rank(), &h.sizes(), &addends.to_vec())
+    }
+}
+
+fn main() {}

@@ -1,0 +1,26 @@
+//! The logits of a plain head are whole.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Vocab }
+
+#[model]
+struct Model {
+    norm: RmsNorm<Hidden>,
+    head: LmHead<Hidden, Vocab>,
+    #[sharded(tp = "vocab")]
+    loss: CrossEntropy<Vocab>,
+}
+
+#[forward]
+impl Model {
+    fn forward(&self, x: &Tensor<(Batch, Seq, Hidden)>) -> Tensor<(Batch, Seq, Hidden)> {
+        self.norm.forward(x)
+    }
+
+    fn loss(&self, x: &Tensor<(Batch, Seq, Hidden)>, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+        self.loss.forward(&self.head.logits(&self.forward(x)), targets)
+    }
+}
+
+fn main() {}

@@ -1,0 +1,20 @@
+//! A partial sum returned where a value was promised.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn }
+
+#[model]
+struct Down {
+    #[sharded(tp = "row")]
+    weight: Param<(Ffn, Hidden)>,
+}
+
+#[forward]
+impl Down {
+    fn forward(&self, h: &Tensor<(Batch, Seq, Split<Ffn, Tp>)>) -> Tensor<(Batch, Seq, Hidden)> {
+        h.contract(&self.weight)
+    }
+}
+
+fn main() {}

@@ -1,0 +1,19 @@
+//! Every data rank has its own samples: a sum over `Batch @ data` is a partial sum.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn }
+
+#[model]
+struct Center {
+    norm: RmsNorm<Hidden>,
+}
+
+#[forward]
+impl Center {
+    fn forward(&self, x: &Tensor<(Batch, Seq, Hidden)>) -> Tensor<(Seq, Hidden)> {
+        self.norm.forward(&x.sum(Batch))
+    }
+}
+
+fn main() {}

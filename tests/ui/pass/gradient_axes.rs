@@ -1,0 +1,49 @@
+//! Known bugs that cannot be written: whatever varies over an axis, the gradients of what does not are summed over it,
+//! and nobody says so. The families: norms of a sequence-parallel stream whose weights drift apart from rank to rank;
+//! replicated parameters inside a tensor-parallel region; gradients whose layout was declared by hand.
+
+use meshwright::layout::{AxisId, AxisSet};
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn }
+
+#[model]
+struct Block {
+    before: RmsNorm<Hidden>,
+    own: Param<(Hidden,)>,
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "row", scatter = Seq)]
+    down: Linear<Ffn, Hidden>,
+    whole: RmsNorm<Hidden>,
+}
+
+#[forward]
+impl Block {
+    fn forward(&self, x: &Tensor<(Batch, Split<Seq, Tp>, Hidden)>) -> Tensor<(Batch, Seq, Hidden)> {
+        let normed = self.before.forward(x) * &self.own;
+        let y = x + self.down.forward(&self.up.forward(&normed).gelu());
+        self.whole.forward(&y.gather(Seq))
+    }
+}
+
+#[test]
+fn follow_from_the_types() {
+    let sizes = Sizes::new().with(Hidden, 4).with(Ffn, 6);
+    super::on_mesh::<Block>("dp=2,tp=2", &sizes, |rank, built| {
+        let x = Tensor::from_block(rank, &[2, 2, 4], &[1.0, -2.0, 3.0, -4.0]);
+        let loss = Loss::mean_of(&built.model.forward(&x));
+        let gradients = loss.backward().reduce();
+        let tp = AxisSet::of(AxisId::Tp);
+        for param in built.params() {
+            let over_tp = param.gradient_axes().and(tp);
+            let expected = match param.path() {
+                "before.weight" | "own" => tp,
+                _ => AxisSet::NONE,
+            };
+            assert_eq!(over_tp, expected, "{}", param.path());
+            assert_eq!(param.gradient_axes().and(AxisSet::DATA), AxisSet::DATA, "{}", param.path());
+            assert!(gradients.of(param.path()).is_some());
+        }
+    });
+}

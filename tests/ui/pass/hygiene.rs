@@ -1,0 +1,69 @@
+//! The expansions need nothing from where they stand, and take no name of the author's for theirs.
+#![no_implicit_prelude]
+
+use ::meshwright as renamed;
+
+/// Names that an expansion might reach for.
+#[allow(dead_code, reason = "traps are not meant to be used")]
+mod traps {
+    pub struct Build;
+    pub struct Module;
+    pub struct Option;
+    pub struct Some;
+    pub struct Result;
+    pub struct Tp;
+    pub fn scope() {}
+    pub fn returned() {}
+}
+#[allow(unused_imports, reason = "traps are not meant to be used")]
+use traps::*;
+
+::meshwright::dims! { Batch @ data, Seq, Hidden, Ffn, Vocab }
+
+type Stream = ::meshwright::prelude::Tensor<(Batch, Seq, Hidden)>;
+
+#[::meshwright::model]
+struct Mlp {
+    #[sharded(tp = "col")]
+    up: ::meshwright::prelude::Linear<Hidden, Ffn>,
+    #[sharded(tp = "row")]
+    down: ::meshwright::prelude::Linear<Ffn, Hidden>,
+}
+
+#[::meshwright::forward]
+impl Mlp {
+    fn forward(&self, x: &Stream) -> Stream {
+        let input = self.up.forward(x).gelu();
+        self.down.forward(&input)
+    }
+}
+
+#[renamed::model(crate = renamed)]
+struct Model {
+    #[sharded(tp = "vocab")]
+    embed: renamed::prelude::Embedding<Vocab, Hidden>,
+    mlp: Mlp,
+    #[sharded(tp = "vocab")]
+    #[tied(embed)]
+    head: renamed::prelude::LmHead<Hidden, Vocab>,
+}
+
+#[renamed::forward(crate = renamed)]
+impl Model {
+    fn forward(
+        &self,
+        (tokens, builder): &(renamed::prelude::Tokens<(Batch, Seq)>, Stream),
+    ) -> Stream {
+        use ::std::ops::Add;
+        self.mlp.forward(&self.embed.forward(tokens).add(builder))
+    }
+}
+
+#[test]
+fn builds_with_one_weight_for_both_ends() {
+    use ::std::assert_eq;
+    let sizes = renamed::prelude::Sizes::new().with(Hidden, 4).with(Ffn, 6).with(Vocab, 8);
+    super::on_mesh::<Model>("tp=2", &sizes, |_, built| {
+        assert_eq!(built.params().len(), 3);
+    });
+}

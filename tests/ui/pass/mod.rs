@@ -1,0 +1,29 @@
+//! Models that compile.
+
+mod contraction;
+mod custom_layer;
+mod generic;
+mod gradient_axes;
+mod hygiene;
+mod ranks;
+
+use meshwright::backend::cpu::CpuBackend;
+use meshwright::comm::launch;
+use meshwright::mesh::MeshShape;
+use meshwright::nn::{Build, Built, build};
+use meshwright::prelude::*;
+
+/// Builds `M` on every rank of a mesh and lets `body` look at it.
+fn on_mesh<M: Build>(mesh: &str, sizes: &Sizes, body: impl Fn(&Rank, Built<M>) + Sync) {
+    let shape: MeshShape = mesh.parse().expect("the mesh of a test is well written");
+    let done = launch(&shape, |comms| {
+        let backend = CpuBackend::new(1).expect("a backend of one thread starts");
+        let rank = Rank::new(comms, Box::new(backend), 1);
+        let built = build::<M>(&rank, sizes).map_err(|error| error.to_string())?;
+        body(&rank, built);
+        Ok::<(), String>(())
+    });
+    if let Err(error) = done {
+        panic!("{error}");
+    }
+}

@@ -1,0 +1,61 @@
+//! Shapes of one to five dims.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Height, Width, Channel, Feature, Hidden, Ffn }
+
+#[model]
+struct Mlp {
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "row")]
+    down: Linear<Ffn, Hidden>,
+    norm: LayerNorm<Hidden>,
+    bias: Bias<Hidden>,
+}
+
+/// Each shape goes the same way through the layers, which are generic in the dims before the last.
+macro_rules! through {
+    ($name:ident, $($dim:ident),+) => {
+        impl Mlp {
+            fn $name(&self, x: &Tensor<($($dim,)+ Hidden)>) -> Tensor<($($dim,)+ Hidden)> {
+                let y = self.down.forward(&self.up.forward(x).gelu());
+                self.norm.forward(&self.bias.forward(&(x + y)))
+            }
+        }
+    };
+}
+
+through!(two, Batch);
+through!(three, Batch, Height);
+through!(four, Batch, Height, Width);
+
+/// Element-wise operations, sums and splits take all of them.
+fn one(x: &Tensor<(Hidden,)>) -> Tensor<(Hidden,)> {
+    (x + x.slice(Hidden, Tp).silu().gather(Hidden)).scale(0.5)
+}
+
+fn five(
+    x: &Tensor<(Batch, Height, Width, Channel, Feature)>,
+) -> Tensor<(Batch, Height, Width, Channel)> {
+    x.slice(Width, Tp).tanh().gather(Width).sum(Feature)
+}
+
+#[test]
+fn all_run() {
+    let sizes = Sizes::new().with(Hidden, 4).with(Ffn, 6);
+    super::on_mesh::<Mlp>("tp=2", &sizes, |rank, built| {
+        let model = &built.model;
+        let fill = |len: usize| vec![0.25; len];
+        let x = Tensor::from_block(rank, &[4], &fill(4));
+        assert_eq!(one(&x).sizes(), [4]);
+        let x = Tensor::from_block(rank, &[2, 4], &fill(8));
+        assert_eq!(model.two(&x).sizes(), [2, 4]);
+        let x = Tensor::from_block(rank, &[2, 2, 4], &fill(16));
+        assert_eq!(model.three(&x).sizes(), [2, 2, 4]);
+        let x = Tensor::from_block(rank, &[1, 2, 2, 4], &fill(16));
+        assert_eq!(model.four(&x).sizes(), [1, 2, 2, 4]);
+        let x = Tensor::from_block(rank, &[1, 2, 2, 2, 3], &fill(24));
+        assert_eq!(five(&x).sizes(), [1, 2, 2, 2]);
+    });
+}

@@ -1,0 +1,19 @@
+//! A generic model whose parameter is not known to be a layer.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden }
+
+#[model]
+struct Residual<L> {
+    inner: L,
+}
+
+#[forward]
+impl<L> Residual<L> {
+    fn forward(&self, x: &Tensor<(Batch, Seq, Hidden)>) -> Tensor<(Batch, Seq, Hidden)> {
+        x + self.inner.forward(x)
+    }
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+//! A model without parameters has braces.
+
+use meshwright::prelude::*;
+
+dims! { Hidden }
+
+#[model]
+struct Identity;
+
+fn main() {}

@@ -1,0 +1,14 @@
+//! A linear layer keeps its weight the other way round.
+
+use meshwright::prelude::*;
+
+dims! { Seq, Hidden, Ffn, Vocab }
+
+#[model]
+struct Model {
+    embed: Embedding<Vocab, Hidden>,
+    #[tied(embed)]
+    head: Linear<Hidden, Vocab>,
+}
+
+fn main() {}
