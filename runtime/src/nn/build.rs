@@ -75,7 +75,7 @@ pub struct Built<M> {
 impl<M> Built<M> {
     /// Every parameter, in the order in which the model declares them.
     pub fn params(&self) -> Vec<ParamRef> {
-        self.units.iter().flat_map(|unit| unit.params().to_vec()).collect()
+        self.units.iter().flat_map(|unit| unit.params()).collect()
     }
 
     /// Number of elements of the global model.
