@@ -31,7 +31,7 @@ pub struct ParamRef(Rc<Entry>);
 pub(crate) struct WeakParam(Weak<Entry>);
 
 impl WeakParam {
-    /// The parameter, while some part of the model holds it.
+    /// The parameter, while the model is there.
     pub(crate) fn upgrade(&self) -> Option<ParamRef> {
         self.0.upgrade().map(ParamRef)
     }

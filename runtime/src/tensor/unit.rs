@@ -80,7 +80,7 @@ impl Unit {
         self.len() == 0
     }
 
-    /// Its parameters, in the order of the buffers, as long as the model holds them.
+    /// Its parameters, in the order of the buffers, as long as the [`Built`](crate::nn::Built) model is there.
     pub fn params(&self) -> Vec<ParamRef> {
         self.params.borrow().iter().filter_map(WeakParam::upgrade).collect()
     }
