@@ -111,6 +111,8 @@ impl Pointwise {
     fn record(&self, rank: &Rank, sources: &[Source<'_>]) -> NodeId {
         let passes = passing_leaves(&self.expr, self.leaves.len());
         let all_pass = passes.iter().all(|passes| *passes);
+        // No derivative of a linear expression depends on a value.
+        let linear = is_linear(&self.expr);
         let saved: Vec<SavedLeaf> = self
             .leaves
             .iter()
@@ -118,7 +120,7 @@ impl Pointwise {
             .map(|(leaf, source)| match (leaf, source) {
                 (Leaf::Param(param, axes), _) => SavedLeaf::Param(ParamUse::new(param, *axes)),
                 (Leaf::Value(value), Source::Value(ready)) => {
-                    SavedLeaf::Value((!all_pass).then(|| value.save()), ready.node)
+                    SavedLeaf::Value((!linear).then(|| value.save()), ready.node)
                 }
                 (Leaf::Value(_), Source::Param(_)) => unreachable!("sources are made leaf by leaf"),
             })
@@ -156,6 +158,20 @@ fn append_shifted(expr: &mut Expr, tail: Expr, leaf_base: usize) {
         Node::Exp(x) => Node::Exp(x + base),
         Node::Dropout(x, dropout) => Node::Dropout(x + base, dropout),
     }));
+}
+
+fn is_linear(expr: &Expr) -> bool {
+    expr.nodes.iter().all(|node| {
+        matches!(
+            node,
+            Node::Leaf(_)
+                | Node::Row(_)
+                | Node::Add(..)
+                | Node::Sub(..)
+                | Node::Scale(..)
+                | Node::Dropout(..)
+        )
+    })
 }
 
 /// For each leaf, whether the gradient of the result is also its own: only additions stand between them.
