@@ -52,8 +52,6 @@ def parse_args():
                         help="Hugging Face folder with a tokens.bin (u16); written if missing")
     parser.add_argument("--python", default=str(PYTORCH / ".venv" / "bin" / "python"))
     parser.add_argument("--meshwright", help="a train_llama executable (default: build it)")
-    parser.add_argument("--gemm", help="command that prints the GFLOP/s of Meshwright's GEMM as "
-                        "gemm_gflops in a JSON object on its last line; {threads} is replaced")
     parser.add_argument("--no-mkl-avx512", action="store_true",
                         help="leave out PyTorch with MKL's AVX-512 kernels forced on")
     parser.add_argument("--tolerance", type=float, default=1e-3,
@@ -82,17 +80,17 @@ def run(command, threads):
         return output.read(), usage.ru_maxrss * 1024
 
 
-def build_meshwright():
-    """Builds the main job; cargo says where the executable lies."""
-    command = ["cargo", "build", "--release", "--example", "train_llama", "--message-format=json"]
+def build(kind, name):
+    """Builds a program of ours; cargo says where the executable lies."""
+    command = ["cargo", "build", "--release", kind, name, "--message-format=json"]
     result = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if result.returncode != 0:
-        sys.exit("cargo could not build the example train_llama")
+        sys.exit(f"cargo could not build {name}")
     for line in result.stdout.splitlines():
         message = json.loads(line)
-        if message.get("executable") and message["target"]["name"] == "train_llama":
+        if message.get("executable") and message["target"]["name"] == name:
             return message["executable"]
-    sys.exit("cargo built no executable named train_llama")
+    sys.exit(f"cargo built no executable named {name}")
 
 
 def run_meshwright(contestant, args, threads):
@@ -102,7 +100,7 @@ def run_meshwright(contestant, args, threads):
             args.meshwright, "--init-from", args.model, "--data", args.model / "tokens.bin",
             "--order", "sequential", "--batch", str(args.batch), "--seq", str(args.seq),
             "--steps", str(args.steps), "--mesh", "dp=1", "--threads", str(threads),
-            "--lr", "1e-3", "--metrics", metrics,
+            "--lr", "1e-3", "--sample-tokens", "0", "--metrics", metrics,
         ], threads)
         steps = [json.loads(line) for line in metrics.read_text().splitlines()]
     if len(steps) != args.steps:
@@ -181,9 +179,8 @@ def compare(args, threads):
         run_pytorch(stock, args, threads)
         if not args.no_mkl_avx512:
             run_pytorch(forced, args, threads, "--mkl-avx512")
-    if args.gemm:
-        output, _ = run(args.gemm.format(threads=threads).split(), threads)
-        ours.gemm_gflops = json.loads(output.splitlines()[-1])["gemm_gflops"]
+        output, _ = run([args.gemm_peak, str(threads)], threads)
+        ours.gemm_gflops = max(ours.gemm_gflops or 0.0, json.loads(output)["gemm_gflops"])
     print_table(contestants, args, threads)
     return largest_difference(contestants)
 
@@ -198,7 +195,8 @@ def main():
     args.model = args.model.resolve()
     if not (args.model / "tokens.bin").exists():
         subprocess.run([args.python, PYTORCH / "make_model.py", args.model], check=True)
-    args.meshwright = args.meshwright or build_meshwright()
+    args.meshwright = args.meshwright or build("--example", "train_llama")
+    args.gemm_peak = build("--bin", "gemm_peak")
     worst = max(compare(args, threads) for threads in args.threads)
     print(f"\nlargest relative difference of losses: {worst:.1e}")
     if worst > args.tolerance:

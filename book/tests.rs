@@ -1,19 +1,14 @@
-//! What the book shows besides its code blocks: errors as the compiler prints them, pages that can be reached.
+//! What the book shows besides its code blocks: the README's error, pages that can be reached, a true map of the code.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
-
-#[test]
-fn the_errors_are_those_of_the_compiler() {
-    trybuild::TestCases::new().compile_fail("errors/*.rs");
-}
 
 /// `BLESS=1` writes the error into the README.
 #[test]
 fn the_readme_shows_the_error_of_its_model() {
     let path = root().join("../README.md");
     let readme = read(&path);
-    let error = read(&root().join("errors/column_after_column.stderr"));
+    let error = read(&root().join("../tests/ui/book/column_after_column.stderr"));
     let (before, rest) = readme.split_once("```console\nerror").expect("the README shows an error");
     let (_, after) = rest.split_once("```\n").expect("the block ends");
     let expected = format!("{before}```console\n{error}```\n{after}");

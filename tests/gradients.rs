@@ -131,7 +131,8 @@ fn both_cross_entropies_have_the_gradients_of_the_formula() {
             assert_eq!(mean.count(), 3, "{name}");
             report.note("loss", name, scalar_distance(mean.value(), loss), FORMULA);
         }
-        let losses: [(&str, &dyn Fn() -> Loss<(Batch, Seq)>); 2] = [
+        type MakeLoss<'a> = &'a dyn Fn() -> Loss<(Batch, Seq)>;
+        let losses: [(&str, MakeLoss<'_>); 2] = [
             ("fused", &|| ops.head.loss(&stream(rank, &ops.input), &block)),
             ("apart", &|| ops.loss.forward(&ops.head.logits(&stream(rank, &ops.input)), &block)),
         ];

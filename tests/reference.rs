@@ -1,17 +1,16 @@
 //! One rank against PyTorch: the fixtures under `reference/`, which its README describes.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use meshwright::checkpoint::hf::HfFolder;
 use meshwright::nn::build;
 use meshwright::tensor::{ParamRef, Targets, Tokens};
-use meshwright::train::{Config, LanguageModel, Summary, Trainer, import_hf};
+use meshwright::train::{LanguageModel, Summary, import_hf};
 use meshwright_examples::llama::Llama;
 use meshwright_tests::compare::{Report, Tensors, assert_same_bits, distance, scalar_distance};
-use meshwright_tests::run::on_mesh;
+use meshwright_tests::run::{on_mesh, train_with_flags};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
@@ -141,25 +140,26 @@ impl Case {
     fn train(&self, from: &Path, to: &Path, steps: u64, factor: &str) -> Summary {
         let lr = self.number("lr") * factor.parse::<f64>().unwrap();
         let betas = self.numbers("betas");
-        let args: [(&str, OsString); 14] = [
-            ("--init-from", from.into()),
-            ("--data", self.folder.join("tokens.bin").into()),
-            ("--order", "sequential".into()),
-            ("--mesh", "1".into()),
-            ("--batch", self.number("batch").to_string().into()),
-            ("--seq", self.number("seq").to_string().into()),
-            ("--steps", steps.to_string().into()),
-            ("--lr", lr.to_string().into()),
-            ("--betas", format!("{},{}", betas[0], betas[1]).into()),
-            ("--eps", self.number("eps").to_string().into()),
-            ("--weight-decay", self.number("weight_decay").to_string().into()),
-            ("--clip", self.number("clip").to_string().into()),
-            ("--sample-tokens", "0".into()),
-            ("--export-hf", to.into()),
-        ];
-        let words = args.into_iter().flat_map(|(flag, value)| [flag.into(), value]);
-        let config = Config::parse(std::iter::once(OsString::from("train")).chain(words)).unwrap();
-        Trainer::<Llama>::new(config).unwrap().train().unwrap()
+        let betas = format!("{},{}", betas[0], betas[1]);
+        let number = |key: &str| self.number(key).to_string();
+        let values = [number("batch"), number("seq"), number("eps"), number("weight_decay")];
+        let (steps, lr, clip) = (steps.to_string(), lr.to_string(), number("clip"));
+        train_with_flags::<Llama>(&[
+            ("--init-from", from.as_ref()),
+            ("--data", self.folder.join("tokens.bin").as_ref()),
+            ("--order", "sequential".as_ref()),
+            ("--mesh", "1".as_ref()),
+            ("--batch", values[0].as_ref()),
+            ("--seq", values[1].as_ref()),
+            ("--eps", values[2].as_ref()),
+            ("--weight-decay", values[3].as_ref()),
+            ("--steps", steps.as_ref()),
+            ("--lr", lr.as_ref()),
+            ("--betas", betas.as_ref()),
+            ("--clip", clip.as_ref()),
+            ("--export-hf", to.as_ref()),
+        ])
+        .unwrap()
     }
 
     /// Compares each expected tensor whose name begins with `prefix`; some of `got` may not be expected.

@@ -1,11 +1,14 @@
 //! Training of a small model on the ranks of a mesh, with everything that came of it put together.
 
+use std::ffi::OsStr;
+
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::comm::{CommError, launch};
 use meshwright::layout::Shape;
 use meshwright::nn::{Build, Sizes, build};
 use meshwright::optim::{AdamW, AdamWOptions};
 use meshwright::tensor::{Loss, Rank};
+use meshwright::train::{Config, LanguageModel, Summary, Trainer};
 
 use crate::compare::{Tensors, assert_same_bits};
 
@@ -101,4 +104,23 @@ pub fn on_mesh<T: Send>(mesh: &str, threads: usize, body: impl Fn(&Rank) -> T + 
         Ok::<T, CommError>(body(&Rank::new(comms, Box::new(backend), 7)))
     });
     results.unwrap_or_else(|error| panic!("{mesh}: {error}"))
+}
+
+/// Trains a `M` with the real trainer, as a command line of these words would, without a continuation at the end.
+///
+/// # Errors
+/// As the trainer.
+pub fn train_with_words<'a, M: LanguageModel>(
+    words: impl IntoIterator<Item = &'a OsStr>,
+) -> meshwright::Result<Summary> {
+    let first = ["train", "--sample-tokens", "0"].map(OsStr::new);
+    Trainer::<M>::new(Config::parse(first.into_iter().chain(words))?)?.train()
+}
+
+/// [`train_with_words`] for flags that all have a value.
+///
+/// # Errors
+/// As the trainer.
+pub fn train_with_flags<M: LanguageModel>(flags: &[(&str, &OsStr)]) -> meshwright::Result<Summary> {
+    train_with_words::<M>(flags.iter().flat_map(|(flag, value)| [OsStr::new(flag), value]))
 }

@@ -14,6 +14,7 @@ fn compile_errors() {
     for topic in [
         "attention",
         "attributes",
+        "book",
         "counts",
         "forward",
         "gradients",

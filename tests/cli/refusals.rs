@@ -45,7 +45,7 @@ fn meshes() {
     assert_refused(
         &workspace,
         &[
-            (&on("dp=2,,"), &["--mesh: mesh `dp=2,,`: entry 2 is empty; write it as axis=degree"]),
+            (&on("dp=2,,"), &["--mesh: entry 2 of `dp=2,,` is empty; write it as axis=degree"]),
             (&on("dpp=2"), &["there is no axis `dpp`; did you mean `dp`?"]),
             (&on("tp=0"), &["a degree is at least 1"]),
             (
@@ -65,8 +65,9 @@ fn meshes() {
                 &on("tp=4").replace("--ffn 48", "--ffn 50"),
                 &[
                     "the model cannot be built, for 5 reasons:",
-                    "\n  - `blocks.*.attn.k`: KvHeads = 2 is less than tp = 4",
-                    "\n  - `blocks.*.attn.v`: KvHeads = 2 is less than tp = 4",
+                    "\nuse a --mesh whose degrees divide these sizes, or other sizes; this mesh is tp=4",
+                    "\n  - `blocks.*.attn.k`: KvHeads = 2 does not divide by tp = 4",
+                    "\n  - `blocks.*.attn.v`: KvHeads = 2 does not divide by tp = 4",
                     "\n  - `blocks.*.mlp.down`: Ffn = 50 does not divide by tp = 4",
                     "\n  - `blocks.*.mlp.gate`: Ffn = 50 does not divide by tp = 4",
                     "\n  - `blocks.*.mlp.up`: Ffn = 50 does not divide by tp = 4",
@@ -252,6 +253,10 @@ fn places_that_cannot_be_written() {
             (
                 &with("--metrics text.txt/m"),
                 &["--metrics: cannot open text.txt/m: Not a directory"],
+            ),
+            (
+                &with("--metrics ./text.txt"),
+                &["--metrics: is the file that --data reads; give another"],
             ),
             (
                 &with("--metrics none/m.jsonl"),

@@ -63,8 +63,7 @@ fn without_flags_a_model_learns_on_four_ranks() {
     // The entropy of 256 equally likely bytes, and what knowing their frequencies saves of it.
     assert!((losses[0] - 256f64.ln()).abs() < 0.3, "{losses:?}");
     assert!(losses[11] < 4.5, "{losses:?}");
-    let summary = format!("12 steps on 4 ranks (dp=2,tp=2) in ");
-    assert_contains(&finished.stdout, &summary);
+    assert_contains(&finished.stdout, "12 steps on 4 ranks (dp=2,tp=2) in ");
     assert_contains(&finished.stdout, &format!("loss {:.4} to {:.4}, ", losses[0], losses[11]));
     assert_contains(&finished.stdout, "\n--- prompt ---\n");
     assert_contains(&finished.stdout, "\n--- continuation ---\n");

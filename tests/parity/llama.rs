@@ -1,11 +1,12 @@
 //! The Llama of the examples, with its sequence-parallel stream and with a whole one.
 
 use meshwright::checkpoint::hf::LlamaConfig;
+use meshwright::nn::build;
 use meshwright::train::LanguageModel;
 use meshwright_examples::llama::Llama;
 use meshwright_tests::data::TokenData;
 use meshwright_tests::models::plain_llama;
-use meshwright_tests::run::Setup;
+use meshwright_tests::run::{Setup, on_mesh};
 
 use crate::table::{MESHES, NARROW_MESHES, check};
 
@@ -59,6 +60,32 @@ fn sequences_shorter_than_the_axis() {
     Case { seq: 3, ..EVEN }.check("three positions", &MESHES);
 }
 
+/// The head works through the tokens in chunks, whose number depends on the mesh.
+#[test]
+fn a_vocabulary_too_large_for_one_chunk() {
+    let case = Case { seq: 40, vocab: 70_001, ..EVEN };
+    let setup = Setup { steps: 2, ..case.setup::<Llama>() };
+    case.check_setup::<Llama>("large vocabulary", &["tp=2", "dp=2"], &setup);
+}
+
+#[test]
+fn what_does_not_divide_is_refused_with_its_fields() {
+    let case = Case { heads: 6, kv_heads: 2, ..EVEN };
+    let sizes = case.setup::<Llama>().sizes;
+    for error in on_mesh("tp=4", 1, |rank| build::<Llama>(rank, &sizes).err()) {
+        let text = error.expect("6 heads do not divide by 4").to_string();
+        for part in [
+            "`blocks.*.attn.q`: Heads = 6 does not divide by tp = 4",
+            "`blocks.*.attn.k`: KvHeads = 2 is less than tp = 4",
+            "`blocks.*.attn.v`: KvHeads = 2 is less than tp = 4",
+            "`blocks.*.attn.o`: Heads = 6 does not divide by tp = 4",
+        ] {
+            assert!(text.contains(part), "no {part} in {text}");
+        }
+        assert!(!text.contains("mlp") && !text.contains("embed"), "{text}");
+    }
+}
+
 impl Case {
     /// With a sequence-parallel stream, and with a whole one.
     #[track_caller]
@@ -69,15 +96,24 @@ impl Case {
 
     #[track_caller]
     fn check_model<M: LanguageModel>(self, what: &str, meshes: &[&str]) {
+        self.check_setup::<M>(what, meshes, &self.setup::<M>());
+    }
+
+    #[track_caller]
+    fn check_setup<M: LanguageModel>(self, what: &str, meshes: &[&str], setup: &Setup) {
         let Case { batch, seq, vocab, masked, .. } = self;
         let data = TokenData { batch, seq, vocab, masked };
-        let mut sizes = M::sizes(&self.config());
-        // Attention, norms and gradients far from trivial values.
-        sizes.init_std = 0.2;
-        check(what, meshes, &Setup::new(sizes), |model: &M, rank, step| {
+        check(what, meshes, setup, |model: &M, rank, step| {
             let (tokens, targets) = data.block(rank, step);
             model.loss(&tokens, &targets)
         });
+    }
+
+    fn setup<M: LanguageModel>(self) -> Setup {
+        let mut sizes = M::sizes(&self.config());
+        // Attention, norms and gradients far from trivial values.
+        sizes.init_std = 0.2;
+        Setup::new(sizes)
     }
 
     fn config(self) -> LlamaConfig {

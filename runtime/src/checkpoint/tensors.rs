@@ -181,7 +181,12 @@ impl TensorFile {
 
 fn map_file(path: &Path) -> Result<Mmap, CheckpointError> {
     let file = File::open(path).map_err(CheckpointError::io("read", path))?;
-    if file.metadata().map_err(CheckpointError::io("read", path))?.len() == 0 {
+    let metadata = file.metadata().map_err(CheckpointError::io("read", path))?;
+    if metadata.is_dir() {
+        let reason = std::io::ErrorKind::IsADirectory;
+        return Err(CheckpointError::io("read", path)(reason.into()));
+    }
+    if metadata.len() == 0 {
         return Err(CheckpointError::damaged(path, "it is empty"));
     }
     // SAFETY: the map is read only; as for every mapped file, nobody may shorten it while it is open.

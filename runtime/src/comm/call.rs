@@ -33,14 +33,15 @@ pub(super) struct Call {
     pub site: Site,
 }
 
-/// The first respect in which two calls differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The first respect in which two calls differ, the one that says most first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Difference {
     Operation,
     DType,
     ReduceOp,
     Root,
     Count,
+    Field,
 }
 
 impl Difference {
@@ -56,6 +57,10 @@ impl Difference {
                 "The reductions differ: look at the operation passed at these lines."
             }
             Difference::Root => "The roots differ: every rank must name the same one.",
+            Difference::Field => {
+                "The calls are alike but come from different places of the model: one rank makes them in another order, \
+                 or makes one more; look for control flow around these lines that differs by rank."
+            }
             Difference::Count => {
                 "The sizes differ: look at the shapes at these lines, and at dims that do not divide evenly or that \
                  depend on each rank's own data."
@@ -74,15 +79,16 @@ impl Call {
         if a.dtype != b.dtype {
             return Some(Difference::DType);
         }
+        let other_field = (a.site.field() != b.site.field()).then_some(Difference::Field);
         // What differs by design between members: the counts of an all-to-all fit crosswise.
         if let (Op::AllToAll { send, recv }, Op::AllToAll { send: b_send, recv: b_recv }) =
             (&a.op, &b.op)
         {
             let fits = send[b_idx] == b_recv[a_idx] && recv[b_idx] == b_send[a_idx];
-            return (!fits).then_some(Difference::Count);
+            return if fits { other_field } else { Some(Difference::Count) };
         }
         if a.op == b.op {
-            return None;
+            return other_field;
         }
         Some(match a.root() != b.root() {
             true => Difference::Root,

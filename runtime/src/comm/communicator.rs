@@ -32,6 +32,7 @@ impl ReduceOp {
 ///   [`members`](Self::members) gives their world ranks.
 /// - Reductions combine in the order of members on every rank: the results are identical to the bit on all
 ///   members and from run to run.
+/// - Calls match when operation, arguments and the field of the site are the same; the line may differ.
 /// - Every method returns an error, on every member, when the members' calls do not match, when a member has
 ///   left, and after a timeout; and on this rank alone when an argument is wrong. After an error the group is
 ///   out of step: later calls fail too.

@@ -11,7 +11,7 @@ use super::MeshShape;
 pub enum MeshError {
     /// Nothing between two commas, or an empty text.
     #[error(
-        "mesh `{text}`: entry {position} is empty; write it as axis=degree, for example `dp=2,tp=2`"
+        "entry {position} of `{text}` is empty; write it as axis=degree, for example `dp=2,tp=2`"
     )]
     EmptyEntry {
         /// The whole text.
@@ -20,13 +20,13 @@ pub enum MeshError {
         position: usize,
     },
     /// An entry without `=`.
-    #[error("mesh entry `{entry}`: expected axis=degree, for example `dp=2`")]
+    #[error("entry `{entry}`: expected axis=degree, for example `dp=2`")]
     NoDegree {
         /// The entry.
         entry: String,
     },
     /// A key that is no axis.
-    #[error("mesh entry `{entry}`: there is no axis `{key}`; {hint}")]
+    #[error("entry `{entry}`: there is no axis `{key}`; {hint}")]
     UnknownAxis {
         /// The entry.
         entry: String,
@@ -36,9 +36,7 @@ pub enum MeshError {
         hint: String,
     },
     /// A degree that is no number.
-    #[error(
-        "mesh entry `{entry}`: `{degree}` is not a number of ranks; write for example `{axis}=2`"
-    )]
+    #[error("entry `{entry}`: `{degree}` is not a number of ranks; write for example `{axis}=2`")]
     NotANumber {
         /// The entry.
         entry: String,
@@ -48,21 +46,19 @@ pub enum MeshError {
         degree: String,
     },
     /// A degree of zero.
-    #[error(
-        "mesh entry `{axis}=0`: a degree is at least 1; leave the axis out, or write `{axis}=1`"
-    )]
+    #[error("entry `{axis}=0`: a degree is at least 1; leave the axis out, or write `{axis}=1`")]
     Zero {
         /// The axis.
         axis: AxisId,
     },
     /// An axis named twice.
-    #[error("mesh: axis `{axis}` is given twice; keep one entry `{axis}=..`")]
+    #[error("axis `{axis}` is given twice; keep one entry `{axis}=..`")]
     Duplicate {
         /// The axis.
         axis: AxisId,
     },
     /// More ranks than a machine can count.
-    #[error("mesh `{mesh}`: the product of the degrees overflows; use smaller degrees")]
+    #[error("`{mesh}`: the product of the degrees overflows; use smaller degrees")]
     TooLarge {
         /// The mesh, in canonical form.
         mesh: String,
@@ -146,31 +142,22 @@ mod tests {
         for (text, message) in [
             (
                 "dp=2,,tp=2",
-                "mesh `dp=2,,tp=2`: entry 2 is empty; write it as axis=degree, for example `dp=2,tp=2`",
+                "entry 2 of `dp=2,,tp=2` is empty; write it as axis=degree, for example `dp=2,tp=2`",
             ),
-            ("", "mesh ``: entry 1 is empty; write it as axis=degree, for example `dp=2,tp=2`"),
-            ("dp", "mesh entry `dp`: expected axis=degree, for example `dp=2`"),
-            ("dpp=2", "mesh entry `dpp=2`: there is no axis `dpp`; did you mean `dp`?"),
-            ("fdsp=2", "mesh entry `fdsp=2`: there is no axis `fdsp`; did you mean `fsdp`?"),
-            ("TP=2", "mesh entry `TP=2`: there is no axis `TP`; did you mean `tp`?"),
+            ("", "entry 1 of `` is empty; write it as axis=degree, for example `dp=2,tp=2`"),
+            ("dp", "entry `dp`: expected axis=degree, for example `dp=2`"),
+            ("dpp=2", "entry `dpp=2`: there is no axis `dpp`; did you mean `dp`?"),
+            ("fdsp=2", "entry `fdsp=2`: there is no axis `fdsp`; did you mean `fsdp`?"),
+            ("TP=2", "entry `TP=2`: there is no axis `TP`; did you mean `tp`?"),
             (
                 "zebra=2",
-                "mesh entry `zebra=2`: there is no axis `zebra`; the axes are pp, dp, fsdp, ep, cp, tp",
+                "entry `zebra=2`: there is no axis `zebra`; the axes are pp, dp, fsdp, ep, cp, tp",
             ),
-            (
-                "dp=two",
-                "mesh entry `dp=two`: `two` is not a number of ranks; write for example `dp=2`",
-            ),
-            (
-                "dp=-1",
-                "mesh entry `dp=-1`: `-1` is not a number of ranks; write for example `dp=2`",
-            ),
-            ("dp=", "mesh entry `dp=`: `` is not a number of ranks; write for example `dp=2`"),
-            (
-                "tp=0",
-                "mesh entry `tp=0`: a degree is at least 1; leave the axis out, or write `tp=1`",
-            ),
-            ("tp=2,tp=2", "mesh: axis `tp` is given twice; keep one entry `tp=..`"),
+            ("dp=two", "entry `dp=two`: `two` is not a number of ranks; write for example `dp=2`"),
+            ("dp=-1", "entry `dp=-1`: `-1` is not a number of ranks; write for example `dp=2`"),
+            ("dp=", "entry `dp=`: `` is not a number of ranks; write for example `dp=2`"),
+            ("tp=0", "entry `tp=0`: a degree is at least 1; leave the axis out, or write `tp=1`"),
+            ("tp=2,tp=2", "axis `tp` is given twice; keep one entry `tp=..`"),
         ] {
             assert_eq!(text.parse::<MeshShape>().unwrap_err().to_string(), message);
         }

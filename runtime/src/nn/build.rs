@@ -24,7 +24,8 @@ pub trait Build: Sized {
 /// Builds `M` on `rank` with `sizes`: declares every parameter, checks every size, then allocates and initialises.
 ///
 /// # Errors
-/// As [`declare`].
+/// Every violation of the whole model at once: dims without a size, dims that do not divide by the axis they are split
+/// over, heads that do not fit together.
 pub fn build<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, BuildError> {
     let built = declare(rank, sizes)?;
     for unit in &built.units {
@@ -37,8 +38,7 @@ pub fn build<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, BuildErro
 /// Declares every parameter of `M` and checks every size, without allocating anything.
 ///
 /// # Errors
-/// Every violation of the whole model at once: dims without a size, dims that do not divide by the axis they are split
-/// over, heads that do not fit together.
+/// As [`build`].
 pub(crate) fn declare<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, BuildError> {
     let state = State {
         rank,
@@ -271,13 +271,13 @@ impl<'a> Builder<'a> {
         let size = self.size_of(dim);
         if let Some(axis) = dim.split {
             let degree = self.state.rank.degree(axis);
-            if size < degree {
-                self.problem(format_args!("{} = {size} is less than {axis} = {degree}", dim.name));
-            } else if parts == Parts::Even && !size.is_multiple_of(degree) {
+            if parts == Parts::Even && !size.is_multiple_of(degree) {
                 self.problem(format_args!(
                     "{} = {size} does not divide by {axis} = {degree}",
                     dim.name
                 ));
+            } else if size < degree {
+                self.problem(format_args!("{} = {size} is less than {axis} = {degree}", dim.name));
             }
         }
         Extent::of(dim, size, self.state.rank)

@@ -24,7 +24,7 @@ pub enum Error {
     #[error("{0}")]
     Input(String),
     /// The text of a mesh.
-    #[error("{0}")]
+    #[error("mesh: {0}")]
     Mesh(#[from] MeshError),
     /// The model's sizes, on this mesh.
     #[error("{0}")]

@@ -30,7 +30,7 @@ pub struct StepMetrics {
     pub hfu: f64,
     /// Highest number of bytes of any rank so far, by category of memory.
     pub peak_bytes: BTreeMap<&'static str, u64>,
-    /// Bytes that a rank sent in this step, by mesh axis.
+    /// Bytes that the first rank sent in this step, by mesh axis (`dp x tp` for a sum over both).
     pub comm_bytes: BTreeMap<String, u64>,
 }
 

@@ -55,8 +55,16 @@ impl Plan {
         Ok(Plan { config, sizes, weights, resume, dataset })
     }
 
-    /// Makes sure that the folders which the run fills can be written to, before any work is lost.
+    /// Makes sure that the run can write where it is told to, before any work is lost, and that this is not what it
+    /// reads.
     pub fn prepare_outputs(&self) -> Result<()> {
+        let real = |path: &Option<PathBuf>| path.as_ref().and_then(|path| path.canonicalize().ok());
+        let metrics = real(&self.config.metrics);
+        if metrics.is_some() && metrics == real(&self.config.data) {
+            return Err(Error::Input(
+                "--metrics: is the file that --data reads; give another one to write to".into(),
+            ));
+        }
         if let Some(save) = &self.config.save {
             Writer::prepare(&save.dir).map_err(Error::of_flag("--save"))?;
         }
@@ -172,7 +180,14 @@ fn declared_params<M: LanguageModel>(
 ) -> Result<Vec<ParamRef>> {
     let backend = CpuBackend::new(1).map_err(|error| Error::Input(error.to_string()))?;
     let rank = Rank::new(RankComms::unattended(config.mesh), Box::new(backend), config.seed);
-    Ok(declare::<M>(&rank, &M::sizes(sizes))?.params())
+    let declared = declare::<M>(&rank, &M::sizes(sizes));
+    let built = declared.map_err(|error| {
+        Error::Input(format!(
+            "{error}\nuse a --mesh whose degrees divide these sizes, or other sizes; this mesh is {}",
+            config.mesh
+        ))
+    })?;
+    Ok(built.params())
 }
 
 /// The configuration of a new model.

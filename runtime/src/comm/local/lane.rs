@@ -158,7 +158,8 @@ fn first_difference(calls: &[(usize, &Call)]) -> Option<Difference> {
     pairs
         // Equality is transitive, so comparing with the first is enough; an all-to-all has to fit pairwise.
         .filter(|(a, _)| *a == 0 || calls[*a].1.is_pairwise())
-        .find_map(|(a, b)| Call::difference(calls[a], calls[b]))
+        .filter_map(|(a, b)| Call::difference(calls[a], calls[b]))
+        .min()
 }
 
 /// A member's presence in a meeting. Dropping it parts: the member says that it is done with the others' memory

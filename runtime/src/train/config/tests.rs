@@ -207,8 +207,8 @@ fn values_out_of_range() {
         ("--order random", "--order: must be one of sequential, shuffled, not `random`"),
         ("--lr-schedule cosin", "not `cosin`; did you mean cosine?"),
         ("--device gpu", "--device: must be one of cpu, cuda, meta, not `gpu`"),
-        ("--mesh dp=0", "--mesh: mesh entry `dp=0`: a degree is at least 1"),
-        ("--mesh pt=2", "--mesh: mesh entry `pt=2`: there is no axis `pt`"),
+        ("--mesh dp=0", "--mesh: entry `dp=0`: a degree is at least 1"),
+        ("--mesh pt=2", "--mesh: entry `pt=2`: there is no axis `pt`"),
         ("--data=", "--data: needs a path, not an empty text"),
     ] {
         assert_contains(&refusal(line), message);
@@ -252,7 +252,7 @@ fn a_file_is_judged_by_line() {
         ("order = 1", "`order` must be one of \"sequential\", \"shuffled\", not the number 1"),
         ("tied = 1", "run.toml:1: `tied` must be true or false, not the number 1"),
         ("mesh = 4", "run.toml:1: `mesh` must be text such as \"dp=2,tp=2\", not the number 4"),
-        ("mesh = { dp = 0 }", "run.toml:1: mesh: mesh entry `dp=0`"),
+        ("mesh = { dp = 0 }", "run.toml:1: mesh: entry `dp=0`"),
         ("data = ['a']", "run.toml:1: `data` must be a path in quotes, not this list"),
         ("# one\nbatch = 0", "run.toml:2: batch: must be a whole number of at least 1, not `0`"),
         ("min-lr = 1\nmin_lr = 2", "run.toml:2: `min_lr` is set twice"),

@@ -59,6 +59,21 @@ fn order() {
 }
 
 #[test]
+fn order_of_calls_that_look_alike() {
+    assert_mismatch(
+        &|tp| {
+            sum(tp, &Site::here("a.norm"), 4)?;
+            sum(tp, &Site::here("b.down"), 4)
+        },
+        &|tp| {
+            sum(tp, &Site::here("b.down"), 4)?;
+            sum(tp, &Site::here("a.norm"), 4)
+        },
+        &["all_reduce", "alike but come from different places"],
+    );
+}
+
+#[test]
 fn missing_call() {
     assert_mismatch(
         &|tp| {

@@ -1,0 +1,159 @@
+//! Faults in a model's own code: every rank stops with an error that says where to look, and none waits forever.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use meshwright::backend::cpu::CpuBackend;
+use meshwright::comm::{CommError, LaunchError, launch};
+use meshwright::layout::AxisId;
+use meshwright::nn::{Sizes, build};
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn }
+
+type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
+
+/// Far more than a test needs, far less than a person waits.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Rank 1 gathers once more than the others.
+#[model]
+struct Skewed {
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "row", scatter = Seq)]
+    down: Linear<Ffn, Hidden>,
+}
+
+#[forward]
+impl Skewed {
+    fn forward(&self, x: &Stream) -> Stream {
+        if x.rank().index() == 1 {
+            drop(x.gather(Seq)); // the extra call
+        }
+        self.down.forward(&self.up.forward(x))
+    }
+}
+
+/// Rank 1 contracts a part of another size.
+#[model]
+struct Uneven {
+    #[sharded(tp = "col")]
+    read: Param<(Hidden, Ffn)>,
+    #[sharded(tp = "row")]
+    write: Param<(Ffn, Hidden)>,
+}
+
+#[forward]
+impl Uneven {
+    fn forward(&self, x: &Stream) -> Stream {
+        let partial = x.contract(&self.read).contract(&self.write);
+        if x.rank().index() == 1 {
+            return partial.all_reduce().slice(Seq, Tp); // the other way
+        }
+        partial.reduce_scatter(Seq) // the usual way
+    }
+}
+
+/// Rank 1 panics.
+#[model]
+struct Panicking {
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "row", scatter = Seq)]
+    down: Linear<Ffn, Hidden>,
+}
+
+#[forward]
+impl Panicking {
+    fn forward(&self, x: &Stream) -> Stream {
+        let inner = self.up.forward(x);
+        assert_ne!(x.rank().index(), 1, "a mistake of the author's");
+        self.down.forward(&inner)
+    }
+}
+
+#[test]
+fn an_extra_call_is_named_on_every_rank() {
+    for mesh in ["tp=2", "dp=2,tp=2"] {
+        let error = failure::<Skewed>(mesh);
+        let members = if mesh == "tp=2" { 2 } else { 4 };
+        assert_eq!(error.failures.len(), members, "{mesh}: {error}");
+        for failure in &error.failures {
+            let text = failure.cause.to_string();
+            if failure.rank < 2 {
+                // The two ranks whose calls differ.
+                let parts =
+                    ["different calls", "up.weight", "Skewed::forward", &line("extra call")];
+                assert_contains(&text, &parts);
+            } else {
+                // The others, who wait for them in the sums over the data ranks or the loss.
+                assert_contains(&text, &["rank"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn different_calls_of_one_field_are_both_named_with_their_lines() {
+    let error = failure::<Uneven>("tp=2");
+    assert_eq!(error.failures.len(), 2, "{error}");
+    for failure in &error.failures {
+        let parts =
+            ["all_reduce", "reduce_scatter", "write", &line("other way"), &line("usual way")];
+        assert_contains(&failure.cause.to_string(), &parts);
+    }
+}
+
+#[test]
+fn a_panic_stops_every_rank() {
+    for (mesh, ranks) in [("tp=2", 2), ("dp=2", 2), ("dp=2,tp=2", 4), ("tp=4", 4)] {
+        let error = failure::<Panicking>(mesh);
+        assert_eq!(error.failures.len(), ranks, "{mesh}: {error}");
+        assert_eq!(error.failures[0].rank, 1, "{mesh}: the cause comes first");
+        assert_contains(&error.to_string(), &["a mistake of the author's", file!()]);
+        for failure in &error.failures[1..] {
+            assert!(failure.stopped_by.is_some(), "{mesh}: {}", failure.cause);
+        }
+    }
+}
+
+/// Trains one step and gives the failure, for which nobody waits longer than [`PATIENCE`].
+fn failure<M: Module<In = Stream, Out = Stream> + Build>(mesh: &str) -> LaunchError<CommError> {
+    let shape = mesh.parse().unwrap();
+    let (sender, result) = mpsc::channel();
+    std::thread::spawn(move || {
+        let outcome = launch(&shape, |comms| {
+            let backend = CpuBackend::new(1).expect("one thread starts nothing");
+            let rank = Rank::new(comms, Box::new(backend), 0);
+            let sizes = Sizes::new().with(Hidden, 8).with(Ffn, 8);
+            let built = build::<M>(&rank, &sizes).unwrap_or_else(|error| panic!("{error}"));
+            let block = vec![0.5; 4 / rank.degree(AxisId::Dp) * 8 / rank.degree(AxisId::Tp) * 8];
+            let x = Tensor::from_block(&rank, &[4, 8, 8], &block);
+            let loss = Loss::mean_of(&built.model.forward(&x));
+            let norm = loss.backward().reduce().norm();
+            Ok::<f64, CommError>(norm)
+        });
+        // Nobody listens where patience has ended.
+        let _ = sender.send(outcome);
+    });
+    match result.recv_timeout(PATIENCE) {
+        Ok(Err(error)) => error,
+        Ok(Ok(norms)) => panic!("{mesh}: no error, but norms {norms:?}"),
+        Err(_) => panic!("{mesh}: a rank still waits"),
+    }
+}
+
+#[track_caller]
+fn assert_contains(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "no `{part}` in {text}");
+    }
+}
+
+/// `faults.rs:LINE` of the line that ends in a comment.
+fn line(comment: &str) -> String {
+    let ending = format!("// the {comment}");
+    let found = include_str!("faults.rs").lines().position(|line| line.ends_with(&ending));
+    format!("faults.rs:{}:", found.expect("the comment is there") + 1)
+}
