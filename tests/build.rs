@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// What the text of a sequence-parallel model says, and what that of a plain one says instead.
-const WHOLE_STREAM: [(&str, &str); 5] = [
+const WHOLE_STREAM: [(&str, &str); 7] = [
     ("Split<Seq, Tp>", "Seq"),
     (", scatter = Seq", ""),
     (".reduce_scatter(Seq)", ".all_reduce()"),
+    (".start_reduce_scatter(Seq)", ".start_all_reduce()"),
     (".gather(Seq)", ""),
+    (".start_gather(Seq).wait()", ""),
     (".slice(Seq, Tp)", ""),
 ];
 

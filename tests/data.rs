@@ -54,26 +54,13 @@ fn is_ignored(row: usize, position: usize, seq: usize) -> bool {
     }
 }
 
-/// This rank's block of a tensor of numbers in [-1, 1) that follow from `name` and the place in the global tensor.
+/// A tensor of numbers in [-1, 1) that follow from `name` and the place in the global tensor.
 pub fn numbers<S: Shape>(rank: &Rank, name: &str, sizes: &[usize]) -> Tensor<S> {
     let key = random::key(0, name);
-    let extents: Vec<Extent> =
-        S::DIMS.iter().zip(sizes).map(|(info, size)| Extent::of(info, *size, rank)).collect();
-    let len: usize = extents.iter().map(|extent| extent.local).product();
-    let block: Vec<f32> = (0..len)
-        .map(|local| {
-            let mut rest = local;
-            let mut index = 0;
-            let mut stride = 1;
-            for extent in extents.iter().rev() {
-                index += (extent.offset + rest % extent.local) * stride;
-                rest /= extent.local;
-                stride *= extent.global;
-            }
-            (random::subkey(key, index as u64) >> 40) as f32 / (1 << 23) as f32 - 1.0
-        })
-        .collect();
-    Tensor::from_block(rank, sizes, &block)
+    Tensor::from_fn(rank, sizes, |index| {
+        let key = index.iter().fold(key, |key, position| random::subkey(key, *position as u64));
+        (key >> 40) as f32 / (1 << 23) as f32 - 1.0
+    })
 }
 
 /// The sequences of a global batch that fall to this rank.

@@ -33,6 +33,7 @@ const OPERATIONS: &[Operation] = &[
     ("gelu_tanh", |_, x, _| probe(&x.gelu_tanh())),
     ("tanh", |_, x, _| probe(&x.tanh())),
     ("exp", |_, x, _| probe(&x.exp())),
+    ("softmax", |_, x, y| probe(&(x.softmax() * y))),
     ("scale", |_, x, _| probe(&x.scale(-1.5))),
     ("relu", |_, x, _| probe(&x.scale(8.0).relu())),
     ("add", |_, x, y| probe(&(x + y))),
@@ -121,35 +122,23 @@ fn both_cross_entropies_have_the_gradients_of_the_formula() {
         let (loss, dx, dweight) =
             cross_entropy(&ops.input.handle().data(), &weight.data(), &targets);
 
-        let x = stream(rank, &ops.input);
         let mut report = Report::default();
-        for (name, got) in [
-            ("fused", ops.head.loss(&x, &block)),
-            ("apart", ops.loss.forward(&ops.head.logits(&x), &block)),
-        ] {
+        let mut check = |name: &str, got: Loss<(Batch, Seq)>, count: u64| {
             let mean = got.reduce();
-            assert_eq!(mean.count(), 3, "{name}");
+            assert_eq!(mean.count(), count, "{name}");
             report.note("loss", name, scalar_distance(mean.value(), loss), FORMULA);
-        }
-        type MakeLoss<'a> = &'a dyn Fn() -> Loss<(Batch, Seq)>;
-        let losses: [(&str, MakeLoss<'_>); 2] = [
-            ("fused", &|| ops.head.loss(&stream(rank, &ops.input), &block)),
-            ("apart", &|| ops.loss.forward(&ops.head.logits(&stream(rank, &ops.input)), &block)),
-        ];
-        for (name, loss) in losses {
-            let gradients = loss().backward().reduce();
+            let gradients = got.backward().reduce();
             let got = gradients.gather(ops.input.handle());
             report.note("gradient of the input", name, distance(&got, &dx), FORMULA);
             let got = gradients.gather(&weight);
             report.note("gradient of the weight", name, distance(&got, &dweight), FORMULA);
-        }
-        // Twice the sum, twice the count.
-        let twice = || losses[0].1() + losses[1].1();
-        let mean = twice().reduce();
-        assert_eq!(mean.count(), 6);
-        report.note("loss", "both", scalar_distance(mean.value(), loss), FORMULA);
-        let got = twice().backward().reduce().gather(&weight);
-        report.note("gradient of the weight", "both", distance(&got, &dweight), FORMULA);
+        };
+        let fused = || ops.head.loss(&stream(rank, &ops.input), &block);
+        let apart = || ops.loss.forward(&ops.head.logits(&stream(rank, &ops.input)), &block);
+        check("fused", fused(), 3);
+        check("apart", apart(), 3);
+        // Twice the sum and twice the count: the same mean.
+        check("both", fused() + apart(), 6);
         report.print();
     });
 }
@@ -239,4 +228,17 @@ fn cross_entropy(x: &[f32], weight: &[f32], targets: &[u32]) -> (f64, Vec<f32>, 
     }
     let narrow = |wide: Vec<f64>| wide.into_iter().map(|x| x as f32).collect();
     (loss, narrow(dx), narrow(dweight))
+}
+
+#[test]
+fn a_model_leaves_no_memory_behind() {
+    let meters = on_mesh("1", 1, |rank| {
+        let built = model(rank);
+        let x = stream(rank, &built.model.input);
+        let _ = Loss::mean_of(&x).backward().reduce();
+        std::sync::Arc::clone(rank.meter())
+    });
+    for (category, bytes) in meters[0].live() {
+        assert_eq!(bytes, 0, "{}", category.name());
+    }
 }

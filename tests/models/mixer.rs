@@ -70,11 +70,13 @@ impl Mix {
         let gated = inner.relu() * &inner;
         let partial = inner.contract(&self.write) * 0.5 + gated.contract(&self.write_gated)
             - inner.scale(0.25).contract(&self.write_gated);
-        let sum = partial.reduce_scatter(Seq);
+        let sum = partial.start_reduce_scatter(Seq);
+        let squares = gated.contract(&self.write).reduce_scatter(Seq).tanh();
 
-        let whole = x.gather(Seq);
-        let whole = (whole.contract(&self.whole).gelu_tanh() - &self.gain) * &self.gain;
-        sum * &self.gain + x * whole.slice(Seq, Tp)
+        let scaled = x * &self.gain;
+        let whole = x.gather(Seq).contract(&self.whole).gelu_tanh() - &self.gain;
+        let whole = whole * &self.gain + scaled.start_gather(Seq).wait();
+        sum.wait() * &self.gain + squares + x * whole.slice(Seq, Tp)
     }
 }
 

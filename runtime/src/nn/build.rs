@@ -52,14 +52,17 @@ pub(crate) fn declare<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, 
     state.units.borrow_mut().push(Rc::clone(&root));
     let model =
         M::build(&mut Builder { state: &state, path: String::new(), unit: root, tie: None });
-    let State { units, attentions, problems, .. } = state;
+    let State { units, attentions, problems, params: declared, .. } = state;
     let problems = problems.into_inner();
     if !problems.is_empty() {
         return Err(BuildError { problems: problems.into_iter().collect() });
     }
     let mut units = units.into_inner();
     units.retain(|unit| !unit.is_empty());
-    Ok(Built { model, units, attentions: attentions.into_inner() })
+    let params = units.iter().flat_map(|unit| unit.params()).collect();
+    // Until here they were held by name: a layer may declare a parameter without keeping it.
+    drop(declared);
+    Ok(Built { model, units, attentions: attentions.into_inner(), params })
 }
 
 /// A model, and what is known of it as a whole.
@@ -70,17 +73,18 @@ pub struct Built<M> {
     pub units: Vec<Rc<Unit>>,
     /// Heads and head dim (global) of every attention, for the count of FLOPs.
     pub attentions: Vec<(usize, usize)>,
+    params: Vec<ParamRef>,
 }
 
 impl<M> Built<M> {
     /// Every parameter, in the order in which the model declares them.
     pub fn params(&self) -> Vec<ParamRef> {
-        self.units.iter().flat_map(|unit| unit.params().to_vec()).collect()
+        self.params.clone()
     }
 
     /// Number of elements of the global model.
     pub fn global_len(&self) -> usize {
-        self.params().iter().map(ParamRef::global_len).sum()
+        self.params.iter().map(ParamRef::global_len).sum()
     }
 }
 

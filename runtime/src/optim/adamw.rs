@@ -88,7 +88,7 @@ impl AdamW {
 impl Moments {
     /// The parameters that these are the moments of.
     pub fn params(&self) -> Vec<ParamRef> {
-        self.unit.params().to_vec()
+        self.unit.params()
     }
 
     /// First and second moment of one of the parameters on this rank, row-major.

@@ -235,7 +235,7 @@ impl<State> Gradients<State> {
     /// rank of the axis.
     pub(crate) fn local_squares(&self) -> f64 {
         let units = self.rank.units();
-        let params = units.iter().flat_map(|unit| unit.params().to_vec());
+        let params = units.iter().flat_map(|unit| unit.params());
         params
             .filter(|param| self.rank.position(MODEL_AXES.minus(param.varies())) == 0)
             .map(|param| self.rank.backend().sum_squares((&*param.gradient()).into()))

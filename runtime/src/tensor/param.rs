@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, Ref};
 use std::ops::Range;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use crate::backend::{Category, ViewMut};
 use crate::comm::Site;
@@ -26,6 +26,16 @@ pub enum Init {
 /// A parameter's place in the model, and its block of the unit's buffers.
 #[derive(Clone)]
 pub struct ParamRef(Rc<Entry>);
+
+/// A parameter as its unit knows it: the model owns its parameters, which own their unit.
+pub(crate) struct WeakParam(Weak<Entry>);
+
+impl WeakParam {
+    /// The parameter, while the model is there.
+    pub(crate) fn upgrade(&self) -> Option<ParamRef> {
+        self.0.upgrade().map(ParamRef)
+    }
+}
 
 struct Entry {
     site: Site,
@@ -64,6 +74,10 @@ impl ParamRef {
         }));
         unit.push(&param);
         param
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakParam {
+        WeakParam(Rc::downgrade(&self.0))
     }
 
     /// Path of the fields that lead to the parameter: `blocks.3.mlp.down.weight`.

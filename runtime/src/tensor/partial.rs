@@ -48,14 +48,14 @@ impl<S: Shape, A: Home> Partial<S, A> {
 
     /// [`reduce_scatter`](Self::reduce_scatter) in the background: the tensor is there after `.wait()`.
     #[track_caller]
-    pub fn start_reduce_scatter<D, P>(self, dim: D) -> InFlight<Tensor<S::Out>>
+    pub fn start_reduce_scatter<D, P>(self, dim: D) -> InFlight<Tensor<D::Out>>
     where
         A: Axis,
-        S: SplitDim<D, A, P>,
+        D: SplitDim<S, A, P>,
     {
         let _: D = dim;
         let site = self.site.at(Location::caller());
-        InFlight::reduce_scatter(&self.value, A::ID, S::DIM, &site)
+        InFlight::reduce_scatter(&self.value, A::ID, D::DIM, &site)
     }
 
     pub(crate) fn wrap(value: Value, site: Site) -> Partial<S, A> {

@@ -192,13 +192,13 @@ impl<S: Shape> Tensor<S> {
 
     /// [`gather`](Self::gather) in the background: the tensor is there after `.wait()`.
     #[track_caller]
-    pub fn start_gather<D, P>(&self, dim: D) -> InFlight<Tensor<S::Out>>
+    pub fn start_gather<D, P>(&self, dim: D) -> InFlight<Tensor<D::Out>>
     where
-        S: GatherDim<D, P>,
+        D: GatherDim<S, P>,
     {
         let _: D = dim;
         let site = Site::here(scope::current_or("Tensor::start_gather"));
-        InFlight::gather(&self.value, <S::Axis as Axis>::ID, S::DIM, &site)
+        InFlight::gather(&self.value, <D::Axis as Axis>::ID, D::DIM, &site)
     }
 
     /// Splits a whole dim over an axis: own slice forward, all-gather backward.

@@ -9,6 +9,7 @@ use crate::backend::{Buffer, Category, DType};
 use crate::comm::{Pending, ReduceOp, Site};
 use crate::layout::AxisSet;
 
+use super::param::WeakParam;
 use super::rank::fail;
 use super::{ParamRef, Rank};
 
@@ -16,7 +17,7 @@ use super::{ParamRef, Rank};
 pub struct Unit {
     name: String,
     len: Cell<usize>,
-    params: RefCell<Vec<ParamRef>>,
+    params: RefCell<Vec<WeakParam>>,
     data: RefCell<Buffer>,
     gradient: RefCell<Gradient>,
     /// Uses recorded forward and not yet undone: at zero, the gradient is complete.
@@ -79,15 +80,15 @@ impl Unit {
         self.len() == 0
     }
 
-    /// Its parameters, in the order of the buffers.
-    pub fn params(&self) -> Ref<'_, [ParamRef]> {
-        Ref::map(self.params.borrow(), Vec::as_slice)
+    /// Its parameters, in the order of the buffers, as long as the [`Built`](crate::nn::Built) model is there.
+    pub fn params(&self) -> Vec<ParamRef> {
+        self.params.borrow().iter().filter_map(WeakParam::upgrade).collect()
     }
 
     /// Adds a parameter that begins where the buffers have ended so far; the next begins on a cache line of its own.
     pub(crate) fn push(&self, param: &ParamRef) {
         self.len.set((self.len() + param.len()).next_multiple_of(16));
-        self.params.borrow_mut().push(param.clone());
+        self.params.borrow_mut().push(param.downgrade());
     }
 
     /// The flat buffer of parameters.
