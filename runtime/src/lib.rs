@@ -18,6 +18,10 @@ pub use train::{Error, Result, run_on};
 
 pub use meshwright_macros::{dims, forward, model};
 
+// The compiler's messages name a type by its shortest path.
+#[doc(no_inline)]
+pub use prelude::*;
+
 #[doc(hidden)]
 #[path = "private.rs"]
 pub mod __private;

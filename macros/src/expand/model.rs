@@ -49,7 +49,8 @@ fn sharded_struct(model: &Model) -> TokenStream {
             written.ty = Type::Verbatim(field_type(&model.runtime, field));
         }
         if let Some(end) = end_field(model) {
-            named.named.push(parse_quote!(#[doc(hidden)] #end: ()));
+            let ty = end_type();
+            named.named.push(parse_quote!(#[doc(hidden)] #end: #ty));
         }
     }
     // The author's field is simple, whatever its sharded form looks like to clippy.
@@ -64,6 +65,11 @@ fn sharded_struct(model: &Model) -> TokenStream {
 fn end_field(model: &Model) -> Option<Ident> {
     let last = model.fields.last()?;
     last.sharded.as_ref().map(|_| Ident::new("_end", Span::mixed_site()))
+}
+
+/// Type and value of that field. A plain `()` would look like a way to keep others from building the struct.
+fn end_type() -> TokenStream {
+    quote!(::core::marker::PhantomData::<()>)
 }
 
 /// `Linear<Hidden, Ffn>`, or `<Linear<Hidden, Ffn> as Shard<Col<Tp>>>::Sharded`, which fails at the
@@ -116,7 +122,10 @@ fn build_impl(model: &Model) -> TokenStream {
     let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
     let probes = model.fields.iter().filter_map(|field| tie_probe(&model.runtime, field));
     let fields = model.fields.iter().map(|field| build_field(model, &builder, field));
-    let end = end_field(model).map(|end| quote!(#end: (),));
+    let end = end_field(model).map(|end| {
+        let ty = end_type();
+        quote!(#end: #ty,)
+    });
     let unused =
         model.fields.iter().all(|field| !field.cfgs.is_empty()).then(|| quote!(let _ = #builder;));
     quote! {

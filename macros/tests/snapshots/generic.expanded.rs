@@ -89,7 +89,7 @@ where
         >,
     >>::Sharded,
     #[doc(hidden)]
-    _end: (),
+    _end: ::core::marker::PhantomData<()>,
 }
 #[automatically_derived]
 impl<M, Ffn: Whole, Along: Whole, const N: usize> ::meshwright::__private::Build
@@ -127,7 +127,7 @@ where
             down: ::meshwright::__private::Build::build(
                 &mut ::meshwright::__private::Builder::field(builder, "down"),
             ),
-            _end: (),
+            _end: ::core::marker::PhantomData::<()>,
         }
     }
 }

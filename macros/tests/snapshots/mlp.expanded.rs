@@ -130,7 +130,7 @@ pub struct Mlp {
         >,
     >>::Sharded,
     #[doc(hidden)]
-    _end: (),
+    _end: ::core::marker::PhantomData<()>,
 }
 #[automatically_derived]
 impl ::meshwright::__private::Build for Mlp {
@@ -145,7 +145,7 @@ impl ::meshwright::__private::Build for Mlp {
             down: ::meshwright::__private::Build::build(
                 &mut ::meshwright::__private::Builder::field(builder, "down"),
             ),
-            _end: (),
+            _end: ::core::marker::PhantomData::<()>,
         }
     }
 }

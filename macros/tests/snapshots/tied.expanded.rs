@@ -120,7 +120,7 @@ pub struct Embed {
         >,
     >>::Sharded,
     #[doc(hidden)]
-    _end: (),
+    _end: ::core::marker::PhantomData<()>,
 }
 #[automatically_derived]
 impl ::meshwright::__private::Build for Embed {
@@ -129,7 +129,7 @@ impl ::meshwright::__private::Build for Embed {
             tokens: ::meshwright::__private::Build::build(
                 &mut ::meshwright::__private::Builder::field(builder, "tokens"),
             ),
-            _end: (),
+            _end: ::core::marker::PhantomData::<()>,
         }
     }
 }

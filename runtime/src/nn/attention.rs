@@ -33,26 +33,27 @@ pub trait QueriesKeysValues<H, K, D> {
     fn attend(&self) -> Self::Out;
 }
 
-macro_rules! queries_keys_values {
-    ($(<$($axis:ident)?> $heads:ty, $kv_heads:ty;)*) => {$(
-        impl<B: Dim, S: Local, H: Whole, K: Whole, D: Whole $(, $axis: Axis)?> QueriesKeysValues<H, K, D>
-            for (Heads<B, S, $heads, D>, Heads<B, S, $kv_heads, D>, Heads<B, S, $kv_heads, D>)
-        {
-            type Out = Heads<B, S, $heads, D>;
+type Heads<B, S, H, D> = Tensor<(B, S, H, D)>;
+type Qkv<B, S, H, K, D> = (Heads<B, S, H, D>, Heads<B, S, K, D>, Heads<B, S, K, D>);
 
-            fn attend(&self) -> Self::Out {
-                let (q, k, v) = self;
-                Tensor::wrap(attend(q.value(), k.value(), v.value()))
-            }
-        }
-    )*};
+impl<B: Dim, S: Local, H: Whole, K: Whole, D: Whole> QueriesKeysValues<H, K, D>
+    for Qkv<B, S, H, K, D>
+{
+    type Out = Heads<B, S, H, D>;
+
+    fn attend(&self) -> Self::Out {
+        attend_typed(self)
+    }
 }
 
-type Heads<B, S, H, D> = Tensor<(B, S, H, D)>;
+impl<B: Dim, S: Local, H: Whole, K: Whole, D: Whole, A: Axis> QueriesKeysValues<H, K, D>
+    for Qkv<B, S, Split<H, A>, Split<K, A>, D>
+{
+    type Out = Heads<B, S, Split<H, A>, D>;
 
-queries_keys_values! {
-    <> H, K;
-    <A> Split<H, A>, Split<K, A>;
+    fn attend(&self) -> Self::Out {
+        attend_typed(self)
+    }
 }
 
 impl<H: Whole, K: Whole, D: Whole> Attention<H, K, D> {
@@ -83,6 +84,12 @@ impl<T: QueriesKeysValues<H, K, D>, H: Whole, K: Whole, D: Whole> Layer<T> for A
     fn forward(&self, qkv: &T) -> T::Out {
         Attention::forward(self, qkv)
     }
+}
+
+fn attend_typed<B: Dim, S: Dim, H: Dim, K: Dim, D: Dim>(
+    (q, k, v): &Qkv<B, S, H, K, D>,
+) -> Heads<B, S, H, D> {
+    Tensor::wrap(attend(q.value(), k.value(), v.value()))
 }
 
 fn attend(q: &Value, k: &Value, v: &Value) -> Value {

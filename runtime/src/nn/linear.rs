@@ -135,7 +135,7 @@ impl<I: WholeFeature, O: WholeFeature, A: Axis, E, X: RowInput<I, O, A, E>> Laye
 /// Shapes that a plain layer from `I` to `O` takes.
 #[diagnostic::on_unimplemented(
     message = "a layer from `{I}` to `{O}` without sharding cannot take an activation shaped `{Self}`",
-    label = "does not end in a whole `{I}`",
+    label = "its input must end in a whole `{I}`",
     note = "if the activation is split along `{I}`, make this layer row-parallel: `#[sharded(tp = \"row\")]`",
     note = "if it ends in another dim, the layer does not belong here"
 )]
@@ -158,9 +158,9 @@ where
 /// Shapes that a column-parallel layer from `I` to `O` over `A` takes.
 #[diagnostic::on_unimplemented(
     message = "a column-parallel layer from `{I}` to `{O}` cannot take an activation shaped `{Self}`",
-    label = "does not end in a whole `{I}`, or is split over the axis elsewhere than in its sequence",
+    label = "its input must end in a whole `{I}`",
     note = "two column-parallel layers in a row? make the second one row-parallel: `#[sharded(tp = \"row\")]`",
-    note = "a column-parallel layer takes an activation that is whole along the axis, or one whose dim before `{I}` is split over it"
+    note = "of the other dims only the one before `{I}` may be split over the axis, as in a sequence-parallel stream"
 )]
 pub trait ColumnInput<I, O, A>: Shape {
     /// Shape of the result.
@@ -189,9 +189,8 @@ where
 /// Shapes that a row-parallel layer from `I` to `O` over `A`, ending as `E` says, takes.
 #[diagnostic::on_unimplemented(
     message = "a row-parallel layer from `{I}` to `{O}` cannot take an activation shaped `{Self}`",
-    label = "does not end in a split `{I}`, or cannot be scattered as the attribute says",
-    note = "is what feeds it not split? make the layer before it column-parallel: `#[sharded(tp = \"col\")]`, or this one plain",
-    note = "`scatter = Dim` names the dim before `{I}`, which must be whole inside the region"
+    label = "its input must end in a split `{I}`",
+    note = "is what feeds it not split? make the layer before it column-parallel: `#[sharded(tp = \"col\")]`, or this one plain"
 )]
 pub trait RowInput<I, O, A, E>: Shape {
     /// Shape of the result.

@@ -78,12 +78,12 @@ pub trait UsedBeforeWait {
 }
 
 macro_rules! after_wait {
-    ($($name:ident -> $out:ty;)*) => {
+    ($($name:ident)*) => {
         /// What is under way cannot be used; these methods never compile, and say why.
         #[allow(missing_docs, reason = "each says in its bound that it cannot be called")]
         impl<S: Shape> InFlight<Tensor<S>> {$(
             #[doc(hidden)]
-            pub fn $name(&self) -> $out
+            pub fn $name(&self) -> Tensor<S>
             where
                 Self: UsedBeforeWait,
             {
@@ -93,15 +93,17 @@ macro_rules! after_wait {
     };
 }
 
-after_wait! {
-    silu -> Tensor<S>;
-    gelu -> Tensor<S>;
-    gelu_tanh -> Tensor<S>;
-    relu -> Tensor<S>;
-    tanh -> Tensor<S>;
-    exp -> Tensor<S>;
-    softmax -> Tensor<S>;
-    to_vec -> Vec<f32>;
+after_wait! { silu gelu gelu_tanh relu tanh exp softmax }
+
+/// Its numbers cannot be read either.
+impl<S: Shape> InFlight<Tensor<S>> {
+    #[doc(hidden)]
+    pub fn to_vec(&self) -> Vec<f32>
+    where
+        Self: UsedBeforeWait,
+    {
+        Self::never()
+    }
 }
 
 /// Never implemented: what could be combined with something under way.

@@ -90,12 +90,12 @@ pub trait NotAValue {
 }
 
 macro_rules! non_linear {
-    ($($name:ident -> $out:ty;)*) => {
+    ($($name:ident)*) => {
         /// Non-linear functions do not apply to a partial sum; these methods never compile, and say why.
         #[allow(missing_docs, reason = "each says in its bound that it cannot be called")]
         impl<S: Shape, A: Home> Partial<S, A> {$(
             #[doc(hidden)]
-            pub fn $name(&self) -> $out
+            pub fn $name(&self) -> Tensor<S>
             where
                 Self: NotAValue,
             {
@@ -105,15 +105,17 @@ macro_rules! non_linear {
     };
 }
 
-non_linear! {
-    silu -> Tensor<S>;
-    gelu -> Tensor<S>;
-    gelu_tanh -> Tensor<S>;
-    relu -> Tensor<S>;
-    tanh -> Tensor<S>;
-    exp -> Tensor<S>;
-    softmax -> Tensor<S>;
-    to_vec -> Vec<f32>;
+non_linear! { silu gelu gelu_tanh relu tanh exp softmax }
+
+/// Reading the numbers does not compile either.
+impl<S: Shape, A: Home> Partial<S, A> {
+    #[doc(hidden)]
+    pub fn to_vec(&self) -> Vec<f32>
+    where
+        Self: NotAValue,
+    {
+        Self::never()
+    }
 }
 
 /// Never implemented: what a tensor would have to be to be summed over the ranks.
