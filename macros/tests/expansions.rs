@@ -93,11 +93,6 @@ fn forward_is_a_method_and_a_module_and_names_itself() {
     SCOPES.take();
     model.forward(&x);
     Module::forward(&model, &x);
-    let scopes = SCOPES.take();
-    let names: Vec<_> = scopes.iter().map(|scope| scope.0).collect();
+    let names = SCOPES.take();
     assert_eq!(names, ["Mlp::forward", "Mlp::is_linear", "Mlp::forward", "Mlp::is_linear"]);
-    let (_, file, line) = scopes[0];
-    let source = include_str!("snapshots/mlp.rs");
-    assert!(file.ends_with("snapshots/mlp.rs"), "{file}");
-    assert!(source.lines().nth(line as usize - 1).unwrap_or_default().contains("pub fn forward"));
 }

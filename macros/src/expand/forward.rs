@@ -19,7 +19,7 @@ use crate::tokens::{ends, shown};
 /// impl Mlp {
 ///     fn forward(&self, x: &impl Fits<Stream>) -> Stream {
 ///         let x: &Stream = Fits::<Stream>::fits(x);
-///         let _scope = scope("Mlp::forward", file!(), line!());
+///         let _scope = scope("Mlp::forward");
 ///         returned::<Stream>(..)
 ///     }
 /// }
@@ -88,7 +88,7 @@ fn refuse_unreduced_results(runtime: &Runtime, types: &Types, function: &mut Imp
 }
 
 /// ```text
-/// let _scope = scope("Mlp::forward", file!(), line!());
+/// let _scope = scope("Mlp::forward");
 /// ```
 fn name_in_traces(runtime: &Runtime, ty: &str, function: &mut ImplItemFn) {
     let sig = &function.sig;
@@ -97,11 +97,8 @@ fn name_in_traces(runtime: &Runtime, ty: &str, function: &mut ImplItemFn) {
     }
     let name = format!("{ty}::{}", sig.ident);
     let guard = Ident::new("_scope", Span::mixed_site());
-    let place = sig.ident.span();
-    let (file, line) =
-        (quote_spanned!(place=> ::core::file!()), quote_spanned!(place=> ::core::line!()));
     let private = runtime.private(Span::call_site());
-    let scope: Stmt = parse_quote!(let #guard = #private::scope(#name, #file, #line););
+    let scope: Stmt = parse_quote!(let #guard = #private::scope(#name););
     function.block.stmts.insert(0, scope);
 }
 

@@ -196,11 +196,7 @@ where
         &self,
         input: &impl ::meshwright::__private::Fits<Tensor<(Batch, Seq, Hidden)>>,
     ) -> Tensor<(Batch, Seq, Split<Ffn, Tp>)> {
-        let _scope = ::meshwright::__private::scope(
-            "Block::forward",
-            ::core::file!(),
-            ::core::line!(),
-        );
+        let _scope = ::meshwright::__private::scope("Block::forward");
         let x: &Tensor<(Batch, Seq, Hidden)> = ::meshwright::__private::Fits::<
             Tensor<(Batch, Seq, Hidden)>,
         >::fits(input);

@@ -183,11 +183,7 @@ impl Mlp {
         &self,
         input: &impl ::meshwright::__private::Fits<Tensor<(Batch, Seq, Hidden)>>,
     ) -> Tensor<(Batch, Seq, Hidden)> {
-        let _scope = ::meshwright::__private::scope(
-            "Mlp::forward",
-            ::core::file!(),
-            ::core::line!(),
-        );
+        let _scope = ::meshwright::__private::scope("Mlp::forward");
         let x: &Tensor<(Batch, Seq, Hidden)> = ::meshwright::__private::Fits::<
             Tensor<(Batch, Seq, Hidden)>,
         >::fits(input);
@@ -202,11 +198,7 @@ impl Mlp {
         >(self.down.forward(&self.up.forward(x).silu()))
     }
     fn is_linear(&self) -> bool {
-        let _scope = ::meshwright::__private::scope(
-            "Mlp::is_linear",
-            ::core::file!(),
-            ::core::line!(),
-        );
+        let _scope = ::meshwright::__private::scope("Mlp::is_linear");
         false
     }
 }

@@ -265,11 +265,7 @@ impl Llama {
             (Tensor<(Batch, Seq, Hidden)>, Option<bool>),
         >,
     ) -> (Tensor<(Batch, Seq, Split<Vocab, Tp>)>, usize) {
-        let _scope = ::meshwright::__private::scope(
-            "Llama::forward",
-            ::core::file!(),
-            ::core::line!(),
-        );
+        let _scope = ::meshwright::__private::scope("Llama::forward");
         let (x, choose): &(Tensor<(Batch, Seq, Hidden)>, Option<bool>) = ::meshwright::__private::Fits::<
             (Tensor<(Batch, Seq, Hidden)>, Option<bool>),
         >::fits(input);

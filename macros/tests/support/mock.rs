@@ -127,11 +127,11 @@ pub fn returned<T>(x: impl Into<T>) -> T {
 
 thread_local! {
     /// The scopes that were entered.
-    pub static SCOPES: RefCell<Vec<(&'static str, &'static str, u32)>> = const { RefCell::new(Vec::new()) };
+    pub static SCOPES: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
 }
 pub struct Scope;
-pub fn scope(name: &'static str, file: &'static str, line: u32) -> Scope {
-    SCOPES.with_borrow_mut(|scopes| scopes.push((name, file, line)));
+pub fn scope(name: &'static str) -> Scope {
+    SCOPES.with_borrow_mut(|scopes| scopes.push(name));
     Scope
 }
 

@@ -11,7 +11,7 @@ thread_local! {
 pub struct Scope(());
 
 /// Opens a scope: `name` is that of the forward function, `Mlp::forward`.
-pub fn scope(name: &'static str, _file: &'static str, _line: u32) -> Scope {
+pub fn scope(name: &'static str) -> Scope {
     OPEN.with_borrow_mut(|open| open.push(name));
     Scope(())
 }
