@@ -1,6 +1,5 @@
 //! AdamW, one fused pass over each unit.
 
-use std::ops::Range;
 use std::rc::Rc;
 
 use crate::backend::{AdamStep, Buffer, Category, DType, View, ViewMut};
@@ -80,6 +79,11 @@ impl AdamW {
     }
 
     /// The moments, unit by unit.
+    pub fn moments(&self) -> &[Moments] {
+        &self.state
+    }
+
+    /// The moments, unit by unit, to be changed.
     pub fn moments_mut(&mut self) -> &mut [Moments] {
         &mut self.state
     }
@@ -92,41 +96,32 @@ impl Moments {
     }
 
     /// First and second moment of one of the parameters on this rank, row-major.
-    pub fn of(&mut self, param: &ParamRef) -> (&mut [f32], &mut [f32]) {
+    pub fn of(&self, param: &ParamRef) -> (&[f32], &[f32]) {
+        (&self.first.typed()[param.range()], &self.second.typed()[param.range()])
+    }
+
+    /// First and second moment of one of the parameters on this rank, row-major, to be changed.
+    pub fn of_mut(&mut self, param: &ParamRef) -> (&mut [f32], &mut [f32]) {
         (&mut self.first.typed_mut()[param.range()], &mut self.second.typed_mut()[param.range()])
     }
 
     fn apply(&mut self, rank: &Rank, step: &AdamStep, decay: f32) {
-        let params = self.params();
-        for run in params.chunk_by(|a, b| a.decays() == b.decays()) {
-            let [first, .., last] = run else {
-                self.apply_to(rank, step, decay, &run[0], run[0].range());
-                continue;
-            };
+        for run in self.params().chunk_by(|a, b| a.decays() == b.decays()) {
+            let (first, last) = (&run[0], &run[run.len() - 1]);
             // The gaps between parameters are zeros in every buffer, and stay so.
-            self.apply_to(rank, step, decay, first, first.range().start..last.range().end);
+            let range = first.range().start..last.range().end;
+            let step = AdamStep { weight_decay: if first.decays() { decay } else { 0.0 }, ..*step };
+            let first_moment = &mut self.first.typed_mut::<f32>()[range.clone()];
+            let second_moment = &mut self.second.typed_mut::<f32>()[range.clone()];
+            self.unit.with_data_and_gradient(range, |data, gradient| {
+                rank.backend().adamw(
+                    &step,
+                    ViewMut::from(data),
+                    View::from(gradient),
+                    first_moment.into(),
+                    second_moment.into(),
+                );
+            });
         }
-    }
-
-    fn apply_to(
-        &mut self,
-        rank: &Rank,
-        step: &AdamStep,
-        decay: f32,
-        first: &ParamRef,
-        range: Range<usize>,
-    ) {
-        let step = AdamStep { weight_decay: if first.decays() { decay } else { 0.0 }, ..*step };
-        let first_moment = &mut self.first.typed_mut::<f32>()[range.clone()];
-        let second_moment = &mut self.second.typed_mut::<f32>()[range.clone()];
-        self.unit.with_data_and_gradient(range, |data, gradient| {
-            rank.backend().adamw(
-                &step,
-                ViewMut::from(data),
-                View::from(gradient),
-                first_moment.into(),
-                second_moment.into(),
-            );
-        });
     }
 }

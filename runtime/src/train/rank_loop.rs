@@ -173,7 +173,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
 
     /// Saves the state after `steps` steps. Every rank calls it.
     fn save(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
-        saving::save(&self.rank, &mut self.optimizer, self.plan, self.shared, steps, keep)?;
+        saving::save(&self.rank, &self.optimizer, self.plan, self.shared, steps, keep)?;
         self.saved = Some(steps);
         Ok(())
     }

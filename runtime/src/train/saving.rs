@@ -15,7 +15,7 @@ use super::{Error, Result, weights};
 /// Saves the state after `steps` steps, and removes all but the newest `keep` checkpoints. Every rank calls it.
 pub fn save(
     rank: &Rank,
-    optimizer: &mut AdamW,
+    optimizer: &AdamW,
     plan: &Plan,
     shared: &Shared,
     steps: u64,
@@ -31,9 +31,10 @@ pub fn save(
     }
     world.barrier(&site)?;
     let writer = Writer::join(&save.dir, steps);
-    let blocks = weights::checkpoint_blocks(rank, optimizer);
-    let entries: Vec<_> = blocks.iter().map(weights::Block::entry).collect();
-    let file = writer.write_rank(rank.index(), &entries).map_err(refused())?;
+    let file = weights::with_checkpoint_entries(rank, optimizer, |entries| {
+        writer.write_rank(rank.index(), entries)
+    })
+    .map_err(refused())?;
     let files = || shared.rank_files.lock().unwrap_or_else(PoisonError::into_inner);
     files().push(file);
     world.barrier(&site)?;

@@ -1,9 +1,11 @@
 //! A model's parameters and what they are stored as: Hugging Face tensors, checkpoint entries.
 
+use std::cell::Ref;
+
 use crate::checkpoint::hf::{HfExport, HfFolder, LlamaConfig};
 use crate::checkpoint::{Checkpoint, CheckpointError, Region, ShardEntry};
 use crate::layout::AxisSet;
-use crate::optim::AdamW;
+use crate::optim::{AdamW, Moments};
 use crate::tensor::{Extent, ParamRef, Rank};
 
 use super::{Error, HfName, Result};
@@ -159,50 +161,36 @@ pub fn checkpoint_tensors(params: &[ParamRef]) -> impl Iterator<Item = (String, 
     })
 }
 
-/// Copies what this rank saves of parameters and optimiser: of what several ranks hold, the first one's.
-pub fn checkpoint_blocks(rank: &Rank, optimizer: &mut AdamW) -> Vec<Block> {
-    let mut blocks = Vec::new();
-    for moments in optimizer.moments_mut() {
-        for param in moments.params() {
-            if rank.position(AxisSet::ALL.minus(param.varies())) != 0 {
-                continue;
-            }
-            let (first, second) = moments.of(&param);
-            blocks.push(Block::new(PARAMETER, &param, param.data().to_vec()));
-            blocks.push(Block::new(FIRST_MOMENT, &param, first.to_vec()));
-            blocks.push(Block::new(SECOND_MOMENT, &param, second.to_vec()));
-        }
-    }
-    blocks
-}
-
-/// One block of one tensor of a checkpoint.
-pub struct Block {
-    name: String,
-    global_shape: Vec<usize>,
-    region: Region,
-    data: Vec<f32>,
-}
-
-impl Block {
-    fn new(kind: &str, param: &ParamRef, data: Vec<f32>) -> Block {
-        Block {
-            name: format!("{kind}.{}", param.path()),
-            global_shape: global_shape(param),
-            region: region(param),
-            data,
-        }
-    }
-
-    /// The block as the checkpoint's writer takes it.
-    pub fn entry(&self) -> ShardEntry<'_> {
-        ShardEntry {
-            name: self.name.clone(),
-            global_shape: self.global_shape.clone(),
-            region: self.region.clone(),
-            data: &self.data,
-        }
-    }
+/// Lets `write` see what this rank saves of parameters and optimiser, where it lies: of what several ranks hold, the
+/// first one's.
+pub fn with_checkpoint_entries<T>(
+    rank: &Rank,
+    optimizer: &AdamW,
+    write: impl FnOnce(&[ShardEntry<'_>]) -> T,
+) -> T {
+    let saved: Vec<(&Moments, ParamRef)> = optimizer
+        .moments()
+        .iter()
+        .flat_map(|moments| moments.params().into_iter().map(move |param| (moments, param)))
+        .filter(|(_, param)| rank.position(AxisSet::ALL.minus(param.varies())) == 0)
+        .collect();
+    let values: Vec<Ref<'_, [f32]>> = saved.iter().map(|(_, param)| param.data()).collect();
+    let entries: Vec<ShardEntry<'_>> = saved
+        .iter()
+        .zip(&values)
+        .flat_map(|((moments, param), values)| {
+            let (first, second) = moments.of(param);
+            [(PARAMETER, &**values), (FIRST_MOMENT, first), (SECOND_MOMENT, second)].map(
+                |(kind, data)| ShardEntry {
+                    name: format!("{kind}.{}", param.path()),
+                    global_shape: global_shape(param),
+                    region: region(param),
+                    data,
+                },
+            )
+        })
+        .collect();
+    write(&entries)
 }
 
 /// Reads this rank's part of parameters and optimiser.
@@ -223,7 +211,7 @@ pub fn load_checkpoint(
             let mut result = Ok(());
             param.with_data(|data| result = read(PARAMETER, data));
             result?;
-            let (first, second) = moments.of(&param);
+            let (first, second) = moments.of_mut(&param);
             read(FIRST_MOMENT, first)?;
             read(SECOND_MOMENT, second)?;
         }
