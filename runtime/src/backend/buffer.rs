@@ -112,11 +112,6 @@ impl MemoryMeter {
         self.lock().total_peak
     }
 
-    /// Gives the memory kept for reuse back to the system.
-    pub fn release_free(&self) {
-        self.lock().free.clear();
-    }
-
     fn lock(&self) -> MutexGuard<'_, MeterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -12,8 +12,6 @@ use super::{AdamStep, AttentionShape, BlockIndex, Expr, Gemm, LeafGrad, RopeShap
 /// Kernels panic when operands do not fit the given sizes or dtypes: a fault of the calling code, since sizes of a
 /// model are checked when it is built.
 pub trait Backend: Send + Sync {
-    /// Name used by `--device` and in reports.
-    fn name(&self) -> &'static str;
     /// Host threads that kernels run on.
     fn threads(&self) -> usize;
     /// Floating-point operations of [`gemm`](Self::gemm) and attention executed so far, two per multiply-add.

@@ -30,11 +30,6 @@ impl<T> Pending<T> {
         (promise, Pending { result, counters: Arc::clone(counters) })
     }
 
-    /// Whether the collective is complete, so that [`wait`](Self::wait) returns at once.
-    pub fn is_ready(&self) -> bool {
-        self.result.lock().is_some()
-    }
-
     /// Waits until the collective is complete and gives the buffers back.
     ///
     /// # Errors

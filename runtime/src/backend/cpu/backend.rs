@@ -37,10 +37,6 @@ fn typed<'a>(leaves: &[View<'a>]) -> Vec<&'a [f32]> {
 }
 
 impl Backend for CpuBackend {
-    fn name(&self) -> &'static str {
-        "cpu"
-    }
-
     fn threads(&self) -> usize {
         self.workers.threads()
     }
