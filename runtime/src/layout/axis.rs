@@ -67,6 +67,19 @@ impl AxisSet {
         AxisSet(self.0 | other.0)
     }
 
+    /// Axes in either set, none of which may be in both.
+    ///
+    /// # Panics
+    /// When an axis is in both, which in a constant is a compile error.
+    pub const fn joined(self, other: AxisSet) -> AxisSet {
+        assert!(
+            self.and(other).is_empty(),
+            "one mesh axis cannot distribute two dims of a tensor, or one dim twice: its ranks would hold the \
+             diagonal blocks only; gather one of the dims first, or split it over another axis"
+        );
+        self.or(other)
+    }
+
     /// Axes in both sets.
     pub const fn and(self, other: AxisSet) -> AxisSet {
         AxisSet(self.0 & other.0)

@@ -45,7 +45,7 @@ pub struct Split<D, A>(PhantomData<(D, A)>);
 
 impl<D: Whole, A: Axis> Dim for Split<D, A> {
     const NAME: &'static str = D::NAME;
-    const VARIES: AxisSet = D::VARIES.or(A::AXES);
+    const VARIES: AxisSet = D::VARIES.joined(A::AXES);
     const INFO: DimInfo = DimInfo { split: Some(A::ID), ..D::INFO };
 }
 

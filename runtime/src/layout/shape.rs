@@ -5,6 +5,17 @@ use super::{Axis, AxisSet, Dim, DimInfo, Split, Whole};
 /// The dims of a tensor, outermost first: a tuple of 1 to 5 dims.
 ///
 /// A weight may group its dims, `(Hidden, (Heads, HeadDim))`: what it reads, and what it writes.
+///
+/// An axis distributes one dim at most; no tensor of any other shape can be made:
+///
+/// ```compile_fail,E0080
+/// use meshwright::layout::{AxisSet, Shape};
+/// use meshwright::prelude::*;
+///
+/// dims! { Batch @ data, Seq, Ffn }
+///
+/// const TWICE: AxisSet = <(Batch, Split<Seq, Tp>, Split<Ffn, Tp>) as Shape>::VARIES;
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a shape",
     note = "a shape is a tuple of 1 to 5 dims: `(Batch, Seq, Hidden)`; of one dim: `(Hidden,)`"
@@ -21,7 +32,7 @@ pub trait Shape: 'static {
 macro_rules! shapes {
     ($(($($dim:ident),+))*) => {$(
         impl<$($dim: Dim),+> Shape for ($($dim,)+) {
-            const VARIES: AxisSet = AxisSet::NONE$(.or($dim::VARIES))+;
+            const VARIES: AxisSet = AxisSet::NONE$(.joined($dim::VARIES))+;
             const DIMS: &'static [DimInfo] = &[$($dim::INFO),+];
         }
     )*};
@@ -37,7 +48,7 @@ shapes! { (A) (A, B) (A, B, C) (A, B, C, D) (A, B, C, D, E) }
 macro_rules! grouped_shapes {
     ($(<$($dim:ident),+> $shape:ty, reads $reads:literal;)*) => {$(
         impl<$($dim: Dim),+> Shape for $shape {
-            const VARIES: AxisSet = AxisSet::NONE$(.or($dim::VARIES))+;
+            const VARIES: AxisSet = AxisSet::NONE$(.joined($dim::VARIES))+;
             const DIMS: &'static [DimInfo] = &[$($dim::INFO),+];
             const READS: usize = $reads;
         }
@@ -69,7 +80,7 @@ impl<D: Dim> Feature for D {
 }
 
 impl<D: Dim, E: Dim> Feature for (D, E) {
-    const VARIES: AxisSet = D::VARIES.or(E::VARIES);
+    const VARIES: AxisSet = D::VARIES.joined(E::VARIES);
     const DIMS: &'static [DimInfo] = &[D::INFO, E::INFO];
 }
 

@@ -28,11 +28,37 @@ impl<V: Whole, H: Whole> Embedding<V, H, Plain> {
 }
 
 impl<V: Whole, H: Whole, A: Axis, E> Embedding<V, H, VocabSplit<A, E>> {
-    /// `[.., H]` for tokens `[..]`, each looked up by the rank that holds it.
+    /// `[.., H]` for tokens `[..]`, each looked up by the rank that holds it. All ranks of the axis look up the same
+    /// tokens:
+    ///
+    /// ```compile_fail,E0080
+    /// use meshwright::nn::VocabSplit;
+    /// use meshwright::prelude::*;
+    ///
+    /// dims! { Batch @ data, Seq, Vocab, Hidden }
+    ///
+    /// fn look_up(
+    ///     embedding: &Embedding<Vocab, Hidden, VocabSplit<Tp>>,
+    ///     tokens: &Tokens<(Batch, Split<Seq, Tp>)>,
+    /// ) -> Tensor<(Batch, Split<Seq, Tp>, Hidden)> {
+    ///     embedding.forward(tokens)
+    /// }
+    ///
+    /// fn main() {
+    ///     let _ = look_up as fn(&_, &_) -> _;
+    /// }
+    /// ```
     pub fn forward<X>(&self, tokens: &Tokens<X>) -> Tensor<<X as VocabInput<H, A, E>>::Out>
     where
         X: Shape + VocabInput<H, A, E>,
     {
+        const {
+            assert!(
+                X::VARIES.and(A::AXES).is_empty(),
+                "the ranks that share a vocabulary must look up the same tokens: the axis that splits the vocabulary \
+                 cannot split the tokens, too"
+            );
+        }
         let axes = gradient_axes(X::VARIES, X::VARIES, Split::<V, A>::VARIES);
         let partial = look_up(tokens, &self.weight, axes);
         Tensor::wrap(leave(partial, A::ID, X::SCATTER, self.weight.site()))

@@ -59,6 +59,13 @@ impl<S: Shape, A: Home> Partial<S, A> {
     }
 
     pub(crate) fn wrap(value: Value, site: Site) -> Partial<S, A> {
+        const {
+            assert!(
+                S::VARIES.and(A::AXES).is_empty(),
+                "the ranks of an axis cannot add up what they hold different parts of: gather the dim that the axis \
+                 distributes first"
+            );
+        }
         Partial { value, site, shape: PhantomData }
     }
 

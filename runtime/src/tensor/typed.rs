@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::backend::{Buffer, Category, Dropout};
 use crate::comm::Site;
-use crate::layout::{Axis, AxisId, GatherDim, Shape, SplitDim};
+use crate::layout::{Axis, GatherDim, Shape, SplitDim};
 use crate::random;
 
 use super::contract::{Contract, FromValue, contract};
@@ -58,8 +58,7 @@ impl<S: Shape> Tensor<S> {
     /// No gradient flows into it.
     ///
     /// # Panics
-    /// When `block` has another number of elements than the rank's share of `sizes`, or when two dims of `S` are
-    /// split over one axis.
+    /// When `block` has another number of elements than the rank's share of `sizes`.
     #[track_caller]
     pub fn from_block(rank: &Rank, sizes: &[usize], block: &[f32]) -> Tensor<S> {
         let extents = extents_of::<S>(rank, sizes);
@@ -78,7 +77,7 @@ impl<S: Shape> Tensor<S> {
     /// No gradient flows into it.
     ///
     /// # Panics
-    /// When `sizes` has another length than `S`, or when two dims of `S` are split over one axis.
+    /// When `sizes` has another length than `S`.
     #[track_caller]
     pub fn from_fn(rank: &Rank, sizes: &[usize], element: impl Fn(&[usize]) -> f32) -> Tensor<S> {
         let extents = extents_of::<S>(rank, sizes);
@@ -222,6 +221,7 @@ impl<S: Shape> Tensor<S> {
     }
 
     pub(crate) fn wrap(value: Value) -> Tensor<S> {
+        const { distinct_axes::<S>() };
         debug_assert_eq!(value.extents().len(), S::DIMS.len());
         Tensor { value, shape: PhantomData }
     }
@@ -238,6 +238,11 @@ impl<S: Shape> std::fmt::Debug for Tensor<S> {
     }
 }
 
+/// Compiles where no axis distributes two dims of `S`.
+const fn distinct_axes<S: Shape>() {
+    let _ = S::VARIES;
+}
+
 /// The block of each dim of `S` that falls to `rank`.
 fn extents_of<S: Shape>(rank: &Rank, sizes: &[usize]) -> Vec<Extent> {
     assert_eq!(
@@ -247,13 +252,7 @@ fn extents_of<S: Shape>(rank: &Rank, sizes: &[usize]) -> Vec<Extent> {
         S::DIMS.len(),
         sizes.len()
     );
-    let mut taken: Vec<AxisId> = Vec::new();
-    for info in S::DIMS {
-        for axis in info.axes().iter() {
-            assert!(!taken.contains(&axis), "two dims of one tensor are split over `{axis}`");
-            taken.push(axis);
-        }
-    }
+    const { distinct_axes::<S>() };
     S::DIMS.iter().zip(sizes).map(|(info, size)| Extent::of(info, *size, rank)).collect()
 }
 
