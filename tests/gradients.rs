@@ -1,7 +1,8 @@
 //! The gradient of every operation against differences of its values, and of losses against their formulas, on one rank.
 
 use meshwright::layout::{AxisSet, Shape, Tp};
-use meshwright::nn::{Built, Sizes, build};
+use meshwright::model;
+use meshwright::nn::{Built, Linear, Sizes, build};
 use meshwright::tensor::{
     Gradients, Loss, Param, ParamRef, Rank, Reduced, Targets, Tensor, Tokens,
 };
@@ -155,6 +156,40 @@ fn gradients_that_nobody_waited_for_are_replaced_by_the_next() {
         let expected = backward().reduce().gather(ops.input.handle());
         drop(backward());
         assert_eq!(backward().reduce().gather(ops.input.handle()), expected);
+    });
+}
+
+/// A layer that its input enters over an axis.
+#[model]
+struct Up {
+    input: Param<(Seq, Hidden)>,
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+}
+
+#[test]
+fn what_is_evaluated_takes_part_in_no_gradient() {
+    on_mesh("tp=2", 1, |rank| {
+        let sizes = Sizes::new().with(Seq, SEQ).with(Hidden, HIDDEN).with(Ffn, 4);
+        let built = build::<Up>(rank, &sizes).unwrap_or_else(|error| panic!("{error}"));
+        let model = &built.model;
+        let apply = |x: &Stream| model.up.forward(x).sum(Ffn).all_reduce().softmax();
+        let gradient = |result: &Tensor<(Batch, Seq)>| {
+            let loss = Loss::mean_of(&(result * result));
+            loss.backward().reduce().gather(model.input.handle())
+        };
+        let expected = gradient(&apply(&stream(rank, &model.input)));
+        assert!(expected.iter().any(|slope| *slope != 0.0));
+
+        let x = stream(rank, &model.input);
+        let evaluated = rank.evaluate(|| apply(&x));
+        let recorded = apply(&x);
+        assert_eq!(evaluated.to_vec(), recorded.to_vec());
+        assert_eq!(gradient(&recorded), expected);
+
+        let x = stream(rank, &model.input);
+        let _ = x.to_vec();
+        assert!(gradient(&rank.evaluate(|| apply(&x))).iter().all(|slope| *slope == 0.0));
     });
 }
 

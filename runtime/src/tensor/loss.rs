@@ -81,7 +81,7 @@ impl<S: Shape> Loss<S> {
         for unit in rank.units().iter() {
             unit.begin_gradient();
         }
-        let node = self.sum.compute().node;
+        let node = self.sum.settle().node;
         let mut seed = rank.alloc(1);
         seed.typed_mut::<f32>()[0] = 1.0;
         run_backward(&rank, node, seed);

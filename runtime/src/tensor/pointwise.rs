@@ -197,7 +197,7 @@ enum Source<'a> {
 impl<'a> Source<'a> {
     fn of(leaf: &'a Leaf) -> Source<'a> {
         match leaf {
-            Leaf::Value(value) => Source::Value(value.compute()),
+            Leaf::Value(value) => Source::Value(value.settle()),
             Leaf::Param(param, _) => Source::Param(param.data()),
         }
     }

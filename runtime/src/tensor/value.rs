@@ -146,8 +146,15 @@ impl Value {
         local_len(&self.0.extents)
     }
 
-    /// The numbers, computed now if they were deferred.
+    /// The numbers, computed now if they were deferred. While nothing is recorded they come without the operation that
+    /// made them, so that no other is recorded after it.
     pub(crate) fn compute(&self) -> Ready {
+        let Ready { data, node } = self.settle();
+        Ready { data, node: node.filter(|_| self.rank().is_recording()) }
+    }
+
+    /// The numbers, computed now if they were deferred, and the operation that made them.
+    pub(crate) fn settle(&self) -> Ready {
         let mut state = self.0.state.borrow_mut();
         if let State::Deferred(pointwise, recorded) = &*state {
             let ready = pointwise.compute(&self.0.rank, self.len(), *recorded);
@@ -177,7 +184,7 @@ impl Value {
             }
             _ => {}
         }
-        self.compute();
+        self.settle();
         Pointwise::leaf(self.clone())
     }
 
@@ -198,7 +205,10 @@ impl Value {
             return value.clone();
         }
         let value = enter();
-        self.0.entered.borrow_mut().push((axis, value.clone()));
+        // Entered without a record, it would lose the gradient of who reads it later.
+        if self.rank().is_recording() || self.settle().node.is_none() {
+            self.0.entered.borrow_mut().push((axis, value.clone()));
+        }
         value
     }
 }
