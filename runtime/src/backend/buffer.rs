@@ -1,17 +1,10 @@
 //! Owned memory with a category, drawn from a pool so that a training step allocates nothing anew.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::collections::HashMap;
-use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::block::{ALIGN, Block};
 use super::{DType, Element, View, ViewMut};
-
-/// Cache line and AVX-512 register width.
-const ALIGN: usize = 64;
-
-/// Size of a huge page on x86-64: larger blocks begin on one, and ask for them.
-const HUGE_PAGE: usize = 2 << 20;
 
 /// What a buffer is for; peaks are reported per category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -180,7 +173,7 @@ impl Buffer {
     pub fn typed<T: Element>(&self) -> &[T] {
         assert_eq!(self.dtype, T::DTYPE, "a buffer was read as another dtype");
         // SAFETY: the block holds at least `len` initialised elements of `T`, aligned to 64 bytes.
-        unsafe { std::slice::from_raw_parts(self.block.ptr.as_ptr().cast(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.block.as_ptr().cast(), self.len) }
     }
 
     /// All elements as `T`, exclusive.
@@ -190,7 +183,7 @@ impl Buffer {
     pub fn typed_mut<T: Element>(&mut self) -> &mut [T] {
         assert_eq!(self.dtype, T::DTYPE, "a buffer was written as another dtype");
         // SAFETY: as in `typed`, and `&mut self` is exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.block.ptr.as_ptr().cast(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.block.as_ptr().cast(), self.len) }
     }
 }
 
@@ -204,69 +197,8 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         let block = std::mem::replace(&mut self.block, Block::empty());
         let mut state = self.meter.lock();
-        state.live[self.category as usize] -= block.bytes;
-        state.free.entry(block.bytes).or_default().push(block);
-    }
-}
-
-/// Raw memory; always initialised, so reuse never shows undefined bytes.
-#[derive(Debug)]
-struct Block {
-    ptr: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: a block owns its memory like a `Box<[u8]>`.
-unsafe impl Send for Block {}
-// SAFETY: as above; shared access only reads.
-unsafe impl Sync for Block {}
-
-impl Block {
-    fn empty() -> Block {
-        #[repr(align(64))]
-        struct Aligned;
-        Block { ptr: NonNull::<Aligned>::dangling().cast(), bytes: 0 }
-    }
-
-    fn new(bytes: usize) -> Block {
-        if bytes == 0 {
-            return Block::empty();
-        }
-        let layout = Self::layout(bytes);
-        // SAFETY: the layout has a size above zero.
-        let ptr = unsafe { alloc(layout) };
-        let ptr = NonNull::new(ptr).unwrap_or_else(|| handle_alloc_error(layout));
-        // Before the first write, which is what takes the pages.
-        advise_huge_pages(ptr, bytes);
-        // SAFETY: the allocation holds `bytes` bytes.
-        unsafe { ptr.write_bytes(0, bytes) };
-        Block { ptr, bytes }
-    }
-
-    fn layout(bytes: usize) -> Layout {
-        let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { ALIGN };
-        Layout::from_size_align(bytes, align).expect("a buffer is smaller than the address space")
-    }
-}
-
-/// Asks the system to back a large block with huge pages, which saves page faults and address translation. It may
-/// decline; nothing depends on it.
-fn advise_huge_pages(ptr: NonNull<u8>, bytes: usize) {
-    #[cfg(target_os = "linux")]
-    if bytes >= HUGE_PAGE {
-        // SAFETY: the range was just allocated, begins on a page, and the advice does not change its contents.
-        unsafe { libc::madvise(ptr.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = (ptr, bytes);
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        if self.bytes > 0 {
-            // SAFETY: allocated in `new` with this layout, and freed once.
-            unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.bytes)) }
-        }
+        state.live[self.category as usize] -= block.len();
+        state.free.entry(block.len()).or_default().push(block);
     }
 }
 

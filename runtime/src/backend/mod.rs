@@ -1,5 +1,6 @@
 //! Where numbers live and are worked on: buffers, their accounting, and the kernels behind one trait.
 
+mod block;
 mod buffer;
 pub mod cpu;
 mod dtype;

@@ -14,6 +14,7 @@ mod region;
 mod scope;
 mod softmax;
 mod tape;
+mod tokens;
 mod typed;
 mod unit;
 mod value;
@@ -29,7 +30,8 @@ pub use rank::Rank;
 pub use reduce::SumState;
 pub use scope::{Scope, scope};
 pub use softmax::LastLocal;
-pub use typed::{Operand, Param, Targets, Tensor, Tokens};
+pub use tokens::{Targets, Tokens};
+pub use typed::{Operand, Param, Tensor};
 pub use unit::Unit;
 pub use value::Extent;
 

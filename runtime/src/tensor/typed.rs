@@ -2,9 +2,8 @@
 
 use std::marker::PhantomData;
 use std::panic::Location;
-use std::sync::Arc;
 
-use crate::backend::{Buffer, Category, Dropout};
+use crate::backend::{Category, Dropout};
 use crate::comm::Site;
 use crate::layout::{Axis, GatherDim, Shape, SplitDim};
 use crate::random;
@@ -244,7 +243,7 @@ const fn distinct_axes<S: Shape>() {
 }
 
 /// The block of each dim of `S` that falls to `rank`.
-fn extents_of<S: Shape>(rank: &Rank, sizes: &[usize]) -> Vec<Extent> {
+pub(super) fn extents_of<S: Shape>(rank: &Rank, sizes: &[usize]) -> Vec<Extent> {
     assert_eq!(
         sizes.len(),
         S::DIMS.len(),
@@ -270,62 +269,5 @@ impl<S: Shape> Param<S> {
     /// Its name, place and numbers.
     pub fn handle(&self) -> &ParamRef {
         &self.param
-    }
-}
-
-/// Token ids shaped `S`, one `u32` each.
-pub struct Tokens<S> {
-    rank: Rank,
-    extents: Vec<Extent>,
-    ids: Arc<Buffer>,
-    shape: PhantomData<S>,
-}
-
-/// What a model is to predict, shaped `S`: token ids, or [`Targets::IGNORED`].
-pub type Targets<S> = Tokens<S>;
-
-impl<S: Shape> Tokens<S> {
-    /// A target that counts in no loss.
-    pub const IGNORED: u32 = u32::MAX;
-
-    /// Token ids made of this rank's block, row-major. `sizes` are those of the **global** dims.
-    ///
-    /// # Panics
-    /// When `block` has another number of elements than the rank's share of `sizes`.
-    #[track_caller]
-    pub fn from_block(rank: &Rank, sizes: &[usize], block: &[u32]) -> Tokens<S> {
-        let extents = extents_of::<S>(rank, sizes);
-        assert_eq!(
-            block.len(),
-            local_len(&extents),
-            "a block of {} tokens is not this rank's share of {sizes:?}",
-            block.len()
-        );
-        let ids = Arc::new(rank.meter().copy_of(block, Category::Activations));
-        Tokens { rank: rank.clone(), extents, ids, shape: PhantomData }
-    }
-
-    /// Size and place of this rank's block, dim by dim.
-    pub fn extents(&self) -> &[Extent] {
-        &self.extents
-    }
-
-    pub(crate) fn rank(&self) -> &Rank {
-        &self.rank
-    }
-
-    pub(crate) fn ids(&self) -> &Arc<Buffer> {
-        &self.ids
-    }
-}
-
-impl<S> Clone for Tokens<S> {
-    fn clone(&self) -> Self {
-        Tokens {
-            rank: self.rank.clone(),
-            extents: self.extents.clone(),
-            ids: Arc::clone(&self.ids),
-            shape: PhantomData,
-        }
     }
 }

@@ -1,0 +1,83 @@
+//! Raw memory from the system.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+/// Cache line and AVX-512 register width.
+pub(super) const ALIGN: usize = 64;
+
+/// Size of a huge page on x86-64: larger blocks begin on one, and ask for them.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Raw memory; always initialised, so reuse never shows undefined bytes.
+#[derive(Debug)]
+pub(super) struct Block {
+    ptr: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a block owns its memory like a `Box<[u8]>`.
+unsafe impl Send for Block {}
+// SAFETY: as above; shared access only reads.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// No memory, aligned nevertheless.
+    pub fn empty() -> Block {
+        #[repr(align(64))]
+        struct Aligned;
+        Block { ptr: NonNull::<Aligned>::dangling().cast(), bytes: 0 }
+    }
+
+    /// `bytes` zeroed bytes.
+    pub fn new(bytes: usize) -> Block {
+        if bytes == 0 {
+            return Block::empty();
+        }
+        let layout = Self::layout(bytes);
+        // SAFETY: the layout has a size above zero.
+        let ptr = unsafe { alloc(layout) };
+        let ptr = NonNull::new(ptr).unwrap_or_else(|| handle_alloc_error(layout));
+        // Before the first write, which is what takes the pages.
+        advise_huge_pages(ptr, bytes);
+        // SAFETY: the allocation holds `bytes` bytes.
+        unsafe { ptr.write_bytes(0, bytes) };
+        Block { ptr, bytes }
+    }
+
+    /// Where it begins, on a boundary of [`ALIGN`] bytes.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+
+    /// Its size in bytes.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    fn layout(bytes: usize) -> Layout {
+        let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { ALIGN };
+        Layout::from_size_align(bytes, align).expect("a buffer is smaller than the address space")
+    }
+}
+
+/// Asks the system to back a large block with huge pages, which saves page faults and address translation. It may
+/// decline; nothing depends on it.
+fn advise_huge_pages(ptr: NonNull<u8>, bytes: usize) {
+    #[cfg(target_os = "linux")]
+    if bytes >= HUGE_PAGE {
+        // SAFETY: the range was just allocated, begins on a page, and the advice does not change its contents.
+        unsafe { libc::madvise(ptr.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (ptr, bytes);
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            // SAFETY: allocated in `new` with this layout, and freed once.
+            unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.bytes)) }
+        }
+    }
+}
