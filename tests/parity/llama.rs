@@ -76,8 +76,8 @@ fn what_does_not_divide_is_refused_with_its_fields() {
         let text = error.expect("6 heads do not divide by 4").to_string();
         for part in [
             "`blocks.*.attn.q`: Heads = 6 does not divide by tp = 4",
-            "`blocks.*.attn.k`: KvHeads = 2 is less than tp = 4",
-            "`blocks.*.attn.v`: KvHeads = 2 is less than tp = 4",
+            "`blocks.*.attn.k`: KvHeads = 2 does not divide by tp = 4",
+            "`blocks.*.attn.v`: KvHeads = 2 does not divide by tp = 4",
             "`blocks.*.attn.o`: Heads = 6 does not divide by tp = 4",
         ] {
             assert!(text.contains(part), "no {part} in {text}");

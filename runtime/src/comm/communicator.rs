@@ -149,6 +149,42 @@ pub trait Communicator: Send + Sync {
         blocks: &Blocks,
     ) -> Pending;
 
+    /// Asynchronous [`all_to_all`](Self::all_to_all). `dst` comes back.
+    fn start_all_to_all(
+        &self,
+        site: &Site,
+        src: Arc<Buffer>,
+        dst: Buffer,
+        send: &[usize],
+        recv: &[usize],
+    ) -> Pending;
+
+    /// Asynchronous [`broadcast`](Self::broadcast). The buffer comes back.
+    fn start_broadcast(&self, site: &Site, root: usize, data: Buffer) -> Pending;
+
+    /// Asynchronous [`reduce`](Self::reduce). The buffer comes back.
+    fn start_reduce(&self, site: &Site, root: usize, op: ReduceOp, data: Buffer) -> Pending;
+
+    /// Asynchronous [`scatter`](Self::scatter). `dst` comes back.
+    fn start_scatter(
+        &self,
+        site: &Site,
+        root: usize,
+        src: Option<Arc<Buffer>>,
+        dst: Buffer,
+        counts: &[usize],
+    ) -> Pending;
+
+    /// Asynchronous [`gather`](Self::gather). `dst` comes back at `root`.
+    fn start_gather(
+        &self,
+        site: &Site,
+        root: usize,
+        src: Arc<Buffer>,
+        dst: Option<Buffer>,
+        counts: &[usize],
+    ) -> Pending<Option<Buffer>>;
+
     /// What this seat has done so far.
     fn stats(&self) -> CommStats;
 

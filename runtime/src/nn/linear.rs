@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use crate::layout::{Axis, AxisSet, Ends, Enter, Entry, Feature, Shape, WholeFeature, With};
 use crate::tensor::{
-    Init, Operand, Param, ParamRef, Tensor, Value, contract, gradient_axes, leave,
+    Init, Operand, Param, ParamRef, Reads, Tensor, Value, contract, gradient_axes, leave,
 };
 
 use super::{Build, Builder, Col, End, Layer, Plain, Row, Shard};
@@ -55,7 +55,8 @@ impl<I: WholeFeature, O: WholeFeature, A: Axis, E> Linear<I, O, Row<A, E>> {
 
 impl<I, O, Style> Linear<I, O, Style> {
     fn contract<T: Operand>(&self, x: &T, contracted: usize, entry: Entry, axes: AxisSet) -> Value {
-        contract(x.operand().value(), &self.weight, contracted, entry, axes, self.weight.site())
+        let reads = Reads::First(contracted);
+        contract(x.operand().value(), &self.weight, reads, entry, axes, self.weight.site())
     }
 
     fn new<S: Shape>(builder: &mut Builder<'_>) -> Self {

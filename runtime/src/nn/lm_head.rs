@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::backend::{Buffer, Gemm, View};
 use crate::layout::{Axis, AxisSet, Ends, Enter, Entry, Shape, Split, Whole, With};
 use crate::tensor::{
-    Init, Loss, Operand, Param, ParamRef, ParamUse, Targets, Tensor, Value, enter, gradient_axes,
-    local_len,
+    Init, Loss, Operand, Param, ParamRef, ParamUse, Reads, Targets, Tensor, Value, contract, enter,
+    gradient_axes,
 };
 
 use super::cross_entropy::{Rows, row_scale, scalar};
@@ -105,8 +105,9 @@ impl<H: Whole, V: Whole, Style> LmHead<H, V, Style> {
     where
         T::Shape: HeadInput<H, V, Style>,
     {
-        let x = enter(x.operand().value(), T::Shape::ENTRY, self.weight.site());
-        Tensor::wrap(project(&x, &self.weight, T::Shape::GRADIENT_AXES))
+        let (entry, axes) = (T::Shape::ENTRY, T::Shape::GRADIENT_AXES);
+        let x = x.operand().value();
+        Tensor::wrap(contract(x, &self.weight, Reads::Last(1), entry, axes, self.weight.site()))
     }
 }
 
@@ -133,44 +134,6 @@ impl<H, V, Style> LmHead<H, V, Style> {
 #[diagnostic::do_not_recommend]
 impl<H, V, A> Shard<VocabSplit<A>> for LmHead<H, V> {
     type Sharded = LmHead<H, V, VocabSplit<A>>;
-}
-
-/// `x · Wᵀ`.
-fn project(x: &Value, weight: &ParamRef, axes: AxisSet) -> Value {
-    let rank = x.rank();
-    let (lead, hidden) = x.extents().split_at(x.extents().len() - 1);
-    let vocab = weight.extents()[0];
-    let (m, k, n) = (local_len(lead), hidden[0].local, vocab.local);
-    let ready = x.compute();
-    let mut out = rank.alloc(m * n);
-    let forward = Gemm { m, n, k, trans_a: false, trans_b: true, accumulate: false };
-    rank.backend().gemm(&forward, ready.data.view(), (&*weight.data()).into(), out.view_mut());
-    let node = rank.is_recording().then(|| {
-        let (saved, source) = (x.save(), ready.node);
-        let weight_use = ParamUse::new(weight, axes);
-        rank.tape().record(move |gradients, dy| {
-            let rank = gradients.rank;
-            saved.fetch(rank);
-            if let Some(source) = source {
-                gradients.accumulate(source, m * k, |dx, accumulate| {
-                    let product =
-                        Gemm { m, n: k, k: n, trans_a: false, trans_b: false, accumulate };
-                    rank.backend().gemm(
-                        &product,
-                        dy.view(),
-                        (&*weight_use.param().data()).into(),
-                        dx,
-                    );
-                });
-            }
-            let x = saved.take(rank);
-            weight_use.finish(gradients, |dw, accumulate| {
-                let product = Gemm { m: n, n: k, k: m, trans_a: true, trans_b: false, accumulate };
-                rank.backend().gemm(&product, dy.view(), x.view(), dw);
-            });
-        })
-    });
-    Value::ready(rank, [lead, &[vocab]].concat(), out, node)
 }
 
 /// The sum of the losses of the targets that count, and their number.

@@ -1,7 +1,5 @@
 //! Contraction of a tensor with a weight: what comes out, a value or a partial sum, follows from the types.
 
-use std::sync::Arc;
-
 use crate::backend::Gemm;
 use crate::comm::Site;
 use crate::layout::{
@@ -126,26 +124,44 @@ split_input! {
     <D: Whole, E: Dim> (Split<D, A>, E);
 }
 
-/// Contracts the last `contracted` dims of `x` with the first of `weight`.
+/// Which dims of a weight are summed over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Reads {
+    /// As many of the first: a linear layer's `(I, O)`.
+    First(usize),
+    /// As many of the last: a head's `(Vocab, Hidden)`.
+    Last(usize),
+}
+
+/// Contracts the last dims of `x` with those of `weight` that `reads` names, after `x` has entered the region.
 pub(crate) fn contract(
     x: &Value,
     weight: &ParamRef,
-    contracted: usize,
+    reads: Reads,
     entry: Entry,
     gradient_axes: AxisSet,
     site: &Site,
 ) -> Value {
     let x = region::enter(x, entry, site);
-    let rank = x.rank().clone();
+    let rank = x.rank();
+    let (contracted, weight_in, weight_out) = match reads {
+        Reads::First(dims) => {
+            let (read, written) = weight.extents().split_at(dims);
+            (dims, read, written)
+        }
+        Reads::Last(dims) => {
+            let (written, read) = weight.extents().split_at(weight.extents().len() - dims);
+            (dims, read, written)
+        }
+    };
     let (lead, read) = x.extents().split_at(x.extents().len() - contracted);
-    let (weight_in, weight_out) = weight.extents().split_at(contracted);
     assert_eq!(read, weight_in, "`{}` reads another size than its input has", weight.path());
     let (m, k, n) = (local_len(lead), local_len(weight_in), local_len(weight_out));
-    let extents = [lead, weight_out].concat();
+    let transposed = matches!(reads, Reads::Last(_));
 
     let input = x.compute();
     let mut out = rank.alloc(m * n);
-    let forward = Gemm { m, n, k, trans_a: false, trans_b: false, accumulate: false };
+    let forward = Gemm { m, n, k, trans_a: false, trans_b: transposed, accumulate: false };
     rank.backend().gemm(&forward, input.data.view(), (&*weight.data()).into(), out.view_mut());
     let node = rank.is_recording().then(|| {
         let (saved, source) = (x.save(), input.node);
@@ -155,21 +171,21 @@ pub(crate) fn contract(
             saved.fetch(rank);
             if let Some(source) = source {
                 gradients.accumulate(source, m * k, |dx, accumulate| {
-                    let product = Gemm { m, n: k, k: n, trans_a: false, trans_b: true, accumulate };
-                    rank.backend().gemm(
-                        &product,
-                        dy.view(),
-                        (&*weight_use.param().data()).into(),
-                        dx,
-                    );
+                    let weight = weight_use.param().data();
+                    let product =
+                        Gemm { m, n: k, k: n, trans_a: false, trans_b: !transposed, accumulate };
+                    rank.backend().gemm(&product, dy.view(), (&*weight).into(), dx);
                 });
             }
             let x = saved.take(rank);
             weight_use.finish(gradients, |dw, accumulate| {
-                let product = Gemm { m: k, n, k: m, trans_a: true, trans_b: false, accumulate };
-                rank.backend().gemm(&product, x.view(), dy.view(), dw);
+                // The gradient is laid out as the weight: `xᵀ · dy`, or its transpose.
+                let (rows, cols, a, b) = if transposed { (n, k, &dy, &x) } else { (k, n, &x, &dy) };
+                let product =
+                    Gemm { m: rows, n: cols, k: m, trans_a: true, trans_b: false, accumulate };
+                rank.backend().gemm(&product, a.view(), b.view(), dw);
             });
         })
     });
-    Value::alias(x.rank(), extents, Arc::new(out), node)
+    Value::ready(rank, [lead, weight_out].concat(), out, node)
 }

@@ -36,7 +36,7 @@ pub use unit::Unit;
 pub use value::Extent;
 
 pub(crate) use combine::add_param;
-pub(crate) use contract::{contract, gradient_axes};
+pub(crate) use contract::{Reads, contract, gradient_axes};
 pub(crate) use region::{enter, leave};
 pub(crate) use tape::NodeId;
 pub(crate) use value::{ParamUse, Saved, Value, local_len};

@@ -8,7 +8,7 @@ use crate::comm::Site;
 use crate::layout::{Axis, GatherDim, Shape, SplitDim};
 use crate::random;
 
-use super::contract::{Contract, FromValue, contract};
+use super::contract::{Contract, FromValue, Reads, contract};
 use super::pointwise::Unary;
 use super::region;
 use super::scope;
@@ -172,8 +172,14 @@ impl<S: Shape> Tensor<S> {
         S: Contract<W>,
     {
         let site = weight.param.site().clone().at(Location::caller());
-        let value =
-            contract(&self.value, &weight.param, S::CONTRACTED, S::ENTRY, S::GRADIENT_AXES, &site);
+        let value = contract(
+            &self.value,
+            &weight.param,
+            Reads::First(S::CONTRACTED),
+            S::ENTRY,
+            S::GRADIENT_AXES,
+            &site,
+        );
         S::Out::from_value(value, site)
     }
 

@@ -95,11 +95,11 @@ impl Communicator for LocalCommunicator {
         send: &[usize],
         recv: &[usize],
     ) -> Result<(), CommError> {
-        self.seat.all_to_all(site, src, dst, send, recv)
+        self.seat.all_to_all(SYNC, site, src, dst, send, recv)
     }
 
     fn broadcast(&self, site: &Site, root: usize, data: ViewMut<'_>) -> Result<(), CommError> {
-        self.seat.broadcast(site, root, data)
+        self.seat.broadcast(SYNC, site, root, data)
     }
 
     fn reduce(
@@ -109,7 +109,7 @@ impl Communicator for LocalCommunicator {
         op: ReduceOp,
         data: ViewMut<'_>,
     ) -> Result<(), CommError> {
-        self.seat.reduce(site, root, op, data)
+        self.seat.reduce(SYNC, site, root, op, data)
     }
 
     fn scatter(
@@ -120,7 +120,7 @@ impl Communicator for LocalCommunicator {
         dst: ViewMut<'_>,
         counts: &[usize],
     ) -> Result<(), CommError> {
-        self.seat.scatter(site, root, src, dst, counts)
+        self.seat.scatter(SYNC, site, root, src, dst, counts)
     }
 
     fn gather(
@@ -131,7 +131,7 @@ impl Communicator for LocalCommunicator {
         dst: Option<ViewMut<'_>>,
         counts: &[usize],
     ) -> Result<(), CommError> {
-        self.seat.gather(site, root, src, dst, counts)
+        self.seat.gather(SYNC, site, root, src, dst, counts)
     }
 
     fn send(&self, site: &Site, to: usize, data: View<'_>) -> Result<(), CommError> {
@@ -178,6 +178,69 @@ impl Communicator for LocalCommunicator {
         let (site, blocks) = (site.clone(), blocks.clone());
         self.start(move |seat| {
             seat.reduce_scatter(ASYNC, &site, src.view(), dst.view_mut(), &blocks)?;
+            Ok(dst)
+        })
+    }
+
+    fn start_all_to_all(
+        &self,
+        site: &Site,
+        src: Arc<Buffer>,
+        mut dst: Buffer,
+        send: &[usize],
+        recv: &[usize],
+    ) -> Pending {
+        let (site, send, recv) = (site.clone(), send.to_vec(), recv.to_vec());
+        self.start(move |seat| {
+            seat.all_to_all(ASYNC, &site, src.view(), dst.view_mut(), &send, &recv)?;
+            Ok(dst)
+        })
+    }
+
+    fn start_broadcast(&self, site: &Site, root: usize, mut data: Buffer) -> Pending {
+        let site = site.clone();
+        self.start(move |seat| {
+            seat.broadcast(ASYNC, &site, root, data.view_mut())?;
+            Ok(data)
+        })
+    }
+
+    fn start_reduce(&self, site: &Site, root: usize, op: ReduceOp, mut data: Buffer) -> Pending {
+        let site = site.clone();
+        self.start(move |seat| {
+            seat.reduce(ASYNC, &site, root, op, data.view_mut())?;
+            Ok(data)
+        })
+    }
+
+    fn start_scatter(
+        &self,
+        site: &Site,
+        root: usize,
+        src: Option<Arc<Buffer>>,
+        mut dst: Buffer,
+        counts: &[usize],
+    ) -> Pending {
+        let (site, counts) = (site.clone(), counts.to_vec());
+        self.start(move |seat| {
+            let src = src.as_ref().map(|src| src.view());
+            seat.scatter(ASYNC, &site, root, src, dst.view_mut(), &counts)?;
+            Ok(dst)
+        })
+    }
+
+    fn start_gather(
+        &self,
+        site: &Site,
+        root: usize,
+        src: Arc<Buffer>,
+        mut dst: Option<Buffer>,
+        counts: &[usize],
+    ) -> Pending<Option<Buffer>> {
+        let (site, counts) = (site.clone(), counts.to_vec());
+        self.start(move |seat| {
+            let room = dst.as_mut().map(Buffer::view_mut);
+            seat.gather(ASYNC, &site, root, src.view(), room, &counts)?;
             Ok(dst)
         })
     }

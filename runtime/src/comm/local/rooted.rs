@@ -10,9 +10,9 @@ use super::parts::{blocks_of, by_dtype, part, reduce_range, run};
 use super::seat::{Mode, Outcome, Seat};
 
 impl Seat {
-    pub fn broadcast(&self, site: &Site, root: usize, dst: ViewMut<'_>) -> Outcome {
+    pub fn broadcast(&self, mode: Mode, site: &Site, root: usize, dst: ViewMut<'_>) -> Outcome {
         let op = Op::Broadcast { root: self.world_root(root), count: dst.len() };
-        let call = self.call(Mode::Synchronous, site, op, Some(dst.dtype()));
+        let call = self.call(mode, site, op, Some(dst.dtype()));
         self.check_member(&call, "root", root)?;
         self.counters.count(self.shared(dst.len() * dst.dtype().bytes()));
         let is_root = root == self.member;
@@ -28,10 +28,17 @@ impl Seat {
         Ok(())
     }
 
-    pub fn reduce(&self, site: &Site, root: usize, op: ReduceOp, mut data: ViewMut<'_>) -> Outcome {
+    pub fn reduce(
+        &self,
+        mode: Mode,
+        site: &Site,
+        root: usize,
+        op: ReduceOp,
+        mut data: ViewMut<'_>,
+    ) -> Outcome {
         let count = data.len();
         let signature = Op::Reduce { root: self.world_root(root), op, count };
-        let call = self.call(Mode::Synchronous, site, signature, Some(data.dtype()));
+        let call = self.call(mode, site, signature, Some(data.dtype()));
         call.require_f32()?;
         self.check_member(&call, "root", root)?;
         let bytes = count * data.dtype().bytes();
@@ -61,6 +68,7 @@ impl Seat {
 
     pub fn scatter(
         &self,
+        mode: Mode,
         site: &Site,
         root: usize,
         src: Option<View<'_>>,
@@ -68,7 +76,7 @@ impl Seat {
         counts: &[usize],
     ) -> Outcome {
         let op = Op::Scatter { root: self.world_root(root), counts: counts.into() };
-        let call = self.call(Mode::Synchronous, site, op, Some(dst.dtype()));
+        let call = self.call(mode, site, op, Some(dst.dtype()));
         self.check_member(&call, "root", root)?;
         self.check_counts(&call, "counts", counts)?;
         call.require_len("dst", dst.len(), counts[self.member])?;
@@ -91,6 +99,7 @@ impl Seat {
 
     pub fn gather(
         &self,
+        mode: Mode,
         site: &Site,
         root: usize,
         src: View<'_>,
@@ -98,7 +107,7 @@ impl Seat {
         counts: &[usize],
     ) -> Outcome {
         let op = Op::Gather { root: self.world_root(root), counts: counts.into() };
-        let call = self.call(Mode::Synchronous, site, op, Some(src.dtype()));
+        let call = self.call(mode, site, op, Some(src.dtype()));
         self.check_member(&call, "root", root)?;
         self.check_counts(&call, "counts", counts)?;
         call.require_len("src", src.len(), counts[self.member])?;

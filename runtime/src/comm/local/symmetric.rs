@@ -102,6 +102,7 @@ impl Seat {
 
     pub fn all_to_all(
         &self,
+        mode: Mode,
         site: &Site,
         src: View<'_>,
         dst: ViewMut<'_>,
@@ -109,7 +110,7 @@ impl Seat {
         recv: &[usize],
     ) -> Outcome {
         let op = Op::AllToAll { send: send.into(), recv: recv.into() };
-        let call = self.call(Mode::Synchronous, site, op, Some(src.dtype()));
+        let call = self.call(mode, site, op, Some(src.dtype()));
         self.check_counts(&call, "send", send)?;
         self.check_counts(&call, "recv", recv)?;
         call.require_len("src", src.len(), send.iter().sum())?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Category, MemoryMeter, View, ViewMut};
+use crate::backend::{Category, DType, MemoryMeter, View, ViewMut};
 use crate::comm::{Blocks, CommError, ReduceOp, Site, launch};
 use crate::layout::{AxisId, AxisSet};
 
@@ -97,6 +97,52 @@ fn started_calls_run_in_order_and_apart_from_synchronous_ones() {
         assert!(part.typed::<f32>().iter().all(|value| *value == 3.0));
         let own = &src.typed::<f32>()[..blocks.lens[tp.rank()]];
         assert_eq!(&whole.typed::<f32>()[blocks.start(tp.rank())..][..own.len()], own);
+        Ok(())
+    });
+}
+
+#[test]
+fn every_started_collective_gives_what_the_waiting_one_gives() {
+    on_ranks(3, |tp| {
+        let meter = MemoryMeter::new();
+        let site = Site::new("x");
+        let counts = [2usize, 0, 3];
+        let (rank, own, root) = (tp.rank(), counts[tp.rank()], 2);
+        let buffer = |len: usize| meter.copy_of(&data(rank, len), Category::Communication);
+        let room = |len: usize| meter.zeros(DType::F32, len, Category::Communication);
+        let at_root = |len: usize| (rank == root).then(|| room(len));
+
+        // Every member sends `counts[m]` elements to member `m`, and so receives its own count from each.
+        let received = [own; 3];
+        let exchanged =
+            tp.start_all_to_all(&site, Arc::new(buffer(5)), room(3 * own), &counts, &received);
+        let spread = tp.start_broadcast(&site, root, buffer(4));
+        let summed = tp.start_reduce(&site, root, ReduceOp::Sum, buffer(4));
+        let source = (rank == root).then(|| Arc::new(buffer(5)));
+        let scattered = tp.start_scatter(&site, root, source, room(own), &counts);
+        let gathered = tp.start_gather(&site, root, Arc::new(buffer(own)), at_root(5), &counts);
+
+        let mut expected = vec![0.0; 3 * own];
+        let sent = data(rank, 5);
+        tp.all_to_all(
+            &site,
+            View::from(&sent[..]),
+            ViewMut::from(&mut expected[..]),
+            &counts,
+            &received,
+        )?;
+        assert_eq!(exchanged.wait()?.typed::<f32>(), expected);
+        assert_eq!(spread.wait()?.typed::<f32>(), data(root, 4));
+        let mut sum = data(rank, 4);
+        tp.reduce(&site, root, ReduceOp::Sum, ViewMut::from(&mut sum[..]))?;
+        assert_eq!(summed.wait()?.typed::<f32>(), sum);
+        let start: usize = counts[..rank].iter().sum();
+        assert_eq!(scattered.wait()?.typed::<f32>(), &data(root, 5)[start..start + own]);
+        let all: Vec<f32> = (0..3).flat_map(|member| data(member, counts[member])).collect();
+        assert_eq!(
+            gathered.wait()?.map(|buffer| buffer.typed::<f32>().to_vec()),
+            (rank == root).then_some(all)
+        );
         Ok(())
     });
 }
