@@ -1,0 +1,145 @@
+//! Reverse mode inside one block.
+
+use std::f32::consts::FRAC_1_SQRT_2;
+
+use super::{Plan, Targets};
+use crate::backend::Node;
+use crate::backend::cpu::map::{BLOCK, Block, SQRT_2_OVER_PI, gelu_inner};
+use crate::backend::cpu::math::{self, fma, zip_add, zip_map};
+use crate::backend::cpu::random::dropout_mask;
+
+/// One block on its way back.
+pub(super) struct Walk<'w, 't> {
+    pub(super) plan: &'w Plan<'w>,
+    pub(super) values: &'w [f32],
+    pub(super) grads: &'w mut [f32],
+    pub(super) targets: &'w mut Targets<'t>,
+    /// Start of the block inside the targets.
+    pub(super) at: usize,
+    pub(super) leaf_written: &'w mut [bool],
+    pub(super) node_written: &'w mut [bool],
+    pub(super) block: Block<'w>,
+}
+
+impl Walk<'_, '_> {
+    #[inline(always)]
+    pub(super) fn backward<const FMA: bool>(&mut self, grad: &[f32], row_sums: &mut [f32]) {
+        let plan = self.plan;
+        let last = plan.expr.nodes.len() - 1;
+        if let Node::Leaf(_) = plan.expr.nodes[last] {
+            self.send(last, [grad], |[g]| g);
+            return;
+        }
+        if let Node::Row(leaf) = plan.expr.nodes[last] {
+            self.sum_row(leaf, grad, row_sums);
+            return;
+        }
+        self.through::<FMA>(last, grad);
+        for node in (0..last).rev() {
+            if !self.node_written[node] {
+                continue;
+            }
+            // Operands come earlier, so this node's gradient is final; it is moved out of the way of the writes.
+            let (earlier, this) = std::mem::take(&mut self.grads).split_at_mut(node * BLOCK);
+            self.grads = earlier;
+            let grad = &this[..self.block.len];
+            match plan.expr.nodes[node] {
+                Node::Row(leaf) => self.sum_row(leaf, grad, row_sums),
+                _ => self.through::<FMA>(node, grad),
+            }
+        }
+    }
+
+    /// Passes the gradient of `node` on to its operands.
+    #[inline(always)]
+    fn through<const FMA: bool>(&mut self, node: usize, grad: &[f32]) {
+        let values = self.values;
+        let block = self.block;
+        let value = |node| block.value(node, values);
+        let own = &values[node * BLOCK..][..block.len];
+        match &block.expr.nodes[node] {
+            Node::Leaf(_) | Node::Row(_) => {}
+            Node::Add(a, b) => {
+                self.send(*a, [grad], |[g]| g);
+                self.send(*b, [grad], |[g]| g);
+            }
+            Node::Sub(a, b) => {
+                self.send(*a, [grad], |[g]| g);
+                self.send(*b, [grad], |[g]| -g);
+            }
+            Node::Mul(a, b) => {
+                self.send(*a, [grad, value(*b)], |[g, y]| g * y);
+                self.send(*b, [grad, value(*a)], |[g, x]| g * x);
+            }
+            Node::Scale(a, factor) => self.send(*a, [grad], |[g]| g * factor),
+            Node::Silu(a) => self.send(*a, [grad, value(*a)], |[g, x]| {
+                let s = math::sigmoid::<FMA>(x);
+                g * s * fma::<FMA>(x, 1.0 - s, 1.0)
+            }),
+            Node::Gelu(a) => self.send(*a, [grad, value(*a)], |[g, x]| {
+                const FRAC_1_SQRT_2PI: f32 = 0.398_942_3;
+                let cdf = 0.5 * (1.0 + math::erf::<FMA>(x * FRAC_1_SQRT_2));
+                let pdf = FRAC_1_SQRT_2PI * math::exp::<FMA>(-0.5 * x * x);
+                g * fma::<FMA>(x, pdf, cdf)
+            }),
+            Node::GeluTanh(a) => self.send(*a, [grad, value(*a)], |[g, x]| {
+                let t = math::tanh::<FMA>(gelu_inner::<FMA>(x));
+                let slope = SQRT_2_OVER_PI * fma::<FMA>(3.0 * 0.044_715 * x, x, 1.0);
+                g * 0.5 * (1.0 + t + x * (1.0 - t * t) * slope)
+            }),
+            Node::Relu(a) => {
+                self.send(*a, [grad, value(*a)], |[g, x]| if x <= 0.0 { 0.0 } else { g });
+            }
+            Node::Tanh(a) => self.send(*a, [grad, own], |[g, y]| g * (1.0 - y * y)),
+            Node::Exp(a) => self.send(*a, [grad, own], |[g, y]| g * y),
+            Node::Dropout(a, dropout) => {
+                let mut mask = [0f32; BLOCK];
+                dropout_mask(dropout, block.start, &mut mask[..block.len]);
+                self.send(*a, [grad, &mask], |[g, mask]| g * mask);
+            }
+        }
+    }
+
+    /// Writes or adds a contribution to the gradient of `node`.
+    #[inline(always)]
+    fn send<const N: usize>(
+        &mut self,
+        node: usize,
+        x: [&[f32]; N],
+        contribution: impl Fn([f32; N]) -> f32,
+    ) {
+        if !self.plan.needed[node] {
+            return;
+        }
+        let len = self.block.len;
+        let (target, written) = match self.plan.expr.nodes[node] {
+            Node::Leaf(leaf) => {
+                let Some(target) = &mut self.targets.0[leaf] else { return };
+                (&mut target[self.at..][..len], &mut self.leaf_written[leaf])
+            }
+            _ => (&mut self.grads[node * BLOCK..][..len], &mut self.node_written[node]),
+        };
+        if *written {
+            zip_add(x, target, contribution);
+        } else {
+            zip_map(x, target, contribution);
+        }
+        *written = true;
+    }
+
+    /// Adds a gradient to the column sums of a row leaf.
+    #[inline(always)]
+    fn sum_row(&mut self, leaf: usize, grad: &[f32], row_sums: &mut [f32]) {
+        let Some(first) = self.plan.row_starts[leaf] else { return };
+        let sums = &mut row_sums[first..][..self.block.leaves[leaf].len()];
+        let mut column = self.block.start % sums.len();
+        let mut rest = grad;
+        while !rest.is_empty() {
+            let run = rest.len().min(sums.len() - column);
+            for (sum, grad) in sums[column..column + run].iter_mut().zip(rest) {
+                *sum += grad;
+            }
+            (column, rest) = (0, &rest[run..]);
+        }
+    }
+}
