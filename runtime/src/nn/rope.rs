@@ -1,11 +1,12 @@
 //! Rotary position embedding.
 
+use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, Category, RopeShape};
 use crate::layout::{Dim, Local, Whole};
-use crate::tensor::{Tensor, Value};
+use crate::tensor::{Rank, Tensor, Value};
 
 use super::{Build, Builder};
 
@@ -14,7 +15,7 @@ use super::{Build, Builder};
 /// `position * theta^(-2i/D)`.
 pub struct Rope<D> {
     theta: f32,
-    tables: std::cell::RefCell<Option<Tables>>,
+    tables: RefCell<Option<Tables>>,
     dim: PhantomData<D>,
 }
 
@@ -56,8 +57,8 @@ impl<D: Whole> Rope<D> {
         Tensor::wrap(Value::ready(rank, value.extents().to_vec(), out, node))
     }
 
-    /// Cosines and sines for at least `seq` positions, made once.
-    fn tables(&self, rank: &crate::tensor::Rank, seq: usize, head_dim: usize) -> Tables {
+    /// Cosines and sines for `seq` positions, made anew only where their number changes.
+    fn tables(&self, rank: &Rank, seq: usize, head_dim: usize) -> Tables {
         let mut tables = self.tables.borrow_mut();
         if let Some(tables) = tables.as_ref().filter(|tables| tables.positions == seq) {
             return tables.clone();
