@@ -18,7 +18,7 @@ struct Mlp {
 macro_rules! through {
     ($name:ident, $($dim:ident),*) => {
         impl Mlp {
-            fn $name(&self, x: &Tensor<($($dim,)* Hidden)>) -> Tensor<($($dim,)* Hidden)> {
+            fn $name(&self, x: &Tensor<($($dim,)* Hidden,)>) -> Tensor<($($dim,)* Hidden,)> {
                 let y = self.down.forward(&self.up.forward(x).gelu());
                 self.norm.forward(&self.bias.forward(&(x + y)))
             }
