@@ -18,6 +18,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     derive(Path::new("../examples/llama.rs"), &out.join("plain_llama.rs"));
+    derive(Path::new("models/gpt.rs"), &out.join("plain_gpt.rs"));
     derive(Path::new("models/mixer.rs"), &out.join("plain_mixer.rs"));
 }
 

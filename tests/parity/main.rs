@@ -1,5 +1,6 @@
 //! Every mesh against one rank.
 
+mod gpt;
 mod llama;
 mod mixer;
 mod table;

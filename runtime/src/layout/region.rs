@@ -35,6 +35,35 @@ macro_rules! features {
 
 features! { (A) (A, B) (A, B, C) }
 
+impl<A: Dim, B: Dim, C: Dim, D: Dim, F: Dim> Ends<F> for (A, B, C, D, F) {
+    type Lead = (A, B, C, D);
+}
+
+impl<A: Dim, B: Dim, C: Dim, D: Dim, F: Dim> With<F> for (A, B, C, D) {
+    type Out = (A, B, C, D, F);
+}
+
+impl<F: Dim> Ends<F> for (F,) {
+    type Lead = ();
+}
+
+impl<F: Dim, G: Dim> Ends<(F, G)> for (F, G) {
+    type Lead = ();
+}
+
+impl<F: Dim> With<F> for () {
+    type Out = (F,);
+}
+
+impl<F: Dim, G: Dim> With<(F, G)> for () {
+    type Out = (F, G);
+}
+
+impl<X: Axis> Enter<X> for () {
+    type Inside = ();
+    const ENTRY: Entry = Entry::Copy(X::ID);
+}
+
 /// What happens to a tensor on the way into a region that varies over an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
@@ -79,4 +108,4 @@ macro_rules! regions {
     )*};
 }
 
-regions! { () at 0 (A) at 1 (A, B) at 2 }
+regions! { () at 0 (A) at 1 (A, B) at 2 (A, B, C) at 3 }

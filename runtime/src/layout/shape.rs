@@ -4,7 +4,8 @@ use super::{Axis, AxisSet, Dim, DimInfo, Split, Whole};
 
 /// The dims of a tensor, outermost first: a tuple of 1 to 5 dims.
 ///
-/// A weight may group its dims, `(Hidden, (Heads, HeadDim))`: what it reads, and what it writes.
+/// A weight may group its dims, `(Hidden, (Heads, HeadDim))`: what it reads, and what it writes. `((Heads, HeadDim),)`
+/// only writes, as a bias does.
 ///
 /// An axis distributes one dim at most; no tensor of any other shape can be made:
 ///
@@ -56,6 +57,7 @@ macro_rules! grouped_shapes {
 }
 
 grouped_shapes! {
+    <A, B> ((A, B),), reads 0;
     <A, B, C> (A, (B, C)), reads 1;
     <A, B, C> ((A, B), C), reads 2;
     <A, B, C, D> ((A, B), (C, D)), reads 2;
@@ -68,6 +70,8 @@ grouped_shapes! {
     note = "a layer reads and writes one dim (`Hidden`) or a pair (`(Heads, HeadDim)`)"
 )]
 pub trait Feature: 'static {
+    /// The shape of something that has these dims and no others, such as a bias.
+    type Alone: Shape;
     /// The axes over which ranks hold different parts.
     const VARIES: AxisSet;
     /// Each dim, outermost first.
@@ -75,11 +79,13 @@ pub trait Feature: 'static {
 }
 
 impl<D: Dim> Feature for D {
+    type Alone = (D,);
     const VARIES: AxisSet = D::VARIES;
     const DIMS: &'static [DimInfo] = &[D::INFO];
 }
 
 impl<D: Dim, E: Dim> Feature for (D, E) {
+    type Alone = ((D, E),);
     const VARIES: AxisSet = D::VARIES.joined(E::VARIES);
     const DIMS: &'static [DimInfo] = &[D::INFO, E::INFO];
 }

@@ -131,6 +131,10 @@ impl<V: Whole, H: Whole, A: Axis, E, X: Shape + VocabInput<H, A, E>> Layer<Token
 fn look_up<X: Shape>(tokens: &Tokens<X>, weight: &ParamRef, axes: AxisSet) -> Value {
     let rank = tokens.rank();
     let [vocab, hidden] = [weight.extents()[0], weight.extents()[1]];
+    // Beyond the vocabulary there is no rank that would hold the row.
+    if let Some(id) = tokens.ids().typed::<u32>().iter().find(|id| **id as usize >= vocab.global) {
+        panic!("`{}`: token id {id} is beyond the vocabulary of {}", weight.path(), vocab.global);
+    }
     let mut out = rank.alloc(local_len(tokens.extents()) * hidden.local);
     rank.backend().embedding(
         tokens.ids().view(),

@@ -95,6 +95,7 @@ impl<H: Whole, X: NormInput<H>> Layer<Tensor<X>> for LayerNorm<H> {
 }
 
 fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
+    weight.check_trailing(x.extents());
     let rank = x.rank();
     let (len, rows) = (x.len(), x.len() / weight.len());
     let ready = x.compute();
@@ -133,6 +134,7 @@ fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
 }
 
 fn layer_norm(x: &Value, weight: &ParamRef, bias: &ParamRef, eps: f32, axes: AxisSet) -> Value {
+    weight.check_trailing(x.extents());
     let rank = x.rank();
     let (len, rows) = (x.len(), x.len() / weight.len());
     let ready = x.compute();

@@ -2,10 +2,10 @@
 
 use std::marker::PhantomData;
 
-use crate::layout::{Axis, Dim, Shape, Split, Whole, WholeFeature};
+use crate::layout::{Axis, Feature, Shape, Split, Whole, WholeFeature};
 use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, Trailing, add_param, gradient_axes};
 
-use super::{Build, Builder, Col, Plain, Row, Shard};
+use super::{Build, Builder, Col, Layer, Plain, Row, Shard};
 
 impl<S: Shape> Build for Param<S> {
     /// A matrix begins normally distributed, a vector as ones.
@@ -32,55 +32,79 @@ impl<I: WholeFeature, O: WholeFeature, A: Axis> Shard<Row<A>> for Param<(I, O)> 
     type Sharded = Param<(I::Split<A>, O)>;
 }
 
-/// A bias over the last dim `D`: adds a vector that begins as zeros.
+/// A bias over the last dim (or pair of dims) `F`: adds a vector that begins as zeros.
 ///
-/// The bias of a column-parallel layer is split with it: `#[sharded(tp = "col")] bias: Bias<Ffn>`. That of a
-/// row-parallel layer is added after the reduction, whole.
-pub struct Bias<D, Style = Plain> {
+/// The bias of a column-parallel layer is split with it: `#[sharded(tp = "col")] bias: Bias<Ffn>`, or
+/// `Bias<(Heads, HeadDim)>`. That of a row-parallel layer is added after the reduction, whole.
+pub struct Bias<F, Style = Plain> {
     vector: ParamRef,
-    kind: PhantomData<(D, Style)>,
+    kind: PhantomData<(F, Style)>,
 }
 
-impl<D: Whole> Bias<D, Plain> {
+impl<F: WholeFeature> Bias<F, Plain> {
     /// `x + bias`.
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
     where
-        T::Shape: Trailing<(D,)>,
+        T::Shape: Trailing<F::Alone>,
     {
-        add_param(
-            x.operand(),
-            &self.vector,
-            gradient_axes(T::Shape::VARIES, T::Shape::VARIES, D::VARIES),
-        )
+        add::<F, T>(x, &self.vector)
     }
 }
 
-impl<D: Whole, A: Axis> Bias<D, Col<A>> {
+impl<F: WholeFeature, A: Axis> Bias<F, Col<A>> {
     /// `x + bias`, for this rank's part of both.
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
     where
-        T::Shape: Trailing<(Split<D, A>,)>,
+        T::Shape: Trailing<<F::Split<A> as Feature>::Alone>,
     {
-        let axes = gradient_axes(T::Shape::VARIES, T::Shape::VARIES, Split::<D, A>::VARIES);
-        add_param(x.operand(), &self.vector, axes)
+        add::<F::Split<A>, T>(x, &self.vector)
     }
 }
 
-impl<D: Whole> Build for Bias<D, Plain> {
+impl<F: WholeFeature> Build for Bias<F, Plain> {
     fn build(builder: &mut Builder<'_>) -> Self {
-        let vector = builder.param::<(D,)>("bias", Init::Zeros).handle().clone();
-        Bias { vector, kind: PhantomData }
+        Bias::new::<F::Alone>(builder)
     }
 }
 
-impl<D: Whole, A: Axis> Build for Bias<D, Col<A>> {
+impl<F: WholeFeature, A: Axis> Build for Bias<F, Col<A>> {
     fn build(builder: &mut Builder<'_>) -> Self {
-        let vector = builder.param::<(Split<D, A>,)>("bias", Init::Zeros).handle().clone();
-        Bias { vector, kind: PhantomData }
+        Bias::new::<<F::Split<A> as Feature>::Alone>(builder)
+    }
+}
+
+impl<F, Style> Bias<F, Style> {
+    fn new<S: Shape>(builder: &mut Builder<'_>) -> Self {
+        let vector: Param<S> = builder.param("bias", Init::Zeros);
+        Bias { vector: vector.handle().clone(), kind: PhantomData }
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl<D, A> Shard<Col<A>> for Bias<D> {
-    type Sharded = Bias<D, Col<A>>;
+impl<F, A> Shard<Col<A>> for Bias<F> {
+    type Sharded = Bias<F, Col<A>>;
+}
+
+impl<F: WholeFeature, X: Trailing<F::Alone>> Layer<Tensor<X>> for Bias<F, Plain> {
+    type Out = Tensor<X>;
+
+    fn forward(&self, x: &Tensor<X>) -> Tensor<X> {
+        Bias::<F, Plain>::forward(self, x)
+    }
+}
+
+impl<F: WholeFeature, A: Axis, X: Trailing<<F::Split<A> as Feature>::Alone>> Layer<Tensor<X>>
+    for Bias<F, Col<A>>
+{
+    type Out = Tensor<X>;
+
+    fn forward(&self, x: &Tensor<X>) -> Tensor<X> {
+        Bias::<F, Col<A>>::forward(self, x)
+    }
+}
+
+/// `x + bias`, for a bias split as `F` is.
+fn add<F: Feature, T: Operand>(x: &T, bias: &ParamRef) -> Tensor<T::Shape> {
+    let axes = gradient_axes(T::Shape::VARIES, T::Shape::VARIES, F::VARIES);
+    add_param(x.operand(), bias, axes)
 }

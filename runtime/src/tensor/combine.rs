@@ -233,6 +233,8 @@ pub trait Trailing<P>: Shape {}
 impl<S: Ends<D>, D: Dim> Trailing<(D,)> for S {}
 #[diagnostic::do_not_recommend]
 impl<S: Ends<(D, E)>, D: Dim, E: Dim> Trailing<(D, E)> for S {}
+#[diagnostic::do_not_recommend]
+impl<S: Ends<(D, E)>, D: Dim, E: Dim> Trailing<((D, E),)> for S {}
 
 fn binary<S: Shape>(left: &Tensor<S>, right: &Value, op: Binary) -> Tensor<S> {
     assert_eq!(left.extents(), right.extents(), "tensors of one type were given different sizes");
@@ -240,13 +242,22 @@ fn binary<S: Shape>(left: &Tensor<S>, right: &Value, op: Binary) -> Tensor<S> {
 }
 
 fn with_param<S: Shape, P: Shape>(left: &Tensor<S>, right: &Param<P>, op: Binary) -> Tensor<S> {
-    let axes = gradient_axes(S::VARIES, S::VARIES, P::VARIES);
-    Tensor::wrap(pointwise(left.value(), Pointwise::param(right.handle(), axes), op))
+    combine_param(left, right.handle(), gradient_axes(S::VARIES, S::VARIES, P::VARIES), op)
 }
 
 /// `left + right`, `right` repeated along the leading dims; its gradient is partial over `axes`.
 pub(crate) fn add_param<S: Shape>(left: &Tensor<S>, right: &ParamRef, axes: AxisSet) -> Tensor<S> {
-    Tensor::wrap(pointwise(left.value(), Pointwise::param(right, axes), Binary::Add))
+    combine_param(left, right, axes, Binary::Add)
+}
+
+fn combine_param<S: Shape>(
+    left: &Tensor<S>,
+    right: &ParamRef,
+    axes: AxisSet,
+    op: Binary,
+) -> Tensor<S> {
+    right.check_trailing(left.extents());
+    Tensor::wrap(pointwise(left.value(), Pointwise::param(right, axes), op))
 }
 
 fn pointwise(left: &Value, right: Pointwise, op: Binary) -> Value {

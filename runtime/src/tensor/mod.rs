@@ -11,6 +11,7 @@ mod pointwise;
 mod rank;
 mod reduce;
 mod region;
+mod scalar;
 mod scope;
 mod softmax;
 mod tape;

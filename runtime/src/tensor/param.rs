@@ -147,9 +147,33 @@ impl ParamRef {
         value.compute().data.typed().to_vec()
     }
 
-    /// Whether weight decay applies: parameters of two dims or more.
+    /// Whether weight decay applies: parameters of two dims or more, where a bias over a pair such as
+    /// `(Heads, HeadDim)` is a vector.
     pub fn decays(&self) -> bool {
-        self.0.extents.len() > 1
+        self.0.extents.len() > 1 && self.0.contracted > 0
+    }
+
+    /// Makes sure that the trailing dims of a tensor, which have the right names by its type, have the sizes that the
+    /// parameter was built with.
+    pub(crate) fn check_trailing(&self, tensor: &[Extent]) {
+        let trailing = &tensor[tensor.len() - self.extents().len()..];
+        assert!(trailing == self.extents(), "{}", self.misfit(trailing));
+    }
+
+    fn misfit(&self, tensor: &[Extent]) -> String {
+        let sizes = |extents: &[Extent]| {
+            let named = self.dims().iter().zip(extents);
+            named
+                .map(|(dim, extent)| format!("{} = {}", dim.name, extent.global))
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        format!(
+            "`{}` was built with {}, and is used on a tensor with {}",
+            self.path(),
+            sizes(self.extents()),
+            sizes(tensor)
+        )
     }
 
     /// Where it lies in its unit's buffers.

@@ -18,6 +18,9 @@ pub trait LanguageModel: Model {
     const HF_NAMES: &'static [HfName];
 
     /// The sizes of the model's dims for a Llama-like configuration.
+    ///
+    /// A model with parameters over its sequence dim, such as learned positions, gives it the size
+    /// `config.max_positions`; others leave it out.
     fn sizes(config: &LlamaConfig) -> Sizes;
 
     /// The mean cross-entropy of predicting `targets[b, s]` after `tokens[b, ..=s]`.

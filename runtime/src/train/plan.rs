@@ -21,6 +21,8 @@ const MAX_THREADS: usize = 1024;
 pub struct Plan {
     pub config: Config,
     pub sizes: LlamaConfig,
+    /// Elements of the model's parameters.
+    pub parameters: usize,
     pub weights: Option<HfFolder>,
     pub resume: Option<Checkpoint>,
     pub dataset: Dataset,
@@ -39,6 +41,9 @@ impl Plan {
         };
         memory::check(&config, &sizes)?;
         let params = declared_params::<M>(&config, &sizes)?;
+        if config.export_hf.is_some() {
+            weights::check_export(&sizes, M::HF_NAMES, &params)?;
+        }
         let file = match &config.data {
             Some(path) => TokenFile::open(path, sizes.vocab)?,
             None => TokenFile::from_text(
@@ -52,7 +57,8 @@ impl Plan {
             Some(path) => Some(open_checkpoint(path, &config, &dataset, &params)?),
             None => None,
         };
-        Ok(Plan { config, sizes, weights, resume, dataset })
+        let parameters = params.iter().map(ParamRef::global_len).sum();
+        Ok(Plan { config, sizes, parameters, weights, resume, dataset })
     }
 
     /// Makes sure that the run can write where it is told to, before any work is lost, and that this is not what it
@@ -90,7 +96,7 @@ impl Plan {
         format!(
             "{source}: {} parameters, {} layers of width {}, {} query and {} key-value heads, vocabulary {}\n\
              {}; {} sequences of {} tokens a step, from the {} tokens of {}",
-            with_commas(sizes.parameters() as u64),
+            with_commas(self.parameters as u64),
             sizes.layers,
             sizes.hidden,
             sizes.heads,

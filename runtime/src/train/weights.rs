@@ -25,6 +25,14 @@ pub fn import_hf(folder: &HfFolder, names: &[HfName], params: &[ParamRef]) -> Re
     Ok(())
 }
 
+/// Makes sure that a model can be exported as one of `config`, before it is trained.
+///
+/// # Errors
+/// A parameter without a name, and a tensor of the format without a parameter.
+pub fn check_export(config: &LlamaConfig, names: &[HfName], params: &[ParamRef]) -> Result<()> {
+    exported(config, names, params).map(drop)
+}
+
 /// Writes the model as a Hugging Face folder: every rank takes part, the first one writes.
 pub fn export_hf(
     rank: &Rank,
@@ -38,22 +46,43 @@ pub fn export_hf(
         0 => Some(HfExport::create(folder, config).map_err(refused())?),
         _ => None,
     };
-    let tensors: Vec<(HfTensor, &ParamRef)> = params
-        .iter()
-        .map(|param| Ok((HfTensor::of(names, param)?, param)))
-        .collect::<Result<_>>()?;
-    for (name, _) in config.tensors() {
-        let Some((tensor, param)) = tensors.iter().find(|(tensor, _)| tensor.name == name) else {
-            return Err(Error::Input(format!(
-                "the model has no parameter for the tensor `{name}` of the format"
-            )));
-        };
+    for (tensor, param) in exported(config, names, params)? {
         let whole = param.gather(rank);
         if let Some(export) = &mut export {
-            export.write(&name, &tensor.whole().stored(&whole)).map_err(refused())?;
+            export.write(&tensor.name, &tensor.whole().stored(&whole)).map_err(refused())?;
         }
     }
     export.map_or(Ok(()), |export| export.finish().map_err(refused()))
+}
+
+/// The parameters in the order of the format, which must have a place for each of them.
+fn exported<'a>(
+    config: &LlamaConfig,
+    names: &[HfName],
+    params: &'a [ParamRef],
+) -> Result<Vec<(HfTensor, &'a ParamRef)>> {
+    let refused = |reason: String| Err(Error::Input(format!("--export-hf: {reason}")));
+    let mut tensors: Vec<(HfTensor, &ParamRef)> = params
+        .iter()
+        .map(|param| Ok((HfTensor::of(names, param)?, param)))
+        .collect::<Result<_>>()?;
+    let mut ordered = Vec::with_capacity(tensors.len());
+    for (name, _) in config.tensors() {
+        let Some(index) = tensors.iter().position(|(tensor, _)| tensor.name == name) else {
+            return refused(format!(
+                "the model has no parameter for the tensor `{name}` of the format"
+            ));
+        };
+        ordered.push(tensors.swap_remove(index));
+    }
+    match tensors.first() {
+        Some((tensor, param)) => refused(format!(
+            "the format has no tensor `{}`, which `HF_NAMES` gives for `{}`",
+            tensor.name,
+            param.path()
+        )),
+        None => Ok(ordered),
+    }
 }
 
 /// A parameter as the format stores it: a vector, or a matrix `[rows, cols]`, of which `rows x cols` are this rank's.
@@ -73,12 +102,9 @@ impl HfTensor {
                 param.path()
             )));
         };
-        let (reads, writes) = match param.extents() {
-            [vector] => (*vector, None),
-            extents => {
-                let (reads, writes) = extents.split_at(param.contracted());
-                (flattened(reads), Some(flattened(writes)))
-            }
+        let (reads, writes) = match param.extents().split_at(param.contracted()) {
+            (vector, []) | ([], vector) => (flattened(vector), None),
+            (reads, writes) => (flattened(reads), Some(flattened(writes))),
         };
         let (rows, cols) = match (writes, entry.transposed) {
             (Some(writes), true) => (writes, Some(reads)),

@@ -16,9 +16,9 @@ struct Mlp {
 
 /// Each shape goes the same way through the layers, which are generic in the dims before the last.
 macro_rules! through {
-    ($name:ident, $($dim:ident),+) => {
+    ($name:ident, $($dim:ident),*) => {
         impl Mlp {
-            fn $name(&self, x: &Tensor<($($dim,)+ Hidden)>) -> Tensor<($($dim,)+ Hidden)> {
+            fn $name(&self, x: &Tensor<($($dim,)* Hidden,)>) -> Tensor<($($dim,)* Hidden,)> {
                 let y = self.down.forward(&self.up.forward(x).gelu());
                 self.norm.forward(&self.bias.forward(&(x + y)))
             }
@@ -26,16 +26,18 @@ macro_rules! through {
     };
 }
 
+through!(one,);
 through!(two, Batch);
 through!(three, Batch, Height);
 through!(four, Batch, Height, Width);
+through!(five, Batch, Height, Width, Channel);
 
 /// Element-wise operations, sums and splits take all of them.
-fn one(x: &Tensor<(Hidden,)>) -> Tensor<(Hidden,)> {
+fn vector(x: &Tensor<(Hidden,)>) -> Tensor<(Hidden,)> {
     (x + x.slice(Hidden, Tp).silu().gather(Hidden)).scale(0.5)
 }
 
-fn five(
+fn volume(
     x: &Tensor<(Batch, Height, Width, Channel, Feature)>,
 ) -> Tensor<(Batch, Height, Width, Channel)> {
     x.slice(Width, Tp).tanh().gather(Width).sum(Feature)
@@ -48,14 +50,17 @@ fn all_run() {
         let model = &built.model;
         let fill = |len: usize| vec![0.25; len];
         let x = Tensor::from_block(rank, &[4], &fill(4));
-        assert_eq!(one(&x).sizes(), [4]);
+        assert_eq!(vector(&x).sizes(), [4]);
+        assert_eq!(model.one(&x).sizes(), [4]);
         let x = Tensor::from_block(rank, &[2, 4], &fill(8));
         assert_eq!(model.two(&x).sizes(), [2, 4]);
         let x = Tensor::from_block(rank, &[2, 2, 4], &fill(16));
         assert_eq!(model.three(&x).sizes(), [2, 2, 4]);
         let x = Tensor::from_block(rank, &[1, 2, 2, 4], &fill(16));
         assert_eq!(model.four(&x).sizes(), [1, 2, 2, 4]);
+        let x = Tensor::from_block(rank, &[1, 2, 2, 2, 4], &fill(32));
+        assert_eq!(model.five(&x).sizes(), [1, 2, 2, 2, 4]);
         let x = Tensor::from_block(rank, &[1, 2, 2, 2, 3], &fill(24));
-        assert_eq!(five(&x).sizes(), [1, 2, 2, 2]);
+        assert_eq!(volume(&x).sizes(), [1, 2, 2, 2]);
     });
 }

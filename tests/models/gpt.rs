@@ -1,0 +1,149 @@
+//! A model in the manner of GPT-2: LayerNorm, learned positions, biases, GELU, dropout, a tied head.
+
+use meshwright::checkpoint::hf::LlamaConfig;
+use meshwright::prelude::*;
+
+dims! {
+    /// Sequences of the global batch.
+    Batch @ data,
+    /// Positions.
+    Seq,
+    /// Residual stream.
+    Hidden,
+    /// Inside of the MLP.
+    Ffn,
+    /// Heads.
+    Heads,
+    /// Elements of one head.
+    HeadDim,
+    /// Token ids.
+    Vocab,
+}
+
+/// The residual stream.
+pub type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
+
+/// Two projections with biases.
+#[model]
+pub struct Mlp {
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "col")]
+    up_bias: Bias<Ffn>,
+    #[sharded(tp = "row", scatter = Seq)]
+    down: Linear<Ffn, Hidden>,
+    down_bias: Bias<Hidden>,
+    dropout: Dropout,
+}
+
+#[forward]
+impl Mlp {
+    fn forward(&self, x: &Stream) -> Stream {
+        let inside = self.up_bias.forward(&self.up.forward(x)).gelu_tanh();
+        self.dropout.forward(&self.down_bias.forward(&self.down.forward(&inside)))
+    }
+}
+
+/// Multi-head attention with biases, over pairs of dims and over one. Keys have none: softmax would not see it, and its
+/// gradient would be rounding noise.
+#[model]
+pub struct SelfAttention {
+    #[sharded(tp = "col")]
+    q: Linear<Hidden, (Heads, HeadDim)>,
+    #[sharded(tp = "col")]
+    q_bias: Bias<(Heads, HeadDim)>,
+    #[sharded(tp = "col")]
+    k: Linear<Hidden, (Heads, HeadDim)>,
+    #[sharded(tp = "col")]
+    v: Linear<Hidden, (Heads, HeadDim)>,
+    #[sharded(tp = "col")]
+    v_bias: Bias<(Heads, HeadDim)>,
+    core: Attention<Heads, Heads, HeadDim>,
+    #[sharded(tp = "row", scatter = Seq)]
+    o: Linear<(Heads, HeadDim), Hidden>,
+    o_bias: Bias<Hidden>,
+    dropout: Dropout,
+}
+
+#[forward]
+impl SelfAttention {
+    fn forward(&self, x: &Stream) -> Stream {
+        let q = self.q_bias.forward(&self.q.forward(x));
+        let k = self.k.forward(x);
+        let v = self.v_bias.forward(&self.v.forward(x));
+        let y = self.o.forward(&self.core.forward(&(q, k, v)));
+        self.dropout.forward(&self.o_bias.forward(&y))
+    }
+}
+
+/// One layer.
+#[model]
+pub struct Block {
+    attn_norm: LayerNorm<Hidden>,
+    attn: SelfAttention,
+    mlp_norm: LayerNorm<Hidden>,
+    mlp: Mlp,
+}
+
+#[forward]
+impl Block {
+    fn forward(&self, x: &Stream) -> Stream {
+        let x = x + self.attn.forward(&self.attn_norm.forward(x));
+        &x + self.mlp.forward(&self.mlp_norm.forward(&x))
+    }
+}
+
+/// The model.
+#[model]
+pub struct Gpt {
+    #[sharded(tp = "vocab", scatter = Seq)]
+    embed: Embedding<Vocab, Hidden>,
+    /// Split as the stream is that it is added to.
+    positions: Param<(Split<Seq, Tp>, Hidden)>,
+    dropout: Dropout,
+    blocks: Stack<Block>,
+    norm: LayerNorm<Hidden>,
+    #[sharded(tp = "vocab")]
+    #[tied(embed)]
+    head: LmHead<Hidden, Vocab>,
+}
+
+#[forward]
+impl Gpt {
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream {
+        let x = self.dropout.forward(&(self.embed.forward(tokens) + &self.positions));
+        self.norm.forward(&self.blocks.forward(&x))
+    }
+}
+
+impl LanguageModel for Gpt {
+    type Batch = Batch;
+    type Seq = Seq;
+    type Vocab = Vocab;
+
+    // Nothing of it has a place in a folder of the Llama family.
+    const HF_NAMES: &'static [HfName] = &[];
+
+    fn sizes(config: &LlamaConfig) -> Sizes {
+        Sizes::new()
+            .with(Seq, config.max_positions)
+            .with(Hidden, config.hidden)
+            .with(Ffn, config.ffn)
+            .with(Heads, config.heads)
+            .with(HeadDim, config.head_dim)
+            .with(Vocab, config.vocab)
+            .with(Layers, config.layers)
+    }
+
+    fn loss(
+        &self,
+        tokens: &Tokens<(Batch, Seq)>,
+        targets: &Targets<(Batch, Seq)>,
+    ) -> Loss<(Batch, Seq)> {
+        self.head.loss(&self.forward(tokens), targets)
+    }
+
+    fn logits(&self, tokens: &Tokens<(Batch, Seq)>) -> Tensor<(Batch, Seq, Vocab)> {
+        self.head.logits(&self.forward(tokens)).gather(Vocab)
+    }
+}
