@@ -9,7 +9,7 @@ use meshwright::layout::AxisId;
 use meshwright::nn::{Sizes, build};
 use meshwright::prelude::*;
 
-dims! { Batch @ data, Seq, Hidden, Ffn }
+dims! { Batch @ data, Seq, Hidden, Ffn, Vocab }
 
 type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
 
@@ -115,6 +115,33 @@ fn a_panic_stops_every_rank() {
         for failure in &error.failures[1..] {
             assert!(failure.stopped_by.is_some(), "{mesh}: {}", failure.cause);
         }
+    }
+}
+
+/// Predicts a token from one.
+#[model]
+struct Predictor {
+    #[sharded(tp = "vocab")]
+    embed: Embedding<Vocab, Hidden>,
+    #[sharded(tp = "vocab")]
+    head: LmHead<Hidden, Vocab>,
+}
+
+#[test]
+fn ids_beyond_the_vocabulary_are_named_with_their_field() {
+    let sizes = Sizes::new().with(Vocab, 8).with(Hidden, 4);
+    for (token, target, part) in [
+        (8, 0, "`embed.weight`: token id 8 is beyond the vocabulary of 8"),
+        (0, 9, "`head.weight`: target id 9 is beyond the vocabulary of 8"),
+    ] {
+        let outcome = meshwright::run_on("tp=2", 0, |rank| {
+            let model = build::<Predictor>(rank, &sizes)?.model;
+            let block = |ids: &[u32]| Tokens::<(Batch, Seq)>::from_block(rank, &[1, 3], ids);
+            let targets = block(&[0, target, Targets::<(Batch, Seq)>::IGNORED]);
+            let x = model.embed.forward(&block(&[0, token, 1]));
+            Ok(model.head.loss(&x, &targets).reduce().value())
+        });
+        assert_contains(&outcome.expect_err(part).to_string(), &[part]);
     }
 }
 

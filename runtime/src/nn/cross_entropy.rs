@@ -70,6 +70,7 @@ impl<V: Whole, Style> CrossEntropy<V, Style> {
             site: &self.site,
             cols: vocab.local,
             first_col: vocab.offset,
+            vocab: vocab.global,
         };
         let target_ids = targets.ids().clone();
         let stats = rows.stats(ready.data.view(), target_ids.typed());
@@ -113,6 +114,8 @@ pub(super) struct Rows<'a> {
     pub(super) site: &'a Site,
     pub(super) cols: usize,
     pub(super) first_col: usize,
+    /// Columns of all ranks together.
+    pub(super) vocab: usize,
 }
 
 /// What the ranks that share a vocabulary know of each row.
@@ -124,7 +127,17 @@ pub(super) struct Stats {
 
 impl Rows<'_> {
     /// Maximum, sum of exponentials and the target's logit of each row, over all ranks of the vocabulary.
+    ///
+    /// # Panics
+    /// When a target that counts is beyond the vocabulary.
     pub(super) fn stats(&self, logits: View<'_>, targets: &[u32]) -> Stats {
+        // Beyond the vocabulary there is no rank that would hold the logit.
+        let counts = |target: &&u32| **target != Targets::<()>::IGNORED;
+        let beyond = |target: &&u32| **target as usize >= self.vocab;
+        if let Some(target) = targets.iter().filter(counts).find(beyond) {
+            let (site, vocab) = (self.site, self.vocab);
+            panic!("`{site}`: target id {target} is beyond the vocabulary of {vocab}");
+        }
         let rows = targets.len();
         let backend = self.rank.backend();
         let mut max = self.rank.alloc(rows);

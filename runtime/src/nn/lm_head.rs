@@ -231,6 +231,7 @@ impl Chunks<'_> {
             site: self.weight.site(),
             cols: n,
             first_col: vocab.offset,
+            vocab: vocab.global,
         };
         let stats = rows.stats((&*logits).into(), targets);
         let result = stats.loss(targets);
