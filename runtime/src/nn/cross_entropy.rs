@@ -2,10 +2,10 @@
 
 use std::marker::PhantomData;
 
-use crate::backend::{Buffer, View};
+use crate::backend::{Buffer, View, ViewMut};
 use crate::comm::{ReduceOp, Site};
 use crate::layout::{Axis, AxisSet, Ends, Feature, Shape, Split, Whole};
-use crate::tensor::{Loss, NodeId, Operand, Rank, Targets, Value};
+use crate::tensor::{Extent, Loss, NodeId, Operand, Rank, Targets, Value};
 
 use super::{Build, Builder, Plain, Shard, VocabSplit};
 
@@ -64,31 +64,15 @@ impl<V: Whole, Style> CrossEntropy<V, Style> {
         let rank = x.rank();
         let vocab = x.extents()[x.extents().len() - 1];
         let ready = x.compute();
-        let rows = Rows {
-            rank,
-            axes: T::Shape::VOCAB_AXES,
-            site: &self.site,
-            cols: vocab.local,
-            first_col: vocab.offset,
-            vocab: vocab.global,
-        };
+        let rows = Rows { rank, axes: T::Shape::VOCAB_AXES, site: &self.site, vocab };
         let target_ids = targets.ids().clone();
         let stats = rows.stats(ready.data.view(), target_ids.typed());
         let (sum, count) = stats.loss(target_ids.typed());
         let node = ready.node.map(|source| {
             rank.tape().record(move |gradients, seed| {
-                let rank = gradients.rank;
                 let mut gradient = gradients.unique(ready.data);
-                let scale = row_scale(rank, target_ids.typed(), seed.typed::<f32>()[0]);
-                rank.backend().cross_entropy_grad(
-                    vocab.local,
-                    gradient.view_mut(),
-                    stats.max.view(),
-                    stats.sum_exp.view(),
-                    target_ids.view(),
-                    vocab.offset,
-                    scale.view(),
-                );
+                let (targets, seed) = (target_ids.typed(), seed.typed::<f32>()[0]);
+                stats.differentiate(gradients.rank, vocab, targets, seed, gradient.view_mut());
                 gradients.add(source, gradient.into());
             })
         });
@@ -107,21 +91,19 @@ impl<V, A> Shard<VocabSplit<A>> for CrossEntropy<V> {
     type Sharded = CrossEntropy<V, VocabSplit<A>>;
 }
 
-/// Rows of logits of which this rank holds `cols` columns from `first_col`.
+/// Rows of logits, of which this rank holds some columns.
 pub(super) struct Rows<'a> {
     pub(super) rank: &'a Rank,
     pub(super) axes: AxisSet,
     pub(super) site: &'a Site,
-    pub(super) cols: usize,
-    pub(super) first_col: usize,
-    /// Columns of all ranks together.
-    pub(super) vocab: usize,
+    /// Columns of the vocabulary: those of this rank, where they begin, and all of them.
+    pub(super) vocab: Extent,
 }
 
 /// What the ranks that share a vocabulary know of each row.
 pub(super) struct Stats {
-    pub(super) max: Buffer,
-    pub(super) sum_exp: Buffer,
+    max: Buffer,
+    sum_exp: Buffer,
     target_logit: Buffer,
 }
 
@@ -133,23 +115,23 @@ impl Rows<'_> {
     pub(super) fn stats(&self, logits: View<'_>, targets: &[u32]) -> Stats {
         // Beyond the vocabulary there is no rank that would hold the logit.
         let counts = |target: &&u32| **target != Targets::<()>::IGNORED;
-        let beyond = |target: &&u32| **target as usize >= self.vocab;
+        let beyond = |target: &&u32| **target as usize >= self.vocab.global;
         if let Some(target) = targets.iter().filter(counts).find(beyond) {
-            let (site, vocab) = (self.site, self.vocab);
+            let (site, vocab) = (self.site, self.vocab.global);
             panic!("`{site}`: target id {target} is beyond the vocabulary of {vocab}");
         }
         let rows = targets.len();
         let backend = self.rank.backend();
         let mut max = self.rank.alloc(rows);
-        backend.row_max(self.cols, logits, max.view_mut());
+        backend.row_max(self.vocab.local, logits, max.view_mut());
         self.rank.all_reduce(self.axes, self.site, ReduceOp::Max, max.typed_mut());
         let (mut sum_exp, mut target_logit) = (self.rank.alloc(rows), self.rank.alloc(rows));
         backend.exp_sum(
-            self.cols,
+            self.vocab.local,
             logits,
             max.view(),
             targets.into(),
-            self.first_col,
+            self.vocab.offset,
             sum_exp.view_mut(),
             target_logit.view_mut(),
         );
@@ -160,6 +142,26 @@ impl Rows<'_> {
 }
 
 impl Stats {
+    /// Turns this rank's logits into their gradient times `scale`, where targets count.
+    pub(super) fn differentiate(
+        &self,
+        rank: &Rank,
+        vocab: Extent,
+        targets: &[u32],
+        scale: f32,
+        logits: ViewMut<'_>,
+    ) {
+        rank.backend().cross_entropy_grad(
+            vocab.local,
+            logits,
+            self.max.view(),
+            self.sum_exp.view(),
+            targets.into(),
+            vocab.offset,
+            row_scale(rank, targets, scale).view(),
+        );
+    }
+
     /// Sum of the losses of the rows that count, and their number.
     pub(super) fn loss(&self, targets: &[u32]) -> (f64, u64) {
         let rows = self
@@ -181,7 +183,7 @@ impl Stats {
 }
 
 /// What each row's gradient is multiplied by: nothing of a row whose target does not count.
-pub(super) fn row_scale(rank: &Rank, targets: &[u32], scale: f32) -> Buffer {
+fn row_scale(rank: &Rank, targets: &[u32], scale: f32) -> Buffer {
     let mut rows = rank.scratch(targets.len());
     for (row, target) in rows.typed_mut::<f32>().iter_mut().zip(targets) {
         *row = if *target == Targets::<()>::IGNORED { 0.0 } else { scale };

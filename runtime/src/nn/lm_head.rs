@@ -12,7 +12,7 @@ use crate::tensor::{
     gradient_axes,
 };
 
-use super::cross_entropy::{Rows, row_scale, scalar};
+use super::cross_entropy::{Rows, scalar};
 use super::{Build, Builder, Parts, Plain, Shard, VocabSplit};
 
 /// Logits of one chunk of tokens hold at most this many elements (or 64 tokens' worth).
@@ -225,27 +225,11 @@ impl Chunks<'_> {
 
         let forward = Gemm { m, n, k, trans_a: false, trans_b: true, accumulate: false };
         backend.gemm(&forward, input, weight, (&mut *logits).into());
-        let rows = Rows {
-            rank,
-            axes: self.vocab_axes,
-            site: self.weight.site(),
-            cols: n,
-            first_col: vocab.offset,
-            vocab: vocab.global,
-        };
+        let rows = Rows { rank, axes: self.vocab_axes, site: self.weight.site(), vocab };
         let stats = rows.stats((&*logits).into(), targets);
         let result = stats.loss(targets);
         if let Some(shares) = shares {
-            let scale = row_scale(rank, targets, 1.0);
-            backend.cross_entropy_grad(
-                n,
-                (&mut *logits).into(),
-                stats.max.view(),
-                stats.sum_exp.view(),
-                targets.into(),
-                vocab.offset,
-                scale.view(),
-            );
+            stats.differentiate(rank, vocab, targets, 1.0, (&mut *logits).into());
             let dx = &mut shares.dx.typed_mut::<f32>()[chunk.start * k..chunk.end * k];
             let input_product =
                 Gemm { m, n: k, k: n, trans_a: false, trans_b: false, accumulate: false };

@@ -217,8 +217,7 @@ impl<State> Gradients<State> {
         let param = units
             .iter()
             .find_map(|unit| unit.params().iter().find(|param| param.path() == path).cloned())?;
-        let gradient = param.gradient().iter().map(|value| value * self.scale).collect();
-        Some(gradient)
+        Some(self.block(&param))
     }
 
     /// All of the gradient of `param`, row-major, put together from the ranks that hold its parts; all of them must
@@ -227,8 +226,11 @@ impl<State> Gradients<State> {
     where
         State: Summed,
     {
-        let block: Vec<f32> = param.gradient().iter().map(|value| value * self.scale).collect();
-        param.gather_block(&self.rank, &block)
+        param.gather_block(&self.rank, &self.block(param))
+    }
+
+    fn block(&self, param: &ParamRef) -> Vec<f32> {
+        param.gradient().iter().map(|value| value * self.scale).collect()
     }
 
     /// The sum of squares of what this rank counts: a parameter that is whole along an axis is counted by the first
