@@ -3,11 +3,15 @@
 
 Usage, from anywhere in the repository, after bench/pytorch/setup.sh:
 
-    python3 bench/compare.py [--threads 1,2] [--steps 8] [--rounds 2]
+    python3 bench/compare.py                            # one rank, f32, on one thread and on two
+    python3 bench/compare.py --cases two-ranks          # DDP and FSDP, f32 and bf16
+    python3 bench/compare.py --cases f32,recompute      # what recomputation costs
+    python3 bench/compare.py --list
 
 Both start from the same weights (a Hugging Face folder of 34M parameters, written on the first
 run) and read the same tokens in the same order, on the same cores. Only the standard library is
-needed here. Exit code 1 if the losses differ: then the times mean nothing.
+needed here. Prints Markdown, so that a run can be kept as it is. Exit code 1 if the losses differ:
+then the times mean nothing.
 """
 
 import argparse
@@ -23,11 +27,47 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PYTORCH = ROOT / "bench" / "pytorch"
 WARM_UP = 2  # Steps of every run that are not timed.
+# Largest relative difference of a step's losses, over the 8 steps of the default. Measured: 7e-7 in
+# f32; PyTorch's own bf16 training is up to 1e-4 from its f32 training (pytorch/precision.py).
+F32, BF16 = 1e-5, 5e-4
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training, as each of the two programs is told to do it."""
+
+    name: str
+    ranks: int
+    meshwright: str
+    pytorch: str
+    tolerance: float = F32
+    dtype: str = "f32"
+
+
+CASES = [
+    Case("f32", 1, "--mesh dp=1", "--strategy none"),
+    Case("bf16", 1, "--mesh dp=1 --dtype bf16", "--strategy none --dtype bf16", BF16, "bf16"),
+    Case("recompute", 1, "--mesh dp=1 --recompute full", "--strategy none --recompute"),
+    Case("recompute-bf16", 1, "--mesh dp=1 --recompute full --dtype bf16",
+         "--strategy none --recompute --dtype bf16", BF16, "bf16"),
+    Case("ddp", 2, "--mesh dp=2", "--strategy ddp"),
+    Case("ddp-bf16", 2, "--mesh dp=2 --dtype bf16", "--strategy ddp --dtype bf16", BF16, "bf16"),
+    Case("fsdp", 2, "--mesh fsdp=2 --zero 3", "--strategy fsdp2"),
+    Case("fsdp-bf16", 2, "--mesh fsdp=2 --zero 3 --dtype bf16", "--strategy fsdp2 --dtype bf16",
+         BF16, "bf16"),
+    Case("fsdp-recompute", 2, "--mesh fsdp=2 --zero 3 --recompute full",
+         "--strategy fsdp2 --recompute"),
+]
+GROUPS = {
+    "one-rank": ["f32", "bf16", "recompute", "recompute-bf16"],
+    "two-ranks": ["ddp", "ddp-bf16", "fsdp", "fsdp-bf16"],
+    "all": [case.name for case in CASES],
+}
 
 
 @dataclass
 class Contestant:
-    """A program, and what its runs have shown so far."""
+    """A program in one case, and what its runs have shown so far."""
 
     name: str
     step_ms: list = field(default_factory=list)
@@ -40,13 +80,38 @@ class Contestant:
         self.losses = [step["loss"] for step in steps]
         self.peak_rss = max(self.peak_rss, peak_rss)
 
+    def reached(self, gemm_gflops):
+        self.gemm_gflops = max(self.gemm_gflops or 0.0, gemm_gflops)
+
+    def median(self):
+        return statistics.median(self.step_ms)
+
+    def best(self):
+        return min(self.step_ms)
+
+
+@dataclass
+class Match:
+    """A case on a number of threads per rank, and the programs that run it, ours first."""
+
+    case: Case
+    threads: int
+    contestants: list
+
+    def cores(self):
+        return self.case.ranks * self.threads
+
 
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", default="1,2", help="comma-separated thread counts to compare")
+    parser.add_argument("--cases", default="f32", help="comma-separated cases or groups of --list")
+    parser.add_argument("--list", action="store_true", help="print the cases and exit")
+    parser.add_argument("--threads", default="1,2",
+                        help="comma-separated thread counts per rank; a case is left out where "
+                        "there are too few cores for it")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=2, help="runs of each program, in turns")
-    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=4, help="sequences of a step on each rank")
     parser.add_argument("--seq", type=int, default=512)
     parser.add_argument("--model", type=Path, default=ROOT / "target" / "bench-model",
                         help="Hugging Face folder with a tokens.bin (u16); written if missing")
@@ -54,24 +119,52 @@ def parse_args():
     parser.add_argument("--meshwright", help="a train_llama executable (default: build it)")
     parser.add_argument("--no-mkl-avx512", action="store_true",
                         help="leave out PyTorch with MKL's AVX-512 kernels forced on")
-    parser.add_argument("--tolerance", type=float, default=1e-3,
-                        help="largest relative difference of a step's losses")
+    parser.add_argument("--output", type=Path, help="also write the tables to this file")
     args = parser.parse_args()
-    args.threads = [int(count) for count in args.threads.split(",")]
-    cores = len(os.sched_getaffinity(0))
-    if max(args.threads) > cores:
-        parser.error(f"--threads {max(args.threads)}: only {cores} cores are available")
+    if args.list:
+        list_cases()
+        sys.exit()
     if args.steps <= WARM_UP:
         parser.error(f"--steps must be more than {WARM_UP}: the first ones are a warm-up")
+    args.matches = choose_matches(parser, args)
     return args
 
 
-def run(command, threads):
-    """Runs on the first `threads` cores; returns the output and the peak resident memory."""
-    cores = sorted(os.sched_getaffinity(0))[:threads]
+def list_cases():
+    for case in CASES:
+        print(f"{case.name:<16}{case.meshwright}   |   {case.pytorch}")
+    for group, names in GROUPS.items():
+        print(f"{group:<16}{', '.join(names)}")
+
+
+def choose_matches(parser, args):
+    """The cases asked for, in the order of the table, on each thread count that fits."""
+    wanted = set()
+    for name in args.cases.split(","):
+        if name not in GROUPS and name not in GROUPS["all"]:
+            parser.error(f"--cases {name}: no such case or group; see --list")
+        wanted |= set(GROUPS.get(name, [name]))
+    cores = len(os.sched_getaffinity(0))
+    programs = ["Meshwright", "PyTorch"]
+    if not args.no_mkl_avx512:
+        programs.append("PyTorch, AVX-512 forced")
+    matches = []
+    for threads in [int(count) for count in args.threads.split(",")]:
+        for case in CASES:
+            if case.name in wanted and case.ranks * threads <= cores:
+                contestants = [Contestant(name) for name in programs]
+                matches.append(Match(case, threads, contestants))
+    if not matches:
+        parser.error(f"--cases {args.cases} --threads {args.threads}: {cores} cores are too few")
+    return matches
+
+
+def run(command, cores):
+    """Runs on the first `cores` cores; returns the output and the peak resident memory."""
+    first_cores = sorted(os.sched_getaffinity(0))[:cores]
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(command, stdout=output, cwd=ROOT,
-                                   preexec_fn=lambda: os.sched_setaffinity(0, cores))
+                                   preexec_fn=lambda: os.sched_setaffinity(0, first_cores))
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
@@ -93,36 +186,53 @@ def build(kind, name):
     sys.exit(f"cargo built no executable named {name}")
 
 
-def run_meshwright(contestant, args, threads):
+def settings(args, match):
+    """What both programs are told in the same words."""
+    return ["--batch", str(args.batch * match.case.ranks), "--seq", str(args.seq),
+            "--steps", str(args.steps), "--threads", str(match.threads), "--lr", "1e-3"]
+
+
+def run_meshwright(contestant, args, match):
     with tempfile.TemporaryDirectory() as folder:
         metrics = Path(folder) / "metrics.jsonl"
         _, peak_rss = run([
             args.meshwright, "--init-from", args.model, "--data", args.model / "tokens.bin",
-            "--order", "sequential", "--batch", str(args.batch), "--seq", str(args.seq),
-            "--steps", str(args.steps), "--mesh", "dp=1", "--threads", str(threads),
-            "--lr", "1e-3", "--sample-tokens", "0", "--metrics", metrics,
-        ], threads)
+            "--order", "sequential", "--sample-tokens", "0", "--metrics", metrics,
+            *settings(args, match), *match.case.meshwright.split(),
+        ], match.cores())
         steps = [json.loads(line) for line in metrics.read_text().splitlines()]
     if len(steps) != args.steps:
         sys.exit(f"train_llama wrote {len(steps)} lines of metrics for {args.steps} steps")
     contestant.record(steps, peak_rss)
+    if match.case.dtype == "f32":  # gemm_peak measures f32 products.
+        output, _ = run([args.gemm_peak, str(match.cores())], match.cores())
+        contestant.reached(json.loads(output)["gemm_gflops"])
 
 
-def run_pytorch(contestant, args, threads, *options):
-    output, peak_rss = run([
+def run_pytorch(contestant, args, match, *options):
+    output, _ = run([
         args.python, PYTORCH / "train_llama.py", "--config", args.model,
-        "--batch", str(args.batch), "--seq", str(args.seq), "--steps", str(args.steps),
-        "--threads", str(threads), "--lr", "1e-3", *options,
-    ], threads)
-    *steps, summary = [json.loads(line) for line in output.splitlines()]
-    contestant.record(steps, peak_rss)
-    contestant.gemm_gflops = max(contestant.gemm_gflops or 0.0, summary["gemm_gflops"])
+        "--ranks", str(match.case.ranks), *settings(args, match), *match.case.pytorch.split(),
+        *options,
+    ], match.cores())
+    *steps, summary = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    contestant.record(steps, summary["peak_rss_bytes"])
+    contestant.reached(summary["gemm_gflops"])
 
 
-def flops_per_step(args):
+def run_round(match, args):
+    ours, stock, *forced = match.contestants
+    run_meshwright(ours, args, match)
+    run_pytorch(stock, args, match)
+    for contestant in forced:
+        run_pytorch(contestant, args, match, "--mkl-avx512")
+
+
+def flops_per_step(args, match):
     """6 N + 12 L H Q T per token (PaLM, appendix B), N without the input embedding.
 
-    One formula for every program. It counts causal attention as if it were full.
+    One formula for every program. It counts causal attention as if it were full, and does not
+    count what is computed twice.
     """
     config = json.loads((args.model / "config.json").read_text())
     hidden, layers, heads = (config[key] for key in
@@ -133,56 +243,84 @@ def flops_per_step(args):
     per_layer = attention + 3 * hidden * config["intermediate_size"] + 2 * hidden
     parameters = layers * per_layer + hidden + config["vocab_size"] * hidden
     per_token = 6 * parameters + 12 * layers * heads * head_dim * args.seq
-    return per_token * args.batch * args.seq
+    return per_token * args.batch * match.case.ranks * args.seq
 
 
-def print_table(contestants, args, threads):
-    ours, stock = contestants[0], contestants[1]
-    flops = flops_per_step(args)
-    print(f"\n{threads} thread(s), batch {args.batch}, seq {args.seq}, {args.rounds} x "
-          f"{args.steps - WARM_UP} timed steps, {flops / 1e9:.0f} GFLOP per step")
-    row = "{:<22}{:>11}{:>11}{:>13}{:>11}{:>11}{:>11}{:>11}{:>9}"
-    print(row.format("", "median ms", "min ms", "x meshwright", "peak MB", "of stock",
-                     "GFLOP/s", "GEMM peak", "of peak"))
-    for each in contestants:
-        median = statistics.median(each.step_ms)
-        reached = flops / median / 1e6
-        peak = each.gemm_gflops
-        print(row.format(
-            each.name, f"{median:.0f}", f"{min(each.step_ms):.0f}",
-            f"{median / statistics.median(ours.step_ms):.2f}",
-            f"{each.peak_rss / 1e6:.0f}", f"{each.peak_rss / stock.peak_rss:.0%}",
-            f"{reached:.0f}", f"{peak:.0f}" if peak else "?",
-            f"{reached / peak:.0%}" if peak else "?"))
+def markdown(header, rows):
+    """Text columns first: those of the header that end in a colon are aligned to the right."""
+    rule = ["---:" if name.endswith(":") else "---" for name in header]
+    lines = [[name.rstrip(":") for name in header], rule, *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def largest_difference(contestants):
-    """Prints the losses side by side; returns the largest relative difference to the first."""
-    print("loss per step".ljust(16) + "".join(f"{each.name:>22}" for each in contestants))
-    worst = 0.0
-    for step, losses in enumerate(zip(*(each.losses for each in contestants))):
-        print(f"{step:<16}" + "".join(f"{loss:>22.6f}" for loss in losses))
-        # Written so that a NaN, too, counts as a difference.
-        differences = [abs(loss - losses[0]) / abs(losses[0]) for loss in losses]
-        worst = max([worst] + [x if x == x else float("inf") for x in differences])
-    return worst
+def times_table(matches, args):
+    header = ["case", "ranks x threads", "program", "best ms:", "median ms:", "best, x ours:",
+              "median, x ours:", "peak MB:", "GFLOP/s:", "GEMM peak:", "of peak:"]
+    rows = []
+    for match in matches:
+        ours = match.contestants[0]
+        flops = flops_per_step(args, match)
+        for each in match.contestants:
+            reached, peak = flops / each.median() / 1e6, each.gemm_gflops
+            rows.append([
+                match.case.name, f"{match.case.ranks} x {match.threads}", each.name,
+                f"{each.best():.0f}", f"{each.median():.0f}", f"{each.best() / ours.best():.2f}",
+                f"{each.median() / ours.median():.2f}", f"{each.peak_rss / 1e6:.0f}",
+                f"{reached:.0f}", f"{peak:.0f}" if peak else "", f"{reached / peak:.0%}" if peak
+                else ""])
+    return markdown(header, rows)
 
 
-def compare(args, threads):
-    ours, stock = Contestant("meshwright"), Contestant("pytorch")
-    contestants = [ours, stock]
-    if not args.no_mkl_avx512:
-        forced = Contestant("pytorch (mkl avx-512)")
-        contestants.append(forced)
-    for _ in range(args.rounds):
-        run_meshwright(ours, args, threads)
-        run_pytorch(stock, args, threads)
-        if not args.no_mkl_avx512:
-            run_pytorch(forced, args, threads, "--mkl-avx512")
-        output, _ = run([args.gemm_peak, str(threads)], threads)
-        ours.gemm_gflops = max(ours.gemm_gflops or 0.0, json.loads(output)["gemm_gflops"])
-    print_table(contestants, args, threads)
-    return largest_difference(contestants)
+def recompute_table(matches):
+    """What each program pays for recomputation; None if no case was run both with and without."""
+    plain_of = {"recompute": "f32", "recompute-bf16": "bf16", "fsdp-recompute": "fsdp"}
+    by_case = {(match.case.name, match.threads): match for match in matches}
+    rows = []
+    for match in matches:
+        plain = by_case.get((plain_of.get(match.case.name), match.threads))
+        if plain is None:
+            continue
+        for each, without in zip(match.contestants, plain.contestants):
+            rows.append([
+                match.case.name, plain.case.name, f"{match.case.ranks} x {match.threads}",
+                each.name, f"{each.best() / without.best():.2f}",
+                f"{each.median() / without.median():.2f}",
+                f"{each.peak_rss / without.peak_rss:.0%}"])
+    header = ["case", "against", "ranks x threads", "program", "best:", "median:", "peak memory:"]
+    return markdown(header, rows) if rows else None
+
+
+def loss_table(matches):
+    header = ["case", "ranks x threads", "program", "loss of the first step:",
+              "of the last:", "largest difference to ours:", "allowed:"]
+    rows = []
+    for match in matches:
+        for each in match.contestants:
+            difference = loss_difference(match, each)
+            rows.append([
+                match.case.name, f"{match.case.ranks} x {match.threads}", each.name,
+                f"{each.losses[0]:.6f}", f"{each.losses[-1]:.6f}", f"{difference:.1e}",
+                f"{match.case.tolerance:.0e}"])
+    return markdown(header, rows)
+
+
+def loss_difference(match, contestant):
+    """The largest relative difference of a step's loss to ours; infinite where one is NaN."""
+    ours = match.contestants[0].losses
+    differences = [abs(a - b) / abs(b) for a, b in zip(contestant.losses, ours)]
+    return max(x if x == x else float("inf") for x in differences)
+
+
+def report(args):
+    sections = [
+        f"Batch {args.batch} per rank, sequence {args.seq}, {args.rounds} x "
+        f"{args.steps - WARM_UP} timed steps of each program, in turns. Peak memory is the sum "
+        "over processes.",
+        times_table(args.matches, args), recompute_table(args.matches), loss_table(args.matches)]
+    text = "\n\n".join(section for section in sections if section)
+    print("\n" + text)
+    if args.output:
+        args.output.write_text(text + "\n")
 
 
 def main():
@@ -191,16 +329,21 @@ def main():
         sys.exit(f"{args.python} does not exist: run bench/pytorch/setup.sh, or pass --python")
     load = os.getloadavg()[0]
     if load > 0.5:
-        print(f"warning: load average {load:.1f}: other work makes these times worthless")
+        print(f"warning: load average {load:.1f}: other work makes these times worthless",
+              file=sys.stderr)
     args.model = args.model.resolve()
     if not (args.model / "tokens.bin").exists():
         subprocess.run([args.python, PYTORCH / "make_model.py", args.model], check=True)
     args.meshwright = args.meshwright or build("--example", "train_llama")
     args.gemm_peak = build("--bin", "gemm_peak")
-    worst = max(compare(args, threads) for threads in args.threads)
-    print(f"\nlargest relative difference of losses: {worst:.1e}")
-    if worst > args.tolerance:
-        sys.exit(f"the losses differ by more than {args.tolerance:.0e}: not the same training")
+    for _ in range(args.rounds):
+        for match in args.matches:
+            run_round(match, args)
+    report(args)
+    different = [match.case.name for match in args.matches for each in match.contestants
+                 if loss_difference(match, each) > match.case.tolerance]
+    if different:
+        sys.exit(f"the losses differ by more than is allowed: {', '.join(sorted(set(different)))}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-//! Derives the forms with a whole residual stream of models written with a sequence-parallel one.
+//! Derives forms of models from their text: with a whole residual stream instead of a sequence-parallel one, and with
+//! what is recomputed, or a unit of its own.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -14,22 +15,49 @@ const WHOLE_STREAM: [(&str, &str); 7] = [
     (".slice(Seq, Tp)", ""),
 ];
 
+/// Pairs of layers recomputed, but for some results.
+const SAVING: [(&str, &str); 1] = [(
+    "    blocks: Stack<Block>",
+    "    #[recompute(every = 2, save = [attn.q, attn.core, mlp.down])]\n    blocks: Stack<Block>",
+)];
+
+/// Layers recomputed with their attention recomputed inside, inputs in host memory, and units within layers.
+const NESTED: [(&str, &str); 4] = [
+    ("    blocks: Stack<Block>", "    #[recompute(offload)]\n    blocks: Stack<Block>"),
+    ("    attn: SelfAttention", "    #[recompute(save = [core])]\n    attn: SelfAttention"),
+    ("    mlp: Mlp", "    #[sharded(fsdp)]\n    mlp: Mlp"),
+    ("#[model]\npub struct SelfAttention", "#[model]\n#[sharded(fsdp)]\npub struct SelfAttention"),
+];
+
+/// Everything between embedding and head recomputed.
+const RECOMPUTED: [(&str, &str); 2] = [
+    ("    blocks: Stack<Mlp>", "    #[recompute(every = 2, offload)]\n    blocks: Stack<Mlp>"),
+    ("    mix: Mix", "    #[recompute]\n    mix: Mix"),
+];
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    derive(Path::new("../examples/llama.rs"), &out.join("plain_llama.rs"));
-    derive(Path::new("models/gpt.rs"), &out.join("plain_gpt.rs"));
-    derive(Path::new("models/mixer.rs"), &out.join("plain_mixer.rs"));
+    for (source, target, changes) in [
+        ("../examples/llama.rs", "plain_llama.rs", &WHOLE_STREAM[..]),
+        ("models/gpt.rs", "plain_gpt.rs", &WHOLE_STREAM),
+        ("models/mixer.rs", "plain_mixer.rs", &WHOLE_STREAM),
+        ("../examples/llama.rs", "saving_llama.rs", &SAVING),
+        ("../examples/llama.rs", "nested_llama.rs", &NESTED),
+        ("models/mixer.rs", "recomputed_mixer.rs", &RECOMPUTED),
+    ] {
+        derive(Path::new(source), &out.join(target), changes);
+    }
 }
 
-fn derive(source: &Path, target: &Path) {
+fn derive(source: &Path, target: &Path, changes: &[(&str, &str)]) {
     println!("cargo::rerun-if-changed={}", source.display());
     let text = fs::read_to_string(source).expect("the model's text is readable");
     let lines = text.lines().filter(|line| !line.starts_with("//!"));
-    let mut plain: String = lines.map(|line| format!("{line}\n")).collect();
-    assert!(plain.contains(WHOLE_STREAM[0].0), "{}: no split stream", source.display());
-    for (split, whole) in WHOLE_STREAM {
-        plain = plain.replace(split, whole);
+    let mut changed: String = lines.map(|line| format!("{line}\n")).collect();
+    assert!(changed.contains(changes[0].0), "{}: no {}", source.display(), changes[0].0);
+    for (before, after) in changes {
+        changed = changed.replace(before, after);
     }
-    fs::write(target, plain).expect("the output folder is writable");
+    fs::write(target, changed).expect("the output folder is writable");
 }

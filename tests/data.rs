@@ -4,6 +4,17 @@ use meshwright::layout::{AxisSet, Shape};
 use meshwright::random;
 use meshwright::tensor::{Extent, Rank, Targets, Tensor, Tokens};
 
+/// Which of the micro-batches of a step is at hand.
+#[derive(Debug, Clone, Copy)]
+pub struct Turn {
+    /// The step, from 0.
+    pub step: u64,
+    /// The micro-batch, from 0.
+    pub index: usize,
+    /// Micro-batches of a step.
+    pub count: usize,
+}
+
 /// A global batch of token sequences.
 #[derive(Debug, Clone, Copy)]
 pub struct TokenData {
@@ -19,9 +30,12 @@ pub struct TokenData {
 }
 
 impl TokenData {
-    /// This rank's tokens and targets of a step.
-    pub fn block<S: Shape>(&self, rank: &Rank, step: u64) -> (Tokens<S>, Targets<S>) {
-        let rows = data_part(self.batch, rank);
+    /// This rank's tokens and targets of a micro-batch.
+    pub fn block<S: Shape>(&self, rank: &Rank, turn: Turn) -> (Tokens<S>, Targets<S>) {
+        let own = data_part(self.batch, rank);
+        let part = Extent::part(own.local, turn.index, turn.count);
+        let rows = Extent { local: part.local, offset: own.offset + part.offset, ..own };
+        let step = turn.step;
         let places = || {
             (rows.offset..rows.offset + rows.local)
                 .flat_map(|row| (0..self.seq).map(move |position| (row, position)))
@@ -41,7 +55,8 @@ impl TokenData {
             })
             .collect();
         let sizes = [self.batch, self.seq];
-        (Tokens::from_block(rank, &sizes, &tokens), Tokens::from_block(rank, &sizes, &targets))
+        let from_rows = |ids: &[u32]| Tokens::from_rows(rank, &sizes, part.offset, ids);
+        (from_rows(&tokens), from_rows(&targets))
     }
 }
 

@@ -121,7 +121,7 @@ fn both_cross_entropies_have_the_gradients_of_the_formula() {
         let weight = built.params().into_iter().find(|param| param.path() == "head.weight");
         let weight = weight.expect("the head has a weight");
         let (loss, dx, dweight) =
-            cross_entropy(&ops.input.handle().data(), &weight.data(), &targets);
+            cross_entropy(&ops.input.handle().to_vec(), &weight.to_vec(), &targets);
 
         let mut report = Report::default();
         let mut check = |name: &str, got: Loss<(Batch, Seq)>, count: u64| {
@@ -207,7 +207,8 @@ fn model(rank: &Rank) -> Built<Operations> {
     let built = build::<Operations>(rank, &sizes).unwrap_or_else(|error| panic!("{error}"));
     for param in built.params() {
         // Far from zero, where the slope of a relu jumps.
-        param.with_data(|data| data.iter_mut().for_each(|x| *x += 0.25f32.copysign(*x)));
+        let moved = param.to_vec().into_iter().map(|x| x + 0.25f32.copysign(x));
+        param.write(&moved.collect::<Vec<_>>());
     }
     built
 }
@@ -224,15 +225,18 @@ fn tokens(rank: &Rank) -> Tokens<(Batch, Seq)> {
 
 /// The derivative by each element: `(8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h`.
 fn differences(param: &ParamRef, value: impl Fn() -> f64) -> Vec<f32> {
+    let start = param.to_vec();
     let at = |index: usize, element: f32| {
-        param.with_data(|data| data[index] = element);
+        let mut moved = start.clone();
+        moved[index] = element;
+        param.write(&moved);
         value()
     };
     let one = |index: usize| {
-        let element = param.data()[index];
+        let element = start[index];
         let across = |step: f32| at(index, element + step) - at(index, element - step);
         let derivative = (8.0 * across(STEP) - across(2.0 * STEP)) / (12.0 * f64::from(STEP));
-        param.with_data(|data| data[index] = element);
+        param.write(&start);
         derivative as f32
     };
     (0..param.len()).map(one).collect()

@@ -6,11 +6,12 @@ use meshwright::backend::cpu::CpuBackend;
 use meshwright::comm::{CommError, launch};
 use meshwright::layout::Shape;
 use meshwright::nn::{Build, Sizes, build};
-use meshwright::optim::{AdamW, AdamWOptions};
-use meshwright::tensor::{Loss, Rank};
+use meshwright::optim::{AdamWOptions, Optimizer, OptimizerOptions, ParamGroups};
+use meshwright::tensor::{Gradients, Loss, Mean, Rank, Settings};
 use meshwright::train::{Config, LanguageModel, Summary, Trainer};
 
 use crate::compare::{Tensors, assert_same_bits};
+use crate::data::Turn;
 
 /// Settings of a run.
 #[derive(Debug, Clone)]
@@ -21,14 +22,28 @@ pub struct Setup {
     pub steps: u64,
     /// Threads of each rank.
     pub threads: usize,
+    /// What updates the parameters.
+    pub optimizer: OptimizerOptions,
     /// Learning rate.
     pub lr: f64,
+    /// How the ranks compute, and what they shard.
+    pub settings: Settings,
+    /// Parts in which each rank goes through its samples of a step.
+    pub micro_batches: usize,
 }
 
 impl Setup {
     /// Ten steps of a model with these sizes.
     pub fn new(sizes: Sizes) -> Setup {
-        Setup { sizes, steps: 10, threads: 1, lr: 3e-3 }
+        Setup {
+            sizes,
+            steps: 10,
+            threads: 1,
+            optimizer: OptimizerOptions::AdamW(AdamWOptions::default()),
+            lr: 3e-3,
+            settings: Settings::new(7),
+            micro_batches: 1,
+        }
     }
 }
 
@@ -47,7 +62,7 @@ pub struct Outcome {
     pub trained: Tensors,
 }
 
-/// Trains a `M` on `mesh`; `loss` is its loss at a step.
+/// Trains a `M` on `mesh`; `loss` is its loss on a micro-batch.
 ///
 /// # Panics
 /// When a rank fails, or when two ranks of the mesh come to different bits.
@@ -55,11 +70,13 @@ pub struct Outcome {
 pub fn train<M: Build, S: Shape>(
     mesh: &str,
     setup: &Setup,
-    loss: impl Fn(&M, &Rank, u64) -> Loss<S> + Sync,
+    loss: impl Fn(&M, &Rank, Turn) -> Loss<S> + Sync,
 ) -> Outcome {
-    let outcomes = on_mesh(mesh, setup.threads, |rank| {
+    let outcomes = on_mesh_with(mesh, setup.threads, setup.settings, |rank| {
         let built = build::<M>(rank, &setup.sizes).unwrap_or_else(|error| panic!("{error}"));
-        let mut optimizer = AdamW::new(rank, &built.units, AdamWOptions::default());
+        let groups = ParamGroups::default();
+        let optimizer = Optimizer::new(rank, &built.units, setup.optimizer, &groups);
+        let mut optimizer = optimizer.unwrap_or_else(|error| panic!("{error}"));
         let params = built.params();
         let gather = || -> Tensors {
             params.iter().map(|param| (param.path().to_owned(), param.gather(rank))).collect()
@@ -68,9 +85,28 @@ pub fn train<M: Build, S: Shape>(
         let (mut losses, mut norms, mut first) = (Vec::new(), Vec::new(), Tensors::new());
         for step in 0..setup.steps {
             rank.set_step(step);
-            let loss = loss(&built.model, rank, step);
-            losses.push(loss.reduce().value());
-            let mut gradients = loss.backward().reduce();
+            let mut mean = Mean::default();
+            let mut one = |index| {
+                let turn = Turn { step, index, count: setup.micro_batches };
+                let loss = loss(&built.model, rank, turn);
+                mean += loss.reduce();
+                loss
+            };
+            let last = setup.micro_batches - 1;
+            let earlier = (0..last).fold(None, |earlier: Option<Gradients<_>>, index| {
+                let loss = one(index);
+                Some(match earlier {
+                    Some(gradients) => gradients.accumulate(loss),
+                    None => loss.accumulate(),
+                })
+            });
+            let loss = one(last);
+            let mut gradients = match earlier {
+                Some(gradients) => gradients.backward(loss),
+                None => loss.backward(),
+            }
+            .reduce();
+            losses.push(mean.value());
             if step == 0 {
                 let gather = |param| gradients.gather(param);
                 first =
@@ -98,10 +134,24 @@ pub fn train<M: Build, S: Shape>(
 /// When a rank fails.
 #[track_caller]
 pub fn on_mesh<T: Send>(mesh: &str, threads: usize, body: impl Fn(&Rank) -> T + Sync) -> Vec<T> {
+    on_mesh_with(mesh, threads, Settings::new(7), body)
+}
+
+/// [`on_mesh`] with settings.
+///
+/// # Panics
+/// When a rank fails.
+#[track_caller]
+pub fn on_mesh_with<T: Send>(
+    mesh: &str,
+    threads: usize,
+    settings: Settings,
+    body: impl Fn(&Rank) -> T + Sync,
+) -> Vec<T> {
     let shape = mesh.parse().unwrap_or_else(|error| panic!("{mesh}: {error}"));
     let results = launch(&shape, |comms| {
         let backend = CpuBackend::new(threads).expect("threads start");
-        Ok::<T, CommError>(body(&Rank::new(comms, Box::new(backend), 7)))
+        Ok::<T, CommError>(body(&Rank::with_settings(comms, Box::new(backend), settings)))
     });
     results.unwrap_or_else(|error| panic!("{mesh}: {error}"))
 }

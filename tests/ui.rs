@@ -23,10 +23,12 @@ fn compile_errors() {
         "layers",
         "loss",
         "partial",
+        "recompute",
         "streams",
         "structs",
         "styles",
         "ties",
+        "units",
     ] {
         cases.compile_fail(format!("ui/{topic}/*.rs"));
     }

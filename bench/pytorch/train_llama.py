@@ -1,21 +1,20 @@
-"""Eager PyTorch/transformers training of a Llama on CPU in f32: the baseline of the benchmark.
+"""Eager PyTorch/transformers training of a Llama on CPU: the baseline of the benchmark.
 
 Prints one JSON object per step and a last one with `"summary": true`. The defaults are the fastest
 eager settings that were found; README.md beside this file lists what was tried.
 
 Usage: python train_llama.py --config DIR [--data DIR/tokens.bin] --threads 1 --steps 8
+       python train_llama.py --config DIR --strategy ddp --ranks 2 --dtype bf16
 """
 
 import argparse
-import ctypes
 import json
 import os
-import resource
 import statistics
-import subprocess
-import tempfile
 import time
 from pathlib import Path
+
+import process
 
 WARM_UP = 2  # Steps that are not timed: the process is still growing.
 GEMM_SHAPE = (2048, 512, 1408)  # tokens x hidden x ffn: the most frequent product of the model.
@@ -27,12 +26,24 @@ def parse_args():
                         help="a Hugging Face folder, or random weights of the given sizes: "
                         "hidden=512,ffn=1408,layers=8,heads=8,kv_heads=8,vocab=8192")
     parser.add_argument("--data", type=Path, help="u16 tokens (default: DIR/tokens.bin, or random)")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--strategy", choices=["none", "ddp", "fsdp2"], default="none")
+    parser.add_argument("--ranks", type=int, default=1, help="processes of ddp and fsdp2")
+    parser.add_argument("--threads", type=int, default=1, help="threads of each process")
+    parser.add_argument("--pin", action="store_true", help="give each process cores of its own")
     parser.add_argument("--steps", type=int, default=8,
                         help=f"the first {WARM_UP} are a warm-up and not timed")
-    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=4, help="sequences of a step, over all ranks")
     parser.add_argument("--seq", type=int, default=512)
     parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32",
+                        help="bf16: autocast (for fsdp2: its MixedPrecisionPolicy) on f32 weights")
+    parser.add_argument("--reduce-dtype", choices=["f32", "bf16"], default="f32",
+                        help="element type in which gradients are summed over ranks")
+    parser.add_argument("--zero", type=int, choices=[2, 3], default=3,
+                        help="fsdp2: free gathered parameters after forward (3) or keep them (2)")
+    parser.add_argument("--bucket-mb", type=int, default=25, help="ddp: size of a bucket")
+    parser.add_argument("--recompute", action="store_true",
+                        help="recompute every block in backward (torch.utils.checkpoint)")
     parser.add_argument("--attention", choices=["sdpa", "eager"], default="sdpa")
     parser.add_argument("--optimizer", choices=["fused", "foreach", "loop"], default="fused")
     parser.add_argument("--allocator", choices=["keep", "default"], default="keep",
@@ -42,100 +53,34 @@ def parse_args():
     args = parser.parse_args()
     if args.steps <= WARM_UP:
         parser.error(f"--steps must be more than {WARM_UP}: the first ones are a warm-up")
+    if args.strategy == "none" and args.ranks != 1:
+        parser.error(f"--ranks {args.ranks}: --strategy none trains on one process")
+    if process.started_by_torchrun() and process.torchrun_ranks() != args.ranks:
+        parser.error(f"--ranks {args.ranks}: torchrun started {process.torchrun_ranks()}")
+    if args.batch % args.ranks != 0:
+        parser.error(f"--batch {args.batch} does not divide over --ranks {args.ranks}")
+    if args.pin and args.strategy == "none":
+        parser.error("--pin: --strategy none has no processes to keep apart")
+    if args.reduce_dtype == "bf16" and args.strategy == "none":
+        parser.error("--reduce-dtype bf16: --strategy none sums nothing over ranks")
     return args
 
 
-def keep_freed_memory():
-    """Spares eager PyTorch the page faults of mapping every large activation anew."""
-    os.environ["THP_MEM_ALLOC_ENABLE"] = "1"  # Read by torch when it is imported.
-    m_mmap_max, m_trim_threshold = -4, -1  # From malloc.h.
-    libc = ctypes.CDLL(None)
-    libc.mallopt(m_mmap_max, 0)
-    libc.mallopt(m_trim_threshold, 2**31 - 1)
-
-
-def enable_mkl_avx512():
-    """Answers MKL's question for an Intel CPU with yes; otherwise it stays with AVX2 kernels.
-
-    MKL is linked into torch and finds this definition first if it is loaded before torch. This is
-    not a setting that PyTorch or MKL document.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / "mkl_avx512.so"
-        source = "int mkl_serv_intel_cpu_true(void) { return 1; }"
-        command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
-        subprocess.run(command, input=source.encode(), check=True)
-        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
-
-
-def peak_rss_bytes():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def build_model(args):
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    if "=" not in args.config:
-        model = LlamaForCausalLM.from_pretrained(
-            args.config, dtype="float32", attn_implementation=args.attention)
-        return model.train()
-    sizes = {key: int(value) for key, value in (x.split("=") for x in args.config.split(","))}
-    torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(
-        hidden_size=sizes["hidden"],
-        intermediate_size=sizes["ffn"],
-        num_hidden_layers=sizes["layers"],
-        num_attention_heads=sizes["heads"],
-        num_key_value_heads=sizes.get("kv_heads", sizes["heads"]),
-        vocab_size=sizes["vocab"],
-        max_position_embeddings=4096,
-        use_cache=False,
-        attn_implementation=args.attention,
-    )).train()
-
-
-def build_optimizer(args, model):
-    variant = {"fused": {"fused": True}, "foreach": {"foreach": True}, "loop": {"foreach": False}}
-    matrices = [p for p in model.parameters() if p.dim() >= 2]
-    others = [p for p in model.parameters() if p.dim() < 2]
-    groups = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=args.lr, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1,
-                             **variant[args.optimizer])
-
-
-def load_tokens(args, vocab):
-    needed = args.steps * args.batch * args.seq + 1
-    if args.data is None and "=" in args.config:
-        return np.random.default_rng(0).integers(vocab, size=needed)
-    path = args.data or Path(args.config) / "tokens.bin"
-    tokens = np.fromfile(path, dtype="<u2").astype(np.int64)
-    if len(tokens) < needed:
-        raise SystemExit(f"{path}: {len(tokens)} tokens, but {args.steps} steps read {needed}")
-    return tokens
-
-
-def batch_of_step(args, tokens, step):
-    """Sequential order: sample i of step s is tokens[(s * batch + i) * seq ..][.. seq + 1]."""
-    starts = [(step * args.batch + i) * args.seq for i in range(args.batch)]
-    samples = np.stack([tokens[start : start + args.seq + 1] for start in starts])
-    return torch.from_numpy(samples[:, :-1].copy()), torch.from_numpy(samples[:, 1:].copy())
-
-
-def train_step(model, optimizer, inputs, targets):
-    logits = model(input_ids=inputs).logits
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-    del logits
+def train_step(model, optimizer, inputs, targets, args):
+    with parallel.compute_context(args):
+        loss = llama.loss_of(model, inputs, targets)
     loss.backward()
-    grad_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    grad_norm = parallel.clip_gradients(model, 1.0)
     optimizer.step()
     optimizer.zero_grad()
-    return loss.item(), grad_norm.item()
+    return loss.item(), grad_norm
 
 
-def gemm_gflops():
+def gemm_gflops(dtype):
     """The best of many runs of one product: what the BLAS in use can reach on these threads."""
     rows, inner, columns = GEMM_SHAPE
-    a, b = torch.randn(rows, inner), torch.randn(inner, columns)
+    a = torch.randn(rows, inner, dtype=dtype)
+    b = torch.randn(inner, columns, dtype=dtype)
     seconds = []
     for _ in range(30):
         start = time.perf_counter()
@@ -145,50 +90,82 @@ def gemm_gflops():
 
 
 def main(args):
-    import_rss = peak_rss_bytes()
-    model = build_model(args)
-    optimizer = build_optimizer(args, model)
-    tokens = load_tokens(args, model.config.vocab_size)
-    step_ms = []
+    import_rss = process.peak_rss_bytes()
+    if args.strategy != "none":
+        dist.init_process_group("gloo")
+    rank = dist.get_rank() if dist.is_initialized() else 0
+
+    def report(**values):
+        if rank == 0:
+            print(json.dumps(values), flush=True)
+
+    model = llama.build_model(args.config, args.attention)
+    parameters = sum(p.numel() for p in model.parameters())
+    needed = args.steps * args.batch * args.seq + 1
+    tokens = llama.load_tokens(args.config, args.data, needed, model.config.vocab_size)
+    if args.recompute:  # Nothing here is random, so no generator state has to be kept.
+        model.activation_checkpointing_enable(
+            {"use_reentrant": False, "preserve_rng_state": False})
+    model = parallel.parallelize(model, args)
+    optimizer = llama.build_optimizer(model, args.lr, args.optimizer)
+    step_ms, cpu_ms = [], []
     for step in range(args.steps):
-        inputs, targets = batch_of_step(args, tokens, step)
-        start = time.perf_counter()
-        loss, grad_norm = train_step(model, optimizer, inputs, targets)
-        step_ms.append((time.perf_counter() - start) * 1e3)
-        print(json.dumps({"step": step, "loss": loss, "grad_norm": grad_norm,
-                          "step_ms": round(step_ms[-1], 1)}), flush=True)
+        inputs, targets = llama.batch_of_step(tokens, step, args.batch, args.seq, rank, args.ranks)
+        if dist.is_initialized():
+            dist.barrier()
+        start, cpu_start = time.perf_counter(), time.process_time()
+        loss, grad_norm = train_step(model, optimizer, inputs, targets, args)
+        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+        step_ms.append(parallel.over_ranks(seconds * 1e3, "max"))
+        cpu_ms.append(parallel.over_ranks(cpu_seconds * 1e3, "max"))
+        loss = parallel.over_ranks(loss, "mean")
+        report(step=step, loss=loss, grad_norm=grad_norm, step_ms=round(step_ms[-1], 1),
+               cpu_ms=round(cpu_ms[-1], 1))
     median = statistics.median(step_ms[WARM_UP:])
-    peak_rss = peak_rss_bytes()
-    print(json.dumps({
-        "summary": True,
-        "step_ms_median": round(median, 1),
-        "step_ms_min": round(min(step_ms[WARM_UP:]), 1),
-        "step_ms": [round(ms, 1) for ms in step_ms],
-        "tokens_per_s": round(args.batch * args.seq / median * 1e3, 1),
-        "loss": loss,
-        "peak_rss_bytes": peak_rss,
-        "import_rss_bytes": import_rss,
-        "gemm_gflops": round(gemm_gflops(), 1),
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "threads": args.threads,
-        "attention": args.attention,
-        "optimizer": args.optimizer,
-        "allocator": args.allocator,
-        "mkl_avx512": args.mkl_avx512,
-        "torch": torch.__version__,
-    }), flush=True)
+    peak_rss = process.peak_rss_bytes()
+    report(
+        summary=True,
+        step_ms_median=round(median, 1),
+        step_ms_min=round(min(step_ms[WARM_UP:]), 1),
+        step_ms=[round(ms, 1) for ms in step_ms],
+        # Of all threads of the busiest process: hardly changed by other work on the machine.
+        cpu_ms_min=round(min(cpu_ms[WARM_UP:]), 1),
+        tokens_per_s=round(args.batch * args.seq / median * 1e3, 1),
+        loss=loss,
+        peak_rss_bytes=int(parallel.over_ranks(peak_rss, "sum")),
+        peak_rss_bytes_per_process=int(parallel.over_ranks(peak_rss, "max")),
+        import_rss_bytes=import_rss,
+        # Of all processes, each on its own threads at the same time.
+        gemm_gflops=round(parallel.over_ranks(gemm_gflops(parallel.DTYPES[args.dtype]), "sum"), 1),
+        parameters=parameters,
+        torch=torch.__version__,
+        **{name: getattr(args, name) for name in [
+            "strategy", "ranks", "threads", "pin", "dtype", "reduce_dtype", "zero", "bucket_mb",
+            "recompute", "attention", "optimizer", "allocator", "mkl_avx512"]},
+    )
+    if dist.is_initialized():
+        dist.barrier()
+        # Not through the interpreter's end: threads of gloo now and then abort the process there.
+        os._exit(0)
 
 
 if __name__ == "__main__":
     arguments = parse_args()
-    # Both must happen before torch is loaded.
+    if arguments.strategy != "none" and not process.started_by_torchrun():
+        process.start_ranks(arguments.ranks)
+    # All of this must happen before torch is loaded.
+    if arguments.pin:
+        process.pin_to_own_cores(arguments.threads)
     if arguments.allocator == "keep":
-        keep_freed_memory()
+        process.keep_freed_memory()
     if arguments.mkl_avx512:
-        enable_mkl_avx512()
-    import numpy as np
+        process.enable_mkl_avx512()
     import torch
+    import torch.distributed as dist
     import transformers
+
+    import llama
+    import parallel
 
     torch.set_num_threads(arguments.threads)
     torch.set_float32_matmul_precision("highest")

@@ -5,85 +5,41 @@
 //! meaning, parsing goes on with that meaning, so that one typo does not break the rest of the program.
 
 pub mod args;
+pub mod recompute;
 #[cfg(test)]
 mod reference;
+pub mod sharded;
 pub mod table;
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
 use syn::parse::ParseStream;
-use syn::{Attribute, Ident, Lit, LitStr, Path, Token};
+use syn::{Attribute, Ident, LitStr, Path, Token};
 
-use crate::diag::{Ctxt, expected, nearest};
+use crate::diag::Ctxt;
 use crate::tokens::{relocated, shown};
 use args::{Args, Keyed, Once, Shown};
-use table::{AttributeRow, StyleRow, Value};
-
-/// `#[sharded(tp = "row", scatter = Seq)]`.
-pub struct Sharded {
-    /// The runtime's name of the axis.
-    pub axis: &'static str,
-    /// The style, behind the axis as its key.
-    pub style: Keyed<&'static StyleRow>,
-    /// The dim along which the sum ends split.
-    pub scatter: Option<Keyed<Path>>,
-}
+use table::AttributeRow;
 
 /// `#[tied(embed.tokens, when = "tie_word_embeddings")]`.
 pub struct Tied {
     /// The attribute itself, to be underlined.
     pub attr: Attribute,
-    /// Where the shared weight is; at least one segment.
-    pub path: Vec<Ident>,
+    /// Where the shared weight is.
+    pub path: FieldPath,
     /// The key of the configuration that decides.
     pub when: Option<Keyed<LitStr>>,
 }
+
+/// `embed.tokens`: fields, each in the one before it; at least one.
+pub struct FieldPath(Vec<Ident>);
 
 /// Where the expansion finds the runtime.
 #[derive(Clone, Default)]
 pub struct Runtime {
     /// The path after `crate =`; `::meshwright` if there was none.
     path: Option<Path>,
-}
-
-impl Sharded {
-    /// Parses the attribute; `None` if it does not say how the layer is cut.
-    pub fn parse(cx: &Ctxt, attr: &Attribute) -> Option<Self> {
-        let n_errors = cx.n_errors();
-        let mut style = Once::default();
-        let mut scatter = Once::default();
-        Args::of(cx, &table::SHARDED, attr, "tp = \"col\"")?.each(|args, key, input| {
-            let Some(row) = args.row(&key) else { return args::skip(input) };
-            match row.value {
-                Value::Style { axis, styles } => {
-                    args::equals(row, &key, input, "\"col\"")?;
-                    if let Some(found) = style_of(cx, &key, styles, input)? {
-                        style.set(args, key, (axis, found));
-                    }
-                }
-                _ => {
-                    args::equals(row, &key, input, "Seq")?;
-                    let found = dim(&key, input)?;
-                    scatter.set(args, key, found);
-                }
-            }
-            Ok(())
-        });
-        let Some(Keyed { key, value: (axis, style) }) = style.value else {
-            if cx.n_errors() == n_errors {
-                cx.error_at(
-                    attr,
-                    "`#[sharded]` has to say how the layer is cut: `#[sharded(tp = \"col\")]`, `\"row\"` \
-                     or `\"vocab\"`",
-                );
-            }
-            return None;
-        };
-        // With a guessed word, do not find fault with the combination as well.
-        let scatter = scatter.value.filter(|_| style.sums || cx.n_errors() == n_errors);
-        Some(Self { axis, style: Keyed { key, value: style }, scatter })
-    }
 }
 
 impl Tied {
@@ -95,7 +51,7 @@ impl Tied {
         Args::of(cx, &table::TIED, attr, "embed.tokens")?.each(|args, key, input| {
             if !input.peek(Token![=]) {
                 let span = key.span();
-                let found = field_path(key, input)?;
+                let found = FieldPath::parse_behind(key, input)?;
                 if path.is_some() {
                     let message = "`#[tied]` names one weight; this is the second path";
                     return Err(syn::Error::new(span, message));
@@ -118,10 +74,56 @@ impl Tied {
         }
         Some(Self { attr: attr.clone(), path: path?, when: when.value })
     }
+}
+
+impl FieldPath {
+    /// Parses what stands behind the first field.
+    fn parse_behind(first: Ident, input: ParseStream) -> syn::Result<Self> {
+        let mut path = vec![first];
+        while input.peek(Token![.]) {
+            input.parse::<Token![.]>()?;
+            let segment = input.call(Ident::parse_any).map_err(|error| {
+                syn::Error::new(error.span(), "a path is made of field names: `embed.tokens`")
+            })?;
+            path.push(segment);
+        }
+        if input.peek(Token![::]) {
+            return Err(input.error("separate the fields of a path by dots: `embed.tokens`"));
+        }
+        Ok(Self(path))
+    }
+
+    /// The fields as they were written.
+    pub fn fields(&self) -> &[Ident] {
+        &self.0
+    }
+
+    /// The field that the others are in.
+    pub fn first(&self) -> &Ident {
+        &self.0[0]
+    }
 
     /// `embed.tokens`.
-    pub fn dotted_path(&self) -> String {
-        self.path.iter().map(|ident| ident.unraw().to_string()).collect::<Vec<_>>().join(".")
+    pub fn dotted(&self) -> String {
+        let names: Vec<String> = self.0.iter().map(|ident| ident.unraw().to_string()).collect();
+        names.join(".")
+    }
+
+    /// Whether it leads through all of `other`, or is `other`.
+    fn is_in(&self, other: &FieldPath) -> bool {
+        self.0.len() >= other.0.len()
+            && self.0.iter().zip(&other.0).all(|(own, other)| own.unraw() == other.unraw())
+    }
+
+    /// Where the first field stands.
+    pub fn span(&self) -> Span {
+        self.first().span()
+    }
+}
+
+impl std::fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.dotted())
     }
 }
 
@@ -166,48 +168,6 @@ fn crate_path(input: ParseStream) -> syn::Result<Path> {
     })
 }
 
-/// The style after `tp =`. An unknown one is reported, and read as its nearest neighbour.
-fn style_of(
-    cx: &Ctxt,
-    axis: &Ident,
-    styles: &'static [StyleRow],
-    input: ParseStream,
-) -> syn::Result<Option<&'static StyleRow>> {
-    let named = |word: &str| styles.iter().find(|style| style.name == word);
-    let (word, span) = match input.parse::<Lit>() {
-        Ok(Lit::Str(quoted)) => (quoted.value(), quoted.span()),
-        Ok(other) => (shown(&other), other.span()),
-        Err(_) => {
-            let bare = input.call(Ident::parse_any)?;
-            let word = bare.to_string();
-            if named(&word).is_some() {
-                cx.error(bare.span(), format_args!("quote the style: `{axis} = \"{word}\"`"));
-                return Ok(named(&word));
-            }
-            (word, bare.span())
-        }
-    };
-    if let Some(style) = named(&word) {
-        return Ok(Some(style));
-    }
-    let names: Vec<&str> = styles.iter().map(|style| style.name).collect();
-    let expected = expected(&word, &names);
-    cx.error(span, format_args!("unknown style `{word}` for axis `{axis}`: {expected}"));
-    Ok(nearest(&word, names).and_then(named))
-}
-
-fn dim(key: &Ident, input: ParseStream) -> syn::Result<Path> {
-    if input.peek(LitStr) {
-        let quoted: LitStr = input.parse()?;
-        return Err(unquote(&quoted, &format!("{key} = {}", quoted.value())));
-    }
-    input.parse().map_err(|error| {
-        let message =
-            format_args!("`{key}` takes a dim declared with `dims!`: `{key} = Seq`").to_string();
-        syn::Error::new(error.span(), message)
-    })
-}
-
 fn unquote(quoted: &LitStr, fixed: &str) -> syn::Error {
     syn::Error::new(quoted.span(), format_args!("write it without quotes: `{fixed}`"))
 }
@@ -225,36 +185,8 @@ fn config_key(key: &Ident, input: ParseStream) -> syn::Result<LitStr> {
     }
 }
 
-/// The rest of `embed.tokens` behind its first word.
-fn field_path(first: Ident, input: ParseStream) -> syn::Result<Vec<Ident>> {
-    let mut path = vec![first];
-    while input.peek(Token![.]) {
-        input.parse::<Token![.]>()?;
-        let segment = input.call(Ident::parse_any).map_err(|error| {
-            syn::Error::new(error.span(), "a tied path is made of field names: `embed.tokens`")
-        })?;
-        path.push(segment);
-    }
-    if input.peek(Token![::]) {
-        return Err(input.error("separate the fields of a tied path by dots: `embed.tokens`"));
-    }
-    Ok(path)
-}
-
-impl Shown for Path {
-    fn shown(&self) -> String {
-        shown(self)
-    }
-}
-
 impl Shown for LitStr {
     fn shown(&self) -> String {
         shown(self)
-    }
-}
-
-impl Shown for (&'static str, &'static StyleRow) {
-    fn shown(&self) -> String {
-        format!("{:?}", self.1.name)
     }
 }

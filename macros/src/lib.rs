@@ -71,7 +71,8 @@ pub fn dims(input: TokenStream) -> TokenStream {
 ///
 /// # `#[sharded(..)]`
 ///
-/// Cuts a layer over a mesh axis; its type becomes `<Linear<..> as Shard<Style>>::Sharded`.
+/// Cuts a layer over a mesh axis (its type becomes `<Linear<..> as Shard<Style>>::Sharded`), or makes the parameters of
+/// a field a unit. Several may stand on a field, and count as one.
 ///
 /// | | |
 /// |---|---|
@@ -79,6 +80,25 @@ pub fn dims(input: TokenStream) -> TokenStream {
 /// | `tp = "row"` | cuts the input dim: input split, output summed over the axis |
 /// | `tp = "vocab"` | cuts the vocabulary of an embedding, summed over the axis |
 /// | `scatter = Seq` | with `row` and `vocab`: the sum ends split along this dim (sequence parallelism) |
+/// | `fsdp` | the field's parameters are a unit: gathered, reduced and updated together |
+///
+/// Units are what the data-parallel levels work on. Without `fsdp` each element of a `Stack` is one, and each field of
+/// the whole model. A unit inside of another has its parameters for itself. `#[sharded(fsdp)]` below `#[model]` makes
+/// every value of the struct a unit.
+///
+/// # `#[recompute(..)]`
+///
+/// Keeps only what enters a model, or each layer of a `Stack`, for backward, which computes the rest once more. The type
+/// of the field becomes `<Mlp as Recompute>::Recomputed`.
+///
+/// | | |
+/// |---|---|
+/// | `every = 2` | that many consecutive layers of a `Stack` are recomputed together |
+/// | `every = "sqrt"` | of `L` layers, each `ceil(sqrt(L))` |
+/// | `save = [attn.core, mlp.down]` | keeps the results of these fields of the model, or of each layer |
+/// | `offload` | moves what is kept to host memory until backward needs it |
+///
+/// The paths of `save` start at a field of the model, or of the layer; their fields must be visible here.
 ///
 /// # `#[tied(path)]`
 ///

@@ -6,7 +6,9 @@
 use syn::visit_mut::VisitMut;
 use syn::{Attribute, Fields, Generics, Ident, Item, ItemStruct, Type};
 
-use crate::attr::{Runtime, Sharded, Tied, table};
+use crate::attr::recompute::Recompute;
+use crate::attr::sharded::Sharded;
+use crate::attr::{Runtime, Tied, table};
 use crate::diag::{Ctxt, nearest};
 use crate::tokens::{first_line, shown};
 
@@ -16,6 +18,8 @@ pub struct Model {
     pub item: ItemStruct,
     /// Where the runtime is.
     pub runtime: Runtime,
+    /// Whether each value of the struct is a unit.
+    pub is_unit: bool,
     pub fields: Vec<Field>,
 }
 
@@ -28,6 +32,7 @@ pub struct Field {
     pub cfgs: Vec<Attribute>,
     pub sharded: Option<Sharded>,
     pub tied: Option<Tied>,
+    pub recompute: Option<Recompute>,
     /// The attributes that are not ours.
     pub others: Vec<Attribute>,
 }
@@ -39,7 +44,7 @@ impl Model {
             refuse_item(cx, item);
             return None;
         };
-        refuse_struct_attributes(cx, item);
+        let is_unit = read_struct_attributes(cx, item);
         let name = &item.ident;
         match &item.fields {
             Fields::Named(named) => {
@@ -47,7 +52,7 @@ impl Model {
                     named.named.iter().filter_map(|field| Field::lower(cx, field)).collect();
                 let mut item = item.clone();
                 StripAttributes.visit_item_struct_mut(&mut item);
-                Some(Self { item, runtime, fields })
+                Some(Self { item, runtime, is_unit, fields })
             }
             Fields::Unnamed(unnamed) => {
                 cx.error_at(
@@ -80,6 +85,7 @@ impl Field {
             cfgs: Vec::new(),
             sharded: None,
             tied: None,
+            recompute: None,
             others: Vec::new(),
         };
         let (ours, others): (Vec<_>, Vec<_>) =
@@ -93,10 +99,15 @@ impl Field {
     /// Reads the attributes that are ours.
     fn read(&mut self, cx: &Ctxt, attrs: &[Attribute]) {
         let mut seen: Vec<(&Attribute, &str)> = Vec::new();
+        let mut sharded = Vec::new();
         for attr in attrs {
             let Some(row) = our_attribute(attr) else { continue };
             let misspelled = report_misspelling(cx, attr, row);
             let name = row.name;
+            if name == "sharded" {
+                sharded.push(attr);
+                continue;
+            }
             if let Some((first, _)) = seen.iter().find(|(_, other)| *other == name) {
                 let first = shown(first);
                 cx.error_at(
@@ -107,11 +118,14 @@ impl Field {
             }
             seen.push((attr, name));
             match name {
-                "sharded" => self.sharded = Sharded::parse(cx, attr),
                 "tied" => self.tied = Tied::parse(cx, attr),
+                "recompute" => self.recompute = Some(Recompute::parse(cx, attr)),
                 _ if misspelled => {}
                 _ => refuse_later_attribute(cx, attr, row),
             }
+        }
+        if !sharded.is_empty() {
+            self.sharded = Sharded::parse(cx, &sharded);
         }
     }
 }
@@ -161,19 +175,36 @@ fn refuse_later_attribute(cx: &Ctxt, attr: &Attribute, row: &table::AttributeRow
     );
 }
 
-/// Attributes of fields that were put on the struct.
-fn refuse_struct_attributes(cx: &Ctxt, item: &ItemStruct) {
+/// Reads the attributes of ours on the struct; whether they make it a unit.
+fn read_struct_attributes(cx: &Ctxt, item: &ItemStruct) -> bool {
+    let mut sharded = Vec::new();
     for attr in &item.attrs {
         let Some(row) = table::field_attributes().find(|row| attr.path().is_ident(row.name)) else {
             continue;
         };
         if row.since == table::Since::Later {
             refuse_later_attribute(cx, attr, row);
+        } else if row.name == "sharded" {
+            sharded.push(attr);
         } else {
             let written = shown(attr);
             cx.error_at(attr, format_args!("`{written}` goes on a field, not on the struct"));
         }
     }
+    if sharded.is_empty() {
+        return false;
+    }
+    let Some(Sharded { cut, fsdp }) = Sharded::parse(cx, &sharded) else { return false };
+    if let Some(cut) = cut {
+        let written = cut.shown();
+        cx.error(
+            cut.style.key.span(),
+            format_args!(
+                "`{written}` goes on a field, not on the struct, which can only be a unit: `#[sharded(fsdp)]`"
+            ),
+        );
+    }
+    fsdp.is_some()
 }
 
 fn refuse_item(cx: &Ctxt, item: &Item) {

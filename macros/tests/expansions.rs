@@ -21,7 +21,7 @@ macro_rules! cases {
     )*};
 }
 
-cases!(mlp tied generic);
+cases!(mlp tied generic recompute);
 
 use mock::{AxisSet, Build, Builder, Dim, FieldDescription, Model, Module, SCOPES, Tensor};
 
@@ -68,6 +68,29 @@ fn ties_are_announced_before_the_field_is_built() {
 }
 
 #[test]
+fn units_and_policies_are_announced_before_the_field_is_built() {
+    use recompute::written::{Block, Mlp};
+    let mlp = |path: &str| {
+        let of = |rest: &str| format!("{path}{rest}");
+        [of(" is a unit"), of(".up is a unit"), of(".up"), of(".down")]
+    };
+    let mut expected = vec![".mlp recomputes Every(1) but []".to_owned()];
+    expected.extend(mlp(".mlp"));
+    expected.push(".inner recomputes Every(1) but [\"inner\"], offloading".to_owned());
+    expected.extend(mlp(".inner.inner"));
+    assert_eq!(built::<Block<Mlp>>(), expected);
+
+    let tower = built::<recompute::written::Tower>();
+    let saving = ".blocks recomputes Every(2) but [\"mlp\", \"inner.inner.down\"], offloading";
+    assert_eq!(tower[0], saving);
+    let of_stacks: Vec<&String> = tower
+        .iter()
+        .filter(|line| line.starts_with(".mlps ") || line.starts_with(".others"))
+        .collect();
+    assert_eq!(of_stacks, [".mlps is a unit", ".mlps recomputes Sqrt but []", ".mlps is a unit"]);
+}
+
+#[test]
 fn a_model_describes_its_fields() {
     let description = mlp::written::Mlp::describe();
     assert_eq!(description.name, "Mlp");
@@ -76,6 +99,7 @@ fn a_model_describes_its_fields() {
         ty: "Linear<Ffn, Hidden>",
         sharded: Some("tp = \"row\", scatter = Seq"),
         tied: None,
+        recompute: None,
     };
     assert_eq!(description.fields.last(), Some(&last));
     let fields = tied::written::Llama::describe().fields;
@@ -84,6 +108,18 @@ fn a_model_describes_its_fields() {
         ["embed", "norm", "head"]
     );
     assert_eq!(fields[2].tied, Some("embed.tokens"));
+    let [up, down] = recompute::written::Mlp::describe().fields else { panic!("two fields") };
+    assert_eq!(
+        [up, down].map(|field| field.sharded),
+        [Some("tp = \"col\", fsdp"), Some("tp = \"row\"")]
+    );
+    let [blocks, mlps] = recompute::written::Tower::describe().fields else { panic!("two fields") };
+    assert_eq!(blocks.recompute, Some("every = 2, save = [mlp, inner.inner.down], offload"));
+    assert_eq!((mlps.recompute, mlps.sharded), (Some("every = \"sqrt\""), Some("fsdp")));
+    let [mlp, _] = recompute::written::Block::<recompute::written::Mlp>::describe().fields else {
+        panic!("two fields")
+    };
+    assert_eq!(mlp.recompute, Some(""));
 }
 
 #[test]

@@ -23,6 +23,9 @@ pub mod without_prelude {
         pub struct Module;
         pub struct Option;
         pub struct Some;
+        pub struct Grouping;
+        pub struct Recompute;
+        pub struct RecomputePolicy;
         pub fn scope() {}
         pub fn drop() {}
     }
@@ -35,6 +38,24 @@ pub mod without_prelude {
     pub struct Embed {
         #[sharded(tp = "vocab")]
         pub tokens: rt::Embedding<Vocab, Hidden>,
+    }
+
+    #[model(crate = crate::renamed::runtime)]
+    #[sharded(fsdp)]
+    pub struct Inner<T: rt::Dim> {
+        #[recompute(save = [tokens], offload)]
+        pub builder: Embed,
+        /// A field called like the layer in an expansion.
+        #[recompute(every = 2, save = [__layer.tokens])]
+        pub child: rt::Stack<Wrapped, 2>,
+        #[recompute]
+        #[sharded(fsdp)]
+        pub r#type: rt::Stack<rt::RmsNorm<T>, 2>,
+    }
+
+    #[model(crate = crate::renamed::runtime)]
+    pub struct Wrapped {
+        pub __layer: Embed,
     }
 
     #[model(crate = crate::renamed::runtime)]
@@ -93,9 +114,26 @@ fn models_without_a_prelude_are_built() {
     let mut builder = Builder::new();
     without_prelude::Net::<Hidden>::build(&mut builder);
     FromMacro::build(&mut builder);
+    without_prelude::Inner::<Hidden>::build(&mut builder.field("inner"));
     assert_eq!(
         builder.log(),
-        [".builder.tokens", ".child -> builder.tokens when tie", ".child", ".type", ".up"]
+        [
+            ".builder.tokens",
+            ".child -> builder.tokens when tie",
+            ".child",
+            ".type",
+            ".up",
+            ".inner is a unit",
+            ".inner.builder recomputes Every(1) but [\"tokens\"], offloading",
+            ".inner.builder.tokens",
+            ".inner.child recomputes Every(2) but [\"__layer.tokens\"]",
+            ".inner.child.__layer.tokens",
+            ".inner.child.__layer.tokens",
+            ".inner.type is a unit",
+            ".inner.type recomputes Every(1) but []",
+            ".inner.type",
+            ".inner.type",
+        ]
     );
     assert_eq!(without_prelude::Type::NAME, "Type");
     assert_eq!(FromMacro::describe().fields[0].sharded, Some("tp = \"col\""));

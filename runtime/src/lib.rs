@@ -12,6 +12,7 @@ pub mod optim;
 pub mod prelude;
 pub mod random;
 pub mod tensor;
+pub mod trace;
 pub mod train;
 
 pub use train::{Error, Result, run_on};

@@ -4,7 +4,8 @@ pub use crate::layout::{
     AxisId, AxisSet, Cp, Data, Dim, Dp, Ep, Fsdp, Here, Local, Pp, Split, Tp, Whole,
 };
 pub use crate::nn::{
-    AllReduce, Build, Builder, Col, FieldDescription, Fits, Model, ModelDescription, Module, Row,
-    SameWeightAs, Scatter, Shard, TiedWeight, VocabSplit, check_tie, returned,
+    AllReduce, Build, Builder, Col, FieldDescription, Fits, Grouping, Model, ModelDescription,
+    Module, Recompute, RecomputeEvery, RecomputePolicy, Recomputed, Row, SameWeightAs, Scatter,
+    Shard, TiedWeight, VocabSplit, check_tie, returned,
 };
 pub use crate::tensor::{Scope, scope};

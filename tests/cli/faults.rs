@@ -102,3 +102,30 @@ fn an_export_over_an_index_replaces_it() {
     let again = workspace.run(&line);
     assert_eq!(again.code, Some(0), "{}", again.stderr);
 }
+
+#[test]
+fn a_budget_holds_while_the_run_goes_on() {
+    let workspace = Workspace::new();
+    for flags in ["--mesh dp=2", "--mesh fsdp=2,tp=2", "--recompute full"] {
+        workspace.train(&format!("{flags} --steps 2 --metrics m.jsonl"));
+        let peak = workspace.metrics("m.jsonl")[1]["peak_bytes"]["total"].as_u64().unwrap();
+        // What is kept for reuse is given back, so that exactly the peak is enough.
+        workspace.train(&format!("{flags} --steps 2 --memory-limit {peak}"));
+        let mut failed_late = 0;
+        for share in [999, 990, 950, 900, 800, 600] {
+            let limit = peak * share / 1000;
+            let line = format!("{SMALL} {flags} --steps 2 --memory-limit {limit} --save out");
+            let finished = workspace.run(&line);
+            let error = finished.error();
+            assert_contains(error, "\nwhat takes less: ");
+            if !error.starts_with("error: --memory-limit: ") {
+                failed_late += 1;
+                assert!(error.starts_with("error: rank "), "{error}");
+                assert_contains(error, ": out of memory: ");
+                assert_contains(error, " in use; the limit is ");
+                assert_contains(error, ". In use:\n  parameters ");
+            }
+        }
+        assert!(failed_late > 0, "{flags}");
+    }
+}

@@ -4,6 +4,7 @@ mod faults;
 mod refusals;
 mod reports;
 mod saving;
+mod tokenizer;
 mod training;
 
 use std::path::{Path, PathBuf};

@@ -28,11 +28,96 @@ fn settings() {
             ("--bacth 3", &["error: unknown flag `--bacth`; did you mean `--batch`?"]),
             ("--config run.toml", &["run.toml:2: unknown key `bacth`; did you mean `batch`?"]),
             ("--config none.toml", &["--config: cannot read none.toml: No such file"]),
-            ("--zero 1", &["--zero: comes with a later version", "leave it out"]),
+            ("--schedule 1f1b", &["--schedule: comes with a later version", "leave it out"]),
             ("--explain", &["--explain: comes with a later version"]),
             ("--device cuda", &["--device: cuda comes with a later version; use cpu"]),
             ("--threads 0", &["--threads: must be a whole number of at least 1, not `0`"]),
             ("--batch 0 --lr -1", &["the settings have 2 problems", "\n  - --batch", "\n  - --lr"]),
+        ],
+    );
+}
+
+#[test]
+fn sharding_and_precision() {
+    let workspace = Workspace::new();
+    assert_refused(
+        &workspace,
+        &[
+            (
+                "--zero 1 --mesh dp=2",
+                &[
+                    "error: --zero: 1 shards over the fsdp axis, whose degree is 1 in --mesh dp=2; use --mesh fsdp=2, \
+                     or --zero 0",
+                ],
+            ),
+            (
+                "--zero 3",
+                &["whose degree is 1 in --mesh dp=2,tp=2; use --mesh fsdp=2,tp=2, or --zero 0"],
+            ),
+            ("--zero 4", &["error: --zero: must be a whole number from 0 to 3, not `4`"]),
+            (
+                "--recompute some",
+                &[
+                    "error: --recompute: `some` is not a way to recompute: expected none, full, every=N (with N at \
+                     least 1), sqrt or attn",
+                ],
+            ),
+            (
+                "--recompute every=0",
+                &["error: --recompute: `every=0` is not a way to recompute: expected none, full, "],
+            ),
+            (
+                "--micro-batches 0",
+                &["error: --micro-batches: must be a whole number of at least 1, not `0`"],
+            ),
+            (
+                "--memory-limit lots",
+                &[
+                    "error: --memory-limit: must be a number of bytes such as 2GB or 512MiB, not `lots`",
+                ],
+            ),
+            ("--dtype f16", &["error: --dtype: must be one of f32, bf16, not `f16`"]),
+            (
+                "--reduce-dtype bf16",
+                &[
+                    "error: --reduce-dtype: bf16 would round away what --dtype f32 computes; use --dtype bf16, or \
+                     leave it out",
+                ],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn optimisers() {
+    let workspace = Workspace::new();
+    assert_refused(
+        &workspace,
+        &[
+            (
+                "--optimizer adam",
+                &[
+                    "error: --optimizer: must be one of adamw, sgd, muon, not `adam`; did you mean adamw?",
+                ],
+            ),
+            (
+                "--optimizer sgd --betas 0.9,0.99",
+                &[
+                    "error: --betas: is no setting of --optimizer sgd; adamw and muon have it, so leave it out",
+                ],
+            ),
+            (
+                "--momentum 0.9",
+                &[
+                    "error: --momentum: is no setting of --optimizer adamw; sgd and muon have it, so leave it out",
+                ],
+            ),
+            (
+                "--optimizer sgd --momentum 1",
+                &["error: --momentum: must be a number of at least 0 and below 1, not `1`"],
+            ),
+            ("--ema 1", &["error: --ema: must be a number of at least 0 and below 1, not `1`"]),
+            ("--steps 5 --warmup 6", &["error: --warmup: 6 is more than --steps 5"]),
         ],
     );
 }
@@ -49,10 +134,30 @@ fn meshes() {
             (&on("dpp=2"), &["there is no axis `dpp`; did you mean `dp`?"]),
             (&on("tp=0"), &["a degree is at least 1"]),
             (
-                &on("fsdp=2,pp=2"),
-                &["--mesh: pp=2,fsdp=2 comes with a later version", "use dp and tp"],
+                &on("fsdp=2,pp=2,cp=2,ep=2"),
+                &[
+                    "--mesh: pp=2,ep=2,cp=2 comes with a later version; leave it out, or use dp, fsdp and tp",
+                ],
             ),
-            (&on("dp=3"), &["--batch 4 does not divide by dp = 3 of --mesh dp=3", "multiple of 3"]),
+            (
+                &on("dp=3"),
+                &[
+                    "--batch 4 does not divide into 3 equal parts (dp=3 of --mesh); use a multiple of 3",
+                ],
+            ),
+            (
+                &on("dp=2,fsdp=2 --micro-batches 2"),
+                &[
+                    "--batch 4 does not divide into 8 equal parts (dp=2 of --mesh x fsdp=2 of --mesh x \
+                     --micro-batches 2); use a multiple of 8",
+                ],
+            ),
+            (
+                &on("1 --micro-batches 3"),
+                &[
+                    "--batch 4 does not divide into 3 equal parts (--micro-batches 3); use a multiple of 3",
+                ],
+            ),
             (
                 &on("dp=100000"),
                 &[
@@ -89,9 +194,34 @@ fn sizes_that_no_machine_holds() {
     let workspace = Workspace::new();
     for flag in ["hidden", "layers", "ffn", "vocab", "batch", "seq"] {
         let line = format!("--{flag} 4000000000");
-        let parts = ["not enough memory: the run needs at least ", " are available. Parameters,"];
+        let parts = ["not enough memory: the run needs at least ", " are available. Each of "];
         assert_refused(&workspace, &[(&line, &parts)]);
     }
+}
+
+#[test]
+fn budgets_that_the_plan_exceeds() {
+    let workspace = Workspace::new();
+    let line = format!("{SMALL} --mesh dp=2 --save out --metrics m.jsonl");
+    assert_refused(
+        &workspace,
+        &[
+            (
+                &format!("{line} --memory-limit 100kB"),
+                &[
+                    "error: --memory-limit: 100 kB are too few: each rank needs at least ",
+                    "\n  parameters ",
+                    "\n  gradients ",
+                    "\n  optimizer ",
+                    "\n  activations ",
+                    "\n  workspace ",
+                    "\nwhat takes less: more --micro-batches, --recompute full, more fsdp or tp ranks, ",
+                ],
+            ),
+            // Refused by the sizes alone, before the model is looked at.
+            (&format!("{line} --memory-limit 1"), &["--memory-limit: 1 B are too few"]),
+        ],
+    );
 }
 
 #[test]
@@ -256,12 +386,18 @@ fn places_that_cannot_be_written() {
             ),
             (
                 &with("--metrics ./text.txt"),
-                &["--metrics: is the file that --data reads; give another"],
+                &["--metrics: is the file of --data, too; give another"],
             ),
             (
                 &with("--metrics none/m.jsonl"),
                 &["--metrics: cannot open none/m.jsonl: No such file"],
             ),
+            (&with("--trace ./text.txt"), &["--trace: is the file of --data, too; give another"]),
+            (
+                &with("--metrics out.json --trace out.json"),
+                &["--trace: is the file of --metrics, too; give another"],
+            ),
+            (&with("--trace none/t.json"), &["--trace: cannot write none/t.json: No such file"]),
         ],
     );
 }

@@ -34,6 +34,7 @@ fn metrics_have_the_fields_of_the_contract_with_sensible_values() {
                 "activations",
                 "communication",
                 "gradients",
+                "offloaded",
                 "optimizer",
                 "parameters",
                 "total",
@@ -62,6 +63,49 @@ fn one_rank_talks_to_nobody() {
     let workspace = Workspace::new();
     workspace.train("--mesh 1 --steps 1 --metrics m.jsonl");
     assert_eq!(workspace.metrics("m.jsonl")[0]["comm_bytes"], serde_json::json!({}));
+}
+
+#[test]
+fn the_summary_tells_what_was_used() {
+    let workspace = Workspace::new();
+    let stdout = workspace.train("--mesh fsdp=2,tp=2 --recompute full --steps 2").stdout;
+    let row = |name: &str| {
+        let mut rows = stdout.lines().filter(|line| line.split_whitespace().next() == Some(name));
+        let row = rows.next().unwrap_or_else(|| panic!("no `{name}` in:\n{stdout}"));
+        row.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_contains(&stdout, "\nmemory of the fullest rank  at least      peak\n");
+    for category in ["parameters", "gradients", "optimizer"] {
+        let row = row(category);
+        assert_eq!(row[..2], row[2..], "{category}");
+    }
+    for category in ["activations", "communication", "workspace", "total"] {
+        assert_eq!(row(category).len(), 4, "{category}");
+    }
+    assert_contains(&stdout, "\ncommunication of a step        bytes    hidden   exposed\n");
+    for axis in ["fsdp", "tp"] {
+        let row = row(axis);
+        assert_eq!((row.len(), row[3].as_str(), row[5].as_str()), (6, "ms", "ms"), "{axis}");
+    }
+    let share =
+        stdout.lines().find_map(|line| line.strip_suffix(" % of all FLOPs were recomputation"));
+    let share: f64 = share.unwrap().parse().unwrap();
+    assert!((10.0..30.0).contains(&share), "{share}");
+}
+
+#[test]
+fn hfu_is_mfu_without_recomputation_and_more_with() {
+    let workspace = Workspace::new();
+    let shares = |flags: &str| {
+        workspace.train(&format!("{flags} --steps 2 --metrics m.jsonl"));
+        let step = &workspace.metrics("m.jsonl")[1];
+        [&step["mfu"], &step["hfu"]].map(|share| share.as_f64().unwrap())
+    };
+    let [mfu, hfu] = shares("--recompute none");
+    assert_eq!(mfu, hfu);
+    let [mfu, hfu] = shares("--recompute full");
+    // Less than a third of the model's own: the embedding and the head are not computed once more.
+    assert!(hfu > 1.05 * mfu && hfu < 1.34 * mfu, "{mfu} {hfu}");
 }
 
 #[test]

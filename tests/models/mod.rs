@@ -1,5 +1,4 @@
-//! Models besides the examples'. Each model with a sequence-parallel stream has a form with a whole one, which the build
-//! script derives from its text.
+//! Models besides the examples'. The build script derives further forms from their text.
 
 pub mod gpt;
 pub mod mixer;
@@ -18,4 +17,19 @@ pub mod plain_gpt {
 /// [`mixer`] with a whole stream.
 pub mod plain_mixer {
     include!(concat!(env!("OUT_DIR"), "/plain_mixer.rs"));
+}
+
+/// The examples' Llama with pairs of layers recomputed, but for some of their results.
+pub mod saving_llama {
+    include!(concat!(env!("OUT_DIR"), "/saving_llama.rs"));
+}
+
+/// The examples' Llama with regions inside of regions, inputs in host memory, and units inside of layers.
+pub mod nested_llama {
+    include!(concat!(env!("OUT_DIR"), "/nested_llama.rs"));
+}
+
+/// [`mixer`] with everything between embedding and head recomputed.
+pub mod recomputed_mixer {
+    include!(concat!(env!("OUT_DIR"), "/recomputed_mixer.rs"));
 }

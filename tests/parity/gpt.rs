@@ -23,8 +23,8 @@ macro_rules! check_gpt {
             .with(Layers, 2);
         sizes.init_std = 0.2;
         sizes.dropout = 0.25;
-        check($what, &MESHES, &Setup::new(sizes), |model: &$module::Gpt, rank, step| {
-            let (tokens, targets) = DATA.block(rank, step);
+        check($what, &MESHES, &Setup::new(sizes), |model: &$module::Gpt, rank, turn| {
+            let (tokens, targets) = DATA.block(rank, turn);
             model.loss(&tokens, &targets)
         })
     }};

@@ -12,19 +12,28 @@ use crate::table::{MESHES, NARROW_MESHES, check};
 
 /// A model and its data.
 #[derive(Clone, Copy)]
-struct Case {
-    heads: usize,
-    kv_heads: usize,
-    tied: bool,
-    batch: usize,
-    seq: usize,
-    vocab: usize,
-    masked: bool,
+pub struct Case {
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub tied: bool,
+    pub batch: usize,
+    pub seq: usize,
+    pub vocab: usize,
+    pub masked: bool,
+    pub layers: usize,
 }
 
 /// Four heads and all that divides; each test says what it changes.
-const EVEN: Case =
-    Case { heads: 4, kv_heads: 4, tied: false, batch: 4, seq: 16, vocab: 64, masked: false };
+const EVEN: Case = Case {
+    heads: 4,
+    kv_heads: 4,
+    tied: false,
+    batch: 4,
+    seq: 16,
+    vocab: 64,
+    masked: false,
+    layers: 2,
+};
 
 #[test]
 fn even_sizes() {
@@ -103,13 +112,13 @@ impl Case {
     fn check_setup<M: LanguageModel>(self, what: &str, meshes: &[&str], setup: &Setup) {
         let Case { batch, seq, vocab, masked, .. } = self;
         let data = TokenData { batch, seq, vocab, masked };
-        check(what, meshes, setup, |model: &M, rank, step| {
-            let (tokens, targets) = data.block(rank, step);
+        check(what, meshes, setup, |model: &M, rank, turn| {
+            let (tokens, targets) = data.block(rank, turn);
             model.loss(&tokens, &targets)
         });
     }
 
-    fn setup<M: LanguageModel>(self) -> Setup {
+    pub fn setup<M: LanguageModel>(self) -> Setup {
         let mut sizes = M::sizes(&self.config());
         // Attention, norms and gradients far from trivial values.
         sizes.init_std = 0.2;
@@ -120,7 +129,7 @@ impl Case {
         LlamaConfig {
             hidden: 32,
             ffn: 48,
-            layers: 2,
+            layers: self.layers,
             heads: self.heads,
             kv_heads: self.kv_heads,
             head_dim: 8,

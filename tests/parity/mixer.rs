@@ -26,9 +26,9 @@ macro_rules! setup {
 /// Compares a module's model on every mesh.
 macro_rules! check_mixer {
     ($module:ident, $what:literal) => {
-        check($what, &MESHES, &setup!($module), |model: &$module::Mixer, rank, step| {
-            let (tokens, targets) = DATA.block(rank, step);
-            model.loss(&tokens, &targets, step)
+        check($what, &MESHES, &setup!($module), |model: &$module::Mixer, rank, turn| {
+            let (tokens, targets) = DATA.block(rank, turn);
+            model.loss(&tokens, &targets, turn.step)
         })
     };
 }
@@ -55,9 +55,9 @@ fn parameters_behind_a_mean_over_all_samples() {
 fn what_no_loss_reaches_has_a_gradient_of_zero() {
     let setup = Setup { steps: 1, ..setup!(mixer) };
     for mesh in ["1", "tp=2", "dp=2,tp=2"] {
-        let got = train(mesh, &setup, |model: &mixer::Mixer, rank, step| {
-            let (tokens, targets) = DATA.block(rank, step);
-            model.loss(&tokens, &targets, step)
+        let got = train(mesh, &setup, |model: &mixer::Mixer, rank, turn| {
+            let (tokens, targets) = DATA.block(rank, turn);
+            model.loss(&tokens, &targets, turn.step)
         });
         for (name, gradient) in &got.gradients {
             let is_zero = gradient.iter().all(|x| *x == 0.0);

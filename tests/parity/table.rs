@@ -4,6 +4,7 @@ use meshwright::layout::Shape;
 use meshwright::nn::Build;
 use meshwright::tensor::{Loss, Rank};
 use meshwright_tests::compare::{Report, assert_same_bits};
+use meshwright_tests::data::Turn;
 use meshwright_tests::run::{Setup, train};
 
 /// Every product of dp and tp in 1, 2, 4 up to eight ranks, but for one rank alone.
@@ -27,13 +28,24 @@ pub fn check<M: Build, S: Shape>(
     what: &str,
     meshes: &[&str],
     setup: &Setup,
-    loss: impl Fn(&M, &Rank, u64) -> Loss<S> + Sync,
+    loss: impl Fn(&M, &Rank, Turn) -> Loss<S> + Sync,
+) {
+    let others = meshes.iter().map(|mesh| (*mesh, what.to_owned(), setup.clone()));
+    check_each(setup, others, loss);
+}
+
+/// Trains on one rank, and on others each as its own setup says, and compares.
+#[track_caller]
+pub fn check_each<'a, M: Build, S: Shape>(
+    setup: &Setup,
+    others: impl IntoIterator<Item = (&'a str, String, Setup)>,
+    loss: impl Fn(&M, &Rank, Turn) -> Loss<S> + Sync,
 ) {
     let one = train("1", setup, &loss);
     let mut report = Report::default();
-    for mesh in meshes {
+    for (mesh, what, setup) in others {
         let place = format!("{what} on {mesh}");
-        let got = train(mesh, setup, &loss);
+        let got = train(mesh, &setup, &loss);
         assert_same_bits(&format!("{place}: initial parameters"), &got.initial, &one.initial);
         let (first, later) = (&got.losses[..1], &got.losses);
         report.scalars("first loss", &place, first, &one.losses[..1], FIRST_LOSS);

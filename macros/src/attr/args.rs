@@ -3,10 +3,11 @@
 use proc_macro2::{TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Attribute, Ident, LitStr, Meta, Token};
+use syn::{Attribute, Ident, Lit, Meta, Token};
 
 use super::table::{AttributeRow, KeyRow, Value};
 use crate::diag::{Ctxt, expected, nearest, one_of};
+use crate::tokens::shown;
 
 /// The arguments of one attribute.
 pub struct Args<'a> {
@@ -28,8 +29,17 @@ pub struct Once<T> {
 
 /// A value as the author would write it.
 pub trait Shown {
-    /// The text behind `=`.
+    /// The text behind `=`; empty for a word that stands alone.
     fn shown(&self) -> String;
+}
+
+/// The value of a word that stands alone.
+pub struct Given;
+
+impl Shown for Given {
+    fn shown(&self) -> String {
+        String::new()
+    }
 }
 
 impl<'a> Args<'a> {
@@ -76,13 +86,12 @@ impl<'a> Args<'a> {
     }
 
     fn key(&self, input: ParseStream) -> syn::Result<Ident> {
-        if input.peek(LitStr) {
-            let quoted: LitStr = input.parse()?;
-            let text = quoted.value();
+        if input.peek(Lit) {
+            let value: Lit = input.parse()?;
+            let text = shown(&value);
             let key = self.names().first().copied().unwrap_or("key");
-            let message =
-                format_args!("write what \"{text}\" is for: `{key} = \"{text}\"`").to_string();
-            return Err(syn::Error::new(quoted.span(), message));
+            let message = format_args!("write what {text} is for: `{key} = {text}`").to_string();
+            return Err(syn::Error::new(value.span(), message));
         }
         input.call(Ident::parse_any)
     }
@@ -137,12 +146,14 @@ impl<T: Shown> Once<T> {
             self.value = Some(Keyed { key, value });
             return;
         };
-        let (name, word, first) = (args.attribute.name, &first.key, first.value.shown());
+        let (name, word) = (args.attribute.name, &first.key);
+        let first = match first.value.shown() {
+            alone if alone.is_empty() => alone,
+            value => format!("; the first is `{word} = {value}`"),
+        };
         args.cx.error(
             key.span(),
-            format_args!(
-                "`{word}` is given twice in `#[{name}(..)]`; the first is `{word} = {first}`: keep one"
-            ),
+            format_args!("`{word}` is given twice in `#[{name}(..)]`{first}: keep one"),
         );
     }
 }
@@ -159,6 +170,15 @@ pub fn equals(row: &KeyRow, key: &Ident, input: ParseStream, example: &str) -> s
     Err(syn::Error::new(key.span(), format_args!("`{name}` needs a value: `{name} = {example}`")))
 }
 
+/// Makes sure that nothing stands behind a word.
+pub fn alone(row: &KeyRow, key: &Ident, input: ParseStream) -> syn::Result<()> {
+    if input.is_empty() || input.peek(Token![,]) {
+        return Ok(());
+    }
+    let name = row.name;
+    Err(syn::Error::new(key.span(), format_args!("`{name}` takes no value: write `{name}` alone")))
+}
+
 /// Drops the rest of an argument that was reported already.
 pub fn skip(input: ParseStream) -> syn::Result<()> {
     skip_to_comma(input);
@@ -167,9 +187,16 @@ pub fn skip(input: ParseStream) -> syn::Result<()> {
 
 /// Drops tokens up to the next comma.
 pub fn skip_to_comma(input: ParseStream) {
+    take_to_comma(input);
+}
+
+/// Takes tokens up to the next comma.
+pub fn take_to_comma(input: ParseStream) -> TokenStream {
+    let mut taken = TokenStream::new();
     while !input.is_empty() && !input.peek(Token![,]) {
-        skip_token(input);
+        taken.extend(input.parse::<TokenTree>());
     }
+    taken
 }
 
 /// Drops a token, if there is one.

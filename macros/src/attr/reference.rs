@@ -56,6 +56,14 @@ fn key_rows(attribute: &str, KeyRow { name, value, meaning }: &KeyRow) -> String
         Value::Dim => row(&format!(".., {name} = Dim"), meaning),
         Value::FieldPath => row(name, meaning),
         Value::ConfigKey => row(&format!(".., {name} = \"key\""), meaning),
+        Value::Layers { words } => {
+            let named = words.iter().map(|word| {
+                row(&format!("{name} = \"{}\"", word.name), &format!("the same; {}", word.meaning))
+            });
+            row(&format!("{name} = N"), meaning) + &named.collect::<String>()
+        }
+        Value::FieldPaths => row(&format!("{name} = [field, field.path]"), meaning),
+        Value::Flag => row(name, meaning),
         Value::Crate => row(&format!("{name} = some::path"), meaning),
         Value::Later(_) | Value::Elsewhere(_) => String::new(),
     }

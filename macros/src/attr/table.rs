@@ -48,12 +48,28 @@ pub enum Value {
     FieldPath,
     /// `when = "tie_word_embeddings"`: a key of the model's configuration.
     ConfigKey,
+    /// `every = 2`, `every = "sqrt"`: a number of layers, or a word.
+    Layers { words: &'static [GroupingRow] },
+    /// `save = [attn.core, mlp.down]`: fields of a layer.
+    FieldPaths,
+    /// A word that says something by itself.
+    Flag,
     /// `crate = some::path`.
     Crate,
     /// A word of a later version; what it will do.
     Later(&'static str),
     /// An axis of the mesh that is not an attribute's business; where it is set instead.
     Elsewhere(&'static str),
+}
+
+/// A way to group layers that has a name.
+pub struct GroupingRow {
+    /// The word in quotes.
+    pub name: &'static str,
+    /// The variant of the runtime's type that stands for it.
+    pub runtime: &'static str,
+    /// A sentence for the reference.
+    pub meaning: &'static str,
 }
 
 /// How a layer is cut along an axis.
@@ -126,8 +142,8 @@ pub const FORWARD: AttributeRow = AttributeRow {
 /// `#[sharded(..)]`.
 pub const SHARDED: AttributeRow = AttributeRow {
     name: "sharded",
-    on: "field",
-    meaning: "cuts the layer over a mesh axis",
+    on: "field, struct (`fsdp` alone)",
+    meaning: "says how the field is sharded over the mesh",
     since: Since::Now,
     keys: &[
         KeyRow {
@@ -140,13 +156,13 @@ pub const SHARDED: AttributeRow = AttributeRow {
             value: Value::Dim,
             meaning: "end the sum of a `row` or `vocab` layer split along this dim (sequence parallelism) instead of whole",
         },
-        KeyRow { name: "cp", value: Value::Later("context-parallel attention"), meaning: "" },
-        KeyRow { name: "ep", value: Value::Later("expert parallelism"), meaning: "" },
         KeyRow {
             name: "fsdp",
-            value: Value::Later("sharding parameters over the data ranks"),
-            meaning: "",
+            value: Value::Flag,
+            meaning: "the parameters of the field are a unit of their own: gathered, reduced and updated together; on a struct: of every field with it as its type. By default each element of a `Stack` is a unit, and each field of the whole model",
         },
+        KeyRow { name: "cp", value: Value::Later("context-parallel attention"), meaning: "" },
+        KeyRow { name: "ep", value: Value::Later("expert parallelism"), meaning: "" },
         KeyRow {
             name: "dp",
             value: Value::Elsewhere("data parallelism needs no attribute: set `--mesh dp=N`"),
@@ -182,6 +198,37 @@ pub const TIED: AttributeRow = AttributeRow {
     ],
 };
 
+/// `#[recompute(..)]`.
+pub const RECOMPUTE: AttributeRow = AttributeRow {
+    name: "recompute",
+    on: "field",
+    meaning: "keeps only what enters the field for the backward pass, which computes the rest once more; of a `Stack`: what enters each layer",
+    since: Since::Now,
+    keys: &[
+        KeyRow {
+            name: "every",
+            value: Value::Layers { words: GROUPINGS },
+            meaning: "that many consecutive layers of a `Stack` are recomputed together, and only what enters the first of them is kept",
+        },
+        KeyRow {
+            name: "save",
+            value: Value::FieldPaths,
+            meaning: "keeps the results of these fields of the model (of a `Stack`: of each layer), too, as they are long to compute or small",
+        },
+        KeyRow {
+            name: "offload",
+            value: Value::Flag,
+            meaning: "moves what is kept to host memory until backward needs it",
+        },
+    ],
+};
+
+const GROUPINGS: &[GroupingRow] = &[GroupingRow {
+    name: "sqrt",
+    runtime: "Sqrt",
+    meaning: "of `L` layers, each `ceil(sqrt(L))` are recomputed together",
+}];
+
 const fn later(name: &'static str, meaning: &'static str) -> AttributeRow {
     AttributeRow { name, on: "field", meaning, since: Since::Later, keys: &[] }
 }
@@ -192,7 +239,7 @@ pub const ATTRIBUTES: &[AttributeRow] = &[
     FORWARD,
     SHARDED,
     TIED,
-    later("recompute", "recomputing activations in the backward pass"),
+    RECOMPUTE,
     later("pipeline_stage", "cutting the model into pipeline stages"),
 ];
 
@@ -213,5 +260,5 @@ pub const AXES: &[AxisRow] = &[
 
 /// The attributes that stand on fields.
 pub fn field_attributes() -> impl Iterator<Item = &'static AttributeRow> {
-    ATTRIBUTES.iter().filter(|row| row.on == "field")
+    ATTRIBUTES.iter().filter(|row| row.on.starts_with("field"))
 }

@@ -2,7 +2,7 @@
 
 use syn::ext::IdentExt;
 
-use crate::attr::{Tied, table};
+use crate::attr::table;
 use crate::diag::{Ctxt, nearest, one_of};
 use crate::model::{Field, Model};
 use crate::tokens::shown;
@@ -15,6 +15,7 @@ pub fn check(cx: &Ctxt, model: &mut Model) {
     for (i, field) in model.fields.iter().enumerate() {
         attributes_are_not_conditional(cx, field);
         scatter_ends_a_sum(cx, field);
+        unit_has_parameters(cx, field);
         let tie = tie_points_to_an_earlier_field(&model.fields, i)
             .and_then(|()| tie_is_no_chain(&model.fields, field));
         if let Err(error) = tie {
@@ -60,8 +61,8 @@ fn attributes_are_not_conditional(cx: &Ctxt, field: &Field) {
 
 /// `scatter` says where the sum at the end of a layer goes. A layer without a sum has nothing to scatter.
 fn scatter_ends_a_sum(cx: &Ctxt, field: &Field) {
-    let Some(sharded) = &field.sharded else { return };
-    let (Some(scatter), style) = (&sharded.scatter, sharded.style.value) else { return };
+    let Some(cut) = field.sharded.as_ref().and_then(|sharded| sharded.cut.as_ref()) else { return };
+    let (Some(scatter), style) = (&cut.scatter, cut.style.value) else { return };
     if !style.sums {
         cx.error(
             scatter.key.span(),
@@ -74,10 +75,27 @@ fn scatter_ends_a_sum(cx: &Ctxt, field: &Field) {
     }
 }
 
+/// A tied weight belongs to the unit in which it is declared. A field that is always tied has no other.
+fn unit_has_parameters(cx: &Ctxt, field: &Field) {
+    let fsdp = field.sharded.as_ref().and_then(|sharded| sharded.fsdp.as_ref());
+    let (Some(fsdp), Some(tied)) = (fsdp, &field.tied) else { return };
+    if tied.when.is_none() {
+        let (name, owner) = (&field.name, &tied.path);
+        cx.error(
+            fsdp.span(),
+            format_args!(
+                "`{name}` has no parameters to be a unit of: its weight is that of `{owner}`, and in the \
+                 unit of `{owner}`; remove `fsdp` from `{name}`, or put it on `{}`",
+                owner.first()
+            ),
+        );
+    }
+}
+
 /// A field is tied to a field of the same struct that is built before it, so that its weight exists.
 fn tie_points_to_an_earlier_field(fields: &[Field], i: usize) -> syn::Result<()> {
     let (field, Some(tied)) = (&fields[i], &fields[i].tied) else { return Ok(()) };
-    let (name, target) = (field.name.unraw(), tied.path[0].unraw());
+    let (name, target) = (field.name.unraw(), tied.path.first().unraw());
     let later = || fields[i + 1..].iter().any(|other| other.name.unraw() == target);
     if fields[..i].iter().any(|other| other.name.unraw() == target) {
         return Ok(());
@@ -101,19 +119,19 @@ fn tie_points_to_an_earlier_field(fields: &[Field], i: usize) -> syn::Result<()>
             None => format!("no field `{target}` before `{name}`: expected {}", one_of(earlier())),
         }
     };
-    Err(syn::Error::new(tied.path[0].span(), message))
+    Err(syn::Error::new(tied.path.span(), message))
 }
 
 /// A weight has one owner. Tying to a field that is tied itself would make the second tie conditional on
 /// the first one's `when`.
 fn tie_is_no_chain(fields: &[Field], field: &Field) -> syn::Result<()> {
-    let Some(Tied { path, .. }) = &field.tied else { return Ok(()) };
-    let [target] = path.as_slice() else { return Ok(()) };
+    let Some(tied) = &field.tied else { return Ok(()) };
+    let [target] = tied.path.fields() else { return Ok(()) };
     let Some(Field { tied: Some(tied), .. }) = fields.iter().find(|other| other.name == *target)
     else {
         return Ok(());
     };
-    let (name, owner) = (&field.name, tied.dotted_path());
+    let (name, owner) = (&field.name, &tied.path);
     Err(syn::Error::new(
         target.span(),
         format_args!("`{target}` is tied to `{owner}` itself: tie `{name}` to `{owner}` too"),

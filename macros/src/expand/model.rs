@@ -5,7 +5,9 @@ use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{Fields, Generics, Ident, Item, Type, WherePredicate, parse_quote};
 
-use crate::attr::{Runtime, Sharded, Tied};
+use crate::attr::recompute::{Grouping, Recompute};
+use crate::attr::sharded::{Cut, Sharded};
+use crate::attr::{FieldPath, Runtime, Tied};
 use crate::model::{Field, Model, StripAttributes, name_and_generics};
 use crate::tokens::{ends, relocated, shown};
 
@@ -15,12 +17,14 @@ use crate::tokens::{ends, relocated, shown};
 /// struct Mlp { up: <Linear<Hidden, Ffn> as Shard<Col<Tp>>>::Sharded, .. }
 /// impl Build for Mlp { .. }
 /// impl Model for Mlp { .. }
+/// impl Recompute for Mlp { .. }
 /// ```
 pub fn expand(model: &Model) -> TokenStream {
     let item = sharded_struct(model);
     let build = build_impl(model);
     let describe = model_impl(model);
-    quote!(#item #build #describe)
+    let recompute = recompute_impl(model);
+    quote!(#item #build #describe #recompute)
 }
 
 /// What remains of an item that is no model: itself without our attributes, and impls that only keep
@@ -39,6 +43,10 @@ pub fn fallback(runtime: &Runtime, item: &Item) -> TokenStream {
         impl #impl_generics #private::Model for #name #ty_generics #where_clause {
             fn describe() -> #private::ModelDescription { ::core::unreachable!() }
         }
+        impl #impl_generics #private::Recompute for #name #ty_generics #where_clause {
+            type Recomputed = #private::Recomputed<Self>;
+            type Layer = Self;
+        }
     }
 }
 
@@ -54,17 +62,26 @@ fn sharded_struct(model: &Model) -> TokenStream {
         }
     }
     // The author's field is simple, whatever its sharded form looks like to clippy.
-    let allow = model.fields.iter().any(|field| field.sharded.is_some());
+    let allow = model.fields.iter().any(is_rewritten);
     let allow = allow.then(|| quote!(#[allow(clippy::type_complexity)]));
     quote!(#allow #item)
 }
 
-/// A field of no size after a sharded last one. The compiler asks for the size of a struct wherever it is named, and
+/// Whether the field has another type than the author wrote.
+fn is_rewritten(field: &Field) -> bool {
+    cut_of(field).is_some() || field.recompute.is_some()
+}
+
+fn cut_of(field: &Field) -> Option<&Cut> {
+    field.sharded.as_ref()?.cut.as_ref()
+}
+
+/// A field of no size after a rewritten last one. The compiler asks for the size of a struct wherever it is named, and
 /// for that looks at its last field: were that one's layer without the style, every mention would be an error of its
 /// own.
 fn end_field(model: &Model) -> Option<Ident> {
     let last = model.fields.last()?;
-    last.sharded.as_ref().map(|_| Ident::new("_end", Span::mixed_site()))
+    is_rewritten(last).then(|| Ident::new("_end", Span::mixed_site()))
 }
 
 /// Type and value of that field. A plain `()` would look like a way to keep others from building the struct.
@@ -72,26 +89,39 @@ fn end_type() -> TokenStream {
     quote!(::core::marker::PhantomData::<()>)
 }
 
-/// `Linear<Hidden, Ffn>`, or `<Linear<Hidden, Ffn> as Shard<Col<Tp>>>::Sharded`, which fails at the
-/// author's type if the layer has no such form.
+/// `Linear<Hidden, Ffn>`, or `<Linear<Hidden, Ffn> as Shard<Col<Tp>>>::Sharded`, or
+/// `<Mlp as Recompute>::Recomputed`; these fail at the author's type if the layer has no such form.
 fn field_type(runtime: &Runtime, field: &Field) -> TokenStream {
     let ty = &field.ty;
-    let Some(sharded) = &field.sharded else { return quote!(#ty) };
     let (start, end) = ends(ty);
     let private = runtime.private(end);
-    let style = style_type(&private, sharded, end);
     let open = quote_spanned!(start=> <);
-    quote_spanned!(end=> #open #ty as #private::Shard<#style>>::Sharded)
+    let mut form = quote!(#ty);
+    if let Some(cut) = cut_of(field) {
+        let style = style_type(&private, cut, end);
+        form = quote_spanned!(end=> #open #form as #private::Shard<#style>>::Sharded);
+    }
+    if let Some(recompute) = &field.recompute {
+        let form_trait = recompute_trait(recompute, end);
+        form = quote_spanned!(end=> #open #form as #private::#form_trait>::Recomputed);
+    }
+    form
+}
+
+/// What the type of a field has to implement to be recomputed so.
+fn recompute_trait(recompute: &Recompute, span: Span) -> Ident {
+    let name = if recompute.every.is_some() { "RecomputeEvery" } else { "Recompute" };
+    Ident::new(name, span)
 }
 
 /// `Row<Tp, Scatter<Seq>>`.
-fn style_type(private: &TokenStream, sharded: &Sharded, span: Span) -> TokenStream {
-    let axis = Ident::new(sharded.axis, span);
-    let style = Ident::new(sharded.style.value.runtime, span);
-    if !sharded.style.value.sums {
+fn style_type(private: &TokenStream, cut: &Cut, span: Span) -> TokenStream {
+    let axis = Ident::new(cut.axis, span);
+    let style = Ident::new(cut.style.value.runtime, span);
+    if !cut.style.value.sums {
         return quote_spanned!(span=> #private::#style<#private::#axis>);
     }
-    let end = match &sharded.scatter {
+    let end = match &cut.scatter {
         Some(scatter) => {
             let dim = &scatter.value;
             quote_spanned!(span=> #private::Scatter<#dim>)
@@ -106,11 +136,9 @@ fn style_type(private: &TokenStream, sharded: &Sharded, span: Span) -> TokenStre
 ///     fn build(builder: &mut Builder<'_>) -> Self {
 ///         Self {
 ///             embed: Build::build(&mut Builder::field(builder, "embed")),
-///             head: {
-///                 let mut child = Builder::field(builder, "head");
-///                 Builder::tie(&mut child, "embed.tokens", None);
-///                 Build::build(&mut child)
-///             },
+///             head: Build::build(Builder::tie(
+///                 &mut Builder::field(builder, "head"), "embed.tokens", None,
+///             )),
 ///         }
 ///     }
 /// }
@@ -120,19 +148,23 @@ fn build_impl(model: &Model) -> TokenStream {
     let builder = Ident::new("builder", Span::mixed_site());
     let generics = generics_that_build(model);
     let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
-    let probes = model.fields.iter().filter_map(|field| tie_probe(&model.runtime, field));
+    let ties = model.fields.iter().filter_map(|field| tie_probe(&model.runtime, field));
+    let saved = model.fields.iter().filter_map(|field| save_probe(model, field));
+    let probes = ties.chain(saved);
+    let unit = model.is_unit.then(|| quote!(#private::Builder::unit(#builder);));
     let fields = model.fields.iter().map(|field| build_field(model, &builder, field));
     let end = end_field(model).map(|end| {
         let ty = end_type();
         quote!(#end: #ty,)
     });
-    let unused =
-        model.fields.iter().all(|field| !field.cfgs.is_empty()).then(|| quote!(let _ = #builder;));
+    let is_unused = !model.is_unit && model.fields.iter().all(|field| !field.cfgs.is_empty());
+    let unused = is_unused.then(|| quote!(let _ = #builder;));
     quote! {
         #[automatically_derived]
         impl #impl_generics #private::Build for #name #ty_generics #where_clause {
             fn build(#builder: &mut #private::Builder<'_>) -> Self {
                 #unused
+                #unit
                 #(#probes)*
                 Self { #(#fields)* #end }
             }
@@ -146,24 +178,44 @@ fn build_field(model: &Model, builder: &Ident, field: &Field) -> TokenStream {
     let Field { name, ty, cfgs, .. } = field;
     let private = private(model);
     let path = name.unraw().to_string();
-    let child = quote!(#private::Builder::field(#builder, #path));
-    let value = match &field.tied {
-        None => build_call(&model.runtime, ty, quote!(&mut #child)),
-        Some(tied) => {
-            let target = tied.dotted_path();
-            let when = option(tied.when.as_ref().map(|when| when.value.value()));
-            let child_name = Ident::new("child", Span::mixed_site());
-            let build = build_call(&model.runtime, ty, quote!(&mut #child_name));
-            quote! {{
-                let mut #child_name = #child;
-                #private::Builder::tie(&mut #child_name, #target, #when);
-                #build
-            }}
-        }
-    };
+    let mut child = quote!(&mut #private::Builder::field(#builder, #path));
+    if field.sharded.as_ref().is_some_and(|sharded| sharded.fsdp.is_some()) {
+        child = quote!(#private::Builder::unit(#child));
+    }
+    if let Some(tied) = &field.tied {
+        let target = tied.path.dotted();
+        let when = option(tied.when.as_ref().map(|when| when.value.value()));
+        child = quote!(#private::Builder::tie(#child, #target, #when));
+    }
+    if let Some(recompute) = &field.recompute {
+        let policy = policy(&private, recompute);
+        child = quote!(#private::Builder::recompute(#child, #policy));
+    }
+    let value = build_call(&model.runtime, ty, child);
     // The name moves to the type as well: rustc underlines the two together.
     let name = relocated(quote!(#name), ends(ty).0);
     quote!(#(#cfgs)* #name: #value,)
+}
+
+/// `RecomputePolicy { grouping: Grouping::Every(2), save: &["attn.core"], offload: false }`.
+fn policy(private: &TokenStream, recompute: &Recompute) -> TokenStream {
+    let grouping = match recompute.every.as_ref().map(|every| every.value) {
+        None => quote!(Every(1usize)),
+        Some(Grouping::Every(layers)) => quote!(Every(#layers)),
+        Some(Grouping::Named(row)) => {
+            let variant = Ident::new(row.runtime, Span::call_site());
+            quote!(#variant)
+        }
+    };
+    let save = recompute.saved().iter().map(FieldPath::dotted);
+    let offload = recompute.offload.is_some();
+    quote! {
+        #private::RecomputePolicy {
+            grouping: #private::Grouping::#grouping,
+            save: &[#(#save),*],
+            offload: #offload,
+        }
+    }
 }
 
 fn build_call(runtime: &Runtime, ty: &Type, builder: TokenStream) -> TokenStream {
@@ -179,6 +231,7 @@ fn build_call(runtime: &Runtime, ty: &Type, builder: TokenStream) -> TokenStream
 fn tie_probe(runtime: &Runtime, field: &Field) -> Option<TokenStream> {
     let Field { name, cfgs, tied, .. } = field;
     let Tied { attr, path, .. } = tied.as_ref()?;
+    let path = path.fields();
     let (start, end) = ends(attr);
     let private = runtime.private(start);
     let model = Ident::new("__model", end);
@@ -187,6 +240,34 @@ fn tie_probe(runtime: &Runtime, field: &Field) -> Option<TokenStream> {
     Some(quote_spanned! {end=>
         #(#cfgs)*
         let _ = |#model: &Self| #private::check_tie(&#model #(.#path)*, #borrow #model.#name);
+    })
+}
+
+/// ```text
+/// let _ = |__layer: &<Stack<Block> as Recompute>::Layer| { let _ = &__layer.attn.core; };
+/// ```
+/// A missing field fails at its name in the path. What a type parameter will have cannot be said here: the
+/// builder looks once more.
+fn save_probe(model: &Model, field: &Field) -> Option<TokenStream> {
+    let Field { ty, cfgs, .. } = field;
+    let recompute = field.recompute.as_ref()?;
+    let saved = recompute.saved();
+    if saved.is_empty() || mentions(quote!(#ty), &parameters(&model.item.generics)) {
+        return None;
+    }
+    let (start, end) = ends(ty);
+    let private = model.runtime.private(end);
+    let form_trait = recompute_trait(recompute, end);
+    let open = quote_spanned!(start=> <);
+    let layer = Ident::new("__layer", ends(&recompute.attr).1);
+    let looks = saved.iter().map(|path| {
+        let fields = path.fields();
+        quote_spanned!(path.span()=> let _ = &#layer #(.#fields)*;)
+    });
+    let layer_type = quote_spanned!(end=> #open #ty as #private::#form_trait>::Layer);
+    Some(quote! {
+        #(#cfgs)*
+        let _ = |#layer: &#layer_type| { #(#looks)* };
     })
 }
 
@@ -213,24 +294,44 @@ fn model_impl(model: &Model) -> TokenStream {
     }
 }
 
+/// ```text
+/// impl Recompute for Mlp {
+///     type Recomputed = Recomputed<Self>;
+///     type Layer = Self;
+/// }
+/// ```
+///
+/// It stands at the struct's name: rustc lists such impls where a layer cannot be recomputed.
+fn recompute_impl(model: &Model) -> TokenStream {
+    let name = &model.item.ident;
+    let private = model.runtime.private(name.span());
+    let (impl_generics, ty_generics, where_clause) = model.item.generics.split_for_impl();
+    quote_spanned! {name.span()=>
+        #[automatically_derived]
+        impl #impl_generics #private::Recompute for #name #ty_generics #where_clause {
+            type Recomputed = #private::Recomputed<Self>;
+            type Layer = Self;
+        }
+    }
+}
+
 fn describe_field(private: &TokenStream, field: &Field) -> TokenStream {
     let cfgs = &field.cfgs;
     let name = field.name.unraw().to_string();
     let ty = shown(&field.ty);
-    let sharded = option(field.sharded.as_ref().map(describe_sharding));
-    let tied = option(field.tied.as_ref().map(Tied::dotted_path));
+    let sharded = option(field.sharded.as_ref().map(Sharded::shown));
+    let tied = option(field.tied.as_ref().map(|tied| tied.path.dotted()));
+    let recompute = option(field.recompute.as_ref().map(Recompute::shown));
     quote! {
         #(#cfgs)*
-        #private::FieldDescription { name: #name, ty: #ty, sharded: #sharded, tied: #tied },
+        #private::FieldDescription {
+            name: #name,
+            ty: #ty,
+            sharded: #sharded,
+            tied: #tied,
+            recompute: #recompute,
+        },
     }
-}
-
-/// `tp = "row", scatter = Seq`.
-fn describe_sharding(sharded: &Sharded) -> String {
-    let axis = &sharded.style.key;
-    let style = sharded.style.value.name;
-    let scatter = sharded.scatter.as_ref().map(|dim| format!(", scatter = {}", shown(&dim.value)));
-    format!("{axis} = \"{style}\"{}", scatter.unwrap_or_default())
 }
 
 fn option(text: Option<String>) -> TokenStream {
@@ -249,11 +350,7 @@ fn private(model: &Model) -> TokenStream {
 /// do.
 fn generics_that_build(model: &Model) -> Generics {
     let mut generics = model.item.generics.clone();
-    let params: Vec<Ident> = generics
-        .type_params()
-        .map(|param| param.ident.clone())
-        .chain(generics.const_params().map(|param| param.ident.clone()))
-        .collect();
+    let params = parameters(&generics);
     let private = private(model);
     let unconditional = model.fields.iter().filter(|field| field.cfgs.is_empty());
     let bounds: Vec<WherePredicate> = unconditional
@@ -265,6 +362,12 @@ fn generics_that_build(model: &Model) -> Generics {
         generics.make_where_clause().predicates.extend(bounds);
     }
     generics
+}
+
+/// The names of the type and const parameters.
+fn parameters(generics: &Generics) -> Vec<Ident> {
+    let types = generics.type_params().map(|param| param.ident.clone());
+    types.chain(generics.const_params().map(|param| param.ident.clone())).collect()
 }
 
 /// Whether a type mentions one of the parameters.

@@ -162,18 +162,21 @@ where
                     ty: "RmsNorm<Hidden>",
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
                 },
                 ::meshwright::__private::FieldDescription {
                     name: "inner",
                     ty: "Stack<M, N>",
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
                 },
                 ::meshwright::__private::FieldDescription {
                     name: "up",
                     ty: "Linear<Hidden, Ffn>",
                     sharded: ::core::option::Option::Some("tp = \"col\""),
                     tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
                 },
                 ::meshwright::__private::FieldDescription {
                     name: "down",
@@ -182,10 +185,20 @@ where
                         "tp = \"row\", scatter = Along",
                     ),
                     tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
                 },
             ],
         }
     }
+}
+#[automatically_derived]
+impl<M, Ffn: Whole, Along: Whole, const N: usize> ::meshwright::__private::Recompute
+for Block<M, Ffn, Along, N>
+where
+    M: Module,
+{
+    type Recomputed = ::meshwright::__private::Recomputed<Self>;
+    type Layer = Self;
 }
 #[deny(unused_must_use)]
 impl<M, Ffn: Whole, Along: Whole, const N: usize> Block<M, Ffn, Along, N>

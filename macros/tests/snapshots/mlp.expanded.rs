@@ -104,6 +104,11 @@ impl ::meshwright::__private::Model for NoParameters {
         }
     }
 }
+#[automatically_derived]
+impl ::meshwright::__private::Recompute for NoParameters {
+    type Recomputed = ::meshwright::__private::Recomputed<Self>;
+    type Layer = Self;
+}
 #[allow(clippy::type_complexity)]
 /// The feed-forward part of a block.
 pub struct Mlp {
@@ -160,22 +165,30 @@ impl ::meshwright::__private::Model for Mlp {
                     ty: "Linear<Hidden, Ffn>",
                     sharded: ::core::option::Option::Some("tp = \"col\""),
                     tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
                 },
                 ::meshwright::__private::FieldDescription {
                     name: "up",
                     ty: "Linear<Hidden, Ffn>",
                     sharded: ::core::option::Option::Some("tp = \"col\""),
                     tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
                 },
                 ::meshwright::__private::FieldDescription {
                     name: "down",
                     ty: "Linear<Ffn, Hidden>",
                     sharded: ::core::option::Option::Some("tp = \"row\", scatter = Seq"),
                     tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
                 },
             ],
         }
     }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Recompute for Mlp {
+    type Recomputed = ::meshwright::__private::Recomputed<Self>;
+    type Layer = Self;
 }
 #[deny(unused_must_use)]
 impl Mlp {

@@ -144,10 +144,16 @@ impl ::meshwright::__private::Model for Embed {
                     ty: "Embedding<Vocab, Hidden>",
                     sharded: ::core::option::Option::Some("tp = \"vocab\""),
                     tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
                 },
             ],
         }
     }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Recompute for Embed {
+    type Recomputed = ::meshwright::__private::Recomputed<Self>;
+    type Layer = Self;
 }
 #[allow(clippy::type_complexity)]
 pub struct Llama {
@@ -189,28 +195,21 @@ impl ::meshwright::__private::Build for Llama {
             r#type: ::meshwright::__private::Build::build(
                 &mut ::meshwright::__private::Builder::field(builder, "type"),
             ),
-            head: {
-                let mut child = ::meshwright::__private::Builder::field(builder, "head");
+            head: ::meshwright::__private::Build::build(
                 ::meshwright::__private::Builder::tie(
-                    &mut child,
+                    &mut ::meshwright::__private::Builder::field(builder, "head"),
                     "embed.tokens",
                     ::core::option::Option::Some("tie_word_embeddings"),
-                );
-                ::meshwright::__private::Build::build(&mut child)
-            },
+                ),
+            ),
             #[cfg(any())]
-            other: {
-                let mut child = ::meshwright::__private::Builder::field(
-                    builder,
-                    "other",
-                );
+            other: ::meshwright::__private::Build::build(
                 ::meshwright::__private::Builder::tie(
-                    &mut child,
+                    &mut ::meshwright::__private::Builder::field(builder, "other"),
                     "embed.nothing",
                     ::core::option::Option::None,
-                );
-                ::meshwright::__private::Build::build(&mut child)
-            },
+                ),
+            ),
         }
     }
 }
@@ -225,6 +224,7 @@ impl ::meshwright::__private::Model for Llama {
                     ty: "Embed",
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
                 },
                 #[cfg(all())]
                 ::meshwright::__private::FieldDescription {
@@ -232,6 +232,7 @@ impl ::meshwright::__private::Model for Llama {
                     ty: "RmsNorm<Hidden>",
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
                 },
                 #[cfg(any())]
                 ::meshwright::__private::FieldDescription {
@@ -239,12 +240,14 @@ impl ::meshwright::__private::Model for Llama {
                     ty: "DoesNotExist",
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
                 },
                 ::meshwright::__private::FieldDescription {
                     name: "head",
                     ty: "Linear<Hidden, Vocab>",
                     sharded: ::core::option::Option::Some("tp = \"col\""),
                     tied: ::core::option::Option::Some("embed.tokens"),
+                    recompute: ::core::option::Option::None,
                 },
                 #[cfg(any())]
                 ::meshwright::__private::FieldDescription {
@@ -252,10 +255,16 @@ impl ::meshwright::__private::Model for Llama {
                     ty: "DoesNotExist",
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::Some("embed.nothing"),
+                    recompute: ::core::option::Option::None,
                 },
             ],
         }
     }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Recompute for Llama {
+    type Recomputed = ::meshwright::__private::Recomputed<Self>;
+    type Layer = Self;
 }
 #[deny(unused_must_use)]
 impl Llama {

@@ -51,7 +51,7 @@ pub trait Whole: Dim {
 pub trait Local: Whole {}
 pub struct Split<D, A>(PhantomData<(D, A)>);
 
-/// Logs `field` of every path that is built, and every tie.
+/// Logs `field` of every path that is built, every tie, unit and policy.
 pub struct Builder<'a> {
     path: String,
     log: Rc<RefCell<Vec<String>>>,
@@ -68,9 +68,20 @@ impl Builder<'_> {
             parent: PhantomData,
         }
     }
-    pub fn tie(&mut self, target: &'static str, when: Option<&'static str>) {
+    pub fn tie(&mut self, target: &'static str, when: Option<&'static str>) -> &mut Self {
         let when = when.map(|key| format!(" when {key}")).unwrap_or_default();
         self.log.borrow_mut().push(format!("{} -> {target}{when}", self.path));
+        self
+    }
+    pub fn unit(&mut self) -> &mut Self {
+        self.log.borrow_mut().push(format!("{} is a unit", self.path));
+        self
+    }
+    pub fn recompute(&mut self, policy: RecomputePolicy) -> &mut Self {
+        let RecomputePolicy { grouping, save, offload } = policy;
+        let text = format!("{} recomputes {grouping:?} but {save:?}", self.path);
+        self.log.borrow_mut().push(text + if offload { ", offloading" } else { "" });
+        self
     }
     pub fn log(&self) -> Vec<String> {
         self.log.borrow().clone()
@@ -94,6 +105,51 @@ pub struct FieldDescription {
     pub ty: &'static str,
     pub sharded: Option<&'static str>,
     pub tied: Option<&'static str>,
+    pub recompute: Option<&'static str>,
+}
+
+#[derive(Debug)]
+pub enum Grouping {
+    Every(usize),
+    Sqrt,
+}
+pub struct RecomputePolicy {
+    pub grouping: Grouping,
+    pub save: &'static [&'static str],
+    pub offload: bool,
+}
+pub trait Recompute {
+    type Recomputed;
+    type Layer;
+}
+pub trait RecomputeEvery {
+    type Recomputed;
+    type Layer;
+}
+pub struct Recomputed<M>(M);
+impl<M: Module> Recomputed<M> {
+    pub fn forward(&self, x: &impl Fits<M::In>) -> M::Out {
+        self.0.forward(x.fits())
+    }
+}
+impl<M> std::ops::Deref for Recomputed<M> {
+    type Target = M;
+    fn deref(&self) -> &M {
+        &self.0
+    }
+}
+impl<M: Build> Build for Recomputed<M> {
+    fn build(builder: &mut Builder<'_>) -> Self {
+        Recomputed(M::build(builder))
+    }
+}
+impl<M, const N: usize> Recompute for Stack<M, N> {
+    type Recomputed = Stack<M, N>;
+    type Layer = M;
+}
+impl<M, const N: usize> RecomputeEvery for Stack<M, N> {
+    type Recomputed = Stack<M, N>;
+    type Layer = M;
 }
 
 pub struct AllReduce;

@@ -1,6 +1,6 @@
 //! Raw memory from the system.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, LayoutError, alloc, dealloc};
 use std::ptr::NonNull;
 
 /// Cache line and AVX-512 register width.
@@ -29,20 +29,19 @@ impl Block {
         Block { ptr: NonNull::<Aligned>::dangling().cast(), bytes: 0 }
     }
 
-    /// `bytes` zeroed bytes.
-    pub fn new(bytes: usize) -> Block {
+    /// `bytes` zeroed bytes, if the system has them.
+    pub fn new(bytes: usize) -> Option<Block> {
         if bytes == 0 {
-            return Block::empty();
+            return Some(Block::empty());
         }
-        let layout = Self::layout(bytes);
+        let layout = Self::layout(bytes).ok()?;
         // SAFETY: the layout has a size above zero.
-        let ptr = unsafe { alloc(layout) };
-        let ptr = NonNull::new(ptr).unwrap_or_else(|| handle_alloc_error(layout));
+        let ptr = NonNull::new(unsafe { alloc(layout) })?;
         // Before the first write, which is what takes the pages.
         advise_huge_pages(ptr, bytes);
         // SAFETY: the allocation holds `bytes` bytes.
         unsafe { ptr.write_bytes(0, bytes) };
-        Block { ptr, bytes }
+        Some(Block { ptr, bytes })
     }
 
     /// Where it begins, on a boundary of [`ALIGN`] bytes.
@@ -55,9 +54,9 @@ impl Block {
         self.bytes
     }
 
-    fn layout(bytes: usize) -> Layout {
+    fn layout(bytes: usize) -> Result<Layout, LayoutError> {
         let align = if bytes >= HUGE_PAGE { HUGE_PAGE } else { ALIGN };
-        Layout::from_size_align(bytes, align).expect("a buffer is smaller than the address space")
+        Layout::from_size_align(bytes, align)
     }
 }
 
@@ -75,9 +74,10 @@ fn advise_huge_pages(ptr: NonNull<u8>, bytes: usize) {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if self.bytes > 0 {
+        // An empty block has nothing to give back; any other was made with a valid layout.
+        if let (1.., Ok(layout)) = (self.bytes, Self::layout(self.bytes)) {
             // SAFETY: allocated in `new` with this layout, and freed once.
-            unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.bytes)) }
+            unsafe { dealloc(self.ptr.as_ptr(), layout) }
         }
     }
 }

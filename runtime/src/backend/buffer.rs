@@ -1,9 +1,11 @@
-//! Owned memory with a category, drawn from a pool so that a training step allocates nothing anew.
+//! Owned memory with a category.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use super::block::{ALIGN, Block};
+use half::bf16;
+
+use super::block::Block;
+use super::meter::MemoryMeter;
 use super::{DType, Element, View, ViewMut};
 
 /// What a buffer is for; peaks are reported per category.
@@ -17,21 +19,25 @@ pub enum Category {
     Optimizer,
     /// Values saved for, or travelling through, backward.
     Activations,
-    /// Staging of collectives.
+    /// What exists only to be sent or received: staging of collectives, and at higher ZeRO levels the gathered
+    /// parameters of a unit in use and its gradient before the sum over ranks.
     Communication,
     /// Scratch of one kernel.
     Workspace,
+    /// What waits in host memory for backward.
+    Offloaded,
 }
 
 impl Category {
     /// Every category, in the order of reports.
-    pub const ALL: [Category; 6] = [
+    pub const ALL: [Category; 7] = [
         Category::Parameters,
         Category::Gradients,
         Category::Optimizer,
         Category::Activations,
         Category::Communication,
         Category::Workspace,
+        Category::Offloaded,
     ];
 
     /// The name used in metrics.
@@ -43,80 +49,8 @@ impl Category {
             Category::Activations => "activations",
             Category::Communication => "communication",
             Category::Workspace => "workspace",
+            Category::Offloaded => "offloaded",
         }
-    }
-}
-
-/// Counts the bytes of one rank by category, and keeps freed blocks for the next buffer of their size.
-#[derive(Debug, Default)]
-pub struct MemoryMeter {
-    state: Mutex<MeterState>,
-}
-
-#[derive(Debug, Default)]
-struct MeterState {
-    live: [usize; Category::ALL.len()],
-    peak: [usize; Category::ALL.len()],
-    total_peak: usize,
-    free: HashMap<usize, Vec<Block>>,
-}
-
-impl MemoryMeter {
-    /// A meter with nothing counted.
-    pub fn new() -> Arc<Self> {
-        Arc::default()
-    }
-
-    /// A buffer of `len` elements whose contents are unspecified (but initialised).
-    pub fn alloc(self: &Arc<Self>, dtype: DType, len: usize, category: Category) -> Buffer {
-        let bytes = (len * dtype.bytes()).next_multiple_of(ALIGN);
-        let block = self.lock().take(bytes, category).unwrap_or_else(|| Block::new(bytes));
-        Buffer { block, len, dtype, category, meter: Arc::clone(self) }
-    }
-
-    /// A buffer of `len` zeros.
-    pub fn zeros(self: &Arc<Self>, dtype: DType, len: usize, category: Category) -> Buffer {
-        let mut buffer = self.alloc(dtype, len, category);
-        buffer.view_mut().bytes_mut().fill(0);
-        buffer
-    }
-
-    /// A buffer that holds a copy of `values`.
-    pub fn copy_of<T: Element>(self: &Arc<Self>, values: &[T], category: Category) -> Buffer {
-        let mut buffer = self.alloc(T::DTYPE, values.len(), category);
-        buffer.typed_mut::<T>().copy_from_slice(values);
-        buffer
-    }
-
-    /// Bytes in use now, by category.
-    pub fn live(&self) -> impl Iterator<Item = (Category, usize)> {
-        let live = self.lock().live;
-        Category::ALL.into_iter().zip(live)
-    }
-
-    /// Most bytes in use at any one time, by category.
-    pub fn peak(&self) -> impl Iterator<Item = (Category, usize)> {
-        let peak = self.lock().peak;
-        Category::ALL.into_iter().zip(peak)
-    }
-
-    /// Most bytes in use at any one time, all categories together.
-    pub fn total_peak(&self) -> usize {
-        self.lock().total_peak
-    }
-
-    fn lock(&self) -> MutexGuard<'_, MeterState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl MeterState {
-    fn take(&mut self, bytes: usize, category: Category) -> Option<Block> {
-        let slot = category as usize;
-        self.live[slot] += bytes;
-        self.peak[slot] = self.peak[slot].max(self.live[slot]);
-        self.total_peak = self.total_peak.max(self.live.iter().sum());
-        self.free.get_mut(&bytes)?.pop()
     }
 }
 
@@ -130,6 +64,17 @@ pub struct Buffer {
 }
 
 impl Buffer {
+    /// `block`, which `meter` has counted, as elements.
+    pub(super) fn new(
+        block: Block,
+        len: usize,
+        dtype: DType,
+        category: Category,
+        meter: Arc<MemoryMeter>,
+    ) -> Buffer {
+        Buffer { block, len, dtype, category, meter }
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.len
@@ -154,6 +99,7 @@ impl Buffer {
     pub fn view(&self) -> View<'_> {
         match self.dtype {
             DType::F32 => View::from(self.typed::<f32>()),
+            DType::Bf16 => View::from(self.typed::<bf16>()),
             DType::U32 => View::from(self.typed::<u32>()),
         }
     }
@@ -162,6 +108,7 @@ impl Buffer {
     pub fn view_mut(&mut self) -> ViewMut<'_> {
         match self.dtype {
             DType::F32 => ViewMut::from(self.typed_mut::<f32>()),
+            DType::Bf16 => ViewMut::from(self.typed_mut::<bf16>()),
             DType::U32 => ViewMut::from(self.typed_mut::<u32>()),
         }
     }
@@ -196,33 +143,6 @@ impl std::fmt::Debug for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let block = std::mem::replace(&mut self.block, Block::empty());
-        let mut state = self.meter.lock();
-        state.live[self.category as usize] -= block.len();
-        state.free.entry(block.len()).or_default().push(block);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn peaks_count_live_bytes_per_category_and_blocks_are_reused() {
-        let meter = MemoryMeter::new();
-        let first = meter.zeros(DType::F32, 1000, Category::Activations);
-        let address = first.typed::<f32>().as_ptr();
-        drop(first);
-        let second = meter.alloc(DType::F32, 1000, Category::Gradients);
-        assert_eq!(second.typed::<f32>().as_ptr(), address);
-        let peak: HashMap<_, _> = meter.peak().collect();
-        assert_eq!(peak[&Category::Activations], 4032);
-        assert_eq!(peak[&Category::Gradients], 4032);
-        assert_eq!(meter.total_peak(), 4032);
-    }
-
-    #[test]
-    fn an_empty_buffer_is_usable() {
-        let meter = MemoryMeter::new();
-        assert!(meter.zeros(DType::U32, 0, Category::Workspace).typed::<u32>().is_empty());
+        self.meter.take_back(block, self.category);
     }
 }

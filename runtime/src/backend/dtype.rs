@@ -1,10 +1,14 @@
 //! Element types of buffers.
 
+use half::bf16;
+
 /// The element type of a [`Buffer`](super::Buffer).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DType {
     /// 32-bit floating point.
     F32,
+    /// The upper 16 bits of an [`F32`](DType::F32): its range with 8 bits of precision (`half::bf16`).
+    Bf16,
     /// 32-bit unsigned integer: token ids.
     U32,
 }
@@ -14,6 +18,7 @@ impl DType {
     pub const fn bytes(self) -> usize {
         match self {
             DType::F32 | DType::U32 => 4,
+            DType::Bf16 => 2,
         }
     }
 
@@ -21,6 +26,7 @@ impl DType {
     pub const fn name(self) -> &'static str {
         match self {
             DType::F32 => "f32",
+            DType::Bf16 => "bf16",
             DType::U32 => "u32",
         }
     }
@@ -40,6 +46,10 @@ pub trait Element: bytemuck::Pod + Send + Sync {
 
 impl Element for f32 {
     const DTYPE: DType = DType::F32;
+}
+
+impl Element for bf16 {
+    const DTYPE: DType = DType::Bf16;
 }
 
 impl Element for u32 {

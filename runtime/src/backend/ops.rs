@@ -1,12 +1,19 @@
 //! The one trait behind which every kernel lives.
 
-use super::{AdamStep, AttentionShape, BlockIndex, Expr, Gemm, LeafGrad, RopeShape, View, ViewMut};
+use super::{
+    AdamStep, AttentionShape, BlockIndex, Expr, Gemm, LeafGrad, RopeShape, SgdStep, View, ViewMut,
+};
 
 /// Kernels of one rank on one device.
 ///
 /// Matrices are row-major and contiguous; `rows` of an operand without explicit sizes is its length over the row
 /// length. "Written" operands need not be initialised; "accumulated" ones are added to. Results do not depend on
 /// timing: the same call on the same backend gives the same bits.
+///
+/// # Element types
+/// Operands are of one type `T`, f32 or bf16, where a kernel does not say otherwise. Whatever `T` is, arithmetic is in
+/// f32: what is read is widened, and what is written is rounded once, to the nearest value with ties to even; NaN stays
+/// NaN. Statistics, and gradients of parameters that are summed over rows, are always f32.
 ///
 /// # Panics
 /// Kernels panic when operands do not fit the given sizes or dtypes: a fault of the calling code, since sizes of a
@@ -18,13 +25,15 @@ pub trait Backend: Send + Sync {
     fn flops(&self) -> u64;
 
     /// Matrix product; see [`Gemm`].
+    ///
+    /// `a` and `b` are of type `T`; `c` is of type `T` or f32. Sums are f32 in either case.
     fn gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut);
 
     /// Evaluates an element-wise expression; `out` is written.
     fn map(&self, expr: &Expr, leaves: &[View], out: ViewMut);
     /// Gradients of the leaves of an element-wise expression, given the gradient of its result.
     ///
-    /// `leaf_grads` has one entry per leaf; the gradient of a [`Row`](super::Node::Row) leaf is summed over rows.
+    /// `leaf_grads` has one entry per leaf; the gradient of a [`Row`](super::Node::Row) leaf is f32, summed over rows.
     fn map_backward(
         &self,
         expr: &Expr,
@@ -35,9 +44,9 @@ pub trait Backend: Send + Sync {
 
     /// `y = x * inv_rms * weight` with `inv_rms = 1 / sqrt(mean(x^2) + eps)` per row (Zhang and Sennrich 2019).
     ///
-    /// `x`, `y`: `[rows, cols]`, `weight`: `[cols]`, `inv_rms`: `[rows]`; `y` and `inv_rms` are written.
+    /// `x`, `y`: `[rows, cols]`, `weight`: `[cols]`, `inv_rms`: f32 `[rows]`; `y` and `inv_rms` are written.
     fn rms_norm(&self, x: View, weight: View, eps: f32, y: ViewMut, inv_rms: ViewMut);
-    /// Backward of [`rms_norm`](Self::rms_norm): `dx` is written, `dweight` accumulated.
+    /// Backward of [`rms_norm`](Self::rms_norm): `dx` is written, `dweight` (f32) accumulated.
     fn rms_norm_backward(
         &self,
         x: View,
@@ -51,7 +60,7 @@ pub trait Backend: Send + Sync {
     /// `y = (x - mean) * inv_std * weight + bias` with `inv_std = 1 / sqrt(var + eps)` per row, `var` the biased
     /// variance (Ba, Kiros and Hinton 2016).
     ///
-    /// `x`, `y`: `[rows, cols]`, `weight`, `bias`: `[cols]`, `mean`, `inv_std`: `[rows]`.
+    /// `x`, `y`: `[rows, cols]`, `weight`, `bias`: `[cols]`, `mean`, `inv_std`: f32 `[rows]`.
     #[allow(clippy::too_many_arguments)]
     fn layer_norm(
         &self,
@@ -63,7 +72,7 @@ pub trait Backend: Send + Sync {
         mean: ViewMut,
         inv_std: ViewMut,
     );
-    /// Backward of [`layer_norm`](Self::layer_norm): `dx` is written, `dweight` and `dbias` are accumulated.
+    /// Backward of [`layer_norm`](Self::layer_norm): `dx` is written, `dweight` and `dbias` (f32) are accumulated.
     #[allow(clippy::too_many_arguments)]
     fn layer_norm_backward(
         &self,
@@ -79,12 +88,13 @@ pub trait Backend: Send + Sync {
 
     /// Rotates pairs `(j, j + head_dim / 2)` of every head in place, the layout of Hugging Face's Llama.
     ///
-    /// `cos`, `sin`: `[seq, head_dim / 2]`. `inverse` rotates back, which is also the backward pass.
+    /// `cos`, `sin`: f32 `[seq, head_dim / 2]`. `inverse` rotates back, which is also the backward pass.
     fn rope(&self, s: &RopeShape, x: ViewMut, cos: View, sin: View, inverse: bool);
 
     /// `out = softmax(q * k^T * scale) * v` without a `seq x seq` matrix (Dao et al. 2022); see [`AttentionShape`].
     ///
-    /// `lse`: `[batch, heads, seq]`, the logarithm of the sum of exponentials of each row's scaled scores.
+    /// `lse`: f32 `[batch, heads, seq]`, the logarithm of the sum of exponentials of each row's scaled scores. With
+    /// bf16 operands, weights (and in backward gradients of scores) may be rounded before they are multiplied.
     fn attention(&self, s: &AttentionShape, q: View, k: View, v: View, out: ViewMut, lse: ViewMut);
     /// Backward of [`attention`](Self::attention): `dq`, `dk` and `dv` are written.
     #[allow(clippy::too_many_arguments)]
@@ -107,7 +117,7 @@ pub trait Backend: Send + Sync {
     /// `tokens`: u32, one per row of `out[tokens, cols]`.
     fn embedding(&self, tokens: View, table: View, first_row: usize, out: ViewMut);
     /// Backward of [`embedding`](Self::embedding): rows of `dout[tokens, cols]` are accumulated into
-    /// `dtable[rows, cols]`, in the order of tokens.
+    /// `dtable[rows, cols]` (f32), in the order of tokens.
     fn embedding_backward(&self, tokens: View, first_row: usize, dout: View, dtable: ViewMut);
 
     /// Softmax over rows of `cols` elements.
@@ -115,10 +125,10 @@ pub trait Backend: Send + Sync {
     /// Backward of [`softmax`](Self::softmax) from its result: `dx = y * (dy - sum(y * dy))`.
     fn softmax_backward(&self, cols: usize, y: View, dy: View, dx: ViewMut);
 
-    /// Largest element per row of `cols` elements; a NaN in the row gives NaN.
+    /// Largest element (f32) per row of `cols` elements; a NaN in the row gives NaN.
     fn row_max(&self, cols: usize, x: View, max: ViewMut);
     /// Per row of `logits[rows, cols]`: `sum_exp = sum(exp(logit - max))`, and in `target_logit` the logit of the
-    /// target where it lies in `first_col..first_col + cols`, else 0. `targets`: u32.
+    /// target where it lies in `first_col..first_col + cols`, else 0. `targets`: u32; all but `logits` else: f32.
     #[allow(clippy::too_many_arguments)]
     fn exp_sum(
         &self,
@@ -132,7 +142,7 @@ pub trait Backend: Send + Sync {
     );
     /// Replaces `logits[rows, cols]` by `(exp(logit - max) / sum_exp - [column is the target]) * row_scale`.
     ///
-    /// A `row_scale` of 0 gives zeros whatever the logits are.
+    /// `max`, `sum_exp`, `row_scale`: f32. A `row_scale` of 0 gives zeros whatever the logits are.
     #[allow(clippy::too_many_arguments)]
     fn cross_entropy_grad(
         &self,
@@ -145,9 +155,9 @@ pub trait Backend: Send + Sync {
         row_scale: View,
     );
 
-    /// `y[outer, inner] = scale * sum over the middle of x[outer, n, inner]`.
+    /// `y[outer, inner] = scale * sum over the middle of x[outer, n, inner]`; `x` is f32 or bf16, and so is `y`.
     fn sum_dim(&self, outer: usize, n: usize, inner: usize, x: View, y: ViewMut, scale: f32);
-    /// `dx[outer, n, inner] = scale * dy[outer, inner]` for every middle index.
+    /// `dx[outer, n, inner] = scale * dy[outer, inner]` for every middle index; `dy` is f32 or bf16, and so is `dx`.
     fn broadcast_dim(
         &self,
         outer: usize,
@@ -173,8 +183,12 @@ pub trait Backend: Send + Sync {
         dst_stride: usize,
     );
 
-    /// `dst += src`.
+    /// `dst = src`, each f32 or bf16.
+    fn cast(&self, src: View, dst: ViewMut);
+    /// `dst += src`, each f32 or bf16.
     fn add_assign(&self, dst: ViewMut, src: View);
+    /// `dst += weight * (src - dst)`, each f32 or bf16: an exponential moving average of `src`.
+    fn lerp(&self, dst: ViewMut, src: View, weight: f32);
     /// Sets every element to `value`.
     fn fill(&self, dst: ViewMut, value: f32);
     /// `dst *= factor`.
@@ -184,7 +198,28 @@ pub trait Backend: Send + Sync {
     fn sum_squares(&self, x: View) -> f64;
 
     /// One optimiser step; see [`AdamStep`].
-    fn adamw(&self, step: &AdamStep, p: ViewMut, g: View, m: ViewMut, v: ViewMut);
+    ///
+    /// `p`, `m`, `v`: f32; `g`: f32 or bf16. The new parameter is written to `copy` too, in its dtype.
+    fn adamw(
+        &self,
+        step: &AdamStep,
+        p: ViewMut,
+        g: View,
+        m: ViewMut,
+        v: ViewMut,
+        copy: Option<ViewMut>,
+    );
+    /// One optimiser step; see [`SgdStep`].
+    ///
+    /// `p`, `momentum`: f32; `g`: f32 or bf16. The new parameter is written to `copy` too, in its dtype.
+    fn sgd(
+        &self,
+        step: &SgdStep,
+        p: ViewMut,
+        g: View,
+        momentum: Option<ViewMut>,
+        copy: Option<ViewMut>,
+    );
 
     /// Normal deviates of mean 0 and standard deviation `std`, each a function of `key` and its global index.
     fn normal(&self, key: u64, std: f32, index: &BlockIndex, out: ViewMut);

@@ -119,9 +119,29 @@ pub struct AdamStep {
     pub grad_scale: f32,
 }
 
+/// One step of stochastic gradient descent as PyTorch computes it, but for its weight decay.
+///
+/// With `g' = g * grad_scale`: `p *= 1 - lr * weight_decay`, `buf = momentum * buf + g'`, and `p -= lr * buf`, or
+/// `p -= lr * (g' + momentum * buf)` with Nesterov's momentum (Sutskever et al. 2013). Without a momentum buffer
+/// `p -= lr * g'`. The decay is decoupled as in [`AdamStep`]; PyTorch's SGD adds `weight_decay * p` to the gradient
+/// instead, so that the decay is summed up in the momentum too.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SgdStep {
+    /// Learning rate.
+    pub lr: f32,
+    /// Decay of the sum of gradients; not used without a momentum buffer.
+    pub momentum: f32,
+    /// Look ahead along the momentum; not used without a momentum buffer.
+    pub nesterov: bool,
+    /// Decoupled weight decay.
+    pub weight_decay: f32,
+    /// Factor on the gradient: clipping, and the division by a token count.
+    pub grad_scale: f32,
+}
+
 /// Where the gradient of one leaf of an [`Expr`](super::Expr) goes.
 pub struct LeafGrad<'a> {
-    /// As many elements as the leaf.
+    /// As many elements as the leaf, of its dtype; f32 for a leaf that is used as a [`Row`](super::Node::Row).
     pub view: ViewMut<'a>,
     /// Add to what is there instead of overwriting it.
     pub accumulate: bool,

@@ -1,6 +1,7 @@
 //! Borrowed stretches of typed memory, the form in which kernels and collectives take their operands.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use super::{DType, Element};
 
@@ -64,6 +65,17 @@ impl<'a> View<'a> {
         self.dtype
     }
 
+    /// The elements of `range`.
+    ///
+    /// # Panics
+    /// When `range` does not lie inside: a fault of the calling code.
+    pub fn slice(&self, range: Range<usize>) -> View<'a> {
+        assert!(range.start <= range.end && range.end <= self.len, "a run lies inside its view");
+        // SAFETY: the run lies inside the elements of the view.
+        let ptr = unsafe { self.ptr.add(range.start * self.dtype.bytes()) };
+        View { ptr, len: range.len(), dtype: self.dtype, memory: PhantomData }
+    }
+
     /// The elements as bytes.
     pub fn bytes(&self) -> &'a [u8] {
         // SAFETY: made from a `&'a [T]` of `len` elements of `dtype`, and every `Element` is plain old data.
@@ -105,6 +117,22 @@ impl<'a> ViewMut<'a> {
     /// The same elements, borrowed for a shorter time.
     pub fn reborrow(&mut self) -> ViewMut<'_> {
         ViewMut { ptr: self.ptr, len: self.len, dtype: self.dtype, memory: PhantomData }
+    }
+
+    /// The elements of `range`.
+    ///
+    /// # Panics
+    /// When `range` does not lie inside: a fault of the calling code.
+    pub fn slice(&mut self, range: Range<usize>) -> ViewMut<'_> {
+        self.reborrow().into_slice(range)
+    }
+
+    /// [`slice`](Self::slice), for as long as this view would have lived.
+    pub fn into_slice(self, range: Range<usize>) -> ViewMut<'a> {
+        assert!(range.start <= range.end && range.end <= self.len, "a run lies inside its view");
+        // SAFETY: the run lies inside the elements of the view.
+        let ptr = unsafe { self.ptr.add(range.start * self.dtype.bytes()) };
+        ViewMut { ptr, len: range.len(), dtype: self.dtype, memory: PhantomData }
     }
 
     /// The elements as bytes.

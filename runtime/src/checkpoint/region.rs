@@ -1,5 +1,7 @@
 //! Boxes of global tensors, and copying between them.
 
+use std::ops::Range;
+
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +38,48 @@ impl Region {
     /// The whole of a tensor.
     pub fn whole(shape: &[usize]) -> Region {
         Region { offset: vec![0; shape.len()], shape: shape.to_vec() }
+    }
+
+    /// The boxes that make up a run of the row-major elements of a tensor of `shape`, in the order of the elements: at
+    /// most two for each dim and one more.
+    pub fn of_run(shape: &[usize], run: Range<usize>) -> Vec<Region> {
+        let Some((rows, rest)) = shape.split_first() else {
+            return if run.is_empty() { Vec::new() } else { vec![Region::whole(&[])] };
+        };
+        if run.is_empty() {
+            return Vec::new();
+        }
+        let row_len: usize = rest.iter().product();
+        // Some elements of one row, as boxes of the whole.
+        let within = |row: usize, run: Range<usize>| {
+            Region::of_run(rest, run).into_iter().map(move |part| {
+                let with_row = |first: usize, rest: Vec<usize>| [vec![first], rest].concat();
+                Region { offset: with_row(row, part.offset), shape: with_row(1, part.shape) }
+            })
+        };
+        let (first, last) = (run.start / row_len, run.end / row_len);
+        debug_assert!(last <= *rows);
+        if first == last {
+            return within(first, run.start % row_len..run.end % row_len).collect();
+        }
+        let whole_from = run.start.div_ceil(row_len);
+        let mut boxes = Vec::new();
+        if whole_from > first {
+            boxes.extend(within(first, run.start % row_len..row_len));
+        }
+        if last > whole_from {
+            let mut rows = Region::whole(shape);
+            (rows.offset[0], rows.shape[0]) = (whole_from, last - whole_from);
+            boxes.push(rows);
+        }
+        boxes.extend(within(last, 0..run.end % row_len));
+        boxes
+    }
+
+    /// The box as far from its place as `offset` says.
+    pub fn moved_by(mut self, offset: &[usize]) -> Region {
+        self.offset.iter_mut().zip(offset).for_each(|(start, by)| *start += by);
+        self
     }
 
     /// Number of elements; `None` if that is beyond the machine's numbers.
@@ -239,6 +283,24 @@ mod tests {
             numbers.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect();
         copy_common(&bytes, Stored::Bf16, &whole, &mut out, &whole);
         assert_eq!(out, numbers.map(|x| bf16::from_f32(x).to_f32()));
+    }
+
+    #[test]
+    fn a_run_is_made_up_of_boxes_in_order() {
+        for shape in [vec![], vec![7], vec![3, 4], vec![3, 2, 4], vec![2, 3, 1, 2]] {
+            let whole = Region::whole(&shape);
+            for start in 0..=whole.len() {
+                for end in start..=whole.len() {
+                    let boxes = Region::of_run(&shape, start..end);
+                    let elements: Vec<usize> = boxes
+                        .iter()
+                        .flat_map(|part| indices(part).into_iter().map(|at| whole.position(&at)))
+                        .collect();
+                    assert_eq!(elements, (start..end).collect::<Vec<_>>(), "{shape:?}");
+                    assert!(boxes.len() <= 2 * shape.len() + 1);
+                }
+            }
+        }
     }
 
     #[test]

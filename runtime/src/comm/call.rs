@@ -23,6 +23,25 @@ pub(super) enum Op {
     Recv { from: usize, count: usize },
 }
 
+impl Op {
+    /// The name of the operation, without its arguments.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::AllReduce { .. } => "all_reduce",
+            Op::AllGather { .. } => "all_gather",
+            Op::ReduceScatter { .. } => "reduce_scatter",
+            Op::AllToAll { .. } => "all_to_all",
+            Op::Broadcast { .. } => "broadcast",
+            Op::Reduce { .. } => "reduce",
+            Op::Scatter { .. } => "scatter",
+            Op::Gather { .. } => "gather",
+            Op::Barrier => "barrier",
+            Op::Send { .. } => "send",
+            Op::Recv { .. } => "recv",
+        }
+    }
+}
+
 /// An operation with its element type, its group, and who issued it.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
@@ -114,10 +133,11 @@ impl Call {
         CommError::Argument { call: self.to_string(), problem }
     }
 
-    pub fn require_f32(&self) -> Result<(), CommError> {
+    /// Reductions of integers are refused.
+    pub fn require_float(&self) -> Result<(), CommError> {
         match self.dtype {
-            Some(DType::F32) | None => Ok(()),
-            Some(dtype) => Err(self.refuse(format!("reductions take f32, not {dtype}"))),
+            Some(DType::U32) => Err(self.refuse("reductions take f32 or bf16, not u32".into())),
+            Some(DType::F32 | DType::Bf16) | None => Ok(()),
         }
     }
 
@@ -185,29 +205,23 @@ impl Call {
     /// The operation with its arguments: `all_reduce(sum, f32 x 16) over tp`.
     pub fn operation(&self) -> String {
         let dtype = self.dtype.map_or("", DType::name);
-        let what = match &self.op {
-            Op::AllReduce { op, count } => format!("all_reduce({}, {dtype} x {count})", op.name()),
-            Op::AllGather { blocks } => format!("all_gather({dtype}, {blocks})"),
-            Op::ReduceScatter { blocks } => format!("reduce_scatter(sum, {dtype}, {blocks})"),
-            Op::AllToAll { send, recv } => {
-                format!("all_to_all({dtype}, send {send:?}, receive {recv:?})")
-            }
-            Op::Broadcast { root, count } => {
-                format!("broadcast({dtype} x {count} from rank {root})")
-            }
+        let args = match &self.op {
+            Op::AllReduce { op, count } => format!("({}, {dtype} x {count})", op.name()),
+            Op::AllGather { blocks } => format!("({dtype}, {blocks})"),
+            Op::ReduceScatter { blocks } => format!("(sum, {dtype}, {blocks})"),
+            Op::AllToAll { send, recv } => format!("({dtype}, send {send:?}, receive {recv:?})"),
+            Op::Broadcast { root, count } => format!("({dtype} x {count} from rank {root})"),
             Op::Reduce { root, op, count } => {
-                format!("reduce({}, {dtype} x {count} to rank {root})", op.name())
+                format!("({}, {dtype} x {count} to rank {root})", op.name())
             }
-            Op::Scatter { root, counts } => {
-                format!("scatter({dtype}, {counts:?} from rank {root})")
-            }
-            Op::Gather { root, counts } => format!("gather({dtype}, {counts:?} to rank {root})"),
-            Op::Barrier => "barrier".into(),
-            Op::Send { to, count } => format!("send({dtype} x {count} to rank {to})"),
-            Op::Recv { from, count } => format!("recv({dtype} x {count} from rank {from})"),
+            Op::Scatter { root, counts } => format!("({dtype}, {counts:?} from rank {root})"),
+            Op::Gather { root, counts } => format!("({dtype}, {counts:?} to rank {root})"),
+            Op::Barrier => String::new(),
+            Op::Send { to, count } => format!("({dtype} x {count} to rank {to})"),
+            Op::Recv { from, count } => format!("({dtype} x {count} from rank {from})"),
         };
         let when = if self.asynchronous { "asynchronous " } else { "" };
-        format!("{when}{what} over {}", axes_name(self.axes))
+        format!("{when}{}{args} over {}", self.op.name(), axes_name(self.axes))
     }
 }
 

@@ -7,7 +7,10 @@ use crate::layout::AxisSet;
 
 use super::{Blocks, CommError, CommStats, Pending, Site};
 
-/// How contributions are combined. Both take `f32` only.
+/// How contributions are combined. Both take `f32` and `bf16`.
+///
+/// Contributions in `bf16` are combined in `f32`, and the result is rounded once, to the nearest `bf16` and of two to the
+/// even one: a sum over any number of members has one rounding to `bf16`, not one for each addition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReduceOp {
     /// The sum, added in the order of members: `((m0 + m1) + m2) + ..`.
@@ -36,8 +39,8 @@ impl ReduceOp {
 /// - Every method returns an error, on every member, when the members' calls do not match, when a member has
 ///   left, and after a timeout; and on this rank alone when an argument is wrong. After an error the group is
 ///   out of step: later calls fail too.
-/// - Synchronous calls, asynchronous calls, and messages each keep their own order and never wait for
-///   each other.
+/// - Synchronous collectives, asynchronous collectives, and messages each keep their own order and never wait for
+///   each other. A message may be sent in one way and received in the other.
 pub trait Communicator: Send + Sync {
     /// The member that this seat belongs to.
     fn rank(&self) -> usize;
@@ -140,6 +143,12 @@ pub trait Communicator: Send + Sync {
         blocks: &Blocks,
     ) -> Pending;
 
+    /// Asynchronous [`all_gather`](Self::all_gather) within one buffer. `data` is the whole, `[sum(lens)]`, in which this
+    /// member's own run is in place; it comes back with the runs of all members. `blocks` has one row.
+    ///
+    /// Other members may make the same call with a part and a whole that lie apart.
+    fn start_all_gather_in_place(&self, site: &Site, data: Buffer, blocks: &Blocks) -> Pending;
+
     /// Asynchronous [`reduce_scatter`](Self::reduce_scatter). `dst` comes back.
     fn start_reduce_scatter(
         &self,
@@ -148,6 +157,13 @@ pub trait Communicator: Send + Sync {
         dst: Buffer,
         blocks: &Blocks,
     ) -> Pending;
+
+    /// Asynchronous [`reduce_scatter`](Self::reduce_scatter) within one buffer. `data` is this member's contribution to the
+    /// whole, `[sum(lens)]`; it comes back with the sum in this member's own run, and unspecified contents elsewhere.
+    /// `blocks` has one row.
+    ///
+    /// Other members may make the same call with a part and a whole that lie apart.
+    fn start_reduce_scatter_in_place(&self, site: &Site, data: Buffer, blocks: &Blocks) -> Pending;
 
     /// Asynchronous [`all_to_all`](Self::all_to_all). `dst` comes back.
     fn start_all_to_all(
@@ -184,6 +200,18 @@ pub trait Communicator: Send + Sync {
         dst: Option<Buffer>,
         counts: &[usize],
     ) -> Pending<Option<Buffer>>;
+
+    /// Asynchronous [`send`](Self::send), which does not copy aside: it is complete when the receiver has the message, or
+    /// when the engine has taken it to keep until the receiver comes. `data` is not to be changed before it is received,
+    /// and is freed then.
+    ///
+    /// It takes its place among the messages to this member, synchronous ones too, when it is called.
+    fn start_send(&self, site: &Site, to: usize, data: Arc<Buffer>) -> Pending<()>;
+
+    /// Asynchronous [`recv`](Self::recv), which gets the message straight into `data`; it comes back. Takes its place
+    /// among the receives from this member, synchronous ones too, when it is called; receives from different members do
+    /// not wait for each other.
+    fn start_recv(&self, site: &Site, from: usize, data: Buffer) -> Pending;
 
     /// What this seat has done so far.
     fn stats(&self) -> CommStats;

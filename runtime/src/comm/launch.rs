@@ -3,9 +3,12 @@
 use std::any::Any;
 use std::fmt::{Debug, Display};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::OutOfMemory;
 use crate::mesh::MeshShape;
+use crate::trace::Tracer;
 
 use super::local::{Activity, RankComms, World};
 use super::panics;
@@ -18,11 +21,13 @@ pub struct LaunchOptions {
     pub timeout: Duration,
     /// Stack of each rank's thread in bytes. Default: 16 MiB, of which untouched pages cost nothing.
     pub stack_size: usize,
+    /// Records what each rank does, its collectives included. Default: none.
+    pub tracer: Option<Arc<Tracer>>,
 }
 
 impl Default for LaunchOptions {
     fn default() -> Self {
-        LaunchOptions { timeout: Duration::from_secs(600), stack_size: 16 << 20 }
+        LaunchOptions { timeout: Duration::from_secs(600), stack_size: 16 << 20, tracer: None }
     }
 }
 
@@ -131,6 +136,8 @@ pub enum FailureCause<E> {
     Error(E),
     /// A communication error that passed through code without `Result`s, as a [`CommFailure`].
     Comm(CommError),
+    /// A buffer that did not fit in memory, asked for by code without `Result`s.
+    OutOfMemory(OutOfMemory),
     /// A panic.
     Panic {
         /// Message and place.
@@ -144,8 +151,12 @@ pub enum FailureCause<E> {
 
 impl<E: Display> FailureCause<E> {
     fn of_panic(payload: Box<dyn Any + Send>) -> Self {
-        match payload.downcast::<CommFailure>() {
-            Ok(failure) => FailureCause::Comm(failure.0),
+        let payload = match payload.downcast::<CommFailure>() {
+            Ok(failure) => return FailureCause::Comm(failure.0),
+            Err(payload) => payload,
+        };
+        match payload.downcast::<OutOfMemory>() {
+            Ok(error) => FailureCause::OutOfMemory(*error),
             Err(payload) => {
                 let panics::Record { message, backtrace } = panics::take_record(&*payload);
                 FailureCause::Panic { message, backtrace }
@@ -166,6 +177,7 @@ impl<E: Display> Display for FailureCause<E> {
         match self {
             FailureCause::Error(error) => error.fmt(f),
             FailureCause::Comm(error) => Display::fmt(error, f),
+            FailureCause::OutOfMemory(error) => Display::fmt(error, f),
             FailureCause::Panic { message, .. } => write!(f, "panic: {message}"),
             FailureCause::Thread(error) => write!(f, "its thread could not be started: {error}"),
         }

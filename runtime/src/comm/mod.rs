@@ -18,12 +18,14 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 
+mod account;
 mod blocks;
 mod call;
 mod communicator;
 mod error;
 mod launch;
 mod local;
+mod own_thread;
 mod panics;
 mod pending;
 mod site;
@@ -36,4 +38,4 @@ pub use launch::{FailureCause, LaunchError, LaunchOptions, RankFailure, launch, 
 pub use local::RankComms;
 pub use pending::Pending;
 pub use site::Site;
-pub use stats::CommStats;
+pub use stats::{CommStats, CommTimes};

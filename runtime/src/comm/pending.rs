@@ -1,36 +1,47 @@
-//! The handle of an asynchronous collective.
+//! The handle of an asynchronous call.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::Buffer;
 
-use super::CommError;
+use super::account::Account;
 use super::local::{Activity, Monitor};
-use super::stats::Counters;
+use super::{CommError, Site};
 
-/// An asynchronous collective under way; it holds the buffers that were handed over.
+/// An asynchronous collective or message under way; it holds the buffers that were handed over.
 ///
-/// Dropping it does not stop the collective, which the other members still need; only its result is lost.
+/// Dropping it does not stop the call, which the other members still need; only its result is lost.
 #[must_use = "the buffer comes back from `wait`"]
 pub struct Pending<T = Buffer> {
     result: Arc<Monitor<Option<Result<T, CommError>>>>,
-    counters: Arc<Counters>,
+    account: Arc<Account>,
+    site: Site,
+    pub(super) overdue: Option<Overdue>,
+}
+
+/// What to do about a result that nobody else watches: after `limit` of waiting for it, `give_up` sees to it that there is
+/// one, unless it is on its way.
+pub(super) struct Overdue {
+    pub limit: Duration,
+    pub give_up: Box<dyn FnOnce() + Send + Sync>,
 }
 
 impl<T> Pending<T> {
     /// The handle, and the end through which the result arrives. `rank` is the issuing world rank.
     pub(super) fn new(
         rank: usize,
-        counters: &Arc<Counters>,
+        account: &Arc<Account>,
         activity: &Arc<Activity>,
+        site: &Site,
     ) -> (Promise<T>, Pending<T>) {
         let result = Arc::new(Monitor::new(None, activity));
         let promise = Promise { result: Arc::clone(&result), rank };
-        (promise, Pending { result, counters: Arc::clone(counters) })
+        let (account, site) = (Arc::clone(account), site.clone());
+        (promise, Pending { result, account, site, overdue: None })
     }
 
-    /// Waits until the collective is complete and gives the buffers back.
+    /// Waits until the call is complete and gives the buffers back.
     ///
     /// # Errors
     /// As the synchronous call; the buffers are lost then.
@@ -39,10 +50,20 @@ impl<T> Pending<T> {
         if let Some(result) = guard.take() {
             return result;
         }
+        let _inside = self.account.enter("wait:", &self.site);
         let start = Instant::now();
-        // Without a limit: the call itself has one, and its promise is kept or dropped then.
+        if let Some(Overdue { limit, give_up }) = self.overdue {
+            let is_there = |result: &mut Option<_>, timed_out| {
+                (result.is_some() || timed_out).then_some(result.is_some())
+            };
+            if !self.result.wait(guard, limit, is_there) {
+                give_up();
+            }
+            guard = self.result.lock();
+        }
+        // Without a limit: a collective has one of its own, and its promise is kept or dropped then.
         let result = self.result.wait(guard, Duration::MAX, |result, _| result.take());
-        self.counters.blocked_since(start);
+        self.account.blocked_since(start);
         result
     }
 }

@@ -34,6 +34,10 @@ impl Site {
         &self.field
     }
 
+    pub(crate) fn shared_field(&self) -> &Arc<str> {
+        &self.field
+    }
+
     /// Source location, where one was recorded.
     pub fn location(&self) -> Option<&'static Location<'static>> {
         self.location

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{DataError, Order, Sampler, TokenFile};
+use super::{DataError, Order, Place, Sampler, TokenFile};
 
 /// The tokens of some samples, row after row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +13,53 @@ pub struct Batch {
     pub targets: Vec<u32>,
     /// Number of samples.
     pub rows: usize,
+    /// Where each sample was read.
+    pub places: Vec<Place>,
+}
+
+/// Some rows of a [`Batch`], as [`Batch::micro_batch`] gives them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MicroBatch<'a> {
+    /// Inputs: rows x seq.
+    pub tokens: &'a [u32],
+    /// For every input the token that follows it: rows x seq.
+    pub targets: &'a [u32],
+    /// Which rows of the batch these are.
+    pub rows: Range<usize>,
+}
+
+impl Batch {
+    /// Micro-batch `index` of `count`: the rows that [`micro_batch_rows`] says.
+    ///
+    /// # Panics
+    /// When `index` is not below `count`: a fault of the calling code.
+    pub fn micro_batch(&self, count: usize, index: usize) -> MicroBatch<'_> {
+        let rows = micro_batch_rows(self.rows, count, index);
+        let seq = self.tokens.len().checked_div(self.rows).unwrap_or(0);
+        let elements = rows.start * seq..rows.end * seq;
+        MicroBatch {
+            tokens: &self.tokens[elements.clone()],
+            targets: &self.targets[elements],
+            rows,
+        }
+    }
+}
+
+/// The rows of micro-batch `index` when a rank's `rows` are split, in order, into `count`: row `r` is in micro-batch
+/// `r * count / rows`, rounded down. Sizes differ by at most one row.
+///
+/// ```
+/// use meshwright::data::micro_batch_rows;
+///
+/// assert_eq!([0, 1, 2].map(|index| micro_batch_rows(6, 3, index)), [0..2, 2..4, 4..6]);
+/// assert_eq!([0, 1].map(|index| micro_batch_rows(5, 2, index)), [0..3, 3..5]);
+/// ```
+///
+/// # Panics
+/// When `index` is not below `count`: a fault of the calling code.
+pub fn micro_batch_rows(rows: usize, count: usize, index: usize) -> Range<usize> {
+    assert!(index < count, "micro-batch {index} of {count}");
+    (index * rows).div_ceil(count)..((index + 1) * rows).div_ceil(count)
 }
 
 /// Tokens and the order in which they are trained on.
@@ -46,21 +93,23 @@ impl Dataset {
     /// The rows `rows` of the global batch of `step` (from 0).
     ///
     /// # Errors
-    /// A token beyond the vocabulary.
+    /// A token beyond the vocabulary, and a file that has become shorter.
     pub fn rows(&self, step: u64, rows: Range<usize>) -> Result<Batch, DataError> {
+        self.file.check_length()?;
         let seq = self.sampler.seq();
         let n_rows = rows.len();
         let mut tokens = vec![0; n_rows * seq];
         let mut targets = vec![0; n_rows * seq];
         let mut sample = vec![0; seq + 1];
-        for ((row, tokens), targets) in
-            rows.zip(tokens.chunks_exact_mut(seq)).zip(targets.chunks_exact_mut(seq))
+        let places: Vec<Place> = rows.map(|row| self.sampler.place(step, row)).collect();
+        for ((place, tokens), targets) in
+            places.iter().zip(tokens.chunks_exact_mut(seq)).zip(targets.chunks_exact_mut(seq))
         {
-            self.file.read(self.sampler.start(step, row), &mut sample)?;
+            self.file.read(place.start, &mut sample)?;
             tokens.copy_from_slice(&sample[..seq]);
             targets.copy_from_slice(&sample[1..]);
         }
-        Ok(Batch { tokens, targets, rows: n_rows })
+        Ok(Batch { tokens, targets, rows: n_rows, places })
     }
 
     /// The tokens.
@@ -100,6 +149,55 @@ mod tests {
         let tokens: Vec<_> = parts.iter().flat_map(|part| part.tokens.clone()).collect();
         let targets: Vec<_> = parts.iter().flat_map(|part| part.targets.clone()).collect();
         assert_eq!((tokens, targets), (whole.tokens, whole.targets));
+    }
+
+    #[test]
+    fn ranks_and_micro_batches_together_read_the_global_batch() {
+        let batch = 12;
+        for order in [Order::Sequential, Order::Shuffled] {
+            // 33 samples: every third step spans two epochs.
+            let text = (0..100).collect();
+            let file = TokenFile::from_text(text, 256, "numbers").unwrap();
+            let dataset = Dataset::new(file, 3, batch, order, 4).unwrap();
+            for (readers, micro_batches) in
+                [(1, 1), (1, 5), (2, 3), (3, 4), (4, 2), (6, 3), (12, 2)]
+            {
+                for step in [0, 2, 5, 1000] {
+                    let whole = dataset.rows(step, 0..batch).unwrap();
+                    let (mut tokens, mut targets) = (Vec::<u32>::new(), Vec::<u32>::new());
+                    let mut places = Vec::<Place>::new();
+                    for reader in 0..readers {
+                        let rows = reader * batch / readers..(reader + 1) * batch / readers;
+                        let own = dataset.rows(step, rows).unwrap();
+                        for index in 0..micro_batches {
+                            let part = own.micro_batch(micro_batches, index);
+                            tokens.extend(part.tokens);
+                            targets.extend(part.targets);
+                            places.extend(&own.places[part.rows]);
+                        }
+                    }
+                    assert_eq!(tokens, whole.tokens, "{readers} x {micro_batches}");
+                    assert_eq!((targets, &places), (whole.targets, &whole.places));
+                    places.sort_unstable();
+                    places.dedup();
+                    assert_eq!(places.len(), batch, "every row is another sample");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_belong_to_micro_batches_by_their_formula() {
+        for rows in 0..20 {
+            for count in 1..8 {
+                for index in 0..count {
+                    let found: Vec<_> = micro_batch_rows(rows, count, index).collect();
+                    let expected: Vec<_> =
+                        (0..rows).filter(|r| r * count / rows == index).collect();
+                    assert_eq!(found, expected, "{index} of {count}, {rows} rows");
+                }
+            }
+        }
     }
 
     #[test]

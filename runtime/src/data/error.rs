@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::TokenizeError;
+
 /// Why data cannot be trained on; each message says which file and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
@@ -32,6 +34,19 @@ pub enum DataError {
         bytes: usize,
         /// Bytes of a token.
         width: usize,
+    },
+    /// A file was cut off while it was trained on.
+    #[error(
+        "--data: {name} had {bytes} bytes when the run began and has {now} now; leave the file as it is while it is \
+         trained on"
+    )]
+    Shortened {
+        /// The file.
+        name: String,
+        /// Its length in bytes when it was opened.
+        bytes: usize,
+        /// Its length in bytes.
+        now: u64,
     },
     /// Text by bytes needs an id for every byte.
     #[error(
@@ -76,6 +91,66 @@ pub enum DataError {
         /// Bytes of a token.
         width: usize,
     },
+    /// Text could not be turned into tokens.
+    #[error(transparent)]
+    Tokenize(#[from] TokenizeError),
+    /// A tokenizer with more tokens than the model has.
+    #[error(
+        "--tokenizer: {tokenizer} has token ids up to {}, but the vocabulary of the model is {vocab}; a new model needs \
+         --vocab {ids}, and one of --init-from the tokenizer that belongs to it",
+        ids - 1
+    )]
+    WideTokenizer {
+        /// The tokenizer.
+        tokenizer: String,
+        /// Its vocabulary size.
+        ids: usize,
+        /// The model's vocabulary size.
+        vocab: usize,
+    },
+    /// A thread that reads ahead could not be started.
+    #[error("the thread that reads batches ahead could not be started: {0}")]
+    Thread(std::io::Error),
+    /// Ranks that have to train on the same samples do not.
+    #[error(
+        "the first step is wrong: {} share part {data_index} of every batch, but read {what}; {cause}",
+        listed(ranks)
+    )]
+    RanksDiffer {
+        /// One rank, and those that differ from it.
+        ranks: Vec<usize>,
+        /// Their data index.
+        data_index: usize,
+        /// What differs.
+        what: &'static str,
+        /// How that can be.
+        cause: &'static str,
+    },
+    /// Samples are trained on more than once in a step.
+    #[error(
+        "the first step is wrong: {samples} of its samples are read more than once, on {}; ranks took themselves for \
+         the wrong part of the batch, or the sampler gave several rows the same sample",
+        listed(ranks)
+    )]
+    SameSamples {
+        /// One rank of every part in which there is such a sample.
+        ranks: Vec<usize>,
+        /// Number of samples that are read more than once.
+        samples: usize,
+    },
+    /// Samples of a step are not trained on.
+    #[error(
+        "the first step is wrong: the ranks, which take themselves for {parts} parts of the batch, read {held} of its \
+         {batch} samples; ranks of different parts take themselves for the same one"
+    )]
+    MissingSamples {
+        /// Number of samples that are read.
+        held: usize,
+        /// Number of samples in the step.
+        batch: usize,
+        /// Number of different data indices.
+        parts: usize,
+    },
     /// A resumed run would not read on where it stopped.
     #[error(
         "the run cannot go on where it stopped with other data than that of --resume:{}",
@@ -91,4 +166,14 @@ pub enum DataError {
         /// Where was searched.
         roots: Vec<String>,
     },
+}
+
+/// `rank 3`, `ranks 0, 1 and 4`.
+fn listed(ranks: &[usize]) -> String {
+    let ranks: Vec<String> = ranks.iter().map(ToString::to_string).collect();
+    match ranks.split_last() {
+        Some((last, [])) => format!("rank {last}"),
+        Some((last, rest)) => format!("ranks {} and {last}", rest.join(", ")),
+        None => "no rank".to_owned(),
+    }
 }

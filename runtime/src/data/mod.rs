@@ -2,19 +2,29 @@
 //!
 //! Batches are pure functions of (seed, order, step, index in the global batch), never of a rank or of what was read
 //! before. So every mesh trains on the same samples and a resumed run goes on exactly where it stopped.
+//! Ranks read ahead while they compute ([`Prefetch`]), and compare what they hold in the first step
+//! ([`check_batches`]).
 
 mod batch;
+mod check;
 mod corpus;
 mod error;
 mod permutation;
 mod position;
+mod prefetch;
 mod sampler;
+mod tokenize;
 mod tokens;
 
-pub use batch::{Batch, Dataset};
+pub use batch::{Batch, Dataset, MicroBatch, micro_batch_rows};
+pub use check::{BatchHash, RankBatch, check_batches};
 pub use corpus::read_corpus;
 pub use error::DataError;
 pub use permutation::Permutation;
 pub use position::DataPosition;
-pub use sampler::{Order, Sampler};
-pub use tokens::{Encoding, TokenFile};
+pub use prefetch::Prefetch;
+pub use sampler::{Order, Place, Sampler};
+pub use tokenize::{
+    Documents, TokenizeError, TokenizeProgress, Tokenized, Tokenizer, tokenize_files, tokenize_text,
+};
+pub use tokens::{Encoding, Ids, TokenFile};

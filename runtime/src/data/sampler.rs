@@ -23,6 +23,15 @@ impl std::fmt::Display for Order {
     }
 }
 
+/// Where a sample comes from: no two samples of a run have the same place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// How often all of the data was read before.
+    pub epoch: u64,
+    /// Index of the first token.
+    pub start: usize,
+}
+
 /// Maps (step, index in the global batch) to the place of a sample, the same on every rank.
 ///
 /// `n` tokens hold `N = floor((n - 1) / T)` samples of length `T`, of which sample `k` is the inputs
@@ -54,8 +63,8 @@ impl Sampler {
         (samples > 0).then_some(Sampler { order, seed, seq, batch, samples })
     }
 
-    /// Index of the first token of sample `index` of the global batch of `step` (from 0).
-    pub fn start(&self, step: u64, index: usize) -> usize {
+    /// The place of sample `index` of the global batch of `step` (from 0).
+    pub fn place(&self, step: u64, index: usize) -> Place {
         let number = step * self.batch as u64 + index as u64;
         let (epoch, place) = (number / self.samples, number % self.samples);
         let sample = match self.order {
@@ -65,7 +74,7 @@ impl Sampler {
                 Permutation::new(self.samples, key).at(place)
             }
         };
-        sample as usize * self.seq
+        Place { epoch, start: sample as usize * self.seq }
     }
 
     /// The order of samples.
@@ -105,7 +114,8 @@ mod tests {
             let sampler = Sampler::new(tokens, 4, 2, Order::Sequential, 9).unwrap();
             assert_eq!(sampler.samples(), 3);
             let starts: Vec<_> = (0..4).flat_map(|step| (0..2).map(move |i| (step, i))).collect();
-            let starts: Vec<_> = starts.into_iter().map(|(s, i)| sampler.start(s, i)).collect();
+            let starts: Vec<_> =
+                starts.into_iter().map(|(s, i)| sampler.place(s, i).start).collect();
             assert_eq!(starts, [0, 4, 8, 0, 4, 8, 0, 4]);
         }
         assert_eq!(Sampler::new(4, 4, 2, Order::Sequential, 9), None);
@@ -119,7 +129,7 @@ mod tests {
             let sampler = Sampler::new(samples * 3 + 1, 3, 1, Order::Shuffled, 7).unwrap();
             let epoch = |epoch: usize| -> Vec<usize> {
                 (epoch * samples..(epoch + 1) * samples)
-                    .map(|step| sampler.start(step as u64, 0))
+                    .map(|step| sampler.place(step as u64, 0).start)
                     .collect()
             };
             let (first, second) = (epoch(0), epoch(1));
@@ -131,10 +141,41 @@ mod tests {
     }
 
     #[test]
+    fn no_place_comes_twice_and_a_run_can_begin_anywhere() {
+        for order in [Order::Sequential, Order::Shuffled] {
+            for (samples, batch) in [(1, 1), (1, 3), (5, 2), (7, 7), (8, 4), (9, 20), (50, 6)] {
+                let sampler = Sampler::new(samples * 2 + 1, 2, batch, order, 3).unwrap();
+                let batch_of = |sampler: Sampler, step| -> Vec<Place> {
+                    (0..batch).map(|index| sampler.place(step, index)).collect()
+                };
+                let steps = 4 * samples as u64;
+                let mut places: Vec<_> = (0..steps).flat_map(|s| batch_of(sampler, s)).collect();
+                let epochs = places.iter().map(|place| place.epoch);
+                assert!(epochs.is_sorted(), "{order}: an epoch ends before the next begins");
+                let all = places.len();
+                places.sort_unstable();
+                places.dedup();
+                assert_eq!(places.len(), all, "{order}, {samples} samples, batches of {batch}");
+                // Whole epochs have every sample.
+                let whole = all / samples * samples;
+                let expected: Vec<_> = (0..whole)
+                    .map(|n| Place { epoch: (n / samples) as u64, start: n % samples * 2 })
+                    .collect();
+                assert_eq!(places[..whole], expected, "{order}, {samples} samples of {batch}");
+                // Another sampler, which has given nothing before, backwards.
+                let other = Sampler::new(samples * 2 + 1, 2, batch, order, 3).unwrap();
+                for step in (0..steps).rev() {
+                    assert_eq!(batch_of(other, step), batch_of(sampler, step), "{order} {step}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn seed_chooses_the_order_and_batch_size_does_not() {
         let starts = |seed, batch: usize| -> Vec<usize> {
             let sampler = Sampler::new(1001, 10, batch, Order::Shuffled, seed).unwrap();
-            (0..60).map(|g| sampler.start((g / batch) as u64, g % batch)).collect()
+            (0..60).map(|g| sampler.place((g / batch) as u64, g % batch).start).collect()
         };
         assert_eq!(starts(1, 4), starts(1, 4));
         assert_eq!(starts(1, 4), starts(1, 5));

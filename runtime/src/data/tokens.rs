@@ -29,6 +29,11 @@ impl Encoding {
         matches!(self, Encoding::Bytes)
     }
 
+    /// The narrowest width for ids below `vocab`.
+    pub const fn for_vocab(vocab: usize) -> Encoding {
+        if vocab <= 1 << 16 { Encoding::U16 } else { Encoding::U32 }
+    }
+
     /// Bytes of one token.
     pub const fn width(self) -> usize {
         match self {
@@ -36,6 +41,43 @@ impl Encoding {
             Encoding::U16 => 2,
             Encoding::U32 => 4,
         }
+    }
+}
+
+/// Token ids as files hold them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ids {
+    bytes: Vec<u8>,
+    encoding: Encoding,
+}
+
+impl Ids {
+    /// No ids yet, of which all will be below `vocab`: 16 bits wide if that suffices, else 32.
+    pub fn below(vocab: usize) -> Ids {
+        Ids::new(Encoding::for_vocab(vocab))
+    }
+
+    /// No ids yet.
+    pub(super) fn new(encoding: Encoding) -> Ids {
+        Ids { bytes: Vec::new(), encoding }
+    }
+
+    /// Adds `ids`, of which those that are too wide lose their upper half: callers know the largest one.
+    pub(super) fn extend(&mut self, ids: &[u32]) {
+        let width = self.encoding.width();
+        for id in ids {
+            self.bytes.extend_from_slice(&id.to_le_bytes()[..width]);
+        }
+    }
+
+    /// The ids, little-endian, without gaps.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Forgets the ids, and keeps the room.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
     }
 }
 
@@ -50,16 +92,17 @@ pub struct TokenFile {
 
 #[derive(Debug)]
 enum Content {
-    Mapped(Mmap),
+    /// The file, so that its length can be asked for again.
+    Mapped(Mmap, File),
     Owned(Vec<u8>),
 }
 
 impl TokenFile {
     /// Opens `path` for a model with `vocab` token ids.
     ///
-    /// A name that ends in `.bin` is a file of little-endian ids, any other is text by bytes. Ids are 32 bits wide
-    /// when the name ends in `.u32.bin`, when `vocab` is above 65536, or when the content says so: every second
-    /// 16-bit half is zero, and not all of them are. Otherwise they are 16 bits wide.
+    /// A name that ends in `.bin` is a file of little-endian ids, any other is text by bytes. Ids are 16 bits wide
+    /// when the name ends in `.u16.bin`, and 32 bits when it ends in `.u32.bin`, when `vocab` is above 65536, or when
+    /// the content says so: every second 16-bit half is zero, and not all of them are. Otherwise they are 16 bits wide.
     ///
     /// # Errors
     /// A file that is missing, empty, torn in the middle of a token or has ids beyond the vocabulary, and text for a
@@ -73,9 +116,10 @@ impl TokenFile {
             return Err(io(std::io::ErrorKind::IsADirectory.into()));
         }
         let content = if metadata.is_file() && metadata.len() > 0 {
-            // SAFETY: the map is read only; as for every mapped file, nobody may shorten it while it is trained on,
-            // which would end the process with a bus error.
-            Content::Mapped(unsafe { Mmap::map(&file) }.map_err(io)?)
+            // SAFETY: the map is read only, and is read with its length of now. As for every mapped file, reading what
+            // somebody has cut off would end the process with a bus error; `check_length` looks before every batch,
+            // which leaves the moment in between.
+            Content::Mapped(unsafe { Mmap::map(&file) }.map_err(io)?, file)
         } else {
             Content::Owned(std::fs::read(path).map_err(io)?)
         };
@@ -92,6 +136,14 @@ impl TokenFile {
     /// An empty text, or a vocabulary below 256.
     pub fn from_text(text: Vec<u8>, vocab: usize, name: &str) -> Result<TokenFile, DataError> {
         TokenFile::new(Content::Owned(text), Encoding::Bytes, vocab, name.to_owned())
+    }
+
+    /// Token ids in memory, for a model with `vocab` of them; `name` stands for them in messages.
+    ///
+    /// # Errors
+    /// No ids, and ids beyond the vocabulary.
+    pub fn from_ids(ids: Ids, vocab: usize, name: &str) -> Result<TokenFile, DataError> {
+        TokenFile::new(Content::Owned(ids.bytes), ids.encoding, vocab, name.to_owned())
     }
 
     fn new(
@@ -163,6 +215,20 @@ impl TokenFile {
         }
     }
 
+    /// Checks that a mapped file is as long as when it was opened. Reading what was cut off would end the process.
+    ///
+    /// # Errors
+    /// A file that has become shorter.
+    pub fn check_length(&self) -> Result<(), DataError> {
+        let Content::Mapped(map, file) = &self.content else { return Ok(()) };
+        let path = || std::path::PathBuf::from(&self.name);
+        let now = file.metadata().map_err(|source| DataError::Io { path: path(), source })?.len();
+        match now < map.len() as u64 {
+            true => Err(DataError::Shortened { name: self.name.clone(), bytes: map.len(), now }),
+            false => Ok(()),
+        }
+    }
+
     /// Checks the first tokens against the vocabulary on all cores.
     fn check_start(&self) -> Result<(), DataError> {
         // Ids of this width that are all in the vocabulary need no look.
@@ -179,6 +245,12 @@ impl TokenFile {
         bad.map_or(Ok(()), Err)
     }
 
+    /// With another vocabulary, and without a look at what was checked when the file was opened.
+    #[cfg(test)]
+    pub(super) fn with_vocab(self, vocab: usize) -> TokenFile {
+        TokenFile { vocab, ..self }
+    }
+
     fn unknown_token(&self, id: u32, position: usize) -> DataError {
         let (name, vocab, width) = (self.name.clone(), self.vocab, self.encoding.width());
         DataError::UnknownToken { name, id, position, vocab, width }
@@ -188,7 +260,7 @@ impl TokenFile {
 impl Content {
     fn bytes(&self) -> &[u8] {
         match self {
-            Content::Mapped(map) => map,
+            Content::Mapped(map, _) => map,
             Content::Owned(bytes) => bytes,
         }
     }
@@ -196,10 +268,13 @@ impl Content {
 
 /// The rule of [`TokenFile::open`] for `.bin` files.
 fn id_width(name: &str, bytes: &[u8], vocab: usize) -> Encoding {
+    if name.ends_with(".u16.bin") {
+        return Encoding::U16;
+    }
     if vocab > 1 << 16 || name.ends_with(".u32.bin") {
         return Encoding::U32;
     }
-    if name.ends_with(".u16.bin") || !bytes.len().is_multiple_of(4) {
+    if !bytes.len().is_multiple_of(4) {
         return Encoding::U16;
     }
     // A megabyte is far more than chance could fill with ids that alternate with 0.
@@ -253,6 +328,7 @@ mod tests {
             ("c.bin", u32s(&ids), 100_000, Encoding::U32),
             ("d.u32.bin", u32s(&ids), 1000, Encoding::U32),
             ("e.u16.bin", u16s(&narrow), 1000, Encoding::U16),
+            ("f.u16.bin", u16s(&narrow), 100_000, Encoding::U16),
         ] {
             let file = open(name, &bytes, vocab).unwrap();
             assert_eq!((file.encoding(), all(&file)), (encoding, ids.to_vec()), "{name}");
@@ -260,6 +336,41 @@ mod tests {
         assert_eq!(open("zeros.bin", &[0; 8], 1000).unwrap().encoding(), Encoding::U16);
         let text = open("text.txt", b"A\xff", 256).unwrap();
         assert_eq!((text.encoding(), all(&text)), (Encoding::Bytes, vec![65, 255]));
+    }
+
+    #[test]
+    fn files_are_mapped_and_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, bytes) in [("a.u16.bin", u16s(&[1, 2])), ("a.u32.bin", u32s(&[1, 2]))] {
+            let file = TokenFile::open(&write(&dir, name, &bytes), 100).unwrap();
+            assert!(matches!(file.content, Content::Mapped(..)), "{name}");
+            assert_eq!(all(&file), [1, 2], "{name}");
+        }
+        // A terabyte with nothing in it but its last token.
+        let path = dir.path().join("huge.u16.bin");
+        let tokens = 1usize << 39;
+        let huge = File::create(&path).unwrap();
+        huge.set_len(2 * tokens as u64).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&huge, &[7, 0], 2 * tokens as u64 - 2).unwrap();
+        let file = TokenFile::open(&path, 1 << 16).unwrap();
+        assert_eq!(file.len(), tokens);
+        let mut out = [9; 2];
+        file.read(tokens - 2, &mut out).unwrap();
+        assert_eq!(out, [0, 7]);
+    }
+
+    #[test]
+    fn a_file_that_is_cut_off_is_noticed_and_one_that_is_removed_can_be_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = write(&dir, "a.bin", &u16s(&[1, 2, 3, 4]));
+        let file = TokenFile::open(&path, 100).unwrap();
+        file.check_length().unwrap();
+        std::fs::rename(&path, dir.path().join("b.bin")).unwrap();
+        file.check_length().unwrap();
+        assert_eq!(all(&file), [1, 2, 3, 4]);
+        File::options().write(true).open(dir.path().join("b.bin")).unwrap().set_len(6).unwrap();
+        let text = file.check_length().unwrap_err().to_string();
+        assert!(text.contains("a.bin had 8 bytes when the run began and has 6 now"), "{text}");
     }
 
     #[test]
@@ -297,8 +408,7 @@ mod tests {
 
     #[test]
     fn tokens_past_the_check_at_start_are_checked_when_read() {
-        let mut file = TokenFile::from_text(vec![7; 100], 256, "text").unwrap();
-        file.vocab = 5;
+        let file = TokenFile::from_text(vec![7; 100], 256, "text").unwrap().with_vocab(5);
         let text = file.read(40, &mut [0; 10]).unwrap_err().to_string();
         assert!(text.contains("token id 7 at position 40"), "{text}");
     }

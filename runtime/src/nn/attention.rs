@@ -15,6 +15,7 @@ use super::{Build, Builder, Layer};
 /// Takes `(q, k, v)` with heads `H` and `K` both whole, or both split over one axis. The sequence must be whole on each
 /// rank.
 pub struct Attention<H, K, D> {
+    path: Arc<str>,
     dims: PhantomData<(H, K, D)>,
 }
 
@@ -30,7 +31,7 @@ pub trait QueriesKeysValues<H, K, D> {
     /// What comes out: shaped like the queries.
     type Out;
     #[doc(hidden)]
-    fn attend(&self) -> Self::Out;
+    fn attend(&self, path: &str) -> Self::Out;
 }
 
 type Heads<B, S, H, D> = Tensor<(B, S, H, D)>;
@@ -41,8 +42,8 @@ impl<B: Dim, S: Local, H: Whole, K: Whole, D: Whole> QueriesKeysValues<H, K, D>
 {
     type Out = Heads<B, S, H, D>;
 
-    fn attend(&self) -> Self::Out {
-        attend_typed(self)
+    fn attend(&self, path: &str) -> Self::Out {
+        attend_typed(path, self)
     }
 }
 
@@ -51,15 +52,15 @@ impl<B: Dim, S: Local, H: Whole, K: Whole, D: Whole, A: Axis> QueriesKeysValues<
 {
     type Out = Heads<B, S, Split<H, A>, D>;
 
-    fn attend(&self) -> Self::Out {
-        attend_typed(self)
+    fn attend(&self, path: &str) -> Self::Out {
+        attend_typed(path, self)
     }
 }
 
 impl<H: Whole, K: Whole, D: Whole> Attention<H, K, D> {
     /// For `(q, k, v)` shaped `[batch, sequence, heads, D]`: what each query attends to, shaped like `q`.
     pub fn forward<T: QueriesKeysValues<H, K, D>>(&self, qkv: &T) -> T::Out {
-        qkv.attend()
+        qkv.attend(&self.path)
     }
 }
 
@@ -74,7 +75,7 @@ impl<H: Whole, K: Whole, D: Whole> Build for Attention<H, K, D> {
             ));
         }
         builder.note_attention(heads, builder.size::<D>());
-        Attention { dims: PhantomData }
+        Attention { path: builder.site().field().into(), dims: PhantomData }
     }
 }
 
@@ -87,29 +88,32 @@ impl<T: QueriesKeysValues<H, K, D>, H: Whole, K: Whole, D: Whole> Layer<T> for A
 }
 
 fn attend_typed<B: Dim, S: Dim, H: Dim, K: Dim, D: Dim>(
+    path: &str,
     (q, k, v): &Qkv<B, S, H, K, D>,
 ) -> Heads<B, S, H, D> {
-    Tensor::wrap(attend(q.value(), k.value(), v.value()))
+    Tensor::wrap(attend(path, q.value(), k.value(), v.value()))
 }
 
-fn attend(q: &Value, k: &Value, v: &Value) -> Value {
+fn attend(path: &str, q: &Value, k: &Value, v: &Value) -> Value {
     let rank = q.rank();
     let [batch, seq, heads, head_dim] = [0, 1, 2, 3].map(|dim| q.extents()[dim].local);
     let kv_heads = k.extents()[2].local;
     let scale = 1.0 / (head_dim as f32).sqrt();
     let shape = AttentionShape { batch, seq, heads, kv_heads, head_dim, scale, causal: true };
     let [queries, keys, values] = [q, k, v].map(Value::compute);
-    let mut out = rank.alloc(q.len());
-    let mut lse = rank.alloc(batch * heads * seq);
-    rank.backend().attention(
-        &shape,
-        queries.data.view(),
-        keys.data.view(),
-        values.data.view(),
-        out.view_mut(),
-        lse.view_mut(),
-    );
-    let out = Arc::new(out);
+    let [out, lse] = rank.regions().kept(path, || {
+        let mut out = rank.alloc(q.len());
+        let mut lse = rank.stats(batch * heads * seq);
+        rank.backend().attention(
+            &shape,
+            queries.data.view(),
+            keys.data.view(),
+            values.data.view(),
+            out.view_mut(),
+            lse.view_mut(),
+        );
+        [out, lse]
+    });
     let nodes = [queries.node, keys.node, values.node];
     let wanted = rank.is_recording() && nodes.iter().any(Option::is_some);
     let node = wanted.then(|| {

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::backend::{Buffer, View, ViewMut};
+use crate::backend::{Buffer, DType, View, ViewMut};
 use crate::comm::{ReduceOp, Site};
 use crate::layout::{Axis, AxisSet, Ends, Feature, Shape, Split, Whole};
 use crate::tensor::{Extent, Loss, NodeId, Operand, Rank, Targets, Value};
@@ -122,10 +122,10 @@ impl Rows<'_> {
         }
         let rows = targets.len();
         let backend = self.rank.backend();
-        let mut max = self.rank.alloc(rows);
+        let mut max = self.rank.stats(rows);
         backend.row_max(self.vocab.local, logits, max.view_mut());
-        self.rank.all_reduce(self.axes, self.site, ReduceOp::Max, max.typed_mut());
-        let (mut sum_exp, mut target_logit) = (self.rank.alloc(rows), self.rank.alloc(rows));
+        self.rank.all_reduce(self.axes, self.site, ReduceOp::Max, max.view_mut());
+        let (mut sum_exp, mut target_logit) = (self.rank.stats(rows), self.rank.stats(rows));
         backend.exp_sum(
             self.vocab.local,
             logits,
@@ -135,8 +135,8 @@ impl Rows<'_> {
             sum_exp.view_mut(),
             target_logit.view_mut(),
         );
-        self.rank.all_reduce(self.axes, self.site, ReduceOp::Sum, sum_exp.typed_mut());
-        self.rank.all_reduce(self.axes, self.site, ReduceOp::Sum, target_logit.typed_mut());
+        self.rank.all_reduce(self.axes, self.site, ReduceOp::Sum, sum_exp.view_mut());
+        self.rank.all_reduce(self.axes, self.site, ReduceOp::Sum, target_logit.view_mut());
         Stats { max, sum_exp, target_logit }
     }
 }
@@ -184,7 +184,7 @@ impl Stats {
 
 /// What each row's gradient is multiplied by: nothing of a row whose target does not count.
 fn row_scale(rank: &Rank, targets: &[u32], scale: f32) -> Buffer {
-    let mut rows = rank.scratch(targets.len());
+    let mut rows = rank.scratch(DType::F32, targets.len());
     for (row, target) in rows.typed_mut::<f32>().iter_mut().zip(targets) {
         *row = if *target == Targets::<()>::IGNORED { 0.0 } else { scale };
     }
@@ -193,7 +193,7 @@ fn row_scale(rank: &Rank, targets: &[u32], scale: f32) -> Buffer {
 
 /// A value of one element.
 pub(super) fn scalar(rank: &Rank, value: f64, node: Option<NodeId>) -> Value {
-    let mut buffer = rank.alloc(1);
+    let mut buffer = rank.stats(1);
     buffer.typed_mut::<f32>()[0] = value as f32;
     Value::ready(rank, Vec::new(), buffer, node)
 }

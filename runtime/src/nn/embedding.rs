@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use crate::layout::{Axis, AxisSet, Dim, Shape, Split, Whole, With};
 use crate::tensor::{
-    Extent, Init, Param, ParamRef, ParamUse, Tensor, Tokens, Value, gradient_axes, leave, local_len,
+    Extent, InBackward, Init, Param, ParamRef, ParamUse, Tensor, Tokens, Value, gradient_axes,
+    leave, local_len,
 };
 
-use super::{Build, Builder, End, Layer, Parts, Plain, Shard, VocabSplit};
+use super::{Build, Builder, End, Layer, Plain, Shard, VocabSplit};
 
 /// Looks up a row of `H` for each token of vocabulary `V`; its weight is shaped `(V, H)`.
 ///
@@ -99,7 +100,7 @@ impl<V: Whole, H: Whole, A: Axis, E> Build for Embedding<V, H, VocabSplit<A, E>>
 impl<V, H, Style> Embedding<V, H, Style> {
     fn new<S: Shape>(builder: &mut Builder<'_>) -> Self {
         let std = builder.sizes().init_std;
-        let weight: Param<S> = builder.param_in_parts("weight", Init::Normal(std), Parts::Uneven);
+        let weight: Param<S> = builder.table("weight", Init::Normal(std));
         Embedding { weight: weight.handle().clone(), kind: PhantomData }
     }
 }
@@ -138,13 +139,13 @@ fn look_up<X: Shape>(tokens: &Tokens<X>, weight: &ParamRef, axes: AxisSet) -> Va
     let mut out = rank.alloc(local_len(tokens.extents()) * hidden.local);
     rank.backend().embedding(
         tokens.ids().view(),
-        (&*weight.data()).into(),
+        weight.read(axes).view(),
         vocab.offset,
         out.view_mut(),
     );
     let node = rank.is_recording().then(|| {
         let ids = Arc::clone(tokens.ids());
-        let weight_use = ParamUse::new(weight, axes);
+        let weight_use = ParamUse::new(weight, axes, InBackward::Ignores);
         rank.tape().record(move |gradients, dy| {
             let backend = gradients.rank.backend();
             weight_use.finish(gradients, |mut dweight, accumulate| {

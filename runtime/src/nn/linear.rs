@@ -2,9 +2,11 @@
 
 use std::marker::PhantomData;
 
-use crate::layout::{Axis, AxisSet, Ends, Enter, Entry, Feature, Shape, WholeFeature, With};
+use crate::layout::{
+    Axis, AxisId, AxisSet, Ends, Enter, Entry, Feature, Shape, WholeFeature, With,
+};
 use crate::tensor::{
-    Init, Operand, Param, ParamRef, Reads, Tensor, Value, contract, gradient_axes, leave,
+    Contraction, Init, Operand, Param, ParamRef, Reads, Tensor, Value, contract, gradient_axes,
 };
 
 use super::{Build, Builder, Col, End, Layer, Plain, Row, Shard};
@@ -28,7 +30,7 @@ impl<I: WholeFeature, O: WholeFeature> Linear<I, O, Plain> {
         T::Shape: PlainInput<I, O>,
     {
         let axes = T::Shape::GRADIENT_AXES;
-        Tensor::wrap(self.contract(x, I::DIMS.len(), Entry::Stay, axes))
+        Tensor::wrap(self.contract(x, I::DIMS.len(), Entry::Stay, axes, None))
     }
 }
 
@@ -38,7 +40,8 @@ impl<I: WholeFeature, O: WholeFeature, A: Axis> Linear<I, O, Col<A>> {
     where
         T::Shape: ColumnInput<I, O, A>,
     {
-        Tensor::wrap(self.contract(x, I::DIMS.len(), T::Shape::ENTRY, T::Shape::GRADIENT_AXES))
+        let (entry, axes) = (T::Shape::ENTRY, T::Shape::GRADIENT_AXES);
+        Tensor::wrap(self.contract(x, I::DIMS.len(), entry, axes, None))
     }
 }
 
@@ -48,15 +51,24 @@ impl<I: WholeFeature, O: WholeFeature, A: Axis, E> Linear<I, O, Row<A, E>> {
     where
         T::Shape: RowInput<I, O, A, E>,
     {
-        let partial = self.contract(x, I::DIMS.len(), Entry::Stay, T::Shape::GRADIENT_AXES);
-        Tensor::wrap(leave(partial, A::ID, T::Shape::SCATTER, self.weight.site()))
+        let leaves = Some((A::ID, T::Shape::SCATTER));
+        let axes = T::Shape::GRADIENT_AXES;
+        Tensor::wrap(self.contract(x, I::DIMS.len(), Entry::Stay, axes, leaves))
     }
 }
 
 impl<I, O, Style> Linear<I, O, Style> {
-    fn contract<T: Operand>(&self, x: &T, contracted: usize, entry: Entry, axes: AxisSet) -> Value {
+    fn contract<T: Operand>(
+        &self,
+        x: &T,
+        contracted: usize,
+        entry: Entry,
+        gradient_axes: AxisSet,
+        leaves: Option<(AxisId, Option<usize>)>,
+    ) -> Value {
         let reads = Reads::First(contracted);
-        contract(x.operand().value(), &self.weight, reads, entry, axes, self.weight.site())
+        let how = Contraction { reads, entry, gradient_axes, leaves };
+        contract(x.operand().value(), &self.weight, how, self.weight.site())
     }
 
     fn new<S: Shape>(builder: &mut Builder<'_>) -> Self {

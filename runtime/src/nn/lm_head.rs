@@ -5,15 +5,15 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Gemm, View};
+use crate::backend::{Buffer, DType, Gemm, View, ViewMut};
 use crate::layout::{Axis, AxisSet, Ends, Enter, Entry, Shape, Split, Whole, With};
 use crate::tensor::{
-    Init, Loss, Operand, Param, ParamRef, ParamUse, Reads, Targets, Tensor, Value, contract, enter,
-    gradient_axes,
+    Contraction, InBackward, Init, Loss, Operand, Param, ParamRef, ParamUse, ReadValues, Reads,
+    Targets, Tensor, Value, contract, enter, gradient_axes,
 };
 
 use super::cross_entropy::{Rows, scalar};
-use super::{Build, Builder, Parts, Plain, Shard, VocabSplit};
+use super::{Build, Builder, Plain, Shard, VocabSplit};
 
 /// Logits of one chunk of tokens hold at most this many elements (or 64 tokens' worth).
 const CHUNK: usize = 1 << 22;
@@ -105,9 +105,13 @@ impl<H: Whole, V: Whole, Style> LmHead<H, V, Style> {
     where
         T::Shape: HeadInput<H, V, Style>,
     {
-        let (entry, axes) = (T::Shape::ENTRY, T::Shape::GRADIENT_AXES);
-        let x = x.operand().value();
-        Tensor::wrap(contract(x, &self.weight, Reads::Last(1), entry, axes, self.weight.site()))
+        let how = Contraction {
+            reads: Reads::Last(1),
+            entry: T::Shape::ENTRY,
+            gradient_axes: T::Shape::GRADIENT_AXES,
+            leaves: None,
+        };
+        Tensor::wrap(contract(x.operand().value(), &self.weight, how, self.weight.site()))
     }
 }
 
@@ -126,7 +130,7 @@ impl<H: Whole, V: Whole, A: Axis> Build for LmHead<H, V, VocabSplit<A>> {
 impl<H, V, Style> LmHead<H, V, Style> {
     fn new<S: Shape>(builder: &mut Builder<'_>) -> Self {
         let std = builder.sizes().init_std;
-        let weight: Param<S> = builder.param_in_parts("weight", Init::Normal(std), Parts::Uneven);
+        let weight: Param<S> = builder.table("weight", Init::Normal(std));
         LmHead { weight: weight.handle().clone(), kind: PhantomData }
     }
 }
@@ -148,15 +152,22 @@ fn fused_loss(
     let hidden = x.extents()[x.extents().len() - 1].local;
     let tokens = x.len() / hidden;
     let ready = x.compute();
-    let chunks =
-        Chunks { x: ready.data.typed(), weight, vocab_axes, targets: targets.typed(), hidden };
+    let values = weight.read(axes);
+    let chunks = Chunks {
+        x: ready.data.view(),
+        weight,
+        values,
+        vocab_axes,
+        targets: targets.typed(),
+        hidden,
+    };
     let mut shares = rank
         .is_recording()
         .then(|| Shares { dx: rank.alloc(tokens * hidden), dweight: rank.zeros(weight.len()) });
     let (sum, count) = chunks.run(x, shares.as_mut());
     let node = shares.map(|mut shares| {
         let source = ready.node;
-        let weight_use = ParamUse::new(weight, axes);
+        let weight_use = ParamUse::new(weight, axes, InBackward::Ignores);
         rank.tape().record(move |gradients, seed| {
             let seed = seed.typed::<f32>()[0];
             if seed != 1.0 {
@@ -173,8 +184,9 @@ fn fused_loss(
 }
 
 struct Chunks<'a> {
-    x: &'a [f32],
+    x: View<'a>,
     weight: &'a ParamRef,
+    values: ReadValues<'a>,
     vocab_axes: AxisSet,
     targets: &'a [u32],
     hidden: usize,
@@ -195,12 +207,19 @@ impl Chunks<'_> {
         let per_chunk = (CHUNK
             / self.weight.extents()[0].global.div_ceil(rank.degree_of(self.vocab_axes)))
         .max(64);
-        let mut logits = rank.scratch(per_chunk.min(tokens) * vocab);
+        let len = per_chunk.min(tokens) * vocab;
+        // Logits are f32; what is made of them goes back in the compute dtype.
+        let mut logits = rank.scratch(DType::F32, len);
+        let dtype = rank.compute_dtype();
+        let mut narrow = (dtype != DType::F32).then(|| rank.scratch(dtype, len));
         let (mut sum, mut count) = (0.0, 0);
         for start in (0..tokens).step_by(per_chunk) {
             let chunk = start..tokens.min(start + per_chunk);
-            let logits = &mut logits.typed_mut::<f32>()[..chunk.len() * vocab];
-            let (chunk_sum, chunk_count) = self.one(x, chunk, logits, shares.as_deref_mut());
+            let len = chunk.len() * vocab;
+            let logits = logits.view_mut().into_slice(0..len);
+            let narrow = narrow.as_mut().map(|narrow| narrow.view_mut().into_slice(0..len));
+            let (chunk_sum, chunk_count) =
+                self.one(x, chunk, logits, narrow, shares.as_deref_mut());
             sum += chunk_sum;
             count += chunk_count;
         }
@@ -211,32 +230,37 @@ impl Chunks<'_> {
         &self,
         x: &Value,
         chunk: Range<usize>,
-        logits: &mut [f32],
+        mut logits: ViewMut<'_>,
+        narrow: Option<ViewMut<'_>>,
         shares: Option<&mut Shares>,
     ) -> (f64, u64) {
         let rank = x.rank();
         let backend = rank.backend();
         let vocab = self.weight.extents()[0];
-        let weight = self.weight.data();
-        let weight = View::from(&*weight);
+        let weight = self.values.view();
         let (m, k, n) = (chunk.len(), self.hidden, vocab.local);
-        let input = View::from(&self.x[chunk.start * k..chunk.end * k]);
+        let input = self.x.slice(chunk.start * k..chunk.end * k);
         let targets = &self.targets[chunk.clone()];
 
         let forward = Gemm { m, n, k, trans_a: false, trans_b: true, accumulate: false };
-        backend.gemm(&forward, input, weight, (&mut *logits).into());
+        backend.gemm(&forward, input, weight, logits.reborrow());
         let rows = Rows { rank, axes: self.vocab_axes, site: self.weight.site(), vocab };
-        let stats = rows.stats((&*logits).into(), targets);
+        let stats = rows.stats(logits.as_view(), targets);
         let result = stats.loss(targets);
         if let Some(shares) = shares {
-            stats.differentiate(rank, vocab, targets, 1.0, (&mut *logits).into());
-            let dx = &mut shares.dx.typed_mut::<f32>()[chunk.start * k..chunk.end * k];
+            stats.differentiate(rank, vocab, targets, 1.0, logits.reborrow());
+            let narrowed = narrow.map(|mut narrow| {
+                backend.cast(logits.as_view(), narrow.reborrow());
+                narrow
+            });
+            let gradient = narrowed.as_ref().map_or(logits.as_view(), ViewMut::as_view);
+            let dx = shares.dx.view_mut().into_slice(chunk.start * k..chunk.end * k);
             let input_product =
                 Gemm { m, n: k, k: n, trans_a: false, trans_b: false, accumulate: false };
-            backend.gemm(&input_product, (&*logits).into(), weight, dx.into());
+            backend.gemm(&input_product, gradient, weight, dx);
             let weight_product =
                 Gemm { m: n, n: k, k: m, trans_a: true, trans_b: false, accumulate: true };
-            backend.gemm(&weight_product, (&*logits).into(), input, shares.dweight.view_mut());
+            backend.gemm(&weight_product, gradient, input, shares.dweight.view_mut());
         }
         result
     }

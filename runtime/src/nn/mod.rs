@@ -11,6 +11,7 @@ mod lm_head;
 mod model;
 mod norm;
 mod param;
+mod recompute;
 mod rope;
 mod sizes;
 mod stack;
@@ -29,6 +30,10 @@ pub use lm_head::{HeadInput, LmHead, TargetsOf};
 pub use model::{FieldDescription, Fits, Model, ModelDescription, Promised, returned};
 pub use norm::{LayerNorm, NormInput, RmsNorm};
 pub use param::Bias;
+pub use recompute::{
+    Grouping, Recompute, RecomputeEvery, RecomputeOverride, RecomputePolicy, Recomputed,
+    UnknownRecompute,
+};
 pub use rope::Rope;
 pub use sizes::Sizes;
 pub use stack::{Layers, Stack, Through};

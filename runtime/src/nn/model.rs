@@ -24,10 +24,12 @@ pub struct FieldDescription {
     pub name: &'static str,
     /// Its type, before sharding.
     pub ty: &'static str,
-    /// What `#[sharded(..)]` says.
+    /// What `#[sharded(..)]` says: `tp = "col"`, `tp = "row", fsdp`.
     pub sharded: Option<&'static str>,
     /// What `#[tied(..)]` says.
     pub tied: Option<&'static str>,
+    /// What `#[recompute(..)]` says: `every = 2, offload`. Empty for a plain `#[recompute]`.
+    pub recompute: Option<&'static str>,
 }
 
 /// What a `forward` that is declared to take a `T` accepts: a `T`.

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::layout::{AxisSet, Ends, Shape, Whole};
-use crate::tensor::{Init, Operand, ParamRef, ParamUse, Tensor, Value, gradient_axes};
+use crate::tensor::{InBackward, Init, Operand, ParamRef, ParamUse, Tensor, Value, gradient_axes};
 
 use super::{Build, Builder, Layer};
 
@@ -99,18 +99,22 @@ fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
     let rank = x.rank();
     let (len, rows) = (x.len(), x.len() / weight.len());
     let ready = x.compute();
-    let mut y = rank.alloc(len);
-    let mut inv_rms = rank.alloc(rows);
-    rank.backend().rms_norm(
-        ready.data.view(),
-        (&*weight.data()).into(),
-        eps,
-        y.view_mut(),
-        inv_rms.view_mut(),
-    );
+    let values = weight.read(axes);
+    let [y, inv_rms] = rank.regions().kept(weight.path(), || {
+        let (mut y, mut inv_rms) = (rank.alloc(len), rank.stats(rows));
+        rank.backend().rms_norm(
+            ready.data.view(),
+            values.view(),
+            eps,
+            y.view_mut(),
+            inv_rms.view_mut(),
+        );
+        [y, inv_rms]
+    });
+    drop(values);
     let node = rank.is_recording().then(|| {
         let (saved, source) = (x.save(), ready.node);
-        let weight_use = ParamUse::new(weight, axes);
+        let weight_use = ParamUse::new(weight, axes, InBackward::Reads);
         rank.tape().record(move |gradients, dy| {
             let rank = gradients.rank;
             let x = saved.take(rank);
@@ -118,7 +122,7 @@ fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
             let mut dweight = rank.zeros(weight_use.param().len());
             rank.backend().rms_norm_backward(
                 x.view(),
-                (&*weight_use.param().data()).into(),
+                weight_use.param().values().view(),
                 inv_rms.view(),
                 dy.view(),
                 dx.view_mut(),
@@ -130,7 +134,7 @@ fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
             }
         })
     });
-    Value::ready(rank, x.extents().to_vec(), y, node)
+    Value::alias(rank, x.extents().to_vec(), y, node)
 }
 
 fn layer_norm(x: &Value, weight: &ParamRef, bias: &ParamRef, eps: f32, axes: AxisSet) -> Value {
@@ -138,20 +142,26 @@ fn layer_norm(x: &Value, weight: &ParamRef, bias: &ParamRef, eps: f32, axes: Axi
     let rank = x.rank();
     let (len, rows) = (x.len(), x.len() / weight.len());
     let ready = x.compute();
-    let mut y = rank.alloc(len);
-    let (mut mean, mut inv_std) = (rank.alloc(rows), rank.alloc(rows));
-    rank.backend().layer_norm(
-        ready.data.view(),
-        (&*weight.data()).into(),
-        (&*bias.data()).into(),
-        eps,
-        y.view_mut(),
-        mean.view_mut(),
-        inv_std.view_mut(),
-    );
+    let (weights, biases) = (weight.read(axes), bias.read(axes));
+    let [y, mean, inv_std] = rank.regions().kept(weight.path(), || {
+        let mut y = rank.alloc(len);
+        let (mut mean, mut inv_std) = (rank.stats(rows), rank.stats(rows));
+        rank.backend().layer_norm(
+            ready.data.view(),
+            weights.view(),
+            biases.view(),
+            eps,
+            y.view_mut(),
+            mean.view_mut(),
+            inv_std.view_mut(),
+        );
+        [y, mean, inv_std]
+    });
+    drop((weights, biases));
     let node = rank.is_recording().then(|| {
         let (saved, source) = (x.save(), ready.node);
-        let (weight_use, bias_use) = (ParamUse::new(weight, axes), ParamUse::new(bias, axes));
+        let weight_use = ParamUse::new(weight, axes, InBackward::Reads);
+        let bias_use = ParamUse::new(bias, axes, InBackward::Ignores);
         rank.tape().record(move |gradients, dy| {
             let rank = gradients.rank;
             let x = saved.take(rank);
@@ -160,7 +170,7 @@ fn layer_norm(x: &Value, weight: &ParamRef, bias: &ParamRef, eps: f32, axes: Axi
             let mut dbias = rank.zeros(bias_use.param().len());
             rank.backend().layer_norm_backward(
                 x.view(),
-                (&*weight_use.param().data()).into(),
+                weight_use.param().values().view(),
                 mean.view(),
                 inv_std.view(),
                 dy.view(),
@@ -175,5 +185,5 @@ fn layer_norm(x: &Value, weight: &ParamRef, bias: &ParamRef, eps: f32, axes: Axi
             }
         })
     });
-    Value::ready(rank, x.extents().to_vec(), y, node)
+    Value::alias(rank, x.extents().to_vec(), y, node)
 }

@@ -39,7 +39,7 @@ impl<D: Whole> Rope<D> {
         let tables = self.tables(rank, seq, head_dim);
         let ready = value.compute();
         let mut out = rank.alloc(value.len());
-        out.typed_mut::<f32>().copy_from_slice(ready.data.typed());
+        rank.backend().cast(ready.data.view(), out.view_mut());
         rank.backend().rope(&shape, out.view_mut(), tables.cos.view(), tables.sin.view(), false);
         let node = ready.node.map(|source| {
             rank.tape().record(move |gradients, dy| {

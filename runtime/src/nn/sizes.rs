@@ -5,6 +5,8 @@ use std::collections::{HashMap, HashSet};
 
 use crate::layout::{DimInfo, Whole};
 
+use super::RecomputeOverride;
+
 /// Global sizes of the dims a model declares, and the numbers its layers need besides.
 #[derive(Debug, Clone)]
 pub struct Sizes {
@@ -18,6 +20,8 @@ pub struct Sizes {
     pub init_std: f32,
     /// Rate of the model's dropout layers.
     pub dropout: f32,
+    /// What is recomputed instead of what the model's attributes say.
+    pub recompute: Option<RecomputeOverride>,
 }
 
 impl Default for Sizes {
@@ -29,13 +33,14 @@ impl Default for Sizes {
             rope_theta: 10_000.0,
             init_std: 0.02,
             dropout: 0.0,
+            recompute: None,
         }
     }
 }
 
 impl Sizes {
     /// No sizes, and the usual settings: norms with 1e-5, rotary base 10,000, weights of standard deviation 0.02, no
-    /// dropout.
+    /// dropout, recomputation as the model says.
     pub fn new() -> Sizes {
         Sizes::default()
     }

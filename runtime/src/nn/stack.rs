@@ -1,9 +1,12 @@
 //! A run of equal layers.
 
 use std::marker::PhantomData;
+use std::rc::Rc;
 
 use crate::layout::{AxisSet, Dim, Here, Local, Whole};
+use crate::tensor::{Rank, RegionData, recompute};
 
+use super::recompute::Segment;
 use super::{Build, Builder, Layer};
 
 /// Counts the elements of a [`Stack`]: `Sizes::new().with(Layers, 12)`.
@@ -25,9 +28,15 @@ impl Local for Layers {}
 
 /// `N` layers `M`, one after the other; the output of each is the input of the next. Each is a unit of its own.
 ///
+/// Any stack can be recomputed: by `#[recompute]`, or by what [`Sizes::recompute`](super::Sizes) says. So what goes
+/// through it is [`RegionData`], and code that is generic in `M` says that `M: 'static`.
+///
 /// A model with several stacks gives each its own count: `Stack<Block, EncoderLayers>`.
 pub struct Stack<M, N = Layers> {
-    layers: Vec<M>,
+    layers: Rc<[M]>,
+    /// All of the layers, in order.
+    pub(super) segments: Vec<Segment>,
+    rank: Rank,
     count: PhantomData<N>,
 }
 
@@ -35,11 +44,11 @@ impl<M, N> Stack<M, N> {
     /// Applies one layer after the other.
     pub fn forward<X>(&self, x: &X) -> X
     where
-        X: Clone + Through<M>,
+        X: Through<M>,
     {
         let mut x = x.clone();
-        for layer in &self.layers {
-            x = X::through(layer, &x);
+        for segment in 0..self.segments.len() {
+            x = X::through(self, segment, &x);
         }
         x
     }
@@ -54,29 +63,51 @@ impl<M, N> Stack<M, N> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot go through a stack of `{M}`",
     label = "each layer feeds the next one",
-    note = "the `forward` of a layer in a stack takes and returns the same type, and the stack takes that, too"
+    note = "the `forward` of a layer in a stack takes and returns the same type, and the stack takes that, too",
+    note = "that type is a tensor, tokens, or a tuple of them: what can be recomputed from"
 )]
-pub trait Through<M>: Sized {
+pub trait Through<M>: Clone {
     #[doc(hidden)]
-    fn through(layer: &M, x: &Self) -> Self;
+    fn through<N>(stack: &Stack<M, N>, segment: usize, x: &Self) -> Self;
 }
 
 #[diagnostic::do_not_recommend]
-impl<X, M: Layer<X, Out = X>> Through<M> for X {
-    fn through(layer: &M, x: &X) -> X {
-        layer.forward(x)
+impl<X: RegionData, M: Layer<X, Out = X> + 'static> Through<M> for X {
+    fn through<N>(stack: &Stack<M, N>, segment: usize, x: &X) -> X {
+        let run = |layers: &[M], x: &X| {
+            let mut x = x.clone();
+            for layer in layers {
+                x = layer.forward(&x);
+            }
+            x
+        };
+        let Segment { layers: range, region } = &stack.segments[segment];
+        let range = range.clone();
+        let Some(region) = region else { return run(&stack.layers[range], x) };
+        let layers = Rc::clone(&stack.layers);
+        recompute(&stack.rank, region, x, move |x| run(&layers[range.clone()], x))
     }
 }
 
-impl<M: Build, N: Whole> Build for Stack<M, N> {
+impl<M: Build + 'static, N: Whole> Build for Stack<M, N> {
     fn build(builder: &mut Builder<'_>) -> Self {
-        let count = builder.size::<N>();
-        let layers = (0..count).map(|index| M::build(&mut builder.element(index))).collect();
-        Stack { layers, count: PhantomData }
+        let declared = builder.take_policy();
+        let mut count = builder.size::<N>();
+        if builder.is_in_stack_of::<M>() {
+            let layer = std::any::type_name::<M>();
+            builder.problem(format_args!(
+                "is a stack of `{layer}` inside of a `{layer}`: a model that contains itself has no end; give the inner \
+                 layers a type of their own"
+            ));
+            count = 0;
+        }
+        let layers = (0..count).map(|index| M::build(&mut builder.element::<M>(index))).collect();
+        let segments = builder.segments(declared, count);
+        Stack { layers, segments, rank: builder.rank().clone(), count: PhantomData }
     }
 }
 
-impl<X: Clone, M: Layer<X, Out = X>, N> Layer<X> for Stack<M, N> {
+impl<X: Through<M>, M, N> Layer<X> for Stack<M, N> {
     type Out = X;
 
     fn forward(&self, x: &X) -> X {

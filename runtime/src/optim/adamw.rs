@@ -2,8 +2,14 @@
 
 use std::rc::Rc;
 
-use crate::backend::{AdamStep, Buffer, Category, DType, View, ViewMut};
-use crate::tensor::{Gradients, ParamRef, Rank, Summed, Unit};
+use crate::backend::AdamStep;
+use crate::tensor::{Gradients, Rank, Summed, Unit};
+
+use super::state::Run;
+use super::{Group, ParamGroups, UnitState};
+
+/// The kinds of state that each parameter has.
+pub(super) const KINDS: [&str; 2] = ["adam_m", "adam_v"];
 
 /// The constants of [`AdamW`].
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -12,7 +18,7 @@ pub struct AdamWOptions {
     pub betas: (f64, f64),
     /// Added to the root of the second moment.
     pub eps: f64,
-    /// Decoupled decay, on parameters of two dims or more.
+    /// Decoupled decay, on the [groups](ParamGroups) that have it.
     pub weight_decay: f64,
 }
 
@@ -26,102 +32,77 @@ impl Default for AdamWOptions {
 /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019), as PyTorch computes it.
 pub struct AdamW {
     options: AdamWOptions,
-    state: Vec<Moments>,
+    states: Vec<UnitState>,
     step: u64,
 }
 
-/// The moments of one unit, laid out as its parameters.
-pub struct Moments {
-    unit: Rc<Unit>,
-    first: Buffer,
-    second: Buffer,
-}
+optimizer!(AdamW, AdamWOptions, "moments", "The moments, `adam_m` and `adam_v`");
 
 impl AdamW {
-    /// An optimiser of the parameters of `units`, with moments of zero.
-    pub fn new(rank: &Rank, units: &[Rc<Unit>], options: AdamWOptions) -> AdamW {
-        let zeros = |unit: &Unit| rank.meter().zeros(DType::F32, unit.len(), Category::Optimizer);
-        let state = units
-            .iter()
-            .map(|unit| Moments { unit: Rc::clone(unit), first: zeros(unit), second: zeros(unit) })
-            .collect();
-        AdamW { options, state, step: 0 }
+    fn of_groups(
+        rank: &Rank,
+        units: &[Rc<Unit>],
+        options: AdamWOptions,
+        groups: &ParamGroups,
+    ) -> AdamW {
+        let state = |unit| UnitState::new(rank, unit, groups, |_| &KINDS);
+        AdamW { options, states: units.iter().map(state).collect(), step: 0 }
     }
 
-    /// Applies `gradients` with learning rate `lr`.
-    pub fn step<State: Summed>(&mut self, lr: f64, gradients: Gradients<State>) {
+    /// Updates all units, and hands each of them on.
+    pub(super) fn update<State: Summed>(
+        &mut self,
+        lr: f64,
+        gradients: &Gradients<State>,
+        mut updated: impl FnMut(&Rc<Unit>),
+    ) {
         self.step += 1;
-        let (beta1, beta2) = self.options.betas;
-        let step = AdamStep {
+        let step = Step::new(&self.options, lr, self.step, gradients.scale());
+        for state in &mut self.states {
+            for run in state.runs().iter() {
+                step.apply(gradients.rank(), state, run);
+            }
+            updated(state.unit());
+        }
+    }
+}
+
+/// What is the same for all parameters in one step of AdamW.
+pub(super) struct Step {
+    kernel: AdamStep,
+    lr: f64,
+    weight_decay: f64,
+}
+
+impl Step {
+    /// Step `number`, from 1, on gradients that `grad_scale` is to be multiplied with.
+    pub(super) fn new(options: &AdamWOptions, lr: f64, number: u64, grad_scale: f32) -> Step {
+        let (beta1, beta2) = options.betas;
+        let kernel = AdamStep {
             lr: lr as f32,
             beta1: beta1 as f32,
             beta2: beta2 as f32,
-            eps: self.options.eps as f32,
+            eps: options.eps as f32,
             weight_decay: 0.0,
-            bias_correction1: (1.0 - beta1.powf(self.step as f64)) as f32,
-            bias_correction2: (1.0 - beta2.powf(self.step as f64)) as f32,
-            grad_scale: gradients.scale(),
+            bias_correction1: (1.0 - beta1.powf(number as f64)) as f32,
+            bias_correction2: (1.0 - beta2.powf(number as f64)) as f32,
+            grad_scale,
         };
-        let decay = self.options.weight_decay as f32;
-        for moments in &mut self.state {
-            moments.apply(gradients.rank(), &step, decay);
-        }
+        Step { kernel, lr, weight_decay: options.weight_decay }
     }
 
-    /// Number of steps applied so far.
-    pub fn steps(&self) -> u64 {
-        self.step
-    }
-
-    /// Says how many steps were applied, when the moments come from a checkpoint.
-    pub fn set_steps(&mut self, steps: u64) {
-        self.step = steps;
-    }
-
-    /// The moments, unit by unit.
-    pub fn moments(&self) -> &[Moments] {
-        &self.state
-    }
-
-    /// The moments, unit by unit, to be changed.
-    pub fn moments_mut(&mut self) -> &mut [Moments] {
-        &mut self.state
-    }
-}
-
-impl Moments {
-    /// The parameters that these are the moments of.
-    pub fn params(&self) -> Vec<ParamRef> {
-        self.unit.params()
-    }
-
-    /// First and second moment of one of the parameters on this rank, row-major.
-    pub fn of(&self, param: &ParamRef) -> (&[f32], &[f32]) {
-        (&self.first.typed()[param.range()], &self.second.typed()[param.range()])
-    }
-
-    /// First and second moment of one of the parameters on this rank, row-major, to be changed.
-    pub fn of_mut(&mut self, param: &ParamRef) -> (&mut [f32], &mut [f32]) {
-        (&mut self.first.typed_mut()[param.range()], &mut self.second.typed_mut()[param.range()])
-    }
-
-    fn apply(&mut self, rank: &Rank, step: &AdamStep, decay: f32) {
-        for run in self.params().chunk_by(|a, b| a.decays() == b.decays()) {
-            let (first, last) = (&run[0], &run[run.len() - 1]);
-            // The gaps between parameters are zeros in every buffer, and stay so.
-            let range = first.range().start..last.range().end;
-            let step = AdamStep { weight_decay: if first.decays() { decay } else { 0.0 }, ..*step };
-            let first_moment = &mut self.first.typed_mut::<f32>()[range.clone()];
-            let second_moment = &mut self.second.typed_mut::<f32>()[range.clone()];
-            self.unit.with_data_and_gradient(range, |data, gradient| {
-                rank.backend().adamw(
-                    &step,
-                    ViewMut::from(data),
-                    View::from(gradient),
-                    first_moment.into(),
-                    second_moment.into(),
-                );
-            });
-        }
+    /// Updates one run.
+    pub(super) fn apply(&self, rank: &Rank, state: &mut UnitState, run: &Run) {
+        let Group { lr_scale, decays, .. } = run.group;
+        let step = AdamStep {
+            lr: (self.lr * lr_scale) as f32,
+            weight_decay: if decays { self.weight_decay as f32 } else { 0.0 },
+            ..self.kernel
+        };
+        let unit = Rc::clone(state.unit());
+        let [first, second] = state.views(KINDS, &run.in_shard);
+        unit.update(run.range.clone(), |values, gradient, copy| {
+            rank.backend().adamw(&step, values, gradient, first, second, copy);
+        });
     }
 }

@@ -1,14 +1,17 @@
 //! Contraction of a tensor with a weight: what comes out, a value or a partial sum, follows from the types.
 
-use crate::backend::Gemm;
-use crate::comm::Site;
+use std::sync::Arc;
+
+use crate::backend::{Buffer, Gemm};
+use crate::comm::{ReduceOp, Site};
 use crate::layout::{
-    Axis, AxisSet, Dim, Ends, Enter, Entry, Feature, Shape, Split, Whole, WholeFeature, With,
+    Axis, AxisId, AxisSet, Dim, Ends, Enter, Entry, Feature, Shape, Split, Whole, WholeFeature,
+    With,
 };
 
-use super::region;
-use super::value::{ParamUse, Value, local_len};
-use super::{ParamRef, Partial, Tensor};
+use super::region::{self, Line};
+use super::value::{Extent, InBackward, ParamUse, Value, local_len};
+use super::{ParamRef, Partial, Rank, Tensor};
 
 /// `y[.., O] = sum over I of x[.., I] · w[I, O]`, for a tensor shaped `Self` and a weight shaped `W = (I, O)`.
 ///
@@ -133,18 +136,24 @@ pub(crate) enum Reads {
     Last(usize),
 }
 
-/// Contracts the last dims of `x` with those of `weight` that `reads` names, after `x` has entered the region.
-pub(crate) fn contract(
-    x: &Value,
-    weight: &ParamRef,
-    reads: Reads,
-    entry: Entry,
-    gradient_axes: AxisSet,
-    site: &Site,
-) -> Value {
-    let x = region::enter(x, entry, site);
+/// What a contraction is, apart from its operands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Contraction {
+    /// Which dims of the weight are summed over.
+    pub(crate) reads: Reads,
+    /// How the tensor comes into the region of the contraction.
+    pub(crate) entry: Entry,
+    /// The axes over which the weight's gradient is partial.
+    pub(crate) gradient_axes: AxisSet,
+    /// The axis over which the result is summed, and the dim that is split over it then, if any.
+    pub(crate) leaves: Option<(AxisId, Option<usize>)>,
+}
+
+/// Contracts the last dims of `x` with those of `weight`, after `x` has entered the region, and leaves the region.
+pub(crate) fn contract(x: &Value, weight: &ParamRef, how: Contraction, site: &Site) -> Value {
+    let x = region::enter(x, how.entry, site);
     let rank = x.rank();
-    let (contracted, weight_in, weight_out) = match reads {
+    let (contracted, weight_in, weight_out) = match how.reads {
         Reads::First(dims) => {
             let (read, written) = weight.extents().split_at(dims);
             (dims, read, written)
@@ -157,24 +166,34 @@ pub(crate) fn contract(
     let (lead, read) = x.extents().split_at(x.extents().len() - contracted);
     assert_eq!(read, weight_in, "`{}` reads another size than its input has", weight.path());
     let (m, k, n) = (local_len(lead), local_len(weight_in), local_len(weight_out));
-    let transposed = matches!(reads, Reads::Last(_));
+    let transposed = matches!(how.reads, Reads::Last(_));
+    let product = [lead, weight_out].concat();
+    let exit = Exit::new(rank, &product, how.leaves, site);
 
     let input = x.compute();
-    let mut out = rank.alloc(m * n);
-    let forward = Gemm { m, n, k, trans_a: false, trans_b: transposed, accumulate: false };
-    rank.backend().gemm(&forward, input.data.view(), (&*weight.data()).into(), out.view_mut());
+    let values = weight.read(how.gradient_axes);
+    let [out] = rank.regions().kept(weight.path(), || {
+        let mut out = rank.alloc(m * n);
+        let forward = Gemm { m, n, k, trans_a: false, trans_b: transposed, accumulate: false };
+        rank.backend().gemm(&forward, input.data.view(), values.view(), out.view_mut());
+        [exit.forward(rank, out, site)]
+    });
+    drop(values);
+    let extents = exit.extents(product);
     let node = rank.is_recording().then(|| {
         let (saved, source) = (x.save(), input.node);
-        let weight_use = ParamUse::new(weight, gradient_axes);
+        let in_backward = if source.is_some() { InBackward::Reads } else { InBackward::Ignores };
+        let weight_use = ParamUse::new(weight, how.gradient_axes, in_backward);
         rank.tape().record(move |gradients, dy| {
             let rank = gradients.rank;
+            let dy = exit.backward(rank, dy);
             saved.fetch(rank);
             if let Some(source) = source {
                 gradients.accumulate(source, m * k, |dx, accumulate| {
-                    let weight = weight_use.param().data();
+                    let weight = weight_use.param().values();
                     let product =
                         Gemm { m, n: k, k: n, trans_a: false, trans_b: !transposed, accumulate };
-                    rank.backend().gemm(&product, dy.view(), (&*weight).into(), dx);
+                    rank.backend().gemm(&product, dy.view(), weight.view(), dx);
                 });
             }
             let x = saved.take(rank);
@@ -187,5 +206,56 @@ pub(crate) fn contract(
             });
         })
     });
-    Value::ready(rank, [lead, weight_out].concat(), out, node)
+    Value::alias(rank, extents, out, node)
+}
+
+/// How a product leaves the region it was computed in.
+enum Exit {
+    /// It does not.
+    Stays,
+    /// Summed over the axis: all-reduce forward, identity backward.
+    Sums(AxisSet),
+    /// Summed, and split over the axis: reduce-scatter forward, all-gather backward.
+    Scatters(Line),
+}
+
+impl Exit {
+    fn new(
+        rank: &Rank,
+        extents: &[Extent],
+        leaves: Option<(AxisId, Option<usize>)>,
+        site: &Site,
+    ) -> Exit {
+        match leaves {
+            Some((axis, _)) if rank.degree(axis) == 1 => Exit::Stays,
+            None => Exit::Stays,
+            Some((axis, None)) => Exit::Sums(AxisSet::of(axis)),
+            Some((axis, Some(dim))) => Exit::Scatters(Line::new(rank, extents, axis, dim, site)),
+        }
+    }
+
+    fn extents(&self, product: Vec<Extent>) -> Vec<Extent> {
+        match self {
+            Exit::Stays | Exit::Sums(_) => product,
+            Exit::Scatters(line) => line.split.clone(),
+        }
+    }
+
+    fn forward(&self, rank: &Rank, mut product: Buffer, site: &Site) -> Buffer {
+        match self {
+            Exit::Stays => product,
+            Exit::Sums(axes) => {
+                rank.all_reduce(*axes, site, ReduceOp::Sum, product.view_mut());
+                product
+            }
+            Exit::Scatters(line) => line.reduce_scatter(rank, &product),
+        }
+    }
+
+    fn backward(&self, rank: &Rank, dy: Arc<Buffer>) -> Arc<Buffer> {
+        match self {
+            Exit::Stays | Exit::Sums(_) => dy,
+            Exit::Scatters(line) => Arc::new(line.all_gather(rank, &dy)),
+        }
+    }
 }

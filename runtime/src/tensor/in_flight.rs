@@ -41,6 +41,10 @@ impl<S: Shape> InFlight<Tensor<S>> {
 
     pub(crate) fn reduce_scatter(value: &Value, axis: AxisId, dim: usize, site: &Site) -> Self {
         let rank = value.rank().clone();
+        if rank.degree(axis) == 1 {
+            let value = value.clone();
+            return InFlight::new(|| value);
+        }
         let line = Line::new(&rank, value.extents(), axis, dim, site);
         let ready = value.compute();
         let pending = line.start_reduce_scatter(&rank, &ready.data);
@@ -52,6 +56,10 @@ impl<S: Shape> InFlight<Tensor<S>> {
 
     pub(crate) fn gather(value: &Value, axis: AxisId, dim: usize, site: &Site) -> Self {
         let rank = value.rank().clone();
+        if rank.degree(axis) == 1 {
+            let value = value.clone();
+            return InFlight::new(|| value);
+        }
         let line = Line::new(&rank, value.extents(), axis, dim, site);
         let ready = value.compute();
         let pending = line.start_all_gather(&rank, &ready.data);

@@ -5,12 +5,12 @@ use std::ops::{Add, Div, Mul};
 use std::sync::Arc;
 
 use crate::comm::Site;
-use crate::layout::{AxisSet, Shape};
+use crate::layout::{AxisId, AxisSet, Shape};
 
 use super::pointwise::Binary;
 use super::tape::run_backward;
 use super::value::Value;
-use super::{HasValue, Mean, Metric, Operand, ParamRef, Rank};
+use super::{HasValue, Mean, Metric, Operand, ParamRef, Rank, ZeroLevel};
 
 /// The axes along which ranks hold different parameters.
 const MODEL_AXES: AxisSet = AxisSet::ALL.minus(AxisSet::DATA);
@@ -36,7 +36,7 @@ impl<S: Shape> Loss<S> {
         let ready = terms.value().compute();
         let rank = terms.rank();
         let len = ready.data.len();
-        let mut sum = rank.alloc(1);
+        let mut sum = rank.stats(1);
         rank.backend().sum_dim(1, len, 1, ready.data.view(), sum.view_mut(), 1.0);
         let node = ready.node.map(|source| {
             rank.tape().record(move |gradients, dy| {
@@ -77,15 +77,13 @@ impl<S: Shape> Loss<S> {
     ///
     /// What comes out is the gradient of the *sum*; [`Gradients::reduce`] divides by the count of all ranks.
     pub fn backward(self) -> Gradients<Pending> {
-        let rank = self.sum.rank().clone();
-        for unit in rank.units().iter() {
-            unit.begin_gradient();
-        }
-        let node = self.sum.settle().node;
-        let mut seed = rank.alloc(1);
-        seed.typed_mut::<f32>()[0] = 1.0;
-        run_backward(&rank, node, seed);
-        Gradients { rank, count: self.count, axes: S::VARIES, scale: 1.0, state: PhantomData }
+        Gradients::begin(&self).undo(self, true)
+    }
+
+    /// Runs the tape backwards for the first of several micro-batches: [`Gradients::accumulate`] and
+    /// [`Gradients::backward`] take the others.
+    pub fn accumulate(self) -> Gradients<Accumulating> {
+        Gradients::begin(&self).undo(self, false)
     }
 }
 
@@ -129,6 +127,10 @@ never_scaled! {
     Div div;
 }
 
+/// Gradients of some of a step's micro-batches: others are still to be added.
+#[derive(Debug)]
+pub struct Accumulating;
+
 /// Gradients as they come out of backward: still to be summed over ranks.
 #[derive(Debug)]
 pub struct Pending;
@@ -149,9 +151,10 @@ impl Summed for Reduced {}
 
 /// The state of gradients that can be summed over the ranks: [`Pending`].
 #[diagnostic::on_unimplemented(
-    message = "these gradients are summed over the ranks already",
-    label = "a second sum would count every rank's share again",
-    note = "call `.reduce()` once, after `.backward()`"
+    message = "`{Self}` gradients cannot be summed over the ranks",
+    label = "only what the last micro-batch's `.backward()` returns can be, and once",
+    note = "`Accumulating` gradients take the last micro-batch first: `gradients.backward(loss).reduce()`",
+    note = "`Reduced` gradients are sums already: another one would count every rank's share again"
 )]
 pub trait Unsummed {}
 
@@ -166,6 +169,37 @@ pub struct Gradients<State> {
     /// What the numbers in the buffers are to be multiplied by.
     scale: f32,
     state: PhantomData<State>,
+}
+
+impl Gradients<Accumulating> {
+    fn begin<S: Shape>(loss: &Loss<S>) -> Gradients<Accumulating> {
+        let rank = loss.sum.rank().clone();
+        rank.units().iter().for_each(|unit| unit.begin_gradient());
+        Gradients { rank, count: 0, axes: S::VARIES, scale: 1.0, state: PhantomData }
+    }
+
+    /// Adds the gradient of one more micro-batch, after which there are others.
+    pub fn accumulate<S: Shape>(self, loss: Loss<S>) -> Gradients<Accumulating> {
+        self.undo(loss, false)
+    }
+
+    /// Adds the gradient of the last micro-batch, and starts summing the gradient of each unit over the ranks as soon as
+    /// it is complete: once per step, or from ZeRO level 2 on, where no rank keeps all of a gradient, once per
+    /// micro-batch.
+    pub fn backward<S: Shape>(self, loss: Loss<S>) -> Gradients<Pending> {
+        self.undo(loss, true)
+    }
+
+    fn undo<S: Shape, State>(self, loss: Loss<S>, last: bool) -> Gradients<State> {
+        let rank = self.rank;
+        let node = loss.sum.settle().node;
+        let mut seed = rank.stats(1);
+        seed.typed_mut::<f32>()[0] = 1.0;
+        rank.set_last_micro_batch(last);
+        run_backward(&rank, node, seed);
+        let (count, axes) = (self.count + loss.count, self.axes.or(S::VARIES));
+        Gradients { rank, count, axes, scale: 1.0, state: PhantomData }
+    }
 }
 
 impl<State> Gradients<State> {
@@ -191,7 +225,7 @@ impl<State> Gradients<State> {
         State: Summed,
     {
         let mut squares = [self.local_squares()];
-        self.rank.all_reduce_f64(MODEL_AXES, &Site::here("Gradients::norm"), &mut squares);
+        self.rank.all_reduce_f64(self.counted_over(), &Site::here("Gradients::norm"), &mut squares);
         squares[0].sqrt() * f64::from(self.scale)
     }
 
@@ -208,16 +242,15 @@ impl<State> Gradients<State> {
         norm
     }
 
-    /// This rank's block, row-major, of the gradient of the parameter with path `path`, if there is one.
+    /// This rank's block, row-major, of the gradient of the parameter with path `path`, if there is one. Where it is
+    /// sharded over the `fsdp` axis, all of its ranks must call it.
     pub fn of(&self, path: &str) -> Option<Vec<f32>>
     where
         State: Summed,
     {
         let units = self.rank.units();
-        let param = units
-            .iter()
-            .find_map(|unit| unit.params().iter().find(|param| param.path() == path).cloned())?;
-        Some(self.block(&param))
+        let mut params = units.iter().flat_map(|unit| unit.params());
+        Some(self.block(&params.find(|param| param.path() == path)?))
     }
 
     /// All of the gradient of `param`, row-major, put together from the ranks that hold its parts; all of them must
@@ -230,18 +263,26 @@ impl<State> Gradients<State> {
     }
 
     fn block(&self, param: &ParamRef) -> Vec<f32> {
-        param.gradient().iter().map(|value| value * self.scale).collect()
+        param.gradient().into_iter().map(|value| value * self.scale).collect()
     }
 
     /// The sum of squares of what this rank counts: a parameter that is whole along an axis is counted by the first
-    /// rank of the axis.
+    /// rank of the axis; one that is sharded, by each rank as far as it owns it.
     pub(crate) fn local_squares(&self) -> f64 {
         let units = self.rank.units();
         let params = units.iter().flat_map(|unit| unit.params());
         params
             .filter(|param| self.rank.position(MODEL_AXES.minus(param.varies())) == 0)
-            .map(|param| self.rank.backend().sum_squares((&*param.gradient()).into()))
+            .map(|param| self.rank.backend().sum_squares((&*param.owned_gradient()).into()))
             .sum()
+    }
+
+    /// The axes along which ranks hold different gradients.
+    fn counted_over(&self) -> AxisSet {
+        match self.rank.zero_level() {
+            ZeroLevel::Replicated => MODEL_AXES,
+            _ => MODEL_AXES.or(AxisSet::of(AxisId::Fsdp)),
+        }
     }
 
     pub(crate) fn scale(&self) -> f32 {

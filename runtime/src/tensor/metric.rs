@@ -42,7 +42,7 @@ impl<S: Shape> Metric<S> {
 }
 
 /// A mean over all ranks.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Mean {
     sum: f64,
     count: u64,
@@ -57,6 +57,14 @@ impl Mean {
     /// How many elements counted.
     pub fn count(&self) -> u64 {
         self.count
+    }
+}
+
+/// The mean over what either counts.
+impl std::ops::AddAssign for Mean {
+    fn add_assign(&mut self, other: Mean) {
+        self.sum += other.sum;
+        self.count += other.count;
     }
 }
 

@@ -4,11 +4,12 @@ use std::cell::{Cell, Ref};
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
-use crate::backend::{Category, ViewMut};
+use crate::backend::{Category, DType, ViewMut};
 use crate::comm::Site;
 use crate::layout::{AxisSet, DimInfo};
 
-use super::value::{Extent, Value, block_index, local_len};
+use super::unit::ReadValues;
+use super::value::{Extent, InBackward, Value, block_index, local_len};
 use super::{Rank, Unit, region};
 
 /// How a parameter begins. Every element is a function of the seed, the parameter's path and the element's place in
@@ -46,6 +47,7 @@ struct Entry {
     start: usize,
     varies: AxisSet,
     contracted: usize,
+    is_table: bool,
     gradient_axes: Cell<AxisSet>,
     has_gradient: Cell<bool>,
 }
@@ -57,6 +59,7 @@ impl ParamRef {
         contracted: usize,
         extents: Vec<Extent>,
         init: Init,
+        is_table: bool,
         unit: &Rc<Unit>,
     ) -> ParamRef {
         let varies = infos.iter().fold(AxisSet::NONE, |axes, info| axes.or(info.axes()));
@@ -68,6 +71,7 @@ impl ParamRef {
             start: unit.len(),
             varies,
             contracted,
+            is_table,
             gradient_axes: Cell::default(),
             has_gradient: Cell::new(false),
             extents,
@@ -130,9 +134,10 @@ impl ParamRef {
         self.0.contracted
     }
 
-    /// All of the parameter, row-major, put together from the ranks that hold its parts; all of them must call it.
+    /// All of the parameter in f32, row-major, put together from the ranks that hold its parts; all of them must call
+    /// it.
     pub fn gather(&self, rank: &Rank) -> Vec<f32> {
-        self.gather_block(rank, &self.data())
+        self.gather_block(rank, &self.to_vec())
     }
 
     /// The global tensor of which `block` is this rank's part, split as the parameter is.
@@ -151,6 +156,12 @@ impl ParamRef {
     /// `(Heads, HeadDim)` is a vector.
     pub fn decays(&self) -> bool {
         self.0.extents.len() > 1 && self.0.contracted > 0
+    }
+
+    /// Whether its first dim counts rows that stand for themselves, as the token ids of an embedding or a head do, rather
+    /// than the features that a linear map reads.
+    pub fn is_table(&self) -> bool {
+        self.0.is_table
     }
 
     /// Makes sure that the trailing dims of a tensor, which have the right names by its type, have the sizes that the
@@ -181,24 +192,73 @@ impl ParamRef {
         self.0.start..self.0.start + self.len()
     }
 
-    /// Its elements on this rank, row-major.
-    pub fn data(&self) -> Ref<'_, [f32]> {
-        Ref::map(self.0.unit.data(), |data| &data[self.range()])
+    /// The run of its elements that this rank updates, counted from its own first element: all of them where the
+    /// optimiser's state is not sharded.
+    pub fn owned(&self) -> Range<usize> {
+        let start = self.0.start;
+        let owned = self.0.unit.in_shard(self.range());
+        owned.map_or(0..0, |(run, _)| run.start - start..run.end - start)
     }
 
-    /// Lets `write` change its elements.
-    pub fn with_data(&self, write: impl FnOnce(&mut [f32])) {
-        write(&mut self.0.unit.data_mut()[self.range()]);
+    /// [`owned`](Self::owned), counted from the beginning of the unit's shard.
+    pub(crate) fn owned_in_shard(&self) -> Range<usize> {
+        self.0.unit.in_shard(self.range()).map_or(0..0, |(_, in_shard)| in_shard)
     }
 
-    /// Its reduced or accumulated gradient on this rank, row-major; zeros where nothing contributed.
-    pub(crate) fn gradient(&self) -> Ref<'_, [f32]> {
-        Ref::map(self.0.unit.gradient(), |gradient| &gradient[self.range()])
+    /// Its elements on this rank in f32, row-major. Where they are sharded over the `fsdp` axis, all of its ranks must
+    /// call it.
+    pub fn to_vec(&self) -> Vec<f32> {
+        let unit = &self.0.unit;
+        let whole = unit.gather_shards(&unit.master());
+        whole[self.range()].to_vec()
     }
 
-    pub(crate) fn begin_use(&self, axes: AxisSet) {
+    /// The elements that this rank [owns](Self::owned), in f32.
+    pub fn owned_values(&self) -> Ref<'_, [f32]> {
+        Ref::map(self.0.unit.master(), |own| &own[self.owned_in_shard()])
+    }
+
+    /// Gives it new elements: `block` is this rank's block of the parameter, row-major, the same on every rank that
+    /// holds it.
+    ///
+    /// # Panics
+    /// When `block` has another number of elements.
+    pub fn write(&self, block: &[f32]) {
+        assert_eq!(block.len(), self.len(), "a block of `{}`", self.path());
+        self.0.unit.write(self.0.start, block);
+    }
+
+    /// Its values on this rank, row-major, for a kernel; the gradient of who reads them is summed over `axes`.
+    pub(crate) fn read(&self, axes: AxisSet) -> ReadValues<'_> {
+        self.0.gradient_axes.set(self.gradient_axes().or(axes));
+        self.0.unit.note_reader();
+        self.values()
+    }
+
+    /// Its values on this rank, row-major, for a kernel of backward.
+    pub(crate) fn values(&self) -> ReadValues<'_> {
+        self.0.unit.read(self.range())
+    }
+
+    /// This rank's block of the reduced gradient in f32, row-major; zeros where nothing contributed. Where it is
+    /// sharded over the `fsdp` axis, all of its ranks must call it.
+    pub(crate) fn gradient(&self) -> Vec<f32> {
+        let unit = &self.0.unit;
+        let whole = unit.gather_shards(&unit.reduced_gradient());
+        whole[self.range()].to_vec()
+    }
+
+    /// The reduced gradient of the elements that this rank [owns](Self::owned).
+    pub(crate) fn owned_gradient(&self) -> Ref<'_, [f32]> {
+        Ref::map(self.0.unit.reduced_gradient(), |own| &own[self.owned_in_shard()])
+    }
+
+    pub(crate) fn begin_use(&self, axes: AxisSet, in_backward: InBackward) {
         self.0.gradient_axes.set(self.gradient_axes().or(axes));
         self.0.unit.begin_use();
+        if in_backward == InBackward::Reads {
+            self.0.unit.will_come_back();
+        }
     }
 
     pub(crate) fn with_gradient(&self, write: impl FnOnce(ViewMut<'_>, bool)) {
@@ -206,8 +266,8 @@ impl ParamRef {
         write(ViewMut::from(&mut gradient[self.range()]), self.0.has_gradient.replace(true));
     }
 
-    pub(crate) fn end_use(&self, rank: &Rank) {
-        self.0.unit.end_use(rank);
+    pub(crate) fn end_use(&self) {
+        self.0.unit.end_use();
     }
 
     /// Forgets that anything contributed to the gradient.
@@ -221,14 +281,17 @@ impl ParamRef {
     }
 
     pub(crate) fn initialise(&self, rank: &Rank) {
-        self.with_data(|data| match self.0.init {
-            Init::Zeros => data.fill(0.0),
-            Init::Ones => data.fill(1.0),
+        let mut block = rank.scratch(DType::F32, self.len());
+        match self.0.init {
+            Init::Zeros => rank.backend().fill(block.view_mut(), 0.0),
+            Init::Ones => rank.backend().fill(block.view_mut(), 1.0),
             Init::Normal(std) => {
                 let key = crate::random::key(rank.seed(), self.path());
-                rank.backend().normal(key, std, &block_index(&self.0.extents), data.into());
+                let index = block_index(&self.0.extents);
+                rank.backend().normal(key, std, &index, block.view_mut());
             }
-        });
+        }
+        self.write(block.typed());
     }
 }
 

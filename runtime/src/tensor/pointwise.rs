@@ -1,13 +1,14 @@
 //! Deferred element-wise expressions, and what makes numbers and gradients of them.
 
-use std::cell::Ref;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Dropout, Expr, LeafGrad, Node, View};
+use crate::backend::{Buffer, Category, DType, Dropout, Expr, LeafGrad, Node, View};
 use crate::layout::AxisSet;
 
+use super::region::like;
 use super::tape::{Gradients, NodeId};
-use super::value::{ParamUse, Ready, Saved, Value};
+use super::unit::ReadValues;
+use super::value::{InBackward, ParamUse, Ready, Saved, Value};
 use super::{ParamRef, Rank};
 
 /// Longer expressions are computed before they are continued, which bounds what is computed twice when one deferred
@@ -98,7 +99,9 @@ impl Pointwise {
     /// wanted.
     pub(crate) fn compute(&self, rank: &Rank, len: usize, recorded: bool) -> Ready {
         let sources: Vec<Source<'_>> = self.leaves.iter().map(Source::of).collect();
-        let mut out = rank.alloc(len);
+        // That of the values: a sum of losses is f32 whatever the compute dtype.
+        let dtype = sources.iter().find_map(Source::dtype).unwrap_or(rank.compute_dtype());
+        let mut out = rank.meter().alloc(dtype, len, Category::Activations);
         {
             let views: Vec<View<'_>> = sources.iter().map(Source::view).collect();
             rank.backend().map(&self.expr, &views, out.view_mut());
@@ -118,7 +121,9 @@ impl Pointwise {
             .iter()
             .zip(sources)
             .map(|(leaf, source)| match (leaf, source) {
-                (Leaf::Param(param, axes), _) => SavedLeaf::Param(ParamUse::new(param, *axes)),
+                (Leaf::Param(param, axes), _) => {
+                    SavedLeaf::Param(ParamUse::new(param, *axes, InBackward::Reads))
+                }
                 (Leaf::Value(value), Source::Value(ready)) => {
                     SavedLeaf::Value((!linear).then(|| value.save()), ready.node)
                 }
@@ -191,21 +196,28 @@ fn passing_leaves(expr: &Expr, leaves: usize) -> Vec<bool> {
 /// The numbers of a leaf during evaluation.
 enum Source<'a> {
     Value(Ready),
-    Param(Ref<'a, [f32]>),
+    Param(ReadValues<'a>),
 }
 
 impl<'a> Source<'a> {
     fn of(leaf: &'a Leaf) -> Source<'a> {
         match leaf {
             Leaf::Value(value) => Source::Value(value.settle()),
-            Leaf::Param(param, _) => Source::Param(param.data()),
+            Leaf::Param(param, axes) => Source::Param(param.read(*axes)),
         }
     }
 
     fn view(&self) -> View<'_> {
         match self {
             Source::Value(ready) => ready.data.view(),
-            Source::Param(data) => View::from(&**data),
+            Source::Param(values) => values.view(),
+        }
+    }
+
+    fn dtype(&self) -> Option<DType> {
+        match self {
+            Source::Value(ready) => Some(ready.data.dtype()),
+            Source::Param(_) => None,
         }
     }
 
@@ -242,22 +254,22 @@ fn backward(
                 inputs.push(Input::Value(
                     saved.map_or_else(|| Arc::clone(gradient), |saved| saved.take(rank)),
                 ));
-                outputs.push(node.map(|_| rank.alloc(gradient.len())));
+                outputs.push(node.map(|_| like(gradient, gradient.len())));
                 targets.push(Target::Value(node));
             }
             SavedLeaf::Param(param_use) => {
                 inputs.push(Input::Param(param_use.param().clone()));
-                outputs.push(Some(rank.scratch(param_use.param().len())));
+                outputs.push(Some(rank.scratch(DType::F32, param_use.param().len())));
                 targets.push(Target::Param(param_use));
             }
         }
     }
     {
-        let guards: Vec<Option<Ref<'_, [f32]>>> = inputs
+        let guards: Vec<Option<ReadValues<'_>>> = inputs
             .iter()
             .map(|input| match input {
                 Input::Value(_) => None,
-                Input::Param(param) => Some(param.data()),
+                Input::Param(param) => Some(param.values()),
             })
             .collect();
         let views: Vec<View<'_>> = inputs
@@ -265,7 +277,7 @@ fn backward(
             .zip(&guards)
             .map(|(input, guard)| match (input, guard) {
                 (Input::Value(data), _) => data.view(),
-                (Input::Param(_), Some(data)) => View::from(&**data),
+                (Input::Param(_), Some(values)) => values.view(),
                 (Input::Param(_), None) => unreachable!("every parameter was borrowed"),
             })
             .collect();

@@ -1,15 +1,18 @@
 //! One rank as its own thread sees it: compute, communication, memory, tape.
 
-use std::cell::{Cell, Ref, RefCell, RefMut};
-use std::rc::Rc;
+use std::cell::{Cell, RefCell, RefMut};
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use crate::backend::{Backend, Buffer, Category, DType, MemoryMeter};
+use crate::backend::{Backend, Buffer, Category, DType, MemoryMeter, ViewMut};
 use crate::comm::{Blocks, CommError, CommFailure, Communicator, RankComms, ReduceOp, Site};
 use crate::layout::{AxisId, AxisSet};
 
-use super::Unit;
+use super::gathering::{Gathering, Phase};
+use super::recompute::Regions;
+use super::scope;
 use super::tape::Tape;
+use super::{Unit, ZeroLevel};
 
 /// The rank that this thread is: cheap to clone, never leaves the thread.
 #[derive(Clone)]
@@ -19,26 +22,70 @@ struct Inner {
     comms: RankComms,
     backend: Box<dyn Backend>,
     meter: Arc<MemoryMeter>,
+    settings: Settings,
     tape: RefCell<Tape>,
-    units: RefCell<Vec<Rc<Unit>>>,
+    units: RefCell<Vec<Weak<Unit>>>,
+    gathering: RefCell<Gathering>,
+    /// The unit whose gradient was handed over last.
+    reducing: RefCell<Weak<Unit>>,
+    regions: Regions,
     recording: Cell<bool>,
     training: Cell<bool>,
-    seed: u64,
+    last_micro_batch: Cell<bool>,
     step: Cell<u64>,
+}
+
+/// How a rank computes, and what it shares out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Seed of initialisation and dropout, the same on every rank.
+    pub seed: u64,
+    /// Dtype of activations and of the values that layers read: `F32`, or `Bf16` with a master copy of the parameters
+    /// in f32. Activations are also summed over ranks in it, with the addends of all ranks added up in f32.
+    pub compute: DType,
+    /// Dtype in which gradients are summed over the data axes. They are added up in f32 before and after.
+    pub reduce: DType,
+    /// What is sharded over the `fsdp` axis.
+    pub zero: ZeroLevel,
+    /// Most bytes that the rank's buffers may take together; none: what the machine gives.
+    pub memory_limit: Option<usize>,
+}
+
+impl Settings {
+    /// Everything in f32, nothing sharded over `fsdp`, no limit.
+    pub fn new(seed: u64) -> Settings {
+        Settings {
+            seed,
+            compute: DType::F32,
+            reduce: DType::F32,
+            zero: ZeroLevel::Replicated,
+            memory_limit: None,
+        }
+    }
 }
 
 impl Rank {
     /// A rank that talks through `comms`, computes on `backend` and draws its randomness from `seed`.
     pub fn new(comms: RankComms, backend: Box<dyn Backend>, seed: u64) -> Rank {
+        Rank::with_settings(comms, backend, Settings::new(seed))
+    }
+
+    /// A rank that talks through `comms` and computes on `backend`, as `settings` say.
+    pub fn with_settings(comms: RankComms, backend: Box<dyn Backend>, settings: Settings) -> Rank {
+        scope::trace_on(comms.lane());
         Rank(Rc::new(Inner {
             comms,
             backend,
-            meter: MemoryMeter::new(),
+            meter: MemoryMeter::with_limit(settings.memory_limit.unwrap_or(usize::MAX)),
+            settings,
             tape: RefCell::default(),
             units: RefCell::default(),
+            gathering: RefCell::default(),
+            reducing: RefCell::default(),
+            regions: Regions::default(),
             recording: Cell::new(true),
             training: Cell::new(true),
-            seed,
+            last_micro_batch: Cell::new(true),
             step: Cell::new(0),
         }))
     }
@@ -86,7 +133,25 @@ impl Rank {
 
     /// The seed of initialisation and dropout, the same on every rank.
     pub fn seed(&self) -> u64 {
-        self.0.seed
+        self.0.settings.seed
+    }
+
+    /// Dtype of activations and of the values that layers read.
+    pub fn compute_dtype(&self) -> DType {
+        self.0.settings.compute
+    }
+
+    /// Dtype in which gradients are summed over the data axes.
+    pub fn reduce_dtype(&self) -> DType {
+        self.0.settings.reduce
+    }
+
+    /// What is sharded over the `fsdp` axis: nothing, where that has one rank.
+    pub fn zero_level(&self) -> ZeroLevel {
+        match self.degree(AxisId::Fsdp) {
+            1 => ZeroLevel::Replicated,
+            _ => self.0.settings.zero,
+        }
     }
 
     /// The training step that runs now, which keys dropout.
@@ -113,42 +178,93 @@ impl Rank {
     pub fn evaluate<T>(&self, body: impl FnOnce() -> T) -> T {
         let recording = self.0.recording.replace(false);
         let training = self.0.training.replace(false);
-        let restore = Restore { rank: self, recording, training };
+        let phase = self.gathering().begin(Phase::Evaluate);
+        let restore = Restore { rank: self, recording, training, phase };
         let result = body();
         drop(restore);
         result
     }
 
-    /// The units of parameters of the models built on this rank.
-    pub fn units(&self) -> Ref<'_, [Rc<Unit>]> {
-        Ref::map(self.0.units.borrow(), Vec::as_slice)
+    /// Runs `body` without recording it for backward; dropout stays as it is.
+    pub(crate) fn unrecorded<T>(&self, body: impl FnOnce() -> T) -> T {
+        let recording = self.0.recording.replace(false);
+        let (training, phase) = (self.0.training.get(), self.gathering().phase());
+        let restore = Restore { rank: self, recording, training, phase };
+        let result = body();
+        drop(restore);
+        result
+    }
+
+    /// The units of parameters of the models on this rank.
+    pub fn units(&self) -> Vec<Rc<Unit>> {
+        self.0.units.borrow().iter().filter_map(Weak::upgrade).collect()
     }
 
     pub(crate) fn add_units(&self, units: &[Rc<Unit>]) {
-        self.0.units.borrow_mut().extend_from_slice(units);
+        let mut known = self.0.units.borrow_mut();
+        known.retain(|unit| unit.strong_count() > 0);
+        known.extend(units.iter().map(Rc::downgrade));
     }
 
     pub(crate) fn tape(&self) -> RefMut<'_, Tape> {
         self.0.tape.borrow_mut()
     }
 
+    pub(crate) fn gathering(&self) -> RefMut<'_, Gathering> {
+        self.0.gathering.borrow_mut()
+    }
+
+    pub(crate) fn regions(&self) -> &Regions {
+        &self.0.regions
+    }
+
+    /// FLOPs of what backward has computed once more so far.
+    pub fn recomputed_flops(&self) -> u64 {
+        self.0.regions.flops()
+    }
+
+    /// Whether gradients are complete after the backward that runs, or runs next.
+    pub(crate) fn is_last_micro_batch(&self) -> bool {
+        self.0.last_micro_batch.get()
+    }
+
+    pub(crate) fn set_last_micro_batch(&self, last: bool) {
+        self.0.last_micro_batch.set(last);
+    }
+
+    /// Lets the unit whose gradient was handed over before this one go on: its sum has had time to arrive.
+    pub(crate) fn in_turn(&self, unit: &Weak<Unit>) {
+        let before = self.0.reducing.replace(Weak::clone(unit));
+        if let Some(before) = before.upgrade() {
+            before.advance();
+        }
+    }
+
+    /// Room for `len` elements of an activation, in the compute dtype.
     pub(crate) fn alloc(&self, len: usize) -> Buffer {
+        self.0.meter.alloc(self.compute_dtype(), len, Category::Activations)
+    }
+
+    /// Room for `len` statistics, which are f32 whatever the compute dtype.
+    pub(crate) fn stats(&self, len: usize) -> Buffer {
         self.0.meter.alloc(DType::F32, len, Category::Activations)
     }
 
+    /// `len` zeros in f32, to add up a parameter's gradient in.
     pub(crate) fn zeros(&self, len: usize) -> Buffer {
         self.0.meter.zeros(DType::F32, len, Category::Workspace)
     }
 
-    pub(crate) fn scratch(&self, len: usize) -> Buffer {
-        self.0.meter.alloc(DType::F32, len, Category::Workspace)
+    /// Room for `len` elements of scratch.
+    pub(crate) fn scratch(&self, dtype: DType, len: usize) -> Buffer {
+        self.0.meter.alloc(dtype, len, Category::Workspace)
     }
 
     /// Sums `data` over the ranks along `axes`; nothing happens where there is only this one.
-    pub(crate) fn all_reduce(&self, axes: AxisSet, site: &Site, op: ReduceOp, data: &mut [f32]) {
+    pub(crate) fn all_reduce(&self, axes: AxisSet, site: &Site, op: ReduceOp, data: ViewMut<'_>) {
         let group = self.group(axes);
         if group.size() > 1 {
-            group.all_reduce(site, op, data.into()).unwrap_or_else(|error| fail(error));
+            group.all_reduce(site, op, data).unwrap_or_else(|error| fail(error));
         }
     }
 
@@ -185,12 +301,14 @@ struct Restore<'a> {
     rank: &'a Rank,
     recording: bool,
     training: bool,
+    phase: Phase,
 }
 
 impl Drop for Restore<'_> {
     fn drop(&mut self) {
         self.rank.0.recording.set(self.recording);
         self.rank.0.training.set(self.training);
+        self.rank.gathering().begin(self.phase);
     }
 }
 

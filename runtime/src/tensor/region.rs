@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::Buffer;
+use crate::backend::{Buffer, Category};
 use crate::comm::{Blocks, Pending, ReduceOp, Site};
 use crate::layout::{AxisId, AxisSet, Entry};
 
@@ -33,12 +33,8 @@ fn copy(x: &Value, axis: AxisId, site: &Site) -> Value {
         let site = site.clone();
         x.rank().tape().record(move |gradients, gradient| {
             let mut gradient = unique(gradients.rank, gradient);
-            gradients.rank.all_reduce(
-                AxisSet::of(axis),
-                &site,
-                ReduceOp::Sum,
-                gradient.typed_mut(),
-            );
+            let axes = AxisSet::of(axis);
+            gradients.rank.all_reduce(axes, &site, ReduceOp::Sum, gradient.view_mut());
             gradients.add(source, Arc::new(gradient));
         })
     });
@@ -72,13 +68,16 @@ pub(crate) fn all_reduce(partial: Value, axes: AxisSet, site: &Site) -> Value {
     let rank = partial.rank().clone();
     let extents = partial.extents().to_vec();
     let (mut data, node) = partial.into_unique();
-    rank.all_reduce(axes, site, ReduceOp::Sum, data.typed_mut());
+    rank.all_reduce(axes, site, ReduceOp::Sum, data.view_mut());
     Value::ready(&rank, extents, data, node)
 }
 
 /// Partial to split: reduce-scatter forward, all-gather backward.
 pub(crate) fn reduce_scatter(partial: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
     let rank = partial.rank();
+    if rank.degree(axis) == 1 {
+        return partial.clone();
+    }
     let line = Line::new(rank, partial.extents(), axis, dim, site);
     let ready = partial.compute();
     let data = line.reduce_scatter(rank, &ready.data);
@@ -107,6 +106,9 @@ pub(crate) fn leave(partial: Value, axis: AxisId, scatter: Option<usize>, site: 
 /// Split to whole: all-gather forward, own slice backward.
 pub(crate) fn gather(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
     let rank = x.rank();
+    if rank.degree(axis) == 1 {
+        return x.clone();
+    }
     let line = Line::new(rank, x.extents(), axis, dim, site);
     let ready = x.compute();
     let data = line.all_gather(rank, &ready.data);
@@ -127,6 +129,9 @@ pub(crate) fn gathered(rank: &Rank, line: Line, data: Buffer, source: Option<Nod
 /// Whole to split: own slice forward, all-gather backward.
 pub(crate) fn slice(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
     let rank = x.rank();
+    if rank.degree(axis) == 1 {
+        return x.clone();
+    }
     let line = Line::new(rank, x.extents(), axis, dim, site);
     let ready = x.compute();
     let data = line.own_slice(rank, &ready.data);
@@ -175,9 +180,9 @@ impl Line {
         }
     }
 
-    fn all_gather(&self, rank: &Rank, shard: &Buffer) -> Buffer {
+    pub(crate) fn all_gather(&self, rank: &Rank, shard: &Buffer) -> Buffer {
         let group = rank.group(self.axis);
-        let mut whole = rank.alloc(local_len(&self.whole));
+        let mut whole = like(shard, local_len(&self.whole));
         group
             .all_gather(&self.site, shard.view(), whole.view_mut(), &self.blocks)
             .unwrap_or_else(|error| fail(error));
@@ -185,7 +190,7 @@ impl Line {
     }
 
     pub(crate) fn start_reduce_scatter(&self, rank: &Rank, whole: &Arc<Buffer>) -> Pending {
-        let shard = rank.alloc(local_len(&self.split));
+        let shard = like(whole, local_len(&self.split));
         rank.group(self.axis).start_reduce_scatter(
             &self.site,
             Arc::clone(whole),
@@ -195,13 +200,13 @@ impl Line {
     }
 
     pub(crate) fn start_all_gather(&self, rank: &Rank, shard: &Arc<Buffer>) -> Pending {
-        let whole = rank.alloc(local_len(&self.whole));
+        let whole = like(shard, local_len(&self.whole));
         rank.group(self.axis).start_all_gather(&self.site, Arc::clone(shard), whole, &self.blocks)
     }
 
-    fn reduce_scatter(&self, rank: &Rank, whole: &Buffer) -> Buffer {
+    pub(crate) fn reduce_scatter(&self, rank: &Rank, whole: &Buffer) -> Buffer {
         let group = rank.group(self.axis);
-        let mut shard = rank.alloc(local_len(&self.split));
+        let mut shard = like(whole, local_len(&self.split));
         group
             .reduce_scatter(&self.site, whole.view(), shard.view_mut(), &self.blocks)
             .unwrap_or_else(|error| fail(error));
@@ -211,7 +216,7 @@ impl Line {
     fn own_slice(&self, rank: &Rank, whole: &Buffer) -> Buffer {
         let inner = local_len(&self.whole[self.dim + 1..]);
         let part = self.split[self.dim];
-        let mut shard = rank.alloc(local_len(&self.split));
+        let mut shard = like(whole, local_len(&self.split));
         rank.backend().copy_blocks(
             self.blocks.outer,
             part.local * inner,
@@ -224,6 +229,11 @@ impl Line {
         );
         shard
     }
+}
+
+/// Room for `len` elements of an activation in the dtype of `other`.
+pub(super) fn like(other: &Buffer, len: usize) -> Buffer {
+    other.meter().alloc(other.dtype(), len, Category::Activations)
 }
 
 /// A gathered tensor that backward gathers once more instead of keeping it: one fetch for all of its readers.

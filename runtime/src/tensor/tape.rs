@@ -1,10 +1,14 @@
 //! The tape: what was done forward, undone in reverse.
 
+use std::rc::Weak;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::backend::{Buffer, ViewMut};
 
 use super::Rank;
+use super::gathering::Phase;
+use super::scope;
 use super::value::unique;
 
 /// Position of a recorded operation, and which recording it belongs to.
@@ -17,10 +21,13 @@ pub(crate) struct NodeId {
 /// Operations of one rank in the order they ran.
 #[derive(Default)]
 pub(crate) struct Tape {
-    nodes: Vec<Backward>,
+    nodes: Vec<Node>,
     /// Counts the recordings: each backward ends one.
     recording: u64,
 }
+
+/// An operation: the forward function that it is part of, and what undoes it.
+type Node = (&'static str, Backward);
 
 /// Takes the gradient of an operation's result, and passes gradients on to what the operation read.
 type Backward = Box<dyn FnOnce(&mut Gradients<'_>, Arc<Buffer>)>;
@@ -31,12 +38,12 @@ impl Tape {
         &mut self,
         backward: impl FnOnce(&mut Gradients<'_>, Arc<Buffer>) + 'static,
     ) -> NodeId {
-        self.nodes.push(Box::new(backward));
+        self.nodes.push((scope::current_or("operations"), Box::new(backward)));
         NodeId { index: self.nodes.len() - 1, recording: self.recording }
     }
 
     /// Ends the recording and gives what was recorded.
-    pub(crate) fn take(&mut self) -> (u64, Vec<Backward>) {
+    pub(crate) fn take(&mut self) -> (u64, Vec<Node>) {
         self.recording += 1;
         (self.recording - 1, std::mem::take(&mut self.nodes))
     }
@@ -98,22 +105,41 @@ impl Gradients<'_> {
     }
 }
 
-/// Runs the tape backwards from `root`, whose gradient is `seed`, and clears it. What an operation saved is freed as
-/// soon as it has been undone.
+/// Runs the tape backwards from `root`, whose gradient is `seed`, clears it, and hands the gradient of every unit over
+/// to be summed.
 pub(crate) fn run_backward(rank: &Rank, root: Option<NodeId>, seed: Buffer) {
+    let units = rank.units();
+    units.iter().for_each(|unit| unit.begin_backward());
+    rank.gathering().begin(Phase::Backward);
+    undo(rank, root.map(|root| (root, Arc::new(seed))));
+    rank.gathering().begin(Phase::Forward);
+    // What no gradient reached still takes part in the sums over ranks.
+    units.iter().for_each(|unit| unit.start_reduction());
+    rank.in_turn(&Weak::new());
+}
+
+/// Runs the tape backwards from `roots`, each with its gradient, and clears it. What an operation saved is freed as
+/// soon as it has been undone.
+pub(crate) fn undo(rank: &Rank, roots: impl IntoIterator<Item = (NodeId, Arc<Buffer>)>) {
     let (recording, mut nodes) = rank.tape().take();
     let mut gradients = Gradients { rank, recording, slots: Vec::new() };
     gradients.slots.resize_with(nodes.len(), || None);
-    if let Some(root) = root {
-        gradients.add(root, Arc::new(seed));
+    for (root, gradient) in roots {
+        gradients.add(root, gradient);
     }
-    while let Some(backward) = nodes.pop() {
+    // Operations of one forward function in a row are one span of a trace.
+    let mut span: Option<(&str, Option<Instant>)> = None;
+    while let Some((name, backward)) = nodes.pop() {
+        if let Some((open, start)) = span.filter(|(open, _)| *open != name) {
+            scope::record("backward", open.trim_end_matches("::forward"), start);
+            span = None;
+        }
+        span.get_or_insert_with(|| (name, scope::begin()));
         if let Some(gradient) = gradients.slots[nodes.len()].take() {
             backward(&mut gradients, gradient);
         }
     }
-    // What no gradient reached still takes part in the sums over ranks.
-    for unit in rank.units().iter() {
-        unit.start_reduction(rank);
+    if let Some((open, start)) = span {
+        scope::record("backward", open.trim_end_matches("::forward"), start);
     }
 }

@@ -42,6 +42,27 @@ impl<S: Shape> Tokens<S> {
         Tokens { rank: rank.clone(), extents, ids, shape: PhantomData }
     }
 
+    /// Token ids of a micro-batch: `block` holds some of the rows of this rank's block, from its row `first` on. They
+    /// keep their place in the global batch, so that dropout draws for them what it would draw without micro-batches.
+    ///
+    /// # Panics
+    /// When `block` does not hold whole rows, or more than follow row `first`.
+    #[track_caller]
+    pub fn from_rows(rank: &Rank, sizes: &[usize], first: usize, block: &[u32]) -> Tokens<S> {
+        let mut extents = extents_of::<S>(rank, sizes);
+        let row = local_len(&extents[1..]);
+        let rows = block.len() / row;
+        assert!(
+            rows * row == block.len() && first + rows <= extents[0].local,
+            "a block of {} tokens is not made of the rows of {sizes:?} from row {first} on",
+            block.len()
+        );
+        extents[0].offset += first;
+        extents[0].local = rows;
+        let ids = Arc::new(rank.meter().copy_of(block, Category::Activations));
+        Tokens { rank: rank.clone(), extents, ids, shape: PhantomData }
+    }
+
     /// Size and place of this rank's block, dim by dim.
     pub fn extents(&self) -> &[Extent] {
         &self.extents

@@ -3,12 +3,12 @@
 use std::marker::PhantomData;
 use std::panic::Location;
 
-use crate::backend::{Category, Dropout};
+use crate::backend::Dropout;
 use crate::comm::Site;
 use crate::layout::{Axis, GatherDim, Shape, SplitDim};
 use crate::random;
 
-use super::contract::{Contract, FromValue, Reads, contract};
+use super::contract::{Contract, Contraction, FromValue, Reads, contract};
 use super::pointwise::Unary;
 use super::region;
 use super::scope;
@@ -16,7 +16,7 @@ use super::value::{Extent, Value, block_index, local_len};
 use super::{InFlight, ParamRef, Rank};
 
 /// A tensor shaped `S`: `Tensor<(Batch, Seq, Split<Ffn, Tp>)>`. The type says what the global tensor is and how it is
-/// split; the value holds this rank's block of `f32`, row-major. A clone shares the numbers.
+/// split; the value holds this rank's block, row-major, in the rank's compute dtype. A clone shares the numbers.
 pub struct Tensor<S> {
     value: Value,
     shape: PhantomData<S>,
@@ -67,7 +67,8 @@ impl<S: Shape> Tensor<S> {
             "a block of {} elements is not this rank's share of {sizes:?}",
             block.len()
         );
-        let data = rank.meter().copy_of(block, Category::Activations);
+        let mut data = rank.alloc(block.len());
+        rank.backend().cast(block.into(), data.view_mut());
         Tensor::wrap(Value::ready(rank, extents, data, None))
     }
 
@@ -105,7 +106,10 @@ impl<S: Shape> Tensor<S> {
 
     /// A copy of this rank's block, row-major.
     pub fn to_vec(&self) -> Vec<f32> {
-        self.value.compute().data.typed().to_vec()
+        let data = self.value.compute().data;
+        let mut numbers = vec![0.0; data.len()];
+        self.rank().backend().cast(data.view(), numbers.as_mut_slice().into());
+        numbers
     }
 
     /// The rank that holds the block.
@@ -172,14 +176,13 @@ impl<S: Shape> Tensor<S> {
         S: Contract<W>,
     {
         let site = weight.param.site().clone().at(Location::caller());
-        let value = contract(
-            &self.value,
-            &weight.param,
-            Reads::First(S::CONTRACTED),
-            S::ENTRY,
-            S::GRADIENT_AXES,
-            &site,
-        );
+        let how = Contraction {
+            reads: Reads::First(S::CONTRACTED),
+            entry: S::ENTRY,
+            gradient_axes: S::GRADIENT_AXES,
+            leaves: None,
+        };
+        let value = contract(&self.value, &weight.param, how, &site);
         S::Out::from_value(value, site)
     }
 

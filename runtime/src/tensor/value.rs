@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{BlockIndex, Buffer};
+use crate::backend::{BlockIndex, Buffer, Category, ViewMut};
 use crate::layout::{AxisId, AxisSet, DimInfo};
 
 use super::pointwise::Pointwise;
@@ -33,6 +33,17 @@ impl Extent {
     pub fn part(size: usize, index: usize, parts: usize) -> Extent {
         let offset = index * size / parts;
         Extent { global: size, local: (index + 1) * size / parts - offset, offset }
+    }
+
+    /// Several dims, of which only the first may be split, as one.
+    pub fn flattened(dims: &[Extent]) -> Extent {
+        let inner: usize = dims[1..].iter().map(|extent| extent.global).product();
+        let first = dims[0];
+        Extent {
+            global: first.global * inner,
+            local: first.local * inner,
+            offset: first.offset * inner,
+        }
     }
 
     /// The extent on `rank` of a dim of `size` elements that is distributed as `info` says.
@@ -191,12 +202,18 @@ impl Value {
     /// What an operation keeps of this value for its backward.
     pub(crate) fn save(&self) -> Saved {
         match &self.0.regather {
-            Some(regather) => {
+            // What is computed once more is undone at once, and need not be fetched a third time.
+            Some(regather) if !self.rank().regions().is_replaying() => {
                 regather.add_reader();
                 Saved::Regather(Rc::clone(regather))
             }
-            None => Saved::Data(self.compute().data),
+            _ => Saved::Data(self.compute().data),
         }
+    }
+
+    /// The same numbers, made by the operation `node`, or by none.
+    pub(crate) fn made_by(&self, node: Option<NodeId>) -> Value {
+        Value::alias(self.rank(), self.extents().to_vec(), self.settle().data, node)
     }
 
     /// The value that this one becomes inside a region over `axis`, made by `enter` the first time.
@@ -215,16 +232,21 @@ impl Value {
 
 /// The buffer itself where nobody else holds it, else a copy.
 pub(crate) fn unique(rank: &Rank, shared: Arc<Buffer>) -> Buffer {
-    Arc::try_unwrap(shared).unwrap_or_else(|shared| {
-        let mut copy = rank.alloc(shared.len());
-        copy.typed_mut::<f32>().copy_from_slice(shared.typed());
-        copy
-    })
+    Arc::try_unwrap(shared).unwrap_or_else(|shared| copy_to(rank, &shared, Category::Activations))
+}
+
+/// A copy of a buffer, which counts as `category`.
+pub(super) fn copy_to(rank: &Rank, data: &Buffer, category: Category) -> Buffer {
+    let mut copy = rank.meter().alloc(data.dtype(), data.len(), category);
+    rank.backend().cast(data.view(), copy.view_mut());
+    copy
 }
 
 /// What an operation keeps for its backward.
 pub(crate) enum Saved {
     Data(Arc<Buffer>),
+    /// In host memory.
+    Offloaded(Buffer),
     Regather(Rc<Regather>),
 }
 
@@ -240,6 +262,7 @@ impl Saved {
     pub(crate) fn take(self, rank: &Rank) -> Arc<Buffer> {
         match self {
             Saved::Data(data) => data,
+            Saved::Offloaded(data) => Arc::new(copy_to(rank, &data, Category::Activations)),
             Saved::Regather(regather) => regather.take(rank),
         }
     }
@@ -251,10 +274,17 @@ pub(crate) struct ParamUse {
     axes: AxisSet,
 }
 
+/// Whether backward reads a parameter's values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InBackward {
+    Reads,
+    Ignores,
+}
+
 impl ParamUse {
     /// Notes that `param` is read by an operation whose gradient contribution must be summed over `axes`.
-    pub(crate) fn new(param: &ParamRef, axes: AxisSet) -> ParamUse {
-        param.begin_use(axes);
+    pub(crate) fn new(param: &ParamRef, axes: AxisSet, in_backward: InBackward) -> ParamUse {
+        param.begin_use(axes, in_backward);
         ParamUse { param: param.clone(), axes }
     }
 
@@ -269,26 +299,23 @@ impl ParamUse {
     /// Where the gradient is summed over more axes than this use needs (another use needs them, or they are data axes,
     /// over which every gradient is summed), this use's share is the same on every rank of those axes, and only the
     /// first rank of them contributes it.
-    pub(crate) fn finish(
-        &self,
-        gradients: &Gradients<'_>,
-        write: impl FnOnce(crate::backend::ViewMut<'_>, bool),
-    ) {
+    pub(crate) fn finish(&self, gradients: &Gradients<'_>, write: impl FnOnce(ViewMut<'_>, bool)) {
         let rank = gradients.rank;
         let summed_over = self.param.gradient_axes().or(AxisSet::DATA);
         if rank.position(summed_over.minus(self.axes)) == 0 {
             self.param.with_gradient(write);
         }
-        self.param.end_use(rank);
+        self.param.end_use();
     }
 
-    /// Counts the use as done with `share` as its part of the gradient.
+    /// Counts the use as done with `share`, in f32, as its part of the gradient.
     pub(crate) fn finish_with(&self, gradients: &Gradients<'_>, share: &Buffer) {
-        self.finish(gradients, |mut view, accumulate| {
+        self.finish(gradients, |view, accumulate| {
+            let backend = gradients.rank.backend();
             if accumulate {
-                gradients.rank.backend().add_assign(view, share.view());
+                backend.add_assign(view, share.view());
             } else {
-                view.typed::<f32>().copy_from_slice(share.typed());
+                backend.cast(share.view(), view);
             }
         });
     }

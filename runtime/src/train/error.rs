@@ -2,14 +2,16 @@
 
 use std::fmt;
 
+use crate::backend::OutOfMemory;
 use crate::checkpoint::CheckpointError;
 use crate::comm::{CommError, FailureCause, LaunchError};
 use crate::data::DataError;
 use crate::mesh::MeshError;
 use crate::nn::BuildError;
+use crate::optim::GroupsError;
 
 use super::progress::say;
-use super::{ConfigError, MetricsError};
+use super::{Config, ConfigError, MetricsError, memory};
 
 /// The result of everything that a user starts.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -46,9 +48,22 @@ pub enum Error {
     /// A collective.
     #[error("{0}")]
     Comm(#[from] CommError),
+    /// The parameter groups.
+    #[error("{0}")]
+    Groups(#[from] GroupsError),
     /// Training diverged.
     #[error("{0}")]
     Diverged(String),
+    /// A rank ran out of memory.
+    #[error("rank {rank}: {error}{}", .advice.as_ref().map(|text| format!("\n{text}")).unwrap_or_default())]
+    OutOfMemory {
+        /// World rank.
+        rank: usize,
+        /// What did not fit.
+        error: OutOfMemory,
+        /// What takes less memory, where the settings of the run are known.
+        advice: Option<String>,
+    },
     /// A rank failed, and with it the others.
     #[error("{0}")]
     Ranks(String),
@@ -62,12 +77,27 @@ impl Error {
 
     /// The failure that caused the others; where a rank panicked, the account of all ranks.
     pub(super) fn of_ranks(mut error: LaunchError<Error>) -> Error {
-        match error.failures.first().map(|failure| &failure.cause) {
-            Some(FailureCause::Error(_)) => match error.failures.swap_remove(0).cause {
-                FailureCause::Error(error) => error,
-                other => Error::Ranks(other.to_string()),
-            },
-            _ => Error::Ranks(error.to_string()),
+        let text = error.to_string();
+        if error.failures.is_empty() {
+            return Error::Ranks(text);
+        }
+        let first = error.failures.swap_remove(0);
+        match first.cause {
+            FailureCause::Error(error) => error,
+            FailureCause::OutOfMemory(error) => {
+                Error::OutOfMemory { rank: first.rank, error, advice: None }
+            }
+            _ => Error::Ranks(text),
+        }
+    }
+
+    /// The same error; one that more memory would have prevented, with what takes less under these settings.
+    pub(super) fn advised(self, config: &Config) -> Error {
+        match self {
+            Error::OutOfMemory { rank, error, .. } => {
+                Error::OutOfMemory { rank, error, advice: Some(memory::advice(config)) }
+            }
+            error => error,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::backend::{Category, DType, Gemm, MemoryMeter};
+use crate::backend::{Category, Gemm, MemoryMeter};
 use crate::comm::Site;
 use crate::layout::AxisSet;
 use crate::nn::Built;
@@ -25,7 +25,7 @@ pub fn model_flops_per_token<M>(built: &Built<M>, looked_up: Option<&str>, seq: 
     6.0 * multiplied as f64 + 12.0 * (attention * seq) as f64
 }
 
-/// FLOP/s of large matrix products on all the cores that the ranks of this machine use, each with `threads` threads.
+/// FLOP/s of large matrix products in the compute dtype on all the cores that the ranks of this machine use, each with `threads` threads.
 /// Every rank calls it.
 ///
 /// The first rank measures while the others wait: where more threads run than there are cores, each measuring for
@@ -47,7 +47,7 @@ fn best_product(rank: &Rank) -> f64 {
     const AT_LEAST: (u32, Duration) = (8, Duration::from_millis(100));
     // A meter of its own: these buffers are no part of what training needs.
     let meter = MemoryMeter::new();
-    let buffer = || meter.zeros(DType::F32, SIZE * SIZE, Category::Workspace);
+    let buffer = || meter.zeros(rank.compute_dtype(), SIZE * SIZE, Category::Workspace);
     let (a, b, mut c) = (buffer(), buffer(), buffer());
     let product =
         Gemm { m: SIZE, n: SIZE, k: SIZE, trans_a: false, trans_b: false, accumulate: false };

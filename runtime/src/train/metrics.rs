@@ -26,7 +26,7 @@ pub struct StepMetrics {
     pub tokens_per_s: f64,
     /// Model FLOPs by the usual convention as a fraction of the machine's peak.
     pub mfu: f64,
-    /// Executed FLOPs as a fraction of the machine's peak.
+    /// `mfu`, and on top of it the FLOPs of what backward computed once more.
     pub hfu: f64,
     /// Highest number of bytes of any rank so far, by category of memory.
     pub peak_bytes: BTreeMap<&'static str, u64>,

@@ -1,5 +1,6 @@
 //! Training: settings, the trainer, metrics and progress.
 
+mod batch_check;
 pub mod config;
 mod error;
 mod flops;
@@ -11,10 +12,14 @@ mod plan;
 mod progress;
 mod rank_loop;
 mod recorder;
+mod report;
+mod resume;
 mod run_on;
 mod sample;
 mod saving;
 mod summary;
+mod text;
+mod trained;
 mod trainer;
 mod weights;
 
@@ -24,6 +29,7 @@ pub use language_model::{HfName, LanguageModel};
 pub use lr::{Decay, LrSchedule};
 pub use metrics::{MetricsError, MetricsFile, StepMetrics};
 pub use progress::Progress;
+pub use report::{AxisUse, MemoryUse, Report};
 pub use run_on::run_on;
 pub use summary::Summary;
 pub use trainer::Trainer;

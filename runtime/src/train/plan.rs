@@ -1,18 +1,20 @@
 //! What is settled before the ranks start: settings are checked against files, model and mesh, and files are open.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::backend::cpu::CpuBackend;
 use crate::checkpoint::hf::{HfExport, HfFolder, LlamaConfig};
 use crate::checkpoint::{Checkpoint, Writer};
 use crate::comm::RankComms;
-use crate::data::{DataPosition, Dataset, TokenFile, read_corpus};
+use crate::data::{Dataset, Tokenizer};
 use crate::layout::{AxisId, AxisSet};
-use crate::nn::declare;
+use crate::nn::{Built, Sizes, declare};
 use crate::tensor::{ParamRef, Rank};
 
 use super::config::{Config, ModelSizes, ModelSource};
-use super::{Error, LanguageModel, Result, memory, weights};
+use super::memory::{Kept, MemoryPlan, kept_of, units_of};
+use super::{Error, LanguageModel, Result, resume, text, weights};
 
 /// Most threads of all ranks together: ranks are threads of one process, and more of them only wait for each other.
 const MAX_THREADS: usize = 1024;
@@ -23,9 +25,13 @@ pub struct Plan {
     pub sizes: LlamaConfig,
     /// Elements of the model's parameters.
     pub parameters: usize,
+    /// What a rank needs at the least.
+    pub memory: MemoryPlan,
     pub weights: Option<HfFolder>,
     pub resume: Option<Checkpoint>,
-    pub dataset: Dataset,
+    pub dataset: Arc<Dataset>,
+    /// What turns tokens into text, if that is known.
+    pub tokenizer: Option<Tokenizer>,
 }
 
 impl Plan {
@@ -39,37 +45,50 @@ impl Plan {
             }
             ModelSource::New(sizes) => (llama_config(sizes, config.seq), None),
         };
-        memory::check(&config, &sizes)?;
-        let params = declared_params::<M>(&config, &sizes)?;
+        // Before anything is made of sizes that nothing could hold.
+        MemoryPlan::of_sizes(&config, &sizes, Kept::Unknown).check(&config)?;
+        let built = declared::<M>(&config, &sizes)?;
+        let (kept, units) = (kept_of(&config, &built), units_of(&built));
+        let memory = MemoryPlan::of_units(&config, &sizes, kept, &units);
+        memory.check(&config)?;
+        let params = built.params();
         if config.export_hf.is_some() {
             weights::check_export(&sizes, M::HF_NAMES, &params)?;
         }
-        let file = match &config.data {
-            Some(path) => TokenFile::open(path, sizes.vocab)?,
-            None => TokenFile::from_text(
-                read_corpus(&own_text())?,
-                sizes.vocab,
-                "the project's own text",
-            )?,
-        };
+        let (file, tokenizer) = text::open(&config, sizes.vocab)?;
         let dataset = Dataset::new(file, config.seq, config.batch, config.order, config.seed)?;
         let resume = match &config.resume {
-            Some(path) => Some(open_checkpoint(path, &config, &dataset, &params)?),
+            Some(path) => Some(resume::open(path, &config, &dataset, &params)?),
             None => None,
         };
         let parameters = params.iter().map(ParamRef::global_len).sum();
-        Ok(Plan { config, sizes, parameters, weights, resume, dataset })
+        let dataset = Arc::new(dataset);
+        Ok(Plan { config, sizes, parameters, memory, weights, resume, dataset, tokenizer })
     }
 
     /// Makes sure that the run can write where it is told to, before any work is lost, and that this is not what it
     /// reads.
     pub fn prepare_outputs(&self) -> Result<()> {
         let real = |path: &Option<PathBuf>| path.as_ref().and_then(|path| path.canonicalize().ok());
-        let metrics = real(&self.config.metrics);
-        if metrics.is_some() && metrics == real(&self.config.data) {
-            return Err(Error::Input(
-                "--metrics: is the file that --data reads; give another one to write to".into(),
-            ));
+        let Config { data, tokenizer, metrics, trace, .. } = &self.config;
+        let used = [("--data", data), ("--tokenizer", tokenizer), ("--metrics", metrics)];
+        for (output, path, others) in
+            [("--metrics", metrics, &used[..2]), ("--trace", trace, &used[..])]
+        {
+            let taken = |other: &Option<PathBuf>| {
+                path.is_some() && other == path
+                    || real(path).is_some_and(|path| real(other) == Some(path))
+            };
+            if let Some((flag, _)) = others.iter().find(|(_, other)| taken(other)) {
+                return Err(Error::Input(format!(
+                    "{output}: is the file of {flag}, too; give another one to write to"
+                )));
+            }
+        }
+        if let Some(path) = trace {
+            std::fs::File::create(path).map_err(|error| {
+                Error::Input(format!("--trace: cannot write {}: {error}", path.display()))
+            })?;
         }
         if let Some(save) = &self.config.save {
             Writer::prepare(&save.dir).map_err(Error::of_flag("--save"))?;
@@ -88,6 +107,10 @@ impl Plan {
     /// What is going to be trained, on what, for the user.
     pub fn describe(&self) -> String {
         let Plan { config, sizes, dataset, .. } = self;
+        let tokenizer = match &self.tokenizer {
+            Some(tokenizer) if !tokenizer.is_bytes() => format!(" ({})", tokenizer.name()),
+            _ => String::new(),
+        };
         let source = match (&self.resume, &config.model) {
             (Some(checkpoint), _) => format!("resuming {}", checkpoint.folder().display()),
             (None, ModelSource::InitFrom(folder)) => format!("weights of {}", folder.display()),
@@ -95,7 +118,7 @@ impl Plan {
         };
         format!(
             "{source}: {} parameters, {} layers of width {}, {} query and {} key-value heads, vocabulary {}\n\
-             {}; {} sequences of {} tokens a step, from the {} tokens of {}",
+             {}; {} sequences of {} tokens a step, from the {} tokens of {}{tokenizer}",
             with_commas(self.parameters as u64),
             sizes.layers,
             sizes.hidden,
@@ -147,14 +170,14 @@ fn with_commas(number: u64) -> String {
 /// The axes that this version can train over, and as many ranks as a process can hold and a batch can feed.
 fn check_mesh(config: &Config) -> Result<()> {
     let mesh = &config.mesh;
-    let later: Vec<String> = [AxisId::Pp, AxisId::Fsdp, AxisId::Ep, AxisId::Cp]
+    let later: Vec<String> = [AxisId::Pp, AxisId::Ep, AxisId::Cp]
         .into_iter()
         .filter(|axis| mesh.degree(*axis) > 1)
         .map(|axis| format!("{axis}={}", mesh.degree(axis)))
         .collect();
     if !later.is_empty() {
         return Err(Error::Input(format!(
-            "--mesh: {} comes with a later version; leave it out, or use dp and tp",
+            "--mesh: {} comes with a later version; leave it out, or use dp, fsdp and tp",
             later.join(",")
         )));
     }
@@ -167,33 +190,51 @@ fn check_mesh(config: &Config) -> Result<()> {
             with_threads(config)
         )));
     }
-    let readers = mesh.degree_of(AxisSet::DATA);
-    if !config.batch.is_multiple_of(readers) {
-        return Err(Error::Input(format!(
-            "--batch {} does not divide by dp = {readers} of --mesh {mesh}, whose ranks each read as many sequences; \
-             use a multiple of {readers}",
-            config.batch
-        )));
-    }
-    Ok(())
+    check_batch(config)
 }
 
-/// The parameters that `M` declares on one rank of the mesh, if all of its sizes fit. No other rank exists yet, and
-/// nothing is allocated.
-fn declared_params<M: LanguageModel>(
-    config: &Config,
-    sizes: &LlamaConfig,
-) -> Result<Vec<ParamRef>> {
+/// Every data rank reads as many sequences of a step, and as many in every micro-batch.
+fn check_batch(config: &Config) -> Result<()> {
+    let mesh = &config.mesh;
+    let parts = mesh.degree_of(AxisSet::DATA).saturating_mul(config.micro_batches);
+    if config.batch.is_multiple_of(parts) {
+        return Ok(());
+    }
+    let mut factors: Vec<String> = AxisSet::DATA
+        .iter()
+        .filter(|axis| mesh.degree(*axis) > 1)
+        .map(|axis| format!("{axis}={} of --mesh", mesh.degree(axis)))
+        .collect();
+    if config.micro_batches > 1 {
+        factors.push(format!("--micro-batches {}", config.micro_batches));
+    }
+    Err(Error::Input(format!(
+        "--batch {} does not divide into {parts} equal parts ({}); use a multiple of {parts}",
+        config.batch,
+        factors.join(" x ")
+    )))
+}
+
+/// The sizes of the model, and what of it is recomputed.
+pub fn model_sizes<M: LanguageModel>(config: &Config, sizes: &LlamaConfig) -> Sizes {
+    let mut sizes = M::sizes(sizes);
+    sizes.recompute = config.recompute.or(sizes.recompute);
+    sizes
+}
+
+/// A model as it is on the last rank of the mesh, which has most of what does not divide evenly, if all of its sizes
+/// fit. No other rank exists yet, and nothing is allocated.
+fn declared<M: LanguageModel>(config: &Config, sizes: &LlamaConfig) -> Result<Built<M>> {
     let backend = CpuBackend::new(1).map_err(|error| Error::Input(error.to_string()))?;
-    let rank = Rank::new(RankComms::unattended(config.mesh), Box::new(backend), config.seed);
-    let declared = declare::<M>(&rank, &M::sizes(sizes));
-    let built = declared.map_err(|error| {
+    let comms = RankComms::unattended(config.mesh);
+    let rank = Rank::with_settings(comms, Box::new(backend), config.settings());
+    let declared = declare::<M>(&rank, &model_sizes::<M>(config, sizes));
+    declared.map_err(|error| {
         Error::Input(format!(
             "{error}\nuse a --mesh whose degrees divide these sizes, or other sizes; this mesh is {}",
             config.mesh
         ))
-    })?;
-    Ok(built.params())
+    })
 }
 
 /// The configuration of a new model.
@@ -213,43 +254,6 @@ fn llama_config(sizes: &ModelSizes, seq: usize) -> LlamaConfig {
         bos: serde_json::Value::Null,
         eos: serde_json::Value::Null,
     }
-}
-
-/// The project's own book and sources, the text of a run without `--data`.
-fn own_text() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    ["README.md", "book/src", "examples", "macros/src", "runtime/src"]
-        .map(|part| root.join(part))
-        .into()
-}
-
-fn open_checkpoint(
-    path: &Path,
-    config: &Config,
-    dataset: &Dataset,
-    params: &[ParamRef],
-) -> Result<Checkpoint> {
-    let in_flag = || Error::of_flag("--resume");
-    let checkpoint = Checkpoint::open(path).map_err(in_flag())?;
-    checkpoint.check_tensors(weights::checkpoint_tensors(params)).map_err(in_flag())?;
-    let state = &checkpoint.manifest().state;
-    state.data.check_resume(&DataPosition::after(state.step, dataset))?;
-    if state.step >= config.steps {
-        return Err(Error::Input(format!(
-            "--resume: {} has {} done, and --steps {} counts from the beginning: nothing is left to train; use \
-             a larger --steps",
-            checkpoint.folder().display(),
-            counted(state.step as usize, "step"),
-            config.steps
-        )));
-    }
-    for skipped in checkpoint.skipped() {
-        super::progress::say(&format!(
-            "warning: {skipped}; going on from {}",
-            checkpoint.folder().display()
-        ));
-    }
-    Ok(checkpoint)
 }
 
 #[cfg(test)]

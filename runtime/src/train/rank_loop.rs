@@ -6,13 +6,17 @@ use std::time::Instant;
 use crate::backend::cpu::CpuBackend;
 use crate::checkpoint::RankFile;
 use crate::comm::{RankComms, Site};
+use crate::data::{MicroBatch, Prefetch};
 use crate::layout::AxisSet;
 use crate::nn::{Built, build};
-use crate::optim::{AdamW, AdamWOptions};
-use crate::tensor::{Extent, Rank, Tokens};
+use crate::optim::{Ema, Optimizer, ParamGroups};
+use crate::tensor::{Accumulating, Extent, Gradients, Loss, Mean, Rank, Reduced, Tokens};
 
-use super::plan::Plan;
+use super::batch_check::check_first_batches;
+use super::plan::{Plan, model_sizes};
 use super::recorder::Recorder;
+use super::report::Totals;
+use super::trained::{self, Trained, TrainedMut};
 use super::{
     Error, LanguageModel, MetricsFile, Progress, Result, Summary, sample, saving, weights,
 };
@@ -42,8 +46,10 @@ pub struct RankLoop<'a, M> {
     shared: &'a Shared,
     rank: Rank,
     built: Built<M>,
-    optimizer: AdamW,
+    optimizer: Optimizer,
+    average: Option<Ema>,
     recorder: Option<Recorder<'a>>,
+    batches: Prefetch,
     /// Steps that were done at the last checkpoint.
     saved: Option<u64>,
 }
@@ -66,22 +72,27 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let backend = CpuBackend::new(threads).map_err(|error| {
             Error::Input(format!("--threads {threads}: the threads could not be started: {error}"))
         })?;
-        let rank = Rank::new(comms, Box::new(backend), config.seed);
-        let built = build::<M>(&rank, &M::sizes(&plan.sizes))?;
-        let options = AdamWOptions {
-            betas: config.optimizer.betas,
-            eps: config.optimizer.eps,
-            weight_decay: config.optimizer.weight_decay,
-        };
-        let mut optimizer = AdamW::new(&rank, &built.units, options);
+        let rank = Rank::with_settings(comms, Box::new(backend), config.settings());
+        let built = build::<M>(&rank, &model_sizes::<M>(config, &plan.sizes))?;
+        let params = built.params();
+        if let (None, Some(folder)) = (&plan.resume, &plan.weights) {
+            weights::import_hf(folder, M::HF_NAMES, &params)?;
+        }
+        let (options, groups) = (config.optimizer.options(), ParamGroups::default());
+        let mut optimizer = Optimizer::new(&rank, &built.units, options, &groups)?;
+        let mut average = config.optimizer.ema.map(|decay| Ema::new(&rank, &built.units, decay));
         if let Some(checkpoint) = &plan.resume {
-            weights::load_checkpoint(checkpoint, &mut optimizer)
-                .map_err(Error::of_flag("--resume"))?;
-        } else if let Some(folder) = &plan.weights {
-            weights::import_hf(folder, M::HF_NAMES, &built.params())?;
+            let (optimizer, average) = (&mut optimizer, average.as_mut());
+            let trained = TrainedMut { params: &params, optimizer, average };
+            trained::load_from(checkpoint, trained).map_err(Error::of_flag("--resume"))?;
         }
         let recorder = shared.metrics.as_ref().map(|file| Recorder::new(&rank, &built, plan, file));
-        Ok(RankLoop { plan, shared, rank, built, optimizer, recorder, saved: None })
+        let data = AxisSet::DATA;
+        let rows = Extent::part(config.batch, rank.position(data), rank.degree_of(data));
+        let rows = rows.offset..rows.offset + rows.local;
+        let batches = Prefetch::start(&plan.dataset, rows, plan.first_step()..config.steps)?;
+        let saved = None;
+        Ok(RankLoop { plan, shared, rank, built, optimizer, average, recorder, batches, saved })
     }
 
     /// Trains to the last step.
@@ -90,12 +101,15 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let first = self.plan.first_step();
         let start = Instant::now();
         let mut progress = (self.rank.index() == 0).then(|| Progress::new(first, config.steps));
+        let mut totals = Totals::default();
         let (mut losses, mut grad_norms, mut rates) = (Vec::new(), Vec::new(), Vec::new());
+        check_first_batches(&self.rank, config.batch, self.batches.peek(first)?)?;
         for step in first..config.steps {
             if let Some(recorder) = &mut self.recorder {
                 recorder.begin(&self.rank);
             }
-            let done = self.step(step)?;
+            let rank = self.rank.clone();
+            let done = totals.count(&rank, || self.step(step))?;
             if let Some(recorder) = &self.recorder {
                 recorder.record(&self.rank, step, &done)?;
             }
@@ -112,27 +126,31 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             progress.finish();
         }
         let elapsed = start.elapsed();
-        if let Some(folder) = &config.export_hf {
+        let report = totals.report(&self.rank, &self.plan.memory)?;
+        let mut average = self.average.take();
+        let (sample, prompt_len) = match &mut average {
+            Some(average) => average.with_average(|| self.hand_over()),
+            None => self.hand_over(),
+        }?;
+        rates.sort_by(f64::total_cmp);
+        let tokens_per_s = rates.get(rates.len() / 2).copied().unwrap_or(0.0);
+        Ok(Summary { losses, grad_norms, tokens_per_s, elapsed, report, sample, prompt_len })
+    }
+
+    /// Exports the model, and samples a continuation and the length of its prompt.
+    fn hand_over(&self) -> Result<(Vec<u32>, usize)> {
+        if let Some(folder) = &self.plan.config.export_hf {
             let params = self.built.params();
             weights::export_hf(&self.rank, folder, &self.plan.sizes, M::HF_NAMES, &params)?;
         }
-        let (sample, prompt_len) = sample::continuation(&self.rank, &self.built.model, self.plan)?;
-        rates.sort_by(f64::total_cmp);
-        let tokens_per_s = rates.get(rates.len() / 2).copied().unwrap_or(0.0);
-        Ok(Summary { losses, grad_norms, tokens_per_s, elapsed, sample, prompt_len })
+        sample::continuation(&self.rank, &self.built.model, self.plan)
     }
 
     fn step(&mut self, step: u64) -> Result<Step> {
         let start = Instant::now();
         let config = &self.plan.config;
         self.rank.set_step(step);
-        let (tokens, targets) = self.batch(step)?;
-        let loss = self.built.model.loss(&tokens, &targets);
-        let mean = loss.reduce();
-        if !mean.value().is_finite() {
-            return Err(self.diverged(step, "loss", mean.value(), loss.local_sum()));
-        }
-        let mut gradients = loss.backward().reduce();
+        let (mean, mut gradients) = self.differentiate(step)?;
         let grad_norm = match config.optimizer.clip {
             Some(max_norm) => gradients.clip(max_norm),
             None => gradients.norm(),
@@ -141,7 +159,13 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             return Err(self.diverged(step, "gradient norm", grad_norm, gradients.local_squares()));
         }
         let lr = config.optimizer.lr.at(step);
-        self.optimizer.step(lr, gradients);
+        let rank = self.rank.clone();
+        let span = rank.comms().lane().span("optimizer");
+        match &mut self.average {
+            Some(average) => self.optimizer.step_and_average(lr, gradients, average),
+            None => self.optimizer.step(lr, gradients),
+        }
+        drop(span);
         Ok(Step {
             loss: mean.value(),
             tokens: mean.count(),
@@ -151,17 +175,45 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         })
     }
 
-    /// This rank's sequences of the global batch, and what follows each of their tokens.
-    #[allow(clippy::type_complexity, reason = "the two are what the model's loss takes")]
-    fn batch(&self, step: u64) -> Result<(Tokens<(M::Batch, M::Seq)>, Tokens<(M::Batch, M::Seq)>)> {
+    /// Loss and gradients of a step, one micro-batch after the other.
+    fn differentiate(&mut self, step: u64) -> Result<(Mean, Gradients<Reduced>)> {
+        let batch = self.batches.take(step)?;
+        let count = self.plan.config.micro_batches;
+        let mut mean = Mean::default();
+        let mut so_far: Option<Gradients<Accumulating>> = None;
+        for index in 0..count - 1 {
+            let loss = self.loss(step, &batch.micro_batch(count, index), &mut mean)?;
+            so_far = Some(match so_far {
+                Some(gradients) => gradients.accumulate(loss),
+                None => loss.accumulate(),
+            });
+        }
+        let loss = self.loss(step, &batch.micro_batch(count, count - 1), &mut mean)?;
+        let gradients = match so_far {
+            Some(gradients) => gradients.backward(loss),
+            None => loss.backward(),
+        };
+        Ok((mean, gradients.reduce()))
+    }
+
+    /// The loss on a micro-batch, whose mean over all ranks is added to `mean`.
+    fn loss(
+        &mut self,
+        step: u64,
+        batch: &MicroBatch<'_>,
+        mean: &mut Mean,
+    ) -> Result<Loss<(M::Batch, M::Seq)>> {
         let config = &self.plan.config;
-        let data = AxisSet::DATA;
-        let rows = Extent::part(config.batch, self.rank.position(data), self.rank.degree_of(data));
-        let batch = self.plan.dataset.rows(step, rows.offset..rows.offset + rows.local)?;
         let sizes = [config.batch, config.seq];
-        let tokens = Tokens::from_block(&self.rank, &sizes, &batch.tokens);
-        let targets = Tokens::from_block(&self.rank, &sizes, &batch.targets);
-        Ok((tokens, targets))
+        let from_rows = |ids: &[u32]| Tokens::from_rows(&self.rank, &sizes, batch.rows.start, ids);
+        let (tokens, targets) = (from_rows(batch.tokens), from_rows(batch.targets));
+        let loss = self.built.model.loss(&tokens, &targets);
+        let of_all = loss.reduce();
+        if !of_all.value().is_finite() {
+            return Err(self.diverged(step, "loss", of_all.value(), loss.local_sum()));
+        }
+        *mean += of_all;
+        Ok(loss)
     }
 
     fn save_if_due(&mut self, steps: u64) -> Result<()> {
@@ -173,7 +225,9 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
 
     /// Saves the state after `steps` steps. Every rank calls it.
     fn save(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
-        saving::save(&self.rank, &self.optimizer, self.plan, self.shared, steps, keep)?;
+        let (optimizer, average) = (&self.optimizer, self.average.as_ref());
+        let trained = Trained { params: &self.built.params(), optimizer, average };
+        saving::save(&self.rank, &trained, self.plan, self.shared, steps, keep)?;
         self.saved = Some(steps);
         Ok(())
     }

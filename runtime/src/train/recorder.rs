@@ -11,6 +11,7 @@ use crate::tensor::Rank;
 use super::flops::{measure_peak, model_flops_per_token};
 use super::plan::Plan;
 use super::rank_loop::Step;
+use super::report::peak_bytes;
 use super::{LanguageModel, MetricsFile, Result, StepMetrics};
 
 /// Counts between the beginning and the end of a step. Every rank has one, the first one writes.
@@ -20,7 +21,7 @@ pub struct Recorder<'a> {
     /// FLOP/s that the run could reach.
     peak: f64,
     /// Counters at the beginning of the step.
-    flops: u64,
+    recomputed: u64,
     bytes: BTreeMap<AxisSet, u64>,
 }
 
@@ -40,14 +41,14 @@ impl<'a> Recorder<'a> {
             file,
             flops_per_token: model_flops_per_token(built, looked_up, config.seq),
             peak: measure_peak(rank, threads),
-            flops: 0,
+            recomputed: 0,
             bytes: BTreeMap::new(),
         }
     }
 
     /// Notes the counters at the beginning of a step.
     pub fn begin(&mut self, rank: &Rank) {
-        self.flops = rank.backend().flops();
+        self.recomputed = rank.recomputed_flops();
         self.bytes = rank.comms().bytes_by_axes();
     }
 
@@ -55,12 +56,14 @@ impl<'a> Recorder<'a> {
     pub fn record(&self, rank: &Rank, step: u64, done: &Step) -> Result<()> {
         // First, so that what is sent for the metrics themselves is not counted.
         let comm_bytes = self.comm_bytes(rank);
-        let mut flops = [(rank.backend().flops() - self.flops) as f64];
-        rank.all_reduce_f64(AxisSet::ALL, &Site::new("--metrics"), &mut flops);
+        let mut recomputed = [(rank.recomputed_flops() - self.recomputed) as f64];
+        rank.all_reduce_f64(AxisSet::ALL, &Site::new("--metrics"), &mut recomputed);
         let peak_bytes = peak_bytes(rank)?;
         if rank.index() != 0 {
             return Ok(());
         }
+        let possible = done.seconds * self.peak;
+        let mfu = self.flops_per_token * done.tokens as f64 / possible;
         let line = StepMetrics {
             step,
             loss: done.loss,
@@ -69,8 +72,8 @@ impl<'a> Recorder<'a> {
             tokens: done.tokens,
             step_ms: done.seconds * 1e3,
             tokens_per_s: done.tokens as f64 / done.seconds,
-            mfu: self.flops_per_token * done.tokens as f64 / done.seconds / self.peak,
-            hfu: flops[0] / done.seconds / self.peak,
+            mfu,
+            hfu: mfu + recomputed[0] / possible,
             peak_bytes,
             comm_bytes,
         };
@@ -91,26 +94,4 @@ impl<'a> Recorder<'a> {
         }
         sent
     }
-}
-
-/// Most bytes of any rank so far, by category, and of all categories together.
-fn peak_bytes(rank: &Rank) -> Result<BTreeMap<&'static str, u64>> {
-    let meter = rank.meter();
-    let mut own: Vec<(&'static str, u64)> =
-        meter.peak().map(|(category, bytes)| (category.name(), bytes as u64)).collect();
-    own.push(("total", meter.total_peak() as u64));
-    // Messages hold 32-bit elements.
-    let halves: Vec<u32> =
-        own.iter().flat_map(|(_, bytes)| [(bytes >> 32) as u32, *bytes as u32]).collect();
-    let world = rank.comms().world();
-    let counts = vec![halves.len(); world.size()];
-    let mut all = vec![0u32; halves.len() * world.size()];
-    let room = (rank.index() == 0).then(|| all.as_mut_slice().into());
-    world.gather(&Site::new("--metrics"), 0, halves.as_slice().into(), room, &counts)?;
-    let most = |index: usize| {
-        let of_rank =
-            |halves: &[u32]| u64::from(halves[2 * index]) << 32 | u64::from(halves[2 * index + 1]);
-        all.chunks_exact(halves.len()).map(of_rank).max().unwrap_or(0)
-    };
-    Ok(own.iter().enumerate().map(|(index, (name, _))| (*name, most(index))).collect())
 }

@@ -5,17 +5,17 @@ use std::sync::PoisonError;
 use crate::checkpoint::{TrainState, Writer};
 use crate::comm::Site;
 use crate::data::DataPosition;
-use crate::optim::AdamW;
 use crate::tensor::Rank;
 
 use super::plan::Plan;
 use super::rank_loop::Shared;
-use super::{Error, Result, weights};
+use super::trained::{self, Trained};
+use super::{Error, Result};
 
 /// Saves the state after `steps` steps, and removes all but the newest `keep` checkpoints. Every rank calls it.
 pub fn save(
     rank: &Rank,
-    optimizer: &AdamW,
+    trained: &Trained<'_>,
     plan: &Plan,
     shared: &Shared,
     steps: u64,
@@ -31,10 +31,9 @@ pub fn save(
     }
     world.barrier(&site)?;
     let writer = Writer::join(&save.dir, steps);
-    let file = weights::with_checkpoint_entries(rank, optimizer, |entries| {
-        writer.write_rank(rank.index(), entries)
-    })
-    .map_err(refused())?;
+    let file =
+        trained::with_entries(rank, trained, |entries| writer.write_rank(rank.index(), entries))
+            .map_err(refused())?;
     let files = || shared.rank_files.lock().unwrap_or_else(PoisonError::into_inner);
     files().push(file);
     world.barrier(&site)?;

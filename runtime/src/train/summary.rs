@@ -3,6 +3,10 @@
 use std::io::Write;
 use std::time::Duration;
 
+use crate::backend::Bytes;
+use crate::data::Tokenizer;
+
+use super::Report;
 use super::config::Config;
 use super::plan::{Plan, counted, on_mesh};
 
@@ -17,6 +21,8 @@ pub struct Summary {
     pub tokens_per_s: f64,
     /// Time of all steps, with what they wrote.
     pub elapsed: Duration,
+    /// What the steps took besides time.
+    pub report: Report,
     /// The prompt's tokens followed by the sampled ones.
     pub sample: Vec<u32>,
     /// Number of prompt tokens in `sample`.
@@ -39,17 +45,44 @@ impl Summary {
             self.elapsed.as_secs_f64(),
             self.tokens_per_s
         );
+        text += &described(&self.report, self.losses.len());
         for line in written(&plan.config) {
             text += &format!("{line}\n");
         }
         if self.sample.len() > self.prompt_len {
-            let is_text = plan.dataset.file().encoding().is_text();
+            let tokenizer = plan.tokenizer.as_ref();
             let (prompt, continuation) = self.sample.split_at(self.prompt_len);
-            text += &format!("--- prompt ---\n{}\n", readable(prompt, is_text));
-            text += &format!("--- continuation ---\n{}\n", readable(continuation, is_text));
+            text += &format!("--- prompt ---\n{}\n", readable(prompt, tokenizer));
+            text += &format!("--- continuation ---\n{}\n", readable(continuation, tokenizer));
         }
         text
     }
+}
+
+/// Memory as planned and as it was, how communication went in a step, and what was computed once more.
+fn described(report: &Report, steps: usize) -> String {
+    let mut text =
+        format!("{:<26}{:>10}{:>10}\n", "memory of the fullest rank", "at least", "peak");
+    for used in &report.memory {
+        if used.planned > 0 || used.peak > 0 {
+            let [planned, peak] = [used.planned, used.peak].map(|bytes| Bytes(bytes as f64));
+            text += &format!("  {:<24}{planned:>10}{peak:>10}\n", used.category);
+        }
+    }
+    if !report.communication.is_empty() {
+        let head = "communication of a step";
+        text += &format!("{head:<26}{:>10}{:>10}{:>10}\n", "bytes", "hidden", "exposed");
+    }
+    for used in &report.communication {
+        let bytes = Bytes(used.bytes as f64 / steps as f64);
+        let [hidden, exposed] = [used.hidden, used.exposed]
+            .map(|time| format!("{:.2} ms", time.as_secs_f64() * 1e3 / steps as f64));
+        text += &format!("  {:<24}{bytes:>10}{hidden:>10}{exposed:>10}\n", used.axes);
+    }
+    if report.recomputed > 0.0 {
+        text += &format!("{:.1} % of all FLOPs were recomputation\n", report.recomputed * 100.0);
+    }
+    text
 }
 
 /// What a run with these settings has written, and what it is good for.
@@ -62,28 +95,56 @@ fn written(config: &Config) -> Vec<String> {
     saved.into_iter().chain(exported).collect()
 }
 
-/// Tokens as text where they are bytes, else as numbers. Bytes that are no text, and ids that are no bytes, become
-/// replacement characters, and so do control characters, which a terminal would obey.
-fn readable(tokens: &[u32], is_text: bool) -> String {
-    if !is_text {
+/// Tokens as text where it is known how they are decoded, else as numbers. What is no text becomes replacement
+/// characters, and so do control characters, which a terminal would obey.
+fn readable(tokens: &[u32], tokenizer: Option<&Tokenizer>) -> String {
+    let Some(tokenizer) = tokenizer else {
         return tokens.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-    }
-    // 0xff is no part of any UTF-8 text.
-    let bytes: Vec<u8> = tokens.iter().map(|id| u8::try_from(*id).unwrap_or(0xff)).collect();
+    };
     let visible = |c: char| c == '\n' || c == '\t' || !c.is_control();
-    String::from_utf8_lossy(&bytes)
-        .chars()
-        .map(|c| if visible(c) { c } else { char::REPLACEMENT_CHARACTER })
-        .collect()
+    let text = tokenizer.decode(tokens);
+    text.chars().map(|c| if visible(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::report::{AxisUse, MemoryUse};
     use super::*;
 
     #[test]
+    fn what_was_used_is_told_in_tables() {
+        let used = |category, planned, peak| MemoryUse { category, planned, peak };
+        let report = Report {
+            memory: vec![
+                used("parameters", 4_000_000, 4_000_000),
+                used("offloaded", 0, 0),
+                used("total", 12_300_000, 13_456_789),
+            ],
+            communication: vec![AxisUse {
+                axes: "dp x fsdp".into(),
+                bytes: 5_000_000,
+                hidden: Duration::from_millis(25),
+                exposed: Duration::from_micros(680),
+            }],
+            recomputed: 0.25,
+        };
+        let expected = "\
+memory of the fullest rank  at least      peak
+  parameters                 4.00 MB   4.00 MB
+  total                      12.3 MB   13.5 MB
+communication of a step        bytes    hidden   exposed
+  dp x fsdp                  1.25 MB   6.25 ms   0.17 ms
+25.0 % of all FLOPs were recomputation
+";
+        assert_eq!(described(&report, 4), expected);
+    }
+
+    #[test]
     fn tokens_that_are_no_text_are_replaced() {
-        assert_eq!(readable(&[104, 105, 10, 300, 27, 255], true), "hi\n\u{fffd}\u{fffd}\u{fffd}");
-        assert_eq!(readable(&[104, 300], false), "104 300");
+        assert_eq!(
+            readable(&[104, 105, 10, 300, 27, 255], Some(&Tokenizer::Bytes)),
+            "hi\n\u{fffd}\u{fffd}\u{fffd}"
+        );
+        assert_eq!(readable(&[104, 300], None), "104 300");
     }
 }

@@ -3,7 +3,9 @@
 use std::marker::PhantomData;
 
 use crate::checkpoint::Writer;
-use crate::comm::launch;
+use crate::comm::{LaunchOptions, launch_with};
+
+use crate::trace::Tracer;
 
 use super::config::Config;
 use super::plan::Plan;
@@ -72,18 +74,27 @@ impl<M: LanguageModel> Trainer<M> {
 
     fn train_on_mesh(&self) -> Result<Summary> {
         let Trainer { plan, shared, .. } = self;
-        let outcome =
-            launch(&plan.config.mesh, |comms| RankLoop::<M>::new(plan, shared, comms)?.run());
+        let tracer = plan.config.trace.as_ref().map(|_| Tracer::new());
+        let options = LaunchOptions { tracer: tracer.clone(), ..LaunchOptions::default() };
+        let outcome = launch_with(&options, &plan.config.mesh, |comms| {
+            RankLoop::<M>::new(plan, shared, comms)?.run()
+        });
+        // What led to a failure is worth a look, too.
+        let traced = match (&tracer, &plan.config.trace) {
+            (Some(tracer), Some(path)) => tracer.write(path),
+            _ => Ok(()),
+        };
         match outcome {
-            Ok(summaries) => summaries
-                .into_iter()
-                .next()
-                .ok_or_else(|| Error::Input("the mesh has no ranks".into())),
+            Ok(summaries) => {
+                traced.map_err(|error| Error::Input(format!("--trace: {error}")))?;
+                let first = summaries.into_iter().next();
+                first.ok_or_else(|| Error::Input("the mesh has no ranks".into()))
+            }
             Err(error) => {
                 if let Some(save) = &plan.config.save {
                     Writer::abandon(&save.dir);
                 }
-                Err(Error::of_ranks(error))
+                Err(Error::of_ranks(error).advised(&plan.config))
             }
         }
     }

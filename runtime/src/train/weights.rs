@@ -1,11 +1,7 @@
 //! A model's parameters and what they are stored as: Hugging Face tensors, checkpoint entries.
 
-use std::cell::Ref;
-
+use crate::checkpoint::Region;
 use crate::checkpoint::hf::{HfExport, HfFolder, LlamaConfig};
-use crate::checkpoint::{Checkpoint, CheckpointError, Region, ShardEntry};
-use crate::layout::AxisSet;
-use crate::optim::{AdamW, Moments};
 use crate::tensor::{Extent, ParamRef, Rank};
 
 use super::{Error, HfName, Result};
@@ -20,7 +16,9 @@ pub fn import_hf(folder: &HfFolder, names: &[HfName], params: &[ParamRef]) -> Re
         let values = folder
             .read(&tensor.name, &tensor.shape(), &tensor.region())
             .map_err(Error::of_flag("--init-from"))?;
-        param.with_data(|data| tensor.load(&values, data));
+        let mut block = vec![0.0; param.len()];
+        tensor.load(&values, &mut block);
+        param.write(&block);
     }
     Ok(())
 }
@@ -103,8 +101,8 @@ impl HfTensor {
             )));
         };
         let (reads, writes) = match param.extents().split_at(param.contracted()) {
-            (vector, []) | ([], vector) => (flattened(vector), None),
-            (reads, writes) => (flattened(reads), Some(flattened(writes))),
+            (vector, []) | ([], vector) => (Extent::flattened(vector), None),
+            (reads, writes) => (Extent::flattened(reads), Some(Extent::flattened(writes))),
         };
         let (rows, cols) = match (writes, entry.transposed) {
             (Some(writes), true) => (writes, Some(reads)),
@@ -150,17 +148,6 @@ impl HfTensor {
     }
 }
 
-/// Several dims, of which only the first may be split, as one.
-fn flattened(extents: &[Extent]) -> Extent {
-    let inner: usize = extents[1..].iter().map(|extent| extent.global).product();
-    let first = extents[0];
-    Extent {
-        global: first.global * inner,
-        local: first.local * inner,
-        offset: first.offset * inner,
-    }
-}
-
 /// `to[c, r] = from[r, c]`, in tiles that stay in the cache.
 fn transpose(rows: usize, cols: usize, from: &[f32], to: &mut [f32]) {
     const TILE: usize = 32;
@@ -173,85 +160,4 @@ fn transpose(rows: usize, cols: usize, from: &[f32], to: &mut [f32]) {
             }
         }
     }
-}
-
-/// The kinds of tensors that a checkpoint holds for each parameter.
-const PARAMETER: &str = "params";
-const FIRST_MOMENT: &str = "adam_m";
-const SECOND_MOMENT: &str = "adam_v";
-
-/// Names and global shapes of all tensors of a checkpoint of these parameters: first all parameters, then the moments.
-pub fn checkpoint_tensors(params: &[ParamRef]) -> impl Iterator<Item = (String, Vec<usize>)> {
-    [PARAMETER, FIRST_MOMENT, SECOND_MOMENT].into_iter().flat_map(move |kind| {
-        params.iter().map(move |param| (format!("{kind}.{}", param.path()), global_shape(param)))
-    })
-}
-
-/// Lets `write` see what this rank saves of parameters and optimiser, where it lies: of what several ranks hold, the
-/// first one's.
-pub fn with_checkpoint_entries<T>(
-    rank: &Rank,
-    optimizer: &AdamW,
-    write: impl FnOnce(&[ShardEntry<'_>]) -> T,
-) -> T {
-    let saved: Vec<(&Moments, ParamRef)> = optimizer
-        .moments()
-        .iter()
-        .flat_map(|moments| moments.params().into_iter().map(move |param| (moments, param)))
-        .filter(|(_, param)| rank.position(AxisSet::ALL.minus(param.varies())) == 0)
-        .collect();
-    let values: Vec<Ref<'_, [f32]>> = saved.iter().map(|(_, param)| param.data()).collect();
-    let entries: Vec<ShardEntry<'_>> = saved
-        .iter()
-        .zip(&values)
-        .flat_map(|((moments, param), values)| {
-            let (first, second) = moments.of(param);
-            [(PARAMETER, &**values), (FIRST_MOMENT, first), (SECOND_MOMENT, second)].map(
-                |(kind, data)| ShardEntry {
-                    name: format!("{kind}.{}", param.path()),
-                    global_shape: global_shape(param),
-                    region: region(param),
-                    data,
-                },
-            )
-        })
-        .collect();
-    write(&entries)
-}
-
-/// Reads this rank's part of parameters and optimiser.
-pub fn load_checkpoint(
-    checkpoint: &Checkpoint,
-    optimizer: &mut AdamW,
-) -> std::result::Result<(), CheckpointError> {
-    for moments in optimizer.moments_mut() {
-        for param in moments.params() {
-            let read = |kind: &str, out: &mut [f32]| {
-                checkpoint.read_into(
-                    &format!("{kind}.{}", param.path()),
-                    &global_shape(&param),
-                    &region(&param),
-                    out,
-                )
-            };
-            let mut result = Ok(());
-            param.with_data(|data| result = read(PARAMETER, data));
-            result?;
-            let (first, second) = moments.of_mut(&param);
-            read(FIRST_MOMENT, first)?;
-            read(SECOND_MOMENT, second)?;
-        }
-    }
-    optimizer.set_steps(checkpoint.manifest().state.step);
-    Ok(())
-}
-
-fn global_shape(param: &ParamRef) -> Vec<usize> {
-    param.extents().iter().map(|extent| extent.global).collect()
-}
-
-fn region(param: &ParamRef) -> Region {
-    let offset: Vec<usize> = param.extents().iter().map(|extent| extent.offset).collect();
-    let shape: Vec<usize> = param.extents().iter().map(|extent| extent.local).collect();
-    Region::new(&offset, &shape)
 }

@@ -10,6 +10,10 @@ mod traps {
     pub struct Module;
     pub struct Option;
     pub struct Some;
+    pub struct Recompute;
+    pub struct RecomputeEvery;
+    pub struct RecomputePolicy;
+    pub struct Grouping;
     pub struct Result;
     pub struct Tp;
     pub fn scope() {}
@@ -23,8 +27,9 @@ use traps::*;
 type Stream = ::meshwright::prelude::Tensor<(Batch, Seq, Hidden)>;
 
 #[::meshwright::model]
+#[sharded(fsdp)]
 struct Mlp {
-    #[sharded(tp = "col")]
+    #[sharded(tp = "col", fsdp)]
     up: ::meshwright::prelude::Linear<Hidden, Ffn>,
     #[sharded(tp = "row")]
     down: ::meshwright::prelude::Linear<Ffn, Hidden>,
@@ -42,7 +47,10 @@ impl Mlp {
 struct Model {
     #[sharded(tp = "vocab")]
     embed: renamed::prelude::Embedding<Vocab, Hidden>,
+    #[recompute(save = [up], offload)]
     mlp: Mlp,
+    #[recompute(every = 2, save = [down])]
+    mlps: renamed::prelude::Stack<Mlp>,
     #[sharded(tp = "vocab")]
     #[tied(embed)]
     head: renamed::prelude::LmHead<Hidden, Vocab>,
@@ -55,15 +63,19 @@ impl Model {
         (tokens, builder): &(renamed::prelude::Tokens<(Batch, Seq)>, Stream),
     ) -> Stream {
         use ::std::ops::Add;
-        self.mlp.forward(&self.embed.forward(tokens).add(builder))
+        self.mlps.forward(&self.mlp.forward(&self.embed.forward(tokens).add(builder)))
     }
 }
 
 #[test]
 fn builds_with_one_weight_for_both_ends() {
     use ::std::assert_eq;
-    let sizes = renamed::prelude::Sizes::new().with(Hidden, 4).with(Ffn, 6).with(Vocab, 8);
+    let sizes = renamed::prelude::Sizes::new()
+        .with(Hidden, 4)
+        .with(Ffn, 6)
+        .with(Vocab, 8)
+        .with(renamed::prelude::Layers, 1);
     super::on_mesh::<Model>("tp=2", &sizes, |_, built| {
-        assert_eq!(built.params().len(), 3);
+        assert_eq!(built.params().len(), 5);
     });
 }

@@ -6,6 +6,8 @@ mod generic;
 mod gradient_axes;
 mod hygiene;
 mod ranks;
+mod recompute;
+mod units;
 
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::comm::launch;

@@ -2,14 +2,17 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use half::bf16;
+
 use super::elements::{self, Runs};
+use super::float::Float;
 use super::workers::Workers;
 use super::{
     attention, embedding, gemm, map, map_backward, norm, optim, random, reduce, rope, softmax,
 };
 use crate::backend::{
-    AdamStep, AttentionShape, Backend, BlockIndex, DType, Expr, Gemm, LeafGrad, RopeShape, View,
-    ViewMut,
+    AdamStep, AttentionShape, Backend, BlockIndex, DType, Expr, Gemm, LeafGrad, RopeShape, SgdStep,
+    View, ViewMut,
 };
 
 /// Kernels of one rank on the host processor, vectorised for what it can do.
@@ -32,8 +35,31 @@ impl CpuBackend {
     }
 }
 
-fn typed<'a>(leaves: &[View<'a>]) -> Vec<&'a [f32]> {
-    leaves.iter().map(View::typed::<f32>).collect()
+/// Evaluates an expression with `T` as the type of a dtype that kernels compute on.
+macro_rules! by_float {
+    ($($dtype:expr => $T:ident),+; $body:expr) => {
+        by_float!(@ [$($dtype => $T),+] $body)
+    };
+    (@ [] $body:expr) => {
+        $body
+    };
+    (@ [$dtype:expr => $T:ident $(, $rest:expr => $U:ident)*] $body:expr) => {
+        match $dtype {
+            DType::F32 => {
+                type $T = f32;
+                by_float!(@ [$($rest => $U),*] $body)
+            }
+            DType::Bf16 => {
+                type $T = bf16;
+                by_float!(@ [$($rest => $U),*] $body)
+            }
+            DType::U32 => panic!("kernels compute on f32 and bf16, not on u32"),
+        }
+    };
+}
+
+fn typed<'a, T: Float>(leaves: &[View<'a>]) -> Vec<&'a [T]> {
+    leaves.iter().map(View::typed::<T>).collect()
 }
 
 impl Backend for CpuBackend {
@@ -46,11 +72,19 @@ impl Backend for CpuBackend {
     }
 
     fn gemm(&self, g: &Gemm, a: View, b: View, mut c: ViewMut) {
-        gemm::gemm(&self.workers, &self.flops, g, a.typed(), b.typed(), c.typed());
+        let (workers, flops) = (&self.workers, &self.flops);
+        match (a.dtype(), c.dtype()) {
+            (DType::Bf16, DType::F32) => {
+                gemm::gemm::<bf16, f32>(workers, flops, g, a.typed(), b.typed(), c.typed());
+            }
+            (dtype, _) => by_float!(dtype => T;
+                gemm::gemm::<T, T>(workers, flops, g, a.typed(), b.typed(), c.typed())),
+        }
     }
 
     fn map(&self, expr: &Expr, leaves: &[View], mut out: ViewMut) {
-        map::map(&self.workers, expr, &typed(leaves), out.typed());
+        by_float!(out.dtype() => T;
+            map::map::<T>(&self.workers, expr, &typed(leaves), out.typed()));
     }
 
     fn map_backward(
@@ -60,11 +94,16 @@ impl Backend for CpuBackend {
         grad: View,
         leaf_grads: &mut [Option<LeafGrad>],
     ) {
-        map_backward::map_backward(&self.workers, expr, &typed(leaves), grad.typed(), leaf_grads);
+        let workers = &self.workers;
+        by_float!(grad.dtype() => T;
+            map_backward::map_backward::<T>(
+                workers, expr, &typed(leaves), grad.typed(), leaf_grads));
     }
 
     fn rms_norm(&self, x: View, weight: View, eps: f32, mut y: ViewMut, mut inv_rms: ViewMut) {
-        norm::rms_norm(&self.workers, x.typed(), weight.typed(), eps, y.typed(), inv_rms.typed());
+        by_float!(x.dtype() => T;
+            norm::rms_norm::<T>(
+                &self.workers, x.typed(), weight.typed(), eps, y.typed(), inv_rms.typed()));
     }
 
     fn rms_norm_backward(
@@ -76,7 +115,7 @@ impl Backend for CpuBackend {
         mut dx: ViewMut,
         mut dweight: Option<ViewMut>,
     ) {
-        norm::rms_norm_backward(
+        by_float!(x.dtype() => T; norm::rms_norm_backward::<T>(
             &self.workers,
             x.typed(),
             weight.typed(),
@@ -84,7 +123,7 @@ impl Backend for CpuBackend {
             dy.typed(),
             dx.typed(),
             dweight.as_mut().map(ViewMut::typed),
-        );
+        ));
     }
 
     fn layer_norm(
@@ -97,7 +136,7 @@ impl Backend for CpuBackend {
         mut mean: ViewMut,
         mut inv_std: ViewMut,
     ) {
-        norm::layer_norm(
+        by_float!(x.dtype() => T; norm::layer_norm::<T>(
             &self.workers,
             x.typed(),
             weight.typed(),
@@ -106,7 +145,7 @@ impl Backend for CpuBackend {
             y.typed(),
             mean.typed(),
             inv_std.typed(),
-        );
+        ));
     }
 
     fn layer_norm_backward(
@@ -120,7 +159,7 @@ impl Backend for CpuBackend {
         mut dweight: Option<ViewMut>,
         mut dbias: Option<ViewMut>,
     ) {
-        norm::layer_norm_backward(
+        by_float!(x.dtype() => T; norm::layer_norm_backward::<T>(
             &self.workers,
             x.typed(),
             weight.typed(),
@@ -130,11 +169,12 @@ impl Backend for CpuBackend {
             dx.typed(),
             dweight.as_mut().map(ViewMut::typed),
             dbias.as_mut().map(ViewMut::typed),
-        );
+        ));
     }
 
     fn rope(&self, s: &RopeShape, mut x: ViewMut, cos: View, sin: View, inverse: bool) {
-        rope::rope(&self.workers, s, x.typed(), cos.typed(), sin.typed(), inverse);
+        by_float!(x.dtype() => T;
+            rope::rope::<T>(&self.workers, s, x.typed(), cos.typed(), sin.typed(), inverse));
     }
 
     fn attention(
@@ -146,7 +186,7 @@ impl Backend for CpuBackend {
         mut out: ViewMut,
         mut lse: ViewMut,
     ) {
-        attention::attention(
+        by_float!(q.dtype() => T; attention::attention::<T>(
             &self.workers,
             &self.flops,
             s,
@@ -155,7 +195,7 @@ impl Backend for CpuBackend {
             v.typed(),
             out.typed(),
             lse.typed(),
-        );
+        ));
     }
 
     fn attention_backward(
@@ -171,7 +211,7 @@ impl Backend for CpuBackend {
         mut dk: ViewMut,
         mut dv: ViewMut,
     ) {
-        attention::attention_backward(
+        by_float!(q.dtype() => T; attention::attention_backward::<T>(
             &self.workers,
             &self.flops,
             s,
@@ -184,28 +224,33 @@ impl Backend for CpuBackend {
             dq.typed(),
             dk.typed(),
             dv.typed(),
-        );
+        ));
     }
 
     fn embedding(&self, tokens: View, table: View, first_row: usize, mut out: ViewMut) {
-        embedding::embedding(&self.workers, tokens.typed(), table.typed(), first_row, out.typed());
+        by_float!(out.dtype() => T;
+            embedding::embedding::<T>(
+                &self.workers, tokens.typed(), table.typed(), first_row, out.typed()));
     }
 
     fn embedding_backward(&self, tokens: View, first_row: usize, dout: View, mut dtable: ViewMut) {
-        let (tokens, dout) = (tokens.typed(), dout.typed());
-        embedding::embedding_backward(&self.workers, tokens, first_row, dout, dtable.typed());
+        let (workers, tokens) = (&self.workers, tokens.typed());
+        by_float!(dout.dtype() => T; embedding::embedding_backward::<T>(
+            workers, tokens, first_row, dout.typed(), dtable.typed()));
     }
 
     fn softmax(&self, cols: usize, x: View, mut y: ViewMut) {
-        softmax::softmax(&self.workers, cols, x.typed(), y.typed());
+        by_float!(x.dtype() => T; softmax::softmax::<T>(&self.workers, cols, x.typed(), y.typed()));
     }
 
     fn softmax_backward(&self, cols: usize, y: View, dy: View, mut dx: ViewMut) {
-        softmax::softmax_backward(&self.workers, cols, y.typed(), dy.typed(), dx.typed());
+        by_float!(y.dtype() => T;
+            softmax::softmax_backward::<T>(&self.workers, cols, y.typed(), dy.typed(), dx.typed()));
     }
 
     fn row_max(&self, cols: usize, x: View, mut max: ViewMut) {
-        softmax::row_max(&self.workers, cols, x.typed(), max.typed());
+        by_float!(x.dtype() => T;
+            softmax::row_max::<T>(&self.workers, cols, x.typed(), max.typed()));
     }
 
     fn exp_sum(
@@ -218,7 +263,7 @@ impl Backend for CpuBackend {
         mut sum_exp: ViewMut,
         mut target_logit: ViewMut,
     ) {
-        softmax::exp_sum(
+        by_float!(logits.dtype() => T; softmax::exp_sum::<T>(
             &self.workers,
             cols,
             logits.typed(),
@@ -227,7 +272,7 @@ impl Backend for CpuBackend {
             first_col,
             sum_exp.typed(),
             target_logit.typed(),
-        );
+        ));
     }
 
     fn cross_entropy_grad(
@@ -240,7 +285,7 @@ impl Backend for CpuBackend {
         first_col: usize,
         row_scale: View,
     ) {
-        softmax::cross_entropy_grad(
+        by_float!(logits.dtype() => T; softmax::cross_entropy_grad::<T>(
             &self.workers,
             cols,
             logits.typed(),
@@ -249,11 +294,12 @@ impl Backend for CpuBackend {
             targets.typed(),
             first_col,
             row_scale.typed(),
-        );
+        ));
     }
 
     fn sum_dim(&self, outer: usize, n: usize, inner: usize, x: View, mut y: ViewMut, scale: f32) {
-        reduce::sum_dim(&self.workers, [outer, n, inner], x.typed(), y.typed(), scale);
+        by_float!(x.dtype() => T, y.dtype() => U;
+            reduce::sum_dim::<T, U>(&self.workers, [outer, n, inner], x.typed(), y.typed(), scale));
     }
 
     fn broadcast_dim(
@@ -265,7 +311,9 @@ impl Backend for CpuBackend {
         mut dx: ViewMut,
         scale: f32,
     ) {
-        reduce::broadcast_dim(&self.workers, [outer, n, inner], dy.typed(), dx.typed(), scale);
+        by_float!(dx.dtype() => T, dy.dtype() => U;
+            reduce::broadcast_dim::<T, U>(
+                &self.workers, [outer, n, inner], dy.typed(), dx.typed(), scale));
     }
 
     fn copy_blocks(
@@ -292,6 +340,15 @@ impl Backend for CpuBackend {
                 dst.typed(),
                 to,
             ),
+            DType::Bf16 => elements::copy_blocks::<bf16>(
+                workers,
+                blocks,
+                len,
+                src.typed(),
+                from,
+                dst.typed(),
+                to,
+            ),
             DType::U32 => elements::copy_blocks::<u32>(
                 workers,
                 blocks,
@@ -304,27 +361,65 @@ impl Backend for CpuBackend {
         }
     }
 
+    fn cast(&self, src: View, mut dst: ViewMut) {
+        by_float!(src.dtype() => T, dst.dtype() => U;
+            elements::cast::<T, U>(&self.workers, src.typed(), dst.typed()));
+    }
+
     fn add_assign(&self, mut dst: ViewMut, src: View) {
-        elements::add_assign(&self.workers, dst.typed(), src.typed());
+        by_float!(dst.dtype() => T, src.dtype() => U;
+            elements::add_assign::<T, U>(&self.workers, dst.typed(), src.typed()));
+    }
+
+    fn lerp(&self, mut dst: ViewMut, src: View, weight: f32) {
+        by_float!(dst.dtype() => T, src.dtype() => U;
+            elements::lerp::<T, U>(&self.workers, dst.typed(), src.typed(), weight));
     }
 
     fn fill(&self, mut dst: ViewMut, value: f32) {
-        elements::fill(&self.workers, dst.typed(), value);
+        by_float!(dst.dtype() => T; elements::fill::<T>(&self.workers, dst.typed(), value));
     }
 
     fn scale(&self, mut dst: ViewMut, factor: f32) {
-        elements::scale(&self.workers, dst.typed(), factor);
+        by_float!(dst.dtype() => T; elements::scale::<T>(&self.workers, dst.typed(), factor));
     }
 
     fn sum_squares(&self, x: View) -> f64 {
-        reduce::sum_squares(&self.workers, x.typed())
+        by_float!(x.dtype() => T; reduce::sum_squares::<T>(&self.workers, x.typed()))
     }
 
-    fn adamw(&self, step: &AdamStep, mut p: ViewMut, g: View, mut m: ViewMut, mut v: ViewMut) {
-        optim::adamw(&self.workers, step, p.typed(), g.typed(), m.typed(), v.typed());
+    fn adamw(
+        &self,
+        step: &AdamStep,
+        mut p: ViewMut,
+        g: View,
+        mut m: ViewMut,
+        mut v: ViewMut,
+        mut copy: Option<ViewMut>,
+    ) {
+        let (workers, p, m, v) = (&self.workers, p.typed(), m.typed(), v.typed());
+        let copy_dtype = copy.as_ref().map_or(DType::F32, ViewMut::dtype);
+        by_float!(g.dtype() => G, copy_dtype => C; optim::adamw::<G, C>(
+            workers, step, p, g.typed(), m, v, copy.as_mut().map(ViewMut::typed)));
+    }
+
+    fn sgd(
+        &self,
+        step: &SgdStep,
+        mut p: ViewMut,
+        g: View,
+        mut momentum: Option<ViewMut>,
+        mut copy: Option<ViewMut>,
+    ) {
+        let (workers, p) = (&self.workers, p.typed());
+        let momentum = momentum.as_mut().map(ViewMut::typed);
+        let copy_dtype = copy.as_ref().map_or(DType::F32, ViewMut::dtype);
+        by_float!(g.dtype() => G, copy_dtype => C; optim::sgd::<G, C>(
+            workers, step, p, g.typed(), momentum, copy.as_mut().map(ViewMut::typed)));
     }
 
     fn normal(&self, key: u64, std: f32, index: &BlockIndex, mut out: ViewMut) {
-        random::normal(&self.workers, key, std, index, out.typed());
+        by_float!(out.dtype() => T;
+            random::normal::<T>(&self.workers, key, std, index, out.typed()));
     }
 }

@@ -1,5 +1,6 @@
-//! Copies and plain arithmetic on whole operands.
+//! Copies, conversions and plain arithmetic on whole operands.
 
+use super::float::{self, Float};
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
 
@@ -34,31 +35,51 @@ pub(super) fn copy_blocks<T: Copy + Send + Sync>(
     });
 }
 
-pub(super) fn add_assign(workers: &Workers, dst: &mut [f32], src: &[f32]) {
+pub(super) fn cast<T: Float, U: Float>(workers: &Workers, src: &[T], dst: &mut [U]) {
+    assert_eq!(dst.len(), src.len(), "cast: operands of one size");
+    workers.rows(dst.len(), 1, Rows(dst, 1), |range, dst| float::cast(&src[range], dst.0));
+}
+
+pub(super) fn add_assign<T: Float, U: Float>(workers: &Workers, dst: &mut [T], src: &[U]) {
     assert_eq!(dst.len(), src.len(), "add_assign: operands of one size");
     workers.rows(dst.len(), 1, Rows(dst, 1), |range, dst| add(dst.0, &src[range]));
 }
 
 dispatch! {
-    fn add<const FMA: bool>(dst: &mut [f32], src: &[f32]) {
+    fn add<const FMA: bool, T: Float, U: Float>(dst: &mut [T], src: &[U]) {
         for (dst, src) in dst.iter_mut().zip(src) {
-            *dst += src;
+            *dst = T::narrow(dst.widen() + src.widen());
         }
     }
 }
 
-pub(super) fn fill(workers: &Workers, dst: &mut [f32], value: f32) {
+pub(super) fn lerp<T: Float, U: Float>(workers: &Workers, dst: &mut [T], src: &[U], weight: f32) {
+    assert_eq!(dst.len(), src.len(), "lerp: operands of one size");
+    workers.rows(dst.len(), 1, Rows(dst, 1), |range, dst| approach(dst.0, &src[range], weight));
+}
+
+dispatch! {
+    fn approach<const FMA: bool, T: Float, U: Float>(dst: &mut [T], src: &[U], weight: f32) {
+        for (dst, src) in dst.iter_mut().zip(src) {
+            let old = dst.widen();
+            *dst = T::narrow(old + weight * (src.widen() - old));
+        }
+    }
+}
+
+pub(super) fn fill<T: Float>(workers: &Workers, dst: &mut [T], value: f32) {
+    let value = T::narrow(value);
     workers.rows(dst.len(), 1, Rows(dst, 1), |_, dst| dst.0.fill(value));
 }
 
-pub(super) fn scale(workers: &Workers, dst: &mut [f32], factor: f32) {
+pub(super) fn scale<T: Float>(workers: &Workers, dst: &mut [T], factor: f32) {
     workers.rows(dst.len(), 1, Rows(dst, 1), |_, dst| multiply(dst.0, factor));
 }
 
 dispatch! {
-    fn multiply<const FMA: bool>(dst: &mut [f32], factor: f32) {
+    fn multiply<const FMA: bool, T: Float>(dst: &mut [T], factor: f32) {
         for dst in dst {
-            *dst *= factor;
+            *dst = T::narrow(dst.widen() * factor);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Embedding tables, whole or cut by rows over ranks.
 
+use super::float::Float;
+use super::simd::dispatch;
 use super::workers::{Rows, Workers};
 
 /// The row of a token in a table that starts at `first_row`, if it is there.
@@ -7,12 +9,12 @@ fn local_row(token: u32, first_row: usize, rows: usize) -> Option<usize> {
     (token as usize).checked_sub(first_row).filter(|row| *row < rows)
 }
 
-pub(super) fn embedding(
+pub(super) fn embedding<T: Float>(
     workers: &Workers,
     tokens: &[u32],
-    table: &[f32],
+    table: &[T],
     first_row: usize,
-    out: &mut [f32],
+    out: &mut [T],
 ) {
     if tokens.is_empty() {
         return;
@@ -27,18 +29,18 @@ pub(super) fn embedding(
         for (token, out) in tokens[range].iter().zip(out.0.chunks_exact_mut(cols)) {
             match local_row(*token, first_row, rows) {
                 Some(row) => out.copy_from_slice(&table[row * cols..][..cols]),
-                None => out.fill(0.0),
+                None => out.fill(T::ZERO),
             }
         }
     });
 }
 
 /// Every thread owns some rows of the table and takes the tokens in order, so sums do not depend on threads.
-pub(super) fn embedding_backward(
+pub(super) fn embedding_backward<T: Float>(
     workers: &Workers,
     tokens: &[u32],
     first_row: usize,
-    dout: &[f32],
+    dout: &[T],
     dtable: &mut [f32],
 ) {
     if tokens.is_empty() {
@@ -53,10 +55,16 @@ pub(super) fn embedding_backward(
     workers.rows(rows, cols, Rows(dtable, cols), |range, dtable| {
         for (token, dout) in tokens.iter().zip(dout.chunks_exact(cols)) {
             if let Some(row) = local_row(*token, first_row + range.start, range.len()) {
-                for (sum, dout) in dtable.0[row * cols..][..cols].iter_mut().zip(dout) {
-                    *sum += dout;
-                }
+                add(&mut dtable.0[row * cols..][..cols], dout);
             }
         }
     });
+}
+
+dispatch! {
+    fn add<const FMA: bool, T: Float>(sum: &mut [f32], row: &[T]) {
+        for (sum, x) in sum.iter_mut().zip(row) {
+            *sum += x.widen();
+        }
+    }
 }

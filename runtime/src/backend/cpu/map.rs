@@ -2,6 +2,7 @@
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
+use super::float::{Float, convert, store, workplace};
 use super::math::{self, fma, zip_map};
 use super::random::dropout_mask;
 use super::scratch::with_scratch;
@@ -12,7 +13,7 @@ use crate::backend::{Expr, Node};
 /// Elements per block: 4 KiB per node.
 pub(super) const BLOCK: usize = 1024;
 
-pub(super) fn map(workers: &Workers, expr: &Expr, leaves: &[&[f32]], out: &mut [f32]) {
+pub(super) fn map<T: Float>(workers: &Workers, expr: &Expr, leaves: &[&[T]], out: &mut [T]) {
     check(expr, leaves, out.len());
     let blocks = out.len().div_ceil(BLOCK);
     workers.rows(blocks, BLOCK * expr.nodes.len(), Rows(out, BLOCK), |range, out| {
@@ -23,7 +24,7 @@ pub(super) fn map(workers: &Workers, expr: &Expr, leaves: &[&[f32]], out: &mut [
 }
 
 /// The lengths of leaves and the order of nodes are what the kernels rely on.
-pub(super) fn check(expr: &Expr, leaves: &[&[f32]], len: usize) {
+pub(super) fn check<T>(expr: &Expr, leaves: &[&[T]], len: usize) {
     assert!(!expr.nodes.is_empty(), "an expression has a result");
     for (index, node) in expr.nodes.iter().enumerate() {
         assert!(node.operands().all(|operand| operand < index), "nodes are in topological order");
@@ -40,52 +41,61 @@ pub(super) fn check(expr: &Expr, leaves: &[&[f32]], len: usize) {
 }
 
 dispatch! {
-    fn map_range<const FMA: bool>(
-        expr: &Expr, leaves: &[&[f32]], first: usize, values: &mut [f32], out: &mut [f32],
+    fn map_range<const FMA: bool, T: Float>(
+        expr: &Expr, leaves: &[&[T]], first: usize, values: &mut [f32], out: &mut [T],
     ) {
         let last = expr.nodes.len() - 1;
         for (block, out) in out.chunks_mut(BLOCK).enumerate() {
             let block = Block { expr, leaves, start: first + block * BLOCK, len: out.len() };
+            if let Node::Leaf(leaf) = expr.nodes[last] {
+                out.copy_from_slice(&leaves[leaf][block.start..][..block.len]);
+                continue;
+            }
             for node in 0..last {
                 let (earlier, this) = values.split_at_mut(node * BLOCK);
                 block.evaluate::<FMA>(node, earlier, &mut this[..block.len]);
             }
-            block.evaluate::<FMA>(last, values, out);
-            if let Node::Leaf(leaf) = expr.nodes[last] {
-                out.copy_from_slice(&leaves[leaf][block.start..][..block.len]);
-            }
+            let (earlier, this) = values.split_at_mut(last * BLOCK);
+            block.evaluate::<FMA>(last, earlier, workplace(&mut *out, &mut *this));
+            store(this, out);
         }
     }
 }
 
 /// The elements `start..start + len` of an expression; node `i` has its values at `i * BLOCK`.
 #[derive(Clone, Copy)]
-pub(super) struct Block<'a> {
+pub(super) struct Block<'a, T> {
     pub expr: &'a Expr,
-    pub leaves: &'a [&'a [f32]],
+    pub leaves: &'a [&'a [T]],
     pub start: usize,
     pub len: usize,
 }
 
-impl<'a> Block<'a> {
-    /// Values of a node that has been evaluated; leaves are read where they are.
+impl<'a, T: Float> Block<'a, T> {
+    /// Values of a node that has been evaluated; leaves in f32 are read where they are.
     #[inline(always)]
     pub fn value<'v>(&self, node: usize, values: &'v [f32]) -> &'v [f32]
     where
         'a: 'v,
     {
         match self.expr.nodes[node] {
-            Node::Leaf(leaf) => &self.leaves[leaf][self.start..][..self.len],
+            Node::Leaf(leaf) if T::IS_F32 => T::in_place(self.leaf(leaf)).unwrap_or_default(),
             _ => &values[node * BLOCK..][..self.len],
         }
     }
 
-    /// Evaluates one node from earlier values. A leaf needs nothing.
+    #[inline(always)]
+    fn leaf(&self, leaf: usize) -> &'a [T] {
+        &self.leaves[leaf][self.start..][..self.len]
+    }
+
+    /// Evaluates one node from earlier values. A leaf in f32 needs nothing.
     #[inline(always)]
     pub fn evaluate<const FMA: bool>(&self, node: usize, values: &[f32], out: &mut [f32]) {
         let value = |node| self.value(node, values);
         match &self.expr.nodes[node] {
-            Node::Leaf(_) => {}
+            Node::Leaf(_) if T::IS_F32 => {}
+            Node::Leaf(leaf) => convert(self.leaf(*leaf), out),
             Node::Row(leaf) => repeat_row(self.leaves[*leaf], self.start, out),
             Node::Add(a, b) => zip_map([value(*a), value(*b)], out, |[a, b]| a + b),
             Node::Sub(a, b) => zip_map([value(*a), value(*b)], out, |[a, b]| a - b),
@@ -122,13 +132,14 @@ pub(super) fn gelu_inner<const FMA: bool>(x: f32) -> f32 {
 }
 
 /// Fills `out` with `row` over and over, as seen from element `start` on.
-fn repeat_row(row: &[f32], start: usize, out: &mut [f32]) {
+#[inline(always)]
+fn repeat_row<T: Float>(row: &[T], start: usize, out: &mut [f32]) {
     let mut column = start % row.len();
     let mut rest = out;
     while !rest.is_empty() {
         let run = rest.len().min(row.len() - column);
         let (head, tail) = rest.split_at_mut(run);
-        head.copy_from_slice(&row[column..column + run]);
+        convert(&row[column..column + run], head);
         (column, rest) = (0, tail);
     }
 }

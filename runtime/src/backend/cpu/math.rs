@@ -2,6 +2,8 @@
 //!
 //! Polynomial coefficients are minimax fits made for this file; errors are measured in the tests against f64.
 
+use super::float::Float;
+
 /// Lanes of the accumulators of sums: four 512-bit registers, enough to hide the latency of an addition.
 pub(super) const LANES: usize = 64;
 
@@ -160,7 +162,7 @@ pub(super) fn cos_turns(u: f32) -> f32 {
 
 /// Sum of `f` over the elements of equally long slices, in lanes: the same order for every vector width.
 #[inline(always)]
-pub(super) fn lane_sum<const N: usize>(x: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f32 {
+pub(super) fn lane_sum<T: Float, const N: usize>(x: [&[T]; N], f: impl Fn([f32; N]) -> f32) -> f32 {
     let len = x[0].len();
     let x = x.map(|x| &x[..len]);
     let mut lanes = [0f32; LANES];
@@ -168,13 +170,13 @@ pub(super) fn lane_sum<const N: usize>(x: [&[f32]; N], f: impl Fn([f32; N]) -> f
     while start + LANES <= len {
         let x = x.map(|x| &x[start..start + LANES]);
         for (lane, sum) in lanes.iter_mut().enumerate() {
-            *sum += f(x.map(|x| x[lane]));
+            *sum += f(x.map(|x| x[lane].widen()));
         }
         start += LANES;
     }
     let x = x.map(|x| &x[start..]);
     for (lane, sum) in lanes[..len - start].iter_mut().enumerate() {
-        *sum += f(x.map(|x| x[lane]));
+        *sum += f(x.map(|x| x[lane].widen()));
     }
     fold(lanes, |a, b| a + b)
 }
@@ -194,15 +196,15 @@ pub(super) fn larger_number(max: f32, x: f32) -> f32 {
 
 /// Largest element by [`larger`] or [`larger_number`]; -infinity for none.
 #[inline(always)]
-pub(super) fn lane_max(x: &[f32], larger: impl Fn(f32, f32) -> f32) -> f32 {
+pub(super) fn lane_max<T: Float>(x: &[T], larger: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let chunks = x.chunks_exact(LANES);
     for (lane, x) in lanes.iter_mut().zip(chunks.remainder()) {
-        *lane = *x;
+        *lane = x.widen();
     }
     for chunk in chunks {
         for (lane, x) in lanes.iter_mut().zip(chunk) {
-            *lane = larger(*lane, *x);
+            *lane = larger(*lane, x.widen());
         }
     }
     fold(lanes, larger)

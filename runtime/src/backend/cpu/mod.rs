@@ -5,8 +5,11 @@
 
 mod attention;
 mod backend;
+#[cfg(target_arch = "x86_64")]
+mod dots;
 mod elements;
 mod embedding;
+mod float;
 mod gemm;
 mod map;
 mod map_backward;

@@ -1,5 +1,6 @@
 //! RMSNorm and LayerNorm over rows.
 
+use super::float::Float;
 use super::math::{fma, lane_sum};
 use super::scratch::with_scratch;
 use super::simd::dispatch;
@@ -8,12 +9,12 @@ use super::workers::{Rows, Workers};
 /// Rows per partial sum of a parameter gradient.
 const CHUNK: usize = 128;
 
-pub(super) fn rms_norm(
+pub(super) fn rms_norm<T: Float>(
     workers: &Workers,
-    x: &[f32],
-    weight: &[f32],
+    x: &[T],
+    weight: &[T],
     eps: f32,
-    y: &mut [f32],
+    y: &mut [T],
     inv_rms: &mut [f32],
 ) {
     let (rows, cols) = (inv_rms.len(), weight.len());
@@ -24,8 +25,8 @@ pub(super) fn rms_norm(
 }
 
 dispatch! {
-    fn rms_rows<const FMA: bool>(
-        x: &[f32], weight: &[f32], eps: f32, y: &mut [f32], inv_rms: &mut [f32],
+    fn rms_rows<const FMA: bool, T: Float>(
+        x: &[T], weight: &[T], eps: f32, y: &mut [T], inv_rms: &mut [f32],
     ) {
         let cols = weight.len();
         for (row, inv_rms) in inv_rms.iter_mut().enumerate() {
@@ -35,19 +36,19 @@ dispatch! {
             let inv = 1.0 / (squares / cols as f32 + eps).sqrt();
             *inv_rms = inv;
             for i in 0..cols {
-                y[i] = x[i] * inv * weight[i];
+                y[i] = T::narrow(x[i].widen() * inv * weight[i].widen());
             }
         }
     }
 }
 
-pub(super) fn rms_norm_backward(
+pub(super) fn rms_norm_backward<T: Float>(
     workers: &Workers,
-    x: &[f32],
-    weight: &[f32],
+    x: &[T],
+    weight: &[T],
     inv_rms: &[f32],
-    dy: &[f32],
-    dx: &mut [f32],
+    dy: &[T],
+    dx: &mut [T],
     dweight: Option<&mut [f32]>,
 ) {
     let (rows, cols) = (inv_rms.len(), weight.len());
@@ -75,8 +76,8 @@ pub(super) fn rms_norm_backward(
 }
 
 dispatch! {
-    fn rms_rows_backward<const FMA: bool>(
-        x: &[f32], weight: &[f32], inv_rms: &[f32], dy: &[f32], dx: &mut [f32], dweight: &mut [f32],
+    fn rms_rows_backward<const FMA: bool, T: Float>(
+        x: &[T], weight: &[T], inv_rms: &[f32], dy: &[T], dx: &mut [T], dweight: &mut [f32],
     ) {
         let cols = weight.len();
         let dweight = &mut dweight[..cols];
@@ -87,21 +88,22 @@ dispatch! {
             let dot = lane_sum([x, weight, dy], |[x, w, dy]| dy * w * x);
             let shift = inv * inv * inv * dot / cols as f32;
             for i in 0..cols {
-                dx[i] = inv * dy[i] * weight[i] - shift * x[i];
-                dweight[i] = fma::<FMA>(dy[i], x[i] * inv, dweight[i]);
+                let (x, dy) = (x[i].widen(), dy[i].widen());
+                dx[i] = T::narrow(inv * dy * weight[i].widen() - shift * x);
+                dweight[i] = fma::<FMA>(dy, x * inv, dweight[i]);
             }
         }
     }
 }
 
 #[allow(clippy::too_many_arguments)]
-pub(super) fn layer_norm(
+pub(super) fn layer_norm<T: Float>(
     workers: &Workers,
-    x: &[f32],
-    weight: &[f32],
-    bias: &[f32],
+    x: &[T],
+    weight: &[T],
+    bias: &[T],
     eps: f32,
-    y: &mut [f32],
+    y: &mut [T],
     mean: &mut [f32],
     inv_std: &mut [f32],
 ) {
@@ -116,12 +118,12 @@ pub(super) fn layer_norm(
 }
 
 dispatch! {
-    fn layer_rows<const FMA: bool>(
-        x: &[f32],
-        weight: &[f32],
-        bias: &[f32],
+    fn layer_rows<const FMA: bool, T: Float>(
+        x: &[T],
+        weight: &[T],
+        bias: &[T],
         eps: f32,
-        y: &mut [f32],
+        y: &mut [T],
         mean: &mut [f32],
         inv_std: &mut [f32],
     ) {
@@ -135,21 +137,22 @@ dispatch! {
             let inv = 1.0 / (var + eps).sqrt();
             (mean[row], inv_std[row]) = (mu, inv);
             for i in 0..cols {
-                y[i] = fma::<FMA>((x[i] - mu) * inv, weight[i], bias[i]);
+                let normal = (x[i].widen() - mu) * inv;
+                y[i] = T::narrow(fma::<FMA>(normal, weight[i].widen(), bias[i].widen()));
             }
         }
     }
 }
 
 #[allow(clippy::too_many_arguments)]
-pub(super) fn layer_norm_backward(
+pub(super) fn layer_norm_backward<T: Float>(
     workers: &Workers,
-    x: &[f32],
-    weight: &[f32],
+    x: &[T],
+    weight: &[T],
     mean: &[f32],
     inv_std: &[f32],
-    dy: &[f32],
-    dx: &mut [f32],
+    dy: &[T],
+    dx: &mut [T],
     dweight: Option<&mut [f32]>,
     dbias: Option<&mut [f32]>,
 ) {
@@ -191,13 +194,13 @@ pub(super) fn layer_norm_backward(
 }
 
 dispatch! {
-    fn layer_rows_backward<const FMA: bool>(
-        x: &[f32],
-        weight: &[f32],
+    fn layer_rows_backward<const FMA: bool, T: Float>(
+        x: &[T],
+        weight: &[T],
         mean: &[f32],
         inv_std: &[f32],
-        dy: &[f32],
-        dx: &mut [f32],
+        dy: &[T],
+        dx: &mut [T],
         dweight: &mut [f32],
         dbias: &mut [f32],
     ) {
@@ -210,10 +213,10 @@ dispatch! {
             let sum = lane_sum([dy, weight], |[dy, w]| dy * w) / cols as f32;
             let dot = lane_sum([x, weight, dy], |[x, w, dy]| dy * w * ((x - mu) * inv)) / cols as f32;
             for i in 0..cols {
-                let normal = (x[i] - mu) * inv;
-                dx[i] = inv * (dy[i] * weight[i] - sum - normal * dot);
-                dweight[i] = fma::<FMA>(dy[i], normal, dweight[i]);
-                dbias[i] += dy[i];
+                let (normal, dy) = ((x[i].widen() - mu) * inv, dy[i].widen());
+                dx[i] = T::narrow(inv * (dy * weight[i].widen() - sum - normal * dot));
+                dweight[i] = fma::<FMA>(dy, normal, dweight[i]);
+                dbias[i] += dy;
             }
         }
     }

@@ -1,40 +1,167 @@
 //! Optimiser steps: every operand is read and written once.
 
+use super::float::Float;
 use super::math::fma;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
-use crate::backend::AdamStep;
+use crate::backend::{AdamStep, SgdStep};
 
-pub(super) fn adamw(
+#[allow(clippy::too_many_arguments)]
+pub(super) fn adamw<G: Float, C: Float>(
     workers: &Workers,
     step: &AdamStep,
     p: &mut [f32],
-    g: &[f32],
+    g: &[G],
     m: &mut [f32],
     v: &mut [f32],
+    copy: Option<&mut [C]>,
 ) {
-    assert_eq!([g.len(), m.len(), v.len()], [p.len(); 3], "adamw: operands of one size");
-    workers.rows(p.len(), 4, (Rows(p, 1), Rows(m, 1), Rows(v, 1)), |range, (p, m, v)| {
-        adamw_range(step, p.0, &g[range], m.0, v.0);
+    let len = p.len();
+    assert_eq!([g.len(), m.len(), v.len()], [len; 3], "adamw: operands of one size");
+    check_copy(&copy, len);
+    let state = (Rows(m, 1), Rows(v, 1));
+    let outputs = (Rows(p, 1), state, copy.map(|copy| Rows(copy, 1)));
+    workers.rows(len, 4, outputs, |range, (p, (m, v), copy)| {
+        adamw_range(step, p.0, &g[range], m.0, v.0, copy.map(|copy| copy.0));
+    });
+}
+
+fn check_copy<C>(copy: &Option<&mut [C]>, len: usize) {
+    assert!(copy.as_ref().is_none_or(|copy| copy.len() == len), "the copy has the same size");
+}
+
+dispatch! {
+    fn adamw_range<const FMA: bool, G: Float, C: Float>(
+        step: &AdamStep,
+        p: &mut [f32],
+        g: &[G],
+        m: &mut [f32],
+        v: &mut [f32],
+        copy: Option<&mut [C]>,
+    ) {
+        let adam = Adam::new(step);
+        let len = p.len();
+        let (g, m, v) = (&g[..len], &mut m[..len], &mut v[..len]);
+        match copy {
+            None => {
+                for i in 0..len {
+                    adam.element::<FMA>(&mut p[i], g[i].widen(), &mut m[i], &mut v[i]);
+                }
+            }
+            // One loop, though it repeats the other: the copy of a block at a time takes a third longer.
+            Some(copy) => {
+                let copy = &mut copy[..len];
+                for i in 0..len {
+                    adam.element::<FMA>(&mut p[i], g[i].widen(), &mut m[i], &mut v[i]);
+                    copy[i] = C::narrow(p[i]);
+                }
+            }
+        }
+    }
+}
+
+/// What is the same for every element of an AdamW step.
+struct Adam<'a> {
+    step: &'a AdamStep,
+    decay: f32,
+    rate: f32,
+    inv_root: f32,
+}
+
+impl<'a> Adam<'a> {
+    fn new(step: &'a AdamStep) -> Self {
+        Adam {
+            step,
+            decay: 1.0 - step.lr * step.weight_decay,
+            rate: step.lr / step.bias_correction1,
+            inv_root: 1.0 / step.bias_correction2.sqrt(),
+        }
+    }
+
+    #[inline(always)]
+    fn element<const FMA: bool>(&self, p: &mut f32, g: f32, m: &mut f32, v: &mut f32) {
+        let &AdamStep { beta1, beta2, eps, grad_scale, .. } = self.step;
+        let grad = g * grad_scale;
+        *m = fma::<FMA>(beta1, *m, (1.0 - beta1) * grad);
+        *v = fma::<FMA>(beta2, *v, (1.0 - beta2) * grad * grad);
+        let denominator = fma::<FMA>(v.sqrt(), self.inv_root, eps);
+        *p = self.decay * *p - self.rate * (*m / denominator);
+    }
+}
+
+pub(super) fn sgd<G: Float, C: Float>(
+    workers: &Workers,
+    step: &SgdStep,
+    p: &mut [f32],
+    g: &[G],
+    momentum: Option<&mut [f32]>,
+    copy: Option<&mut [C]>,
+) {
+    let len = p.len();
+    assert_eq!(g.len(), len, "sgd: operands of one size");
+    assert!(momentum.as_ref().is_none_or(|m| m.len() == len), "sgd: operands of one size");
+    check_copy(&copy, len);
+    let state = momentum.map(|momentum| Rows(momentum, 1));
+    let outputs = (Rows(p, 1), state, copy.map(|copy| Rows(copy, 1)));
+    workers.rows(len, 3, outputs, |range, (p, momentum, copy)| {
+        let (momentum, copy) = (momentum.map(|m| m.0), copy.map(|copy| copy.0));
+        sgd_range(step, p.0, &g[range], momentum, copy);
     });
 }
 
 dispatch! {
-    fn adamw_range<const FMA: bool>(
-        step: &AdamStep, p: &mut [f32], g: &[f32], m: &mut [f32], v: &mut [f32],
+    fn sgd_range<const FMA: bool, G: Float, C: Float>(
+        step: &SgdStep,
+        p: &mut [f32],
+        g: &[G],
+        momentum: Option<&mut [f32]>,
+        copy: Option<&mut [C]>,
     ) {
-        let decay = 1.0 - step.lr * step.weight_decay;
-        let rate = step.lr / step.bias_correction1;
-        let inv_root = 1.0 / step.bias_correction2.sqrt();
-        let (rest1, rest2) = (1.0 - step.beta1, 1.0 - step.beta2);
         let len = p.len();
-        let (g, m, v) = (&g[..len], &mut m[..len], &mut v[..len]);
-        for i in 0..len {
-            let grad = g[i] * step.grad_scale;
-            m[i] = fma::<FMA>(step.beta1, m[i], rest1 * grad);
-            v[i] = fma::<FMA>(step.beta2, v[i], rest2 * grad * grad);
-            let denominator = fma::<FMA>(v[i].sqrt(), inv_root, step.eps);
-            p[i] = decay * p[i] - rate * (m[i] / denominator);
+        let g = &g[..len];
+        match (momentum, copy) {
+            (None, None) => {
+                for i in 0..len {
+                    descend::<FMA>(step, &mut p[i], g[i].widen());
+                }
+            }
+            (None, Some(copy)) => {
+                let copy = &mut copy[..len];
+                for i in 0..len {
+                    descend::<FMA>(step, &mut p[i], g[i].widen());
+                    copy[i] = C::narrow(p[i]);
+                }
+            }
+            (Some(momentum), None) => {
+                let momentum = &mut momentum[..len];
+                for i in 0..len {
+                    roll::<FMA>(step, &mut p[i], g[i].widen(), &mut momentum[i]);
+                }
+            }
+            (Some(momentum), Some(copy)) => {
+                let (momentum, copy) = (&mut momentum[..len], &mut copy[..len]);
+                for i in 0..len {
+                    roll::<FMA>(step, &mut p[i], g[i].widen(), &mut momentum[i]);
+                    copy[i] = C::narrow(p[i]);
+                }
+            }
         }
     }
+}
+
+/// One element without momentum.
+#[inline(always)]
+fn descend<const FMA: bool>(step: &SgdStep, p: &mut f32, g: f32) {
+    let grad = g * step.grad_scale;
+    *p = fma::<FMA>(1.0 - step.lr * step.weight_decay, *p, -step.lr * grad);
+}
+
+/// One element with momentum.
+#[inline(always)]
+fn roll<const FMA: bool>(step: &SgdStep, p: &mut f32, g: f32, momentum: &mut f32) {
+    let grad = g * step.grad_scale;
+    *momentum = fma::<FMA>(step.momentum, *momentum, grad);
+    let ahead = fma::<FMA>(step.momentum, *momentum, grad);
+    let direction = if step.nesterov { ahead } else { *momentum };
+    *p = fma::<FMA>(1.0 - step.lr * step.weight_decay, *p, -step.lr * direction);
 }

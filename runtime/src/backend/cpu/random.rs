@@ -1,5 +1,6 @@
 //! Counter-based randomness: an element's value is a function of a key and its global index.
 
+use super::float::Float;
 use super::math;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
@@ -37,7 +38,13 @@ dispatch! {
     }
 }
 
-pub(super) fn normal(workers: &Workers, key: u64, std: f32, index: &BlockIndex, out: &mut [f32]) {
+pub(super) fn normal<T: Float>(
+    workers: &Workers,
+    key: u64,
+    std: f32,
+    index: &BlockIndex,
+    out: &mut [T],
+) {
     assert_eq!(index.len(), out.len(), "the block index fits the operand");
     workers.chunks(out.len().div_ceil(CHUNK), 1, Rows(out, CHUNK), |range, out| {
         runs(index, range.start * CHUNK, out.0, |index, run| normal_run(key, std, index, run));
@@ -46,20 +53,21 @@ pub(super) fn normal(workers: &Workers, key: u64, std: f32, index: &BlockIndex, 
 
 dispatch! {
     // Box and Muller 1958, one deviate per 64 bits. No fused multiply-add: ranks on unlike processors agree.
-    fn normal_run<const FMA: bool>(key: u64, std: f32, index: u64, run: &mut [f32]) {
+    fn normal_run<const FMA: bool, T: Float>(key: u64, std: f32, index: u64, run: &mut [T]) {
         for (i, out) in run.iter_mut().enumerate() {
             let bits = bits(key, index.wrapping_add(i as u64));
             // Both within (0, 1]: the logarithm is finite.
             let radius = ((bits >> 32) as u32 as f32 + 0.5) * (1.0 / 4_294_967_296.0);
             let turn = bits as u32 as i32 as f32 * (1.0 / 4_294_967_296.0);
-            *out = std * ((-2.0 * math::log(radius)).max(0.0).sqrt() * math::cos_turns(turn));
+            let deviate = (-2.0 * math::log(radius)).max(0.0).sqrt() * math::cos_turns(turn);
+            *out = T::narrow(std * deviate);
         }
     }
 }
 
 /// Calls `f(global index, elements)` for each contiguous run of the global tensor among the elements
 /// `start..start + out.len()` of a block.
-fn runs(index: &BlockIndex, start: usize, out: &mut [f32], mut f: impl FnMut(u64, &mut [f32])) {
+fn runs<T>(index: &BlockIndex, start: usize, out: &mut [T], mut f: impl FnMut(u64, &mut [T])) {
     // Trailing dims that are whole join the run of the dim before them.
     let mut run = 1;
     for (local, global) in index.local.iter().zip(&index.global).rev() {

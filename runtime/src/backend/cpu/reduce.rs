@@ -1,6 +1,8 @@
 //! Sums over a dim, and over everything.
 
+use super::float::{Float, store, workplace, workplace_len};
 use super::math::lane_sum;
+use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
 
@@ -10,11 +12,11 @@ const CHUNK: usize = 1 << 15;
 /// Columns that are summed together, so that the sums stay in the first-level cache.
 const COLUMNS: usize = 2048;
 
-pub(super) fn sum_dim(
+pub(super) fn sum_dim<T: Float, U: Float>(
     workers: &Workers,
     [outer, n, inner]: [usize; 3],
-    x: &[f32],
-    y: &mut [f32],
+    x: &[T],
+    y: &mut [U],
     scale: f32,
 ) {
     assert_eq!((x.len(), y.len()), (outer * n * inner, outer * inner), "sum_dim: sizes");
@@ -23,49 +25,54 @@ pub(super) fn sum_dim(
             sum_rows(&x[range.start * n..range.end * n], n, y.0, scale);
             return;
         }
-        let mut at = range.start;
-        let mut rest = y.0;
-        while !rest.is_empty() {
-            let (block, column) = (at / inner, at % inner);
-            let columns = rest.len().min(inner - column).min(COLUMNS);
-            let (head, tail) = rest.split_at_mut(columns);
-            sum_columns(&x[block * n * inner..][..n * inner], inner, column, head, scale);
-            at += columns;
-            rest = tail;
-        }
+        with_scratch(workplace_len::<U>(COLUMNS), |scratch| {
+            let mut at = range.start;
+            let mut rest = y.0;
+            while !rest.is_empty() {
+                let (block, column) = (at / inner, at % inner);
+                let columns = rest.len().min(inner - column).min(COLUMNS);
+                let (head, tail) = rest.split_at_mut(columns);
+                let x = &x[block * n * inner..][..n * inner];
+                sum_columns(x, inner, column, head, scale, scratch);
+                at += columns;
+                rest = tail;
+            }
+        });
     });
 }
 
 dispatch! {
-    fn sum_rows<const FMA: bool>(x: &[f32], n: usize, y: &mut [f32], scale: f32) {
+    fn sum_rows<const FMA: bool, T: Float, U: Float>(x: &[T], n: usize, y: &mut [U], scale: f32) {
         for (row, y) in y.iter_mut().enumerate() {
             let x = &x[row * n..][..n];
-            *y = scale * lane_sum([x], |[x]| x);
+            *y = U::narrow(scale * lane_sum([x], |[x]| x));
         }
     }
 }
 
 dispatch! {
-    fn sum_columns<const FMA: bool>(
-        x: &[f32], inner: usize, column: usize, y: &mut [f32], scale: f32,
+    fn sum_columns<const FMA: bool, T: Float, U: Float>(
+        x: &[T], inner: usize, column: usize, y: &mut [U], scale: f32, scratch: &mut [f32],
     ) {
-        y.fill(0.0);
+        let sums = workplace(&mut *y, &mut *scratch);
+        sums.fill(0.0);
         for row in x.chunks_exact(inner) {
-            for (sum, x) in y.iter_mut().zip(&row[column..]) {
-                *sum += x;
+            for (sum, x) in sums.iter_mut().zip(&row[column..]) {
+                *sum += x.widen();
             }
         }
-        for sum in y {
+        for sum in sums {
             *sum *= scale;
         }
+        store(scratch, y);
     }
 }
 
-pub(super) fn broadcast_dim(
+pub(super) fn broadcast_dim<T: Float, U: Float>(
     workers: &Workers,
     [outer, n, inner]: [usize; 3],
-    dy: &[f32],
-    dx: &mut [f32],
+    dy: &[U],
+    dx: &mut [T],
     scale: f32,
 ) {
     assert_eq!((dx.len(), dy.len()), (outer * n * inner, outer * inner), "broadcast_dim: sizes");
@@ -74,14 +81,20 @@ pub(super) fn broadcast_dim(
     }
     workers.rows(outer * n, inner, Rows(dx, inner), |range, dx| {
         for (row, dx) in range.zip(dx.0.chunks_exact_mut(inner)) {
-            for (dx, dy) in dx.iter_mut().zip(&dy[row / n * inner..][..inner]) {
-                *dx = scale * dy;
-            }
+            scale_row(&dy[row / n * inner..][..inner], dx, scale);
         }
     });
 }
 
-pub(super) fn sum_squares(workers: &Workers, x: &[f32]) -> f64 {
+dispatch! {
+    fn scale_row<const FMA: bool, T: Float, U: Float>(dy: &[U], dx: &mut [T], scale: f32) {
+        for (dx, dy) in dx.iter_mut().zip(dy) {
+            *dx = T::narrow(scale * dy.widen());
+        }
+    }
+}
+
+pub(super) fn sum_squares<T: Float>(workers: &Workers, x: &[T]) -> f64 {
     let mut partial = vec![0f64; x.len().div_ceil(CHUNK)];
     workers.rows(partial.len(), CHUNK, Rows(&mut partial, 1), |range, partial| {
         for (chunk, sum) in range.zip(partial.0) {
@@ -92,18 +105,18 @@ pub(super) fn sum_squares(workers: &Workers, x: &[f32]) -> f64 {
 }
 
 dispatch! {
-    fn chunk_squares<const FMA: bool>(x: &[f32]) -> f64 {
+    fn chunk_squares<const FMA: bool, T: Float>(x: &[T]) -> f64 {
         const LANES: usize = 32;
         let mut lanes = [0f64; LANES];
         let chunks = x.chunks_exact(LANES);
         let rest = chunks.remainder();
         for chunk in chunks {
             for lane in 0..LANES {
-                let x = f64::from(chunk[lane]);
+                let x = f64::from(chunk[lane].widen());
                 lanes[lane] += x * x;
             }
         }
-        let rest: f64 = rest.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
+        let rest: f64 = rest.iter().map(|x| f64::from(x.widen()).powi(2)).sum();
         lanes.iter().sum::<f64>() + rest
     }
 }

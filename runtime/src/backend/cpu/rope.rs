@@ -1,13 +1,14 @@
 //! Rotary position embedding (Su et al. 2021), in the half-split layout.
 
+use super::float::Float;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
 use crate::backend::RopeShape;
 
-pub(super) fn rope(
+pub(super) fn rope<T: Float>(
     workers: &Workers,
     s: &RopeShape,
-    x: &mut [f32],
+    x: &mut [T],
     cos: &[f32],
     sin: &[f32],
     inverse: bool,
@@ -28,16 +29,16 @@ pub(super) fn rope(
 
 dispatch! {
     /// Rotates every head of one position.
-    fn rotate<const FMA: bool>(x: &mut [f32], cos: &[f32], sin: &[f32], sign: f32) {
+    fn rotate<const FMA: bool, T: Float>(x: &mut [T], cos: &[f32], sin: &[f32], sign: f32) {
         let half = cos.len();
         let sin = &sin[..half];
         for head in x.chunks_exact_mut((2 * half).max(1)) {
             let (first, second) = head.split_at_mut(half);
             let second = &mut second[..half];
             for j in 0..half {
-                let (a, b, s) = (first[j], second[j], sin[j] * sign);
-                first[j] = a * cos[j] - b * s;
-                second[j] = b * cos[j] + a * s;
+                let (a, b, s) = (first[j].widen(), second[j].widen(), sin[j] * sign);
+                first[j] = T::narrow(a * cos[j] - b * s);
+                second[j] = T::narrow(b * cos[j] + a * s);
             }
         }
     }

@@ -13,6 +13,9 @@ pub(super) enum Level {
     /// 512-bit vectors.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// 512-bit vectors with dot products of pairs of bf16, which only matrix products use.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Bf16,
 }
 
 impl Level {
@@ -31,7 +34,10 @@ impl Level {
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("fma")
             {
-                return Level::Avx512;
+                return match is_x86_feature_detected!("avx512bf16") {
+                    true => Level::Avx512Bf16,
+                    false => Level::Avx512,
+                };
             }
             if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
                 return Level::Avx2;
@@ -43,41 +49,42 @@ impl Level {
 
 /// Defines a function whose body is compiled once per [`Level`].
 ///
-/// The body sees a constant (named in the brackets) that says whether fused multiply-add is an instruction there.
+/// The body sees a constant (named first in the brackets) that says whether fused multiply-add is an instruction
+/// there; type parameters may follow it.
 macro_rules! dispatch {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident<const $fma:ident: bool>(
+    ($(#[$meta:meta])* $vis:vis fn $name:ident<const $fma:ident: bool $(, $t:ident: $bound:ident)*>(
         $($arg:ident: $ty:ty),* $(,)?
     ) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*
         #[allow(clippy::too_many_arguments)]
-        $vis fn $name($($arg: $ty),*) $(-> $ret)? {
+        $vis fn $name<$($t: $bound),*>($($arg: $ty),*) $(-> $ret)? {
             #[inline(always)]
             #[allow(clippy::too_many_arguments)]
-            fn body<const $fma: bool>($($arg: $ty),*) $(-> $ret)? $body
+            fn body<const $fma: bool $(, $t: $bound)*>($($arg: $ty),*) $(-> $ret)? $body
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
             #[allow(clippy::too_many_arguments)]
-            fn avx2($($arg: $ty),*) $(-> $ret)? {
-                body::<true>($($arg),*)
+            fn avx2<$($t: $bound),*>($($arg: $ty),*) $(-> $ret)? {
+                body::<true $(, $t)*>($($arg),*)
             }
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
             #[allow(clippy::too_many_arguments)]
-            fn avx512($($arg: $ty),*) $(-> $ret)? {
-                body::<true>($($arg),*)
+            fn avx512<$($t: $bound),*>($($arg: $ty),*) $(-> $ret)? {
+                body::<true $(, $t)*>($($arg),*)
             }
 
             use $crate::backend::cpu::simd::Level;
             match Level::detect() {
                 // SAFETY: the processor has these features, as `detect` found.
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx512 => unsafe { avx512($($arg),*) },
+                Level::Avx512 | Level::Avx512Bf16 => unsafe { avx512::<$($t),*>($($arg),*) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx2 => unsafe { avx2($($arg),*) },
-                Level::Portable => body::<{ cfg!(target_arch = "aarch64") }>($($arg),*),
+                Level::Avx2 => unsafe { avx2::<$($t),*>($($arg),*) },
+                Level::Portable => body::<{ cfg!(target_arch = "aarch64") } $(, $t)*>($($arg),*),
             }
         }
     };
@@ -103,8 +110,11 @@ pub(super) mod tests {
             if best != Level::Portable {
                 levels.push(Level::Avx2);
             }
-            if best == Level::Avx512 {
+            if matches!(best, Level::Avx512 | Level::Avx512Bf16) {
                 levels.push(Level::Avx512);
+            }
+            if best == Level::Avx512Bf16 {
+                levels.push(Level::Avx512Bf16);
             }
         }
         for level in levels {

@@ -1,14 +1,17 @@
 //! Softmax, and the pieces of a cross-entropy whose vocabulary may be cut over ranks.
 
+use super::float::{Float, store, workplace, workplace_len};
 use super::math::{exp, lane_max, lane_sum, larger};
+use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
 
-pub(super) fn softmax(workers: &Workers, cols: usize, x: &[f32], y: &mut [f32]) {
+pub(super) fn softmax<T: Float>(workers: &Workers, cols: usize, x: &[T], y: &mut [T]) {
     assert_eq!(x.len(), y.len(), "softmax: operands of one size");
     let rows = row_count(x.len(), cols);
     workers.rows(rows, cols, Rows(y, cols), |range, y| {
-        softmax_rows(cols, &x[range.start * cols..range.end * cols], y.0);
+        let x = &x[range.start * cols..range.end * cols];
+        with_scratch(workplace_len::<T>(cols), |scratch| softmax_rows(cols, x, y.0, scratch));
     });
 }
 
@@ -19,26 +22,30 @@ fn row_count(len: usize, cols: usize) -> usize {
 }
 
 dispatch! {
-    fn softmax_rows<const FMA: bool>(cols: usize, x: &[f32], y: &mut [f32]) {
+    fn softmax_rows<const FMA: bool, T: Float>(
+        cols: usize, x: &[T], y: &mut [T], scratch: &mut [f32],
+    ) {
         for (x, y) in x.chunks_exact(cols).zip(y.chunks_exact_mut(cols)) {
             let max = lane_max(x, larger);
+            let weights = workplace(&mut *y, &mut *scratch);
             for i in 0..cols {
-                y[i] = exp::<FMA>(x[i] - max);
+                weights[i] = exp::<FMA>(x[i].widen() - max);
             }
-            let inv = 1.0 / lane_sum([y], |[y]| y);
-            for y in y {
-                *y *= inv;
+            let inv = 1.0 / lane_sum([&*weights], |[weight]| weight);
+            for weight in weights {
+                *weight *= inv;
             }
+            store(scratch, y);
         }
     }
 }
 
-pub(super) fn softmax_backward(
+pub(super) fn softmax_backward<T: Float>(
     workers: &Workers,
     cols: usize,
-    y: &[f32],
-    dy: &[f32],
-    dx: &mut [f32],
+    y: &[T],
+    dy: &[T],
+    dx: &mut [T],
 ) {
     assert_eq!([y.len(), dy.len()], [dx.len(); 2], "softmax: operands of one size");
     workers.rows(row_count(y.len(), cols), cols, Rows(dx, cols), |range, dx| {
@@ -48,18 +55,18 @@ pub(super) fn softmax_backward(
 }
 
 dispatch! {
-    fn softmax_rows_backward<const FMA: bool>(cols: usize, y: &[f32], dy: &[f32], dx: &mut [f32]) {
+    fn softmax_rows_backward<const FMA: bool, T: Float>(cols: usize, y: &[T], dy: &[T], dx: &mut [T]) {
         let rows = y.chunks_exact(cols).zip(dy.chunks_exact(cols));
         for ((y, dy), dx) in rows.zip(dx.chunks_exact_mut(cols)) {
             let dot = lane_sum([y, dy], |[y, dy]| y * dy);
             for i in 0..cols {
-                dx[i] = y[i] * (dy[i] - dot);
+                dx[i] = T::narrow(y[i].widen() * (dy[i].widen() - dot));
             }
         }
     }
 }
 
-pub(super) fn row_max(workers: &Workers, cols: usize, x: &[f32], max: &mut [f32]) {
+pub(super) fn row_max<T: Float>(workers: &Workers, cols: usize, x: &[T], max: &mut [f32]) {
     assert_eq!(row_count(x.len(), cols), max.len(), "row_max: one result per row");
     workers.rows(max.len(), cols, Rows(max, 1), |range, max| {
         max_rows(cols, &x[range.start * cols..range.end * cols], max.0);
@@ -67,7 +74,7 @@ pub(super) fn row_max(workers: &Workers, cols: usize, x: &[f32], max: &mut [f32]
 }
 
 dispatch! {
-    fn max_rows<const FMA: bool>(cols: usize, x: &[f32], max: &mut [f32]) {
+    fn max_rows<const FMA: bool, T: Float>(cols: usize, x: &[T], max: &mut [f32]) {
         for (x, max) in x.chunks_exact(cols).zip(max) {
             *max = lane_max(x, larger);
         }
@@ -75,10 +82,10 @@ dispatch! {
 }
 
 #[allow(clippy::too_many_arguments)]
-pub(super) fn exp_sum(
+pub(super) fn exp_sum<T: Float>(
     workers: &Workers,
     cols: usize,
-    logits: &[f32],
+    logits: &[T],
     max: &[f32],
     targets: &[u32],
     first_col: usize,
@@ -94,7 +101,7 @@ pub(super) fn exp_sum(
             let logits = &logits[row * cols..][..cols];
             sum_exp.0[i] = exp_sum_row(logits, max[row]);
             target_logit.0[i] =
-                local_target(targets[row], first_col, cols).map_or(0.0, |t| logits[t]);
+                local_target(targets[row], first_col, cols).map_or(0.0, |t| logits[t].widen());
         }
     });
 }
@@ -105,16 +112,16 @@ fn local_target(target: u32, first_col: usize, cols: usize) -> Option<usize> {
 }
 
 dispatch! {
-    fn exp_sum_row<const FMA: bool>(logits: &[f32], max: f32) -> f32 {
+    fn exp_sum_row<const FMA: bool, T: Float>(logits: &[T], max: f32) -> f32 {
         lane_sum([logits], |[logit]| exp::<FMA>(logit - max))
     }
 }
 
 #[allow(clippy::too_many_arguments)]
-pub(super) fn cross_entropy_grad(
+pub(super) fn cross_entropy_grad<T: Float>(
     workers: &Workers,
     cols: usize,
-    logits: &mut [f32],
+    logits: &mut [T],
     max: &[f32],
     sum_exp: &[f32],
     targets: &[u32],
@@ -128,21 +135,26 @@ pub(super) fn cross_entropy_grad(
         for (row, logits) in range.zip(logits.0.chunks_exact_mut(cols)) {
             let scale = row_scale[row];
             if scale == 0.0 {
-                logits.fill(0.0);
+                logits.fill(T::ZERO);
                 continue;
             }
-            probabilities(logits, max[row], scale / sum_exp[row]);
-            if let Some(target) = local_target(targets[row], first_col, cols) {
-                logits[target] -= scale;
-            }
+            let target = local_target(targets[row], first_col, cols);
+            probabilities(logits, max[row], scale / sum_exp[row], target, scale);
         }
     });
 }
 
 dispatch! {
-    fn probabilities<const FMA: bool>(logits: &mut [f32], max: f32, factor: f32) {
-        for logit in logits {
-            *logit = exp::<FMA>(*logit - max) * factor;
+    /// `exp(logit - max) * factor`, less `shift` at the target: rounded once there too.
+    fn probabilities<const FMA: bool, T: Float>(
+        logits: &mut [T], max: f32, factor: f32, target: Option<usize>, shift: f32,
+    ) {
+        let at_target = target.map(|target| (target, logits[target]));
+        for logit in &mut *logits {
+            *logit = T::narrow(exp::<FMA>(logit.widen() - max) * factor);
+        }
+        if let Some((target, logit)) = at_target {
+            logits[target] = T::narrow(exp::<FMA>(logit.widen() - max) * factor - shift);
         }
     }
 }

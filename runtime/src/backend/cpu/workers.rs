@@ -132,6 +132,12 @@ impl<T: Send> Split for Rows<'_, T> {
     }
 }
 
+impl<S: Split> Split for Option<S> {
+    fn split_rows(self, rows: usize) -> (Self, Self) {
+        self.map(|part| part.split_rows(rows)).unzip()
+    }
+}
+
 impl<A: Split, B: Split> Split for (A, B) {
     fn split_rows(self, rows: usize) -> (Self, Self) {
         let (a, b) = (self.0.split_rows(rows), self.1.split_rows(rows));

@@ -2,42 +2,78 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Buffer, View, ViewMut};
-use crate::comm::stats::Counters;
+use crate::backend::{Buffer, DType, View, ViewMut};
+use crate::comm::account::Account;
+use crate::comm::call::Op;
 use crate::comm::{Blocks, CommError, CommStats, Communicator, Pending, ReduceOp, Site};
 use crate::layout::AxisSet;
 
 use super::group::Group;
-use super::progress::Progress;
+use super::progress::{Job, Progress};
 use super::seat::{Mode, Seat};
 
-/// A seat with its progress thread.
+/// A seat with its progress threads.
 pub struct LocalCommunicator {
     seat: Arc<Seat>,
+    /// Carries out the asynchronous collectives.
     progress: Progress,
+    /// Copies the asynchronous messages: never waits for another rank.
+    messages: Progress,
 }
 
 impl LocalCommunicator {
-    pub fn new(group: Arc<Group>, member: usize) -> LocalCommunicator {
-        let seat = Seat { group, member, counters: Arc::new(Counters::default()) };
-        LocalCommunicator { seat: Arc::new(seat), progress: Progress::new() }
+    pub fn new(group: Arc<Group>, member: usize, account: Account) -> LocalCommunicator {
+        let seat = Seat { group, member, account: Arc::new(account) };
+        LocalCommunicator {
+            seat: Arc::new(seat),
+            progress: Progress::new(),
+            messages: Progress::new(),
+        }
     }
 
     /// Waits for the asynchronous calls, and takes no more.
     pub fn close(&self) {
         self.progress.close();
+        self.messages.close();
     }
 
-    /// Runs `work` on the progress thread.
+    /// Runs `work` on the progress thread, but counts it now: what a step issues belongs to that step.
     fn start<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Seat) -> Result<T, CommError> + Send + 'static,
+        site: &Site,
+        (op, dtype): (Op, DType),
+        work: impl FnOnce(&Seat, &Site) -> Result<T, CommError> + Send + 'static,
     ) -> Pending<T> {
-        let (rank, counters) = (self.seat.world_rank(), &self.seat.counters);
-        let (promise, pending) = Pending::new(rank, counters, &self.seat.group.roster.activity);
-        let job = move |seat: &Seat| promise.keep(work(seat));
-        self.progress.submit(&self.seat, Box::new(job));
+        self.seat.count(&op, dtype);
+        let (promise, pending) = self.seat.promise(site);
+        let site = site.clone();
+        let job = move |seat: &Seat| promise.keep(work(seat, &site));
+        // A job that is refused is dropped, and its `Pending` says that the rank has left.
+        let _ = self.progress.submit(&self.seat, Box::new(job));
         pending
+    }
+
+    /// Does what is left to do for a message. Others may wait for it, so that it is done in any case.
+    fn carry(&self, job: Option<Job>) {
+        if let Some(job) = job
+            && let Err(job) = self.messages.submit(&self.seat, job)
+        {
+            job(&self.seat);
+        }
+    }
+
+    /// As `start`, for work on a buffer, which comes back.
+    fn start_on(
+        &self,
+        site: &Site,
+        op: Op,
+        mut data: Buffer,
+        work: impl FnOnce(&Seat, &Site, ViewMut<'_>) -> Result<(), CommError> + Send + 'static,
+    ) -> Pending {
+        self.start(site, (op, data.dtype()), move |seat, site| {
+            work(seat, site, data.view_mut())?;
+            Ok(data)
+        })
     }
 }
 
@@ -146,11 +182,10 @@ impl Communicator for LocalCommunicator {
         self.seat.barrier(site)
     }
 
-    fn start_all_reduce(&self, site: &Site, op: ReduceOp, mut data: Buffer) -> Pending {
-        let site = site.clone();
-        self.start(move |seat| {
-            seat.all_reduce(ASYNC, &site, op, data.view_mut())?;
-            Ok(data)
+    fn start_all_reduce(&self, site: &Site, op: ReduceOp, data: Buffer) -> Pending {
+        let call = Op::AllReduce { op, count: data.len() };
+        self.start_on(site, call, data, move |seat, site, data| {
+            seat.all_reduce(ASYNC, site, op, data)
         })
     }
 
@@ -158,13 +193,21 @@ impl Communicator for LocalCommunicator {
         &self,
         site: &Site,
         src: Arc<Buffer>,
-        mut dst: Buffer,
+        dst: Buffer,
         blocks: &Blocks,
     ) -> Pending {
-        let (site, blocks) = (site.clone(), blocks.clone());
-        self.start(move |seat| {
-            seat.all_gather(ASYNC, &site, src.view(), dst.view_mut(), &blocks)?;
-            Ok(dst)
+        let blocks = blocks.clone();
+        let call = Op::AllGather { blocks: blocks.clone() };
+        self.start_on(site, call, dst, move |seat, site, dst| {
+            seat.all_gather(ASYNC, site, src.view(), dst, &blocks)
+        })
+    }
+
+    fn start_all_gather_in_place(&self, site: &Site, data: Buffer, blocks: &Blocks) -> Pending {
+        let blocks = blocks.clone();
+        let call = Op::AllGather { blocks: blocks.clone() };
+        self.start_on(site, call, data, move |seat, site, data| {
+            seat.all_gather_in_place(ASYNC, site, data, &blocks)
         })
     }
 
@@ -172,13 +215,21 @@ impl Communicator for LocalCommunicator {
         &self,
         site: &Site,
         src: Arc<Buffer>,
-        mut dst: Buffer,
+        dst: Buffer,
         blocks: &Blocks,
     ) -> Pending {
-        let (site, blocks) = (site.clone(), blocks.clone());
-        self.start(move |seat| {
-            seat.reduce_scatter(ASYNC, &site, src.view(), dst.view_mut(), &blocks)?;
-            Ok(dst)
+        let blocks = blocks.clone();
+        let call = Op::ReduceScatter { blocks: blocks.clone() };
+        self.start_on(site, call, dst, move |seat, site, dst| {
+            seat.reduce_scatter(ASYNC, site, src.view(), dst, &blocks)
+        })
+    }
+
+    fn start_reduce_scatter_in_place(&self, site: &Site, data: Buffer, blocks: &Blocks) -> Pending {
+        let blocks = blocks.clone();
+        let call = Op::ReduceScatter { blocks: blocks.clone() };
+        self.start_on(site, call, data, move |seat, site, data| {
+            seat.reduce_scatter_in_place(ASYNC, site, data, &blocks)
         })
     }
 
@@ -186,30 +237,28 @@ impl Communicator for LocalCommunicator {
         &self,
         site: &Site,
         src: Arc<Buffer>,
-        mut dst: Buffer,
+        dst: Buffer,
         send: &[usize],
         recv: &[usize],
     ) -> Pending {
-        let (site, send, recv) = (site.clone(), send.to_vec(), recv.to_vec());
-        self.start(move |seat| {
-            seat.all_to_all(ASYNC, &site, src.view(), dst.view_mut(), &send, &recv)?;
-            Ok(dst)
+        let call = Op::AllToAll { send: send.into(), recv: recv.into() };
+        let (send, recv) = (send.to_vec(), recv.to_vec());
+        self.start_on(site, call, dst, move |seat, site, dst| {
+            seat.all_to_all(ASYNC, site, src.view(), dst, &send, &recv)
         })
     }
 
-    fn start_broadcast(&self, site: &Site, root: usize, mut data: Buffer) -> Pending {
-        let site = site.clone();
-        self.start(move |seat| {
-            seat.broadcast(ASYNC, &site, root, data.view_mut())?;
-            Ok(data)
+    fn start_broadcast(&self, site: &Site, root: usize, data: Buffer) -> Pending {
+        let call = Op::Broadcast { root: self.seat.world_root(root), count: data.len() };
+        self.start_on(site, call, data, move |seat, site, data| {
+            seat.broadcast(ASYNC, site, root, data)
         })
     }
 
-    fn start_reduce(&self, site: &Site, root: usize, op: ReduceOp, mut data: Buffer) -> Pending {
-        let site = site.clone();
-        self.start(move |seat| {
-            seat.reduce(ASYNC, &site, root, op, data.view_mut())?;
-            Ok(data)
+    fn start_reduce(&self, site: &Site, root: usize, op: ReduceOp, data: Buffer) -> Pending {
+        let call = Op::Reduce { root: self.seat.world_root(root), op, count: data.len() };
+        self.start_on(site, call, data, move |seat, site, data| {
+            seat.reduce(ASYNC, site, root, op, data)
         })
     }
 
@@ -218,14 +267,15 @@ impl Communicator for LocalCommunicator {
         site: &Site,
         root: usize,
         src: Option<Arc<Buffer>>,
-        mut dst: Buffer,
+        dst: Buffer,
         counts: &[usize],
     ) -> Pending {
-        let (site, counts) = (site.clone(), counts.to_vec());
-        self.start(move |seat| {
+        let root_rank = self.seat.world_root(root);
+        let call = Op::Scatter { root: root_rank, counts: counts.into() };
+        let counts = counts.to_vec();
+        self.start_on(site, call, dst, move |seat, site, dst| {
             let src = src.as_ref().map(|src| src.view());
-            seat.scatter(ASYNC, &site, root, src, dst.view_mut(), &counts)?;
-            Ok(dst)
+            seat.scatter(ASYNC, site, root, src, dst, &counts)
         })
     }
 
@@ -237,15 +287,29 @@ impl Communicator for LocalCommunicator {
         mut dst: Option<Buffer>,
         counts: &[usize],
     ) -> Pending<Option<Buffer>> {
-        let (site, counts) = (site.clone(), counts.to_vec());
-        self.start(move |seat| {
+        let root_rank = self.seat.world_root(root);
+        let call = Op::Gather { root: root_rank, counts: counts.into() };
+        let counts = counts.to_vec();
+        self.start(site, (call, src.dtype()), move |seat, site| {
             let room = dst.as_mut().map(Buffer::view_mut);
-            seat.gather(ASYNC, &site, root, src.view(), room, &counts)?;
+            seat.gather(ASYNC, site, root, src.view(), room, &counts)?;
             Ok(dst)
         })
     }
 
+    fn start_send(&self, site: &Site, to: usize, data: Arc<Buffer>) -> Pending<()> {
+        let (pending, job) = self.seat.start_send(site, to, data);
+        self.carry(job);
+        pending
+    }
+
+    fn start_recv(&self, site: &Site, from: usize, data: Buffer) -> Pending {
+        let (pending, job) = self.seat.start_recv(site, from, data);
+        self.carry(job);
+        pending
+    }
+
     fn stats(&self) -> CommStats {
-        self.seat.counters.read()
+        self.seat.account.read()
     }
 }

@@ -36,10 +36,10 @@ impl Group {
         endings: Vec<Option<Ending>>,
     ) -> Group {
         let activity = &roster.activity;
-        let mailbox = |_: &usize| Mailbox::new(endings.clone(), activity);
+        let mailbox = |owner| Mailbox::new(owner, endings.clone(), activity);
         Group {
             axes,
-            mailboxes: members.iter().map(mailbox).collect(),
+            mailboxes: (0..members.len()).map(mailbox).collect(),
             members: members.into(),
             calls: Lane::new(endings.clone(), activity),
             started: Lane::new(endings, activity),
@@ -63,7 +63,7 @@ impl Group {
     pub fn wake(&self) {
         self.calls.wake();
         self.started.wake();
-        self.mailboxes.iter().for_each(Mailbox::wake);
+        self.mailboxes.iter().for_each(|mailbox| mailbox.wake(self));
     }
 
     pub fn failure(&self) -> Option<&CommError> {
@@ -73,7 +73,7 @@ impl Group {
     /// A member makes no synchronous calls any more, and takes no messages.
     pub fn leave_calls(&self, member: usize, ending: &Ending) {
         self.calls.leave(member, ending);
-        self.mailboxes.iter().for_each(|mailbox| mailbox.leave(member, ending));
+        self.mailboxes.iter().for_each(|mailbox| mailbox.leave(self, member, ending));
     }
 
     /// A member makes no asynchronous calls any more.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::comm::CommError;
+use crate::comm::account::{Account, Begin, Inside};
 use crate::comm::call::{Call, Difference};
-use crate::comm::stats::Counters;
+use crate::comm::own_thread::OwnThread;
 
 use super::activity::Activity;
 use super::group::Group;
@@ -33,11 +34,26 @@ struct LaneState {
 pub struct Post {
     pub call: Arc<Call>,
     pub operand: Operand,
+    /// In an asynchronous call: the clock of the rank's own thread.
+    pub own_thread: Option<Arc<OwnThread>>,
+}
+
+/// A member on its way to a meeting, and through it.
+pub struct Visitor<'a> {
+    pub member: usize,
+    /// What it sends.
+    pub bytes: usize,
+    pub account: &'a Account,
+    /// In a synchronous call: the stay of the rank's own thread, which ends with the call.
+    pub inside: Option<Inside<'a>>,
 }
 
 /// The posts of all members, which fit together.
 pub struct Meeting {
     posts: Vec<Post>,
+    begin: Instant,
+    /// In an asynchronous call: what the clocks of the own threads showed then.
+    in_communication: Vec<Duration>,
     /// Whether any operand is lent.
     lent: bool,
     /// Members that are done with the others' memory.
@@ -55,10 +71,10 @@ impl Lane {
     pub fn meet<'a>(
         &'a self,
         group: &'a Group,
-        member: usize,
         post: Post,
-        blocked: Option<&'a Counters>,
+        visitor: Visitor<'a>,
     ) -> Result<Attendance<'a>, CommError> {
+        let member = visitor.member;
         let call = Arc::clone(&post.call);
         let lent = post.operand.lent().is_some();
         let mut state = self.monitor.lock();
@@ -75,14 +91,13 @@ impl Lane {
             });
         }
         state.posts[member] = Some(post);
-        let attend = |meeting| Attendance { lane: self, meeting, lent, blocked };
         if state.posts.iter().all(Option::is_some) {
             let verdict = state.convene(group);
             self.monitor.announce(state);
             if verdict.is_err() {
                 group.wake();
             }
-            return verdict.map(attend);
+            return verdict.map(|meeting| Attendance { lane: self, meeting, lent, visitor });
         }
 
         let held = state.held;
@@ -97,10 +112,10 @@ impl Lane {
             state.posts[member] = None;
             Some(Err(halt))
         });
-        if let Some(blocked) = blocked {
-            blocked.blocked_since(start);
-        }
-        outcome.map(attend).map_err(|halt| group.explain(halt, &call, member))
+        visitor.blocked_since(start);
+        outcome
+            .map(|meeting| Attendance { lane: self, meeting, lent, visitor })
+            .map_err(|halt| group.explain(halt, &call, member))
     }
 
     /// Lets everyone who waits look again.
@@ -117,6 +132,7 @@ impl Lane {
 }
 
 /// Why a meeting does not take place.
+#[derive(Clone)]
 pub enum Halt {
     Failure(CommError),
     /// A member is gone.
@@ -146,7 +162,11 @@ impl LaneState {
             return Err(error);
         }
         let lent = posts.iter().any(|post| post.operand.lent().is_some());
-        let meeting = Arc::new(Meeting { posts, lent, done: AtomicUsize::new(0) });
+        let begin = Instant::now();
+        let clocks = posts.iter().filter_map(|post| post.own_thread.as_ref());
+        let in_communication = clocks.map(|clock| clock.read(begin)).collect();
+        let done = AtomicUsize::new(0);
+        let meeting = Arc::new(Meeting { posts, begin, in_communication, lent, done });
         self.held += 1;
         self.meeting = Some(Arc::clone(&meeting));
         Ok(meeting)
@@ -162,13 +182,22 @@ fn first_difference(calls: &[(usize, &Call)]) -> Option<Difference> {
         .min()
 }
 
+impl Visitor<'_> {
+    /// The rank's own thread stood still since `start`, if it is the one that visits.
+    fn blocked_since(&self, start: Instant) {
+        if self.inside.is_some() {
+            self.account.blocked_since(start);
+        }
+    }
+}
+
 /// A member's presence in a meeting. Dropping it parts: the member says that it is done with the others' memory
 /// and, if it has lent its own, waits until all have said so, also while unwinding.
 pub struct Attendance<'a> {
     lane: &'a Lane,
     meeting: Arc<Meeting>,
     lent: bool,
-    blocked: Option<&'a Counters>,
+    visitor: Visitor<'a>,
 }
 
 impl Attendance<'_> {
@@ -185,10 +214,8 @@ impl Attendance<'_> {
     pub fn call(&self, member: usize) -> &Call {
         &self.meeting.posts[member].call
     }
-}
 
-impl Drop for Attendance<'_> {
-    fn drop(&mut self) {
+    fn part(&self) {
         if !self.meeting.lent {
             return;
         }
@@ -203,9 +230,17 @@ impl Drop for Attendance<'_> {
             self.lane.monitor.wait(guard, Duration::MAX, |_, _| {
                 (done.load(Ordering::Acquire) == all).then_some(())
             });
-            if let Some(blocked) = self.blocked {
-                blocked.blocked_since(start);
-            }
+            self.visitor.blocked_since(start);
         }
+    }
+}
+
+impl Drop for Attendance<'_> {
+    fn drop(&mut self) {
+        self.part();
+        let (meeting, Visitor { member, bytes, account, .. }) = (&self.meeting, &self.visitor);
+        let in_communication = meeting.in_communication.get(*member).copied().unwrap_or_default();
+        let begin = Begin { at: meeting.begin, in_communication };
+        account.transferred(self.call(*member), *bytes, begin);
     }
 }

@@ -1,4 +1,8 @@
-//! Messages between two members.
+//! Messages to one member.
+//!
+//! Whatever a message and its receiver do is decided when they are issued, under the lock: a message goes to the first
+//! receiver that waits for one of its sender, or waits itself. So the order between two members is that of issue, although
+//! the data may be copied later and by another thread.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,193 +10,303 @@ use std::time::Instant;
 
 use crate::backend::{Buffer, Category, MemoryMeter, View, ViewMut};
 use crate::comm::CommError;
+use crate::comm::account::Account;
 use crate::comm::call::Call;
-use crate::comm::stats::Counters;
 
 use super::activity::Activity;
 use super::group::Group;
 use super::lane::Halt;
 use super::monitor::{Guard, Monitor};
 use super::operand::Lent;
+use super::reader::{Delivery, Reader, Received, Target};
 use super::roster::Ending;
 
 /// The messages to one member.
 pub struct Mailbox {
+    /// The member.
+    owner: usize,
     monitor: Monitor<MailboxState>,
     /// Keeps the memory of messages for the next ones.
     meter: Arc<MemoryMeter>,
 }
 
 struct MailboxState {
-    /// Messages not yet received, by sender.
-    letters: Vec<VecDeque<Letter>>,
-    /// The receiver, where it waits.
-    reader: Option<Reader>,
-    /// Messages taken so far, by sender.
-    taken: Vec<u64>,
-    endings: Vec<Option<Ending>>,
+    /// What each sender has to do with this member.
+    senders: Vec<Sender>,
+    /// Receivers in `recv` whose memory is filled, and since when it was being filled.
+    filled: Vec<(Ticket, Instant)>,
 }
 
-struct Letter {
+/// The sender of a message, and its number among the receives from that one, from 1.
+type Ticket = (usize, u64);
+
+#[derive(Default)]
+struct Sender {
+    /// Messages not yet received, and receivers that wait for one. One of the two is empty.
+    letters: VecDeque<Letter>,
+    readers: VecDeque<Reader>,
+    /// Receives issued so far.
+    receives: u64,
+    ending: Option<Ending>,
+}
+
+/// A message that nobody waited for.
+pub struct Letter {
     call: Arc<Call>,
-    content: Buffer,
+    content: Content,
 }
 
-/// A receiver that waits: a sender that comes now copies straight into its memory.
-struct Reader {
-    from: usize,
-    call: Arc<Call>,
-    target: Lent,
-    stage: Stage,
+enum Content {
+    /// A copy of what was sent.
+    Copied(Buffer),
+    /// What was sent itself, which its sender does not change any more.
+    Shared(Arc<Buffer>),
 }
 
-#[derive(PartialEq, Eq)]
-enum Stage {
-    Waiting,
-    /// A sender is writing to the target, outside of the lock.
-    Filling,
-    Filled,
+impl Letter {
+    pub fn view(&self) -> View<'_> {
+        match &self.content {
+            Content::Copied(buffer) => buffer.view(),
+            Content::Shared(buffer) => buffer.view(),
+        }
+    }
 }
 
 impl Mailbox {
-    pub fn new(endings: Vec<Option<Ending>>, activity: &Arc<Activity>) -> Mailbox {
-        let letters = endings.iter().map(|_| VecDeque::new()).collect();
-        let taken = vec![0; endings.len()];
-        let state = MailboxState { letters, reader: None, taken, endings };
-        Mailbox { monitor: Monitor::new(state, activity), meter: MemoryMeter::new() }
+    pub fn new(owner: usize, endings: Vec<Option<Ending>>, activity: &Arc<Activity>) -> Mailbox {
+        let sender = |ending| Sender { ending, ..Sender::default() };
+        let senders = endings.into_iter().map(sender).collect();
+        let state = MailboxState { senders, filled: Vec::new() };
+        Mailbox { owner, monitor: Monitor::new(state, activity), meter: MemoryMeter::new() }
     }
 
-    /// Delivers a message of `from` to `to`, the owner of this mailbox.
+    /// Delivers a message of `from`, copying it.
     pub fn send(
         &self,
         group: &Group,
-        (from, to): (usize, usize),
+        from: usize,
         call: &Arc<Call>,
         data: View<'_>,
     ) -> Result<(), CommError> {
-        if self.hand_over(group, (from, to), call, data)?.is_none() {
-            return Ok(());
+        match self.reader(group, from, call)? {
+            Ok(reader) => {
+                self.fill(from, reader, data);
+                return Ok(());
+            }
+            Err(state) => drop(state),
         }
         // The receiver is not there yet. It may come while the data is copied aside, outside of the lock.
-        let mut content = self.meter.alloc(data.dtype(), data.len(), Category::Communication);
-        content.view_mut().bytes_mut().copy_from_slice(data.bytes());
-        if let Some(mut state) = self.hand_over(group, (from, to), call, data)? {
-            state.letters[from].push_back(Letter { call: Arc::clone(call), content });
+        let mut copy = self.meter.alloc(data.dtype(), data.len(), Category::Communication);
+        copy.view_mut().bytes_mut().copy_from_slice(data.bytes());
+        match self.reader(group, from, call)? {
+            Ok(reader) => self.fill(from, reader, data),
+            Err(mut state) => state.put(from, call, Content::Copied(copy)),
         }
         Ok(())
     }
 
-    /// Copies `data` into the memory of the receiver, if it waits for a message of `from`; otherwise gives the
-    /// locked state.
-    fn hand_over(
+    /// Delivers a message of `from` without copying it: gives the receiver that is to be filled with it, if one waits.
+    pub fn start_send(
         &self,
         group: &Group,
-        (from, to): (usize, usize),
+        from: usize,
         call: &Arc<Call>,
-        data: View<'_>,
-    ) -> Result<Option<Guard<'_, MailboxState>>, CommError> {
+        data: &Arc<Buffer>,
+    ) -> Result<Option<Reader>, CommError> {
+        Ok(match self.reader(group, from, call)? {
+            Ok(reader) => Some(reader),
+            Err(mut state) => {
+                state.put(from, call, Content::Shared(Arc::clone(data)));
+                None
+            }
+        })
+    }
+
+    /// Takes the receiver that waits for a message of `from`; otherwise gives the locked state.
+    fn reader(
+        &self,
+        group: &Group,
+        from: usize,
+        call: &Arc<Call>,
+    ) -> Result<Result<Reader, Guard<'_, MailboxState>>, CommError> {
         let mut state = self.monitor.lock();
-        if let Some(halt) = state.halt(group, [from, to]) {
+        if let Some(halt) = state.halt(group, from, self.owner) {
             drop(state);
             return Err(group.explain(halt, call, from));
         }
-        let waiting = state.reader.as_mut().filter(|r| r.from == from && r.stage == Stage::Waiting);
-        let Some(reader) = waiting else { return Ok(Some(state)) };
+        let Some(reader) = state.senders[from].readers.front() else { return Ok(Err(state)) };
         if let Some(difference) = Call::message_difference(call, &reader.call) {
-            let expected = Arc::clone(&reader.call);
-            let number = state.taken[from] + 1;
+            let (expected, number) = (Arc::clone(&reader.call), reader.number);
             drop(state);
-            let error = group.mismatch(&[(from, call), (to, &expected)], number, difference);
+            let calls: [(usize, &Call); 2] = [(from, call), (self.owner, &expected)];
+            let error = group.mismatch(&calls, number, difference);
             group.fail(&error);
             return Err(error);
         }
-        reader.stage = Stage::Filling;
-        let target = reader.target;
-        drop(state);
-        // SAFETY: the receiver stays in `recv` until the stage is `Filled`, does not touch the target meanwhile,
-        // and no other sender finds the stage `Waiting`.
-        unsafe { target.fill(data) };
-        let mut state = self.monitor.lock();
-        if let Some(reader) = &mut state.reader {
-            reader.stage = Stage::Filled;
+        match state.senders[from].readers.pop_front() {
+            Some(reader) => Ok(Ok(reader)),
+            None => Ok(Err(state)),
         }
-        self.monitor.announce(state);
-        Ok(None)
     }
 
-    /// Takes the next message of `from` for `to`, the owner of this mailbox.
+    /// Gives a message of `from` to a receiver that waited for it.
+    pub fn fill(&self, from: usize, reader: Reader, data: View<'_>) {
+        match reader.target {
+            Target::Owned(mut delivery) => {
+                delivery.copy(&reader.call, data, false);
+                delivery.complete();
+            }
+            Target::Lent(target) => {
+                let begin = Instant::now();
+                // SAFETY: the receiver stays in `recv`, and does not touch the target, until its ticket is among those
+                // that are filled; and it was taken out of the readers, so that no other sender knows it.
+                unsafe { target.fill(data) };
+                let mut state = self.monitor.lock();
+                state.filled.push(((from, reader.number), begin));
+                self.monitor.announce(state);
+            }
+        }
+    }
+
+    /// Takes the next message of `from`. Gives the moment from which on the message was there.
     pub fn recv(
         &self,
         group: &Group,
-        (from, to): (usize, usize),
+        from: usize,
         call: &Arc<Call>,
         mut data: ViewMut<'_>,
-        blocked: &Counters,
-    ) -> Result<(), CommError> {
-        let mut state = self.monitor.lock();
-        if state.reader.is_some() {
-            return Err(CommError::Argument {
-                call: call.to_string(),
-                problem: "another thread of this rank is inside a recv of the same group; issue the calls of \
-                          a rank from one thread"
-                    .into(),
-            });
-        }
-        // A message that was sent counts, even if its sender has left since.
-        if group.failure().is_none()
-            && let Some(letter) = state.letters[from].pop_front()
-        {
-            state.taken[from] += 1;
-            let number = state.taken[from];
-            drop(state);
-            if let Some(difference) = Call::message_difference(&letter.call, call) {
-                let calls: [(usize, &Call); 2] = [(from, &letter.call), (to, call)];
-                let error = group.mismatch(&calls, number, difference);
-                group.fail(&error);
-                return Err(error);
-            }
-            data.bytes_mut().copy_from_slice(letter.content.view().bytes());
-            return Ok(());
-        }
-        let target = Lent::target(&mut data);
-        state.reader = Some(Reader { from, call: Arc::clone(call), target, stage: Stage::Waiting });
+        account: &Account,
+    ) -> Result<Instant, CommError> {
         let start = Instant::now();
+        let mut state = self.monitor.lock();
+        let (number, letter) = state.next(group, from);
+        if let Some(letter) = letter {
+            drop(state);
+            self.check(group, (from, number), &letter, call)?;
+            data.bytes_mut().copy_from_slice(letter.view().bytes());
+            return Ok(start);
+        }
+        let target = Target::Lent(Lent::target(&mut data));
+        state.senders[from].readers.push_back(Reader { number, call: Arc::clone(call), target });
         let outcome = self.monitor.wait(state, group.roster.timeout, |state, timed_out| {
-            let halt = match state.reader.as_ref().map(|reader| &reader.stage) {
-                Some(Stage::Filled) => None,
-                // The sender is copying, and finishes in bounded time.
-                Some(Stage::Filling) => return None,
-                _ => {
-                    let timeout = || timed_out.then(|| Halt::Timeout(vec![from]));
-                    Some(state.halt(group, [to, from]).or_else(timeout)?)
-                }
-            };
+            if let Some(idx) = state.filled.iter().position(|(ticket, _)| *ticket == (from, number))
+            {
+                return Some(Ok(state.filled.swap_remove(idx).1));
+            }
+            // A sender that has taken the reader is copying, and finishes in bounded time.
+            let idx = state.position((from, number))?;
+            let timeout = || timed_out.then(|| Halt::Timeout(vec![from]));
+            let halt = state.halt(group, from, self.owner).or_else(timeout)?;
             // From here on nobody can reach the target.
-            state.reader = None;
-            state.taken[from] += 1;
-            Some(halt)
+            state.senders[from].readers.remove(idx);
+            Some(Err(halt))
         });
-        blocked.blocked_since(start);
-        outcome.map_or(Ok(()), |halt| Err(group.explain(halt, call, to)))
+        account.blocked_since(start);
+        outcome.map_err(|halt| group.explain(halt, call, self.owner))
     }
 
-    /// Lets everyone who waits look again.
-    pub fn wake(&self) {
-        self.monitor.announce(self.monitor.lock());
+    /// Takes the next message of `from`, or leaves `delivery` for it.
+    pub fn start_recv(
+        &self,
+        group: &Group,
+        from: usize,
+        call: &Arc<Call>,
+        delivery: Delivery,
+    ) -> Received {
+        let mut state = self.monitor.lock();
+        let (number, letter) = state.next(group, from);
+        if let Some(letter) = letter {
+            drop(state);
+            return match self.check(group, (from, number), &letter, call) {
+                Ok(()) => Received::Letter(letter, delivery),
+                Err(error) => delivery.refuse(error),
+            };
+        }
+        if let Some(halt) = state.halt(group, from, self.owner) {
+            drop(state);
+            return delivery.refuse(group.explain(halt, call, self.owner));
+        }
+        let target = Target::Owned(delivery);
+        state.senders[from].readers.push_back(Reader { number, call: Arc::clone(call), target });
+        Received::Waits(number)
+    }
+
+    /// Gives up on a receiver that was left, unless its message has come.
+    pub fn expire(&self, group: &Group, ticket: Ticket) {
+        let mut state = self.monitor.lock();
+        let idx = state.position(ticket);
+        let reader = idx.and_then(|idx| state.senders[ticket.0].readers.remove(idx));
+        drop(state);
+        if let Some(reader) = reader {
+            let halt = Halt::Timeout(vec![ticket.0]);
+            reader.give_up(|call| group.explain(halt, call, self.owner));
+        }
+    }
+
+    /// Lets everyone who waits look again, and looks for those who do not wait in person.
+    pub fn wake(&self, group: &Group) {
+        let mut state = self.monitor.lock();
+        let mut halted = Vec::new();
+        for from in 0..state.senders.len() {
+            if let Some(halt) = state.halt(group, from, self.owner) {
+                let readers = std::mem::take(&mut state.senders[from].readers);
+                let (left, waiting): (VecDeque<_>, _) =
+                    readers.into_iter().partition(Reader::was_left);
+                state.senders[from].readers = waiting;
+                halted.push((halt, left));
+            }
+        }
+        self.monitor.announce(state);
+        for (halt, readers) in halted {
+            for reader in readers {
+                reader.give_up(|call| group.explain(halt.clone(), call, self.owner));
+            }
+        }
     }
 
     /// `member` neither sends nor receives any more.
-    pub fn leave(&self, member: usize, ending: &Ending) {
-        let mut state = self.monitor.lock();
-        state.endings[member].get_or_insert_with(|| ending.clone());
-        self.monitor.announce(state);
+    pub fn leave(&self, group: &Group, member: usize, ending: &Ending) {
+        self.monitor.lock().senders[member].ending.get_or_insert_with(|| ending.clone());
+        self.wake(group);
+    }
+
+    fn check(
+        &self,
+        group: &Group,
+        (from, number): Ticket,
+        letter: &Letter,
+        call: &Arc<Call>,
+    ) -> Result<(), CommError> {
+        let Some(difference) = Call::message_difference(&letter.call, call) else { return Ok(()) };
+        let calls: [(usize, &Call); 2] = [(from, &letter.call), (self.owner, call)];
+        let error = group.mismatch(&calls, number, difference);
+        group.fail(&error);
+        Err(error)
     }
 }
 
 impl MailboxState {
-    fn halt(&self, group: &Group, members: [usize; 2]) -> Option<Halt> {
-        let left =
-            || members.into_iter().find_map(|m| Some(Halt::Left(m, self.endings[m].clone()?)));
+    /// The number of the next receive from `from`, and its message, if it is there. One that was sent counts, even if
+    /// its sender has left since.
+    fn next(&mut self, group: &Group, from: usize) -> (u64, Option<Letter>) {
+        let sender = &mut self.senders[from];
+        sender.receives += 1;
+        let letter = if group.failure().is_none() { sender.letters.pop_front() } else { None };
+        (sender.receives, letter)
+    }
+
+    fn put(&mut self, from: usize, call: &Arc<Call>, content: Content) {
+        self.senders[from].letters.push_back(Letter { call: Arc::clone(call), content });
+    }
+
+    /// Where a reader stands that still waits.
+    fn position(&self, (from, number): Ticket) -> Option<usize> {
+        self.senders[from].readers.iter().position(|reader| reader.number == number)
+    }
+
+    fn halt(&self, group: &Group, from: usize, owner: usize) -> Option<Halt> {
+        let left = |member: usize| Some(Halt::Left(member, self.senders[member].ending.clone()?));
+        let left = || left(owner).or_else(|| left(from));
         group.failure().cloned().map(Halt::Failure).or_else(left)
     }
 }

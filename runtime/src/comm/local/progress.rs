@@ -1,4 +1,4 @@
-//! The thread that carries out a seat's asynchronous calls, in the order in which they were issued.
+//! A thread that carries out a seat's asynchronous calls, in the order in which they were issued.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -6,7 +6,8 @@ use std::thread::JoinHandle;
 use super::activity::Activity;
 use super::seat::Seat;
 
-type Job = Box<dyn FnOnce(&Seat) + Send>;
+/// What is to be done for an asynchronous call.
+pub type Job = Box<dyn FnOnce(&Seat) + Send>;
 
 /// Starts its thread with the first call.
 pub struct Progress {
@@ -24,18 +25,17 @@ impl Progress {
         Progress { state: Mutex::new(State::Idle) }
     }
 
-    /// Queues a job. After `close` it is dropped.
-    pub fn submit(&self, seat: &Arc<Seat>, job: Job) {
+    /// Queues a job. Gives it back after `close`, and when the system refuses a thread.
+    pub fn submit(&self, seat: &Arc<Seat>, job: Job) -> Result<(), Job> {
         let mut state = self.lock();
         if matches!(*state, State::Idle) {
             *state = start(Arc::clone(seat));
         }
-        if let State::Running(jobs, _) = &*state {
-            // Runs from now on, although the thread has to notice.
-            seat.group.roster.activity.more(1);
-            // The thread ends only after `close`, which replaces the state.
-            let _ = jobs.send(job);
-        }
+        let State::Running(jobs, _) = &*state else { return Err(job) };
+        // Runs from now on, although the thread has to notice.
+        seat.group.roster.activity.more(1);
+        // The thread ends only after `close`, which replaces the state.
+        jobs.send(job).map_err(|unsent| unsent.0)
     }
 
     /// Waits until all queued jobs are done, and ends the thread.
@@ -68,7 +68,6 @@ fn start(seat: Arc<Seat>) -> State {
     });
     match thread {
         Ok(thread) => State::Running(sender, thread),
-        // The system refuses another thread: the job is dropped, and its `Pending` says so.
         Err(_) => State::Closed,
     }
 }

@@ -4,9 +4,8 @@ use crate::backend::{DType, View, ViewMut};
 use crate::comm::call::Op;
 use crate::comm::{ReduceOp, Site};
 
-use super::kernels::BLOCK;
 use super::operand::{COPY_LIMIT, Lent, Operand};
-use super::parts::{blocks_of, by_dtype, part, reduce_range, run};
+use super::parts::{by_dtype, by_float, part, reduce_range, reduce_range_into, run};
 use super::seat::{Mode, Outcome, Seat};
 
 impl Seat {
@@ -14,7 +13,6 @@ impl Seat {
         let op = Op::Broadcast { root: self.world_root(root), count: dst.len() };
         let call = self.call(mode, site, op, Some(dst.dtype()));
         self.check_member(&call, "root", root)?;
-        self.counters.count(self.shared(dst.len() * dst.dtype().bytes()));
         let is_root = root == self.member;
         let post = if is_root { Operand::source(dst.as_view()) } else { Operand::None };
         let meeting = self.meet(call, post)?;
@@ -39,30 +37,26 @@ impl Seat {
         let count = data.len();
         let signature = Op::Reduce { root: self.world_root(root), op, count };
         let call = self.call(mode, site, signature, Some(data.dtype()));
-        call.require_f32()?;
+        call.require_float()?;
         self.check_member(&call, "root", root)?;
         let bytes = count * data.dtype().bytes();
-        self.counters.count(self.shared(bytes));
         if bytes <= COPY_LIMIT {
-            let post = Operand::source(data.as_view());
-            let meeting = self.meet(call, post)?;
+            let meeting = self.meet(call, Operand::source(data.as_view()))?;
             if root == self.member {
-                // SAFETY: small operands are copies.
-                unsafe { reduce_range(&meeting, op, 0..count, data.typed()) };
+                by_float!(data, T => {
+                    // SAFETY: small operands are copies.
+                    unsafe { reduce_range::<T>(&meeting, op, 0..count, data.typed()) }
+                });
             }
             return Ok(());
         }
         let meeting = self.meet(call, Operand::Lent(Lent::target(&mut data)))?;
         let Some(target) = meeting.operand(root).lent() else { return Ok(()) };
-        let mut scratch = [0.0; BLOCK];
-        for block in blocks_of(part(count, self.size(), self.member)) {
-            let sum = &mut scratch[..block.len()];
+        by_float!(data, T => {
+            let part = part::<T>(count, self.size(), self.member);
             // SAFETY: the operands are lent until the meeting parts, and of each this member alone touches its part.
-            unsafe {
-                reduce_range(&meeting, op, block.clone(), sum);
-                target.write::<f32>(block).copy_from_slice(sum);
-            }
-        }
+            unsafe { reduce_range_into::<T>(&meeting, op, part, target) };
+        });
         Ok(())
     }
 
@@ -81,13 +75,10 @@ impl Seat {
         self.check_counts(&call, "counts", counts)?;
         call.require_len("dst", dst.len(), counts[self.member])?;
         call.require_at_root("src", src.is_some(), root == self.member)?;
-        let mut sent = 0;
         if let Some(src) = src {
             call.require_len("src", src.len(), counts.iter().sum())?;
             call.require_dtype(src.dtype(), dst.dtype())?;
-            sent = src.len() - counts[self.member];
         }
-        self.counters.count(sent * dst.dtype().bytes());
         let meeting = self.meet(call, src.map_or(Operand::None, Operand::source))?;
         by_dtype!(dst, T => {
             let part = run(counts, self.member);
@@ -116,8 +107,6 @@ impl Seat {
             call.require_len("dst", dst.len(), counts.iter().sum())?;
             call.require_dtype(src.dtype(), dst.dtype())?;
         }
-        let sent = if root == self.member { 0 } else { src.len() };
-        self.counters.count(sent * src.dtype().bytes());
         let meeting = self.meet(call, Operand::source(src))?;
         if let Some(dst) = dst {
             by_dtype!(dst, T => {

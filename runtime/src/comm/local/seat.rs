@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::backend::{DType, View, ViewMut};
+use crate::backend::DType;
+use crate::comm::account::Account;
 use crate::comm::call::{Call, Op};
-use crate::comm::stats::Counters;
-use crate::comm::{CommError, Site};
+use crate::comm::pending::Promise;
+use crate::comm::{CommError, Pending, Site};
 
 use super::group::Group;
-use super::lane::{Attendance, Post};
+use super::lane::{Attendance, Post, Visitor};
 use super::operand::Operand;
 
 /// One rank in one group.
@@ -16,7 +17,7 @@ pub struct Seat {
     pub group: Arc<Group>,
     /// Index of the rank in the group.
     pub member: usize,
-    pub counters: Arc<Counters>,
+    pub account: Arc<Account>,
 }
 
 /// Which lane a call takes.
@@ -38,27 +39,12 @@ impl Seat {
     }
 
     pub fn barrier(&self, site: &Site) -> Outcome {
-        self.counters.count(0);
         self.meet(self.call(Mode::Synchronous, site, Op::Barrier, None), Operand::None).map(drop)
     }
 
-    pub fn send(&self, site: &Site, to: usize, data: View<'_>) -> Outcome {
-        let op = Op::Send { to: self.world_root(to), count: data.len() };
-        let call = self.call(Mode::Synchronous, site, op, Some(data.dtype()));
-        self.check_member(&call, "to", to)?;
-        self.counters.count(data.bytes().len());
-        let call = self.note(call);
-        self.group.mailboxes[to].send(&self.group, (self.member, to), &call, data)
-    }
-
-    pub fn recv(&self, site: &Site, from: usize, data: ViewMut<'_>) -> Outcome {
-        let op = Op::Recv { from: self.world_root(from), count: data.len() };
-        let call = self.call(Mode::Synchronous, site, op, Some(data.dtype()));
-        self.check_member(&call, "from", from)?;
-        self.counters.count(0);
-        let call = self.note(call);
-        let mailbox = &self.group.mailboxes[self.member];
-        mailbox.recv(&self.group, (from, self.member), &call, data, &self.counters)
+    /// The handle of an asynchronous call, and the end through which its result arrives.
+    pub fn promise<T>(&self, site: &Site) -> (Promise<T>, Pending<T>) {
+        Pending::new(self.world_rank(), &self.account, &self.group.roster.activity, site)
     }
 
     pub(super) fn call(&self, mode: Mode, site: &Site, op: Op, dtype: Option<DType>) -> Call {
@@ -66,24 +52,59 @@ impl Seat {
         Call { op, dtype, axes: self.group.axes, asynchronous, site: site.clone() }
     }
 
-    fn note(&self, call: Call) -> Arc<Call> {
+    pub(super) fn note(&self, call: Call) -> Arc<Call> {
         let call = Arc::new(call);
         self.group.roster.note_call(self.world_rank(), &call);
         call
     }
 
+    /// Enters a call. An asynchronous one was [counted](Self::count) when it was issued.
     pub(super) fn meet(&self, call: Call, operand: Operand) -> Result<Attendance<'_>, CommError> {
-        // The thread that waits in an asynchronous call is not the rank's own.
-        let (lane, blocked) = match call.asynchronous {
-            false => (&self.group.calls, Some(&*self.counters)),
-            true => (&self.group.started, None),
+        let bytes = self.sent(&call.op, call.dtype);
+        if !call.asynchronous {
+            self.account.count(bytes);
+        }
+        let (call, account) = (self.note(call), &*self.account);
+        let (lane, inside, own_thread) = match call.asynchronous {
+            false => {
+                let inside = account.enter(call.op.name(), &call.site);
+                (&self.group.calls, Some(inside), None)
+            }
+            true => (&self.group.started, None, Some(Arc::clone(&account.own_thread))),
         };
-        let post = Post { call: self.note(call), operand };
-        lane.meet(&self.group, self.member, post, blocked)
+        let post = Post { call, operand, own_thread };
+        lane.meet(&self.group, post, Visitor { member: self.member, bytes, account, inside })
+    }
+
+    /// Counts a call that is issued now.
+    pub(super) fn count(&self, op: &Op, dtype: DType) {
+        self.account.count(self.sent(op, Some(dtype)));
+    }
+
+    /// Bytes that this rank sends in a call, as [`CommStats`](crate::comm::CommStats) counts them.
+    fn sent(&self, op: &Op, dtype: Option<DType>) -> usize {
+        let element = dtype.map_or(0, DType::bytes);
+        // Counts of another number than there are members are refused when the call is carried out.
+        let own = |counts: &[usize]| counts.get(self.member).copied().unwrap_or(0);
+        let to_others = |counts: &[usize]| counts.iter().sum::<usize>() - own(counts);
+        match op {
+            Op::AllReduce { count, .. } => 2 * self.shared(count * element),
+            Op::AllGather { blocks } | Op::ReduceScatter { blocks } => {
+                self.shared(blocks.total() * element)
+            }
+            Op::Broadcast { count, .. } | Op::Reduce { count, .. } => self.shared(count * element),
+            Op::AllToAll { send, .. } => to_others(send) * element,
+            Op::Scatter { root, counts } if *root == self.world_rank() => {
+                to_others(counts) * element
+            }
+            Op::Gather { root, counts } if *root != self.world_rank() => own(counts) * element,
+            Op::Send { count, .. } => count * element,
+            Op::Scatter { .. } | Op::Gather { .. } | Op::Barrier | Op::Recv { .. } => 0,
+        }
     }
 
     /// The share of `bytes` that the other members hold: `bytes (p-1) / p`.
-    pub(super) fn shared(&self, bytes: usize) -> usize {
+    fn shared(&self, bytes: usize) -> usize {
         bytes / self.size() * (self.size() - 1)
             + bytes % self.size() * (self.size() - 1) / self.size()
     }

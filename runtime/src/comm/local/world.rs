@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::comm::{CommError, Communicator, Departure, LaunchOptions};
+use crate::comm::account::Account;
+use crate::comm::own_thread::OwnThread;
+use crate::comm::{CommError, CommStats, CommTimes, Communicator, Departure, LaunchOptions};
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::{Coordinates, MeshShape};
+use crate::trace::{self, Lane, Tracer};
 
 use super::communicator::LocalCommunicator;
 use super::group::Group;
@@ -15,6 +18,8 @@ use super::roster::{Ending, Roster};
 pub struct World {
     shape: MeshShape,
     roster: Arc<Roster>,
+    tracer: Option<Arc<Tracer>>,
+    own_threads: Vec<Arc<OwnThread>>,
     registry: Mutex<Registry>,
 }
 
@@ -31,7 +36,14 @@ struct Registry {
 impl World {
     pub fn new(shape: MeshShape, options: &LaunchOptions) -> Arc<World> {
         let roster = Arc::new(Roster::new(shape.world_size(), options.timeout));
-        let world = Arc::new(World { shape, roster, registry: Mutex::default() });
+        let tracer = options.tracer.clone();
+        let own_thread = |rank| {
+            let lane = tracer.as_ref().map_or(Lane::off(), |t| t.lane(rank, trace::COMPUTE));
+            Arc::new(OwnThread::new(lane))
+        };
+        let own_threads = (0..shape.world_size()).map(own_thread).collect();
+        let registry = Mutex::default();
+        let world = Arc::new(World { shape, roster, tracer, own_threads, registry });
         let weak = Arc::downgrade(&world);
         world.roster.activity.on_deadlock(move || {
             if let Some(world) = weak.upgrade() {
@@ -123,7 +135,12 @@ impl World {
                 let endings = members.iter().map(ending).collect();
                 Arc::new(Group::new(axes, members, Arc::clone(&self.roster), endings))
             });
-            Arc::new(LocalCommunicator::new(Arc::clone(group), member))
+            let own_thread = Arc::clone(&self.own_threads[rank]);
+            let account = match &self.tracer {
+                Some(tracer) => Account::traced(own_thread, tracer, rank, axes),
+                None => Account::new(own_thread),
+            };
+            Arc::new(LocalCommunicator::new(Arc::clone(group), member, account))
         };
         Arc::clone(seats.entry((axes, rank)).or_insert_with(make))
     }
@@ -141,9 +158,10 @@ pub struct RankComms {
 }
 
 impl RankComms {
-    /// Rank 0 of a mesh on which no rank runs, to look at the mesh as a rank does. A collective would wait in vain.
+    /// The last rank of a mesh on which no rank runs, to look at the mesh as a rank does: what does not divide evenly,
+    /// it has most of. A collective would wait in vain.
     pub(crate) fn unattended(shape: MeshShape) -> RankComms {
-        World::new(shape, &LaunchOptions::default()).comms(0)
+        World::new(shape, &LaunchOptions::default()).comms(shape.world_size() - 1)
     }
 
     /// The world rank.
@@ -167,11 +185,26 @@ impl RankComms {
         self.world.seat(self.rank, axes)
     }
 
+    /// The lane of the trace on which the rank's own thread shows what it does. The engine adds the waits.
+    pub fn lane(&self) -> &Lane {
+        &self.world.own_threads[self.rank].lane
+    }
+
     /// Payload bytes that the rank has sent so far, by the axes of the group it sent them in.
     pub fn bytes_by_axes(&self) -> BTreeMap<AxisSet, u64> {
+        self.stats_by_axes().map(|(axes, stats)| (axes, stats.bytes)).collect()
+    }
+
+    /// Time that communication has taken so far, exposed and hidden, by the axes of the group.
+    pub fn times_by_axes(&self) -> BTreeMap<AxisSet, CommTimes> {
+        self.stats_by_axes().map(|(axes, stats)| (axes, stats.times)).collect()
+    }
+
+    fn stats_by_axes(&self) -> impl Iterator<Item = (AxisSet, CommStats)> {
         let registry = self.world.lock();
         let own = registry.seats.iter().filter(|((_, owner), _)| *owner == self.rank);
-        own.map(|((axes, _), seat)| (*axes, seat.comm_bytes())).collect()
+        let stats: Vec<_> = own.map(|((axes, _), seat)| (*axes, seat.stats())).collect();
+        stats.into_iter()
     }
 
     /// The rank's seat among all ranks; its members are world ranks.

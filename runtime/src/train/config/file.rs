@@ -57,16 +57,20 @@ fn setting(name: &str, value: &DeValue<'_>) -> Result<(&'static str, OsString), 
     let text = match (flag.kind, value) {
         (Kind::Later, _) => Some(String::new()),
         (Kind::Switch, DeValue::Boolean(value)) => Some(value.to_string()),
-        (Kind::Count { .. } | Kind::Number, DeValue::Integer(number)) => Some(number.to_string()),
-        (Kind::Number, DeValue::Float(number)) => Some(number.to_string()),
+        (
+            Kind::Count { .. } | Kind::Number | Kind::Fraction | Kind::Bytes,
+            DeValue::Integer(number),
+        ) => Some(number.to_string()),
+        (Kind::Number | Kind::Fraction, DeValue::Float(number)) => Some(number.to_string()),
         (Kind::Pair, DeValue::Array(items)) => {
             let items: Option<Vec<_>> = items.iter().map(|item| number(item.get_ref())).collect();
             items.map(|items| items.join(","))
         }
-        (Kind::Text, DeValue::Table(table)) => degrees(table),
-        (Kind::Pair | Kind::Path | Kind::Text | Kind::Choice(_), DeValue::String(text)) => {
-            Some(text.to_string())
-        }
+        (Kind::Text, DeValue::Table(table)) if flag.name == "mesh" => degrees(table),
+        (
+            Kind::Pair | Kind::Path | Kind::Text | Kind::Choice(_) | Kind::Bytes,
+            DeValue::String(text),
+        ) => Some(text.to_string()),
         _ => None,
     };
     match text {
@@ -104,7 +108,8 @@ fn degrees(table: &DeTable<'_>) -> Option<String> {
 fn wanted(flag: &Flag) -> String {
     match flag.kind {
         Kind::Count { .. } => "a whole number".into(),
-        Kind::Number => "a number".into(),
+        Kind::Number | Kind::Fraction => "a number".into(),
+        Kind::Bytes => "a number of bytes, such as 1_000_000 or \"512MiB\"".into(),
         Kind::Pair => "two numbers, such as [0.9, 0.95]".into(),
         Kind::Path => "a path in quotes".into(),
         Kind::Text if flag.name == "mesh" => "text such as \"dp=2,tp=2\"".into(),

@@ -7,11 +7,15 @@ pub enum Kind {
     Count {
         /// The smallest value that makes sense.
         min: u64,
-        /// The largest value for which products of two cannot overflow, where products are formed.
+        /// The largest value that makes sense, or for which products of two cannot overflow, where products are formed.
         max: u64,
     },
     /// A finite number of at least zero.
     Number,
+    /// A number in [0, 1).
+    Fraction,
+    /// A number of bytes, with or without a unit.
+    Bytes,
     /// Two numbers separated by a comma, each in [0, 1).
     Pair,
     /// A file or folder.
@@ -90,7 +94,8 @@ const fn later(name: &'static str, help: &'static str) -> Flag {
 const MACHINE: &str = "Where to run";
 const MODEL: &str = "Model";
 const DATA: &str = "Data";
-const OPTIMIZER: &str = "Optimiser (AdamW)";
+const SHARDING: &str = "Sharding, memory and precision";
+const OPTIMIZER: &str = "Optimiser";
 const SAVING: &str = "Saving";
 const REPORTS: &str = "Reports";
 
@@ -107,20 +112,40 @@ pub const FLAGS: &[Flag] = &[
         .value("FILE.toml")
         .help("Read settings from a file with the same keys; flags override it"),
     Flag::new(MACHINE, "mesh", Kind::Text).value("AXIS=N,..").help(
-        "Ranks along each axis, such as dp=2,tp=2; an axis left out has degree 1 \
-         [default: dp=2,tp=2 without --data and --init-from, else one rank]",
+        "Ranks along each axis: dp (replicas), fsdp (sharded replicas), tp (tensor-parallel), such as dp=2,tp=2; an \
+         axis left out has degree 1 [default: dp=2,tp=2 without --data and --init-from, else one rank]",
     ),
     Flag::new(MACHINE, "device", Kind::Choice(&["cpu", "cuda", "meta"]))
         .value("DEVICE")
         .default("cpu")
         .help("Where tensors live: cpu (cuda and meta come with a later version)"),
-    Flag::new(MACHINE, "dtype", Kind::Choice(&["f32", "bf16"]))
-        .value("DTYPE")
-        .default("f32")
-        .help("Element type of the computation: f32 (bf16 comes with a later version)"),
     Flag::new(MACHINE, "threads", POSITIVE)
         .value("N")
         .help("Threads of each rank [default: the machine's cores shared out, at least 1]"),
+    Flag::new(SHARDING, "zero", Kind::Count { min: 0, max: 3 }).value("LEVEL").help(
+        "What the ranks of the fsdp axis hold only a shard of: 0 nothing, 1 optimiser state and master weights, \
+         2 gradients too, 3 parameters too [default: 3 where the mesh has an fsdp axis, else 0]",
+    ),
+    Flag::new(SHARDING, "micro-batches", POSITIVE)
+        .value("N")
+        .default("1")
+        .help("Parts that each rank's share of a step is computed in, one after the other"),
+    Flag::new(SHARDING, "recompute", Kind::Text).value("WHAT").help(
+        "Activations that backward computes anew instead of keeping them, by layer: none, full (each layer from its \
+         input), every=N (runs of N layers), sqrt (runs of about the root of their number), attn (attention only) \
+         [default: what the model declares]",
+    ),
+    Flag::new(SHARDING, "memory-limit", Kind::Bytes)
+        .value("BYTES")
+        .help("Most memory of each rank, such as 2GB or 512MiB; a run that needs more is refused"),
+    Flag::new(SHARDING, "dtype", Kind::Choice(&["f32", "bf16"])).value("DTYPE").default("f32").help(
+        "Element type of the computation, and of the activations and gradients of activations that ranks exchange, \
+         whose sums are formed in f32; master weights, optimiser state and accumulated gradients are f32 always",
+    ),
+    Flag::new(SHARDING, "reduce-dtype", Kind::Choice(&["f32", "bf16"]))
+        .value("DTYPE")
+        .default("f32")
+        .help("Element type in which gradients are summed over the data ranks [bf16 needs --dtype bf16]"),
     Flag::new(MODEL, "init-from", Kind::Path)
         .value("DIR")
         .help("Take sizes and weights from a Hugging Face Llama folder"),
@@ -143,9 +168,12 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(MODEL, "tied", Kind::Switch)
         .help("Use one weight for the token embedding and the output head"),
     Flag::new(DATA, "data", Kind::Path).value("FILE").help(
-        "Tokens: .bin holds little-endian u16 or u32 ids, any other file is text taken byte by byte \
+        "Tokens: .bin holds little-endian u16 or u32 ids, any other file is text for --tokenizer \
          [default: the project's own book and sources]",
     ),
+    Flag::new(DATA, "tokenizer", Kind::Path)
+        .value("FILE.json")
+        .help("Tokenise text with a Hugging Face tokenizer.json [default: byte by byte]"),
     Flag::new(DATA, "order", Kind::Choice(&["sequential", "shuffled"]))
         .value("ORDER")
         .default("sequential")
@@ -163,11 +191,15 @@ pub const FLAGS: &[Flag] = &[
         .value("K")
         .default("0")
         .help("Seed of initialisation, sample order, dropout and sampling"),
+    Flag::new(OPTIMIZER, "optimizer", Kind::Choice(&["adamw", "sgd", "muon"]))
+        .value("NAME")
+        .default("adamw")
+        .help("adamw, sgd (with momentum), or muon (for matrices of layers; adamw for the rest)"),
     Flag::new(OPTIMIZER, "lr", Kind::Number).value("X").default("1e-3").help("Peak learning rate"),
     Flag::new(OPTIMIZER, "lr-schedule", Kind::Choice(&["constant", "cosine", "wsd"]))
         .value("NAME")
         .default("constant")
-        .help("After warm-up: constant, cosine decay, or wsd (stable, then linear decay)"),
+        .help("After warm-up: constant, cosine decay, or wsd (stable, then linear decay over the last fifth)"),
     Flag::new(OPTIMIZER, "warmup", COUNT)
         .value("N")
         .default("0")
@@ -179,11 +211,14 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(OPTIMIZER, "betas", Kind::Pair)
         .value("A,B")
         .default("0.9,0.95")
-        .help("Decay of the two moments, each in [0, 1)"),
+        .help("Decays of the two moments, in [0, 1) [adamw, muon]"),
     Flag::new(OPTIMIZER, "eps", Kind::Number)
         .value("X")
         .default("1e-8")
-        .help("Added to the root of the second moment"),
+        .help("Added to the root of the second moment [adamw, muon]"),
+    Flag::new(OPTIMIZER, "momentum", Kind::Fraction)
+        .value("X")
+        .help("Decay of the sum of gradients, in [0, 1) [sgd, muon; default: 0.9 for sgd, 0.95 for muon]"),
     Flag::new(OPTIMIZER, "weight-decay", Kind::Number)
         .value("X")
         .default("0.1")
@@ -192,6 +227,9 @@ pub const FLAGS: &[Flag] = &[
         .value("X")
         .default("1.0")
         .help("Largest gradient norm; 0 leaves gradients as they are"),
+    Flag::new(OPTIMIZER, "ema", Kind::Fraction)
+        .value("DECAY")
+        .help("Keep a moving average of the parameters with this decay in [0, 1); --export-hf and the continuation at the end are of the average"),
     Flag::new(SAVING, "save", Kind::Path)
         .value("DIR")
         .help("Keep checkpoints of the whole training state in DIR"),
@@ -210,18 +248,16 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(REPORTS, "metrics", Kind::Path)
         .value("FILE.jsonl")
         .help("Write one JSON object per step"),
+    Flag::new(REPORTS, "trace", Kind::Path)
+        .value("FILE.json")
+        .help("Write a timeline of compute and communication of every rank, for Perfetto"),
     Flag::new(REPORTS, "sample-tokens", COUNT)
         .value("N")
         .default("200")
         .help("Tokens of the continuation sampled at the end"),
-    later("zero", "sharding of the optimiser state, gradients and parameters"),
-    later("recompute", "recomputation of activations"),
     later("schedule", "pipeline schedules"),
     later("virtual-stages", "pipeline schedules with several stages per rank"),
-    later("micro-batches", "splitting a step into micro-batches"),
     later("cp", "context-parallel attention"),
-    later("tokenizer", "tokenizer files"),
-    later("trace", "traces of a run"),
     later("explain", "the list of generated collectives"),
 ];
 

@@ -10,16 +10,22 @@ use serde::{Serialize, Serializer};
 
 use crate::data::Order;
 use crate::mesh::MeshShape;
-use crate::train::LrSchedule;
+use crate::nn::RecomputeOverride;
+use crate::tensor::{Settings, ZeroLevel};
 
 mod error;
 mod file;
 mod flags;
 mod given;
+mod optimizer;
 mod resolve;
+mod sharding;
+mod values;
 
 pub use error::{ConfigError, Problem, Source};
 pub use flags::{FLAGS, Flag, Kind};
+pub use optimizer::{OptimizerConfig, OptimizerKind};
+pub use sharding::Precision;
 
 /// The checked settings of a run.
 ///
@@ -30,16 +36,30 @@ pub struct Config {
     /// `--mesh`.
     #[serde(serialize_with = "as_text")]
     pub mesh: MeshShape,
+    /// `--zero`: 3 where the mesh has an `fsdp` axis and none was given.
+    #[serde(serialize_with = "as_number")]
+    pub zero: ZeroLevel,
+    /// `--micro-batches`: parts of each rank's share of a step.
+    pub micro_batches: usize,
+    /// `--recompute`; `None` is what the model declares.
+    #[serde(serialize_with = "as_optional_text")]
+    pub recompute: Option<RecomputeOverride>,
+    /// `--memory-limit`: bytes of each rank.
+    pub memory_limit: Option<usize>,
     /// `--device`.
     pub device: Device,
-    /// `--dtype`.
+    /// `--dtype`: of parameters as layers read them, and of activations.
     pub dtype: Precision,
+    /// `--reduce-dtype`: in which gradients are summed over the data ranks.
+    pub reduce_dtype: Precision,
     /// `--threads`: of each rank; `None` shares out the cores ([`Config::threads_per_rank`]).
     pub threads: Option<usize>,
     /// `--init-from`, or the sizes of a new model.
     pub model: ModelSource,
     /// `--data`; `None` is the project's own text.
     pub data: Option<PathBuf>,
+    /// `--tokenizer`; `None` tokenises byte by byte.
+    pub tokenizer: Option<PathBuf>,
     /// `--order`.
     pub order: Order,
     /// `--batch`: sequences of a step over all ranks.
@@ -50,7 +70,7 @@ pub struct Config {
     pub steps: u64,
     /// `--seed`.
     pub seed: u64,
-    /// The settings of AdamW.
+    /// `--optimizer` and its settings.
     pub optimizer: OptimizerConfig,
     /// `--save` and what goes with it.
     pub save: Option<SaveConfig>,
@@ -60,6 +80,8 @@ pub struct Config {
     pub export_hf: Option<PathBuf>,
     /// `--metrics`.
     pub metrics: Option<PathBuf>,
+    /// `--trace`.
+    pub trace: Option<PathBuf>,
     /// `--sample-tokens`: length of the continuation at the end; 0 for none.
     pub sample_tokens: usize,
 }
@@ -70,14 +92,6 @@ pub struct Config {
 pub enum Device {
     /// The machine's cores.
     Cpu,
-}
-
-/// `--dtype`: element type of parameters and activations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Precision {
-    /// 32-bit floating point throughout.
-    F32,
 }
 
 /// Where a model's sizes and weights come from.
@@ -108,22 +122,6 @@ pub struct ModelSizes {
     pub vocab: usize,
     /// `--tied`: one weight for embedding and head.
     pub tied: bool,
-}
-
-/// The settings of AdamW, which decays parameters of two or more dims only.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct OptimizerConfig {
-    /// `--lr`, `--lr-schedule`, `--warmup`, `--min-lr` and `--steps`.
-    pub lr: LrSchedule,
-    /// `--betas`.
-    pub betas: (f64, f64),
-    /// `--eps`.
-    pub eps: f64,
-    /// `--weight-decay`.
-    pub weight_decay: f64,
-    /// `--clip`: the largest gradient norm; `None` (from 0) does not clip.
-    pub clip: Option<f64>,
 }
 
 /// `--save` and what goes with it.
@@ -158,6 +156,17 @@ impl Config {
         resolve::resolve(given::read(args.into_iter().map(Into::into))?)
     }
 
+    /// How each rank computes, and what it shares out.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            seed: self.seed,
+            compute: self.dtype.dtype(),
+            reduce: self.reduce_dtype.dtype(),
+            zero: self.zero,
+            memory_limit: self.memory_limit,
+        }
+    }
+
     /// Threads for each of `ranks` ranks of this machine: `--threads`, else the cores shared out, at least 1.
     pub fn threads_per_rank(&self, ranks: usize) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
@@ -165,8 +174,19 @@ impl Config {
     }
 }
 
+fn as_number<S: Serializer>(level: &ZeroLevel, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u8(level.number())
+}
+
 fn as_text<S: Serializer>(value: &impl std::fmt::Display, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(value)
+}
+
+fn as_optional_text<T: std::fmt::Display, S: Serializer>(
+    value: &Option<T>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    value.as_ref().map(ToString::to_string).serialize(to)
 }
 
 #[cfg(test)]

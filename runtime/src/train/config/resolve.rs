@@ -1,32 +1,36 @@
-//! From what was given to a checked [`Config`]; every rule about values lives here.
+//! From what was given to a checked [`Config`].
 
-use std::path::PathBuf;
-use std::str::FromStr;
-
-use super::flags::{FLAGS, Flag, Kind};
+use super::flags::{FLAGS, Kind};
 use super::given::GivenMap;
+use super::values::Values;
 use super::{
-    Config, ConfigError, Device, ModelSizes, ModelSource, OptimizerConfig, Precision, Problem,
-    SaveConfig, Source,
+    Config, ConfigError, Device, ModelSizes, ModelSource, SaveConfig, optimizer, sharding,
 };
 use crate::data::Order;
 use crate::mesh::{MeshError, MeshShape};
-use crate::train::{Decay, LrSchedule};
 
 /// The flags that say the sizes of a new model.
 const SIZES: [&str; 7] = ["hidden", "layers", "heads", "kv-heads", "ffn", "vocab", "tied"];
 
 /// Checks every value and every combination of values.
 pub fn resolve(given: GivenMap) -> Result<Config, ConfigError> {
-    let mut values = Values { given, problems: Vec::new() };
+    let mut values = Values::new(given);
     refuse_later(&mut values);
+    let mesh = mesh(&mut values);
+    let (dtype, reduce_dtype) = sharding::dtypes(&mut values);
     let config = Config {
-        mesh: mesh(&mut values),
+        mesh,
+        zero: sharding::zero(&mut values, &mesh),
+        micro_batches: values.size("micro-batches"),
+        recompute: sharding::recompute(&mut values),
+        memory_limit: values.bytes("memory-limit"),
         device: device(&mut values),
-        dtype: dtype(&mut values),
+        dtype,
+        reduce_dtype,
         threads: values.count("threads").map(|n| n as usize),
         model: model(&mut values),
         data: values.path("data"),
+        tokenizer: values.path("tokenizer"),
         order: match values.choice("order").as_str() {
             "shuffled" => Order::Shuffled,
             _ => Order::Sequential,
@@ -35,14 +39,15 @@ pub fn resolve(given: GivenMap) -> Result<Config, ConfigError> {
         seq: values.size("seq"),
         steps: values.count("steps").unwrap_or(1),
         seed: values.count("seed").unwrap_or(0),
-        optimizer: optimizer(&mut values),
+        optimizer: optimizer::optimizer(&mut values),
         save: save(&mut values),
         resume: values.path("resume"),
         export_hf: values.path("export-hf"),
         metrics: values.path("metrics"),
+        trace: values.path("trace"),
         sample_tokens: values.size("sample-tokens"),
     };
-    if values.problems.is_empty() { Ok(config) } else { Err(ConfigError::Invalid(values.problems)) }
+    values.finish().map(|()| config).map_err(ConfigError::Invalid)
 }
 
 /// Flags of the interface that later capabilities bring are refused, never ignored.
@@ -74,14 +79,6 @@ fn device(values: &mut Values) -> Device {
         values.problem("device", format!("{device} comes with a later version; use cpu"));
     }
     Device::Cpu
-}
-
-fn dtype(values: &mut Values) -> Precision {
-    let dtype = values.choice("dtype");
-    if dtype != "f32" {
-        values.problem("dtype", format!("{dtype} comes with a later version; use f32"));
-    }
-    Precision::F32
 }
 
 fn model(values: &mut Values) -> ModelSource {
@@ -121,34 +118,6 @@ fn model(values: &mut Values) -> ModelSource {
     })
 }
 
-fn optimizer(values: &mut Values) -> OptimizerConfig {
-    let steps = values.count("steps").unwrap_or(1);
-    let lr = LrSchedule {
-        decay: match values.choice("lr-schedule").as_str() {
-            "cosine" => Decay::Cosine,
-            "wsd" => Decay::Wsd,
-            _ => Decay::Constant,
-        },
-        peak: values.number("lr"),
-        min: values.number("min-lr"),
-        warmup: values.count("warmup").unwrap_or(0),
-        steps,
-    };
-    if lr.min > lr.peak {
-        values.problem("min-lr", format!("{} is above --lr {}", lr.min, lr.peak));
-    }
-    if lr.warmup > steps {
-        values.problem("warmup", format!("{} is more than --steps {steps}", lr.warmup));
-    }
-    OptimizerConfig {
-        lr,
-        betas: values.pair("betas"),
-        eps: values.number("eps"),
-        weight_decay: values.number("weight-decay"),
-        clip: Some(values.number("clip")).filter(|norm| *norm > 0.0),
-    }
-}
-
 fn save(values: &mut Values) -> Option<SaveConfig> {
     let every = values.count("save-every");
     let keep = values.count("keep").map(|n| n as usize);
@@ -161,136 +130,4 @@ fn save(values: &mut Values) -> Option<SaveConfig> {
         }
     }
     Some(SaveConfig { dir: dir?, every, keep })
-}
-
-/// What was given, and the problems found so far.
-///
-/// Reading a value that does not fit notes a problem and goes on with the default, so that one pass finds them all.
-struct Values {
-    given: GivenMap,
-    problems: Vec<Problem>,
-}
-
-impl Values {
-    fn is_given(&self, name: &str) -> bool {
-        self.given.contains_key(name)
-    }
-
-    fn problem(&mut self, name: &str, message: String) {
-        let source = self.given.get(name).map(|given| given.source.clone());
-        let name = match source {
-            Some(Source::File { .. }) => name.to_owned(),
-            _ => format!("--{name}"),
-        };
-        let problem = Problem { source, message: format!("{name}: {message}") };
-        if !self.problems.contains(&problem) {
-            self.problems.push(problem);
-        }
-    }
-
-    fn path(&mut self, name: &str) -> Option<PathBuf> {
-        let path = PathBuf::from(&self.given.get(name)?.text);
-        if path.as_os_str().is_empty() {
-            self.problem(name, "needs a path, not an empty text".into());
-        }
-        Some(path)
-    }
-
-    /// The value as text; `None` when it was not given and has no default.
-    fn text(&mut self, name: &str) -> Option<String> {
-        let default = Flag::find(name).map_or("", |flag| flag.default);
-        let Some(given) = self.given.get(name) else {
-            return Some(default.to_owned()).filter(|text| !text.is_empty());
-        };
-        match given.text.to_str() {
-            Some(text) => Some(text.trim().to_owned()),
-            None => {
-                let message = format!("{} is not valid UTF-8", given.text.to_string_lossy());
-                self.problem(name, message);
-                None
-            }
-        }
-    }
-
-    /// The value as something that can be parsed and passes `fits`, else a problem "must be `wanted`" and the default.
-    fn parsed<T: FromStr>(
-        &mut self,
-        name: &str,
-        wanted: &str,
-        fits: impl Fn(&T) -> bool,
-    ) -> Option<T> {
-        let text = self.text(name)?;
-        let value = text.parse().ok().filter(&fits);
-        if value.is_none() {
-            self.problem(name, format!("must be {wanted}, not `{text}`"));
-            return Flag::find(name)?.default.parse().ok();
-        }
-        value
-    }
-
-    fn count(&mut self, name: &str) -> Option<u64> {
-        let (min, max) = match Flag::find(name).map(|flag| flag.kind) {
-            Some(Kind::Count { min, max }) => (min, max),
-            _ => (0, u64::MAX),
-        };
-        let is_too_large = self.text(name)?.parse().is_ok_and(|n: u64| n > max);
-        let wanted = match min {
-            _ if is_too_large => format!("at most {max}"),
-            0 => "a whole number".to_owned(),
-            min => format!("a whole number of at least {min}"),
-        };
-        self.parsed(name, &wanted, |n| (min..=max).contains(n))
-    }
-
-    /// A count that has a default.
-    fn size(&mut self, name: &str) -> usize {
-        self.count(name).unwrap_or(1) as usize
-    }
-
-    fn number(&mut self, name: &str) -> f64 {
-        let fits = |x: &f64| x.is_finite() && *x >= 0.0;
-        self.parsed(name, "a number of at least 0", fits).unwrap_or(0.0)
-    }
-
-    fn pair(&mut self, name: &str) -> (f64, f64) {
-        let wanted = "two numbers in [0, 1) separated by a comma";
-        let unit = |x: &f64| (0.0..1.0).contains(x);
-        self.parsed(name, wanted, |pair: &Pair| unit(&pair.0) && unit(&pair.1))
-            .map_or((0.0, 0.0), |pair| (pair.0, pair.1))
-    }
-
-    fn switch(&mut self, name: &str) -> bool {
-        self.given.get(name).is_some_and(|given| given.text == "true")
-    }
-
-    fn choice(&mut self, name: &str) -> String {
-        let words = match Flag::find(name).map(|flag| flag.kind) {
-            Some(Kind::Choice(words)) => words,
-            _ => &[],
-        };
-        let default = Flag::find(name).map_or("", |flag| flag.default).to_owned();
-        let Some(text) = self.text(name) else { return default };
-        if words.contains(&text.as_str()) {
-            return text;
-        }
-        let hint = match Flag::nearest(&text, words.iter().copied()) {
-            Some(near) => format!("; did you mean {near}?"),
-            None => String::new(),
-        };
-        self.problem(name, format!("must be one of {}, not `{text}`{hint}", words.join(", ")));
-        default
-    }
-}
-
-/// Two numbers written `0.9,0.95`.
-struct Pair(f64, f64);
-
-impl FromStr for Pair {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Pair, ()> {
-        let (a, b) = text.split_once(',').ok_or(())?;
-        let number = |text: &str| text.trim().parse().map_err(drop);
-        Ok(Pair(number(a)?, number(b)?))
-    }
 }

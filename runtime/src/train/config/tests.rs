@@ -1,6 +1,8 @@
 //! Every message of the settings.
 
 use super::*;
+use crate::backend::DType;
+use crate::train::{Decay, LrSchedule};
 
 fn parse(line: &str) -> Result<Config, ConfigError> {
     Config::parse(std::iter::once("train").chain(line.split_whitespace()))
@@ -45,7 +47,11 @@ fn without_flags_a_small_model_trains_on_four_ranks() {
         tied: false,
     };
     assert_eq!(config.model, ModelSource::New(sizes));
-    assert_eq!(config.optimizer.betas, (0.9, 0.95));
+    let adamw = OptimizerKind::AdamW { betas: (0.9, 0.95), eps: 1e-8 };
+    assert_eq!((config.optimizer.kind, config.optimizer.ema), (adamw, None));
+    assert_eq!((config.zero, config.recompute), (ZeroLevel::Replicated, None));
+    assert_eq!((config.micro_batches, config.memory_limit), (1, None));
+    assert_eq!((config.dtype, config.reduce_dtype), (Precision::F32, Precision::F32));
     assert_eq!(config.optimizer.clip, Some(1.0));
     assert_eq!((config.data, config.save, config.resume), (None, None, None));
 }
@@ -53,16 +59,22 @@ fn without_flags_a_small_model_trains_on_four_ranks() {
 #[test]
 fn flags_reach_their_fields() {
     let config = parse(
-        "--mesh dp=2 --device cpu --dtype f32 --threads 3 --hidden 64 --layers 2 --heads 8 --kv-heads 2 --ffn 100 \
-         --vocab 300 --tied --data d.bin --order shuffled --batch 8 --seq 32 --steps 50 --seed 7 --lr 3e-4 \
+        "--mesh fsdp=2 --device cpu --dtype bf16 --reduce-dtype bf16 --zero 2 --recompute every=2 --micro-batches 4 \
+         --memory-limit 1.5GiB --threads 3 --hidden 64 --layers 2 --heads 8 --kv-heads 2 --ffn 100 \
+         --vocab 300 --tied --data d.bin --tokenizer t.json --order shuffled --batch 8 --seq 32 --steps 50 --seed 7 --lr 3e-4 --optimizer muon --momentum 0.8 --ema 0.999 \
          --lr-schedule wsd --warmup 5 --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 --weight-decay 0 --clip 0 \
-         --save out --save-every 10 --keep 2 --resume out/latest --export-hf hf --metrics m.jsonl --sample-tokens 0",
+         --save out --save-every 10 --keep 2 --resume out/latest --export-hf hf --metrics m.jsonl --trace t.json --sample-tokens 0",
     )
     .unwrap();
     let expected = Config {
-        mesh: "dp=2".parse().unwrap(),
+        mesh: "fsdp=2".parse().unwrap(),
+        zero: ZeroLevel::Gradients,
+        micro_batches: 4,
+        recompute: Some(RecomputeOverride::Every(2.try_into().unwrap())),
+        memory_limit: Some(3 << 29),
         device: Device::Cpu,
-        dtype: Precision::F32,
+        dtype: Precision::Bf16,
+        reduce_dtype: Precision::Bf16,
         threads: Some(3),
         model: ModelSource::New(ModelSizes {
             hidden: 64,
@@ -74,28 +86,24 @@ fn flags_reach_their_fields() {
             tied: true,
         }),
         data: Some("d.bin".into()),
+        tokenizer: Some("t.json".into()),
         order: Order::Shuffled,
         batch: 8,
         seq: 32,
         steps: 50,
         seed: 7,
         optimizer: OptimizerConfig {
-            lr: LrSchedule {
-                decay: crate::train::Decay::Wsd,
-                peak: 3e-4,
-                min: 1e-5,
-                warmup: 5,
-                steps: 50,
-            },
-            betas: (0.8, 0.99),
-            eps: 1e-6,
+            lr: LrSchedule { decay: Decay::Wsd, peak: 3e-4, min: 1e-5, warmup: 5, steps: 50 },
+            kind: OptimizerKind::Muon { momentum: 0.8, betas: (0.8, 0.99), eps: 1e-6 },
             weight_decay: 0.0,
             clip: None,
+            ema: Some(0.999),
         },
         save: Some(SaveConfig { dir: "out".into(), every: Some(10), keep: Some(2) }),
         resume: Some("out/latest".into()),
         export_hf: Some("hf".into()),
         metrics: Some("m.jsonl".into()),
+        trace: Some("t.json".into()),
         sample_tokens: 0,
     };
     assert_eq!(config, expected);
@@ -104,6 +112,86 @@ fn flags_reach_their_fields() {
     let config = parse("--init-from llama --lr=0.5").unwrap();
     assert_eq!(config.model, ModelSource::InitFrom("llama".into()));
     assert_eq!((config.mesh, config.optimizer.lr.peak), (MeshShape::SINGLE, 0.5));
+}
+
+#[test]
+fn what_is_sharded_depends_on_the_mesh() {
+    let zero = |line: &str| parse(line).unwrap().zero;
+    assert_eq!(zero("--mesh dp=2"), ZeroLevel::Replicated);
+    assert_eq!(zero("--mesh dp=2 --zero 0"), ZeroLevel::Replicated);
+    assert_eq!(zero("--mesh dp=2,fsdp=2"), ZeroLevel::Parameters);
+    for level in ZeroLevel::ALL {
+        assert_eq!(zero(&format!("--mesh fsdp=2,tp=2 --zero {}", level.number())), level);
+    }
+}
+
+#[test]
+fn ranks_are_set_up_as_configured() {
+    let line = "--mesh fsdp=2 --zero 1 --dtype bf16 --memory-limit 1kB --seed 5";
+    let settings = Settings {
+        seed: 5,
+        compute: DType::Bf16,
+        reduce: DType::F32,
+        zero: ZeroLevel::Optimizer,
+        memory_limit: Some(1000),
+    };
+    assert_eq!(parse(line).unwrap().settings(), settings);
+}
+
+#[test]
+fn recomputation_reads_as_it_was_written() {
+    for text in ["none", "full", "every=3", "sqrt", "attn"] {
+        let recompute = parse(&format!("--recompute {text}")).unwrap().recompute;
+        assert_eq!(recompute.unwrap().to_string(), text);
+    }
+}
+
+#[test]
+fn memory_is_given_in_usual_units() {
+    for (text, bytes) in [
+        ("1000000", 1_000_000),
+        ("2GB", 2_000_000_000),
+        ("512MiB", 512 << 20),
+        ("1.5GiB", 3 << 29),
+        ("0.5kB", 500),
+        ("64KiB", 64 << 10),
+        ("1TB", 1_000_000_000_000),
+        ("16777215TiB", 16_777_215 << 40),
+    ] {
+        let config = parse(&format!("--memory-limit={text}")).unwrap();
+        assert_eq!(config.memory_limit, Some(bytes), "{text}");
+    }
+    for text in ["0", "GB", "1.2.3GB", "-1GB", "2Gb", "1e9", "16777216TiB", "99999999.5TiB"] {
+        let expected = format!(
+            "--memory-limit: must be a number of bytes such as 2GB or 512MiB, not `{text}`"
+        );
+        assert_eq!(refusal(&format!("--memory-limit {text}")), expected);
+    }
+}
+
+#[test]
+fn each_optimiser_has_its_own_settings() {
+    let kind = |line| parse(line).unwrap().optimizer.kind;
+    assert_eq!(kind("--optimizer sgd"), OptimizerKind::Sgd { momentum: 0.9 });
+    assert_eq!(kind("--optimizer sgd --momentum 0"), OptimizerKind::Sgd { momentum: 0.0 });
+    let muon = OptimizerKind::Muon { momentum: 0.95, betas: (0.9, 0.95), eps: 1e-8 };
+    assert_eq!(kind("--optimizer muon"), muon);
+    for (line, foreign) in [
+        ("--optimizer sgd --betas 0.9,0.9 --eps 1e-6", "betas eps"),
+        ("--momentum 0.9", "momentum"),
+        ("--optimizer adamw --momentum 0.9", "momentum"),
+    ] {
+        let text = refusal(line);
+        for flag in foreign.split(' ') {
+            assert_contains(&text, &format!("--{flag}: is no setting of --optimizer "));
+        }
+    }
+    // One mistake, one message.
+    let text = refusal("--optimizer adan --momentum 0.9");
+    assert_eq!(
+        text,
+        "--optimizer: must be one of adamw, sgd, muon, not `adan`; did you mean adamw?"
+    );
 }
 
 #[test]
@@ -117,11 +205,15 @@ fn a_file_gives_the_same_settings_and_flags_override_it() {
         betas = [0.9, 0.99]
         tied = true
         save = 'out'
+        memory-limit = '2GB'
+        recompute = 'every=2'
+        zero = 0
+        ema = 0.99
     ";
     let config = with_file(text, "--batch 4").unwrap();
     assert_eq!(config, {
         let flags = "--mesh dp=2,tp=2 --lr-schedule cosine --min-lr 1e-5 --lr 1 --batch 4 \
-                     --betas 0.9,0.99 --tied --save out";
+                     --betas 0.9,0.99 --tied --save out --memory-limit 2GB --recompute every=2 --zero 0 --ema 0.99";
         parse(flags).unwrap()
     });
     assert_eq!(with_file(text, "").unwrap().batch, 1024);
@@ -130,21 +222,11 @@ fn a_file_gives_the_same_settings_and_flags_override_it() {
 #[test]
 fn every_flag_of_the_contract_is_known() {
     let contract = "mesh device dtype zero recompute schedule virtual-stages micro-batches cp init-from data \
-        tokenizer order batch seq steps seed lr lr-schedule warmup min-lr betas eps weight-decay clip save save-every \
+        tokenizer optimizer momentum ema reduce-dtype memory-limit order batch seq steps seed lr lr-schedule warmup min-lr betas eps weight-decay clip save save-every \
         keep resume export-hf metrics trace explain config";
     for name in contract.split_whitespace() {
         let flag = Flag::find(name).unwrap_or_else(|| panic!("--{name} is not known"));
-        let later = [
-            "zero",
-            "recompute",
-            "schedule",
-            "virtual-stages",
-            "micro-batches",
-            "cp",
-            "tokenizer",
-            "trace",
-            "explain",
-        ];
+        let later = ["schedule", "virtual-stages", "cp", "explain"];
         assert_eq!(flag.kind == Kind::Later, later.contains(&name), "--{name}");
     }
 }
@@ -164,7 +246,6 @@ fn flags_of_later_versions_are_refused_by_name() {
         "--device: cuda comes with a later version; use cpu",
     );
     assert_contains(&refusal("--device meta"), "--device: meta comes with a later version");
-    assert_contains(&refusal("--dtype bf16"), "--dtype: bf16 comes with a later version; use f32");
 }
 
 #[test]
@@ -197,6 +278,18 @@ fn values_out_of_range() {
             "--hidden 9223372036854775808",
             "--hidden: must be at most 4294967295, not `9223372036854775808`",
         ),
+        ("--zero 4", "--zero: must be a whole number from 0 to 3, not `4`"),
+        ("--zero -1", "--zero: must be a whole number from 0 to 3, not `-1`"),
+        (
+            "--recompute every",
+            "--recompute: `every` is not a way to recompute: expected none, full",
+        ),
+        ("--recompute every=x", "--recompute: `every=x` is not a way to recompute: expected none"),
+        ("--ema 1.0", "--ema: must be a number of at least 0 and below 1, not `1.0`"),
+        (
+            "--momentum nan --optimizer sgd",
+            "--momentum: must be a number of at least 0 and below 1",
+        ),
         ("--threads 0", "--threads: must be a whole number of at least 1"),
         ("--lr -1e-3", "--lr: must be a number of at least 0, not `-1e-3`"),
         ("--lr nan", "--lr: must be a number of at least 0, not `nan`"),
@@ -220,6 +313,9 @@ fn values_that_do_not_go_together() {
     for (line, message) in [
         ("--lr 1e-4 --min-lr 1e-3", "--min-lr: 0.001 is above --lr 0.0001"),
         ("--steps 5 --warmup 6", "--warmup: 6 is more than --steps 5"),
+        ("--zero 1 --mesh 1", "in --mesh 1; use --mesh fsdp=2, or --zero 0"),
+        ("--zero 2 --mesh dp=4,tp=2", "in --mesh dp=4,tp=2; use --mesh fsdp=4,tp=2, or --zero 0"),
+        ("--reduce-dtype bf16", "--reduce-dtype: bf16 would round away what --dtype f32 computes"),
         ("--keep 2", "--keep: needs --save DIR"),
         ("--save-every 2", "--save-every: needs --save DIR"),
         ("--init-from x --hidden 4", "--hidden: cannot be combined with --init-from"),
@@ -234,8 +330,8 @@ fn values_that_do_not_go_together() {
 
 #[test]
 fn several_problems_are_told_at_once() {
-    let text = refusal("--batch 0 --lr -1 --keep 3 --zero 1");
-    assert_contains(&text, "the settings have 4 problems\n  - --zero");
+    let text = refusal("--batch 0 --lr -1 --keep 3 --schedule 1f1b");
+    assert_contains(&text, "the settings have 4 problems\n  - --schedule");
     assert_eq!(text.lines().count(), 5, "{text}");
 }
 
@@ -248,6 +344,18 @@ fn a_file_is_judged_by_line() {
         ("batch = 4.5", "run.toml:1: `batch` must be a whole number, not the number 4.5"),
         ("lr = true", "run.toml:1: `lr` must be a number, not true"),
         ("betas = 0.9", "run.toml:1: `betas` must be two numbers, such as [0.9, 0.95], not the"),
+        ("zero = '1'", "run.toml:1: `zero` must be a whole number, not the text \"1\""),
+        ("ema = '1'", "run.toml:1: `ema` must be a number, not the text"),
+        ("recompute = 1", "run.toml:1: `recompute` must be text in quotes, not the number 1"),
+        (
+            "recompute = { every = 2 }",
+            "run.toml:1: `recompute` must be text in quotes, not a table",
+        ),
+        (
+            "memory-limit = 1.5",
+            "run.toml:1: `memory-limit` must be a number of bytes, such as 1_000_000 or",
+        ),
+        ("memory-limit = -1", "run.toml:1: memory-limit: must be a number of bytes such as 2GB"),
         ("betas = [0.9]", "run.toml:1: betas: must be two numbers in [0, 1)"),
         ("order = 1", "`order` must be one of \"sequential\", \"shuffled\", not the number 1"),
         ("tied = 1", "run.toml:1: `tied` must be true or false, not the number 1"),
@@ -273,7 +381,7 @@ fn help_shows_every_flag_in_groups() {
     for flag in FLAGS {
         assert_contains(&help, &format!("--{}", flag.name));
     }
-    assert_contains(&help, "Optimiser (AdamW):\n");
+    assert_contains(&help, "Optimiser:\n");
     assert_contains(&help, "[default: 0.9,0.95]");
     assert_contains(&help, "Refused until a later version brings them:\n");
     let Err(ConfigError::Asked(version)) = parse("--version") else { panic!("no version") };

@@ -1,36 +1,41 @@
 //! Backward: per block of keys, the queries in chunks; weights are recomputed from `lse` (Dao et al. 2022).
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::forward::check;
 use super::heads::{Head, Shared};
+use super::widened;
+use super::{LINE, Parts};
+#[cfg(target_arch = "x86_64")]
+use super::{by_dots, dots};
 use crate::backend::AttentionShape;
-use crate::backend::cpu::gemm::{Matrix, Multiply, OneThread};
+use crate::backend::cpu::float::Float;
 use crate::backend::cpu::math::{exp, fma, lane_sum};
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::simd::dispatch;
 use crate::backend::cpu::workers::Workers;
 
 /// Keys per block. Half of the tile on the diagonal is computed in vain.
-const KEYS: usize = 64;
+pub(super) const KEYS: usize = 64;
 
 /// Queries per chunk: two tiles of scores stay in the second-level cache.
-const QUERIES: usize = 512;
+pub(super) const QUERIES: usize = 512;
 
 #[allow(clippy::too_many_arguments)]
-pub fn attention_backward(
+pub fn attention_backward<T: Float>(
     workers: &Workers,
     flops: &AtomicU64,
     s: &AttentionShape,
-    q: &[f32],
-    k: &[f32],
-    v: &[f32],
-    out: &[f32],
+    q: &[T],
+    k: &[T],
+    v: &[T],
+    out: &[T],
     lse: &[f32],
-    dout: &[f32],
-    dq: &mut [f32],
-    dk: &mut [f32],
-    dv: &mut [f32],
+    dout: &[T],
+    dq: &mut [T],
+    dk: &mut [T],
+    dv: &mut [T],
 ) {
     check(s, q.len(), k.len(), lse.len());
     assert_eq!([v.len(), dk.len(), dv.len()], [k.len(); 3], "attention operands fit {s:?}");
@@ -43,32 +48,14 @@ pub fn attention_backward(
     let group = heads / kv_heads;
     workers.each(s.batch * kv_heads, |task| {
         let (batch, kv_head) = (task / kv_heads, task % kv_heads);
-        let whole = seq * head_dim;
-        let tile = KEYS.min(seq) * QUERIES.min(seq);
-        with_scratch(6 * whole + 2 * tile + seq, |scratch| {
-            let mut rest = scratch;
-            let mut take = |len| {
-                let (head, tail) = std::mem::take(&mut rest).split_at_mut(len);
-                rest = tail;
-                head
-            };
-            let kv_sizes = [seq, kv_heads, head_dim];
-            let key = Head::new(k, kv_sizes, batch, kv_head);
-            let value = Head::new(v, kv_sizes, batch, kv_head);
-            let (keys, keys_t, values_t) = (take(whole), take(whole), take(whole));
-            key.gather(0..seq, keys);
-            for start in (0..seq).step_by(KEYS) {
-                let block = start..seq.min(start + KEYS);
-                let at = start * head_dim..block.end * head_dim;
-                key.transpose(block.clone(), &mut keys_t[at.clone()]);
-                value.transpose(block, &mut values_t[at]);
-            }
-            let (dkey, dvalue) = (take(whole), take(whole));
-            dkey.fill(0.0);
-            dvalue.fill(0.0);
-            let (dquery, shift) = (take(whole), take(seq));
-            let (weights, dscores) = (take(tile), take(tile));
-
+        let kv_sizes = [seq, kv_heads, head_dim];
+        let key = Head::new(k, kv_sizes, batch, kv_head);
+        let value = Head::new(v, kv_sizes, batch, kv_head);
+        with_scratch(scratch_len::<T>(s), |scratch| {
+            let mut parts = Parts(scratch);
+            let (shift, weights) = (parts.take(seq), parts.take(tile_len(s)));
+            let dscores = parts.take(tile_len(s));
+            let mut tiles = tiles_of(s, key, value, &mut parts);
             for head in kv_head * group..(kv_head + 1) * group {
                 let q_sizes = [seq, heads, head_dim];
                 let dout = Head::new(dout, q_sizes, batch, head);
@@ -76,111 +63,125 @@ pub fn attention_backward(
                 for (row, shift) in shift.iter_mut().enumerate() {
                     *shift = dot(dout.row(row), out.row(row));
                 }
-                let mut pass = Pass {
-                    s,
-                    query: Head::new(q, q_sizes, batch, head),
-                    dout,
-                    lse: &lse[(batch * heads + head) * seq..][..seq],
-                    shift,
-                    dquery,
-                    weights,
-                    dscores,
-                };
+                tiles.turn_to(Head::new(q, q_sizes, batch, head), dout);
+                let lse = &lse[(batch * heads + head) * seq..][..seq];
+                let mut pass = Pass { s, tiles: &mut *tiles, lse, shift, weights, dscores };
                 for start in (0..seq).step_by(KEYS) {
-                    let end = seq.min(start + KEYS);
-                    let at = start * head_dim..end * head_dim;
-                    pass.block(
-                        start,
-                        &Block {
-                            keys: &keys[at.clone()],
-                            keys_t: &keys_t[at.clone()],
-                            values_t: &values_t[at.clone()],
-                        },
-                        &mut dkey[at.clone()],
-                        &mut dvalue[at],
-                        flops,
-                    );
+                    pass.block(start..seq.min(start + KEYS), flops);
                 }
-                for (row, dquery) in dquery.chunks_exact(head_dim).enumerate() {
+                for row in 0..seq {
                     let at = ((batch * seq + row) * heads + head) * head_dim;
                     // SAFETY: this sample and query head belong to this task alone.
-                    unsafe { dq.piece(at, head_dim) }.copy_from_slice(dquery);
+                    tiles.write_dquery(row, unsafe { dq.piece(at, head_dim) });
                 }
             }
-            let rows = dkey.chunks_exact(head_dim).zip(dvalue.chunks_exact(head_dim));
-            for (row, (dkey, dvalue)) in rows.enumerate() {
+            tiles.finish();
+            for row in 0..seq {
                 let at = ((batch * seq + row) * kv_heads + kv_head) * head_dim;
                 // SAFETY: this sample and key/value head belong to this task alone.
-                unsafe { dk.piece(at, head_dim) }.copy_from_slice(dkey);
+                tiles.write_dkey(row, unsafe { dk.piece(at, head_dim) });
                 // SAFETY: as above.
-                unsafe { dv.piece(at, head_dim) }.copy_from_slice(dvalue);
+                tiles.write_dvalue(row, unsafe { dv.piece(at, head_dim) });
             }
         });
     });
 }
 
+/// The products of chunks of queries with blocks of keys and values, and the gradients that they are summed up to.
+pub(super) trait Tiles<'a, T> {
+    /// Turns to another query head, and the gradient of its output.
+    fn turn_to(&mut self, query: Head<'a, T>, dout: Head<'a, T>);
+
+    /// The length of a row of scores of this many keys.
+    fn row(&self, keys: usize) -> usize;
+
+    /// `scores = queries * keys^T` and `dweights = douts * values^T`.
+    fn products(
+        &mut self,
+        queries: Range<usize>,
+        keys: Range<usize>,
+        scores: &mut [f32],
+        dweights: &mut [f32],
+    );
+
+    /// `dvalues += weights^T * douts`, `dkeys += dscores^T * queries`, and `dqueries += dscores * keys`, or without
+    /// `dqueries +=` at the first key.
+    fn add(&mut self, queries: Range<usize>, keys: Range<usize>, weights: &[f32], dscores: &[f32]);
+
+    /// The gradient of one query of the present head.
+    fn write_dquery(&self, row: usize, out: &mut [T]);
+
+    /// Ends the sums over query heads.
+    fn finish(&mut self) {}
+
+    /// The gradient of one key, once finished.
+    fn write_dkey(&self, row: usize, out: &mut [T]);
+
+    /// The gradient of one value, once finished.
+    fn write_dvalue(&self, row: usize, out: &mut [T]);
+}
+
+fn tiles_of<'a, T: Float>(
+    s: &'a AttentionShape,
+    key: Head<'a, T>,
+    value: Head<'a, T>,
+    scratch: &mut Parts<'a>,
+) -> Box<dyn Tiles<'a, T> + 'a> {
+    #[cfg(target_arch = "x86_64")]
+    if by_dots::<T>(s) {
+        return Box::new(dots::Backward::new(s, key, value, scratch));
+    }
+    Box::new(widened::Backward::new(s, key, value, scratch))
+}
+
+/// Elements of a chunk of queries by a block of keys.
+fn tile_len(s: &AttentionShape) -> usize {
+    KEYS.min(s.seq).next_multiple_of(LINE) * QUERIES.min(s.seq)
+}
+
+fn scratch_len<T: Float>(s: &AttentionShape) -> usize {
+    let own = Parts::len(&[s.seq, tile_len(s), tile_len(s)]);
+    #[cfg(target_arch = "x86_64")]
+    if by_dots::<T>(s) {
+        return own + dots::Backward::scratch_len(s);
+    }
+    own + widened::Backward::scratch_len::<T>(s)
+}
+
 dispatch! {
-    fn dot<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
+    fn dot<const FMA: bool, T: Float>(a: &[T], b: &[T]) -> f32 {
         lane_sum([a, b], |[a, b]| a * b)
     }
 }
 
-/// A block of keys and values; `keys` is `[n, head_dim]`, the others `[head_dim, n]`.
-struct Block<'a> {
-    keys: &'a [f32],
-    keys_t: &'a [f32],
-    values_t: &'a [f32],
-}
-
 /// One query head, with its scratch.
-struct Pass<'a> {
+struct Pass<'a, 't, T> {
     s: &'a AttentionShape,
-    query: Head<'a>,
-    dout: Head<'a>,
+    tiles: &'a mut (dyn Tiles<'t, T> + 't),
     lse: &'a [f32],
     /// Per query, the sum of `dout * out`: what the softmax subtracts from every gradient of a weight.
     shift: &'a [f32],
-    dquery: &'a mut [f32],
     weights: &'a mut [f32],
     dscores: &'a mut [f32],
 }
 
-impl Pass<'_> {
-    /// The keys from `start` on, against every query that sees them.
-    fn block(
-        &mut self,
-        start: usize,
-        block: &Block,
-        dkey: &mut [f32],
-        dvalue: &mut [f32],
-        flops: &AtomicU64,
-    ) {
+impl<T: Float> Pass<'_, '_, T> {
+    /// A block of keys against every query that sees it.
+    fn block(&mut self, keys: Range<usize>, flops: &AtomicU64) {
         let &AttentionShape { seq, head_dim, scale, causal, .. } = self.s;
-        let keys = dkey.len() / head_dim;
-        let first_query = if causal { start } else { 0 };
+        let row = self.tiles.row(keys.len());
+        let first_query = if causal { keys.start } else { 0 };
         for first in (first_query..seq).step_by(QUERIES) {
-            let rows = QUERIES.min(seq - first);
-            let query = Matrix::rows(self.query.rows_from(first), self.query.stride);
-            let dout = Matrix::rows(self.dout.rows_from(first), self.dout.stride);
-            let weights = &mut self.weights[..rows * keys];
-            let dscores = &mut self.dscores[..rows * keys];
-            let sizes = [rows, keys, head_dim];
-            OneThread.multiply(sizes, query, Matrix::rows(block.keys_t, keys), 0.0, weights);
-            OneThread.multiply(sizes, dout, Matrix::rows(block.values_t, keys), 0.0, dscores);
-            let queries = first..first + rows;
-            let (lse, shift) = (&self.lse[queries.clone()], &self.shift[queries]);
+            let queries = first..seq.min(first + QUERIES);
+            let weights = &mut self.weights[..queries.len() * row];
+            let dscores = &mut self.dscores[..queries.len() * row];
+            self.tiles.products(queries.clone(), keys.clone(), weights, dscores);
+            let (lse, shift) = (&self.lse[queries.clone()], &self.shift[queries.clone()]);
             // The first rows of the first chunk do not see the whole block.
-            let visible = if causal { first + 1 - start } else { keys };
-            soften_backward(weights, dscores, keys, visible, scale, lse, shift);
-            let sizes = [keys, head_dim, rows];
-            OneThread.multiply(sizes, Matrix::transposed(weights, keys), dout, 1.0, dvalue);
-            OneThread.multiply(sizes, Matrix::transposed(dscores, keys), query, 1.0, dkey);
-            let dquery = &mut self.dquery[first * head_dim..][..rows * head_dim];
-            let beta = if start == 0 { 0.0 } else { 1.0 };
-            let keys_in = Matrix::rows(block.keys, head_dim);
-            let sizes = [rows, head_dim, keys];
-            OneThread.multiply(sizes, Matrix::rows(dscores, keys), keys_in, beta, dquery);
-            flops.fetch_add(10 * (rows * keys * head_dim) as u64, Ordering::Relaxed);
+            let visible = if causal { first + 1 - keys.start } else { keys.len() };
+            soften_backward(weights, dscores, row, keys.len(), visible, scale, lse, shift);
+            flops.fetch_add(10 * (queries.len() * keys.len() * head_dim) as u64, Ordering::Relaxed);
+            self.tiles.add(queries, keys.clone(), weights, dscores);
         }
     }
 }
@@ -188,17 +189,18 @@ impl Pass<'_> {
 dispatch! {
     /// `weights`: scores become weights. `dscores`: gradients of weights become gradients of unscaled scores.
     ///
-    /// Row `i` sees `visible + i` keys, or all of them if there are fewer.
+    /// Row `i` sees `visible + i` of the `keys` keys, or all of them if there are fewer.
     fn soften_backward<const FMA: bool>(
         weights: &mut [f32],
         dscores: &mut [f32],
+        row_len: usize,
         keys: usize,
         visible: usize,
         scale: f32,
         lse: &[f32],
         shift: &[f32],
     ) {
-        let rows = weights.chunks_exact_mut(keys).zip(dscores.chunks_exact_mut(keys));
+        let rows = weights.chunks_exact_mut(row_len).zip(dscores.chunks_exact_mut(row_len));
         for (row, (weights, dscores)) in rows.enumerate() {
             let visible = keys.min(visible + row);
             let (lse, shift) = (lse[row], shift[row]);

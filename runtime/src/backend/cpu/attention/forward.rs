@@ -1,31 +1,36 @@
 //! Forward: per tile of queries, the keys in chunks with an online softmax (Dao et al. 2022; Milakov and Gimelshein
 //! 2018).
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::heads::{Head, Shared};
+use super::widened;
+use super::{LINE, Parts};
+#[cfg(target_arch = "x86_64")]
+use super::{by_dots, dots};
 use crate::backend::AttentionShape;
-use crate::backend::cpu::gemm::{Matrix, Multiply, OneThread};
+use crate::backend::cpu::float::Float;
 use crate::backend::cpu::math::{LANES, exp, fma, fold, lane_max, larger_number};
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::simd::dispatch;
 use crate::backend::cpu::workers::Workers;
 
 /// Queries per tile. Half of the tile on the diagonal is computed in vain.
-const QUERIES: usize = 32;
+pub(super) const QUERIES: usize = 32;
 
 /// Keys per chunk, a multiple of `QUERIES`: the scores of a tile stay in the second-level cache.
-const KEYS: usize = 512;
+pub(super) const KEYS: usize = 512;
 
 #[allow(clippy::too_many_arguments)]
-pub fn attention(
+pub fn attention<T: Float>(
     workers: &Workers,
     flops: &AtomicU64,
     s: &AttentionShape,
-    q: &[f32],
-    k: &[f32],
-    v: &[f32],
-    out: &mut [f32],
+    q: &[T],
+    k: &[T],
+    v: &[T],
+    out: &mut [T],
     lse: &mut [f32],
 ) {
     check(s, q.len(), k.len(), lse.len());
@@ -40,24 +45,57 @@ pub fn attention(
         let kv_sizes = [s.seq, s.kv_heads, s.head_dim];
         let key = Head::new(k, kv_sizes, batch, kv_head);
         let value = Head::new(v, kv_sizes, batch, kv_head);
-        let tile = QUERIES.min(s.seq);
-        let (keys, scores) = (s.seq * s.head_dim, tile * KEYS.min(s.seq));
-        let sums = tile * (s.head_dim + 2);
-        with_scratch(keys + scores + sums, |scratch| {
-            let (keys, rest) = scratch.split_at_mut(keys);
-            for (chunk, start) in chunks(0..s.seq) {
-                let tile = &mut keys[start * s.head_dim..][..chunk.len() * s.head_dim];
-                key.transpose(chunk, tile);
-            }
+        with_scratch(scratch_len::<T>(s), |scratch| {
+            let mut parts = Parts(scratch);
+            let mut tiles = tiles_of(s, key, value, &mut parts);
             for head in kv_head * group..(kv_head + 1) * group {
-                let query = Head::new(q, [s.seq, s.heads, s.head_dim], batch, head);
-                let task = Task { s, query, keys, value, out: &out, lse: &lse, batch, head };
+                tiles.turn_to(Head::new(q, [s.seq, s.heads, s.head_dim], batch, head));
+                let mut task = Task { s, tiles: &mut *tiles, out: &out, lse: &lse, batch, head };
                 for start in (0..s.seq).step_by(QUERIES) {
-                    task.tile(start, rest, flops);
+                    task.tile(start, parts.0, flops);
                 }
             }
         });
     });
+}
+
+/// The products of tiles of queries with chunks of keys and values.
+pub(super) trait Tiles<'a, T> {
+    /// Turns to another query head.
+    fn turn_to(&mut self, query: Head<'a, T>);
+
+    /// The length of a row of scores of this many keys, and of a row of sums of this many elements.
+    fn row(&self, len: usize) -> usize;
+
+    /// `scores = queries * keys^T`.
+    fn scores(&self, queries: Range<usize>, keys: Range<usize>, scores: &mut [f32]);
+
+    /// `sum += weights * values`, or without `sum +=` at the first key.
+    fn add_values(&mut self, weights: &[f32], keys: Range<usize>, sum: &mut [f32]);
+}
+
+fn tiles_of<'a, T: Float>(
+    s: &'a AttentionShape,
+    key: Head<'a, T>,
+    value: Head<'a, T>,
+    scratch: &mut Parts<'a>,
+) -> Box<dyn Tiles<'a, T> + 'a> {
+    #[cfg(target_arch = "x86_64")]
+    if by_dots::<T>(s) {
+        return Box::new(dots::Forward::new(s, key, value, scratch));
+    }
+    Box::new(widened::Forward::new(s, key, value, scratch))
+}
+
+fn scratch_len<T: Float>(s: &AttentionShape) -> usize {
+    let rows = QUERIES.min(s.seq);
+    let [dim, keys] = [s.head_dim, KEYS.min(s.seq)].map(|len| len.next_multiple_of(LINE));
+    let tile = rows * (dim + keys + 2);
+    #[cfg(target_arch = "x86_64")]
+    if by_dots::<T>(s) {
+        return tile + dots::Forward::scratch_len(s);
+    }
+    tile + widened::Forward::scratch_len::<T>(s)
 }
 
 /// Sizes that both directions rely on.
@@ -70,48 +108,42 @@ pub(super) fn check(s: &AttentionShape, q: usize, k: usize, lse: usize) {
     assert_eq!(lse, rows * s.heads, "attention operands fit {s:?}");
 }
 
-/// Key chunks with their first key.
-fn chunks(keys: std::ops::Range<usize>) -> impl Iterator<Item = (std::ops::Range<usize>, usize)> {
-    keys.clone().step_by(KEYS).map(move |start| (start..keys.end.min(start + KEYS), start))
+/// The first `keys` keys in chunks.
+pub(super) fn chunks(keys: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..keys).step_by(KEYS).map(move |start| start..keys.min(start + KEYS))
 }
 
 /// One query head.
-struct Task<'a> {
+struct Task<'a, 't, T> {
     s: &'a AttentionShape,
-    query: Head<'a>,
-    /// Transposed keys, chunk by chunk.
-    keys: &'a [f32],
-    value: Head<'a>,
-    out: &'a Shared<'a>,
-    lse: &'a Shared<'a>,
+    tiles: &'a mut (dyn Tiles<'t, T> + 't),
+    out: &'a Shared<'a, T>,
+    lse: &'a Shared<'a, f32>,
     batch: usize,
     head: usize,
 }
 
-impl Task<'_> {
+impl<T: Float> Task<'_, '_, T> {
     /// The queries from `start` on.
-    fn tile(&self, start: usize, scratch: &mut [f32], flops: &AtomicU64) {
+    fn tile(&mut self, start: usize, scratch: &mut [f32], flops: &AtomicU64) {
         let &AttentionShape { seq, heads, head_dim, scale, causal, .. } = self.s;
         let rows = QUERIES.min(seq - start);
-        let last_key = if causal { start + rows } else { seq };
-        let (sum, rest) = scratch.split_at_mut(rows * head_dim);
+        let queries = start..start + rows;
+        let last_key = if causal { queries.end } else { seq };
+        let dim = self.tiles.row(head_dim);
+        let (sum, rest) = scratch.split_at_mut(rows * dim);
         let (max, rest) = rest.split_at_mut(rows);
         let (total, scores) = rest.split_at_mut(rows);
         max.fill(f32::NEG_INFINITY);
         total.fill(0.0);
-        for (chunk, first) in chunks(0..last_key) {
-            let whole = KEYS.min(seq - first);
-            let keys = &self.keys[first * head_dim..][..whole * head_dim];
-            let scores = &mut scores[..rows * chunk.len()];
-            let queries = Matrix::rows(self.query.rows_from(start), self.query.stride);
-            let sizes = [rows, chunk.len(), head_dim];
-            OneThread.multiply(sizes, queries, Matrix::rows(keys, whole), 0.0, scores);
-            let visible = if causal { start + 1 - first } else { chunk.len() };
-            soften(scores, chunk.len(), visible, causal, scale, max, total, sum);
-            let values = Matrix::rows(self.value.rows_from(first), self.value.stride);
-            let weights = Matrix::rows(scores, chunk.len());
-            let beta = if first == 0 { 0.0 } else { 1.0 };
-            OneThread.multiply([rows, head_dim, chunk.len()], weights, values, beta, sum);
+        for chunk in chunks(last_key) {
+            let row = self.tiles.row(chunk.len());
+            let scores = &mut scores[..rows * row];
+            self.tiles.scores(queries.clone(), chunk.clone(), scores);
+            // What fills up a row is hidden like the keys after a query.
+            let visible = if causal { start + 1 - chunk.start } else { chunk.len() };
+            soften(scores, row, visible, causal, scale, max, total, sum);
+            self.tiles.add_values(scores, chunk, sum);
         }
         flops.fetch_add(4 * (rows * last_key * head_dim) as u64, Ordering::Relaxed);
 
@@ -124,8 +156,8 @@ impl Task<'_> {
             // SAFETY: as above.
             let out = unsafe { self.out.piece(at, head_dim) };
             let inv = 1.0 / total[row];
-            for (out, sum) in out.iter_mut().zip(&sum[row * head_dim..]) {
-                *out = sum * inv;
+            for (out, sum) in out.iter_mut().zip(&sum[row * dim..]) {
+                *out = T::narrow(sum * inv);
             }
         }
     }

@@ -3,27 +3,34 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+#[cfg(target_arch = "x86_64")]
+use crate::backend::cpu::dots::Source;
+use crate::backend::cpu::float::{Float, cast, workplace_len};
+use crate::backend::cpu::gemm::Matrix;
+
 /// Rows of one head: `seq` rows of `dim` elements, `stride` elements apart.
 #[derive(Clone, Copy)]
-pub(super) struct Head<'a> {
-    data: &'a [f32],
-    pub stride: usize,
+pub(super) struct Head<'a, T> {
+    data: &'a [T],
+    stride: usize,
     dim: usize,
 }
 
-impl<'a> Head<'a> {
-    pub fn new(x: &'a [f32], [seq, heads, dim]: [usize; 3], batch: usize, head: usize) -> Self {
+impl<'a, T: Float> Head<'a, T> {
+    pub fn new(x: &'a [T], [seq, heads, dim]: [usize; 3], batch: usize, head: usize) -> Self {
         let stride = heads * dim;
         let first = batch * seq * stride + head * dim;
         Head { data: &x[first..first + (seq - 1) * stride + dim], stride, dim }
     }
 
-    /// The elements from row `first` on, rows still `stride` apart.
-    pub fn rows_from(&self, first: usize) -> &'a [f32] {
-        &self.data[first * self.stride..]
+    /// All rows, as they lie in the tensor.
+    #[cfg(target_arch = "x86_64")]
+    pub fn source(&self) -> Source<'a, T> {
+        let count = self.data.len().div_ceil(self.stride);
+        Source { data: self.data, stride: self.stride, count, width: self.dim }
     }
 
-    pub fn row(&self, row: usize) -> &'a [f32] {
+    pub fn row(&self, row: usize) -> &'a [T] {
         &self.data[row * self.stride..][..self.dim]
     }
 
@@ -34,12 +41,12 @@ impl<'a> Head<'a> {
         let count = rows.len();
         for first in (0..count).step_by(STRIP) {
             let strip = STRIP.min(count - first);
-            let from: [&[f32]; STRIP] =
+            let from: [&[T]; STRIP] =
                 std::array::from_fn(|i| self.row(rows.start + first + i.min(strip - 1)));
             for j in 0..self.dim {
                 let out = &mut out[j * count + first..][..strip];
                 for (out, row) in out.iter_mut().zip(&from) {
-                    *out = row[j];
+                    *out = row[j].widen();
                 }
             }
         }
@@ -48,25 +55,56 @@ impl<'a> Head<'a> {
     /// Writes `[rows.len(), dim]`, some rows next to each other.
     pub fn gather(&self, rows: Range<usize>, out: &mut [f32]) {
         for (row, out) in rows.zip(out.chunks_exact_mut(self.dim)) {
-            out.copy_from_slice(self.row(row));
+            cast(self.row(row), out);
         }
     }
 }
 
-/// An exclusive operand that tasks write in interleaved but disjoint pieces.
-pub(super) struct Shared<'a> {
-    ptr: *mut f32,
-    len: usize,
-    memory: PhantomData<&'a mut [f32]>,
+/// The rows of one head in f32: where they are, or else gathered.
+pub(super) struct WideRows<'a> {
+    in_place: Option<(&'a [f32], usize)>,
+    gathered: &'a mut [f32],
+    dim: usize,
 }
 
-// SAFETY: a `Shared` is a `&mut [f32]` whose disjoint parts go to several threads, as with `split_at_mut`.
-unsafe impl Send for Shared<'_> {}
-// SAFETY: as above; `piece` demands that parts do not overlap.
-unsafe impl Sync for Shared<'_> {}
+impl<'a> WideRows<'a> {
+    /// The elements of `gathered` that heads of `len` elements of type `T` need.
+    pub fn scratch<T: Float>(len: usize) -> usize {
+        workplace_len::<T>(len)
+    }
 
-impl<'a> Shared<'a> {
-    pub fn new(slice: &'a mut [f32]) -> Self {
+    /// Rows of `dim` elements, none yet.
+    pub fn new(gathered: &'a mut [f32], dim: usize) -> Self {
+        WideRows { in_place: None, gathered, dim }
+    }
+
+    /// Turns to the rows of `head`.
+    pub fn turn_to<T: Float>(&mut self, head: Head<'a, T>) {
+        self.in_place = T::in_place(head.data).map(|data| (data, head.stride));
+        head.gather(0..self.gathered.len() / self.dim, self.gathered);
+    }
+
+    /// The rows from `first` on.
+    pub fn from(&self, first: usize) -> Matrix<'_> {
+        let (data, stride) = self.in_place.unwrap_or((self.gathered, self.dim));
+        Matrix::rows(&data[first * stride..], stride)
+    }
+}
+
+/// An exclusive operand that tasks write in interleaved but disjoint pieces.
+pub(super) struct Shared<'a, T> {
+    ptr: *mut T,
+    len: usize,
+    memory: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: a `Shared` is a `&mut [T]` whose disjoint parts go to several threads, as with `split_at_mut`.
+unsafe impl<T: Float> Send for Shared<'_, T> {}
+// SAFETY: as above; `piece` demands that parts do not overlap.
+unsafe impl<T: Float> Sync for Shared<'_, T> {}
+
+impl<'a, T: Float> Shared<'a, T> {
+    pub fn new(slice: &'a mut [T]) -> Self {
         Shared { ptr: slice.as_mut_ptr(), len: slice.len(), memory: PhantomData }
     }
 
@@ -75,7 +113,7 @@ impl<'a> Shared<'a> {
     /// # Safety
     /// No two live pieces overlap, on any thread.
     #[allow(clippy::mut_from_ref)]
-    pub unsafe fn piece(&self, start: usize, len: usize) -> &mut [f32] {
+    pub unsafe fn piece(&self, start: usize, len: usize) -> &mut [T] {
         assert!(start + len <= self.len, "a piece lies inside its operand");
         // SAFETY: inside the slice this was made from; exclusive by the contract of this function.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.add(start), len) }

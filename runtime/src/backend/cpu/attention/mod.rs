@@ -1,11 +1,52 @@
 //! Scaled dot-product attention in tiles; no `seq x seq` matrix exists.
 //!
 //! Work is cut by (sample, key/value head): the query heads that share keys and values run on one thread, so that
-//! the gradients of keys and values are summed in a fixed order.
+//! the gradients of keys and values are summed in a fixed order. Scores, weights and sums of a tile are f32. Their
+//! products with each other are worked out in f32 ([`widened`]), or from bf16 by the processor's dot products where it
+//! has them ([`dots`]): then weights and gradients of scores are rounded to bf16 on their way into a product.
 
 mod backward;
+#[cfg(target_arch = "x86_64")]
+mod dots;
 mod forward;
 mod heads;
+mod widened;
 
 pub(super) use backward::attention_backward;
 pub(super) use forward::attention;
+
+use super::float::Float;
+use crate::backend::AttentionShape;
+
+/// Whether tiles of operands of type `T` are multiplied by [`dots`].
+#[cfg(target_arch = "x86_64")]
+fn by_dots<T: Float>(s: &AttentionShape) -> bool {
+    use super::simd::Level;
+    // Pairs of an odd head would reach into the next one.
+    !T::IS_F32 && s.head_dim.is_multiple_of(2) && Level::detect() == Level::Avx512Bf16
+}
+
+/// Elements of a cache line and of the widest register.
+const LINE: usize = 16;
+
+/// Hands out parts of scratch, each aligned to 64 bytes.
+struct Parts<'a>(&'a mut [f32]);
+
+impl<'a> Parts<'a> {
+    /// The elements that parts of these lengths take.
+    fn len(lens: &[usize]) -> usize {
+        lens.iter().map(|len| len.next_multiple_of(LINE)).sum()
+    }
+
+    fn take(&mut self, len: usize) -> &'a mut [f32] {
+        let (head, tail) = std::mem::take(&mut self.0).split_at_mut(len.next_multiple_of(LINE));
+        self.0 = tail;
+        &mut head[..len]
+    }
+
+    /// Words for pairs of bf16.
+    #[cfg(target_arch = "x86_64")]
+    fn take_pairs(&mut self, len: usize) -> &'a mut [u32] {
+        bytemuck::cast_slice_mut(self.take(len))
+    }
+}

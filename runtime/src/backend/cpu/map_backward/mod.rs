@@ -2,6 +2,7 @@
 
 mod walk;
 
+use super::float::{Float, convert, store, workplace_len};
 use super::map::{BLOCK, Block, check};
 use super::norm::add_rows;
 use super::scratch::with_scratch;
@@ -13,11 +14,11 @@ use walk::Walk;
 /// Blocks per partial sum of the gradient of a row leaf.
 const CHUNK_BLOCKS: usize = 64;
 
-pub(super) fn map_backward(
+pub(super) fn map_backward<T: Float>(
     workers: &Workers,
     expr: &Expr,
-    leaves: &[&[f32]],
-    grad: &[f32],
+    leaves: &[&[T]],
+    grad: &[T],
     leaf_grads: &mut [Option<LeafGrad>],
 ) {
     check(expr, leaves, grad.len());
@@ -28,12 +29,12 @@ pub(super) fn map_backward(
         assert_eq!(slot.view.len(), leaves[leaf].len(), "gradient of leaf {leaf} fits");
         // Nothing else writes these: their sums are added at the end, or they do not occur.
         if !plan.direct[leaf] && !slot.accumulate {
-            slot.view.typed::<f32>().fill(0.0);
+            slot.view.bytes_mut().fill(0);
         }
     }
 
     let blocks = grad.len().div_ceil(BLOCK);
-    let scratch = 2 * expr.nodes.len() * BLOCK;
+    let scratch = 2 * expr.nodes.len() * BLOCK + workplace_len::<T>((leaves.len() + 1) * BLOCK);
     if plan.row_total == 0 {
         let targets = Targets::new(&plan, leaf_grads);
         workers.rows(blocks, BLOCK * expr.nodes.len(), targets, |range, mut targets| {
@@ -75,7 +76,7 @@ struct Plan<'a> {
     expr: &'a Expr,
     /// Whether a gradient must reach this node.
     needed: Vec<bool>,
-    /// Per leaf: its gradient is written block by block.
+    /// Per leaf: its gradient is written block by block, since it is used as a whole only.
     direct: Vec<bool>,
     /// Per leaf: where it is written directly, whether to add to what is there.
     accumulate: Vec<bool>,
@@ -86,7 +87,7 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn new(expr: &'a Expr, leaves: &[&[f32]], leaf_grads: &[Option<LeafGrad>]) -> Plan<'a> {
+    fn new<T>(expr: &'a Expr, leaves: &[&[T]], leaf_grads: &[Option<LeafGrad>]) -> Plan<'a> {
         let mut plan = Plan {
             expr,
             needed: Vec::with_capacity(expr.nodes.len()),
@@ -113,24 +114,71 @@ impl<'a> Plan<'a> {
                 _ => {}
             }
         }
+        for (direct, row) in plan.direct.iter_mut().zip(&plan.row_starts) {
+            *direct &= row.is_none();
+        }
         plan
     }
 }
 
-/// Gradients of leaves that are written in place, cut in blocks.
-struct Targets<'a>(Vec<Option<&'a mut [f32]>>);
+/// Gradients of leaves that are written block by block.
+struct Targets<'a, T>(Vec<Option<&'a mut [T]>>);
 
-impl<'a> Targets<'a> {
-    fn new(plan: &Plan, leaf_grads: &'a mut [Option<LeafGrad>]) -> Targets<'a> {
+impl<'a, T: Float> Targets<'a, T> {
+    fn new(plan: &Plan, leaf_grads: &'a mut [Option<LeafGrad>]) -> Self {
         let targets = leaf_grads.iter_mut().zip(&plan.direct).map(|(slot, direct)| match slot {
-            Some(slot) if *direct => Some(slot.view.typed::<f32>()),
+            Some(slot) if *direct => Some(slot.view.typed::<T>()),
             _ => None,
         });
         Targets(targets.collect())
     }
+
+    /// Reads a block of the gradients that are added to, where they are not f32 themselves.
+    #[inline(always)]
+    fn load(&self, at: usize, len: usize, accumulate: &[bool], leaf_grads: &mut [f32]) {
+        if T::IS_F32 {
+            return;
+        }
+        let blocks = self.0.iter().zip(accumulate).zip(leaf_grads.chunks_exact_mut(BLOCK));
+        for ((target, accumulate), block) in blocks {
+            if let (Some(target), true) = (target, accumulate) {
+                convert(&target[at..][..len], &mut block[..len]);
+            }
+        }
+    }
+
+    /// Where a block of the gradient of `leaf` is summed up.
+    #[inline(always)]
+    fn block<'b>(
+        &'b mut self,
+        leaf: usize,
+        at: usize,
+        len: usize,
+        leaf_grads: &'b mut [f32],
+    ) -> Option<&'b mut [f32]> {
+        let target = &mut self.0[leaf].as_mut()?[at..][..len];
+        Some(match T::in_place_mut(target) {
+            Some(target) => target,
+            None => &mut leaf_grads[leaf * BLOCK..][..len],
+        })
+    }
+
+    /// Rounds a block of every gradient that was written, where they are not f32 themselves.
+    #[inline(always)]
+    fn store(&mut self, at: usize, len: usize, written: &[bool], leaf_grads: &[f32]) {
+        if T::IS_F32 {
+            return;
+        }
+        let blocks = self.0.iter_mut().zip(written).zip(leaf_grads.chunks_exact(BLOCK));
+        for ((target, written), block) in blocks {
+            if let (Some(target), true) = (target, written) {
+                store(&block[..len], &mut target[at..][..len]);
+            }
+        }
+    }
 }
 
-impl Split for Targets<'_> {
+impl<T: Float> Split for Targets<'_, T> {
     fn split_rows(self, blocks: usize) -> (Self, Self) {
         let halves = self.0.into_iter().map(|target| match target {
             None => (None, None),
@@ -145,9 +193,9 @@ impl Split for Targets<'_> {
 }
 
 /// [`Targets`] cut in chunks of a number of blocks.
-struct ChunkTargets<'a>(Targets<'a>, usize);
+struct ChunkTargets<'a, T>(Targets<'a, T>, usize);
 
-impl Split for ChunkTargets<'_> {
+impl<T: Float> Split for ChunkTargets<'_, T> {
     fn split_rows(self, chunks: usize) -> (Self, Self) {
         let (head, rest) = self.0.split_rows(chunks * self.1);
         (ChunkTargets(head, self.1), ChunkTargets(rest, self.1))
@@ -156,18 +204,20 @@ impl Split for ChunkTargets<'_> {
 
 dispatch! {
     /// Elements `first..last`; `targets` and `row_sums` belong to this range.
-    fn range_backward<const FMA: bool>(
+    fn range_backward<const FMA: bool, T: Float>(
         plan: &Plan,
-        leaves: &[&[f32]],
-        grad: &[f32],
+        leaves: &[&[T]],
+        grad: &[T],
         first: usize,
         last: usize,
         scratch: &mut [f32],
-        targets: &mut Targets,
+        targets: &mut Targets<T>,
         row_sums: &mut [f32],
     ) {
         let nodes = plan.expr.nodes.len();
-        let (values, grads) = scratch.split_at_mut(nodes * BLOCK);
+        let (values, rest) = scratch.split_at_mut(nodes * BLOCK);
+        let (grads, rest) = rest.split_at_mut(nodes * BLOCK);
+        let (wide_grad, leaf_grads) = rest.split_at_mut(workplace_len::<T>(BLOCK));
         // The result itself is needed only where its gradient is written in terms of it.
         let of_result = matches!(plan.expr.nodes[nodes - 1], Node::Tanh(_) | Node::Exp(_));
         let evaluated = if of_result { nodes } else { nodes - 1 };
@@ -181,19 +231,31 @@ dispatch! {
                 let (earlier, this) = values.split_at_mut(node * BLOCK);
                 block.evaluate::<FMA>(node, earlier, &mut this[..len]);
             }
+            let grad = &grad[start..start + len];
+            let grad = match T::in_place(grad) {
+                Some(grad) => grad,
+                None => {
+                    convert(grad, &mut wide_grad[..len]);
+                    &wide_grad[..len]
+                }
+            };
             leaf_written.copy_from_slice(&plan.accumulate);
             node_written.fill(false);
+            let at = start - first;
+            targets.load(at, len, &plan.accumulate, leaf_grads);
             let mut walk = Walk {
                 plan,
                 values,
                 grads: &mut *grads,
                 targets: &mut *targets,
-                at: start - first,
+                leaf_grads: &mut *leaf_grads,
+                at,
                 leaf_written: &mut leaf_written,
                 node_written: &mut node_written,
                 block,
             };
-            walk.backward::<FMA>(&grad[start..start + len], row_sums);
+            walk.backward::<FMA>(grad, row_sums);
+            targets.store(at, len, &leaf_written, leaf_grads);
             start += len;
         }
     }

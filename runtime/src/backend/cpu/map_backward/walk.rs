@@ -4,35 +4,35 @@ use std::f32::consts::FRAC_1_SQRT_2;
 
 use super::{Plan, Targets};
 use crate::backend::Node;
+use crate::backend::cpu::float::Float;
 use crate::backend::cpu::map::{BLOCK, Block, SQRT_2_OVER_PI, gelu_inner};
 use crate::backend::cpu::math::{self, fma, zip_add, zip_map};
 use crate::backend::cpu::random::dropout_mask;
 
 /// One block on its way back.
-pub(super) struct Walk<'w, 't> {
+pub(super) struct Walk<'w, 't, T> {
     pub(super) plan: &'w Plan<'w>,
     pub(super) values: &'w [f32],
     pub(super) grads: &'w mut [f32],
-    pub(super) targets: &'w mut Targets<'t>,
+    pub(super) targets: &'w mut Targets<'t, T>,
+    /// Blocks of the gradients of leaves that are not f32.
+    pub(super) leaf_grads: &'w mut [f32],
     /// Start of the block inside the targets.
     pub(super) at: usize,
     pub(super) leaf_written: &'w mut [bool],
     pub(super) node_written: &'w mut [bool],
-    pub(super) block: Block<'w>,
+    pub(super) block: Block<'w, T>,
 }
 
-impl Walk<'_, '_> {
+impl<T: Float> Walk<'_, '_, T> {
     #[inline(always)]
     pub(super) fn backward<const FMA: bool>(&mut self, grad: &[f32], row_sums: &mut [f32]) {
         let plan = self.plan;
         let last = plan.expr.nodes.len() - 1;
-        if let Node::Leaf(_) = plan.expr.nodes[last] {
-            self.send(last, [grad], |[g]| g);
-            return;
-        }
-        if let Node::Row(leaf) = plan.expr.nodes[last] {
-            self.sum_row(leaf, grad, row_sums);
-            return;
+        match plan.expr.nodes[last] {
+            Node::Leaf(leaf) if plan.direct[leaf] => return self.send(last, [grad], |[g]| g),
+            Node::Leaf(leaf) | Node::Row(leaf) => return self.sum_row(leaf, grad, row_sums),
+            _ => {}
         }
         self.through::<FMA>(last, grad);
         for node in (0..last).rev() {
@@ -44,7 +44,7 @@ impl Walk<'_, '_> {
             self.grads = earlier;
             let grad = &this[..self.block.len];
             match plan.expr.nodes[node] {
-                Node::Row(leaf) => self.sum_row(leaf, grad, row_sums),
+                Node::Leaf(leaf) | Node::Row(leaf) => self.sum_row(leaf, grad, row_sums),
                 _ => self.through::<FMA>(node, grad),
             }
         }
@@ -113,9 +113,10 @@ impl Walk<'_, '_> {
         }
         let len = self.block.len;
         let (target, written) = match self.plan.expr.nodes[node] {
-            Node::Leaf(leaf) => {
-                let Some(target) = &mut self.targets.0[leaf] else { return };
-                (&mut target[self.at..][..len], &mut self.leaf_written[leaf])
+            Node::Leaf(leaf) if self.plan.direct[leaf] => {
+                let block = self.targets.block(leaf, self.at, len, self.leaf_grads);
+                let Some(target) = block else { return };
+                (target, &mut self.leaf_written[leaf])
             }
             _ => (&mut self.grads[node * BLOCK..][..len], &mut self.node_written[node]),
         };

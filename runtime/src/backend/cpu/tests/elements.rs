@@ -113,7 +113,7 @@ fn adamw_follows_its_definition() {
     on_every_backend(|cpu: &CpuBackend| {
         let (mut p, mut m, mut v) = (p.clone(), m.clone(), v.clone());
         let moments = ((&mut m[..]).into(), (&mut v[..]).into());
-        cpu.adamw(&step, (&mut p[..]).into(), (&g[..]).into(), moments.0, moments.1);
+        cpu.adamw(&step, (&mut p[..]).into(), (&g[..]).into(), moments.0, moments.1, None);
         for (name, (got, expected)) in ["p", "m", "v"].iter().zip([p, m, v].iter().zip(&expected)) {
             assert_close(name, got, expected, 1e-6);
         }

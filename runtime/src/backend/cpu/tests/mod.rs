@@ -1,6 +1,7 @@
 //! Every kernel against its formula in f64, over odd sizes and several thread counts.
 
 mod attention;
+mod bf16;
 mod elements;
 mod loss;
 mod map;

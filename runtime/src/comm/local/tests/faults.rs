@@ -158,6 +158,32 @@ fn a_communication_failure_passes_through_code_without_results() {
 }
 
 #[test]
+fn a_rank_out_of_memory_stops_the_others() {
+    let error = failures_of(3, |comms| {
+        let meter = MemoryMeter::with_limit(if comms.rank() == 1 { 100 } else { 10_000 });
+        let data = meter.zeros(DType::F32, 100, Category::Activations);
+        drop(comms.group(TP).start_all_reduce(&Site::new("sum"), ReduceOp::Sum, data).wait()?);
+        Ok(())
+    });
+    let FailureCause::OutOfMemory(first) = &error.failures[0].cause else {
+        panic!("{error}");
+    };
+    assert_eq!((error.failures[0].rank, first.requested, first.limit), (1, 448, Some(100)));
+    for failure in &error.failures[1..] {
+        let cause = &failure.cause;
+        assert!(
+            matches!(cause, FailureCause::Error(CommError::PeerLeft { rank: 1, .. })),
+            "{cause}"
+        );
+    }
+    assert_eq!(
+        error.to_string(),
+        "rank 1 failed: out of memory: 448 B of activations do not fit beside the 0 B in use; the limit is 100 B\n\
+         ranks 0, 2 stopped because of that"
+    );
+}
+
+#[test]
 fn started_calls_are_completed_when_their_rank_returns() {
     let sums = launch(&mesh(3), |comms| {
         let tp = comms.group(TP);

@@ -212,7 +212,7 @@ fn an_argument_that_does_not_fit_is_refused_before_anyone_waits() {
             "src has 3 elements where 4 are expected",
             "src is f32 and dst is u32",
             "`blocks` has 3 entries, but the group has 2 members",
-            "reductions take f32, not u32",
+            "reductions take f32 or bf16, not u32",
             "`root` is 2, but the group has the members 0 to 1",
             "must pass src",
             "`to` is 9",

@@ -1,9 +1,14 @@
 //! Tests of the engine through its public interface.
 
+mod bf16;
 mod faults;
+mod in_place;
+mod messages;
 mod mismatches;
 mod results;
 mod stress;
+mod times;
+mod traces;
 
 use crate::comm::{CommError, Communicator, LaunchError, RankComms, launch};
 use crate::layout::{AxisId, AxisSet};

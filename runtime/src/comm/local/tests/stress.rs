@@ -185,6 +185,26 @@ fn bytes_follow_the_ring_convention() {
 }
 
 #[test]
+fn an_asynchronous_call_is_counted_when_it_is_issued() {
+    on_ranks(2, |tp| {
+        let site = Site::new("x");
+        let data = MemoryMeter::new().zeros(DType::F32, 1000, Category::Gradients);
+        if tp.rank() == 0 {
+            // The other rank takes part only after the message.
+            let pending = tp.start_all_reduce(&site, ReduceOp::Sum, data);
+            assert_eq!(tp.comm_bytes(), 4000);
+            tp.send(&site, 1, View::from(&[0f32][..]))?;
+            pending.wait()?;
+        } else {
+            tp.recv(&site, 0, ViewMut::from(&mut [0f32][..]))?;
+            tp.start_all_reduce(&site, ReduceOp::Sum, data).wait()?;
+        }
+        assert_eq!(tp.stats().calls, 2);
+        Ok(())
+    });
+}
+
+#[test]
 fn groups_over_the_same_axes_share_a_seat() {
     let result = launch(&mesh(2), |comms| {
         let (first, second) = (comms.group(TP), comms.group(TP));

@@ -1,0 +1,68 @@
+//! Norms, rotary embedding and element-wise expressions.
+
+use meshwright::backend::{Backend, Expr, LeafGrad, Node, RopeShape};
+
+use crate::report::{Report, Work};
+use crate::{FFN, HIDDEN, LAYERS, Number, TOKENS, filled, view, view_mut};
+
+pub fn rows<T: Number>(report: &mut Report) {
+    let len = TOKENS * HIDDEN;
+    let moved = |operands: usize| Work::Bytes(operands * len * size_of::<T>());
+    let (x, w, dy) = (filled::<T>(len, 0.5), filled::<T>(HIDDEN, 1.0), filled::<T>(len, 0.1));
+    let (mut y, mut dx) = (filled::<T>(len, 0.0), filled::<T>(len, 0.0));
+    let (mut inv, mut mean) = (filled::<f32>(TOKENS, 1.0), filled::<f32>(TOKENS, 0.0));
+    let (mut dw, mut db) = (filled::<f32>(HIDDEN, 0.0), filled::<f32>(HIDDEN, 0.0));
+    let norms = 2 * LAYERS + 1;
+    report.row("rms_norm", norms, moved(2), |cpu| {
+        cpu.rms_norm(view(&x), view(&w), 1e-5, view_mut(&mut y), view_mut(&mut inv));
+    });
+    report.row("rms_norm_backward", norms, moved(3), |cpu| {
+        let (dx, dw) = (view_mut(&mut dx), Some(view_mut(&mut dw)));
+        cpu.rms_norm_backward(view(&x), view(&w), view(&inv), view(&dy), dx, dw);
+    });
+    report.row("layer_norm", 0, moved(2), |cpu| {
+        let (y, mean, inv) = (view_mut(&mut y), view_mut(&mut mean), view_mut(&mut inv));
+        cpu.layer_norm(view(&x), view(&w), view(&w), 1e-5, y, mean, inv);
+    });
+    report.row("layer_norm_backward", 0, moved(3), |cpu| {
+        let (dw, db) = (Some(view_mut(&mut dw)), Some(view_mut(&mut db)));
+        let (dx, mean, inv) = (view_mut(&mut dx), view(&mean), view(&inv));
+        cpu.layer_norm_backward(view(&x), view(&w), mean, inv, view(&dy), dx, dw, db);
+    });
+    let rope = RopeShape { batch: 4, seq: 512, heads: 8, head_dim: 64 };
+    let table = filled::<f32>(512 * 32, 0.7);
+    report.row("rope, q and k, both ways", 4 * LAYERS, moved(2), |cpu| {
+        cpu.rope(&rope, view_mut(&mut y), view(&table), view(&table), false);
+    });
+    let add = Expr { nodes: vec![Node::Leaf(0), Node::Leaf(1), Node::Add(0, 1)] };
+    report.row("map residual", 2 * LAYERS, moved(3), |cpu| {
+        cpu.map(&add, &[view(&x), view(&dy)], view_mut(&mut y));
+    });
+    report.row("add_assign, gradient of the residual", 2 * LAYERS, moved(3), |cpu| {
+        cpu.add_assign(view_mut(&mut dx), view(&dy));
+    });
+    feed_forward::<T>(report);
+}
+
+fn feed_forward<T: Number>(report: &mut Report) {
+    let len = TOKENS * FFN;
+    let moved = |operands: usize| Work::Bytes(operands * len * size_of::<T>());
+    let (a, b, grad) = (filled::<T>(len, 0.5), filled::<T>(len, 0.25), filled::<T>(len, 0.1));
+    let [mut out, mut da, mut db] = [(); 3].map(|()| filled::<T>(len, 0.0));
+    let nodes = vec![Node::Leaf(0), Node::Silu(0), Node::Leaf(1), Node::Mul(1, 2)];
+    let swiglu = Expr { nodes };
+    report.row("map silu(a) * b", LAYERS, moved(3), |cpu| {
+        cpu.map(&swiglu, &[view(&a), view(&b)], view_mut(&mut out));
+    });
+    report.row("map_backward silu(a) * b", LAYERS, moved(5), |cpu| {
+        let slots = [&mut da, &mut db]
+            .map(|grad| Some(LeafGrad { view: view_mut(grad), accumulate: false }));
+        cpu.map_backward(&swiglu, &[view(&a), view(&b)], view(&grad), &mut { slots });
+    });
+    for (name, node) in [("gelu", Node::Gelu(0)), ("tanh", Node::Tanh(0)), ("exp", Node::Exp(0))] {
+        let expr = Expr { nodes: vec![Node::Leaf(0), node] };
+        report.row(&format!("map {name}"), 0, moved(2), |cpu| {
+            cpu.map(&expr, &[view(&a)], view_mut(&mut out));
+        });
+    }
+}

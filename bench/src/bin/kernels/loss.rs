@@ -1,0 +1,44 @@
+//! Cross-entropy and the embedding table.
+
+use meshwright::backend::Backend;
+
+use crate::report::{Report, Work};
+use crate::{HIDDEN, Number, TOKENS, VOCAB, filled, view, view_mut};
+
+/// Tokens whose logits exist at once.
+const LOSS_CHUNK: usize = 256;
+
+pub fn rows<T: Number>(report: &mut Report) {
+    let len = LOSS_CHUNK * VOCAB;
+    let moved = |operands: usize| Work::Bytes(operands * len * size_of::<T>());
+    let calls = TOKENS / LOSS_CHUNK;
+    let mut logits: Vec<T> = (0..len).map(|i| T::of((i % 97) as f32 / 97.0)).collect();
+    let targets: Vec<u32> = (0..LOSS_CHUNK as u32).collect();
+    let targets = view(&targets);
+    let [mut max, mut sum, mut target] = [(); 3].map(|()| filled::<f32>(LOSS_CHUNK, 0.0));
+    let scale = filled::<f32>(LOSS_CHUNK, 0.001);
+    report.row("row_max", calls, moved(1), |cpu| {
+        cpu.row_max(VOCAB, view(&logits), view_mut(&mut max));
+    });
+    report.row("exp_sum", calls, moved(1), |cpu| {
+        let (sum, target) = (view_mut(&mut sum), view_mut(&mut target));
+        cpu.exp_sum(VOCAB, view(&logits), view(&max), targets, 0, sum, target);
+    });
+    report.row("cross_entropy_grad", calls, moved(2), |cpu| {
+        let (max, sum) = (view(&max), view(&sum));
+        cpu.cross_entropy_grad(VOCAB, view_mut(&mut logits), max, sum, targets, 0, view(&scale));
+    });
+
+    let tokens: Vec<u32> = (0..TOKENS as u32).map(|i| i * 7919 % VOCAB as u32).collect();
+    let tokens = view(&tokens);
+    let (table, mut x) = (filled::<T>(VOCAB * HIDDEN, 0.5), filled::<T>(TOKENS * HIDDEN, 0.1));
+    let mut dtable = filled::<f32>(VOCAB * HIDDEN, 0.0);
+    let elements = TOKENS * HIDDEN;
+    report.row("embedding", 1, Work::Bytes(2 * elements * size_of::<T>()), |cpu| {
+        cpu.embedding(tokens, view(&table), 0, view_mut(&mut x));
+    });
+    let bytes = elements * (size_of::<T>() + 2 * size_of::<f32>());
+    report.row("embedding_backward", 1, Work::Bytes(bytes), |cpu| {
+        cpu.embedding_backward(tokens, 0, view(&x), view_mut(&mut dtable));
+    });
+}

@@ -1,0 +1,77 @@
+//! What happens to all parameters at once.
+
+use half::bf16;
+use meshwright::backend::{AdamStep, Backend, DType, SgdStep};
+
+use crate::report::{Report, Work};
+use crate::{Number, PARAMETERS, filled, view, view_mut};
+
+const ADAM: AdamStep = AdamStep {
+    lr: 1e-3,
+    beta1: 0.9,
+    beta2: 0.95,
+    eps: 1e-8,
+    weight_decay: 0.1,
+    bias_correction1: 0.5,
+    bias_correction2: 0.5,
+    grad_scale: 1.0,
+};
+
+const SGD: SgdStep =
+    SgdStep { lr: 1e-3, momentum: 0.9, nesterov: false, weight_decay: 0.1, grad_scale: 1.0 };
+
+/// The optimiser of the model, whose layers read parameters of type `T`.
+pub fn rows<T: Number>(report: &mut Report) {
+    let mut g = filled::<f32>(PARAMETERS, 0.1);
+    report.row("fill, gradients", 1, Work::Bytes(4 * PARAMETERS), |cpu| {
+        cpu.fill(view_mut(&mut g), 0.1);
+    });
+    let mut total = 0.0;
+    report.row("sum_squares", 1, Work::Bytes(4 * PARAMETERS), |cpu| {
+        total += cpu.sum_squares(view(&g));
+    });
+    assert!(total.is_finite(), "the gradients are finite");
+    adamw::<T>(report, "adamw", 1, PARAMETERS);
+}
+
+/// Every optimiser on many more parameters than fit into a cache.
+pub fn beyond_cache(report: &mut Report) {
+    const MANY: usize = 1 << 26;
+    adamw::<f32>(report, "adamw", 0, MANY);
+    adamw::<bf16>(report, "adamw with a bf16 copy", 0, MANY);
+    let (mut p, mut state) = (filled::<f32>(MANY, 0.5), filled::<f32>(MANY, 0.1));
+    let (g, mut copy) = (filled::<f32>(MANY, 0.1), filled::<bf16>(MANY, 0.0));
+    report.row("sgd with momentum", 0, Work::Bytes(20 * MANY), |cpu| {
+        let momentum = Some(view_mut(&mut state));
+        cpu.sgd(&SGD, view_mut(&mut p), view(&g), momentum, None);
+    });
+    report.row("sgd with momentum and a bf16 copy", 0, Work::Bytes(22 * MANY), |cpu| {
+        let (momentum, copy) = (Some(view_mut(&mut state)), Some(view_mut(&mut copy)));
+        cpu.sgd(&SGD, view_mut(&mut p), view(&g), momentum, copy);
+    });
+    report.row("lerp, moving average", 0, Work::Bytes(12 * MANY), |cpu| {
+        cpu.lerp(view_mut(&mut state), view(&p), 0.1);
+    });
+    report.row("cast f32 to bf16", 0, Work::Bytes(6 * MANY), |cpu| {
+        cpu.cast(view(&p), view_mut(&mut copy));
+    });
+    report.row("cast bf16 to f32", 0, Work::Bytes(6 * MANY), |cpu| {
+        cpu.cast(view(&copy), view_mut(&mut p));
+    });
+    report.row("add_assign of bf16 to f32", 0, Work::Bytes(10 * MANY), |cpu| {
+        cpu.add_assign(view_mut(&mut p), view(&copy));
+    });
+}
+
+/// Four f32 are read per parameter and three written; the copy is one more where `T` is not f32.
+fn adamw<T: Number>(report: &mut Report, name: &str, calls: usize, len: usize) {
+    let [mut p, mut m, mut v] = [0.5, 0.1, 0.1].map(|value| filled::<f32>(len, value));
+    let g = filled::<f32>(len, 0.1);
+    let extra = if T::DTYPE == DType::F32 { 0 } else { size_of::<T>() };
+    let mut copy = filled::<T>(if extra > 0 { len } else { 0 }, 0.0);
+    report.row(name, calls, Work::Bytes((28 + extra) * len), |cpu| {
+        let (p, m, v) = (view_mut(&mut p), view_mut(&mut m), view_mut(&mut v));
+        let copy = if extra > 0 { Some(view_mut(&mut copy)) } else { None };
+        cpu.adamw(&ADAM, p, view(&g), m, v, copy);
+    });
+}

@@ -1,0 +1,148 @@
+//! What a step of every optimiser costs on the units of the 34M-parameter Llama (hidden 512, feed-forward 1408, 8 layers,
+//! 8 heads of 64, vocabulary 8192), beside the kernel alone on one buffer of that size and the machine's own copy.
+//!
+//! `optim` prints a Markdown table. There is one rank with one thread, and times are processor time of that thread, so
+//! that a busy machine does not count.
+
+use meshwright::backend::cpu::CpuBackend;
+use meshwright::backend::{AdamStep, Buffer, Category, DType};
+use meshwright::comm::{CommError, launch};
+use meshwright::nn::{Built, Layers, Sizes, build};
+use meshwright::optim::{
+    AdamWOptions, Ema, Muon, MuonOptions, Optimizer, OptimizerOptions, ParamGroups, SgdOptions,
+};
+use meshwright::tensor::{Gradients, Rank, Reduced, Settings, Targets, Tokens};
+use meshwright::train::LanguageModel;
+use meshwright_examples::llama::{Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Vocab};
+
+/// Tokens of the loss whose gradients are applied: few, because only the step is measured.
+const TOKENS: usize = 8;
+const STEPS: usize = 8;
+
+fn main() {
+    println!("| step of 34M parameters | ms | rate | of copy |\n|---|---|---|---|");
+    let mesh = "1".parse().expect("one rank is a mesh");
+    for compute in [DType::F32, DType::Bf16] {
+        launch(&mesh, |comms| {
+            let backend = CpuBackend::new(1).expect("a backend starts");
+            let settings = Settings { compute, ..Settings::new(0) };
+            measure(&Rank::with_settings(comms, Box::new(backend), settings));
+            Ok::<(), CommError>(())
+        })
+        .expect("one rank does not fail");
+    }
+}
+
+fn measure(rank: &Rank) {
+    let sizes = Sizes::new()
+        .with(Hidden, 512)
+        .with(Ffn, 1408)
+        .with(Heads, 8)
+        .with(KvHeads, 8)
+        .with(HeadDim, 64)
+        .with(Vocab, 8192)
+        .with(Layers, 8);
+    let built = build::<Llama>(rank, &sizes).expect("the sizes fit one rank");
+    let len = built.global_len();
+    let bandwidth = copy_bandwidth(rank, len);
+    let report = |name: &str, elements: f64, seconds: f64| {
+        let rate = 4.0 * elements * len as f64 / seconds;
+        println!(
+            "| {name}, {} | {:.1} | {:.1} GB/s | {:.0} % |",
+            rank.compute_dtype(),
+            seconds * 1e3,
+            rate * 1e-9,
+            100.0 * rate / bandwidth
+        );
+    };
+    // A bf16 copy of the new values is half an f32.
+    let copy = if rank.compute_dtype() == DType::F32 { 0.0 } else { 0.5 };
+    report("AdamW, kernel alone", 7.0 + copy, adamw_alone(rank, len));
+    let adamw = AdamWOptions::default();
+    let gradients = || gradients(rank, &built);
+    for (name, options, elements) in [
+        ("AdamW", OptimizerOptions::AdamW(adamw), 7.0),
+        ("SGD", OptimizerOptions::Sgd(SgdOptions::default()), 5.0),
+    ] {
+        let mut optimizer = Optimizer::new(rank, &built.units, options, &ParamGroups::default())
+            .expect("the default groups fit any model");
+        let seconds = best(gradients, |gradients| optimizer.step(1e-4, gradients));
+        report(name, elements + copy, seconds);
+        if name == "AdamW" {
+            let mut average = Ema::new(rank, &built.units, 0.99);
+            let step = |gradients| optimizer.step_and_average(1e-4, gradients, &mut average);
+            report("AdamW and average", 10.0 + copy, best(gradients, step));
+        }
+    }
+    let mut muon = Muon::new(rank, &built.units, MuonOptions { adamw, ..MuonOptions::default() });
+    let mut flops = 0;
+    let seconds = best(gradients, |gradients| {
+        let before = rank.backend().flops();
+        muon.step(1e-4, gradients);
+        flops = rank.backend().flops() - before;
+    });
+    let rate = flops as f64 / seconds * 1e-9;
+    println!("| Muon, {} | {:.1} | {rate:.0} GFLOP/s | |", rank.compute_dtype(), seconds * 1e3);
+}
+
+fn gradients(rank: &Rank, built: &Built<Llama>) -> Gradients<Reduced> {
+    let tokens = Tokens::from_block(rank, &[1, TOKENS], &[7; TOKENS]);
+    let targets = Targets::from_block(rank, &[1, TOKENS], &[9; TOKENS]);
+    built.model.loss(&tokens, &targets).backward().reduce()
+}
+
+/// The kernel on one buffer of each kind that is as long as the whole model.
+fn adamw_alone(rank: &Rank, len: usize) -> f64 {
+    let buffer = |dtype| rank.meter().zeros(dtype, len, Category::Workspace);
+    let [mut p, g, mut m, mut v] = [DType::F32; 4].map(buffer);
+    let mut copy: Option<Buffer> =
+        (rank.compute_dtype() != DType::F32).then(|| buffer(rank.compute_dtype()));
+    let step = AdamStep {
+        lr: 1e-4,
+        beta1: 0.9,
+        beta2: 0.95,
+        eps: 1e-8,
+        weight_decay: 0.1,
+        bias_correction1: 0.5,
+        bias_correction2: 0.5,
+        grad_scale: 1.0,
+    };
+    best(
+        || {},
+        |()| {
+            let copy = copy.as_mut().map(Buffer::view_mut);
+            rank.backend().adamw(&step, p.view_mut(), g.view(), m.view_mut(), v.view_mut(), copy);
+        },
+    )
+}
+
+/// Bytes that are read and written per second, of a copy that does not fit in any cache.
+fn copy_bandwidth(rank: &Rank, len: usize) -> f64 {
+    let zeros = || rank.meter().zeros(DType::F32, len, Category::Workspace);
+    let (from, mut to) = (zeros(), zeros());
+    let copy = |()| {
+        rank.backend().copy_blocks(1, len, from.view(), 0, len, to.view_mut(), 0, len);
+    };
+    8.0 * len as f64 / best(|| {}, copy)
+}
+
+/// Shortest of several calls, in seconds of the thread; `prepare` is not measured.
+fn best<T>(mut prepare: impl FnMut() -> T, mut call: impl FnMut(T)) -> f64 {
+    let mut best = f64::INFINITY;
+    for _ in 0..STEPS {
+        let prepared = prepare();
+        let begin = now();
+        call(prepared);
+        best = best.min(now() - begin);
+    }
+    best
+}
+
+/// Processor time of this thread, in seconds.
+fn now() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the result.
+    let status = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    assert_eq!(status, 0, "the clock exists");
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}

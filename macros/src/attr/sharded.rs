@@ -1,0 +1,155 @@
+//! `#[sharded(..)]`.
+
+use syn::ext::IdentExt;
+use syn::parse::ParseStream;
+use syn::{Attribute, Ident, Lit, LitStr, Path};
+
+use super::args::{self, Args, Given, Keyed, Once, Shown};
+use super::table::{self, StyleRow, Value};
+use super::unquote;
+use crate::diag::{Ctxt, expected, nearest};
+use crate::tokens::shown;
+
+/// `#[sharded(tp = "row", scatter = Seq, fsdp)]`.
+pub struct Sharded {
+    /// How the layer is cut over a mesh axis.
+    pub cut: Option<Cut>,
+    /// The word that makes it a unit.
+    pub fsdp: Option<Ident>,
+}
+
+/// `tp = "row", scatter = Seq`.
+pub struct Cut {
+    /// The runtime's name of the axis.
+    pub axis: &'static str,
+    /// The style, behind the axis as its key.
+    pub style: Keyed<&'static StyleRow>,
+    /// The dim along which the sum ends split.
+    pub scatter: Option<Keyed<Path>>,
+}
+
+impl Sharded {
+    /// Parses the attributes of one place, which count as one; `None` if they say nothing.
+    pub fn parse(cx: &Ctxt, attrs: &[&Attribute]) -> Option<Self> {
+        let n_errors = cx.n_errors();
+        let mut style = Once::default();
+        let mut scatter = Once::default();
+        let mut fsdp = Once::default();
+        for attr in attrs {
+            let Some(args) = Args::of(cx, &table::SHARDED, attr, "tp = \"col\"") else { continue };
+            args.each(|args, key, input| {
+                let Some(row) = args.row(&key) else { return args::skip(input) };
+                match row.value {
+                    Value::Style { axis, styles } => {
+                        args::equals(row, &key, input, "\"col\"")?;
+                        if let Some(found) = style_of(cx, &key, styles, input)? {
+                            style.set(args, key, (axis, found));
+                        }
+                    }
+                    Value::Flag => {
+                        args::alone(row, &key, input)?;
+                        fsdp.set(args, key, Given);
+                    }
+                    _ => {
+                        args::equals(row, &key, input, "Seq")?;
+                        let found = dim(&key, input)?;
+                        scatter.set(args, key, found);
+                    }
+                }
+                Ok(())
+            });
+        }
+        let fsdp = fsdp.value.map(|given| given.key);
+        let is_cut = style.value.is_some() || cx.n_errors() > n_errors;
+        if !is_cut && let (Some(_), Some(scatter)) = (&fsdp, &scatter.value) {
+            cx.error(
+                scatter.key.span(),
+                "`scatter` says where the sum of a layer that is cut goes, and this one is not: say how, \
+                 as in `tp = \"row\"`, or remove `scatter`",
+            );
+        }
+        if !is_cut && fsdp.is_none() {
+            cx.error_at(
+                attrs[0],
+                "`#[sharded]` has to say how the layer is cut: `#[sharded(tp = \"col\")]`, `\"row\"` \
+                 or `\"vocab\"`; or that it is a unit: `#[sharded(fsdp)]`",
+            );
+        }
+        let cut = style.value.map(|Keyed { key, value: (axis, style) }| {
+            // With a guessed word, do not find fault with the combination as well.
+            let scatter = scatter.value.filter(|_| style.sums || cx.n_errors() == n_errors);
+            Cut { axis, style: Keyed { key, value: style }, scatter }
+        });
+        (cut.is_some() || fsdp.is_some()).then_some(Self { cut, fsdp })
+    }
+
+    /// `tp = "row", scatter = Seq, fsdp`.
+    pub fn shown(&self) -> String {
+        let cut = self.cut.as_ref().map(Cut::shown);
+        let fsdp = self.fsdp.as_ref().map(Ident::to_string);
+        cut.into_iter().chain(fsdp).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Cut {
+    /// `tp = "row", scatter = Seq`.
+    pub fn shown(&self) -> String {
+        let (axis, style) = (&self.style.key, self.style.value.name);
+        let scatter = self.scatter.as_ref().map(|dim| format!(", scatter = {}", shown(&dim.value)));
+        format!("{axis} = \"{style}\"{}", scatter.unwrap_or_default())
+    }
+}
+
+/// The style after `tp =`. An unknown one is reported, and read as its nearest neighbour.
+fn style_of(
+    cx: &Ctxt,
+    axis: &Ident,
+    styles: &'static [StyleRow],
+    input: ParseStream,
+) -> syn::Result<Option<&'static StyleRow>> {
+    let named = |word: &str| styles.iter().find(|style| style.name == word);
+    let (word, span) = match input.parse::<Lit>() {
+        Ok(Lit::Str(quoted)) => (quoted.value(), quoted.span()),
+        Ok(other) => (shown(&other), other.span()),
+        Err(_) => {
+            let bare = input.call(Ident::parse_any)?;
+            let word = bare.to_string();
+            if named(&word).is_some() {
+                cx.error(bare.span(), format_args!("quote the style: `{axis} = \"{word}\"`"));
+                return Ok(named(&word));
+            }
+            (word, bare.span())
+        }
+    };
+    if let Some(style) = named(&word) {
+        return Ok(Some(style));
+    }
+    let names: Vec<&str> = styles.iter().map(|style| style.name).collect();
+    let expected = expected(&word, &names);
+    cx.error(span, format_args!("unknown style `{word}` for axis `{axis}`: {expected}"));
+    Ok(nearest(&word, names).and_then(named))
+}
+
+fn dim(key: &Ident, input: ParseStream) -> syn::Result<Path> {
+    if input.peek(LitStr) {
+        let quoted: LitStr = input.parse()?;
+        return Err(unquote(&quoted, &format!("{key} = {}", quoted.value())));
+    }
+    input.parse().map_err(|error| {
+        let message =
+            format_args!("`{key}` takes a dim declared with `dims!`: `{key} = Seq`").to_string();
+        syn::Error::new(error.span(), message)
+    })
+}
+
+impl Shown for Path {
+    fn shown(&self) -> String {
+        shown(self)
+    }
+}
+
+impl Shown for (&'static str, &'static StyleRow) {
+    fn shown(&self) -> String {
+        format!("{:?}", self.1.name)
+    }
+}

@@ -1,0 +1,77 @@
+use std::ops::Range;
+
+use super::{padded, panels_of_columns, panels_of_rows};
+use crate::backend::AttentionShape;
+use crate::backend::cpu::attention::Parts;
+use crate::backend::cpu::attention::forward::{KEYS, QUERIES, Tiles};
+use crate::backend::cpu::attention::heads::Head;
+use crate::backend::cpu::dots::Source;
+use crate::backend::cpu::dots::{PANEL, PairRows, Panels, multiply, pair_columns};
+use crate::backend::cpu::float::Float;
+
+/// Tiles of the forward pass.
+pub struct Forward<'a> {
+    s: &'a AttentionShape,
+    /// Panels of pairs of elements.
+    keys: &'a mut [u32],
+    /// Panels of pairs of rows.
+    values: &'a mut [u32],
+    queries: &'a mut [u32],
+    weights: &'a mut [u32],
+}
+
+impl<'a> Forward<'a> {
+    pub fn scratch_len(s: &AttentionShape) -> usize {
+        Parts::len(&Self::lens(s))
+    }
+
+    /// Of keys, values, queries and weights.
+    fn lens(s: &AttentionShape) -> [usize; 4] {
+        let seq = padded(s.seq);
+        let tile = QUERIES.min(s.seq) * padded(KEYS.min(s.seq)) / 2;
+        [seq * s.head_dim / 2, seq * padded(s.head_dim) / 2, s.seq * s.head_dim / 2, tile]
+    }
+
+    pub fn new<T: Float>(
+        s: &'a AttentionShape,
+        key: Head<'a, T>,
+        value: Head<'a, T>,
+        scratch: &mut Parts<'a>,
+    ) -> Self {
+        let [keys, values, queries, weights] = Self::lens(s).map(|len| scratch.take_pairs(len));
+        panels_of_rows(&key, queries, keys);
+        panels_of_columns(&value, values);
+        Forward { s, keys, values, queries, weights }
+    }
+}
+
+impl<'a, T: Float> Tiles<'a, T> for Forward<'a> {
+    fn turn_to(&mut self, query: Head<'a, T>) {
+        pair_columns(query.source(), self.queries);
+    }
+
+    fn row(&self, len: usize) -> usize {
+        padded(len)
+    }
+
+    fn scores(&self, queries: Range<usize>, keys: Range<usize>, scores: &mut [f32]) {
+        let pairs = self.s.head_dim / 2;
+        let sizes = [queries.len(), padded(keys.len()), pairs];
+        let queries = PairRows { pairs: &self.queries[queries.start * pairs..], stride: pairs };
+        let keys = Panels { pairs: &self.keys[keys.start * pairs..], stride: PANEL * pairs };
+        // SAFETY: tiles of this kind are chosen where the processor has these instructions.
+        unsafe { multiply(sizes, queries, keys, false, scores) };
+    }
+
+    fn add_values(&mut self, weights: &[f32], keys: Range<usize>, sum: &mut [f32]) {
+        let width = padded(keys.len());
+        let count = weights.len() / width;
+        pair_columns(Source { data: weights, stride: width, count, width }, self.weights);
+        let sizes = [count, padded(self.s.head_dim), width / 2];
+        let weights = PairRows { pairs: self.weights, stride: width / 2 };
+        let stride = padded(self.s.seq) / 2 * PANEL;
+        let values = Panels { pairs: &self.values[keys.start / 2 * PANEL..], stride };
+        // SAFETY: as above.
+        unsafe { multiply(sizes, weights, values, keys.start > 0, sum) };
+    }
+}

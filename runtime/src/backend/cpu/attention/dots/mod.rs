@@ -1,0 +1,37 @@
+//! Tiles whose products the processor works out from pairs of bf16.
+
+mod backward;
+mod forward;
+
+pub use backward::Backward;
+pub use forward::Forward;
+
+use super::heads::Head;
+use crate::backend::cpu::dots::{PANEL, Target, pair_columns, pair_rows, transpose};
+use crate::backend::cpu::float::Float;
+
+/// A length filled up to whole panels.
+fn padded(len: usize) -> usize {
+    len.next_multiple_of(PANEL)
+}
+
+/// Panels of pairs along the elements of a head, whose columns are the rows of the head: the right operand of
+/// `queries * keys^T`. `rows` is scratch for `seq * dim / 2` pairs, and keeps the rows of the head.
+fn panels_of_rows<T: Float>(head: &Head<T>, rows: &mut [u32], panels: &mut [u32]) {
+    let source = head.source();
+    let pairs = source.width / 2;
+    let rows = &mut rows[..source.count * pairs];
+    pair_columns(source, rows);
+    transpose(rows, pairs, panels, Target { row: PANEL, panel: PANEL * pairs });
+}
+
+/// Panels of pairs along the rows of a head, whose columns are its elements: the right operand of `weights * values`.
+/// Zeros beyond the last row, up to `padded(seq)`.
+fn panels_of_columns<T: Float>(head: &Head<T>, panels: &mut [u32]) {
+    let source = head.source();
+    let stride = padded(source.count) / 2 * PANEL;
+    for panel in panels.chunks_exact_mut(stride) {
+        panel[source.count.div_ceil(2) * PANEL..].fill(0);
+    }
+    pair_rows(source, panels, Target { row: PANEL, panel: stride });
+}

@@ -1,0 +1,117 @@
+//! Matrix products, from the `gemmkit` crate (chosen by `bench/results/gemm.md`).
+
+mod wide;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gemmkit::{GemmScalar, MatMut, MatRef, Parallelism};
+use half::bf16;
+
+use super::float::Float;
+use super::workers::Workers;
+use crate::backend::Gemm;
+
+/// A matrix inside a slice: element `(i, j)` at `i * row + j * col`.
+#[derive(Clone, Copy)]
+pub(super) struct Matrix<'a, T = f32> {
+    pub data: &'a [T],
+    pub row: usize,
+    pub col: usize,
+}
+
+impl<'a, T> Matrix<'a, T> {
+    /// Rows of `stride` elements.
+    pub fn rows(data: &'a [T], stride: usize) -> Self {
+        Matrix { data, row: stride, col: 1 }
+    }
+
+    /// The transpose of rows of `stride` elements.
+    pub fn transposed(data: &'a [T], stride: usize) -> Self {
+        Matrix { data, row: 1, col: stride }
+    }
+}
+
+/// Operands of element type `T` whose product is of type `C`.
+pub(super) trait Product<C>: Sized {
+    /// `c[m, n] = a[m, k] * b[k, n] + c`, or without `+ c` if not `accumulate`.
+    ///
+    /// Rows of `c` are contiguous, and no size is 0.
+    fn product(
+        parallelism: Parallelism,
+        mnk: [usize; 3],
+        a: Matrix<Self>,
+        b: Matrix<Self>,
+        accumulate: bool,
+        c: &mut [C],
+    );
+}
+
+impl<T: GemmScalar> Product<T> for T {
+    fn product(
+        parallelism: Parallelism,
+        [m, n, k]: [usize; 3],
+        a: Matrix<T>,
+        b: Matrix<T>,
+        accumulate: bool,
+        c: &mut [T],
+    ) {
+        let a = MatRef::new(a.data, m, k, a.row as isize, a.col as isize);
+        let b = MatRef::new(b.data, k, n, b.row as isize, b.col as isize);
+        let beta = if accumulate { T::ONE } else { T::ZERO };
+        gemmkit::gemm(T::ONE, a, b, beta, MatMut::from_row_major(c, m, n), parallelism);
+    }
+}
+
+impl Product<f32> for bf16 {
+    fn product(
+        parallelism: Parallelism,
+        mnk: [usize; 3],
+        a: Matrix<bf16>,
+        b: Matrix<bf16>,
+        accumulate: bool,
+        c: &mut [f32],
+    ) {
+        wide::product(parallelism, mnk, a, b, accumulate, c);
+    }
+}
+
+/// `c[m, n] = a[m, k] * b[k, n] + c`, or without `+ c` if not `accumulate`, on the calling thread.
+///
+/// Rows of `c` are contiguous. What is overwritten is not read.
+pub(super) fn multiply<T: Product<C>, C>(
+    mnk: [usize; 3],
+    a: Matrix<T>,
+    b: Matrix<T>,
+    accumulate: bool,
+    c: &mut [C],
+) {
+    T::product(Parallelism::Serial, mnk, a, b, accumulate, c);
+}
+
+/// The product of whole operands.
+pub(super) fn gemm<T: Product<C> + Sync, C: Float>(
+    workers: &Workers,
+    flops: &AtomicU64,
+    g: &Gemm,
+    a: &[T],
+    b: &[T],
+    c: &mut [C],
+) {
+    let &Gemm { m, n, k, trans_a, trans_b, accumulate } = g;
+    assert_eq!([a.len(), b.len(), c.len()], [m * k, k * n, m * n], "operands fit {g:?}");
+    flops.fetch_add(2 * (m * n * k) as u64, Ordering::Relaxed);
+    if m * n * k == 0 {
+        if !accumulate {
+            c.fill(C::ZERO);
+        }
+        return;
+    }
+    let a = if trans_a { Matrix::transposed(a, m) } else { Matrix::rows(a, k) };
+    let b = if trans_b { Matrix::transposed(b, k) } else { Matrix::rows(b, n) };
+    match workers.threads() {
+        1 => multiply([m, n, k], a, b, accumulate, c),
+        threads => workers.install(|| {
+            T::product(Parallelism::Rayon(threads), [m, n, k], a, b, accumulate, c);
+        }),
+    }
+}

@@ -1,0 +1,157 @@
+//! Kernels over rows: norms, softmax, the pieces of cross-entropy, rotary embedding, embedding tables.
+
+use super::{CpuBackend, Kernel, Results, assert_rounds, input, unwritten, values, view, view_mut};
+use crate::backend::cpu::float::Float;
+use crate::backend::{Backend, RopeShape};
+
+const SIZES: [(usize, usize); 5] = [(1, 1), (3, 7), (130, 64), (257, 200), (300, 515)];
+
+struct Norm {
+    rows: usize,
+    cols: usize,
+    centred: bool,
+}
+
+impl Kernel for Norm {
+    fn run<T: Float>(&self, cpu: &CpuBackend) -> Results<T> {
+        let &Norm { rows, cols, centred } = self;
+        let [x, dy] = [1, 2].map(|seed| input::<T>(rows * cols, seed, 1.0));
+        let [weight, bias] = [3, 4].map(|seed| input::<T>(cols, seed, 1.0));
+        let [mut y, mut dx] = [(); 2].map(|()| unwritten::<T>(rows * cols));
+        let [mut mean, mut inv] = [(); 2].map(|()| unwritten::<f32>(rows));
+        // Gradients that are there already must not be rounded on the way.
+        let [mut dweight, mut dbias] = [5, 6].map(|seed| values(cols, seed));
+        if centred {
+            let statistics = (view_mut(&mut mean), view_mut(&mut inv));
+            let (x, dy, weight) = (view(&x), view(&dy), view(&weight));
+            let (y, dx) = (view_mut(&mut y), view_mut(&mut dx));
+            cpu.layer_norm(x, weight, view(&bias), 1e-3, y, statistics.0, statistics.1);
+            let (dweight, dbias) = (Some(view_mut(&mut dweight)), Some(view_mut(&mut dbias)));
+            let (mean, inv) = (view(&mean), view(&inv));
+            cpu.layer_norm_backward(x, weight, mean, inv, dy, dx, dweight, dbias);
+        } else {
+            let (x, dy, weight) = (view(&x), view(&dy), view(&weight));
+            cpu.rms_norm(x, weight, 1e-3, view_mut(&mut y), view_mut(&mut inv));
+            let (dx, dweight) = (view_mut(&mut dx), Some(view_mut(&mut dweight)));
+            cpu.rms_norm_backward(x, weight, view(&inv), dy, dx, dweight);
+            mean.clear();
+        }
+        Results {
+            rounded: vec![("y", y), ("dx", dx)],
+            wide: vec![("mean", mean), ("inv", inv), ("dweight", dweight), ("dbias", dbias)],
+        }
+    }
+}
+
+#[test]
+fn norms() {
+    for (rows, cols) in SIZES {
+        for centred in [false, true] {
+            let what = format!("norm, {rows} x {cols}, centred {centred}");
+            assert_rounds(&what, &Norm { rows, cols, centred }, 1e-6);
+        }
+    }
+}
+
+struct Softmax(usize, usize);
+
+impl Kernel for Softmax {
+    fn run<T: Float>(&self, cpu: &CpuBackend) -> Results<T> {
+        let &Softmax(rows, cols) = self;
+        let (x, dy) = (input::<T>(rows * cols, 1, 8.0), input::<T>(rows * cols, 2, 1.0));
+        // The gradient starts from the same result for every type.
+        let given = input::<T>(rows * cols, 3, 1.0);
+        let [mut y, mut dx] = [(); 2].map(|()| unwritten::<T>(rows * cols));
+        cpu.softmax(cols, view(&x), view_mut(&mut y));
+        cpu.softmax_backward(cols, view(&given), view(&dy), view_mut(&mut dx));
+        Results { rounded: vec![("y", y), ("dx", dx)], wide: vec![] }
+    }
+}
+
+#[test]
+fn softmax() {
+    for (rows, cols) in SIZES {
+        assert_rounds(&format!("softmax, {rows} x {cols}"), &Softmax(rows, cols), 1e-6);
+    }
+}
+
+struct CrossEntropy(usize, usize);
+
+impl Kernel for CrossEntropy {
+    fn run<T: Float>(&self, cpu: &CpuBackend) -> Results<T> {
+        const FIRST: usize = 10;
+        let &CrossEntropy(rows, cols) = self;
+        let mut logits = input::<T>(rows * cols, 1, 8.0);
+        let targets: Vec<u32> = (0..rows as u32).map(|i| i * 31 % (cols as u32 + 20)).collect();
+        let targets = (&targets[..]).into();
+        let mut scale = values(rows, 2);
+        scale[rows / 2] = 0.0;
+        let [mut max, mut sum, mut target] = [(); 3].map(|()| unwritten::<f32>(rows));
+        cpu.row_max(cols, view(&logits), view_mut(&mut max));
+        let (sum_out, target_out) = (view_mut(&mut sum), view_mut(&mut target));
+        cpu.exp_sum(cols, view(&logits), view(&max), targets, FIRST, sum_out, target_out);
+        let (in_place, max_in, sum_in) = (view_mut(&mut logits), view(&max), view(&sum));
+        cpu.cross_entropy_grad(cols, in_place, max_in, sum_in, targets, FIRST, view(&scale));
+        Results {
+            rounded: vec![("gradient", logits)],
+            wide: vec![("max", max), ("sum_exp", sum), ("target", target)],
+        }
+    }
+}
+
+#[test]
+fn cross_entropy() {
+    for (rows, cols) in SIZES {
+        let what = format!("cross-entropy, {rows} x {cols}");
+        assert_rounds(&what, &CrossEntropy(rows, cols), 1e-6);
+    }
+}
+
+struct Rope(RopeShape, bool);
+
+impl Kernel for Rope {
+    fn run<T: Float>(&self, cpu: &CpuBackend) -> Results<T> {
+        let Rope(s, inverse) = self;
+        let mut x = input::<T>(s.batch * s.seq * s.heads * s.head_dim, 1, 2.0);
+        let angles = (0..s.seq * s.head_dim / 2).map(|i| i as f32 * 0.37);
+        let (cos, sin): (Vec<f32>, Vec<f32>) = angles.map(|a| (a.cos(), a.sin())).unzip();
+        cpu.rope(s, view_mut(&mut x), view(&cos), view(&sin), *inverse);
+        Results { rounded: vec![("x", x)], wide: vec![] }
+    }
+}
+
+#[test]
+fn rope() {
+    for s in [
+        RopeShape { batch: 2, seq: 5, heads: 3, head_dim: 14 },
+        RopeShape { batch: 1, seq: 70, heads: 4, head_dim: 64 },
+    ] {
+        for inverse in [false, true] {
+            assert_rounds(&format!("rope, {s:?}, inverse {inverse}"), &Rope(s, inverse), 1e-6);
+        }
+    }
+}
+
+struct Embedding(usize, usize);
+
+impl Kernel for Embedding {
+    fn run<T: Float>(&self, cpu: &CpuBackend) -> Results<T> {
+        let &Embedding(count, cols) = self;
+        const ROWS: usize = 50;
+        // Rows 10..60 are here; a third of the tokens are elsewhere.
+        let tokens: Vec<u32> = (0..count as u32).map(|i| i * i % 75).collect();
+        let tokens = (&tokens[..]).into();
+        let (table, dout) = (input::<T>(ROWS * cols, 1, 1.0), input::<T>(count * cols, 2, 1.0));
+        let (mut out, mut dtable) = (unwritten::<T>(count * cols), values(ROWS * cols, 3));
+        cpu.embedding(tokens, view(&table), 10, view_mut(&mut out));
+        cpu.embedding_backward(tokens, 10, view(&dout), view_mut(&mut dtable));
+        Results { rounded: vec![("out", out)], wide: vec![("dtable", dtable)] }
+    }
+}
+
+#[test]
+fn embedding() {
+    for (count, cols) in [(1, 1), (6, 5), (700, 129)] {
+        assert_rounds(&format!("embedding, {count} x {cols}"), &Embedding(count, cols), 0.0);
+    }
+}

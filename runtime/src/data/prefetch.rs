@@ -1,0 +1,246 @@
+//! Reading ahead: the next batch is prepared while the ranks compute.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::JoinHandle;
+
+use super::{Batch, DataError, Dataset};
+
+/// Batches that wait to be taken. One more is being read meanwhile.
+const WAITING: usize = 1;
+
+/// Gives a rank its batches, which a thread reads ahead of it.
+///
+/// At most two batches are held. What goes wrong in a batch is told to whoever takes it, so a run fails in the same
+/// step and with the same error as one that does not read ahead. The thread ends with the last step, after an error,
+/// and when this is dropped.
+///
+/// ```
+/// use std::sync::Arc;
+/// use meshwright::data::{Dataset, Order, Prefetch, TokenFile};
+///
+/// let file = TokenFile::from_text((0..100).collect(), 256, "numbers")?;
+/// let dataset = Arc::new(Dataset::new(file, 4, 2, Order::Sequential, 0)?);
+/// let mut batches = Prefetch::start(&dataset, 0..2, 0..3)?;
+/// for step in 0..3 {
+///     assert_eq!(batches.take(step)?, dataset.rows(step, 0..2)?);
+/// }
+/// # Ok::<_, meshwright::data::DataError>(())
+/// ```
+pub struct Prefetch {
+    read: Arc<Read>,
+    ahead: Option<Ahead>,
+    /// A batch that was looked at and not yet taken.
+    next: Option<(u64, Batch)>,
+}
+
+type Read = dyn Fn(u64) -> Result<Batch, DataError> + Send + Sync;
+
+/// The thread, and what it has read.
+struct Ahead {
+    batches: Receiver<(u64, Result<Batch, DataError>)>,
+    thread: JoinHandle<()>,
+}
+
+impl Prefetch {
+    /// Reads the rows `rows` of the global batches of `steps` in order.
+    ///
+    /// # Errors
+    /// A thread that the system does not start.
+    pub fn start(
+        dataset: &Arc<Dataset>,
+        rows: Range<usize>,
+        steps: Range<u64>,
+    ) -> Result<Prefetch, DataError> {
+        let dataset = Arc::clone(dataset);
+        Prefetch::start_with(Arc::new(move |step| dataset.rows(step, rows.clone())), steps)
+    }
+
+    fn start_with(read: Arc<Read>, steps: Range<u64>) -> Result<Prefetch, DataError> {
+        let (sender, batches) = sync_channel(WAITING);
+        let reader = Arc::clone(&read);
+        let work = move || {
+            for step in steps {
+                let batch = reader(step);
+                let failed = batch.is_err();
+                // Nobody is there to take it when the run has ended early.
+                if sender.send((step, batch)).is_err() || failed {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("read ahead".into()).spawn(work);
+        let ahead = Ahead { batches, thread: thread.map_err(DataError::Thread)? };
+        Ok(Prefetch { read, ahead: Some(ahead), next: None })
+    }
+
+    /// The batch of `step`, which is waited for.
+    ///
+    /// Steps are taken in order. Any other one is read on the spot, and from then on nothing is read ahead.
+    ///
+    /// # Errors
+    /// Those of [`Dataset::rows`].
+    pub fn take(&mut self, step: u64) -> Result<Batch, DataError> {
+        if let Some((next, batch)) = self.next.take()
+            && next == step
+        {
+            return Ok(batch);
+        }
+        let received = self.ahead.as_ref().and_then(|ahead| ahead.batches.recv().ok());
+        match received {
+            Some((next, batch)) if next == step => batch,
+            _ => {
+                self.stop();
+                (self.read)(step)
+            }
+        }
+    }
+
+    /// The batch of `step`, which stays to be taken.
+    ///
+    /// # Errors
+    /// Those of [`Dataset::rows`].
+    pub fn peek(&mut self, step: u64) -> Result<&Batch, DataError> {
+        let batch = self.take(step)?;
+        let (_, batch) = self.next.insert((step, batch));
+        Ok(batch)
+    }
+
+    /// Ends the thread, which does not wait for anything but the end of the batch that it is reading.
+    fn stop(&mut self) {
+        if let Some(Ahead { batches, thread }) = self.ahead.take() {
+            drop(batches);
+            // Where it has panicked, reading on the spot meets the same fault.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Prefetch {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::data::{Order, TokenFile};
+
+    fn dataset(order: Order) -> Arc<Dataset> {
+        let text = (0..100u8).collect();
+        let file = TokenFile::from_text(text, 256, "numbers").unwrap();
+        Arc::new(Dataset::new(file, 3, 4, order, 5).unwrap())
+    }
+
+    /// A batch that says which step it is of.
+    fn numbered(step: u64) -> Batch {
+        let tokens = vec![step as u32];
+        Batch { targets: tokens.clone(), tokens, rows: 1, places: Vec::new() }
+    }
+
+    #[test]
+    fn batches_are_those_of_reading_on_the_spot() {
+        for order in [Order::Sequential, Order::Shuffled] {
+            let dataset = dataset(order);
+            for (rows, steps) in [(0..4, 0..40), (1..3, 7..30), (2..2, 3..5), (3..4, 9..9)] {
+                let mut batches = Prefetch::start(&dataset, rows.clone(), steps.clone()).unwrap();
+                for step in steps {
+                    assert_eq!(
+                        batches.take(step).unwrap(),
+                        dataset.rows(step, rows.clone()).unwrap()
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_that_was_looked_at_is_still_to_be_taken() {
+        let mut batches = Prefetch::start_with(Arc::new(|step| Ok(numbered(step))), 0..3).unwrap();
+        assert_eq!(batches.peek(0).unwrap().tokens, [0]);
+        assert_eq!(batches.peek(0).unwrap().tokens, [0]);
+        let taken = [0, 1, 2].map(|step| batches.take(step).unwrap().tokens[0]);
+        assert_eq!(taken, [0, 1, 2]);
+    }
+
+    #[test]
+    fn any_step_can_be_taken() {
+        let mut batches = Prefetch::start_with(Arc::new(|step| Ok(numbered(step))), 2..9).unwrap();
+        let taken = [2, 3, 7, 4, 5, 100].map(|step| batches.take(step).unwrap().tokens[0]);
+        assert_eq!(taken, [2, 3, 7, 4, 5, 100]);
+    }
+
+    #[test]
+    fn an_error_waits_for_the_step_that_needs_the_batch() {
+        let text = (0..100u8).map(|i| if i == 61 { 200 } else { i }).collect();
+        let file = TokenFile::from_text(text, 256, "numbers").unwrap().with_vocab(100);
+        let dataset = Arc::new(Dataset::new(file, 10, 1, Order::Sequential, 0).unwrap());
+        let mut batches = Prefetch::start(&dataset, 0..1, 0..9).unwrap();
+        for step in 0..6 {
+            batches.take(step).unwrap();
+        }
+        let expected = dataset.rows(6, 0..1).unwrap_err().to_string();
+        assert!(expected.contains("token id 200 at position 61"), "{expected}");
+        assert_eq!(batches.take(6).unwrap_err().to_string(), expected);
+        // Asked again, it says the same again, and other steps can still be read.
+        assert_eq!(batches.take(6).unwrap_err().to_string(), expected);
+        assert_eq!(batches.take(7).unwrap().rows, 1);
+    }
+
+    #[test]
+    fn no_more_than_two_batches_are_read_ahead() {
+        let reads = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&reads);
+        let read = Arc::new(move |step| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            Ok(numbered(step))
+        });
+        let mut batches = Prefetch::start_with(read, 0..100).unwrap();
+        for step in 0..5 {
+            batches.take(step).unwrap();
+            let ahead = step + 1 + WAITING as u64 + 1;
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while reads.load(Ordering::SeqCst) < ahead {
+                assert!(Instant::now() < deadline, "nothing is read ahead of step {step}");
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            assert_eq!(reads.load(Ordering::SeqCst), ahead, "step {step}");
+        }
+    }
+
+    #[test]
+    fn dropping_ends_the_thread_wherever_it_is() {
+        for taken in 0..4 {
+            let read: Arc<Read> = Arc::new(|step| Ok(numbered(step)));
+            let mut batches = Prefetch::start_with(Arc::clone(&read), 0..1000).unwrap();
+            for step in 0..taken {
+                batches.take(step).unwrap();
+            }
+            drop(batches);
+            assert_eq!(
+                Arc::strong_count(&read),
+                1,
+                "after {taken} steps the thread still holds it"
+            );
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_thread_reaches_the_step() {
+        let read = Arc::new(|step| match step {
+            1 => panic!("no batch {step}"),
+            step => Ok(numbered(step)),
+        });
+        let mut batches = Prefetch::start_with(read, 0..3).unwrap();
+        assert_eq!(batches.take(0).unwrap().tokens, [0]);
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| batches.take(1)));
+        let message = caught.unwrap_err();
+        assert_eq!(message.downcast_ref::<String>().unwrap(), "no batch 1");
+    }
+}

@@ -1,0 +1,162 @@
+//! Tokenising a text on all cores.
+
+use std::io::Read;
+
+use rayon::prelude::*;
+
+use super::pieces::{Documents, Piece, Pieces};
+use super::{TokenizeError, Tokenizer};
+use crate::data::{DataError, Ids, TokenFile};
+
+/// Bytes of text that are in memory at once, for each core.
+const BYTES_PER_CORE: usize = 1 << 20;
+
+/// Tokenises a text, as one document, into memory; `name` stands for it in messages, and `progress` is told how many
+/// bytes are done.
+///
+/// The ids are those that [`tokenize_files`](super::tokenize_files) writes for a file with this text.
+///
+/// # Errors
+/// Text that cannot be read or has no tokens, and a tokenizer with more ids than the `vocab` of the model.
+pub fn tokenize_text(
+    tokenizer: &Tokenizer,
+    reader: impl Read,
+    name: &str,
+    vocab: usize,
+    progress: &mut dyn FnMut(u64),
+) -> Result<TokenFile, DataError> {
+    let ids = tokenizer.vocab();
+    if ids > vocab {
+        let tokenizer = tokenizer.name().to_owned();
+        return Err(DataError::WideTokenizer { tokenizer, ids, vocab });
+    }
+    let mut tokens = Ids::below(ids);
+    let documents = Documents::default();
+    encode(tokenizer, reader, name, &documents, progress, &mut |ids| {
+        tokens.extend(ids);
+        Ok(())
+    })?;
+    TokenFile::from_ids(tokens, vocab, name)
+}
+
+/// What was tokenised of one text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Encoded {
+    pub bytes: u64,
+    pub documents: u64,
+}
+
+/// Tokenises what `reader` gives and hands the ids on in order. Memory is bounded, whatever the length.
+pub fn encode(
+    tokenizer: &Tokenizer,
+    reader: impl Read,
+    name: &str,
+    documents: &Documents,
+    progress: &mut dyn FnMut(u64),
+    take: &mut dyn FnMut(&[u32]) -> Result<(), TokenizeError>,
+) -> Result<Encoded, TokenizeError> {
+    let at_once = BYTES_PER_CORE * rayon::current_num_threads();
+    let mut pieces = Pieces::new(reader, documents);
+    let mut done = Encoded { bytes: 0, documents: 0 };
+    loop {
+        let read = read_some(&mut pieces, at_once);
+        let read = read.map_err(|source| TokenizeError::Read { name: name.to_owned(), source })?;
+        let Some(last) = read.last() else { return Ok(done) };
+        done.bytes = last.position + last.text.len() as u64;
+        let encode = |piece: &Piece| tokenizer.encode(&piece.text, name, piece.position);
+        let encoded: Vec<Result<Vec<u32>, TokenizeError>> = read.par_iter().map(encode).collect();
+        for (piece, ids) in read.iter().zip(encoded) {
+            take(&ids?)?;
+            if piece.is_last {
+                done.documents += 1;
+                take(documents.end.as_slice())?;
+            }
+        }
+        progress(done.bytes);
+    }
+}
+
+/// The next pieces, until they have `at_once` bytes or the text ends.
+fn read_some<R: Read>(pieces: &mut Pieces<'_, R>, at_once: usize) -> std::io::Result<Vec<Piece>> {
+    let (mut read, mut bytes) = (Vec::new(), 0);
+    while bytes < at_once {
+        let Some(piece) = pieces.next()? else { break };
+        // A piece costs memory of its own, however short it is.
+        bytes += piece.text.len() + size_of::<Piece>();
+        read.push(piece);
+    }
+    Ok(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The ids of `text` by as many threads.
+    fn ids(tokenizer: &Tokenizer, text: &str, documents: &Documents, threads: usize) -> Vec<u32> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let mut all = Vec::new();
+            let mut take = |ids: &[u32]| {
+                all.extend(ids);
+                Ok(())
+            };
+            encode(tokenizer, text.as_bytes(), "text", documents, &mut |_| (), &mut take).unwrap();
+            all
+        })
+    }
+
+    #[test]
+    fn bytes_come_out_as_they_went_in() {
+        // Longer than what is in memory at once.
+        let text: String = (0..300_000).map(|n| format!("line {n}\n")).collect();
+        assert!(text.len() > 3 * BYTES_PER_CORE);
+        let expected: Vec<u32> = text.bytes().map(u32::from).collect();
+        assert!(ids(&Tokenizer::Bytes, &text, &Documents::default(), 1) == expected);
+        let file = tokenize_text(&Tokenizer::Bytes, text.as_bytes(), "text", 256, &mut |_| ());
+        let file = file.unwrap();
+        let mut read = vec![0; file.len()];
+        file.read(0, &mut read).unwrap();
+        assert!(read == expected);
+    }
+
+    #[test]
+    fn a_tokenizer_needs_a_vocabulary_that_covers_it() {
+        let file = tokenize_text(&Tokenizer::Bytes, &b"abc"[..], "text", 255, &mut |_| ());
+        let text = file.unwrap_err().to_string();
+        assert!(text.contains("bytes has token ids up to 255, but"), "{text}");
+        assert!(
+            text.contains("vocabulary of the model is 255; a new model needs --vocab 256"),
+            "{text}"
+        );
+    }
+
+    #[cfg(feature = "tokenizers")]
+    #[test]
+    fn the_result_is_that_of_one_document_after_another_on_any_number_of_threads() {
+        use super::super::test_tokenizer::{END, tokenizer_json, write};
+
+        let dir = tempfile::tempdir().unwrap();
+        let tokenizer = Tokenizer::open(&write(dir.path(), &tokenizer_json())).unwrap();
+        let end = tokenizer.end_token(END).unwrap();
+        let document = |n: usize| {
+            let lines = (0..n % 37 * 20).map(|m| format!("the {m} and\n\n the  naïve {n}.\n"));
+            lines.collect::<String>()
+        };
+        let texts: Vec<String> = (0..300).map(document).filter(|text| !text.is_empty()).collect();
+        let mut expected = Vec::new();
+        for text in &texts {
+            expected.extend(tokenizer.encode(text.as_bytes(), "text", 0).unwrap());
+            expected.push(end);
+        }
+        let documents = Documents { separator: Some("\0".into()), end: Some(end) };
+        for threads in [1, 3] {
+            assert!(ids(&tokenizer, &texts.join("\0"), &documents, threads) == expected);
+        }
+        // A document that is cut has the ids of the whole, where it is cut at line breaks.
+        let long = texts.concat();
+        assert!(long.len() > 1 << 20);
+        let whole = tokenizer.encode(long.as_bytes(), "text", 0).unwrap();
+        assert!(ids(&tokenizer, &long, &Documents::default(), 2) == whole);
+    }
+}

@@ -1,0 +1,109 @@
+//! What can be wrong with text, tokenizers, and files of tokens that are written.
+
+use std::path::PathBuf;
+
+/// Why text cannot be turned into tokens; each message says which file and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenizeError {
+    /// A text could not be read.
+    #[error("cannot read {name}: {source}")]
+    Read {
+        /// The file.
+        name: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The tokens could not be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The file is no tokenizer.
+    #[error(
+        "--tokenizer: {} cannot be used: {problem}; give the tokenizer.json of a Hugging Face model, or the word bytes",
+        path.display()
+    )]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// This program has no reader for tokenizer files.
+    #[error(
+        "--tokenizer: {} needs a program that was built with tokenizer files: cargo run --release --features \
+         tokenizers ..; without them there is --tokenizer bytes",
+        path.display()
+    )]
+    NotBuilt {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Tokenizers other than bytes read text only.
+    #[error(
+        "{name} is not UTF-8 text, at byte {position}; convert it (iconv -t UTF-8), or use --tokenizer bytes, which \
+         takes anything"
+    )]
+    NotUtf8 {
+        /// The file.
+        name: String,
+        /// Index of the first wrong byte.
+        position: u64,
+    },
+    /// The tokenizer has no token for some of the text.
+    #[error(
+        "{tokenizer} cannot tokenise {name} around byte {position}: {problem}; use a tokenizer that has a token for \
+         every text (byte-level, with byte fallback, or with an unknown token)"
+    )]
+    Encode {
+        /// The tokenizer.
+        tokenizer: String,
+        /// The file.
+        name: String,
+        /// Index of the first byte of the piece.
+        position: u64,
+        /// What the tokenizer says.
+        problem: String,
+    },
+    /// 16 bits do not hold every id.
+    #[error(
+        "--dtype: u16 holds ids up to 65535, but {tokenizer} has ids up to {largest}; use --dtype u32"
+    )]
+    TooWide {
+        /// The tokenizer.
+        tokenizer: String,
+        /// Its largest id.
+        largest: u32,
+    },
+    /// A token that is to end documents does not exist.
+    #[error("--append-eos: {tokenizer} has no token `{token}`; {hint}")]
+    NoSuchToken {
+        /// The tokenizer.
+        tokenizer: String,
+        /// The token.
+        token: String,
+        /// Which tokens there are.
+        hint: String,
+    },
+    /// The name of the output would be taken for text.
+    #[error("-o: {} has to end in .bin, by which --data knows a file of tokens", path.display())]
+    OutputName {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The output would replace an input.
+    #[error("-o: {} is also an input; give another name to write to", path.display())]
+    OutputIsInput {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is nothing to tokenise.
+    #[error("nothing to tokenise: {name} has no text")]
+    Empty {
+        /// The files.
+        name: String,
+    },
+}

@@ -1,0 +1,23 @@
+//! From text to token ids and back.
+//!
+//! A text is cut into documents, a long document into pieces, at places that follow from the text alone ([`Documents`]);
+//! pieces are tokenised on all cores and written in order. So the ids do not depend on the machine, and memory is
+//! bounded however large a file is.
+
+mod encode;
+mod error;
+#[cfg_attr(not(feature = "tokenizers"), path = "no_file.rs")]
+mod file;
+mod pieces;
+mod progress;
+#[cfg(all(test, feature = "tokenizers"))]
+mod test_tokenizer;
+mod tokenizer;
+mod write;
+
+pub use encode::tokenize_text;
+pub use error::TokenizeError;
+pub use pieces::Documents;
+pub use progress::TokenizeProgress;
+pub use tokenizer::Tokenizer;
+pub use write::{Tokenized, tokenize_files};

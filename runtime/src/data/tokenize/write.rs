@@ -1,0 +1,252 @@
+//! Files of tokens, made from files of text.
+
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use super::encode::encode;
+use super::{Documents, TokenizeError, Tokenizer};
+use crate::data::{Encoding, Ids};
+
+/// What [`tokenize_files`] has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tokenized {
+    /// Bytes of text.
+    pub bytes: u64,
+    /// Documents that have text.
+    pub documents: u64,
+    /// Tokens that were written, those after documents included.
+    pub tokens: u64,
+}
+
+/// Tokenises the files `inputs` (`-` is standard input) into `output`, one after the other, as little-endian ids of 16
+/// or 32 bits. `progress` is told how many bytes of all inputs are done.
+///
+/// The output is written under another name, in the same folder, and renamed when it is complete.
+///
+/// # Errors
+/// An output that does not end in `.bin` or is an input, ids that `width` does not hold, files that cannot be read or
+/// written, and text that the tokenizer does not take.
+pub fn tokenize_files(
+    tokenizer: &Tokenizer,
+    inputs: &[PathBuf],
+    documents: &Documents,
+    output: &Path,
+    width: Encoding,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Tokenized, TokenizeError> {
+    check_output(output, inputs)?;
+    let ids = tokenizer.vocab();
+    if Encoding::for_vocab(ids).width() > width.width() {
+        let (tokenizer, largest) = (tokenizer.name().to_owned(), (ids - 1) as u32);
+        return Err(TokenizeError::TooWide { tokenizer, largest });
+    }
+    let mut file = Unfinished::create(output)?;
+    let mut done = Tokenized { bytes: 0, documents: 0, tokens: 0 };
+    let mut buffer = Ids::new(width);
+    for input in inputs {
+        let name = input.display().to_string();
+        let reader =
+            open(input).map_err(|source| TokenizeError::Read { name: name.clone(), source })?;
+        let before = done.bytes;
+        let mut progress = |bytes| progress(before + bytes);
+        let encoded = encode(tokenizer, reader, &name, documents, &mut progress, &mut |ids| {
+            done.tokens += ids.len() as u64;
+            buffer.clear();
+            buffer.extend(ids);
+            file.write(buffer.bytes())
+        })?;
+        done.bytes += encoded.bytes;
+        done.documents += encoded.documents;
+    }
+    if done.tokens == 0 {
+        let names: Vec<String> = inputs.iter().map(|path| path.display().to_string()).collect();
+        return Err(TokenizeError::Empty { name: names.join(", ") });
+    }
+    file.finish()?;
+    Ok(done)
+}
+
+fn check_output(output: &Path, inputs: &[PathBuf]) -> Result<(), TokenizeError> {
+    let path = output.to_owned();
+    if output.extension().is_none_or(|extension| extension != "bin") {
+        return Err(TokenizeError::OutputName { path });
+    }
+    let real = output.canonicalize().ok();
+    match real.is_some() && inputs.iter().any(|input| input.canonicalize().ok() == real) {
+        true => Err(TokenizeError::OutputIsInput { path }),
+        false => Ok(()),
+    }
+}
+
+fn open(input: &Path) -> std::io::Result<Box<dyn Read>> {
+    if input == Path::new("-") {
+        return Ok(Box::new(std::io::stdin()));
+    }
+    Ok(Box::new(File::open(input)?))
+}
+
+/// A file under another name, which is removed if it never gets its own.
+struct Unfinished {
+    writer: BufWriter<File>,
+    path: PathBuf,
+    output: PathBuf,
+    is_finished: bool,
+}
+
+impl Unfinished {
+    fn create(output: &Path) -> Result<Unfinished, TokenizeError> {
+        let mut name = std::ffi::OsString::from(".");
+        name.push(output.file_name().unwrap_or_default());
+        name.push(format!(".{}.partial", std::process::id()));
+        let path = output.with_file_name(name);
+        let in_output = |source| TokenizeError::Write { path: output.to_owned(), source };
+        let writer = BufWriter::with_capacity(1 << 20, File::create(&path).map_err(in_output)?);
+        Ok(Unfinished { writer, path, output: output.to_owned(), is_finished: false })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), TokenizeError> {
+        self.writer.write_all(bytes).map_err(|source| self.error(source))
+    }
+
+    fn finish(mut self) -> Result<(), TokenizeError> {
+        let rename = |this: &mut Unfinished| {
+            this.writer.flush()?;
+            this.writer.get_ref().sync_all()?;
+            std::fs::rename(&this.path, &this.output)
+        };
+        rename(&mut self).map_err(|source| self.error(source))?;
+        self.is_finished = true;
+        Ok(())
+    }
+
+    fn error(&self, source: std::io::Error) -> TokenizeError {
+        TokenizeError::Write { path: self.output.clone(), source }
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            // What is left behind is hidden, and no run takes it for data.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::TokenFile;
+
+    struct Folder(tempfile::TempDir);
+
+    impl Folder {
+        fn new() -> Folder {
+            Folder(tempfile::tempdir().unwrap())
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.0.path().join(name)
+        }
+
+        fn write(&self, name: &str, text: &[u8]) -> PathBuf {
+            std::fs::write(self.path(name), text).unwrap();
+            self.path(name)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = std::fs::read_dir(self.0.path()).unwrap();
+            let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
+            let mut names: Vec<_> = entries.map(|e| name(e).into_string().unwrap()).collect();
+            names.sort();
+            names
+        }
+    }
+
+    fn separated(separator: &str, end: Option<u32>) -> Documents {
+        Documents { separator: Some(separator.to_owned()), end }
+    }
+
+    fn tokenize(
+        inputs: &[PathBuf],
+        documents: &Documents,
+        output: &Path,
+        width: Encoding,
+    ) -> Result<Tokenized, TokenizeError> {
+        tokenize_files(&Tokenizer::Bytes, inputs, documents, output, width, &mut |_| ())
+    }
+
+    #[test]
+    fn inputs_follow_one_another_and_documents_end() {
+        let folder = Folder::new();
+        let inputs = [folder.write("a.txt", b"ab;c;;"), folder.write("b.txt", b"d")];
+        for (width, name) in [(Encoding::U16, "out.bin"), (Encoding::U32, "out.u32.bin")] {
+            let output = folder.path(name);
+            let mut shown = Vec::new();
+            let done = tokenize_files(
+                &Tokenizer::Bytes,
+                &inputs,
+                &separated(";", Some(7)),
+                &output,
+                width,
+                &mut |bytes| shown.push(bytes),
+            );
+            assert_eq!(done.unwrap(), Tokenized { bytes: 5, documents: 3, tokens: 7 });
+            assert!(shown.is_sorted() && shown.last() == Some(&5), "{shown:?}");
+            let file = TokenFile::open(&output, 256).unwrap();
+            assert_eq!(file.encoding(), width);
+            let mut ids = vec![0; file.len()];
+            file.read(0, &mut ids).unwrap();
+            assert_eq!(ids, [97, 98, 7, 99, 7, 100, 7]);
+        }
+        assert_eq!(folder.names(), ["a.txt", "b.txt", "out.bin", "out.u32.bin"]);
+    }
+
+    #[test]
+    fn what_fails_leaves_the_old_output_and_nothing_else() {
+        let folder = Folder::new();
+        let text = folder.write("a.txt", b"abc");
+        let output = folder.write("out.bin", b"old!");
+        let missing = folder.path("none.txt");
+        let message = |inputs: &[PathBuf], output: &Path| {
+            let done = tokenize(inputs, &Documents::default(), output, Encoding::U16);
+            done.unwrap_err().to_string()
+        };
+        let found = message(&[text.clone(), missing], &output);
+        assert!(found.contains("cannot read") && found.contains("none.txt: No such"), "{found}");
+        let found = message(&[folder.write("empty.txt", b"")], &output);
+        assert!(found.contains("nothing to tokenise") && found.contains("empty.txt"), "{found}");
+        let found = message(&[folder.0.path().to_owned()], &output);
+        assert!(found.contains("cannot read") && found.contains("directory"), "{found}");
+        let found = message(std::slice::from_ref(&text), &folder.path("no/out.bin"));
+        assert!(found.contains("cannot write") && found.contains("no/out.bin: No such"), "{found}");
+        let found = message(std::slice::from_ref(&text), &folder.path("out.txt"));
+        assert!(found.contains("out.txt has to end in .bin"), "{found}");
+        let found = message(&[text, output.clone()], &output);
+        assert!(found.contains("out.bin is also an input"), "{found}");
+        assert_eq!(std::fs::read(&output).unwrap(), b"old!");
+        assert_eq!(folder.names(), ["a.txt", "empty.txt", "out.bin"]);
+    }
+
+    #[cfg(feature = "tokenizers")]
+    #[test]
+    fn ids_that_do_not_fit_are_refused_before_anything_is_written() {
+        use super::super::test_tokenizer::{tokenizer_json, write};
+
+        let folder = Folder::new();
+        let text = folder.write("a.txt", b"abc");
+        let mut json = tokenizer_json();
+        json["model"]["vocab"]["zz"] = 65_536.into();
+        let tokenizer = Tokenizer::open(&write(folder.0.path(), &json)).unwrap();
+        let tokenize = |name: &str, width| {
+            let (inputs, output) = ([text.clone()], folder.path(name));
+            let documents = Documents::default();
+            tokenize_files(&tokenizer, &inputs, &documents, &output, width, &mut |_| ())
+        };
+        let found = tokenize("a.bin", Encoding::U16).unwrap_err().to_string();
+        assert!(found.contains("has ids up to 65536; use --dtype u32"), "{found}");
+        tokenize("b.bin", Encoding::U32).unwrap();
+        assert_eq!(folder.names(), ["a.txt", "b.bin", "tokenizer.json"]);
+    }
+}

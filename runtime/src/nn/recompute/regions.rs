@@ -1,0 +1,129 @@
+//! From what is to be recomputed to regions, once their fields are built and known.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use crate::tensor::{Keep, Region};
+
+use super::super::Builder;
+use super::{Grouping, RecomputeOverride, RecomputePolicy};
+
+/// Consecutive layers of a stack, and the region that they form if they are recomputed.
+pub(in crate::nn) struct Segment {
+    pub(in crate::nn) layers: Range<usize>,
+    pub(in crate::nn) region: Option<Rc<Region>>,
+}
+
+impl Builder<'_> {
+    /// The region that the model built here forms, if it is recomputed. An override is about stacks alone.
+    pub(super) fn region(&self, declared: Option<RecomputePolicy>) -> Option<Rc<Region>> {
+        let policy = declared?;
+        self.check_saved(self.path(), policy.save);
+        if self.sizes().recompute.is_some() {
+            return None;
+        }
+        let keep = kept_under(&[self.path().to_owned()], policy.save);
+        Some(Rc::new(Region { path: self.path().to_owned(), keep, offload: policy.offload }))
+    }
+
+    /// The regions that the `count` layers of the stack built here form.
+    pub(in crate::nn) fn segments(
+        &self,
+        declared: Option<RecomputePolicy>,
+        count: usize,
+    ) -> Vec<Segment> {
+        if let Some(policy) = declared {
+            if policy.grouping == Grouping::Every(0) {
+                self.problem(format_args!("`every = 0`: a region has at least one layer"));
+                return Vec::new();
+            }
+            if count > 0 {
+                self.check_saved(&self.join("0"), policy.save);
+            }
+        }
+        let policy = match self.sizes().recompute {
+            None => declared,
+            Some(_) if self.is_in_stack() => None,
+            Some(RecomputeOverride::Off) => None,
+            Some(RecomputeOverride::Full) => Some(RecomputePolicy::default()),
+            Some(RecomputeOverride::Every(layers)) => Some(grouped(Grouping::Every(layers.get()))),
+            Some(RecomputeOverride::Sqrt) => Some(grouped(Grouping::Sqrt)),
+            Some(RecomputeOverride::Attention) => return self.attention_segments(count),
+        };
+        let Some(policy) = policy else {
+            return vec![Segment { layers: 0..count, region: None }];
+        };
+        self.note_recomputed();
+        let in_region = policy.grouping.layers_in_region(count);
+        let starts = (0..count).step_by(in_region.max(1));
+        starts
+            .map(|start| {
+                let layers = start..count.min(start + in_region);
+                let path = match layers.len() {
+                    1 => self.join(&start.to_string()),
+                    _ => self.join(&format!("{start}-{}", layers.end - 1)),
+                };
+                let roots: Vec<String> =
+                    layers.clone().map(|layer| self.join(&layer.to_string())).collect();
+                let keep = kept_under(&roots, policy.save);
+                Segment {
+                    layers,
+                    region: Some(Rc::new(Region { path, keep, offload: policy.offload })),
+                }
+            })
+            .collect()
+    }
+
+    /// Each layer with attention in it as a region, of which all is kept but what leads to attention.
+    fn attention_segments(&self, count: usize) -> Vec<Segment> {
+        let layer_segment = |layer: usize| {
+            let path = self.join(&layer.to_string());
+            let leads = self.leads_to_attention(&path);
+            let region = (!leads.is_empty()).then(|| {
+                self.note_recomputed();
+                Rc::new(Region { path, keep: Keep::AllBut(leads), offload: false })
+            });
+            Segment { layers: layer..layer + 1, region }
+        };
+        (0..count).map(layer_segment).collect()
+    }
+
+    /// Makes sure that the paths of `save`, from the model at `root` on, are those of fields.
+    fn check_saved(&self, root: &str, save: &[&str]) {
+        for path in save {
+            let mut at = root.to_owned();
+            for field in path.split('.') {
+                let known = self.fields_of(&at);
+                if !known.iter().any(|name| name == field) {
+                    let parent = at.strip_prefix(root).unwrap_or_default().trim_start_matches('.');
+                    let owner = match parent {
+                        "" => "the layer".to_owned(),
+                        parent => format!("`{parent}`"),
+                    };
+                    let known = match known.as_slice() {
+                        [] => "no fields".to_owned(),
+                        known => format!("the fields `{}`", known.join("`, `")),
+                    };
+                    self.problem(format_args!(
+                        "`save = [{path}]` names nothing: {owner} has {known}"
+                    ));
+                    break;
+                }
+                at = format!("{at}.{field}");
+            }
+        }
+    }
+}
+
+fn grouped(grouping: Grouping) -> RecomputePolicy {
+    RecomputePolicy { grouping, ..RecomputePolicy::default() }
+}
+
+fn kept_under(roots: &[String], save: &[&str]) -> Keep {
+    if save.is_empty() {
+        return Keep::Nothing;
+    }
+    let paths =
+        |root: &String| save.iter().map(|path| format!("{root}.{path}")).collect::<Vec<_>>();
+    Keep::Under(roots.iter().flat_map(paths).collect())
+}

@@ -1,0 +1,231 @@
+//! Parameter groups: which parameters are decayed, at which rate they learn, and which of them Muon takes.
+
+use std::fmt;
+
+use crate::tensor::ParamRef;
+
+/// Rules that say how each parameter is updated.
+///
+/// By default, parameters of two dims or more [decay](ParamRef::decays), every parameter has the same learning rate, and
+/// Muon takes the [matrices](Group::matrix) of layers. Rules change that for the parameters that they select; where
+/// several select one, the last one holds.
+///
+/// ```
+/// use meshwright::optim::{ParamGroups, Select};
+///
+/// let groups = ParamGroups::default()
+///     .decay(Select::dim("Vocab"), false)
+///     .lr_scale(Select::path("blocks.*.attn.**"), 0.5)
+///     .matrix(Select::path("positions"), false);
+/// ```
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ParamGroups {
+    rules: Vec<(Select, Change)>,
+}
+
+/// How the parameters of a group are updated.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Group {
+    /// Factor on the learning rate.
+    pub lr_scale: f64,
+    /// Whether weight decay applies.
+    pub decays: bool,
+    /// Whether it is a matrix, as Muon understands it: something that maps features to features. By default that is every
+    /// parameter with dims that it reads and dims that it writes, but for [tables](ParamRef::is_table) such as the
+    /// weights of embeddings and heads.
+    pub matrix: bool,
+}
+
+/// Which parameters a rule is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Select {
+    /// Those with this number of dims, where a bias over `(Heads, HeadDim)` has two.
+    Dims(usize),
+    /// Those over a dim with this name.
+    Dim(String),
+    /// Those at the paths of a pattern: `*` stands for one name or number between dots, `**` for any number of them.
+    Path(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Change {
+    LrScale(f64),
+    Decay(bool),
+    Matrix(bool),
+}
+
+/// What is wrong with rules.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum GroupsError {
+    /// A rule that does nothing is a mistake in its name.
+    #[error(
+        "parameter groups: {select} selects no parameter of the model; its parameters are {paths}"
+    )]
+    Nothing {
+        /// The rule.
+        select: Select,
+        /// What there is.
+        paths: String,
+    },
+    /// A factor that no rate can have.
+    #[error(
+        "parameter groups: {select} has the learning rate scaled by {scale}; it must be a finite number of at least 0"
+    )]
+    Scale {
+        /// The rule.
+        select: Select,
+        /// The factor.
+        scale: f64,
+    },
+    /// A parameter that has no two sides.
+    #[error(
+        "parameter groups: {select} makes a matrix of `{path}`, which does not map features to features"
+    )]
+    NoMatrix {
+        /// The rule.
+        select: Select,
+        /// The parameter.
+        path: String,
+    },
+}
+
+impl ParamGroups {
+    /// Says whether weight decay applies to what is selected.
+    pub fn decay(self, select: Select, decays: bool) -> ParamGroups {
+        self.with(select, Change::Decay(decays))
+    }
+
+    /// Multiplies the learning rate of what is selected by `scale`; 0 freezes it, decay included.
+    pub fn lr_scale(self, select: Select, scale: f64) -> ParamGroups {
+        self.with(select, Change::LrScale(scale))
+    }
+
+    /// Says whether Muon treats what is selected as matrices; what it does not, AdamW updates.
+    pub fn matrix(self, select: Select, matrix: bool) -> ParamGroups {
+        self.with(select, Change::Matrix(matrix))
+    }
+
+    fn with(mut self, select: Select, change: Change) -> ParamGroups {
+        self.rules.push((select, change));
+        self
+    }
+
+    /// The group that a parameter belongs to.
+    pub fn of(&self, param: &ParamRef) -> Group {
+        let mut group = Group {
+            lr_scale: 1.0,
+            decays: param.decays(),
+            matrix: has_two_sides(param) && !param.is_table(),
+        };
+        for (_, change) in self.rules.iter().filter(|(select, _)| select.selects(param)) {
+            match *change {
+                Change::LrScale(scale) => group.lr_scale = scale,
+                Change::Decay(decays) => group.decays = decays,
+                Change::Matrix(matrix) => group.matrix = matrix,
+            }
+        }
+        group
+    }
+
+    /// Makes sure that every rule has parameters that it can apply to.
+    ///
+    /// # Errors
+    /// The first rule that has none.
+    pub fn check(&self, params: &[ParamRef]) -> Result<(), GroupsError> {
+        for (select, change) in &self.rules {
+            let mut selected = params.iter().filter(|param| select.selects(param)).peekable();
+            if selected.peek().is_none() {
+                let paths: Vec<&str> = params.iter().map(ParamRef::path).collect();
+                return Err(GroupsError::Nothing {
+                    select: select.clone(),
+                    paths: paths.join(", "),
+                });
+            }
+            match *change {
+                Change::LrScale(scale) if !scale.is_finite() || scale < 0.0 => {
+                    return Err(GroupsError::Scale { select: select.clone(), scale });
+                }
+                Change::Matrix(true) => {
+                    if let Some(param) = selected.find(|param| !has_two_sides(param)) {
+                        let path = param.path().to_owned();
+                        return Err(GroupsError::NoMatrix { select: select.clone(), path });
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn has_two_sides(param: &ParamRef) -> bool {
+    (1..param.dims().len()).contains(&param.contracted())
+}
+
+impl Select {
+    /// Parameters over the dim with this name: `Vocab`.
+    pub fn dim(name: &str) -> Select {
+        Select::Dim(name.to_owned())
+    }
+
+    /// Parameters at the paths of this pattern: `blocks.*.mlp.**`.
+    pub fn path(pattern: &str) -> Select {
+        Select::Path(pattern.to_owned())
+    }
+
+    fn selects(&self, param: &ParamRef) -> bool {
+        match self {
+            Select::Dims(count) => param.dims().len() == *count,
+            Select::Dim(name) => param.dims().iter().any(|dim| dim.name == name),
+            Select::Path(pattern) => {
+                let split = |text| str::split(text, '.').collect::<Vec<_>>();
+                matches(&split(pattern), &split(param.path()))
+            }
+        }
+    }
+}
+
+fn matches(pattern: &[&str], path: &[&str]) -> bool {
+    match (pattern, path) {
+        ([], []) => true,
+        (["**", rest @ ..], _) => (0..=path.len()).any(|skipped| matches(rest, &path[skipped..])),
+        ([first, rest @ ..], [part, parts @ ..]) => {
+            (*first == "*" || first == part) && matches(rest, parts)
+        }
+        _ => false,
+    }
+}
+
+impl fmt::Display for Select {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Select::Dims(count) => write!(f, "the number of dims {count}"),
+            Select::Dim(name) => write!(f, "the dim `{name}`"),
+            Select::Path(pattern) => write!(f, "the path `{pattern}`"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stars_stand_for_parts_of_a_path() {
+        let fits = |pattern: &str, path: &str| {
+            matches(&pattern.split('.').collect::<Vec<_>>(), &path.split('.').collect::<Vec<_>>())
+        };
+        for (pattern, path, expected) in [
+            ("embed.weight", "embed.weight", true),
+            ("embed", "embed.weight", false),
+            ("blocks.*.attn.q.weight", "blocks.12.attn.q.weight", true),
+            ("blocks.*.weight", "blocks.12.attn.q.weight", false),
+            ("blocks.**", "blocks.12.attn.q.weight", true),
+            ("**.weight", "blocks.12.attn.q.weight", true),
+            ("**.weight", "weight", true),
+            ("**.attn.**", "blocks.3.mlp.up.weight", false),
+        ] {
+            assert_eq!(fits(pattern, path), expected, "{pattern} and {path}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What can enter or leave a region, taken apart into its numbers and the frame around them.
+
+use crate::layout::Shape;
+
+use super::super::value::Value;
+use super::super::{Tensor, Tokens};
+
+/// What can enter or leave a region: tensors, tokens, and tuples of them.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot enter or leave a recomputed region",
+    label = "not a tensor, tokens, or a tuple of them",
+    note = "tensors, tokens and tuples of up to four of them can; compute anything else inside of the region, or outside"
+)]
+pub trait RegionData: Clone + 'static {
+    /// What is left when the numbers are taken out.
+    #[doc(hidden)]
+    type Frame: 'static;
+    #[doc(hidden)]
+    fn take_apart(&self, values: &mut Vec<Value>) -> Self::Frame;
+    #[doc(hidden)]
+    fn put_together(frame: &Self::Frame, values: &mut dyn FnMut() -> Value) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<S: Shape> RegionData for Tensor<S> {
+    type Frame = ();
+
+    fn take_apart(&self, values: &mut Vec<Value>) {
+        values.push(self.value().clone());
+    }
+
+    fn put_together((): &(), values: &mut dyn FnMut() -> Value) -> Tensor<S> {
+        Tensor::wrap(values())
+    }
+}
+
+/// Token ids have no gradient, and are small: they are kept as they are.
+#[diagnostic::do_not_recommend]
+impl<S: Shape> RegionData for Tokens<S> {
+    type Frame = Tokens<S>;
+
+    fn take_apart(&self, _: &mut Vec<Value>) -> Tokens<S> {
+        self.clone()
+    }
+
+    fn put_together(frame: &Tokens<S>, _: &mut dyn FnMut() -> Value) -> Tokens<S> {
+        frame.clone()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl RegionData for () {
+    type Frame = ();
+
+    fn take_apart(&self, _: &mut Vec<Value>) {}
+
+    fn put_together((): &(), _: &mut dyn FnMut() -> Value) {}
+}
+
+macro_rules! tuples {
+    ($(($($item:ident),+))*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<$($item: RegionData),+> RegionData for ($($item,)+) {
+            type Frame = ($($item::Frame,)+);
+
+            #[allow(non_snake_case, reason = "the items are named as their types")]
+            fn take_apart(&self, values: &mut Vec<Value>) -> Self::Frame {
+                let ($($item,)+) = self;
+                ($($item.take_apart(values),)+)
+            }
+
+            #[allow(non_snake_case, reason = "the items are named as their types")]
+            fn put_together(frame: &Self::Frame, values: &mut dyn FnMut() -> Value) -> Self {
+                let ($($item,)+) = frame;
+                ($($item::put_together($item, values),)+)
+            }
+        }
+    )*};
+}
+
+tuples! { (A) (A, B) (A, B, C) (A, B, C, D) }

@@ -1,0 +1,190 @@
+//! Units: parameters that are sharded, reduced and gathered together.
+
+mod gradient;
+mod level;
+mod values;
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::rc::{Rc, Weak};
+
+use crate::backend::{View, ViewMut};
+use crate::comm::{Blocks, Site};
+use crate::layout::{AxisId, AxisSet};
+
+use super::param::WeakParam;
+use super::rank::fail;
+use super::value::Extent;
+use super::{ParamRef, Rank};
+
+use gradient::Gradient;
+use values::Values;
+
+pub use level::ZeroLevel;
+pub(crate) use values::ReadValues;
+
+/// Parameters begin on multiples of this many elements (a cache line of `f32`), and shards do.
+const LINE: usize = 16;
+
+/// Parameters that are reduced, and gathered, together: one flat buffer of each kind.
+///
+/// Under a [`ZeroLevel`] above 0, each rank of the `fsdp` axis owns a run of whole lines of every flat buffer, the
+/// [`shard`](Unit::shard). Shards may differ by a line, and be empty; nothing is padded.
+pub struct Unit {
+    this: Weak<Unit>,
+    rank: Rank,
+    name: String,
+    len: Cell<usize>,
+    params: RefCell<Vec<WeakParam>>,
+    values: Values,
+    gradient: Gradient,
+    /// Uses recorded forward and not yet undone: at zero, the gradient is complete.
+    uses: Cell<usize>,
+}
+
+impl Unit {
+    pub(crate) fn new(rank: &Rank, name: &str) -> Rc<Unit> {
+        Rc::new_cyclic(|this| Unit {
+            this: Weak::clone(this),
+            rank: rank.clone(),
+            name: name.to_owned(),
+            len: Cell::new(0),
+            params: RefCell::default(),
+            values: Values::default(),
+            gradient: Gradient::default(),
+            uses: Cell::new(0),
+        })
+    }
+
+    /// Path of the field whose parameters these are.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Elements of each flat buffer, alignment gaps included.
+    pub fn len(&self) -> usize {
+        self.len.get()
+    }
+
+    /// Whether the unit has no parameters.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The run of the flat buffers that this rank updates: all of them at level 0.
+    pub fn shard(&self) -> Range<usize> {
+        if self.level() == ZeroLevel::Replicated {
+            return 0..self.len();
+        }
+        let cut = self.cut();
+        let member = self.rank.position(FSDP);
+        let start = cut.start(member);
+        start..start + cut.lens[member]
+    }
+
+    /// Its parameters, in the order of the buffers, as long as the [`Built`](crate::nn::Built) model is there.
+    pub fn params(&self) -> Vec<ParamRef> {
+        self.params.borrow().iter().filter_map(WeakParam::upgrade).collect()
+    }
+
+    /// Adds a parameter that begins where the buffers have ended so far; the next begins on a line of its own.
+    pub(crate) fn push(&self, param: &ParamRef) {
+        self.len.set((self.len() + param.len()).next_multiple_of(LINE));
+        self.params.borrow_mut().push(param.downgrade());
+    }
+
+    /// Makes the buffers, and every parameter's first value.
+    pub(crate) fn allocate(&self) {
+        self.allocate_values();
+        self.allocate_gradient();
+        for param in self.params() {
+            param.initialise(&self.rank);
+        }
+    }
+
+    /// Notes a use that backward will undo.
+    pub(crate) fn begin_use(&self) {
+        self.uses.set(self.uses.get() + 1);
+        self.gradient.used.set(true);
+    }
+
+    /// Notes that the values, which were just read, will be read in backward.
+    pub(crate) fn will_come_back(&self) {
+        if let (ZeroLevel::Parameters, Some(unit)) = (self.level(), self.this.upgrade()) {
+            self.rank.gathering().will_come_back(&unit);
+        }
+    }
+
+    /// Notes that an operation of a forward function reads the values.
+    pub(crate) fn note_reader(&self) {
+        self.rank.regions().note_reader(&self.this);
+    }
+
+    /// Notes that a use was undone; after the last one, the gradient is complete.
+    pub(crate) fn end_use(&self) {
+        self.uses.set(self.uses.get() - 1);
+        if self.uses.get() == 0 {
+            self.start_reduction();
+        }
+    }
+
+    /// What of a run of the flat buffers this rank updates, counted from the beginning of the buffers and from that of
+    /// the shard; none, if it updates nothing of it.
+    pub(crate) fn in_shard(&self, run: Range<usize>) -> Option<(Range<usize>, Range<usize>)> {
+        let shard = self.shard();
+        let common = values::intersection(run, shard.clone());
+        (!common.is_empty())
+            .then(|| (common.clone(), common.start - shard.start..common.end - shard.start))
+    }
+
+    /// Lets `visit` change the master copy of a run of the shard in f32, given the reduced gradient of the run, and
+    /// where the compute dtype is another, where to put the new values in that.
+    ///
+    /// `range` counts from the beginning of the unit's buffers, and lies inside the [`shard`](Self::shard). After all
+    /// runs were changed, [`publish`](Self::publish) brings them to the other ranks.
+    pub(crate) fn update(
+        &self,
+        range: Range<usize>,
+        visit: impl FnOnce(ViewMut<'_>, View<'_>, Option<ViewMut<'_>>),
+    ) {
+        let start = self.shard().start;
+        let gradient = self.reduced_gradient();
+        let gradient = View::from(&gradient[range.start - start..range.end - start]);
+        self.change_values(range, |master, copy| visit(master, gradient, copy));
+    }
+
+    /// What every `fsdp` rank holds of `own`, which is shaped like the shard, in the order of the flat buffers. At
+    /// level 0 that is `own`; above, all ranks of the axis must call it.
+    pub(crate) fn gather_shards(&self, own: &[f32]) -> Vec<f32> {
+        if self.level() == ZeroLevel::Replicated {
+            return own.to_vec();
+        }
+        let mut whole = vec![0.0; self.len()];
+        self.rank
+            .group(FSDP)
+            .all_gather(&self.site("gather"), own.into(), whole.as_mut_slice().into(), &self.cut())
+            .unwrap_or_else(|error| fail(error));
+        whole
+    }
+
+    fn level(&self) -> ZeroLevel {
+        self.rank.zero_level()
+    }
+
+    /// The shards of all ranks of the `fsdp` axis.
+    fn cut(&self) -> Blocks {
+        let (lines, parts) = (self.len() / LINE, self.rank.degree(AxisId::Fsdp));
+        let lens: Vec<usize> =
+            (0..parts).map(|part| Extent::part(lines, part, parts).local * LINE).collect();
+        Blocks::new(1, lens)
+    }
+
+    fn site(&self, what: &str) -> Site {
+        Site::new(format!("{} ({what})", self.name))
+    }
+}
+
+/// The axis over which state is sharded.
+const FSDP: AxisSet = AxisSet::of(AxisId::Fsdp);
+/// The axes over which sharded state is replicated.
+const REPLICAS: AxisSet = AxisSet::DATA.minus(FSDP);

@@ -1,0 +1,150 @@
+//! The trace event format. Events are written one by one: the file is never in memory as a whole.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::ser::{SerializeMap, SerializeSeq};
+use serde::{Serialize, Serializer};
+
+use super::event::{Arg, Event, Name};
+use super::lane::Log;
+
+/// Why a trace was not written.
+#[derive(Debug, thiserror::Error)]
+#[error("the trace `{}` cannot be written: {source}", path.display())]
+pub struct TraceError {
+    /// The file.
+    pub path: PathBuf,
+    /// What the system says.
+    pub source: std::io::Error,
+}
+
+/// Writes `lanes`, those of one rank next to each other.
+pub(super) fn write(lanes: &[Arc<Log>], target: impl Write) -> std::io::Result<()> {
+    let mut target = BufWriter::with_capacity(1 << 16, target);
+    let dropped = lanes.iter().map(|log| (log, log.records().dropped));
+    let dropped_spans = dropped
+        .filter(|(_, dropped)| *dropped > 0)
+        .map(|(log, dropped)| (format!("rank {}, {}", log.rank, log.name), dropped))
+        .collect();
+    let file = File {
+        display_time_unit: "ms",
+        other_data: OtherData { dropped_spans },
+        trace_events: Lanes(lanes),
+    };
+    serde_json::to_writer(&mut target, &file)?;
+    target.flush()
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct File<'a> {
+    display_time_unit: &'static str,
+    other_data: OtherData,
+    trace_events: Lanes<'a>,
+}
+
+#[derive(Serialize)]
+struct OtherData {
+    dropped_spans: BTreeMap<String, u64>,
+}
+
+struct Lanes<'a>(&'a [Arc<Log>]);
+
+impl Serialize for Lanes<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut sequence = serializer.serialize_seq(None)?;
+        let mut named_rank = None;
+        for (lane_idx, log) in self.0.iter().enumerate() {
+            let (pid, tid) = (log.rank, lane_idx + 1);
+            if named_rank.replace(pid) != Some(pid) {
+                let args = BTreeMap::from([("name", format!("rank {pid}"))]);
+                sequence.serialize_element(&Metadata {
+                    name: "process_name",
+                    ph: 'M',
+                    pid,
+                    tid,
+                    args,
+                })?;
+                let args = BTreeMap::from([("sort_index", pid)]);
+                let name = "process_sort_index";
+                sequence.serialize_element(&Metadata { name, ph: 'M', pid, tid, args })?;
+            }
+            let args = BTreeMap::from([("name", &log.name)]);
+            sequence.serialize_element(&Metadata {
+                name: "thread_name",
+                ph: 'M',
+                pid,
+                tid,
+                args,
+            })?;
+            let args = BTreeMap::from([("sort_index", tid)]);
+            let name = "thread_sort_index";
+            sequence.serialize_element(&Metadata { name, ph: 'M', pid, tid, args })?;
+            for event in outer_first(&log.records().events) {
+                sequence.serialize_element(&Complete::of(event, pid, tid))?;
+            }
+        }
+        sequence.end()
+    }
+}
+
+/// Events by their start, and of those that start at once the outer ones first, as viewers expect them.
+fn outer_first(events: &[Event]) -> Vec<&Event> {
+    // Inner ones were recorded first, which decides where both times are the same.
+    let mut events: Vec<_> = events.iter().rev().collect();
+    events.sort_by_key(|event| (event.start, Reverse(event.end)));
+    events
+}
+
+#[derive(Serialize)]
+struct Metadata<T> {
+    name: &'static str,
+    ph: char,
+    pid: usize,
+    tid: usize,
+    args: BTreeMap<&'static str, T>,
+}
+
+#[derive(Serialize)]
+struct Complete<'a> {
+    name: &'a Name,
+    cat: &'static str,
+    ph: char,
+    ts: f64,
+    dur: f64,
+    pid: usize,
+    tid: usize,
+    args: Args<'a>,
+}
+
+impl<'a> Complete<'a> {
+    fn of(event: &'a Event, pid: usize, tid: usize) -> Complete<'a> {
+        let micros = |nanos: u64| nanos as f64 / 1000.0;
+        Complete {
+            name: &event.name,
+            cat: event.category,
+            ph: 'X',
+            ts: micros(event.start),
+            dur: micros(event.end - event.start),
+            pid,
+            tid,
+            args: Args(&event.args),
+        }
+    }
+}
+
+struct Args<'a>(&'a [(&'static str, Arg)]);
+
+impl Serialize for Args<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (key, value) in self.0 {
+            map.serialize_entry(key, value)?;
+        }
+        map.end()
+    }
+}

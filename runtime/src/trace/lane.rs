@@ -1,0 +1,123 @@
+//! Recording.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::event::{Arg, Event, Name};
+
+/// One lane of a rank, or none: without a tracer nothing is recorded. A clone records on the same lane.
+#[derive(Debug, Clone)]
+pub struct Lane(Option<Arc<Log>>);
+
+/// What was recorded on a lane.
+#[derive(Debug)]
+pub(super) struct Log {
+    pub rank: usize,
+    pub name: String,
+    /// Where time starts.
+    origin: Instant,
+    capacity: usize,
+    records: Mutex<Records>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    /// In the order in which they ended.
+    pub events: Vec<Event>,
+    /// How many more there were, for which there was no room.
+    pub dropped: u64,
+}
+
+impl Lane {
+    /// A lane that records nothing.
+    pub const fn off() -> Lane {
+        Lane(None)
+    }
+
+    /// Whether anything is recorded; to be asked before work is done only for the trace.
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// A span from now until the guard is dropped: `lane.span("optimizer")`, `lane.span(("forward", &path))`.
+    #[must_use = "the span ends where the guard is dropped"]
+    pub fn span(&self, name: impl Into<Name>) -> Span<'_> {
+        Span(self.0.as_deref().map(|log| (log, name.into(), Instant::now())))
+    }
+
+    /// A span that began at `start` and ends now, of category `category`, with arguments, which are made only where the
+    /// lane records. Spans of one lane must nest; and of two that end at once the inner one is recorded first.
+    pub fn complete(
+        &self,
+        name: impl Into<Name>,
+        category: &'static str,
+        start: Instant,
+        args: impl FnOnce() -> Vec<(&'static str, Arg)>,
+    ) {
+        if let Some(log) = &self.0 {
+            log.record(name.into(), category, (start, Instant::now()), args());
+        }
+    }
+
+    /// A moment, now: a span without length, which may be recorded at any time.
+    pub fn mark(
+        &self,
+        name: impl Into<Name>,
+        category: &'static str,
+        args: impl FnOnce() -> Vec<(&'static str, Arg)>,
+    ) {
+        if let Some(log) = &self.0 {
+            let now = Instant::now();
+            log.record(name.into(), category, (now, now), args());
+        }
+    }
+
+    pub(super) fn of(log: &Arc<Log>) -> Lane {
+        Lane(Some(Arc::clone(log)))
+    }
+}
+
+/// A span that is open; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Span<'a>(Option<(&'a Log, Name, Instant)>);
+
+impl Drop for Span<'_> {
+    fn drop(&mut self) {
+        if let Some((log, name, start)) = self.0.take() {
+            log.record(name, "compute", (start, Instant::now()), Vec::new());
+        }
+    }
+}
+
+impl Log {
+    pub fn new(rank: usize, name: &str, origin: Instant, capacity: usize) -> Log {
+        Log { rank, name: name.into(), origin, capacity, records: Mutex::default() }
+    }
+
+    fn record(
+        &self,
+        name: Name,
+        category: &'static str,
+        (start, end): (Instant, Instant),
+        args: Vec<(&'static str, Arg)>,
+    ) {
+        let since = |time: Instant| time.saturating_duration_since(self.origin).as_nanos() as u64;
+        let event = Event { name, category, start: since(start), end: since(end), args };
+        let mut records = self.records();
+        if records.events.len() < self.capacity {
+            records.events.push(event);
+        } else {
+            records.dropped += 1;
+        }
+    }
+
+    /// Whether nothing was recorded, or dropped.
+    pub fn is_empty(&self) -> bool {
+        let records = self.records();
+        records.events.is_empty() && records.dropped == 0
+    }
+
+    pub fn records(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

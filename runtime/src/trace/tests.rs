@@ -1,0 +1,128 @@
+//! The file: valid, with the documented keys, and spans that nest.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{Arg, Lane, Name, Tracer};
+
+fn file(tracer: &Tracer) -> Value {
+    let mut bytes = Vec::new();
+    tracer.write_to(&mut bytes).unwrap();
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+fn events<'a>(file: &'a Value, phase: &str) -> Vec<&'a Value> {
+    let events = file["traceEvents"].as_array().unwrap();
+    events.iter().filter(|event| event["ph"] == phase).collect()
+}
+
+#[test]
+fn ranks_and_lanes_are_named_and_spans_have_all_keys() {
+    let tracer = Tracer::new();
+    let comm = tracer.lane(1, "comm dp");
+    let compute = tracer.lane(0, "compute");
+    tracer.lane(2, "compute");
+    let start = Instant::now();
+    std::thread::sleep(Duration::from_millis(2));
+    compute.complete(("forward", "blocks.0"), "compute", start, Vec::new);
+    comm.complete("all_reduce", "comm", start, || {
+        vec![("bytes", Arg::Count(12)), ("field", Arg::Text("a \"quoted\"\n path".into()))]
+    });
+
+    let file = file(&tracer);
+    assert_eq!(file["displayTimeUnit"], "ms");
+    assert_eq!(file["otherData"], json!({"dropped_spans": {}}));
+    let names: Vec<_> = events(&file, "M")
+        .iter()
+        .filter(|event| event["name"].as_str().unwrap().ends_with("_name"))
+        .map(|event| {
+            json!([event["name"], event["pid"], event["tid"], event["args"]["name"]]).to_string()
+        })
+        .collect();
+    // Rank 2 has recorded nothing.
+    assert_eq!(
+        names,
+        [
+            r#"["process_name",0,1,"rank 0"]"#,
+            r#"["thread_name",0,1,"compute"]"#,
+            r#"["process_name",1,2,"rank 1"]"#,
+            r#"["thread_name",1,2,"comm dp"]"#,
+        ]
+    );
+    let spans = events(&file, "X");
+    assert_eq!(spans.len(), 2);
+    assert_eq!(spans[0]["name"], "forward blocks.0");
+    assert_eq!((&spans[1]["pid"], &spans[1]["tid"]), (&json!(1), &json!(2)));
+    assert_eq!(spans[1]["cat"], "comm");
+    assert_eq!(spans[1]["args"], json!({"bytes": 12, "field": "a \"quoted\"\n path"}));
+    // Microseconds, with a fraction.
+    let lasted = spans[1]["dur"].as_f64().unwrap();
+    assert!((2000.0..1e6).contains(&lasted), "{lasted}");
+}
+
+#[test]
+fn an_outer_span_comes_before_the_inner_ones_even_if_they_start_at_once() {
+    let tracer = Tracer::new();
+    let lane = tracer.lane(0, "compute");
+    {
+        let _step = lane.span("step");
+        let _forward = lane.span("forward");
+        drop(lane.span("block"));
+    }
+    let start = Instant::now();
+    lane.complete("inner", "compute", start, Vec::new);
+    lane.complete("outer", "compute", start, Vec::new);
+    let file = file(&tracer);
+    let names: Vec<_> = events(&file, "X").iter().map(|e| e["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["step", "forward", "block", "outer", "inner"]);
+}
+
+#[test]
+fn a_full_lane_says_how_much_it_has_dropped() {
+    let tracer = Tracer::with_capacity(3);
+    for (name, spans) in [("compute", 10), ("comm dp", 3)] {
+        let lane = tracer.lane(4, name);
+        (0..spans).for_each(|_| drop(lane.span("x")));
+    }
+    let file = file(&tracer);
+    assert_eq!(events(&file, "X").len(), 6);
+    assert_eq!(file["otherData"], json!({"dropped_spans": {"rank 4, compute": 7}}));
+}
+
+#[test]
+fn without_a_tracer_not_even_the_name_is_made() {
+    struct Unused;
+    impl From<Unused> for Name {
+        fn from(_: Unused) -> Name {
+            panic!("a name was made for a lane that is off");
+        }
+    }
+    let lane = Lane::off();
+    assert!(!lane.is_on());
+    drop(lane.span(Unused));
+    lane.complete(Unused, "compute", Instant::now(), || panic!("arguments were made"));
+}
+
+#[test]
+fn a_lane_asked_for_twice_is_one() {
+    let tracer = Tracer::new();
+    drop(tracer.lane(0, "compute").span("a"));
+    drop(tracer.lane(0, "compute").span("b"));
+    let file = file(&tracer);
+    assert_eq!(events(&file, "X").len(), 2);
+    assert_eq!(events(&file, "M").len(), 4);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let tracer = Tracer::new();
+    tracer.write(folder.path().join("trace.json")).unwrap();
+    let path = folder.path().join("missing").join("trace.json");
+    let error = tracer.write(&path).unwrap_err().to_string();
+    assert!(
+        error.contains(&format!("the trace `{}` cannot be written: ", path.display())),
+        "{error}"
+    );
+}

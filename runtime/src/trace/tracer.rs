@@ -1,0 +1,78 @@
+//! All lanes of the process.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::Lane;
+use super::file::{self, TraceError};
+use super::lane::Log;
+
+/// Holds the lanes of all ranks of the process until they are written.
+#[derive(Debug)]
+pub struct Tracer {
+    origin: Instant,
+    capacity: usize,
+    lanes: Mutex<Vec<Arc<Log>>>,
+}
+
+impl Tracer {
+    /// Spans that a lane keeps. With about 300 bytes for a collective and 100 for another span, a full lane takes 40 MB
+    /// at most.
+    pub const CAPACITY: usize = 1 << 17;
+
+    /// A tracer without lanes, whose time starts now.
+    #[allow(clippy::new_ret_no_self)] // The ranks of the process share it.
+    pub fn new() -> Arc<Tracer> {
+        Tracer::with_capacity(Tracer::CAPACITY)
+    }
+
+    /// A tracer that keeps the first `capacity` spans of each lane, instead of [`CAPACITY`](Self::CAPACITY). The file says
+    /// how many more there were.
+    pub fn with_capacity(capacity: usize) -> Arc<Tracer> {
+        Arc::new(Tracer { origin: Instant::now(), capacity, lanes: Mutex::default() })
+    }
+
+    /// The lane `name` of a rank; made, below the rank's other lanes, when first asked for.
+    pub fn lane(&self, rank: usize, name: &str) -> Lane {
+        let mut lanes = self.lock();
+        if let Some(log) = lanes.iter().find(|log| log.rank == rank && log.name == name) {
+            return Lane::of(log);
+        }
+        let log = Arc::new(Log::new(rank, name, self.origin, self.capacity));
+        lanes.push(Arc::clone(&log));
+        Lane::of(&log)
+    }
+
+    /// Writes what was recorded so far to a file, which is replaced.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&self, path: impl AsRef<Path>) -> Result<(), TraceError> {
+        let path = path.as_ref();
+        let write = || self.write_to(std::fs::File::create(path)?);
+        write().map_err(|source| TraceError { path: path.into(), source })
+    }
+
+    /// Writes what was recorded so far in the
+    /// [trace event format](https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU): an object
+    /// with
+    /// - `traceEvents`: for each rank, and each lane that is not empty, a metadata event (`"ph":"M"`) with its name, and for each span a complete
+    ///   event (`"ph":"X"`) with `name`, `cat`, `ts` and `dur` in microseconds, `pid` (the rank), `tid` (the lane, from 1 in
+    ///   the whole file) and `args`;
+    /// - `otherData.dropped_spans`: for each lane that was full, how many spans it had no room for.
+    ///
+    /// # Errors
+    /// When `target` cannot be written to.
+    pub fn write_to(&self, target: impl std::io::Write) -> std::io::Result<()> {
+        let mut lanes = self.lock().clone();
+        lanes.retain(|log| !log.is_empty());
+        // Lanes of a rank together, in the order in which they were made.
+        lanes.sort_by_key(|log| log.rank);
+        file::write(&lanes, target)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Log>>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,85 @@
+//! What is sharded, what is kept and what is computed anew, in which precision, and how much memory that may take.
+
+use serde::Serialize;
+
+use crate::backend::DType;
+use crate::layout::AxisId;
+use crate::mesh::MeshShape;
+use crate::nn::{RecomputeOverride, UnknownRecompute};
+use crate::tensor::ZeroLevel;
+
+use super::values::Values;
+
+/// `--dtype`, `--reduce-dtype`: element type of a computation or a sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// 32-bit floating point.
+    F32,
+    /// bfloat16: the exponent of an f32 with 8 bits of precision.
+    Bf16,
+}
+
+impl Precision {
+    /// The dtype of buffers in this precision.
+    pub const fn dtype(self) -> DType {
+        match self {
+            Precision::F32 => DType::F32,
+            Precision::Bf16 => DType::Bf16,
+        }
+    }
+}
+
+/// The level on a mesh, which needs an axis to shard over.
+pub(super) fn zero(values: &mut Values, mesh: &MeshShape) -> ZeroLevel {
+    let degree = mesh.degree(AxisId::Fsdp);
+    let given = values.count("zero").and_then(|level| ZeroLevel::ALL.get(level as usize).copied());
+    match given {
+        Some(level) if level > ZeroLevel::Replicated && degree == 1 && values.fits("mesh") => {
+            let message = format!(
+                "{} shards over the fsdp axis, whose degree is 1 in --mesh {mesh}; use {}, or --zero 0",
+                level.number(),
+                sharded_instead(mesh)
+            );
+            values.problem("zero", message);
+            ZeroLevel::Replicated
+        }
+        Some(level) => level,
+        None if degree > 1 => ZeroLevel::Parameters,
+        None => ZeroLevel::Replicated,
+    }
+}
+
+/// The mesh whose `dp` ranks are those of `fsdp`.
+fn sharded_instead(mesh: &MeshShape) -> String {
+    let degree = mesh.degree(AxisId::Dp).max(2);
+    let others = AxisId::ALL
+        .into_iter()
+        .filter(|axis| !matches!(axis, AxisId::Dp | AxisId::Fsdp))
+        .map(|axis| (axis, mesh.degree(axis)));
+    match MeshShape::new(others.chain([(AxisId::Fsdp, degree)])) {
+        Ok(mesh) => format!("--mesh {mesh}"),
+        Err(_) => format!("--mesh fsdp={degree}"),
+    }
+}
+
+pub(super) fn recompute(values: &mut Values) -> Option<RecomputeOverride> {
+    let text = values.text("recompute")?;
+    let parsed: Result<_, UnknownRecompute> = text.parse();
+    parsed.map_err(|error| values.problem("recompute", error.to_string())).ok()
+}
+
+/// Element types of the computation and of the sum of gradients.
+pub(super) fn dtypes(values: &mut Values) -> (Precision, Precision) {
+    let mut of = |name| match values.choice(name).as_str() {
+        "bf16" => Precision::Bf16,
+        _ => Precision::F32,
+    };
+    let (compute, reduce) = (of("dtype"), of("reduce-dtype"));
+    if (compute, reduce) == (Precision::F32, Precision::Bf16) && values.fits("dtype") {
+        let message =
+            "bf16 would round away what --dtype f32 computes; use --dtype bf16, or leave it out";
+        values.problem("reduce-dtype", message.into());
+    }
+    (compute, reduce)
+}

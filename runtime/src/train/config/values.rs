@@ -1,0 +1,207 @@
+//! Single values: from text to numbers, words and paths, with the problems found on the way.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::flags::{Flag, Kind};
+use super::given::GivenMap;
+use super::{Problem, Source};
+
+/// Largest upper bound that messages name together with the lower one.
+const SPELT_OUT: u64 = 9;
+
+/// What was given, and the problems found so far.
+///
+/// Reading a value that does not fit notes a problem and goes on with the default, so that one pass finds them all.
+pub struct Values {
+    given: GivenMap,
+    problems: Vec<Problem>,
+    /// Names of the flags that a problem was found with.
+    refused: HashSet<String>,
+}
+
+impl Values {
+    pub fn new(given: GivenMap) -> Values {
+        Values { given, problems: Vec::new(), refused: HashSet::new() }
+    }
+
+    /// Everything that was found to be wrong.
+    pub fn finish(self) -> Result<(), Vec<Problem>> {
+        if self.problems.is_empty() { Ok(()) } else { Err(self.problems) }
+    }
+
+    pub fn is_given(&self, name: &str) -> bool {
+        self.given.contains_key(name)
+    }
+
+    /// Whether no problem was found with this flag so far. A rule about several flags asks first, so that one mistake
+    /// gives one message.
+    pub fn fits(&self, name: &str) -> bool {
+        !self.refused.contains(name)
+    }
+
+    pub fn problem(&mut self, name: &str, message: String) {
+        self.refused.insert(name.to_owned());
+        let source = self.given.get(name).map(|given| given.source.clone());
+        let name = match source {
+            Some(Source::File { .. }) => name.to_owned(),
+            _ => format!("--{name}"),
+        };
+        let problem = Problem { source, message: format!("{name}: {message}") };
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
+    }
+
+    pub fn path(&mut self, name: &str) -> Option<PathBuf> {
+        let path = PathBuf::from(&self.given.get(name)?.text);
+        if path.as_os_str().is_empty() {
+            self.problem(name, "needs a path, not an empty text".into());
+        }
+        Some(path)
+    }
+
+    /// The value as text; `None` when it was not given and has no default.
+    pub fn text(&mut self, name: &str) -> Option<String> {
+        let default = Flag::find(name).map_or("", |flag| flag.default);
+        let Some(given) = self.given.get(name) else {
+            return Some(default.to_owned()).filter(|text| !text.is_empty());
+        };
+        match given.text.to_str() {
+            Some(text) => Some(text.trim().to_owned()),
+            None => {
+                let message = format!("{} is not valid UTF-8", given.text.to_string_lossy());
+                self.problem(name, message);
+                None
+            }
+        }
+    }
+
+    /// The value as something that can be parsed and passes `fits`, else a problem "must be `wanted`" and the default.
+    fn parsed<T: FromStr>(
+        &mut self,
+        name: &str,
+        wanted: &str,
+        fits: impl Fn(&T) -> bool,
+    ) -> Option<T> {
+        let text = self.text(name)?;
+        let value = text.parse().ok().filter(&fits);
+        if value.is_none() {
+            self.problem(name, format!("must be {wanted}, not `{text}`"));
+            return Flag::find(name)?.default.parse().ok();
+        }
+        value
+    }
+
+    pub fn count(&mut self, name: &str) -> Option<u64> {
+        let (min, max) = match Flag::find(name).map(|flag| flag.kind) {
+            Some(Kind::Count { min, max }) => (min, max),
+            _ => (0, u64::MAX),
+        };
+        let is_too_large = self.text(name)?.parse().is_ok_and(|n: u64| n > max);
+        let wanted = match min {
+            _ if max <= SPELT_OUT => format!("a whole number from {min} to {max}"),
+            _ if is_too_large => format!("at most {max}"),
+            0 => "a whole number".to_owned(),
+            min => format!("a whole number of at least {min}"),
+        };
+        self.parsed(name, &wanted, |n| (min..=max).contains(n))
+    }
+
+    /// A count that has a default.
+    pub fn size(&mut self, name: &str) -> usize {
+        self.count(name).unwrap_or(1) as usize
+    }
+
+    pub fn number(&mut self, name: &str) -> f64 {
+        let fits = |x: &f64| x.is_finite() && *x >= 0.0;
+        self.parsed(name, "a number of at least 0", fits).unwrap_or(0.0)
+    }
+
+    /// A number in [0, 1); `None` when it was not given.
+    pub fn fraction(&mut self, name: &str) -> Option<f64> {
+        self.parsed(name, "a number of at least 0 and below 1", |x| (0.0..1.0).contains(x))
+    }
+
+    /// A number of bytes above 0; `None` when it was not given.
+    pub fn bytes(&mut self, name: &str) -> Option<usize> {
+        let wanted = "a number of bytes such as 2GB or 512MiB";
+        self.parsed(name, wanted, |bytes: &Bytes| bytes.0 > 0).map(|bytes| bytes.0)
+    }
+
+    pub fn pair(&mut self, name: &str) -> (f64, f64) {
+        let wanted = "two numbers in [0, 1) separated by a comma";
+        let unit = |x: &f64| (0.0..1.0).contains(x);
+        self.parsed(name, wanted, |pair: &Pair| unit(&pair.0) && unit(&pair.1))
+            .map_or((0.0, 0.0), |pair| (pair.0, pair.1))
+    }
+
+    pub fn switch(&mut self, name: &str) -> bool {
+        self.given.get(name).is_some_and(|given| given.text == "true")
+    }
+
+    pub fn choice(&mut self, name: &str) -> String {
+        let words = match Flag::find(name).map(|flag| flag.kind) {
+            Some(Kind::Choice(words)) => words,
+            _ => &[],
+        };
+        let default = Flag::find(name).map_or("", |flag| flag.default).to_owned();
+        let Some(text) = self.text(name) else { return default };
+        if words.contains(&text.as_str()) {
+            return text;
+        }
+        let hint = match Flag::nearest(&text, words.iter().copied()) {
+            Some(near) => format!("; did you mean {near}?"),
+            None => String::new(),
+        };
+        self.problem(name, format!("must be one of {}, not `{text}`{hint}", words.join(", ")));
+        default
+    }
+}
+
+/// Two numbers written `0.9,0.95`.
+struct Pair(f64, f64);
+
+impl FromStr for Pair {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Pair, ()> {
+        let (a, b) = text.split_once(',').ok_or(())?;
+        let number = |text: &str| text.trim().parse().map_err(drop);
+        Ok(Pair(number(a)?, number(b)?))
+    }
+}
+
+/// A number of bytes written `1000000`, `2GB`, `1.5 GiB`.
+struct Bytes(usize);
+
+impl FromStr for Bytes {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Bytes, ()> {
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let scale: u64 = match unit.trim_start() {
+            "" | "B" => 1,
+            "kB" | "KB" => 1_000,
+            "MB" => 1_000_000,
+            "GB" => 1_000_000_000,
+            "TB" => 1_000_000_000_000,
+            "KiB" => 1 << 10,
+            "MiB" => 1 << 20,
+            "GiB" => 1 << 30,
+            "TiB" => 1 << 40,
+            _ => return Err(()),
+        };
+        let bytes = match number.parse::<u64>() {
+            Ok(whole) => whole.checked_mul(scale).ok_or(())?,
+            Err(_) => {
+                let number: f64 = number.parse().map_err(drop)?;
+                let bytes = number * scale as f64;
+                if bytes < u64::MAX as f64 { bytes as u64 } else { return Err(()) }
+            }
+        };
+        bytes.try_into().map(Bytes).map_err(drop)
+    }
+}

@@ -1,0 +1,215 @@
+//! What the activations of a Llama-like model take on each rank, at the least.
+//!
+//! Per layer, backward needs: the inputs of both norms and what they give (on each rank its part of the sequence: what
+//! is gathered from that is gathered again), queries, keys and values, what attention gives, gate, up and their product,
+//! and in f32 the norms' statistics and attention's log-sum-exp. With recomputation it needs less of a layer, but all of
+//! it of the layers that are computed once more together. The head keeps its input, the gradient of that and the
+//! gradient of its weight, and works on the logits of some tokens at a time.
+
+use crate::checkpoint::hf::LlamaConfig;
+use crate::layout::{AxisId, AxisSet};
+use crate::nn::{Grouping, RecomputeOverride};
+use crate::train::config::Config;
+
+/// Bytes of an f32.
+const F32: f64 = 4.0;
+/// The head works on at most this many logits at a time, or on those of [`HEAD_TOKENS`].
+const HEAD_LOGITS: f64 = (1 << 22) as f64;
+const HEAD_TOKENS: f64 = 64.0;
+
+/// Bytes of each rank's activations and scratch, at the moments when they are most.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ActivationBytes {
+    /// Activations when backward begins.
+    pub at_head: f64,
+    /// Activations while backward is in the last layers.
+    pub in_layers: f64,
+    /// The head's scratch.
+    pub workspace: f64,
+}
+
+/// Which of the activations of layers are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// What the flag says.
+    As(RecomputeOverride),
+    /// What attributes of the model say that are not known here: no less than those of one layer.
+    Unknown,
+}
+
+impl ActivationBytes {
+    /// Those of one micro-batch: a rank computes one at a time.
+    pub fn of(config: &Config, sizes: &LlamaConfig, kept: Kept) -> ActivationBytes {
+        let part = Part::of(config, sizes);
+        let layers = sizes.layers as f64;
+        let (input, layer) = (part.stream(), part.layer());
+        let in_runs = |grouping: Grouping| {
+            let run = grouping.layers_in_region(sizes.layers).clamp(1, sizes.layers);
+            in_runs(sizes.layers, run, input, layer)
+        };
+        let (kept, computed) = match kept {
+            Kept::Unknown => (0.0, layer),
+            Kept::As(RecomputeOverride::Off) => (layers * layer, 0.0),
+            Kept::As(RecomputeOverride::Attention) => {
+                (layers * part.around_attention(), part.with_attention())
+            }
+            Kept::As(RecomputeOverride::Full) => in_runs(Grouping::Every(1)),
+            Kept::As(RecomputeOverride::Every(run)) => in_runs(Grouping::Every(run.get())),
+            Kept::As(RecomputeOverride::Sqrt) => in_runs(Grouping::Sqrt),
+        };
+        ActivationBytes {
+            at_head: kept + part.stream() + part.head(),
+            in_layers: kept + computed,
+            workspace: part.head_workspace(),
+        }
+    }
+}
+
+/// With runs of `run` layers of which only the inputs are kept: these inputs, and what comes to them while a run is
+/// computed once more. The last run may be shorter, but is undone while all inputs are there.
+fn in_runs(layers: usize, run: usize, input: f64, layer: f64) -> (f64, f64) {
+    let runs = layers.div_ceil(run);
+    let last = (layers - (runs - 1) * run) as f64 * layer - input;
+    let full = if runs > 1 { run as f64 * layer - 2.0 * input } else { 0.0 };
+    (runs as f64 * input, full.max(last))
+}
+
+/// The part of a step that one rank computes at a time.
+struct Part {
+    /// Bytes of an element.
+    element: f64,
+    /// Tokens, and those whose stream the rank holds.
+    tokens: f64,
+    own_tokens: f64,
+    hidden: f64,
+    /// Elements of queries, and of keys, of one token.
+    queries: f64,
+    keys: f64,
+    heads: f64,
+    ffn: f64,
+    vocab: f64,
+}
+
+impl Part {
+    fn of(config: &Config, sizes: &LlamaConfig) -> Part {
+        let size = |size: usize| size as f64;
+        let tp = size(config.mesh.degree(AxisId::Tp));
+        let parts = size(config.mesh.degree_of(AxisSet::DATA)) * size(config.micro_batches);
+        let sequences = size(config.batch) / parts;
+        Part {
+            element: size(config.dtype.dtype().bytes()),
+            tokens: sequences * size(config.seq),
+            own_tokens: sequences * (size(config.seq) / tp).ceil(),
+            hidden: size(sizes.hidden),
+            queries: size(sizes.heads) * size(sizes.head_dim) / tp,
+            keys: size(sizes.kv_heads) * size(sizes.head_dim) / tp,
+            heads: size(sizes.heads) / tp,
+            ffn: size(sizes.ffn) / tp,
+            vocab: (size(sizes.vocab) / tp).ceil(),
+        }
+    }
+
+    /// The residual stream at one place.
+    fn stream(&self) -> f64 {
+        self.element * self.own_tokens * self.hidden
+    }
+
+    /// Everything that backward needs of a layer.
+    fn layer(&self) -> f64 {
+        let statistics = F32 * (self.tokens * self.heads + 2.0 * self.own_tokens);
+        let products = 2.0 * self.queries + 2.0 * self.keys + 3.0 * self.ffn;
+        4.0 * self.stream() + self.element * self.tokens * products + statistics
+    }
+
+    /// What is kept of a layer of which attention, and what leads to it, is computed once more: its input, the results
+    /// of both norms with their statistics, and those of all other products.
+    fn around_attention(&self) -> f64 {
+        let statistics = F32 * 2.0 * self.own_tokens;
+        5.0 * self.stream() + self.element * self.tokens * 2.0 * self.ffn + statistics
+    }
+
+    /// What is computed once more then: queries, keys, values, the result and its statistics, and what is element-wise,
+    /// the input of the second norm and that of the last product.
+    fn with_attention(&self) -> f64 {
+        let products = 2.0 * self.queries + 2.0 * self.keys + self.ffn;
+        self.stream() + self.element * self.tokens * products + F32 * self.tokens * self.heads
+    }
+
+    /// The head's input, gathered, and its gradient.
+    fn head(&self) -> f64 {
+        2.0 * self.element * self.tokens * self.hidden
+    }
+
+    /// The gradient of the head's weight, and the logits of some tokens.
+    fn head_workspace(&self) -> f64 {
+        let rows = (HEAD_LOGITS / self.vocab).floor().max(HEAD_TOKENS).min(self.tokens);
+        // Logits are f32, and what backward makes of them goes on in the compute dtype.
+        let narrowed = if self.element < F32 { self.element } else { 0.0 };
+        F32 * self.vocab * self.hidden + (F32 + narrowed) * rows * self.vocab
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::tiny;
+    use super::*;
+
+    /// Bytes of the stream at one place, and of a layer, of 16 tokens of the tiny model.
+    const STREAM: f64 = 16.0 * 4.0 * 4.0;
+    const LAYER: f64 = 16.0 * (16.0 + 12.0 + 18.0 + 4.0) * 4.0;
+    /// The head's input and its gradient.
+    const HEAD: f64 = 2.0 * STREAM;
+
+    fn of(line: &str, layers: usize, kept: Kept) -> ActivationBytes {
+        let mesh = if line.contains("--mesh") { "" } else { "--mesh 1" };
+        let words = format!("t --batch 2 --seq 8 {mesh} {line}");
+        let config = Config::parse(words.split_whitespace()).unwrap();
+        ActivationBytes::of(&config, &LlamaConfig { layers, ..tiny() }, kept)
+    }
+
+    #[track_caller]
+    fn assert_kept(recompute: &str, layers: usize, at_head: f64, in_layers: f64) {
+        let bytes = of("", layers, Kept::As(recompute.parse().unwrap()));
+        assert_eq!(bytes.at_head, at_head + STREAM + HEAD, "{recompute} of {layers}");
+        assert_eq!(bytes.in_layers, in_layers, "{recompute} of {layers}");
+    }
+
+    #[test]
+    fn recomputation_keeps_inputs_and_one_run() {
+        assert_kept("none", 10, 10.0 * LAYER, 10.0 * LAYER);
+        assert_kept("full", 10, 10.0 * STREAM, 9.0 * STREAM + LAYER);
+        // Runs of 5 and 5: the second is undone beside both inputs, the first beside its own.
+        assert_kept("every=5", 10, 2.0 * STREAM, STREAM + 5.0 * LAYER);
+        // Runs of 4, 4 and 2: the second, beside two inputs, has more than the third.
+        assert_kept("every=4", 10, 3.0 * STREAM, STREAM + 4.0 * LAYER);
+        assert_kept("sqrt", 10, 3.0 * STREAM, STREAM + 4.0 * LAYER);
+        assert_kept("every=20", 10, STREAM, 10.0 * LAYER);
+        // Five places of the stream, gate and up, two statistics; and what is computed once more.
+        let kept = 10.0 * 16.0 * (20.0 + 12.0 + 2.0) * 4.0;
+        let attention = 16.0 * (4.0 + 8.0 + 4.0 + 2.0 + 6.0) * 4.0;
+        assert_kept("attn", 10, kept, kept + attention);
+        let unknown = of("", 10, Kept::Unknown);
+        assert_eq!((unknown.at_head, unknown.in_layers), (STREAM + HEAD, LAYER));
+    }
+
+    #[test]
+    fn ranks_and_micro_batches_share_tokens_and_heads() {
+        let off = Kept::As(RecomputeOverride::Off);
+        let whole = of("", 2, off);
+        assert_eq!(whole.workspace, 4.0 * (40.0 + 160.0));
+        for line in ["--mesh dp=2", "--mesh fsdp=2", "--micro-batches 2"] {
+            let half = of(line, 2, off);
+            assert_eq!(half.in_layers * 2.0, whole.in_layers, "{line}");
+            assert_eq!(half.at_head * 2.0, whole.at_head, "{line}");
+        }
+        // Each half of a layer, but the head's input and its gradient are whole, and half the vocabulary is.
+        let half = of("--mesh tp=2", 2, off);
+        assert_eq!(half.in_layers * 2.0, whole.in_layers);
+        assert_eq!(half.at_head, 2.0 * LAYER / 2.0 + STREAM / 2.0 + HEAD);
+        assert_eq!(half.workspace * 2.0, whole.workspace);
+        // Statistics, logits and the gradient of the head's weight are f32 always.
+        let bf16 = of("--dtype bf16", 2, off);
+        assert_eq!(bf16.in_layers, 2.0 * (LAYER - 16.0 * 16.0) / 2.0 + 2.0 * 16.0 * 16.0);
+        assert_eq!(bf16.workspace, 4.0 * 40.0 + (4.0 + 2.0) * 160.0);
+    }
+}

@@ -1,0 +1,281 @@
+//! Whether a run fits in memory, judged before anything is allocated.
+
+mod activations;
+mod machine;
+mod state;
+
+use std::fmt;
+use std::rc::Rc;
+
+use crate::backend::{Bytes, Category};
+use crate::checkpoint::hf::LlamaConfig;
+use crate::layout::{AxisId, AxisSet};
+use crate::nn::{Built, RecomputeOverride};
+use crate::optim::ParamGroups;
+use crate::tensor::{Unit, ZeroLevel};
+
+use super::config::Config;
+use super::{Error, Result};
+
+use activations::ActivationBytes;
+use state::{LINE, StateBytes, StateLayout};
+
+pub use activations::Kept;
+pub use state::UnitSize;
+
+/// Bytes that a rank needs at the least: on the rank that has most of what does not divide evenly, the peak of each
+/// category.
+///
+/// Parameters, gradients and optimiser are exact where the units of the model are known. Activations, scratch and what
+/// is under way between ranks are those of a Llama-like model that nothing can do without, so what is refused for their
+/// sake would not fit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MemoryPlan {
+    peaks: [f64; Category::ALL.len()],
+    total: f64,
+}
+
+impl MemoryPlan {
+    /// That of a model whose units are known.
+    pub fn of_units(
+        config: &Config,
+        sizes: &LlamaConfig,
+        kept: Kept,
+        units: &[UnitSize],
+    ) -> MemoryPlan {
+        let layout = StateLayout::of(config);
+        let activations = ActivationBytes::of(config, sizes, kept);
+        MemoryPlan::new(layout.of_units(units), layout.exchanged(units), activations)
+    }
+
+    /// That of a model of which only the sizes are known: what does not divide evenly counts as if it did.
+    pub fn of_sizes(config: &Config, sizes: &LlamaConfig, kept: Kept) -> MemoryPlan {
+        let each = StateLayout::of(config).per_parameter();
+        let parameters = sizes.parameters() / config.mesh.degree(AxisId::Tp) as f64;
+        let state = StateBytes {
+            parameters: each.parameters * parameters,
+            gradients: each.gradients * parameters,
+            optimizer: each.optimizer * parameters,
+        };
+        MemoryPlan::new(state, 0.0, ActivationBytes::of(config, sizes, kept))
+    }
+
+    fn new(state: StateBytes, exchanged: f64, activations: ActivationBytes) -> MemoryPlan {
+        let ActivationBytes { at_head, in_layers, workspace } = activations;
+        let mut peaks = [0.0; Category::ALL.len()];
+        for (category, bytes) in [
+            (Category::Parameters, state.parameters),
+            (Category::Gradients, state.gradients),
+            (Category::Optimizer, state.optimizer),
+            (Category::Activations, at_head.max(in_layers)),
+            (Category::Communication, exchanged),
+            (Category::Workspace, workspace),
+        ] {
+            peaks[category as usize] = bytes;
+        }
+        // The other three do not have their peaks at the same time.
+        let transient = (at_head + workspace).max(in_layers).max(exchanged);
+        MemoryPlan { peaks, total: state.total() + transient }
+    }
+
+    /// Peak of one category.
+    pub fn of(&self, category: Category) -> u64 {
+        self.peaks[category as usize] as u64
+    }
+
+    /// Peak of all categories together, which need not have theirs at the same time.
+    pub fn total(&self) -> u64 {
+        self.total as u64
+    }
+
+    /// Refuses a run that needs more than `--memory-limit`, or more than the machine has available.
+    pub fn check(&self, config: &Config) -> Result<()> {
+        self.check_limit(config)?;
+        match machine::available() {
+            Some(available) => self.check_machine(config, available),
+            None => Ok(()),
+        }
+    }
+
+    fn check_limit(&self, config: &Config) -> Result<()> {
+        match config.memory_limit {
+            Some(limit) if self.total > limit as f64 => Err(Error::Input(format!(
+                "--memory-limit: {} are too few: each rank needs at least {self}\n{}",
+                Bytes(limit as f64),
+                advice(config)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// All ranks are threads of this process.
+    fn check_machine(&self, config: &Config, available: f64) -> Result<()> {
+        let ranks = config.mesh.world_size() as f64;
+        if self.total * ranks <= available {
+            return Ok(());
+        }
+        Err(Error::Input(format!(
+            "not enough memory: the run needs at least {}, and {} are available. Each of {ranks} ranks needs at least \
+             {self}\n{}",
+            Bytes(self.total * ranks),
+            Bytes(available),
+            advice(config)
+        )))
+    }
+}
+
+/// The total, and a line for each category.
+impl fmt::Display for MemoryPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", Bytes(self.total))?;
+        let planned = Category::ALL.into_iter().zip(self.peaks).filter(|(_, bytes)| *bytes > 0.0);
+        for (category, bytes) in planned {
+            write!(f, "\n  {:<14}{:>10}", category.name(), Bytes(bytes))?;
+        }
+        Ok(())
+    }
+}
+
+/// Which activations are kept: as the run says, or as attributes of the model do.
+pub fn kept_of<M>(config: &Config, built: &Built<M>) -> Kept {
+    match config.recompute {
+        Some(recompute) => Kept::As(recompute),
+        None if built.recomputes => Kept::Unknown,
+        None => Kept::As(RecomputeOverride::Off),
+    }
+}
+
+/// The units of a model that was declared on the rank with most of them.
+pub fn units_of<M>(built: &Built<M>) -> Vec<UnitSize> {
+    let groups = ParamGroups::default();
+    let size = |unit: &Rc<Unit>| {
+        let params = unit.params();
+        let matrices = params.iter().filter(|param| groups.of(param).matrix);
+        // Parameters take whole lines of the buffers.
+        let matrices = matrices.map(|param| (param.len() as u64).next_multiple_of(LINE));
+        UnitSize { len: unit.len() as u64, matrices: matrices.sum() }
+    };
+    built.units.iter().map(size).collect()
+}
+
+/// What takes less memory than these settings, in the order in which it is worth trying.
+pub fn advice(config: &Config) -> String {
+    let mut ways = Vec::new();
+    let sequences = config.batch / config.mesh.degree_of(AxisSet::DATA);
+    if config.micro_batches < sequences {
+        ways.push("more --micro-batches");
+    }
+    if config.recompute != Some(RecomputeOverride::Full) {
+        ways.push("--recompute full");
+    }
+    if config.mesh.degree(AxisId::Fsdp) > 1 && config.zero < ZeroLevel::Parameters {
+        ways.push("a higher --zero");
+    }
+    ways.extend(["more fsdp or tp ranks", "a smaller --batch or --seq", "a smaller model"]);
+    let last = ways.pop().unwrap_or_default();
+    format!("what takes less: {} or {last}", ways.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two layers of width 4: 2 heads of 2 with one of keys and values, a feed-forward of 6, 10 tokens.
+    pub(super) fn tiny() -> LlamaConfig {
+        LlamaConfig {
+            hidden: 4,
+            ffn: 6,
+            layers: 2,
+            heads: 2,
+            kv_heads: 1,
+            head_dim: 2,
+            vocab: 10,
+            norm_eps: 1e-5,
+            rope_theta: 1e4,
+            tied: false,
+            max_positions: 8,
+            bos: serde_json::Value::Null,
+            eos: serde_json::Value::Null,
+        }
+    }
+
+    fn config(line: &str) -> Config {
+        Config::parse(format!("t --batch 2 --seq 8 {line}").split(' ')).unwrap()
+    }
+
+    fn plan(config: &Config) -> MemoryPlan {
+        MemoryPlan::of_sizes(config, &tiny(), Kept::As(RecomputeOverride::Off))
+    }
+
+    #[test]
+    fn what_cannot_fit_is_refused_with_the_numbers() {
+        let dp = config("--mesh dp=2");
+        let sizes = tiny();
+        let listed: usize =
+            sizes.tensors().iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
+        assert_eq!(sizes.parameters(), listed as f64);
+        let plan = plan(&dp);
+        assert_eq!(plan.of(Category::Optimizer), 8 * listed as u64);
+        // 8 tokens: of each layer 4 x 4 of the stream, 2 x 4 + 2 x 2 of attention, 3 x 6 of the feed-forward, 2 + 2
+        // statistics; the last stream, and the head's input with its gradient; the gradient of its weight, and logits.
+        let activations = 8 * (2 * (16 + 12 + 18 + 4) + 4 + 8) * 4;
+        assert_eq!(plan.of(Category::Activations), activations as u64);
+        assert_eq!(plan.of(Category::Workspace), 4 * (10 * 4 + 8 * 10));
+        let needed = (16 * listed + activations + 480) as f64;
+        assert_eq!(plan.total() as f64, needed);
+
+        assert!(plan.check_machine(&dp, 2.0 * needed).is_ok());
+        let text = plan.check_machine(&dp, 2.0 * needed - 1.0).unwrap_err().to_string();
+        assert_eq!(
+            text,
+            "not enough memory: the run needs at least 19.0 kB, and 19.0 kB are available. Each of 2 ranks needs at \
+             least 9.50 kB:\n  parameters       1.36 kB\n  gradients        1.36 kB\n  optimizer        2.72 kB\n  \
+             activations      3.58 kB\n  workspace          480 B\nwhat takes less: --recompute full, more fsdp or tp \
+             ranks, a smaller --batch or --seq or a smaller model"
+        );
+    }
+
+    #[test]
+    fn a_limit_is_per_rank() {
+        let total = plan(&config("--mesh dp=2")).total();
+        let check = |limit: u64| {
+            let config = config(&format!("--mesh dp=2 --memory-limit {limit}"));
+            plan(&config).check_limit(&config)
+        };
+        assert!(check(total).is_ok());
+        let text = check(total - 1).unwrap_err().to_string();
+        let start =
+            "--memory-limit: 9.50 kB are too few: each rank needs at least 9.50 kB:\n  parameters ";
+        assert!(text.starts_with(start), "{text}");
+        assert!(text.contains("\nwhat takes less: --recompute full, "), "{text}");
+    }
+
+    #[test]
+    fn advice_leaves_out_what_was_done() {
+        let of = |line: &str| advice(&config(line));
+        let last = "a smaller --batch or --seq or a smaller model";
+        let more = "more fsdp or tp ranks";
+        assert_eq!(
+            of("--mesh 1 --recompute full --micro-batches 2"),
+            format!("what takes less: {more}, {last}")
+        );
+        assert_eq!(
+            of("--mesh fsdp=2 --zero 1"),
+            format!("what takes less: --recompute full, a higher --zero, {more}, {last}")
+        );
+        assert_eq!(
+            of("--mesh fsdp=1 --recompute full"),
+            format!("what takes less: more --micro-batches, {more}, {last}")
+        );
+    }
+
+    #[test]
+    fn what_is_exchanged_counts_instead_of_activations_where_it_is_more() {
+        let fsdp = config("--mesh fsdp=2");
+        let units = [UnitSize { len: 1 << 20, matrices: 0 }; 2];
+        let kept = Kept::As(RecomputeOverride::Off);
+        let plan = MemoryPlan::of_units(&fsdp, &tiny(), kept, &units);
+        assert_eq!(plan.of(Category::Communication), 2 << 22);
+        assert_eq!(plan.total(), (16 << 20) + (2 << 22));
+    }
+}

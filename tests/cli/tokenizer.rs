@@ -1,0 +1,144 @@
+//! Text that is tokenised by a `tokenizer.json`.
+
+use crate::{SMALL, Workspace, assert_contains};
+
+#[cfg(not(feature = "tokenizers"))]
+#[test]
+fn a_program_without_tokenizer_files_says_how_to_get_them() {
+    let workspace = Workspace::new();
+    workspace.write("tokenizer.json", b"{}");
+    let finished = workspace.run(&format!("{SMALL} --tokenizer tokenizer.json"));
+    assert_contains(finished.error(), "--tokenizer: tokenizer.json needs a program");
+    assert_contains(finished.error(), "--features tokenizers");
+    // Text of a model that has a tokenizer of its own is not silently read as bytes.
+    workspace.train("--vocab 300 --steps 1 --export-hf model");
+    workspace.write("model/tokenizer.json", b"{}");
+    let on_model = "--init-from model --seq 16 --batch 4 --steps 1 --threads 1 --sample-tokens 2";
+    let finished = workspace.run(&format!("{on_model} --data text.txt"));
+    assert_contains(finished.error(), "--tokenizer: model/tokenizer.json needs a program");
+    let finished = workspace.run(&format!("{on_model} --data text.txt --tokenizer bytes"));
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    // Ids need no tokenizer, and are shown as numbers.
+    let ids: Vec<u8> = (0..300u16).flat_map(|id| (id % 290).to_le_bytes()).collect();
+    workspace.write("ids.bin", &ids);
+    let finished = workspace.run(&format!("{on_model} --data ids.bin"));
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert_contains(&finished.stdout, "--- prompt ---\n0 1 2 3");
+}
+
+#[test]
+fn bytes_can_be_asked_for_by_name() {
+    let workspace = Workspace::new();
+    let losses = workspace.losses("--steps 3");
+    assert_eq!(workspace.losses("--steps 3 --tokenizer bytes"), losses);
+    let finished = workspace.run(&format!("{SMALL} --tokenizer none.json"));
+    assert_contains(finished.error(), "--tokenizer: none.json cannot be used: No such file");
+}
+
+#[cfg(feature = "tokenizers")]
+mod with_files {
+    use meshwright::data::{Documents, Encoding, Tokenizer, tokenize_files};
+
+    use super::test_tokenizer::{tokenizer_json, write};
+    use super::*;
+
+    /// A workspace with a `tokenizer.json` of 265 ids.
+    fn workspace() -> Workspace {
+        let workspace = Workspace::new();
+        write(workspace.dir.path(), &tokenizer_json());
+        workspace
+    }
+
+    const TOKENIZED: &str = "--tokenizer tokenizer.json --vocab 265";
+
+    #[test]
+    fn text_trains_as_the_file_of_its_tokens_does() {
+        let workspace = workspace();
+        let tokenizer = Tokenizer::open(&workspace.path("tokenizer.json")).unwrap();
+        let (inputs, output) = ([workspace.path("text.txt")], workspace.path("text.bin"));
+        let documents = Documents::default();
+        let width = Encoding::U16;
+        tokenize_files(&tokenizer, &inputs, &documents, &output, width, &mut |_| ()).unwrap();
+
+        let losses = workspace.losses(&format!("{TOKENIZED} --steps 4"));
+        for mesh in ["1", "dp=2", "tp=2", "dp=2,tp=2"] {
+            let line = format!("{TOKENIZED} --steps 4 --mesh {mesh}");
+            crate::assert_close(&workspace.losses(&line), &losses, 1e-4);
+        }
+        let line = SMALL.replace("text.txt", "text.bin");
+        let finished =
+            workspace.run(&format!("{line} --vocab 265 --steps 4 --metrics losses.jsonl"));
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        assert_eq!(crate::numbers(&workspace.metrics("losses.jsonl"), "loss"), losses);
+
+        // A run goes on with the tokens of the text that it began with, and the other way round.
+        workspace.train(&format!("{TOKENIZED} --steps 2 --save run"));
+        let finished = workspace
+            .run(&format!("{line} --vocab 265 --steps 4 --resume run/latest --metrics rest.jsonl"));
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        assert_eq!(crate::numbers(&workspace.metrics("rest.jsonl"), "loss"), losses[2..]);
+    }
+
+    #[test]
+    fn the_continuation_is_text() {
+        let workspace = workspace();
+        let text = "the cat and the dog and the end. ".repeat(40);
+        workspace.write("text.txt", text.as_bytes());
+        let line = SMALL.replace("--sample-tokens 0", "--sample-tokens 8");
+        let finished = workspace.run(&format!("{line} {TOKENIZED} --steps 2"));
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        assert_contains(&finished.stdout, "--- prompt ---\nthe cat and the dog");
+        // Ids are decoded too, where it is said by what.
+        let ids: Vec<u8> =
+            [257u16, 262, 258].repeat(20).iter().flat_map(|id| id.to_le_bytes()).collect();
+        workspace.write("ids.bin", &ids);
+        let line = line.replace("text.txt", "ids.bin");
+        let finished = workspace.run(&format!("{line} {TOKENIZED} --steps 1"));
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        assert_contains(&finished.stdout, "--- prompt ---\nthe and thethe and the");
+    }
+
+    #[test]
+    fn a_model_brings_its_tokenizer() {
+        let workspace = workspace();
+        workspace.write("text.txt", "the cat and the dog and the end. ".repeat(40).as_bytes());
+        workspace.train(&format!("{TOKENIZED} --steps 1 --export-hf model"));
+        std::fs::rename(workspace.path("tokenizer.json"), workspace.path("model/tokenizer.json"))
+            .unwrap();
+        let line = "--init-from model --data text.txt --seq 16 --batch 4 --steps 2 --threads 1 --sample-tokens 4 \
+                    --metrics m.jsonl";
+        let losses = |flags: &str| {
+            let finished = workspace.run(&format!("{line} {flags}"));
+            assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+            crate::numbers(&workspace.metrics("m.jsonl"), "loss")
+        };
+        let own = losses("");
+        assert_eq!(losses("--tokenizer model/tokenizer.json"), own);
+        assert_ne!(losses("--tokenizer bytes"), own);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_said_before_training() {
+        let workspace = workspace();
+        let error = |line: &str| workspace.run(&format!("{SMALL} {line}")).error().to_owned();
+        let found = error("--tokenizer tokenizer.json");
+        assert_contains(
+            &found,
+            "tokenizer.json has token ids up to 264, but the vocabulary of the model is 256",
+        );
+        assert_contains(&found, "a new model needs --vocab 265");
+        workspace.write("bad.json", b"{\"model\": 3}");
+        assert_contains(&error("--tokenizer bad.json"), "--tokenizer: bad.json cannot be used: ");
+        workspace.write("text.txt", b"abc\xff\xfe");
+        assert_contains(&error(TOKENIZED), "text.txt is not UTF-8 text, at byte 3");
+        workspace.write("text.txt", b"");
+        assert_contains(&error(TOKENIZED), "text.txt is empty");
+        std::fs::remove_file(workspace.path("text.txt")).unwrap();
+        assert_contains(&error(TOKENIZED), "--data: cannot read text.txt: No such file");
+    }
+}
+
+#[cfg(feature = "tokenizers")]
+#[allow(dead_code, reason = "not all of it is needed here")]
+#[path = "../../runtime/src/data/tokenize/test_tokenizer.rs"]
+mod test_tokenizer;

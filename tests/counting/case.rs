@@ -1,0 +1,152 @@
+//! A Llama whose sizes do not divide evenly, on a mesh, and its run.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+
+use meshwright::train::{LanguageModel, MemoryUse, Summary};
+use meshwright_tests::run::train_with_words;
+use serde_json::Value;
+
+pub const HEADS: usize = 4;
+pub const VOCAB: usize = 61;
+pub const STEPS: usize = 2;
+
+/// Bytes of an `f32`.
+pub const F32: usize = 4;
+/// Parameters begin on lines of this many elements, and shards consist of them.
+const LINE: usize = 16;
+
+/// A model, its mesh and the flags of its run.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    pub dp: usize,
+    pub fsdp: usize,
+    pub tp: usize,
+    pub zero: usize,
+    pub bf16: bool,
+    pub reduce_bf16: bool,
+    pub micro_batches: usize,
+    /// `--recompute`; empty: as the model declares.
+    pub recompute: &'static str,
+    pub layers: usize,
+    pub tied: bool,
+    /// Whether the residual stream is sequence-parallel.
+    pub splits_stream: bool,
+    pub hidden: usize,
+    pub ffn: usize,
+    pub batch: usize,
+    pub seq: usize,
+}
+
+/// One rank; no size is a multiple of a line.
+pub const ONE: Case = Case {
+    dp: 1,
+    fsdp: 1,
+    tp: 1,
+    zero: 0,
+    bf16: false,
+    reduce_bf16: false,
+    micro_batches: 1,
+    recompute: "none",
+    layers: 2,
+    tied: false,
+    splits_stream: true,
+    hidden: 24,
+    ffn: 40,
+    batch: 8,
+    seq: 13,
+};
+
+/// What a run wrote and gave back.
+pub struct Outcome {
+    /// `--metrics`, step by step.
+    pub steps: Vec<Value>,
+    pub summary: Summary,
+}
+
+impl Case {
+    /// Trains two steps with the real trainer, and reads its metrics.
+    #[track_caller]
+    pub fn run<M: LanguageModel>(self) -> Outcome {
+        let dir = tempfile::tempdir().unwrap();
+        let metrics = dir.path().join("metrics.jsonl");
+        let summary = self.train::<M>(dir.path(), Some(&metrics));
+        let text = fs::read_to_string(&metrics).unwrap();
+        let steps: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(steps.len(), STEPS);
+        Outcome { steps, summary }
+    }
+
+    /// The memory that a run takes, as its summary tells: without metrics, for which the machine is measured first.
+    #[track_caller]
+    pub fn memory<M: LanguageModel>(self) -> Vec<MemoryUse> {
+        self.train::<M>(tempfile::tempdir().unwrap().path(), None).report.memory
+    }
+
+    #[track_caller]
+    fn train<M: LanguageModel>(self, dir: &Path, metrics: Option<&Path>) -> Summary {
+        let Case { dp, fsdp, tp, zero, layers, hidden, ffn, batch, seq, .. } = self;
+        let data = dir.join("tokens.bin");
+        let tokens = 0..STEPS * batch * seq + 1;
+        let bytes: Vec<u8> =
+            tokens.flat_map(|index| ((index * index % VOCAB) as u16).to_le_bytes()).collect();
+        fs::write(&data, bytes).unwrap();
+        let words = format!(
+            "--mesh dp={dp},fsdp={fsdp},tp={tp} --zero {zero} --steps {STEPS} --batch {batch} --seq {seq} \
+             --hidden {hidden} --ffn {ffn} --layers {layers} --heads {HEADS} --vocab {VOCAB} --threads 1 \
+             --micro-batches {} {} --dtype {} --reduce-dtype {}",
+            self.micro_batches,
+            match self.recompute {
+                "" => String::new(),
+                recompute => format!("--recompute {recompute}"),
+            },
+            if self.bf16 { "bf16" } else { "f32" },
+            if self.reduce_bf16 { "bf16" } else { "f32" },
+        );
+        let words = words.split_whitespace().chain(self.tied.then_some("--tied")).map(OsStr::new);
+        let data = ["--data".as_ref(), data.as_os_str()];
+        let metrics = metrics.iter().flat_map(|path| ["--metrics".as_ref(), path.as_os_str()]);
+        train_with_words::<M>(words.chain(data).chain(metrics)).unwrap()
+    }
+
+    /// Bytes of an element in the compute dtype.
+    pub fn element(self) -> usize {
+        if self.bf16 { 2 } else { F32 }
+    }
+
+    /// Bytes of an element of a gradient on its way.
+    pub fn reduced(self) -> usize {
+        if self.reduce_bf16 { 2 } else { F32 }
+    }
+
+    /// Elements of each unit's flat buffers on tensor-parallel rank `rank`, every parameter on lines of its own: the
+    /// embedding, the layers, the norm, and the head, whose weight is the embedding's where they are tied.
+    pub fn units(self, rank: usize) -> Vec<usize> {
+        let Case { hidden, ffn, tp, .. } = self;
+        let lines = |len: usize| len.next_multiple_of(LINE);
+        let rows = (rank + 1) * VOCAB / tp - rank * VOCAB / tp;
+        let matrices = [hidden * hidden; 4].into_iter().chain([hidden * ffn; 3]);
+        let layer = matrices.map(|len| lines(len / tp)).sum::<usize>() + 2 * lines(hidden);
+        let vocab = lines(rows * hidden);
+        let mut units = vec![vocab];
+        units.extend(vec![layer; self.layers]);
+        units.push(lines(hidden));
+        if !self.tied {
+            units.push(vocab);
+        }
+        units
+    }
+
+    /// Elements of rank `rank`'s shard of a unit: whole lines, shared out evenly up to one.
+    pub fn shard(self, len: usize, rank: usize) -> usize {
+        let lines = len / LINE;
+        ((rank + 1) * lines / self.fsdp - rank * lines / self.fsdp) * LINE
+    }
+
+    /// Sequences times positions of a micro-batch on one rank.
+    pub fn tokens(self) -> usize {
+        self.batch / (self.dp * self.fsdp * self.micro_batches) * self.seq
+    }
+}

@@ -1,0 +1,26 @@
+//! Memory, communication and FLOPs as the real trainer counts them, against closed formulas.
+
+mod activations;
+mod case;
+mod flops;
+mod plan;
+mod ring;
+mod state;
+mod traffic;
+
+use meshwright_tests::run::on_mesh;
+
+#[test]
+fn counts_of_tokens_stay_exact() {
+    // Not representable in an f32, nor is their sum.
+    let count = (1u64 << 24) + 1;
+    let means = on_mesh("dp=4", 1, |rank| {
+        let own = count + rank.index() as u64;
+        meshwright::tensor::Metric::<(meshwright_examples::llama::Batch,)>::new(rank, 0.5, own)
+            .reduce()
+    });
+    for mean in means {
+        assert_eq!(mean.count(), 4 * count + 6);
+        assert_eq!(mean.value(), 2.0 / (4 * count + 6) as f64);
+    }
+}

@@ -1,0 +1,49 @@
+//! What a run is said to need before it begins, against what it took.
+
+use meshwright::train::MemoryUse;
+use meshwright_examples::llama::Llama;
+
+use super::case::{Case, ONE};
+
+#[test]
+fn no_run_takes_less_than_it_is_said_to_need_at_the_least() {
+    let wide = Case { hidden: 48, ffn: 136, seq: 37, layers: 9, ..ONE };
+    for recompute in ["none", "full", "every=2", "every=3", "sqrt", "attn"] {
+        check(Case { recompute, ..wide });
+        check(Case { recompute, tp: 2, bf16: true, ..wide });
+        for zero in 0..4 {
+            check(Case { recompute, fsdp: 2, zero, micro_batches: 2, ..wide });
+        }
+    }
+}
+
+/// Without regions: at level 3 the values of two units; from level 2 a gradient, and the one before it on its way. What
+/// replicas add up of shards may come to one more at a time than is said.
+#[test]
+fn what_is_under_way_at_once_is_known_before() {
+    for (dp, fsdp) in [(1, 2), (2, 2), (1, 4)] {
+        for zero in 0..4 {
+            for bf16 in [false, true] {
+                let case = Case { dp, fsdp, zero, bf16, reduce_bf16: bf16, layers: 3, ..ONE };
+                let memory = case.memory::<Llama>();
+                let used = memory.iter().find(|used| used.category == "communication");
+                let MemoryUse { planned, peak, .. } = used.expect("a category");
+                let largest = case.units(0).into_iter().max().unwrap_or(0);
+                let more = (dp - 1) * case.shard(largest, fsdp - 1) * case.reduced();
+                let range = *planned..=planned + more as u64;
+                assert!(range.contains(peak), "{peak} is not in {range:?}: {case:?}");
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn check(case: Case) {
+    for used in case.memory::<Llama>() {
+        let (name, planned, peak) = (used.category, used.planned, used.peak);
+        assert!(planned <= peak, "{name}: {planned} are planned, {peak} used: {case:?}");
+        if ["parameters", "gradients", "optimizer"].contains(&name) {
+            assert_eq!(planned, peak, "{name}: {case:?}");
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Bytes that one rank sends in a collective, by the convention of `CommStats`: as a ring would, rounded down.
+
+/// An all-gather or a reduce-scatter of `bytes` in all.
+pub fn gather(bytes: usize, ranks: usize) -> usize {
+    bytes * (ranks - 1) / ranks
+}
+
+/// An all-reduce: a reduce-scatter and an all-gather.
+pub fn all_reduce(bytes: usize, ranks: usize) -> usize {
+    2 * gather(bytes, ranks)
+}
+
+/// `count` numbers in double precision, which every rank gathers from all.
+pub fn gather_f64(count: usize, ranks: usize) -> usize {
+    gather(8 * count * ranks, ranks)
+}

@@ -1,0 +1,163 @@
+//! What rank 0 sends in a step.
+//!
+//! Over the data ranks, with `P` elements on the rank, `N` ranks along `fsdp` and `D` along `dp`, in elements:
+//!
+//! | level | per step | per micro-batch |
+//! |---|---|---|
+//! | 0 | `2 P (ND-1)/(ND)`: all-reduce | |
+//! | 1 | `2 P (N-1)/N`: reduce-scatter, all-gather | |
+//! | 2 | `P (N-1)/N`: all-gather | `P (N-1)/N`: reduce-scatter |
+//! | 3 | | `(P + B) (N-1)/N`: all-gathers; `P (N-1)/N`: reduce-scatter |
+//!
+//! Gradients travel in the dtype of reductions, values in that of computation. From level 1, the replicas add up their
+//! shards: `2 S (D-1)/D` per step, where `S` is about `P/N`. `B` is what backward gathers again: the layers and the last
+//! norm, as the gradients of an embedding and of a head are formed without reading the weight. Where the two are tied,
+//! forward gathers that weight twice, once for each use. At level 3 the unit that forward begins with is gathered
+//! ahead, right after the update: in the first step, once more than in the others.
+
+use std::collections::BTreeMap;
+
+use meshwright_examples::llama::Llama;
+use meshwright_tests::models::{nested_llama, plain_llama, saving_llama};
+
+use super::case::{Case, F32, ONE};
+use super::ring::{all_reduce, gather, gather_f64};
+use super::state::check;
+
+#[test]
+fn gradients_are_reduced_once_per_step_below_level_2() {
+    for zero in [0, 1] {
+        let case = Case { dp: 2, fsdp: 2, zero, ..ONE };
+        let sent = |micro_batches| {
+            let outcome = Case { micro_batches, ..case }.run::<Llama>();
+            let axes = |line: &serde_json::Value, axes: &str| line["comm_bytes"][axes].as_u64();
+            let [shards, replicas, both] =
+                ["fsdp", "dp", "dp x fsdp"].map(|name| axes(&outcome.steps[1], name).unwrap());
+            // Loss and count of each micro-batch are summed over both.
+            (shards, replicas, both - (micro_batches * gather_f64(2, 4)) as u64)
+        };
+        let once = sent(1);
+        assert_eq!(sent(2), once, "level {zero}");
+    }
+}
+
+/// The region's forward collectives once more, and nothing else: what backward would have gathered again of a plain
+/// layer is there already.
+#[test]
+fn recomputation_repeats_the_forward_collectives_of_its_regions() {
+    for recompute in ["full", "every=2", "sqrt", "attn"] {
+        for zero in [0, 3] {
+            let case = Case { fsdp: 2, tp: 2, zero, layers: 6, recompute, ..ONE };
+            check::<Llama>(case);
+            if recompute != "attn" {
+                check::<plain_llama::Llama>(Case { splits_stream: false, ..case });
+            }
+        }
+    }
+}
+
+#[test]
+fn regions_inside_of_regions_gather_each_of_their_units_once() {
+    let case = Case { fsdp: 2, zero: 3, layers: 5, recompute: "", ..ONE };
+    check::<saving_llama::Llama>(case);
+    let outcome = case.run::<nested_llama::Llama>();
+    for (step, line) in outcome.steps.iter().enumerate() {
+        // The norms are a unit that forward reads before attention, a unit of its own, and again after it: that it will
+        // is known once a pass is over.
+        let norms = 2 * case.hidden.next_multiple_of(16) * F32;
+        let again = if step == 0 { case.layers * gather(norms, 2) } else { 0 };
+        assert_eq!(line["comm_bytes"]["fsdp"], case.sent(step)["fsdp"] + again, "step {step}");
+    }
+}
+
+impl Case {
+    /// Bytes by axis.
+    pub fn sent(self, step: usize) -> BTreeMap<String, usize> {
+        let mut sent = BTreeMap::new();
+        let degrees = [("dp", self.dp), ("fsdp", self.fsdp), ("tp", self.tp)];
+        for (axis, _) in degrees.iter().filter(|(_, degree)| *degree > 1) {
+            sent.insert((*axis).to_owned(), 0);
+        }
+        // Bytes sent among `ranks` in the group over the axes of those names whose degree is not 1.
+        let mut send = |names: &[&str], bytes: &dyn Fn(usize) -> usize| {
+            let group: Vec<_> = degrees
+                .iter()
+                .filter(|(axis, degree)| *degree > 1 && names.contains(axis))
+                .collect();
+            let ranks: usize = group.iter().map(|(_, degree)| degree).product();
+            if ranks > 1 {
+                let axes = group.iter().map(|(axis, _)| *axis).collect::<Vec<_>>().join(" x ");
+                *sent.entry(axes).or_default() += bytes(ranks);
+            }
+        };
+        let units = self.units(0);
+        let of_units = |bytes: &dyn Fn(usize) -> usize| units.iter().map(|len| bytes(*len)).sum();
+        let (reduced, element, turns) = (self.reduced(), self.element(), self.micro_batches);
+
+        let all_reduced = |ranks| of_units(&|len| all_reduce(len * reduced, ranks));
+        let scattered = |ranks| of_units(&|len| gather(len * reduced, ranks));
+        let published = |ranks| of_units(&|len| gather(len * element, ranks));
+        let replicated = |ranks| of_units(&|len| all_reduce(self.shard(len, 0) * reduced, ranks));
+        match self.zero {
+            0 => send(&["dp", "fsdp"], &all_reduced),
+            1 => send(&["fsdp"], &|ranks| scattered(ranks) + published(ranks)),
+            2 => send(&["fsdp"], &|ranks| turns * scattered(ranks) + published(ranks)),
+            _ => {
+                let gathered = |ranks| {
+                    let of = |units: &[usize]| -> usize {
+                        units.iter().map(|len| gather(len * element, ranks)).sum()
+                    };
+                    let again = of(&units[1..self.layers + 2]);
+                    let tied = if self.tied { of(&units[..1]) } else { 0 };
+                    let ahead = if step == 0 { of(&units[..1]) } else { 0 };
+                    turns * (of(&units) + again + tied) + ahead
+                };
+                send(&["fsdp"], &|ranks| turns * scattered(ranks) + gathered(ranks));
+            }
+        }
+        if self.zero > 0 {
+            send(&["dp"], &replicated);
+        }
+        // Sum and count of each micro-batch's loss, the count of the gradient, and its norm's square.
+        send(&["dp", "fsdp"], &|ranks| turns * gather_f64(2, ranks) + gather_f64(1, ranks));
+        let holders: &[&str] = if self.zero > 0 { &["fsdp", "tp"] } else { &["tp"] };
+        send(holders, &|ranks| gather_f64(1, ranks));
+        let reductions = if self.zero < 2 { 1 } else { turns };
+        send(&["tp"], &|ranks| turns * self.exchanged(ranks) + reductions * self.norms(ranks));
+        sent
+    }
+
+    /// What tensor-parallel ranks exchange of activations in a micro-batch.
+    fn exchanged(self, tp: usize) -> usize {
+        let (tokens, layers) = (self.tokens(), self.layers);
+        let stream = tokens * self.hidden * self.element();
+        // Ends of regions: the embedding, and two in each layer. Beginnings: two in each layer, and the head.
+        let (ends, begins) = (1 + 2 * layers, 2 * layers + 1);
+        // Those of layers that are computed once more. Where only attention is, what ends its region was kept.
+        let (ends_again, begins_again) = match self.recompute {
+            "none" => (0, 0),
+            "attn" => (0, 2 * layers),
+            _ => (2 * layers, 2 * layers),
+        };
+        let regions = if self.splits_stream {
+            // Each end is a reduce-scatter forward and an all-gather backward, each beginning the reverse; and what a
+            // layer gathered is gathered again in backward for the gradients of its weights, unless it was just
+            // computed once more.
+            let regathered = 2 * layers - begins_again;
+            (2 * ends + 2 * begins + ends_again + begins_again + regathered) * gather(stream, tp)
+        } else {
+            // An all-reduce forward at each end, and backward at each beginning.
+            (ends + begins + ends_again) * all_reduce(stream, tp)
+        };
+        // Of each token: the maximum, the sum of exponentials, the target's logit.
+        regions + 3 * all_reduce(tokens * F32, tp)
+    }
+
+    /// The gradients of norms in a split stream, of which each tensor-parallel rank has an addend: added up in f32.
+    fn norms(self, tp: usize) -> usize {
+        if !self.splits_stream {
+            return 0;
+        }
+        self.layers * all_reduce(2 * self.hidden * F32, tp) + all_reduce(self.hidden * F32, tp)
+    }
+}

@@ -1,0 +1,100 @@
+//! Memory that ends in the middle of a step.
+
+use std::path::Path;
+
+use meshwright::backend::cpu::CpuBackend;
+use meshwright::comm::{CommError, LaunchError, launch};
+use meshwright::nn::{Layers, Sizes, build};
+use meshwright::tensor::{Rank, Settings, ZeroLevel};
+use meshwright::train::{LanguageModel, Summary};
+use meshwright_examples::llama::{Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Vocab};
+use meshwright_tests::data::{TokenData, Turn};
+use meshwright_tests::run::train_with_words;
+
+use crate::{assert_contains, in_time};
+
+#[test]
+fn one_rank_without_memory_stops_all() {
+    for mesh in ["fsdp=2", "dp=2,fsdp=2"] {
+        for zero in ZeroLevel::ALL {
+            let place = format!("{mesh} with {zero}");
+            let peaks = step(mesh, zero, None).unwrap_or_else(|error| panic!("{place}: {error}"));
+            // A little short in the last moment, and in the middle.
+            for limit in [peaks[1] - 64, peaks[1] * 3 / 4] {
+                let Err(error) = step(mesh, zero, Some(limit)) else { panic!("{place}: no error") };
+                assert_eq!(error.failures.len(), peaks.len(), "{place}: {error}");
+                assert_eq!(error.failures[0].rank, 1, "{place}: the cause comes first");
+                let text = error.failures[0].cause.to_string();
+                assert_contains(&text, &["out of memory: ", "do not fit beside", "activations"]);
+                for failure in &error.failures[1..] {
+                    assert!(failure.stopped_by.is_some(), "{place}: {}", failure.cause);
+                }
+            }
+        }
+    }
+}
+
+/// One step on every rank, the second of which may have a limit; gives the peak of each.
+fn step(
+    mesh: &str,
+    zero: ZeroLevel,
+    limit: Option<usize>,
+) -> Result<Vec<usize>, LaunchError<CommError>> {
+    let shape = mesh.parse().unwrap();
+    in_time(move || {
+        launch(&shape, |comms| {
+            let backend = CpuBackend::new(1).expect("one thread starts nothing");
+            let memory_limit = limit.filter(|_| comms.rank() == 1);
+            let settings = Settings { zero, memory_limit, ..Settings::new(0) };
+            let rank = Rank::with_settings(comms, Box::new(backend), settings);
+            let sizes = Sizes::new()
+                .with(Hidden, 24)
+                .with(Ffn, 40)
+                .with(Heads, 4)
+                .with(KvHeads, 2)
+                .with(HeadDim, 6)
+                .with(Vocab, 61)
+                .with(Layers, 3);
+            let built = build::<Llama>(&rank, &sizes).unwrap_or_else(|error| panic!("{error}"));
+            let data = TokenData { batch: 8, seq: 13, vocab: 61, masked: false };
+            let (tokens, targets) = data.block(&rank, Turn { step: 0, index: 0, count: 1 });
+            let loss = built.model.loss(&tokens, &targets);
+            let _ = loss.backward().reduce().norm();
+            Ok::<_, CommError>(rank.meter().total_peak())
+        })
+    })
+}
+
+#[test]
+fn a_run_that_outgrows_its_limit_ends_with_an_account_of_it() {
+    for zero in 0..4 {
+        let free = train(zero, None).unwrap();
+        let total = free.report.memory.last().expect("the total is last");
+        assert_eq!(total.category, "total");
+        // Enough for what is planned at the least.
+        let limit = (total.planned + total.peak) / 2;
+        let error = train(zero, Some(limit)).expect_err("too little").to_string();
+        let parts = ["out of memory: ", "the limit is ", "parameters", "what takes less: "];
+        assert_contains(&error, &parts);
+        assert_eq!(train(zero, Some(total.peak)).unwrap().losses, free.losses);
+    }
+}
+
+fn train(zero: usize, limit: Option<u64>) -> meshwright::Result<Summary> {
+    in_time(move || {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("text");
+        std::fs::write(&data, "the quick brown fox jumps over the lazy dog. ".repeat(40)).unwrap();
+        let words = format!(
+            "--mesh fsdp=2 --zero {zero} --steps 2 --batch 8 --seq 13 --hidden 24 --ffn 40 --layers 3 --heads 4 \
+             --threads 1"
+        );
+        let limit = limit.map(|bytes| format!("--memory-limit {bytes}"));
+        let words = words.split_whitespace();
+        let limit = limit.iter().flat_map(|limit| limit.split_whitespace());
+        let data: [&Path; 2] = ["--data".as_ref(), &data];
+        train_with_words::<Llama>(
+            words.chain(limit).map(AsRef::as_ref).chain(data.map(AsRef::as_ref)),
+        )
+    })
+}

@@ -1,0 +1,54 @@
+//! The moving average of the parameters.
+
+use meshwright::backend::DType;
+use meshwright::optim::{AdamWOptions, OptimizerOptions};
+use meshwright::tensor::Settings;
+use meshwright_tests::compare::{Report, Tensors, assert_same_bits};
+
+use crate::meshes::levels;
+use crate::net::{Case, first};
+
+const DECAY: f64 = 0.7;
+
+/// Against the recurrence in double precision, from the parameters that each step came to; and training goes on with the
+/// parameters as if there was no average, although it has been put in their place after every step.
+#[test]
+fn an_average_follows_its_recurrence_and_leaves_training_alone() {
+    let mut report = Report::default();
+    for mesh in ["1", "tp=2", "fsdp=2", "fsdp=2,tp=2", "dp=2,fsdp=2"] {
+        for zero in levels(mesh) {
+            for compute in [DType::F32, DType::Bf16] {
+                let mut plain = Case::new(OptimizerOptions::AdamW(AdamWOptions::default()));
+                plain.settings = Settings { compute, zero: *zero, ..plain.settings };
+                let run = first(mesh, &Case { ema: Some(DECAY), ..plain.clone() });
+                let place = format!("{mesh}, {zero}, {compute}");
+                let without = first(mesh, &plain);
+                assert_eq!(run.losses, without.losses, "{place}");
+                let (last, expected) = (run.params.last(), without.params.last());
+                assert_same_bits(&place, last.unwrap(), expected.unwrap());
+
+                let mut expected: Vec<Vec<f64>> = wide(&run.params[0]);
+                for (params, (average, loss)) in run.params[1..].iter().zip(&run.averages) {
+                    for (expected, params) in expected.iter_mut().zip(wide(params)) {
+                        for (expected, param) in expected.iter_mut().zip(params) {
+                            *expected = DECAY * *expected + (1.0 - DECAY) * param;
+                        }
+                    }
+                    let narrow = |values: &Vec<f64>| values.iter().map(|x| *x as f32).collect();
+                    let values = expected.iter().map(narrow);
+                    let expected: Tensors = average.keys().cloned().zip(values).collect();
+                    report.tensors("average", &place, average, &expected, 1e-6);
+                    assert!(
+                        !run.losses.contains(loss),
+                        "{place}: the loss is not that of the average"
+                    );
+                }
+            }
+        }
+    }
+    report.print();
+}
+
+fn wide(tensors: &Tensors) -> Vec<Vec<f64>> {
+    tensors.values().map(|values| values.iter().copied().map(f64::from).collect()).collect()
+}

@@ -1,0 +1,7 @@
+//! Every optimiser: against its formula, and on meshes against one rank.
+
+mod average;
+mod formulas;
+mod groups;
+mod meshes;
+mod net;

@@ -1,0 +1,118 @@
+//! Every optimiser on meshes and at every level, against one rank; and what it takes.
+
+use meshwright::backend::DType;
+use meshwright::optim::{AdamWOptions, MuonOptions, OptimizerOptions, SgdOptions};
+use meshwright::tensor::{Settings, ZeroLevel};
+use meshwright_tests::compare::{Report, assert_same_bits};
+
+use crate::net::{Case, MATRICES, first, run};
+
+// Relative to one rank, in f32. Seen: 3e-7 of a tensor's norm, 1e-7 of a loss.
+const TOLERANCE: f64 = 3e-6;
+const LOSS: f64 = 1e-6;
+
+const MESHES: [&str; 7] =
+    ["dp=2", "tp=2", "fsdp=2", "fsdp=3", "fsdp=2,tp=2", "dp=2,fsdp=2", "dp=2,fsdp=2,tp=2"];
+
+const OPTIMIZERS: [(&str, OptimizerOptions); 3] = [
+    ("adamw", OptimizerOptions::AdamW(ADAMW)),
+    ("sgd", OptimizerOptions::Sgd(SGD)),
+    ("muon", OptimizerOptions::Muon(MuonOptions { momentum: 0.95, adamw: ADAMW })),
+];
+const ADAMW: AdamWOptions = AdamWOptions { betas: (0.9, 0.95), eps: 1e-8, weight_decay: 0.1 };
+const SGD: SgdOptions = SgdOptions { momentum: 0.9, nesterov: true, weight_decay: 0.1 };
+
+#[test]
+fn every_optimizer_on_every_mesh_at_every_level() {
+    for (name, options) in OPTIMIZERS {
+        let case = Case { ema: Some(0.5), ..Case::new(options) };
+        let one = first("1", &case);
+        let mut report = Report::default();
+        for mesh in MESHES {
+            for zero in levels(mesh) {
+                let place = format!("{name} on {mesh}, {zero}");
+                let runs = run(mesh, &case.at(*zero));
+                for other in &runs[1..] {
+                    assert_eq!(other.losses, runs[0].losses, "{place}");
+                    let (last, first) = (other.params.last(), runs[0].params.last());
+                    assert_same_bits(&place, last.unwrap(), first.unwrap());
+                }
+                let got = &runs[0];
+                report.scalars("loss", &place, &got.losses, &one.losses, LOSS);
+                for (step, (got, one)) in got.params.iter().zip(&one.params).enumerate() {
+                    report.tensors("parameter", &format!("{place}, {step}"), got, one, TOLERANCE);
+                }
+                for ((got, loss), (one, one_loss)) in got.averages.iter().zip(&one.averages) {
+                    report.tensors("average", &place, got, one, TOLERANCE);
+                    report.scalars("loss of average", &place, &[*loss], &[*one_loss], LOSS);
+                }
+            }
+        }
+        report.print();
+    }
+}
+
+/// Elements of the unit's flat buffers, in lines of 16: embedding, norm, up, bias, down, whole, head.
+fn lines(tp: usize) -> (usize, usize) {
+    let of = |len: usize| len.div_ceil(16);
+    let vocab = of(13usize.div_ceil(tp) * 12);
+    let matrices = 2 * of(12 * 20 / tp) + of(12 * 12);
+    (2 * vocab + of(12) + of(20 / tp) + matrices, matrices)
+}
+
+#[test]
+fn state_takes_what_the_formula_says() {
+    for (mesh, fsdp, tp) in [("1", 1, 1), ("dp=2", 1, 1), ("fsdp=2", 2, 1), ("fsdp=3,tp=2", 3, 2)] {
+        for zero in levels(mesh) {
+            for compute in [DType::F32, DType::Bf16] {
+                for (name, options) in OPTIMIZERS {
+                    for ema in [None, Some(0.9)] {
+                        let mut case = Case { ema, ..Case::new(options) };
+                        case.settings = Settings { compute, zero: *zero, ..case.settings };
+                        let (all, matrices) = lines(tp);
+                        let shards = if *zero == ZeroLevel::Replicated { 1 } else { fsdp };
+                        let copies =
+                            usize::from(compute == DType::Bf16) + usize::from(ema.is_some());
+                        // The ranks of a vocabulary part that is larger by one.
+                        let runs = run(mesh, &case).into_iter().skip(tp - 1).step_by(tp);
+                        let bytes: usize = runs.map(|run| run.bytes).take(shards).sum();
+                        let kept = match name {
+                            "adamw" => 2 * all,
+                            "sgd" => all,
+                            _ => 2 * all - matrices,
+                        };
+                        let expected = (kept + copies * all) * 16 * 4;
+                        assert_eq!(bytes, expected, "{name} on {mesh}, {zero}, {compute}, {ema:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Every part goes to the owner of its matrix within the replica, and the result to every rank's part; the owner has its
+/// own already.
+#[test]
+fn muon_sends_each_part_once_and_each_result_once() {
+    for (mesh, zero, axes) in [
+        ("dp=2", ZeroLevel::Replicated, "dp"),
+        ("fsdp=2,tp=2", ZeroLevel::Optimizer, "fsdp x tp"),
+        ("dp=2,tp=2", ZeroLevel::Replicated, "dp x tp"),
+        ("dp=2,fsdp=2", ZeroLevel::Parameters, "dp x fsdp"),
+    ] {
+        let runs = run(mesh, &Case::new(OPTIMIZERS[2].1).at(zero));
+        let sent: u64 = runs.iter().filter_map(|run| run.sent.get(axes)).sum();
+        // The matrices are in the order of their sizes; the first rank owns the first one.
+        let matrices = MATRICES.iter().enumerate().map(|(index, (path, rows, cols))| {
+            let parts = || runs.iter().map(|run| run.owned[*path]);
+            let own = parts().nth(index % runs.len()).unwrap();
+            rows * cols - own + parts().sum::<usize>() - own
+        });
+        assert_eq!(sent, 4 * matrices.sum::<usize>() as u64, "{mesh}");
+    }
+}
+
+/// Levels make a difference where there is something to shard over.
+pub fn levels(mesh: &str) -> &'static [ZeroLevel] {
+    if mesh.contains("fsdp") { &ZeroLevel::ALL } else { &ZeroLevel::ALL[..1] }
+}

@@ -1,0 +1,137 @@
+//! ZeRO levels, HSDP, recomputation and gradient accumulation, against one rank that does none of it.
+
+use std::num::NonZeroUsize;
+
+use meshwright::nn::{Layers, RecomputeOverride, Sizes};
+use meshwright::tensor::{Settings, ZeroLevel};
+use meshwright::train::LanguageModel;
+use meshwright_examples::llama::Llama;
+use meshwright_tests::data::TokenData;
+use meshwright_tests::models::{mixer, nested_llama, recomputed_mixer, saving_llama};
+use meshwright_tests::run::Setup;
+
+use crate::llama::Case;
+use crate::table::check_each;
+
+/// Two ranks over which to shard, alone and with tensor-parallel ranks, and with replicas outside; four, so that some
+/// own nothing of a small unit.
+const MESHES: [&str; 5] = ["fsdp=2", "fsdp=2,tp=2", "dp=2,fsdp=2", "fsdp=4", "dp=2,fsdp=2,tp=2"];
+
+/// One rank, and two, with and without tensor-parallel ranks.
+const NARROW: [&str; 4] = ["1", "tp=2", "fsdp=2", "fsdp=2,tp=2"];
+
+const CASE: Case = Case {
+    heads: 4,
+    kv_heads: 2,
+    tied: false,
+    batch: 16,
+    seq: 7,
+    vocab: 61,
+    masked: true,
+    layers: 3,
+};
+
+/// Compares a module's model.
+macro_rules! check_mixer {
+    ($module:ident, $what:literal, $meshes:expr) => {{
+        let data = TokenData { batch: 16, seq: 7, vocab: 29, masked: true };
+        let mut sizes = Sizes::new()
+            .with($module::Hidden, 24)
+            .with($module::Ffn, 32)
+            .with($module::Vocab, data.vocab)
+            .with(Layers, 3);
+        sizes.init_std = 0.2;
+        sizes.dropout = 0.25;
+        let setup = Setup { steps: 3, ..Setup::new(sizes) };
+        let others = variants($what, &setup, $meshes);
+        check_each(&setup, others, |model: &$module::Mixer, rank, turn| {
+            let (tokens, targets) = data.block(rank, turn);
+            model.loss(&tokens, &targets, turn.step)
+        });
+    }};
+}
+
+#[test]
+fn every_level_of_a_llama() {
+    check_llama::<Llama>("llama", CASE, &MESHES, &[None]);
+}
+
+#[test]
+fn every_level_of_a_llama_with_tied_embeddings() {
+    check_llama::<Llama>("tied", Case { tied: true, ..CASE }, &MESHES, &[None]);
+}
+
+#[test]
+fn every_level_of_every_other_operation_with_dropout() {
+    check_mixer!(mixer, "mixer", &MESHES);
+}
+
+#[test]
+fn every_way_to_recompute_a_llama_at_every_level() {
+    const PAIRS: RecomputeOverride = RecomputeOverride::Every(NonZeroUsize::new(2).unwrap());
+    let ways = [
+        RecomputeOverride::Off,
+        RecomputeOverride::Full,
+        PAIRS,
+        RecomputeOverride::Sqrt,
+        RecomputeOverride::Attention,
+    ];
+    check_llama::<Llama>("llama", CASE, &NARROW, &ways.map(Some));
+}
+
+#[test]
+fn a_llama_that_saves_some_results() {
+    check_llama::<saving_llama::Llama>("saving", CASE, &NARROW, &[None]);
+}
+
+#[test]
+fn a_llama_with_nested_regions_and_units() {
+    let case = Case { tied: true, ..CASE };
+    check_llama::<nested_llama::Llama>("nested", case, &NARROW, &[None]);
+    check_llama::<nested_llama::Llama>("nested", case, &MESHES[2..3], &[None]);
+}
+
+#[test]
+fn every_other_operation_recomputed_with_dropout() {
+    check_mixer!(recomputed_mixer, "recomputed mixer", &NARROW);
+}
+
+#[track_caller]
+fn check_llama<M: LanguageModel>(
+    what: &str,
+    case: Case,
+    meshes: &'static [&'static str],
+    ways: &[Option<RecomputeOverride>],
+) {
+    let Case { batch, seq, vocab, masked, .. } = case;
+    let data = TokenData { batch, seq, vocab, masked };
+    let setup = Setup { steps: 3, ..case.setup::<M>() };
+    let plain = variants(what, &setup, meshes);
+    let others = plain.flat_map(|(mesh, name, setup)| {
+        ways.iter().map(move |way| {
+            let mut setup = setup.clone();
+            setup.sizes.recompute = *way;
+            (mesh, format!("{name}, recompute {way:?}"), setup)
+        })
+    });
+    check_each(&setup, others, |model: &M, rank, turn| {
+        let (tokens, targets) = data.block(rank, turn);
+        model.loss(&tokens, &targets)
+    });
+}
+
+/// Every level on every mesh, with the samples of a step at once and in micro-batches.
+fn variants<'a>(
+    what: &'a str,
+    setup: &'a Setup,
+    meshes: &'static [&'static str],
+) -> impl Iterator<Item = (&'static str, String, Setup)> + use<'a> {
+    let levels = || meshes.iter().flat_map(|mesh| ZeroLevel::ALL.map(|zero| (*mesh, zero)));
+    [1, 4].into_iter().flat_map(move |micro_batches| {
+        levels().map(move |(mesh, zero)| {
+            let settings = Settings { zero, ..setup.settings };
+            let name = format!("{what}, {zero}, {micro_batches} micro-batches");
+            (mesh, name, Setup { settings, micro_batches, ..setup.clone() })
+        })
+    })
+}

@@ -1,0 +1,94 @@
+//! Steps whose loss or gradient is not a number: every rank stops, and the state before them is kept.
+
+use std::fs;
+use std::path::Path;
+
+use meshwright::checkpoint::Checkpoint;
+
+use super::{BATCH, Run, SMALL, VOCAB, bytes};
+
+#[test]
+fn a_loss_that_is_not_a_number_stops_all_ranks_and_keeps_the_state() {
+    let run = Run::new();
+    let model = run.dir("model");
+    run.train("1", SMALL, &[("--export-hf", model.clone())]).unwrap();
+    // Token 60 is read only by the second data rank, from step 2 on.
+    change(
+        &model,
+        "model.embed_tokens.weight",
+        |row, x| if row == VOCAB - 1 { f32::NAN } else { x },
+    );
+    let broken = run.tokens("broken.bin", |sample, _| {
+        let (step, row) = (sample / BATCH, sample % BATCH);
+        if step == 2 && row >= BATCH / 2 { VOCAB - 1 } else { sample % (VOCAB - 1) }
+    });
+    for (index, (mesh, sharding)) in [
+        ("dp=2,tp=2", ""),
+        ("fsdp=2,tp=2", "--zero 1"),
+        ("fsdp=2,tp=2", "--zero 2 --micro-batches 2"),
+        ("fsdp=2,tp=2", "--zero 3 --micro-batches 2 --dtype bf16"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let [saved, kept] = ["saved", "kept"].map(|name| run.dir(&format!("{name}-{index}")));
+        let train = |steps: &str, save: &Path| {
+            let paths = [
+                ("--init-from", model.clone()),
+                ("--data", broken.clone()),
+                ("--save", save.to_owned()),
+            ];
+            run.train(mesh, &format!("{steps} {sharding}"), &paths)
+        };
+        let message = train("--steps 4", &saved).unwrap_err().to_string();
+        let parts =
+            ["step 2: the loss is NaN on ranks 2, 3", "training stopped", "the state before"];
+        for part in parts {
+            assert!(message.contains(part), "{sharding}: no `{part}` in {message}");
+        }
+        train("--steps 2", &kept).unwrap();
+        assert!(bytes(&saved, 2) == bytes(&kept, 2), "{sharding}: not the state before the step");
+        assert_eq!(Checkpoint::open(&saved).unwrap().manifest().state.step, 2);
+    }
+}
+
+/// The head's weights are so large that their products overflow in backward; the norm before it makes up for them.
+#[test]
+fn gradients_that_are_not_finite_stop_all_ranks_and_keep_the_state() {
+    let run = Run::new();
+    let model = run.dir("model");
+    run.train("1", &format!("{SMALL} --steps 1"), &[("--export-hf", model.clone())]).unwrap();
+    change(&model, "lm_head.weight", |_, x| x * 1e38 * 30.0);
+    change(&model, "model.norm.weight", |_, x| x * 1e-38 / 30.0);
+    for (index, sharding) in
+        ["--zero 0", "--zero 2 --micro-batches 2", "--zero 3"].iter().enumerate()
+    {
+        let saved = run.dir(&format!("saved-{index}"));
+        let paths = [("--init-from", model.clone()), ("--save", saved.clone())];
+        let message = run.train("fsdp=2", sharding, &paths).unwrap_err().to_string();
+        for part in ["step 0: the gradient norm is ", "training stopped", "the state before"] {
+            assert!(message.contains(part), "{sharding}: no `{part}` in {message}");
+        }
+        // What was kept is what was read: the same step fails again, on another mesh, with the same loss before it.
+        let paths = [("--resume", saved), ("--save", run.dir(&format!("again-{index}")))];
+        let again = run.train("dp=2", SMALL, &paths).unwrap_err().to_string();
+        assert!(again.contains("step 0: the gradient norm is "), "{sharding}: {again}");
+    }
+}
+
+/// Changes each element of a tensor of an exported model, given its row.
+fn change(model: &Path, name: &str, new: impl Fn(usize, f32) -> f32) {
+    let path = model.join("model.safetensors");
+    let mut content = fs::read(&path).unwrap();
+    let (start, len, width) = {
+        let tensors = safetensors::SafeTensors::deserialize(&content).unwrap();
+        let tensor = tensors.tensor(name).unwrap();
+        let start = tensor.data().as_ptr() as usize - content.as_ptr() as usize;
+        (start, tensor.data().len(), tensor.shape().get(1).copied().unwrap_or(1))
+    };
+    for (index, element) in content[start..][..len].chunks_exact_mut(4).enumerate() {
+        let old = f32::from_le_bytes(element.try_into().unwrap());
+        element.copy_from_slice(&new(index / width, old).to_le_bytes());
+    }
+    fs::write(path, content).unwrap();
+}

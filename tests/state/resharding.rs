@@ -1,0 +1,71 @@
+//! Checkpoints that go from one mesh, and level, to others.
+
+use std::fs;
+use std::path::Path;
+
+use meshwright_tests::compare::Report;
+
+use super::{Run, SMALL};
+
+#[test]
+fn a_run_resumed_on_another_mesh_or_level_goes_on() {
+    const REPLICATED: (&str, &str) = ("dp=2,tp=2", "");
+    const SHARDED: (&str, &str) = ("fsdp=2", "--zero 3");
+    // A norm of 32 elements has two lines: of four ranks, some hold nothing of it.
+    let others = [
+        ("1", ""),
+        ("tp=4", ""),
+        ("dp=4", ""),
+        ("dp=4,tp=2", ""),
+        ("fsdp=4", "--zero 3"),
+        ("fsdp=2,tp=2", "--zero 1"),
+        ("dp=2,fsdp=2", "--zero 2"),
+        REPLICATED,
+        SHARDED,
+    ];
+    let mut report = Report::default();
+    for (mesh, sharding) in [REPLICATED, SHARDED] {
+        let run = Run::new();
+        let saved = run.dir("saved");
+        let more = format!("{SMALL} --save-every 5 {sharding}");
+        let whole = run.train(mesh, &more, &[("--save", saved.clone())]).unwrap();
+        for (mesh, sharding) in others {
+            let half = saved.join("step-00000005");
+            let rest = run.train(mesh, &format!("{SMALL} {sharding}"), &[("--resume", half)]);
+            let rest = rest.unwrap();
+            report.scalars("loss", mesh, &rest.losses, &whole.losses[5..], 1e-6);
+            report.scalars("gradient norm", mesh, &rest.grad_norms, &whole.grad_norms[5..], 1e-5);
+        }
+    }
+    report.print();
+}
+
+/// In bf16 the ranks save the master copies: what another mesh reads of them is the same to the bit.
+#[test]
+fn what_is_saved_in_bf16_passes_through_every_level_unchanged() {
+    let run = Run::new();
+    let bf16 = |sharding: &str, steps: usize| {
+        format!("{SMALL} --dtype bf16 --micro-batches 2 --lr 0 --steps {steps} {sharding}")
+    };
+    // From here on nothing is learnt: parameters are passed on as they are.
+    let trained = run.dir("trained");
+    let first = format!("{SMALL} --dtype bf16 --steps 5 --zero 3");
+    run.train(
+        "fsdp=2",
+        &first,
+        &[("--save", trained.clone()), ("--export-hf", run.dir("exported-0"))],
+    )
+    .unwrap();
+    let mut saved = trained;
+    let places = [("dp=2,tp=2", ""), ("fsdp=4", "--zero 2"), ("fsdp=2,tp=2", "--zero 3")];
+    for (index, (mesh, sharding)) in places.into_iter().enumerate() {
+        let next = run.dir(&format!("saved-{index}"));
+        let exported = run.dir(&format!("exported-{}", index + 1));
+        let paths =
+            [("--resume", saved), ("--save", next.clone()), ("--export-hf", exported.clone())];
+        run.train(mesh, &bf16(sharding, 6 + index), &paths).unwrap();
+        let weights = |dir: &Path| fs::read(dir.join("model.safetensors")).unwrap();
+        assert!(weights(&exported) == weights(&run.dir("exported-0")), "{sharding} on {mesh}");
+        saved = next;
+    }
+}

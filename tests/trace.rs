@@ -1,0 +1,166 @@
+//! The trace of a real run: readable by Perfetto, with the lanes and spans that the documentation promises.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use meshwright_examples::llama::Llama;
+use meshwright_tests::run::train_with_words;
+use serde_json::Value;
+
+const STEPS: usize = 3;
+const MICRO_BATCHES: usize = 2;
+const LAYERS: usize = 2;
+const RANKS: usize = 4;
+
+#[test]
+fn a_run_shows_compute_and_communication_of_every_rank() {
+    let run = Run::new("--recompute none");
+    assert_eq!(run.trace["displayTimeUnit"], "ms");
+    assert_eq!(run.trace["otherData"]["dropped_spans"], serde_json::json!({}));
+    let lanes = run.lanes();
+    let ranks: BTreeSet<usize> = lanes.keys().map(|(rank, _)| *rank).collect();
+    assert_eq!(ranks, (0..RANKS).collect());
+    for rank in 0..RANKS {
+        let names: Vec<&str> = lanes
+            .keys()
+            .filter(|(owner, _)| *owner == rank)
+            .map(|(_, name)| name.as_str())
+            .collect();
+        for name in ["compute", "comm tp", "comm tp (async)", "comm fsdp", "comm fsdp (async)"] {
+            assert!(names.contains(&name), "rank {rank}: no `{name}` in {names:?}");
+        }
+        let compute = &lanes[&(rank, "compute".to_owned())];
+        let count = |name: &str| compute.iter().filter(|span| span.name == name).count();
+        assert_eq!(count("optimizer"), STEPS);
+        assert_eq!(count("forward Llama"), STEPS * MICRO_BATCHES);
+        for layer in ["Block", "SelfAttention", "Mlp"] {
+            let forward = format!("forward {layer}");
+            assert_eq!(count(&forward), STEPS * MICRO_BATCHES * LAYERS, "{forward}");
+            assert!(count(&format!("backward {layer}")) >= STEPS * MICRO_BATCHES, "{layer}");
+        }
+    }
+}
+
+#[test]
+fn spans_of_one_lane_nest_or_are_apart() {
+    for more in ["--recompute none", "--recompute full"] {
+        for ((rank, lane), spans) in Run::new(more).lanes() {
+            let mut open: Vec<&Span> = Vec::new();
+            for span in &spans {
+                while open.last().is_some_and(|outer| outer.end <= span.start) {
+                    open.pop();
+                }
+                if let Some(outer) = open.last() {
+                    let place = format!("rank {rank}, {lane}");
+                    assert!(span.end <= outer.end, "{place}: {span:?} leaves {outer:?}");
+                    let is_compute = lane == "compute";
+                    assert!(is_compute, "{place}: {span:?} during {outer:?}");
+                }
+                open.push(span);
+            }
+        }
+    }
+}
+
+#[test]
+fn communication_has_its_bytes_and_who_asked_for_it() {
+    let run = Run::new("--recompute none");
+    let lanes = run.lanes();
+    for axis in ["fsdp", "tp"] {
+        let spans: Vec<&Span> = lanes
+            .iter()
+            .filter(|((rank, lane), _)| {
+                *rank == 0
+                    && (*lane == format!("comm {axis}") || *lane == format!("comm {axis} (async)"))
+            })
+            .flat_map(|(_, spans)| spans)
+            .collect();
+        let bytes = |span: &Span| span.args["bytes"].as_u64().expect("every span has its bytes");
+        let traced: u64 = spans.iter().map(|span| bytes(span)).sum();
+        let counted: u64 =
+            run.steps.iter().map(|step| step["comm_bytes"][axis].as_u64().unwrap()).sum();
+        assert_eq!(traced, counted, "{axis}");
+        for span in spans {
+            for key in ["op", "field"] {
+                assert!(span.args[key].as_str().is_some_and(|text| !text.is_empty()), "{span:?}");
+            }
+            assert_eq!(span.category, "comm");
+        }
+    }
+    // A gather is named by the unit, an exchange of activations by the field, with the line of the model.
+    let names: Vec<&str> = lanes.values().flatten().map(|span| span.name.as_str()).collect();
+    for name in ["all_gather blocks.0 (parameters)", "reduce_scatter blocks.0 (gradient)"] {
+        assert!(names.contains(&name), "no `{name}`");
+    }
+}
+
+/// One span; times in nanoseconds.
+#[derive(Debug)]
+struct Span {
+    name: String,
+    category: String,
+    start: u64,
+    end: u64,
+    args: Value,
+}
+
+struct Run {
+    trace: Value,
+    steps: Vec<Value>,
+}
+
+impl Run {
+    fn new(more: &str) -> Run {
+        let dir = tempfile::tempdir().unwrap();
+        let [data, trace, metrics] =
+            ["text", "trace.json", "metrics.jsonl"].map(|name| dir.path().join(name));
+        fs::write(&data, "the quick brown fox jumps over the lazy dog. ".repeat(40)).unwrap();
+        let words = format!(
+            "--mesh fsdp=2,tp=2 --zero 3 --micro-batches {MICRO_BATCHES} --steps {STEPS} --batch 8 --seq 13 \
+             --hidden 24 --ffn 40 --layers {LAYERS} --heads 4 --threads 1 {more}"
+        );
+        let paths = [("--data", &data), ("--trace", &trace), ("--metrics", &metrics)];
+        let paths = paths.iter().flat_map(|(flag, path)| [flag.as_ref(), path.as_os_str()]);
+        train_with_words::<Llama>(words.split_whitespace().map(AsRef::as_ref).chain(paths))
+            .unwrap();
+        let read = |path: &Path| fs::read_to_string(path).unwrap();
+        let steps =
+            read(&metrics).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        Run { trace: serde_json::from_str(&read(&trace)).unwrap(), steps }
+    }
+
+    /// The spans of each lane in the order of the file, by rank and name.
+    fn lanes(&self) -> BTreeMap<(usize, String), Vec<Span>> {
+        let events = self.trace["traceEvents"].as_array().unwrap();
+        let number = |event: &Value, key: &str| event[key].as_u64().unwrap() as usize;
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let (mut ranks, mut names) = (BTreeMap::new(), BTreeMap::new());
+        let mut lanes: BTreeMap<(usize, String), Vec<Span>> = BTreeMap::new();
+        for event in events {
+            let (pid, tid) = (number(event, "pid"), number(event, "tid"));
+            match (event["ph"].as_str().unwrap(), event["name"].as_str().unwrap()) {
+                ("M", "process_name") => {
+                    ranks.insert(pid, text(&event["args"]["name"]));
+                }
+                ("M", "thread_name") => {
+                    names.insert((pid, tid), text(&event["args"]["name"]));
+                }
+                ("M", _) => {}
+                ("X", name) => {
+                    assert_eq!(ranks[&pid], format!("rank {pid}"), "named before its first span");
+                    let nanos = |key: &str| (event[key].as_f64().unwrap() * 1e3).round() as u64;
+                    lanes.entry((pid, names[&(pid, tid)].clone())).or_default().push(Span {
+                        name: name.to_owned(),
+                        category: text(&event["cat"]),
+                        start: nanos("ts"),
+                        end: nanos("ts") + nanos("dur"),
+                        args: event["args"].clone(),
+                    });
+                }
+                other => panic!("unexpected event {other:?}"),
+            }
+        }
+        lanes
+    }
+}

@@ -1,0 +1,37 @@
+//! A region is a use of a model, not the model.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn, Vocab }
+
+type Stream = Tensor<(Batch, Seq, Hidden)>;
+
+#[model]
+struct Mlp {
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "row")]
+    down: Linear<Ffn, Hidden>,
+}
+
+#[forward]
+impl Mlp {
+    fn forward(&self, x: &Stream) -> Stream {
+        self.down.forward(&self.up.forward(x).gelu())
+    }
+}
+
+#[model]
+#[recompute(every = 2)]
+struct Net {
+    blocks: Stack<Mlp>,
+}
+
+#[forward]
+impl Net {
+    fn forward(&self, x: &Stream) -> Stream {
+        self.blocks.forward(x)
+    }
+}
+
+fn main() {}

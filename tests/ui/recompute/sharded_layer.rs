@@ -1,0 +1,40 @@
+//! Nor is a layer that is cut.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn, Vocab }
+
+type Stream = Tensor<(Batch, Seq, Hidden)>;
+
+#[model]
+struct Mlp {
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "row")]
+    down: Linear<Ffn, Hidden>,
+}
+
+#[forward]
+impl Mlp {
+    fn forward(&self, x: &Stream) -> Stream {
+        self.down.forward(&self.up.forward(x).gelu())
+    }
+}
+
+#[model]
+struct Net {
+    #[sharded(tp = "col")]
+    #[recompute]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "row")]
+    down: Linear<Ffn, Hidden>,
+}
+
+#[forward]
+impl Net {
+    fn forward(&self, x: &Stream) -> Stream {
+        self.down.forward(&self.up.forward(x).gelu())
+    }
+}
+
+fn main() {}

@@ -1,0 +1,37 @@
+//! A unit has no sum to scatter.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn, Vocab }
+
+type Stream = Tensor<(Batch, Seq, Hidden)>;
+
+#[model]
+struct Mlp {
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "row")]
+    down: Linear<Ffn, Hidden>,
+}
+
+#[forward]
+impl Mlp {
+    fn forward(&self, x: &Stream) -> Stream {
+        self.down.forward(&self.up.forward(x).gelu())
+    }
+}
+
+#[model]
+struct Tower {
+    #[sharded(fsdp, scatter = Seq)]
+    mlp: Mlp,
+}
+
+#[forward]
+impl Tower {
+    fn forward(&self, x: &Stream) -> Stream {
+        self.mlp.forward(x)
+    }
+}
+
+fn main() {}

@@ -1,0 +1,37 @@
+//! Over which axis units are sharded is the business of the mesh.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn, Vocab }
+
+type Stream = Tensor<(Batch, Seq, Hidden)>;
+
+#[model]
+struct Mlp {
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "row")]
+    down: Linear<Ffn, Hidden>,
+}
+
+#[forward]
+impl Mlp {
+    fn forward(&self, x: &Stream) -> Stream {
+        self.down.forward(&self.up.forward(x).gelu())
+    }
+}
+
+#[model]
+struct Tower {
+    #[sharded(fsdp = 2)]
+    mlp: Mlp,
+}
+
+#[forward]
+impl Tower {
+    fn forward(&self, x: &Stream) -> Stream {
+        self.mlp.forward(x)
+    }
+}
+
+fn main() {}
