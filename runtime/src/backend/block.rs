@@ -1,7 +1,10 @@
-//! Raw memory from the system.
+//! Raw memory, of the system or of a device.
 
 use std::alloc::{Layout, LayoutError, alloc, dealloc};
 use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::Device;
 
 /// Cache line and AVX-512 register width.
 pub(super) const ALIGN: usize = 64;
@@ -9,11 +12,13 @@ pub(super) const ALIGN: usize = 64;
 /// Size of a huge page on x86-64: larger blocks begin on one, and ask for them.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Raw memory; always initialised, so reuse never shows undefined bytes.
+/// Raw memory; that of the host is always initialised, so reuse never shows undefined bytes.
 #[derive(Debug)]
 pub(super) struct Block {
     ptr: NonNull<u8>,
     bytes: usize,
+    /// Whose memory it is, if not the host's.
+    device: Option<Arc<dyn Device>>,
 }
 
 // SAFETY: a block owns its memory like a `Box<[u8]>`.
@@ -26,7 +31,7 @@ impl Block {
     pub fn empty() -> Block {
         #[repr(align(64))]
         struct Aligned;
-        Block { ptr: NonNull::<Aligned>::dangling().cast(), bytes: 0 }
+        Block { ptr: NonNull::<Aligned>::dangling().cast(), bytes: 0, device: None }
     }
 
     /// `bytes` zeroed bytes, if the system has them.
@@ -41,7 +46,21 @@ impl Block {
         advise_huge_pages(ptr, bytes);
         // SAFETY: the allocation holds `bytes` bytes.
         unsafe { ptr.write_bytes(0, bytes) };
-        Some(Block { ptr, bytes })
+        Some(Block { ptr, bytes, device: None })
+    }
+
+    /// `bytes` bytes of a device, with unspecified contents, if it has them.
+    pub fn on(device: &Arc<dyn Device>, bytes: usize) -> Option<Block> {
+        let ptr = match bytes {
+            0 => Block::empty().ptr,
+            _ => device.alloc(bytes)?,
+        };
+        Some(Block { ptr, bytes, device: Some(Arc::clone(device)) })
+    }
+
+    /// The device whose memory it is; none: the host's.
+    pub fn device(&self) -> Option<&dyn Device> {
+        self.device.as_deref()
     }
 
     /// Where it begins, on a boundary of [`ALIGN`] bytes.
@@ -74,6 +93,10 @@ fn advise_huge_pages(ptr: NonNull<u8>, bytes: usize) {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        if let (Some(device), 1..) = (&self.device, self.bytes) {
+            // SAFETY: allocated in `on` with this size, and freed once.
+            return unsafe { device.free(self.ptr, self.bytes) };
+        }
         // An empty block has nothing to give back; any other was made with a valid layout.
         if let (1.., Ok(layout)) = (self.bytes, Self::layout(self.bytes)) {
             // SAFETY: allocated in `new` with this layout, and freed once.

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use half::bf16;
-
 use super::block::Block;
 use super::meter::MemoryMeter;
 use super::{DType, Element, View, ViewMut};
@@ -97,40 +95,32 @@ impl Buffer {
 
     /// All elements, shared.
     pub fn view(&self) -> View<'_> {
-        match self.dtype {
-            DType::F32 => View::from(self.typed::<f32>()),
-            DType::Bf16 => View::from(self.typed::<bf16>()),
-            DType::U32 => View::from(self.typed::<u32>()),
-        }
+        // SAFETY: the block holds at least `len` elements of the dtype, aligned to 64 bytes, for as long as the buffer.
+        unsafe { View::from_raw(self.block.as_ptr(), self.len, self.dtype, self.block.device()) }
     }
 
     /// All elements, exclusive.
     pub fn view_mut(&mut self) -> ViewMut<'_> {
-        match self.dtype {
-            DType::F32 => ViewMut::from(self.typed_mut::<f32>()),
-            DType::Bf16 => ViewMut::from(self.typed_mut::<bf16>()),
-            DType::U32 => ViewMut::from(self.typed_mut::<u32>()),
-        }
+        // SAFETY: as in `view`, and `&mut self` is exclusive.
+        unsafe { ViewMut::from_raw(self.block.as_ptr(), self.len, self.dtype, self.block.device()) }
     }
 
     /// All elements as `T`.
     ///
     /// # Panics
-    /// When `T` is not the dtype of the buffer: a fault of the calling code, never of user input.
+    /// When `T` is not the dtype of the buffer, or the buffer is on a device: a fault of the calling code, never of
+    /// user input.
     pub fn typed<T: Element>(&self) -> &[T] {
-        assert_eq!(self.dtype, T::DTYPE, "a buffer was read as another dtype");
-        // SAFETY: the block holds at least `len` initialised elements of `T`, aligned to 64 bytes.
-        unsafe { std::slice::from_raw_parts(self.block.as_ptr().cast(), self.len) }
+        self.view().typed()
     }
 
     /// All elements as `T`, exclusive.
     ///
     /// # Panics
-    /// When `T` is not the dtype of the buffer: a fault of the calling code, never of user input.
+    /// When `T` is not the dtype of the buffer, or the buffer is on a device: a fault of the calling code, never of
+    /// user input.
     pub fn typed_mut<T: Element>(&mut self) -> &mut [T] {
-        assert_eq!(self.dtype, T::DTYPE, "a buffer was written as another dtype");
-        // SAFETY: as in `typed`, and `&mut self` is exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.block.as_ptr().cast(), self.len) }
+        self.view_mut().into_typed()
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::block::{ALIGN, Block};
-use super::{Buffer, Category, DType, Element, OutOfMemory};
+use super::{Buffer, Category, DType, Device, Element, OutOfMemory};
 
 /// Counts the bytes of one rank by category, and keeps freed blocks for the next buffer of their size.
 ///
@@ -14,6 +14,8 @@ use super::{Buffer, Category, DType, Element, OutOfMemory};
 #[derive(Debug)]
 pub struct MemoryMeter {
     limit: usize,
+    /// Whose memory it is, if not the host's.
+    device: Option<Arc<dyn Device>>,
     state: Mutex<State>,
 }
 
@@ -33,7 +35,17 @@ impl MemoryMeter {
 
     /// A meter with nothing counted, and at most `bytes` bytes in use at any one time.
     pub fn with_limit(bytes: usize) -> Arc<Self> {
-        Arc::new(MemoryMeter { limit: bytes, state: Mutex::default() })
+        MemoryMeter::on(None, bytes)
+    }
+
+    /// A meter with nothing counted, and at most `bytes` bytes of `device` (none: of the host) in use at any one time.
+    pub fn on(device: Option<Arc<dyn Device>>, bytes: usize) -> Arc<Self> {
+        Arc::new(MemoryMeter { limit: bytes, device, state: Mutex::default() })
+    }
+
+    /// The device whose memory this is; none: the host's.
+    pub fn device(&self) -> Option<&Arc<dyn Device>> {
+        self.device.as_ref()
     }
 
     /// A buffer of `len` elements whose contents are unspecified (but initialised).
@@ -43,7 +55,7 @@ impl MemoryMeter {
     /// as it was before, and everything that the thread held is freed on its way.
     pub fn alloc(self: &Arc<Self>, dtype: DType, len: usize, category: Category) -> Buffer {
         let bytes = len.checked_mul(dtype.bytes()).and_then(|b| b.checked_next_multiple_of(ALIGN));
-        match self.lock().take(bytes.unwrap_or(usize::MAX), category, self.limit) {
+        match self.lock().take(bytes.unwrap_or(usize::MAX), category, self) {
             Ok(block) => Buffer::new(block, len, dtype, category, Arc::clone(self)),
             Err(error) => error.unwind(),
         }
@@ -52,14 +64,14 @@ impl MemoryMeter {
     /// A buffer of `len` zeros. Fails as [`alloc`](Self::alloc).
     pub fn zeros(self: &Arc<Self>, dtype: DType, len: usize, category: Category) -> Buffer {
         let mut buffer = self.alloc(dtype, len, category);
-        buffer.view_mut().bytes_mut().fill(0);
+        buffer.view_mut().clear();
         buffer
     }
 
     /// A buffer that holds a copy of `values`. Fails as [`alloc`](Self::alloc).
     pub fn copy_of<T: Element>(self: &Arc<Self>, values: &[T], category: Category) -> Buffer {
         let mut buffer = self.alloc(T::DTYPE, values.len(), category);
-        buffer.typed_mut::<T>().copy_from_slice(values);
+        buffer.view_mut().write(values);
         buffer
     }
 
@@ -97,8 +109,13 @@ impl State {
         &mut self,
         bytes: usize,
         category: Category,
-        limit: usize,
+        meter: &MemoryMeter,
     ) -> Result<Block, OutOfMemory> {
+        let limit = meter.limit;
+        let new = || match &meter.device {
+            None => Block::new(bytes),
+            Some(device) => Block::on(device, bytes),
+        };
         let total = self.live.iter().sum::<usize>();
         let wanted = total.saturating_add(bytes);
         let block = match self.free.take(bytes) {
@@ -106,9 +123,9 @@ impl State {
             None if wanted > limit => None,
             None => {
                 self.free.shrink_to(limit - wanted);
-                Block::new(bytes).or_else(|| {
+                new().or_else(|| {
                     self.free.shrink_to(0);
-                    Block::new(bytes)
+                    new()
                 })
             }
         };

@@ -3,6 +3,9 @@
 mod block;
 mod buffer;
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
+mod device;
 mod dtype;
 mod expr;
 mod meter;
@@ -12,11 +15,14 @@ mod shapes;
 mod view;
 
 pub use buffer::{Buffer, Category};
+pub use device::{Device, DeviceFailure, Moment, Queue};
 pub use dtype::{DType, Element};
 pub use expr::{Dropout, Expr, Node};
 pub use meter::MemoryMeter;
 pub use ops::Backend;
 pub(crate) use out_of_memory::Bytes;
 pub use out_of_memory::OutOfMemory;
-pub use shapes::{AdamStep, AttentionShape, BlockIndex, Gemm, LeafGrad, RopeShape, SgdStep};
+pub use shapes::{
+    AdamStep, AttentionShape, BlockIndex, Gemm, LeafGrad, ReduceOp, RopeShape, SgdStep,
+};
 pub use view::{View, ViewMut};

@@ -1,7 +1,10 @@
 //! The one trait behind which every kernel lives.
 
+use std::sync::Arc;
+
 use super::{
-    AdamStep, AttentionShape, BlockIndex, Expr, Gemm, LeafGrad, RopeShape, SgdStep, View, ViewMut,
+    AdamStep, AttentionShape, BlockIndex, Device, Expr, Gemm, LeafGrad, RopeShape, SgdStep, View,
+    ViewMut,
 };
 
 /// Kernels of one rank on one device.
@@ -19,6 +22,11 @@ use super::{
 /// Kernels panic when operands do not fit the given sizes or dtypes: a fault of the calling code, since sizes of a
 /// model are checked when it is built.
 pub trait Backend: Send + Sync {
+    /// The device whose memory the kernels work on; none: the host's.
+    fn device(&self) -> Option<Arc<dyn Device>> {
+        None
+    }
+
     /// Host threads that kernels run on.
     fn threads(&self) -> usize;
     /// Floating-point operations of [`gemm`](Self::gemm) and attention executed so far, two per multiply-add.

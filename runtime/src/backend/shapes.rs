@@ -3,7 +3,7 @@
 use super::ViewMut;
 
 /// A matrix product `c[m, n] (+)= op(a)[m, k] * op(b)[k, n]` of row-major contiguous operands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Gemm {
     /// Rows of `c`.
     pub m: usize,
@@ -145,4 +145,26 @@ pub struct LeafGrad<'a> {
     pub view: ViewMut<'a>,
     /// Add to what is there instead of overwriting it.
     pub accumulate: bool,
+}
+
+/// How contributions are combined. Both take `f32` and `bf16`.
+///
+/// Contributions in `bf16` are combined in `f32`, and the result is rounded once, to the nearest `bf16` and of two to the
+/// even one: a sum over any number of members has one rounding to `bf16`, not one for each addition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReduceOp {
+    /// The sum, added in the order of members: `((m0 + m1) + m2) + ..`.
+    Sum,
+    /// The maximum; NaN if any contribution is NaN.
+    Max,
+}
+
+impl ReduceOp {
+    /// The name used in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ReduceOp::Sum => "sum",
+            ReduceOp::Max => "max",
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::{DType, Element};
+use super::{DType, Device, Element, Queue};
 
 /// A shared stretch of elements of one dtype.
 #[derive(Clone, Copy)]
@@ -11,6 +11,7 @@ pub struct View<'a> {
     ptr: *const u8,
     len: usize,
     dtype: DType,
+    device: Option<&'a dyn Device>,
     memory: PhantomData<&'a [u8]>,
 }
 
@@ -19,6 +20,7 @@ pub struct ViewMut<'a> {
     ptr: *mut u8,
     len: usize,
     dtype: DType,
+    device: Option<&'a dyn Device>,
     memory: PhantomData<&'a mut [u8]>,
 }
 
@@ -34,7 +36,13 @@ unsafe impl Sync for ViewMut<'_> {}
 
 impl<'a, T: Element> From<&'a [T]> for View<'a> {
     fn from(slice: &'a [T]) -> Self {
-        View { ptr: slice.as_ptr().cast(), len: slice.len(), dtype: T::DTYPE, memory: PhantomData }
+        View {
+            ptr: slice.as_ptr().cast(),
+            len: slice.len(),
+            dtype: T::DTYPE,
+            device: None,
+            memory: PhantomData,
+        }
     }
 }
 
@@ -44,12 +52,26 @@ impl<'a, T: Element> From<&'a mut [T]> for ViewMut<'a> {
             ptr: slice.as_mut_ptr().cast(),
             len: slice.len(),
             dtype: T::DTYPE,
+            device: None,
             memory: PhantomData,
         }
     }
 }
 
 impl<'a> View<'a> {
+    /// `len` elements at `ptr`, in memory of `device` or of the host.
+    ///
+    /// # Safety
+    /// As for a `&'a [T]` of them, read by the device or by the host.
+    pub(super) unsafe fn from_raw(
+        ptr: *const u8,
+        len: usize,
+        dtype: DType,
+        device: Option<&'a dyn Device>,
+    ) -> View<'a> {
+        View { ptr, len, dtype, device, memory: PhantomData }
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.len
@@ -71,29 +93,82 @@ impl<'a> View<'a> {
     /// When `range` does not lie inside: a fault of the calling code.
     pub fn slice(&self, range: Range<usize>) -> View<'a> {
         assert!(range.start <= range.end && range.end <= self.len, "a run lies inside its view");
-        // SAFETY: the run lies inside the elements of the view.
-        let ptr = unsafe { self.ptr.add(range.start * self.dtype.bytes()) };
-        View { ptr, len: range.len(), dtype: self.dtype, memory: PhantomData }
+        // A device address is not one of an allocation of the host, in which alone `add` may move.
+        let ptr = self.ptr.wrapping_add(range.start * self.dtype.bytes());
+        View { ptr, len: range.len(), dtype: self.dtype, device: self.device, memory: PhantomData }
     }
 
-    /// The elements as bytes.
+    /// The device that holds the elements; none: host memory.
+    pub fn device(&self) -> Option<&'a dyn Device> {
+        self.device
+    }
+
+    /// Where the elements begin, in memory of the host or of the device.
+    pub fn address(&self) -> *const u8 {
+        self.ptr
+    }
+
+    /// Copies the elements to the host, wherever they are; waits for the device.
+    ///
+    /// # Panics
+    /// When `out` has another length, or `T` is not the dtype: a fault of the calling code.
+    pub fn read<T: Element>(&self, out: &mut [T]) {
+        assert!(self.dtype == T::DTYPE && self.len == out.len(), "a view was read as another one");
+        match self.device {
+            None => out.copy_from_slice(self.typed()),
+            // SAFETY: the view lies in live memory of the device.
+            Some(device) => unsafe { device.download(self.ptr, bytemuck::cast_slice_mut(out)) },
+        }
+    }
+
+    /// A copy of the elements on the host. As [`read`](Self::read).
+    pub fn to_vec<T: Element>(&self) -> Vec<T> {
+        let mut values = vec![T::zeroed(); self.len];
+        self.read(&mut values);
+        values
+    }
+
+    /// The elements as bytes of host memory.
+    ///
+    /// # Panics
+    /// When they are on a device.
     pub fn bytes(&self) -> &'a [u8] {
+        self.require_host();
         // SAFETY: made from a `&'a [T]` of `len` elements of `dtype`, and every `Element` is plain old data.
         unsafe { std::slice::from_raw_parts(self.ptr, self.len * self.dtype.bytes()) }
+    }
+
+    fn require_host(&self) {
+        assert!(self.device.is_none(), "memory of a device was used as memory of the host");
     }
 
     /// The elements as `T`.
     ///
     /// # Panics
-    /// When `T` is not the dtype of the view: a fault of the calling kernel, never of user input.
+    /// When `T` is not the dtype of the view, or the elements are on a device: a fault of the calling kernel, never of
+    /// user input.
     pub fn typed<T: Element>(&self) -> &'a [T] {
         assert_eq!(self.dtype, T::DTYPE, "a view was read as another dtype");
+        self.require_host();
         // SAFETY: made from a `&'a [T]` of `len` elements, as the dtype shows.
         unsafe { std::slice::from_raw_parts(self.ptr.cast(), self.len) }
     }
 }
 
 impl<'a> ViewMut<'a> {
+    /// `len` elements at `ptr`, in memory of `device` or of the host.
+    ///
+    /// # Safety
+    /// As for a `&'a mut [T]` of them, used by the device or by the host.
+    pub(super) unsafe fn from_raw(
+        ptr: *mut u8,
+        len: usize,
+        dtype: DType,
+        device: Option<&'a dyn Device>,
+    ) -> ViewMut<'a> {
+        ViewMut { ptr, len, dtype, device, memory: PhantomData }
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.len
@@ -111,12 +186,24 @@ impl<'a> ViewMut<'a> {
 
     /// A shared view of the same elements.
     pub fn as_view(&self) -> View<'_> {
-        View { ptr: self.ptr, len: self.len, dtype: self.dtype, memory: PhantomData }
+        View {
+            ptr: self.ptr,
+            len: self.len,
+            dtype: self.dtype,
+            device: self.device,
+            memory: PhantomData,
+        }
     }
 
     /// The same elements, borrowed for a shorter time.
     pub fn reborrow(&mut self) -> ViewMut<'_> {
-        ViewMut { ptr: self.ptr, len: self.len, dtype: self.dtype, memory: PhantomData }
+        ViewMut {
+            ptr: self.ptr,
+            len: self.len,
+            dtype: self.dtype,
+            device: self.device,
+            memory: PhantomData,
+        }
     }
 
     /// The elements of `range`.
@@ -130,13 +217,60 @@ impl<'a> ViewMut<'a> {
     /// [`slice`](Self::slice), for as long as this view would have lived.
     pub fn into_slice(self, range: Range<usize>) -> ViewMut<'a> {
         assert!(range.start <= range.end && range.end <= self.len, "a run lies inside its view");
-        // SAFETY: the run lies inside the elements of the view.
-        let ptr = unsafe { self.ptr.add(range.start * self.dtype.bytes()) };
-        ViewMut { ptr, len: range.len(), dtype: self.dtype, memory: PhantomData }
+        // A device address is not one of an allocation of the host, in which alone `add` may move.
+        let ptr = self.ptr.wrapping_add(range.start * self.dtype.bytes());
+        ViewMut {
+            ptr,
+            len: range.len(),
+            dtype: self.dtype,
+            device: self.device,
+            memory: PhantomData,
+        }
     }
 
-    /// The elements as bytes.
+    /// The device that holds the elements; none: host memory.
+    pub fn device(&self) -> Option<&'a dyn Device> {
+        self.device
+    }
+
+    /// Where the elements begin, in memory of the host or of the device.
+    pub fn address(&self) -> *mut u8 {
+        self.ptr
+    }
+
+    /// Writes values of the host, wherever the elements are.
+    ///
+    /// # Panics
+    /// When `values` has another length, or `T` is not the dtype: a fault of the calling code.
+    pub fn write<T: Element>(&mut self, values: &[T]) {
+        assert!(
+            self.dtype == T::DTYPE && self.len == values.len(),
+            "a view was written as another one"
+        );
+        match self.device {
+            None => self.typed().copy_from_slice(values),
+            // SAFETY: the view lies in live memory of the device, and is exclusive.
+            Some(device) => unsafe { device.upload(self.ptr, bytemuck::cast_slice(values)) },
+        }
+    }
+
+    /// Sets every byte to zero.
+    pub fn clear(&mut self) {
+        match self.device {
+            None => self.bytes_mut().fill(0),
+            // SAFETY: as in `write`.
+            Some(device) => unsafe {
+                device.zero(Queue::Compute, self.ptr, self.len * self.dtype.bytes());
+            },
+        }
+    }
+
+    /// The elements as bytes of host memory.
+    ///
+    /// # Panics
+    /// When they are on a device.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.as_view().require_host();
         // SAFETY: made from a `&'a mut [T]` of `len` elements, reborrowed here; plain old data.
         unsafe { std::slice::from_raw_parts_mut(self.ptr, self.len * self.dtype.bytes()) }
     }
@@ -144,10 +278,16 @@ impl<'a> ViewMut<'a> {
     /// The elements as `T`.
     ///
     /// # Panics
-    /// When `T` is not the dtype of the view: a fault of the calling kernel, never of user input.
+    /// As [`View::typed`].
     pub fn typed<T: Element>(&mut self) -> &mut [T] {
+        self.reborrow().into_typed()
+    }
+
+    /// [`typed`](Self::typed), for as long as this view would have lived.
+    pub fn into_typed<T: Element>(self) -> &'a mut [T] {
         assert_eq!(self.dtype, T::DTYPE, "a view was written as another dtype");
-        // SAFETY: made from a `&'a mut [T]` of `len` elements, reborrowed here.
+        self.as_view().require_host();
+        // SAFETY: `len` initialised elements of host memory, as the dtype shows, exclusive for `'a`.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.cast(), self.len) }
     }
 }

@@ -2,32 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Buffer, View, ViewMut};
+use crate::backend::{Buffer, ReduceOp, View, ViewMut};
 use crate::layout::AxisSet;
 
 use super::{Blocks, CommError, CommStats, Pending, Site};
-
-/// How contributions are combined. Both take `f32` and `bf16`.
-///
-/// Contributions in `bf16` are combined in `f32`, and the result is rounded once, to the nearest `bf16` and of two to the
-/// even one: a sum over any number of members has one rounding to `bf16`, not one for each addition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ReduceOp {
-    /// The sum, added in the order of members: `((m0 + m1) + m2) + ..`.
-    Sum,
-    /// The maximum; NaN if any contribution is NaN.
-    Max,
-}
-
-impl ReduceOp {
-    /// The name used in messages.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ReduceOp::Sum => "sum",
-            ReduceOp::Max => "max",
-        }
-    }
-}
 
 /// One rank's seat in one group of ranks.
 ///

@@ -31,8 +31,9 @@ mod pending;
 mod site;
 mod stats;
 
+pub use crate::backend::ReduceOp;
 pub use blocks::Blocks;
-pub use communicator::{Communicator, ReduceOp};
+pub use communicator::Communicator;
 pub use error::{CommError, CommFailure, Departure};
 pub use launch::{FailureCause, LaunchError, LaunchOptions, RankFailure, launch, launch_with};
 pub use local::RankComms;

@@ -1,0 +1,273 @@
+//! The kernels of one rank on its GPU.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::backend::Queue;
+use crate::backend::{
+    AdamStep, AttentionShape, Backend, BlockIndex, Device, Expr, Gemm, LeafGrad, RopeShape,
+    SgdStep, View, ViewMut,
+};
+
+use super::driver::{Driver, MatMul};
+use super::gpu::{Gpu, done};
+use super::memory::GpuMemory;
+use super::ops;
+
+/// The backend of one rank on a GPU.
+pub struct CudaBackend {
+    gpu: Arc<Gpu>,
+    memory: Arc<GpuMemory>,
+    flops: AtomicU64,
+}
+
+impl CudaBackend {
+    /// A backend of one rank on the device of `driver`.
+    pub fn new(driver: Arc<dyn Driver>) -> CudaBackend {
+        let gpu = Gpu::new(driver);
+        let memory = Arc::new(GpuMemory::new(Arc::clone(&gpu)));
+        CudaBackend { gpu, memory, flops: AtomicU64::new(0) }
+    }
+}
+
+impl Backend for CudaBackend {
+    fn device(&self) -> Option<Arc<dyn Device>> {
+        Some(Arc::clone(&self.memory) as Arc<dyn Device>)
+    }
+
+    fn threads(&self) -> usize {
+        1
+    }
+
+    fn flops(&self) -> u64 {
+        self.flops.load(Ordering::Relaxed)
+    }
+
+    fn gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut) {
+        assert!(
+            a.len() == g.m * g.k
+                && b.len() == g.k * g.n
+                && c.len() == g.m * g.n
+                && a.dtype() == b.dtype(),
+            "operands of a product have its sizes and one dtype"
+        );
+        let shape = MatMul { gemm: *g, factors: a.dtype(), result: c.dtype() };
+        let [a, b, c] = [a.address() as u64, b.address() as u64, c.address() as u64];
+        let stream = self.gpu.stream(Queue::Compute);
+        // SAFETY: the views have the sizes of the product, and what is submitted to one stream is done in order.
+        done(unsafe { self.gpu.driver().matmul(stream, &shape, a, b, c) });
+        self.flops.fetch_add(2 * (g.m * g.n * g.k) as u64, Ordering::Relaxed);
+    }
+
+    fn map(&self, expr: &Expr, leaves: &[View], out: ViewMut) {
+        ops::map::map(&self.gpu, expr, leaves, out)
+    }
+
+    fn map_backward(
+        &self,
+        expr: &Expr,
+        leaves: &[View],
+        grad: View,
+        leaf_grads: &mut [Option<LeafGrad>],
+    ) {
+        ops::map::map_backward(&self.gpu, expr, leaves, grad, leaf_grads)
+    }
+
+    fn rms_norm(&self, x: View, weight: View, eps: f32, y: ViewMut, inv_rms: ViewMut) {
+        ops::norm::rms_norm(&self.gpu, x, weight, eps, y, inv_rms)
+    }
+
+    fn rms_norm_backward(
+        &self,
+        x: View,
+        weight: View,
+        inv_rms: View,
+        dy: View,
+        dx: ViewMut,
+        dweight: Option<ViewMut>,
+    ) {
+        ops::norm::rms_norm_backward(&self.gpu, x, weight, inv_rms, dy, dx, dweight)
+    }
+
+    fn layer_norm(
+        &self,
+        x: View,
+        weight: View,
+        bias: View,
+        eps: f32,
+        y: ViewMut,
+        mean: ViewMut,
+        inv_std: ViewMut,
+    ) {
+        ops::norm::layer_norm(&self.gpu, x, weight, bias, eps, y, mean, inv_std)
+    }
+
+    fn layer_norm_backward(
+        &self,
+        x: View,
+        weight: View,
+        mean: View,
+        inv_std: View,
+        dy: View,
+        dx: ViewMut,
+        dweight: Option<ViewMut>,
+        dbias: Option<ViewMut>,
+    ) {
+        ops::norm::layer_norm_backward(&self.gpu, x, weight, mean, inv_std, dy, dx, dweight, dbias)
+    }
+
+    fn rope(&self, s: &RopeShape, x: ViewMut, cos: View, sin: View, inverse: bool) {
+        ops::rope::rope(&self.gpu, s, x, cos, sin, inverse)
+    }
+
+    fn attention(&self, s: &AttentionShape, q: View, k: View, v: View, out: ViewMut, lse: ViewMut) {
+        ops::attention::attention(&self.gpu, s, q, k, v, out, lse)
+    }
+
+    fn attention_backward(
+        &self,
+        s: &AttentionShape,
+        q: View,
+        k: View,
+        v: View,
+        out: View,
+        lse: View,
+        dout: View,
+        dq: ViewMut,
+        dk: ViewMut,
+        dv: ViewMut,
+    ) {
+        ops::attention::attention_backward(&self.gpu, s, q, k, v, out, lse, dout, dq, dk, dv)
+    }
+
+    fn embedding(&self, tokens: View, table: View, first_row: usize, out: ViewMut) {
+        ops::embedding::embedding(&self.gpu, tokens, table, first_row, out)
+    }
+
+    fn embedding_backward(&self, tokens: View, first_row: usize, dout: View, dtable: ViewMut) {
+        ops::embedding::embedding_backward(&self.gpu, tokens, first_row, dout, dtable)
+    }
+
+    fn softmax(&self, cols: usize, x: View, y: ViewMut) {
+        ops::softmax::softmax(&self.gpu, cols, x, y)
+    }
+
+    fn softmax_backward(&self, cols: usize, y: View, dy: View, dx: ViewMut) {
+        ops::softmax::softmax_backward(&self.gpu, cols, y, dy, dx)
+    }
+
+    fn row_max(&self, cols: usize, x: View, max: ViewMut) {
+        ops::loss::row_max(&self.gpu, cols, x, max)
+    }
+
+    fn exp_sum(
+        &self,
+        cols: usize,
+        logits: View,
+        max: View,
+        targets: View,
+        first_col: usize,
+        sum_exp: ViewMut,
+        target_logit: ViewMut,
+    ) {
+        ops::loss::exp_sum(&self.gpu, cols, logits, max, targets, first_col, sum_exp, target_logit)
+    }
+
+    fn cross_entropy_grad(
+        &self,
+        cols: usize,
+        logits: ViewMut,
+        max: View,
+        sum_exp: View,
+        targets: View,
+        first_col: usize,
+        row_scale: View,
+    ) {
+        ops::loss::cross_entropy_grad(
+            &self.gpu, cols, logits, max, sum_exp, targets, first_col, row_scale,
+        )
+    }
+
+    fn sum_dim(&self, outer: usize, n: usize, inner: usize, x: View, y: ViewMut, scale: f32) {
+        ops::reduce::sum_dim(&self.gpu, outer, n, inner, x, y, scale)
+    }
+
+    fn broadcast_dim(
+        &self,
+        outer: usize,
+        n: usize,
+        inner: usize,
+        dy: View,
+        dx: ViewMut,
+        scale: f32,
+    ) {
+        ops::reduce::broadcast_dim(&self.gpu, outer, n, inner, dy, dx, scale)
+    }
+
+    fn copy_blocks(
+        &self,
+        blocks: usize,
+        len: usize,
+        src: View,
+        src_start: usize,
+        src_stride: usize,
+        dst: ViewMut,
+        dst_start: usize,
+        dst_stride: usize,
+    ) {
+        ops::elements::copy_blocks(
+            &self.gpu, blocks, len, src, src_start, src_stride, dst, dst_start, dst_stride,
+        )
+    }
+
+    fn cast(&self, src: View, dst: ViewMut) {
+        ops::elements::cast(&self.gpu, src, dst)
+    }
+
+    fn add_assign(&self, dst: ViewMut, src: View) {
+        ops::elements::add_assign(&self.gpu, dst, src)
+    }
+
+    fn lerp(&self, dst: ViewMut, src: View, weight: f32) {
+        ops::elements::lerp(&self.gpu, dst, src, weight)
+    }
+
+    fn fill(&self, dst: ViewMut, value: f32) {
+        ops::elements::fill(&self.gpu, dst, value)
+    }
+
+    fn scale(&self, dst: ViewMut, factor: f32) {
+        ops::elements::scale(&self.gpu, dst, factor)
+    }
+
+    fn sum_squares(&self, x: View) -> f64 {
+        ops::reduce::sum_squares(&self.gpu, x)
+    }
+
+    fn adamw(
+        &self,
+        step: &AdamStep,
+        p: ViewMut,
+        g: View,
+        m: ViewMut,
+        v: ViewMut,
+        copy: Option<ViewMut>,
+    ) {
+        ops::optim::adamw(&self.gpu, step, p, g, m, v, copy)
+    }
+
+    fn sgd(
+        &self,
+        step: &SgdStep,
+        p: ViewMut,
+        g: View,
+        momentum: Option<ViewMut>,
+        copy: Option<ViewMut>,
+    ) {
+        ops::optim::sgd(&self.gpu, step, p, g, momentum, copy)
+    }
+
+    fn normal(&self, key: u64, std: f32, index: &BlockIndex, out: ViewMut) {
+        ops::random::normal(&self.gpu, key, std, index, out)
+    }
+}

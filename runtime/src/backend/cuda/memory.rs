@@ -1,0 +1,119 @@
+//! Memory of a GPU, and the order of work on it.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::backend::{DType, Device, Moment, Queue, ReduceOp};
+
+use super::driver::{DriverError, Event};
+use super::gpu::{Gpu, done};
+use super::ops;
+
+/// The memory and the queues of one rank.
+#[derive(Debug)]
+pub struct GpuMemory {
+    gpu: Arc<Gpu>,
+}
+
+impl GpuMemory {
+    /// Of the rank that holds `gpu`.
+    pub fn new(gpu: Arc<Gpu>) -> GpuMemory {
+        GpuMemory { gpu }
+    }
+
+    fn event(&self, moment: &Moment) -> Event {
+        match moment.0.downcast_ref::<RecordedEvent>() {
+            Some(recorded) => recorded.event,
+            None => unreachable!("a moment of another kind of device"),
+        }
+    }
+}
+
+/// An event that was recorded once, and given back with its last moment.
+struct RecordedEvent {
+    gpu: Arc<Gpu>,
+    event: Event,
+}
+
+impl Drop for RecordedEvent {
+    fn drop(&mut self) {
+        // What waits for it has been submitted; a driver keeps an event until then. Nobody could act on an error here.
+        let _ = self.gpu.driver().free_event(self.event);
+    }
+}
+
+impl Device for GpuMemory {
+    fn alloc(&self, bytes: usize) -> Option<NonNull<u8>> {
+        match self.gpu.driver().alloc(bytes) {
+            Err(DriverError::OutOfMemory { .. }) => None,
+            result => NonNull::new(done(result) as *mut u8),
+        }
+    }
+
+    unsafe fn free(&self, memory: NonNull<u8>, bytes: usize) {
+        // The pool gives memory back when a rank ends or is short of it: both are rare enough to wait for the device.
+        for stream in self.gpu.streams() {
+            // A device that has failed has no work left that uses the memory.
+            let _ = self.gpu.driver().synchronize(stream);
+        }
+        // SAFETY: as the caller promises, and nothing uses the memory any more.
+        let _ = unsafe { self.gpu.driver().free(memory.as_ptr() as u64, bytes) };
+    }
+
+    unsafe fn upload(&self, dst: *mut u8, src: &[u8]) {
+        let (driver, stream) = (self.gpu.driver(), self.gpu.stream(Queue::Compute));
+        // SAFETY: as the caller promises; the host memory is in place until the stream has passed.
+        done(unsafe { driver.upload(stream, dst as u64, src.as_ptr().cast(), src.len()) });
+        done(driver.synchronize(stream));
+    }
+
+    unsafe fn download(&self, src: *const u8, dst: &mut [u8]) {
+        let (driver, stream) = (self.gpu.driver(), self.gpu.stream(Queue::Compute));
+        // SAFETY: as in `upload`.
+        done(unsafe { driver.download(stream, dst.as_mut_ptr().cast(), src as u64, dst.len()) });
+        done(driver.synchronize(stream));
+    }
+
+    unsafe fn zero(&self, queue: Queue, dst: *mut u8, bytes: usize) {
+        // SAFETY: as the caller promises.
+        done(unsafe { self.gpu.driver().zero(self.gpu.stream(queue), dst as u64, bytes) });
+    }
+
+    unsafe fn copy(&self, queue: Queue, dst: *mut u8, src: *const u8, bytes: usize) {
+        let stream = self.gpu.stream(queue);
+        // SAFETY: as the caller promises.
+        done(unsafe { self.gpu.driver().copy(stream, dst as u64, src as u64, bytes) });
+    }
+
+    unsafe fn combine(
+        &self,
+        queue: Queue,
+        op: ReduceOp,
+        dtype: DType,
+        dst: *mut u8,
+        srcs: &[*const u8],
+        len: usize,
+    ) {
+        // SAFETY: as the caller promises.
+        unsafe { ops::combine::combine(&self.gpu, queue, op, dtype, dst, srcs, len) };
+    }
+
+    fn mark(&self, queue: Queue) -> Moment {
+        let driver = self.gpu.driver();
+        let event = done(driver.new_event(false));
+        let recorded = RecordedEvent { gpu: Arc::clone(&self.gpu), event };
+        done(driver.record(event, self.gpu.stream(queue)));
+        Moment(Arc::new(recorded))
+    }
+
+    fn wait_for(&self, queue: Queue, moment: &Moment) {
+        done(self.gpu.driver().wait(self.gpu.stream(queue), self.event(moment)));
+    }
+
+    fn synchronize(&self, moment: &Moment) {
+        // A stream of its own, so that nothing but the moment is waited for.
+        let queue = Queue::Transfer;
+        self.wait_for(queue, moment);
+        done(self.gpu.driver().synchronize(self.gpu.stream(queue)));
+    }
+}

@@ -1,0 +1,13 @@
+//! GPUs.
+
+mod backend;
+mod driver;
+mod gpu;
+mod kernels;
+mod memory;
+mod ops;
+
+pub use backend::CudaBackend;
+pub use driver::*;
+pub use gpu::Gpu;
+pub use kernels::{COMMON, SOURCES};

@@ -1,0 +1,14 @@
+//! The kernels, as the backend calls them: each function checks its operands, chooses sizes and launches.
+
+pub mod attention;
+pub mod combine;
+pub mod elements;
+pub mod embedding;
+pub mod loss;
+pub mod map;
+pub mod norm;
+pub mod optim;
+pub mod random;
+pub mod reduce;
+pub mod rope;
+pub mod softmax;
