@@ -36,7 +36,7 @@ pub use scope::{Scope, scope};
 pub use softmax::LastLocal;
 pub use tokens::{Targets, Tokens};
 pub use typed::{Operand, Param, Tensor};
-pub use unit::{Unit, ZeroLevel};
+pub use unit::{Stretch, Unit, ZeroLevel};
 pub use value::Extent;
 
 pub(crate) use combine::add_param;
@@ -44,6 +44,4 @@ pub(crate) use contract::{Contraction, Reads, contract, gradient_axes};
 pub(crate) use rank::fail;
 pub(crate) use recompute::recompute;
 pub(crate) use region::{enter, leave};
-pub(crate) use tape::NodeId;
-pub(crate) use unit::ReadValues;
 pub(crate) use value::{InBackward, ParamUse, Saved, Value, local_len};
