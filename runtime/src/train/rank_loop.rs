@@ -3,7 +3,6 @@
 use std::sync::Mutex;
 use std::time::Instant;
 
-use crate::backend::cpu::CpuBackend;
 use crate::checkpoint::RankFile;
 use crate::comm::{RankComms, Site};
 use crate::data::{MicroBatch, Prefetch};
@@ -68,11 +67,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
     /// Builds the model on this rank and gives it its weights.
     pub fn new(plan: &'a Plan, shared: &'a Shared, comms: RankComms) -> Result<Self> {
         let config = &plan.config;
-        let threads = config.threads_per_rank(config.mesh.world_size());
-        let backend = CpuBackend::new(threads).map_err(|error| {
-            Error::Input(format!("--threads {threads}: the threads could not be started: {error}"))
-        })?;
-        let rank = Rank::with_settings(comms, Box::new(backend), config.settings());
+        let backend = plan.machine.backend(comms.rank())?;
+        let rank = Rank::with_settings(comms, backend, config.settings());
         let built = build::<M>(&rank, &model_sizes::<M>(config, &plan.sizes))?;
         let params = built.params();
         if let (None, Some(folder)) = (&plan.resume, &plan.weights) {

@@ -8,17 +8,19 @@ use crate::backend::{DType, Device, Moment, Queue, ReduceOp};
 use super::driver::{DriverError, Event};
 use super::gpu::{Gpu, done};
 use super::ops;
+use super::staging::Staging;
 
 /// The memory and the queues of one rank.
 #[derive(Debug)]
 pub struct GpuMemory {
     gpu: Arc<Gpu>,
+    staging: Staging,
 }
 
 impl GpuMemory {
     /// Of the rank that holds `gpu`.
     pub fn new(gpu: Arc<Gpu>) -> GpuMemory {
-        GpuMemory { gpu }
+        GpuMemory { staging: Staging::new(Arc::clone(&gpu)), gpu }
     }
 
     fn event(&self, moment: &Moment) -> Event {
@@ -61,15 +63,13 @@ impl Device for GpuMemory {
     }
 
     unsafe fn upload(&self, dst: *mut u8, src: &[u8]) {
-        let (driver, stream) = (self.gpu.driver(), self.gpu.stream(Queue::Compute));
-        // SAFETY: as the caller promises; the host memory is in place until the stream has passed.
-        done(unsafe { driver.upload(stream, dst as u64, src.as_ptr().cast(), src.len()) });
-        done(driver.synchronize(stream));
+        // SAFETY: as the caller promises; every upload is on the compute stream.
+        unsafe { self.staging.upload(self.gpu.stream(Queue::Compute), dst as u64, src) };
     }
 
     unsafe fn download(&self, src: *const u8, dst: &mut [u8]) {
         let (driver, stream) = (self.gpu.driver(), self.gpu.stream(Queue::Compute));
-        // SAFETY: as in `upload`.
+        // SAFETY: as the caller promises; the host memory is in place until the stream has passed.
         done(unsafe { driver.download(stream, dst.as_mut_ptr().cast(), src as u64, dst.len()) });
         done(driver.synchronize(stream));
     }

@@ -6,6 +6,7 @@ mod gpu;
 mod kernels;
 mod memory;
 mod ops;
+mod staging;
 
 pub use backend::CudaBackend;
 pub use driver::*;
