@@ -6,6 +6,7 @@ mod gathering;
 mod in_flight;
 mod loss;
 mod metric;
+mod offload;
 mod param;
 mod partial;
 mod pointwise;

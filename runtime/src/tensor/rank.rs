@@ -9,6 +9,7 @@ use crate::comm::{Blocks, CommError, CommFailure, Communicator, RankComms, Reduc
 use crate::layout::{AxisId, AxisSet};
 
 use super::gathering::{Gathering, Phase};
+use super::offload::Offloading;
 use super::recompute::Regions;
 use super::scope;
 use super::tape::Tape;
@@ -29,6 +30,7 @@ struct Inner {
     /// The unit whose gradient was handed over last.
     reducing: RefCell<Weak<Unit>>,
     regions: Regions,
+    offloading: Offloading,
     recording: Cell<bool>,
     training: Cell<bool>,
     last_micro_batch: Cell<bool>,
@@ -85,6 +87,7 @@ impl Rank {
             gathering: RefCell::default(),
             reducing: RefCell::default(),
             regions: Regions::default(),
+            offloading: Offloading::default(),
             recording: Cell::new(true),
             training: Cell::new(true),
             last_micro_batch: Cell::new(true),
@@ -214,6 +217,10 @@ impl Rank {
 
     pub(crate) fn gathering(&self) -> RefMut<'_, Gathering> {
         self.0.gathering.borrow_mut()
+    }
+
+    pub(crate) fn offloading(&self) -> &Offloading {
+        &self.0.offloading
     }
 
     pub(crate) fn regions(&self) -> &Regions {
