@@ -56,14 +56,10 @@ impl<S: Shape> Loss<S> {
         self.metric().reduce()
     }
 
-    /// The loss as a metric, which nothing is differentiated through.
+    /// The loss as a metric, which nothing is differentiated through. A device is not waited for before the metric is
+    /// reduced.
     pub fn metric(&self) -> Metric<S> {
-        Metric::new(self.sum.rank(), self.local_sum(), self.count)
-    }
-
-    /// This rank's sum, to find out where a loss went wrong.
-    pub(crate) fn local_sum(&self) -> f64 {
-        f64::from(self.sum.compute().data.view().to_vec::<f32>()[0])
+        Metric::of_buffer(self.sum.rank(), self.sum.compute().data, self.count)
     }
 
     /// A loss has no value before its sum and count are summed over the ranks; this never compiles, and says so.
