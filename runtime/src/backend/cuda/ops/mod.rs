@@ -4,6 +4,7 @@ pub mod attention;
 pub mod combine;
 pub mod elements;
 pub mod embedding;
+mod launch;
 pub mod loss;
 pub mod map;
 pub mod norm;
