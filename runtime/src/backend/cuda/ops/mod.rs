@@ -13,3 +13,4 @@ pub mod random;
 pub mod reduce;
 pub mod rope;
 pub mod softmax;
+mod sort;
