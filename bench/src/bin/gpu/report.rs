@@ -71,7 +71,9 @@ impl Report {
         }
         let seconds = self.seconds(kernel);
         let (rate, unit, limit) = match work {
-            Work::Flops { count, wide: false } => (count / seconds * 1e-12, "TFLOP/s", Some(self.product * 1e-12)),
+            Work::Flops { count, wide: false } => {
+                (count / seconds * 1e-12, "TFLOP/s", Some(self.product * 1e-12))
+            }
             Work::Flops { count, wide: true } => (count / seconds * 1e-12, "TFLOP/s", None),
             Work::Bytes(bytes) => (bytes / seconds * 1e-9, "GB/s", Some(self.copy * 1e-9)),
         };
@@ -116,7 +118,8 @@ impl Report {
         };
         // The first run compiles, the second one is typical.
         timed(1);
-        let runs = (AT_LEAST.as_secs_f64() / timed(1).as_secs_f64().max(1e-6)).ceil().min(1e4) as u32;
+        let runs =
+            (AT_LEAST.as_secs_f64() / timed(1).as_secs_f64().max(1e-6)).ceil().min(1e4) as u32;
         let best = (0..SERIES).map(|_| timed(runs)).min().unwrap_or_default();
         best.as_secs_f64() / f64::from(runs)
     }

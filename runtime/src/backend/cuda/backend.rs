@@ -257,7 +257,11 @@ impl Backend for CudaBackend {
     }
 
     fn sum_squares(&self, x: View) -> f64 {
-        ops::reduce::sum_squares(&self.gpu, x)
+        ops::reduce::sum_squares_of(&self.gpu, &[x])
+    }
+
+    fn sum_squares_of(&self, parts: &[View]) -> f64 {
+        ops::reduce::sum_squares_of(&self.gpu, parts)
     }
 
     fn adamw(
