@@ -21,7 +21,8 @@ pub(super) static LOSS: Source = source!("loss");
 pub(super) static OPTIM: Source = source!("optim");
 pub(super) static RANDOM: Source = source!("random");
 pub(super) static REDUCE: Source = source!("reduce");
+pub(super) static ROUTING: Source = source!("routing");
 pub(super) static SORT: Source = source!("sort");
 
 /// Every source that is not generated.
-pub static SOURCES: &[&Source] = &[&COMBINE, &EMBEDDING, &LOSS, &OPTIM, &RANDOM, &REDUCE, &SORT];
+pub static SOURCES: &[&Source] = &[&COMBINE, &EMBEDDING, &LOSS, &OPTIM, &RANDOM, &REDUCE, &ROUTING, &SORT];

@@ -12,5 +12,6 @@ pub mod optim;
 pub mod random;
 pub mod reduce;
 pub mod rope;
+pub mod routing;
 pub mod softmax;
 mod sort;
