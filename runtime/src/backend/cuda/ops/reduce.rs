@@ -6,7 +6,7 @@ use crate::backend::cuda::kernels::REDUCE;
 use crate::backend::cuda::{Gpu, Grid};
 use crate::backend::{DType, View, ViewMut};
 
-use super::launch::{THREADS, aligned, at, covering, float_name};
+use super::launch::{THREADS, aligned, at, covering, float_name, wide};
 
 /// Blocks that keep a device busy; fewer rows than that are summed in parts. Not asked of the device, on which the order
 /// of a sum must not depend.
@@ -51,7 +51,7 @@ struct Sum {
 impl Sum {
     /// Elements that a thread takes at once: of 128 bits, where all rows are aligned to that.
     fn vector(&self) -> u64 {
-        let vector = 16 / self.dtype.bytes() as u64;
+        let vector = wide(self.dtype) as u64;
         if self.inner.is_multiple_of(vector) && self.x.is_multiple_of(16) { vector } else { 1 }
     }
 
@@ -103,11 +103,11 @@ pub fn broadcast_dim(
     let dx = dx.as_view();
     assert_eq!((dx.len(), dy.len()), (outer * n * inner, outer * inner), "broadcast_dim: sizes");
     let dtypes = format!("{}_{}", float_name(dy.dtype()), float_name(dx.dtype()));
-    let vector = 16 / dx.dtype().bytes();
+    let vector = wide(dx.dtype());
     // A vector lies in one row, or in the copies of one element.
     let fits = match inner {
-        1 => n.is_multiple_of(vector) && aligned([dx], vector),
-        _ => inner.is_multiple_of(vector) && aligned([dx, dy], vector),
+        1 => n.is_multiple_of(vector) && aligned(&[dx], vector),
+        _ => inner.is_multiple_of(vector) && aligned(&[dx, dy], vector),
     };
     let vector = if fits { vector as u64 } else { 1 };
     let name = format!("broadcast_{dtypes}{}", suffix(vector));
@@ -123,7 +123,7 @@ pub fn sum_squares(gpu: &Gpu, x: View) -> f64 {
         return 0.0;
     }
     let n = x.len() as u64;
-    let vector = 16 / x.dtype().bytes() as u64;
+    let vector = wide(x.dtype()) as u64;
     // A function of the length alone, as is what each thread of them adds.
     let blocks = n.div_ceil(u64::from(THREADS) * vector * VECTORS).min(BLOCKS);
     let sums = gpu.workspace(blocks as usize * 8);

@@ -8,7 +8,7 @@ use crate::backend::cuda::kernels::ROUTING;
 use crate::backend::cuda::{Gpu, Grid};
 use crate::backend::{DType, View, ViewMut};
 
-use super::launch::{THREADS, aligned, at, covering, float_name};
+use super::launch::{THREADS, aligned, at, covering, float_name, wide};
 use super::sort::SortSpace;
 
 /// Most choices of one token.
@@ -213,8 +213,8 @@ struct ByRow {
 impl ByRow {
     fn new(gpu: &Gpu, kernel: &str, rows: usize, cols: usize, matrices: [View; 2]) -> ByRow {
         let dtype = matrices[0].dtype();
-        let vector = 16 / dtype.bytes();
-        let vectors = cols.is_multiple_of(vector) && aligned(matrices, vector);
+        let vector = wide(dtype);
+        let vectors = cols.is_multiple_of(vector) && aligned(&matrices, vector);
         let (suffix, vector) = if vectors { ("_vectors", vector) } else { ("", 1) };
         let width = cols.div_ceil(vector).next_power_of_two().min(THREADS as usize) as u32;
         ByRow {
