@@ -240,6 +240,42 @@ __device__ inline uint64_t quotient(uint64_t a, uint64_t b) {
 }
 __device__ inline uint64_t modulo(uint64_t a, uint64_t b) { return a - quotient(a, b) * b; }
 
+// Calls f(first index, elements) for the share of `thread` among `threads` of a run of elements: vectors of N, which are
+// 16 bytes or less, where they are aligned, and single elements before and after, of which there are fewer than threads.
+template <int N, class T, class F>
+__device__ inline void for_each_vector(const T* from, uint64_t len, uint64_t thread, uint64_t threads, F f) {
+    constexpr uint64_t BYTES = N * sizeof(T);
+    uint64_t head = (BYTES - (uint64_t)from % BYTES) % BYTES / sizeof(T);
+    if (head > len) head = len;
+    uint64_t vectors = (len - head) / N, tail = head + vectors * N;
+    float one[1];
+    if (thread < head) {
+        load_vector(from + thread, one);
+        f(thread, one);
+    }
+#pragma unroll 2
+    for (uint64_t i = thread; i < vectors; i += threads) {
+        float x[N];
+        load_vector(from + head + i * N, x);
+        f(head + i * N, x);
+    }
+    if (thread < len - tail) {
+        load_vector(from + tail + thread, one);
+        f(tail + thread, one);
+    }
+}
+
+// Random numbers.
+
+// 64 random bits for element `index` of the stream `key`: Steele, Lea and Flood's SplitMix64 with the key mixed in at two
+// places, so that streams with neighbouring keys do not overlap. Bit for bit what every backend draws.
+__device__ inline uint64_t random_bits(uint64_t key, uint64_t index) {
+    uint64_t z = index * 0x9e3779b97f4a7c15ull + key;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull ^ (key << 32 | key >> 32);
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    return z ^ z >> 31;
+}
+
 // Reductions. Every thread gets the result; the order depends on the number of threads alone.
 
 struct Sum {

@@ -48,15 +48,6 @@ struct Dropout {
         return index + i * strides[0];
     }
 
-    // 64 random bits for an element: SplitMix64 (Steele, Lea and Flood 2014) with the key mixed in at two places, bit for
-    // bit what every backend draws.
-    __device__ uint64_t bits(uint64_t index) const {
-        uint64_t z = index * 0x9e3779b97f4a7c15ull + key;
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull ^ (key << 32 | key >> 32);
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-        return z ^ (z >> 31);
-    }
-
     // Factors of the elements from i on.
     template <int N>
     __device__ void mask(uint64_t i, float (&factors)[N]) const {
@@ -64,7 +55,7 @@ struct Dropout {
         bool together = D == 1 || modulo(i, sizes[D - 1]) + N <= sizes[D - 1];
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            uint64_t drawn = bits(together ? index + n : global_index(i + n)) >> 32;
+            uint64_t drawn = random_bits(key, together ? index + n : global_index(i + n)) >> 32;
             factors[n] = drawn < threshold ? 0.0f : keep;
         }
     }

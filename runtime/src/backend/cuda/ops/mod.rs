@@ -13,5 +13,8 @@ mod partials;
 pub mod random;
 pub mod reduce;
 pub mod rope;
+pub mod routing;
 mod rows;
 pub mod softmax;
+mod sort;
+mod strided;

@@ -39,8 +39,8 @@ impl RowPlan {
         }
     }
 
-    /// Warps share a block, so that a multiprocessor is not full of blocks too early.
-    fn of_lanes(form: &'static str, lanes: u32) -> RowPlan {
+    /// With `lanes` lanes, a power of two from 32 on. Warps share a block, so that a multiprocessor is not full of blocks too early.
+    pub fn of_lanes(form: &'static str, lanes: u32) -> RowPlan {
         let threads = if u64::from(lanes) == WARP { THREADS } else { lanes };
         RowPlan { form, lanes, threads }
     }
