@@ -12,4 +12,4 @@ pub use backend::CudaBackend;
 pub use driver::*;
 pub use gpu::Gpu;
 pub use kernels::{COMMON, SOURCES};
-pub use ops::loss;
+pub use ops::{loss, routing};

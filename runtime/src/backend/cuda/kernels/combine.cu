@@ -13,29 +13,28 @@ struct Sources {
     }
 };
 
-// Combines elements `from..to` in the order of sources. `out` may be one of them: each thread has read an element of all
+// Combines N elements from i on, in the order of sources. `out` may be one of them: each thread has read an element of all
 // before it writes it.
 template <int N, class T, class Op>
-__device__ inline void combine(const Sources& sources, T* out, uint64_t from, uint64_t to, Op op) {
-    for (uint64_t i = from + thread_index() * N; i < to; i += thread_count() * N) {
-        float sum[N];
-        load_vector(sources.at<T>(0) + i, sum);
+__device__ inline void combine_at(const Sources& sources, T* out, uint64_t i, Op op) {
+    float sum[N];
+    load_vector(sources.at<T>(0) + i, sum);
 #pragma unroll 4
-        for (uint32_t s = 1; s < sources.count; s++) {
-            float x[N];
-            load_vector(sources.at<T>(s) + i, x);
+    for (uint32_t s = 1; s < sources.count; s++) {
+        float x[N];
+        load_vector(sources.at<T>(s) + i, x);
 #pragma unroll
-            for (int k = 0; k < N; k++) sum[k] = op(sum[k], x[k]);
-        }
-        store_vector(out + i, sum);
+        for (int k = 0; k < N; k++) sum[k] = op(sum[k], x[k]);
     }
+    store_vector(out + i, sum);
 }
 
-// The first `vectored` of n elements are aligned vectors in `out` and every source.
-#define COMBINE(name, T, op, Op)                                                                                       \
-    KERNEL(combine_##op##_##name)(Sources sources, T* out, uint64_t vectored, uint64_t n) {                            \
-        combine<WIDE<T>>(sources, out, 0, vectored, Op());                                                             \
-        combine<1>(sources, out, vectored, n, Op());                                                                   \
+// `head` and `vectors` are those of `each_element`.
+#define COMBINE(name, T, op, Op)                                                                                 \
+    KERNEL(combine_##op##_##name)(Sources sources, T* out, uint64_t head, uint64_t vectors, uint64_t n) {        \
+        each_element<WIDE<T>>(                                                                                   \
+            head, vectors, n, [&](uint64_t i) { combine_at<WIDE<T>>(sources, out, i, Op()); },                   \
+            [&](uint64_t i) { combine_at<1>(sources, out, i, Op()); });                                          \
     }
 
 COMBINE(f32, float, sum, Sum)

@@ -10,9 +10,93 @@ typedef int int32_t;
 typedef long long int64_t;
 
 #define KERNEL(name) extern "C" __global__ void name
+#define KERNEL_OF(threads, name) extern "C" __global__ void __launch_bounds__(threads, 1) name
 #define INFINITY __int_as_float(0x7f800000)
 
+// Shared memory whose size the launch gives; all uses in one kernel are the same memory.
+#define DYNAMIC_SHARED(T, name)                                   \
+    extern __shared__ __align__(128) unsigned char dynamic_shared[]; \
+    T* name = reinterpret_cast<T*>(dynamic_shared)
+
+// Instructions that have no name in the language. Addresses of shared memory are aligned to 16 bytes.
+
+__device__ inline uint32_t shared_address(const void* at) { return (uint32_t)__cvta_generic_to_shared(at); }
+
+// Starts copying 16 bytes from global to shared memory.
+__device__ inline void cp_async_16(void* to, const void* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+// Of which only the first `bytes` are copied, and the rest are zeros.
+__device__ inline void cp_async_16(void* to, const void* from, uint32_t bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
+                 : "memory");
+}
+// Makes a group of the copies that this thread has started since the last group.
+__device__ inline void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits for all groups of this thread but the last PENDING.
+template <int PENDING>
+__device__ inline void cp_async_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+// Loads 8x8 matrices of 16-bit elements. Lane `8 m + i` gives the address of row `i` of matrix `m`; lane `l` gets elements
+// `2 (l % 4)` and the next of row `l / 4` of each (of its transpose: row and column change places).
+__device__ inline void ldmatrix_x1(uint32_t (&r)[1], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
+                 : "=r"(r[0])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+__device__ inline void ldmatrix_x2(uint32_t (&r)[2], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+__device__ inline void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+__device__ inline void ldmatrix_x1_trans(uint32_t (&r)[1], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
+                 : "=r"(r[0])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+__device__ inline void ldmatrix_x2_trans(uint32_t (&r)[2], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+__device__ inline void ldmatrix_x4_trans(uint32_t (&r)[4], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+// c += a b with a[16, 16] and b[16, 8] of bf16 and c[16, 8] of f32, spread over a warp as the PTX manual shows for
+// `mma.m16n8k16`: with `g = lane / 4` and `p = 2 (lane % 4)`, `a` holds pairs (g, p), (g + 8, p), (g, p + 8),
+// (g + 8, p + 8), `b` pairs along k at (p, g), (p + 8, g), and `c` (g, p), (g, p + 1), (g + 8, p), (g + 8, p + 1).
+__device__ inline void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+#else
+
+#define KERNEL_OF(threads, name) KERNEL(name)
+
 #endif
+
+// KERNEL_OF is for kernels with many registers: never launched with more than so many threads a block, they get as many
+// as these leave.
 
 // Numbers. Arithmetic is in f32: bf16 is widened where it is read, and rounded to the nearest where it is written, ties
 // to even; NaN stays NaN.
@@ -58,14 +142,27 @@ __device__ inline void store(bf16* at, float x) { at->bits = (uint16_t)bf16_bits
 template <class T>
 constexpr int WIDE = 16 / (int)sizeof(T);
 
-// Vectors of N elements (4, or a multiple of 8) at addresses aligned to their size, or to 16 bytes where they are longer.
+// What x becomes when it is stored as a T.
+template <class T>
+__device__ inline float rounded(float x) {
+    T stored;
+    store(&stored, x);
+    return widen(stored);
+}
+
+// Vectors of N elements (1, 4, or a multiple of 8) at addresses aligned to their size, or to 16 bytes where they are
+// longer.
 
 template <int N>
 __device__ inline void load_vector(const float* from, float (&x)[N]) {
+    if constexpr (N == 1) {
+        x[0] = *from;
+    } else {
 #pragma unroll
-    for (int i = 0; i < N; i += 4) {
-        float4 v = *(const float4*)(from + i);
-        x[i] = v.x, x[i + 1] = v.y, x[i + 2] = v.z, x[i + 3] = v.w;
+        for (int i = 0; i < N; i += 4) {
+            float4 v = *(const float4*)(from + i);
+            x[i] = v.x, x[i + 1] = v.y, x[i + 2] = v.z, x[i + 3] = v.w;
+        }
     }
 }
 
@@ -76,7 +173,9 @@ __device__ inline void widen_pair(uint32_t pair, float& low, float& high) {
 
 template <int N>
 __device__ inline void load_vector(const bf16* from, float (&x)[N]) {
-    if constexpr (N == 4) {
+    if constexpr (N == 1) {
+        x[0] = widen(*from);
+    } else if constexpr (N == 4) {
         uint2 v = *(const uint2*)from;
         widen_pair(v.x, x[0], x[1]);
         widen_pair(v.y, x[2], x[3]);
@@ -94,15 +193,21 @@ __device__ inline void load_vector(const bf16* from, float (&x)[N]) {
 
 template <int N>
 __device__ inline void store_vector(float* to, const float (&x)[N]) {
+    if constexpr (N == 1) {
+        *to = x[0];
+    } else {
 #pragma unroll
-    for (int i = 0; i < N; i += 4) {
-        *(float4*)(to + i) = float4{x[i], x[i + 1], x[i + 2], x[i + 3]};
+        for (int i = 0; i < N; i += 4) {
+            *(float4*)(to + i) = float4{x[i], x[i + 1], x[i + 2], x[i + 3]};
+        }
     }
 }
 
 template <int N>
 __device__ inline void store_vector(bf16* to, const float (&x)[N]) {
-    if constexpr (N == 4) {
+    if constexpr (N == 1) {
+        store(to, x[0]);
+    } else if constexpr (N == 4) {
         *(uint2*)to = uint2{bf16_pair(x[0], x[1]), bf16_pair(x[2], x[3])};
     } else {
 #pragma unroll
@@ -113,19 +218,27 @@ __device__ inline void store_vector(bf16* to, const float (&x)[N]) {
     }
 }
 
-// Vectors of one element, for what is left or not aligned.
-
-__device__ inline void load_vector(const float* from, float (&x)[1]) { x[0] = *from; }
-__device__ inline void load_vector(const bf16* from, float (&x)[1]) { x[0] = widen(*from); }
-__device__ inline void store_vector(float* to, const float (&x)[1]) { store(to, x[0]); }
-__device__ inline void store_vector(bf16* to, const float (&x)[1]) { store(to, x[0]); }
-
 // Loops over a grid along x alone: `for (i = thread_index(); i < n; i += thread_count())`.
 
 __device__ inline uint64_t thread_index() {
     return (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
 }
 __device__ inline uint64_t thread_count() { return (uint64_t)gridDim.x * blockDim.x; }
+
+// Of `n` elements, `head` come before the first that is aligned in all operands, and `vectors` vectors of N follow. Calls
+// vector(i) for the first element i of each vector, and scalar(i) for each other element.
+template <int N, class V, class S>
+__device__ inline void each_element(uint64_t head, uint64_t vectors, uint64_t n, V vector, S scalar) {
+    for (uint64_t i = thread_index(); i < vectors; i += thread_count()) vector(head + i * N);
+    uint64_t others = n - vectors * N;
+    for (uint64_t i = thread_index(); i < others; i += thread_count()) scalar(i < head ? i : i + vectors * N);
+}
+
+// Quotient of numbers that are mostly short, for which the hardware is several times faster.
+__device__ inline uint64_t quotient(uint64_t a, uint64_t b) {
+    return (a | b) >> 32 ? a / b : (uint64_t)((uint32_t)a / (uint32_t)b);
+}
+__device__ inline uint64_t modulo(uint64_t a, uint64_t b) { return a - quotient(a, b) * b; }
 
 // Calls f(first index, elements) for the share of `thread` among `threads` of a run of elements: vectors of N, which are
 // 16 bytes or less, where they are aligned, and single elements before and after, of which there are fewer than threads.
@@ -155,7 +268,7 @@ __device__ inline void for_each_vector(const T* from, uint64_t len, uint64_t thr
 // Random numbers.
 
 // 64 random bits for element `index` of the stream `key`: Steele, Lea and Flood's SplitMix64 with the key mixed in at two
-// places, so that streams with neighbouring keys do not overlap. The same function as on the host.
+// places, so that streams with neighbouring keys do not overlap. Bit for bit what every backend draws.
 __device__ inline uint64_t random_bits(uint64_t key, uint64_t index) {
     uint64_t z = index * 0x9e3779b97f4a7c15ull + key;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull ^ (key << 32 | key >> 32);

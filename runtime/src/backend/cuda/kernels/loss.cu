@@ -1,28 +1,5 @@
 // Pieces of a cross-entropy over rows of logits, whose vocabulary may be cut over ranks.
 
-// Rows are shared by teams: blocks for long rows, warps for short ones.
-struct BlockTeam {
-    static __device__ uint32_t thread() { return threadIdx.x; }
-    static __device__ uint32_t threads() { return blockDim.x; }
-    static __device__ uint64_t index() { return blockIdx.x; }
-    static __device__ uint64_t count() { return gridDim.x; }
-    template <class Op>
-    static __device__ float reduce(float x, Op op) {
-        return block_reduce(x, op);
-    }
-};
-
-struct WarpTeam {
-    static __device__ uint32_t thread() { return threadIdx.x % 32; }
-    static __device__ uint32_t threads() { return 32; }
-    static __device__ uint64_t index() { return thread_index() / 32; }
-    static __device__ uint64_t count() { return thread_count() / 32; }
-    template <class Op>
-    static __device__ float reduce(float x, Op op) {
-        return warp_reduce(x, op);
-    }
-};
-
 // e^x within 2^-22 and 2^-24 |x| of its value.
 __device__ inline float exponential(float x) { return __expf(x); }
 
@@ -33,29 +10,29 @@ __device__ inline float logit_of_target(const T* row, uint64_t cols, uint32_t ta
     return col < cols ? widen(row[col]) : 0.0f;
 }
 
-template <class Team, class T>
-__device__ inline void row_max(const T* x, uint64_t rows, uint64_t cols, float* max) {
-    for (uint64_t row = Team::index(); row < rows; row += Team::count()) {
+template <class T>
+__device__ inline void row_max(const Group& group, const T* x, uint64_t rows, uint64_t cols, float* max) {
+    for (uint64_t row = group.first; row < rows; row += group.step) {
         float largest = -INFINITY;
-        for_each_vector<WIDE<T>>(x + row * cols, cols, Team::thread(), Team::threads(), [&](uint64_t, auto& x) {
+        for_each_vector<WIDE<T>>(x + row * cols, cols, group.lane, group.lanes, [&](uint64_t, auto& x) {
             for (float element : x) largest = Max()(largest, element);
         });
-        largest = Team::reduce(largest, Max());
-        if (Team::thread() == 0) max[row] = largest;
+        largest = group.reduce(largest, Max());
+        if (group.lane == 0) max[row] = largest;
     }
 }
 
-template <class Team, class T>
-__device__ inline void exp_sum(const T* logits, uint64_t rows, uint64_t cols, const float* max, const uint32_t* targets,
+template <class T>
+__device__ inline void exp_sum(const Group& group, const T* logits, uint64_t rows, uint64_t cols, const float* max, const uint32_t* targets,
                                uint64_t first_col, float* sum_exp, float* target_logit) {
-    for (uint64_t row = Team::index(); row < rows; row += Team::count()) {
+    for (uint64_t row = group.first; row < rows; row += group.step) {
         const T* here = logits + row * cols;
         float largest = max[row], sum = 0.0f;
-        for_each_vector<WIDE<T>>(here, cols, Team::thread(), Team::threads(), [&](uint64_t, auto& x) {
+        for_each_vector<WIDE<T>>(here, cols, group.lane, group.lanes, [&](uint64_t, auto& x) {
             for (float logit : x) sum += exponential(logit - largest);
         });
-        sum = Team::reduce(sum, Sum());
-        if (Team::thread() == 0) {
+        sum = group.reduce(sum, Sum());
+        if (group.lane == 0) {
             sum_exp[row] = sum;
             target_logit[row] = logit_of_target(here, cols, targets[row], first_col);
         }
@@ -89,17 +66,17 @@ struct Online {
 };
 
 // row_max and exp_sum in one pass over the logits (Milakov and Gimelshein 2018).
-template <class Team, class T>
-__device__ inline void max_exp_sum(const T* logits, uint64_t rows, uint64_t cols, const uint32_t* targets,
+template <class T>
+__device__ inline void max_exp_sum(const Group& group, const T* logits, uint64_t rows, uint64_t cols, const uint32_t* targets,
                                    uint64_t first_col, float* max, float* sum_exp, float* target_logit) {
-    for (uint64_t row = Team::index(); row < rows; row += Team::count()) {
+    for (uint64_t row = group.first; row < rows; row += group.step) {
         const T* here = logits + row * cols;
         Online online;
-        for_each_vector<WIDE<T>>(here, cols, Team::thread(), Team::threads(), [&](uint64_t, auto& x) { online.add(x); });
-        float largest = Team::reduce(online.max, Max());
+        for_each_vector<WIDE<T>>(here, cols, group.lane, group.lanes, [&](uint64_t, auto& x) { online.add(x); });
+        float largest = group.reduce(online.max, Max());
         online.rescale(largest);
-        float sum = Team::reduce(online.sum, Sum());
-        if (Team::thread() == 0) {
+        float sum = group.reduce(online.sum, Sum());
+        if (group.lane == 0) {
             max[row] = largest;
             // Of logits that are all -infinity: NaN, as -infinity less the maximum is.
             sum_exp[row] = largest == -INFINITY ? largest - largest : sum;
@@ -109,10 +86,10 @@ __device__ inline void max_exp_sum(const T* logits, uint64_t rows, uint64_t cols
 }
 
 // `out` may be `logits`, or lie elsewhere in another type.
-template <int N, class Team, class T, class Out>
-__device__ inline void gradient_of_row(const T* logits, Out* out, uint64_t cols, float max, float factor, uint64_t target,
+template <int N, class T, class Out>
+__device__ inline void gradient_of_row(const Group& group, const T* logits, Out* out, uint64_t cols, float max, float factor, uint64_t target,
                                        float scale) {
-    for_each_vector<N>(logits, cols, Team::thread(), Team::threads(), [&](uint64_t col, auto& x) {
+    for_each_vector<N>(logits, cols, group.lane, group.lanes, [&](uint64_t col, auto& x) {
         uint64_t at = target - col;
         for (float& logit : x) {
             float probability = exponential(logit - max) * factor;
@@ -123,17 +100,17 @@ __device__ inline void gradient_of_row(const T* logits, Out* out, uint64_t cols,
     });
 }
 
-template <class Team, class T, class Out>
-__device__ inline void cross_entropy_grad(const T* logits, Out* out, uint64_t rows, uint64_t cols, const float* max,
+template <class T, class Out>
+__device__ inline void cross_entropy_grad(const Group& group, const T* logits, Out* out, uint64_t rows, uint64_t cols, const float* max,
                                           const float* sum_exp, const uint32_t* targets, uint64_t first_col,
                                           const float* row_scale) {
     constexpr int N = WIDE<T> < WIDE<Out> ? WIDE<T> : WIDE<Out>;
-    for (uint64_t row = Team::index(); row < rows; row += Team::count()) {
+    for (uint64_t row = group.first; row < rows; row += group.step) {
         const T* from = logits + row * cols;
         Out* to = out + row * cols;
         float scale = row_scale[row];
         if (scale == 0.0f) {
-            for (uint64_t col = Team::thread(); col < cols; col += Team::threads()) store(to + col, 0.0f);
+            for (uint64_t col = group.lane; col < cols; col += group.lanes) store(to + col, 0.0f);
             continue;
         }
         float factor = scale / sum_exp[row];
@@ -141,46 +118,42 @@ __device__ inline void cross_entropy_grad(const T* logits, Out* out, uint64_t ro
         // Both begin at the same element of a vector, so that both are aligned where one is.
         bool together = (uint64_t)from / sizeof(T) % N == (uint64_t)to / sizeof(Out) % N;
         if (together) {
-            gradient_of_row<N, Team>(from, to, cols, max[row], factor, target, scale);
+            gradient_of_row<N>(group, from, to, cols, max[row], factor, target, scale);
         } else {
-            gradient_of_row<1, Team>(from, to, cols, max[row], factor, target, scale);
+            gradient_of_row<1>(group, from, to, cols, max[row], factor, target, scale);
         }
     }
 }
 
-// For blocks of at most 1024 threads, a power of two.
-#define LOSS(name, T, team, Team)                                                                                      \
-    KERNEL(row_max_##name##_##team)(const T* x, uint64_t rows, uint64_t cols, float* max) {                            \
-        row_max<Team>(x, rows, cols, max);                                                                             \
-    }                                                                                                                  \
-    KERNEL(exp_sum_##name##_##team)(const T* logits, uint64_t rows, uint64_t cols, const float* max,                   \
-                                    const uint32_t* targets, uint64_t first_col, float* sum_exp,                       \
-                                    float* target_logit) {                                                             \
-        exp_sum<Team>(logits, rows, cols, max, targets, first_col, sum_exp, target_logit);                             \
-    }                                                                                                                  \
-    KERNEL(max_exp_sum_##name##_##team)(const T* logits, uint64_t rows, uint64_t cols, const uint32_t* targets,        \
-                                        uint64_t first_col, float* max, float* sum_exp, float* target_logit) {         \
-        max_exp_sum<Team>(logits, rows, cols, targets, first_col, max, sum_exp, target_logit);                         \
+#define LOSS(name, T)                                                                                            \
+    KERNEL(row_max_##name)(uint32_t lanes, const T* x, uint64_t rows, uint64_t cols, float* max) {               \
+        row_max(Group(lanes), x, rows, cols, max);                                                               \
+    }                                                                                                            \
+    KERNEL(exp_sum_##name)                                                                                       \
+    (uint32_t lanes, const T* logits, uint64_t rows, uint64_t cols, const float* max, const uint32_t* targets,   \
+     uint64_t first_col, float* sum_exp, float* target_logit) {                                                  \
+        exp_sum(Group(lanes), logits, rows, cols, max, targets, first_col, sum_exp, target_logit);               \
+    }                                                                                                            \
+    KERNEL(max_exp_sum_##name)                                                                                   \
+    (uint32_t lanes, const T* logits, uint64_t rows, uint64_t cols, const uint32_t* targets, uint64_t first_col, \
+     float* max, float* sum_exp, float* target_logit) {                                                          \
+        max_exp_sum(Group(lanes), logits, rows, cols, targets, first_col, max, sum_exp, target_logit);           \
     }
 
-LOSS(f32, float, warp, WarpTeam)
-LOSS(f32, float, block, BlockTeam)
-LOSS(bf16, bf16, warp, WarpTeam)
-LOSS(bf16, bf16, block, BlockTeam)
+LOSS(f32, float)
+LOSS(bf16, bf16)
 
-#define GRADIENT(name, T, Out, team, Team)                                                                             \
-    KERNEL(cross_entropy_grad_##name##_##team)(const T* logits, Out* out, uint64_t rows, uint64_t cols,                \
-                                               const float* max, const float* sum_exp, const uint32_t* targets,        \
-                                               uint64_t first_col, const float* row_scale) {                           \
-        cross_entropy_grad<Team>(logits, out, rows, cols, max, sum_exp, targets, first_col, row_scale);                \
+#define GRADIENT(name, T, Out)                                                                                   \
+    KERNEL(cross_entropy_grad_##name)                                                                            \
+    (uint32_t lanes, const T* logits, Out* out, uint64_t rows, uint64_t cols, const float* max,                  \
+     const float* sum_exp, const uint32_t* targets, uint64_t first_col, const float* row_scale) {                \
+        Group group(lanes);                                                                                      \
+        cross_entropy_grad(group, logits, out, rows, cols, max, sum_exp, targets, first_col, row_scale);         \
     }
 
-GRADIENT(f32_f32, float, float, warp, WarpTeam)
-GRADIENT(f32_f32, float, float, block, BlockTeam)
-GRADIENT(f32_bf16, float, bf16, warp, WarpTeam)
-GRADIENT(f32_bf16, float, bf16, block, BlockTeam)
-GRADIENT(bf16_bf16, bf16, bf16, warp, WarpTeam)
-GRADIENT(bf16_bf16, bf16, bf16, block, BlockTeam)
+GRADIENT(f32_f32, float, float)
+GRADIENT(f32_bf16, float, bf16)
+GRADIENT(bf16_bf16, bf16, bf16)
 
 // The losses of all rows whose targets count, added up in f64. For one block.
 KERNEL(cross_entropy_loss)(const float* max, const float* sum_exp, const float* target_logit, const uint32_t* targets,

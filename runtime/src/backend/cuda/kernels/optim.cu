@@ -49,10 +49,15 @@ struct Copies {
     }
 };
 
-template <int N, class G>
-__device__ inline void adamw(const Adam& adam, float* p, const G* g, float* m, float* v, const Copies& copies,
-                             uint64_t from, uint64_t to) {
-    for (uint64_t i = from + thread_index() * N; i < to; i += thread_count() * N) {
+template <class G>
+struct AdamOperands {
+    float* p;
+    const G* g;
+    float *m, *v;
+    Copies copies;
+
+    template <int N>
+    __device__ void step(const Adam& adam, uint64_t i) const {
         float ps[N], gs[N], ms[N], vs[N];
         load_vector(p + i, ps);
         load_vector(g + i, gs);
@@ -65,13 +70,18 @@ __device__ inline void adamw(const Adam& adam, float* p, const G* g, float* m, f
         store_vector(v + i, vs);
         copies.put(i, ps);
     }
-}
+};
 
 // Without momentum where m is null.
-template <int N, class G>
-__device__ inline void sgd(const Sgd& sgd, float* p, const G* g, float* m, const Copies& copies, uint64_t from,
-                           uint64_t to) {
-    for (uint64_t i = from + thread_index() * N; i < to; i += thread_count() * N) {
+template <class G>
+struct SgdOperands {
+    float* p;
+    const G* g;
+    float* m;
+    Copies copies;
+
+    template <int N>
+    __device__ void step(const Sgd& sgd, uint64_t i) const {
         float ps[N], gs[N], ms[N];
         load_vector(p + i, ps);
         load_vector(g + i, gs);
@@ -87,19 +97,17 @@ __device__ inline void sgd(const Sgd& sgd, float* p, const G* g, float* m, const
         store_vector(p + i, ps);
         copies.put(i, ps);
     }
-}
+};
 
-// The first `vectored` of n elements are aligned for vectors of 4, and a multiple of that.
-#define OPTIMIZERS(name, G)                                                                                            \
-    KERNEL(adamw_##name)(Adam step, float* p, const G* g, float* m, float* v, Copies copies, uint64_t vectored,        \
-                         uint64_t n) {                                                                                 \
-        adamw<4>(step, p, g, m, v, copies, 0, vectored);                                                               \
-        adamw<1>(step, p, g, m, v, copies, vectored, n);                                                               \
-    }                                                                                                                  \
-    KERNEL(sgd_##name)(Sgd step, float* p, const G* g, float* m, Copies copies, uint64_t vectored, uint64_t n) {       \
-        sgd<4>(step, p, g, m, copies, 0, vectored);                                                                    \
-        sgd<1>(step, p, g, m, copies, vectored, n);                                                                    \
+// `head` and `vectors` are those of `each_element`.
+#define OPTIMIZER(name, Settings, Operands)                                                                      \
+    KERNEL(name)(Settings settings, Operands operands, uint64_t head, uint64_t vectors, uint64_t n) {            \
+        each_element<4>(                                                                                         \
+            head, vectors, n, [&](uint64_t i) { operands.template step<4>(settings, i); },                       \
+            [&](uint64_t i) { operands.template step<1>(settings, i); });                                        \
     }
 
-OPTIMIZERS(f32, float)
-OPTIMIZERS(bf16, bf16)
+OPTIMIZER(adamw_f32, Adam, AdamOperands<float>)
+OPTIMIZER(adamw_bf16, Adam, AdamOperands<bf16>)
+OPTIMIZER(sgd_f32, Sgd, SgdOperands<float>)
+OPTIMIZER(sgd_bf16, Sgd, SgdOperands<bf16>)

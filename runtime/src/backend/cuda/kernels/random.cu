@@ -40,23 +40,22 @@ __device__ inline float deviate(uint64_t bits) {
     return __fmul_rn(__fsqrt_rn(square > 0.0f ? square : 0.0f), cosine_of_turns(turn));
 }
 
-// Where the elements of a block lie in its global tensor: `offset`, and for each dim, the last one first, the size of the
-// block and the distance of neighbours in the global tensor.
+// Where the elements of a block lie in its global tensor: the global index of the first, and of each dim its size and
+// the distance of neighbours.
 struct Place {
-    uint64_t offset;
+    uint64_t first;
     uint64_t dims;
-    uint64_t size[16];
-    uint64_t stride[16];
+    uint64_t sizes[16];
+    uint64_t strides[16];
 
-    __device__ uint64_t global_index(uint64_t local) const {
-        uint64_t index = offset;
-        // What is left is the position in the first dim.
-        for (uint64_t dim = 0; dim + 1 < dims; dim++) {
-            uint64_t rest = local / size[dim];
-            index += (local - rest * size[dim]) * stride[dim];
-            local = rest;
+    __device__ uint64_t global_index(uint64_t i) const {
+        uint64_t index = first;
+        for (uint64_t dim = dims - 1; dim > 0; dim--) {
+            uint64_t rest = quotient(i, sizes[dim]);
+            index += (i - rest * sizes[dim]) * strides[dim];
+            i = rest;
         }
-        return index + local * stride[dims - 1];
+        return index + i * strides[0];
     }
 };
 

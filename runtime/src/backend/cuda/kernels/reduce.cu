@@ -39,7 +39,7 @@ __device__ inline void sum_columns(const T* x, uint64_t outer, uint64_t n, uint6
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     uint64_t tiles = (inner + 32 * N - 1) / (32 * N);
     for (uint64_t tile = blockIdx.x; tile < outer * tiles; tile += gridDim.x) {
-        uint64_t block = tile / tiles, start = (tile - block * tiles) * 32 * N, col = start + lane * N;
+        uint64_t block = quotient(tile, tiles), start = (tile - block * tiles) * 32 * N, col = start + lane * N;
         float sum[N] = {};
         if (col < inner) {
 #pragma unroll 4
@@ -65,11 +65,6 @@ __device__ inline void sum_columns(const T* x, uint64_t outer, uint64_t n, uint6
     }
 }
 
-// In 32 bits where they suffice: the device has no instruction for a division of 64.
-__device__ inline uint64_t divide(uint64_t a, uint64_t b) {
-    return (a | b) >> 32 ? a / b : (uint32_t)a / (uint32_t)b;
-}
-
 // dx[outer, n, inner] of dy[outer, inner], in vectors of N elements of dx. They lie in one row, of `inner` elements; where
 // that is 1, in the `n` rows of one element of dy.
 template <int N, class T, class U>
@@ -79,11 +74,11 @@ __device__ inline void broadcast(uint64_t outer, uint64_t n, uint64_t inner, con
         uint64_t at = i * N;
         float v[N];
         if (inner == 1) {
-            float one = widen(dy[divide(at, n)]);
+            float one = widen(dy[quotient(at, n)]);
 #pragma unroll
             for (int k = 0; k < N; k++) v[k] = one;
         } else {
-            uint64_t row = divide(at, inner), block = divide(row, n);
+            uint64_t row = quotient(at, inner), block = quotient(row, n);
             load_vector(dy + block * inner + (at - row * inner), v);
         }
 #pragma unroll

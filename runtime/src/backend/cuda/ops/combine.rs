@@ -7,7 +7,7 @@ use crate::backend::cuda::gpu::{args, done};
 use crate::backend::cuda::kernels::COMBINE;
 use crate::backend::{DType, Queue, ReduceOp};
 
-use super::launch::{covering, float_name};
+use super::launch::{covering, float_name, wide};
 
 /// Sources whose addresses are parameters of the kernel; those of others are read from a table.
 const HERE: usize = 16;
@@ -43,14 +43,18 @@ pub unsafe fn combine(
     let mut sources = Sources { here: [0; HERE], others: 0, count: addresses.len() as u64 };
     sources.here[..first.len()].copy_from_slice(first);
 
-    let (n, vector) = (len as u64, 16 / dtype.bytes() as u64);
-    let aligned = (dst as u64) % 16 == 0 && addresses.iter().all(|address| address % 16 == 0);
-    let vectored = if aligned { n - n % vector } else { 0 };
-    let grid = covering(gpu, n.div_ceil(vector));
+    let n = len as u64;
+    let [head, vectors] = vectors(dst as u64, &addresses, len, dtype);
+    let grid = covering(gpu, n.div_ceil(wide(dtype) as u64));
     let launch = |sources: Sources| {
         // SAFETY: as the caller promises.
         unsafe {
-            gpu.launch_on(queue, (&COMBINE, &name), grid, args![sources, dst as u64, vectored, n])
+            gpu.launch_on(
+                queue,
+                (&COMBINE, &name),
+                grid,
+                args![sources, dst as u64, head, vectors, n],
+            )
         };
     };
     if others.is_empty() {
@@ -65,4 +69,14 @@ pub unsafe fn combine(
     done(driver.synchronize(stream));
     // SAFETY: the kernel that reads the table is done.
     done(unsafe { driver.free(sources.others, bytes) });
+}
+
+/// The elements before the first that is aligned everywhere, and the number of vectors of 128 bits from there on.
+fn vectors(dst: u64, srcs: &[u64], len: usize, dtype: DType) -> [u64; 2] {
+    let phase = |address: u64| address % 16;
+    if srcs.iter().any(|src| phase(*src) != phase(dst)) {
+        return [0, 0];
+    }
+    let head = len.min((16 - phase(dst) as usize) % 16 / dtype.bytes());
+    [head as u64, ((len - head) / wide(dtype)) as u64]
 }

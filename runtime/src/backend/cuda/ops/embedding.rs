@@ -5,7 +5,7 @@ use crate::backend::cuda::kernels::EMBEDDING;
 use crate::backend::cuda::{Gpu, Grid};
 use crate::backend::{DType, View, ViewMut};
 
-use super::launch::{THREADS, aligned, at, covering, float_name};
+use super::launch::{THREADS, aligned, at, covering, float_name, wide};
 use super::sort::SortSpace;
 
 /// Most threads that share the columns of a row of a gradient; more columns are more blocks.
@@ -77,8 +77,8 @@ pub fn embedding_backward(gpu: &Gpu, tokens: View, first_row: usize, dout: View,
     // SAFETY: the keys are written, and tokens beyond the table have the largest.
     let sorted = unsafe { space.sort(gpu, rows) };
 
-    let vector = 16 / dout.dtype().bytes();
-    let vectors = cols.is_multiple_of(vector) && aligned([dout, dtable], vector);
+    let vector = wide(dout.dtype());
+    let vectors = cols.is_multiple_of(vector) && aligned(&[dout, dtable], vector);
     let (name, vector) = match vectors {
         true => (format!("add_rows_{dtype}_vectors"), vector as u64),
         false => (format!("add_rows_{dtype}"), 1),

@@ -1,14 +1,17 @@
 //! The pieces of a cross-entropy whose vocabulary may be cut over ranks.
 
+use crate::backend::cuda::Gpu;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::LOSS;
-use crate::backend::cuda::{Gpu, Grid};
 use crate::backend::{DType, View, ViewMut};
 
-use super::launch::{THREADS, at, float_name};
+use super::launch::{at, float_name, wide};
+use super::rows::RowPlan;
 
 /// Longest row that is the work of one warp.
 const WARP_COLS: usize = 1024;
+/// Vectors of 128 bits for each thread of a block, unless that takes more threads than there can be.
+const VECTORS: usize = 2;
 
 /// See [`Backend::row_max`](crate::backend::Backend::row_max).
 pub fn row_max(gpu: &Gpu, cols: usize, x: View, max: ViewMut) {
@@ -19,9 +22,8 @@ pub fn row_max(gpu: &Gpu, cols: usize, x: View, max: ViewMut) {
     unsafe {
         rows.launch(
             gpu,
-            "row_max",
-            x.dtype().name(),
-            args![at(x), rows.count, cols as u64, at(max)],
+            &format!("row_max_{}", float_name(x.dtype())),
+            args![rows.plan.lanes, at(x), rows.count(), cols as u64, at(max)],
         )
     };
 }
@@ -46,11 +48,11 @@ pub fn exp_sum(
     unsafe {
         rows.launch(
             gpu,
-            "exp_sum",
-            logits.dtype().name(),
+            &format!("exp_sum_{}", float_name(logits.dtype())),
             args![
+                rows.plan.lanes,
                 at(logits),
-                rows.count,
+                rows.count(),
                 cols as u64,
                 at(max),
                 at(targets),
@@ -88,11 +90,11 @@ pub fn max_exp_sum(
     unsafe {
         rows.launch(
             gpu,
-            "max_exp_sum",
-            logits.dtype().name(),
+            &format!("max_exp_sum_{}", float_name(logits.dtype())),
             args![
+                rows.plan.lanes,
                 at(logits),
-                rows.count,
+                rows.count(),
                 cols as u64,
                 at(targets),
                 first_col as u64,
@@ -183,19 +185,20 @@ fn gradient(
     rows.check_targets(targets);
     rows.check_floats("cross_entropy_grad", floats);
     assert_eq!(logits.len(), out.len(), "every logit has a gradient");
-    let dtypes = format!("{}_{}", logits.dtype(), float_name(out.dtype()));
-    assert_ne!(dtypes, "bf16_f32", "a gradient has the dtype of the logits, or bf16");
+    let dtypes = [logits.dtype(), out.dtype()].map(float_name);
+    assert_ne!(dtypes, ["bf16", "f32"], "a gradient has the dtype of the logits, or bf16");
+    let name = format!("cross_entropy_grad_{}_{}", dtypes[0], dtypes[1]);
     let [max, sum_exp, row_scale] = floats.map(at);
     // SAFETY: both matrices have these rows, and every other operand an element for each.
     unsafe {
         rows.launch(
             gpu,
-            "cross_entropy_grad",
-            &dtypes,
+            &name,
             args![
+                rows.plan.lanes,
                 at(logits),
                 at(out),
-                rows.count,
+                rows.count(),
                 cols as u64,
                 max,
                 sum_exp,
@@ -207,51 +210,46 @@ fn gradient(
     };
 }
 
-/// Rows of logits, shared by teams of threads: warps for short ones, blocks for long ones.
+/// Rows of logits, which may begin anywhere.
 struct Rows {
-    count: u64,
-    cols: usize,
-    /// Vectors of 128 bits in a row.
-    vectors: usize,
+    count: usize,
+    plan: RowPlan,
 }
 
 impl Rows {
     fn new(cols: usize, matrix: View) -> Rows {
         let len = matrix.len();
         assert!(cols > 0 && len.is_multiple_of(cols), "{len} elements are whole rows of {cols}");
-        float_name(matrix.dtype());
-        let vectors = cols * matrix.dtype().bytes() / 16;
-        Rows { count: (len / cols) as u64, cols, vectors }
+        let vectors = cols / wide(matrix.dtype());
+        let lanes = match cols {
+            ..=WARP_COLS => 32,
+            _ => (vectors / VECTORS).next_power_of_two().clamp(128, 1024) as u32,
+        };
+        Rows { count: len / cols, plan: RowPlan::of_lanes("", lanes) }
+    }
+
+    fn count(&self) -> u64 {
+        self.count as u64
     }
 
     fn check_floats<const N: usize>(&self, what: &str, of_rows: [View; N]) {
         for view in of_rows {
-            let fits = view.len() as u64 == self.count && view.dtype() == DType::F32;
+            let fits = view.len() == self.count && view.dtype() == DType::F32;
             assert!(fits, "{what}: one f32 for each of {} rows", self.count);
         }
     }
 
     fn check_targets(&self, targets: View) {
-        let fits = targets.len() as u64 == self.count && targets.dtype() == DType::U32;
+        let fits = targets.len() == self.count && targets.dtype() == DType::U32;
         assert!(fits, "one target (u32) for each of {} rows", self.count);
     }
 
-    /// Launches the variant of a kernel for these rows.
+    /// Launches a kernel for these rows.
     ///
     /// # Safety
     /// As [`Gpu::launch`].
-    unsafe fn launch(&self, gpu: &Gpu, kernel: &str, dtypes: &str, args: &[&[u8]]) {
-        let (team, threads, rows_per_block) = if self.cols <= WARP_COLS {
-            ("warp", THREADS, u64::from(THREADS / 32))
-        } else {
-            // Two vectors for each thread, and more where that takes more threads than a block has.
-            let threads = (self.vectors / 2).next_power_of_two().clamp(128, 1024);
-            ("block", threads as u32, 1)
-        };
-        let blocks = self.count.div_ceil(rows_per_block).min(i32::MAX as u64) as u32;
-        let grid = Grid { blocks: [blocks, 1, 1], threads, shared: 0 };
-        let name = format!("{kernel}_{dtypes}_{team}");
+    unsafe fn launch(&self, gpu: &Gpu, name: &str, args: &[&[u8]]) {
         // SAFETY: as the caller promises.
-        unsafe { gpu.launch((&LOSS, &name), grid, args) };
+        unsafe { gpu.launch((&LOSS, name), self.plan.grid(gpu, self.count), args) };
     }
 }

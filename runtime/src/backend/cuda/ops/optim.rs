@@ -7,7 +7,7 @@ use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::OPTIM;
 use crate::backend::{AdamStep, DType, SgdStep, View, ViewMut};
 
-use super::launch::{aligned, at, covering, float_name};
+use super::launch::{at, covering, float_name, vectors};
 
 /// Elements of a vector: 16 bytes of the masters.
 const VECTOR: usize = 4;
@@ -36,6 +36,27 @@ struct Sgd {
     decay: f32,
     rate: f32,
     nesterov: u32,
+}
+
+/// `AdamOperands` of the kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct AdamOperands {
+    p: u64,
+    g: u64,
+    m: u64,
+    v: u64,
+    copies: Copies,
+}
+
+/// `SgdOperands` of the kernels; no momentum is 0.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct SgdOperands {
+    p: u64,
+    g: u64,
+    m: u64,
+    copies: Copies,
 }
 
 /// `Copies` of the kernels: where new parameters go beside their masters, of which one at most is not 0.
@@ -71,16 +92,10 @@ pub fn adamw(
         rate: step.lr / step.bias_correction1,
         inv_root: 1.0 / step.bias_correction2.sqrt(),
     };
-    let n = p.len() as u64;
-    let vectored = vectored(p.len(), aligned([p, g, m, v, copy.unwrap_or(p)], VECTOR));
+    let views = [p, g, m, v, copy.unwrap_or(p)];
+    let operands = AdamOperands { p: at(p), g: at(g), m: at(m), v: at(v), copies: copies(copy) };
     // SAFETY: all operands have the length of `p` and the dtypes that the kernel takes.
-    unsafe {
-        gpu.launch(
-            (&OPTIM, &name),
-            covering(gpu, n.div_ceil(VECTOR as u64)),
-            args![constants, at(p), at(g), at(m), at(v), copies(copy), vectored, n],
-        )
-    };
+    unsafe { launch(gpu, &name, constants, operands, &views) };
 }
 
 /// See [`Backend::sgd`](crate::backend::Backend::sgd).
@@ -103,18 +118,23 @@ pub fn sgd(
         rate: -step.lr,
         nesterov: u32::from(step.nesterov),
     };
-    let n = p.len() as u64;
-    let operands = [p, g, momentum.unwrap_or(p), copy.unwrap_or(p)];
-    let vectored = vectored(p.len(), aligned(operands, VECTOR));
-    let momentum = momentum.map_or(0, at);
+    let views = [p, g, momentum.unwrap_or(p), copy.unwrap_or(p)];
+    let operands =
+        SgdOperands { p: at(p), g: at(g), m: momentum.map_or(0, at), copies: copies(copy) };
     // SAFETY: as in `adamw`.
-    unsafe {
-        gpu.launch(
-            (&OPTIM, &name),
-            covering(gpu, n.div_ceil(VECTOR as u64)),
-            args![constants, at(p), at(g), momentum, copies(copy), vectored, n],
-        )
-    };
+    unsafe { launch(gpu, &name, constants, operands, &views) };
+}
+
+/// Launches a kernel over operands, whose elements are those of `views`.
+///
+/// # Safety
+/// As [`Gpu::launch`].
+unsafe fn launch<S: Pod, O: Pod>(gpu: &Gpu, name: &str, settings: S, operands: O, views: &[View]) {
+    let [head, count] = vectors(views, VECTOR);
+    let n = views[0].len() as u64;
+    let grid = covering(gpu, n.div_ceil(VECTOR as u64));
+    // SAFETY: as the caller promises.
+    unsafe { gpu.launch((&OPTIM, name), grid, args![settings, operands, head, count, n]) };
 }
 
 /// Masters and states are f32; the gradient and the copy are of any type of numbers.
@@ -128,11 +148,6 @@ fn check(p: View, g: View, states: &[View], copy: Option<View>) {
         masters.chain([&g]).chain(copy.as_ref()).all(|view| view.len() == p.len()),
         "operands of an optimiser step are of one size"
     );
-}
-
-/// How many of `len` elements are taken as vectors.
-fn vectored(len: usize, aligned: bool) -> u64 {
-    if aligned { (len - len % VECTOR) as u64 } else { 0 }
 }
 
 fn copies(copy: Option<View>) -> Copies {

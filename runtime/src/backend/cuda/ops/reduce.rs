@@ -6,7 +6,7 @@ use crate::backend::cuda::kernels::REDUCE;
 use crate::backend::cuda::{Gpu, Grid};
 use crate::backend::{DType, View, ViewMut};
 
-use super::launch::{THREADS, aligned, at, covering, float_name};
+use super::launch::{THREADS, aligned, at, covering, float_name, wide};
 
 /// Blocks that keep a device busy; fewer rows than that are summed in parts. Not asked of the device, on which the order
 /// of a sum must not depend.
@@ -51,7 +51,7 @@ struct Sum {
 impl Sum {
     /// Elements that a thread takes at once: of 128 bits, where all rows are aligned to that.
     fn vector(&self) -> u64 {
-        let vector = 16 / self.dtype.bytes() as u64;
+        let vector = wide(self.dtype) as u64;
         if self.inner.is_multiple_of(vector) && self.x.is_multiple_of(16) { vector } else { 1 }
     }
 
@@ -103,11 +103,11 @@ pub fn broadcast_dim(
     let dx = dx.as_view();
     assert_eq!((dx.len(), dy.len()), (outer * n * inner, outer * inner), "broadcast_dim: sizes");
     let dtypes = format!("{}_{}", float_name(dy.dtype()), float_name(dx.dtype()));
-    let vector = 16 / dx.dtype().bytes();
+    let vector = wide(dx.dtype());
     // A vector lies in one row, or in the copies of one element.
     let fits = match inner {
-        1 => n.is_multiple_of(vector) && aligned([dx], vector),
-        _ => inner.is_multiple_of(vector) && aligned([dx, dy], vector),
+        1 => n.is_multiple_of(vector) && aligned(&[dx], vector),
+        _ => inner.is_multiple_of(vector) && aligned(&[dx, dy], vector),
     };
     let vector = if fits { vector as u64 } else { 1 };
     let name = format!("broadcast_{dtypes}{}", suffix(vector));
@@ -136,8 +136,11 @@ pub fn sum_squares_of(gpu: &Gpu, parts: &[View]) -> f64 {
         let sum = sums + index as u64 * 8;
         // SAFETY: there is room for the sum of every block, and of every part.
         unsafe {
-            let args = args![at(**part), len, vectors, block_sums];
-            gpu.launch((&REDUCE, &name), grid(blocks as u32), args);
+            gpu.launch(
+                (&REDUCE, &name),
+                grid(blocks as u32),
+                args![at(**part), len, vectors, block_sums],
+            );
             gpu.launch((&REDUCE, "sum_doubles"), grid(1), args![block_sums, blocks, sum]);
         }
     }
@@ -153,6 +156,6 @@ pub fn sum_squares_of(gpu: &Gpu, parts: &[View]) -> f64 {
 
 /// Blocks that a part is summed by: a function of its length alone, as is what each thread of them adds.
 fn blocks_of(part: &View) -> u64 {
-    let vector = 16 / part.dtype().bytes() as u64;
+    let vector = wide(part.dtype()) as u64;
     (part.len() as u64).div_ceil(u64::from(THREADS) * vector * VECTORS).min(BLOCKS)
 }
