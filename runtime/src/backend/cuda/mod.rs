@@ -6,8 +6,10 @@ mod gpu;
 mod kernels;
 mod memory;
 mod ops;
+mod staging;
 
 pub use backend::CudaBackend;
 pub use driver::*;
 pub use gpu::Gpu;
 pub use kernels::{COMMON, SOURCES};
+pub use ops::loss;
