@@ -5,6 +5,7 @@ mod driver;
 mod gpu;
 mod kernels;
 mod memory;
+pub mod native;
 mod ops;
 mod staging;
 
