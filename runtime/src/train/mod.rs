@@ -28,6 +28,8 @@ pub use config::{Config, ConfigError};
 pub use error::{Error, Result};
 pub use language_model::{HfName, LanguageModel};
 pub use lr::{Decay, LrSchedule};
+#[cfg(feature = "cuda")]
+pub use machine::Gpus;
 pub use machine::Machine;
 pub use metrics::{MetricsError, MetricsFile, StepMetrics};
 pub use progress::Progress;

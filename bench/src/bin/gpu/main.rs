@@ -14,7 +14,8 @@ mod report;
 use std::sync::Arc;
 
 use meshwright::backend::Backend;
-use meshwright::backend::cuda::{CudaBackend, Driver, NativeDriver};
+use meshwright::backend::cuda::native::NativeDriver;
+use meshwright::backend::cuda::{CudaBackend, Driver};
 
 use report::Report;
 

@@ -1,5 +1,8 @@
 //! Where the ranks of a run compute.
 
+#[cfg(feature = "cuda")]
+mod gpus;
+
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{Backend, DType};
 
@@ -25,6 +28,9 @@ pub trait Machine: Send + Sync {
     /// measured.
     fn peak_flops(&self, dtype: DType) -> Option<f64>;
 }
+
+#[cfg(feature = "cuda")]
+pub use gpus::Gpus;
 
 /// The machine that the settings ask for.
 ///
@@ -69,6 +75,12 @@ impl Machine for Processor {
     }
 }
 
+#[cfg(feature = "cuda")]
+fn gpus(config: &Config) -> Result<Box<dyn Machine>> {
+    Ok(Box::new(Gpus::of_host(config.mesh.world_size())?))
+}
+
+#[cfg(not(feature = "cuda"))]
 fn gpus(_: &Config) -> Result<Box<dyn Machine>> {
     Err(Error::Input(
         "--device cuda: this program was built without GPUs; build it with --features cuda, or use --device cpu".into(),

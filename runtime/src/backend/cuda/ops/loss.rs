@@ -1,8 +1,8 @@
 //! The pieces of a cross-entropy whose vocabulary may be cut over ranks.
 
-use crate::backend::cuda::Gpu;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::LOSS;
+use crate::backend::cuda::{Gpu, Grid};
 use crate::backend::{DType, View, ViewMut};
 
 use super::launch::{at, float_name, wide};
