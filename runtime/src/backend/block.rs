@@ -59,8 +59,8 @@ impl Block {
     }
 
     /// The device whose memory it is; none: the host's.
-    pub fn device(&self) -> Option<&dyn Device> {
-        self.device.as_deref()
+    pub fn device(&self) -> Option<&Arc<dyn Device>> {
+        self.device.as_ref()
     }
 
     /// Where it begins, on a boundary of [`ALIGN`] bytes.
