@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use half::bf16;
 use meshwright::backend::{Device, Element, MemoryMeter};
-use meshwright::comm::{CommError, RankComms, launch};
+use meshwright::comm::{CommError, RankComms, Site, launch};
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::mesh::MeshShape;
 
@@ -53,6 +53,8 @@ fn run<T: Value>(
         let group = comms.group(TP);
         let mut scenario = Scenario::new(&*group, meter(comms.rank()), meter(comms.rank()));
         script(&mut scenario)?;
+        // Nobody reads results, which makes the queues go on, before all have queued their work.
+        group.barrier(&Site::new("end"))?;
         Ok::<_, CommError>(scenario.recorded())
     };
     launch(&mesh(ranks), body).unwrap_or_else(|error| panic!("{error}"))

@@ -1,6 +1,6 @@
 //! A message on its way from memory to memory.
 
-use crate::backend::{Moment, View};
+use crate::backend::{Moment, Queue, View};
 
 use super::device_queue::DeviceQueue;
 use super::operand::Lent;
@@ -17,7 +17,9 @@ pub struct Message<'a> {
 impl<'a> Message<'a> {
     /// A message that the rank of `queue` sends itself.
     pub fn own(data: View<'a>, queue: Option<DeviceQueue>) -> Message<'a> {
-        let ready = queue.as_ref().map(|queue| queue.ready.clone());
+        // The compute queue itself needs no reminder.
+        let beside = queue.as_ref().filter(|queue| queue.queue != Queue::Compute);
+        let ready = beside.map(|queue| queue.ready.clone());
         Message { data, queue, ready }
     }
 
