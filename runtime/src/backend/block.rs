@@ -77,16 +77,11 @@ impl Block {
     }
 
     /// The device whose memory it is; none: the host's.
-<<<<<<< HEAD
-    pub fn device(&self) -> Option<&dyn Device> {
+    pub fn device(&self) -> Option<&Arc<dyn Device>> {
         match &self.source {
-            Source::Device(device) => Some(&**device),
+            Source::Device(device) => Some(device),
             Source::Host | Source::PageLocked(_) => None,
         }
-=======
-    pub fn device(&self) -> Option<&Arc<dyn Device>> {
-        self.device.as_ref()
->>>>>>> nccl
     }
 
     /// Where it begins, on a boundary of [`ALIGN`] bytes.
