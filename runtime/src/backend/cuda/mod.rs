@@ -10,4 +10,5 @@ mod ops;
 pub use backend::CudaBackend;
 pub use driver::*;
 pub use gpu::Gpu;
+pub use kernels::attention::Tiles as AttentionTiles;
 pub use kernels::{COMMON, SOURCES};

@@ -10,7 +10,13 @@ typedef int int32_t;
 typedef long long int64_t;
 
 #define KERNEL(name) extern "C" __global__ void name
+// For blocks of at most this many threads, so many of which fit a multiprocessor at a time.
+#define KERNEL_BOUNDS(name, threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks) name
 #define INFINITY __int_as_float(0x7f800000)
+
+#else
+
+#define KERNEL_BOUNDS(name, threads, blocks) KERNEL(name)
 
 #endif
 
@@ -171,3 +177,78 @@ __device__ inline T block_reduce(T x, Op op) {
     block_reduce(one, op);
     return one[0];
 }
+
+// Tensor cores, and copies that do not wait. The host shim has twins of the same names.
+
+#ifndef MESHWRIGHT_HOST
+
+// The dynamic shared memory of the block as elements of T.
+#define DYNAMIC_SHARED(T, name)                                    \
+    extern __shared__ __align__(128) unsigned char name##_bytes[]; \
+    T* name = (T*)name##_bytes
+
+__device__ inline uint32_t shared_address(const void* p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
+// Starts to copy `bytes` bytes from global to shared memory, and zeros behind them up to 16; both are aligned to 16.
+__device__ inline void cp_async_16(void* to, const void* from, uint32_t bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
+                 : "memory");
+}
+// The same up to 4 bytes.
+__device__ inline void cp_async_4(void* to, const void* from, uint32_t bytes) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
+                 : "memory");
+}
+// Ends a group of copies.
+__device__ inline void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most PENDING groups of this thread are under way; other threads see the rest after the next barrier.
+template <int PENDING>
+__device__ inline void cp_async_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+// Four 8 x 8 matrices of 16-bit elements; lane 8 i + r gives the address of row r of matrix i. Of each the lane gets
+// elements 2 (lane % 4) and the next of row lane / 4.
+__device__ inline void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+// The same of the transposed matrices.
+__device__ inline void ldmatrix_x4_trans(uint32_t (&r)[4], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+// c[16, 8] += a[16, 16] * b[16, 8] of bf16 with f32 sums.
+__device__ inline void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+#endif
+
+// 2^x and 1 / x within 2 units of the last place; what would be subnormal is 0.
+
+#ifdef MESHWRIGHT_HOST
+
+__device__ inline float exp2_fast(float x) { return exp2f(x); }
+__device__ inline float reciprocal_fast(float x) { return 1 / x; }
+
+#else
+
+__device__ inline float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ inline float reciprocal_fast(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+#endif

@@ -1,5 +1,6 @@
 //! The sources of the kernels.
 
+pub mod attention;
 
 use super::Source;
 
@@ -7,7 +8,7 @@ use super::Source;
 pub const COMMON: &str = include_str!("device.cuh");
 
 /// Every source that is not generated.
-pub const SOURCES: &[&Source] = &[];
+pub static SOURCES: &[&Source] = &[&attention::PLAIN];
 
 /// The source in a file beside this one.
 macro_rules! source {
