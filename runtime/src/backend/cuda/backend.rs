@@ -28,6 +28,11 @@ impl CudaBackend {
         let memory = Arc::new(GpuMemory::new(Arc::clone(&gpu)));
         CudaBackend { gpu, memory, flops: AtomicU64::new(0) }
     }
+
+    /// The hold on the device, for operations that are not of every backend.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
 }
 
 impl Backend for CudaBackend {

@@ -12,7 +12,8 @@ use super::driver::{Driver, DriverError, Function, Grid, Source, Stream};
 pub struct Gpu {
     driver: Arc<dyn Driver>,
     streams: Mutex<HashMap<Queue, Stream>>,
-    functions: Mutex<HashMap<(Source, String), Function>>,
+    /// By name of the entry point: a comparison of sources is cheaper than a hash of them at every launch.
+    functions: Mutex<HashMap<String, Vec<(Source, Function)>>>,
     workspace: Mutex<Workspace>,
 }
 
@@ -105,10 +106,15 @@ impl Gpu {
     }
 
     fn function(&self, (source, name): Kernel<'_>) -> Function {
-        let key = (source.clone(), name.to_string());
-        *lock(&self.functions).entry(key).or_insert_with(|| {
+        let mut functions = lock(&self.functions);
+        let loaded = functions.get(name).and_then(|named| {
+            named.iter().find(|(loaded, _)| loaded == source).map(|(_, function)| *function)
+        });
+        loaded.unwrap_or_else(|| {
             let module = done(self.driver.load(source));
-            done(self.driver.function(module, name))
+            let function = done(self.driver.function(module, name));
+            functions.entry(name.to_string()).or_default().push((source.clone(), function));
+            function
         })
     }
 }

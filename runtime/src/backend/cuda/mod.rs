@@ -12,3 +12,4 @@ pub use driver::*;
 pub use gpu::Gpu;
 pub use kernels::attention::Tiles as AttentionTiles;
 pub use kernels::{COMMON, SOURCES};
+pub use ops::{loss, routing};

@@ -10,15 +10,19 @@ typedef int int32_t;
 typedef long long int64_t;
 
 #define KERNEL(name) extern "C" __global__ void name
-// For blocks of at most this many threads, so many of which fit a multiprocessor at a time.
 #define KERNEL_BOUNDS(name, threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks) name
+#define KERNEL_OF(threads, name) extern "C" __global__ void __launch_bounds__(threads, 1) name
 #define INFINITY __int_as_float(0x7f800000)
 
 #else
 
 #define KERNEL_BOUNDS(name, threads, blocks) KERNEL(name)
+#define KERNEL_OF(threads, name) KERNEL(name)
 
 #endif
+
+// KERNEL_OF is for kernels with many registers: never launched with more than so many threads a block, they get as many
+// as these leave. KERNEL_BOUNDS is the same for kernels so many blocks of which share a multiprocessor.
 
 // Numbers. Arithmetic is in f32: bf16 is widened where it is read, and rounded to the nearest where it is written, ties
 // to even; NaN stays NaN.
@@ -64,14 +68,27 @@ __device__ inline void store(bf16* at, float x) { at->bits = (uint16_t)bf16_bits
 template <class T>
 constexpr int WIDE = 16 / (int)sizeof(T);
 
-// Vectors of N elements (4, or a multiple of 8) at addresses aligned to their size, or to 16 bytes where they are longer.
+// What x becomes when it is stored as a T.
+template <class T>
+__device__ inline float rounded(float x) {
+    T stored;
+    store(&stored, x);
+    return widen(stored);
+}
+
+// Vectors of N elements (1, 4, or a multiple of 8) at addresses aligned to their size, or to 16 bytes where they are
+// longer.
 
 template <int N>
 __device__ inline void load_vector(const float* from, float (&x)[N]) {
+    if constexpr (N == 1) {
+        x[0] = *from;
+    } else {
 #pragma unroll
-    for (int i = 0; i < N; i += 4) {
-        float4 v = *(const float4*)(from + i);
-        x[i] = v.x, x[i + 1] = v.y, x[i + 2] = v.z, x[i + 3] = v.w;
+        for (int i = 0; i < N; i += 4) {
+            float4 v = *(const float4*)(from + i);
+            x[i] = v.x, x[i + 1] = v.y, x[i + 2] = v.z, x[i + 3] = v.w;
+        }
     }
 }
 
@@ -82,7 +99,9 @@ __device__ inline void widen_pair(uint32_t pair, float& low, float& high) {
 
 template <int N>
 __device__ inline void load_vector(const bf16* from, float (&x)[N]) {
-    if constexpr (N == 4) {
+    if constexpr (N == 1) {
+        x[0] = widen(*from);
+    } else if constexpr (N == 4) {
         uint2 v = *(const uint2*)from;
         widen_pair(v.x, x[0], x[1]);
         widen_pair(v.y, x[2], x[3]);
@@ -100,15 +119,21 @@ __device__ inline void load_vector(const bf16* from, float (&x)[N]) {
 
 template <int N>
 __device__ inline void store_vector(float* to, const float (&x)[N]) {
+    if constexpr (N == 1) {
+        *to = x[0];
+    } else {
 #pragma unroll
-    for (int i = 0; i < N; i += 4) {
-        *(float4*)(to + i) = float4{x[i], x[i + 1], x[i + 2], x[i + 3]};
+        for (int i = 0; i < N; i += 4) {
+            *(float4*)(to + i) = float4{x[i], x[i + 1], x[i + 2], x[i + 3]};
+        }
     }
 }
 
 template <int N>
 __device__ inline void store_vector(bf16* to, const float (&x)[N]) {
-    if constexpr (N == 4) {
+    if constexpr (N == 1) {
+        store(to, x[0]);
+    } else if constexpr (N == 4) {
         *(uint2*)to = uint2{bf16_pair(x[0], x[1]), bf16_pair(x[2], x[3])};
     } else {
 #pragma unroll
@@ -125,6 +150,57 @@ __device__ inline uint64_t thread_index() {
     return (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
 }
 __device__ inline uint64_t thread_count() { return (uint64_t)gridDim.x * blockDim.x; }
+
+// Of `n` elements, `head` come before the first that is aligned in all operands, and `vectors` vectors of N follow. Calls
+// vector(i) for the first element i of each vector, and scalar(i) for each other element.
+template <int N, class V, class S>
+__device__ inline void each_element(uint64_t head, uint64_t vectors, uint64_t n, V vector, S scalar) {
+    for (uint64_t i = thread_index(); i < vectors; i += thread_count()) vector(head + i * N);
+    uint64_t others = n - vectors * N;
+    for (uint64_t i = thread_index(); i < others; i += thread_count()) scalar(i < head ? i : i + vectors * N);
+}
+
+// Quotient of numbers that are mostly short, for which the hardware is several times faster.
+__device__ inline uint64_t quotient(uint64_t a, uint64_t b) {
+    return (a | b) >> 32 ? a / b : (uint64_t)((uint32_t)a / (uint32_t)b);
+}
+__device__ inline uint64_t modulo(uint64_t a, uint64_t b) { return a - quotient(a, b) * b; }
+
+// Calls f(first index, elements) for the share of `thread` among `threads` of a run of elements: vectors of N, which are
+// 16 bytes or less, where they are aligned, and single elements before and after, of which there are fewer than threads.
+template <int N, class T, class F>
+__device__ inline void for_each_vector(const T* from, uint64_t len, uint64_t thread, uint64_t threads, F f) {
+    constexpr uint64_t BYTES = N * sizeof(T);
+    uint64_t head = (BYTES - (uint64_t)from % BYTES) % BYTES / sizeof(T);
+    if (head > len) head = len;
+    uint64_t vectors = (len - head) / N, tail = head + vectors * N;
+    float one[1];
+    if (thread < head) {
+        load_vector(from + thread, one);
+        f(thread, one);
+    }
+#pragma unroll 2
+    for (uint64_t i = thread; i < vectors; i += threads) {
+        float x[N];
+        load_vector(from + head + i * N, x);
+        f(head + i * N, x);
+    }
+    if (thread < len - tail) {
+        load_vector(from + tail + thread, one);
+        f(tail + thread, one);
+    }
+}
+
+// Random numbers.
+
+// 64 random bits for element `index` of the stream `key`: Steele, Lea and Flood's SplitMix64 with the key mixed in at two
+// places, so that streams with neighbouring keys do not overlap. Bit for bit what every backend draws.
+__device__ inline uint64_t random_bits(uint64_t key, uint64_t index) {
+    uint64_t z = index * 0x9e3779b97f4a7c15ull + key;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull ^ (key << 32 | key >> 32);
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    return z ^ z >> 31;
+}
 
 // Reductions. Every thread gets the result; the order depends on the number of threads alone.
 
@@ -177,59 +253,6 @@ __device__ inline T block_reduce(T x, Op op) {
     block_reduce(one, op);
     return one[0];
 }
-
-// Tensor cores, and copies that do not wait. The host shim has twins of the same names.
-
-#ifndef MESHWRIGHT_HOST
-
-// The dynamic shared memory of the block as elements of T.
-#define DYNAMIC_SHARED(T, name)                                    \
-    extern __shared__ __align__(128) unsigned char name##_bytes[]; \
-    T* name = (T*)name##_bytes
-
-__device__ inline uint32_t shared_address(const void* p) { return (uint32_t)__cvta_generic_to_shared(p); }
-
-// Starts to copy `bytes` bytes from global to shared memory, and zeros behind them up to 16; both are aligned to 16.
-__device__ inline void cp_async_16(void* to, const void* from, uint32_t bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
-                 : "memory");
-}
-// The same up to 4 bytes.
-__device__ inline void cp_async_4(void* to, const void* from, uint32_t bytes) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
-                 : "memory");
-}
-// Ends a group of copies.
-__device__ inline void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until at most PENDING groups of this thread are under way; other threads see the rest after the next barrier.
-template <int PENDING>
-__device__ inline void cp_async_wait() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
-
-// Four 8 x 8 matrices of 16-bit elements; lane 8 i + r gives the address of row r of matrix i. Of each the lane gets
-// elements 2 (lane % 4) and the next of row lane / 4.
-__device__ inline void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
-                 : "memory");
-}
-// The same of the transposed matrices.
-__device__ inline void ldmatrix_x4_trans(uint32_t (&r)[4], const void* row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
-                 : "memory");
-}
-// c[16, 8] += a[16, 16] * b[16, 8] of bf16 with f32 sums.
-__device__ inline void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
-#endif
 
 // 2^x and 1 / x within 2 units of the last place; what would be subnormal is 0.
 
