@@ -137,7 +137,7 @@ fn fused<'a>(
 }
 
 fn are_aligned_bf16(operands: &[View]) -> bool {
-    operands.iter().all(|view| view.dtype() == DType::Bf16 && aligned([*view], 8))
+    operands.iter().all(|view| view.dtype() == DType::Bf16 && aligned(&[*view], 8))
 }
 
 /// Multiply-adds of one product: pairs of a query and a key that it sees, times the elements of a head.
@@ -178,7 +178,7 @@ fn deltas(gpu: &Gpu, s: &AttentionShape, out: View, dout: View) -> u64 {
     let rows = (s.batch * s.seq * s.heads) as u64;
     let delta = gpu.workspace(rows as usize * size_of::<f32>());
     let name = format!("attention_deltas_{}", float_name(out.dtype()));
-    let wide = aligned([out, dout], 8) && (s.head_dim * out.dtype().bytes()).is_multiple_of(16);
+    let wide = aligned(&[out, dout], 8) && (s.head_dim * out.dtype().bytes()).is_multiple_of(16);
     let [len, heads, head_dim] = [s.seq, s.heads, s.head_dim].map(|size| size as i32);
     let grid = covering(gpu, rows * 8);
     // SAFETY: both operands have a row for every delta, and the workspace has room for these.
