@@ -48,9 +48,9 @@ static inline float __int2float_rn(int x) { return static_cast<float>(x); }
 static inline float __uint2float_rn(unsigned x) { return static_cast<float>(x); }
 
 template <class A, class B>
-static inline constexpr auto min(A a, B b) -> decltype(a < b ? a : b) { return a < b ? a : b; }
+static inline constexpr std::common_type_t<A, B> min(A a, B b) { return a < b ? a : b; }
 template <class A, class B>
-static inline constexpr auto max(A a, B b) -> decltype(a < b ? b : a) { return a < b ? b : a; }
+static inline constexpr std::common_type_t<A, B> max(A a, B b) { return a < b ? b : a; }
 
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }

@@ -113,6 +113,9 @@ static inline void cp_async_16(void* to, const void* from) {
 static inline void cp_async_16(void* to, const void* from, uint32_t bytes) {
     meshwright_host::start_copy("cp_async_16", to, from, bytes, 16 - bytes);
 }
+static inline void cp_async_4(void* to, const void* from, uint32_t bytes) {
+    meshwright_host::start_copy("cp_async_4", to, from, bytes, 4 - bytes);
+}
 static inline void cp_async_commit() { meshwright_host::current->open_group++; }
 template <int PENDING>
 static inline void cp_async_wait() {

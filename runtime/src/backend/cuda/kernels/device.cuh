@@ -10,6 +10,7 @@ typedef int int32_t;
 typedef long long int64_t;
 
 #define KERNEL(name) extern "C" __global__ void name
+#define KERNEL_BOUNDS(name, threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks) name
 #define KERNEL_OF(threads, name) extern "C" __global__ void __launch_bounds__(threads, 1) name
 #define INFINITY __int_as_float(0x7f800000)
 
@@ -29,6 +30,11 @@ __device__ inline void cp_async_16(void* to, const void* from) {
 // Of which only the first `bytes` are copied, and the rest are zeros.
 __device__ inline void cp_async_16(void* to, const void* from, uint32_t bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
+                 : "memory");
+}
+// The same for 4 bytes.
+__device__ inline void cp_async_4(void* to, const void* from, uint32_t bytes) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
                  : "memory");
 }
 // Makes a group of the copies that this thread has started since the last group.
@@ -91,12 +97,13 @@ __device__ inline void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], const
 
 #else
 
+#define KERNEL_BOUNDS(name, threads, blocks) KERNEL(name)
 #define KERNEL_OF(threads, name) KERNEL(name)
 
 #endif
 
 // KERNEL_OF is for kernels with many registers: never launched with more than so many threads a block, they get as many
-// as these leave.
+// as these leave. KERNEL_BOUNDS is the same for kernels so many blocks of which share a multiprocessor.
 
 // Numbers. Arithmetic is in f32: bf16 is widened where it is read, and rounded to the nearest where it is written, ties
 // to even; NaN stays NaN.
@@ -327,3 +334,25 @@ __device__ inline T block_reduce(T x, Op op) {
     block_reduce(one, op);
     return one[0];
 }
+
+// 2^x and 1 / x within 2 units of the last place; what would be subnormal is 0.
+
+#ifdef MESHWRIGHT_HOST
+
+__device__ inline float exp2_fast(float x) { return exp2f(x); }
+__device__ inline float reciprocal_fast(float x) { return 1 / x; }
+
+#else
+
+__device__ inline float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ inline float reciprocal_fast(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+#endif
