@@ -126,7 +126,8 @@ impl Backend for CudaBackend {
     }
 
     fn attention(&self, s: &AttentionShape, q: View, k: View, v: View, out: ViewMut, lse: ViewMut) {
-        ops::attention::attention(&self.gpu, s, q, k, v, out, lse)
+        let flops = ops::attention::attention(&self.gpu, s, q, k, v, out, lse);
+        self.flops.fetch_add(flops, Ordering::Relaxed);
     }
 
     fn attention_backward(
@@ -142,7 +143,9 @@ impl Backend for CudaBackend {
         dk: ViewMut,
         dv: ViewMut,
     ) {
-        ops::attention::attention_backward(&self.gpu, s, q, k, v, out, lse, dout, dq, dk, dv)
+        let gpu = &self.gpu;
+        let flops = ops::attention::attention_backward(gpu, s, q, k, v, out, lse, dout, dq, dk, dv);
+        self.flops.fetch_add(flops, Ordering::Relaxed);
     }
 
     fn embedding(&self, tokens: View, table: View, first_row: usize, out: ViewMut) {
@@ -176,6 +179,17 @@ impl Backend for CudaBackend {
         target_logit: ViewMut,
     ) {
         ops::loss::exp_sum(&self.gpu, cols, logits, max, targets, first_col, sum_exp, target_logit)
+    }
+
+    fn cross_entropy_loss(
+        &self,
+        max: View,
+        sum_exp: View,
+        target_logit: View,
+        targets: View,
+        sum: ViewMut,
+    ) {
+        ops::loss::cross_entropy_loss(&self.gpu, max, sum_exp, target_logit, targets, sum)
     }
 
     fn cross_entropy_grad(
@@ -246,7 +260,11 @@ impl Backend for CudaBackend {
     }
 
     fn sum_squares(&self, x: View) -> f64 {
-        ops::reduce::sum_squares(&self.gpu, x)
+        ops::reduce::sum_squares_of(&self.gpu, &[x])
+    }
+
+    fn sum_squares_of(&self, parts: &[View]) -> f64 {
+        ops::reduce::sum_squares_of(&self.gpu, parts)
     }
 
     fn adamw(

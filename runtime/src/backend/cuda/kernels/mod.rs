@@ -1,5 +1,7 @@
 //! The sources of the kernels.
 
+pub mod attention;
+
 use super::Source;
 
 /// The source in a file beside this one, after the headers in other files that it needs.
@@ -37,6 +39,18 @@ pub(super) static SORT: Source = source!("sort");
 
 /// Every source that is not generated.
 pub const SOURCES: &[&Source] = &[
-    &COMBINE, &ELEMENTS, &EMBEDDING, &LOSS, &NORM, &OPTIM, &PARTIALS, &RANDOM, &REDUCE, &ROPE,
-    &ROUTING, &SOFTMAX, &SORT,
+    &attention::PLAIN,
+    &COMBINE,
+    &ELEMENTS,
+    &EMBEDDING,
+    &LOSS,
+    &NORM,
+    &OPTIM,
+    &PARTIALS,
+    &RANDOM,
+    &REDUCE,
+    &ROPE,
+    &ROUTING,
+    &SOFTMAX,
+    &SORT,
 ];

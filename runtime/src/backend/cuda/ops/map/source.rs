@@ -201,7 +201,7 @@ fn write_values(text: &mut String, expr: &Expr) {
             Node::Exp(a) => format!("expf(v{a})"),
             Node::Dropout(a, _) => format!("v{a} * x{k}[n]"),
         };
-        let _ = writeln!(text, "        float v{k} = {value};");
+        let _ = writeln!(text, "        [[maybe_unused]] float v{k} = {value};");
     }
 }
 
