@@ -110,7 +110,8 @@ impl Drop for NativeDriver {
             return;
         }
         self.matmuls.close(&self.context);
-        for module in lock(&self.modules).values().filter_map(|module| module.get()?.as_ref().ok()) {
+        for module in lock(&self.modules).values().filter_map(|module| module.get()?.as_ref().ok())
+        {
             // SAFETY: nothing runs its functions any more.
             unsafe { (self.context.api.cuModuleUnload)(module.0 as CUmodule) };
         }
@@ -292,7 +293,10 @@ impl Driver for NativeDriver {
         let mut fixed = 0;
         // SAFETY: the function is alive.
         unsafe {
-            call!(api, cuFuncGetAttribute(&mut fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function))?;
+            call!(
+                api,
+                cuFuncGetAttribute(&mut fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function)
+            )?;
             let most = self.context.properties.shared_memory as i32 - fixed;
             let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             call!(api, cuFuncSetAttribute(function, attribute, most))?;

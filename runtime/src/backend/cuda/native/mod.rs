@@ -11,6 +11,7 @@ mod kernel_check;
 mod libraries;
 mod matmul;
 mod memory;
+mod probe;
 mod search;
 
 pub use api::{
@@ -22,4 +23,5 @@ pub use devices::{Peak, peak_flops, peak_of};
 pub use driver::{Attention, NativeDriver, NativeOptions};
 pub use kernel_check::{Checked, Kernel, Problem, TIME_LIMIT, Usage, check_kernels};
 pub use libraries::{Library, Loaded, Version};
+pub use probe::{Found, Probe, cuda_available, libraries, probe};
 pub use search::Search;

@@ -23,10 +23,7 @@ fn the_log_is_read_kernel_by_kernel() {
     assert_eq!(
         kernels,
         [
-            (
-                "scale_bf16".to_string(),
-                Usage { registers: 12, spilled: 0, stack: 0, shared: 16 }
-            ),
+            ("scale_bf16".to_string(), Usage { registers: 12, spilled: 0, stack: 0, shared: 16 }),
             ("k".to_string(), Usage { registers: 255, spilled: 48, stack: 64, shared: 1024 }),
         ]
     );
@@ -62,7 +59,11 @@ fn spills_registers_and_time_are_refused() {
     checked.time = Duration::from_secs(21);
     let problems: Vec<String> = checked.problems().iter().map(Problem::to_string).collect();
     assert_eq!(problems.len(), 3);
-    assert!(problems[0].starts_with("norm.cu, kernel k for sm_80 spills 8 bytes"), "{}", problems[0]);
+    assert!(
+        problems[0].starts_with("norm.cu, kernel k for sm_80 spills 8 bytes"),
+        "{}",
+        problems[0]
+    );
     assert!(problems[1].contains("needs 100 registers in each of 1024 threads"), "{}", problems[1]);
     assert!(problems[2].starts_with("norm.cu for sm_80 took 21.0 s"), "{}", problems[2]);
     checked.kernels.clear();

@@ -5,8 +5,7 @@ use std::ffi::{CStr, c_int, c_void};
 use cudarc::cublaslt::sys::{
     cublasComputeType_t, cublasLtHandle_t, cublasLtMatmulAlgo_t, cublasLtMatmulDesc_t,
     cublasLtMatmulDescAttributes_t, cublasLtMatmulHeuristicResult_t, cublasLtMatmulPreference_t,
-    cublasLtMatmulPreferenceAttributes_t, cublasLtMatrixLayout_t,
-    cublasStatus_t, cudaDataType_t,
+    cublasLtMatmulPreferenceAttributes_t, cublasLtMatrixLayout_t, cublasStatus_t, cudaDataType_t,
 };
 
 use super::layout::{Layout, Product};
@@ -58,7 +57,8 @@ impl Descriptors {
             right: std::ptr::null_mut(),
             result: std::ptr::null_mut(),
         };
-        let (compute, scale) = (cublasComputeType_t::CUBLAS_COMPUTE_32F, cudaDataType_t::CUDA_R_32F);
+        let (compute, scale) =
+            (cublasComputeType_t::CUBLAS_COMPUTE_32F, cudaDataType_t::CUDA_R_32F);
         // SAFETY: each sets the pointer that it is given; they are destroyed with `made`, also where one of them fails.
         unsafe {
             call!(api, cublasLtMatmulDescCreate(&mut made.operation, compute, scale))?;
@@ -68,7 +68,10 @@ impl Descriptors {
                 (&product.result, &mut made.result),
             ] {
                 let Layout { rows, cols, ld, .. } = *layout;
-                call!(api, cublasLtMatrixLayoutCreate(to, data_type(layout.dtype), rows, cols, ld))?;
+                call!(
+                    api,
+                    cublasLtMatrixLayoutCreate(to, data_type(layout.dtype), rows, cols, ld)
+                )?;
             }
         }
         use cublasLtMatmulDescAttributes_t::*;
@@ -85,7 +88,9 @@ impl Descriptors {
         let (from, bytes) = ((&raw const value).cast(), size_of_val(&value));
         let api = self.api;
         // SAFETY: the value is of the attribute's type, and is copied.
-        unsafe { call!(api, cublasLtMatmulDescSetAttribute(self.operation, attribute, from, bytes)) }
+        unsafe {
+            call!(api, cublasLtMatmulDescSetAttribute(self.operation, attribute, from, bytes))
+        }
     }
 
     /// Ways to compute it, which the library holds for the fastest first; at most `count`.
@@ -152,7 +157,9 @@ impl Alignment {
 
     /// Of these addresses.
     pub fn of(addresses: [u64; 3]) -> Alignment {
-        Alignment(addresses.map(|address| 1 << address.trailing_zeros().min(Alignment::MOST.ilog2())))
+        Alignment(
+            addresses.map(|address| 1 << address.trailing_zeros().min(Alignment::MOST.ilog2())),
+        )
     }
 }
 
@@ -239,11 +246,9 @@ mod tests {
             Ok(api) => api,
             Err(error) => return assert!(error.to_string().starts_with("cuBLASLt "), "{error}"),
         };
-        for (factors, result) in [
-            (DType::Bf16, DType::Bf16),
-            (DType::Bf16, DType::F32),
-            (DType::F32, DType::F32),
-        ] {
+        for (factors, result) in
+            [(DType::Bf16, DType::Bf16), (DType::Bf16, DType::F32), (DType::F32, DType::F32)]
+        {
             for form in 0..4 {
                 let (trans_a, trans_b) = (form & 1 == 1, form & 2 == 2);
                 let gemm = Gemm { m: 3, n: 1, k: 1 << 33, trans_a, trans_b, accumulate: true };

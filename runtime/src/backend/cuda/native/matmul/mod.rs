@@ -176,9 +176,8 @@ impl MatMuls {
         };
         let tried = Operands { result: aside.unwrap_or(operands.result), ..*operands };
         // SAFETY: as the caller promises, and the result has room.
-        let fastest = unsafe {
-            self.fastest(context, stream, &descriptors, &candidates, &tried, workspace)
-        };
+        let fastest =
+            unsafe { self.fastest(context, stream, &descriptors, &candidates, &tried, workspace) };
         if let Some(aside) = aside {
             // SAFETY: it was allocated above, and the stream has been waited for.
             unsafe { memory::free(context, aside) }?;
@@ -200,7 +199,8 @@ impl MatMuls {
         let mut best = (f32::INFINITY, candidates[0]);
         for candidate in candidates {
             // SAFETY: as the caller promises.
-            let run = || unsafe { self.submit(stream, descriptors, candidate, operands, workspace) };
+            let run =
+                || unsafe { self.submit(stream, descriptors, candidate, operands, workspace) };
             // The library may offer what it then refuses; the others remain.
             if run().is_err() {
                 continue;
