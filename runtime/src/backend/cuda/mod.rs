@@ -11,4 +11,6 @@ mod ops;
 pub use backend::CudaBackend;
 pub use driver::*;
 pub use gpu::Gpu;
+pub use kernels::attention::Tiles as AttentionTiles;
 pub use kernels::{COMMON, SOURCES};
+pub use ops::{loss, routing};
