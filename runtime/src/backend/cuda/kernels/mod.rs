@@ -1,6 +1,5 @@
 //! The sources of the kernels.
 
-
 use super::Source;
 
 /// What drivers put before every source.
