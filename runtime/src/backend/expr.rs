@@ -9,6 +9,13 @@ pub struct Expr {
     pub nodes: Vec<Node>,
 }
 
+impl Expr {
+    /// The sum of two leaves.
+    pub fn sum() -> Expr {
+        Expr { nodes: vec![Node::Leaf(0), Node::Leaf(1), Node::Add(0, 1)] }
+    }
+}
+
 /// One step of an [`Expr`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Node {

@@ -65,6 +65,22 @@ pub trait Backend: Send + Sync {
         dweight: Option<ViewMut>,
     );
 
+    /// `sum = x + residual`, rounded, and [`rms_norm`](Self::rms_norm) of that; all of them are of type `T`.
+    #[allow(clippy::too_many_arguments)]
+    fn residual_rms_norm(
+        &self,
+        x: View,
+        residual: View,
+        weight: View,
+        eps: f32,
+        mut sum: ViewMut,
+        y: ViewMut,
+        inv_rms: ViewMut,
+    ) {
+        self.map(&Expr::sum(), &[x, residual], sum.reborrow());
+        self.rms_norm(sum.as_view(), weight, eps, y, inv_rms);
+    }
+
     /// `y = (x - mean) * inv_std * weight + bias` with `inv_std = 1 / sqrt(var + eps)` per row, `var` the biased
     /// variance (Ba, Kiros and Hinton 2016).
     ///
@@ -93,6 +109,24 @@ pub trait Backend: Send + Sync {
         dweight: Option<ViewMut>,
         dbias: Option<ViewMut>,
     );
+
+    /// `sum = x + residual`, rounded, and [`layer_norm`](Self::layer_norm) of that; all of them are of type `T`.
+    #[allow(clippy::too_many_arguments)]
+    fn residual_layer_norm(
+        &self,
+        x: View,
+        residual: View,
+        weight: View,
+        bias: View,
+        eps: f32,
+        mut sum: ViewMut,
+        y: ViewMut,
+        mean: ViewMut,
+        inv_std: ViewMut,
+    ) {
+        self.map(&Expr::sum(), &[x, residual], sum.reborrow());
+        self.layer_norm(sum.as_view(), weight, bias, eps, y, mean, inv_std);
+    }
 
     /// Rotates pairs `(j, j + head_dim / 2)` of every head in place, the layout of Hugging Face's Llama.
     ///

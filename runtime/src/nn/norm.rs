@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use crate::backend::Buffer;
 use crate::layout::{AxisSet, Ends, Shape, Whole};
 use crate::tensor::{InBackward, Init, Operand, ParamRef, ParamUse, Tensor, Value, gradient_axes};
 
@@ -94,24 +95,35 @@ impl<H: Whole, X: NormInput<H>> Layer<Tensor<X>> for LayerNorm<H> {
     }
 }
 
+/// Computes what a norm reads, but for a sum of two values, which the norm computes with it: it needs no parameters that
+/// would have to be gathered before those of the norm.
+fn compute_unless_sum(x: &Value) {
+    if !x.is_deferred_sum() {
+        x.compute();
+    }
+}
+
 fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
     weight.check_trailing(x.extents());
     let rank = x.rank();
     let (len, rows) = (x.len(), x.len() / weight.len());
-    let ready = x.compute();
+    compute_unless_sum(x);
     let values = weight.read(axes);
     let [y, inv_rms] = rank.regions().kept(weight.path(), || {
         let (mut y, mut inv_rms) = (rank.alloc(len), rank.stats(rows));
-        rank.backend().rms_norm(
-            ready.data.view(),
-            values.view(),
-            eps,
-            y.view_mut(),
-            inv_rms.view_mut(),
-        );
+        let backend = rank.backend();
+        let was_sum = x.compute_sum(|a, b, sum| {
+            let (y, inv_rms) = (y.view_mut(), inv_rms.view_mut());
+            backend.residual_rms_norm(a, b, values.view(), eps, sum, y, inv_rms);
+        });
+        if !was_sum {
+            let x = x.compute().data;
+            backend.rms_norm(x.view(), values.view(), eps, y.view_mut(), inv_rms.view_mut());
+        }
         [y, inv_rms]
     });
     drop(values);
+    let ready = x.compute();
     let node = rank.is_recording().then(|| {
         let (saved, source) = (x.save(), ready.node);
         let weight_use = ParamUse::new(weight, axes, InBackward::Reads);
@@ -141,23 +153,26 @@ fn layer_norm(x: &Value, weight: &ParamRef, bias: &ParamRef, eps: f32, axes: Axi
     weight.check_trailing(x.extents());
     let rank = x.rank();
     let (len, rows) = (x.len(), x.len() / weight.len());
-    let ready = x.compute();
+    compute_unless_sum(x);
     let (weights, biases) = (weight.read(axes), bias.read(axes));
     let [y, mean, inv_std] = rank.regions().kept(weight.path(), || {
         let mut y = rank.alloc(len);
         let (mut mean, mut inv_std) = (rank.stats(rows), rank.stats(rows));
-        rank.backend().layer_norm(
-            ready.data.view(),
-            weights.view(),
-            biases.view(),
-            eps,
-            y.view_mut(),
-            mean.view_mut(),
-            inv_std.view_mut(),
-        );
+        let backend = rank.backend();
+        let (weights, biases) = (weights.view(), biases.view());
+        let was_sum = x.compute_sum(|a, b, sum| {
+            let [y, mean, inv_std] = [&mut y, &mut mean, &mut inv_std].map(Buffer::view_mut);
+            backend.residual_layer_norm(a, b, weights, biases, eps, sum, y, mean, inv_std);
+        });
+        if !was_sum {
+            let x = x.compute().data;
+            let [y, mean, inv_std] = [&mut y, &mut mean, &mut inv_std].map(Buffer::view_mut);
+            backend.layer_norm(x.view(), weights, biases, eps, y, mean, inv_std);
+        }
         [y, mean, inv_std]
     });
     drop((weights, biases));
+    let ready = x.compute();
     let node = rank.is_recording().then(|| {
         let (saved, source) = (x.save(), ready.node);
         let weight_use = ParamUse::new(weight, axes, InBackward::Reads);

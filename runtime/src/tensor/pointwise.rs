@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Category, DType, Dropout, Expr, LeafGrad, Node, View};
+use crate::backend::{Buffer, Category, DType, Dropout, Expr, LeafGrad, Node, View, ViewMut};
 use crate::layout::AxisSet;
 
 use super::region::like;
@@ -98,13 +98,32 @@ impl Pointwise {
     /// Evaluates the expression over `len` elements in one pass, and with `recorded` records it where a gradient is
     /// wanted.
     pub(crate) fn compute(&self, rank: &Rank, len: usize, recorded: bool) -> Ready {
+        self.compute_by(rank, len, recorded, |views, out| {
+            rank.backend().map(&self.expr, views, out);
+        })
+    }
+
+    /// Whether it is the sum of two values.
+    pub(crate) fn is_sum(&self) -> bool {
+        let values = self.leaves.iter().all(|leaf| matches!(leaf, Leaf::Value(_)));
+        values && self.expr == Expr::sum()
+    }
+
+    /// [`compute`](Self::compute), with the numbers written by `kernel` from those of the leaves.
+    pub(crate) fn compute_by(
+        &self,
+        rank: &Rank,
+        len: usize,
+        recorded: bool,
+        kernel: impl FnOnce(&[View<'_>], ViewMut<'_>),
+    ) -> Ready {
         let sources: Vec<Source<'_>> = self.leaves.iter().map(Source::of).collect();
         // That of the values: a sum of losses is f32 whatever the compute dtype.
         let dtype = sources.iter().find_map(Source::dtype).unwrap_or(rank.compute_dtype());
         let mut out = rank.meter().alloc(dtype, len, Category::Activations);
         {
             let views: Vec<View<'_>> = sources.iter().map(Source::view).collect();
-            rank.backend().map(&self.expr, &views, out.view_mut());
+            kernel(&views, out.view_mut());
         }
         let wanted = sources.iter().any(Source::wants_gradient);
         let node = (recorded && wanted).then(|| self.record(rank, &sources));

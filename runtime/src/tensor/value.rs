@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{BlockIndex, Buffer, Category, ViewMut};
+use crate::backend::{BlockIndex, Buffer, Category, View, ViewMut};
 use crate::layout::{AxisId, AxisSet, DimInfo};
 
 use super::offload::Offloaded;
@@ -163,6 +163,26 @@ impl Value {
     pub(crate) fn compute(&self) -> Ready {
         let Ready { data, node } = self.settle();
         Ready { data, node: node.filter(|_| self.rank().is_recording()) }
+    }
+
+    /// Whether it is the sum of two values, still to be computed.
+    pub(crate) fn is_deferred_sum(&self) -> bool {
+        matches!(&*self.0.state.borrow(), State::Deferred(pointwise, _) if pointwise.is_sum())
+    }
+
+    /// Computes a [deferred sum](Self::is_deferred_sum) by a kernel that takes both addends and where the sum goes.
+    /// Returns whether it was one.
+    pub(crate) fn compute_sum(&self, kernel: impl FnOnce(View<'_>, View<'_>, ViewMut<'_>)) -> bool {
+        let mut state = self.0.state.borrow_mut();
+        let (pointwise, recorded) = match &*state {
+            State::Deferred(pointwise, recorded) if pointwise.is_sum() => (pointwise, *recorded),
+            _ => return false,
+        };
+        let ready = pointwise.compute_by(&self.0.rank, self.len(), recorded, |addends, sum| {
+            kernel(addends[0], addends[1], sum);
+        });
+        *state = State::Ready(ready);
+        true
     }
 
     /// The numbers, computed now if they were deferred, and the operation that made them.

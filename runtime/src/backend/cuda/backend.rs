@@ -82,6 +82,19 @@ impl Backend for CudaBackend {
         ops::norm::rms_norm(&self.gpu, x, weight, eps, y, inv_rms)
     }
 
+    fn residual_rms_norm(
+        &self,
+        x: View,
+        residual: View,
+        weight: View,
+        eps: f32,
+        sum: ViewMut,
+        y: ViewMut,
+        inv_rms: ViewMut,
+    ) {
+        ops::norm::residual_rms_norm(&self.gpu, x, residual, weight, eps, sum, y, inv_rms);
+    }
+
     fn rms_norm_backward(
         &self,
         x: View,
@@ -105,6 +118,23 @@ impl Backend for CudaBackend {
         inv_std: ViewMut,
     ) {
         ops::norm::layer_norm(&self.gpu, x, weight, bias, eps, y, mean, inv_std)
+    }
+
+    fn residual_layer_norm(
+        &self,
+        x: View,
+        residual: View,
+        weight: View,
+        bias: View,
+        eps: f32,
+        sum: ViewMut,
+        y: ViewMut,
+        mean: ViewMut,
+        inv_std: ViewMut,
+    ) {
+        ops::norm::residual_layer_norm(
+            &self.gpu, x, residual, weight, bias, eps, sum, y, mean, inv_std,
+        );
     }
 
     fn layer_norm_backward(
