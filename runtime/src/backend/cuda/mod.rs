@@ -11,4 +11,5 @@ pub use backend::CudaBackend;
 pub use driver::*;
 pub use gpu::Gpu;
 pub use kernels::{COMMON, SOURCES};
+pub use ops::norm::{residual_layer_norm, residual_rms_norm};
 pub use ops::{loss, routing};
