@@ -14,4 +14,5 @@ pub use driver::*;
 pub use gpu::Gpu;
 pub use kernels::attention::Tiles as AttentionTiles;
 pub use kernels::{COMMON, SOURCES};
+pub use ops::norm::{residual_layer_norm, residual_rms_norm};
 pub use ops::{loss, routing};

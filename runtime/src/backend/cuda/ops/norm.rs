@@ -17,7 +17,8 @@ pub fn rms_norm(gpu: &Gpu, x: View, weight: View, eps: f32, y: ViewMut, inv_rms:
     forward(gpu, x, None, weight, None, eps, y, None, inv_rms);
 }
 
-/// Writes `x + residual` to `sum`, rounded, and [`rms_norm`] of that to `y`, in one pass over memory.
+/// Writes `x + residual` to `sum`, rounded, and the RMSNorm of that to `y`, in one pass over memory: `sum`, `y` and
+/// `inv_rms` are those of an addition and of [`Backend::rms_norm`](crate::backend::Backend::rms_norm).
 #[allow(clippy::too_many_arguments)]
 pub fn residual_rms_norm(
     gpu: &Gpu,
@@ -46,7 +47,8 @@ pub fn layer_norm(
     forward(gpu, x, None, weight, Some(bias), eps, y, Some(mean), inv_std);
 }
 
-/// Writes `x + residual` to `sum`, rounded, and [`layer_norm`] of that to `y`, in one pass over memory.
+/// Writes `x + residual` to `sum`, rounded, and the LayerNorm of that to `y`, in one pass over memory: `sum`, `y`, `mean`
+/// and `inv_std` are those of an addition and of [`Backend::layer_norm`](crate::backend::Backend::layer_norm).
 #[allow(clippy::too_many_arguments)]
 pub fn residual_layer_norm(
     gpu: &Gpu,

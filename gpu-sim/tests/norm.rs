@@ -1,0 +1,188 @@
+//! RMSNorm and LayerNorm on a simulated device.
+
+mod support;
+
+use meshwright::backend::DType;
+use meshwright::backend::cuda::{residual_layer_norm, residual_rms_norm};
+use support::{FLOATS, Side, assert_close, assert_same, device, epsilon, host, on_both, values};
+
+const EPS: f32 = 1e-3;
+
+/// Rows and columns: less than a warp, a warp, a block, and more than registers hold, in forward or in both.
+const SIZES: [[usize; 2]; 10] = [
+    [0, 8],
+    [1, 1],
+    [3, 7],
+    [130, 64],
+    [20, 200],
+    [70, 768],
+    [9, 515],
+    [3, 4104],
+    [2, 8256],
+    [2, 20001],
+];
+
+/// `y`, statistics, `dx` and gradients of parameters, which are added to 1.
+fn run(side: &Side, dtype: DType, rows: usize, cols: usize, centred: bool) -> Vec<Vec<f32>> {
+    let [x, dy] = [1, 2].map(|seed| side.floats(dtype, &values(rows * cols, seed)));
+    let [weight, bias] = [3, 4].map(|seed| side.floats(dtype, &values(cols, seed)));
+    let [mut y, mut dx] = [(); 2].map(|()| side.blank(dtype, rows * cols));
+    let [mut mean, mut inv] = [(); 2].map(|()| side.blank(DType::F32, rows));
+    let [mut dweight, mut dbias] = [(); 2].map(|()| side.put(&vec![1.0f32; cols]));
+    let (backend, [x, dy]) = (side.backend(), [x.view(), dy.view()]);
+    if centred {
+        let (weight, bias) = (weight.view(), bias.view());
+        backend.layer_norm(x, weight, bias, EPS, y.view_mut(), mean.view_mut(), inv.view_mut());
+        backend.layer_norm_backward(
+            x,
+            weight,
+            mean.view(),
+            inv.view(),
+            dy,
+            dx.view_mut(),
+            Some(dweight.view_mut()),
+            Some(dbias.view_mut()),
+        );
+        [y, inv, dx, dweight, mean, dbias].map(|operand| operand.numbers()).to_vec()
+    } else {
+        let weight = weight.view();
+        backend.rms_norm(x, weight, EPS, y.view_mut(), inv.view_mut());
+        let dweight_view = Some(dweight.view_mut());
+        backend.rms_norm_backward(x, weight, inv.view(), dy, dx.view_mut(), dweight_view);
+        [y, inv, dx, dweight].map(|operand| operand.numbers()).to_vec()
+    }
+}
+
+#[test]
+fn norms_and_their_gradients_are_those_of_the_host() {
+    for centred in [false, true] {
+        for [rows, cols] in SIZES {
+            for dtype in FLOATS {
+                let compare = |got: &Vec<Vec<f32>>, expected: &Vec<Vec<f32>>| {
+                    let names = ["y", "inv", "dx", "dweight", "mean", "dbias"];
+                    for ((got, expected), name) in got.iter().zip(expected).zip(names) {
+                        let what = format!("{name}, centred {centred}, {rows} x {cols}, {dtype}");
+                        let rounding = match name {
+                            "y" | "dx" => epsilon(dtype),
+                            _ => f32::EPSILON,
+                        };
+                        // A gradient can be far greater than 1 where all of a row are nearly alike.
+                        assert_close(&what, got, expected, 8.0 * rounding, 1e-5);
+                    }
+                };
+                on_both(|side| run(side, dtype, rows, cols, centred), compare);
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_of_parameters_are_left_out_where_nobody_wants_them() {
+    let (rows, cols) = (5, 64);
+    let run = |side: &Side| {
+        let [x, dy] = [1, 2].map(|seed| side.put(&values(rows * cols, seed)));
+        let weight = side.put(&values(cols, 3));
+        let [mean, inv] = [4, 5].map(|seed| side.put(&values(rows, seed)));
+        let [mut rms_dx, mut dx] = [(); 2].map(|()| side.blank(DType::F32, rows * cols));
+        let mut dbias = side.put(&vec![1.0f32; cols]);
+        let backend = side.backend();
+        let [x, dy] = [x.view(), dy.view()];
+        backend.rms_norm_backward(x, weight.view(), inv.view(), dy, rms_dx.view_mut(), None);
+        backend.layer_norm_backward(
+            x,
+            weight.view(),
+            mean.view(),
+            inv.view(),
+            dy,
+            dx.view_mut(),
+            None,
+            Some(dbias.view_mut()),
+        );
+        [rms_dx, dx, dbias].map(|operand| operand.numbers())
+    };
+    on_both(run, |got, expected| {
+        for (got, expected) in got.iter().zip(expected) {
+            assert_close("gradients", got, expected, 1e-6, 1e-6);
+        }
+    });
+}
+
+#[test]
+fn a_residual_is_added_on_the_way() {
+    for [rows, cols] in [[3, 7], [20, 200], [5, 1024], [2, 20001]] {
+        for dtype in FLOATS {
+            let operands = |side: &Side| {
+                let [x, added] = [1, 2].map(|seed| side.floats(dtype, &values(rows * cols, seed)));
+                let [weight, bias] = [3, 4].map(|seed| side.floats(dtype, &values(cols, seed)));
+                let [sum, y] = [(); 2].map(|()| side.blank(dtype, rows * cols));
+                let [mean, inv] = [(); 2].map(|()| side.blank(DType::F32, rows));
+                (x, added, weight, bias, sum, y, mean, inv)
+            };
+            for centred in [false, true] {
+                let apart = {
+                    let side = host();
+                    let (mut x, added, weight, bias, _, mut y, mut mean, mut inv) = operands(&side);
+                    side.backend().add_assign(x.view_mut(), added.view());
+                    let (weight, bias) = (weight.view(), bias.view());
+                    let (y_view, inv_view) = (y.view_mut(), inv.view_mut());
+                    if centred {
+                        let mean = mean.view_mut();
+                        side.backend().layer_norm(
+                            x.view(),
+                            weight,
+                            bias,
+                            EPS,
+                            y_view,
+                            mean,
+                            inv_view,
+                        );
+                    } else {
+                        side.backend().rms_norm(x.view(), weight, EPS, y_view, inv_view);
+                    }
+                    [x, y, inv].map(|operand| operand.numbers())
+                };
+                for skew in [0, 1] {
+                    let side = device(5, skew);
+                    let (x, added, weight, bias, mut sum, mut y, mut mean, mut inv) =
+                        operands(&side);
+                    let [x, added] = [x.view(), added.view()];
+                    let (weight, bias) = (weight.view(), bias.view());
+                    let (sum_view, y_view, inv_view) =
+                        (sum.view_mut(), y.view_mut(), inv.view_mut());
+                    if centred {
+                        let mean = mean.view_mut();
+                        residual_layer_norm(
+                            side.gpu(),
+                            x,
+                            added,
+                            weight,
+                            bias,
+                            EPS,
+                            sum_view,
+                            y_view,
+                            mean,
+                            inv_view,
+                        );
+                    } else {
+                        residual_rms_norm(
+                            side.gpu(),
+                            x,
+                            added,
+                            weight,
+                            EPS,
+                            sum_view,
+                            y_view,
+                            inv_view,
+                        );
+                    }
+                    let what =
+                        |name| format!("{name}, centred {centred}, {rows} x {cols}, {dtype}");
+                    assert_same(&what("sum"), &sum.numbers(), &apart[0]);
+                    let rounding = 4.0 * epsilon(dtype);
+                    assert_close(&what("y"), &y.numbers(), &apart[1], rounding, 1e-6);
+                    assert_close(&what("inv"), &inv.numbers(), &apart[2], 1e-6, 0.0);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Rotary position embedding on a simulated device.
+
+mod support;
+
+use meshwright::backend::{DType, RopeShape};
+use support::{FLOATS, Side, assert_same, on_both, values};
+
+#[test]
+fn rotations_are_those_of_the_host_to_the_bit() {
+    let sizes =
+        [[0, 4, 2, 8], [2, 5, 3, 14], [1, 3, 2, 8], [2, 9, 4, 64], [1, 40, 1, 128], [1, 2, 3, 2]];
+    for [batch, seq, heads, head_dim] in sizes {
+        let s = RopeShape { batch, seq, heads, head_dim };
+        for dtype in FLOATS {
+            for inverse in [false, true] {
+                let turn = |side: &Side| {
+                    let mut x = side.floats(dtype, &values(batch * seq * heads * head_dim, 1));
+                    let [cos, sin] = [2, 3]
+                        .map(|seed| side.floats(DType::F32, &values(seq * head_dim / 2, seed)));
+                    side.backend().rope(&s, x.view_mut(), cos.view(), sin.view(), inverse);
+                    x.numbers()
+                };
+                on_both(turn, |got, expected| {
+                    assert_same(&format!("{s:?}, {dtype}, inverse {inverse}"), got, expected);
+                });
+            }
+        }
+    }
+}
