@@ -31,11 +31,31 @@ mod stacks;
 mod state;
 mod task;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use meshwright::backend::cuda::Driver;
+use meshwright::backend::cuda::native::NativeDriver;
 
 pub use device::{SimDevice, h100};
 pub use driver::SimDriver;
 pub use log::{Call, Entry, Kind};
+
+/// The environment variable that, set to `cuda`, runs tests of kernels and models on the first GPU of the host instead of
+/// a simulated one.
+pub const DEVICE_VARIABLE: &str = "MESHWRIGHT_TEST_DEVICE";
+
+/// Drivers for `ranks` ranks that share one device: a simulated one, or as [`DEVICE_VARIABLE`] says.
+///
+/// # Panics
+/// Where a GPU is asked for and there is none.
+pub fn drivers(seed: u64, ranks: usize) -> Vec<Arc<dyn Driver>> {
+    if std::env::var_os(DEVICE_VARIABLE).is_none_or(|device| device != "cuda") {
+        let device = SimDevice::new(seed);
+        return (0..ranks).map(|_| Arc::new(device.driver()) as Arc<dyn Driver>).collect();
+    }
+    let native = |_| NativeDriver::new(0).unwrap_or_else(|error| panic!("{error}"));
+    (0..ranks).map(|rank| native(rank) as Arc<dyn Driver>).collect()
+}
 
 /// A lock, also after a test that held it has panicked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
