@@ -1,6 +1,7 @@
 //! GPUs.
 
 mod backend;
+pub mod cudnn;
 mod driver;
 mod gpu;
 mod kernels;
