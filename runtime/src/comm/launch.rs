@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::OutOfMemory;
+use crate::backend::{DeviceFailure, OutOfMemory};
 use crate::mesh::MeshShape;
 use crate::trace::Tracer;
 
@@ -138,6 +138,8 @@ pub enum FailureCause<E> {
     Comm(CommError),
     /// A buffer that did not fit in memory, asked for by code without `Result`s.
     OutOfMemory(OutOfMemory),
+    /// A device that did not do what it was asked for by code without `Result`s.
+    Device(DeviceFailure),
     /// A panic.
     Panic {
         /// Message and place.
@@ -153,6 +155,10 @@ impl<E: Display> FailureCause<E> {
     fn of_panic(payload: Box<dyn Any + Send>) -> Self {
         let payload = match payload.downcast::<CommFailure>() {
             Ok(failure) => return FailureCause::Comm(failure.0),
+            Err(payload) => payload,
+        };
+        let payload = match payload.downcast::<DeviceFailure>() {
+            Ok(failure) => return FailureCause::Device(*failure),
             Err(payload) => payload,
         };
         match payload.downcast::<OutOfMemory>() {
@@ -178,6 +184,7 @@ impl<E: Display> Display for FailureCause<E> {
             FailureCause::Error(error) => error.fmt(f),
             FailureCause::Comm(error) => Display::fmt(error, f),
             FailureCause::OutOfMemory(error) => Display::fmt(error, f),
+            FailureCause::Device(failure) => Display::fmt(failure, f),
             FailureCause::Panic { message, .. } => write!(f, "panic: {message}"),
             FailureCause::Thread(error) => write!(f, "its thread could not be started: {error}"),
         }

@@ -181,6 +181,17 @@ impl Backend for CudaBackend {
         ops::loss::exp_sum(&self.gpu, cols, logits, max, targets, first_col, sum_exp, target_logit)
     }
 
+    fn cross_entropy_loss(
+        &self,
+        max: View,
+        sum_exp: View,
+        target_logit: View,
+        targets: View,
+        sum: ViewMut,
+    ) {
+        ops::loss::cross_entropy_loss(&self.gpu, max, sum_exp, target_logit, targets, sum)
+    }
+
     fn cross_entropy_grad(
         &self,
         cols: usize,
@@ -249,7 +260,11 @@ impl Backend for CudaBackend {
     }
 
     fn sum_squares(&self, x: View) -> f64 {
-        ops::reduce::sum_squares(&self.gpu, x)
+        ops::reduce::sum_squares_of(&self.gpu, &[x])
+    }
+
+    fn sum_squares_of(&self, parts: &[View]) -> f64 {
+        ops::reduce::sum_squares_of(&self.gpu, parts)
     }
 
     fn adamw(

@@ -6,7 +6,9 @@ mod driver;
 mod gpu;
 mod kernels;
 mod memory;
+pub mod native;
 mod ops;
+mod staging;
 
 pub use backend::CudaBackend;
 pub use driver::*;

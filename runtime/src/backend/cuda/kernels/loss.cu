@@ -154,3 +154,15 @@ LOSS(bf16, bf16)
 GRADIENT(f32_f32, float, float)
 GRADIENT(f32_bf16, float, bf16)
 GRADIENT(bf16_bf16, bf16, bf16)
+
+// The losses of all rows whose targets count, added up in f64. For one block.
+KERNEL(cross_entropy_loss)(const float* max, const float* sum_exp, const float* target_logit, const uint32_t* targets,
+                           uint64_t rows, float* sum) {
+    double losses = 0.0;
+    for (uint64_t row = threadIdx.x; row < rows; row += blockDim.x) {
+        if (targets[row] == 0xffffffffu) continue;
+        losses += (double)max[row] + log((double)sum_exp[row]) - (double)target_logit[row];
+    }
+    losses = block_reduce(losses, Sum());
+    if (threadIdx.x == 0) *sum = (float)losses;
+}

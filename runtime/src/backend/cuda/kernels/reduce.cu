@@ -138,10 +138,10 @@ KERNEL(sum_squares_bf16)(const bf16* x, uint64_t n, uint32_t aligned, double* su
     sum_squares(x, n, aligned, sums);
 }
 
-// The sum of n numbers in place of the first. For one block.
-KERNEL(sum_doubles)(double* sums, uint64_t n) {
+// The sum of n numbers. For one block.
+KERNEL(sum_doubles)(const double* sums, uint64_t n, double* sum_of_all) {
     double sum = 0.0;
     for (uint64_t i = threadIdx.x; i < n; i += blockDim.x) sum += sums[i];
     sum = block_reduce(sum, Sum());
-    if (threadIdx.x == 0) sums[0] = sum;
+    if (threadIdx.x == 0) *sum_of_all = sum;
 }

@@ -1,8 +1,8 @@
 //! The pieces of a cross-entropy whose vocabulary may be cut over ranks.
 
-use crate::backend::cuda::Gpu;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::LOSS;
+use crate::backend::cuda::{Gpu, Grid};
 use crate::backend::{DType, View, ViewMut};
 
 use super::launch::{at, float_name, wide};
@@ -104,6 +104,35 @@ pub fn max_exp_sum(
             ],
         )
     };
+}
+
+/// See [`Backend::cross_entropy_loss`](crate::backend::Backend::cross_entropy_loss).
+pub fn cross_entropy_loss(
+    gpu: &Gpu,
+    max: View,
+    sum_exp: View,
+    target_logit: View,
+    targets: View,
+    sum: ViewMut,
+) {
+    let sum = sum.as_view();
+    let rows = targets.len();
+    let fits = |view: &View| view.len() == rows && view.dtype() == DType::F32;
+    assert!(
+        [max, sum_exp, target_logit].iter().all(fits) && targets.dtype() == DType::U32,
+        "cross_entropy_loss: statistics (f32) and a target (u32) for each of {rows} rows"
+    );
+    assert!(sum.len() == 1 && sum.dtype() == DType::F32, "cross_entropy_loss: one sum in f32");
+    // One block, in which the order of the sum is that of its threads.
+    let grid = Grid { blocks: [1, 1, 1], threads: 1024, shared: 0 };
+    // SAFETY: every operand has an element for each row, and there is room for the sum.
+    unsafe {
+        gpu.launch(
+            (&LOSS, "cross_entropy_loss"),
+            grid,
+            args![at(max), at(sum_exp), at(target_logit), at(targets), rows as u64, at(sum)],
+        );
+    }
 }
 
 /// See [`Backend::cross_entropy_grad`](crate::backend::Backend::cross_entropy_grad).

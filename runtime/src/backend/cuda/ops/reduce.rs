@@ -117,28 +117,45 @@ pub fn broadcast_dim(
     unsafe { gpu.launch((&REDUCE, &name), grid, args![outer, n, inner, at(dy), at(dx), scale]) };
 }
 
-/// See [`Backend::sum_squares`](crate::backend::Backend::sum_squares). It waits for the compute queue.
-pub fn sum_squares(gpu: &Gpu, x: View) -> f64 {
-    if x.is_empty() {
+/// See [`Backend::sum_squares_of`](crate::backend::Backend::sum_squares_of). It waits for the compute queue, once.
+pub fn sum_squares_of(gpu: &Gpu, parts: &[View]) -> f64 {
+    let parts: Vec<&View> = parts.iter().filter(|part| !part.is_empty()).collect();
+    let blocks: Vec<u64> = parts.iter().map(|part| blocks_of(part)).collect();
+    if parts.is_empty() {
         return 0.0;
     }
-    let n = x.len() as u64;
-    let vector = wide(x.dtype()) as u64;
-    // A function of the length alone, as is what each thread of them adds.
-    let blocks = n.div_ceil(u64::from(THREADS) * vector * VECTORS).min(BLOCKS);
-    let sums = gpu.workspace(blocks as usize * 8);
-    let name = format!("sum_squares_{}", float_name(x.dtype()));
-    let grid = |blocks| Grid { blocks: [blocks, 1, 1], threads: THREADS, shared: 0 };
-    let vectors = u32::from(at(x).is_multiple_of(16));
-    // SAFETY: there is room for the sum of every block.
-    unsafe {
-        gpu.launch((&REDUCE, &name), grid(blocks as u32), args![at(x), n, vectors, sums]);
-        gpu.launch((&REDUCE, "sum_doubles"), grid(1), args![sums, blocks]);
+    // The sums of all parts, and behind them those of the blocks of one part at a time.
+    let most_blocks = blocks.iter().copied().max().unwrap_or(0);
+    let sums = gpu.workspace((parts.len() + most_blocks as usize) * 8);
+    let block_sums = sums + parts.len() as u64 * 8;
+    for (index, (part, blocks)) in parts.iter().zip(blocks).enumerate() {
+        let name = format!("sum_squares_{}", float_name(part.dtype()));
+        let grid = |blocks| Grid { blocks: [blocks, 1, 1], threads: THREADS, shared: 0 };
+        let vectors = u32::from(at(**part).is_multiple_of(16));
+        let len = part.len() as u64;
+        let sum = sums + index as u64 * 8;
+        // SAFETY: there is room for the sum of every block, and of every part.
+        unsafe {
+            gpu.launch(
+                (&REDUCE, &name),
+                grid(blocks as u32),
+                args![at(**part), len, vectors, block_sums],
+            );
+            gpu.launch((&REDUCE, "sum_doubles"), grid(1), args![block_sums, blocks, sum]);
+        }
     }
-    let mut sum = 0f64;
+    let mut of_parts = vec![0f64; parts.len()];
     let (driver, stream) = (gpu.driver(), gpu.stream(Queue::Compute));
-    // SAFETY: the sum is in the workspace, and the number here is in place until the stream has passed.
-    done(unsafe { driver.download(stream, (&raw mut sum).cast(), sums, 8) });
+    // SAFETY: the sums are in the workspace, and the numbers here are in place until the stream has passed.
+    done(unsafe {
+        driver.download(stream, of_parts.as_mut_ptr().cast(), sums, 8 * of_parts.len())
+    });
     done(driver.synchronize(stream));
-    sum
+    of_parts.iter().sum()
+}
+
+/// Blocks that a part is summed by: a function of its length alone, as is what each thread of them adds.
+fn blocks_of(part: &View) -> u64 {
+    let vector = wide(part.dtype()) as u64;
+    (part.len() as u64).div_ceil(u64::from(THREADS) * vector * VECTORS).min(BLOCKS)
 }
