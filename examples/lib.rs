@@ -1,3 +1,4 @@
 //! Models that the examples train, and that the tests and benchmarks use.
 
+pub mod gpt2;
 pub mod llama;

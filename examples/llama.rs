@@ -2,7 +2,6 @@
 
 use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::prelude::*;
-use meshwright::train::{HfName, LanguageModel};
 
 dims! {
     /// Sequences of the global batch, distributed over the data axes.
@@ -109,6 +108,7 @@ impl LanguageModel for Llama {
     type Batch = Batch;
     type Seq = Seq;
     type Vocab = Vocab;
+    type Config = LlamaConfig;
 
     const HF_NAMES: &'static [HfName] = &[
         HfName::same("embed.weight", "model.embed_tokens.weight"),

@@ -40,6 +40,7 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     for (source, target, changes) in [
         ("../examples/llama.rs", "plain_llama.rs", &WHOLE_STREAM[..]),
+        ("../examples/gpt2.rs", "plain_gpt2.rs", &WHOLE_STREAM),
         ("models/gpt.rs", "plain_gpt.rs", &WHOLE_STREAM),
         ("models/mixer.rs", "plain_mixer.rs", &WHOLE_STREAM),
         ("../examples/llama.rs", "saving_llama.rs", &SAVING),

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use meshwright::checkpoint::hf::HfFolder;
 use meshwright::nn::build;
-use meshwright::tensor::{ParamRef, Targets, Tokens};
+use meshwright::tensor::{Extent, ParamRef, Targets, Tokens};
 use meshwright::train::{LanguageModel, Summary, import_hf};
+use meshwright_examples::gpt2::Gpt2;
 use meshwright_examples::llama::Llama;
 use meshwright_tests::compare::{Report, Tensors, assert_same_bits, distance, scalar_distance};
 use meshwright_tests::run::{on_mesh, train_with_flags};
@@ -27,34 +28,44 @@ const TRAINED: f64 = 2e-5;
 
 #[test]
 fn untied_with_as_many_kv_heads() {
-    check("untied_mha");
+    check::<Llama>("untied_mha");
 }
 
 #[test]
 fn tied_with_grouped_queries() {
-    check("tied_gqa");
+    check::<Llama>("tied_gqa");
 }
 
 #[test]
 fn wide_heads_and_masked_targets() {
-    check("wide_head_masked");
+    check::<Llama>("wide_head_masked");
 }
 
 #[test]
 fn tied_with_masked_targets_and_a_plain_theta() {
-    check("tied_masked_plain_theta");
+    check::<Llama>("tied_masked_plain_theta");
 }
 
 #[test]
 fn weights_in_several_files() {
-    check("sharded_files");
+    check::<Llama>("sharded_files");
 }
 
-fn check(name: &str) {
+#[test]
+fn a_gpt2_with_as_many_positions_as_tokens() {
+    check::<Gpt2>("gpt2");
+}
+
+#[test]
+fn a_gpt2_with_more_positions_masked_targets_and_several_files() {
+    check::<Gpt2>("gpt2_masked_sharded");
+}
+
+fn check<M: LanguageModel>(name: &str) {
     let case = Case::open(name);
     let mut report = Report::default();
-    case.check_one_step(&mut report);
-    case.check_training(&mut report);
+    case.check_one_step::<M>(&mut report);
+    case.check_training::<M>(&mut report);
     report.print();
 }
 
@@ -81,25 +92,21 @@ impl Case {
     }
 
     /// Logits, loss and every gradient of the model as it was loaded.
-    fn check_one_step(&self, report: &mut Report) {
-        let folder = HfFolder::open(&self.folder).unwrap();
-        let sizes = Llama::sizes(folder.config());
+    fn check_one_step<M: LanguageModel>(&self, report: &mut Report) {
+        let (config, folder) = HfFolder::open::<M::Config>(&self.folder).unwrap();
+        let sizes = M::sizes(&config);
         let block = [self.number("batch") as usize, self.number("seq") as usize];
         let (logits, loss, gradients) = on_mesh("1", 1, |rank| {
-            let built = build::<Llama>(rank, &sizes).unwrap();
+            let built = build::<M>(rank, &sizes).unwrap();
             let params = built.params();
-            import_hf(&folder, Llama::HF_NAMES, &params).unwrap();
+            import_hf(&folder, M::HF_NAMES, &params).unwrap();
             let tokens = Tokens::from_block(rank, &block, &self.ids["tokens"]);
             let targets = Targets::from_block(rank, &block, &self.ids["targets"]);
             let logits = rank.evaluate(|| built.model.logits(&tokens).to_vec());
             let loss = built.model.loss(&tokens, &targets);
             let mean = loss.reduce().value();
             let gradients = loss.backward().reduce();
-            let as_stored = |param: &ParamRef| {
-                let (name, values) = as_stored(param, gradients.gather(param));
-                (format!("grad.{name}"), values)
-            };
-            (logits, mean, params.iter().map(as_stored).collect::<Tensors>())
+            (logits, mean, as_stored::<M>(&params, |param| gradients.gather(param)))
         })
         .remove(0);
 
@@ -112,13 +119,13 @@ impl Case {
     }
 
     /// Losses, gradient norms and parameters of the trainer itself; and what it exports.
-    fn check_training(&self, report: &mut Report) {
+    fn check_training<M: LanguageModel>(&self, report: &mut Report) {
         let place = self.folder.display().to_string();
         let out = tempfile::tempdir().unwrap();
         let [trained, again, untouched] =
             ["trained", "again", "untouched"].map(|name| out.path().join(name));
 
-        let summary = self.train(&self.folder, &trained, self.number("steps") as u64, "1");
+        let summary = self.train::<M>(&self.folder, &trained, self.number("steps") as u64, "1");
         let expected = self.numbers("train_losses");
         report.scalars("training loss", &place, &summary.losses, &expected, TRAIN_LOSS);
         let expected = self.numbers("train_grad_norms");
@@ -130,22 +137,22 @@ impl Case {
             .collect();
         self.compare("trained parameter", "final.", &finals, TRAINED, report);
 
-        self.train(&trained, &again, 1, "0");
+        self.train::<M>(&trained, &again, 1, "0");
         assert_same_bits("exported and imported again", &weights_of(&again), &weights);
-        self.train(&self.folder, &untouched, 1, "0");
+        self.train::<M>(&self.folder, &untouched, 1, "0");
         let original = weights_of(&self.folder);
         assert_same_bits("imported and exported", &weights_of(&untouched), &original);
     }
 
     /// Trains with the settings of the case, the learning rate times `factor`, and exports.
-    fn train(&self, from: &Path, to: &Path, steps: u64, factor: &str) -> Summary {
+    fn train<M: LanguageModel>(&self, from: &Path, to: &Path, steps: u64, factor: &str) -> Summary {
         let lr = self.number("lr") * factor.parse::<f64>().unwrap();
         let betas = self.numbers("betas");
         let betas = format!("{},{}", betas[0], betas[1]);
         let number = |key: &str| self.number(key).to_string();
         let values = [number("batch"), number("seq"), number("eps"), number("weight_decay")];
         let (steps, lr, clip) = (steps.to_string(), lr.to_string(), number("clip"));
-        train_with_flags::<Llama>(&[
+        train_with_flags::<M>(&[
             ("--init-from", from.as_ref()),
             ("--data", self.folder.join("tokens.bin").as_ref()),
             ("--order", "sequential".as_ref()),
@@ -193,19 +200,50 @@ impl Case {
     }
 }
 
-/// The tensor that stores `values` of `param`: its name, and its numbers as they lie there.
-fn as_stored(param: &ParamRef, values: Vec<f32>) -> (String, Vec<f32>) {
-    let entry = Llama::HF_NAMES
-        .iter()
-        .find_map(|entry| Some((entry.matched(param.path())?, entry.transposed)));
-    let (name, transposed) = entry.unwrap_or_else(|| panic!("`{}` has no name", param.path()));
-    if !transposed {
-        return (name, values);
+/// `values` of every parameter as the tensors that store them, with `grad.` before their names.
+fn as_stored<M: LanguageModel>(
+    params: &[ParamRef],
+    values: impl Fn(&ParamRef) -> Vec<f32>,
+) -> Tensors {
+    let mut stored = Tensors::new();
+    let mut names = Vec::new();
+    for param in params {
+        let found =
+            M::HF_NAMES.iter().find_map(|entry| Some((entry, entry.matched(param.path())?)));
+        let (entry, name) = found.unwrap_or_else(|| panic!("`{}` has no name", param.path()));
+        let name = format!("grad.{name}");
+        let rows = sizes(&param.extents()[..param.contracted()]);
+        let values = values(param);
+        let values = match entry.transposed {
+            true => transposed(&values, rows),
+            false => values,
+        };
+        if entry.fused && names.contains(&name) {
+            // The model declares them in the order in which they are stored.
+            let earlier = stored.remove(&name).unwrap_or_default();
+            stored.insert(name, beside(&earlier, &values, rows));
+        } else {
+            names.push(name.clone());
+            stored.insert(name, values);
+        }
     }
-    let cols: usize =
-        param.extents()[param.contracted()..].iter().map(|extent| extent.global).product();
+    stored
+}
+
+fn sizes(extents: &[Extent]) -> usize {
+    extents.iter().map(|extent| extent.global).product()
+}
+
+fn transposed(values: &[f32], rows: usize) -> Vec<f32> {
+    let cols = values.len() / rows;
     let column = |col: usize| values.iter().skip(col).step_by(cols).copied();
-    (name, (0..cols).flat_map(column).collect())
+    (0..cols).flat_map(column).collect()
+}
+
+/// Two matrices of so many rows as one.
+fn beside(left: &[f32], right: &[f32], rows: usize) -> Vec<f32> {
+    let [left, right] = [left, right].map(|values| values.chunks(values.len() / rows));
+    left.zip(right).flat_map(|(left, right)| [left, right].concat()).collect()
 }
 
 /// Every weight of a Hugging Face folder, whatever its files.

@@ -1,20 +1,22 @@
 //! Training of a small model on the ranks of a mesh, with everything that came of it put together.
 
 use std::ffi::OsStr;
+use std::sync::Arc;
 
+use meshwright::backend::Backend;
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::comm::{CommError, launch};
 use meshwright::layout::Shape;
 use meshwright::nn::{Build, Sizes, build};
 use meshwright::optim::{AdamWOptions, Optimizer, OptimizerOptions, ParamGroups};
 use meshwright::tensor::{Gradients, Loss, Mean, Rank, Settings};
-use meshwright::train::{Config, LanguageModel, Summary, Trainer};
+use meshwright::train::{Config, LanguageModel, Machine, Summary, Trainer};
 
 use crate::compare::{Tensors, assert_same_bits};
 use crate::data::Turn;
 
 /// Settings of a run.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Setup {
     /// Sizes of the model.
     pub sizes: Sizes,
@@ -22,6 +24,8 @@ pub struct Setup {
     pub steps: u64,
     /// Threads of each rank.
     pub threads: usize,
+    /// What the ranks compute on, if not the processor.
+    pub machine: Option<Arc<dyn Machine>>,
     /// What updates the parameters.
     pub optimizer: OptimizerOptions,
     /// Learning rate.
@@ -39,6 +43,7 @@ impl Setup {
             sizes,
             steps: 10,
             threads: 1,
+            machine: None,
             optimizer: OptimizerOptions::AdamW(AdamWOptions::default()),
             lr: 3e-3,
             settings: Settings::new(7),
@@ -72,7 +77,11 @@ pub fn train<M: Build, S: Shape>(
     setup: &Setup,
     loss: impl Fn(&M, &Rank, Turn) -> Loss<S> + Sync,
 ) -> Outcome {
-    let outcomes = on_mesh_with(mesh, setup.threads, setup.settings, |rank| {
+    let backend = |rank| match &setup.machine {
+        Some(machine) => machine.backend(rank).unwrap_or_else(|error| panic!("{error}")),
+        None => processor(setup.threads),
+    };
+    let outcomes = on_mesh_of(mesh, backend, setup.settings, |rank| {
         let built = build::<M>(rank, &setup.sizes).unwrap_or_else(|error| panic!("{error}"));
         let groups = ParamGroups::default();
         let optimizer = Optimizer::new(rank, &built.units, setup.optimizer, &groups);
@@ -148,10 +157,24 @@ pub fn on_mesh_with<T: Send>(
     settings: Settings,
     body: impl Fn(&Rank) -> T + Sync,
 ) -> Vec<T> {
+    on_mesh_of(mesh, |_| processor(threads), settings, body)
+}
+
+fn processor(threads: usize) -> Box<dyn Backend> {
+    Box::new(CpuBackend::new(threads).expect("threads start"))
+}
+
+#[track_caller]
+fn on_mesh_of<T: Send>(
+    mesh: &str,
+    backend: impl Fn(usize) -> Box<dyn Backend> + Sync,
+    settings: Settings,
+    body: impl Fn(&Rank) -> T + Sync,
+) -> Vec<T> {
     let shape = mesh.parse().unwrap_or_else(|error| panic!("{mesh}: {error}"));
     let results = launch(&shape, |comms| {
-        let backend = CpuBackend::new(threads).expect("threads start");
-        Ok::<T, CommError>(body(&Rank::with_settings(comms, Box::new(backend), settings)))
+        let backend = backend(comms.rank());
+        Ok::<T, CommError>(body(&Rank::with_settings(comms, backend, settings)))
     });
     results.unwrap_or_else(|error| panic!("{mesh}: {error}"))
 }

@@ -7,18 +7,21 @@
 //! - threads, blocks and streams go on in an order that a seed gives, as early or as late as the rules allow: a missing
 //!   barrier or event shows as a wrong result for some seeds;
 //! - shared memory and fresh device memory are full of NaN, and an asynchronous copy is done when it is waited for;
-//! - memory before and behind every allocation must stay as it was;
+//! - memory before and behind every allocation must stay as it was, and beyond that (and after it has been given back)
+//!   there is none; addresses must be aligned, and indices must lie in their arrays;
 //! - host memory is read and written when a transfer is done, not when it is asked for;
 //! - threads that part before a barrier, or wait for others that do not come, are an error that names them.
 //!
 //! An error of a kernel comes back from the call that happened to run it, and from every call after it, as with CUDA.
 //!
 //! Not simulated: time, caches, banks of shared memory, the memory model (threads change places at barriers alone), and
-//! waiting of one block for another.
+//! waiting of one block for another. Where the processor is not an x86-64 one under Linux, the use of memory that is not
+//! there ends the process.
 
 mod compiler;
 mod device;
 mod driver;
+mod fault;
 mod graph;
 mod kernel;
 mod log;
@@ -28,11 +31,31 @@ mod stacks;
 mod state;
 mod task;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use meshwright::backend::cuda::Driver;
+use meshwright::backend::cuda::native::NativeDriver;
 
 pub use device::{SimDevice, h100};
 pub use driver::SimDriver;
 pub use log::{Call, Entry, Kind};
+
+/// The environment variable that, set to `cuda`, runs tests of kernels and models on the first GPU of the host instead of
+/// a simulated one.
+pub const DEVICE_VARIABLE: &str = "MESHWRIGHT_TEST_DEVICE";
+
+/// Drivers for `ranks` ranks that share one device: a simulated one, or as [`DEVICE_VARIABLE`] says.
+///
+/// # Panics
+/// Where a GPU is asked for and there is none.
+pub fn drivers(seed: u64, ranks: usize) -> Vec<Arc<dyn Driver>> {
+    if std::env::var_os(DEVICE_VARIABLE).is_none_or(|device| device != "cuda") {
+        let device = SimDevice::new(seed);
+        return (0..ranks).map(|_| Arc::new(device.driver()) as Arc<dyn Driver>).collect();
+    }
+    let native = |_| NativeDriver::new(0).unwrap_or_else(|error| panic!("{error}"));
+    (0..ranks).map(|rank| native(rank) as Arc<dyn Driver>).collect()
+}
 
 /// A lock, also after a test that held it has panicked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

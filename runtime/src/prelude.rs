@@ -3,7 +3,7 @@
 pub use crate::layout::{Cp, Data, Dim, Dp, Ep, Fsdp, Local, Pp, Split, Tp, Whole};
 pub use crate::nn::{
     Attention, Bias, Build, Builder, CrossEntropy, Dropout, Embedding, Layer, LayerNorm, Layers,
-    Linear, LmHead, Model, Module, RmsNorm, Rope, Shard, Sizes, Stack,
+    LearnedPositions, Linear, LmHead, Model, Module, RmsNorm, Rope, Shard, Sizes, Stack,
 };
 pub use crate::tensor::{
     Gradients, InFlight, Init, Loss, Param, Partial, Rank, Targets, Tensor, Tokens,

@@ -1,5 +1,7 @@
-//! The main job as its users meet it: the program `train_llama`, run in a folder of its own.
+//! The main job as its users meet it: the program `train_llama`, and `train_gpt2` for another family, run in a folder of
+//! its own.
 
+mod families;
 mod faults;
 mod refusals;
 mod reports;
@@ -22,7 +24,16 @@ const PATIENCE: Duration = Duration::from_secs(100);
 
 /// The program under test.
 fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_train_llama"));
+    command(env!("CARGO_BIN_EXE_train_llama"))
+}
+
+/// The program for another family.
+fn gpt2_program() -> Command {
+    command(env!("CARGO_BIN_EXE_train_gpt2"))
+}
+
+fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
     // As most users have it, and so that a backtrace would show.
     command.env("RUST_BACKTRACE", "1").stdin(Stdio::null());
     command
@@ -87,7 +98,15 @@ impl Workspace {
 
     /// Runs the program with the words of `line` as its arguments.
     fn run(&self, line: &str) -> Finished {
-        let mut command = program();
+        self.run_program(program(), line)
+    }
+
+    /// Runs the program for GPT-2s with the words of `line` as its arguments.
+    fn run_gpt2(&self, line: &str) -> Finished {
+        self.run_program(gpt2_program(), line)
+    }
+
+    fn run_program(&self, mut command: Command, line: &str) -> Finished {
         command.args(line.split_whitespace());
         self.finish(command, line)
     }

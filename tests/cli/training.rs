@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::{SMALL, Workspace, assert_close, assert_contains, fixture, numbers};
 
 /// The flags under which a fixture was trained, and what came of it.
-fn reference(case: &str) -> (String, Value) {
+pub fn reference(case: &str) -> (String, Value) {
     let folder = fixture(case);
     let text = std::fs::read_to_string(folder.join("expected.json")).unwrap();
     let expected: Value = serde_json::from_str(&text).unwrap();
@@ -26,7 +26,7 @@ fn reference(case: &str) -> (String, Value) {
     (line, expected)
 }
 
-fn floats(list: &Value) -> Vec<f64> {
+pub fn floats(list: &Value) -> Vec<f64> {
     list.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
 }
 

@@ -1,10 +1,11 @@
 //! FLOPs that backward computes once more: `hfu` exceeds `mfu` by exactly these.
 
 use meshwright::train::LanguageModel;
+use meshwright_examples::gpt2::Gpt2;
 use meshwright_examples::llama::Llama;
 use meshwright_tests::models::plain_llama;
 
-use super::case::{Case, HEADS, ONE, VOCAB};
+use super::case::{Case, HEADS, ONE, Outcome, VOCAB};
 
 /// Queries that the attention kernel takes at a time. Of the keys it leaves out only those that are behind all of them.
 const QUERIES: usize = 32;
@@ -32,15 +33,40 @@ fn what_is_recomputed_does_not_depend_on_the_mesh_or_the_level() {
     }
 }
 
+/// Its head is its embedding, which counts once, and its positions are only looked up. Recomputing a layer takes its
+/// products and attention once more; what the model itself declares takes none of them.
+#[test]
+fn a_gpt2_counts_what_it_multiplies_with() {
+    for (recompute, again) in [("", 0.0), ("none", 0.0), ("full", 1.0)] {
+        for (tp, zero) in [(1, 0), (2, 3)] {
+            let case = Case { tp, fsdp: tp, zero, recompute, ..LONG };
+            let Case { hidden, ffn, layers, batch, seq, .. } = case;
+            let matrices = 4 * hidden * hidden + 2 * hidden * ffn;
+            let vectors = 9 * hidden + ffn;
+            let parameters = layers * (matrices + vectors) + 2 * hidden + VOCAB * hidden;
+            let model = ((6 * parameters + 12 * layers * hidden * seq) * batch * seq) as f64;
+            let products = (2 * batch * seq * layers * matrices) as f64;
+            check_steps::<Gpt2>(case, model, again * (products + case.attention()));
+        }
+    }
+}
+
+/// Trains, and compares the difference between the two utilisations, which both are of `model` FLOPs, with `again`.
 #[track_caller]
-fn check<M: LanguageModel>(case: Case) {
+fn check_steps<M: LanguageModel>(case: Case, model: f64, again: f64) -> Outcome {
     let outcome = case.run::<M>();
-    let again = case.recomputed_products() + case.recomputed_attention();
     for line in &outcome.steps {
         let [mfu, hfu] = ["mfu", "hfu"].map(|key| line[key].as_f64().unwrap());
-        let found = (hfu - mfu) / mfu * case.model_flops();
+        let found = (hfu - mfu) / mfu * model;
         assert!((found - again).abs() < 0.5, "{found} is not {again}: {case:?}");
     }
+    outcome
+}
+
+#[track_caller]
+fn check<M: LanguageModel>(case: Case) {
+    let again = case.recomputed_products() + case.recomputed_attention();
+    let outcome = check_steps::<M>(case, case.model_flops(), again);
     // Of all that is executed: backward takes two products for each of forward, and five of attention's for two.
     let products = 3.0 * (case.products() + case.head());
     let executed = products + case.attention() + case.attention_backward() + again;

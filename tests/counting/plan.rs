@@ -1,6 +1,7 @@
 //! What a run is said to need before it begins, against what it took.
 
-use meshwright::train::MemoryUse;
+use meshwright::train::{LanguageModel, MemoryUse};
+use meshwright_examples::gpt2::Gpt2;
 use meshwright_examples::llama::Llama;
 
 use super::case::{Case, ONE};
@@ -9,11 +10,19 @@ use super::case::{Case, ONE};
 fn no_run_takes_less_than_it_is_said_to_need_at_the_least() {
     let wide = Case { hidden: 48, ffn: 136, seq: 37, layers: 9, ..ONE };
     for recompute in ["none", "full", "every=2", "every=3", "sqrt", "attn"] {
-        check(Case { recompute, ..wide });
-        check(Case { recompute, tp: 2, bf16: true, ..wide });
-        for zero in 0..4 {
-            check(Case { recompute, fsdp: 2, zero, micro_batches: 2, ..wide });
-        }
+        check_sharded::<Llama>(Case { recompute, ..wide });
+    }
+    for recompute in ["", "none", "full", "every=2", "attn"] {
+        check_sharded::<Gpt2>(Case { recompute, ..wide });
+    }
+}
+
+#[track_caller]
+fn check_sharded<M: LanguageModel>(case: Case) {
+    check::<M>(case);
+    check::<M>(Case { tp: 2, bf16: true, ..case });
+    for zero in 0..4 {
+        check::<M>(Case { fsdp: 2, zero, micro_batches: 2, ..case });
     }
 }
 
@@ -38,8 +47,8 @@ fn what_is_under_way_at_once_is_known_before() {
 }
 
 #[track_caller]
-fn check(case: Case) {
-    for used in case.memory::<Llama>() {
+fn check<M: LanguageModel>(case: Case) {
+    for used in case.memory::<M>() {
         let (name, planned, peak) = (used.category, used.planned, used.peak);
         assert!(planned <= peak, "{name}: {planned} are planned, {peak} used: {case:?}");
         if ["parameters", "gradients", "optimizer"].contains(&name) {

@@ -1,6 +1,6 @@
 //! A model in the manner of GPT-2: LayerNorm, learned positions, biases, GELU, dropout, a tied head.
 
-use meshwright::checkpoint::hf::LlamaConfig;
+use meshwright::checkpoint::hf::Gpt2Config;
 use meshwright::prelude::*;
 
 dims! {
@@ -120,17 +120,18 @@ impl LanguageModel for Gpt {
     type Batch = Batch;
     type Seq = Seq;
     type Vocab = Vocab;
+    type Config = Gpt2Config;
 
-    // Nothing of it has a place in a folder of the Llama family.
+    // Its keys have no biases, so it has no place in a folder of the family.
     const HF_NAMES: &'static [HfName] = &[];
 
-    fn sizes(config: &LlamaConfig) -> Sizes {
+    fn sizes(config: &Gpt2Config) -> Sizes {
         Sizes::new()
-            .with(Seq, config.max_positions)
+            .with(Seq, config.positions)
             .with(Hidden, config.hidden)
             .with(Ffn, config.ffn)
             .with(Heads, config.heads)
-            .with(HeadDim, config.head_dim)
+            .with(HeadDim, config.head_dim())
             .with(Vocab, config.vocab)
             .with(Layers, config.layers)
     }

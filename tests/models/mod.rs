@@ -9,6 +9,11 @@ pub mod plain_llama {
     include!(concat!(env!("OUT_DIR"), "/plain_llama.rs"));
 }
 
+/// The examples' GPT-2 with a whole stream.
+pub mod plain_gpt2 {
+    include!(concat!(env!("OUT_DIR"), "/plain_gpt2.rs"));
+}
+
 /// [`gpt`] with a whole stream.
 pub mod plain_gpt {
     include!(concat!(env!("OUT_DIR"), "/plain_gpt.rs"));

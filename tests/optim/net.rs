@@ -12,12 +12,15 @@ use meshwright_tests::compare::Tensors;
 use meshwright_tests::data::{TokenData, Turn};
 use meshwright_tests::run::on_mesh_with;
 
-dims! { Batch @ data, Seq, Hidden, Heads, HeadDim, Vocab }
+dims! { Batch @ data, Seq, Hidden, Heads, HeadDim, Vocab, Positions }
 
 #[model]
 pub struct Body {
     #[sharded(tp = "vocab")]
     embed: Embedding<Vocab, Hidden>,
+    positions: LearnedPositions<Positions, Hidden>,
+    /// Added, so that it maps nothing; its dims do not tell.
+    shift: Param<(Seq, Hidden)>,
     norm: RmsNorm<Hidden>,
     #[sharded(tp = "col")]
     up: Linear<Hidden, (Heads, HeadDim)>,
@@ -42,7 +45,7 @@ impl Net {
         targets: &Targets<(Batch, Seq)>,
     ) -> Loss<(Batch, Seq)> {
         let body = &self.body;
-        let x = body.embed.forward(tokens);
+        let x = body.positions.forward(&body.embed.forward(tokens)) + &body.shift;
         let inside = body.bias.forward(&body.up.forward(&body.norm.forward(&x))).silu();
         let x = x + body.down.forward(&inside);
         let x = &x + body.whole.forward(&x).tanh();
@@ -57,7 +60,8 @@ pub const MATRICES: [(&str, usize, usize); 3] = [
     ("body.whole.weight", HIDDEN, HIDDEN),
 ];
 /// The others that decay.
-pub const TABLES: [&str; 2] = ["body.embed.weight", "body.head.weight"];
+pub const TABLES: [&str; 4] =
+    ["body.embed.weight", "body.positions.weight", "body.shift", "body.head.weight"];
 
 const HIDDEN: usize = 12;
 const HEADS: usize = 4;
@@ -167,6 +171,8 @@ pub fn run(mesh: &str, case: &Case) -> Vec<Run> {
 /// The model's sizes.
 pub fn sizes() -> Sizes {
     let mut sizes = Sizes::new()
+        .with(Seq, DATA.seq)
+        .with(Positions, DATA.seq + 2)
         .with(Hidden, HIDDEN)
         .with(Heads, HEADS)
         .with(HeadDim, HEAD_DIM)

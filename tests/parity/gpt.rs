@@ -1,5 +1,7 @@
 //! A GPT with learned positions, biases and dropout, by hand and in the trainer.
 
+use std::path::Path;
+
 use meshwright::nn::{Layers, Sizes};
 use meshwright::train::{Config, LanguageModel, Trainer};
 use meshwright_tests::data::TokenData;
@@ -54,8 +56,15 @@ fn the_trainer_trains_and_samples_it() {
         assert!((loss - expected).abs() < 1e-5 * expected, "{loss}, alone {expected}");
     }
     // Before it is trained.
-    let folder = std::env::temp_dir().join("a-gpt-is-no-llama");
+    let folder = std::env::temp_dir().join("a-gpt-without-names");
     let refused = train(&format!("{small} --export-hf {}", folder.display())).unwrap_err();
     assert!(refused.to_string().contains("`embed.weight` has no entry"), "{refused}");
     assert!(!folder.exists());
+    // Its sequences have the length that the folder says.
+    let pytorch = Path::new(env!("CARGO_MANIFEST_DIR")).join("reference/fixtures/gpt2");
+    let refused = train(&format!("train --init-from {} --seq 16", pytorch.display())).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "--seq: 16 does not fit: the model's sequences have 24 tokens; use --seq 24"
+    );
 }

@@ -104,12 +104,17 @@ impl Case {
     }
 
     #[track_caller]
-    fn check_model<M: LanguageModel>(self, what: &str, meshes: &[&str]) {
+    fn check_model<M: LanguageModel<Config = LlamaConfig>>(self, what: &str, meshes: &[&str]) {
         self.check_setup::<M>(what, meshes, &self.setup::<M>());
     }
 
     #[track_caller]
-    fn check_setup<M: LanguageModel>(self, what: &str, meshes: &[&str], setup: &Setup) {
+    fn check_setup<M: LanguageModel<Config = LlamaConfig>>(
+        self,
+        what: &str,
+        meshes: &[&str],
+        setup: &Setup,
+    ) {
         let Case { batch, seq, vocab, masked, .. } = self;
         let data = TokenData { batch, seq, vocab, masked };
         check(what, meshes, setup, |model: &M, rank, turn| {
@@ -118,7 +123,7 @@ impl Case {
         });
     }
 
-    pub fn setup<M: LanguageModel>(self) -> Setup {
+    pub fn setup<M: LanguageModel<Config = LlamaConfig>>(self) -> Setup {
         let mut sizes = M::sizes(&self.config());
         // Attention, norms and gradients far from trivial values.
         sizes.init_std = 0.2;

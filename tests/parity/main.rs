@@ -2,6 +2,7 @@
 
 mod bf16;
 mod gpt;
+mod gpt2;
 mod llama;
 mod mixer;
 mod sharding;

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 
+use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::nn::{Layers, RecomputeOverride, Sizes};
 use meshwright::tensor::{Settings, ZeroLevel};
 use meshwright::train::LanguageModel;
@@ -15,10 +16,11 @@ use crate::table::check_each;
 
 /// Two ranks over which to shard, alone and with tensor-parallel ranks, and with replicas outside; four, so that some
 /// own nothing of a small unit.
-const MESHES: [&str; 5] = ["fsdp=2", "fsdp=2,tp=2", "dp=2,fsdp=2", "fsdp=4", "dp=2,fsdp=2,tp=2"];
+pub const MESHES: [&str; 5] =
+    ["fsdp=2", "fsdp=2,tp=2", "dp=2,fsdp=2", "fsdp=4", "dp=2,fsdp=2,tp=2"];
 
 /// One rank, and two, with and without tensor-parallel ranks.
-const NARROW: [&str; 4] = ["1", "tp=2", "fsdp=2", "fsdp=2,tp=2"];
+pub const NARROW: [&str; 4] = ["1", "tp=2", "fsdp=2", "fsdp=2,tp=2"];
 
 const CASE: Case = Case {
     heads: 4,
@@ -30,6 +32,15 @@ const CASE: Case = Case {
     masked: true,
     layers: 3,
 };
+
+/// Every way to recompute.
+pub const WAYS: [RecomputeOverride; 5] = [
+    RecomputeOverride::Off,
+    RecomputeOverride::Full,
+    RecomputeOverride::Every(NonZeroUsize::new(2).unwrap()),
+    RecomputeOverride::Sqrt,
+    RecomputeOverride::Attention,
+];
 
 /// Compares a module's model.
 macro_rules! check_mixer {
@@ -68,15 +79,7 @@ fn every_level_of_every_other_operation_with_dropout() {
 
 #[test]
 fn every_way_to_recompute_a_llama_at_every_level() {
-    const PAIRS: RecomputeOverride = RecomputeOverride::Every(NonZeroUsize::new(2).unwrap());
-    let ways = [
-        RecomputeOverride::Off,
-        RecomputeOverride::Full,
-        PAIRS,
-        RecomputeOverride::Sqrt,
-        RecomputeOverride::Attention,
-    ];
-    check_llama::<Llama>("llama", CASE, &NARROW, &ways.map(Some));
+    check_llama::<Llama>("llama", CASE, &NARROW, &WAYS.map(Some));
 }
 
 #[test]
@@ -97,7 +100,7 @@ fn every_other_operation_recomputed_with_dropout() {
 }
 
 #[track_caller]
-fn check_llama<M: LanguageModel>(
+fn check_llama<M: LanguageModel<Config = LlamaConfig>>(
     what: &str,
     case: Case,
     meshes: &'static [&'static str],
@@ -105,7 +108,19 @@ fn check_llama<M: LanguageModel>(
 ) {
     let Case { batch, seq, vocab, masked, .. } = case;
     let data = TokenData { batch, seq, vocab, masked };
-    let setup = Setup { steps: 3, ..case.setup::<M>() };
+    check_levels::<M>(what, data, &case.setup::<M>(), meshes, ways);
+}
+
+/// Trains a few steps at every level, with every one of these ways to recompute.
+#[track_caller]
+pub fn check_levels<M: LanguageModel>(
+    what: &str,
+    data: TokenData,
+    setup: &Setup,
+    meshes: &'static [&'static str],
+    ways: &[Option<RecomputeOverride>],
+) {
+    let setup = Setup { steps: 3, ..setup.clone() };
     let plain = variants(what, &setup, meshes);
     let others = plain.flat_map(|(mesh, name, setup)| {
         ways.iter().map(move |way| {

@@ -1,6 +1,6 @@
-"""Writes the one-rank reference fixtures: tiny Llama models trained by PyTorch/transformers.
+"""Writes the one-rank reference fixtures: tiny models trained by PyTorch/transformers.
 
-Usage: python generate.py [--out DIR]. README.md beside this file describes what is written.
+Usage: python generate.py [--out DIR] [CASE ..]. README.md beside this file describes what is written.
 
 Every case is run twice, in f32 (the expected values) and in f64 (from the same f32 weights). The
 distance between the two is the noise that any correct f32 implementation may show, and is
@@ -10,114 +10,20 @@ recorded with the case so that test tolerances can be judged against it.
 import argparse
 import json
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 import transformers
 from safetensors.numpy import save_file
-from transformers import LlamaConfig, LlamaForCausalLM
-from transformers.models.llama import modeling_llama
 
-BATCH, STEPS, LAYERS, INIT_STD = 4, 10, 2, 0.2
+import gpt2_cases
+import llama_cases
+
+BATCH, STEPS = 4, 10
 IGNORED = -100  # PyTorch's ignore index; written to the files as the largest u32.
 OPTIMIZER = {"lr": 1e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
-FINAL_PARAMETERS = [
-    "model.embed_tokens.weight",
-    "model.layers.0.self_attn.k_proj.weight",
-    "model.layers.1.mlp.down_proj.weight",
-    "model.layers.1.post_attention_layernorm.weight",
-    "model.norm.weight",
-]
-
-
-@dataclass
-class Case:
-    """One model and its data. `head_dim` None leaves hidden / heads."""
-
-    name: str
-    seed: int
-    hidden: int
-    ffn: int
-    heads: int
-    kv_heads: int
-    vocab: int
-    seq: int
-    rope_theta: float
-    head_dim: int | None = None
-    eps: float = 1e-5
-    clip: float = 1.0
-    tied: bool = False
-    masked: bool = False
-    plain_rope_theta: bool = False
-    max_shard_size: str | None = None
-
-
-CASES = [
-    Case("untied_mha", 1, 32, 80, 4, 4, 101, 24, 10000.0, clip=2.8),
-    Case("tied_gqa", 2, 64, 96, 8, 2, 128, 16, 10000.0, eps=1e-3, tied=True),
-    Case("wide_head_masked", 3, 48, 72, 4, 2, 101, 20, 500000.0, head_dim=16, masked=True),
-    Case("tied_masked_plain_theta", 4, 32, 64, 4, 2, 101, 24, 500.0,
-         tied=True, masked=True, plain_rope_theta=True),
-    Case("sharded_files", 5, 40, 64, 8, 2, 128, 16, 100.0, head_dim=8, eps=1e-6,
-         plain_rope_theta=True, max_shard_size="40KB"),
-]
-
-
-def build_model(case):
-    """A random model whose attention, norms and gradients are far from trivial values."""
-    torch.manual_seed(case.seed)
-    config = LlamaConfig(
-        vocab_size=case.vocab,
-        hidden_size=case.hidden,
-        intermediate_size=case.ffn,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=case.heads,
-        num_key_value_heads=case.kv_heads,
-        head_dim=case.head_dim,
-        rms_norm_eps=case.eps,
-        max_position_embeddings=64,
-        initializer_range=INIT_STD,
-        tie_word_embeddings=case.tied,
-        rope_parameters={"rope_type": "default", "rope_theta": case.rope_theta},
-        use_cache=False,
-        dtype="float32",
-    )
-    model = LlamaForCausalLM(config)
-    for parameter in model.parameters():
-        if parameter.dim() == 1:  # Norm weights start at 1, which would hide their use.
-            torch.nn.init.normal_(parameter, mean=1.0, std=0.2)
-    return model
-
-
-def save_model(case, model, folder):
-    """The Hugging Face folder; older checkpoints have `rope_theta` at the top of config.json."""
-    model.save_pretrained(folder, max_shard_size=case.max_shard_size or "1GB")
-    (folder / "generation_config.json").unlink(missing_ok=True)
-    if case.plain_rope_theta:
-        path = folder / "config.json"
-        config = json.loads(path.read_text())
-        config["rope_theta"] = config.pop("rope_parameters")["rope_theta"]
-        path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-
-
-def load_model(folder, dtype):
-    attention = "eager" if dtype == torch.float32 else "sdpa"  # Eager softmax rounds f64 to f32.
-    return LlamaForCausalLM.from_pretrained(folder, attn_implementation=attention).to(dtype)
-
-
-def exact_norm(self, x):
-    """RMSNorm in the input's own precision; transformers always computes it in f32."""
-    return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
-
-
-def exact_rope(self, x, position_ids):
-    """The default RoPE table in the input's own precision; transformers computes it in f32."""
-    half_dims = torch.arange(0, self.config.head_dim, 2, dtype=x.dtype) / self.config.head_dim
-    frequencies = self.config.rope_parameters["rope_theta"] ** -half_dims
-    angles = (position_ids[..., None].to(x.dtype) * frequencies).repeat(1, 1, 2)
-    return angles.cos(), angles.sin()
+CASES = llama_cases.CASES + gpt2_cases.CASES
 
 
 def token_stream(case):
@@ -175,13 +81,13 @@ def train(case, model, stream):
         optimizer.step()
         optimizer.zero_grad()
     parameters = dict(model.named_parameters())
-    return losses, norms, {name: parameters[name].detach() for name in FINAL_PARAMETERS}
+    return losses, norms, {name: parameters[name].detach() for name in case.final_parameters}
 
 
 def run(case, folder, dtype, stream, tokens, targets):
     """Everything that is expected of a case, at one precision."""
-    loss, logits, grads = gradients(load_model(folder, dtype), tokens, targets)
-    losses, norms, final = train(case, load_model(folder, dtype), stream)
+    loss, logits, grads = gradients(case.load_model(folder, dtype), tokens, targets)
+    losses, norms, final = train(case, case.load_model(folder, dtype), stream)
     tensors = {"logits": logits}
     tensors |= {f"grad.{name}": value for name, value in grads.items()}
     tensors |= {f"final.{name}": value for name, value in final.items()}
@@ -209,7 +115,7 @@ def write_case(case, out):
     folder = out / case.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    save_model(case, build_model(case), folder)
+    case.save_model(case.build_model(), folder)
 
     stream = token_stream(case)
     stream.astype("<u2").tofile(folder / "tokens.bin")
@@ -218,11 +124,8 @@ def write_case(case, out):
         targets = mask_targets(case, targets)
 
     single = run(case, folder, torch.float32, stream, tokens, targets)
-    original = modeling_llama.LlamaRMSNorm.forward, modeling_llama.LlamaRotaryEmbedding.forward
-    modeling_llama.LlamaRMSNorm.forward = exact_norm
-    modeling_llama.LlamaRotaryEmbedding.forward = exact_rope
-    double = run(case, folder, torch.float64, stream, tokens, targets)
-    modeling_llama.LlamaRMSNorm.forward, modeling_llama.LlamaRotaryEmbedding.forward = original
+    with case.exact():
+        double = run(case, folder, torch.float64, stream, tokens, targets)
 
     ids = {"tokens": tokens.numpy(), "targets": targets.numpy()}
     arrays = {k: np.where(v == IGNORED, 2**32 - 1, v).astype(np.uint32) for k, v in ids.items()}
@@ -242,9 +145,11 @@ def write_case(case, out):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "fixtures")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="by name; all of them by default")
     transformers.utils.logging.disable_progress_bar()
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
-    out = parser.parse_args().out
+    args = parser.parse_args()
     for each in CASES:
-        write_case(each, out)
+        if not args.cases or each.name in args.cases:
+            write_case(each, args.out)

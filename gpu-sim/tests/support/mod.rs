@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use half::bf16;
 use meshwright::backend::cpu::CpuBackend;
-use meshwright::backend::cuda::{CudaBackend, Gpu};
+use meshwright::backend::cuda::{CudaBackend, Driver, Gpu};
 use meshwright::backend::{Backend, Buffer, Category, DType, Element, MemoryMeter, View, ViewMut};
 use meshwright_gpu_sim::SimDriver;
 
@@ -39,7 +39,12 @@ pub fn devices() -> Vec<Side> {
 
 /// A simulated device, with `skew` elements before every operand.
 pub fn device(seed: u64, skew: usize) -> Side {
-    let cuda = Arc::new(CudaBackend::new(Arc::new(SimDriver::new(seed))));
+    device_with(Arc::new(SimDriver::new(seed)), skew)
+}
+
+/// The device of a driver, with `skew` elements before every operand.
+pub fn device_with(driver: Arc<dyn Driver>, skew: usize) -> Side {
+    let cuda = Arc::new(CudaBackend::new(driver));
     let meter = MemoryMeter::on(cuda.device(), usize::MAX);
     Side { backend: Arc::clone(&cuda) as Arc<dyn Backend>, cuda: Some(cuda), meter, skew }
 }

@@ -77,9 +77,9 @@ impl Block {
     }
 
     /// The device whose memory it is; none: the host's.
-    pub fn device(&self) -> Option<&dyn Device> {
+    pub fn device(&self) -> Option<&Arc<dyn Device>> {
         match &self.source {
-            Source::Device(device) => Some(&**device),
+            Source::Device(device) => Some(device),
             Source::Host | Source::PageLocked(_) => None,
         }
     }

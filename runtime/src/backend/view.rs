@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::{DType, Device, Element, Queue};
 
@@ -12,7 +13,7 @@ pub struct View<'a> {
     ptr: *const u8,
     len: usize,
     dtype: DType,
-    device: Option<&'a dyn Device>,
+    device: Option<&'a Arc<dyn Device>>,
     memory: PhantomData<&'a [u8]>,
 }
 
@@ -21,7 +22,7 @@ pub struct ViewMut<'a> {
     ptr: *mut u8,
     len: usize,
     dtype: DType,
-    device: Option<&'a dyn Device>,
+    device: Option<&'a Arc<dyn Device>>,
     memory: PhantomData<&'a mut [u8]>,
 }
 
@@ -68,7 +69,7 @@ impl<'a> View<'a> {
         ptr: *const u8,
         len: usize,
         dtype: DType,
-        device: Option<&'a dyn Device>,
+        device: Option<&'a Arc<dyn Device>>,
     ) -> View<'a> {
         View { ptr, len, dtype, device, memory: PhantomData }
     }
@@ -88,6 +89,11 @@ impl<'a> View<'a> {
         self.dtype
     }
 
+    /// Size in bytes.
+    pub fn byte_len(&self) -> usize {
+        self.len * self.dtype.bytes()
+    }
+
     /// The elements of `range`.
     ///
     /// # Panics
@@ -100,7 +106,7 @@ impl<'a> View<'a> {
     }
 
     /// The device that holds the elements; none: host memory.
-    pub fn device(&self) -> Option<&'a dyn Device> {
+    pub fn device(&self) -> Option<&'a Arc<dyn Device>> {
         self.device
     }
 
@@ -173,7 +179,7 @@ impl<'a> ViewMut<'a> {
         ptr: *mut u8,
         len: usize,
         dtype: DType,
-        device: Option<&'a dyn Device>,
+        device: Option<&'a Arc<dyn Device>>,
     ) -> ViewMut<'a> {
         ViewMut { ptr, len, dtype, device, memory: PhantomData }
     }
@@ -191,6 +197,11 @@ impl<'a> ViewMut<'a> {
     /// Element type.
     pub fn dtype(&self) -> DType {
         self.dtype
+    }
+
+    /// Size in bytes.
+    pub fn byte_len(&self) -> usize {
+        self.len * self.dtype.bytes()
     }
 
     /// A shared view of the same elements.
@@ -238,7 +249,7 @@ impl<'a> ViewMut<'a> {
     }
 
     /// The device that holds the elements; none: host memory.
-    pub fn device(&self) -> Option<&'a dyn Device> {
+    pub fn device(&self) -> Option<&'a Arc<dyn Device>> {
         self.device
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::DType;
+use crate::backend::{DType, View};
 use crate::layout::{AxisId, AxisSet};
 
 use super::{Blocks, CommError, ReduceOp, Site};
@@ -47,6 +47,8 @@ impl Op {
 pub(super) struct Call {
     pub op: Op,
     pub dtype: Option<DType>,
+    /// Whether the operand is in memory of a device.
+    pub on_device: bool,
     pub axes: AxisSet,
     pub asynchronous: bool,
     pub site: Site,
@@ -57,6 +59,7 @@ pub(super) struct Call {
 pub(super) enum Difference {
     Operation,
     DType,
+    Place,
     ReduceOp,
     Root,
     Count,
@@ -72,6 +75,10 @@ impl Difference {
                  around these lines that differs by rank."
             }
             Difference::DType => "The element types differ: look at how these buffers were made.",
+            Difference::Place => {
+                "Some operands are in host memory and some in device memory: make the buffers of all ranks from meters of \
+                 the same kind."
+            }
             Difference::ReduceOp => {
                 "The reductions differ: look at the operation passed at these lines."
             }
@@ -97,6 +104,9 @@ impl Call {
         }
         if a.dtype != b.dtype {
             return Some(Difference::DType);
+        }
+        if a.on_device != b.on_device {
+            return Some(Difference::Place);
         }
         let other_field = (a.site.field() != b.site.field()).then_some(Difference::Field);
         // What differs by design between members: the counts of an all-to-all fit crosswise.
@@ -124,6 +134,7 @@ impl Call {
         };
         match sent.dtype != expected.dtype {
             true => Some(Difference::DType),
+            false if sent.on_device != expected.on_device => Some(Difference::Place),
             false => (sent_count != count).then_some(Difference::Count),
         }
     }
@@ -150,12 +161,22 @@ impl Call {
         }
     }
 
-    pub fn require_dtype(&self, src: DType, dst: DType) -> Result<(), CommError> {
-        match src == dst {
+    /// Both operands of a rank have one dtype and are in the same memory.
+    pub fn require_alike(&self, src: View<'_>, dst: View<'_>) -> Result<(), CommError> {
+        let place = |view: View<'_>| if view.device().is_some() { "device" } else { "host" };
+        if src.dtype() != dst.dtype() {
+            let (src, dst) = (src.dtype(), dst.dtype());
+            return Err(
+                self.refuse(format!("src is {src} and dst is {dst}; they must be the same"))
+            );
+        }
+        match src.device().is_some() == dst.device().is_some() {
             true => Ok(()),
-            false => {
-                Err(self.refuse(format!("src is {src} and dst is {dst}; they must be the same")))
-            }
+            false => Err(self.refuse(format!(
+                "src is in {} memory and dst is in {} memory; they must be in the same",
+                place(src),
+                place(dst)
+            ))),
         }
     }
 
@@ -221,7 +242,8 @@ impl Call {
             Op::Recv { from, count } => format!("({dtype} x {count} from rank {from})"),
         };
         let when = if self.asynchronous { "asynchronous " } else { "" };
-        format!("{when}{}{args} over {}", self.op.name(), axes_name(self.axes))
+        let place = if self.on_device { " in device memory" } else { "" };
+        format!("{when}{}{args}{place} over {}", self.op.name(), axes_name(self.axes))
     }
 }
 

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::DeviceFailure;
+
 /// Why a collective failed. Ranks in the texts are world ranks.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommError {
@@ -60,6 +62,14 @@ pub enum CommError {
         call: String,
         /// What does not fit, and the fix.
         problem: String,
+    },
+    /// The device of this rank failed while it carried out an asynchronous call.
+    #[error("{call}: {failure}")]
+    Device {
+        /// The call.
+        call: String,
+        /// What the device reported.
+        failure: DeviceFailure,
     },
     /// The rank that owns the communicator has left the mesh.
     #[error("rank {rank} has left the mesh; its communicators cannot be used any more")]

@@ -20,6 +20,7 @@
 
 mod account;
 mod blocks;
+mod busy;
 mod call;
 mod communicator;
 mod error;

@@ -6,19 +6,25 @@ use std::time::{Duration, Instant};
 use crate::backend::Buffer;
 
 use super::account::Account;
+use super::busy::Busy;
 use super::local::{Activity, Monitor};
 use super::{CommError, Site};
 
 /// An asynchronous collective or message under way; it holds the buffers that were handed over.
 ///
-/// Dropping it does not stop the call, which the other members still need; only its result is lost.
+/// Dropping it does not stop the call, which the other members still need; only its result is lost. Buffers in memory of a
+/// device are not used for anything else before the device is done with them.
 #[must_use = "the buffer comes back from `wait`"]
 pub struct Pending<T = Buffer> {
-    result: Arc<Monitor<Option<Result<T, CommError>>>>,
+    result: Arc<Outcome<T>>,
     account: Arc<Account>,
     site: Site,
+    rank: usize,
     pub(super) overdue: Option<Overdue>,
 }
+
+/// Where the result arrives.
+type Outcome<T> = Monitor<Option<Result<Busy<T>, CommError>>>;
 
 /// What to do about a result that nobody else watches: after `limit` of waiting for it, `give_up` sees to it that there is
 /// one, unless it is on its way.
@@ -38,21 +44,23 @@ impl<T> Pending<T> {
         let result = Arc::new(Monitor::new(None, activity));
         let promise = Promise { result: Arc::clone(&result), rank };
         let (account, site) = (Arc::clone(account), site.clone());
-        (promise, Pending { result, account, site, overdue: None })
+        (promise, Pending { result, account, site, rank, overdue: None })
     }
 
-    /// Waits until the call is complete and gives the buffers back.
+    /// Waits until the call is complete and gives the buffers back. Where they are in memory of a device, it is the compute
+    /// queue of the device that waits; the host only waits until every member has issued the call.
     ///
     /// # Errors
     /// As the synchronous call; the buffers are lost then.
-    pub fn wait(self) -> Result<T, CommError> {
+    pub fn wait(mut self) -> Result<T, CommError> {
         let mut guard = self.result.lock();
         if let Some(result) = guard.take() {
-            return result;
+            drop(guard);
+            return self.claim(result);
         }
         let _inside = self.account.enter("wait:", &self.site);
         let start = Instant::now();
-        if let Some(Overdue { limit, give_up }) = self.overdue {
+        if let Some(Overdue { limit, give_up }) = self.overdue.take() {
             let is_there = |result: &mut Option<_>, timed_out| {
                 (result.is_some() || timed_out).then_some(result.is_some())
             };
@@ -64,18 +72,23 @@ impl<T> Pending<T> {
         // Without a limit: a collective has one of its own, and its promise is kept or dropped then.
         let result = self.result.wait(guard, Duration::MAX, |result, _| result.take());
         self.account.blocked_since(start);
-        result
+        self.claim(result)
+    }
+
+    fn claim(&self, result: Result<Busy<T>, CommError>) -> Result<T, CommError> {
+        // A value is claimed once, so that it is there.
+        result?.claim().ok_or(CommError::Closed { rank: self.rank })
     }
 }
 
 /// The other end of a [`Pending`].
 pub(super) struct Promise<T> {
-    result: Arc<Monitor<Option<Result<T, CommError>>>>,
+    result: Arc<Outcome<T>>,
     rank: usize,
 }
 
 impl<T> Promise<T> {
-    pub fn keep(self, result: Result<T, CommError>) {
+    pub fn keep(self, result: Result<Busy<T>, CommError>) {
         let mut guard = self.result.lock();
         **guard = Some(result);
         self.result.announce(guard);

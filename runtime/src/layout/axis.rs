@@ -62,6 +62,11 @@ impl AxisSet {
         AxisSet(1 << axis as u8)
     }
 
+    /// A number of its own for every set, below 256.
+    pub(crate) const fn number(self) -> usize {
+        self.0 as usize
+    }
+
     /// Axes in either set.
     pub const fn or(self, other: AxisSet) -> AxisSet {
         AxisSet(self.0 | other.0)

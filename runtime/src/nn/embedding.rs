@@ -129,7 +129,7 @@ impl<V: Whole, H: Whole, A: Axis, E, X: Shape + VocabInput<H, A, E>> Layer<Token
 }
 
 /// Rows of the weight for the tokens this rank holds; zeros for the others.
-fn look_up<X: Shape>(tokens: &Tokens<X>, weight: &ParamRef, axes: AxisSet) -> Value {
+pub(super) fn look_up<X: Shape>(tokens: &Tokens<X>, weight: &ParamRef, axes: AxisSet) -> Value {
     let rank = tokens.rank();
     let [vocab, hidden] = [weight.extents()[0], weight.extents()[1]];
     // Beyond the vocabulary there is no rank that would hold the row.

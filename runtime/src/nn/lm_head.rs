@@ -134,6 +134,7 @@ impl<H, V, Style> LmHead<H, V, Style> {
     fn new<S: Shape>(builder: &mut Builder<'_>) -> Self {
         let std = builder.sizes().init_std;
         let weight: Param<S> = builder.table("weight", Init::Normal(std));
+        builder.note_product(weight.handle());
         LmHead { weight: weight.handle().clone(), kind: PhantomData }
     }
 }

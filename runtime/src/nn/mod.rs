@@ -11,6 +11,7 @@ mod lm_head;
 mod model;
 mod norm;
 mod param;
+mod positions;
 mod recompute;
 mod rope;
 mod sizes;
@@ -30,6 +31,7 @@ pub use lm_head::{HeadInput, LmHead, TargetsOf};
 pub use model::{FieldDescription, Fits, Model, ModelDescription, Promised, returned};
 pub use norm::{LayerNorm, NormInput, RmsNorm};
 pub use param::Bias;
+pub use positions::{InSequence, LearnedPositions};
 pub use recompute::{
     Grouping, Recompute, RecomputeEvery, RecomputeOverride, RecomputePolicy, Recomputed,
     UnknownRecompute,

@@ -31,8 +31,9 @@ pub struct Group {
     /// Whether weight decay applies.
     pub decays: bool,
     /// Whether it is a matrix, as Muon understands it: something that maps features to features. By default that is every
-    /// parameter with dims that it reads and dims that it writes, but for [tables](ParamRef::is_table) such as the
-    /// weights of embeddings and heads.
+    /// parameter of a layer with dims that it reads and dims that it writes, but for [tables](ParamRef::is_table) such as
+    /// the weights of embeddings, positions and heads. A `Param` that is itself a field of a model may be anything, so a
+    /// rule has to say that it is one.
     pub matrix: bool,
 }
 
@@ -115,7 +116,7 @@ impl ParamGroups {
         let mut group = Group {
             lr_scale: 1.0,
             decays: param.decays(),
-            matrix: has_two_sides(param) && !param.is_table(),
+            matrix: has_two_sides(param) && param.is_of_layer(),
         };
         for (_, change) in self.rules.iter().filter(|(select, _)| select.selects(param)) {
             match *change {

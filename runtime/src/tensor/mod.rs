@@ -28,6 +28,7 @@ pub use contract::{Contract, FromValue};
 pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
 pub use loss::{Accumulating, Gradients, Loss, Pending, Reduced, ScalesLoss, Summed, Unsummed};
 pub use metric::{HasValue, Mean, Metric};
+pub(crate) use param::Role;
 pub use param::{Init, ParamRef};
 pub use partial::{NotAValue, Partial, StillPartial};
 pub use rank::{Rank, Settings};

@@ -24,6 +24,17 @@ pub enum Init {
     Normal(f32),
 }
 
+/// What a parameter is for, as far as its declaration says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The weight, gain or bias of a layer.
+    Layer,
+    /// Rows that stand for themselves: [`ParamRef::is_table`].
+    Table,
+    /// A field of the author's own.
+    Field,
+}
+
 /// A parameter's place in the model, and its block of the unit's buffers.
 #[derive(Clone)]
 pub struct ParamRef(Rc<Entry>);
@@ -47,7 +58,7 @@ struct Entry {
     start: usize,
     varies: AxisSet,
     contracted: usize,
-    is_table: bool,
+    role: Role,
     gradient_axes: Cell<AxisSet>,
     has_gradient: Cell<bool>,
 }
@@ -59,7 +70,7 @@ impl ParamRef {
         contracted: usize,
         extents: Vec<Extent>,
         init: Init,
-        is_table: bool,
+        role: Role,
         unit: &Rc<Unit>,
     ) -> ParamRef {
         let varies = infos.iter().fold(AxisSet::NONE, |axes, info| axes.or(info.axes()));
@@ -71,7 +82,7 @@ impl ParamRef {
             start: unit.len(),
             varies,
             contracted,
-            is_table,
+            role,
             gradient_axes: Cell::default(),
             has_gradient: Cell::new(false),
             extents,
@@ -161,7 +172,13 @@ impl ParamRef {
     /// Whether its first dim counts rows that stand for themselves, as the token ids of an embedding or a head do, rather
     /// than the features that a linear map reads.
     pub fn is_table(&self) -> bool {
-        self.0.is_table
+        self.0.role == Role::Table
+    }
+
+    /// Whether it belongs to a layer that maps features to features, as far as it has dims on both sides. Of a field of
+    /// the author's own it is not known what is done with it, and a table maps none.
+    pub fn is_of_layer(&self) -> bool {
+        self.0.role == Role::Layer
     }
 
     /// Makes sure that the trailing dims of a tensor, which have the right names by its type, have the sizes that the

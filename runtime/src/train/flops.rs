@@ -6,21 +6,18 @@ use crate::backend::{Category, Gemm, MemoryMeter, Queue};
 use crate::comm::Site;
 use crate::layout::AxisSet;
 use crate::nn::Built;
-use crate::tensor::Rank;
+use crate::tensor::{ParamRef, Rank};
 
 /// Model FLOPs of training on one token: `6 N + 12 L H Q T` with `N` parameters, `L` layers of `H` heads of `Q`
 /// elements, and sequences of `T` (Chowdhery et al., "PaLM", 2022, appendix B). Attention counts as if every token
 /// looked at all others, which is twice what a causal one computes.
 ///
-/// The parameter at `looked_up`, the token embedding of a model whose head has a weight of its own, is left out of `N`:
-/// no product is computed with it.
-pub fn model_flops_per_token<M>(built: &Built<M>, looked_up: Option<&str>, seq: usize) -> f64 {
-    let multiplied: usize = built
-        .params()
-        .iter()
-        .filter(|param| Some(param.path()) != looked_up)
-        .map(|param| param.global_len())
-        .sum();
+/// Tables that are only looked up are left out of `N`, since no product is computed with them: that of positions, and
+/// the token embedding of a model whose head has a weight of its own.
+pub fn model_flops_per_token<M>(built: &Built<M>, seq: usize) -> f64 {
+    let params = built.params();
+    let multiplied = params.iter().filter(|param| !param.is_table() || built.has_product(param));
+    let multiplied: usize = multiplied.map(ParamRef::global_len).sum();
     let attention: usize = built.attentions.iter().map(|(heads, head_dim)| heads * head_dim).sum();
     6.0 * multiplied as f64 + 12.0 * (attention * seq) as f64
 }
@@ -77,7 +74,9 @@ mod tests {
     use crate::comm::RankComms;
     use crate::layout::{Dim, Here, Local};
     use crate::mesh::MeshShape;
-    use crate::nn::{Attention, Build, Builder, Embedding, LmHead, Sizes, declare};
+    use crate::nn::{
+        Attention, Build, Builder, Embedding, LearnedPositions, LmHead, Sizes, declare,
+    };
     use crate::prelude::Whole;
 
     macro_rules! dims {
@@ -95,7 +94,7 @@ mod tests {
         )*};
     }
 
-    dims! { Vocab Hidden Heads KvHeads HeadDim }
+    dims! { Vocab Hidden Heads KvHeads HeadDim Places }
 
     struct Tiny;
 
@@ -103,7 +102,10 @@ mod tests {
         fn build(builder: &mut Builder<'_>) -> Tiny {
             Embedding::<Vocab, Hidden>::build(&mut builder.field("embed"));
             Attention::<Heads, KvHeads, HeadDim>::build(&mut builder.field("attention"));
-            LmHead::<Hidden, Vocab>::build(&mut builder.field("head"));
+            LearnedPositions::<Places, Hidden>::build(&mut builder.field("positions"));
+            let mut head = builder.field("head");
+            head.tie("embed", Some("tied"));
+            LmHead::<Hidden, Vocab>::build(&mut head);
             Tiny
         }
     }
@@ -117,12 +119,16 @@ mod tests {
             .with(Hidden, 4)
             .with(Heads, 6)
             .with(KvHeads, 3)
-            .with(HeadDim, 5);
-        let built = declare::<Tiny>(&rank, &sizes).unwrap();
-        let flops = |looked_up, seq| model_flops_per_token(&built, looked_up, seq);
-        assert_eq!(flops(Some("embed.weight"), 7), 6.0 * 40.0 + 12.0 * (6 * 5 * 7) as f64);
+            .with(HeadDim, 5)
+            .with(Places, 100);
         // A tied embedding is multiplied with as the head's weight.
-        assert_eq!(flops(None, 0), 6.0 * 80.0);
+        for tied in [false, true] {
+            let sizes = sizes.clone().with_flag("tied", tied);
+            let built = declare::<Tiny>(&rank, &sizes).unwrap();
+            assert_eq!(built.global_len(), if tied { 440 } else { 480 });
+            let expected = 6.0 * 40.0 + 12.0 * (6 * 5 * 7) as f64;
+            assert_eq!(model_flops_per_token(&built, 7), expected, "tied: {tied}");
+        }
     }
 
     #[test]

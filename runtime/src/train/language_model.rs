@@ -1,9 +1,10 @@
 //! What the trainer needs to know of a model.
 
-use crate::checkpoint::hf::LlamaConfig;
 use crate::layout::{Local, Whole};
 use crate::nn::{Model, Sizes};
 use crate::tensor::{Loss, Targets, Tensor, Tokens};
+
+use super::Family;
 
 /// A model that predicts the next token, and can be trained by [`Trainer`](super::Trainer).
 pub trait LanguageModel: Model {
@@ -14,14 +15,17 @@ pub trait LanguageModel: Model {
     /// The dim of token ids.
     type Vocab: Whole;
 
-    /// The model's parameters in the Hugging Face format; `*` stands for the number of a layer.
+    /// The configuration of the model's family: what `config.json` and the flags of sizes say.
+    type Config: Family;
+
+    /// The model's parameters in the family's Hugging Face format; `*` stands for the number of a layer.
     const HF_NAMES: &'static [HfName];
 
-    /// The sizes of the model's dims for a Llama-like configuration.
+    /// The sizes of the model's dims for a configuration.
     ///
-    /// A model with parameters over its sequence dim, such as learned positions, gives it the size
-    /// `config.max_positions`; others leave it out.
-    fn sizes(config: &LlamaConfig) -> Sizes;
+    /// A model with parameters over its sequence dim gives it the length of its sequences, and can be trained with that
+    /// `--seq` only; others leave it out.
+    fn sizes(config: &Self::Config) -> Sizes;
 
     /// The mean cross-entropy of predicting `targets[b, s]` after `tokens[b, ..=s]`.
     fn loss(
@@ -46,21 +50,35 @@ pub struct HfName {
     pub name: &'static str,
     /// Whether the tensor is `[out, in]`, as that of a linear layer is, where the parameter is `(in, out)`.
     pub transposed: bool,
+    /// Whether the tensor holds the outputs of several parameters, side by side in the order of the table.
+    pub fused: bool,
 }
 
 impl HfName {
-    /// A parameter that lies as it does here: embeddings, heads, norms.
+    /// A parameter that lies as it does here: embeddings, heads, norms, biases, and weights stored `[in, out]`.
     pub const fn same(path: &'static str, name: &'static str) -> HfName {
-        HfName { path, name, transposed: false }
+        HfName { path, name, transposed: false, fused: false }
     }
 
-    /// The weight of a linear layer.
+    /// The weight of a linear layer, stored `[out, in]`.
     pub const fn transposed(path: &'static str, name: &'static str) -> HfName {
-        HfName { path, name, transposed: true }
+        HfName { path, name, transposed: true, fused: false }
+    }
+
+    /// The same as one of several parameters whose outputs share the tensor, as those of queries, keys and values may.
+    /// They stand in the table in the order in which they lie there.
+    #[must_use]
+    pub const fn fused(self) -> HfName {
+        HfName { fused: true, ..self }
     }
 
     /// The tensor's name for the parameter at `path`, if this is its entry.
     pub fn matched(&self, path: &str) -> Option<String> {
+        Some(numbered(self.name, &self.numbers(path)?))
+    }
+
+    /// The numbers of layers in `path`, if this is its entry.
+    pub(super) fn numbers<'a>(&self, path: &'a str) -> Option<Vec<&'a str>> {
         let mut numbers = Vec::new();
         let mut parts = path.split('.');
         for pattern in self.path.split('.') {
@@ -70,15 +88,16 @@ impl HfName {
                 _ => return None,
             }
         }
-        parts.next().is_none().then(|| {
-            let mut numbers = numbers.into_iter();
-            let parts = self
-                .name
-                .split('.')
-                .map(|part| if part == "*" { numbers.next().unwrap_or("*") } else { part });
-            parts.collect::<Vec<_>>().join(".")
-        })
+        parts.next().is_none().then_some(numbers)
     }
+}
+
+/// `pattern` with these numbers in the places of its stars.
+pub(super) fn numbered(pattern: &str, numbers: &[&str]) -> String {
+    let mut numbers = numbers.iter();
+    let parts = pattern.split('.');
+    let parts = parts.map(|part| if part == "*" { numbers.next().unwrap_or(&"*") } else { part });
+    parts.collect::<Vec<_>>().join(".")
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod batch_check;
 pub mod config;
 mod error;
+mod family;
 mod flops;
 mod language_model;
 mod lr;
@@ -26,6 +27,7 @@ mod weights;
 
 pub use config::{Config, ConfigError};
 pub use error::{Error, Result};
+pub use family::{Family, Outline};
 pub use language_model::{HfName, LanguageModel};
 pub use lr::{Decay, LrSchedule};
 #[cfg(feature = "cuda")]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::backend::cpu::CpuBackend;
-use crate::checkpoint::hf::{HfExport, HfFolder, LlamaConfig};
+use crate::checkpoint::hf::{HfExport, HfFolder, HfFormat};
 use crate::checkpoint::{Checkpoint, Writer};
 use crate::comm::RankComms;
 use crate::data::{Dataset, Tokenizer};
@@ -12,10 +12,11 @@ use crate::layout::{AxisId, AxisSet};
 use crate::nn::{Built, Sizes, declare};
 use crate::tensor::{ParamRef, Rank};
 
-use super::config::{Config, Device, ModelSizes, ModelSource};
+use super::config::{Config, Device, ModelSource};
 use super::machine::Machine;
 use super::memory::{Kept, MemoryPlan, kept_of, units_of};
-use super::{Error, LanguageModel, Result, resume, text, weights};
+use super::progress::say;
+use super::{Error, Family, LanguageModel, Outline, Result, resume, text, weights};
 
 /// Most threads of all ranks together: ranks are threads of one process, and more of them only wait for each other.
 const MAX_THREADS: usize = 1024;
@@ -25,7 +26,12 @@ pub struct Plan {
     pub config: Config,
     /// What the ranks compute on.
     pub machine: Box<dyn Machine>,
-    pub sizes: LlamaConfig,
+    /// What the model is, in the terms of all families.
+    pub outline: Outline,
+    /// The sizes of its dims, and what of it is recomputed.
+    pub sizes: Sizes,
+    /// What `--export-hf` writes.
+    pub export: Option<HfFormat>,
     /// Elements of the model's parameters.
     pub parameters: usize,
     /// What a rank needs at the least.
@@ -41,25 +47,24 @@ impl Plan {
     /// Opens every file that the run reads, and judges the settings by them. Nothing is written yet.
     pub fn new<M: LanguageModel>(config: Config, machine: Box<dyn Machine>) -> Result<Plan> {
         check_mesh(&config)?;
-        let (sizes, weights) = match &config.model {
-            ModelSource::InitFrom(folder) => {
-                let folder = HfFolder::open(folder).map_err(Error::of_flag("--init-from"))?;
-                (folder.config().clone(), Some(folder))
-            }
-            ModelSource::New(sizes) => (llama_config(sizes, config.seq), None),
-        };
+        let (family, weights) = configuration::<M::Config>(&config)?;
+        let outline = family.outline();
+        let mut sizes = M::sizes(&family);
+        sizes.recompute = config.recompute.or(sizes.recompute);
+        check_length(&config, &outline, sizes.get::<M::Seq>())?;
         // Before anything is made of sizes that nothing could hold.
         let available = machine.memory();
-        MemoryPlan::of_sizes(&config, &sizes, Kept::Unknown).check(&config, available)?;
+        MemoryPlan::of_sizes(&config, &outline, Kept::Unknown).check(&config, available)?;
         let built = declared::<M>(&config, &sizes)?;
         let (kept, units) = (kept_of(&config, &built), units_of(&built));
-        let memory = MemoryPlan::of_units(&config, &sizes, kept, &units);
+        let memory = MemoryPlan::of_units(&config, &outline, kept, &units);
         memory.check(&config, available)?;
         let params = built.params();
-        if config.export_hf.is_some() {
-            weights::check_export(&sizes, M::HF_NAMES, &params)?;
+        let export = config.export_hf.as_ref().map(|_| HfFormat::of(&family));
+        if let Some(format) = &export {
+            weights::check_export(format, M::HF_NAMES, &params)?;
         }
-        let (file, tokenizer) = text::open(&config, sizes.vocab)?;
+        let (file, tokenizer) = text::open(&config, outline.vocab)?;
         let dataset = Dataset::new(file, config.seq, config.batch, config.order, config.seed)?;
         let resume = match &config.resume {
             Some(path) => Some(resume::open(path, &config, &dataset, &params)?),
@@ -67,7 +72,19 @@ impl Plan {
         };
         let parameters = params.iter().map(ParamRef::global_len).sum();
         let dataset = Arc::new(dataset);
-        Ok(Plan { config, machine, sizes, parameters, memory, weights, resume, dataset, tokenizer })
+        Ok(Plan {
+            config,
+            machine,
+            outline,
+            sizes,
+            export,
+            parameters,
+            memory,
+            weights,
+            resume,
+            dataset,
+            tokenizer,
+        })
     }
 
     /// Makes sure that the run can write where it is told to, before any work is lost, and that this is not what it
@@ -110,7 +127,7 @@ impl Plan {
 
     /// What is going to be trained, on what, for the user.
     pub fn describe(&self) -> String {
-        let Plan { config, sizes, dataset, .. } = self;
+        let Plan { config, outline, dataset, .. } = self;
         let tokenizer = match &self.tokenizer {
             Some(tokenizer) if !tokenizer.is_bytes() => format!(" ({})", tokenizer.name()),
             _ => String::new(),
@@ -124,11 +141,11 @@ impl Plan {
             "{source}: {} parameters, {} layers of width {}, {} query and {} key-value heads, vocabulary {}\n\
              {}; {} sequences of {} tokens a step, from the {} tokens of {}{tokenizer}",
             with_commas(self.parameters as u64),
-            sizes.layers,
-            sizes.hidden,
-            sizes.heads,
-            sizes.kv_heads,
-            sizes.vocab,
+            outline.layers,
+            outline.hidden,
+            outline.heads,
+            outline.kv_heads,
+            outline.vocab,
             format_args!("{} with {}", on_mesh(config), self.machine.describe()),
             config.batch,
             config.seq,
@@ -169,6 +186,39 @@ fn with_commas(number: u64) -> String {
         .map(|group| std::str::from_utf8(group).unwrap_or_default())
         .collect();
     groups.join(",")
+}
+
+/// The configuration of the model to train, and the folder that its weights come from.
+fn configuration<F: Family>(config: &Config) -> Result<(F, Option<HfFolder>)> {
+    match &config.model {
+        ModelSource::InitFrom(folder) => {
+            let opened = HfFolder::open::<F>(folder).map_err(Error::of_flag("--init-from"));
+            let (family, weights) = opened?;
+            if let Some(left_out) = family.warning() {
+                say(&format!("warning: --init-from {}: {left_out}", folder.display()));
+            }
+            Ok((family, Some(weights)))
+        }
+        ModelSource::New(sizes) => {
+            Ok((F::of_sizes(sizes, config.seq).map_err(Error::Input)?, None))
+        }
+    }
+}
+
+/// A model with a table of positions has no others, and one with parameters over its sequence dim has sequences of
+/// `fixed` tokens only.
+fn check_length(config: &Config, outline: &Outline, fixed: Option<usize>) -> Result<()> {
+    let seq = config.seq;
+    let advice = match (fixed, outline.longest) {
+        (Some(fixed), _) if fixed != seq => {
+            format!("the model's sequences have {fixed} tokens; use --seq {fixed}")
+        }
+        (_, Some(longest)) if longest < seq => {
+            format!("the model has {longest} positions; use at most --seq {longest}")
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::Input(format!("--seq: {seq} does not fit: {advice}")))
 }
 
 /// The axes that this version can train over, and as many ranks as a process can hold and a batch can feed.
@@ -222,45 +272,19 @@ fn check_batch(config: &Config) -> Result<()> {
     )))
 }
 
-/// The sizes of the model, and what of it is recomputed.
-pub fn model_sizes<M: LanguageModel>(config: &Config, sizes: &LlamaConfig) -> Sizes {
-    let mut sizes = M::sizes(sizes);
-    sizes.recompute = config.recompute.or(sizes.recompute);
-    sizes
-}
-
 /// A model as it is on the last rank of the mesh, which has most of what does not divide evenly, if all of its sizes
 /// fit. No other rank exists yet, and nothing is allocated.
-fn declared<M: LanguageModel>(config: &Config, sizes: &LlamaConfig) -> Result<Built<M>> {
+fn declared<M: LanguageModel>(config: &Config, sizes: &Sizes) -> Result<Built<M>> {
     let backend = CpuBackend::new(1).map_err(|error| Error::Input(error.to_string()))?;
     let comms = RankComms::unattended(config.mesh);
     let rank = Rank::with_settings(comms, Box::new(backend), config.settings());
-    let declared = declare::<M>(&rank, &model_sizes::<M>(config, sizes));
+    let declared = declare::<M>(&rank, sizes);
     declared.map_err(|error| {
         Error::Input(format!(
             "{error}\nuse a --mesh whose degrees divide these sizes, or other sizes; this mesh is {}",
             config.mesh
         ))
     })
-}
-
-/// The configuration of a new model.
-fn llama_config(sizes: &ModelSizes, seq: usize) -> LlamaConfig {
-    LlamaConfig {
-        hidden: sizes.hidden,
-        ffn: sizes.ffn,
-        layers: sizes.layers,
-        heads: sizes.heads,
-        kv_heads: sizes.kv_heads,
-        head_dim: sizes.hidden / sizes.heads,
-        vocab: sizes.vocab,
-        norm_eps: 1e-5,
-        rope_theta: 10_000.0,
-        tied: sizes.tied,
-        max_positions: seq,
-        bos: serde_json::Value::Null,
-        eos: serde_json::Value::Null,
-    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::optim::{Ema, Optimizer, ParamGroups};
 use crate::tensor::{Accumulating, Extent, Gradients, Loss, Mean, Metric, Rank, Reduced, Tokens};
 
 use super::batch_check::check_first_batches;
-use super::plan::{Plan, model_sizes};
+use super::plan::Plan;
 use super::recorder::Recorder;
 use super::report::Totals;
 use super::trained::{self, Trained, TrainedMut};
@@ -69,7 +69,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let config = &plan.config;
         let backend = plan.machine.backend(comms.rank())?;
         let rank = Rank::with_settings(comms, backend, config.settings());
-        let built = build::<M>(&rank, &model_sizes::<M>(config, &plan.sizes))?;
+        let built = build::<M>(&rank, &plan.sizes)?;
         let params = built.params();
         if let (None, Some(folder)) = (&plan.resume, &plan.weights) {
             weights::import_hf(folder, M::HF_NAMES, &params)?;
@@ -135,9 +135,9 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
 
     /// Exports the model, and samples a continuation and the length of its prompt.
     fn hand_over(&self) -> Result<(Vec<u32>, usize)> {
-        if let Some(folder) = &self.plan.config.export_hf {
+        if let (Some(folder), Some(format)) = (&self.plan.config.export_hf, &self.plan.export) {
             let params = self.built.params();
-            weights::export_hf(&self.rank, folder, &self.plan.sizes, M::HF_NAMES, &params)?;
+            weights::export_hf(&self.rank, folder, format, M::HF_NAMES, &params)?;
         }
         sample::continuation(&self.rank, &self.built.model, self.plan)
     }

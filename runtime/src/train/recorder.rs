@@ -12,7 +12,7 @@ use super::flops::{measure_peak, model_flops_per_token};
 use super::plan::Plan;
 use super::rank_loop::Step;
 use super::report::peak_bytes;
-use super::{LanguageModel, MetricsFile, Result, StepMetrics};
+use super::{MetricsFile, Result, StepMetrics};
 
 /// Counts between the beginning and the end of a step. Every rank has one, the first one writes.
 pub struct Recorder<'a> {
@@ -27,18 +27,15 @@ pub struct Recorder<'a> {
 
 impl<'a> Recorder<'a> {
     /// Measures the machine. Every rank calls it.
-    pub fn new<M: LanguageModel>(
+    pub fn new<M>(
         rank: &Rank,
         built: &Built<M>,
         plan: &Plan,
         file: &'a Mutex<MetricsFile>,
     ) -> Recorder<'a> {
-        let (config, sizes) = (&plan.config, &plan.sizes);
-        let embedding = M::HF_NAMES.iter().find(|name| name.name == "model.embed_tokens.weight");
-        let looked_up = embedding.map(|name| name.path).filter(|_| !sizes.tied);
         Recorder {
             file,
-            flops_per_token: model_flops_per_token(built, looked_up, config.seq),
+            flops_per_token: model_flops_per_token(built, plan.config.seq),
             peak: plan
                 .machine
                 .peak_flops(rank.compute_dtype())

@@ -27,8 +27,8 @@ pub fn continuation<M: LanguageModel>(
     let mut tokens = vec![0; prompt_len];
     file.read(0, &mut tokens)?;
     // No longer than the tokens will be, so that a short continuation of a model with long sequences is quick; but a
-    // model that gives its sequences a size has parameters over it, such as learned positions, and takes no other.
-    let fixed = M::sizes(&plan.sizes).get::<M::Seq>();
+    // model that gives its sequences a size has parameters over it, and takes no other.
+    let fixed = plan.sizes.get::<M::Seq>();
     let width = fixed.unwrap_or(seq.min(end));
     // Every data-parallel rank computes the same row.
     let rows = rank.degree_of(AxisSet::DATA);

@@ -1,9 +1,12 @@
 //! A model's parameters and what they are stored as: Hugging Face tensors, checkpoint entries.
 
+use std::collections::HashMap;
+
 use crate::checkpoint::Region;
-use crate::checkpoint::hf::{HfExport, HfFolder, LlamaConfig};
+use crate::checkpoint::hf::{HfExport, HfFolder, HfFormat};
 use crate::tensor::{Extent, ParamRef, Rank};
 
+use super::language_model::numbered;
 use super::{Error, HfName, Result};
 
 /// Reads this rank's part of every parameter from a Hugging Face folder, where `names` says which tensor is whose.
@@ -11,140 +14,235 @@ use super::{Error, HfName, Result};
 /// # Errors
 /// A parameter without a name, and a tensor that is missing, damaged or of another shape.
 pub fn import_hf(folder: &HfFolder, names: &[HfName], params: &[ParamRef]) -> Result<()> {
+    let table = Table::new(names, params);
     for param in params {
-        let tensor = HfTensor::of(names, param)?;
+        let place = table.place(param)?;
         let values = folder
-            .read(&tensor.name, &tensor.shape(), &tensor.region())
+            .read(&place.name, &place.tensor_shape(), &place.region())
             .map_err(Error::of_flag("--init-from"))?;
         let mut block = vec![0.0; param.len()];
-        tensor.load(&values, &mut block);
+        place.load(&values, &mut block);
         param.write(&block);
     }
     Ok(())
 }
 
-/// Makes sure that a model can be exported as one of `config`, before it is trained.
+/// Makes sure that a model can be exported in this format, before it is trained.
 ///
 /// # Errors
-/// A parameter without a name, and a tensor of the format without a parameter.
-pub fn check_export(config: &LlamaConfig, names: &[HfName], params: &[ParamRef]) -> Result<()> {
-    exported(config, names, params).map(drop)
+/// A parameter without a name or of another size than the format has, and a tensor of the format without a parameter.
+pub fn check_export(format: &HfFormat, names: &[HfName], params: &[ParamRef]) -> Result<()> {
+    exported(format, names, params).map(drop)
 }
 
 /// Writes the model as a Hugging Face folder: every rank takes part, the first one writes.
 pub fn export_hf(
     rank: &Rank,
     folder: &std::path::Path,
-    config: &LlamaConfig,
+    format: &HfFormat,
     names: &[HfName],
     params: &[ParamRef],
 ) -> Result<()> {
     let refused = || Error::of_flag("--export-hf");
     let mut export = match rank.index() {
-        0 => Some(HfExport::create(folder, config).map_err(refused())?),
+        0 => Some(HfExport::create(folder, format).map_err(refused())?),
         _ => None,
     };
-    for (tensor, param) in exported(config, names, params)? {
-        let whole = param.gather(rank);
+    for Stored { name, len, parts } in exported(format, names, params)? {
+        let mut tensor = vec![0.0; if export.is_some() { len } else { 0 }];
+        for (place, param) in parts {
+            let whole = param.gather(rank);
+            if export.is_some() {
+                place.whole().store(&whole, &mut tensor);
+            }
+        }
         if let Some(export) = &mut export {
-            export.write(&tensor.name, &tensor.whole().stored(&whole)).map_err(refused())?;
+            export.write(name, &tensor).map_err(refused())?;
         }
     }
     export.map_or(Ok(()), |export| export.finish().map_err(refused()))
 }
 
-/// The parameters in the order of the format, which must have a place for each of them.
+/// A tensor of the format, and the parameters that it is made of.
+struct Stored<'a> {
+    name: &'a str,
+    len: usize,
+    parts: Vec<(Place, &'a ParamRef)>,
+}
+
+/// The tensors in the order of the format, which must have a place for each parameter.
 fn exported<'a>(
-    config: &LlamaConfig,
+    format: &'a HfFormat,
     names: &[HfName],
     params: &'a [ParamRef],
-) -> Result<Vec<(HfTensor, &'a ParamRef)>> {
+) -> Result<Vec<Stored<'a>>> {
     let refused = |reason: String| Err(Error::Input(format!("--export-hf: {reason}")));
-    let mut tensors: Vec<(HfTensor, &ParamRef)> = params
-        .iter()
-        .map(|param| Ok((HfTensor::of(names, param)?, param)))
-        .collect::<Result<_>>()?;
-    let mut ordered = Vec::with_capacity(tensors.len());
-    for (name, _) in config.tensors() {
-        let Some(index) = tensors.iter().position(|(tensor, _)| tensor.name == name) else {
+    let table = Table::new(names, params);
+    let mut parts_of: HashMap<String, Vec<(Place, &ParamRef)>> = HashMap::new();
+    for param in params {
+        let place = table.place(param)?;
+        parts_of.entry(place.name.clone()).or_default().push((place, param));
+    }
+    let mut ordered = Vec::with_capacity(parts_of.len());
+    for (name, shape) in format.tensors() {
+        let Some(parts) = parts_of.remove(name) else {
             return refused(format!(
                 "the model has no parameter for the tensor `{name}` of the format"
             ));
         };
-        ordered.push(tensors.swap_remove(index));
+        if let Some((place, param)) = parts.iter().find(|(place, _)| place.tensor_shape() != *shape)
+        {
+            return refused(format!(
+                "`{}` makes the tensor `{name}` one of shape {:?}, where the format has {shape:?}",
+                param.path(),
+                place.tensor_shape()
+            ));
+        }
+        let len = shape.iter().product();
+        ordered.push(Stored { name, len, parts });
     }
-    match tensors.first() {
-        Some((tensor, param)) => refused(format!(
+    // The first in the order of the model, so that the message is always the same.
+    let extra = params.iter().find_map(|param| {
+        let mut parts = parts_of.values().flatten();
+        parts.find(|(_, other)| other.path() == param.path())
+    });
+    match extra {
+        Some((place, param)) => refused(format!(
             "the format has no tensor `{}`, which `HF_NAMES` gives for `{}`",
-            tensor.name,
+            place.name,
             param.path()
         )),
         None => Ok(ordered),
     }
 }
 
-/// A parameter as the format stores it: a vector, or a matrix `[rows, cols]`, of which `rows x cols` are this rank's.
-struct HfTensor {
-    name: String,
-    transposed: bool,
-    rows: Extent,
-    cols: Option<Extent>,
+/// Which tensor is whose.
+struct Table<'a> {
+    names: &'a [HfName],
+    by_path: HashMap<&'a str, &'a ParamRef>,
 }
 
-impl HfTensor {
-    fn of(names: &[HfName], param: &ParamRef) -> Result<HfTensor> {
-        let found = names.iter().find_map(|entry| Some((entry, entry.matched(param.path())?)));
-        let Some((entry, name)) = found else {
+impl<'a> Table<'a> {
+    fn new(names: &'a [HfName], params: &'a [ParamRef]) -> Table<'a> {
+        let by_path = params.iter().map(|param| (param.path(), param)).collect();
+        Table { names, by_path }
+    }
+
+    fn place(&self, param: &ParamRef) -> Result<Place> {
+        let path = param.path();
+        let found = self.names.iter().find_map(|entry| Some((entry, entry.numbers(path)?)));
+        let Some((entry, numbers)) = found else {
             return Err(Error::Input(format!(
-                "`{}` has no entry in the model's `HF_NAMES`, so it can be neither imported nor exported",
-                param.path()
+                "`{path}` has no entry in the model's `HF_NAMES`, so it can be neither imported nor exported"
             )));
         };
-        let (reads, writes) = match param.extents().split_at(param.contracted()) {
-            (vector, []) | ([], vector) => (Extent::flattened(vector), None),
-            (reads, writes) => (Extent::flattened(reads), Some(Extent::flattened(writes))),
+        let (reads, writes) = sides(param);
+        let (before, outputs) = match entry.fused {
+            true => self.beside(entry, &numbers),
+            false => (0, writes.global),
         };
-        let (rows, cols) = match (writes, entry.transposed) {
-            (Some(writes), true) => (writes, Some(reads)),
-            (writes, _) => (reads, writes),
-        };
-        Ok(HfTensor { name, transposed: entry.transposed, rows, cols })
+        Ok(Place {
+            name: numbered(entry.name, &numbers),
+            transposed: entry.transposed,
+            reads,
+            writes,
+            before,
+            outputs,
+        })
     }
 
-    fn shape(&self) -> Vec<usize> {
-        std::iter::once(self.rows).chain(self.cols).map(|extent| extent.global).collect()
+    /// How many outputs stand before those of `entry` in the tensor that it shares, and how many there are in all.
+    fn beside(&self, entry: &HfName, numbers: &[&str]) -> (usize, usize) {
+        let (mut before, mut all) = (0, 0);
+        for other in self.names.iter().filter(|other| other.name == entry.name) {
+            if other.path == entry.path {
+                before = all;
+            }
+            let param = self.by_path.get(numbered(other.path, numbers).as_str());
+            all += param.map_or(0, |param| sides(param).1.global);
+        }
+        (before, all)
+    }
+}
+
+/// What a parameter reads, if it does, and what it writes: the rows and columns of its row-major block. A vector is
+/// written only.
+fn sides(param: &ParamRef) -> (Option<Extent>, Extent) {
+    match param.extents().split_at(param.contracted()) {
+        (vector, []) | ([], vector) => (None, Extent::flattened(vector)),
+        (reads, writes) => (Some(Extent::flattened(reads)), Extent::flattened(writes)),
+    }
+}
+
+/// Where a parameter lies in the tensor that stores it, and which part of that is this rank's.
+struct Place {
+    name: String,
+    transposed: bool,
+    reads: Option<Extent>,
+    writes: Extent,
+    /// Outputs of other parameters before its own.
+    before: usize,
+    /// Outputs of all parameters in the tensor.
+    outputs: usize,
+}
+
+impl Place {
+    /// Shape of the whole tensor.
+    fn tensor_shape(&self) -> Vec<usize> {
+        self.ordered(self.reads.map(|reads| reads.global), self.outputs)
     }
 
+    /// This rank's part of the tensor.
     fn region(&self) -> Region {
-        let extents = || std::iter::once(self.rows).chain(self.cols);
-        let offset: Vec<usize> = extents().map(|extent| extent.offset).collect();
-        let shape: Vec<usize> = extents().map(|extent| extent.local).collect();
+        let offset =
+            self.ordered(self.reads.map(|reads| reads.offset), self.before + self.writes.offset);
+        let shape = self.ordered(self.reads.map(|reads| reads.local), self.writes.local);
         Region::new(&offset, &shape)
     }
 
-    /// The tensor as one rank would hold all of it.
-    fn whole(&self) -> HfTensor {
-        HfTensor {
+    /// Numbers of the two sides in the order in which the tensor has them.
+    fn ordered(&self, reads: Option<usize>, writes: usize) -> Vec<usize> {
+        match (reads, self.transposed) {
+            (None, _) => vec![writes],
+            (Some(reads), false) => vec![reads, writes],
+            (Some(reads), true) => vec![writes, reads],
+        }
+    }
+
+    /// The place as one rank would see it that holds all of the parameter.
+    fn whole(&self) -> Place {
+        Place {
             name: self.name.clone(),
-            transposed: self.transposed,
-            rows: Extent::whole(self.rows.global),
-            cols: self.cols.map(|cols| Extent::whole(cols.global)),
+            reads: self.reads.map(|reads| Extent::whole(reads.global)),
+            writes: Extent::whole(self.writes.global),
+            ..*self
         }
     }
 
-    fn load(&self, values: &[f32], data: &mut [f32]) {
-        match self.cols.filter(|_| self.transposed) {
-            Some(cols) => transpose(self.rows.local, cols.local, values, data),
-            None => data.copy_from_slice(values),
+    /// From the part of the tensor to the parameter's block.
+    fn load(&self, values: &[f32], block: &mut [f32]) {
+        match self.reads.filter(|_| self.transposed) {
+            Some(reads) => transpose(self.writes.local, reads.local, values, block),
+            None => block.copy_from_slice(values),
         }
     }
 
-    fn stored(&self, data: &[f32]) -> Vec<f32> {
-        let mut values = data.to_vec();
-        if let Some(cols) = self.cols.filter(|_| self.transposed) {
-            transpose(cols.local, self.rows.local, data, &mut values);
+    /// From the parameter's block to its place in the tensor.
+    fn store(&self, block: &[f32], tensor: &mut [f32]) {
+        let rows = self.reads.map_or(1, |reads| reads.local);
+        let (width, first) = (self.writes.local, self.before + self.writes.offset);
+        match self.reads.filter(|_| self.transposed) {
+            Some(reads) => {
+                let outputs = &mut tensor[first * reads.global..][..block.len()];
+                transpose(reads.local, width, block, outputs);
+            }
+            None => {
+                for row in 0..rows {
+                    let to = &mut tensor[row * self.outputs + first..][..width];
+                    to.copy_from_slice(&block[row * width..][..width]);
+                }
+            }
         }
-        values
     }
 }
 

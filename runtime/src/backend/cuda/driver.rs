@@ -245,11 +245,16 @@ pub trait Driver: Send + Sync + fmt::Debug {
 
 /// Attention by the vendor's library, over bf16 operands laid out as in [`AttentionShape`].
 ///
+/// Addresses are multiples of 16; operands that lie elsewhere are an error.
+///
 /// # Safety
 /// As for [`Driver`].
 pub trait FusedAttention {
-    /// Whether there is a plan for these sizes.
+    /// Whether there is a plan for [`forward`](Self::forward) of these sizes.
     fn supports(&self, shape: &AttentionShape) -> bool;
+
+    /// Whether there is a plan for [`backward`](Self::backward) of these sizes.
+    fn supports_backward(&self, shape: &AttentionShape) -> bool;
 
     /// Writes `out` and the log-sum-exp `lse` (f32, `[batch, heads, seq]`).
     ///

@@ -1,6 +1,7 @@
 //! GPUs.
 
 mod backend;
+pub mod cudnn;
 mod driver;
 mod gpu;
 mod kernels;
@@ -12,7 +13,7 @@ mod staging;
 pub use backend::CudaBackend;
 pub use driver::*;
 pub use gpu::Gpu;
-pub use kernels::attention::Tiles as AttentionTiles;
+pub use kernels::attention::{PLAIN as PLAIN_ATTENTION, Tiles as AttentionTiles};
 pub use kernels::{COMMON, SOURCES};
 pub use ops::norm::{residual_layer_norm, residual_rms_norm};
 pub use ops::{loss, routing};

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::LlamaConfig;
+use super::HfFormat;
 use crate::checkpoint::tensors::TensorWriter;
 use crate::checkpoint::{CheckpointError, files};
 
@@ -15,7 +15,7 @@ const SETTINGS: &str = "config.json";
 /// tokenizer, stays.
 pub struct HfExport {
     folder: PathBuf,
-    config: LlamaConfig,
+    format: HfFormat,
     weights: TensorWriter,
     /// Dropped last.
     _unfinished: Unfinished,
@@ -38,21 +38,20 @@ impl HfExport {
     ///
     /// # Errors
     /// When the folder or a file cannot be written.
-    pub fn create(folder: &Path, config: &LlamaConfig) -> Result<HfExport, CheckpointError> {
+    pub fn create(folder: &Path, format: &HfFormat) -> Result<HfExport, CheckpointError> {
         files::create_folder(folder)?;
-        let tensors = config.tensors();
-        let tensors = tensors.iter().map(|(name, shape)| (name.as_str(), &shape[..]));
+        let tensors = format.tensors.iter().map(|(name, shape)| (name.as_str(), &shape[..]));
         let unfinished = Unfinished { folder: folder.to_owned() };
         let weights = TensorWriter::create(&temporary(folder, WEIGHTS), tensors)?;
         Ok(HfExport {
             folder: folder.to_owned(),
-            config: config.clone(),
+            format: format.clone(),
             weights,
             _unfinished: unfinished,
         })
     }
 
-    /// Writes the next tensor of [`LlamaConfig::tensors`], row after row.
+    /// Writes the next tensor of [`HfFormat::tensors`], row after row.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -72,7 +71,7 @@ impl HfExport {
     /// When a tensor was left out: a fault of the calling code.
     pub fn finish(self) -> Result<(), CheckpointError> {
         self.weights.finish()?;
-        let settings = format!("{:#}\n", self.config.to_json());
+        let settings = format!("{:#}\n", self.format.settings);
         files::write(&temporary(&self.folder, SETTINGS), settings.as_bytes())?;
         for name in [WEIGHTS, SETTINGS] {
             files::rename(&temporary(&self.folder, name), &self.folder.join(name))?;

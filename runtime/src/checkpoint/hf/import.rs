@@ -1,9 +1,10 @@
 //! Reading the weights of a Hugging Face folder, one file or many.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use super::LlamaConfig;
+use super::HfConfig;
 use crate::checkpoint::load::compare_tensors;
 use crate::checkpoint::tensors::TensorFile;
 use crate::checkpoint::{CheckpointError, Region, files};
@@ -13,34 +14,51 @@ use crate::checkpoint::{CheckpointError, Region, files};
 /// Files are mapped, so only what is read takes memory. It can be shared by all ranks of a process.
 #[derive(Debug)]
 pub struct HfFolder {
-    config: LlamaConfig,
     /// Path and content of every file of weights.
     files: Vec<(PathBuf, TensorFile)>,
-    /// The file of every tensor.
-    file_of: HashMap<String, usize>,
+    /// Where every tensor of the configuration is.
+    places: HashMap<String, Place>,
+}
+
+/// Where a tensor is: the number of its file, and its name there.
+#[derive(Debug)]
+struct Place {
+    file: usize,
+    stored: String,
 }
 
 impl HfFolder {
-    /// Opens a folder with `config.json` and `model.safetensors` or `model.safetensors.index.json`.
+    /// Opens a folder with `config.json` and `model.safetensors` or `model.safetensors.index.json`, and gives its
+    /// configuration too.
     ///
     /// # Errors
-    /// A file that is missing or damaged, settings that are not supported ([`LlamaConfig::read`]), and tensors that
-    /// are missing, unexpected, or of another shape or dtype than the settings ask for.
-    pub fn open(folder: &Path) -> Result<HfFolder, CheckpointError> {
+    /// A file that is missing or damaged, settings that are not supported ([`HfConfig::read`]), and tensors that are
+    /// missing, unexpected, or of another shape or dtype than the settings ask for.
+    pub fn open<C: HfConfig>(folder: &Path) -> Result<(C, HfFolder), CheckpointError> {
         if !folder.is_dir() {
             let reason = files::no_folder(folder).to_owned();
             return Err(CheckpointError::Settings { path: folder.to_owned(), reason });
         }
-        let config = LlamaConfig::read(folder)?;
-        let (files, file_of) = open_weights(folder)?;
-        let folder_of_weights = HfFolder { config, files, file_of };
-        folder_of_weights.check_tensors(folder)?;
-        Ok(folder_of_weights)
-    }
-
-    /// The sizes.
-    pub fn config(&self) -> &LlamaConfig {
-        &self.config
+        let config = C::read(folder)?;
+        let (files, stored) = open_weights(folder)?;
+        let (key, layers) = config.layers();
+        if layers > stored.len() {
+            let held = stored.len();
+            let reason = format!("{key} is {layers}, but the weights hold {held} tensors in all");
+            return Err(CheckpointError::settings(&folder.join("config.json"), reason));
+        }
+        let mut places = HashMap::new();
+        for (stored, file) in stored {
+            let Some(name) = config.tensor_name(&stored).map(Cow::into_owned) else { continue };
+            let place = Place { file, stored };
+            if let Some(other) = places.insert(name.clone(), place) {
+                let reason = format!("is there a second time, as `{}`", other.stored);
+                return Err(CheckpointError::tensor(&files[file].0, &name, reason));
+            }
+        }
+        let weights = HfFolder { files, places };
+        weights.check_tensors(folder, &config.tensors())?;
+        Ok((config, weights))
     }
 
     /// Reads a box of a tensor whose shape is `shape`, widened to f32.
@@ -73,8 +91,10 @@ impl HfFolder {
         out: &mut [f32],
     ) -> Result<(), CheckpointError> {
         assert_eq!(out.len(), region.len(), "room for `{name}`");
-        let (path, file) = &self.files[self.file_of.get(name).copied().unwrap_or(0)];
-        let copied = file.copy_common(name, &Region::whole(shape), out, region)?;
+        let place = self.places.get(name);
+        let (path, file) = &self.files[place.map_or(0, |place| place.file)];
+        let stored = place.map_or(name, |place| &place.stored);
+        let copied = file.copy_common(stored, &Region::whole(shape), out, region)?;
         if copied != region.len() {
             let reason = format!("of shape {shape:?} has no part {region}");
             return Err(CheckpointError::tensor(path, name, reason));
@@ -82,34 +102,25 @@ impl HfFolder {
         Ok(())
     }
 
-    fn check_tensors(&self, folder: &Path) -> Result<(), CheckpointError> {
-        let (layers, held) = (self.config.layers, self.file_of.len());
-        if layers > held {
-            let reason = format!(
-                "num_hidden_layers is {layers}, but the weights hold {held} tensors in all"
-            );
-            return Err(CheckpointError::settings(&folder.join("config.json"), reason));
-        }
-        let found = self.file_of.iter().filter(|(name, _)| !self.is_redundant(name));
-        let found = found
-            .filter_map(|(name, file)| Some((name.as_str(), self.files[*file].1.shape(name)?)));
-        let expected = self.config.tensors();
+    fn check_tensors(
+        &self,
+        folder: &Path,
+        expected: &[(String, Vec<usize>)],
+    ) -> Result<(), CheckpointError> {
+        let found = self.places.iter().filter_map(|(name, place)| {
+            Some((name.as_str(), self.files[place.file].1.shape(&place.stored)?))
+        });
         compare_tensors(folder, expected.iter().cloned(), found)?;
         for (name, shape) in expected {
             // An empty box: judges the dtype, and reads nothing.
             let nothing = Region { offset: vec![0; shape.len()], shape: vec![0; shape.len()] };
-            self.read_into(&name, &shape, &nothing, &mut [])?;
+            self.read_into(name, shape, &nothing, &mut [])?;
         }
         Ok(())
     }
-
-    /// Tensors that some folders carry although they follow from the others: the rotary frequencies, and the head
-    /// that is tied to the embedding.
-    fn is_redundant(&self, name: &str) -> bool {
-        name.ends_with("rotary_emb.inv_freq") || (self.config.tied && name == "lm_head.weight")
-    }
 }
 
+/// The files, and the number of that of every tensor.
 type Weights = (Vec<(PathBuf, TensorFile)>, HashMap<String, usize>);
 
 fn open_weights(folder: &Path) -> Result<Weights, CheckpointError> {

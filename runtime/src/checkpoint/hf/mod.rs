@@ -1,12 +1,18 @@
-//! Hugging Face folders of Llama models: sizes from `config.json`, weights from safetensors, and the way back.
+//! Hugging Face folders: sizes from `config.json`, weights from safetensors, and the way back.
 
-mod config;
 mod export;
+mod family;
+mod gpt2;
 mod import;
+mod llama;
+mod settings;
 
-pub use config::LlamaConfig;
 pub use export::HfExport;
+pub use family::{HfConfig, HfFormat};
+pub use gpt2::{Gpt2Config, Gpt2Dropout};
 pub use import::HfFolder;
+pub use llama::LlamaConfig;
+pub use settings::Settings;
 
 #[cfg(test)]
 mod tests;

@@ -33,9 +33,24 @@ fn values(index: usize, shape: &[usize]) -> Vec<f32> {
     (0..shape.iter().product()).map(|i| index as f32 + i as f32 / 1024.0).collect()
 }
 
-fn export(config: &LlamaConfig) -> TempDir {
+fn gpt2() -> Gpt2Config {
+    Gpt2Config {
+        hidden: 8,
+        ffn: 12,
+        layers: 2,
+        heads: 4,
+        vocab: 10,
+        positions: 6,
+        norm_eps: 1e-4,
+        dropout: Gpt2Dropout { embeddings: 0.1, attention: 0.0, residual: 0.2 },
+        bos: json!(1),
+        eos: json!(2),
+    }
+}
+
+fn export<C: HfConfig>(config: &C) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let mut export = HfExport::create(dir.path(), config).unwrap();
+    let mut export = HfExport::create(dir.path(), &HfFormat::of(config)).unwrap();
     for (i, (name, shape)) in config.tensors().iter().enumerate() {
         export.write(name, &values(i, shape)).unwrap();
     }
@@ -44,7 +59,21 @@ fn export(config: &LlamaConfig) -> TempDir {
 }
 
 fn refusal(folder: &Path) -> String {
-    HfFolder::open(folder).unwrap_err().to_string()
+    refusal_of::<LlamaConfig>(folder)
+}
+
+fn refusal_of<C: HfConfig>(folder: &Path) -> String {
+    match HfFolder::open::<C>(folder) {
+        Ok(_) => panic!("{} was opened", folder.display()),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// The weights of a folder whose configuration is known.
+fn weights<C: HfConfig + PartialEq + std::fmt::Debug>(folder: &Path, config: &C) -> HfFolder {
+    let (found, weights) = HfFolder::open::<C>(folder).unwrap();
+    assert_eq!(found, *config);
+    weights
 }
 
 /// Changes keys of `config.json`; `null` removes.
@@ -68,7 +97,7 @@ fn write_weights(path: &Path, tensors: &[(String, Dtype, Vec<usize>, Vec<u8>)]) 
     fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
 }
 
-fn f32_tensors(config: &LlamaConfig) -> Vec<(String, Dtype, Vec<usize>, Vec<u8>)> {
+fn f32_tensors<C: HfConfig>(config: &C) -> Vec<(String, Dtype, Vec<usize>, Vec<u8>)> {
     let bytes = |values: Vec<f32>| values.iter().flat_map(|x| x.to_le_bytes()).collect();
     let tensors = config.tensors().into_iter().enumerate();
     tensors
@@ -81,27 +110,31 @@ fn f32_tensors(config: &LlamaConfig) -> Vec<(String, Dtype, Vec<usize>, Vec<u8>)
 
 #[test]
 fn what_is_exported_is_imported_bit_for_bit() {
-    for tied in [false, true] {
-        let config = config(tied);
-        let dir = export(&config);
-        let mut names: Vec<_> = fs::read_dir(dir.path())
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        assert_eq!(names, ["config.json", "model.safetensors"]);
-        let folder = HfFolder::open(dir.path()).unwrap();
-        assert_eq!(folder.config(), &config);
-        for (i, (name, shape)) in config.tensors().iter().enumerate() {
-            assert_eq!(folder.read(name, shape, &Region::whole(shape)).unwrap(), values(i, shape));
-        }
+    assert_imports(&config(false));
+    assert_imports(&config(true));
+    assert_imports(&gpt2());
+    assert_imports(&Gpt2Config { ffn: 32, ..gpt2() });
+}
+
+#[track_caller]
+fn assert_imports<C: HfConfig + PartialEq + std::fmt::Debug>(config: &C) {
+    let dir = export(config);
+    let mut names: Vec<_> = fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["config.json", "model.safetensors"]);
+    let folder = weights(dir.path(), config);
+    for (i, (name, shape)) in config.tensors().iter().enumerate() {
+        assert_eq!(folder.read(name, shape, &Region::whole(shape)).unwrap(), values(i, shape));
     }
 }
 
 #[test]
 fn rows_and_columns_of_a_tensor_are_read_alone() {
     let dir = export(&config(false));
-    let folder = HfFolder::open(dir.path()).unwrap();
+    let folder = weights(dir.path(), &config(false));
     let embedding = values(0, &[10, 8]);
     let read = |offset: [usize; 2], shape: [usize; 2]| {
         folder.read("model.embed_tokens.weight", &[10, 8], &Region::new(&offset, &shape))
@@ -139,7 +172,7 @@ fn shards_and_half_precision_are_read() {
     let index = dir.path().join("model.safetensors.index.json");
     fs::write(&index, json!({ "weight_map": map }).to_string()).unwrap();
 
-    let folder = HfFolder::open(dir.path()).unwrap();
+    let folder = weights(dir.path(), &config);
     for (i, (name, shape)) in config.tensors().iter().enumerate() {
         let expected: Vec<f32> = values(i, shape)
             .into_iter()
@@ -201,13 +234,108 @@ fn a_tied_folder_may_carry_its_head_and_any_its_rotary_frequencies() {
     let frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq";
     tensors.push((frequencies.into(), Dtype::F32, vec![2], vec![0; 8]));
     write_weights(&dir.path().join("model.safetensors"), &tensors);
-    HfFolder::open(dir.path()).unwrap();
+    weights(dir.path(), &tied);
+}
+
+/// As the first folders were published: of the bare model, and with the causal masks.
+#[test]
+fn a_gpt2_may_lack_its_prefix_and_carry_masks() {
+    let config = gpt2();
+    let dir = export(&config);
+    let mut tensors = f32_tensors(&config);
+    for (name, ..) in &mut tensors {
+        *name = name.replacen("transformer.", "", 1);
+    }
+    for name in ["h.0.attn.bias", "h.1.attn.masked_bias", "lm_head.weight"] {
+        tensors.push((name.into(), Dtype::F32, vec![1, 1, 6, 6], vec![0; 144]));
+    }
+    let file = dir.path().join("model.safetensors");
+    write_weights(&file, &tensors);
+    let folder = weights(dir.path(), &config);
+    for (i, (name, shape)) in config.tensors().iter().enumerate() {
+        assert_eq!(folder.read(name, shape, &Region::whole(shape)).unwrap(), values(i, shape));
+    }
+
+    tensors.push(("transformer.wpe.weight".into(), Dtype::F32, vec![6, 8], vec![0; 192]));
+    write_weights(&file, &tensors);
+    let text = refusal_of::<Gpt2Config>(dir.path());
+    assert!(text.contains("wpe.weight` is there a second time, as `"), "{text}");
+}
+
+#[test]
+fn the_settings_of_a_gpt2_are_understood() {
+    let dir = export(&gpt2());
+    let absent = json!({ "n_inner": null, "n_positions": null, "layer_norm_epsilon": null, "attn_pdrop": null,
+        "activation_function": null, "bos_token_id": null, "tie_word_embeddings": null, "model_type": null });
+    set(dir.path(), absent);
+    let read = Gpt2Config::read(dir.path()).unwrap();
+    assert_eq!((read.ffn, read.positions, read.norm_eps), (32, 1024, 1e-5));
+    assert_eq!((read.dropout.attention, read.dropout.residual), (0.1, 0.2));
+    assert_eq!((read.bos, read.eos), (Value::Null, json!(2)));
+    set(dir.path(), json!({ "activation_function": "gelu_pytorch_tanh", "use_cache": true }));
+    assert!(Gpt2Config::read(dir.path()).is_ok());
+}
+
+#[test]
+fn another_family_is_refused_before_its_settings() {
+    let (llama, gpt2) = (export(&config(false)), export(&gpt2()));
+    let text = refusal_of::<Gpt2Config>(llama.path());
+    let reason = "config.json: model_type is \"llama\"; only \"gpt2\" is supported by the model of this program";
+    assert!(text.contains(reason), "{text}");
+    let text = refusal(gpt2.path());
+    let reason = "config.json: model_type is \"gpt2\"; only \"llama\" is supported by the model of this program";
+    assert!(text.contains(reason), "{text}");
+    // Nothing says which it is: its sizes have other names.
+    set(gpt2.path(), json!({ "model_type": null }));
+    assert!(refusal(gpt2.path()).contains("hidden_size is missing"), "{}", refusal(gpt2.path()));
+}
+
+#[test]
+fn settings_of_a_gpt2_that_are_not_supported_are_refused_by_name() {
+    for (change, reason) in [
+        (
+            json!({ "activation_function": "gelu" }),
+            "activation_function is \"gelu\"; only \"gelu_new\" or \"gelu_pytorch_tanh\" is supported",
+        ),
+        (json!({ "scale_attn_weights": false }), "scale_attn_weights is false; only true is"),
+        (
+            json!({ "scale_attn_by_inverse_layer_idx": true }),
+            "scale_attn_by_inverse_layer_idx is true; only false is supported",
+        ),
+        (json!({ "add_cross_attention": true }), "add_cross_attention is true; only false is"),
+        (json!({ "tie_word_embeddings": false }), "tie_word_embeddings is false; only true is"),
+        (
+            json!({ "rope_theta": 1e4 }),
+            "rope_theta is no setting of a gpt2, where positions are learned; leave it out",
+        ),
+        (
+            json!({ "num_key_value_heads": 2 }),
+            "num_key_value_heads is no setting of a gpt2, where each query head has keys",
+        ),
+        (json!({ "n_head": 3 }), "n_head 3 does not divide n_embd 8"),
+        (json!({ "n_layer": null }), "n_layer is missing"),
+        (json!({ "n_layer": 200 }), "n_layer is 200, but the weights hold 28 tensors in all"),
+        (json!({ "n_positions": 0 }), "n_positions must be a whole number of at least 1, not 0"),
+        (json!({ "resid_pdrop": 1 }), "resid_pdrop must be below 1, not 1"),
+        (
+            json!({ "n_inner": 16 }),
+            "transformer.h.0.mlp.c_fc.weight has shape [8, 12], expected [8, 16]",
+        ),
+    ] {
+        let dir = export(&gpt2());
+        set(dir.path(), change);
+        let text = refusal_of::<Gpt2Config>(dir.path());
+        assert!(text.contains(reason), "no `{reason}` in {text}");
+    }
 }
 
 #[test]
 fn settings_that_are_not_supported_are_refused_by_name() {
     for (change, reason) in [
-        (json!({ "model_type": "mistral" }), "model_type is \"mistral\"; only \"llama\""),
+        (
+            json!({ "model_type": "mistral" }),
+            "model_type is \"mistral\"; only \"llama\" is supported",
+        ),
         (json!({ "hidden_act": "gelu" }), "hidden_act is \"gelu\"; only \"silu\" is supported"),
         (json!({ "hidden_act": 3 }), "hidden_act must be text, not 3"),
         (json!({ "attention_bias": true }), "attention_bias is true; only models without biases"),

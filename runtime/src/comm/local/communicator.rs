@@ -1,13 +1,16 @@
 //! The seat as users see it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use crate::backend::{Buffer, DType, View, ViewMut};
+use crate::backend::{Buffer, DType, Device, DeviceFailure, Queue, View, ViewMut};
 use crate::comm::account::Account;
+use crate::comm::busy::Busy;
 use crate::comm::call::Op;
 use crate::comm::{Blocks, CommError, CommStats, Communicator, Pending, ReduceOp, Site};
 use crate::layout::AxisSet;
 
+use super::device_queue::DeviceQueue;
 use super::group::Group;
 use super::progress::{Job, Progress};
 use super::seat::{Mode, Seat};
@@ -37,17 +40,32 @@ impl LocalCommunicator {
         self.messages.close();
     }
 
-    /// Runs `work` on the progress thread, but counts it now: what a step issues belongs to that step.
+    /// Runs `work` on the progress thread, but counts it now: what a step issues belongs to that step. `kind` is that of
+    /// its operands; `held` is a source that has to stay alive until a device is done with it.
     fn start<T: Send + 'static>(
         &self,
         site: &Site,
-        (op, dtype): (Op, DType),
-        work: impl FnOnce(&Seat, &Site) -> Result<T, CommError> + Send + 'static,
+        op: Op,
+        (dtype, device): Kind,
+        held: Option<&Arc<Buffer>>,
+        work: impl FnOnce(&Seat, &Mode, &Site) -> Result<T, CommError> + Send + 'static,
     ) -> Pending<T> {
         self.seat.count(&op, dtype);
         let (promise, pending) = self.seat.promise(site);
+        // What is computed after this does not hold up the call.
+        let ready = device.as_ref().map(|device| device.mark(Queue::Compute));
+        let mode = Mode::Asynchronous(ready);
+        let held = device.as_ref().and(held).map(Arc::clone);
         let site = site.clone();
-        let job = move |seat: &Seat| promise.keep(work(seat, &site));
+        let job = move |seat: &Seat| {
+            let queue = device.as_ref().map(|device| seat.device_queue(&mode, device));
+            let work = || {
+                let value = work(seat, &mode, &site)?;
+                let end = queue.as_ref().map(DeviceQueue::mark);
+                Ok(Busy::until(value, device.as_ref(), end).holding(held))
+            };
+            promise.keep(reported(op.name(), &site, work));
+        };
         // A job that is refused is dropped, and its `Pending` says that the rank has left.
         let _ = self.progress.submit(&self.seat, Box::new(job));
         pending
@@ -68,13 +86,38 @@ impl LocalCommunicator {
         site: &Site,
         op: Op,
         mut data: Buffer,
-        work: impl FnOnce(&Seat, &Site, ViewMut<'_>) -> Result<(), CommError> + Send + 'static,
+        held: Option<&Arc<Buffer>>,
+        work: impl FnOnce(&Seat, &Mode, &Site, ViewMut<'_>) -> Result<(), CommError> + Send + 'static,
     ) -> Pending {
-        self.start(site, (op, data.dtype()), move |seat, site| {
-            work(seat, site, data.view_mut())?;
+        self.start(site, op, kind(&data), held, move |seat, mode, site| {
+            work(seat, mode, site, data.view_mut())?;
             Ok(data)
         })
     }
+}
+
+/// The dtype of a buffer, and the device that holds it.
+type Kind = (DType, Option<Arc<dyn Device>>);
+
+fn kind(buffer: &Buffer) -> Kind {
+    (buffer.dtype(), buffer.view().device().cloned())
+}
+
+/// The result of `work`; an error where the device fails, which unwinds.
+fn reported<T>(
+    name: &str,
+    site: &Site,
+    work: impl FnOnce() -> Result<T, CommError>,
+) -> Result<T, CommError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
+        match payload.downcast::<DeviceFailure>() {
+            Ok(failure) => {
+                let call = format!("asynchronous {name}, issued by {site}");
+                Err(CommError::Device { call, failure: *failure })
+            }
+            Err(payload) => resume_unwind(payload),
+        }
+    })
 }
 
 impl Drop for LocalCommunicator {
@@ -83,8 +126,7 @@ impl Drop for LocalCommunicator {
     }
 }
 
-const SYNC: Mode = Mode::Synchronous;
-const ASYNC: Mode = Mode::Asynchronous;
+const SYNC: &Mode = &Mode::Synchronous;
 
 impl Communicator for LocalCommunicator {
     fn rank(&self) -> usize {
@@ -184,8 +226,8 @@ impl Communicator for LocalCommunicator {
 
     fn start_all_reduce(&self, site: &Site, op: ReduceOp, data: Buffer) -> Pending {
         let call = Op::AllReduce { op, count: data.len() };
-        self.start_on(site, call, data, move |seat, site, data| {
-            seat.all_reduce(ASYNC, site, op, data)
+        self.start_on(site, call, data, None, move |seat, mode, site, data| {
+            seat.all_reduce(mode, site, op, data)
         })
     }
 
@@ -198,16 +240,16 @@ impl Communicator for LocalCommunicator {
     ) -> Pending {
         let blocks = blocks.clone();
         let call = Op::AllGather { blocks: blocks.clone() };
-        self.start_on(site, call, dst, move |seat, site, dst| {
-            seat.all_gather(ASYNC, site, src.view(), dst, &blocks)
+        self.start_on(site, call, dst, Some(&Arc::clone(&src)), move |seat, mode, site, dst| {
+            seat.all_gather(mode, site, src.view(), dst, &blocks)
         })
     }
 
     fn start_all_gather_in_place(&self, site: &Site, data: Buffer, blocks: &Blocks) -> Pending {
         let blocks = blocks.clone();
         let call = Op::AllGather { blocks: blocks.clone() };
-        self.start_on(site, call, data, move |seat, site, data| {
-            seat.all_gather_in_place(ASYNC, site, data, &blocks)
+        self.start_on(site, call, data, None, move |seat, mode, site, data| {
+            seat.all_gather_in_place(mode, site, data, &blocks)
         })
     }
 
@@ -220,16 +262,16 @@ impl Communicator for LocalCommunicator {
     ) -> Pending {
         let blocks = blocks.clone();
         let call = Op::ReduceScatter { blocks: blocks.clone() };
-        self.start_on(site, call, dst, move |seat, site, dst| {
-            seat.reduce_scatter(ASYNC, site, src.view(), dst, &blocks)
+        self.start_on(site, call, dst, Some(&Arc::clone(&src)), move |seat, mode, site, dst| {
+            seat.reduce_scatter(mode, site, src.view(), dst, &blocks)
         })
     }
 
     fn start_reduce_scatter_in_place(&self, site: &Site, data: Buffer, blocks: &Blocks) -> Pending {
         let blocks = blocks.clone();
         let call = Op::ReduceScatter { blocks: blocks.clone() };
-        self.start_on(site, call, data, move |seat, site, data| {
-            seat.reduce_scatter_in_place(ASYNC, site, data, &blocks)
+        self.start_on(site, call, data, None, move |seat, mode, site, data| {
+            seat.reduce_scatter_in_place(mode, site, data, &blocks)
         })
     }
 
@@ -243,22 +285,22 @@ impl Communicator for LocalCommunicator {
     ) -> Pending {
         let call = Op::AllToAll { send: send.into(), recv: recv.into() };
         let (send, recv) = (send.to_vec(), recv.to_vec());
-        self.start_on(site, call, dst, move |seat, site, dst| {
-            seat.all_to_all(ASYNC, site, src.view(), dst, &send, &recv)
+        self.start_on(site, call, dst, Some(&Arc::clone(&src)), move |seat, mode, site, dst| {
+            seat.all_to_all(mode, site, src.view(), dst, &send, &recv)
         })
     }
 
     fn start_broadcast(&self, site: &Site, root: usize, data: Buffer) -> Pending {
         let call = Op::Broadcast { root: self.seat.world_root(root), count: data.len() };
-        self.start_on(site, call, data, move |seat, site, data| {
-            seat.broadcast(ASYNC, site, root, data)
+        self.start_on(site, call, data, None, move |seat, mode, site, data| {
+            seat.broadcast(mode, site, root, data)
         })
     }
 
     fn start_reduce(&self, site: &Site, root: usize, op: ReduceOp, data: Buffer) -> Pending {
         let call = Op::Reduce { root: self.seat.world_root(root), op, count: data.len() };
-        self.start_on(site, call, data, move |seat, site, data| {
-            seat.reduce(ASYNC, site, root, op, data)
+        self.start_on(site, call, data, None, move |seat, mode, site, data| {
+            seat.reduce(mode, site, root, op, data)
         })
     }
 
@@ -273,9 +315,10 @@ impl Communicator for LocalCommunicator {
         let root_rank = self.seat.world_root(root);
         let call = Op::Scatter { root: root_rank, counts: counts.into() };
         let counts = counts.to_vec();
-        self.start_on(site, call, dst, move |seat, site, dst| {
+        let held = src.clone();
+        self.start_on(site, call, dst, held.as_ref(), move |seat, mode, site, dst| {
             let src = src.as_ref().map(|src| src.view());
-            seat.scatter(ASYNC, site, root, src, dst, &counts)
+            seat.scatter(mode, site, root, src, dst, &counts)
         })
     }
 
@@ -290,9 +333,10 @@ impl Communicator for LocalCommunicator {
         let root_rank = self.seat.world_root(root);
         let call = Op::Gather { root: root_rank, counts: counts.into() };
         let counts = counts.to_vec();
-        self.start(site, (call, src.dtype()), move |seat, site| {
+        let held = Arc::clone(&src);
+        self.start(site, call, kind(&src), Some(&held), move |seat, mode, site| {
             let room = dst.as_mut().map(Buffer::view_mut);
-            seat.gather(ASYNC, site, root, src.view(), room, &counts)?;
+            seat.gather(mode, site, root, src.view(), room, &counts)?;
             Ok(dst)
         })
     }

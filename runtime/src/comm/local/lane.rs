@@ -1,14 +1,16 @@
 //! Where the members of a group meet, one call after the other.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::backend::Moment;
 use crate::comm::CommError;
 use crate::comm::account::{Account, Begin, Inside};
 use crate::comm::call::{Call, Difference};
 use crate::comm::own_thread::OwnThread;
 
 use super::activity::Activity;
+use super::device_queue::DeviceQueue;
 use super::group::Group;
 use super::monitor::{Guard, Monitor};
 use super::operand::Operand;
@@ -34,6 +36,8 @@ struct LaneState {
 pub struct Post {
     pub call: Arc<Call>,
     pub operand: Operand,
+    /// In memory of a device: from when on it may be used.
+    pub ready: Option<Moment>,
     /// In an asynchronous call: the clock of the rank's own thread.
     pub own_thread: Option<Arc<OwnThread>>,
 }
@@ -44,6 +48,8 @@ pub struct Visitor<'a> {
     /// What it sends.
     pub bytes: usize,
     pub account: &'a Account,
+    /// Where it queues its share, if that is in memory of a device.
+    pub queue: Option<DeviceQueue>,
     /// In a synchronous call: the stay of the rank's own thread, which ends with the call.
     pub inside: Option<Inside<'a>>,
 }
@@ -56,8 +62,10 @@ pub struct Meeting {
     in_communication: Vec<Duration>,
     /// Whether any operand is lent.
     lent: bool,
-    /// Members that are done with the others' memory.
+    /// Members that are done with the others' memory, or have queued what they do with it.
     done: AtomicUsize,
+    /// When the queues of the members are done.
+    ends: Box<[OnceLock<Moment>]>,
 }
 
 impl Lane {
@@ -97,7 +105,7 @@ impl Lane {
             if verdict.is_err() {
                 group.wake();
             }
-            return verdict.map(|meeting| Attendance { lane: self, meeting, lent, visitor });
+            return verdict.map(|meeting| Attendance::new(self, meeting, lent, visitor));
         }
 
         let held = state.held;
@@ -114,7 +122,7 @@ impl Lane {
         });
         visitor.blocked_since(start);
         outcome
-            .map(|meeting| Attendance { lane: self, meeting, lent, visitor })
+            .map(|meeting| Attendance::new(self, meeting, lent, visitor))
             .map_err(|halt| group.explain(halt, &call, member))
     }
 
@@ -165,8 +173,9 @@ impl LaneState {
         let begin = Instant::now();
         let clocks = posts.iter().filter_map(|post| post.own_thread.as_ref());
         let in_communication = clocks.map(|clock| clock.read(begin)).collect();
+        let ends = posts.iter().map(|_| OnceLock::new()).collect();
         let done = AtomicUsize::new(0);
-        let meeting = Arc::new(Meeting { posts, begin, in_communication, lent, done });
+        let meeting = Arc::new(Meeting { posts, begin, in_communication, lent, done, ends });
         self.held += 1;
         self.meeting = Some(Arc::clone(&meeting));
         Ok(meeting)
@@ -197,10 +206,44 @@ pub struct Attendance<'a> {
     lane: &'a Lane,
     meeting: Arc<Meeting>,
     lent: bool,
+    parted: bool,
     visitor: Visitor<'a>,
 }
 
-impl Attendance<'_> {
+impl<'a> Attendance<'a> {
+    fn new(lane: &'a Lane, meeting: Arc<Meeting>, lent: bool, visitor: Visitor<'a>) -> Self {
+        Attendance { lane, meeting, lent, parted: false, visitor }
+    }
+
+    /// The queue of the member, if operands are in memory of a device.
+    pub fn queue(&self) -> Option<&DeviceQueue> {
+        self.visitor.queue.as_ref()
+    }
+
+    /// What is queued from now on is done after the operands of all members are ready.
+    pub fn wait_for_operands(&self) {
+        let Some(queue) = self.queue() else { return };
+        queue.wait_for_own();
+        let others = self.meeting.posts.iter().enumerate();
+        let others = others.filter(|(member, _)| *member != self.visitor.member);
+        others.filter_map(|(_, post)| post.ready.as_ref()).for_each(|ready| queue.wait_for(ready));
+    }
+
+    /// Parts. Of lent memory of a device, the queue of the member waits for what the others have queued.
+    pub fn part_in_order(mut self) {
+        let Some(queue) = self.visitor.queue.clone() else { return };
+        if self.meeting.lent {
+            self.meeting.ends[self.visitor.member].get_or_init(|| queue.mark());
+        }
+        self.part();
+        if self.lent {
+            let others = self.meeting.ends.iter().enumerate();
+            let others = others.filter(|(member, _)| *member != self.visitor.member);
+            // A member that failed has none; its device does nothing any more.
+            others.filter_map(|(_, end)| end.get()).for_each(|end| queue.wait_for(end));
+        }
+    }
+
     /// The operand of `member`.
     pub fn operand(&self, member: usize) -> &Operand {
         &self.meeting.posts[member].operand
@@ -215,8 +258,8 @@ impl Attendance<'_> {
         &self.meeting.posts[member].call
     }
 
-    fn part(&self) {
-        if !self.meeting.lent {
+    fn part(&mut self) {
+        if std::mem::replace(&mut self.parted, true) || !self.meeting.lent {
             return;
         }
         let (done, all) = (&self.meeting.done, self.meeting.posts.len());

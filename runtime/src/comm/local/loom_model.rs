@@ -40,7 +40,7 @@ fn sum_lent(seat: &Seat) {
     let site = Site::new("x");
     for sum in [2.0, 4.0] {
         let view = ViewMut::from(&mut data[..]);
-        seat.all_reduce(Mode::Synchronous, &site, ReduceOp::Sum, view).unwrap();
+        seat.all_reduce(&Mode::Synchronous, &site, ReduceOp::Sum, view).unwrap();
         assert!(data.iter().all(|value| *value == sum));
     }
 }
@@ -54,7 +54,7 @@ fn sum_and_gather_in_place(seat: &Seat) {
     let own = COPY_LIMIT / size_of::<f32>() + 1;
     let (site, blocks) = (Site::new("x"), Blocks::even(1, own, 2));
     let mut data = vec![1.0f32; blocks.total()];
-    let mode = Mode::Asynchronous;
+    let mode = &Mode::Asynchronous(None);
     seat.reduce_scatter_in_place(mode, &site, ViewMut::from(&mut data[..]), &blocks).unwrap();
     let run = blocks.start(seat.member)..blocks.start(seat.member) + own;
     assert!(data[run.clone()].iter().all(|value| *value == 2.0));
@@ -128,7 +128,7 @@ fn calls_that_differ_fail_on_both_sides() {
         |seat| {
             let (site, mut data) = (Site::new("y"), [0f32]);
             let data = ViewMut::from(&mut data[..]);
-            let result = seat.broadcast(Mode::Synchronous, &site, 0, data);
+            let result = seat.broadcast(&Mode::Synchronous, &site, 0, data);
             assert!(matches!(result, Err(CommError::Mismatch { .. })));
         },
     );

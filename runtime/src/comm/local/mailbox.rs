@@ -5,17 +5,20 @@
 //! the data may be copied later and by another thread.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use crate::backend::{Buffer, Category, MemoryMeter, View, ViewMut};
+use crate::backend::{Buffer, Category, Device, MemoryMeter, Moment, ViewMut};
 use crate::comm::CommError;
 use crate::comm::account::Account;
+use crate::comm::busy::Busy;
 use crate::comm::call::Call;
 
 use super::activity::Activity;
+use super::device_queue::DeviceQueue;
 use super::group::Group;
 use super::lane::Halt;
+use super::message::Message;
 use super::monitor::{Guard, Monitor};
 use super::operand::Lent;
 use super::reader::{Delivery, Reader, Received, Target};
@@ -28,13 +31,24 @@ pub struct Mailbox {
     monitor: Monitor<MailboxState>,
     /// Keeps the memory of messages for the next ones.
     meter: Arc<MemoryMeter>,
+    /// The same for messages in memory of a device, by sender.
+    device_meters: Box<[OnceLock<Arc<MemoryMeter>>]>,
 }
 
 struct MailboxState {
     /// What each sender has to do with this member.
     senders: Vec<Sender>,
-    /// Receivers in `recv` whose memory is filled, and since when it was being filled.
-    filled: Vec<(Ticket, Instant)>,
+    /// Receivers in `recv` whose memory is filled.
+    filled: Vec<Filled>,
+}
+
+/// A receiver whose message has come.
+struct Filled {
+    ticket: Ticket,
+    /// Since when its memory was being filled.
+    begin: Instant,
+    /// When that is done, if it is queued.
+    end: Option<Moment>,
 }
 
 /// The sender of a message, and its number among the receives from that one, from 1.
@@ -54,6 +68,8 @@ struct Sender {
 pub struct Letter {
     call: Arc<Call>,
     content: Content,
+    /// In memory of a device: from when on it may be read.
+    ready: Option<Moment>,
 }
 
 enum Content {
@@ -64,10 +80,21 @@ enum Content {
 }
 
 impl Letter {
-    pub fn view(&self) -> View<'_> {
+    /// The message, to be copied by the receiver, whose queue this is.
+    pub fn message(&self, queue: Option<DeviceQueue>) -> Message<'_> {
+        Message { data: self.buffer().view(), queue, ready: self.ready.clone() }
+    }
+
+    /// Drops the memory, which is being read until `end`.
+    pub fn drop_after(self, end: Option<Moment>) {
+        let device = self.buffer().meter().device().cloned();
+        drop(Busy::until(self.content, device.as_ref(), end));
+    }
+
+    fn buffer(&self) -> &Buffer {
         match &self.content {
-            Content::Copied(buffer) => buffer.view(),
-            Content::Shared(buffer) => buffer.view(),
+            Content::Copied(buffer) => buffer,
+            Content::Shared(buffer) => buffer,
         }
     }
 }
@@ -75,9 +102,18 @@ impl Letter {
 impl Mailbox {
     pub fn new(owner: usize, endings: Vec<Option<Ending>>, activity: &Arc<Activity>) -> Mailbox {
         let sender = |ending| Sender { ending, ..Sender::default() };
-        let senders = endings.into_iter().map(sender).collect();
+        let senders: Vec<_> = endings.into_iter().map(sender).collect();
+        let device_meters = senders.iter().map(|_| OnceLock::new()).collect();
         let state = MailboxState { senders, filled: Vec::new() };
-        Mailbox { owner, monitor: Monitor::new(state, activity), meter: MemoryMeter::new() }
+        let monitor = Monitor::new(state, activity);
+        Mailbox { owner, monitor, meter: MemoryMeter::new(), device_meters }
+    }
+
+    fn meter(&self, from: usize, device: Option<&Arc<dyn Device>>) -> &Arc<MemoryMeter> {
+        let on_device = |device| MemoryMeter::on(Some(Arc::clone(device)), usize::MAX);
+        device.map_or(&self.meter, |device| {
+            self.device_meters[from].get_or_init(|| on_device(device))
+        })
     }
 
     /// Delivers a message of `from`, copying it.
@@ -86,21 +122,27 @@ impl Mailbox {
         group: &Group,
         from: usize,
         call: &Arc<Call>,
-        data: View<'_>,
+        message: &Message<'_>,
     ) -> Result<(), CommError> {
         match self.reader(group, from, call)? {
             Ok(reader) => {
-                self.fill(from, reader, data);
+                self.fill(from, reader, message);
                 return Ok(());
             }
             Err(state) => drop(state),
         }
         // The receiver is not there yet. It may come while the data is copied aside, outside of the lock.
-        let mut copy = self.meter.alloc(data.dtype(), data.len(), Category::Communication);
-        copy.view_mut().bytes_mut().copy_from_slice(data.bytes());
+        let data = message.data;
+        let meter = self.meter(from, data.device());
+        let mut copy = meter.alloc(data.dtype(), data.len(), Category::Communication);
+        // SAFETY: the copy is exclusive, and in the same kind of memory. What its memory held before was used by this
+        // queue, or by a receiver for whom this queue waits since the memory was given back.
+        let ready = unsafe { message.copy_to(&Lent::target(&mut copy.view_mut()), None) };
         match self.reader(group, from, call)? {
-            Ok(reader) => self.fill(from, reader, data),
-            Err(mut state) => state.put(from, call, Content::Copied(copy)),
+            Ok(reader) => {
+                self.fill(from, reader, message);
+            }
+            Err(mut state) => state.put(from, call, Content::Copied(copy), ready),
         }
         Ok(())
     }
@@ -112,11 +154,12 @@ impl Mailbox {
         from: usize,
         call: &Arc<Call>,
         data: &Arc<Buffer>,
+        ready: Option<Moment>,
     ) -> Result<Option<Reader>, CommError> {
         Ok(match self.reader(group, from, call)? {
             Ok(reader) => Some(reader),
             Err(mut state) => {
-                state.put(from, call, Content::Shared(Arc::clone(data)));
+                state.put(from, call, Content::Shared(Arc::clone(data)), ready);
                 None
             }
         })
@@ -149,21 +192,25 @@ impl Mailbox {
         }
     }
 
-    /// Gives a message of `from` to a receiver that waited for it.
-    pub fn fill(&self, from: usize, reader: Reader, data: View<'_>) {
+    /// Gives a message of `from` to a receiver that waited for it. Gives when it has been read, if that is queued.
+    pub fn fill(&self, from: usize, reader: Reader, message: &Message<'_>) -> Option<Moment> {
+        let ready = reader.ready.as_ref();
         match reader.target {
             Target::Owned(mut delivery) => {
-                delivery.copy(&reader.call, data, false);
-                delivery.complete();
+                let end = delivery.copy(&reader.call, message, ready, false);
+                delivery.complete(end.clone());
+                end
             }
             Target::Lent(target) => {
                 let begin = Instant::now();
                 // SAFETY: the receiver stays in `recv`, and does not touch the target, until its ticket is among those
                 // that are filled; and it was taken out of the readers, so that no other sender knows it.
-                unsafe { target.fill(data) };
+                let end = unsafe { message.copy_to(&target, ready) };
                 let mut state = self.monitor.lock();
-                state.filled.push(((from, reader.number), begin));
+                let ticket = (from, reader.number);
+                state.filled.push(Filled { ticket, begin, end: end.clone() });
                 self.monitor.announce(state);
+                end
             }
         }
     }
@@ -175,6 +222,7 @@ impl Mailbox {
         from: usize,
         call: &Arc<Call>,
         mut data: ViewMut<'_>,
+        queue: Option<DeviceQueue>,
         account: &Account,
     ) -> Result<Instant, CommError> {
         let start = Instant::now();
@@ -183,15 +231,19 @@ impl Mailbox {
         if let Some(letter) = letter {
             drop(state);
             self.check(group, (from, number), &letter, call)?;
-            data.bytes_mut().copy_from_slice(letter.view().bytes());
+            // SAFETY: `data` is exclusive, and in the same kind of memory, as the calls were compared.
+            let end = unsafe { letter.message(queue).copy_to(&Lent::target(&mut data), None) };
+            letter.drop_after(end);
             return Ok(start);
         }
         let target = Target::Lent(Lent::target(&mut data));
-        state.senders[from].readers.push_back(Reader { number, call: Arc::clone(call), target });
+        let ready = queue.as_ref().map(|queue| queue.ready.clone());
+        let reader = Reader { number, call: Arc::clone(call), target, ready };
+        state.senders[from].readers.push_back(reader);
         let outcome = self.monitor.wait(state, group.roster.timeout, |state, timed_out| {
-            if let Some(idx) = state.filled.iter().position(|(ticket, _)| *ticket == (from, number))
-            {
-                return Some(Ok(state.filled.swap_remove(idx).1));
+            let is_own = |filled: &Filled| filled.ticket == (from, number);
+            if let Some(idx) = state.filled.iter().position(is_own) {
+                return Some(Ok(state.filled.swap_remove(idx)));
             }
             // A sender that has taken the reader is copying, and finishes in bounded time.
             let idx = state.position((from, number))?;
@@ -202,7 +254,11 @@ impl Mailbox {
             Some(Err(halt))
         });
         account.blocked_since(start);
-        outcome.map_err(|halt| group.explain(halt, call, self.owner))
+        let filled = outcome.map_err(|halt| group.explain(halt, call, self.owner))?;
+        if let Some((queue, end)) = queue.zip(filled.end) {
+            queue.wait_for(&end);
+        }
+        Ok(filled.begin)
     }
 
     /// Takes the next message of `from`, or leaves `delivery` for it.
@@ -212,6 +268,7 @@ impl Mailbox {
         from: usize,
         call: &Arc<Call>,
         delivery: Delivery,
+        ready: Option<Moment>,
     ) -> Received {
         let mut state = self.monitor.lock();
         let (number, letter) = state.next(group, from);
@@ -226,8 +283,9 @@ impl Mailbox {
             drop(state);
             return delivery.refuse(group.explain(halt, call, self.owner));
         }
-        let target = Target::Owned(delivery);
-        state.senders[from].readers.push_back(Reader { number, call: Arc::clone(call), target });
+        let reader =
+            Reader { number, call: Arc::clone(call), target: Target::Owned(delivery), ready };
+        state.senders[from].readers.push_back(reader);
         Received::Waits(number)
     }
 
@@ -295,8 +353,9 @@ impl MailboxState {
         (sender.receives, letter)
     }
 
-    fn put(&mut self, from: usize, call: &Arc<Call>, content: Content) {
-        self.senders[from].letters.push_back(Letter { call: Arc::clone(call), content });
+    fn put(&mut self, from: usize, call: &Arc<Call>, content: Content, ready: Option<Moment>) {
+        let letter = Letter { call: Arc::clone(call), content, ready };
+        self.senders[from].letters.push_back(letter);
     }
 
     /// Where a reader stands that still waits.

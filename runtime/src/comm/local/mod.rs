@@ -7,17 +7,20 @@
 //! 3. **Part** ([`lane`]): who has lent memory waits until all members are done with it.
 //!
 //! Small operands are copied into the post instead, which makes the third stage unnecessary. An asynchronous collective
-//! goes through the same stages on a thread of its own ([`progress`]).
+//! goes through the same stages on a thread of its own ([`progress`]). Operands in memory of a device go through them too,
+//! with work that is queued instead of done ([`device_queue`]).
 //!
 //! A message ([`mailbox`]) goes straight into the memory of its receiver where that waits for it ([`reader`]), and is
 //! put aside where not.
 
 mod activity;
 mod communicator;
+mod device_queue;
 mod group;
 mod kernels;
 mod lane;
 mod mailbox;
+mod message;
 mod messages;
 mod monitor;
 mod operand;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::backend::{DType, Element, View, ViewMut};
 
-/// Up to this many bytes an operand is copied into its post; above, it is lent.
+/// Up to this many bytes of host memory are copied into a post; above, and in memory of a device, operands are lent.
 pub const COPY_LIMIT: usize = 8 << 10;
 
 /// Memory of one member within a meeting.
@@ -20,10 +20,18 @@ pub enum Operand {
 impl Operand {
     /// An operand that others read.
     pub fn source(view: View<'_>) -> Operand {
-        match view.bytes().len() {
-            0 => Operand::None,
-            bytes if bytes <= COPY_LIMIT => Operand::Copied(Copied::of(view)),
+        match (view.byte_len(), view.device()) {
+            (0, _) => Operand::None,
+            (bytes, None) if bytes <= COPY_LIMIT => Operand::Copied(Copied::of(view)),
             _ => Operand::Lent(Lent::source(view)),
+        }
+    }
+
+    /// An operand that others read, and write where it is lent.
+    pub fn target(view: &mut ViewMut<'_>) -> Operand {
+        match Operand::source(view.as_view()) {
+            Operand::Lent(_) => Operand::Lent(Lent::target(view)),
+            small => small,
         }
     }
 
@@ -35,14 +43,25 @@ impl Operand {
         }
     }
 
-    /// The elements of `range`.
+    /// Where the elements of `range` lie, all of them inside, in memory of the host or of the device.
+    pub fn run(&self, dtype: DType, range: Range<usize>) -> *const u8 {
+        match self {
+            Operand::None => [0u8; 0][range].as_ptr(),
+            Operand::Copied(copied) => {
+                copied.bytes()[range.start * dtype.bytes()..range.end * dtype.bytes()].as_ptr()
+            }
+            Operand::Lent(lent) => lent.run(range),
+        }
+    }
+
+    /// The elements of `range`, in host memory.
     ///
     /// # Safety
     /// Between meeting and parting of the meeting that holds the operand, while no thread writes to `range`.
     pub unsafe fn read<T: Element>(&self, range: Range<usize>) -> &[T] {
         match self {
             Operand::None => &[][range],
-            Operand::Copied(copied) => &copied.typed()[range],
+            Operand::Copied(copied) => &bytemuck::cast_slice(copied.bytes())[range],
             // SAFETY: as the caller promises.
             Operand::Lent(lent) => unsafe { lent.read(range) },
         }
@@ -64,12 +83,12 @@ impl Copied {
         Copied { words, bytes: bytes.len() }
     }
 
-    fn typed<T: Element>(&self) -> &[T] {
-        bytemuck::cast_slice(&bytemuck::cast_slice::<u64, u8>(&self.words)[..self.bytes])
+    fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice::<u64, u8>(&self.words)[..self.bytes]
     }
 }
 
-/// Memory borrowed from a member for the length of a meeting.
+/// Memory of the host or of a device, borrowed from a member for the length of a meeting.
 #[derive(Clone, Copy)]
 pub struct Lent {
     ptr: *mut u8,
@@ -85,54 +104,53 @@ unsafe impl Sync for Lent {}
 impl Lent {
     /// Memory that others read.
     fn source(view: View<'_>) -> Lent {
-        Lent { ptr: view.bytes().as_ptr().cast_mut(), len: view.len(), dtype: view.dtype() }
+        Lent { ptr: view.address().cast_mut(), len: view.len(), dtype: view.dtype() }
     }
 
-    /// Memory that others read and write.
+    /// Memory that is written.
     pub fn target(view: &mut ViewMut<'_>) -> Lent {
-        let (len, dtype) = (view.len(), view.dtype());
-        Lent { ptr: view.bytes_mut().as_mut_ptr(), len, dtype }
+        Lent { ptr: view.address(), len: view.len(), dtype: view.dtype() }
     }
 
-    /// The elements of `range`.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where the elements of `range` lie, all of them inside.
+    pub fn run(&self, range: Range<usize>) -> *mut u8 {
+        assert!(
+            range.start <= range.end && range.end <= self.len,
+            "a collective reached outside the memory that was lent to it"
+        );
+        self.ptr.wrapping_add(range.start * self.dtype.bytes())
+    }
+
+    /// The elements of `range`, in host memory.
     ///
     /// # Safety
     /// While the memory is lent and no thread writes to `range`.
     pub unsafe fn read<'a, T: Element>(&self, range: Range<usize>) -> &'a [T] {
-        self.check::<T>(&range);
+        let len = range.len();
         // SAFETY: in bounds and of this type; the caller promises the rest.
-        unsafe { std::slice::from_raw_parts(self.ptr.cast::<T>().add(range.start), range.len()) }
+        unsafe { std::slice::from_raw_parts(self.elements(range), len) }
     }
 
-    /// The elements of `range`, exclusive.
+    /// The elements of `range`, in host memory, exclusive.
     ///
     /// # Safety
     /// While the memory, made by [`target`](Self::target), is lent, and no other thread uses `range`.
     pub unsafe fn write<'a, T: Element>(&self, range: Range<usize>) -> &'a mut [T] {
-        self.check::<T>(&range);
+        let len = range.len();
         // SAFETY: in bounds and of this type; the caller promises the rest.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.ptr.cast::<T>().add(range.start), range.len())
-        }
+        unsafe { std::slice::from_raw_parts_mut(self.elements(range), len) }
     }
 
-    /// Copies `data`, which has the same dtype and length, over the memory.
-    ///
-    /// # Safety
-    /// As [`write`](Self::write), for the whole memory.
-    pub unsafe fn fill(&self, data: View<'_>) {
-        assert!(
-            self.dtype == data.dtype() && self.len == data.len(),
-            "a message does not have the size of its target"
-        );
-        // SAFETY: both are `len` elements long, and the target is exclusive by the promise of the caller.
-        unsafe { self.ptr.copy_from_nonoverlapping(data.bytes().as_ptr(), data.bytes().len()) }
-    }
-
-    fn check<T: Element>(&self, range: &Range<usize>) {
-        assert!(
-            self.dtype == T::DTYPE && range.start <= range.end && range.end <= self.len,
-            "a collective reached outside the memory that was lent to it"
-        );
+    fn elements<T: Element>(&self, range: Range<usize>) -> *mut T {
+        assert_eq!(self.dtype, T::DTYPE, "lent memory was used as another dtype");
+        self.run(range).cast()
     }
 }

@@ -1,106 +1,123 @@
-//! Which part of an operand a member works on, and the loops over it.
+//! What a member does with the operands of a meeting: copies and sums, done by itself or queued on its device.
 
 use std::ops::Range;
 
+use half::bf16;
+
+use crate::backend::DType;
 use crate::comm::ReduceOp;
 
 use super::kernels::{Addend, BLOCK};
 use super::lane::Attendance;
-use super::operand::Lent;
+use super::operand::{Lent, Operand};
 
-/// Runs the body with `T` as the element type of a view.
-macro_rules! by_dtype {
-    ($view:ident, $T:ident => $body:block) => {{
-        let mut $view = $view;
-        match $view.dtype() {
-            DType::F32 => {
-                type $T = f32;
-                $body
-            }
-            DType::Bf16 => {
-                type $T = half::bf16;
-                $body
-            }
-            DType::U32 => {
-                type $T = u32;
-                $body
-            }
+impl Attendance<'_> {
+    /// Copies `range` of the operand of `member` to `dst`, from its element `at` on.
+    ///
+    /// # Safety
+    /// While the meeting lasts, if nobody else uses the place in `dst` or writes to `range` of the operand, and the two have
+    /// one dtype.
+    pub unsafe fn copy(&self, member: usize, range: Range<usize>, dst: &Lent, at: usize) {
+        let bytes = range.len() * dst.dtype().bytes();
+        let to = dst.run(at..at + range.len());
+        let from = self.operand(member).run(dst.dtype(), range);
+        match self.queue() {
+            _ if bytes == 0 => {}
+            // SAFETY: both lie inside their memory, and the caller promises the rest.
+            None => unsafe { to.copy_from_nonoverlapping(from, bytes) },
+            // SAFETY: as above; the queue has waited for all operands.
+            Some(queue) => unsafe { queue.device.copy(queue.queue, to, from, bytes) },
         }
-    }};
-}
-
-/// As `by_dtype`, for a view of floating-point numbers.
-macro_rules! by_float {
-    ($view:ident, $T:ident => $body:expr) => {
-        match $view.dtype() {
-            DType::Bf16 => {
-                type $T = half::bf16;
-                $body
-            }
-            // Of integers, every reduction is refused before.
-            DType::F32 | DType::U32 => {
-                type $T = f32;
-                $body
-            }
-        }
-    };
-}
-
-pub(super) use {by_dtype, by_float};
-
-/// Combines `range` of all operands into `dst`, in the order of members: `((m0 + m1) + m2) + ..`.
-///
-/// # Safety
-/// While the meeting lasts, if no other thread writes to `range` of any operand.
-pub unsafe fn reduce_range<T: Addend>(
-    meeting: &Attendance<'_>,
-    op: ReduceOp,
-    range: Range<usize>,
-    dst: &mut [T],
-) {
-    let start = range.start;
-    for block in blocks_of(range) {
-        let dst = &mut dst[block.start - start..block.end - start];
-        // SAFETY: as the caller promises.
-        let mut parts = meeting.operands().map(|operand| unsafe { operand.read(block.clone()) });
-        if let Some(first) = parts.next() {
-            dst.copy_from_slice(first);
-        }
-        T::reduce(op, dst, parts);
     }
-}
 
-/// Combines `range` of all operands, in the order of members, and puts the result in the place of `target`'s.
-///
-/// # Safety
-/// While the meeting lasts, if `target` is exclusively borrowed by its owner and no other thread uses `range` of it, or
-/// writes to `range` of any operand.
-pub unsafe fn reduce_range_into<T: Addend>(
-    meeting: &Attendance<'_>,
-    op: ReduceOp,
-    range: Range<usize>,
-    target: &Lent,
-) {
-    let mut scratch = [T::ZERO; BLOCK];
-    for block in blocks_of(range) {
-        let reduced = &mut scratch[..block.len()];
-        // SAFETY: as the caller promises. The target may be an operand, which is not read any more when it is written.
-        unsafe {
-            reduce_range(meeting, op, block.clone(), reduced);
-            target.write::<T>(block).copy_from_slice(reduced);
+    /// Combines `range` of all operands, in the order of members (`((m0 + m1) + m2) + ..`), into `dst`, from its element
+    /// `at` on. `dst` may be one of the operands; then `at` is where `range` begins.
+    ///
+    /// # Safety
+    /// While the meeting lasts, if nobody else uses the place in `dst` or writes to `range` of any operand, and all have the
+    /// dtype of `dst`.
+    pub unsafe fn combine(&self, op: ReduceOp, range: Range<usize>, dst: &Lent, at: usize) {
+        let dtype = dst.dtype();
+        if range.is_empty() {
+            return;
         }
+        let Some(queue) = self.queue() else {
+            // SAFETY: as the caller promises. Of integers, every reduction is refused before.
+            return match dtype {
+                DType::Bf16 => unsafe { self.combine_on_host::<bf16>(op, range, dst, at) },
+                DType::F32 | DType::U32 => unsafe {
+                    self.combine_on_host::<f32>(op, range, dst, at)
+                },
+            };
+        };
+        let to = dst.run(at..at + range.len());
+        let sources = self.operands().map(|operand| operand.run(dtype, range.clone()));
+        let (sources, len) = (sources.collect::<Vec<_>>(), range.len());
+        // SAFETY: all lie inside their memory, and the queue has waited for all operands.
+        unsafe { queue.device.combine(queue.queue, op, dtype, to, &sources, len) };
+    }
+
+    /// # Safety
+    /// As [`combine`](Self::combine), for host memory.
+    unsafe fn combine_on_host<T: Addend>(
+        &self,
+        op: ReduceOp,
+        range: Range<usize>,
+        dst: &Lent,
+        at: usize,
+    ) {
+        let is_target =
+            |operand: &Operand| operand.lent().is_some_and(|lent| lent.run(0..0) == dst.run(0..0));
+        let in_place = self.operands().position(is_target);
+        let start = range.start;
+        for block in blocks_of(range) {
+            let place = block.start - start + at..block.end - start + at;
+            // SAFETY: as the caller promises; none of them is the target while that is written.
+            let others = || {
+                self.operands().skip(1).map(|operand| unsafe { operand.read::<T>(block.clone()) })
+            };
+            // SAFETY: as above.
+            let first = || unsafe { self.operand(0).read::<T>(block.clone()) };
+            // SAFETY: as the caller promises.
+            let target = || unsafe { dst.write::<T>(place.clone()) };
+            match in_place {
+                // The first operand is where it is added up.
+                Some(0) => T::reduce(op, target(), others()),
+                // Not written before all operands are read.
+                Some(_) => {
+                    let mut scratch = [T::ZERO; BLOCK];
+                    let sum = &mut scratch[..block.len()];
+                    sum.copy_from_slice(first());
+                    T::reduce(op, sum, others());
+                    target().copy_from_slice(sum);
+                }
+                None => {
+                    let sum = target();
+                    sum.copy_from_slice(first());
+                    T::reduce(op, sum, others());
+                }
+            }
+        }
+    }
+
+    /// `range`, in pieces to work on one after the other: on the host they stay in the first-level cache.
+    pub fn pieces(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let on_host = self.queue().is_none();
+        let whole = (!on_host).then(|| range.clone());
+        let blocks = on_host.then(|| blocks_of(range));
+        whole.into_iter().chain(blocks.into_iter().flatten())
     }
 }
 
 /// Cuts a range into pieces that stay in the first-level cache.
-pub fn blocks_of(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+fn blocks_of(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let end = range.end;
     range.step_by(BLOCK).map(move |start| start..(start + BLOCK).min(end))
 }
 
-/// The part of `count` elements of type `T` that `member` works on: whole cache lines, so that no two write to one.
-pub fn part<T>(count: usize, members: usize, member: usize) -> Range<usize> {
-    let line = 64 / size_of::<T>();
+/// The part of `count` elements of `dtype` that `member` works on: whole cache lines, so that no two write to one.
+pub fn part(dtype: DType, count: usize, members: usize, member: usize) -> Range<usize> {
+    let line = 64 / dtype.bytes();
     let lines = count.div_ceil(line);
     let bound = |member: usize| (lines * member / members * line).min(count);
     bound(member)..bound(member + 1)

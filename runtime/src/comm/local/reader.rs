@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Buffer, View};
+use crate::backend::{Buffer, Moment};
 use crate::comm::CommError;
 use crate::comm::account::Account;
+use crate::comm::busy::Busy;
 use crate::comm::call::Call;
 use crate::comm::pending::Promise;
 
 use super::mailbox::Letter;
+use super::message::Message;
 use super::operand::Lent;
 
 /// A receiver: a sender that comes now copies straight into its memory.
@@ -17,6 +19,8 @@ pub struct Reader {
     pub number: u64,
     pub call: Arc<Call>,
     pub target: Target,
+    /// In memory of a device: from when on the target may be written.
+    pub ready: Option<Moment>,
 }
 
 /// Where a message goes.
@@ -65,15 +69,26 @@ impl Delivery {
         Received::Refused
     }
 
-    /// Copies the message for `call`; `by_receiver` says whether by a thread of the receiver.
-    pub fn copy(&mut self, call: &Call, message: View<'_>, by_receiver: bool) {
+    /// Copies the message for `call`; `by_receiver` says whether by a thread of the receiver. Gives when that is done, if it
+    /// is queued; the buffer is ready for it at `ready`.
+    pub fn copy(
+        &mut self,
+        call: &Call,
+        message: &Message<'_>,
+        ready: Option<&Moment>,
+        by_receiver: bool,
+    ) -> Option<Moment> {
         let begin = self.account.begin();
-        self.data.view_mut().bytes_mut().copy_from_slice(message.bytes());
+        let target = Lent::target(&mut self.data.view_mut());
+        // SAFETY: the buffer was handed over, and is in the same kind of memory, as the calls were compared.
+        let end = unsafe { message.copy_to(&target, ready) };
         self.account.message_transferred(call, 0, begin, by_receiver);
+        end
     }
 
-    /// Tells the receiver that its message is there.
-    pub fn complete(self) {
-        self.promise.keep(Ok(self.data));
+    /// Tells the receiver that its message is there, or will be at `end`.
+    pub fn complete(self, end: Option<Moment>) {
+        let device = self.data.meter().device().cloned();
+        self.promise.keep(Ok(Busy::until(self.data, device.as_ref(), end)));
     }
 }

@@ -1,122 +1,121 @@
 //! The collectives in which one member, the root, has a part of its own.
 
-use crate::backend::{DType, View, ViewMut};
+use crate::backend::{View, ViewMut};
 use crate::comm::call::Op;
 use crate::comm::{ReduceOp, Site};
 
-use super::operand::{COPY_LIMIT, Lent, Operand};
-use super::parts::{by_dtype, by_float, part, reduce_range, reduce_range_into, run};
+use super::operand::{Lent, Operand};
+use super::parts::{part, run};
 use super::seat::{Mode, Outcome, Seat};
 
 impl Seat {
-    pub fn broadcast(&self, mode: Mode, site: &Site, root: usize, dst: ViewMut<'_>) -> Outcome {
+    pub fn broadcast(
+        &self,
+        mode: &Mode,
+        site: &Site,
+        root: usize,
+        mut dst: ViewMut<'_>,
+    ) -> Outcome {
         let op = Op::Broadcast { root: self.world_root(root), count: dst.len() };
-        let call = self.call(mode, site, op, Some(dst.dtype()));
+        let call = self.call(mode, site, op, Some(dst.as_view()));
         self.check_member(&call, "root", root)?;
         let is_root = root == self.member;
+        let target = Lent::target(&mut dst);
         let post = if is_root { Operand::source(dst.as_view()) } else { Operand::None };
-        let meeting = self.meet(call, post)?;
-        if !is_root {
-            by_dtype!(dst, T => {
-                let dst = dst.typed::<T>();
-                // SAFETY: the root's memory is only read while the meeting lasts.
-                dst.copy_from_slice(unsafe { meeting.operand(root).read(0..dst.len()) });
-            });
-        }
-        Ok(())
+        self.meet(call, mode, Some(dst.as_view()), post, |meeting| {
+            if !is_root {
+                // SAFETY: the root's memory is only read while the meeting lasts, and `dst` is exclusive.
+                unsafe { meeting.copy(root, 0..target.len(), &target, 0) };
+            }
+        })
     }
 
     pub fn reduce(
         &self,
-        mode: Mode,
+        mode: &Mode,
         site: &Site,
         root: usize,
         op: ReduceOp,
         mut data: ViewMut<'_>,
     ) -> Outcome {
-        let count = data.len();
+        let (count, dtype) = (data.len(), data.dtype());
         let signature = Op::Reduce { root: self.world_root(root), op, count };
-        let call = self.call(mode, site, signature, Some(data.dtype()));
+        let call = self.call(mode, site, signature, Some(data.as_view()));
         call.require_float()?;
         self.check_member(&call, "root", root)?;
-        let bytes = count * data.dtype().bytes();
-        if bytes <= COPY_LIMIT {
-            let meeting = self.meet(call, Operand::source(data.as_view()))?;
-            if root == self.member {
-                by_float!(data, T => {
-                    // SAFETY: small operands are copies.
-                    unsafe { reduce_range::<T>(&meeting, op, 0..count, data.typed()) }
-                });
+        let (target, operand) = (Lent::target(&mut data), Operand::target(&mut data));
+        self.meet(call, mode, Some(data.as_view()), operand, |meeting| {
+            match meeting.operand(root).lent() {
+                Some(target) => {
+                    let part = part(dtype, count, self.size(), self.member);
+                    let start = part.start;
+                    // SAFETY: the operands are lent until the meeting parts, and of each this member alone touches its
+                    // part.
+                    unsafe { meeting.combine(op, part, target, start) };
+                }
+                // SAFETY: small operands are copies.
+                None if root == self.member => unsafe {
+                    meeting.combine(op, 0..count, &target, 0);
+                },
+                None => {}
             }
-            return Ok(());
-        }
-        let meeting = self.meet(call, Operand::Lent(Lent::target(&mut data)))?;
-        let Some(target) = meeting.operand(root).lent() else { return Ok(()) };
-        by_float!(data, T => {
-            let part = part::<T>(count, self.size(), self.member);
-            // SAFETY: the operands are lent until the meeting parts, and of each this member alone touches its part.
-            unsafe { reduce_range_into::<T>(&meeting, op, part, target) };
-        });
-        Ok(())
+        })
     }
 
     pub fn scatter(
         &self,
-        mode: Mode,
+        mode: &Mode,
         site: &Site,
         root: usize,
         src: Option<View<'_>>,
-        dst: ViewMut<'_>,
+        mut dst: ViewMut<'_>,
         counts: &[usize],
     ) -> Outcome {
         let op = Op::Scatter { root: self.world_root(root), counts: counts.into() };
-        let call = self.call(mode, site, op, Some(dst.dtype()));
+        let call = self.call(mode, site, op, Some(dst.as_view()));
         self.check_member(&call, "root", root)?;
         self.check_counts(&call, "counts", counts)?;
         call.require_len("dst", dst.len(), counts[self.member])?;
         call.require_at_root("src", src.is_some(), root == self.member)?;
         if let Some(src) = src {
             call.require_len("src", src.len(), counts.iter().sum())?;
-            call.require_dtype(src.dtype(), dst.dtype())?;
+            call.require_alike(src, dst.as_view())?;
         }
-        let meeting = self.meet(call, src.map_or(Operand::None, Operand::source))?;
-        by_dtype!(dst, T => {
-            let part = run(counts, self.member);
-            // SAFETY: the root's memory is only read while the meeting lasts.
-            dst.typed::<T>().copy_from_slice(unsafe { meeting.operand(root).read(part) });
-        });
-        Ok(())
+        let target = Lent::target(&mut dst);
+        let post = src.map_or(Operand::None, Operand::source);
+        self.meet(call, mode, Some(dst.as_view()), post, |meeting| {
+            // SAFETY: the root's memory is only read while the meeting lasts, and `dst` is exclusive.
+            unsafe { meeting.copy(root, run(counts, self.member), &target, 0) };
+        })
     }
 
     pub fn gather(
         &self,
-        mode: Mode,
+        mode: &Mode,
         site: &Site,
         root: usize,
         src: View<'_>,
-        dst: Option<ViewMut<'_>>,
+        mut dst: Option<ViewMut<'_>>,
         counts: &[usize],
     ) -> Outcome {
         let op = Op::Gather { root: self.world_root(root), counts: counts.into() };
-        let call = self.call(mode, site, op, Some(src.dtype()));
+        let call = self.call(mode, site, op, Some(src));
         self.check_member(&call, "root", root)?;
         self.check_counts(&call, "counts", counts)?;
         call.require_len("src", src.len(), counts[self.member])?;
         call.require_at_root("dst", dst.is_some(), root == self.member)?;
         if let Some(dst) = &dst {
             call.require_len("dst", dst.len(), counts.iter().sum())?;
-            call.require_dtype(src.dtype(), dst.dtype())?;
+            call.require_alike(src, dst.as_view())?;
         }
-        let meeting = self.meet(call, Operand::source(src))?;
-        if let Some(dst) = dst {
-            by_dtype!(dst, T => {
-                let dst = dst.typed::<T>();
-                for (member, operand) in meeting.operands().enumerate() {
-                    // SAFETY: sources are only read while the meeting lasts.
-                    dst[run(counts, member)].copy_from_slice(unsafe { operand.read(0..counts[member]) });
-                }
-            });
-        }
-        Ok(())
+        let target = dst.as_mut().map(Lent::target);
+        self.meet(call, mode, Some(src), Operand::source(src), |meeting| {
+            let Some(target) = target else { return };
+            for member in 0..self.size() {
+                let to = run(counts, member);
+                // SAFETY: sources are only read while the meeting lasts, and `dst` is exclusive.
+                unsafe { meeting.copy(member, 0..counts[member], &target, to.start) };
+            }
+        })
     }
 }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::backend::DType;
+use crate::backend::{DType, Device, Moment, View};
 use crate::comm::account::Account;
 use crate::comm::call::{Call, Op};
 use crate::comm::pending::Promise;
 use crate::comm::{CommError, Pending, Site};
 
+use super::device_queue::DeviceQueue;
 use super::group::Group;
 use super::lane::{Attendance, Post, Visitor};
 use super::operand::Operand;
@@ -21,10 +22,11 @@ pub struct Seat {
 }
 
 /// Which lane a call takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Mode {
     Synchronous,
-    Asynchronous,
+    /// With the moment from which on operands in memory of a device may be used.
+    Asynchronous(Option<Moment>),
 }
 
 pub type Outcome = Result<(), CommError>;
@@ -39,7 +41,8 @@ impl Seat {
     }
 
     pub fn barrier(&self, site: &Site) -> Outcome {
-        self.meet(self.call(Mode::Synchronous, site, Op::Barrier, None), Operand::None).map(drop)
+        let mode = &Mode::Synchronous;
+        self.meet(self.call(mode, site, Op::Barrier, None), mode, None, Operand::None, |_| ())
     }
 
     /// The handle of an asynchronous call, and the end through which its result arrives.
@@ -47,9 +50,24 @@ impl Seat {
         Pending::new(self.world_rank(), &self.account, &self.group.roster.activity, site)
     }
 
-    pub(super) fn call(&self, mode: Mode, site: &Site, op: Op, dtype: Option<DType>) -> Call {
-        let asynchronous = mode == Mode::Asynchronous;
-        Call { op, dtype, axes: self.group.axes, asynchronous, site: site.clone() }
+    pub(super) fn call(&self, mode: &Mode, site: &Site, op: Op, data: Option<View<'_>>) -> Call {
+        Call {
+            op,
+            dtype: data.map(|data| data.dtype()),
+            on_device: data.is_some_and(|data| data.device().is_some()),
+            axes: self.group.axes,
+            asynchronous: matches!(mode, Mode::Asynchronous(_)),
+            site: site.clone(),
+        }
+    }
+
+    /// Where calls on `data` are queued, if it is in memory of a device.
+    pub(super) fn queue(&self, mode: &Mode, data: View<'_>) -> Option<DeviceQueue> {
+        data.device().map(|device| self.device_queue(mode, device))
+    }
+
+    pub(super) fn device_queue(&self, mode: &Mode, device: &Arc<dyn Device>) -> DeviceQueue {
+        DeviceQueue::new(device, mode, self.group.axes.number())
     }
 
     pub(super) fn note(&self, call: Call) -> Arc<Call> {
@@ -58,8 +76,16 @@ impl Seat {
         call
     }
 
-    /// Enters a call. An asynchronous one was [counted](Self::count) when it was issued.
-    pub(super) fn meet(&self, call: Call, operand: Operand) -> Result<Attendance<'_>, CommError> {
+    /// Goes through a call with `share`, what this member does with the operands of all. `data` is one of its own. An
+    /// asynchronous call was [counted](Self::count) when it was issued.
+    pub(super) fn meet(
+        &self,
+        call: Call,
+        mode: &Mode,
+        data: Option<View<'_>>,
+        operand: Operand,
+        share: impl FnOnce(&Attendance<'_>),
+    ) -> Outcome {
         let bytes = self.sent(&call.op, call.dtype);
         if !call.asynchronous {
             self.account.count(bytes);
@@ -72,8 +98,15 @@ impl Seat {
             }
             true => (&self.group.started, None, Some(Arc::clone(&account.own_thread))),
         };
-        let post = Post { call, operand, own_thread };
-        lane.meet(&self.group, post, Visitor { member: self.member, bytes, account, inside })
+        let queue = data.and_then(|data| self.queue(mode, data));
+        let ready = queue.as_ref().map(|queue| queue.ready.clone());
+        let post = Post { call, operand, ready, own_thread };
+        let visitor = Visitor { member: self.member, bytes, account, queue, inside };
+        let meeting = lane.meet(&self.group, post, visitor)?;
+        meeting.wait_for_operands();
+        share(&meeting);
+        meeting.part_in_order();
+        Ok(())
     }
 
     /// Counts a call that is issued now.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::comm::Site;
 use crate::layout::{Dim, DimInfo, Shape};
-use crate::tensor::{Extent, Init, Param, ParamRef, Rank, Unit};
+use crate::tensor::{Extent, Init, Param, ParamRef, Rank, Role, Unit};
 
 use super::super::{RecomputePolicy, Sizes};
 use super::State;
@@ -116,18 +116,18 @@ impl<'a> Builder<'a> {
 
     /// [`param`](Self::param), with a say in how split dims may be cut.
     pub fn param_in_parts<S: Shape>(&mut self, name: &str, init: Init, parts: Parts) -> Param<S> {
-        self.declare(self.join(name), init, parts, false)
+        self.declare(self.join(name), init, parts, Role::Layer)
     }
 
     /// Declares the parameter `name` of this field, whose first dim counts rows that stand for themselves, as the token
     /// ids of an embedding do: see [`ParamRef::is_table`]. Split dims may be cut into parts of different sizes.
     pub fn table<S: Shape>(&mut self, name: &str, init: Init) -> Param<S> {
-        self.declare(self.join(name), init, Parts::Uneven, true)
+        self.declare(self.join(name), init, Parts::Uneven, Role::Table)
     }
 
     /// Declares this field itself as a parameter shaped `S`.
     pub(crate) fn own_param<S: Shape>(&mut self, init: Init) -> Param<S> {
-        self.declare(self.path.clone(), init, Parts::Even, false)
+        self.declare(self.path.clone(), init, Parts::Even, Role::Field)
     }
 
     fn declare<S: Shape>(
@@ -135,7 +135,7 @@ impl<'a> Builder<'a> {
         path: String,
         init: Init,
         parts: Parts,
-        is_table: bool,
+        role: Role,
     ) -> Param<S> {
         if let Some(target) = self.tied_path(&path) {
             if let Some(param) = self.state.declared(&target) {
@@ -146,7 +146,7 @@ impl<'a> Builder<'a> {
             ));
         }
         let extents = S::DIMS.iter().map(|dim| self.extent(dim, parts)).collect();
-        let param = ParamRef::new(&path, S::DIMS, S::READS, extents, init, is_table, &self.unit);
+        let param = ParamRef::new(&path, S::DIMS, S::READS, extents, init, role, &self.unit);
         self.state.params.borrow_mut().push(param.clone());
         Param::new(param)
     }
@@ -159,6 +159,11 @@ impl<'a> Builder<'a> {
             .map(|part| if part.parse::<usize>().is_ok() { "*" } else { part })
             .collect();
         self.state.problems.borrow_mut().insert(format!("`{}`: {what}", path.join(".")));
+    }
+
+    /// Notes that a product is computed with a table, which may be another field's.
+    pub(in crate::nn) fn note_product(&self, table: &ParamRef) {
+        self.state.products.borrow_mut().insert(table.path().to_owned());
     }
 
     pub(crate) fn note_attention(&self, heads: usize, head_dim: usize) {

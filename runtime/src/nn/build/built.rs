@@ -1,5 +1,6 @@
 //! What has been built, or why it cannot be.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use crate::tensor::{ParamRef, Unit};
@@ -15,12 +16,19 @@ pub struct Built<M> {
     /// Whether attributes of the model say that some of it is recomputed.
     pub recomputes: bool,
     pub(super) params: Vec<ParamRef>,
+    /// Paths of the tables that products are computed with.
+    pub(super) products: BTreeSet<String>,
 }
 
 impl<M> Built<M> {
     /// Every parameter, in the order in which the model declares them.
     pub fn params(&self) -> Vec<ParamRef> {
         self.params.clone()
+    }
+
+    /// Whether a product is computed with a [table](ParamRef::is_table), as the head does with its own.
+    pub(crate) fn has_product(&self, table: &ParamRef) -> bool {
+        self.products.contains(table.path())
     }
 
     /// Number of elements of the global model.

@@ -51,6 +51,7 @@ pub(crate) fn declare<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, 
         params: RefCell::default(),
         fields: RefCell::default(),
         attentions: RefCell::default(),
+        products: RefCell::default(),
         leads_to_attention: RefCell::default(),
         declares_recompute: Cell::new(false),
         is_recomputed: Cell::new(false),
@@ -61,7 +62,7 @@ pub(crate) fn declare<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, 
     let model = M::build(&mut Builder::new(&state, root));
     let unmet = state.unmet_override();
     let recomputes = state.declares_recompute.get();
-    let State { units, attentions, problems, params, .. } = state;
+    let State { units, attentions, products, problems, params, .. } = state;
     let mut problems = problems.into_inner();
     problems.extend(unmet);
     if !problems.is_empty() {
@@ -70,7 +71,8 @@ pub(crate) fn declare<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, 
     let mut units = units.into_inner();
     units.retain(|unit| !unit.is_empty());
     let (attentions, params) = (attentions.into_inner(), params.into_inner());
-    Ok(Built { model, units, attentions, recomputes, params })
+    let products = products.into_inner();
+    Ok(Built { model, units, attentions, recomputes, params, products })
 }
 
 struct State<'a> {
@@ -82,6 +84,8 @@ struct State<'a> {
     /// The names of the fields that were begun, by the path of their model.
     fields: RefCell<BTreeMap<String, Vec<String>>>,
     attentions: RefCell<Vec<(usize, usize)>>,
+    /// Paths of the tables that products are computed with.
+    products: RefCell<BTreeSet<String>>,
     /// Paths of the attentions, and of the fields declared before them in the same model.
     leads_to_attention: RefCell<BTreeSet<String>>,
     /// Whether an attribute says that something is recomputed.

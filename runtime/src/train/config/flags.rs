@@ -148,7 +148,7 @@ pub const FLAGS: &[Flag] = &[
         .help("Element type in which gradients are summed over the data ranks [bf16 needs --dtype bf16]"),
     Flag::new(MODEL, "init-from", Kind::Path)
         .value("DIR")
-        .help("Take sizes and weights from a Hugging Face Llama folder"),
+        .help("Take sizes and weights from a Hugging Face folder of the model's family"),
     Flag::new(MODEL, "hidden", POSITIVE)
         .value("N")
         .default("128")
@@ -163,7 +163,7 @@ pub const FLAGS: &[Flag] = &[
         .help("Key and value heads, each shared by heads / kv-heads queries [default: --heads]"),
     Flag::new(MODEL, "ffn", POSITIVE)
         .value("N")
-        .help("Width of the feed-forward [default: 8/3 of --hidden, rounded up to 64]"),
+        .help("Width of the feed-forward [default: of a Llama, 8/3 of --hidden rounded up to 64; of a GPT-2, 4 times --hidden]"),
     Flag::new(MODEL, "vocab", POSITIVE).value("N").default("256").help("Vocabulary size"),
     Flag::new(MODEL, "tied", Kind::Switch)
         .help("Use one weight for the token embedding and the output head"),

@@ -106,7 +106,7 @@ pub enum ModelSource {
     New(ModelSizes),
 }
 
-/// The sizes of a new Llama-like model.
+/// The sizes of a new model; what is `None` follows from the family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ModelSizes {
@@ -117,9 +117,9 @@ pub struct ModelSizes {
     /// `--heads`: query heads, each `hidden / heads` wide.
     pub heads: usize,
     /// `--kv-heads`: key and value heads.
-    pub kv_heads: usize,
+    pub kv_heads: Option<usize>,
     /// `--ffn`: width of the feed-forward.
-    pub ffn: usize,
+    pub ffn: Option<usize>,
     /// `--vocab`: number of token ids.
     pub vocab: usize,
     /// `--tied`: one weight for embedding and head.

@@ -95,19 +95,12 @@ fn model(values: &mut Values) -> ModelSource {
     }
     let hidden = values.size("hidden");
     let heads = values.size("heads");
-    let kv_heads = values.count("kv-heads").map_or(heads, |n| n as usize);
-    // 8/3 of the width gives a gated feed-forward the size of a plain one of 4 (GLU Variants Improve Transformer,
-    // arXiv 2002.05202, section 3).
-    let ffn = values.count("ffn").map_or((8 * hidden / 3).next_multiple_of(64), |n| n as usize);
+    let kv_heads = values.count("kv-heads").map(|n| n as usize);
+    let ffn = values.count("ffn").map(|n| n as usize);
     if !hidden.is_multiple_of(heads) {
         values.problem("heads", format!("{heads} does not divide --hidden {hidden}"));
-    } else if !(hidden / heads).is_multiple_of(2) {
-        let width = hidden / heads;
-        let message =
-            format!("{heads} makes heads {width} wide; rotary positions need an even width");
-        values.problem("heads", message);
     }
-    if !heads.is_multiple_of(kv_heads) {
+    if let Some(kv_heads) = kv_heads.filter(|kv_heads| !heads.is_multiple_of(*kv_heads)) {
         values.problem("kv-heads", format!("{kv_heads} does not divide --heads {heads}"));
     }
     let (layers, vocab) = (values.size("layers"), values.size("vocab"));

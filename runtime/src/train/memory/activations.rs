@@ -1,14 +1,14 @@
-//! What the activations of a Llama-like model take on each rank, at the least.
+//! What the activations of a transformer take on each rank, at the least.
 //!
 //! Per layer, backward needs: the inputs of both norms and what they give (on each rank its part of the sequence: what
-//! is gathered from that is gathered again), queries, keys and values, what attention gives, gate, up and their product,
-//! and in f32 the norms' statistics and attention's log-sum-exp. With recomputation it needs less of a layer, but all of
+//! is gathered from that is gathered again), queries, keys and values, what attention gives, gate (where there is one),
+//! up and what becomes of them, and in f32 the norms' statistics and attention's log-sum-exp. With recomputation it needs less of a layer, but all of
 //! it of the layers that are computed once more together. The head keeps its input, the gradient of that and the
 //! gradient of its weight, and works on the logits of some tokens at a time.
 
-use crate::checkpoint::hf::LlamaConfig;
 use crate::layout::{AxisId, AxisSet};
 use crate::nn::{Grouping, RecomputeOverride};
+use crate::train::Outline;
 use crate::train::config::Config;
 
 /// Bytes of an f32.
@@ -39,13 +39,13 @@ pub enum Kept {
 
 impl ActivationBytes {
     /// Those of one micro-batch: a rank computes one at a time.
-    pub fn of(config: &Config, sizes: &LlamaConfig, kept: Kept) -> ActivationBytes {
-        let part = Part::of(config, sizes);
-        let layers = sizes.layers as f64;
+    pub fn of(config: &Config, outline: &Outline, kept: Kept) -> ActivationBytes {
+        let part = Part::of(config, outline);
+        let layers = outline.layers as f64;
         let (input, layer) = (part.stream(), part.layer());
         let in_runs = |grouping: Grouping| {
-            let run = grouping.layers_in_region(sizes.layers).clamp(1, sizes.layers);
-            in_runs(sizes.layers, run, input, layer)
+            let run = grouping.layers_in_region(outline.layers).clamp(1, outline.layers);
+            in_runs(outline.layers, run, input, layer)
         };
         let (kept, computed) = match kept {
             Kept::Unknown => (0.0, layer),
@@ -87,11 +87,13 @@ struct Part {
     keys: f64,
     heads: f64,
     ffn: f64,
+    /// Projections to the width of the feed-forward.
+    projections: f64,
     vocab: f64,
 }
 
 impl Part {
-    fn of(config: &Config, sizes: &LlamaConfig) -> Part {
+    fn of(config: &Config, outline: &Outline) -> Part {
         let size = |size: usize| size as f64;
         let tp = size(config.mesh.degree(AxisId::Tp));
         let parts = size(config.mesh.degree_of(AxisSet::DATA)) * size(config.micro_batches);
@@ -100,12 +102,13 @@ impl Part {
             element: size(config.dtype.dtype().bytes()),
             tokens: sequences * size(config.seq),
             own_tokens: sequences * (size(config.seq) / tp).ceil(),
-            hidden: size(sizes.hidden),
-            queries: size(sizes.heads) * size(sizes.head_dim) / tp,
-            keys: size(sizes.kv_heads) * size(sizes.head_dim) / tp,
-            heads: size(sizes.heads) / tp,
-            ffn: size(sizes.ffn) / tp,
-            vocab: (size(sizes.vocab) / tp).ceil(),
+            hidden: size(outline.hidden),
+            queries: size(outline.heads) * size(outline.head_dim) / tp,
+            keys: size(outline.kv_heads) * size(outline.head_dim) / tp,
+            heads: size(outline.heads) / tp,
+            ffn: size(outline.ffn) / tp,
+            projections: if outline.gated { 2.0 } else { 1.0 },
+            vocab: (size(outline.vocab) / tp).ceil(),
         }
     }
 
@@ -117,7 +120,7 @@ impl Part {
     /// Everything that backward needs of a layer.
     fn layer(&self) -> f64 {
         let statistics = F32 * (self.tokens * self.heads + 2.0 * self.own_tokens);
-        let products = 2.0 * self.queries + 2.0 * self.keys + 3.0 * self.ffn;
+        let products = 2.0 * self.queries + 2.0 * self.keys + (self.projections + 1.0) * self.ffn;
         4.0 * self.stream() + self.element * self.tokens * products + statistics
     }
 
@@ -125,7 +128,7 @@ impl Part {
     /// of both norms with their statistics, and those of all other products.
     fn around_attention(&self) -> f64 {
         let statistics = F32 * 2.0 * self.own_tokens;
-        5.0 * self.stream() + self.element * self.tokens * 2.0 * self.ffn + statistics
+        5.0 * self.stream() + self.element * self.tokens * self.projections * self.ffn + statistics
     }
 
     /// What is computed once more then: queries, keys, values, the result and its statistics, and what is element-wise,
@@ -164,7 +167,7 @@ mod tests {
         let mesh = if line.contains("--mesh") { "" } else { "--mesh 1" };
         let words = format!("t --batch 2 --seq 8 {mesh} {line}");
         let config = Config::parse(words.split_whitespace()).unwrap();
-        ActivationBytes::of(&config, &LlamaConfig { layers, ..tiny() }, kept)
+        ActivationBytes::of(&config, &Outline { layers, ..tiny() }, kept)
     }
 
     #[track_caller]

@@ -8,14 +8,13 @@ use std::fmt;
 use std::rc::Rc;
 
 use crate::backend::{Bytes, Category};
-use crate::checkpoint::hf::LlamaConfig;
 use crate::layout::{AxisId, AxisSet};
 use crate::nn::{Built, RecomputeOverride};
 use crate::optim::ParamGroups;
 use crate::tensor::{Unit, ZeroLevel};
 
 use super::config::Config;
-use super::{Error, Result};
+use super::{Error, Outline, Result};
 
 use activations::ActivationBytes;
 use state::{LINE, StateBytes, StateLayout};
@@ -28,7 +27,7 @@ pub use state::UnitSize;
 /// category.
 ///
 /// Parameters, gradients and optimiser are exact where the units of the model are known. Activations, scratch and what
-/// is under way between ranks are those of a Llama-like model that nothing can do without, so what is refused for their
+/// is under way between ranks are those of a transformer that nothing can do without, so what is refused for their
 /// sake would not fit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryPlan {
@@ -40,25 +39,25 @@ impl MemoryPlan {
     /// That of a model whose units are known.
     pub fn of_units(
         config: &Config,
-        sizes: &LlamaConfig,
+        outline: &Outline,
         kept: Kept,
         units: &[UnitSize],
     ) -> MemoryPlan {
         let layout = StateLayout::of(config);
-        let activations = ActivationBytes::of(config, sizes, kept);
+        let activations = ActivationBytes::of(config, outline, kept);
         MemoryPlan::new(layout.of_units(units), layout.exchanged(units), activations)
     }
 
     /// That of a model of which only the sizes are known: what does not divide evenly counts as if it did.
-    pub fn of_sizes(config: &Config, sizes: &LlamaConfig, kept: Kept) -> MemoryPlan {
+    pub fn of_sizes(config: &Config, outline: &Outline, kept: Kept) -> MemoryPlan {
         let each = StateLayout::of(config).per_parameter();
-        let parameters = sizes.parameters() / config.mesh.degree(AxisId::Tp) as f64;
+        let parameters = outline.parameters / config.mesh.degree(AxisId::Tp) as f64;
         let state = StateBytes {
             parameters: each.parameters * parameters,
             gradients: each.gradients * parameters,
             optimizer: each.optimizer * parameters,
         };
-        MemoryPlan::new(state, 0.0, ActivationBytes::of(config, sizes, kept))
+        MemoryPlan::new(state, 0.0, ActivationBytes::of(config, outline, kept))
     }
 
     fn new(state: StateBytes, exchanged: f64, activations: ActivationBytes) -> MemoryPlan {
@@ -181,22 +180,19 @@ pub fn advice(config: &Config) -> String {
 mod tests {
     use super::*;
 
-    /// Two layers of width 4: 2 heads of 2 with one of keys and values, a feed-forward of 6, 10 tokens.
-    pub(super) fn tiny() -> LlamaConfig {
-        LlamaConfig {
-            hidden: 4,
-            ffn: 6,
+    /// A Llama of two layers of width 4: 2 heads of 2 with one of keys and values, a feed-forward of 6, 10 tokens.
+    pub(super) fn tiny() -> Outline {
+        Outline {
             layers: 2,
+            hidden: 4,
             heads: 2,
             kv_heads: 1,
             head_dim: 2,
+            ffn: 6,
+            gated: true,
             vocab: 10,
-            norm_eps: 1e-5,
-            rope_theta: 1e4,
-            tied: false,
-            max_positions: 8,
-            bos: serde_json::Value::Null,
-            eos: serde_json::Value::Null,
+            longest: None,
+            parameters: 340.0,
         }
     }
 
@@ -211,10 +207,7 @@ mod tests {
     #[test]
     fn what_cannot_fit_is_refused_with_the_numbers() {
         let dp = config("--mesh dp=2");
-        let sizes = tiny();
-        let listed: usize =
-            sizes.tensors().iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
-        assert_eq!(sizes.parameters(), listed as f64);
+        let listed = tiny().parameters as usize;
         let plan = plan(&dp);
         assert_eq!(plan.of(Category::Optimizer), 8 * listed as u64);
         // 8 tokens: of each layer 4 x 4 of the stream, 2 x 4 + 2 x 2 of attention, 3 x 6 of the feed-forward, 2 + 2

@@ -1,10 +1,10 @@
 //! `config.json` of a Llama model.
 
-use std::path::Path;
+use std::borrow::Cow;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::checkpoint::CheckpointError;
+use super::{HfConfig, Settings};
 
 /// The sizes and constants of a Llama model.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,22 +37,11 @@ pub struct LlamaConfig {
     pub eos: Value,
 }
 
-impl LlamaConfig {
-    /// Reads `config.json` of `folder`. What is absent has the default of the `transformers` library.
-    ///
-    /// # Errors
-    /// A file that is missing or not JSON, a size that is missing or of the wrong kind, and any setting that asks for
-    /// something this project does not compute, by name.
-    pub fn read(folder: &Path) -> Result<LlamaConfig, CheckpointError> {
-        let path = folder.join("config.json");
-        let text = std::fs::read_to_string(&path).map_err(CheckpointError::io("read", &path))?;
-        LlamaConfig::parse(&text).map_err(|reason| CheckpointError::settings(&path, reason))
-    }
+impl HfConfig for LlamaConfig {
+    const MODEL_TYPE: &'static str = "llama";
 
-    fn parse(text: &str) -> Result<LlamaConfig, String> {
-        let settings = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
-        let keys = Keys(&settings);
-        refuse_unsupported(&keys)?;
+    fn from_settings(keys: &Settings<'_>) -> Result<LlamaConfig, String> {
+        refuse_unsupported(keys)?;
         let (hidden, heads) =
             (keys.required("hidden_size")?, keys.required("num_attention_heads")?);
         let kv_heads = keys.count("num_key_value_heads")?.unwrap_or(heads);
@@ -82,20 +71,19 @@ impl LlamaConfig {
             head_dim,
             vocab: keys.required("vocab_size")?,
             norm_eps: keys.number("rms_norm_eps")?.unwrap_or(1e-6),
-            rope_theta: rope_theta(&keys)?,
-            tied: keys.switch("tie_word_embeddings")?,
+            rope_theta: rope_theta(keys)?,
+            tied: keys.switch("tie_word_embeddings")?.unwrap_or(false),
             max_positions: keys.count("max_position_embeddings")?.unwrap_or(2048),
             bos: keys.get("bos_token_id").cloned().unwrap_or(Value::Null),
             eos: keys.get("eos_token_id").cloned().unwrap_or(Value::Null),
         })
     }
 
-    /// The file that `transformers` loads as a `LlamaForCausalLM` in f32. The rotary base stands both where versions
-    /// before 5 look for it and where later ones do.
-    pub fn to_json(&self) -> Value {
+    /// The rotary base stands both where versions before 5 of `transformers` look for it and where later ones do.
+    fn to_json(&self) -> Value {
         json!({
             "architectures": ["LlamaForCausalLM"],
-            "model_type": "llama",
+            "model_type": LlamaConfig::MODEL_TYPE,
             "hidden_size": self.hidden,
             "intermediate_size": self.ffn,
             "num_hidden_layers": self.layers,
@@ -117,19 +105,12 @@ impl LlamaConfig {
         })
     }
 
-    /// Number of parameters, in floating point: sizes that no machine could hold do not overflow it.
-    pub fn parameters(&self) -> f64 {
-        let size = |size: usize| size as f64;
-        let (hidden, head_dim) = (size(self.hidden), size(self.head_dim));
-        let attention = 2.0 * (size(self.heads) + size(self.kv_heads)) * head_dim * hidden;
-        let block = attention + 3.0 * hidden * size(self.ffn) + 2.0 * hidden;
-        let ends = if self.tied { 1.0 } else { 2.0 };
-        size(self.layers) * block + ends * size(self.vocab) * hidden + hidden
+    fn layers(&self) -> (&'static str, usize) {
+        ("num_hidden_layers", self.layers)
     }
 
-    /// Every tensor of the model with its name and shape (output features first, as in PyTorch), in the order of the
-    /// forward pass. A tied head has none of its own.
-    pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+    /// Output features first, as in PyTorch, in the order of the forward pass. A tied head has no tensor of its own.
+    fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let (hidden, ffn) = (self.hidden, self.ffn);
         let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let mut tensors = vec![("model.embed_tokens.weight".into(), vec![self.vocab, hidden])];
@@ -154,21 +135,32 @@ impl LlamaConfig {
         }
         tensors
     }
+
+    /// Some folders carry the rotary frequencies, and the head that is tied to the embedding.
+    fn tensor_name<'a>(&self, stored: &'a str) -> Option<Cow<'a, str>> {
+        let follows =
+            stored.ends_with("rotary_emb.inv_freq") || (self.tied && stored == "lm_head.weight");
+        (!follows).then_some(Cow::Borrowed(stored))
+    }
+}
+
+impl LlamaConfig {
+    /// Number of parameters, in floating point: sizes that no machine could hold do not overflow it.
+    pub fn parameters(&self) -> f64 {
+        let size = |size: usize| size as f64;
+        let (hidden, head_dim) = (size(self.hidden), size(self.head_dim));
+        let attention = 2.0 * (size(self.heads) + size(self.kv_heads)) * head_dim * hidden;
+        let block = attention + 3.0 * hidden * size(self.ffn) + 2.0 * hidden;
+        let ends = if self.tied { 1.0 } else { 2.0 };
+        size(self.layers) * block + ends * size(self.vocab) * hidden + hidden
+    }
 }
 
 /// What another Llama-like model may ask for and this project does not compute; ignoring it would give other numbers.
-fn refuse_unsupported(keys: &Keys<'_>) -> Result<(), String> {
-    let expect = |key: &str, wanted: &str| match keys.get(key) {
-        Some(Value::String(text)) if text != wanted => {
-            Err(format!("{key} is \"{text}\"; only \"{wanted}\" is supported"))
-        }
-        Some(Value::String(_)) | None => Ok(()),
-        Some(other) => Err(format!("{key} must be text, not {other}")),
-    };
-    expect("model_type", "llama")?;
-    expect("hidden_act", "silu")?;
+fn refuse_unsupported(keys: &Settings<'_>) -> Result<(), String> {
+    keys.expect_text("hidden_act", &["silu"])?;
     for key in ["attention_bias", "mlp_bias"] {
-        if keys.switch(key)? {
+        if keys.switch(key)? == Some(true) {
             return Err(format!("{key} is true; only models without biases are supported"));
         }
     }
@@ -181,14 +173,10 @@ fn refuse_unsupported(keys: &Keys<'_>) -> Result<(), String> {
 }
 
 /// The base of the rotary frequencies: in `rope_parameters` since version 5 of `transformers`, at the top before.
-fn rope_theta(keys: &Keys<'_>) -> Result<f64, String> {
+fn rope_theta(keys: &Settings<'_>) -> Result<f64, String> {
     let mut theta = keys.number("rope_theta")?;
     for key in ["rope_parameters", "rope_scaling"] {
-        let Some(parameters) = keys.get(key) else { continue };
-        let parameters = match parameters {
-            Value::Object(parameters) => Keys(parameters),
-            other => return Err(format!("{key} must be an object, not {other}")),
-        };
+        let Some(parameters) = keys.object(key)? else { continue };
         let kind = parameters.get("rope_type").or_else(|| parameters.get("type"));
         if let Some(kind) = kind.filter(|kind| *kind != "default") {
             return Err(format!("{key} asks for rope type {kind}; only \"default\" is supported"));
@@ -202,42 +190,5 @@ fn rope_theta(keys: &Keys<'_>) -> Result<f64, String> {
     match theta.unwrap_or(10_000.0) {
         theta if theta > 0.0 => Ok(theta),
         theta => Err(format!("rope_theta must be above 0, not {theta}")),
-    }
-}
-
-/// Typed access to the keys of an object; `null` is as good as absent.
-struct Keys<'a>(&'a Map<String, Value>);
-
-impl<'a> Keys<'a> {
-    fn get(&self, key: &str) -> Option<&'a Value> {
-        self.0.get(key).filter(|value| !value.is_null())
-    }
-
-    fn required(&self, key: &str) -> Result<usize, String> {
-        self.count(key)?.ok_or_else(|| format!("{key} is missing"))
-    }
-
-    fn count(&self, key: &str) -> Result<Option<usize>, String> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        match value.as_u64().filter(|count| (1..=u64::from(u32::MAX)).contains(count)) {
-            Some(count) => Ok(Some(count as usize)),
-            None => Err(format!("{key} must be a whole number of at least 1, not {value}")),
-        }
-    }
-
-    fn number(&self, key: &str) -> Result<Option<f64>, String> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        match value.as_f64().filter(|number| *number >= 0.0) {
-            Some(number) => Ok(Some(number)),
-            None => Err(format!("{key} must be a number of at least 0, not {value}")),
-        }
-    }
-
-    fn switch(&self, key: &str) -> Result<bool, String> {
-        match self.get(key) {
-            None => Ok(false),
-            Some(Value::Bool(value)) => Ok(*value),
-            Some(other) => Err(format!("{key} must be true or false, not {other}")),
-        }
     }
 }

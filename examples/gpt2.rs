@@ -1,0 +1,173 @@
+//! A GPT-2: learned positions, LayerNorm, biases, GELU and a tied head, on a sequence-parallel residual stream.
+
+use meshwright::checkpoint::hf::Gpt2Config;
+use meshwright::prelude::*;
+
+dims! {
+    /// Sequences of the global batch, distributed over the data axes.
+    Batch @ data,
+    /// Positions of a sequence.
+    Seq,
+    /// Rows of the table of positions: the longest sequence.
+    Positions,
+    /// Residual stream.
+    Hidden,
+    /// Inside of the MLP.
+    Ffn,
+    /// Attention heads.
+    Heads,
+    /// Elements of one head.
+    HeadDim,
+    /// Token ids.
+    Vocab,
+}
+
+/// The residual stream: split along the sequence wherever no tensor-parallel region is open.
+pub type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
+
+/// Two projections with biases.
+#[model]
+pub struct Mlp {
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "col")]
+    up_bias: Bias<Ffn>,
+    #[sharded(tp = "row", scatter = Seq)]
+    down: Linear<Ffn, Hidden>,
+    down_bias: Bias<Hidden>,
+}
+
+#[forward]
+impl Mlp {
+    fn forward(&self, x: &Stream) -> Stream {
+        let inside = self.up_bias.forward(&self.up.forward(x)).gelu_tanh();
+        self.down_bias.forward(&self.down.forward(&inside))
+    }
+}
+
+/// Multi-head attention with biases.
+#[model]
+pub struct SelfAttention {
+    #[sharded(tp = "col")]
+    q: Linear<Hidden, (Heads, HeadDim)>,
+    #[sharded(tp = "col")]
+    q_bias: Bias<(Heads, HeadDim)>,
+    #[sharded(tp = "col")]
+    k: Linear<Hidden, (Heads, HeadDim)>,
+    #[sharded(tp = "col")]
+    k_bias: Bias<(Heads, HeadDim)>,
+    #[sharded(tp = "col")]
+    v: Linear<Hidden, (Heads, HeadDim)>,
+    #[sharded(tp = "col")]
+    v_bias: Bias<(Heads, HeadDim)>,
+    core: Attention<Heads, Heads, HeadDim>,
+    #[sharded(tp = "row", scatter = Seq)]
+    o: Linear<(Heads, HeadDim), Hidden>,
+    o_bias: Bias<Hidden>,
+}
+
+#[forward]
+impl SelfAttention {
+    fn forward(&self, x: &Stream) -> Stream {
+        let q = self.q_bias.forward(&self.q.forward(x));
+        let k = self.k_bias.forward(&self.k.forward(x));
+        let v = self.v_bias.forward(&self.v.forward(x));
+        self.o_bias.forward(&self.o.forward(&self.core.forward(&(q, k, v))))
+    }
+}
+
+/// One layer.
+#[model]
+pub struct Block {
+    attn_norm: LayerNorm<Hidden>,
+    attn: SelfAttention,
+    mlp_norm: LayerNorm<Hidden>,
+    mlp: Mlp,
+}
+
+#[forward]
+impl Block {
+    fn forward(&self, x: &Stream) -> Stream {
+        let x = x + self.attn.forward(&self.attn_norm.forward(x));
+        &x + self.mlp.forward(&self.mlp_norm.forward(&x))
+    }
+}
+
+/// The model. Each layer is a unit that is sharded, reduced and gathered by itself, as every element of a stack is.
+#[model]
+pub struct Gpt2 {
+    #[sharded(tp = "vocab", scatter = Seq)]
+    embed: Embedding<Vocab, Hidden>,
+    positions: LearnedPositions<Positions, Hidden>,
+    // What products and attention give is kept; norms, biases and GELU, which cost little, are computed once more.
+    #[recompute(save = [attn.q, attn.k, attn.v, attn.core, attn.o, mlp.up, mlp.down])]
+    blocks: Stack<Block>,
+    norm: LayerNorm<Hidden>,
+    #[sharded(tp = "vocab")]
+    #[tied(embed)]
+    head: LmHead<Hidden, Vocab>,
+}
+
+#[forward]
+impl Gpt2 {
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream {
+        let x = self.positions.forward(&self.embed.forward(tokens));
+        self.norm.forward(&self.blocks.forward(&x))
+    }
+}
+
+impl LanguageModel for Gpt2 {
+    type Batch = Batch;
+    type Seq = Seq;
+    type Vocab = Vocab;
+    type Config = Gpt2Config;
+
+    // Linear layers are stored `[in, out]`, and those of queries, keys and values as one.
+    const HF_NAMES: &'static [HfName] = &[
+        HfName::same("embed.weight", "transformer.wte.weight"),
+        HfName::same("positions.weight", "transformer.wpe.weight"),
+        HfName::same("blocks.*.attn_norm.weight", "transformer.h.*.ln_1.weight"),
+        HfName::same("blocks.*.attn_norm.bias", "transformer.h.*.ln_1.bias"),
+        HfName::same("blocks.*.attn.q.weight", "transformer.h.*.attn.c_attn.weight").fused(),
+        HfName::same("blocks.*.attn.k.weight", "transformer.h.*.attn.c_attn.weight").fused(),
+        HfName::same("blocks.*.attn.v.weight", "transformer.h.*.attn.c_attn.weight").fused(),
+        HfName::same("blocks.*.attn.q_bias.bias", "transformer.h.*.attn.c_attn.bias").fused(),
+        HfName::same("blocks.*.attn.k_bias.bias", "transformer.h.*.attn.c_attn.bias").fused(),
+        HfName::same("blocks.*.attn.v_bias.bias", "transformer.h.*.attn.c_attn.bias").fused(),
+        HfName::same("blocks.*.attn.o.weight", "transformer.h.*.attn.c_proj.weight"),
+        HfName::same("blocks.*.attn.o_bias.bias", "transformer.h.*.attn.c_proj.bias"),
+        HfName::same("blocks.*.mlp_norm.weight", "transformer.h.*.ln_2.weight"),
+        HfName::same("blocks.*.mlp_norm.bias", "transformer.h.*.ln_2.bias"),
+        HfName::same("blocks.*.mlp.up.weight", "transformer.h.*.mlp.c_fc.weight"),
+        HfName::same("blocks.*.mlp.up_bias.bias", "transformer.h.*.mlp.c_fc.bias"),
+        HfName::same("blocks.*.mlp.down.weight", "transformer.h.*.mlp.c_proj.weight"),
+        HfName::same("blocks.*.mlp.down_bias.bias", "transformer.h.*.mlp.c_proj.bias"),
+        HfName::same("norm.weight", "transformer.ln_f.weight"),
+        HfName::same("norm.bias", "transformer.ln_f.bias"),
+    ];
+
+    fn sizes(config: &Gpt2Config) -> Sizes {
+        let mut sizes = Sizes::new()
+            .with(Positions, config.positions)
+            .with(Hidden, config.hidden)
+            .with(Ffn, config.ffn)
+            .with(Heads, config.heads)
+            .with(HeadDim, config.head_dim())
+            .with(Vocab, config.vocab)
+            .with(Layers, config.layers);
+        sizes.norm_eps = config.norm_eps as f32;
+        sizes
+    }
+
+    fn loss(
+        &self,
+        tokens: &Tokens<(Batch, Seq)>,
+        targets: &Targets<(Batch, Seq)>,
+    ) -> Loss<(Batch, Seq)> {
+        self.head.loss(&self.forward(tokens), targets)
+    }
+
+    fn logits(&self, tokens: &Tokens<(Batch, Seq)>) -> Tensor<(Batch, Seq, Vocab)> {
+        self.head.logits(&self.forward(tokens)).gather(Vocab)
+    }
+}

@@ -1,0 +1,83 @@
+//! Simulated devices with other kernels than those of the library, or with the vendor's.
+
+use std::ffi::c_void;
+use std::fmt;
+
+use meshwright::backend::cuda::{
+    Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul, Module, Properties,
+    Source, Stream,
+};
+use meshwright_gpu_sim::SimDriver;
+
+/// A device that changes every source before it is compiled.
+pub struct Changed<F> {
+    pub device: SimDriver,
+    pub change: F,
+    /// The vendor's attention.
+    pub attention: Option<Box<dyn FusedAttention + Send + Sync>>,
+}
+
+impl<F> fmt::Debug for Changed<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.device.fmt(f)
+    }
+}
+
+/// Methods that the device has unchanged.
+macro_rules! unchanged {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(fn $name(&self, $($arg: $type),*) -> $result {
+            self.device.$name($($arg),*)
+        })*
+    };
+    (unsafe $($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(unsafe fn $name(&self, $($arg: $type),*) -> $result {
+            // SAFETY: as the caller promises.
+            unsafe { self.device.$name($($arg),*) }
+        })*
+    };
+}
+
+type Done<T = ()> = Result<T, DriverError>;
+
+impl<F: Fn(&Source) -> Source + Send + Sync> Driver for Changed<F> {
+    fn load(&self, source: &Source) -> Done<Module> {
+        self.device.load(&(self.change)(source))
+    }
+
+    fn attention(&self) -> Option<&dyn FusedAttention> {
+        self.attention.as_deref().map(|attention| attention as &dyn FusedAttention)
+    }
+
+    unchanged! {
+        properties() -> &Properties;
+        alloc(bytes: usize) -> Done<u64>;
+        alloc_pinned(bytes: usize) -> Done<*mut u8>;
+        new_stream(urgent: bool) -> Done<Stream>;
+        free_stream(stream: Stream) -> Done;
+        synchronize(stream: Stream) -> Done;
+        new_event(timed: bool) -> Done<Event>;
+        free_event(event: Event) -> Done;
+        record(event: Event, stream: Stream) -> Done;
+        wait(stream: Stream, event: Event) -> Done;
+        is_done(event: Event) -> Done<bool>;
+        elapsed_ms(from: Event, to: Event) -> Done<f32>;
+        function(module: Module, name: &str) -> Done<Function>;
+        begin_capture(stream: Stream) -> Done;
+        end_capture(stream: Stream) -> Done<Graph>;
+        free_graph(graph: Graph) -> Done;
+    }
+
+    unchanged! {
+        unsafe
+        free(address: u64, bytes: usize) -> Done;
+        free_pinned(memory: *mut u8, bytes: usize) -> Done;
+        upload(stream: Stream, dst: u64, src: *const c_void, bytes: usize) -> Done;
+        download(stream: Stream, dst: *mut c_void, src: u64, bytes: usize) -> Done;
+        copy(stream: Stream, dst: u64, src: u64, bytes: usize) -> Done;
+        zero(stream: Stream, dst: u64, bytes: usize) -> Done;
+        launch(stream: Stream, function: Function, grid: Grid, args: &[&[u8]]) -> Done;
+        matmul(stream: Stream, shape: &MatMul, a: u64, b: u64, c: u64) -> Done;
+        launch_graph(stream: Stream, graph: Graph) -> Done;
+    }
+}

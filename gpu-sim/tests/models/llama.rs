@@ -1,0 +1,99 @@
+//! The Llama of the examples: dtypes, meshes, levels, recomputation, accumulation.
+
+use meshwright::backend::DType;
+use meshwright::checkpoint::hf::LlamaConfig;
+use meshwright::nn::RecomputeOverride;
+use meshwright::tensor::{Settings, ZeroLevel};
+use meshwright::train::LanguageModel;
+use meshwright_examples::llama::Llama;
+use meshwright_tests::data::TokenData;
+use meshwright_tests::models::nested_llama;
+use meshwright_tests::run::Setup;
+
+use super::{BF16, F32, Tolerance, check};
+
+const DATA: TokenData = TokenData { batch: 4, seq: 11, vocab: 61, masked: true };
+
+#[test]
+fn one_rank_in_f32() {
+    check_llama::<Llama>([("1", "f32".into(), setup(DType::F32))], DType::F32, F32);
+}
+
+#[test]
+fn one_rank_in_bf16() {
+    check_llama::<Llama>([("1", "bf16".into(), setup(DType::Bf16))], DType::Bf16, BF16);
+}
+
+#[test]
+fn ranks_that_share_the_device() {
+    let meshes = ["tp=2", "dp=2", "dp=2,tp=2"];
+    let others = meshes.map(|mesh| (mesh, "replicas".to_owned(), setup(DType::F32)));
+    check_llama::<Llama>(others, DType::F32, F32);
+}
+
+#[test]
+fn every_level_and_replicas_of_shards() {
+    let of = |zero, mesh| {
+        let setup = setup(DType::F32);
+        let settings = Settings { zero, ..setup.settings };
+        (mesh, format!("{zero}"), Setup { settings, micro_batches: 2, ..setup })
+    };
+    let levels = ZeroLevel::ALL.map(|zero| of(zero, "fsdp=2"));
+    let hsdp = of(ZeroLevel::Parameters, "dp=2,fsdp=2");
+    check_llama::<Llama>(levels.into_iter().chain([hsdp]), DType::F32, F32);
+}
+
+#[test]
+fn three_axes_in_bf16_with_sums_in_bf16() {
+    let setup = setup(DType::Bf16);
+    let settings = Settings { zero: ZeroLevel::Parameters, reduce: DType::Bf16, ..setup.settings };
+    let others = [("dp=2,fsdp=2,tp=2", "bf16".to_owned(), Setup { settings, ..setup })];
+    check_llama::<Llama>(others, DType::Bf16, BF16);
+}
+
+#[test]
+fn recomputation_and_offloading() {
+    let ways = [RecomputeOverride::Full, RecomputeOverride::Sqrt, RecomputeOverride::Attention];
+    let others = ways.map(|way| {
+        let mut setup = setup(DType::F32);
+        setup.sizes.recompute = Some(way);
+        ("fsdp=2", format!("recompute {way}"), setup)
+    });
+    check_llama::<Llama>(others, DType::F32, F32);
+    let nested = [("1", "nested, offloaded".to_owned(), setup(DType::F32))];
+    check_llama::<nested_llama::Llama>(nested, DType::F32, F32);
+}
+
+#[track_caller]
+fn check_llama<M: LanguageModel>(
+    others: impl IntoIterator<Item = (&'static str, String, Setup)>,
+    compute: DType,
+    tolerance: Tolerance,
+) {
+    check(&setup(compute), others, tolerance, |model: &M, rank, turn| {
+        let (tokens, targets) = DATA.block(rank, turn);
+        model.loss(&tokens, &targets)
+    });
+}
+
+fn setup(compute: DType) -> Setup {
+    let mut sizes = <Llama as LanguageModel>::sizes(&LlamaConfig {
+        hidden: 32,
+        ffn: 48,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 8,
+        vocab: DATA.vocab,
+        norm_eps: 1e-5,
+        rope_theta: 10_000.0,
+        tied: false,
+        max_positions: DATA.seq,
+        bos: serde_json::Value::Null,
+        eos: serde_json::Value::Null,
+    });
+    // Attention, norms and gradients far from trivial values.
+    sizes.init_std = 0.2;
+    let settings = Settings { compute, ..Settings::new(7) };
+    Setup { steps: 2, settings, ..Setup::new(sizes) }
+}

@@ -1,0 +1,78 @@
+//! Whole models on a device, against the processor: every number of a training, on one rank and on meshes whose ranks
+//! share the device.
+
+mod llama;
+mod operations;
+mod trainer;
+
+use std::sync::Arc;
+
+use meshwright::layout::Shape;
+use meshwright::nn::Build;
+use meshwright::tensor::{Loss, Rank};
+use meshwright::train::{Gpus, Machine};
+use meshwright_gpu_sim::drivers;
+use meshwright_tests::compare::{Report, assert_same_bits};
+use meshwright_tests::data::Turn;
+use meshwright_tests::run::{Outcome, Setup, train};
+
+/// How near to the processor a device has to come, relative.
+#[derive(Clone, Copy)]
+struct Tolerance {
+    loss: f64,
+    norm: f64,
+    gradient: f64,
+    trained: f64,
+}
+
+/// Of the parameters that a device draws, whose logarithms and cosines are its own.
+const INITIAL: f64 = 2e-7;
+
+const F32: Tolerance = Tolerance { loss: 1e-5, norm: 1e-4, gradient: 2e-5, trained: 1e-4 };
+/// As far as two meshes are apart in bf16, whose sums are rounded in another order.
+const BF16: Tolerance = Tolerance { loss: 9e-3, norm: 1e-1, gradient: 6e-2, trained: 6e-2 };
+
+/// One device for up to eight ranks.
+fn device(seed: u64) -> Arc<dyn Machine> {
+    Arc::new(Gpus::new(drivers(seed, 8), 1))
+}
+
+/// Trains on the processor with one rank, and on a device as `others` say, and compares.
+#[track_caller]
+fn check<'a, M: Build, S: Shape>(
+    setup: &Setup,
+    others: impl IntoIterator<Item = (&'a str, String, Setup)>,
+    tolerance: Tolerance,
+    loss: impl Fn(&M, &Rank, Turn) -> Loss<S> + Sync,
+) {
+    let expected = train("1", setup, &loss);
+    let mut report = Report::default();
+    for (seed, (mesh, what, setup)) in others.into_iter().enumerate() {
+        let on_device = |seed| {
+            let setup = Setup { machine: Some(device(seed)), ..setup.clone() };
+            train(mesh, &setup, &loss)
+        };
+        let got = on_device(2 * seed as u64);
+        let place = format!("{what} on {mesh}");
+        compare(&mut report, &place, &got, &expected, tolerance);
+        // Whatever the device does first, the numbers are the same.
+        let again = on_device(2 * seed as u64 + 1);
+        assert_eq!(again.losses, got.losses, "{place}: losses of another order of work");
+        assert_same_bits(&format!("{place}: another order of work"), &again.trained, &got.trained);
+    }
+    report.print();
+}
+
+fn compare(
+    report: &mut Report,
+    place: &str,
+    got: &Outcome,
+    expected: &Outcome,
+    tolerance: Tolerance,
+) {
+    report.tensors("initial parameter", place, &got.initial, &expected.initial, INITIAL);
+    report.scalars("loss", place, &got.losses, &expected.losses, tolerance.loss);
+    report.scalars("norm", place, &got.norms, &expected.norms, tolerance.norm);
+    report.tensors("gradient", place, &got.gradients, &expected.gradients, tolerance.gradient);
+    report.tensors("trained parameter", place, &got.trained, &expected.trained, tolerance.trained);
+}

@@ -1,0 +1,198 @@
+//! Descriptors: what the library's graph API is made of. Each is created, given attributes, and finalized.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use cudarc::cudnn::sys::{
+    self, cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type,
+    cudnnBackendDescriptor_t, cudnnBackendDescriptorType_t as Kind, cudnnBackendHeurMode_t,
+    cudnnBackendKnobType_t, cudnnDataType_t, cudnnHandle_t, cudnnPointwiseMode_t,
+    cudnnReduceTensorOp_t,
+};
+
+use crate::backend::cuda::DriverError;
+
+use super::library::check;
+
+/// A Rust type that attributes are made of.
+///
+/// # Safety
+/// Values lie in memory as the library's type `TYPE` does.
+pub(super) unsafe trait Attribute: Copy {
+    const TYPE: Type;
+}
+
+macro_rules! attributes {
+    ($($rust:ty => $library:ident),* $(,)?) => {
+        // SAFETY: the types of the bindings are those of the library, and the others are the same in C.
+        $(unsafe impl Attribute for $rust { const TYPE: Type = Type::$library; })*
+    };
+}
+attributes! {
+    i64 => CUDNN_TYPE_INT64,
+    bool => CUDNN_TYPE_BOOLEAN,
+    u8 => CUDNN_TYPE_CHAR,
+    Address => CUDNN_TYPE_VOID_PTR,
+    cudnnHandle_t => CUDNN_TYPE_HANDLE,
+    cudnnDataType_t => CUDNN_TYPE_DATA_TYPE,
+    cudnnPointwiseMode_t => CUDNN_TYPE_POINTWISE_MODE,
+    cudnnReduceTensorOp_t => CUDNN_TYPE_REDUCTION_OPERATOR_TYPE,
+    cudnnBackendHeurMode_t => CUDNN_TYPE_HEUR_MODE,
+    cudnnBackendKnobType_t => CUDNN_TYPE_KNOB_TYPE,
+}
+
+/// An address of the device or of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub(super) struct Address(pub u64);
+
+/// A descriptor, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Descriptor(cudnnBackendDescriptor_t);
+
+// SAFETY: a descriptor belongs to no thread. Shared ones are only read: attributes are set through `Setter`, which is
+// consumed when the descriptor is finalized.
+unsafe impl Send for Descriptor {}
+// SAFETY: see above.
+unsafe impl Sync for Descriptor {}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: created by the library and destroyed once. Nobody could act on an error here.
+        let _ = unsafe { sys::cudnnBackendDestroyDescriptor(self.0) };
+    }
+}
+
+/// A descriptor whose attributes are being set.
+pub(super) struct Setter {
+    descriptor: Descriptor,
+    kind: Kind,
+}
+
+impl Setter {
+    pub fn new(kind: Kind) -> Result<Setter, DriverError> {
+        Ok(Setter { descriptor: Descriptor::empty(kind)?, kind })
+    }
+
+    /// Sets an attribute to some values of one type.
+    pub fn set<V: Attribute>(&self, name: Name, values: &[V]) -> Result<(), DriverError> {
+        // SAFETY: the library copies as many values, of the type that goes with them.
+        unsafe { self.set_raw(name, V::TYPE, values.len(), values.as_ptr().cast()) }
+    }
+
+    /// Sets an attribute to other descriptors, which have to stay as long as this one.
+    pub fn set_descriptors(&self, name: Name, values: &[&Descriptor]) -> Result<(), DriverError> {
+        let raw: Vec<_> = values.iter().map(|value| value.0).collect();
+        let kind = Type::CUDNN_TYPE_BACKEND_DESCRIPTOR;
+        // SAFETY: as in `set`.
+        unsafe { self.set_raw(name, kind, raw.len(), raw.as_ptr().cast()) }
+    }
+
+    /// # Safety
+    /// `values` points at `count` values of type `kind`.
+    unsafe fn set_raw(
+        &self,
+        name: Name,
+        kind: Type,
+        count: usize,
+        values: *const c_void,
+    ) -> Result<(), DriverError> {
+        // SAFETY: as the caller promises.
+        let status = unsafe {
+            sys::cudnnBackendSetAttribute(self.descriptor.0, name, kind, count as i64, values)
+        };
+        check(status, "cudnnBackendSetAttribute", || format!("{name:?} of {:?}", self.kind))
+    }
+
+    /// The descriptor, complete; the library checks here whether attributes go together.
+    pub fn finalize(self) -> Result<Descriptor, DriverError> {
+        // SAFETY: a descriptor that is not finalized yet.
+        let status = unsafe { sys::cudnnBackendFinalize(self.descriptor.0) };
+        check(status, "cudnnBackendFinalize", || format!("{:?}", self.kind))?;
+        Ok(self.descriptor)
+    }
+}
+
+impl Descriptor {
+    fn empty(kind: Kind) -> Result<Descriptor, DriverError> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: writes the new descriptor to `raw`.
+        let status = unsafe { sys::cudnnBackendCreateDescriptor(kind, &mut raw) };
+        check(status, "cudnnBackendCreateDescriptor", || format!("{kind:?}"))?;
+        Ok(Descriptor(raw))
+    }
+
+    /// What the library's functions take.
+    pub fn raw(&self) -> cudnnBackendDescriptor_t {
+        self.0
+    }
+
+    /// An attribute that is one integer.
+    pub fn integer(&self, name: Name) -> Result<i64, DriverError> {
+        let mut value = 0i64;
+        // SAFETY: room for the one value that is asked for.
+        unsafe { self.get(name, Type::CUDNN_TYPE_INT64, 1, (&raw mut value).cast()) }?;
+        Ok(value)
+    }
+
+    /// An attribute that is text.
+    pub fn text(&self, name: Name) -> Result<String, DriverError> {
+        let kind = Type::CUDNN_TYPE_CHAR;
+        // SAFETY: no values are asked for, only how many there are.
+        let count = unsafe { self.get(name, kind, 0, ptr::null_mut()) }?;
+        let mut bytes = vec![0u8; count];
+        // SAFETY: room for as many.
+        unsafe { self.get(name, kind, count, bytes.as_mut_ptr().cast()) }?;
+        let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(count);
+        Ok(String::from_utf8_lossy(&bytes[..end]).into_owned())
+    }
+
+    /// An attribute that is a list of values of an enumeration, as numbers: a newer library may have more of them.
+    pub fn enumeration(&self, name: Name, kind: Type) -> Result<Vec<u32>, DriverError> {
+        const MOST: usize = 64;
+        let mut values = vec![0u32; MOST];
+        // SAFETY: room for as many; enumerations are 32 bits wide.
+        let count = unsafe { self.get(name, kind, MOST, values.as_mut_ptr().cast()) }?;
+        values.truncate(count);
+        Ok(values)
+    }
+
+    /// An attribute that is a list of up to `most` descriptors, which the library fills in.
+    pub fn descriptors(
+        &self,
+        name: Name,
+        kind: Kind,
+        most: usize,
+    ) -> Result<Vec<Descriptor>, DriverError> {
+        let mut filled = Vec::new();
+        for _ in 0..most {
+            filled.push(Descriptor::empty(kind)?);
+        }
+        let mut raw: Vec<_> = filled.iter().map(|descriptor| descriptor.0).collect();
+        let list = Type::CUDNN_TYPE_BACKEND_DESCRIPTOR;
+        // SAFETY: room for as many, each created; the library fills in the first of them.
+        let count = unsafe { self.get(name, list, most, raw.as_mut_ptr().cast()) }?;
+        filled.truncate(count);
+        Ok(filled)
+    }
+
+    /// Reads up to `most` values, and gives how many there are.
+    ///
+    /// # Safety
+    /// `values` has room for `most` values of type `kind`.
+    unsafe fn get(
+        &self,
+        name: Name,
+        kind: Type,
+        most: usize,
+        values: *mut c_void,
+    ) -> Result<usize, DriverError> {
+        let mut count = 0i64;
+        // SAFETY: as the caller promises.
+        let status = unsafe {
+            sys::cudnnBackendGetAttribute(self.0, name, kind, most as i64, &mut count, values)
+        };
+        check(status, "cudnnBackendGetAttribute", || format!("{name:?}"))?;
+        Ok(count as usize)
+    }
+}

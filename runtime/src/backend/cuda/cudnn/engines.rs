@@ -1,0 +1,108 @@
+//! The library's implementations of a graph: which there are, and in which order they are tried.
+
+use cudarc::cudnn::sys::{
+    cudnnBackendAttributeName_t::*, cudnnBackendAttributeType_t::CUDNN_TYPE_NUMERICAL_NOTE,
+    cudnnBackendDescriptorType_t::*, cudnnBackendHeurMode_t, cudnnBackendKnobType_t,
+    cudnnBackendNumericalNote_t::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
+};
+
+use crate::backend::cuda::DriverError;
+
+use super::descriptor::{Descriptor, Setter};
+use super::library::Version;
+use super::lower::Lowered;
+use super::sizes::Pass;
+use super::target::{Place, Target};
+
+/// Most configurations that the heuristics are asked for.
+const MOST: usize = 8;
+
+/// An engine with its settings, and what these refer to.
+pub(super) struct Configuration {
+    pub descriptor: Descriptor,
+    _knobs: Vec<Descriptor>,
+    _engine: Option<Descriptor>,
+}
+
+/// An engine that the heuristics do not propose although it is the best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Named {
+    engine: i64,
+    knobs: &'static [(cudnnBackendKnobType_t, i64)],
+}
+
+/// The engine that is better than those of the heuristics, where one is known.
+///
+/// On Blackwell, versions 9.18 to 9.22 have a deterministic backward kernel of that architecture in engine 5, with two
+/// stages, but propose the one of Ampere, which stores all gradients of scores.
+pub(super) fn named(pass: Pass, capability: (u32, u32), version: Version) -> Option<Named> {
+    use cudnnBackendKnobType_t::{CUDNN_KNOB_TYPE_KERNEL_CFG, CUDNN_KNOB_TYPE_STAGES};
+    let known = (91800..92300).contains(&version.0) && capability.0 == 10;
+    (pass == Pass::Backward { deterministic: true } && known).then_some(Named {
+        engine: 5,
+        knobs: &[(CUDNN_KNOB_TYPE_KERNEL_CFG, 31), (CUDNN_KNOB_TYPE_STAGES, 2)],
+    })
+}
+
+/// The configuration of a named engine; an error if it does not take the graph.
+pub(super) fn configure(
+    named: Named,
+    graph: &Lowered,
+    target: &Target,
+) -> Result<Configuration, DriverError> {
+    let setter = Setter::new(CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
+    setter.set_descriptors(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, &[graph.graph()])?;
+    setter.set(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, &[named.engine])?;
+    if let Place::Elsewhere(properties) = &target.place {
+        setter.set_descriptors(CUDNN_ATTR_ENGINE_DEVICEPROP, &[&properties.0])?;
+    }
+    let engine = setter.finalize()?;
+
+    let mut knobs = Vec::new();
+    for &(knob, value) in named.knobs {
+        let setter = Setter::new(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR)?;
+        setter.set(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, &[knob])?;
+        setter.set(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, &[value])?;
+        knobs.push(setter.finalize()?);
+    }
+
+    let setter = Setter::new(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)?;
+    setter.set_descriptors(CUDNN_ATTR_ENGINECFG_ENGINE, &[&engine])?;
+    let all: Vec<_> = knobs.iter().collect();
+    setter.set_descriptors(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, &all)?;
+    let descriptor = setter.finalize()?;
+    Ok(Configuration { descriptor, _knobs: knobs, _engine: Some(engine) })
+}
+
+/// What the library's heuristics propose, the best first.
+pub(super) fn proposed(
+    mode: cudnnBackendHeurMode_t,
+    graph: &Lowered,
+    target: &Target,
+) -> Result<Vec<Configuration>, DriverError> {
+    let setter = Setter::new(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?;
+    setter.set_descriptors(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[graph.graph()])?;
+    setter.set(CUDNN_ATTR_ENGINEHEUR_MODE, &[mode])?;
+    if let Place::Elsewhere(properties) = &target.place {
+        setter.set_descriptors(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, &[&properties.0])?;
+    }
+    let heuristics = setter.finalize()?;
+    let kind = CUDNN_BACKEND_ENGINECFG_DESCRIPTOR;
+    let found = heuristics.descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS, kind, MOST)?;
+    let plain = |descriptor| Configuration { descriptor, _knobs: Vec::new(), _engine: None };
+    Ok(found.into_iter().map(plain).collect())
+}
+
+/// Whether the engine of a configuration says that its results may differ from run to run.
+pub(super) fn says_nondeterministic(configuration: &Configuration) -> Result<bool, DriverError> {
+    let kind = CUDNN_BACKEND_ENGINE_DESCRIPTOR;
+    let engines = configuration.descriptor.descriptors(CUDNN_ATTR_ENGINECFG_ENGINE, kind, 1)?;
+    for engine in engines {
+        let notes =
+            engine.enumeration(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE)?;
+        if notes.contains(&(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC as u32)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

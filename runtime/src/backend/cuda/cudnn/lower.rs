@@ -1,0 +1,160 @@
+//! From a graph as data to the library's descriptors.
+
+use cudarc::cudnn::sys::{
+    cudnnBackendAttributeName_t::*, cudnnBackendDescriptorType_t::*, cudnnDataType_t,
+    cudnnPointwiseMode_t, cudnnReduceTensorOp_t,
+};
+
+use crate::backend::cuda::DriverError;
+
+use super::descriptor::{Descriptor, Setter};
+use super::graph::{Element, Graph, Home, Operation, Pointwise, Reduction, Tensor, TensorId};
+use super::target::Place;
+
+/// Addresses that a plan is executed with are multiples of this.
+pub const ALIGNMENT: u64 = 16;
+
+/// A graph that the library has accepted, with everything that it refers to.
+pub(super) struct Lowered {
+    graph: Descriptor,
+    _operations: Vec<Descriptor>,
+    _details: Vec<Descriptor>,
+    _tensors: Vec<Descriptor>,
+}
+
+impl Lowered {
+    /// Makes descriptors of all parts of a graph.
+    pub fn new(graph: &Graph, place: &Place) -> Result<Lowered, DriverError> {
+        let tensors = graph
+            .tensors
+            .iter()
+            .enumerate()
+            .map(|(index, t)| tensor(TensorId(index), t))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut details = Vec::new();
+        let operations = graph
+            .operations
+            .iter()
+            .map(|o| operation(o, &tensors, &mut details))
+            .collect::<Result<Vec<_>, _>>()?;
+
+        let setter = Setter::new(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
+        if let Place::Here(handle) = place {
+            setter.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, &[handle.raw()])?;
+        }
+        let all: Vec<_> = operations.iter().collect();
+        setter.set_descriptors(CUDNN_ATTR_OPERATIONGRAPH_OPS, &all)?;
+        let graph = setter.finalize()?;
+        Ok(Lowered { graph, _operations: operations, _details: details, _tensors: tensors })
+    }
+
+    /// The whole graph.
+    pub fn graph(&self) -> &Descriptor {
+        &self.graph
+    }
+}
+
+fn tensor(id: TensorId, tensor: &Tensor) -> Result<Descriptor, DriverError> {
+    let setter = Setter::new(CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
+    setter.set(CUDNN_ATTR_TENSOR_DATA_TYPE, &[data_type(tensor.element)])?;
+    setter.set(CUDNN_ATTR_TENSOR_DIMENSIONS, &tensor.sizes)?;
+    setter.set(CUDNN_ATTR_TENSOR_STRIDES, &tensor.strides)?;
+    setter.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, &[id.uid()])?;
+    setter.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[ALIGNMENT as i64])?;
+    setter.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[tensor.home == Home::Virtual])?;
+    let by_value = matches!(tensor.home, Home::Value(_));
+    setter.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, &[by_value])?;
+    setter.finalize()
+}
+
+fn operation(
+    operation: &Operation,
+    tensors: &[Descriptor],
+    details: &mut Vec<Descriptor>,
+) -> Result<Descriptor, DriverError> {
+    let of = |id: TensorId| [&tensors[id.0]];
+    let setter = match *operation {
+        Operation::MatMul { a, b, c } => {
+            let detail = Setter::new(CUDNN_BACKEND_MATMUL_DESCRIPTOR)?;
+            detail.set(CUDNN_ATTR_MATMUL_COMP_TYPE, &[data_type(Element::F32)])?;
+            let detail = detail.finalize()?;
+            let setter = Setter::new(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)?;
+            setter.set_descriptors(CUDNN_ATTR_OPERATION_MATMUL_ADESC, &of(a))?;
+            setter.set_descriptors(CUDNN_ATTR_OPERATION_MATMUL_BDESC, &of(b))?;
+            setter.set_descriptors(CUDNN_ATTR_OPERATION_MATMUL_CDESC, &of(c))?;
+            setter.set_descriptors(CUDNN_ATTR_OPERATION_MATMUL_DESC, &[&detail])?;
+            details.push(detail);
+            setter
+        }
+        Operation::Pointwise { mode, x, b, t, y } => {
+            let detail = pointwise(mode)?;
+            let setter = Setter::new(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?;
+            setter.set_descriptors(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[&detail])?;
+            setter.set_descriptors(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &of(x))?;
+            if let Some(b) = b {
+                setter.set_descriptors(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, &of(b))?;
+            }
+            if let Some(t) = t {
+                setter.set_descriptors(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, &of(t))?;
+            }
+            setter.set_descriptors(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &of(y))?;
+            details.push(detail);
+            setter
+        }
+        Operation::Reduce { by, x, y } => {
+            let detail = Setter::new(CUDNN_BACKEND_REDUCTION_DESCRIPTOR)?;
+            let operator = match by {
+                Reduction::Sum => cudnnReduceTensorOp_t::CUDNN_REDUCE_TENSOR_ADD,
+                Reduction::Max => cudnnReduceTensorOp_t::CUDNN_REDUCE_TENSOR_MAX,
+            };
+            detail.set(CUDNN_ATTR_REDUCTION_OPERATOR, &[operator])?;
+            detail.set(CUDNN_ATTR_REDUCTION_COMP_TYPE, &[data_type(Element::F32)])?;
+            let detail = detail.finalize()?;
+            let setter = Setter::new(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR)?;
+            setter.set_descriptors(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, &of(x))?;
+            setter.set_descriptors(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, &of(y))?;
+            setter.set_descriptors(CUDNN_ATTR_OPERATION_REDUCTION_DESC, &[&detail])?;
+            details.push(detail);
+            setter
+        }
+        Operation::Transpose { x, y } => {
+            let setter = Setter::new(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)?;
+            setter.set_descriptors(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, &of(x))?;
+            setter.set_descriptors(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, &of(y))?;
+            setter
+        }
+    };
+    setter.finalize()
+}
+
+fn pointwise(mode: Pointwise) -> Result<Descriptor, DriverError> {
+    use cudnnPointwiseMode_t::*;
+    let setter = Setter::new(CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?;
+    let (name, precision) = match mode {
+        Pointwise::Add => (CUDNN_POINTWISE_ADD, Element::F32),
+        Pointwise::Sub => (CUDNN_POINTWISE_SUB, Element::F32),
+        Pointwise::Mul => (CUDNN_POINTWISE_MUL, Element::F32),
+        Pointwise::Div => (CUDNN_POINTWISE_DIV, Element::F32),
+        Pointwise::Exp => (CUDNN_POINTWISE_EXP, Element::F32),
+        Pointwise::Log => (CUDNN_POINTWISE_LOG, Element::F32),
+        Pointwise::Identity => (CUDNN_POINTWISE_IDENTITY, Element::F32),
+        Pointwise::Index(_) => (CUDNN_POINTWISE_GEN_INDEX, Element::I32),
+        Pointwise::AtLeast => (CUDNN_POINTWISE_CMP_GE, Element::Bool),
+        Pointwise::Select => (CUDNN_POINTWISE_BINARY_SELECT, Element::F32),
+    };
+    setter.set(CUDNN_ATTR_POINTWISE_MODE, &[name])?;
+    setter.set(CUDNN_ATTR_POINTWISE_MATH_PREC, &[data_type(precision)])?;
+    if let Pointwise::Index(dim) = mode {
+        setter.set(CUDNN_ATTR_POINTWISE_AXIS, &[dim as i64])?;
+    }
+    setter.finalize()
+}
+
+fn data_type(element: Element) -> cudnnDataType_t {
+    match element {
+        Element::Bf16 => cudnnDataType_t::CUDNN_DATA_BFLOAT16,
+        Element::F32 => cudnnDataType_t::CUDNN_DATA_FLOAT,
+        Element::I32 => cudnnDataType_t::CUDNN_DATA_INT32,
+        Element::Bool => cudnnDataType_t::CUDNN_DATA_BOOLEAN,
+    }
+}

@@ -1,0 +1,172 @@
+//! Plans: a graph, the engine that runs it, and what it needs to be run.
+
+use cudarc::cudnn::sys::{
+    self,
+    cudnnBackendAttributeName_t::*,
+    cudnnBackendDescriptorType_t::*,
+    cudnnBackendHeurMode_t::{CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK},
+};
+
+use crate::backend::cuda::DriverError;
+
+use super::descriptor::{Address, Descriptor, Setter};
+use super::engines::{self, Configuration};
+use super::graph::{Graph, Operand, Scalar};
+use super::library::{check, version};
+use super::lower::Lowered;
+use super::sizes::{Pass, Sizes};
+use super::target::{Handle, Place, Target};
+
+/// A graph that is ready to run.
+#[derive(Debug)]
+pub struct Plan {
+    // In the order in which they are given back.
+    descriptor: Descriptor,
+    _parts: Parts,
+    graph: Graph,
+    workspace: usize,
+}
+
+/// What the descriptor of a plan refers to.
+struct Parts {
+    _configuration: Configuration,
+    _graph: Lowered,
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Parts")
+    }
+}
+
+/// What a plan is executed with.
+pub struct Arguments<'a> {
+    /// Device address of every operand, a multiple of 16.
+    pub operand: &'a dyn Fn(Operand) -> u64,
+    /// Every number.
+    pub scalar: &'a dyn Fn(Scalar) -> f32,
+    /// Device address of [`Plan::workspace`] bytes.
+    pub workspace: u64,
+}
+
+impl Plan {
+    /// A plan for attention of these sizes; an error if the library has none, with what its engines said.
+    ///
+    /// It takes around a second: the library generates and compiles a kernel.
+    pub fn new(sizes: Sizes, pass: Pass, target: &Target) -> Result<Plan, DriverError> {
+        let graph = pass.graph(sizes);
+        let lowered = Lowered::new(&graph, &target.place)?;
+        let found = first_accepted(&lowered, pass, target).map_err(|refusals| {
+            let why =
+                if refusals.is_empty() { "it proposes none".into() } else { refusals.join("; ") };
+            let version = version();
+            DriverError::Library(format!(
+                "cuDNN {version} has no engine for {pass}, {sizes}: {why}"
+            ))
+        })?;
+        let (configuration, descriptor, workspace) = found;
+        let parts = Parts { _configuration: configuration, _graph: lowered };
+        Ok(Plan { descriptor, _parts: parts, graph, workspace })
+    }
+
+    /// Bytes of device memory that it needs while it runs, beside its operands.
+    pub fn workspace(&self) -> usize {
+        self.workspace
+    }
+
+    /// What it computes.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Names of the kernels that it runs, which tell of their architecture and tiles.
+    pub fn kernels(&self) -> Result<Vec<String>, DriverError> {
+        let json = self.descriptor.text(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION)?;
+        let names = json.split("\"kernelName\":\"").skip(1);
+        Ok(names.filter_map(|rest| rest.split('"').next()).map(String::from).collect())
+    }
+
+    /// Submits it to the stream of `handle`.
+    ///
+    /// # Safety
+    /// The addresses lie in memory of the device of `handle`, with room for their tensors; nothing else uses what is
+    /// written, nor the workspace and scratch tensors, until the stream has done it.
+    pub unsafe fn execute(
+        &self,
+        handle: &mut Handle,
+        arguments: &Arguments,
+    ) -> Result<(), DriverError> {
+        let (mut uids, mut addresses) = (Vec::new(), Vec::new());
+        for (id, operand) in self.graph.operands() {
+            uids.push(id.uid());
+            addresses.push(Address((arguments.operand)(operand)));
+        }
+        let scalars: Vec<_> =
+            self.graph.scalars().map(|(id, scalar)| (id, (arguments.scalar)(scalar))).collect();
+        for (id, value) in &scalars {
+            uids.push(id.uid());
+            addresses.push(Address(std::ptr::from_ref(value) as u64));
+        }
+        let setter = Setter::new(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
+        setter.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &uids)?;
+        setter.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &addresses)?;
+        setter.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[Address(arguments.workspace)])?;
+        let pack = setter.finalize()?;
+        // SAFETY: the library reads the scalars before it returns, and the caller promises the rest.
+        let status =
+            unsafe { sys::cudnnBackendExecute(handle.raw(), self.descriptor.raw(), pack.raw()) };
+        check(status, "cudnnBackendExecute", || "attention".into())
+    }
+}
+
+/// The first configuration that can be finalized, with its plan and workspace; else why each could not.
+fn first_accepted(
+    lowered: &Lowered,
+    pass: Pass,
+    target: &Target,
+) -> Result<(Configuration, Descriptor, usize), Vec<String>> {
+    let named = engines::named(pass, target.capability, version());
+    let named = named
+        .into_iter()
+        .map(|named| engines::configure(named, lowered, target).map(|one| vec![one]));
+    let proposed = [CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK]
+        .into_iter()
+        .map(|mode| engines::proposed(mode, lowered, target));
+
+    let mut refusals = Vec::new();
+    for configurations in named.chain(proposed) {
+        match configurations {
+            Err(refusal) => refusals.push(refusal.to_string()),
+            Ok(configurations) => {
+                for configuration in configurations {
+                    match finalize(&configuration, pass, &target.place) {
+                        Err(refusal) => refusals.push(refusal.to_string()),
+                        Ok((plan, workspace)) => return Ok((configuration, plan, workspace)),
+                    }
+                }
+            }
+        }
+    }
+    refusals.dedup();
+    Err(refusals)
+}
+
+/// The plan of a configuration, and its workspace.
+fn finalize(
+    configuration: &Configuration,
+    pass: Pass,
+    place: &Place,
+) -> Result<(Descriptor, usize), DriverError> {
+    if pass.is_deterministic() && engines::says_nondeterministic(configuration)? {
+        return Err(DriverError::Library("an engine is not deterministic".into()));
+    }
+    let setter = Setter::new(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
+    if let Place::Here(handle) = place {
+        setter.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, &[handle.raw()])?;
+    }
+    let engine = [&configuration.descriptor];
+    setter.set_descriptors(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &engine)?;
+    let plan = setter.finalize()?;
+    let workspace = plan.integer(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;
+    Ok((plan, workspace as usize))
+}

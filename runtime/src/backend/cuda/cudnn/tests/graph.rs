@@ -1,0 +1,157 @@
+use std::collections::HashSet;
+
+use super::sizes;
+use crate::backend::cuda::cudnn::{
+    Element, Graph, Home, Operand, Operation, Pass, Pointwise, Scalar, Sizes, TensorId,
+};
+
+const FORWARD: Pass = Pass::Forward;
+const EXACT: Pass = Pass::Backward { deterministic: true };
+const ATOMIC: Pass = Pass::Backward { deterministic: false };
+
+fn operands(graph: &Graph) -> HashSet<Operand> {
+    graph.operands().map(|(_, operand)| operand).collect()
+}
+
+fn result(operation: &Operation) -> TensorId {
+    match *operation {
+        Operation::MatMul { c, .. } => c,
+        Operation::Pointwise { y, .. }
+        | Operation::Reduce { y, .. }
+        | Operation::Transpose { y, .. } => y,
+    }
+}
+
+fn inputs(operation: &Operation) -> Vec<TensorId> {
+    match *operation {
+        Operation::MatMul { a, b, .. } => vec![a, b],
+        Operation::Pointwise { x, b, t, .. } => [Some(x), b, t].into_iter().flatten().collect(),
+        Operation::Reduce { x, .. } | Operation::Transpose { x, .. } => vec![x],
+    }
+}
+
+/// The library recognises attention by its operations: these are the numbers of them in NVIDIA's own graphs.
+#[test]
+fn graphs_have_the_size_that_the_library_knows() {
+    let plain = sizes(8, 1024, 12, 12, 64, true);
+    let grouped = Sizes { kv_heads: 4, ..plain };
+    for (pass, sizes, tensors, operations) in [
+        (FORWARD, plain, 19, 14),
+        (FORWARD, grouped, 19, 14),
+        (ATOMIC, plain, 31, 22),
+        (ATOMIC, grouped, 33, 24),
+        (EXACT, plain, 30, 21),
+        (EXACT, grouped, 32, 23),
+    ] {
+        let graph = pass.graph(sizes);
+        assert_eq!((graph.tensors.len(), graph.operations.len()), (tensors, operations), "{pass}");
+        // Without the mask: two indices, a comparison, a choice, and what is chosen.
+        let graph = pass.graph(Sizes { causal: false, ..sizes });
+        assert_eq!(
+            (graph.tensors.len(), graph.operations.len()),
+            (tensors - 5, operations - 4),
+            "{pass}"
+        );
+    }
+}
+
+#[test]
+fn every_tensor_is_written_once_before_it_is_read() {
+    for causal in [false, true] {
+        for kv_heads in [1, 2, 6] {
+            for pass in [FORWARD, EXACT, ATOMIC] {
+                let graph = pass.graph(sizes(2, 5, 6, kv_heads, 8, causal));
+                let results: Vec<_> = graph.operations.iter().map(|o| result(o).0).collect();
+                let mut known: HashSet<_> = (0..graph.tensors.len()).collect();
+                for id in &results {
+                    assert!(known.remove(id), "{pass}: tensor {id} has two origins");
+                }
+                for operation in &graph.operations {
+                    for input in inputs(operation) {
+                        assert!(known.contains(&input.0), "{pass}: {operation:?} comes too early");
+                    }
+                    known.insert(result(operation).0);
+                }
+                // What is not computed is given, and what is given is used.
+                let read: HashSet<_> =
+                    graph.operations.iter().flat_map(inputs).map(|id| id.0).collect();
+                for (id, tensor) in graph.tensors.iter().enumerate() {
+                    let computed = results.contains(&id);
+                    match tensor.home {
+                        Home::Virtual => assert!(computed && read.contains(&id)),
+                        Home::Value(_) => assert!(!computed && read.contains(&id)),
+                        Home::Device(_) => assert!(computed || read.contains(&id)),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn operands_are_those_of_the_pass() {
+    use Operand::*;
+    let sizes = sizes(1, 4, 2, 2, 8, true);
+    assert_eq!(operands(&FORWARD.graph(sizes)), HashSet::from([Q, K, V, Out, Lse]));
+    let exact = HashSet::from([Q, K, V, Out, Lse, DOut, DQ, DK, DV, RowSum]);
+    assert_eq!(operands(&EXACT.graph(sizes)), exact);
+    assert_eq!(&operands(&ATOMIC.graph(sizes)) - &exact, HashSet::from([DQSum]));
+}
+
+#[test]
+fn numbers_are_given_by_value() {
+    let scalars = |pass: Pass, causal| -> Vec<_> {
+        let graph = pass.graph(sizes(1, 4, 2, 2, 8, causal));
+        for (id, _) in graph.scalars() {
+            let tensor = &graph.tensors[id.0];
+            assert_eq!((tensor.element, tensor.sizes), (Element::F32, [1; 4]));
+        }
+        graph.scalars().map(|(_, scalar)| scalar).collect()
+    };
+    assert_eq!(scalars(FORWARD, false), [Scalar::Scale]);
+    assert_eq!(scalars(FORWARD, true), [Scalar::Scale, Scalar::Masked]);
+    assert_eq!(scalars(EXACT, true), [Scalar::Scale, Scalar::One, Scalar::Masked]);
+}
+
+/// `[batch, seq, heads, head_dim]` in memory, as the library sees it: batch, head, position, element.
+#[test]
+fn operands_lie_as_projections_leave_them() {
+    let graph = ATOMIC.graph(sizes(2, 100, 6, 3, 16, true));
+    let form = |wanted| {
+        let (id, _) = graph.operands().find(|(_, operand)| *operand == wanted).expect("an operand");
+        let tensor = &graph.tensors[id.0];
+        (tensor.element, tensor.sizes, tensor.strides)
+    };
+    for operand in [Operand::Q, Operand::Out, Operand::DOut, Operand::DQ] {
+        assert_eq!(form(operand), (Element::Bf16, [2, 6, 100, 16], [9600, 16, 96, 1]));
+    }
+    for operand in [Operand::DK, Operand::DV] {
+        assert_eq!(form(operand), (Element::Bf16, [2, 3, 100, 16], [4800, 16, 48, 1]));
+    }
+    for operand in [Operand::K, Operand::V] {
+        assert_eq!(form(operand), (Element::Bf16, [2, 3, 16, 100], [4800, 16, 1, 48]));
+    }
+    for operand in [Operand::Lse, Operand::RowSum] {
+        assert_eq!(form(operand), (Element::F32, [2, 6, 100, 1], [600, 100, 1, 1]));
+    }
+    assert_eq!(form(Operand::DQSum), (Element::F32, [2, 6, 100, 16], [9600, 1600, 16, 1]));
+}
+
+#[test]
+fn uids_are_distinct_and_none_is_zero() {
+    let graph = ATOMIC.graph(sizes(1, 4, 2, 1, 8, true));
+    let uids: HashSet<_> = (0..graph.tensors.len()).map(|index| TensorId(index).uid()).collect();
+    assert_eq!(uids.len(), graph.tensors.len());
+    assert!(!uids.contains(&0));
+}
+
+/// Only the form with a sum in memory can be computed by atomics.
+#[test]
+fn a_deterministic_graph_has_no_sum_in_memory() {
+    let sizes = sizes(1, 4, 2, 1, 8, true);
+    let last = |pass: Pass| pass.graph(sizes).operations.pop();
+    assert!(matches!(last(EXACT), Some(Operation::MatMul { .. })));
+    let mode = Pointwise::Identity;
+    assert!(matches!(last(ATOMIC), Some(Operation::Pointwise { mode: m, .. }) if m == mode));
+    assert!(FORWARD.is_deterministic() && EXACT.is_deterministic() && !ATOMIC.is_deterministic());
+}

@@ -1,0 +1,117 @@
+//! Limits, versions and scratch.
+
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex};
+
+use super::sizes;
+use crate::backend::cuda::cudnn::engines::named;
+use crate::backend::cuda::cudnn::host::Host;
+use crate::backend::cuda::cudnn::limits::check;
+use crate::backend::cuda::cudnn::scratch::{Division, Scratch};
+use crate::backend::cuda::cudnn::{OLDEST, Pass, Sizes, Version};
+use crate::backend::cuda::{DriverError, Stream};
+
+const EXACT: Pass = Pass::Backward { deterministic: true };
+const ATOMIC: Pass = Pass::Backward { deterministic: false };
+
+#[test]
+fn limits_say_what_is_out_of_reach() {
+    let fine = sizes(8, 1024, 12, 4, 64, true);
+    assert_eq!(check(&fine, EXACT, (8, 0)), Ok(()));
+    let refused = |sizes, pass, capability, why: &str| {
+        let error = check(&sizes, pass, capability).expect_err(why);
+        assert!(error.contains(why), "{error}");
+    };
+    refused(fine, EXACT, (7, 5), "needs compute capability 8.0; the device has 7.5");
+    refused(Sizes { batch: 0, ..fine }, EXACT, (9, 0), "nothing to do");
+    refused(Sizes { seq: 0, ..fine }, EXACT, (9, 0), "nothing to do");
+    refused(Sizes { head_dim: 60, ..fine }, EXACT, (9, 0), "multiples of 8 up to 256");
+    let wide = Sizes { head_dim: 192, ..fine };
+    assert_eq!(check(&wide, EXACT, (9, 0)), Ok(()));
+    assert_eq!(check(&wide, Pass::Forward, (8, 0)), Ok(()));
+    refused(wide, ATOMIC, (8, 0), "up to 128");
+    refused(wide, EXACT, (10, 0), "up to 128");
+}
+
+#[test]
+fn versions_are_written_as_people_do() {
+    assert_eq!(OLDEST.to_string(), "9.15.1");
+    assert_eq!(Version(91900).to_string(), "9.19.0");
+    assert_eq!(Version(8907).to_string(), "8.9.7");
+    assert!(Version(8907) < OLDEST && OLDEST < Version(91900));
+}
+
+/// The engine is named for the versions and the architecture that are known to have it, and no others.
+#[test]
+fn an_engine_is_named_where_it_is_known() {
+    assert!(named(EXACT, (10, 0), Version(91900)).is_some());
+    for (pass, capability, version) in [
+        (ATOMIC, (10, 0), 91900),
+        (Pass::Forward, (10, 0), 91900),
+        (EXACT, (9, 0), 91900),
+        (EXACT, (12, 0), 91900),
+        (EXACT, (10, 0), 91702),
+        (EXACT, (10, 0), 92300),
+    ] {
+        assert_eq!(named(pass, capability, Version(version)), None);
+    }
+}
+
+#[test]
+fn parts_of_a_block_do_not_overlap() {
+    let mut division = Division::default();
+    assert_eq!(
+        [division.part(1), division.part(0), division.part(256), division.part(257)],
+        [0, 256, 256, 512]
+    );
+    assert_eq!(division.total, 1024);
+}
+
+/// Counts memory.
+#[derive(Debug, Default)]
+struct Ledger(Mutex<Vec<(u64, usize)>>);
+
+impl Host for Ledger {
+    fn make_current(&self) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    fn raw_stream(&self, _: Stream) -> Result<*mut c_void, DriverError> {
+        Ok(std::ptr::null_mut())
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<u64, DriverError> {
+        if bytes > 1 << 30 {
+            return Err(DriverError::OutOfMemory { bytes });
+        }
+        let mut live = self.0.lock().expect("nothing panics");
+        let address = live.last().map_or(4096, |(address, bytes)| address + *bytes as u64);
+        live.push((address, bytes));
+        Ok(address)
+    }
+
+    unsafe fn free(&self, address: u64, bytes: usize) -> Result<(), DriverError> {
+        let mut live = self.0.lock().expect("nothing panics");
+        let index = live.iter().position(|block| *block == (address, bytes));
+        live.remove(index.expect("a live block is freed with its size"));
+        Ok(())
+    }
+}
+
+/// Addresses that were given out stay valid until the end: a recorded graph may hold them.
+#[test]
+fn scratch_grows_and_gives_back_at_the_end() {
+    let ledger = Arc::new(Ledger::default());
+    let live = || ledger.0.lock().expect("nothing panics").len();
+    let mut scratch = Scratch::new(Arc::clone(&ledger) as Arc<dyn Host>);
+    let first = scratch.at_least(100);
+    assert_eq!((scratch.at_least(2 << 20), live()), (first.clone(), 1));
+    let second = scratch.at_least((2 << 20) + 1);
+    assert_ne!(first, second);
+    assert_eq!((scratch.at_least(5), live()), (second.clone(), 2));
+    let too_much = scratch.at_least(2 << 30);
+    assert_eq!(too_much, Err(DriverError::OutOfMemory { bytes: 2 << 30 }));
+    assert_eq!((scratch.at_least(5), live()), (second, 2));
+    drop(scratch);
+    assert_eq!(live(), 0);
+}

@@ -1,0 +1,87 @@
+//! What a family of models says of its folders.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::Settings;
+use crate::checkpoint::CheckpointError;
+
+/// The configuration of a model in the Hugging Face format: what `config.json` says, and which tensors follow from it.
+///
+/// One type per family, such as [`LlamaConfig`](super::LlamaConfig) and [`Gpt2Config`](super::Gpt2Config).
+pub trait HfConfig: Sized {
+    /// `model_type` of the family's folders.
+    const MODEL_TYPE: &'static str;
+
+    /// The configuration that the keys of `config.json` ask for. What is absent has the default of the `transformers`
+    /// library.
+    ///
+    /// # Errors
+    /// A size that is missing or of the wrong kind, and any setting that asks for something that the family's models
+    /// here do not compute, by name: ignoring it would give other numbers.
+    fn from_settings(settings: &Settings<'_>) -> Result<Self, String>;
+
+    /// The `config.json` that `transformers` loads as this model in f32, with its `model_type`.
+    fn to_json(&self) -> Value;
+
+    /// Number of layers, and the key of `config.json` that says it.
+    fn layers(&self) -> (&'static str, usize);
+
+    /// Every tensor with its name and shape, in the order in which they are written.
+    fn tensors(&self) -> Vec<(String, Vec<usize>)>;
+
+    /// The name in [`tensors`](Self::tensors) of what a folder stores as `stored`; `None` for what follows from other
+    /// tensors and is not read.
+    fn tensor_name<'a>(&self, stored: &'a str) -> Option<Cow<'a, str>> {
+        Some(Cow::Borrowed(stored))
+    }
+
+    /// Reads `config.json` of `folder`.
+    ///
+    /// # Errors
+    /// A file that is missing or not JSON, another family's, or with settings that [`from_settings`](Self::from_settings)
+    /// refuses.
+    fn read(folder: &Path) -> Result<Self, CheckpointError> {
+        let path = folder.join("config.json");
+        let text = std::fs::read_to_string(&path).map_err(CheckpointError::io("read", &path))?;
+        let settings = serde_json::from_str(&text).map_err(|error| format!("not JSON: {error}"));
+        let config = settings.and_then(|settings: Map<String, Value>| {
+            let settings = Settings::new(&settings);
+            check_family::<Self>(&settings)?;
+            Self::from_settings(&settings)
+        });
+        config.map_err(|reason| CheckpointError::settings(&path, reason))
+    }
+}
+
+/// Refuses the folder of another family before its settings are looked at, since their names differ.
+fn check_family<C: HfConfig>(settings: &Settings<'_>) -> Result<(), String> {
+    match settings.text("model_type")? {
+        Some(found) if found != C::MODEL_TYPE => Err(format!(
+            "model_type is \"{found}\"; only \"{}\" is supported by the model of this program",
+            C::MODEL_TYPE
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// What a folder of one model consists of: its `config.json`, and its tensors in the order in which they are written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HfFormat {
+    pub(super) settings: Value,
+    pub(super) tensors: Vec<(String, Vec<usize>)>,
+}
+
+impl HfFormat {
+    /// The folder of a model with this configuration.
+    pub fn of<C: HfConfig>(config: &C) -> HfFormat {
+        HfFormat { settings: config.to_json(), tensors: config.tensors() }
+    }
+
+    /// Name and shape of every tensor.
+    pub fn tensors(&self) -> &[(String, Vec<usize>)] {
+        &self.tensors
+    }
+}

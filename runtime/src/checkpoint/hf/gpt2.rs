@@ -1,0 +1,198 @@
+//! `config.json` of a GPT-2 model.
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+
+use super::{HfConfig, Settings};
+
+/// The sizes and constants of a GPT-2 model (Radford et al., "Language Models are Unsupervised Multitask Learners",
+/// 2019): learned positions, LayerNorm, biases, GELU, and a head that is the embedding.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gpt2Config {
+    /// `n_embd`: width of the residual stream.
+    pub hidden: usize,
+    /// `n_inner`: width of the feed-forward; four times `n_embd` where absent.
+    pub ffn: usize,
+    /// `n_layer`: transformer blocks.
+    pub layers: usize,
+    /// `n_head`: attention heads, each `n_embd / n_head` wide.
+    pub heads: usize,
+    /// `vocab_size`: number of token ids.
+    pub vocab: usize,
+    /// `n_positions`: rows of the table of positions, the longest sequence.
+    pub positions: usize,
+    /// `layer_norm_epsilon`: added to the variance in LayerNorm.
+    pub norm_eps: f64,
+    /// Rates of dropout, which a run here does not apply.
+    pub dropout: Gpt2Dropout,
+    /// `bos_token_id`, as it stands in the file.
+    pub bos: Value,
+    /// `eos_token_id`, as it stands in the file.
+    pub eos: Value,
+}
+
+/// Where and how much dropout `config.json` asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Gpt2Dropout {
+    /// `embd_pdrop`: after the embeddings.
+    pub embeddings: f64,
+    /// `attn_pdrop`: of the weights of attention.
+    pub attention: f64,
+    /// `resid_pdrop`: of what is added to the residual stream.
+    pub residual: f64,
+}
+
+/// The tensors of a layer: those named here have a weight of this shape and a bias as long as its rows.
+type Layer = [(&'static str, Vec<usize>); 6];
+
+impl Gpt2Config {
+    /// Width of one head.
+    pub fn head_dim(&self) -> usize {
+        self.hidden / self.heads
+    }
+
+    /// Number of parameters, in floating point: sizes that no machine could hold do not overflow it.
+    pub fn parameters(&self) -> f64 {
+        let size = |size: usize| size as f64;
+        let (hidden, ffn) = (size(self.hidden), size(self.ffn));
+        let block = 4.0 * hidden * hidden + 2.0 * hidden * ffn + 9.0 * hidden + ffn;
+        let tables = (size(self.vocab) + size(self.positions)) * hidden;
+        size(self.layers) * block + tables + 2.0 * hidden
+    }
+
+    /// Weights are stored as they are multiplied with, `[in, out]`, and those of queries, keys and values side by side.
+    fn layer(&self) -> Layer {
+        let (hidden, ffn) = (self.hidden, self.ffn);
+        [
+            ("ln_1", vec![hidden]),
+            ("attn.c_attn", vec![hidden, 3 * hidden]),
+            ("attn.c_proj", vec![hidden, hidden]),
+            ("ln_2", vec![hidden]),
+            ("mlp.c_fc", vec![hidden, ffn]),
+            ("mlp.c_proj", vec![ffn, hidden]),
+        ]
+    }
+}
+
+impl HfConfig for Gpt2Config {
+    const MODEL_TYPE: &'static str = "gpt2";
+
+    fn from_settings(keys: &Settings<'_>) -> Result<Gpt2Config, String> {
+        refuse_unsupported(keys)?;
+        let (hidden, heads) = (keys.required("n_embd")?, keys.required("n_head")?);
+        if !hidden.is_multiple_of(heads) {
+            return Err(format!("n_head {heads} does not divide n_embd {hidden}"));
+        }
+        let rate = |key: &str| match keys.number(key)? {
+            Some(rate) if rate >= 1.0 => Err(format!("{key} must be below 1, not {rate}")),
+            rate => Ok(rate.unwrap_or(0.1)),
+        };
+        Ok(Gpt2Config {
+            hidden,
+            ffn: keys.count("n_inner")?.unwrap_or(4 * hidden),
+            layers: keys.required("n_layer")?,
+            heads,
+            vocab: keys.required("vocab_size")?,
+            positions: keys.count("n_positions")?.unwrap_or(1024),
+            norm_eps: keys.number("layer_norm_epsilon")?.unwrap_or(1e-5),
+            dropout: Gpt2Dropout {
+                embeddings: rate("embd_pdrop")?,
+                attention: rate("attn_pdrop")?,
+                residual: rate("resid_pdrop")?,
+            },
+            bos: keys.get("bos_token_id").cloned().unwrap_or(Value::Null),
+            eos: keys.get("eos_token_id").cloned().unwrap_or(Value::Null),
+        })
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "architectures": ["GPT2LMHeadModel"],
+            "model_type": Gpt2Config::MODEL_TYPE,
+            "n_embd": self.hidden,
+            "n_inner": self.ffn,
+            "n_layer": self.layers,
+            "n_head": self.heads,
+            "vocab_size": self.vocab,
+            "n_positions": self.positions,
+            "layer_norm_epsilon": self.norm_eps,
+            "embd_pdrop": self.dropout.embeddings,
+            "attn_pdrop": self.dropout.attention,
+            "resid_pdrop": self.dropout.residual,
+            "bos_token_id": self.bos,
+            "eos_token_id": self.eos,
+            "activation_function": "gelu_new",
+            "tie_word_embeddings": true,
+            "torch_dtype": "float32",
+        })
+    }
+
+    fn layers(&self) -> (&'static str, usize) {
+        ("n_layer", self.layers)
+    }
+
+    /// As a `GPT2LMHeadModel` names them, in the order of the forward pass.
+    fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+        let hidden = self.hidden;
+        let mut tensors = vec![
+            ("transformer.wte.weight".to_owned(), vec![self.vocab, hidden]),
+            ("transformer.wpe.weight".to_owned(), vec![self.positions, hidden]),
+        ];
+        let with_bias = |prefix: String, shape: Vec<usize>| {
+            let bias = vec![shape[shape.len() - 1]];
+            [(format!("{prefix}.weight"), shape), (format!("{prefix}.bias"), bias)]
+        };
+        for layer in 0..self.layers {
+            for (name, shape) in self.layer() {
+                tensors.extend(with_bias(format!("transformer.h.{layer}.{name}"), shape));
+            }
+        }
+        tensors.extend(with_bias("transformer.ln_f".to_owned(), vec![hidden]));
+        tensors
+    }
+
+    /// Folders of a bare `GPT2Model`, such as the first ones published, leave `transformer.` out. Older ones carry the
+    /// causal mask of each layer, and some the head, which is the embedding.
+    fn tensor_name<'a>(&self, stored: &'a str) -> Option<Cow<'a, str>> {
+        let is_mask = stored.ends_with(".attn.bias") || stored.ends_with(".attn.masked_bias");
+        match stored {
+            "lm_head.weight" => None,
+            _ if is_mask => None,
+            _ if stored.starts_with("transformer.") => Some(Cow::Borrowed(stored)),
+            _ => Some(Cow::Owned(format!("transformer.{stored}"))),
+        }
+    }
+}
+
+/// What another model of this type may ask for and this project does not compute; ignoring it would give other numbers.
+fn refuse_unsupported(keys: &Settings<'_>) -> Result<(), String> {
+    // Two names of the approximation by a tangent.
+    keys.expect_text("activation_function", &["gelu_new", "gelu_pytorch_tanh"])?;
+    for (key, wanted) in [
+        ("scale_attn_weights", true),
+        ("scale_attn_by_inverse_layer_idx", false),
+        ("add_cross_attention", false),
+        ("tie_word_embeddings", true),
+    ] {
+        match keys.switch(key)? {
+            Some(found) if found != wanted => {
+                return Err(format!("{key} is {found}; only {wanted} is supported"));
+            }
+            _ => {}
+        }
+    }
+    for (key, reason) in [
+        ("rope_theta", "positions are learned"),
+        ("rope_parameters", "positions are learned"),
+        ("rope_scaling", "positions are learned"),
+        ("num_key_value_heads", "each query head has keys and values of its own"),
+        ("head_dim", "a head is n_embd / n_head wide"),
+        ("intermediate_size", "the width of the feed-forward is n_inner"),
+    ] {
+        if keys.get(key).is_some() {
+            return Err(format!("{key} is no setting of a gpt2, where {reason}; leave it out"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! Learned positions.
+
+use std::marker::PhantomData;
+
+use crate::layout::{AxisSet, Ends, Shape, Whole, With};
+use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, Tokens, gradient_axes};
+
+use super::embedding::look_up;
+use super::{Build, Builder, Layer};
+
+/// Adds to each token a row of `H` for its place in the sequence, the dim before `H`; its weight is shaped `(P, H)`.
+///
+/// Sequences may be shorter than the `P` places that there are rows for. In a stream that is split along the sequence
+/// each rank adds the rows of its own part, from a table that all of them hold.
+pub struct LearnedPositions<P, H> {
+    weight: ParamRef,
+    kind: PhantomData<(P, H)>,
+}
+
+impl<P: Whole, H: Whole> LearnedPositions<P, H> {
+    /// `x[.., place, :] + weight[place, :]`.
+    ///
+    /// # Panics
+    /// When the sequence is longer than the table.
+    pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
+    where
+        T::Shape: InSequence<H>,
+    {
+        let x = x.operand();
+        let (sequence, table) = (x.extents()[x.extents().len() - 2], self.weight.extents()[0]);
+        assert!(
+            sequence.global <= table.global,
+            "`{}` has {} positions, and is used on sequences of {}",
+            self.weight.path(),
+            table.global,
+            sequence.global
+        );
+        let axes = gradient_axes(T::Shape::VARIES, T::Shape::VARIES, AxisSet::NONE);
+        let lead = &x.extents()[..x.extents().len() - 1];
+        let places = Tokens::<<T::Shape as InSequence<H>>::Tokens>::places(x.value().rank(), lead);
+        x + Tensor::wrap(look_up(&places, &self.weight, axes))
+    }
+}
+
+/// Shapes of activations with a sequence before their last dim `H`.
+#[diagnostic::on_unimplemented(
+    message = "positions of width `{H}` cannot be added to an activation shaped `{Self}`",
+    label = "it must end in a sequence and a whole `{H}`"
+)]
+pub trait InSequence<H>: Shape {
+    /// The shape of its tokens.
+    type Tokens: Shape;
+}
+
+#[diagnostic::do_not_recommend]
+impl<X: Ends<H>, H: Whole> InSequence<H> for X
+where
+    X::Lead: Shape + With<H>,
+{
+    type Tokens = X::Lead;
+}
+
+impl<P: Whole, H: Whole> Build for LearnedPositions<P, H> {
+    fn build(builder: &mut Builder<'_>) -> Self {
+        let std = builder.sizes().init_std;
+        let weight: Param<(P, H)> = builder.table("weight", Init::Normal(std));
+        LearnedPositions { weight: weight.handle().clone(), kind: PhantomData }
+    }
+}
+
+impl<P: Whole, H: Whole, X: InSequence<H>> Layer<Tensor<X>> for LearnedPositions<P, H> {
+    type Out = Tensor<X>;
+
+    fn forward(&self, x: &Tensor<X>) -> Tensor<X> {
+        LearnedPositions::forward(self, x)
+    }
+}

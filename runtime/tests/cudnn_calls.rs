@@ -1,0 +1,235 @@
+//! How attention by cuDNN calls the library: what it executes plans with, on which stream, what it keeps and gives back, and
+//! what becomes of failures. The library is one of ours, which writes down what it is called with and computes nothing.
+#![cfg(feature = "cuda")]
+
+#[path = "support/stub.rs"]
+mod stub;
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::{Arc, Mutex};
+
+use meshwright::backend::AttentionShape;
+use meshwright::backend::cuda::cudnn::{
+    CudnnAttention, CudnnOptions, Host, Operand, Pass, Scalar, Sizes,
+};
+use meshwright::backend::cuda::{DriverError, FusedAttention, Stream};
+
+const CAPABILITY: (u32, u32) = (9, 0);
+
+/// Memory of a device that is not there.
+#[derive(Debug, Default)]
+struct Memory {
+    live: Mutex<BTreeMap<u64, usize>>,
+}
+
+impl Host for Memory {
+    fn make_current(&self) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    fn raw_stream(&self, stream: Stream) -> Result<*mut c_void, DriverError> {
+        Ok((0x100 + stream.0) as *mut c_void)
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<u64, DriverError> {
+        let mut live = self.live.lock().expect("nothing panics");
+        let last = live.last_key_value();
+        let address = last.map_or(1 << 30, |(address, bytes)| address + *bytes as u64);
+        live.insert(address, bytes);
+        Ok(address)
+    }
+
+    unsafe fn free(&self, address: u64, bytes: usize) -> Result<(), DriverError> {
+        let mut live = self.live.lock().expect("nothing panics");
+        assert_eq!(live.remove(&address), Some(bytes));
+        Ok(())
+    }
+}
+
+fn shape(seq: usize, head_dim: usize) -> AttentionShape {
+    AttentionShape { batch: 2, seq, heads: 4, kv_heads: 2, head_dim, scale: 0.125, causal: true }
+}
+
+/// A function of the library that takes nothing.
+fn ask<T>(name: &CStr) -> T {
+    // SAFETY: the library is loaded for good and has these functions, whose results are what callers ask for.
+    unsafe {
+        let function = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+        assert!(!function.is_null(), "{name:?}");
+        std::mem::transmute::<*mut c_void, extern "C" fn() -> T>(function)()
+    }
+}
+
+fn live() -> c_int {
+    ask(c"fake_live")
+}
+
+fn plans() -> usize {
+    ask(c"fake_plans")
+}
+
+/// The lines that executions have written, in order.
+fn lines() -> Vec<String> {
+    let text: *const c_char = ask(c"fake_log");
+    // SAFETY: a string of the library, to which nothing is added meanwhile.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_string_lossy().lines().map(String::from).collect()
+}
+
+fn attention(memory: &Arc<Memory>, options: CudnnOptions) -> CudnnAttention {
+    let host = Arc::clone(memory) as Arc<dyn Host>;
+    CudnnAttention::new(host, CAPABILITY, options).expect("the library is loaded")
+}
+
+/// Addresses of operands: `16, 32, ..` in the order of the parameters of the call.
+fn forward(attention: &CudnnAttention, stream: u64, s: &AttentionShape) -> Result<(), DriverError> {
+    // SAFETY: nothing is read or written.
+    unsafe { attention.forward(Stream(stream), s, 16, 32, 48, 64, 80) }
+}
+
+fn backward(
+    attention: &CudnnAttention,
+    stream: u64,
+    s: &AttentionShape,
+) -> Result<(), DriverError> {
+    // SAFETY: nothing is read or written.
+    unsafe { attention.backward(Stream(stream), s, 16, 32, 48, 64, 80, 96, 112, 128, 144) }
+}
+
+fn address(operand: Operand, scratch: u64, dq_sum: u64) -> u64 {
+    match operand {
+        Operand::Q => 16,
+        Operand::K => 32,
+        Operand::V => 48,
+        Operand::Out => 64,
+        Operand::Lse => 80,
+        Operand::DOut => 96,
+        Operand::DQ => 112,
+        Operand::DK => 128,
+        Operand::DV => 144,
+        // After the workspace of 1000 bytes.
+        Operand::RowSum => scratch + 1024,
+        Operand::DQSum => dq_sum,
+    }
+}
+
+/// Whether a line of the library is the execution of `pass` on `stream` with scratch at `scratch`.
+fn assert_executed(line: &str, pass: Pass, s: &AttentionShape, stream: u64, scratch: u64) {
+    let mut words: Vec<_> = line.split(' ').collect();
+    let tensors = words.split_off(4);
+    assert_eq!(
+        words,
+        ["stream", &format!("{}", 0x100 + stream), "workspace", &scratch.to_string()]
+    );
+    let row_sums = (4 * s.batch * s.heads * s.seq).next_multiple_of(256) as u64;
+    let graph = pass.graph(Sizes::from(s));
+    let mut expected = Vec::new();
+    for (id, operand) in graph.operands() {
+        let at = address(operand, scratch, scratch + 1024 + row_sums);
+        expected.push(format!("{}@{at}", id.uid()));
+    }
+    for (id, scalar) in graph.scalars() {
+        let value = match scalar {
+            Scalar::Scale => "0.125",
+            Scalar::Masked => "-inf",
+            Scalar::One => "1",
+        };
+        expected.push(format!("{}={value}", id.uid()));
+    }
+    expected.sort();
+    let mut tensors: Vec<_> = tensors.into_iter().map(String::from).collect();
+    tensors.sort();
+    assert_eq!(tensors, expected);
+}
+
+/// One test, since the library counts for the whole process.
+#[test]
+fn calls_are_those_that_the_graphs_need() {
+    // The first name that is looked for, before those of a library that may be installed.
+    stub::load("cudnn/library.c", "libcudnn.so").expect("a C compiler");
+    let memory = Arc::new(Memory::default());
+    let live_blocks = || memory.live.lock().expect("nothing panics").len();
+
+    let exact = attention(&memory, CudnnOptions::default());
+    let s = shape(48, 64);
+    executes_with_what_it_is_given(&exact, &s);
+    keeps_plans_for_all_threads(&exact, &s);
+    reports_failures(&exact);
+    assert!(live() > 0 && live_blocks() == 3, "a block for each of three streams");
+    drop(exact);
+    assert_eq!((live(), live_blocks()), (0, 0), "everything was given back");
+
+    let atomic =
+        attention(&memory, CudnnOptions { deterministic: false, ..CudnnOptions::default() });
+    assert!(atomic.supports_backward(&shape(48, 56)), "atomics are allowed");
+    backward(&atomic, 9, &s).expect("a plan");
+    let pass = Pass::Backward { deterministic: false };
+    assert_executed(lines().last().expect("a line"), pass, &s, 9, 1 << 30);
+    drop(atomic);
+
+    let small = attention(&memory, CudnnOptions { scratch_limit: 4096, ..CudnnOptions::default() });
+    assert!(small.supports(&s) && small.supports_backward(&s));
+    let why = small.why_not(&shape(1024, 64), small.backward_pass()).expect("too much");
+    assert!(why.contains("bytes of scratch") && why.contains("the limit is 4096"), "{why}");
+    drop(small);
+    assert_eq!((live(), live_blocks()), (0, 0), "everything was given back");
+}
+
+fn executes_with_what_it_is_given(exact: &CudnnAttention, s: &AttentionShape) {
+    assert!(exact.supports(s) && exact.supports_backward(s));
+    forward(exact, 1, s).expect("a plan");
+    backward(exact, 1, s).expect("a plan");
+    forward(exact, 2, s).expect("a plan");
+    let lines = lines();
+    let [first, second, third] = &lines[..] else { panic!("three executions: {lines:?}") };
+    // Streams do not share scratch; a block is 2 MiB.
+    assert_executed(first, Pass::Forward, s, 1, 1 << 30);
+    assert_executed(second, exact.backward_pass(), s, 1, 1 << 30);
+    assert_executed(third, Pass::Forward, s, 2, (1 << 30) + (2 << 20));
+}
+
+fn keeps_plans_for_all_threads(exact: &CudnnAttention, s: &AttentionShape) {
+    assert_eq!(plans(), 2, "one for each pass");
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            scope.spawn(move || {
+                let longer = shape(96, 64);
+                let other_scale = AttentionShape { scale: 0.5, ..*s };
+                forward(exact, 1 + thread % 3, &longer).expect("a plan");
+                forward(exact, 1 + thread % 3, &other_scale).expect("a plan");
+            });
+        }
+    });
+    assert_eq!(plans(), 3, "one more for another length, none for another scale");
+    assert_eq!(lines().len(), 3 + 16);
+    assert_eq!(lines().iter().filter(|line| line.contains("=0.5")).count(), 8);
+}
+
+fn reports_failures(exact: &CudnnAttention) {
+    let (no_engine, fails, not_deterministic) = (shape(48, 24), shape(48, 40), shape(48, 56));
+    assert!(!exact.supports(&no_engine) && !exact.supports_backward(&no_engine));
+    let why = exact.why_not(&no_engine, Pass::Forward).expect("no engine");
+    for part in ["cuDNN 9.19.0 has no engine", "head_dim 24", "such heads are not supported"] {
+        assert!(why.contains(part), "{why}");
+    }
+    assert_eq!(forward(exact, 1, &no_engine), Err(DriverError::Library(why)));
+
+    let why = exact.why_not(&not_deterministic, exact.backward_pass()).expect("no engine");
+    assert!(why.contains("an engine is not deterministic"), "{why}");
+
+    // What was promised and then fails is an error, not a reason to compute it in another way.
+    assert!(exact.supports(&fails));
+    let error = forward(exact, 1, &fails).expect_err("it fails").to_string();
+    let parts =
+        ["cudnnBackendExecute", "CUDNN_STATUS_EXECUTION_FAILED", "the kernel did not start"];
+    for part in parts {
+        assert!(error.contains(part), "{error}");
+    }
+
+    let s = shape(48, 64);
+    // SAFETY: nothing is read or written.
+    let unaligned = unsafe { exact.forward(Stream(1), &s, 16, 34, 48, 64, 80) };
+    let error = unaligned.expect_err("an address between elements").to_string();
+    assert!(error.contains("multiples of 16 bytes, and K is at 0x22"), "{error}");
+}

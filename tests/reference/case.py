@@ -1,0 +1,49 @@
+"""What the cases of all families have in common."""
+
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+import torch
+
+LAYERS, INIT_STD = 2, 0.2
+
+
+@dataclass
+class Case:
+    """One model and its data. A family adds `config`, `model_class` and `final_parameters`."""
+
+    name: str
+    seed: int
+    hidden: int
+    ffn: int
+    heads: int
+    vocab: int
+    seq: int
+    eps: float = field(default=1e-5, kw_only=True)
+    clip: float = field(default=1.0, kw_only=True)
+    masked: bool = field(default=False, kw_only=True)
+    max_shard_size: str | None = field(default=None, kw_only=True)
+
+    def build_model(self):
+        """A random model whose attention, norms and gradients are far from trivial values."""
+        torch.manual_seed(self.seed)
+        model = self.model_class(self.config())
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 1:  # Norms start at 1 and biases at 0, which would hide their use.
+                mean = 0.0 if name.endswith("bias") else 1.0
+                torch.nn.init.normal_(parameter, mean=mean, std=0.2)
+        return model
+
+    def save_model(self, model, folder):
+        """The Hugging Face folder."""
+        model.save_pretrained(folder, max_shard_size=self.max_shard_size or "1GB")
+        (folder / "generation_config.json").unlink(missing_ok=True)
+
+    def load_model(self, folder, dtype):
+        attention = "eager" if dtype == torch.float32 else "sdpa"  # Eager softmax rounds f64 to f32.
+        model = self.model_class.from_pretrained(folder, attn_implementation=attention)
+        return model.to(dtype)
+
+    def exact(self):
+        """A context in which a model in f64 computes nothing in f32."""
+        return nullcontext()
