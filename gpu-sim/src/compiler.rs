@@ -13,10 +13,11 @@ use meshwright::backend::cuda::{COMMON, DriverError, Source};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// What makes a host of a CUDA device, in the order of inclusion.
-const HOST: [(&str, &str); 6] = [
+const HOST: [(&str, &str); 7] = [
     ("types.hpp", include_str!("host/types.hpp")),
     ("fiber.hpp", include_str!("host/fiber.hpp")),
     ("block.hpp", include_str!("host/block.hpp")),
+    ("checks.hpp", include_str!("host/checks.hpp")),
     ("sync.hpp", include_str!("host/sync.hpp")),
     ("math.hpp", include_str!("host/math.hpp")),
     ("tensor.hpp", include_str!("host/tensor.hpp")),
@@ -26,10 +27,9 @@ const FLAGS: [&str; 7] = [
     "-std=c++17",
     "-O1",
     "-fPIC",
-    "-shared",
     "-fno-strict-aliasing",
     "-ffp-contract=off",
-    // The marks of lines are as numerous as the headers; messages go by them.
+    "-fsanitize=alignment,bounds,shift-exponent",
     "-Wno-attributes",
 ];
 
@@ -65,9 +65,8 @@ pub(crate) fn library(source: &Source) -> Result<PathBuf, DriverError> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let own = COUNT.fetch_add(1, Ordering::Relaxed);
     let stem = folder.join(format!("{key:032x}-{}-{own}", std::process::id()));
-    let files =
-        Files([stem.with_extension("cpp"), stem.with_extension("ii"), stem.with_extension("tmp")]);
-    let [written, expanded, made] = &files.0;
+    let files = Files(["cpp", "ii", "o", "tmp"].map(|extension| stem.with_extension(extension)));
+    let [written, expanded, object, made] = &files.0;
     fs::write(written, text).map_err(on_disk)?;
     let mut preprocess = Command::new(&compiler.program);
     preprocess.args(["-std=c++17", "-E", "-x", "c++"]).arg(written).arg("-o").arg(expanded);
@@ -77,14 +76,18 @@ pub(crate) fn library(source: &Source) -> Result<PathBuf, DriverError> {
     text.push_str(&entry_points(&kernels));
     fs::write(expanded, text).map_err(on_disk)?;
     let mut compile = Command::new(&compiler.program);
-    compile.args(FLAGS).args(["-x", "c++-cpp-output"]).arg(expanded).arg("-o").arg(made);
+    compile.args(FLAGS).args(["-c", "-x", "c++-cpp-output"]).arg(expanded).arg("-o").arg(object);
     run(compile).map_err(&failed)?;
+    // By itself, since a compiler that knows of the checks would add its own library for them.
+    let mut link = Command::new(&compiler.program);
+    link.arg("-shared").arg(object).arg("-o").arg(made);
+    run(link).map_err(&failed)?;
     fs::rename(made, &path).map_err(on_disk)?;
     Ok(path)
 }
 
 /// Files that are gone when this is.
-struct Files([PathBuf; 3]);
+struct Files([PathBuf; 4]);
 
 impl Drop for Files {
     fn drop(&mut self) {

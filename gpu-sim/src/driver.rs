@@ -88,13 +88,16 @@ impl Driver for SimDriver {
 
     unsafe fn free_pinned(&self, memory: *mut u8, bytes: usize) -> Result<(), DriverError> {
         let mut state = self.enter(Call::FreePinned { bytes })?;
-        match state.pinned.remove(&(memory as usize)) {
-            Some(block) if block.len() == bytes.max(1) => Ok(()),
-            _ => Err(failure(
+        let known =
+            state.pinned.get(&(memory as usize)).is_some_and(|block| block.len() == bytes.max(1));
+        if !known {
+            return Err(failure(
                 "free_pinned",
                 format!("no {bytes} bytes were allocated at {memory:p}"),
-            )),
+            ));
         }
+        state.pinned.remove(&(memory as usize));
+        Ok(())
     }
 
     fn new_stream(&self, urgent: bool) -> Result<Stream, DriverError> {

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use meshwright::backend::cuda::{DriverError, Grid, Source};
 
 use crate::compiler;
+use crate::fault;
 use crate::lock;
 use crate::stacks::{MOST_THREADS, Stacks};
 
@@ -33,6 +34,7 @@ pub(crate) struct Kernel {
     library: Arc<Library>,
     pub(crate) name: String,
     run: Run,
+    fault: usize,
     parameters: Vec<u32>,
 }
 
@@ -53,13 +55,21 @@ struct Launch {
     dynamic_shared_asked: u64,
     message: *mut c_char,
     message_bytes: u64,
+    fault_address: u64,
+}
+
+/// Why a launch failed.
+pub(crate) struct Failure {
+    pub(crate) message: String,
+    /// The address of memory that is not there, if a thread used such.
+    pub(crate) address: Option<u64>,
 }
 
 /// Parameters of a launch, each at an address that is a multiple of 16, as a kernel may take structures.
 pub(crate) struct Arguments {
     words: Vec<u128>,
-    /// Where each begins among the words, and its bytes.
-    places: Vec<(usize, usize)>,
+    /// Where each begins among the words.
+    places: Vec<usize>,
 }
 
 impl Arguments {
@@ -67,7 +77,7 @@ impl Arguments {
         let mut arguments = Arguments { words: Vec::new(), places: Vec::new() };
         for arg in args {
             let start = arguments.words.len();
-            arguments.places.push((start, arg.len()));
+            arguments.places.push(start);
             arguments.words.resize(start + arg.len().div_ceil(16), 0);
             bytemuck::cast_slice_mut(&mut arguments.words[start..])[..arg.len()]
                 .copy_from_slice(arg);
@@ -128,7 +138,8 @@ impl Library {
     pub(crate) fn kernel(self: &Arc<Self>, name: &str) -> Result<Kernel, DriverError> {
         let parameters = self.symbol(&format!("meshwright_parameters_{name}"));
         let run = self.symbol(&format!("meshwright_launch_{name}"));
-        let (Some(parameters), Some(run)) = (parameters, run) else {
+        let fault = self.symbol("meshwright_fault");
+        let (Some(parameters), Some(run), Some(fault)) = (parameters, run, fault) else {
             return Err(DriverError::Call {
                 call: "function",
                 reason: format!(
@@ -147,7 +158,8 @@ impl Library {
             )();
             std::slice::from_raw_parts(sizes.add(1), *sizes as usize).to_vec()
         };
-        Ok(Kernel { library: Arc::clone(self), name: name.to_string(), run, parameters })
+        let fault = fault.as_ptr() as usize;
+        Ok(Kernel { library: Arc::clone(self), name: name.to_string(), run, fault, parameters })
     }
 }
 
@@ -182,7 +194,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Runs all blocks; or tells what went wrong.
+    /// Runs all blocks.
     ///
     /// # Safety
     /// The parameters are what the kernel takes, and their addresses are of live memory with room for what it does.
@@ -191,7 +203,7 @@ impl Kernel {
         grid: &Grid,
         args: &Arguments,
         seed: u64,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         thread_local! {
             static STACKS: RefCell<Option<Stacks>> = const { RefCell::new(None) };
         }
@@ -199,7 +211,8 @@ impl Kernel {
         STACKS.with_borrow_mut(|stacks| {
             let stacks = match stacks {
                 Some(stacks) => stacks,
-                None => stacks.insert(Stacks::new()?),
+                None => stacks
+                    .insert(Stacks::new().map_err(|message| Failure { message, address: None })?),
             };
             // SAFETY: as the caller promises.
             unsafe { self.run_on(stacks, grid, args, seed) }
@@ -214,7 +227,7 @@ impl Kernel {
         grid: &Grid,
         args: &Arguments,
         seed: u64,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let name = c_string(self.name.as_bytes());
         let mut message = vec![0u8; 1024];
         let asked = grid.shared as usize;
@@ -233,20 +246,22 @@ impl Kernel {
             dynamic_shared_asked: asked as u64,
             message: message.as_mut_ptr().cast(),
             message_bytes: message.len() as u64,
+            fault_address: u64::MAX,
         };
         let words = args.words.as_ptr();
-        // SAFETY: places lie among the words, or at their end where a parameter has no bytes.
         let pointers: Vec<*const c_void> =
-            args.places.iter().map(|&(start, _)| unsafe { words.add(start) }.cast()).collect();
+            args.places.iter().map(|&start| words.wrapping_add(start).cast()).collect();
+        let caught = fault::catch(self.fault, stacks.spare());
         // SAFETY: the launch and all that it points at live until the call returns, and there are as many stacks as a
         // block can have threads; the rest is as the caller promises.
-        match unsafe { (self.run)(&mut launch, pointers.as_ptr()) } {
-            0 => Ok(()),
-            _ => Err(CStr::from_bytes_until_nul(&message).map_or_else(
-                |_| "no message".to_string(),
-                |text| text.to_string_lossy().into_owned(),
-            )),
+        let status = unsafe { (self.run)(&mut launch, pointers.as_ptr()) };
+        drop(caught);
+        if status == 0 {
+            return Ok(());
         }
+        let text = CStr::from_bytes_until_nul(&message).unwrap_or_default();
+        let address = Some(launch.fault_address).filter(|&address| address != u64::MAX);
+        Err(Failure { message: text.to_string_lossy().into_owned(), address })
     }
 }
 

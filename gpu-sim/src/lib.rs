@@ -7,18 +7,21 @@
 //! - threads, blocks and streams go on in an order that a seed gives, as early or as late as the rules allow: a missing
 //!   barrier or event shows as a wrong result for some seeds;
 //! - shared memory and fresh device memory are full of NaN, and an asynchronous copy is done when it is waited for;
-//! - memory before and behind every allocation must stay as it was;
+//! - memory before and behind every allocation must stay as it was, and beyond that (and after it has been given back)
+//!   there is none; addresses must be aligned, and indices must lie in their arrays;
 //! - host memory is read and written when a transfer is done, not when it is asked for;
 //! - threads that part before a barrier, or wait for others that do not come, are an error that names them.
 //!
 //! An error of a kernel comes back from the call that happened to run it, and from every call after it, as with CUDA.
 //!
 //! Not simulated: time, caches, banks of shared memory, the memory model (threads change places at barriers alone), and
-//! waiting of one block for another.
+//! waiting of one block for another. Where the processor is not an x86-64 one under Linux, the use of memory that is not
+//! there ends the process.
 
 mod compiler;
 mod device;
 mod driver;
+mod fault;
 mod graph;
 mod kernel;
 mod log;

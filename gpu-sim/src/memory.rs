@@ -1,6 +1,6 @@
 //! Device memory: host memory that begins and ends at pages nobody may touch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ptr;
 
@@ -12,6 +12,8 @@ const PAGE: usize = 4096;
 const UNIT: usize = 256;
 /// What fills fresh memory and red zones: bytes of which floats are NaN.
 const POISON: u8 = 0xff;
+/// Allocations that are given back before the addresses of the first one can be used again.
+const BURIED: usize = 4096;
 
 /// The memory of a device.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub(crate) struct Memory {
     limit: usize,
     used: usize,
     blocks: BTreeMap<u64, Block>,
+    /// What was given back last: nobody may touch it, and nothing else gets its addresses.
+    buried: VecDeque<Block>,
 }
 
 /// One allocation.
@@ -31,7 +35,7 @@ struct Block {
 
 impl Memory {
     pub(crate) fn new(limit: usize) -> Memory {
-        Memory { limit, used: 0, blocks: BTreeMap::new() }
+        Memory { limit, used: 0, blocks: BTreeMap::new(), buried: VecDeque::new() }
     }
 
     /// Bytes and number of live allocations.
@@ -91,7 +95,13 @@ impl Memory {
         };
         self.used -= block.bytes;
         let result = block.check(address);
-        block.unmap();
+        block.close();
+        self.buried.push_back(block);
+        if self.buried.len() > BURIED
+            && let Some(oldest) = self.buried.pop_front()
+        {
+            oldest.unmap();
+        }
         result.map_err(|reason| failure("free", reason))
     }
 
@@ -136,7 +146,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        self.blocks.values().for_each(Block::unmap);
+        self.blocks.values().chain(&self.buried).for_each(Block::unmap);
     }
 }
 
@@ -164,6 +174,17 @@ impl Block {
                 Err(format!("a write {at} bytes beyond the end of an allocation of {}", self.bytes))
             }
             None => Ok(()),
+        }
+    }
+
+    /// Gives the memory back to the host, but not its addresses.
+    fn close(&self) {
+        let mapping = self.mapping as *mut libc::c_void;
+        // SAFETY: the mapping is this block's, whose contents nobody needs any more. Where the host refuses, it stays as it
+        // is, and the use of it is not found.
+        unsafe {
+            libc::madvise(mapping, self.mapped, libc::MADV_DONTNEED);
+            libc::mprotect(mapping, self.mapped, libc::PROT_NONE);
         }
     }
 

@@ -9,7 +9,7 @@ pub(crate) const MOST_THREADS: u32 = 1024;
 
 const PAGE: usize = 4096;
 
-/// A stack for each thread of the largest block, with a page below each that cannot be used.
+/// A stack for each thread of the largest block and one more, with a page below each that cannot be used.
 pub(crate) struct Stacks {
     start: NonNull<c_char>,
 }
@@ -19,7 +19,7 @@ impl Stacks {
     pub(crate) const STRIDE: usize = Self::BYTES + PAGE;
     /// Of each; pages count once they are used.
     pub(crate) const BYTES: usize = 128 * 1024;
-    const ALL: usize = MOST_THREADS as usize * Self::STRIDE;
+    const ALL: usize = (MOST_THREADS as usize + 1) * Self::STRIDE;
 
     pub(crate) fn new() -> Result<Stacks, String> {
         let failed =
@@ -34,7 +34,7 @@ impl Stacks {
             return Err(failed());
         }
         let stacks = Stacks { start: NonNull::new(start.cast()).ok_or_else(failed)? };
-        for thread in 0..MOST_THREADS as usize {
+        for thread in 0..=MOST_THREADS as usize {
             // SAFETY: a page of the memory.
             let result = unsafe {
                 libc::mprotect(start.byte_add(thread * Self::STRIDE), PAGE, libc::PROT_NONE)
@@ -49,6 +49,13 @@ impl Stacks {
     /// The first stack, above its page.
     pub(crate) fn start(&self) -> *mut c_char {
         self.start.as_ptr().wrapping_byte_add(PAGE)
+    }
+}
+
+impl Stacks {
+    /// The upper end of the stack that no thread has.
+    pub(crate) fn spare(&self) -> usize {
+        self.start.as_ptr() as usize + Self::ALL
     }
 }
 

@@ -7,7 +7,7 @@ use meshwright::backend::cpu::CpuBackend;
 use meshwright::backend::cuda::{DriverError, Grid, MatMul};
 use meshwright::backend::{Backend, DType, Element, View, ViewMut};
 
-use crate::kernel::{Arguments, Kernel};
+use crate::kernel::{Arguments, Failure, Kernel};
 use crate::memory::{Memory, failure};
 
 /// Work that has been submitted. Whoever submitted it promised, as [`Driver`](meshwright::backend::cuda::Driver) asks,
@@ -51,8 +51,8 @@ impl Task {
             }
             Task::Launch { kernel, grid, args } => {
                 // SAFETY: sizes of parameters were checked, and the rest is as the caller of `launch` promised.
-                unsafe { kernel.run(grid, args, seed) }
-                    .map_err(|reason| failure("launch", reason))?;
+                let result = unsafe { kernel.run(grid, args, seed) };
+                result.map_err(|error| failure("launch", described(memory, error)))?;
                 memory.check().map_err(|reason| {
                     failure("launch", format!("kernel `{}`: {reason}", kernel.name))
                 })?;
@@ -62,6 +62,14 @@ impl Task {
             }
         }
         Ok(())
+    }
+}
+
+/// What went wrong in a kernel, and what is near the memory that it used.
+fn described(memory: &Memory, error: Failure) -> String {
+    match error.address {
+        None => error.message,
+        Some(address) => format!("{}, {}", error.message, memory.describe(address)),
     }
 }
 

@@ -35,8 +35,8 @@ fn sums_over_a_dim_are_those_of_the_host() {
                 side.backend().sum_dim(outer, n, inner, x.view(), y.view_mut(), 0.7);
                 y.numbers()
             };
-            // Errors of a sum of n numbers below 1 in two orders, and one rounding.
-            let floor = 1e-7 * (n as f32).sqrt() * 4.0;
+            // Errors of a sum of n numbers below 1 in two orders; the tolerance is for one rounding.
+            let floor = 1e-7 * n as f32;
             on_both(sum, |got, expected| {
                 let what = format!("{outer}x{n}x{inner}, {from} to {to}");
                 assert_close(&what, got, expected, epsilon(to), floor);
@@ -70,7 +70,7 @@ fn sums_of_squares_depend_on_the_length_alone() {
                 side.backend().sum_squares(side.floats(dtype, &values(len, 1)).view())
             };
             let (expected, got) = (sum(&host()), sum(&device(1, 0)));
-            assert!((got - expected).abs() <= 1e-14 * expected, "{got} instead of {expected}");
+            assert!((got - expected).abs() <= 1e-13 * expected, "{got} instead of {expected}");
             for (seed, skew) in [(2, 0), (3, 1), (4, 3)] {
                 assert_eq!(sum(&device(seed, skew)).to_bits(), got.to_bits(), "{dtype} x {len}");
             }

@@ -19,6 +19,8 @@ struct Launch {
     uint64_t dynamic_shared_asked;
     char* message;
     uint64_t message_bytes;
+    // Of memory that is not there, if a thread used such.
+    uint64_t fault_address;
 };
 
 enum class State : uint8_t { ready, at_block_barrier, in_warp_operation, done };

@@ -9,7 +9,7 @@ use meshwright::backend::cuda::{AttentionTiles, PLAIN_ATTENTION, Source};
 use meshwright_gpu_sim::SimDriver;
 
 use crate::case::{Case, shape};
-use crate::changed::ChangedSources;
+use crate::changed::Changed;
 use crate::support::{device, device_with};
 
 /// What orders threads, or copies before threads.
@@ -45,7 +45,7 @@ fn shows(
             }
             source
         };
-        let driver = ChangedSources { device: SimDriver::new(seed), change };
+        let driver = Changed { device: SimDriver::new(seed), change, attention: None };
         let bits =
             |results: &[Vec<f32>; 5]| results.concat().into_iter().map(f32::to_bits).collect();
         let run = || -> Vec<u32> { bits(&case.run(&device_with(Arc::new(driver), 0))) };
@@ -56,6 +56,8 @@ fn shows(
 fn assert_all_are_needed(case: &Case, sources: &[&Source]) {
     let expected = case.run(&device(0, 0));
     for source in sources {
+        // A change that changes nothing is not found.
+        assert!(!shows(case, &expected, &source.name, source.text.len(), ""));
         let places = places(&source.text);
         assert!(!places.is_empty(), "{} has no barriers", source.name);
         for (at, order) in places {

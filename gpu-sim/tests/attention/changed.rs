@@ -1,4 +1,4 @@
-//! A simulated device whose kernels are not those of the library.
+//! Simulated devices with other kernels than those of the library, or with the vendor's.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -9,13 +9,15 @@ use meshwright::backend::cuda::{
 };
 use meshwright_gpu_sim::SimDriver;
 
-/// Changes every source before it is compiled.
-pub struct ChangedSources<F> {
+/// A device that changes every source before it is compiled.
+pub struct Changed<F> {
     pub device: SimDriver,
     pub change: F,
+    /// The vendor's attention.
+    pub attention: Option<Box<dyn FusedAttention + Send + Sync>>,
 }
 
-impl<F> fmt::Debug for ChangedSources<F> {
+impl<F> fmt::Debug for Changed<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.device.fmt(f)
     }
@@ -38,9 +40,13 @@ macro_rules! unchanged {
 
 type Done<T = ()> = Result<T, DriverError>;
 
-impl<F: Fn(&Source) -> Source + Send + Sync> Driver for ChangedSources<F> {
+impl<F: Fn(&Source) -> Source + Send + Sync> Driver for Changed<F> {
     fn load(&self, source: &Source) -> Done<Module> {
         self.device.load(&(self.change)(source))
+    }
+
+    fn attention(&self) -> Option<&dyn FusedAttention> {
+        self.attention.as_deref().map(|attention| attention as &dyn FusedAttention)
     }
 
     unchanged! {
@@ -57,7 +63,6 @@ impl<F: Fn(&Source) -> Source + Send + Sync> Driver for ChangedSources<F> {
         is_done(event: Event) -> Done<bool>;
         elapsed_ms(from: Event, to: Event) -> Done<f32>;
         function(module: Module, name: &str) -> Done<Function>;
-        attention() -> Option<&dyn FusedAttention>;
         begin_capture(stream: Stream) -> Done;
         end_capture(stream: Stream) -> Done<Graph>;
         free_graph(graph: Graph) -> Done;

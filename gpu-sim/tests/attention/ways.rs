@@ -1,12 +1,13 @@
 //! Which kernels take which operands.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use meshwright::backend::DType;
-use meshwright::backend::cuda::Properties;
-use meshwright_gpu_sim::{Call, SimDevice, h100};
+use meshwright::backend::cuda::{DriverError, FusedAttention, Properties, Source, Stream};
+use meshwright::backend::{AttentionShape, DType};
+use meshwright_gpu_sim::{Call, SimDevice, SimDriver, h100};
 
 use crate::case::{Case, shape};
+use crate::changed::Changed;
 use crate::support::device_with;
 
 /// The kernels that a case runs, without those that both ways share.
@@ -56,4 +57,82 @@ fn a_device_with_little_shared_memory_does_without_tensor_cores() {
     assert!(kernels(properties.clone(), &wide, 0).iter().all(|name| name.contains("plain")));
     let usual = Case::new(shape(1, 20, [1, 1, 64], true), DType::Bf16);
     assert_eq!(kernels(properties, &usual, 0), TENSOR);
+}
+
+/// A vendor's attention that notes what it is asked for.
+struct Vendor {
+    calls: Arc<Mutex<Vec<&'static str>>>,
+    backward: bool,
+}
+
+impl Vendor {
+    fn note(&self, call: &'static str) {
+        self.calls.lock().expect("nobody panics").push(call);
+    }
+}
+
+impl FusedAttention for Vendor {
+    fn supports(&self, _: &AttentionShape) -> bool {
+        true
+    }
+
+    fn supports_backward(&self, _: &AttentionShape) -> bool {
+        self.backward
+    }
+
+    unsafe fn forward(
+        &self,
+        _: Stream,
+        _: &AttentionShape,
+        _: u64,
+        _: u64,
+        _: u64,
+        _: u64,
+        _: u64,
+    ) -> Result<(), DriverError> {
+        self.note("forward");
+        Ok(())
+    }
+
+    unsafe fn backward(
+        &self,
+        _: Stream,
+        _: &AttentionShape,
+        _: u64,
+        _: u64,
+        _: u64,
+        _: u64,
+        _: u64,
+        _: u64,
+        _: u64,
+        _: u64,
+        _: u64,
+    ) -> Result<(), DriverError> {
+        self.note("backward");
+        Ok(())
+    }
+}
+
+#[test]
+fn the_vendor_takes_aligned_bf16_that_it_supports() {
+    let bf16 = Case::new(shape(1, 20, [1, 1, 64], true), DType::Bf16);
+    let f32 = Case::new(shape(1, 20, [1, 1, 64], true), DType::F32);
+    for (case, skew, backward, expected, factor) in [
+        (&bf16, 0, true, vec!["forward", "backward"], 4 + 10),
+        (&bf16, 0, false, vec!["forward"], 4 + 14),
+        (&bf16, 4, true, vec![], 4 + 14),
+        (&f32, 0, true, vec![], 4 + 14),
+    ] {
+        let calls = Arc::default();
+        let attention = Vendor { calls: Arc::clone(&calls), backward };
+        let driver = Changed {
+            device: SimDriver::new(1),
+            change: Source::clone,
+            attention: Some(Box::new(attention)),
+        };
+        let side = device_with(Arc::new(driver), skew);
+        case.run(&side);
+        assert_eq!(*calls.lock().expect("nobody panics"), expected);
+        assert_eq!(side.backend().flops(), factor * 20 * 21 / 2 * 64);
+    }
 }

@@ -1,12 +1,13 @@
 // Routing of tokens to experts. Each token has `k` choices; choice `c` is of token `c / k`. Choices are grouped by expert:
 // `order[p]` is the choice at place p, and `places[c]` the place of choice c.
 
-// What is compared: larger for larger numbers, the largest for NaN, and among equals larger for lower columns.
+// What is compared: larger for larger numbers, the largest for NaN, and among equals larger for lower columns. It is
+// neither 0 nor all ones.
 __device__ inline uint64_t rank_of(float x, uint32_t col) {
     // The same for both zeros.
     uint32_t bits = __float_as_uint(x + 0.0f);
     uint32_t key = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    if (x != x) key = 0xffffffffu;
+    if (x != x) key = 0xfffffffeu;
     return (uint64_t)key << 32 | (0xffffffffu - col);
 }
 

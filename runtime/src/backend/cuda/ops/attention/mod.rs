@@ -47,7 +47,7 @@ pub fn attention(
         return 0;
     }
     let operands = [q, k, v, out];
-    if let Some(fused) = fused(gpu, s, &operands) {
+    if let Some(fused) = fused(gpu, &operands).filter(|fused| fused.supports(s)) {
         let stream = gpu.stream(Queue::Compute);
         // SAFETY: the views have the sizes of the shape, and what is submitted to one stream is done in order.
         done(unsafe { fused.forward(stream, s, at(q), at(k), at(v), at(out), at(lse)) });
@@ -82,7 +82,7 @@ pub fn attention_backward(
         return 0;
     }
     let operands = [q, k, v, out, dout, dq, dk, dv];
-    if let Some(fused) = fused(gpu, s, &operands) {
+    if let Some(fused) = fused(gpu, &operands).filter(|fused| fused.supports_backward(s)) {
         let stream = gpu.stream(Queue::Compute);
         let [q, k, v, out, dout, dq, dk, dv] = operands.map(at);
         // SAFETY: as in `attention`.
@@ -124,16 +124,9 @@ fn check<const N: usize>(s: &AttentionShape, queries: [View; N], keys: [View; N]
     assert_eq!(lse.dtype(), DType::F32, "statistics are f32");
 }
 
-/// The vendor's attention, where there is one for these operands.
-fn fused<'a>(
-    gpu: &'a Gpu,
-    s: &AttentionShape,
-    operands: &[View],
-) -> Option<&'a dyn FusedAttention> {
-    if !are_aligned_bf16(operands) {
-        return None;
-    }
-    gpu.driver().attention().filter(|fused| fused.supports(s))
+/// The vendor's attention, where there is one and the operands are of its kind.
+fn fused<'a>(gpu: &'a Gpu, operands: &[View]) -> Option<&'a dyn FusedAttention> {
+    gpu.driver().attention().filter(|_| are_aligned_bf16(operands))
 }
 
 fn are_aligned_bf16(operands: &[View]) -> bool {

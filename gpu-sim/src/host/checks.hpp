@@ -1,0 +1,51 @@
+// What the compiler's own checks call. The sources are compiled with them, so that an address that a GPU would refuse, or
+// an index beyond an array, is found where it is used.
+
+namespace meshwright_host {
+
+// As the compiler lays them out.
+struct SourceLocation {
+    const char* file;
+    uint32_t line, column;
+};
+
+struct TypeMismatch {
+    SourceLocation place;
+    const void* type;
+    unsigned char log_alignment, kind;
+};
+
+struct OutOfBounds {
+    SourceLocation place;
+    const void *array, *index;
+};
+
+struct ShiftOutOfBounds {
+    SourceLocation place;
+    const void *left, *right;
+};
+
+}  // namespace meshwright_host
+
+extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_type_mismatch_v1(
+    meshwright_host::TypeMismatch* data, uintptr_t address) {
+    meshwright_host::fail("%s:%u: address %#llx is not aligned to %u bytes", data->place.file, data->place.line,
+                          static_cast<unsigned long long>(address), 1u << data->log_alignment);
+}
+extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_out_of_bounds(meshwright_host::OutOfBounds* data,
+                                                                                    uintptr_t index) {
+    meshwright_host::fail("%s:%u: index %lld is not in the array", data->place.file, data->place.line,
+                          static_cast<long long>(index));
+}
+extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_shift_out_of_bounds(
+    meshwright_host::ShiftOutOfBounds* data, uintptr_t, uintptr_t by) {
+    meshwright_host::fail("%s:%u: a shift by %lld places", data->place.file, data->place.line,
+                          static_cast<long long>(by));
+}
+
+// Where a thread goes on that has used memory which is not there: see `fault.rs`.
+extern "C" void meshwright_fault(uintptr_t address) {
+    meshwright_host::launch->fault_address = address;
+    meshwright_host::fail("used address %#llx", static_cast<unsigned long long>(address));
+    abort();
+}

@@ -1,0 +1,104 @@
+//! Recordings.
+
+use meshwright::backend::cuda::{Driver, DriverError, Function, Graph, Stream};
+
+use crate::rig::{Rig, args, grid, message, source};
+
+const TEXT: &str = "KERNEL(add)(float* x, float by) { x[threadIdx.x] += by; }\n\
+                    KERNEL(scale)(float* x, float by) { x[threadIdx.x] *= by; }";
+
+struct Recorder {
+    rig: Rig,
+    side: Stream,
+    add: Function,
+    scale: Function,
+    x: u64,
+    y: u64,
+}
+
+impl Recorder {
+    fn new(seed: u64) -> Recorder {
+        let rig = Rig::new(seed);
+        let module = rig.driver.load(&source(TEXT)).expect("a module");
+        let [add, scale] =
+            ["add", "scale"].map(|name| rig.driver.function(module, name).expect("a kernel"));
+        let side = rig.driver.new_stream(false).expect("a stream");
+        let (x, y) = (rig.put(&[1f32; 4]), rig.put(&[0f32; 4]));
+        Recorder { rig, side, add, scale, x, y }
+    }
+
+    fn launch(
+        &self,
+        stream: Stream,
+        function: Function,
+        to: u64,
+        by: f32,
+    ) -> Result<(), DriverError> {
+        // SAFETY: there is an element for every thread.
+        unsafe { self.rig.driver.launch(stream, function, grid(1, 4), args![to, by]) }
+    }
+
+    /// x = 2 x + 1 on one stream, and y += 1 on another; then x of both is copied to y if they are `joined`.
+    fn record(&self, joined: bool) -> Result<Graph, DriverError> {
+        let (driver, main) = (&self.rig.driver, self.rig.stream);
+        let [fork, join] = [driver.new_event(false)?, driver.new_event(false)?];
+        driver.begin_capture(main)?;
+        self.launch(main, self.scale, self.x, 2.0)?;
+        driver.record(fork, main)?;
+        driver.wait(self.side, fork)?;
+        self.launch(self.side, self.add, self.y, 1.0)?;
+        self.launch(main, self.add, self.x, 1.0)?;
+        if joined {
+            driver.record(join, self.side)?;
+            driver.wait(main, join)?;
+        }
+        driver.end_capture(main)
+    }
+}
+
+#[test]
+fn recorded_work_is_done_as_often_as_it_is_submitted() -> Result<(), DriverError> {
+    for seed in 0..20 {
+        let recorder = Recorder::new(seed);
+        let graph = recorder.record(true)?;
+        let Recorder { rig, x, y, .. } = &recorder;
+        assert_eq!(rig.get::<f32>(*x, 4)?, [1.0; 4], "recorded work is not done");
+        for _ in 0..3 {
+            // SAFETY: the memory is still there.
+            unsafe { rig.driver.launch_graph(rig.stream, graph)? };
+        }
+        assert_eq!(rig.get::<f32>(*x, 4)?, [15.0; 4], "seed {seed}");
+        assert_eq!(rig.get::<f32>(*y, 4)?, [3.0; 4], "seed {seed}");
+        rig.driver.free_graph(graph)?;
+        assert!(rig.driver.free_graph(graph).is_err());
+        // Neither stream is recorded any more.
+        recorder.launch(recorder.side, recorder.add, *y, 1.0)?;
+        rig.driver.synchronize(recorder.side)?;
+        assert_eq!(rig.get::<f32>(*y, 4)?, [4.0; 4]);
+    }
+    Ok(())
+}
+
+#[test]
+fn all_streams_must_come_back_to_the_first() {
+    let told = message(Recorder::new(1).record(false).map(drop));
+    assert!(told.contains("has not waited for"), "{told}");
+}
+
+#[test]
+fn a_recording_cannot_be_waited_for() -> Result<(), DriverError> {
+    let Recorder { rig, side, .. } = Recorder::new(1);
+    let driver = &rig.driver;
+    let (before, inside) = (driver.new_event(false)?, driver.new_event(false)?);
+    driver.record(before, side)?;
+    driver.begin_capture(rig.stream)?;
+    assert!(driver.begin_capture(rig.stream).is_err());
+    driver.record(inside, rig.stream)?;
+    assert!(message(driver.synchronize(rig.stream)).contains("is being recorded"));
+    assert!(message(driver.is_done(inside).map(drop)).contains("part of a recording"));
+    assert!(message(driver.wait(rig.stream, before)).contains("for an event that is not"));
+    assert!(driver.end_capture(side).is_err());
+    driver.end_capture(rig.stream)?;
+    assert!(message(driver.wait(side, inside)).contains("a recording that has ended"));
+    driver.synchronize(rig.stream)
+}

@@ -1,0 +1,12 @@
+//! The simulated device itself: what is right must come out right in any order, and what is wrong must be found.
+
+mod barriers;
+mod calls;
+mod graphs;
+mod language;
+mod memory;
+mod products;
+mod ranks;
+mod rig;
+mod streams;
+mod tensor;
