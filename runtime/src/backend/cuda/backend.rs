@@ -28,6 +28,11 @@ impl CudaBackend {
         let memory = Arc::new(GpuMemory::new(Arc::clone(&gpu)));
         CudaBackend { gpu, memory, flops: AtomicU64::new(0) }
     }
+
+    /// The hold on the device, for operations that are not of every backend.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
 }
 
 impl Backend for CudaBackend {
@@ -121,7 +126,8 @@ impl Backend for CudaBackend {
     }
 
     fn attention(&self, s: &AttentionShape, q: View, k: View, v: View, out: ViewMut, lse: ViewMut) {
-        ops::attention::attention(&self.gpu, s, q, k, v, out, lse)
+        let flops = ops::attention::attention(&self.gpu, s, q, k, v, out, lse);
+        self.flops.fetch_add(flops, Ordering::Relaxed);
     }
 
     fn attention_backward(
@@ -137,7 +143,9 @@ impl Backend for CudaBackend {
         dk: ViewMut,
         dv: ViewMut,
     ) {
-        ops::attention::attention_backward(&self.gpu, s, q, k, v, out, lse, dout, dq, dk, dv)
+        let gpu = &self.gpu;
+        let flops = ops::attention::attention_backward(gpu, s, q, k, v, out, lse, dout, dq, dk, dv);
+        self.flops.fetch_add(flops, Ordering::Relaxed);
     }
 
     fn embedding(&self, tokens: View, table: View, first_row: usize, out: ViewMut) {

@@ -1,0 +1,137 @@
+//! The sources of attention, and how large tiles are.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use crate::backend::cuda::Source;
+use crate::backend::cuda::gpu::lock;
+
+/// The kernels without tensor cores.
+pub static PLAIN: Source = Source {
+    name: Cow::Borrowed("attention_plain"),
+    text: Cow::Borrowed(concat!(
+        include_str!("attention/sizes.cuh"),
+        include_str!("attention/plain.cu")
+    )),
+};
+
+/// Warps of a block of the kernels for tensor cores.
+pub(crate) const WARPS: usize = 4;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Pass {
+    Forward,
+    BackwardKeys,
+    BackwardQueries,
+}
+
+/// One of the kernels for tensor cores, and its tiles: what a block owns, and what it goes over in a step.
+///
+/// There is one source for every size of heads, which is compiled when it is used. Tiles are as large as registers allow
+/// without spilling for compute capabilities 8.0, 9.0 and 10.0: the more rows a warp has, the more often a column that
+/// it reads from shared memory is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tiles {
+    pass: Pass,
+    head_dim: usize,
+    /// Tiles of 16 rows that a warp owns.
+    row_tiles: usize,
+    /// Columns of a step.
+    cols: usize,
+    /// Blocks that are meant to share a multiprocessor, whose registers they divide.
+    blocks: usize,
+}
+
+impl Tiles {
+    /// Of the forward pass.
+    pub fn forward(head_dim: usize) -> Tiles {
+        let (row_tiles, cols, blocks) = match head_dim {
+            ..=64 => (2, 64, 3),
+            ..=128 => (2, 64, 2),
+            _ => (1, 32, 1),
+        };
+        Tiles { pass: Pass::Forward, head_dim, row_tiles, cols, blocks }
+    }
+
+    /// Of the gradients of keys and values.
+    pub fn backward_keys(head_dim: usize) -> Tiles {
+        let (row_tiles, cols, blocks) = match head_dim {
+            ..=64 => (2, 32, 2),
+            ..=128 => (1, 64, 2),
+            _ => (1, 32, 1),
+        };
+        Tiles { pass: Pass::BackwardKeys, head_dim, row_tiles, cols, blocks }
+    }
+
+    /// Of the gradients of queries.
+    pub fn backward_queries(head_dim: usize) -> Tiles {
+        let (row_tiles, cols, blocks) = match head_dim {
+            ..=64 => (2, 32, 3),
+            ..=128 => (2, 32, 2),
+            _ => (1, 32, 1),
+        };
+        Tiles { pass: Pass::BackwardQueries, head_dim, row_tiles, cols, blocks }
+    }
+
+    /// Rows that a block owns.
+    pub fn rows(&self) -> usize {
+        WARPS * 16 * self.row_tiles
+    }
+
+    /// Whether one kernel works out the gradients of keys and of values; else there is one for each.
+    pub fn both_gradients(&self) -> bool {
+        self.head_dim <= 128
+    }
+
+    /// Bytes of shared memory of a block.
+    pub fn shared_bytes(&self) -> usize {
+        let (rows, numbers) = match self.pass {
+            Pass::Forward => (self.rows() + 2 * self.cols, 0),
+            Pass::BackwardKeys => (2 * self.rows() + 4 * self.cols, 4 * self.cols),
+            Pass::BackwardQueries => (2 * self.rows() + 4 * self.cols, 0),
+        };
+        let stride = self.head_dim.next_multiple_of(16) + 8;
+        2 * rows * stride + 4 * numbers
+    }
+
+    /// The source. It is never dropped: there are few sizes of heads in a program.
+    pub fn source(&self) -> &'static Source {
+        static KNOWN: Mutex<Option<HashMap<Tiles, &'static Source>>> = Mutex::new(None);
+        let mut known = lock(&KNOWN);
+        let source = known.get_or_insert_default().entry(*self);
+        source.or_insert_with(|| Box::leak(Box::new(self.generate())))
+    }
+
+    fn generate(&self) -> Source {
+        let &Tiles { pass, head_dim, row_tiles, cols, blocks } = self;
+        let (name, kernels) = match pass {
+            Pass::Forward => ("forward", include_str!("attention/forward.cu")),
+            Pass::BackwardKeys => (
+                "backward_keys",
+                concat!(
+                    include_str!("attention/backward.cuh"),
+                    include_str!("attention/backward_keys.cu")
+                ),
+            ),
+            Pass::BackwardQueries => (
+                "backward_queries",
+                concat!(
+                    include_str!("attention/backward.cuh"),
+                    include_str!("attention/backward_queries.cu")
+                ),
+            ),
+        };
+        let text = format!(
+            "#define HEAD_DIM {head_dim}\n#define WARPS {WARPS}\n#define ROW_TILES {row_tiles}\n#define COLS {cols}\n\
+             #define BLOCKS {blocks}\n{}{}{kernels}",
+            include_str!("attention/sizes.cuh"),
+            include_str!("attention/tiles.cuh"),
+        );
+        // Given away as a borrowed text, so that a clone costs nothing.
+        Source {
+            name: Cow::Owned(format!("attention_{name}_{head_dim}")),
+            text: Cow::Borrowed(text.leak()),
+        }
+    }
+}

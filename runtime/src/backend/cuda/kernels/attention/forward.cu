@@ -1,0 +1,125 @@
+// Attention forward on tensor cores: FlashAttention-2 (Dao 2023).
+//
+// A block owns queries and goes over the keys that they see. While it works on scores, values arrive; while it works on
+// sums of values, the next keys do.
+
+// Per row of a lane, row tile m and half i: the largest score so far, and the lane's part of the sum of exponentials.
+struct Softmax {
+    float max[ROW_TILES][2], sum[ROW_TILES][2];
+};
+
+// Scores become weights relative to the largest score so far, and earlier sums are brought to the same scale.
+__device__ inline void weigh(Sums<COLS>& scores, Softmax& softmax, Sums<DIM>& out, float scale_log2) {
+    float correction[ROW_TILES][2];
+    bool corrects = false;
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float max = softmax.max[m][i];
+#pragma unroll
+            for (int n = 0; n < COLS / 8; n++) max = fmaxf(max, fmaxf(scores.at[m][n][2 * i], scores.at[m][n][2 * i + 1]));
+            max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 1));
+            max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 2));
+            // A row that has seen no key yet has no largest score; its weights are 0 relative to any.
+            float base = max == -INFINITY ? 0.0f : max;
+            correction[m][i] = exp2_fast((softmax.max[m][i] - base) * scale_log2);
+            corrects |= correction[m][i] != 1;
+            softmax.max[m][i] = max;
+            base *= scale_log2;
+            float sum = softmax.sum[m][i] * correction[m][i];
+#pragma unroll
+            for (int n = 0; n < COLS / 8; n++)
+#pragma unroll
+                for (int e = 2 * i; e < 2 * i + 2; e++) {
+                    scores.at[m][n][e] = exp2_fast(scores.at[m][n][e] * scale_log2 - base);
+                    sum += scores.at[m][n][e];
+                }
+            softmax.sum[m][i] = sum;
+        }
+    // The further a row has come, the seldomer its maximum changes.
+    if (__any_sync(0xffffffffu, corrects)) scale_rows(out, correction);
+}
+
+// Scores of keys that a row does not see become -INFINITY; `first_row` and `first_col` are those of the warp's scores.
+__device__ inline void mask(Sums<COLS>& scores, int first_row, int first_col, const Sizes& s) {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            int seen = min(s.kv_len, first_row + m * 16 + i * 8 + lane / 4 + s.reach + 1) - first_col - lane % 4 * 2;
+#pragma unroll
+            for (int n = 0; n < COLS / 8; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    if (n * 8 + e >= seen) scores.at[m][n][2 * i + e] = -INFINITY;
+        }
+}
+
+// Grid: tiles of queries * heads * batch. `lse` is [batch, heads, q_len]. The scale is above 0.
+KERNEL_BOUNDS(attention_forward, THREADS, BLOCKS)
+(const bf16* q, const bf16* k, const bf16* v, bf16* out, float* lse, Sizes s) {
+    DYNAMIC_SHARED(bf16, shared);
+    bf16 *queries = shared, *keys = queries + ROWS * STRIDE, *values = keys + COLS * STRIDE;
+
+    // Later queries see more keys: they go first, so that the short work fills the end.
+    Place at = place((s.q_len + ROWS - 1) / ROWS, s.heads, true);
+    int kv_head = at.head / (s.heads / s.kv_heads);
+    Input q_rows(q, at.batch, at.head, s.q_len, s.heads);
+    Input k_rows(k, at.batch, kv_head, s.kv_len, s.kv_heads), v_rows(v, at.batch, kv_head, s.kv_len, s.kv_heads);
+
+    int warp_row = warp_index() * WARP_ROWS, first_row = at.first_row + warp_row;
+    bf16* warp_queries = queries + warp_row * STRIDE;
+    // Keys that any row sees: at least one step of them, so that the results of rows that see none are written too.
+    int n_keys = max(1, min(s.kv_len, min(at.first_row + ROWS, s.q_len) + s.reach));
+    int n_warp_keys = max(1, min(s.kv_len, first_row + WARP_ROWS + s.reach));
+
+    Sums<DIM> sums;
+    sums.clear();
+    Softmax softmax;
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) softmax.max[m][i] = -INFINITY, softmax.sum[m][i] = 0;
+
+    float scale_log2 = s.scale * LOG2_E;
+    load_tile<ROWS>(queries, q_rows, at.first_row);
+    load_tile<COLS>(keys, k_rows, 0);
+    for (int col = 0; col < n_keys; col += COLS) {
+        wait_for_copies();
+        // The keys are there, and no warp reads the values of the last step any more.
+        __syncthreads();
+        load_tile<COLS>(values, v_rows, col);
+        Sums<COLS> scores;
+        bool sees = col < n_warp_keys;
+        if (sees) {
+            scores.clear();
+            multiply_transposed(scores, warp_queries, keys);
+        }
+        wait_for_copies();
+        // The values are there, and no warp reads the keys any more.
+        __syncthreads();
+        if (col + COLS < n_keys) load_tile<COLS>(keys, k_rows, col + COLS);
+        if (sees) {
+            if (col + COLS > min(s.kv_len, first_row + s.reach + 1)) mask(scores, first_row, col, s);
+            weigh(scores, softmax, sums, scale_log2);
+            multiply(sums, scores, values);
+        }
+    }
+
+    int lane = threadIdx.x % 32;
+    float* lse_rows = lse + ((uint64_t)at.batch * s.heads + at.head) * s.q_len;
+    float factor[ROW_TILES][2];
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float sum = warp_reduce(softmax.sum[m][i], Sum(), 4);
+            factor[m][i] = sum == 0 ? 0.0f : reciprocal_fast(sum);
+            int row = first_row + m * 16 + i * 8 + lane / 4;
+            if (lane % 4 == 0 && row < s.q_len) lse_rows[row] = softmax.max[m][i] * s.scale + logf(sum);
+        }
+    scale_rows(sums, factor);
+    store_rows(Output(out, at.batch, at.head, s.q_len, s.heads), first_row, sums, warp_queries);
+}

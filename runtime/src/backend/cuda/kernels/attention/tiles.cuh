@@ -1,0 +1,188 @@
+// What the attention kernels for tensor cores share. A block owns ROWS rows (queries, or in `backward_keys.cu` keys), 16 * ROW_TILES
+// of them per warp, and goes over the other side in steps of COLS columns. Before this stand the definitions of HEAD_DIM,
+// WARPS, ROW_TILES, COLS and BLOCKS.
+//
+// Tiles in shared memory are padded: a row is an odd number of 16-byte units long, so that the eight rows of each matrix
+// that `ldmatrix_x4` reads lie in different banks.
+
+constexpr int THREADS = 32 * WARPS;
+constexpr int WARP_ROWS = 16 * ROW_TILES, ROWS = WARPS * WARP_ROWS;
+// Elements of a head as tiles hold it: zeros behind HEAD_DIM make whole products of 16.
+constexpr int DIM = (HEAD_DIM + 15) / 16 * 16, STRIDE = DIM + 8;
+
+// Products of scores are unrolled so far that the loads of one step hide behind the other, and registers are not exceeded.
+constexpr int K_UNROLL = DIM <= 64 ? 2 : 4;
+
+constexpr float LOG2_E = 1.44269504f;
+
+// Fragments of f32 sums: lane l has elements (l / 4 + 8 (e / 2), 2 (l % 4) + e % 2) of each 16 x 8 tile, e = 0..4.
+template <int N>
+struct Sums {
+    float at[ROW_TILES][N / 8][4];
+
+    template <class Change>
+    __device__ void each(Change change) {
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+            for (int n = 0; n < N / 8; n++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) change(at[m][n][e]);
+    }
+    __device__ void clear() {
+        each([](float& x) { x = 0; });
+    }
+    __device__ void scale(float factor) {
+        each([=](float& x) { x *= factor; });
+    }
+};
+
+// Multiplies every row by the factor for its row tile and half.
+template <int N>
+__device__ inline void scale_rows(Sums<N>& sums, const float (&factor)[ROW_TILES][2]) {
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+        for (int n = 0; n < N / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) sums.at[m][n][e] *= factor[m][e / 2];
+}
+
+// Which rows of which head a block works on; blocks of one head are neighbours.
+struct Place {
+    int batch, head, first_row;
+};
+
+// The number of the warp in its block, which the compiler cannot see to be the same in all its lanes but for the shuffle.
+__device__ inline int warp_index() { return __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0); }
+
+__device__ inline Place place(int tiles, int heads, bool backwards) {
+    int tile = blockIdx.x % tiles, head = blockIdx.x / tiles % heads, batch = blockIdx.x / tiles / heads;
+    return {batch, head, (backwards ? tiles - 1 - tile : tile) * ROWS};
+}
+
+// The rows of one head in a tensor [batch, len, heads, HEAD_DIM].
+template <class Pointer>
+struct Head {
+    Pointer tensor;
+    uint64_t first, stride;
+    int len;
+
+    __device__ Head(Pointer tensor, int batch, int head, int len, int heads)
+        : tensor(tensor), first(((uint64_t)batch * len * heads + head) * HEAD_DIM), stride((uint64_t)heads * HEAD_DIM), len(len) {}
+
+    __device__ Pointer at(int row, int d) const { return tensor + (first + row * stride + d); }
+};
+using Input = Head<const bf16*>;
+using Output = Head<bf16*>;
+
+// Starts to copy N rows from `row` on into a tile, and zeros behind the last row and behind HEAD_DIM.
+template <int N>
+__device__ inline void load_tile(bf16* tile, const Input& head, int row) {
+    constexpr int UNITS = DIM / 8, DOWN = THREADS / UNITS;
+    if constexpr (THREADS % UNITS == 0 && N % DOWN == 0) {
+        // Every thread stays in its column and goes down by whole rows.
+        int d = threadIdx.x % UNITS * 8;
+        row += threadIdx.x / UNITS;
+        tile += threadIdx.x / UNITS * STRIDE + d;
+        const bf16* from = head.at(row, d);
+#pragma unroll
+        for (int i = 0; i < N / DOWN; i++) {
+            cp_async_16(tile + i * DOWN * STRIDE, from, row + i * DOWN < head.len && d < HEAD_DIM ? 16 : 0);
+            from += DOWN * head.stride;
+        }
+    } else {
+        for (int unit = threadIdx.x; unit < N * UNITS; unit += THREADS) {
+            int r = unit / UNITS, d = unit % UNITS * 8;
+            cp_async_16(tile + r * STRIDE + d, head.at(row + r, d), row + r < head.len && d < HEAD_DIM ? 16 : 0);
+        }
+    }
+}
+
+// Starts to copy N numbers of rows from `row` on, and zeros behind the last.
+template <int N>
+__device__ inline void load_numbers(float* numbers, const float* of_head, int row, int len) {
+    static_assert(N <= THREADS, "one number per thread");
+    int i = threadIdx.x;
+    if (i < N) cp_async_4(numbers + i, of_head + row + i, row + i < len ? 4 : 0);
+}
+
+// Waits for all copies that this thread has started.
+__device__ inline void wait_for_copies() {
+    cp_async_commit();
+    cp_async_wait<0>();
+}
+
+// Two products with one factor, 16 columns in all.
+__device__ inline void multiply_add(float (&left)[4], float (&right)[4], const uint32_t (&rows)[4], const uint32_t (&cols)[4]) {
+    mma_m16n8k16(left, rows, {cols[0], cols[1]});
+    mma_m16n8k16(right, rows, {cols[2], cols[3]});
+}
+
+// sums[rows, N] += a * b^T, where `a` is the warp's rows and `b` N rows of a tile.
+template <int N>
+__device__ inline void multiply_transposed(Sums<N>& sums, const bf16* a, const bf16* b) {
+    int lane = threadIdx.x % 32;
+    a += lane % 16 * STRIDE + lane / 16 * 8;
+    b += (lane / 16 * 8 + lane % 8) * STRIDE + lane / 8 % 2 * 8;
+#pragma unroll K_UNROLL
+    for (int k = 0; k < DIM; k += 16) {
+        uint32_t rows[ROW_TILES][4];
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; m++) ldmatrix_x4(rows[m], a + m * 16 * STRIDE + k);
+#pragma unroll
+        for (int n = 0; n < N / 16; n++) {
+            uint32_t cols[4];
+            ldmatrix_x4(cols, b + n * 16 * STRIDE + k);
+#pragma unroll
+            for (int m = 0; m < ROW_TILES; m++) multiply_add(sums.at[m][2 * n], sums.at[m][2 * n + 1], rows[m], cols);
+        }
+    }
+}
+
+// sums[rows, DIM] += weights[rows, N] * b, where `b` is N rows of a tile. Sums lie as the factor of the next product does:
+// weights are rounded to bf16, and stay where they are.
+template <int N>
+__device__ inline void multiply(Sums<DIM>& sums, const Sums<N>& weights, const bf16* b) {
+    int lane = threadIdx.x % 32;
+    b += lane % 16 * STRIDE + lane / 16 * 8;
+#pragma unroll
+    for (int k = 0; k < N / 16; k++) {
+        uint32_t rows[ROW_TILES][4];
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float* pair = weights.at[m][2 * k + i / 2] + i % 2 * 2;
+                rows[m][i] = bf16_pair(pair[0], pair[1]);
+            }
+#pragma unroll
+        for (int d = 0; d < DIM / 16; d++) {
+            uint32_t cols[4];
+            ldmatrix_x4_trans(cols, b + k * 16 * STRIDE + d * 16);
+#pragma unroll
+            for (int m = 0; m < ROW_TILES; m++) multiply_add(sums.at[m][2 * d], sums.at[m][2 * d + 1], rows[m], cols);
+        }
+    }
+}
+
+// Writes the warp's rows, by way of its rows of a tile that no other warp uses any more.
+__device__ inline void store_rows(const Output& head, int row, const Sums<DIM>& sums, bf16* tile) {
+    int lane = threadIdx.x % 32;
+    bf16* of_lane = tile + lane / 4 * STRIDE + lane % 4 * 2;
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+        for (int n = 0; n < DIM / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                *(uint32_t*)(of_lane + (m * 16 + i * 8) * STRIDE + n * 8) =
+                    bf16_pair(sums.at[m][n][2 * i], sums.at[m][n][2 * i + 1]);
+    __syncwarp();
+    constexpr int UNITS = HEAD_DIM / 8;
+    for (int unit = lane; unit < WARP_ROWS * UNITS; unit += 32) {
+        int r = unit / UNITS, d = unit % UNITS * 8;
+        if (row + r < head.len)
+            *(uint4*)(head.at(row + r, d)) = *(const uint4*)(tile + r * STRIDE + d);
+    }
+}

@@ -1,0 +1,27 @@
+//! A GPU by the vendor's libraries, which are looked for at run time.
+
+mod api;
+mod cache;
+mod compile;
+mod compiler;
+mod context;
+mod devices;
+mod driver;
+mod kernel_check;
+mod libraries;
+mod matmul;
+mod memory;
+mod probe;
+mod search;
+
+pub use api::{
+    Api, CublasLtApi, CudnnApi, DriverApi, NcclApi, NvrtcApi, cublaslt, cudnn, driver, nccl, nvrtc,
+};
+pub use cache::Cache;
+pub use context::devices;
+pub use devices::{Peak, peak_flops, peak_of};
+pub use driver::{Attention, NativeDriver, NativeOptions};
+pub use kernel_check::{Checked, Kernel, Problem, TIME_LIMIT, Usage, check_kernels};
+pub use libraries::{Library, Loaded, Version};
+pub use probe::{Found, Probe, cuda_available, libraries, probe};
+pub use search::Search;

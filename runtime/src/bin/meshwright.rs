@@ -1,0 +1,171 @@
+//! What can be asked of Meshwright itself: `cargo run --release --features cuda --bin meshwright -- --help`.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+const ABOUT: &str = "Tells what Meshwright finds on this machine, and checks its kernels";
+
+fn main() -> ExitCode {
+    let matches = command().get_matches();
+    match run(&matches) {
+        Ok((text, good)) => {
+            // Whoever reads may have stopped reading: that is no failure.
+            let _ = write!(std::io::stdout(), "{text}");
+            if good { ExitCode::SUCCESS } else { ExitCode::from(1) }
+        }
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn command() -> Command {
+    let probe = Command::new("probe").about("Prints the GPUs and the libraries that are found");
+    let kernels = Command::new("kernels")
+        .about("Prints the names of the kernel sources")
+        .arg(Arg::new("check").long("check").action(ArgAction::SetTrue).help(
+            "Compile them, print what each kernel uses, and fail if one spills registers, needs more than there are, or \
+             takes too long to compile; no GPU is needed",
+        ))
+        .arg(
+            Arg::new("arch")
+                .long("arch")
+                .value_name("LIST")
+                .value_delimiter(',')
+                .default_value("sm_80,sm_90a,sm_100")
+                .requires("check")
+                .help("Architectures to compile for"),
+        );
+    Command::new("meshwright")
+        .about(ABOUT)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands([probe, kernels])
+}
+
+/// What to print, and whether all is well.
+#[cfg(feature = "cuda")]
+fn run(matches: &ArgMatches) -> Result<(String, bool), String> {
+    let reported = match matches.subcommand() {
+        Some(("kernels", matches)) if matches.get_flag("check") => {
+            let architectures: Vec<String> =
+                matches.get_many("arch").into_iter().flatten().cloned().collect();
+            cuda::check(&architectures)
+        }
+        Some(("kernels", _)) => Ok((cuda::names(), true)),
+        _ => cuda::probe().map(|text| (text, true)),
+    };
+    reported.map_err(|error| error.to_string())
+}
+
+#[cfg(not(feature = "cuda"))]
+fn run(_: &ArgMatches) -> Result<(String, bool), String> {
+    Err("this program was built without GPUs: build it with `--features cuda`".to_string())
+}
+
+#[cfg(feature = "cuda")]
+mod cuda {
+    use std::collections::BTreeMap;
+    use std::fmt::Write;
+
+    use meshwright::backend::cuda::native::{
+        Checked, Kernel, Problem, check_kernels, probe as found,
+    };
+    use meshwright::backend::cuda::{DriverError, SOURCES};
+
+    pub fn names() -> String {
+        SOURCES.iter().map(|source| format!("{}\n", source.name)).collect()
+    }
+
+    pub fn probe() -> Result<String, DriverError> {
+        let found = found()?;
+        let mut text = String::new();
+        for (ordinal, device) in found.devices.iter().enumerate() {
+            let (major, minor) = device.capability;
+            let gib = device.memory as f64 / f64::from(1 << 30);
+            let (name, processors) = (&device.name, device.multiprocessors);
+            let line = format!(
+                "GPU {ordinal}: {name}, compute capability {major}.{minor}, {processors} multiprocessors, {gib:.1} GiB\n"
+            );
+            text += &line;
+        }
+        for library in &found.libraries {
+            let (name, version) = (library.library.name(), library.version);
+            text += &format!("{name} {version}: {}\n", library.path.display());
+        }
+        text.extend(found.missing.iter().map(|missing| format!("not there: {missing}\n")));
+        Ok(text)
+    }
+
+    pub fn check(architectures: &[String]) -> Result<(String, bool), DriverError> {
+        let checked = check_kernels(SOURCES, architectures)?;
+        let mut text = table(&checked, architectures);
+        let warnings = checked.iter().flat_map(|checked| &checked.warnings);
+        text.extend(warnings.map(|warning| format!("{warning}\n")));
+        let problems: Vec<Problem> = checked.iter().flat_map(Checked::problems).collect();
+        text.extend(problems.iter().map(|problem| format!("REFUSED {problem}\n")));
+
+        let longest = checked.iter().max_by_key(|checked| checked.time);
+        let longest = longest.map_or(String::new(), |longest| {
+            let (source, seconds) = (&longest.source, longest.time.as_secs_f32());
+            format!(", the longest in {seconds:.1} s ({source}.cu for {})", longest.architecture)
+        });
+        let kernels: usize = checked.iter().map(|checked| checked.kernels.len()).sum();
+        let _ = writeln!(
+            text,
+            "{} sources compiled for {}: {kernels} kernels{longest}; {} refused",
+            SOURCES.len(),
+            architectures.join(", "),
+            problems.len(),
+        );
+        Ok((text, problems.is_empty()))
+    }
+
+    /// A line for each kernel; where a number differs between architectures, they stand in the order of these.
+    fn table(checked: &[Checked], architectures: &[String]) -> String {
+        let mut rows: BTreeMap<(&str, &str), Vec<&Kernel>> = BTreeMap::new();
+        for checked in checked {
+            for kernel in &checked.kernels {
+                rows.entry((&checked.source, &kernel.name)).or_default().push(kernel);
+            }
+        }
+        let each = |kernels: &[&Kernel], number: fn(&Kernel) -> u32| -> String {
+            let mut numbers: Vec<String> =
+                kernels.iter().map(|kernel| number(kernel).to_string()).collect();
+            if numbers.iter().all(|number| *number == numbers[0]) {
+                numbers.truncate(1);
+            }
+            numbers.join("/")
+        };
+        let width = rows.keys().map(|(source, kernel)| source.len() + kernel.len() + 1).max();
+        let width = width.unwrap_or(0).max("kernel".len());
+        let mut text = format!(
+            "{:width$}  {:>7}  {:>11}  {:>9}  {:>6}  {:>5}  {:>7}   ({})\n",
+            "kernel",
+            "threads",
+            "registers",
+            "blocks/SM",
+            "shared",
+            "stack",
+            "spilled",
+            architectures.join("/"),
+        );
+        for ((source, kernel), kernels) in &rows {
+            let _ = writeln!(
+                text,
+                "{:width$}  {:>7}  {:>11}  {:>9}  {:>6}  {:>5}  {:>7}",
+                format!("{source}/{kernel}"),
+                each(kernels, |kernel| kernel.threads),
+                each(kernels, |kernel| kernel.usage.registers),
+                each(kernels, Kernel::blocks),
+                each(kernels, |kernel| kernel.usage.shared),
+                each(kernels, |kernel| kernel.usage.stack),
+                each(kernels, |kernel| kernel.usage.spilled),
+            );
+        }
+        text
+    }
+}
