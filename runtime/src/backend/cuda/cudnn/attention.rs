@@ -10,7 +10,7 @@ use crate::backend::cuda::{DriverError, FusedAttention, Stream};
 use super::cache::Cache;
 use super::graph::{Element, Operand, Scalar, Tensor};
 use super::host::Host;
-use super::library::{cudnn_present, version};
+use super::library::cudnn_present;
 use super::limits;
 use super::lower::ALIGNMENT;
 use super::plan::{Arguments, Plan};
@@ -108,8 +108,7 @@ impl CudnnAttention {
             let (bytes, limit) = (ready.bytes, self.options.scratch_limit);
             if bytes > limit {
                 return Err(format!(
-                    "cuDNN {} needs {bytes} bytes of scratch for {pass}, {sizes}; the limit is {limit}",
-                    version()
+                    "cuDNN needs {bytes} bytes of scratch for {pass}, {sizes}; the limit is {limit}",
                 ));
             }
             Ok(ready)
