@@ -160,6 +160,10 @@ fn calls_are_those_that_the_graphs_need() {
     keeps_plans_for_all_threads(&exact, &s);
     reports_failures(&exact);
     assert!(live() > 0 && live_blocks() == 3, "a block for each of three streams");
+    let before = live();
+    exact.forget(Stream(2)).expect("nothing fails");
+    assert_eq!((live(), live_blocks()), (before - 1, 2), "the handle and the block of the stream");
+    forward(&exact, 2, &s).expect("a stream may be used anew");
     drop(exact);
     assert_eq!((live(), live_blocks()), (0, 0), "everything was given back");
 

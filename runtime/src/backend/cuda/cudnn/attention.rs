@@ -40,7 +40,7 @@ impl Default for CudnnOptions {
 ///
 /// Plans are built when a shape is first asked for, which takes around a second, and kept. Each stream has its own handle
 /// and scratch, so calls on different streams, from any threads, do not disturb each other. Scratch only grows, and is
-/// given back when this is dropped: a recorded graph may use it as long as this lives, on one stream at a time. Shapes
+/// given back with the stream: a recorded graph may use it as long, on one stream at a time. Shapes
 /// have to be asked for once before they are recorded, since plans and scratch cannot be made while a stream records.
 pub struct CudnnAttention {
     // Lanes are given back after plans, and the target last.
@@ -91,6 +91,14 @@ impl CudnnAttention {
     /// Why a pass of these sizes is not supported, if it is not.
     pub fn why_not(&self, shape: &AttentionShape, pass: Pass) -> Option<String> {
         self.ready(shape, pass).err()
+    }
+
+    /// Gives back what calls on `stream` have used. The stream and graphs recorded from it are not used any more.
+    pub fn forget(&self, stream: Stream) -> Result<(), DriverError> {
+        self.host.make_current()?;
+        let lane = lock(&self.lanes).remove(&stream);
+        drop(lane);
+        Ok(())
     }
 
     /// The backward pass that the options ask for.

@@ -168,6 +168,9 @@ impl Driver for NativeDriver {
     fn free_stream(&self, stream: Stream) -> Result<(), DriverError> {
         self.synchronize(stream)?;
         self.matmuls.forget(&self.context, stream)?;
+        if let Ok(attention) = &self.attention {
+            attention.forget(stream)?;
+        }
         // SAFETY: it was made here, and its work is done.
         unsafe { call!(self.context.api, cuStreamDestroy_v2(raw(stream))) }
     }
