@@ -3,12 +3,13 @@
 //! Where there is no GPU, or no cuDNN, this says so and checks nothing; with `MESHWRIGHT_REQUIRE_CUDNN_DEVICE=1` it fails.
 #![cfg(feature = "cuda")]
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::Arc;
 
 use half::bf16;
 use meshwright::backend::cpu::CpuBackend;
-use meshwright::backend::cuda::cudnn::{CudnnOptions, Pass};
+use meshwright::backend::cuda::cudnn::{CudnnOptions, Handle, Pass, Properties};
 use meshwright::backend::cuda::native::{NativeDriver, NativeOptions};
 use meshwright::backend::cuda::{Driver, FusedAttention, Stream};
 use meshwright::backend::{AttentionShape, Backend, View, ViewMut};
@@ -217,4 +218,22 @@ fn deterministic_attention_has_the_same_bits_each_time() {
     for stream in streams {
         driver.free_stream(stream).expect("a stream");
     }
+}
+
+/// The descriptions of devices that plans are tested with have what the library's own have. It is printed, to be kept as
+/// a fixture.
+#[test]
+fn a_device_is_described_as_the_fixtures_are() {
+    let Some(driver) = device(CudnnOptions::default()) else { return };
+    driver.enter().expect("the device is there");
+    let handle = Handle::new().expect("the device is there");
+    let properties = Properties::of(&handle).expect("the device has properties");
+    let described = properties.to_json().expect("they are text");
+    let _ = writeln!(std::io::stderr(), "{described}");
+    let keys = |json: &str| -> BTreeSet<String> {
+        let fields: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(json).expect("an object");
+        fields.into_iter().map(|(key, _)| key).collect()
+    };
+    assert_eq!(keys(&described), keys(include_str!("fixtures/cudnn/h200.json")));
 }

@@ -21,9 +21,9 @@ use super::target::{Handle, Place, Target};
 /// What [`CudnnAttention`] may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CudnnOptions {
-    /// Gradients have the same bits in every run. Where the library adds up gradients of queries by atomics otherwise,
-    /// as on Hopper, this makes it store the gradients of all scores, two bytes each: half the speed, and memory that
-    /// grows with the square of the sequence.
+    /// Gradients have the same bits in every run. On Ampere and Hopper, where the library adds up gradients of queries by
+    /// atomics otherwise, this makes it store the gradients of all scores and read them again: two bytes of scratch for
+    /// each, so that memory grows with the square of the sequence.
     pub deterministic: bool,
     /// Most bytes of device memory that a call may use beside its operands. Sizes that need more are not supported.
     pub scratch_limit: usize,
