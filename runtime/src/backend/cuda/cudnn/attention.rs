@@ -10,7 +10,7 @@ use crate::backend::cuda::{DriverError, FusedAttention, Stream};
 use super::cache::Cache;
 use super::graph::{Element, Operand, Scalar, Tensor};
 use super::host::Host;
-use super::library::{cudnn_present, version};
+use super::library::cudnn_present;
 use super::limits;
 use super::lower::ALIGNMENT;
 use super::plan::{Arguments, Plan};
@@ -21,9 +21,9 @@ use super::target::{Handle, Place, Target};
 /// What [`CudnnAttention`] may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CudnnOptions {
-    /// Gradients have the same bits in every run. Where the library adds up gradients of queries by atomics otherwise,
-    /// as on Hopper, this makes it store the gradients of all scores, two bytes each: half the speed, and memory that
-    /// grows with the square of the sequence.
+    /// Gradients have the same bits in every run. On Ampere and Hopper, where the library adds up gradients of queries by
+    /// atomics otherwise, this makes it store the gradients of all scores and read them again: two bytes of scratch for
+    /// each, so that memory grows with the square of the sequence.
     pub deterministic: bool,
     /// Most bytes of device memory that a call may use beside its operands. Sizes that need more are not supported.
     pub scratch_limit: usize,
@@ -40,7 +40,7 @@ impl Default for CudnnOptions {
 ///
 /// Plans are built when a shape is first asked for, which takes around a second, and kept. Each stream has its own handle
 /// and scratch, so calls on different streams, from any threads, do not disturb each other. Scratch only grows, and is
-/// given back when this is dropped: a recorded graph may use it as long as this lives, on one stream at a time. Shapes
+/// given back with the stream: a recorded graph may use it as long, on one stream at a time. Shapes
 /// have to be asked for once before they are recorded, since plans and scratch cannot be made while a stream records.
 pub struct CudnnAttention {
     // Lanes are given back after plans, and the target last.
@@ -93,6 +93,14 @@ impl CudnnAttention {
         self.ready(shape, pass).err()
     }
 
+    /// Gives back what calls on `stream` have used. The stream and graphs recorded from it are not used any more.
+    pub fn forget(&self, stream: Stream) -> Result<(), DriverError> {
+        self.host.make_current()?;
+        let lane = lock(&self.lanes).remove(&stream);
+        drop(lane);
+        Ok(())
+    }
+
     /// The backward pass that the options ask for.
     pub fn backward_pass(&self) -> Pass {
         Pass::Backward { deterministic: self.options.deterministic }
@@ -108,8 +116,7 @@ impl CudnnAttention {
             let (bytes, limit) = (ready.bytes, self.options.scratch_limit);
             if bytes > limit {
                 return Err(format!(
-                    "cuDNN {} needs {bytes} bytes of scratch for {pass}, {sizes}; the limit is {limit}",
-                    version()
+                    "cuDNN needs {bytes} bytes of scratch for {pass}, {sizes}; the limit is {limit}",
                 ));
             }
             Ok(ready)

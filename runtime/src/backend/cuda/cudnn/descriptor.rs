@@ -1,10 +1,10 @@
 //! Descriptors: what the library's graph API is made of. Each is created, given attributes, and finalized.
 
 use std::ffi::c_void;
-use std::ptr;
+use std::{fmt, ptr};
 
 use cudarc::cudnn::sys::{
-    self, cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type,
+    cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type,
     cudnnBackendDescriptor_t, cudnnBackendDescriptorType_t as Kind, cudnnBackendHeurMode_t,
     cudnnBackendKnobType_t, cudnnDataType_t, cudnnHandle_t, cudnnPointwiseMode_t,
     cudnnReduceTensorOp_t,
@@ -12,7 +12,7 @@ use cudarc::cudnn::sys::{
 
 use crate::backend::cuda::DriverError;
 
-use super::library::check;
+use super::library::{Library, check, library};
 
 /// A Rust type that attributes are made of.
 ///
@@ -47,8 +47,10 @@ attributes! {
 pub(super) struct Address(pub u64);
 
 /// A descriptor, given back when dropped.
-#[derive(Debug)]
-pub(super) struct Descriptor(cudnnBackendDescriptor_t);
+pub(super) struct Descriptor {
+    library: Library,
+    raw: cudnnBackendDescriptor_t,
+}
 
 // SAFETY: a descriptor belongs to no thread. Shared ones are only read: attributes are set through `Setter`, which is
 // consumed when the descriptor is finalized.
@@ -56,10 +58,16 @@ unsafe impl Send for Descriptor {}
 // SAFETY: see above.
 unsafe impl Sync for Descriptor {}
 
+impl fmt::Debug for Descriptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Descriptor({:p})", self.raw)
+    }
+}
+
 impl Drop for Descriptor {
     fn drop(&mut self) {
         // SAFETY: created by the library and destroyed once. Nobody could act on an error here.
-        let _ = unsafe { sys::cudnnBackendDestroyDescriptor(self.0) };
+        let _ = unsafe { (self.library.cudnnBackendDestroyDescriptor)(self.raw) };
     }
 }
 
@@ -82,7 +90,7 @@ impl Setter {
 
     /// Sets an attribute to other descriptors, which have to stay as long as this one.
     pub fn set_descriptors(&self, name: Name, values: &[&Descriptor]) -> Result<(), DriverError> {
-        let raw: Vec<_> = values.iter().map(|value| value.0).collect();
+        let raw: Vec<_> = values.iter().map(|value| value.raw).collect();
         let kind = Type::CUDNN_TYPE_BACKEND_DESCRIPTOR;
         // SAFETY: as in `set`.
         unsafe { self.set_raw(name, kind, raw.len(), raw.as_ptr().cast()) }
@@ -97,34 +105,44 @@ impl Setter {
         count: usize,
         values: *const c_void,
     ) -> Result<(), DriverError> {
+        let library = self.descriptor.library;
         // SAFETY: as the caller promises.
         let status = unsafe {
-            sys::cudnnBackendSetAttribute(self.descriptor.0, name, kind, count as i64, values)
+            (library.cudnnBackendSetAttribute)(
+                self.descriptor.raw,
+                name,
+                kind,
+                count as i64,
+                values,
+            )
         };
-        check(status, "cudnnBackendSetAttribute", || format!("{name:?} of {:?}", self.kind))
+        check(library, status, "cudnnBackendSetAttribute", || {
+            format!("{name:?} of {:?}", self.kind)
+        })
     }
 
     /// The descriptor, complete; the library checks here whether attributes go together.
     pub fn finalize(self) -> Result<Descriptor, DriverError> {
+        let library = self.descriptor.library;
         // SAFETY: a descriptor that is not finalized yet.
-        let status = unsafe { sys::cudnnBackendFinalize(self.descriptor.0) };
-        check(status, "cudnnBackendFinalize", || format!("{:?}", self.kind))?;
+        let status = unsafe { (library.cudnnBackendFinalize)(self.descriptor.raw) };
+        check(library, status, "cudnnBackendFinalize", || format!("{:?}", self.kind))?;
         Ok(self.descriptor)
     }
 }
 
 impl Descriptor {
     fn empty(kind: Kind) -> Result<Descriptor, DriverError> {
-        let mut raw = ptr::null_mut();
+        let (library, mut raw) = (library()?, ptr::null_mut());
         // SAFETY: writes the new descriptor to `raw`.
-        let status = unsafe { sys::cudnnBackendCreateDescriptor(kind, &mut raw) };
-        check(status, "cudnnBackendCreateDescriptor", || format!("{kind:?}"))?;
-        Ok(Descriptor(raw))
+        let status = unsafe { (library.cudnnBackendCreateDescriptor)(kind, &mut raw) };
+        check(library, status, "cudnnBackendCreateDescriptor", || format!("{kind:?}"))?;
+        Ok(Descriptor { library, raw })
     }
 
     /// What the library's functions take.
     pub fn raw(&self) -> cudnnBackendDescriptor_t {
-        self.0
+        self.raw
     }
 
     /// An attribute that is one integer.
@@ -168,7 +186,7 @@ impl Descriptor {
         for _ in 0..most {
             filled.push(Descriptor::empty(kind)?);
         }
-        let mut raw: Vec<_> = filled.iter().map(|descriptor| descriptor.0).collect();
+        let mut raw: Vec<_> = filled.iter().map(|descriptor| descriptor.raw).collect();
         let list = Type::CUDNN_TYPE_BACKEND_DESCRIPTOR;
         // SAFETY: room for as many, each created; the library fills in the first of them.
         let count = unsafe { self.get(name, list, most, raw.as_mut_ptr().cast()) }?;
@@ -187,12 +205,19 @@ impl Descriptor {
         most: usize,
         values: *mut c_void,
     ) -> Result<usize, DriverError> {
-        let mut count = 0i64;
+        let (library, mut count) = (self.library, 0i64);
         // SAFETY: as the caller promises.
         let status = unsafe {
-            sys::cudnnBackendGetAttribute(self.0, name, kind, most as i64, &mut count, values)
+            (library.cudnnBackendGetAttribute)(
+                self.raw,
+                name,
+                kind,
+                most as i64,
+                &mut count,
+                values,
+            )
         };
-        check(status, "cudnnBackendGetAttribute", || format!("{name:?}"))?;
+        check(library, status, "cudnnBackendGetAttribute", || format!("{name:?}"))?;
         Ok(count as usize)
     }
 }

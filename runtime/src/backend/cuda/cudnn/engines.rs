@@ -7,9 +7,9 @@ use cudarc::cudnn::sys::{
 };
 
 use crate::backend::cuda::DriverError;
+use crate::backend::cuda::native::Version;
 
 use super::descriptor::{Descriptor, Setter};
-use super::library::Version;
 use super::lower::Lowered;
 use super::sizes::Pass;
 use super::target::{Place, Target};
@@ -37,7 +37,8 @@ pub(super) struct Named {
 /// stages, but propose the one of Ampere, which stores all gradients of scores.
 pub(super) fn named(pass: Pass, capability: (u32, u32), version: Version) -> Option<Named> {
     use cudnnBackendKnobType_t::{CUDNN_KNOB_TYPE_KERNEL_CFG, CUDNN_KNOB_TYPE_STAGES};
-    let known = (91800..92300).contains(&version.0) && capability.0 == 10;
+    let versions = Version::new(9, 18, 0)..Version::new(9, 23, 0);
+    let known = versions.contains(&version) && capability.0 == 10;
     (pass == Pass::Backward { deterministic: true } && known).then_some(Named {
         engine: 5,
         knobs: &[(CUDNN_KNOB_TYPE_KERNEL_CFG, 31), (CUDNN_KNOB_TYPE_STAGES, 2)],

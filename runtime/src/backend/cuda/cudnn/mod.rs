@@ -9,8 +9,7 @@
 //! - `lower`, `engines`, `plan`: from data to what can be executed.
 //! - `cache`, `scratch`, `host`, `limits`, `attention`: [`CudnnAttention`], which the backend calls.
 //!
-//! To generate kernels the library itself loads `libnvrtc`, by its name: it has to be loaded already, or be where the
-//! loader looks.
+//! The library is opened as all others are ([`native`](super::native)).
 
 mod attention;
 mod backward;
@@ -36,7 +35,7 @@ pub use graph::{
     Element, Four, Graph, Home, Operand, Operation, Pointwise, Reduction, Scalar, Tensor, TensorId,
 };
 pub use host::Host;
-pub use library::{OLDEST, Version, cudnn_present, version};
+pub use library::cudnn_present;
 pub use lower::ALIGNMENT;
 pub use plan::{Arguments, Plan};
 pub use sizes::{Pass, Sizes};

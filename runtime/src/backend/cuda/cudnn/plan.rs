@@ -1,7 +1,6 @@
 //! Plans: a graph, the engine that runs it, and what it needs to be run.
 
 use cudarc::cudnn::sys::{
-    self,
     cudnnBackendAttributeName_t::*,
     cudnnBackendDescriptorType_t::*,
     cudnnBackendHeurMode_t::{CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK},
@@ -12,7 +11,7 @@ use crate::backend::cuda::DriverError;
 use super::descriptor::{Address, Descriptor, Setter};
 use super::engines::{self, Configuration};
 use super::graph::{Graph, Operand, Scalar};
-use super::library::{check, version};
+use super::library::{Library, check, library};
 use super::lower::Lowered;
 use super::sizes::{Pass, Sizes};
 use super::target::{Handle, Place, Target};
@@ -56,10 +55,11 @@ impl Plan {
     pub fn new(sizes: Sizes, pass: Pass, target: &Target) -> Result<Plan, DriverError> {
         let graph = pass.graph(sizes);
         let lowered = Lowered::new(&graph, &target.place)?;
-        let found = first_accepted(&lowered, pass, target).map_err(|refusals| {
+        let library = library()?;
+        let found = first_accepted(library, &lowered, pass, target).map_err(|refusals| {
             let why =
                 if refusals.is_empty() { "it proposes none".into() } else { refusals.join("; ") };
-            let version = version();
+            let version = library.version;
             DriverError::Library(format!(
                 "cuDNN {version} has no engine for {pass}, {sizes}: {why}"
             ))
@@ -112,20 +112,23 @@ impl Plan {
         setter.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &addresses)?;
         setter.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[Address(arguments.workspace)])?;
         let pack = setter.finalize()?;
+        let library = handle.library();
         // SAFETY: the library reads the scalars before it returns, and the caller promises the rest.
-        let status =
-            unsafe { sys::cudnnBackendExecute(handle.raw(), self.descriptor.raw(), pack.raw()) };
-        check(status, "cudnnBackendExecute", || "attention".into())
+        let status = unsafe {
+            (library.cudnnBackendExecute)(handle.raw(), self.descriptor.raw(), pack.raw())
+        };
+        check(library, status, "cudnnBackendExecute", || "attention".into())
     }
 }
 
 /// The first configuration that can be finalized, with its plan and workspace; else why each could not.
 fn first_accepted(
+    library: Library,
     lowered: &Lowered,
     pass: Pass,
     target: &Target,
 ) -> Result<(Configuration, Descriptor, usize), Vec<String>> {
-    let named = engines::named(pass, target.capability, version());
+    let named = engines::named(pass, target.capability, library.version);
     let named = named
         .into_iter()
         .map(|named| engines::configure(named, lowered, target).map(|one| vec![one]));

@@ -9,7 +9,7 @@ use super::host::Host;
 /// Sizes are rounded up to multiples of this, so that lengths that differ by little share memory.
 const GRAIN: usize = 2 << 20;
 
-/// Scratch of one stream. Calls on a stream follow one another, so all of them use the same.
+/// Scratch of one stream: calls on a stream follow one another, so all of them use the same.
 #[derive(Debug)]
 pub(super) struct Scratch {
     host: Arc<dyn Host>,

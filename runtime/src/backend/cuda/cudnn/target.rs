@@ -1,20 +1,22 @@
 //! What a plan is made for: the current device, or a device that is described but not there.
 
 use std::ffi::c_void;
-use std::ptr;
+use std::{fmt, ptr};
 
 use cudarc::cudnn::sys::{
-    self, cudnnBackendAttributeName_t::*, cudnnBackendDescriptorType_t::*, cudnnHandle_t,
+    cudnnBackendAttributeName_t::*, cudnnBackendDescriptorType_t::*, cudnnHandle_t,
 };
 
 use crate::backend::cuda::DriverError;
 
 use super::descriptor::{Descriptor, Setter};
-use super::library::check;
+use super::library::{Library, check, library};
 
 /// The library's hold on the device that was current when it was made. Calls with one handle have to follow one another.
-#[derive(Debug)]
-pub struct Handle(cudnnHandle_t);
+pub struct Handle {
+    library: Library,
+    raw: cudnnHandle_t,
+}
 
 // SAFETY: a handle belongs to no thread; the library only asks that calls with it do not overlap, which is why those that
 // execute take it by `&mut`.
@@ -25,10 +27,11 @@ unsafe impl Sync for Handle {}
 impl Handle {
     /// A handle for the current device.
     pub fn new() -> Result<Handle, DriverError> {
-        let mut raw = ptr::null_mut();
+        let (library, mut raw) = (library()?, ptr::null_mut());
         // SAFETY: writes the new handle to `raw`.
-        check(unsafe { sys::cudnnCreate(&mut raw) }, "cudnnCreate", || "handle".into())?;
-        Ok(Handle(raw))
+        let status = unsafe { (library.cudnnCreate)(&mut raw) };
+        check(library, status, "cudnnCreate", || "handle".into())?;
+        Ok(Handle { library, raw })
     }
 
     /// Work submitted with this handle goes to a stream, a `CUstream`, from now on.
@@ -37,19 +40,29 @@ impl Handle {
     /// It is a stream of the same device, and lives as long as it is used.
     pub unsafe fn set_stream(&mut self, stream: *mut c_void) -> Result<(), DriverError> {
         // SAFETY: as the caller promises.
-        let status = unsafe { sys::cudnnSetStream(self.0, stream.cast()) };
-        check(status, "cudnnSetStream", || "stream".into())
+        let status = unsafe { (self.library.cudnnSetStream)(self.raw, stream.cast()) };
+        check(self.library, status, "cudnnSetStream", || "stream".into())
     }
 
     pub(super) fn raw(&self) -> cudnnHandle_t {
-        self.0
+        self.raw
+    }
+
+    pub(super) fn library(&self) -> Library {
+        self.library
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Handle({:p})", self.raw)
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         // SAFETY: created by the library and destroyed once. Nobody could act on an error here.
-        let _ = unsafe { sys::cudnnDestroy(self.0) };
+        let _ = unsafe { (self.library.cudnnDestroy)(self.raw) };
     }
 }
 

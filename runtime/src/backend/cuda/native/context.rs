@@ -117,6 +117,13 @@ impl Context {
         Ok(context)
     }
 
+    /// Returns when everything submitted to the device is done.
+    pub fn synchronize(&self) -> Result<(), DriverError> {
+        self.enter()?;
+        // SAFETY: it waits.
+        unsafe { call!(self.api, cuCtxSynchronize()) }
+    }
+
     /// Makes it the context of the calling thread's calls. It costs next to nothing where it is that already.
     pub fn enter(&self) -> Result<(), DriverError> {
         thread_local! {

@@ -11,10 +11,12 @@ use cudarc::driver::sys::{
 };
 use rayon::prelude::*;
 
+use super::attention::attention;
 use super::compiler::Compiler;
 use super::context::{Context, call};
 use super::matmul::{MatMuls, is_supported};
 use super::memory;
+use crate::backend::cuda::cudnn::{CudnnAttention, CudnnOptions};
 use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::{
     Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul, Module, Properties,
@@ -26,28 +28,24 @@ pub struct NativeOptions {
     /// Compare ways to compute a large matrix product by the clock, when it is first computed. It is faster in the long
     /// run; but another run may choose differently, and its sums differ in their last bits.
     pub timed_products: bool,
-    /// The vendor's attention, see [`Driver::attention`], made for a device by whoever has it; `None` where there is none.
-    #[allow(clippy::type_complexity)]
-    pub attention: Option<Box<dyn FnOnce(&Properties) -> Option<Attention>>>,
+    /// How attention uses cuDNN, where that is installed; `None`: not at all.
+    pub attention: Option<CudnnOptions>,
 }
-
-/// The vendor's attention.
-pub type Attention = Box<dyn FusedAttention + Send + Sync>;
 
 impl Default for NativeOptions {
     fn default() -> NativeOptions {
-        NativeOptions { timed_products: true, attention: None }
+        NativeOptions { timed_products: true, attention: Some(CudnnOptions::default()) }
     }
 }
 
 /// One GPU by the vendor's libraries. Ranks of one process may share it.
 pub struct NativeDriver {
     ordinal: usize,
-    context: Context,
+    context: Arc<Context>,
     compiler: Compiler,
     modules: Mutex<HashMap<Source, Arc<OnceLock<Result<Module, DriverError>>>>>,
     matmuls: MatMuls,
-    attention: Option<Attention>,
+    attention: Result<CudnnAttention, String>,
 }
 
 impl NativeDriver {
@@ -63,10 +61,13 @@ impl NativeDriver {
         ordinal: usize,
         options: NativeOptions,
     ) -> Result<Arc<NativeDriver>, DriverError> {
-        let context = Context::new(ordinal)?;
+        let context = Arc::new(Context::new(ordinal)?);
         let compiler = Compiler::new(&context)?;
         let matmuls = MatMuls::new(options.timed_products)?;
-        let attention = options.attention.and_then(|attention| attention(&context.properties));
+        let attention = match options.attention {
+            Some(options) => attention(&context, options),
+            None => Err("cuDNN is switched off".to_string()),
+        };
         let modules = Mutex::default();
         Ok(Arc::new(NativeDriver { ordinal, context, compiler, modules, matmuls, attention }))
     }
@@ -75,6 +76,11 @@ impl NativeDriver {
     /// another.
     pub fn preload(&self, sources: &[&Source]) -> Result<(), DriverError> {
         sources.par_iter().try_for_each(|source| self.load(source).map(drop))
+    }
+
+    /// Attention by cuDNN, or why there is none.
+    pub fn cudnn(&self) -> Result<&CudnnAttention, &str> {
+        self.attention.as_ref().map_err(String::as_str)
     }
 
     /// The driver's own handle of a stream, for libraries that submit work to it.
@@ -162,6 +168,9 @@ impl Driver for NativeDriver {
     fn free_stream(&self, stream: Stream) -> Result<(), DriverError> {
         self.synchronize(stream)?;
         self.matmuls.forget(&self.context, stream)?;
+        if let Ok(attention) = &self.attention {
+            attention.forget(stream)?;
+        }
         // SAFETY: it was made here, and its work is done.
         unsafe { call!(self.context.api, cuStreamDestroy_v2(raw(stream))) }
     }
@@ -365,8 +374,7 @@ impl Driver for NativeDriver {
     }
 
     fn attention(&self) -> Option<&dyn FusedAttention> {
-        let attention: &dyn FusedAttention = &**self.attention.as_ref()?;
-        Some(attention)
+        self.attention.as_ref().ok().map(|attention| attention as &dyn FusedAttention)
     }
 
     fn begin_capture(&self, stream: Stream) -> Result<(), DriverError> {

@@ -74,12 +74,12 @@ impl Library {
 
     /// The oldest version that will do.
     ///
-    /// CUDA 12.8 is the first that knows compute capability 10.0; cuDNN 9.8 plans attention without asking the device;
-    /// NCCL 2.27 is the oldest whose functions are all used as they are declared.
+    /// CUDA 12.8 is the first that knows compute capability 10.0; cuDNN 9.15.1 is the first whose backward of attention
+    /// takes lengths that are no multiple of 128, and is without the faults of the forward pass of 9.10; NCCL 2.27 is the oldest whose functions are all used as they are declared.
     pub const fn minimum(self) -> Version {
         match self {
             Library::Driver | Library::Nvrtc | Library::CublasLt => Version::new(12, 8, 0),
-            Library::Cudnn => Version::new(9, 8, 0),
+            Library::Cudnn => Version::new(9, 15, 1),
             Library::Nccl => Version::new(2, 27, 0),
         }
     }

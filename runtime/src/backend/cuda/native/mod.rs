@@ -1,6 +1,7 @@
 //! A GPU by the vendor's libraries, which are looked for at run time.
 
 mod api;
+mod attention;
 mod cache;
 mod compile;
 mod compiler;
@@ -20,7 +21,7 @@ pub use api::{
 pub use cache::Cache;
 pub use context::devices;
 pub use devices::{Peak, peak_flops, peak_of};
-pub use driver::{Attention, NativeDriver, NativeOptions};
+pub use driver::{NativeDriver, NativeOptions};
 pub use kernel_check::{Checked, Kernel, Problem, TIME_LIMIT, Usage, check_kernels};
 pub use libraries::{Library, Loaded, Version};
 pub use probe::{Found, Probe, cuda_available, libraries, probe};

@@ -48,6 +48,7 @@ functions! {
 
         fn cuStreamCreateWithPriority(*mut CUstream, c_uint, c_int) -> CUresult;
         fn cuStreamDestroy_v2(CUstream) -> CUresult;
+        fn cuCtxSynchronize() -> CUresult;
         fn cuStreamSynchronize(CUstream) -> CUresult;
         fn cuStreamWaitEvent(CUstream, CUevent, c_uint) -> CUresult;
         fn cuStreamIsCapturing(CUstream, *mut CUstreamCaptureStatus) -> CUresult;

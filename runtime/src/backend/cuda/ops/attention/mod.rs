@@ -47,7 +47,8 @@ pub fn attention(
         return 0;
     }
     let operands = [q, k, v, out];
-    if let Some(fused) = fused(gpu, &operands).filter(|fused| fused.supports(s)) {
+    let fused = fused(gpu, &operands, lse).filter(|fused| fused.supports(s));
+    if let Some(fused) = fused {
         let stream = gpu.stream(Queue::Compute);
         // SAFETY: the views have the sizes of the shape, and what is submitted to one stream is done in order.
         done(unsafe { fused.forward(stream, s, at(q), at(k), at(v), at(out), at(lse)) });
@@ -82,7 +83,8 @@ pub fn attention_backward(
         return 0;
     }
     let operands = [q, k, v, out, dout, dq, dk, dv];
-    if let Some(fused) = fused(gpu, &operands).filter(|fused| fused.supports_backward(s)) {
+    let fused = fused(gpu, &operands, lse).filter(|fused| fused.supports_backward(s));
+    if let Some(fused) = fused {
         let stream = gpu.stream(Queue::Compute);
         let [q, k, v, out, dout, dq, dk, dv] = operands.map(at);
         // SAFETY: as in `attention`.
@@ -124,9 +126,12 @@ fn check<const N: usize>(s: &AttentionShape, queries: [View; N], keys: [View; N]
     assert_eq!(lse.dtype(), DType::F32, "statistics are f32");
 }
 
-/// The vendor's attention, where there is one and the operands are of its kind.
-fn fused<'a>(gpu: &'a Gpu, operands: &[View]) -> Option<&'a dyn FusedAttention> {
-    gpu.driver().attention().filter(|_| are_aligned_bf16(operands))
+/// The vendor's attention, where there is one for these operands.
+fn fused<'a>(gpu: &'a Gpu, operands: &[View], lse: View) -> Option<&'a dyn FusedAttention> {
+    if !are_aligned_bf16(operands) || !aligned(&[lse], 4) {
+        return None;
+    }
+    gpu.driver().attention()
 }
 
 fn are_aligned_bf16(operands: &[View]) -> bool {

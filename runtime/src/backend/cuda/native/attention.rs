@@ -1,0 +1,45 @@
+//! The vendor's attention on a device.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::Arc;
+
+use super::context::Context;
+use super::memory;
+use crate::backend::cuda::cudnn::{CudnnAttention, CudnnOptions, Host};
+use crate::backend::cuda::{DriverError, Stream};
+
+/// Attention by cuDNN on the device of a context; the error says why there is none.
+pub fn attention(context: &Arc<Context>, options: CudnnOptions) -> Result<CudnnAttention, String> {
+    let host = Arc::new(ContextHost(Arc::clone(context)));
+    CudnnAttention::new(host, context.properties.capability, options)
+}
+
+struct ContextHost(Arc<Context>);
+
+impl Host for ContextHost {
+    fn make_current(&self) -> Result<(), DriverError> {
+        self.0.enter()
+    }
+
+    fn raw_stream(&self, stream: Stream) -> Result<*mut c_void, DriverError> {
+        Ok(stream.0 as *mut c_void)
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<u64, DriverError> {
+        self.0.enter()?;
+        memory::alloc(&self.0, bytes)
+    }
+
+    unsafe fn free(&self, address: u64, _bytes: usize) -> Result<(), DriverError> {
+        self.0.synchronize()?;
+        // SAFETY: all work is done, and the caller promises the rest.
+        unsafe { memory::free(&self.0, address) }
+    }
+}
+
+impl fmt::Debug for ContextHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.properties.name)
+    }
+}
