@@ -56,7 +56,7 @@ fn run(matches: &ArgMatches) -> Result<(String, bool), String> {
             cuda::check(&architectures)
         }
         Some(("kernels", _)) => Ok((cuda::names(), true)),
-        _ => cuda::probe().map(|text| (text, true)),
+        _ => Ok(cuda::probe()),
     };
     reported.map_err(|error| error.to_string())
 }
@@ -72,36 +72,54 @@ mod cuda {
     use std::fmt::Write;
 
     use meshwright::backend::cuda::native::{
-        Checked, Kernel, Problem, check_kernels, probe as found,
+        Checked, Kernel, Problem, check_kernels, generated_sources, libraries,
+        probe as probe_devices,
     };
-    use meshwright::backend::cuda::{DriverError, SOURCES};
+    use meshwright::backend::cuda::{DriverError, SOURCES, Source};
 
-    pub fn names() -> String {
-        SOURCES.iter().map(|source| format!("{}\n", source.name)).collect()
+    /// Those that are written, and those that usual models generate.
+    fn sources() -> Vec<Source> {
+        let mut sources: Vec<Source> = SOURCES.iter().map(|source| Source::clone(source)).collect();
+        sources.extend(generated_sources());
+        sources
     }
 
-    pub fn probe() -> Result<String, DriverError> {
-        let found = found()?;
+    pub fn names() -> String {
+        sources().iter().map(|source| format!("{}\n", source.name)).collect()
+    }
+
+    /// What is found, and whether it is enough for a rank.
+    pub fn probe() -> (String, bool) {
         let mut text = String::new();
-        for (ordinal, device) in found.devices.iter().enumerate() {
-            let (major, minor) = device.capability;
-            let gib = device.memory as f64 / f64::from(1 << 30);
-            let (name, processors) = (&device.name, device.multiprocessors);
-            let line = format!(
-                "GPU {ordinal}: {name}, compute capability {major}.{minor}, {processors} multiprocessors, {gib:.1} GiB\n"
-            );
-            text += &line;
+        for (library, found) in libraries() {
+            text += &match found {
+                Ok(found) => {
+                    format!("{} {}: {}\n", library.name(), found.version, found.path.display())
+                }
+                Err(error) => format!("not there: {error}\n"),
+            };
         }
-        for library in &found.libraries {
-            let (name, version) = (library.library.name(), library.version);
-            text += &format!("{name} {version}: {}\n", library.path.display());
+        match probe_devices() {
+            Ok(found) => {
+                for (ordinal, device) in found.devices.iter().enumerate() {
+                    let (major, minor) = device.capability;
+                    let gib = device.memory as f64 / f64::from(1 << 30);
+                    let (name, processors) = (&device.name, device.multiprocessors);
+                    text += &format!(
+                        "GPU {ordinal}: {name}, compute capability {major}.{minor}, {processors} multiprocessors, \
+                         {gib:.1} GiB\n"
+                    );
+                }
+                (text, true)
+            }
+            Err(error) => (text + &format!("no GPU can be used: {error}\n"), false),
         }
-        text.extend(found.missing.iter().map(|missing| format!("not there: {missing}\n")));
-        Ok(text)
     }
 
     pub fn check(architectures: &[String]) -> Result<(String, bool), DriverError> {
-        let checked = check_kernels(SOURCES, architectures)?;
+        let sources = sources();
+        let sources: Vec<&Source> = sources.iter().collect();
+        let checked = check_kernels(&sources, architectures)?;
         let mut text = table(&checked, architectures);
         let warnings = checked.iter().flat_map(|checked| &checked.warnings);
         text.extend(warnings.map(|warning| format!("{warning}\n")));
@@ -117,7 +135,7 @@ mod cuda {
         let _ = writeln!(
             text,
             "{} sources compiled for {}: {kernels} kernels{longest}; {} refused",
-            SOURCES.len(),
+            sources.len(),
             architectures.join(", "),
             problems.len(),
         );

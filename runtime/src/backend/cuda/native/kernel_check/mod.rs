@@ -1,15 +1,19 @@
 //! Whether kernels fit the devices that they are compiled for, without a device.
 
 mod cubin;
+mod generated;
 mod log;
+mod recorder;
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 
+use super::api::nvrtc;
 use super::compile::compile;
 use crate::backend::cuda::{DriverError, Source};
+pub use generated::generated_sources;
 pub use log::Usage;
 
 /// Longest time that compiling one source may take. A kernel that is unrolled too far shows by it first.
@@ -64,6 +68,7 @@ pub fn check_kernels(
     sources: &[&Source],
     architectures: &[String],
 ) -> Result<Vec<Checked>, DriverError> {
+    nvrtc()?;
     let pairs: Vec<(&Source, &String)> = sources
         .iter()
         .flat_map(|source| architectures.iter().map(|architecture| (*source, architecture)))
