@@ -82,6 +82,8 @@ pub struct Block {
     attn_norm: LayerNorm<Hidden>,
     attn: SelfAttention,
     mlp_norm: LayerNorm<Hidden>,
+    // What products give is kept; GELU, as wide and far cheaper, is computed once more.
+    #[recompute(save = [up, down])]
     mlp: Mlp,
 }
 
@@ -99,8 +101,6 @@ pub struct Gpt2 {
     #[sharded(tp = "vocab", scatter = Seq)]
     embed: Embedding<Vocab, Hidden>,
     positions: LearnedPositions<Positions, Hidden>,
-    // What products and attention give is kept; norms, biases and GELU, which cost little, are computed once more.
-    #[recompute(save = [attn.q, attn.k, attn.v, attn.core, attn.o, mlp.up, mlp.down])]
     blocks: Stack<Block>,
     norm: LayerNorm<Hidden>,
     #[sharded(tp = "vocab")]

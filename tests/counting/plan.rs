@@ -12,8 +12,8 @@ fn no_run_takes_less_than_it_is_said_to_need_at_the_least() {
     for recompute in ["none", "full", "every=2", "every=3", "sqrt", "attn"] {
         check_sharded::<Llama>(Case { recompute, ..wide });
     }
-    for recompute in ["", "none", "full", "every=2", "attn"] {
-        check_sharded::<Gpt2>(Case { recompute, ..wide });
+    for recompute in ["", "none", "full", "attn"] {
+        check_sharded::<Gpt2>(Case { recompute, layers: 3, ..wide });
     }
 }
 

@@ -52,12 +52,13 @@ fn every_optimizer_on_every_mesh_at_every_level() {
     }
 }
 
-/// Elements of the unit's flat buffers, in lines of 16: embedding, norm, up, bias, down, whole, head.
+/// Elements of the unit's flat buffers, in lines of 16: embedding, positions, shift, norm, up, bias, down, whole, head.
 fn lines(tp: usize) -> (usize, usize) {
     let of = |len: usize| len.div_ceil(16);
     let vocab = of(13usize.div_ceil(tp) * 12);
     let matrices = 2 * of(12 * 20 / tp) + of(12 * 12);
-    (2 * vocab + of(12) + of(20 / tp) + matrices, matrices)
+    let places = of(11 * 12) + of(9 * 12);
+    (2 * vocab + places + of(12) + of(20 / tp) + matrices, matrices)
 }
 
 #[test]

@@ -13,7 +13,7 @@ use meshwright_tests::run::{Outcome, Setup, train};
 use crate::sharding::{self, WAYS, check_levels};
 use crate::table::{self, check, without_noise};
 
-// Of bf16 relative to f32, on any mesh. Seen: 6e-4 and 1.9e-2; bf16 rounds by up to 2e-3.
+// Of bf16 relative to f32, on any mesh. Seen: 6e-4 and 2.3e-2; bf16 rounds by up to 2e-3.
 const LOSS: f64 = 3e-3;
 const GRADIENT: f64 = 4e-2;
 
