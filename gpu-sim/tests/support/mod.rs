@@ -56,10 +56,8 @@ impl Side {
 
     /// An operand that holds these values.
     pub fn put<T: Element>(&self, values: &[T]) -> Operand {
-        let guard = |len: usize| vec![GUARD; len * size_of::<T>()];
-        let values: &[u8] = bytemuck::cast_slice(values);
-        let bytes = [guard(self.skew), values.to_vec(), guard(3)].concat();
-        let all: Vec<T> = bytemuck::pod_collect_to_vec(&bytes);
+        let guard: T = bytemuck::pod_read_unaligned(&[GUARD; 4][..size_of::<T>()]);
+        let all = [&vec![guard; self.skew], values, &[guard; 3]].concat();
         let mut buffer = self.meter.alloc(T::DTYPE, all.len(), Category::Workspace);
         buffer.view_mut().write(&all);
         Operand { buffer, start: self.skew }

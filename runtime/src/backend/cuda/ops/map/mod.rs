@@ -5,7 +5,6 @@ mod source;
 
 use super::launch::{aligned, at, covering, vectors, wide};
 use super::partials::add_partials;
-use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::{Gpu, Grid, Source};
 use crate::backend::{DType, Expr, LeafGrad, Node, View, ViewMut};
 use params::Params;
