@@ -17,23 +17,20 @@ fn dropout(index: BlockIndex) -> Dropout {
     Dropout { key: 0x1234_5678_9abc_def0, rate: 0.3, index }
 }
 
-/// Lengths of leaves, and which of them have a gradient.
+/// An expression, the lengths of its result and of its leaves, and which of these have a gradient.
 struct Case {
     nodes: Vec<Node>,
-    lens: Vec<usize>,
+    len: usize,
+    leaves: Vec<usize>,
     wanted: Vec<bool>,
-    /// Largest tolerated error relative to roundings of the result.
+    /// Largest tolerated error in roundings of the result.
     roundings: f32,
 }
 
 impl Case {
-    fn new(nodes: Vec<Node>, lens: &[usize]) -> Case {
-        Case { nodes, lens: lens.to_vec(), wanted: vec![true; lens.len()], roundings: 4.0 }
-    }
-
-    /// Length of the result.
-    fn len(&self) -> usize {
-        self.lens.iter().copied().max().unwrap_or(0)
+    fn new(nodes: Vec<Node>, len: usize, leaves: &[usize]) -> Case {
+        let wanted = vec![true; leaves.len()];
+        Case { nodes, len, leaves: leaves.to_vec(), wanted, roundings: 4.0 }
     }
 }
 
@@ -58,21 +55,22 @@ fn cases(rows: usize, cols: usize) -> Vec<Case> {
         Sub(13, 7),
     ];
     vec![
-        Case::new(vec![Leaf(0)], &[n]),
-        Case::new(vec![Row(0), Leaf(1), Mul(0, 0)], &[cols, n]),
-        Case { roundings: 16.0, ..Case::new(functions, &[n, cols]) },
-        Case::new(vec![Leaf(0), Row(1), Add(0, 1), Gelu(2), Row(1), Mul(3, 4)], &[n, cols]),
+        Case::new(vec![Leaf(0)], n, &[n]),
+        Case::new(vec![Row(0), Leaf(1), Mul(0, 1), Mul(2, 0)], n, &[cols, n]),
+        Case { roundings: 16.0, ..Case::new(functions, n, &[n, cols]) },
+        Case::new(vec![Leaf(0), Row(1), Add(0, 1), Gelu(2), Row(1), Mul(3, 4)], n, &[n, cols]),
         // SwiGLU, with the gradient of one factor alone.
         Case {
             wanted: vec![true, false],
-            ..Case::new(vec![Leaf(0), Silu(0), Leaf(1), Mul(1, 2)], &[n, n])
+            ..Case::new(vec![Leaf(0), Silu(0), Leaf(1), Mul(1, 2)], n, &[n, n])
         },
         // The same leaf more than once; a value used more than once.
-        Case::new(vec![Leaf(0), Tanh(0), Mul(1, 1), Leaf(0), Mul(2, 3), Sub(1, 4)], &[n]),
+        Case::new(vec![Leaf(0), Tanh(0), Mul(1, 1), Leaf(0), Mul(2, 3), Sub(1, 4)], n, &[n]),
         // Rows of unlike lengths, one of them whole.
         Case::new(
             vec![Leaf(0), Row(1), Mul(0, 1), Row(2), Add(2, 3), Row(3), Mul(4, 5)],
-            &[n, cols, 2 * cols, n],
+            n,
+            &[n, cols, 2 * cols, n.max(1)],
         ),
         Case::new(
             vec![
@@ -83,6 +81,7 @@ fn cases(rows: usize, cols: usize) -> Vec<Case> {
                 Leaf(2),
                 Add(3, 4),
             ],
+            n,
             &[n, cols, n],
         ),
     ]
@@ -91,19 +90,19 @@ fn cases(rows: usize, cols: usize) -> Vec<Case> {
 /// The result, and the gradients of leaves, which are written or added to what was there.
 fn run(side: &Side, dtype: DType, case: &Case, accumulate: bool) -> Vec<Vec<f32>> {
     let expr = Expr { nodes: case.nodes.clone() };
-    let leaves = case.lens.iter().enumerate().map(|(seed, len)| {
+    let leaves = case.leaves.iter().enumerate().map(|(seed, len)| {
         let values: Vec<f32> = values(*len, seed as u64).into_iter().map(|x| 3.0 * x).collect();
         side.floats(dtype, &values)
     });
     let leaves: Vec<_> = leaves.collect();
     let views: Vec<_> = leaves.iter().map(|leaf| leaf.view()).collect();
-    let mut out = side.blank(dtype, case.len());
+    let mut out = side.blank(dtype, case.len);
     side.backend().map(&expr, &views, out.view_mut());
 
-    let grad = side.floats(dtype, &values(case.len(), 9));
+    let grad = side.floats(dtype, &values(case.len, 9));
     let before = if accumulate { 1.0 } else { f32::NAN };
     let mut grads: Vec<_> = case
-        .lens
+        .leaves
         .iter()
         .enumerate()
         .map(|(leaf, len)| {
@@ -163,7 +162,7 @@ fn masks_of_dropout_are_those_of_the_host_to_the_bit() {
         let (len, what) = (index.len(), format!("{index:?}"));
         for rate in [0.0, 0.3, 1.0] {
             let nodes = vec![Leaf(0), Dropout(0, Dropout { rate, ..dropout(index.clone()) })];
-            let case = Case::new(nodes, &[len]);
+            let case = Case::new(nodes, len, &[len]);
             on_both(
                 |side| run(side, DType::F32, &case, false),
                 |got, expected| {
@@ -194,7 +193,7 @@ fn nan_and_infinities_pass_as_on_the_host() {
 
 #[test]
 fn a_leaf_without_a_part_in_the_result_has_no_gradient() {
-    let case = Case::new(vec![Leaf(0), Leaf(2), Scale(0, 2.0)], &[50, 50, 50]);
+    let case = Case::new(vec![Leaf(0), Leaf(2), Scale(0, 2.0)], 50, &[50, 50, 50]);
     for accumulate in [false, true] {
         let device = support::device(1, 0);
         let grads = run(&device, DType::F32, &case, accumulate);

@@ -124,6 +124,11 @@ __device__ inline uint32_t bf16_pair(float low, float high) {
     return bf16_bits(low) | bf16_bits(high) << 16;
 }
 
+__device__ inline void store_64(void* to, uint32_t a, uint32_t b) { *(uint2*)to = uint2{a, b}; }
+__device__ inline void store_128(void* to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    *(uint4*)to = uint4{a, b, c, d};
+}
+
 #else
 
 __device__ inline uint32_t bf16_bits(float x) {
@@ -135,6 +140,14 @@ __device__ inline uint32_t bf16_pair(float low, float high) {
     uint32_t pair;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
+}
+
+// One store each: of an assignment the compiler sometimes makes several smaller ones.
+__device__ inline void store_64(void* to, uint32_t a, uint32_t b) {
+    asm volatile("st.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(a), "r"(b) : "memory");
+}
+__device__ inline void store_128(void* to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    asm volatile("st.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
 #endif
@@ -205,7 +218,8 @@ __device__ inline void store_vector(float* to, const float (&x)[N]) {
     } else {
 #pragma unroll
         for (int i = 0; i < N; i += 4) {
-            *(float4*)(to + i) = float4{x[i], x[i + 1], x[i + 2], x[i + 3]};
+            store_128(to + i, __float_as_uint(x[i]), __float_as_uint(x[i + 1]), __float_as_uint(x[i + 2]),
+                      __float_as_uint(x[i + 3]));
         }
     }
 }
@@ -215,12 +229,12 @@ __device__ inline void store_vector(bf16* to, const float (&x)[N]) {
     if constexpr (N == 1) {
         store(to, x[0]);
     } else if constexpr (N == 4) {
-        *(uint2*)to = uint2{bf16_pair(x[0], x[1]), bf16_pair(x[2], x[3])};
+        store_64(to, bf16_pair(x[0], x[1]), bf16_pair(x[2], x[3]));
     } else {
 #pragma unroll
         for (int i = 0; i < N; i += 8) {
-            *(uint4*)(to + i) = uint4{bf16_pair(x[i], x[i + 1]), bf16_pair(x[i + 2], x[i + 3]),
-                                      bf16_pair(x[i + 4], x[i + 5]), bf16_pair(x[i + 6], x[i + 7])};
+            store_128(to + i, bf16_pair(x[i], x[i + 1]), bf16_pair(x[i + 2], x[i + 3]),
+                      bf16_pair(x[i + 4], x[i + 5]), bf16_pair(x[i + 6], x[i + 7]));
         }
     }
 }
