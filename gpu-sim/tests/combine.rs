@@ -3,7 +3,7 @@
 mod support;
 
 use half::bf16;
-use meshwright::backend::{DType, Device, Queue, ReduceOp};
+use meshwright::backend::{DType, Queue, ReduceOp};
 use support::{FLOATS, Operand, Side, assert_same, devices, values};
 
 const OPS: [ReduceOp; 2] = [ReduceOp::Sum, ReduceOp::Max];

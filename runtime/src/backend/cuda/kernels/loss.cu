@@ -23,8 +23,8 @@ __device__ inline void row_max(const Group& group, const T* x, uint64_t rows, ui
 }
 
 template <class T>
-__device__ inline void exp_sum(const Group& group, const T* logits, uint64_t rows, uint64_t cols, const float* max, const uint32_t* targets,
-                               uint64_t first_col, float* sum_exp, float* target_logit) {
+__device__ inline void exp_sum(const Group& group, const T* logits, uint64_t rows, uint64_t cols, const float* max,
+                               const uint32_t* targets, uint64_t first_col, float* sum_exp, float* target_logit) {
     for (uint64_t row = group.first; row < rows; row += group.step) {
         const T* here = logits + row * cols;
         float largest = max[row], sum = 0.0f;
@@ -67,8 +67,9 @@ struct Online {
 
 // row_max and exp_sum in one pass over the logits (Milakov and Gimelshein 2018).
 template <class T>
-__device__ inline void max_exp_sum(const Group& group, const T* logits, uint64_t rows, uint64_t cols, const uint32_t* targets,
-                                   uint64_t first_col, float* max, float* sum_exp, float* target_logit) {
+__device__ inline void max_exp_sum(const Group& group, const T* logits, uint64_t rows, uint64_t cols,
+                                   const uint32_t* targets, uint64_t first_col, float* max, float* sum_exp,
+                                   float* target_logit) {
     for (uint64_t row = group.first; row < rows; row += group.step) {
         const T* here = logits + row * cols;
         Online online;
@@ -87,8 +88,8 @@ __device__ inline void max_exp_sum(const Group& group, const T* logits, uint64_t
 
 // `out` may be `logits`, or lie elsewhere in another type.
 template <int N, class T, class Out>
-__device__ inline void gradient_of_row(const Group& group, const T* logits, Out* out, uint64_t cols, float max, float factor, uint64_t target,
-                                       float scale) {
+__device__ inline void gradient_of_row(const Group& group, const T* logits, Out* out, uint64_t cols, float max,
+                                       float factor, uint64_t target, float scale) {
     for_each_vector<N>(logits, cols, group.lane, group.lanes, [&](uint64_t col, auto& x) {
         uint64_t at = target - col;
         for (float& logit : x) {
@@ -101,9 +102,9 @@ __device__ inline void gradient_of_row(const Group& group, const T* logits, Out*
 }
 
 template <class T, class Out>
-__device__ inline void cross_entropy_grad(const Group& group, const T* logits, Out* out, uint64_t rows, uint64_t cols, const float* max,
-                                          const float* sum_exp, const uint32_t* targets, uint64_t first_col,
-                                          const float* row_scale) {
+__device__ inline void cross_entropy_grad(const Group& group, const T* logits, Out* out, uint64_t rows, uint64_t cols,
+                                          const float* max, const float* sum_exp, const uint32_t* targets,
+                                          uint64_t first_col, const float* row_scale) {
     constexpr int N = WIDE<T> < WIDE<Out> ? WIDE<T> : WIDE<Out>;
     for (uint64_t row = group.first; row < rows; row += group.step) {
         const T* from = logits + row * cols;
