@@ -35,7 +35,11 @@ UNCHECKED static void race(const char* does, const char* others, uint32_t other,
          current->line, does, others, other, did);
 }
 
-UNCHECKED static void note(const void* address, size_t bytes, bool write) {
+// What is done to memory: by one thread, or read by an instruction that all lanes of a warp go through together, so that
+// none of them can do anything later before it.
+enum class Use { read, write, warp_read };
+
+UNCHECKED static void note(const void* address, size_t bytes, Use use) {
     if (!current || bytes < 2) return;
     size_t offset = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(launch->dynamic_shared);
     int region = 0;
@@ -48,15 +52,15 @@ UNCHECKED static void note(const void* address, size_t bytes, bool write) {
     uint32_t sync = warps[warp].syncs;
     for (size_t i = offset / 2; i < (offset + bytes) / 2 && i < n_uses[region]; i++) {
         Uses& used = uses[region][i];
-        bool written = used.write_epoch == epoch && used.writer != self;
+        bool written = used.write_epoch == epoch && (used.writer != self || use == Use::warp_read);
         if (written && (used.writer / 32 != warp || used.write_sync == sync)) {
-            race(write ? "writes" : "reads", "thread", used.writer, "has written");
+            race(use == Use::write ? "writes" : "reads", "thread", used.writer, "has written");
         }
-        bool is_read = used.read_epoch == epoch && used.reader != self;
+        bool is_read = used.read_epoch == epoch;
         uint16_t of = used.reader & OF_WARP ? used.reader & ~OF_WARP : used.reader / 32;
-        bool here = used.reader != MANY && of == warp;
-        if (write) {
-            if (is_read && (!here || used.read_sync == sync)) {
+        bool here = used.reader != MANY && of == warp, unordered = here && used.read_sync == sync;
+        if (use == Use::write) {
+            if (is_read && used.reader != self && (!here || unordered)) {
                 bool several = used.reader == MANY, one = !(used.reader & OF_WARP);
                 race("writes", one ? "thread" : several ? "a thread other than" : "a lane of warp",
                      one ? used.reader : several ? self : of, "has read");
@@ -64,16 +68,18 @@ UNCHECKED static void note(const void* address, size_t bytes, bool write) {
             used.write_epoch = epoch;
             used.write_sync = sync;
             used.writer = self;
-        } else {
-            if (is_read && !here) {
-                used.reader = MANY;
-            } else if (is_read && used.read_sync == sync) {
-                used.reader = OF_WARP | warp;
-            } else {
-                used.reader = self;
-            }
-            used.read_epoch = epoch;
+            continue;
+        }
+        used.read_epoch = epoch;
+        if (is_read && !here) {
+            used.reader = MANY;
+        } else if (use == Use::read) {
+            used.reader = is_read && unordered && used.reader != self ? OF_WARP | warp : self;
             used.read_sync = sync;
+        } else if (!(is_read && unordered)) {
+            // Before whatever the warp does next, as if it had met since.
+            used.reader = self;
+            used.read_sync = sync - 1;
         }
     }
 }
@@ -82,17 +88,17 @@ UNCHECKED static void note(const void* address, size_t bytes, bool write) {
 
 #define MESHWRIGHT_HOOK(name, parameters) extern "C" __attribute__((visibility("hidden"))) UNCHECKED void name parameters
 #define MESHWRIGHT_ACCESS(bytes)                                                                                         \
-    MESHWRIGHT_HOOK(__tsan_read##bytes, (void* at)) { meshwright_host::note(at, bytes, false); }                         \
-    MESHWRIGHT_HOOK(__tsan_write##bytes, (void* at)) { meshwright_host::note(at, bytes, true); }                         \
-    MESHWRIGHT_HOOK(__tsan_unaligned_read##bytes, (void* at)) { meshwright_host::note(at, bytes, false); }               \
-    MESHWRIGHT_HOOK(__tsan_unaligned_write##bytes, (void* at)) { meshwright_host::note(at, bytes, true); }
+    MESHWRIGHT_HOOK(__tsan_read##bytes, (void* at)) { meshwright_host::note(at, bytes, meshwright_host::Use::read); }                         \
+    MESHWRIGHT_HOOK(__tsan_write##bytes, (void* at)) { meshwright_host::note(at, bytes, meshwright_host::Use::write); }                         \
+    MESHWRIGHT_HOOK(__tsan_unaligned_read##bytes, (void* at)) { meshwright_host::note(at, bytes, meshwright_host::Use::read); }               \
+    MESHWRIGHT_HOOK(__tsan_unaligned_write##bytes, (void* at)) { meshwright_host::note(at, bytes, meshwright_host::Use::write); }
 MESHWRIGHT_ACCESS(1)
 MESHWRIGHT_ACCESS(2)
 MESHWRIGHT_ACCESS(4)
 MESHWRIGHT_ACCESS(8)
 MESHWRIGHT_ACCESS(16)
-MESHWRIGHT_HOOK(__tsan_read_range, (void* at, size_t bytes)) { meshwright_host::note(at, bytes, false); }
-MESHWRIGHT_HOOK(__tsan_write_range, (void* at, size_t bytes)) { meshwright_host::note(at, bytes, true); }
+MESHWRIGHT_HOOK(__tsan_read_range, (void* at, size_t bytes)) { meshwright_host::note(at, bytes, meshwright_host::Use::read); }
+MESHWRIGHT_HOOK(__tsan_write_range, (void* at, size_t bytes)) { meshwright_host::note(at, bytes, meshwright_host::Use::write); }
 MESHWRIGHT_HOOK(__tsan_func_entry, (void*)) {}
 MESHWRIGHT_HOOK(__tsan_func_exit, ()) {}
 MESHWRIGHT_HOOK(__tsan_init, ()) {}

@@ -16,7 +16,7 @@ UNCHECKED static void start_copy(const char* operation, void* to, const void* fr
     if (reinterpret_cast<uintptr_t>(from) % (bytes + zeros) != 0) {
         fail("%s from an address that is not aligned to %u bytes", operation, bytes + zeros);
     }
-    note(to, bytes + zeros, true);
+    note(to, bytes + zeros, Use::write);
     if (fiber->n_copies == fiber->copy_capacity) {
         fiber->copy_capacity = fiber->copy_capacity ? 2 * fiber->copy_capacity : 16;
         void* grown = realloc(fiber->copies, fiber->copy_capacity * sizeof(PendingCopy));
@@ -34,7 +34,7 @@ UNCHECKED static void finish_copies(uint32_t group) {
     for (uint32_t i = 0; i < fiber->n_copies; i++) {
         PendingCopy copy = fiber->copies[i];
         if (copy.group < group) {
-            note(copy.to, copy.bytes + copy.zeros, true);
+            note(copy.to, copy.bytes + copy.zeros, Use::write);
             memcpy(copy.to, copy.from, copy.bytes);
             memset(copy.to + copy.bytes, 0, copy.zeros);
         } else {
@@ -50,7 +50,8 @@ struct MatrixLoad {
 };
 
 template <int MATRICES, bool TRANSPOSED>
-static void load_matrices(void* const* operands, uint32_t) {
+UNCHECKED static void load_matrices(void* const* operands, uint32_t) {
+    for (int row = 0; row < 8 * MATRICES; row++) note(static_cast<MatrixLoad*>(operands[row])->row, 16, Use::warp_read);
     for (int lane = 0; lane < 32; lane++) {
         MatrixLoad* load = static_cast<MatrixLoad*>(operands[lane]);
         for (int matrix = 0; matrix < MATRICES; matrix++) {
