@@ -13,22 +13,24 @@ use meshwright::backend::cuda::{COMMON, DriverError, Source};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// What makes a host of a CUDA device, in the order of inclusion.
-const HOST: [(&str, &str); 7] = [
+const HOST: [(&str, &str); 8] = [
     ("types.hpp", include_str!("host/types.hpp")),
     ("fiber.hpp", include_str!("host/fiber.hpp")),
     ("block.hpp", include_str!("host/block.hpp")),
+    ("races.hpp", include_str!("host/races.hpp")),
     ("checks.hpp", include_str!("host/checks.hpp")),
     ("sync.hpp", include_str!("host/sync.hpp")),
     ("math.hpp", include_str!("host/math.hpp")),
     ("tensor.hpp", include_str!("host/tensor.hpp")),
 ];
 
-const FLAGS: [&str; 7] = [
+const FLAGS: [&str; 8] = [
     "-std=c++17",
     "-O1",
     "-fPIC",
     "-fno-strict-aliasing",
     "-ffp-contract=off",
+    "-fsanitize=thread",
     "-fsanitize=alignment,bounds,shift-exponent",
     "-Wno-attributes",
 ];

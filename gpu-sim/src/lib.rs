@@ -5,7 +5,9 @@
 //! a block is a fiber. What goes wrong on a GPU only now and then goes wrong here soon, and tells so:
 //!
 //! - threads, blocks and streams go on in an order that a seed gives, as early or as late as the rules allow: a missing
-//!   barrier or event shows as a wrong result for some seeds;
+//!   event shows as a wrong result for some seeds;
+//! - threads that use the same shared memory with no barrier between them, one of them to write, are an error whatever
+//!   the order;
 //! - shared memory and fresh device memory are full of NaN, and an asynchronous copy is done when it is waited for;
 //! - memory before and behind every allocation must stay as it was, and beyond that (and after it has been given back)
 //!   there is none; addresses must be aligned, and indices must lie in their arrays;
@@ -14,8 +16,8 @@
 //!
 //! An error of a kernel comes back from the call that happened to run it, and from every call after it, as with CUDA.
 //!
-//! Not simulated: time, caches, banks of shared memory, the memory model (threads change places at barriers alone), and
-//! waiting of one block for another. Where the processor is not an x86-64 one under Linux, the use of memory that is not
+//! Not simulated: time, caches, banks of shared memory, races in global memory (threads change places at barriers alone,
+//! and blocks at their ends), and waiting of one block for another. Where the processor is not an x86-64 one under Linux, the use of memory that is not
 //! there ends the process.
 
 mod compiler;

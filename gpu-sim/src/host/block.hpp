@@ -3,6 +3,9 @@ namespace meshwright_host {
 
 constexpr uint32_t MOST_THREADS = 1024;
 
+// For what is done between the steps of threads: no access of a thread is in it.
+#define UNCHECKED __attribute__((no_sanitize("thread")))
+
 // What the launcher hands over; its twin is in `kernel.rs`.
 struct Launch {
     const char* kernel;
@@ -52,6 +55,8 @@ struct Fiber {
 
 struct Warp {
     uint32_t alive, waiting;
+    // Times that lanes have met in `__syncwarp`.
+    uint32_t syncs;
 };
 
 static Fiber fibers[MOST_THREADS];
@@ -68,10 +73,15 @@ static bool failed;
 // Of the block: threads that have not ended, those at the barrier, and how many of these gave a true predicate.
 static uint32_t alive, at_barrier, barrier_count, barrier_threads, barrier_votes;
 
+// Goes up with every block barrier and every block.
+static uint32_t epoch;
+
 extern "C" __attribute__((weak, visibility("hidden"))) char __start_meshwright_shared[];
 extern "C" __attribute__((weak, visibility("hidden"))) char __stop_meshwright_shared[];
 
-static inline uint32_t draw(uint32_t below) {
+static void prepare_races();
+
+UNCHECKED static inline uint32_t draw(uint32_t below) {
     // SplitMix64.
     uint64_t z = random_state += 0x9e3779b97f4a7c15ull;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -111,9 +121,9 @@ static inline bool is_shared(const void* address, size_t bytes) {
            (at >= __start_meshwright_shared && at + bytes <= __stop_meshwright_shared);
 }
 
-static inline void pause() { switch_context(current->context, scheduler); }
+UNCHECKED static inline void pause() { switch_context(current->context, scheduler); }
 
-static uint32_t block_barrier(const char* operation, int line, bool vote) {
+UNCHECKED static uint32_t block_barrier(const char* operation, int line, bool vote) {
     current->state = State::at_block_barrier;
     current->operation = operation;
     current->line = line;
@@ -124,7 +134,7 @@ static uint32_t block_barrier(const char* operation, int line, bool vote) {
 }
 
 // Lets everybody go on who waits at the barrier, if these are all threads that have not ended.
-static bool release_barrier() {
+UNCHECKED static bool release_barrier() {
     if (alive == 0 || at_barrier != alive) return false;
     const Fiber* first = nullptr;
     for (uint32_t i = 0; i < launch->threads; i++) {
@@ -141,11 +151,12 @@ static bool release_barrier() {
     barrier_count = barrier_votes;
     barrier_threads = at_barrier;
     at_barrier = barrier_votes = 0;
+    epoch++;
     return true;
 }
 
 // Performs the operation that the lanes of `mask` wait in, if all of them have come that have not ended.
-static bool complete_warp_operation(uint32_t warp_index, uint32_t mask) {
+UNCHECKED static bool complete_warp_operation(uint32_t warp_index, uint32_t mask) {
     Warp& warp = warps[warp_index];
     uint32_t lanes = mask & warp.alive;
     if (lanes == 0 || (warp.waiting & lanes) != lanes) return false;
@@ -164,7 +175,11 @@ static bool complete_warp_operation(uint32_t warp_index, uint32_t mask) {
         }
         operands[lane] = fiber.operand;
     }
-    if (first->perform) first->perform(operands, lanes);
+    if (first->perform) {
+        first->perform(operands, lanes);
+    } else {
+        warp.syncs++;
+    }
     for (uint32_t lane = 0; lane < 32; lane++) {
         if (lanes >> lane & 1) fibers[warp_index * 32 + lane].state = State::ready;
     }
@@ -173,7 +188,7 @@ static bool complete_warp_operation(uint32_t warp_index, uint32_t mask) {
 }
 
 // The lanes of `mask` come together; the last to come does the work for all, with a pointer to the operand of each.
-static void warp_operation(uint32_t mask, const char* operation, int line, void* operand, Perform perform) {
+UNCHECKED static void warp_operation(uint32_t mask, const char* operation, int line, void* operand, Perform perform) {
     uint32_t warp = current->index / 32;
     if (!(mask >> current->lane & 1)) fail("%s at line %d of lanes %08x, without the lane itself", operation, line, mask);
     current->state = State::in_warp_operation;
@@ -186,14 +201,14 @@ static void warp_operation(uint32_t mask, const char* operation, int line, void*
     if (!complete_warp_operation(warp, mask)) pause();
 }
 
-static void run_fiber() {
+UNCHECKED static void run_fiber() {
     kernel_body(kernel_args);
     current->state = State::done;
     pause();
     abort();
 }
 
-static void resume(Fiber& fiber) {
+UNCHECKED static void resume(Fiber& fiber) {
     current = &fiber;
     switch_context(scheduler, fiber.context);
     if (fiber.state == State::done) {
@@ -213,19 +228,19 @@ static void resume(Fiber& fiber) {
 struct Order {
     uint32_t n, start, stride;
 
-    static uint32_t common(uint32_t a, uint32_t b) { return b == 0 ? a : common(b, a % b); }
+    UNCHECKED static uint32_t common(uint32_t a, uint32_t b) { return b == 0 ? a : common(b, a % b); }
 
-    static Order drawn(uint32_t n) {
+    UNCHECKED static Order drawn(uint32_t n) {
         uint32_t stride = 1 + draw(n);
         while (common(stride, n) != 1) stride++;
         return {n, draw(n), stride};
     }
 
-    uint32_t operator()(uint32_t i) const { return (start + static_cast<uint64_t>(i) * stride) % n; }
+    UNCHECKED uint32_t operator()(uint32_t i) const { return (start + static_cast<uint64_t>(i) * stride) % n; }
 };
 
 // Every thread that can goes on to its next barrier or warp operation.
-static bool step_all() {
+UNCHECKED static bool step_all() {
     bool any = false;
     Order order = Order::drawn(launch->threads);
     for (uint32_t i = 0; i < order.n && !failed; i++) {
@@ -238,7 +253,7 @@ static bool step_all() {
 }
 
 // One warp after the other goes on as far as it can, to the next block barrier or its end.
-static bool step_warps() {
+UNCHECKED static bool step_warps() {
     bool any = false;
     Order warp_order = Order::drawn((launch->threads + 31) / 32);
     for (uint32_t i = 0; i < warp_order.n; i++) {
@@ -270,7 +285,7 @@ static void report_deadlock() {
     fail("deadlock: %u of %u threads wait at a block barrier", at_barrier, alive);
 }
 
-static void run_block() {
+UNCHECKED static void run_block() {
     uint32_t threads = launch->threads;
     memset(launch->dynamic_shared, 0xff, launch->dynamic_shared_bytes);
     if (__start_meshwright_shared) {
@@ -282,12 +297,14 @@ static void run_block() {
         fiber.index = i;
         fiber.lane = i % 32;
         fiber.state = State::ready;
+        fiber.line = 0;
         fiber.n_copies = fiber.open_group = 0;
         prepare_context(fiber.context, launch->stacks + i * launch->stack_stride, launch->stack_bytes, run_fiber);
     }
     for (uint32_t first = 0; first < threads; first += 32) {
-        warps[first / 32] = {threads - first >= 32 ? ~0u : (1u << (threads - first)) - 1, 0};
+        warps[first / 32] = {threads - first >= 32 ? ~0u : (1u << (threads - first)) - 1, 0, 0};
     }
+    epoch++;
     alive = threads;
     at_barrier = barrier_votes = 0;
     while (alive > 0 && !failed) {
@@ -312,6 +329,7 @@ static int run_grid(Launch* wanted, void (*body)(const void* const*), const void
     random_state = launch->seed;
     failed = false;
     current = nullptr;
+    prepare_races();
     grid_size = dim3(launch->blocks[0], launch->blocks[1], launch->blocks[2]);
     block_size = dim3(launch->threads);
     // Along x, of which there may be most, in a drawn order; y and z are seldom long.

@@ -96,7 +96,7 @@ MESHWRIGHT_STORE(__stwt)
 
 // Threads change places at barriers alone, so that plain memory operations are atomic.
 template <class T, class Update>
-static inline T meshwright_atomic(T* at, Update update) {
+UNCHECKED static inline T meshwright_atomic(T* at, Update update) {
     T before = *at;
     *at = update(before);
     return before;

@@ -28,7 +28,7 @@ struct Shuffle {
     int source;
 };
 
-static void shuffle_all(void* const* operands, uint32_t lanes) {
+UNCHECKED static void shuffle_all(void* const* operands, uint32_t lanes) {
     for (int lane = 0; lane < 32; lane++) {
         if (!(lanes >> lane & 1)) continue;
         Shuffle* shuffle = static_cast<Shuffle*>(operands[lane]);
@@ -52,7 +52,7 @@ struct Vote {
     uint32_t predicate, result;
 };
 
-static void ballot_all(void* const* operands, uint32_t lanes) {
+UNCHECKED static void ballot_all(void* const* operands, uint32_t lanes) {
     uint32_t ballot = 0;
     for (int lane = 0; lane < 32; lane++) {
         if (lanes >> lane & 1) ballot |= static_cast<Vote*>(operands[lane])->predicate << lane;

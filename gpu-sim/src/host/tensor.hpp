@@ -10,12 +10,13 @@ static void check_shared(const char* operation, const void* address, size_t byte
 }
 
 // Done when it is waited for, and never if it is not.
-static void start_copy(const char* operation, void* to, const void* from, uint32_t bytes, uint32_t zeros) {
+UNCHECKED static void start_copy(const char* operation, void* to, const void* from, uint32_t bytes, uint32_t zeros) {
     Fiber* fiber = current;
     check_shared(operation, to, bytes + zeros);
     if (reinterpret_cast<uintptr_t>(from) % (bytes + zeros) != 0) {
         fail("%s from an address that is not aligned to %u bytes", operation, bytes + zeros);
     }
+    note(to, bytes + zeros, Use::write);
     if (fiber->n_copies == fiber->copy_capacity) {
         fiber->copy_capacity = fiber->copy_capacity ? 2 * fiber->copy_capacity : 16;
         void* grown = realloc(fiber->copies, fiber->copy_capacity * sizeof(PendingCopy));
@@ -27,12 +28,13 @@ static void start_copy(const char* operation, void* to, const void* from, uint32
 }
 
 // Does what was started in groups before `group`.
-static void finish_copies(uint32_t group) {
+UNCHECKED static void finish_copies(uint32_t group) {
     Fiber* fiber = current;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < fiber->n_copies; i++) {
         PendingCopy copy = fiber->copies[i];
         if (copy.group < group) {
+            note(copy.to, copy.bytes + copy.zeros, Use::write);
             memcpy(copy.to, copy.from, copy.bytes);
             memset(copy.to + copy.bytes, 0, copy.zeros);
         } else {
@@ -48,7 +50,8 @@ struct MatrixLoad {
 };
 
 template <int MATRICES, bool TRANSPOSED>
-static void load_matrices(void* const* operands, uint32_t) {
+UNCHECKED static void load_matrices(void* const* operands, uint32_t) {
+    for (int row = 0; row < 8 * MATRICES; row++) note(static_cast<MatrixLoad*>(operands[row])->row, 16, Use::warp_read);
     for (int lane = 0; lane < 32; lane++) {
         MatrixLoad* load = static_cast<MatrixLoad*>(operands[lane]);
         for (int matrix = 0; matrix < MATRICES; matrix++) {
@@ -77,14 +80,14 @@ struct Product {
     const uint32_t *a, *b;
 };
 
-static inline float bf16_half(uint32_t pair, int half) {
+UNCHECKED static inline float bf16_half(uint32_t pair, int half) {
     uint32_t bits = half ? pair & 0xffff0000u : pair << 16;
     float value;
     memcpy(&value, &bits, 4);
     return value;
 }
 
-static void multiply_m16n8k16(void* const* operands, uint32_t) {
+UNCHECKED static void multiply_m16n8k16(void* const* operands, uint32_t) {
     float a[16][16], b[16][8];
     for (int lane = 0; lane < 32; lane++) {
         const Product* product = static_cast<Product*>(operands[lane]);

@@ -1,5 +1,9 @@
 //! Barriers, and what the lanes of a warp do together.
 
+use std::collections::BTreeSet;
+
+use meshwright::backend::cuda::DriverError;
+
 use crate::rig::{Rig, args, grid, message};
 
 /// Sums of blocks, by a tree in shared memory.
@@ -8,34 +12,93 @@ KERNEL(test)(const float* x, float* sums) {
     __shared__ float part[256];
     int t = threadIdx.x;
     part[t] = x[blockIdx.x * blockDim.x + t];
-    BARRIER
+    __syncthreads();
     for (int half = blockDim.x / 2; half > 0; half /= 2) {
         if (t < half) part[t] += part[t + half];
-        BARRIER
+        __syncthreads();
     }
     if (t == 0) sums[blockIdx.x] = part[0];
 }
 "#;
 
-fn sums(seed: u64, barrier: &str) -> Vec<f32> {
+fn sums(seed: u64, text: &str) -> Result<Vec<f32>, DriverError> {
     let rig = Rig::new(seed);
     let x: Vec<f32> = (0..3 * 256).map(|i| i as f32).collect();
     let (x, sums) = (rig.put(&x), rig.put(&[0f32; 3]));
-    rig.run(&SUM.replace("BARRIER", barrier), grid(3, 256), args![x, sums]).expect("a run");
-    rig.get(sums, 3).expect("sums")
+    rig.run(text, grid(3, 256), args![x, sums])?;
+    rig.get(sums, 3)
 }
 
 #[test]
 fn a_tree_of_sums_is_right_in_any_order() {
     for seed in 0..20 {
-        assert_eq!(sums(seed, "__syncthreads();"), [32640.0, 98176.0, 163712.0]);
+        assert_eq!(sums(seed, SUM), Ok(vec![32640.0, 98176.0, 163712.0]));
     }
 }
 
 #[test]
-fn a_missing_barrier_shows() {
-    for seed in 0..20 {
-        assert_ne!(sums(seed, ""), [32640.0, 98176.0, 163712.0], "seed {seed}");
+fn a_missing_barrier_is_found_in_any_order() {
+    let first = SUM.replacen("__syncthreads();", "", 1);
+    let second = SUM.replace("half];\n        __syncthreads();", "half];");
+    for text in [first, second] {
+        assert_ne!(text, SUM);
+        for seed in 0..10 {
+            let told = message(sums(seed, &text).map(drop));
+            assert!(told.contains("a race in shared memory"), "seed {seed}: {told}");
+        }
+    }
+}
+
+/// Where the detector does not look, since atomic operations may meet, the order of threads shows.
+#[test]
+fn a_result_that_depends_on_the_order_is_seen() {
+    let text = "KERNEL(test)(int* x) {\n\
+                    __shared__ int last;\n\
+                    atomicExch(&last, (int)threadIdx.x);\n\
+                    __syncthreads();\n\
+                    x[0] = last;\n\
+                }";
+    let last = |seed| {
+        let rig = Rig::new(seed);
+        let x = rig.put(&[0i32]);
+        rig.run(text, grid(1, 64), args![x]).expect("a run");
+        rig.get::<i32>(x, 1).expect("a value")[0]
+    };
+    let seen: BTreeSet<i32> = (0..10).map(last).collect();
+    assert!(seen.len() > 5, "{seen:?}");
+}
+
+/// Lanes exchange values in shared memory, and then write over them.
+#[test]
+fn lanes_need_a_barrier_of_their_warp() {
+    let text = "KERNEL(test)(float* x) {\n\
+                    __shared__ float part[64];\n\
+                    int t = threadIdx.x;\n\
+                    part[t] = t;\n\
+                    FIRST\n\
+                    float other = part[t ^ 1];\n\
+                    SECOND\n\
+                    part[t] = 2 * other;\n\
+                    x[t] = part[t];\n\
+                }";
+    let run = |seed, first: &str, second: &str| {
+        let rig = Rig::new(seed);
+        let x = rig.put(&[0f32; 64]);
+        rig.run(&text.replace("FIRST", first).replace("SECOND", second), grid(1, 64), args![x])?;
+        rig.get::<f32>(x, 64)
+    };
+    let expected: Vec<f32> = (0..64).map(|t| 2.0 * (t ^ 1) as f32).collect();
+    for seed in 0..5 {
+        assert_eq!(run(seed, "__syncwarp();", "__syncwarp();"), Ok(expected.clone()));
+        for (first, second) in [
+            ("", "__syncwarp();"),
+            ("__syncwarp();", ""),
+            // A shuffle does not order accesses of memory.
+            ("__shfl_sync(~0u, 1, 0);", "__syncwarp();"),
+        ] {
+            let told = message(run(seed, first, second).map(drop));
+            assert!(told.contains("a race in shared memory"), "{told}");
+        }
     }
 }
 

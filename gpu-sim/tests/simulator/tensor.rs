@@ -114,3 +114,26 @@ fn tiles_must_be_shared_and_aligned() {
         assert!(message.contains(told), "{statement}: {message}");
     }
 }
+
+/// What lanes write over after a matrix load of the whole warp has been read; what they wrote before it may not be there.
+#[test]
+fn matrix_loads_need_a_barrier_before_them_alone() {
+    let text = "KERNEL(test)(uint32_t* y) {\n\
+                    __shared__ __align__(16) uint16_t part[256];\n\
+                    int lane = threadIdx.x;\n\
+                    for (int i = 0; i < 8; i++) part[lane * 8 + i] = lane;\n\
+                    BARRIER\n\
+                    uint32_t r[4];\n\
+                    ldmatrix_x4(r, part + 8 * lane);\n\
+                    for (int i = 0; i < 8; i++) part[lane * 8 + i] = 0;\n\
+                    y[lane] = r[0];\n\
+                }";
+    let run = |barrier: &str| {
+        let rig = Rig::new(1);
+        let y = rig.put(&[0u32; 32]);
+        rig.run(&text.replace("BARRIER", barrier), grid(1, 32), args![y])
+    };
+    run("__syncwarp();").expect("a run");
+    let told = message(run(""));
+    assert!(told.contains("a race in shared memory"), "{told}");
+}
