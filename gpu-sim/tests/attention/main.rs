@@ -138,4 +138,8 @@ fn operations_are_counted() {
         case.run(&device);
         assert_eq!(device.backend().flops(), (4 + 14) * pairs * 16 * 2 * 2);
     }
+    let case = Case::new(shape(1, 10, [1, 1, 144], false), DType::Bf16);
+    let device = device(1, 0);
+    case.run(&device);
+    assert_eq!(device.backend().flops(), (4 + 16) * 10 * 10 * 144);
 }

@@ -30,7 +30,17 @@ enum Pass {
 ///
 /// There is one source for every size of heads, which is compiled when it is used. Tiles are as large as registers allow
 /// without spilling for compute capabilities 8.0, 9.0 and 10.0: the more rows a warp has, the more often a column that
-/// it reads from shared memory is used.
+/// it reads from shared memory is used. Two or three blocks share a multiprocessor, so that one has products while
+/// another has exponentials.
+///
+/// | pass | head | rows, columns | registers (9.0) | shared KiB | blocks on 9.0, 8.0 | limited by |
+/// |---|---|---|---|---|---|---|
+/// | forward | 64 | 128, 64 | 168 | 36 | 3, 3 | registers |
+/// | forward | 128 | 128, 64 | 254 | 68 | 2, 2 | registers |
+/// | keys | 64 | 128, 32 | 245 | 54.5 | 2, 2 | registers |
+/// | keys | 128 | 64, 64 | 251 | 103 | 2, 1 | both |
+/// | queries | 64 | 128, 32 | 168 | 54 | 3, 2 | registers; on 8.0 shared memory |
+/// | queries | 128 | 128, 32 | 255 | 102 | 2, 1 | registers; on 8.0 shared memory |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tiles {
     pass: Pass,

@@ -6,9 +6,10 @@
 //! - [`plain`]: our own kernels without, for f32, and for bf16 that lies or is cut in a way that tensor cores do not take.
 //!
 //! Our own kernels go backward in two passes, one that owns keys and one that owns queries, each of which works out the
-//! scores again: 7 products per score in place of the 5 that one pass needs, 1.4 times the arithmetic. One pass would
-//! have to add up the gradients of queries by atomics, in an order that differs from run to run, or keep a copy of them
-//! for every tile of keys.
+//! scores again: 7 products per score in place of the 5 that one pass needs, 1.4 times the arithmetic (8 for heads above
+//! 128 elements, whose gradients of keys and of values do not fit registers together). One pass would have to add up the
+//! gradients of queries by atomics, in an order that differs from run to run, or keep a copy of them for every tile of
+//! keys.
 
 mod plain;
 mod tensor;
@@ -22,12 +23,12 @@ use crate::backend::{AttentionShape, DType, Queue, View, ViewMut};
 
 use super::launch::{aligned, at, covering, float_name};
 
-/// Floating-point operations per score and element of a head: two for each of forward's products.
-const FORWARD: u64 = 2 * 2;
-/// The same for backward in one pass, as the vendor's library does it.
-const BACKWARD: u64 = 2 * 5;
-/// The same for backward in two passes.
-const BACKWARD_IN_TWO: u64 = 2 * 7;
+/// Products of scores, and by weights.
+const FORWARD_PRODUCTS: u64 = 2;
+/// Products of backward in one pass, as the vendor's library does it.
+const BACKWARD_PRODUCTS: u64 = 5;
+/// Products of backward in two passes.
+const PRODUCTS_OF_TWO_PASSES: u64 = 7;
 
 /// See [`Backend::attention`](crate::backend::Backend::attention); gives the floating-point operations.
 ///
@@ -57,7 +58,7 @@ pub fn attention(
     } else {
         plain::forward(gpu, s, operands, lse);
     }
-    FORWARD * multiply_adds(s)
+    FORWARD_PRODUCTS * product_flops(s)
 }
 
 /// See [`Backend::attention_backward`](crate::backend::Backend::attention_backward); gives the floating-point operations.
@@ -89,15 +90,15 @@ pub fn attention_backward(
         let [q, k, v, out, dout, dq, dk, dv] = operands.map(at);
         // SAFETY: as in `attention`.
         done(unsafe { fused.backward(stream, s, q, k, v, out, at(lse), dout, dq, dk, dv) });
-        return BACKWARD * multiply_adds(s);
+        return BACKWARD_PRODUCTS * product_flops(s);
     }
     let given = Given { q, k, v, dout, lse, delta: deltas(gpu, s, out, dout) };
-    if tensor::takes(gpu, s, &operands) {
-        tensor::backward(gpu, s, given, [dq, dk, dv]);
+    let products = if tensor::takes(gpu, s, &operands) {
+        tensor::backward(gpu, s, given, [dq, dk, dv])
     } else {
-        plain::backward(gpu, s, given, [dq, dk, dv]);
-    }
-    BACKWARD_IN_TWO * multiply_adds(s)
+        plain::backward(gpu, s, given, [dq, dk, dv])
+    };
+    products * product_flops(s)
 }
 
 /// What the kernels of both backward passes read.
@@ -138,11 +139,11 @@ fn are_aligned_bf16(operands: &[View]) -> bool {
     operands.iter().all(|view| view.dtype() == DType::Bf16 && aligned(&[*view], 8))
 }
 
-/// Multiply-adds of one product: pairs of a query and a key that it sees, times the elements of a head.
-fn multiply_adds(s: &AttentionShape) -> u64 {
+/// Floating-point operations of one product: two for each element of a head and pair of a query and a key that it sees.
+fn product_flops(s: &AttentionShape) -> u64 {
     let seq = s.seq as u64;
     let pairs = if s.causal { seq * (seq + 1) / 2 } else { seq * seq };
-    (s.batch * s.heads * s.head_dim) as u64 * pairs
+    2 * (s.batch * s.heads * s.head_dim) as u64 * pairs
 }
 
 /// Sizes as kernels take them: the same bytes as `Sizes` in `sizes.cuh`.

@@ -6,7 +6,7 @@ use crate::backend::cuda::{Gpu, Grid};
 use crate::backend::{AttentionShape, View};
 
 use super::super::launch::{at, float_name};
-use super::{Given, Sizes, blocks};
+use super::{Given, PRODUCTS_OF_TWO_PASSES, Sizes, blocks};
 
 /// Rows that a block owns, and columns of a step.
 const TILE: usize = 16;
@@ -21,7 +21,13 @@ pub(super) fn forward(gpu: &Gpu, s: &AttentionShape, [q, k, v, out]: [View; 4], 
     };
 }
 
-pub(super) fn backward(gpu: &Gpu, s: &AttentionShape, given: Given, [dq, dk, dv]: [View; 3]) {
+/// Gives the products per score.
+pub(super) fn backward(
+    gpu: &Gpu,
+    s: &AttentionShape,
+    given: Given,
+    [dq, dk, dv]: [View; 3],
+) -> u64 {
     let Given { q, k, v, dout, lse, delta } = given;
     let dtype = float_name(q.dtype());
     let (sizes, dim) = (Sizes::new(s), s.head_dim as i32);
@@ -38,6 +44,7 @@ pub(super) fn backward(gpu: &Gpu, s: &AttentionShape, given: Given, [dq, dk, dv]
     let args = args![q, k, v, dout, lse, delta, dq, sizes, dim];
     // SAFETY: as above.
     unsafe { gpu.launch((&PLAIN, &name), of_queries, args) };
+    PRODUCTS_OF_TWO_PASSES
 }
 
 /// For blocks with so many tiles of rows, and of scores, in shared memory.

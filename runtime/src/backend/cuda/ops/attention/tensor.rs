@@ -6,7 +6,7 @@ use crate::backend::cuda::{Gpu, Grid};
 use crate::backend::{AttentionShape, View};
 
 use super::super::launch::at;
-use super::{Given, Sizes, are_aligned_bf16, blocks};
+use super::{Given, PRODUCTS_OF_TWO_PASSES, Sizes, are_aligned_bf16, blocks};
 
 /// Whether the kernels take these operands, on this device.
 pub(super) fn takes(gpu: &Gpu, s: &AttentionShape, operands: &[View]) -> bool {
@@ -28,7 +28,13 @@ pub(super) fn forward(gpu: &Gpu, s: &AttentionShape, [q, k, v, out]: [View; 4], 
     unsafe { gpu.launch((tiles.source(), "attention_forward"), grid(s, &tiles, s.heads), args) };
 }
 
-pub(super) fn backward(gpu: &Gpu, s: &AttentionShape, given: Given, [dq, dk, dv]: [View; 3]) {
+/// Gives the products per score.
+pub(super) fn backward(
+    gpu: &Gpu,
+    s: &AttentionShape,
+    given: Given,
+    [dq, dk, dv]: [View; 3],
+) -> u64 {
     let Given { q, k, v, dout, lse, delta } = given;
     let [q, k, v, dout, lse, dq, dk, dv] = [q, k, v, dout, lse, dq, dk, dv].map(at);
     let sizes = Sizes::new(s);
@@ -36,7 +42,8 @@ pub(super) fn backward(gpu: &Gpu, s: &AttentionShape, given: Given, [dq, dk, dv]
     let tiles = Tiles::backward_keys(s.head_dim);
     let grid_of_keys = grid(s, &tiles, s.kv_heads);
     let source = tiles.source();
-    if tiles.both_gradients() {
+    let both = tiles.both_gradients();
+    if both {
         let args = args![q, k, v, dout, lse, delta, dk, dv, sizes];
         // SAFETY: the views have the sizes of the shape, and are aligned.
         unsafe { gpu.launch((source, "attention_backward_keys"), grid_of_keys, args) };
@@ -54,6 +61,8 @@ pub(super) fn backward(gpu: &Gpu, s: &AttentionShape, given: Given, [dq, dk, dv]
     let args = args![q, k, v, dout, lse, delta, dq, sizes];
     // SAFETY: as above.
     unsafe { gpu.launch((tiles.source(), "attention_backward_queries"), grid_of_queries, args) };
+    // Where keys and values have a kernel each, both work out the scores.
+    if both { PRODUCTS_OF_TWO_PASSES } else { PRODUCTS_OF_TWO_PASSES + 1 }
 }
 
 fn grid(s: &AttentionShape, tiles: &Tiles, heads: usize) -> Grid {
