@@ -38,6 +38,12 @@ fn command() -> Command {
                 .default_value("sm_80,sm_90a,sm_100")
                 .requires("check")
                 .help("Architectures to compile for"),
+        )
+        .arg(
+            Arg::new("sources")
+                .value_name("SOURCE")
+                .num_args(0..)
+                .help("Only these sources [default: all, and those that usual models generate]"),
         );
     Command::new("meshwright")
         .about(ABOUT)
@@ -50,12 +56,16 @@ fn command() -> Command {
 #[cfg(feature = "cuda")]
 fn run(matches: &ArgMatches) -> Result<(String, bool), String> {
     let reported = match matches.subcommand() {
-        Some(("kernels", matches)) if matches.get_flag("check") => {
-            let architectures: Vec<String> =
-                matches.get_many("arch").into_iter().flatten().cloned().collect();
-            cuda::check(&architectures)
+        Some(("kernels", matches)) => {
+            let list = |name: &str| -> Vec<String> {
+                matches.get_many(name).into_iter().flatten().cloned().collect()
+            };
+            let sources = cuda::sources(&list("sources"))?;
+            match matches.get_flag("check") {
+                true => cuda::check(&sources, &list("arch")),
+                false => Ok((cuda::names(&sources), true)),
+            }
         }
-        Some(("kernels", _)) => Ok((cuda::names(), true)),
         _ => Ok(cuda::probe()),
     };
     reported.map_err(|error| error.to_string())
@@ -72,20 +82,31 @@ mod cuda {
     use std::fmt::Write;
 
     use meshwright::backend::cuda::native::{
-        Checked, Kernel, Problem, check_kernels, generated_sources, libraries,
+        Cache, Checked, Kernel, Problem, check_kernels, generated_sources, libraries,
         probe as probe_devices,
     };
     use meshwright::backend::cuda::{DriverError, SOURCES, Source};
 
-    /// Those that are written, and those that usual models generate.
-    fn sources() -> Vec<Source> {
-        let mut sources: Vec<Source> = SOURCES.iter().map(|source| Source::clone(source)).collect();
-        sources.extend(generated_sources());
-        sources
+    /// Those of these names; without names all that are written, and those that usual models generate.
+    pub fn sources(names: &[String]) -> Result<Vec<Source>, String> {
+        let mut all: Vec<Source> = SOURCES.iter().map(|source| Source::clone(source)).collect();
+        all.extend(generated_sources());
+        if names.is_empty() {
+            return Ok(all);
+        }
+        let named = |name: &String| {
+            let found = all.iter().find(|source| source.name == name.as_str()).cloned();
+            found.ok_or_else(|| {
+                format!(
+                    "there is no kernel source `{name}`: `meshwright kernels` prints their names"
+                )
+            })
+        };
+        names.iter().map(named).collect()
     }
 
-    pub fn names() -> String {
-        sources().iter().map(|source| format!("{}\n", source.name)).collect()
+    pub fn names(sources: &[Source]) -> String {
+        sources.iter().map(|source| format!("{}\n", source.name)).collect()
     }
 
     /// What is found, and whether it is enough for a rank.
@@ -116,27 +137,31 @@ mod cuda {
         }
     }
 
-    pub fn check(architectures: &[String]) -> Result<(String, bool), DriverError> {
-        let sources = sources();
+    pub fn check(
+        sources: &[Source],
+        architectures: &[String],
+    ) -> Result<(String, bool), DriverError> {
         let sources: Vec<&Source> = sources.iter().collect();
-        let checked = check_kernels(&sources, architectures)?;
+        let checked = check_kernels(&sources, architectures, &Cache::from_environment())?;
         let mut text = table(&checked, architectures);
         let warnings = checked.iter().flat_map(|checked| &checked.warnings);
         text.extend(warnings.map(|warning| format!("{warning}\n")));
         let problems: Vec<Problem> = checked.iter().flat_map(Checked::problems).collect();
         text.extend(problems.iter().map(|problem| format!("REFUSED {problem}\n")));
 
-        let longest = checked.iter().max_by_key(|checked| checked.time);
-        let longest = longest.map_or(String::new(), |longest| {
-            let (source, seconds) = (&longest.source, longest.time.as_secs_f32());
+        let compiled = checked.iter().filter_map(|checked| Some((checked.time?, checked)));
+        let longest = compiled.clone().max_by_key(|(time, _)| *time);
+        let longest = longest.map_or(String::new(), |(time, longest)| {
+            let (source, seconds) = (&longest.source, time.as_secs_f32());
             format!(", the longest in {seconds:.1} s ({source}.cu for {})", longest.architecture)
         });
         let kernels: usize = checked.iter().map(|checked| checked.kernels.len()).sum();
         let _ = writeln!(
             text,
-            "{} sources compiled for {}: {kernels} kernels{longest}; {} refused",
+            "{} sources for {}: {kernels} kernels, {} compilations{longest}; {} refused",
             sources.len(),
             architectures.join(", "),
+            compiled.count(),
             problems.len(),
         );
         Ok((text, problems.is_empty()))
