@@ -17,8 +17,18 @@ const HUGE_PAGE: usize = 2 << 20;
 pub(super) struct Block {
     ptr: NonNull<u8>,
     bytes: usize,
-    /// Whose memory it is, if not the host's.
-    device: Option<Arc<dyn Device>>,
+    source: Source,
+}
+
+/// Where a block comes from, and goes back to.
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    /// The system.
+    Host,
+    /// Memory of a device.
+    Device(Arc<dyn Device>),
+    /// Host memory that a device has page-locked.
+    PageLocked(Arc<dyn Device>),
 }
 
 // SAFETY: a block owns its memory like a `Box<[u8]>`.
@@ -31,7 +41,7 @@ impl Block {
     pub fn empty() -> Block {
         #[repr(align(64))]
         struct Aligned;
-        Block { ptr: NonNull::<Aligned>::dangling().cast(), bytes: 0, device: None }
+        Block { ptr: NonNull::<Aligned>::dangling().cast(), bytes: 0, source: Source::Host }
     }
 
     /// `bytes` zeroed bytes, if the system has them.
@@ -46,21 +56,32 @@ impl Block {
         advise_huge_pages(ptr, bytes);
         // SAFETY: the allocation holds `bytes` bytes.
         unsafe { ptr.write_bytes(0, bytes) };
-        Some(Block { ptr, bytes, device: None })
+        Some(Block { ptr, bytes, source: Source::Host })
     }
 
-    /// `bytes` bytes of a device, with unspecified contents, if it has them.
-    pub fn on(device: &Arc<dyn Device>, bytes: usize) -> Option<Block> {
-        let ptr = match bytes {
-            0 => Block::empty().ptr,
-            _ => device.alloc(bytes)?,
+    /// `bytes` bytes of `source`, if it has them; those of a device have unspecified contents.
+    pub fn of(source: &Source, bytes: usize) -> Option<Block> {
+        let ptr = match source {
+            Source::Host => return Block::new(bytes),
+            Source::Device(_) if bytes == 0 => Block::empty().ptr,
+            Source::PageLocked(_) if bytes == 0 => Block::empty().ptr,
+            Source::Device(device) => device.alloc(bytes)?,
+            Source::PageLocked(device) => {
+                let ptr = device.alloc_page_locked(bytes)?;
+                // SAFETY: the allocation holds `bytes` bytes of host memory.
+                unsafe { ptr.write_bytes(0, bytes) };
+                ptr
+            }
         };
-        Some(Block { ptr, bytes, device: Some(Arc::clone(device)) })
+        Some(Block { ptr, bytes, source: source.clone() })
     }
 
     /// The device whose memory it is; none: the host's.
     pub fn device(&self) -> Option<&Arc<dyn Device>> {
-        self.device.as_ref()
+        match &self.source {
+            Source::Device(device) => Some(device),
+            Source::Host | Source::PageLocked(_) => None,
+        }
     }
 
     /// Where it begins, on a boundary of [`ALIGN`] bytes.
@@ -93,9 +114,14 @@ fn advise_huge_pages(ptr: NonNull<u8>, bytes: usize) {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if let (Some(device), 1..) = (&self.device, self.bytes) {
-            // SAFETY: allocated in `on` with this size, and freed once.
-            return unsafe { device.free(self.ptr, self.bytes) };
+        // SAFETY: allocated in `of` with this size, and freed once.
+        match (&self.source, self.bytes) {
+            (Source::Device(device), 1..) => return unsafe { device.free(self.ptr, self.bytes) },
+            (Source::PageLocked(device), 1..) => {
+                // SAFETY: as above.
+                return unsafe { device.free_page_locked(self.ptr, self.bytes) };
+            }
+            _ => {}
         }
         // An empty block has nothing to give back; any other was made with a valid layout.
         if let (1.., Ok(layout)) = (self.bytes, Self::layout(self.bytes)) {

@@ -25,6 +25,25 @@ pub trait Device: Send + Sync + Debug {
     /// `memory` came from [`alloc`](Self::alloc) with these `bytes`.
     unsafe fn free(&self, memory: NonNull<u8>, bytes: usize);
 
+    /// `bytes` bytes of page-locked host memory, at least one, from which and to which the device copies by itself;
+    /// nothing where the host has no more.
+    fn alloc_page_locked(&self, bytes: usize) -> Option<NonNull<u8>>;
+    /// Gives page-locked memory back, as [`free`](Self::free).
+    ///
+    /// # Safety
+    /// `memory` came from [`alloc_page_locked`](Self::alloc_page_locked) with these `bytes`.
+    unsafe fn free_page_locked(&self, memory: NonNull<u8>, bytes: usize);
+    /// Queues a copy from the device to page-locked memory, in [`Queue::Transfer`].
+    ///
+    /// # Safety
+    /// See [`Device`]; `dst` is not read before the queue has passed, and both stay in place until then.
+    unsafe fn copy_out(&self, dst: &mut [u8], src: *const u8);
+    /// Queues a copy from page-locked memory to the device, in [`Queue::Transfer`].
+    ///
+    /// # Safety
+    /// As [`copy_out`](Self::copy_out).
+    unsafe fn copy_in(&self, dst: *mut u8, src: &[u8]);
+
     /// Copies host memory to the device, in the order of [`Queue::Compute`]; `src` is free for other uses on return.
     ///
     /// # Safety
@@ -77,6 +96,8 @@ pub enum Queue {
     Communication(usize),
     /// Transfers between host and device that run beside the model.
     Transfer,
+    /// No work, but what the host itself waits for.
+    Waiting,
 }
 
 /// A point in the work of a device.

@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::block::{ALIGN, Block};
+use super::block::{ALIGN, Block, Source};
 use super::{Buffer, Category, DType, Device, Element, OutOfMemory};
+
+const OFFLOADED: usize = Category::Offloaded as usize;
 
 /// Counts the bytes of one rank by category, and keeps freed blocks for the next buffer of their size.
 ///
@@ -14,8 +16,9 @@ use super::{Buffer, Category, DType, Device, Element, OutOfMemory};
 #[derive(Debug)]
 pub struct MemoryMeter {
     limit: usize,
-    /// Whose memory it is, if not the host's.
-    device: Option<Arc<dyn Device>>,
+    source: Source,
+    /// Of a device: counts what is offloaded to host memory.
+    offloaded: Option<Arc<MemoryMeter>>,
     state: Mutex<State>,
 }
 
@@ -39,13 +42,30 @@ impl MemoryMeter {
     }
 
     /// A meter with nothing counted, and at most `bytes` bytes of `device` (none: of the host) in use at any one time.
+    /// What is [offloaded](Category::Offloaded) from a device is page-locked memory of the host, and not of those bytes.
     pub fn on(device: Option<Arc<dyn Device>>, bytes: usize) -> Arc<Self> {
-        Arc::new(MemoryMeter { limit: bytes, device, state: Mutex::default() })
+        let of = |source, offloaded| MemoryMeter {
+            limit: bytes,
+            source,
+            offloaded,
+            state: Mutex::default(),
+        };
+        Arc::new(match device {
+            None => of(Source::Host, None),
+            Some(device) => {
+                let source = Source::PageLocked(Arc::clone(&device));
+                let offloaded = MemoryMeter { limit: usize::MAX, ..of(source, None) };
+                of(Source::Device(device), Some(Arc::new(offloaded)))
+            }
+        })
     }
 
     /// The device whose memory this is; none: the host's.
     pub fn device(&self) -> Option<&Arc<dyn Device>> {
-        self.device.as_ref()
+        match &self.source {
+            Source::Device(device) => Some(device),
+            Source::Host | Source::PageLocked(_) => None,
+        }
     }
 
     /// A buffer of `len` elements whose contents are unspecified (but initialised).
@@ -54,6 +74,9 @@ impl MemoryMeter {
     /// as its payload and without a panic message; [`launch`](crate::comm::launch) makes an error of it. The meter is
     /// as it was before, and everything that the thread held is freed on its way.
     pub fn alloc(self: &Arc<Self>, dtype: DType, len: usize, category: Category) -> Buffer {
+        if let (Category::Offloaded, Some(offloaded)) = (category, &self.offloaded) {
+            return offloaded.alloc(dtype, len, category);
+        }
         let bytes = len.checked_mul(dtype.bytes()).and_then(|b| b.checked_next_multiple_of(ALIGN));
         match self.lock().take(bytes.unwrap_or(usize::MAX), category, self) {
             Ok(block) => Buffer::new(block, len, dtype, category, Arc::clone(self)),
@@ -77,17 +100,23 @@ impl MemoryMeter {
 
     /// Bytes in use now, by category.
     pub fn live(&self) -> impl Iterator<Item = (Category, usize)> {
-        let live = self.lock().live;
+        let mut live = self.lock().live;
+        if let Some(offloaded) = &self.offloaded {
+            live[OFFLOADED] = offloaded.lock().live[OFFLOADED];
+        }
         Category::ALL.into_iter().zip(live)
     }
 
     /// Most bytes in use at any one time, by category.
     pub fn peak(&self) -> impl Iterator<Item = (Category, usize)> {
-        let peak = self.lock().peak;
+        let mut peak = self.lock().peak;
+        if let Some(offloaded) = &self.offloaded {
+            peak[OFFLOADED] = offloaded.lock().peak[OFFLOADED];
+        }
         Category::ALL.into_iter().zip(peak)
     }
 
-    /// Most bytes in use at any one time, all categories together.
+    /// Most bytes in use at any one time, all categories together; on a device, of its memory.
     pub fn total_peak(&self) -> usize {
         self.lock().total_peak
     }
@@ -112,10 +141,7 @@ impl State {
         meter: &MemoryMeter,
     ) -> Result<Block, OutOfMemory> {
         let limit = meter.limit;
-        let new = || match &meter.device {
-            None => Block::new(bytes),
-            Some(device) => Block::on(device, bytes),
-        };
+        let new = || Block::of(&meter.source, bytes);
         let total = self.live.iter().sum::<usize>();
         let wanted = total.saturating_add(bytes);
         let block = match self.free.take(bytes) {

@@ -148,6 +148,18 @@ pub trait Backend: Send + Sync {
         sum_exp: ViewMut,
         target_logit: ViewMut,
     );
+    /// `sum = sum(max + ln(sum_exp) - target_logit)` over the rows whose target is not `u32::MAX`, added up in f64: the
+    /// cross-entropy of all rows together.
+    ///
+    /// `max`, `sum_exp`, `target_logit`: f32 `[rows]`, `targets`: u32 `[rows]`, `sum`: f32 `[1]`, written.
+    fn cross_entropy_loss(
+        &self,
+        max: View,
+        sum_exp: View,
+        target_logit: View,
+        targets: View,
+        sum: ViewMut,
+    );
     /// Replaces `logits[rows, cols]` by `(exp(logit - max) / sum_exp - [column is the target]) * row_scale`.
     ///
     /// `max`, `sum_exp`, `row_scale`: f32. A `row_scale` of 0 gives zeros whatever the logits are.
@@ -204,6 +216,10 @@ pub trait Backend: Send + Sync {
 
     /// Sum of squares in f64, in an order that depends on the length alone.
     fn sum_squares(&self, x: View) -> f64;
+    /// The [`sum_squares`](Self::sum_squares) of all `parts`, added in their order.
+    fn sum_squares_of(&self, parts: &[View]) -> f64 {
+        parts.iter().map(|part| self.sum_squares(*part)).sum()
+    }
 
     /// One optimiser step; see [`AdamStep`].
     ///

@@ -1,5 +1,6 @@
 //! Borrowed stretches of typed memory, the form in which kernels and collectives take their operands.
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
@@ -124,6 +125,14 @@ impl<'a> View<'a> {
             None => out.copy_from_slice(self.typed()),
             // SAFETY: the view lies in live memory of the device.
             Some(device) => unsafe { device.download(self.ptr, bytemuck::cast_slice_mut(out)) },
+        }
+    }
+
+    /// The elements on the host: as they are where they lie there, else as a [copy](Self::to_vec).
+    pub fn on_host<T: Element>(&self) -> Cow<'a, [T]> {
+        match self.device {
+            None => Cow::Borrowed(self.typed()),
+            Some(_) => Cow::Owned(self.to_vec()),
         }
     }
 

@@ -1,11 +1,13 @@
 //! Cross-entropy of logits: over a whole vocabulary, or one split over an axis.
 
 use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
 
 use crate::backend::{Buffer, DType, View, ViewMut};
 use crate::comm::{ReduceOp, Site};
 use crate::layout::{Axis, AxisSet, Ends, Feature, Shape, Split, Whole};
-use crate::tensor::{Extent, Loss, NodeId, Operand, Rank, Targets, Value};
+use crate::tensor::{Extent, Loss, Operand, Rank, Targets, Value};
 
 use super::{Build, Builder, Plain, Shard, VocabSplit};
 
@@ -65,18 +67,23 @@ impl<V: Whole, Style> CrossEntropy<V, Style> {
         let vocab = x.extents()[x.extents().len() - 1];
         let ready = x.compute();
         let rows = Rows { rank, axes: T::Shape::VOCAB_AXES, site: &self.site, vocab };
-        let target_ids = targets.ids().clone();
-        let stats = rows.stats(ready.data.view(), target_ids.typed());
-        let (sum, count) = stats.loss(target_ids.typed());
+        rows.check(targets);
+        let mut stats = Stats::new(rank, targets.on_host().len());
+        rows.fill(&mut stats, 0, ready.data.view(), targets.ids().view());
+        let sum = stats.loss(rank, targets.ids().view());
         let node = ready.node.map(|source| {
+            let (ids, counted) = (Arc::clone(targets.ids()), Arc::clone(targets.counted()));
             rank.tape().record(move |gradients, seed| {
                 let mut gradient = gradients.unique(ready.data);
-                let (targets, seed) = (target_ids.typed(), seed.typed::<f32>()[0]);
-                stats.differentiate(gradients.rank, vocab, targets, seed, gradient.view_mut());
+                let rank = gradients.rank;
+                let seed = gradients.number(&seed);
+                let scale = scaled(rank, &counted, seed);
+                let logits = gradient.view_mut();
+                stats.differentiate(rank, vocab, 0, logits, ids.view(), scale.view());
                 gradients.add(source, gradient.into());
             })
         });
-        Loss::new(scalar(rank, sum, node), count)
+        Loss::new(Value::ready(rank, Vec::new(), sum, node), targets.count())
     }
 }
 
@@ -108,92 +115,102 @@ pub(super) struct Stats {
 }
 
 impl Rows<'_> {
-    /// Maximum, sum of exponentials and the target's logit of each row, over all ranks of the vocabulary.
-    ///
-    /// # Panics
-    /// When a target that counts is beyond the vocabulary.
-    pub(super) fn stats(&self, logits: View<'_>, targets: &[u32]) -> Stats {
-        // Beyond the vocabulary there is no rank that would hold the logit.
-        let counts = |target: &&u32| **target != Targets::<()>::IGNORED;
+    /// Targets must be in the vocabulary, or not count: beyond it there is no rank that would hold the logit.
+    pub(super) fn check<S: Shape>(&self, targets: &Targets<S>) {
+        let counts = |target: &&u32| **target != Targets::<S>::IGNORED;
         let beyond = |target: &&u32| **target as usize >= self.vocab.global;
-        if let Some(target) = targets.iter().filter(counts).find(beyond) {
+        if let Some(target) = targets.on_host().iter().filter(counts).find(beyond) {
             let (site, vocab) = (self.site, self.vocab.global);
             panic!("`{site}`: target id {target} is beyond the vocabulary of {vocab}");
         }
-        let rows = targets.len();
+    }
+
+    /// Computes the statistics of the rows from `first` on, as many as there are `targets`.
+    pub(super) fn fill(
+        &self,
+        stats: &mut Stats,
+        first: usize,
+        logits: View<'_>,
+        targets: View<'_>,
+    ) {
+        let rows = first..first + targets.len();
+        fn of(buffer: &mut Buffer, rows: Range<usize>) -> ViewMut<'_> {
+            buffer.view_mut().into_slice(rows)
+        }
         let backend = self.rank.backend();
-        let mut max = self.rank.stats(rows);
-        backend.row_max(self.vocab.local, logits, max.view_mut());
-        self.rank.all_reduce(self.axes, self.site, ReduceOp::Max, max.view_mut());
-        let (mut sum_exp, mut target_logit) = (self.rank.stats(rows), self.rank.stats(rows));
+        let cols = self.vocab.local;
+        backend.row_max(cols, logits, of(&mut stats.max, rows.clone()));
+        self.rank.all_reduce(self.axes, self.site, ReduceOp::Max, of(&mut stats.max, rows.clone()));
         backend.exp_sum(
-            self.vocab.local,
+            cols,
             logits,
-            max.view(),
-            targets.into(),
+            stats.max.view().slice(rows.clone()),
+            targets,
             self.vocab.offset,
-            sum_exp.view_mut(),
-            target_logit.view_mut(),
+            of(&mut stats.sum_exp, rows.clone()),
+            of(&mut stats.target_logit, rows.clone()),
         );
-        self.rank.all_reduce(self.axes, self.site, ReduceOp::Sum, sum_exp.view_mut());
-        self.rank.all_reduce(self.axes, self.site, ReduceOp::Sum, target_logit.view_mut());
-        Stats { max, sum_exp, target_logit }
+        self.rank.all_reduce(
+            self.axes,
+            self.site,
+            ReduceOp::Sum,
+            of(&mut stats.sum_exp, rows.clone()),
+        );
+        self.rank.all_reduce(
+            self.axes,
+            self.site,
+            ReduceOp::Sum,
+            of(&mut stats.target_logit, rows.clone()),
+        );
     }
 }
 
 impl Stats {
-    /// Turns this rank's logits into their gradient times `scale`, where targets count.
+    /// Room for the statistics of `rows` rows.
+    pub(super) fn new(rank: &Rank, rows: usize) -> Stats {
+        let [max, sum_exp, target_logit] = [(); 3].map(|()| rank.stats(rows));
+        Stats { max, sum_exp, target_logit }
+    }
+
+    /// Replaces the logits of the rows from `first` on by their gradients, times `scale` of each row.
     pub(super) fn differentiate(
         &self,
         rank: &Rank,
         vocab: Extent,
-        targets: &[u32],
-        scale: f32,
+        first: usize,
         logits: ViewMut<'_>,
+        targets: View<'_>,
+        scale: View<'_>,
     ) {
+        let rows = first..first + targets.len();
         rank.backend().cross_entropy_grad(
             vocab.local,
             logits,
-            self.max.view(),
-            self.sum_exp.view(),
-            targets.into(),
+            self.max.view().slice(rows.clone()),
+            self.sum_exp.view().slice(rows),
+            targets,
             vocab.offset,
-            row_scale(rank, targets, scale).view(),
+            scale,
         );
     }
 
-    /// Sum of the losses of the rows that count, and their number.
-    pub(super) fn loss(&self, targets: &[u32]) -> (f64, u64) {
-        let rows = self
-            .max
-            .typed::<f32>()
-            .iter()
-            .zip(self.sum_exp.typed::<f32>())
-            .zip(self.target_logit.typed::<f32>());
-        let mut sum = 0.0;
-        let mut count = 0;
-        for (((max, sum_exp), logit), target) in rows.zip(targets) {
-            if *target != Targets::<()>::IGNORED {
-                sum += f64::from(*max) + f64::from(*sum_exp).ln() - f64::from(*logit);
-                count += 1;
-            }
-        }
-        (sum, count)
+    /// The sum of the losses of all rows: one number.
+    pub(super) fn loss(&self, rank: &Rank, targets: View<'_>) -> Buffer {
+        let mut sum = rank.stats(1);
+        let [max, sum_exp, target_logit] =
+            [&self.max, &self.sum_exp, &self.target_logit].map(Buffer::view);
+        rank.backend().cross_entropy_loss(max, sum_exp, target_logit, targets, sum.view_mut());
+        sum
     }
 }
 
-/// What each row's gradient is multiplied by: nothing of a row whose target does not count.
-fn row_scale(rank: &Rank, targets: &[u32], scale: f32) -> Buffer {
-    let mut rows = rank.scratch(DType::F32, targets.len());
-    for (row, target) in rows.typed_mut::<f32>().iter_mut().zip(targets) {
-        *row = if *target == Targets::<()>::IGNORED { 0.0 } else { scale };
+/// `factor` times `weights`.
+fn scaled(rank: &Rank, weights: &Arc<Buffer>, factor: f32) -> Arc<Buffer> {
+    if factor == 1.0 {
+        return Arc::clone(weights);
     }
-    rows
-}
-
-/// A value of one element.
-pub(super) fn scalar(rank: &Rank, value: f64, node: Option<NodeId>) -> Value {
-    let mut buffer = rank.stats(1);
-    buffer.typed_mut::<f32>()[0] = value as f32;
-    Value::ready(rank, Vec::new(), buffer, node)
+    let mut scaled = rank.scratch(DType::F32, weights.len());
+    rank.backend().cast(weights.view(), scaled.view_mut());
+    rank.backend().scale(scaled.view_mut(), factor);
+    Arc::new(scaled)
 }

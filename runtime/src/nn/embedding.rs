@@ -133,7 +133,7 @@ fn look_up<X: Shape>(tokens: &Tokens<X>, weight: &ParamRef, axes: AxisSet) -> Va
     let rank = tokens.rank();
     let [vocab, hidden] = [weight.extents()[0], weight.extents()[1]];
     // Beyond the vocabulary there is no rank that would hold the row.
-    if let Some(id) = tokens.ids().typed::<u32>().iter().find(|id| **id as usize >= vocab.global) {
+    if let Some(id) = tokens.on_host().iter().find(|id| **id as usize >= vocab.global) {
         panic!("`{}`: token id {id} is beyond the vocabulary of {}", weight.path(), vocab.global);
     }
     let mut out = rank.alloc(local_len(tokens.extents()) * hidden.local);

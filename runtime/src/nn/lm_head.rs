@@ -8,15 +8,18 @@ use std::sync::Arc;
 use crate::backend::{Buffer, DType, Gemm, View, ViewMut};
 use crate::layout::{Axis, AxisSet, Ends, Enter, Entry, Shape, Split, Whole, With};
 use crate::tensor::{
-    Contraction, InBackward, Init, Loss, Operand, Param, ParamRef, ParamUse, ReadValues, Reads,
+    Contraction, InBackward, Init, Loss, Operand, Param, ParamRef, ParamUse, Reads, Stretch,
     Targets, Tensor, Value, contract, enter, gradient_axes,
 };
 
-use super::cross_entropy::{Rows, scalar};
+use super::cross_entropy::{Rows, Stats};
 use super::{Build, Builder, Plain, Shard, VocabSplit};
 
 /// Logits of one chunk of tokens hold at most this many elements (or 64 tokens' worth).
 const CHUNK: usize = 1 << 22;
+
+/// [`CHUNK`] on a device, whose products are fast only when they are large: 512 MiB of logits.
+const DEVICE_CHUNK: usize = 1 << 27;
 
 /// Projects the last dim `H` onto vocabulary `V`; its weight is shaped `(V, H)`, as that of an
 /// [`Embedding`](super::Embedding), so the two can be tied.
@@ -96,8 +99,8 @@ impl<H: Whole, V: Whole, Style> LmHead<H, V, Style> {
     {
         let x = enter(x.operand().value(), T::Shape::ENTRY, self.weight.site());
         let (axes, vocab_axes) = (T::Shape::GRADIENT_AXES, T::Shape::VOCAB_AXES);
-        let (sum, count) = fused_loss(&x, &self.weight, axes, vocab_axes, targets.ids());
-        Loss::new(sum, count)
+        let sum = fused_loss(&x, &self.weight, axes, vocab_axes, targets);
+        Loss::new(sum, targets.count())
     }
 
     /// The logits of `x` shaped `[.., H]`: `[.., V]`, split over the vocabulary as the head is.
@@ -140,36 +143,38 @@ impl<H, V, A> Shard<VocabSplit<A>> for LmHead<H, V> {
     type Sharded = LmHead<H, V, VocabSplit<A>>;
 }
 
-/// The sum of the losses of the targets that count, and their number.
-fn fused_loss(
+/// The sum of the losses of the targets that count.
+fn fused_loss<S: Shape>(
     x: &Value,
     weight: &ParamRef,
     axes: AxisSet,
     vocab_axes: AxisSet,
-    targets: &Arc<Buffer>,
-) -> (Value, u64) {
+    targets: &Targets<S>,
+) -> Value {
     let rank = x.rank();
     let hidden = x.extents()[x.extents().len() - 1].local;
     let tokens = x.len() / hidden;
     let ready = x.compute();
     let values = weight.read(axes);
+    let rows = Rows { rank, axes: vocab_axes, site: weight.site(), vocab: weight.extents()[0] };
+    rows.check(targets);
     let chunks = Chunks {
         x: ready.data.view(),
-        weight,
         values,
-        vocab_axes,
-        targets: targets.typed(),
+        rows,
+        targets: targets.ids().view(),
+        weights: targets.counted().view(),
         hidden,
     };
     let mut shares = rank
         .is_recording()
         .then(|| Shares { dx: rank.alloc(tokens * hidden), dweight: rank.zeros(weight.len()) });
-    let (sum, count) = chunks.run(x, shares.as_mut());
+    let sum = chunks.run(shares.as_mut());
     let node = shares.map(|mut shares| {
         let source = ready.node;
         let weight_use = ParamUse::new(weight, axes, InBackward::Ignores);
         rank.tape().record(move |gradients, seed| {
-            let seed = seed.typed::<f32>()[0];
+            let seed = gradients.number(&seed);
             if seed != 1.0 {
                 gradients.rank.backend().scale(shares.dx.view_mut(), seed);
                 gradients.rank.backend().scale(shares.dweight.view_mut(), seed);
@@ -180,15 +185,16 @@ fn fused_loss(
             }
         })
     });
-    (scalar(rank, sum, node), count)
+    Value::ready(rank, Vec::new(), sum, node)
 }
 
 struct Chunks<'a> {
     x: View<'a>,
-    weight: &'a ParamRef,
-    values: ReadValues<'a>,
-    vocab_axes: AxisSet,
-    targets: &'a [u32],
+    values: Stretch<'a>,
+    rows: Rows<'a>,
+    targets: View<'a>,
+    /// 1 for the rows whose targets count, else 0.
+    weights: View<'a>,
     hidden: usize,
 }
 
@@ -199,56 +205,49 @@ struct Shares {
 }
 
 impl Chunks<'_> {
-    fn run(&self, x: &Value, mut shares: Option<&mut Shares>) -> (f64, u64) {
-        let rank = x.rank();
-        let vocab = self.weight.extents()[0].local;
+    fn run(&self, mut shares: Option<&mut Shares>) -> Buffer {
+        let Rows { rank, axes, vocab, .. } = self.rows;
         let tokens = self.targets.len();
         // The same on every rank of the vocabulary, whose parts may differ by one.
-        let per_chunk = (CHUNK
-            / self.weight.extents()[0].global.div_ceil(rank.degree_of(self.vocab_axes)))
-        .max(64);
-        let len = per_chunk.min(tokens) * vocab;
+        let chunk = if rank.meter().device().is_some() { DEVICE_CHUNK } else { CHUNK };
+        let per_chunk = (chunk / vocab.global.div_ceil(rank.degree_of(axes))).max(64);
+        let len = per_chunk.min(tokens) * vocab.local;
         // Logits are f32; what is made of them goes back in the compute dtype.
         let mut logits = rank.scratch(DType::F32, len);
         let dtype = rank.compute_dtype();
         let mut narrow = (dtype != DType::F32).then(|| rank.scratch(dtype, len));
-        let (mut sum, mut count) = (0.0, 0);
+        let mut stats = Stats::new(rank, tokens);
         for start in (0..tokens).step_by(per_chunk) {
             let chunk = start..tokens.min(start + per_chunk);
-            let len = chunk.len() * vocab;
+            let len = chunk.len() * vocab.local;
             let logits = logits.view_mut().into_slice(0..len);
             let narrow = narrow.as_mut().map(|narrow| narrow.view_mut().into_slice(0..len));
-            let (chunk_sum, chunk_count) =
-                self.one(x, chunk, logits, narrow, shares.as_deref_mut());
-            sum += chunk_sum;
-            count += chunk_count;
+            self.one(&mut stats, chunk, logits, narrow, shares.as_deref_mut());
         }
-        (sum, count)
+        stats.loss(rank, self.targets)
     }
 
     fn one(
         &self,
-        x: &Value,
+        stats: &mut Stats,
         chunk: Range<usize>,
         mut logits: ViewMut<'_>,
         narrow: Option<ViewMut<'_>>,
         shares: Option<&mut Shares>,
-    ) -> (f64, u64) {
-        let rank = x.rank();
+    ) {
+        let Rows { rank, vocab, .. } = self.rows;
         let backend = rank.backend();
-        let vocab = self.weight.extents()[0];
         let weight = self.values.view();
         let (m, k, n) = (chunk.len(), self.hidden, vocab.local);
         let input = self.x.slice(chunk.start * k..chunk.end * k);
-        let targets = &self.targets[chunk.clone()];
+        let targets = self.targets.slice(chunk.clone());
 
         let forward = Gemm { m, n, k, trans_a: false, trans_b: true, accumulate: false };
         backend.gemm(&forward, input, weight, logits.reborrow());
-        let rows = Rows { rank, axes: self.vocab_axes, site: self.weight.site(), vocab };
-        let stats = rows.stats(logits.as_view(), targets);
-        let result = stats.loss(targets);
+        self.rows.fill(stats, chunk.start, logits.as_view(), targets);
         if let Some(shares) = shares {
-            stats.differentiate(rank, vocab, targets, 1.0, logits.reborrow());
+            let weights = self.weights.slice(chunk.clone());
+            stats.differentiate(rank, vocab, chunk.start, logits.reborrow(), targets, weights);
             let narrowed = narrow.map(|mut narrow| {
                 backend.cast(logits.as_view(), narrow.reborrow());
                 narrow
@@ -262,6 +261,5 @@ impl Chunks<'_> {
                 Gemm { m: n, n: k, k: m, trans_a: true, trans_b: false, accumulate: true };
             backend.gemm(&weight_product, gradient, input, shares.dweight.view_mut());
         }
-        result
     }
 }

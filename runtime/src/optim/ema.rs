@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::backend::{DType, View};
+use crate::backend::DType;
 use crate::tensor::{Rank, Unit, ZeroLevel};
 
 use super::{ParamGroups, UnitState};
@@ -81,7 +81,8 @@ impl Ema {
         for run in state.runs().iter() {
             let [average] = state.views(KINDS, &run.in_shard);
             let values = unit.master();
-            let values = View::from(&values[run.in_shard.clone()]);
+            let values = values.part(run.in_shard.clone());
+            let values = values.view();
             if weight == 1.0 {
                 self.rank.backend().cast(values, average);
             } else {

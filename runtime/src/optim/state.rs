@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::backend::{Buffer, Category, DType, ViewMut};
+use crate::backend::{Buffer, Category, DType, View, ViewMut};
 use crate::tensor::{ParamRef, Rank, Unit};
 
 use super::{Group, ParamGroups};
@@ -75,22 +75,22 @@ impl UnitState {
     }
 
     /// What is kept of the elements of one of the parameters that this rank [owns](ParamRef::owned), by kind.
-    pub fn of(&self, param: &ParamRef) -> Vec<(&'static str, &[f32])> {
+    pub fn of(&self, param: &ParamRef) -> Vec<(&'static str, View<'_>)> {
         let owned = param.owned_in_shard();
         let slots = self.slots.iter();
         slots
-            .filter_map(|slot| Some((slot.kind, &slot.buffer.typed()[slot.place(&owned)?])))
+            .filter_map(|slot| Some((slot.kind, slot.buffer.view().slice(slot.place(&owned)?))))
             .collect()
     }
 
     /// [`of`](Self::of), to be changed.
-    pub fn of_mut(&mut self, param: &ParamRef) -> Vec<(&'static str, &mut [f32])> {
+    pub fn of_mut(&mut self, param: &ParamRef) -> Vec<(&'static str, ViewMut<'_>)> {
         let owned = param.owned_in_shard();
         let slots = self.slots.iter_mut();
         slots
             .filter_map(|slot| {
                 let place = slot.place(&owned)?;
-                Some((slot.kind, &mut slot.buffer.typed_mut()[place]))
+                Some((slot.kind, slot.buffer.view_mut().into_slice(place)))
             })
             .collect()
     }

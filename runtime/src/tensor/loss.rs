@@ -4,11 +4,13 @@ use std::marker::PhantomData;
 use std::ops::{Add, Div, Mul};
 use std::sync::Arc;
 
+use crate::backend::View;
 use crate::comm::Site;
 use crate::layout::{AxisId, AxisSet, Shape};
 
 use super::pointwise::Binary;
 use super::tape::run_backward;
+use super::unit::Stretch;
 use super::value::Value;
 use super::{HasValue, Mean, Metric, Operand, ParamRef, Rank, ZeroLevel};
 
@@ -54,14 +56,10 @@ impl<S: Shape> Loss<S> {
         self.metric().reduce()
     }
 
-    /// The loss as a metric, which nothing is differentiated through.
+    /// The loss as a metric, which nothing is differentiated through. A device is not waited for before the metric is
+    /// reduced.
     pub fn metric(&self) -> Metric<S> {
-        Metric::new(self.sum.rank(), self.local_sum(), self.count)
-    }
-
-    /// This rank's sum, to find out where a loss went wrong.
-    pub(crate) fn local_sum(&self) -> f64 {
-        f64::from(self.sum.compute().data.typed::<f32>()[0])
+        Metric::of_buffer(self.sum.rank(), self.sum.compute().data, self.count)
     }
 
     /// A loss has no value before its sum and count are summed over the ranks; this never compiles, and says so.
@@ -194,7 +192,7 @@ impl Gradients<Accumulating> {
         let rank = self.rank;
         let node = loss.sum.settle().node;
         let mut seed = rank.stats(1);
-        seed.typed_mut::<f32>()[0] = 1.0;
+        seed.view_mut().write(&[1.0f32]);
         rank.set_last_micro_batch(last);
         run_backward(&rank, node, seed);
         let (count, axes) = (self.count + loss.count, self.axes.or(S::VARIES));
@@ -271,10 +269,12 @@ impl<State> Gradients<State> {
     pub(crate) fn local_squares(&self) -> f64 {
         let units = self.rank.units();
         let params = units.iter().flat_map(|unit| unit.params());
-        params
+        let counted: Vec<ParamRef> = params
             .filter(|param| self.rank.position(MODEL_AXES.minus(param.varies())) == 0)
-            .map(|param| self.rank.backend().sum_squares((&*param.owned_gradient()).into()))
-            .sum()
+            .collect();
+        let gradients: Vec<Stretch<'_>> = counted.iter().map(ParamRef::owned_gradient).collect();
+        let views: Vec<View<'_>> = gradients.iter().map(Stretch::view).collect();
+        self.rank.backend().sum_squares_of(&views)
     }
 
     /// The axes along which ranks hold different gradients.

@@ -1,7 +1,9 @@
 //! Metrics as ratios, like losses: summed over the ranks, then divided once.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
+use crate::backend::Buffer;
 use crate::comm::Site;
 use crate::layout::Shape;
 
@@ -12,21 +14,40 @@ use super::Rank;
 #[must_use = "a metric has no value until `.reduce()`"]
 pub struct Metric<S> {
     rank: Rank,
-    sum: f64,
+    sum: Sum,
     count: u64,
     shape: PhantomData<S>,
+}
+
+/// A number, maybe one that a device is still to write.
+enum Sum {
+    Known(f64),
+    In(Arc<Buffer>),
 }
 
 impl<S: Shape> Metric<S> {
     /// The mean of which this rank knows `sum` and `count`.
     pub fn new(rank: &Rank, sum: f64, count: u64) -> Metric<S> {
-        Metric { rank: rank.clone(), sum, count, shape: PhantomData }
+        Metric { rank: rank.clone(), sum: Sum::Known(sum), count, shape: PhantomData }
+    }
+
+    /// The mean whose sum is the number in a buffer.
+    pub(crate) fn of_buffer(rank: &Rank, sum: Arc<Buffer>, count: u64) -> Metric<S> {
+        Metric { rank: rank.clone(), sum: Sum::In(sum), count, shape: PhantomData }
+    }
+
+    /// This rank's sum, to find out where a loss went wrong.
+    pub(crate) fn local_sum(&self) -> f64 {
+        match &self.sum {
+            Sum::Known(sum) => *sum,
+            Sum::In(buffer) => f64::from(buffer.view().to_vec::<f32>()[0]),
+        }
     }
 
     /// The mean over all ranks: one small all-reduce.
     #[track_caller]
     pub fn reduce(&self) -> Mean {
-        let mut parts = [self.sum, self.count as f64];
+        let mut parts = [self.local_sum(), self.count as f64];
         self.rank.all_reduce_f64(S::VARIES, &Site::here("Metric::reduce"), &mut parts);
         Mean { sum: parts[0], count: parts[1] as u64 }
     }

@@ -1,6 +1,6 @@
 //! Parameters: named blocks of a unit's flat buffers.
 
-use std::cell::{Cell, Ref};
+use std::cell::Cell;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
@@ -8,7 +8,7 @@ use crate::backend::{Category, DType, ViewMut};
 use crate::comm::Site;
 use crate::layout::{AxisSet, DimInfo};
 
-use super::unit::ReadValues;
+use super::unit::Stretch;
 use super::value::{Extent, InBackward, Value, block_index, local_len};
 use super::{Rank, Unit, region};
 
@@ -149,7 +149,7 @@ impl ParamRef {
                 value = region::gather(&value, axis, dim, self.site());
             }
         }
-        value.compute().data.typed().to_vec()
+        value.compute().data.view().to_vec()
     }
 
     /// Whether weight decay applies: parameters of two dims or more, where a bias over a pair such as
@@ -209,13 +209,13 @@ impl ParamRef {
     /// call it.
     pub fn to_vec(&self) -> Vec<f32> {
         let unit = &self.0.unit;
-        let whole = unit.gather_shards(&unit.master());
-        whole[self.range()].to_vec()
+        let whole = unit.gather_shards(unit.master().view());
+        whole.view().slice(self.range()).to_vec()
     }
 
     /// The elements that this rank [owns](Self::owned), in f32.
-    pub fn owned_values(&self) -> Ref<'_, [f32]> {
-        Ref::map(self.0.unit.master(), |own| &own[self.owned_in_shard()])
+    pub fn owned_values(&self) -> Stretch<'_> {
+        self.0.unit.master().part(self.owned_in_shard())
     }
 
     /// Gives it new elements: `block` is this rank's block of the parameter, row-major, the same on every rank that
@@ -225,18 +225,18 @@ impl ParamRef {
     /// When `block` has another number of elements.
     pub fn write(&self, block: &[f32]) {
         assert_eq!(block.len(), self.len(), "a block of `{}`", self.path());
-        self.0.unit.write(self.0.start, block);
+        self.0.unit.write(self.0.start, self.0.unit.stage(block).view());
     }
 
     /// Its values on this rank, row-major, for a kernel; the gradient of who reads them is summed over `axes`.
-    pub(crate) fn read(&self, axes: AxisSet) -> ReadValues<'_> {
+    pub(crate) fn read(&self, axes: AxisSet) -> Stretch<'_> {
         self.0.gradient_axes.set(self.gradient_axes().or(axes));
         self.0.unit.note_reader();
         self.values()
     }
 
     /// Its values on this rank, row-major, for a kernel of backward.
-    pub(crate) fn values(&self) -> ReadValues<'_> {
+    pub(crate) fn values(&self) -> Stretch<'_> {
         self.0.unit.read(self.range())
     }
 
@@ -244,13 +244,13 @@ impl ParamRef {
     /// sharded over the `fsdp` axis, all of its ranks must call it.
     pub(crate) fn gradient(&self) -> Vec<f32> {
         let unit = &self.0.unit;
-        let whole = unit.gather_shards(&unit.reduced_gradient());
-        whole[self.range()].to_vec()
+        let whole = unit.gather_shards(unit.reduced_gradient().view());
+        whole.view().slice(self.range()).to_vec()
     }
 
     /// The reduced gradient of the elements that this rank [owns](Self::owned).
-    pub(crate) fn owned_gradient(&self) -> Ref<'_, [f32]> {
-        Ref::map(self.0.unit.reduced_gradient(), |own| &own[self.owned_in_shard()])
+    pub(crate) fn owned_gradient(&self) -> Stretch<'_> {
+        self.0.unit.reduced_gradient().part(self.owned_in_shard())
     }
 
     pub(crate) fn begin_use(&self, axes: AxisSet, in_backward: InBackward) {
@@ -263,7 +263,8 @@ impl ParamRef {
 
     pub(crate) fn with_gradient(&self, write: impl FnOnce(ViewMut<'_>, bool)) {
         let mut gradient = self.0.unit.gradient_mut();
-        write(ViewMut::from(&mut gradient[self.range()]), self.0.has_gradient.replace(true));
+        let part = gradient.view_mut().into_slice(self.range());
+        write(part, self.0.has_gradient.replace(true));
     }
 
     pub(crate) fn end_use(&self) {
@@ -291,7 +292,7 @@ impl ParamRef {
                 rank.backend().normal(key, std, &index, block.view_mut());
             }
         }
-        self.write(block.typed());
+        self.0.unit.write(self.0.start, block.view());
     }
 }
 

@@ -7,7 +7,7 @@ use crate::layout::AxisSet;
 
 use super::region::like;
 use super::tape::{Gradients, NodeId};
-use super::unit::ReadValues;
+use super::unit::Stretch;
 use super::value::{InBackward, ParamUse, Ready, Saved, Value};
 use super::{ParamRef, Rank};
 
@@ -196,7 +196,7 @@ fn passing_leaves(expr: &Expr, leaves: usize) -> Vec<bool> {
 /// The numbers of a leaf during evaluation.
 enum Source<'a> {
     Value(Ready),
-    Param(ReadValues<'a>),
+    Param(Stretch<'a>),
 }
 
 impl<'a> Source<'a> {
@@ -265,7 +265,7 @@ fn backward(
         }
     }
     {
-        let guards: Vec<Option<ReadValues<'_>>> = inputs
+        let guards: Vec<Option<Stretch<'_>>> = inputs
             .iter()
             .map(|input| match input {
                 Input::Value(_) => None,

@@ -4,11 +4,12 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use crate::backend::{Backend, Buffer, Category, DType, MemoryMeter, ViewMut};
+use crate::backend::{Backend, Buffer, Category, DType, Element, MemoryMeter, View, ViewMut};
 use crate::comm::{Blocks, CommError, CommFailure, Communicator, RankComms, ReduceOp, Site};
 use crate::layout::{AxisId, AxisSet};
 
 use super::gathering::{Gathering, Phase};
+use super::offload::Offloading;
 use super::recompute::Regions;
 use super::scope;
 use super::tape::Tape;
@@ -29,6 +30,7 @@ struct Inner {
     /// The unit whose gradient was handed over last.
     reducing: RefCell<Weak<Unit>>,
     regions: Regions,
+    offloading: Offloading,
     recording: Cell<bool>,
     training: Cell<bool>,
     last_micro_batch: Cell<bool>,
@@ -73,16 +75,19 @@ impl Rank {
     /// A rank that talks through `comms` and computes on `backend`, as `settings` say.
     pub fn with_settings(comms: RankComms, backend: Box<dyn Backend>, settings: Settings) -> Rank {
         scope::trace_on(comms.lane());
+        let limit = settings.memory_limit.unwrap_or(usize::MAX);
+        let meter = MemoryMeter::on(backend.device(), limit);
         Rank(Rc::new(Inner {
             comms,
             backend,
-            meter: MemoryMeter::with_limit(settings.memory_limit.unwrap_or(usize::MAX)),
+            meter,
             settings,
             tape: RefCell::default(),
             units: RefCell::default(),
             gathering: RefCell::default(),
             reducing: RefCell::default(),
             regions: Regions::default(),
+            offloading: Offloading::default(),
             recording: Cell::new(true),
             training: Cell::new(true),
             last_micro_batch: Cell::new(true),
@@ -214,6 +219,10 @@ impl Rank {
         self.0.gathering.borrow_mut()
     }
 
+    pub(crate) fn offloading(&self) -> &Offloading {
+        &self.0.offloading
+    }
+
     pub(crate) fn regions(&self) -> &Regions {
         &self.0.regions
     }
@@ -260,6 +269,24 @@ impl Rank {
         self.0.meter.alloc(dtype, len, Category::Workspace)
     }
 
+    /// Values of the host where kernels can read them.
+    pub(crate) fn stage<'a, T: Element>(&self, values: &'a [T]) -> Staged<'a> {
+        match self.0.meter.device() {
+            None => Staged::Host(values.into()),
+            Some(_) => Staged::Device(self.0.meter.copy_of(values, Category::Workspace)),
+        }
+    }
+
+    /// The elements of `data`, f32 or bf16, on the host.
+    pub(crate) fn read(&self, data: View<'_>) -> Vec<f32> {
+        if data.dtype() == DType::F32 {
+            return data.to_vec();
+        }
+        let mut wide = self.scratch(DType::F32, data.len());
+        self.backend().cast(data, wide.view_mut());
+        wide.view().to_vec()
+    }
+
     /// Sums `data` over the ranks along `axes`; nothing happens where there is only this one.
     pub(crate) fn all_reduce(&self, axes: AxisSet, site: &Site, op: ReduceOp, data: ViewMut<'_>) {
         let group = self.group(axes);
@@ -294,6 +321,21 @@ impl Rank {
 impl std::fmt::Debug for Rank {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Rank({} of {})", self.index(), self.0.comms.shape().world_size())
+    }
+}
+
+/// Values of the host, where kernels can read them.
+pub(crate) enum Staged<'a> {
+    Host(View<'a>),
+    Device(Buffer),
+}
+
+impl Staged<'_> {
+    pub(crate) fn view(&self) -> View<'_> {
+        match self {
+            Staged::Host(view) => *view,
+            Staged::Device(buffer) => buffer.view(),
+        }
     }
 }
 

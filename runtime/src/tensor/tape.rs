@@ -54,6 +54,8 @@ pub(crate) struct Gradients<'a> {
     pub(crate) rank: &'a Rank,
     recording: u64,
     slots: Vec<Option<Arc<Buffer>>>,
+    /// The gradient that backward began with, if it is that of a loss: 1.
+    seed: Option<Arc<Buffer>>,
 }
 
 impl Gradients<'_> {
@@ -95,6 +97,15 @@ impl Gradients<'_> {
         self.slots[slot] = Some(Arc::new(sum));
     }
 
+    /// The number in `gradient`, which is the gradient of a loss. That of the loss which backward began with is known
+    /// without waiting for a device.
+    pub(crate) fn number(&self, gradient: &Arc<Buffer>) -> f32 {
+        match &self.seed {
+            Some(seed) if Arc::ptr_eq(seed, gradient) => 1.0,
+            _ => gradient.view().to_vec::<f32>()[0],
+        }
+    }
+
     fn slot(&self, node: NodeId) -> usize {
         assert_eq!(
             node.recording, self.recording,
@@ -111,7 +122,8 @@ pub(crate) fn run_backward(rank: &Rank, root: Option<NodeId>, seed: Buffer) {
     let units = rank.units();
     units.iter().for_each(|unit| unit.begin_backward());
     rank.gathering().begin(Phase::Backward);
-    undo(rank, root.map(|root| (root, Arc::new(seed))));
+    let seed = Arc::new(seed);
+    undo_from(rank, root.map(|root| (root, Arc::clone(&seed))), Some(seed));
     rank.gathering().begin(Phase::Forward);
     // What no gradient reached still takes part in the sums over ranks.
     units.iter().for_each(|unit| unit.start_reduction());
@@ -121,8 +133,16 @@ pub(crate) fn run_backward(rank: &Rank, root: Option<NodeId>, seed: Buffer) {
 /// Runs the tape backwards from `roots`, each with its gradient, and clears it. What an operation saved is freed as
 /// soon as it has been undone.
 pub(crate) fn undo(rank: &Rank, roots: impl IntoIterator<Item = (NodeId, Arc<Buffer>)>) {
+    undo_from(rank, roots, None);
+}
+
+fn undo_from(
+    rank: &Rank,
+    roots: impl IntoIterator<Item = (NodeId, Arc<Buffer>)>,
+    seed: Option<Arc<Buffer>>,
+) {
     let (recording, mut nodes) = rank.tape().take();
-    let mut gradients = Gradients { rank, recording, slots: Vec::new() };
+    let mut gradients = Gradients { rank, recording, slots: Vec::new(), seed };
     gradients.slots.resize_with(nodes.len(), || None);
     for (root, gradient) in roots {
         gradients.add(root, gradient);

@@ -1,6 +1,8 @@
 //! Token ids: what models read, and what they are to predict.
 
+use std::cell::OnceCell;
 use std::marker::PhantomData;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, Category};
@@ -15,6 +17,8 @@ pub struct Tokens<S> {
     rank: Rank,
     extents: Vec<Extent>,
     ids: Arc<Buffer>,
+    on_host: Arc<[u32]>,
+    counted: Rc<OnceCell<Arc<Buffer>>>,
     shape: PhantomData<S>,
 }
 
@@ -38,8 +42,7 @@ impl<S: Shape> Tokens<S> {
             "a block of {} tokens is not this rank's share of {sizes:?}",
             block.len()
         );
-        let ids = Arc::new(rank.meter().copy_of(block, Category::Activations));
-        Tokens { rank: rank.clone(), extents, ids, shape: PhantomData }
+        Tokens::new(rank, extents, block)
     }
 
     /// Token ids of a micro-batch: `block` holds some of the rows of this rank's block, from its row `first` on. They
@@ -59,8 +62,7 @@ impl<S: Shape> Tokens<S> {
         );
         extents[0].offset += first;
         extents[0].local = rows;
-        let ids = Arc::new(rank.meter().copy_of(block, Category::Activations));
-        Tokens { rank: rank.clone(), extents, ids, shape: PhantomData }
+        Tokens::new(rank, extents, block)
     }
 
     /// Size and place of this rank's block, dim by dim.
@@ -75,6 +77,31 @@ impl<S: Shape> Tokens<S> {
     pub(crate) fn ids(&self) -> &Arc<Buffer> {
         &self.ids
     }
+
+    /// The ids, on the host.
+    pub(crate) fn on_host(&self) -> &[u32] {
+        &self.on_host
+    }
+
+    /// How many are not [`IGNORED`](Self::IGNORED).
+    pub(crate) fn count(&self) -> u64 {
+        self.on_host.iter().filter(|id| **id != Self::IGNORED).count() as u64
+    }
+
+    /// 0 for ids that are [`IGNORED`](Self::IGNORED), 1 for the others, in f32; made with the first call.
+    pub(crate) fn counted(&self) -> &Arc<Buffer> {
+        self.counted.get_or_init(|| {
+            let weight = |id: &u32| if *id == Self::IGNORED { 0.0f32 } else { 1.0 };
+            let weights: Vec<f32> = self.on_host.iter().map(weight).collect();
+            Arc::new(self.rank.meter().copy_of(&weights, Category::Activations))
+        })
+    }
+
+    fn new(rank: &Rank, extents: Vec<Extent>, block: &[u32]) -> Tokens<S> {
+        let ids = Arc::new(rank.meter().copy_of(block, Category::Activations));
+        let (on_host, counted) = (block.into(), Rc::default());
+        Tokens { rank: rank.clone(), extents, ids, on_host, counted, shape: PhantomData }
+    }
 }
 
 impl<S> Clone for Tokens<S> {
@@ -83,6 +110,8 @@ impl<S> Clone for Tokens<S> {
             rank: self.rank.clone(),
             extents: self.extents.clone(),
             ids: Arc::clone(&self.ids),
+            on_host: Arc::clone(&self.on_host),
+            counted: Rc::clone(&self.counted),
             shape: PhantomData,
         }
     }

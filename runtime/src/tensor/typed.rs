@@ -68,7 +68,7 @@ impl<S: Shape> Tensor<S> {
             block.len()
         );
         let mut data = rank.alloc(block.len());
-        rank.backend().cast(block.into(), data.view_mut());
+        rank.backend().cast(rank.stage(block).view(), data.view_mut());
         Tensor::wrap(Value::ready(rank, extents, data, None))
     }
 
@@ -106,10 +106,7 @@ impl<S: Shape> Tensor<S> {
 
     /// A copy of this rank's block, row-major.
     pub fn to_vec(&self) -> Vec<f32> {
-        let data = self.value.compute().data;
-        let mut numbers = vec![0.0; data.len()];
-        self.rank().backend().cast(data.view(), numbers.as_mut_slice().into());
-        numbers
+        self.rank().read(self.value.compute().data.view())
     }
 
     /// The rank that holds the block.

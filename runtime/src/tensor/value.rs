@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::backend::{BlockIndex, Buffer, Category, ViewMut};
 use crate::layout::{AxisId, AxisSet, DimInfo};
 
+use super::offload::Offloaded;
 use super::pointwise::Pointwise;
 use super::region::Regather;
 use super::tape::{Gradients, NodeId};
@@ -245,8 +246,7 @@ pub(super) fn copy_to(rank: &Rank, data: &Buffer, category: Category) -> Buffer 
 /// What an operation keeps for its backward.
 pub(crate) enum Saved {
     Data(Arc<Buffer>),
-    /// In host memory.
-    Offloaded(Buffer),
+    Offloaded(Offloaded),
     Regather(Rc<Regather>),
 }
 
@@ -262,7 +262,7 @@ impl Saved {
     pub(crate) fn take(self, rank: &Rank) -> Arc<Buffer> {
         match self {
             Saved::Data(data) => data,
-            Saved::Offloaded(data) => Arc::new(copy_to(rank, &data, Category::Activations)),
+            Saved::Offloaded(data) => Arc::new(data.fetch(rank)),
             Saved::Regather(regather) => regather.take(rank),
         }
     }

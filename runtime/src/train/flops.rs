@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::backend::{Category, Gemm, MemoryMeter};
+use crate::backend::{Category, Gemm, MemoryMeter, Queue};
 use crate::comm::Site;
 use crate::layout::AxisSet;
 use crate::nn::Built;
@@ -25,17 +25,20 @@ pub fn model_flops_per_token<M>(built: &Built<M>, looked_up: Option<&str>, seq: 
     6.0 * multiplied as f64 + 12.0 * (attention * seq) as f64
 }
 
-/// FLOP/s of large matrix products in the compute dtype on all the cores that the ranks of this machine use, each with `threads` threads.
-/// Every rank calls it.
+/// FLOP/s of large matrix products in the compute dtype on all the cores, or the device, that the ranks of this machine
+/// use. Every rank calls it.
 ///
 /// The first rank measures while the others wait: where more threads run than there are cores, each measuring for
 /// itself would count a core several times.
-pub fn measure_peak(rank: &Rank, threads: usize) -> f64 {
+pub fn measure_peak(rank: &Rank) -> f64 {
     let mut peak = [0.0];
     if rank.index() == 0 {
+        let threads = rank.backend().threads();
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         let all = (threads * rank.degree_of(AxisSet::ALL)).min(cores);
-        peak[0] = best_product(rank) / threads.min(cores) as f64 * all as f64;
+        // The ranks of a device share it.
+        let share = if rank.meter().device().is_some() { 1 } else { all };
+        peak[0] = best_product(rank) / threads.min(cores) as f64 * share as f64;
     }
     rank.all_reduce_f64(AxisSet::ALL, &Site::new("peak FLOP/s"), &mut peak);
     peak[0]
@@ -43,23 +46,28 @@ pub fn measure_peak(rank: &Rank, threads: usize) -> f64 {
 
 /// FLOP/s of the best of several products: other work on the machine only ever makes them slower.
 fn best_product(rank: &Rank) -> f64 {
-    const SIZE: usize = 768;
     const AT_LEAST: (u32, Duration) = (8, Duration::from_millis(100));
     // A meter of its own: these buffers are no part of what training needs.
-    let meter = MemoryMeter::new();
-    let buffer = || meter.zeros(rank.compute_dtype(), SIZE * SIZE, Category::Workspace);
+    let device = rank.meter().device();
+    let meter = MemoryMeter::on(device.cloned(), usize::MAX);
+    // Large enough for the machine to be at its best, small enough to be quick.
+    let size = if device.is_some() { 4096 } else { 768 };
+    let finish =
+        || device.iter().for_each(|device| device.synchronize(&device.mark(Queue::Compute)));
+    let buffer = || meter.zeros(rank.compute_dtype(), size * size, Category::Workspace);
     let (a, b, mut c) = (buffer(), buffer(), buffer());
     let product =
-        Gemm { m: SIZE, n: SIZE, k: SIZE, trans_a: false, trans_b: false, accumulate: false };
+        Gemm { m: size, n: size, k: size, trans_a: false, trans_b: false, accumulate: false };
     let begin = Instant::now();
     let (mut runs, mut best) = (0, Duration::MAX);
     while runs < AT_LEAST.0 || begin.elapsed() < AT_LEAST.1 {
         let start = Instant::now();
         rank.backend().gemm(&product, a.view(), b.view(), c.view_mut());
+        finish();
         best = best.min(start.elapsed());
         runs += 1;
     }
-    2.0 * (SIZE * SIZE * SIZE) as f64 / best.as_secs_f64()
+    2.0 * (size * size * size) as f64 / best.as_secs_f64()
 }
 
 #[cfg(test)]
@@ -121,8 +129,8 @@ mod tests {
     fn the_peak_counts_each_core_once() {
         let comms = RankComms::unattended(MeshShape::SINGLE);
         let cores = std::thread::available_parallelism().unwrap().get();
-        let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
-        let peak = measure_peak(&rank, cores * 2);
+        let rank = Rank::new(comms, Box::new(CpuBackend::new(cores * 2).unwrap()), 0);
+        let peak = measure_peak(&rank);
         // Between a slow core's scalar arithmetic and more than any machine does.
         assert!((1e8..1e15).contains(&peak), "{peak}");
         assert_eq!(rank.meter().total_peak(), 0, "the measurement is no part of the run");

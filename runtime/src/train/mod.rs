@@ -6,6 +6,7 @@ mod error;
 mod flops;
 mod language_model;
 mod lr;
+mod machine;
 mod memory;
 mod metrics;
 mod plan;
@@ -27,6 +28,9 @@ pub use config::{Config, ConfigError};
 pub use error::{Error, Result};
 pub use language_model::{HfName, LanguageModel};
 pub use lr::{Decay, LrSchedule};
+#[cfg(feature = "cuda")]
+pub use machine::Gpus;
+pub use machine::Machine;
 pub use metrics::{MetricsError, MetricsFile, StepMetrics};
 pub use progress::Progress;
 pub use report::{AxisUse, MemoryUse, Report};

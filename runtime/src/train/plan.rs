@@ -12,7 +12,8 @@ use crate::layout::{AxisId, AxisSet};
 use crate::nn::{Built, Sizes, declare};
 use crate::tensor::{ParamRef, Rank};
 
-use super::config::{Config, ModelSizes, ModelSource};
+use super::config::{Config, Device, ModelSizes, ModelSource};
+use super::machine::Machine;
 use super::memory::{Kept, MemoryPlan, kept_of, units_of};
 use super::{Error, LanguageModel, Result, resume, text, weights};
 
@@ -22,6 +23,8 @@ const MAX_THREADS: usize = 1024;
 /// Everything that a run reads, and the settings that were found to fit it.
 pub struct Plan {
     pub config: Config,
+    /// What the ranks compute on.
+    pub machine: Box<dyn Machine>,
     pub sizes: LlamaConfig,
     /// Elements of the model's parameters.
     pub parameters: usize,
@@ -36,7 +39,7 @@ pub struct Plan {
 
 impl Plan {
     /// Opens every file that the run reads, and judges the settings by them. Nothing is written yet.
-    pub fn new<M: LanguageModel>(config: Config) -> Result<Plan> {
+    pub fn new<M: LanguageModel>(config: Config, machine: Box<dyn Machine>) -> Result<Plan> {
         check_mesh(&config)?;
         let (sizes, weights) = match &config.model {
             ModelSource::InitFrom(folder) => {
@@ -46,11 +49,12 @@ impl Plan {
             ModelSource::New(sizes) => (llama_config(sizes, config.seq), None),
         };
         // Before anything is made of sizes that nothing could hold.
-        MemoryPlan::of_sizes(&config, &sizes, Kept::Unknown).check(&config)?;
+        let available = machine.memory();
+        MemoryPlan::of_sizes(&config, &sizes, Kept::Unknown).check(&config, available)?;
         let built = declared::<M>(&config, &sizes)?;
         let (kept, units) = (kept_of(&config, &built), units_of(&built));
         let memory = MemoryPlan::of_units(&config, &sizes, kept, &units);
-        memory.check(&config)?;
+        memory.check(&config, available)?;
         let params = built.params();
         if config.export_hf.is_some() {
             weights::check_export(&sizes, M::HF_NAMES, &params)?;
@@ -63,7 +67,7 @@ impl Plan {
         };
         let parameters = params.iter().map(ParamRef::global_len).sum();
         let dataset = Arc::new(dataset);
-        Ok(Plan { config, sizes, parameters, memory, weights, resume, dataset, tokenizer })
+        Ok(Plan { config, machine, sizes, parameters, memory, weights, resume, dataset, tokenizer })
     }
 
     /// Makes sure that the run can write where it is told to, before any work is lost, and that this is not what it
@@ -125,7 +129,7 @@ impl Plan {
             sizes.heads,
             sizes.kv_heads,
             sizes.vocab,
-            with_threads(config),
+            format_args!("{} with {}", on_mesh(config), self.machine.describe()),
             config.batch,
             config.seq,
             with_commas(dataset.file().len() as u64),
@@ -182,7 +186,10 @@ fn check_mesh(config: &Config) -> Result<()> {
         )));
     }
     let world = mesh.world_size();
-    let threads = config.threads_per_rank(world);
+    let threads = match config.device {
+        Device::Cpu => config.threads_per_rank(world),
+        Device::Cuda => 1,
+    };
     if world.saturating_mul(threads) > MAX_THREADS {
         return Err(Error::Input(format!(
             "{} are too many: ranks are threads of this process, which starts at most {MAX_THREADS} threads in \

@@ -3,14 +3,13 @@
 use std::sync::Mutex;
 use std::time::Instant;
 
-use crate::backend::cpu::CpuBackend;
 use crate::checkpoint::RankFile;
 use crate::comm::{RankComms, Site};
 use crate::data::{MicroBatch, Prefetch};
 use crate::layout::AxisSet;
 use crate::nn::{Built, build};
 use crate::optim::{Ema, Optimizer, ParamGroups};
-use crate::tensor::{Accumulating, Extent, Gradients, Loss, Mean, Rank, Reduced, Tokens};
+use crate::tensor::{Accumulating, Extent, Gradients, Loss, Mean, Metric, Rank, Reduced, Tokens};
 
 use super::batch_check::check_first_batches;
 use super::plan::{Plan, model_sizes};
@@ -68,11 +67,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
     /// Builds the model on this rank and gives it its weights.
     pub fn new(plan: &'a Plan, shared: &'a Shared, comms: RankComms) -> Result<Self> {
         let config = &plan.config;
-        let threads = config.threads_per_rank(config.mesh.world_size());
-        let backend = CpuBackend::new(threads).map_err(|error| {
-            Error::Input(format!("--threads {threads}: the threads could not be started: {error}"))
-        })?;
-        let rank = Rank::with_settings(comms, Box::new(backend), config.settings());
+        let backend = plan.machine.backend(comms.rank())?;
+        let rank = Rank::with_settings(comms, backend, config.settings());
         let built = build::<M>(&rank, &model_sizes::<M>(config, &plan.sizes))?;
         let params = built.params();
         if let (None, Some(folder)) = (&plan.resume, &plan.weights) {
@@ -179,41 +175,45 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
     fn differentiate(&mut self, step: u64) -> Result<(Mean, Gradients<Reduced>)> {
         let batch = self.batches.take(step)?;
         let count = self.plan.config.micro_batches;
-        let mut mean = Mean::default();
+        let mut losses = Vec::with_capacity(count);
         let mut so_far: Option<Gradients<Accumulating>> = None;
         for index in 0..count - 1 {
-            let loss = self.loss(step, &batch.micro_batch(count, index), &mut mean)?;
+            let loss = self.loss(&batch.micro_batch(count, index), &mut losses);
             so_far = Some(match so_far {
                 Some(gradients) => gradients.accumulate(loss),
                 None => loss.accumulate(),
             });
         }
-        let loss = self.loss(step, &batch.micro_batch(count, count - 1), &mut mean)?;
+        let loss = self.loss(&batch.micro_batch(count, count - 1), &mut losses);
         let gradients = match so_far {
             Some(gradients) => gradients.backward(loss),
             None => loss.backward(),
         };
+        // Only now: a device that is asked for a loss has the backward pass to go on with.
+        let mut mean = Mean::default();
+        for loss in losses {
+            let of_all = loss.reduce();
+            if !of_all.value().is_finite() {
+                return Err(self.diverged(step, "loss", of_all.value(), loss.local_sum()));
+            }
+            mean += of_all;
+        }
         Ok((mean, gradients.reduce()))
     }
 
-    /// The loss on a micro-batch, whose mean over all ranks is added to `mean`.
+    /// The loss on a micro-batch, which is noted in `losses`.
     fn loss(
-        &mut self,
-        step: u64,
+        &self,
         batch: &MicroBatch<'_>,
-        mean: &mut Mean,
-    ) -> Result<Loss<(M::Batch, M::Seq)>> {
+        losses: &mut Vec<Metric<(M::Batch, M::Seq)>>,
+    ) -> Loss<(M::Batch, M::Seq)> {
         let config = &self.plan.config;
         let sizes = [config.batch, config.seq];
         let from_rows = |ids: &[u32]| Tokens::from_rows(&self.rank, &sizes, batch.rows.start, ids);
         let (tokens, targets) = (from_rows(batch.tokens), from_rows(batch.targets));
         let loss = self.built.model.loss(&tokens, &targets);
-        let of_all = loss.reduce();
-        if !of_all.value().is_finite() {
-            return Err(self.diverged(step, "loss", of_all.value(), loss.local_sum()));
-        }
-        *mean += of_all;
-        Ok(loss)
+        losses.push(loss.metric());
+        loss
     }
 
     fn save_if_due(&mut self, steps: u64) -> Result<()> {

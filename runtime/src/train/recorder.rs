@@ -34,13 +34,15 @@ impl<'a> Recorder<'a> {
         file: &'a Mutex<MetricsFile>,
     ) -> Recorder<'a> {
         let (config, sizes) = (&plan.config, &plan.sizes);
-        let threads = config.threads_per_rank(config.mesh.world_size());
         let embedding = M::HF_NAMES.iter().find(|name| name.name == "model.embed_tokens.weight");
         let looked_up = embedding.map(|name| name.path).filter(|_| !sizes.tied);
         Recorder {
             file,
             flops_per_token: model_flops_per_token(built, looked_up, config.seq),
-            peak: measure_peak(rank, threads),
+            peak: plan
+                .machine
+                .peak_flops(rank.compute_dtype())
+                .unwrap_or_else(|| measure_peak(rank)),
             recomputed: 0,
             bytes: BTreeMap::new(),
         }

@@ -1,12 +1,12 @@
 //! What a checkpoint holds of a run: parameters, and what optimiser and average keep of them.
 
-use std::cell::Ref;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::checkpoint::{Checkpoint, CheckpointError, Region, ShardEntry};
 use crate::layout::{AxisId, AxisSet};
 use crate::optim::{Ema, Optimizer, UnitState};
-use crate::tensor::{ParamRef, Rank, ZeroLevel};
+use crate::tensor::{ParamRef, Rank, Stretch, ZeroLevel};
 
 /// The kind of the parameters themselves in a checkpoint, beside those of optimiser and average.
 const PARAMETER: &str = "params";
@@ -57,19 +57,23 @@ pub fn with_entries<T>(
     let is_saved =
         |param: &ParamRef| rank.position(AxisSet::ALL.minus(param.varies()).minus(sharded)) == 0;
     let params: Vec<&ParamRef> = trained.params.iter().filter(|param| is_saved(param)).collect();
-    let values: Vec<Ref<'_, [f32]>> = params.iter().map(|param| param.owned_values()).collect();
-    let mut entries = Vec::new();
+    let values: Vec<Stretch<'_>> = params.iter().map(|param| param.owned_values()).collect();
+    let mut parts: Vec<(&ParamRef, &str, Cow<'_, [f32]>)> = Vec::new();
     for (param, values) in params.iter().zip(&values) {
-        entries.extend(entries_of(param, PARAMETER, values));
+        parts.push((param, PARAMETER, values.view().on_host()));
     }
     let average = trained.average.map_or(&[][..], Ema::states);
-    for state in trained.optimizer.states().iter().chain(average) {
-        for param in state.params().iter().filter(|param| is_saved(param)) {
+    let states: Vec<&UnitState> = trained.optimizer.states().iter().chain(average).collect();
+    let of_states: Vec<(&UnitState, Vec<ParamRef>)> =
+        states.into_iter().map(|state| (state, state.params())).collect();
+    for (state, params) in &of_states {
+        for param in params.iter().filter(|param| is_saved(param)) {
             let kept = state.of(param).into_iter();
-            entries.extend(kept.flat_map(|(kind, data)| entries_of(param, kind, data)));
+            parts.extend(kept.map(|(kind, data)| (param, kind, data.on_host())));
         }
     }
-    write(&entries)
+    let entries = parts.iter().flat_map(|(param, kind, data)| entries_of(param, kind, data));
+    write(&entries.collect::<Vec<_>>())
 }
 
 /// The elements of `param` that this rank owns, box by box.
@@ -125,12 +129,15 @@ fn load_state(
 ) -> std::result::Result<(), CheckpointError> {
     for param in state.params() {
         let shape = global_shape(&param);
-        for (kind, mut out) in state.of_mut(&param) {
+        for (kind, mut kept) in state.of_mut(&param) {
+            let mut values = vec![0.0; kept.len()];
+            let mut out = values.as_mut_slice();
             for region in owned_boxes(&param) {
                 let (part, rest) = out.split_at_mut(region.len());
                 checkpoint.read_into(&tensor_name(kind, &param), &shape, &region, part)?;
                 out = rest;
             }
+            kept.write(&values);
         }
     }
     Ok(())

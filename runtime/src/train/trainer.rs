@@ -8,6 +8,7 @@ use crate::comm::{LaunchOptions, launch_with};
 use crate::trace::Tracer;
 
 use super::config::Config;
+use super::machine::{Machine, machine_of};
 use super::plan::Plan;
 use super::progress::say;
 use super::rank_loop::{RankLoop, Shared};
@@ -44,7 +45,16 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// Settings that contradict each other, the files or the model, and files that cannot be used.
     pub fn new(config: Config) -> Result<Trainer<M>> {
-        let plan = Plan::new::<M>(config)?;
+        let machine = machine_of(&config)?;
+        Trainer::on(config, machine)
+    }
+
+    /// As [`new`](Self::new), on a machine of your own instead of the one that the settings ask for.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn on(config: Config, machine: Box<dyn Machine>) -> Result<Trainer<M>> {
+        let plan = Plan::new::<M>(config, machine)?;
         plan.prepare_outputs()?;
         let shared = Shared::new(&plan)?;
         Ok(Trainer { plan, shared, model: PhantomData })

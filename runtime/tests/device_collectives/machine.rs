@@ -153,6 +153,22 @@ impl Device for RankDevice {
         unsafe { memory.write_bytes(POISON, bytes) };
     }
 
+    fn alloc_page_locked(&self, bytes: usize) -> Option<NonNull<u8>> {
+        self.alloc(bytes)
+    }
+
+    unsafe fn free_page_locked(&self, memory: NonNull<u8>, bytes: usize) {
+        unsafe { self.free(memory, bytes) }
+    }
+
+    unsafe fn copy_out(&self, dst: &mut [u8], src: *const u8) {
+        unsafe { self.copy(Queue::Transfer, dst.as_mut_ptr(), src, dst.len()) };
+    }
+
+    unsafe fn copy_in(&self, dst: *mut u8, src: &[u8]) {
+        unsafe { self.copy(Queue::Transfer, dst, src.as_ptr(), src.len()) };
+    }
+
     unsafe fn upload(&self, dst: *mut u8, src: &[u8]) {
         let (dst, src) = (dst as usize, src.to_vec());
         self.submit(Queue::Compute, move || unsafe {

@@ -275,6 +275,18 @@ impl Backend for CpuBackend {
         ));
     }
 
+    fn cross_entropy_loss(
+        &self,
+        max: View,
+        sum_exp: View,
+        target_logit: View,
+        targets: View,
+        mut sum: ViewMut,
+    ) {
+        let statistics = [max, sum_exp, target_logit].map(|statistic| statistic.typed());
+        sum.typed()[0] = softmax::cross_entropy_loss(statistics, targets.typed());
+    }
+
     fn cross_entropy_grad(
         &self,
         cols: usize,

@@ -106,6 +106,18 @@ pub(super) fn exp_sum<T: Float>(
     });
 }
 
+pub(super) fn cross_entropy_loss(statistics: [&[f32]; 3], targets: &[u32]) -> f32 {
+    let [max, sum_exp, target_logit] = statistics;
+    assert_eq!(statistics.map(<[f32]>::len), [targets.len(); 3], "cross_entropy_loss: rows");
+    let loss = |(row, target): (usize, &u32)| {
+        let counts = *target != u32::MAX;
+        let row_loss =
+            || f64::from(max[row]) + f64::from(sum_exp[row]).ln() - f64::from(target_logit[row]);
+        if counts { row_loss() } else { 0.0 }
+    };
+    targets.iter().enumerate().map(loss).sum::<f64>() as f32
+}
+
 /// The column of a target among `cols` columns from `first_col` on.
 fn local_target(target: u32, first_col: usize, cols: usize) -> Option<usize> {
     (target as usize).checked_sub(first_col).filter(|col| *col < cols)

@@ -28,6 +28,11 @@ impl CudaBackend {
         let memory = Arc::new(GpuMemory::new(Arc::clone(&gpu)));
         CudaBackend { gpu, memory, flops: AtomicU64::new(0) }
     }
+
+    /// The hold on the device, for operations that are not of every backend.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
 }
 
 impl Backend for CudaBackend {
@@ -173,6 +178,17 @@ impl Backend for CudaBackend {
         ops::loss::exp_sum(&self.gpu, cols, logits, max, targets, first_col, sum_exp, target_logit)
     }
 
+    fn cross_entropy_loss(
+        &self,
+        max: View,
+        sum_exp: View,
+        target_logit: View,
+        targets: View,
+        sum: ViewMut,
+    ) {
+        ops::loss::cross_entropy_loss(&self.gpu, max, sum_exp, target_logit, targets, sum)
+    }
+
     fn cross_entropy_grad(
         &self,
         cols: usize,
@@ -241,7 +257,11 @@ impl Backend for CudaBackend {
     }
 
     fn sum_squares(&self, x: View) -> f64 {
-        ops::reduce::sum_squares(&self.gpu, x)
+        ops::reduce::sum_squares_of(&self.gpu, &[x])
+    }
+
+    fn sum_squares_of(&self, parts: &[View]) -> f64 {
+        ops::reduce::sum_squares_of(&self.gpu, parts)
     }
 
     fn adamw(

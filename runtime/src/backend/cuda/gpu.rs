@@ -12,8 +12,20 @@ use super::driver::{Driver, DriverError, Function, Grid, Source, Stream};
 pub struct Gpu {
     driver: Arc<dyn Driver>,
     streams: Mutex<HashMap<Queue, Stream>>,
-    functions: Mutex<HashMap<(Source, String), Function>>,
+    /// By name of the entry point: a comparison of sources is cheaper than a hash of them at every launch.
+    functions: Mutex<HashMap<String, Vec<(Source, Function)>>>,
+    workspace: Mutex<Workspace>,
 }
+
+/// Memory of kernels that need some beside their operands; `address` is 0 as long as there is none.
+#[derive(Default)]
+struct Workspace {
+    address: u64,
+    bytes: usize,
+}
+
+/// Sizes of workspaces are multiples of this, so that they seldom grow.
+const WORKSPACE_UNIT: usize = 1 << 20;
 
 /// A kernel: its source, and the name of its entry point.
 pub type Kernel<'a> = (&'a Source, &'a str);
@@ -21,7 +33,12 @@ pub type Kernel<'a> = (&'a Source, &'a str);
 impl Gpu {
     /// A rank's hold on the device of `driver`.
     pub fn new(driver: Arc<dyn Driver>) -> Arc<Gpu> {
-        Arc::new(Gpu { driver, streams: Mutex::default(), functions: Mutex::default() })
+        Arc::new(Gpu {
+            driver,
+            streams: Mutex::default(),
+            functions: Mutex::default(),
+            workspace: Mutex::default(),
+        })
     }
 
     /// The driver.
@@ -39,6 +56,31 @@ impl Gpu {
     /// Every stream in use.
     pub fn streams(&self) -> Vec<Stream> {
         lock(&self.streams).values().copied().collect()
+    }
+
+    /// Scratch memory of at least `bytes` bytes for what is submitted to the compute queue next, aligned to 256.
+    ///
+    /// There is one workspace, and nothing but the compute queue uses it: an operation asks for all that it needs at
+    /// once, and what it leaves there is gone with the next call. It grows, for which the host waits for the queue, until
+    /// it fits the largest operation.
+    pub fn workspace(&self, bytes: usize) -> u64 {
+        let mut workspace = lock(&self.workspace);
+        if workspace.bytes < bytes {
+            self.drop_workspace(&mut workspace);
+            let bytes = bytes.next_multiple_of(WORKSPACE_UNIT);
+            *workspace = Workspace { address: done(self.driver.alloc(bytes)), bytes };
+        }
+        workspace.address
+    }
+
+    fn drop_workspace(&self, workspace: &mut Workspace) {
+        let Workspace { address, bytes } = std::mem::take(workspace);
+        if bytes > 0 {
+            // A device that has failed has no work left that uses the memory, and says so at its next call.
+            let _ = self.driver.synchronize(self.stream(Queue::Compute));
+            // SAFETY: `alloc` gave these bytes, and the only queue that uses them is done.
+            let _ = unsafe { self.driver.free(address, bytes) };
+        }
     }
 
     /// Submits a kernel to the compute queue; `args` are its parameters, see `args!`.
@@ -64,11 +106,23 @@ impl Gpu {
     }
 
     fn function(&self, (source, name): Kernel<'_>) -> Function {
-        let key = (source.clone(), name.to_string());
-        *lock(&self.functions).entry(key).or_insert_with(|| {
+        let mut functions = lock(&self.functions);
+        let loaded = functions.get(name).and_then(|named| {
+            named.iter().find(|(loaded, _)| loaded == source).map(|(_, function)| *function)
+        });
+        loaded.unwrap_or_else(|| {
             let module = done(self.driver.load(source));
-            done(self.driver.function(module, name))
+            let function = done(self.driver.function(module, name));
+            functions.entry(name.to_string()).or_default().push((source.clone(), function));
+            function
         })
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        let mut workspace = std::mem::take(&mut *lock(&self.workspace));
+        self.drop_workspace(&mut workspace);
     }
 }
 

@@ -8,17 +8,28 @@ use crate::backend::{DType, Device, Moment, Queue, ReduceOp};
 use super::driver::{DriverError, Event};
 use super::gpu::{Gpu, done};
 use super::ops;
+use super::staging::Staging;
 
 /// The memory and the queues of one rank.
 #[derive(Debug)]
 pub struct GpuMemory {
     gpu: Arc<Gpu>,
+    staging: Staging,
 }
 
 impl GpuMemory {
     /// Of the rank that holds `gpu`.
     pub fn new(gpu: Arc<Gpu>) -> GpuMemory {
-        GpuMemory { gpu }
+        GpuMemory { staging: Staging::new(Arc::clone(&gpu)), gpu }
+    }
+
+    /// Waits for everything that was submitted. The pool gives memory back when a rank ends or is short of it: both are
+    /// rare enough for that.
+    fn finish(&self) {
+        for stream in self.gpu.streams() {
+            // A device that has failed has no work left that uses memory.
+            let _ = self.gpu.driver().synchronize(stream);
+        }
     }
 
     fn event(&self, moment: &Moment) -> Event {
@@ -51,25 +62,46 @@ impl Device for GpuMemory {
     }
 
     unsafe fn free(&self, memory: NonNull<u8>, bytes: usize) {
-        // The pool gives memory back when a rank ends or is short of it: both are rare enough to wait for the device.
-        for stream in self.gpu.streams() {
-            // A device that has failed has no work left that uses the memory.
-            let _ = self.gpu.driver().synchronize(stream);
-        }
+        self.finish();
         // SAFETY: as the caller promises, and nothing uses the memory any more.
         let _ = unsafe { self.gpu.driver().free(memory.as_ptr() as u64, bytes) };
     }
 
+    fn alloc_page_locked(&self, bytes: usize) -> Option<NonNull<u8>> {
+        match self.gpu.driver().alloc_pinned(bytes) {
+            Err(DriverError::OutOfMemory { .. }) => None,
+            result => NonNull::new(done(result)),
+        }
+    }
+
+    unsafe fn free_page_locked(&self, memory: NonNull<u8>, bytes: usize) {
+        self.finish();
+        // SAFETY: as the caller promises, and nothing uses the memory any more.
+        let _ = unsafe { self.gpu.driver().free_pinned(memory.as_ptr(), bytes) };
+    }
+
+    unsafe fn copy_out(&self, dst: &mut [u8], src: *const u8) {
+        let stream = self.gpu.stream(Queue::Transfer);
+        let (to, bytes) = (dst.as_mut_ptr().cast(), dst.len());
+        // SAFETY: as the caller promises.
+        done(unsafe { self.gpu.driver().download(stream, to, src as u64, bytes) });
+    }
+
+    unsafe fn copy_in(&self, dst: *mut u8, src: &[u8]) {
+        let stream = self.gpu.stream(Queue::Transfer);
+        let (from, bytes) = (src.as_ptr().cast(), src.len());
+        // SAFETY: as the caller promises.
+        done(unsafe { self.gpu.driver().upload(stream, dst as u64, from, bytes) });
+    }
+
     unsafe fn upload(&self, dst: *mut u8, src: &[u8]) {
-        let (driver, stream) = (self.gpu.driver(), self.gpu.stream(Queue::Compute));
-        // SAFETY: as the caller promises; the host memory is in place until the stream has passed.
-        done(unsafe { driver.upload(stream, dst as u64, src.as_ptr().cast(), src.len()) });
-        done(driver.synchronize(stream));
+        // SAFETY: as the caller promises; every upload is on the compute stream.
+        unsafe { self.staging.upload(self.gpu.stream(Queue::Compute), dst as u64, src) };
     }
 
     unsafe fn download(&self, src: *const u8, dst: &mut [u8]) {
         let (driver, stream) = (self.gpu.driver(), self.gpu.stream(Queue::Compute));
-        // SAFETY: as in `upload`.
+        // SAFETY: as the caller promises; the host memory is in place until the stream has passed.
         done(unsafe { driver.download(stream, dst.as_mut_ptr().cast(), src as u64, dst.len()) });
         done(driver.synchronize(stream));
     }
@@ -111,9 +143,9 @@ impl Device for GpuMemory {
     }
 
     fn synchronize(&self, moment: &Moment) {
-        // A stream of its own, so that nothing but the moment is waited for.
-        let queue = Queue::Transfer;
-        self.wait_for(queue, moment);
-        done(self.gpu.driver().synchronize(self.gpu.stream(queue)));
+        let driver = self.gpu.driver();
+        let stream = self.gpu.stream(Queue::Waiting);
+        done(driver.wait(stream, self.event(moment)));
+        done(driver.synchronize(stream));
     }
 }

@@ -245,7 +245,7 @@ impl Turn<'_> {
         };
         backend.fill(direction.reborrow(), 0.0);
         let gradient = matrix.param.owned_gradient();
-        backend.sgd(&step, direction, View::from(&*gradient), Some(momentum), None);
+        backend.sgd(&step, direction, gradient.view(), Some(momentum), None);
     }
 
     /// Moves this rank's part of a matrix against `direction`.

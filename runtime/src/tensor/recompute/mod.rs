@@ -9,11 +9,12 @@ use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Category};
+use crate::backend::Buffer;
 
 use super::gathering::Phase;
+use super::offload::Offloaded;
 use super::tape::{Gradients, NodeId, undo};
-use super::value::{Extent, Saved, Value, copy_to};
+use super::value::{Extent, Saved, Value};
 use super::{Rank, Unit};
 
 use regions::{Kept, Open};
@@ -133,9 +134,7 @@ impl Input {
     fn of(value: &Value, offload: bool) -> Input {
         let source = value.compute().node;
         let saved = match value.save() {
-            Saved::Data(data) if offload => {
-                Saved::Offloaded(copy_to(value.rank(), &data, Category::Offloaded))
-            }
+            Saved::Data(data) if offload => Saved::Offloaded(Offloaded::new(value.rank(), data)),
             saved => saved,
         };
         Input { extents: value.extents().to_vec(), source, saved }

@@ -4,13 +4,13 @@ use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use crate::backend::{Buffer, Category, DType, View};
+use crate::backend::{Buffer, Category, DType, View, ViewMut};
 use crate::comm::{Pending, ReduceOp};
 use crate::layout::AxisSet;
 
 use super::super::ParamRef;
 use super::super::rank::fail;
-use super::{FSDP, REPLICAS, Unit, ZeroLevel};
+use super::{FSDP, REPLICAS, Stretch, Unit, ZeroLevel};
 
 /// Where the gradient of a unit is.
 ///
@@ -60,7 +60,7 @@ impl Unit {
         self.finish_reduction();
         self.forget_shares();
         if let Some(shard) = &mut *self.gradient.shard.borrow_mut() {
-            shard.typed_mut::<f32>().fill(0.0);
+            shard.view_mut().clear();
         }
     }
 
@@ -74,24 +74,24 @@ impl Unit {
     }
 
     /// The flat gradient of this rank, to be added to.
-    pub(crate) fn gradient_mut(&self) -> RefMut<'_, [f32]> {
-        let whole = RefMut::map(self.gradient.whole.borrow_mut(), |whole| {
+    pub(crate) fn gradient_mut(&self) -> RefMut<'_, Buffer> {
+        RefMut::map(self.gradient.whole.borrow_mut(), |whole| {
             whole.get_or_insert_with(|| {
                 self.rank.meter().alloc(DType::F32, self.len(), Category::Communication)
             })
-        });
-        RefMut::map(whole, Buffer::typed_mut)
+        })
     }
 
     /// The reduced gradient of the shard.
-    pub(crate) fn reduced_gradient(&self) -> Ref<'_, [f32]> {
+    pub(crate) fn reduced_gradient(&self) -> Stretch<'_> {
         const THERE: &str = "gradients are read after their reduction";
         if self.level() >= ZeroLevel::Gradients {
             let shard = self.gradient.shard.borrow();
-            Ref::map(shard, |shard| shard.as_ref().expect(THERE).typed())
+            let shard = Ref::map(shard, |shard| shard.as_ref().expect(THERE));
+            Stretch::new(shard, 0..self.shard().len())
         } else {
             let whole = self.gradient.whole.borrow();
-            Ref::map(whole, |whole| &whole.as_ref().expect(THERE).typed()[self.shard()])
+            Stretch::new(Ref::map(whole, |whole| whole.as_ref().expect(THERE)), self.shard())
         }
     }
 
@@ -115,10 +115,10 @@ impl Unit {
         {
             let mut gradient = self.gradient_mut();
             for param in self.params().iter().filter(|param| param.take_missing_gradient()) {
-                gradient[param.range()].fill(0.0);
+                gradient.view_mut().slice(param.range()).clear();
             }
-            clear_gaps(&self.params(), &mut gradient);
-            self.reduce_over_model_axes(&mut gradient);
+            clear_gaps(&self.params(), gradient.view_mut());
+            self.reduce_over_model_axes(gradient.view_mut());
         }
         if per_micro_batch {
             self.forget_shares();
@@ -206,7 +206,7 @@ impl Unit {
     }
 
     fn reduced_copy(&self) -> Buffer {
-        self.payload_of(View::from(&*self.reduced_gradient()))
+        self.payload_of(self.reduced_gradient().view())
     }
 
     fn payload_of(&self, values: View<'_>) -> Buffer {
@@ -218,7 +218,7 @@ impl Unit {
 
     /// Sums the gradients that are partial over further axes, as those of norms in a sequence-parallel stream are:
     /// small, and so taken together.
-    fn reduce_over_model_axes(&self, gradient: &mut [f32]) {
+    fn reduce_over_model_axes(&self, mut gradient: ViewMut<'_>) {
         let (rank, params) = (&self.rank, self.params());
         let sets: BTreeSet<AxisSet> = params
             .iter()
@@ -231,30 +231,36 @@ impl Unit {
                 .filter(|param| param.gradient_axes().minus(AxisSet::DATA) == axes)
                 .map(ParamRef::range)
                 .collect();
-            let mut staging: Vec<f32> =
-                ranges.iter().flat_map(|range| gradient[range.clone()].iter().copied()).collect();
-            rank.all_reduce(
-                axes,
-                &self.site("gradient"),
-                ReduceOp::Sum,
-                staging.as_mut_slice().into(),
-            );
-            let mut rest = staging.as_slice();
-            for range in ranges {
-                let (head, tail) = rest.split_at(range.len());
-                gradient[range].copy_from_slice(head);
-                rest = tail;
+            let len = ranges.iter().map(Range::len).sum();
+            let mut staging = rank.meter().alloc(DType::F32, len, Category::Communication);
+            let places = || {
+                let starts = ranges.iter().scan(0, |end, range| {
+                    *end += range.len();
+                    Some(*end - range.len())
+                });
+                ranges.iter().cloned().zip(starts)
+            };
+            for (range, start) in places() {
+                let part = staging.view_mut().into_slice(start..start + range.len());
+                rank.backend().cast(gradient.as_view().slice(range), part);
+            }
+            rank.all_reduce(axes, &self.site("gradient"), ReduceOp::Sum, staging.view_mut());
+            for (range, start) in places() {
+                let part = staging.view().slice(start..start + range.len());
+                rank.backend().cast(part, gradient.slice(range));
             }
         }
     }
 }
 
 /// The gaps between parameters are zeros in every buffer, also where a buffer of another use was taken.
-fn clear_gaps(params: &[ParamRef], gradient: &mut [f32]) {
+fn clear_gaps(params: &[ParamRef], mut gradient: ViewMut<'_>) {
     let ends = params.iter().map(|param| param.range().end);
     let starts = params.iter().skip(1).map(|param| param.range().start);
     let starts = starts.chain([gradient.len()]).collect::<Vec<_>>();
     for (end, start) in ends.zip(starts) {
-        gradient[end..start].fill(0.0);
+        if start > end {
+            gradient.slice(end..start).clear();
+        }
     }
 }

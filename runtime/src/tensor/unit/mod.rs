@@ -8,12 +8,12 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
-use crate::backend::{View, ViewMut};
+use crate::backend::{Buffer, DType, View, ViewMut};
 use crate::comm::{Blocks, Site};
 use crate::layout::{AxisId, AxisSet};
 
 use super::param::WeakParam;
-use super::rank::fail;
+use super::rank::{Staged, fail};
 use super::value::Extent;
 use super::{ParamRef, Rank};
 
@@ -21,7 +21,7 @@ use gradient::Gradient;
 use values::Values;
 
 pub use level::ZeroLevel;
-pub(crate) use values::ReadValues;
+pub use values::Stretch;
 
 /// Parameters begin on multiples of this many elements (a cache line of `f32`), and shards do.
 const LINE: usize = 16;
@@ -149,22 +149,28 @@ impl Unit {
     ) {
         let start = self.shard().start;
         let gradient = self.reduced_gradient();
-        let gradient = View::from(&gradient[range.start - start..range.end - start]);
-        self.change_values(range, |master, copy| visit(master, gradient, copy));
+        let gradient = gradient.part(range.start - start..range.end - start);
+        self.change_values(range, |master, copy| visit(master, gradient.view(), copy));
     }
 
     /// What every `fsdp` rank holds of `own`, which is shaped like the shard, in the order of the flat buffers. At
     /// level 0 that is `own`; above, all ranks of the axis must call it.
-    pub(crate) fn gather_shards(&self, own: &[f32]) -> Vec<f32> {
+    pub(crate) fn gather_shards(&self, own: View<'_>) -> Buffer {
+        let mut whole = self.rank.scratch(DType::F32, self.len());
         if self.level() == ZeroLevel::Replicated {
-            return own.to_vec();
+            self.rank.backend().cast(own, whole.view_mut());
+            return whole;
         }
-        let mut whole = vec![0.0; self.len()];
         self.rank
             .group(FSDP)
-            .all_gather(&self.site("gather"), own.into(), whole.as_mut_slice().into(), &self.cut())
+            .all_gather(&self.site("gather"), own, whole.view_mut(), &self.cut())
             .unwrap_or_else(|error| fail(error));
         whole
+    }
+
+    /// Values of the host where kernels can read them.
+    pub(super) fn stage<'a>(&self, values: &'a [f32]) -> Staged<'a> {
+        self.rank.stage(values)
     }
 
     fn level(&self) -> ZeroLevel {

@@ -37,15 +37,26 @@ enum Whole {
     Here(Buffer),
 }
 
-/// The values of one parameter, to be read by a kernel.
-pub(crate) struct ReadValues<'a> {
+/// Borrowed elements of a buffer of a unit: values or gradients of parameters, on this rank.
+pub struct Stretch<'a> {
     whole: Ref<'a, Buffer>,
     range: Range<usize>,
 }
 
-impl ReadValues<'_> {
-    /// The elements on this rank, row-major, in the compute dtype.
-    pub(crate) fn view(&self) -> View<'_> {
+impl<'a> Stretch<'a> {
+    /// The elements of `range` of what was borrowed.
+    pub(super) fn new(whole: Ref<'a, Buffer>, range: Range<usize>) -> Stretch<'a> {
+        Stretch { whole, range }
+    }
+
+    /// The elements of `range` of these.
+    pub(crate) fn part(self, range: Range<usize>) -> Stretch<'a> {
+        let start = self.range.start;
+        Stretch { whole: self.whole, range: start + range.start..start + range.end }
+    }
+
+    /// The elements.
+    pub fn view(&self) -> View<'_> {
         self.whole.view().slice(self.range.clone())
     }
 }
@@ -69,7 +80,7 @@ impl Unit {
     }
 
     /// The values of the elements `range` of the flat buffers, gathered first where they are not there.
-    pub(crate) fn read(self: &Rc<Unit>, range: Range<usize>) -> ReadValues<'_> {
+    pub(crate) fn read(self: &Rc<Unit>, range: Range<usize>) -> Stretch<'_> {
         if self.level() == ZeroLevel::Parameters {
             self.rank.gathering().enter(self);
         }
@@ -78,7 +89,7 @@ impl Unit {
             Whole::Here(buffer) => buffer,
             Whole::Absent | Whole::Arriving(_) => unreachable!("the values were just waited for"),
         });
-        ReadValues { whole, range }
+        Stretch { whole, range }
     }
 
     /// Waits for values under way.
@@ -118,20 +129,20 @@ impl Unit {
     }
 
     /// Writes `block` over the elements from `start` of the flat buffers, as far as this rank holds them.
-    pub(crate) fn write(&self, start: usize, block: &[f32]) {
+    pub(crate) fn write(&self, start: usize, block: View<'_>) {
         let backend = self.rank.backend();
         self.settle();
         if let Whole::Here(whole) = &mut *self.values.whole.borrow_mut()
             && self.level() != ZeroLevel::Parameters
         {
             let mut view = whole.view_mut();
-            backend.cast(block.into(), view.slice(start..start + block.len()));
+            backend.cast(block, view.slice(start..start + block.len()));
         }
         let common = intersection(start..start + block.len(), self.shard());
         if common.is_empty() {
             return;
         }
-        let part = View::from(&block[common.start - start..common.end - start]);
+        let part = block.slice(common.start - start..common.end - start);
         self.change_values(common, |mut master, copy| {
             backend.cast(part, master.reborrow());
             if let Some(copy) = copy {
@@ -141,22 +152,23 @@ impl Unit {
     }
 
     /// This rank's elements of the shard in f32.
-    pub(crate) fn master(&self) -> Ref<'_, [f32]> {
+    pub(crate) fn master(&self) -> Stretch<'_> {
         self.settle();
         let master = self.values.master.borrow();
-        if let Ok(master) = Ref::filter_map(master, |master| master.as_ref().map(Buffer::typed)) {
-            return master;
+        if let Ok(master) = Ref::filter_map(master, Option::as_ref) {
+            return Stretch::new(master, 0..self.shard().len());
         }
         let own = self.values.own.borrow();
-        if let Ok(own) = Ref::filter_map(own, |own| own.as_ref().map(|own| own.typed())) {
-            return own;
+        if let Ok(own) = Ref::filter_map(own, |own| own.as_deref()) {
+            return Stretch::new(own, 0..self.shard().len());
         }
-        Ref::map(self.values.whole.borrow(), |whole| match whole {
-            Whole::Here(whole) => &whole.typed()[self.shard()],
+        let whole = Ref::map(self.values.whole.borrow(), |whole| match whole {
+            Whole::Here(whole) => whole,
             Whole::Absent | Whole::Arriving(_) => {
                 unreachable!("below level 3 the values are whole")
             }
-        })
+        });
+        Stretch::new(whole, self.shard())
     }
 
     /// Lets `visit` change a run of the shard in f32, and, where the compute dtype is another, the values in that.

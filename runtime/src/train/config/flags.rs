@@ -118,7 +118,7 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(MACHINE, "device", Kind::Choice(&["cpu", "cuda", "meta"]))
         .value("DEVICE")
         .default("cpu")
-        .help("Where tensors live: cpu (cuda and meta come with a later version)"),
+        .help("Where tensors live: cpu, or cuda in a program built with --features cuda (meta comes with a later version)"),
     Flag::new(MACHINE, "threads", POSITIVE)
         .value("N")
         .help("Threads of each rank [default: the machine's cores shared out, at least 1]"),
@@ -138,9 +138,9 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(SHARDING, "memory-limit", Kind::Bytes)
         .value("BYTES")
         .help("Most memory of each rank, such as 2GB or 512MiB; a run that needs more is refused"),
-    Flag::new(SHARDING, "dtype", Kind::Choice(&["f32", "bf16"])).value("DTYPE").default("f32").help(
+    Flag::new(SHARDING, "dtype", Kind::Choice(&["f32", "bf16"])).value("DTYPE").help(
         "Element type of the computation, and of the activations and gradients of activations that ranks exchange, \
-         whose sums are formed in f32; master weights, optimiser state and accumulated gradients are f32 always",
+         whose sums are formed in f32; master weights, optimiser state and accumulated gradients are f32 always [default: f32 on cpu, bf16 on cuda]",
     ),
     Flag::new(SHARDING, "reduce-dtype", Kind::Choice(&["f32", "bf16"]))
         .value("DTYPE")

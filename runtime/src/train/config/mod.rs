@@ -92,6 +92,8 @@ pub struct Config {
 pub enum Device {
     /// The machine's cores.
     Cpu,
+    /// GPUs.
+    Cuda,
 }
 
 /// Where a model's sizes and weights come from.

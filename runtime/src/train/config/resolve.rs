@@ -17,14 +17,15 @@ pub fn resolve(given: GivenMap) -> Result<Config, ConfigError> {
     let mut values = Values::new(given);
     refuse_later(&mut values);
     let mesh = mesh(&mut values);
-    let (dtype, reduce_dtype) = sharding::dtypes(&mut values);
+    let device = device(&mut values);
+    let (dtype, reduce_dtype) = sharding::dtypes(&mut values, device);
     let config = Config {
         mesh,
         zero: sharding::zero(&mut values, &mesh),
         micro_batches: values.size("micro-batches"),
         recompute: sharding::recompute(&mut values),
         memory_limit: values.bytes("memory-limit"),
-        device: device(&mut values),
+        device,
         dtype,
         reduce_dtype,
         threads: values.count("threads").map(|n| n as usize),
@@ -74,11 +75,14 @@ fn mesh(values: &mut Values) -> MeshShape {
 }
 
 fn device(values: &mut Values) -> Device {
-    let device = values.choice("device");
-    if device != "cpu" {
-        values.problem("device", format!("{device} comes with a later version; use cpu"));
+    match values.choice("device").as_str() {
+        "cuda" => Device::Cuda,
+        "meta" => {
+            values.problem("device", "meta comes with a later version; use cpu or cuda".into());
+            Device::Cpu
+        }
+        _ => Device::Cpu,
     }
-    Device::Cpu
 }
 
 fn model(values: &mut Values) -> ModelSource {

@@ -8,6 +8,7 @@ use crate::mesh::MeshShape;
 use crate::nn::{RecomputeOverride, UnknownRecompute};
 use crate::tensor::ZeroLevel;
 
+use super::Device;
 use super::values::Values;
 
 /// `--dtype`, `--reduce-dtype`: element type of a computation or a sum.
@@ -70,12 +71,16 @@ pub(super) fn recompute(values: &mut Values) -> Option<RecomputeOverride> {
 }
 
 /// Element types of the computation and of the sum of gradients.
-pub(super) fn dtypes(values: &mut Values) -> (Precision, Precision) {
-    let mut of = |name| match values.choice(name).as_str() {
+pub(super) fn dtypes(values: &mut Values, device: Device) -> (Precision, Precision) {
+    let of = |word: String| match word.as_str() {
         "bf16" => Precision::Bf16,
         _ => Precision::F32,
     };
-    let (compute, reduce) = (of("dtype"), of("reduce-dtype"));
+    let compute = match device {
+        Device::Cuda if !values.is_given("dtype") => Precision::Bf16,
+        _ => of(values.choice("dtype")),
+    };
+    let reduce = of(values.choice("reduce-dtype"));
     if (compute, reduce) == (Precision::F32, Precision::Bf16) && values.fits("dtype") {
         let message =
             "bf16 would round away what --dtype f32 computes; use --dtype bf16, or leave it out";

@@ -242,8 +242,8 @@ fn flags_of_later_versions_are_refused_by_name() {
         assert_eq!(text.find(&format!("run.toml:1: {expected}")), Some(0), "{text}");
     }
     assert_contains(
-        &refusal("--device cuda"),
-        "--device: cuda comes with a later version; use cpu",
+        &refusal("--device tpu"),
+        "--device: must be one of cpu, cuda, meta, not `tpu`",
     );
     assert_contains(&refusal("--device meta"), "--device: meta comes with a later version");
 }

@@ -1,7 +1,7 @@
 //! Whether a run fits in memory, judged before anything is allocated.
 
 mod activations;
-mod machine;
+mod available;
 mod state;
 
 use std::fmt;
@@ -21,6 +21,7 @@ use activations::ActivationBytes;
 use state::{LINE, StateBytes, StateLayout};
 
 pub use activations::Kept;
+pub use available::available;
 pub use state::UnitSize;
 
 /// Bytes that a rank needs at the least: on the rank that has most of what does not divide evenly, the peak of each
@@ -88,10 +89,10 @@ impl MemoryPlan {
         self.total as u64
     }
 
-    /// Refuses a run that needs more than `--memory-limit`, or more than the machine has available.
-    pub fn check(&self, config: &Config) -> Result<()> {
+    /// Refuses a run that needs more than `--memory-limit`, or more than the `available` bytes of the machine.
+    pub fn check(&self, config: &Config, available: Option<f64>) -> Result<()> {
         self.check_limit(config)?;
-        match machine::available() {
+        match available {
             Some(available) => self.check_machine(config, available),
             None => Ok(()),
         }
@@ -108,7 +109,7 @@ impl MemoryPlan {
         }
     }
 
-    /// All ranks are threads of this process.
+    /// All ranks share the machine.
     fn check_machine(&self, config: &Config, available: f64) -> Result<()> {
         let ranks = config.mesh.world_size() as f64;
         if self.total * ranks <= available {

@@ -2,18 +2,41 @@
 
 use super::Source;
 
-/// What drivers put before every source.
-pub const COMMON: &str = include_str!("device.cuh");
-
-/// Every source that is not generated.
-pub const SOURCES: &[&Source] = &[];
-
-/// The source in a file beside this one.
+/// The source in a file beside this one, after the headers in other files that it needs.
 macro_rules! source {
-    ($name:literal) => {
+    ($name:literal $(, $header:literal)*) => {
         $crate::backend::cuda::Source {
             name: ::std::borrow::Cow::Borrowed($name),
-            text: ::std::borrow::Cow::Borrowed(include_str!(concat!($name, ".cu"))),
+            text: ::std::borrow::Cow::Borrowed(concat!(
+                $(include_str!($header),)*
+                include_str!(concat!($name, ".cu"))
+            )),
         }
     };
 }
+
+/// What drivers put before every source.
+pub const COMMON: &str = include_str!("device.cuh");
+
+/// What generated kernels of element-wise expressions begin with.
+pub(super) const MAP: &str = include_str!("map.cuh");
+
+pub(super) static COMBINE: Source = source!("combine");
+pub(super) static ELEMENTS: Source = source!("elements");
+pub(super) static EMBEDDING: Source = source!("embedding");
+pub(super) static LOSS: Source = source!("loss", "row.cuh");
+pub(super) static NORM: Source = source!("norm", "row.cuh");
+pub(super) static OPTIM: Source = source!("optim");
+pub(super) static PARTIALS: Source = source!("partials");
+pub(super) static RANDOM: Source = source!("random");
+pub(super) static REDUCE: Source = source!("reduce");
+pub(super) static ROPE: Source = source!("rope");
+pub(super) static ROUTING: Source = source!("routing");
+pub(super) static SOFTMAX: Source = source!("softmax", "row.cuh");
+pub(super) static SORT: Source = source!("sort");
+
+/// Every source that is not generated.
+pub const SOURCES: &[&Source] = &[
+    &COMBINE, &ELEMENTS, &EMBEDDING, &LOSS, &NORM, &OPTIM, &PARTIALS, &RANDOM, &REDUCE, &ROPE,
+    &ROUTING, &SOFTMAX, &SORT,
+];

@@ -1,8 +1,30 @@
-//! Skeleton.
+//! Reductions over the contributions of ranks on one device.
+
+use bytemuck::{Pod, Zeroable};
 
 use crate::backend::cuda::Gpu;
+use crate::backend::cuda::gpu::{args, done};
+use crate::backend::cuda::kernels::COMBINE;
 use crate::backend::{DType, Queue, ReduceOp};
 
+use super::launch::{covering, float_name, wide};
+
+/// Sources whose addresses are parameters of the kernel; those of others are read from a table.
+const HERE: usize = 16;
+
+/// `Sources` of the kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Sources {
+    here: [u64; HERE],
+    others: u64,
+    count: u64,
+}
+
+/// See [`Device::combine`](crate::backend::Device::combine).
+///
+/// With more than 16 sources it waits for the queue.
+///
 /// # Safety
 /// As [`Device::combine`](crate::backend::Device::combine).
 pub unsafe fn combine(
@@ -14,5 +36,47 @@ pub unsafe fn combine(
     srcs: &[*const u8],
     len: usize,
 ) {
-    todo!()
+    assert!(!srcs.is_empty(), "a reduction has contributions");
+    let name = format!("combine_{}_{}", op.name(), float_name(dtype));
+    let addresses: Vec<u64> = srcs.iter().map(|src| *src as u64).collect();
+    let (first, others) = addresses.split_at(addresses.len().min(HERE));
+    let mut sources = Sources { here: [0; HERE], others: 0, count: addresses.len() as u64 };
+    sources.here[..first.len()].copy_from_slice(first);
+
+    let n = len as u64;
+    let [head, vectors] = vectors(dst as u64, &addresses, len, dtype);
+    let grid = covering(gpu, n.div_ceil(wide(dtype) as u64));
+    let launch = |sources: Sources| {
+        // SAFETY: as the caller promises.
+        unsafe {
+            gpu.launch_on(
+                queue,
+                (&COMBINE, &name),
+                grid,
+                args![sources, dst as u64, head, vectors, n],
+            )
+        };
+    };
+    if others.is_empty() {
+        return launch(sources);
+    }
+    let (driver, stream) = (gpu.driver(), gpu.stream(queue));
+    let bytes = size_of_val(others);
+    sources.others = done(driver.alloc(bytes));
+    // SAFETY: the table is as long as the addresses, which are in place until the stream has passed.
+    done(unsafe { driver.upload(stream, sources.others, others.as_ptr().cast(), bytes) });
+    launch(sources);
+    done(driver.synchronize(stream));
+    // SAFETY: the kernel that reads the table is done.
+    done(unsafe { driver.free(sources.others, bytes) });
+}
+
+/// The elements before the first that is aligned everywhere, and the number of vectors of 128 bits from there on.
+fn vectors(dst: u64, srcs: &[u64], len: usize, dtype: DType) -> [u64; 2] {
+    let phase = |address: u64| address % 16;
+    if srcs.iter().any(|src| phase(*src) != phase(dst)) {
+        return [0, 0];
+    }
+    let head = len.min((16 - phase(dst) as usize) % 16 / dtype.bytes());
+    [head as u64, ((len - head) / wide(dtype)) as u64]
 }

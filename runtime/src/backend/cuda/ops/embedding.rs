@@ -1,12 +1,98 @@
-//! Skeleton.
+//! Embedding tables, whole or cut by rows over ranks.
 
-use crate::backend::cuda::Gpu;
-use crate::backend::{View, ViewMut};
+use crate::backend::cuda::gpu::args;
+use crate::backend::cuda::kernels::EMBEDDING;
+use crate::backend::cuda::{Gpu, Grid};
+use crate::backend::{DType, View, ViewMut};
 
+use super::launch::{THREADS, aligned, at, covering, float_name, wide};
+use super::sort::SortSpace;
+
+/// Most threads that share the columns of a row of a gradient; more columns are more blocks.
+const ROW_THREADS: u64 = 128;
+
+/// See [`Backend::embedding`](crate::backend::Backend::embedding).
 pub fn embedding(gpu: &Gpu, tokens: View, table: View, first_row: usize, out: ViewMut) {
-    todo!()
+    let out = out.as_view();
+    let cols = columns(tokens, out);
+    assert_eq!(table.dtype(), out.dtype(), "rows are copied as they are");
+    float_name(out.dtype());
+    if cols == 0 {
+        return;
+    }
+    let row_bytes = cols * out.dtype().bytes();
+    let fits = |unit: usize| {
+        row_bytes.is_multiple_of(unit)
+            && [table, out].iter().all(|view| at(*view).is_multiple_of(unit as u64))
+    };
+    let unit = [16, 4].into_iter().find(|unit| fits(*unit)).unwrap_or(2);
+    let units = (row_bytes / unit) as u64;
+    // A row is copied by neighbouring threads of one block.
+    let width = units.next_power_of_two().min(u64::from(THREADS)) as u32;
+    let n = tokens.len() as u64;
+    let rows = (table.len() / cols) as u64;
+    let name = format!("gather_{unit}");
+    let grid = covering(gpu, n * u64::from(width));
+    // SAFETY: `out` has a row for every token, and rows of the table are read only where it has them.
+    unsafe {
+        gpu.launch(
+            (&EMBEDDING, &name),
+            grid,
+            args![at(tokens), n, at(table), first_row as u64, rows, at(out), units, width],
+        )
+    };
 }
 
+/// Columns of a matrix with a row for every token; 0 without tokens.
+fn columns(tokens: View, matrix: View) -> usize {
+    assert_eq!(tokens.dtype(), DType::U32, "tokens are u32");
+    let cols = matrix.len().checked_div(tokens.len()).unwrap_or(0);
+    assert!(tokens.is_empty() || matrix.len() == tokens.len() * cols, "one row per token");
+    cols
+}
+
+/// See [`Backend::embedding_backward`](crate::backend::Backend::embedding_backward).
+///
+/// Tokens are sorted by their rows, and each row of the table is added up by the threads of its columns.
 pub fn embedding_backward(gpu: &Gpu, tokens: View, first_row: usize, dout: View, dtable: ViewMut) {
-    todo!()
+    let dtable = dtable.as_view();
+    let cols = columns(tokens, dout);
+    assert_eq!(dtable.dtype(), DType::F32, "the gradient of a table is f32");
+    let dtype = float_name(dout.dtype());
+    if cols == 0 || dtable.len() < cols {
+        return;
+    }
+    let rows = (dtable.len() / cols) as u64;
+    assert!(rows < u64::from(u32::MAX), "rows of a table are counted in 32 bits");
+    let n = tokens.len() as u64;
+    let space = SortSpace::new(gpu.workspace(SortSpace::bytes(tokens.len())), tokens.len());
+    // SAFETY: there is room for the key of every token.
+    unsafe {
+        gpu.launch(
+            (&EMBEDDING, "local_rows"),
+            covering(gpu, n),
+            args![at(tokens), n, first_row as u64, rows, space.keys],
+        )
+    };
+    // SAFETY: the keys are written, and tokens beyond the table have the largest.
+    let sorted = unsafe { space.sort(gpu, rows) };
+
+    let vector = wide(dout.dtype());
+    let vectors = cols.is_multiple_of(vector) && aligned(&[dout, dtable], vector);
+    let (name, vector) = match vectors {
+        true => (format!("add_rows_{dtype}_vectors"), vector as u64),
+        false => (format!("add_rows_{dtype}"), 1),
+    };
+    let per_row = (cols as u64).div_ceil(vector);
+    let threads = per_row.next_power_of_two().clamp(32, ROW_THREADS);
+    let blocks = [n.min(i32::MAX as u64) as u32, per_row.div_ceil(threads).min(65535) as u32, 1];
+    let grid = Grid { blocks, threads: threads as u32, shared: 0 };
+    // SAFETY: positions are those of tokens, each with a row of `dout`, and keys below `rows` are rows of `dtable`.
+    unsafe {
+        gpu.launch(
+            (&EMBEDDING, &name),
+            grid,
+            args![sorted.keys, sorted.order, n, at(dout), at(dtable), rows, cols as u64],
+        )
+    };
 }

@@ -1,8 +1,73 @@
-//! Skeleton.
+//! Optimiser steps over shards of parameters.
+
+use bytemuck::{Pod, Zeroable};
 
 use crate::backend::cuda::Gpu;
-use crate::backend::{AdamStep, SgdStep, View, ViewMut};
+use crate::backend::cuda::gpu::args;
+use crate::backend::cuda::kernels::OPTIM;
+use crate::backend::{AdamStep, DType, SgdStep, View, ViewMut};
 
+use super::launch::{at, covering, float_name, vectors};
+
+/// Elements of a vector: 16 bytes of the masters.
+const VECTOR: usize = 4;
+
+/// `Adam` of the kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Adam {
+    beta1: f32,
+    beta2: f32,
+    eps: f32,
+    grad_scale: f32,
+    new1: f32,
+    new2: f32,
+    decay: f32,
+    rate: f32,
+    inv_root: f32,
+}
+
+/// `Sgd` of the kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Sgd {
+    momentum: f32,
+    grad_scale: f32,
+    decay: f32,
+    rate: f32,
+    nesterov: u32,
+}
+
+/// `AdamOperands` of the kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct AdamOperands {
+    p: u64,
+    g: u64,
+    m: u64,
+    v: u64,
+    copies: Copies,
+}
+
+/// `SgdOperands` of the kernels; no momentum is 0.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct SgdOperands {
+    p: u64,
+    g: u64,
+    m: u64,
+    copies: Copies,
+}
+
+/// `Copies` of the kernels: where new parameters go beside their masters, of which one at most is not 0.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Copies {
+    wide: u64,
+    narrow: u64,
+}
+
+/// See [`Backend::adamw`](crate::backend::Backend::adamw).
 pub fn adamw(
     gpu: &Gpu,
     step: &AdamStep,
@@ -12,9 +77,28 @@ pub fn adamw(
     v: ViewMut,
     copy: Option<ViewMut>,
 ) {
-    todo!()
+    let [p, m, v] = [p.as_view(), m.as_view(), v.as_view()];
+    let copy = copy.as_ref().map(ViewMut::as_view);
+    check(p, g, &[m, v], copy);
+    let name = format!("adamw_{}", float_name(g.dtype()));
+    let constants = Adam {
+        beta1: step.beta1,
+        beta2: step.beta2,
+        eps: step.eps,
+        grad_scale: step.grad_scale,
+        new1: 1.0 - step.beta1,
+        new2: 1.0 - step.beta2,
+        decay: 1.0 - step.lr * step.weight_decay,
+        rate: step.lr / step.bias_correction1,
+        inv_root: 1.0 / step.bias_correction2.sqrt(),
+    };
+    let views = [p, g, m, v, copy.unwrap_or(p)];
+    let operands = AdamOperands { p: at(p), g: at(g), m: at(m), v: at(v), copies: copies(copy) };
+    // SAFETY: all operands have the length of `p` and the dtypes that the kernel takes.
+    unsafe { launch(gpu, &name, constants, operands, &views) };
 }
 
+/// See [`Backend::sgd`](crate::backend::Backend::sgd).
 pub fn sgd(
     gpu: &Gpu,
     step: &SgdStep,
@@ -23,5 +107,54 @@ pub fn sgd(
     momentum: Option<ViewMut>,
     copy: Option<ViewMut>,
 ) {
-    todo!()
+    let p = p.as_view();
+    let [momentum, copy] = [&momentum, &copy].map(|view| view.as_ref().map(ViewMut::as_view));
+    check(p, g, momentum.as_slice(), copy);
+    let name = format!("sgd_{}", float_name(g.dtype()));
+    let constants = Sgd {
+        momentum: step.momentum,
+        grad_scale: step.grad_scale,
+        decay: 1.0 - step.lr * step.weight_decay,
+        rate: -step.lr,
+        nesterov: u32::from(step.nesterov),
+    };
+    let views = [p, g, momentum.unwrap_or(p), copy.unwrap_or(p)];
+    let operands =
+        SgdOperands { p: at(p), g: at(g), m: momentum.map_or(0, at), copies: copies(copy) };
+    // SAFETY: as in `adamw`.
+    unsafe { launch(gpu, &name, constants, operands, &views) };
+}
+
+/// Launches a kernel over operands, whose elements are those of `views`.
+///
+/// # Safety
+/// As [`Gpu::launch`].
+unsafe fn launch<S: Pod, O: Pod>(gpu: &Gpu, name: &str, settings: S, operands: O, views: &[View]) {
+    let [head, count] = vectors(views, VECTOR);
+    let n = views[0].len() as u64;
+    let grid = covering(gpu, n.div_ceil(VECTOR as u64));
+    // SAFETY: as the caller promises.
+    unsafe { gpu.launch((&OPTIM, name), grid, args![settings, operands, head, count, n]) };
+}
+
+/// Masters and states are f32; the gradient and the copy are of any type of numbers.
+fn check(p: View, g: View, states: &[View], copy: Option<View>) {
+    let masters = states.iter().chain([&p]);
+    assert!(
+        masters.clone().all(|view| view.dtype() == DType::F32),
+        "parameters and the state of their optimiser are f32"
+    );
+    assert!(
+        masters.chain([&g]).chain(copy.as_ref()).all(|view| view.len() == p.len()),
+        "operands of an optimiser step are of one size"
+    );
+}
+
+fn copies(copy: Option<View>) -> Copies {
+    let Some(copy) = copy else { return Copies { wide: 0, narrow: 0 } };
+    match copy.dtype() {
+        DType::F32 => Copies { wide: at(copy), narrow: 0 },
+        DType::Bf16 => Copies { wide: 0, narrow: at(copy) },
+        DType::U32 => panic!("parameters are copied in f32 or bf16"),
+    }
 }

@@ -1,0 +1,31 @@
+//! The optimiser's pass over parameters.
+
+use meshwright::backend::{AdamStep, DType};
+
+use super::report::{Report, Work};
+
+pub fn rows(report: &mut Report) {
+    report.table("optimiser, 268M parameters");
+    let len = 1 << 28;
+    let [mut p, g, mut m, mut v] = [(); 4].map(|()| report.random(DType::F32, len));
+    let mut copy = report.room(DType::Bf16, len);
+    let step = AdamStep {
+        lr: 1e-6,
+        beta1: 0.9,
+        beta2: 0.95,
+        eps: 1e-8,
+        weight_decay: 0.1,
+        bias_correction1: 0.1,
+        bias_correction2: 0.05,
+        grad_scale: 1.0,
+    };
+    report.row("adamw with a bf16 copy", Work::Bytes(30.0 * len as f64), |backend| {
+        let [p, m, v] = [&mut p, &mut m, &mut v].map(|x| x.view_mut());
+        backend.adamw(&step, p, g.view(), m, v, Some(copy.view_mut()));
+    });
+    let mut total = 0.0;
+    report.row("sum_squares", Work::Bytes(4.0 * len as f64), |backend| {
+        total += backend.sum_squares(g.view());
+    });
+    assert!(total > 0.0, "squares of random numbers add up to something");
+}

@@ -1,0 +1,351 @@
+// Runs the threads of a block, one after the other, in an order that the seed gives.
+namespace meshwright_host {
+
+constexpr uint32_t MOST_THREADS = 1024;
+
+// What the launcher hands over; its twin is in `kernel.rs`.
+struct Launch {
+    const char* kernel;
+    uint32_t blocks[3];
+    uint32_t threads;
+    uint64_t seed;
+    // One stack for each thread.
+    char* stacks;
+    uint64_t stack_stride;
+    uint64_t stack_bytes;
+    char* dynamic_shared;
+    // With the red zone behind what was asked for.
+    uint64_t dynamic_shared_bytes;
+    uint64_t dynamic_shared_asked;
+    char* message;
+    uint64_t message_bytes;
+};
+
+enum class State : uint8_t { ready, at_block_barrier, in_warp_operation, done };
+
+// An asynchronous copy that has not been waited for.
+struct PendingCopy {
+    char* to;
+    const char* from;
+    uint32_t bytes, zeros;
+    uint32_t group;
+};
+
+typedef void (*Perform)(void* const* operands, uint32_t lanes);
+
+struct Fiber {
+    Context context;
+    uint3 thread;
+    uint32_t index, lane;
+    State state;
+    // What it waits in, and where that stands in the source.
+    const char* operation;
+    int line;
+    uint32_t mask;
+    void* operand;
+    Perform perform;
+    PendingCopy* copies;
+    uint32_t n_copies, copy_capacity, open_group;
+};
+
+struct Warp {
+    uint32_t alive, waiting;
+};
+
+static Fiber fibers[MOST_THREADS];
+static Warp warps[MOST_THREADS / 32];
+static Context scheduler;
+static Fiber* current;
+static Launch* launch;
+static uint3 block_index;
+static dim3 block_size, grid_size;
+static void (*kernel_body)(const void* const* args);
+static const void* const* kernel_args;
+static uint64_t random_state;
+static bool failed;
+// Of the block: threads that have not ended, those at the barrier, and how many of these gave a true predicate.
+static uint32_t alive, at_barrier, barrier_count, barrier_threads, barrier_votes;
+
+extern "C" __attribute__((weak, visibility("hidden"))) char __start_meshwright_shared[];
+extern "C" __attribute__((weak, visibility("hidden"))) char __stop_meshwright_shared[];
+
+static inline uint32_t draw(uint32_t below) {
+    // SplitMix64.
+    uint64_t z = random_state += 0x9e3779b97f4a7c15ull;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    z ^= z >> 31;
+    return static_cast<uint32_t>(((z >> 32) * below) >> 32);
+}
+
+// Ends the launch with a message. Of several failures the first is told.
+__attribute__((format(printf, 1, 2))) static void fail(const char* format, ...) {
+    if (!failed) {
+        failed = true;
+        int used = snprintf(launch->message, launch->message_bytes, "kernel `%s`, block (%u, %u, %u)", launch->kernel,
+                            block_index.x, block_index.y, block_index.z);
+        char* rest = launch->message + used;
+        size_t room = launch->message_bytes - used;
+        if (current) {
+            used = snprintf(rest, room, ", thread %u", current->index);
+            rest += used;
+            room -= used;
+        }
+        used = snprintf(rest, room, ": ");
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(rest + used, room - used, format, arguments);
+        va_end(arguments);
+    }
+    if (current) {
+        Fiber* fiber = current;
+        switch_context(fiber->context, scheduler);
+    }
+}
+
+static inline bool is_shared(const void* address, size_t bytes) {
+    const char* at = static_cast<const char*>(address);
+    return (at >= launch->dynamic_shared && at + bytes <= launch->dynamic_shared + launch->dynamic_shared_asked) ||
+           (at >= __start_meshwright_shared && at + bytes <= __stop_meshwright_shared);
+}
+
+static inline void pause() { switch_context(current->context, scheduler); }
+
+static uint32_t block_barrier(const char* operation, int line, bool vote) {
+    current->state = State::at_block_barrier;
+    current->operation = operation;
+    current->line = line;
+    at_barrier++;
+    barrier_votes += vote;
+    pause();
+    return barrier_count;
+}
+
+// Lets everybody go on who waits at the barrier, if these are all threads that have not ended.
+static bool release_barrier() {
+    if (alive == 0 || at_barrier != alive) return false;
+    const Fiber* first = nullptr;
+    for (uint32_t i = 0; i < launch->threads; i++) {
+        Fiber& fiber = fibers[i];
+        if (fiber.state != State::at_block_barrier) continue;
+        if (!first) first = &fiber;
+        if (fiber.line != first->line || strcmp(fiber.operation, first->operation) != 0) {
+            fail("divergent barrier: thread %u waits in %s at line %d, thread %u in %s at line %d", first->index,
+                 first->operation, first->line, fiber.index, fiber.operation, fiber.line);
+            return false;
+        }
+        fiber.state = State::ready;
+    }
+    barrier_count = barrier_votes;
+    barrier_threads = at_barrier;
+    at_barrier = barrier_votes = 0;
+    return true;
+}
+
+// Performs the operation that the lanes of `mask` wait in, if all of them have come that have not ended.
+static bool complete_warp_operation(uint32_t warp_index, uint32_t mask) {
+    Warp& warp = warps[warp_index];
+    uint32_t lanes = mask & warp.alive;
+    if (lanes == 0 || (warp.waiting & lanes) != lanes) return false;
+    Fiber* first = nullptr;
+    void* operands[32] = {};
+    for (uint32_t lane = 0; lane < 32; lane++) {
+        if (!(lanes >> lane & 1)) continue;
+        Fiber& fiber = fibers[warp_index * 32 + lane];
+        if (!first) first = &fiber;
+        if (fiber.mask != mask || fiber.line != first->line || fiber.perform != first->perform) {
+            fail("divergent warp operation: thread %u waits in %s of lanes %08x at line %d, thread %u in %s of lanes %08x "
+                 "at line %d",
+                 first->index, first->operation, first->mask, first->line, fiber.index, fiber.operation, fiber.mask,
+                 fiber.line);
+            return false;
+        }
+        operands[lane] = fiber.operand;
+    }
+    if (first->perform) first->perform(operands, lanes);
+    for (uint32_t lane = 0; lane < 32; lane++) {
+        if (lanes >> lane & 1) fibers[warp_index * 32 + lane].state = State::ready;
+    }
+    warp.waiting &= ~lanes;
+    return true;
+}
+
+// The lanes of `mask` come together; the last to come does the work for all, with a pointer to the operand of each.
+static void warp_operation(uint32_t mask, const char* operation, int line, void* operand, Perform perform) {
+    uint32_t warp = current->index / 32;
+    if (!(mask >> current->lane & 1)) fail("%s at line %d of lanes %08x, without the lane itself", operation, line, mask);
+    current->state = State::in_warp_operation;
+    current->operation = operation;
+    current->line = line;
+    current->mask = mask;
+    current->operand = operand;
+    current->perform = perform;
+    warps[warp].waiting |= 1u << current->lane;
+    if (!complete_warp_operation(warp, mask)) pause();
+}
+
+static void run_fiber() {
+    kernel_body(kernel_args);
+    current->state = State::done;
+    pause();
+    abort();
+}
+
+static void resume(Fiber& fiber) {
+    current = &fiber;
+    switch_context(scheduler, fiber.context);
+    if (fiber.state == State::done) {
+        alive--;
+        uint32_t warp_index = fiber.index / 32;
+        Warp& warp = warps[warp_index];
+        warp.alive &= ~(1u << fiber.lane);
+        // Others may have waited for this one alone.
+        for (uint32_t lane = 0; lane < 32; lane++) {
+            if (warp.waiting >> lane & 1) complete_warp_operation(warp_index, fibers[warp_index * 32 + lane].mask);
+        }
+    }
+    current = nullptr;
+}
+
+// An order of `n` things: every `stride`-th from `start` on.
+struct Order {
+    uint32_t n, start, stride;
+
+    static uint32_t common(uint32_t a, uint32_t b) { return b == 0 ? a : common(b, a % b); }
+
+    static Order drawn(uint32_t n) {
+        uint32_t stride = 1 + draw(n);
+        while (common(stride, n) != 1) stride++;
+        return {n, draw(n), stride};
+    }
+
+    uint32_t operator()(uint32_t i) const { return (start + static_cast<uint64_t>(i) * stride) % n; }
+};
+
+// Every thread that can goes on to its next barrier or warp operation.
+static bool step_all() {
+    bool any = false;
+    Order order = Order::drawn(launch->threads);
+    for (uint32_t i = 0; i < order.n && !failed; i++) {
+        Fiber& fiber = fibers[order(i)];
+        if (fiber.state != State::ready) continue;
+        any = true;
+        resume(fiber);
+    }
+    return any;
+}
+
+// One warp after the other goes on as far as it can, to the next block barrier or its end.
+static bool step_warps() {
+    bool any = false;
+    Order warp_order = Order::drawn((launch->threads + 31) / 32);
+    for (uint32_t i = 0; i < warp_order.n; i++) {
+        uint32_t first = warp_order(i) * 32;
+        uint32_t lanes = launch->threads - first < 32 ? launch->threads - first : 32;
+        for (bool moved = true; moved && !failed;) {
+            moved = false;
+            Order order = Order::drawn(lanes);
+            for (uint32_t j = 0; j < lanes && !failed; j++) {
+                Fiber& fiber = fibers[first + order(j)];
+                if (fiber.state != State::ready) continue;
+                any = moved = true;
+                resume(fiber);
+            }
+        }
+    }
+    return any;
+}
+
+static void report_deadlock() {
+    for (uint32_t i = 0; i < launch->threads; i++) {
+        const Fiber& fiber = fibers[i];
+        if (fiber.state != State::in_warp_operation) continue;
+        fail("deadlock: thread %u waits in %s at line %d for lanes %08x, of which only %08x have come; %u of %u threads "
+             "wait at a block barrier",
+             fiber.index, fiber.operation, fiber.line, fiber.mask, fiber.mask & warps[i / 32].waiting, at_barrier, alive);
+        return;
+    }
+    fail("deadlock: %u of %u threads wait at a block barrier", at_barrier, alive);
+}
+
+static void run_block() {
+    uint32_t threads = launch->threads;
+    memset(launch->dynamic_shared, 0xff, launch->dynamic_shared_bytes);
+    if (__start_meshwright_shared) {
+        memset(__start_meshwright_shared, 0xff, __stop_meshwright_shared - __start_meshwright_shared);
+    }
+    for (uint32_t i = 0; i < threads; i++) {
+        Fiber& fiber = fibers[i];
+        fiber.thread = {i, 0, 0};
+        fiber.index = i;
+        fiber.lane = i % 32;
+        fiber.state = State::ready;
+        fiber.n_copies = fiber.open_group = 0;
+        prepare_context(fiber.context, launch->stacks + i * launch->stack_stride, launch->stack_bytes, run_fiber);
+    }
+    for (uint32_t first = 0; first < threads; first += 32) {
+        warps[first / 32] = {threads - first >= 32 ? ~0u : (1u << (threads - first)) - 1, 0};
+    }
+    alive = threads;
+    at_barrier = barrier_votes = 0;
+    while (alive > 0 && !failed) {
+        bool any = draw(2) ? step_all() : step_warps();
+        if (failed) return;
+        if (!release_barrier() && !any && !failed) report_deadlock();
+    }
+    for (uint64_t i = launch->dynamic_shared_asked; i < launch->dynamic_shared_bytes && !failed; i++) {
+        if (static_cast<unsigned char>(launch->dynamic_shared[i]) != 0xff) {
+            fail("wrote %llu bytes beyond the end of its %llu bytes of dynamic shared memory",
+                 static_cast<unsigned long long>(i - launch->dynamic_shared_asked),
+                 static_cast<unsigned long long>(launch->dynamic_shared_asked));
+        }
+    }
+}
+
+// Runs every block; 0 for success, or else there is a message.
+static int run_grid(Launch* wanted, void (*body)(const void* const*), const void* const* args) {
+    launch = wanted;
+    kernel_body = body;
+    kernel_args = args;
+    random_state = launch->seed;
+    failed = false;
+    current = nullptr;
+    grid_size = dim3(launch->blocks[0], launch->blocks[1], launch->blocks[2]);
+    block_size = dim3(launch->threads);
+    // Along x, of which there may be most, in a drawn order; y and z are seldom long.
+    Order order = Order::drawn(grid_size.x);
+    for (uint32_t z = 0; z < grid_size.z; z++) {
+        for (uint32_t y = 0; y < grid_size.y; y++) {
+            for (uint32_t x = 0; x < grid_size.x && !failed; x++) {
+                block_index = {order(x), y, z};
+                run_block();
+            }
+        }
+    }
+    return failed ? 1 : 0;
+}
+
+template <class... A, size_t... I>
+static void call(void (*kernel)(A...), const void* const* args, std::index_sequence<I...>) {
+    kernel(*static_cast<const A*>(args[I])...);
+}
+
+template <class... A>
+static void call(void (*kernel)(A...), const void* const* args) {
+    call(kernel, args, std::index_sequence_for<A...>{});
+}
+
+// The number of parameters, and the size of each.
+template <class... A>
+static const uint32_t* parameter_sizes(void (*)(A...)) {
+    static const uint32_t sizes[] = {sizeof...(A), static_cast<uint32_t>(sizeof(A))...};
+    return sizes;
+}
+
+}  // namespace meshwright_host
+
+#define threadIdx (meshwright_host::current->thread)
+#define blockIdx (meshwright_host::block_index)
+#define blockDim (meshwright_host::block_size)
+#define gridDim (meshwright_host::grid_size)
+#define warpSize 32

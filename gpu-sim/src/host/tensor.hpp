@@ -1,0 +1,145 @@
+// Twins of the instruction wrappers in `device.cuh`: asynchronous copies, matrix loads and products of a warp.
+
+namespace meshwright_host {
+
+static void check_shared(const char* operation, const void* address, size_t bytes) {
+    if (reinterpret_cast<uintptr_t>(address) % bytes != 0) {
+        fail("%s of an address in shared memory that is not aligned to %zu bytes", operation, bytes);
+    }
+    if (!is_shared(address, bytes)) fail("%s of an address outside of shared memory", operation);
+}
+
+// Done when it is waited for, and never if it is not.
+static void start_copy(const char* operation, void* to, const void* from, uint32_t bytes, uint32_t zeros) {
+    Fiber* fiber = current;
+    check_shared(operation, to, bytes + zeros);
+    if (reinterpret_cast<uintptr_t>(from) % (bytes + zeros) != 0) {
+        fail("%s from an address that is not aligned to %u bytes", operation, bytes + zeros);
+    }
+    if (fiber->n_copies == fiber->copy_capacity) {
+        fiber->copy_capacity = fiber->copy_capacity ? 2 * fiber->copy_capacity : 16;
+        void* grown = realloc(fiber->copies, fiber->copy_capacity * sizeof(PendingCopy));
+        if (!grown) fail("the host has no memory left for pending copies");
+        fiber->copies = static_cast<PendingCopy*>(grown);
+    }
+    fiber->copies[fiber->n_copies++] = {static_cast<char*>(to), static_cast<const char*>(from), bytes, zeros,
+                                        fiber->open_group};
+}
+
+// Does what was started in groups before `group`.
+static void finish_copies(uint32_t group) {
+    Fiber* fiber = current;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < fiber->n_copies; i++) {
+        PendingCopy copy = fiber->copies[i];
+        if (copy.group < group) {
+            memcpy(copy.to, copy.from, copy.bytes);
+            memset(copy.to + copy.bytes, 0, copy.zeros);
+        } else {
+            fiber->copies[kept++] = copy;
+        }
+    }
+    fiber->n_copies = kept;
+}
+
+struct MatrixLoad {
+    const uint16_t* row;
+    uint32_t* registers;
+};
+
+template <int MATRICES, bool TRANSPOSED>
+static void load_matrices(void* const* operands, uint32_t) {
+    for (int lane = 0; lane < 32; lane++) {
+        MatrixLoad* load = static_cast<MatrixLoad*>(operands[lane]);
+        for (int matrix = 0; matrix < MATRICES; matrix++) {
+            uint32_t pair = 0;
+            for (int half = 0; half < 2; half++) {
+                int row = lane / 4, col = lane % 4 * 2 + half;
+                if (TRANSPOSED) std::swap(row, col);
+                const uint16_t* elements = static_cast<MatrixLoad*>(operands[matrix * 8 + row])->row;
+                pair |= static_cast<uint32_t>(elements[col]) << (16 * half);
+            }
+            load->registers[matrix] = pair;
+        }
+    }
+}
+
+template <int MATRICES, bool TRANSPOSED>
+static inline void load_matrix(const char* operation, int line, uint32_t* registers, const void* row) {
+    // The rows of the matrices are given by as many lanes; what the others give is not looked at.
+    if (current->lane < 8 * MATRICES) check_shared(operation, row, 16);
+    MatrixLoad load = {static_cast<const uint16_t*>(row), registers};
+    warp_operation(~0u, operation, line, &load, load_matrices<MATRICES, TRANSPOSED>);
+}
+
+struct Product {
+    float* c;
+    const uint32_t *a, *b;
+};
+
+static inline float bf16_half(uint32_t pair, int half) {
+    uint32_t bits = half ? pair & 0xffff0000u : pair << 16;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+static void multiply_m16n8k16(void* const* operands, uint32_t) {
+    float a[16][16], b[16][8];
+    for (int lane = 0; lane < 32; lane++) {
+        const Product* product = static_cast<Product*>(operands[lane]);
+        int group = lane / 4, pair = lane % 4 * 2;
+        for (int half = 0; half < 2; half++) {
+            for (int i = 0; i < 4; i++) a[group + i % 2 * 8][pair + half + i / 2 * 8] = bf16_half(product->a[i], half);
+            for (int i = 0; i < 2; i++) b[pair + half + i * 8][group] = bf16_half(product->b[i], half);
+        }
+    }
+    for (int lane = 0; lane < 32; lane++) {
+        Product* product = static_cast<Product*>(operands[lane]);
+        for (int i = 0; i < 4; i++) {
+            int row = lane / 4 + i / 2 * 8, col = lane % 4 * 2 + i % 2;
+            float sum = product->c[i];
+            for (int k = 0; k < 16; k++) sum += a[row][k] * b[k][col];
+            product->c[i] = sum;
+        }
+    }
+}
+
+}  // namespace meshwright_host
+
+static inline void cp_async_16(void* to, const void* from) {
+    meshwright_host::start_copy("cp_async_16", to, from, 16, 0);
+}
+static inline void cp_async_16(void* to, const void* from, uint32_t bytes) {
+    meshwright_host::start_copy("cp_async_16", to, from, bytes, 16 - bytes);
+}
+static inline void cp_async_commit() { meshwright_host::current->open_group++; }
+template <int PENDING>
+static inline void cp_async_wait() {
+    uint32_t groups = meshwright_host::current->open_group;
+    meshwright_host::finish_copies(groups > PENDING ? groups - PENDING : 0);
+}
+
+static inline void ldmatrix_x1(uint32_t (&r)[1], const void* row, int line = __builtin_LINE()) {
+    meshwright_host::load_matrix<1, false>("ldmatrix_x1", line, r, row);
+}
+static inline void ldmatrix_x2(uint32_t (&r)[2], const void* row, int line = __builtin_LINE()) {
+    meshwright_host::load_matrix<2, false>("ldmatrix_x2", line, r, row);
+}
+static inline void ldmatrix_x4(uint32_t (&r)[4], const void* row, int line = __builtin_LINE()) {
+    meshwright_host::load_matrix<4, false>("ldmatrix_x4", line, r, row);
+}
+static inline void ldmatrix_x1_trans(uint32_t (&r)[1], const void* row, int line = __builtin_LINE()) {
+    meshwright_host::load_matrix<1, true>("ldmatrix_x1_trans", line, r, row);
+}
+static inline void ldmatrix_x2_trans(uint32_t (&r)[2], const void* row, int line = __builtin_LINE()) {
+    meshwright_host::load_matrix<2, true>("ldmatrix_x2_trans", line, r, row);
+}
+static inline void ldmatrix_x4_trans(uint32_t (&r)[4], const void* row, int line = __builtin_LINE()) {
+    meshwright_host::load_matrix<4, true>("ldmatrix_x4_trans", line, r, row);
+}
+static inline void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                int line = __builtin_LINE()) {
+    meshwright_host::Product product = {c, a, b};
+    meshwright_host::warp_operation(~0u, "mma_m16n8k16", line, &product, meshwright_host::multiply_m16n8k16);
+}

@@ -1,0 +1,256 @@
+//! Loaded libraries of kernels, and how one is run.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+
+use meshwright::backend::cuda::{DriverError, Grid, Source};
+
+use crate::compiler;
+use crate::lock;
+use crate::stacks::{MOST_THREADS, Stacks};
+
+/// The kernels of one source. Loaded once in a process, whatever number of devices use it.
+pub(crate) struct Library {
+    handle: NonNull<c_void>,
+    source: String,
+    /// Variables in shared memory are variables of the library, so that one launch runs at a time.
+    running: Mutex<()>,
+}
+
+// SAFETY: the handle names a loaded library, which is never unloaded; any thread may look up symbols.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
+/// One kernel.
+#[derive(Clone)]
+pub(crate) struct Kernel {
+    library: Arc<Library>,
+    pub(crate) name: String,
+    run: Run,
+    parameters: Vec<u32>,
+}
+
+type Run = unsafe extern "C" fn(*mut Launch, *const *const c_void) -> c_int;
+
+/// The twin of `Launch` in `host/block.hpp`.
+#[repr(C)]
+struct Launch {
+    kernel: *const c_char,
+    blocks: [u32; 3],
+    threads: u32,
+    seed: u64,
+    stacks: *mut c_char,
+    stack_stride: u64,
+    stack_bytes: u64,
+    dynamic_shared: *mut c_char,
+    dynamic_shared_bytes: u64,
+    dynamic_shared_asked: u64,
+    message: *mut c_char,
+    message_bytes: u64,
+}
+
+/// Parameters of a launch, each at an address that is a multiple of 16, as a kernel may take structures.
+pub(crate) struct Arguments {
+    words: Vec<u128>,
+    /// Where each begins among the words, and its bytes.
+    places: Vec<(usize, usize)>,
+}
+
+impl Arguments {
+    pub(crate) fn new(args: &[&[u8]]) -> Arguments {
+        let mut arguments = Arguments { words: Vec::new(), places: Vec::new() };
+        for arg in args {
+            let start = arguments.words.len();
+            arguments.places.push((start, arg.len()));
+            arguments.words.resize(start + arg.len().div_ceil(16), 0);
+            bytemuck::cast_slice_mut(&mut arguments.words[start..])[..arg.len()]
+                .copy_from_slice(arg);
+        }
+        arguments
+    }
+}
+
+/// The library of `source`, compiled and loaded if need be.
+pub(crate) fn load(source: &Source) -> Result<Arc<Library>, DriverError> {
+    static LOADED: Mutex<Option<HashMap<PathBuf, Arc<Library>>>> = Mutex::new(None);
+    let path = compiler::library(source)?;
+    let mut loaded = lock(&LOADED);
+    let loaded = loaded.get_or_insert_default();
+    if let Some(library) = loaded.get(&path) {
+        return Ok(Arc::clone(library));
+    }
+    let library = Arc::new(open(&path, source)?);
+    loaded.insert(path, Arc::clone(&library));
+    Ok(library)
+}
+
+fn open(path: &Path, source: &Source) -> Result<Library, DriverError> {
+    let name = c_string(path.as_os_str().as_bytes());
+    // SAFETY: the library is our own, and does nothing when it is loaded.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    let source = source.name.to_string();
+    NonNull::new(handle)
+        .map(|handle| Library { handle, source, running: Mutex::new(()) })
+        .ok_or_else(|| {
+            // SAFETY: `dlerror` gives a string after a failure.
+            let reason = unsafe { CStr::from_ptr(libc::dlerror()) };
+            DriverError::Library(format!("{}: {}", path.display(), reason.to_string_lossy()))
+        })
+}
+
+fn c_string(bytes: &[u8]) -> CString {
+    CString::new(bytes).unwrap_or_default()
+}
+
+impl Library {
+    fn symbol(&self, name: &str) -> Option<NonNull<c_void>> {
+        // SAFETY: the library is loaded.
+        NonNull::new(unsafe {
+            libc::dlsym(self.handle.as_ptr(), c_string(name.as_bytes()).as_ptr())
+        })
+    }
+
+    /// The names of all kernels, for messages.
+    fn kernels(&self) -> String {
+        self.symbol("meshwright_kernels").map_or_else(String::new, |list| {
+            // SAFETY: the list is a string of the library.
+            unsafe { CStr::from_ptr(list.as_ptr().cast()) }.to_string_lossy().into_owned()
+        })
+    }
+
+    /// The kernel of this name.
+    pub(crate) fn kernel(self: &Arc<Self>, name: &str) -> Result<Kernel, DriverError> {
+        let parameters = self.symbol(&format!("meshwright_parameters_{name}"));
+        let run = self.symbol(&format!("meshwright_launch_{name}"));
+        let (Some(parameters), Some(run)) = (parameters, run) else {
+            return Err(DriverError::Call {
+                call: "function",
+                reason: format!(
+                    "`{}` has no kernel `{name}`; it has {}",
+                    self.source,
+                    self.kernels()
+                ),
+            });
+        };
+        // SAFETY: the library defines the function with this type for every kernel.
+        let run = unsafe { std::mem::transmute::<*mut c_void, Run>(run.as_ptr()) };
+        // SAFETY: as above; it gives a number, and as many sizes behind it.
+        let parameters = unsafe {
+            let sizes = std::mem::transmute::<*mut c_void, extern "C" fn() -> *const u32>(
+                parameters.as_ptr(),
+            )();
+            std::slice::from_raw_parts(sizes.add(1), *sizes as usize).to_vec()
+        };
+        Ok(Kernel { library: Arc::clone(self), name: name.to_string(), run, parameters })
+    }
+}
+
+impl Kernel {
+    /// Whether a launch with these parameters can be right.
+    pub(crate) fn check(
+        &self,
+        grid: &Grid,
+        args: &[&[u8]],
+        most_shared: usize,
+    ) -> Result<(), String> {
+        let sizes: Vec<u32> = args.iter().map(|arg| arg.len() as u32).collect();
+        let Kernel { name, parameters, .. } = self;
+        if sizes != *parameters {
+            return Err(format!(
+                "kernel `{name}` takes parameters of {parameters:?} bytes, not of {sizes:?}"
+            ));
+        }
+        let [x, y, z] = grid.blocks;
+        if x == 0 || y == 0 || z == 0 || x > i32::MAX as u32 || y > 65535 || z > 65535 {
+            return Err(format!("kernel `{name}` cannot have ({x}, {y}, {z}) blocks"));
+        }
+        if grid.threads == 0 || grid.threads > MOST_THREADS {
+            return Err(format!("kernel `{name}` cannot have {} threads in a block", grid.threads));
+        }
+        if grid.shared as usize > most_shared {
+            let shared = grid.shared;
+            return Err(format!(
+                "kernel `{name}` asks for {shared} bytes of shared memory of {most_shared}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Runs all blocks; or tells what went wrong.
+    ///
+    /// # Safety
+    /// The parameters are what the kernel takes, and their addresses are of live memory with room for what it does.
+    pub(crate) unsafe fn run(
+        &self,
+        grid: &Grid,
+        args: &Arguments,
+        seed: u64,
+    ) -> Result<(), String> {
+        thread_local! {
+            static STACKS: RefCell<Option<Stacks>> = const { RefCell::new(None) };
+        }
+        let _one = lock(&self.library.running);
+        STACKS.with_borrow_mut(|stacks| {
+            let stacks = match stacks {
+                Some(stacks) => stacks,
+                None => stacks.insert(Stacks::new()?),
+            };
+            // SAFETY: as the caller promises.
+            unsafe { self.run_on(stacks, grid, args, seed) }
+        })
+    }
+
+    /// # Safety
+    /// As [`run`](Self::run).
+    unsafe fn run_on(
+        &self,
+        stacks: &Stacks,
+        grid: &Grid,
+        args: &Arguments,
+        seed: u64,
+    ) -> Result<(), String> {
+        let name = c_string(self.name.as_bytes());
+        let mut message = vec![0u8; 1024];
+        let asked = grid.shared as usize;
+        // A red zone behind what was asked for, and all of it aligned to 128 bytes.
+        let mut shared = vec![Aligned([0; 128]); asked.div_ceil(128) + 1];
+        let mut launch = Launch {
+            kernel: name.as_ptr(),
+            blocks: grid.blocks,
+            threads: grid.threads,
+            seed,
+            stacks: stacks.start(),
+            stack_stride: Stacks::STRIDE as u64,
+            stack_bytes: Stacks::BYTES as u64,
+            dynamic_shared: shared.as_mut_ptr().cast(),
+            dynamic_shared_bytes: (shared.len() * 128) as u64,
+            dynamic_shared_asked: asked as u64,
+            message: message.as_mut_ptr().cast(),
+            message_bytes: message.len() as u64,
+        };
+        let words = args.words.as_ptr();
+        // SAFETY: places lie among the words, or at their end where a parameter has no bytes.
+        let pointers: Vec<*const c_void> =
+            args.places.iter().map(|&(start, _)| unsafe { words.add(start) }.cast()).collect();
+        // SAFETY: the launch and all that it points at live until the call returns, and there are as many stacks as a
+        // block can have threads; the rest is as the caller promises.
+        match unsafe { (self.run)(&mut launch, pointers.as_ptr()) } {
+            0 => Ok(()),
+            _ => Err(CStr::from_bytes_until_nul(&message).map_or_else(
+                |_| "no message".to_string(),
+                |text| text.to_string_lossy().into_owned(),
+            )),
+        }
+    }
+}
+
+/// A unit of shared memory.
+#[derive(Clone, Copy)]
+#[repr(C, align(128))]
+struct Aligned([u8; 128]);

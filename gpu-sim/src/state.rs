@@ -1,0 +1,221 @@
+//! What a device remembers, and how it gets on with its work.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use meshwright::backend::cuda::{DriverError, Source};
+
+use crate::graph::{Capture, Recorded, Replay};
+use crate::kernel::{Kernel, Library};
+use crate::log::{Call, Entry, Fault};
+use crate::memory::{Memory, failure};
+use crate::random::Random;
+use crate::task::Task;
+
+/// All of one device; the lock around it makes calls of several ranks one after the other.
+pub(crate) struct State {
+    pub(crate) random: Random,
+    pub(crate) memory: Memory,
+    pub(crate) pinned: HashMap<usize, Box<[u8]>>,
+    pub(crate) streams: BTreeMap<u64, StreamState>,
+    pub(crate) events: HashMap<u64, EventState>,
+    pub(crate) modules: Vec<(Source, Arc<Library>)>,
+    pub(crate) functions: Vec<Kernel>,
+    pub(crate) captures: HashMap<u64, Capture>,
+    pub(crate) graphs: HashMap<u64, Arc<Recorded>>,
+    pub(crate) log: Vec<Entry>,
+    pub(crate) faults: Vec<Fault>,
+    /// The stream that goes first for a while.
+    favourite: u64,
+    /// A failure of work ends all: calls give it from then on.
+    failed: Option<DriverError>,
+    handles: u64,
+}
+
+/// Work of a stream that is not done.
+#[derive(Default)]
+pub(crate) struct StreamState {
+    pub(crate) queue: VecDeque<Work>,
+    /// The recording that it takes part in.
+    pub(crate) capture: Option<u64>,
+}
+
+/// An entry of a stream.
+pub(crate) enum Work {
+    Task(Task),
+    Record(Arc<Ticket>),
+    Wait(Arc<Ticket>),
+    Graph(Replay),
+}
+
+/// One record of an event: when it happened.
+pub(crate) type Ticket = OnceLock<Instant>;
+
+/// An event.
+pub(crate) struct EventState {
+    pub(crate) timed: bool,
+    pub(crate) last: Last,
+}
+
+/// The last record of an event.
+#[derive(Clone)]
+pub(crate) enum Last {
+    Never,
+    Submitted(Arc<Ticket>),
+    /// In a recording, behind these of its tasks.
+    Captured {
+        capture: u64,
+        after: Vec<usize>,
+    },
+}
+
+impl State {
+    pub(crate) fn new(seed: u64, memory: usize) -> State {
+        State {
+            random: Random(seed),
+            memory: Memory::new(memory),
+            pinned: HashMap::new(),
+            streams: BTreeMap::new(),
+            events: HashMap::new(),
+            modules: Vec::new(),
+            functions: Vec::new(),
+            captures: HashMap::new(),
+            graphs: HashMap::new(),
+            log: Vec::new(),
+            faults: Vec::new(),
+            favourite: 0,
+            failed: None,
+            handles: 0,
+        }
+    }
+
+    /// A number that no handle has had.
+    pub(crate) fn handle(&mut self) -> u64 {
+        self.handles += 1;
+        self.handles
+    }
+
+    /// Notes a call; an error if it is to fail, or the device has failed.
+    pub(crate) fn enter(&mut self, driver: usize, call: Call) -> Result<(), DriverError> {
+        let kind = call.kind();
+        self.log.push(Entry { driver, call });
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let mut due = None;
+        for (index, fault) in
+            self.faults.iter_mut().enumerate().filter(|(_, fault)| fault.kind == kind)
+        {
+            if fault.left == 0 {
+                due = Some(index);
+                break;
+            }
+            fault.left -= 1;
+        }
+        due.map_or(Ok(()), |index| Err(self.faults.remove(index).error))
+    }
+
+    /// The queue of a stream.
+    pub(crate) fn stream(
+        &mut self,
+        call: &'static str,
+        stream: u64,
+    ) -> Result<&mut StreamState, DriverError> {
+        self.streams
+            .get_mut(&stream)
+            .ok_or_else(|| failure(call, format!("there is no stream {stream}")))
+    }
+
+    /// An event.
+    pub(crate) fn event(
+        &mut self,
+        call: &'static str,
+        event: u64,
+    ) -> Result<&mut EventState, DriverError> {
+        self.events
+            .get_mut(&event)
+            .ok_or_else(|| failure(call, format!("there is no event {event}")))
+    }
+
+    /// Puts work at the end of a stream (or of its recording), and perhaps gets on with some work of any.
+    pub(crate) fn submit(
+        &mut self,
+        call: &'static str,
+        stream: u64,
+        task: Task,
+    ) -> Result<(), DriverError> {
+        let state = self.stream(call, stream)?;
+        match state.capture {
+            Some(capture) => {
+                if let Some(capture) = self.captures.get_mut(&capture) {
+                    capture.add(stream, task);
+                }
+                Ok(())
+            }
+            None => {
+                state.queue.push_back(Work::Task(task));
+                self.stir()
+            }
+        }
+    }
+
+    /// Does a little work at times, so that work is neither always early nor always late.
+    pub(crate) fn stir(&mut self) -> Result<(), DriverError> {
+        while self.random.below(4) == 0 && self.advance()? {}
+        Ok(())
+    }
+
+    /// Does one thing of some stream that can go on; false if there is none.
+    pub(crate) fn advance(&mut self) -> Result<bool, DriverError> {
+        let ready: Vec<u64> = self
+            .streams
+            .iter()
+            .filter(|(_, state)| state.is_ready())
+            .map(|(&stream, _)| stream)
+            .collect();
+        if ready.is_empty() {
+            return Ok(false);
+        }
+        // One stream may get far ahead of the others, which finds more than taking turns would.
+        if !ready.contains(&self.favourite) || self.random.below(8) == 0 {
+            self.favourite = ready[self.random.below(ready.len())];
+        }
+        let result = self.run_head(self.favourite);
+        if let Err(error) = &result {
+            self.failed = Some(error.clone());
+        }
+        result.map(|()| true)
+    }
+
+    fn run_head(&mut self, stream: u64) -> Result<(), DriverError> {
+        let seed = self.random.next();
+        let Some(state) = self.streams.get_mut(&stream) else { return Ok(()) };
+        match state.queue.pop_front() {
+            None | Some(Work::Wait(_)) => Ok(()),
+            Some(Work::Record(ticket)) => {
+                // A ticket is recorded once, so that nothing is set already.
+                let _ = ticket.set(Instant::now());
+                Ok(())
+            }
+            Some(Work::Task(task)) => task.run(&self.memory, seed),
+            Some(Work::Graph(mut replay)) => {
+                replay.run_one(&self.memory, &mut self.random)?;
+                if !replay.is_done() {
+                    state.queue.push_front(Work::Graph(replay));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl StreamState {
+    fn is_ready(&self) -> bool {
+        match self.queue.front() {
+            None => false,
+            Some(Work::Wait(ticket)) => ticket.get().is_some(),
+            Some(Work::Task(_) | Work::Record(_) | Work::Graph(_)) => true,
+        }
+    }
+}

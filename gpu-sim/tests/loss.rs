@@ -1,0 +1,187 @@
+//! The pieces of a cross-entropy on a simulated device.
+
+mod support;
+
+use meshwright::backend::DType;
+use meshwright::backend::cuda::loss;
+use support::{FLOATS, Side, assert_close, assert_same, devices, epsilon, on_both, values};
+
+/// Rows and columns: for warps, and for blocks of several sizes.
+const SIZES: [(usize, usize); 7] =
+    [(0, 5), (1, 1), (9, 7), (3, 64), (10, 1003), (3, 1025), (2, 9001)];
+
+/// The first column of those that are here.
+const FIRST: usize = 10;
+
+struct Case {
+    logits: Vec<f32>,
+    /// Some before, some inside and some after the columns.
+    targets: Vec<u32>,
+    scale: Vec<f32>,
+    cols: usize,
+}
+
+impl Case {
+    fn new(rows: usize, cols: usize) -> Case {
+        Case {
+            logits: values(rows * cols, 1).into_iter().map(|x| 20.0 * x).collect(),
+            targets: (0..rows as u32).map(|i| i * 31 % (cols as u32 + 20)).collect(),
+            scale: values(rows, 5),
+            cols,
+        }
+    }
+}
+
+/// The maxima, the sums, the targets' logits and the gradients.
+fn pieces(side: &Side, dtype: DType, case: &Case) -> [Vec<f32>; 4] {
+    let (backend, cols, rows) = (side.backend(), case.cols, case.targets.len());
+    let mut logits = side.floats(dtype, &case.logits);
+    let (targets, scale) = (side.put(&case.targets), side.put(&case.scale));
+    let [mut max, mut sum, mut target] = [(); 3].map(|()| side.blank(DType::F32, rows));
+    backend.row_max(cols, logits.view(), max.view_mut());
+    backend.exp_sum(
+        cols,
+        logits.view(),
+        max.view(),
+        targets.view(),
+        FIRST,
+        sum.view_mut(),
+        target.view_mut(),
+    );
+    backend.cross_entropy_grad(
+        cols,
+        logits.view_mut(),
+        max.view(),
+        sum.view(),
+        targets.view(),
+        FIRST,
+        scale.view(),
+    );
+    [max, sum, target, logits].map(|operand| operand.numbers())
+}
+
+fn assert_pieces_agree(what: &str, dtype: DType, got: &[Vec<f32>; 4], expected: &[Vec<f32>; 4]) {
+    assert_same(&format!("{what}: max"), &got[0], &expected[0]);
+    assert_close(&format!("{what}: sum"), &got[1], &expected[1], 1e-6, 0.0);
+    assert_same(&format!("{what}: target"), &got[2], &expected[2]);
+    // At the target the probability is taken off the scale: its error is that of numbers below 1.
+    let tolerance = epsilon(dtype).max(2e-6);
+    assert_close(&format!("{what}: gradient"), &got[3], &expected[3], tolerance, 1e-6);
+}
+
+#[test]
+fn pieces_are_those_of_the_host() {
+    for dtype in FLOATS {
+        for (rows, cols) in SIZES {
+            let case = Case::new(rows, cols);
+            on_both(
+                |side| pieces(side, dtype, &case),
+                |got, expected| {
+                    assert_pieces_agree(&format!("{dtype} {rows}x{cols}"), dtype, got, expected);
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn nan_and_infinities_reach_what_they_reach_on_the_host() {
+    for cols in [131, 1500] {
+        for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for position in [0, 3, 63, 130] {
+                let mut case = Case::new(4, cols);
+                case.logits[position] = special;
+                // A row of nothing else, and one that does not count.
+                case.logits[2 * cols..4 * cols].fill(special);
+                case.scale[3] = 0.0;
+                on_both(
+                    |side| pieces(side, DType::F32, &case),
+                    |got, expected| {
+                        let what = format!("{special} at {position} of {cols}");
+                        assert_pieces_agree(&what, DType::F32, got, expected);
+                        assert!(got[3][3 * cols..].iter().all(|g| *g == 0.0));
+                    },
+                );
+            }
+        }
+    }
+}
+
+/// The maxima, the sums and the targets' logits.
+fn in_one_pass(side: &Side, dtype: DType, case: &Case) -> [Vec<f32>; 3] {
+    let logits = side.floats(dtype, &case.logits);
+    let targets = side.put(&case.targets);
+    let [mut max, mut sum, mut target] =
+        [(); 3].map(|()| side.blank(DType::F32, case.targets.len()));
+    loss::max_exp_sum(
+        side.gpu(),
+        case.cols,
+        logits.view(),
+        targets.view(),
+        FIRST,
+        max.view_mut(),
+        sum.view_mut(),
+        target.view_mut(),
+    );
+    [max, sum, target].map(|operand| operand.get())
+}
+
+#[test]
+fn one_pass_gives_what_two_give() {
+    for device in devices() {
+        for dtype in FLOATS {
+            for (rows, cols) in SIZES {
+                let mut case = Case::new(rows, cols);
+                // Growing logits, so that the maximum changes all the time; padding; nothing but padding; NaN; infinity.
+                for (row, logits) in case.logits.chunks_exact_mut(cols).enumerate() {
+                    match row {
+                        1 => logits.iter_mut().enumerate().for_each(|(i, x)| *x = i as f32 / 9.0),
+                        2 => logits[..cols / 2].fill(f32::NEG_INFINITY),
+                        3 => logits.fill(f32::NEG_INFINITY),
+                        4 => logits[cols / 3] = f32::NAN,
+                        5 => logits[cols / 3] = f32::INFINITY,
+                        _ => {}
+                    }
+                }
+                let [max, sum, target, _] = pieces(&device, dtype, &case);
+                let got = in_one_pass(&device, dtype, &case);
+                assert_same("max", &got[0], &max);
+                assert_close("sum", &got[1], &sum, 1e-6, 0.0);
+                assert_same("target", &got[2], &target);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_gradient_beside_its_logits_is_that_in_their_place() {
+    for device in devices() {
+        for (from, to) in [(0, 0), (0, 1), (1, 1)].map(|(from, to)| (FLOATS[from], FLOATS[to])) {
+            for (rows, cols) in SIZES {
+                let case = Case::new(rows, cols);
+                let [max, sum, _, in_place] = pieces(&device, from, &case);
+                let logits = device.floats(from, &case.logits);
+                let mut out = device.blank(to, rows * cols);
+                let [max, sum, scale] = [&max, &sum, &case.scale].map(|x| device.put(x));
+                loss::cross_entropy_grad_into(
+                    device.gpu(),
+                    cols,
+                    logits.view(),
+                    max.view(),
+                    sum.view(),
+                    device.put(&case.targets).view(),
+                    FIRST,
+                    scale.view(),
+                    out.view_mut(),
+                );
+                let rounded = device.floats(to, &in_place).numbers();
+                assert_same(&format!("{from} to {to}"), &out.numbers(), &rounded);
+                assert_same(
+                    "logits",
+                    &logits.numbers(),
+                    &device.floats(from, &case.logits).numbers(),
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Sums over a dim and over everything on a simulated device.
+
+mod support;
+
+use meshwright::backend::DType;
+use support::{FLOATS, Side, assert_close, assert_same, device, epsilon, host, on_both, values};
+
+/// Outer, summed and inner sizes.
+const SIZES: [[usize; 3]; 12] = [
+    [0, 3, 4],
+    [3, 0, 4],
+    [3, 4, 0],
+    [1, 1, 1],
+    [5, 7, 1],
+    [2, 9000, 1],
+    [3, 5, 4],
+    [2, 20, 72],
+    [40, 3, 33],
+    [1, 700, 40],
+    [2, 130, 257],
+    [1, 9, 1024],
+];
+
+fn dtypes() -> impl Iterator<Item = (DType, DType)> {
+    FLOATS.into_iter().flat_map(|from| FLOATS.map(|to| (from, to)))
+}
+
+#[test]
+fn sums_over_a_dim_are_those_of_the_host() {
+    for [outer, n, inner] in SIZES {
+        for (from, to) in dtypes() {
+            let sum = |side: &Side| {
+                let x = side.floats(from, &values(outer * n * inner, 1));
+                let mut y = side.blank(to, outer * inner);
+                side.backend().sum_dim(outer, n, inner, x.view(), y.view_mut(), 0.7);
+                y.numbers()
+            };
+            // Errors of a sum of n numbers below 1 in two orders, and one rounding.
+            let floor = 1e-7 * (n as f32).sqrt() * 4.0;
+            on_both(sum, |got, expected| {
+                let what = format!("{outer}x{n}x{inner}, {from} to {to}");
+                assert_close(&what, got, expected, epsilon(to), floor);
+            });
+        }
+    }
+}
+
+#[test]
+fn copies_along_a_dim_are_those_of_the_host() {
+    for [outer, n, inner] in SIZES.into_iter().chain([[3, 16, 1], [2, 3, 48]]) {
+        for (from, to) in dtypes() {
+            let copy = |side: &Side| {
+                let dy = side.floats(from, &values(outer * inner, 1));
+                let mut dx = side.blank(to, outer * n * inner);
+                side.backend().broadcast_dim(outer, n, inner, dy.view(), dx.view_mut(), 0.7);
+                dx.numbers()
+            };
+            on_both(copy, |got, expected| {
+                assert_same(&format!("{outer}x{n}x{inner}, {from} to {to}"), got, expected);
+            });
+        }
+    }
+}
+
+#[test]
+fn sums_of_squares_depend_on_the_length_alone() {
+    for dtype in FLOATS {
+        for len in [0, 1, 5, 1000, 20_003, 300_000] {
+            let sum = |side: &Side| {
+                side.backend().sum_squares(side.floats(dtype, &values(len, 1)).view())
+            };
+            let (expected, got) = (sum(&host()), sum(&device(1, 0)));
+            assert!((got - expected).abs() <= 1e-14 * expected, "{got} instead of {expected}");
+            for (seed, skew) in [(2, 0), (3, 1), (4, 3)] {
+                assert_eq!(sum(&device(seed, skew)).to_bits(), got.to_bits(), "{dtype} x {len}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sum_of_squares_of_nan_is_nan() {
+    for position in [0, 700, 999] {
+        let mut x = values(1000, 1);
+        x[position] = f32::NAN;
+        let device = device(1, 1);
+        assert!(device.backend().sum_squares(device.put(&x).view()).is_nan());
+    }
+}

@@ -1,0 +1,181 @@
+//! The same calls on the host's backend and on simulated devices, and how their results are compared.
+
+// Every test file is a crate of its own, and none needs all of this.
+#![allow(dead_code)]
+
+use std::sync::Arc;
+
+use half::bf16;
+use meshwright::backend::cpu::CpuBackend;
+use meshwright::backend::cuda::{CudaBackend, Gpu};
+use meshwright::backend::{Backend, Buffer, Category, DType, Element, MemoryMeter, View, ViewMut};
+use meshwright_gpu_sim::SimDriver;
+
+/// Both types of numbers.
+pub const FLOATS: [DType; 2] = [DType::F32, DType::Bf16];
+
+/// What stands before and behind every operand, and must stay.
+const GUARD: u8 = 0xa5;
+
+/// A backend with memory of its own.
+pub struct Side {
+    backend: Arc<dyn Backend>,
+    cuda: Option<Arc<CudaBackend>>,
+    meter: Arc<MemoryMeter>,
+    /// Elements before every operand: with any but a multiple of 16 bytes, operands are not aligned.
+    skew: usize,
+}
+
+/// The host.
+pub fn host() -> Side {
+    let backend = Arc::new(CpuBackend::new(1).expect("one thread starts nothing"));
+    Side { backend, cuda: None, meter: MemoryMeter::new(), skew: 0 }
+}
+
+/// Simulated devices that run threads in unlike orders, with aligned operands and with others.
+pub fn devices() -> Vec<Side> {
+    [(1, 0), (2, 1), (3, 3)].into_iter().map(|(seed, skew)| device(seed, skew)).collect()
+}
+
+/// A simulated device, with `skew` elements before every operand.
+pub fn device(seed: u64, skew: usize) -> Side {
+    let cuda = Arc::new(CudaBackend::new(Arc::new(SimDriver::new(seed))));
+    let meter = MemoryMeter::on(cuda.device(), usize::MAX);
+    Side { backend: Arc::clone(&cuda) as Arc<dyn Backend>, cuda: Some(cuda), meter, skew }
+}
+
+impl Side {
+    pub fn backend(&self) -> &dyn Backend {
+        &*self.backend
+    }
+
+    /// The hold on the simulated device.
+    pub fn gpu(&self) -> &Gpu {
+        self.cuda.as_ref().expect("a side with a device").gpu()
+    }
+
+    /// An operand that holds these values.
+    pub fn put<T: Element>(&self, values: &[T]) -> Operand {
+        let guard = |len: usize| vec![GUARD; len * size_of::<T>()];
+        let values: &[u8] = bytemuck::cast_slice(values);
+        let bytes = [guard(self.skew), values.to_vec(), guard(3)].concat();
+        let all: Vec<T> = bytemuck::pod_collect_to_vec(&bytes);
+        let mut buffer = self.meter.alloc(T::DTYPE, all.len(), Category::Workspace);
+        buffer.view_mut().write(&all);
+        Operand { buffer, start: self.skew }
+    }
+
+    /// Numbers, rounded to `dtype`.
+    pub fn floats(&self, dtype: DType, values: &[f32]) -> Operand {
+        match dtype {
+            DType::F32 => self.put(values),
+            DType::Bf16 => {
+                self.put(&values.iter().copied().map(bf16::from_f32).collect::<Vec<_>>())
+            }
+            DType::U32 => panic!("not a type of numbers"),
+        }
+    }
+
+    /// An operand to be written: full of NaN.
+    pub fn blank(&self, dtype: DType, len: usize) -> Operand {
+        self.floats(dtype, &vec![f32::NAN; len])
+    }
+}
+
+/// A stretch of memory of a side, between guards.
+pub struct Operand {
+    buffer: Buffer,
+    start: usize,
+}
+
+impl Operand {
+    fn len(&self) -> usize {
+        self.buffer.len() - self.start - 3
+    }
+
+    pub fn view(&self) -> View<'_> {
+        self.buffer.view().slice(self.start..self.start + self.len())
+    }
+
+    pub fn view_mut(&mut self) -> ViewMut<'_> {
+        let range = self.start..self.start + self.len();
+        self.buffer.view_mut().into_slice(range)
+    }
+
+    /// The values; checks the guards.
+    #[track_caller]
+    pub fn get<T: Element>(&self) -> Vec<T> {
+        let all: Vec<T> = self.buffer.view().to_vec();
+        let (before, rest) = all.split_at(self.start);
+        let (values, after) = rest.split_at(self.len());
+        for guards in [before, after] {
+            let bytes: &[u8] = bytemuck::cast_slice(guards);
+            assert!(bytes.iter().all(|byte| *byte == GUARD), "memory beside the operand changed");
+        }
+        values.to_vec()
+    }
+
+    /// The values of either type of numbers, in f32.
+    #[track_caller]
+    pub fn numbers(&self) -> Vec<f32> {
+        match self.buffer.dtype() {
+            DType::Bf16 => self.get::<bf16>().into_iter().map(f32::from).collect(),
+            _ => self.get(),
+        }
+    }
+}
+
+/// Values in [-1, 1), different for every seed.
+pub fn values(len: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+/// Whole numbers below `end`.
+pub fn numbers_below(end: u32, len: usize, seed: u64) -> Vec<u32> {
+    values(len, seed).into_iter().map(|x| ((x + 1.0) / 2.0 * end as f32) as u32 % end).collect()
+}
+
+/// What one unit in the last place is of 1.
+pub fn epsilon(dtype: DType) -> f32 {
+    match dtype {
+        DType::Bf16 => 1.0 / 128.0,
+        _ => f32::EPSILON,
+    }
+}
+
+/// Runs on the host and on every device, and gives the results to `compare`.
+pub fn on_both<R>(run: impl Fn(&Side) -> R, compare: impl Fn(&R, &R)) {
+    let expected = run(&host());
+    for device in devices() {
+        compare(&run(&device), &expected);
+    }
+}
+
+/// The same numbers; NaN is the same as NaN, and the zeros are one.
+#[track_caller]
+pub fn assert_same(what: &str, got: &[f32], expected: &[f32]) {
+    assert_eq!(got.len(), expected.len(), "{what}: length");
+    for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
+        let same = got == expected || got.is_nan() && expected.is_nan();
+        assert!(same, "{what}[{i}]: {got:?} instead of {expected:?}");
+    }
+}
+
+/// Within `tolerance` times the expected number and `floor`; NaN and infinities are the same.
+#[track_caller]
+pub fn assert_close(what: &str, got: &[f32], expected: &[f32], tolerance: f32, floor: f32) {
+    assert_eq!(got.len(), expected.len(), "{what}: length");
+    for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
+        let same = got == expected || got.is_nan() && expected.is_nan();
+        // Written so that NaN fails.
+        let close = (got - expected).abs() <= tolerance * expected.abs() + floor;
+        assert!(same || close, "{what}[{i}]: {got:?} instead of {expected:?}");
+    }
+}

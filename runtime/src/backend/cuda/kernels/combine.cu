@@ -1,0 +1,43 @@
+// Sums and maxima over the contributions of ranks.
+
+// Addresses of contributions: the first few lie in the parameter itself, the others in a table.
+struct Sources {
+    static constexpr uint32_t HERE = 16;
+    uint64_t here[HERE];
+    const uint64_t* others;
+    uint64_t count;
+
+    template <class T>
+    __device__ const T* at(uint32_t i) const {
+        return (const T*)(i < HERE ? here[i] : others[i - HERE]);
+    }
+};
+
+// Combines N elements from i on, in the order of sources. `out` may be one of them: each thread has read an element of all
+// before it writes it.
+template <int N, class T, class Op>
+__device__ inline void combine_at(const Sources& sources, T* out, uint64_t i, Op op) {
+    float sum[N];
+    load_vector(sources.at<T>(0) + i, sum);
+#pragma unroll 4
+    for (uint32_t s = 1; s < sources.count; s++) {
+        float x[N];
+        load_vector(sources.at<T>(s) + i, x);
+#pragma unroll
+        for (int k = 0; k < N; k++) sum[k] = op(sum[k], x[k]);
+    }
+    store_vector(out + i, sum);
+}
+
+// `head` and `vectors` are those of `each_element`.
+#define COMBINE(name, T, op, Op)                                                                                 \
+    KERNEL(combine_##op##_##name)(Sources sources, T* out, uint64_t head, uint64_t vectors, uint64_t n) {        \
+        each_element<WIDE<T>>(                                                                                   \
+            head, vectors, n, [&](uint64_t i) { combine_at<WIDE<T>>(sources, out, i, Op()); },                   \
+            [&](uint64_t i) { combine_at<1>(sources, out, i, Op()); });                                          \
+    }
+
+COMBINE(f32, float, sum, Sum)
+COMBINE(f32, float, max, Max)
+COMBINE(bf16, bf16, sum, Sum)
+COMBINE(bf16, bf16, max, Max)

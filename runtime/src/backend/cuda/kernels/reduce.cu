@@ -1,0 +1,147 @@
+// Sums over the middle of [outer, n, inner], and over everything.
+
+// What a block sums: elements `from..to` of the middle, of which there are `n`. Blocks along y take equal parts.
+struct Part {
+    uint64_t from, to;
+
+    __device__ Part(uint64_t n, uint64_t parts) {
+        uint64_t len = (n + parts - 1) / parts;
+        from = blockIdx.y * len;
+        from = from < n ? from : n;
+        to = from + len < n ? from + len : n;
+    }
+};
+
+// y[outer, parts] of x[outer, n]: a block for each row and part.
+template <class T, class U>
+__device__ inline void sum_rows(const T* x, uint64_t outer, uint64_t n, U* y, float scale) {
+    Part part(n, gridDim.y);
+    for (uint64_t row = blockIdx.x; row < outer; row += gridDim.x) {
+        const T* from = x + row * n + part.from;
+        float sum = 0.0f;
+        for_each_vector<WIDE<T>>(from, part.to - part.from, threadIdx.x, blockDim.x, [&](uint64_t, auto& v) {
+            for (float element : v) sum += element;
+        });
+        sum = block_reduce(sum, Sum());
+        if (threadIdx.x == 0) store(y + row * gridDim.y + blockIdx.y, scale * sum);
+    }
+}
+
+// Rows of a block of `sum_columns`; its threads are 32 times as many.
+constexpr int ROWS = 8;
+
+// y[outer, parts, inner] of x[outer, n, inner]: a block for 32 vectors of columns and a part, whose rows its warps take
+// in turn.
+template <int N, class T, class U>
+__device__ inline void sum_columns(const T* x, uint64_t outer, uint64_t n, uint64_t inner, U* y, float scale) {
+    __shared__ float of_row[ROWS][32 * N];
+    Part part(n, gridDim.y);
+    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    uint64_t tiles = (inner + 32 * N - 1) / (32 * N);
+    for (uint64_t tile = blockIdx.x; tile < outer * tiles; tile += gridDim.x) {
+        uint64_t block = quotient(tile, tiles), start = (tile - block * tiles) * 32 * N, col = start + lane * N;
+        float sum[N] = {};
+        if (col < inner) {
+#pragma unroll 4
+            for (uint64_t row = part.from + warp; row < part.to; row += ROWS) {
+                float v[N];
+                load_vector(x + (block * n + row) * inner + col, v);
+#pragma unroll
+                for (int k = 0; k < N; k++) sum[k] += v[k];
+            }
+        }
+        // Columns of one vector lie 32 apart, so that lanes use unlike banks.
+#pragma unroll
+        for (int k = 0; k < N; k++) of_row[warp][k * 32 + lane] = sum[k];
+        __syncthreads();
+        for (uint64_t i = threadIdx.x; i < 32 * N && start + i < inner; i += blockDim.x) {
+            uint32_t at = i % N * 32 + i / N;
+            float total = 0.0f;
+#pragma unroll
+            for (int row = 0; row < ROWS; row++) total += of_row[row][at];
+            store(y + (block * gridDim.y + blockIdx.y) * inner + start + i, scale * total);
+        }
+        __syncthreads();
+    }
+}
+
+// dx[outer, n, inner] of dy[outer, inner], in vectors of N elements of dx. They lie in one row, of `inner` elements; where
+// that is 1, in the `n` rows of one element of dy.
+template <int N, class T, class U>
+__device__ inline void broadcast(uint64_t outer, uint64_t n, uint64_t inner, const U* dy, T* dx, float scale) {
+    uint64_t vectors = outer * n * inner / N;
+    for (uint64_t i = thread_index(); i < vectors; i += thread_count()) {
+        uint64_t at = i * N;
+        float v[N];
+        if (inner == 1) {
+            float one = widen(dy[quotient(at, n)]);
+#pragma unroll
+            for (int k = 0; k < N; k++) v[k] = one;
+        } else {
+            uint64_t row = quotient(at, inner), block = quotient(row, n);
+            load_vector(dy + block * inner + (at - row * inner), v);
+        }
+#pragma unroll
+        for (int k = 0; k < N; k++) v[k] *= scale;
+        store_vector(dx + at, v);
+    }
+}
+
+#define REDUCE(name, T, U)                                                                                             \
+    KERNEL(sum_rows_##name)(const T* x, uint64_t outer, uint64_t n, U* y, float scale) {                               \
+        sum_rows(x, outer, n, y, scale);                                                                            \
+    }                                                                                                                  \
+    KERNEL(sum_columns_##name)(const T* x, uint64_t outer, uint64_t n, uint64_t inner, U* y, float scale) {            \
+        sum_columns<1>(x, outer, n, inner, y, scale);                                                                  \
+    }                                                                                                                  \
+    KERNEL(sum_columns_##name##_vectors)(const T* x, uint64_t outer, uint64_t n, uint64_t inner, U* y, float scale) {  \
+        sum_columns<WIDE<T>>(x, outer, n, inner, y, scale);                                                            \
+    }                                                                                                                  \
+    KERNEL(broadcast_##name)(uint64_t outer, uint64_t n, uint64_t inner, const T* dy, U* dx, float scale) {            \
+        broadcast<1>(outer, n, inner, dy, dx, scale);                                                                  \
+    }                                                                                                                  \
+    KERNEL(broadcast_##name##_vectors)(uint64_t outer, uint64_t n, uint64_t inner, const T* dy, U* dx, float scale) {  \
+        broadcast<WIDE<U>>(outer, n, inner, dy, dx, scale);                                                            \
+    }
+
+REDUCE(f32_f32, float, float)
+REDUCE(f32_bf16, float, bf16)
+REDUCE(bf16_f32, bf16, float)
+REDUCE(bf16_bf16, bf16, bf16)
+
+// A sum of squares for each block, in f64: threads take N elements in turn, whether or not they are an aligned vector.
+template <class T>
+__device__ inline void sum_squares(const T* x, uint64_t n, bool aligned, double* sums) {
+    constexpr int N = WIDE<T>;
+    double sum = 0.0;
+    for (uint64_t i = thread_index() * N; i < n; i += thread_count() * N) {
+        float v[N] = {};
+        if (aligned && n - i >= N) {
+            load_vector(x + i, v);
+        } else {
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                if (k < n - i) v[k] = widen(x[i + k]);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < N; k++) sum += (double)v[k] * v[k];
+    }
+    sum = block_reduce(sum, Sum());
+    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+KERNEL(sum_squares_f32)(const float* x, uint64_t n, uint32_t aligned, double* sums) {
+    sum_squares(x, n, aligned, sums);
+}
+KERNEL(sum_squares_bf16)(const bf16* x, uint64_t n, uint32_t aligned, double* sums) {
+    sum_squares(x, n, aligned, sums);
+}
+
+// The sum of n numbers. For one block.
+KERNEL(sum_doubles)(const double* sums, uint64_t n, double* sum_of_all) {
+    double sum = 0.0;
+    for (uint64_t i = threadIdx.x; i < n; i += blockDim.x) sum += sums[i];
+    sum = block_reduce(sum, Sum());
+    if (threadIdx.x == 0) *sum_of_all = sum;
+}

@@ -1,0 +1,74 @@
+//! Functions of the library of matrix products, `libcublasLt`.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+use cudarc::cublaslt::sys;
+use cudarc::cublaslt::sys::{
+    cublasComputeType_t, cublasLtHandle_t, cublasLtMatmulAlgo_t, cublasLtMatmulDesc_t,
+    cublasLtMatmulDescAttributes_t, cublasLtMatmulHeuristicResult_t, cublasLtMatmulPreference_t,
+    cublasLtMatmulPreferenceAttributes_t, cublasLtMatrixLayout_t, cublasStatus_t, cudaDataType_t,
+    cudaStream_t,
+};
+
+use super::{Api, functions};
+use crate::backend::cuda::DriverError;
+use crate::backend::cuda::native::libraries::{Library, Loaded, Version, once};
+
+/// The library of matrix products, opened once.
+pub fn cublaslt() -> Result<&'static Loaded<CublasLtApi>, DriverError> {
+    static CUBLASLT: OnceLock<Result<Loaded<CublasLtApi>, DriverError>> = OnceLock::new();
+    once(&CUBLASLT)
+}
+
+functions! {
+    /// Functions of the library of matrix products.
+    pub struct CublasLtApi in sys {
+        fn cublasLtGetVersion() -> usize;
+        fn cublasLtGetStatusString(cublasStatus_t) -> *const c_char;
+        fn cublasLtCreate(*mut cublasLtHandle_t) -> cublasStatus_t;
+        fn cublasLtDestroy(cublasLtHandle_t) -> cublasStatus_t;
+
+        fn cublasLtMatmulDescCreate(
+            *mut cublasLtMatmulDesc_t, cublasComputeType_t, cudaDataType_t,
+        ) -> cublasStatus_t;
+        fn cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t) -> cublasStatus_t;
+        fn cublasLtMatmulDescSetAttribute(
+            cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, *const c_void, usize,
+        ) -> cublasStatus_t;
+        fn cublasLtMatrixLayoutCreate(
+            *mut cublasLtMatrixLayout_t, cudaDataType_t, u64, u64, i64,
+        ) -> cublasStatus_t;
+        fn cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t) -> cublasStatus_t;
+        fn cublasLtMatmulPreferenceCreate(*mut cublasLtMatmulPreference_t) -> cublasStatus_t;
+        fn cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t) -> cublasStatus_t;
+        fn cublasLtMatmulPreferenceSetAttribute(
+            cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, *const c_void, usize,
+        ) -> cublasStatus_t;
+
+        fn cublasLtMatmulAlgoGetHeuristic(
+            cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+            cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, c_int,
+            *mut cublasLtMatmulHeuristicResult_t, *mut c_int,
+        ) -> cublasStatus_t;
+        fn cublasLtMatmul(
+            cublasLtHandle_t, cublasLtMatmulDesc_t, *const c_void, *const c_void,
+            cublasLtMatrixLayout_t, *const c_void, cublasLtMatrixLayout_t, *const c_void,
+            *const c_void, cublasLtMatrixLayout_t, *mut c_void, cublasLtMatrixLayout_t,
+            *const cublasLtMatmulAlgo_t, *mut c_void, usize, cudaStream_t,
+        ) -> cublasStatus_t;
+    }
+}
+
+impl Api for CublasLtApi {
+    const LIBRARY: Library = Library::CublasLt;
+
+    fn load(library: &libloading::Library) -> Result<Self, &'static str> {
+        CublasLtApi::find(library)
+    }
+
+    fn version(&self) -> Result<Version, String> {
+        // SAFETY: it gives a number.
+        Ok(Version::of_decimals(unsafe { (self.cublasLtGetVersion)() } as u64))
+    }
+}

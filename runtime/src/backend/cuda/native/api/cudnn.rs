@@ -1,0 +1,62 @@
+//! Functions of the library of fused operations, `libcudnn`.
+
+use std::ffi::{c_char, c_void};
+use std::sync::OnceLock;
+
+use cudarc::cudnn::sys;
+use cudarc::cudnn::sys::{
+    cudaStream_t, cudnnBackendAttributeName_t, cudnnBackendAttributeType_t,
+    cudnnBackendDescriptor_t, cudnnBackendDescriptorType_t, cudnnHandle_t, cudnnStatus_t,
+};
+
+use super::{Api, functions};
+use crate::backend::cuda::DriverError;
+use crate::backend::cuda::native::libraries::{Library, Loaded, Version, once};
+
+/// The library of fused operations, opened once.
+pub fn cudnn() -> Result<&'static Loaded<CudnnApi>, DriverError> {
+    static CUDNN: OnceLock<Result<Loaded<CudnnApi>, DriverError>> = OnceLock::new();
+    once(&CUDNN)
+}
+
+functions! {
+    /// Functions of the library of fused operations.
+    pub struct CudnnApi in sys {
+        fn cudnnGetVersion() -> usize;
+        fn cudnnGetErrorString(cudnnStatus_t) -> *const c_char;
+        fn cudnnGetLastErrorString(*mut c_char, usize);
+        fn cudnnCreate(*mut cudnnHandle_t) -> cudnnStatus_t;
+        fn cudnnDestroy(cudnnHandle_t) -> cudnnStatus_t;
+        fn cudnnSetStream(cudnnHandle_t, cudaStream_t) -> cudnnStatus_t;
+
+        fn cudnnBackendCreateDescriptor(
+            cudnnBackendDescriptorType_t, *mut cudnnBackendDescriptor_t,
+        ) -> cudnnStatus_t;
+        fn cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t) -> cudnnStatus_t;
+        fn cudnnBackendSetAttribute(
+            cudnnBackendDescriptor_t, cudnnBackendAttributeName_t, cudnnBackendAttributeType_t,
+            i64, *const c_void,
+        ) -> cudnnStatus_t;
+        fn cudnnBackendGetAttribute(
+            cudnnBackendDescriptor_t, cudnnBackendAttributeName_t, cudnnBackendAttributeType_t,
+            i64, *mut i64, *mut c_void,
+        ) -> cudnnStatus_t;
+        fn cudnnBackendFinalize(cudnnBackendDescriptor_t) -> cudnnStatus_t;
+        fn cudnnBackendExecute(
+            cudnnHandle_t, cudnnBackendDescriptor_t, cudnnBackendDescriptor_t,
+        ) -> cudnnStatus_t;
+    }
+}
+
+impl Api for CudnnApi {
+    const LIBRARY: Library = Library::Cudnn;
+
+    fn load(library: &libloading::Library) -> Result<Self, &'static str> {
+        CudnnApi::find(library)
+    }
+
+    fn version(&self) -> Result<Version, String> {
+        // SAFETY: it gives a number.
+        Ok(Version::of_decimals(unsafe { (self.cudnnGetVersion)() } as u64))
+    }
+}

@@ -1,0 +1,86 @@
+//! Functions of the library of collectives, `libnccl`.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+use cudarc::nccl::sys;
+use cudarc::nccl::sys::{
+    cudaStream_t, ncclComm_t, ncclConfig_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclUniqueId,
+};
+
+use super::{Api, functions};
+use crate::backend::cuda::DriverError;
+use crate::backend::cuda::native::libraries::{Library, Loaded, Version, once};
+
+/// The library of collectives, opened once.
+pub fn nccl() -> Result<&'static Loaded<NcclApi>, DriverError> {
+    static NCCL: OnceLock<Result<Loaded<NcclApi>, DriverError>> = OnceLock::new();
+    once(&NCCL)
+}
+
+functions! {
+    /// Functions of the library of collectives: what every version from 2.27 on has.
+    pub struct NcclApi in sys {
+        fn ncclGetVersion(*mut c_int) -> ncclResult_t;
+        fn ncclGetErrorString(ncclResult_t) -> *const c_char;
+        fn ncclGetLastError(ncclComm_t) -> *const c_char;
+
+        fn ncclGetUniqueId(*mut ncclUniqueId) -> ncclResult_t;
+        fn ncclCommInitRankConfig(
+            *mut ncclComm_t, c_int, ncclUniqueId, c_int, *mut ncclConfig_t,
+        ) -> ncclResult_t;
+        fn ncclCommSplit(
+            ncclComm_t, c_int, c_int, *mut ncclComm_t, *mut ncclConfig_t,
+        ) -> ncclResult_t;
+        fn ncclCommGetAsyncError(ncclComm_t, *mut ncclResult_t) -> ncclResult_t;
+        fn ncclCommFinalize(ncclComm_t) -> ncclResult_t;
+        fn ncclCommDestroy(ncclComm_t) -> ncclResult_t;
+        fn ncclCommAbort(ncclComm_t) -> ncclResult_t;
+        fn ncclCommCount(ncclComm_t, *mut c_int) -> ncclResult_t;
+        fn ncclCommUserRank(ncclComm_t, *mut c_int) -> ncclResult_t;
+
+        fn ncclGroupStart() -> ncclResult_t;
+        fn ncclGroupEnd() -> ncclResult_t;
+        fn ncclAllReduce(
+            *const c_void, *mut c_void, usize, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+            cudaStream_t,
+        ) -> ncclResult_t;
+        fn ncclReduce(
+            *const c_void, *mut c_void, usize, ncclDataType_t, ncclRedOp_t, c_int, ncclComm_t,
+            cudaStream_t,
+        ) -> ncclResult_t;
+        fn ncclReduceScatter(
+            *const c_void, *mut c_void, usize, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+            cudaStream_t,
+        ) -> ncclResult_t;
+        fn ncclAllGather(
+            *const c_void, *mut c_void, usize, ncclDataType_t, ncclComm_t, cudaStream_t,
+        ) -> ncclResult_t;
+        fn ncclBroadcast(
+            *const c_void, *mut c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t,
+        ) -> ncclResult_t;
+        fn ncclSend(
+            *const c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t,
+        ) -> ncclResult_t;
+        fn ncclRecv(
+            *mut c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t,
+        ) -> ncclResult_t;
+    }
+}
+
+impl Api for NcclApi {
+    const LIBRARY: Library = Library::Nccl;
+
+    fn load(library: &libloading::Library) -> Result<Self, &'static str> {
+        NcclApi::find(library)
+    }
+
+    fn version(&self) -> Result<Version, String> {
+        let mut version = 0;
+        // SAFETY: it writes a number.
+        match unsafe { (self.ncclGetVersion)(&mut version) } {
+            ncclResult_t::ncclSuccess => Ok(Version::of_decimals(version as u64)),
+            error => Err(format!("ncclGetVersion gives {error:?}")),
+        }
+    }
+}

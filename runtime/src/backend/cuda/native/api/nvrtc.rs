@@ -1,0 +1,61 @@
+//! Functions of the run-time compiler, `libnvrtc`.
+
+use std::ffi::{c_char, c_int};
+use std::sync::{Once, OnceLock};
+
+use cudarc::nvrtc::sys;
+use cudarc::nvrtc::sys::{nvrtcProgram, nvrtcResult};
+
+use super::{Api, functions};
+use crate::backend::cuda::DriverError;
+use crate::backend::cuda::native::libraries::{Library, Loaded, Version, once, open_beside};
+
+/// The run-time compiler, opened once.
+pub fn nvrtc() -> Result<&'static Loaded<NvrtcApi>, DriverError> {
+    static NVRTC: OnceLock<Result<Loaded<NvrtcApi>, DriverError>> = OnceLock::new();
+    let nvrtc = once(&NVRTC)?;
+    // It opens this one by its name when it compiles, and does not look for it in its own folder.
+    static BUILTINS: Once = Once::new();
+    BUILTINS.call_once(|| {
+        let Version { major, minor, .. } = nvrtc.version;
+        open_beside(&nvrtc.path, &format!("libnvrtc-builtins.so.{major}.{minor}"));
+    });
+    Ok(nvrtc)
+}
+
+functions! {
+    /// Functions of the run-time compiler.
+    pub struct NvrtcApi in sys {
+        fn nvrtcVersion(*mut c_int, *mut c_int) -> nvrtcResult;
+        fn nvrtcGetErrorString(nvrtcResult) -> *const c_char;
+        fn nvrtcGetNumSupportedArchs(*mut c_int) -> nvrtcResult;
+        fn nvrtcGetSupportedArchs(*mut c_int) -> nvrtcResult;
+        fn nvrtcCreateProgram(
+            *mut nvrtcProgram, *const c_char, *const c_char, c_int, *const *const c_char,
+            *const *const c_char,
+        ) -> nvrtcResult;
+        fn nvrtcDestroyProgram(*mut nvrtcProgram) -> nvrtcResult;
+        fn nvrtcCompileProgram(nvrtcProgram, c_int, *const *const c_char) -> nvrtcResult;
+        fn nvrtcGetProgramLogSize(nvrtcProgram, *mut usize) -> nvrtcResult;
+        fn nvrtcGetProgramLog(nvrtcProgram, *mut c_char) -> nvrtcResult;
+        fn nvrtcGetCUBINSize(nvrtcProgram, *mut usize) -> nvrtcResult;
+        fn nvrtcGetCUBIN(nvrtcProgram, *mut c_char) -> nvrtcResult;
+    }
+}
+
+impl Api for NvrtcApi {
+    const LIBRARY: Library = Library::Nvrtc;
+
+    fn load(library: &libloading::Library) -> Result<Self, &'static str> {
+        NvrtcApi::find(library)
+    }
+
+    fn version(&self) -> Result<Version, String> {
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: it writes two numbers.
+        match unsafe { (self.nvrtcVersion)(&mut major, &mut minor) } {
+            nvrtcResult::NVRTC_SUCCESS => Ok(Version::new(major, minor, 0)),
+            error => Err(format!("nvrtcVersion gives {error:?}")),
+        }
+    }
+}

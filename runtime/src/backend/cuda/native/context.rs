@@ -1,0 +1,167 @@
+//! A device and its context: what every call needs to be about.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int};
+
+use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute, CUresult};
+
+use super::api::{DriverApi, driver};
+use super::libraries::Loaded;
+use crate::backend::cuda::{DriverError, Properties};
+
+/// The primary context of a device, which libraries use too.
+///
+/// It is kept until the process ends: other libraries may hold it, and its handle is remembered by threads.
+pub struct Context {
+    /// The driver.
+    pub api: &'static Loaded<DriverApi>,
+    /// What the device is.
+    pub properties: Properties,
+    raw: CUcontext,
+}
+
+// SAFETY: a context may be used from any thread, one after another or at once.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+/// Calls a function of the driver, and names it if it fails.
+macro_rules! call {
+    ($api:expr, $function:ident($($arg:expr),* $(,)?)) => {
+        $api.check(stringify!($function), ($api.$function)($($arg),*))
+    };
+}
+pub(super) use call;
+
+impl DriverApi {
+    /// The result of a call.
+    pub fn check(&self, call: &'static str, result: CUresult) -> Result<(), DriverError> {
+        match result {
+            CUresult::CUDA_SUCCESS => Ok(()),
+            error => Err(DriverError::Call { call, reason: self.reason(error) }),
+        }
+    }
+
+    /// Name and description of an error.
+    fn reason(&self, error: CUresult) -> String {
+        let text = |function: unsafe extern "C" fn(CUresult, *mut *const c_char) -> CUresult| {
+            let mut text = std::ptr::null();
+            // SAFETY: it sets the pointer to a constant of the library, or leaves it alone.
+            let result = unsafe { function(error, &mut text) };
+            if result != CUresult::CUDA_SUCCESS || text.is_null() {
+                return None;
+            }
+            // SAFETY: a constant, see above.
+            Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+        };
+        let name = text(self.cuGetErrorName).unwrap_or_else(|| format!("{error:?}"));
+        match text(self.cuGetErrorString) {
+            Some(description) => format!("{name}, {description}"),
+            None => name,
+        }
+    }
+}
+
+/// The driver, initialised, and how many devices it shows.
+fn initialised() -> Result<(&'static Loaded<DriverApi>, usize), DriverError> {
+    let api = driver()?;
+    let none = |reason: String| {
+        DriverError::NoDevice(format!(
+            "{} (CUDA {}) shows no GPU ({reason}): check what `nvidia-smi` prints, and CUDA_VISIBLE_DEVICES; in a \
+             container, start it with access to the GPUs",
+            api.path.display(),
+            api.version,
+        ))
+    };
+    // SAFETY: it may be called any number of times.
+    match unsafe { (api.cuInit)(0) } {
+        error @ CUresult::CUDA_ERROR_NO_DEVICE => return Err(none(api.reason(error))),
+        result => api.check("cuInit", result)?,
+    }
+    let mut count = 0;
+    // SAFETY: it writes a number.
+    unsafe { call!(api, cuDeviceGetCount(&mut count)) }?;
+    if count < 1 { Err(none("none is visible".to_string())) } else { Ok((api, count as usize)) }
+}
+
+/// What each device is, in the order of their numbers.
+pub fn devices() -> Result<Vec<Properties>, DriverError> {
+    let (api, count) = initialised()?;
+    (0..count).map(|ordinal| properties(api, device(api, ordinal)?)).collect()
+}
+
+impl Context {
+    /// The context of device `ordinal`, counted among those that are visible.
+    pub fn new(ordinal: usize) -> Result<Context, DriverError> {
+        let (api, count) = initialised()?;
+        if ordinal >= count {
+            return Err(DriverError::NoDevice(format!(
+                "there is no GPU {ordinal}: the driver shows {count}, numbered from 0; start at most that many ranks on \
+                 this host, or check CUDA_VISIBLE_DEVICES"
+            )));
+        }
+        let device = device(api, ordinal)?;
+        let properties = properties(api, device)?;
+        if properties.capability < (8, 0) {
+            let (name, (major, minor)) = (&properties.name, properties.capability);
+            return Err(DriverError::NoDevice(format!(
+                "GPU {ordinal} ({name}) has compute capability {major}.{minor}, and at least 8.0 is needed: use a GPU of \
+                 the Ampere generation or later"
+            )));
+        }
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the device exists.
+        unsafe { call!(api, cuDevicePrimaryCtxRetain(&mut raw, device)) }?;
+        let context = Context { api, properties, raw };
+        context.enter()?;
+        Ok(context)
+    }
+
+    /// Makes it the context of the calling thread's calls. It costs next to nothing where it is that already.
+    pub fn enter(&self) -> Result<(), DriverError> {
+        thread_local! {
+            static CURRENT: Cell<CUcontext> = const { Cell::new(std::ptr::null_mut()) };
+        }
+        if CURRENT.get() != self.raw {
+            // SAFETY: the context is never given back.
+            unsafe { call!(self.api, cuCtxSetCurrent(self.raw)) }?;
+            CURRENT.set(self.raw);
+        }
+        Ok(())
+    }
+}
+
+fn device(api: &DriverApi, ordinal: usize) -> Result<CUdevice, DriverError> {
+    let mut device = 0;
+    // SAFETY: it writes a number.
+    unsafe { call!(api, cuDeviceGet(&mut device, ordinal as c_int)) }?;
+    Ok(device)
+}
+
+fn properties(api: &DriverApi, device: CUdevice) -> Result<Properties, DriverError> {
+    use CUdevice_attribute::*;
+    let attribute = |attribute| -> Result<u32, DriverError> {
+        let mut value = 0;
+        // SAFETY: it writes a number.
+        unsafe { call!(api, cuDeviceGetAttribute(&mut value, attribute, device)) }?;
+        Ok(value as u32)
+    };
+    let mut name = [0 as c_char; 256];
+    // SAFETY: it writes a string of at most the length that is given, with its end.
+    unsafe { call!(api, cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int, device)) }?;
+    // SAFETY: as above.
+    let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+    let mut memory = 0;
+    // SAFETY: it writes a number.
+    unsafe { call!(api, cuDeviceTotalMem_v2(&mut memory, device)) }?;
+    Ok(Properties {
+        name,
+        capability: (
+            attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ),
+        multiprocessors: attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        memory,
+        shared_memory: attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as usize,
+    })
+}

@@ -1,0 +1,411 @@
+//! The driver of one GPU.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use cudarc::driver::sys::{
+    CUevent, CUevent_flags, CUfunction, CUfunction_attribute, CUgraph, CUgraphExec, CUmodule,
+    CUresult, CUstream, CUstream_flags, CUstreamCaptureMode,
+};
+use rayon::prelude::*;
+
+use super::compiler::Compiler;
+use super::context::{Context, call};
+use super::matmul::{MatMuls, is_supported};
+use super::memory;
+use crate::backend::cuda::gpu::lock;
+use crate::backend::cuda::{
+    Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul, Module, Properties,
+    Source, Stream,
+};
+
+/// How a [`NativeDriver`] works.
+pub struct NativeOptions {
+    /// Compare ways to compute a large matrix product by the clock, when it is first computed. It is faster in the long
+    /// run; but another run may choose differently, and its sums differ in their last bits.
+    pub timed_products: bool,
+    /// The vendor's attention, see [`Driver::attention`], made for a device by whoever has it; `None` where there is none.
+    #[allow(clippy::type_complexity)]
+    pub attention: Option<Box<dyn FnOnce(&Properties) -> Option<Attention>>>,
+}
+
+/// The vendor's attention.
+pub type Attention = Box<dyn FusedAttention + Send + Sync>;
+
+impl Default for NativeOptions {
+    fn default() -> NativeOptions {
+        NativeOptions { timed_products: true, attention: None }
+    }
+}
+
+/// One GPU by the vendor's libraries. Ranks of one process may share it.
+pub struct NativeDriver {
+    ordinal: usize,
+    context: Context,
+    compiler: Compiler,
+    modules: Mutex<HashMap<Source, Arc<OnceLock<Result<Module, DriverError>>>>>,
+    matmuls: MatMuls,
+    attention: Option<Attention>,
+}
+
+impl NativeDriver {
+    /// The driver of device `ordinal`, counted among those that are visible.
+    ///
+    /// Fails with one message if a library is missing or too old, or there is no such device.
+    pub fn new(ordinal: usize) -> Result<Arc<NativeDriver>, DriverError> {
+        NativeDriver::with_options(ordinal, NativeOptions::default())
+    }
+
+    /// As [`new`](Self::new).
+    pub fn with_options(
+        ordinal: usize,
+        options: NativeOptions,
+    ) -> Result<Arc<NativeDriver>, DriverError> {
+        let context = Context::new(ordinal)?;
+        let compiler = Compiler::new(&context)?;
+        let matmuls = MatMuls::new(options.timed_products)?;
+        let attention = options.attention.and_then(|attention| attention(&context.properties));
+        let modules = Mutex::default();
+        Ok(Arc::new(NativeDriver { ordinal, context, compiler, modules, matmuls, attention }))
+    }
+
+    /// Compiles sources at once, as many as there are processors, so that the first step does not wait for one after
+    /// another.
+    pub fn preload(&self, sources: &[&Source]) -> Result<(), DriverError> {
+        sources.par_iter().try_for_each(|source| self.load(source).map(drop))
+    }
+
+    /// The driver's own handle of a stream, for libraries that submit work to it.
+    pub fn raw_stream(&self, stream: Stream) -> *mut c_void {
+        stream.0 as *mut c_void
+    }
+
+    /// Makes the device the one of the calling thread's calls, for libraries that ask which it is.
+    pub fn enter(&self) -> Result<(), DriverError> {
+        self.context.enter()
+    }
+
+    fn load_new(&self, source: &Source) -> Result<Module, DriverError> {
+        let code = self.compiler.code(source)?;
+        self.context.enter()?;
+        let mut module: CUmodule = std::ptr::null_mut();
+        // SAFETY: the code is a whole file of machine code, which tells its own length.
+        unsafe { call!(self.context.api, cuModuleLoadData(&mut module, code.as_ptr().cast())) }?;
+        Ok(Module(module as u64))
+    }
+}
+
+impl fmt::Debug for NativeDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GPU {} ({})", self.ordinal, self.context.properties.name)
+    }
+}
+
+impl Drop for NativeDriver {
+    fn drop(&mut self) {
+        // Streams and memory belong to those who asked for them; all of that is back. Nobody could act on an error.
+        if self.context.enter().is_err() {
+            return;
+        }
+        self.matmuls.close(&self.context);
+        for module in lock(&self.modules).values().filter_map(|module| module.get()?.as_ref().ok())
+        {
+            // SAFETY: nothing runs its functions any more.
+            unsafe { (self.context.api.cuModuleUnload)(module.0 as CUmodule) };
+        }
+    }
+}
+
+impl Driver for NativeDriver {
+    fn properties(&self) -> &Properties {
+        &self.context.properties
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<u64, DriverError> {
+        self.context.enter()?;
+        memory::alloc(&self.context, bytes)
+    }
+
+    unsafe fn free(&self, address: u64, _bytes: usize) -> Result<(), DriverError> {
+        self.context.enter()?;
+        // SAFETY: as the caller promises.
+        unsafe { memory::free(&self.context, address) }
+    }
+
+    fn alloc_pinned(&self, bytes: usize) -> Result<*mut u8, DriverError> {
+        self.context.enter()?;
+        memory::alloc_pinned(&self.context, bytes)
+    }
+
+    unsafe fn free_pinned(&self, memory: *mut u8, _bytes: usize) -> Result<(), DriverError> {
+        self.context.enter()?;
+        // SAFETY: as the caller promises.
+        unsafe { memory::free_pinned(&self.context, memory) }
+    }
+
+    fn new_stream(&self, urgent: bool) -> Result<Stream, DriverError> {
+        self.context.enter()?;
+        let (mut least, mut greatest) = (0, 0);
+        let mut stream: CUstream = std::ptr::null_mut();
+        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: they write two numbers and a handle.
+        unsafe {
+            call!(self.context.api, cuCtxGetStreamPriorityRange(&mut least, &mut greatest))?;
+            let priority = if urgent { greatest } else { least };
+            call!(self.context.api, cuStreamCreateWithPriority(&mut stream, flags, priority))?;
+        }
+        Ok(Stream(stream as u64))
+    }
+
+    fn free_stream(&self, stream: Stream) -> Result<(), DriverError> {
+        self.synchronize(stream)?;
+        self.matmuls.forget(&self.context, stream)?;
+        // SAFETY: it was made here, and its work is done.
+        unsafe { call!(self.context.api, cuStreamDestroy_v2(raw(stream))) }
+    }
+
+    fn synchronize(&self, stream: Stream) -> Result<(), DriverError> {
+        self.context.enter()?;
+        // SAFETY: it is alive.
+        unsafe { call!(self.context.api, cuStreamSynchronize(raw(stream))) }
+    }
+
+    fn new_event(&self, timed: bool) -> Result<Event, DriverError> {
+        self.context.enter()?;
+        let flags = match timed {
+            true => CUevent_flags::CU_EVENT_DEFAULT,
+            false => CUevent_flags::CU_EVENT_DISABLE_TIMING,
+        };
+        let mut event: CUevent = std::ptr::null_mut();
+        // SAFETY: it writes the handle.
+        unsafe { call!(self.context.api, cuEventCreate(&mut event, flags as u32)) }?;
+        Ok(Event(event as u64))
+    }
+
+    fn free_event(&self, event: Event) -> Result<(), DriverError> {
+        self.context.enter()?;
+        // SAFETY: it was made here. What waits for it goes on waiting: the driver keeps it until then.
+        unsafe { call!(self.context.api, cuEventDestroy_v2(event.0 as CUevent)) }
+    }
+
+    fn record(&self, event: Event, stream: Stream) -> Result<(), DriverError> {
+        self.context.enter()?;
+        // SAFETY: both are alive.
+        unsafe { call!(self.context.api, cuEventRecord(event.0 as CUevent, raw(stream))) }
+    }
+
+    fn wait(&self, stream: Stream, event: Event) -> Result<(), DriverError> {
+        self.context.enter()?;
+        // SAFETY: both are alive.
+        unsafe { call!(self.context.api, cuStreamWaitEvent(raw(stream), event.0 as CUevent, 0)) }
+    }
+
+    fn is_done(&self, event: Event) -> Result<bool, DriverError> {
+        self.context.enter()?;
+        // SAFETY: it is alive.
+        match unsafe { (self.context.api.cuEventQuery)(event.0 as CUevent) } {
+            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            result => self.context.api.check("cuEventQuery", result).map(|()| true),
+        }
+    }
+
+    fn elapsed_ms(&self, from: Event, to: Event) -> Result<f32, DriverError> {
+        self.context.enter()?;
+        let (from, to) = (from.0 as CUevent, to.0 as CUevent);
+        let mut milliseconds = 0.0;
+        // SAFETY: both are alive.
+        unsafe { call!(self.context.api, cuEventElapsedTime_v2(&mut milliseconds, from, to)) }?;
+        Ok(milliseconds)
+    }
+
+    unsafe fn upload(
+        &self,
+        stream: Stream,
+        dst: u64,
+        src: *const c_void,
+        bytes: usize,
+    ) -> Result<(), DriverError> {
+        self.context.enter()?;
+        // SAFETY: as the caller promises.
+        unsafe { call!(self.context.api, cuMemcpyHtoDAsync_v2(dst, src, bytes, raw(stream))) }
+    }
+
+    unsafe fn download(
+        &self,
+        stream: Stream,
+        dst: *mut c_void,
+        src: u64,
+        bytes: usize,
+    ) -> Result<(), DriverError> {
+        self.context.enter()?;
+        // SAFETY: as the caller promises.
+        unsafe { call!(self.context.api, cuMemcpyDtoHAsync_v2(dst, src, bytes, raw(stream))) }
+    }
+
+    unsafe fn copy(
+        &self,
+        stream: Stream,
+        dst: u64,
+        src: u64,
+        bytes: usize,
+    ) -> Result<(), DriverError> {
+        self.context.enter()?;
+        // SAFETY: as the caller promises.
+        unsafe { call!(self.context.api, cuMemcpyDtoDAsync_v2(dst, src, bytes, raw(stream))) }
+    }
+
+    unsafe fn zero(&self, stream: Stream, dst: u64, bytes: usize) -> Result<(), DriverError> {
+        self.context.enter()?;
+        // SAFETY: as the caller promises.
+        unsafe { call!(self.context.api, cuMemsetD8Async(dst, 0, bytes, raw(stream))) }
+    }
+
+    fn load(&self, source: &Source) -> Result<Module, DriverError> {
+        // Others are compiled at the same time, but nobody compiles this one too.
+        let module = Arc::clone(lock(&self.modules).entry(source.clone()).or_default());
+        module.get_or_init(|| self.load_new(source)).clone()
+    }
+
+    fn function(&self, module: Module, name: &str) -> Result<Function, DriverError> {
+        use CUfunction_attribute::*;
+        self.context.enter()?;
+        let api = self.context.api;
+        let c_name = CString::new(name).map_err(|_| DriverError::Call {
+            call: "cuModuleGetFunction",
+            reason: format!("{name:?} is no name of a function"),
+        })?;
+        let mut function: CUfunction = std::ptr::null_mut();
+        // SAFETY: the module is alive, and the string lives through the call.
+        match unsafe {
+            (api.cuModuleGetFunction)(&mut function, module.0 as CUmodule, c_name.as_ptr())
+        } {
+            CUresult::CUDA_ERROR_NOT_FOUND => {
+                return Err(DriverError::Call {
+                    call: "cuModuleGetFunction",
+                    reason: format!("the source has no kernel `{name}`"),
+                });
+            }
+            result => api.check("cuModuleGetFunction", result)?,
+        }
+        // More than 48 KiB has to be asked for; what a launch does not use costs nothing.
+        let mut fixed = 0;
+        // SAFETY: the function is alive.
+        unsafe {
+            call!(
+                api,
+                cuFuncGetAttribute(&mut fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function)
+            )?;
+            let most = self.context.properties.shared_memory as i32 - fixed;
+            let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            call!(api, cuFuncSetAttribute(function, attribute, most))?;
+        }
+        Ok(Function(function as u64))
+    }
+
+    unsafe fn launch(
+        &self,
+        stream: Stream,
+        function: Function,
+        grid: Grid,
+        args: &[&[u8]],
+    ) -> Result<(), DriverError> {
+        self.context.enter()?;
+        let [x, y, z] = grid.blocks;
+        let mut args: Vec<*mut c_void> = args.iter().map(|arg| arg.as_ptr() as *mut _).collect();
+        // SAFETY: as the caller promises; parameters are read during the call.
+        unsafe {
+            call!(
+                self.context.api,
+                cuLaunchKernel(
+                    function.0 as CUfunction,
+                    x,
+                    y,
+                    z,
+                    grid.threads,
+                    1,
+                    1,
+                    grid.shared,
+                    raw(stream),
+                    args.as_mut_ptr(),
+                    std::ptr::null_mut(),
+                )
+            )
+        }
+    }
+
+    unsafe fn matmul(
+        &self,
+        stream: Stream,
+        shape: &MatMul,
+        a: u64,
+        b: u64,
+        c: u64,
+    ) -> Result<(), DriverError> {
+        self.context.enter()?;
+        let gemm = &shape.gemm;
+        if gemm.m == 0 || gemm.n == 0 || (gemm.k == 0 && gemm.accumulate) {
+            return Ok(());
+        }
+        if gemm.k == 0 {
+            let bytes = gemm.m * gemm.n * shape.result.bytes();
+            // SAFETY: as the caller promises.
+            return unsafe { self.zero(stream, c, bytes) };
+        }
+        if !is_supported(shape) {
+            let (factors, result) = (shape.factors, shape.result);
+            return Err(DriverError::Call {
+                call: "cublasLtMatmul",
+                reason: format!("there is no product of {factors} with a result of {result}"),
+            });
+        }
+        // SAFETY: as the caller promises.
+        unsafe { self.matmuls.run(&self.context, stream, shape, [a, b, c]) }
+    }
+
+    fn attention(&self) -> Option<&dyn FusedAttention> {
+        let attention: &dyn FusedAttention = &**self.attention.as_ref()?;
+        Some(attention)
+    }
+
+    fn begin_capture(&self, stream: Stream) -> Result<(), DriverError> {
+        self.context.enter()?;
+        // Relaxed: memory may be allocated meanwhile, by this thread and by others.
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: it is alive.
+        unsafe { call!(self.context.api, cuStreamBeginCapture_v2(raw(stream), mode)) }
+    }
+
+    fn end_capture(&self, stream: Stream) -> Result<Graph, DriverError> {
+        self.context.enter()?;
+        let api = self.context.api;
+        let mut graph: CUgraph = std::ptr::null_mut();
+        // SAFETY: it writes the handle.
+        unsafe { call!(api, cuStreamEndCapture(raw(stream), &mut graph)) }?;
+        let mut ready: CUgraphExec = std::ptr::null_mut();
+        // SAFETY: what can be submitted is a copy, so that the recording is not needed any more.
+        unsafe {
+            let made = call!(api, cuGraphInstantiateWithFlags(&mut ready, graph, 0));
+            call!(api, cuGraphDestroy(graph))?;
+            made?;
+        }
+        Ok(Graph(ready as u64))
+    }
+
+    unsafe fn launch_graph(&self, stream: Stream, graph: Graph) -> Result<(), DriverError> {
+        self.context.enter()?;
+        // SAFETY: as the caller promises.
+        unsafe { call!(self.context.api, cuGraphLaunch(graph.0 as CUgraphExec, raw(stream))) }
+    }
+
+    fn free_graph(&self, graph: Graph) -> Result<(), DriverError> {
+        self.context.enter()?;
+        // SAFETY: it was made here. The driver keeps it until its work is done.
+        unsafe { call!(self.context.api, cuGraphExecDestroy(graph.0 as CUgraphExec)) }
+    }
+}
+
+fn raw(stream: Stream) -> CUstream {
+    stream.0 as CUstream
+}

@@ -1,0 +1,213 @@
+//! Which of the vendor's libraries there are, and how new they have to be.
+
+use std::ffi::{CStr, c_void};
+use std::fmt;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use super::api::Api;
+use super::search::Search;
+use crate::backend::cuda::DriverError;
+
+/// A library that is looked for at run time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Library {
+    /// The driver, which comes with the system.
+    Driver,
+    /// The compiler of kernels.
+    Nvrtc,
+    /// Matrix products.
+    CublasLt,
+    /// Fused operations, such as attention.
+    Cudnn,
+    /// Collectives.
+    Nccl,
+}
+
+/// A version; what a library does not tell of it is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version {
+    /// Changes of the interface.
+    pub major: u32,
+    /// Additions.
+    pub minor: u32,
+    /// Corrections.
+    pub patch: u32,
+}
+
+/// The functions of an open library, and what was opened. It stays open until the process ends.
+pub struct Loaded<A> {
+    api: A,
+    /// The file.
+    pub path: PathBuf,
+    /// What it says it is.
+    pub version: Version,
+}
+
+impl Library {
+    /// All of them.
+    pub const ALL: [Library; 5] =
+        [Library::Driver, Library::Nvrtc, Library::CublasLt, Library::Cudnn, Library::Nccl];
+
+    /// What messages call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Library::Driver => "the CUDA driver",
+            Library::Nvrtc => "NVRTC",
+            Library::CublasLt => "cuBLASLt",
+            Library::Cudnn => "cuDNN",
+            Library::Nccl => "NCCL",
+        }
+    }
+
+    /// Names of its file, best first.
+    pub const fn files(self) -> &'static [&'static str] {
+        match self {
+            Library::Driver => &["libcuda.so.1", "libcuda.so"],
+            Library::Nvrtc => &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
+            Library::CublasLt => &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"],
+            Library::Cudnn => &["libcudnn.so.9", "libcudnn.so"],
+            Library::Nccl => &["libnccl.so.2", "libnccl.so"],
+        }
+    }
+
+    /// The oldest version that will do.
+    ///
+    /// CUDA 12.8 is the first that knows compute capability 10.0; cuDNN 9.8 plans attention without asking the device;
+    /// NCCL 2.27 is the oldest whose functions are all used as they are declared.
+    pub const fn minimum(self) -> Version {
+        match self {
+            Library::Driver | Library::Nvrtc | Library::CublasLt => Version::new(12, 8, 0),
+            Library::Cudnn => Version::new(9, 8, 0),
+            Library::Nccl => Version::new(2, 27, 0),
+        }
+    }
+
+    /// One of its functions, by which its file is found again.
+    const fn function(self) -> &'static str {
+        match self {
+            Library::Driver => "cuDriverGetVersion",
+            Library::Nvrtc => "nvrtcVersion",
+            Library::CublasLt => "cublasLtGetVersion",
+            Library::Cudnn => "cudnnGetVersion",
+            Library::Nccl => "ncclGetVersion",
+        }
+    }
+
+    /// What to do where it is missing or too old.
+    fn remedy(self) -> String {
+        let package = match self {
+            Library::Driver => {
+                return "install the driver of the GPU, version 570 or later; in a container, start it with access to \
+                        the GPUs"
+                    .to_string();
+            }
+            Library::Nvrtc => "nvidia-cuda-nvrtc",
+            Library::CublasLt => "nvidia-cublas",
+            Library::Cudnn => "nvidia-cudnn-cu13",
+            Library::Nccl => "nvidia-nccl-cu13",
+        };
+        format!(
+            "install it, for example by `pip install {package}`, and put its folder into {}",
+            Search::VARIABLE
+        )
+    }
+}
+
+impl Version {
+    /// A version from its parts.
+    pub const fn new(major: i32, minor: i32, patch: i32) -> Version {
+        Version { major: major as u32, minor: minor as u32, patch: patch as u32 }
+    }
+
+    /// From one number with two decimal digits for each part but the first.
+    pub const fn of_decimals(number: u64) -> Version {
+        Version::new((number / 10_000) as i32, (number / 100 % 100) as i32, (number % 100) as i32)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)?;
+        if self.patch > 0 { write!(f, ".{}", self.patch) } else { Ok(()) }
+    }
+}
+
+impl<A> Deref for Loaded<A> {
+    type Target = A;
+
+    fn deref(&self) -> &A {
+        &self.api
+    }
+}
+
+/// What a cell holds, which is opened as the environment says when it is first asked for.
+pub(super) fn once<A: Api>(
+    cell: &'static OnceLock<Result<Loaded<A>, DriverError>>,
+) -> Result<&'static Loaded<A>, DriverError> {
+    cell.get_or_init(|| open(&Search::from_environment(A::LIBRARY))).as_ref().map_err(Clone::clone)
+}
+
+/// Opens a library, finds its functions and checks its version.
+pub(super) fn open<A: Api>(search: &Search) -> Result<Loaded<A>, DriverError> {
+    let which = A::LIBRARY;
+    let (name, remedy) = (which.name(), which.remedy());
+    let missing = |problem: String| DriverError::Library(format!("{problem}: {remedy}"));
+
+    let library = search.open(which.files()).map_err(|refused| {
+        let files = which.files().join(" or ");
+        let mut problem = format!("{name} was not found, looked for {files} in {search}");
+        for reason in refused {
+            problem += &format!("; what is there cannot be opened ({reason})");
+        }
+        missing(problem)
+    })?;
+    let path = file_of(&library, which.function()).unwrap_or_else(|| which.files()[0].into());
+    let api = A::load(&library).map_err(|function| {
+        missing(format!("{name} in {} has no function {function}", path.display()))
+    })?;
+    let version = api
+        .version()
+        .map_err(|why| missing(format!("{name} in {} does not work, {why}", path.display())))?;
+    if version < which.minimum() {
+        let minimum = which.minimum();
+        return Err(missing(format!(
+            "{name} in {} is too old, {version} where at least {minimum} is needed",
+            path.display()
+        )));
+    }
+    // Nothing of these libraries can be relied on to survive being unloaded.
+    std::mem::forget(library);
+    Ok(Loaded { api, path, version })
+}
+
+/// Opens a file beside a library, which then finds it by its name. It does without where the file is elsewhere.
+pub(super) fn open_beside(library: &Path, file: &str) {
+    // SAFETY: loading it runs the vendor's own initialisation, as loading the library did.
+    if let Ok(companion) = unsafe { libloading::Library::new(library.with_file_name(file)) } {
+        std::mem::forget(companion);
+    }
+}
+
+/// The file that a function was loaded from.
+fn file_of(library: &libloading::Library, function: &str) -> Option<PathBuf> {
+    // SAFETY: the address alone is used.
+    let address = unsafe { library.get::<*const c_void>(function).ok()?.try_as_raw_ptr()? };
+    let mut info = libc::Dl_info {
+        dli_fname: std::ptr::null(),
+        dli_fbase: std::ptr::null_mut(),
+        dli_sname: std::ptr::null(),
+        dli_saddr: std::ptr::null_mut(),
+    };
+    // SAFETY: `info` is written where the address is known.
+    if unsafe { libc::dladdr(address, &mut info) } == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the name is a string that lives as long as the library.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    Some(PathBuf::from(name.to_string_lossy().into_owned()))
+}
+
+#[cfg(test)]
+mod tests;

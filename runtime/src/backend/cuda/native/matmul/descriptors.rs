@@ -1,0 +1,266 @@
+//! The library's descriptions of a product.
+
+use std::ffi::{CStr, c_int, c_void};
+
+use cudarc::cublaslt::sys::{
+    cublasComputeType_t, cublasLtHandle_t, cublasLtMatmulAlgo_t, cublasLtMatmulDesc_t,
+    cublasLtMatmulDescAttributes_t, cublasLtMatmulHeuristicResult_t, cublasLtMatmulPreference_t,
+    cublasLtMatmulPreferenceAttributes_t, cublasLtMatrixLayout_t, cublasStatus_t, cudaDataType_t,
+};
+
+use super::layout::{Layout, Product};
+use crate::backend::DType;
+use crate::backend::cuda::DriverError;
+use crate::backend::cuda::native::api::CublasLtApi;
+
+/// Calls a function of the library, and names it if it fails.
+macro_rules! call {
+    ($api:expr, $function:ident($($arg:expr),* $(,)?)) => {
+        $api.check(stringify!($function), ($api.$function)($($arg),*))
+    };
+}
+pub(super) use call;
+
+impl CublasLtApi {
+    /// The result of a call.
+    pub fn check(&self, call: &'static str, status: cublasStatus_t) -> Result<(), DriverError> {
+        if status == cublasStatus_t::CUBLAS_STATUS_SUCCESS {
+            return Ok(());
+        }
+        // SAFETY: it gives a constant string for any status.
+        let reason = unsafe { CStr::from_ptr((self.cublasLtGetStatusString)(status)) };
+        Err(DriverError::Call { call, reason: reason.to_string_lossy().into_owned() })
+    }
+}
+
+/// A product as the library describes it. It does not change once it is made.
+pub struct Descriptors {
+    api: &'static CublasLtApi,
+    pub operation: cublasLtMatmulDesc_t,
+    pub left: cublasLtMatrixLayout_t,
+    pub right: cublasLtMatrixLayout_t,
+    pub result: cublasLtMatrixLayout_t,
+}
+
+// SAFETY: descriptors are memory of the library that is only read, once they are made.
+unsafe impl Send for Descriptors {}
+// SAFETY: as above.
+unsafe impl Sync for Descriptors {}
+
+impl Descriptors {
+    /// Of a product with f32 sums of exact products: f32 factors are not rounded to TF32.
+    pub fn new(api: &'static CublasLtApi, product: &Product) -> Result<Descriptors, DriverError> {
+        let mut made = Descriptors {
+            api,
+            operation: std::ptr::null_mut(),
+            left: std::ptr::null_mut(),
+            right: std::ptr::null_mut(),
+            result: std::ptr::null_mut(),
+        };
+        let (compute, scale) =
+            (cublasComputeType_t::CUBLAS_COMPUTE_32F, cudaDataType_t::CUDA_R_32F);
+        // SAFETY: each sets the pointer that it is given; they are destroyed with `made`, also where one of them fails.
+        unsafe {
+            call!(api, cublasLtMatmulDescCreate(&mut made.operation, compute, scale))?;
+            for (layout, to) in [
+                (&product.left, &mut made.left),
+                (&product.right, &mut made.right),
+                (&product.result, &mut made.result),
+            ] {
+                let Layout { rows, cols, ld, .. } = *layout;
+                call!(
+                    api,
+                    cublasLtMatrixLayoutCreate(to, data_type(layout.dtype), rows, cols, ld)
+                )?;
+            }
+        }
+        use cublasLtMatmulDescAttributes_t::*;
+        made.set(CUBLASLT_MATMUL_DESC_TRANSA, operation(product.transpose_left))?;
+        made.set(CUBLASLT_MATMUL_DESC_TRANSB, operation(product.transpose_right))?;
+        Ok(made)
+    }
+
+    fn set(
+        &self,
+        attribute: cublasLtMatmulDescAttributes_t,
+        value: i32,
+    ) -> Result<(), DriverError> {
+        let (from, bytes) = ((&raw const value).cast(), size_of_val(&value));
+        let api = self.api;
+        // SAFETY: the value is of the attribute's type, and is copied.
+        unsafe {
+            call!(api, cublasLtMatmulDescSetAttribute(self.operation, attribute, from, bytes))
+        }
+    }
+
+    /// Ways to compute it, which the library holds for the fastest first; at most `count`.
+    pub fn candidates(
+        &self,
+        handle: cublasLtHandle_t,
+        workspace: usize,
+        alignment: &Alignment,
+        count: usize,
+    ) -> Result<Vec<cublasLtMatmulAlgo_t>, DriverError> {
+        let api = self.api;
+        let preference = Preference::new(api, workspace, alignment)?;
+        // SAFETY: the type is plain numbers, for all of which zero is a value.
+        let none: cublasLtMatmulHeuristicResult_t = unsafe { std::mem::zeroed() };
+        let mut found = vec![none; count];
+        let mut returned = 0;
+        // SAFETY: the descriptors are whole, and as many results are asked for as there is room for.
+        unsafe {
+            call!(
+                api,
+                cublasLtMatmulAlgoGetHeuristic(
+                    handle,
+                    self.operation,
+                    self.left,
+                    self.right,
+                    self.result,
+                    self.result,
+                    preference.raw,
+                    count as c_int,
+                    found.as_mut_ptr(),
+                    &mut returned,
+                )
+            )?;
+        }
+        found.truncate(returned.max(0) as usize);
+        found.retain(|found| found.state == cublasStatus_t::CUBLAS_STATUS_SUCCESS);
+        Ok(found.into_iter().map(|found| found.algo).collect())
+    }
+}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        // SAFETY: what was made is not used any more. Nobody could act on an error.
+        unsafe {
+            for layout in [self.left, self.right, self.result] {
+                if !layout.is_null() {
+                    (self.api.cublasLtMatrixLayoutDestroy)(layout);
+                }
+            }
+            if !self.operation.is_null() {
+                (self.api.cublasLtMatmulDescDestroy)(self.operation);
+            }
+        }
+    }
+}
+
+/// By how many bytes the addresses of the operands can be divided: left, right, result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Alignment(pub [u32; 3]);
+
+impl Alignment {
+    /// No way to compute a product asks for more than this.
+    const MOST: u32 = 16;
+
+    /// Of these addresses.
+    pub fn of(addresses: [u64; 3]) -> Alignment {
+        Alignment(
+            addresses.map(|address| 1 << address.trailing_zeros().min(Alignment::MOST.ilog2())),
+        )
+    }
+}
+
+/// What a way to compute a product may use.
+struct Preference {
+    api: &'static CublasLtApi,
+    raw: cublasLtMatmulPreference_t,
+}
+
+impl Preference {
+    fn new(
+        api: &'static CublasLtApi,
+        workspace: usize,
+        alignment: &Alignment,
+    ) -> Result<Preference, DriverError> {
+        use cublasLtMatmulPreferenceAttributes_t::*;
+        let mut preference = Preference { api, raw: std::ptr::null_mut() };
+        // SAFETY: it sets the pointer.
+        unsafe { call!(api, cublasLtMatmulPreferenceCreate(&mut preference.raw)) }?;
+        let workspace = workspace as u64;
+        preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace)?;
+        let [left, right, result] = &alignment.0;
+        preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, left)?;
+        preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, right)?;
+        preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, result)?;
+        preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, result)?;
+        Ok(preference)
+    }
+
+    fn set<T>(
+        &self,
+        attribute: cublasLtMatmulPreferenceAttributes_t,
+        value: &T,
+    ) -> Result<(), DriverError> {
+        let from = std::ptr::from_ref(value).cast::<c_void>();
+        let (api, raw) = (self.api, self.raw);
+        // SAFETY: the library compares the number of bytes with its own, and copies the value.
+        unsafe {
+            call!(api, cublasLtMatmulPreferenceSetAttribute(raw, attribute, from, size_of::<T>()))
+        }
+    }
+}
+
+impl Drop for Preference {
+    fn drop(&mut self) {
+        if !self.raw.is_null() {
+            // SAFETY: it was made, and is not used any more.
+            unsafe { (self.api.cublasLtMatmulPreferenceDestroy)(self.raw) };
+        }
+    }
+}
+
+/// `CUBLAS_OP_T` or `CUBLAS_OP_N`, which the bindings do not have.
+fn operation(transpose: bool) -> i32 {
+    if transpose { 1 } else { 0 }
+}
+
+/// The library's name of a dtype; there are no products of `u32`, which the caller has checked.
+fn data_type(dtype: DType) -> cudaDataType_t {
+    match dtype {
+        DType::F32 => cudaDataType_t::CUDA_R_32F,
+        DType::Bf16 => cudaDataType_t::CUDA_R_16BF,
+        DType::U32 => cudaDataType_t::CUDA_R_32U,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Gemm;
+    use crate::backend::cuda::MatMul;
+    use crate::backend::cuda::native::api::cublaslt;
+
+    #[test]
+    fn alignment_is_the_power_of_two_that_divides_an_address() {
+        assert_eq!(Alignment::of([256, 2, 4]).0, [16, 2, 4]);
+        assert_eq!(Alignment::of([24, 1 << 40, 18]).0, [8, 16, 2]);
+    }
+
+    /// Descriptions need the library, but no device; where it is not there, that is what is said.
+    #[test]
+    fn every_form_of_a_product_can_be_described() {
+        let api = match cublaslt() {
+            Ok(api) => api,
+            Err(error) => return assert!(error.to_string().starts_with("cuBLASLt "), "{error}"),
+        };
+        for (factors, result) in
+            [(DType::Bf16, DType::Bf16), (DType::Bf16, DType::F32), (DType::F32, DType::F32)]
+        {
+            for form in 0..4 {
+                let (trans_a, trans_b) = (form & 1 == 1, form & 2 == 2);
+                let gemm = Gemm { m: 3, n: 1, k: 1 << 33, trans_a, trans_b, accumulate: true };
+                let product = Product::of(&MatMul { gemm, factors, result });
+                Descriptors::new(api, &product).unwrap();
+            }
+        }
+        Preference::new(api, 32 << 20, &Alignment([16, 2, 4])).unwrap();
+
+        let wrong = Preference::new(api, 0, &Alignment([16; 3])).unwrap();
+        let search = cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_SEARCH_MODE;
+        let error = wrong.set(search, &0u8).unwrap_err().to_string();
+        assert!(error.starts_with("cublasLtMatmulPreferenceSetAttribute failed: "), "{error}");
+    }
+}

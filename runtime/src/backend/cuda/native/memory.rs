@@ -1,0 +1,49 @@
+//! Memory of a device, and host memory that it reads by itself.
+//!
+//! Memory is allocated for good, not in the order of a stream: buffers come from a pool of their own
+//! ([`MemoryMeter`](crate::backend::MemoryMeter)), which asks for memory when it first needs it and keeps it. A second
+//! pool below that one, the driver's, would only hide what is in use.
+
+use std::ffi::c_void;
+
+use cudarc::driver::sys::{CUdeviceptr, CUresult};
+
+use super::context::{Context, call};
+use crate::backend::cuda::DriverError;
+
+/// Device memory.
+pub fn alloc(context: &Context, bytes: usize) -> Result<u64, DriverError> {
+    let mut address: CUdeviceptr = 0;
+    // SAFETY: it writes the address.
+    match unsafe { (context.api.cuMemAlloc_v2)(&mut address, bytes.max(1)) } {
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(DriverError::OutOfMemory { bytes }),
+        result => context.api.check("cuMemAlloc", result).map(|()| address),
+    }
+}
+
+/// Gives device memory back.
+///
+/// # Safety
+/// It came from [`alloc`], and nothing uses it any more.
+pub unsafe fn free(context: &Context, address: u64) -> Result<(), DriverError> {
+    // SAFETY: as the caller promises.
+    unsafe { call!(context.api, cuMemFree_v2(address)) }
+}
+
+/// Page-locked host memory. It is cached as any other memory, because the host reads what the device writes there.
+pub fn alloc_pinned(context: &Context, bytes: usize) -> Result<*mut u8, DriverError> {
+    let mut memory: *mut c_void = std::ptr::null_mut();
+    let flags = 0;
+    // SAFETY: it writes the pointer.
+    unsafe { call!(context.api, cuMemHostAlloc(&mut memory, bytes.max(1), flags)) }?;
+    Ok(memory.cast())
+}
+
+/// Gives page-locked memory back.
+///
+/// # Safety
+/// As [`free`].
+pub unsafe fn free_pinned(context: &Context, memory: *mut u8) -> Result<(), DriverError> {
+    // SAFETY: as the caller promises.
+    unsafe { call!(context.api, cuMemFreeHost(memory.cast())) }
+}

@@ -1,0 +1,148 @@
+//! Where the vendor's libraries are looked for.
+
+use std::error::Error;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::libraries::Library;
+
+/// Places to look for a library.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Search {
+    /// Folders that the variable names.
+    named: Option<Vec<PathBuf>>,
+    /// Whether the loader's own path, and then [`USUAL`], are looked through.
+    usual: bool,
+}
+
+/// Where installers put them without telling the loader.
+const USUAL: [&str; 2] = ["/usr/local/cuda/lib64", "/usr/local/nvidia/lib64"];
+
+/// Where they are below a folder that is named: in it, or as Python packages lay them out in `site-packages/nvidia`.
+const LAYOUTS: [&str; 8] =
+    ["", "lib", "lib64", "cu13/lib", "cuda_nvrtc/lib", "cublas/lib", "cudnn/lib", "nccl/lib"];
+
+impl Search {
+    /// The environment variable with folders, separated as in `PATH`, that are looked through instead of the usual
+    /// places. The driver belongs to the system, so it is looked for in the usual places too.
+    pub const VARIABLE: &str = "MESHWRIGHT_CUDA_LIBS";
+
+    /// As the environment says.
+    pub fn from_environment(library: Library) -> Search {
+        let named = std::env::var_os(Search::VARIABLE).filter(|folders| !folders.is_empty());
+        let usual = named.is_none() || library == Library::Driver;
+        Search { named: named.map(|folders| std::env::split_paths(&folders).collect()), usual }
+    }
+
+    /// Only below these folders.
+    pub fn in_folders(folders: &[&Path]) -> Search {
+        let named = folders.iter().map(|folder| folder.to_path_buf()).collect();
+        Search { named: Some(named), usual: false }
+    }
+
+    /// The first of `files` that can be opened; else why those that are there could not.
+    pub(super) fn open(&self, files: &[&str]) -> Result<libloading::Library, Vec<String>> {
+        let mut refused = Vec::new();
+        for candidate in self.candidates(files) {
+            // SAFETY: loading runs the initialisation of a library that the user has installed under the vendor's name.
+            match unsafe { libloading::Library::new(&candidate) } {
+                Ok(library) => return Ok(library),
+                Err(error) => {
+                    let error = error.source().map_or(error.to_string(), |words| words.to_string());
+                    if !is_absence(&error, &candidate) {
+                        refused.push(error);
+                    }
+                }
+            }
+        }
+        Err(refused)
+    }
+
+    /// What is handed to the loader, in this order: files that exist, and names without a folder.
+    fn candidates(&self, files: &[&str]) -> Vec<PathBuf> {
+        let existing = |folder: &Path| -> Vec<PathBuf> {
+            files.iter().map(|file| folder.join(file)).filter(|path| path.is_file()).collect()
+        };
+        let mut candidates = Vec::new();
+        for folder in self.named.iter().flatten() {
+            candidates.extend(LAYOUTS.iter().flat_map(|layout| existing(&folder.join(layout))));
+        }
+        if self.usual {
+            candidates.extend(files.iter().map(PathBuf::from));
+            candidates.extend(USUAL.iter().flat_map(|folder| existing(Path::new(folder))));
+        }
+        candidates
+    }
+}
+
+/// Whether the loader says that the file itself is not there; else something about it is wrong.
+fn is_absence(error: &str, candidate: &Path) -> bool {
+    error
+        .contains(&format!("{}: cannot open shared object file: No such file", candidate.display()))
+}
+
+impl fmt::Display for Search {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(named) = &self.named {
+            let named: Vec<_> = named.iter().map(|folder| folder.display().to_string()).collect();
+            write!(f, "the folders of {} ({})", Search::VARIABLE, named.join(", "))?;
+        }
+        match (&self.named, self.usual) {
+            (_, false) => Ok(()),
+            (None, true) => write!(f, "the loader's path (LD_LIBRARY_PATH), {}", USUAL.join(", ")),
+            (Some(_), true) => {
+                write!(f, ", the loader's path (LD_LIBRARY_PATH), {}", USUAL.join(", "))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn named_folders_are_searched_in_every_layout_and_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(&path).unwrap();
+            path
+        };
+        let file = |folder: &str, name: &str| {
+            let path = dir.path().join(folder).join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, "").unwrap();
+            path
+        };
+        let nccl = file("first/nccl/lib", "libnccl.so.2");
+        let plain = file("second", "libnccl.so");
+        let (first, second, empty) = (folder("first"), folder("second"), folder("empty"));
+        let search = Search::in_folders(&[&empty, &second, &first]);
+        assert_eq!(search.candidates(Library::Nccl.files()), [plain, nccl]);
+        assert_eq!(search.candidates(Library::Cudnn.files()), [] as [&Path; 0]);
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_is_told_from_one_that_is_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("libnccl.so.2"), "no library").unwrap();
+        let refused = Search::in_folders(&[dir.path()]).open(Library::Nccl.files()).unwrap_err();
+        assert_eq!(refused.len(), 1);
+        assert!(refused[0].contains("libnccl.so.2"), "{}", refused[0]);
+
+        let usual = Search { named: None, usual: true };
+        assert_eq!(usual.open(&["libmeshwright_none.so.1"]).unwrap_err(), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn places_are_told_in_words() {
+        let named = Search::in_folders(&[Path::new("/a"), Path::new("/b")]);
+        assert_eq!(named.to_string(), "the folders of MESHWRIGHT_CUDA_LIBS (/a, /b)");
+        let usual = Search { named: None, usual: true };
+        assert_eq!(
+            usual.to_string(),
+            "the loader's path (LD_LIBRARY_PATH), /usr/local/cuda/lib64, /usr/local/nvidia/lib64"
+        );
+    }
+}

@@ -1,0 +1,250 @@
+//! Element-wise expressions: each is one kernel, whose source is generated.
+
+mod params;
+mod source;
+
+use super::launch::{aligned, at, covering, vectors, wide};
+use super::partials::add_partials;
+use crate::backend::cuda::gpu::args;
+use crate::backend::cuda::{Gpu, Grid, Source};
+use crate::backend::{DType, Expr, LeafGrad, Node, View, ViewMut};
+use params::Params;
+use source::Wanted;
+
+pub fn map(gpu: &Gpu, expr: &Expr, leaves: &[View], out: ViewMut) {
+    let out = out.as_view();
+    check(expr, leaves, out);
+    let mut params = Params::default();
+    let items = push_elements(&mut params, expr, leaves, &[out], out.len());
+    push_inputs(&mut params, expr, leaves, out.dtype());
+    params.push(&format!("{}*", source::cpp_type(out.dtype())), "out", at(out));
+    let source = source::forward(expr, out.dtype(), &params.fields);
+    launch(gpu, &source, covering(gpu, items), params);
+}
+
+pub fn map_backward(
+    gpu: &Gpu,
+    expr: &Expr,
+    leaves: &[View],
+    grad: View,
+    leaf_grads: &mut [Option<LeafGrad>],
+) {
+    check(expr, leaves, grad);
+    assert_eq!(leaves.len(), leaf_grads.len(), "one gradient slot per leaf");
+    let wanted = wanted(expr, leaf_grads);
+    for (leaf, slot) in leaf_grads.iter_mut().enumerate() {
+        let Some(slot) = slot else { continue };
+        assert_eq!(slot.view.len(), leaves[leaf].len(), "gradient of leaf {leaf} fits");
+        let dtype = if wanted[leaf] == Wanted::RowSum { DType::F32 } else { grad.dtype() };
+        assert_eq!(slot.view.dtype(), dtype, "dtype of the gradient of leaf {leaf}");
+        // A sum over no rows, or a leaf that has no part in the result.
+        if (wanted[leaf] == Wanted::No || grad.is_empty()) && !slot.accumulate {
+            slot.view.clear();
+        }
+    }
+    if grad.is_empty() || wanted.iter().all(|wanted| *wanted == Wanted::No) {
+        return;
+    }
+
+    let grads = |kind| {
+        let slots = leaf_grads.iter().zip(&wanted).enumerate();
+        slots.filter_map(move |(leaf, (slot, wanted))| match slot {
+            Some(slot) if *wanted == kind => Some((leaf, slot)),
+            _ => None,
+        })
+    };
+    let mut whole = vec![grad];
+    whole.extend(grads(Wanted::Each).map(|(_, slot)| slot.view.as_view()));
+    let row_lens = grads(Wanted::RowSum).map(|(_, slot)| slot.view.len()).collect::<Vec<_>>();
+    let columns = (!row_lens.is_empty()).then(|| Columns::new(grad, &row_lens));
+
+    let mut params = Params::default();
+    let items = match &columns {
+        None => push_elements(&mut params, expr, leaves, &whole, grad.len()),
+        Some(columns) => columns.push(&mut params, expr, leaves, &whole),
+    };
+    push_inputs(&mut params, expr, leaves, grad.dtype());
+    let element = source::cpp_type(grad.dtype());
+    params.push(&format!("const {element}*"), "grad", at(grad));
+    for (leaf, slot) in grads(Wanted::Each) {
+        params.push(&format!("{element}*"), &format!("grad{leaf}"), at(slot.view.as_view()));
+        params.push("uint32_t", &format!("add{leaf}"), u32::from(slot.accumulate));
+    }
+    let part_bytes = columns.as_ref().map_or(0, |columns| columns.bytes());
+    let mut parts = gpu.workspace(part_bytes * row_lens.len());
+    let mut sums = Vec::new();
+    for (leaf, _) in grads(Wanted::RowSum) {
+        params.push("float*", &format!("sums{leaf}"), parts);
+        sums.push((leaf, parts));
+        parts += part_bytes as u64;
+    }
+    let source = source::backward(expr, grad.dtype(), &wanted, &params.fields);
+    launch(gpu, &source, covering(gpu, items), params);
+
+    for (leaf, parts) in sums {
+        let (Some(slot), Some(columns)) = (&mut leaf_grads[leaf], &columns) else { continue };
+        let rows = columns.parts * (columns.cols / slot.view.len()) as u64;
+        // SAFETY: the kernel before this one has written `columns.parts` rows of `columns.cols` elements, and each of them
+        // is some rows of the leaf's length.
+        unsafe { add_partials(gpu, slot.view.reborrow(), parts, rows, slot.accumulate) };
+    }
+}
+
+/// The lengths and dtypes of leaves and the order of nodes are what the kernels rely on.
+fn check(expr: &Expr, leaves: &[View], result: View) {
+    assert!(!expr.nodes.is_empty(), "an expression has a result");
+    for (index, node) in expr.nodes.iter().enumerate() {
+        assert!(node.operands().all(|operand| operand < index), "nodes are in topological order");
+        match node {
+            Node::Leaf(leaf) => {
+                assert_eq!(leaves[*leaf].len(), result.len(), "leaf {leaf} is whole")
+            }
+            Node::Row(leaf) => {
+                let row = leaves[*leaf].len();
+                let divides = row > 0 && result.len().is_multiple_of(row);
+                assert!(divides, "row leaf {leaf} divides the result");
+            }
+            Node::Dropout(_, dropout) => {
+                assert_eq!(dropout.index.len(), result.len(), "dropout index fits");
+            }
+            _ => {}
+        }
+    }
+    for leaf in leaves {
+        assert_eq!(leaf.dtype(), result.dtype(), "leaves and result have one dtype");
+    }
+}
+
+/// How the gradient of each leaf is wanted; a leaf that occurs as a row is summed over rows wherever it occurs.
+fn wanted(expr: &Expr, leaf_grads: &[Option<LeafGrad>]) -> Vec<Wanted> {
+    let mut wanted = vec![Wanted::No; leaf_grads.len()];
+    for node in &expr.nodes {
+        match *node {
+            Node::Leaf(leaf) if leaf_grads[leaf].is_some() && wanted[leaf] == Wanted::No => {
+                wanted[leaf] = Wanted::Each;
+            }
+            Node::Row(leaf) if leaf_grads[leaf].is_some() => wanted[leaf] = Wanted::RowSum,
+            _ => {}
+        }
+    }
+    wanted
+}
+
+/// The leaves that occur as whole ones, and those that occur as rows.
+fn leaves_of<'a>(expr: &Expr, leaves: &[View<'a>]) -> (Vec<View<'a>>, Vec<View<'a>>) {
+    let (mut whole, mut rows) = (Vec::new(), Vec::new());
+    for node in &expr.nodes {
+        match *node {
+            Node::Leaf(leaf) => whole.push(leaves[leaf]),
+            Node::Row(leaf) => rows.push(leaves[leaf]),
+            _ => {}
+        }
+    }
+    (whole, rows)
+}
+
+/// Adds the parameters of a kernel that goes through `n` elements one after the other; `others` are whole operands beside
+/// the leaves. Gives the number of items for threads.
+fn push_elements(
+    params: &mut Params,
+    expr: &Expr,
+    leaves: &[View],
+    others: &[View],
+    n: usize,
+) -> u64 {
+    let width = wide(others[0].dtype());
+    let (mut whole, rows) = leaves_of(expr, leaves);
+    whole.extend(others);
+    let [mut head, mut count] = vectors(&whole, width);
+    if !rows.is_empty() && (head > 0 || !are_vectors(&rows, width)) {
+        [head, count] = [0; 2];
+    }
+    params.push("uint64_t", "n", n as u64);
+    params.push("uint64_t", "head", head);
+    params.push("uint64_t", "vectors", count);
+    count.max(n as u64 - count * width as u64)
+}
+
+/// Whether rows, repeated from an aligned element on, can be read as vectors.
+fn are_vectors(rows: &[View], width: usize) -> bool {
+    aligned(rows, width) && rows.iter().all(|row| row.len().is_multiple_of(width))
+}
+
+/// Adds the leaves and constants of an expression.
+fn push_inputs(params: &mut Params, expr: &Expr, leaves: &[View], dtype: DType) {
+    for (leaf, view) in leaves.iter().enumerate() {
+        let pointer = format!("const {}*", source::cpp_type(dtype));
+        params.push(&pointer, &format!("leaf{leaf}"), at(*view));
+        if expr.nodes.contains(&Node::Row(leaf)) {
+            params.push("uint64_t", &format!("len{leaf}"), view.len() as u64);
+        }
+    }
+    for (k, node) in expr.nodes.iter().enumerate() {
+        match node {
+            Node::Scale(_, factor) => params.push("float", &format!("factor{k}"), *factor),
+            Node::Dropout(_, dropout) => params.push_dropout(&format!("dropout{k}"), dropout),
+            _ => {}
+        }
+    }
+}
+
+/// Operands seen as rows of `cols` elements, of which every row leaf with a gradient has a divisor. They are cut in parts of
+/// some rows, and columns are summed in each part first.
+struct Columns {
+    rows: u64,
+    cols: usize,
+    part_rows: u64,
+    parts: u64,
+}
+
+impl Columns {
+    /// What is cut depends on sizes alone, and so does the order of sums.
+    fn new(grad: View, row_lens: &[usize]) -> Columns {
+        /// Vectors that keep the memory of today's largest device busy.
+        const ALL_VECTORS: u64 = 1 << 17;
+        /// Rows of a part: the sums are to stay a small part of what is read.
+        const ROWS: u64 = 16;
+        let cols = row_lens.iter().fold(1, |cols, len| lcm(cols, *len));
+        let rows = (grad.len() / cols) as u64;
+        let vectors = (cols / wide(grad.dtype())).max(1) as u64;
+        let parts = (ALL_VECTORS / vectors).clamp(1, rows.div_ceil(ROWS));
+        let part_rows = rows.div_ceil(parts);
+        Columns { rows, cols, part_rows, parts: rows.div_ceil(part_rows) }
+    }
+
+    /// Bytes of the sums of one leaf.
+    fn bytes(&self) -> usize {
+        self.parts as usize * self.cols * DType::F32.bytes()
+    }
+
+    /// As [`push_elements`], for a kernel that goes down the columns.
+    fn push(&self, params: &mut Params, expr: &Expr, leaves: &[View], others: &[View]) -> u64 {
+        let width = wide(others[0].dtype());
+        let (mut whole, rows) = leaves_of(expr, leaves);
+        whole.extend(others);
+        let are_vectors =
+            self.cols.is_multiple_of(width) && aligned(&whole, width) && are_vectors(&rows, width);
+        params.push("uint64_t", "rows", self.rows);
+        params.push("uint64_t", "cols", self.cols as u64);
+        params.push("uint64_t", "part_rows", self.part_rows);
+        params.push("uint64_t", "parts", self.parts);
+        params.push("uint32_t", "wide", u32::from(are_vectors));
+        self.parts * (self.cols / if are_vectors { width } else { 1 }) as u64
+    }
+}
+
+/// Least common multiple.
+fn lcm(a: usize, b: usize) -> usize {
+    let (mut x, mut y) = (a, b);
+    while y > 0 {
+        (x, y) = (y, x % y);
+    }
+    a / x * b
+}
+
+fn launch(gpu: &Gpu, source: &Source, grid: Grid, mut params: Params) {
+    params.finish();
+    // SAFETY: the fields of the one parameter were declared as their values were put into it, and the operands have the
+    // lengths, dtypes and alignment that the kernel was written for.
+    unsafe { gpu.launch((source, &source.name), grid, &[&params.bytes]) };
+}

@@ -1,0 +1,50 @@
+//! The parameter of a generated kernel: one struct, whose fields are declared as their values are put into it.
+
+use bytemuck::Pod;
+
+use crate::backend::Dropout;
+use crate::backend::cuda::ops::strided::StridedBlock;
+
+/// Values of a kernel's `Params p`, and the declaration of that struct.
+#[derive(Default)]
+pub(super) struct Params {
+    /// The values, laid out as C++ does.
+    pub bytes: Vec<u8>,
+    /// The declarations of the fields, one a line.
+    pub fields: String,
+}
+
+impl Params {
+    /// Adds a field of a C++ type that is laid out as `V`.
+    pub fn push<V: Pod>(&mut self, cpp_type: &str, name: &str, value: V) {
+        self.align(align_of::<V>());
+        self.bytes.extend_from_slice(bytemuck::bytes_of(&value));
+        self.fields += &format!("    {cpp_type} {name};\n");
+    }
+
+    /// Adds what one node of dropout draws by, as `kernels/map.cuh` declares it.
+    pub fn push_dropout(&mut self, name: &str, dropout: &Dropout) {
+        let strided = StridedBlock::of(&dropout.index);
+        // At rate 1 beyond every possible draw.
+        let threshold = (f64::from(dropout.rate) * 4_294_967_296.0) as u64;
+        let keep = if dropout.rate < 1.0 { 1.0 / (1.0 - dropout.rate) } else { 0.0f32 };
+        self.align(align_of::<u64>());
+        for word in [dropout.key, threshold, strided.first] {
+            self.bytes.extend_from_slice(bytemuck::bytes_of(&word));
+        }
+        self.bytes.extend_from_slice(bytemuck::cast_slice(&strided.sizes));
+        self.bytes.extend_from_slice(bytemuck::cast_slice(&strided.strides));
+        self.bytes.extend_from_slice(bytemuck::bytes_of(&keep));
+        self.align(align_of::<u64>());
+        self.fields += &format!("    Dropout<{}> {name};\n", strided.sizes.len());
+    }
+
+    /// Pads the struct to its size.
+    pub fn finish(&mut self) {
+        self.align(align_of::<u64>());
+    }
+
+    fn align(&mut self, bytes: usize) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(bytes), 0);
+    }
+}

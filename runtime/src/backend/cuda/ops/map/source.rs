@@ -1,0 +1,266 @@
+//! C++ text of kernels of element-wise expressions. It depends on their structure alone: sizes, addresses and constants
+//! are parameters, so that few kernels are compiled.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use crate::backend::cuda::Source;
+use crate::backend::cuda::kernels::MAP;
+use crate::backend::{DType, Expr, Node};
+
+/// The longest name that still helps a reader of a profile.
+const LONGEST_NAME: usize = 96;
+
+/// Elements one by one, as `out = expression`.
+const EACH_ELEMENT: &str = "    each_element<WIDE<T>>(
+        p.head, p.vectors, p.n, [&](uint64_t i) { element<WIDE<T>>(p, i); }, [&](uint64_t i) { element<1>(p, i); });
+";
+
+/// The gradients that have a `Params` and `Sums` of their own, element by element.
+const EACH_GRADIENT: &str = "    each_element<WIDE<T>>(
+        p.head, p.vectors, p.n,
+        [&](uint64_t i) {
+            Sums<WIDE<T>> none;
+            element(p, i, none);
+        },
+        [&](uint64_t i) {
+            Sums<1> none;
+            element(p, i, none);
+        });
+";
+
+/// Columns of the operands seen as `[p.rows, p.cols]`: a thread goes down N of them through one of `p.parts` parts.
+const ROWS: &str = "
+template <int N>
+__device__ inline void columns(const Params& p) {
+    uint64_t vectors = p.cols / N;
+    for (uint64_t q = thread_index(); q < p.parts * vectors; q += thread_count()) {
+        uint64_t part = quotient(q, vectors), col = (q - part * vectors) * N;
+        uint64_t first = part * p.part_rows, last = first + p.part_rows;
+        if (last > p.rows) last = p.rows;
+        Sums<N> sums = {};
+        for (uint64_t row = first; row < last; row++) element(p, row * p.cols + col, sums);
+        sums.store(p, part * p.cols + col);
+    }
+}
+";
+
+const COLUMNS: &str = "    if (p.wide) columns<WIDE<T>>(p);
+    else columns<1>(p);
+";
+
+/// How gradients of leaves are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Not at all, or the leaf has no part in the result.
+    No,
+    /// Element by element.
+    Each,
+    /// Summed over rows.
+    RowSum,
+}
+
+/// The C++ name of a floating-point type.
+pub(super) fn cpp_type(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "float",
+        DType::Bf16 => "bf16",
+        DType::U32 => panic!("kernels compute on f32 and bf16, not on u32"),
+    }
+}
+
+/// The kernel that evaluates `expr`; its entry point has the name of the source. `fields` declares its parameters.
+pub(super) fn forward(expr: &Expr, dtype: DType, fields: &str) -> Source {
+    let name = name("map", expr, dtype, "");
+    let last = expr.nodes.len() - 1;
+    let mut text = head(dtype, fields);
+    text += "template <int N>\n__device__ inline void element(const Params& p, uint64_t i) {\n";
+    write_loads(&mut text, expr);
+    text += "    float y[N];\n#pragma unroll\n    for (int n = 0; n < N; n++) {\n";
+    write_values(&mut text, expr);
+    let _ =
+        writeln!(text, "        y[n] = v{last};\n    }}\n    store_vector(p.out + i, y);\n}}\n");
+    let _ = writeln!(text, "KERNEL({name})(Params p) {{\n{EACH_ELEMENT}}}");
+    Source { name: Cow::Owned(name), text: Cow::Owned(text) }
+}
+
+/// The kernel that passes the gradient of the result of `expr` on to its leaves; else as [`forward`].
+pub(super) fn backward(expr: &Expr, dtype: DType, wanted: &[Wanted], fields: &str) -> Source {
+    let kinds = wanted.iter().map(|wanted| match wanted {
+        Wanted::No => 'n',
+        Wanted::Each => 'e',
+        Wanted::RowSum => 'r',
+    });
+    let name = name("map_backward", expr, dtype, &format!("_{}", kinds.collect::<String>()));
+    let all_of = |kind| {
+        let leaves = wanted.iter().enumerate().filter(move |(_, wanted)| **wanted == kind);
+        leaves.map(|(leaf, _)| leaf).collect::<Vec<_>>()
+    };
+    let (each, row_sums) = (all_of(Wanted::Each), all_of(Wanted::RowSum));
+
+    let mut text = head(dtype, fields);
+    text += "template <int N>\nstruct Sums {\n";
+    for leaf in &row_sums {
+        let _ = writeln!(text, "    float d{leaf}[N];");
+    }
+    if !row_sums.is_empty() {
+        text += "    __device__ void store(const Params& p, uint64_t at) const {\n";
+        for leaf in &row_sums {
+            let _ = writeln!(text, "        store_vector(p.sums{leaf} + at, d{leaf});");
+        }
+        text += "    }\n";
+    }
+    text += "};\n\ntemplate <int N>\n";
+    text += "__device__ inline void element(const Params& p, uint64_t i, Sums<N>& sums) {\n";
+    write_loads(&mut text, expr);
+    text += "    float g[N];\n    load_vector(p.grad + i, g);\n";
+    for leaf in &each {
+        let _ = writeln!(text, "    float d{leaf}[N];");
+        let _ = writeln!(text, "    if (p.add{leaf}) load_vector(p.grad{leaf} + i, d{leaf});");
+    }
+    text += "#pragma unroll\n    for (int n = 0; n < N; n++) {\n";
+    write_values(&mut text, expr);
+    write_gradients(&mut text, expr, wanted);
+    text += "    }\n";
+    for leaf in &each {
+        let _ = writeln!(text, "    store_vector(p.grad{leaf} + i, d{leaf});");
+    }
+    text += "}\n";
+    let body = if row_sums.is_empty() {
+        EACH_GRADIENT
+    } else {
+        text += ROWS;
+        COLUMNS
+    };
+    let _ = writeln!(text, "\nKERNEL({name})(Params p) {{\n{body}}}");
+    Source { name: Cow::Owned(name), text: Cow::Owned(text) }
+}
+
+fn head(dtype: DType, fields: &str) -> String {
+    format!("{MAP}\ntypedef {} T;\n\nstruct Params {{\n{fields}}};\n\n", cpp_type(dtype))
+}
+
+/// The expression in reverse Polish notation, but for operands that are not the last results.
+fn name(prefix: &str, expr: &Expr, dtype: DType, suffix: &str) -> String {
+    let mut name = prefix.to_string();
+    for node in &expr.nodes {
+        let _ = match node {
+            Node::Leaf(leaf) => write!(name, "_x{leaf}"),
+            Node::Row(leaf) => write!(name, "_row{leaf}"),
+            Node::Add(..) => write!(name, "_add"),
+            Node::Sub(..) => write!(name, "_sub"),
+            Node::Mul(..) => write!(name, "_mul"),
+            Node::Scale(..) => write!(name, "_scale"),
+            Node::Silu(_) => write!(name, "_silu"),
+            Node::Gelu(_) => write!(name, "_gelu"),
+            Node::GeluTanh(_) => write!(name, "_gelu_tanh"),
+            Node::Relu(_) => write!(name, "_relu"),
+            Node::Tanh(_) => write!(name, "_tanh"),
+            Node::Exp(_) => write!(name, "_exp"),
+            Node::Dropout(..) => write!(name, "_dropout"),
+        };
+    }
+    name.truncate(LONGEST_NAME);
+    name + suffix + "_" + dtype.name()
+}
+
+/// Vectors of the leaves, and of the factors of dropout, from element `i` on.
+fn write_loads(text: &mut String, expr: &Expr) {
+    for (k, node) in expr.nodes.iter().enumerate() {
+        // A leaf that occurs twice is loaded twice in the text alone: the compiler sees that it is the same.
+        let _ = match node {
+            Node::Leaf(leaf) => {
+                writeln!(text, "    float x{k}[N];\n    load_vector(p.leaf{leaf} + i, x{k});")
+            }
+            Node::Row(leaf) => writeln!(
+                text,
+                "    float x{k}[N];\n    load_vector(p.leaf{leaf} + modulo(i, p.len{leaf}), x{k});"
+            ),
+            Node::Dropout(..) => {
+                writeln!(text, "    float x{k}[N];\n    p.dropout{k}.mask(i, x{k});")
+            }
+            _ => Ok(()),
+        };
+    }
+}
+
+/// The value of every node, for element `n` of a vector.
+fn write_values(text: &mut String, expr: &Expr) {
+    for (k, node) in expr.nodes.iter().enumerate() {
+        let value = match node {
+            Node::Leaf(_) | Node::Row(_) => format!("x{k}[n]"),
+            Node::Add(a, b) => format!("v{a} + v{b}"),
+            Node::Sub(a, b) => format!("v{a} - v{b}"),
+            Node::Mul(a, b) => format!("v{a} * v{b}"),
+            Node::Scale(a, _) => format!("v{a} * p.factor{k}"),
+            Node::Silu(a) => format!("silu(v{a})"),
+            Node::Gelu(a) => format!("gelu(v{a})"),
+            Node::GeluTanh(a) => format!("gelu_tanh(v{a})"),
+            Node::Relu(a) => format!("relu(v{a})"),
+            Node::Tanh(a) => format!("tanhf(v{a})"),
+            Node::Exp(a) => format!("expf(v{a})"),
+            Node::Dropout(a, _) => format!("v{a} * x{k}[n]"),
+        };
+        let _ = writeln!(text, "        [[maybe_unused]] float v{k} = {value};");
+    }
+}
+
+/// The gradient of every node that passes one on, last to first: the sum of what the nodes after it send.
+fn write_gradients(text: &mut String, expr: &Expr, wanted: &[Wanted]) {
+    let last = expr.nodes.len() - 1;
+    let mut sent = vec![Vec::new(); expr.nodes.len()];
+    let mut of_leaf = vec![Vec::new(); wanted.len()];
+    sent[last].push("g[n]".to_string());
+    let leads = leads_to_wanted(expr, wanted);
+    for (k, node) in expr.nodes.iter().enumerate().rev() {
+        if !leads[k] || sent[k].is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "        float g{k} = {};", sent[k].join(" + "));
+        match node {
+            Node::Leaf(leaf) | Node::Row(leaf) => of_leaf[*leaf].push(format!("g{k}")),
+            Node::Add(a, b) => {
+                sent[*a].push(format!("g{k}"));
+                sent[*b].push(format!("g{k}"));
+            }
+            Node::Sub(a, b) => {
+                sent[*a].push(format!("g{k}"));
+                sent[*b].push(format!("-g{k}"));
+            }
+            Node::Mul(a, b) => {
+                sent[*a].push(format!("g{k} * v{b}"));
+                sent[*b].push(format!("g{k} * v{a}"));
+            }
+            Node::Scale(a, _) => sent[*a].push(format!("g{k} * p.factor{k}")),
+            Node::Silu(a) => sent[*a].push(format!("g{k} * silu_slope(v{a})")),
+            Node::Gelu(a) => sent[*a].push(format!("g{k} * gelu_slope(v{a})")),
+            Node::GeluTanh(a) => sent[*a].push(format!("g{k} * gelu_tanh_slope(v{a})")),
+            Node::Relu(a) => sent[*a].push(format!("(v{a} <= 0.0f ? 0.0f : g{k})")),
+            Node::Tanh(a) => sent[*a].push(format!("g{k} * (1.0f - v{k} * v{k})")),
+            Node::Exp(a) => sent[*a].push(format!("g{k} * v{k}")),
+            Node::Dropout(a, _) => sent[*a].push(format!("g{k} * x{k}[n]")),
+        }
+    }
+    for (leaf, (wanted, sent)) in wanted.iter().zip(of_leaf).enumerate() {
+        let sum = if sent.is_empty() { "0.0f".to_string() } else { sent.join(" + ") };
+        let _ = match wanted {
+            Wanted::No => Ok(()),
+            Wanted::Each => {
+                writeln!(text, "        d{leaf}[n] = p.add{leaf} ? d{leaf}[n] + ({sum}) : {sum};")
+            }
+            Wanted::RowSum => writeln!(text, "        sums.d{leaf}[n] += {sum};"),
+        };
+    }
+}
+
+/// Per node, whether the gradient of a leaf that is wanted depends on its gradient.
+fn leads_to_wanted(expr: &Expr, wanted: &[Wanted]) -> Vec<bool> {
+    let mut leads = Vec::with_capacity(expr.nodes.len());
+    for node in &expr.nodes {
+        leads.push(match node {
+            Node::Leaf(leaf) | Node::Row(leaf) => wanted[*leaf] != Wanted::No,
+            _ => node.operands().any(|operand| leads[operand]),
+        });
+    }
+    leads
+}

@@ -1,0 +1,83 @@
+//! A stable sort of small whole numbers on the device.
+
+use crate::backend::cuda::gpu::args;
+use crate::backend::cuda::kernels::SORT;
+use crate::backend::cuda::{Gpu, Grid};
+
+/// Keys of one block; `TILE` of the kernels.
+const TILE: u64 = 2048;
+/// Values of a digit, and threads of a block.
+const DIGITS: u64 = 256;
+/// Bits of a digit.
+const DIGIT_BITS: u32 = 8;
+/// Threads of the one block that adds up counts.
+const SCAN_THREADS: u32 = 1024;
+
+/// Keys and what belongs to them, in device memory: two pairs, from one of which each pass moves them to the other.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SortSpace {
+    /// Where the keys to be sorted are written (u32).
+    pub keys: u64,
+    n: u64,
+    pitch: u64,
+}
+
+/// Addresses of sorted keys and of the positions that they had (both u32).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sorted {
+    pub keys: u64,
+    pub order: u64,
+}
+
+impl SortSpace {
+    /// Bytes of memory in which `n` keys can be sorted.
+    pub fn bytes(n: usize) -> usize {
+        let n = n as u64;
+        (4 * Self::pitch(n) + n.div_ceil(TILE) * DIGITS * 4) as usize
+    }
+
+    /// Room for `n` keys at `address`, which is aligned to 256.
+    ///
+    /// # Panics
+    /// When `n` does not fit into 32 bits.
+    pub fn new(address: u64, n: usize) -> SortSpace {
+        assert!(u32::try_from(n).is_ok(), "positions that are sorted fit into 32 bits");
+        let n = n as u64;
+        SortSpace { keys: address, n, pitch: Self::pitch(n) }
+    }
+
+    fn pitch(n: u64) -> u64 {
+        (n * 4).next_multiple_of(256)
+    }
+
+    /// Sorts the keys, of which none is larger than `largest`; equal ones stay in order.
+    ///
+    /// # Safety
+    /// The memory is live, [`keys`](Self::keys) are written, and no other work uses them.
+    pub unsafe fn sort(self, gpu: &Gpu, largest: u64) -> Sorted {
+        let SortSpace { keys, n, pitch } = self;
+        let pairs = [keys, keys + 2 * pitch].map(|keys| Sorted { keys, order: keys + pitch });
+        let counts = keys + 4 * pitch;
+        let tiles = n.div_ceil(TILE);
+        let by_tile = Grid { blocks: [tiles as u32, 1, 1], threads: DIGITS as u32, shared: 0 };
+        let one_block = Grid { blocks: [1, 1, 1], threads: SCAN_THREADS, shared: 0 };
+        let passes = (u64::BITS - largest.leading_zeros()).div_ceil(DIGIT_BITS).max(1);
+        for pass in 0..passes {
+            let (from, to) = (pairs[pass as usize % 2], pairs[(pass as usize + 1) % 2]);
+            let shift = pass * DIGIT_BITS;
+            // In the first pass what belongs to a key is its position.
+            let order = if pass == 0 { 0 } else { from.order };
+            // SAFETY: as the caller promises; the memory has room for both pairs and the counts.
+            unsafe {
+                gpu.launch((&SORT, "count_digits"), by_tile, args![from.keys, n, shift, counts]);
+                gpu.launch((&SORT, "start_of_counts"), one_block, args![counts, tiles * DIGITS]);
+                gpu.launch(
+                    (&SORT, "move_by_digit"),
+                    by_tile,
+                    args![from.keys, order, n, shift, counts, to.keys, to.order],
+                );
+            }
+        }
+        pairs[passes as usize % 2]
+    }
+}

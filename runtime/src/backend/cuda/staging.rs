@@ -1,0 +1,108 @@
+//! Page-locked memory that uploads pass through, so that the host need not wait for them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use super::driver::{Event, Stream};
+use super::gpu::{Gpu, done, lock};
+
+/// So many bytes under way make an upload wait for those before it.
+const LIMIT: usize = 64 << 20;
+
+/// Smallest block, in bytes; others are powers of two.
+const SMALLEST: usize = 4 << 10;
+
+/// Blocks of page-locked memory, used again once the device has read them.
+#[derive(Debug)]
+pub struct Staging {
+    gpu: Arc<Gpu>,
+    blocks: Mutex<Blocks>,
+}
+
+#[derive(Debug, Default)]
+struct Blocks {
+    free: Vec<Block>,
+    /// In the order of their uploads, which are all on one stream.
+    under_way: VecDeque<(Block, Event)>,
+    bytes_under_way: usize,
+}
+
+#[derive(Debug)]
+struct Block {
+    memory: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: a block owns its memory.
+unsafe impl Send for Block {}
+
+impl Staging {
+    /// Without any block yet.
+    pub fn new(gpu: Arc<Gpu>) -> Staging {
+        Staging { gpu, blocks: Mutex::default() }
+    }
+
+    /// Uploads a copy of `src`, which is made before this returns.
+    ///
+    /// # Safety
+    /// `dst` has room for it on the device, and nothing else uses that before `stream` has passed. Every call is for the
+    /// same stream.
+    pub unsafe fn upload(&self, stream: Stream, dst: u64, src: &[u8]) {
+        let driver = self.gpu.driver();
+        let mut blocks = lock(&self.blocks);
+        if blocks.bytes_under_way + src.len() > LIMIT {
+            done(driver.synchronize(stream));
+        }
+        self.collect(&mut blocks);
+        let block = self.take(&mut blocks, src.len());
+        // SAFETY: the block has room for `src` and is used by nothing else; it stays in place until its event.
+        unsafe {
+            block.memory.copy_from_nonoverlapping(src.as_ptr(), src.len());
+            done(driver.upload(stream, dst, block.memory.cast(), src.len()));
+        }
+        let event = done(driver.new_event(false));
+        done(driver.record(event, stream));
+        blocks.bytes_under_way += block.bytes;
+        blocks.under_way.push_back((block, event));
+    }
+
+    /// Takes back the blocks that the device has read.
+    fn collect(&self, blocks: &mut Blocks) {
+        let driver = self.gpu.driver();
+        while let Some((_, event)) = blocks.under_way.front()
+            && done(driver.is_done(*event))
+        {
+            let Some((block, event)) = blocks.under_way.pop_front() else { return };
+            done(driver.free_event(event));
+            blocks.bytes_under_way -= block.bytes;
+            blocks.free.push(block);
+        }
+    }
+
+    fn take(&self, blocks: &mut Blocks, bytes: usize) -> Block {
+        let bytes = bytes.next_power_of_two().max(SMALLEST);
+        match blocks.free.iter().position(|block| block.bytes == bytes) {
+            Some(index) => blocks.free.swap_remove(index),
+            None => Block { memory: done(self.gpu.driver().alloc_pinned(bytes)), bytes },
+        }
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        let driver = self.gpu.driver();
+        // Nobody could act on an error here; a device that has failed reads nothing any more.
+        for stream in self.gpu.streams() {
+            let _ = driver.synchronize(stream);
+        }
+        let blocks = std::mem::take(&mut *lock(&self.blocks));
+        let under_way = blocks.under_way.into_iter().map(|(block, event)| {
+            let _ = driver.free_event(event);
+            block
+        });
+        for block in under_way.chain(blocks.free) {
+            // SAFETY: allocated in `take` with this size, and read by nothing any more.
+            let _ = unsafe { driver.free_pinned(block.memory, block.bytes) };
+        }
+    }
+}

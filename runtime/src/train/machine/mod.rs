@@ -1,0 +1,88 @@
+//! Where the ranks of a run compute.
+
+#[cfg(feature = "cuda")]
+mod gpus;
+
+use crate::backend::cpu::CpuBackend;
+use crate::backend::{Backend, DType};
+
+use crate::train::config::{Config, Device};
+use crate::train::plan::counted;
+use crate::train::{Error, Result, memory};
+
+/// What a run's ranks compute on. [`Trainer::on`](crate::train::Trainer::on) takes one of your own.
+pub trait Machine: Send + Sync {
+    /// The backend of one rank, by its number in the world; called once, on the thread of the rank.
+    ///
+    /// # Errors
+    /// Where the machine does not have what the rank needs.
+    fn backend(&self, rank: usize) -> Result<Box<dyn Backend>>;
+
+    /// What it is, in a few words: "4 threads", "an NVIDIA H100".
+    fn describe(&self) -> String;
+
+    /// Bytes of memory that all ranks together can have, where that is known.
+    fn memory(&self) -> Option<f64>;
+
+    /// FLOP/s that all ranks together could reach in large products of `dtype`, where that is known; else it is
+    /// measured.
+    fn peak_flops(&self, dtype: DType) -> Option<f64>;
+}
+
+#[cfg(feature = "cuda")]
+pub use gpus::Gpus;
+
+/// The machine that the settings ask for.
+///
+/// # Errors
+/// Where it is not there.
+pub fn machine_of(config: &Config) -> Result<Box<dyn Machine>> {
+    let world = config.mesh.world_size();
+    match config.device {
+        Device::Cpu => {
+            Ok(Box::new(Processor { threads: config.threads_per_rank(world), ranks: world }))
+        }
+        Device::Cuda => gpus(config),
+    }
+}
+
+/// The processor of this machine, its threads shared out among the ranks.
+struct Processor {
+    threads: usize,
+    ranks: usize,
+}
+
+impl Machine for Processor {
+    fn backend(&self, _: usize) -> Result<Box<dyn Backend>> {
+        let threads = self.threads;
+        let backend = CpuBackend::new(threads).map_err(|error| {
+            Error::Input(format!("--threads {threads}: the threads could not be started: {error}"))
+        })?;
+        Ok(Box::new(backend))
+    }
+
+    fn describe(&self) -> String {
+        let each = if self.ranks == 1 { "" } else { " each" };
+        format!("{}{each}", counted(self.threads, "thread"))
+    }
+
+    fn memory(&self) -> Option<f64> {
+        memory::available()
+    }
+
+    fn peak_flops(&self, _: DType) -> Option<f64> {
+        None
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn gpus(config: &Config) -> Result<Box<dyn Machine>> {
+    Ok(Box::new(Gpus::of_host(config.mesh.world_size())?))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn gpus(_: &Config) -> Result<Box<dyn Machine>> {
+    Err(Error::Input(
+        "--device cuda: this program was built without GPUs; build it with --features cuda, or use --device cpu".into(),
+    ))
+}
