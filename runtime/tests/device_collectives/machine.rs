@@ -247,6 +247,15 @@ impl Device for RankDevice {
         }
     }
 
+    fn is_done(&self, moment: &Moment) -> bool {
+        let event = moment.0.downcast_ref::<usize>().expect("a moment of this device");
+        self.machine.lock().happened.contains(event)
+    }
+
+    fn handle(&self, _queue: Queue) -> u64 {
+        0
+    }
+
     fn synchronize(&self, moment: &Moment) {
         let event = *moment.0.downcast_ref::<usize>().expect("a moment of this device");
         self.machine.lock().run_until(|state| state.happened.contains(&event));
