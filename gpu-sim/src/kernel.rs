@@ -1,6 +1,5 @@
 //! Loaded libraries of kernels, and how one is run.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -204,19 +203,18 @@ impl Kernel {
         args: &Arguments,
         seed: u64,
     ) -> Result<(), Failure> {
-        thread_local! {
-            static STACKS: RefCell<Option<Stacks>> = const { RefCell::new(None) };
-        }
+        // Kept for the next kernel of any thread: a system limits the mappings of a process, and these are many.
+        static STACKS: Mutex<Vec<Stacks>> = Mutex::new(Vec::new());
         let _one = lock(&self.library.running);
-        STACKS.with_borrow_mut(|stacks| {
-            let stacks = match stacks {
-                Some(stacks) => stacks,
-                None => stacks
-                    .insert(Stacks::new().map_err(|message| Failure { message, address: None })?),
-            };
-            // SAFETY: as the caller promises.
-            unsafe { self.run_on(stacks, grid, args, seed) }
-        })
+        let kept = lock(&STACKS).pop();
+        let stacks = match kept {
+            Some(stacks) => stacks,
+            None => Stacks::new().map_err(|message| Failure { message, address: None })?,
+        };
+        // SAFETY: as the caller promises.
+        let result = unsafe { self.run_on(&stacks, grid, args, seed) };
+        lock(&STACKS).push(stacks);
+        result
     }
 
     /// # Safety

@@ -14,6 +14,9 @@ pub(crate) struct Stacks {
     start: NonNull<c_char>,
 }
 
+// SAFETY: it owns its memory.
+unsafe impl Send for Stacks {}
+
 impl Stacks {
     /// From one stack to the next.
     pub(crate) const STRIDE: usize = Self::BYTES + PAGE;

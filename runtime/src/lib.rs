@@ -5,6 +5,7 @@ pub mod backend;
 pub mod checkpoint;
 pub mod comm;
 pub mod data;
+pub mod launch;
 pub mod layout;
 pub mod mesh;
 pub mod nn;

@@ -83,6 +83,10 @@ pub trait Device: Send + Sync + Debug {
     fn mark(&self, queue: Queue) -> Moment;
     /// `queue` does nothing more before `moment`, which may be of another rank on the same device.
     fn wait_for(&self, queue: Queue, moment: &Moment);
+    /// Whether `moment` has come.
+    fn is_done(&self, moment: &Moment) -> bool;
+    /// What other libraries of the device's maker call `queue`, to queue work of their own in it.
+    fn handle(&self, queue: Queue) -> u64;
     /// The host waits for `moment`.
     fn synchronize(&self, moment: &Moment);
 }

@@ -42,6 +42,30 @@ impl Op {
     }
 }
 
+impl Op {
+    /// Bytes that a member sends, as [`CommStats`](super::CommStats) counts them; `members` are the world ranks.
+    pub fn sent(&self, dtype: Option<DType>, member: usize, members: &[usize]) -> usize {
+        let (element, size) = (dtype.map_or(0, DType::bytes), members.len());
+        // Counts of another number than there are members are refused when the call is carried out.
+        let own = |counts: &[usize]| counts.get(member).copied().unwrap_or(0);
+        let to_others = |counts: &[usize]| counts.iter().sum::<usize>() - own(counts);
+        // What the other members hold: `bytes (p-1) / p`.
+        let shared = |bytes: usize| bytes / size * (size - 1) + bytes % size * (size - 1) / size;
+        match self {
+            Op::AllReduce { count, .. } => 2 * shared(count * element),
+            Op::AllGather { blocks } | Op::ReduceScatter { blocks } => {
+                shared(blocks.total() * element)
+            }
+            Op::Broadcast { count, .. } | Op::Reduce { count, .. } => shared(count * element),
+            Op::AllToAll { send, .. } => to_others(send) * element,
+            Op::Scatter { root, counts } if *root == members[member] => to_others(counts) * element,
+            Op::Gather { root, counts } if *root != members[member] => own(counts) * element,
+            Op::Send { count, .. } => count * element,
+            Op::Scatter { .. } | Op::Gather { .. } | Op::Barrier | Op::Recv { .. } => 0,
+        }
+    }
+}
+
 /// An operation with its element type, its group, and who issued it.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
@@ -176,6 +200,47 @@ impl Call {
                 "src is in {} memory and dst is in {} memory; they must be in the same",
                 place(src),
                 place(dst)
+            ))),
+        }
+    }
+
+    /// A member of a group of `size` members.
+    pub fn require_member(&self, name: &str, member: usize, size: usize) -> Result<(), CommError> {
+        match member < size {
+            true => Ok(()),
+            false => {
+                let last = size - 1;
+                let problem =
+                    format!("`{name}` is {member}, but the group has the members 0 to {last}");
+                Err(self.refuse(problem))
+            }
+        }
+    }
+
+    /// One entry for each of `size` members.
+    pub fn require_counts(
+        &self,
+        name: &str,
+        counts: &[usize],
+        size: usize,
+    ) -> Result<(), CommError> {
+        match counts.len() == size {
+            true => Ok(()),
+            false => Err(self.refuse(format!(
+                "`{name}` has {} entries, but the group has {size} members; give one entry per member",
+                counts.len()
+            ))),
+        }
+    }
+
+    /// The arguments of a collective in place, on `len` elements.
+    pub fn require_row(&self, len: usize, blocks: &Blocks, size: usize) -> Result<(), CommError> {
+        self.require_counts("blocks", &blocks.lens, size)?;
+        self.require_len("data", len, blocks.total())?;
+        match blocks.outer {
+            1 => Ok(()),
+            outer => Err(self.refuse(format!(
+                "`blocks` has {outer} rows, but a collective in place takes one; use the form with `src` and `dst`"
             ))),
         }
     }

@@ -71,6 +71,16 @@ pub enum CommError {
         /// What the device reported.
         failure: DeviceFailure,
     },
+    /// The library behind the communicators failed, or a call took too long. All communicators of the rank have ended.
+    #[error("rank {rank}: {call}: {problem}")]
+    Engine {
+        /// The rank that noticed.
+        rank: usize,
+        /// The call, or the first of those that were under way.
+        call: String,
+        /// What the library reported.
+        problem: String,
+    },
     /// The rank that owns the communicator has left the mesh.
     #[error("rank {rank} has left the mesh; its communicators cannot be used any more")]
     Closed {

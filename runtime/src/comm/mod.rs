@@ -26,6 +26,8 @@ mod communicator;
 mod error;
 mod launch;
 mod local;
+#[cfg(feature = "cuda")]
+pub mod nccl;
 mod own_thread;
 mod panics;
 mod pending;

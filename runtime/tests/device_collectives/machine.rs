@@ -153,6 +153,22 @@ impl Device for RankDevice {
         unsafe { memory.write_bytes(POISON, bytes) };
     }
 
+    fn alloc_page_locked(&self, bytes: usize) -> Option<NonNull<u8>> {
+        self.alloc(bytes)
+    }
+
+    unsafe fn free_page_locked(&self, memory: NonNull<u8>, bytes: usize) {
+        unsafe { self.free(memory, bytes) }
+    }
+
+    unsafe fn copy_out(&self, dst: &mut [u8], src: *const u8) {
+        unsafe { self.copy(Queue::Transfer, dst.as_mut_ptr(), src, dst.len()) };
+    }
+
+    unsafe fn copy_in(&self, dst: *mut u8, src: &[u8]) {
+        unsafe { self.copy(Queue::Transfer, dst, src.as_ptr(), src.len()) };
+    }
+
     unsafe fn upload(&self, dst: *mut u8, src: &[u8]) {
         let (dst, src) = (dst as usize, src.to_vec());
         self.submit(Queue::Compute, move || unsafe {
@@ -229,6 +245,15 @@ impl Device for RankDevice {
             let event = *moment.0.downcast_ref::<usize>().expect("a moment of this device");
             self.machine.lock().submit(self.rank, queue, Step::Wait(event));
         }
+    }
+
+    fn is_done(&self, moment: &Moment) -> bool {
+        let event = moment.0.downcast_ref::<usize>().expect("a moment of this device");
+        self.machine.lock().happened.contains(event)
+    }
+
+    fn handle(&self, _queue: Queue) -> u64 {
+        0
     }
 
     fn synchronize(&self, moment: &Moment) {

@@ -142,6 +142,14 @@ impl Device for GpuMemory {
         done(self.gpu.driver().wait(self.gpu.stream(queue), self.event(moment)));
     }
 
+    fn is_done(&self, moment: &Moment) -> bool {
+        done(self.gpu.driver().is_done(self.event(moment)))
+    }
+
+    fn handle(&self, queue: Queue) -> u64 {
+        self.gpu.stream(queue).0
+    }
+
     fn synchronize(&self, moment: &Moment) {
         let driver = self.gpu.driver();
         let stream = self.gpu.stream(Queue::Waiting);

@@ -86,7 +86,7 @@ impl Seat {
         operand: Operand,
         share: impl FnOnce(&Attendance<'_>),
     ) -> Outcome {
-        let bytes = self.sent(&call.op, call.dtype);
+        let bytes = call.op.sent(call.dtype, self.member, &self.group.members);
         if !call.asynchronous {
             self.account.count(bytes);
         }
@@ -111,35 +111,7 @@ impl Seat {
 
     /// Counts a call that is issued now.
     pub(super) fn count(&self, op: &Op, dtype: DType) {
-        self.account.count(self.sent(op, Some(dtype)));
-    }
-
-    /// Bytes that this rank sends in a call, as [`CommStats`](crate::comm::CommStats) counts them.
-    fn sent(&self, op: &Op, dtype: Option<DType>) -> usize {
-        let element = dtype.map_or(0, DType::bytes);
-        // Counts of another number than there are members are refused when the call is carried out.
-        let own = |counts: &[usize]| counts.get(self.member).copied().unwrap_or(0);
-        let to_others = |counts: &[usize]| counts.iter().sum::<usize>() - own(counts);
-        match op {
-            Op::AllReduce { count, .. } => 2 * self.shared(count * element),
-            Op::AllGather { blocks } | Op::ReduceScatter { blocks } => {
-                self.shared(blocks.total() * element)
-            }
-            Op::Broadcast { count, .. } | Op::Reduce { count, .. } => self.shared(count * element),
-            Op::AllToAll { send, .. } => to_others(send) * element,
-            Op::Scatter { root, counts } if *root == self.world_rank() => {
-                to_others(counts) * element
-            }
-            Op::Gather { root, counts } if *root != self.world_rank() => own(counts) * element,
-            Op::Send { count, .. } => count * element,
-            Op::Scatter { .. } | Op::Gather { .. } | Op::Barrier | Op::Recv { .. } => 0,
-        }
-    }
-
-    /// The share of `bytes` that the other members hold: `bytes (p-1) / p`.
-    fn shared(&self, bytes: usize) -> usize {
-        bytes / self.size() * (self.size() - 1)
-            + bytes % self.size() * (self.size() - 1) / self.size()
+        self.account.count(op.sent(Some(dtype), self.member, &self.group.members));
     }
 
     /// The world rank of a member; one that does not exist is refused by `check_member`.
@@ -148,23 +120,10 @@ impl Seat {
     }
 
     pub(super) fn check_member(&self, call: &Call, name: &str, member: usize) -> Outcome {
-        if member < self.size() {
-            return Ok(());
-        }
-        Err(call.refuse(format!(
-            "`{name}` is {member}, but the group has the members 0 to {}",
-            self.size() - 1
-        )))
+        call.require_member(name, member, self.size())
     }
 
     pub(super) fn check_counts(&self, call: &Call, name: &str, counts: &[usize]) -> Outcome {
-        if counts.len() == self.size() {
-            return Ok(());
-        }
-        Err(call.refuse(format!(
-            "`{name}` has {} entries, but the group has {} members; give one entry per member",
-            counts.len(),
-            self.size()
-        )))
+        call.require_counts(name, counts, self.size())
     }
 }

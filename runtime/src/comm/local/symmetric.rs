@@ -1,7 +1,7 @@
 //! The collectives in which all members have the same part.
 
 use crate::backend::{View, ViewMut};
-use crate::comm::call::{Call, Op};
+use crate::comm::call::Op;
 use crate::comm::{Blocks, ReduceOp, Site};
 
 use super::operand::{Lent, Operand};
@@ -73,7 +73,7 @@ impl Seat {
     ) -> Outcome {
         let op = Op::AllGather { blocks: blocks.clone() };
         let call = self.call(mode, site, op, Some(data.as_view()));
-        self.check_in_place(&call, data.len(), blocks)?;
+        call.require_row(data.len(), blocks, self.size())?;
         let target = Lent::target(&mut data);
         let own = data.as_view().slice(run(&blocks.lens, self.member));
         self.meet(call, mode, Some(own), Operand::source(own), |meeting| {
@@ -120,7 +120,7 @@ impl Seat {
         let op = Op::ReduceScatter { blocks: blocks.clone() };
         let call = self.call(mode, site, op, Some(data.as_view()));
         call.require_float()?;
-        self.check_in_place(&call, data.len(), blocks)?;
+        call.require_row(data.len(), blocks, self.size())?;
         let (target, operand) = (Lent::target(&mut data), Operand::target(&mut data));
         self.meet(call, mode, Some(data.as_view()), operand, |meeting| {
             let own = run(&blocks.lens, self.member);
@@ -130,17 +130,6 @@ impl Seat {
             // runs of two members have no element in common.
             unsafe { meeting.combine(ReduceOp::Sum, own, &target, start) };
         })
-    }
-
-    fn check_in_place(&self, call: &Call, len: usize, blocks: &Blocks) -> Outcome {
-        self.check_counts(call, "blocks", &blocks.lens)?;
-        call.require_len("data", len, blocks.total())?;
-        match blocks.outer {
-            1 => Ok(()),
-            outer => Err(call.refuse(format!(
-                "`blocks` has {outer} rows, but a collective in place takes one; use the form with `src` and `dst`"
-            ))),
-        }
     }
 
     pub fn all_to_all(

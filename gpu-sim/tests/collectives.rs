@@ -1,0 +1,65 @@
+//! Collectives and messages in memory of a simulated device that ranks share, against the same over host memory.
+
+#[allow(dead_code)]
+#[path = "../../runtime/tests/device_collectives/scenario.rs"]
+mod scenario;
+
+use std::sync::Arc;
+
+use half::bf16;
+use meshwright::backend::cuda::CudaBackend;
+use meshwright::backend::{Backend, MemoryMeter};
+use meshwright::comm::{CommError, RankComms, launch};
+use meshwright::layout::{AxisId, AxisSet};
+use meshwright::mesh::MeshShape;
+use meshwright_gpu_sim::SimDevice;
+
+use scenario::{Scenario, Value};
+
+type Script<T> = fn(&mut Scenario<'_, T>) -> Result<(), CommError>;
+
+fn run<T: Value>(
+    ranks: usize,
+    meter: impl Fn() -> Arc<MemoryMeter> + Sync,
+    script: Script<T>,
+) -> Vec<Vec<Vec<T>>> {
+    let body = |comms: RankComms| {
+        let (group, meter) = (comms.group(AxisSet::of(AxisId::Tp)), meter());
+        let mut scenario = Scenario::new(&*group, Arc::clone(&meter), meter);
+        script(&mut scenario)?;
+        Ok::<_, CommError>(scenario.recorded())
+    };
+    let mesh = MeshShape::new([(AxisId::Tp, ranks)]).unwrap();
+    launch(&mesh, body).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Every script on one device, with streams in unlike orders.
+fn agree<T: Value>(scripts: &[Script<T>]) {
+    for script in scripts {
+        for (ranks, seed) in [(2, 1), (3, 2), (4, 3)] {
+            let expected = run(ranks, MemoryMeter::new, *script);
+            let device = SimDevice::new(seed);
+            let meter = || {
+                let backend = CudaBackend::new(Arc::new(device.driver()));
+                MemoryMeter::on(backend.device(), usize::MAX)
+            };
+            let got = run(ranks, meter, *script);
+            for (got, expected) in got.iter().flatten().zip(expected.iter().flatten()) {
+                let [got, expected]: [&[u8]; 2] = [got, expected].map(|v| bytemuck::cast_slice(v));
+                assert!(got == expected, "{ranks} ranks, seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn reductions() {
+    agree::<f32>(&[scenario::reductions, scenario::started_reductions, scenario::dropped]);
+    agree::<bf16>(&[scenario::reductions, scenario::started_reductions]);
+}
+
+#[test]
+fn exchanges_and_messages() {
+    agree::<u32>(&[scenario::exchanges, scenario::started_exchanges, scenario::messages]);
+    agree::<bf16>(&[scenario::exchanges, scenario::messages]);
+}

@@ -1,0 +1,248 @@
+//! Which transfers and copies make up one member's share of a collective.
+
+use crate::backend::DType;
+use crate::comm::{Blocks, ReduceOp};
+
+use super::api::Transfer;
+
+/// What is queued, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Transfers that begin together.
+    Group(Vec<Transfer>),
+    /// Copies rows of `bytes` on the device, from rows that begin `src_stride` bytes apart to rows `dst_stride` apart.
+    Rows { rows: usize, bytes: usize, dst: u64, dst_stride: usize, src: u64, src_stride: usize },
+}
+
+/// One member of a group, at a collective of elements of one dtype.
+#[derive(Debug, Clone, Copy)]
+pub struct Planner {
+    pub members: usize,
+    pub member: usize,
+    pub dtype: DType,
+}
+
+impl Planner {
+    pub fn all_reduce(&self, data: u64, count: usize, op: ReduceOp) -> Vec<Step> {
+        match count {
+            0 => Vec::new(),
+            _ => self.group([Transfer::AllReduce { data, count, op }]),
+        }
+    }
+
+    pub fn reduce(&self, root: usize, data: u64, count: usize, op: ReduceOp) -> Vec<Step> {
+        match count {
+            0 => Vec::new(),
+            _ => self.group([Transfer::Reduce { src: data, dst: data, count, op, root }]),
+        }
+    }
+
+    pub fn broadcast(&self, root: usize, data: u64, count: usize) -> Vec<Step> {
+        match count {
+            0 => Vec::new(),
+            _ => self.group([Transfer::Broadcast { src: data, dst: data, count, root }]),
+        }
+    }
+
+    /// Elements that [`all_gather`](Self::all_gather) and [`reduce_scatter`](Self::reduce_scatter) need aside: where there
+    /// are several rows, the parts of the members lie there one after the other.
+    pub fn staged(&self, blocks: &Blocks) -> usize {
+        if blocks.outer > 1 && self.members > 1 { blocks.total() } else { 0 }
+    }
+
+    /// `src` may be this member's place in `dst`. `aside` has room for [`staged`](Self::staged).
+    pub fn all_gather(&self, src: u64, dst: u64, blocks: &Blocks, aside: u64) -> Vec<Step> {
+        if self.members == 1 || blocks.outer <= 1 {
+            return self.gather_row(src, dst, &self.flat(blocks));
+        }
+        let mut steps = self.gather_row(src, aside, &self.flat(blocks));
+        steps.extend((0..self.members).filter_map(|member| {
+            let (part, place) = (self.part(aside, blocks, member), self.place(dst, blocks, member));
+            self.rows(
+                blocks,
+                member,
+                place,
+                self.bytes(blocks.row()),
+                part,
+                self.bytes(blocks.lens[member]),
+            )
+        }));
+        steps
+    }
+
+    /// `dst` may be this member's place in `src`. `aside` has room for [`staged`](Self::staged).
+    pub fn reduce_scatter(&self, src: u64, dst: u64, blocks: &Blocks, aside: u64) -> Vec<Step> {
+        if self.members == 1 || blocks.outer <= 1 {
+            return self.scatter_row(src, dst, &self.flat(blocks));
+        }
+        let pack = |member| {
+            let (part, place) = (self.part(aside, blocks, member), self.place(src, blocks, member));
+            self.rows(
+                blocks,
+                member,
+                part,
+                self.bytes(blocks.lens[member]),
+                place,
+                self.bytes(blocks.row()),
+            )
+        };
+        let mut steps: Vec<Step> = (0..self.members).filter_map(pack).collect();
+        steps.extend(self.scatter_row(aside, dst, &self.flat(blocks)));
+        steps
+    }
+
+    pub fn all_to_all(&self, src: u64, dst: u64, send: &[usize], recv: &[usize]) -> Vec<Step> {
+        let sends = self.runs(send).map(|(to, start, count)| Transfer::Send {
+            src: src + self.bytes(start) as u64,
+            count,
+            to,
+        });
+        let recvs = self.runs(recv).map(|(from, start, count)| Transfer::Recv {
+            dst: dst + self.bytes(start) as u64,
+            count,
+            from,
+        });
+        let own = |counts: &[usize]| self.bytes(counts[..self.member].iter().sum()) as u64;
+        let copy = self.copy(dst + own(recv), src + own(send), send[self.member]);
+        copy.into_iter().chain(self.group(sends.chain(recvs))).collect()
+    }
+
+    /// `whole` is that of the root; `part` is this member's.
+    pub fn scatter(&self, root: usize, whole: u64, part: u64, counts: &[usize]) -> Vec<Step> {
+        if self.member != root {
+            let count = counts[self.member];
+            let recv = (count > 0).then_some(Transfer::Recv { dst: part, count, from: root });
+            return self.group(recv);
+        }
+        let own = self.bytes(counts[..root].iter().sum()) as u64;
+        let sends = self.runs(counts).map(|(to, start, count)| Transfer::Send {
+            src: whole + self.bytes(start) as u64,
+            count,
+            to,
+        });
+        let copy = self.copy(part, whole + own, counts[root]);
+        copy.into_iter().chain(self.group(sends)).collect()
+    }
+
+    /// As [`scatter`](Self::scatter), the other way.
+    pub fn gather(&self, root: usize, part: u64, whole: u64, counts: &[usize]) -> Vec<Step> {
+        if self.member != root {
+            let count = counts[self.member];
+            let send = (count > 0).then_some(Transfer::Send { src: part, count, to: root });
+            return self.group(send);
+        }
+        let own = self.bytes(counts[..root].iter().sum()) as u64;
+        let recvs = self.runs(counts).map(|(from, start, count)| Transfer::Recv {
+            dst: whole + self.bytes(start) as u64,
+            count,
+            from,
+        });
+        let copy = self.copy(whole + own, part, counts[root]);
+        copy.into_iter().chain(self.group(recvs)).collect()
+    }
+
+    /// The parts of all members one after the other: by one transfer where they are equally long, else by one for each.
+    fn gather_row(&self, src: u64, dst: u64, lens: &[usize]) -> Vec<Step> {
+        if self.members == 1 {
+            return self.copy(dst, src, lens[0]).into_iter().collect();
+        }
+        if is_even(lens) {
+            let count = lens[0];
+            let gather = (count > 0).then_some(Transfer::AllGather { src, dst, count });
+            return self.group(gather);
+        }
+        self.group(runs(lens).map(|(root, start, count)| {
+            let dst = dst + self.bytes(start) as u64;
+            let src = if root == self.member { src } else { dst };
+            Transfer::Broadcast { src, dst, count, root }
+        }))
+    }
+
+    /// As [`gather_row`](Self::gather_row), for sums.
+    fn scatter_row(&self, src: u64, dst: u64, lens: &[usize]) -> Vec<Step> {
+        if self.members == 1 {
+            return self.copy(dst, src, lens[0]).into_iter().collect();
+        }
+        if is_even(lens) {
+            let count = lens[0];
+            let scatter = (count > 0).then_some(Transfer::ReduceScatter { src, dst, count });
+            return self.group(scatter);
+        }
+        self.group(runs(lens).map(|(root, start, count)| {
+            let src = src + self.bytes(start) as u64;
+            let dst = if root == self.member { dst } else { src };
+            Transfer::Reduce { src, dst, count, op: ReduceOp::Sum, root }
+        }))
+    }
+
+    /// One step; none for a member alone, or without transfers.
+    fn group(&self, transfers: impl IntoIterator<Item = Transfer>) -> Vec<Step> {
+        let transfers: Vec<Transfer> = transfers.into_iter().collect();
+        match transfers.is_empty() || self.members == 1 {
+            true => Vec::new(),
+            false => vec![Step::Group(transfers)],
+        }
+    }
+
+    /// A copy on the device; none of nothing, or onto itself.
+    fn copy(&self, dst: u64, src: u64, count: usize) -> Option<Step> {
+        let bytes = self.bytes(count);
+        let step = Step::Rows { rows: 1, bytes, dst, dst_stride: bytes, src, src_stride: bytes };
+        (bytes > 0 && dst != src).then_some(step)
+    }
+
+    /// The rows of the run of `member`.
+    fn rows(
+        &self,
+        blocks: &Blocks,
+        member: usize,
+        dst: u64,
+        dst_stride: usize,
+        src: u64,
+        src_stride: usize,
+    ) -> Option<Step> {
+        let (rows, bytes) = (blocks.outer, self.bytes(blocks.lens[member]));
+        (bytes > 0).then_some(Step::Rows { rows, bytes, dst, dst_stride, src, src_stride })
+    }
+
+    /// Where the part of `member` lies aside, and the first of its runs in the whole.
+    fn part(&self, aside: u64, blocks: &Blocks, member: usize) -> u64 {
+        aside + self.bytes(blocks.outer * blocks.start(member)) as u64
+    }
+
+    fn place(&self, whole: u64, blocks: &Blocks, member: usize) -> u64 {
+        whole + self.bytes(blocks.start(member)) as u64
+    }
+
+    /// Elements of each member in all rows.
+    fn flat(&self, blocks: &Blocks) -> Vec<usize> {
+        (0..self.members).map(|member| blocks.owned(member)).collect()
+    }
+
+    /// The runs of the other members.
+    fn runs<'a>(
+        &self,
+        counts: &'a [usize],
+    ) -> impl Iterator<Item = (usize, usize, usize)> + use<'a> {
+        let own = self.member;
+        runs(counts).filter(move |(member, ..)| *member != own)
+    }
+
+    fn bytes(&self, count: usize) -> usize {
+        count * self.dtype.bytes()
+    }
+}
+
+/// Every member with elements, where they start, and how many.
+fn runs(counts: &[usize]) -> impl Iterator<Item = (usize, usize, usize)> {
+    let starts = counts.iter().scan(0, |sum, count| {
+        *sum += count;
+        Some(*sum - count)
+    });
+    let runs = counts.iter().zip(starts).enumerate();
+    runs.map(|(member, (count, start))| (member, start, *count)).filter(|(.., count)| *count > 0)
+}
+
+fn is_even(lens: &[usize]) -> bool {
+    lens.iter().all(|len| *len == lens[0])
+}

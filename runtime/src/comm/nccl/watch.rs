@@ -1,0 +1,175 @@
+//! Looks after the communicators of a rank, so that none of its calls waits for ever.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::backend::{Buffer, Device, Moment};
+use crate::comm::CommError;
+
+use super::api::{Comm, Library};
+
+/// How often it looks.
+const PERIOD: Duration = Duration::from_millis(20);
+
+/// The communicators of a rank and what they are at.
+#[derive(Debug)]
+pub struct Watch {
+    library: Arc<dyn Library>,
+    device: Arc<dyn Device>,
+    rank: usize,
+    timeout: Duration,
+    state: Mutex<State>,
+    changed: Condvar,
+    failure: OnceLock<CommError>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    comms: Vec<Comm>,
+    /// In the order in which they were queued, which is not that in which they end.
+    flights: VecDeque<Flight>,
+    is_closed: bool,
+}
+
+/// A call that was queued.
+#[derive(Debug)]
+struct Flight {
+    call: String,
+    since: Instant,
+    end: Moment,
+    /// Memory that is in use until then.
+    held: Option<Arc<Buffer>>,
+}
+
+impl Watch {
+    pub fn new(
+        library: Arc<dyn Library>,
+        device: Arc<dyn Device>,
+        rank: usize,
+        timeout: Duration,
+    ) -> Arc<Watch> {
+        let (state, changed, failure) = (Mutex::default(), Condvar::new(), OnceLock::new());
+        Arc::new(Watch { library, device, rank, timeout, state, changed, failure })
+    }
+
+    /// The thread, which looks until [`close`](Self::close).
+    pub fn start(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
+        let watch = Arc::clone(self);
+        let name = format!("rank {} watch", self.rank);
+        std::thread::Builder::new().name(name).spawn(move || {
+            let mut state = watch.lock();
+            while !state.is_closed {
+                let waited = watch.changed.wait_timeout(state, PERIOD);
+                drop(waited.unwrap_or_else(PoisonError::into_inner));
+                watch.look();
+                state = watch.lock();
+            }
+        })
+    }
+
+    pub fn close(&self) {
+        self.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+
+    pub fn add(&self, comm: Comm) {
+        self.lock().comms.push(comm);
+    }
+
+    /// The calls that `end` completes was queued; `held` is kept until then.
+    pub fn queued(&self, call: String, end: Moment, held: Option<Arc<Buffer>>) {
+        let flight = Flight { call, since: Instant::now(), end, held };
+        self.lock().flights.push_back(flight);
+    }
+
+    /// Nothing, or why no call can be made any more.
+    pub fn check(&self) -> Result<(), CommError> {
+        self.failure.get().map_or(Ok(()), |failure| Err(failure.clone()))
+    }
+
+    /// Ends all communicators because of `problem` in `call`. Gives the first failure of the rank.
+    pub fn fail(&self, call: &str, problem: String) -> CommError {
+        let error = CommError::Engine { rank: self.rank, call: call.into(), problem };
+        let failure = self.failure.get_or_init(|| error).clone();
+        let comms = std::mem::take(&mut self.lock().comms);
+        comms.into_iter().for_each(|comm| self.library.abort(comm));
+        failure
+    }
+
+    /// Waits until `comm` takes calls.
+    pub fn settle(&self, comm: Comm, call: &str) -> Result<(), CommError> {
+        let start = Instant::now();
+        loop {
+            self.check()?;
+            match self.library.state(comm) {
+                Ok(super::api::State::Ready) => return Ok(()),
+                Ok(super::api::State::Busy) if start.elapsed() < self.timeout => {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+                Ok(super::api::State::Busy) => return Err(self.late(call)),
+                Err(error) => return Err(self.fail(call, error.to_string())),
+            }
+        }
+    }
+
+    /// The host waits for `end` of `call`, or its failure.
+    pub fn wait(&self, end: &Moment) -> Result<(), CommError> {
+        while !self.device.is_done(end) {
+            self.check()?;
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        self.check()
+    }
+
+    /// How long a call may take.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Ends all communicators because `call` takes too long.
+    pub fn late(&self, call: &str) -> CommError {
+        let waited = self.timeout.as_secs_f64();
+        let problem = format!(
+            "it was not complete after {waited} s: a rank has failed, or makes other calls; look at the last lines of all \
+             ranks"
+        );
+        self.fail(call, problem)
+    }
+
+    /// Everything that is in the hands of the library, once.
+    fn look(&self) {
+        let (comms, mut ended) = {
+            let mut state = self.lock();
+            let flights = std::mem::take(&mut state.flights);
+            let (ended, flights): (VecDeque<_>, VecDeque<_>) =
+                flights.into_iter().partition(|flight| self.device.is_done(&flight.end));
+            state.flights = flights;
+            (state.comms.clone(), ended)
+        };
+        // Given back outside of the lock.
+        ended.drain(..).for_each(|flight| drop(flight.held));
+        for comm in comms {
+            if let Err(error) = self.library.state(comm) {
+                let call = self.lock().flights.front().map(|flight| flight.call.clone());
+                self.fail(&call.unwrap_or_else(|| "no call".into()), error.to_string());
+                return;
+            }
+        }
+        let is_late = |flight: &&Flight| flight.since.elapsed() > self.timeout;
+        let late = self.lock().flights.iter().find(is_late).map(|flight| flight.call.clone());
+        if let (Some(call), None) = (late, self.failure.get()) {
+            self.late(&call);
+        }
+    }
+
+    /// Communicators that were not ended.
+    pub fn take_comms(&self) -> Vec<Comm> {
+        std::mem::take(&mut self.lock().comms)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,150 @@
+//! Places from the variables of launchers, and stores over loopback.
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::{Place, PlaceError, Store, StoreError};
+
+fn place_of(variables: &[(&str, &str)]) -> Result<Option<Place>, PlaceError> {
+    let value =
+        |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
+    Place::of(|name| value(name).map(|value| value.to_string()))
+}
+
+#[test]
+fn every_launcher_is_understood() {
+    let torchrun = [
+        ("RANK", "5"),
+        ("WORLD_SIZE", "16"),
+        ("LOCAL_RANK", "1"),
+        ("MASTER_ADDR", "node7"),
+        ("MASTER_PORT", "1234"),
+        ("TORCHELASTIC_RUN_ID", "abc"),
+        // torchrun itself may run under it.
+        ("SLURM_PROCID", "1"),
+    ];
+    let master = "node7:1234".to_string();
+    let expected = Place { rank: 5, world: 16, local_rank: 1, master, job: "abc".into() };
+    assert_eq!(place_of(&torchrun), Ok(Some(expected)));
+
+    let slurm = [
+        ("SLURM_PROCID", "3"),
+        ("SLURM_NTASKS", "4"),
+        ("SLURM_LOCALID", "3"),
+        ("SLURM_NNODES", "1"),
+        ("SLURM_JOB_ID", "77"),
+    ];
+    let master = "127.0.0.1:29500".to_string();
+    let expected = Place { rank: 3, world: 4, local_rank: 3, master, job: "77".into() };
+    assert_eq!(place_of(&slurm), Ok(Some(expected)));
+
+    let mpirun = [
+        ("OMPI_COMM_WORLD_RANK", "0"),
+        ("OMPI_COMM_WORLD_SIZE", "2"),
+        ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+        ("MASTER_ADDR", "::1"),
+        ("MESHWRIGHT_JOB", "secret"),
+    ];
+    let master = "[::1]:29500".to_string();
+    let expected = Place { rank: 0, world: 2, local_rank: 0, master, job: "secret".into() };
+    assert_eq!(place_of(&mpirun), Ok(Some(expected)));
+
+    assert_eq!(place_of(&[("HOME", "/root")]), Ok(None));
+}
+
+#[test]
+fn what_does_not_fit_together_is_named() {
+    let text = |variables: &[(&str, &str)]| place_of(variables).expect_err("refused").to_string();
+    assert_eq!(
+        text(&[("RANK", "0")]),
+        "the environment has RANK, but no WORLD_SIZE: start all processes by one launcher, or set it"
+    );
+    let two = [("RANK", "2"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0")];
+    assert_eq!(text(&two), "RANK=2 is not below WORLD_SIZE=2");
+    let one = [("RANK", "one"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0")];
+    assert_eq!(text(&one), "RANK=one is not a number");
+    let nowhere = [("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0")];
+    assert!(text(&nowhere).contains("no MASTER_ADDR"));
+}
+
+/// A place at a port that is free now.
+fn place(rank: usize, world: usize, port: u16) -> Place {
+    let master = format!("127.0.0.1:{port}");
+    Place { rank, world, local_rank: rank, master, job: "job 1".into() }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+const PATIENT: Duration = Duration::from_secs(20);
+
+#[test]
+fn ranks_find_each_other_whoever_comes_first() {
+    let port = free_port();
+    std::thread::scope(|scope| {
+        let rank = |rank: usize| {
+            // Rank 0 is late.
+            std::thread::sleep(Duration::from_millis(if rank == 0 { 120 } else { 0 }));
+            let store = Store::open(&place(rank, 4, port), PATIENT).unwrap();
+            if rank == 2 {
+                store.set("id", &[7; 128]).unwrap();
+            }
+            assert_eq!(store.get("id").unwrap(), [7; 128]);
+            store.set(&format!("host of {rank}"), &[rank as u8]).unwrap();
+            store.barrier("hosts").unwrap();
+            for other in 0..4 {
+                assert_eq!(store.get(&format!("host of {other}")).unwrap(), [other as u8]);
+            }
+        };
+        let threads: Vec<_> = (0..4).map(|n| scope.spawn(move || rank(n))).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+#[test]
+fn strangers_are_refused_with_the_reason() {
+    let port = free_port();
+    let store = Store::open(&place(0, 2, port), PATIENT).unwrap();
+    let refused = |place: Place| match Store::open(&place, PATIENT) {
+        Err(StoreError::Refused { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    };
+    let other_job = Place { job: "job 2".into(), ..place(1, 2, port) };
+    assert!(refused(other_job).contains("another job"));
+    assert!(refused(place(2, 3, port)).contains("rank 0 expects 2 ranks, rank 2 3"));
+    let second = Store::open(&place(1, 2, port), PATIENT).unwrap();
+    assert!(refused(place(1, 2, port)).contains("there is a rank 1 already"));
+    // Something else that connects harms nobody.
+    TcpStream::connect(("127.0.0.1", port)).unwrap().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    second.set("x", b"y").unwrap();
+    assert_eq!(store.get("x").unwrap(), b"y");
+}
+
+#[test]
+fn nobody_waits_for_ever() {
+    let (port, soon) = (free_port(), Duration::from_millis(150));
+    let start = Instant::now();
+    let error = Store::open(&place(1, 2, port), soon).expect_err("rank 0 does not come");
+    assert!(matches!(error, StoreError::Connect { rank: 1, .. }), "{error}");
+    assert!(error.to_string().contains("is MASTER_ADDR the host of rank 0"), "{error}");
+
+    let store = Store::open(&place(0, 2, port), soon).unwrap();
+    let error = store.get("never").expect_err("nobody sets it").to_string();
+    assert!(error.contains("rank 0 waited 0.15 s for `never`: no rank has set it"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(10));
+
+    let taken = Store::open(&place(0, 2, port), soon).expect_err("the port is taken");
+    assert!(taken.to_string().contains("choose another MASTER_PORT"), "{taken}");
+}
+
+#[test]
+fn a_rank_that_loses_rank_0_is_told() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let thread = std::thread::spawn(move || drop(listener.accept().unwrap()));
+    let error = Store::open(&place(1, 2, port), PATIENT).expect_err("rank 0 is gone");
+    thread.join().unwrap();
+    assert!(matches!(error, StoreError::Lost { rank: 1, .. }), "{error}");
+}

@@ -1,0 +1,262 @@
+//! The engine over NCCL with a library that works between threads, against the engine `local`.
+#![cfg(feature = "cuda")]
+
+mod hub;
+#[allow(dead_code)]
+#[path = "../device_collectives/scenario.rs"]
+mod scenario;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use half::bf16;
+use meshwright::backend::{Category, DType, Device, MemoryMeter, View, ViewMut};
+use meshwright::comm::nccl::{Engine, RealLibrary, Settings};
+use meshwright::comm::{Blocks, CommError, Communicator, ReduceOp, Site, launch};
+use meshwright::layout::{AxisId, AxisSet};
+use meshwright::mesh::MeshShape;
+
+use hub::{Hub, Port, Prompt};
+use scenario::{Scenario, Value};
+
+/// Messages go along this axis.
+const PP: AxisSet = AxisSet::of(AxisId::Pp);
+
+type Script<T> = fn(&mut Scenario<'_, T>) -> Result<(), CommError>;
+
+fn engine(hub: &Arc<Hub>, device: &Arc<Prompt>, shape: MeshShape, rank: usize) -> Arc<Engine> {
+    let settings = Settings { shape, rank, timeout: Duration::from_secs(20) };
+    engine_with(hub, device, settings)
+}
+
+fn engine_with(hub: &Arc<Hub>, device: &Arc<Prompt>, settings: Settings) -> Arc<Engine> {
+    let library = Arc::new(Port { hub: Arc::clone(hub), rank: settings.rank });
+    let device = Arc::clone(device) as Arc<dyn Device>;
+    Engine::new(settings, library, device, &[1; 128]).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Runs `body` on every rank of a mesh, each with its engine, and gives what it returned.
+fn on_ranks<R: Send>(mesh: &str, body: impl Fn(&Hub, usize, &Arc<Engine>) -> R + Sync) -> Vec<R> {
+    let (hub, shape) = (Arc::new(Hub::default()), mesh.parse::<MeshShape>().unwrap());
+    let rank = |rank: usize| body(&hub, rank, &engine(&hub, &Arc::default(), shape, rank));
+    std::thread::scope(|scope| {
+        let rank = &rank;
+        let start = |n| scope.spawn(move || rank(n));
+        let threads: Vec<_> = (0..shape.world_size()).map(start).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn agree<T: Value>(scripts: &[Script<T>], host_memory: bool) {
+    for script in scripts {
+        for ranks in 2..=4 {
+            let mesh = format!("pp={ranks}");
+            let expected = launch(&mesh.parse().unwrap(), |comms| {
+                let group = comms.group(PP);
+                let mut scenario = Scenario::new(&*group, MemoryMeter::new(), MemoryMeter::new());
+                script(&mut scenario)?;
+                Ok::<_, CommError>(scenario.recorded())
+            });
+            let expected: Vec<Vec<Vec<T>>> = expected.unwrap_or_else(|error| panic!("{error}"));
+            let got = on_ranks(&mesh, |_, _, engine| {
+                let device: Arc<dyn Device> = Arc::new(Prompt::default());
+                let device = (!host_memory).then_some(device);
+                let meter = MemoryMeter::on(device, usize::MAX);
+                let group = engine.group(PP);
+                let mut scenario = Scenario::new(&*group, Arc::clone(&meter), meter);
+                script(&mut scenario).unwrap_or_else(|error| panic!("{error}"));
+                scenario.recorded()
+            });
+            for (got, expected) in got.iter().flatten().zip(expected.iter().flatten()) {
+                let [got, expected]: [&[u8]; 2] = [got, expected].map(|v| bytemuck::cast_slice(v));
+                assert!(got == expected, "{ranks} ranks");
+            }
+        }
+    }
+}
+
+#[test]
+fn collectives_give_what_the_local_engine_gives() {
+    for host_memory in [false, true] {
+        agree::<f32>(&[scenario::reductions, scenario::started_reductions], host_memory);
+        agree::<bf16>(&[scenario::reductions, scenario::exchanges], host_memory);
+        agree::<u32>(&[scenario::exchanges, scenario::started_exchanges], host_memory);
+    }
+}
+
+#[test]
+fn messages_arrive_in_order() {
+    agree::<u32>(&[scenario::messages], false);
+    agree::<bf16>(&[scenario::messages], true);
+}
+
+/// The calls of the library for one collective each, on rank 1 of 3.
+#[test]
+fn each_collective_is_the_fewest_calls() {
+    let logs = on_ranks("tp=3", |hub, rank, engine| {
+        let group = engine.group(AxisSet::of(AxisId::Tp));
+        let meter =
+            MemoryMeter::on(Some(Arc::new(Prompt::default()) as Arc<dyn Device>), usize::MAX);
+        let site = Site::new("w");
+        let data = |len| meter.zeros(DType::F32, len, Category::Activations);
+        hub.take_log(rank);
+        let even = Blocks::even(1, 4, 3);
+        let (part, mut whole) = (data(4), data(12));
+        group.all_gather(&site, part.view(), whole.view_mut(), &even).unwrap();
+        group.reduce_scatter(&site, whole.view(), data(4).view_mut(), &even).unwrap();
+        // Rows are put together aside.
+        let rows = Blocks::even(2, 2, 3);
+        group.all_gather(&site, part.view(), whole.view_mut(), &rows).unwrap();
+        group.reduce_scatter(&site, whole.view(), data(4).view_mut(), &rows).unwrap();
+        let uneven = Blocks::new(1, [5, 0, 7]);
+        let own = data(uneven.owned(group.rank()));
+        group.all_gather(&site, own.view(), whole.view_mut(), &uneven).unwrap();
+        let whole = group.start_reduce_scatter_in_place(&site, whole, &uneven).wait().unwrap();
+        let mut to = data(12);
+        group.all_to_all(&site, whole.view(), to.view_mut(), &[4; 3], &[4; 3]).unwrap();
+        group.all_reduce(&site, ReduceOp::Sum, to.view_mut()).unwrap();
+        group.barrier(&site).unwrap();
+        hub.take_log(rank)
+    });
+    assert_eq!(
+        logs[1],
+        [
+            "all_gather 4",
+            "reduce_scatter 4",
+            "all_gather 4",
+            "reduce_scatter 4",
+            "broadcast 5 of 0, broadcast 7 of 2",
+            "reduce 5 to 0, reduce 7 to 2",
+            "send 4 to 0, send 4 to 2, recv 4 of 0, recv 4 of 2",
+            "all_reduce 12",
+            "all_reduce 1",
+        ]
+    );
+}
+
+/// Every set of axes is a group of its own, with one communicator; ranks that are alone ask the library for nothing.
+#[test]
+fn groups_of_a_mesh_are_apart() {
+    let sums = on_ranks("dp=2,fsdp=2,tp=2", |hub, rank, engine| {
+        hub.take_log(rank);
+        let sum = |axes: AxisSet| {
+            let mut data = [rank as f32];
+            let view = ViewMut::from(&mut data[..]);
+            engine.group(axes).all_reduce(&Site::new("x"), ReduceOp::Sum, view).unwrap();
+            data[0]
+        };
+        let [dp, fsdp, tp, pp] =
+            [AxisId::Dp, AxisId::Fsdp, AxisId::Tp, AxisId::Pp].map(AxisSet::of);
+        let sums = [sum(dp), sum(fsdp), sum(tp), sum(dp.or(fsdp)), sum(AxisSet::ALL), sum(pp)];
+        assert_eq!(hub.take_log(rank), ["all_reduce 1"; 5]);
+        sums
+    });
+    let shape: MeshShape = "dp=2,fsdp=2,tp=2".parse().unwrap();
+    for (rank, sums) in sums.iter().enumerate() {
+        let [dp, fsdp, tp] = [AxisId::Dp, AxisId::Fsdp, AxisId::Tp].map(AxisSet::of);
+        let sum = |axes| shape.group_of(rank, axes).iter().sum::<usize>() as f32;
+        assert_eq!(*sums, [sum(dp), sum(fsdp), sum(tp), sum(dp.or(fsdp)), 28.0, rank as f32]);
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_refused() {
+    on_ranks("tp=2", |_, _, engine| {
+        let group = engine.group(AxisSet::of(AxisId::Tp));
+        let error = group.send(&Site::here("x"), 1, View::from(&[1f32][..])).expect_err("tp");
+        assert!(error.to_string().contains("along the axis pp alone"), "{error}");
+        let mut data = [1u32];
+        let data = ViewMut::from(&mut data[..]);
+        let error = group.all_reduce(&Site::here("x"), ReduceOp::Sum, data).expect_err("u32");
+        assert!(error.to_string().contains("reductions take f32 or bf16"), "{error}");
+    });
+}
+
+/// Waits until a call of `group` fails, and gives its error.
+fn next_failure(group: &dyn Communicator) -> CommError {
+    let start = Instant::now();
+    loop {
+        let mut data = MemoryMeter::new().zeros(DType::F32, 4, Category::Activations);
+        if let Err(error) = group.broadcast(&Site::new("next"), 0, data.view_mut()) {
+            return error;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "nothing was noticed");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn an_error_of_the_library_ends_all_communicators_of_the_rank() {
+    let errors = on_ranks("tp=2", |hub, rank, engine| {
+        let group = engine.group(AxisSet::of(AxisId::Tp));
+        group.barrier(&Site::new("begin")).unwrap();
+        hub.is_broken.store(true, Ordering::Relaxed);
+        let error = next_failure(&*group);
+        assert!(matches!(error, CommError::Engine { rank: of, .. } if of == rank), "{error}");
+        error.to_string()
+    });
+    for error in errors {
+        assert!(error.contains("ncclCommGetAsyncError failed: unhandled cuda error"), "{error}");
+    }
+}
+
+#[test]
+fn a_call_that_takes_too_long_is_named() {
+    let (hub, device) = (Arc::new(Hub::default()), Arc::new(Prompt::default()));
+    std::thread::scope(|scope| {
+        for rank in 0..2 {
+            let (hub, device) = (&hub, &device);
+            scope.spawn(move || {
+                let timeout = Duration::from_millis(if rank == 0 { 150 } else { 15_000 });
+                let shape = "tp=2".parse().unwrap();
+                let engine = engine_with(hub, device, Settings { shape, rank, timeout });
+                let group = engine.group(AxisSet::of(AxisId::Tp));
+                group.barrier(&Site::new("begin")).unwrap();
+                if rank == 1 {
+                    return;
+                }
+                device.is_stuck.store(true, Ordering::Relaxed);
+                let meter = MemoryMeter::on(
+                    Some(Arc::new(Prompt::default()) as Arc<dyn Device>),
+                    usize::MAX,
+                );
+                let data = meter.zeros(DType::F32, 0, Category::Gradients);
+                let pending =
+                    group.start_all_reduce(&Site::here("blocks.3.norm"), ReduceOp::Sum, data);
+                drop(pending);
+                let start = Instant::now();
+                let error = loop {
+                    let data = meter.zeros(DType::F32, 0, Category::Gradients);
+                    let next = group.start_all_reduce(&Site::new("next"), ReduceOp::Sum, data);
+                    if let Err(error) = next.wait() {
+                        break error.to_string();
+                    }
+                    assert!(start.elapsed() < Duration::from_secs(10), "nothing was noticed");
+                    std::thread::sleep(Duration::from_millis(5));
+                };
+                for part in
+                    ["rank 0: ", "all_reduce(sum, f32 x 0)", "blocks.3.norm", "after 0.15 s"]
+                {
+                    assert!(error.contains(part), "`{part}` is not in: {error}");
+                }
+                assert_eq!(hub.ended.lock().unwrap().0, 1, "its communicator was aborted");
+            });
+        }
+    });
+}
+
+/// Where the library is installed, also without a GPU: an identifier can be made, and nothing else is possible.
+#[test]
+fn the_library_makes_identifiers() {
+    use meshwright::comm::nccl::Library;
+    let library = match RealLibrary::new() {
+        Ok(library) => library,
+        Err(error) => {
+            assert!(error.to_string().contains("NCCL"), "{error}");
+            return;
+        }
+    };
+    let [first, second] = [(); 2].map(|()| library.new_id().unwrap());
+    assert!(first != second && first != [0; 128], "{library:?}");
+}
