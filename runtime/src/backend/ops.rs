@@ -182,6 +182,22 @@ pub trait Backend: Send + Sync {
         sum_exp: ViewMut,
         target_logit: ViewMut,
     );
+    /// [`row_max`](Self::row_max) and [`exp_sum`](Self::exp_sum) with that maximum.
+    #[allow(clippy::too_many_arguments)]
+    fn max_exp_sum(
+        &self,
+        cols: usize,
+        logits: View,
+        targets: View,
+        first_col: usize,
+        mut max: ViewMut,
+        sum_exp: ViewMut,
+        target_logit: ViewMut,
+    ) {
+        self.row_max(cols, logits, max.reborrow());
+        let max = max.as_view();
+        self.exp_sum(cols, logits, max, targets, first_col, sum_exp, target_logit);
+    }
     /// `sum = sum(max + ln(sum_exp) - target_logit)` over the rows whose target is not `u32::MAX`, added up in f64: the
     /// cross-entropy of all rows together.
     ///
@@ -208,6 +224,25 @@ pub trait Backend: Send + Sync {
         first_col: usize,
         row_scale: View,
     );
+
+    /// What [`cross_entropy_grad`](Self::cross_entropy_grad) makes of `logits`, written to `gradient`, f32 or bf16, instead;
+    /// the contents of `logits` are unspecified afterwards.
+    #[allow(clippy::too_many_arguments)]
+    fn cross_entropy_grad_into(
+        &self,
+        cols: usize,
+        mut logits: ViewMut,
+        gradient: ViewMut,
+        max: View,
+        sum_exp: View,
+        targets: View,
+        first_col: usize,
+        row_scale: View,
+    ) {
+        let own = logits.reborrow();
+        self.cross_entropy_grad(cols, own, max, sum_exp, targets, first_col, row_scale);
+        self.cast(logits.as_view(), gradient);
+    }
 
     /// `y[outer, inner] = scale * sum over the middle of x[outer, n, inner]`; `x` is f32 or bf16, and so is `y`.
     fn sum_dim(&self, outer: usize, n: usize, inner: usize, x: View, y: ViewMut, scale: f32);

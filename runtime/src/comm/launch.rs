@@ -138,11 +138,7 @@ pub enum FailureCause<E> {
     Comm(CommError),
     /// A buffer that did not fit in memory, asked for by code without `Result`s.
     OutOfMemory(OutOfMemory),
-<<<<<<< HEAD
     /// A device that did not do what it was asked for, by code without `Result`s.
-=======
-    /// A device that did not do what it was asked for by code without `Result`s.
->>>>>>> nccl
     Device(DeviceFailure),
     /// A panic.
     Panic {
@@ -161,21 +157,12 @@ impl<E: Display> FailureCause<E> {
             Ok(failure) => return FailureCause::Comm(failure.0),
             Err(payload) => payload,
         };
-<<<<<<< HEAD
         let payload = match payload.downcast::<OutOfMemory>() {
             Ok(error) => return FailureCause::OutOfMemory(*error),
             Err(payload) => payload,
         };
         match payload.downcast::<DeviceFailure>() {
             Ok(failure) => FailureCause::Device(*failure),
-=======
-        let payload = match payload.downcast::<DeviceFailure>() {
-            Ok(failure) => return FailureCause::Device(*failure),
-            Err(payload) => payload,
-        };
-        match payload.downcast::<OutOfMemory>() {
-            Ok(error) => FailureCause::OutOfMemory(*error),
->>>>>>> nccl
             Err(payload) => {
                 let panics::Record { message, backtrace } = panics::take_record(&*payload);
                 FailureCause::Panic { message, backtrace }

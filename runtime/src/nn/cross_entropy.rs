@@ -139,6 +139,14 @@ impl Rows<'_> {
         }
         let backend = self.rank.backend();
         let cols = self.vocab.local;
+        if self.rank.degree_of(self.axes) == 1 {
+            let max = of(&mut stats.max, rows.clone());
+            let sum_exp = of(&mut stats.sum_exp, rows.clone());
+            let target_logit = of(&mut stats.target_logit, rows);
+            let first_col = self.vocab.offset;
+            backend.max_exp_sum(cols, logits, targets, first_col, max, sum_exp, target_logit);
+            return;
+        }
         backend.row_max(cols, logits, of(&mut stats.max, rows.clone()));
         self.rank.all_reduce(self.axes, self.site, ReduceOp::Max, of(&mut stats.max, rows.clone()));
         backend.exp_sum(
@@ -186,6 +194,31 @@ impl Stats {
         rank.backend().cross_entropy_grad(
             vocab.local,
             logits,
+            self.max.view().slice(rows.clone()),
+            self.sum_exp.view().slice(rows),
+            targets,
+            vocab.offset,
+            scale,
+        );
+    }
+
+    /// As [`differentiate`](Self::differentiate), with the gradients written to `narrow`.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn differentiate_into(
+        &self,
+        rank: &Rank,
+        vocab: Extent,
+        first: usize,
+        logits: ViewMut<'_>,
+        narrow: ViewMut<'_>,
+        targets: View<'_>,
+        scale: View<'_>,
+    ) {
+        let rows = first..first + targets.len();
+        rank.backend().cross_entropy_grad_into(
+            vocab.local,
+            logits,
+            narrow,
             self.max.view().slice(rows.clone()),
             self.sum_exp.view().slice(rows),
             targets,

@@ -247,12 +247,19 @@ impl Chunks<'_> {
         backend.gemm(&forward, input, weight, logits.reborrow());
         self.rows.fill(stats, chunk.start, logits.as_view(), targets);
         if let Some(shares) = shares {
-            let weights = self.weights.slice(chunk.clone());
-            stats.differentiate(rank, vocab, chunk.start, logits.reborrow(), targets, weights);
-            let narrowed = narrow.map(|mut narrow| {
-                backend.cast(logits.as_view(), narrow.reborrow());
-                narrow
-            });
+            let (weights, first) = (self.weights.slice(chunk.clone()), chunk.start);
+            let narrowed = match narrow {
+                None => {
+                    let logits = logits.reborrow();
+                    stats.differentiate(rank, vocab, first, logits, targets, weights);
+                    None
+                }
+                Some(mut narrow) => {
+                    let (logits, to) = (logits.reborrow(), narrow.reborrow());
+                    stats.differentiate_into(rank, vocab, first, logits, to, targets, weights);
+                    Some(narrow)
+                }
+            };
             let gradient = narrowed.as_ref().map_or(logits.as_view(), ViewMut::as_view);
             let dx = shares.dx.view_mut().into_slice(chunk.start * k..chunk.end * k);
             let input_product =

@@ -211,6 +211,28 @@ impl Backend for CudaBackend {
         ops::loss::exp_sum(&self.gpu, cols, logits, max, targets, first_col, sum_exp, target_logit)
     }
 
+    fn max_exp_sum(
+        &self,
+        cols: usize,
+        logits: View,
+        targets: View,
+        first_col: usize,
+        max: ViewMut,
+        sum_exp: ViewMut,
+        target_logit: ViewMut,
+    ) {
+        ops::loss::max_exp_sum(
+            &self.gpu,
+            cols,
+            logits,
+            targets,
+            first_col,
+            max,
+            sum_exp,
+            target_logit,
+        );
+    }
+
     fn cross_entropy_loss(
         &self,
         max: View,
@@ -235,6 +257,30 @@ impl Backend for CudaBackend {
         ops::loss::cross_entropy_grad(
             &self.gpu, cols, logits, max, sum_exp, targets, first_col, row_scale,
         )
+    }
+
+    fn cross_entropy_grad_into(
+        &self,
+        cols: usize,
+        logits: ViewMut,
+        gradient: ViewMut,
+        max: View,
+        sum_exp: View,
+        targets: View,
+        first_col: usize,
+        row_scale: View,
+    ) {
+        ops::loss::cross_entropy_grad_into(
+            &self.gpu,
+            cols,
+            logits.as_view(),
+            max,
+            sum_exp,
+            targets,
+            first_col,
+            row_scale,
+            gradient,
+        );
     }
 
     fn sum_dim(&self, outer: usize, n: usize, inner: usize, x: View, y: ViewMut, scale: f32) {
