@@ -58,7 +58,7 @@ impl Tiles {
     pub fn forward(head_dim: usize) -> Tiles {
         let (row_tiles, cols, blocks) = match head_dim {
             ..=64 => (2, 64, 3),
-            ..=128 => (2, 64, 2),
+            65..=128 => (2, 64, 2),
             _ => (1, 32, 1),
         };
         Tiles { pass: Pass::Forward, head_dim, row_tiles, cols, blocks }
@@ -68,7 +68,7 @@ impl Tiles {
     pub fn backward_keys(head_dim: usize) -> Tiles {
         let (row_tiles, cols, blocks) = match head_dim {
             ..=64 => (2, 32, 2),
-            ..=128 => (1, 64, 2),
+            65..=128 => (1, 64, 2),
             _ => (1, 32, 1),
         };
         Tiles { pass: Pass::BackwardKeys, head_dim, row_tiles, cols, blocks }
@@ -78,7 +78,7 @@ impl Tiles {
     pub fn backward_queries(head_dim: usize) -> Tiles {
         let (row_tiles, cols, blocks) = match head_dim {
             ..=64 => (2, 32, 3),
-            ..=128 => (2, 32, 2),
+            65..=128 => (2, 32, 2),
             _ => (1, 32, 1),
         };
         Tiles { pass: Pass::BackwardQueries, head_dim, row_tiles, cols, blocks }
