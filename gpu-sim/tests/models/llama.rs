@@ -60,24 +60,28 @@ fn recomputation_and_offloading() {
         ("fsdp=2", format!("recompute {way}"), setup)
     });
     check_llama::<Llama>(others, DType::F32, F32);
-    let nested = [("1", "nested, offloaded".to_owned(), setup(DType::F32))];
-    check_llama::<nested_llama::Llama>(nested, DType::F32, F32);
+    let setup = setup_of::<nested_llama::Llama>(DType::F32);
+    check_llama::<nested_llama::Llama>([("1", "nested, offloaded".into(), setup)], DType::F32, F32);
 }
 
 #[track_caller]
-fn check_llama<M: LanguageModel>(
+fn check_llama<M: LanguageModel<Config = LlamaConfig>>(
     others: impl IntoIterator<Item = (&'static str, String, Setup)>,
     compute: DType,
     tolerance: Tolerance,
 ) {
-    check(&setup(compute), others, tolerance, |model: &M, rank, turn| {
+    check(&setup_of::<M>(compute), others, tolerance, |model: &M, rank, turn| {
         let (tokens, targets) = DATA.block(rank, turn);
         model.loss(&tokens, &targets)
     });
 }
 
 fn setup(compute: DType) -> Setup {
-    let mut sizes = <Llama as LanguageModel>::sizes(&LlamaConfig {
+    setup_of::<Llama>(compute)
+}
+
+fn setup_of<M: LanguageModel<Config = LlamaConfig>>(compute: DType) -> Setup {
+    let mut sizes = M::sizes(&LlamaConfig {
         hidden: 32,
         ffn: 48,
         layers: 2,

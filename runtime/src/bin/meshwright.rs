@@ -89,7 +89,7 @@ mod cuda {
 
     /// Those of these names; without names all that are written, and those that usual models generate.
     pub fn sources(names: &[String]) -> Result<Vec<Source>, String> {
-        let mut all: Vec<Source> = SOURCES.iter().map(|source| Source::clone(source)).collect();
+        let mut all: Vec<Source> = SOURCES.iter().copied().cloned().collect();
         all.extend(generated_sources());
         if names.is_empty() {
             return Ok(all);

@@ -43,10 +43,13 @@ pub struct NativeDriver {
     ordinal: usize,
     context: Arc<Context>,
     compiler: Compiler,
-    modules: Mutex<HashMap<Source, Arc<OnceLock<Result<Module, DriverError>>>>>,
+    modules: Mutex<HashMap<Source, Arc<Loading>>>,
     matmuls: MatMuls,
     attention: Result<CudnnAttention, String>,
 }
+
+/// A module that someone loads, and others wait for.
+type Loading = OnceLock<Result<Module, DriverError>>;
 
 impl NativeDriver {
     /// The driver of device `ordinal`, counted among those that are visible.

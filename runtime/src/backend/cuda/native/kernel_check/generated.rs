@@ -28,7 +28,7 @@ pub fn generated_sources() -> Vec<Source> {
     for head_dim in [64, 96, 128, 256] {
         attention(&backend, &memory, head_dim);
     }
-    let fixed = |source: &Source| SOURCES.iter().any(|known| *known == source);
+    let fixed = |source: &Source| SOURCES.contains(&source);
     recorder.sources().into_iter().filter(|source| !fixed(source)).collect()
 }
 

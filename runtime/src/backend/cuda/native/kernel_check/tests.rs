@@ -121,7 +121,7 @@ fn kernels_are_checked_as_they_are_compiled() {
         assert_eq!(checked.kernels.len(), 3);
         assert_eq!(threads("bounded"), (192, false, false));
         assert_eq!(threads("unbounded"), (1024, true, false));
-        assert_eq!(threads("spilling").2, true);
+        assert!(threads("spilling").2);
         let problems = checked.problems();
         assert_eq!(problems.len(), 1, "{}", problems[0]);
         assert_eq!(problems[0].kernel.as_deref(), Some("spilling"));
