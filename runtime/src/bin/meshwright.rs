@@ -38,6 +38,12 @@ fn command() -> Command {
                 .default_value("sm_80,sm_90a,sm_100")
                 .requires("check")
                 .help("Architectures to compile for"),
+        )
+        .arg(
+            Arg::new("sources")
+                .value_name("SOURCE")
+                .num_args(0..)
+                .help("Only these sources [default: all, and those that usual models generate]"),
         );
     Command::new("meshwright")
         .about(ABOUT)
@@ -50,13 +56,17 @@ fn command() -> Command {
 #[cfg(feature = "cuda")]
 fn run(matches: &ArgMatches) -> Result<(String, bool), String> {
     let reported = match matches.subcommand() {
-        Some(("kernels", matches)) if matches.get_flag("check") => {
-            let architectures: Vec<String> =
-                matches.get_many("arch").into_iter().flatten().cloned().collect();
-            cuda::check(&architectures)
+        Some(("kernels", matches)) => {
+            let list = |name: &str| -> Vec<String> {
+                matches.get_many(name).into_iter().flatten().cloned().collect()
+            };
+            let sources = cuda::sources(&list("sources"))?;
+            match matches.get_flag("check") {
+                true => cuda::check(&sources, &list("arch")),
+                false => Ok((cuda::names(&sources), true)),
+            }
         }
-        Some(("kernels", _)) => Ok((cuda::names(), true)),
-        _ => cuda::probe().map(|text| (text, true)),
+        _ => Ok(cuda::probe()),
     };
     reported.map_err(|error| error.to_string())
 }
@@ -72,53 +82,86 @@ mod cuda {
     use std::fmt::Write;
 
     use meshwright::backend::cuda::native::{
-        Checked, Kernel, Problem, check_kernels, probe as found,
+        Cache, Checked, Kernel, Problem, check_kernels, generated_sources, libraries,
+        probe as probe_devices,
     };
-    use meshwright::backend::cuda::{DriverError, SOURCES};
+    use meshwright::backend::cuda::{DriverError, SOURCES, Source};
 
-    pub fn names() -> String {
-        SOURCES.iter().map(|source| format!("{}\n", source.name)).collect()
+    /// Those of these names; without names all that are written, and those that usual models generate.
+    pub fn sources(names: &[String]) -> Result<Vec<Source>, String> {
+        let mut all: Vec<Source> = SOURCES.iter().map(|source| Source::clone(source)).collect();
+        all.extend(generated_sources());
+        if names.is_empty() {
+            return Ok(all);
+        }
+        let named = |name: &String| {
+            let found = all.iter().find(|source| source.name == name.as_str()).cloned();
+            found.ok_or_else(|| {
+                format!(
+                    "there is no kernel source `{name}`: `meshwright kernels` prints their names"
+                )
+            })
+        };
+        names.iter().map(named).collect()
     }
 
-    pub fn probe() -> Result<String, DriverError> {
-        let found = found()?;
+    pub fn names(sources: &[Source]) -> String {
+        sources.iter().map(|source| format!("{}\n", source.name)).collect()
+    }
+
+    /// What is found, and whether it is enough for a rank.
+    pub fn probe() -> (String, bool) {
         let mut text = String::new();
-        for (ordinal, device) in found.devices.iter().enumerate() {
-            let (major, minor) = device.capability;
-            let gib = device.memory as f64 / f64::from(1 << 30);
-            let (name, processors) = (&device.name, device.multiprocessors);
-            let line = format!(
-                "GPU {ordinal}: {name}, compute capability {major}.{minor}, {processors} multiprocessors, {gib:.1} GiB\n"
-            );
-            text += &line;
+        for (library, found) in libraries() {
+            text += &match found {
+                Ok(found) => {
+                    format!("{} {}: {}\n", library.name(), found.version, found.path.display())
+                }
+                Err(error) => format!("not there: {error}\n"),
+            };
         }
-        for library in &found.libraries {
-            let (name, version) = (library.library.name(), library.version);
-            text += &format!("{name} {version}: {}\n", library.path.display());
+        match probe_devices() {
+            Ok(found) => {
+                for (ordinal, device) in found.devices.iter().enumerate() {
+                    let (major, minor) = device.capability;
+                    let gib = device.memory as f64 / f64::from(1 << 30);
+                    let (name, processors) = (&device.name, device.multiprocessors);
+                    text += &format!(
+                        "GPU {ordinal}: {name}, compute capability {major}.{minor}, {processors} multiprocessors, \
+                         {gib:.1} GiB\n"
+                    );
+                }
+                (text, true)
+            }
+            Err(error) => (text + &format!("no GPU can be used: {error}\n"), false),
         }
-        text.extend(found.missing.iter().map(|missing| format!("not there: {missing}\n")));
-        Ok(text)
     }
 
-    pub fn check(architectures: &[String]) -> Result<(String, bool), DriverError> {
-        let checked = check_kernels(SOURCES, architectures)?;
+    pub fn check(
+        sources: &[Source],
+        architectures: &[String],
+    ) -> Result<(String, bool), DriverError> {
+        let sources: Vec<&Source> = sources.iter().collect();
+        let checked = check_kernels(&sources, architectures, &Cache::from_environment())?;
         let mut text = table(&checked, architectures);
         let warnings = checked.iter().flat_map(|checked| &checked.warnings);
         text.extend(warnings.map(|warning| format!("{warning}\n")));
         let problems: Vec<Problem> = checked.iter().flat_map(Checked::problems).collect();
         text.extend(problems.iter().map(|problem| format!("REFUSED {problem}\n")));
 
-        let longest = checked.iter().max_by_key(|checked| checked.time);
-        let longest = longest.map_or(String::new(), |longest| {
-            let (source, seconds) = (&longest.source, longest.time.as_secs_f32());
+        let compiled = checked.iter().filter_map(|checked| Some((checked.time?, checked)));
+        let longest = compiled.clone().max_by_key(|(time, _)| *time);
+        let longest = longest.map_or(String::new(), |(time, longest)| {
+            let (source, seconds) = (&longest.source, time.as_secs_f32());
             format!(", the longest in {seconds:.1} s ({source}.cu for {})", longest.architecture)
         });
         let kernels: usize = checked.iter().map(|checked| checked.kernels.len()).sum();
         let _ = writeln!(
             text,
-            "{} sources compiled for {}: {kernels} kernels{longest}; {} refused",
-            SOURCES.len(),
+            "{} sources for {}: {kernels} kernels, {} compilations{longest}; {} refused",
+            sources.len(),
             architectures.join(", "),
+            compiled.count(),
             problems.len(),
         );
         Ok((text, problems.is_empty()))

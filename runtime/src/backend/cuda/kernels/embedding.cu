@@ -77,12 +77,12 @@ __device__ inline void add_rows(const uint32_t* keys, const uint32_t* order, uin
 }
 
 #define ADD_ROWS(name, T)                                                                                              \
-    KERNEL(add_rows_##name)(const uint32_t* keys, const uint32_t* order, uint64_t n, const T* dout, float* dtable,     \
-                            uint64_t rows, uint64_t cols) {                                                            \
+    KERNEL_OF(128, add_rows_##name)(const uint32_t* keys, const uint32_t* order, uint64_t n, const T* dout,            \
+                                    float* dtable, uint64_t rows, uint64_t cols) {                                     \
         add_rows<1>(keys, order, n, dout, dtable, rows, cols);                                                         \
     }                                                                                                                  \
-    KERNEL(add_rows_##name##_vectors)(const uint32_t* keys, const uint32_t* order, uint64_t n, const T* dout,          \
-                                      float* dtable, uint64_t rows, uint64_t cols) {                                   \
+    KERNEL_OF(128, add_rows_##name##_vectors)(const uint32_t* keys, const uint32_t* order, uint64_t n, const T* dout,  \
+                                              float* dtable, uint64_t rows, uint64_t cols) {                           \
         add_rows<WIDE<T>>(keys, order, n, dout, dtable, rows, cols);                                                   \
     }
 

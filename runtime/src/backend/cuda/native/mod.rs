@@ -22,7 +22,9 @@ pub use cache::Cache;
 pub use context::devices;
 pub use devices::{Peak, peak_flops, peak_of};
 pub use driver::{NativeDriver, NativeOptions};
-pub use kernel_check::{Checked, Kernel, Problem, TIME_LIMIT, Usage, check_kernels};
+pub use kernel_check::{
+    Checked, Kernel, Problem, TIME_LIMIT, Usage, check_kernels, generated_sources,
+};
 pub use libraries::{Library, Loaded, Version};
 pub use probe::{Found, Probe, cuda_available, libraries, probe};
 pub use search::Search;

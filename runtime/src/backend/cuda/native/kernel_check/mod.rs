@@ -1,18 +1,24 @@
 //! Whether kernels fit the devices that they are compiled for, without a device.
 
 mod cubin;
+mod generated;
 mod log;
+mod recorder;
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rayon::prelude::*;
 
-use super::compile::compile;
+use super::api::nvrtc;
+use super::cache::{Cache, Key};
+use super::compile::{Code, compile, text_of};
+use super::libraries::Version;
 use crate::backend::cuda::{DriverError, Source};
+pub use generated::generated_sources;
 pub use log::Usage;
 
-/// Longest time that compiling one source may take. A kernel that is unrolled too far shows by it first.
+/// Longest time, of one processor, that compiling one source may take. A kernel that is unrolled too far shows by it first.
 pub const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// Registers of one multiprocessor, on every architecture so far.
@@ -27,8 +33,8 @@ pub struct Checked {
     pub source: String,
     /// What it was compiled for.
     pub architecture: String,
-    /// How long that took.
-    pub time: Duration,
+    /// How long that took, in the time of one processor; none if it was in the cache.
+    pub time: Option<Duration>,
     /// Its kernels.
     pub kernels: Vec<Kernel>,
     /// The compiler's warnings, a line each.
@@ -59,22 +65,52 @@ pub struct Problem {
     pub text: String,
 }
 
-/// Compiles every source for every architecture, several at once. Fails if one does not compile.
+/// Compiles every source for every architecture, several at once, but for those that are in the cache. Fails if one
+/// does not compile.
 pub fn check_kernels(
     sources: &[&Source],
     architectures: &[String],
+    cache: &Cache,
 ) -> Result<Vec<Checked>, DriverError> {
+    let version = nvrtc()?.version;
     let pairs: Vec<(&Source, &String)> = sources
         .iter()
         .flat_map(|source| architectures.iter().map(|architecture| (*source, architecture)))
         .collect();
-    pairs.into_par_iter().map(|(source, architecture)| check(source, architecture)).collect()
+    let check =
+        |(source, architecture): (&Source, &String)| check(source, architecture, version, cache);
+    pairs.into_par_iter().map(check).collect()
 }
 
-fn check(source: &Source, architecture: &str) -> Result<Checked, DriverError> {
-    let start = Instant::now();
-    let code = compile(source, architecture, &["--ptxas-options=-v"])?;
-    let time = start.elapsed();
+fn check(
+    source: &Source,
+    architecture: &str,
+    version: Version,
+    cache: &Cache,
+) -> Result<Checked, DriverError> {
+    const VERBOSE: &str = "--ptxas-options=-v";
+    let text = text_of(source);
+    // Code and log have a file each.
+    let key = |part| Key::new(source, &text, architecture, version, &[VERBOSE, part]);
+    let [code_key, log_key] = ["code", "log"].map(key);
+    let known = || {
+        let log = String::from_utf8(cache.get(&log_key)?).ok()?;
+        Some(Code { cubin: cache.get(&code_key)?, log })
+    };
+    let (code, time) = match known() {
+        Some(code) => (code, None),
+        None => {
+            let start = processor_time();
+            let code = compile(source, architecture, &[VERBOSE])?;
+            let time = processor_time().saturating_sub(start);
+            // What took too long is told again.
+            if time <= TIME_LIMIT {
+                cache.put(&code_key, &code.cubin);
+                cache.put(&log_key, code.log.as_bytes());
+            }
+            (code, Some(time))
+        }
+    };
     let kernels = log::kernels(&code.log).map(|(name, usage)| {
         let threads = cubin::max_threads(&code.cubin, &name).unwrap_or(UNBOUNDED);
         Kernel { name, usage, threads }
@@ -86,6 +122,14 @@ fn check(source: &Source, architecture: &str) -> Result<Checked, DriverError> {
         kernels: kernels.collect(),
         warnings: log::warnings(&code.log),
     })
+}
+
+/// What the calling thread has worked so far: it does not depend on what else the machine does.
+fn processor_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: it writes the time.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 impl Kernel {
@@ -129,8 +173,8 @@ impl Checked {
             .iter()
             .filter_map(|kernel| Some(problem(Some(kernel), kernel.problem()?)))
             .collect();
-        if self.time > TIME_LIMIT {
-            let (took, limit) = (self.time.as_secs_f32(), TIME_LIMIT.as_secs());
+        if let Some(time) = self.time.filter(|time| *time > TIME_LIMIT) {
+            let (took, limit) = (time.as_secs_f32(), TIME_LIMIT.as_secs());
             problems.push(problem(
                 None,
                 format!("took {took:.1} s to compile, more than {limit} s: unroll its loops less"),

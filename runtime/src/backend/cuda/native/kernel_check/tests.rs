@@ -50,13 +50,13 @@ fn spills_registers_and_time_are_refused() {
     let mut checked = Checked {
         source: "norm".to_string(),
         architecture: "sm_80".to_string(),
-        time: Duration::from_secs(1),
+        time: Some(Duration::from_secs(1)),
         kernels: vec![kernel(64, 0, 1024)],
         warnings: Vec::new(),
     };
     assert_eq!(checked.problems(), []);
     checked.kernels = vec![kernel(64, 8, 1024), kernel(100, 0, 1024)];
-    checked.time = Duration::from_secs(21);
+    checked.time = Some(Duration::from_secs(21));
     let problems: Vec<String> = checked.problems().iter().map(Problem::to_string).collect();
     assert_eq!(problems.len(), 3);
     assert!(
@@ -102,13 +102,18 @@ fn kernels_are_checked_as_they_are_compiled() {
     let source = Source { name: "test".into(), text: SOURCE.into() };
     let broken = Source { name: "broken".into(), text: "\n\nKERNEL(k)() { nonsense(); }".into() };
     let architectures = ["sm_80", "sm_90a", "sm_100"].map(String::from);
-    let found = check_kernels(&[&source], &architectures);
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::in_folder(dir.path());
+    let found = check_kernels(&[&source], &architectures, &cache);
     if let Err(error) = nvrtc().map(|_| ()) {
         assert!(error.to_string().starts_with("NVRTC "), "{error}");
         assert_eq!(found.err(), Some(error));
         return;
     }
-    for checked in found.unwrap() {
+    let again = check_kernels(&[&source], &architectures, &cache).unwrap();
+    for (checked, again) in found.unwrap().into_iter().zip(again) {
+        assert!(checked.time.is_some() && again.time.is_none());
+        assert_eq!(checked.kernels, again.kernels);
         let threads = |name: &str| {
             let kernel = checked.kernels.iter().find(|kernel| kernel.name == name).unwrap();
             (kernel.threads, kernel.usage.shared >= 256, kernel.usage.spilled > 0)
@@ -121,7 +126,7 @@ fn kernels_are_checked_as_they_are_compiled() {
         assert_eq!(problems.len(), 1, "{}", problems[0]);
         assert_eq!(problems[0].kernel.as_deref(), Some("spilling"));
     }
-    let error = check_kernels(&[&broken], &architectures[..1]).err().unwrap().to_string();
+    let error = check_kernels(&[&broken], &architectures[..1], &cache).err().unwrap().to_string();
     let expected = "kernel source `broken` does not compile for sm_80:\nbroken.cu(3): error: ";
     assert!(error.starts_with(expected), "{error}");
 }

@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use crate::backend::cuda::Source;
 use crate::backend::cuda::kernels::MAP;
+use crate::backend::cuda::ops::launch::THREADS;
 use crate::backend::{DType, Expr, Node};
 
 /// The longest name that still helps a reader of a profile.
@@ -80,7 +81,7 @@ pub(super) fn forward(expr: &Expr, dtype: DType, fields: &str) -> Source {
     write_values(&mut text, expr);
     let _ =
         writeln!(text, "        y[n] = v{last};\n    }}\n    store_vector(p.out + i, y);\n}}\n");
-    let _ = writeln!(text, "KERNEL({name})(Params p) {{\n{EACH_ELEMENT}}}");
+    let _ = writeln!(text, "KERNEL_OF({THREADS}, {name})(Params p) {{\n{EACH_ELEMENT}}}");
     Source { name: Cow::Owned(name), text: Cow::Owned(text) }
 }
 
@@ -132,7 +133,7 @@ pub(super) fn backward(expr: &Expr, dtype: DType, wanted: &[Wanted], fields: &st
         text += ROWS;
         COLUMNS
     };
-    let _ = writeln!(text, "\nKERNEL({name})(Params p) {{\n{body}}}");
+    let _ = writeln!(text, "\nKERNEL_OF({THREADS}, {name})(Params p) {{\n{body}}}");
     Source { name: Cow::Owned(name), text: Cow::Owned(text) }
 }
 

@@ -1,0 +1,103 @@
+//! Sources that the backend generates, as models bring them about.
+
+use std::sync::Arc;
+
+use super::recorder::Recorder;
+use crate::backend::cuda::{CudaBackend, SOURCES, Source};
+use crate::backend::{
+    AttentionShape, Backend, BlockIndex, Buffer, Category, DType, Dropout as Rate, Expr, LeafGrad,
+    MemoryMeter, Node, View,
+};
+
+/// Elements of a row, and rows.
+const COLS: usize = 512;
+const ROWS: usize = 64;
+
+/// The sources that element-wise expressions and attention of usual models generate.
+///
+/// They are what the backend itself asks a device for, when it is given these operations.
+pub fn generated_sources() -> Vec<Source> {
+    let recorder = Arc::new(Recorder::new());
+    let backend = CudaBackend::new(recorder.clone());
+    let memory = MemoryMeter::on(backend.device(), usize::MAX);
+    for dtype in [DType::F32, DType::Bf16] {
+        for expr in expressions() {
+            element_wise(&backend, &memory, &expr, dtype);
+        }
+    }
+    for head_dim in [64, 96, 128, 256] {
+        attention(&backend, &memory, head_dim);
+    }
+    let fixed = |source: &Source| SOURCES.iter().any(|known| *known == source);
+    recorder.sources().into_iter().filter(|source| !fixed(source)).collect()
+}
+
+/// What layers write between their matrix products.
+fn expressions() -> Vec<Expr> {
+    use Node::*;
+    let dropout = Rate { key: 1, rate: 0.1, index: BlockIndex::whole(&[ROWS, COLS]) };
+    let activations: [fn(usize) -> Node; 6] = [Silu, Gelu, GeluTanh, Relu, Tanh, Exp];
+    let with_bias = |activation: fn(usize) -> Node| vec![Leaf(0), Row(1), Add(0, 1), activation(2)];
+    let mut all: Vec<Vec<Node>> = activations.map(with_bias).into();
+    all.extend([
+        // A gated unit, without and with biases.
+        vec![Leaf(0), Leaf(1), Silu(0), Mul(2, 1)],
+        vec![Leaf(0), Leaf(1), Row(2), Row(3), Add(0, 2), Silu(4), Add(1, 3), Mul(5, 6)],
+        // A residual stream, with a bias and dropout.
+        vec![Leaf(0), Leaf(1), Add(0, 1)],
+        vec![Leaf(0), Leaf(1), Row(2), Add(1, 2), Dropout(3, dropout), Add(0, 4)],
+        vec![Leaf(0), Leaf(1), Sub(0, 1), Scale(2, 0.5)],
+        vec![Leaf(0), Row(1), Mul(0, 1)],
+    ]);
+    all.into_iter().map(|nodes| Expr { nodes }).collect()
+}
+
+fn element_wise(backend: &CudaBackend, memory: &Arc<MemoryMeter>, expr: &Expr, dtype: DType) {
+    let buffer = |dtype, len| memory.alloc(dtype, len, Category::Activations);
+    // Leaves in the order of their numbers: whole, or a row.
+    let rows: Vec<bool> = expr
+        .nodes
+        .iter()
+        .filter_map(|node| match node {
+            Node::Leaf(_) => Some(false),
+            Node::Row(_) => Some(true),
+            _ => None,
+        })
+        .collect();
+    let len = |row: &bool| if *row { COLS } else { ROWS * COLS };
+    let leaves: Vec<Buffer> = rows.iter().map(|row| buffer(dtype, len(row))).collect();
+    let views: Vec<View> = leaves.iter().map(Buffer::view).collect();
+    let mut out = buffer(dtype, ROWS * COLS);
+    backend.map(expr, &views, out.view_mut());
+
+    let grad_dtype = |row: &bool| if *row { DType::F32 } else { dtype };
+    let mut grads: Vec<Buffer> = rows.iter().map(|row| buffer(grad_dtype(row), len(row))).collect();
+    let mut slots: Vec<Option<LeafGrad>> = grads
+        .iter_mut()
+        .map(|grad| Some(LeafGrad { view: grad.view_mut(), accumulate: true }))
+        .collect();
+    backend.map_backward(expr, &views, out.view(), &mut slots);
+}
+
+fn attention(backend: &CudaBackend, memory: &Arc<MemoryMeter>, head_dim: usize) {
+    let shape = AttentionShape {
+        batch: 1,
+        seq: 256,
+        heads: 2,
+        kv_heads: 1,
+        head_dim,
+        scale: 0.125,
+        causal: true,
+    };
+    let buffer = |dtype, len| memory.alloc(dtype, len, Category::Activations);
+    let queries = || buffer(DType::Bf16, shape.batch * shape.seq * shape.heads * head_dim);
+    let keys = || buffer(DType::Bf16, shape.batch * shape.seq * shape.kv_heads * head_dim);
+    let (q, k, v, mut out, dout) = (queries(), keys(), keys(), queries(), queries());
+    let mut lse = buffer(DType::F32, shape.batch * shape.heads * shape.seq);
+    let (q, k, v) = (q.view(), k.view(), v.view());
+    backend.attention(&shape, q, k, v, out.view_mut(), lse.view_mut());
+    let (mut dq, mut dk, mut dv) = (queries(), keys(), keys());
+    let (dq, dk, dv) = (dq.view_mut(), dk.view_mut(), dv.view_mut());
+    let (out, lse) = (out.view(), lse.view());
+    backend.attention_backward(&shape, q, k, v, out, lse, dout.view(), dq, dk, dv);
+}

@@ -1,0 +1,339 @@
+//! The driver over the vendor's libraries, with libraries that stand in for them: what it asks of which, in which order,
+//! and what it makes of their answers. They are in `stubs`, and check what they are called with.
+#![cfg(feature = "cuda")]
+
+mod stubs;
+
+use std::ffi::c_void;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use meshwright::backend::cuda::native::{NativeDriver, cuda_available, probe};
+use meshwright::backend::cuda::{Driver, DriverError, Function, Grid, MatMul, Source, Stream};
+use meshwright::backend::{DType, Gemm};
+
+/// The folders of the libraries and of the cache, which the environment names from the first use on.
+fn folders() -> &'static (PathBuf, PathBuf) {
+    static FOLDERS: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
+    FOLDERS.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap().keep();
+        let folders = (dir.join("libraries"), dir.join("cache"));
+        std::fs::create_dir(&folders.0).unwrap();
+        stubs::make_all(&folders.0, &[]);
+        // SAFETY: every test begins here, so that no other thread of this process reads the environment yet.
+        unsafe {
+            std::env::set_var("MESHWRIGHT_CUDA_LIBS", &folders.0);
+            std::env::set_var("MESHWRIGHT_CACHE", &folders.1);
+        }
+        folders
+    })
+}
+
+fn driver() -> Arc<NativeDriver> {
+    folders();
+    NativeDriver::new(0).unwrap()
+}
+
+fn source(name: &'static str, text: &'static str) -> Source {
+    Source { name: name.into(), text: text.into() }
+}
+
+fn bytes<T: bytemuck::NoUninit>(values: &[T]) -> &[u8] {
+    bytemuck::cast_slice(values)
+}
+
+/// Copies values to new device memory.
+fn upload<T: bytemuck::NoUninit>(driver: &NativeDriver, stream: Stream, values: &[T]) -> u64 {
+    let address = driver.alloc(size_of_val(values)).unwrap();
+    let from = values.as_ptr().cast::<c_void>();
+    // SAFETY: there is room for the values, and the stub copies at once.
+    unsafe { driver.upload(stream, address, from, size_of_val(values)) }.unwrap();
+    address
+}
+
+fn download<T: bytemuck::Pod>(
+    driver: &NativeDriver,
+    stream: Stream,
+    from: u64,
+    len: usize,
+) -> Vec<T> {
+    let mut values = vec![T::zeroed(); len];
+    let to = values.as_mut_ptr().cast::<c_void>();
+    // SAFETY: as many values are there.
+    unsafe { driver.download(stream, to, from, size_of::<T>() * len) }.unwrap();
+    driver.synchronize(stream).unwrap();
+    values
+}
+
+fn free(driver: &NativeDriver, addresses: &[u64]) {
+    for address in addresses {
+        // SAFETY: it was allocated, and is not used any more.
+        unsafe { driver.free(*address, 1) }.unwrap();
+    }
+}
+
+#[test]
+fn the_device_is_what_the_driver_says_it_is() {
+    let driver = driver();
+    let properties = driver.properties();
+    assert_eq!((properties.name.as_str(), properties.capability), ("Stub H100", (9, 0)));
+    assert_eq!((properties.multiprocessors, properties.memory), (132, 80 << 30));
+    assert_eq!(properties.shared_memory, 232_448);
+    assert_eq!(format!("{driver:?}"), "GPU 0 (Stub H100)");
+
+    assert!(cuda_available());
+    let probe = probe().unwrap();
+    assert_eq!(probe.devices.len(), 1);
+    assert_eq!(probe.libraries[0].path, folders().0.join("libcuda.so.1"));
+    assert_eq!(probe.missing.len(), 2, "cuDNN and NCCL are not there, and not needed");
+
+    let Err(DriverError::NoDevice(error)) = NativeDriver::new(3) else { panic!("there is one") };
+    assert!(error.starts_with("there is no GPU 3: the driver shows 1"), "{error}");
+}
+
+#[test]
+fn memory_is_copied_and_cleared_in_streams() {
+    let driver = driver();
+    let [stream, urgent] = [false, true].map(|urgent| driver.new_stream(urgent).unwrap());
+    let values = [1u32, 2, 3, 4];
+    let from = upload(&driver, stream, &values);
+    let to = driver.alloc(16).unwrap();
+    assert!(from.is_multiple_of(256) && to.is_multiple_of(256));
+    // SAFETY: there are 16 bytes at both.
+    unsafe {
+        driver.copy(urgent, to, from, 16).unwrap();
+        driver.zero(urgent, to + 4, 8).unwrap();
+    }
+    assert_eq!(download::<u32>(&driver, stream, to, 4), [1, 0, 0, 4]);
+
+    let pinned = driver.alloc_pinned(16).unwrap();
+    // SAFETY: 16 bytes of host memory, which are given back once.
+    unsafe {
+        driver.download(stream, pinned.cast(), from, 16).unwrap();
+        assert_eq!(std::slice::from_raw_parts(pinned, 16), bytes(&values));
+        driver.free_pinned(pinned, 16).unwrap();
+    }
+    assert_eq!(driver.alloc(2 << 40), Err(DriverError::OutOfMemory { bytes: 2 << 40 }));
+    free(&driver, &[from, to]);
+    for stream in [stream, urgent] {
+        driver.free_stream(stream).unwrap();
+    }
+}
+
+#[test]
+fn events_happen_and_are_measured_where_that_was_asked_for() {
+    let driver = driver();
+    let stream = driver.new_stream(false).unwrap();
+    let [from, to, untimed] = [true, true, false].map(|timed| driver.new_event(timed).unwrap());
+    assert_eq!(driver.is_done(from), Ok(false));
+    for event in [from, to, untimed] {
+        driver.record(event, stream).unwrap();
+    }
+    driver.wait(stream, from).unwrap();
+    assert_eq!(driver.is_done(from), Ok(true));
+    assert!(driver.elapsed_ms(from, to).unwrap() > 0.0);
+    let error = driver.elapsed_ms(from, untimed).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cuEventElapsedTime_v2 failed: CUDA_ERROR_INVALID_VALUE, invalid argument"
+    );
+    for event in [from, to, untimed] {
+        driver.free_event(event).unwrap();
+    }
+    driver.free_stream(stream).unwrap();
+}
+
+/// Launches the stub's kernel, which adds `number` and all threads to what is at `address`.
+fn launch(
+    driver: &NativeDriver,
+    stream: Stream,
+    function: Function,
+    address: u64,
+    number: u32,
+    shared: u32,
+) -> Result<(), DriverError> {
+    let grid = Grid { blocks: [2, 3, 1], threads: 32, shared };
+    // SAFETY: these are the parameters of the stub's kernel, and the number is there.
+    unsafe { driver.launch(stream, function, grid, &[bytes(&[address]), bytes(&[number])]) }
+}
+
+#[test]
+fn kernels_are_compiled_kept_and_launched() {
+    let driver = driver();
+    let stream = driver.new_stream(false).unwrap();
+    let kernels = source("kernels", "KERNEL(add) KERNEL(other)");
+    let module = driver.load(&kernels).unwrap();
+    assert_eq!(driver.load(&kernels), Ok(module));
+    let files = std::fs::read_dir(&folders().1).unwrap();
+    let kept = files.filter(|file| {
+        let name = file.as_ref().unwrap().file_name();
+        name.to_string_lossy().starts_with("kernels-sm_90a-")
+    });
+    assert_eq!(kept.count(), 1);
+    // Another driver finds what the first has kept.
+    NativeDriver::new(0).unwrap().load(&kernels).unwrap();
+
+    let function = driver.function(module, "add").unwrap();
+    let address = upload(&driver, stream, &[7u32]);
+    launch(&driver, stream, function, address, 1000, 0).unwrap();
+    // All that the device has is allowed, but for what the kernel has fixed.
+    launch(&driver, stream, function, address, 1000, 232_448 - 1024).unwrap();
+    let error = launch(&driver, stream, function, address, 1, 232_448).unwrap_err().to_string();
+    assert!(error.starts_with("cuLaunchKernel failed: CUDA_ERROR_INVALID_VALUE"), "{error}");
+    assert_eq!(download::<u32>(&driver, stream, address, 1), [7 + 2 * (1000 + 6 * 32)]);
+
+    let error = driver.function(module, "none").unwrap_err().to_string();
+    assert_eq!(error, "cuModuleGetFunction failed: the source has no kernel `none`");
+    let broken = source("broken", "ERROR");
+    assert_eq!(
+        driver.load(&broken),
+        Err(DriverError::Compile {
+            source_name: "broken".to_string(),
+            architecture: "sm_90a".to_string(),
+            log: "stub.cu(1): error: the word is in it".to_string(),
+        })
+    );
+    free(&driver, &[address]);
+    driver.free_stream(stream).unwrap();
+}
+
+#[test]
+fn threads_share_a_driver() {
+    let driver = driver();
+    let sources: Vec<Source> = (0..16)
+        .map(|i| Source { name: format!("shared{i}").into(), text: "KERNEL(add)".into() })
+        .collect();
+    driver.preload(&sources.iter().collect::<Vec<_>>()).unwrap();
+    std::thread::scope(|scope| {
+        for source in &sources {
+            let driver = &driver;
+            scope.spawn(move || {
+                // The device is the thread's from its first call on, whichever that is.
+                let stream = driver.new_stream(false).unwrap();
+                let function = driver.function(driver.load(source).unwrap(), "add").unwrap();
+                let address = upload(driver, stream, &[0u32]);
+                launch(driver, stream, function, address, 1, 0).unwrap();
+                assert_eq!(download::<u32>(driver, stream, address, 1), [1 + 6 * 32]);
+                free(driver, &[address]);
+                driver.free_stream(stream).unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn work_is_recorded_and_submitted_again() {
+    let driver = driver();
+    let stream = driver.new_stream(false).unwrap();
+    let address = driver.alloc(16).unwrap();
+    driver.begin_capture(stream).unwrap();
+    // SAFETY: there are 16 bytes.
+    unsafe { driver.zero(stream, address, 16) }.unwrap();
+    let graph = driver.end_capture(stream).unwrap();
+    // SAFETY: as above.
+    unsafe { driver.launch_graph(stream, graph) }.unwrap();
+    driver.free_graph(graph).unwrap();
+    assert!(driver.end_capture(stream).unwrap_err().to_string().starts_with("cuStreamEndCapture "));
+    free(&driver, &[address]);
+    driver.free_stream(stream).unwrap();
+}
+
+/// Held by tests of products, since the stub counts those of the whole process.
+static PRODUCTS: Mutex<()> = Mutex::new(());
+
+/// A number of the stub of the library of products.
+fn stub_number(name: &str) -> i32 {
+    let path = folders().0.join("libcublasLt.so.13");
+    // SAFETY: the stub is loaded already, and its numbers are `int`s.
+    unsafe {
+        let library = libloading::Library::new(path).unwrap();
+        **library.get::<*const i32>(name).unwrap()
+    }
+}
+
+#[test]
+fn products_are_those_of_row_major_matrices() {
+    let _alone = PRODUCTS.lock();
+    let driver = driver();
+    let stream = driver.new_stream(false).unwrap();
+    let (m, n, k) = (3, 5, 4);
+    // Small integers, which bf16 has exactly.
+    let a: Vec<f32> = (0..m * k).map(|i| (i * 7 % 11) as f32 - 5.0).collect();
+    let b: Vec<f32> = (0..k * n).map(|i| (i * 5 % 13) as f32 - 6.0).collect();
+    let half = |values: &[f32]| -> Vec<half::bf16> {
+        values.iter().map(|value| half::bf16::from_f32(*value)).collect()
+    };
+    let f32s = [upload(&driver, stream, &a), upload(&driver, stream, &b)];
+    let bf16s = [upload(&driver, stream, &half(&a)), upload(&driver, stream, &half(&b))];
+    for form in 0..8 {
+        let [trans_a, trans_b, accumulate] = [1, 2, 4].map(|bit| form & bit != 0);
+        let gemm = Gemm { m, n, k, trans_a, trans_b, accumulate };
+        for (factors, [from_a, from_b]) in [(DType::F32, f32s), (DType::Bf16, bf16s)] {
+            let c = upload(&driver, stream, &vec![100.0f32; m * n]);
+            let shape = MatMul { gemm, factors, result: DType::F32 };
+            // SAFETY: the matrices are of these sizes.
+            unsafe { driver.matmul(stream, &shape, from_a, from_b, c) }.unwrap();
+            let expected: Vec<f32> = (0..m * n)
+                .map(|at| {
+                    let (row, col) = (at / n, at % n);
+                    let product = |i: usize| {
+                        a[if trans_a { i * m + row } else { row * k + i }]
+                            * b[if trans_b { col * k + i } else { i * n + col }]
+                    };
+                    (0..k).map(product).sum::<f32>() + if accumulate { 100.0 } else { 0.0 }
+                })
+                .collect();
+            assert_eq!(download::<f32>(&driver, stream, c, m * n), expected, "{gemm:?} {factors}");
+            free(&driver, &[c]);
+        }
+    }
+    free(&driver, &f32s);
+    free(&driver, &bf16s);
+    driver.free_stream(stream).unwrap();
+}
+
+#[test]
+fn products_without_terms_are_zero_and_others_are_refused() {
+    let _alone = PRODUCTS.lock();
+    let driver = driver();
+    let stream = driver.new_stream(false).unwrap();
+    let c = upload(&driver, stream, &[5.0f32; 4]);
+    let product = |k, accumulate, factors, result| {
+        let gemm = Gemm { m: 2, n: 2, k, trans_a: false, trans_b: false, accumulate };
+        // SAFETY: without terms there are no factors to read, and a refused product reads nothing.
+        unsafe { driver.matmul(stream, &MatMul { gemm, factors, result }, c, c, c) }
+    };
+    product(0, true, DType::F32, DType::F32).unwrap();
+    assert_eq!(download::<f32>(&driver, stream, c, 4), [5.0; 4]);
+    product(0, false, DType::F32, DType::F32).unwrap();
+    assert_eq!(download::<f32>(&driver, stream, c, 4), [0.0; 4]);
+    let error = product(1, false, DType::F32, DType::Bf16).unwrap_err().to_string();
+    assert_eq!(error, "cublasLtMatmul failed: there is no product of f32 with a result of bf16");
+    free(&driver, &[c]);
+    driver.free_stream(stream).unwrap();
+}
+
+#[test]
+fn large_products_are_computed_in_the_fastest_way() {
+    let _alone = PRODUCTS.lock();
+    let driver = driver();
+    let stream = driver.new_stream(false).unwrap();
+    let size = 384;
+    let ones = vec![1.0f32; size * size];
+    let [a, b, c] = [(); 3].map(|()| upload(&driver, stream, &ones));
+    let gemm = Gemm { m: size, n: size, k: size, trans_a: false, trans_b: false, accumulate: true };
+    let shape = MatMul { gemm, factors: DType::F32, result: DType::F32 };
+    let before = stub_number("stub_runs");
+    // SAFETY: the matrices are of these sizes.
+    unsafe { driver.matmul(stream, &shape, a, b, c) }.unwrap();
+    // Two ways are run once and then timed, the third is refused, and the second is the fastest.
+    assert_eq!((stub_number("stub_runs") - before, stub_number("stub_algorithm")), (9, 1));
+    // SAFETY: as above.
+    unsafe { driver.matmul(stream, &shape, a, b, c) }.unwrap();
+    assert_eq!((stub_number("stub_runs") - before, stub_number("stub_algorithm")), (10, 1));
+    // What is added to was not changed by trying.
+    let result = download::<f32>(&driver, stream, c, size * size);
+    assert!(result.iter().all(|value| *value == 2.0 * size as f32 + 1.0));
+    free(&driver, &[a, b, c]);
+    driver.free_stream(stream).unwrap();
+}

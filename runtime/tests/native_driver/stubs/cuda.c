@@ -1,0 +1,107 @@
+// A driver whose device is the host's memory, for tests of how it is called. Work is done when it is submitted.
+// -DNO_DEVICE: the driver of a machine without a device.
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE_ERROR = 100, INVALID_CONTEXT = 201, NOT_FOUND = 500, NOT_READY = 600 };
+
+// Each thread has to name its context before it calls anything about one.
+static _Thread_local void *current;
+#define NEEDS_CONTEXT if (!current) return INVALID_CONTEXT
+
+typedef struct { int urgent, capturing, calls; } Stream;
+typedef struct { int timed, recorded; } Event;
+typedef struct { char name[64]; int shared; } Function;
+
+int cuDriverGetVersion(int *v) { *v = 13000; return SUCCESS; }
+int cuGetErrorName(int e, const char **s) { *s = e == INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE" : e == NO_DEVICE_ERROR ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR_OTHER"; return SUCCESS; }
+int cuGetErrorString(int e, const char **s) { *s = e == INVALID_VALUE ? "invalid argument" : e == NO_DEVICE_ERROR ? "no CUDA-capable device is detected" : "other"; return SUCCESS; }
+#ifdef NO_DEVICE
+int cuInit(unsigned f) { return NO_DEVICE_ERROR; }
+#else
+int cuInit(unsigned f) { return SUCCESS; }
+#endif
+int cuDeviceGetCount(int *n) { *n = 1; return SUCCESS; }
+int cuDeviceGet(int *d, int n) { *d = n; return n == 0 ? SUCCESS : INVALID_VALUE; }
+int cuDeviceGetName(char *s, int n, int d) { strncpy(s, "Stub H100", n); return SUCCESS; }
+int cuDeviceTotalMem_v2(size_t *n, int d) { *n = (size_t)80 << 30; return SUCCESS; }
+int cuDeviceGetAttribute(int *v, int a, int d) {
+    switch (a) {
+    case 75: *v = 9; return SUCCESS;
+    case 76: *v = 0; return SUCCESS;
+    case 16: *v = 132; return SUCCESS;
+    case 97: *v = 232448; return SUCCESS;
+    }
+    return INVALID_VALUE;
+}
+int cuDevicePrimaryCtxRetain(void **c, int d) { *c = (void *)0x1000; return SUCCESS; }
+int cuCtxSetCurrent(void *c) { current = c; return SUCCESS; }
+int cuCtxSynchronize(void) { NEEDS_CONTEXT; return SUCCESS; }
+int cuCtxGetStreamPriorityRange(int *least, int *greatest) { NEEDS_CONTEXT; *least = 0; *greatest = -5; return SUCCESS; }
+
+int cuMemAlloc_v2(uint64_t *p, size_t n) {
+    NEEDS_CONTEXT;
+    if (n > (size_t)1 << 40) return OUT_OF_MEMORY;
+    *p = (uint64_t)aligned_alloc(256, (n + 255) / 256 * 256);
+    memset((void *)*p, 0xff, n);
+    return SUCCESS;
+}
+int cuMemFree_v2(uint64_t p) { NEEDS_CONTEXT; free((void *)p); return SUCCESS; }
+int cuMemHostAlloc(void **p, size_t n, unsigned flags) { NEEDS_CONTEXT; if (flags) return INVALID_VALUE; *p = malloc(n); return SUCCESS; }
+int cuMemFreeHost(void *p) { NEEDS_CONTEXT; free(p); return SUCCESS; }
+int cuMemcpyHtoDAsync_v2(uint64_t d, const void *s, size_t n, Stream *t) { NEEDS_CONTEXT; memcpy((void *)d, s, n); t->calls++; return SUCCESS; }
+int cuMemcpyDtoHAsync_v2(void *d, uint64_t s, size_t n, Stream *t) { NEEDS_CONTEXT; memcpy(d, (void *)s, n); t->calls++; return SUCCESS; }
+int cuMemcpyDtoDAsync_v2(uint64_t d, uint64_t s, size_t n, Stream *t) { NEEDS_CONTEXT; memcpy((void *)d, (void *)s, n); t->calls++; return SUCCESS; }
+int cuMemsetD8Async(uint64_t d, unsigned char v, size_t n, Stream *t) { NEEDS_CONTEXT; memset((void *)d, v, n); t->calls++; return SUCCESS; }
+
+int cuStreamCreateWithPriority(Stream **s, unsigned flags, int priority) {
+    NEEDS_CONTEXT;
+    if (flags != 1) return INVALID_VALUE;
+    *s = calloc(1, sizeof **s);
+    (*s)->urgent = priority == -5;
+    return SUCCESS;
+}
+int cuStreamDestroy_v2(Stream *s) { NEEDS_CONTEXT; free(s); return SUCCESS; }
+int cuStreamSynchronize(Stream *s) { NEEDS_CONTEXT; return s->capturing ? INVALID_VALUE : SUCCESS; }
+int cuStreamWaitEvent(Stream *s, Event *e, unsigned f) { NEEDS_CONTEXT; return SUCCESS; }
+int cuStreamIsCapturing(Stream *s, int *v) { NEEDS_CONTEXT; *v = s->capturing; return SUCCESS; }
+int cuStreamBeginCapture_v2(Stream *s, int mode) { NEEDS_CONTEXT; if (mode != 2) return INVALID_VALUE; s->capturing = 1; s->calls = 0; return SUCCESS; }
+int cuStreamEndCapture(Stream *s, void **g) { NEEDS_CONTEXT; if (!s->capturing) return INVALID_VALUE; s->capturing = 0; *g = malloc(1); return SUCCESS; }
+
+int cuEventCreate(Event **e, unsigned flags) { NEEDS_CONTEXT; *e = calloc(1, sizeof **e); (*e)->timed = flags != 2; return SUCCESS; }
+int cuEventDestroy_v2(Event *e) { NEEDS_CONTEXT; free(e); return SUCCESS; }
+int cuEventRecord(Event *e, Stream *s) { NEEDS_CONTEXT; e->recorded = 1; return SUCCESS; }
+int cuEventQuery(Event *e) { NEEDS_CONTEXT; return e->recorded ? SUCCESS : NOT_READY; }
+int cuEventSynchronize(Event *e) { NEEDS_CONTEXT; return SUCCESS; }
+// The library of products says by a variable how long the last product would have taken.
+float stub_milliseconds = 1.5f;
+int cuEventElapsedTime_v2(float *ms, Event *a, Event *b) { NEEDS_CONTEXT; if (!a->timed || !b->timed) return INVALID_VALUE; *ms = stub_milliseconds; return SUCCESS; }
+
+int cuModuleLoadData(void **m, const void *image) { NEEDS_CONTEXT; if (strncmp(image, "CUBIN", 5)) return INVALID_VALUE; *m = strdup(image); return SUCCESS; }
+int cuModuleUnload(void *m) { NEEDS_CONTEXT; free(m); return SUCCESS; }
+int cuModuleGetFunction(Function **f, char *m, const char *name) {
+    NEEDS_CONTEXT;
+    char entry[80] = "KERNEL(";
+    strncat(strncat(entry, name, 60), ")", 2);
+    if (!strstr(m, entry)) return NOT_FOUND;
+    *f = calloc(1, sizeof **f);
+    strncpy((*f)->name, name, 63);
+    (*f)->shared = 48 << 10;
+    return SUCCESS;
+}
+int cuFuncGetAttribute(int *v, int a, Function *f) { NEEDS_CONTEXT; if (a != 1) return INVALID_VALUE; *v = 1024; return SUCCESS; }
+int cuFuncSetAttribute(Function *f, int a, int v) { NEEDS_CONTEXT; if (a != 8 || v > 232448 - 1024) return INVALID_VALUE; f->shared = v; return SUCCESS; }
+// Every kernel adds a number, its second parameter, and the number of threads to what its first one points to.
+int cuLaunchKernel(Function *f, unsigned x, unsigned y, unsigned z, unsigned tx, unsigned ty, unsigned tz, unsigned shared, Stream *s, void **args, void **extra) {
+    NEEDS_CONTEXT;
+    if (ty != 1 || tz != 1 || extra || (int)shared > f->shared) return INVALID_VALUE;
+    *(uint32_t *)*(uint64_t *)args[0] += *(uint32_t *)args[1] + x * y * z * tx;
+    s->calls++;
+    return SUCCESS;
+}
+
+int cuGraphInstantiateWithFlags(void **e, void *g, unsigned long long f) { NEEDS_CONTEXT; *e = malloc(1); return f ? INVALID_VALUE : SUCCESS; }
+int cuGraphLaunch(void *e, Stream *s) { NEEDS_CONTEXT; s->calls++; return SUCCESS; }
+int cuGraphDestroy(void *g) { NEEDS_CONTEXT; free(g); return SUCCESS; }
+int cuGraphExecDestroy(void *e) { NEEDS_CONTEXT; free(e); return SUCCESS; }
