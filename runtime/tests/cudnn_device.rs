@@ -122,8 +122,8 @@ impl Case {
             // SAFETY: allocated above with these bytes, and everything is done.
             unsafe { driver.free(address, bytes) }.expect("memory");
         };
-        [q, dout, out, dq].map(|address| free(address, 2 * r.out.len()));
-        [k, v, dk, dv].map(|address| free(address, 2 * r.dk.len()));
+        [q, dout, out, dq].into_iter().for_each(|address| free(address, 2 * r.out.len()));
+        [k, v, dk, dv].into_iter().for_each(|address| free(address, 2 * r.dk.len()));
         free(lse, 4 * r.lse.len());
         r
     }
