@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use half::bf16;
 use meshwright::backend::{DType, Device, Moment, Queue, ReduceOp};
@@ -94,7 +95,12 @@ impl Hub {
             self.changed.notify_all();
         }
         while !shared.meetings[&(comm, number)].is_done {
-            shared = self.changed.wait(shared).unwrap_or_else(PoisonError::into_inner);
+            // A library that fails does not wait for ranks that have noticed it.
+            if self.is_broken.load(Ordering::Relaxed) {
+                return None;
+            }
+            let waited = self.changed.wait_timeout(shared, Duration::from_millis(5));
+            shared = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         shared.meetings[&(comm, number)].children.get(&rank).copied()
     }

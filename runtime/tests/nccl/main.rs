@@ -161,6 +161,27 @@ fn groups_of_a_mesh_are_apart() {
 }
 
 #[test]
+fn communicators_end_with_their_engine() {
+    let hub = Arc::new(Hub::default());
+    std::thread::scope(|scope| {
+        for rank in 0..4 {
+            let hub = &hub;
+            scope.spawn(move || {
+                let shape = "dp=2,pp=2".parse().unwrap();
+                let engine = engine(hub, &Arc::default(), shape, rank);
+                let group = engine.group(PP);
+                group.barrier(&Site::new("x")).unwrap();
+                drop(engine);
+                let error = group.barrier(&Site::new("x")).expect_err("it has ended");
+                assert!(matches!(error, CommError::Closed { rank: of } if of == rank), "{error}");
+            });
+        }
+    });
+    // The world, dp and pp, and two for messages, on each rank.
+    assert_eq!(*hub.ended.lock().unwrap(), (0, 4 * 5));
+}
+
+#[test]
 fn what_cannot_be_done_is_refused() {
     on_ranks("tp=2", |_, _, engine| {
         let group = engine.group(AxisSet::of(AxisId::Tp));
@@ -210,7 +231,8 @@ fn a_call_that_takes_too_long_is_named() {
             scope.spawn(move || {
                 let timeout = Duration::from_millis(if rank == 0 { 150 } else { 15_000 });
                 let shape = "tp=2".parse().unwrap();
-                let engine = engine_with(hub, device, Settings { shape, rank, timeout });
+                let device = if rank == 0 { Arc::clone(device) } else { Arc::default() };
+                let engine = engine_with(hub, &device, Settings { shape, rank, timeout });
                 let group = engine.group(AxisSet::of(AxisId::Tp));
                 group.barrier(&Site::new("begin")).unwrap();
                 if rank == 1 {
@@ -241,6 +263,9 @@ fn a_call_that_takes_too_long_is_named() {
                     assert!(error.contains(part), "`{part}` is not in: {error}");
                 }
                 assert_eq!(hub.ended.lock().unwrap().0, 1, "its communicator was aborted");
+                drop(engine);
+                let closed = group.barrier(&Site::new("end"));
+                assert!(matches!(closed, Err(CommError::Engine { .. })));
             });
         }
     });

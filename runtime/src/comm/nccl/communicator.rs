@@ -10,12 +10,12 @@ use crate::comm::{Blocks, CommError, CommStats, Communicator, Pending, ReduceOp,
 use crate::layout::AxisSet;
 
 use super::api::{Comm, On, Transfer};
-use super::engine::Engine;
+use super::engine::Core;
 use super::plan::{Planner, Step};
 
 /// One rank in one group.
 pub struct NcclCommunicator {
-    pub(super) engine: Arc<Engine>,
+    pub(super) core: Arc<Core>,
     axes: AxisSet,
     members: Vec<usize>,
     pub(super) member: usize,
@@ -42,14 +42,14 @@ impl Work {
 
 impl NcclCommunicator {
     pub fn new(
-        engine: Arc<Engine>,
+        core: Arc<Core>,
         axes: AxisSet,
         members: Vec<usize>,
         member: usize,
         comm: Option<Comm>,
         account: Arc<Account>,
     ) -> NcclCommunicator {
-        NcclCommunicator { engine, axes, members, member, comm, account }
+        NcclCommunicator { core, axes, members, member, comm, account }
     }
 
     pub(super) fn call(&self, op: Op, data: View<'_>, asynchronous: bool, site: &Site) -> Call {
@@ -78,7 +78,7 @@ impl NcclCommunicator {
         dtype: DType,
         transfers: &[Transfer],
     ) -> Outcome {
-        let Engine { library, watch, .. } = &*self.engine;
+        let Core { library, watch, .. } = &*self.core;
         let grouped = || {
             library.begin_group()?;
             for transfer in transfers {
@@ -100,7 +100,7 @@ impl NcclCommunicator {
         held: Option<Arc<Buffer>>,
     ) -> Result<Moment, CommError> {
         let Work { call, aside, steps } = work;
-        let Engine { device, watch, meter, .. } = &*self.engine;
+        let Core { device, watch, meter, .. } = &*self.core;
         watch.check()?;
         let begin = self.account.begin();
         let bytes = call.op.sent(call.dtype, self.member, &self.members);
@@ -145,7 +145,7 @@ impl NcclCommunicator {
         mut dst: Option<ViewMut<'_>>,
     ) -> Outcome {
         let work = work?;
-        let Engine { device, watch, meter, .. } = &*self.engine;
+        let Core { device, watch, meter, .. } = &*self.core;
         let _inside = self.account.enter(work.call.op.name(), &work.call.site.clone());
         let address = |view: Option<View<'_>>| view.map_or(0, |view| view.address() as u64);
         if work.call.on_device {
@@ -212,7 +212,7 @@ impl NcclCommunicator {
         outcome: Result<Option<Moment>, CommError>,
         held: Option<Arc<Buffer>>,
     ) -> Pending<T> {
-        let Engine { device, activity, .. } = &*self.engine;
+        let Core { device, activity, .. } = &*self.core;
         let (promise, pending) = Pending::new(self.own_rank(), &self.account, activity, site);
         promise.keep(outcome.map(|end| Busy::until(value, Some(device), end).holding(held)));
         pending

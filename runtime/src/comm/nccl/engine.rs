@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Device, MemoryMeter};
+use crate::backend::{Buffer, Category, DType, Device, MemoryMeter, Queue};
 use crate::comm::account::Account;
 use crate::comm::local::Activity;
 use crate::comm::own_thread::OwnThread;
@@ -14,7 +14,7 @@ use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 use crate::trace::Lane;
 
-use super::api::{Comm, Id, Library};
+use super::api::{Comm, Id, Library, On, Transfer};
 use super::communicator::NcclCommunicator;
 use super::messages::Edges;
 use super::watch::Watch;
@@ -30,16 +30,21 @@ pub struct Settings {
     pub timeout: Duration,
 }
 
-/// The communicators of one rank.
+/// What the groups of a rank share.
+pub(super) struct Core {
+    pub library: Arc<dyn Library>,
+    pub device: Arc<dyn Device>,
+    /// Of what calls need aside.
+    pub meter: Arc<MemoryMeter>,
+    pub watch: Arc<Watch>,
+    pub activity: Arc<Activity>,
+    pub edges: Edges,
+}
+
+/// The communicators of one rank. With it they end: calls that come later fail.
 pub struct Engine {
     settings: Settings,
-    pub(super) library: Arc<dyn Library>,
-    pub(super) device: Arc<dyn Device>,
-    /// Of what calls need aside.
-    pub(super) meter: Arc<MemoryMeter>,
-    pub(super) watch: Arc<Watch>,
-    pub(super) activity: Arc<Activity>,
-    pub(super) edges: Edges,
+    core: Arc<Core>,
     thread: Option<JoinHandle<()>>,
     /// By those axes that have more than one rank.
     comms: BTreeMap<AxisSet, Comm>,
@@ -61,39 +66,37 @@ impl Engine {
     ) -> Result<Arc<Engine>, CommError> {
         let Settings { shape, rank, timeout } = settings;
         let watch = Watch::new(Arc::clone(&library), Arc::clone(&device), rank, timeout);
-        let joiner = Joiner { shape, rank, library: &*library, watch: &watch };
+        let meter = MemoryMeter::on(Some(Arc::clone(&device)), usize::MAX);
+        let word = meter.zeros(DType::F32, 1, Category::Communication);
+        let joiner =
+            Joiner { shape, rank, library: &*library, watch: &watch, device: &*device, word };
         let (comms, edges) = joiner.join(id)?;
         let thread = watch.start();
         let thread =
             Some(thread.map_err(|error| watch.fail("start of the watch", error.to_string()))?);
-        let meter = MemoryMeter::on(Some(Arc::clone(&device)), usize::MAX);
         let activity = Arc::new(Activity::new(1));
+        let core = Arc::new(Core { library, device, meter, watch, activity, edges });
         let own_thread = Arc::new(OwnThread::new(Lane::off()));
         let seats = Mutex::default();
-        Ok(Arc::new(Engine {
-            settings,
-            library,
-            device,
-            meter,
-            watch,
-            activity,
-            edges,
-            thread,
-            comms,
-            seats,
-            own_thread,
-        }))
+        Ok(Arc::new(Engine { settings, core, thread, comms, seats, own_thread }))
     }
 
     /// The rank's seat among the ranks that differ from it along `axes` only.
-    pub fn group(self: &Arc<Self>, axes: AxisSet) -> Arc<dyn Communicator> {
+    pub fn group(&self, axes: AxisSet) -> Arc<dyn Communicator> {
         let make = || {
             let Settings { shape, rank, .. } = self.settings;
             let comm = self.comms.get(&spread(&shape, axes)).copied();
             let members = shape.group_of(rank, axes);
             let member = shape.index_in_group(rank, axes);
             let account = Arc::new(Account::new(Arc::clone(&self.own_thread)));
-            Arc::new(NcclCommunicator::new(Arc::clone(self), axes, members, member, comm, account))
+            Arc::new(NcclCommunicator::new(
+                Arc::clone(&self.core),
+                axes,
+                members,
+                member,
+                comm,
+                account,
+            ))
         };
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(seats.entry(axes).or_insert_with(make)) as Arc<dyn Communicator>
@@ -102,12 +105,15 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.watch.close();
+        let Core { watch, library, .. } = &*self.core;
+        // What was queued ends first, or fails.
+        let _ = watch.wait_for_all();
+        watch.close();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was reported when it happened.
             let _ = thread.join();
         }
-        self.watch.take_comms().into_iter().for_each(|comm| self.library.finish(comm));
+        watch.take_comms().into_iter().for_each(|comm| library.finish(comm));
     }
 }
 
@@ -123,6 +129,9 @@ struct Joiner<'a> {
     rank: usize,
     library: &'a dyn Library,
     watch: &'a Watch,
+    device: &'a dyn Device,
+    /// What the first messages carry.
+    word: Buffer,
 }
 
 impl Joiner<'_> {
@@ -156,9 +165,37 @@ impl Joiner<'_> {
         let edges = Edges::make(members.len(), member, |color, key| {
             // A color of its own for each pair of each group.
             let color = color.map(|pair| members[0] * members.len() + pair);
-            self.split(all, color, key, pipeline)
+            let comm = self.split(all, color, key, pipeline)?;
+            comm.map_or(Ok(()), |comm| self.connect(comm, key == 0))?;
+            Ok(comm)
         })?;
         Ok((comms, edges))
+    }
+
+    /// Sends a first message, for which the library connects the two ranks: the host waits for that, and later messages,
+    /// which may cross each other, must not make it wait.
+    fn connect(&self, comm: Comm, is_sender: bool) -> Result<(), CommError> {
+        let call = "connecting neighbours along pp";
+        let queue = Queue::Communication(AxisSet::of(AxisId::Pp).number());
+        self.device.wait_for(queue, &self.device.mark(Queue::Compute));
+        let (on, word) = (On { comm, stream: self.device.handle(queue) }, &self.word.view());
+        let address = word.address() as u64;
+        let transfer = match is_sender {
+            true => Transfer::Send { src: address, count: 1, to: 1 },
+            false => Transfer::Recv { dst: address, count: 1, from: 0 },
+        };
+        let send = || {
+            self.library.begin_group()?;
+            // SAFETY: the word is a live element, which only this queue uses; it is waited for below.
+            unsafe { self.library.queue(on, word.dtype(), &transfer)? };
+            self.library.end_group()
+        };
+        send().map_err(|error| self.watch.fail(call, error.to_string()))?;
+        self.watch.settle(comm, call)?;
+        let end = self.device.mark(queue);
+        self.watch.queued(call.into(), end.clone(), None);
+        self.device.wait_for(Queue::Compute, &end);
+        Ok(())
     }
 
     fn split(

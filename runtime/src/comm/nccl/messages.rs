@@ -14,7 +14,7 @@ use crate::layout::{AxisId, AxisSet};
 
 use super::api::{Comm, On, Transfer};
 use super::communicator::{NcclCommunicator, Outcome};
-use super::engine::Engine;
+use super::engine::Core;
 
 /// The communicators of one member, by sender and receiver. In each, the sender is rank 0 and the receiver rank 1.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ const FIRST_QUEUE: usize = 256;
 impl NcclCommunicator {
     /// Sends a copy of `data`, so that the model may change it at once.
     pub(super) fn send_copy(&self, site: &Site, to: usize, data: View<'_>) -> Outcome {
-        let Engine { device, meter, .. } = &*self.engine;
+        let Core { device, meter, .. } = &*self.core;
         let mut copy = meter.alloc(data.dtype(), data.len(), Category::Communication);
         let dst = copy.view_mut().address();
         if !data.is_empty() {
@@ -100,7 +100,7 @@ impl NcclCommunicator {
 
     /// Receives into `data`, which the model uses afterwards.
     pub(super) fn receive(&self, site: &Site, from: usize, mut data: ViewMut<'_>) -> Outcome {
-        let Engine { device, meter, watch, .. } = &*self.engine;
+        let Core { device, meter, watch, .. } = &*self.core;
         if data.device().is_some() {
             let end = self.queue_recv(site, from, data, false)?;
             device.wait_for(Queue::Compute, &end);
@@ -138,7 +138,7 @@ impl NcclCommunicator {
         transfer: Transfer,
         held: Option<Arc<Buffer>>,
     ) -> Result<Moment, CommError> {
-        let Engine { device, watch, edges, .. } = &*self.engine;
+        let Core { device, watch, edges, .. } = &*self.core;
         watch.check()?;
         let along_pipeline = self.axes() == AxisSet::of(AxisId::Pp);
         let comm = edges.get(edge.0, edge.1).filter(|_| along_pipeline);

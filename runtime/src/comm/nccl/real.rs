@@ -28,6 +28,9 @@ const MAGIC: u32 = 0xcafe_beef;
 const CONFIG_VERSION: u32 = 22_800;
 /// What stands in a field that is left to the library.
 const UNDEFINED: c_int = c_int::MIN;
+/// How often, and after what time each, it is looked whether a communicator is finalized.
+const FINALIZE_LOOKS: usize = 5000;
+const FINALIZE_LOOK: Duration = Duration::from_millis(1);
 /// A color of ranks that take no part in a split.
 const NO_COLOR: c_int = -1;
 
@@ -201,7 +204,22 @@ impl Library for RealLibrary {
 
     fn finish(&self, comm: Comm) {
         // SAFETY: as in `state`.
-        let _ = unsafe { (self.api.ncclCommDestroy)(pointer(comm)) };
+        let result = unsafe { (self.api.ncclCommFinalize)(pointer(comm)) };
+        let mut finalized = self.accepted("ncclCommFinalize", pointer(comm), result);
+        // The other ranks finalize it too. One that has failed never does.
+        for _ in 0..FINALIZE_LOOKS {
+            match finalized.and_then(|()| self.state(comm)) {
+                Ok(State::Busy) => std::thread::sleep(FINALIZE_LOOK),
+                Ok(State::Ready) => {
+                    // SAFETY: as in `state`.
+                    let _ = unsafe { (self.api.ncclCommDestroy)(pointer(comm)) };
+                    return;
+                }
+                Err(_) => break,
+            }
+            finalized = Ok(());
+        }
+        self.abort(comm);
     }
 
     fn begin_group(&self) -> Result<(), LibraryError> {

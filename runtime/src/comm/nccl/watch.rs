@@ -123,6 +123,17 @@ impl Watch {
         self.check()
     }
 
+    /// Returns when everything that was queued is done, or has failed.
+    pub fn wait_for_all(&self) -> Result<(), CommError> {
+        loop {
+            self.check()?;
+            let next = self.lock().flights.front().map(|flight| flight.end.clone());
+            let Some(end) = next else { return Ok(()) };
+            self.wait(&end)?;
+            self.look();
+        }
+    }
+
     /// How long a call may take.
     pub fn timeout(&self) -> Duration {
         self.timeout
@@ -164,8 +175,9 @@ impl Watch {
         }
     }
 
-    /// Communicators that were not ended.
+    /// Communicators that were not ended; no more calls are made.
     pub fn take_comms(&self) -> Vec<Comm> {
+        self.failure.get_or_init(|| CommError::Closed { rank: self.rank });
         std::mem::take(&mut self.lock().comms)
     }
 
