@@ -9,7 +9,8 @@ const LENS: [usize; 6] = [0, 1, 7, 64, 1000, 5003];
 
 /// Numbers of many sizes, and those that are none.
 fn mixed(len: usize, seed: u64) -> Vec<f32> {
-    let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 1e-40, 3.4e38, 1.00390625];
+    let special =
+        [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 1e-40, 3.4e38, 1.0 + 1.0 / 256.0];
     let mut values = values(len, seed);
     for (i, value) in values.iter_mut().enumerate() {
         match i % 11 {

@@ -26,12 +26,15 @@ pub struct NcclCommunicator {
 
 pub(super) type Outcome = Result<(), CommError>;
 
-/// A call whose arguments fit, and its steps, given where `src`, `dst` and the room aside begin.
+/// The steps of a call, given where `src`, `dst` and the room aside begin.
+type Steps = Box<dyn FnOnce(&Planner, u64, u64, u64) -> Vec<Step>>;
+
+/// A call whose arguments fit, and its steps.
 struct Work {
     call: Call,
     /// Elements that are needed aside.
     aside: usize,
-    steps: Box<dyn FnOnce(&Planner, u64, u64, u64) -> Vec<Step>>,
+    steps: Steps,
 }
 
 impl Work {
