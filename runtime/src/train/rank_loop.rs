@@ -68,6 +68,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
     pub fn new(plan: &'a Plan, shared: &'a Shared, comms: RankComms) -> Result<Self> {
         let config = &plan.config;
         let backend = plan.machine.backend(comms.rank())?;
+        let comms = plan.machine.connect(comms, &*backend)?;
         let rank = Rank::with_settings(comms, backend, config.settings());
         let built = build::<M>(&rank, &plan.sizes)?;
         let params = built.params();

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::comm::account::Account;
 use crate::comm::own_thread::OwnThread;
-use crate::comm::{CommError, CommStats, CommTimes, Communicator, Departure, LaunchOptions};
+use crate::comm::{
+    CommError, CommStats, CommTimes, Communicator, Departure, Engine, LaunchOptions,
+};
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::{Coordinates, MeshShape};
 use crate::trace::{self, Lane, Tracer};
@@ -54,7 +56,8 @@ impl World {
     }
 
     pub fn comms(self: &Arc<Self>, rank: usize) -> RankComms {
-        RankComms { world: Arc::clone(self), rank, coordinates: self.shape.coordinates(rank) }
+        let coordinates = self.shape.coordinates(rank);
+        RankComms { world: Arc::clone(self), rank, coordinates, engine: None }
     }
 
     /// Another rank's end, if `rank` was stopped by it.
@@ -155,6 +158,8 @@ pub struct RankComms {
     world: Arc<World>,
     rank: usize,
     coordinates: Coordinates,
+    /// What carries out the collectives, if not this engine.
+    engine: Option<Arc<dyn Engine>>,
 }
 
 impl RankComms {
@@ -162,6 +167,11 @@ impl RankComms {
     /// it has most of. A collective would wait in vain.
     pub(crate) fn unattended(shape: MeshShape) -> RankComms {
         World::new(shape, &LaunchOptions::default()).comms(shape.world_size() - 1)
+    }
+
+    /// The same rank, whose collectives `engine` carries out. Its end is still made known to the ranks of this process.
+    pub fn over(self, engine: Arc<dyn Engine>) -> RankComms {
+        RankComms { engine: Some(engine), ..self }
     }
 
     /// The world rank.
@@ -182,7 +192,10 @@ impl RankComms {
     /// The rank's seat among the ranks that differ from it along `axes` only. Every call with the same axes gives
     /// the same seat; different sets of axes give independent groups, also where their ranks are the same.
     pub fn group(&self, axes: AxisSet) -> Arc<dyn Communicator> {
-        self.world.seat(self.rank, axes)
+        match &self.engine {
+            Some(engine) => engine.group(axes),
+            None => self.world.seat(self.rank, axes),
+        }
     }
 
     /// The lane of the trace on which the rank's own thread shows what it does. The engine adds the waits.
@@ -201,6 +214,9 @@ impl RankComms {
     }
 
     fn stats_by_axes(&self) -> impl Iterator<Item = (AxisSet, CommStats)> {
+        if let Some(engine) = &self.engine {
+            return engine.stats().into_iter();
+        }
         let registry = self.world.lock();
         let own = registry.seats.iter().filter(|((_, owner), _)| *owner == self.rank);
         let stats: Vec<_> = own.map(|((axes, _), seat)| (*axes, seat.stats())).collect();

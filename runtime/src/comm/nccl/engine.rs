@@ -9,7 +9,7 @@ use crate::backend::{Buffer, Category, DType, Device, MemoryMeter, Queue};
 use crate::comm::account::Account;
 use crate::comm::local::Activity;
 use crate::comm::own_thread::OwnThread;
-use crate::comm::{CommError, Communicator};
+use crate::comm::{CommError, CommStats, Communicator};
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 use crate::trace::Lane;
@@ -80,9 +80,10 @@ impl Engine {
         let seats = Mutex::default();
         Ok(Arc::new(Engine { settings, core, thread, comms, seats, own_thread }))
     }
+}
 
-    /// The rank's seat among the ranks that differ from it along `axes` only.
-    pub fn group(&self, axes: AxisSet) -> Arc<dyn Communicator> {
+impl crate::comm::Engine for Engine {
+    fn group(&self, axes: AxisSet) -> Arc<dyn Communicator> {
         let make = || {
             let Settings { shape, rank, .. } = self.settings;
             let comm = self.comms.get(&spread(&shape, axes)).copied();
@@ -100,6 +101,11 @@ impl Engine {
         };
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(seats.entry(axes).or_insert_with(make)) as Arc<dyn Communicator>
+    }
+
+    fn stats(&self) -> Vec<(AxisSet, CommStats)> {
+        let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        seats.iter().map(|(axes, seat)| (*axes, seat.stats())).collect()
     }
 }
 

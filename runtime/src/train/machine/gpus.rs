@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::backend::cuda::native::{NativeDriver, devices, peak_flops};
 use crate::backend::cuda::{CudaBackend, Driver, DriverError};
 use crate::backend::{Backend, DType};
+use crate::comm::{LaunchOptions, RankComms, nccl};
 use crate::train::{Error, Result};
 
 use super::Machine;
@@ -13,12 +14,14 @@ use super::Machine;
 pub struct Gpus {
     drivers: Vec<Arc<dyn Driver>>,
     devices: usize,
+    /// What connects devices, and what the ranks find each other by; none: all ranks share one device.
+    between: Option<(Arc<dyn nccl::Library>, nccl::Id)>,
 }
 
 impl Gpus {
     /// One driver for each rank, all of them of the same kind of device, of which there are `devices`.
     pub fn new(drivers: Vec<Arc<dyn Driver>>, devices: usize) -> Gpus {
-        Gpus { drivers, devices }
+        Gpus { drivers, devices, between: None }
     }
 
     /// The GPUs of this host for `ranks` ranks: one for each, or one for all.
@@ -38,7 +41,14 @@ impl Gpus {
             Ok(NativeDriver::new(rank % count).map_err(refused)?)
         };
         let drivers = (0..ranks).map(driver).collect::<Result<_>>()?;
-        Ok(Gpus::new(drivers, count.min(ranks)))
+        let mut gpus = Gpus::new(drivers, count.min(ranks));
+        if gpus.devices > 1 {
+            let library = Arc::new(nccl::RealLibrary::new().map_err(refused)?);
+            let id = nccl::Library::new_id(&*library);
+            let id = id.map_err(|error| Error::Input(format!("--device cuda: {error}")))?;
+            gpus.between = Some((library, id));
+        }
+        Ok(gpus)
     }
 }
 
@@ -49,6 +59,19 @@ impl Machine for Gpus {
             Error::Input(format!("rank {rank} has no GPU: there are drivers for {ranks} ranks"))
         })?;
         Ok(Box::new(CudaBackend::new(Arc::clone(driver))))
+    }
+
+    fn connect(&self, comms: RankComms, backend: &dyn Backend) -> Result<RankComms> {
+        let (Some((library, id)), Some(device)) = (&self.between, backend.device()) else {
+            return Ok(comms);
+        };
+        let settings = nccl::Settings {
+            shape: *comms.shape(),
+            rank: comms.rank(),
+            timeout: LaunchOptions::default().timeout,
+        };
+        let engine = nccl::Engine::new(settings, Arc::clone(library), device, id)?;
+        Ok(comms.over(engine))
     }
 
     fn describe(&self) -> String {

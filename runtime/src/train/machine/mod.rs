@@ -5,6 +5,7 @@ mod gpus;
 
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{Backend, DType};
+use crate::comm::RankComms;
 
 use crate::train::config::{Config, Device};
 use crate::train::plan::counted;
@@ -17,6 +18,15 @@ pub trait Machine: Send + Sync {
     /// # Errors
     /// Where the machine does not have what the rank needs.
     fn backend(&self, rank: usize) -> Result<Box<dyn Backend>>;
+
+    /// The rank's communicators, over what connects the devices: those of the process, where nothing else does. Called
+    /// once, on the thread of the rank.
+    ///
+    /// # Errors
+    /// Where the ranks do not find each other.
+    fn connect(&self, comms: RankComms, _backend: &dyn Backend) -> Result<RankComms> {
+        Ok(comms)
+    }
 
     /// What it is, in a few words: "4 threads", "an NVIDIA H100".
     fn describe(&self) -> String;
