@@ -122,6 +122,10 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(MACHINE, "threads", POSITIVE)
         .value("N")
         .help("Threads of each rank [default: the machine's cores shared out, at least 1]"),
+    Flag::new(MACHINE, "nondeterministic", Kind::Switch).help(
+        "Let a GPU use ways of attention and of matrix products that are faster, and whose results differ in their last \
+         bits from run to run [needs --device cuda]",
+    ),
     Flag::new(SHARDING, "zero", Kind::Count { min: 0, max: 3 }).value("LEVEL").help(
         "What the ranks of the fsdp axis hold only a shard of: 0 nothing, 1 optimiser state and master weights, \
          2 gradients too, 3 parameters too [default: 3 where the mesh has an fsdp axis, else 0]",

@@ -48,6 +48,8 @@ pub struct Config {
     pub memory_limit: Option<usize>,
     /// `--device`.
     pub device: Device,
+    /// `--nondeterministic`: results may differ in their last bits from run to run.
+    pub nondeterministic: bool,
     /// `--dtype`: of parameters as layers read them, and of activations.
     pub dtype: Precision,
     /// `--reduce-dtype`: in which gradients are summed over the data ranks.

@@ -26,6 +26,7 @@ pub fn resolve(given: GivenMap) -> Result<Config, ConfigError> {
         recompute: sharding::recompute(&mut values),
         memory_limit: values.bytes("memory-limit"),
         device,
+        nondeterministic: nondeterministic(&mut values, device),
         dtype,
         reduce_dtype,
         threads: values.count("threads").map(|n| n as usize),
@@ -72,6 +73,15 @@ fn mesh(values: &mut Values) -> MeshShape {
         values.problem("mesh", error.to_string());
         MeshShape::SINGLE
     })
+}
+
+fn nondeterministic(values: &mut Values, device: Device) -> bool {
+    let given = values.switch("nondeterministic");
+    if given && device == Device::Cpu && values.fits("device") {
+        let message = "the processor has no faster ways that it could take; use --device cuda, or leave it out";
+        values.problem("nondeterministic", message.into());
+    }
+    given
 }
 
 fn device(values: &mut Values) -> Device {

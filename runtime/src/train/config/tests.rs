@@ -57,9 +57,20 @@ fn without_flags_a_small_model_trains_on_four_ranks() {
 }
 
 #[test]
+fn the_dtype_is_that_of_the_device() {
+    let dtype = |flags: &str| parse(flags).unwrap().dtype;
+    assert_eq!((dtype(""), dtype("--device cuda")), (Precision::F32, Precision::Bf16));
+    assert_eq!(dtype("--device cuda --dtype f32"), Precision::F32);
+    assert_contains(
+        &refusal("--nondeterministic"),
+        "--nondeterministic: the processor has no faster ways that it could take; use --device cuda",
+    );
+}
+
+#[test]
 fn flags_reach_their_fields() {
     let config = parse(
-        "--mesh fsdp=2 --device cpu --dtype bf16 --reduce-dtype bf16 --zero 2 --recompute every=2 --micro-batches 4 \
+        "--mesh fsdp=2 --device cuda --nondeterministic --dtype bf16 --reduce-dtype bf16 --zero 2 --recompute every=2 --micro-batches 4 \
          --memory-limit 1.5GiB --threads 3 --hidden 64 --layers 2 --heads 8 --kv-heads 2 --ffn 100 \
          --vocab 300 --tied --data d.bin --tokenizer t.json --order shuffled --batch 8 --seq 32 --steps 50 --seed 7 --lr 3e-4 --optimizer muon --momentum 0.8 --ema 0.999 \
          --lr-schedule wsd --warmup 5 --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 --weight-decay 0 --clip 0 \
@@ -72,7 +83,8 @@ fn flags_reach_their_fields() {
         micro_batches: 4,
         recompute: Some(RecomputeOverride::Every(2.try_into().unwrap())),
         memory_limit: Some(3 << 29),
-        device: Device::Cpu,
+        device: Device::Cuda,
+        nondeterministic: true,
         dtype: Precision::Bf16,
         reduce_dtype: Precision::Bf16,
         threads: Some(3),

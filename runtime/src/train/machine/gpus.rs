@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::backend::cuda::native::{NativeDriver, devices, peak_flops};
+use crate::backend::cuda::cudnn::CudnnOptions;
+use crate::backend::cuda::native::{NativeDriver, NativeOptions, devices, peak_flops};
 use crate::backend::cuda::{CudaBackend, Driver, DriverError};
 use crate::backend::{Backend, DType};
 use crate::comm::{LaunchOptions, RankComms, nccl};
@@ -24,11 +25,12 @@ impl Gpus {
         Gpus { drivers, devices, between: None }
     }
 
-    /// The GPUs of this host for `ranks` ranks: one for each, or one for all.
+    /// The GPUs of this host for `ranks` ranks: one for each, or one for all. `nondeterministic` ways are faster, and their
+    /// results differ in their last bits from run to run.
     ///
     /// # Errors
     /// Without the driver or a library, or with neither one GPU nor one for each rank.
-    pub fn of_host(ranks: usize) -> Result<Gpus> {
+    pub fn of_host(ranks: usize, nondeterministic: bool) -> Result<Gpus> {
         let refused = |error: DriverError| Error::Input(format!("--device cuda: {error}"));
         let count = devices().map_err(refused)?.len();
         if count > 1 && count < ranks {
@@ -38,7 +40,11 @@ impl Gpus {
             )));
         }
         let driver = |rank: usize| -> Result<Arc<dyn Driver>> {
-            Ok(NativeDriver::new(rank % count).map_err(refused)?)
+            let attention =
+                CudnnOptions { deterministic: !nondeterministic, ..CudnnOptions::default() };
+            let options =
+                NativeOptions { timed_products: nondeterministic, attention: Some(attention) };
+            Ok(NativeDriver::with_options(rank % count, options).map_err(refused)?)
         };
         let drivers = (0..ranks).map(driver).collect::<Result<_>>()?;
         let mut gpus = Gpus::new(drivers, count.min(ranks));

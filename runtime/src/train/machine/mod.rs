@@ -87,7 +87,7 @@ impl Machine for Processor {
 
 #[cfg(feature = "cuda")]
 fn gpus(config: &Config) -> Result<Box<dyn Machine>> {
-    Ok(Box::new(Gpus::of_host(config.mesh.world_size())?))
+    Ok(Box::new(Gpus::of_host(config.mesh.world_size(), config.nondeterministic)?))
 }
 
 #[cfg(not(feature = "cuda"))]

@@ -34,7 +34,7 @@ pub struct NativeOptions {
 
 impl Default for NativeOptions {
     fn default() -> NativeOptions {
-        NativeOptions { timed_products: true, attention: Some(CudnnOptions::default()) }
+        NativeOptions { timed_products: false, attention: Some(CudnnOptions::default()) }
     }
 }
 
