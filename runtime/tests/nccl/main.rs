@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use half::bf16;
 use meshwright::backend::{Category, DType, Device, MemoryMeter, View, ViewMut};
+use meshwright::comm::Engine as _;
 use meshwright::comm::nccl::{Engine, RealLibrary, Settings};
 use meshwright::comm::{Blocks, CommError, Communicator, ReduceOp, Site, launch};
 use meshwright::layout::{AxisId, AxisSet};
