@@ -6,6 +6,7 @@ mod gpus;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{Backend, DType};
 use crate::comm::RankComms;
+use crate::launch::Place;
 
 use crate::train::config::{Config, Device};
 use crate::train::plan::counted;
@@ -47,12 +48,25 @@ pub use gpus::Gpus;
 /// # Errors
 /// Where it is not there.
 pub fn machine_of(config: &Config) -> Result<Box<dyn Machine>> {
+    // What is set in part was set for something else.
+    refuse_processes(Place::of_process().ok().flatten())?;
     let world = config.mesh.world_size();
     match config.device {
         Device::Cpu => {
             Ok(Box::new(Processor { threads: config.threads_per_rank(world), ranks: world }))
         }
         Device::Cuda => gpus(config),
+    }
+}
+
+/// Ranks are threads of one process: several would each do all of the run, and write to the same files.
+fn refuse_processes(place: Option<Place>) -> Result<()> {
+    match place {
+        Some(Place { rank, world, .. }) if world > 1 => Err(Error::Input(format!(
+            "this process was started as rank {rank} of {world}, but runs of several processes come with a later version; \
+             start one process, and give its ranks with --mesh"
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -95,4 +109,26 @@ fn gpus(_: &Config) -> Result<Box<dyn Machine>> {
     Err(Error::Input(
         "--device cuda: this program was built without GPUs; build it with --features cuda, or use --device cpu".into(),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_several_processes_is_refused() {
+        let place = |world: &str| {
+            let of = |name: &str| match name {
+                "RANK" | "LOCAL_RANK" => Some("0".to_owned()),
+                "WORLD_SIZE" => Some(world.to_owned()),
+                "MASTER_ADDR" => Some("localhost".to_owned()),
+                _ => None,
+            };
+            Place::of(of).unwrap()
+        };
+        let text = refuse_processes(place("4")).unwrap_err().to_string();
+        assert!(text.contains("started as rank 0 of 4"), "{text}");
+        assert!(refuse_processes(place("1")).is_ok());
+        assert!(refuse_processes(None).is_ok());
+    }
 }
