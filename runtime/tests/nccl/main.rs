@@ -209,8 +209,11 @@ fn next_failure(group: &dyn Communicator) -> CommError {
 
 #[test]
 fn an_error_of_the_library_ends_all_communicators_of_the_rank() {
+    let all_are_here = std::sync::Barrier::new(2);
     let errors = on_ranks("tp=2", |hub, rank, engine| {
         let group = engine.group(AxisSet::of(AxisId::Tp));
+        // Both have their communicators.
+        all_are_here.wait();
         hub.is_broken.store(true, Ordering::Relaxed);
         let error = next_failure(&*group);
         assert!(matches!(error, CommError::Engine { rank: of, .. } if of == rank), "{error}");
