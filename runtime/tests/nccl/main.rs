@@ -210,9 +210,11 @@ fn next_failure(group: &dyn Communicator) -> CommError {
 
 #[test]
 fn an_error_of_the_library_ends_all_communicators_of_the_rank() {
+    let all_are_here = std::sync::Barrier::new(2);
     let errors = on_ranks("tp=2", |hub, rank, engine| {
         let group = engine.group(AxisSet::of(AxisId::Tp));
-        group.barrier(&Site::new("begin")).unwrap();
+        // Both have their communicators.
+        all_are_here.wait();
         hub.is_broken.store(true, Ordering::Relaxed);
         let error = next_failure(&*group);
         assert!(matches!(error, CommError::Engine { rank: of, .. } if of == rank), "{error}");
@@ -239,6 +241,8 @@ fn a_call_that_takes_too_long_is_named() {
                 if rank == 1 {
                     return;
                 }
+                // Until the watch has seen that the barrier is done.
+                std::thread::sleep(Duration::from_millis(100));
                 device.is_stuck.store(true, Ordering::Relaxed);
                 let meter = MemoryMeter::on(
                     Some(Arc::new(Prompt::default()) as Arc<dyn Device>),
