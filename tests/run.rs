@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use meshwright::backend::Backend;
 use meshwright::backend::cpu::CpuBackend;
-use meshwright::comm::{CommError, launch};
+use meshwright::comm::{CommError, RankComms, launch};
 use meshwright::layout::Shape;
 use meshwright::nn::{Build, Sizes, build};
 use meshwright::optim::{AdamWOptions, Optimizer, OptimizerOptions, ParamGroups};
@@ -77,11 +77,15 @@ pub fn train<M: Build, S: Shape>(
     setup: &Setup,
     loss: impl Fn(&M, &Rank, Turn) -> Loss<S> + Sync,
 ) -> Outcome {
-    let backend = |rank| match &setup.machine {
-        Some(machine) => machine.backend(rank).unwrap_or_else(|error| panic!("{error}")),
-        None => processor(setup.threads),
+    let seat = |comms: RankComms| match &setup.machine {
+        Some(machine) => {
+            let backend = machine.backend(comms.rank()).unwrap_or_else(|error| panic!("{error}"));
+            let comms = machine.connect(comms, &*backend);
+            (comms.unwrap_or_else(|error| panic!("{error}")), backend)
+        }
+        None => (comms, processor(setup.threads)),
     };
-    let outcomes = on_mesh_of(mesh, backend, setup.settings, |rank| {
+    let outcomes = on_mesh_of(mesh, seat, setup.settings, |rank| {
         let built = build::<M>(rank, &setup.sizes).unwrap_or_else(|error| panic!("{error}"));
         let groups = ParamGroups::default();
         let optimizer = Optimizer::new(rank, &built.units, setup.optimizer, &groups);
@@ -157,7 +161,7 @@ pub fn on_mesh_with<T: Send>(
     settings: Settings,
     body: impl Fn(&Rank) -> T + Sync,
 ) -> Vec<T> {
-    on_mesh_of(mesh, |_| processor(threads), settings, body)
+    on_mesh_of(mesh, |comms| (comms, processor(threads)), settings, body)
 }
 
 fn processor(threads: usize) -> Box<dyn Backend> {
@@ -167,13 +171,13 @@ fn processor(threads: usize) -> Box<dyn Backend> {
 #[track_caller]
 fn on_mesh_of<T: Send>(
     mesh: &str,
-    backend: impl Fn(usize) -> Box<dyn Backend> + Sync,
+    seat: impl Fn(RankComms) -> (RankComms, Box<dyn Backend>) + Sync,
     settings: Settings,
     body: impl Fn(&Rank) -> T + Sync,
 ) -> Vec<T> {
     let shape = mesh.parse().unwrap_or_else(|error| panic!("{mesh}: {error}"));
     let results = launch(&shape, |comms| {
-        let backend = backend(comms.rank());
+        let (comms, backend) = seat(comms);
         Ok::<T, CommError>(body(&Rank::with_settings(comms, backend, settings)))
     });
     results.unwrap_or_else(|error| panic!("{mesh}: {error}"))

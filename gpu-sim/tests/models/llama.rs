@@ -12,7 +12,7 @@ use meshwright_tests::run::Setup;
 
 use super::{BF16, F32, Tolerance, check};
 
-const DATA: TokenData = TokenData { batch: 4, seq: 11, vocab: 61, masked: true };
+pub const DATA: TokenData = TokenData { batch: 4, seq: 11, vocab: 61, masked: true };
 
 #[test]
 fn one_rank_in_f32() {
@@ -76,7 +76,7 @@ fn check_llama<M: LanguageModel<Config = LlamaConfig>>(
     });
 }
 
-fn setup(compute: DType) -> Setup {
+pub fn setup(compute: DType) -> Setup {
     setup_of::<Llama>(compute)
 }
 

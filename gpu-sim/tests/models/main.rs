@@ -1,7 +1,11 @@
 //! Whole models on a device, against the processor: every number of a training, on one rank and on meshes whose ranks
 //! share the device.
 
+#[allow(dead_code)]
+#[path = "../../../runtime/tests/nccl/hub.rs"]
+mod hub;
 mod llama;
+mod nccl;
 mod operations;
 mod trainer;
 

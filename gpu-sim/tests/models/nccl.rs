@@ -1,0 +1,188 @@
+//! Ranks with a GPU each: every kind of parallelism through the engine over NCCL, whose library is replaced by one that
+//! works between threads and writes down what it is asked for.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use meshwright::backend::cuda::{Driver, Stream};
+use meshwright::backend::{Backend, DType};
+use meshwright::comm::RankComms;
+use meshwright::comm::nccl::{
+    Comm, Engine, Id, Library, LibraryError, On, Settings, State, Transfer,
+};
+use meshwright::tensor::{Settings as RankSettings, ZeroLevel};
+use meshwright::train::{Gpus, LanguageModel, Machine, Result};
+use meshwright_examples::llama::Llama;
+use meshwright_gpu_sim::SimDriver;
+use meshwright_tests::compare::Report;
+use meshwright_tests::run::{Setup, train};
+
+use super::hub::{Hub, Port};
+use super::llama::{DATA, setup};
+use super::{F32, compare};
+
+/// A device for each rank, and the library between them.
+struct Cluster {
+    drivers: Vec<Arc<SimDriver>>,
+    gpus: Gpus,
+    hub: Arc<Hub>,
+}
+
+impl Cluster {
+    fn new(ranks: usize) -> Cluster {
+        let drivers: Vec<_> =
+            (0..ranks as u64).map(|seed| Arc::new(SimDriver::new(seed))).collect();
+        let gpus = drivers.iter().map(|driver| Arc::clone(driver) as Arc<dyn Driver>).collect();
+        Cluster { drivers, gpus: Gpus::new(gpus, ranks), hub: Arc::default() }
+    }
+}
+
+impl Machine for Cluster {
+    fn backend(&self, rank: usize) -> Result<Box<dyn Backend>> {
+        self.gpus.backend(rank)
+    }
+
+    fn connect(&self, comms: RankComms, backend: &dyn Backend) -> Result<RankComms> {
+        let (shape, rank) = (*comms.shape(), comms.rank());
+        let settings = Settings { shape, rank, timeout: Duration::from_secs(60) };
+        let port = Port { hub: Arc::clone(&self.hub), rank };
+        let driver = Arc::clone(&self.drivers[rank]);
+        let library = Arc::new(InOrder { port, driver, streams: Mutex::default() });
+        let device = backend.device().expect("a GPU has memory of its own");
+        Ok(comms.over(Engine::new(settings, library, device, &[1; 128])?))
+    }
+
+    fn describe(&self) -> String {
+        self.gpus.describe()
+    }
+
+    fn memory(&self) -> Option<f64> {
+        self.gpus.memory()
+    }
+
+    fn peak_flops(&self, dtype: DType) -> Option<f64> {
+        self.gpus.peak_flops(dtype)
+    }
+}
+
+/// The library between threads, which transfers when the streams have come to that point.
+#[derive(Debug)]
+struct InOrder {
+    port: Port,
+    driver: Arc<SimDriver>,
+    /// Of the transfers of the group that is open.
+    streams: Mutex<Vec<Stream>>,
+}
+
+impl Library for InOrder {
+    fn new_id(&self) -> std::result::Result<Id, LibraryError> {
+        self.port.new_id()
+    }
+
+    fn begin(&self, id: &Id, ranks: usize, rank: usize) -> std::result::Result<Comm, LibraryError> {
+        self.port.begin(id, ranks, rank)
+    }
+
+    fn split(
+        &self,
+        comm: Comm,
+        color: Option<usize>,
+        key: usize,
+        keep_waiting: &mut dyn FnMut() -> bool,
+    ) -> std::result::Result<Option<Comm>, LibraryError> {
+        self.port.split(comm, color, key, keep_waiting)
+    }
+
+    fn state(&self, comm: Comm) -> std::result::Result<State, LibraryError> {
+        self.port.state(comm)
+    }
+
+    fn abort(&self, comm: Comm) {
+        self.port.abort(comm);
+    }
+
+    fn finish(&self, comm: Comm) {
+        self.port.finish(comm);
+    }
+
+    fn begin_group(&self) -> std::result::Result<(), LibraryError> {
+        self.port.begin_group()
+    }
+
+    fn end_group(&self) -> std::result::Result<(), LibraryError> {
+        for stream in self.streams.lock().unwrap().drain(..) {
+            self.driver.synchronize(stream).expect("the streams of a group can be waited for");
+        }
+        self.port.end_group()
+    }
+
+    unsafe fn queue(
+        &self,
+        on: On,
+        dtype: DType,
+        transfer: &Transfer,
+    ) -> std::result::Result<(), LibraryError> {
+        self.streams.lock().unwrap().push(Stream(on.stream));
+        // SAFETY: as the caller promises.
+        unsafe { self.port.queue(on, dtype, transfer) }
+    }
+}
+
+#[test]
+fn every_parallelism_and_what_it_asks_for() {
+    let one = train("1", &setup(DType::F32), |model: &Llama, rank, turn| {
+        let (tokens, targets) = DATA.block(rank, turn);
+        model.loss(&tokens, &targets)
+    });
+    let mut report = Report::default();
+    let mut calls = Vec::new();
+    for (mesh, zero, _) in CALLS {
+        let setup = setup(DType::F32);
+        let ranks = mesh.split(',').map(|axis| axis[axis.len() - 1..].parse::<usize>().unwrap());
+        let cluster = Arc::new(Cluster::new(ranks.product()));
+        let settings = RankSettings { zero, ..setup.settings };
+        let machine = Some(Arc::clone(&cluster) as Arc<dyn Machine>);
+        let setup = Setup { settings, machine, ..setup };
+        let got = train(mesh, &setup, |model: &Llama, rank, turn| {
+            let (tokens, targets) = DATA.block(rank, turn);
+            model.loss(&tokens, &targets)
+        });
+        compare(&mut report, &format!("{zero} on {mesh}"), &got, &one, F32);
+        let logs: Vec<_> =
+            (0..cluster.drivers.len()).map(|rank| cluster.hub.take_log(rank)).collect();
+        assert!(logs.iter().all(|log| log.len() == logs[0].len()), "{mesh}: ranks differ");
+        calls.push((mesh, zero, kinds(&logs[0])));
+    }
+    report.print();
+    let expected = CALLS.map(|(mesh, zero, calls)| (mesh, zero, calls.to_owned()));
+    assert_eq!(calls, expected);
+}
+
+/// How often each kind of call was made: `all_gather 24, all_reduce 9`.
+fn kinds(log: &[String]) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for call in log {
+        *counts.entry(call.split(' ').next().unwrap_or_default()).or_default() += 1;
+    }
+    let texts: Vec<String> = counts.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    texts.join(", ")
+}
+
+/// Meshes and levels, and what two steps of a Llama of two layers ask for: 5 units, whose gradients are summed in each step,
+/// and the gathers of the comparison. Parts of unlike lengths (11 positions and 61 tokens over `tp`) are broadcast and
+/// reduced one by one.
+const CALLS: [(&str, ZeroLevel, &str); 8] = [
+    ("dp=2", ZeroLevel::Replicated, "all_gather 4, all_reduce 10"),
+    ("tp=2", ZeroLevel::Replicated, "all_gather 44, all_reduce 12, broadcast 34, reduce 20"),
+    ("fsdp=2", ZeroLevel::Replicated, "all_gather 4, all_reduce 10"),
+    ("fsdp=2", ZeroLevel::Optimizer, "all_gather 79, reduce_scatter 10"),
+    ("fsdp=2", ZeroLevel::Gradients, "all_gather 79, reduce_scatter 10"),
+    ("fsdp=2", ZeroLevel::Parameters, "all_gather 86, reduce_scatter 10"),
+    ("dp=2,fsdp=2", ZeroLevel::Parameters, "all_gather 86, all_reduce 10, reduce_scatter 10"),
+    (
+        "dp=2,fsdp=2,tp=2",
+        ZeroLevel::Parameters,
+        "all_gather 128, all_reduce 22, broadcast 34, reduce 20, reduce_scatter 10",
+    ),
+];
