@@ -8,7 +8,7 @@ use std::ffi::c_void;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use meshwright::backend::cuda::native::{NativeDriver, cuda_available, probe};
+use meshwright::backend::cuda::native::{NativeDriver, NativeOptions, cuda_available, probe};
 use meshwright::backend::cuda::{Driver, DriverError, Function, Grid, MatMul, Source, Stream};
 use meshwright::backend::{DType, Gemm};
 
@@ -314,9 +314,13 @@ fn products_without_terms_are_zero_and_others_are_refused() {
 }
 
 #[test]
-fn large_products_are_computed_in_the_fastest_way() {
+fn large_products_are_computed_in_the_fastest_way_if_that_is_wanted() {
     let _alone = PRODUCTS.lock();
-    let driver = driver();
+    folders();
+    let products = |timed_products| {
+        NativeDriver::with_options(0, NativeOptions { timed_products, attention: None }).unwrap()
+    };
+    let driver = products(true);
     let stream = driver.new_stream(false).unwrap();
     let size = 384;
     let ones = vec![1.0f32; size * size];
@@ -334,6 +338,11 @@ fn large_products_are_computed_in_the_fastest_way() {
     // What is added to was not changed by trying.
     let result = download::<f32>(&driver, stream, c, size * size);
     assert!(result.iter().all(|value| *value == 2.0 * size as f32 + 1.0));
+    // Else in the way that the library proposes first, in every run.
+    let before = stub_number("stub_runs");
+    // SAFETY: as above; both drivers are of one device.
+    unsafe { products(false).matmul(stream, &shape, a, b, c) }.unwrap();
+    assert_eq!((stub_number("stub_runs") - before, stub_number("stub_algorithm")), (1, 0));
     free(&driver, &[a, b, c]);
     driver.free_stream(stream).unwrap();
 }
