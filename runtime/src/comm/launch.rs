@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt::{Debug, Display};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,6 +55,31 @@ pub fn launch_with<T: Send, E: Display + Send>(
     shape: &MeshShape,
     body: impl Fn(RankComms) -> Result<T, E> + Sync,
 ) -> Result<Vec<T>, LaunchError<E>> {
+    run_ranks(options, shape, 0..shape.world_size(), body)
+}
+
+/// Runs `body` for one rank of `shape`, the others being processes of their own: collectives need an
+/// [engine](RankComms::over) that reaches them.
+///
+/// # Errors
+/// When the rank failed.
+pub fn launch_rank<T: Send, E: Display + Send>(
+    options: &LaunchOptions,
+    shape: &MeshShape,
+    rank: usize,
+    body: impl Fn(RankComms) -> Result<T, E> + Sync,
+) -> Result<T, LaunchError<E>> {
+    let mut values = run_ranks(options, shape, rank..rank + 1, body)?;
+    Ok(values.pop().expect("one rank has one result"))
+}
+
+/// Runs `body` for `ranks`, each on its own thread.
+fn run_ranks<T: Send, E: Display + Send>(
+    options: &LaunchOptions,
+    shape: &MeshShape,
+    ranks: Range<usize>,
+    body: impl Fn(RankComms) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, LaunchError<E>> {
     panics::install_hook();
     let world = World::new(*shape, options);
     let run_rank = |rank: usize| {
@@ -73,7 +99,8 @@ pub fn launch_with<T: Send, E: Display + Send>(
     };
     let outcomes: Vec<_> = std::thread::scope(|scope| {
         let run_rank = &run_rank;
-        let threads: Vec<_> = (0..shape.world_size())
+        let threads: Vec<_> = ranks
+            .clone()
             .map(|rank| {
                 let builder = std::thread::Builder::new().name(format!("rank {rank}"));
                 let thread = builder
@@ -96,7 +123,7 @@ pub fn launch_with<T: Send, E: Display + Send>(
 
     let mut values = Vec::with_capacity(outcomes.len());
     let mut failures = Vec::new();
-    for (rank, outcome) in outcomes.into_iter().enumerate() {
+    for (rank, outcome) in ranks.zip(outcomes) {
         match outcome {
             Ok(value) => values.push(value),
             Err(cause) => {

@@ -40,7 +40,9 @@ pub use blocks::Blocks;
 pub use communicator::Communicator;
 pub use engine::Engine;
 pub use error::{CommError, CommFailure, Departure};
-pub use launch::{FailureCause, LaunchError, LaunchOptions, RankFailure, launch, launch_with};
+pub use launch::{
+    FailureCause, LaunchError, LaunchOptions, RankFailure, launch, launch_rank, launch_with,
+};
 pub use local::RankComms;
 pub use pending::Pending;
 pub use site::Site;

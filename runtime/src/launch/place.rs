@@ -131,6 +131,9 @@ impl Place {
             })?,
             None => DEFAULT_PORT,
         };
+        // There torchrun itself listens.
+        let is_taken = variable("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|used| used == "True");
+        let port = if is_taken { port.checked_add(1).unwrap_or(DEFAULT_PORT) } else { port };
         let job = std::iter::once(&SECRET).chain(launcher.job).find_map(|name| variable(name));
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         let master = format!("{host}:{port}");

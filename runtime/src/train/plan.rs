@@ -106,8 +106,8 @@ impl Plan {
                 )));
             }
         }
-        if let Some(path) = trace {
-            std::fs::File::create(path).map_err(|error| {
+        if let Some(path) = self.trace_file() {
+            std::fs::File::create(&path).map_err(|error| {
                 Error::Input(format!("--trace: cannot write {}: {error}", path.display()))
             })?;
         }
@@ -118,6 +118,16 @@ impl Plan {
             HfExport::prepare(folder).map_err(Error::of_flag("--export-hf"))?;
         }
         Ok(())
+    }
+
+    /// Where the trace goes. Processes beside that of rank 0 put their numbers before the ending.
+    pub fn trace_file(&self) -> Option<PathBuf> {
+        let path = self.config.trace.as_ref()?;
+        let Some(rank) = self.machine.own_rank().filter(|rank| *rank > 0) else {
+            return Some(path.clone());
+        };
+        let ending = path.extension().unwrap_or_default().to_string_lossy();
+        Some(path.with_extension(format!("rank{rank}.{ending}")))
     }
 
     /// Steps that are done before the run begins.

@@ -3,7 +3,6 @@
 use std::sync::Mutex;
 use std::time::Instant;
 
-use crate::checkpoint::RankFile;
 use crate::comm::{RankComms, Site};
 use crate::data::{MicroBatch, Prefetch};
 use crate::layout::AxisSet;
@@ -24,25 +23,24 @@ use super::{
 pub struct Shared {
     /// The first rank writes.
     pub metrics: Option<Mutex<MetricsFile>>,
-    /// What each rank wrote of the checkpoint under way.
-    pub rank_files: Mutex<Vec<RankFile>>,
 }
 
 impl Shared {
     /// Opens the files that are written while the run goes on.
     pub fn new(plan: &Plan) -> Result<Shared> {
         let metrics = match &plan.config.metrics {
+            // Of several processes that of rank 0 writes.
+            _ if plan.machine.own_rank().is_some_and(|rank| rank > 0) => None,
             Some(path) => Some(Mutex::new(MetricsFile::open(path, plan.first_step())?)),
             None => None,
         };
-        Ok(Shared { metrics, rank_files: Mutex::default() })
+        Ok(Shared { metrics })
     }
 }
 
 /// One rank, ready to train.
 pub struct RankLoop<'a, M> {
     plan: &'a Plan,
-    shared: &'a Shared,
     rank: Rank,
     built: Built<M>,
     optimizer: Optimizer,
@@ -83,13 +81,14 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             let trained = TrainedMut { params: &params, optimizer, average };
             trained::load_from(checkpoint, trained).map_err(Error::of_flag("--resume"))?;
         }
-        let recorder = shared.metrics.as_ref().map(|file| Recorder::new(&rank, &built, plan, file));
+        let recorder = (config.metrics.as_ref())
+            .map(|_| Recorder::new(&rank, &built, plan, shared.metrics.as_ref()));
         let data = AxisSet::DATA;
         let rows = Extent::part(config.batch, rank.position(data), rank.degree_of(data));
         let rows = rows.offset..rows.offset + rows.local;
         let batches = Prefetch::start(&plan.dataset, rows, plan.first_step()..config.steps)?;
         let saved = None;
-        Ok(RankLoop { plan, shared, rank, built, optimizer, average, recorder, batches, saved })
+        Ok(RankLoop { plan, rank, built, optimizer, average, recorder, batches, saved })
     }
 
     /// Trains to the last step.
@@ -228,7 +227,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
     fn save(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
         let (optimizer, average) = (&self.optimizer, self.average.as_ref());
         let trained = Trained { params: &self.built.params(), optimizer, average };
-        saving::save(&self.rank, &trained, self.plan, self.shared, steps, keep)?;
+        saving::save(&self.rank, &trained, self.plan, steps, keep)?;
         self.saved = Some(steps);
         Ok(())
     }

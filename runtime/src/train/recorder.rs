@@ -16,7 +16,8 @@ use super::{MetricsFile, Result, StepMetrics};
 
 /// Counts between the beginning and the end of a step. Every rank has one, the first one writes.
 pub struct Recorder<'a> {
-    file: &'a Mutex<MetricsFile>,
+    /// Where rank 0 writes.
+    file: Option<&'a Mutex<MetricsFile>>,
     flops_per_token: f64,
     /// FLOP/s that the run could reach.
     peak: f64,
@@ -31,7 +32,7 @@ impl<'a> Recorder<'a> {
         rank: &Rank,
         built: &Built<M>,
         plan: &Plan,
-        file: &'a Mutex<MetricsFile>,
+        file: Option<&'a Mutex<MetricsFile>>,
     ) -> Recorder<'a> {
         Recorder {
             file,
@@ -58,9 +59,7 @@ impl<'a> Recorder<'a> {
         let mut recomputed = [(rank.recomputed_flops() - self.recomputed) as f64];
         rank.all_reduce_f64(AxisSet::ALL, &Site::new("--metrics"), &mut recomputed);
         let peak_bytes = peak_bytes(rank)?;
-        if rank.index() != 0 {
-            return Ok(());
-        }
+        let Some(file) = self.file.filter(|_| rank.index() == 0) else { return Ok(()) };
         let possible = done.seconds * self.peak;
         let mfu = self.flops_per_token * done.tokens as f64 / possible;
         let line = StepMetrics {
@@ -76,7 +75,7 @@ impl<'a> Recorder<'a> {
             peak_bytes,
             comm_bytes,
         };
-        Ok(self.file.lock().unwrap_or_else(PoisonError::into_inner).write(&line)?)
+        Ok(file.lock().unwrap_or_else(PoisonError::into_inner).write(&line)?)
     }
 
     /// Bytes that this rank has sent in the step, by axis: 0 where it had nothing to send.

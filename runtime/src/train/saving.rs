@@ -1,14 +1,11 @@
 //! Checkpoints of a run: every rank writes its own file, the first one completes the folder.
 
-use std::sync::PoisonError;
-
-use crate::checkpoint::{TrainState, Writer};
-use crate::comm::Site;
+use crate::checkpoint::{RankFile, TrainState, Writer};
+use crate::comm::{Blocks, CommError, Communicator, Site};
 use crate::data::DataPosition;
 use crate::tensor::Rank;
 
 use super::plan::Plan;
-use super::rank_loop::Shared;
 use super::trained::{self, Trained};
 use super::{Error, Result};
 
@@ -17,7 +14,6 @@ pub fn save(
     rank: &Rank,
     trained: &Trained<'_>,
     plan: &Plan,
-    shared: &Shared,
     steps: u64,
     keep: Option<usize>,
 ) -> Result<()> {
@@ -34,15 +30,39 @@ pub fn save(
     let file =
         trained::with_entries(rank, trained, |entries| writer.write_rank(rank.index(), entries))
             .map_err(refused())?;
-    let files = || shared.rank_files.lock().unwrap_or_else(PoisonError::into_inner);
-    files().push(file);
-    world.barrier(&site)?;
+    let mut files = of_all_ranks(&*world, &site, &file)?;
     if is_first {
-        let mut files = std::mem::take(&mut *files());
         files.sort_by(|a, b| a.name.cmp(&b.name));
         writer.commit(files, state(plan, steps), keep).map_err(refused())?;
     }
     Ok(world.barrier(&site)?)
+}
+
+/// What every rank says of its file. Ranks may be processes, so it goes as text through the communicator.
+fn of_all_ranks(
+    world: &dyn Communicator,
+    site: &Site,
+    own: &RankFile,
+) -> std::result::Result<Vec<RankFile>, CommError> {
+    let text = serde_json::to_vec(own).expect("names and numbers are JSON");
+    let mut lens = vec![0u32; world.size()];
+    let own_len = [text.len() as u32];
+    let one_each = Blocks::even(1, 1, world.size());
+    world.all_gather(site, own_len[..].into(), lens.as_mut_slice().into(), &one_each)?;
+    let words = |bytes: u32| bytes.div_ceil(4) as usize;
+    let mut own_words = vec![0u32; words(own_len[0])];
+    bytemuck::cast_slice_mut(&mut own_words)[..text.len()].copy_from_slice(&text);
+    let blocks = Blocks::new(1, lens.iter().map(|len| words(*len)).collect::<Vec<_>>());
+    let mut all = vec![0u32; blocks.total()];
+    world.all_gather(site, own_words.as_slice().into(), all.as_mut_slice().into(), &blocks)?;
+    let mut rest = all.as_slice();
+    let files = lens.iter().map(|len| {
+        let (own, others) = rest.split_at(words(*len));
+        rest = others;
+        let text = &bytemuck::cast_slice::<u32, u8>(own)[..*len as usize];
+        serde_json::from_slice(text).expect("a rank has written it")
+    });
+    Ok(files.collect())
 }
 
 /// The state of the run besides its tensors.

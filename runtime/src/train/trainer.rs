@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use crate::checkpoint::Writer;
-use crate::comm::{LaunchOptions, launch_with};
+use crate::comm::{LaunchOptions, launch_rank, launch_with};
 
 use crate::trace::Tracer;
 
@@ -66,9 +66,14 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// None at present; see [`train`](Self::train) for a form that returns them.
     pub fn run(self) -> Result<()> {
-        say(&self.plan.describe());
+        // Of several processes that of rank 0 speaks.
+        let speaks = self.plan.machine.own_rank().is_none_or(|rank| rank == 0);
+        if speaks {
+            say(&self.plan.describe());
+        }
         match self.train_on_mesh() {
-            Ok(summary) => summary.print(&self.plan),
+            Ok(summary) if speaks => summary.print(&self.plan),
+            Ok(_) => {}
             Err(error) => error.exit(),
         }
         Ok(())
@@ -86,19 +91,22 @@ impl<M: LanguageModel> Trainer<M> {
         let Trainer { plan, shared, .. } = self;
         let tracer = plan.config.trace.as_ref().map(|_| Tracer::new());
         let options = LaunchOptions { tracer: tracer.clone(), ..LaunchOptions::default() };
-        let outcome = launch_with(&options, &plan.config.mesh, |comms| {
-            RankLoop::<M>::new(plan, shared, comms)?.run()
-        });
+        let mesh = &plan.config.mesh;
+        let body = |comms| RankLoop::<M>::new(plan, shared, comms)?.run();
+        let outcome = match plan.machine.own_rank() {
+            Some(rank) => launch_rank(&options, mesh, rank, body),
+            // The summaries of all ranks are the same, and a mesh has at least one.
+            None => launch_with(&options, mesh, body).map(|mut all| all.swap_remove(0)),
+        };
         // What led to a failure is worth a look, too.
-        let traced = match (&tracer, &plan.config.trace) {
+        let traced = match (&tracer, &plan.trace_file()) {
             (Some(tracer), Some(path)) => tracer.write(path),
             _ => Ok(()),
         };
         match outcome {
-            Ok(summaries) => {
+            Ok(summary) => {
                 traced.map_err(|error| Error::Input(format!("--trace: {error}")))?;
-                let first = summaries.into_iter().next();
-                first.ok_or_else(|| Error::Input("the mesh has no ranks".into()))
+                Ok(summary)
             }
             Err(error) => {
                 if let Some(save) = &plan.config.save {

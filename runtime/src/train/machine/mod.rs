@@ -6,7 +6,7 @@ mod gpus;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{Backend, DType};
 use crate::comm::RankComms;
-use crate::launch::Place;
+use crate::launch::{Place, PlaceError};
 
 use crate::train::config::{Config, Device};
 use crate::train::plan::counted;
@@ -19,6 +19,11 @@ pub trait Machine: Send + Sync {
     /// # Errors
     /// Where the machine does not have what the rank needs.
     fn backend(&self, rank: usize) -> Result<Box<dyn Backend>>;
+
+    /// The rank that this process runs, where every rank is a process; none: all ranks are threads of this one.
+    fn own_rank(&self) -> Option<usize> {
+        None
+    }
 
     /// The rank's communicators, over what connects the devices: those of the process, where nothing else does. Called
     /// once, on the thread of the rank.
@@ -48,25 +53,38 @@ pub use gpus::Gpus;
 /// # Errors
 /// Where it is not there.
 pub fn machine_of(config: &Config) -> Result<Box<dyn Machine>> {
-    // What is set in part was set for something else.
-    refuse_processes(Place::of_process().ok().flatten())?;
+    let place = place_of_process(config.device)?.filter(|place| place.world > 1);
     let world = config.mesh.world_size();
     match config.device {
         Device::Cpu => {
+            refuse_processes(place)?;
             Ok(Box::new(Processor { threads: config.threads_per_rank(world), ranks: world }))
         }
-        Device::Cuda => gpus(config),
+        Device::Cuda => gpus(config, place),
     }
 }
 
-/// Ranks are threads of one process: several would each do all of the run, and write to the same files.
+/// Who this process is, where a launcher has started several.
+fn place_of_process(device: Device) -> Result<Option<Place>> {
+    match Place::of_process() {
+        // Without a word of how many there are, a variable may have been set for something else.
+        Err(PlaceError::Missing { missing, .. })
+            if device == Device::Cpu && missing != "MASTER_ADDR" =>
+        {
+            Ok(None)
+        }
+        place => place.map_err(|error| Error::Input(error.to_string())),
+    }
+}
+
+/// On the processor, ranks are threads of one process: several would each do all of the run, and write to the same files.
 fn refuse_processes(place: Option<Place>) -> Result<()> {
     match place {
-        Some(Place { rank, world, .. }) if world > 1 => Err(Error::Input(format!(
-            "this process was started as rank {rank} of {world}, but runs of several processes come with a later version; \
-             start one process, and give its ranks with --mesh"
+        Some(Place { rank, world, .. }) => Err(Error::Input(format!(
+            "this process was started as rank {rank} of {world}, but on the processor the ranks of a run are threads of one \
+             process; start one, and give its ranks with --mesh, or use --device cuda"
         ))),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 
@@ -100,12 +118,16 @@ impl Machine for Processor {
 }
 
 #[cfg(feature = "cuda")]
-fn gpus(config: &Config) -> Result<Box<dyn Machine>> {
-    Ok(Box::new(Gpus::of_host(config.mesh.world_size(), config.nondeterministic)?))
+fn gpus(config: &Config, place: Option<Place>) -> Result<Box<dyn Machine>> {
+    let (mesh, nondeterministic) = (&config.mesh, config.nondeterministic);
+    Ok(Box::new(match place {
+        Some(place) => Gpus::of_process(mesh, place, nondeterministic)?,
+        None => Gpus::of_host(mesh.world_size(), nondeterministic)?,
+    }))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn gpus(_: &Config) -> Result<Box<dyn Machine>> {
+fn gpus(_: &Config, _: Option<Place>) -> Result<Box<dyn Machine>> {
     Err(Error::Input(
         "--device cuda: this program was built without GPUs; build it with --features cuda, or use --device cpu".into(),
     ))
@@ -128,7 +150,6 @@ mod tests {
         };
         let text = refuse_processes(place("4")).unwrap_err().to_string();
         assert!(text.contains("started as rank 0 of 4"), "{text}");
-        assert!(refuse_processes(place("1")).is_ok());
         assert!(refuse_processes(None).is_ok());
     }
 }
