@@ -21,10 +21,12 @@ fn every_launcher_is_understood() {
         ("MASTER_ADDR", "node7"),
         ("MASTER_PORT", "1234"),
         ("TORCHELASTIC_RUN_ID", "abc"),
+        // It listens at its port itself, so that the next one is ours.
+        ("TORCHELASTIC_USE_AGENT_STORE", "True"),
         // torchrun itself may run under it.
         ("SLURM_PROCID", "1"),
     ];
-    let master = "node7:1234".to_string();
+    let master = "node7:1235".to_string();
     let expected = Place { rank: 5, world: 16, local_rank: 1, master, job: "abc".into() };
     assert_eq!(place_of(&torchrun), Ok(Some(expected)));
 
