@@ -33,14 +33,18 @@ impl<S: Shape> Metric<S> {
 
     /// The mean whose sum is the number in a buffer.
     pub(crate) fn of_buffer(rank: &Rank, sum: Arc<Buffer>, count: u64) -> Metric<S> {
-        Metric { rank: rank.clone(), sum: Sum::In(sum), count, shape: PhantomData }
+        match rank.meter().device() {
+            // It is there, and need not be kept.
+            None => Metric::new(rank, number(&sum), count),
+            Some(_) => Metric { rank: rank.clone(), sum: Sum::In(sum), count, shape: PhantomData },
+        }
     }
 
     /// This rank's sum, to find out where a loss went wrong.
     pub(crate) fn local_sum(&self) -> f64 {
         match &self.sum {
             Sum::Known(sum) => *sum,
-            Sum::In(buffer) => f64::from(buffer.view().to_vec::<f32>()[0]),
+            Sum::In(buffer) => number(buffer),
         }
     }
 
@@ -60,6 +64,10 @@ impl<S: Shape> Metric<S> {
     {
         Self::never()
     }
+}
+
+fn number(buffer: &Buffer) -> f64 {
+    f64::from(buffer.view().to_vec::<f32>()[0])
 }
 
 /// A mean over all ranks.
