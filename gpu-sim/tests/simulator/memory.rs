@@ -30,7 +30,7 @@ fn writes_beside_an_allocation_are_found() {
 #[test]
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn memory_that_is_not_there_is_an_error() {
-    for (text, at) in [(STORE, 128), (LOAD, 128), (LOAD, 1 << 40), (STORE, -600)] {
+    for (text, at) in [(STORE, 128), (LOAD, 128), (LOAD, 1 << 40), (STORE, -1500)] {
         let message = message(run_at(text, at));
         let told = message.contains("kernel `test`, block (0, 0, 0), thread 0: used address");
         assert!(told, "{message}");
