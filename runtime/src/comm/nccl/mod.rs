@@ -1,11 +1,11 @@
 //! The engine over NCCL: every rank has a GPU of its own, and ranks are threads of one process or processes of many hosts.
 //!
-//! - [`plan`] says which transfers of the library, and which copies on the device, make up a collective.
-//! - [`communicator`] queues them, one queue of the device for each group of axes, ordered with the queue of the model by
+//! - `plan` says which transfers of the library, and which copies on the device, make up a collective.
+//! - `communicator` queues them, one queue of the device for each group of axes, ordered with the queue of the model by
 //!   moments: the host waits for nothing.
-//! - [`engine`] makes the communicators of a rank: the first from an identifier that all ranks have, the others split from
+//! - `engine` makes the communicators of a rank: the first from an identifier that all ranks have, the others split from
 //!   it in one order on all ranks.
-//! - [`watch`] is a thread that looks after them: what fails, or takes longer than the timeout, ends all communicators of
+//! - `watch` is a thread that looks after them: what fails, or takes longer than the timeout, ends all communicators of
 //!   the rank, and every later call reports it.
 //!
 //! Unlike the engine `local`, the library adds in an order of its own, and rounds a sum of `bf16` at every addition: results
