@@ -1,6 +1,6 @@
 //! A simulated GPU, for tests on machines without one.
 //!
-//! [`SimDriver`] implements [`Driver`](meshwright::backend::cuda::Driver) on the host. Kernels are the same `.cu` files
+//! [`SimDriver`] implements [`Driver`] on the host. Kernels are the same `.cu` files
 //! that a GPU runs: the host's C++ compiler makes libraries of them (kept in `target/gpu-sim`), in which every thread of
 //! a block is a fiber. What goes wrong on a GPU only now and then goes wrong here soon, and tells so:
 //!
