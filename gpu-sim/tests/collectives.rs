@@ -1,6 +1,6 @@
 //! Collectives and messages in memory of a simulated device that ranks share, against the same over host memory.
 
-#[allow(dead_code)]
+#[allow(dead_code, reason = "not all of it is needed here")]
 #[path = "../../runtime/tests/device_collectives/scenario.rs"]
 mod scenario;
 

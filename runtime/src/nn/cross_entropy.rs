@@ -79,7 +79,7 @@ impl<V: Whole, Style> CrossEntropy<V, Style> {
                 let seed = gradients.number(&seed);
                 let scale = scaled(rank, &counted, seed);
                 let logits = gradient.view_mut();
-                stats.differentiate(rank, vocab, 0, logits, ids.view(), scale.view());
+                stats.differentiate(rank, vocab, 0, logits, None, ids.view(), scale.view());
                 gradients.add(source, gradient.into());
             })
         });
@@ -180,51 +180,30 @@ impl Stats {
         Stats { max, sum_exp, target_logit }
     }
 
-    /// Replaces the logits of the rows from `first` on by their gradients, times `scale` of each row.
+    /// Gradients of the logits of the rows from `first` on, times `scale` of each row: written to `narrow`, or else in the
+    /// place of the logits.
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn differentiate(
         &self,
         rank: &Rank,
         vocab: Extent,
         first: usize,
         logits: ViewMut<'_>,
+        narrow: Option<ViewMut<'_>>,
         targets: View<'_>,
         scale: View<'_>,
     ) {
         let rows = first..first + targets.len();
-        rank.backend().cross_entropy_grad(
-            vocab.local,
-            logits,
-            self.max.view().slice(rows.clone()),
-            self.sum_exp.view().slice(rows),
-            targets,
-            vocab.offset,
-            scale,
-        );
-    }
-
-    /// As [`differentiate`](Self::differentiate), with the gradients written to `narrow`.
-    #[allow(clippy::too_many_arguments)]
-    pub(super) fn differentiate_into(
-        &self,
-        rank: &Rank,
-        vocab: Extent,
-        first: usize,
-        logits: ViewMut<'_>,
-        narrow: ViewMut<'_>,
-        targets: View<'_>,
-        scale: View<'_>,
-    ) {
-        let rows = first..first + targets.len();
-        rank.backend().cross_entropy_grad_into(
-            vocab.local,
-            logits,
-            narrow,
-            self.max.view().slice(rows.clone()),
-            self.sum_exp.view().slice(rows),
-            targets,
-            vocab.offset,
-            scale,
-        );
+        let [max, sum] = [&self.max, &self.sum_exp].map(|stat| stat.view().slice(rows.clone()));
+        let (backend, cols, offset) = (rank.backend(), vocab.local, vocab.offset);
+        match narrow {
+            None => {
+                backend.cross_entropy_grad(cols, logits, max, sum, targets, offset, scale);
+            }
+            Some(to) => {
+                backend.cross_entropy_grad_into(cols, logits, to, max, sum, targets, offset, scale);
+            }
+        }
     }
 
     /// The sum of the losses of all rows: one number.

@@ -233,7 +233,7 @@ impl Chunks<'_> {
         stats: &mut Stats,
         chunk: Range<usize>,
         mut logits: ViewMut<'_>,
-        narrow: Option<ViewMut<'_>>,
+        mut narrow: Option<ViewMut<'_>>,
         shares: Option<&mut Shares>,
     ) {
         let Rows { rank, vocab, .. } = self.rows;
@@ -248,19 +248,9 @@ impl Chunks<'_> {
         self.rows.fill(stats, chunk.start, logits.as_view(), targets);
         if let Some(shares) = shares {
             let (weights, first) = (self.weights.slice(chunk.clone()), chunk.start);
-            let narrowed = match narrow {
-                None => {
-                    let logits = logits.reborrow();
-                    stats.differentiate(rank, vocab, first, logits, targets, weights);
-                    None
-                }
-                Some(mut narrow) => {
-                    let (logits, to) = (logits.reborrow(), narrow.reborrow());
-                    stats.differentiate_into(rank, vocab, first, logits, to, targets, weights);
-                    Some(narrow)
-                }
-            };
-            let gradient = narrowed.as_ref().map_or(logits.as_view(), ViewMut::as_view);
+            let to = narrow.as_mut().map(ViewMut::reborrow);
+            stats.differentiate(rank, vocab, first, logits.reborrow(), to, targets, weights);
+            let gradient = narrow.as_ref().map_or(logits.as_view(), ViewMut::as_view);
             let dx = shares.dx.view_mut().into_slice(chunk.start * k..chunk.end * k);
             let input_product =
                 Gemm { m, n: k, k: n, trans_a: false, trans_b: false, accumulate: false };

@@ -2,7 +2,7 @@
 #![cfg(feature = "cuda")]
 
 mod hub;
-#[allow(dead_code)]
+#[allow(dead_code, reason = "not all of it is needed here")]
 #[path = "../device_collectives/scenario.rs"]
 mod scenario;
 
