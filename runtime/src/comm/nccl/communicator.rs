@@ -1,4 +1,4 @@
-//! The seat of a rank in one group: checks calls, queues their steps, and keeps them in order with the model.
+//! The seat of a rank in one group: queues the steps of calls, and keeps them in order with the model.
 
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use crate::layout::AxisSet;
 use super::api::{Comm, On, Transfer};
 use super::engine::Core;
 use super::plan::{Planner, Step};
+use super::work::Work;
 
 /// One rank in one group.
 pub struct NcclCommunicator {
@@ -25,23 +26,6 @@ pub struct NcclCommunicator {
 }
 
 pub(super) type Outcome = Result<(), CommError>;
-
-/// The steps of a call, given where `src`, `dst` and the room aside begin.
-type Steps = Box<dyn FnOnce(&Planner, u64, u64, u64) -> Vec<Step>>;
-
-/// A call whose arguments fit, and its steps.
-struct Work {
-    call: Call,
-    /// Elements that are needed aside.
-    aside: usize,
-    steps: Steps,
-}
-
-impl Work {
-    fn new(call: Call, steps: impl FnOnce(&Planner, u64, u64) -> Vec<Step> + 'static) -> Work {
-        Work { call, aside: 0, steps: Box::new(|planner, src, dst, _| steps(planner, src, dst)) }
-    }
-}
 
 impl NcclCommunicator {
     pub fn new(
@@ -60,7 +44,7 @@ impl NcclCommunicator {
         Call { op, dtype, on_device, axes: self.axes, asynchronous, site: site.clone() }
     }
 
-    fn planner(&self, dtype: DType) -> Planner {
+    pub(super) fn planner(&self, dtype: DType) -> Planner {
         Planner { members: self.members.len(), member: self.member, dtype }
     }
 
@@ -219,176 +203,6 @@ impl NcclCommunicator {
         let (promise, pending) = Pending::new(self.own_rank(), &self.account, activity, site);
         promise.keep(outcome.map(|end| Busy::until(value, Some(device), end).holding(held)));
         pending
-    }
-
-    fn all_reduce_work(
-        &self,
-        started: bool,
-        site: &Site,
-        op: ReduceOp,
-        data: View<'_>,
-    ) -> Result<Work, CommError> {
-        let count = data.len();
-        let call = self.call(Op::AllReduce { op, count }, data, started, site);
-        call.require_float()?;
-        Ok(Work::new(call, move |planner, _, data| planner.all_reduce(data, count, op)))
-    }
-
-    fn all_gather_work(
-        &self,
-        started: bool,
-        site: &Site,
-        src: View<'_>,
-        dst: View<'_>,
-        blocks: &Blocks,
-    ) -> Result<Work, CommError> {
-        let blocks = blocks.clone();
-        let call = self.call(Op::AllGather { blocks: blocks.clone() }, src, started, site);
-        call.require_counts("blocks", &blocks.lens, self.size())?;
-        call.require_len("src", src.len(), blocks.owned(self.member))?;
-        call.require_len("dst", dst.len(), blocks.total())?;
-        call.require_alike(src, dst)?;
-        let aside = self.planner(src.dtype()).staged(&blocks);
-        let steps =
-            move |planner: &Planner, src, dst, aside| planner.all_gather(src, dst, &blocks, aside);
-        Ok(Work { call, aside, steps: Box::new(steps) })
-    }
-
-    fn reduce_scatter_work(
-        &self,
-        started: bool,
-        site: &Site,
-        src: View<'_>,
-        dst: View<'_>,
-        blocks: &Blocks,
-    ) -> Result<Work, CommError> {
-        let blocks = blocks.clone();
-        let call = self.call(Op::ReduceScatter { blocks: blocks.clone() }, src, started, site);
-        call.require_float()?;
-        call.require_counts("blocks", &blocks.lens, self.size())?;
-        call.require_len("src", src.len(), blocks.total())?;
-        call.require_len("dst", dst.len(), blocks.owned(self.member))?;
-        call.require_alike(src, dst)?;
-        let aside = self.planner(src.dtype()).staged(&blocks);
-        let steps = move |planner: &Planner, src, dst, aside| {
-            planner.reduce_scatter(src, dst, &blocks, aside)
-        };
-        Ok(Work { call, aside, steps: Box::new(steps) })
-    }
-
-    /// A collective within the whole: `steps` get where that begins, and where this member's run lies in it.
-    fn in_place_work(
-        &self,
-        op: Op,
-        site: &Site,
-        data: View<'_>,
-        blocks: &Blocks,
-        steps: impl FnOnce(&Planner, u64, u64, &Blocks) -> Vec<Step> + 'static,
-    ) -> Result<Work, CommError> {
-        let call = self.call(op, data, true, site);
-        call.require_row(data.len(), blocks, self.size())?;
-        let (blocks, member) = (blocks.clone(), self.member);
-        Ok(Work::new(call, move |planner, _, whole| {
-            let own = whole + (blocks.start(member) * planner.dtype.bytes()) as u64;
-            steps(planner, whole, own, &blocks)
-        }))
-    }
-
-    fn all_to_all_work(
-        &self,
-        started: bool,
-        site: &Site,
-        src: View<'_>,
-        dst: View<'_>,
-        send: &[usize],
-        recv: &[usize],
-    ) -> Result<Work, CommError> {
-        let op = Op::AllToAll { send: send.into(), recv: recv.into() };
-        let call = self.call(op, src, started, site);
-        call.require_counts("send", send, self.size())?;
-        call.require_counts("recv", recv, self.size())?;
-        call.require_len("src", src.len(), send.iter().sum())?;
-        call.require_len("dst", dst.len(), recv.iter().sum())?;
-        call.require_alike(src, dst)?;
-        call.require_len("what a rank sends to itself", recv[self.member], send[self.member])?;
-        let (send, recv) = (send.to_vec(), recv.to_vec());
-        Ok(Work::new(call, move |planner, src, dst| planner.all_to_all(src, dst, &send, &recv)))
-    }
-
-    fn broadcast_work(
-        &self,
-        started: bool,
-        site: &Site,
-        root: usize,
-        data: View<'_>,
-    ) -> Result<Work, CommError> {
-        let count = data.len();
-        let op = Op::Broadcast { root: self.world_rank(root), count };
-        let call = self.call(op, data, started, site);
-        call.require_member("root", root, self.size())?;
-        Ok(Work::new(call, move |planner, _, data| planner.broadcast(root, data, count)))
-    }
-
-    fn reduce_work(
-        &self,
-        started: bool,
-        site: &Site,
-        root: usize,
-        op: ReduceOp,
-        data: View<'_>,
-    ) -> Result<Work, CommError> {
-        let count = data.len();
-        let signature = Op::Reduce { root: self.world_rank(root), op, count };
-        let call = self.call(signature, data, started, site);
-        call.require_float()?;
-        call.require_member("root", root, self.size())?;
-        Ok(Work::new(call, move |planner, _, data| planner.reduce(root, data, count, op)))
-    }
-
-    fn scatter_work(
-        &self,
-        started: bool,
-        site: &Site,
-        root: usize,
-        src: Option<View<'_>>,
-        dst: View<'_>,
-        counts: &[usize],
-    ) -> Result<Work, CommError> {
-        let op = Op::Scatter { root: self.world_rank(root), counts: counts.into() };
-        let call = self.call(op, dst, started, site);
-        call.require_member("root", root, self.size())?;
-        call.require_counts("counts", counts, self.size())?;
-        call.require_len("dst", dst.len(), counts[self.member])?;
-        call.require_at_root("src", src.is_some(), root == self.member)?;
-        if let Some(src) = src {
-            call.require_len("src", src.len(), counts.iter().sum())?;
-            call.require_alike(src, dst)?;
-        }
-        let counts = counts.to_vec();
-        Ok(Work::new(call, move |planner, src, dst| planner.scatter(root, src, dst, &counts)))
-    }
-
-    fn gather_work(
-        &self,
-        started: bool,
-        site: &Site,
-        root: usize,
-        src: View<'_>,
-        dst: Option<View<'_>>,
-        counts: &[usize],
-    ) -> Result<Work, CommError> {
-        let op = Op::Gather { root: self.world_rank(root), counts: counts.into() };
-        let call = self.call(op, src, started, site);
-        call.require_member("root", root, self.size())?;
-        call.require_counts("counts", counts, self.size())?;
-        call.require_len("src", src.len(), counts[self.member])?;
-        call.require_at_root("dst", dst.is_some(), root == self.member)?;
-        if let Some(dst) = dst {
-            call.require_len("dst", dst.len(), counts.iter().sum())?;
-            call.require_alike(src, dst)?;
-        }
-        let counts = counts.to_vec();
-        Ok(Work::new(call, move |planner, src, dst| planner.gather(root, src, dst, &counts)))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The engine over NCCL: every rank has a GPU of its own, and ranks are threads of one process or processes of many hosts.
 //!
+//! - `work` is what a collective checks before anything is queued.
 //! - `plan` says which transfers of the library, and which copies on the device, make up a collective.
 //! - `communicator` queues them, one queue of the device for each group of axes, ordered with the queue of the model by
 //!   moments: the host waits for nothing.
@@ -19,6 +20,7 @@ mod messages;
 mod plan;
 mod real;
 mod watch;
+mod work;
 
 pub use api::{Comm, Id, Library, LibraryError, On, State, Transfer};
 pub use engine::{Engine, Settings};
