@@ -63,8 +63,7 @@ impl Block {
     pub fn of(source: &Source, bytes: usize) -> Option<Block> {
         let ptr = match source {
             Source::Host => return Block::new(bytes),
-            Source::Device(_) if bytes == 0 => Block::empty().ptr,
-            Source::PageLocked(_) if bytes == 0 => Block::empty().ptr,
+            Source::Device(_) | Source::PageLocked(_) if bytes == 0 => Block::empty().ptr,
             Source::Device(device) => device.alloc(bytes)?,
             Source::PageLocked(device) => {
                 let ptr = device.alloc_page_locked(bytes)?;
