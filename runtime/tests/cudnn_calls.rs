@@ -177,6 +177,7 @@ fn calls_are_those_that_the_graphs_need() {
 
     let small = attention(&memory, CudnnOptions { scratch_limit: 4096, ..CudnnOptions::default() });
     assert!(small.supports(&s) && small.supports_backward(&s));
+    computes_large_batches_in_parts(&small, &s);
     let why = small.why_not(&shape(1024, 64), small.backward_pass()).expect("too much");
     assert!(why.contains("bytes of scratch") && why.contains("the limit is 4096"), "{why}");
     drop(small);
@@ -194,6 +195,34 @@ fn executes_with_what_it_is_given(exact: &CudnnAttention, s: &AttentionShape) {
     assert_executed(first, Pass::Forward, s, 1, 1 << 30);
     assert_executed(second, exact.backward_pass(), s, 1, 1 << 30);
     assert_executed(third, Pass::Forward, s, 2, (1 << 30) + (2 << 20));
+}
+
+/// Six samples, of which three fit: the plan of three is executed twice, further on in all operands but scratch.
+fn computes_large_batches_in_parts(small: &CudnnAttention, s: &AttentionShape) {
+    let part = AttentionShape { batch: 3, ..*s };
+    let whole = AttentionShape { batch: 6, ..*s };
+    assert!(small.supports_backward(&whole));
+    let before = lines().len();
+    backward(small, 1, &whole).expect("a plan");
+    let executed = lines().split_off(before);
+    let row = (2 * part.head_dim) as u64;
+    let of_queries = part.batch as u64 * (part.seq * part.heads) as u64 * row;
+    let of_keys = part.batch as u64 * (part.seq * part.kv_heads) as u64 * row;
+    let graph = small.backward_pass().graph(Sizes::from(&part));
+    assert_eq!(executed.len(), 2, "{executed:?}");
+    for (nth, line) in (0..).zip(&executed) {
+        for (id, operand) in graph.operands() {
+            let further = match operand {
+                Operand::RowSum => 0,
+                Operand::K | Operand::V | Operand::DK | Operand::DV => of_keys,
+                Operand::Lse => 4 * (part.batch * part.heads * part.seq) as u64,
+                _ => of_queries,
+            };
+            let at = address(operand, 1 << 30, 0) + nth * further;
+            let word = format!(" {}@{at}", id.uid());
+            assert!(format!("{line} ").contains(&format!("{word} ")), "{word} in {line}");
+        }
+    }
 }
 
 fn keeps_plans_for_all_threads(exact: &CudnnAttention, s: &AttentionShape) {

@@ -16,7 +16,7 @@ use super::lower::ALIGNMENT;
 use super::plan::{Arguments, Plan};
 use super::scratch::{Division, Scratch};
 use super::sizes::{Pass, Sizes};
-use super::target::{Handle, Place, Target};
+use super::target::{self, Handle, Target};
 
 /// What [`CudnnAttention`] may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,14 +25,15 @@ pub struct CudnnOptions {
     /// atomics otherwise, this makes it store the gradients of all scores and read them again: two bytes of scratch for
     /// each, so that memory grows with the square of the sequence.
     pub deterministic: bool,
-    /// Most bytes of device memory that a call may use beside its operands. Sizes that need more are not supported.
+    /// Most bytes of device memory that attention may use beside its operands. A batch that needs more is computed in
+    /// parts, one after the other; a single sample that needs more is not supported.
     pub scratch_limit: usize,
 }
 
 impl Default for CudnnOptions {
-    /// Deterministic, with up to 4 GiB.
+    /// Deterministic, with up to 2 GiB.
     fn default() -> CudnnOptions {
-        CudnnOptions { deterministic: true, scratch_limit: 4 << 30 }
+        CudnnOptions { deterministic: true, scratch_limit: 2 << 30 }
     }
 }
 
@@ -52,12 +53,22 @@ pub struct CudnnAttention {
     host: Arc<dyn Host>,
 }
 
-/// A plan, and how its scratch is divided.
+/// A plan, and where its operands are.
 struct Ready {
     plan: Plan,
     workspace_at: usize,
-    scratch_at: Vec<(Operand, usize)>,
+    places: Vec<(Operand, Place)>,
+    /// Of scratch.
     bytes: usize,
+}
+
+/// Where an operand is.
+#[derive(Clone, Copy)]
+enum Place {
+    /// That many bytes after the beginning of scratch.
+    Scratch { at: usize },
+    /// Where the caller says. Samples lie one after the other, each with this many bytes.
+    Given { sample: usize },
 }
 
 /// What calls on one stream use.
@@ -77,7 +88,7 @@ impl CudnnAttention {
         cudnn_present()?;
         host.make_current().map_err(|error| error.to_string())?;
         let handle = Handle::new().map_err(|error| error.to_string())?;
-        let target = Mutex::new(Target { place: Place::Here(handle), capability });
+        let target = Mutex::new(Target { place: target::Place::Here(handle), capability });
         Ok(CudnnAttention {
             plans: Cache::new(),
             lanes: Mutex::default(),
@@ -90,7 +101,7 @@ impl CudnnAttention {
 
     /// Why a pass of these sizes is not supported, if it is not.
     pub fn why_not(&self, shape: &AttentionShape, pass: Pass) -> Option<String> {
-        self.ready(shape, pass).err()
+        self.part(shape, pass).err()
     }
 
     /// Gives back what calls on `stream` have used. The stream and graphs recorded from it are not used any more.
@@ -111,16 +122,32 @@ impl CudnnAttention {
         self.plans.get((sizes, pass), || {
             limits::check(&sizes, pass, self.capability)?;
             self.host.make_current().map_err(|error| error.to_string())?;
-            let plan = Plan::new(sizes, pass, &lock(&self.target)).map_err(|error| error.to_string())?;
-            let ready = Ready::new(plan);
-            let (bytes, limit) = (ready.bytes, self.options.scratch_limit);
-            if bytes > limit {
-                return Err(format!(
-                    "cuDNN needs {bytes} bytes of scratch for {pass}, {sizes}; the limit is {limit}",
-                ));
-            }
-            Ok(ready)
+            let plan =
+                Plan::new(sizes, pass, &lock(&self.target)).map_err(|error| error.to_string())?;
+            Ok(Ready::new(plan, shape.batch))
         })
+    }
+
+    /// The largest equal parts of a batch that do with the scratch that there may be: samples of each, and their plan.
+    fn part(&self, shape: &AttentionShape, pass: Pass) -> Result<(usize, Arc<Ready>), String> {
+        let limit = self.options.scratch_limit;
+        let mut samples = shape.batch;
+        loop {
+            let part = AttentionShape { batch: samples, ..*shape };
+            let ready = self.ready(&part, pass)?;
+            if ready.bytes <= limit {
+                return Ok((samples, ready));
+            }
+            // Scratch grows with the samples.
+            let fitting = (limit / ready.bytes.div_ceil(samples)).max(1).min(samples - 1);
+            let smaller = (1..=fitting).rev().find(|few| shape.batch.is_multiple_of(*few));
+            samples = smaller.filter(|_| ready.can_be_part()).ok_or_else(|| {
+                let (bytes, sizes) = (ready.bytes, Sizes::from(&part));
+                format!(
+                    "cuDNN needs {bytes} bytes of scratch for {pass}, {sizes}; the limit is {limit}"
+                )
+            })?;
+        }
     }
 
     fn lane(&self, stream: Stream) -> Result<Arc<Mutex<Lane>>, DriverError> {
@@ -146,47 +173,74 @@ impl CudnnAttention {
         pass: Pass,
         address: &dyn Fn(Operand) -> u64,
     ) -> Result<(), DriverError> {
-        let ready = self.ready(shape, pass).map_err(DriverError::Library)?;
+        let (samples, ready) = self.part(shape, pass).map_err(DriverError::Library)?;
         self.host.make_current()?;
         let lane = self.lane(stream)?;
         let mut lane = lock(&lane);
         let scratch = lane.scratch.at_least(ready.bytes)?;
-        let operand = |operand| match ready.scratch_at.iter().find(|(own, _)| *own == operand) {
-            Some((_, at)) => scratch + *at as u64,
-            None => address(operand),
-        };
-        for (_, of) in ready.plan.graph().operands() {
-            if !operand(of).is_multiple_of(ALIGNMENT) {
-                return Err(DriverError::Library(format!(
-                    "cuDNN takes operands at multiples of {ALIGNMENT} bytes, and {of:?} is at {:#x}",
-                    operand(of)
-                )));
-            }
+        for first in (0..shape.batch).step_by(samples) {
+            let operand = |operand| match ready.place(operand) {
+                Place::Scratch { at } => scratch + at as u64,
+                Place::Given { sample } => address(operand) + (first * sample) as u64,
+            };
+            let arguments = Arguments {
+                operand: &operand,
+                scalar: &|scalar| match scalar {
+                    Scalar::Scale => shape.scale,
+                    Scalar::Masked => f32::NEG_INFINITY,
+                    Scalar::One => 1.0,
+                },
+                workspace: scratch + ready.workspace_at as u64,
+            };
+            ready.check(&arguments)?;
+            // SAFETY: the caller promises it of its addresses, of which these are a part. Scratch is large enough for its
+            // parts, and work on this stream, the only one that uses it, is done in order.
+            unsafe { ready.plan.execute(&mut lane.handle, &arguments) }?;
         }
-        let scalar = |scalar| match scalar {
-            Scalar::Scale => shape.scale,
-            Scalar::Masked => f32::NEG_INFINITY,
-            Scalar::One => 1.0,
-        };
-        let workspace = scratch + ready.workspace_at as u64;
-        let arguments = Arguments { operand: &operand, scalar: &scalar, workspace };
-        // SAFETY: the caller promises it of its addresses. Scratch is large enough for its parts, and work on this stream,
-        // the only one that uses it, is done in order.
-        unsafe { ready.plan.execute(&mut lane.handle, &arguments) }
+        Ok(())
     }
 }
 
 impl Ready {
-    fn new(plan: Plan) -> Ready {
+    fn new(plan: Plan, samples: usize) -> Ready {
         let mut division = Division::default();
         let workspace_at = division.part(plan.workspace());
-        let mut scratch_at = Vec::new();
+        let mut places = Vec::new();
         for (id, operand) in plan.graph().operands() {
-            if matches!(operand, Operand::RowSum | Operand::DQSum) {
-                scratch_at.push((operand, division.part(bytes(&plan.graph().tensors[id.0]))));
+            let bytes = bytes(&plan.graph().tensors[id.0]);
+            let place = match operand {
+                Operand::RowSum | Operand::DQSum => Place::Scratch { at: division.part(bytes) },
+                _ => Place::Given { sample: bytes / samples },
+            };
+            places.push((operand, place));
+        }
+        Ready { plan, workspace_at, places, bytes: division.total }
+    }
+
+    fn place(&self, operand: Operand) -> Place {
+        let known = self.places.iter().find(|(own, _)| *own == operand);
+        known.expect("every operand of the graph has a place").1
+    }
+
+    /// An error if an operand lies where the library does not take it.
+    fn check(&self, arguments: &Arguments) -> Result<(), DriverError> {
+        for (operand, _) in &self.places {
+            let address = (arguments.operand)(*operand);
+            if !address.is_multiple_of(ALIGNMENT) {
+                return Err(DriverError::Library(format!(
+                    "cuDNN takes operands at multiples of {ALIGNMENT} bytes, and {operand:?} is at {address:#x}"
+                )));
             }
         }
-        Ready { plan, workspace_at, scratch_at, bytes: division.total }
+        Ok(())
+    }
+
+    /// Whether samples begin where the library takes operands, if the first one does.
+    fn can_be_part(&self) -> bool {
+        self.places.iter().all(|(_, place)| match place {
+            Place::Scratch { .. } => true,
+            Place::Given { sample } => (*sample as u64).is_multiple_of(ALIGNMENT),
+        })
     }
 }
 
