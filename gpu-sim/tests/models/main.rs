@@ -7,6 +7,8 @@ mod hub;
 mod llama;
 mod nccl;
 mod operations;
+#[path = "../../../runtime/tests/nccl/port.rs"]
+mod port;
 mod trainer;
 
 use std::sync::Arc;

@@ -2,23 +2,27 @@
 #![cfg(feature = "cuda")]
 
 mod hub;
+mod port;
+mod prompt;
 #[allow(dead_code, reason = "not all of it is needed here")]
 #[path = "../device_collectives/scenario.rs"]
 mod scenario;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use half::bf16;
 use meshwright::backend::{Category, DType, Device, MemoryMeter, View, ViewMut};
 use meshwright::comm::Engine as _;
 use meshwright::comm::nccl::{Engine, RealLibrary, Settings};
-use meshwright::comm::{Blocks, CommError, Communicator, ReduceOp, Site, launch};
+use meshwright::comm::{Blocks, CommError, Communicator, Departure, Peers, ReduceOp, Site, launch};
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::mesh::MeshShape;
 
-use hub::{Hub, Port, Prompt};
+use hub::Hub;
+use port::Port;
+use prompt::Prompt;
 use scenario::{Scenario, Value};
 
 /// Messages go along this axis.
@@ -27,12 +31,30 @@ const PP: AxisSet = AxisSet::of(AxisId::Pp);
 type Script<T> = fn(&mut Scenario<'_, T>) -> Result<(), CommError>;
 
 fn engine(hub: &Arc<Hub>, device: &Arc<Prompt>, shape: MeshShape, rank: usize) -> Arc<Engine> {
-    let settings = Settings { shape, rank, timeout: Duration::from_secs(20) };
-    engine_with(hub, device, settings)
+    engine_with(hub, device, settings(shape, rank))
+}
+
+/// Settings of a rank whose peers live on.
+fn settings(shape: MeshShape, rank: usize) -> Settings {
+    Settings { shape, rank, timeout: Duration::from_secs(20), peers: Arc::new(Alive::default()) }
+}
+
+/// Peers of whom one may be said to have ended.
+#[derive(Debug, Default)]
+struct Alive {
+    lost: OnceLock<(usize, Departure)>,
+}
+
+impl Peers for Alive {
+    fn lost(&self) -> Option<(usize, Departure)> {
+        self.lost.get().cloned()
+    }
+
+    fn leave(&self, _: &Departure) {}
 }
 
 fn engine_with(hub: &Arc<Hub>, device: &Arc<Prompt>, settings: Settings) -> Arc<Engine> {
-    let library = Arc::new(Port { hub: Arc::clone(hub), rank: settings.rank });
+    let library = Arc::new(Port::new(Arc::new(Arc::clone(hub)), settings.rank));
     let device = Arc::clone(device) as Arc<dyn Device>;
     Engine::new(settings, library, device, &[1; 128]).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -235,7 +257,8 @@ fn a_call_that_takes_too_long_is_named() {
                 let timeout = Duration::from_millis(if rank == 0 { 150 } else { 15_000 });
                 let shape = "tp=2".parse().unwrap();
                 let device = if rank == 0 { Arc::clone(device) } else { Arc::default() };
-                let engine = engine_with(hub, &device, Settings { shape, rank, timeout });
+                let settings = Settings { timeout, ..settings(shape, rank) };
+                let engine = engine_with(hub, &device, settings);
                 let group = engine.group(AxisSet::of(AxisId::Tp));
                 group.barrier(&Site::new("begin")).unwrap();
                 if rank == 1 {
@@ -274,6 +297,33 @@ fn a_call_that_takes_too_long_is_named() {
             });
         }
     });
+}
+
+/// The barrier of rank 0 waits for rank 1, of whose end it is told.
+#[test]
+fn a_rank_that_has_ended_is_named() {
+    let hub = Arc::new(Hub::default());
+    let shape = "tp=2".parse().unwrap();
+    let peers = Arc::new(Alive::default());
+    let ending = Arc::clone(&peers);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| engine(&hub, &Arc::default(), shape, 1));
+        let settings = Settings { peers, ..settings(shape, 0) };
+        let engine = engine_with(&hub, &Arc::default(), settings);
+        let other = other.join().unwrap();
+        let start = Instant::now();
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            ending.lost.set((1, Departure::Failed("no more".into()))).unwrap();
+        });
+        let group = engine.group(AxisSet::of(AxisId::Tp));
+        let error = group.barrier(&Site::new("x")).expect_err("rank 1 makes no barrier");
+        let text = error.to_string();
+        assert!(text.starts_with("rank 1 has failed (no more); this rank's barrier"), "{text}");
+        assert!(start.elapsed() < Duration::from_secs(5));
+        drop(other);
+    });
+    assert_eq!(hub.ended.lock().unwrap().0, 1, "that of rank 0 was aborted");
 }
 
 /// Where the library is installed, also without a GPU: an identifier can be made, and nothing else is possible.

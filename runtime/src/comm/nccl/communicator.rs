@@ -65,16 +65,15 @@ impl NcclCommunicator {
         dtype: DType,
         transfers: &[Transfer],
     ) -> Outcome {
-        let Core { library, watch, .. } = &*self.core;
-        let grouped = || {
+        let watch = &self.core.watch;
+        watch.using(call, |library| {
             library.begin_group()?;
             for transfer in transfers {
                 // SAFETY: the addresses lie inside operands of the call, which are this queue's until its end.
                 unsafe { library.queue(on, dtype, transfer)? };
             }
             library.end_group()
-        };
-        grouped().map_err(|error| watch.fail(call, error.to_string()))?;
+        })?;
         watch.settle(on.comm, call)
     }
 

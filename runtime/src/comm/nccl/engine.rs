@@ -9,7 +9,7 @@ use crate::backend::{Buffer, Category, DType, Device, MemoryMeter, Queue};
 use crate::comm::account::Account;
 use crate::comm::local::Activity;
 use crate::comm::own_thread::OwnThread;
-use crate::comm::{CommError, CommStats, Communicator};
+use crate::comm::{CommError, CommStats, Communicator, Departure, Peers};
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 use crate::trace::Lane;
@@ -28,6 +28,8 @@ pub struct Settings {
     pub rank: usize,
     /// How long the ranks wait for each other, and a call may take.
     pub timeout: Duration,
+    /// By what the rank hears of others that have ended.
+    pub peers: Arc<dyn Peers>,
 }
 
 /// What the groups of a rank share.
@@ -64,8 +66,9 @@ impl Engine {
         device: Arc<dyn Device>,
         id: &Id,
     ) -> Result<Arc<Engine>, CommError> {
-        let Settings { shape, rank, timeout } = settings;
-        let watch = Watch::new(Arc::clone(&library), Arc::clone(&device), rank, timeout);
+        let Settings { shape, rank, timeout, ref peers } = settings;
+        let peers = Arc::clone(peers);
+        let watch = Watch::new(Arc::clone(&library), Arc::clone(&device), rank, timeout, peers);
         let meter = MemoryMeter::on(Some(Arc::clone(&device)), usize::MAX);
         let word = meter.zeros(DType::F32, 1, Category::Communication);
         let joiner =
@@ -106,6 +109,10 @@ impl crate::comm::Engine for Engine {
     fn stats(&self) -> Vec<(AxisSet, CommStats)> {
         let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
         seats.iter().map(|(axes, seat)| (*axes, seat.stats())).collect()
+    }
+
+    fn leave(&self, departure: &Departure) {
+        self.core.watch.leave(departure);
     }
 }
 
@@ -213,8 +220,10 @@ impl Joiner<'_> {
     ) -> Result<Option<Comm>, CommError> {
         let call = format!("making the communicators over {axes}");
         let start = Instant::now();
-        let mut keep_waiting = || start.elapsed() < self.watch.timeout();
+        let mut keep_waiting =
+            || start.elapsed() < self.watch.timeout() && self.watch.check_peers(&call).is_ok();
         let comm = self.library.split(all, color, key, &mut keep_waiting);
+        self.watch.check()?;
         let comm = comm.map_err(|error| self.watch.fail(&call, error.to_string()))?;
         if let Some(comm) = comm {
             self.watch.add(comm);
