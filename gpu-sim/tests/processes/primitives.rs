@@ -47,7 +47,7 @@ pub fn run(mesh: &str) {
     }
     let id = store.get("id").unwrap().try_into().unwrap();
     let peers = Arc::clone(&store) as _;
-    let settings = Settings { shape, rank: place.rank, timeout, peers };
+    let settings = Settings { shape, rank: place.rank, timeout, peers, registers: true };
     let device = CudaBackend::new(driver).device().expect("a GPU has memory of its own");
     let engine = Engine::new(settings, library, Arc::clone(&device), &id).unwrap();
     let group = engine.group(PP);

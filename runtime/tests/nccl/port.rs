@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use meshwright::backend::DType;
-use meshwright::comm::nccl::{Comm, Id, Library, LibraryError, On, State, Transfer};
+use meshwright::comm::nccl::{Comm, Id, Library, LibraryError, On, Registration, State, Transfer};
 
 use super::hub::{Meetings, Offer, Taken, parts};
 
@@ -19,6 +19,8 @@ pub struct Port {
     /// Returns when a stream of the device has come to this point.
     drain: Box<dyn Fn(u64) + Send + Sync>,
     under_way: Arc<UnderWay>,
+    /// Bytes that communicators know, by their address.
+    known: Mutex<HashMap<(Comm, u64), usize>>,
 }
 
 /// Groups that are under way, by communicator; none: it was aborted, and nothing is written any more.
@@ -54,7 +56,13 @@ impl Port {
         rank: usize,
         drain: impl Fn(u64) + Send + Sync + 'static,
     ) -> Port {
-        Port { meetings, rank, drain: Box::new(drain), under_way: Arc::default() }
+        Port {
+            meetings,
+            rank,
+            drain: Box::new(drain),
+            under_way: Arc::default(),
+            known: Mutex::default(),
+        }
     }
 
     fn broken() -> LibraryError {
@@ -191,8 +199,29 @@ impl Library for Port {
         self.meetings.ended(true);
     }
 
-    fn finish(&self, _: Comm) {
+    fn finish(&self, comm: Comm) {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(known.keys().all(|(of, _)| *of != comm), "memory outlives its communicator");
         self.meetings.ended(false);
+    }
+
+    unsafe fn register(
+        &self,
+        comm: Comm,
+        address: u64,
+        bytes: usize,
+    ) -> Result<Option<Registration>, LibraryError> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(known.insert((comm, address), bytes).is_none(), "{address} is known already");
+        self.meetings.note(self.rank, format!("register {bytes} bytes"));
+        Ok(Some(Registration(address)))
+    }
+
+    fn deregister(&self, comm: Comm, registration: Registration) -> Result<(), LibraryError> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = known.remove(&(comm, registration.0)).expect("memory that is known");
+        self.meetings.note(self.rank, format!("deregister {bytes} bytes"));
+        Ok(())
     }
 
     fn begin_group(&self) -> Result<(), LibraryError> {

@@ -1,17 +1,25 @@
 //! A device that does everything at once.
 
+use std::fmt;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
-use meshwright::backend::{DType, Device, Moment, Queue, ReduceOp};
+use meshwright::backend::{DType, Device, FreeObserver, Moment, Queue, ReduceOp};
 
 use super::hub::combined;
 
 /// Does everything at once, and may not tell that it has.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Prompt {
     pub is_stuck: AtomicBool,
+    observers: Mutex<Vec<Weak<dyn FreeObserver>>>,
+}
+
+impl fmt::Debug for Prompt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Prompt")
+    }
 }
 
 impl Device for Prompt {
@@ -22,6 +30,9 @@ impl Device for Prompt {
     }
 
     unsafe fn free(&self, memory: NonNull<u8>, bytes: usize) {
+        for observer in self.observers.lock().unwrap().iter().filter_map(Weak::upgrade) {
+            observer.before_free(memory.as_ptr() as u64, bytes);
+        }
         let words =
             std::ptr::slice_from_raw_parts_mut(memory.as_ptr().cast::<u64>(), bytes.div_ceil(8));
         drop(unsafe { Box::from_raw(words) });
@@ -77,6 +88,11 @@ impl Device for Prompt {
         let result = combined(dtype, op, &sources);
         // SAFETY: as the caller promises.
         unsafe { dst.copy_from_nonoverlapping(result.as_ptr(), result.len()) };
+    }
+
+    fn observe_frees(&self, observer: Weak<dyn FreeObserver>) -> bool {
+        self.observers.lock().unwrap().push(observer);
+        true
     }
 
     fn mark(&self, _: Queue) -> Moment {

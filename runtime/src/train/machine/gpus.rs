@@ -22,12 +22,17 @@ pub struct Gpus {
     between: Option<(Arc<dyn nccl::Library>, nccl::Id)>,
     /// Where every rank is a process: that of this one, and the store of all.
     process: Option<(usize, Arc<Store>)>,
+    /// Whether what connects devices is told of memory that is used again and again.
+    registers: bool,
 }
+
+/// Set to 1, lets NCCL know the memory of collectives.
+const REGISTER: &str = "MESHWRIGHT_NCCL_REGISTER";
 
 impl Gpus {
     /// One driver for each rank, all of them of the same kind of device, of which there are `devices`.
     pub fn new(drivers: Vec<Arc<dyn Driver>>, devices: usize) -> Gpus {
-        Gpus { drivers, devices, between: None, process: None }
+        Gpus { drivers, devices, between: None, process: None, registers: false }
     }
 
     /// The GPUs of this host for `ranks` ranks: one for each, or one for all. `nondeterministic` ways are faster, and their
@@ -51,6 +56,7 @@ impl Gpus {
             let library = Arc::new(nccl::RealLibrary::new().map_err(refused)?);
             let id = nccl::Library::new_id(&*library).map_err(refused)?;
             gpus.between = Some((library, id));
+            gpus.registers = switch(REGISTER)?;
         }
         Ok(gpus)
     }
@@ -62,14 +68,15 @@ impl Gpus {
     /// they do not find each other.
     pub fn of_process(mesh: &MeshShape, place: &Place, nondeterministic: bool) -> Result<Gpus> {
         require_ranks(mesh, place)?;
-        let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
-        let (visible, share) = (variable(choice::VISIBLE), variable(choice::SHARE));
+        let (registers, shares) = (switch(REGISTER)?, switch(choice::SHARE)?);
+        let is_chosen = env::var_os(choice::VISIBLE).is_some_and(|gpus| !gpus.is_empty());
         let count = devices().map_err(refused)?.len();
-        let own = choice::ordinal(place.local_rank, count, visible.as_deref(), share.as_deref());
+        let own = choice::ordinal(place.local_rank, count, is_chosen, shares);
         let driver = open(own.map_err(refused)?, nondeterministic)?;
         let library = Arc::new(nccl::RealLibrary::new().map_err(refused)?);
         let mut gpus = Gpus::in_process(mesh, place, driver, library)?;
-        if share.as_deref() == Some("1") {
+        gpus.registers = registers;
+        if shares {
             gpus.devices = gpus.devices.min(count);
         }
         Ok(gpus)
@@ -129,7 +136,8 @@ impl Machine for Gpus {
         };
         let (shape, rank) = (*comms.shape(), comms.rank());
         let timeout = LaunchOptions::default().timeout;
-        let settings = nccl::Settings { shape, rank, timeout, peers };
+        let registers = self.registers;
+        let settings = nccl::Settings { shape, rank, timeout, peers, registers };
         let engine = nccl::Engine::new(settings, Arc::clone(library), device, id)?;
         Ok(comms.over(engine))
     }
@@ -158,6 +166,15 @@ fn open(ordinal: usize, nondeterministic: bool) -> Result<Arc<dyn Driver>> {
     let attention = CudnnOptions { deterministic: !nondeterministic, ..CudnnOptions::default() };
     let options = NativeOptions { timed_products: nondeterministic, attention: Some(attention) };
     Ok(NativeDriver::with_options(ordinal, options).map_err(refused)?)
+}
+
+/// Whether an environment variable is set to 1.
+fn switch(name: &str) -> Result<bool> {
+    match env::var(name).as_deref() {
+        Err(_) | Ok("" | "0") => Ok(false),
+        Ok("1") => Ok(true),
+        Ok(other) => Err(refused(format!("{name}={other} is neither 0 nor 1"))),
+    }
 }
 
 /// As many processes as ranks.
