@@ -93,11 +93,14 @@ class Model(nn.Module):
 
     def forward(self, tokens, targets):
         x = self.embed(tokens)
+        if self.family != "llama":
+            x = x + self.positions.weight[:tokens.shape[1]]
+        # Under autocast it is f32, and so would be all that is added to it.
+        x = x.bfloat16()
+        rope = None
         if self.family == "llama":
-            rope = self.cos.to(x.dtype), self.sin.to(x.dtype)
-        else:
-            rope = None
-            x = x + self.positions.weight
+            seq = tokens.shape[1]
+            rope = self.cos[:seq].to(x.dtype), self.sin[:seq].to(x.dtype)
         for block in self.blocks:
             x = block(x, rope)
         logits = self.head(self.norm(x))

@@ -9,7 +9,7 @@ FEATURES=(--release --locked --features cuda)
 TESTS="attention combine elements embedding loss map models norm optim random reduce rope routing softmax"
 
 rm -rf .gpu
-mkdir -p .gpu/tests .gpu/bin
+mkdir -p .gpu/tests .gpu/processes .gpu/bin
 
 # Prints "name path" of every test binary.
 binaries() {
@@ -24,6 +24,8 @@ for line in sys.stdin:
 binaries --release --locked -p meshwright-gpu-sim | while read -r name path; do
     if [[ " $TESTS " == *" $name "* ]]; then
         strip -s -o ".gpu/tests/$name" "$path"
+    elif [[ $name == processes ]]; then
+        strip -s -o ".gpu/processes/$name" "$path"
     fi
 done
 

@@ -7,6 +7,9 @@ mod hub;
 mod llama;
 mod nccl;
 mod operations;
+#[allow(dead_code, reason = "not all of it is needed here")]
+#[path = "../../../runtime/tests/nccl/port.rs"]
+mod port;
 mod trainer;
 
 use std::sync::Arc;

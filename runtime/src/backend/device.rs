@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt::Debug;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::{DType, ReduceOp};
 
@@ -89,6 +89,18 @@ pub trait Device: Send + Sync + Debug {
     fn handle(&self, queue: Queue) -> u64;
     /// The host waits for `moment`.
     fn synchronize(&self, moment: &Moment);
+
+    /// Tells `observer`, as long as it lives, of memory that is about to be given back. Gives whether it does: a device need
+    /// not know how.
+    fn observe_frees(&self, _observer: Weak<dyn FreeObserver>) -> bool {
+        false
+    }
+}
+
+/// Who has to let go of memory before its device takes it back.
+pub trait FreeObserver: Send + Sync {
+    /// The device is done with everything that used these bytes, and takes them back when this returns.
+    fn before_free(&self, address: u64, bytes: usize);
 }
 
 /// Queues of one rank; the work of each is done in order.

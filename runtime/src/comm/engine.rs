@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::layout::AxisSet;
 
-use super::{CommStats, Communicator};
+use super::{CommStats, Communicator, Departure};
 
 /// The communicators of one rank, over other means than the memory of this process.
 pub trait Engine: Send + Sync {
@@ -13,4 +13,7 @@ pub trait Engine: Send + Sync {
 
     /// What each seat has done so far.
     fn stats(&self) -> Vec<(AxisSet, CommStats)>;
+
+    /// The rank has ended. Tells those of other processes, and, where it failed, ends its communicators at once.
+    fn leave(&self, departure: &Departure);
 }

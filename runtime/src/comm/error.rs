@@ -98,6 +98,8 @@ pub enum Departure {
     Failed(Arc<str>),
     /// It panicked with this message.
     Panicked(Arc<str>),
+    /// Its process is gone without a word, or is not reached any more.
+    Lost,
 }
 
 impl std::fmt::Display for Departure {
@@ -106,6 +108,9 @@ impl std::fmt::Display for Departure {
             Departure::Returned => f.write_str("has returned"),
             Departure::Failed(error) => write!(f, "has failed ({error})"),
             Departure::Panicked(message) => write!(f, "has panicked ({message})"),
+            Departure::Lost => f.write_str(
+                "was lost (its process has ended, or its host is not reached any more; its own last lines may say why)",
+            ),
         }
     }
 }

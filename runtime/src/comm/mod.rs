@@ -31,6 +31,7 @@ mod local;
 pub mod nccl;
 mod own_thread;
 mod panics;
+mod peers;
 mod pending;
 mod site;
 mod stats;
@@ -44,6 +45,7 @@ pub use launch::{
     FailureCause, LaunchError, LaunchOptions, RankFailure, launch, launch_rank, launch_with,
 };
 pub use local::RankComms;
+pub use peers::Peers;
 pub use pending::Pending;
 pub use site::Site;
 pub use stats::{CommStats, CommTimes};

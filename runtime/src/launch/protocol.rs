@@ -2,8 +2,10 @@
 
 use std::io::{self, Read, Write};
 
+use crate::comm::Departure;
+
 /// How a connection begins. It changes with the protocol.
-pub const GREETING: [u8; 8] = *b"meshwr01";
+pub const GREETING: [u8; 8] = *b"meshwr02";
 
 /// The longest key or value, so that a stranger cannot make the store ask for much memory.
 const LONGEST: u32 = 1 << 20;
@@ -11,10 +13,13 @@ const LONGEST: u32 = 1 << 20;
 /// The first byte of a request.
 pub const SET: u8 = 1;
 pub const GET: u8 = 2;
+pub const LEAVE: u8 = 3;
 
 /// The first byte of an answer.
 pub const DONE: u8 = 1;
 pub const REFUSED: u8 = 2;
+/// What begins word of a rank that has ended, which comes unasked.
+pub const ENDED: u8 = 3;
 
 pub fn write_number(out: &mut impl Write, number: u32) -> io::Result<()> {
     out.write_all(&number.to_le_bytes())
@@ -49,4 +54,35 @@ pub fn read_byte(input: &mut impl Read) -> io::Result<u8> {
     let mut byte = [0];
     input.read_exact(&mut byte)?;
     Ok(byte[0])
+}
+
+/// How a rank has ended: a byte, and what it said.
+pub fn write_departure(out: &mut impl Write, departure: &Departure) -> io::Result<()> {
+    let (kind, text) = match departure {
+        Departure::Returned => (0, ""),
+        Departure::Failed(text) => (1, &**text),
+        Departure::Panicked(text) => (2, &**text),
+        Departure::Lost => (3, ""),
+    };
+    out.write_all(&[kind])?;
+    write_bytes(out, shortened(text).as_bytes())
+}
+
+pub fn read_departure(input: &mut impl Read) -> io::Result<Departure> {
+    let (kind, bytes) = (read_byte(input)?, read_bytes(input)?);
+    let text = String::from_utf8_lossy(&bytes);
+    match kind {
+        0 => Ok(Departure::Returned),
+        1 => Ok(Departure::Failed(text.into())),
+        2 => Ok(Departure::Panicked(text.into())),
+        3 => Ok(Departure::Lost),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "no way in which a rank ends")),
+    }
+}
+
+/// The beginning of a text that would take a message of its own.
+fn shortened(text: &str) -> &str {
+    const LONGEST: usize = 4000;
+    let end = (0..=text.len().min(LONGEST)).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
 }

@@ -1,93 +1,58 @@
 //! What ranks leave for each other.
 
-use std::io::{self, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::{Mutex, PoisonError};
+use std::io::{self, BufReader, Write};
+use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::comm::{Departure, Peers};
+
+use super::error::StoreError;
+use super::keep_alive::keep_alive;
 use super::place::Place;
-use super::protocol::{DONE, GET, GREETING, SET, read_byte, read_bytes, write_bytes, write_number};
+use super::protocol::{
+    DONE, ENDED, GET, GREETING, LEAVE, REFUSED, SET, read_byte, read_bytes, read_departure,
+    read_number, write_bytes, write_departure, write_number,
+};
 use super::server::serve;
 
 /// How often a rank looks whether rank 0 listens.
 const RETRY: Duration = Duration::from_millis(50);
+/// How long rank 0 may take to let a rank in.
+const ADMISSION: Duration = Duration::from_secs(20);
 /// What an answer may take longer than the store itself waits.
 const SLACK: Duration = Duration::from_secs(10);
+/// How long a rank that ends waits until the others are told.
+const FAREWELL: Duration = Duration::from_secs(5);
 
-/// A connection to the store of a job, which rank 0 keeps. Bytes that one rank sets under a key, every rank can get.
+/// A connection to the store of a job, which rank 0 keeps. Bytes that one rank sets under a key, every rank can get; and
+/// every rank hears of the end of another.
 #[derive(Debug)]
 pub struct Store {
     connection: Mutex<Connection>,
+    heard: Arc<Heard>,
     place: Place,
     timeout: Duration,
 }
 
 #[derive(Debug)]
 struct Connection {
-    input: BufReader<TcpStream>,
     out: TcpStream,
+    /// Of a thread that reads.
+    answers: Receiver<Answer>,
 }
 
-/// Why ranks did not find each other.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// Rank 0 cannot listen.
-    #[error(
-        "rank 0 cannot listen at {address}: {error}; choose another MASTER_PORT, or end what uses this one"
-    )]
-    Listen {
-        /// Where.
-        address: String,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// Rank 0 was not reached.
-    #[error(
-        "rank {rank} did not reach rank 0 at {address} within {} s: {error}; is MASTER_ADDR the host of rank 0, and \
-         MASTER_PORT open on it?", waited.as_secs_f64()
-    )]
-    Connect {
-        /// Who tried.
-        rank: usize,
-        /// Where.
-        address: String,
-        /// How long.
-        waited: Duration,
-        /// What the last attempt gave.
-        error: io::Error,
-    },
-    /// The store does not let this rank in.
-    #[error("rank 0 at {address} refuses rank {rank}: {reason}")]
-    Refused {
-        /// Who was refused.
-        rank: usize,
-        /// By whom.
-        address: String,
-        /// Its reason.
-        reason: String,
-    },
-    /// A key that nobody has set.
-    #[error("rank {rank} waited {} s for `{key}`: {reason}; has a rank failed, or not been started?", waited.as_secs_f64())]
-    Missing {
-        /// Who waited.
-        rank: usize,
-        /// For what.
-        key: String,
-        /// How long.
-        waited: Duration,
-        /// What the store said.
-        reason: String,
-    },
-    /// The connection broke.
-    #[error("rank {rank} has lost rank 0 at {address}: {error}")]
-    Lost {
-        /// Who lost it.
-        rank: usize,
-        /// Where it was.
-        address: String,
-        /// What the system said.
-        error: io::Error,
-    },
+/// The bytes of an answer, or why there are none.
+type Answer = Result<Vec<u8>, String>;
+
+/// What came unasked.
+#[derive(Debug, Default)]
+struct Heard {
+    /// The first rank that failed or was lost.
+    lost: OnceLock<(usize, Departure)>,
+    /// Whether rank 0 has said that it ends, and takes the store with it.
+    is_over: OnceLock<()>,
 }
 
 impl Store {
@@ -121,14 +86,23 @@ impl Store {
                 Err(_) => std::thread::sleep(RETRY),
             }
         };
-        let place = place.clone();
-        let lost = |error| StoreError::Lost { rank, address: address.clone(), error };
-        let mut connection = Connection::new(stream, timeout + SLACK).map_err(lost)?;
-        let admission = connection.greet(&place).map_err(lost)?;
-        let connection = Mutex::new(connection);
-        match admission {
-            Ok(_) => Ok(Store { connection, place, timeout }),
-            Err(reason) => Err(StoreError::Refused { rank, address, reason }),
+        match admission(stream, place, ADMISSION.min(timeout + SLACK)) {
+            Err(error) => Err(StoreError::Stranger { rank, address, error }),
+            Ok((_, _, Err(reason))) => Err(StoreError::Refused { rank, address, reason }),
+            Ok((input, out, Ok(_))) => {
+                let heard = Arc::new(Heard::default());
+                let (sender, answers) = channel();
+                let reader = {
+                    let heard = Arc::clone(&heard);
+                    move || heard.listen(rank, input, &sender)
+                };
+                std::thread::Builder::new()
+                    .name("store reader".into())
+                    .spawn(reader)
+                    .map_err(|error| StoreError::Lost { rank, address, error })?;
+                let connection = Mutex::new(Connection { out, answers });
+                Ok(Store { connection, heard, place: place.clone(), timeout })
+            }
         }
     }
 
@@ -166,11 +140,25 @@ impl Store {
     }
 
     fn ask(&self, kind: u8, parts: &[&[u8]]) -> Result<Answer, StoreError> {
-        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        connection.ask(kind, parts).map_err(|error| {
+        let request = || -> io::Result<Vec<u8>> {
+            let mut request = vec![kind];
+            parts.iter().try_for_each(|part| write_bytes(&mut request, part))?;
+            Ok(request)
+        };
+        let answer = request().and_then(|request| self.exchange(&request, self.timeout + SLACK));
+        answer.map_err(|error| {
             let Place { rank, master: address, .. } = self.place.clone();
             StoreError::Lost { rank, address, error }
         })
+    }
+
+    fn exchange(&self, request: &[u8], patience: Duration) -> io::Result<Answer> {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        connection.out.write_all(request)?;
+        connection
+            .answers
+            .recv_timeout(patience)
+            .map_err(|error| io::Error::other(error.to_string()))
     }
 
     fn missing(&self, key: &str, reason: String) -> StoreError {
@@ -179,41 +167,83 @@ impl Store {
     }
 }
 
-/// The bytes of an answer, or why there are none.
-type Answer = Result<Vec<u8>, String>;
-
-impl Connection {
-    fn new(stream: TcpStream, timeout: Duration) -> io::Result<Connection> {
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(timeout))?;
-        Ok(Connection { input: BufReader::new(stream.try_clone()?), out: stream })
+impl Peers for Store {
+    fn lost(&self) -> Option<(usize, Departure)> {
+        self.heard.lost.get().cloned()
     }
 
-    fn greet(&mut self, place: &Place) -> io::Result<Answer> {
-        let mut greeting = GREETING.to_vec();
-        write_bytes(&mut greeting, place.job.as_bytes())?;
-        write_number(&mut greeting, place.rank as u32)?;
-        write_number(&mut greeting, place.world as u32)?;
-        self.out.write_all(&greeting)?;
-        self.answer()
+    fn leave(&self, departure: &Departure) {
+        let mut request = vec![LEAVE];
+        if write_departure(&mut request, departure).is_ok() {
+            // Where rank 0 is gone, there is nobody to tell.
+            let _ = self.exchange(&request, FAREWELL);
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        // Ends the thread that reads; one that is broken has ended.
+        let _ = connection.out.shutdown(Shutdown::Both);
+    }
+}
+
+impl Heard {
+    /// Reads until the connection ends, as rank 0 does, or this rank.
+    fn listen(&self, own_rank: usize, mut input: BufReader<TcpStream>, answers: &Sender<Answer>) {
+        while let Ok(Some(answer)) = self.next(&mut input) {
+            if answers.send(answer).is_err() {
+                return;
+            }
+        }
+        if own_rank != 0 && self.is_over.get().is_none() {
+            self.lost.get_or_init(|| (0, Departure::Lost));
+        }
     }
 
-    fn ask(&mut self, kind: u8, parts: &[&[u8]]) -> io::Result<Answer> {
-        let mut request = vec![kind];
-        parts.iter().try_for_each(|part| write_bytes(&mut request, part))?;
-        self.out.write_all(&request)?;
-        self.answer()
+    /// The next answer; none after what is no message.
+    fn next(&self, input: &mut BufReader<TcpStream>) -> io::Result<Option<Answer>> {
+        loop {
+            match read_byte(input)? {
+                ENDED => match (read_number(input)? as usize, read_departure(input)?) {
+                    (0, Departure::Returned) => drop(self.is_over.set(())),
+                    (_, Departure::Returned) => {}
+                    ended => drop(self.lost.set(ended)),
+                },
+                DONE => return Ok(Some(Ok(read_bytes(input)?))),
+                REFUSED => {
+                    let reason = String::from_utf8_lossy(&read_bytes(input)?).into_owned();
+                    return Ok(Some(Err(reason)));
+                }
+                _ => return Ok(None),
+            }
+        }
     }
+}
 
-    fn answer(&mut self) -> io::Result<Answer> {
-        let input: &mut dyn Read = &mut self.input;
-        let mut input = input;
-        let (kind, bytes) = (read_byte(&mut input)?, read_bytes(&mut input)?);
-        Ok(match kind {
-            DONE => Ok(bytes),
-            _ => Err(String::from_utf8_lossy(&bytes).into_owned()),
-        })
-    }
+/// Says who this rank is, and gives the two ways of the connection and the answer.
+fn admission(
+    mut out: TcpStream,
+    place: &Place,
+    patience: Duration,
+) -> io::Result<(BufReader<TcpStream>, TcpStream, Answer)> {
+    out.set_nodelay(true)?;
+    keep_alive(&out);
+    out.set_read_timeout(Some(patience))?;
+    let mut input = BufReader::new(out.try_clone()?);
+    let mut greeting = GREETING.to_vec();
+    write_bytes(&mut greeting, place.job.as_bytes())?;
+    write_number(&mut greeting, place.rank as u32)?;
+    write_number(&mut greeting, place.world as u32)?;
+    out.write_all(&greeting)?;
+    let answer = match (read_byte(&mut input)?, read_bytes(&mut input)?) {
+        (DONE, bytes) => Ok(bytes),
+        (REFUSED, reason) => Err(String::from_utf8_lossy(&reason).into_owned()),
+        _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "it speaks otherwise")),
+    };
+    out.set_read_timeout(None)?;
+    Ok((input, out, answer))
 }
 
 fn reach(address: &str, timeout: Duration) -> io::Result<TcpStream> {

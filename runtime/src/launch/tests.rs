@@ -4,6 +4,8 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use crate::comm::{Departure, Peers};
+
 use super::{Place, PlaceError, Store, StoreError};
 
 fn place_of(variables: &[(&str, &str)]) -> Result<Option<Place>, PlaceError> {
@@ -148,5 +150,67 @@ fn a_rank_that_loses_rank_0_is_told() {
     let thread = std::thread::spawn(move || drop(listener.accept().unwrap()));
     let error = Store::open(&place(1, 2, port), PATIENT).expect_err("rank 0 is gone");
     thread.join().unwrap();
-    assert!(matches!(error, StoreError::Lost { rank: 1, .. }), "{error}");
+    assert!(matches!(error, StoreError::Stranger { rank: 1, .. }), "{error}");
+}
+
+/// What the store says of the first rank that was lost; waits for it.
+fn lost(store: &Store) -> (usize, Departure) {
+    let start = Instant::now();
+    loop {
+        if let Some(lost) = store.lost() {
+            return lost;
+        }
+        assert!(start.elapsed() < PATIENT, "nothing is heard");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn ranks_hear_of_the_ends_of_others() {
+    let port = free_port();
+    let stores: Vec<Store> =
+        (0..4).map(|rank| Store::open(&place(rank, 4, port), PATIENT).unwrap()).collect();
+    let mut stores = stores.into_iter();
+    let [first, second, third, fourth] = [(); 4].map(|()| stores.next().unwrap());
+    // One that has done its work is not missed.
+    fourth.leave(&Departure::Returned);
+    drop(fourth);
+    let failed = Departure::Failed("no space left".into());
+    third.leave(&failed);
+    assert_eq!(lost(&first), (2, failed.clone()));
+    assert_eq!(lost(&second), (2, failed));
+    assert_eq!(third.lost(), None);
+    // The first one counts, and those that failed because of it come later.
+    drop(second);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(first.lost().unwrap().0, 2);
+}
+
+#[test]
+fn a_rank_that_is_gone_without_a_word_is_lost() {
+    let port = free_port();
+    let first = Store::open(&place(0, 3, port), PATIENT).unwrap();
+    drop(Store::open(&place(2, 3, port), PATIENT).unwrap());
+    assert_eq!(lost(&first), (2, Departure::Lost));
+    // One that comes later hears of it too.
+    let second = Store::open(&place(1, 3, port), PATIENT).unwrap();
+    assert_eq!(lost(&second), (2, Departure::Lost));
+}
+
+#[test]
+fn the_end_of_rank_0_is_heard() {
+    for (departure, expected) in [
+        (
+            Departure::Panicked("at the disco".into()),
+            Some((0, Departure::Panicked("at the disco".into()))),
+        ),
+        (Departure::Returned, None),
+    ] {
+        let port = free_port();
+        let first = Store::open(&place(0, 2, port), PATIENT).unwrap();
+        let second = Store::open(&place(1, 2, port), PATIENT).unwrap();
+        first.leave(&departure);
+        second.set("still", b"there").unwrap();
+        assert_eq!(second.lost(), expected);
+    }
 }

@@ -102,9 +102,17 @@ fn uneven(ranks: usize, base: usize) -> Vec<usize> {
     (0..ranks).map(|rank| if rank == 1 { 0 } else { base + rank * 3 }).collect()
 }
 
-fn all_blocks(ranks: usize) -> [Blocks; 4] {
+fn all_blocks(ranks: usize) -> [Blocks; 6] {
     let [small, large, rows] = [3, 2500, 50].map(|base| uneven(ranks, base));
-    [Blocks::new(1, small), Blocks::new(1, large), Blocks::new(4, rows), Blocks::even(0, 3, ranks)]
+    let nearly = |base: usize| -> Vec<usize> { (0..ranks).map(|rank| base + rank % 2).collect() };
+    [
+        Blocks::new(1, small),
+        Blocks::new(1, large),
+        Blocks::new(4, rows),
+        Blocks::new(1, nearly(2600)),
+        Blocks::new(3, nearly(17)),
+        Blocks::even(0, 3, ranks),
+    ]
 }
 
 pub fn one_all_reduce(s: &mut Scenario<'_, f32>) -> Outcome {

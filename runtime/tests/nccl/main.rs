@@ -2,23 +2,27 @@
 #![cfg(feature = "cuda")]
 
 mod hub;
+mod port;
+mod prompt;
 #[allow(dead_code, reason = "not all of it is needed here")]
 #[path = "../device_collectives/scenario.rs"]
 mod scenario;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use half::bf16;
-use meshwright::backend::{Category, DType, Device, MemoryMeter, View, ViewMut};
+use meshwright::backend::{Buffer, Category, DType, Device, MemoryMeter, View, ViewMut};
 use meshwright::comm::Engine as _;
 use meshwright::comm::nccl::{Engine, RealLibrary, Settings};
-use meshwright::comm::{Blocks, CommError, Communicator, ReduceOp, Site, launch};
+use meshwright::comm::{Blocks, CommError, Communicator, Departure, Peers, ReduceOp, Site, launch};
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::mesh::MeshShape;
 
-use hub::{Hub, Port, Prompt};
+use hub::Hub;
+use port::Port;
+use prompt::Prompt;
 use scenario::{Scenario, Value};
 
 /// Messages go along this axis.
@@ -27,12 +31,31 @@ const PP: AxisSet = AxisSet::of(AxisId::Pp);
 type Script<T> = fn(&mut Scenario<'_, T>) -> Result<(), CommError>;
 
 fn engine(hub: &Arc<Hub>, device: &Arc<Prompt>, shape: MeshShape, rank: usize) -> Arc<Engine> {
-    let settings = Settings { shape, rank, timeout: Duration::from_secs(20) };
-    engine_with(hub, device, settings)
+    engine_with(hub, device, settings(shape, rank))
+}
+
+/// Settings of a rank whose peers live on.
+fn settings(shape: MeshShape, rank: usize) -> Settings {
+    let (timeout, peers) = (Duration::from_secs(20), Arc::new(Alive::default()));
+    Settings { shape, rank, timeout, peers, registers: false }
+}
+
+/// Peers of whom one may be said to have ended.
+#[derive(Debug, Default)]
+struct Alive {
+    lost: OnceLock<(usize, Departure)>,
+}
+
+impl Peers for Alive {
+    fn lost(&self) -> Option<(usize, Departure)> {
+        self.lost.get().cloned()
+    }
+
+    fn leave(&self, _: &Departure) {}
 }
 
 fn engine_with(hub: &Arc<Hub>, device: &Arc<Prompt>, settings: Settings) -> Arc<Engine> {
-    let library = Arc::new(Port { hub: Arc::clone(hub), rank: settings.rank });
+    let library = Arc::new(Port::new(Arc::new(Arc::clone(hub)), settings.rank));
     let device = Arc::clone(device) as Arc<dyn Device>;
     Engine::new(settings, library, device, &[1; 128]).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -110,6 +133,11 @@ fn each_collective_is_the_fewest_calls() {
         let rows = Blocks::even(2, 2, 3);
         group.all_gather(&site, part.view(), whole.view_mut(), &rows).unwrap();
         group.reduce_scatter(&site, whole.view(), data(4).view_mut(), &rows).unwrap();
+        let nearly = Blocks::new(1, [4, 5, 4]);
+        let (own, mut odd) = (data(nearly.owned(group.rank())), data(13));
+        group.all_gather(&site, own.view(), odd.view_mut(), &nearly).unwrap();
+        let odd = group.start_reduce_scatter_in_place(&site, odd, &nearly).wait().unwrap();
+        drop(odd);
         let uneven = Blocks::new(1, [5, 0, 7]);
         let own = data(uneven.owned(group.rank()));
         group.all_gather(&site, own.view(), whole.view_mut(), &uneven).unwrap();
@@ -127,6 +155,9 @@ fn each_collective_is_the_fewest_calls() {
             "reduce_scatter 4",
             "all_gather 4",
             "reduce_scatter 4",
+            // Parts of almost one length are made so.
+            "all_gather 5",
+            "reduce_scatter 5",
             "broadcast 5 of 0, broadcast 7 of 2",
             "reduce 5 to 0, reduce 7 to 2",
             "send 4 to 0, send 4 to 2, recv 4 of 0, recv 4 of 2",
@@ -235,7 +266,8 @@ fn a_call_that_takes_too_long_is_named() {
                 let timeout = Duration::from_millis(if rank == 0 { 150 } else { 15_000 });
                 let shape = "tp=2".parse().unwrap();
                 let device = if rank == 0 { Arc::clone(device) } else { Arc::default() };
-                let engine = engine_with(hub, &device, Settings { shape, rank, timeout });
+                let settings = Settings { timeout, ..settings(shape, rank) };
+                let engine = engine_with(hub, &device, settings);
                 let group = engine.group(AxisSet::of(AxisId::Tp));
                 group.barrier(&Site::new("begin")).unwrap();
                 if rank == 1 {
@@ -274,6 +306,101 @@ fn a_call_that_takes_too_long_is_named() {
             });
         }
     });
+}
+
+/// Memory is made known when it is used again, and given up before it goes back, and as the communicators end.
+#[test]
+fn memory_that_is_used_again_is_registered() {
+    let (hub, shape) = (Arc::new(Hub::default()), "fsdp=2".parse().unwrap());
+    let run = |rank: usize| {
+        let device = Arc::new(Prompt::default());
+        let settings = Settings { registers: true, ..settings(shape, rank) };
+        let engine = engine_with(&hub, &device, settings);
+        let group = engine.group(AxisSet::of(AxisId::Fsdp));
+        let meter = MemoryMeter::on(Some(device as Arc<dyn Device>), 5 << 20);
+        let site = Site::new("block");
+        hub.take_log(rank);
+        let gather = |data: Buffer| {
+            let blocks = Blocks::even(1, data.len() / 2, 2);
+            group.start_all_gather_in_place(&site, data, &blocks).wait().unwrap()
+        };
+        let zeros = |len| meter.zeros(DType::F32, len, Category::Parameters);
+        let (mut large, mut kept, mut small) = (zeros(1 << 19), zeros(1 << 18), zeros(1 << 17));
+        for _ in 0..3 {
+            (large, kept, small) = (gather(large), gather(kept), gather(small));
+        }
+        // The place of the large one is needed for others.
+        drop((large, small));
+        drop(zeros((4 << 18) - 16));
+        drop(engine);
+        hub.take_log(rank)
+    };
+    let logs: Vec<Vec<String>> = std::thread::scope(|scope| {
+        let threads = [0, 1].map(|rank| scope.spawn(move || run(rank)));
+        threads.map(|thread| thread.join().unwrap()).into()
+    });
+    let [large, kept, small] = ["all_gather 262144", "all_gather 131072", "all_gather 65536"];
+    let [large_bytes, kept_bytes] = ["register 2097152 bytes", "register 1048576 bytes"];
+    let all = [large, kept, small];
+    let expected = [
+        all.as_slice(),
+        &[large_bytes, large, kept_bytes, kept, small],
+        &all,
+        &["deregister 2097152 bytes", "deregister 1048576 bytes"],
+    ];
+    assert_eq!(logs, [expected.concat(), expected.concat()]);
+}
+
+/// A rank that fails by itself, as a thread beside others.
+#[test]
+fn threads_hear_of_each_other() {
+    let hub = Arc::new(Hub::default());
+    let start = Instant::now();
+    let outcome = launch(&"tp=2".parse().unwrap(), |comms| {
+        let rank = comms.rank();
+        let settings = Settings { peers: comms.peers(), ..settings(*comms.shape(), rank) };
+        let comms = comms.over(engine_with(&hub, &Arc::default(), settings));
+        let group = comms.group(AxisSet::of(AxisId::Tp));
+        group.barrier(&Site::new("begin"))?;
+        if rank == 1 {
+            let problem = "it had enough".to_owned();
+            return Err(CommError::Argument { call: "its call".into(), problem });
+        }
+        group.barrier(&Site::new("end"))
+    });
+    let text = outcome.unwrap_err().to_string();
+    assert!(text.starts_with("rank 1 failed: its call: it had enough"), "{text}");
+    let expected =
+        "rank 0 failed: rank 1 has failed (its call: it had enough); this rank's barrier";
+    assert!(text.contains(expected), "{text}");
+    assert!(start.elapsed() < Duration::from_secs(5));
+}
+
+/// The barrier of rank 0 waits for rank 1, of whose end it is told.
+#[test]
+fn a_rank_that_has_ended_is_named() {
+    let hub = Arc::new(Hub::default());
+    let shape = "tp=2".parse().unwrap();
+    let peers = Arc::new(Alive::default());
+    let ending = Arc::clone(&peers);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| engine(&hub, &Arc::default(), shape, 1));
+        let settings = Settings { peers, ..settings(shape, 0) };
+        let engine = engine_with(&hub, &Arc::default(), settings);
+        let other = other.join().unwrap();
+        let start = Instant::now();
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            ending.lost.set((1, Departure::Failed("no more".into()))).unwrap();
+        });
+        let group = engine.group(AxisSet::of(AxisId::Tp));
+        let error = group.barrier(&Site::new("x")).expect_err("rank 1 makes no barrier");
+        let text = error.to_string();
+        assert!(text.starts_with("rank 1 has failed (no more); this rank's barrier"), "{text}");
+        assert!(start.elapsed() < Duration::from_secs(5));
+        drop(other);
+    });
+    assert_eq!(hub.ended.lock().unwrap().0, 1, "that of rank 0 was aborted");
 }
 
 /// Where the library is installed, also without a GPU: an identifier can be made, and nothing else is possible.

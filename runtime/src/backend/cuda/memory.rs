@@ -1,9 +1,10 @@
 //! Memory of a GPU, and the order of work on it.
 
+use std::fmt;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::backend::{DType, Device, Moment, Queue, ReduceOp};
+use crate::backend::{DType, Device, FreeObserver, Moment, Queue, ReduceOp};
 
 use super::driver::{DriverError, Event};
 use super::gpu::{Gpu, done};
@@ -15,12 +16,37 @@ use super::staging::Staging;
 pub struct GpuMemory {
     gpu: Arc<Gpu>,
     staging: Staging,
+    observers: Observers,
+}
+
+/// Who is told before memory is given back.
+#[derive(Default)]
+struct Observers(Mutex<Vec<Weak<dyn FreeObserver>>>);
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observers")
+    }
+}
+
+impl Observers {
+    fn add(&self, observer: Weak<dyn FreeObserver>) {
+        let mut observers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        observers.retain(|known| known.strong_count() > 0);
+        observers.push(observer);
+    }
+
+    fn tell(&self, address: u64, bytes: usize) {
+        let observers = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let living = observers.iter().filter_map(Weak::upgrade);
+        living.for_each(|observer| observer.before_free(address, bytes));
+    }
 }
 
 impl GpuMemory {
     /// Of the rank that holds `gpu`.
     pub fn new(gpu: Arc<Gpu>) -> GpuMemory {
-        GpuMemory { staging: Staging::new(Arc::clone(&gpu)), gpu }
+        GpuMemory { staging: Staging::new(Arc::clone(&gpu)), gpu, observers: Observers::default() }
     }
 
     /// Waits for everything that was submitted. The pool gives memory back when a rank ends or is short of it: both are
@@ -63,6 +89,7 @@ impl Device for GpuMemory {
 
     unsafe fn free(&self, memory: NonNull<u8>, bytes: usize) {
         self.finish();
+        self.observers.tell(memory.as_ptr() as u64, bytes);
         // SAFETY: as the caller promises, and nothing uses the memory any more.
         let _ = unsafe { self.gpu.driver().free(memory.as_ptr() as u64, bytes) };
     }
@@ -148,6 +175,11 @@ impl Device for GpuMemory {
 
     fn handle(&self, queue: Queue) -> u64 {
         self.gpu.stream(queue).0
+    }
+
+    fn observe_frees(&self, observer: Weak<dyn FreeObserver>) -> bool {
+        self.observers.add(observer);
+        true
     }
 
     fn synchronize(&self, moment: &Moment) {

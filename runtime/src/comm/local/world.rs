@@ -1,12 +1,13 @@
 //! All ranks of the process, their groups, and what one rank sees of them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::comm::account::Account;
 use crate::comm::own_thread::OwnThread;
 use crate::comm::{
-    CommError, CommStats, CommTimes, Communicator, Departure, Engine, LaunchOptions,
+    CommError, CommStats, CommTimes, Communicator, Departure, Engine, LaunchOptions, Peers,
 };
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::{Coordinates, MeshShape};
@@ -31,6 +32,8 @@ struct Registry {
     groups: HashMap<(AxisSet, usize), Arc<Group>>,
     /// By axes and world rank.
     seats: HashMap<(AxisSet, usize), Arc<LocalCommunicator>>,
+    /// What carries out the collectives of a rank, if not this engine.
+    engines: HashMap<usize, Arc<dyn Engine>>,
     /// How ranks have ended, in the order in which they did.
     endings: Vec<(usize, Ending)>,
 }
@@ -79,17 +82,21 @@ impl World {
             Some(cause) if !returned => cause,
             _ => Ending { rank, departure },
         };
-        let (groups, seats) = {
+        let (groups, seats, engine) = {
             let mut registry = self.lock();
             registry.endings.push((rank, ending.clone()));
+            let engine = registry.engines.remove(&rank);
             let member = |group: &Arc<Group>| {
                 let member = group.members.iter().position(|member| *member == rank)?;
                 Some((Arc::clone(group), member))
             };
             let groups: Vec<_> = registry.groups.values().filter_map(member).collect();
             let own = registry.seats.iter().filter(|((_, owner), _)| *owner == rank);
-            (groups, own.map(|(_, seat)| Arc::clone(seat)).collect::<Vec<_>>())
+            (groups, own.map(|(_, seat)| Arc::clone(seat)).collect::<Vec<_>>(), engine)
         };
+        if let Some(engine) = engine {
+            engine.leave(&ending.departure);
+        }
         for (group, member) in &groups {
             group.leave_calls(*member, &ending);
             if !returned {
@@ -127,7 +134,7 @@ impl World {
 
     fn seat(&self, rank: usize, axes: AxisSet) -> Arc<LocalCommunicator> {
         let mut registry = self.lock();
-        let Registry { groups, seats, endings } = &mut *registry;
+        let Registry { groups, seats, endings, .. } = &mut *registry;
         let make = || {
             let members = self.shape.group_of(rank, axes);
             let member = self.shape.index_in_group(rank, axes);
@@ -171,7 +178,13 @@ impl RankComms {
 
     /// The same rank, whose collectives `engine` carries out. Its end is still made known to the ranks of this process.
     pub fn over(self, engine: Arc<dyn Engine>) -> RankComms {
+        self.world.lock().engines.insert(self.rank, Arc::clone(&engine));
         RankComms { engine: Some(engine), ..self }
+    }
+
+    /// The other ranks of this process, for an engine that carries out their collectives.
+    pub fn peers(&self) -> Arc<dyn Peers> {
+        Arc::new(ThreadPeers { world: Arc::downgrade(&self.world), rank: self.rank })
     }
 
     /// The world rank.
@@ -228,5 +241,31 @@ impl RankComms {
         self.group(
             AxisId::ALL.into_iter().fold(AxisSet::NONE, |all, axis| all.or(AxisSet::of(axis))),
         )
+    }
+}
+
+/// What a rank hears of the other ranks of its process.
+struct ThreadPeers {
+    world: Weak<World>,
+    rank: usize,
+}
+
+impl Peers for ThreadPeers {
+    fn lost(&self) -> Option<(usize, Departure)> {
+        let world = self.world.upgrade()?;
+        let registry = world.lock();
+        let mut endings = registry.endings.iter().map(|(_, ending)| ending);
+        let is_lost =
+            |ending: &&Ending| ending.rank != self.rank && ending.departure != Departure::Returned;
+        endings.find(is_lost).map(|ending| (ending.rank, ending.departure.clone()))
+    }
+
+    /// Whoever runs the ranks of a process notes their ends.
+    fn leave(&self, _: &Departure) {}
+}
+
+impl fmt::Debug for ThreadPeers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the peers of rank {}", self.rank)
     }
 }

@@ -31,6 +31,10 @@ pub struct LibraryError {
     pub reason: String,
 }
 
+/// Memory that a communicator knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Registration(pub u64);
+
 /// Where a transfer is queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct On {
@@ -86,6 +90,24 @@ pub enum Transfer {
     },
 }
 
+impl Transfer {
+    /// The memory of a collective among `ranks` ranks, as addresses and bytes: that of all parts, and that of the own one
+    /// where it lies elsewhere. Nothing for what has a root, or is a message: those are few, and small.
+    pub(super) fn memory(&self, ranks: usize, dtype: DType) -> [Option<(u64, usize)>; 2] {
+        let (whole, part, count) = match *self {
+            Transfer::AllReduce { data, count, .. } => {
+                return [Some((data, count * dtype.bytes())), None];
+            }
+            Transfer::ReduceScatter { src, dst, count } => (src, dst, count),
+            Transfer::AllGather { src, dst, count } => (dst, src, count),
+            _ => return [None, None],
+        };
+        let bytes = count * dtype.bytes();
+        let is_inside = (whole..whole + (ranks * bytes) as u64).contains(&part);
+        [Some((whole, ranks * bytes)), (!is_inside).then_some((part, bytes))]
+    }
+}
+
 /// The library. No call waits for other ranks: a communicator that is [busy](State::Busy) takes no calls until it is ready.
 pub trait Library: Send + Sync + Debug {
     /// An identifier for a new communicator.
@@ -107,6 +129,21 @@ pub trait Library: Send + Sync + Debug {
     fn abort(&self, comm: Comm);
     /// Ends a communicator that has nothing left to do.
     fn finish(&self, comm: Comm);
+
+    /// Makes memory known to a ready communicator, so that transfers from and to it need no copies aside; nothing where the
+    /// library can do without.
+    ///
+    /// # Safety
+    /// The bytes lie in one allocation of the communicator's device, which lives until they are given up, or the communicator
+    /// was aborted.
+    unsafe fn register(
+        &self,
+        comm: Comm,
+        address: u64,
+        bytes: usize,
+    ) -> Result<Option<Registration>, LibraryError>;
+    /// Gives up memory that no transfer uses any more.
+    fn deregister(&self, comm: Comm, registration: Registration) -> Result<(), LibraryError>;
 
     /// What is queued until [`end_group`](Self::end_group) begins together.
     fn begin_group(&self) -> Result<(), LibraryError>;

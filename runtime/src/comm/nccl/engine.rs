@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Buffer, Category, DType, Device, MemoryMeter, Queue};
+use crate::backend::{Buffer, Category, DType, Device, FreeObserver, MemoryMeter, Queue};
 use crate::comm::account::Account;
 use crate::comm::local::Activity;
 use crate::comm::own_thread::OwnThread;
-use crate::comm::{CommError, CommStats, Communicator};
+use crate::comm::{CommError, CommStats, Communicator, Departure, Peers};
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 use crate::trace::Lane;
@@ -17,6 +17,7 @@ use crate::trace::Lane;
 use super::api::{Comm, Id, Library, On, Transfer};
 use super::communicator::NcclCommunicator;
 use super::messages::Edges;
+use super::registry::Registry;
 use super::watch::Watch;
 
 /// What an engine is made with.
@@ -28,6 +29,10 @@ pub struct Settings {
     pub rank: usize,
     /// How long the ranks wait for each other, and a call may take.
     pub timeout: Duration,
+    /// By what the rank hears of others that have ended.
+    pub peers: Arc<dyn Peers>,
+    /// Whether memory that collectives use again and again is made known to the library.
+    pub registers: bool,
 }
 
 /// What the groups of a rank share.
@@ -39,6 +44,8 @@ pub(super) struct Core {
     pub watch: Arc<Watch>,
     pub activity: Arc<Activity>,
     pub edges: Edges,
+    /// None: the library is told of no memory.
+    pub registry: Option<Arc<Registry>>,
 }
 
 /// The communicators of one rank. With it they end: calls that come later fail.
@@ -64,8 +71,9 @@ impl Engine {
         device: Arc<dyn Device>,
         id: &Id,
     ) -> Result<Arc<Engine>, CommError> {
-        let Settings { shape, rank, timeout } = settings;
-        let watch = Watch::new(Arc::clone(&library), Arc::clone(&device), rank, timeout);
+        let Settings { shape, rank, timeout, ref peers, registers } = settings;
+        let peers = Arc::clone(peers);
+        let watch = Watch::new(Arc::clone(&library), Arc::clone(&device), rank, timeout, peers);
         let meter = MemoryMeter::on(Some(Arc::clone(&device)), usize::MAX);
         let word = meter.zeros(DType::F32, 1, Category::Communication);
         let joiner =
@@ -75,7 +83,14 @@ impl Engine {
         let thread =
             Some(thread.map_err(|error| watch.fail("start of the watch", error.to_string()))?);
         let activity = Arc::new(Activity::new(1));
-        let core = Arc::new(Core { library, device, meter, watch, activity, edges });
+        let registry = registers.then(|| Arc::new(Registry::new(Arc::clone(&watch))));
+        // Memory is made known only where it can be given up in time.
+        let registry = registry.filter(|registry| {
+            let observer: Arc<dyn FreeObserver> = Arc::clone(registry) as _;
+            device.observe_frees(Arc::downgrade(&observer))
+        });
+        let core = Core { library, device, meter, watch, activity, edges, registry };
+        let core = Arc::new(core);
         let own_thread = Arc::new(OwnThread::new(Lane::off()));
         let seats = Mutex::default();
         Ok(Arc::new(Engine { settings, core, thread, comms, seats, own_thread }))
@@ -107,13 +122,20 @@ impl crate::comm::Engine for Engine {
         let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
         seats.iter().map(|(axes, seat)| (*axes, seat.stats())).collect()
     }
+
+    fn leave(&self, departure: &Departure) {
+        self.core.watch.leave(departure);
+    }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        let Core { watch, library, .. } = &*self.core;
+        let Core { watch, library, registry, .. } = &*self.core;
         // What was queued ends first, or fails.
         let _ = watch.wait_for_all();
+        if let Some(registry) = registry {
+            registry.clear();
+        }
         watch.close();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was reported when it happened.
@@ -213,8 +235,10 @@ impl Joiner<'_> {
     ) -> Result<Option<Comm>, CommError> {
         let call = format!("making the communicators over {axes}");
         let start = Instant::now();
-        let mut keep_waiting = || start.elapsed() < self.watch.timeout();
+        let mut keep_waiting =
+            || start.elapsed() < self.watch.timeout() && self.watch.check_peers(&call).is_ok();
         let comm = self.library.split(all, color, key, &mut keep_waiting);
+        self.watch.check()?;
         let comm = comm.map_err(|error| self.watch.fail(&call, error.to_string()))?;
         if let Some(comm) = comm {
             self.watch.add(comm);

@@ -44,51 +44,67 @@ impl Planner {
         }
     }
 
-    /// Elements that [`all_gather`](Self::all_gather) and [`reduce_scatter`](Self::reduce_scatter) need aside: where there
-    /// are several rows, the parts of the members lie there one after the other.
+    /// Elements that [`all_gather`](Self::all_gather) and [`reduce_scatter`](Self::reduce_scatter) need aside.
     pub fn staged(&self, blocks: &Blocks) -> usize {
-        if blocks.outer > 1 && self.members > 1 { blocks.total() } else { 0 }
+        self.slots(blocks).map_or(0, |slots| slots.iter().sum())
     }
 
     /// `src` may be this member's place in `dst`. `aside` has room for [`staged`](Self::staged).
     pub fn all_gather(&self, src: u64, dst: u64, blocks: &Blocks, aside: u64) -> Vec<Step> {
-        if self.members == 1 || blocks.outer <= 1 {
-            return self.gather_row(src, dst, &self.flat(blocks));
+        let flat = self.flat(blocks);
+        let Some(slots) = self.slots(blocks) else { return self.gather_row(src, dst, &flat) };
+        let mut steps = Vec::new();
+        let mut own = src;
+        if slots[self.member] > flat[self.member] {
+            // The library reads all of the slot.
+            own = self.slot(aside, &slots, self.member);
+            steps.extend(self.copy(own, src, flat[self.member]));
         }
-        let mut steps = self.gather_row(src, aside, &self.flat(blocks));
+        steps.extend(self.gather_row(own, aside, &slots));
         steps.extend((0..self.members).filter_map(|member| {
-            let (part, place) = (self.part(aside, blocks, member), self.place(dst, blocks, member));
-            self.rows(
-                blocks,
-                member,
-                place,
-                self.bytes(blocks.row()),
-                part,
-                self.bytes(blocks.lens[member]),
-            )
+            let (slot, place) = (self.slot(aside, &slots, member), self.place(dst, blocks, member));
+            let (in_slot, in_whole) = (blocks.lens[member], blocks.row());
+            self.rows(blocks, member, (place, in_whole), (slot, in_slot))
         }));
         steps
     }
 
     /// `dst` may be this member's place in `src`. `aside` has room for [`staged`](Self::staged).
     pub fn reduce_scatter(&self, src: u64, dst: u64, blocks: &Blocks, aside: u64) -> Vec<Step> {
-        if self.members == 1 || blocks.outer <= 1 {
-            return self.scatter_row(src, dst, &self.flat(blocks));
-        }
+        let flat = self.flat(blocks);
+        let Some(slots) = self.slots(blocks) else { return self.scatter_row(src, dst, &flat) };
         let pack = |member| {
-            let (part, place) = (self.part(aside, blocks, member), self.place(src, blocks, member));
-            self.rows(
-                blocks,
-                member,
-                part,
-                self.bytes(blocks.lens[member]),
-                place,
-                self.bytes(blocks.row()),
-            )
+            let (slot, place) = (self.slot(aside, &slots, member), self.place(src, blocks, member));
+            let (in_slot, in_whole) = (blocks.lens[member], blocks.row());
+            self.rows(blocks, member, (slot, in_slot), (place, in_whole))
         };
         let mut steps: Vec<Step> = (0..self.members).filter_map(pack).collect();
-        steps.extend(self.scatter_row(aside, dst, &self.flat(blocks)));
+        if slots[self.member] == flat[self.member] {
+            steps.extend(self.scatter_row(aside, dst, &slots));
+            return steps;
+        }
+        // The library writes all of the slot.
+        let own = self.slot(aside, &slots, self.member);
+        steps.extend(self.scatter_row(aside, own, &slots));
+        steps.extend(self.copy(dst, own, flat[self.member]));
         steps
+    }
+
+    /// Elements of each member aside, where the parts lie one after the other; none where the library works on the whole.
+    ///
+    /// Aside go several rows, and parts that are of almost one length: with all of them as long as the longest, one call
+    /// does what else takes a call for each member. What lies behind a shorter part is whatever was there.
+    fn slots(&self, blocks: &Blocks) -> Option<Vec<usize>> {
+        let flat = self.flat(blocks);
+        let (longest, total) =
+            (flat.iter().copied().max().unwrap_or(0), flat.iter().sum::<usize>());
+        let padded = longest * self.members;
+        match self.members {
+            1 => None,
+            _ if padded > total && 4 * padded <= 5 * total => Some(vec![longest; self.members]),
+            _ if blocks.outer > 1 => Some(flat),
+            _ => None,
+        }
     }
 
     pub fn all_to_all(&self, src: u64, dst: u64, send: &[usize], recv: &[usize]) -> Vec<Step> {
@@ -109,36 +125,40 @@ impl Planner {
 
     /// `whole` is that of the root; `part` is this member's.
     pub fn scatter(&self, root: usize, whole: u64, part: u64, counts: &[usize]) -> Vec<Step> {
-        if self.member != root {
-            let count = counts[self.member];
-            let recv = (count > 0).then_some(Transfer::Recv { dst: part, count, from: root });
-            return self.group(recv);
-        }
-        let own = self.bytes(counts[..root].iter().sum()) as u64;
-        let sends = self.runs(counts).map(|(to, start, count)| Transfer::Send {
-            src: whole + self.bytes(start) as u64,
-            count,
-            to,
-        });
-        let copy = self.copy(part, whole + own, counts[root]);
-        copy.into_iter().chain(self.group(sends)).collect()
+        let copy = |own| self.copy(part, own, counts[root]);
+        let send = |src, count, to| Transfer::Send { src, count, to };
+        let recv = |count| Transfer::Recv { dst: part, count, from: root };
+        self.rooted(root, whole, counts, copy, send, recv)
     }
 
     /// As [`scatter`](Self::scatter), the other way.
     pub fn gather(&self, root: usize, part: u64, whole: u64, counts: &[usize]) -> Vec<Step> {
+        let copy = |own| self.copy(own, part, counts[root]);
+        let recv = |dst, count, from| Transfer::Recv { dst, count, from };
+        let send = |count| Transfer::Send { src: part, count, to: root };
+        self.rooted(root, whole, counts, copy, recv, send)
+    }
+
+    /// What goes between the `whole` of the root and the parts: there the `copy` of its own part, given its place, and
+    /// a transfer for each `other` part, given its place, length and member; elsewhere that of the `own` part.
+    fn rooted(
+        &self,
+        root: usize,
+        whole: u64,
+        counts: &[usize],
+        copy: impl Fn(u64) -> Option<Step>,
+        other: impl Fn(u64, usize, usize) -> Transfer,
+        own: impl Fn(usize) -> Transfer,
+    ) -> Vec<Step> {
+        let count = counts[self.member];
         if self.member != root {
-            let count = counts[self.member];
-            let send = (count > 0).then_some(Transfer::Send { src: part, count, to: root });
-            return self.group(send);
+            return self.group((count > 0).then(|| own(count)));
         }
-        let own = self.bytes(counts[..root].iter().sum()) as u64;
-        let recvs = self.runs(counts).map(|(from, start, count)| Transfer::Recv {
-            dst: whole + self.bytes(start) as u64,
-            count,
-            from,
-        });
-        let copy = self.copy(whole + own, part, counts[root]);
-        copy.into_iter().chain(self.group(recvs)).collect()
+        let place = |start: usize| whole + self.bytes(start) as u64;
+        let others =
+            self.runs(counts).map(|(member, start, count)| other(place(start), count, member));
+        let copy = copy(place(counts[..root].iter().sum()));
+        copy.into_iter().chain(self.group(others)).collect()
     }
 
     /// The parts of all members one after the other: by one transfer where they are equally long, else by one for each.
@@ -191,25 +211,33 @@ impl Planner {
         (bytes > 0 && dst != src).then_some(step)
     }
 
-    /// The rows of the run of `member`.
+    /// A copy of the rows of `member`: where they begin, and elements from one to the next, there and here.
     fn rows(
         &self,
         blocks: &Blocks,
         member: usize,
-        dst: u64,
-        dst_stride: usize,
-        src: u64,
-        src_stride: usize,
+        (dst, dst_stride): (u64, usize),
+        (src, src_stride): (u64, usize),
     ) -> Option<Step> {
-        let (rows, bytes) = (blocks.outer, self.bytes(blocks.lens[member]));
-        (bytes > 0).then_some(Step::Rows { rows, bytes, dst, dst_stride, src, src_stride })
+        let bytes = self.bytes(blocks.lens[member]);
+        let [dst_stride, src_stride] = [dst_stride, src_stride].map(|stride| self.bytes(stride));
+        let rows = blocks.outer;
+        (rows > 0 && bytes > 0 && dst != src).then_some(Step::Rows {
+            rows,
+            bytes,
+            dst,
+            dst_stride,
+            src,
+            src_stride,
+        })
     }
 
-    /// Where the part of `member` lies aside, and the first of its runs in the whole.
-    fn part(&self, aside: u64, blocks: &Blocks, member: usize) -> u64 {
-        aside + self.bytes(blocks.outer * blocks.start(member)) as u64
+    /// Where the slot of `member` begins aside.
+    fn slot(&self, aside: u64, slots: &[usize], member: usize) -> u64 {
+        aside + self.bytes(slots[..member].iter().sum()) as u64
     }
 
+    /// Where the first run of `member` begins in the whole.
     fn place(&self, whole: u64, blocks: &Blocks, member: usize) -> u64 {
         whole + self.bytes(blocks.start(member)) as u64
     }

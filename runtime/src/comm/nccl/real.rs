@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
 use cudarc::nccl::sys::{
-    ncclComm, ncclComm_t, ncclConfig_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclUniqueId,
+    ncclComm, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclUniqueId,
 };
 
 use crate::backend::DType;
@@ -15,19 +15,14 @@ use crate::backend::cuda::DriverError;
 use crate::backend::cuda::native::{Loaded, NcclApi, Version, nccl};
 use crate::comm::ReduceOp;
 
-use super::api::{Comm, Id, Library, LibraryError, On, State, Transfer};
+use super::api::{Comm, Id, Library, LibraryError, On, Registration, State, Transfer};
+use super::config::config;
 
 /// NCCL, as it was found on this machine.
 pub struct RealLibrary {
     api: &'static Loaded<NcclApi>,
 }
 
-/// What tells the library that a configuration is one.
-const MAGIC: u32 = 0xcafe_beef;
-/// The version whose fields the configuration has.
-const CONFIG_VERSION: u32 = 22_800;
-/// What stands in a field that is left to the library.
-const UNDEFINED: c_int = c_int::MIN;
 /// How often, and after what time each, it is looked whether a communicator is finalized.
 const FINALIZE_LOOKS: usize = 5000;
 const FINALIZE_LOOK: Duration = Duration::from_millis(1);
@@ -46,29 +41,6 @@ impl RealLibrary {
     /// What it says it is.
     pub fn version(&self) -> Version {
         self.api.version
-    }
-
-    /// Calls return before they are complete, and communicators that are split from one use its resources.
-    pub(super) fn config() -> ncclConfig_t {
-        ncclConfig_t {
-            size: size_of::<ncclConfig_t>(),
-            magic: MAGIC,
-            version: CONFIG_VERSION,
-            blocking: 0,
-            cgaClusterSize: UNDEFINED,
-            minCTAs: UNDEFINED,
-            maxCTAs: UNDEFINED,
-            netName: ptr::null(),
-            splitShare: 1,
-            trafficClass: UNDEFINED,
-            commName: ptr::null(),
-            collnetEnable: UNDEFINED,
-            CTAPolicy: UNDEFINED,
-            shrinkShare: UNDEFINED,
-            nvlsCTAs: UNDEFINED,
-            nChannelsPerNetPeer: UNDEFINED,
-            nvlinkCentricSched: UNDEFINED,
-        }
     }
 
     /// An error unless the call was successful, or is under way.
@@ -136,7 +108,7 @@ impl Library for RealLibrary {
 
     fn begin(&self, id: &Id, ranks: usize, rank: usize) -> Result<Comm, LibraryError> {
         let id = ncclUniqueId { internal: id.map(|byte| byte as _) };
-        let (mut comm, mut config) = (ptr::null_mut(), Self::config());
+        let (mut comm, mut config) = (ptr::null_mut(), config());
         // SAFETY: the library copies the configuration, and sets the communicator before it returns.
         let result = unsafe {
             (self.api.ncclCommInitRankConfig)(
@@ -164,7 +136,7 @@ impl Library for RealLibrary {
         // in time, the place is left to it.
         let place: &'static AtomicPtr<ncclComm> =
             Box::leak(Box::new(AtomicPtr::new(ptr::null_mut())));
-        let mut config = Self::config();
+        let mut config = config();
         // SAFETY: the place lives on, and the library copies the configuration.
         let result = unsafe {
             (self.api.ncclCommSplit)(
@@ -220,6 +192,29 @@ impl Library for RealLibrary {
             finalized = Ok(());
         }
         self.abort(comm);
+    }
+
+    unsafe fn register(
+        &self,
+        comm: Comm,
+        address: u64,
+        bytes: usize,
+    ) -> Result<Option<Registration>, LibraryError> {
+        let mut handle = ptr::null_mut();
+        // SAFETY: the communicator was not ended, as in `state`, and the memory lives as the caller promises.
+        let result = unsafe {
+            (self.api.ncclCommRegister)(pointer(comm), address as *mut c_void, bytes, &mut handle)
+        };
+        self.accepted("ncclCommRegister", pointer(comm), result)?;
+        // It gives none where it has no use for one.
+        Ok((!handle.is_null()).then_some(Registration(handle as u64)))
+    }
+
+    fn deregister(&self, comm: Comm, registration: Registration) -> Result<(), LibraryError> {
+        let handle = registration.0 as *mut c_void;
+        // SAFETY: as above; the handle came from there, and is given up once.
+        let result = unsafe { (self.api.ncclCommDeregister)(pointer(comm), handle) };
+        self.accepted("ncclCommDeregister", pointer(comm), result)
     }
 
     fn begin_group(&self) -> Result<(), LibraryError> {
@@ -306,20 +301,5 @@ impl Library for RealLibrary {
             }
         };
         self.accepted(function, comm, result)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The library reads as many bytes as the configuration says it has, and takes fields by the version it states.
-    #[test]
-    fn the_configuration_is_that_of_its_version() {
-        let config = RealLibrary::config();
-        assert_eq!((config.size, config.magic, config.version), (80, 0xcafe_beef, 22_800));
-        assert_eq!((config.blocking, config.splitShare), (0, 1));
-        assert_eq!([config.minCTAs, config.nvlinkCentricSched], [c_int::MIN; 2]);
-        assert!(config.netName.is_null() && config.commName.is_null());
     }
 }

@@ -6,12 +6,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::backend::{Buffer, Device, Moment};
-use crate::comm::CommError;
+use crate::comm::{CommError, Departure, Peers};
 
-use super::api::{Comm, Library};
+use super::api::{self, Comm, Library, LibraryError};
 
 /// How often it looks.
 const PERIOD: Duration = Duration::from_millis(20);
+/// How long word of a rank that has ended may take: the library may notice it first, and cannot say which rank it was.
+const WORD_TIME: Duration = Duration::from_millis(500);
 
 /// The communicators of a rank and what they are at.
 #[derive(Debug)]
@@ -20,6 +22,9 @@ pub struct Watch {
     device: Arc<dyn Device>,
     rank: usize,
     timeout: Duration,
+    peers: Arc<dyn Peers>,
+    /// Held while the library is at work on a communicator, which is not to be ended meanwhile.
+    calls: Mutex<()>,
     state: Mutex<State>,
     changed: Condvar,
     failure: OnceLock<CommError>,
@@ -49,9 +54,11 @@ impl Watch {
         device: Arc<dyn Device>,
         rank: usize,
         timeout: Duration,
+        peers: Arc<dyn Peers>,
     ) -> Arc<Watch> {
         let (state, changed, failure) = (Mutex::default(), Condvar::new(), OnceLock::new());
-        Arc::new(Watch { library, device, rank, timeout, state, changed, failure })
+        let calls = Mutex::default();
+        Arc::new(Watch { library, device, rank, timeout, peers, calls, state, changed, failure })
     }
 
     /// The thread, which looks until [`close`](Self::close).
@@ -89,11 +96,54 @@ impl Watch {
         self.failure.get().map_or(Ok(()), |failure| Err(failure.clone()))
     }
 
+    /// As [`check`](Self::check), and whether another rank has ended that `call` may wait for.
+    pub fn check_peers(&self, call: &str) -> Result<(), CommError> {
+        self.check()?;
+        match self.peers.lost() {
+            Some(lost) => Err(self.end(left(lost, call, String::new()))),
+            None => Ok(()),
+        }
+    }
+
+    /// What `calls` make of the library, on communicators that do not end meanwhile.
+    pub fn using<T>(
+        &self,
+        call: &str,
+        calls: impl FnOnce(&dyn Library) -> Result<T, LibraryError>,
+    ) -> Result<T, CommError> {
+        let outcome = {
+            let _held = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+            self.check()?;
+            calls(&*self.library)
+        };
+        outcome.map_err(|error| self.fail(call, error.to_string()))
+    }
+
     /// Ends all communicators because of `problem` in `call`. Gives the first failure of the rank.
     pub fn fail(&self, call: &str, problem: String) -> CommError {
-        let error = CommError::Engine { rank: self.rank, call: call.into(), problem };
+        let start = Instant::now();
+        while self.failure.get().is_none() && start.elapsed() < WORD_TIME {
+            if let Some(lost) = self.peers.lost() {
+                return self.end(left(lost, call, format!(" ({problem})")));
+            }
+            std::thread::sleep(PERIOD);
+        }
+        self.end(CommError::Engine { rank: self.rank, call: call.into(), problem })
+    }
+
+    /// Ends all communicators as the rank has ended: at once where it has failed, for no other rank waits for it to.
+    pub fn leave(&self, departure: &Departure) {
+        self.peers.leave(departure);
+        if *departure != Departure::Returned {
+            self.end(CommError::Closed { rank: self.rank });
+        }
+    }
+
+    /// Ends all communicators because of `error`. Gives the first failure of the rank.
+    fn end(&self, error: CommError) -> CommError {
         let failure = self.failure.get_or_init(|| error).clone();
         let comms = std::mem::take(&mut self.lock().comms);
+        let _held = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         comms.into_iter().for_each(|comm| self.library.abort(comm));
         failure
     }
@@ -102,14 +152,13 @@ impl Watch {
     pub fn settle(&self, comm: Comm, call: &str) -> Result<(), CommError> {
         let start = Instant::now();
         loop {
-            self.check()?;
-            match self.library.state(comm) {
-                Ok(super::api::State::Ready) => return Ok(()),
-                Ok(super::api::State::Busy) if start.elapsed() < self.timeout => {
+            self.check_peers(call)?;
+            match self.using(call, |library| library.state(comm))? {
+                api::State::Ready => return Ok(()),
+                api::State::Busy if start.elapsed() < self.timeout => {
                     std::thread::sleep(Duration::from_micros(200));
                 }
-                Ok(super::api::State::Busy) => return Err(self.late(call)),
-                Err(error) => return Err(self.fail(call, error.to_string())),
+                api::State::Busy => return Err(self.late(call)),
             }
         }
     }
@@ -161,12 +210,11 @@ impl Watch {
         };
         // Given back outside of the lock.
         ended.drain(..).for_each(|flight| drop(flight.held));
-        for comm in comms {
-            if let Err(error) = self.library.state(comm) {
-                let call = self.lock().flights.front().map(|flight| flight.call.clone());
-                self.fail(&call.unwrap_or_else(|| "no call".into()), error.to_string());
-                return;
-            }
+        let next = self.lock().flights.front().map(|flight| flight.call.clone());
+        let next = next.as_deref().unwrap_or("next call");
+        let ask = |comm: &Comm| self.using(next, |library| library.state(*comm)).is_err();
+        if comms.iter().any(ask) || self.check_peers(next).is_err() {
+            return;
         }
         let is_late = |flight: &&Flight| flight.since.elapsed() > self.timeout;
         let late = self.lock().flights.iter().find(is_late).map(|flight| flight.call.clone());
@@ -184,4 +232,9 @@ impl Watch {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The error of `call`, which cannot complete because of a rank that has ended.
+fn left((rank, departure): (usize, Departure), call: &str, detail: String) -> CommError {
+    CommError::PeerLeft { rank, departure, call: call.into(), detail }
 }

@@ -80,22 +80,25 @@ impl NcclCommunicator {
         Ok(Work { call, aside, steps: Box::new(steps) })
     }
 
-    /// A collective within the whole: `steps` get where that begins, and where this member's run lies in it.
+    /// A collective within the whole: `steps` get where that begins, where this member's run lies in it, and the
+    /// room aside.
     pub(super) fn in_place_work(
         &self,
         op: Op,
         site: &Site,
         data: View<'_>,
         blocks: &Blocks,
-        steps: impl FnOnce(&Planner, u64, u64, &Blocks) -> Vec<Step> + 'static,
+        steps: impl FnOnce(&Planner, u64, u64, &Blocks, u64) -> Vec<Step> + 'static,
     ) -> Result<Work, CommError> {
         let call = self.call(op, data, true, site);
         call.require_row(data.len(), blocks, self.size())?;
         let (blocks, member) = (blocks.clone(), self.member);
-        Ok(Work::new(call, move |planner, _, whole| {
+        let aside = self.planner(data.dtype()).staged(&blocks);
+        let steps = move |planner: &Planner, _, whole, aside| {
             let own = whole + (blocks.start(member) * planner.dtype.bytes()) as u64;
-            steps(planner, whole, own, &blocks)
-        }))
+            steps(planner, whole, own, &blocks, aside)
+        };
+        Ok(Work { call, aside, steps: Box::new(steps) })
     }
 
     pub(super) fn all_to_all_work(

@@ -1,17 +1,18 @@
 //! GPUs as the machine of a run.
 
+use std::env;
 use std::sync::Arc;
 
 use crate::backend::cuda::cudnn::CudnnOptions;
 use crate::backend::cuda::native::{NativeDriver, NativeOptions, devices, peak_flops};
 use crate::backend::cuda::{CudaBackend, Driver};
 use crate::backend::{Backend, DType};
-use crate::comm::{LaunchOptions, RankComms, nccl};
+use crate::comm::{LaunchOptions, Peers, RankComms, nccl};
 use crate::launch::{Place, Store};
 use crate::mesh::MeshShape;
 use crate::train::{Error, Result};
 
-use super::Machine;
+use super::{Machine, choice};
 
 /// GPUs, with the driver of each rank. Ranks with drivers of one device share it.
 pub struct Gpus {
@@ -20,13 +21,18 @@ pub struct Gpus {
     /// What connects devices, and what the ranks find each other by; none: all ranks share one device.
     between: Option<(Arc<dyn nccl::Library>, nccl::Id)>,
     /// Where every rank is a process: that of this one, and the store of all.
-    process: Option<(usize, Store)>,
+    process: Option<(usize, Arc<Store>)>,
+    /// Whether what connects devices is told of memory that is used again and again.
+    registers: bool,
 }
+
+/// Set to 1, lets NCCL know the memory of collectives.
+const REGISTER: &str = "MESHWRIGHT_NCCL_REGISTER";
 
 impl Gpus {
     /// One driver for each rank, all of them of the same kind of device, of which there are `devices`.
     pub fn new(drivers: Vec<Arc<dyn Driver>>, devices: usize) -> Gpus {
-        Gpus { drivers, devices, between: None, process: None }
+        Gpus { drivers, devices, between: None, process: None, registers: false }
     }
 
     /// The GPUs of this host for `ranks` ranks: one for each, or one for all. `nondeterministic` ways are faster, and their
@@ -50,6 +56,7 @@ impl Gpus {
             let library = Arc::new(nccl::RealLibrary::new().map_err(refused)?);
             let id = nccl::Library::new_id(&*library).map_err(refused)?;
             gpus.between = Some((library, id));
+            gpus.registers = switch(REGISTER)?;
         }
         Ok(gpus)
     }
@@ -59,21 +66,38 @@ impl Gpus {
     /// # Errors
     /// Without the driver, a library or the GPU, where the mesh has not as many ranks as processes were started, and where
     /// they do not find each other.
-    pub fn of_process(mesh: &MeshShape, place: Place, nondeterministic: bool) -> Result<Gpus> {
-        let Place { rank, world, local_rank, .. } = place;
-        if mesh.world_size() != world {
-            return Err(Error::Input(format!(
-                "--mesh {mesh} has {} ranks, but {world} processes were started; make them as many",
-                mesh.world_size()
-            )));
-        }
+    pub fn of_process(mesh: &MeshShape, place: &Place, nondeterministic: bool) -> Result<Gpus> {
+        require_ranks(mesh, place)?;
+        let (registers, shares) = (switch(REGISTER)?, switch(choice::SHARE)?);
+        let is_chosen = env::var_os(choice::VISIBLE).is_some_and(|gpus| !gpus.is_empty());
         let count = devices().map_err(refused)?.len();
-        let driver = open(local_rank % count.max(1), nondeterministic)?;
+        let own = choice::ordinal(place.local_rank, count, is_chosen, shares);
+        let driver = open(own.map_err(refused)?, nondeterministic)?;
         let library = Arc::new(nccl::RealLibrary::new().map_err(refused)?);
-        let store = Store::open(&place, LaunchOptions::default().timeout).map_err(refused)?;
+        let mut gpus = Gpus::in_process(mesh, place, driver, library)?;
+        gpus.registers = registers;
+        if shares {
+            gpus.devices = gpus.devices.min(count);
+        }
+        Ok(gpus)
+    }
+
+    /// The device of `driver` as that of this process, which `place` says to be one rank of `mesh`, with a library that
+    /// connects it with those of the others. Waits for them.
+    ///
+    /// # Errors
+    /// Where the mesh has not as many ranks as processes were started, and where they do not find each other.
+    pub fn in_process(
+        mesh: &MeshShape,
+        place: &Place,
+        driver: Arc<dyn Driver>,
+        library: Arc<dyn nccl::Library>,
+    ) -> Result<Gpus> {
         const KEY: &str = "communicator of all ranks";
-        if rank == 0 {
-            let id = nccl::Library::new_id(&*library).map_err(refused)?;
+        require_ranks(mesh, place)?;
+        let store = Store::open(place, LaunchOptions::default().timeout).map_err(refused)?;
+        if place.rank == 0 {
+            let id = library.new_id().map_err(refused)?;
             store.set(KEY, &id).map_err(refused)?;
         }
         let id: nccl::Id = store.get(KEY).map_err(refused)?.try_into().map_err(|_| {
@@ -81,9 +105,9 @@ impl Gpus {
                 "rank 0 gave an identifier of another length; start the same program on all hosts",
             )
         })?;
-        let mut gpus = Gpus::new(vec![driver], world);
+        let mut gpus = Gpus::new(vec![driver], place.world);
         gpus.between = Some((library, id));
-        gpus.process = Some((rank, store));
+        gpus.process = Some((place.rank, Arc::new(store)));
         Ok(gpus)
     }
 }
@@ -106,11 +130,14 @@ impl Machine for Gpus {
         let (Some((library, id)), Some(device)) = (&self.between, backend.device()) else {
             return Ok(comms);
         };
-        let settings = nccl::Settings {
-            shape: *comms.shape(),
-            rank: comms.rank(),
-            timeout: LaunchOptions::default().timeout,
+        let peers = match &self.process {
+            Some((_, store)) => Arc::clone(store) as Arc<dyn Peers>,
+            None => comms.peers(),
         };
+        let (shape, rank) = (*comms.shape(), comms.rank());
+        let timeout = LaunchOptions::default().timeout;
+        let registers = self.registers;
+        let settings = nccl::Settings { shape, rank, timeout, peers, registers };
         let engine = nccl::Engine::new(settings, Arc::clone(library), device, id)?;
         Ok(comms.over(engine))
     }
@@ -139,6 +166,26 @@ fn open(ordinal: usize, nondeterministic: bool) -> Result<Arc<dyn Driver>> {
     let attention = CudnnOptions { deterministic: !nondeterministic, ..CudnnOptions::default() };
     let options = NativeOptions { timed_products: nondeterministic, attention: Some(attention) };
     Ok(NativeDriver::with_options(ordinal, options).map_err(refused)?)
+}
+
+/// Whether an environment variable is set to 1.
+fn switch(name: &str) -> Result<bool> {
+    match env::var(name).as_deref() {
+        Err(_) | Ok("" | "0") => Ok(false),
+        Ok("1") => Ok(true),
+        Ok(other) => Err(refused(format!("{name}={other} is neither 0 nor 1"))),
+    }
+}
+
+/// As many processes as ranks.
+fn require_ranks(mesh: &MeshShape, place: &Place) -> Result<()> {
+    let (ranks, world) = (mesh.world_size(), place.world);
+    match ranks == world {
+        true => Ok(()),
+        false => Err(Error::Input(format!(
+            "--mesh {mesh} has {ranks} ranks, but {world} processes were started; make them as many"
+        ))),
+    }
 }
 
 fn refused(reason: impl std::fmt::Display) -> Error {

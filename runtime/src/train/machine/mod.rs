@@ -1,6 +1,8 @@
 //! Where the ranks of a run compute.
 
 #[cfg(feature = "cuda")]
+mod choice;
+#[cfg(feature = "cuda")]
 mod gpus;
 
 use crate::backend::cpu::CpuBackend;
@@ -121,7 +123,7 @@ impl Machine for Processor {
 fn gpus(config: &Config, place: Option<Place>) -> Result<Box<dyn Machine>> {
     let (mesh, nondeterministic) = (&config.mesh, config.nondeterministic);
     Ok(Box::new(match place {
-        Some(place) => Gpus::of_process(mesh, place, nondeterministic)?,
+        Some(place) => Gpus::of_process(mesh, &place, nondeterministic)?,
         None => Gpus::of_host(mesh.world_size(), nondeterministic)?,
     }))
 }

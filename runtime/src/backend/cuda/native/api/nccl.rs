@@ -36,6 +36,8 @@ functions! {
         fn ncclCommFinalize(ncclComm_t) -> ncclResult_t;
         fn ncclCommDestroy(ncclComm_t) -> ncclResult_t;
         fn ncclCommAbort(ncclComm_t) -> ncclResult_t;
+        fn ncclCommRegister(ncclComm_t, *mut c_void, usize, *mut *mut c_void) -> ncclResult_t;
+        fn ncclCommDeregister(ncclComm_t, *mut c_void) -> ncclResult_t;
         fn ncclCommCount(ncclComm_t, *mut c_int) -> ncclResult_t;
         fn ncclCommUserRank(ncclComm_t, *mut c_int) -> ncclResult_t;
 

@@ -1,0 +1,92 @@
+//! Ranks that end in the middle of a run: all others do, soon, and say why.
+
+use std::time::{Duration, Instant};
+
+use super::job::{End, Job};
+use super::rank::{FAULT, on_real_gpu};
+use super::training::{losses, words};
+
+/// How long the others may take.
+const SOON: Duration = Duration::from_secs(15);
+
+/// That of a process that was killed.
+const SIGKILL: i32 = 9;
+
+/// Kills `rank` of a run on `mesh` after two steps, and gives how all have ended.
+fn after_the_end_of(rank: usize, mesh: &str, ranks: usize) -> Vec<End> {
+    let folder = tempfile::tempdir().unwrap();
+    let save = folder.path().join("run");
+    let more = format!("--mesh {mesh} --steps 100000 --save {} --save-every 50", save.display());
+    let mut job = Job::start(ranks, "train", &words(folder.path(), &more), |_, _| {});
+    let start = Instant::now();
+    while losses(folder.path()).len() < 2 {
+        if start.elapsed() > Duration::from_secs(200) {
+            panic!("it does not begin: {:#?}", job.ends());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    job.kill(rank);
+    let ends = job.ends();
+    assert_eq!(ends[rank].signal, Some(SIGKILL), "{ends:#?}");
+    ends
+}
+
+/// Every other rank says that `lost` was lost, and which call waits for it.
+fn assert_told(ends: &[End], lost: usize) {
+    for (rank, end) in ends.iter().enumerate().filter(|(rank, _)| *rank != lost) {
+        assert_eq!(end.code, Some(2), "rank {rank}: {end:#?}");
+        assert!(end.after < SOON, "rank {rank}: {end:#?}");
+        let expected = format!("error: rank {lost} was lost (its process has ended");
+        let short = end.stderr.replace(&format!("rank {rank} failed: "), "");
+        assert!(short.contains(&expected), "rank {rank}: {}", end.stderr);
+        assert!(end.stderr.contains("; this rank's "), "rank {rank}: {}", end.stderr);
+    }
+}
+
+#[test]
+fn a_rank_that_is_killed_ends_the_others() {
+    assert_told(&after_the_end_of(2, "dp=2,tp=2", 4), 2);
+}
+
+#[test]
+fn rank_0_is_missed_too() {
+    assert_told(&after_the_end_of(0, "fsdp=2", 2), 0);
+}
+
+#[test]
+fn the_reason_of_a_rank_that_fails_reaches_the_others() {
+    if on_real_gpu() {
+        // A device cannot be made to fail.
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let words = words(folder.path(), "--mesh dp=2 --steps 100000");
+    let fault = |rank, command: &mut std::process::Command| {
+        if rank == 1 {
+            command.env(FAULT, "1000");
+        }
+    };
+    let ends = Job::start(2, "train", &words, fault).ends();
+    assert!(ends.iter().all(|end| end.code == Some(2)), "{ends:#?}");
+    let [other, failed] = [&ends[0], &ends[1]];
+    assert!(failed.stderr.contains("an illegal memory access"), "{}", failed.stderr);
+    let expected =
+        "rank 1 has failed (device failure: cuLaunchKernel failed: an illegal memory access";
+    assert!(other.stderr.contains(expected), "{}", other.stderr);
+    assert!(other.after < failed.after + SOON, "{ends:#?}");
+}
+
+#[test]
+fn a_rank_that_never_begins_is_missed() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = words(folder.path(), "--mesh dp=2 --steps 2");
+    // Its data is not there.
+    let change = |rank, command: &mut std::process::Command| {
+        if rank == 1 {
+            command.env(super::rank::WORDS, words.replace("text.txt", "missing.txt"));
+        }
+    };
+    let ends = Job::start(2, "train", &words, change).ends();
+    assert!(ends[1].stderr.contains("missing.txt"), "{}", ends[1].stderr);
+    assert_told(&ends, 1);
+}

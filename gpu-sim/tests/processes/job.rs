@@ -1,0 +1,124 @@
+//! Starts this program once for each rank, with the variables that torchrun sets, and waits for all of them.
+
+use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use meshwright_gpu_sim::DEVICE_VARIABLE;
+
+use super::hub::Hub;
+use super::{rank, wire};
+
+/// How long a rank may take that is not to be killed. Ranks that share a GPU take turns, and compile their kernels first.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Several processes of one job.
+pub struct Job {
+    ranks: Vec<Child>,
+    started: Instant,
+}
+
+/// How a process ended, and what it printed.
+#[derive(Debug)]
+pub struct End {
+    pub code: Option<i32>,
+    pub signal: Option<i32>,
+    pub stderr: String,
+    /// After the start, or the last [`Job::kill`].
+    pub after: Duration,
+}
+
+/// A port that is free now, and the one after it.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Job {
+    /// Starts `ranks` processes that do `role` with `words`. `change` may change what a rank is told.
+    pub fn start(
+        ranks: usize,
+        role: &str,
+        words: &str,
+        change: impl Fn(usize, &mut Command),
+    ) -> Job {
+        let (port, hub) = (free_port(), wire::serve(Arc::<Hub>::default()));
+        let start = |rank: usize| {
+            let program = std::env::current_exe().expect("this program has a path");
+            let mut command = Command::new(program);
+            command.args(["--exact", "--ignored", "--nocapture", rank::TEST]);
+            command.env(rank::ROLE, role).env(rank::WORDS, words).env(rank::HUB, hub.to_string());
+            let variables = [
+                ("RANK", rank),
+                ("LOCAL_RANK", rank),
+                ("WORLD_SIZE", ranks),
+                ("LOCAL_WORLD_SIZE", ranks),
+                ("MASTER_PORT", usize::from(port)),
+            ];
+            for (name, value) in variables {
+                command.env(name, value.to_string());
+            }
+            command
+                .env("MASTER_ADDR", "127.0.0.1")
+                .env("TORCHELASTIC_RUN_ID", format!("job {port}"));
+            if std::env::var_os(DEVICE_VARIABLE).is_some() {
+                share_one_gpu(rank, &mut command);
+            }
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            change(rank, &mut command);
+            command.spawn().expect("this program can be started")
+        };
+        Job { ranks: (0..ranks).map(start).collect(), started: Instant::now() }
+    }
+
+    /// Ends a process as the system does when it is out of memory.
+    pub fn kill(&mut self, rank: usize) {
+        self.ranks[rank].kill().expect("it still runs");
+        self.started = Instant::now();
+    }
+
+    /// Waits for all processes.
+    pub fn ends(self) -> Vec<End> {
+        let Job { ranks, started } = self;
+        let wait = |mut child: Child| {
+            std::thread::spawn(move || {
+                while child.try_wait().expect("a child").is_none() {
+                    if started.elapsed() > PATIENCE {
+                        child.kill().expect("it still runs");
+                    }
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                let after = started.elapsed();
+                let Output { status, stderr, .. } = child.wait_with_output().expect("a child");
+                let stderr = String::from_utf8_lossy(&stderr).into_owned();
+                End { code: status.code(), signal: status.signal(), stderr, after }
+            })
+        };
+        let threads: Vec<_> = ranks.into_iter().map(wait).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    }
+
+    /// Waits for all processes, which must succeed.
+    #[track_caller]
+    pub fn succeed(self) -> Vec<End> {
+        let ends = self.ends();
+        for (rank, end) in ends.iter().enumerate() {
+            assert_eq!(end.code, Some(0), "rank {rank} after {:?}: {}", end.after, end.stderr);
+        }
+        ends
+    }
+}
+
+/// The library refuses two ranks on one GPU, unless it takes their processes for those of two hosts.
+fn share_one_gpu(rank: usize, command: &mut Command) {
+    let variables = [
+        ("NCCL_HOSTID", format!("rank {rank}").as_str()),
+        ("NCCL_SOCKET_IFNAME", "lo"),
+        ("NCCL_IB_DISABLE", "1"),
+        ("NCCL_MULTI_RANK_GPU_ENABLE", "1"),
+        ("MESHWRIGHT_SHARE_GPUS", "1"),
+    ]
+    .map(|(name, value)| (name, value.to_owned()));
+    command.envs(variables);
+}

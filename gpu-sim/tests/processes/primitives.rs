@@ -1,0 +1,95 @@
+//! Every collective between processes, against the engine between threads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use half::bf16;
+use meshwright::backend::cuda::native::NativeDriver;
+use meshwright::backend::cuda::{CudaBackend, Driver};
+use meshwright::backend::{Backend, MemoryMeter};
+use meshwright::comm::nccl::{Engine, Library, RealLibrary, Settings};
+use meshwright::comm::{CommError, Communicator, Engine as _, launch};
+use meshwright::launch::Store;
+use meshwright::layout::{AxisId, AxisSet};
+use meshwright::mesh::MeshShape;
+use meshwright_gpu_sim::SimDriver;
+
+use super::job::Job;
+use super::rank::{library, on_real_gpu, own_place};
+use super::scenario::{self, Scenario, Value};
+
+/// Messages go along this axis.
+const PP: AxisSet = AxisSet::of(AxisId::Pp);
+
+#[test]
+fn collectives_between_processes_are_those_between_threads() {
+    for ranks in [2, 4] {
+        Job::start(ranks, "primitives", &format!("pp={ranks}"), |_, _| {}).succeed();
+    }
+}
+
+/// A rank of `mesh`, which makes every collective.
+pub fn run(mesh: &str) {
+    let shape: MeshShape = mesh.parse().unwrap();
+    let place = own_place().unwrap();
+    let (driver, library): (Arc<dyn Driver>, Arc<dyn Library>) = match on_real_gpu() {
+        true => (NativeDriver::new(0).unwrap(), Arc::new(RealLibrary::new().unwrap())),
+        false => {
+            let driver = Arc::new(SimDriver::new(place.rank as u64));
+            let library = Arc::new(library(place.rank, &driver));
+            (driver, library)
+        }
+    };
+    let timeout = Duration::from_secs(60);
+    let store = Arc::new(Store::open(&place, timeout).unwrap());
+    if place.rank == 0 {
+        store.set("id", &library.new_id().unwrap()).unwrap();
+    }
+    let id = store.get("id").unwrap().try_into().unwrap();
+    let peers = Arc::clone(&store) as _;
+    let settings = Settings { shape, rank: place.rank, timeout, peers, registers: true };
+    let device = CudaBackend::new(driver).device().expect("a GPU has memory of its own");
+    let engine = Engine::new(settings, library, Arc::clone(&device), &id).unwrap();
+    let group = engine.group(PP);
+    let meter = MemoryMeter::on(Some(device), usize::MAX);
+    // Values reach 10^4, of which the library adds four in an order of its own, and rounds every sum of bf16.
+    agree::<f32>(&*group, &meter, shape, scenario::reductions, 0.05);
+    agree::<f32>(&*group, &meter, shape, scenario::started_reductions, 0.05);
+    agree::<bf16>(&*group, &meter, shape, scenario::reductions, 400.0);
+    agree::<u32>(&*group, &meter, shape, scenario::exchanges, 0.0);
+    agree::<bf16>(&*group, &meter, shape, scenario::started_exchanges, 0.0);
+    agree::<u32>(&*group, &meter, shape, scenario::messages, 0.0);
+    engine.leave(&meshwright::comm::Departure::Returned);
+}
+
+/// Results of `script` are those between threads: to the bit, or on GPUs up to `tolerance`.
+fn agree<T: Value + Into<f64>>(
+    group: &dyn Communicator,
+    meter: &Arc<MemoryMeter>,
+    shape: MeshShape,
+    script: fn(&mut Scenario<'_, T>) -> Result<(), CommError>,
+    tolerance: f64,
+) {
+    let tolerance = if on_real_gpu() { tolerance } else { 0.0 };
+    let expected = launch(&shape, |comms| {
+        let group = comms.group(PP);
+        let mut scenario = Scenario::new(&*group, MemoryMeter::new(), MemoryMeter::new());
+        script(&mut scenario)?;
+        Ok::<_, CommError>(scenario.recorded())
+    });
+    let expected = &expected.unwrap_or_else(|error| panic!("{error}"))[group.rank()];
+    let mut scenario = Scenario::new(group, Arc::clone(meter), Arc::clone(meter));
+    script(&mut scenario).unwrap_or_else(|error| panic!("{error}"));
+    let got = scenario.recorded();
+    assert_eq!(got.len(), expected.len());
+    for (number, (got, expected)) in got.iter().zip(expected).enumerate() {
+        assert_eq!(got.len(), expected.len(), "result {number}");
+        for (got, expected) in got.iter().zip(expected) {
+            let [got, expected]: [f64; 2] = [(*got).into(), (*expected).into()];
+            assert!(
+                (got - expected).abs() <= tolerance,
+                "result {number}: {got} and not {expected}"
+            );
+        }
+    }
+}

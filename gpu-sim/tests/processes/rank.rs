@@ -1,0 +1,80 @@
+//! What a process does that was started as a rank.
+
+use std::env;
+use std::sync::Arc;
+
+use meshwright::backend::cuda::{Driver, DriverError, Stream};
+use meshwright::launch::Place;
+use meshwright::train::{Config, Error, Gpus, Machine, Result, Trainer};
+use meshwright_examples::llama::Llama;
+use meshwright_gpu_sim::{DEVICE_VARIABLE, Kind, SimDriver};
+
+use super::port::Port;
+use super::primitives;
+use super::wire::Wire;
+
+/// The name of the test that is a rank.
+pub const TEST: &str = "one_rank";
+/// What the rank does: `train`, or `primitives`.
+pub const ROLE: &str = "MESHWRIGHT_TEST_ROLE";
+/// The words of its command line.
+pub const WORDS: &str = "MESHWRIGHT_TEST_WORDS";
+/// Where the library of the test is.
+pub const HUB: &str = "MESHWRIGHT_TEST_HUB";
+/// After how many launches of kernels the device of this rank fails, if it does.
+pub const FAULT: &str = "MESHWRIGHT_TEST_FAULT";
+
+/// Does what its environment says, and ends as a training program does.
+pub fn run() {
+    let words = env::var(WORDS).expect("the words of a rank");
+    match env::var(ROLE).as_deref() {
+        Ok("train") => train(&words).unwrap_or_else(|error| error.exit()),
+        Ok("primitives") => primitives::run(&words),
+        role => panic!("{role:?} is nothing that a rank does"),
+    }
+}
+
+fn train(words: &str) -> Result<()> {
+    let config = Config::parse(words.split_whitespace())?;
+    match on_real_gpu() {
+        true => Trainer::<Llama>::new(config)?.run(),
+        false => {
+            let place = own_place()?;
+            let machine: Box<dyn Machine> = Box::new(simulated(&config, &place)?);
+            Trainer::<Llama>::on(config, machine)?.run()
+        }
+    }
+}
+
+pub fn on_real_gpu() -> bool {
+    env::var_os(DEVICE_VARIABLE).is_some()
+}
+
+pub fn own_place() -> Result<Place> {
+    let place = Place::of_process().map_err(|error| Error::Input(error.to_string()))?;
+    Ok(place.expect("the variables of a launcher"))
+}
+
+/// A simulated GPU of this process, and the library of the test between it and the others.
+fn simulated(config: &Config, place: &Place) -> Result<Gpus> {
+    let driver = Arc::new(SimDriver::new(place.rank as u64));
+    if let Ok(launches) = env::var(FAULT) {
+        let reason = "an illegal memory access was encountered".to_owned();
+        let error = DriverError::Call { call: "cuLaunchKernel", reason };
+        let launches = launches.parse().expect("a number of launches");
+        driver.device().fail(Kind::Launch, launches, error);
+    }
+    let library = Arc::new(library(place.rank, &driver));
+    Gpus::in_process(&config.mesh, place, driver, library)
+}
+
+/// The library of the test, for the rank with this device.
+pub fn library(rank: usize, driver: &Arc<SimDriver>) -> Port {
+    let address = env::var(HUB).expect("the address of the library");
+    let wire = Wire { address: address.parse().expect("an address") };
+    let driver = Arc::clone(driver);
+    Port::on(Arc::new(wire), rank, move |stream| {
+        // A device that has failed fails again at the next call.
+        let _ = driver.synchronize(Stream(stream));
+    })
+}

@@ -1,0 +1,63 @@
+//! What launchers and users may get wrong: one message, at once.
+
+use std::net::TcpListener;
+
+use super::job::{End, Job};
+use super::training::words;
+
+/// Runs two ranks that must not begin, and gives how they ended.
+fn refused(mesh: &str, change: impl Fn(usize, &mut std::process::Command)) -> Vec<End> {
+    let folder = tempfile::tempdir().unwrap();
+    let words = words(folder.path(), &format!("--mesh {mesh} --steps 2"));
+    let ends = Job::start(2, "train", &words, change).ends();
+    assert!(ends.iter().all(|end| end.code == Some(2)), "{ends:#?}");
+    assert!(ends.iter().all(|end| end.stderr.matches("error: ").count() == 1), "{ends:#?}");
+    ends
+}
+
+#[test]
+fn the_mesh_has_as_many_ranks_as_there_are_processes() {
+    for end in refused("dp=4", |_, _| {}) {
+        let text = "--mesh dp=4 has 4 ranks, but 2 processes were started; make them as many";
+        assert!(end.stderr.contains(text), "{}", end.stderr);
+    }
+}
+
+#[test]
+fn what_the_launcher_leaves_out_is_named() {
+    let nowhere = refused("dp=2", |_, command| {
+        command.env_remove("MASTER_ADDR").env_remove("LOCAL_WORLD_SIZE");
+    });
+    for end in nowhere {
+        assert!(
+            end.stderr.contains("the environment has RANK, but no MASTER_ADDR"),
+            "{}",
+            end.stderr
+        );
+    }
+    let uncounted = refused("dp=2", |_, command| {
+        command.env_remove("WORLD_SIZE");
+    });
+    for end in uncounted {
+        assert!(
+            end.stderr.contains("the environment has RANK, but no WORLD_SIZE"),
+            "{}",
+            end.stderr
+        );
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let taken = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    // Whatever has it hangs up.
+    std::thread::spawn(move || taken.incoming().for_each(drop));
+    let ends = refused("dp=2", |_, command| {
+        command.env("MASTER_PORT", &port);
+    });
+    let [first, second] = [&ends[0].stderr, &ends[1].stderr];
+    assert!(first.contains("rank 0 cannot listen at") && first.contains(&port), "{first}");
+    assert!(first.contains("choose another MASTER_PORT"), "{first}");
+    assert!(second.contains("does another program use MASTER_PORT?"), "{second}");
+}

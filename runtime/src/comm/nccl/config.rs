@@ -1,0 +1,51 @@
+//! How communicators of the library are configured.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use cudarc::nccl::sys::ncclConfig_t;
+
+/// What tells the library that a configuration is one.
+const MAGIC: u32 = 0xcafe_beef;
+/// The version whose fields the configuration has.
+const CONFIG_VERSION: u32 = 22_800;
+/// What stands in a field that is left to the library.
+const UNDEFINED: c_int = c_int::MIN;
+
+/// Calls return before they are complete, and communicators that are split from one use its resources.
+pub fn config() -> ncclConfig_t {
+    ncclConfig_t {
+        size: size_of::<ncclConfig_t>(),
+        magic: MAGIC,
+        version: CONFIG_VERSION,
+        blocking: 0,
+        cgaClusterSize: UNDEFINED,
+        minCTAs: UNDEFINED,
+        maxCTAs: UNDEFINED,
+        netName: ptr::null(),
+        splitShare: 1,
+        trafficClass: UNDEFINED,
+        commName: ptr::null(),
+        collnetEnable: UNDEFINED,
+        CTAPolicy: UNDEFINED,
+        shrinkShare: UNDEFINED,
+        nvlsCTAs: UNDEFINED,
+        nChannelsPerNetPeer: UNDEFINED,
+        nvlinkCentricSched: UNDEFINED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The library reads as many bytes as the configuration says it has, and takes fields by the version it states.
+    #[test]
+    fn the_configuration_is_that_of_its_version() {
+        let config = config();
+        assert_eq!((config.size, config.magic, config.version), (80, 0xcafe_beef, 22_800));
+        assert_eq!((config.blocking, config.splitShare), (0, 1));
+        assert_eq!([config.minCTAs, config.nvlinkCentricSched], [c_int::MIN; 2]);
+        assert!(config.netName.is_null() && config.commName.is_null());
+    }
+}

@@ -1,0 +1,262 @@
+//! A library of which each rank has a port: it carries out what the engine asks for as it is documented, and notes it.
+//!
+//! As with the library itself no call waits for other ranks: a communicator is busy until they have come.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use meshwright::backend::DType;
+use meshwright::comm::nccl::{Comm, Id, Library, LibraryError, On, Registration, State, Transfer};
+
+use super::hub::{Meetings, Offer, Taken, parts};
+
+/// The library as one rank sees it.
+pub struct Port {
+    meetings: Arc<dyn Meetings>,
+    rank: usize,
+    /// Returns when a stream of the device has come to this point.
+    drain: Box<dyn Fn(u64) + Send + Sync>,
+    under_way: Arc<UnderWay>,
+    /// Bytes that communicators know, by their address.
+    known: Mutex<HashMap<(Comm, u64), usize>>,
+}
+
+/// Groups that are under way, by communicator; none: it was aborted, and nothing is written any more.
+#[derive(Default)]
+struct UnderWay(Mutex<HashMap<Comm, Option<usize>>>);
+
+impl UnderWay {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Comm, Option<usize>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the number of groups, unless the communicator was aborted.
+    fn unless_aborted(&self, comm: Comm, change: impl FnOnce(&mut usize)) {
+        if let Some(count) = self.lock().entry(comm).or_insert(Some(0)) {
+            change(count);
+        }
+    }
+}
+
+thread_local! {
+    static GROUP: RefCell<Vec<(On, DType, Transfer)>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Port {
+    /// On a device that does everything at once.
+    pub fn new(meetings: Arc<dyn Meetings>, rank: usize) -> Port {
+        Port::on(meetings, rank, |_| {})
+    }
+
+    /// On a device whose streams are done with what was queued when `drain` returns.
+    pub fn on(
+        meetings: Arc<dyn Meetings>,
+        rank: usize,
+        drain: impl Fn(u64) + Send + Sync + 'static,
+    ) -> Port {
+        Port {
+            meetings,
+            rank,
+            drain: Box::new(drain),
+            under_way: Arc::default(),
+            known: Mutex::default(),
+        }
+    }
+
+    fn broken() -> LibraryError {
+        let reason = "unhandled cuda error".to_string();
+        LibraryError { function: "ncclCommGetAsyncError", reason }
+    }
+}
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "port of rank {}", self.rank)
+    }
+}
+
+// SAFETY of the blocks below: addresses are those of live host memory, as `Library::queue` asks for; what is written is
+// waited for by whoever asks whether the communicator is ready, or it is aborted, after which nothing is written.
+fn bytes_at(address: u64, bytes: usize) -> Vec<u8> {
+    let mut copy = vec![0; bytes];
+    unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(address as *const u8, bytes) };
+    copy
+}
+
+fn write_at(address: u64, bytes: &[u8]) {
+    unsafe { (address as *mut u8).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+}
+
+/// One transfer of a group, with what it takes from memory.
+struct Ready {
+    dtype: DType,
+    transfer: Transfer,
+    data: Vec<u8>,
+}
+
+impl Ready {
+    fn new(comm: Comm, dtype: DType, transfer: Transfer) -> Ready {
+        let (_, ranks, rank) = parts(comm);
+        let (src, elements) = match transfer {
+            Transfer::AllReduce { data, count, .. } => (data, count),
+            Transfer::Reduce { src, count, .. }
+            | Transfer::AllGather { src, count, .. }
+            | Transfer::Send { src, count, .. } => (src, count),
+            Transfer::ReduceScatter { src, count, .. } => (src, count * ranks),
+            Transfer::Broadcast { src, count, root, .. } if root == rank => (src, count),
+            Transfer::Broadcast { src, .. } => (src, 0),
+            Transfer::Recv { dst, .. } => (dst, 0),
+        };
+        let data = bytes_at(src, elements * dtype.bytes());
+        Ready { dtype, transfer, data }
+    }
+
+    /// Where something is to be written, and what.
+    fn carry_out(self, meetings: &dyn Meetings, comm: Comm) -> Option<(u64, Vec<u8>)> {
+        let dst = match self.transfer {
+            Transfer::Send { to, .. } => {
+                meetings.send(comm, to, self.data);
+                return None;
+            }
+            Transfer::Recv { dst, count, from } => {
+                let bytes = meetings.recv(comm, from)?;
+                assert_eq!(bytes.len(), count * self.dtype.bytes());
+                return Some((dst, bytes));
+            }
+            Transfer::AllReduce { data, .. } => data,
+            Transfer::Reduce { dst, .. }
+            | Transfer::ReduceScatter { dst, .. }
+            | Transfer::AllGather { dst, .. }
+            | Transfer::Broadcast { dst, .. } => dst,
+        };
+        match meetings.meet(comm, Offer::Transfer(self.dtype, self.transfer, self.data))? {
+            Taken::Bytes(bytes) => Some((dst, bytes)),
+            Taken::Comm(_) => panic!("a transfer gives a communicator"),
+        }
+    }
+}
+
+/// `all_gather 37`: what a test compares.
+fn text(transfer: &Transfer) -> String {
+    match transfer {
+        Transfer::AllReduce { count, .. } => format!("all_reduce {count}"),
+        Transfer::Reduce { count, root, .. } => format!("reduce {count} to {root}"),
+        Transfer::ReduceScatter { count, .. } => format!("reduce_scatter {count}"),
+        Transfer::AllGather { count, .. } => format!("all_gather {count}"),
+        Transfer::Broadcast { count, root, .. } => format!("broadcast {count} of {root}"),
+        Transfer::Send { count, to, .. } => format!("send {count} to {to}"),
+        Transfer::Recv { count, from, .. } => format!("recv {count} of {from}"),
+    }
+}
+
+impl Library for Port {
+    fn new_id(&self) -> Result<Id, LibraryError> {
+        Ok([1; 128])
+    }
+
+    fn begin(&self, _: &Id, ranks: usize, rank: usize) -> Result<Comm, LibraryError> {
+        Ok(self.meetings.begin(ranks, rank))
+    }
+
+    fn split(
+        &self,
+        comm: Comm,
+        color: Option<usize>,
+        key: usize,
+        keep_waiting: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Comm>, LibraryError> {
+        let (sender, taken) = std::sync::mpsc::channel();
+        let meetings = Arc::clone(&self.meetings);
+        std::thread::spawn(move || sender.send(meetings.meet(comm, Offer::Split(color, key))));
+        loop {
+            match taken.recv_timeout(std::time::Duration::from_millis(2)) {
+                Ok(Some(Taken::Comm(comm))) => return Ok(comm),
+                Ok(_) => return Err(Port::broken()),
+                Err(_) if keep_waiting() => {}
+                Err(_) => {
+                    let reason = "the other ranks did not come in time".to_string();
+                    return Err(LibraryError { function: "ncclCommSplit", reason });
+                }
+            }
+        }
+    }
+
+    fn state(&self, comm: Comm) -> Result<State, LibraryError> {
+        if self.meetings.is_broken() {
+            return Err(Port::broken());
+        }
+        match self.under_way.lock().get(&comm) {
+            Some(Some(1..)) => Ok(State::Busy),
+            Some(None) => panic!("{comm:?} was aborted, and is asked for its state"),
+            _ => Ok(State::Ready),
+        }
+    }
+
+    fn abort(&self, comm: Comm) {
+        self.under_way.lock().insert(comm, None);
+        self.meetings.ended(true);
+    }
+
+    fn finish(&self, comm: Comm) {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(known.keys().all(|(of, _)| *of != comm), "memory outlives its communicator");
+        self.meetings.ended(false);
+    }
+
+    unsafe fn register(
+        &self,
+        comm: Comm,
+        address: u64,
+        bytes: usize,
+    ) -> Result<Option<Registration>, LibraryError> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(known.insert((comm, address), bytes).is_none(), "{address} is known already");
+        self.meetings.note(self.rank, format!("register {bytes} bytes"));
+        Ok(Some(Registration(address)))
+    }
+
+    fn deregister(&self, comm: Comm, registration: Registration) -> Result<(), LibraryError> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = known.remove(&(comm, registration.0)).expect("memory that is known");
+        self.meetings.note(self.rank, format!("deregister {bytes} bytes"));
+        Ok(())
+    }
+
+    fn begin_group(&self) -> Result<(), LibraryError> {
+        GROUP.with_borrow_mut(Vec::clear);
+        Ok(())
+    }
+
+    fn end_group(&self) -> Result<(), LibraryError> {
+        let group = GROUP.take();
+        let texts: Vec<String> = group.iter().map(|(.., transfer)| text(transfer)).collect();
+        self.meetings.note(self.rank, texts.join(", "));
+        let Some(On { comm, stream }) = group.first().map(|(on, ..)| *on) else { return Ok(()) };
+        assert!(group.iter().all(|(on, ..)| *on == On { comm, stream }), "a group of one seat");
+        (self.drain)(stream);
+        let ready =
+            |(on, dtype, transfer): (On, DType, Transfer)| Ready::new(on.comm, dtype, transfer);
+        let (sends, others): (Vec<Ready>, Vec<Ready>) = group
+            .into_iter()
+            .map(ready)
+            .partition(|ready| matches!(ready.transfer, Transfer::Send { .. }));
+        self.under_way.unless_aborted(comm, |count| *count += 1);
+        let (meetings, under_way) = (Arc::clone(&self.meetings), Arc::clone(&self.under_way));
+        std::thread::spawn(move || {
+            for ready in sends.into_iter().chain(others) {
+                if let Some((dst, bytes)) = ready.carry_out(&*meetings, comm) {
+                    under_way.unless_aborted(comm, |_| write_at(dst, &bytes));
+                }
+            }
+            under_way.unless_aborted(comm, |count| *count -= 1);
+        });
+        Ok(())
+    }
+
+    unsafe fn queue(&self, on: On, dtype: DType, transfer: &Transfer) -> Result<(), LibraryError> {
+        GROUP.with_borrow_mut(|group| group.push((on, dtype, transfer.clone())));
+        Ok(())
+    }
+}
