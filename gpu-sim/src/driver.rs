@@ -70,6 +70,10 @@ impl Driver for SimDriver {
         self.device.properties()
     }
 
+    fn free_memory(&self) -> Result<usize, DriverError> {
+        Ok(self.enter(Call::FreeMemory {})?.memory.unused())
+    }
+
     fn alloc(&self, bytes: usize) -> Result<u64, DriverError> {
         self.enter(Call::Alloc { bytes })?.memory.alloc(bytes)
     }

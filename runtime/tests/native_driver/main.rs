@@ -313,39 +313,92 @@ fn products_without_terms_are_zero_and_others_are_refused() {
     driver.free_stream(stream).unwrap();
 }
 
+/// A product that is large enough to be tried in several ways, of matrices of ones, and a driver for it.
+struct Large {
+    driver: Arc<NativeDriver>,
+    stream: Stream,
+    operands: [u64; 3],
+}
+
+impl Large {
+    const SIZE: usize = 384;
+
+    fn new(any_bits: bool) -> Large {
+        folders();
+        let options = NativeOptions { any_bits, attention: None };
+        let driver = NativeDriver::with_options(0, options).unwrap();
+        let stream = driver.new_stream(false).unwrap();
+        let ones = vec![1.0f32; Large::SIZE * Large::SIZE];
+        let operands = [(); 3].map(|()| upload(&driver, stream, &ones));
+        Large { driver, stream, operands }
+    }
+
+    /// Adds the product to the last operand; gives how often the library was run for it, and in which way the last time.
+    fn add(&self) -> (i32, i32) {
+        let (m, n, k) = (Large::SIZE, Large::SIZE, Large::SIZE);
+        let gemm = Gemm { m, n, k, trans_a: false, trans_b: false, accumulate: true };
+        let shape = MatMul { gemm, factors: DType::F32, result: DType::F32 };
+        let before = stub_number("stub_runs");
+        let [a, b, c] = self.operands;
+        // SAFETY: the matrices are of these sizes.
+        unsafe { self.driver.matmul(self.stream, &shape, a, b, c) }.unwrap();
+        (stub_number("stub_runs") - before, stub_number("stub_algorithm"))
+    }
+}
+
+impl Drop for Large {
+    fn drop(&mut self) {
+        free(&self.driver, &self.operands);
+        self.driver.free_stream(self.stream).unwrap();
+    }
+}
+
 #[test]
-fn large_products_are_computed_in_the_fastest_way_if_that_is_wanted() {
+fn large_products_are_computed_in_the_fastest_way_of_the_same_bits() {
     let _alone = PRODUCTS.lock();
-    folders();
-    let products = |timed_products| {
-        NativeDriver::with_options(0, NativeOptions { timed_products, attention: None }).unwrap()
-    };
-    let driver = products(true);
-    let stream = driver.new_stream(false).unwrap();
-    let size = 384;
-    let ones = vec![1.0f32; size * size];
-    let [a, b, c] = [(); 3].map(|()| upload(&driver, stream, &ones));
-    let gemm = Gemm { m: size, n: size, k: size, trans_a: false, trans_b: false, accumulate: true };
-    let shape = MatMul { gemm, factors: DType::F32, result: DType::F32 };
-    let before = stub_number("stub_runs");
-    // SAFETY: the matrices are of these sizes.
-    unsafe { driver.matmul(stream, &shape, a, b, c) }.unwrap();
-    // Two ways are run once and then timed, the third is refused, and the second is the fastest.
-    assert_eq!((stub_number("stub_runs") - before, stub_number("stub_algorithm")), (9, 1));
-    // SAFETY: as above.
-    unsafe { driver.matmul(stream, &shape, a, b, c) }.unwrap();
-    assert_eq!((stub_number("stub_runs") - before, stub_number("stub_algorithm")), (10, 1));
+    let large = Large::new(false);
+    // Three ways are run once and then timed, one is refused, and the product itself is computed in the last one: the
+    // second would be faster, but adds in another order.
+    assert_eq!(large.add(), (3 * (1 + 5) + 1, 3));
+    assert_eq!(large.add(), (1, 3));
     // What is added to was not changed by trying.
-    let result = download::<f32>(&driver, stream, c, size * size);
+    let size = Large::SIZE;
+    let result = download::<f32>(&large.driver, large.stream, large.operands[2], size * size);
     assert!(result.iter().all(|value| *value == 2.0 * size as f32 + 1.0));
-    // Else in the way that the library proposes first, in every run.
-    let before = stub_number("stub_runs");
-    let repeatable = products(false);
-    let other = repeatable.new_stream(false).unwrap();
-    // SAFETY: as above; both drivers are of one device.
-    unsafe { repeatable.matmul(other, &shape, a, b, c) }.unwrap();
-    assert_eq!((stub_number("stub_runs") - before, stub_number("stub_algorithm")), (1, 0));
-    repeatable.free_stream(other).unwrap();
-    free(&driver, &[a, b, c]);
-    driver.free_stream(stream).unwrap();
+}
+
+#[test]
+fn large_products_are_computed_in_the_fastest_way_of_any_bits_if_that_is_wanted() {
+    let _alone = PRODUCTS.lock();
+    let large = Large::new(true);
+    assert_eq!(large.add(), (3 * (1 + 5) + 1, 1));
+    assert_eq!(large.add(), (1, 1));
+}
+
+#[test]
+fn nothing_is_tried_while_work_is_recorded_or_without_memory_to_spare() {
+    let _alone = PRODUCTS.lock();
+    let large = Large::new(false);
+    large.driver.begin_capture(large.stream).unwrap();
+    assert_eq!(large.add(), (1, 0));
+    let graph = large.driver.end_capture(large.stream).unwrap();
+    large.driver.free_graph(graph).unwrap();
+    // It is tried as soon as that is possible.
+    assert_eq!(large.add(), (3 * (1 + 5) + 1, 3));
+
+    let large = Large::new(false);
+    set_stub_memory(4 << 20);
+    assert_eq!(large.add(), (1, 0));
+    assert_eq!(large.add(), (1, 0));
+    set_stub_memory(80 << 30);
+}
+
+/// Makes the stub of the driver say that so many bytes are unused.
+fn set_stub_memory(bytes: usize) {
+    let path = folders().0.join("libcuda.so.1");
+    // SAFETY: the stub is loaded already, and its number is a `size_t` that tests of products alone change and read.
+    unsafe {
+        let library = libloading::Library::new(path).unwrap();
+        **library.get::<*mut usize>("stub_memory").unwrap() = bytes;
+    }
 }

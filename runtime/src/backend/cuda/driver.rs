@@ -124,6 +124,8 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// What the device is.
     fn properties(&self) -> &Properties;
 
+    /// Bytes of device memory that nobody uses.
+    fn free_memory(&self) -> Result<usize, DriverError>;
     /// `bytes` bytes, aligned to at least 256.
     fn alloc(&self, bytes: usize) -> Result<u64, DriverError>;
     /// Gives memory back. No stream may still use it.

@@ -36,6 +36,7 @@ pub(super) static ROPE: Source = source!("rope");
 pub(super) static ROUTING: Source = source!("routing");
 pub(super) static SOFTMAX: Source = source!("softmax", "row.cuh");
 pub(super) static SORT: Source = source!("sort");
+pub(super) static TRIAL: Source = source!("trial");
 
 /// Every source that is not generated.
 pub const SOURCES: &[&Source] = &[
@@ -53,4 +54,5 @@ pub const SOURCES: &[&Source] = &[
     &ROUTING,
     &SOFTMAX,
     &SORT,
+    &TRIAL,
 ];

@@ -25,16 +25,17 @@ use crate::backend::cuda::{
 
 /// How a [`NativeDriver`] works.
 pub struct NativeOptions {
-    /// Compare ways to compute a large matrix product by the clock, when it is first computed. It is faster in the long
-    /// run; but another run may choose differently, and its sums differ in their last bits.
-    pub timed_products: bool,
+    /// Compute large matrix products in whichever way was the fastest when they were first computed, and not only in those
+    /// whose results have the bits of the way that cuBLASLt proposes first. Another run may choose differently, and its
+    /// sums then differ in their last bits.
+    pub any_bits: bool,
     /// How attention uses cuDNN, where that is installed; `None`: not at all.
     pub attention: Option<CudnnOptions>,
 }
 
 impl Default for NativeOptions {
     fn default() -> NativeOptions {
-        NativeOptions { timed_products: false, attention: Some(CudnnOptions::default()) }
+        NativeOptions { any_bits: false, attention: Some(CudnnOptions::default()) }
     }
 }
 
@@ -66,7 +67,7 @@ impl NativeDriver {
     ) -> Result<Arc<NativeDriver>, DriverError> {
         let context = Arc::new(Context::new(ordinal)?);
         let compiler = Compiler::new(&context)?;
-        let matmuls = MatMuls::new(options.timed_products)?;
+        let matmuls = MatMuls::new(options.any_bits)?;
         let attention = match options.attention {
             Some(options) => attention(&context, options),
             None => Err("cuDNN is switched off".to_string()),
@@ -130,6 +131,11 @@ impl Drop for NativeDriver {
 impl Driver for NativeDriver {
     fn properties(&self) -> &Properties {
         &self.context.properties
+    }
+
+    fn free_memory(&self) -> Result<usize, DriverError> {
+        self.context.enter()?;
+        memory::unused(&self.context)
     }
 
     fn alloc(&self, bytes: usize) -> Result<u64, DriverError> {
@@ -373,7 +379,7 @@ impl Driver for NativeDriver {
             });
         }
         // SAFETY: as the caller promises.
-        unsafe { self.matmuls.run(&self.context, stream, shape, [a, b, c]) }
+        unsafe { self.matmuls.run(self, &self.context, stream, shape, [a, b, c]) }
     }
 
     fn attention(&self) -> Option<&dyn FusedAttention> {

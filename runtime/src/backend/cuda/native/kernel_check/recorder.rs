@@ -50,6 +50,10 @@ impl Driver for Recorder {
         &self.properties
     }
 
+    fn free_memory(&self) -> Result<usize, DriverError> {
+        Ok(self.properties.memory)
+    }
+
     fn alloc(&self, bytes: usize) -> Result<u64, DriverError> {
         // Room for what is asked, wherever the last number was.
         Ok(self.advance(bytes as u64 + 512).next_multiple_of(256))
