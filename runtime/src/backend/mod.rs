@@ -15,7 +15,7 @@ mod shapes;
 mod view;
 
 pub use buffer::{Buffer, Category};
-pub use device::{Device, DeviceFailure, Moment, Queue};
+pub use device::{Device, DeviceFailure, Moment, Queue, RowPart, Runs};
 pub use dtype::{DType, Element};
 pub use expr::{Dropout, Expr, Node};
 pub use meter::MemoryMeter;

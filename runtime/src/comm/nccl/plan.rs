@@ -1,6 +1,6 @@
 //! Which transfers and copies make up one member's share of a collective.
 
-use crate::backend::DType;
+use crate::backend::{DType, RowPart};
 use crate::comm::{Blocks, ReduceOp};
 
 use super::api::Transfer;
@@ -10,8 +10,12 @@ use super::api::Transfer;
 pub enum Step {
     /// Transfers that begin together.
     Group(Vec<Transfer>),
-    /// Copies rows of `bytes` on the device, from rows that begin `src_stride` bytes apart to rows `dst_stride` apart.
-    Rows { rows: usize, bytes: usize, dst: u64, dst_stride: usize, src: u64, src_stride: usize },
+    /// A copy on the device.
+    Copy { bytes: usize, dst: u64, src: u64 },
+    /// Rows put together from the parts of the members.
+    Join { rows: usize, whole: u64, parts: Vec<RowPart> },
+    /// Rows taken apart.
+    Split { rows: usize, whole: u64, parts: Vec<RowPart> },
 }
 
 /// One member of a group, at a collective of elements of one dtype.
@@ -56,17 +60,8 @@ impl Planner {
             return self.gather_row(src, dst, &self.flat(blocks));
         }
         let mut steps = self.gather_row(src, aside, &self.flat(blocks));
-        steps.extend((0..self.members).filter_map(|member| {
-            let (part, place) = (self.part(aside, blocks, member), self.place(dst, blocks, member));
-            self.rows(
-                blocks,
-                member,
-                place,
-                self.bytes(blocks.row()),
-                part,
-                self.bytes(blocks.lens[member]),
-            )
-        }));
+        let parts = self.parts(aside, blocks);
+        steps.push(Step::Join { rows: blocks.outer, whole: dst, parts });
         steps
     }
 
@@ -75,18 +70,8 @@ impl Planner {
         if self.members == 1 || blocks.outer <= 1 {
             return self.scatter_row(src, dst, &self.flat(blocks));
         }
-        let pack = |member| {
-            let (part, place) = (self.part(aside, blocks, member), self.place(src, blocks, member));
-            self.rows(
-                blocks,
-                member,
-                part,
-                self.bytes(blocks.lens[member]),
-                place,
-                self.bytes(blocks.row()),
-            )
-        };
-        let mut steps: Vec<Step> = (0..self.members).filter_map(pack).collect();
+        let parts = self.parts(aside, blocks);
+        let mut steps = vec![Step::Split { rows: blocks.outer, whole: src, parts }];
         steps.extend(self.scatter_row(aside, dst, &self.flat(blocks)));
         steps
     }
@@ -187,31 +172,16 @@ impl Planner {
     /// A copy on the device; none of nothing, or onto itself.
     fn copy(&self, dst: u64, src: u64, count: usize) -> Option<Step> {
         let bytes = self.bytes(count);
-        let step = Step::Rows { rows: 1, bytes, dst, dst_stride: bytes, src, src_stride: bytes };
-        (bytes > 0 && dst != src).then_some(step)
+        (bytes > 0 && dst != src).then_some(Step::Copy { bytes, dst, src })
     }
 
-    /// The rows of the run of `member`.
-    fn rows(
-        &self,
-        blocks: &Blocks,
-        member: usize,
-        dst: u64,
-        dst_stride: usize,
-        src: u64,
-        src_stride: usize,
-    ) -> Option<Step> {
-        let (rows, bytes) = (blocks.outer, self.bytes(blocks.lens[member]));
-        (bytes > 0).then_some(Step::Rows { rows, bytes, dst, dst_stride, src, src_stride })
-    }
-
-    /// Where the part of `member` lies aside, and the first of its runs in the whole.
-    fn part(&self, aside: u64, blocks: &Blocks, member: usize) -> u64 {
-        aside + self.bytes(blocks.outer * blocks.start(member)) as u64
-    }
-
-    fn place(&self, whole: u64, blocks: &Blocks, member: usize) -> u64 {
-        whole + self.bytes(blocks.start(member)) as u64
+    /// The parts of the members aside, one after the other.
+    fn parts(&self, aside: u64, blocks: &Blocks) -> Vec<RowPart> {
+        let part = |member| RowPart {
+            address: aside + self.bytes(blocks.outer * blocks.start(member)) as u64,
+            bytes: self.bytes(blocks.lens[member]),
+        };
+        (0..self.members).map(part).collect()
     }
 
     /// Elements of each member in all rows.

@@ -34,6 +34,7 @@ pub(super) static RANDOM: Source = source!("random");
 pub(super) static REDUCE: Source = source!("reduce");
 pub(super) static ROPE: Source = source!("rope");
 pub(super) static ROUTING: Source = source!("routing");
+pub(super) static ROWS: Source = source!("rows");
 pub(super) static SOFTMAX: Source = source!("softmax", "row.cuh");
 pub(super) static SORT: Source = source!("sort");
 pub(super) static TRIAL: Source = source!("trial");
@@ -52,6 +53,7 @@ pub const SOURCES: &[&Source] = &[
     &REDUCE,
     &ROPE,
     &ROUTING,
+    &ROWS,
     &SOFTMAX,
     &SORT,
     &TRIAL,
