@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use half::bf16;
 use meshwright::backend::cuda::trial::fastest;
-use meshwright::backend::cuda::{Driver, DriverError, MatMul, Stream};
+use meshwright::backend::cuda::{Driver, DriverError, Ending, MatMul, MatMulOperands, Stream};
 use meshwright::backend::{DType, Gemm};
 use meshwright_gpu_sim::SimDriver;
 
@@ -21,12 +21,17 @@ impl Ways {
     fn new(factors: DType, result: DType, gemm: Gemm) -> Ways {
         let driver = SimDriver::new(5);
         let stream = driver.new_stream(false).unwrap();
-        Ways { driver, stream, shape: MatMul { gemm, factors, result }, seen: RefCell::default() }
+        Ways {
+            driver,
+            stream,
+            shape: MatMul { gemm, factors, result, ending: Ending::Plain },
+            seen: RefCell::default(),
+        }
     }
 
     /// The way that is chosen, where way `way` adds up the terms in the order of `orders[way]`, and is refused without one.
     fn chosen(&self, orders: &[Option<Order>], any_bits: bool) -> Option<usize> {
-        let run = |way: usize, operands| match orders[way] {
+        let run = |way: usize, operands: &MatMulOperands| match orders[way] {
             Some(order) => {
                 self.multiply(order, operands);
                 Ok(())
@@ -61,8 +66,9 @@ impl Ways {
     }
 
     /// The product on the host, in an order of its own.
-    fn multiply(&self, order: Order, [a, b, c]: [u64; 3]) {
-        let MatMul { gemm, factors, result } = self.shape;
+    fn multiply(&self, order: Order, operands: &MatMulOperands) {
+        let MatMul { gemm, factors, result, .. } = self.shape;
+        let MatMulOperands { a, b, c, .. } = *operands;
         let Gemm { m, n, k, trans_a, trans_b, accumulate } = gemm;
         let (a, b) = (self.read(factors, a, m * k), self.read(factors, b, k * n));
         let before = self.read(result, c, m * n);

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use meshwright::backend::cuda::native::{NativeDriver, NativeOptions, cuda_available, probe};
-use meshwright::backend::cuda::{Driver, DriverError, Function, Grid, MatMul, Source, Stream};
+use meshwright::backend::cuda::{
+    Driver, DriverError, Ending, Function, Grid, MatMul, MatMulOperands, Source, Stream,
+};
 use meshwright::backend::{DType, Gemm};
 
 /// The folders of the libraries and of the cache, which the environment names from the first use on.
@@ -270,9 +272,11 @@ fn products_are_those_of_row_major_matrices() {
         let gemm = Gemm { m, n, k, trans_a, trans_b, accumulate };
         for (factors, [from_a, from_b]) in [(DType::F32, f32s), (DType::Bf16, bf16s)] {
             let c = upload(&driver, stream, &vec![100.0f32; m * n]);
-            let shape = MatMul { gemm, factors, result: DType::F32 };
+            let (result, ending) = (DType::F32, Ending::Plain);
+            let shape = MatMul { gemm, factors, result, ending };
+            let operands = MatMulOperands::plain(from_a, from_b, c);
             // SAFETY: the matrices are of these sizes.
-            unsafe { driver.matmul(stream, &shape, from_a, from_b, c) }.unwrap();
+            unsafe { driver.matmul(stream, &shape, &operands) }.unwrap();
             let expected: Vec<f32> = (0..m * n)
                 .map(|at| {
                     let (row, col) = (at / n, at % n);
@@ -293,6 +297,55 @@ fn products_are_those_of_row_major_matrices() {
 }
 
 #[test]
+fn endings_are_those_of_row_major_matrices() {
+    let _alone = PRODUCTS.lock();
+    let driver = driver();
+    let stream = driver.new_stream(false).unwrap();
+    let (m, n, k) = (3, 8, 5);
+    let a: Vec<f32> = (0..m * k).map(|i| (i * 7 % 11) as f32 - 5.0).collect();
+    let b: Vec<f32> = (0..k * n).map(|i| (i * 5 % 13) as f32 - 6.0).collect();
+    let bias: Vec<f32> = (0..n).map(|i| 1000.0 * (i + 1) as f32).collect();
+    let [at_a, at_b, at_bias] = [&a, &b, &bias].map(|values| upload(&driver, stream, values));
+    let [c, inside, sums] = [m * n, m * n, n].map(|len| upload(&driver, stream, &vec![0f32; len]));
+    let gemm = Gemm { m, n, k, trans_a: false, trans_b: false, accumulate: false };
+    let with = |ending| MatMul { gemm, factors: DType::F32, result: DType::F32, ending };
+    let run = |ending, vector, inside| {
+        assert_eq!(driver.has_matmul(&with(ending)), Ok(true));
+        let operands = MatMulOperands { a: at_a, b: at_b, c, vector, inside };
+        // SAFETY: the operands are of these sizes.
+        unsafe { driver.matmul(stream, &with(ending), &operands) }.unwrap();
+        download::<f32>(&driver, stream, c, m * n)
+    };
+    let product = |at: usize| (0..k).map(|i| a[at / n * k + i] * b[i * n + at % n]).sum::<f32>();
+    let plain: Vec<f32> = (0..m * n).map(product).collect();
+    let biased: Vec<f32> = (0..m * n).map(|at| plain[at] + bias[at % n]).collect();
+    // The library doubles instead of GELU.
+    let doubled: Vec<f32> = biased.iter().map(|x| 2.0 * x).collect();
+    assert_eq!(run(Ending::Plain, 0, 0), plain);
+    assert_eq!(run(Ending::Bias, at_bias, 0), biased);
+    assert_eq!(run(Ending::BiasGelu { keeps: false }, at_bias, 0), doubled);
+    assert_eq!(run(Ending::BiasGelu { keeps: true }, at_bias, inside), doubled);
+    assert_eq!(download::<f32>(&driver, stream, inside, m * n), biased);
+    assert_eq!(run(Ending::Sums, sums, 0), plain);
+    let of_columns: Vec<f32> = (0..n).map(|col| (0..k).map(|i| b[i * n + col]).sum()).collect();
+    assert_eq!(download::<f32>(&driver, stream, sums, n), of_columns);
+    // Another bias of the same product.
+    let other = upload(&driver, stream, &vec![0f32; n]);
+    assert_eq!(run(Ending::Bias, other, 0), plain);
+
+    let narrow = MatMul { gemm: Gemm { n: 6, ..gemm }, ..with(Ending::Bias) };
+    assert_eq!(driver.has_matmul(&narrow), Ok(false));
+    let sums_in_bf16 = MatMul { result: DType::Bf16, factors: DType::Bf16, ..with(Ending::Sums) };
+    assert_eq!(driver.has_matmul(&sums_in_bf16), Ok(false));
+    assert_eq!(
+        driver.has_matmul(&MatMul { gemm: Gemm { k: 0, ..gemm }, ..with(Ending::Bias) }),
+        Ok(false)
+    );
+    free(&driver, &[at_a, at_b, at_bias, c, inside, sums, other]);
+    driver.free_stream(stream).unwrap();
+}
+
+#[test]
 fn products_without_terms_are_zero_and_others_are_refused() {
     let _alone = PRODUCTS.lock();
     let driver = driver();
@@ -300,8 +353,9 @@ fn products_without_terms_are_zero_and_others_are_refused() {
     let c = upload(&driver, stream, &[5.0f32; 4]);
     let product = |k, accumulate, factors, result| {
         let gemm = Gemm { m: 2, n: 2, k, trans_a: false, trans_b: false, accumulate };
+        let shape = MatMul { gemm, factors, result, ending: Ending::Plain };
         // SAFETY: without terms there are no factors to read, and a refused product reads nothing.
-        unsafe { driver.matmul(stream, &MatMul { gemm, factors, result }, c, c, c) }
+        unsafe { driver.matmul(stream, &shape, &MatMulOperands::plain(c, c, c)) }
     };
     product(0, true, DType::F32, DType::F32).unwrap();
     assert_eq!(download::<f32>(&driver, stream, c, 4), [5.0; 4]);
@@ -337,11 +391,13 @@ impl Large {
     fn add(&self) -> (i32, i32) {
         let (m, n, k) = (Large::SIZE, Large::SIZE, Large::SIZE);
         let gemm = Gemm { m, n, k, trans_a: false, trans_b: false, accumulate: true };
-        let shape = MatMul { gemm, factors: DType::F32, result: DType::F32 };
+        let (factors, result) = (DType::F32, DType::F32);
+        let shape = MatMul { gemm, factors, result, ending: Ending::Plain };
         let before = stub_number("stub_runs");
         let [a, b, c] = self.operands;
         // SAFETY: the matrices are of these sizes.
-        unsafe { self.driver.matmul(self.stream, &shape, a, b, c) }.unwrap();
+        unsafe { self.driver.matmul(self.stream, &shape, &MatMulOperands::plain(a, b, c)) }
+            .unwrap();
         (stub_number("stub_runs") - before, stub_number("stub_algorithm"))
     }
 }

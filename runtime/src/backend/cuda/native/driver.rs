@@ -16,11 +16,12 @@ use super::compiler::Compiler;
 use super::context::{Context, call};
 use super::matmul::{MatMuls, is_supported};
 use super::memory;
+use crate::backend::Gemm;
 use crate::backend::cuda::cudnn::{CudnnAttention, CudnnOptions};
 use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::{
-    Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul, Module, Properties,
-    Source, Stream,
+    Driver, DriverError, Ending, Event, Function, FusedAttention, Graph, Grid, MatMul,
+    MatMulOperands, Module, Properties, Source, Stream,
 };
 
 /// How a [`NativeDriver`] works.
@@ -353,23 +354,31 @@ impl Driver for NativeDriver {
         }
     }
 
+    fn has_matmul(&self, shape: &MatMul) -> Result<bool, DriverError> {
+        let Gemm { m, n, k, .. } = shape.gemm;
+        if m == 0 || n == 0 || k == 0 || !is_supported(shape) {
+            return Ok(false);
+        }
+        self.context.enter()?;
+        self.matmuls.has(shape)
+    }
+
     unsafe fn matmul(
         &self,
         stream: Stream,
         shape: &MatMul,
-        a: u64,
-        b: u64,
-        c: u64,
+        operands: &MatMulOperands,
     ) -> Result<(), DriverError> {
         self.context.enter()?;
         let gemm = &shape.gemm;
-        if gemm.m == 0 || gemm.n == 0 || (gemm.k == 0 && gemm.accumulate) {
+        let is_plain = shape.ending == Ending::Plain;
+        if is_plain && (gemm.m == 0 || gemm.n == 0 || (gemm.k == 0 && gemm.accumulate)) {
             return Ok(());
         }
-        if gemm.k == 0 {
+        if is_plain && gemm.k == 0 {
             let bytes = gemm.m * gemm.n * shape.result.bytes();
             // SAFETY: as the caller promises.
-            return unsafe { self.zero(stream, c, bytes) };
+            return unsafe { self.zero(stream, operands.c, bytes) };
         }
         if !is_supported(shape) {
             let (factors, result) = (shape.factors, shape.result);
@@ -379,7 +388,7 @@ impl Driver for NativeDriver {
             });
         }
         // SAFETY: as the caller promises.
-        unsafe { self.matmuls.run(self, &self.context, stream, shape, [a, b, c]) }
+        unsafe { self.matmuls.run(self, &self.context, stream, shape, operands) }
     }
 
     fn attention(&self) -> Option<&dyn FusedAttention> {

@@ -8,7 +8,7 @@
 mod choice;
 mod scratch;
 
-use super::driver::{Driver, DriverError, Event, MatMul, Stream};
+use super::driver::{Driver, DriverError, Event, MatMul, MatMulOperands, Stream};
 use choice::{Trial, choose, median};
 use scratch::Scratch;
 
@@ -18,8 +18,8 @@ const TIMED_RUNS: usize = 5;
 /// Tries ways to compute a product, and gives the number of the one to use: the fastest of those whose results have the
 /// bits of the first, or with `any_bits` the fastest of all.
 ///
-/// `run` is given the number of a way and where the operands lie, `a`, `b` and `c`, and submits the product to `stream`;
-/// ways that it refuses are left out. Waits for the stream. There is no answer where the device has no memory to spare for
+/// `run` is given the number of a way and where the operands lie, and submits the product to `stream`; ways that it refuses
+/// are left out. Waits for the stream. There is no answer where the device has no memory to spare for
 /// operands to try on, or where every way is refused.
 ///
 /// # Errors
@@ -30,19 +30,20 @@ pub fn fastest(
     shape: &MatMul,
     ways: usize,
     any_bits: bool,
-    run: impl Fn(usize, [u64; 3]) -> Result<(), DriverError>,
+    run: impl Fn(usize, &MatMulOperands) -> Result<(), DriverError>,
 ) -> Result<Option<usize>, DriverError> {
     let Some(scratch) = Scratch::new(driver, stream, shape)? else { return Ok(None) };
     let clock = Clock::new(driver, stream)?;
     let mut trials: Vec<Trial> = Vec::new();
     for way in 0..ways {
         let is_first = trials.is_empty();
-        let operands = scratch.operands(is_first)?;
-        if run(way, operands).is_err() {
+        if run(way, &scratch.operands(is_first)?).is_err() {
             continue;
         }
         let same_bits = is_first || scratch.is_alike()?;
-        let times = (0..TIMED_RUNS).map(|_| clock.time(|| run(way, operands)));
+        // What the first has written stays, for the others to be compared with.
+        let operands = scratch.operands(false)?;
+        let times = (0..TIMED_RUNS).map(|_| clock.time(|| run(way, &operands)));
         let milliseconds = median(times.collect::<Result<_, _>>()?);
         trials.push(Trial { way, same_bits, milliseconds });
     }

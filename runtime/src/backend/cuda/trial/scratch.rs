@@ -3,7 +3,9 @@
 use std::ffi::c_void;
 
 use crate::backend::DType;
-use crate::backend::cuda::driver::{Driver, DriverError, Grid, MatMul, Stream};
+use crate::backend::cuda::driver::{
+    Driver, DriverError, Ending, Grid, MatMul, MatMulOperands, Stream,
+};
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::TRIAL;
 
@@ -19,7 +21,7 @@ const THREADS: u32 = 256;
 /// The most blocks of a launch.
 const MOST_BLOCKS: u64 = 4096;
 
-/// Room for both factors, two results, and a flag.
+/// Room for both factors, two results, what their endings read and write, and a flag.
 pub struct Scratch<'a> {
     driver: &'a dyn Driver,
     stream: Stream,
@@ -27,6 +29,8 @@ pub struct Scratch<'a> {
     bytes: usize,
     factors: [u64; 2],
     results: [u64; 2],
+    vectors: [u64; 2],
+    inside: u64,
     flag: u64,
 }
 
@@ -39,6 +43,9 @@ struct Pattern {
     exponent: i32,
 }
 
+/// What is added to sums: small beside 1, as they are, or else bf16 would show nothing of them.
+const SMALL: Pattern = Pattern { key: 3, stride: 1, terms: 1, opposed: false, exponent: -10 };
+
 impl<'a> Scratch<'a> {
     /// For products of a shape, with both factors filled; none where too little memory is unused.
     pub fn new(
@@ -50,7 +57,10 @@ impl<'a> Scratch<'a> {
         let of = |dtype: DType, elements: usize| (elements * dtype.bytes()).next_multiple_of(UNIT);
         let (a, b) = (of(shape.factors, gemm.m * gemm.k), of(shape.factors, gemm.k * gemm.n));
         let c = of(shape.result, gemm.m * gemm.n);
-        let bytes = a + b + 2 * c + UNIT;
+        // f32 is the widest that they can be.
+        let vector = if shape.ending == Ending::Plain { 0 } else { of(DType::F32, gemm.n) };
+        let inside = if shape.ending == (Ending::BiasGelu { keeps: true }) { c } else { 0 };
+        let bytes = a + b + 2 * c + 2 * vector + inside + UNIT;
         if bytes > driver.free_memory()? / SHARE {
             return Ok(None);
         }
@@ -66,34 +76,46 @@ impl<'a> Scratch<'a> {
             bytes,
             factors: [at(0), at(a)],
             results: [at(a + b), at(a + b + c)],
-            flag: at(a + b + 2 * c),
+            vectors: [at(a + b + 2 * c), at(a + b + 2 * c + vector)],
+            inside: at(a + b + 2 * c + 2 * vector),
+            flag: at(bytes - UNIT),
         };
         scratch.fill_factors()?;
+        if let Ending::Bias | Ending::BiasGelu { .. } = shape.ending {
+            for vector in scratch.vectors {
+                scratch.fill(shape.result, vector, gemm.n, &SMALL)?;
+            }
+        }
         Ok(Some(scratch))
     }
 
-    /// Where `a`, `b` and `c` of one trial lie; the first has a result of its own, which the others are compared with. What
+    /// Where the operands of one trial lie; the first has results of its own, which those of others are compared with. What
     /// is added to is the same for all.
-    pub fn operands(&self, first: bool) -> Result<[u64; 3], DriverError> {
-        let ([a, b], c) = (self.factors, self.results[usize::from(!first)]);
+    pub fn operands(&self, first: bool) -> Result<MatMulOperands, DriverError> {
+        let ([a, b], which) = (self.factors, usize::from(!first));
+        let (c, vector) = (self.results[which], self.vectors[which]);
         if self.shape.gemm.accumulate {
-            // Small beside 1, as the results are, or else bf16 would show nothing of them.
-            let pattern = Pattern { key: 3, stride: 1, terms: 1, opposed: false, exponent: -10 };
-            self.fill(self.shape.result, c, self.results_len(), &pattern)?;
+            self.fill(self.shape.result, c, self.results_len(), &SMALL)?;
         }
-        Ok([a, b, c])
+        Ok(MatMulOperands { a, b, c, vector, inside: self.inside })
     }
 
     /// Whether the result of the last trial has the bits of that of the first. Waits for the stream.
     pub fn is_alike(&self) -> Result<bool, DriverError> {
-        let [first, last] = self.results;
-        let units = (self.results_len() * self.shape.result.bytes() / 2) as u64;
+        let bytes = self.results_len() * self.shape.result.bytes();
+        let mut compared = vec![(self.results, bytes)];
+        if self.shape.ending == Ending::Sums {
+            compared.push((self.vectors, self.shape.gemm.n * DType::F32.bytes()));
+        }
         let mut differ = 0u32;
         // SAFETY: both results and the flag lie in memory that lives as long as `self`, and `differ` is in place until the
         // stream has passed.
         unsafe {
             self.driver.zero(self.stream, self.flag, size_of_val(&differ))?;
-            self.launch("trial_difference", units, args![first, last, units, self.flag])?;
+            for ([first, last], bytes) in compared {
+                let units = (bytes / 2) as u64;
+                self.launch("trial_difference", units, args![first, last, units, self.flag])?;
+            }
             let to = (&raw mut differ).cast::<c_void>();
             self.driver.download(self.stream, to, self.flag, size_of_val(&differ))?;
         }

@@ -16,9 +16,8 @@ use super::memory;
 use crate::backend::DType;
 use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::trial::fastest;
-use crate::backend::cuda::{Driver, DriverError, MatMul, Stream};
+use crate::backend::cuda::{Driver, DriverError, Ending, MatMul, MatMulOperands, Stream};
 use descriptors::{Alignment, Descriptors, call};
-use layout::Product;
 
 /// Bytes that a product may use beside its operands: what the library's fastest ways need on Hopper.
 const WORKSPACE: usize = 32 << 20;
@@ -34,6 +33,8 @@ pub struct MatMuls {
     api: &'static CublasLtApi,
     handle: cublasLtHandle_t,
     plans: Mutex<HashMap<Key, Arc<Plan>>>,
+    /// Whether there are products of a shape.
+    known: Mutex<HashMap<MatMul, bool>>,
     workspaces: Mutex<HashMap<Stream, u64>>,
     /// Take the fastest way to compute a product, also where its result has other bits than that of the first proposal.
     any_bits: bool,
@@ -59,22 +60,6 @@ struct Plan {
     settled: bool,
 }
 
-/// Where a product is computed.
-#[derive(Clone, Copy)]
-struct Operands {
-    left: u64,
-    right: u64,
-    result: u64,
-    accumulate: bool,
-}
-
-impl Operands {
-    /// Of `a`, `b` and `c`; see [`Product`]: the factors change places.
-    fn new(shape: &MatMul, [a, b, c]: [u64; 3]) -> Operands {
-        Operands { left: b, right: a, result: c, accumulate: shape.gemm.accumulate }
-    }
-}
-
 impl MatMuls {
     /// On the device of the current context.
     pub fn new(any_bits: bool) -> Result<MatMuls, DriverError> {
@@ -82,11 +67,25 @@ impl MatMuls {
         let mut handle = std::ptr::null_mut();
         // SAFETY: it sets the handle.
         unsafe { call!(api, cublasLtCreate(&mut handle)) }?;
-        let (plans, workspaces) = Default::default();
-        Ok(MatMuls { api, handle, plans, workspaces, any_bits })
+        let (plans, known, workspaces) = Default::default();
+        Ok(MatMuls { api, handle, plans, known, workspaces, any_bits })
     }
 
-    /// `c (+)= op(a) * op(b)` of row-major matrices, none of whose sizes is 0.
+    /// Whether the library has products of a shape, of operands that are [aligned](MatMulOperands::ALIGNMENT).
+    pub fn has(&self, shape: &MatMul) -> Result<bool, DriverError> {
+        if let Some(has) = lock(&self.known).get(shape) {
+            return Ok(*has);
+        }
+        let descriptors = Descriptors::new(self.api, shape)?;
+        // It asks whether there are addresses, and does not follow them.
+        descriptors.point_to(MatMulOperands::ALIGNMENT, MatMulOperands::ALIGNMENT)?;
+        let alignment = Alignment([MatMulOperands::ALIGNMENT as u32; 3]);
+        let has = !descriptors.candidates(self.handle, WORKSPACE, &alignment, 1)?.is_empty();
+        lock(&self.known).insert(*shape, has);
+        Ok(has)
+    }
+
+    /// `c (+)= op(a) * op(b)` of row-major matrices, none of whose sizes is 0, with its ending.
     ///
     /// # Safety
     /// As [`Driver::matmul`](crate::backend::cuda::Driver::matmul).
@@ -96,18 +95,20 @@ impl MatMuls {
         context: &Context,
         stream: Stream,
         shape: &MatMul,
-        addresses: [u64; 3],
+        operands: &MatMulOperands,
     ) -> Result<(), DriverError> {
-        let operands = Operands::new(shape, addresses);
         let workspace = self.workspace(context, stream)?;
-        let Operands { left, right, result, .. } = operands;
-        let key = Key { shape: *shape, alignment: Alignment::of([left, right, result]) };
+        // See `Product`: the factors change places.
+        let MatMulOperands { a, b, c, .. } = *operands;
+        let key = Key { shape: *shape, alignment: Alignment::of([b, a, c]) };
         let known = lock(&self.plans).get(&key).cloned();
         let is_recorded = || is_capturing(context, stream);
         let plan = match known {
             Some(plan) if plan.settled || is_recorded()? => plan,
             _ => {
-                let plan = Arc::new(self.plan(driver, stream, &key, workspace, is_recorded()?)?);
+                let recorded = is_recorded()?;
+                let plan = self.plan(driver, stream, &key, operands, workspace, recorded)?;
+                let plan = Arc::new(plan);
                 // Where two ranks made one at once, both use the first.
                 let mut plans = lock(&self.plans);
                 let kept = plans.entry(key).or_insert_with(|| Arc::clone(&plan));
@@ -118,7 +119,9 @@ impl MatMuls {
             }
         };
         // SAFETY: as the caller promises.
-        unsafe { self.submit(stream, &plan.descriptors, &plan.algorithm, &operands, workspace) }
+        unsafe {
+            self.submit(stream, shape, &plan.descriptors, &plan.algorithm, operands, workspace)
+        }
     }
 
     /// Gives back what `stream` has used; all of its work is done.
@@ -159,11 +162,13 @@ impl MatMuls {
         driver: &dyn Driver,
         stream: Stream,
         key: &Key,
+        operands: &MatMulOperands,
         workspace: u64,
         recorded: bool,
     ) -> Result<Plan, DriverError> {
         let (shape, gemm) = (&key.shape, &key.shape.gemm);
-        let descriptors = Descriptors::new(self.api, &Product::of(shape))?;
+        let descriptors = Descriptors::new(self.api, shape)?;
+        descriptors.point_to(operands.vector, operands.inside)?;
         let flops = 2 * gemm.m as u64 * gemm.n as u64 * gemm.k as u64;
         let worth_trying = flops >= WORTH_TRYING;
         let tried = worth_trying && !recorded;
@@ -175,10 +180,10 @@ impl MatMuls {
         })?;
         let mut plan = Plan { descriptors, algorithm: first, settled: tried || !worth_trying };
         if candidates.len() > 1 {
-            let run = |way: usize, addresses| {
-                let (operands, algorithm) = (Operands::new(shape, addresses), &candidates[way]);
+            let run = |way: usize, operands: &MatMulOperands| {
+                let (descriptors, algorithm) = (&plan.descriptors, &candidates[way]);
                 // SAFETY: what the trial gives has the sizes of the product, and is used on this stream alone.
-                unsafe { self.submit(stream, &plan.descriptors, algorithm, &operands, workspace) }
+                unsafe { self.submit(stream, shape, descriptors, algorithm, operands, workspace) }
             };
             let chosen = fastest(driver, stream, shape, candidates.len(), self.any_bits, run)?;
             plan.algorithm = chosen.map_or(first, |way| candidates[way]);
@@ -189,13 +194,15 @@ impl MatMuls {
     unsafe fn submit(
         &self,
         stream: Stream,
+        shape: &MatMul,
         descriptors: &Descriptors,
         algorithm: &cublasLtMatmulAlgo_t,
-        operands: &Operands,
+        operands: &MatMulOperands,
         workspace: u64,
     ) -> Result<(), DriverError> {
         let api = self.api;
-        let (alpha, beta) = (1.0f32, if operands.accumulate { 1.0f32 } else { 0.0 });
+        let (alpha, beta) = (1.0f32, if shape.gemm.accumulate { 1.0f32 } else { 0.0 });
+        let _pointed = descriptors.point_to(operands.vector, operands.inside)?;
         // SAFETY: as the caller promises; factors are read from the host during the call.
         unsafe {
             call!(
@@ -204,14 +211,15 @@ impl MatMuls {
                     self.handle,
                     descriptors.operation,
                     (&raw const alpha).cast(),
-                    operands.left as *const c_void,
+                    // See `Product`: the factors change places.
+                    operands.b as *const c_void,
                     descriptors.left,
-                    operands.right as *const c_void,
+                    operands.a as *const c_void,
                     descriptors.right,
                     (&raw const beta).cast(),
-                    operands.result as *const c_void,
+                    operands.c as *const c_void,
                     descriptors.result,
-                    operands.result as *mut c_void,
+                    operands.c as *mut c_void,
                     descriptors.result,
                     algorithm,
                     workspace as *mut c_void,
@@ -228,7 +236,7 @@ pub fn is_supported(shape: &MatMul) -> bool {
     matches!(
         (shape.factors, shape.result),
         (DType::Bf16, DType::Bf16 | DType::F32) | (DType::F32, DType::F32)
-    )
+    ) && (shape.ending != Ending::Sums || shape.result == DType::F32)
 }
 
 fn is_capturing(context: &Context, stream: Stream) -> Result<bool, DriverError> {
