@@ -4,8 +4,8 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use meshwright::backend::cuda::{
-    Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul, Module, Properties,
-    Source, Stream,
+    Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul, MatMulOperands,
+    Module, Properties, Source, Stream,
 };
 
 use crate::device::SimDevice;
@@ -68,6 +68,10 @@ fn finish(state: &mut State, call: &'static str, stream: Stream) -> Result<(), D
 impl Driver for SimDriver {
     fn properties(&self) -> &Properties {
         self.device.properties()
+    }
+
+    fn free_memory(&self) -> Result<usize, DriverError> {
+        Ok(self.enter(Call::FreeMemory {})?.memory.unused())
     }
 
     fn alloc(&self, bytes: usize) -> Result<u64, DriverError> {
@@ -316,17 +320,20 @@ impl Driver for SimDriver {
         state.submit("launch", stream.0, Task::Launch { kernel, grid, args: Arguments::new(args) })
     }
 
+    fn has_matmul(&self, shape: &MatMul) -> Result<bool, DriverError> {
+        // As the library on an H100: rows of 16 bytes.
+        Ok(shape.gemm.n.is_multiple_of(8))
+    }
+
     unsafe fn matmul(
         &self,
         stream: Stream,
         shape: &MatMul,
-        a: u64,
-        b: u64,
-        c: u64,
+        operands: &MatMulOperands,
     ) -> Result<(), DriverError> {
-        let shape = *shape;
+        let (shape, operands) = (*shape, *operands);
         let mut state = self.enter(Call::MatMul { stream, shape })?;
-        state.submit("matmul", stream.0, Task::MatMul { shape, a, b, c })
+        state.submit("matmul", stream.0, Task::MatMul { shape, operands })
     }
 
     fn attention(&self) -> Option<&dyn FusedAttention> {

@@ -28,6 +28,7 @@ mod graph;
 mod kernel;
 mod log;
 mod memory;
+mod product;
 mod random;
 mod stacks;
 mod state;

@@ -30,6 +30,7 @@ macro_rules! calls {
 }
 
 calls! {
+    FreeMemory {}
     Alloc { bytes: usize }
     Free { bytes: usize }
     AllocPinned { bytes: usize }

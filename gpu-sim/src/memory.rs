@@ -43,12 +43,17 @@ impl Memory {
         (self.used, self.blocks.len())
     }
 
+    /// Bytes that can still be allocated.
+    pub(crate) fn unused(&self) -> usize {
+        self.limit - self.used
+    }
+
     pub(crate) fn alloc(&mut self, bytes: usize) -> Result<u64, DriverError> {
         let exhausted = DriverError::OutOfMemory { bytes };
         if bytes == 0 {
             return Err(failure("alloc", "an allocation has at least one byte".to_string()));
         }
-        if bytes > self.limit - self.used {
+        if bytes > self.unused() {
             return Err(exhausted);
         }
         let units = bytes.next_multiple_of(UNIT);

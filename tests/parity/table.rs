@@ -5,7 +5,7 @@ use meshwright::nn::Build;
 use meshwright::tensor::{Loss, Rank};
 use meshwright_tests::compare::{Report, assert_same_bits};
 use meshwright_tests::data::Turn;
-use meshwright_tests::run::{Outcome, Setup, train};
+use meshwright_tests::run::{Setup, train, without_noise};
 
 /// Every product of dp and tp in 1, 2, 4 up to eight ranks, but for one rank alone.
 pub const MESHES: [&str; 7] =
@@ -56,20 +56,4 @@ pub fn check_each<'a, M: Build, S: Shape>(
         report.tensors("trained parameter", &place, &got.trained, &one.trained, TRAINED);
     }
     report.print();
-}
-
-/// What can be compared. A bias of all keys shifts the scores of a query alike, which softmax does not see: its gradient
-/// is rounding noise, which AdamW makes steps of. So the gradient is compared as one with that of the queries' bias, as
-/// which a GPT-2 stores it, and where the steps have led is not.
-pub fn without_noise(mut outcome: Outcome) -> Outcome {
-    let is_noise = |path: &String| path.ends_with(".k_bias.bias");
-    let noise: Vec<String> =
-        outcome.gradients.keys().filter(|path| is_noise(path)).cloned().collect();
-    for path in noise {
-        let gradient = outcome.gradients.remove(&path).unwrap_or_default();
-        let queries = outcome.gradients.get_mut(&path.replace("k_bias", "q_bias"));
-        queries.expect("queries have a bias").extend(gradient);
-        outcome.trained.remove(&path);
-    }
-    outcome
 }

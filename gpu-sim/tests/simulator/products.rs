@@ -1,7 +1,7 @@
 //! Matrix products.
 
 use half::bf16;
-use meshwright::backend::cuda::{Driver, MatMul};
+use meshwright::backend::cuda::{Driver, Ending, MatMul, MatMulOperands};
 use meshwright::backend::{DType, Gemm};
 
 use crate::rig::Rig;
@@ -36,9 +36,10 @@ fn every_dtype_is_multiplied_as_on_the_host() {
         (DType::Bf16, DType::F32, narrow_a, narrow_b, wide_c()),
         (DType::Bf16, DType::Bf16, narrow_a, narrow_b, narrow_c),
     ] {
-        let shape = MatMul { gemm: GEMM, factors, result };
+        let shape = MatMul { gemm: GEMM, factors, result, ending: Ending::Plain };
         // SAFETY: the operands have the sizes of the product.
-        unsafe { rig.driver.matmul(rig.stream, &shape, a, b, c) }.expect("a product");
+        unsafe { rig.driver.matmul(rig.stream, &shape, &MatMulOperands::plain(a, b, c)) }
+            .expect("a product");
         let got: Vec<f32> = match result {
             DType::Bf16 => {
                 rig.get::<bf16>(c, 6).expect("values").into_iter().map(f32::from).collect()
@@ -57,9 +58,11 @@ fn operands_must_be_there() {
     let rig = Rig::new(1);
     let (a, b) = factors();
     let (a, b, c) = (rig.put(&a), rig.put(&b), rig.put(&[0f32; 5]));
-    let shape = MatMul { gemm: GEMM, factors: DType::F32, result: DType::F32 };
+    let (factors, result) = (DType::F32, DType::F32);
+    let shape = MatMul { gemm: GEMM, factors, result, ending: Ending::Plain };
     // SAFETY: the driver finds that the last operand is too short.
-    let submitted = unsafe { rig.driver.matmul(rig.stream, &shape, a, b, c) };
+    let submitted =
+        unsafe { rig.driver.matmul(rig.stream, &shape, &MatMulOperands::plain(a, b, c)) };
     let told = submitted
         .and_then(|()| rig.driver.synchronize(rig.stream))
         .expect_err("too short")

@@ -79,6 +79,47 @@ pub trait Device: Send + Sync + Debug {
         len: usize,
     );
 
+    /// Puts `rows` rows together: each row of `whole` is the rows of all parts with its number, in the order of the parts.
+    ///
+    /// # Safety
+    /// See [`Device`]; no part overlaps `whole`.
+    unsafe fn join_rows(&self, queue: Queue, rows: usize, whole: *mut u8, parts: &[RowPart]) {
+        for_each_run(rows, parts, |at, part, bytes| {
+            // SAFETY: as the caller promises.
+            unsafe { self.copy(queue, whole.wrapping_add(at), part as *const u8, bytes) }
+        });
+    }
+    /// Takes `rows` rows apart: [`join_rows`](Self::join_rows) the other way.
+    ///
+    /// # Safety
+    /// As [`join_rows`](Self::join_rows).
+    unsafe fn split_rows(&self, queue: Queue, rows: usize, whole: *const u8, parts: &[RowPart]) {
+        for_each_run(rows, parts, |at, part, bytes| {
+            // SAFETY: as the caller promises.
+            unsafe { self.copy(queue, part as *mut u8, whole.wrapping_add(at), bytes) }
+        });
+    }
+    /// [`combine`](Self::combine), of runs of every source: from where its address says on, and at equal distances.
+    ///
+    /// # Safety
+    /// See [`Device`]; `dst` is none of the sources.
+    unsafe fn combine_runs(
+        &self,
+        queue: Queue,
+        op: ReduceOp,
+        dtype: DType,
+        dst: *mut u8,
+        srcs: &[*const u8],
+        runs: &Runs,
+    ) {
+        for run in 0..runs.count {
+            let (from, to) = (run * runs.distance * dtype.bytes(), run * runs.len * dtype.bytes());
+            let srcs: Vec<_> = srcs.iter().map(|src| src.wrapping_add(from)).collect();
+            // SAFETY: as the caller promises.
+            unsafe { self.combine(queue, op, dtype, dst.wrapping_add(to), &srcs, runs.len) };
+        }
+    }
+
     /// The point that `queue` has reached when it has done what was submitted so far.
     fn mark(&self, queue: Queue) -> Moment;
     /// `queue` does nothing more before `moment`, which may be of another rank on the same device.
@@ -101,6 +142,39 @@ pub trait Device: Send + Sync + Debug {
 pub trait FreeObserver: Send + Sync {
     /// The device is done with everything that used these bytes, and takes them back when this returns.
     fn before_free(&self, address: u64, bytes: usize);
+}
+
+/// A part of every row of a tensor, with the parts of all rows one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowPart {
+    /// Where it begins.
+    pub address: u64,
+    /// Bytes of one row.
+    pub bytes: usize,
+}
+
+/// Runs of elements at equal distances, which become one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Runs {
+    /// How many.
+    pub count: usize,
+    /// Elements of each.
+    pub len: usize,
+    /// Elements from the beginning of one to that of the next.
+    pub distance: usize,
+}
+
+/// Calls `f` for every row of every part that is not empty: with where it lies in the whole, in bytes, and at which address
+/// by itself.
+fn for_each_run(rows: usize, parts: &[RowPart], mut f: impl FnMut(usize, u64, usize)) {
+    let width: usize = parts.iter().map(|part| part.bytes).sum();
+    let mut start = 0;
+    for part in parts.iter().filter(|part| part.bytes > 0) {
+        for row in 0..rows {
+            f(row * width + start, part.address + (row * part.bytes) as u64, part.bytes);
+        }
+        start += part.bytes;
+    }
 }
 
 /// Queues of one rank; the work of each is done in order.

@@ -78,4 +78,23 @@ impl Node {
         };
         first.into_iter().chain(second)
     }
+
+    /// The same step of other operands: of `f` of each.
+    pub fn with_operands(self, f: impl Fn(usize) -> usize) -> Node {
+        match self {
+            Node::Leaf(leaf) => Node::Leaf(leaf),
+            Node::Row(leaf) => Node::Row(leaf),
+            Node::Add(a, b) => Node::Add(f(a), f(b)),
+            Node::Sub(a, b) => Node::Sub(f(a), f(b)),
+            Node::Mul(a, b) => Node::Mul(f(a), f(b)),
+            Node::Scale(x, factor) => Node::Scale(f(x), factor),
+            Node::Silu(x) => Node::Silu(f(x)),
+            Node::Gelu(x) => Node::Gelu(f(x)),
+            Node::GeluTanh(x) => Node::GeluTanh(f(x)),
+            Node::Relu(x) => Node::Relu(f(x)),
+            Node::Tanh(x) => Node::Tanh(f(x)),
+            Node::Exp(x) => Node::Exp(f(x)),
+            Node::Dropout(x, dropout) => Node::Dropout(f(x), dropout),
+        }
+    }
 }

@@ -15,7 +15,7 @@ mod shapes;
 mod view;
 
 pub use buffer::{Buffer, Category};
-pub use device::{Device, DeviceFailure, FreeObserver, Moment, Queue};
+pub use device::{Device, DeviceFailure, FreeObserver, Moment, Queue, RowPart, Runs};
 pub use dtype::{DType, Element};
 pub use expr::{Dropout, Expr, Node};
 pub use meter::MemoryMeter;
@@ -23,6 +23,6 @@ pub use ops::Backend;
 pub(crate) use out_of_memory::Bytes;
 pub use out_of_memory::OutOfMemory;
 pub use shapes::{
-    AdamStep, AttentionShape, BlockIndex, Gemm, LeafGrad, ReduceOp, RopeShape, SgdStep,
+    AdamStep, AttentionShape, BlockIndex, Gemm, GemmEnding, LeafGrad, ReduceOp, RopeShape, SgdStep,
 };
 pub use view::{View, ViewMut};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    AdamStep, AttentionShape, BlockIndex, Device, Expr, Gemm, LeafGrad, RopeShape, SgdStep, View,
-    ViewMut,
+    AdamStep, AttentionShape, BlockIndex, Device, Expr, Gemm, GemmEnding, LeafGrad, RopeShape,
+    SgdStep, View, ViewMut,
 };
 
 /// Kernels of one rank on one device.
@@ -36,6 +36,17 @@ pub trait Backend: Send + Sync {
     ///
     /// `a` and `b` are of type `T`; `c` is of type `T` or f32. Sums are f32 in either case.
     fn gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut);
+
+    /// Whether there are products [with endings](Self::gemm_with): then it pays to see what is done with a result before it is
+    /// computed.
+    fn has_endings(&self) -> bool {
+        false
+    }
+    /// [`gemm`](Self::gemm) and what `ending` says, at once; sums are rounded after it. Returns false, and does nothing, where
+    /// there are no such products of these operands.
+    fn gemm_with(&self, _: &Gemm, _: View, _: View, _: GemmEnding<'_>, _: ViewMut) -> bool {
+        false
+    }
 
     /// Evaluates an element-wise expression; `out` is written.
     fn map(&self, expr: &Expr, leaves: &[View], out: ViewMut);

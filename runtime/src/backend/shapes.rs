@@ -1,6 +1,6 @@
 //! The sizes and settings that kernels take beside their operands.
 
-use super::ViewMut;
+use super::{View, ViewMut};
 
 /// A matrix product `c[m, n] (+)= op(a)[m, k] * op(b)[k, n]` of row-major contiguous operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,6 +17,22 @@ pub struct Gemm {
     pub trans_b: bool,
     /// Add to `c` instead of overwriting it.
     pub accumulate: bool,
+}
+
+/// What a product does beside writing its result; all operands are of its dtype but for the sums.
+pub enum GemmEnding<'a> {
+    /// Adds a bias `[n]` to each row.
+    Bias(View<'a>),
+    /// Adds a bias `[n]` to each row, and takes GELU in its `tanh` form of that.
+    BiasGelu {
+        /// The bias.
+        bias: View<'a>,
+        /// Where what GELU is taken of goes, `[m, n]`.
+        inside: Option<ViewMut<'a>>,
+    },
+    /// Writes the sums of the columns of `op(b)`, f32 `[n]`: the gradient of a bias, where the product is that of its weight,
+    /// whose result is f32.
+    Sums(ViewMut<'a>),
 }
 
 /// Sizes of scaled dot-product attention with grouped key/value heads.

@@ -95,9 +95,10 @@ impl<H: Whole, X: NormInput<H>> Layer<Tensor<X>> for LayerNorm<H> {
     }
 }
 
-/// Computes what a norm reads, but for a sum of two values, which the norm computes with it: it needs no parameters that
-/// would have to be gathered before those of the norm.
+/// Computes what a norm reads, but for a sum of two values, which the norm computes with it: without products that wait, it
+/// needs no parameters that would have to be gathered before those of the norm.
 fn compute_unless_sum(x: &Value) {
+    x.compute_products();
     if !x.is_deferred_sum() {
         x.compute();
     }

@@ -1,16 +1,18 @@
 //! Contraction of a tensor with a weight: what comes out, a value or a partial sum, follows from the types.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Gemm};
+use crate::backend::Buffer;
 use crate::comm::{ReduceOp, Site};
 use crate::layout::{
     Axis, AxisId, AxisSet, Dim, Ends, Enter, Entry, Feature, Shape, Split, Whole, WholeFeature,
     With,
 };
 
+use super::product::Product;
 use super::region::{self, Line};
-use super::value::{Extent, InBackward, ParamUse, Value, local_len};
+use super::value::{Extent, Value, local_len};
 use super::{ParamRef, Partial, Rank, Tensor};
 
 /// `y[.., O] = sum over I of x[.., I] · w[I, O]`, for a tensor shaped `Self` and a weight shaped `W = (I, O)`.
@@ -168,49 +170,26 @@ pub(crate) fn contract(x: &Value, weight: &ParamRef, how: Contraction, site: &Si
     let (m, k, n) = (local_len(lead), local_len(weight_in), local_len(weight_out));
     let transposed = matches!(how.reads, Reads::Last(_));
     let product = [lead, weight_out].concat();
-    let exit = Exit::new(rank, &product, how.leaves, site);
-
-    let input = x.compute();
-    let values = weight.read(how.gradient_axes);
-    let [out] = rank.regions().kept(weight.path(), || {
-        let mut out = rank.alloc(m * n);
-        let forward = Gemm { m, n, k, trans_a: false, trans_b: transposed, accumulate: false };
-        rank.backend().gemm(&forward, input.data.view(), values.view(), out.view_mut());
-        [exit.forward(rank, out, site)]
-    });
-    drop(values);
+    let exit = Rc::new(Exit::new(rank, &product, how.leaves, site));
     let extents = exit.extents(product);
-    let node = rank.is_recording().then(|| {
-        let (saved, source) = (x.save(), input.node);
-        let in_backward = if source.is_some() { InBackward::Reads } else { InBackward::Ignores };
-        let weight_use = ParamUse::new(weight, how.gradient_axes, in_backward);
-        rank.tape().record(move |gradients, dy| {
-            let rank = gradients.rank;
-            let dy = exit.backward(rank, dy);
-            saved.fetch(rank);
-            if let Some(source) = source {
-                gradients.accumulate(source, m * k, |dx, accumulate| {
-                    let weight = weight_use.param().values();
-                    let product =
-                        Gemm { m, n: k, k: n, trans_a: false, trans_b: !transposed, accumulate };
-                    rank.backend().gemm(&product, dy.view(), weight.view(), dx);
-                });
-            }
-            let x = saved.take(rank);
-            weight_use.finish(gradients, |dw, accumulate| {
-                // The gradient is laid out as the weight: `xᵀ · dy`, or its transpose.
-                let (rows, cols, a, b) = if transposed { (n, k, &dy, &x) } else { (k, n, &x, &dy) };
-                let product =
-                    Gemm { m: rows, n: cols, k: m, trans_a: true, trans_b: false, accumulate };
-                rank.backend().gemm(&product, a.view(), b.view(), dw);
-            });
-        })
-    });
-    Value::alias(rank, extents, out, node)
+    // What `x` is made of is computed here, whenever the product is.
+    x.compute();
+    let product = Product {
+        x: x.clone(),
+        weight: weight.clone(),
+        gradient_axes: how.gradient_axes,
+        m,
+        k,
+        n,
+        transposed,
+        exit,
+        site: site.clone(),
+    };
+    Value::product(rank, extents, product)
 }
 
 /// How a product leaves the region it was computed in.
-enum Exit {
+pub(super) enum Exit {
     /// It does not.
     Stays,
     /// Summed over the axis: all-reduce forward, identity backward.
@@ -234,6 +213,11 @@ impl Exit {
         }
     }
 
+    /// Whether it does not leave.
+    pub(super) fn stays(&self) -> bool {
+        matches!(self, Exit::Stays)
+    }
+
     fn extents(&self, product: Vec<Extent>) -> Vec<Extent> {
         match self {
             Exit::Stays | Exit::Sums(_) => product,
@@ -241,7 +225,7 @@ impl Exit {
         }
     }
 
-    fn forward(&self, rank: &Rank, mut product: Buffer, site: &Site) -> Buffer {
+    pub(super) fn forward(&self, rank: &Rank, mut product: Buffer, site: &Site) -> Buffer {
         match self {
             Exit::Stays => product,
             Exit::Sums(axes) => {
@@ -252,7 +236,7 @@ impl Exit {
         }
     }
 
-    fn backward(&self, rank: &Rank, dy: Arc<Buffer>) -> Arc<Buffer> {
+    pub(super) fn backward(&self, rank: &Rank, dy: Arc<Buffer>) -> Arc<Buffer> {
         match self {
             Exit::Stays | Exit::Sums(_) => dy,
             Exit::Scatters(line) => Arc::new(line.all_gather(rank, &dy)),

@@ -2,6 +2,7 @@
 
 mod combine;
 mod contract;
+mod fusion;
 mod gathering;
 mod in_flight;
 mod loss;
@@ -10,6 +11,7 @@ mod offload;
 mod param;
 mod partial;
 mod pointwise;
+mod product;
 mod rank;
 mod recompute;
 mod reduce;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use crate::backend::{Buffer, Category, DType, Dropout, Expr, LeafGrad, Node, View, ViewMut};
 use crate::layout::AxisSet;
 
+use super::fusion::{Found, biased_products, with_leaves};
+use super::product::Biased;
 use super::region::like;
 use super::tape::{Gradients, NodeId};
 use super::unit::Stretch;
@@ -91,6 +93,41 @@ impl Pointwise {
         self
     }
 
+    /// Computes the products among its leaves that wait for it, with the bias and the GELU that they alone get.
+    pub(crate) fn compute_products(&mut self) {
+        let waits = |leaf: &Leaf| matches!(leaf, Leaf::Value(value) if value.is_waiting_product());
+        let products: Vec<bool> = self.leaves.iter().map(waits).collect();
+        if !products.contains(&true) {
+            return;
+        }
+        let mut places = Vec::new();
+        for Found { product, bias, root, gelu } in biased_products(&self.expr, &products) {
+            if let (Leaf::Value(value), Leaf::Param(bias, axes)) =
+                (&self.leaves[product], &self.leaves[bias])
+                && let Some(biased) = value.with_bias(&Biased { bias, gradient_axes: *axes, gelu })
+            {
+                self.leaves[product] = Leaf::Value(biased);
+                places.push((root, product));
+            }
+        }
+        let (expr, kept) = with_leaves(&self.expr, &places);
+        self.expr = expr;
+        self.leaves = kept.into_iter().map(|leaf| self.leaves[leaf].clone()).collect();
+        for leaf in &self.leaves {
+            if let Leaf::Value(value) = leaf {
+                value.settle();
+            }
+        }
+    }
+
+    /// The value, if it is nothing but one.
+    pub(crate) fn as_value(&self) -> Option<&Value> {
+        match (&self.expr.nodes[..], &self.leaves[..]) {
+            ([Node::Leaf(0)], [Leaf::Value(value)]) => Some(value),
+            _ => None,
+        }
+    }
+
     pub(crate) fn is_long(&self) -> bool {
         self.expr.nodes.len() > LONG
     }
@@ -170,17 +207,7 @@ fn append_shifted(expr: &mut Expr, tail: Expr, leaf_base: usize) {
     expr.nodes.extend(tail.nodes.into_iter().map(|node| match node {
         Node::Leaf(leaf) => Node::Leaf(leaf + leaf_base),
         Node::Row(leaf) => Node::Row(leaf + leaf_base),
-        Node::Add(a, b) => Node::Add(a + base, b + base),
-        Node::Sub(a, b) => Node::Sub(a + base, b + base),
-        Node::Mul(a, b) => Node::Mul(a + base, b + base),
-        Node::Scale(x, factor) => Node::Scale(x + base, factor),
-        Node::Silu(x) => Node::Silu(x + base),
-        Node::Gelu(x) => Node::Gelu(x + base),
-        Node::GeluTanh(x) => Node::GeluTanh(x + base),
-        Node::Relu(x) => Node::Relu(x + base),
-        Node::Tanh(x) => Node::Tanh(x + base),
-        Node::Exp(x) => Node::Exp(x + base),
-        Node::Dropout(x, dropout) => Node::Dropout(x + base, dropout),
+        node => node.with_operands(|operand| operand + base),
     }));
 }
 

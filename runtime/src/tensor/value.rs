@@ -9,6 +9,7 @@ use crate::layout::{AxisId, AxisSet, DimInfo};
 
 use super::offload::Offloaded;
 use super::pointwise::Pointwise;
+use super::product::{Biased, Product};
 use super::region::Regather;
 use super::tape::{Gradients, NodeId};
 use super::{ParamRef, Rank};
@@ -84,6 +85,8 @@ struct Inner {
 
 enum State {
     Ready(Ready),
+    /// A product that waits to see what is done with it, with whether it is recorded for backward.
+    Product(Product, bool),
     /// With whether it is recorded for backward, which is settled when the expression is written.
     Deferred(Pointwise, bool),
 }
@@ -127,6 +130,16 @@ impl Value {
         Self::new(rank, extents, State::Ready(Ready { data: Arc::new(data), node }), Some(regather))
     }
 
+    /// A product, which waits for who needs its numbers where that may pay.
+    pub(super) fn product(rank: &Rank, extents: Vec<Extent>, product: Product) -> Value {
+        let recorded = rank.is_recording();
+        let state = match product.may_wait() {
+            true => State::Product(product, recorded),
+            false => State::Ready(product.compute(recorded)),
+        };
+        Self::new(rank, extents, state, None)
+    }
+
     pub(crate) fn deferred(rank: &Rank, extents: Vec<Extent>, pointwise: Pointwise) -> Value {
         Self::new(rank, extents, State::Deferred(pointwise, rank.is_recording()), None)
     }
@@ -165,6 +178,32 @@ impl Value {
         Ready { data, node: node.filter(|_| self.rank().is_recording()) }
     }
 
+    /// Whether it is a product that waits.
+    pub(super) fn is_waiting_product(&self) -> bool {
+        matches!(&*self.0.state.borrow(), State::Product(..))
+    }
+
+    /// A product that waits, with a bias added, and GELU of that; none where the bias is not one for each column, or somebody
+    /// else reads the product too.
+    pub(super) fn with_bias(&self, with: &Biased<'_>) -> Option<Value> {
+        match &*self.0.state.borrow() {
+            State::Product(product, recorded)
+                if Rc::strong_count(&self.0) == 1 && product.fits(with.bias) =>
+            {
+                let Ready { data, node } = product.compute_biased(with, *recorded);
+                Some(Value::alias(self.rank(), self.extents().to_vec(), data, node))
+            }
+            _ => None,
+        }
+    }
+
+    /// Computes the products that an expression still waits with.
+    pub(crate) fn compute_products(&self) {
+        if let State::Deferred(pointwise, _) = &mut *self.0.state.borrow_mut() {
+            pointwise.compute_products();
+        }
+    }
+
     /// Whether it is the sum of two values, still to be computed.
     pub(crate) fn is_deferred_sum(&self) -> bool {
         matches!(&*self.0.state.borrow(), State::Deferred(pointwise, _) if pointwise.is_sum())
@@ -188,14 +227,19 @@ impl Value {
     /// The numbers, computed now if they were deferred, and the operation that made them.
     pub(crate) fn settle(&self) -> Ready {
         let mut state = self.0.state.borrow_mut();
-        if let State::Deferred(pointwise, recorded) = &*state {
-            let ready = pointwise.compute(&self.0.rank, self.len(), *recorded);
-            *state = State::Ready(ready);
-        }
-        match &*state {
-            State::Ready(ready) => ready.clone(),
-            State::Deferred(..) => unreachable!("a deferred value was just computed"),
-        }
+        let ready = match &mut *state {
+            State::Ready(ready) => return ready.clone(),
+            State::Product(product, recorded) => product.compute(*recorded),
+            State::Deferred(pointwise, recorded) => {
+                pointwise.compute_products();
+                match pointwise.as_value() {
+                    Some(value) => value.settle(),
+                    None => pointwise.compute(&self.0.rank, self.len(), *recorded),
+                }
+            }
+        };
+        *state = State::Ready(ready.clone());
+        ready
     }
 
     /// The numbers as a buffer of their own, copied only where somebody else reads them too.
@@ -206,13 +250,17 @@ impl Value {
         (unique(&rank, data), node)
     }
 
-    /// The expression of a deferred value, to be continued; a computed value is a leaf of a new one.
+    /// The expression of a deferred value, to be continued; a computed value, and a product that waits, is a leaf of a new
+    /// one.
     pub(crate) fn to_pointwise(&self) -> Pointwise {
         match &*self.0.state.borrow() {
             State::Deferred(pointwise, recorded)
                 if !pointwise.is_long() && *recorded == self.rank().is_recording() =>
             {
                 return pointwise.clone();
+            }
+            State::Product(_, recorded) if *recorded == self.rank().is_recording() => {
+                return Pointwise::leaf(self.clone());
             }
             _ => {}
         }

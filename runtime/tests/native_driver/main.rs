@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use meshwright::backend::cuda::native::{NativeDriver, NativeOptions, cuda_available, probe};
-use meshwright::backend::cuda::{Driver, DriverError, Function, Grid, MatMul, Source, Stream};
+use meshwright::backend::cuda::{
+    Driver, DriverError, Ending, Function, Grid, MatMul, MatMulOperands, Source, Stream,
+};
 use meshwright::backend::{DType, Gemm};
 
 /// The folders of the libraries and of the cache, which the environment names from the first use on.
@@ -270,9 +272,11 @@ fn products_are_those_of_row_major_matrices() {
         let gemm = Gemm { m, n, k, trans_a, trans_b, accumulate };
         for (factors, [from_a, from_b]) in [(DType::F32, f32s), (DType::Bf16, bf16s)] {
             let c = upload(&driver, stream, &vec![100.0f32; m * n]);
-            let shape = MatMul { gemm, factors, result: DType::F32 };
+            let (result, ending) = (DType::F32, Ending::Plain);
+            let shape = MatMul { gemm, factors, result, ending };
+            let operands = MatMulOperands::plain(from_a, from_b, c);
             // SAFETY: the matrices are of these sizes.
-            unsafe { driver.matmul(stream, &shape, from_a, from_b, c) }.unwrap();
+            unsafe { driver.matmul(stream, &shape, &operands) }.unwrap();
             let expected: Vec<f32> = (0..m * n)
                 .map(|at| {
                     let (row, col) = (at / n, at % n);
@@ -293,6 +297,55 @@ fn products_are_those_of_row_major_matrices() {
 }
 
 #[test]
+fn endings_are_those_of_row_major_matrices() {
+    let _alone = PRODUCTS.lock();
+    let driver = driver();
+    let stream = driver.new_stream(false).unwrap();
+    let (m, n, k) = (3, 8, 5);
+    let a: Vec<f32> = (0..m * k).map(|i| (i * 7 % 11) as f32 - 5.0).collect();
+    let b: Vec<f32> = (0..k * n).map(|i| (i * 5 % 13) as f32 - 6.0).collect();
+    let bias: Vec<f32> = (0..n).map(|i| 1000.0 * (i + 1) as f32).collect();
+    let [at_a, at_b, at_bias] = [&a, &b, &bias].map(|values| upload(&driver, stream, values));
+    let [c, inside, sums] = [m * n, m * n, n].map(|len| upload(&driver, stream, &vec![0f32; len]));
+    let gemm = Gemm { m, n, k, trans_a: false, trans_b: false, accumulate: false };
+    let with = |ending| MatMul { gemm, factors: DType::F32, result: DType::F32, ending };
+    let run = |ending, vector, inside| {
+        assert_eq!(driver.has_matmul(&with(ending)), Ok(true));
+        let operands = MatMulOperands { a: at_a, b: at_b, c, vector, inside };
+        // SAFETY: the operands are of these sizes.
+        unsafe { driver.matmul(stream, &with(ending), &operands) }.unwrap();
+        download::<f32>(&driver, stream, c, m * n)
+    };
+    let product = |at: usize| (0..k).map(|i| a[at / n * k + i] * b[i * n + at % n]).sum::<f32>();
+    let plain: Vec<f32> = (0..m * n).map(product).collect();
+    let biased: Vec<f32> = (0..m * n).map(|at| plain[at] + bias[at % n]).collect();
+    // The library doubles instead of GELU.
+    let doubled: Vec<f32> = biased.iter().map(|x| 2.0 * x).collect();
+    assert_eq!(run(Ending::Plain, 0, 0), plain);
+    assert_eq!(run(Ending::Bias, at_bias, 0), biased);
+    assert_eq!(run(Ending::BiasGelu { keeps: false }, at_bias, 0), doubled);
+    assert_eq!(run(Ending::BiasGelu { keeps: true }, at_bias, inside), doubled);
+    assert_eq!(download::<f32>(&driver, stream, inside, m * n), biased);
+    assert_eq!(run(Ending::Sums, sums, 0), plain);
+    let of_columns: Vec<f32> = (0..n).map(|col| (0..k).map(|i| b[i * n + col]).sum()).collect();
+    assert_eq!(download::<f32>(&driver, stream, sums, n), of_columns);
+    // Another bias of the same product.
+    let other = upload(&driver, stream, &vec![0f32; n]);
+    assert_eq!(run(Ending::Bias, other, 0), plain);
+
+    let narrow = MatMul { gemm: Gemm { n: 6, ..gemm }, ..with(Ending::Bias) };
+    assert_eq!(driver.has_matmul(&narrow), Ok(false));
+    let sums_in_bf16 = MatMul { result: DType::Bf16, factors: DType::Bf16, ..with(Ending::Sums) };
+    assert_eq!(driver.has_matmul(&sums_in_bf16), Ok(false));
+    assert_eq!(
+        driver.has_matmul(&MatMul { gemm: Gemm { k: 0, ..gemm }, ..with(Ending::Bias) }),
+        Ok(false)
+    );
+    free(&driver, &[at_a, at_b, at_bias, c, inside, sums, other]);
+    driver.free_stream(stream).unwrap();
+}
+
+#[test]
 fn products_without_terms_are_zero_and_others_are_refused() {
     let _alone = PRODUCTS.lock();
     let driver = driver();
@@ -300,8 +353,9 @@ fn products_without_terms_are_zero_and_others_are_refused() {
     let c = upload(&driver, stream, &[5.0f32; 4]);
     let product = |k, accumulate, factors, result| {
         let gemm = Gemm { m: 2, n: 2, k, trans_a: false, trans_b: false, accumulate };
+        let shape = MatMul { gemm, factors, result, ending: Ending::Plain };
         // SAFETY: without terms there are no factors to read, and a refused product reads nothing.
-        unsafe { driver.matmul(stream, &MatMul { gemm, factors, result }, c, c, c) }
+        unsafe { driver.matmul(stream, &shape, &MatMulOperands::plain(c, c, c)) }
     };
     product(0, true, DType::F32, DType::F32).unwrap();
     assert_eq!(download::<f32>(&driver, stream, c, 4), [5.0; 4]);
@@ -313,39 +367,94 @@ fn products_without_terms_are_zero_and_others_are_refused() {
     driver.free_stream(stream).unwrap();
 }
 
+/// A product that is large enough to be tried in several ways, of matrices of ones, and a driver for it.
+struct Large {
+    driver: Arc<NativeDriver>,
+    stream: Stream,
+    operands: [u64; 3],
+}
+
+impl Large {
+    const SIZE: usize = 384;
+
+    fn new(any_bits: bool) -> Large {
+        folders();
+        let options = NativeOptions { any_bits, attention: None };
+        let driver = NativeDriver::with_options(0, options).unwrap();
+        let stream = driver.new_stream(false).unwrap();
+        let ones = vec![1.0f32; Large::SIZE * Large::SIZE];
+        let operands = [(); 3].map(|()| upload(&driver, stream, &ones));
+        Large { driver, stream, operands }
+    }
+
+    /// Adds the product to the last operand; gives how often the library was run for it, and in which way the last time.
+    fn add(&self) -> (i32, i32) {
+        let (m, n, k) = (Large::SIZE, Large::SIZE, Large::SIZE);
+        let gemm = Gemm { m, n, k, trans_a: false, trans_b: false, accumulate: true };
+        let (factors, result) = (DType::F32, DType::F32);
+        let shape = MatMul { gemm, factors, result, ending: Ending::Plain };
+        let before = stub_number("stub_runs");
+        let [a, b, c] = self.operands;
+        // SAFETY: the matrices are of these sizes.
+        unsafe { self.driver.matmul(self.stream, &shape, &MatMulOperands::plain(a, b, c)) }
+            .unwrap();
+        (stub_number("stub_runs") - before, stub_number("stub_algorithm"))
+    }
+}
+
+impl Drop for Large {
+    fn drop(&mut self) {
+        free(&self.driver, &self.operands);
+        self.driver.free_stream(self.stream).unwrap();
+    }
+}
+
 #[test]
-fn large_products_are_computed_in_the_fastest_way_if_that_is_wanted() {
+fn large_products_are_computed_in_the_fastest_way_of_the_same_bits() {
     let _alone = PRODUCTS.lock();
-    folders();
-    let products = |timed_products| {
-        NativeDriver::with_options(0, NativeOptions { timed_products, attention: None }).unwrap()
-    };
-    let driver = products(true);
-    let stream = driver.new_stream(false).unwrap();
-    let size = 384;
-    let ones = vec![1.0f32; size * size];
-    let [a, b, c] = [(); 3].map(|()| upload(&driver, stream, &ones));
-    let gemm = Gemm { m: size, n: size, k: size, trans_a: false, trans_b: false, accumulate: true };
-    let shape = MatMul { gemm, factors: DType::F32, result: DType::F32 };
-    let before = stub_number("stub_runs");
-    // SAFETY: the matrices are of these sizes.
-    unsafe { driver.matmul(stream, &shape, a, b, c) }.unwrap();
-    // Two ways are run once and then timed, the third is refused, and the second is the fastest.
-    assert_eq!((stub_number("stub_runs") - before, stub_number("stub_algorithm")), (9, 1));
-    // SAFETY: as above.
-    unsafe { driver.matmul(stream, &shape, a, b, c) }.unwrap();
-    assert_eq!((stub_number("stub_runs") - before, stub_number("stub_algorithm")), (10, 1));
+    let large = Large::new(false);
+    // Three ways are run once and then timed, one is refused, and the product itself is computed in the last one: the
+    // second would be faster, but adds in another order.
+    assert_eq!(large.add(), (3 * (1 + 5) + 1, 3));
+    assert_eq!(large.add(), (1, 3));
     // What is added to was not changed by trying.
-    let result = download::<f32>(&driver, stream, c, size * size);
+    let size = Large::SIZE;
+    let result = download::<f32>(&large.driver, large.stream, large.operands[2], size * size);
     assert!(result.iter().all(|value| *value == 2.0 * size as f32 + 1.0));
-    // Else in the way that the library proposes first, in every run.
-    let before = stub_number("stub_runs");
-    let repeatable = products(false);
-    let other = repeatable.new_stream(false).unwrap();
-    // SAFETY: as above; both drivers are of one device.
-    unsafe { repeatable.matmul(other, &shape, a, b, c) }.unwrap();
-    assert_eq!((stub_number("stub_runs") - before, stub_number("stub_algorithm")), (1, 0));
-    repeatable.free_stream(other).unwrap();
-    free(&driver, &[a, b, c]);
-    driver.free_stream(stream).unwrap();
+}
+
+#[test]
+fn large_products_are_computed_in_the_fastest_way_of_any_bits_if_that_is_wanted() {
+    let _alone = PRODUCTS.lock();
+    let large = Large::new(true);
+    assert_eq!(large.add(), (3 * (1 + 5) + 1, 1));
+    assert_eq!(large.add(), (1, 1));
+}
+
+#[test]
+fn nothing_is_tried_while_work_is_recorded_or_without_memory_to_spare() {
+    let _alone = PRODUCTS.lock();
+    let large = Large::new(false);
+    large.driver.begin_capture(large.stream).unwrap();
+    assert_eq!(large.add(), (1, 0));
+    let graph = large.driver.end_capture(large.stream).unwrap();
+    large.driver.free_graph(graph).unwrap();
+    // It is tried as soon as that is possible.
+    assert_eq!(large.add(), (3 * (1 + 5) + 1, 3));
+
+    let large = Large::new(false);
+    set_stub_memory(4 << 20);
+    assert_eq!(large.add(), (1, 0));
+    assert_eq!(large.add(), (1, 0));
+    set_stub_memory(80 << 30);
+}
+
+/// Makes the stub of the driver say that so many bytes are unused.
+fn set_stub_memory(bytes: usize) {
+    let path = folders().0.join("libcuda.so.1");
+    // SAFETY: the stub is loaded already, and its number is a `size_t` that tests of products alone change and read.
+    unsafe {
+        let library = libloading::Library::new(path).unwrap();
+        **library.get::<*mut usize>("stub_memory").unwrap() = bytes;
+    }
 }

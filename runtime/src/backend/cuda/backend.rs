@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::backend::Queue;
 use crate::backend::{
-    AdamStep, AttentionShape, Backend, BlockIndex, Device, Expr, Gemm, LeafGrad, RopeShape,
-    SgdStep, View, ViewMut,
+    AdamStep, AttentionShape, Backend, BlockIndex, DType, Device, Expr, Gemm, GemmEnding, LeafGrad,
+    RopeShape, SgdStep, View, ViewMut,
 };
 
-use super::driver::{Driver, MatMul};
+use super::driver::{Driver, Ending, MatMul, MatMulOperands};
 use super::gpu::{Gpu, done};
 use super::memory::GpuMemory;
 use super::ops;
@@ -35,6 +35,35 @@ impl CudaBackend {
     }
 }
 
+impl CudaBackend {
+    /// Submits a product of operands that have its sizes.
+    fn multiply(&self, shape: &MatMul, operands: &MatMulOperands) {
+        let (g, stream) = (&shape.gemm, self.gpu.stream(Queue::Compute));
+        // SAFETY: the operands have the sizes of the product, and what is submitted to one stream is done in order.
+        done(unsafe { self.gpu.driver().matmul(stream, shape, operands) });
+        self.flops.fetch_add(2 * (g.m * g.n * g.k) as u64, Ordering::Relaxed);
+    }
+}
+
+/// The plain product of these operands.
+///
+/// # Panics
+/// When they have other sizes.
+fn product(g: &Gemm, a: View, b: View, c: &ViewMut) -> MatMul {
+    assert!(
+        a.len() == g.m * g.k
+            && b.len() == g.k * g.n
+            && c.len() == g.m * g.n
+            && a.dtype() == b.dtype(),
+        "operands of a product have its sizes and one dtype"
+    );
+    MatMul { gemm: *g, factors: a.dtype(), result: c.dtype(), ending: Ending::Plain }
+}
+
+fn at(view: View) -> u64 {
+    view.address() as u64
+}
+
 impl Backend for CudaBackend {
     fn device(&self) -> Option<Arc<dyn Device>> {
         Some(Arc::clone(&self.memory) as Arc<dyn Device>)
@@ -49,19 +78,49 @@ impl Backend for CudaBackend {
     }
 
     fn gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut) {
-        assert!(
-            a.len() == g.m * g.k
-                && b.len() == g.k * g.n
-                && c.len() == g.m * g.n
-                && a.dtype() == b.dtype(),
-            "operands of a product have its sizes and one dtype"
-        );
-        let shape = MatMul { gemm: *g, factors: a.dtype(), result: c.dtype() };
-        let [a, b, c] = [a.address() as u64, b.address() as u64, c.address() as u64];
-        let stream = self.gpu.stream(Queue::Compute);
-        // SAFETY: the views have the sizes of the product, and what is submitted to one stream is done in order.
-        done(unsafe { self.gpu.driver().matmul(stream, &shape, a, b, c) });
-        self.flops.fetch_add(2 * (g.m * g.n * g.k) as u64, Ordering::Relaxed);
+        let operands = MatMulOperands::plain(at(a), at(b), at(c.as_view()));
+        self.multiply(&product(g, a, b, &c), &operands);
+    }
+
+    fn has_endings(&self) -> bool {
+        true
+    }
+
+    fn gemm_with(&self, g: &Gemm, a: View, b: View, ending: GemmEnding<'_>, c: ViewMut) -> bool {
+        let mut shape = product(g, a, b, &c);
+        let mut operands = MatMulOperands::plain(at(a), at(b), at(c.as_view()));
+        let check = |what: &str, view: View, dtype, len| {
+            assert!(
+                view.dtype() == dtype && view.len() == len,
+                "{what} of a product fits its result"
+            );
+            at(view)
+        };
+        match ending {
+            GemmEnding::Bias(bias) => {
+                shape.ending = Ending::Bias;
+                operands.vector = check("the bias", bias, c.dtype(), g.n);
+            }
+            GemmEnding::BiasGelu { bias, inside } => {
+                shape.ending = Ending::BiasGelu { keeps: inside.is_some() };
+                operands.vector = check("the bias", bias, c.dtype(), g.n);
+                operands.inside = inside.map_or(0, |inside| {
+                    check("what GELU is taken of", inside.as_view(), c.dtype(), g.m * g.n)
+                });
+            }
+            GemmEnding::Sums(sums) => {
+                shape.ending = Ending::Sums;
+                operands.vector = check("the sums", sums.as_view(), DType::F32, g.n);
+            }
+        }
+        let MatMulOperands { a, b, c, vector, inside } = operands;
+        let is_aligned = |address: u64| address.is_multiple_of(MatMulOperands::ALIGNMENT);
+        let fits = [a, b, c, vector, inside].into_iter().all(is_aligned)
+            && done(self.gpu.driver().has_matmul(&shape));
+        if fits {
+            self.multiply(&shape, &operands);
+        }
+        fits
     }
 
     fn map(&self, expr: &Expr, leaves: &[View], out: ViewMut) {

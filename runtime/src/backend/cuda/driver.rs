@@ -74,6 +74,50 @@ pub struct MatMul {
     pub factors: DType,
     /// Dtype of the result: that of the factors, or f32.
     pub result: DType,
+    /// What is done beside.
+    pub ending: Ending,
+}
+
+/// What a product does beside writing its result, in one kernel with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ending {
+    /// Nothing.
+    Plain,
+    /// Adds `vector`, one element for each column of the result and of its dtype, to every row.
+    Bias,
+    /// [`Bias`](Self::Bias), and GELU in its `tanh` form of that. With `keeps`, what GELU is taken of goes to `inside`, which
+    /// is like the result.
+    BiasGelu {
+        /// Whether `inside` is written.
+        keeps: bool,
+    },
+    /// Writes the sum of each column of `op(b)` to `vector`, in f32: the gradient of a bias, beside that of its weight.
+    Sums,
+}
+
+/// Where a product is computed. What its [`Ending`] does not use is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MatMulOperands {
+    /// The left factor.
+    pub a: u64,
+    /// The right factor.
+    pub b: u64,
+    /// The result.
+    pub c: u64,
+    /// What is added to each row, or the sums.
+    pub vector: u64,
+    /// What GELU is taken of.
+    pub inside: u64,
+}
+
+impl MatMulOperands {
+    /// Those of a plain product.
+    pub fn plain(a: u64, b: u64, c: u64) -> MatMulOperands {
+        MatMulOperands { a, b, c, vector: 0, inside: 0 }
+    }
+
+    /// Operands of products that do more lie at multiples of this many bytes.
+    pub const ALIGNMENT: u64 = 16;
 }
 
 /// Why a device could not do something.
@@ -124,6 +168,8 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// What the device is.
     fn properties(&self) -> &Properties;
 
+    /// Bytes of device memory that nobody uses.
+    fn free_memory(&self) -> Result<usize, DriverError>;
     /// `bytes` bytes, aligned to at least 256.
     fn alloc(&self, bytes: usize) -> Result<u64, DriverError>;
     /// Gives memory back. No stream may still use it.
@@ -214,7 +260,10 @@ pub trait Driver: Send + Sync + fmt::Debug {
         args: &[&[u8]],
     ) -> Result<(), DriverError>;
 
-    /// `c (+)= op(a) * op(b)`.
+    /// Whether there are products of a shape that is not plain, of operands that are
+    /// [aligned](MatMulOperands::ALIGNMENT).
+    fn has_matmul(&self, shape: &MatMul) -> Result<bool, DriverError>;
+    /// `c (+)= op(a) * op(b)`, and what the shape's [`Ending`] says.
     ///
     /// # Safety
     /// See [`Driver`].
@@ -222,9 +271,7 @@ pub trait Driver: Send + Sync + fmt::Debug {
         &self,
         stream: Stream,
         shape: &MatMul,
-        a: u64,
-        b: u64,
-        c: u64,
+        operands: &MatMulOperands,
     ) -> Result<(), DriverError>;
 
     /// The vendor's attention, where there is one for bf16 operands on this device.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::backend::{DType, Device, FreeObserver, Moment, Queue, ReduceOp};
+use crate::backend::{DType, Device, FreeObserver, Moment, Queue, ReduceOp, RowPart, Runs};
 
 use super::driver::{DriverError, Event};
 use super::gpu::{Gpu, done};
@@ -155,6 +155,29 @@ impl Device for GpuMemory {
     ) {
         // SAFETY: as the caller promises.
         unsafe { ops::combine::combine(&self.gpu, queue, op, dtype, dst, srcs, len) };
+    }
+
+    unsafe fn join_rows(&self, queue: Queue, rows: usize, whole: *mut u8, parts: &[RowPart]) {
+        // SAFETY: as the caller promises.
+        unsafe { ops::row_parts::join_rows(&self.gpu, queue, rows, whole, parts) };
+    }
+
+    unsafe fn split_rows(&self, queue: Queue, rows: usize, whole: *const u8, parts: &[RowPart]) {
+        // SAFETY: as the caller promises.
+        unsafe { ops::row_parts::split_rows(&self.gpu, queue, rows, whole, parts) };
+    }
+
+    unsafe fn combine_runs(
+        &self,
+        queue: Queue,
+        op: ReduceOp,
+        dtype: DType,
+        dst: *mut u8,
+        srcs: &[*const u8],
+        runs: &Runs,
+    ) {
+        // SAFETY: as the caller promises.
+        unsafe { ops::combine::combine_runs(&self.gpu, queue, op, dtype, dst, srcs, runs) };
     }
 
     fn mark(&self, queue: Queue) -> Moment {

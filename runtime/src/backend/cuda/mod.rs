@@ -9,6 +9,7 @@ mod memory;
 pub mod native;
 mod ops;
 mod staging;
+pub mod trial;
 
 pub use backend::CudaBackend;
 pub use driver::*;

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use half::bf16;
 
-use crate::backend::DType;
-use crate::comm::ReduceOp;
+use crate::backend::{DType, RowPart, Runs};
+use crate::comm::{Blocks, ReduceOp};
 
 use super::kernels::{Addend, BLOCK};
 use super::lane::Attendance;
@@ -55,6 +55,60 @@ impl Attendance<'_> {
         let (sources, len) = (sources.collect::<Vec<_>>(), range.len());
         // SAFETY: all lie inside their memory, and the queue has waited for all operands.
         unsafe { queue.device.combine(queue.queue, op, dtype, to, &sources, len) };
+    }
+
+    /// Puts the rows of a tensor together from the operands of all members.
+    ///
+    /// # Safety
+    /// As [`copy`](Self::copy), for all operands and all of `dst`.
+    pub unsafe fn join(&self, blocks: &Blocks, dst: &Lent) {
+        let dtype = dst.dtype();
+        match self.queue() {
+            Some(queue) if blocks.outer > 1 => {
+                let part = |(operand, len): (&Operand, &usize)| RowPart {
+                    address: operand.run(dtype, 0..blocks.outer * len) as u64,
+                    bytes: len * dtype.bytes(),
+                };
+                let parts: Vec<RowPart> = self.operands().zip(&*blocks.lens).map(part).collect();
+                let to = dst.run(0..blocks.total());
+                // SAFETY: all lie inside their memory, and the queue has waited for all operands.
+                unsafe { queue.device.join_rows(queue.queue, blocks.outer, to, &parts) };
+            }
+            _ => {
+                for (member, (whole, own)) in (0..blocks.lens.len())
+                    .flat_map(|member| blocks.runs(member).map(move |runs| (member, runs)))
+                {
+                    // SAFETY: as the caller promises.
+                    unsafe { self.copy(member, own, dst, whole.start) };
+                }
+            }
+        }
+    }
+
+    /// Sums the part of `member` in every row of all operands into `dst`, which is none of them.
+    ///
+    /// # Safety
+    /// As [`combine`](Self::combine).
+    pub unsafe fn sum_part(&self, blocks: &Blocks, member: usize, dst: &Lent) {
+        let (dtype, start, len) = (dst.dtype(), blocks.start(member), blocks.lens[member]);
+        match self.queue() {
+            Some(queue) if blocks.outer > 1 && len > 0 => {
+                let runs = Runs { count: blocks.outer, len, distance: blocks.row() };
+                let last = start + (blocks.outer - 1) * blocks.row() + len;
+                let sources: Vec<*const u8> =
+                    self.operands().map(|operand| operand.run(dtype, start..last)).collect();
+                let to = dst.run(0..blocks.owned(member));
+                let (device, queue) = (&queue.device, queue.queue);
+                // SAFETY: all lie inside their memory, and the queue has waited for all operands.
+                unsafe { device.combine_runs(queue, ReduceOp::Sum, dtype, to, &sources, &runs) };
+            }
+            _ => {
+                for (whole, own) in blocks.runs(member) {
+                    // SAFETY: as the caller promises.
+                    unsafe { self.combine(ReduceOp::Sum, whole, dst, own.start) };
+                }
+            }
+        }
     }
 
     /// # Safety

@@ -54,12 +54,8 @@ impl Seat {
         call.require_alike(src, dst.as_view())?;
         let target = Lent::target(&mut dst);
         self.meet(call, mode, Some(src), Operand::source(src), |meeting| {
-            for member in 0..self.size() {
-                for (whole, own) in blocks.runs(member) {
-                    // SAFETY: sources are only read while the meeting lasts, and `dst` is exclusive.
-                    unsafe { meeting.copy(member, own, &target, whole.start) };
-                }
-            }
+            // SAFETY: sources are only read while the meeting lasts, and `dst` is exclusive.
+            unsafe { meeting.join(blocks, &target) };
         })
     }
 
@@ -102,10 +98,8 @@ impl Seat {
         call.require_alike(src, dst.as_view())?;
         let target = Lent::target(&mut dst);
         self.meet(call, mode, Some(src), Operand::source(src), |meeting| {
-            for (whole, own) in blocks.runs(self.member) {
-                // SAFETY: sources are only read while the meeting lasts, and `dst` is exclusive.
-                unsafe { meeting.combine(ReduceOp::Sum, whole, &target, own.start) };
-            }
+            // SAFETY: sources are only read while the meeting lasts, and `dst` is exclusive.
+            unsafe { meeting.sum_part(blocks, self.member, &target) };
         })
     }
 

@@ -1,6 +1,6 @@
 //! Which transfers and copies make up one member's share of a collective.
 
-use crate::backend::DType;
+use crate::backend::{DType, RowPart};
 use crate::comm::{Blocks, ReduceOp};
 
 use super::api::Transfer;
@@ -10,8 +10,12 @@ use super::api::Transfer;
 pub enum Step {
     /// Transfers that begin together.
     Group(Vec<Transfer>),
-    /// Copies rows of `bytes` on the device, from rows that begin `src_stride` bytes apart to rows `dst_stride` apart.
-    Rows { rows: usize, bytes: usize, dst: u64, dst_stride: usize, src: u64, src_stride: usize },
+    /// A copy on the device.
+    Copy { bytes: usize, dst: u64, src: u64 },
+    /// Rows put together from the parts of the members.
+    Join { rows: usize, whole: u64, parts: Vec<RowPart> },
+    /// Rows taken apart.
+    Split { rows: usize, whole: u64, parts: Vec<RowPart> },
 }
 
 /// One member of a group, at a collective of elements of one dtype.
@@ -61,11 +65,8 @@ impl Planner {
             steps.extend(self.copy(own, src, flat[self.member]));
         }
         steps.extend(self.gather_row(own, aside, &slots));
-        steps.extend((0..self.members).filter_map(|member| {
-            let (slot, place) = (self.slot(aside, &slots, member), self.place(dst, blocks, member));
-            let (in_slot, in_whole) = (blocks.lens[member], blocks.row());
-            self.rows(blocks, member, (place, in_whole), (slot, in_slot))
-        }));
+        let parts = self.parts(aside, blocks, &slots);
+        steps.push(Step::Join { rows: blocks.outer, whole: dst, parts });
         steps
     }
 
@@ -73,12 +74,8 @@ impl Planner {
     pub fn reduce_scatter(&self, src: u64, dst: u64, blocks: &Blocks, aside: u64) -> Vec<Step> {
         let flat = self.flat(blocks);
         let Some(slots) = self.slots(blocks) else { return self.scatter_row(src, dst, &flat) };
-        let pack = |member| {
-            let (slot, place) = (self.slot(aside, &slots, member), self.place(src, blocks, member));
-            let (in_slot, in_whole) = (blocks.lens[member], blocks.row());
-            self.rows(blocks, member, (slot, in_slot), (place, in_whole))
-        };
-        let mut steps: Vec<Step> = (0..self.members).filter_map(pack).collect();
+        let parts = self.parts(aside, blocks, &slots);
+        let mut steps = vec![Step::Split { rows: blocks.outer, whole: src, parts }];
         if slots[self.member] == flat[self.member] {
             steps.extend(self.scatter_row(aside, dst, &slots));
             return steps;
@@ -207,39 +204,21 @@ impl Planner {
     /// A copy on the device; none of nothing, or onto itself.
     fn copy(&self, dst: u64, src: u64, count: usize) -> Option<Step> {
         let bytes = self.bytes(count);
-        let step = Step::Rows { rows: 1, bytes, dst, dst_stride: bytes, src, src_stride: bytes };
-        (bytes > 0 && dst != src).then_some(step)
+        (bytes > 0 && dst != src).then_some(Step::Copy { bytes, dst, src })
     }
 
-    /// A copy of the rows of `member`: where they begin, and elements from one to the next, there and here.
-    fn rows(
-        &self,
-        blocks: &Blocks,
-        member: usize,
-        (dst, dst_stride): (u64, usize),
-        (src, src_stride): (u64, usize),
-    ) -> Option<Step> {
-        let bytes = self.bytes(blocks.lens[member]);
-        let [dst_stride, src_stride] = [dst_stride, src_stride].map(|stride| self.bytes(stride));
-        let rows = blocks.outer;
-        (rows > 0 && bytes > 0 && dst != src).then_some(Step::Rows {
-            rows,
-            bytes,
-            dst,
-            dst_stride,
-            src,
-            src_stride,
-        })
+    /// The parts of the members aside, each in its slot.
+    fn parts(&self, aside: u64, blocks: &Blocks, slots: &[usize]) -> Vec<RowPart> {
+        let part = |member| RowPart {
+            address: self.slot(aside, slots, member),
+            bytes: self.bytes(blocks.lens[member]),
+        };
+        (0..self.members).map(part).collect()
     }
 
     /// Where the slot of `member` begins aside.
     fn slot(&self, aside: u64, slots: &[usize], member: usize) -> u64 {
         aside + self.bytes(slots[..member].iter().sum()) as u64
-    }
-
-    /// Where the first run of `member` begins in the whole.
-    fn place(&self, whole: u64, blocks: &Blocks, member: usize) -> u64 {
-        whole + self.bytes(blocks.start(member)) as u64
     }
 
     /// Elements of each member in all rows.

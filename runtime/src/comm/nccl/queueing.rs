@@ -55,14 +55,18 @@ impl NcclCommunicator {
         device.wait_for(queue, &device.mark(Queue::Compute));
         for step in steps(&self.planner(dtype), src, dst, room) {
             match step {
-                Step::Rows { rows, bytes, dst, dst_stride, src, src_stride } => {
-                    for row in 0..rows {
-                        let to = (dst as usize + row * dst_stride) as *mut u8;
-                        let from = (src as usize + row * src_stride) as *const u8;
-                        // SAFETY: both rows lie inside operands of the call, which are this queue's until its end.
-                        unsafe { device.copy(queue, to, from, bytes) };
-                    }
-                }
+                // SAFETY: what is read and written lies inside operands of the call, which are this queue's until its end.
+                Step::Copy { bytes, dst, src } => unsafe {
+                    device.copy(queue, dst as *mut u8, src as *const u8, bytes);
+                },
+                // SAFETY: as above.
+                Step::Join { rows, whole, parts } => unsafe {
+                    device.join_rows(queue, rows, whole as *mut u8, &parts);
+                },
+                // SAFETY: as above.
+                Step::Split { rows, whole, parts } => unsafe {
+                    device.split_rows(queue, rows, whole as *const u8, &parts);
+                },
                 Step::Group(transfers) => {
                     let comm = self.comm.ok_or(CommError::Closed { rank: self.own_rank() })?;
                     let on = On { comm, stream: device.handle(queue) };

@@ -48,6 +48,16 @@ impl Regions {
         }
     }
 
+    /// Whether an open region keeps the results of operations of the field at `path`, or has kept them.
+    pub(crate) fn keeps(&self, path: &str) -> bool {
+        let open = self.open.borrow();
+        let is_first = |open: &&Open| matches!(open, Open::First { .. });
+        let again = open.iter().filter(|open| !is_first(open));
+        again.chain(open.last().filter(is_first)).any(|open| match open {
+            Open::First { region, .. } | Open::Again { region, .. } => region.keep.keeps(path),
+        })
+    }
+
     /// The results of an operation that belongs to the field at `path`: computed, or taken from what a region that is
     /// computed once more has kept of the first time.
     pub(crate) fn kept<const N: usize>(

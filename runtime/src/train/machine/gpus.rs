@@ -164,7 +164,7 @@ impl Machine for Gpus {
 
 fn open(ordinal: usize, nondeterministic: bool) -> Result<Arc<dyn Driver>> {
     let attention = CudnnOptions { deterministic: !nondeterministic, ..CudnnOptions::default() };
-    let options = NativeOptions { timed_products: nondeterministic, attention: Some(attention) };
+    let options = NativeOptions { any_bits: nondeterministic, attention: Some(attention) };
     Ok(NativeDriver::with_options(ordinal, options).map_err(refused)?)
 }
 

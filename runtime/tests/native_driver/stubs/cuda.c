@@ -40,6 +40,9 @@ int cuCtxSetCurrent(void *c) { current = c; return SUCCESS; }
 int cuCtxSynchronize(void) { NEEDS_CONTEXT; return SUCCESS; }
 int cuCtxGetStreamPriorityRange(int *least, int *greatest) { NEEDS_CONTEXT; *least = 0; *greatest = -5; return SUCCESS; }
 
+// All memory is unused; a test can make it less.
+size_t stub_memory = (size_t)80 << 30;
+int cuMemGetInfo_v2(size_t *unused, size_t *all) { NEEDS_CONTEXT; *all = stub_memory; *unused = stub_memory; return SUCCESS; }
 int cuMemAlloc_v2(uint64_t *p, size_t n) {
     NEEDS_CONTEXT;
     if (n > (size_t)1 << 40) return OUT_OF_MEMORY;
@@ -73,7 +76,6 @@ int cuEventCreate(Event **e, unsigned flags) { NEEDS_CONTEXT; *e = calloc(1, siz
 int cuEventDestroy_v2(Event *e) { NEEDS_CONTEXT; free(e); return SUCCESS; }
 int cuEventRecord(Event *e, Stream *s) { NEEDS_CONTEXT; e->recorded = 1; return SUCCESS; }
 int cuEventQuery(Event *e) { NEEDS_CONTEXT; return e->recorded ? SUCCESS : NOT_READY; }
-int cuEventSynchronize(Event *e) { NEEDS_CONTEXT; return SUCCESS; }
 // The library of products says by a variable how long the last product would have taken.
 float stub_milliseconds = 1.5f;
 int cuEventElapsedTime_v2(float *ms, Event *a, Event *b) { NEEDS_CONTEXT; if (!a->timed || !b->timed) return INVALID_VALUE; *ms = stub_milliseconds; return SUCCESS; }
@@ -84,7 +86,7 @@ int cuModuleGetFunction(Function **f, char *m, const char *name) {
     NEEDS_CONTEXT;
     char entry[80] = "KERNEL(";
     strncat(strncat(entry, name, 60), ")", 2);
-    if (!strstr(m, entry)) return NOT_FOUND;
+    if (!strstr(m, entry) && strncmp(name, "trial_", 6)) return NOT_FOUND;
     *f = calloc(1, sizeof **f);
     strncpy((*f)->name, name, 63);
     (*f)->shared = 48 << 10;
@@ -92,12 +94,27 @@ int cuModuleGetFunction(Function **f, char *m, const char *name) {
 }
 int cuFuncGetAttribute(int *v, int a, Function *f) { NEEDS_CONTEXT; if (a != 1) return INVALID_VALUE; *v = 1024; return SUCCESS; }
 int cuFuncSetAttribute(Function *f, int a, int v) { NEEDS_CONTEXT; if (a != 8 || v > 232448 - 1024) return INVALID_VALUE; f->shared = v; return SUCCESS; }
-// Every kernel adds a number, its second parameter, and the number of threads to what its first one points to.
+// Those of trials, by name: a fixed pattern of small numbers, and a comparison.
+static int trial(const char *name, void **args) {
+    uint64_t first = *(uint64_t *)args[0], second = *(uint64_t *)args[1];
+    if (!strcmp(name, "trial_operand_f32")) {
+        for (uint64_t i = 0; i < second; i++) ((float *)first)[i] = 1.0f / (1 + (i * 7919 + *(uint64_t *)args[2]) % 1009);
+        return 1;
+    }
+    if (!strcmp(name, "trial_difference")) {
+        uint64_t n = *(uint64_t *)args[2];
+        if (memcmp((void *)first, (void *)second, 2 * n)) **(uint32_t **)args[3] = 1;
+        return 1;
+    }
+    return 0;
+}
+// Every other kernel adds a number, its second parameter, and the number of threads to what its first one points to.
 int cuLaunchKernel(Function *f, unsigned x, unsigned y, unsigned z, unsigned tx, unsigned ty, unsigned tz, unsigned shared, Stream *s, void **args, void **extra) {
     NEEDS_CONTEXT;
     if (ty != 1 || tz != 1 || extra || (int)shared > f->shared) return INVALID_VALUE;
-    *(uint32_t *)*(uint64_t *)args[0] += *(uint32_t *)args[1] + x * y * z * tx;
     s->calls++;
+    if (trial(f->name, args)) return SUCCESS;
+    *(uint32_t *)*(uint64_t *)args[0] += *(uint32_t *)args[1] + x * y * z * tx;
     return SUCCESS;
 }
 

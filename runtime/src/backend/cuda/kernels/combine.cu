@@ -13,8 +13,8 @@ struct Sources {
     }
 };
 
-// Combines N elements from i on, in the order of sources. `out` may be one of them: each thread has read an element of all
-// before it writes it.
+// Combines N elements from i on, in the order of sources. `out`, where they go, may be in one of them: each thread has read
+// an element of all before it writes it.
 template <int N, class T, class Op>
 __device__ inline void combine_at(const Sources& sources, T* out, uint64_t i, Op op) {
     float sum[N];
@@ -26,18 +26,43 @@ __device__ inline void combine_at(const Sources& sources, T* out, uint64_t i, Op
 #pragma unroll
         for (int k = 0; k < N; k++) sum[k] = op(sum[k], x[k]);
     }
-    store_vector(out + i, sum);
+    store_vector(out, sum);
 }
 
 // `head` and `vectors` are those of `each_element`.
 #define COMBINE(name, T, op, Op)                                                                                 \
     KERNEL(combine_##op##_##name)(Sources sources, T* out, uint64_t head, uint64_t vectors, uint64_t n) {        \
         each_element<WIDE<T>>(                                                                                   \
-            head, vectors, n, [&](uint64_t i) { combine_at<WIDE<T>>(sources, out, i, Op()); },                   \
-            [&](uint64_t i) { combine_at<1>(sources, out, i, Op()); });                                          \
+            head, vectors, n, [&](uint64_t i) { combine_at<WIDE<T>>(sources, out + i, i, Op()); },                   \
+            [&](uint64_t i) { combine_at<1>(sources, out + i, i, Op()); });                                          \
+    }
+
+// `count` runs of `len` vectors of N elements each, `distance` vectors apart, which become one after the other.
+template <int N, class T, class Op>
+__device__ inline void combine_each(const Sources& sources, T* out, uint64_t count, uint64_t len, uint64_t distance,
+                                    Op op) {
+    for (uint64_t i = thread_index(); i < count * len; i += thread_count()) {
+        uint64_t run = quotient(i, len), at = run * distance + (i - run * len);
+        combine_at<N>(sources, out + i * N, at * N, op);
+    }
+}
+
+#define COMBINE_RUNS(name, T, op, Op)                                                                            \
+    KERNEL(combine_runs_##op##_##name)                                                                           \
+    (Sources sources, T* out, uint64_t count, uint64_t len, uint64_t distance) {                                 \
+        combine_each<1>(sources, out, count, len, distance, Op());                                               \
+    }                                                                                                            \
+    KERNEL(combine_runs_##op##_##name##_wide)                                                                    \
+    (Sources sources, T* out, uint64_t count, uint64_t len, uint64_t distance) {                                 \
+        combine_each<WIDE<T>>(sources, out, count, len, distance, Op());                                         \
     }
 
 COMBINE(f32, float, sum, Sum)
 COMBINE(f32, float, max, Max)
 COMBINE(bf16, bf16, sum, Sum)
 COMBINE(bf16, bf16, max, Max)
+
+COMBINE_RUNS(f32, float, sum, Sum)
+COMBINE_RUNS(f32, float, max, Max)
+COMBINE_RUNS(bf16, bf16, sum, Sum)
+COMBINE_RUNS(bf16, bf16, max, Max)

@@ -34,8 +34,10 @@ pub(super) static RANDOM: Source = source!("random");
 pub(super) static REDUCE: Source = source!("reduce");
 pub(super) static ROPE: Source = source!("rope");
 pub(super) static ROUTING: Source = source!("routing");
+pub(super) static ROWS: Source = source!("rows");
 pub(super) static SOFTMAX: Source = source!("softmax", "row.cuh");
 pub(super) static SORT: Source = source!("sort");
+pub(super) static TRIAL: Source = source!("trial");
 
 /// Every source that is not generated.
 pub const SOURCES: &[&Source] = &[
@@ -51,6 +53,8 @@ pub const SOURCES: &[&Source] = &[
     &REDUCE,
     &ROPE,
     &ROUTING,
+    &ROWS,
     &SOFTMAX,
     &SORT,
+    &TRIAL,
 ];

@@ -16,25 +16,27 @@ use super::compiler::Compiler;
 use super::context::{Context, call};
 use super::matmul::{MatMuls, is_supported};
 use super::memory;
+use crate::backend::Gemm;
 use crate::backend::cuda::cudnn::{CudnnAttention, CudnnOptions};
 use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::{
-    Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul, Module, Properties,
-    Source, Stream,
+    Driver, DriverError, Ending, Event, Function, FusedAttention, Graph, Grid, MatMul,
+    MatMulOperands, Module, Properties, Source, Stream,
 };
 
 /// How a [`NativeDriver`] works.
 pub struct NativeOptions {
-    /// Compare ways to compute a large matrix product by the clock, when it is first computed. It is faster in the long
-    /// run; but another run may choose differently, and its sums differ in their last bits.
-    pub timed_products: bool,
+    /// Compute large matrix products in whichever way was the fastest when they were first computed, and not only in those
+    /// whose results have the bits of the way that cuBLASLt proposes first. Another run may choose differently, and its
+    /// sums then differ in their last bits.
+    pub any_bits: bool,
     /// How attention uses cuDNN, where that is installed; `None`: not at all.
     pub attention: Option<CudnnOptions>,
 }
 
 impl Default for NativeOptions {
     fn default() -> NativeOptions {
-        NativeOptions { timed_products: false, attention: Some(CudnnOptions::default()) }
+        NativeOptions { any_bits: false, attention: Some(CudnnOptions::default()) }
     }
 }
 
@@ -66,7 +68,7 @@ impl NativeDriver {
     ) -> Result<Arc<NativeDriver>, DriverError> {
         let context = Arc::new(Context::new(ordinal)?);
         let compiler = Compiler::new(&context)?;
-        let matmuls = MatMuls::new(options.timed_products)?;
+        let matmuls = MatMuls::new(options.any_bits)?;
         let attention = match options.attention {
             Some(options) => attention(&context, options),
             None => Err("cuDNN is switched off".to_string()),
@@ -130,6 +132,11 @@ impl Drop for NativeDriver {
 impl Driver for NativeDriver {
     fn properties(&self) -> &Properties {
         &self.context.properties
+    }
+
+    fn free_memory(&self) -> Result<usize, DriverError> {
+        self.context.enter()?;
+        memory::unused(&self.context)
     }
 
     fn alloc(&self, bytes: usize) -> Result<u64, DriverError> {
@@ -347,23 +354,31 @@ impl Driver for NativeDriver {
         }
     }
 
+    fn has_matmul(&self, shape: &MatMul) -> Result<bool, DriverError> {
+        let Gemm { m, n, k, .. } = shape.gemm;
+        if m == 0 || n == 0 || k == 0 || !is_supported(shape) {
+            return Ok(false);
+        }
+        self.context.enter()?;
+        self.matmuls.has(shape)
+    }
+
     unsafe fn matmul(
         &self,
         stream: Stream,
         shape: &MatMul,
-        a: u64,
-        b: u64,
-        c: u64,
+        operands: &MatMulOperands,
     ) -> Result<(), DriverError> {
         self.context.enter()?;
         let gemm = &shape.gemm;
-        if gemm.m == 0 || gemm.n == 0 || (gemm.k == 0 && gemm.accumulate) {
+        let is_plain = shape.ending == Ending::Plain;
+        if is_plain && (gemm.m == 0 || gemm.n == 0 || (gemm.k == 0 && gemm.accumulate)) {
             return Ok(());
         }
-        if gemm.k == 0 {
+        if is_plain && gemm.k == 0 {
             let bytes = gemm.m * gemm.n * shape.result.bytes();
             // SAFETY: as the caller promises.
-            return unsafe { self.zero(stream, c, bytes) };
+            return unsafe { self.zero(stream, operands.c, bytes) };
         }
         if !is_supported(shape) {
             let (factors, result) = (shape.factors, shape.result);
@@ -373,7 +388,7 @@ impl Driver for NativeDriver {
             });
         }
         // SAFETY: as the caller promises.
-        unsafe { self.matmuls.run(&self.context, stream, shape, [a, b, c]) }
+        unsafe { self.matmuls.run(self, &self.context, stream, shape, operands) }
     }
 
     fn attention(&self) -> Option<&dyn FusedAttention> {

@@ -11,6 +11,14 @@ use cudarc::driver::sys::{CUdeviceptr, CUresult};
 use super::context::{Context, call};
 use crate::backend::cuda::DriverError;
 
+/// Bytes of device memory that nobody uses.
+pub fn unused(context: &Context) -> Result<usize, DriverError> {
+    let (mut unused, mut all) = (0, 0);
+    // SAFETY: it writes two numbers.
+    unsafe { call!(context.api, cuMemGetInfo_v2(&mut unused, &mut all)) }?;
+    Ok(unused)
+}
+
 /// Device memory.
 pub fn alloc(context: &Context, bytes: usize) -> Result<u64, DriverError> {
     let mut address: CUdeviceptr = 0;

@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 use crate::backend::cuda::Gpu;
 use crate::backend::cuda::gpu::{args, done};
 use crate::backend::cuda::kernels::COMBINE;
-use crate::backend::{DType, Queue, ReduceOp};
+use crate::backend::{DType, Queue, ReduceOp, Runs};
 
 use super::launch::{covering, float_name, wide};
 
@@ -36,27 +36,66 @@ pub unsafe fn combine(
     srcs: &[*const u8],
     len: usize,
 ) {
-    assert!(!srcs.is_empty(), "a reduction has contributions");
-    let name = format!("combine_{}_{}", op.name(), float_name(dtype));
+    let n = len as u64;
     let addresses: Vec<u64> = srcs.iter().map(|src| *src as u64).collect();
+    let [head, vectors] = vectors(dst as u64, &addresses, len, dtype);
+    let name = format!("combine_{}_{}", op.name(), float_name(dtype));
+    let grid = covering(gpu, n.div_ceil(wide(dtype) as u64));
+    // SAFETY: as the caller promises.
+    unsafe {
+        with_sources(gpu, queue, &addresses, |sources| {
+            let kernel = (&COMBINE, &*name);
+            gpu.launch_on(queue, kernel, grid, args![sources, dst as u64, head, vectors, n]);
+        });
+    }
+}
+
+/// See [`Device::combine_runs`](crate::backend::Device::combine_runs). Waits as [`combine`].
+///
+/// # Safety
+/// As [`Device::combine_runs`](crate::backend::Device::combine_runs).
+pub unsafe fn combine_runs(
+    gpu: &Gpu,
+    queue: Queue,
+    op: ReduceOp,
+    dtype: DType,
+    dst: *mut u8,
+    srcs: &[*const u8],
+    runs: &Runs,
+) {
+    let Runs { count, len, distance } = *runs;
+    let addresses: Vec<u64> = srcs.iter().map(|src| *src as u64).collect();
+    // Vectors of 128 bits, where every run of every operand begins and ends with one.
+    let bytes = [len, distance].map(|n| (n * dtype.bytes()) as u64);
+    let all = addresses.iter().fold(dst as u64 | bytes[0] | bytes[1], |all, one| all | one);
+    let is_wide = all.is_multiple_of(16);
+    let width = if is_wide { wide(dtype) } else { 1 };
+    let name = format!(
+        "combine_runs_{}_{}{}",
+        op.name(),
+        float_name(dtype),
+        if is_wide { "_wide" } else { "" }
+    );
+    let [count, len, distance] = [count, len / width, distance / width].map(|n| n as u64);
+    let grid = covering(gpu, count * len);
+    // SAFETY: as the caller promises.
+    unsafe {
+        with_sources(gpu, queue, &addresses, |sources| {
+            let kernel = (&COMBINE, &*name);
+            gpu.launch_on(queue, kernel, grid, args![sources, dst as u64, count, len, distance]);
+        });
+    }
+}
+
+/// Lets `launch` launch a kernel that reads these addresses.
+///
+/// # Safety
+/// As [`Device::combine`](crate::backend::Device::combine).
+unsafe fn with_sources(gpu: &Gpu, queue: Queue, addresses: &[u64], launch: impl FnOnce(Sources)) {
+    assert!(!addresses.is_empty(), "a reduction has contributions");
     let (first, others) = addresses.split_at(addresses.len().min(HERE));
     let mut sources = Sources { here: [0; HERE], others: 0, count: addresses.len() as u64 };
     sources.here[..first.len()].copy_from_slice(first);
-
-    let n = len as u64;
-    let [head, vectors] = vectors(dst as u64, &addresses, len, dtype);
-    let grid = covering(gpu, n.div_ceil(wide(dtype) as u64));
-    let launch = |sources: Sources| {
-        // SAFETY: as the caller promises.
-        unsafe {
-            gpu.launch_on(
-                queue,
-                (&COMBINE, &name),
-                grid,
-                args![sources, dst as u64, head, vectors, n],
-            )
-        };
-    };
     if others.is_empty() {
         return launch(sources);
     }

@@ -14,6 +14,7 @@ pub mod random;
 pub mod reduce;
 pub mod rope;
 pub mod routing;
+pub mod row_parts;
 mod rows;
 pub mod softmax;
 mod sort;

@@ -37,6 +37,7 @@ functions! {
         fn cuCtxSetCurrent(CUcontext) -> CUresult;
         fn cuCtxGetStreamPriorityRange(*mut c_int, *mut c_int) -> CUresult;
 
+        fn cuMemGetInfo_v2(*mut usize, *mut usize) -> CUresult;
         fn cuMemAlloc_v2(*mut CUdeviceptr, usize) -> CUresult;
         fn cuMemFree_v2(CUdeviceptr) -> CUresult;
         fn cuMemHostAlloc(*mut *mut c_void, usize, c_uint) -> CUresult;
@@ -59,7 +60,6 @@ functions! {
         fn cuEventDestroy_v2(CUevent) -> CUresult;
         fn cuEventRecord(CUevent, CUstream) -> CUresult;
         fn cuEventQuery(CUevent) -> CUresult;
-        fn cuEventSynchronize(CUevent) -> CUresult;
         fn cuEventElapsedTime_v2(*mut f32, CUevent, CUevent) -> CUresult;
 
         fn cuModuleLoadData(*mut CUmodule, *const c_void) -> CUresult;

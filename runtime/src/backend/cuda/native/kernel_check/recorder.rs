@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::{
-    Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul, Module, Properties,
-    Source, Stream,
+    Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul, MatMulOperands,
+    Module, Properties, Source, Stream,
 };
 
 /// Addresses and handles are numbers that nobody follows.
@@ -48,6 +48,10 @@ impl Recorder {
 impl Driver for Recorder {
     fn properties(&self) -> &Properties {
         &self.properties
+    }
+
+    fn free_memory(&self) -> Result<usize, DriverError> {
+        Ok(self.properties.memory)
     }
 
     fn alloc(&self, bytes: usize) -> Result<u64, DriverError> {
@@ -155,14 +159,11 @@ impl Driver for Recorder {
         Ok(())
     }
 
-    unsafe fn matmul(
-        &self,
-        _: Stream,
-        _: &MatMul,
-        _: u64,
-        _: u64,
-        _: u64,
-    ) -> Result<(), DriverError> {
+    fn has_matmul(&self, _: &MatMul) -> Result<bool, DriverError> {
+        Ok(true)
+    }
+
+    unsafe fn matmul(&self, _: Stream, _: &MatMul, _: &MatMulOperands) -> Result<(), DriverError> {
         Ok(())
     }
 

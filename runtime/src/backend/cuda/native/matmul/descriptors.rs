@@ -1,17 +1,20 @@
 //! The library's descriptions of a product.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::sync::{Mutex, MutexGuard};
 
 use cudarc::cublaslt::sys::{
-    cublasComputeType_t, cublasLtHandle_t, cublasLtMatmulAlgo_t, cublasLtMatmulDesc_t,
-    cublasLtMatmulDescAttributes_t, cublasLtMatmulHeuristicResult_t, cublasLtMatmulPreference_t,
-    cublasLtMatmulPreferenceAttributes_t, cublasLtMatrixLayout_t, cublasStatus_t, cudaDataType_t,
+    cublasComputeType_t, cublasLtEpilogue_t, cublasLtHandle_t, cublasLtMatmulAlgo_t,
+    cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, cublasLtMatmulHeuristicResult_t,
+    cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, cublasLtMatrixLayout_t,
+    cublasLtReductionScheme_t, cublasStatus_t, cudaDataType_t,
 };
 
 use super::layout::{Layout, Product};
 use crate::backend::DType;
-use crate::backend::cuda::DriverError;
+use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::native::api::CublasLtApi;
+use crate::backend::cuda::{DriverError, Ending, MatMul};
 
 /// Calls a function of the library, and names it if it fails.
 macro_rules! call {
@@ -33,29 +36,41 @@ impl CublasLtApi {
     }
 }
 
-/// A product as the library describes it. It does not change once it is made.
+/// A product as the library describes it. Once it is made, nothing of it changes but where operands of its ending lie.
 pub struct Descriptors {
     api: &'static CublasLtApi,
     pub operation: cublasLtMatmulDesc_t,
     pub left: cublasLtMatrixLayout_t,
     pub right: cublasLtMatrixLayout_t,
     pub result: cublasLtMatrixLayout_t,
+    ending: Ending,
+    /// Whether the result has a narrower dtype than sums.
+    narrow: bool,
+    /// Held while somebody relies on where they lie.
+    pointed: Mutex<()>,
 }
 
-// SAFETY: descriptors are memory of the library that is only read, once they are made.
+/// While it is held, operands of an ending stay those that were named.
+pub type Pointed<'a> = Option<MutexGuard<'a, ()>>;
+
+// SAFETY: descriptors are memory of the library that is only read, once they are made, but for addresses behind a lock.
 unsafe impl Send for Descriptors {}
 // SAFETY: as above.
 unsafe impl Sync for Descriptors {}
 
 impl Descriptors {
     /// Of a product with f32 sums of exact products: f32 factors are not rounded to TF32.
-    pub fn new(api: &'static CublasLtApi, product: &Product) -> Result<Descriptors, DriverError> {
+    pub fn new(api: &'static CublasLtApi, shape: &MatMul) -> Result<Descriptors, DriverError> {
+        let product = Product::of(shape);
         let mut made = Descriptors {
             api,
             operation: std::ptr::null_mut(),
             left: std::ptr::null_mut(),
             right: std::ptr::null_mut(),
             result: std::ptr::null_mut(),
+            ending: shape.ending,
+            narrow: shape.result != DType::F32,
+            pointed: Mutex::default(),
         };
         let (compute, scale) =
             (cublasComputeType_t::CUBLAS_COMPUTE_32F, cudaDataType_t::CUDA_R_32F);
@@ -77,23 +92,45 @@ impl Descriptors {
         use cublasLtMatmulDescAttributes_t::*;
         made.set(CUBLASLT_MATMUL_DESC_TRANSA, operation(product.transpose_left))?;
         made.set(CUBLASLT_MATMUL_DESC_TRANSB, operation(product.transpose_right))?;
+        if let Some(epilogue) = epilogue(shape.ending) {
+            made.set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue as i32)?;
+        }
+        if let Ending::BiasGelu { keeps: true } = shape.ending {
+            made.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, product.result.ld)?;
+        }
         Ok(made)
     }
 
-    fn set(
+    /// Says where the operands of the ending lie. They do until the result is dropped, in which time products are
+    /// submitted: the library reads their addresses then.
+    pub fn point_to(&self, vector: u64, inside: u64) -> Result<Pointed<'_>, DriverError> {
+        use cublasLtMatmulDescAttributes_t::*;
+        if self.ending == Ending::Plain {
+            return Ok(None);
+        }
+        let pointed = lock(&self.pointed);
+        self.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector)?;
+        if let Ending::BiasGelu { keeps: true } = self.ending {
+            self.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, inside)?;
+        }
+        Ok(Some(pointed))
+    }
+
+    fn set<T: bytemuck::NoUninit>(
         &self,
         attribute: cublasLtMatmulDescAttributes_t,
-        value: i32,
+        value: T,
     ) -> Result<(), DriverError> {
         let (from, bytes) = ((&raw const value).cast(), size_of_val(&value));
         let api = self.api;
-        // SAFETY: the value is of the attribute's type, and is copied.
+        // SAFETY: the library compares the number of bytes with its own, and copies the value.
         unsafe {
             call!(api, cublasLtMatmulDescSetAttribute(self.operation, attribute, from, bytes))
         }
     }
 
-    /// Ways to compute it, which the library holds for the fastest first; at most `count`.
+    /// Ways to compute it, which the library holds for the fastest first; at most `count`, and none of what it has no
+    /// products of.
     pub fn candidates(
         &self,
         handle: cublasLtHandle_t,
@@ -103,28 +140,32 @@ impl Descriptors {
     ) -> Result<Vec<cublasLtMatmulAlgo_t>, DriverError> {
         let api = self.api;
         let preference = Preference::new(api, workspace, alignment)?;
+        if self.narrow {
+            preference.require_wide_sums()?;
+        }
         // SAFETY: the type is plain numbers, for all of which zero is a value.
         let none: cublasLtMatmulHeuristicResult_t = unsafe { std::mem::zeroed() };
         let mut found = vec![none; count];
         let mut returned = 0;
         // SAFETY: the descriptors are whole, and as many results are asked for as there is room for.
-        unsafe {
-            call!(
-                api,
-                cublasLtMatmulAlgoGetHeuristic(
-                    handle,
-                    self.operation,
-                    self.left,
-                    self.right,
-                    self.result,
-                    self.result,
-                    preference.raw,
-                    count as c_int,
-                    found.as_mut_ptr(),
-                    &mut returned,
-                )
-            )?;
+        let status = unsafe {
+            (api.cublasLtMatmulAlgoGetHeuristic)(
+                handle,
+                self.operation,
+                self.left,
+                self.right,
+                self.result,
+                self.result,
+                preference.raw,
+                count as c_int,
+                found.as_mut_ptr(),
+                &mut returned,
+            )
+        };
+        if status == cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED {
+            return Ok(Vec::new());
         }
+        api.check("cublasLtMatmulAlgoGetHeuristic", status)?;
         found.truncate(returned.max(0) as usize);
         found.retain(|found| found.state == cublasStatus_t::CUBLAS_STATUS_SUCCESS);
         Ok(found.into_iter().map(|found| found.algo).collect())
@@ -189,6 +230,13 @@ impl Preference {
         Ok(preference)
     }
 
+    /// Leaves out ways that cut sums in parts and add these up in the dtype of the result, which rounds each time.
+    fn require_wide_sums(&self) -> Result<(), DriverError> {
+        let schemes = cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
+        use cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK;
+        self.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes)
+    }
+
     fn set<T>(
         &self,
         attribute: cublasLtMatmulPreferenceAttributes_t,
@@ -212,6 +260,19 @@ impl Drop for Preference {
     }
 }
 
+/// The library's name of an ending. Its result is the transpose of ours, whose columns are its rows: it adds one element
+/// of a bias to each row, and sums the rows of its left factor, which is our right one.
+fn epilogue(ending: Ending) -> Option<cublasLtEpilogue_t> {
+    use cublasLtEpilogue_t::*;
+    match ending {
+        Ending::Plain => None,
+        Ending::Bias => Some(CUBLASLT_EPILOGUE_BIAS),
+        Ending::BiasGelu { keeps: false } => Some(CUBLASLT_EPILOGUE_GELU_BIAS),
+        Ending::BiasGelu { keeps: true } => Some(CUBLASLT_EPILOGUE_GELU_AUX_BIAS),
+        Ending::Sums => Some(CUBLASLT_EPILOGUE_BGRADA),
+    }
+}
+
 /// `CUBLAS_OP_T` or `CUBLAS_OP_N`, which the bindings do not have.
 fn operation(transpose: bool) -> i32 {
     if transpose { 1 } else { 0 }
@@ -230,7 +291,6 @@ fn data_type(dtype: DType) -> cudaDataType_t {
 mod tests {
     use super::*;
     use crate::backend::Gemm;
-    use crate::backend::cuda::MatMul;
     use crate::backend::cuda::native::api::cublaslt;
 
     #[test]
@@ -251,12 +311,23 @@ mod tests {
         {
             for form in 0..4 {
                 let (trans_a, trans_b) = (form & 1 == 1, form & 2 == 2);
-                let gemm = Gemm { m: 3, n: 1, k: 1 << 33, trans_a, trans_b, accumulate: true };
-                let product = Product::of(&MatMul { gemm, factors, result });
-                Descriptors::new(api, &product).unwrap();
+                let gemm = Gemm { m: 3, n: 8, k: 1 << 33, trans_a, trans_b, accumulate: true };
+                for ending in [
+                    Ending::Plain,
+                    Ending::Bias,
+                    Ending::BiasGelu { keeps: false },
+                    Ending::BiasGelu { keeps: true },
+                    Ending::Sums,
+                ] {
+                    let shape = MatMul { gemm, factors, result, ending };
+                    let descriptors = Descriptors::new(api, &shape).unwrap();
+                    let pointed = descriptors.point_to(256, 512).unwrap();
+                    assert_eq!(pointed.is_some(), ending != Ending::Plain);
+                }
             }
         }
-        Preference::new(api, 32 << 20, &Alignment([16, 2, 4])).unwrap();
+        let preference = Preference::new(api, 32 << 20, &Alignment([16, 2, 4])).unwrap();
+        preference.require_wide_sums().unwrap();
 
         let wrong = Preference::new(api, 0, &Alignment([16; 3])).unwrap();
         let search = cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_SEARCH_MODE;

@@ -47,6 +47,7 @@ impl Product {
 mod tests {
     use super::*;
     use crate::backend::Gemm;
+    use crate::backend::cuda::Ending;
 
     /// Element `(i, j)` of a column-major matrix, transposed or not.
     fn element(data: &[f32], layout: &Layout, transposed: bool, i: u64, j: u64) -> f32 {
@@ -62,7 +63,8 @@ mod tests {
         let b: Vec<f32> = (0..k * n).map(|i| (i * 5 % 13) as f32 - 6.0).collect();
         for (trans_a, trans_b) in [(false, false), (true, false), (false, true), (true, true)] {
             let gemm = Gemm { m, n, k, trans_a, trans_b, accumulate: false };
-            let shape = MatMul { gemm, factors: DType::Bf16, result: DType::F32 };
+            let (factors, result) = (DType::Bf16, DType::F32);
+            let shape = MatMul { gemm, factors, result, ending: Ending::Plain };
             let product = Product::of(&shape);
             assert_eq!((product.left.dtype, product.result.dtype), (DType::Bf16, DType::F32));
             for row in 0..m {

@@ -1,0 +1,128 @@
+//! The GPT-2 of the examples, whose products add their biases and take GELU themselves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use meshwright::backend::DType;
+use meshwright::backend::cuda::{Driver, Ending};
+use meshwright::checkpoint::hf::{Gpt2Config, Gpt2Dropout};
+use meshwright::nn::RecomputeOverride;
+use meshwright::tensor::{Loss, Rank, Settings, ZeroLevel};
+use meshwright::train::{Gpus, LanguageModel};
+use meshwright_examples::gpt2::{Batch, Gpt2, Seq};
+use meshwright_gpu_sim::{Call, SimDevice};
+use meshwright_tests::compare::Report;
+use meshwright_tests::data::{TokenData, Turn};
+use meshwright_tests::run::{Setup, train, without_noise};
+
+use super::{F32, Tolerance, check, compare};
+
+const DATA: TokenData = TokenData { batch: 4, seq: 7, vocab: 61, masked: true };
+const LAYERS: usize = 2;
+const STEPS: u64 = 2;
+
+/// Biases begin as zeros, and what two steps of AdamW make of them is little but the signs of gradients, some of which are
+/// small enough to be rounding.
+const BF16: Tolerance = Tolerance { trained: 0.5, ..super::BF16 };
+
+fn setup(compute: DType) -> Setup {
+    let mut sizes = Gpt2::sizes(&Gpt2Config {
+        hidden: 32,
+        ffn: 48,
+        layers: LAYERS,
+        heads: 4,
+        vocab: DATA.vocab,
+        positions: DATA.seq + 2,
+        norm_eps: 1e-5,
+        dropout: Gpt2Dropout::default(),
+        bos: serde_json::Value::Null,
+        eos: serde_json::Value::Null,
+    });
+    // Attention, norms and gradients far from trivial values.
+    sizes.init_std = 0.2;
+    let settings = Settings { compute, ..Settings::new(7) };
+    Setup { steps: STEPS, settings, ..Setup::new(sizes) }
+}
+
+fn loss(model: &Gpt2, rank: &Rank, turn: Turn) -> Loss<(Batch, Seq)> {
+    let (tokens, targets) = DATA.block(rank, turn);
+    model.loss(&tokens, &targets)
+}
+
+#[test]
+fn meshes_and_levels() {
+    let of = |zero| {
+        let setup = setup(DType::F32);
+        Setup { settings: Settings { zero, ..setup.settings }, micro_batches: 2, ..setup }
+    };
+    let others = [
+        ("tp=2", "replicas".to_owned(), of(ZeroLevel::Replicated)),
+        ("fsdp=2", "shards".to_owned(), of(ZeroLevel::Parameters)),
+        ("fsdp=2,tp=2", "shards".to_owned(), of(ZeroLevel::Gradients)),
+    ];
+    check(&setup(DType::F32), others, F32, loss);
+}
+
+#[test]
+fn one_rank_in_bf16() {
+    check(&setup(DType::Bf16), [("1", "bf16".into(), setup(DType::Bf16))], BF16, loss);
+}
+
+/// Products of a layer and a step by what they do beside.
+type Endings = BTreeMap<&'static str, usize>;
+
+/// Trains on a device of its own, compares, and counts the products that do more.
+fn endings(mesh: &str, setup: Setup, tolerance: Tolerance) -> Endings {
+    let device = SimDevice::new(4);
+    let ranks = if mesh == "1" { 1 } else { 2 };
+    let drivers = (0..ranks).map(|_| Arc::new(device.driver()) as Arc<dyn Driver>).collect();
+    let machine = Some(Arc::new(Gpus::new(drivers, 1)) as Arc<_>);
+    let expected = without_noise(train("1", &setup, loss));
+    let got = without_noise(train(mesh, &Setup { machine, ..setup }, loss));
+    compare(&mut Report::default(), mesh, &got, &expected, tolerance);
+    let mut counts = Endings::new();
+    for entry in device.log() {
+        let Call::MatMul { shape, .. } = entry.call else { continue };
+        let name = match shape.ending {
+            Ending::Plain => continue,
+            Ending::Bias => "bias",
+            Ending::BiasGelu { keeps: false } => "gelu",
+            Ending::BiasGelu { keeps: true } => "gelu, kept",
+            Ending::Sums => "sums",
+        };
+        *counts.entry(name).or_default() += 1;
+    }
+    let each = LAYERS * STEPS as usize * ranks;
+    for count in counts.values_mut() {
+        assert!(count.is_multiple_of(each), "{mesh}: {count} of {each}");
+        *count /= each;
+    }
+    counts
+}
+
+#[test]
+fn biases_and_gelu_are_part_of_their_products() {
+    for compute in [DType::F32, DType::Bf16] {
+        let tolerance = if compute == DType::F32 { F32 } else { BF16 };
+        // Five projections and the first half of the MLP; what GELU is taken of is kept for the region that is computed once
+        // more. Six gradients of weights come with those of biases.
+        let expected = Endings::from([("bias", 5), ("gelu, kept", 1), ("sums", 6)]);
+        assert_eq!(endings("1", setup(compute), tolerance), expected, "{compute}");
+    }
+    // Two of the biases are added after a sum over ranks.
+    let expected = Endings::from([("bias", 3), ("gelu, kept", 1), ("sums", 4)]);
+    assert_eq!(endings("tp=2", setup(DType::F32), F32), expected);
+}
+
+#[test]
+fn what_is_computed_once_more_is_not_kept_the_first_time() {
+    let with = |way| {
+        let mut setup = setup(DType::F32);
+        setup.sizes.recompute = Some(way);
+        endings("1", setup, F32)
+    };
+    let expected = Endings::from([("bias", 5), ("gelu, kept", 1), ("sums", 6)]);
+    assert_eq!(with(RecomputeOverride::Off), expected);
+    let expected = Endings::from([("bias", 10), ("gelu", 1), ("gelu, kept", 1), ("sums", 6)]);
+    assert_eq!(with(RecomputeOverride::Full), expected);
+}

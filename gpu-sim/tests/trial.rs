@@ -1,0 +1,170 @@
+//! Trying ways to compute a product, on a simulated device.
+
+use std::cell::RefCell;
+
+use half::bf16;
+use meshwright::backend::cuda::trial::fastest;
+use meshwright::backend::cuda::{Driver, DriverError, Ending, MatMul, MatMulOperands, Stream};
+use meshwright::backend::{DType, Gemm};
+use meshwright_gpu_sim::SimDriver;
+
+/// What a trial of four ways does on a device: the ways add up as `order` says, the second is refused.
+struct Ways {
+    driver: SimDriver,
+    stream: Stream,
+    shape: MatMul,
+    /// How far all results are from 0, and what was added to, of every run.
+    seen: RefCell<Vec<(f32, Vec<f32>)>>,
+}
+
+impl Ways {
+    fn new(factors: DType, result: DType, gemm: Gemm) -> Ways {
+        let driver = SimDriver::new(5);
+        let stream = driver.new_stream(false).unwrap();
+        Ways {
+            driver,
+            stream,
+            shape: MatMul { gemm, factors, result, ending: Ending::Plain },
+            seen: RefCell::default(),
+        }
+    }
+
+    /// The way that is chosen, where way `way` adds up the terms in the order of `orders[way]`, and is refused without one.
+    fn chosen(&self, orders: &[Option<Order>], any_bits: bool) -> Option<usize> {
+        let run = |way: usize, operands: &MatMulOperands| match orders[way] {
+            Some(order) => {
+                self.multiply(order, operands);
+                Ok(())
+            }
+            None => Err(DriverError::Call { call: "cublasLtMatmul", reason: "refused".to_owned() }),
+        };
+        let (driver, stream) = (&self.driver, self.stream);
+        fastest(driver, stream, &self.shape, orders.len(), any_bits, run).unwrap()
+    }
+
+    fn read(&self, dtype: DType, from: u64, len: usize) -> Vec<f32> {
+        match dtype {
+            DType::Bf16 => self.get::<bf16>(from, len).into_iter().map(f32::from).collect(),
+            _ => self.get(from, len),
+        }
+    }
+
+    fn get<T: bytemuck::Pod>(&self, from: u64, len: usize) -> Vec<T> {
+        let mut values = vec![T::zeroed(); len];
+        let to = values.as_mut_ptr().cast();
+        // SAFETY: the operand has as many elements.
+        unsafe { self.driver.download(self.stream, to, from, len * size_of::<T>()) }.unwrap();
+        self.driver.synchronize(self.stream).unwrap();
+        values
+    }
+
+    fn put<T: bytemuck::NoUninit>(&self, to: u64, values: &[T]) {
+        let from = values.as_ptr().cast();
+        // SAFETY: there is room for the values, which stay until they are copied.
+        unsafe { self.driver.upload(self.stream, to, from, size_of_val(values)) }.unwrap();
+        self.driver.synchronize(self.stream).unwrap();
+    }
+
+    /// The product on the host, in an order of its own.
+    fn multiply(&self, order: Order, operands: &MatMulOperands) {
+        let MatMul { gemm, factors, result, .. } = self.shape;
+        let MatMulOperands { a, b, c, .. } = *operands;
+        let Gemm { m, n, k, trans_a, trans_b, accumulate } = gemm;
+        let (a, b) = (self.read(factors, a, m * k), self.read(factors, b, k * n));
+        let before = self.read(result, c, m * n);
+        let mut largest = 0f32;
+        let product: Vec<f32> = (0..m * n)
+            .map(|at| {
+                let (row, col) = (at / n, at % n);
+                let term = |i: usize| {
+                    let a = a[if trans_a { i * m + row } else { row * k + i }];
+                    a * b[if trans_b { col * k + i } else { i * n + col }]
+                };
+                let sum = order.sum(k, term);
+                largest = largest.max(sum.abs());
+                if accumulate { sum + before[at] } else { sum }
+            })
+            .collect();
+        match result {
+            DType::Bf16 => {
+                self.put(c, &product.iter().map(|x| bf16::from_f32(*x)).collect::<Vec<_>>())
+            }
+            _ => self.put(c, &product),
+        }
+        self.seen.borrow_mut().push((largest, before));
+    }
+}
+
+/// In which order a product adds.
+#[derive(Clone, Copy)]
+enum Order {
+    /// From the first term on.
+    Forward,
+    /// In groups of four, as tensor cores do.
+    Fours,
+    /// Both halves by themselves.
+    Halves,
+}
+
+impl Order {
+    fn sum(self, k: usize, term: impl Fn(usize) -> f32) -> f32 {
+        let run = |range: std::ops::Range<usize>| range.map(&term).sum::<f32>();
+        match self {
+            Order::Forward => run(0..k),
+            Order::Fours => (0..k).step_by(4).map(|i| run(i..(i + 4).min(k))).sum(),
+            Order::Halves => run(0..k / 2) + run(k / 2..k),
+        }
+    }
+}
+
+/// Sizes of a product of each form.
+fn forms() -> impl Iterator<Item = Gemm> {
+    (0..8).map(|form| {
+        let [trans_a, trans_b, accumulate] = [1, 2, 4].map(|bit| form & bit != 0);
+        Gemm { m: 6, n: 10, k: 33, trans_a, trans_b, accumulate }
+    })
+}
+
+#[test]
+fn another_order_of_sums_is_seen_in_every_dtype() {
+    use Order::*;
+    for (factors, result) in
+        [(DType::F32, DType::F32), (DType::Bf16, DType::F32), (DType::Bf16, DType::Bf16)]
+    {
+        for gemm in forms() {
+            for other in [Fours, Halves] {
+                let ways = Ways::new(factors, result, gemm);
+                // The others have unlike bits, or are refused; only the last is like the first.
+                let chosen = ways.chosen(&[Some(Forward), Some(other), None], false);
+                assert_eq!(chosen, Some(0), "{gemm:?} {factors} {result}");
+                let seen = ways.seen.borrow();
+                // Terms are as large as 2^14; their sums are what rounding leaves.
+                assert!(seen.iter().all(|(largest, _)| (1e-6..0.5).contains(largest)), "{seen:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn ways_with_the_same_bits_may_be_chosen_and_what_is_added_to_is_the_same_for_all() {
+    use Order::*;
+    let gemm = Gemm { m: 6, n: 10, k: 33, trans_a: false, trans_b: true, accumulate: true };
+    let ways = Ways::new(DType::Bf16, DType::F32, gemm);
+    let chosen = ways.chosen(&[None, Some(Forward), Some(Halves), Some(Forward)], false);
+    assert!(matches!(chosen, Some(1 | 3)), "{chosen:?}");
+    // Of six runs of each way, the first begins from the same numbers.
+    let seen = ways.seen.borrow();
+    assert_eq!(seen.len(), 3 * 6);
+    assert!(seen[0].1.iter().all(|x| *x != 0.0 && x.abs() < 0.1));
+    assert_eq!(seen[0].1, seen[6].1);
+    assert_eq!(seen[0].1, seen[12].1);
+    // All memory is back.
+    assert_eq!(ways.driver.device().live(), (0, 0));
+}
+
+#[test]
+fn every_way_may_be_refused() {
+    let gemm = Gemm { m: 6, n: 10, k: 33, trans_a: false, trans_b: false, accumulate: false };
+    let ways = Ways::new(DType::F32, DType::F32, gemm);
+    assert_eq!(ways.chosen(&[None, None], true), None);
+}

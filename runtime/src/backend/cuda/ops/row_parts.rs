@@ -1,0 +1,77 @@
+//! Rows of a tensor that are put together from parts, and taken apart.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::backend::cuda::Gpu;
+use crate::backend::cuda::gpu::args;
+use crate::backend::cuda::kernels::ROWS;
+use crate::backend::{Queue, RowPart};
+
+use super::launch::covering;
+
+/// Parts of one launch.
+const MOST: usize = 32;
+
+/// `RowParts` of the kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Parts {
+    count: u64,
+    ends: [u64; MOST],
+    at: [u64; MOST],
+}
+
+/// See [`Device::join_rows`](crate::backend::Device::join_rows).
+///
+/// # Safety
+/// As there.
+pub unsafe fn join_rows(gpu: &Gpu, queue: Queue, rows: usize, whole: *mut u8, parts: &[RowPart]) {
+    // SAFETY: as the caller promises.
+    unsafe { launch(gpu, queue, "join_rows", rows, whole as u64, parts) };
+}
+
+/// See [`Device::split_rows`](crate::backend::Device::split_rows).
+///
+/// # Safety
+/// As there.
+pub unsafe fn split_rows(
+    gpu: &Gpu,
+    queue: Queue,
+    rows: usize,
+    whole: *const u8,
+    parts: &[RowPart],
+) {
+    // SAFETY: as the caller promises.
+    unsafe { launch(gpu, queue, "split_rows", rows, whole as u64, parts) };
+}
+
+/// # Safety
+/// As the kernels: the parts have `rows` rows, and the whole all of them.
+unsafe fn launch(gpu: &Gpu, queue: Queue, name: &str, rows: usize, whole: u64, parts: &[RowPart]) {
+    let parts: Vec<RowPart> = parts.iter().copied().filter(|part| part.bytes > 0).collect();
+    let stride: usize = parts.iter().map(|part| part.bytes).sum();
+    // In the largest units that every part of every row begins and ends with.
+    let all = parts.iter().fold(whole | 16, |all, part| all | part.address | part.bytes as u64);
+    let unit = 1 << all.trailing_zeros();
+    let (rows, stride) = (rows as u64, stride as u64 / unit);
+    let mut begin = whole;
+    for parts in parts.chunks(MOST) {
+        let mut table = Parts { count: parts.len() as u64, ends: [0; MOST], at: [0; MOST] };
+        let mut width = 0;
+        for (index, part) in parts.iter().enumerate() {
+            width += part.bytes as u64 / unit;
+            (table.ends[index], table.at[index]) = (width, part.address);
+        }
+        let args = args![begin, rows, stride, table];
+        // SAFETY: as the caller promises.
+        unsafe {
+            gpu.launch_on(
+                queue,
+                (&ROWS, &format!("{name}_{unit}")),
+                covering(gpu, rows * width),
+                args,
+            )
+        };
+        begin += width * unit;
+    }
+}
