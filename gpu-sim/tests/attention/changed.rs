@@ -52,6 +52,7 @@ impl<F: Fn(&Source) -> Source + Send + Sync> Driver for Changed<F> {
     unchanged! {
         properties() -> &Properties;
         alloc(bytes: usize) -> Done<u64>;
+        scratch_bytes() -> usize;
         alloc_pinned(bytes: usize) -> Done<*mut u8>;
         new_stream(urgent: bool) -> Done<Stream>;
         free_stream(stream: Stream) -> Done;

@@ -3,9 +3,9 @@
 use std::any::Any;
 use std::fmt::Debug;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use super::{DType, ReduceOp};
+use super::{DType, MemoryMeter, ReduceOp};
 
 /// The memory of an accelerator, and the queues of work on it, as one rank uses them.
 ///
@@ -19,6 +19,16 @@ use super::{DType, ReduceOp};
 pub trait Device: Send + Sync + Debug {
     /// `bytes` bytes, at least one; nothing where the device has no more.
     fn alloc(&self, bytes: usize) -> Option<NonNull<u8>>;
+    /// Bytes of device memory that kernels and libraries have taken for themselves, for this rank, beside what was
+    /// [allocated](Self::alloc).
+    fn own_bytes(&self) -> usize {
+        0
+    }
+    /// When kernels and libraries find no memory, `meter` gives back what it keeps for later.
+    fn relieved_by(&self, meter: Weak<MemoryMeter>) {
+        // A device that takes none by itself is never short of it.
+        let _ = meter;
+    }
     /// Gives memory back, once every queue of the rank is done with what was queued so far.
     ///
     /// # Safety

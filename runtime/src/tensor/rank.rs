@@ -77,6 +77,9 @@ impl Rank {
         scope::trace_on(comms.lane());
         let limit = settings.memory_limit.unwrap_or(usize::MAX);
         let meter = MemoryMeter::on(backend.device(), limit);
+        if let Some(device) = meter.device() {
+            device.relieved_by(Arc::downgrade(&meter));
+        }
         Rank(Rc::new(Inner {
             comms,
             backend,

@@ -10,7 +10,7 @@ use crate::backend::{
 };
 
 use super::driver::{Driver, MatMul};
-use super::gpu::{Gpu, done};
+use super::gpu::Gpu;
 use super::memory::GpuMemory;
 use super::ops;
 
@@ -60,7 +60,8 @@ impl Backend for CudaBackend {
         let [a, b, c] = [a.address() as u64, b.address() as u64, c.address() as u64];
         let stream = self.gpu.stream(Queue::Compute);
         // SAFETY: the views have the sizes of the product, and what is submitted to one stream is done in order.
-        done(unsafe { self.gpu.driver().matmul(stream, &shape, a, b, c) });
+        let product = || unsafe { self.gpu.driver().matmul(stream, &shape, a, b, c) };
+        self.gpu.relieved(product);
         self.flops.fetch_add(2 * (g.m * g.n * g.k) as u64, Ordering::Relaxed);
     }
 

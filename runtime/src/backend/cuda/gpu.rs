@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use crate::backend::{DeviceFailure, Queue};
+use crate::backend::{DeviceFailure, MemoryMeter, Queue};
 
 use super::driver::{Driver, DriverError, Function, Grid, Source, Stream};
 
@@ -15,6 +16,10 @@ pub struct Gpu {
     /// By name of the entry point: a comparison of sources is cheaper than a hash of them at every launch.
     functions: Mutex<HashMap<String, Vec<(Source, Function)>>>,
     workspace: Mutex<Workspace>,
+    /// Its bytes, for who may not wait until it has grown.
+    workspace_bytes: AtomicUsize,
+    /// Who has memory to spare where there is none.
+    kept: Mutex<Weak<MemoryMeter>>,
 }
 
 /// Memory of kernels that need some beside their operands; `address` is 0 as long as there is none.
@@ -38,6 +43,8 @@ impl Gpu {
             streams: Mutex::default(),
             functions: Mutex::default(),
             workspace: Mutex::default(),
+            workspace_bytes: AtomicUsize::new(0),
+            kept: Mutex::default(),
         })
     }
 
@@ -68,13 +75,39 @@ impl Gpu {
         if workspace.bytes < bytes {
             self.drop_workspace(&mut workspace);
             let bytes = bytes.next_multiple_of(WORKSPACE_UNIT);
-            *workspace = Workspace { address: done(self.driver.alloc(bytes)), bytes };
+            let address = self.relieved(|| self.driver.alloc(bytes));
+            *workspace = Workspace { address, bytes };
+            self.workspace_bytes.store(bytes, Ordering::Relaxed);
         }
         workspace.address
     }
 
+    /// Bytes of device memory that kernels and libraries use beside their operands.
+    pub fn own_bytes(&self) -> usize {
+        self.workspace_bytes.load(Ordering::Relaxed) + self.driver.scratch_bytes()
+    }
+
+    /// When there is no memory, `meter` gives back what it keeps.
+    pub fn relieved_by(&self, meter: Weak<MemoryMeter>) {
+        *lock(&self.kept) = meter;
+    }
+
+    /// The result of a call that may need memory. Where there is none, it is made once more after what is kept for later
+    /// has been given back.
+    pub fn relieved<T>(&self, call: impl Fn() -> Result<T, DriverError>) -> T {
+        match call() {
+            Err(DriverError::OutOfMemory { .. }) => {
+                let kept = lock(&self.kept).upgrade();
+                kept.iter().for_each(|meter| meter.give_back());
+                done(call())
+            }
+            result => done(result),
+        }
+    }
+
     fn drop_workspace(&self, workspace: &mut Workspace) {
         let Workspace { address, bytes } = std::mem::take(workspace);
+        self.workspace_bytes.store(0, Ordering::Relaxed);
         if bytes > 0 {
             // A device that has failed has no work left that uses the memory, and says so at its next call.
             let _ = self.driver.synchronize(self.stream(Queue::Compute));

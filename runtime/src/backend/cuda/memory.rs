@@ -1,9 +1,9 @@
 //! Memory of a GPU, and the order of work on it.
 
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use crate::backend::{DType, Device, Moment, Queue, ReduceOp};
+use crate::backend::{DType, Device, MemoryMeter, Moment, Queue, ReduceOp};
 
 use super::driver::{DriverError, Event};
 use super::gpu::{Gpu, done};
@@ -59,6 +59,14 @@ impl Device for GpuMemory {
             Err(DriverError::OutOfMemory { .. }) => None,
             result => NonNull::new(done(result) as *mut u8),
         }
+    }
+
+    fn own_bytes(&self) -> usize {
+        self.gpu.own_bytes()
+    }
+
+    fn relieved_by(&self, meter: Weak<MemoryMeter>) {
+        self.gpu.relieved_by(meter);
     }
 
     unsafe fn free(&self, memory: NonNull<u8>, bytes: usize) {
