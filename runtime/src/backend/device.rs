@@ -93,6 +93,10 @@ pub trait Device: Send + Sync + Debug {
     fn mark(&self, queue: Queue) -> Moment;
     /// `queue` does nothing more before `moment`, which may be of another rank on the same device.
     fn wait_for(&self, queue: Queue, moment: &Moment);
+    /// As [`mark`](Self::mark), a moment whose time can be asked for when it has come.
+    fn mark_timed(&self, queue: Queue) -> Moment;
+    /// Milliseconds between two timed moments of this rank, both of which have come; negative where `to` came first.
+    fn elapsed_ms(&self, from: &Moment, to: &Moment) -> f32;
     /// Whether `moment` has come.
     fn is_done(&self, moment: &Moment) -> bool;
     /// What other libraries of the device's maker call `queue`, to queue work of their own in it.

@@ -7,14 +7,21 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::backend::{DeviceFailure, MemoryMeter, Queue};
 
-use super::driver::{Driver, DriverError, Function, Grid, Source, Stream};
+use super::driver::{Driver, DriverError, Event, Function, Grid, Source, Stream};
+use super::ops::map::Structure;
 
 /// A driver with one rank's streams and the kernels that it has used.
 pub struct Gpu {
     driver: Arc<dyn Driver>,
+    /// The stream of [`Queue::Compute`], which nearly every call is for; also among the others.
+    compute: OnceLock<Stream>,
     streams: Mutex<HashMap<Queue, Stream>>,
     /// By name of the entry point: a comparison of sources is cheaper than a hash of them at every launch.
     functions: Mutex<HashMap<String, Vec<(Source, Function)>>>,
+    /// Kernels whose sources are generated.
+    generated: Mutex<HashMap<Structure, Function>>,
+    /// Events that nobody waits for any more, to be recorded anew: plain ones, and timed ones.
+    events: Mutex<[Vec<Event>; 2]>,
     workspace: Mutex<Workspace>,
     /// Its bytes, for who may not wait until it has grown.
     workspace_bytes: AtomicUsize,
@@ -40,8 +47,11 @@ impl Gpu {
     pub fn new(driver: Arc<dyn Driver>) -> Arc<Gpu> {
         Arc::new(Gpu {
             driver,
+            compute: OnceLock::new(),
             streams: Mutex::default(),
             functions: Mutex::default(),
+            generated: Mutex::default(),
+            events: Mutex::default(),
             workspace: Mutex::default(),
             workspace_bytes: AtomicUsize::new(0),
             kept: Mutex::default(),
@@ -55,9 +65,15 @@ impl Gpu {
 
     /// The stream of a queue. Communication goes before compute where both are ready.
     pub fn stream(&self, queue: Queue) -> Stream {
-        *lock(&self.streams)
-            .entry(queue)
-            .or_insert_with(|| done(self.driver.new_stream(queue != Queue::Compute)))
+        let find = || {
+            *lock(&self.streams)
+                .entry(queue)
+                .or_insert_with(|| done(self.driver.new_stream(queue != Queue::Compute)))
+        };
+        match queue {
+            Queue::Compute => *self.compute.get_or_init(find),
+            _ => find(),
+        }
     }
 
     /// Every stream in use.
@@ -130,25 +146,67 @@ impl Gpu {
     /// # Safety
     /// As [`Driver::launch`].
     pub unsafe fn launch_on(&self, queue: Queue, kernel: Kernel<'_>, grid: Grid, args: &[&[u8]]) {
+        // SAFETY: as the caller promises.
+        unsafe { self.launch_function(queue, self.function(kernel), grid, args) };
+    }
+
+    /// Submits a function that is loaded to a queue.
+    ///
+    /// # Safety
+    /// As [`Driver::launch`].
+    pub unsafe fn launch_function(
+        &self,
+        queue: Queue,
+        function: Function,
+        grid: Grid,
+        args: &[&[u8]],
+    ) {
         if grid.blocks.contains(&0) {
             return;
         }
-        let function = self.function(kernel);
         // SAFETY: as the caller promises.
         done(unsafe { self.driver.launch(self.stream(queue), function, grid, args) });
+    }
+
+    /// The kernel that was generated for a structure, if there was one.
+    pub fn generated(&self, structure: &Structure) -> Option<Function> {
+        lock(&self.generated).get(structure).copied()
+    }
+
+    /// The kernel for a structure, whose entry point has the name of the source.
+    pub fn generate(&self, structure: Structure, source: &Source) -> Function {
+        let function = self.load((source, &source.name));
+        lock(&self.generated).insert(structure, function);
+        function
     }
 
     fn function(&self, (source, name): Kernel<'_>) -> Function {
         let mut functions = lock(&self.functions);
         let loaded = functions.get(name).and_then(|named| {
-            named.iter().find(|(loaded, _)| loaded == source).map(|(_, function)| *function)
+            let mut sources = named.iter();
+            sources.find(|(loaded, _)| is_same(loaded, source)).map(|(_, function)| *function)
         });
         loaded.unwrap_or_else(|| {
-            let module = done(self.driver.load(source));
-            let function = done(self.driver.function(module, name));
+            let function = self.load((source, name));
             functions.entry(name.to_string()).or_default().push((source.clone(), function));
             function
         })
+    }
+
+    fn load(&self, (source, name): Kernel<'_>) -> Function {
+        let module = done(self.driver.load(source));
+        done(self.driver.function(module, name))
+    }
+
+    /// An event to be recorded; `timed` ones can be measured.
+    pub fn take_event(&self, timed: bool) -> Event {
+        let free = lock(&self.events)[usize::from(timed)].pop();
+        free.unwrap_or_else(|| done(self.driver.new_event(timed)))
+    }
+
+    /// Takes an event back. What was submitted to wait for it waits for its last record so far, whatever is recorded next.
+    pub fn put_event(&self, event: Event, timed: bool) {
+        lock(&self.events)[usize::from(timed)].push(event);
     }
 }
 
@@ -156,7 +214,16 @@ impl Drop for Gpu {
     fn drop(&mut self) {
         let mut workspace = std::mem::take(&mut *lock(&self.workspace));
         self.drop_workspace(&mut workspace);
+        for event in lock(&self.events).iter_mut().flat_map(|events| events.drain(..)) {
+            // Nobody could act on an error here.
+            let _ = self.driver.free_event(event);
+        }
     }
+}
+
+/// Whether two sources are equal. Those of kernels that are not generated are in one place of the program.
+fn is_same(a: &Source, b: &Source) -> bool {
+    std::ptr::eq(&*a.text, &*b.text) || a == b
 }
 
 impl fmt::Debug for Gpu {
