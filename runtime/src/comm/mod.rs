@@ -34,6 +34,7 @@ mod panics;
 mod pending;
 mod site;
 mod stats;
+mod timeline;
 
 pub use crate::backend::ReduceOp;
 pub use blocks::Blocks;
@@ -47,3 +48,5 @@ pub use local::RankComms;
 pub use pending::Pending;
 pub use site::Site;
 pub use stats::{CommStats, CommTimes};
+pub(crate) use timeline::Open;
+pub use timeline::Timeline;

@@ -98,6 +98,7 @@ impl NcclCommunicator {
             (aside > 0).then(|| Arc::new(meter.alloc(dtype, aside, Category::Communication)));
         let room = aside.as_ref().map_or(0, |aside| aside.view().address() as u64);
         device.wait_for(queue, &device.mark(Queue::Compute));
+        let span = self.account.open(queue);
         for step in steps(&self.planner(dtype), src, dst, room) {
             match step {
                 Step::Rows { rows, bytes, dst, dst_stride, src, src_stride } => {
@@ -115,6 +116,7 @@ impl NcclCommunicator {
                 }
             }
         }
+        self.account.close(span, &call, bytes);
         let end = device.mark(queue);
         for held in [aside, held].into_iter().flatten() {
             watch.queued(text.clone(), end.clone(), Some(held));
@@ -137,8 +139,9 @@ impl NcclCommunicator {
         let address = |view: Option<View<'_>>| view.map_or(0, |view| view.address() as u64);
         if work.call.on_device {
             let dst = dst.as_ref().map(ViewMut::as_view);
+            let site = work.call.site.clone();
             let end = self.queue_work(work, (address(src), address(dst)), None)?;
-            device.wait_for(Queue::Compute, &end);
+            self.account.model_waits(&site, || device.wait_for(Queue::Compute, &end));
             return Ok(());
         }
         let copy_of = |view: View<'_>| {
