@@ -82,6 +82,10 @@ impl Driver for SimDriver {
         self.enter(Call::Free { bytes })?.memory.free(address, bytes)
     }
 
+    fn scratch_bytes(&self) -> usize {
+        0
+    }
+
     fn alloc_pinned(&self, bytes: usize) -> Result<*mut u8, DriverError> {
         let mut state = self.enter(Call::AllocPinned { bytes })?;
         let mut memory = vec![0xffu8; bytes.max(1)].into_boxed_slice();

@@ -79,6 +79,25 @@ fn sums_of_squares_depend_on_the_length_alone() {
 }
 
 #[test]
+fn sums_of_squares_of_many_buffers_are_those_of_each() {
+    // More than one launch takes, of two dtypes, with empty ones among them.
+    let lens: Vec<usize> = (0..150).map(|index| [3, 0, 4099, 17, 512][index % 5] + index).collect();
+    let dtype = |index: usize| FLOATS[usize::from((70..140).contains(&index))];
+    let sums = |side: &Side| {
+        let floats = |(index, len): (usize, &usize)| {
+            side.floats(dtype(index), &values(if index % 7 == 3 { 0 } else { *len }, index as u64))
+        };
+        let buffers: Vec<_> = lens.iter().enumerate().map(floats).collect();
+        let views: Vec<_> = buffers.iter().map(|buffer| buffer.view()).collect();
+        let one_by_one: f64 = views.iter().map(|view| side.backend().sum_squares(*view)).sum();
+        (side.backend().sum_squares_of(&views), one_by_one)
+    };
+    let ((expected, _), (got, one_by_one)) = (sums(&host()), sums(&device(5, 1)));
+    assert_eq!(got.to_bits(), one_by_one.to_bits());
+    assert!((got - expected).abs() <= 1e-13 * expected, "{got} instead of {expected}");
+}
+
+#[test]
 fn a_sum_of_squares_of_nan_is_nan() {
     for position in [0, 700, 999] {
         let mut x = values(1000, 1);

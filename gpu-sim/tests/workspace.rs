@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use meshwright::backend::cuda::CudaBackend;
-use meshwright_gpu_sim::SimDevice;
+use meshwright::backend::{Backend, Category, DType, MemoryMeter, OutOfMemory};
+use meshwright_gpu_sim::{SimDevice, h100};
+
+const MIB: usize = 1 << 20;
 
 #[test]
 fn a_workspace_grows_and_is_given_back() {
-    const MIB: usize = 1 << 20;
     let device = SimDevice::new(1);
     let cuda = CudaBackend::new(Arc::new(device.driver()));
     assert_eq!(cuda.gpu().workspace(0), 0);
@@ -18,4 +22,38 @@ fn a_workspace_grows_and_is_given_back() {
     assert_eq!((cuda.gpu().workspace(5), device.live()), (larger, (3 * MIB, 1)));
     drop(cuda);
     assert_eq!(device.live(), (0, 0));
+}
+
+#[test]
+fn a_workspace_counts_as_memory_in_use() {
+    let device = SimDevice::new(1);
+    let cuda = CudaBackend::new(Arc::new(device.driver()));
+    let meter = MemoryMeter::on(cuda.device(), 8 * MIB);
+    let held = meter.alloc(DType::F32, MIB, Category::Activations);
+    cuda.gpu().workspace(3 * MIB);
+    let workspace = |(category, bytes)| (category == Category::Workspace).then_some(bytes);
+    assert_eq!(meter.live().find_map(workspace), Some(3 * MIB));
+    assert_eq!(meter.peak().find_map(workspace), Some(3 * MIB));
+    assert_eq!((meter.total_peak(), device.live().0), (7 * MIB, 7 * MIB));
+    // One MiB is left within the limit, and not two.
+    let two = || meter.alloc(DType::F32, MIB / 2, Category::Gradients);
+    let error = catch_unwind(AssertUnwindSafe(two)).unwrap_err().downcast::<OutOfMemory>().unwrap();
+    assert_eq!((error.limit, error.live().map(|(_, bytes)| bytes).sum()), (Some(8 * MIB), 7 * MIB));
+    let one = meter.alloc(DType::F32, MIB / 4, Category::Gradients);
+    assert_eq!((meter.total_peak(), device.live().0), (8 * MIB, 8 * MIB));
+    drop((held, one));
+    assert_eq!(meter.total_peak(), 8 * MIB);
+}
+
+#[test]
+fn a_workspace_takes_the_place_of_what_is_kept() {
+    let properties = meshwright::backend::cuda::Properties { memory: 8 * MIB, ..h100() };
+    let device = SimDevice::with(1, properties);
+    let cuda = CudaBackend::new(Arc::new(device.driver()));
+    let meter = MemoryMeter::on(cuda.device(), usize::MAX);
+    cuda.device().expect("a GPU").relieved_by(Arc::downgrade(&meter));
+    drop(meter.alloc(DType::F32, 3 * MIB / 2, Category::Activations));
+    assert_eq!(device.live().0, 6 * MIB);
+    cuda.gpu().workspace(4 * MIB);
+    assert_eq!(device.live().0, 4 * MIB);
 }

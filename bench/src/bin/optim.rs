@@ -13,6 +13,7 @@ use meshwright::optim::{
 };
 use meshwright::tensor::{Gradients, Rank, Reduced, Settings, Targets, Tokens};
 use meshwright::train::LanguageModel;
+use meshwright_bench::thread_time;
 use meshwright_examples::llama::{Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Vocab};
 
 /// Tokens of the loss whose gradients are applied: few, because only the step is measured.
@@ -131,18 +132,9 @@ fn best<T>(mut prepare: impl FnMut() -> T, mut call: impl FnMut(T)) -> f64 {
     let mut best = f64::INFINITY;
     for _ in 0..STEPS {
         let prepared = prepare();
-        let begin = now();
+        let begin = thread_time();
         call(prepared);
-        best = best.min(now() - begin);
+        best = best.min(thread_time() - begin);
     }
     best
-}
-
-/// Processor time of this thread, in seconds.
-fn now() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the result.
-    let status = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    assert_eq!(status, 0, "the clock exists");
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }

@@ -1,10 +1,13 @@
 //! The main job on a device: the trainer with its checkpoints, metrics and continuation.
 
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use meshwright::train::{Config, Gpus, Summary, Trainer};
 use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::drivers;
+use serde_json::Value;
 
 /// A short run, as a command line of these words would do it.
 fn run(words: &str, folder: &Path) -> Summary {
@@ -43,4 +46,96 @@ fn a_run_goes_on_where_it_stopped() {
     let last: serde_json::Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
     assert!(last["mfu"].as_f64().unwrap() > 0.0, "{last}");
     assert!(last["peak_bytes"]["parameters"].as_u64().unwrap() > 0, "{last}");
+}
+
+#[test]
+fn a_trace_shows_what_the_device_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.json");
+    let words = format!("--mesh fsdp=2,tp=2 --zero 3 --steps 2 --trace {}", path.display());
+    let summary = run(&words, folder.path());
+    let trace: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let lanes = lanes(&trace);
+    for rank in 0..4 {
+        let lane = |name: &str| {
+            let lane = lanes.get(&(rank, format!("device {name}")));
+            lane.unwrap_or_else(|| panic!("rank {rank}: no `{name}` in {:?}", lanes.keys()))
+        };
+        let count = |lane: &[Span], name: &str| lane.iter().filter(|s| s.name == name).count();
+        let compute = lane("compute");
+        assert_eq!(count(compute, "optimizer"), 2);
+        for (name, least) in [("forward Block", 4), ("backward Block", 2), ("forward Llama", 2)] {
+            assert!(count(compute, name) >= least, "rank {rank}: {name}");
+        }
+        assert!(compute.iter().any(|span| span.category == "wait"));
+        assert!(count(lane("comm fsdp"), "all_gather blocks.0 (parameters)") >= 2);
+        assert!(count(lane("comm fsdp"), "reduce_scatter blocks.0 (gradient)") >= 2);
+        for ((_, name), spans) in lanes.range((rank, String::new())..(rank + 1, String::new())) {
+            if name.starts_with("device ") {
+                check_lane(&format!("rank {rank}, {name}"), spans);
+            }
+        }
+    }
+    // The times of communication are those of the device.
+    for axis in ["fsdp", "tp"] {
+        let used = summary.report.communication.iter().find(|used| used.axes == axis);
+        let used = used.unwrap_or_else(|| panic!("no {axis}: {:?}", summary.report));
+        assert!(used.exposed > Duration::ZERO, "{used:?}");
+    }
+}
+
+/// Spans nest or are apart; those of communication have their arguments, and nothing is inside of them.
+fn check_lane(place: &str, spans: &[Span]) {
+    let mut open: Vec<&Span> = Vec::new();
+    // One that was too short for the clock may lie where the next one begins.
+    for span in spans.iter().filter(|span| span.start < span.end) {
+        while open.last().is_some_and(|outer| outer.end <= span.start) {
+            open.pop();
+        }
+        if let Some(outer) = open.last() {
+            assert!(span.end <= outer.end, "{place}: {span:?} leaves {outer:?}");
+            assert_eq!(outer.category, "compute", "{place}: {span:?} during {outer:?}");
+        }
+        if span.category == "comm" {
+            for key in ["op", "axes", "field"] {
+                assert!(span.args[key].as_str().is_some_and(|text| !text.is_empty()), "{span:?}");
+            }
+            assert!(span.args["bytes"].is_u64(), "{span:?}");
+        }
+        open.push(span);
+    }
+}
+
+/// One span; times in nanoseconds.
+#[derive(Debug)]
+struct Span {
+    name: String,
+    category: String,
+    start: u64,
+    end: u64,
+    args: Value,
+}
+
+/// The spans of each lane in the order of the file, by rank and name.
+fn lanes(trace: &Value) -> BTreeMap<(u64, String), Vec<Span>> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let (mut names, mut lanes) = (BTreeMap::new(), BTreeMap::<_, Vec<Span>>::new());
+    for event in trace["traceEvents"].as_array().unwrap() {
+        let (rank, lane) = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
+        if event["name"] == "thread_name" {
+            names.insert(lane, text(&event["args"]["name"]));
+        }
+        if event["ph"] == "X" {
+            let nanos = |key: &str| (event[key].as_f64().unwrap() * 1000.0).round() as u64;
+            let start = nanos("ts");
+            lanes.entry((rank, names[&lane].clone())).or_default().push(Span {
+                name: text(&event["name"]),
+                category: text(&event["cat"]),
+                start,
+                end: start + nanos("dur"),
+                args: event["args"].clone(),
+            });
+        }
+    }
+    lanes
 }

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-use super::{DType, ReduceOp};
+use super::{DType, MemoryMeter, ReduceOp};
 
 /// The memory of an accelerator, and the queues of work on it, as one rank uses them.
 ///
@@ -19,6 +19,16 @@ use super::{DType, ReduceOp};
 pub trait Device: Send + Sync + Debug {
     /// `bytes` bytes, at least one; nothing where the device has no more.
     fn alloc(&self, bytes: usize) -> Option<NonNull<u8>>;
+    /// Bytes of device memory that kernels and libraries have taken for themselves, for this rank, beside what was
+    /// [allocated](Self::alloc).
+    fn own_bytes(&self) -> usize {
+        0
+    }
+    /// When kernels and libraries find no memory, `meter` gives back what it keeps for later.
+    fn relieved_by(&self, meter: Weak<MemoryMeter>) {
+        // A device that takes none by itself is never short of it.
+        let _ = meter;
+    }
     /// Gives memory back, once every queue of the rank is done with what was queued so far.
     ///
     /// # Safety
@@ -124,6 +134,10 @@ pub trait Device: Send + Sync + Debug {
     fn mark(&self, queue: Queue) -> Moment;
     /// `queue` does nothing more before `moment`, which may be of another rank on the same device.
     fn wait_for(&self, queue: Queue, moment: &Moment);
+    /// As [`mark`](Self::mark), a moment whose time can be asked for when it has come.
+    fn mark_timed(&self, queue: Queue) -> Moment;
+    /// Milliseconds between two timed moments of this rank, both of which have come; negative where `to` came first.
+    fn elapsed_ms(&self, from: &Moment, to: &Moment) -> f32;
     /// Whether `moment` has come.
     fn is_done(&self, moment: &Moment) -> bool;
     /// What other libraries of the device's maker call `queue`, to queue work of their own in it.

@@ -8,11 +8,14 @@ use super::block::{ALIGN, Block, Source};
 use super::{Buffer, Category, DType, Device, Element, OutOfMemory};
 
 const OFFLOADED: usize = Category::Offloaded as usize;
+const WORKSPACE: usize = Category::Workspace as usize;
 
 /// Counts the bytes of one rank by category, and keeps freed blocks for the next buffer of their size.
 ///
 /// With a [limit](MemoryMeter::with_limit), live buffers never take more than that, and what is kept for reuse is
 /// given back to the system as soon as the two together would.
+///
+/// What a device has taken [by itself](Device::own_bytes) is workspace in use. It is seen at the next allocation.
 #[derive(Debug)]
 pub struct MemoryMeter {
     limit: usize,
@@ -100,7 +103,7 @@ impl MemoryMeter {
 
     /// Bytes in use now, by category.
     pub fn live(&self) -> impl Iterator<Item = (Category, usize)> {
-        let mut live = self.lock().live;
+        let mut live = self.lock().live_with(self.own_bytes());
         if let Some(offloaded) = &self.offloaded {
             live[OFFLOADED] = offloaded.lock().live[OFFLOADED];
         }
@@ -109,7 +112,7 @@ impl MemoryMeter {
 
     /// Most bytes in use at any one time, by category.
     pub fn peak(&self) -> impl Iterator<Item = (Category, usize)> {
-        let mut peak = self.lock().peak;
+        let mut peak = self.lock().noted(self.own_bytes()).peak;
         if let Some(offloaded) = &self.offloaded {
             peak[OFFLOADED] = offloaded.lock().peak[OFFLOADED];
         }
@@ -118,7 +121,12 @@ impl MemoryMeter {
 
     /// Most bytes in use at any one time, all categories together; on a device, of its memory.
     pub fn total_peak(&self) -> usize {
-        self.lock().total_peak
+        self.lock().noted(self.own_bytes()).total_peak
+    }
+
+    /// Gives what is kept for the next buffers back to the system.
+    pub fn give_back(&self) {
+        self.lock().free.shrink_to(0);
     }
 
     /// Takes the memory of a buffer that is no longer used.
@@ -126,6 +134,10 @@ impl MemoryMeter {
         let mut state = self.lock();
         state.live[category as usize] -= block.len();
         state.free.put(block);
+    }
+
+    fn own_bytes(&self) -> usize {
+        self.device().map_or(0, |device| device.own_bytes())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -142,7 +154,8 @@ impl State {
     ) -> Result<Block, OutOfMemory> {
         let limit = meter.limit;
         let new = || Block::of(&meter.source, bytes);
-        let total = self.live.iter().sum::<usize>();
+        let own = meter.own_bytes();
+        let total = self.noted(own).live_with(own).iter().sum::<usize>();
         let wanted = total.saturating_add(bytes);
         let block = match self.free.take(bytes) {
             Some(block) => Some(block),
@@ -157,14 +170,29 @@ impl State {
         };
         let Some(block) = block else {
             let limit = (wanted > limit).then_some(limit);
-            return Err(OutOfMemory { category, requested: bytes, live: self.live, limit });
+            let live = self.live_with(own);
+            return Err(OutOfMemory { category, requested: bytes, live, limit });
         };
-        let live = &mut self.live[category as usize];
-        *live += bytes;
-        let peak = &mut self.peak[category as usize];
-        *peak = (*peak).max(*live);
-        self.total_peak = self.total_peak.max(wanted);
+        self.live[category as usize] += bytes;
+        self.noted(own);
         Ok(block)
+    }
+
+    /// What is in use, by category, where a device has taken `own` bytes by itself.
+    fn live_with(&self, own: usize) -> [usize; Category::ALL.len()] {
+        let mut live = self.live;
+        live[WORKSPACE] += own;
+        live
+    }
+
+    /// Raises the peaks to what is in use.
+    fn noted(&mut self, own: usize) -> &State {
+        let live = self.live_with(own);
+        for (peak, live) in self.peak.iter_mut().zip(live) {
+            *peak = live.max(*peak);
+        }
+        self.total_peak = self.total_peak.max(live.iter().sum());
+        self
     }
 }
 

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use crate::backend::Queue;
 use crate::layout::AxisSet;
 use crate::trace::{Arg, Lane, Tracer};
 
 use super::Site;
-use super::call::{Call, axes_name};
+use super::call::{Call, Op, axes_name};
 use super::own_thread::OwnThread;
 use super::stats::{CommStats, Counters};
+use super::timeline::{Counted, Open};
 
 /// Counters and lanes of one seat.
 pub(super) struct Account {
@@ -86,9 +88,57 @@ impl Account {
         Begin { at, in_communication: self.own_thread.read(at) }
     }
 
+    /// A span of what is queued from now on, where the device is traced.
+    pub fn open(&self, queue: Queue) -> Option<Open> {
+        self.own_thread.timeline.get().map(|timeline| timeline.open(queue))
+    }
+
+    /// Ends the span of `call`, which sends `bytes`.
+    pub fn close(self: &Arc<Self>, open: Option<Open>, call: &Call, bytes: usize) {
+        let Some(open) = open else { return };
+        let lane = match (&call.op, axes_name(call.axes)) {
+            _ if open.is_of_model() => "device compute".to_owned(),
+            // Each two ranks have a queue of their own for each direction.
+            (Op::Send { to, .. }, axes) => format!("device comm {axes} to rank {to}"),
+            (Op::Recv { from, .. }, axes) => format!("device comm {axes} from rank {from}"),
+            (_, axes) => format!("device comm {axes}"),
+        };
+        let counted = match open.is_of_model() {
+            true => Counted::Both(Arc::clone(self)),
+            false => Counted::Transfer(Arc::clone(self)),
+        };
+        let args = span_args(call, bytes);
+        open.close_on(lane, span_name(call).into(), "comm", args, Some(counted));
+    }
+
+    /// Lets the model's queue wait as `wait` says, for what `site` asked for.
+    pub fn model_waits<T>(self: &Arc<Self>, site: &Site, wait: impl FnOnce() -> T) -> T {
+        let open = self.open(Queue::Compute);
+        let result = wait();
+        if let Some(open) = open {
+            let name = ("wait:", site.shared_field()).into();
+            let counted = Some(Counted::Exposed(Arc::clone(self)));
+            open.close_on("device compute".to_owned(), name, "wait", Vec::new(), counted);
+        }
+        result
+    }
+
+    /// A transfer took so long, by the clock of the device.
+    pub fn transferred_on_device(&self, time: Duration) {
+        self.counters.transfer.add(time);
+    }
+
+    /// The model's queue was so long in communication, by the clock of the device.
+    pub fn exposed_on_device(&self, time: Duration) {
+        self.counters.exposed.add(time);
+    }
+
     /// This member is through with `call`, which sent `bytes`.
     pub fn transferred(&self, call: &Call, bytes: usize, begin: Begin) {
         self.count_transfer(call, begin);
+        if call.on_device && self.is_timed_by_device() {
+            return;
+        }
         let lane = if call.asynchronous { &self.started } else { &self.calls };
         lane.complete(span_name(call), "comm", begin.at, || span_args(call, bytes));
     }
@@ -110,7 +160,15 @@ impl Account {
         }
     }
 
+    /// Whether the times of transfers, and the waits for them, are those that the device has measured.
+    fn is_timed_by_device(&self) -> bool {
+        self.own_thread.timeline.get().is_some()
+    }
+
     fn count_transfer(&self, call: &Call, begin: Begin) {
+        if self.is_timed_by_device() {
+            return;
+        }
         let end = Instant::now();
         let transfer = end.saturating_duration_since(begin.at);
         self.counters.transfer.add(transfer);
@@ -121,7 +179,11 @@ impl Account {
     }
 
     pub fn read(&self) -> CommStats {
-        self.counters.read()
+        let mut stats = self.counters.read();
+        if self.is_timed_by_device() {
+            stats.times.hidden = stats.times.transfer.saturating_sub(stats.times.exposed);
+        }
+        stats
     }
 }
 
@@ -133,8 +195,10 @@ fn span_args(call: &Call, bytes: usize) -> Vec<(&'static str, Arg)> {
     let operation = Arg::Text(call.operation().into());
     let bytes = Arg::Count(bytes as u64);
     let field = Arg::Text(Arc::clone(call.site.shared_field()));
+    let axes = Arg::Text(axes_name(call.axes).into());
     let line = call.site.location().map(|line| ("site", Arg::Line(line)));
-    [("op", operation), ("bytes", bytes), ("field", field)].into_iter().chain(line).collect()
+    let known = [("op", operation), ("axes", axes), ("bytes", bytes), ("field", field)];
+    known.into_iter().chain(line).collect()
 }
 
 /// The own thread's stay in communication of one group.
@@ -152,7 +216,9 @@ impl Drop for Inside<'_> {
         let Account { counters, own_thread, .. } = self.account;
         let end = Instant::now();
         if self.is_first {
-            counters.exposed.add(end - self.start);
+            if !self.account.is_timed_by_device() {
+                counters.exposed.add(end - self.start);
+            }
             own_thread.leave(end);
         }
         let name = (self.what, self.site.shared_field());

@@ -34,6 +34,11 @@ impl<T> Busy<T> {
         self
     }
 
+    /// Whether a device may still use the value.
+    pub fn is_under_way(&self) -> bool {
+        self.until.is_some()
+    }
+
     /// The value, which the compute queue of its device may use from now on.
     pub fn claim(mut self) -> Option<T> {
         if let Some((device, moment)) = self.until.take() {

@@ -35,6 +35,7 @@ mod peers;
 mod pending;
 mod site;
 mod stats;
+mod timeline;
 
 pub use crate::backend::ReduceOp;
 pub use blocks::Blocks;
@@ -49,3 +50,5 @@ pub use peers::Peers;
 pub use pending::Pending;
 pub use site::Site;
 pub use stats::{CommStats, CommTimes};
+pub(crate) use timeline::Open;
+pub use timeline::Timeline;

@@ -1,12 +1,14 @@
 //! How much of its time a rank's own thread has spent in communication.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::trace::Lane;
 
+use super::timeline::Timeline;
+
 /// A clock of one rank that runs while its own thread is in communication, whatever the group. Other threads read it.
-#[derive(Debug)]
 pub(super) struct OwnThread {
     origin: Instant,
     /// Twice a time in nanoseconds, plus one while the thread is in communication. Outside, the time is what the clock
@@ -14,11 +16,18 @@ pub(super) struct OwnThread {
     state: AtomicU64,
     /// What the thread does, in the trace.
     pub lane: Lane,
+    /// What the queues of the rank's device do, in the trace; set where there is both.
+    pub timeline: OnceLock<Arc<Timeline>>,
 }
 
 impl OwnThread {
     pub fn new(lane: Lane) -> OwnThread {
-        OwnThread { origin: Instant::now(), state: AtomicU64::new(0), lane }
+        OwnThread {
+            origin: Instant::now(),
+            state: AtomicU64::new(0),
+            lane,
+            timeline: OnceLock::new(),
+        }
     }
 
     /// The thread enters communication at `now`. Gives whether it was outside; if not, the clock runs already.

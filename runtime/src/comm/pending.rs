@@ -76,8 +76,13 @@ impl<T> Pending<T> {
     }
 
     fn claim(&self, result: Result<Busy<T>, CommError>) -> Result<T, CommError> {
+        let busy = result?;
+        let value = match busy.is_under_way() {
+            true => self.account.model_waits(&self.site, || busy.claim()),
+            false => busy.claim(),
+        };
         // A value is claimed once, so that it is there.
-        result?.claim().ok_or(CommError::Closed { rank: self.rank })
+        value.ok_or(CommError::Closed { rank: self.rank })
     }
 }
 

@@ -17,7 +17,7 @@ mod recompute;
 mod reduce;
 mod region;
 mod scalar;
-mod scope;
+pub(crate) mod scope;
 mod softmax;
 mod tape;
 mod tokens;

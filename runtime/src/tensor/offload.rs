@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, Category, Device, Moment, Queue};
+use crate::comm::Open;
+use crate::trace::Arg;
 
 use super::Rank;
 use super::value::copy_to;
@@ -26,9 +28,11 @@ impl Offloaded {
         };
         let mut copy = rank.meter().alloc(data.dtype(), data.len(), Category::Offloaded);
         device.wait_for(Queue::Transfer, &device.mark(Queue::Compute));
+        let span = rank.open(Queue::Transfer);
         // SAFETY: the data is there after the work of the compute queue so far, and both stay in place: the data by
         // `leaving`, and the copy because what is made of its memory later is written by the same queue.
         unsafe { device.copy_out(copy.view_mut().bytes_mut(), data.view().address()) };
+        close(span, "offload", &data);
         let left = device.mark(Queue::Transfer);
         // One behind: the transfer before this one has had time to finish.
         let before = rank.offloading().leaving.replace(Some((data, left)));
@@ -44,11 +48,21 @@ impl Offloaded {
         settle(&**device, rank.offloading().leaving.take());
         let mut data = rank.meter().alloc(self.0.dtype(), self.0.len(), Category::Activations);
         device.wait_for(Queue::Transfer, &device.mark(Queue::Compute));
+        let span = rank.open(Queue::Transfer);
         // SAFETY: the memory of `data` is free after the work of the compute queue so far, and is used only after the
         // transfer; the source stays in place, as in `new`.
         unsafe { device.copy_in(data.view_mut().address(), self.0.view().bytes()) };
+        close(span, "fetch", &data);
         device.wait_for(Queue::Compute, &device.mark(Queue::Transfer));
         data
+    }
+}
+
+/// Ends the span of a transfer of `data`.
+fn close(span: Option<Open>, name: &'static str, data: &Buffer) {
+    if let Some(span) = span {
+        let bytes = Arg::Count(data.view().byte_len() as u64);
+        span.close(name, "transfer", vec![("bytes", bytes)]);
     }
 }
 

@@ -4,8 +4,12 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use crate::backend::{Backend, Buffer, Category, DType, Element, MemoryMeter, View, ViewMut};
-use crate::comm::{Blocks, CommError, CommFailure, Communicator, RankComms, ReduceOp, Site};
+use crate::backend::{
+    Backend, Buffer, Category, DType, Element, MemoryMeter, Queue, View, ViewMut,
+};
+use crate::comm::{
+    Blocks, CommError, CommFailure, Communicator, Open, RankComms, ReduceOp, Site, Timeline,
+};
 use crate::layout::{AxisId, AxisSet};
 
 use super::gathering::{Gathering, Phase};
@@ -35,6 +39,16 @@ struct Inner {
     training: Cell<bool>,
     last_micro_batch: Cell<bool>,
     step: Cell<u64>,
+    /// What the device does, in the trace.
+    timeline: Option<Arc<Timeline>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(timeline) = &self.timeline {
+            timeline.close();
+        }
+    }
 }
 
 /// How a rank computes, and what it shares out.
@@ -74,9 +88,13 @@ impl Rank {
 
     /// A rank that talks through `comms` and computes on `backend`, as `settings` say.
     pub fn with_settings(comms: RankComms, backend: Box<dyn Backend>, settings: Settings) -> Rank {
-        scope::trace_on(comms.lane());
+        let timeline = backend.device().and_then(|device| comms.trace_device(device));
+        scope::trace_on(comms.lane(), timeline.clone());
         let limit = settings.memory_limit.unwrap_or(usize::MAX);
         let meter = MemoryMeter::on(backend.device(), limit);
+        if let Some(device) = meter.device() {
+            device.relieved_by(Arc::downgrade(&meter));
+        }
         Rank(Rc::new(Inner {
             comms,
             backend,
@@ -92,6 +110,7 @@ impl Rank {
             training: Cell::new(true),
             last_micro_batch: Cell::new(true),
             step: Cell::new(0),
+            timeline,
         }))
     }
 
@@ -167,6 +186,9 @@ impl Rank {
     /// Says which training step runs now.
     pub fn set_step(&self, step: u64) {
         self.0.step.set(step);
+        if let Some(timeline) = &self.0.timeline {
+            timeline.begin_step();
+        }
     }
 
     /// Whether operations are recorded for backward.
@@ -177,6 +199,18 @@ impl Rank {
     /// Whether dropout is on.
     pub fn is_training(&self) -> bool {
         self.0.training.get()
+    }
+
+    /// Waits until all that the trace shows of the device is done, and counted.
+    pub(crate) fn finish_trace(&self) {
+        if let Some(timeline) = &self.0.timeline {
+            timeline.finish();
+        }
+    }
+
+    /// A span of what is queued on the device in `queue`, where that is traced.
+    pub(crate) fn open(&self, queue: Queue) -> Option<Open> {
+        self.0.timeline.as_ref().map(|timeline| timeline.open(queue))
     }
 
     /// Runs `body` without recording it for backward and without dropout.

@@ -1,20 +1,23 @@
 //! Which forward function runs now: for the messages of collectives that belong to no field, and for traces.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::Instant;
 
-use crate::trace::Lane;
+use crate::backend::Queue;
+use crate::comm::{Open, Timeline};
+use crate::trace::{Lane, Name};
 
 thread_local! {
     static OPEN: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
     static LANE: RefCell<Lane> = const { RefCell::new(Lane::off()) };
+    static TIMELINE: RefCell<Option<Arc<Timeline>>> = const { RefCell::new(None) };
 }
 
 /// Names the running forward function until it is dropped. Made by `#[forward]`.
 #[must_use = "the name holds until the guard is dropped"]
 pub struct Scope {
-    /// When it was opened, where a trace is recorded.
-    start: Option<Instant>,
+    start: Option<Start>,
 }
 
 /// Opens a scope: `name` is that of the forward function, `Mlp::forward`.
@@ -23,9 +26,10 @@ pub fn scope(name: &'static str) -> Scope {
     Scope { start: begin() }
 }
 
-/// Says where the scopes of this thread are traced.
-pub(crate) fn trace_on(lane: &Lane) {
+/// Says where the scopes of this thread are traced: what the thread does, and what a device does for it.
+pub(crate) fn trace_on(lane: &Lane, timeline: Option<Arc<Timeline>>) {
     LANE.set(lane.clone());
+    TIMELINE.set(timeline);
 }
 
 /// The innermost open scope, or `otherwise`.
@@ -33,22 +37,32 @@ pub(crate) fn current_or(otherwise: &'static str) -> &'static str {
     OPEN.with_borrow(|open| open.last().copied().unwrap_or(otherwise))
 }
 
-/// The present time, where a trace is recorded.
-pub(crate) fn begin() -> Option<Instant> {
-    LANE.with_borrow(Lane::is_on).then(Instant::now)
+/// The beginning of a span.
+pub(crate) struct Start {
+    at: Instant,
+    on_device: Option<Open>,
+}
+
+/// A span that begins now, where a trace is recorded.
+pub(crate) fn begin() -> Option<Start> {
+    let open = || TIMELINE.with_borrow(|line| line.as_ref().map(|line| line.open(Queue::Compute)));
+    LANE.with_borrow(Lane::is_on).then(|| Start { at: Instant::now(), on_device: open() })
 }
 
 /// Records what went on since `start`, if that is known: `backward Mlp::forward`.
-pub(crate) fn record(what: &'static str, name: &str, start: Option<Instant>) {
-    if let Some(start) = start {
-        LANE.with_borrow(|lane| lane.complete((what, name), "compute", start, Vec::new));
+pub(crate) fn record(name: impl Into<Name>, start: Option<Start>) {
+    let Some(Start { at, on_device }) = start else { return };
+    let name = name.into();
+    if let Some(open) = on_device {
+        open.close(name.clone(), "compute", Vec::new());
     }
+    LANE.with_borrow(|lane| lane.complete(name, "compute", at, Vec::new));
 }
 
 impl Drop for Scope {
     fn drop(&mut self) {
         if let Some(name) = OPEN.with_borrow_mut(Vec::pop) {
-            record("forward", name.trim_end_matches("::forward"), self.start);
+            record(("forward", name.trim_end_matches("::forward")), self.start.take());
         }
     }
 }

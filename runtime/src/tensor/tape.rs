@@ -2,13 +2,12 @@
 
 use std::rc::Weak;
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::backend::{Buffer, ViewMut};
 
 use super::Rank;
 use super::gathering::Phase;
-use super::scope;
+use super::scope::{self, Start};
 use super::value::unique;
 
 /// Position of a recorded operation, and which recording it belongs to.
@@ -148,11 +147,10 @@ fn undo_from(
         gradients.add(root, gradient);
     }
     // Operations of one forward function in a row are one span of a trace.
-    let mut span: Option<(&str, Option<Instant>)> = None;
+    let mut span: Option<(&str, Option<Start>)> = None;
     while let Some((name, backward)) = nodes.pop() {
-        if let Some((open, start)) = span.filter(|(open, _)| *open != name) {
-            scope::record("backward", open.trim_end_matches("::forward"), start);
-            span = None;
+        if let Some((open, start)) = span.take_if(|(open, _)| *open != name) {
+            scope::record(("backward", open.trim_end_matches("::forward")), start);
         }
         span.get_or_insert_with(|| (name, scope::begin()));
         if let Some(gradient) = gradients.slots[nodes.len()].take() {
@@ -160,6 +158,6 @@ fn undo_from(
         }
     }
     if let Some((open, start)) = span {
-        scope::record("backward", open.trim_end_matches("::forward"), start);
+        scope::record(("backward", open.trim_end_matches("::forward")), start);
     }
 }

@@ -59,6 +59,19 @@ impl Lane {
         }
     }
 
+    /// A span between two times that have passed, as [`complete`](Self::complete) otherwise.
+    pub fn between(
+        &self,
+        name: impl Into<Name>,
+        category: &'static str,
+        times: (Instant, Instant),
+        args: Vec<(&'static str, Arg)>,
+    ) {
+        if let Some(log) = &self.0 {
+            log.record(name.into(), category, times, args);
+        }
+    }
+
     /// A moment, now: a span without length, which may be recorded at any time.
     pub fn mark(
         &self,

@@ -8,7 +8,9 @@ use crate::data::{MicroBatch, Prefetch};
 use crate::layout::AxisSet;
 use crate::nn::{Built, build};
 use crate::optim::{Ema, Optimizer, ParamGroups};
-use crate::tensor::{Accumulating, Extent, Gradients, Loss, Mean, Metric, Rank, Reduced, Tokens};
+use crate::tensor::{
+    Accumulating, Extent, Gradients, Loss, Mean, Metric, Rank, Reduced, Tokens, scope,
+};
 
 use super::batch_check::check_first_batches;
 use super::plan::Plan;
@@ -122,6 +124,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             progress.finish();
         }
         let elapsed = start.elapsed();
+        totals.count(&self.rank, || self.rank.finish_trace());
         let report = totals.report(&self.rank, &self.plan.memory)?;
         let mut average = self.average.take();
         let (sample, prompt_len) = match &mut average {
@@ -155,13 +158,12 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             return Err(self.diverged(step, "gradient norm", grad_norm, gradients.local_squares()));
         }
         let lr = config.optimizer.lr.at(step);
-        let rank = self.rank.clone();
-        let span = rank.comms().lane().span("optimizer");
+        let span = scope::begin();
         match &mut self.average {
             Some(average) => self.optimizer.step_and_average(lr, gradients, average),
             None => self.optimizer.step(lr, gradients),
         }
-        drop(span);
+        scope::record("optimizer", span);
         Ok(Step {
             loss: mean.value(),
             tokens: mean.count(),

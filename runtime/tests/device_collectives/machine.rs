@@ -239,6 +239,15 @@ impl Device for RankDevice {
         Moment(Arc::new(event))
     }
 
+    fn mark_timed(&self, queue: Queue) -> Moment {
+        self.mark(queue)
+    }
+
+    /// No time passes on this device.
+    fn elapsed_ms(&self, _: &Moment, _: &Moment) -> f32 {
+        0.0
+    }
+
     fn wait_for(&self, queue: Queue, moment: &Moment) {
         let number = self.machine.waits.fetch_add(1, Ordering::Relaxed);
         if self.machine.ignored_wait != Some(number) {

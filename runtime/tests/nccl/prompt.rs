@@ -99,6 +99,14 @@ impl Device for Prompt {
         Moment(Arc::new(()))
     }
 
+    fn mark_timed(&self, queue: Queue) -> Moment {
+        self.mark(queue)
+    }
+
+    fn elapsed_ms(&self, _: &Moment, _: &Moment) -> f32 {
+        0.0
+    }
+
     fn wait_for(&self, _: Queue, _: &Moment) {}
 
     fn is_done(&self, _: &Moment) -> bool {

@@ -177,6 +177,8 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// # Safety
     /// See [`Driver`]; `address` came from [`alloc`](Self::alloc) with these `bytes`.
     unsafe fn free(&self, address: u64, bytes: usize) -> Result<(), DriverError>;
+    /// Bytes of device memory that libraries use beside their operands.
+    fn scratch_bytes(&self) -> usize;
     /// Page-locked host memory, which transfers without a copy aside.
     fn alloc_pinned(&self, bytes: usize) -> Result<*mut u8, DriverError>;
     /// Gives page-locked memory back.

@@ -2,19 +2,31 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use crate::backend::{DeviceFailure, Queue};
+use crate::backend::{DeviceFailure, MemoryMeter, Queue};
 
-use super::driver::{Driver, DriverError, Function, Grid, Source, Stream};
+use super::driver::{Driver, DriverError, Event, Function, Grid, Source, Stream};
+use super::ops::map::Structure;
 
 /// A driver with one rank's streams and the kernels that it has used.
 pub struct Gpu {
     driver: Arc<dyn Driver>,
+    /// The stream of [`Queue::Compute`], which nearly every call is for; also among the others.
+    compute: OnceLock<Stream>,
     streams: Mutex<HashMap<Queue, Stream>>,
     /// By name of the entry point: a comparison of sources is cheaper than a hash of them at every launch.
     functions: Mutex<HashMap<String, Vec<(Source, Function)>>>,
+    /// Kernels whose sources are generated.
+    generated: Mutex<HashMap<Structure, Function>>,
+    /// Events that nobody waits for any more, to be recorded anew: plain ones, and timed ones.
+    events: Mutex<[Vec<Event>; 2]>,
     workspace: Mutex<Workspace>,
+    /// Its bytes, for who may not wait until it has grown.
+    workspace_bytes: AtomicUsize,
+    /// Who has memory to spare where there is none.
+    kept: Mutex<Weak<MemoryMeter>>,
 }
 
 /// Memory of kernels that need some beside their operands; `address` is 0 as long as there is none.
@@ -35,9 +47,14 @@ impl Gpu {
     pub fn new(driver: Arc<dyn Driver>) -> Arc<Gpu> {
         Arc::new(Gpu {
             driver,
+            compute: OnceLock::new(),
             streams: Mutex::default(),
             functions: Mutex::default(),
+            generated: Mutex::default(),
+            events: Mutex::default(),
             workspace: Mutex::default(),
+            workspace_bytes: AtomicUsize::new(0),
+            kept: Mutex::default(),
         })
     }
 
@@ -48,9 +65,15 @@ impl Gpu {
 
     /// The stream of a queue. Communication goes before compute where both are ready.
     pub fn stream(&self, queue: Queue) -> Stream {
-        *lock(&self.streams)
-            .entry(queue)
-            .or_insert_with(|| done(self.driver.new_stream(queue != Queue::Compute)))
+        let find = || {
+            *lock(&self.streams)
+                .entry(queue)
+                .or_insert_with(|| done(self.driver.new_stream(queue != Queue::Compute)))
+        };
+        match queue {
+            Queue::Compute => *self.compute.get_or_init(find),
+            _ => find(),
+        }
     }
 
     /// Every stream in use.
@@ -68,13 +91,39 @@ impl Gpu {
         if workspace.bytes < bytes {
             self.drop_workspace(&mut workspace);
             let bytes = bytes.next_multiple_of(WORKSPACE_UNIT);
-            *workspace = Workspace { address: done(self.driver.alloc(bytes)), bytes };
+            let address = self.relieved(|| self.driver.alloc(bytes));
+            *workspace = Workspace { address, bytes };
+            self.workspace_bytes.store(bytes, Ordering::Relaxed);
         }
         workspace.address
     }
 
+    /// Bytes of device memory that kernels and libraries use beside their operands.
+    pub fn own_bytes(&self) -> usize {
+        self.workspace_bytes.load(Ordering::Relaxed) + self.driver.scratch_bytes()
+    }
+
+    /// When there is no memory, `meter` gives back what it keeps.
+    pub fn relieved_by(&self, meter: Weak<MemoryMeter>) {
+        *lock(&self.kept) = meter;
+    }
+
+    /// The result of a call that may need memory. Where there is none, it is made once more after what is kept for later
+    /// has been given back.
+    pub fn relieved<T>(&self, call: impl Fn() -> Result<T, DriverError>) -> T {
+        match call() {
+            Err(DriverError::OutOfMemory { .. }) => {
+                let kept = lock(&self.kept).upgrade();
+                kept.iter().for_each(|meter| meter.give_back());
+                done(call())
+            }
+            result => done(result),
+        }
+    }
+
     fn drop_workspace(&self, workspace: &mut Workspace) {
         let Workspace { address, bytes } = std::mem::take(workspace);
+        self.workspace_bytes.store(0, Ordering::Relaxed);
         if bytes > 0 {
             // A device that has failed has no work left that uses the memory, and says so at its next call.
             let _ = self.driver.synchronize(self.stream(Queue::Compute));
@@ -97,25 +146,67 @@ impl Gpu {
     /// # Safety
     /// As [`Driver::launch`].
     pub unsafe fn launch_on(&self, queue: Queue, kernel: Kernel<'_>, grid: Grid, args: &[&[u8]]) {
+        // SAFETY: as the caller promises.
+        unsafe { self.launch_function(queue, self.function(kernel), grid, args) };
+    }
+
+    /// Submits a function that is loaded to a queue.
+    ///
+    /// # Safety
+    /// As [`Driver::launch`].
+    pub unsafe fn launch_function(
+        &self,
+        queue: Queue,
+        function: Function,
+        grid: Grid,
+        args: &[&[u8]],
+    ) {
         if grid.blocks.contains(&0) {
             return;
         }
-        let function = self.function(kernel);
         // SAFETY: as the caller promises.
         done(unsafe { self.driver.launch(self.stream(queue), function, grid, args) });
+    }
+
+    /// The kernel that was generated for a structure, if there was one.
+    pub fn generated(&self, structure: &Structure) -> Option<Function> {
+        lock(&self.generated).get(structure).copied()
+    }
+
+    /// The kernel for a structure, whose entry point has the name of the source.
+    pub fn generate(&self, structure: Structure, source: &Source) -> Function {
+        let function = self.load((source, &source.name));
+        lock(&self.generated).insert(structure, function);
+        function
     }
 
     fn function(&self, (source, name): Kernel<'_>) -> Function {
         let mut functions = lock(&self.functions);
         let loaded = functions.get(name).and_then(|named| {
-            named.iter().find(|(loaded, _)| loaded == source).map(|(_, function)| *function)
+            let mut sources = named.iter();
+            sources.find(|(loaded, _)| is_same(loaded, source)).map(|(_, function)| *function)
         });
         loaded.unwrap_or_else(|| {
-            let module = done(self.driver.load(source));
-            let function = done(self.driver.function(module, name));
+            let function = self.load((source, name));
             functions.entry(name.to_string()).or_default().push((source.clone(), function));
             function
         })
+    }
+
+    fn load(&self, (source, name): Kernel<'_>) -> Function {
+        let module = done(self.driver.load(source));
+        done(self.driver.function(module, name))
+    }
+
+    /// An event to be recorded; `timed` ones can be measured.
+    pub fn take_event(&self, timed: bool) -> Event {
+        let free = lock(&self.events)[usize::from(timed)].pop();
+        free.unwrap_or_else(|| done(self.driver.new_event(timed)))
+    }
+
+    /// Takes an event back. What was submitted to wait for it waits for its last record so far, whatever is recorded next.
+    pub fn put_event(&self, event: Event, timed: bool) {
+        lock(&self.events)[usize::from(timed)].push(event);
     }
 }
 
@@ -123,7 +214,16 @@ impl Drop for Gpu {
     fn drop(&mut self) {
         let mut workspace = std::mem::take(&mut *lock(&self.workspace));
         self.drop_workspace(&mut workspace);
+        for event in lock(&self.events).iter_mut().flat_map(|events| events.drain(..)) {
+            // Nobody could act on an error here.
+            let _ = self.driver.free_event(event);
+        }
     }
+}
+
+/// Whether two sources are equal. Those of kernels that are not generated are in one place of the program.
+fn is_same(a: &Source, b: &Source) -> bool {
+    std::ptr::eq(&*a.text, &*b.text) || a == b
 }
 
 impl fmt::Debug for Gpu {

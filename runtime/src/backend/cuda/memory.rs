@@ -4,7 +4,9 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::backend::{DType, Device, FreeObserver, Moment, Queue, ReduceOp, RowPart, Runs};
+use crate::backend::{
+    DType, Device, FreeObserver, MemoryMeter, Moment, Queue, ReduceOp, RowPart, Runs,
+};
 
 use super::driver::{DriverError, Event};
 use super::gpu::{Gpu, done};
@@ -58,6 +60,13 @@ impl GpuMemory {
         }
     }
 
+    fn record(&self, queue: Queue, timed: bool) -> Moment {
+        let event = self.gpu.take_event(timed);
+        let recorded = RecordedEvent { gpu: Arc::clone(&self.gpu), event, timed };
+        done(self.gpu.driver().record(event, self.gpu.stream(queue)));
+        Moment(Arc::new(recorded))
+    }
+
     fn event(&self, moment: &Moment) -> Event {
         match moment.0.downcast_ref::<RecordedEvent>() {
             Some(recorded) => recorded.event,
@@ -66,16 +75,16 @@ impl GpuMemory {
     }
 }
 
-/// An event that was recorded once, and given back with its last moment.
+/// An event that was recorded once, and is free for other moments with the last of this one.
 struct RecordedEvent {
     gpu: Arc<Gpu>,
     event: Event,
+    timed: bool,
 }
 
 impl Drop for RecordedEvent {
     fn drop(&mut self) {
-        // What waits for it has been submitted; a driver keeps an event until then. Nobody could act on an error here.
-        let _ = self.gpu.driver().free_event(self.event);
+        self.gpu.put_event(self.event, self.timed);
     }
 }
 
@@ -85,6 +94,14 @@ impl Device for GpuMemory {
             Err(DriverError::OutOfMemory { .. }) => None,
             result => NonNull::new(done(result) as *mut u8),
         }
+    }
+
+    fn own_bytes(&self) -> usize {
+        self.gpu.own_bytes()
+    }
+
+    fn relieved_by(&self, meter: Weak<MemoryMeter>) {
+        self.gpu.relieved_by(meter);
     }
 
     unsafe fn free(&self, memory: NonNull<u8>, bytes: usize) {
@@ -181,11 +198,15 @@ impl Device for GpuMemory {
     }
 
     fn mark(&self, queue: Queue) -> Moment {
-        let driver = self.gpu.driver();
-        let event = done(driver.new_event(false));
-        let recorded = RecordedEvent { gpu: Arc::clone(&self.gpu), event };
-        done(driver.record(event, self.gpu.stream(queue)));
-        Moment(Arc::new(recorded))
+        self.record(queue, false)
+    }
+
+    fn mark_timed(&self, queue: Queue) -> Moment {
+        self.record(queue, true)
+    }
+
+    fn elapsed_ms(&self, from: &Moment, to: &Moment) -> f32 {
+        done(self.gpu.driver().elapsed_ms(self.event(from), self.event(to)))
     }
 
     fn wait_for(&self, queue: Queue, moment: &Moment) {

@@ -60,7 +60,7 @@ impl Staging {
             block.memory.copy_from_nonoverlapping(src.as_ptr(), src.len());
             done(driver.upload(stream, dst, block.memory.cast(), src.len()));
         }
-        let event = done(driver.new_event(false));
+        let event = self.gpu.take_event(false);
         done(driver.record(event, stream));
         blocks.bytes_under_way += block.bytes;
         blocks.under_way.push_back((block, event));
@@ -73,7 +73,7 @@ impl Staging {
             && done(driver.is_done(*event))
         {
             let Some((block, event)) = blocks.under_way.pop_front() else { return };
-            done(driver.free_event(event));
+            self.gpu.put_event(event, false);
             blocks.bytes_under_way -= block.bytes;
             blocks.free.push(block);
         }
@@ -97,7 +97,7 @@ impl Drop for Staging {
         }
         let blocks = std::mem::take(&mut *lock(&self.blocks));
         let under_way = blocks.under_way.into_iter().map(|(block, event)| {
-            let _ = driver.free_event(event);
+            self.gpu.put_event(event, false);
             block
         });
         for block in under_way.chain(blocks.free) {

@@ -8,6 +8,7 @@ use crate::comm::CommError;
 use crate::comm::account::{Account, Begin, Inside};
 use crate::comm::call::{Call, Difference};
 use crate::comm::own_thread::OwnThread;
+use crate::comm::timeline::Open;
 
 use super::activity::Activity;
 use super::device_queue::DeviceQueue;
@@ -47,7 +48,7 @@ pub struct Visitor<'a> {
     pub member: usize,
     /// What it sends.
     pub bytes: usize,
-    pub account: &'a Account,
+    pub account: &'a Arc<Account>,
     /// Where it queues its share, if that is in memory of a device.
     pub queue: Option<DeviceQueue>,
     /// In a synchronous call: the stay of the rank's own thread, which ends with the call.
@@ -208,11 +209,13 @@ pub struct Attendance<'a> {
     lent: bool,
     parted: bool,
     visitor: Visitor<'a>,
+    /// The call in the queue of the device, where that is traced.
+    span: Option<Open>,
 }
 
 impl<'a> Attendance<'a> {
     fn new(lane: &'a Lane, meeting: Arc<Meeting>, lent: bool, visitor: Visitor<'a>) -> Self {
-        Attendance { lane, meeting, lent, parted: false, visitor }
+        Attendance { lane, meeting, lent, parted: false, visitor, span: None }
     }
 
     /// The queue of the member, if operands are in memory of a device.
@@ -221,12 +224,13 @@ impl<'a> Attendance<'a> {
     }
 
     /// What is queued from now on is done after the operands of all members are ready.
-    pub fn wait_for_operands(&self) {
+    pub fn wait_for_operands(&mut self) {
         let Some(queue) = self.queue() else { return };
         queue.wait_for_own();
         let others = self.meeting.posts.iter().enumerate();
         let others = others.filter(|(member, _)| *member != self.visitor.member);
         others.filter_map(|(_, post)| post.ready.as_ref()).for_each(|ready| queue.wait_for(ready));
+        self.span = self.visitor.account.open(queue.queue);
     }
 
     /// Parts. Of lent memory of a device, the queue of the member waits for what the others have queued.
@@ -242,6 +246,8 @@ impl<'a> Attendance<'a> {
             // A member that failed has none; its device does nothing any more.
             others.filter_map(|(_, end)| end.get()).for_each(|end| queue.wait_for(end));
         }
+        let Visitor { member, bytes, account, .. } = self.visitor;
+        account.close(self.span.take(), self.call(member), bytes);
     }
 
     /// The operand of `member`.

@@ -90,7 +90,7 @@ impl Seat {
         if !call.asynchronous {
             self.account.count(bytes);
         }
-        let (call, account) = (self.note(call), &*self.account);
+        let (call, account) = (self.note(call), &self.account);
         let (lane, inside, own_thread) = match call.asynchronous {
             false => {
                 let inside = account.enter(call.op.name(), &call.site);
@@ -102,7 +102,7 @@ impl Seat {
         let ready = queue.as_ref().map(|queue| queue.ready.clone());
         let post = Post { call, operand, ready, own_thread };
         let visitor = Visitor { member: self.member, bytes, account, queue, inside };
-        let meeting = lane.meet(&self.group, post, visitor)?;
+        let mut meeting = lane.meet(&self.group, post, visitor)?;
         meeting.wait_for_operands();
         share(&meeting);
         meeting.part_in_order();

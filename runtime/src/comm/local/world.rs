@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::backend::Device;
 use crate::comm::account::Account;
 use crate::comm::own_thread::OwnThread;
 use crate::comm::{
     CommError, CommStats, CommTimes, Communicator, Departure, Engine, LaunchOptions, Peers,
+    Timeline,
 };
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::{Coordinates, MeshShape};
@@ -209,6 +211,18 @@ impl RankComms {
             Some(engine) => engine.group(axes),
             None => self.world.seat(self.rank, axes),
         }
+    }
+
+    /// Draws what the queues of the rank's device do from now on, where a trace is recorded.
+    pub(crate) fn trace_device(&self, device: Arc<dyn Device>) -> Option<Arc<Timeline>> {
+        let tracer = Arc::clone(self.world.tracer.as_ref()?);
+        let timeline = Timeline::new(device, tracer, self.rank);
+        // A rank is traced once, by one timeline.
+        let _ = self.world.own_threads[self.rank].timeline.set(Arc::clone(&timeline));
+        if let Some(engine) = &self.engine {
+            engine.trace(&timeline);
+        }
+        Some(timeline)
     }
 
     /// The lane of the trace on which the rank's own thread shows what it does. The engine adds the waits.

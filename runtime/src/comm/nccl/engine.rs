@@ -9,7 +9,7 @@ use crate::backend::{Buffer, Category, DType, Device, FreeObserver, MemoryMeter,
 use crate::comm::account::Account;
 use crate::comm::local::Activity;
 use crate::comm::own_thread::OwnThread;
-use crate::comm::{CommError, CommStats, Communicator, Departure, Peers};
+use crate::comm::{CommError, CommStats, Communicator, Departure, Peers, Timeline};
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 use crate::trace::Lane;
@@ -116,6 +116,11 @@ impl crate::comm::Engine for Engine {
         };
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(seats.entry(axes).or_insert_with(make)) as Arc<dyn Communicator>
+    }
+
+    fn trace(&self, timeline: &Arc<Timeline>) {
+        // A rank is traced once, by one timeline.
+        let _ = self.own_thread.timeline.set(Arc::clone(timeline));
     }
 
     fn stats(&self) -> Vec<(AxisSet, CommStats)> {

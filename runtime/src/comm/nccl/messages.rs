@@ -103,7 +103,7 @@ impl NcclCommunicator {
         let Core { device, meter, watch, .. } = &*self.core;
         if data.device().is_some() {
             let end = self.queue_recv(site, from, data, false)?;
-            device.wait_for(Queue::Compute, &end);
+            self.account.model_waits(site, || device.wait_for(Queue::Compute, &end));
             return Ok(());
         }
         let mut staged = meter.alloc(data.dtype(), data.len(), Category::Communication);
@@ -151,6 +151,7 @@ impl NcclCommunicator {
         let number = FIRST_QUEUE + edge.0 * self.size() + edge.1;
         let queue = Queue::Communication(number);
         device.wait_for(queue, &device.mark(Queue::Compute));
+        let span = self.account.open(queue);
         let text = call.to_string();
         let is_empty =
             matches!(transfer, Transfer::Send { count: 0, .. } | Transfer::Recv { count: 0, .. });
@@ -158,6 +159,7 @@ impl NcclCommunicator {
             let on = On { comm, stream: device.handle(queue) };
             self.queue_group(&text, on, dtype, &[transfer])?;
         }
+        self.account.close(span, call, bytes);
         let end = device.mark(queue);
         watch.queued(text, end.clone(), held);
         self.account.message_transferred(call, bytes, begin, false);

@@ -53,6 +53,7 @@ impl NcclCommunicator {
             (aside > 0).then(|| Arc::new(meter.alloc(dtype, aside, Category::Communication)));
         let room = aside.as_ref().map_or(0, |aside| aside.view().address() as u64);
         device.wait_for(queue, &device.mark(Queue::Compute));
+        let span = self.account.open(queue);
         for step in steps(&self.planner(dtype), src, dst, room) {
             match step {
                 // SAFETY: what is read and written lies inside operands of the call, which are this queue's until its end.
@@ -79,6 +80,7 @@ impl NcclCommunicator {
                 }
             }
         }
+        self.account.close(span, &call, bytes);
         let end = device.mark(queue);
         for held in [aside, held].into_iter().flatten() {
             watch.queued(text.clone(), end.clone(), Some(held));
@@ -101,8 +103,9 @@ impl NcclCommunicator {
         let address = |view: Option<View<'_>>| view.map_or(0, |view| view.address() as u64);
         if work.call.on_device {
             let dst = dst.as_ref().map(ViewMut::as_view);
+            let site = work.call.site.clone();
             let end = self.queue_work(work, (address(src), address(dst)), None)?;
-            device.wait_for(Queue::Compute, &end);
+            self.account.model_waits(&site, || device.wait_for(Queue::Compute, &end));
             return Ok(());
         }
         let copy_of = |view: View<'_>| {

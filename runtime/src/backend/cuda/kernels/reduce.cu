@@ -109,12 +109,14 @@ REDUCE(f32_bf16, float, bf16)
 REDUCE(bf16_f32, bf16, float)
 REDUCE(bf16_bf16, bf16, bf16)
 
-// A sum of squares for each block, in f64: threads take N elements in turn, whether or not they are an aligned vector.
+// The part of a sum of squares that is due to one of some blocks, in f64: threads take N elements in turn, whether or not
+// they are an aligned vector.
 template <class T>
-__device__ inline void sum_squares(const T* x, uint64_t n, bool aligned, double* sums) {
+__device__ inline void sum_squares(const T* x, uint64_t n, uint64_t block, uint64_t blocks, double* sum_of_block) {
     constexpr int N = WIDE<T>;
+    bool aligned = (uint64_t)x % 16 == 0;
     double sum = 0.0;
-    for (uint64_t i = thread_index() * N; i < n; i += thread_count() * N) {
+    for (uint64_t i = (block * blockDim.x + threadIdx.x) * N; i < n; i += blocks * blockDim.x * N) {
         float v[N] = {};
         if (aligned && n - i >= N) {
             load_vector(x + i, v);
@@ -128,20 +130,50 @@ __device__ inline void sum_squares(const T* x, uint64_t n, bool aligned, double*
         for (int k = 0; k < N; k++) sum += (double)v[k] * v[k];
     }
     sum = block_reduce(sum, Sum());
-    if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+    if (threadIdx.x == 0) *sum_of_block = sum;
 }
 
-KERNEL(sum_squares_f32)(const float* x, uint64_t n, uint32_t aligned, double* sums) {
-    sum_squares(x, n, aligned, sums);
-}
-KERNEL(sum_squares_bf16)(const bf16* x, uint64_t n, uint32_t aligned, double* sums) {
-    sum_squares(x, n, aligned, sums);
+// Buffers that are summed by one launch: each by blocks of its own, which follow those of the buffer before.
+constexpr int MOST_BUFFERS = 64;
+
+struct Buffers {
+    uint64_t x[MOST_BUFFERS], n[MOST_BUFFERS];
+    // Blocks of all buffers up to each.
+    uint32_t end_block[MOST_BUFFERS], count;
+
+    __device__ uint32_t first_block(uint32_t buffer) const { return buffer == 0 ? 0 : end_block[buffer - 1]; }
+};
+
+// The buffer of a block. There is a block for each that a buffer has.
+__device__ inline uint32_t buffer_of(const Buffers& buffers, uint32_t block) {
+    uint32_t low = 0, high = buffers.count - 1;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (buffers.end_block[middle] <= block) low = middle + 1;
+        else high = middle;
+    }
+    return low;
 }
 
-// The sum of n numbers. For one block.
-KERNEL(sum_doubles)(const double* sums, uint64_t n, double* sum_of_all) {
+template <class T>
+__device__ inline void sum_squares_of(const Buffers& buffers, double* sums) {
+    uint32_t buffer = buffer_of(buffers, blockIdx.x), first = buffers.first_block(buffer);
+    sum_squares((const T*)buffers.x[buffer], buffers.n[buffer], blockIdx.x - first, buffers.end_block[buffer] - first,
+                sums + blockIdx.x);
+}
+
+KERNEL(sum_squares_f32)(Buffers buffers, double* sums) {
+    sum_squares_of<float>(buffers, sums);
+}
+KERNEL(sum_squares_bf16)(Buffers buffers, double* sums) {
+    sum_squares_of<bf16>(buffers, sums);
+}
+
+// The sum of the blocks of each buffer. A block for each of them.
+KERNEL(sum_doubles)(Buffers buffers, const double* sums, double* sum_of_buffer) {
+    uint32_t from = buffers.first_block(blockIdx.x), to = buffers.end_block[blockIdx.x];
     double sum = 0.0;
-    for (uint64_t i = threadIdx.x; i < n; i += blockDim.x) sum += sums[i];
+    for (uint32_t i = from + threadIdx.x; i < to; i += blockDim.x) sum += sums[i];
     sum = block_reduce(sum, Sum());
-    if (threadIdx.x == 0) *sum_of_all = sum;
+    if (threadIdx.x == 0) sum_of_buffer[blockIdx.x] = sum;
 }

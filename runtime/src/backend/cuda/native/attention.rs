@@ -28,13 +28,13 @@ impl Host for ContextHost {
 
     fn alloc(&self, bytes: usize) -> Result<u64, DriverError> {
         self.0.enter()?;
-        memory::alloc(&self.0, bytes)
+        memory::alloc_scratch(&self.0, bytes)
     }
 
-    unsafe fn free(&self, address: u64, _bytes: usize) -> Result<(), DriverError> {
+    unsafe fn free(&self, address: u64, bytes: usize) -> Result<(), DriverError> {
         self.0.synchronize()?;
         // SAFETY: all work is done, and the caller promises the rest.
-        unsafe { memory::free(&self.0, address) }
+        unsafe { memory::free_scratch(&self.0, address, bytes) }
     }
 }
 

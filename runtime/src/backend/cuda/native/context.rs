@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
+use std::sync::atomic::AtomicUsize;
 
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute, CUresult};
 
@@ -17,6 +18,8 @@ pub struct Context {
     pub api: &'static Loaded<DriverApi>,
     /// What the device is.
     pub properties: Properties,
+    /// Bytes of device memory that libraries have beside their operands.
+    pub scratch: AtomicUsize,
     raw: CUcontext,
 }
 
@@ -112,7 +115,7 @@ impl Context {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the device exists.
         unsafe { call!(api, cuDevicePrimaryCtxRetain(&mut raw, device)) }?;
-        let context = Context { api, properties, raw };
+        let context = Context { api, properties, scratch: AtomicUsize::new(0), raw };
         context.enter()?;
         Ok(context)
     }

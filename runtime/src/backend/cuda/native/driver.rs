@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use cudarc::driver::sys::{
@@ -148,6 +149,10 @@ impl Driver for NativeDriver {
         self.context.enter()?;
         // SAFETY: as the caller promises.
         unsafe { memory::free(&self.context, address) }
+    }
+
+    fn scratch_bytes(&self) -> usize {
+        self.context.scratch.load(Ordering::Relaxed)
     }
 
     fn alloc_pinned(&self, bytes: usize) -> Result<*mut u8, DriverError> {

@@ -5,6 +5,7 @@
 //! pool below that one, the driver's, would only hide what is in use.
 
 use std::ffi::c_void;
+use std::sync::atomic::Ordering;
 
 use cudarc::driver::sys::{CUdeviceptr, CUresult};
 
@@ -36,6 +37,27 @@ pub fn alloc(context: &Context, bytes: usize) -> Result<u64, DriverError> {
 pub unsafe fn free(context: &Context, address: u64) -> Result<(), DriverError> {
     // SAFETY: as the caller promises.
     unsafe { call!(context.api, cuMemFree_v2(address)) }
+}
+
+/// Device memory for a library, which is counted.
+pub fn alloc_scratch(context: &Context, bytes: usize) -> Result<u64, DriverError> {
+    let address = alloc(context, bytes)?;
+    context.scratch.fetch_add(bytes, Ordering::Relaxed);
+    Ok(address)
+}
+
+/// Gives device memory of a library back.
+///
+/// # Safety
+/// It came from [`alloc_scratch`] with these `bytes`, and nothing uses it any more.
+pub unsafe fn free_scratch(
+    context: &Context,
+    address: u64,
+    bytes: usize,
+) -> Result<(), DriverError> {
+    context.scratch.fetch_sub(bytes, Ordering::Relaxed);
+    // SAFETY: as the caller promises.
+    unsafe { free(context, address) }
 }
 
 /// Page-locked host memory. It is cached as any other memory, because the host reads what the device writes there.

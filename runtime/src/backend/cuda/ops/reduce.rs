@@ -1,5 +1,7 @@
 //! Sums over a dim, and over everything.
 
+use bytemuck::{Pod, Zeroable};
+
 use crate::backend::Queue;
 use crate::backend::cuda::gpu::{args, done};
 use crate::backend::cuda::kernels::REDUCE;
@@ -118,31 +120,30 @@ pub fn broadcast_dim(
 }
 
 /// See [`Backend::sum_squares_of`](crate::backend::Backend::sum_squares_of). It waits for the compute queue, once.
+///
+/// A model has many gradients, most of them small: each launch sums as many as its parameter has room for.
 pub fn sum_squares_of(gpu: &Gpu, parts: &[View]) -> f64 {
-    let parts: Vec<&View> = parts.iter().filter(|part| !part.is_empty()).collect();
-    let blocks: Vec<u64> = parts.iter().map(|part| blocks_of(part)).collect();
-    if parts.is_empty() {
-        return 0.0;
-    }
-    // The sums of all parts, and behind them those of the blocks of one part at a time.
-    let most_blocks = blocks.iter().copied().max().unwrap_or(0);
+    let parts: Vec<View> = parts.iter().copied().filter(|part| !part.is_empty()).collect();
+    let launches: Vec<Buffers> = parts
+        .chunk_by(|a, b| a.dtype() == b.dtype())
+        .flat_map(|alike| alike.chunks(MOST_BUFFERS).map(Buffers::new))
+        .collect();
+    let Some(most_blocks) = launches.iter().map(Buffers::blocks).max() else { return 0.0 };
+    // The sums of all parts, and behind them those of the blocks of one launch at a time.
     let sums = gpu.workspace((parts.len() + most_blocks as usize) * 8);
     let block_sums = sums + parts.len() as u64 * 8;
-    for (index, (part, blocks)) in parts.iter().zip(blocks).enumerate() {
-        let name = format!("sum_squares_{}", float_name(part.dtype()));
+    let mut done_parts = 0;
+    for buffers in &launches {
+        let name = format!("sum_squares_{}", float_name(parts[done_parts].dtype()));
         let grid = |blocks| Grid { blocks: [blocks, 1, 1], threads: THREADS, shared: 0 };
-        let vectors = u32::from(at(**part).is_multiple_of(16));
-        let len = part.len() as u64;
-        let sum = sums + index as u64 * 8;
+        let sum = sums + done_parts as u64 * 8;
         // SAFETY: there is room for the sum of every block, and of every part.
         unsafe {
-            gpu.launch(
-                (&REDUCE, &name),
-                grid(blocks as u32),
-                args![at(**part), len, vectors, block_sums],
-            );
-            gpu.launch((&REDUCE, "sum_doubles"), grid(1), args![block_sums, blocks, sum]);
+            gpu.launch((&REDUCE, &name), grid(buffers.blocks()), args![*buffers, block_sums]);
+            let args = args![*buffers, block_sums, sum];
+            gpu.launch((&REDUCE, "sum_doubles"), grid(buffers.count), args);
         }
+        done_parts += buffers.count as usize;
     }
     let mut of_parts = vec![0f64; parts.len()];
     let (driver, stream) = (gpu.driver(), gpu.stream(Queue::Compute));
@@ -152,6 +153,40 @@ pub fn sum_squares_of(gpu: &Gpu, parts: &[View]) -> f64 {
     });
     done(driver.synchronize(stream));
     of_parts.iter().sum()
+}
+
+/// Buffers of one launch, as in `kernels/reduce.cu`.
+const MOST_BUFFERS: usize = 64;
+
+/// `Buffers` of the kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Buffers {
+    x: [u64; MOST_BUFFERS],
+    n: [u64; MOST_BUFFERS],
+    end_block: [u32; MOST_BUFFERS],
+    count: u32,
+    /// To a multiple of 8 bytes.
+    padding: u32,
+}
+
+impl Buffers {
+    /// Of one dtype, at most [`MOST_BUFFERS`].
+    fn new(parts: &[View]) -> Buffers {
+        let mut buffers = Buffers { count: parts.len() as u32, ..Buffers::zeroed() };
+        let mut blocks = 0;
+        for (index, part) in parts.iter().enumerate() {
+            blocks += blocks_of(part) as u32;
+            (buffers.x[index], buffers.n[index]) = (at(*part), part.len() as u64);
+            buffers.end_block[index] = blocks;
+        }
+        buffers
+    }
+
+    /// Blocks of all of them.
+    fn blocks(&self) -> u32 {
+        self.end_block[self.count as usize - 1]
+    }
 }
 
 /// Blocks that a part is summed by: a function of its length alone, as is what each thread of them adds.

@@ -63,6 +63,10 @@ impl Driver for Recorder {
         Ok(())
     }
 
+    fn scratch_bytes(&self) -> usize {
+        0
+    }
+
     fn alloc_pinned(&self, _: usize) -> Result<*mut u8, DriverError> {
         Err(DriverError::NoDevice("a recorder has no memory".to_string()))
     }

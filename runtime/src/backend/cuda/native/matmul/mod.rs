@@ -128,7 +128,7 @@ impl MatMuls {
     pub fn forget(&self, context: &Context, stream: Stream) -> Result<(), DriverError> {
         match lock(&self.workspaces).remove(&stream) {
             // SAFETY: it was allocated here, and nothing uses it any more.
-            Some(workspace) => unsafe { memory::free(context, workspace) },
+            Some(workspace) => unsafe { memory::free_scratch(context, workspace, WORKSPACE) },
             None => Ok(()),
         }
     }
@@ -137,7 +137,7 @@ impl MatMuls {
     pub fn close(&self, context: &Context) {
         for (_, workspace) in lock(&self.workspaces).drain() {
             // SAFETY: as in `forget`. Nobody could act on an error.
-            let _ = unsafe { memory::free(context, workspace) };
+            let _ = unsafe { memory::free_scratch(context, workspace, WORKSPACE) };
         }
         lock(&self.plans).clear();
         // SAFETY: it is not used any more.
@@ -150,7 +150,7 @@ impl MatMuls {
         if let Some(workspace) = workspaces.get(&stream) {
             return Ok(*workspace);
         }
-        let workspace = memory::alloc(context, WORKSPACE)?;
+        let workspace = memory::alloc_scratch(context, WORKSPACE)?;
         workspaces.insert(stream, workspace);
         Ok(workspace)
     }

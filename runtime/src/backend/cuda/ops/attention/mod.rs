@@ -16,7 +16,7 @@ mod tensor;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::backend::cuda::gpu::{args, done};
+use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::attention::PLAIN;
 use crate::backend::cuda::{FusedAttention, Gpu};
 use crate::backend::{AttentionShape, DType, Queue, View, ViewMut};
@@ -52,7 +52,7 @@ pub fn attention(
     if let Some(fused) = fused {
         let stream = gpu.stream(Queue::Compute);
         // SAFETY: the views have the sizes of the shape, and what is submitted to one stream is done in order.
-        done(unsafe { fused.forward(stream, s, at(q), at(k), at(v), at(out), at(lse)) });
+        gpu.relieved(|| unsafe { fused.forward(stream, s, at(q), at(k), at(v), at(out), at(lse)) });
     } else if tensor::takes(gpu, s, &operands) {
         tensor::forward(gpu, s, operands, lse);
     } else {
@@ -89,7 +89,9 @@ pub fn attention_backward(
         let stream = gpu.stream(Queue::Compute);
         let [q, k, v, out, dout, dq, dk, dv] = operands.map(at);
         // SAFETY: as in `attention`.
-        done(unsafe { fused.backward(stream, s, q, k, v, out, at(lse), dout, dq, dk, dv) });
+        gpu.relieved(|| unsafe {
+            fused.backward(stream, s, q, k, v, out, at(lse), dout, dq, dk, dv)
+        });
         return BACKWARD_PRODUCTS * product_flops(s);
     }
     let given = Given { q, k, v, dout, lse, delta: deltas(gpu, s, out, dout) };

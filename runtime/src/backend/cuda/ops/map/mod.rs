@@ -2,23 +2,26 @@
 
 mod params;
 mod source;
+mod structure;
 
 use super::launch::{aligned, at, covering, vectors, wide};
 use super::partials::add_partials;
-use crate::backend::cuda::{Gpu, Grid, Source};
-use crate::backend::{DType, Expr, LeafGrad, Node, View, ViewMut};
+use crate::backend::cuda::{Function, Gpu, Grid, Source};
+use crate::backend::{DType, Expr, LeafGrad, Node, Queue, View, ViewMut};
 use params::Params;
 use source::Wanted;
+pub use structure::Structure;
 
 pub fn map(gpu: &Gpu, expr: &Expr, leaves: &[View], out: ViewMut) {
     let out = out.as_view();
     check(expr, leaves, out);
-    let mut params = Params::default();
+    let kernel = Generated::new(gpu, Structure::forward(expr, out.dtype(), leaves.len()));
+    let mut params = kernel.params();
     let items = push_elements(&mut params, expr, leaves, &[out], out.len());
     push_inputs(&mut params, expr, leaves, out.dtype());
-    params.push(&format!("{}*", source::cpp_type(out.dtype())), "out", at(out));
-    let source = source::forward(expr, out.dtype(), &params.fields);
-    launch(gpu, &source, covering(gpu, items), params);
+    params.push(format_args!("{}* out", source::cpp_type(out.dtype())), at(out));
+    kernel
+        .launch(covering(gpu, items), params, |fields| source::forward(expr, out.dtype(), fields));
 }
 
 pub fn map_backward(
@@ -57,28 +60,30 @@ pub fn map_backward(
     let row_lens = grads(Wanted::RowSum).map(|(_, slot)| slot.view.len()).collect::<Vec<_>>();
     let columns = (!row_lens.is_empty()).then(|| Columns::new(grad, &row_lens));
 
-    let mut params = Params::default();
+    let kernel = Generated::new(gpu, Structure::backward(expr, grad.dtype(), &wanted));
+    let mut params = kernel.params();
     let items = match &columns {
         None => push_elements(&mut params, expr, leaves, &whole, grad.len()),
         Some(columns) => columns.push(&mut params, expr, leaves, &whole),
     };
     push_inputs(&mut params, expr, leaves, grad.dtype());
     let element = source::cpp_type(grad.dtype());
-    params.push(&format!("const {element}*"), "grad", at(grad));
+    params.push(format_args!("const {element}* grad"), at(grad));
     for (leaf, slot) in grads(Wanted::Each) {
-        params.push(&format!("{element}*"), &format!("grad{leaf}"), at(slot.view.as_view()));
-        params.push("uint32_t", &format!("add{leaf}"), u32::from(slot.accumulate));
+        params.push(format_args!("{element}* grad{leaf}"), at(slot.view.as_view()));
+        params.push(format_args!("uint32_t add{leaf}"), u32::from(slot.accumulate));
     }
     let part_bytes = columns.as_ref().map_or(0, |columns| columns.bytes());
     let mut parts = gpu.workspace(part_bytes * row_lens.len());
     let mut sums = Vec::new();
     for (leaf, _) in grads(Wanted::RowSum) {
-        params.push("float*", &format!("sums{leaf}"), parts);
+        params.push(format_args!("float* sums{leaf}"), parts);
         sums.push((leaf, parts));
         parts += part_bytes as u64;
     }
-    let source = source::backward(expr, grad.dtype(), &wanted, &params.fields);
-    launch(gpu, &source, covering(gpu, items), params);
+    kernel.launch(covering(gpu, items), params, |fields| {
+        source::backward(expr, grad.dtype(), &wanted, fields)
+    });
 
     for (leaf, parts) in sums {
         let (Some(slot), Some(columns)) = (&mut leaf_grads[leaf], &columns) else { continue };
@@ -158,9 +163,9 @@ fn push_elements(
     if !rows.is_empty() && (head > 0 || !are_vectors(&rows, width)) {
         [head, count] = [0; 2];
     }
-    params.push("uint64_t", "n", n as u64);
-    params.push("uint64_t", "head", head);
-    params.push("uint64_t", "vectors", count);
+    params.push(format_args!("uint64_t n"), n as u64);
+    params.push(format_args!("uint64_t head"), head);
+    params.push(format_args!("uint64_t vectors"), count);
     count.max(n as u64 - count * width as u64)
 }
 
@@ -172,16 +177,15 @@ fn are_vectors(rows: &[View], width: usize) -> bool {
 /// Adds the leaves and constants of an expression.
 fn push_inputs(params: &mut Params, expr: &Expr, leaves: &[View], dtype: DType) {
     for (leaf, view) in leaves.iter().enumerate() {
-        let pointer = format!("const {}*", source::cpp_type(dtype));
-        params.push(&pointer, &format!("leaf{leaf}"), at(*view));
+        params.push(format_args!("const {}* leaf{leaf}", source::cpp_type(dtype)), at(*view));
         if expr.nodes.contains(&Node::Row(leaf)) {
-            params.push("uint64_t", &format!("len{leaf}"), view.len() as u64);
+            params.push(format_args!("uint64_t len{leaf}"), view.len() as u64);
         }
     }
     for (k, node) in expr.nodes.iter().enumerate() {
         match node {
-            Node::Scale(_, factor) => params.push("float", &format!("factor{k}"), *factor),
-            Node::Dropout(_, dropout) => params.push_dropout(&format!("dropout{k}"), dropout),
+            Node::Scale(_, factor) => params.push(format_args!("float factor{k}"), *factor),
+            Node::Dropout(_, dropout) => params.push_dropout(format_args!("dropout{k}"), dropout),
             _ => {}
         }
     }
@@ -223,11 +227,11 @@ impl Columns {
         whole.extend(others);
         let are_vectors =
             self.cols.is_multiple_of(width) && aligned(&whole, width) && are_vectors(&rows, width);
-        params.push("uint64_t", "rows", self.rows);
-        params.push("uint64_t", "cols", self.cols as u64);
-        params.push("uint64_t", "part_rows", self.part_rows);
-        params.push("uint64_t", "parts", self.parts);
-        params.push("uint32_t", "wide", u32::from(are_vectors));
+        params.push(format_args!("uint64_t rows"), self.rows);
+        params.push(format_args!("uint64_t cols"), self.cols as u64);
+        params.push(format_args!("uint64_t part_rows"), self.part_rows);
+        params.push(format_args!("uint64_t parts"), self.parts);
+        params.push(format_args!("uint32_t wide"), u32::from(are_vectors));
         self.parts * (self.cols / if are_vectors { width } else { 1 }) as u64
     }
 }
@@ -241,9 +245,32 @@ fn lcm(a: usize, b: usize) -> usize {
     a / x * b
 }
 
-fn launch(gpu: &Gpu, source: &Source, grid: Grid, mut params: Params) {
-    params.finish();
-    // SAFETY: the fields of the one parameter were declared as their values were put into it, and the operands have the
-    // lengths, dtypes and alignment that the kernel was written for.
-    unsafe { gpu.launch((source, &source.name), grid, &[&params.bytes]) };
+/// The kernel of a structure, which is written and loaded where it is not known yet.
+struct Generated<'a> {
+    gpu: &'a Gpu,
+    structure: Structure,
+    known: Option<Function>,
+}
+
+impl<'a> Generated<'a> {
+    fn new(gpu: &'a Gpu, structure: Structure) -> Generated<'a> {
+        Generated { gpu, known: gpu.generated(&structure), structure }
+    }
+
+    /// The parameter, to be filled.
+    fn params(&self) -> Params {
+        Params::new(self.known.is_none())
+    }
+
+    /// Launches the kernel; `source` writes it with the fields of its parameter.
+    fn launch(self, grid: Grid, mut params: Params, source: impl FnOnce(&str) -> Source) {
+        params.finish();
+        let function = self.known.unwrap_or_else(|| {
+            let fields = params.fields.as_deref().unwrap_or_default();
+            self.gpu.generate(self.structure, &source(fields))
+        });
+        // SAFETY: the fields of the one parameter were declared as their values were put into it, and the operands have the
+        // lengths, dtypes and alignment that the kernel was written for.
+        unsafe { self.gpu.launch_function(Queue::Compute, function, grid, &[&params.bytes]) };
+    }
 }

@@ -1,29 +1,35 @@
 //! The parameter of a generated kernel: one struct, whose fields are declared as their values are put into it.
 
+use std::fmt::{Arguments, Write};
+
 use bytemuck::Pod;
 
 use crate::backend::Dropout;
 use crate::backend::cuda::ops::strided::StridedBlock;
 
-/// Values of a kernel's `Params p`, and the declaration of that struct.
-#[derive(Default)]
+/// Values of a kernel's `Params p`, and the declaration of that struct where the kernel is yet to be written.
 pub(super) struct Params {
     /// The values, laid out as C++ does.
     pub bytes: Vec<u8>,
     /// The declarations of the fields, one a line.
-    pub fields: String,
+    pub fields: Option<String>,
 }
 
 impl Params {
-    /// Adds a field of a C++ type that is laid out as `V`.
-    pub fn push<V: Pod>(&mut self, cpp_type: &str, name: &str, value: V) {
+    /// No fields yet; with `declared` ones, or values alone.
+    pub fn new(declared: bool) -> Params {
+        Params { bytes: Vec::with_capacity(256), fields: declared.then(String::new) }
+    }
+
+    /// Adds a field, declared as in `uint64_t n`, of a C++ type that is laid out as `V`.
+    pub fn push<V: Pod>(&mut self, declaration: Arguments<'_>, value: V) {
         self.align(align_of::<V>());
         self.bytes.extend_from_slice(bytemuck::bytes_of(&value));
-        self.fields += &format!("    {cpp_type} {name};\n");
+        self.declare(declaration);
     }
 
     /// Adds what one node of dropout draws by, as `kernels/map.cuh` declares it.
-    pub fn push_dropout(&mut self, name: &str, dropout: &Dropout) {
+    pub fn push_dropout(&mut self, name: Arguments<'_>, dropout: &Dropout) {
         let strided = StridedBlock::of(&dropout.index);
         // At rate 1 beyond every possible draw.
         let threshold = (f64::from(dropout.rate) * 4_294_967_296.0) as u64;
@@ -36,12 +42,18 @@ impl Params {
         self.bytes.extend_from_slice(bytemuck::cast_slice(&strided.strides));
         self.bytes.extend_from_slice(bytemuck::bytes_of(&keep));
         self.align(align_of::<u64>());
-        self.fields += &format!("    Dropout<{}> {name};\n", strided.sizes.len());
+        self.declare(format_args!("Dropout<{}> {name}", strided.sizes.len()));
     }
 
     /// Pads the struct to its size.
     pub fn finish(&mut self) {
         self.align(align_of::<u64>());
+    }
+
+    fn declare(&mut self, declaration: Arguments<'_>) {
+        if let Some(fields) = &mut self.fields {
+            let _ = writeln!(fields, "    {declaration};");
+        }
     }
 
     fn align(&mut self, bytes: usize) {
