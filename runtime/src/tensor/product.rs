@@ -7,7 +7,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, DType, Expr, Gemm, GemmEnding, LeafGrad, Node, View, ViewMut};
+use crate::backend::{Buffer, DType, Expr, Gemm, GemmEnding, LeafGrad, Node, View};
 use crate::comm::Site;
 use crate::layout::AxisSet;
 
@@ -95,35 +95,35 @@ impl Product {
         let keeps = recorded || rank.regions().keeps(path);
         let (values, bias) =
             (self.weight.read(self.gradient_axes), with.bias.read(with.gradient_axes));
-        let forward = |out: ViewMut<'_>, inside: Option<ViewMut<'_>>| {
-            self.forward_biased(&input.data, (values.view(), bias.view()), with.gelu, out, inside);
+        let forward = |out: &mut Buffer, inside: Option<&mut Buffer>| {
+            let (weight, bias) = (values.view(), bias.view());
+            self.forward_biased(&input.data, (weight, bias), with.gelu, out, inside);
         };
+        let room = || rank.alloc(self.m * self.n);
+        // What GELU gives, if that is computed with the product.
         let mut activated = None;
-        let sum = (!with.gelu || keeps).then(|| {
+        let sum = (keeps || !with.gelu).then(|| {
             let [sum] = rank.regions().kept(path, || {
-                let mut sum = rank.alloc(self.m * self.n);
-                if with.gelu {
-                    let mut out = rank.alloc(self.m * self.n);
-                    forward(out.view_mut(), Some(sum.view_mut()));
-                    activated = Some(out);
-                } else {
-                    forward(sum.view_mut(), None);
+                let mut sum = room();
+                match with.gelu {
+                    true => forward(activated.insert(room()), Some(&mut sum)),
+                    false => forward(&mut sum, None),
                 }
                 [sum]
             });
             sum
         });
-        let data = match (&sum, activated) {
-            (Some(sum), None) if !with.gelu => Arc::clone(sum),
-            (_, Some(out)) => Arc::new(out),
-            (kept, None) => {
-                let mut out = rank.alloc(self.m * self.n);
-                match kept {
+        let data = match &sum {
+            Some(sum) if !with.gelu => Arc::clone(sum),
+            sum => Arc::new(activated.unwrap_or_else(|| {
+                let mut out = room();
+                match sum {
+                    // A region has kept it.
                     Some(sum) => rank.backend().map(&gelu(), &[sum.view()], out.view_mut()),
-                    None => forward(out.view_mut(), None),
+                    None => forward(&mut out, None),
                 }
-                Arc::new(out)
-            }
+                out
+            })),
         };
         drop((values, bias));
         let node = recorded.then(|| {
@@ -147,29 +147,29 @@ impl Product {
         x: &Buffer,
         (weight, bias): (View<'_>, View<'_>),
         gelu: bool,
-        mut out: ViewMut<'_>,
-        mut inside: Option<ViewMut<'_>>,
+        out: &mut Buffer,
+        mut inside: Option<&mut Buffer>,
     ) {
         let rank = self.rank();
         let (backend, gemm) = (rank.backend(), self.gemm());
         let ending = match gelu {
             true => {
-                let inside = inside.as_mut().map(ViewMut::reborrow);
+                let inside = inside.as_mut().map(|inside| inside.view_mut());
                 GemmEnding::BiasGelu { bias, inside }
             }
             false => GemmEnding::Bias(bias),
         };
-        if backend.gemm_with(&gemm, x.view(), weight, ending, out.reborrow()) {
+        if backend.gemm_with(&gemm, x.view(), weight, ending, out.view_mut()) {
             return;
         }
         let mut product = rank.alloc(self.m * self.n);
         backend.gemm(&gemm, x.view(), weight, product.view_mut());
         match inside {
-            Some(mut inside) => {
-                backend.map(&added(false), &[product.view(), bias], inside.reborrow());
-                backend.map(&self::gelu(), &[inside.as_view()], out);
+            Some(inside) => {
+                backend.map(&added(false), &[product.view(), bias], inside.view_mut());
+                backend.map(&self::gelu(), &[inside.view()], out.view_mut());
             }
-            None => backend.map(&added(gelu), &[product.view(), bias], out),
+            None => backend.map(&added(gelu), &[product.view(), bias], out.view_mut()),
         }
     }
 }
