@@ -16,6 +16,7 @@ import array
 import importlib.util
 import json
 import os
+import signal
 import socket
 import statistics
 import subprocess
@@ -127,7 +128,7 @@ class Check:
                        for name in ("stdout", "stderr")]
             try:
                 program = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=outputs[0],
-                                           stderr=outputs[1], cwd=HERE,
+                                           stderr=outputs[1], cwd=HERE, start_new_session=True,
                                            env=self.environment | environment)
             except OSError as error:
                 program = error
@@ -142,7 +143,8 @@ class Check:
             try:
                 program.wait(max(0, end - time.monotonic()))
             except subprocess.TimeoutExpired:
-                program.kill()
+                # With what it has started.
+                os.killpg(program.pid, signal.SIGKILL)
                 program.wait()
                 failure = f"stopped after {limit:.0f} s"
         texts = []
@@ -176,9 +178,9 @@ class Check:
         for test in sorted((HERE / "tests").iterdir()):
             self.test(test)
 
-    def test(self, test):
+    def test(self, test, limit=240):
         """Runs a test program, and writes rows: its result, and what has failed."""
-        text, failure = self.run([test, "--test-threads=1"], MESHWRIGHT_TEST_DEVICE="cuda")
+        text, failure = self.run([test, "--test-threads=1"], limit, MESHWRIGHT_TEST_DEVICE="cuda")
         results = [line for line in text.splitlines() if line.startswith("test result:")]
         counts = results[-1].removeprefix("test result: ").split("; finished")[0] if results else ""
         self.write(f"| {test.name} | {counts or failure} |")
@@ -263,7 +265,8 @@ class Check:
         self.write("\n## Several processes on this card, with NCCL between them\n\nEach is a host of "
                    "its own to NCCL, which goes over loopback: this is about results, not speed.\n\n"
                    "| tests | result |\n|---|---|")
-        self.test(HERE / "processes" / "processes")
+        left = self.part_end - time.monotonic()
+        self.test(HERE / "processes" / "processes", limit=max(left / 2, 5))
         self.write("\n| mesh | first and last loss | apart from one rank |\n|---|---|---|")
         tokens = self.tokens("nccl", 16385, 1024)
         expected = None

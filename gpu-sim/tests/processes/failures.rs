@@ -20,7 +20,7 @@ fn after_the_end_of(rank: usize, mesh: &str, ranks: usize) -> Vec<End> {
     let mut job = Job::start(ranks, "train", &words(folder.path(), &more), |_, _| {});
     let start = Instant::now();
     while losses(folder.path()).len() < 2 {
-        if start.elapsed() > Duration::from_secs(200) {
+        if job.has_lost_one() || start.elapsed() > Duration::from_secs(120) {
             panic!("it does not begin: {:#?}", job.ends());
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -78,6 +78,11 @@ impl Job {
         self.started = Instant::now();
     }
 
+    /// Whether a process has ended.
+    pub fn has_lost_one(&mut self) -> bool {
+        self.ranks.iter_mut().any(|rank| rank.try_wait().expect("a child").is_some())
+    }
+
     /// Waits for all processes.
     pub fn ends(self) -> Vec<End> {
         let Job { ranks, started } = self;

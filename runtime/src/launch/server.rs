@@ -34,10 +34,15 @@ struct State {
     ranks: HashMap<u32, Rank>,
 }
 
+/// The way to a rank, which answers and word of other ranks take one after the other.
+type Way = Arc<Mutex<TcpStream>>;
+
+/// A connection that is not let in, and why not.
+type Stranger = (TcpStream, String);
+
 /// A rank that was let in.
 struct Rank {
-    /// The way to it, which answers and word of other ranks take one after the other.
-    out: Arc<Mutex<TcpStream>>,
+    out: Way,
     ended: Option<Departure>,
 }
 
@@ -74,11 +79,7 @@ impl Server {
     }
 
     /// Lets a connection in, or gives it back with the reason why not.
-    fn greet(
-        &self,
-        input: &mut impl Read,
-        stream: TcpStream,
-    ) -> Result<(u32, Arc<Mutex<TcpStream>>), (TcpStream, String)> {
+    fn greet(&self, input: &mut impl Read, stream: TcpStream) -> Result<(u32, Way), Stranger> {
         let mut read = || -> io::Result<Option<(Vec<u8>, u32, u32)>> {
             let mut greeting = [0; 8];
             input.read_exact(&mut greeting)?;
@@ -103,7 +104,7 @@ impl Server {
         rank: u32,
         world: u32,
         stream: TcpStream,
-    ) -> Result<(u32, Arc<Mutex<TcpStream>>), (TcpStream, String)> {
+    ) -> Result<(u32, Way), Stranger> {
         let own_world = self.place.world;
         if job != self.place.job.as_bytes() {
             let reason = "it belongs to another job: is an old process of another run still there, or is MASTER_PORT used \
