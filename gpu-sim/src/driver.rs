@@ -38,6 +38,24 @@ impl SimDriver {
         &self.device
     }
 
+    /// Submits work of another library, which is done when the stream comes to it, and may not ask for anything of the
+    /// device. It is recorded as all other work.
+    ///
+    /// # Errors
+    /// As of every call.
+    pub fn submit(
+        &self,
+        stream: Stream,
+        work: impl Fn() + Send + Sync + 'static,
+    ) -> Result<(), DriverError> {
+        self.device.state().submit("submit", stream.0, Task::Other(Arc::new(work)))
+    }
+
+    /// The recording in which a stream takes part: a number that no other recording has.
+    pub fn recording_of(&self, stream: Stream) -> Option<u64> {
+        self.device.state().streams.get(&stream.0)?.capture
+    }
+
     /// Notes a call, and gives the state of the device for it.
     fn enter(&self, call: Call) -> Result<std::sync::MutexGuard<'_, State>, DriverError> {
         let mut state = self.device.state();

@@ -1,6 +1,6 @@
 //! What streams do: kernels, copies and products.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use half::bf16;
 use meshwright::backend::cpu::CpuBackend;
@@ -19,7 +19,11 @@ pub(crate) enum Task {
     Zero { dst: u64, bytes: usize },
     Launch { kernel: Kernel, grid: Grid, args: Arguments },
     MatMul { shape: MatMul, a: u64, b: u64, c: u64 },
+    Other(Work),
 }
+
+/// Work of another library.
+pub(crate) type Work = Arc<dyn Fn() + Send + Sync>;
 
 impl Task {
     /// Does the work.
@@ -60,6 +64,7 @@ impl Task {
             Task::MatMul { shape, a, b, c } => {
                 multiply(memory, shape, *a, *b, *c).map_err(|reason| failure("matmul", reason))?;
             }
+            Task::Other(work) => work(),
         }
         Ok(())
     }

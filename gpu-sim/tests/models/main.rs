@@ -1,6 +1,7 @@
 //! Whole models on a device, against the processor: every number of a training, on one rank and on meshes whose ranks
 //! share the device.
 
+mod graphs;
 #[allow(dead_code, reason = "not all of it is needed here")]
 #[path = "../../../runtime/tests/nccl/hub.rs"]
 mod hub;

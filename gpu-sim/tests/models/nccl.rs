@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use meshwright::backend::cuda::{Driver, Stream};
+use meshwright::backend::cuda::{Driver, Event, Stream};
 use meshwright::backend::{Backend, DType};
 use meshwright::comm::RankComms;
 use meshwright::comm::nccl::{
@@ -14,10 +14,11 @@ use meshwright::comm::nccl::{
 use meshwright::tensor::{Settings as RankSettings, ZeroLevel};
 use meshwright::train::{Gpus, LanguageModel, Machine, Result};
 use meshwright_examples::llama::Llama;
-use meshwright_gpu_sim::SimDriver;
+use meshwright_gpu_sim::{Kind, SimDriver};
 use meshwright_tests::compare::Report;
 use meshwright_tests::run::{Setup, train};
 
+use super::graphs::{assert_same, run_on};
 use super::hub::{Hub, Port};
 use super::llama::{DATA, setup};
 use super::{F32, compare};
@@ -48,7 +49,7 @@ impl Machine for Cluster {
         let settings = Settings { shape, rank, timeout: Duration::from_secs(60) };
         let port = Port { hub: Arc::clone(&self.hub), rank };
         let driver = Arc::clone(&self.drivers[rank]);
-        let library = Arc::new(InOrder { port, driver, streams: Mutex::default() });
+        let library = Arc::new(InOrder::new(port, driver));
         let device = backend.device().expect("a GPU has memory of its own");
         Ok(comms.over(Engine::new(settings, library, device, &[1; 128])?))
     }
@@ -71,8 +72,44 @@ impl Machine for Cluster {
 struct InOrder {
     port: Port,
     driver: Arc<SimDriver>,
-    /// Of the transfers of the group that is open.
-    streams: Mutex<Vec<Stream>>,
+    /// The transfers of the group that is open.
+    group: Mutex<Vec<(On, DType, Transfer)>>,
+    /// The recording in which a group was recorded last, and when that is done: groups of one rank are done in the order in
+    /// which they were recorded, also those of unlike streams.
+    recorded: Mutex<Option<(u64, Event)>>,
+}
+
+impl InOrder {
+    fn new(port: Port, driver: Arc<SimDriver>) -> InOrder {
+        InOrder { port, driver, group: Mutex::default(), recorded: Mutex::default() }
+    }
+
+    /// Records a group, all of one stream.
+    fn record(&self, recording: u64, group: Vec<(On, DType, Transfer)>) {
+        let mut recorded = self.recorded.lock().unwrap();
+        let (driver, stream) = (&self.driver, Stream(group[0].0.stream));
+        if let Some((before, event)) = recorded.take() {
+            if before == recording {
+                driver.wait(stream, event).expect("streams of one recording");
+            }
+            driver.free_event(event).expect("an event of this library");
+        }
+        let port = Port { hub: Arc::clone(&self.port.hub), rank: self.port.rank };
+        driver.submit(stream, move || transfer(&port, &group)).expect("a stream");
+        let event = driver.new_event(false).expect("an event");
+        driver.record(event, stream).expect("a stream");
+        *recorded = Some((recording, event));
+    }
+}
+
+/// Transfers a group between the threads.
+fn transfer(port: &Port, group: &[(On, DType, Transfer)]) {
+    port.begin_group().expect("a group");
+    for (on, dtype, transfer) in group {
+        // SAFETY: as whoever queued it promises.
+        unsafe { port.queue(*on, *dtype, transfer).expect("a transfer") };
+    }
+    port.end_group().expect("a group");
 }
 
 impl Library for InOrder {
@@ -107,14 +144,24 @@ impl Library for InOrder {
     }
 
     fn begin_group(&self) -> std::result::Result<(), LibraryError> {
-        self.port.begin_group()
+        self.group.lock().unwrap().clear();
+        Ok(())
     }
 
     fn end_group(&self) -> std::result::Result<(), LibraryError> {
-        for stream in self.streams.lock().unwrap().drain(..) {
-            self.driver.synchronize(stream).expect("the streams of a group can be waited for");
+        let group = std::mem::take(&mut *self.group.lock().unwrap());
+        let Some((on, ..)) = group.first() else { return Ok(()) };
+        match self.driver.recording_of(Stream(on.stream)) {
+            Some(recording) => self.record(recording, group),
+            None => {
+                for (on, ..) in &group {
+                    let stream = Stream(on.stream);
+                    self.driver.synchronize(stream).expect("a stream can be waited for");
+                }
+                transfer(&self.port, &group);
+            }
         }
-        self.port.end_group()
+        Ok(())
     }
 
     unsafe fn queue(
@@ -123,9 +170,8 @@ impl Library for InOrder {
         dtype: DType,
         transfer: &Transfer,
     ) -> std::result::Result<(), LibraryError> {
-        self.streams.lock().unwrap().push(Stream(on.stream));
-        // SAFETY: as the caller promises.
-        unsafe { self.port.queue(on, dtype, transfer) }
+        self.group.lock().unwrap().push((on, dtype, transfer.clone()));
+        Ok(())
     }
 }
 
@@ -186,3 +232,42 @@ const CALLS: [(&str, ZeroLevel, &str); 8] = [
         "all_gather 128, all_reduce 22, broadcast 34, reduce 20, reduce_scatter 10",
     ),
 ];
+
+#[test]
+fn recorded_collectives_are_the_same() {
+    let words = "--dtype f32 --steps 5";
+    for mesh in [
+        "--mesh dp=2 --micro-batches 2",
+        "--mesh tp=2",
+        "--mesh fsdp=2 --zero 0 --reduce-dtype bf16 --dtype bf16",
+        "--mesh fsdp=2 --zero 1",
+        "--mesh fsdp=2 --zero 2 --micro-batches 2",
+        "--mesh fsdp=2 --zero 3 --micro-batches 2 --dtype bf16",
+        "--mesh dp=2,fsdp=2,tp=2 --zero 3 --recompute full",
+    ] {
+        let words = match mesh.contains("--dtype") {
+            true => format!("--steps 5 {mesh}"),
+            false => format!("{words} {mesh}"),
+        };
+        let run = |words: &str| {
+            let mesh = words.split("--mesh ").nth(1).unwrap().split(' ').next().unwrap();
+            let ranks = mesh.split(',').map(|axis| axis[axis.len() - 1..].parse::<usize>().unwrap());
+            let cluster = Arc::new(Cluster::new(ranks.product()));
+            let left = run_on::<Llama>(words, Box::new(Arc::clone(&cluster)));
+            (left, cluster)
+        };
+        let (expected, asked) = run(&format!("{words} --no-graphs"));
+        let (got, recorded) = run(&words);
+        assert_same(&words, &got, &expected);
+        for (rank, driver) in recorded.drivers.iter().enumerate() {
+            let launched = |driver: &SimDriver| {
+                let log = driver.device().log();
+                log.iter().filter(|entry| entry.call.kind() == Kind::LaunchGraph).count()
+            };
+            let passes = if words.contains("--micro-batches 2") { 2 } else { 1 };
+            assert_eq!(launched(driver), 3 * passes, "{words}: rank {rank}");
+            let calls = [&recorded, &asked].map(|cluster| cluster.hub.take_log(rank));
+            assert_eq!(calls[0].len(), calls[1].len(), "{words}: rank {rank}");
+        }
+    }
+}

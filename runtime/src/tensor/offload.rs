@@ -41,7 +41,7 @@ impl Offloaded {
         let Some(device) = rank.meter().device() else {
             return copy_to(rank, &self.0, Category::Activations);
         };
-        settle(&**device, rank.offloading().leaving.take());
+        rank.offloading().settle(rank);
         let mut data = rank.meter().alloc(self.0.dtype(), self.0.len(), Category::Activations);
         device.wait_for(Queue::Transfer, &device.mark(Queue::Compute));
         // SAFETY: the memory of `data` is free after the work of the compute queue so far, and is used only after the
@@ -49,6 +49,15 @@ impl Offloaded {
         unsafe { device.copy_in(data.view_mut().address(), self.0.view().bytes()) };
         device.wait_for(Queue::Compute, &device.mark(Queue::Transfer));
         data
+    }
+}
+
+impl Offloading {
+    /// Everything that was leaving has left, as far as kernels are concerned that are queued from now on.
+    pub(crate) fn settle(&self, rank: &Rank) {
+        if let Some(device) = rank.meter().device() {
+            settle(&**device, self.leaving.take());
+        }
     }
 }
 

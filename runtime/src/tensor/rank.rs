@@ -35,6 +35,8 @@ struct Inner {
     training: Cell<bool>,
     last_micro_batch: Cell<bool>,
     step: Cell<u64>,
+    /// How often the step was asked for.
+    step_reads: Cell<u64>,
 }
 
 /// How a rank computes, and what it shares out.
@@ -92,6 +94,7 @@ impl Rank {
             training: Cell::new(true),
             last_micro_batch: Cell::new(true),
             step: Cell::new(0),
+            step_reads: Cell::new(0),
         }))
     }
 
@@ -161,12 +164,18 @@ impl Rank {
 
     /// The training step that runs now, which keys dropout.
     pub fn step(&self) -> u64 {
+        self.0.step_reads.set(self.0.step_reads.get() + 1);
         self.0.step.get()
     }
 
     /// Says which training step runs now.
     pub fn set_step(&self, step: u64) {
         self.0.step.set(step);
+    }
+
+    /// How often the step was asked for.
+    pub(super) fn step_reads(&self) -> u64 {
+        self.0.step_reads.get()
     }
 
     /// Whether operations are recorded for backward.

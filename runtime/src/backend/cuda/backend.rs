@@ -48,6 +48,10 @@ impl Backend for CudaBackend {
         self.flops.load(Ordering::Relaxed)
     }
 
+    fn count_flops(&self, flops: u64) {
+        self.flops.fetch_add(flops, Ordering::Relaxed);
+    }
+
     fn gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut) {
         assert!(
             a.len() == g.m * g.k

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::backend::{DeviceFailure, Queue};
 
 use super::driver::{Driver, DriverError, Function, Grid, Source, Stream};
+use super::recording::Tape;
 
 /// A driver with one rank's streams and the kernels that it has used.
 pub struct Gpu {
@@ -15,6 +16,8 @@ pub struct Gpu {
     /// By name of the entry point: a comparison of sources is cheaper than a hash of them at every launch.
     functions: Mutex<HashMap<String, Vec<(Source, Function)>>>,
     workspace: Mutex<Workspace>,
+    /// What is recorded, and what recordings use.
+    pub(super) tape: Tape,
 }
 
 /// Memory of kernels that need some beside their operands; `address` is 0 as long as there is none.
@@ -38,6 +41,7 @@ impl Gpu {
             streams: Mutex::default(),
             functions: Mutex::default(),
             workspace: Mutex::default(),
+            tape: Tape::default(),
         })
     }
 
@@ -58,6 +62,13 @@ impl Gpu {
         lock(&self.streams).values().copied().collect()
     }
 
+    /// The streams in use that are not those of `queues`.
+    pub(super) fn streams_beside(&self, queues: &[Queue]) -> Vec<Stream> {
+        let streams = lock(&self.streams);
+        let others = streams.iter().filter(|(queue, _)| !queues.contains(queue));
+        others.map(|(_, stream)| *stream).collect()
+    }
+
     /// Scratch memory of at least `bytes` bytes for what is submitted to the compute queue next, aligned to 256.
     ///
     /// There is one workspace, and nothing but the compute queue uses it: an operation asks for all that it needs at
@@ -75,7 +86,7 @@ impl Gpu {
 
     fn drop_workspace(&self, workspace: &mut Workspace) {
         let Workspace { address, bytes } = std::mem::take(workspace);
-        if bytes > 0 {
+        if bytes > 0 && !self.tape.retire(address, bytes) {
             // A device that has failed has no work left that uses the memory, and says so at its next call.
             let _ = self.driver.synchronize(self.stream(Queue::Compute));
             // SAFETY: `alloc` gave these bytes, and the only queue that uses them is done.
