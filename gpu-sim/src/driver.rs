@@ -362,7 +362,8 @@ impl Driver for SimDriver {
     }
 
     fn end_capture(&self, stream: Stream) -> Result<Graph, DriverError> {
-        let mut state = self.enter(Call::EndCapture { stream })?;
+        let mut state = self.device.state();
+        let entered = state.enter(self.number, Call::EndCapture { stream });
         let capture = state.stream("end_capture", stream.0)?.capture;
         let began_here =
             |capture: &u64| state.captures.get(capture).is_some_and(|c| c.origin == stream.0);
@@ -376,6 +377,8 @@ impl Driver for SimDriver {
                 stream.capture = None;
             }
         }
+        // A recording of which nothing comes has ended, too.
+        entered?;
         let graph = state.handle();
         state.graphs.insert(graph, Arc::new(recording.end()?));
         Ok(Graph(graph))

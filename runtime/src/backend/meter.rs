@@ -12,8 +12,8 @@ mod reserve;
 mod tests;
 
 use pool::Pool;
-use reserve::Reserved;
 pub(super) use reserve::Reserve;
+use reserve::Reserved;
 
 const OFFLOADED: usize = Category::Offloaded as usize;
 

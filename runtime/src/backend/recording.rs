@@ -77,11 +77,7 @@ impl Recordings {
 
     /// The place of `data`, which is used by recorded work: called while that is recorded, or prepared.
     pub fn place_of(self: &Arc<Self>, data: View<'_>) -> Place {
-        Place {
-            address: data.address() as usize,
-            bytes: data.byte_len(),
-            memory: Arc::clone(self),
-        }
+        Place { address: data.address() as usize, bytes: data.byte_len(), memory: Arc::clone(self) }
     }
 }
 

@@ -73,9 +73,9 @@ impl Varies {
     /// Why what was done since `before` cannot be done again as it was recorded, if it cannot.
     pub(crate) fn since(self, before: Varies) -> Option<&'static str> {
         if self.step_reads > before.step_reads {
-            return Some("it draws at random, which depends on the step, as dropout does");
+            return Some("the number of the step is part, as it is where dropout draws");
         }
-        (self.waits > before.waits).then_some("its host waits for numbers of the device")
+        (self.waits > before.waits).then_some("the host reads numbers in every step")
     }
 }
 

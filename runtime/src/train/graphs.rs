@@ -49,13 +49,12 @@ struct Recorded<S> {
     passes: Passes,
 }
 
-/// What makes passes of one run different from each other.
+/// What makes passes of one run different from each other: the first one writes gradients to which others add, and the last
+/// one sums them over the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Kind {
     is_first: bool,
     is_last: bool,
-    /// Tokens; micro-batches may differ by a row.
-    len: usize,
 }
 
 /// Losses by micro-batch, and the gradient of all.
@@ -119,7 +118,7 @@ impl<S: Shape> Graphs<S> {
         if let State::WarmUp(left) = &mut self.state {
             *left -= 1;
             if let (0, Some(why)) = (*left, Varies::now(rank).since(before)) {
-                self.give_up(&format!("the model cannot be: {why}"));
+                self.give_up(&format!("of the model, {why}"));
             }
         }
         done
@@ -128,7 +127,9 @@ impl<S: Shape> Graphs<S> {
     fn give_up(&mut self, why: &str) {
         self.close();
         if self.speaks {
-            say(&format!("steps are not recorded on the GPU, but submitted one operation after the other ({why})"));
+            say(&format!(
+                "steps are not recorded on the GPU, but asked for operation by operation: {why}"
+            ));
         }
     }
 }
@@ -147,11 +148,7 @@ impl<S: Shape> Recorded<S> {
         let (mut losses, mut count) = (Vec::with_capacity(turn.parts.len()), 0);
         let name = format!("step {}", turn.step);
         for (index, part) in turn.parts.iter().enumerate() {
-            let kind = Kind {
-                is_first: index == 0,
-                is_last: index + 1 == turn.parts.len(),
-                len: part.tokens.len(),
-            };
+            let kind = Kind { is_first: index == 0, is_last: index + 1 == turn.parts.len() };
             let pass = Pass {
                 sizes: &turn.sizes,
                 first: part.rows.start,

@@ -184,9 +184,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let turn = Turn { step, sizes: [config.batch, config.seq], parts: &parts };
         let model = &self.built.model;
         let (losses, gradients) =
-            self.graphs.differentiate(&self.rank, &turn, |tokens, targets| {
-                model.loss(tokens, targets)
-            });
+            self.graphs
+                .differentiate(&self.rank, &turn, |tokens, targets| model.loss(tokens, targets));
         // Only now: a device that is asked for a loss has the backward pass to go on with.
         let mut mean = Mean::default();
         for loss in losses {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use crate::backend::{Queue, RecordedWork};
+use crate::backend::{DeviceFailure, Queue, RecordedWork};
 
 use super::driver::{DriverError, Graph, Stream};
 use super::gpu::{Gpu, done, lock};
@@ -128,7 +128,10 @@ unsafe impl RecordedWork for GpuWork {
         }
         if let Some(graph) = self.graph {
             // SAFETY: as the caller promises; the constants are in place.
-            done(unsafe { self.gpu.driver().launch_graph(compute, graph) });
+            let submitted = unsafe { self.gpu.driver().launch_graph(compute, graph) };
+            submitted.unwrap_or_else(|error| {
+                DeviceFailure(format!("{error} (recorded work; --no-graphs runs without)")).unwind()
+            });
         }
     }
 }

@@ -20,7 +20,9 @@ impl Unit {
     /// Where the buffers are. Nothing is under way.
     pub(in super::super) fn inputs(&self, recordings: &Arc<Recordings>) -> Inputs {
         let gathered = match (self.level(), &*self.values.whole.borrow()) {
-            (ZeroLevel::Parameters, Whole::Here(values)) => Some(recordings.place_of(values.view())),
+            (ZeroLevel::Parameters, Whole::Here(values)) => {
+                Some(recordings.place_of(values.view()))
+            }
             _ => None,
         };
         Inputs { fixed: self.fixed(), gathered }

@@ -88,8 +88,7 @@ fn nondeterministic(values: &mut Values, device: Device) -> bool {
 fn graphs(values: &mut Values, device: Device) -> bool {
     let refused = values.switch("no-graphs");
     if refused && device == Device::Cpu && values.fits("device") {
-        let message =
-            "the processor records no steps that it could do again; use --device cuda, or leave it out";
+        let message = "the processor records no steps that it could do again; use --device cuda, or leave it out";
         values.problem("no-graphs", message.into());
     }
     device == Device::Cuda && !refused
