@@ -13,7 +13,7 @@ use meshwright::tensor::{Loss, Tensor, Tokens};
 use meshwright::train::{Config, Gpus, HfName, LanguageModel, Machine, Summary, Trainer};
 use meshwright_examples::gpt2::Gpt2;
 use meshwright_examples::llama::Llama;
-use meshwright_gpu_sim::{Call, Kind, SimDevice};
+use meshwright_gpu_sim::{Call, Kind, SimDevice, drivers};
 use meshwright_tests::models::gpt::{self, Gpt};
 use meshwright_tests::models::nested_llama;
 use serde_json::Value;
@@ -151,6 +151,16 @@ fn a_recorded_gpt2_is_the_same() {
 fn a_recorded_model_that_is_offloaded_is_the_same() {
     check::<nested_llama::Llama>("--dtype f32 --steps 5", 1);
     check::<nested_llama::Llama>("--steps 5 --micro-batches 2", 2);
+}
+
+/// Also on a GPU: graphs of its driver, with its own products and attention.
+#[test]
+fn a_recorded_run_is_the_same_on_the_device_at_hand() {
+    let run = |words: &str| {
+        let words = format!("{words} --steps 5 --micro-batches 3 --recompute full");
+        run_on::<Llama>(&words, Box::new(Gpus::new(drivers(3, 1), 1)))
+    };
+    assert_same("the device at hand", &run(""), &run("--no-graphs"));
 }
 
 #[test]
