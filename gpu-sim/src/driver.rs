@@ -38,6 +38,24 @@ impl SimDriver {
         &self.device
     }
 
+    /// Submits work of another library, which is done when the stream comes to it, and may not ask for anything of the
+    /// device. It is recorded as all other work.
+    ///
+    /// # Errors
+    /// As of every call.
+    pub fn submit(
+        &self,
+        stream: Stream,
+        work: impl Fn() + Send + Sync + 'static,
+    ) -> Result<(), DriverError> {
+        self.device.state().submit("submit", stream.0, Task::Other(Arc::new(work)))
+    }
+
+    /// The recording in which a stream takes part: a number that no other recording has.
+    pub fn recording_of(&self, stream: Stream) -> Option<u64> {
+        self.device.state().streams.get(&stream.0)?.capture
+    }
+
     /// Notes a call, and gives the state of the device for it.
     fn enter(&self, call: Call) -> Result<std::sync::MutexGuard<'_, State>, DriverError> {
         let mut state = self.device.state();
@@ -355,7 +373,8 @@ impl Driver for SimDriver {
     }
 
     fn end_capture(&self, stream: Stream) -> Result<Graph, DriverError> {
-        let mut state = self.enter(Call::EndCapture { stream })?;
+        let mut state = self.device.state();
+        let entered = state.enter(self.number, Call::EndCapture { stream });
         let capture = state.stream("end_capture", stream.0)?.capture;
         let began_here =
             |capture: &u64| state.captures.get(capture).is_some_and(|c| c.origin == stream.0);
@@ -369,6 +388,8 @@ impl Driver for SimDriver {
                 stream.capture = None;
             }
         }
+        // A recording of which nothing comes has ended, too.
+        entered?;
         let graph = state.handle();
         state.graphs.insert(graph, Arc::new(recording.end()?));
         Ok(Graph(graph))

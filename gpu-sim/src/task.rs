@@ -1,5 +1,7 @@
 //! What streams do: kernels, copies and products.
 
+use std::sync::Arc;
+
 use meshwright::backend::cuda::{DriverError, Grid, MatMul, MatMulOperands};
 
 use crate::kernel::{Arguments, Failure, Kernel};
@@ -15,7 +17,11 @@ pub(crate) enum Task {
     Zero { dst: u64, bytes: usize },
     Launch { kernel: Kernel, grid: Grid, args: Arguments },
     MatMul { shape: MatMul, operands: MatMulOperands },
+    Other(Work),
 }
+
+/// Work of another library.
+pub(crate) type Work = Arc<dyn Fn() + Send + Sync>;
 
 impl Task {
     /// Does the work.
@@ -56,6 +62,7 @@ impl Task {
             Task::MatMul { shape, operands } => {
                 multiply(memory, shape, operands).map_err(|reason| failure("matmul", reason))?;
             }
+            Task::Other(work) => work(),
         }
         Ok(())
     }

@@ -32,6 +32,7 @@ fn settings() {
             ("--explain", &["--explain: comes with a later version"]),
             ("--device meta", &["--device: meta comes with a later version; use cpu or cuda"]),
             ("--nondeterministic", &["--nondeterministic: the processor has no faster ways"]),
+            ("--no-graphs", &["--no-graphs: the processor records no steps"]),
             ("--threads 0", &["--threads: must be a whole number of at least 1, not `0`"]),
             ("--batch 0 --lr -1", &["the settings have 2 problems", "\n  - --batch", "\n  - --lr"]),
         ],

@@ -2,9 +2,12 @@
 //! share the device.
 
 mod gpt2;
+mod graphs;
 #[allow(dead_code, reason = "not all of it is needed here")]
 #[path = "../../../runtime/tests/nccl/hub.rs"]
 mod hub;
+#[path = "../support/in_order.rs"]
+mod in_order;
 mod llama;
 mod nccl;
 mod operations;

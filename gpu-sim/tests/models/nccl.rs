@@ -5,18 +5,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use meshwright::backend::cuda::{Driver, Stream};
+use meshwright::backend::cuda::Driver;
 use meshwright::backend::{Backend, DType};
 use meshwright::comm::RankComms;
 use meshwright::comm::nccl::{Engine, Settings};
 use meshwright::tensor::{Settings as RankSettings, ZeroLevel};
 use meshwright::train::{Gpus, LanguageModel, Machine, Result};
 use meshwright_examples::llama::Llama;
-use meshwright_gpu_sim::SimDriver;
+use meshwright_gpu_sim::{Kind, SimDriver};
 use meshwright_tests::compare::Report;
 use meshwright_tests::run::{Setup, train};
 
+use super::graphs::{assert_same, run_on};
 use super::hub::Hub;
+use super::in_order::InOrder;
 use super::llama::{DATA, setup};
 use super::port::Port;
 use super::{F32, compare};
@@ -48,9 +50,7 @@ impl Machine for Cluster {
         let settings = Settings { shape, rank, timeout, peers, registers: true };
         let driver = Arc::clone(&self.drivers[rank]);
         let hub = Arc::new(Arc::clone(&self.hub));
-        let library = Arc::new(Port::on(hub, rank, move |stream| {
-            driver.synchronize(Stream(stream)).expect("a stream can be waited for");
-        }));
+        let library = Arc::new(Port::on(hub, rank, InOrder::new(driver)));
         let device = backend.device().expect("a GPU has memory of its own");
         Ok(comms.over(Engine::new(settings, library, device, &[1; 128])?))
     }
@@ -78,8 +78,7 @@ fn every_parallelism_and_what_it_asks_for() {
     let mut calls = Vec::new();
     for (mesh, zero, _) in CALLS {
         let setup = setup(DType::F32);
-        let ranks = mesh.split(',').map(|axis| axis[axis.len() - 1..].parse::<usize>().unwrap());
-        let cluster = Arc::new(Cluster::new(ranks.product()));
+        let cluster = Arc::new(Cluster::new(ranks_of(mesh)));
         let settings = RankSettings { zero, ..setup.settings };
         let machine = Some(Arc::clone(&cluster) as Arc<dyn Machine>);
         let setup = Setup { settings, machine, ..setup };
@@ -96,6 +95,10 @@ fn every_parallelism_and_what_it_asks_for() {
     report.print();
     let expected = CALLS.map(|(mesh, zero, calls)| (mesh, zero, calls.to_owned()));
     assert_eq!(calls, expected);
+}
+
+fn ranks_of(mesh: &str) -> usize {
+    mesh.split(',').map(|axis| axis[axis.len() - 1..].parse::<usize>().unwrap()).product()
 }
 
 /// How often each kind of call was made: `all_gather 24, all_reduce 9`.
@@ -121,3 +124,45 @@ const CALLS: [(&str, ZeroLevel, &str); 8] = [
     ("dp=2,fsdp=2", ZeroLevel::Parameters, "all_gather 86, all_reduce 10, reduce_scatter 10"),
     ("dp=2,fsdp=2,tp=2", ZeroLevel::Parameters, "all_gather 162, all_reduce 22, reduce_scatter 30"),
 ];
+
+#[test]
+fn recorded_collectives_are_the_same() {
+    let words = "--dtype f32 --steps 5";
+    for mesh in [
+        "--mesh dp=2 --micro-batches 2",
+        "--mesh tp=2",
+        "--mesh fsdp=2 --zero 0 --reduce-dtype bf16 --dtype bf16",
+        "--mesh fsdp=2 --zero 1",
+        "--mesh fsdp=2 --zero 2 --micro-batches 2",
+        "--mesh fsdp=2 --zero 3 --micro-batches 2 --dtype bf16",
+        "--mesh dp=2,fsdp=2,tp=2 --zero 3 --recompute full",
+    ] {
+        let words = match mesh.contains("--dtype") {
+            true => format!("--steps 5 {mesh}"),
+            false => format!("{words} {mesh}"),
+        };
+        let mesh = words.split("--mesh ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+        let ranks = ranks_of(mesh);
+        let run = |words: &str| {
+            let cluster = Cluster::new(ranks);
+            let (drivers, hub) = (cluster.drivers.clone(), Arc::clone(&cluster.hub));
+            (run_on::<Llama>(words, Box::new(cluster)), drivers, hub)
+        };
+        let (expected, _, asked) = run(&format!("{words} --no-graphs"));
+        let (got, drivers, recorded) = run(&words);
+        assert_same(&words, &got, &expected);
+        let passes = if words.contains("--micro-batches 2") { 2 } else { 1 };
+        for (rank, driver) in drivers.iter().enumerate() {
+            let log = driver.device().log();
+            let launched = log.iter().filter(|entry| entry.call.kind() == Kind::LaunchGraph);
+            assert_eq!(launched.count(), 3 * passes, "{words}: rank {rank}");
+            // The same transfers, if not all at the same time.
+            let [got, expected] = [&recorded, &asked].map(|hub| {
+                let mut log = hub.take_log(rank);
+                log.sort();
+                log
+            });
+            assert_eq!(got, expected, "{words}: rank {rank}");
+        }
+    }
+}

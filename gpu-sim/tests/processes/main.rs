@@ -8,6 +8,8 @@ mod failures;
 #[allow(dead_code, reason = "not all of it is needed here")]
 #[path = "../../../runtime/tests/nccl/hub.rs"]
 mod hub;
+#[path = "../support/in_order.rs"]
+mod in_order;
 mod job;
 #[allow(dead_code, reason = "not all of it is needed here")]
 #[path = "../../../runtime/tests/nccl/port.rs"]

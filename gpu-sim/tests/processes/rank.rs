@@ -3,12 +3,13 @@
 use std::env;
 use std::sync::Arc;
 
-use meshwright::backend::cuda::{Driver, DriverError, Stream};
+use meshwright::backend::cuda::DriverError;
 use meshwright::launch::Place;
 use meshwright::train::{Config, Error, Gpus, Machine, Result, Trainer};
 use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::{DEVICE_VARIABLE, Kind, SimDriver};
 
+use super::in_order::InOrder;
 use super::port::Port;
 use super::primitives;
 use super::wire::Wire;
@@ -72,9 +73,5 @@ fn simulated(config: &Config, place: &Place) -> Result<Gpus> {
 pub fn library(rank: usize, driver: &Arc<SimDriver>) -> Port {
     let address = env::var(HUB).expect("the address of the library");
     let wire = Wire { address: address.parse().expect("an address") };
-    let driver = Arc::clone(driver);
-    Port::on(Arc::new(wire), rank, move |stream| {
-        // A device that has failed fails again at the next call.
-        let _ = driver.synchronize(Stream(stream));
-    })
+    Port::on(Arc::new(wire), rank, InOrder::new(Arc::clone(driver)))
 }

@@ -59,18 +59,21 @@ pub struct Buffer {
     dtype: DType,
     category: Category,
     meter: Arc<MemoryMeter>,
+    /// How many buffers the meter had handed out with this one.
+    number: u64,
 }
 
 impl Buffer {
-    /// `block`, which `meter` has counted, as elements.
+    /// `block`, the `number`-th that `meter` has counted, as elements.
     pub(super) fn new(
         block: Block,
         len: usize,
         dtype: DType,
         category: Category,
         meter: Arc<MemoryMeter>,
+        number: u64,
     ) -> Buffer {
-        Buffer { block, len, dtype, category, meter }
+        Buffer { block, len, dtype, category, meter, number }
     }
 
     /// Number of elements.
@@ -133,6 +136,6 @@ impl std::fmt::Debug for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let block = std::mem::replace(&mut self.block, Block::empty());
-        self.meter.take_back(block, self.category);
+        self.meter.take_back(block, self.category, self.number);
     }
 }

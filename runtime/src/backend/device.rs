@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
+use super::recording::RecordedWork;
 use super::{DType, MemoryMeter, ReduceOp};
 
 /// The memory of an accelerator, and the queues of work on it, as one rank uses them.
@@ -149,6 +150,33 @@ pub trait Device: Send + Sync + Debug {
     /// not know how.
     fn observe_frees(&self, _observer: Weak<dyn FreeObserver>) -> bool {
         false
+    }
+
+    /// What is queued from now on is recorded instead of done, after all work so far is done. Until the end of the
+    /// recording the host neither reads memory of the device nor waits for it; queues may be used that were used before.
+    ///
+    /// # Errors
+    /// Where the device does not record, and why.
+    fn begin_recording(&self) -> Result<(), String> {
+        Err("this device records nothing".to_owned())
+    }
+
+    /// Ends a recording, after what was recorded in every queue.
+    ///
+    /// # Errors
+    /// Where nothing came of it, and why.
+    fn end_recording(&self) -> Result<Box<dyn RecordedWork>, String> {
+        Err("this device records nothing".to_owned())
+    }
+
+    /// Whether what is queued is recorded.
+    fn is_recording(&self) -> bool {
+        false
+    }
+
+    /// How often the host has read memory of the device, or waited for a moment of it, so far.
+    fn waits(&self) -> u64 {
+        0
     }
 }
 

@@ -1,11 +1,19 @@
 //! The memory of one rank: counted by category, kept within a budget, and drawn from a pool so that a training step
 //! allocates nothing anew.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::block::{ALIGN, Block, Source};
 use super::{Buffer, Category, DType, Device, Element, OutOfMemory};
+
+mod pool;
+mod reserve;
+#[cfg(test)]
+mod tests;
+
+use pool::Pool;
+pub(super) use reserve::Reserve;
+use reserve::Reserved;
 
 const OFFLOADED: usize = Category::Offloaded as usize;
 const WORKSPACE: usize = Category::Workspace as usize;
@@ -30,7 +38,10 @@ struct State {
     live: [usize; Category::ALL.len()],
     peak: [usize; Category::ALL.len()],
     total_peak: usize,
+    /// Blocks that were handed out so far.
+    handed_out: u64,
     free: Pool,
+    reserved: Option<Reserved>,
 }
 
 impl MemoryMeter {
@@ -81,8 +92,12 @@ impl MemoryMeter {
             return offloaded.alloc(dtype, len, category);
         }
         let bytes = len.checked_mul(dtype.bytes()).and_then(|b| b.checked_next_multiple_of(ALIGN));
-        match self.lock().take(bytes.unwrap_or(usize::MAX), category, self) {
-            Ok(block) => Buffer::new(block, len, dtype, category, Arc::clone(self)),
+        let mut state = self.lock();
+        let taken = state.take(bytes.unwrap_or(usize::MAX), category, self);
+        let number = state.handed_out;
+        drop(state);
+        match taken {
+            Ok(block) => Buffer::new(block, len, dtype, category, Arc::clone(self), number),
             Err(error) => error.unwind(),
         }
     }
@@ -124,16 +139,23 @@ impl MemoryMeter {
         self.lock().noted(self.own_bytes()).total_peak
     }
 
-    /// Gives what is kept for the next buffers back to the system.
+    /// Gives what is kept for the next buffers back to the system; what is reserved, too, unless work is recorded.
     pub fn give_back(&self) {
-        self.lock().free.shrink_to(0);
+        let mut state = self.lock();
+        if state.reserved.as_ref().is_some_and(|reserved| !reserved.is_open) {
+            state.give_up_reserve();
+        }
+        state.free.shrink_to(0);
     }
 
-    /// Takes the memory of a buffer that is no longer used.
-    pub(super) fn take_back(&self, block: Block, category: Category) {
+    /// Takes the memory of a buffer that is no longer used, the `number`-th that was handed out.
+    pub(super) fn take_back(&self, block: Block, category: Category, number: u64) {
         let mut state = self.lock();
         state.live[category as usize] -= block.len();
-        state.free.put(block);
+        match &mut state.reserved {
+            Some(reserved) if reserved.wants(number) => reserved.free.put(block),
+            _ => state.free.put(block),
+        }
     }
 
     fn own_bytes(&self) -> usize {
@@ -153,20 +175,17 @@ impl State {
         meter: &MemoryMeter,
     ) -> Result<Block, OutOfMemory> {
         let limit = meter.limit;
-        let new = || Block::of(&meter.source, bytes);
         let own = meter.own_bytes();
         let total = self.noted(own).live_with(own).iter().sum::<usize>();
         let wanted = total.saturating_add(bytes);
-        let block = match self.free.take(bytes) {
+        let kept = match self.reserved.as_mut().filter(|reserved| reserved.is_open) {
+            Some(reserved) => reserved.free.take(bytes).or_else(|| self.free.take(bytes)),
+            None => self.free.take(bytes),
+        };
+        let block = match kept {
             Some(block) => Some(block),
             None if wanted > limit => None,
-            None => {
-                self.free.shrink_to(limit - wanted);
-                new().or_else(|| {
-                    self.free.shrink_to(0);
-                    new()
-                })
-            }
+            None => self.new_block(bytes, limit - wanted, meter),
         };
         let Some(block) = block else {
             let limit = (wanted > limit).then_some(limit);
@@ -175,6 +194,7 @@ impl State {
         };
         self.live[category as usize] += bytes;
         self.noted(own);
+        self.handed_out += 1;
         Ok(block)
     }
 
@@ -194,120 +214,29 @@ impl State {
         self.total_peak = self.total_peak.max(live.iter().sum());
         self
     }
-}
 
-/// Freed blocks, by size.
-#[derive(Debug, Default)]
-struct Pool {
-    blocks: BTreeMap<usize, Vec<Block>>,
-    bytes: usize,
-}
-
-impl Pool {
-    fn take(&mut self, bytes: usize) -> Option<Block> {
-        let block = self.blocks.get_mut(&bytes)?.pop()?;
-        self.bytes -= bytes;
-        Some(block)
-    }
-
-    fn put(&mut self, block: Block) {
-        self.bytes += block.len();
-        self.blocks.entry(block.len()).or_default().push(block);
-    }
-
-    /// Gives blocks back to the system until the others take at most `bytes`: the largest first, which are the fewest
-    /// to be asked for again.
-    fn shrink_to(&mut self, bytes: usize) {
-        while self.bytes > bytes {
-            let Some(mut largest) = self.blocks.last_entry() else { return };
-            match largest.get_mut().pop() {
-                Some(block) => self.bytes -= block.len(),
-                None => drop(largest.remove()),
+    /// A block that the system gives, for which at most `kept` bytes are kept for reuse: in the pool, then, if there is no
+    /// other way, reserved.
+    fn new_block(&mut self, bytes: usize, kept: usize, meter: &MemoryMeter) -> Option<Block> {
+        let new = || Block::of(&meter.source, bytes);
+        let reserved = self.reserved.as_ref().map_or(0, |reserved| reserved.free.bytes());
+        if reserved <= kept {
+            self.free.shrink_to(kept - reserved);
+            let block = new().or_else(|| {
+                self.free.shrink_to(0);
+                new()
+            });
+            if block.is_some() || reserved == 0 {
+                return block;
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-
-    use super::*;
-
-    /// The error of an allocation that must fail.
-    fn refused(meter: &Arc<MemoryMeter>, len: usize, category: Category) -> OutOfMemory {
-        let outcome = catch_unwind(AssertUnwindSafe(|| meter.alloc(DType::F32, len, category)));
-        *outcome.unwrap_err().downcast().unwrap()
-    }
-
-    fn live(meter: &MemoryMeter) -> usize {
-        meter.live().map(|(_, bytes)| bytes).sum()
-    }
-
-    #[test]
-    fn peaks_count_live_bytes_per_category_and_blocks_are_reused() {
-        let meter = MemoryMeter::new();
-        let first = meter.zeros(DType::F32, 1000, Category::Activations);
-        let address = first.typed::<f32>().as_ptr();
-        drop(first);
-        let second = meter.alloc(DType::F32, 1000, Category::Gradients);
-        assert_eq!(second.typed::<f32>().as_ptr(), address);
-        let peak: HashMap<_, _> = meter.peak().collect();
-        assert_eq!(peak[&Category::Activations], 4032);
-        assert_eq!(peak[&Category::Gradients], 4032);
-        assert_eq!(meter.total_peak(), 4032);
-    }
-
-    #[test]
-    fn an_empty_buffer_is_usable() {
-        let meter = MemoryMeter::with_limit(0);
-        assert!(meter.zeros(DType::U32, 0, Category::Workspace).typed::<u32>().is_empty());
-    }
-
-    #[test]
-    fn the_limit_is_on_what_is_in_use() {
-        let meter = MemoryMeter::with_limit(4096);
-        let held = meter.alloc(DType::F32, 512, Category::Parameters);
-        let error = refused(&meter, 513, Category::Gradients);
-        assert_eq!((error.category, error.requested), (Category::Gradients, 513 * 4 + 60));
-        assert_eq!(error.limit, Some(4096));
-        assert_eq!(error.live().next(), Some((Category::Parameters, 2048)));
-        // Nothing of it was counted, and exactly the limit fits.
-        assert_eq!((live(&meter), meter.total_peak()), (2048, 2048));
-        let rest = meter.alloc(DType::F32, 512, Category::Gradients);
-        assert_eq!(refused(&meter, 1, Category::Workspace).requested, 64);
-        drop((held, rest));
-        assert_eq!(meter.alloc(DType::F32, 1024, Category::Activations).len(), 1024);
-        assert_eq!(meter.total_peak(), 4096);
-    }
-
-    #[test]
-    fn kept_blocks_make_room_largest_first() {
-        let meter = MemoryMeter::with_limit(1024);
-        let sizes = [16, 32, 64, 112];
-        drop(sizes.map(|len| meter.alloc(DType::F32, len, Category::Activations)));
-        assert_eq!(meter.lock().free.bytes, 896);
-        // 128 bytes are left; 192 more take the largest of what is kept.
-        let held = meter.alloc(DType::F32, 48, Category::Activations);
-        let kept = |meter: &MemoryMeter| {
-            let state = meter.lock();
-            let sizes = state.free.blocks.iter().filter(|(_, blocks)| !blocks.is_empty());
-            sizes.map(|(size, _)| *size).collect::<Vec<_>>()
-        };
-        assert_eq!(kept(&meter), [64, 128, 256]);
-        drop(held);
-        assert_eq!(meter.alloc(DType::F32, 256, Category::Activations).len(), 256);
-        assert_eq!(kept(&meter), [1024]);
-    }
-
-    #[test]
-    fn what_the_system_refuses_is_an_error_too() {
-        let meter = MemoryMeter::new();
-        for len in [1 << 58, usize::MAX / 4, usize::MAX] {
-            let error = refused(&meter, len, Category::Activations);
-            assert_eq!(error.limit, None);
-        }
-        assert_eq!(live(&meter), 0);
+        self.give_up_reserve();
+        self.free.take(bytes).or_else(|| {
+            self.free.shrink_to(kept);
+            new().or_else(|| {
+                self.free.shrink_to(0);
+                new()
+            })
+        })
     }
 }

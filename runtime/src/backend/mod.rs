@@ -11,6 +11,7 @@ mod expr;
 mod meter;
 mod ops;
 mod out_of_memory;
+mod recording;
 mod shapes;
 mod view;
 
@@ -22,6 +23,7 @@ pub use meter::MemoryMeter;
 pub use ops::Backend;
 pub(crate) use out_of_memory::Bytes;
 pub use out_of_memory::OutOfMemory;
+pub use recording::{Place, RecordedWork, Recording, Recordings};
 pub use shapes::{
     AdamStep, AttentionShape, BlockIndex, Gemm, GemmEnding, LeafGrad, ReduceOp, RopeShape, SgdStep,
 };

@@ -31,6 +31,8 @@ pub trait Backend: Send + Sync {
     fn threads(&self) -> usize;
     /// Floating-point operations of [`gemm`](Self::gemm) and attention executed so far, two per multiply-add.
     fn flops(&self) -> u64;
+    /// Counts work that is done again as it was recorded, without being asked for anew.
+    fn count_flops(&self, flops: u64);
 
     /// Matrix product; see [`Gemm`].
     ///

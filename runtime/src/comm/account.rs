@@ -70,6 +70,12 @@ impl Account {
         self.counters.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
+    /// Calls that are made again as they were recorded.
+    pub fn count_again(&self, recorded: &CommStats) {
+        self.counters.calls.fetch_add(recorded.calls, Relaxed);
+        self.counters.bytes.fetch_add(recorded.bytes, Relaxed);
+    }
+
     /// The own thread is in communication, doing `what` for `site`, until the guard is dropped.
     pub fn enter(&self, what: &'static str, site: &Site) -> Inside<'_> {
         let start = Instant::now();

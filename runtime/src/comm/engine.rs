@@ -1,10 +1,12 @@
 //! What carries out the collectives of a rank.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::backend::MemoryMeter;
 use crate::layout::AxisSet;
 
-use super::{CommStats, Communicator, Departure, Timeline};
+use super::{CommError, CommStats, Communicator, Departure, Timeline};
 
 /// The communicators of one rank, over other means than the memory of this process.
 pub trait Engine: Send + Sync {
@@ -19,4 +21,22 @@ pub trait Engine: Send + Sync {
 
     /// The rank has ended. Tells those of other processes, and, where it failed, ends its communicators at once.
     fn leave(&self, departure: &Departure);
+
+    /// Where a device can record collectives, to do them [again](Self::replay): what counts the memory that they need
+    /// beside their operands.
+    fn recordable(&self) -> Option<Arc<MemoryMeter>> {
+        None
+    }
+
+    /// Lets `submit` queue recorded collectives once more, and counts them as `added` says; `what` they are part of is named
+    /// where they fail.
+    ///
+    /// # Errors
+    /// Where no call can be made any more.
+    fn replay(
+        &self,
+        what: &str,
+        added: &BTreeMap<AxisSet, CommStats>,
+        submit: &mut dyn FnMut(),
+    ) -> Result<(), CommError>;
 }

@@ -169,6 +169,13 @@ pub struct Gradients<State> {
     state: PhantomData<State>,
 }
 
+impl<State> Gradients<State> {
+    /// The gradients of micro-batches that count so many elements shaped `S`, which are in the buffers already.
+    pub(super) fn there<S: Shape>(rank: &Rank, count: u64) -> Gradients<State> {
+        Gradients { rank: rank.clone(), count, axes: S::VARIES, scale: 1.0, state: PhantomData }
+    }
+}
+
 impl Gradients<Accumulating> {
     fn begin<S: Shape>(loss: &Loss<S>) -> Gradients<Accumulating> {
         let rank = loss.sum.rank().clone();
@@ -200,6 +207,13 @@ impl Gradients<Accumulating> {
     }
 }
 
+impl Gradients<Pending> {
+    /// Waits for the sums over ranks.
+    pub(crate) fn finish_sums(&self) {
+        self.rank.units().iter().for_each(|unit| unit.finish_reduction());
+    }
+}
+
 impl<State> Gradients<State> {
     /// Waits for the sums over ranks, and divides by the count of all of them.
     #[track_caller]
@@ -207,11 +221,10 @@ impl<State> Gradients<State> {
     where
         State: Unsummed,
     {
+        // What the device does first: it may have been recorded with the backward pass, and every rank issues the same.
+        self.rank.units().iter().for_each(|unit| unit.finish_reduction());
         let mut count = [self.count as f64];
         self.rank.all_reduce_f64(self.axes, &Site::here("Gradients::reduce"), &mut count);
-        for unit in self.rank.units().iter() {
-            unit.finish_reduction();
-        }
         let scale = if count[0] > 0.0 { (1.0 / count[0]) as f32 } else { 0.0 };
         Gradients { rank: self.rank, count: self.count, axes: self.axes, scale, state: PhantomData }
     }

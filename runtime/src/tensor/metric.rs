@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::backend::Buffer;
+use crate::backend::{Buffer, Place, Recordings};
 use crate::comm::Site;
 use crate::layout::Shape;
 
@@ -38,6 +38,19 @@ impl<S: Shape> Metric<S> {
             None => Metric::new(rank, number(&sum), count),
             Some(_) => Metric { rank: rank.clone(), sum: Sum::In(sum), count, shape: PhantomData },
         }
+    }
+
+    /// Where recorded work puts the sum, if that is in memory of a device.
+    pub(super) fn place(&self, recordings: &Arc<Recordings>) -> Option<Place> {
+        match &self.sum {
+            Sum::Known(_) => None,
+            Sum::In(buffer) => Some(recordings.place_of(buffer.view())),
+        }
+    }
+
+    /// How many elements this rank counts.
+    pub(super) fn count(&self) -> u64 {
+        self.count
     }
 
     /// This rank's sum, to find out where a loss went wrong.

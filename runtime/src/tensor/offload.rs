@@ -45,7 +45,7 @@ impl Offloaded {
         let Some(device) = rank.meter().device() else {
             return copy_to(rank, &self.0, Category::Activations);
         };
-        settle(&**device, rank.offloading().leaving.take());
+        rank.offloading().settle(rank);
         let mut data = rank.meter().alloc(self.0.dtype(), self.0.len(), Category::Activations);
         device.wait_for(Queue::Transfer, &device.mark(Queue::Compute));
         let span = rank.open(Queue::Transfer);
@@ -63,6 +63,15 @@ fn close(span: Option<Open>, name: &'static str, data: &Buffer) {
     if let Some(span) = span {
         let bytes = Arg::Count(data.view().byte_len() as u64);
         span.close(name, "transfer", vec![("bytes", bytes)]);
+    }
+}
+
+impl Offloading {
+    /// Everything that was leaving has left, as far as kernels are concerned that are queued from now on.
+    pub(crate) fn settle(&self, rank: &Rank) {
+        if let Some(device) = rank.meter().device() {
+            settle(&**device, self.leaving.take());
+        }
     }
 }
 

@@ -41,6 +41,8 @@ struct Inner {
     step: Cell<u64>,
     /// What the device does, in the trace.
     timeline: Option<Arc<Timeline>>,
+    /// How often the step was asked for.
+    step_reads: Cell<u64>,
 }
 
 impl Drop for Inner {
@@ -111,6 +113,7 @@ impl Rank {
             last_micro_batch: Cell::new(true),
             step: Cell::new(0),
             timeline,
+            step_reads: Cell::new(0),
         }))
     }
 
@@ -180,6 +183,7 @@ impl Rank {
 
     /// The training step that runs now, which keys dropout.
     pub fn step(&self) -> u64 {
+        self.0.step_reads.set(self.0.step_reads.get() + 1);
         self.0.step.get()
     }
 
@@ -189,6 +193,11 @@ impl Rank {
         if let Some(timeline) = &self.0.timeline {
             timeline.begin_step();
         }
+    }
+
+    /// How often the step was asked for.
+    pub(super) fn step_reads(&self) -> u64 {
+        self.0.step_reads.get()
     }
 
     /// Whether operations are recorded for backward.

@@ -5,6 +5,7 @@ pub mod config;
 mod error;
 mod family;
 mod flops;
+mod graphs;
 mod language_model;
 mod lr;
 mod machine;

@@ -8,11 +8,10 @@ use crate::data::{MicroBatch, Prefetch};
 use crate::layout::AxisSet;
 use crate::nn::{Built, build};
 use crate::optim::{Ema, Optimizer, ParamGroups};
-use crate::tensor::{
-    Accumulating, Extent, Gradients, Loss, Mean, Metric, Rank, Reduced, Tokens, scope,
-};
+use crate::tensor::{Extent, Gradients, Mean, Rank, Reduced, scope};
 
 use super::batch_check::check_first_batches;
+use super::graphs::{Graphs, Turn};
 use super::plan::Plan;
 use super::recorder::Recorder;
 use super::report::Totals;
@@ -41,9 +40,10 @@ impl Shared {
 }
 
 /// One rank, ready to train.
-pub struct RankLoop<'a, M> {
+pub struct RankLoop<'a, M: LanguageModel> {
     plan: &'a Plan,
     rank: Rank,
+    graphs: Graphs<(M::Batch, M::Seq)>,
     built: Built<M>,
     optimizer: Optimizer,
     average: Option<Ema>,
@@ -89,8 +89,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let rows = Extent::part(config.batch, rank.position(data), rank.degree_of(data));
         let rows = rows.offset..rows.offset + rows.local;
         let batches = Prefetch::start(&plan.dataset, rows, plan.first_step()..config.steps)?;
-        let saved = None;
-        Ok(RankLoop { plan, rank, built, optimizer, average, recorder, batches, saved })
+        let (graphs, saved) = (Graphs::new(&rank, config.graphs), None);
+        Ok(RankLoop { plan, rank, graphs, built, optimizer, average, recorder, batches, saved })
     }
 
     /// Trains to the last step.
@@ -125,6 +125,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         }
         let elapsed = start.elapsed();
         totals.count(&self.rank, || self.rank.finish_trace());
+        self.graphs.close();
         let report = totals.report(&self.rank, &self.plan.memory)?;
         let mut average = self.average.take();
         let (sample, prompt_len) = match &mut average {
@@ -173,24 +174,18 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         })
     }
 
-    /// Loss and gradients of a step, one micro-batch after the other.
+    /// Loss and gradients of a step.
     fn differentiate(&mut self, step: u64) -> Result<(Mean, Gradients<Reduced>)> {
         let batch = self.batches.take(step)?;
-        let count = self.plan.config.micro_batches;
-        let mut losses = Vec::with_capacity(count);
-        let mut so_far: Option<Gradients<Accumulating>> = None;
-        for index in 0..count - 1 {
-            let loss = self.loss(&batch.micro_batch(count, index), &mut losses);
-            so_far = Some(match so_far {
-                Some(gradients) => gradients.accumulate(loss),
-                None => loss.accumulate(),
-            });
-        }
-        let loss = self.loss(&batch.micro_batch(count, count - 1), &mut losses);
-        let gradients = match so_far {
-            Some(gradients) => gradients.backward(loss),
-            None => loss.backward(),
-        };
+        let config = &self.plan.config;
+        let count = config.micro_batches;
+        let parts: Vec<MicroBatch<'_>> =
+            (0..count).map(|index| batch.micro_batch(count, index)).collect();
+        let turn = Turn { step, sizes: [config.batch, config.seq], parts: &parts };
+        let model = &self.built.model;
+        let (losses, gradients) =
+            self.graphs
+                .differentiate(&self.rank, &turn, |tokens, targets| model.loss(tokens, targets));
         // Only now: a device that is asked for a loss has the backward pass to go on with.
         let mut mean = Mean::default();
         for loss in losses {
@@ -201,21 +196,6 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             mean += of_all;
         }
         Ok((mean, gradients.reduce()))
-    }
-
-    /// The loss on a micro-batch, which is noted in `losses`.
-    fn loss(
-        &self,
-        batch: &MicroBatch<'_>,
-        losses: &mut Vec<Metric<(M::Batch, M::Seq)>>,
-    ) -> Loss<(M::Batch, M::Seq)> {
-        let config = &self.plan.config;
-        let sizes = [config.batch, config.seq];
-        let from_rows = |ids: &[u32]| Tokens::from_rows(&self.rank, &sizes, batch.rows.start, ids);
-        let (tokens, targets) = (from_rows(batch.tokens), from_rows(batch.targets));
-        let loss = self.built.model.loss(&tokens, &targets);
-        losses.push(loss.metric());
-        loss
     }
 
     fn save_if_due(&mut self, steps: u64) -> Result<()> {

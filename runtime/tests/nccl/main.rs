@@ -8,6 +8,7 @@ mod prompt;
 #[path = "../device_collectives/scenario.rs"]
 mod scenario;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -16,7 +17,9 @@ use half::bf16;
 use meshwright::backend::{Buffer, Category, DType, Device, MemoryMeter, View, ViewMut};
 use meshwright::comm::Engine as _;
 use meshwright::comm::nccl::{Engine, RealLibrary, Settings};
-use meshwright::comm::{Blocks, CommError, Communicator, Departure, Peers, ReduceOp, Site, launch};
+use meshwright::comm::{
+    Blocks, CommError, CommStats, Communicator, Departure, Peers, ReduceOp, Site, launch,
+};
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::mesh::MeshShape;
 
@@ -258,10 +261,31 @@ fn an_error_of_the_library_ends_all_communicators_of_the_rank() {
 
 #[test]
 fn a_call_that_takes_too_long_is_named() {
+    late(&["all_reduce(sum, f32 x 0)", "blocks.3.norm"], |_, group, data| {
+        drop(group.start_all_reduce(&Site::here("blocks.3.norm"), ReduceOp::Sum, data));
+    });
+}
+
+#[test]
+fn a_replay_that_takes_too_long_is_named() {
+    late(&["step 7, with its recorded calls over tp"], |engine, _, _| {
+        let calls = CommStats { bytes: 12, calls: 3, ..CommStats::default() };
+        let recorded = BTreeMap::from([(AxisSet::of(AxisId::Tp), calls)]);
+        let before = engine.stats()[0].1;
+        let mut submitted = 0;
+        engine.replay("step 7", &recorded, &mut || submitted += 1).unwrap();
+        let after = engine.stats()[0].1;
+        assert_eq!(submitted, 1);
+        assert_eq!((after.bytes - before.bytes, after.calls - before.calls), (12, 3));
+    });
+}
+
+/// Lets a rank make calls on a device that is never done, and waits for the error, which names them by these `parts`.
+fn late(parts: &[&str], call: impl Fn(&Engine, &dyn Communicator, Buffer) + Sync) {
     let (hub, device) = (Arc::new(Hub::default()), Arc::new(Prompt::default()));
     std::thread::scope(|scope| {
         for rank in 0..2 {
-            let (hub, device) = (&hub, &device);
+            let (hub, device, call) = (&hub, &device, &call);
             scope.spawn(move || {
                 let timeout = Duration::from_millis(if rank == 0 { 150 } else { 15_000 });
                 let shape = "tp=2".parse().unwrap();
@@ -281,9 +305,7 @@ fn a_call_that_takes_too_long_is_named() {
                     usize::MAX,
                 );
                 let data = meter.zeros(DType::F32, 0, Category::Gradients);
-                let pending =
-                    group.start_all_reduce(&Site::here("blocks.3.norm"), ReduceOp::Sum, data);
-                drop(pending);
+                call(&engine, &*group, data);
                 let start = Instant::now();
                 let error = loop {
                     let data = meter.zeros(DType::F32, 0, Category::Gradients);
@@ -294,9 +316,7 @@ fn a_call_that_takes_too_long_is_named() {
                     assert!(start.elapsed() < Duration::from_secs(10), "nothing was noticed");
                     std::thread::sleep(Duration::from_millis(5));
                 };
-                for part in
-                    ["rank 0: ", "all_reduce(sum, f32 x 0)", "blocks.3.norm", "after 0.15 s"]
-                {
+                for part in parts.iter().chain(&["rank 0: ", "after 0.15 s"]) {
                     assert!(error.contains(part), "`{part}` is not in: {error}");
                 }
                 assert_eq!(hub.ended.lock().unwrap().0, 1, "its communicator was aborted");

@@ -16,11 +16,33 @@ use super::hub::{Meetings, Offer, Taken, parts};
 pub struct Port {
     meetings: Arc<dyn Meetings>,
     rank: usize,
-    /// Returns when a stream of the device has come to this point.
-    drain: Box<dyn Fn(u64) + Send + Sync>,
+    streams: Box<dyn Streams>,
     under_way: Arc<UnderWay>,
     /// Bytes that communicators know, by their address.
     known: Mutex<HashMap<(Comm, u64), usize>>,
+}
+
+/// What the library asks of the device of a rank.
+pub trait Streams: Send + Sync {
+    /// Returns when a stream has come to this point.
+    fn drain(&self, stream: u64);
+
+    /// Whether `work` was recorded, which is to be done whenever the recording is: not where a stream is not recorded.
+    fn record(&self, stream: u64, work: Work) -> bool;
+}
+
+/// Transfers of a group.
+pub type Work = Arc<dyn Fn() + Send + Sync>;
+
+/// Of a device that does everything at once, and records nothing.
+struct AtOnce;
+
+impl Streams for AtOnce {
+    fn drain(&self, _: u64) {}
+
+    fn record(&self, _: u64, _: Work) -> bool {
+        false
+    }
 }
 
 /// Groups that are under way, by communicator; none: it was aborted, and nothing is written any more.
@@ -47,19 +69,15 @@ thread_local! {
 impl Port {
     /// On a device that does everything at once.
     pub fn new(meetings: Arc<dyn Meetings>, rank: usize) -> Port {
-        Port::on(meetings, rank, |_| {})
+        Port::on(meetings, rank, AtOnce)
     }
 
-    /// On a device whose streams are done with what was queued when `drain` returns.
-    pub fn on(
-        meetings: Arc<dyn Meetings>,
-        rank: usize,
-        drain: impl Fn(u64) + Send + Sync + 'static,
-    ) -> Port {
+    /// On the device of these streams.
+    pub fn on(meetings: Arc<dyn Meetings>, rank: usize, streams: impl Streams + 'static) -> Port {
         Port {
             meetings,
             rank,
-            drain: Box::new(drain),
+            streams: Box::new(streams),
             under_way: Arc::default(),
             known: Mutex::default(),
         }
@@ -134,6 +152,39 @@ impl Ready {
         match meetings.meet(comm, Offer::Transfer(self.dtype, self.transfer, self.data))? {
             Taken::Bytes(bytes) => Some((dst, bytes)),
             Taken::Comm(_) => panic!("a transfer gives a communicator"),
+        }
+    }
+}
+
+/// Transfers of one seat that begin together.
+#[derive(Clone)]
+struct Group {
+    comm: Comm,
+    rank: usize,
+    transfers: Vec<(On, DType, Transfer)>,
+    meetings: Arc<dyn Meetings>,
+    under_way: Arc<UnderWay>,
+}
+
+impl Group {
+    /// The transfers with what they take from memory now, those first for which nobody is waited.
+    fn ready(&self) -> Vec<Ready> {
+        let texts: Vec<String> =
+            self.transfers.iter().map(|(.., transfer)| text(transfer)).collect();
+        self.meetings.note(self.rank, texts.join(", "));
+        let ready = |(_, dtype, transfer): &(On, DType, Transfer)| {
+            Ready::new(self.comm, *dtype, transfer.clone())
+        };
+        let mut all: Vec<Ready> = self.transfers.iter().map(ready).collect();
+        all.sort_by_key(|ready| !matches!(ready.transfer, Transfer::Send { .. }));
+        all
+    }
+
+    fn carry_out(&self, ready: Vec<Ready>) {
+        for ready in ready {
+            if let Some((dst, bytes)) = ready.carry_out(&*self.meetings, self.comm) {
+                self.under_way.unless_aborted(self.comm, |_| write_at(dst, &bytes));
+            }
         }
     }
 }
@@ -231,26 +282,20 @@ impl Library for Port {
 
     fn end_group(&self) -> Result<(), LibraryError> {
         let group = GROUP.take();
-        let texts: Vec<String> = group.iter().map(|(.., transfer)| text(transfer)).collect();
-        self.meetings.note(self.rank, texts.join(", "));
         let Some(On { comm, stream }) = group.first().map(|(on, ..)| *on) else { return Ok(()) };
         assert!(group.iter().all(|(on, ..)| *on == On { comm, stream }), "a group of one seat");
-        (self.drain)(stream);
-        let ready =
-            |(on, dtype, transfer): (On, DType, Transfer)| Ready::new(on.comm, dtype, transfer);
-        let (sends, others): (Vec<Ready>, Vec<Ready>) = group
-            .into_iter()
-            .map(ready)
-            .partition(|ready| matches!(ready.transfer, Transfer::Send { .. }));
-        self.under_way.unless_aborted(comm, |count| *count += 1);
         let (meetings, under_way) = (Arc::clone(&self.meetings), Arc::clone(&self.under_way));
+        let group = Group { comm, rank: self.rank, transfers: group, meetings, under_way };
+        let recorded = group.clone();
+        if self.streams.record(stream, Arc::new(move || recorded.carry_out(recorded.ready()))) {
+            return Ok(());
+        }
+        self.streams.drain(stream);
+        let ready = group.ready();
+        self.under_way.unless_aborted(comm, |count| *count += 1);
         std::thread::spawn(move || {
-            for ready in sends.into_iter().chain(others) {
-                if let Some((dst, bytes)) = ready.carry_out(&*meetings, comm) {
-                    under_way.unless_aborted(comm, |_| write_at(dst, &bytes));
-                }
-            }
-            under_way.unless_aborted(comm, |count| *count -= 1);
+            group.carry_out(ready);
+            group.under_way.unless_aborted(comm, |count| *count -= 1);
         });
         Ok(())
     }

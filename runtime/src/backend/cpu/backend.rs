@@ -71,6 +71,10 @@ impl Backend for CpuBackend {
         self.flops.load(Ordering::Relaxed)
     }
 
+    fn count_flops(&self, flops: u64) {
+        self.flops.fetch_add(flops, Ordering::Relaxed);
+    }
+
     fn gemm(&self, g: &Gemm, a: View, b: View, mut c: ViewMut) {
         let (workers, flops) = (&self.workers, &self.flops);
         match (a.dtype(), c.dtype()) {

@@ -77,6 +77,10 @@ impl Backend for CudaBackend {
         self.flops.load(Ordering::Relaxed)
     }
 
+    fn count_flops(&self, flops: u64) {
+        self.flops.fetch_add(flops, Ordering::Relaxed);
+    }
+
     fn gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut) {
         let operands = MatMulOperands::plain(at(a), at(b), at(c.as_view()));
         self.multiply(&product(g, a, b, &c), &operands);

@@ -9,6 +9,7 @@ use crate::backend::{DeviceFailure, MemoryMeter, Queue};
 
 use super::driver::{Driver, DriverError, Event, Function, Grid, Source, Stream};
 use super::ops::map::Structure;
+use super::recording::Tape;
 
 /// A driver with one rank's streams and the kernels that it has used.
 pub struct Gpu {
@@ -27,6 +28,8 @@ pub struct Gpu {
     workspace_bytes: AtomicUsize,
     /// Who has memory to spare where there is none.
     kept: Mutex<Weak<MemoryMeter>>,
+    /// What is recorded, and what recordings use.
+    pub(super) tape: Tape,
 }
 
 /// Memory of kernels that need some beside their operands; `address` is 0 as long as there is none.
@@ -55,6 +58,7 @@ impl Gpu {
             workspace: Mutex::default(),
             workspace_bytes: AtomicUsize::new(0),
             kept: Mutex::default(),
+            tape: Tape::default(),
         })
     }
 
@@ -81,6 +85,13 @@ impl Gpu {
         lock(&self.streams).values().copied().collect()
     }
 
+    /// The streams in use that are not those of `queues`.
+    pub(super) fn streams_beside(&self, queues: &[Queue]) -> Vec<Stream> {
+        let streams = lock(&self.streams);
+        let others = streams.iter().filter(|(queue, _)| !queues.contains(queue));
+        others.map(|(_, stream)| *stream).collect()
+    }
+
     /// Scratch memory of at least `bytes` bytes for what is submitted to the compute queue next, aligned to 256.
     ///
     /// There is one workspace, and nothing but the compute queue uses it: an operation asks for all that it needs at
@@ -100,7 +111,9 @@ impl Gpu {
 
     /// Bytes of device memory that kernels and libraries use beside their operands.
     pub fn own_bytes(&self) -> usize {
-        self.workspace_bytes.load(Ordering::Relaxed) + self.driver.scratch_bytes()
+        self.workspace_bytes.load(Ordering::Relaxed)
+            + self.tape.retired_bytes()
+            + self.driver.scratch_bytes()
     }
 
     /// When there is no memory, `meter` gives back what it keeps.
@@ -124,7 +137,7 @@ impl Gpu {
     fn drop_workspace(&self, workspace: &mut Workspace) {
         let Workspace { address, bytes } = std::mem::take(workspace);
         self.workspace_bytes.store(0, Ordering::Relaxed);
-        if bytes > 0 {
+        if bytes > 0 && !self.tape.retire(address, bytes) {
             // A device that has failed has no work left that uses the memory, and says so at its next call.
             let _ = self.driver.synchronize(self.stream(Queue::Compute));
             // SAFETY: `alloc` gave these bytes, and the only queue that uses them is done.

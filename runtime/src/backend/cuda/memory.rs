@@ -5,12 +5,13 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::backend::{
-    DType, Device, FreeObserver, MemoryMeter, Moment, Queue, ReduceOp, RowPart, Runs,
+    DType, Device, FreeObserver, MemoryMeter, Moment, Queue, RecordedWork, ReduceOp, RowPart, Runs,
 };
 
 use super::driver::{DriverError, Event};
 use super::gpu::{Gpu, done};
 use super::ops;
+use super::recording;
 use super::staging::Staging;
 
 /// The memory and the queues of one rank.
@@ -52,8 +53,11 @@ impl GpuMemory {
     }
 
     /// Waits for everything that was submitted. The pool gives memory back when a rank ends or is short of it: both are
-    /// rare enough for that.
+    /// rare enough for that. While work is recorded, everything else is done.
     fn finish(&self) {
+        if self.gpu.tape.is_recording() {
+            return;
+        }
         for stream in self.gpu.streams() {
             // A device that has failed has no work left that uses memory.
             let _ = self.gpu.driver().synchronize(stream);
@@ -144,6 +148,7 @@ impl Device for GpuMemory {
     }
 
     unsafe fn download(&self, src: *const u8, dst: &mut [u8]) {
+        self.gpu.tape.note_wait();
         let (driver, stream) = (self.gpu.driver(), self.gpu.stream(Queue::Compute));
         // SAFETY: as the caller promises; the host memory is in place until the stream has passed.
         done(unsafe { driver.download(stream, dst.as_mut_ptr().cast(), src as u64, dst.len()) });
@@ -227,9 +232,26 @@ impl Device for GpuMemory {
     }
 
     fn synchronize(&self, moment: &Moment) {
+        self.gpu.tape.note_wait();
         let driver = self.gpu.driver();
         let stream = self.gpu.stream(Queue::Waiting);
         done(driver.wait(stream, self.event(moment)));
         done(driver.synchronize(stream));
+    }
+    fn begin_recording(&self) -> Result<(), String> {
+        recording::begin(&self.gpu)
+    }
+
+    fn end_recording(&self) -> Result<Box<dyn RecordedWork>, String> {
+        let work = recording::end(&self.gpu)?;
+        Ok(Box::new(work))
+    }
+
+    fn is_recording(&self) -> bool {
+        self.gpu.tape.is_recording()
+    }
+
+    fn waits(&self) -> u64 {
+        self.gpu.tape.waits()
     }
 }

@@ -8,6 +8,7 @@ mod kernels;
 mod memory;
 pub mod native;
 mod ops;
+mod recording;
 mod staging;
 pub mod trial;
 

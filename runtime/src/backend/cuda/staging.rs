@@ -49,6 +49,11 @@ impl Staging {
     /// same stream.
     pub unsafe fn upload(&self, stream: Stream, dst: u64, src: &[u8]) {
         let driver = self.gpu.driver();
+        if self.gpu.tape.is_recording() {
+            let constant = self.gpu.tape.constant(&self.gpu, src);
+            // SAFETY: the constant stays as long as what is recorded.
+            return done(unsafe { driver.upload(stream, dst, constant.cast(), src.len()) });
+        }
         let mut blocks = lock(&self.blocks);
         if blocks.bytes_under_way + src.len() > LIMIT {
             done(driver.synchronize(stream));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::backend::Device;
+use crate::backend::{Device, MemoryMeter};
 use crate::comm::account::Account;
 use crate::comm::own_thread::OwnThread;
 use crate::comm::{
@@ -238,6 +238,38 @@ impl RankComms {
     /// Time that communication has taken so far, exposed and hidden, by the axes of the group.
     pub fn times_by_axes(&self) -> BTreeMap<AxisSet, CommTimes> {
         self.stats_by_axes().map(|(axes, stats)| (axes, stats.times)).collect()
+    }
+
+    /// What the rank has done so far, by the axes of the group.
+    pub(crate) fn stats(&self) -> BTreeMap<AxisSet, CommStats> {
+        self.stats_by_axes().collect()
+    }
+
+    /// Where what a device does for the rank can be recorded, with its collectives: what counts the memory that those need
+    /// beside their operands. Ranks that meet on the host cannot be recorded, and what is traced is not.
+    pub(crate) fn recordable(&self) -> Option<Vec<Arc<MemoryMeter>>> {
+        match &self.engine {
+            _ if self.lane().is_on() => None,
+            Some(engine) => engine.recordable().map(|meter| vec![meter]),
+            None => (self.shape().world_size() == 1).then(Vec::new),
+        }
+    }
+
+    /// Lets `submit` queue what was recorded once more; of collectives, it has `added` this to the [statistics](Self::stats)
+    /// then.
+    pub(crate) fn replay(
+        &self,
+        what: &str,
+        added: &BTreeMap<AxisSet, CommStats>,
+        submit: &mut dyn FnMut(),
+    ) -> Result<(), CommError> {
+        match &self.engine {
+            Some(engine) => engine.replay(what, added, submit),
+            None => {
+                submit();
+                Ok(())
+            }
+        }
     }
 
     fn stats_by_axes(&self) -> impl Iterator<Item = (AxisSet, CommStats)> {

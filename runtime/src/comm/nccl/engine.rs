@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{Buffer, Category, DType, Device, FreeObserver, MemoryMeter, Queue};
 use crate::comm::account::Account;
+use crate::comm::call::axes_name;
 use crate::comm::local::Activity;
 use crate::comm::own_thread::OwnThread;
 use crate::comm::{CommError, CommStats, Communicator, Departure, Peers, Timeline};
@@ -130,6 +131,35 @@ impl crate::comm::Engine for Engine {
 
     fn leave(&self, departure: &Departure) {
         self.core.watch.leave(departure);
+    }
+
+    fn recordable(&self) -> Option<Arc<MemoryMeter>> {
+        Some(Arc::clone(&self.core.meter))
+    }
+
+    fn replay(
+        &self,
+        what: &str,
+        added: &BTreeMap<AxisSet, CommStats>,
+        submit: &mut dyn FnMut(),
+    ) -> Result<(), CommError> {
+        let Core { watch, device, .. } = &*self.core;
+        watch.recorded();
+        watch.check()?;
+        submit();
+        if added.is_empty() {
+            return Ok(());
+        }
+        let axes: Vec<String> = added.keys().map(|axes| axes_name(*axes)).collect();
+        let call = format!("{what}, with its recorded calls over {}", axes.join(", over "));
+        watch.queued(call, device.mark(Queue::Compute), None);
+        let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        for (axes, recorded) in added {
+            if let Some(seat) = seats.get(axes) {
+                seat.account.count_again(recorded);
+            }
+        }
+        Ok(())
     }
 }
 

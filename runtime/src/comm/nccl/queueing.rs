@@ -71,7 +71,9 @@ impl NcclCommunicator {
                 Step::Group(transfers) => {
                     let comm = self.comm.ok_or(CommError::Closed { rank: self.own_rank() })?;
                     let on = On { comm, stream: device.handle(queue) };
-                    if let Some(registry) = &self.core.registry {
+                    // Of calls that are recorded the library registers the memory by itself.
+                    let registry = self.core.registry.as_ref().filter(|_| !device.is_recording());
+                    if let Some(registry) = registry {
                         let ranks = self.members().len();
                         let memory = transfers.iter().flat_map(|next| next.memory(ranks, dtype));
                         memory.flatten().try_for_each(|used| registry.used(comm, &text, used))?;

@@ -35,6 +35,8 @@ struct State {
     comms: Vec<Comm>,
     /// In the order in which they were queued, which is not that in which they end.
     flights: VecDeque<Flight>,
+    /// Memory that calls use which are recorded.
+    recorded: Vec<Arc<Buffer>>,
     is_closed: bool,
 }
 
@@ -85,10 +87,22 @@ impl Watch {
         self.lock().comms.push(comm);
     }
 
-    /// The calls that `end` completes was queued; `held` is kept until then.
+    /// The call that `end` completes was queued; `held` is kept until then. Of a call that is recorded, for which there is
+    /// no such moment, it is kept until the [recording's end](Self::recorded), and its replays are watched.
     pub fn queued(&self, call: String, end: Moment, held: Option<Arc<Buffer>>) {
+        if self.device.is_recording() {
+            self.lock().recorded.extend(held);
+            return;
+        }
         let flight = Flight { call, since: Instant::now(), end, held };
         self.lock().flights.push_back(flight);
+    }
+
+    /// A recording has ended.
+    pub fn recorded(&self) {
+        let held = std::mem::take(&mut self.lock().recorded);
+        // Given back outside of the lock.
+        drop(held);
     }
 
     /// Nothing, or why no call can be made any more.

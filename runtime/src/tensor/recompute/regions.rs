@@ -39,6 +39,11 @@ impl Regions {
         self.flops.get()
     }
 
+    /// What was computed once more in recorded work is computed again.
+    pub(crate) fn count_flops(&self, flops: u64) {
+        self.flops.set(self.flops.get() + flops);
+    }
+
     /// Notes that the values of `unit` are read.
     pub(crate) fn note_reader(&self, unit: &Weak<Unit>) {
         if let Some(Open::First { readers, .. }) = self.open.borrow_mut().last_mut()
@@ -93,7 +98,7 @@ impl Regions {
     pub(super) fn end_again(&self, flops: u64) {
         self.close();
         self.replaying.set(self.replaying.get() - 1);
-        self.flops.set(self.flops.get() + flops);
+        self.count_flops(flops);
     }
 
     pub(super) fn open(&self, open: Open) {

@@ -23,8 +23,8 @@ use super::{FSDP, REPLICAS, Stretch, Unit, ZeroLevel};
 /// From level 1, the shards are summed over the replicas after that, once per step.
 #[derive(Default)]
 pub(super) struct Gradient {
-    whole: RefCell<Option<Buffer>>,
-    shard: RefCell<Option<Buffer>>,
+    pub(super) whole: RefCell<Option<Buffer>>,
+    pub(super) shard: RefCell<Option<Buffer>>,
     stage: RefCell<Stage>,
     /// Whether anything was recorded that contributes in this backward.
     pub(super) used: Cell<bool>,

@@ -2,6 +2,7 @@
 
 mod gradient;
 mod level;
+mod recording;
 mod values;
 
 use std::cell::{Cell, RefCell};
@@ -21,6 +22,7 @@ use gradient::Gradient;
 use values::Values;
 
 pub use level::ZeroLevel;
+pub(super) use recording::Inputs;
 pub use values::Stretch;
 
 /// Parameters begin on multiples of this many elements (a cache line of `f32`), and shards do.

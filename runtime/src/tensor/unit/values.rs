@@ -22,15 +22,15 @@ use super::{FSDP, Unit, ZeroLevel};
 #[derive(Default)]
 pub(super) struct Values {
     /// All of the unit in the compute dtype.
-    whole: RefCell<Whole>,
+    pub(super) whole: RefCell<Whole>,
     /// The shard in the compute dtype, from which others gather.
-    own: RefCell<Option<Arc<Buffer>>>,
+    pub(super) own: RefCell<Option<Arc<Buffer>>>,
     /// The shard in f32, where the compute dtype is another.
     master: RefCell<Option<Buffer>>,
 }
 
 #[derive(Default)]
-enum Whole {
+pub(super) enum Whole {
     #[default]
     Absent,
     Arriving(Pending),
@@ -93,7 +93,7 @@ impl Unit {
     }
 
     /// Waits for values under way.
-    fn settle(&self) {
+    pub(crate) fn settle(&self) {
         // What is there may be borrowed.
         if !matches!(&*self.values.whole.borrow(), Whole::Arriving(_)) {
             return;

@@ -126,6 +126,10 @@ pub const FLAGS: &[Flag] = &[
         "Let a GPU use ways of attention and of matrix products that are faster, and whose results differ in their last \
          bits from run to run [needs --device cuda]",
     ),
+    Flag::new(MACHINE, "no-graphs", Kind::Switch).help(
+        "Submit the work of every step to a GPU anew, instead of recording that of one step and submitting it at once in \
+         later ones [needs --device cuda]",
+    ),
     Flag::new(SHARDING, "zero", Kind::Count { min: 0, max: 3 }).value("LEVEL").help(
         "What the ranks of the fsdp axis hold only a shard of: 0 nothing, 1 optimiser state and master weights, \
          2 gradients too, 3 parameters too [default: 3 where the mesh has an fsdp axis, else 0]",

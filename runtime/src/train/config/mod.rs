@@ -50,6 +50,8 @@ pub struct Config {
     pub device: Device,
     /// `--nondeterministic`: results may differ in their last bits from run to run.
     pub nondeterministic: bool,
+    /// Not `--no-graphs`: on a GPU, what it does in a step is recorded once and then done again at once.
+    pub graphs: bool,
     /// `--dtype`: of parameters as layers read them, and of activations.
     pub dtype: Precision,
     /// `--reduce-dtype`: in which gradients are summed over the data ranks.

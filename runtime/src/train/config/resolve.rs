@@ -27,6 +27,7 @@ pub fn resolve(given: GivenMap) -> Result<Config, ConfigError> {
         memory_limit: values.bytes("memory-limit"),
         device,
         nondeterministic: nondeterministic(&mut values, device),
+        graphs: graphs(&mut values, device),
         dtype,
         reduce_dtype,
         threads: values.count("threads").map(|n| n as usize),
@@ -82,6 +83,15 @@ fn nondeterministic(values: &mut Values, device: Device) -> bool {
         values.problem("nondeterministic", message.into());
     }
     given
+}
+
+fn graphs(values: &mut Values, device: Device) -> bool {
+    let refused = values.switch("no-graphs");
+    if refused && device == Device::Cpu && values.fits("device") {
+        let message = "the processor records no steps that it could do again; use --device cuda, or leave it out";
+        values.problem("no-graphs", message.into());
+    }
+    device == Device::Cuda && !refused
 }
 
 fn device(values: &mut Values) -> Device {

@@ -65,12 +65,18 @@ fn the_dtype_is_that_of_the_device() {
         &refusal("--nondeterministic"),
         "--nondeterministic: the processor has no faster ways that it could take; use --device cuda",
     );
+    assert_contains(
+        &refusal("--no-graphs"),
+        "--no-graphs: the processor records no steps that it could do again; use --device cuda",
+    );
+    let graphs = |flags: &str| parse(flags).unwrap().graphs;
+    assert_eq!(["", "--device cuda"].map(graphs), [false, true]);
 }
 
 #[test]
 fn flags_reach_their_fields() {
     let config = parse(
-        "--mesh fsdp=2 --device cuda --nondeterministic --dtype bf16 --reduce-dtype bf16 --zero 2 --recompute every=2 --micro-batches 4 \
+        "--mesh fsdp=2 --device cuda --nondeterministic --no-graphs --dtype bf16 --reduce-dtype bf16 --zero 2 --recompute every=2 --micro-batches 4 \
          --memory-limit 1.5GiB --threads 3 --hidden 64 --layers 2 --heads 8 --kv-heads 2 --ffn 100 \
          --vocab 300 --tied --data d.bin --tokenizer t.json --order shuffled --batch 8 --seq 32 --steps 50 --seed 7 --lr 3e-4 --optimizer muon --momentum 0.8 --ema 0.999 \
          --lr-schedule wsd --warmup 5 --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 --weight-decay 0 --clip 0 \
@@ -85,6 +91,7 @@ fn flags_reach_their_fields() {
         memory_limit: Some(3 << 29),
         device: Device::Cuda,
         nondeterministic: true,
+        graphs: false,
         dtype: Precision::Bf16,
         reduce_dtype: Precision::Bf16,
         threads: Some(3),

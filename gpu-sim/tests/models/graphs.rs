@@ -1,0 +1,267 @@
+//! Runs whose steps are recorded on the device, beside runs whose operations are submitted one after the other: the same
+//! numbers, in all that is reported, and few calls.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use meshwright::backend::cuda::{Driver, DriverError};
+use meshwright::checkpoint::hf::Gpt2Config;
+use meshwright::model;
+use meshwright::nn::Sizes;
+use meshwright::tensor::{Loss, Tensor, Tokens};
+use meshwright::train::{Config, Gpus, HfName, LanguageModel, Machine, Summary, Trainer};
+use meshwright_examples::gpt2::Gpt2;
+use meshwright_examples::llama::Llama;
+use meshwright_gpu_sim::{Call, Kind, SimDevice, drivers};
+use meshwright_tests::models::gpt::{self, Gpt};
+use meshwright_tests::models::nested_llama;
+use serde_json::Value;
+
+/// What a run leaves behind.
+pub struct Left {
+    pub summary: Summary,
+    /// One object per step, without times.
+    metrics: Vec<Value>,
+    /// Every file of the last checkpoint.
+    saved: Vec<(String, Vec<u8>)>,
+}
+
+/// A short run on one rank; gives also what was asked of the device.
+fn run<M: LanguageModel>(words: &str) -> (Left, SimDevice) {
+    let device = SimDevice::new(11);
+    (run_with::<M>(words, &device), device)
+}
+
+fn run_with<M: LanguageModel>(words: &str, device: &SimDevice) -> Left {
+    let driver: Arc<dyn Driver> = Arc::new(device.driver());
+    run_on::<M>(words, Box::new(Gpus::new(vec![driver], 1)))
+}
+
+/// A short run, as a command line of these words would do it.
+pub fn run_on<M: LanguageModel>(words: &str, machine: Box<dyn Machine>) -> Left {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("text.txt"), "the quick brown fox jumps over the lazy dog. ".repeat(40))
+        .unwrap();
+    let common = format!(
+        "train --device cuda --data {} --batch 12 --seq 8 --hidden 32 --layers 2 --heads 2 --sample-tokens 3 --save {} \
+         --metrics {} {words}",
+        at("text.txt").display(),
+        at("run").display(),
+        at("steps.jsonl").display()
+    );
+    let config = Config::parse(common.split_whitespace()).unwrap();
+    let summary = Trainer::<M>::on(config, machine).unwrap().train().unwrap();
+    let lines = std::fs::read_to_string(at("steps.jsonl")).unwrap();
+    Left {
+        summary,
+        metrics: lines.lines().map(without_times).collect(),
+        saved: files(&at("run/latest")),
+    }
+}
+
+fn without_times(line: &str) -> Value {
+    let mut line: Value = serde_json::from_str(line).unwrap();
+    let object = line.as_object_mut().unwrap();
+    let took = object["step_ms"].as_f64().unwrap();
+    for name in ["mfu", "hfu"] {
+        // FLOPs that were counted, which follow from the time that they took.
+        let share = object[name].as_f64().unwrap() * took;
+        object.insert(name.to_owned(), Value::from(format!("{share:.6e}")));
+    }
+    for name in ["step_ms", "tokens_per_s"] {
+        object.remove(name);
+    }
+    line
+}
+
+fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let tensors = |path: &Path| path.extension().is_some_and(|kind| kind == "safetensors");
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = paths
+        .filter(|path| tensors(path))
+        .map(|path| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            (name, std::fs::read(path).unwrap())
+        })
+        .collect();
+    files.sort();
+    assert!(!files.is_empty(), "a checkpoint has tensors");
+    files
+}
+
+/// All that does not depend on the clock is the same, to the last bit.
+#[track_caller]
+pub fn assert_same(what: &str, got: &Left, expected: &Left) {
+    let (of, from) = (&got.summary, &expected.summary);
+    assert_eq!(of.losses, from.losses, "{what}: losses");
+    assert_eq!(of.grad_norms, from.grad_norms, "{what}: gradient norms");
+    assert_eq!(of.sample, from.sample, "{what}: continuation");
+    assert_eq!(of.report.memory, from.report.memory, "{what}: memory");
+    assert_eq!(of.report.recomputed, from.report.recomputed, "{what}: recomputed FLOPs");
+    let sent = |summary: &Summary| {
+        let used = summary.report.communication.iter();
+        used.map(|used| (used.axes.clone(), used.bytes)).collect::<Vec<_>>()
+    };
+    assert_eq!(sent(of), sent(from), "{what}: communication");
+    assert_eq!(got.metrics, expected.metrics, "{what}: metrics");
+    assert!(got.saved == expected.saved, "{what}: parameters and optimiser state");
+}
+
+fn count(device: &SimDevice, kind: Kind) -> usize {
+    device.log().iter().filter(|entry| entry.call.kind() == kind).count()
+}
+
+/// Runs with and without recordings, and compares. Each step has so many `passes`, which are done by recordings from the
+/// third step on.
+#[track_caller]
+fn check<M: LanguageModel>(words: &str, passes: usize) {
+    let (expected, asked) = run::<M>(&format!("{words} --no-graphs"));
+    let (got, device) = run::<M>(words);
+    assert_same(words, &got, &expected);
+    assert_eq!(count(&asked, Kind::BeginCapture), 0, "{words}");
+    let steps = got.summary.losses.len();
+    assert_eq!(count(&device, Kind::LaunchGraph), passes * (steps - 2), "{words}");
+    let graphs = count(&device, Kind::BeginCapture);
+    assert!((1..=passes).contains(&graphs), "{words}: {graphs} recordings");
+    assert_eq!(count(&device, Kind::FreeGraph), graphs, "{words}");
+    assert_eq!(device.live().1, 0, "{words}: all memory is given back");
+}
+
+#[test]
+fn a_recorded_llama_is_the_same() {
+    for (words, passes) in [
+        ("--dtype f32 --steps 6", 1),
+        ("--dtype f32 --steps 5 --micro-batches 3 --ema 0.9", 3),
+        ("--steps 6 --recompute full --save-every 2 --keep 3 --clip 0", 1),
+        ("--steps 5 --micro-batches 4 --optimizer muon --tied", 4),
+    ] {
+        check::<Llama>(words, passes);
+    }
+}
+
+#[test]
+fn a_recorded_gpt2_is_the_same() {
+    check::<Gpt2>("--dtype f32 --steps 5", 1);
+    check::<Gpt2>("--steps 5 --micro-batches 3 --recompute every=2", 3);
+}
+
+#[test]
+fn a_recorded_model_that_is_offloaded_is_the_same() {
+    check::<nested_llama::Llama>("--dtype f32 --steps 5", 1);
+    check::<nested_llama::Llama>("--steps 5 --micro-batches 2", 2);
+}
+
+/// Also on a GPU: graphs of its driver, with its own products and attention.
+#[test]
+fn a_recorded_run_is_the_same_on_the_device_at_hand() {
+    let run = |words: &str| {
+        let words = format!("{words} --steps 5 --micro-batches 3 --recompute full");
+        run_on::<Llama>(&words, Box::new(Gpus::new(drivers(3, 1), 1)))
+    };
+    assert_same("the device at hand", &run(""), &run("--no-graphs"));
+}
+
+#[test]
+fn a_recorded_step_takes_few_calls() {
+    let (_, device) = run::<Llama>("--steps 6");
+    let log: Vec<Call> = device.log().into_iter().map(|entry| entry.call).collect();
+    let launches: Vec<usize> =
+        (0..log.len()).filter(|&at| log[at].kind() == Kind::LaunchGraph).collect();
+    // Between two steps: the optimiser with a launch for each unit and group, the norm, and what the host reads.
+    for step in launches[1..].windows(2) {
+        let calls = &log[step[0]..step[1]];
+        let of = |kind| calls.iter().filter(|call| call.kind() == kind).count();
+        assert!(calls.len() < 120, "{}: {calls:?}", calls.len());
+        assert_eq!((of(Kind::MatMul), of(Kind::Alloc)), (0, 0), "{calls:?}");
+        assert_eq!(of(Kind::Upload), 2, "tokens and targets");
+    }
+}
+
+#[test]
+fn a_run_goes_on_where_the_driver_does_not_record() {
+    let words = "--steps 5 --micro-batches 3";
+    let (expected, _) = run::<Llama>(&format!("{words} --no-graphs"));
+    // At once, in the middle of a step, and at the end of a recording.
+    for (kind, succeed) in [(Kind::BeginCapture, 0), (Kind::BeginCapture, 2), (Kind::EndCapture, 1)]
+    {
+        let device = SimDevice::new(5);
+        let reason = "not today".to_owned();
+        device.fail(kind, succeed, DriverError::Call { call: "capture", reason });
+        let got = run_with::<Llama>(words, &device);
+        // What was begun in vain is counted, but changes no number.
+        assert_eq!(got.summary.losses, expected.summary.losses, "{kind:?} {succeed}");
+        assert_eq!(got.summary.grad_norms, expected.summary.grad_norms, "{kind:?} {succeed}");
+        assert!(got.saved == expected.saved, "{kind:?} {succeed}");
+        assert_eq!(count(&device, Kind::LaunchGraph), succeed, "{kind:?}: recorded before");
+        assert_eq!(device.live().1, 0, "{kind:?} {succeed}: all memory is given back");
+    }
+}
+
+#[test]
+fn a_recording_that_cannot_be_submitted_says_how_to_do_without() {
+    let device = SimDevice::new(5);
+    let reason = "not today".to_owned();
+    device.fail(Kind::LaunchGraph, 1, DriverError::Call { call: "launch_graph", reason });
+    let failed = catch_unwind(AssertUnwindSafe(|| run_with::<Llama>("--steps 5", &device)));
+    let told = failed.err().and_then(|payload| payload.downcast::<String>().ok()).expect("a text");
+    assert!(told.contains("launch_graph failed: not today"), "{told}");
+    assert!(told.contains("--no-graphs runs without"), "{told}");
+}
+
+/// A model with dropout, whose masks depend on the step.
+#[model]
+struct Dropping {
+    gpt: Gpt,
+}
+
+impl LanguageModel for Dropping {
+    type Batch = gpt::Batch;
+    type Seq = gpt::Seq;
+    type Vocab = gpt::Vocab;
+    type Config = Gpt2Config;
+
+    const HF_NAMES: &'static [HfName] = &[];
+
+    fn sizes(config: &Gpt2Config) -> Sizes {
+        let mut sizes = Gpt::sizes(config);
+        sizes.dropout = 0.25;
+        sizes
+    }
+
+    fn loss(
+        &self,
+        tokens: &Tokens<(gpt::Batch, gpt::Seq)>,
+        targets: &Tokens<(gpt::Batch, gpt::Seq)>,
+    ) -> Loss<(gpt::Batch, gpt::Seq)> {
+        self.gpt.loss(tokens, targets)
+    }
+
+    fn logits(
+        &self,
+        tokens: &Tokens<(gpt::Batch, gpt::Seq)>,
+    ) -> Tensor<(gpt::Batch, gpt::Seq, gpt::Vocab)> {
+        self.gpt.logits(tokens)
+    }
+}
+
+#[test]
+fn what_depends_on_the_step_is_not_recorded() {
+    let words = "--dtype f32 --steps 4 --micro-batches 2";
+    let (expected, _) = run::<Dropping>(&format!("{words} --no-graphs"));
+    let (got, device) = run::<Dropping>(words);
+    assert_same(words, &got, &expected);
+    assert_eq!(count(&device, Kind::BeginCapture), 0);
+}
+
+#[test]
+fn a_run_that_is_short_of_memory_goes_on_without_what_it_has_recorded() {
+    let words = "--dtype f32 --steps 5";
+    let (expected, _) = run::<Llama>(&format!("{words} --no-graphs"));
+    // As much as the run needs at the very least, which leaves nothing to keep apart.
+    let total = expected.summary.report.memory.iter().find(|used| used.category == "total");
+    let words = format!("{words} --memory-limit {}", total.unwrap().peak);
+    let (got, _) = run::<Llama>(&words);
+    assert_same(&words, &got, &expected);
+}
