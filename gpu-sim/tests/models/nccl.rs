@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use meshwright::backend::cuda::Driver;
+use meshwright::backend::cuda::{Driver, DriverError};
 use meshwright::backend::{Backend, DType};
 use meshwright::comm::RankComms;
 use meshwright::comm::nccl::{Engine, Settings};
@@ -156,13 +156,34 @@ fn recorded_collectives_are_the_same() {
             let log = driver.device().log();
             let launched = log.iter().filter(|entry| entry.call.kind() == Kind::LaunchGraph);
             assert_eq!(launched.count(), 3 * passes, "{words}: rank {rank}");
-            // The same transfers, if not all at the same time.
-            let [got, expected] = [&recorded, &asked].map(|hub| {
-                let mut log = hub.take_log(rank);
-                log.sort();
-                log
-            });
+            // The same transfers, if not all at the same time; and ranks ask each other after each recording, and once more.
+            let [mut got, mut expected] = [&recorded, &asked].map(|hub| hub.take_log(rank));
+            expected.extend(vec!["all_reduce 1".to_owned(); passes + 1]);
+            got.sort();
+            expected.sort();
             assert_eq!(got, expected, "{words}: rank {rank}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_record_is_followed_by_the_others() {
+    let words = "--dtype f32 --steps 5 --mesh fsdp=2 --micro-batches 2";
+    let without = Box::new(Cluster::new(2));
+    let expected = run_on::<Llama>(&format!("{words} --no-graphs"), without);
+    for succeed in 0..2 {
+        let cluster = Cluster::new(2);
+        let drivers = cluster.drivers.clone();
+        let reason = "not today".to_owned();
+        let error = DriverError::Call { call: "capture", reason };
+        drivers[1].device().fail(Kind::EndCapture, succeed, error);
+        let got = run_on::<Llama>(words, Box::new(cluster));
+        assert_eq!(got.summary.losses, expected.summary.losses);
+        assert_eq!(got.summary.grad_norms, expected.summary.grad_norms);
+        for driver in drivers {
+            let log = driver.device().log();
+            let launched = log.iter().filter(|entry| entry.call.kind() == Kind::LaunchGraph);
+            assert_eq!(launched.count(), succeed);
         }
     }
 }

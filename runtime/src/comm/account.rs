@@ -71,6 +71,7 @@ impl Account {
     }
 
     /// Calls that are made again as they were recorded.
+    #[cfg(feature = "cuda")]
     pub fn count_again(&self, recorded: &CommStats) {
         self.counters.calls.fetch_add(recorded.calls, Relaxed);
         self.counters.bytes.fetch_add(recorded.bytes, Relaxed);

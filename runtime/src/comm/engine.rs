@@ -28,6 +28,12 @@ pub trait Engine: Send + Sync {
         None
     }
 
+    /// Whether all ranks say yes. Every rank calls it; it is in no [statistics](Self::stats), and the host waits for it.
+    ///
+    /// # Errors
+    /// As of a collective.
+    fn agree(&self, yes: bool) -> Result<bool, CommError>;
+
     /// Lets `submit` queue recorded collectives once more, and counts them as `added` says; `what` they are part of is named
     /// where they fail.
     ///

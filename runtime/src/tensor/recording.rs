@@ -88,12 +88,27 @@ impl Passes {
         Some(Passes { rank: rank.clone(), recordings: Recordings::new(device, &meters) })
     }
 
-    /// Whether what was recorded can be done again.
+    /// Whether what was recorded can be done again on this rank.
     pub(crate) fn are_whole(&self) -> bool {
         self.recordings.are_whole()
     }
 
+    /// Whether what was recorded can be done again on all ranks. Every rank calls it.
+    pub(crate) fn are_whole_everywhere(&self) -> bool {
+        self.agree(self.are_whole())
+    }
+
+    /// Whether there are other ranks, which do what this one does.
+    pub(crate) fn are_of_several_ranks(&self) -> bool {
+        self.rank.comms().shape().world_size() > 1
+    }
+
+    fn agree(&self, yes: bool) -> bool {
+        self.rank.comms().agree(yes).unwrap_or_else(|error| fail(error))
+    }
+
     /// Records `work` on the tokens and targets of `pass`, and does it. It gives the loss, and leaves nothing under way.
+    /// Every rank calls it.
     ///
     /// # Errors
     /// Why nothing was recorded; then the step has to begin anew.
@@ -118,20 +133,28 @@ impl Passes {
             let sum = metric.place(&self.recordings);
             (places, sum, metric.count())
         });
-        let (([tokens, targets], sum, count), recording) = recorded?;
-        let recorded = RecordedPass {
-            recording,
-            tokens,
-            targets,
-            ignored: ignored::<S>(pass.targets).collect(),
-            sum: sum.ok_or("the loss is not a number of the device")?,
-            count,
-            units: inputs,
-            added: Counters::of(rank).since(&before),
-            shape: std::marker::PhantomData,
-        };
-        if !self.are_whole() {
-            return Err("there is not enough memory for that".to_owned());
+        let recorded = recorded.and_then(|(places, recording)| {
+            let ([tokens, targets], sum, count) = places;
+            if !self.are_whole() {
+                return Err("there is not enough memory for that".to_owned());
+            }
+            Ok(RecordedPass {
+                recording,
+                tokens,
+                targets,
+                ignored: ignored::<S>(pass.targets).collect(),
+                sum: sum.ok_or("the loss is not a number of the device")?,
+                count,
+                units: inputs,
+                added: Counters::of(rank).since(&before),
+                shape: std::marker::PhantomData,
+            })
+        });
+        // The calls of a recording are not answered by those of a rank that has none.
+        let everywhere = self.agree(recorded.is_ok());
+        let recorded = recorded?;
+        if !everywhere {
+            return Err("another rank could not record them".to_owned());
         }
         let uncounted = recorded.added.sent.keys().map(|axes| (*axes, CommStats::default()));
         self.submit(&recorded, pass.name, &uncounted.collect());

@@ -1,6 +1,7 @@
 //! The passes of a step over its micro-batches: asked of the device one operation after the other, or, once they have been
 //! recorded, submitted at once.
 
+use crate::backend::DeviceFailure;
 use crate::data::MicroBatch;
 use crate::layout::Shape;
 use crate::tensor::{
@@ -45,6 +46,8 @@ enum State<S> {
 /// In the order in which they were recorded.
 struct Recorded<S> {
     known: Vec<(Kind, RecordedPass<S>)>,
+    /// Whether all ranks have found that their memory suffices, with what comes after the passes of a step.
+    is_confirmed: bool,
     // Given back last.
     passes: Passes,
 }
@@ -96,7 +99,9 @@ impl<S: Shape> Graphs<S> {
     ) -> Done<S> {
         if matches!(self.state, State::WarmUp(0)) {
             self.state = match Passes::new(rank) {
-                Some(passes) => State::On(Recorded { known: Vec::new(), passes }),
+                Some(passes) => {
+                    State::On(Recorded { known: Vec::new(), is_confirmed: false, passes })
+                }
                 None => State::Off,
             };
         }
@@ -135,16 +140,33 @@ impl<S: Shape> Graphs<S> {
 }
 
 impl<S: Shape> Recorded<S> {
+    /// Whether what was recorded can be done again. Ranks ask each other once, after the first step that was recorded; one
+    /// that finds itself short of memory later cannot go on without the others.
+    fn check_memory(&mut self) -> Result<(), Refusal> {
+        let was_confirmed = self.is_confirmed;
+        self.is_confirmed = !self.known.is_empty();
+        let suffices = match self.is_confirmed && !was_confirmed {
+            true => self.passes.are_whole_everywhere(),
+            false => self.passes.are_whole(),
+        };
+        if suffices {
+            return Ok(());
+        }
+        let why = "their memory was needed for something else";
+        if was_confirmed && self.passes.are_of_several_ranks() {
+            let advice = "leave more memory free, or run with --no-graphs";
+            DeviceFailure(format!("recorded steps cannot go on, {why}; {advice}")).unwind();
+        }
+        Err(Refusal::ForGood(why.to_owned()))
+    }
+
     /// A step by recordings, which are made where there are none yet.
     fn differentiate(
         &mut self,
         turn: &Turn<'_>,
         loss: &impl Fn(&Tokens<S>, &Tokens<S>) -> Loss<S>,
     ) -> Result<Done<S>, Refusal> {
-        if !self.passes.are_whole() {
-            let why = "their memory was needed for something else";
-            return Err(Refusal::ForGood(why.to_owned()));
-        }
+        self.check_memory()?;
         let (mut losses, mut count) = (Vec::with_capacity(turn.parts.len()), 0);
         let name = format!("step {}", turn.step);
         for (index, part) in turn.parts.iter().enumerate() {

@@ -255,6 +255,11 @@ impl RankComms {
         }
     }
 
+    /// Whether all ranks whose collectives can be [recorded](Self::recordable) say yes.
+    pub(crate) fn agree(&self, yes: bool) -> Result<bool, CommError> {
+        self.engine.as_ref().map_or(Ok(yes), |engine| engine.agree(yes))
+    }
+
     /// Lets `submit` queue what was recorded once more; of collectives, it has `added` this to the [statistics](Self::stats)
     /// then.
     pub(crate) fn replay(

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Buffer, Category, DType, Device, FreeObserver, MemoryMeter, Queue};
+use crate::backend::{Buffer, Category, DType, Device, FreeObserver, MemoryMeter, Queue, ViewMut};
 use crate::comm::account::Account;
 use crate::comm::call::axes_name;
 use crate::comm::local::Activity;
 use crate::comm::own_thread::OwnThread;
-use crate::comm::{CommError, CommStats, Communicator, Departure, Peers, Timeline};
+use crate::comm::{CommError, CommStats, Communicator, Departure, Peers, ReduceOp, Site, Timeline};
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 use crate::trace::Lane;
@@ -98,25 +98,23 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// A seat among the ranks that differ from this one along `axes` only, with an account of its own.
+    fn seat(&self, axes: AxisSet) -> NcclCommunicator {
+        let Settings { shape, rank, .. } = self.settings;
+        let comm = self.comms.get(&spread(&shape, axes)).copied();
+        let members = shape.group_of(rank, axes);
+        let member = shape.index_in_group(rank, axes);
+        let account = Arc::new(Account::new(Arc::clone(&self.own_thread)));
+        NcclCommunicator::new(Arc::clone(&self.core), axes, members, member, comm, account)
+    }
+}
+
 impl crate::comm::Engine for Engine {
     fn group(&self, axes: AxisSet) -> Arc<dyn Communicator> {
-        let make = || {
-            let Settings { shape, rank, .. } = self.settings;
-            let comm = self.comms.get(&spread(&shape, axes)).copied();
-            let members = shape.group_of(rank, axes);
-            let member = shape.index_in_group(rank, axes);
-            let account = Arc::new(Account::new(Arc::clone(&self.own_thread)));
-            Arc::new(NcclCommunicator::new(
-                Arc::clone(&self.core),
-                axes,
-                members,
-                member,
-                comm,
-                account,
-            ))
-        };
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(seats.entry(axes).or_insert_with(make)) as Arc<dyn Communicator>
+        let seat = seats.entry(axes).or_insert_with(|| Arc::new(self.seat(axes)));
+        Arc::clone(seat) as Arc<dyn Communicator>
     }
 
     fn trace(&self, timeline: &Arc<Timeline>) {
@@ -135,6 +133,13 @@ impl crate::comm::Engine for Engine {
 
     fn recordable(&self) -> Option<Arc<MemoryMeter>> {
         Some(Arc::clone(&self.core.meter))
+    }
+
+    fn agree(&self, yes: bool) -> Result<bool, CommError> {
+        let mut no = [f32::from(u8::from(!yes))];
+        let site = Site::new("recorded steps");
+        self.seat(AxisSet::ALL).all_reduce(&site, ReduceOp::Max, ViewMut::from(&mut no[..]))?;
+        Ok(no[0] == 0.0)
     }
 
     fn replay(
