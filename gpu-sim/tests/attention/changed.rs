@@ -4,8 +4,8 @@ use std::ffi::c_void;
 use std::fmt;
 
 use meshwright::backend::cuda::{
-    Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul, Module, Properties,
-    Source, Stream,
+    Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul, MatMulOperands,
+    Module, Properties, Source, Stream,
 };
 use meshwright_gpu_sim::SimDriver;
 
@@ -51,6 +51,8 @@ impl<F: Fn(&Source) -> Source + Send + Sync> Driver for Changed<F> {
 
     unchanged! {
         properties() -> &Properties;
+        free_memory() -> Done<usize>;
+        has_matmul(shape: &MatMul) -> Done<bool>;
         alloc(bytes: usize) -> Done<u64>;
         alloc_pinned(bytes: usize) -> Done<*mut u8>;
         new_stream(urgent: bool) -> Done<Stream>;
@@ -77,7 +79,7 @@ impl<F: Fn(&Source) -> Source + Send + Sync> Driver for Changed<F> {
         copy(stream: Stream, dst: u64, src: u64, bytes: usize) -> Done;
         zero(stream: Stream, dst: u64, bytes: usize) -> Done;
         launch(stream: Stream, function: Function, grid: Grid, args: &[&[u8]]) -> Done;
-        matmul(stream: Stream, shape: &MatMul, a: u64, b: u64, c: u64) -> Done;
+        matmul(stream: Stream, shape: &MatMul, operands: &MatMulOperands) -> Done;
         launch_graph(stream: Stream, graph: Graph) -> Done;
     }
 }
