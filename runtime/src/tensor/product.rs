@@ -132,7 +132,7 @@ impl Product {
             let inside = sum.filter(|_| with.gelu);
             rank.tape().record(move |gradients, dy| {
                 let dy = match inside {
-                    Some(inside) => Arc::new(undo_gelu(gradients.rank, &inside, &dy)),
+                    Some(inside) => undo_gelu(gradients.rank, inside, dy),
                     None => dy,
                 };
                 undo.run(gradients, &dy, Some(bias));
@@ -186,12 +186,12 @@ fn gelu() -> Expr {
     Expr { nodes: vec![Node::Leaf(0), Node::GeluTanh(0)] }
 }
 
-/// The gradient of what GELU was taken of.
-fn undo_gelu(rank: &Rank, inside: &Buffer, dy: &Buffer) -> Buffer {
-    let mut gradient = like(dy, dy.len());
+/// The gradient of what GELU was taken of. It takes both operands, which nobody needs after it.
+fn undo_gelu(rank: &Rank, inside: Arc<Buffer>, dy: Arc<Buffer>) -> Arc<Buffer> {
+    let mut gradient = like(&dy, dy.len());
     let target = LeafGrad { view: gradient.view_mut(), accumulate: false };
     rank.backend().map_backward(&gelu(), &[inside.view()], dy.view(), &mut [Some(target)]);
-    gradient
+    Arc::new(gradient)
 }
 
 /// What it takes to undo a product.

@@ -75,11 +75,11 @@ impl Attendance<'_> {
                 unsafe { queue.device.join_rows(queue.queue, blocks.outer, to, &parts) };
             }
             _ => {
-                for (member, (whole, own)) in (0..blocks.lens.len())
-                    .flat_map(|member| blocks.runs(member).map(move |runs| (member, runs)))
-                {
-                    // SAFETY: as the caller promises.
-                    unsafe { self.copy(member, own, dst, whole.start) };
+                for member in 0..blocks.lens.len() {
+                    for (whole, own) in blocks.runs(member) {
+                        // SAFETY: as the caller promises.
+                        unsafe { self.copy(member, own, dst, whole.start) };
+                    }
                 }
             }
         }
