@@ -16,11 +16,13 @@ import array
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from dataclasses import dataclass
@@ -93,8 +95,9 @@ def library_folders():
 
 
 class Check:
-    def __init__(self, args):
+    def __init__(self, args, programs):
         self.args = args
+        self.programs = programs
         self.end = time.monotonic() + 60 * args.minutes
         self.part_end = self.end
         self.out = args.out.resolve()
@@ -128,7 +131,7 @@ class Check:
                        for name in ("stdout", "stderr")]
             try:
                 program = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=outputs[0],
-                                           stderr=outputs[1], cwd=HERE, start_new_session=True,
+                                           stderr=outputs[1], cwd=self.programs, start_new_session=True,
                                            env=self.environment | environment)
             except OSError as error:
                 program = error
@@ -175,7 +178,7 @@ class Check:
 
     def tests(self):
         self.write("\n## Kernels and models against the processor\n\n| tests | result |\n|---|---|")
-        for test in sorted((HERE / "tests").iterdir()):
+        for test in sorted((self.programs / "tests").iterdir()):
             self.test(test)
 
     def test(self, test, limit=240):
@@ -247,7 +250,7 @@ class Check:
 
     def torch(self, case, name, flags, ours):
         """Milliseconds of a step."""
-        command = [sys.executable, "torch_train.py", "--model", case.model, "--batch",
+        command = [sys.executable, HERE / "torch_train.py", "--model", case.model, "--batch",
                    str(case.batch), "--seq", str(case.seq), "--steps", str(self.args.steps), *flags]
         text, failure = self.run(command)
         if failure:
@@ -266,7 +269,7 @@ class Check:
                    "its own to NCCL, which goes over loopback: this is about results, not speed.\n\n"
                    "| tests | result |\n|---|---|")
         left = self.part_end - time.monotonic()
-        self.test(HERE / "processes" / "processes", limit=max(left / 2, 5))
+        self.test(self.programs / "processes" / "processes", limit=max(left / 2, 5))
         self.write("\n| mesh | first and last loss | apart from one rank |\n|---|---|---|")
         tokens = self.tokens("nccl", 16385, 1024)
         expected = None
@@ -315,9 +318,18 @@ class Check:
 
 def main():
     args = parse_args()
-    check = Check(args)
+    archive = HERE / "programs.tar.gz"
+    if not archive.exists():
+        sys.exit(f"{archive} is not there: make it with bench/gpu/pack.sh, which copies this file beside it")
+    with tempfile.TemporaryDirectory(prefix="meshwright-") as folder:
+        shutil.unpack_archive(archive, folder)
+        run(Check(args, Path(folder)))
+
+
+def run(check):
+    """Every part that was asked for."""
     for part, share in PARTS.items():
-        if part in args.parts:
+        if part in check.args.parts:
             now = time.monotonic()
             check.part_end = now + max(0, check.end - now) * share
             check.guarded(part)
