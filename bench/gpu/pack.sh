@@ -35,5 +35,8 @@ cargo build "${FEATURES[@]}" -p meshwright --bin meshwright
 for program in examples/train_llama examples/train_gpt2 gpu meshwright; do
     strip -s -o ".gpu/bin/$(basename "$program")" "target/release/$program"
 done
+# A third of their size, since every test holds the runtime.
+tar -C .gpu -czf .gpu/programs.tar.gz tests processes bin
+rm -r .gpu/tests .gpu/processes .gpu/bin
 cp bench/gpu/check.py bench/gpu/models.py bench/gpu/torch_train.py .gpu/
 du -sh .gpu
