@@ -345,7 +345,11 @@ fn large_products_are_computed_in_the_fastest_way_if_that_is_wanted() {
     // SAFETY: as above; both drivers are of one device.
     unsafe { repeatable.matmul(other, &shape, a, b, c) }.unwrap();
     assert_eq!((stub_number("stub_runs") - before, stub_number("stub_algorithm")), (1, 0));
+    // The library's scratch is counted as long as its stream is there; what was tried with is given back.
+    assert!(repeatable.scratch_bytes() > 0);
+    assert_eq!(repeatable.scratch_bytes(), driver.scratch_bytes());
     repeatable.free_stream(other).unwrap();
+    assert_eq!(repeatable.scratch_bytes(), 0);
     free(&driver, &[a, b, c]);
     driver.free_stream(stream).unwrap();
 }
