@@ -405,7 +405,10 @@ impl Large {
 impl Drop for Large {
     fn drop(&mut self) {
         free(&self.driver, &self.operands);
+        // The library's scratch is counted as long as its stream is there; what was tried with is given back.
+        assert!(self.driver.scratch_bytes() > 0);
         self.driver.free_stream(self.stream).unwrap();
+        assert_eq!(self.driver.scratch_bytes(), 0);
     }
 }
 

@@ -162,14 +162,6 @@ __device__ inline void store(bf16* at, float x) { at->bits = (uint16_t)bf16_bits
 template <class T>
 constexpr int WIDE = 16 / (int)sizeof(T);
 
-// What x becomes when it is stored as a T.
-template <class T>
-__device__ inline float rounded(float x) {
-    T stored;
-    store(&stored, x);
-    return widen(stored);
-}
-
 // Vectors of N elements (1, 4, or a multiple of 8) at addresses aligned to their size, or to 16 bytes where they are
 // longer.
 

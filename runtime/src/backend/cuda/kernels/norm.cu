@@ -18,8 +18,9 @@ __device__ inline void norm(const T* x, const T* added, T* sum, const T* weight,
                 row.get(k, i, v);
                 load_vector(added + start + i, a);
 #pragma unroll
-                for (int n = 0; n < N; n++) row.kept[k][n] = rounded<T>(v[n] + a[n]);
-                store_vector(sum + start + i, row.kept[k]);
+                for (int n = 0; n < N; n++) v[n] += a[n];
+                row.set(k, v);
+                store_vector(sum + start + i, v);
             });
             row.from = sum + start;
         }
@@ -104,13 +105,20 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
     ColumnSums<N, K> weight_sums, bias_sums;
     weight_sums.start(group, weight_parts, cols);
     if constexpr (MEAN) bias_sums.start(group, bias_parts, cols);
+    // A row is read while the one before it is worked on, so that memory is busy during sums over lanes too.
+    Row<T, N, K> next_row, next_grads;
+    auto read = [&](uint64_t r) {
+        if (r >= rows) return;
+        next_row.read(group, x + r * cols, cols);
+        next_grads.read(group, dy + r * cols, cols);
+    };
+    read(group.first);
     for (uint64_t r = group.first; r < rows; r += group.step) {
         uint64_t start = r * cols;
         float mu = 0.0f, inv = inv_std[r];
         if constexpr (MEAN) mu = mean[r];
-        Row<T, N, K> row, grads;
-        row.read(group, x + start, cols);
-        grads.read(group, dy + start, cols);
+        Row<T, N, K> row = next_row, grads = next_grads;
+        read(r + group.step);
         // Of the gradient of the normal values: its product with them, and its sum.
         float sums[MEAN ? 2 : 1] = {};
         group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {

@@ -114,20 +114,23 @@ REDUCE(bf16_bf16, bf16, bf16)
 template <class T>
 __device__ inline void sum_squares(const T* x, uint64_t n, uint64_t block, uint64_t blocks, double* sum_of_block) {
     constexpr int N = WIDE<T>;
-    bool aligned = (uint64_t)x % 16 == 0;
+    uint64_t step = blocks * blockDim.x, i = block * blockDim.x + threadIdx.x;
+    uint64_t vectors = (uint64_t)x % 16 == 0 ? n / N : 0;
     double sum = 0.0;
-    for (uint64_t i = (block * blockDim.x + threadIdx.x) * N; i < n; i += blocks * blockDim.x * N) {
-        float v[N] = {};
-        if (aligned && n - i >= N) {
-            load_vector(x + i, v);
-        } else {
-#pragma unroll
-            for (int k = 0; k < N; k++) {
-                if (k < n - i) v[k] = widen(x[i + k]);
-            }
-        }
+    // Several loads are on their way at once, while sums stay in their order.
+#pragma unroll 4
+    for (; i < vectors; i += step) {
+        float v[N];
+        load_vector(x + i * N, v);
 #pragma unroll
         for (int k = 0; k < N; k++) sum += (double)v[k] * v[k];
+    }
+    for (; i * N < n; i += step) {
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            float v = i * N + k < n ? widen(x[i * N + k]) : 0.0f;
+            sum += (double)v * v;
+        }
     }
     sum = block_reduce(sum, Sum());
     if (threadIdx.x == 0) *sum_of_block = sum;

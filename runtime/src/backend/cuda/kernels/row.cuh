@@ -44,25 +44,39 @@ struct Group {
     }
 };
 
-// A row as one lane sees it: with K its vectors are in registers once they have been read, without K in memory.
+// The 16 bytes of four f32, and of eight bf16.
+__device__ inline uint4 packed(const float (&x)[4]) {
+    return uint4{__float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]), __float_as_uint(x[3])};
+}
+__device__ inline uint4 packed(const float (&x)[8]) {
+    return uint4{bf16_pair(x[0], x[1]), bf16_pair(x[2], x[3]), bf16_pair(x[4], x[5]), bf16_pair(x[6], x[7])};
+}
+
+// A row as one lane sees it: with K its vectors, of 16 bytes, are in registers once they have been read, as they are in
+// memory; without K they stay there.
 template <class T, int N, int K>
 struct Row {
     const T* from;
-    float kept[K > 0 ? K : 1][N];
+    uint4 kept[K > 0 ? K : 1];
 
     __device__ void read(const Group& group, const T* row, uint64_t cols) {
         from = row;
         if constexpr (K > 0) {
-            group.template each_vector<N, K>(cols, [&](int k, uint64_t i) { load_vector(from + i, kept[k]); });
+            group.template each_vector<N, K>(cols, [&](int k, uint64_t i) { kept[k] = *(const uint4*)(from + i); });
         }
     }
 
     __device__ void get(int k, uint64_t i, float (&x)[N]) const {
         if constexpr (K > 0) {
-#pragma unroll
-            for (int n = 0; n < N; n++) x[n] = kept[k][n];
+            uint4 vector = kept[k];
+            load_vector((const T*)&vector, x);
         } else {
             load_vector(from + i, x);
         }
+    }
+
+    // Where the row is in registers, what a lane reads of it from now on.
+    __device__ void set(int k, const float (&x)[N]) {
+        if constexpr (K > 0) kept[k] = packed(x);
     }
 };
