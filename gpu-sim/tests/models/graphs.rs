@@ -1,5 +1,5 @@
 //! Runs whose steps are recorded on the device, beside runs whose operations are submitted one after the other: the same
-//! numbers, in all that is reported, and few calls.
+//! numbers, in all that is reported, and few calls. On a GPU, what is counted and made to fail here is left out.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -13,7 +13,7 @@ use meshwright::tensor::{Loss, Tensor, Tokens};
 use meshwright::train::{Config, Gpus, HfName, LanguageModel, Machine, Summary, Trainer};
 use meshwright_examples::gpt2::Gpt2;
 use meshwright_examples::llama::Llama;
-use meshwright_gpu_sim::{Call, Kind, SimDevice, drivers};
+use meshwright_gpu_sim::{Call, DEVICE_VARIABLE, Kind, SimDevice, drivers};
 use meshwright_tests::models::gpt::{self, Gpt};
 use meshwright_tests::models::nested_llama;
 use serde_json::Value;
@@ -27,10 +27,18 @@ pub struct Left {
     saved: Vec<(String, Vec<u8>)>,
 }
 
-/// A short run on one rank; gives also what was asked of the device.
-fn run<M: LanguageModel>(words: &str) -> (Left, SimDevice) {
-    let device = SimDevice::new(11);
-    (run_with::<M>(words, &device), device)
+/// A short run on one rank; gives also the device, if that is a simulated one.
+fn run<M: LanguageModel>(words: &str) -> (Left, Option<SimDevice>) {
+    let Some(device) = simulated(11) else {
+        return (run_on::<M>(words, Box::new(Gpus::new(drivers(11, 1), 1))), None);
+    };
+    (run_with::<M>(words, &device), Some(device))
+}
+
+/// A device, unless tests run on a GPU.
+fn simulated(seed: u64) -> Option<SimDevice> {
+    let on_gpu = std::env::var_os(DEVICE_VARIABLE).is_some_and(|device| device == "cuda");
+    (!on_gpu).then(|| SimDevice::new(seed))
 }
 
 fn run_with<M: LanguageModel>(words: &str, device: &SimDevice) -> Left {
@@ -120,6 +128,7 @@ fn check<M: LanguageModel>(words: &str, passes: usize) {
     let (expected, asked) = run::<M>(&format!("{words} --no-graphs"));
     let (got, device) = run::<M>(words);
     assert_same(words, &got, &expected);
+    let (Some(asked), Some(device)) = (asked, device) else { return };
     assert_eq!(count(&asked, Kind::BeginCapture), 0, "{words}");
     let steps = got.summary.losses.len();
     assert_eq!(count(&device, Kind::LaunchGraph), passes * (steps - 2), "{words}");
@@ -153,19 +162,9 @@ fn a_recorded_model_that_is_offloaded_is_the_same() {
     check::<nested_llama::Llama>("--steps 5 --micro-batches 2", 2);
 }
 
-/// Also on a GPU: graphs of its driver, with its own products and attention.
-#[test]
-fn a_recorded_run_is_the_same_on_the_device_at_hand() {
-    let run = |words: &str| {
-        let words = format!("{words} --steps 5 --micro-batches 3 --recompute full");
-        run_on::<Llama>(&words, Box::new(Gpus::new(drivers(3, 1), 1)))
-    };
-    assert_same("the device at hand", &run(""), &run("--no-graphs"));
-}
-
 #[test]
 fn a_recorded_step_takes_few_calls() {
-    let (_, device) = run::<Llama>("--steps 6");
+    let (_, Some(device)) = run::<Llama>("--steps 6") else { return };
     let log: Vec<Call> = device.log().into_iter().map(|entry| entry.call).collect();
     let launches: Vec<usize> =
         (0..log.len()).filter(|&at| log[at].kind() == Kind::LaunchGraph).collect();
@@ -186,7 +185,7 @@ fn a_run_goes_on_where_the_driver_does_not_record() {
     // At once, in the middle of a step, and at the end of a recording.
     for (kind, succeed) in [(Kind::BeginCapture, 0), (Kind::BeginCapture, 2), (Kind::EndCapture, 1)]
     {
-        let device = SimDevice::new(5);
+        let Some(device) = simulated(5) else { return };
         let reason = "not today".to_owned();
         device.fail(kind, succeed, DriverError::Call { call: "capture", reason });
         let got = run_with::<Llama>(words, &device);
@@ -201,7 +200,7 @@ fn a_run_goes_on_where_the_driver_does_not_record() {
 
 #[test]
 fn a_recording_that_cannot_be_submitted_says_how_to_do_without() {
-    let device = SimDevice::new(5);
+    let Some(device) = simulated(5) else { return };
     let reason = "not today".to_owned();
     device.fail(Kind::LaunchGraph, 1, DriverError::Call { call: "launch_graph", reason });
     let failed = catch_unwind(AssertUnwindSafe(|| run_with::<Llama>("--steps 5", &device)));
@@ -252,7 +251,7 @@ fn what_depends_on_the_step_is_not_recorded() {
     let (expected, _) = run::<Dropping>(&format!("{words} --no-graphs"));
     let (got, device) = run::<Dropping>(words);
     assert_same(words, &got, &expected);
-    assert_eq!(count(&device, Kind::BeginCapture), 0);
+    assert!(device.is_none_or(|device| count(&device, Kind::BeginCapture) == 0));
 }
 
 #[test]
