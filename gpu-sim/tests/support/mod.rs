@@ -9,7 +9,7 @@ use half::bf16;
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::backend::cuda::{CudaBackend, Driver, Gpu};
 use meshwright::backend::{Backend, Buffer, Category, DType, Element, MemoryMeter, View, ViewMut};
-use meshwright_gpu_sim::SimDriver;
+use meshwright_gpu_sim::drivers;
 
 /// Both types of numbers.
 pub const FLOATS: [DType; 2] = [DType::F32, DType::Bf16];
@@ -32,14 +32,14 @@ pub fn host() -> Side {
     Side { backend, cuda: None, meter: MemoryMeter::new(), skew: 0 }
 }
 
-/// Simulated devices that run threads in unlike orders, with aligned operands and with others.
+/// Devices that run threads in unlike orders where they are simulated, with aligned operands and with others.
 pub fn devices() -> Vec<Side> {
     [(1, 0), (2, 1), (3, 3)].into_iter().map(|(seed, skew)| device(seed, skew)).collect()
 }
 
-/// A simulated device, with `skew` elements before every operand.
+/// A simulated device, or the host's GPU where [`drivers`] gives that, with `skew` elements before every operand.
 pub fn device(seed: u64, skew: usize) -> Side {
-    device_with(Arc::new(SimDriver::new(seed)), skew)
+    device_with(drivers(seed, 1).swap_remove(0), skew)
 }
 
 /// The device of a driver, with `skew` elements before every operand.
