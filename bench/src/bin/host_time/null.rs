@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use meshwright::backend::AttentionShape;
 use meshwright::backend::cuda::{
-    Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul, Module, Properties,
-    Source, Stream,
+    Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul, MatMulOperands,
+    Module, Properties, Source, Stream,
 };
 
 /// Kinds of calls that are counted.
@@ -110,6 +110,10 @@ const PAGE: usize = 4096;
 impl Driver for NullDriver {
     fn properties(&self) -> &Properties {
         &self.properties
+    }
+
+    fn free_memory(&self) -> Result<usize, DriverError> {
+        Ok(self.properties().memory)
     }
 
     fn alloc(&self, bytes: usize) -> Result<u64, DriverError> {
@@ -229,14 +233,11 @@ impl Driver for NullDriver {
         self.count(Call::Launch)
     }
 
-    unsafe fn matmul(
-        &self,
-        _: Stream,
-        _: &MatMul,
-        _: u64,
-        _: u64,
-        _: u64,
-    ) -> Result<(), DriverError> {
+    fn has_matmul(&self, _: &MatMul) -> Result<bool, DriverError> {
+        Ok(true)
+    }
+
+    unsafe fn matmul(&self, _: Stream, _: &MatMul, _: &MatMulOperands) -> Result<(), DriverError> {
         self.count(Call::Product)
     }
 
