@@ -176,7 +176,7 @@ impl State {
     ) -> Result<Block, OutOfMemory> {
         let limit = meter.limit;
         let own = meter.own_bytes();
-        let total = self.noted(own).live_with(own).iter().sum::<usize>();
+        let total = self.live_with(own).iter().sum::<usize>();
         let wanted = total.saturating_add(bytes);
         let kept = match self.reserved.as_mut().filter(|reserved| reserved.is_open) {
             Some(reserved) => reserved.free.take(bytes).or_else(|| self.free.take(bytes)),
@@ -218,25 +218,14 @@ impl State {
     /// A block that the system gives, for which at most `kept` bytes are kept for reuse: in the pool, then, if there is no
     /// other way, reserved.
     fn new_block(&mut self, bytes: usize, kept: usize, meter: &MemoryMeter) -> Option<Block> {
-        let new = || Block::of(&meter.source, bytes);
         let reserved = self.reserved.as_ref().map_or(0, |reserved| reserved.free.bytes());
         if reserved <= kept {
-            self.free.shrink_to(kept - reserved);
-            let block = new().or_else(|| {
-                self.free.shrink_to(0);
-                new()
-            });
+            let block = self.free.make_room(bytes, kept - reserved, &meter.source);
             if block.is_some() || reserved == 0 {
                 return block;
             }
         }
         self.give_up_reserve();
-        self.free.take(bytes).or_else(|| {
-            self.free.shrink_to(kept);
-            new().or_else(|| {
-                self.free.shrink_to(0);
-                new()
-            })
-        })
+        self.free.take(bytes).or_else(|| self.free.make_room(bytes, kept, &meter.source))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::backend::block::Block;
+use crate::backend::block::{Block, Source};
 
 /// Freed blocks, by size.
 #[derive(Debug, Default)]
@@ -34,6 +34,20 @@ impl Pool {
         let block = self.blocks.get_mut(&bytes)?.pop()?;
         self.bytes -= bytes;
         Some(block)
+    }
+
+    /// A block that `source` gives, with at most `kept` bytes of the others left in the pool; none of them, if need be.
+    pub(super) fn make_room(
+        &mut self,
+        bytes: usize,
+        kept: usize,
+        source: &Source,
+    ) -> Option<Block> {
+        self.shrink_to(kept);
+        Block::of(source, bytes).or_else(|| {
+            self.shrink_to(0);
+            Block::of(source, bytes)
+        })
     }
 
     /// Keeps a block.
