@@ -258,6 +258,27 @@ impl Call {
         }
     }
 
+    /// In a scatter or gather over `size` members: the part of `member` has its count, and the root alone passes the whole
+    /// of all parts.
+    pub fn require_parts(
+        &self,
+        root: usize,
+        member: usize,
+        counts: &[usize],
+        size: usize,
+        (part_name, part): (&str, View<'_>),
+        (whole_name, whole): (&str, Option<View<'_>>),
+    ) -> Result<(), CommError> {
+        self.require_member("root", root, size)?;
+        self.require_counts("counts", counts, size)?;
+        self.require_len(part_name, part.len(), counts[member])?;
+        self.require_at_root(whole_name, whole.is_some(), root == member)?;
+        match whole {
+            Some(whole) => self.require_len(whole_name, whole.len(), counts.iter().sum()),
+            None => Ok(()),
+        }
+    }
+
     /// In an all-to-all: how many elements lie before those for `member`.
     pub fn sent_before(&self, member: usize) -> usize {
         match &self.op {

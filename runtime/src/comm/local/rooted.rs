@@ -73,14 +73,9 @@ impl Seat {
     ) -> Outcome {
         let op = Op::Scatter { root: self.world_root(root), counts: counts.into() };
         let call = self.call(mode, site, op, Some(dst.as_view()));
-        self.check_member(&call, "root", root)?;
-        self.check_counts(&call, "counts", counts)?;
-        call.require_len("dst", dst.len(), counts[self.member])?;
-        call.require_at_root("src", src.is_some(), root == self.member)?;
-        if let Some(src) = src {
-            call.require_len("src", src.len(), counts.iter().sum())?;
-            call.require_alike(src, dst.as_view())?;
-        }
+        let part = dst.as_view();
+        call.require_parts(root, self.member, counts, self.size(), ("dst", part), ("src", src))?;
+        src.map_or(Ok(()), |src| call.require_alike(src, part))?;
         let target = Lent::target(&mut dst);
         let post = src.map_or(Operand::None, Operand::source);
         self.meet(call, mode, Some(dst.as_view()), post, |meeting| {
@@ -100,14 +95,9 @@ impl Seat {
     ) -> Outcome {
         let op = Op::Gather { root: self.world_root(root), counts: counts.into() };
         let call = self.call(mode, site, op, Some(src));
-        self.check_member(&call, "root", root)?;
-        self.check_counts(&call, "counts", counts)?;
-        call.require_len("src", src.len(), counts[self.member])?;
-        call.require_at_root("dst", dst.is_some(), root == self.member)?;
-        if let Some(dst) = &dst {
-            call.require_len("dst", dst.len(), counts.iter().sum())?;
-            call.require_alike(src, dst.as_view())?;
-        }
+        let whole = dst.as_ref().map(ViewMut::as_view);
+        call.require_parts(root, self.member, counts, self.size(), ("src", src), ("dst", whole))?;
+        whole.map_or(Ok(()), |whole| call.require_alike(src, whole))?;
         let target = dst.as_mut().map(Lent::target);
         self.meet(call, mode, Some(src), Operand::source(src), |meeting| {
             let Some(target) = target else { return };

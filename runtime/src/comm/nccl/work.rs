@@ -163,7 +163,7 @@ impl NcclCommunicator {
     ) -> Result<Work, CommError> {
         let op = Op::Scatter { root: self.world_rank(root), counts: counts.into() };
         let call = self.call(op, dst, started, site);
-        self.require_parts(&call, root, counts, ("dst", dst), ("src", src))?;
+        call.require_parts(root, self.member, counts, self.size(), ("dst", dst), ("src", src))?;
         src.map_or(Ok(()), |src| call.require_alike(src, dst))?;
         let counts = counts.to_vec();
         Ok(Work::new(call, move |planner, src, dst| planner.scatter(root, src, dst, &counts)))
@@ -180,28 +180,9 @@ impl NcclCommunicator {
     ) -> Result<Work, CommError> {
         let op = Op::Gather { root: self.world_rank(root), counts: counts.into() };
         let call = self.call(op, src, started, site);
-        self.require_parts(&call, root, counts, ("src", src), ("dst", dst))?;
+        call.require_parts(root, self.member, counts, self.size(), ("src", src), ("dst", dst))?;
         dst.map_or(Ok(()), |dst| call.require_alike(src, dst))?;
         let counts = counts.to_vec();
         Ok(Work::new(call, move |planner, src, dst| planner.gather(root, src, dst, &counts)))
-    }
-
-    /// An error unless this member's part has its count, and the root alone has the whole of all parts.
-    fn require_parts(
-        &self,
-        call: &Call,
-        root: usize,
-        counts: &[usize],
-        (part_name, part): (&'static str, View<'_>),
-        (whole_name, whole): (&'static str, Option<View<'_>>),
-    ) -> Result<(), CommError> {
-        call.require_member("root", root, self.size())?;
-        call.require_counts("counts", counts, self.size())?;
-        call.require_len(part_name, part.len(), counts[self.member])?;
-        call.require_at_root(whole_name, whole.is_some(), root == self.member)?;
-        match whole {
-            Some(whole) => call.require_len(whole_name, whole.len(), counts.iter().sum()),
-            None => Ok(()),
-        }
     }
 }
