@@ -2,6 +2,7 @@
 
 pub mod compare;
 pub mod data;
+pub mod lanes;
 #[path = "models/mod.rs"]
 pub mod models;
 pub mod run;

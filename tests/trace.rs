@@ -1,10 +1,11 @@
 //! The trace of a real run: readable by Perfetto, with the lanes and spans that the documentation promises.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use meshwright_examples::llama::Llama;
+use meshwright_tests::lanes::{Span, lanes};
 use meshwright_tests::run::train_with_words;
 use serde_json::Value;
 
@@ -18,7 +19,7 @@ fn a_run_shows_compute_and_communication_of_every_rank() {
     let run = Run::new("--recompute none");
     assert_eq!(run.trace["displayTimeUnit"], "ms");
     assert_eq!(run.trace["otherData"]["dropped_spans"], serde_json::json!({}));
-    let lanes = run.lanes();
+    let lanes = lanes(&run.trace);
     let ranks: BTreeSet<usize> = lanes.keys().map(|(rank, _)| *rank).collect();
     assert_eq!(ranks, (0..RANKS).collect());
     for rank in 0..RANKS {
@@ -45,7 +46,7 @@ fn a_run_shows_compute_and_communication_of_every_rank() {
 #[test]
 fn spans_of_one_lane_nest_or_are_apart() {
     for more in ["--recompute none", "--recompute full"] {
-        for ((rank, lane), spans) in Run::new(more).lanes() {
+        for ((rank, lane), spans) in lanes(&Run::new(more).trace) {
             let mut open: Vec<&Span> = Vec::new();
             for span in &spans {
                 while open.last().is_some_and(|outer| outer.end <= span.start) {
@@ -66,7 +67,7 @@ fn spans_of_one_lane_nest_or_are_apart() {
 #[test]
 fn communication_has_its_bytes_and_who_asked_for_it() {
     let run = Run::new("--recompute none");
-    let lanes = run.lanes();
+    let lanes = lanes(&run.trace);
     for axis in ["fsdp", "tp"] {
         let spans: Vec<&Span> = lanes
             .iter()
@@ -95,16 +96,6 @@ fn communication_has_its_bytes_and_who_asked_for_it() {
     }
 }
 
-/// One span; times in nanoseconds.
-#[derive(Debug)]
-struct Span {
-    name: String,
-    category: String,
-    start: u64,
-    end: u64,
-    args: Value,
-}
-
 struct Run {
     trace: Value,
     steps: Vec<Value>,
@@ -128,39 +119,5 @@ impl Run {
         let steps =
             read(&metrics).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         Run { trace: serde_json::from_str(&read(&trace)).unwrap(), steps }
-    }
-
-    /// The spans of each lane in the order of the file, by rank and name.
-    fn lanes(&self) -> BTreeMap<(usize, String), Vec<Span>> {
-        let events = self.trace["traceEvents"].as_array().unwrap();
-        let number = |event: &Value, key: &str| event[key].as_u64().unwrap() as usize;
-        let text = |value: &Value| value.as_str().unwrap().to_owned();
-        let (mut ranks, mut names) = (BTreeMap::new(), BTreeMap::new());
-        let mut lanes: BTreeMap<(usize, String), Vec<Span>> = BTreeMap::new();
-        for event in events {
-            let (pid, tid) = (number(event, "pid"), number(event, "tid"));
-            match (event["ph"].as_str().unwrap(), event["name"].as_str().unwrap()) {
-                ("M", "process_name") => {
-                    ranks.insert(pid, text(&event["args"]["name"]));
-                }
-                ("M", "thread_name") => {
-                    names.insert((pid, tid), text(&event["args"]["name"]));
-                }
-                ("M", _) => {}
-                ("X", name) => {
-                    assert_eq!(ranks[&pid], format!("rank {pid}"), "named before its first span");
-                    let nanos = |key: &str| (event[key].as_f64().unwrap() * 1e3).round() as u64;
-                    lanes.entry((pid, names[&(pid, tid)].clone())).or_default().push(Span {
-                        name: name.to_owned(),
-                        category: text(&event["cat"]),
-                        start: nanos("ts"),
-                        end: nanos("ts") + nanos("dur"),
-                        args: event["args"].clone(),
-                    });
-                }
-                other => panic!("unexpected event {other:?}"),
-            }
-        }
-        lanes
     }
 }

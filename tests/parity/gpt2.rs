@@ -1,13 +1,13 @@
 //! The GPT-2 of the examples, with its sequence-parallel stream and with a whole one, at every level and in bf16.
 
 use meshwright::backend::DType;
-use meshwright::checkpoint::hf::{Gpt2Config, Gpt2Dropout};
+use meshwright::checkpoint::hf::Gpt2Config;
 use meshwright::tensor::{Settings, ZeroLevel};
 use meshwright::train::LanguageModel;
 use meshwright_examples::gpt2::Gpt2;
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::TokenData;
-use meshwright_tests::models::plain_gpt2;
+use meshwright_tests::models::{plain_gpt2, small_gpt2};
 use meshwright_tests::run::{Outcome, Setup, train, without_noise};
 
 use crate::sharding::{self, WAYS, check_levels};
@@ -75,19 +75,5 @@ fn check_meshes<M: LanguageModel<Config = Gpt2Config>>(what: &str) {
 }
 
 fn setup<M: LanguageModel<Config = Gpt2Config>>() -> Setup {
-    let mut sizes = M::sizes(&Gpt2Config {
-        hidden: 32,
-        ffn: 48,
-        layers: 3,
-        heads: 4,
-        vocab: DATA.vocab,
-        positions: DATA.seq + 2,
-        norm_eps: 1e-5,
-        dropout: Gpt2Dropout::default(),
-        bos: serde_json::Value::Null,
-        eos: serde_json::Value::Null,
-    });
-    // Attention, norms and gradients far from trivial values.
-    sizes.init_std = 0.2;
-    Setup::new(sizes)
+    Setup::new(small_gpt2::<M>(&DATA, 3))
 }

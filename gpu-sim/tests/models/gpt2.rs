@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use meshwright::backend::DType;
 use meshwright::backend::cuda::{Driver, Ending};
-use meshwright::checkpoint::hf::{Gpt2Config, Gpt2Dropout};
 use meshwright::nn::RecomputeOverride;
 use meshwright::tensor::{Loss, Rank, Settings, ZeroLevel};
 use meshwright::train::{Gpus, LanguageModel};
@@ -13,6 +12,7 @@ use meshwright_examples::gpt2::{Batch, Gpt2, Seq};
 use meshwright_gpu_sim::{Call, SimDevice};
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::{TokenData, Turn};
+use meshwright_tests::models::small_gpt2;
 use meshwright_tests::run::{Setup, train, without_noise};
 
 use super::{F32, Tolerance, check, compare};
@@ -26,22 +26,8 @@ const STEPS: u64 = 2;
 const BF16: Tolerance = Tolerance { trained: 0.5, ..super::BF16 };
 
 fn setup(compute: DType) -> Setup {
-    let mut sizes = Gpt2::sizes(&Gpt2Config {
-        hidden: 32,
-        ffn: 48,
-        layers: LAYERS,
-        heads: 4,
-        vocab: DATA.vocab,
-        positions: DATA.seq + 2,
-        norm_eps: 1e-5,
-        dropout: Gpt2Dropout::default(),
-        bos: serde_json::Value::Null,
-        eos: serde_json::Value::Null,
-    });
-    // Attention, norms and gradients far from trivial values.
-    sizes.init_std = 0.2;
     let settings = Settings { compute, ..Settings::new(7) };
-    Setup { steps: STEPS, settings, ..Setup::new(sizes) }
+    Setup { steps: STEPS, settings, ..Setup::new(small_gpt2::<Gpt2>(&DATA, LAYERS)) }
 }
 
 fn loss(model: &Gpt2, rank: &Rank, turn: Turn) -> Loss<(Batch, Seq)> {

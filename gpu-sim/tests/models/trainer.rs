@@ -1,12 +1,12 @@
 //! The main job on a device: the trainer with its checkpoints, metrics and continuation.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 use meshwright::train::{Config, Gpus, Summary, Trainer};
 use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::drivers;
+use meshwright_tests::lanes::{Span, lanes};
 use serde_json::Value;
 
 /// A short run, as a command line of these words would do it.
@@ -104,38 +104,4 @@ fn check_lane(place: &str, spans: &[Span]) {
         }
         open.push(span);
     }
-}
-
-/// One span; times in nanoseconds.
-#[derive(Debug)]
-struct Span {
-    name: String,
-    category: String,
-    start: u64,
-    end: u64,
-    args: Value,
-}
-
-/// The spans of each lane in the order of the file, by rank and name.
-fn lanes(trace: &Value) -> BTreeMap<(u64, String), Vec<Span>> {
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let (mut names, mut lanes) = (BTreeMap::new(), BTreeMap::<_, Vec<Span>>::new());
-    for event in trace["traceEvents"].as_array().unwrap() {
-        let (rank, lane) = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
-        if event["name"] == "thread_name" {
-            names.insert(lane, text(&event["args"]["name"]));
-        }
-        if event["ph"] == "X" {
-            let nanos = |key: &str| (event[key].as_f64().unwrap() * 1000.0).round() as u64;
-            let start = nanos("ts");
-            lanes.entry((rank, names[&lane].clone())).or_default().push(Span {
-                name: text(&event["name"]),
-                category: text(&event["cat"]),
-                start,
-                end: start + nanos("dur"),
-                args: event["args"].clone(),
-            });
-        }
-    }
-    lanes
 }
