@@ -34,12 +34,11 @@ impl TokenData {
     pub fn block<S: Shape>(&self, rank: &Rank, turn: Turn) -> (Tokens<S>, Targets<S>) {
         let own = data_part(self.batch, rank);
         let part = Extent::part(own.local, turn.index, turn.count);
-        let rows = Extent { local: part.local, offset: own.offset + part.offset, ..own };
+        let first = own.offset + part.offset;
+        let rows = first..first + part.local;
         let step = turn.step;
-        let places = || {
-            (rows.offset..rows.offset + rows.local)
-                .flat_map(|row| (0..self.seq).map(move |position| (row, position)))
-        };
+        let places =
+            || rows.clone().flat_map(|row| (0..self.seq).map(move |position| (row, position)));
         let token = |row: usize, position: usize| {
             let key = random::subkey(random::key(step, "tokens"), (row * 1000 + position) as u64);
             (key % self.vocab as u64) as u32

@@ -145,7 +145,7 @@ fn both_cross_entropies_have_the_gradients_of_the_formula() {
 }
 
 #[test]
-fn gradients_that_nobody_waited_for_are_replaced_by_the_next() {
+fn discarded_gradients_are_replaced_by_the_next() {
     on_mesh("dp=2", 1, |rank| {
         let built = model(rank);
         let ops = &built.model;
@@ -154,7 +154,7 @@ fn gradients_that_nobody_waited_for_are_replaced_by_the_next() {
             Loss::mean_of(&x).backward()
         };
         let expected = backward().reduce().gather(ops.input.handle());
-        drop(backward());
+        backward().discard();
         assert_eq!(backward().reduce().gather(ops.input.handle()), expected);
     });
 }

@@ -45,6 +45,7 @@ fn cases(rows: usize, cols: usize) -> Vec<Case> {
         Relu(0),
         Tanh(0),
         Scale(0, -0.7),
+        Offset(0, 0.4),
         Exp(6),
         Row(1),
         Mul(1, 8),

@@ -188,16 +188,18 @@ fn expand(runtime: &Runtime, dim: &DeclaredDim) -> TokenStream {
         quote!(#[doc = #doc])
     });
     let home = syn::Ident::new(dim.axis.map_or("Here", |axis| axis.home), name.span());
-    let varies = match dim.axis {
-        None => quote!(NONE),
-        Some(axis) if axis.name == "data" => quote!(DATA),
-        Some(_) => quote!(of(#private::AxisId::#home)),
-    };
     let local = dim.axis.is_none().then(|| {
         quote! {
             #(#cfgs)*
             #[automatically_derived]
             impl #private::Local for #name {}
+        }
+    });
+    let batch = dim.axis.is_some_and(|axis| axis.name == "data").then(|| {
+        quote! {
+            #(#cfgs)*
+            #[automatically_derived]
+            impl #private::BatchDim for #name {}
         }
     });
     quote! {
@@ -210,15 +212,11 @@ fn expand(runtime: &Runtime, dim: &DeclaredDim) -> TokenStream {
         #vis struct #name;
         #(#cfgs)*
         #[automatically_derived]
-        impl #private::Dim for #name {
-            const NAME: &'static str = #text;
-            const VARIES: #private::AxisSet = #private::AxisSet::#varies;
-        }
-        #(#cfgs)*
-        #[automatically_derived]
         impl #private::Whole for #name {
+            const DECLARED_NAME: &'static str = #text;
             type Home = #private::#home;
         }
         #local
+        #batch
     }
 }

@@ -8,6 +8,8 @@ mod ring;
 mod state;
 mod traffic;
 
+use meshwright::tensor::{Metric, Tokens};
+use meshwright_examples::llama::Batch;
 use meshwright_tests::run::on_mesh;
 
 #[test]
@@ -16,8 +18,8 @@ fn counts_of_tokens_stay_exact() {
     let count = (1u64 << 24) + 1;
     let means = on_mesh("dp=4", 1, |rank| {
         let own = count + rank.index() as u64;
-        meshwright::tensor::Metric::<(meshwright_examples::llama::Batch,)>::new(rank, 0.5, own)
-            .reduce()
+        let samples = Tokens::<(Batch,)>::from_block(rank, &[4], &[0]);
+        Metric::of(&samples, 0.5, own).reduce()
     });
     for mean in means {
         assert_eq!(mean.count(), 4 * count + 6);

@@ -32,6 +32,8 @@ pub enum Node {
     Mul(usize, usize),
     /// A node times a constant.
     Scale(usize, f32),
+    /// A node plus a constant.
+    Offset(usize, f32),
     /// `x / (1 + exp(-x))`.
     Silu(usize),
     /// `x * (1 + erf(x / sqrt 2)) / 2`.
@@ -68,6 +70,7 @@ impl Node {
             Node::Leaf(_) | Node::Row(_) => (None, None),
             Node::Add(a, b) | Node::Sub(a, b) | Node::Mul(a, b) => (Some(a), Some(b)),
             Node::Scale(a, _)
+            | Node::Offset(a, _)
             | Node::Silu(a)
             | Node::Gelu(a)
             | Node::GeluTanh(a)
@@ -88,6 +91,7 @@ impl Node {
             Node::Sub(a, b) => Node::Sub(f(a), f(b)),
             Node::Mul(a, b) => Node::Mul(f(a), f(b)),
             Node::Scale(x, factor) => Node::Scale(f(x), factor),
+            Node::Offset(x, offset) => Node::Offset(f(x), offset),
             Node::Silu(x) => Node::Silu(f(x)),
             Node::Gelu(x) => Node::Gelu(f(x)),
             Node::GeluTanh(x) => Node::GeluTanh(f(x)),

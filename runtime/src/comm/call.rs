@@ -88,6 +88,7 @@ pub(super) enum Difference {
     Root,
     Count,
     Field,
+    Line,
 }
 
 impl Difference {
@@ -111,6 +112,10 @@ impl Difference {
                 "The calls are alike but come from different places of the model: one rank makes them in another order, \
                  or makes one more; look for control flow around these lines that differs by rank."
             }
+            Difference::Line => {
+                "The calls are alike but come from different lines: one rank makes them in another order, or makes one \
+                 more; look for control flow around these lines that differs by rank."
+            }
             Difference::Count => {
                 "The sizes differ: look at the shapes at these lines, and at dims that do not divide evenly or that \
                  depend on each rank's own data."
@@ -132,7 +137,10 @@ impl Call {
         if a.on_device != b.on_device {
             return Some(Difference::Place);
         }
-        let other_field = (a.site.field() != b.site.field()).then_some(Difference::Field);
+        let other_field = match a.site.field() == b.site.field() {
+            false => Some(Difference::Field),
+            true => (a.is_symmetric() && a.comes_from_other_line(b)).then_some(Difference::Line),
+        };
         // What differs by design between members: the counts of an all-to-all fit crosswise.
         if let (Op::AllToAll { send, recv }, Op::AllToAll { send: b_send, recv: b_recv }) =
             (&a.op, &b.op)
@@ -148,6 +156,19 @@ impl Call {
             false if a.reduce_op() != b.reduce_op() => Difference::ReduceOp,
             false => Difference::Count,
         })
+    }
+
+    /// Whether all members make the same call, so that it stands at one line of the program.
+    fn is_symmetric(&self) -> bool {
+        self.root().is_none() && !matches!(self.op, Op::Send { .. } | Op::Recv { .. })
+    }
+
+    /// Whether both lines are known, and are different.
+    fn comes_from_other_line(&self, other: &Call) -> bool {
+        match (self.site.location(), other.site.location()) {
+            (Some(own), Some(other)) => own != other,
+            _ => false,
+        }
     }
 
     /// How a message differs from what its receiver expects, if it does.

@@ -1,38 +1,69 @@
 //! The mesh axes as types, for use in the type of a tensor.
 
+use super::sealed::Seal;
+use super::usage::{Once, Unused, UsageSet};
 use super::{AxisId, AxisSet};
 
+/// A set of mesh axes as a type: one axis, the data axes together, or none.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a mesh axis",
+    note = "the axes are `Pp`, `Dp`, `Fsdp`, `Ep`, `Cp` and `Tp`; `Data` stands for `Dp`, `Fsdp` and `Ep` together"
+)]
+pub trait AxisGroup: 'static {
+    /// The axes.
+    const AXES: AxisSet;
+    /// The same set as a type.
+    type Usage: UsageSet;
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
 /// A single mesh axis as a type.
-pub trait Axis: Home {
+pub trait Axis: AxisGroup {
     /// The axis this type stands for.
     const ID: AxisId;
 }
 
 /// Where a dim lives when a model declares it: nowhere in particular ([`Here`]), or distributed over axes
-/// (`Batch @ data`).
-pub trait Home: 'static {
-    /// The axes over which the dim is distributed.
-    const AXES: AxisSet;
-}
+/// (`Batch @ data`, `Seq @ cp`).
+///
+/// Neither `Tp` nor `Pp` is a home: what tensor-parallel ranks split differs from layer to layer, so the type of a
+/// layer or tensor says it.
+#[diagnostic::on_unimplemented(
+    message = "no dim can be declared over `{Self}`",
+    label = "not the home of a dim",
+    note = "a dim is declared without an axis, or over `data`, `dp`, `fsdp`, `ep` or `cp`",
+    note = "what tensor-parallel ranks split is said where it is split: `#[sharded(tp = \"col\")]` on a field, `Split<Ffn, Tp>` in the type of a tensor"
+)]
+pub trait Home: AxisGroup + ApartFrom<Tp> + ApartFrom<Pp> {}
+
+/// A home that leaves axis `A` free, so that another dim of the tensor can be split over it.
+#[diagnostic::on_unimplemented(
+    message = "a tensor with a dim distributed over `{Self}` cannot be split over `{A}`",
+    label = "this axis distributes a dim of the tensor already"
+)]
+pub trait ApartFrom<A> {}
+
+/// An axis over which parameters can be split. Ranks of the other axes compute with the same parameters, on other
+/// samples or other parts of a sequence.
+#[diagnostic::on_unimplemented(
+    message = "the parameters of a layer cannot be split over `{Self}`",
+    label = "not an axis of tensor parallelism",
+    note = "`#[sharded(tp = \"col\")]`, `\"row\"` and `\"vocab\"` split over `Tp`",
+    note = "over `fsdp` parameters are sharded by `--zero`, without a word in a type; the ranks of a data axis read different samples, so a layer cannot be split over it"
+)]
+pub trait ModelAxis: Axis {}
 
 /// Not distributed: every rank sees all of the dim.
 #[derive(Debug, Clone, Copy)]
 pub struct Here;
 
-impl Home for Here {
-    const AXES: AxisSet = AxisSet::NONE;
-}
-
 /// The data axes together: `dp x fsdp x ep`.
 #[derive(Debug, Clone, Copy)]
 pub struct Data;
 
-impl Home for Data {
-    const AXES: AxisSet = AxisSet::DATA;
-}
-
 macro_rules! axes {
-    ($($(#[$doc:meta])* $name:ident),*) => {$(
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy)]
         pub struct $name;
@@ -40,24 +71,59 @@ macro_rules! axes {
         impl Axis for $name {
             const ID: AxisId = AxisId::$name;
         }
-
-        impl Home for $name {
-            const AXES: AxisSet = AxisSet::of(AxisId::$name);
-        }
     )*};
 }
 
 axes! {
     /// Pipeline stages.
-    Pp,
+    Pp;
     /// Data parallelism with replicated parameters.
-    Dp,
+    Dp;
     /// Data parallelism with sharded parameters.
-    Fsdp,
+    Fsdp;
     /// Experts.
-    Ep,
+    Ep;
     /// Context parallelism.
-    Cp,
+    Cp;
     /// Tensor parallelism.
-    Tp
+    Tp;
 }
+
+macro_rules! axis_groups {
+    ($($name:ident: $axes:expr, [$pp:ident $dp:ident $fsdp:ident $ep:ident $cp:ident $tp:ident];)*) => {$(
+        impl AxisGroup for $name {
+            const AXES: AxisSet = $axes;
+            type Usage = ($pp<Pp>, $dp<Dp>, $fsdp<Fsdp>, $ep<Ep>, $cp<Cp>, $tp<Tp>);
+            const SEAL: Seal = Seal::new();
+        }
+    )*};
+}
+
+axis_groups! {
+    Here: AxisSet::NONE, [Unused Unused Unused Unused Unused Unused];
+    Data: AxisSet::DATA, [Unused Once Once Once Unused Unused];
+    Pp: AxisSet::of(AxisId::Pp), [Once Unused Unused Unused Unused Unused];
+    Dp: AxisSet::of(AxisId::Dp), [Unused Once Unused Unused Unused Unused];
+    Fsdp: AxisSet::of(AxisId::Fsdp), [Unused Unused Once Unused Unused Unused];
+    Ep: AxisSet::of(AxisId::Ep), [Unused Unused Unused Once Unused Unused];
+    Cp: AxisSet::of(AxisId::Cp), [Unused Unused Unused Unused Once Unused];
+    Tp: AxisSet::of(AxisId::Tp), [Unused Unused Unused Unused Unused Once];
+}
+
+macro_rules! homes {
+    ($($home:ident apart from $($axis:ident)*;)*) => {$(
+        impl Home for $home {}
+        $(impl ApartFrom<$axis> for $home {})*
+    )*};
+}
+
+homes! {
+    Here apart from Pp Dp Fsdp Ep Cp Tp;
+    Data apart from Pp Cp Tp;
+    Dp apart from Pp Fsdp Ep Cp Tp;
+    Fsdp apart from Pp Dp Ep Cp Tp;
+    Ep apart from Pp Dp Fsdp Cp Tp;
+    Cp apart from Pp Dp Fsdp Ep Tp;
+}
+
+impl ModelAxis for Tp {}

@@ -4,12 +4,17 @@ mod axis;
 mod dim;
 mod marker;
 mod region;
+mod sealed;
 mod select;
 mod shape;
+mod usage;
 
 pub use axis::{AxisId, AxisSet};
-pub use dim::{Dim, DimInfo, Local, Split, Whole};
-pub use marker::{Axis, Cp, Data, Dp, Ep, Fsdp, Here, Home, Pp, Tp};
-pub use region::{Ends, Enter, Entry, ScatterLast, With};
+pub use dim::{BatchDim, Dim, DimInfo, Local, Split, Whole};
+pub use marker::{
+    ApartFrom, Axis, AxisGroup, Cp, Data, Dp, Ep, Fsdp, Here, Home, ModelAxis, Pp, Tp,
+};
+pub use region::{Ends, Enter, Entry, ScatterLast, Unsplit, With};
+pub(crate) use sealed::Seal;
 pub use select::{At, GatherDim, SplitDim, SumOver};
-pub use shape::{Feature, Shape, WholeFeature};
+pub use shape::{Dims, Feature, LocalFeature, ParamDim, ParamShape, Shape, WholeFeature};

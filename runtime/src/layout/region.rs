@@ -2,33 +2,42 @@
 //!
 //! A shape is read as *lead* dims (who: batch, sequence) and a *feature* (what a layer works on).
 
-use super::{Axis, AxisId, Dim, Shape, Split, Whole};
+use super::sealed::Seal;
+use super::{Axis, AxisId, Dim, Dims, Split, Whole};
 
 /// A shape that ends in feature `F`.
-pub trait Ends<F>: Shape {
+pub trait Ends<F>: Dims {
     /// The dims before the feature.
     type Lead;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 /// Lead dims, to which a feature can be put.
 pub trait With<F> {
     /// The lead dims followed by the feature.
-    type Out: Shape;
+    type Out: Dims;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 macro_rules! features {
     ($(($($lead:ident),+))*) => {$(
         impl<$($lead: Dim,)+ F: Dim> Ends<F> for ($($lead,)+ F) {
             type Lead = ($($lead,)+);
+            const SEAL: Seal = Seal::new();
         }
         impl<$($lead: Dim,)+ F: Dim, G: Dim> Ends<(F, G)> for ($($lead,)+ F, G) {
             type Lead = ($($lead,)+);
+            const SEAL: Seal = Seal::new();
         }
         impl<$($lead: Dim,)+ F: Dim> With<F> for ($($lead,)+) {
             type Out = ($($lead,)+ F);
+            const SEAL: Seal = Seal::new();
         }
         impl<$($lead: Dim,)+ F: Dim, G: Dim> With<(F, G)> for ($($lead,)+) {
             type Out = ($($lead,)+ F, G);
+            const SEAL: Seal = Seal::new();
         }
     )*};
 }
@@ -37,31 +46,38 @@ features! { (A) (A, B) (A, B, C) }
 
 impl<A: Dim, B: Dim, C: Dim, D: Dim, F: Dim> Ends<F> for (A, B, C, D, F) {
     type Lead = (A, B, C, D);
+    const SEAL: Seal = Seal::new();
 }
 
 impl<A: Dim, B: Dim, C: Dim, D: Dim, F: Dim> With<F> for (A, B, C, D) {
     type Out = (A, B, C, D, F);
+    const SEAL: Seal = Seal::new();
 }
 
 impl<F: Dim> Ends<F> for (F,) {
     type Lead = ();
+    const SEAL: Seal = Seal::new();
 }
 
 impl<F: Dim, G: Dim> Ends<(F, G)> for (F, G) {
     type Lead = ();
+    const SEAL: Seal = Seal::new();
 }
 
 impl<F: Dim> With<F> for () {
     type Out = (F,);
+    const SEAL: Seal = Seal::new();
 }
 
 impl<F: Dim, G: Dim> With<(F, G)> for () {
     type Out = (F, G);
+    const SEAL: Seal = Seal::new();
 }
 
 impl<X: Axis> Enter<X> for () {
     type Inside = ();
     const ENTRY: Entry = Entry::Copy(X::ID);
+    const SEAL: Seal = Seal::new();
 }
 
 /// What happens to a tensor on the way into a region that varies over an axis.
@@ -81,6 +97,8 @@ pub trait Enter<A> {
     type Inside;
     /// How they come in.
     const ENTRY: Entry;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 /// Lead dims whose last one is `D`, which may be split over `A` on the way out of a region.
@@ -89,21 +107,42 @@ pub trait ScatterLast<D, A> {
     type Out;
     /// Position of the split dim.
     const DIM: usize;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
+
+/// Lead dims of which none is split.
+pub trait Unsplit {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
+macro_rules! unsplit {
+    ($(($($lead:ident),*))*) => {$(
+        impl<$($lead: Whole),*> Unsplit for ($($lead,)*) {
+            const SEAL: Seal = Seal::new();
+        }
+    )*};
+}
+
+unsplit! { () (A) (A, B) (A, B, C) (A, B, C, D) }
 
 macro_rules! regions {
     ($(($($lead:ident),*) at $position:literal)*) => {$(
         impl<$($lead: Whole,)* S: Whole, X: Axis> Enter<X> for ($($lead,)* S,) {
             type Inside = ($($lead,)* S,);
             const ENTRY: Entry = Entry::Copy(X::ID);
+            const SEAL: Seal = Seal::new();
         }
         impl<$($lead: Whole,)* S: Whole, X: Axis> Enter<X> for ($($lead,)* Split<S, X>,) {
             type Inside = ($($lead,)* S,);
             const ENTRY: Entry = Entry::Gather(X::ID, $position);
+            const SEAL: Seal = Seal::new();
         }
         impl<$($lead: Whole,)* S: Whole, X: Axis> ScatterLast<S, X> for ($($lead,)* S,) {
             type Out = ($($lead,)* Split<S, X>,);
             const DIM: usize = $position;
+            const SEAL: Seal = Seal::new();
         }
     )*};
 }

@@ -1,6 +1,7 @@
 //! Picking one dim of a shape by its name, as a type.
 
-use super::{Axis, Dim, Home, Shape, Split, Whole};
+use super::sealed::Seal;
+use super::{ApartFrom, Axis, AxisGroup, Dim, Dims, Split, Whole};
 
 /// A position in a shape; found by the compiler, never written.
 #[derive(Debug)]
@@ -13,11 +14,13 @@ pub struct At<const POSITION: usize>;
 )]
 pub trait SumOver<D, P> {
     /// The dims that are left.
-    type Left: Shape;
+    type Left: Dims;
     /// The axes over which the sum is then still partial: [`Here`](super::Here) where it is complete.
-    type PartialOver: Home;
+    type PartialOver: AxisGroup;
     /// Position of the dim.
     const DIM: usize;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 /// A dim that shape `S` holds split over an axis, and that can be gathered.
@@ -27,23 +30,28 @@ pub trait SumOver<D, P> {
 )]
 pub trait GatherDim<S, P> {
     /// The shape with the dim whole.
-    type Out: Shape;
+    type Out: Dims;
     /// The axis over which it was split.
     type Axis: Axis;
     /// Position of the dim.
     const DIM: usize;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 /// A dim that shape `S` holds whole, beside no other that is split, so that it can be split over `A`.
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{S}` cannot be split along `{Self}`",
-    label = "`{Self}` is not a whole dim of `{S}`, or another dim is split already"
+    label = "`{Self}` is not a whole dim of `{S}`, or another dim is split, or distributed over `{A}`, already",
+    note = "one mesh axis cannot distribute two dims of a tensor, or one dim twice: make the split one whole first, `.gather(Dim)`, or split over another axis"
 )]
 pub trait SplitDim<S, A, P> {
     /// The shape with the dim split.
-    type Out: Shape;
+    type Out: Dims;
     /// Position of the dim.
     const DIM: usize;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 macro_rules! select {
@@ -52,21 +60,23 @@ macro_rules! select {
         impl<$($before: Dim,)* D: Whole, $($after: Dim,)*> SumOver<D, At<$position>>
             for ($($before,)* D, $($after,)*)
         where
-            ($($before,)* $($after,)*): Shape,
+            ($($before,)* $($after,)*): Dims,
         {
             type Left = ($($before,)* $($after,)*);
             type PartialOver = D::Home;
             const DIM: usize = $position;
+            const SEAL: Seal = Seal::new();
         }
         #[diagnostic::do_not_recommend]
         impl<$($before: Dim,)* D: Whole<Home = super::Here>, X: Axis, $($after: Dim,)*> SumOver<D, At<$position>>
             for ($($before,)* Split<D, X>, $($after,)*)
         where
-            ($($before,)* $($after,)*): Shape,
+            ($($before,)* $($after,)*): Dims,
         {
             type Left = ($($before,)* $($after,)*);
             type PartialOver = X;
             const DIM: usize = $position;
+            const SEAL: Seal = Seal::new();
         }
         #[diagnostic::do_not_recommend]
         impl<$($before: Dim,)* D: Whole, X: Axis, $($after: Dim,)*> GatherDim<($($before,)* Split<D, X>, $($after,)*), At<$position>>
@@ -75,13 +85,19 @@ macro_rules! select {
             type Out = ($($before,)* D, $($after,)*);
             type Axis = X;
             const DIM: usize = $position;
+            const SEAL: Seal = Seal::new();
         }
         #[diagnostic::do_not_recommend]
         impl<$($before: Whole,)* D: Whole, X: Axis, $($after: Whole,)*> SplitDim<($($before,)* D, $($after,)*), X, At<$position>>
             for D
+        where
+            $($before::Home: ApartFrom<X>,)*
+            D::Home: ApartFrom<X>,
+            $($after::Home: ApartFrom<X>,)*
         {
             type Out = ($($before,)* Split<D, X>, $($after,)*);
             const DIM: usize = $position;
+            const SEAL: Seal = Seal::new();
         }
     )*};
 }

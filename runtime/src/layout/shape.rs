@@ -1,57 +1,80 @@
 //! Shapes: tuples of dims; and features: what a layer reads and writes at the end of a shape.
 
-use super::{Axis, AxisSet, Dim, DimInfo, Split, Whole};
+use super::usage::{Distinct, UsageSet};
+use super::{Axis, AxisGroup, AxisSet, Dim, DimInfo, Here, Local, ModelAxis, Split, Whole};
+
+/// The dims of a tensor, outermost first, of which no two are distributed over one mesh axis: what tensors can be made of.
+///
+/// Everything that is [`Dims`] is a shape but this. In code that is generic in dims, and makes tensors of them,
+/// `where (B, S): Shape` says so.
+///
+/// ```compile_fail,E0277
+/// use meshwright::prelude::*;
+///
+/// dims! { Batch @ data, Seq, Ffn }
+///
+/// fn twice(rank: &Rank) -> Tensor<(Batch, Split<Seq, Tp>, Split<Ffn, Tp>)> {
+///     Tensor::from_fn(rank, &[2, 4, 6], |_| 1.0)
+/// }
+/// ```
+pub trait Shape: Dims {}
+
+impl<S: Dims> Shape for S where S::Usage: Distinct {}
 
 /// The dims of a tensor, outermost first: a tuple of 1 to 5 dims.
 ///
 /// A weight may group its dims, `(Hidden, (Heads, HeadDim))`: what it reads, and what it writes. `((Heads, HeadDim),)`
 /// only writes, as a bias does.
-///
-/// An axis distributes one dim at most; no tensor of any other shape can be made:
-///
-/// ```compile_fail,E0080
-/// use meshwright::layout::{AxisSet, Shape};
-/// use meshwright::prelude::*;
-///
-/// dims! { Batch @ data, Seq, Ffn }
-///
-/// const TWICE: AxisSet = <(Batch, Split<Seq, Tp>, Split<Ffn, Tp>) as Shape>::VARIES;
-/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a shape",
     note = "a shape is a tuple of 1 to 5 dims: `(Batch, Seq, Hidden)`; of one dim: `(Hidden,)`"
 )]
-pub trait Shape: 'static {
+pub trait Dims: 'static {
     /// The axes over which ranks hold different parts.
     const VARIES: AxisSet;
     /// Each dim, outermost first.
     const DIMS: &'static [DimInfo];
     /// As the shape of a weight: number of leading dims that it reads, the others being those it writes.
     const READS: usize = 1;
+    /// How often each mesh axis distributes a dim.
+    type Usage: UsageSet;
+}
+
+/// The uses of no axis.
+type NoUse = <Here as AxisGroup>::Usage;
+type Plus<U, D> = <U as UsageSet>::Plus<<D as Dim>::Usage>;
+
+/// The uses of several dims together.
+macro_rules! usage {
+    ($dim:ident) => { <$dim as Dim>::Usage };
+    ($dim:ident $($rest:ident)+) => { Plus<usage!($($rest)+), $dim> };
 }
 
 macro_rules! shapes {
     ($(($($dim:ident),+))*) => {$(
-        impl<$($dim: Dim),+> Shape for ($($dim,)+) {
+        impl<$($dim: Dim),+> Dims for ($($dim,)+) {
             const VARIES: AxisSet = AxisSet::NONE$(.joined($dim::VARIES))+;
             const DIMS: &'static [DimInfo] = &[$($dim::INFO),+];
+            type Usage = usage!($($dim)+);
         }
     )*};
 }
 
-impl Shape for () {
+impl Dims for () {
     const VARIES: AxisSet = AxisSet::NONE;
     const DIMS: &'static [DimInfo] = &[];
+    type Usage = NoUse;
 }
 
 shapes! { (A) (A, B) (A, B, C) (A, B, C, D) (A, B, C, D, E) }
 
 macro_rules! grouped_shapes {
     ($(<$($dim:ident),+> $shape:ty, reads $reads:literal;)*) => {$(
-        impl<$($dim: Dim),+> Shape for $shape {
+        impl<$($dim: Dim),+> Dims for $shape {
             const VARIES: AxisSet = AxisSet::NONE$(.joined($dim::VARIES))+;
             const DIMS: &'static [DimInfo] = &[$($dim::INFO),+];
             const READS: usize = $reads;
+            type Usage = usage!($($dim)+);
         }
     )*};
 }
@@ -71,7 +94,7 @@ grouped_shapes! {
 )]
 pub trait Feature: 'static {
     /// The shape of something that has these dims and no others, such as a bias.
-    type Alone: Shape;
+    type Alone: Dims;
     /// The axes over which ranks hold different parts.
     const VARIES: AxisSet;
     /// Each dim, outermost first.
@@ -106,4 +129,59 @@ impl<D: Whole> WholeFeature for D {
 
 impl<D: Whole, E: Whole> WholeFeature for (D, E) {
     type Split<A: Axis> = (Split<D, A>, E);
+}
+
+/// A feature of which every rank has all: what layers read and write before they are sharded.
+#[diagnostic::on_unimplemented(
+    message = "a layer cannot read or write `{Self}`: each rank has a part of it only",
+    label = "split, or declared over an axis",
+    note = "declare the dims of layers without `@`, and name them unsplit: `#[sharded(..)]` on the field splits them",
+    note = "a dim declared over an axis, `Batch @ data` or `Seq @ cp`, is one that layers repeat themselves along"
+)]
+pub trait LocalFeature: WholeFeature {}
+
+#[diagnostic::do_not_recommend]
+impl<D: Local> LocalFeature for D {}
+
+#[diagnostic::do_not_recommend]
+impl<D: Local, E: Local> LocalFeature for (D, E) {}
+
+/// A dim of a parameter: declared without `@`, whole or split over an axis of tensor parallelism.
+#[diagnostic::on_unimplemented(
+    message = "a parameter cannot have the dim `{Self}`",
+    label = "distributed over an axis whose ranks compute with the same parameters",
+    note = "the ranks of the axis have other samples, or other parts of the sequence: each would train a part of the parameter on its own share of the data only",
+    note = "a parameter's dims are declared without `@`, and split over `Tp` if at all"
+)]
+pub trait ParamDim: Dim {}
+
+#[diagnostic::do_not_recommend]
+impl<D: Local> ParamDim for D {}
+
+#[diagnostic::do_not_recommend]
+impl<D: Local, A: ModelAxis> ParamDim for Split<D, A> {}
+
+/// The shape of a parameter: dims declared without `@`, whole or split over an axis of tensor parallelism.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not the shape of a parameter",
+    note = "a parameter is shaped `(Hidden,)`, `(Hidden, Ffn)` or `(Hidden, (Heads, HeadDim))`"
+)]
+pub trait ParamShape: Shape {}
+
+macro_rules! param_shapes {
+    ($(<$($dim:ident),+> $shape:ty;)*) => {$(
+        impl<$($dim: ParamDim),+> ParamShape for $shape where $shape: Shape {}
+    )*};
+}
+
+param_shapes! {
+    <A> (A,);
+    <A, B> (A, B);
+    <A, B, C> (A, B, C);
+    <A, B, C, D> (A, B, C, D);
+    <A, B, C, D, E> (A, B, C, D, E);
+    <A, B> ((A, B),);
+    <A, B, C> (A, (B, C));
+    <A, B, C> ((A, B), C);
+    <A, B, C, D> ((A, B), (C, D));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::backend::AttentionShape;
 use crate::layout::{Axis, Dim, Local, Split, Whole};
-use crate::tensor::{Saved, Tensor, Value};
+use crate::tensor::{Extent, Saved, Tensor, Value};
 
 use super::{Build, Builder, Layer};
 
@@ -59,19 +59,20 @@ impl<B: Dim, S: Local, H: Whole, K: Whole, D: Whole, A: Axis> QueriesKeysValues<
 
 impl<H: Whole, K: Whole, D: Whole> Attention<H, K, D> {
     /// For `(q, k, v)` shaped `[batch, sequence, heads, D]`: what each query attends to, shaped like `q`.
+    #[track_caller]
     pub fn forward<T: QueriesKeysValues<H, K, D>>(&self, qkv: &T) -> T::Out {
         qkv.attend(&self.path)
     }
 }
 
-impl<H: Whole, K: Whole, D: Whole> Build for Attention<H, K, D> {
+impl<H: Local, K: Local, D: Local> Build for Attention<H, K, D> {
     fn build(builder: &mut Builder<'_>) -> Self {
         let (heads, kv_heads) = (builder.size::<H>(), builder.size::<K>());
         if heads % kv_heads != 0 {
             builder.problem(format_args!(
                 "{} = {heads} does not divide by {} = {kv_heads}: each key-value head serves as many query heads",
-                H::NAME,
-                K::NAME
+                H::DECLARED_NAME,
+                K::DECLARED_NAME
             ));
         }
         builder.note_attention(heads, builder.size::<D>());
@@ -82,11 +83,13 @@ impl<H: Whole, K: Whole, D: Whole> Build for Attention<H, K, D> {
 impl<T: QueriesKeysValues<H, K, D>, H: Whole, K: Whole, D: Whole> Layer<T> for Attention<H, K, D> {
     type Out = T::Out;
 
+    #[track_caller]
     fn forward(&self, qkv: &T) -> T::Out {
         Attention::forward(self, qkv)
     }
 }
 
+#[track_caller]
 fn attend_typed<B: Dim, S: Dim, H: Dim, K: Dim, D: Dim>(
     path: &str,
     (q, k, v): &Qkv<B, S, H, K, D>,
@@ -94,8 +97,55 @@ fn attend_typed<B: Dim, S: Dim, H: Dim, K: Dim, D: Dim>(
     Tensor::wrap(attend(path, q.value(), k.value(), v.value()))
 }
 
+/// Makes sure that queries, keys and values are of the same samples and positions, and that each query head is on the rank
+/// of its key-value head.
+///
+/// # Panics
+/// When a size of one operand differs, or the heads of a rank do not belong together.
+#[track_caller]
+fn check_operands(path: &str, q: &Value, k: &Value, v: &Value) {
+    for (name, other) in [("keys", k), ("values", v)] {
+        q.rank().check_same(other.rank());
+        let (own, other) = (&q.extents()[..2], &other.extents()[..2]);
+        assert!(
+            own == other,
+            "`{path}`: the queries have a batch of {} and {} positions, but the {name} have {} and {}",
+            own[0].local,
+            own[1].local,
+            other[0].local,
+            other[1].local
+        );
+    }
+    assert!(
+        k.extents() == v.extents() && q.extents()[3] == k.extents()[3],
+        "`{path}`: queries, keys and values have heads of different number or size: {} of {}, {} of {}, {} of {}",
+        q.extents()[2].global,
+        q.extents()[3].global,
+        k.extents()[2].global,
+        k.extents()[3].global,
+        v.extents()[2].global,
+        v.extents()[3].global
+    );
+    let (heads, kv_heads) = (q.extents()[2], k.extents()[2]);
+    let belong =
+        |of: fn(&Extent) -> usize| of(&heads) * kv_heads.global == of(&kv_heads) * heads.global;
+    assert!(
+        belong(|extent| extent.local) && belong(|extent| extent.offset),
+        "`{path}`: {} query heads and {} key-value heads are split so that this rank has query heads {}..{} and \
+         key-value heads {}..{}, which do not belong together: both numbers must divide by the degree of the axis",
+        heads.global,
+        kv_heads.global,
+        heads.offset,
+        heads.offset + heads.local,
+        kv_heads.offset,
+        kv_heads.offset + kv_heads.local
+    );
+}
+
+#[track_caller]
 fn attend(path: &str, q: &Value, k: &Value, v: &Value) -> Value {
     let rank = q.rank();
+    check_operands(path, q, k, v);
     let [batch, seq, heads, head_dim] = [0, 1, 2, 3].map(|dim| q.extents()[dim].local);
     let kv_heads = k.extents()[2].local;
     let scale = 1.0 / (head_dim as f32).sqrt();
@@ -138,7 +188,7 @@ fn attend(path: &str, q: &Value, k: &Value, v: &Value) -> Value {
             );
             for (node, gradient) in nodes.into_iter().zip([dq, dk, dv]) {
                 if let Some(node) = node {
-                    gradients.add(node, Arc::new(gradient));
+                    gradients.add(&node, Arc::new(gradient));
                 }
             }
         })

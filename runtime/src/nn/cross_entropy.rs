@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::backend::{Buffer, DType, View, ViewMut};
 use crate::comm::{ReduceOp, Site};
-use crate::layout::{Axis, AxisSet, Ends, Feature, Shape, Split, Whole};
-use crate::tensor::{Extent, Loss, Operand, Rank, Targets, Value};
+use crate::layout::{Axis, AxisSet, Dims, Ends, Feature, Local, Seal, Split, Whole};
+use crate::tensor::{Extent, Loss, Operand, Rank, Targets, Value, check_sizes};
 
 use super::{Build, Builder, Plain, Shard, VocabSplit};
 
@@ -26,34 +26,39 @@ pub struct CrossEntropy<V, Style = Plain> {
     label = "`{V}` is not the last dim, or not split as the loss expects",
     note = "head and loss go together: `#[sharded(tp = \"vocab\")]` on the `CrossEntropy` where the logits are split over `{V}`, and on neither where they are whole"
 )]
-pub trait LogitsOf<V, Style>: Shape {
+pub trait LogitsOf<V, Style>: Dims {
     /// The shape of the targets.
-    type Lead: Shape;
+    type Lead: Dims;
     /// The axes over which the vocabulary is split.
     const VOCAB_AXES: AxisSet;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 #[diagnostic::do_not_recommend]
 impl<X: Ends<V>, V: Whole> LogitsOf<V, Plain> for X
 where
-    X::Lead: Shape,
+    X::Lead: Dims,
 {
     type Lead = X::Lead;
     const VOCAB_AXES: AxisSet = AxisSet::NONE;
+    const SEAL: Seal = Seal::new();
 }
 
 #[diagnostic::do_not_recommend]
 impl<X: Ends<Split<V, A>>, V: Whole, A: Axis> LogitsOf<V, VocabSplit<A>> for X
 where
-    X::Lead: Shape,
+    X::Lead: Dims,
     Split<V, A>: Feature,
 {
     type Lead = X::Lead;
     const VOCAB_AXES: AxisSet = A::AXES;
+    const SEAL: Seal = Seal::new();
 }
 
 impl<V: Whole, Style> CrossEntropy<V, Style> {
     /// The loss of `logits` shaped `[.., V]` for targets shaped `[..]`.
+    #[track_caller]
     pub fn forward<T: Operand>(
         &self,
         logits: &T,
@@ -64,7 +69,10 @@ impl<V: Whole, Style> CrossEntropy<V, Style> {
     {
         let x = logits.operand().value();
         let rank = x.rank();
-        let vocab = x.extents()[x.extents().len() - 1];
+        let (vocab, lead) = x.extents().split_last().expect("logits end in a vocabulary");
+        let (vocab, dims) = (*vocab, <T::Shape as LogitsOf<V, Style>>::Lead::DIMS);
+        rank.check_same(targets.rank());
+        check_sizes(dims, ("logits", lead), ("their targets", targets.local_extents()));
         let ready = x.compute();
         let rows = Rows { rank, axes: T::Shape::VOCAB_AXES, site: &self.site, vocab };
         rows.check(targets);
@@ -80,14 +88,14 @@ impl<V: Whole, Style> CrossEntropy<V, Style> {
                 let scale = scaled(rank, &counted, seed);
                 let logits = gradient.view_mut();
                 stats.differentiate(rank, vocab, 0, logits, None, ids.view(), scale.view());
-                gradients.add(source, gradient.into());
+                gradients.add(&source, gradient.into());
             })
         });
         Loss::new(Value::ready(rank, Vec::new(), sum, node), targets.count())
     }
 }
 
-impl<V: Whole, Style> Build for CrossEntropy<V, Style> {
+impl<V: Local, Style> Build for CrossEntropy<V, Style> {
     fn build(builder: &mut Builder<'_>) -> Self {
         CrossEntropy { site: builder.site(), kind: PhantomData }
     }
@@ -116,7 +124,7 @@ pub(super) struct Stats {
 
 impl Rows<'_> {
     /// Targets must be in the vocabulary, or not count: beyond it there is no rank that would hold the logit.
-    pub(super) fn check<S: Shape>(&self, targets: &Targets<S>) {
+    pub(super) fn check<S: Dims>(&self, targets: &Targets<S>) {
         let counts = |target: &&u32| **target != Targets::<S>::IGNORED;
         let beyond = |target: &&u32| **target as usize >= self.vocab.global;
         if let Some(target) = targets.on_host().iter().filter(counts).find(beyond) {

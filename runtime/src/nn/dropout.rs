@@ -18,6 +18,7 @@ pub struct Dropout {
 
 impl Dropout {
     /// `x` with dropped elements.
+    #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape> {
         x.operand().dropout(&self.path, self.rate)
     }
@@ -36,6 +37,7 @@ impl Build for Dropout {
 impl<T: Operand> Layer<T> for Dropout {
     type Out = Tensor<T::Shape>;
 
+    #[track_caller]
     fn forward(&self, x: &T) -> Tensor<T::Shape> {
         Dropout::forward(self, x)
     }

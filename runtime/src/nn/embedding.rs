@@ -1,9 +1,12 @@
 //! Token embedding: plain, or with the vocabulary split over an axis.
 
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::sync::Arc;
 
-use crate::layout::{Axis, AxisSet, Dim, Shape, Split, Whole, With};
+use crate::layout::{
+    Axis, AxisSet, Dim, Dims, Local, ModelAxis, Seal, Split, Unsplit, Whole, With,
+};
 use crate::tensor::{
     Extent, InBackward, Init, Param, ParamRef, ParamUse, Tensor, Tokens, Value, gradient_axes,
     leave, local_len,
@@ -22,7 +25,8 @@ pub struct Embedding<V, H, Style = Plain> {
 
 impl<V: Whole, H: Whole> Embedding<V, H, Plain> {
     /// `[.., H]` for tokens `[..]`.
-    pub fn forward<X: Shape + With<H>>(&self, tokens: &Tokens<X>) -> Tensor<<X as With<H>>::Out> {
+    #[track_caller]
+    pub fn forward<X: Dims + With<H>>(&self, tokens: &Tokens<X>) -> Tensor<<X as With<H>>::Out> {
         let axes = gradient_axes(X::VARIES, <X as With<H>>::Out::VARIES, AxisSet::NONE);
         Tensor::wrap(look_up(tokens, &self.weight, axes))
     }
@@ -30,75 +34,56 @@ impl<V: Whole, H: Whole> Embedding<V, H, Plain> {
 
 impl<V: Whole, H: Whole, A: Axis, E> Embedding<V, H, VocabSplit<A, E>> {
     /// `[.., H]` for tokens `[..]`, each looked up by the rank that holds it. All ranks of the axis look up the same
-    /// tokens:
-    ///
-    /// ```compile_fail,E0080
-    /// use meshwright::nn::VocabSplit;
-    /// use meshwright::prelude::*;
-    ///
-    /// dims! { Batch @ data, Seq, Vocab, Hidden }
-    ///
-    /// fn look_up(
-    ///     embedding: &Embedding<Vocab, Hidden, VocabSplit<Tp>>,
-    ///     tokens: &Tokens<(Batch, Split<Seq, Tp>)>,
-    /// ) -> Tensor<(Batch, Split<Seq, Tp>, Hidden)> {
-    ///     embedding.forward(tokens)
-    /// }
-    ///
-    /// fn main() {
-    ///     let _ = look_up as fn(&_, &_) -> _;
-    /// }
-    /// ```
+    /// tokens.
+    #[track_caller]
     pub fn forward<X>(&self, tokens: &Tokens<X>) -> Tensor<<X as VocabInput<H, A, E>>::Out>
     where
-        X: Shape + VocabInput<H, A, E>,
+        X: Dims + VocabInput<H, A, E>,
     {
-        const {
-            assert!(
-                X::VARIES.and(A::AXES).is_empty(),
-                "the ranks that share a vocabulary must look up the same tokens: the axis that splits the vocabulary \
-                 cannot split the tokens, too"
-            );
-        }
         let axes = gradient_axes(X::VARIES, X::VARIES, Split::<V, A>::VARIES);
         let partial = look_up(tokens, &self.weight, axes);
-        Tensor::wrap(leave(partial, A::ID, X::SCATTER, self.weight.site()))
+        let site = self.weight.site().clone().at(Location::caller());
+        Tensor::wrap(leave(partial, A::ID, X::SCATTER, &site))
     }
 }
 
 /// Shapes of tokens that a vocabulary-parallel embedding, ending as `E` says, takes.
 #[diagnostic::on_unimplemented(
     message = "a vocabulary-parallel embedding cannot take tokens shaped `{Self}`",
-    label = "cannot be scattered as the attribute says",
-    note = "`scatter = Dim` names the last dim of the tokens, which must be whole"
+    label = "split, or not to be scattered as the attribute says",
+    note = "the ranks that share a vocabulary look up the same tokens, so no dim of the tokens is split over their axis",
+    note = "`scatter = Dim` names the last dim of the tokens"
 )]
 pub trait VocabInput<H, A, E> {
-    /// Shape of the result.
-    type Out: Shape;
+    /// Dims of the result.
+    type Out: Dims;
     /// The dim that the result is scattered along.
     const SCATTER: Option<usize>;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 #[diagnostic::do_not_recommend]
-impl<X, H, A, E: End<X, H, A>> VocabInput<H, A, E> for X {
+impl<X: Unsplit, H, A, E: End<X, H, A>> VocabInput<H, A, E> for X {
     type Out = E::Out;
     const SCATTER: Option<usize> = E::SCATTER;
+    const SEAL: Seal = Seal::new();
 }
 
-impl<V: Whole, H: Whole> Build for Embedding<V, H, Plain> {
+impl<V: Local, H: Local> Build for Embedding<V, H, Plain> {
     fn build(builder: &mut Builder<'_>) -> Self {
         Embedding::new::<(V, H)>(builder)
     }
 }
 
-impl<V: Whole, H: Whole, A: Axis, E> Build for Embedding<V, H, VocabSplit<A, E>> {
+impl<V: Local, H: Local, A: ModelAxis, E> Build for Embedding<V, H, VocabSplit<A, E>> {
     fn build(builder: &mut Builder<'_>) -> Self {
         Embedding::new::<(Split<V, A>, H)>(builder)
     }
 }
 
 impl<V, H, Style> Embedding<V, H, Style> {
-    fn new<S: Shape>(builder: &mut Builder<'_>) -> Self {
+    fn new<S: Dims>(builder: &mut Builder<'_>) -> Self {
         let std = builder.sizes().init_std;
         let weight: Param<S> = builder.table("weight", Init::Normal(std));
         Embedding { weight: weight.handle().clone(), kind: PhantomData }
@@ -110,27 +95,31 @@ impl<V, H, A, E> Shard<VocabSplit<A, E>> for Embedding<V, H> {
     type Sharded = Embedding<V, H, VocabSplit<A, E>>;
 }
 
-impl<V: Whole, H: Whole, X: Shape + With<H>> Layer<Tokens<X>> for Embedding<V, H, Plain> {
+impl<V: Whole, H: Whole, X: Dims + With<H>> Layer<Tokens<X>> for Embedding<V, H, Plain> {
     type Out = Tensor<<X as With<H>>::Out>;
 
+    #[track_caller]
     fn forward(&self, x: &Tokens<X>) -> Self::Out {
         Embedding::<V, H, Plain>::forward(self, x)
     }
 }
 
-impl<V: Whole, H: Whole, A: Axis, E, X: Shape + VocabInput<H, A, E>> Layer<Tokens<X>>
+impl<V: Whole, H: Whole, A: Axis, E, X: Dims + VocabInput<H, A, E>> Layer<Tokens<X>>
     for Embedding<V, H, VocabSplit<A, E>>
 {
     type Out = Tensor<<X as VocabInput<H, A, E>>::Out>;
 
+    #[track_caller]
     fn forward(&self, x: &Tokens<X>) -> Self::Out {
         Embedding::<V, H, VocabSplit<A, E>>::forward(self, x)
     }
 }
 
 /// Rows of the weight for the tokens this rank holds; zeros for the others.
-pub(super) fn look_up<X: Shape>(tokens: &Tokens<X>, weight: &ParamRef, axes: AxisSet) -> Value {
+#[track_caller]
+pub(super) fn look_up<X: Dims>(tokens: &Tokens<X>, weight: &ParamRef, axes: AxisSet) -> Value {
     let rank = tokens.rank();
+    rank.check_same(weight.rank());
     let [vocab, hidden] = [weight.extents()[0], weight.extents()[1]];
     // Beyond the vocabulary there is no rank that would hold the row.
     if let Some(id) = tokens.on_host().iter().find(|id| **id as usize >= vocab.global) {

@@ -1,9 +1,11 @@
 //! `y = x · W`: plain, column-parallel, row-parallel.
 
 use std::marker::PhantomData;
+use std::panic::Location;
 
 use crate::layout::{
-    Axis, AxisId, AxisSet, Ends, Enter, Entry, Feature, Shape, WholeFeature, With,
+    Axis, AxisId, AxisSet, Dims, Ends, Enter, Entry, Feature, LocalFeature, ModelAxis, Seal,
+    WholeFeature, With,
 };
 use crate::tensor::{
     Contraction, Init, Operand, Param, ParamRef, Reads, Tensor, Value, contract, gradient_axes,
@@ -25,6 +27,7 @@ pub struct Linear<I, O, Style = Plain> {
 
 impl<I: WholeFeature, O: WholeFeature> Linear<I, O, Plain> {
     /// `x · W` on every rank.
+    #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<<T::Shape as PlainInput<I, O>>::Out>
     where
         T::Shape: PlainInput<I, O>,
@@ -36,6 +39,7 @@ impl<I: WholeFeature, O: WholeFeature> Linear<I, O, Plain> {
 
 impl<I: WholeFeature, O: WholeFeature, A: Axis> Linear<I, O, Col<A>> {
     /// This rank's part of `x · W`.
+    #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<<T::Shape as ColumnInput<I, O, A>>::Out>
     where
         T::Shape: ColumnInput<I, O, A>,
@@ -47,6 +51,7 @@ impl<I: WholeFeature, O: WholeFeature, A: Axis> Linear<I, O, Col<A>> {
 
 impl<I: WholeFeature, O: WholeFeature, A: Axis, E> Linear<I, O, Row<A, E>> {
     /// `x · W`, summed over the ranks that each hold a part of `x` and `W`.
+    #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<<T::Shape as RowInput<I, O, A, E>>::Out>
     where
         T::Shape: RowInput<I, O, A, E>,
@@ -58,6 +63,7 @@ impl<I: WholeFeature, O: WholeFeature, A: Axis, E> Linear<I, O, Row<A, E>> {
 }
 
 impl<I, O, Style> Linear<I, O, Style> {
+    #[track_caller]
     fn contract<T: Operand>(
         &self,
         x: &T,
@@ -68,10 +74,11 @@ impl<I, O, Style> Linear<I, O, Style> {
     ) -> Value {
         let reads = Reads::First(contracted);
         let how = Contraction { reads, entry, gradient_axes, leaves };
-        contract(x.operand().value(), &self.weight, how, self.weight.site())
+        let site = self.weight.site().clone().at(Location::caller());
+        contract(x.operand().value(), &self.weight, how, &site)
     }
 
-    fn new<S: Shape>(builder: &mut Builder<'_>) -> Self {
+    fn new<S: Dims>(builder: &mut Builder<'_>) -> Self {
         let std = builder.sizes().init_std;
         let weight: Param<S> = builder.param("weight", Init::Normal(std));
         Linear { weight: weight.handle().clone(), kind: PhantomData }
@@ -80,9 +87,9 @@ impl<I, O, Style> Linear<I, O, Style> {
 
 macro_rules! build_linear {
     ($($style:ty, <$($param:ident: $bound:ident),*> ($read:ty, $write:ty);)*) => {$(
-        impl<I: WholeFeature, O: WholeFeature, $($param: $bound),*> Build for Linear<I, O, $style>
+        impl<I: LocalFeature, O: LocalFeature, $($param: $bound),*> Build for Linear<I, O, $style>
         where
-            ($read, $write): Shape,
+            ($read, $write): Dims,
         {
             fn build(builder: &mut Builder<'_>) -> Self {
                 Linear::new::<($read, $write)>(builder)
@@ -93,12 +100,12 @@ macro_rules! build_linear {
 
 build_linear! {
     Plain, <> (I, O);
-    Col<A>, <A: Axis> (I, O::Split<A>);
+    Col<A>, <A: ModelAxis> (I, O::Split<A>);
 }
 
-impl<I: WholeFeature, O: WholeFeature, A: Axis, E> Build for Linear<I, O, Row<A, E>>
+impl<I: LocalFeature, O: LocalFeature, A: ModelAxis, E> Build for Linear<I, O, Row<A, E>>
 where
-    (I::Split<A>, O): Shape,
+    (I::Split<A>, O): Dims,
 {
     fn build(builder: &mut Builder<'_>) -> Self {
         Linear::new::<(I::Split<A>, O)>(builder)
@@ -120,6 +127,7 @@ impl<I: WholeFeature, O: WholeFeature, X: PlainInput<I, O>> Layer<Tensor<X>>
 {
     type Out = Tensor<X::Out>;
 
+    #[track_caller]
     fn forward(&self, x: &Tensor<X>) -> Tensor<X::Out> {
         Linear::<I, O, Plain>::forward(self, x)
     }
@@ -130,6 +138,7 @@ impl<I: WholeFeature, O: WholeFeature, A: Axis, X: ColumnInput<I, O, A>> Layer<T
 {
     type Out = Tensor<X::Out>;
 
+    #[track_caller]
     fn forward(&self, x: &Tensor<X>) -> Tensor<X::Out> {
         Linear::<I, O, Col<A>>::forward(self, x)
     }
@@ -140,6 +149,7 @@ impl<I: WholeFeature, O: WholeFeature, A: Axis, E, X: RowInput<I, O, A, E>> Laye
 {
     type Out = Tensor<X::Out>;
 
+    #[track_caller]
     fn forward(&self, x: &Tensor<X>) -> Tensor<X::Out> {
         Linear::<I, O, Row<A, E>>::forward(self, x)
     }
@@ -152,11 +162,13 @@ impl<I: WholeFeature, O: WholeFeature, A: Axis, E, X: RowInput<I, O, A, E>> Laye
     note = "if the activation is split along `{I}`, make this layer row-parallel: `#[sharded(tp = \"row\")]`",
     note = "if it ends in another dim, the layer does not belong here"
 )]
-pub trait PlainInput<I, O>: Shape {
-    /// Shape of the result.
-    type Out: Shape;
+pub trait PlainInput<I, O>: Dims {
+    /// Dims of the result.
+    type Out: Dims;
     /// The axes over which the weight's gradient is partial.
     const GRADIENT_AXES: AxisSet;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 #[diagnostic::do_not_recommend]
@@ -166,6 +178,7 @@ where
 {
     type Out = <X::Lead as With<O>>::Out;
     const GRADIENT_AXES: AxisSet = gradient_axes(X::VARIES, Self::Out::VARIES, AxisSet::NONE);
+    const SEAL: Seal = Seal::new();
 }
 
 /// Shapes that a column-parallel layer from `I` to `O` over `A` takes.
@@ -175,13 +188,15 @@ where
     note = "two column-parallel layers in a row? make the second one row-parallel: `#[sharded(tp = \"row\")]`",
     note = "of the other dims only the one before `{I}` may be split over the axis, as in a sequence-parallel stream"
 )]
-pub trait ColumnInput<I, O, A>: Shape {
-    /// Shape of the result.
-    type Out: Shape;
+pub trait ColumnInput<I, O, A>: Dims {
+    /// Dims of the result.
+    type Out: Dims;
     /// How the activation comes into the region.
     const ENTRY: Entry;
     /// The axes over which the weight's gradient is partial.
     const GRADIENT_AXES: AxisSet;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 #[diagnostic::do_not_recommend]
@@ -197,6 +212,7 @@ where
         Self::Out::VARIES,
         <O::Split<A> as Feature>::VARIES,
     );
+    const SEAL: Seal = Seal::new();
 }
 
 /// Shapes that a row-parallel layer from `I` to `O` over `A`, ending as `E` says, takes.
@@ -205,13 +221,15 @@ where
     label = "its input must end in a split `{I}`",
     note = "is what feeds it not split? make the layer before it column-parallel: `#[sharded(tp = \"col\")]`, or this one plain"
 )]
-pub trait RowInput<I, O, A, E>: Shape {
-    /// Shape of the result.
-    type Out: Shape;
+pub trait RowInput<I, O, A, E>: Dims {
+    /// Dims of the result.
+    type Out: Dims;
     /// The axes over which the weight's gradient is partial.
     const GRADIENT_AXES: AxisSet;
     /// The dim that the result is scattered along.
     const SCATTER: Option<usize>;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 #[diagnostic::do_not_recommend]
@@ -228,4 +246,5 @@ where
         <I::Split<A> as Feature>::VARIES,
     );
     const SCATTER: Option<usize> = E::SCATTER;
+    const SEAL: Seal = Seal::new();
 }

@@ -3,13 +3,16 @@
 
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::panic::Location;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, DType, Gemm, View, ViewMut};
-use crate::layout::{Axis, AxisSet, Ends, Enter, Entry, Shape, Split, Whole, With};
+use crate::layout::{
+    Axis, AxisSet, Dims, Ends, Enter, Entry, Local, ModelAxis, Seal, Split, Whole, With,
+};
 use crate::tensor::{
     Contraction, InBackward, Init, Loss, Operand, Param, ParamRef, ParamUse, Reads, Stretch,
-    Targets, Tensor, Value, contract, enter, gradient_axes,
+    Targets, Tensor, Value, check_sizes, contract, enter, gradient_axes,
 };
 
 use super::cross_entropy::{Rows, Stats};
@@ -37,17 +40,19 @@ pub struct LmHead<H, V, Style = Plain> {
     note = "a plain head takes a stream that is whole; over a sequence-parallel stream make it `#[sharded(tp = \"vocab\")]`",
     note = "an activation that ends in a split dim must be reduced by a row-parallel layer first"
 )]
-pub trait HeadInput<H, V, Style>: Shape {
-    /// Shape of the targets.
-    type Lead: Shape;
-    /// Shape of the logits.
-    type Logits: Shape;
+pub trait HeadInput<H, V, Style>: Dims {
+    /// Dims of the targets.
+    type Lead: Dims;
+    /// Dims of the logits.
+    type Logits: Dims;
     /// How the activation comes into the region.
     const ENTRY: Entry;
     /// The axes over which the weight's gradient is partial.
     const GRADIENT_AXES: AxisSet;
     /// The axes over which the vocabulary is split.
     const VOCAB_AXES: AxisSet;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 /// Shapes of targets that belong to an activation with lead dims `Lead`: the same.
@@ -64,26 +69,28 @@ impl<Lead> TargetsOf<Lead> for Lead {}
 #[diagnostic::do_not_recommend]
 impl<X: Ends<H>, H: Whole, V: Whole> HeadInput<H, V, Plain> for X
 where
-    X::Lead: Shape + With<V>,
+    X::Lead: Dims + With<V>,
 {
     type Lead = X::Lead;
     type Logits = <X::Lead as With<V>>::Out;
     const ENTRY: Entry = Entry::Stay;
     const GRADIENT_AXES: AxisSet = gradient_axes(X::VARIES, X::Lead::VARIES, AxisSet::NONE);
     const VOCAB_AXES: AxisSet = AxisSet::NONE;
+    const SEAL: Seal = Seal::new();
 }
 
 #[diagnostic::do_not_recommend]
 impl<X: Ends<H>, H: Whole, V: Whole, A: Axis> HeadInput<H, V, VocabSplit<A>> for X
 where
     X::Lead: Enter<A>,
-    <X::Lead as Enter<A>>::Inside: Shape + With<Split<V, A>>,
+    <X::Lead as Enter<A>>::Inside: Dims + With<Split<V, A>>,
 {
     type Lead = <X::Lead as Enter<A>>::Inside;
     type Logits = <Self::Lead as With<Split<V, A>>>::Out;
     const ENTRY: Entry = <X::Lead as Enter<A>>::ENTRY;
     const GRADIENT_AXES: AxisSet = gradient_axes(Self::Lead::VARIES, Self::Lead::VARIES, A::AXES);
     const VOCAB_AXES: AxisSet = A::AXES;
+    const SEAL: Seal = Seal::new();
 }
 
 impl<H: Whole, V: Whole, Style> LmHead<H, V, Style> {
@@ -92,18 +99,28 @@ impl<H: Whole, V: Whole, Style> LmHead<H, V, Style> {
     ///
     /// While recording, the gradients are computed here already, where the logits are at hand, and handed on by
     /// backward.
+    #[track_caller]
     pub fn loss<T: Operand, G>(&self, x: &T, targets: &Targets<G>) -> Loss<G>
     where
         T::Shape: HeadInput<H, V, Style>,
-        G: Shape + TargetsOf<<T::Shape as HeadInput<H, V, Style>>::Lead>,
+        G: Dims + TargetsOf<<T::Shape as HeadInput<H, V, Style>>::Lead>,
     {
-        let x = enter(x.operand().value(), T::Shape::ENTRY, self.weight.site());
+        let site = self.weight.site().clone().at(Location::caller());
+        let x = enter(x.operand().value(), T::Shape::ENTRY, &site);
+        x.rank().check_same(self.weight.rank());
+        let lead = &x.extents()[..x.extents().len() - 1];
+        check_sizes(
+            G::DIMS,
+            ("the stream that a head reads", lead),
+            ("its targets", targets.local_extents()),
+        );
         let (axes, vocab_axes) = (T::Shape::GRADIENT_AXES, T::Shape::VOCAB_AXES);
         let sum = fused_loss(&x, &self.weight, axes, vocab_axes, targets);
         Loss::new(sum, targets.count())
     }
 
     /// The logits of `x` shaped `[.., H]`: `[.., V]`, split over the vocabulary as the head is.
+    #[track_caller]
     pub fn logits<T: Operand>(&self, x: &T) -> Tensor<<T::Shape as HeadInput<H, V, Style>>::Logits>
     where
         T::Shape: HeadInput<H, V, Style>,
@@ -114,24 +131,25 @@ impl<H: Whole, V: Whole, Style> LmHead<H, V, Style> {
             gradient_axes: T::Shape::GRADIENT_AXES,
             leaves: None,
         };
-        Tensor::wrap(contract(x.operand().value(), &self.weight, how, self.weight.site()))
+        let site = self.weight.site().clone().at(Location::caller());
+        Tensor::wrap(contract(x.operand().value(), &self.weight, how, &site))
     }
 }
 
-impl<H: Whole, V: Whole> Build for LmHead<H, V, Plain> {
+impl<H: Local, V: Local> Build for LmHead<H, V, Plain> {
     fn build(builder: &mut Builder<'_>) -> Self {
         LmHead::new::<(V, H)>(builder)
     }
 }
 
-impl<H: Whole, V: Whole, A: Axis> Build for LmHead<H, V, VocabSplit<A>> {
+impl<H: Local, V: Local, A: ModelAxis> Build for LmHead<H, V, VocabSplit<A>> {
     fn build(builder: &mut Builder<'_>) -> Self {
         LmHead::new::<(Split<V, A>, H)>(builder)
     }
 }
 
 impl<H, V, Style> LmHead<H, V, Style> {
-    fn new<S: Shape>(builder: &mut Builder<'_>) -> Self {
+    fn new<S: Dims>(builder: &mut Builder<'_>) -> Self {
         let std = builder.sizes().init_std;
         let weight: Param<S> = builder.table("weight", Init::Normal(std));
         builder.note_product(weight.handle());
@@ -145,7 +163,8 @@ impl<H, V, A> Shard<VocabSplit<A>> for LmHead<H, V> {
 }
 
 /// The sum of the losses of the targets that count.
-fn fused_loss<S: Shape>(
+#[track_caller]
+fn fused_loss<S: Dims>(
     x: &Value,
     weight: &ParamRef,
     axes: AxisSet,
@@ -182,7 +201,7 @@ fn fused_loss<S: Shape>(
             }
             weight_use.finish_with(gradients, &shares.dweight);
             if let Some(source) = source {
-                gradients.add(source, Arc::new(shares.dx));
+                gradients.add(&source, Arc::new(shares.dx));
             }
         })
     });

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::backend::Buffer;
-use crate::layout::{AxisSet, Ends, Shape, Whole};
+use crate::layout::{AxisSet, Dim, Dims, Ends, Local, Seal, Whole};
 use crate::tensor::{InBackward, Init, Operand, ParamRef, ParamUse, Tensor, Value, gradient_axes};
 
 use super::{Build, Builder, Layer};
@@ -33,18 +33,22 @@ pub struct LayerNorm<H> {
     label = "does not end in a whole `{H}`",
     note = "a norm reads all of `{H}`: reduce or gather the activation first, or end the region with a row-parallel layer (`#[sharded(tp = \"row\")]`)"
 )]
-pub trait NormInput<H>: Shape {
+pub trait NormInput<H>: Dims {
     /// The axes over which the weight's gradient is partial.
     const GRADIENT_AXES: AxisSet;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 #[diagnostic::do_not_recommend]
 impl<X: Ends<H>, H: Whole> NormInput<H> for X {
     const GRADIENT_AXES: AxisSet = gradient_axes(X::VARIES, X::VARIES, H::VARIES);
+    const SEAL: Seal = Seal::new();
 }
 
 impl<H: Whole> RmsNorm<H> {
     /// The normalised activation.
+    #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
     where
         T::Shape: NormInput<H>,
@@ -55,6 +59,7 @@ impl<H: Whole> RmsNorm<H> {
 
 impl<H: Whole> LayerNorm<H> {
     /// The normalised activation.
+    #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
     where
         T::Shape: NormInput<H>,
@@ -64,14 +69,14 @@ impl<H: Whole> LayerNorm<H> {
     }
 }
 
-impl<H: Whole> Build for RmsNorm<H> {
+impl<H: Local> Build for RmsNorm<H> {
     fn build(builder: &mut Builder<'_>) -> Self {
         let weight = builder.param::<(H,)>("weight", Init::Ones).handle().clone();
         RmsNorm { weight, eps: builder.sizes().norm_eps, dim: PhantomData }
     }
 }
 
-impl<H: Whole> Build for LayerNorm<H> {
+impl<H: Local> Build for LayerNorm<H> {
     fn build(builder: &mut Builder<'_>) -> Self {
         let weight = builder.param::<(H,)>("weight", Init::Ones).handle().clone();
         let bias = builder.param::<(H,)>("bias", Init::Zeros).handle().clone();
@@ -82,6 +87,7 @@ impl<H: Whole> Build for LayerNorm<H> {
 impl<H: Whole, X: NormInput<H>> Layer<Tensor<X>> for RmsNorm<H> {
     type Out = Tensor<X>;
 
+    #[track_caller]
     fn forward(&self, x: &Tensor<X>) -> Tensor<X> {
         RmsNorm::forward(self, x)
     }
@@ -90,6 +96,7 @@ impl<H: Whole, X: NormInput<H>> Layer<Tensor<X>> for RmsNorm<H> {
 impl<H: Whole, X: NormInput<H>> Layer<Tensor<X>> for LayerNorm<H> {
     type Out = Tensor<X>;
 
+    #[track_caller]
     fn forward(&self, x: &Tensor<X>) -> Tensor<X> {
         LayerNorm::forward(self, x)
     }
@@ -104,6 +111,7 @@ fn compute_unless_sum(x: &Value) {
     }
 }
 
+#[track_caller]
 fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
     weight.check_trailing(x.extents());
     let rank = x.rank();
@@ -143,13 +151,14 @@ fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
             );
             weight_use.finish_with(gradients, &dweight);
             if let Some(source) = source {
-                gradients.add(source, Arc::new(dx));
+                gradients.add(&source, Arc::new(dx));
             }
         })
     });
     Value::alias(rank, x.extents().to_vec(), y, node)
 }
 
+#[track_caller]
 fn layer_norm(x: &Value, weight: &ParamRef, bias: &ParamRef, eps: f32, axes: AxisSet) -> Value {
     weight.check_trailing(x.extents());
     let rank = x.rank();
@@ -197,7 +206,7 @@ fn layer_norm(x: &Value, weight: &ParamRef, bias: &ParamRef, eps: f32, axes: Axi
             weight_use.finish_with(gradients, &dweight);
             bias_use.finish_with(gradients, &dbias);
             if let Some(source) = source {
-                gradients.add(source, Arc::new(dx));
+                gradients.add(&source, Arc::new(dx));
             }
         })
     });

@@ -2,12 +2,14 @@
 
 use std::marker::PhantomData;
 
-use crate::layout::{Axis, Feature, Shape, Split, Whole, WholeFeature};
+use crate::layout::{
+    Axis, Dims, Feature, LocalFeature, ModelAxis, ParamShape, Split, Whole, WholeFeature,
+};
 use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, Trailing, add_param, gradient_axes};
 
 use super::{Build, Builder, Col, Layer, Plain, Row, Shard};
 
-impl<S: Shape> Build for Param<S> {
+impl<S: ParamShape> Build for Param<S> {
     /// A matrix begins normally distributed, a vector as ones.
     fn build(builder: &mut Builder<'_>) -> Self {
         let init =
@@ -43,6 +45,7 @@ pub struct Bias<F, Style = Plain> {
 
 impl<F: WholeFeature> Bias<F, Plain> {
     /// `x + bias`.
+    #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
     where
         T::Shape: Trailing<F::Alone>,
@@ -53,6 +56,7 @@ impl<F: WholeFeature> Bias<F, Plain> {
 
 impl<F: WholeFeature, A: Axis> Bias<F, Col<A>> {
     /// `x + bias`, for this rank's part of both.
+    #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
     where
         T::Shape: Trailing<<F::Split<A> as Feature>::Alone>,
@@ -61,20 +65,20 @@ impl<F: WholeFeature, A: Axis> Bias<F, Col<A>> {
     }
 }
 
-impl<F: WholeFeature> Build for Bias<F, Plain> {
+impl<F: LocalFeature> Build for Bias<F, Plain> {
     fn build(builder: &mut Builder<'_>) -> Self {
         Bias::new::<F::Alone>(builder)
     }
 }
 
-impl<F: WholeFeature, A: Axis> Build for Bias<F, Col<A>> {
+impl<F: LocalFeature, A: ModelAxis> Build for Bias<F, Col<A>> {
     fn build(builder: &mut Builder<'_>) -> Self {
         Bias::new::<<F::Split<A> as Feature>::Alone>(builder)
     }
 }
 
 impl<F, Style> Bias<F, Style> {
-    fn new<S: Shape>(builder: &mut Builder<'_>) -> Self {
+    fn new<S: Dims>(builder: &mut Builder<'_>) -> Self {
         let vector: Param<S> = builder.param("bias", Init::Zeros);
         Bias { vector: vector.handle().clone(), kind: PhantomData }
     }
@@ -88,6 +92,7 @@ impl<F, A> Shard<Col<A>> for Bias<F> {
 impl<F: WholeFeature, X: Trailing<F::Alone>> Layer<Tensor<X>> for Bias<F, Plain> {
     type Out = Tensor<X>;
 
+    #[track_caller]
     fn forward(&self, x: &Tensor<X>) -> Tensor<X> {
         Bias::<F, Plain>::forward(self, x)
     }
@@ -98,12 +103,14 @@ impl<F: WholeFeature, A: Axis, X: Trailing<<F::Split<A> as Feature>::Alone>> Lay
 {
     type Out = Tensor<X>;
 
+    #[track_caller]
     fn forward(&self, x: &Tensor<X>) -> Tensor<X> {
         Bias::<F, Col<A>>::forward(self, x)
     }
 }
 
 /// `x + bias`, for a bias split as `F` is.
+#[track_caller]
 fn add<F: Feature, T: Operand>(x: &T, bias: &ParamRef) -> Tensor<T::Shape> {
     let axes = gradient_axes(T::Shape::VARIES, T::Shape::VARIES, F::VARIES);
     add_param(x.operand(), bias, axes)

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::layout::{AxisSet, Ends, Shape, Whole, With};
+use crate::layout::{AxisSet, Dims, Ends, Local, Seal, Whole, With};
 use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, Tokens, gradient_axes};
 
 use super::embedding::look_up;
@@ -22,6 +22,7 @@ impl<P: Whole, H: Whole> LearnedPositions<P, H> {
     ///
     /// # Panics
     /// When the sequence is longer than the table.
+    #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
     where
         T::Shape: InSequence<H>,
@@ -47,20 +48,23 @@ impl<P: Whole, H: Whole> LearnedPositions<P, H> {
     message = "positions of width `{H}` cannot be added to an activation shaped `{Self}`",
     label = "it must end in a sequence and a whole `{H}`"
 )]
-pub trait InSequence<H>: Shape {
+pub trait InSequence<H>: Dims {
     /// The shape of its tokens.
-    type Tokens: Shape;
+    type Tokens: Dims;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 #[diagnostic::do_not_recommend]
 impl<X: Ends<H>, H: Whole> InSequence<H> for X
 where
-    X::Lead: Shape + With<H>,
+    X::Lead: Dims + With<H>,
 {
     type Tokens = X::Lead;
+    const SEAL: Seal = Seal::new();
 }
 
-impl<P: Whole, H: Whole> Build for LearnedPositions<P, H> {
+impl<P: Local, H: Local> Build for LearnedPositions<P, H> {
     fn build(builder: &mut Builder<'_>) -> Self {
         let std = builder.sizes().init_std;
         let weight: Param<(P, H)> = builder.table("weight", Init::Normal(std));
@@ -71,6 +75,7 @@ impl<P: Whole, H: Whole> Build for LearnedPositions<P, H> {
 impl<P: Whole, H: Whole, X: InSequence<H>> Layer<Tensor<X>> for LearnedPositions<P, H> {
     type Out = Tensor<X>;
 
+    #[track_caller]
     fn forward(&self, x: &Tensor<X>) -> Tensor<X> {
         LearnedPositions::forward(self, x)
     }

@@ -28,6 +28,7 @@ struct Tables {
 
 impl<D: Whole> Rope<D> {
     /// `x` shaped `[batch, sequence, heads, D]`, rotated; the sequence must be whole on each rank.
+    #[track_caller]
     pub fn forward<B: Dim, S: Local, H: Dim>(
         &self,
         x: &Tensor<(B, S, H, D)>,
@@ -51,7 +52,7 @@ impl<D: Whole> Rope<D> {
                     tables.sin.view(),
                     true,
                 );
-                gradients.add(source, Arc::new(dx));
+                gradients.add(&source, Arc::new(dx));
             })
         });
         Tensor::wrap(Value::ready(rank, value.extents().to_vec(), out, node))
@@ -79,12 +80,14 @@ impl<D: Whole> Rope<D> {
     }
 }
 
-impl<D: Whole> Build for Rope<D> {
+impl<D: Local> Build for Rope<D> {
     fn build(builder: &mut Builder<'_>) -> Self {
         let head_dim = builder.size::<D>();
         if !head_dim.is_multiple_of(2) {
-            builder
-                .problem(format_args!("{} = {head_dim} is odd, but is rotated in pairs", D::NAME));
+            builder.problem(format_args!(
+                "{} = {head_dim} is odd, but is rotated in pairs",
+                D::DECLARED_NAME
+            ));
         }
         Rope { theta: builder.sizes().rope_theta, tables: None.into(), dim: PhantomData }
     }

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::rc::Rc;
 
-use crate::layout::{AxisSet, Dim, Here, Local, Whole};
+use crate::layout::{Here, Local, Whole};
 use crate::tensor::{Rank, RegionData, recompute};
 
 use super::recompute::Segment;
@@ -13,13 +13,9 @@ use super::{Build, Builder, Layer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Layers;
 
-impl Dim for Layers {
-    const NAME: &'static str = "Layers";
-    const VARIES: AxisSet = AxisSet::NONE;
-}
-
 #[diagnostic::do_not_recommend]
 impl Whole for Layers {
+    const DECLARED_NAME: &'static str = "Layers";
     type Home = Here;
 }
 
@@ -42,6 +38,7 @@ pub struct Stack<M, N = Layers> {
 
 impl<M, N> Stack<M, N> {
     /// Applies one layer after the other.
+    #[track_caller]
     pub fn forward<X>(&self, x: &X) -> X
     where
         X: Through<M>,
@@ -110,6 +107,7 @@ impl<M: Build + 'static, N: Whole> Build for Stack<M, N> {
 impl<X: Through<M>, M, N> Layer<X> for Stack<M, N> {
     type Out = X;
 
+    #[track_caller]
     fn forward(&self, x: &X) -> X {
         Stack::forward(self, x)
     }

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::layout::{Axis, ScatterLast, Shape, Whole, With};
+use crate::layout::{Axis, Dims, ScatterLast, Seal, Whole, With};
 
 /// Not sharded: every rank holds all of the layer.
 #[derive(Debug, Clone, Copy)]
@@ -36,15 +36,18 @@ pub struct Scatter<D>(PhantomData<D>);
 )]
 pub trait End<Lead, F, A> {
     /// The shape of the result.
-    type Out: Shape;
+    type Out: Dims;
     /// The dim that is scattered, or none where the sum is kept on every rank.
     const SCATTER: Option<usize>;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 #[diagnostic::do_not_recommend]
 impl<Lead: With<F>, F, A: Axis> End<Lead, F, A> for AllReduce {
     type Out = Lead::Out;
     const SCATTER: Option<usize> = None;
+    const SEAL: Seal = Seal::new();
 }
 
 #[diagnostic::do_not_recommend]
@@ -54,4 +57,5 @@ where
 {
     type Out = <Lead::Out as With<F>>::Out;
     const SCATTER: Option<usize> = Some(Lead::DIM);
+    const SEAL: Seal = Seal::new();
 }

@@ -1,6 +1,6 @@
 //! Tied weights: one parameter, two uses.
 
-use crate::layout::{Axis, Shape, Split, Whole};
+use crate::layout::{Axis, Dims, Split, Whole};
 use crate::tensor::Param;
 
 use super::{Embedding, LmHead, Plain, VocabSplit};
@@ -37,7 +37,7 @@ impl<V: Whole, H: Whole, A: Axis> TiedWeight for LmHead<H, V, VocabSplit<A>> {
 }
 
 #[diagnostic::do_not_recommend]
-impl<S: Shape> TiedWeight for Param<S> {
+impl<S: Dims> TiedWeight for Param<S> {
     type Weight = S;
 }
 

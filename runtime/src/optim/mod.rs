@@ -25,8 +25,18 @@ macro_rules! optimizer {
             }
 
             /// Applies `gradients` with learning rate `lr`.
-            pub fn step<State: Summed>(&mut self, lr: f64, gradients: Gradients<State>) {
-                self.update(lr, &gradients, |unit| unit.publish());
+            ///
+            /// # Panics
+            /// When another backward has overwritten the gradients, or they lack those of a unit that is updated here.
+            #[track_caller]
+            pub fn step<State: Summed>(
+                &mut self,
+                lr: f64,
+                gradients: impl ::std::borrow::Borrow<Gradients<State>>,
+            ) {
+                let gradients = gradients.borrow();
+                gradients.check_covers(self.states.iter().map(UnitState::unit));
+                self.update(lr, gradients, |unit| unit.publish());
             }
 
             /// Number of steps applied so far.
@@ -59,6 +69,7 @@ mod muon;
 mod sgd;
 mod state;
 
+use std::borrow::Borrow;
 use std::rc::Rc;
 
 use crate::tensor::{Gradients, Rank, Summed, Unit};
@@ -138,23 +149,33 @@ impl Optimizer {
     }
 
     /// Applies `gradients` with learning rate `lr`.
-    pub fn step<State: Summed>(&mut self, lr: f64, gradients: Gradients<State>) {
+    ///
+    /// # Panics
+    /// When another backward has overwritten the gradients, or they lack those of a unit that is updated here.
+    #[track_caller]
+    pub fn step<State: Summed>(&mut self, lr: f64, gradients: impl Borrow<Gradients<State>>) {
         each!(self, optimizer => optimizer.step(lr, gradients));
     }
 
     /// [`step`](Self::step), after which `average` takes in the new parameters: each unit's before they are gathered,
     /// so that nothing waits for that.
+    ///
+    /// # Panics
+    /// As [`step`](Self::step).
+    #[track_caller]
     pub fn step_and_average<State: Summed>(
         &mut self,
         lr: f64,
-        gradients: Gradients<State>,
+        gradients: impl Borrow<Gradients<State>>,
         average: &mut Ema,
     ) {
+        let gradients = gradients.borrow();
+        gradients.check_covers(self.states().iter().map(UnitState::unit));
         let mut updated = |unit: &Rc<Unit>| {
             average.update_unit(unit);
             unit.publish();
         };
-        each!(self, optimizer => optimizer.update(lr, &gradients, &mut updated));
+        each!(self, optimizer => optimizer.update(lr, gradients, &mut updated));
     }
 
     /// Number of steps applied so far.

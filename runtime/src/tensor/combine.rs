@@ -2,16 +2,17 @@
 
 use std::ops::{Add, Mul, Sub};
 
-use crate::layout::{AxisSet, Dim, Ends, Home, Shape};
+use crate::layout::{AxisGroup, AxisSet, Dim, Dims, Ends};
 
 use super::contract::gradient_axes;
+use super::extent::check_sizes;
 use super::in_flight::Arrived;
 use super::pointwise::{Binary, Pointwise, Unary};
 use super::value::Value;
 use super::{InFlight, Param, ParamRef, Partial, Tensor};
 
-/// What can be added to, or subtracted from, a tensor `Self`: a tensor of its shape, or a parameter over its trailing
-/// dims.
+/// What can be added to, or subtracted from, a tensor `Self`: a tensor of its shape, a parameter over its trailing dims, or
+/// a number.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` and `{R}` cannot be added",
     label = "their dims or splits differ",
@@ -19,6 +20,7 @@ use super::{InFlight, Param, ParamRef, Partial, Tensor};
 )]
 pub trait Combine<R>: Sized {
     #[doc(hidden)]
+    #[track_caller]
     fn combine(&self, right: &R, op: Sign) -> Self;
 }
 
@@ -30,6 +32,7 @@ pub trait Combine<R>: Sized {
 )]
 pub trait Product<R>: Sized {
     #[doc(hidden)]
+    #[track_caller]
     fn product(&self, right: &R) -> Self;
 }
 
@@ -41,6 +44,7 @@ pub trait Product<R>: Sized {
 )]
 pub trait Accumulate<R>: Sized {
     #[doc(hidden)]
+    #[track_caller]
     fn accumulate(&self, right: &R, op: Sign) -> Self;
 }
 
@@ -52,6 +56,7 @@ pub trait Accumulate<R>: Sized {
 )]
 pub trait Scale<R>: Sized {
     #[doc(hidden)]
+    #[track_caller]
     fn scale(&self, right: &R) -> Self;
 }
 
@@ -64,11 +69,11 @@ pub trait Right {
     /// What it stands for, without the reference.
     type Value;
     /// What comes out, where the tensor is shaped `S`.
-    type Result<S: Shape>;
+    type Result<S: Dims>;
     #[doc(hidden)]
     fn value(&self) -> &Self::Value;
     #[doc(hidden)]
-    fn result<S: Shape>(tensor: Tensor<S>) -> Self::Result<S>;
+    fn result<S: Dims>(tensor: Tensor<S>) -> Self::Result<S>;
 }
 
 /// Never implemented: the axis of partial sums that could be combined with values.
@@ -102,35 +107,51 @@ impl From<Sign> for Binary {
 }
 
 #[diagnostic::do_not_recommend]
-impl<S: Shape> Combine<Tensor<S>> for Tensor<S> {
+impl<S: Dims> Combine<Tensor<S>> for Tensor<S> {
+    #[track_caller]
     fn combine(&self, right: &Tensor<S>, op: Sign) -> Tensor<S> {
         binary(self, right.value(), op.into())
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl<S: Trailing<P>, P: Shape> Combine<Param<P>> for Tensor<S> {
+impl<S: Trailing<P>, P: Dims> Combine<Param<P>> for Tensor<S> {
+    #[track_caller]
     fn combine(&self, right: &Param<P>, op: Sign) -> Tensor<S> {
         with_param(self, right, op.into())
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl<S: Shape> Product<Tensor<S>> for Tensor<S> {
+impl<S: Dims> Product<Tensor<S>> for Tensor<S> {
+    #[track_caller]
     fn product(&self, right: &Tensor<S>) -> Tensor<S> {
         binary(self, right.value(), Binary::Mul)
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl<S: Trailing<P>, P: Shape> Product<Param<P>> for Tensor<S> {
+impl<S: Trailing<P>, P: Dims> Product<Param<P>> for Tensor<S> {
+    #[track_caller]
     fn product(&self, right: &Param<P>) -> Tensor<S> {
         with_param(self, right, Binary::Mul)
     }
 }
 
 #[diagnostic::do_not_recommend]
-impl<S: Shape> Product<f32> for Tensor<S> {
+impl<S: Dims> Combine<f32> for Tensor<S> {
+    #[track_caller]
+    fn combine(&self, right: &f32, op: Sign) -> Tensor<S> {
+        self.offset(match op {
+            Sign::Plus => *right,
+            Sign::Minus => -*right,
+        })
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<S: Dims> Product<f32> for Tensor<S> {
+    #[track_caller]
     fn product(&self, right: &f32) -> Tensor<S> {
         Tensor::scale(self, *right)
     }
@@ -139,8 +160,13 @@ impl<S: Shape> Product<f32> for Tensor<S> {
 macro_rules! between_partials {
     ($($right:ty),*) => {$(
         #[diagnostic::do_not_recommend]
-        impl<S: Shape, A: Home> Accumulate<$right> for Partial<S, A> {
+        impl<S: Dims, A: AxisGroup> Accumulate<$right> for Partial<S, A> {
+            #[track_caller]
             fn accumulate(&self, right: &$right, op: Sign) -> Partial<S, A> {
+                self.value().rank().check_same(right.value().rank());
+                let sizes = |partial: &Partial<S, A>| partial.value().extents().to_vec();
+                let (own, other) = (sizes(self), sizes(right));
+                check_sizes(S::DIMS, ("the left partial sum", &own), ("the right one", &other));
                 let sum = pointwise(self.value(), right.value().to_pointwise(), op.into());
                 Partial::wrap(sum, self.site().clone())
             }
@@ -153,7 +179,8 @@ between_partials! { Partial<S, A>, &Partial<S, A> }
 macro_rules! partial_by_number {
     ($($right:ty),*) => {$(
         #[diagnostic::do_not_recommend]
-        impl<S: Shape, A: Home> Scale<$right> for Partial<S, A> {
+        impl<S: Dims, A: AxisGroup> Scale<$right> for Partial<S, A> {
+            #[track_caller]
             fn scale(&self, right: &$right) -> Partial<S, A> {
                 let factor = right.mul(1.0);
                 let scaled = self.value().to_pointwise().unary(Unary::Scale(factor));
@@ -172,14 +199,14 @@ macro_rules! right {
         #[diagnostic::do_not_recommend]
         impl<$($param $(: $bound)?),*> Right for $right {
             type Value = $value;
-            type Result<S: Shape> = Tensor<S>;
+            type Result<S: Dims> = Tensor<S>;
 
             fn value(&self) -> &$value {
                 let $this = self;
                 $get
             }
 
-            fn result<S: Shape>(tensor: Tensor<S>) -> Tensor<S> {
+            fn result<S: Dims>(tensor: Tensor<S>) -> Tensor<S> {
                 tensor
             }
         }
@@ -201,13 +228,13 @@ macro_rules! wrong {
             $reason: $rule,
         {
             type Value = $value;
-            type Result<S: Shape> = $result;
+            type Result<S: Dims> = $result;
 
             fn value(&self) -> &$value {
                 <$reason as $rule>::never()
             }
 
-            fn result<S: Shape>(_: Tensor<S>) -> $result {
+            fn result<S: Dims>(_: Tensor<S>) -> $result {
                 <$reason as $rule>::never()
             }
         }
@@ -215,8 +242,8 @@ macro_rules! wrong {
 }
 
 wrong! {
-    <T, A: Home> Partial<T, A> => Tensor<T>, Partial<S, A>; A: TakesValues;
-    <T, A: Home> &Partial<T, A> => Tensor<T>, Partial<S, A>; A: TakesValues;
+    <T, A: AxisGroup> Partial<T, A> => Tensor<T>, Partial<S, A>; A: TakesValues;
+    <T, A: AxisGroup> &Partial<T, A> => Tensor<T>, Partial<S, A>; A: TakesValues;
     <T> InFlight<T> => T, Tensor<S>; T: Arrived;
     <T> &InFlight<T> => T, Tensor<S>; T: Arrived;
 }
@@ -227,7 +254,7 @@ wrong! {
     label = "the trailing dims differ, or are split differently",
     note = "the bias of a column-parallel layer is split with it: put `#[sharded(tp = \"col\")]` on its field, too"
 )]
-pub trait Trailing<P>: Shape {}
+pub trait Trailing<P>: Dims {}
 
 #[diagnostic::do_not_recommend]
 impl<S: Ends<D>, D: Dim> Trailing<(D,)> for S {}
@@ -236,53 +263,66 @@ impl<S: Ends<(D, E)>, D: Dim, E: Dim> Trailing<(D, E)> for S {}
 #[diagnostic::do_not_recommend]
 impl<S: Ends<(D, E)>, D: Dim, E: Dim> Trailing<((D, E),)> for S {}
 
-fn binary<S: Shape>(left: &Tensor<S>, right: &Value, op: Binary) -> Tensor<S> {
-    assert_eq!(left.extents(), right.extents(), "tensors of one type were given different sizes");
+#[track_caller]
+fn binary<S: Dims>(left: &Tensor<S>, right: &Value, op: Binary) -> Tensor<S> {
+    left.rank().check_same(right.rank());
+    check_sizes(
+        S::DIMS,
+        ("the left side", left.local_extents()),
+        ("the right side", right.extents()),
+    );
     Tensor::wrap(pointwise(left.value(), right.to_pointwise(), op))
 }
 
-fn with_param<S: Shape, P: Shape>(left: &Tensor<S>, right: &Param<P>, op: Binary) -> Tensor<S> {
+#[track_caller]
+fn with_param<S: Dims, P: Dims>(left: &Tensor<S>, right: &Param<P>, op: Binary) -> Tensor<S> {
     combine_param(left, right.handle(), gradient_axes(S::VARIES, S::VARIES, P::VARIES), op)
 }
 
 /// `left + right`, `right` repeated along the leading dims; its gradient is partial over `axes`.
-pub(crate) fn add_param<S: Shape>(left: &Tensor<S>, right: &ParamRef, axes: AxisSet) -> Tensor<S> {
+#[track_caller]
+pub(crate) fn add_param<S: Dims>(left: &Tensor<S>, right: &ParamRef, axes: AxisSet) -> Tensor<S> {
     combine_param(left, right, axes, Binary::Add)
 }
 
-fn combine_param<S: Shape>(
+#[track_caller]
+fn combine_param<S: Dims>(
     left: &Tensor<S>,
     right: &ParamRef,
     axes: AxisSet,
     op: Binary,
 ) -> Tensor<S> {
-    right.check_trailing(left.extents());
+    left.rank().check_same(right.rank());
+    right.check_trailing(left.local_extents());
     Tensor::wrap(pointwise(left.value(), Pointwise::param(right, axes), op))
 }
 
+#[track_caller]
 fn pointwise(left: &Value, right: Pointwise, op: Binary) -> Value {
     Value::deferred(left.rank(), left.extents().to_vec(), left.to_pointwise().binary(right, op))
 }
 
 macro_rules! tensor_operators {
     ($($operator:ident $method:ident $rule:ident ($apply:ident $(, $op:expr)?);)*) => {$(
-        impl<S: Shape, R: Right> $operator<R> for Tensor<S>
+        impl<S: Dims, R: Right> $operator<R> for Tensor<S>
         where
             Tensor<S>: $rule<R::Value>,
         {
             type Output = R::Result<S>;
 
+            #[track_caller]
             fn $method(self, right: R) -> R::Result<S> {
                 R::result($rule::$apply(&self, right.value() $(, $op)?))
             }
         }
 
-        impl<S: Shape, R: Right> $operator<R> for &Tensor<S>
+        impl<S: Dims, R: Right> $operator<R> for &Tensor<S>
         where
             Tensor<S>: $rule<R::Value>,
         {
             type Output = R::Result<S>;
 
+            #[track_caller]
             fn $method(self, right: R) -> R::Result<S> {
                 R::result($rule::$apply(self, right.value() $(, $op)?))
             }
@@ -298,23 +338,25 @@ tensor_operators! {
 
 macro_rules! partial_operators {
     ($($operator:ident $method:ident $rule:ident ($apply:ident $(, $op:expr)?);)*) => {$(
-        impl<S: Shape, A: Home, R> $operator<R> for Partial<S, A>
+        impl<S: Dims, A: AxisGroup, R> $operator<R> for Partial<S, A>
         where
             Partial<S, A>: $rule<R>,
         {
             type Output = Partial<S, A>;
 
+            #[track_caller]
             fn $method(self, right: R) -> Partial<S, A> {
                 $rule::$apply(&self, &right $(, $op)?)
             }
         }
 
-        impl<S: Shape, A: Home, R> $operator<R> for &Partial<S, A>
+        impl<S: Dims, A: AxisGroup, R> $operator<R> for &Partial<S, A>
         where
             Partial<S, A>: $rule<R>,
         {
             type Output = Partial<S, A>;
 
+            #[track_caller]
             fn $method(self, right: R) -> Partial<S, A> {
                 $rule::$apply(self, &right $(, $op)?)
             }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use crate::backend::Buffer;
 use crate::comm::{ReduceOp, Site};
 use crate::layout::{
-    Axis, AxisId, AxisSet, Dim, Ends, Enter, Entry, Feature, Shape, Split, Whole, WholeFeature,
-    With,
+    Axis, AxisId, AxisSet, Dim, Dims, Ends, Enter, Entry, Feature, Seal, Split, Whole,
+    WholeFeature, With,
 };
 
+use super::extent::{Extent, check_sizes, local_len};
 use super::product::Product;
 use super::region::{self, Line};
-use super::value::{Extent, Value, local_len};
+use super::value::Value;
 use super::{ParamRef, Partial, Rank, Tensor};
 
 /// `y[.., O] = sum over I of x[.., I] · w[I, O]`, for a tensor shaped `Self` and a weight shaped `W = (I, O)`.
@@ -28,7 +29,7 @@ use super::{ParamRef, Partial, Rank, Tensor};
     note = "the tensor must end in the dim that the weight begins with, split in both or in neither",
     note = "a weight that writes a split dim takes a tensor that is not yet split over that axis, or only along the dim before the last: gather it, or reduce it first"
 )]
-pub trait Contract<W>: Shape {
+pub trait Contract<W>: Dims {
     /// [`Tensor`] or [`Partial`].
     type Out: FromValue;
     /// How the tensor comes into the region of the contraction.
@@ -42,17 +43,17 @@ pub trait Contract<W>: Shape {
 /// A typed result made of an untyped one.
 pub trait FromValue {
     #[doc(hidden)]
-    fn from_value(value: Value, site: Site) -> Self;
+    fn from_value(value: Value, site: Site, seal: Seal) -> Self;
 }
 
-impl<S: Shape> FromValue for Tensor<S> {
-    fn from_value(value: Value, _: Site) -> Self {
+impl<S: Dims> FromValue for Tensor<S> {
+    fn from_value(value: Value, _: Site, _: Seal) -> Self {
         Tensor::wrap(value)
     }
 }
 
-impl<S: Shape, A: Axis> FromValue for Partial<S, A> {
-    fn from_value(value: Value, site: Site) -> Self {
+impl<S: Dims, A: Axis> FromValue for Partial<S, A> {
+    fn from_value(value: Value, site: Site, _: Seal) -> Self {
         Partial::wrap(value, site)
     }
 }
@@ -152,7 +153,9 @@ pub(crate) struct Contraction {
 }
 
 /// Contracts the last dims of `x` with those of `weight`, after `x` has entered the region, and leaves the region.
+#[track_caller]
 pub(crate) fn contract(x: &Value, weight: &ParamRef, how: Contraction, site: &Site) -> Value {
+    x.rank().check_same(weight.rank());
     let x = region::enter(x, how.entry, site);
     let rank = x.rank();
     let (contracted, weight_in, weight_out) = match how.reads {
@@ -166,7 +169,12 @@ pub(crate) fn contract(x: &Value, weight: &ParamRef, how: Contraction, site: &Si
         }
     };
     let (lead, read) = x.extents().split_at(x.extents().len() - contracted);
-    assert_eq!(read, weight_in, "`{}` reads another size than its input has", weight.path());
+    let read_dims = match how.reads {
+        Reads::First(dims) => &weight.dims()[..dims],
+        Reads::Last(dims) => &weight.dims()[weight.dims().len() - dims..],
+    };
+    let name = format!("what `{}` reads", weight.path());
+    check_sizes(read_dims, (&name, weight_in), ("its input", read));
     let (m, k, n) = (local_len(lead), local_len(weight_in), local_len(weight_out));
     let transposed = matches!(how.reads, Reads::Last(_));
     let product = [lead, weight_out].concat();

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::{Add, Mul, Sub};
 
 use crate::comm::{ReduceOp, Site};
-use crate::layout::{AxisId, AxisSet, Shape};
+use crate::layout::{AxisId, AxisSet, Dims};
 
 use super::Tensor;
 use super::rank::fail;
@@ -18,7 +18,7 @@ pub struct InFlight<T> {
     result: PhantomData<T>,
 }
 
-impl<S: Shape> InFlight<Tensor<S>> {
+impl<S: Dims> InFlight<Tensor<S>> {
     /// Waits for the collective; the other ranks of the axis must have issued it too.
     pub fn wait(self) -> Tensor<S> {
         Tensor::wrap((self.arrive)())
@@ -27,7 +27,7 @@ impl<S: Shape> InFlight<Tensor<S>> {
     pub(crate) fn all_reduce(value: Value, axes: AxisSet, site: &Site) -> Self {
         let rank = value.rank().clone();
         let extents = value.extents().to_vec();
-        let group = rank.group(axes);
+        let group = rank.process_group(axes);
         if group.size() == 1 {
             return InFlight::new(|| value);
         }
@@ -89,7 +89,7 @@ macro_rules! after_wait {
     ($($name:ident)*) => {
         /// What is under way cannot be used; these methods never compile, and say why.
         #[allow(missing_docs, reason = "each says in its bound that it cannot be called")]
-        impl<S: Shape> InFlight<Tensor<S>> {$(
+        impl<S: Dims> InFlight<Tensor<S>> {$(
             #[doc(hidden)]
             pub fn $name(&self) -> Tensor<S>
             where
@@ -104,7 +104,7 @@ macro_rules! after_wait {
 after_wait! { silu gelu gelu_tanh relu tanh exp softmax }
 
 /// Its numbers cannot be read either.
-impl<S: Shape> InFlight<Tensor<S>> {
+impl<S: Dims> InFlight<Tensor<S>> {
     #[doc(hidden)]
     pub fn to_vec(&self) -> Vec<f32>
     where

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::backend::{Buffer, Place, Recordings};
 use crate::comm::Site;
-use crate::layout::Shape;
+use crate::layout::{Dims, Seal};
 
-use super::Rank;
+use super::{Loss, Operand, Rank, Tensor, Tokens};
 
 /// A mean over everything shaped `S`: sum and count of this rank, both still to be summed over the axes over which `S`
 /// varies. Nothing is differentiated through it.
@@ -25,9 +25,33 @@ enum Sum {
     In(Arc<Buffer>),
 }
 
-impl<S: Shape> Metric<S> {
-    /// The mean of which this rank knows `sum` and `count`.
-    pub fn new(rank: &Rank, sum: f64, count: u64) -> Metric<S> {
+impl<S: Dims> Metric<S> {
+    /// A mean over what `of` holds on all ranks, of which this rank has worked out `sum` and `count` from its block of
+    /// `of`: hits and tries for an accuracy.
+    ///
+    /// The axes over which both are summed follow from the type of `of`, so it has to be the tensor, or the token ids, that
+    /// the numbers were worked out from.
+    pub fn of<T: HasShape<Shape = S>>(of: &T, sum: f64, count: u64) -> Metric<S> {
+        Metric::known(of.rank(), sum, count)
+    }
+
+    /// The mean of all elements of `terms`, on all ranks.
+    #[track_caller]
+    pub fn mean_of<T: Operand<Shape = S>>(terms: &T) -> Metric<S> {
+        let terms = terms.operand();
+        terms.rank().evaluate(|| Loss::mean_of(terms).metric())
+    }
+
+    /// The shape of a metric is that of what it was worked out from; this never compiles, and says so.
+    #[doc(hidden)]
+    pub fn new(_: &Rank, _: f64, _: u64) -> Metric<S>
+    where
+        Self: MadeOfTensor,
+    {
+        Self::never()
+    }
+
+    fn known(rank: &Rank, sum: f64, count: u64) -> Metric<S> {
         Metric { rank: rank.clone(), sum: Sum::Known(sum), count, shape: PhantomData }
     }
 
@@ -35,7 +59,7 @@ impl<S: Shape> Metric<S> {
     pub(crate) fn of_buffer(rank: &Rank, sum: Arc<Buffer>, count: u64) -> Metric<S> {
         match rank.meter().device() {
             // It is there, and need not be kept.
-            None => Metric::new(rank, number(&sum), count),
+            None => Metric::known(rank, number(&sum), count),
             Some(_) => Metric { rank: rank.clone(), sum: Sum::In(sum), count, shape: PhantomData },
         }
     }
@@ -77,6 +101,45 @@ impl<S: Shape> Metric<S> {
     {
         Self::never()
     }
+}
+
+/// A value of which each rank holds a block: a tensor, or token ids.
+pub trait HasShape {
+    /// The dims of the value, and how they are split.
+    type Shape: Dims;
+    /// The rank that holds the block.
+    fn rank(&self) -> &Rank;
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
+impl<S: Dims> HasShape for Tensor<S> {
+    type Shape = S;
+    const SEAL: Seal = Seal::new();
+
+    fn rank(&self) -> &Rank {
+        Tensor::rank(self)
+    }
+}
+
+impl<S: Dims> HasShape for Tokens<S> {
+    type Shape = S;
+    const SEAL: Seal = Seal::new();
+
+    fn rank(&self) -> &Rank {
+        Tokens::rank(self)
+    }
+}
+
+/// Never implemented: a metric whose author could say which ranks hold different parts.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be made of bare numbers",
+    label = "which ranks hold different parts follows from what was counted",
+    note = "say what the numbers were worked out from: `Metric::of(&x, sum, count)`; of a tensor, `Metric::mean_of(&x)`"
+)]
+pub trait MadeOfTensor {
+    #[doc(hidden)]
+    fn never() -> !;
 }
 
 fn number(buffer: &Buffer) -> f64 {

@@ -1,9 +1,13 @@
 //! Tensors: typed on the outside, a dynamic tape of untyped values inside.
 
+mod backward;
 mod combine;
 mod contract;
+mod declared;
+mod extent;
 mod fusion;
 mod gathering;
+mod gradients;
 mod in_flight;
 mod loss;
 mod metric;
@@ -28,9 +32,11 @@ mod value;
 
 pub use combine::{Accumulate, Combine, Product, Right, Scale, TakesValues, Trailing};
 pub use contract::{Contract, FromValue};
+pub use extent::Extent;
+pub use gradients::{Accumulating, Gradients, Pending, Reduced, Summed, Unsummed};
 pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
-pub use loss::{Accumulating, Gradients, Loss, Pending, Reduced, ScalesLoss, Summed, Unsummed};
-pub use metric::{HasValue, Mean, Metric};
+pub use loss::{Loss, ScalesLoss};
+pub use metric::{HasShape, HasValue, MadeOfTensor, Mean, Metric};
 pub(crate) use param::Role;
 pub use param::{Init, ParamRef};
 pub use partial::{NotAValue, Partial, StillPartial};
@@ -42,12 +48,12 @@ pub use softmax::LastLocal;
 pub use tokens::{Targets, Tokens};
 pub use typed::{Operand, Param, Tensor};
 pub use unit::{Stretch, Unit, ZeroLevel};
-pub use value::Extent;
 
 pub(crate) use combine::add_param;
 pub(crate) use contract::{Contraction, Reads, contract, gradient_axes};
+pub(crate) use extent::{check_sizes, local_len, shape_name};
 pub(crate) use rank::fail;
 pub(crate) use recompute::recompute;
 pub(crate) use recording::{Pass, Passes, RecordedPass, Varies};
 pub(crate) use region::{enter, leave};
-pub(crate) use value::{InBackward, ParamUse, Saved, Value, local_len};
+pub(crate) use value::{InBackward, ParamUse, Saved, Value};

@@ -2,15 +2,17 @@
 
 use std::cell::Cell;
 use std::ops::Range;
+use std::panic::Location;
 use std::rc::{Rc, Weak};
 
-use crate::backend::{Category, DType, ViewMut};
+use crate::backend::{DType, ViewMut};
 use crate::comm::Site;
 use crate::layout::{AxisSet, DimInfo};
 
+use super::extent::{Extent, block_index, gather_block, local_len, named_sizes};
 use super::unit::Stretch;
-use super::value::{Extent, InBackward, Value, block_index, local_len};
-use super::{Rank, Unit, region};
+use super::value::InBackward;
+use super::{Rank, Unit};
 
 /// How a parameter begins. Every element is a function of the seed, the parameter's path and the element's place in
 /// the global tensor, so every mesh starts from the same model.
@@ -60,6 +62,8 @@ struct Entry {
     contracted: usize,
     role: Role,
     gradient_axes: Cell<AxisSet>,
+    /// The axes over which the gradient that lies in the unit's buffer is still to be summed.
+    summed_over: Cell<AxisSet>,
     has_gradient: Cell<bool>,
 }
 
@@ -84,6 +88,7 @@ impl ParamRef {
             contracted,
             role,
             gradient_axes: Cell::default(),
+            summed_over: Cell::default(),
             has_gradient: Cell::new(false),
             extents,
         }));
@@ -147,20 +152,15 @@ impl ParamRef {
 
     /// All of the parameter in f32, row-major, put together from the ranks that hold its parts; all of them must call
     /// it.
+    #[track_caller]
     pub fn gather(&self, rank: &Rank) -> Vec<f32> {
-        self.gather_block(rank, &self.to_vec())
+        self.gather_block(rank, self.to_vec())
     }
 
     /// The global tensor of which `block` is this rank's part, split as the parameter is.
-    pub(crate) fn gather_block(&self, rank: &Rank, block: &[f32]) -> Vec<f32> {
-        let data = rank.meter().copy_of(block, Category::Workspace);
-        let mut value = Value::ready(rank, self.extents().to_vec(), data, None);
-        for (dim, info) in self.dims().iter().enumerate() {
-            if let Some(axis) = info.split {
-                value = region::gather(&value, axis, dim, self.site());
-            }
-        }
-        value.compute().data.view().to_vec()
+    #[track_caller]
+    pub(crate) fn gather_block(&self, rank: &Rank, block: Vec<f32>) -> Vec<f32> {
+        gather_block(rank, self.dims(), self.extents(), block)
     }
 
     /// Whether weight decay applies: parameters of two dims or more, where a bias over a pair such as
@@ -183,25 +183,16 @@ impl ParamRef {
 
     /// Makes sure that the trailing dims of a tensor, which have the right names by its type, have the sizes that the
     /// parameter was built with.
+    #[track_caller]
     pub(crate) fn check_trailing(&self, tensor: &[Extent]) {
         let trailing = &tensor[tensor.len() - self.extents().len()..];
-        assert!(trailing == self.extents(), "{}", self.misfit(trailing));
-    }
-
-    fn misfit(&self, tensor: &[Extent]) -> String {
-        let sizes = |extents: &[Extent]| {
-            let named = self.dims().iter().zip(extents);
-            named
-                .map(|(dim, extent)| format!("{} = {}", dim.name, extent.global))
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
-        format!(
+        assert!(
+            trailing == self.extents(),
             "`{}` was built with {}, and is used on a tensor with {}",
             self.path(),
-            sizes(self.extents()),
-            sizes(tensor)
-        )
+            named_sizes(self.dims(), self.extents()),
+            named_sizes(self.dims(), trailing)
+        );
     }
 
     /// Where it lies in its unit's buffers.
@@ -240,7 +231,11 @@ impl ParamRef {
     ///
     /// # Panics
     /// When `block` has another number of elements.
+    #[track_caller]
     pub fn write(&self, block: &[f32]) {
+        let name = || format!("the block of `{}`", self.path());
+        let declared = self.0.unit.rank().declared_values();
+        declared.note(name, self.varies(), Location::caller(), block);
         assert_eq!(block.len(), self.len(), "a block of `{}`", self.path());
         self.0.unit.write(self.0.start, self.0.unit.stage(block).view());
     }
@@ -278,19 +273,45 @@ impl ParamRef {
         }
     }
 
+    /// The rank that it is on.
+    pub(crate) fn rank(&self) -> &Rank {
+        self.0.unit.rank()
+    }
+
+    /// Its unit.
+    pub(crate) fn unit(&self) -> &Rc<Unit> {
+        &self.0.unit
+    }
+
+    /// The axes besides those of data over which the gradient in the unit's buffer is still to be summed.
+    pub(crate) fn summed_over(&self) -> AxisSet {
+        self.0.summed_over.get().minus(AxisSet::DATA)
+    }
+
+    /// Makes the gradient in the unit's buffer one that is summed over all axes that uses so far need, and returns them.
+    ///
+    /// Earlier contributions may be the same on all ranks of an axis that only a later use varies over. Then they count on
+    /// the first rank of the axis, and are forgotten on others.
+    pub(crate) fn widen_gradient_axes(&self, rank: &Rank) -> AxisSet {
+        let axes = self.gradient_axes().or(AxisSet::DATA);
+        let before = self.0.summed_over.replace(axes);
+        let added = axes.minus(before).minus(AxisSet::DATA);
+        if self.0.has_gradient.get() && rank.position(added) != 0 {
+            self.0.unit.gradient_mut().view_mut().slice(self.range()).clear();
+        }
+        axes
+    }
+
     pub(crate) fn with_gradient(&self, write: impl FnOnce(ViewMut<'_>, bool)) {
         let mut gradient = self.0.unit.gradient_mut();
         let part = gradient.view_mut().into_slice(self.range());
         write(part, self.0.has_gradient.replace(true));
     }
 
-    pub(crate) fn end_use(&self) {
-        self.0.unit.end_use();
-    }
-
     /// Forgets that anything contributed to the gradient.
     pub(crate) fn begin_gradient(&self) {
         self.0.has_gradient.set(false);
+        self.0.summed_over.set(AxisSet::NONE);
     }
 
     /// Whether nothing has contributed to the gradient so far; from then on something has.

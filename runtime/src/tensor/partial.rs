@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::panic::Location;
 
 use crate::comm::Site;
-use crate::layout::{Axis, Home, Shape, SplitDim};
+use crate::layout::{Axis, AxisGroup, Dims, SplitDim};
 
 use super::region;
 use super::value::Value;
@@ -19,7 +19,7 @@ pub struct Partial<S, A> {
     shape: PhantomData<(S, A)>,
 }
 
-impl<S: Shape, A: Home> Partial<S, A> {
+impl<S: Dims, A: AxisGroup> Partial<S, A> {
     /// The sum over the axis, on every rank of it: all-reduce forward, identity backward.
     #[track_caller]
     pub fn all_reduce(self) -> Tensor<S> {
@@ -78,7 +78,7 @@ impl<S: Shape, A: Home> Partial<S, A> {
     }
 }
 
-impl<S: Shape, A: Home> std::fmt::Debug for Partial<S, A> {
+impl<S: Dims, A: AxisGroup> std::fmt::Debug for Partial<S, A> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let dims: Vec<String> = S::DIMS.iter().map(ToString::to_string).collect();
         write!(f, "Partial(({}) over {})", dims.join(", "), A::AXES)
@@ -100,7 +100,7 @@ macro_rules! non_linear {
     ($($name:ident)*) => {
         /// Non-linear functions do not apply to a partial sum; these methods never compile, and say why.
         #[allow(missing_docs, reason = "each says in its bound that it cannot be called")]
-        impl<S: Shape, A: Home> Partial<S, A> {$(
+        impl<S: Dims, A: AxisGroup> Partial<S, A> {$(
             #[doc(hidden)]
             pub fn $name(&self) -> Tensor<S>
             where
@@ -115,7 +115,7 @@ macro_rules! non_linear {
 non_linear! { silu gelu gelu_tanh relu tanh exp softmax }
 
 /// Reading the numbers does not compile either.
-impl<S: Shape, A: Home> Partial<S, A> {
+impl<S: Dims, A: AxisGroup> Partial<S, A> {
     #[doc(hidden)]
     pub fn to_vec(&self) -> Vec<f32>
     where
@@ -137,7 +137,7 @@ pub trait StillPartial {
 }
 
 /// What is complete is not summed again; these methods never compile, and say why.
-impl<S: Shape> Tensor<S> {
+impl<S: Dims> Tensor<S> {
     #[doc(hidden)]
     pub fn all_reduce(&self) -> Tensor<S>
     where

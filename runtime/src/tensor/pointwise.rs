@@ -1,5 +1,6 @@
 //! Deferred element-wise expressions, and what makes numbers and gradients of them.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, Category, DType, Dropout, Expr, LeafGrad, Node, View, ViewMut};
@@ -11,7 +12,7 @@ use super::region::like;
 use super::tape::{Gradients, NodeId};
 use super::unit::Stretch;
 use super::value::{InBackward, ParamUse, Ready, Saved, Value};
-use super::{ParamRef, Rank};
+use super::{ParamRef, Rank, Region};
 
 /// Longer expressions are computed before they are continued, which bounds what is computed twice when one deferred
 /// value is read by several others.
@@ -35,6 +36,7 @@ enum Leaf {
 #[derive(Debug, Clone)]
 pub(crate) enum Unary {
     Scale(f32),
+    Offset(f32),
     Silu,
     Gelu,
     GeluTanh,
@@ -64,10 +66,21 @@ impl Pointwise {
         }
     }
 
+    /// The segment in whose first run an expression is computed, unless it consists of constants.
+    pub(crate) fn unrecorded_in(&self, rank: &Rank) -> Option<Rc<Region>> {
+        let segment = rank.regions().first_run()?;
+        let is_unrecorded = |leaf: &Leaf| match leaf {
+            Leaf::Value(value) => value.is_unrecorded(),
+            Leaf::Param(..) => true,
+        };
+        self.leaves.iter().any(is_unrecorded).then_some(segment)
+    }
+
     pub(crate) fn unary(mut self, op: Unary) -> Pointwise {
         let x = self.expr.nodes.len() - 1;
         self.expr.nodes.push(match op {
             Unary::Scale(factor) => Node::Scale(x, factor),
+            Unary::Offset(offset) => Node::Offset(x, offset),
             Unary::Silu => Node::Silu(x),
             Unary::Gelu => Node::Gelu(x),
             Unary::GeluTanh => Node::GeluTanh(x),
@@ -181,7 +194,7 @@ impl Pointwise {
                     SavedLeaf::Param(ParamUse::new(param, *axes, InBackward::Reads))
                 }
                 (Leaf::Value(value), Source::Value(ready)) => {
-                    SavedLeaf::Value((!linear).then(|| value.save()), ready.node)
+                    SavedLeaf::Value((!linear).then(|| value.save()), ready.node.clone())
                 }
                 (Leaf::Value(_), Source::Param(_)) => unreachable!("sources are made leaf by leaf"),
             })
@@ -191,7 +204,7 @@ impl Pointwise {
             // What only passes through additions hands the same gradient on, without a copy.
             for (leaf, passes) in saved.iter().zip(&passes) {
                 if let (SavedLeaf::Value(_, Some(node)), true) = (leaf, passes) {
-                    gradients.add(*node, Arc::clone(&gradient));
+                    gradients.add(node, Arc::clone(&gradient));
                 }
             }
             if !all_pass || saved.iter().any(|leaf| matches!(leaf, SavedLeaf::Param(_))) {
@@ -220,6 +233,7 @@ fn is_linear(expr: &Expr) -> bool {
                 | Node::Add(..)
                 | Node::Sub(..)
                 | Node::Scale(..)
+                | Node::Offset(..)
                 | Node::Dropout(..)
         )
     })
@@ -300,7 +314,7 @@ fn backward(
                 inputs.push(Input::Value(
                     saved.map_or_else(|| Arc::clone(gradient), |saved| saved.take(rank)),
                 ));
-                outputs.push(node.map(|_| like(gradient, gradient.len())));
+                outputs.push(node.is_some().then(|| like(gradient, gradient.len())));
                 targets.push(Target::Value(node));
             }
             SavedLeaf::Param(param_use) => {
@@ -339,7 +353,7 @@ fn backward(
     }
     for (target, output) in targets.into_iter().zip(outputs) {
         match (target, output) {
-            (Target::Value(Some(node)), Some(output)) => gradients.add(node, Arc::new(output)),
+            (Target::Value(Some(node)), Some(output)) => gradients.add(&node, Arc::new(output)),
             (Target::Param(param_use), Some(output)) => param_use.finish_with(gradients, &output),
             (Target::Value(_), _) | (Target::Param(_), None) => {}
         }

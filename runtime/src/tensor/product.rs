@@ -219,7 +219,7 @@ impl Undo {
         let Undo { saved, source, weight, m, k, n, transposed } = self;
         saved.fetch(rank);
         if let Some(source) = source {
-            gradients.accumulate(source, m * k, |dx, accumulate| {
+            gradients.accumulate(&source, m * k, |dx, accumulate| {
                 let weight = weight.param().values();
                 let product =
                     Gemm { m, n: k, k: n, trans_a: false, trans_b: !transposed, accumulate };

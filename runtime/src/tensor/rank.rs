@@ -12,6 +12,9 @@ use crate::comm::{
 };
 use crate::layout::{AxisId, AxisSet};
 
+use super::backward::Backward;
+use super::declared::DeclaredValues;
+use super::extent::MicroBatch;
 use super::gathering::{Gathering, Phase};
 use super::offload::Offloading;
 use super::recompute::Regions;
@@ -20,8 +23,14 @@ use super::tape::Tape;
 use super::{Unit, ZeroLevel};
 
 /// The rank that this thread is: cheap to clone, never leaves the thread.
+///
+/// The rank of a tensor ([`Tensor::rank`](super::Tensor::rank)) knows the micro-batch that the tensor is computed from:
+/// what is made on it has the same rows.
 #[derive(Clone)]
-pub struct Rank(Rc<Inner>);
+pub struct Rank {
+    inner: Rc<Inner>,
+    micro_batch: Option<Rc<MicroBatch>>,
+}
 
 struct Inner {
     comms: RankComms,
@@ -43,6 +52,11 @@ struct Inner {
     timeline: Option<Arc<Timeline>>,
     /// How often the step was asked for.
     step_reads: Cell<u64>,
+    /// The backward pass that runs.
+    backward: RefCell<Option<Rc<Backward>>>,
+    n_backwards: Cell<u64>,
+    used_axes: Cell<AxisSet>,
+    declared_values: DeclaredValues,
 }
 
 impl Drop for Inner {
@@ -97,7 +111,7 @@ impl Rank {
         if let Some(device) = meter.device() {
             device.relieved_by(Arc::downgrade(&meter));
         }
-        Rank(Rc::new(Inner {
+        let inner = Rc::new(Inner {
             comms,
             backend,
             meter,
@@ -114,118 +128,206 @@ impl Rank {
             step: Cell::new(0),
             timeline,
             step_reads: Cell::new(0),
-        }))
+            backward: RefCell::default(),
+            n_backwards: Cell::new(0),
+            used_axes: Cell::default(),
+            declared_values: DeclaredValues::default(),
+        });
+        Rank { inner, micro_batch: None }
+    }
+
+    /// The rank, on which tensors are computed from `micro_batch`.
+    pub(super) fn with_micro_batch(&self, micro_batch: Rc<MicroBatch>) -> Rank {
+        Rank { inner: Rc::clone(&self.inner), micro_batch: Some(micro_batch) }
+    }
+
+    /// The rank, on which tensors are computed from whole batches.
+    pub(super) fn with_whole_batch(&self) -> Rank {
+        Rank { inner: Rc::clone(&self.inner), micro_batch: None }
+    }
+
+    /// The micro-batch that tensors on this rank are computed from, if they are not computed from a whole batch.
+    pub(super) fn micro_batch(&self) -> Option<&MicroBatch> {
+        self.micro_batch.as_deref()
+    }
+
+    /// Makes sure that two operands of one operation live on one rank.
+    ///
+    /// # Panics
+    /// When they were made on different meshes, or on ranks of their own.
+    #[track_caller]
+    pub(crate) fn check_same(&self, other: &Rank) {
+        assert!(
+            Rc::ptr_eq(&self.inner, &other.inner),
+            "two operands of one operation belong to different meshes: {self:?} and {other:?}; a tensor, parameter or \
+             model can be used only with what was made on the same `Rank`"
+        );
+    }
+
+    /// Notes that ranks along `axes` hold different parts of something.
+    pub(crate) fn note_use_of(&self, axes: AxisSet) {
+        self.inner.used_axes.set(self.inner.used_axes.get().or(axes));
+    }
+
+    /// The axes along which ranks have held different parts of something so far, or have communicated.
+    pub(crate) fn used_axes(&self) -> AxisSet {
+        self.inner.used_axes.get()
+    }
+
+    /// Values that were declared the same on several ranks, to be compared.
+    pub(crate) fn declared_values(&self) -> &DeclaredValues {
+        &self.inner.declared_values
+    }
+
+    /// The backward pass that runs, if one does.
+    pub(super) fn backward(&self) -> Option<Rc<Backward>> {
+        self.inner.backward.borrow().clone()
+    }
+
+    /// Says which backward pass runs.
+    pub(super) fn set_backward(&self, backward: Option<Rc<Backward>>) {
+        self.inner.backward.replace(backward);
+    }
+
+    /// Numbers a backward pass, from 1 on.
+    pub(super) fn next_backward(&self) -> u64 {
+        self.inner.n_backwards.set(self.last_backward() + 1);
+        self.last_backward()
+    }
+
+    /// The number of the latest backward pass, 0 if there was none.
+    pub(super) fn last_backward(&self) -> u64 {
+        self.inner.n_backwards.get()
     }
 
     /// Number of this rank in the world.
     pub fn index(&self) -> usize {
-        self.0.comms.rank()
+        self.inner.comms.rank()
     }
 
     /// The communicators of this rank.
     pub fn comms(&self) -> &RankComms {
-        &self.0.comms
+        &self.inner.comms
     }
 
     /// The compute backend.
     pub fn backend(&self) -> &dyn Backend {
-        &*self.0.backend
+        &*self.inner.backend
     }
 
     /// What counts and recycles this rank's memory.
     pub fn meter(&self) -> &Arc<MemoryMeter> {
-        &self.0.meter
+        &self.inner.meter
     }
 
     /// Degree of one mesh axis.
     pub fn degree(&self, axis: AxisId) -> usize {
-        self.0.comms.shape().degree(axis)
+        self.inner.comms.shape().degree(axis)
     }
 
     /// Number of ranks that differ from this one only along `axes`, itself included.
     pub fn degree_of(&self, axes: AxisSet) -> usize {
-        self.0.comms.shape().degree_of(axes)
+        self.inner.comms.shape().degree_of(axes)
     }
 
     /// Position of this rank among the ranks that differ from it only along `axes`.
     pub fn position(&self, axes: AxisSet) -> usize {
-        self.0.comms.shape().index_in_group(self.index(), axes)
+        self.inner.comms.shape().index_in_group(self.index(), axes)
     }
 
     /// The ranks that differ from this one only along `axes`; axes of degree 1 make no difference.
     pub fn group(&self, axes: AxisSet) -> Arc<dyn Communicator> {
+        self.note_use_of(axes);
+        self.process_group(axes)
+    }
+
+    /// [`group`](Self::group), for the library's own collectives.
+    pub(crate) fn process_group(&self, axes: AxisSet) -> Arc<dyn Communicator> {
         let single = axes.iter().filter(|axis| self.degree(*axis) == 1);
-        self.0.comms.group(single.fold(axes, |axes, axis| axes.minus(AxisSet::of(axis))))
+        self.inner.comms.group(single.fold(axes, |axes, axis| axes.minus(AxisSet::of(axis))))
     }
 
     /// The seed of initialisation and dropout, the same on every rank.
     pub fn seed(&self) -> u64 {
-        self.0.settings.seed
+        self.inner.settings.seed
     }
 
     /// Dtype of activations and of the values that layers read.
     pub fn compute_dtype(&self) -> DType {
-        self.0.settings.compute
+        self.inner.settings.compute
     }
 
     /// Dtype in which gradients are summed over the data axes.
     pub fn reduce_dtype(&self) -> DType {
-        self.0.settings.reduce
+        self.inner.settings.reduce
     }
 
     /// What is sharded over the `fsdp` axis: nothing, where that has one rank.
     pub fn zero_level(&self) -> ZeroLevel {
         match self.degree(AxisId::Fsdp) {
             1 => ZeroLevel::Replicated,
-            _ => self.0.settings.zero,
+            _ => self.inner.settings.zero,
         }
     }
 
     /// The training step that runs now, which keys dropout.
     pub fn step(&self) -> u64 {
-        self.0.step_reads.set(self.0.step_reads.get() + 1);
-        self.0.step.get()
+        self.inner.step_reads.set(self.inner.step_reads.get() + 1);
+        self.inner.step.get()
     }
 
     /// Says which training step runs now.
     pub fn set_step(&self, step: u64) {
-        self.0.step.set(step);
-        if let Some(timeline) = &self.0.timeline {
+        self.inner.step.set(step);
+        if let Some(timeline) = &self.inner.timeline {
             timeline.begin_step();
         }
     }
 
+    /// The training step, without counting as having asked for it.
+    pub(super) fn peek_step(&self) -> u64 {
+        self.inner.step.get()
+    }
+
+    /// Runs `body` as part of training step `step`.
+    pub(super) fn in_step<T>(&self, step: u64, body: impl FnOnce() -> T) -> T {
+        let now = self.inner.step.replace(step);
+        let result = body();
+        self.inner.step.set(now);
+        result
+    }
+
     /// How often the step was asked for.
     pub(super) fn step_reads(&self) -> u64 {
-        self.0.step_reads.get()
+        self.inner.step_reads.get()
     }
 
     /// Whether operations are recorded for backward.
     pub fn is_recording(&self) -> bool {
-        self.0.recording.get()
+        self.inner.recording.get()
     }
 
     /// Whether dropout is on.
     pub fn is_training(&self) -> bool {
-        self.0.training.get()
+        self.inner.training.get()
     }
 
     /// Waits until all that the trace shows of the device is done, and counted.
     pub(crate) fn finish_trace(&self) {
-        if let Some(timeline) = &self.0.timeline {
+        if let Some(timeline) = &self.inner.timeline {
             timeline.finish();
         }
     }
 
     /// A span of what is queued on the device in `queue`, where that is traced.
     pub(crate) fn open(&self, queue: Queue) -> Option<Open> {
-        self.0.timeline.as_ref().map(|timeline| timeline.open(queue))
+        self.inner.timeline.as_ref().map(|timeline| timeline.open(queue))
     }
 
     /// Runs `body` without recording it for backward and without dropout.
     pub fn evaluate<T>(&self, body: impl FnOnce() -> T) -> T {
-        let recording = self.0.recording.replace(false);
-        let training = self.0.training.replace(false);
+        let recording = self.inner.recording.replace(false);
+        let training = self.inner.training.replace(false);
         let phase = self.gathering().begin(Phase::Evaluate);
         let restore = Restore { rank: self, recording, training, phase };
         let result = body();
@@ -235,8 +337,8 @@ impl Rank {
 
     /// Runs `body` without recording it for backward; dropout stays as it is.
     pub(crate) fn unrecorded<T>(&self, body: impl FnOnce() -> T) -> T {
-        let recording = self.0.recording.replace(false);
-        let (training, phase) = (self.0.training.get(), self.gathering().phase());
+        let recording = self.inner.recording.replace(false);
+        let (training, phase) = (self.inner.training.get(), self.gathering().phase());
         let restore = Restore { rank: self, recording, training, phase };
         let result = body();
         drop(restore);
@@ -245,48 +347,59 @@ impl Rank {
 
     /// The units of parameters of the models on this rank.
     pub fn units(&self) -> Vec<Rc<Unit>> {
-        self.0.units.borrow().iter().filter_map(Weak::upgrade).collect()
+        self.inner.units.borrow().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Gives up all gradients of models on this rank, so that a step can begin again.
+    pub(crate) fn discard_gradients(&self) {
+        self.units().iter().for_each(|unit| unit.discard_gradient());
     }
 
     pub(crate) fn add_units(&self, units: &[Rc<Unit>]) {
-        let mut known = self.0.units.borrow_mut();
+        units.iter().for_each(|unit| unit.set_model(units));
+        let mut known = self.inner.units.borrow_mut();
         known.retain(|unit| unit.strong_count() > 0);
         known.extend(units.iter().map(Rc::downgrade));
     }
 
     pub(crate) fn tape(&self) -> RefMut<'_, Tape> {
-        self.0.tape.borrow_mut()
+        self.inner.tape.borrow_mut()
     }
 
     pub(crate) fn gathering(&self) -> RefMut<'_, Gathering> {
-        self.0.gathering.borrow_mut()
+        self.inner.gathering.borrow_mut()
     }
 
     pub(crate) fn offloading(&self) -> &Offloading {
-        &self.0.offloading
+        &self.inner.offloading
     }
 
     pub(crate) fn regions(&self) -> &Regions {
-        &self.0.regions
+        &self.inner.regions
     }
 
     /// FLOPs of what backward has computed once more so far.
     pub fn recomputed_flops(&self) -> u64 {
-        self.0.regions.flops()
+        self.inner.regions.flops()
     }
 
     /// Whether gradients are complete after the backward that runs, or runs next.
     pub(crate) fn is_last_micro_batch(&self) -> bool {
-        self.0.last_micro_batch.get()
+        self.inner.last_micro_batch.get()
     }
 
     pub(crate) fn set_last_micro_batch(&self, last: bool) {
-        self.0.last_micro_batch.set(last);
+        self.inner.last_micro_batch.set(last);
+    }
+
+    /// Lets the unit whose gradient was handed over last go on with its reduction.
+    pub(super) fn advance_reductions(&self) {
+        self.in_turn(&Weak::new());
     }
 
     /// Lets the unit whose gradient was handed over before this one go on: its sum has had time to arrive.
     pub(crate) fn in_turn(&self, unit: &Weak<Unit>) {
-        let before = self.0.reducing.replace(Weak::clone(unit));
+        let before = self.inner.reducing.replace(Weak::clone(unit));
         if let Some(before) = before.upgrade() {
             before.advance();
         }
@@ -294,29 +407,29 @@ impl Rank {
 
     /// Room for `len` elements of an activation, in the compute dtype.
     pub(crate) fn alloc(&self, len: usize) -> Buffer {
-        self.0.meter.alloc(self.compute_dtype(), len, Category::Activations)
+        self.inner.meter.alloc(self.compute_dtype(), len, Category::Activations)
     }
 
     /// Room for `len` statistics, which are f32 whatever the compute dtype.
     pub(crate) fn stats(&self, len: usize) -> Buffer {
-        self.0.meter.alloc(DType::F32, len, Category::Activations)
+        self.inner.meter.alloc(DType::F32, len, Category::Activations)
     }
 
     /// `len` zeros in f32, to add up a parameter's gradient in.
     pub(crate) fn zeros(&self, len: usize) -> Buffer {
-        self.0.meter.zeros(DType::F32, len, Category::Workspace)
+        self.inner.meter.zeros(DType::F32, len, Category::Workspace)
     }
 
     /// Room for `len` elements of scratch.
     pub(crate) fn scratch(&self, dtype: DType, len: usize) -> Buffer {
-        self.0.meter.alloc(dtype, len, Category::Workspace)
+        self.inner.meter.alloc(dtype, len, Category::Workspace)
     }
 
     /// Values of the host where kernels can read them.
     pub(crate) fn stage<'a, T: Element>(&self, values: &'a [T]) -> Staged<'a> {
-        match self.0.meter.device() {
+        match self.inner.meter.device() {
             None => Staged::Host(values.into()),
-            Some(_) => Staged::Device(self.0.meter.copy_of(values, Category::Workspace)),
+            Some(_) => Staged::Device(self.inner.meter.copy_of(values, Category::Workspace)),
         }
     }
 
@@ -332,7 +445,7 @@ impl Rank {
 
     /// Sums `data` over the ranks along `axes`; nothing happens where there is only this one.
     pub(crate) fn all_reduce(&self, axes: AxisSet, site: &Site, op: ReduceOp, data: ViewMut<'_>) {
-        let group = self.group(axes);
+        let group = self.process_group(axes);
         if group.size() > 1 {
             group.all_reduce(site, op, data).unwrap_or_else(|error| fail(error));
         }
@@ -340,7 +453,7 @@ impl Rank {
 
     /// Sums `values` over the ranks along `axes` in double precision, in the order of ranks.
     pub(crate) fn all_reduce_f64(&self, axes: AxisSet, site: &Site, values: &mut [f64]) {
-        let group = self.group(axes);
+        let group = self.process_group(axes);
         if group.size() == 1 {
             return;
         }
@@ -363,7 +476,7 @@ impl Rank {
 
 impl std::fmt::Debug for Rank {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Rank({} of {})", self.index(), self.0.comms.shape().world_size())
+        write!(f, "Rank({} of {})", self.index(), self.inner.comms.shape().world_size())
     }
 }
 
@@ -391,8 +504,8 @@ struct Restore<'a> {
 
 impl Drop for Restore<'_> {
     fn drop(&mut self) {
-        self.rank.0.recording.set(self.recording);
-        self.rank.0.training.set(self.training);
+        self.rank.inner.recording.set(self.recording);
+        self.rank.inner.training.set(self.training);
         self.rank.gathering().begin(self.phase);
     }
 }

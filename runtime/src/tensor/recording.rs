@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::backend::{Category, DType, Place, Recording, Recordings};
 use crate::comm::CommStats;
-use crate::layout::{AxisSet, Shape};
+use crate::layout::{AxisSet, Dims, Shape};
 
 use super::rank::fail;
 use super::unit::Inputs;
@@ -162,7 +162,7 @@ impl Passes {
     }
 
     /// Does a recorded pass again, on other tokens. None where parameters are not where they were.
-    pub(crate) fn replay<S: Shape>(
+    pub(crate) fn replay<S: Dims>(
         &self,
         recorded: &RecordedPass<S>,
         pass: &Pass<'_>,
@@ -184,7 +184,7 @@ impl Passes {
     }
 
     /// The gradients that passes have left in the units, which counted so many elements.
-    pub(crate) fn gradients<S: Shape, State>(&self, count: u64) -> Gradients<State> {
+    pub(crate) fn gradients<S: Dims, State>(&self, count: u64) -> Gradients<State> {
         Gradients::there::<S>(&self.rank, count)
     }
 
@@ -205,14 +205,14 @@ impl Passes {
     }
 
     /// A copy of the loss that was computed last, since the next time it is overwritten.
-    fn loss_of<S: Shape>(&self, recorded: &RecordedPass<S>) -> Metric<S> {
+    fn loss_of<S: Dims>(&self, recorded: &RecordedPass<S>) -> Metric<S> {
         let mut sum = self.rank.meter().alloc(DType::F32, 1, Category::Activations);
         recorded.sum.copy_to(&mut sum);
         Metric::of_buffer(&self.rank, Arc::new(sum), recorded.count)
     }
 }
 
-impl<S: Shape> RecordedPass<S> {
+impl<S: Dims> RecordedPass<S> {
     /// Elements that the loss counts.
     pub(crate) fn count(&self) -> u64 {
         self.count
@@ -224,7 +224,7 @@ impl<S: Shape> RecordedPass<S> {
     }
 }
 
-fn ignored<S: Shape>(targets: &[u32]) -> impl Iterator<Item = bool> {
+fn ignored<S: Dims>(targets: &[u32]) -> impl Iterator<Item = bool> {
     targets.iter().map(|id| *id == Tokens::<S>::IGNORED)
 }
 

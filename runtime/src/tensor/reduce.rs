@@ -4,10 +4,11 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::comm::Site;
-use crate::layout::{Cp, Data, Dp, Ep, Fsdp, Here, Pp, Shape, SumOver, Tp};
+use crate::layout::{Cp, Data, Dims, Dp, Ep, Fsdp, Here, Pp, Seal, SumOver, Tp};
 
+use super::extent::{elements_of, local_len};
 use super::scope;
-use super::value::{Value, local_len};
+use super::value::Value;
 use super::{Partial, Tensor};
 
 /// What a sum over a dim gives: a [`Tensor`] over a dim that lives [`Here`], else a [`Partial`] over its axes.
@@ -15,23 +16,23 @@ pub trait SumState<S> {
     /// The result.
     type Out;
     #[doc(hidden)]
-    fn from_value(value: Value, site: Site) -> Self::Out;
+    fn from_value(value: Value, site: Site, seal: Seal) -> Self::Out;
 }
 
-impl<S: Shape> SumState<S> for Here {
+impl<S: Dims> SumState<S> for Here {
     type Out = Tensor<S>;
 
-    fn from_value(value: Value, _: Site) -> Tensor<S> {
+    fn from_value(value: Value, _: Site, _: Seal) -> Tensor<S> {
         Tensor::wrap(value)
     }
 }
 
 macro_rules! partial_over {
     ($($axis:ident),*) => {$(
-        impl<S: Shape> SumState<S> for $axis {
+        impl<S: Dims> SumState<S> for $axis {
             type Out = Partial<S, $axis>;
 
-            fn from_value(value: Value, site: Site) -> Partial<S, $axis> {
+            fn from_value(value: Value, site: Site, _: Seal) -> Partial<S, $axis> {
                 Partial::wrap(value, site)
             }
         }
@@ -43,7 +44,7 @@ partial_over! { Data, Pp, Dp, Fsdp, Ep, Cp, Tp }
 type Summed<S, D, P> =
     <<S as SumOver<D, P>>::PartialOver as SumState<<S as SumOver<D, P>>::Left>>::Out;
 
-impl<S: Shape> Tensor<S> {
+impl<S: Dims> Tensor<S> {
     /// The sum over `dim`: a partial sum where the dim is split, or distributed by declaration.
     #[track_caller]
     pub fn sum<D, P>(&self, dim: D) -> Summed<S, D, P>
@@ -53,10 +54,17 @@ impl<S: Shape> Tensor<S> {
     {
         let _: D = dim;
         let site = Site::new(scope::current_or("Tensor::sum")).at(Location::caller());
-        <S::PartialOver as SumState<S::Left>>::from_value(sum(self.value(), S::DIM, 1.0), site)
+        <S::PartialOver as SumState<S::Left>>::from_value(
+            sum(self.value(), S::DIM, 1.0),
+            site,
+            Seal::new(),
+        )
     }
 
     /// The mean over all of `dim`, across ranks: a partial sum where the dim is split, or distributed by declaration.
+    ///
+    /// Over the rows of a batch it is the mean of the micro-batch that the tensor is computed from: of its rows on all
+    /// ranks.
     #[track_caller]
     pub fn mean<D, P>(&self, dim: D) -> Summed<S, D, P>
     where
@@ -65,8 +73,13 @@ impl<S: Shape> Tensor<S> {
     {
         let _: D = dim;
         let site = Site::new(scope::current_or("Tensor::mean")).at(Location::caller());
-        let factor = 1.0 / self.extents()[S::DIM].global as f32;
-        <S::PartialOver as SumState<S::Left>>::from_value(sum(self.value(), S::DIM, factor), site)
+        let (info, extent) = (&S::DIMS[S::DIM], &self.local_extents()[S::DIM]);
+        let factor = 1.0 / elements_of(info, extent, self.rank(), &site) as f32;
+        <S::PartialOver as SumState<S::Left>>::from_value(
+            sum(self.value(), S::DIM, factor),
+            site,
+            Seal::new(),
+        )
     }
 }
 
@@ -90,7 +103,7 @@ fn sum(x: &Value, dim: usize, factor: f32) -> Value {
                 dx.view_mut(),
                 factor,
             );
-            gradients.add(source, Arc::new(dx));
+            gradients.add(&source, Arc::new(dx));
         })
     });
     Value::ready(rank, [before, after].concat(), out, node)

@@ -10,9 +10,10 @@ use crate::comm::{Blocks, Pending, ReduceOp, Site};
 use crate::layout::{AxisId, AxisSet, Entry};
 
 use super::Rank;
+use super::extent::{Extent, local_len};
 use super::rank::fail;
 use super::tape::NodeId;
-use super::value::{Extent, Value, local_len, unique};
+use super::value::{Value, unique};
 
 /// The value inside a region. Made once per value and axis, so that all the layers that read it share one gather, and
 /// its gradients are summed before they are reduced.
@@ -35,7 +36,7 @@ fn copy(x: &Value, axis: AxisId, site: &Site) -> Value {
             let mut gradient = unique(gradients.rank, gradient);
             let axes = AxisSet::of(axis);
             gradients.rank.all_reduce(axes, &site, ReduceOp::Sum, gradient.view_mut());
-            gradients.add(source, Arc::new(gradient));
+            gradients.add(&source, Arc::new(gradient));
         })
     });
     Value::alias(x.rank(), x.extents().to_vec(), ready.data, node)
@@ -49,7 +50,7 @@ fn gather_in(x: &Value, axis: AxisId, dim: usize, site: &Site) -> Value {
     let node = ready.node.map(|source| {
         let line = line.clone();
         rank.tape().record(move |gradients, gradient| {
-            gradients.add(source, Arc::new(line.reduce_scatter(gradients.rank, &gradient)));
+            gradients.add(&source, Arc::new(line.reduce_scatter(gradients.rank, &gradient)));
         })
     });
     let data = line.all_gather(rank, &ready.data);
@@ -89,7 +90,7 @@ pub(crate) fn scattered(rank: &Rank, line: Line, data: Buffer, source: Option<No
     let extents = line.split.clone();
     let node = source.map(|source| {
         rank.tape().record(move |gradients, gradient| {
-            gradients.add(source, Arc::new(line.all_gather(gradients.rank, &gradient)));
+            gradients.add(&source, Arc::new(line.all_gather(gradients.rank, &gradient)));
         })
     });
     Value::ready(rank, extents, data, node)
@@ -120,7 +121,7 @@ pub(crate) fn gathered(rank: &Rank, line: Line, data: Buffer, source: Option<Nod
     let extents = line.whole.clone();
     let node = source.map(|source| {
         rank.tape().record(move |gradients, gradient| {
-            gradients.add(source, Arc::new(line.own_slice(gradients.rank, &gradient)));
+            gradients.add(&source, Arc::new(line.own_slice(gradients.rank, &gradient)));
         })
     });
     Value::ready(rank, extents, data, node)
@@ -160,20 +161,20 @@ impl Line {
     ) -> Line {
         let axis = AxisSet::of(axis);
         let parts = rank.degree_of(axis);
-        let size = extents[dim].global;
+        let whole = extents[dim].unsplit();
+        let part = |index| whole.split(index, parts);
         let with_dim = |extent: Extent| {
             let mut changed = extents.to_vec();
             changed[dim] = extent;
             changed
         };
         let inner = local_len(&extents[dim + 1..]);
-        let lens: Vec<usize> =
-            (0..parts).map(|part| Extent::part(size, part, parts).local * inner).collect();
+        let lens: Vec<usize> = (0..parts).map(|index| part(index).local * inner).collect();
         let blocks = Blocks::new(local_len(&extents[..dim]), lens);
         Line {
             axis,
-            whole: with_dim(Extent::whole(size)),
-            split: with_dim(Extent::part(size, rank.position(axis), parts)),
+            whole: with_dim(whole),
+            split: with_dim(part(rank.position(axis))),
             dim,
             blocks,
             site: site.clone(),
@@ -181,7 +182,7 @@ impl Line {
     }
 
     pub(crate) fn all_gather(&self, rank: &Rank, shard: &Buffer) -> Buffer {
-        let group = rank.group(self.axis);
+        let group = rank.process_group(self.axis);
         let mut whole = like(shard, local_len(&self.whole));
         group
             .all_gather(&self.site, shard.view(), whole.view_mut(), &self.blocks)
@@ -191,7 +192,7 @@ impl Line {
 
     pub(crate) fn start_reduce_scatter(&self, rank: &Rank, whole: &Arc<Buffer>) -> Pending {
         let shard = like(whole, local_len(&self.split));
-        rank.group(self.axis).start_reduce_scatter(
+        rank.process_group(self.axis).start_reduce_scatter(
             &self.site,
             Arc::clone(whole),
             shard,
@@ -201,11 +202,16 @@ impl Line {
 
     pub(crate) fn start_all_gather(&self, rank: &Rank, shard: &Arc<Buffer>) -> Pending {
         let whole = like(shard, local_len(&self.whole));
-        rank.group(self.axis).start_all_gather(&self.site, Arc::clone(shard), whole, &self.blocks)
+        rank.process_group(self.axis).start_all_gather(
+            &self.site,
+            Arc::clone(shard),
+            whole,
+            &self.blocks,
+        )
     }
 
     pub(crate) fn reduce_scatter(&self, rank: &Rank, whole: &Buffer) -> Buffer {
-        let group = rank.group(self.axis);
+        let group = rank.process_group(self.axis);
         let mut shard = like(whole, local_len(&self.split));
         group
             .reduce_scatter(&self.site, whole.view(), shard.view_mut(), &self.blocks)
@@ -221,8 +227,8 @@ impl Line {
             self.blocks.outer,
             part.local * inner,
             whole.view(),
-            part.offset * inner,
-            part.global * inner,
+            (part.offset - self.whole[self.dim].offset) * inner,
+            self.whole[self.dim].local * inner,
             shard.view_mut(),
             0,
             part.local * inner,

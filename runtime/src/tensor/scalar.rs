@@ -1,32 +1,53 @@
-//! Numbers beside tensors and partial sums: `0.5 * x`, `x / 2.0`, `-x`.
+//! Numbers beside tensors and partial sums: `0.5 * x`, `x / 2.0`, `1.0 - x`, `-x`.
 
-use std::ops::{Div, Mul, Neg};
+use std::ops::{Add, Div, Mul, Neg, Sub};
 
-use crate::layout::{Home, Shape};
+use crate::layout::{AxisGroup, Dims};
 
 use super::{Partial, Tensor};
 
 macro_rules! scaled_tensors {
     ($($tensor:ty),*) => {$(
-        impl<S: Shape> Mul<$tensor> for f32 {
+        impl<S: Dims> Mul<$tensor> for f32 {
             type Output = Tensor<S>;
 
+            #[track_caller]
             fn mul(self, tensor: $tensor) -> Tensor<S> {
                 tensor.scale(self)
             }
         }
 
-        impl<S: Shape> Div<f32> for $tensor {
+        impl<S: Dims> Add<$tensor> for f32 {
             type Output = Tensor<S>;
 
+            #[track_caller]
+            fn add(self, tensor: $tensor) -> Tensor<S> {
+                tensor.offset(self)
+            }
+        }
+
+        impl<S: Dims> Sub<$tensor> for f32 {
+            type Output = Tensor<S>;
+
+            #[track_caller]
+            fn sub(self, tensor: $tensor) -> Tensor<S> {
+                tensor.scale(-1.0).offset(self)
+            }
+        }
+
+        impl<S: Dims> Div<f32> for $tensor {
+            type Output = Tensor<S>;
+
+            #[track_caller]
             fn div(self, divisor: f32) -> Tensor<S> {
                 self.scale(1.0 / divisor)
             }
         }
 
-        impl<S: Shape> Neg for $tensor {
+        impl<S: Dims> Neg for $tensor {
             type Output = Tensor<S>;
 
+            #[track_caller]
             fn neg(self) -> Tensor<S> {
                 self.scale(-1.0)
             }
@@ -36,9 +57,10 @@ macro_rules! scaled_tensors {
 
 scaled_tensors! { Tensor<S>, &Tensor<S> }
 
-impl<S: Shape, A: Home> Mul<Partial<S, A>> for f32 {
+impl<S: Dims, A: AxisGroup> Mul<Partial<S, A>> for f32 {
     type Output = Partial<S, A>;
 
+    #[track_caller]
     fn mul(self, partial: Partial<S, A>) -> Partial<S, A> {
         partial * self
     }
@@ -46,18 +68,14 @@ impl<S: Shape, A: Home> Mul<Partial<S, A>> for f32 {
 
 #[cfg(test)]
 mod tests {
-    use crate::layout::{AxisId, AxisSet, Dim, Here, Tp, Whole};
+    use crate::layout::{AxisId, Here, Tp, Whole};
 
     use super::*;
 
     struct Wide;
 
-    impl Dim for Wide {
-        const NAME: &'static str = "Wide";
-        const VARIES: AxisSet = AxisSet::NONE;
-    }
-
     impl Whole for Wide {
+        const DECLARED_NAME: &'static str = "Wide";
         type Home = Here;
     }
 
@@ -72,14 +90,19 @@ mod tests {
                 (&x / 2.0).to_vec(),
                 (-&x).to_vec(),
                 sum.all_reduce().to_vec(),
+                [(1.0 + &x).to_vec(), (&x - 1.0).to_vec(), (1.0 - &x).to_vec()],
             ))
         })
         .unwrap();
-        for (left, quotient, negative, sum) in results {
+        for (left, quotient, negative, sum, moved) in results {
             assert_eq!(left, [0.0, 0.5, 1.0, 1.5]);
             assert_eq!(quotient, left);
             assert_eq!(negative, [0.0, -1.0, -2.0, -3.0]);
             assert_eq!(sum, [3.0]);
+            let [sum, difference, mirrored] = moved;
+            assert_eq!(sum, [1.0, 2.0, 3.0, 4.0]);
+            assert_eq!(difference, [-1.0, 0.0, 1.0, 2.0]);
+            assert_eq!(mirrored, [1.0, 0.0, -1.0, -2.0]);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::layout::{Dim, Local, Shape};
+use crate::layout::{Dim, Dims, Local};
 
 use super::Tensor;
 use super::value::Value;
@@ -13,7 +13,7 @@ use super::value::Value;
     label = "its last dim is split or distributed",
     note = "a softmax reads the whole dim: `.gather(Dim)` it first; for a loss over a split vocabulary use `CrossEntropy` with `#[sharded(tp = \"vocab\")]`"
 )]
-pub trait LastLocal: Shape {}
+pub trait LastLocal: Dims {}
 
 macro_rules! last_local {
     ($(($($before:ident),*))*) => {$(
@@ -23,9 +23,13 @@ macro_rules! last_local {
 
 last_local! { () (A) (A, B) (A, B, C) (A, B, C, D) }
 
-impl<S: LastLocal> Tensor<S> {
+impl<S: Dims> Tensor<S> {
     /// `exp(x) / sum(exp(x))` over the last dim.
-    pub fn softmax(&self) -> Tensor<S> {
+    #[track_caller]
+    pub fn softmax(&self) -> Tensor<S>
+    where
+        S: LastLocal,
+    {
         let rank = self.rank();
         let cols = self.extents()[S::DIMS.len() - 1].local;
         let ready = self.value().compute();
@@ -42,7 +46,7 @@ impl<S: LastLocal> Tensor<S> {
                     dy.view(),
                     dx.view_mut(),
                 );
-                gradients.add(source, Arc::new(dx));
+                gradients.add(&source, Arc::new(dx));
             })
         });
         Tensor::wrap(Value::alias(rank, self.extents().to_vec(), out, node))

@@ -1,6 +1,6 @@
 //! The tape: what was done forward, undone in reverse.
 
-use std::rc::Weak;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use crate::backend::{Buffer, ViewMut};
@@ -10,49 +10,66 @@ use super::gathering::Phase;
 use super::scope::{self, Start};
 use super::value::unique;
 
-/// Position of a recorded operation, and which recording it belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A recorded operation. While a clone exists, the operation stays recorded until a backward pass has run it.
+#[derive(Debug, Clone)]
 pub(crate) struct NodeId {
-    index: usize,
-    recording: u64,
+    serial: u64,
+    /// Counts who refers to the operation: values, and later operations.
+    _wanted: Rc<()>,
 }
 
 /// Operations of one rank in the order they ran.
 #[derive(Default)]
 pub(crate) struct Tape {
     nodes: Vec<Node>,
-    /// Counts the recordings: each backward ends one.
-    recording: u64,
+    /// Operations recorded so far.
+    recorded: u64,
 }
 
-/// An operation: the forward function that it is part of, and what undoes it.
-type Node = (&'static str, Backward);
+/// A recorded operation, and the forward function that it is part of.
+struct Node {
+    serial: u64,
+    scope: &'static str,
+    backward: Backward,
+    wanted: Weak<()>,
+}
 
 /// Takes the gradient of an operation's result, and passes gradients on to what the operation read.
 type Backward = Box<dyn FnOnce(&mut Gradients<'_>, Arc<Buffer>)>;
 
 impl Tape {
-    /// Records an operation by what undoes it.
+    /// Records an operation by its backward function.
     pub(crate) fn record(
         &mut self,
         backward: impl FnOnce(&mut Gradients<'_>, Arc<Buffer>) + 'static,
     ) -> NodeId {
-        self.nodes.push((scope::current_or("operations"), Box::new(backward)));
-        NodeId { index: self.nodes.len() - 1, recording: self.recording }
+        let (serial, wanted) = (self.recorded, Rc::new(()));
+        self.recorded += 1;
+        self.nodes.push(Node {
+            serial,
+            scope: scope::current_or("operations"),
+            backward: Box::new(backward),
+            wanted: Rc::downgrade(&wanted),
+        });
+        NodeId { serial, _wanted: wanted }
     }
 
-    /// Ends the recording and gives what was recorded.
-    pub(crate) fn take(&mut self) -> (u64, Vec<Node>) {
-        self.recording += 1;
-        (self.recording - 1, std::mem::take(&mut self.nodes))
+    fn take(&mut self) -> Vec<Node> {
+        std::mem::take(&mut self.nodes)
+    }
+
+    /// Puts operations back that were taken, before those recorded since.
+    fn put_back(&mut self, mut nodes: Vec<Node>) {
+        nodes.append(&mut self.nodes);
+        self.nodes = nodes;
     }
 }
 
 /// Gradients on their way back through the tape.
 pub(crate) struct Gradients<'a> {
     pub(crate) rank: &'a Rank,
-    recording: u64,
-    slots: Vec<Option<Arc<Buffer>>>,
+    /// The operations by their serial numbers, in order, and the gradients of their results so far.
+    slots: Vec<(u64, Option<Arc<Buffer>>)>,
     /// The gradient that backward began with, if it is that of a loss: 1.
     seed: Option<Arc<Buffer>>,
 }
@@ -60,14 +77,14 @@ pub(crate) struct Gradients<'a> {
 impl Gradients<'_> {
     /// Adds a gradient of the result of `node`. A gradient may be shared by several nodes; it is copied only when
     /// another is added to it while somebody else still holds it.
-    pub(crate) fn add(&mut self, node: NodeId, gradient: Arc<Buffer>) {
+    pub(crate) fn add(&mut self, node: &NodeId, gradient: Arc<Buffer>) {
         let slot = self.slot(node);
-        match self.slots[slot].take() {
-            None => self.slots[slot] = Some(gradient),
+        match self.slots[slot].1.take() {
+            None => self.slots[slot].1 = Some(gradient),
             Some(sum) => {
                 let mut sum = unique(self.rank, sum);
                 self.rank.backend().add_assign(sum.view_mut(), gradient.view());
-                self.slots[slot] = Some(Arc::new(sum));
+                self.slots[slot].1 = Some(Arc::new(sum));
             }
         }
     }
@@ -81,19 +98,19 @@ impl Gradients<'_> {
     /// add to what is there.
     pub(crate) fn accumulate(
         &mut self,
-        node: NodeId,
+        node: &NodeId,
         len: usize,
         write: impl FnOnce(ViewMut<'_>, bool),
     ) {
         let slot = self.slot(node);
-        let held = self.slots[slot].take();
+        let held = self.slots[slot].1.take();
         let accumulate = held.is_some();
         let mut sum = match held {
             Some(sum) => unique(self.rank, sum),
             None => self.rank.alloc(len),
         };
         write(sum.view_mut(), accumulate);
-        self.slots[slot] = Some(Arc::new(sum));
+        self.slots[slot].1 = Some(Arc::new(sum));
     }
 
     /// The number in `gradient`, which is the gradient of a loss. That of the loss which backward began with is known
@@ -105,59 +122,69 @@ impl Gradients<'_> {
         }
     }
 
-    fn slot(&self, node: NodeId) -> usize {
-        assert_eq!(
-            node.recording, self.recording,
-            "a tensor computed before the last backward was used after it; what led to it is no longer recorded: \
-             compute it anew, or add up the losses and run backward once"
-        );
-        node.index
+    fn slot(&self, node: &NodeId) -> usize {
+        self.slots.binary_search_by_key(&node.serial, |(serial, _)| *serial).unwrap_or_else(|_| {
+            panic!(
+                "a tensor computed before the last backward was used after it: what led to it is no longer recorded, \
+                 because another backward has passed through it, or because it was computed inside of a recomputed \
+                 segment; compute it anew, or add up the losses and run backward once: `(a + b).backward()`"
+            )
+        })
     }
 }
 
-/// Runs the tape backwards from `root`, whose gradient is `seed`, clears it, and hands the gradient of every unit over
-/// to be summed.
-pub(crate) fn run_backward(rank: &Rank, root: Option<NodeId>, seed: Buffer) {
-    let units = rank.units();
-    units.iter().for_each(|unit| unit.begin_backward());
+/// Runs the tape backwards from `root`, whose gradient is `seed`. What an operation saved is freed as soon as its backward
+/// function has run; operations that lead to other losses stay recorded.
+pub(super) fn run_backward(rank: &Rank, root: Option<NodeId>, seed: Buffer) {
     rank.gathering().begin(Phase::Backward);
     let seed = Arc::new(seed);
-    undo_from(rank, root.map(|root| (root, Arc::clone(&seed))), Some(seed));
+    let roots = root.map(|root| (root, Arc::clone(&seed)));
+    let kept = run(rank, roots, Some(seed), |node| node.wanted.strong_count() > 0);
+    rank.tape().put_back(kept);
     rank.gathering().begin(Phase::Forward);
-    // What no gradient reached still takes part in the sums over ranks.
-    units.iter().for_each(|unit| unit.start_reduction());
-    rank.in_turn(&Weak::new());
 }
 
-/// Runs the tape backwards from `roots`, each with its gradient, and clears it. What an operation saved is freed as
-/// soon as it has been undone.
-pub(crate) fn undo(rank: &Rank, roots: impl IntoIterator<Item = (NodeId, Arc<Buffer>)>) {
-    undo_from(rank, roots, None);
+/// Runs the tape of a recomputed segment backwards from `roots`, each with its gradient, and clears it.
+pub(super) fn run_backward_of_segment(
+    rank: &Rank,
+    roots: impl IntoIterator<Item = (NodeId, Arc<Buffer>)>,
+) {
+    run(rank, roots, None, |_| false);
 }
 
-fn undo_from(
+/// Runs the tape backwards, and returns the operations that no gradient has reached and that `keep` wants.
+fn run(
     rank: &Rank,
     roots: impl IntoIterator<Item = (NodeId, Arc<Buffer>)>,
     seed: Option<Arc<Buffer>>,
-) {
-    let (recording, mut nodes) = rank.tape().take();
-    let mut gradients = Gradients { rank, recording, slots: Vec::new(), seed };
-    gradients.slots.resize_with(nodes.len(), || None);
+    keep: impl Fn(&Node) -> bool,
+) -> Vec<Node> {
+    let mut nodes = rank.tape().take();
+    let slots = nodes.iter().map(|node| (node.serial, None)).collect();
+    let mut gradients = Gradients { rank, slots, seed };
     for (root, gradient) in roots {
-        gradients.add(root, gradient);
+        gradients.add(&root, gradient);
     }
+    let mut kept = Vec::new();
     // Operations of one forward function in a row are one span of a trace.
     let mut span: Option<(&str, Option<Start>)> = None;
-    while let Some((name, backward)) = nodes.pop() {
-        if let Some((open, start)) = span.take_if(|(open, _)| *open != name) {
+    while let Some(node) = nodes.pop() {
+        let Some(gradient) = gradients.slots[nodes.len()].1.take() else {
+            // Dropping an operation lets go of those before it.
+            if keep(&node) {
+                kept.push(node);
+            }
+            continue;
+        };
+        if let Some((open, start)) = span.take_if(|(open, _)| *open != node.scope) {
             scope::record(("backward", open.trim_end_matches("::forward")), start);
         }
-        span.get_or_insert_with(|| (name, scope::begin()));
-        if let Some(gradient) = gradients.slots[nodes.len()].take() {
-            backward(&mut gradients, gradient);
-        }
+        span.get_or_insert_with(|| (node.scope, scope::begin()));
+        (node.backward)(&mut gradients, gradient);
     }
     if let Some((open, start)) = span {
         scope::record(("backward", open.trim_end_matches("::forward")), start);
     }
+    kept.reverse();
+    kept
 }

@@ -2,15 +2,15 @@
 
 use std::cell::OnceCell;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, Category};
-use crate::layout::Shape;
+use crate::layout::{Dims, Shape};
 
 use super::Rank;
-use super::typed::extents_of;
-use super::value::{Extent, local_len};
+use super::extent::{Extent, MicroBatch, extents_of, local_len, shape_name};
 
 /// Token ids shaped `S`, one `u32` each.
 pub struct Tokens<S> {
@@ -25,16 +25,21 @@ pub struct Tokens<S> {
 /// What a model is to predict, shaped `S`: token ids, or [`Targets::IGNORED`].
 pub type Targets<S> = Tokens<S>;
 
-impl<S: Shape> Tokens<S> {
+impl<S: Dims> Tokens<S> {
     /// A target that counts in no loss.
     pub const IGNORED: u32 = u32::MAX;
+}
 
+impl<S> Tokens<S> {
     /// Token ids made of this rank's block, row-major. `sizes` are those of the **global** dims.
     ///
     /// # Panics
     /// When `block` has another number of elements than the rank's share of `sizes`.
     #[track_caller]
-    pub fn from_block(rank: &Rank, sizes: &[usize], block: &[u32]) -> Tokens<S> {
+    pub fn from_block(rank: &Rank, sizes: &[usize], block: &[u32]) -> Tokens<S>
+    where
+        S: Shape,
+    {
         let extents = extents_of::<S>(rank, sizes);
         assert_eq!(
             block.len(),
@@ -42,7 +47,7 @@ impl<S: Shape> Tokens<S> {
             "a block of {} tokens is not this rank's share of {sizes:?}",
             block.len()
         );
-        Tokens::new(rank, extents, block)
+        Tokens::declared(rank, extents, block)
     }
 
     /// Token ids of a micro-batch: `block` holds some of the rows of this rank's block, from its row `first` on. They
@@ -51,7 +56,11 @@ impl<S: Shape> Tokens<S> {
     /// # Panics
     /// When `block` does not hold whole rows, or more than follow row `first`.
     #[track_caller]
-    pub fn from_rows(rank: &Rank, sizes: &[usize], first: usize, block: &[u32]) -> Tokens<S> {
+    pub fn from_rows(rank: &Rank, sizes: &[usize], first: usize, block: &[u32]) -> Tokens<S>
+    where
+        S: Shape,
+    {
+        let rank = &rank.with_whole_batch();
         let mut extents = extents_of::<S>(rank, sizes);
         let row = local_len(&extents[1..]);
         let rows = block.len() / row;
@@ -60,11 +69,24 @@ impl<S: Shape> Tokens<S> {
             "a block of {} tokens is not made of the rows of {sizes:?} from row {first} on",
             block.len()
         );
-        extents[0].offset += first;
-        extents[0].local = rows;
-        Tokens::new(rank, extents, block)
+        extents[0] = extents[0].range(first, rows);
+        let micro_batch = MicroBatch::new(&S::DIMS[0], extents[0]);
+        Tokens::declared(&rank.with_micro_batch(micro_batch), extents, block)
     }
 
+    /// Token ids that ranks which agree in their positions along the axes of `S` have to agree in.
+    #[track_caller]
+    fn declared(rank: &Rank, extents: Vec<Extent>, block: &[u32]) -> Tokens<S>
+    where
+        S: Dims,
+    {
+        let name = || format!("token ids shaped {}", shape_name(S::DIMS));
+        rank.declared_values().note(name, S::VARIES, Location::caller(), block);
+        Tokens::new(rank, extents, block)
+    }
+}
+
+impl<S: Dims> Tokens<S> {
     /// The place of each token in its sequence, the last of these dims.
     pub(crate) fn places(rank: &Rank, extents: &[Extent]) -> Tokens<S> {
         let (sequence, rows) = extents.split_last().expect("tokens have a sequence");
@@ -75,11 +97,22 @@ impl<S: Shape> Tokens<S> {
     }
 
     /// Size and place of this rank's block, dim by dim.
-    pub fn extents(&self) -> &[Extent] {
+    pub fn local_extents(&self) -> &[Extent] {
         &self.extents
     }
 
-    pub(crate) fn rank(&self) -> &Rank {
+    /// See [`local_extents`](Self::local_extents).
+    pub fn extents(&self) -> &[Extent] {
+        self.local_extents()
+    }
+
+    /// Number of elements of each dim of the global tensor.
+    pub fn sizes(&self) -> Vec<usize> {
+        self.extents.iter().map(|extent| extent.global).collect()
+    }
+
+    /// The rank that holds the block.
+    pub fn rank(&self) -> &Rank {
         &self.rank
     }
 

@@ -5,14 +5,15 @@ use std::panic::Location;
 
 use crate::backend::Dropout;
 use crate::comm::Site;
-use crate::layout::{Axis, GatherDim, Shape, SplitDim};
+use crate::layout::{Axis, Dims, GatherDim, Seal, Shape, SplitDim};
 use crate::random;
 
 use super::contract::{Contract, Contraction, FromValue, Reads, contract};
+use super::extent::{Extent, block_index, extents_of, gather_block, local_len, shape_name};
 use super::pointwise::Unary;
 use super::region;
 use super::scope;
-use super::value::{Extent, Value, block_index, local_len};
+use super::value::Value;
 use super::{InFlight, ParamRef, Rank};
 
 /// A tensor shaped `S`: `Tensor<(Batch, Seq, Split<Ffn, Tp>)>`. The type says what the global tensor is and how it is
@@ -37,13 +38,13 @@ impl<S> Clone for Tensor<S> {
 )]
 pub trait Operand {
     /// The tensor's shape.
-    type Shape: Shape;
+    type Shape: Dims;
     #[doc(hidden)]
     fn operand(&self) -> &Tensor<Self::Shape>;
 }
 
 #[diagnostic::do_not_recommend]
-impl<S: Shape> Operand for Tensor<S> {
+impl<S: Dims> Operand for Tensor<S> {
     type Shape = S;
 
     fn operand(&self) -> &Tensor<S> {
@@ -51,7 +52,7 @@ impl<S: Shape> Operand for Tensor<S> {
     }
 }
 
-impl<S: Shape> Tensor<S> {
+impl<S> Tensor<S> {
     /// A tensor made of this rank's block, row-major. `sizes` are those of the **global** dims.
     ///
     /// No gradient flows into it.
@@ -59,7 +60,10 @@ impl<S: Shape> Tensor<S> {
     /// # Panics
     /// When `block` has another number of elements than the rank's share of `sizes`.
     #[track_caller]
-    pub fn from_block(rank: &Rank, sizes: &[usize], block: &[f32]) -> Tensor<S> {
+    pub fn from_block(rank: &Rank, sizes: &[usize], block: &[f32]) -> Tensor<S>
+    where
+        S: Shape,
+    {
         let extents = extents_of::<S>(rank, sizes);
         assert_eq!(
             block.len(),
@@ -67,9 +71,11 @@ impl<S: Shape> Tensor<S> {
             "a block of {} elements is not this rank's share of {sizes:?}",
             block.len()
         );
+        let name = || format!("a tensor shaped {}", shape_name(S::DIMS));
+        rank.declared_values().note(name, S::VARIES, Location::caller(), block);
         let mut data = rank.alloc(block.len());
         rank.backend().cast(rank.stage(block).view(), data.view_mut());
-        Tensor::wrap(Value::ready(rank, extents, data, None))
+        Tensor::wrap(Value::constant(rank, extents, data))
     }
 
     /// A tensor whose element at `index` of the **global** tensor is `element(index)`: the same tensor on every mesh.
@@ -79,7 +85,10 @@ impl<S: Shape> Tensor<S> {
     /// # Panics
     /// When `sizes` has another length than `S`.
     #[track_caller]
-    pub fn from_fn(rank: &Rank, sizes: &[usize], element: impl Fn(&[usize]) -> f32) -> Tensor<S> {
+    pub fn from_fn(rank: &Rank, sizes: &[usize], element: impl Fn(&[usize]) -> f32) -> Tensor<S>
+    where
+        S: Shape,
+    {
         let extents = extents_of::<S>(rank, sizes);
         let mut index = vec![0; extents.len()];
         let block: Vec<f32> = (0..local_len(&extents))
@@ -93,20 +102,39 @@ impl<S: Shape> Tensor<S> {
             .collect();
         Tensor::from_block(rank, sizes, &block)
     }
+}
 
+impl<S: Dims> Tensor<S> {
     /// Number of elements of each dim of the global tensor.
     pub fn sizes(&self) -> Vec<usize> {
         self.value.extents().iter().map(|extent| extent.global).collect()
     }
 
-    /// Size and place of this rank's block, dim by dim.
-    pub fn extents(&self) -> &[Extent] {
+    /// Size and place of this rank's block, dim by dim. [`sizes`](Self::sizes) are those of the global tensor.
+    pub fn local_extents(&self) -> &[Extent] {
         self.value.extents()
     }
 
-    /// A copy of this rank's block, row-major.
+    /// A copy of this rank's block, row-major. [`gather_to_vec`](Self::gather_to_vec) gives the global tensor.
+    pub fn to_local_vec(&self) -> Vec<f32> {
+        self.rank().read(self.value.settle().data.view())
+    }
+
+    /// A copy of the global tensor, row-major, on every rank; of a micro-batch, of its rows on all ranks. All ranks of the
+    /// axes that distribute a dim must call it.
+    #[track_caller]
+    pub fn gather_to_vec(&self) -> Vec<f32> {
+        gather_block(self.rank(), S::DIMS, self.local_extents(), self.to_local_vec())
+    }
+
+    /// See [`local_extents`](Self::local_extents).
+    pub fn extents(&self) -> &[Extent] {
+        self.local_extents()
+    }
+
+    /// See [`to_local_vec`](Self::to_local_vec).
     pub fn to_vec(&self) -> Vec<f32> {
-        self.rank().read(self.value.compute().data.view())
+        self.to_local_vec()
     }
 
     /// The rank that holds the block.
@@ -115,38 +143,51 @@ impl<S: Shape> Tensor<S> {
     }
 
     /// `x * sigmoid(x)`, element by element.
+    #[track_caller]
     pub fn silu(&self) -> Tensor<S> {
         self.unary(Unary::Silu)
     }
 
     /// Gaussian error linear unit with the exact error function.
+    #[track_caller]
     pub fn gelu(&self) -> Tensor<S> {
         self.unary(Unary::Gelu)
     }
 
     /// Gaussian error linear unit in its `tanh` approximation (Hendrycks and Gimpel, 2016).
+    #[track_caller]
     pub fn gelu_tanh(&self) -> Tensor<S> {
         self.unary(Unary::GeluTanh)
     }
 
     /// `max(x, 0)`, element by element.
+    #[track_caller]
     pub fn relu(&self) -> Tensor<S> {
         self.unary(Unary::Relu)
     }
 
     /// Hyperbolic tangent, element by element.
+    #[track_caller]
     pub fn tanh(&self) -> Tensor<S> {
         self.unary(Unary::Tanh)
     }
 
     /// `e^x`, element by element.
+    #[track_caller]
     pub fn exp(&self) -> Tensor<S> {
         self.unary(Unary::Exp)
     }
 
     /// Every element times `factor`.
+    #[track_caller]
     pub fn scale(&self, factor: f32) -> Tensor<S> {
         self.unary(Unary::Scale(factor))
+    }
+
+    /// Every element plus `number`.
+    #[track_caller]
+    pub fn offset(&self, number: f32) -> Tensor<S> {
+        self.unary(Unary::Offset(number))
     }
 
     /// Sets each element to zero with probability `rate` and divides the others by `1 - rate`.
@@ -168,7 +209,7 @@ impl<S: Shape> Tensor<S> {
     /// Where both are split over an axis the result is a [`Partial`](super::Partial) sum over it; where only the
     /// weight's output is, `self` enters the axis's region. [`Contract`] lists the cases.
     #[track_caller]
-    pub fn contract<W: Shape>(&self, weight: &Param<W>) -> S::Out
+    pub fn contract<W: Dims>(&self, weight: &Param<W>) -> S::Out
     where
         S: Contract<W>,
     {
@@ -180,7 +221,7 @@ impl<S: Shape> Tensor<S> {
             leaves: None,
         };
         let value = contract(&self.value, &weight.param, how, &site);
-        S::Out::from_value(value, site)
+        S::Out::from_value(value, site, Seal::new())
     }
 
     /// Makes a split dim whole on every rank: all-gather forward, own slice backward.
@@ -232,7 +273,7 @@ impl<S: Shape> Tensor<S> {
     }
 }
 
-impl<S: Shape> std::fmt::Debug for Tensor<S> {
+impl<S: Dims> std::fmt::Debug for Tensor<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Tensor(")?;
         for (position, (info, extent)) in S::DIMS.iter().zip(self.extents()).enumerate() {
@@ -244,21 +285,8 @@ impl<S: Shape> std::fmt::Debug for Tensor<S> {
 }
 
 /// Compiles where no axis distributes two dims of `S`.
-const fn distinct_axes<S: Shape>() {
+const fn distinct_axes<S: Dims>() {
     let _ = S::VARIES;
-}
-
-/// The block of each dim of `S` that falls to `rank`.
-pub(super) fn extents_of<S: Shape>(rank: &Rank, sizes: &[usize]) -> Vec<Extent> {
-    assert_eq!(
-        sizes.len(),
-        S::DIMS.len(),
-        "a shape of {} dims was given {} sizes",
-        S::DIMS.len(),
-        sizes.len()
-    );
-    const { distinct_axes::<S>() };
-    S::DIMS.iter().zip(sizes).map(|(info, size)| Extent::of(info, *size, rank)).collect()
 }
 
 /// A parameter shaped `S`. As a field of a model it can be sharded: `#[sharded(tp = "col")] up: Param<(Hidden, Ffn)>`.
@@ -267,7 +295,7 @@ pub struct Param<S> {
     shape: PhantomData<S>,
 }
 
-impl<S: Shape> Param<S> {
+impl<S: Dims> Param<S> {
     pub(crate) fn new(param: ParamRef) -> Param<S> {
         Param { param, shape: PhantomData }
     }

@@ -1,73 +1,19 @@
 //! A tensor without its type: local data, where it lies in the global tensor, how it came about.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{BlockIndex, Buffer, Category, View, ViewMut};
-use crate::layout::{AxisId, AxisSet, DimInfo};
+use crate::backend::{Buffer, Category, View, ViewMut};
+use crate::layout::{AxisId, AxisSet};
 
+use super::extent::{Extent, local_len};
 use super::offload::Offloaded;
 use super::pointwise::Pointwise;
 use super::product::{Biased, Product};
 use super::region::Regather;
 use super::tape::{Gradients, NodeId};
-use super::{ParamRef, Rank};
-
-/// Size and place of one dim of a tensor on this rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Extent {
-    /// Elements of the global tensor along the dim.
-    pub global: usize,
-    /// Elements that this rank holds.
-    pub local: usize,
-    /// Where they begin.
-    pub offset: usize,
-}
-
-impl Extent {
-    /// A dim of which this rank holds everything.
-    pub fn whole(size: usize) -> Extent {
-        Extent { global: size, local: size, offset: 0 }
-    }
-
-    /// Part `index` of `parts` of a dim: elements `index*size/parts .. (index+1)*size/parts`.
-    pub fn part(size: usize, index: usize, parts: usize) -> Extent {
-        let offset = index * size / parts;
-        Extent { global: size, local: (index + 1) * size / parts - offset, offset }
-    }
-
-    /// Several dims, of which only the first may be split, as one.
-    pub fn flattened(dims: &[Extent]) -> Extent {
-        let inner: usize = dims[1..].iter().map(|extent| extent.global).product();
-        let first = dims[0];
-        Extent {
-            global: first.global * inner,
-            local: first.local * inner,
-            offset: first.offset * inner,
-        }
-    }
-
-    /// The extent on `rank` of a dim of `size` elements that is distributed as `info` says.
-    pub fn of(info: &DimInfo, size: usize, rank: &Rank) -> Extent {
-        let axes = info.axes();
-        Extent::part(size, rank.position(axes), rank.degree_of(axes))
-    }
-}
-
-/// The number of elements that this rank holds.
-pub(crate) fn local_len(extents: &[Extent]) -> usize {
-    extents.iter().map(|extent| extent.local).product()
-}
-
-/// Where a block lies in its global tensor, in the words of the kernels.
-pub(crate) fn block_index(extents: &[Extent]) -> BlockIndex {
-    BlockIndex {
-        local: extents.iter().map(|extent| extent.local).collect(),
-        global: extents.iter().map(|extent| extent.global).collect(),
-        offset: extents.iter().map(|extent| extent.offset).collect(),
-    }
-}
+use super::{ParamRef, Rank, Region};
 
 /// A tensor without its type. Element-wise operations on it are kept as an expression until another operation needs
 /// the numbers, so that a chain of them costs one pass over memory.
@@ -81,6 +27,8 @@ struct Inner {
     /// Regions of other axes that this value has entered: each entry is made once.
     entered: RefCell<Vec<(AxisId, Value)>>,
     regather: Option<Rc<Regather>>,
+    /// The recomputed segment in whose first run, which is not recorded, the value was computed.
+    unrecorded_in: Option<Rc<Region>>,
 }
 
 enum State {
@@ -107,6 +55,12 @@ impl Value {
     ) -> Value {
         debug_assert_eq!(data.len(), local_len(&extents));
         Self::new(rank, extents, State::Ready(Ready { data: Arc::new(data), node }), None)
+    }
+
+    /// A value that no operation has made: no gradient flows through it.
+    pub(crate) fn constant(rank: &Rank, extents: Vec<Extent>, data: Buffer) -> Value {
+        let state = State::Ready(Ready { data: Arc::new(data), node: None });
+        Self::made_in(rank, extents, state, None, None)
     }
 
     /// A value that reads the numbers of another operation's result.
@@ -141,7 +95,9 @@ impl Value {
     }
 
     pub(crate) fn deferred(rank: &Rank, extents: Vec<Extent>, pointwise: Pointwise) -> Value {
-        Self::new(rank, extents, State::Deferred(pointwise, rank.is_recording()), None)
+        let unrecorded_in = pointwise.unrecorded_in(rank);
+        let state = State::Deferred(pointwise, rank.is_recording());
+        Self::made_in(rank, extents, state, None, unrecorded_in)
     }
 
     fn new(
@@ -150,13 +106,45 @@ impl Value {
         state: State,
         regather: Option<Rc<Regather>>,
     ) -> Value {
+        Self::made_in(rank, extents, state, regather, rank.regions().first_run())
+    }
+
+    fn made_in(
+        rank: &Rank,
+        extents: Vec<Extent>,
+        state: State,
+        regather: Option<Rc<Regather>>,
+        unrecorded_in: Option<Rc<Region>>,
+    ) -> Value {
         Value(Rc::new(Inner {
             rank: rank.clone(),
             extents,
             state: RefCell::new(state),
             entered: RefCell::default(),
             regather,
+            unrecorded_in,
         }))
+    }
+
+    /// Whether it was computed in the first run of a recomputed segment, which is not recorded.
+    pub(super) fn is_unrecorded(&self) -> bool {
+        self.0.unrecorded_in.is_some()
+    }
+
+    /// Makes sure that a recorded operation does not read what was computed without being recorded.
+    ///
+    /// # Panics
+    /// When the value has left a recomputed segment otherwise than as its result.
+    #[track_caller]
+    fn check_recorded(&self) {
+        if let (Some(segment), true) = (&self.0.unrecorded_in, self.rank().is_recording()) {
+            panic!(
+                "a tensor computed inside of the recomputed `{}` is used outside of it, where it would have no gradient: \
+                 return it from the segment's `forward`, in a tuple with its result, or read it inside of \
+                 `rank.evaluate(..)` if no gradient is wanted",
+                segment.path
+            );
+        }
     }
 
     pub(crate) fn rank(&self) -> &Rank {
@@ -173,7 +161,9 @@ impl Value {
 
     /// The numbers, computed now if they were deferred. While nothing is recorded they come without the operation that
     /// made them, so that no other is recorded after it.
+    #[track_caller]
     pub(crate) fn compute(&self) -> Ready {
+        self.check_recorded();
         let Ready { data, node } = self.settle();
         Ready { data, node: node.filter(|_| self.rank().is_recording()) }
     }
@@ -252,7 +242,9 @@ impl Value {
 
     /// The expression of a deferred value, to be continued; a computed value, and a product that waits, is a leaf of a new
     /// one.
+    #[track_caller]
     pub(crate) fn to_pointwise(&self) -> Pointwise {
+        self.check_recorded();
         match &*self.0.state.borrow() {
             State::Deferred(pointwise, recorded)
                 if !pointwise.is_long() && *recorded == self.rank().is_recording() =>
@@ -336,10 +328,19 @@ impl Saved {
     }
 }
 
-/// What a parameter's use leaves for backward: counted when made, so that a unit knows when its gradient is complete.
+/// What a parameter's use leaves for backward: counted while it exists, so that a unit knows when its gradient is complete.
 pub(crate) struct ParamUse {
     param: ParamRef,
     axes: AxisSet,
+    is_done: Cell<bool>,
+}
+
+impl Drop for ParamUse {
+    fn drop(&mut self) {
+        if !self.is_done.get() {
+            self.param.unit().drop_use();
+        }
+    }
 }
 
 /// Whether backward reads a parameter's values.
@@ -353,7 +354,7 @@ impl ParamUse {
     /// Notes that `param` is read by an operation whose gradient contribution must be summed over `axes`.
     pub(crate) fn new(param: &ParamRef, axes: AxisSet, in_backward: InBackward) -> ParamUse {
         param.begin_use(axes, in_backward);
-        ParamUse { param: param.clone(), axes }
+        ParamUse { param: param.clone(), axes, is_done: Cell::new(false) }
     }
 
     /// The parameter.
@@ -368,12 +369,18 @@ impl ParamUse {
     /// over which every gradient is summed), this use's share is the same on every rank of those axes, and only the
     /// first rank of them contributes it.
     pub(crate) fn finish(&self, gradients: &Gradients<'_>, write: impl FnOnce(ViewMut<'_>, bool)) {
-        let rank = gradients.rank;
-        let summed_over = self.param.gradient_axes().or(AxisSet::DATA);
-        if rank.position(summed_over.minus(self.axes)) == 0 {
-            self.param.with_gradient(write);
+        let (rank, unit) = (gradients.rank, self.param.unit());
+        self.is_done.set(true);
+        if rank.backward().is_some_and(|backward| backward.reach(unit)) {
+            unit.contribute();
+            let summed_over = self.param.widen_gradient_axes(rank);
+            if rank.position(summed_over.minus(self.axes)) == 0 {
+                self.param.with_gradient(write);
+            }
+            unit.end_use();
+        } else {
+            unit.drop_use();
         }
-        self.param.end_use();
     }
 
     /// Counts the use as done with `share`, in f32, as its part of the gradient.

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::backend::cpu::CpuBackend;
     use crate::comm::RankComms;
-    use crate::layout::{Dim, Here, Local};
+    use crate::layout::{Here, Local};
     use crate::mesh::MeshShape;
     use crate::nn::{
         Attention, Build, Builder, Embedding, LearnedPositions, LmHead, Sizes, declare,
@@ -83,11 +83,8 @@ mod tests {
         ($($name:ident)*) => {$(
             #[derive(Clone, Copy)]
             struct $name;
-            impl Dim for $name {
-                const NAME: &'static str = stringify!($name);
-                const VARIES: AxisSet = AxisSet::NONE;
-            }
             impl Whole for $name {
+                const DECLARED_NAME: &'static str = stringify!($name);
                 type Home = Here;
             }
             impl Local for $name {}

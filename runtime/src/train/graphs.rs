@@ -108,8 +108,12 @@ impl<S: Shape> Graphs<S> {
         if let State::On(recorded) = &mut self.state {
             match recorded.differentiate(turn, &loss) {
                 Ok(done) => return done,
-                Err(Refusal::ForGood(why)) => self.give_up(&why),
+                Err(Refusal::ForGood(why)) => {
+                    rank.discard_gradients();
+                    self.give_up(&why);
+                }
                 Err(Refusal::Once) => {
+                    rank.discard_gradients();
                     self.attempts -= 1;
                     self.state = match self.attempts {
                         0 => State::Off,

@@ -1,6 +1,6 @@
 //! What the trainer needs to know of a model.
 
-use crate::layout::{Local, Whole};
+use crate::layout::{BatchDim, Local};
 use crate::nn::{Model, Sizes};
 use crate::tensor::{Loss, Targets, Tensor, Tokens};
 
@@ -9,11 +9,11 @@ use super::Family;
 /// A model that predicts the next token, and can be trained by [`Trainer`](super::Trainer).
 pub trait LanguageModel: Model {
     /// The dim of sequences, declared `@ data`.
-    type Batch: Whole;
+    type Batch: BatchDim;
     /// The dim of positions.
     type Seq: Local;
     /// The dim of token ids.
-    type Vocab: Whole;
+    type Vocab: Local;
 
     /// The configuration of the model's family: what `config.json` and the flags of sizes say.
     type Config: Family;

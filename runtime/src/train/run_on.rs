@@ -2,6 +2,7 @@
 
 use crate::backend::cpu::CpuBackend;
 use crate::comm::launch;
+use crate::layout::AxisId;
 use crate::mesh::MeshShape;
 use crate::tensor::Rank;
 
@@ -28,7 +29,7 @@ use super::{Error, Result};
 /// ```
 ///
 /// # Errors
-/// A mesh that cannot be read, and the error of the rank that failed first; the others are stopped by it.
+/// A mesh that cannot be read, an axis of the mesh that does nothing, and the error of the rank that failed first; the others are stopped by it.
 pub fn run_on<T: Send>(
     mesh: &str,
     seed: u64,
@@ -41,7 +42,30 @@ pub fn run_on<T: Send>(
         let backend = CpuBackend::new(threads).map_err(|error| {
             Error::Input(format!("{threads} threads could not be started: {error}"))
         })?;
-        body(&Rank::new(comms, Box::new(backend), seed))
+        let rank = Rank::new(comms, Box::new(backend), seed);
+        let result = body(&rank)?;
+        check_used(&rank)?;
+        Ok(result)
     })
     .map_err(Error::of_ranks)
+}
+
+/// Axes that nothing uses unless a dim is declared over them, or ranks communicate along them.
+const NOT_USED_BY_THEMSELVES: [AxisId; 2] = [AxisId::Pp, AxisId::Cp];
+
+/// Refuses a mesh with an axis along which all ranks have done the same.
+fn check_used(rank: &Rank) -> Result<()> {
+    let used = rank.used_axes();
+    let idle = NOT_USED_BY_THEMSELVES
+        .into_iter()
+        .find(|axis| rank.degree(*axis) > 1 && !used.contains(*axis));
+    let Some(axis) = idle else { return Ok(()) };
+    let fix = match axis {
+        AxisId::Cp => "declare the dim of sequences `Seq @ cp`, or leave the axis out",
+        _ => "pipelines are not implemented; leave the axis out",
+    };
+    let degree = rank.degree(axis);
+    Err(Error::Input(format!(
+        "the mesh has {axis}={degree}, but nothing is distributed over `{axis}`: its ranks have all done the same work; {fix}"
+    )))
 }

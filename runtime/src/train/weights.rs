@@ -187,7 +187,7 @@ struct Place {
 }
 
 impl Place {
-    /// Shape of the whole tensor.
+    /// Dims of the whole tensor.
     fn tensor_shape(&self) -> Vec<usize> {
         self.ordered(self.reads.map(|reads| reads.global), self.outputs)
     }

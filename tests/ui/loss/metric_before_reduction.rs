@@ -5,8 +5,8 @@ use meshwright::tensor::Metric;
 
 dims! { Batch @ data, Seq }
 
-fn accuracy(rank: &Rank, correct: f64, tokens: u64) -> f64 {
-    let metric: Metric<(Batch, Seq)> = Metric::new(rank, correct, tokens);
+fn accuracy(targets: &Targets<(Batch, Seq)>, correct: f64, tokens: u64) -> f64 {
+    let metric = Metric::of(targets, correct, tokens);
     metric.value()
 }
 

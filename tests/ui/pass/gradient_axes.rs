@@ -43,7 +43,7 @@ fn follow_from_the_types() {
             };
             assert_eq!(over_tp, expected, "{}", param.path());
             assert_eq!(param.gradient_axes().and(AxisSet::DATA), AxisSet::DATA, "{}", param.path());
-            assert!(gradients.of(param.path()).is_some());
+            assert!(gradients.local_block_of(param.path()).is_some());
         }
     });
 }

@@ -101,6 +101,7 @@ impl<'a, T: Float> Block<'a, T> {
             Node::Sub(a, b) => zip_map([value(*a), value(*b)], out, |[a, b]| a - b),
             Node::Mul(a, b) => zip_map([value(*a), value(*b)], out, |[a, b]| a * b),
             Node::Scale(a, factor) => zip_map([value(*a)], out, |[x]| x * factor),
+            Node::Offset(a, offset) => zip_map([value(*a)], out, |[x]| x + offset),
             Node::Silu(a) => zip_map([value(*a)], out, |[x]| x * math::sigmoid::<FMA>(x)),
             Node::Gelu(a) => zip_map([value(*a)], out, |[x]| {
                 0.5 * x * (1.0 + math::erf::<FMA>(x * FRAC_1_SQRT_2))

@@ -4,8 +4,8 @@ use std::any::TypeId;
 use std::rc::Rc;
 
 use crate::comm::Site;
-use crate::layout::{Dim, DimInfo, Shape};
-use crate::tensor::{Extent, Init, Param, ParamRef, Rank, Role, Unit};
+use crate::layout::{AxisId, Dim, DimInfo, Dims};
+use crate::tensor::{Extent, Init, Param, ParamRef, Rank, Role, Unit, shape_name};
 
 use super::super::{RecomputePolicy, Sizes};
 use super::State;
@@ -110,35 +110,31 @@ impl<'a> Builder<'a> {
     }
 
     /// Declares the parameter `name` of this field, shaped `S`. Split dims must divide evenly.
-    pub fn param<S: Shape>(&mut self, name: &str, init: Init) -> Param<S> {
+    pub fn param<S: Dims>(&mut self, name: &str, init: Init) -> Param<S> {
         self.param_in_parts(name, init, Parts::Even)
     }
 
     /// [`param`](Self::param), with a say in how split dims may be cut.
-    pub fn param_in_parts<S: Shape>(&mut self, name: &str, init: Init, parts: Parts) -> Param<S> {
+    pub fn param_in_parts<S: Dims>(&mut self, name: &str, init: Init, parts: Parts) -> Param<S> {
         self.declare(self.join(name), init, parts, Role::Layer)
     }
 
     /// Declares the parameter `name` of this field, whose first dim counts rows that stand for themselves, as the token
     /// ids of an embedding do: see [`ParamRef::is_table`]. Split dims may be cut into parts of different sizes.
-    pub fn table<S: Shape>(&mut self, name: &str, init: Init) -> Param<S> {
+    pub fn table<S: Dims>(&mut self, name: &str, init: Init) -> Param<S> {
         self.declare(self.join(name), init, Parts::Uneven, Role::Table)
     }
 
     /// Declares this field itself as a parameter shaped `S`.
-    pub(crate) fn own_param<S: Shape>(&mut self, init: Init) -> Param<S> {
+    pub(crate) fn own_param<S: Dims>(&mut self, init: Init) -> Param<S> {
         self.declare(self.path.clone(), init, Parts::Even, Role::Field)
     }
 
-    fn declare<S: Shape>(
-        &mut self,
-        path: String,
-        init: Init,
-        parts: Parts,
-        role: Role,
-    ) -> Param<S> {
+    fn declare<S: Dims>(&mut self, path: String, init: Init, parts: Parts, role: Role) -> Param<S> {
+        self.check_param_dims(S::DIMS);
         if let Some(target) = self.tied_path(&path) {
             if let Some(param) = self.state.declared(&target) {
+                self.check_tie(&param, S::DIMS);
                 return Param::new(param);
             }
             self.problem(format_args!(
@@ -149,6 +145,34 @@ impl<'a> Builder<'a> {
         let param = ParamRef::new(&path, S::DIMS, S::READS, extents, init, role, &self.unit);
         self.state.params.borrow_mut().push(param.clone());
         Param::new(param)
+    }
+
+    /// A parameter's dims are the same on the ranks that compute with the same parameters.
+    fn check_param_dims(&self, dims: &[DimInfo]) {
+        let is_wrong = |dim: &&DimInfo| {
+            !dim.home.is_empty() || dim.split.is_some_and(|axis| axis != AxisId::Tp)
+        };
+        if let Some(dim) = dims.iter().find(is_wrong) {
+            self.problem(format_args!(
+                "a parameter cannot have the dim `{dim}`, which is distributed over {}: the ranks of the axis compute with \
+                 the same parameters; declare the dims of parameters without `@`, and split them over tp if at all",
+                dim.axes()
+            ));
+        }
+    }
+
+    /// What is tied to a parameter has its dims.
+    fn check_tie(&self, target: &ParamRef, dims: &[DimInfo]) {
+        let is_same = target.dims().len() == dims.len()
+            && target.dims().iter().zip(dims).all(|(own, other)| own.is(other));
+        if !is_same {
+            self.problem(format_args!(
+                "is shaped {}, and cannot be tied to `{}`, which is shaped {}: tie what has the same dims, split alike",
+                shape_name(dims),
+                target.path(),
+                shape_name(target.dims())
+            ));
+        }
     }
 
     /// Notes something that keeps the model from being built. `what` continues a sentence that begins with the field.

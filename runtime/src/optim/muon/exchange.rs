@@ -64,7 +64,7 @@ struct Turn<'a> {
 
 impl Exchange {
     pub fn new(rank: &Rank, units: &[Rc<Unit>], groups: &ParamGroups) -> Exchange {
-        let group = rank.group(AxisSet::ALL.minus(AxisSet::of(AxisId::Pp)));
+        let group = rank.process_group(AxisSet::ALL.minus(AxisSet::of(AxisId::Pp)));
         let mut found: Vec<(usize, ParamRef, Group)> = Vec::new();
         for (unit, params) in units.iter().map(|unit| unit.params()).enumerate() {
             for param in params {

@@ -1,6 +1,6 @@
 //! What can enter or leave a region, taken apart into its numbers and the frame around them.
 
-use crate::layout::Shape;
+use crate::layout::{Dims, Seal};
 
 use super::super::value::Value;
 use super::super::{Tensor, Tokens};
@@ -16,34 +16,34 @@ pub trait RegionData: Clone + 'static {
     #[doc(hidden)]
     type Frame: 'static;
     #[doc(hidden)]
-    fn take_apart(&self, values: &mut Vec<Value>) -> Self::Frame;
+    fn take_apart(&self, values: &mut Vec<Value>, seal: Seal) -> Self::Frame;
     #[doc(hidden)]
-    fn put_together(frame: &Self::Frame, values: &mut dyn FnMut() -> Value) -> Self;
+    fn put_together(frame: &Self::Frame, values: &mut dyn FnMut() -> Value, seal: Seal) -> Self;
 }
 
 #[diagnostic::do_not_recommend]
-impl<S: Shape> RegionData for Tensor<S> {
+impl<S: Dims> RegionData for Tensor<S> {
     type Frame = ();
 
-    fn take_apart(&self, values: &mut Vec<Value>) {
+    fn take_apart(&self, values: &mut Vec<Value>, _: Seal) {
         values.push(self.value().clone());
     }
 
-    fn put_together((): &(), values: &mut dyn FnMut() -> Value) -> Tensor<S> {
+    fn put_together((): &(), values: &mut dyn FnMut() -> Value, _: Seal) -> Tensor<S> {
         Tensor::wrap(values())
     }
 }
 
 /// Token ids have no gradient, and are small: they are kept as they are.
 #[diagnostic::do_not_recommend]
-impl<S: Shape> RegionData for Tokens<S> {
+impl<S: Dims> RegionData for Tokens<S> {
     type Frame = Tokens<S>;
 
-    fn take_apart(&self, _: &mut Vec<Value>) -> Tokens<S> {
+    fn take_apart(&self, _: &mut Vec<Value>, _: Seal) -> Tokens<S> {
         self.clone()
     }
 
-    fn put_together(frame: &Tokens<S>, _: &mut dyn FnMut() -> Value) -> Tokens<S> {
+    fn put_together(frame: &Tokens<S>, _: &mut dyn FnMut() -> Value, _: Seal) -> Tokens<S> {
         frame.clone()
     }
 }
@@ -52,9 +52,9 @@ impl<S: Shape> RegionData for Tokens<S> {
 impl RegionData for () {
     type Frame = ();
 
-    fn take_apart(&self, _: &mut Vec<Value>) {}
+    fn take_apart(&self, _: &mut Vec<Value>, _: Seal) {}
 
-    fn put_together((): &(), _: &mut dyn FnMut() -> Value) {}
+    fn put_together((): &(), _: &mut dyn FnMut() -> Value, _: Seal) {}
 }
 
 macro_rules! tuples {
@@ -64,15 +64,19 @@ macro_rules! tuples {
             type Frame = ($($item::Frame,)+);
 
             #[allow(non_snake_case, reason = "the items are named as their types")]
-            fn take_apart(&self, values: &mut Vec<Value>) -> Self::Frame {
+            fn take_apart(&self, values: &mut Vec<Value>, seal: Seal) -> Self::Frame {
                 let ($($item,)+) = self;
-                ($($item.take_apart(values),)+)
+                ($($item.take_apart(values, seal),)+)
             }
 
             #[allow(non_snake_case, reason = "the items are named as their types")]
-            fn put_together(frame: &Self::Frame, values: &mut dyn FnMut() -> Value) -> Self {
+            fn put_together(
+                frame: &Self::Frame,
+                values: &mut dyn FnMut() -> Value,
+                seal: Seal,
+            ) -> Self {
                 let ($($item,)+) = frame;
-                ($($item::put_together($item, values),)+)
+                ($($item::put_together($item, values, seal),)+)
             }
         }
     )*};

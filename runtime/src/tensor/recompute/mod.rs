@@ -10,11 +10,13 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use crate::backend::Buffer;
+use crate::layout::Seal;
 
+use super::extent::Extent;
 use super::gathering::Phase;
 use super::offload::Offloaded;
-use super::tape::{Gradients, NodeId, undo};
-use super::value::{Extent, Saved, Value};
+use super::tape::{Gradients, NodeId, run_backward_of_segment};
+use super::value::{Saved, Value};
 use super::{Rank, Unit};
 
 use regions::{Kept, Open};
@@ -72,7 +74,7 @@ pub(crate) fn recompute<X: RegionData, Y: RegionData>(
         return f(input);
     }
     let mut values = Vec::new();
-    let frame = input.take_apart(&mut values);
+    let frame = input.take_apart(&mut values, Seal::new());
     let inputs: Vec<Input> = values.iter().map(|value| Input::of(value, region.offload)).collect();
 
     let start = rank.gathering().begin_region();
@@ -80,14 +82,14 @@ pub(crate) fn recompute<X: RegionData, Y: RegionData>(
     rank.regions().open(Open::First { region: Rc::clone(region), kept, readers });
     let (outputs, out_frame) = rank.unrecorded(|| {
         let mut plain = values.iter().map(|value| value.made_by(None));
-        let output = f(&X::put_together(&frame, &mut || next(&mut plain)));
+        let output = f(&X::put_together(&frame, &mut || next(&mut plain), Seal::new()));
         computed(&output)
     });
     let (kept, readers) = rank.regions().close();
     rank.gathering().passed_region(start);
-    readers.iter().filter_map(Weak::upgrade).for_each(|unit| unit.begin_use());
-
-    let again = Again { region: Rc::clone(region), kept, readers, inputs };
+    let readers = readers.into_iter().map(SegmentUse::new).collect();
+    let step = rank.peek_step();
+    let again = Again { region: Rc::clone(region), kept, readers, inputs, step };
     let arrived: Rc<[Cell<Option<Arc<Buffer>>>]> =
         outputs.iter().map(|_| Cell::default()).collect();
     let node = {
@@ -95,20 +97,20 @@ pub(crate) fn recompute<X: RegionData, Y: RegionData>(
         rank.tape().record(move |gradients, _| {
             again.run(gradients, &arrived, |values| {
                 let mut values = values.into_iter();
-                computed(&f(&X::put_together(&frame, &mut || next(&mut values)))).0
+                computed(&f(&X::put_together(&frame, &mut || next(&mut values), Seal::new()))).0
             });
         })
     };
     let mut outputs = outputs.iter().enumerate().map(|(index, value)| {
-        let arrived = Rc::clone(&arrived);
+        let (arrived, node) = (Rc::clone(&arrived), node.clone());
         let own = rank.tape().record(move |gradients, gradient| {
             arrived[index].set(Some(gradient));
             // The region is undone where any of its results has a gradient.
-            gradients.add(node, Arc::new(gradients.rank.zeros(0)));
+            gradients.add(&node, Arc::new(gradients.rank.zeros(0)));
         });
         value.made_by(Some(own))
     });
-    Y::put_together(&out_frame, &mut || next(&mut outputs))
+    Y::put_together(&out_frame, &mut || next(&mut outputs), Seal::new())
 }
 
 fn next(values: &mut impl Iterator<Item = Value>) -> Value {
@@ -118,13 +120,51 @@ fn next(values: &mut impl Iterator<Item = Value>) -> Value {
 /// The values of what leaves a region, computed while it is open.
 fn computed<Y: RegionData>(output: &Y) -> (Vec<Value>, Y::Frame) {
     let mut values = Vec::new();
-    let frame = output.take_apart(&mut values);
+    let frame = output.take_apart(&mut values, Seal::new());
     values.iter().for_each(|value| drop(value.compute()));
     (values, frame)
 }
 
+/// A use of a unit by a segment, counted until the backward of the segment has run.
+struct SegmentUse {
+    unit: Weak<Unit>,
+    is_done: Cell<bool>,
+}
+
+impl SegmentUse {
+    fn new(unit: Weak<Unit>) -> SegmentUse {
+        if let Some(unit) = unit.upgrade() {
+            unit.begin_use();
+        }
+        SegmentUse { unit, is_done: Cell::new(false) }
+    }
+
+    /// The backward of the segment has run.
+    fn end(&self, rank: &Rank) {
+        let Some(unit) = self.unit.upgrade() else { return };
+        self.is_done.set(true);
+        // No gradient of the unit is wanted where the backward has not taken hold of it.
+        match rank.backward().is_some_and(|backward| backward.holds(&unit)) {
+            true => unit.end_use(),
+            false => unit.drop_use(),
+        }
+    }
+}
+
+impl Drop for SegmentUse {
+    fn drop(&mut self) {
+        if !self.is_done.get()
+            && let Some(unit) = self.unit.upgrade()
+        {
+            unit.drop_use();
+        }
+    }
+}
+
 /// What a region keeps of one of its inputs.
 struct Input {
+    /// With the micro-batch that the input is computed from.
+    rank: Rank,
     extents: Vec<Extent>,
     source: Option<NodeId>,
     saved: Saved,
@@ -137,7 +177,7 @@ impl Input {
             Saved::Data(data) if offload => Saved::Offloaded(Offloaded::new(value.rank(), data)),
             saved => saved,
         };
-        Input { extents: value.extents().to_vec(), source, saved }
+        Input { rank: value.rank().clone(), extents: value.extents().to_vec(), source, saved }
     }
 }
 
@@ -145,8 +185,10 @@ impl Input {
 struct Again {
     region: Rc<Region>,
     kept: VecDeque<Kept>,
-    readers: Vec<Weak<Unit>>,
+    readers: Vec<SegmentUse>,
     inputs: Vec<Input>,
+    /// The training step of the first run, which keys dropout.
+    step: u64,
 }
 
 impl Again {
@@ -166,38 +208,38 @@ impl Again {
 
         let mut sources = Vec::new();
         let mut values = Vec::new();
-        for Input { extents, source, saved } in self.inputs {
+        for Input { rank: own, extents, source, saved } in self.inputs {
             let data = saved.take(rank);
             let leaf = source.map(|source| {
                 let cell = Rc::new(Cell::new(None));
                 sources.push((source, Rc::clone(&cell)));
                 rank.tape().record(move |_, gradient| cell.set(Some(gradient)))
             });
-            values.push(Value::alias(rank, extents, data, leaf));
+            values.push(Value::alias(&own, extents, data, leaf));
         }
-        let outputs = f(values);
+        let outputs = rank.in_step(self.step, || f(values));
 
         regions.end_again(rank.backend().flops() - flops);
         if before == Phase::Backward {
-            rank.gathering().look_before(self.readers.first());
+            rank.gathering().look_before(self.readers.first().map(|reader| &reader.unit));
         }
         rank.gathering().begin(Phase::Undo);
         let roots = outputs.into_iter().zip(arrived);
         let roots: Vec<(NodeId, Arc<Buffer>)> = roots
             .filter_map(|(value, arrived)| Some((value.settle().node?, arrived.take()?)))
             .collect();
-        undo(rank, roots);
+        run_backward_of_segment(rank, roots);
 
         for (source, cell) in sources {
             if let Some(gradient) = cell.take() {
-                gradients.add(source, gradient);
+                gradients.add(&source, gradient);
             }
         }
         rank.gathering().begin(before);
         if before == Phase::Backward {
             rank.gathering().end_region();
         }
-        self.readers.iter().filter_map(Weak::upgrade).for_each(|unit| unit.end_use());
+        self.readers.iter().for_each(|reader| reader.end(rank));
     }
 }
 

@@ -44,6 +44,14 @@ impl Regions {
         self.flops.set(self.flops.get() + flops);
     }
 
+    /// The segment that is computed for the first time, without being recorded, if one is.
+    pub(crate) fn first_run(&self) -> Option<Rc<Region>> {
+        match self.open.borrow().last() {
+            Some(Open::First { region, .. }) => Some(Rc::clone(region)),
+            _ => None,
+        }
+    }
+
     /// Notes that the values of `unit` are read.
     pub(crate) fn note_reader(&self, unit: &Weak<Unit>) {
         if let Some(Open::First { readers, .. }) = self.open.borrow_mut().last_mut()

@@ -26,7 +26,7 @@ pub(super) struct Gradient {
     pub(super) whole: RefCell<Option<Buffer>>,
     pub(super) shard: RefCell<Option<Buffer>>,
     stage: RefCell<Stage>,
-    /// Whether anything was recorded that contributes in this backward.
+    /// Whether an operation has contributed in this backward, on any rank.
     pub(super) used: Cell<bool>,
     /// Whether this backward's share was handed over.
     started: Cell<bool>,
@@ -69,6 +69,11 @@ impl Unit {
         self.gradient.started.set(false);
     }
 
+    /// Notes that an operation contributes to the gradient.
+    pub(crate) fn contribute(&self) {
+        self.gradient.used.set(true);
+    }
+
     fn forget_shares(&self) {
         self.params().iter().for_each(ParamRef::begin_gradient);
     }
@@ -98,7 +103,6 @@ impl Unit {
     /// Hands this backward's share over to be summed over the ranks, in the background; it is complete on this rank.
     /// Below level 2, the shares of all micro-batches are added up first, and the last one hands them over.
     pub(crate) fn start_reduction(&self) {
-        self.uses.set(0);
         let last = self.rank.is_last_micro_batch();
         let per_micro_batch = self.level() >= ZeroLevel::Gradients;
         if self.is_empty() || !(last || per_micro_batch) || self.gradient.started.replace(true) {
@@ -127,7 +131,7 @@ impl Unit {
             self.sum_replicas();
         } else {
             let payload = self.take_payload();
-            let group = self.rank.group(FSDP);
+            let group = self.rank.process_group(FSDP);
             let site = self.site("gradient");
             let pending = group.start_reduce_scatter_in_place(&site, payload, &self.cut());
             *self.gradient.stage.borrow_mut() = Stage::Scattering { pending, last };
@@ -177,7 +181,7 @@ impl Unit {
     /// Starts the sum over the ranks that replicate the shard, if there are any.
     fn sum_replicas(&self) {
         let axes = if self.level() == ZeroLevel::Replicated { AxisSet::DATA } else { REPLICAS };
-        let group = self.rank.group(axes);
+        let group = self.rank.process_group(axes);
         if group.size() == 1 {
             return;
         }
@@ -222,13 +226,13 @@ impl Unit {
         let (rank, params) = (&self.rank, self.params());
         let sets: BTreeSet<AxisSet> = params
             .iter()
-            .map(|param| param.gradient_axes().minus(AxisSet::DATA))
+            .map(|param| param.summed_over())
             .filter(|axes| rank.degree_of(*axes) > 1)
             .collect();
         for axes in sets {
             let ranges: Vec<Range<usize>> = params
                 .iter()
-                .filter(|param| param.gradient_axes().minus(AxisSet::DATA) == axes)
+                .filter(|param| param.summed_over() == axes)
                 .map(ParamRef::range)
                 .collect();
             let len = ranges.iter().map(Range::len).sum();

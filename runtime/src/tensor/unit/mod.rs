@@ -13,9 +13,10 @@ use crate::backend::{Buffer, DType, View, ViewMut};
 use crate::comm::{Blocks, Site};
 use crate::layout::{AxisId, AxisSet};
 
+use super::backward::{Held, Holder};
+use super::extent::Extent;
 use super::param::WeakParam;
 use super::rank::{Staged, fail};
-use super::value::Extent;
 use super::{ParamRef, Rank};
 
 use gradient::Gradient;
@@ -40,8 +41,12 @@ pub struct Unit {
     params: RefCell<Vec<WeakParam>>,
     values: Values,
     gradient: Gradient,
-    /// Uses recorded forward and not yet undone: at zero, the gradient is complete.
+    /// Recorded uses whose backward functions have not run: at zero, the gradient is complete.
     uses: Cell<usize>,
+    /// The units of the model that this one is part of, itself included.
+    model: RefCell<Vec<Weak<Unit>>>,
+    /// Whose gradients it holds.
+    held: Held,
 }
 
 impl Unit {
@@ -55,7 +60,14 @@ impl Unit {
             values: Values::default(),
             gradient: Gradient::default(),
             uses: Cell::new(0),
+            model: RefCell::default(),
+            held: Held::default(),
         })
+    }
+
+    /// The rank that it is on.
+    pub(super) fn rank(&self) -> &Rank {
+        &self.rank
     }
 
     /// Path of the field whose parameters these are.
@@ -104,10 +116,46 @@ impl Unit {
         }
     }
 
-    /// Notes a use that backward will undo.
+    /// Says which units were built together with this one.
+    pub(crate) fn set_model(&self, units: &[Rc<Unit>]) {
+        *self.model.borrow_mut() = units.iter().map(Rc::downgrade).collect();
+    }
+
+    /// The units that were built together with this one, itself included.
+    pub(super) fn model(&self) -> Vec<Rc<Unit>> {
+        let model: Vec<_> = self.model.borrow().iter().filter_map(Weak::upgrade).collect();
+        if model.is_empty() { self.this.upgrade().into_iter().collect() } else { model }
+    }
+
+    /// Says whose gradients it holds from now on.
+    pub(super) fn hold(&self, holder: Holder) {
+        self.held.set(Some(holder));
+    }
+
+    /// Whose gradients it holds.
+    pub(super) fn holder(&self) -> Option<Holder> {
+        self.held.get()
+    }
+
+    /// Whether it holds the gradients of the backward `number`.
+    pub(super) fn holds(&self, number: u64) -> bool {
+        self.held.is(number)
+    }
+
+    /// Gives up the gradients that it holds.
+    pub(crate) fn discard_gradient(&self) {
+        self.finish_reduction();
+        self.held.set(None);
+    }
+
+    /// Notes a use that is recorded for backward.
     pub(crate) fn begin_use(&self) {
         self.uses.set(self.uses.get() + 1);
-        self.gradient.used.set(true);
+    }
+
+    /// Notes that a use was dropped, and no backward will run it.
+    pub(crate) fn drop_use(&self) {
+        self.uses.set(self.uses.get() - 1);
     }
 
     /// Notes that the values, which were just read, will be read in backward.
@@ -122,9 +170,9 @@ impl Unit {
         self.rank.regions().note_reader(&self.this);
     }
 
-    /// Notes that a use was undone; after the last one, the gradient is complete.
+    /// Notes that the backward function of a use has run; after the last one, the gradient is complete.
     pub(crate) fn end_use(&self) {
-        self.uses.set(self.uses.get() - 1);
+        self.drop_use();
         if self.uses.get() == 0 {
             self.start_reduction();
         }
@@ -164,7 +212,7 @@ impl Unit {
             return whole;
         }
         self.rank
-            .group(FSDP)
+            .process_group(FSDP)
             .all_gather(&self.site("gather"), own, whole.view_mut(), &self.cut())
             .unwrap_or_else(|error| fail(error));
         whole

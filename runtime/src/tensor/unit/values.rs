@@ -110,7 +110,7 @@ impl Unit {
         if let (Whole::Absent, Some(own)) = (&*whole, &*self.values.own.borrow()) {
             let rank = &self.rank;
             let room = rank.meter().alloc(own.dtype(), self.len(), Category::Communication);
-            let group = rank.group(FSDP);
+            let group = rank.process_group(FSDP);
             let site = self.site("parameters");
             *whole =
                 Whole::Arriving(group.start_all_gather(&site, Arc::clone(own), room, &self.cut()));
@@ -203,7 +203,7 @@ impl Unit {
                 let mut whole = self.values.whole.borrow_mut();
                 *whole = match std::mem::take(&mut *whole) {
                     Whole::Here(buffer) => {
-                        let group = self.rank.group(FSDP);
+                        let group = self.rank.process_group(FSDP);
                         let site = self.site("parameters");
                         let cut = self.cut();
                         Whole::Arriving(group.start_all_gather_in_place(&site, buffer, &cut))

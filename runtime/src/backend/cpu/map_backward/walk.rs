@@ -72,6 +72,7 @@ impl<T: Float> Walk<'_, '_, T> {
                 self.send(*b, [grad, value(*a)], |[g, x]| g * x);
             }
             Node::Scale(a, factor) => self.send(*a, [grad], |[g]| g * factor),
+            Node::Offset(a, _) => self.send(*a, [grad], |[g]| g),
             Node::Silu(a) => self.send(*a, [grad, value(*a)], |[g, x]| {
                 let s = math::sigmoid::<FMA>(x);
                 g * s * fma::<FMA>(x, 1.0 - s, 1.0)

@@ -24,6 +24,7 @@ fn evaluate(expr: &Expr, leaves: &[Vec<f64>], i: usize) -> f64 {
             Node::Sub(a, b) => values[a] - values[b],
             Node::Mul(a, b) => values[a] * values[b],
             Node::Scale(a, factor) => values[a] * f64::from(factor),
+            Node::Offset(a, offset) => values[a] + f64::from(offset),
             Node::Silu(a) => values[a] / (1.0 + (-values[a]).exp()),
             Node::Gelu(a) => 0.5 * values[a] * (1.0 + erf(values[a] / 2f64.sqrt())),
             Node::GeluTanh(a) => {
@@ -98,6 +99,7 @@ fn every_node_and_its_gradient_follow_the_formula() {
         vec![Leaf(0), Leaf(1), Sub(0, 1)],
         vec![Leaf(0), Leaf(1), Mul(0, 1)],
         vec![leaf(), Scale(0, -1.5)],
+        vec![leaf(), Offset(0, 0.75), Mul(0, 1)],
         vec![leaf(), Silu(0)],
         vec![leaf(), Gelu(0)],
         vec![leaf(), GeluTanh(0)],
@@ -164,7 +166,9 @@ fn row_sums_are_the_same_on_any_number_of_threads() {
 #[test]
 fn nan_survives_every_function() {
     use Node::*;
-    for node in [Silu(0), Gelu(0), GeluTanh(0), Relu(0), Tanh(0), Exp(0), Scale(0, 0.0)] {
+    for node in
+        [Silu(0), Gelu(0), GeluTanh(0), Relu(0), Tanh(0), Exp(0), Scale(0, 0.0), Offset(0, 1.0)]
+    {
         let expr = Expr { nodes: vec![Leaf(0), node] };
         on_every_backend(|cpu| {
             let out = run(cpu, &expr, &[vec![1.0, f32::NAN, 1.0]], 3);

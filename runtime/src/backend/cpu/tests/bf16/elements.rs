@@ -54,7 +54,7 @@ fn maps() {
             vec![Leaf(0), Leaf(0), Mul(0, 1), Leaf(0), Sub(2, 3)],
             vec![Leaf(0), Row(2), Add(0, 1), Gelu(2), Row(2), Mul(3, 4)],
             vec![Leaf(0), Tanh(0), Mul(1, 1), Leaf(1), Mul(2, 3), Add(1, 4)],
-            vec![Leaf(0), GeluTanh(0), Relu(1), Exp(2), Scale(3, -0.3)],
+            vec![Leaf(0), GeluTanh(0), Relu(1), Exp(2), Scale(3, -0.3), Offset(4, 0.5)],
             vec![Leaf(0), Exp(0)],
             vec![Leaf(0), Scale(0, 0.7), Dropout(1, self::Dropout { key: 7, rate: 0.3, index })],
         ] {

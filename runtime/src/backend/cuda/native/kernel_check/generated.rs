@@ -46,7 +46,7 @@ fn expressions() -> Vec<Expr> {
         // A residual stream, with a bias and dropout.
         vec![Leaf(0), Leaf(1), Add(0, 1)],
         vec![Leaf(0), Leaf(1), Row(2), Add(1, 2), Dropout(3, dropout), Add(0, 4)],
-        vec![Leaf(0), Leaf(1), Sub(0, 1), Scale(2, 0.5)],
+        vec![Leaf(0), Leaf(1), Sub(0, 1), Scale(2, 0.5), Offset(3, 1.0)],
         vec![Leaf(0), Row(1), Mul(0, 1)],
     ]);
     all.into_iter().map(|nodes| Expr { nodes }).collect()

@@ -185,6 +185,7 @@ fn push_inputs(params: &mut Params, expr: &Expr, leaves: &[View], dtype: DType) 
     for (k, node) in expr.nodes.iter().enumerate() {
         match node {
             Node::Scale(_, factor) => params.push(format_args!("float factor{k}"), *factor),
+            Node::Offset(_, offset) => params.push(format_args!("float offset{k}"), *offset),
             Node::Dropout(_, dropout) => params.push_dropout(format_args!("dropout{k}"), dropout),
             _ => {}
         }

@@ -152,6 +152,7 @@ fn name(prefix: &str, expr: &Expr, dtype: DType, suffix: &str) -> String {
             Node::Sub(..) => write!(name, "_sub"),
             Node::Mul(..) => write!(name, "_mul"),
             Node::Scale(..) => write!(name, "_scale"),
+            Node::Offset(..) => write!(name, "_offset"),
             Node::Silu(_) => write!(name, "_silu"),
             Node::Gelu(_) => write!(name, "_gelu"),
             Node::GeluTanh(_) => write!(name, "_gelu_tanh"),
@@ -194,6 +195,7 @@ fn write_values(text: &mut String, expr: &Expr) {
             Node::Sub(a, b) => format!("v{a} - v{b}"),
             Node::Mul(a, b) => format!("v{a} * v{b}"),
             Node::Scale(a, _) => format!("v{a} * p.factor{k}"),
+            Node::Offset(a, _) => format!("v{a} + p.offset{k}"),
             Node::Silu(a) => format!("silu(v{a})"),
             Node::Gelu(a) => format!("gelu(v{a})"),
             Node::GeluTanh(a) => format!("gelu_tanh(v{a})"),
@@ -233,6 +235,7 @@ fn write_gradients(text: &mut String, expr: &Expr, wanted: &[Wanted]) {
                 sent[*b].push(format!("g{k} * v{a}"));
             }
             Node::Scale(a, _) => sent[*a].push(format!("g{k} * p.factor{k}")),
+            Node::Offset(a, _) => sent[*a].push(format!("g{k}")),
             Node::Silu(a) => sent[*a].push(format!("g{k} * silu_slope(v{a})")),
             Node::Gelu(a) => sent[*a].push(format!("g{k} * gelu_slope(v{a})")),
             Node::GeluTanh(a) => sent[*a].push(format!("g{k} * gelu_tanh_slope(v{a})")),

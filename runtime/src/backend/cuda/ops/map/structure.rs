@@ -44,6 +44,7 @@ fn word(node: &Node) -> [u32; 3] {
         Node::Relu(a) => [9, *a, 0],
         Node::Tanh(a) => [10, *a, 0],
         Node::Exp(a) => [11, *a, 0],
+        Node::Offset(a, _) => [13, *a, 0],
         // The kernel walks the dims that remain when neighbours are joined.
         Node::Dropout(a, dropout) => [12, *a, StridedBlock::of(&dropout.index).sizes.len()],
     };

@@ -1,0 +1,312 @@
+//! Gradients whose state the types keep.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::rc::Rc;
+
+use crate::backend::View;
+use crate::comm::Site;
+use crate::layout::{AxisId, AxisSet, Dims};
+
+use super::backward::Backward;
+use super::unit::Stretch;
+use super::{Loss, ParamRef, Rank, Unit, ZeroLevel};
+
+/// The axes along which ranks hold different parameters.
+const MODEL_AXES: AxisSet = AxisSet::ALL.minus(AxisSet::DATA);
+
+/// Gradients of some of a step's micro-batches: others are still to be added.
+#[derive(Debug)]
+pub struct Accumulating;
+
+/// Gradients as they come out of backward: still to be summed over ranks.
+#[derive(Debug)]
+pub struct Pending;
+
+/// Gradients that are the same on every rank that holds the parameter.
+#[derive(Debug)]
+pub struct Reduced;
+
+/// The state of gradients that can be measured, clipped and applied: [`Reduced`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` gradients are still to be summed over the ranks",
+    label = "call `.reduce()` on the gradients first",
+    note = "`loss.backward().reduce()` waits for the sums that backward started, and divides by the count of all ranks"
+)]
+pub trait Summed {}
+
+impl Summed for Reduced {}
+
+/// The state of gradients that can be summed over the ranks: [`Pending`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` gradients cannot be summed over the ranks",
+    label = "only what the last micro-batch's `.backward()` returns can be, and once",
+    note = "`Accumulating` gradients take the last micro-batch first: `gradients.backward(loss).reduce()`",
+    note = "`Reduced` gradients are sums already: another one would count every rank's share again"
+)]
+pub trait Unsummed {}
+
+impl Unsummed for Pending {}
+
+/// The gradients of every parameter of the models that a loss depends on, in their units' buffers.
+///
+/// A later backward of the same models overwrites the buffers. It is refused while these are not reduced, and using these
+/// after it is.
+#[must_use = "gradients do nothing until an optimizer applies them"]
+pub struct Gradients<State> {
+    rank: Rank,
+    backward: Rc<Backward>,
+    /// Elements that the losses count on this rank, by the axes over which the counts are still to be summed.
+    counts: BTreeMap<AxisSet, u64>,
+    /// What the numbers in the buffers are to be multiplied by.
+    scale: f32,
+    state: PhantomData<State>,
+}
+
+impl<State> Gradients<State> {
+    /// The gradients of micro-batches that count so many elements shaped `S`, which are in the buffers already.
+    #[track_caller]
+    pub(super) fn there<S: Dims>(rank: &Rank, count: u64) -> Gradients<State> {
+        let backward = Backward::latest(rank, Location::caller());
+        let counts = BTreeMap::from([(S::VARIES, count)]);
+        Gradients {
+            rank: rank.with_whole_batch(),
+            backward,
+            counts,
+            scale: 1.0,
+            state: PhantomData,
+        }
+    }
+
+    fn with_state<Other>(self) -> Gradients<Other> {
+        let Gradients { rank, backward, counts, scale, .. } = self;
+        Gradients { rank, backward, counts, scale, state: PhantomData }
+    }
+
+    /// Gives the gradients up, so that another backward of the same models can begin before they are reduced.
+    pub fn discard(self) {
+        for unit in self.backward.units().iter() {
+            unit.discard_gradient();
+        }
+    }
+}
+
+impl Gradients<Accumulating> {
+    pub(super) fn begin<S: Dims>(
+        loss: &Loss<S>,
+        units: Option<&[Rc<Unit>]>,
+        line: &'static Location<'static>,
+    ) -> Gradients<Accumulating> {
+        let rank = loss.rank().with_whole_batch();
+        let backward = Backward::new(&rank, line, units);
+        Gradients { rank, backward, counts: BTreeMap::new(), scale: 1.0, state: PhantomData }
+    }
+
+    /// Adds the gradient of one more micro-batch, after which there are others.
+    ///
+    /// Losses of different shapes are pooled: the result is the gradient of the sum of all losses, divided by the number of
+    /// elements that all of them count.
+    ///
+    /// # Panics
+    /// When another backward has overwritten these gradients.
+    #[track_caller]
+    pub fn accumulate<S: Dims>(self, loss: Loss<S>) -> Gradients<Accumulating> {
+        self.backward.check();
+        self.add(loss, false)
+    }
+
+    /// Adds the gradient of the last micro-batch, and starts summing the gradient of each unit over the ranks as soon as
+    /// it is complete: once per step, or from ZeRO stage 2 on, where no rank keeps all of a gradient, once per
+    /// micro-batch.
+    ///
+    /// # Panics
+    /// When another backward has overwritten these gradients.
+    #[track_caller]
+    pub fn backward<S: Dims>(self, loss: Loss<S>) -> Gradients<Pending> {
+        self.backward.check();
+        self.add(loss, true)
+    }
+
+    #[track_caller]
+    pub(super) fn add<S: Dims, State>(mut self, loss: Loss<S>, last: bool) -> Gradients<State> {
+        self.rank.check_same(loss.rank());
+        *self.counts.entry(S::VARIES).or_default() += loss.count();
+        let root = loss.root();
+        drop(loss);
+        self.rank.set_last_micro_batch(last);
+        self.backward.run(&self.rank, root);
+        self.with_state()
+    }
+}
+
+impl Gradients<Pending> {
+    /// Waits for the sums over ranks.
+    pub(crate) fn finish_sums(&self) {
+        self.backward.units().iter().for_each(|unit| unit.finish_reduction());
+    }
+}
+
+impl<State> Gradients<State> {
+    /// Waits for the sums over ranks, and divides by the count of all of them. In the first step, ranks also compare what
+    /// was declared the same on them.
+    ///
+    /// # Panics
+    /// When another backward has overwritten these gradients, or values that were declared the same on several ranks are
+    /// not.
+    #[track_caller]
+    pub fn reduce(self) -> Gradients<Reduced>
+    where
+        State: Unsummed,
+    {
+        self.backward.check();
+        // What the device does first: it may have been recorded with the backward pass, and every rank issues the same.
+        self.backward.units().iter().for_each(|unit| unit.finish_reduction());
+        self.backward.close();
+        let site = Site::here("Gradients::reduce");
+        let mut total = 0.0;
+        for (axes, count) in &self.counts {
+            let mut count = [*count as f64];
+            self.rank.all_reduce_f64(*axes, &site, &mut count);
+            total += count[0];
+        }
+        self.rank.declared_values().compare(&self.rank);
+        let scale = if total > 0.0 { (1.0 / total) as f32 } else { 0.0 };
+        Gradients { scale, ..self.with_state() }
+    }
+
+    /// The Euclidean norm of the gradients of the global models: every element counts once, however it is split.
+    #[track_caller]
+    pub fn norm(&self) -> f64
+    where
+        State: Summed,
+    {
+        self.norm_over(&self.backward.params())
+    }
+
+    /// The Euclidean norm of the gradient of the global parameter `param`: every element counts once, however it is split.
+    /// Every rank calls it.
+    #[track_caller]
+    pub fn norm_of(&self, param: &ParamRef) -> f64
+    where
+        State: Summed,
+    {
+        match self.holds(param) {
+            true => self.norm_over(std::slice::from_ref(param)),
+            false => 0.0,
+        }
+    }
+
+    #[track_caller]
+    fn norm_over(&self, params: &[ParamRef]) -> f64 {
+        self.backward.check();
+        let mut squares = [self.local_squares_of(params)];
+        // The axes along which ranks hold different gradients.
+        let axes = match self.rank.zero_level() {
+            ZeroLevel::Replicated => MODEL_AXES,
+            _ => MODEL_AXES.or(AxisSet::of(AxisId::Fsdp)),
+        };
+        self.rank.all_reduce_f64(axes, &Site::here("Gradients::norm"), &mut squares);
+        squares[0].sqrt() * f64::from(self.scale)
+    }
+
+    /// Scales the gradients so that their norm is at most `max_norm`, and returns the norm before that.
+    ///
+    /// The factor is `min(1, max_norm / (norm + 1e-6))`, as in PyTorch's `clip_grad_norm_`.
+    #[track_caller]
+    pub fn clip(&mut self, max_norm: f64) -> f64
+    where
+        State: Summed,
+    {
+        let norm = self.norm();
+        self.scale *= (max_norm / (norm + 1e-6)).min(1.0) as f32;
+        norm
+    }
+
+    /// This rank's block, row-major, of the gradient of the parameter with path `path`, if there is one:
+    /// [`gather`](Self::gather) gives all of it. Where it is sharded over the `fsdp` axis, all of its ranks must call it.
+    #[track_caller]
+    pub fn local_block_of(&self, path: &str) -> Option<Vec<f32>>
+    where
+        State: Summed,
+    {
+        self.backward.check();
+        let params = self.backward.params();
+        Some(self.block(params.iter().find(|param| param.path() == path)?))
+    }
+
+    /// See [`local_block_of`](Self::local_block_of).
+    #[deprecated(
+        note = "it gives this rank's block only: `local_block_of` says so, and `gather(&param)` gives the gradient of the \
+                global parameter"
+    )]
+    #[track_caller]
+    pub fn of(&self, path: &str) -> Option<Vec<f32>>
+    where
+        State: Summed,
+    {
+        self.local_block_of(path)
+    }
+
+    /// All of the gradient of `param`, zeros if the loss does not depend on its model, row-major, put together from the ranks that hold its parts; all of them must
+    /// call it.
+    #[track_caller]
+    pub fn gather(&self, param: &ParamRef) -> Vec<f32>
+    where
+        State: Summed,
+    {
+        let block = match self.holds(param) {
+            true => self.block(param),
+            false => vec![0.0; param.len()],
+        };
+        param.gather_block(&self.rank, block)
+    }
+
+    /// Makes sure that these are gradients of all `units`, and that they are still there.
+    #[track_caller]
+    pub(crate) fn check_covers<'a>(&self, units: impl Iterator<Item = &'a Rc<Unit>>) {
+        self.backward.check_covers(units);
+    }
+
+    /// Whether the units hold a gradient of `param`; else the loss does not depend on its model, and the gradient is zero.
+    #[track_caller]
+    fn holds(&self, param: &ParamRef) -> bool {
+        self.rank.check_same(param.rank());
+        self.backward.check();
+        assert!(
+            self.backward.wants(param.unit()),
+            "`backward_for` left the gradient of `{}` out",
+            param.path()
+        );
+        self.backward.holds(param.unit())
+    }
+
+    fn block(&self, param: &ParamRef) -> Vec<f32> {
+        param.gradient().into_iter().map(|value| value * self.scale).collect()
+    }
+
+    /// The sum of squares of this rank's part of the gradients.
+    pub(crate) fn local_squares(&self) -> f64 {
+        self.local_squares_of(&self.backward.params())
+    }
+
+    /// The sum of squares of what this rank counts: a parameter that is whole along an axis is counted by the first
+    /// rank of the axis; one that is sharded, by each rank as far as it owns it.
+    fn local_squares_of(&self, params: &[ParamRef]) -> f64 {
+        let is_counted =
+            |param: &&ParamRef| self.rank.position(MODEL_AXES.minus(param.varies())) == 0;
+        let counted: Vec<&ParamRef> = params.iter().filter(is_counted).collect();
+        let gradients: Vec<Stretch<'_>> =
+            counted.iter().map(|param| param.owned_gradient()).collect();
+        let views: Vec<View<'_>> = gradients.iter().map(Stretch::view).collect();
+        self.rank.backend().sum_squares_of(&views)
+    }
+
+    pub(crate) fn scale(&self) -> f32 {
+        self.scale
+    }
+
+    pub(crate) fn rank(&self) -> &Rank {
+        &self.rank
+    }
+}
