@@ -138,6 +138,13 @@ impl Backward {
                 self.line,
             );
         }
+        if let Some(unit) = self.units().iter().find(|unit| unit.has_lost_params()) {
+            panic!(
+                "the model with `{}` was dropped after the backward at {}: keep it as long as its gradients are used",
+                unit.name(),
+                self.line
+            );
+        }
     }
 
     /// Makes sure that there are gradients of all `units`.

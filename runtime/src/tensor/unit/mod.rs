@@ -101,6 +101,11 @@ impl Unit {
         self.params.borrow().iter().filter_map(WeakParam::upgrade).collect()
     }
 
+    /// Whether parameters are gone, because the model was dropped.
+    pub(super) fn has_lost_params(&self) -> bool {
+        self.params.borrow().iter().any(|param| param.upgrade().is_none())
+    }
+
     /// Adds a parameter that begins where the buffers have ended so far; the next begins on a line of its own.
     pub(crate) fn push(&self, param: &ParamRef) {
         self.len.set((self.len() + param.len()).next_multiple_of(LINE));
