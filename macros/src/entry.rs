@@ -11,7 +11,7 @@ use crate::attr::{Runtime, table};
 use crate::diag::Ctxt;
 use crate::forward::Forward;
 use crate::model::Model;
-use crate::{check, expand, tokens};
+use crate::{check, expand, fragments, tokens};
 
 /// `dims!`.
 pub fn dims(input: TokenStream) -> TokenStream {
@@ -61,7 +61,7 @@ pub fn forward_code(cx: &Ctxt, args: TokenStream, tokens: TokenStream) -> TokenS
 }
 
 fn parse(cx: &Ctxt, tokens: &TokenStream) -> Option<Item> {
-    syn::parse2(tokens.clone()).map_err(|error| cx.push(error)).ok()
+    fragments::parse_item(tokens.clone()).map_err(|error| cx.push(error)).ok()
 }
 
 fn finish(name: &str, cx: Ctxt, code: TokenStream) -> TokenStream {

@@ -17,6 +17,7 @@ mod dims;
 mod entry;
 mod expand;
 mod forward;
+mod fragments;
 #[cfg(test)]
 mod mistakes;
 mod model;

@@ -173,7 +173,6 @@ impl Results<'_> {
             Expr::Block(inner) if inner.label.is_none() => self.tail_of(&mut inner.block),
             Expr::Unsafe(inner) => self.tail_of(&mut inner.block),
             Expr::Paren(inner) => self.result(&mut inner.expr),
-            Expr::Group(inner) => self.result(&mut inner.expr),
             Expr::Tuple(tuple) => match self.out {
                 Type::Tuple(out) if out.elems.len() == tuple.elems.len() => {
                     for (element, out) in tuple.elems.iter_mut().zip(&out.elems) {
