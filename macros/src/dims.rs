@@ -118,7 +118,7 @@ impl DeclaredDim {
     }
 }
 
-/// The word after `@`. An unknown one is reported, and the dim declared without an axis.
+/// The word after `@`. One that is no home is reported, and the dim declared without an axis.
 fn parse_axis(cx: &Ctxt, dim: &Ident, input: ParseStream) -> syn::Result<Option<&'static AxisRow>> {
     let names: Vec<&str> = AXES.iter().map(|axis| axis.name).collect();
     let word = input.call(Ident::parse_any).map_err(|error| {
@@ -126,14 +126,24 @@ fn parse_axis(cx: &Ctxt, dim: &Ident, input: ParseStream) -> syn::Result<Option<
         syn::Error::new(error.span(), format_args!("`{dim} @` needs a mesh axis: {names}"))
     })?;
     let known = AXES.iter().find(|axis| word == axis.name);
-    if known.is_none() {
-        let expected = expected(&word.to_string(), &names);
-        cx.error(
-            word.span(),
-            format_args!("unknown mesh axis `{word}` for the dim `{dim}`: {expected}"),
-        );
-    }
-    Ok(known)
+    let message = match word.to_string().to_lowercase().as_str() {
+        _ if known.is_some() => return Ok(known),
+        "tp" => format!(
+            "`{dim} @ {word}`: a declaration distributes no dim over `tp`: declare `{dim}` without `@`; to split it, \
+             write `#[sharded(tp = \"col\")]`, `\"row\"` or `\"vocab\"` on the fields of layers, or \
+             `Split<{dim}, Tp>` in the type of a tensor"
+        ),
+        "pp" => format!(
+            "`{dim} @ {word}`: pipeline stages are cut by the fields of a model, not by dims: declare `{dim}` \
+             without `@`"
+        ),
+        unknown => {
+            let expected = expected(unknown, &names);
+            format!("unknown mesh axis `{word}` for the dim `{dim}`: {expected}")
+        }
+    };
+    cx.error(word.span(), message);
+    Ok(None)
 }
 
 /// Dims are types, and named like types.
@@ -172,10 +182,12 @@ fn is_new(cx: &Ctxt, dims: &[DeclaredDim], dim: &DeclaredDim) -> bool {
 }
 
 /// ```text
-/// pub struct Seq;
-/// impl Dim for Seq { const NAME: &'static str = "Seq"; const VARIES: AxisSet = AxisSet::of(AxisId::Cp); }
-/// impl Whole for Seq { type Home = Cp; }
+/// pub struct Batch;
+/// impl Whole for Batch { const NAME: &'static str = "Batch"; type Home = Data; }
+/// impl BatchDim for Batch {}
 /// ```
+///
+/// A dim without a home is `Local` instead.
 fn expand(runtime: &Runtime, dim: &DeclaredDim) -> TokenStream {
     let private = runtime.private(Span::call_site());
     let DeclaredDim { attrs, name, .. } = dim;
@@ -188,16 +200,16 @@ fn expand(runtime: &Runtime, dim: &DeclaredDim) -> TokenStream {
         quote!(#[doc = #doc])
     });
     let home = syn::Ident::new(dim.axis.map_or("Here", |axis| axis.home), name.span());
-    let varies = match dim.axis {
-        None => quote!(NONE),
-        Some(axis) if axis.name == "data" => quote!(DATA),
-        Some(_) => quote!(of(#private::AxisId::#home)),
+    let marker = match dim.axis {
+        None => Some(quote!(Local)),
+        Some(axis) if axis.name == "data" => Some(quote!(BatchDim)),
+        Some(_) => None,
     };
-    let local = dim.axis.is_none().then(|| {
+    let marked = marker.map(|marker| {
         quote! {
             #(#cfgs)*
             #[automatically_derived]
-            impl #private::Local for #name {}
+            impl #private::#marker for #name {}
         }
     });
     quote! {
@@ -210,15 +222,10 @@ fn expand(runtime: &Runtime, dim: &DeclaredDim) -> TokenStream {
         #vis struct #name;
         #(#cfgs)*
         #[automatically_derived]
-        impl #private::Dim for #name {
-            const NAME: &'static str = #text;
-            const VARIES: #private::AxisSet = #private::AxisSet::#varies;
-        }
-        #(#cfgs)*
-        #[automatically_derived]
         impl #private::Whole for #name {
+            const NAME: &'static str = #text;
             type Home = #private::#home;
         }
-        #local
+        #marked
     }
 }

@@ -43,9 +43,9 @@ use proc_macro::TokenStream;
 /// `Tensor<(Batch, Seq, Hidden)>`.
 ///
 /// `@ axis` says that the dim is always distributed over that mesh axis: every rank of the axis holds a
-/// part of it. The axes are `dp`, `fsdp`, `ep`, `cp`, `tp` and `pp`; `data` stands for all those over which
-/// ranks read different samples (`dp`, `fsdp` and `ep`). A dim without `@` is whole on every rank, unless a
-/// shape says `Split<Hidden, Tp>`.
+/// part of it. The axes are `dp`, `fsdp`, `ep` and `cp`; `data` stands for all those over which ranks read
+/// different samples (`dp`, `fsdp` and `ep`). A dim without `@` is whole on every rank, unless a shape says
+/// `Split<Hidden, Tp>`. No dim is declared `@ tp`: layers are cut by `#[sharded(tp = ..)]`.
 ///
 /// Doc comments and `#[cfg(..)]` may stand before a dim. If the `meshwright` crate goes by another name,
 /// begin with `crate = some::path;`.
