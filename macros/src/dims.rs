@@ -54,7 +54,7 @@ impl Dims {
         };
         parser.parse2(input).unwrap_or_else(|error| {
             cx.push(error);
-            Self { runtime: Runtime::default(), dims: Vec::new() }
+            Self { runtime: Runtime::of_package(), dims: Vec::new() }
         })
     }
 }
@@ -62,7 +62,7 @@ impl Dims {
 /// `crate = some::path;` at the beginning.
 fn parse_runtime(cx: &Ctxt, input: ParseStream) -> Runtime {
     if !(input.peek(Token![crate]) && input.peek2(Token![=])) {
-        return Runtime::default();
+        return Runtime::of_package_or_error(cx, "dims! { crate = facade::meshwright; .. }");
     }
     let parsed = input.parse::<Token![crate]>().and_then(|_| {
         input.parse::<Token![=]>()?;
@@ -79,7 +79,7 @@ fn parse_runtime(cx: &Ctxt, input: ParseStream) -> Runtime {
             skip_token(input);
         }
         skip_token(input);
-        Runtime::default()
+        Runtime::of_package()
     })
 }
 
@@ -189,16 +189,35 @@ fn is_new(cx: &Ctxt, dims: &[DeclaredDim], dim: &DeclaredDim) -> bool {
 ///
 /// A dim without a home is `Local` instead.
 fn expand(runtime: &Runtime, dim: &DeclaredDim) -> TokenStream {
-    let private = runtime.private(Span::call_site());
+    let item = unit_struct(dim);
+    let impls = (!matches!(runtime, Runtime::Missing)).then(|| impls(runtime, dim));
+    quote!(#item #impls)
+}
+
+fn unit_struct(dim: &DeclaredDim) -> TokenStream {
     let DeclaredDim { attrs, name, .. } = dim;
     let vis = dim.vis.as_ref().map_or_else(|| quote!(pub), |vis| quote!(#vis));
-    let text = name.unraw().to_string();
-    let cfgs: Vec<_> = dim.conditions().collect();
     let documented = attrs.iter().any(|attr| attr.path().is_ident("doc"));
     let doc = (!documented).then(|| {
-        let doc = format!("The dim `{text}`.");
+        let doc = format!("The dim `{}`.", name.unraw());
         quote!(#[doc = #doc])
     });
+    quote! {
+        #(#attrs)*
+        #doc
+        #[derive(
+            ::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug, ::core::default::Default,
+            ::core::cmp::PartialEq, ::core::cmp::Eq, ::core::hash::Hash,
+        )]
+        #vis struct #name;
+    }
+}
+
+fn impls(runtime: &Runtime, dim: &DeclaredDim) -> TokenStream {
+    let private = runtime.private(Span::call_site());
+    let name = &dim.name;
+    let text = name.unraw().to_string();
+    let cfgs: Vec<_> = dim.conditions().collect();
     let home = syn::Ident::new(dim.axis.map_or("Here", |axis| axis.home), name.span());
     let marker = match dim.axis {
         None => Some(quote!(Local)),
@@ -213,13 +232,6 @@ fn expand(runtime: &Runtime, dim: &DeclaredDim) -> TokenStream {
         }
     });
     quote! {
-        #(#attrs)*
-        #doc
-        #[derive(
-            ::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug, ::core::default::Default,
-            ::core::cmp::PartialEq, ::core::cmp::Eq, ::core::hash::Hash,
-        )]
-        #vis struct #name;
         #(#cfgs)*
         #[automatically_derived]
         impl #private::Whole for #name {

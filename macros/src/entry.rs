@@ -42,7 +42,8 @@ pub fn model_code(cx: &Ctxt, args: TokenStream, tokens: TokenStream) -> TokenStr
         return expand::model::fallback(&runtime, &item);
     };
     check::model::check(cx, &mut model);
-    if model.item.generics.lifetimes().next().is_some() {
+    let borrows = model.item.generics.lifetimes().next().is_some();
+    if borrows || matches!(runtime, Runtime::Missing) {
         return expand::model::fallback(&runtime, &item);
     }
     expand::model::expand(&model)

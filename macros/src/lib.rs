@@ -47,8 +47,10 @@ use proc_macro::TokenStream;
 /// different samples (`dp`, `fsdp` and `ep`). A dim without `@` is whole on every rank, unless a shape says
 /// `Split<Hidden, Tp>`. No dim is declared `@ tp`: layers are cut by `#[sharded(tp = ..)]`.
 ///
-/// Doc comments and `#[cfg(..)]` may stand before a dim. If the `meshwright` crate goes by another name,
-/// begin with `crate = some::path;`.
+/// Doc comments and `#[cfg(..)]` may stand before a dim.
+///
+/// The `meshwright` crate is found in `Cargo.toml`, also under another name. If another crate re-exports it,
+/// begin with its path: `crate = facade::meshwright;`.
 #[proc_macro]
 pub fn dims(input: TokenStream) -> TokenStream {
     entry::dims(input.into()).into()
@@ -119,9 +121,10 @@ pub fn dims(input: TokenStream) -> TokenStream {
 /// All mistakes of a struct are reported at once. Attributes that sound like ours are taken for
 /// misspellings; others are left alone.
 ///
-/// # The crate's name
+/// # The path of the crate
 ///
-/// `#[model(crate = some::path)]` if the `meshwright` crate is not found at `::meshwright`.
+/// The `meshwright` crate is found in `Cargo.toml`, also under another name. If another crate re-exports it,
+/// `#[model(crate = facade::meshwright)]` gives its path.
 #[proc_macro_attribute]
 pub fn model(args: TokenStream, item: TokenStream) -> TokenStream {
     entry::model(args.into(), item.into()).into()
@@ -149,7 +152,8 @@ pub fn model(args: TokenStream, item: TokenStream) -> TokenStream {
 /// - A value that has to be used and is dropped (`#[must_use]`) is an error in the block.
 /// - Collectives issued in a method are traced under its name (`Mlp::forward`) and its place in the source.
 ///
-/// `#[forward(crate = some::path)]` if the `meshwright` crate is not found at `::meshwright`.
+/// `#[forward(crate = facade::meshwright)]` gives the path of the `meshwright` crate if another crate re-exports
+/// it.
 #[proc_macro_attribute]
 pub fn forward(args: TokenStream, item: TokenStream) -> TokenStream {
     entry::forward(args.into(), item.into()).into()

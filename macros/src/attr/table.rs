@@ -118,7 +118,7 @@ const TP_STYLES: &[StyleRow] = &[
 const CRATE: KeyRow = KeyRow {
     name: "crate",
     value: Value::Crate,
-    meaning: "where the `meshwright` crate is found, if not at `::meshwright`",
+    meaning: "the path of the `meshwright` crate, if another crate re-exports it",
 };
 
 /// `#[model]`.

@@ -46,7 +46,8 @@ pub fn expand(forward: &Forward, types: &Types) -> TokenStream {
 pub fn fallback(forward: &Forward) -> TokenStream {
     let item = &forward.item;
     let generic = !forward.function.sig.generics.params.is_empty();
-    let module = forward.types.as_ref().filter(|_| !generic).map(|types| {
+    let no_module = generic || matches!(forward.runtime, Runtime::Missing);
+    let module = forward.types.as_ref().filter(|_| !no_module).map(|types| {
         module_impl(
             forward,
             types,
