@@ -3,9 +3,9 @@
 //! With errors, what can be saved of the item is emitted beside them, so that one mistake in a model is
 //! not followed by an error at each of its uses.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::quote;
-use syn::Item;
+use syn::{DeriveInput, Item};
 
 use crate::attr::{Runtime, table};
 use crate::diag::Ctxt;
@@ -25,6 +25,13 @@ pub fn model(args: TokenStream, item: TokenStream) -> TokenStream {
     let cx = Ctxt::new();
     let code = model_code(&cx, args, item);
     finish("#[model]", cx, code)
+}
+
+/// `#[derive(Model)]`.
+pub fn derive_model(item: TokenStream) -> TokenStream {
+    let cx = Ctxt::new();
+    let code = derive_model_code(&cx, item);
+    finish("#[derive(Model)]", cx, code)
 }
 
 /// `#[forward]`.
@@ -47,6 +54,22 @@ pub fn model_code(cx: &Ctxt, args: TokenStream, tokens: TokenStream) -> TokenStr
         return expand::model::fallback(&runtime, &item);
     }
     expand::model::expand(&model)
+}
+
+/// `#[derive(Model)]` up to its errors.
+pub fn derive_model_code(cx: &Ctxt, tokens: TokenStream) -> TokenStream {
+    cx.error(
+        Span::call_site(),
+        "`Model` is not derived: write `#[model]` above the struct instead of `#[derive(Model)]` (a derive macro \
+         cannot change the types of fields)",
+    );
+    match syn::parse2::<DeriveInput>(tokens) {
+        // With `#[model]` below it, the impls are written already.
+        Ok(item) if !item.attrs.iter().any(|attr| attr.path().is_ident("model")) => {
+            expand::model::stand_ins(&Runtime::of_package(), &item.ident, &item.generics)
+        }
+        _ => TokenStream::new(),
+    }
 }
 
 /// `#[forward]` up to its errors.

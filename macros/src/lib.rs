@@ -130,6 +130,16 @@ pub fn model(args: TokenStream, item: TokenStream) -> TokenStream {
     entry::model(args.into(), item.into()).into()
 }
 
+/// Refuses `#[derive(Model)]` in favor of `#[model]`.
+///
+/// A derive macro cannot change the types of fields, which sharding needs. This one is there for its attributes: where
+/// `#[model]` was forgotten above a struct with `#[sharded(..)]`, `#[tied(..)]` or `#[recompute]`, the compiler names
+/// `Model` as what they belong to.
+#[proc_macro_derive(Model, attributes(sharded, tied, recompute, pipeline_stage))]
+pub fn derive_model(item: TokenStream) -> TokenStream {
+    entry::derive_model(item.into()).into()
+}
+
 /// Makes an impl block the forward function of a model.
 ///
 /// ```text

@@ -44,10 +44,12 @@ pub fn expand(forward: &Forward, types: &Types) -> TokenStream {
 /// What remains of a block against the rules: itself, and if its types are known a `Module` impl that
 /// only keeps its users from failing too.
 pub fn fallback(forward: &Forward) -> TokenStream {
-    let item = &forward.item;
     let generic = !forward.function.sig.generics.params.is_empty();
-    let no_module = generic || matches!(forward.runtime, Runtime::Missing);
-    let module = forward.types.as_ref().filter(|_| !no_module).map(|types| {
+    if matches!(forward.runtime, Runtime::Missing) {
+        return without_bodies(forward.item.clone());
+    }
+    let item = &forward.item;
+    let module = forward.types.as_ref().filter(|_| !generic).map(|types| {
         module_impl(
             forward,
             types,
@@ -58,6 +60,16 @@ pub fn fallback(forward: &Forward) -> TokenStream {
         )
     });
     quote!(#item #module)
+}
+
+/// The block of a model that cannot be built. What its methods call is not there either.
+fn without_bodies(mut item: ItemImpl) -> TokenStream {
+    for inner in &mut item.items {
+        if let ImplItem::Fn(function) = inner {
+            function.block = parse_quote!({ ::core::unreachable!() });
+        }
+    }
+    quote!(#[allow(unused_variables)] #item)
 }
 
 /// Makes `x: &In` accept anything, and `Fits` judge it, so that a misfit gets a message of the runtime.

@@ -31,13 +31,13 @@ pub fn expand(model: &Model) -> TokenStream {
 pub fn fallback(runtime: &Runtime, item: &Item) -> TokenStream {
     let mut stripped = item.clone();
     syn::visit_mut::VisitMut::visit_item_mut(&mut StripAttributes, &mut stripped);
-    let stand_ins = stand_ins(runtime, item);
+    let stand_ins =
+        name_and_generics(item).map(|(name, generics)| stand_ins(runtime, name, generics));
     quote!(#stripped #stand_ins)
 }
 
 /// Impls for an item that is no model, which only keep its users from failing too.
-pub fn stand_ins(runtime: &Runtime, item: &Item) -> TokenStream {
-    let Some((name, generics)) = name_and_generics(item) else { return TokenStream::new() };
+pub fn stand_ins(runtime: &Runtime, name: &Ident, generics: &Generics) -> TokenStream {
     if matches!(runtime, Runtime::Missing) {
         return TokenStream::new();
     }
