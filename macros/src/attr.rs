@@ -52,6 +52,15 @@ impl Tied {
                 path = Some(found);
                 return Ok(());
             }
+            if args.is_foreign(&key) {
+                let value = input.fork();
+                value.parse::<Token![=]>()?;
+                let path = shown(args::take_to_comma(&value)).replace('"', "");
+                if args::is_path(&path) {
+                    let message = format!("the path is written alone: `#[tied({path})]`");
+                    return Err(syn::Error::new(key.span(), message));
+                }
+            }
             let Some(row) = args.row(&key) else { return args::skip(input) };
             args::equals(row, &key, input, "\"tie_word_embeddings\"")?;
             let found = config_key(&key, input)?;
@@ -120,12 +129,17 @@ impl std::fmt::Display for FieldPath {
     }
 }
 
-fn unquote(quoted: &LitStr, fixed: &str) -> syn::Error {
+/// An error about a string where a name or path is wanted.
+pub fn unquote(quoted: &LitStr, fixed: &str) -> syn::Error {
     syn::Error::new(quoted.span(), format_args!("write it without quotes: `{fixed}`"))
 }
 
 fn config_key(key: &Ident, input: ParseStream) -> syn::Result<LitStr> {
     let start = input.span();
+    if let Ok(bare) = input.fork().call(Ident::parse_any) {
+        let message = format!("quote the key of the configuration: `{key} = \"{bare}\"`");
+        return Err(syn::Error::new(start, message));
+    }
     match input.parse::<LitStr>() {
         Ok(literal) if !literal.value().trim().is_empty() => Ok(literal),
         _ => Err(syn::Error::new(

@@ -4,11 +4,11 @@ use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Attribute, Ident, Token, Visibility};
+use syn::{Attribute, Ident, LitStr, Token, Visibility};
 
-use crate::attr::Runtime;
 use crate::attr::args::{skip_to_comma, skip_token};
 use crate::attr::table::{AXES, AxisRow};
+use crate::attr::{Runtime, unquote};
 use crate::diag::{Ctxt, expected, one_of};
 
 /// The dims of one `dims!`.
@@ -90,6 +90,10 @@ impl DeclaredDim {
             Visibility::Inherited => None,
             written => Some(written),
         };
+        if input.peek(LitStr) {
+            let quoted: LitStr = input.parse()?;
+            return Err(unquote(&quoted, &quoted.value()));
+        }
         let name: Ident = input.parse().map_err(|error| {
             syn::Error::new(
                 error.span(),
@@ -121,6 +125,11 @@ impl DeclaredDim {
 /// The word after `@`. One that is no home is reported, and the dim declared without an axis.
 fn parse_axis(cx: &Ctxt, dim: &Ident, input: ParseStream) -> syn::Result<Option<&'static AxisRow>> {
     let names: Vec<&str> = AXES.iter().map(|axis| axis.name).collect();
+    if input.peek(LitStr) {
+        let quoted: LitStr = input.parse()?;
+        cx.push(unquote(&quoted, &format!("{dim} @ {}", quoted.value())));
+        return Ok(None);
+    }
     let word = input.call(Ident::parse_any).map_err(|error| {
         let names = one_of(names.iter().copied());
         syn::Error::new(error.span(), format_args!("`{dim} @` needs a mesh axis: {names}"))
