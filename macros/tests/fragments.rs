@@ -1,28 +1,13 @@
 //! Fragments of `macro_rules!` mean the same with `#[forward]` as without.
-//!
-//! Every case writes its methods twice, into a plain impl block and into one with `#[forward]`, and calls both.
 
 #![deny(warnings)]
 
 #[path = "support/mock.rs"]
 pub mod mock;
 
-/// A test that `forward` of the given methods computes a number from 3, with the macro and without.
-macro_rules! same {
-    ($name:ident, $expected:expr, $($methods:tt)*) => {
-        #[test]
-        fn $name() {
-            struct Plain;
-            impl Plain { $($methods)* }
-            struct Forward;
-            #[meshwright_macros::forward(crate = crate::mock)]
-            impl Forward { $($methods)* }
-            let expected: f64 = $expected;
-            assert_eq!(Plain.forward(&3.0), expected, "without the macro");
-            assert_eq!(Forward.forward(&3.0), expected, "with the macro");
-        }
-    };
-}
+#[macro_use]
+#[path = "support/same.rs"]
+mod same;
 
 /// Expressions that are 6, in every place that something binds to.
 mod operands {

@@ -155,19 +155,17 @@ struct Results<'a> {
 }
 
 impl Results<'_> {
+    /// Wraps the value of a block: of its last statement, and of one before statements under `cfg`.
+    ///
+    /// A macro call in braces stays: it may expand to statements.
     fn tail_of(&self, block: &mut Block) {
-        match block.stmts.last_mut() {
-            Some(Stmt::Expr(tail, None)) => self.result(tail),
-            Some(last @ Stmt::Macro(_)) => {
-                let Stmt::Macro(call) = &*last else { return };
-                if call.semi_token.is_none() && !diverges(&call.mac.path) {
-                    let mut tail =
-                        Expr::Macro(syn::ExprMacro { attrs: Vec::new(), mac: call.mac.clone() });
-                    self.result(&mut tail);
-                    *last = Stmt::Expr(tail, None);
-                }
+        for stmt in block.stmts.iter_mut().rev() {
+            let Stmt::Expr(tail, None) = stmt else { break };
+            let is_conditional = conditions(block_attributes(tail)).next().is_some();
+            self.result(tail);
+            if !is_conditional {
+                break;
             }
-            _ => {}
         }
     }
 
@@ -195,6 +193,7 @@ impl Results<'_> {
                 _ => self.wrap(expr),
             },
             Expr::Macro(call) if diverges(&call.mac.path) => {}
+            Expr::Call(call) if ends_process(&call.func) => {}
             // These have no value of their own to look at.
             Expr::Return(_)
             | Expr::Break(_)
@@ -233,4 +232,23 @@ impl VisitMut for Results<'_> {
 fn diverges(path: &Path) -> bool {
     const DIVERGING: [&str; 5] = ["todo", "unimplemented", "unreachable", "panic", "compile_error"];
     path.segments.last().is_some_and(|last| DIVERGING.iter().any(|name| last.ident == name))
+}
+
+/// Whether a function is `std::process::exit` or `abort`, which have no value either.
+fn ends_process(function: &Expr) -> bool {
+    let Expr::Path(function) = function else { return false };
+    let names: Vec<String> =
+        function.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+    matches!(names.as_slice(), [.., module, name] if module == "process" && (name == "exit" || name == "abort"))
+}
+
+/// The attributes of an expression that ends a statement without a semicolon.
+fn block_attributes(expr: &Expr) -> &[Attribute] {
+    match expr {
+        Expr::Block(expr) => &expr.attrs,
+        Expr::If(expr) => &expr.attrs,
+        Expr::Match(expr) => &expr.attrs,
+        Expr::Unsafe(expr) => &expr.attrs,
+        _ => &[],
+    }
 }

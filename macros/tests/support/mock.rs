@@ -198,8 +198,16 @@ impl<T> Fits<T> for T {
         self
     }
 }
-pub fn returned<T>(x: impl Into<T>) -> T {
-    x.into()
+pub trait Promised<T> {
+    fn promised(self) -> T;
+}
+impl<T> Promised<T> for T {
+    fn promised(self) -> T {
+        self
+    }
+}
+pub fn returned<T>(x: impl Promised<T>) -> T {
+    x.promised()
 }
 
 thread_local! {
