@@ -94,6 +94,7 @@ impl<'a> Args<'a> {
         }
     }
 
+    /// The word at the beginning of an argument. A value in its place is an error that says the key, if it can be known.
     fn key(&self, input: ParseStream, is_first: bool) -> syn::Result<Ident> {
         let (name, start) = (self.attribute.name, input.span());
         if input.peek(Lit) {
@@ -127,10 +128,12 @@ impl<'a> Args<'a> {
         input.call(Ident::parse_any)
     }
 
+    /// Whether a path of fields stands without a key.
     fn takes_path(&self) -> bool {
         self.attribute.keys.iter().any(|row| matches!(row.value, Value::FieldPath))
     }
 
+    /// What an argument may begin with.
     fn expected(&self) -> String {
         let path = self.takes_path().then_some("embed.tokens");
         one_of(path.into_iter().chain(self.names()))
