@@ -8,19 +8,19 @@ pub mod args;
 pub mod recompute;
 #[cfg(test)]
 mod reference;
+pub mod runtime;
 pub mod sharded;
 pub mod table;
 
-use proc_macro2::{Span, TokenStream};
-use quote::{ToTokens, quote_spanned};
+use proc_macro2::Span;
 use syn::ext::IdentExt;
 use syn::parse::ParseStream;
-use syn::{Attribute, Ident, LitStr, Path, Token};
+use syn::{Attribute, Ident, LitStr, Token};
 
 use crate::diag::Ctxt;
-use crate::tokens::{relocated, shown};
+use crate::tokens::shown;
 use args::{Args, Keyed, Once, Shown};
-use table::AttributeRow;
+pub use runtime::Runtime;
 
 /// `#[tied(embed.tokens, when = "tie_word_embeddings")]`.
 pub struct Tied {
@@ -34,13 +34,6 @@ pub struct Tied {
 
 /// `embed.tokens`: fields, each in the one before it; at least one.
 pub struct FieldPath(Vec<Ident>);
-
-/// Where the expansion finds the runtime.
-#[derive(Clone, Default)]
-pub struct Runtime {
-    /// The path after `crate =`; `::meshwright` if there was none.
-    path: Option<Path>,
-}
 
 impl Tied {
     /// Parses the attribute; `None` if it does not say to what.
@@ -58,6 +51,15 @@ impl Tied {
                 }
                 path = Some(found);
                 return Ok(());
+            }
+            if args.is_foreign(&key) {
+                let value = input.fork();
+                value.parse::<Token![=]>()?;
+                let path = shown(args::take_to_comma(&value)).replace('"', "");
+                if args::is_path(&path) {
+                    let message = format!("the path is written alone: `#[tied({path})]`");
+                    return Err(syn::Error::new(key.span(), message));
+                }
             }
             let Some(row) = args.row(&key) else { return args::skip(input) };
             args::equals(row, &key, input, "\"tie_word_embeddings\"")?;
@@ -127,53 +129,17 @@ impl std::fmt::Display for FieldPath {
     }
 }
 
-impl Runtime {
-    /// Parses the arguments of `#[model(..)]` and `#[forward(..)]`.
-    pub fn parse_args(cx: &Ctxt, attribute: &'static AttributeRow, tokens: TokenStream) -> Self {
-        let mut path = Once::default();
-        Args::new(cx, attribute, tokens).each(|args, key, input| {
-            let Some(row) = args.row(&key) else { return args::skip(input) };
-            args::equals(row, &key, input, "some::path")?;
-            let found = crate_path(input)?;
-            path.set(args, key, found);
-            Ok(())
-        });
-        Self { path: path.value.map(|keyed| keyed.value) }
-    }
-
-    /// Parses the path after `crate =`.
-    pub fn parse(input: ParseStream) -> syn::Result<Self> {
-        Ok(Self { path: Some(crate_path(input)?) })
-    }
-
-    /// The path of what expansions may use, as if written at `place`.
-    pub fn private(&self, place: Span) -> TokenStream {
-        match &self.path {
-            None => quote_spanned!(place=> ::meshwright::__private),
-            Some(path) => {
-                let path = relocated(path.to_token_stream(), place);
-                quote_spanned!(place=> #path::__private)
-            }
-        }
-    }
-}
-
-fn crate_path(input: ParseStream) -> syn::Result<Path> {
-    if input.peek(LitStr) {
-        let quoted: LitStr = input.parse()?;
-        return Err(unquote(&quoted, &format!("crate = {}", quoted.value())));
-    }
-    input.call(Path::parse_mod_style).map_err(|error| {
-        syn::Error::new(error.span(), "`crate` takes the path of the crate: `crate = some::path`")
-    })
-}
-
-fn unquote(quoted: &LitStr, fixed: &str) -> syn::Error {
+/// An error about a string where a name or path is wanted.
+pub fn unquote(quoted: &LitStr, fixed: &str) -> syn::Error {
     syn::Error::new(quoted.span(), format_args!("write it without quotes: `{fixed}`"))
 }
 
 fn config_key(key: &Ident, input: ParseStream) -> syn::Result<LitStr> {
     let start = input.span();
+    if let Ok(bare) = input.fork().call(Ident::parse_any) {
+        let message = format!("quote the key of the configuration: `{key} = \"{bare}\"`");
+        return Err(syn::Error::new(start, message));
+    }
     match input.parse::<LitStr>() {
         Ok(literal) if !literal.value().trim().is_empty() => Ok(literal),
         _ => Err(syn::Error::new(

@@ -4,11 +4,11 @@ use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Attribute, Ident, Token, Visibility};
+use syn::{Attribute, Ident, LitStr, Token, Visibility};
 
-use crate::attr::Runtime;
 use crate::attr::args::{skip_to_comma, skip_token};
 use crate::attr::table::{AXES, AxisRow};
+use crate::attr::{Runtime, unquote};
 use crate::diag::{Ctxt, expected, one_of};
 
 /// The dims of one `dims!`.
@@ -54,7 +54,7 @@ impl Dims {
         };
         parser.parse2(input).unwrap_or_else(|error| {
             cx.push(error);
-            Self { runtime: Runtime::default(), dims: Vec::new() }
+            Self { runtime: Runtime::of_package(), dims: Vec::new() }
         })
     }
 }
@@ -62,7 +62,7 @@ impl Dims {
 /// `crate = some::path;` at the beginning.
 fn parse_runtime(cx: &Ctxt, input: ParseStream) -> Runtime {
     if !(input.peek(Token![crate]) && input.peek2(Token![=])) {
-        return Runtime::default();
+        return Runtime::of_package_or_error(cx, "dims! { crate = facade::meshwright; .. }");
     }
     let parsed = input.parse::<Token![crate]>().and_then(|_| {
         input.parse::<Token![=]>()?;
@@ -79,7 +79,7 @@ fn parse_runtime(cx: &Ctxt, input: ParseStream) -> Runtime {
             skip_token(input);
         }
         skip_token(input);
-        Runtime::default()
+        Runtime::of_package()
     })
 }
 
@@ -90,6 +90,10 @@ impl DeclaredDim {
             Visibility::Inherited => None,
             written => Some(written),
         };
+        if input.peek(LitStr) {
+            let quoted: LitStr = input.parse()?;
+            return Err(unquote(&quoted, &quoted.value()));
+        }
         let name: Ident = input.parse().map_err(|error| {
             syn::Error::new(
                 error.span(),
@@ -118,22 +122,37 @@ impl DeclaredDim {
     }
 }
 
-/// The word after `@`. An unknown one is reported, and the dim declared without an axis.
+/// The word after `@`. One that is no home is reported, and the dim declared without an axis.
 fn parse_axis(cx: &Ctxt, dim: &Ident, input: ParseStream) -> syn::Result<Option<&'static AxisRow>> {
     let names: Vec<&str> = AXES.iter().map(|axis| axis.name).collect();
+    if input.peek(LitStr) {
+        let quoted: LitStr = input.parse()?;
+        cx.push(unquote(&quoted, &format!("{dim} @ {}", quoted.value())));
+        return Ok(None);
+    }
     let word = input.call(Ident::parse_any).map_err(|error| {
         let names = one_of(names.iter().copied());
         syn::Error::new(error.span(), format_args!("`{dim} @` needs a mesh axis: {names}"))
     })?;
     let known = AXES.iter().find(|axis| word == axis.name);
-    if known.is_none() {
-        let expected = expected(&word.to_string(), &names);
-        cx.error(
-            word.span(),
-            format_args!("unknown mesh axis `{word}` for the dim `{dim}`: {expected}"),
-        );
-    }
-    Ok(known)
+    let message = match word.to_string().to_lowercase().as_str() {
+        _ if known.is_some() => return Ok(known),
+        "tp" => format!(
+            "`{dim} @ {word}`: a declaration distributes no dim over `tp`: declare `{dim}` without `@`; to split it, \
+             write `#[sharded(tp = \"col\")]`, `\"row\"` or `\"vocab\"` on the fields of layers, or \
+             `Split<{dim}, Tp>` in the type of a tensor"
+        ),
+        "pp" => format!(
+            "`{dim} @ {word}`: pipeline stages are cut by the fields of a model, not by dims: declare `{dim}` \
+             without `@`"
+        ),
+        unknown => {
+            let expected = expected(unknown, &names);
+            format!("unknown mesh axis `{word}` for the dim `{dim}`: {expected}")
+        }
+    };
+    cx.error(word.span(), message);
+    Ok(None)
 }
 
 /// Dims are types, and named like types.
@@ -172,35 +191,25 @@ fn is_new(cx: &Ctxt, dims: &[DeclaredDim], dim: &DeclaredDim) -> bool {
 }
 
 /// ```text
-/// pub struct Seq;
-/// impl Dim for Seq { const NAME: &'static str = "Seq"; const VARIES: AxisSet = AxisSet::of(AxisId::Cp); }
-/// impl Whole for Seq { type Home = Cp; }
+/// pub struct Batch;
+/// impl Whole for Batch { const DECLARED_NAME: &'static str = "Batch"; type Home = Data; }
+/// impl BatchDim for Batch {}
 /// ```
+///
+/// A dim without a home is `Local` instead.
 fn expand(runtime: &Runtime, dim: &DeclaredDim) -> TokenStream {
-    let private = runtime.private(Span::call_site());
+    let item = unit_struct(dim);
+    let impls = (!matches!(runtime, Runtime::Missing)).then(|| impls(runtime, dim));
+    quote!(#item #impls)
+}
+
+fn unit_struct(dim: &DeclaredDim) -> TokenStream {
     let DeclaredDim { attrs, name, .. } = dim;
     let vis = dim.vis.as_ref().map_or_else(|| quote!(pub), |vis| quote!(#vis));
-    let text = name.unraw().to_string();
-    let cfgs: Vec<_> = dim.conditions().collect();
     let documented = attrs.iter().any(|attr| attr.path().is_ident("doc"));
     let doc = (!documented).then(|| {
-        let doc = format!("The dim `{text}`.");
+        let doc = format!("The dim `{}`.", name.unraw());
         quote!(#[doc = #doc])
-    });
-    let home = syn::Ident::new(dim.axis.map_or("Here", |axis| axis.home), name.span());
-    let local = dim.axis.is_none().then(|| {
-        quote! {
-            #(#cfgs)*
-            #[automatically_derived]
-            impl #private::Local for #name {}
-        }
-    });
-    let batch = dim.axis.is_some_and(|axis| axis.name == "data").then(|| {
-        quote! {
-            #(#cfgs)*
-            #[automatically_derived]
-            impl #private::BatchDim for #name {}
-        }
     });
     quote! {
         #(#attrs)*
@@ -210,13 +219,34 @@ fn expand(runtime: &Runtime, dim: &DeclaredDim) -> TokenStream {
             ::core::cmp::PartialEq, ::core::cmp::Eq, ::core::hash::Hash,
         )]
         #vis struct #name;
+    }
+}
+
+fn impls(runtime: &Runtime, dim: &DeclaredDim) -> TokenStream {
+    let private = runtime.private(Span::call_site());
+    let name = &dim.name;
+    let text = name.unraw().to_string();
+    let cfgs: Vec<_> = dim.conditions().collect();
+    let home = syn::Ident::new(dim.axis.map_or("Here", |axis| axis.home), name.span());
+    let marker = match dim.axis {
+        None => Some(quote!(Local)),
+        Some(axis) if axis.name == "data" => Some(quote!(BatchDim)),
+        Some(_) => None,
+    };
+    let marked = marker.map(|marker| {
+        quote! {
+            #(#cfgs)*
+            #[automatically_derived]
+            impl #private::#marker for #name {}
+        }
+    });
+    quote! {
         #(#cfgs)*
         #[automatically_derived]
         impl #private::Whole for #name {
             const DECLARED_NAME: &'static str = #text;
             type Home = #private::#home;
         }
-        #local
-        #batch
+        #marked
     }
 }

@@ -3,15 +3,15 @@
 //! With errors, what can be saved of the item is emitted beside them, so that one mistake in a model is
 //! not followed by an error at each of its uses.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::quote;
-use syn::Item;
+use syn::{DeriveInput, Item};
 
 use crate::attr::{Runtime, table};
 use crate::diag::Ctxt;
 use crate::forward::Forward;
 use crate::model::Model;
-use crate::{check, expand, tokens};
+use crate::{check, expand, fragments, tokens};
 
 /// `dims!`.
 pub fn dims(input: TokenStream) -> TokenStream {
@@ -25,6 +25,13 @@ pub fn model(args: TokenStream, item: TokenStream) -> TokenStream {
     let cx = Ctxt::new();
     let code = model_code(&cx, args, item);
     finish("#[model]", cx, code)
+}
+
+/// `#[derive(Model)]`.
+pub fn derive_model(item: TokenStream) -> TokenStream {
+    let cx = Ctxt::new();
+    let code = derive_model_code(&cx, item);
+    finish("#[derive(Model)]", cx, code)
 }
 
 /// `#[forward]`.
@@ -42,10 +49,27 @@ pub fn model_code(cx: &Ctxt, args: TokenStream, tokens: TokenStream) -> TokenStr
         return expand::model::fallback(&runtime, &item);
     };
     check::model::check(cx, &mut model);
-    if model.item.generics.lifetimes().next().is_some() {
+    let borrows = model.item.generics.lifetimes().next().is_some();
+    if borrows || matches!(runtime, Runtime::Missing) {
         return expand::model::fallback(&runtime, &item);
     }
     expand::model::expand(&model)
+}
+
+/// `#[derive(Model)]` up to its errors.
+pub fn derive_model_code(cx: &Ctxt, tokens: TokenStream) -> TokenStream {
+    cx.error(
+        Span::call_site(),
+        "`Model` is not derived: write `#[model]` above the struct instead of `#[derive(Model)]` (a derive macro \
+         cannot change the types of fields)",
+    );
+    match syn::parse2::<DeriveInput>(tokens) {
+        // With `#[model]` below it, the impls are written already.
+        Ok(item) if !item.attrs.iter().any(|attr| attr.path().is_ident("model")) => {
+            expand::model::stand_ins(&Runtime::of_package(), &item.ident, &item.generics)
+        }
+        _ => TokenStream::new(),
+    }
 }
 
 /// `#[forward]` up to its errors.
@@ -61,7 +85,7 @@ pub fn forward_code(cx: &Ctxt, args: TokenStream, tokens: TokenStream) -> TokenS
 }
 
 fn parse(cx: &Ctxt, tokens: &TokenStream) -> Option<Item> {
-    syn::parse2(tokens.clone()).map_err(|error| cx.push(error)).ok()
+    fragments::parse_item(tokens.clone()).map_err(|error| cx.push(error)).ok()
 }
 
 fn finish(name: &str, cx: Ctxt, code: TokenStream) -> TokenStream {

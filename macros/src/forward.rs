@@ -63,10 +63,12 @@ impl Forward {
             })
             .collect();
         for (_, second) in functions.iter().skip(1) {
-            cx.error_at(
-                &second.sig.ident,
-                "this block has a `forward` already: a model has one, so give this function another name",
-            );
+            let message = if second.attrs.iter().any(|attr| attr.path().is_ident("cfg")) {
+                "this block has a `forward` already: give each its own block, with `#[forward]` and its `#[cfg(..)]`"
+            } else {
+                "this block has a `forward` already: a model has one, so give this function another name"
+            };
+            cx.error_at(&second.sig.ident, message);
         }
         let Some((index, function)) = functions.first().copied() else {
             report_missing_forward(cx, item);

@@ -17,6 +17,7 @@ mod dims;
 mod entry;
 mod expand;
 mod forward;
+mod fragments;
 #[cfg(test)]
 mod mistakes;
 mod model;
@@ -42,12 +43,14 @@ use proc_macro::TokenStream;
 /// `Tensor<(Batch, Seq, Hidden)>`.
 ///
 /// `@ axis` says that the dim is always distributed over that mesh axis: every rank of the axis holds a
-/// part of it. The axes are `dp`, `fsdp`, `ep`, `cp`, `tp` and `pp`; `data` stands for all those over which
-/// ranks read different samples (`dp`, `fsdp` and `ep`). A dim without `@` is whole on every rank, unless a
-/// shape says `Split<Hidden, Tp>`.
+/// part of it. The axes are `dp`, `fsdp`, `ep` and `cp`; `data` stands for all those over which ranks read
+/// different samples (`dp`, `fsdp` and `ep`). A dim without `@` is whole on every rank, unless a shape says
+/// `Split<Hidden, Tp>`. No dim is declared `@ tp`: layers are cut by `#[sharded(tp = ..)]`.
 ///
-/// Doc comments and `#[cfg(..)]` may stand before a dim. If the `meshwright` crate goes by another name,
-/// begin with `crate = some::path;`.
+/// Doc comments and `#[cfg(..)]` may stand before a dim.
+///
+/// The `meshwright` crate is found in `Cargo.toml`, also under another name. If another crate re-exports it,
+/// begin with its path: `crate = facade::meshwright;`.
 #[proc_macro]
 pub fn dims(input: TokenStream) -> TokenStream {
     entry::dims(input.into()).into()
@@ -118,12 +121,23 @@ pub fn dims(input: TokenStream) -> TokenStream {
 /// All mistakes of a struct are reported at once. Attributes that sound like ours are taken for
 /// misspellings; others are left alone.
 ///
-/// # The crate's name
+/// # The path of the crate
 ///
-/// `#[model(crate = some::path)]` if the `meshwright` crate is not found at `::meshwright`.
+/// The `meshwright` crate is found in `Cargo.toml`, also under another name. If another crate re-exports it,
+/// `#[model(crate = facade::meshwright)]` gives its path.
 #[proc_macro_attribute]
 pub fn model(args: TokenStream, item: TokenStream) -> TokenStream {
     entry::model(args.into(), item.into()).into()
+}
+
+/// Refuses `#[derive(Model)]` in favor of `#[model]`.
+///
+/// A derive macro cannot change the types of fields, which sharding needs. This one is there for its attributes: where
+/// `#[model]` was forgotten above a struct with `#[sharded(..)]`, `#[tied(..)]` or `#[recompute]`, the compiler names
+/// `Model` as what they belong to.
+#[proc_macro_derive(Model, attributes(sharded, tied, recompute, pipeline_stage))]
+pub fn derive_model(item: TokenStream) -> TokenStream {
+    entry::derive_model(item.into()).into()
 }
 
 /// Makes an impl block the forward function of a model.
@@ -148,7 +162,8 @@ pub fn model(args: TokenStream, item: TokenStream) -> TokenStream {
 /// - A value that has to be used and is dropped (`#[must_use]`) is an error in the block.
 /// - Collectives issued in a method are traced under its name (`Mlp::forward`) and its place in the source.
 ///
-/// `#[forward(crate = some::path)]` if the `meshwright` crate is not found at `::meshwright`.
+/// `#[forward(crate = facade::meshwright)]` gives the path of the `meshwright` crate if another crate re-exports
+/// it.
 #[proc_macro_attribute]
 pub fn forward(args: TokenStream, item: TokenStream) -> TokenStream {
     entry::forward(args.into(), item.into()).into()

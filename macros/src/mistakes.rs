@@ -6,6 +6,7 @@ use std::path::Path;
 
 use proc_macro2::TokenStream;
 
+use crate::attr::table;
 use crate::diag::Ctxt;
 use crate::entry;
 use crate::snapshots::check_or_bless;
@@ -18,6 +19,29 @@ fn in_dims() {
 #[test]
 fn in_model() {
     check("model", |cx, item| entry::model_code(cx, TokenStream::new(), item));
+}
+
+#[test]
+fn in_derive() {
+    check("derive", entry::derive_model_code);
+}
+
+#[test]
+fn derived_model_gets_stand_ins() {
+    let derived = |item: &str| entry::derive_model(item.parse().expect("tokens")).to_string();
+    let code = derived("struct M<T: Dim, const N: usize> where T: Clone { a: Stack<T, N> }");
+    for part in ["Build", "Model", "Recompute"] {
+        assert!(code.contains(&format!("{part} for M < T , N > where T : Clone")), "{code}");
+    }
+    assert!(!code.contains("struct M"), "{code}");
+    assert!(!derived("#[model] struct M { a: L }").contains("impl"));
+}
+
+#[test]
+fn derive_macro_has_the_attributes_of_fields() {
+    let names: Vec<&str> = table::field_attributes().map(|row| row.name).collect();
+    let declared = format!("#[proc_macro_derive(Model, attributes({}))]", names.join(", "));
+    assert!(include_str!("lib.rs").contains(&declared), "{declared}");
 }
 
 #[test]

@@ -3,8 +3,9 @@
 //! Everything keeps the tokens it came from, so that a rule broken or a bound not met is shown at the
 //! author's own word. Lowering reports what has no meaning at all; `check` reports what breaks a rule.
 
+use syn::punctuated::Punctuated;
 use syn::visit_mut::VisitMut;
-use syn::{Attribute, Fields, Generics, Ident, Item, ItemStruct, Type};
+use syn::{Attribute, Fields, Generics, Ident, Item, ItemStruct, Path, Token, Type, parse_quote};
 
 use crate::attr::recompute::Recompute;
 use crate::attr::sharded::Sharded;
@@ -45,6 +46,7 @@ impl Model {
             return None;
         };
         let is_unit = read_struct_attributes(cx, item);
+        refuse_derived_model(cx, item);
         let name = &item.ident;
         match &item.fields {
             Fields::Named(named) => {
@@ -207,6 +209,33 @@ fn read_struct_attributes(cx: &Ctxt, item: &ItemStruct) -> bool {
     fsdp.is_some()
 }
 
+/// Our derive macro only says that it is none; beside `#[model]` it would say so in vain, and repeat impls.
+fn refuse_derived_model(cx: &Ctxt, item: &ItemStruct) {
+    let derived = item.attrs.iter().filter_map(derived_traits).flatten();
+    for path in derived.filter(is_our_derive) {
+        let written = shown(&path);
+        cx.error_at(
+            &path,
+            format_args!(
+                "`#[model]` makes the struct a model: remove `{written}` from the derives"
+            ),
+        );
+    }
+}
+
+/// The paths in `#[derive(..)]`.
+fn derived_traits(attr: &Attribute) -> Option<Punctuated<Path, Token![,]>> {
+    let derive = attr.path().is_ident("derive").then_some(attr)?;
+    derive.parse_args_with(Punctuated::parse_terminated).ok()
+}
+
+/// `Model` or `meshwright::Model`.
+fn is_our_derive(path: &Path) -> bool {
+    let ends = (path.segments.first(), path.segments.last());
+    let (Some(first), Some(last)) = ends else { return false };
+    last.ident == "Model" && (path.segments.len() == 1 || first.ident == "meshwright")
+}
+
 fn refuse_item(cx: &Ctxt, item: &Item) {
     match item {
         Item::Enum(item) => cx.error_at(
@@ -225,12 +254,19 @@ fn refuse_item(cx: &Ctxt, item: &Item) {
     }
 }
 
-/// Takes our attributes, misspelled ones too, off an item and its fields.
+/// Takes our attributes and our derive, misspelled ones too, off an item and its fields.
 pub struct StripAttributes;
 
 impl VisitMut for StripAttributes {
     fn visit_attributes_mut(&mut self, attrs: &mut Vec<Attribute>) {
         attrs.retain(|attr| !table::field_attributes().any(|row| attr.path().is_ident(row.name)));
+        for attr in attrs {
+            let Some(derived) = derived_traits(attr) else { continue };
+            if derived.iter().any(is_our_derive) {
+                let others = derived.iter().filter(|path| !is_our_derive(path));
+                *attr = parse_quote!(#[derive(#(#others),*)]);
+            }
+        }
     }
 
     fn visit_field_mut(&mut self, field: &mut syn::Field) {
@@ -250,8 +286,6 @@ pub fn name_and_generics(item: &Item) -> Option<(&Ident, &Generics)> {
 
 #[cfg(test)]
 mod tests {
-    use syn::parse_quote;
-
     use super::*;
 
     #[test]

@@ -21,7 +21,7 @@ macro_rules! cases {
     )*};
 }
 
-cases!(mlp tied generic recompute);
+cases!(mlp tied generic recompute conditional);
 
 use mock::{AxisSet, Build, Builder, Dim, FieldDescription, Model, Module, SCOPES, Tensor};
 
@@ -34,10 +34,37 @@ fn built<M: Build>() -> Vec<String> {
 #[test]
 fn dims_know_their_name_and_axis() {
     use mlp::written::{Batch, Hidden, Seq};
-    assert_eq!((Batch::NAME, Batch::VARIES), ("Batch", AxisSet::DATA));
-    assert_eq!((Seq::NAME, Seq::VARIES), ("Seq", AxisSet::of(mock::AxisId::Cp)));
-    assert_eq!((Hidden::NAME, Hidden::VARIES), ("Hidden", AxisSet::NONE));
+    fn of<D: Dim>() -> (&'static str, AxisSet) {
+        (D::NAME, D::VARIES)
+    }
+    assert_eq!(of::<Batch>(), ("Batch", AxisSet::DATA));
+    assert_eq!(of::<Seq>(), ("Seq", AxisSet::of(mock::AxisId::Cp)));
+    assert_eq!(of::<Hidden>(), ("Hidden", AxisSet::NONE));
     assert_eq!(format!("{:?}", Hidden.clone()), "Hidden");
+}
+
+#[test]
+fn dims_are_local_or_batch_dims() {
+    use mlp::written::{Batch, Hidden, Seq};
+    use mock::{BatchDim, Local, Whole};
+    /// What `D` is, besides a whole dim: the inherent function is preferred if its bound holds.
+    struct Is<D>(std::marker::PhantomData<D>);
+    trait Neither {
+        const LOCAL: bool = false;
+        const BATCH: bool = false;
+    }
+    impl<D> Neither for Is<D> {}
+    impl<D: Local> Is<D> {
+        const LOCAL: bool = true;
+    }
+    impl<D: BatchDim> Is<D> {
+        const BATCH: bool = true;
+    }
+    assert_eq!((Is::<Batch>::LOCAL, Is::<Batch>::BATCH), (false, true));
+    assert_eq!((Is::<Seq>::LOCAL, Is::<Seq>::BATCH), (false, false));
+    assert_eq!((Is::<Hidden>::LOCAL, Is::<Hidden>::BATCH), (true, false));
+    fn whole<D: Whole>() {}
+    whole::<Seq>();
 }
 
 #[test]

@@ -20,6 +20,11 @@ pub mod without_prelude {
     /// Names that an expansion might reach for.
     pub mod traps {
         pub struct Build;
+        pub struct Whole;
+        pub struct Local;
+        pub struct BatchDim;
+        pub struct Data;
+        pub struct Here;
         pub struct Module;
         pub struct Option;
         pub struct Some;
@@ -110,7 +115,7 @@ model_in_a_macro!(FromMacro, up: mock::Linear<Hidden, Vocab>);
 
 #[test]
 fn models_without_a_prelude_are_built() {
-    use mock::{Build, Builder, Dim, Model};
+    use mock::{Build, Builder, Model, Dim};
     let mut builder = Builder::new();
     without_prelude::Net::<Hidden>::build(&mut builder);
     FromMacro::build(&mut builder);

@@ -10,3 +10,4 @@ pub use crate::tensor::{
 };
 pub use crate::train::{HfName, LanguageModel, Trainer};
 pub use crate::{dims, forward, model};
+pub use meshwright_macros::Model;

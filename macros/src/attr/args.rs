@@ -3,7 +3,7 @@
 use proc_macro2::{TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Attribute, Ident, Lit, Meta, Token};
+use syn::{Attribute, Expr, Ident, Lit, Meta, MetaNameValue, Token, token};
 
 use super::table::{AttributeRow, KeyRow, Value};
 use crate::diag::{Ctxt, expected, nearest, one_of};
@@ -55,19 +55,28 @@ impl<'a> Args<'a> {
         attr: &Attribute,
         example: &str,
     ) -> Option<Self> {
-        let Meta::List(list) = &attr.meta else {
-            let name = attribute.name;
-            cx.error_at(attr, format_args!("write `#[{name}({example})]`"));
-            return None;
+        if let Meta::List(list) = &attr.meta {
+            return Some(Self::new(cx, attribute, list.tokens.clone()));
+        }
+        let name = attribute.name;
+        let given = match &attr.meta {
+            Meta::NameValue(MetaNameValue { value: Expr::Lit(value), .. }) => {
+                argument(attribute, &value.lit, true)
+            }
+            _ => None,
         };
-        Some(Self::new(cx, attribute, list.tokens.clone()))
+        let example = given.as_deref().unwrap_or(example);
+        cx.error_at(attr, format_args!("write `#[{name}({example})]`"));
+        None
     }
 
     /// Hands every key to `each`, which parses its value. After a mistake it goes on behind the next comma.
     pub fn each(self, mut each: impl FnMut(&Self, Ident, ParseStream) -> syn::Result<()>) {
         let parser = |input: ParseStream| {
+            let mut is_first = true;
             while !input.is_empty() {
-                let key = self.key(input);
+                let key = self.key(input, is_first);
+                is_first = false;
                 let parsed = key.and_then(|key| each(&self, key, input)).and_then(|()| {
                     let ended = input.is_empty() || input.peek(Token![,]);
                     if ended { Ok(()) } else { Err(input.error("expected `,` before this")) }
@@ -85,15 +94,55 @@ impl<'a> Args<'a> {
         }
     }
 
-    fn key(&self, input: ParseStream) -> syn::Result<Ident> {
+    /// The word at the beginning of an argument. A value in its place is an error that says the key, if it can be known.
+    fn key(&self, input: ParseStream, is_first: bool) -> syn::Result<Ident> {
+        let (name, start) = (self.attribute.name, input.span());
         if input.peek(Lit) {
             let value: Lit = input.parse()?;
             let text = shown(&value);
-            let key = self.names().first().copied().unwrap_or("key");
-            let message = format_args!("write what {text} is for: `{key} = {text}`").to_string();
-            return Err(syn::Error::new(value.span(), message));
+            let message = match argument(self.attribute, &value, is_first) {
+                Some(path) if self.takes_path() && is_path(&path) => {
+                    format!("the path is written without quotes: `#[{name}({path})]`")
+                }
+                Some(word) if text.trim_matches('"') == word => {
+                    format!("write it without quotes: `{word}`")
+                }
+                Some(argument) => format!("write what {text} is for: `{argument}`"),
+                None => {
+                    format!(
+                        "{text} is no argument of `#[{name}(..)]`: expected {}",
+                        self.expected()
+                    )
+                }
+            };
+            return Err(syn::Error::new(start, message));
+        }
+        let lists = |row: &&KeyRow| matches!(row.value, Value::FieldPaths);
+        if input.peek(token::Bracket)
+            && let Some(row) = self.attribute.keys.iter().find(lists)
+        {
+            let list = shown(input.parse::<TokenTree>()?).replace('"', "");
+            let message = format!("write what the list is for: `{} = {list}`", row.name);
+            return Err(syn::Error::new(start, message));
         }
         input.call(Ident::parse_any)
+    }
+
+    /// Whether a path of fields stands without a key.
+    fn takes_path(&self) -> bool {
+        self.attribute.keys.iter().any(|row| matches!(row.value, Value::FieldPath))
+    }
+
+    /// What an argument may begin with.
+    fn expected(&self) -> String {
+        let path = self.takes_path().then_some("embed.tokens");
+        one_of(path.into_iter().chain(self.names()))
+    }
+
+    /// Whether `key` is none of the attribute's keys, nor like one.
+    pub fn is_foreign(&self, key: &Ident) -> bool {
+        let (word, keys) = (key.unraw().to_string(), self.attribute.keys);
+        !keys.iter().any(|row| row.name == word) && nearest(&word, self.names()).is_none()
     }
 
     /// The words that may be used as keys in this version.
@@ -116,6 +165,9 @@ impl<'a> Args<'a> {
             ),
             Some(Value::Elsewhere(hint)) => format!("`{word}` is not for `#[{name}]`: {hint}"),
             Some(_) => return row_of(&word),
+            None if let Some(argument) = named_value(attribute, &word) => {
+                format!("write what `{word}` is for: `{argument}`")
+            }
             None => {
                 let is_axis = |row: &KeyRow| matches!(row.value, Value::Style { .. });
                 let kind =
@@ -131,6 +183,52 @@ impl<'a> Args<'a> {
         cx.error(key.span(), message);
         None
     }
+}
+
+/// The argument that was meant by a value without a key, if that can be known.
+fn argument(attribute: &AttributeRow, value: &Lit, is_first: bool) -> Option<String> {
+    let text = match value {
+        Lit::Str(quoted) => quoted.value(),
+        Lit::Int(_) => {
+            let counts = |row: &&KeyRow| matches!(row.value, Value::Layers { .. });
+            let row = attribute.keys.iter().find(counts)?;
+            return Some(format!("{} = {}", row.name, shown(value)));
+        }
+        _ => return None,
+    };
+    let path = text.replace("::", ".");
+    let by_kind = |row: &KeyRow| match row.value {
+        Value::FieldPath if is_first && is_path(&path) => Some(path.clone()),
+        Value::FieldPaths if is_path(&path) => Some(format!("{} = [{path}]", row.name)),
+        Value::Dim if is_path(&path) && text.starts_with(char::is_uppercase) => {
+            Some(format!("{} = {text}", row.name))
+        }
+        Value::ConfigKey => Some(format!("{} = {text:?}", row.name)),
+        Value::Crate if is_path(&path) => Some(format!("{} = {text}", row.name)),
+        _ => None,
+    };
+    named_value(attribute, &text).or_else(|| attribute.keys.iter().find_map(by_kind))
+}
+
+/// The argument whose value, or flag, is `word`.
+fn named_value(attribute: &AttributeRow, word: &str) -> Option<String> {
+    let named = |row: &KeyRow| match row.value {
+        Value::Style { styles, .. } => styles
+            .iter()
+            .any(|style| style.name == word)
+            .then(|| format!("{} = {word:?}", row.name)),
+        Value::Layers { words } => {
+            words.iter().any(|row| row.name == word).then(|| format!("{} = {word:?}", row.name))
+        }
+        Value::Flag => (row.name == word).then(|| word.to_owned()),
+        _ => None,
+    };
+    attribute.keys.iter().find_map(named)
+}
+
+/// Whether a text is a path of fields: `embed.tokens`.
+pub fn is_path(text: &str) -> bool {
+    text.split('.').all(|field| syn::parse_str::<Ident>(field).is_ok())
 }
 
 impl<T> Default for Once<T> {

@@ -44,6 +44,11 @@ impl Recompute {
         };
         if let Some(args) = args {
             args.each(|args, key, input| {
+                if args.is_foreign(&key) && input.peek(Token![.]) {
+                    let (span, path) = (key.span(), FieldPath::parse_behind(key, input)?);
+                    let message = format!("write what `{path}` is for: `save = [{path}]`");
+                    return Err(syn::Error::new(span, message));
+                }
                 let Some(row) = args.row(&key) else { return args::skip(input) };
                 match row.value {
                     Value::Layers { words } => {
@@ -181,7 +186,7 @@ fn field_paths(cx: &Ctxt, key: &str, input: ParseStream) -> syn::Result<Vec<Fiel
 fn path_in_list(list: ParseStream, before: &[FieldPath]) -> syn::Result<FieldPath> {
     if list.peek(LitStr) {
         let quoted: LitStr = list.parse()?;
-        return Err(unquote(&quoted, &quoted.value()));
+        return Err(unquote(&quoted, &format!("save = [{}]", quoted.value())));
     }
     let first = list.call(Ident::parse_any).map_err(|error| {
         syn::Error::new(error.span(), "`save` lists fields by name: `save = [attn.core]`")

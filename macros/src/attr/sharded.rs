@@ -111,12 +111,15 @@ fn style_of(
     let (word, span) = match input.parse::<Lit>() {
         Ok(Lit::Str(quoted)) => (quoted.value(), quoted.span()),
         Ok(other) => (shown(&other), other.span()),
-        Err(_) => {
-            let bare = input.call(Ident::parse_any)?;
+        Err(error) => {
+            let bare = input.call(Ident::parse_any).map_err(|_| {
+                let message = format!("`{axis}` takes a style in quotes: `{axis} = \"col\"`");
+                syn::Error::new(error.span(), message)
+            })?;
             let word = bare.to_string();
-            if named(&word).is_some() {
-                cx.error(bare.span(), format_args!("quote the style: `{axis} = \"{word}\"`"));
-                return Ok(named(&word));
+            if let Some(style) = nearest(&word, styles.iter().map(|style| style.name)) {
+                cx.error(bare.span(), format_args!("quote the style: `{axis} = \"{style}\"`"));
+                return Ok(named(style));
             }
             (word, bare.span())
         }

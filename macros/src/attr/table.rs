@@ -118,7 +118,7 @@ const TP_STYLES: &[StyleRow] = &[
 const CRATE: KeyRow = KeyRow {
     name: "crate",
     value: Value::Crate,
-    meaning: "where the `meshwright` crate is found, if not at `::meshwright`",
+    meaning: "the path of the `meshwright` crate, if another crate re-exports it",
 };
 
 /// `#[model]`.
@@ -254,8 +254,6 @@ pub const AXES: &[AxisRow] = &[
     AxisRow { name: "fsdp", home: "Fsdp", meaning: "data parallelism with sharded parameters" },
     AxisRow { name: "ep", home: "Ep", meaning: "experts" },
     AxisRow { name: "cp", home: "Cp", meaning: "context parallelism" },
-    AxisRow { name: "tp", home: "Tp", meaning: "tensor parallelism" },
-    AxisRow { name: "pp", home: "Pp", meaning: "pipeline stages" },
 ];
 
 /// The attributes that stand on fields.

@@ -44,8 +44,11 @@ pub fn expand(forward: &Forward, types: &Types) -> TokenStream {
 /// What remains of a block against the rules: itself, and if its types are known a `Module` impl that
 /// only keeps its users from failing too.
 pub fn fallback(forward: &Forward) -> TokenStream {
-    let item = &forward.item;
     let generic = !forward.function.sig.generics.params.is_empty();
+    if matches!(forward.runtime, Runtime::Missing) {
+        return without_bodies(forward.item.clone());
+    }
+    let item = &forward.item;
     let module = forward.types.as_ref().filter(|_| !generic).map(|types| {
         module_impl(
             forward,
@@ -57,6 +60,16 @@ pub fn fallback(forward: &Forward) -> TokenStream {
         )
     });
     quote!(#item #module)
+}
+
+/// The block of a model that cannot be built. What its methods call is not there either.
+fn without_bodies(mut item: ItemImpl) -> TokenStream {
+    for inner in &mut item.items {
+        if let ImplItem::Fn(function) = inner {
+            function.block = parse_quote!({ ::core::unreachable!() });
+        }
+    }
+    quote!(#[allow(unused_variables)] #item)
 }
 
 /// Makes `x: &In` accept anything, and `Fits` judge it, so that a misfit gets a message of the runtime.
@@ -142,19 +155,17 @@ struct Results<'a> {
 }
 
 impl Results<'_> {
+    /// Wraps the value of a block: of its last statement, and of one before statements under `cfg`.
+    ///
+    /// A macro call in braces stays: it may expand to statements.
     fn tail_of(&self, block: &mut Block) {
-        match block.stmts.last_mut() {
-            Some(Stmt::Expr(tail, None)) => self.result(tail),
-            Some(last @ Stmt::Macro(_)) => {
-                let Stmt::Macro(call) = &*last else { return };
-                if call.semi_token.is_none() && !diverges(&call.mac.path) {
-                    let mut tail =
-                        Expr::Macro(syn::ExprMacro { attrs: Vec::new(), mac: call.mac.clone() });
-                    self.result(&mut tail);
-                    *last = Stmt::Expr(tail, None);
-                }
+        for stmt in block.stmts.iter_mut().rev() {
+            let Stmt::Expr(tail, None) = stmt else { break };
+            let is_conditional = conditions(block_attributes(tail)).next().is_some();
+            self.result(tail);
+            if !is_conditional {
+                break;
             }
-            _ => {}
         }
     }
 
@@ -173,7 +184,6 @@ impl Results<'_> {
             Expr::Block(inner) if inner.label.is_none() => self.tail_of(&mut inner.block),
             Expr::Unsafe(inner) => self.tail_of(&mut inner.block),
             Expr::Paren(inner) => self.result(&mut inner.expr),
-            Expr::Group(inner) => self.result(&mut inner.expr),
             Expr::Tuple(tuple) => match self.out {
                 Type::Tuple(out) if out.elems.len() == tuple.elems.len() => {
                     for (element, out) in tuple.elems.iter_mut().zip(&out.elems) {
@@ -183,6 +193,7 @@ impl Results<'_> {
                 _ => self.wrap(expr),
             },
             Expr::Macro(call) if diverges(&call.mac.path) => {}
+            Expr::Call(call) if ends_process(&call.func) => {}
             // These have no value of their own to look at.
             Expr::Return(_)
             | Expr::Break(_)
@@ -221,4 +232,23 @@ impl VisitMut for Results<'_> {
 fn diverges(path: &Path) -> bool {
     const DIVERGING: [&str; 5] = ["todo", "unimplemented", "unreachable", "panic", "compile_error"];
     path.segments.last().is_some_and(|last| DIVERGING.iter().any(|name| last.ident == name))
+}
+
+/// Whether a function is `std::process::exit` or `abort`, which have no value either.
+fn ends_process(function: &Expr) -> bool {
+    let Expr::Path(function) = function else { return false };
+    let names: Vec<String> =
+        function.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+    matches!(names.as_slice(), [.., module, name] if module == "process" && (name == "exit" || name == "abort"))
+}
+
+/// The attributes of an expression that ends a statement without a semicolon.
+fn block_attributes(expr: &Expr) -> &[Attribute] {
+    match expr {
+        Expr::Block(expr) => &expr.attrs,
+        Expr::If(expr) => &expr.attrs,
+        Expr::Match(expr) => &expr.attrs,
+        Expr::Unsafe(expr) => &expr.attrs,
+        _ => &[],
+    }
 }

@@ -27,16 +27,23 @@ pub fn expand(model: &Model) -> TokenStream {
     quote!(#item #build #describe #recompute)
 }
 
-/// What remains of an item that is no model: itself without our attributes, and impls that only keep
-/// its users from failing too.
+/// What remains of an item that is no model: itself without our attributes, and its stand-ins.
 pub fn fallback(runtime: &Runtime, item: &Item) -> TokenStream {
     let mut stripped = item.clone();
     syn::visit_mut::VisitMut::visit_item_mut(&mut StripAttributes, &mut stripped);
-    let Some((name, generics)) = name_and_generics(item) else { return quote!(#stripped) };
+    let stand_ins =
+        name_and_generics(item).map(|(name, generics)| stand_ins(runtime, name, generics));
+    quote!(#stripped #stand_ins)
+}
+
+/// Impls for an item that is no model, which only keep its users from failing too.
+pub fn stand_ins(runtime: &Runtime, name: &Ident, generics: &Generics) -> TokenStream {
+    if matches!(runtime, Runtime::Missing) {
+        return TokenStream::new();
+    }
     let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
     let private = runtime.private(Span::call_site());
     quote! {
-        #stripped
         impl #impl_generics #private::Build for #name #ty_generics #where_clause {
             fn build(_: &mut #private::Builder<'_>) -> Self { ::core::unreachable!() }
         }

@@ -12,14 +12,12 @@ use meshwright_macros::{dims, forward, model};
 )]
 pub struct Batch;
 #[automatically_derived]
-impl ::meshwright::__private::Dim for Batch {
-    const NAME: &'static str = "Batch";
-    const VARIES: ::meshwright::__private::AxisSet = ::meshwright::__private::AxisSet::DATA;
-}
-#[automatically_derived]
 impl ::meshwright::__private::Whole for Batch {
+    const DECLARED_NAME: &'static str = "Batch";
     type Home = ::meshwright::__private::Data;
 }
+#[automatically_derived]
+impl ::meshwright::__private::BatchDim for Batch {}
 ///The dim `Seq`.
 #[derive(
     ::core::clone::Clone,
@@ -32,14 +30,8 @@ impl ::meshwright::__private::Whole for Batch {
 )]
 pub struct Seq;
 #[automatically_derived]
-impl ::meshwright::__private::Dim for Seq {
-    const NAME: &'static str = "Seq";
-    const VARIES: ::meshwright::__private::AxisSet = ::meshwright::__private::AxisSet::of(
-        ::meshwright::__private::AxisId::Cp,
-    );
-}
-#[automatically_derived]
 impl ::meshwright::__private::Whole for Seq {
+    const DECLARED_NAME: &'static str = "Seq";
     type Home = ::meshwright::__private::Cp;
 }
 /// Width of the residual stream.
@@ -54,12 +46,8 @@ impl ::meshwright::__private::Whole for Seq {
 )]
 pub struct Hidden;
 #[automatically_derived]
-impl ::meshwright::__private::Dim for Hidden {
-    const NAME: &'static str = "Hidden";
-    const VARIES: ::meshwright::__private::AxisSet = ::meshwright::__private::AxisSet::NONE;
-}
-#[automatically_derived]
 impl ::meshwright::__private::Whole for Hidden {
+    const DECLARED_NAME: &'static str = "Hidden";
     type Home = ::meshwright::__private::Here;
 }
 #[automatically_derived]
@@ -76,12 +64,8 @@ impl ::meshwright::__private::Local for Hidden {}
 )]
 pub(crate) struct Ffn;
 #[automatically_derived]
-impl ::meshwright::__private::Dim for Ffn {
-    const NAME: &'static str = "Ffn";
-    const VARIES: ::meshwright::__private::AxisSet = ::meshwright::__private::AxisSet::NONE;
-}
-#[automatically_derived]
 impl ::meshwright::__private::Whole for Ffn {
+    const DECLARED_NAME: &'static str = "Ffn";
     type Home = ::meshwright::__private::Here;
 }
 #[automatically_derived]

@@ -32,23 +32,44 @@ impl AxisSet {
     }
 }
 
-pub struct Here;
-pub struct Data;
 pub struct Pp;
-pub struct Dp;
-pub struct Fsdp;
-pub struct Ep;
-pub struct Cp;
 pub struct Tp;
+
+/// Where a dim is distributed.
+pub trait Home {
+    const VARIES: AxisSet;
+}
+macro_rules! homes {
+    ($($home:ident $varies:expr),*) => {$(
+        pub struct $home;
+        impl Home for $home {
+            const VARIES: AxisSet = $varies;
+        }
+    )*};
+}
+homes!(
+    Here AxisSet::NONE,
+    Data AxisSet::DATA,
+    Dp AxisSet::of(AxisId::Dp),
+    Fsdp AxisSet::of(AxisId::Fsdp),
+    Ep AxisSet::of(AxisId::Ep),
+    Cp AxisSet::of(AxisId::Cp)
+);
 
 pub trait Dim {
     const NAME: &'static str;
     const VARIES: AxisSet;
 }
-pub trait Whole: Dim {
-    type Home;
+pub trait Whole {
+    const DECLARED_NAME: &'static str;
+    type Home: Home;
 }
-pub trait Local: Whole {}
+impl<D: Whole> Dim for D {
+    const NAME: &'static str = <D as Whole>::DECLARED_NAME;
+    const VARIES: AxisSet = D::Home::VARIES;
+}
+pub trait Local: Whole<Home = Here> {}
+pub trait BatchDim: Whole<Home = Data> {}
 pub struct Split<D, A>(PhantomData<(D, A)>);
 
 /// Logs `field` of every path that is built, every tie, unit and policy.
@@ -177,8 +198,16 @@ impl<T> Fits<T> for T {
         self
     }
 }
-pub fn returned<T>(x: impl Into<T>) -> T {
-    x.into()
+pub trait Promised<T> {
+    fn promised(self) -> T;
+}
+impl<T> Promised<T> for T {
+    fn promised(self) -> T {
+        self
+    }
+}
+pub fn returned<T>(x: impl Promised<T>) -> T {
+    x.promised()
 }
 
 thread_local! {

@@ -1,0 +1,90 @@
+use meshwright::__private::*;
+use meshwright_macros::{dims, forward, model};
+///The dim `Hidden`.
+#[derive(
+    ::core::clone::Clone,
+    ::core::marker::Copy,
+    ::core::fmt::Debug,
+    ::core::default::Default,
+    ::core::cmp::PartialEq,
+    ::core::cmp::Eq,
+    ::core::hash::Hash,
+)]
+pub struct Hidden;
+#[automatically_derived]
+impl ::meshwright::__private::Whole for Hidden {
+    const DECLARED_NAME: &'static str = "Hidden";
+    type Home = ::meshwright::__private::Here;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Local for Hidden {}
+struct Net {
+    layer: Linear<Hidden, Hidden>,
+}
+#[automatically_derived]
+impl ::meshwright::__private::Build for Net {
+    fn build(builder: &mut ::meshwright::__private::Builder<'_>) -> Self {
+        Self {
+            layer: ::meshwright::__private::Build::build(
+                &mut ::meshwright::__private::Builder::field(builder, "layer"),
+            ),
+        }
+    }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Model for Net {
+    fn describe() -> ::meshwright::__private::ModelDescription {
+        ::meshwright::__private::ModelDescription {
+            name: "Net",
+            fields: &[
+                ::meshwright::__private::FieldDescription {
+                    name: "layer",
+                    ty: "Linear<Hidden, Hidden>",
+                    sharded: ::core::option::Option::None,
+                    tied: ::core::option::Option::None,
+                    recompute: ::core::option::Option::None,
+                },
+            ],
+        }
+    }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Recompute for Net {
+    type Recomputed = ::meshwright::__private::Recomputed<Self>;
+    type Layer = Self;
+}
+#[deny(unused_must_use)]
+impl Net {
+    fn forward(
+        &self,
+        input: &impl ::meshwright::__private::Fits<Tensor<(u8, u8, Hidden)>>,
+    ) -> Tensor<(u8, u8, Hidden)> {
+        let _scope = ::meshwright::__private::scope("Net::forward");
+        let x: &Tensor<(u8, u8, Hidden)> = ::meshwright::__private::Fits::<
+            Tensor<(u8, u8, Hidden)>,
+        >::fits(input);
+        #[cfg(any())]
+        {
+            ::meshwright::__private::returned::<
+                Tensor<(u8, u8, Hidden)>,
+            >(self.layer.unreduced(x))
+        }
+        #[cfg(all())]
+        {
+            ::meshwright::__private::returned::<
+                Tensor<(u8, u8, Hidden)>,
+            >(self.layer.forward(x))
+        }
+    }
+}
+#[automatically_derived]
+impl ::meshwright::__private::Module for Net {
+    type In = Tensor<(u8, u8, Hidden)>;
+    type Out = Tensor<(u8, u8, Hidden)>;
+    fn forward(
+        &self,
+        input: &<Self as ::meshwright::__private::Module>::In,
+    ) -> <Self as ::meshwright::__private::Module>::Out {
+        Self::forward(self, input)
+    }
+}
