@@ -112,17 +112,17 @@ fn kinds(log: &[String]) -> String {
 }
 
 /// Meshes and levels, and what two steps of a Llama of two layers ask for: 5 units, whose gradients are summed in each step,
-/// and the gathers of the comparison. Parts of unlike lengths (11 positions and 61 tokens over `tp`) are so near to each
+/// the gathers of the comparison, and two of what ranks declare the same in the first step. Parts of unlike lengths (11 positions and 61 tokens over `tp`) are so near to each
 /// other that they are exchanged as if they were alike.
 const CALLS: [(&str, ZeroLevel, &str); 8] = [
-    ("dp=2", ZeroLevel::Replicated, "all_gather 4, all_reduce 10"),
-    ("tp=2", ZeroLevel::Replicated, "all_gather 78, all_reduce 12, reduce_scatter 20"),
-    ("fsdp=2", ZeroLevel::Replicated, "all_gather 4, all_reduce 10"),
-    ("fsdp=2", ZeroLevel::Optimizer, "all_gather 79, reduce_scatter 10"),
-    ("fsdp=2", ZeroLevel::Gradients, "all_gather 79, reduce_scatter 10"),
-    ("fsdp=2", ZeroLevel::Parameters, "all_gather 86, reduce_scatter 10"),
-    ("dp=2,fsdp=2", ZeroLevel::Parameters, "all_gather 86, all_reduce 10, reduce_scatter 10"),
-    ("dp=2,fsdp=2,tp=2", ZeroLevel::Parameters, "all_gather 162, all_reduce 22, reduce_scatter 30"),
+    ("dp=2", ZeroLevel::Replicated, "all_gather 6, all_reduce 10"),
+    ("tp=2", ZeroLevel::Replicated, "all_gather 80, all_reduce 12, reduce_scatter 20"),
+    ("fsdp=2", ZeroLevel::Replicated, "all_gather 6, all_reduce 10"),
+    ("fsdp=2", ZeroLevel::Optimizer, "all_gather 81, reduce_scatter 10"),
+    ("fsdp=2", ZeroLevel::Gradients, "all_gather 81, reduce_scatter 10"),
+    ("fsdp=2", ZeroLevel::Parameters, "all_gather 88, reduce_scatter 10"),
+    ("dp=2,fsdp=2", ZeroLevel::Parameters, "all_gather 88, all_reduce 10, reduce_scatter 10"),
+    ("dp=2,fsdp=2,tp=2", ZeroLevel::Parameters, "all_gather 164, all_reduce 22, reduce_scatter 30"),
 ];
 
 #[test]

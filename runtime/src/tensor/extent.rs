@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 
 use crate::backend::BlockIndex;
-use crate::comm::{Blocks, Site};
+use crate::comm::{Blocks, Communicator, Site};
 use crate::layout::{AxisSet, DimInfo, Dims};
 
 use super::Rank;
@@ -172,20 +172,10 @@ pub(super) fn gather_block(
         if group.size() == 1 {
             continue;
         }
-        // Rows of micro-batches may be cut in any way.
-        let mut parts = vec![0u32; group.size()];
-        let even = Blocks::even(1, 1, group.size());
-        group
-            .all_gather(
-                &site,
-                [lens[dim] as u32].as_slice().into(),
-                parts.as_mut_slice().into(),
-                &even,
-            )
-            .unwrap_or_else(|error| fail(error));
+        let parts = parts_of(&*group, info, &extents[dim], &site);
         let (outer, inner) =
             (lens[..dim].iter().product(), lens[dim + 1..].iter().product::<usize>());
-        let parts: Vec<usize> = parts.into_iter().map(|part| part as usize * inner).collect();
+        let parts: Vec<usize> = parts.into_iter().map(|part| part * inner).collect();
         lens[dim] = parts.iter().sum::<usize>() / inner.max(1);
         let mut whole = vec![0.0f32; lens.iter().product()];
         let blocks = Blocks::new(outer, parts);
@@ -195,6 +185,22 @@ pub(super) fn gather_block(
         block = whole;
     }
     block
+}
+
+/// Elements of each member of `group`, along whose axes a dim is distributed.
+fn parts_of(group: &dyn Communicator, info: &DimInfo, extent: &Extent, site: &Site) -> Vec<usize> {
+    let members = group.size();
+    if info.home.is_empty() {
+        let whole = extent.unsplit();
+        return (0..members).map(|member| whole.split(member, members).local).collect();
+    }
+    // The rows of micro-batches may be cut in any way.
+    let (own, mut all) = ([extent.local as u32], vec![0u32; members]);
+    let even = Blocks::even(1, 1, members);
+    group
+        .all_gather(site, own.as_slice().into(), all.as_mut_slice().into(), &even)
+        .unwrap_or_else(|error| fail(error));
+    all.into_iter().map(|part| part as usize).collect()
 }
 
 /// The dims of a shape, for messages: `(Batch, Split<Seq, tp>, Hidden)`.
