@@ -263,7 +263,7 @@ impl Driver for SimDriver {
         src: *const c_void,
         bytes: usize,
     ) -> Result<(), DriverError> {
-        let mut state = self.enter(Call::Upload { stream, bytes })?;
+        let mut state = self.enter(Call::Upload { stream, bytes: some("upload", bytes)? })?;
         state.submit("upload", stream.0, Task::Upload { dst, src: src as usize, bytes })
     }
 
@@ -274,7 +274,7 @@ impl Driver for SimDriver {
         src: u64,
         bytes: usize,
     ) -> Result<(), DriverError> {
-        let mut state = self.enter(Call::Download { stream, bytes })?;
+        let mut state = self.enter(Call::Download { stream, bytes: some("download", bytes)? })?;
         state.submit("download", stream.0, Task::Download { dst: dst as usize, src, bytes })
     }
 
@@ -285,7 +285,7 @@ impl Driver for SimDriver {
         src: u64,
         bytes: usize,
     ) -> Result<(), DriverError> {
-        self.enter(Call::Copy { stream, bytes })?.submit(
+        self.enter(Call::Copy { stream, bytes: some("copy", bytes)? })?.submit(
             "copy",
             stream.0,
             Task::Copy { dst, src, bytes },
@@ -293,7 +293,7 @@ impl Driver for SimDriver {
     }
 
     unsafe fn zero(&self, stream: Stream, dst: u64, bytes: usize) -> Result<(), DriverError> {
-        self.enter(Call::Zero { stream, bytes })?.submit(
+        self.enter(Call::Zero { stream, bytes: some("zero", bytes)? })?.submit(
             "zero",
             stream.0,
             Task::Zero { dst, bytes },
@@ -412,5 +412,13 @@ impl Driver for SimDriver {
         freed
             .map(|_| ())
             .ok_or_else(|| failure("free_graph", format!("there is no graph {}", graph.0)))
+    }
+}
+
+/// Refuses a transfer of no bytes, as a driver may: the address of an empty block belongs to no allocation.
+fn some(call: &'static str, bytes: usize) -> Result<usize, DriverError> {
+    match bytes {
+        0 => Err(failure(call, "of 0 bytes".to_owned())),
+        bytes => Ok(bytes),
     }
 }

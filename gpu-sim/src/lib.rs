@@ -34,7 +34,7 @@ mod stacks;
 mod state;
 mod task;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use meshwright::backend::cuda::Driver;
 use meshwright::backend::cuda::native::NativeDriver;
@@ -56,8 +56,11 @@ pub fn drivers(seed: u64, ranks: usize) -> Vec<Arc<dyn Driver>> {
         let device = SimDevice::new(seed);
         return (0..ranks).map(|_| Arc::new(device.driver()) as Arc<dyn Driver>).collect();
     }
-    let native = |_| NativeDriver::new(0).unwrap_or_else(|error| panic!("{error}"));
-    (0..ranks).map(|rank| native(rank) as Arc<dyn Driver>).collect()
+    // One for all: each has caches of kernels, plans and algorithms of its own.
+    static NATIVE: OnceLock<Arc<NativeDriver>> = OnceLock::new();
+    let native =
+        NATIVE.get_or_init(|| NativeDriver::new(0).unwrap_or_else(|error| panic!("{error}")));
+    vec![Arc::clone(native) as Arc<dyn Driver>; ranks]
 }
 
 /// A lock, also after a test that held it has panicked.

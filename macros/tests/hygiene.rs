@@ -115,7 +115,7 @@ model_in_a_macro!(FromMacro, up: mock::Linear<Hidden, Vocab>);
 
 #[test]
 fn models_without_a_prelude_are_built() {
-    use mock::{Build, Builder, Model, Dim};
+    use mock::{Build, Builder, Dim, Model};
     let mut builder = Builder::new();
     without_prelude::Net::<Hidden>::build(&mut builder);
     FromMacro::build(&mut builder);

@@ -231,6 +231,10 @@ impl Drop for Gpu {
             // Nobody could act on an error here.
             let _ = self.driver.free_event(event);
         }
+        // With its stream, a library gives back its workspace of it.
+        for (_, stream) in lock(&self.streams).drain() {
+            let _ = self.driver.free_stream(stream);
+        }
     }
 }
 

@@ -128,7 +128,13 @@ impl Device for GpuMemory {
         let _ = unsafe { self.gpu.driver().free_pinned(memory.as_ptr(), bytes) };
     }
 
+    // Nothing is submitted for no bytes: the address of an empty block belongs to no allocation, and a memset node of no
+    // width is refused in a CUDA graph.
+
     unsafe fn copy_out(&self, dst: &mut [u8], src: *const u8) {
+        if dst.is_empty() {
+            return;
+        }
         let stream = self.gpu.stream(Queue::Transfer);
         let (to, bytes) = (dst.as_mut_ptr().cast(), dst.len());
         // SAFETY: as the caller promises.
@@ -136,6 +142,9 @@ impl Device for GpuMemory {
     }
 
     unsafe fn copy_in(&self, dst: *mut u8, src: &[u8]) {
+        if src.is_empty() {
+            return;
+        }
         let stream = self.gpu.stream(Queue::Transfer);
         let (from, bytes) = (src.as_ptr().cast(), src.len());
         // SAFETY: as the caller promises.
@@ -143,11 +152,17 @@ impl Device for GpuMemory {
     }
 
     unsafe fn upload(&self, dst: *mut u8, src: &[u8]) {
+        if src.is_empty() {
+            return;
+        }
         // SAFETY: as the caller promises; every upload is on the compute stream.
         unsafe { self.staging.upload(self.gpu.stream(Queue::Compute), dst as u64, src) };
     }
 
     unsafe fn download(&self, src: *const u8, dst: &mut [u8]) {
+        if dst.is_empty() {
+            return;
+        }
         self.gpu.tape.note_wait();
         let (driver, stream) = (self.gpu.driver(), self.gpu.stream(Queue::Compute));
         // SAFETY: as the caller promises; the host memory is in place until the stream has passed.
@@ -156,11 +171,17 @@ impl Device for GpuMemory {
     }
 
     unsafe fn zero(&self, queue: Queue, dst: *mut u8, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
         // SAFETY: as the caller promises.
         done(unsafe { self.gpu.driver().zero(self.gpu.stream(queue), dst as u64, bytes) });
     }
 
     unsafe fn copy(&self, queue: Queue, dst: *mut u8, src: *const u8, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
         let stream = self.gpu.stream(queue);
         // SAFETY: as the caller promises.
         done(unsafe { self.gpu.driver().copy(stream, dst as u64, src as u64, bytes) });

@@ -14,6 +14,8 @@ use super::api::{self, Comm, Library, LibraryError};
 const PERIOD: Duration = Duration::from_millis(20);
 /// How long word of a rank that has ended may take: the library may notice it first, and cannot say which rank it was.
 const WORD_TIME: Duration = Duration::from_millis(500);
+/// How long a communicator that is busy is polled without sleeping: the end of a group of calls takes less.
+const SPIN_TIME: Duration = Duration::from_micros(200);
 
 /// The communicators of a rank and what they are at.
 #[derive(Debug)]
@@ -169,8 +171,9 @@ impl Watch {
             self.check_peers(call)?;
             match self.using(call, |library| library.state(comm))? {
                 api::State::Ready => return Ok(()),
+                api::State::Busy if start.elapsed() < SPIN_TIME => std::thread::yield_now(),
                 api::State::Busy if start.elapsed() < self.timeout => {
-                    std::thread::sleep(Duration::from_micros(200));
+                    std::thread::sleep(Duration::from_micros(50));
                 }
                 api::State::Busy => return Err(self.late(call)),
             }

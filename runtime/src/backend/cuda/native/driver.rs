@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use cudarc::driver::sys::{
-    CUevent, CUevent_flags, CUfunction, CUfunction_attribute, CUgraph, CUgraphExec, CUmodule,
-    CUresult, CUstream, CUstream_flags, CUstreamCaptureMode,
+    CUevent, CUevent_flags, CUfunction, CUfunction_attribute, CUgraph, CUgraphExec,
+    CUgraphInstantiate_flags, CUmodule, CUresult, CUstream, CUstream_flags, CUstreamCaptureMode,
 };
 use rayon::prelude::*;
 
@@ -417,7 +417,10 @@ impl Driver for NativeDriver {
         let mut ready: CUgraphExec = std::ptr::null_mut();
         // SAFETY: what can be submitted is a copy, so that the recording is not needed any more.
         unsafe {
-            let made = call!(api, cuGraphInstantiateWithFlags(&mut ready, graph, 0));
+            // Else all of its kernels would have the priority of the stream that it is launched on.
+            let flags =
+                CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0.into();
+            let made = call!(api, cuGraphInstantiateWithFlags(&mut ready, graph, flags));
             call!(api, cuGraphDestroy(graph))?;
             made?;
         }
