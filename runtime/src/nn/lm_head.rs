@@ -186,9 +186,10 @@ fn fused_loss<S: Dims>(
         weights: targets.counted().view(),
         hidden,
     };
-    let mut shares = rank
-        .is_recording()
-        .then(|| Shares { dx: rank.alloc(tokens * hidden), dweight: rank.zeros(weight.len()) });
+    let mut shares = rank.is_recording().then(|| Shares {
+        dx: rank.alloc(tokens * hidden),
+        dweight: rank.scratch(DType::F32, weight.len()),
+    });
     let sum = chunks.run(shares.as_mut());
     let node = shares.map(|mut shares| {
         let source = ready.node;
@@ -244,6 +245,9 @@ impl Chunks<'_> {
             let narrow = narrow.as_mut().map(|narrow| narrow.view_mut().into_slice(0..len));
             self.one(&mut stats, chunk, logits, narrow, shares.as_deref_mut());
         }
+        if let (Some(shares), 0) = (shares, tokens) {
+            shares.dweight.view_mut().clear();
+        }
         stats.loss(rank, self.targets)
     }
 
@@ -274,8 +278,10 @@ impl Chunks<'_> {
             let input_product =
                 Gemm { m, n: k, k: n, trans_a: false, trans_b: false, accumulate: false };
             backend.gemm(&input_product, gradient, weight, dx);
+            // The first chunk writes what the others add to.
+            let accumulate = first > 0;
             let weight_product =
-                Gemm { m: n, n: k, k: m, trans_a: true, trans_b: false, accumulate: true };
+                Gemm { m: n, n: k, k: m, trans_a: true, trans_b: false, accumulate };
             backend.gemm(&weight_product, gradient, input, shares.dweight.view_mut());
         }
     }
