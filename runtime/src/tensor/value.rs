@@ -137,7 +137,14 @@ impl Value {
     /// When the value has left a recomputed segment otherwise than as its result.
     #[track_caller]
     fn check_recorded(&self) {
-        if let (Some(segment), true) = (&self.0.unrecorded_in, self.rank().is_recording()) {
+        if self.rank().is_recording() {
+            self.check_left_no_segment();
+        }
+    }
+
+    #[track_caller]
+    fn check_left_no_segment(&self) {
+        if let Some(segment) = &self.0.unrecorded_in {
             panic!(
                 "a tensor computed inside of the recomputed `{}` is used outside of it, where it would have no gradient: \
                  return it from the segment's `forward`, in a tuple with its result, or read it inside of \
@@ -157,6 +164,16 @@ impl Value {
 
     pub(crate) fn len(&self) -> usize {
         local_len(&self.0.extents)
+    }
+
+    /// The recorded operation that has computed the value, from which backward can begin.
+    ///
+    /// # Panics
+    /// When the value has left a recomputed segment otherwise than as its result.
+    #[track_caller]
+    pub(crate) fn recorded_node(&self) -> Option<NodeId> {
+        self.check_left_no_segment();
+        self.settle().node
     }
 
     /// The numbers, computed now if they were deferred. While nothing is recorded they come without the operation that
