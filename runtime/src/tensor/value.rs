@@ -126,6 +126,17 @@ impl Value {
         }))
     }
 
+    /// The same value, which was begun in the first run of `segment`, if that is one.
+    pub(super) fn computed_in(self, segment: Option<Rc<Region>>) -> Value {
+        match segment {
+            None => self,
+            Some(_) => {
+                let (state, extents) = (State::Ready(self.settle()), self.extents().to_vec());
+                Self::made_in(self.rank(), extents, state, None, segment)
+            }
+        }
+    }
+
     /// Whether it was computed in the first run of a recomputed segment, which is not recorded.
     pub(super) fn is_unrecorded(&self) -> bool {
         self.0.unrecorded_in.is_some()
@@ -349,6 +360,8 @@ impl Saved {
 pub(crate) struct ParamUse {
     param: ParamRef,
     axes: AxisSet,
+    /// Of the values that the operation has read, if backward reads them too.
+    version: Option<u64>,
     is_done: Cell<bool>,
 }
 
@@ -371,7 +384,8 @@ impl ParamUse {
     /// Notes that `param` is read by an operation whose gradient contribution must be summed over `axes`.
     pub(crate) fn new(param: &ParamRef, axes: AxisSet, in_backward: InBackward) -> ParamUse {
         param.begin_use(axes, in_backward);
-        ParamUse { param: param.clone(), axes, is_done: Cell::new(false) }
+        let version = (in_backward == InBackward::Reads).then(|| param.unit().version());
+        ParamUse { param: param.clone(), axes, version, is_done: Cell::new(false) }
     }
 
     /// The parameter.
@@ -387,6 +401,9 @@ impl ParamUse {
     /// first rank of them contributes it.
     pub(crate) fn finish(&self, gradients: &Gradients<'_>, write: impl FnOnce(ViewMut<'_>, bool)) {
         let (rank, unit) = (gradients.rank, self.param.unit());
+        if let Some(version) = self.version {
+            unit.check_version(version);
+        }
         self.is_done.set(true);
         if rank.backward().is_some_and(|backward| backward.reach(unit)) {
             unit.contribute();
