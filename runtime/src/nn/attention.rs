@@ -31,6 +31,7 @@ pub trait QueriesKeysValues<H, K, D> {
     /// What comes out: shaped like the queries.
     type Out;
     #[doc(hidden)]
+    #[track_caller]
     fn attend(&self, path: &str) -> Self::Out;
 }
 
@@ -42,6 +43,7 @@ impl<B: Dim, S: Local, H: Whole, K: Whole, D: Whole> QueriesKeysValues<H, K, D>
 {
     type Out = Heads<B, S, H, D>;
 
+    #[track_caller]
     fn attend(&self, path: &str) -> Self::Out {
         attend_typed(path, self)
     }
@@ -52,6 +54,7 @@ impl<B: Dim, S: Local, H: Whole, K: Whole, D: Whole, A: Axis> QueriesKeysValues<
 {
     type Out = Heads<B, S, Split<H, A>, D>;
 
+    #[track_caller]
     fn attend(&self, path: &str) -> Self::Out {
         attend_typed(path, self)
     }

@@ -108,6 +108,7 @@ impl<H: Whole, V: Whole, Style> LmHead<H, V, Style> {
         let site = self.weight.site().clone().at(Location::caller());
         let x = enter(x.operand().value(), T::Shape::ENTRY, &site);
         x.rank().check_same(self.weight.rank());
+        x.rank().check_same(targets.rank());
         let lead = &x.extents()[..x.extents().len() - 1];
         check_sizes(
             G::DIMS,

@@ -113,8 +113,9 @@ fn compute_unless_sum(x: &Value) {
 
 #[track_caller]
 fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
-    weight.check_trailing(x.extents());
     let rank = x.rank();
+    rank.check_same(weight.rank());
+    weight.check_trailing(x.extents());
     let (len, rows) = (x.len(), x.len() / weight.len());
     compute_unless_sum(x);
     let values = weight.read(axes);
@@ -160,8 +161,9 @@ fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
 
 #[track_caller]
 fn layer_norm(x: &Value, weight: &ParamRef, bias: &ParamRef, eps: f32, axes: AxisSet) -> Value {
-    weight.check_trailing(x.extents());
     let rank = x.rank();
+    rank.check_same(weight.rank());
+    weight.check_trailing(x.extents());
     let (len, rows) = (x.len(), x.len() / weight.len());
     compute_unless_sum(x);
     let (weights, biases) = (weight.read(axes), bias.read(axes));

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::backend::DType;
-use crate::tensor::{Rank, Unit, ZeroLevel};
+use crate::tensor::{Rank, Unit};
 
 use super::{ParamGroups, UnitState};
 
@@ -59,9 +59,14 @@ impl Ema {
     ///
     /// Meanwhile, nothing may be trained or saved.
     pub fn with_average<T>(&mut self, body: impl FnOnce() -> T) -> T {
+        let versions: Vec<u64> = self.states.iter().map(|state| state.unit().version()).collect();
         self.swap();
         let result = body();
         self.swap();
+        // To the bit: a loss from before can still be differentiated.
+        for (state, version) in self.states.iter().zip(versions) {
+            state.unit().set_version(version);
+        }
         result
     }
 
@@ -108,10 +113,6 @@ impl Ema {
                     }
                     backend.cast(kept.view(), average.reborrow());
                 });
-            }
-            if rank.zero_level() == ZeroLevel::Parameters {
-                // What was gathered before is of the other values.
-                unit.release();
             }
             unit.publish();
         }

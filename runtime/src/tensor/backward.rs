@@ -49,6 +49,11 @@ impl Backward {
         Rc::new(Backward { number, line, wanted: None, units: RefCell::new(units) })
     }
 
+    /// The line of the first backward pass of the step.
+    pub(super) fn line(&self) -> &'static Location<'static> {
+        self.line
+    }
+
     /// The units that hold gradients of the step.
     pub(super) fn units(&self) -> Ref<'_, Vec<Rc<Unit>>> {
         self.units.borrow()
@@ -59,9 +64,8 @@ impl Backward {
         self.units().iter().flat_map(|unit| unit.params()).collect()
     }
 
-    /// Adds the gradients of the loss that `root` has computed, of which `seed` is the gradient. Afterwards the sums over
-    /// ranks have begun.
-    pub(super) fn run(self: &Rc<Self>, rank: &Rank, root: Option<NodeId>) {
+    /// Adds the gradients of the losses that `roots` have computed. Afterwards the sums over ranks have begun.
+    pub(super) fn run(self: &Rc<Self>, rank: &Rank, roots: Vec<NodeId>) {
         for unit in self.units().iter() {
             unit.hold(self.holder());
             unit.begin_backward();
@@ -69,7 +73,8 @@ impl Backward {
         let mut seed = rank.stats(1);
         seed.view_mut().write(&[1.0f32]);
         rank.set_backward(Some(Rc::clone(self)));
-        run_backward(rank, root, seed);
+        // Segments are recomputed as they were computed, also in the middle of an evaluation.
+        rank.recorded(|| run_backward(rank, roots, seed));
         rank.set_backward(None);
         // What no gradient reached still takes part in the sums over ranks.
         self.units().iter().for_each(|unit| unit.start_reduction());

@@ -8,6 +8,7 @@ use super::contract::gradient_axes;
 use super::extent::check_sizes;
 use super::in_flight::Arrived;
 use super::pointwise::{Binary, Pointwise, Unary};
+use super::typed::note_number;
 use super::value::Value;
 use super::{InFlight, Param, ParamRef, Partial, Tensor};
 
@@ -183,6 +184,7 @@ macro_rules! partial_by_number {
             #[track_caller]
             fn scale(&self, right: &$right) -> Partial<S, A> {
                 let factor = right.mul(1.0);
+                note_number::<S>(self.value().rank(), "multiplied by", factor);
                 let scaled = self.value().to_pointwise().unary(Unary::Scale(factor));
                 let extents = self.value().extents().to_vec();
                 let value = Value::deferred(self.value().rank(), extents, scaled);

@@ -16,11 +16,11 @@ use crate::layout::AxisSet;
 use super::Rank;
 use super::rank::fail;
 
-/// Most values that a rank remembers for the comparison.
-const MOST: usize = 4096;
+/// Most values, and most numbers, that a rank remembers for the comparison.
+const MOST: [usize; 2] = [4096, 1024];
 
 /// `u32` words of a value in the comparison.
-const WORDS: usize = 6;
+const WORDS: usize = 7;
 
 /// Values that were made on the host of a rank until ranks have compared them, which they do once.
 #[derive(Default)]
@@ -28,6 +28,8 @@ pub(crate) struct DeclaredValues {
     values: RefCell<Vec<Declared>>,
     /// How many were made at a line.
     made_at: RefCell<HashMap<u64, u32>>,
+    /// How many there are of tensors and settings, and of numbers.
+    counts: Cell<[usize; 2]>,
     is_compared: Cell<bool>,
 }
 
@@ -35,8 +37,38 @@ pub(crate) struct DeclaredValues {
 struct Declared {
     name: String,
     line: &'static Location<'static>,
+    kind: Kind,
     words: [u32; WORDS],
     varies: AxisSet,
+}
+
+/// What a value is, and so how to make it the same on all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Elements of a tensor, tokens or a parameter.
+    Elements,
+    /// A number that a tensor is multiplied by, or that is added.
+    Number,
+    /// A setting of the rank or of a model.
+    Setting,
+}
+
+impl Kind {
+    fn fix(self) -> &'static str {
+        match self {
+            Kind::Elements => {
+                "make it from the global index, with `from_fn`, or from data that all of them read; or declare the dim that \
+                 they hold different parts of, `Split<Dim, Axis>` or `@ data`"
+            }
+            Kind::Number => {
+                "a number that follows from the rank or its part of a tensor has no place here: ranks hold the same tensor \
+                 along the other axes, and sums over ranks are those of `.sum(Dim)`, `.mean(Dim)` and losses"
+            }
+            Kind::Setting => {
+                "give every rank the same seed, sizes and settings, and `set_step` with the same step"
+            }
+        }
+    }
 }
 
 impl DeclaredValues {
@@ -48,17 +80,58 @@ impl DeclaredValues {
         line: &'static Location<'static>,
         block: &[T],
     ) {
-        if self.is_compared.get() || self.values.borrow().len() == MOST {
+        let hash = || xxh3_64(bytemuck::cast_slice(block));
+        self.push(Kind::Elements, name, varies, line, block.len(), hash);
+    }
+
+    /// Remembers the number that `name` is at `line`.
+    pub(super) fn note_number(
+        &self,
+        name: impl FnOnce() -> String,
+        varies: AxisSet,
+        line: &'static Location<'static>,
+        number: f32,
+    ) {
+        self.push(Kind::Number, name, varies, line, 1, || u64::from(number.to_bits()));
+    }
+
+    /// Remembers a setting, as text.
+    pub(crate) fn note_setting(
+        &self,
+        name: &str,
+        line: &'static Location<'static>,
+        setting: impl FnOnce() -> String,
+    ) {
+        let hash = || xxh3_64(setting().as_bytes());
+        self.push(Kind::Setting, || name.to_owned(), AxisSet::NONE, line, 1, hash);
+    }
+
+    fn push(
+        &self,
+        kind: Kind,
+        name: impl FnOnce() -> String,
+        varies: AxisSet,
+        line: &'static Location<'static>,
+        len: usize,
+        hash: impl FnOnce() -> u64,
+    ) {
+        let mut counts = self.counts.get();
+        let class = usize::from(kind == Kind::Number);
+        if self.is_compared.get() || counts[class] == MOST[class] {
             return;
         }
+        counts[class] += 1;
+        self.counts.set(counts);
+        let name = name();
         let key = xxh3_64(line.to_string().as_bytes());
         let mut made_at = self.made_at.borrow_mut();
         let count = made_at.entry(key).or_default();
-        let hash = xxh3_64(bytemuck::cast_slice(block));
+        let hash = hash();
+        let alike = xxh3_64(format!("{name} {len}").as_bytes()) as u32;
         let words =
-            [high(key), key as u32, *count, high(hash), hash as u32, varies.number() as u32];
+            [high(key), key as u32, *count, high(hash), hash as u32, varies.number() as u32, alike];
         *count += 1;
-        self.values.borrow_mut().push(Declared { name: name(), line, words, varies });
+        self.values.borrow_mut().push(Declared { name, line, kind, words, varies });
     }
 
     /// Compares the values of all ranks, the first time that it is called. Every rank calls it.
@@ -67,39 +140,72 @@ impl DeclaredValues {
     /// When a value differs between ranks on which it was declared the same; on all ranks alike.
     #[track_caller]
     pub(crate) fn compare(&self, rank: &Rank) {
-        if self.is_compared.replace(true) {
+        if self.is_compared.get() {
             return;
         }
+        let step = rank.peek_step();
+        self.note_setting("the training step", Location::caller(), || step.to_string());
+        self.is_compared.set(true);
         self.made_at.take();
         let own = self.values.take();
         let words = gather(rank, &own);
         let shape = rank.comms().shape();
         let by_key: Vec<HashMap<[u32; 3], &[u32]>> = words
             .iter()
-            .map(|words| {
-                let values = words.chunks_exact(WORDS);
-                values.map(|value| ([value[0], value[1], value[2]], value)).collect()
-            })
+            .map(|words| words.chunks_exact(WORDS).map(|value| (key_of(value), value)).collect())
             .collect();
+        let is_full = words.iter().any(|words| words.len() / WORDS >= MOST[1]);
+        let own_keys = &by_key[rank.index()];
         for value in &own {
-            let key = [value.words[0], value.words[1], value.words[2]];
             // The first rank seen at each position along the axes over which the value varies.
             let mut first: HashMap<usize, (usize, &[u32])> = HashMap::new();
+            let own_position = shape.index_in_group(rank.index(), value.varies);
             for (member, values) in by_key.iter().enumerate() {
-                let Some(found) = values.get(&key) else { continue };
                 let position = shape.index_in_group(member, value.varies);
+                let Some(found) = values.get(&key_of(&value.words)) else {
+                    // Made elsewhere in the program, unless only some ranks have made it at all.
+                    let is_alike = |other: &&&[u32]| {
+                        other[5..] == value.words[5..] && !own_keys.contains_key(&key_of(other))
+                    };
+                    let other = values.values().find(is_alike);
+                    assert!(
+                        other.is_none() || position != own_position || is_full,
+                        "{} made at {} is declared {}, but rank {member} made it at another line: {}",
+                        value.name,
+                        value.line,
+                        same_on(value.varies),
+                        value.kind.fix(),
+                    );
+                    continue;
+                };
                 let (known, words) = *first.entry(position).or_insert((member, found));
                 assert!(
-                    words == *found,
-                    "{} made at {} is declared {}, but ranks {known} and {member} made it of different numbers: make it \
-                     from the global index, with `from_fn`, or from data that all of them read; or declare the dim that \
-                     they hold different parts of, `Split<Dim, Axis>` or `@ data`",
+                    is_same(value.kind, words, found),
+                    "{} made at {} is declared {}, but ranks {known} and {member} made it of different numbers: {}",
                     value.name,
                     value.line,
                     same_on(value.varies),
+                    value.kind.fix(),
                 );
             }
         }
+    }
+}
+
+fn key_of(words: &[u32]) -> [u32; 3] {
+    [words[0], words[1], words[2]]
+}
+
+/// Whether two ranks have made the same value. Numbers may differ by rounding: a rank may have read them of a tensor.
+fn is_same(kind: Kind, one: &[u32], other: &[u32]) -> bool {
+    let number = |words: &[u32]| f32::from_bits(words[4]);
+    match kind {
+        Kind::Number if one[5..] == other[5..] => {
+            let (one, other) = (number(one), number(other));
+            one.to_bits() == other.to_bits()
+                || (one - other).abs() <= 1e-3 * one.abs().max(other.abs())
+        }
+        _ => one == other,
     }
 }
 

@@ -104,6 +104,11 @@ impl Gathering {
         self.current = Some(Rc::clone(unit));
     }
 
+    /// The values of `unit` are about to be freed: who reads them next gathers them again.
+    pub(crate) fn leave(&mut self, unit: &Unit) {
+        self.current.take_if(|current| std::ptr::eq(&**current, unit));
+    }
+
     /// The values of `unit` have changed: what a forward pass reads first is gathered at once.
     pub(crate) fn updated(&mut self, unit: &Unit) {
         let first = self.known.first().and_then(Weak::upgrade);

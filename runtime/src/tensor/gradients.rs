@@ -11,7 +11,7 @@ use crate::layout::{AxisId, AxisSet, Dims};
 
 use super::backward::Backward;
 use super::unit::Stretch;
-use super::{Loss, ParamRef, Rank, Unit, ZeroLevel};
+use super::{Losses, ParamRef, Rank, Unit, ZeroLevel};
 
 /// The axes along which ranks hold different parameters.
 const MODEL_AXES: AxisSet = AxisSet::ALL.minus(AxisSet::DATA);
@@ -93,12 +93,12 @@ impl<State> Gradients<State> {
 }
 
 impl Gradients<Accumulating> {
-    pub(super) fn begin<S: Dims>(
-        loss: &Loss<S>,
+    pub(super) fn begin(
+        losses: &Losses,
         units: Option<&[Rc<Unit>]>,
         line: &'static Location<'static>,
     ) -> Gradients<Accumulating> {
-        let rank = loss.rank().with_whole_batch();
+        let rank = losses.rank().clone();
         let backward = Backward::new(&rank, line, units);
         Gradients { rank, backward, counts: BTreeMap::new(), scale: 1.0, state: PhantomData }
     }
@@ -111,9 +111,9 @@ impl Gradients<Accumulating> {
     /// # Panics
     /// When another backward has overwritten these gradients.
     #[track_caller]
-    pub fn accumulate<S: Dims>(self, loss: Loss<S>) -> Gradients<Accumulating> {
+    pub fn accumulate(self, loss: impl Into<Losses>) -> Gradients<Accumulating> {
         self.backward.check();
-        self.add(loss, false)
+        self.add(loss.into(), false)
     }
 
     /// Adds the gradient of the last micro-batch, and starts summing the gradient of each unit over the ranks as soon as
@@ -123,19 +123,20 @@ impl Gradients<Accumulating> {
     /// # Panics
     /// When another backward has overwritten these gradients.
     #[track_caller]
-    pub fn backward<S: Dims>(self, loss: Loss<S>) -> Gradients<Pending> {
+    pub fn backward(self, loss: impl Into<Losses>) -> Gradients<Pending> {
         self.backward.check();
-        self.add(loss, true)
+        self.add(loss.into(), true)
     }
 
     #[track_caller]
-    pub(super) fn add<S: Dims, State>(mut self, loss: Loss<S>, last: bool) -> Gradients<State> {
-        self.rank.check_same(loss.rank());
-        *self.counts.entry(S::VARIES).or_default() += loss.count();
-        let root = loss.root();
-        drop(loss);
+    pub(super) fn add<State>(mut self, losses: Losses, last: bool) -> Gradients<State> {
+        self.rank.check_same(losses.rank());
+        let (roots, counts) = losses.into_parts();
+        for (axes, count) in counts {
+            *self.counts.entry(axes).or_default() += count;
+        }
         self.rank.set_last_micro_batch(last);
-        self.backward.run(&self.rank, root);
+        self.backward.run(&self.rank, roots);
         self.with_state()
     }
 }

@@ -33,9 +33,10 @@ impl<S: Dims> InFlight<Tensor<S>> {
         }
         let (data, node) = value.into_unique();
         let pending = group.start_all_reduce(site, ReduceOp::Sum, data);
+        let segment = rank.regions().first_run();
         InFlight::new(move || {
             let data = pending.wait().unwrap_or_else(|error| fail(error));
-            Value::ready(&rank, extents, data, node)
+            Value::ready(&rank, extents, data, node).computed_in(segment)
         })
     }
 
@@ -48,9 +49,10 @@ impl<S: Dims> InFlight<Tensor<S>> {
         let line = Line::new(&rank, value.extents(), axis, dim, site);
         let ready = value.compute();
         let pending = line.start_reduce_scatter(&rank, &ready.data);
+        let segment = rank.regions().first_run();
         InFlight::new(move || {
             let data = pending.wait().unwrap_or_else(|error| fail(error));
-            region::scattered(&rank, line, data, ready.node)
+            region::scattered(&rank, line, data, ready.node).computed_in(segment)
         })
     }
 
@@ -63,9 +65,10 @@ impl<S: Dims> InFlight<Tensor<S>> {
         let line = Line::new(&rank, value.extents(), axis, dim, site);
         let ready = value.compute();
         let pending = line.start_all_gather(&rank, &ready.data);
+        let segment = rank.regions().first_run();
         InFlight::new(move || {
             let data = pending.wait().unwrap_or_else(|error| fail(error));
-            region::gathered(&rank, line, data, ready.node)
+            region::gathered(&rank, line, data, ready.node).computed_in(segment)
         })
     }
 

@@ -1,12 +1,13 @@
 //! Losses as ratios.
 
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops::{Add, Div, Mul};
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::layout::Dims;
+use crate::layout::{AxisSet, Dims};
 
 use super::pointwise::Binary;
 use super::tape::NodeId;
@@ -80,7 +81,7 @@ impl<S: Dims> Loss<S> {
     /// [`accumulate`](Self::accumulate).
     #[track_caller]
     pub fn backward(self) -> Gradients<Pending> {
-        Gradients::begin(&self, None, Location::caller()).add(self, true)
+        Losses::from(self).backward()
     }
 
     /// [`backward`](Self::backward) for the parameters of `units` only: gradients pass through other models, and leave
@@ -90,7 +91,7 @@ impl<S: Dims> Loss<S> {
     /// As [`backward`](Self::backward).
     #[track_caller]
     pub fn backward_for(self, units: &[Rc<Unit>]) -> Gradients<Pending> {
-        Gradients::begin(&self, Some(units), Location::caller()).add(self, true)
+        Losses::from(self).backward_for(units)
     }
 
     /// Computes the gradients of the first of several micro-batches: [`Gradients::accumulate`] and
@@ -100,7 +101,7 @@ impl<S: Dims> Loss<S> {
     /// As [`backward`](Self::backward).
     #[track_caller]
     pub fn accumulate(self) -> Gradients<Accumulating> {
-        Gradients::begin(&self, None, Location::caller()).add(self, false)
+        Losses::from(self).accumulate()
     }
 
     /// [`accumulate`](Self::accumulate) for the parameters of `units` only, as [`backward_for`](Self::backward_for).
@@ -109,20 +110,92 @@ impl<S: Dims> Loss<S> {
     /// As [`backward`](Self::backward).
     #[track_caller]
     pub fn accumulate_for(self, units: &[Rc<Unit>]) -> Gradients<Accumulating> {
+        Losses::from(self).accumulate_for(units)
+    }
+
+    /// This loss and one of another shape, to be differentiated together: a penalty on what the loss is computed from.
+    /// Of losses of one shape, `a + b` is the same.
+    #[track_caller]
+    pub fn and<T: Dims>(self, other: Loss<T>) -> Losses {
+        Losses::from(self).and(other)
+    }
+}
+
+/// Losses of different shapes that are differentiated together: the mean over everything that any of them counts.
+#[must_use = "losses do nothing until `.backward()`"]
+pub struct Losses {
+    rank: Rank,
+    /// The recorded operations that have computed the sums.
+    roots: Vec<NodeId>,
+    /// Elements that the losses count on this rank, by the axes over which the counts are still to be summed.
+    counts: BTreeMap<AxisSet, u64>,
+}
+
+impl<S: Dims> From<Loss<S>> for Losses {
+    #[track_caller]
+    fn from(loss: Loss<S>) -> Losses {
+        let roots = loss.sum.recorded_node().into_iter().collect();
+        let counts = BTreeMap::from([(S::VARIES, loss.count)]);
+        Losses { rank: loss.sum.rank().with_whole_batch(), roots, counts }
+    }
+}
+
+impl Losses {
+    /// These losses and another one.
+    #[track_caller]
+    pub fn and<T: Dims>(mut self, other: Loss<T>) -> Losses {
+        let other = Losses::from(other);
+        self.rank.check_same(&other.rank);
+        self.roots.extend(other.roots);
+        for (axes, count) in other.counts {
+            *self.counts.entry(axes).or_default() += count;
+        }
+        self
+    }
+
+    /// Computes the gradients of all of the losses, as [`Loss::backward`] does for one.
+    ///
+    /// # Panics
+    /// As [`Loss::backward`].
+    #[track_caller]
+    pub fn backward(self) -> Gradients<Pending> {
+        Gradients::begin(&self, None, Location::caller()).add(self, true)
+    }
+
+    /// [`backward`](Self::backward) for the parameters of `units` only, as [`Loss::backward_for`].
+    ///
+    /// # Panics
+    /// As [`Loss::backward`].
+    #[track_caller]
+    pub fn backward_for(self, units: &[Rc<Unit>]) -> Gradients<Pending> {
+        Gradients::begin(&self, Some(units), Location::caller()).add(self, true)
+    }
+
+    /// Computes the gradients of the first of several micro-batches, as [`Loss::accumulate`].
+    ///
+    /// # Panics
+    /// As [`Loss::backward`].
+    #[track_caller]
+    pub fn accumulate(self) -> Gradients<Accumulating> {
+        Gradients::begin(&self, None, Location::caller()).add(self, false)
+    }
+
+    /// [`accumulate`](Self::accumulate) for the parameters of `units` only, as [`Loss::backward_for`].
+    ///
+    /// # Panics
+    /// As [`Loss::backward`].
+    #[track_caller]
+    pub fn accumulate_for(self, units: &[Rc<Unit>]) -> Gradients<Accumulating> {
         Gradients::begin(&self, Some(units), Location::caller()).add(self, false)
     }
 
     pub(super) fn rank(&self) -> &Rank {
-        self.sum.rank()
+        &self.rank
     }
 
-    pub(super) fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// The recorded operation that has computed the sum.
-    pub(super) fn root(&self) -> Option<NodeId> {
-        self.sum.settle().node
+    /// The recorded operations that have computed the sums, and the elements that they count.
+    pub(super) fn into_parts(self) -> (Vec<NodeId>, BTreeMap<AxisSet, u64>) {
+        (self.roots, self.counts)
     }
 }
 
@@ -130,7 +203,9 @@ impl<S: Dims> Loss<S> {
 impl<S: Dims> Add for Loss<S> {
     type Output = Loss<S>;
 
+    #[track_caller]
     fn add(self, other: Loss<S>) -> Loss<S> {
+        self.sum.rank().check_same(other.sum.rank());
         let both = self.sum.to_pointwise().binary(other.sum.to_pointwise(), Binary::Add);
         let sum = Value::deferred(self.sum.rank(), Vec::new(), both);
         Loss::new(sum, self.count + other.count)

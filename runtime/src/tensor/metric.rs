@@ -1,12 +1,14 @@
 //! Metrics as ratios, like losses: summed over the ranks, then divided once.
 
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, Place, Recordings};
 use crate::comm::Site;
 use crate::layout::{Dims, Seal};
 
+use super::extent::shape_name;
 use super::{Loss, Operand, Rank, Tensor, Tokens};
 
 /// A mean over everything shaped `S`: sum and count of this rank, both still to be summed over the axes over which `S`
@@ -31,7 +33,12 @@ impl<S: Dims> Metric<S> {
     ///
     /// The axes over which both are summed follow from the type of `of`, so it has to be the tensor, or the token ids, that
     /// the numbers were worked out from.
+    #[track_caller]
     pub fn of<T: HasShape<Shape = S>>(of: &T, sum: f64, count: u64) -> Metric<S> {
+        for number in [sum as f32, count as f32] {
+            let name = || format!("the sum or count of a metric of {}", shape_name(S::DIMS));
+            of.rank().declared_values().note_number(name, S::VARIES, Location::caller(), number);
+        }
         Metric::known(of.rank(), sum, count)
     }
 

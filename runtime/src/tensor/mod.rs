@@ -35,7 +35,7 @@ pub use contract::{Contract, FromValue};
 pub use extent::Extent;
 pub use gradients::{Accumulating, Gradients, Pending, Reduced, Summed, Unsummed};
 pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
-pub use loss::{Loss, ScalesLoss};
+pub use loss::{Loss, Losses, ScalesLoss};
 pub use metric::{HasShape, HasValue, MadeOfTensor, Mean, Metric};
 pub(crate) use param::Role;
 pub use param::{Init, ParamRef};

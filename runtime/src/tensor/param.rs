@@ -319,6 +319,12 @@ impl ParamRef {
         !self.0.has_gradient.replace(true)
     }
 
+    /// Its path, global sizes and first values, as text.
+    pub(crate) fn declaration(&self) -> String {
+        let sizes: Vec<usize> = self.0.extents.iter().map(|extent| extent.global).collect();
+        format!("{} {sizes:?} {:?}", self.path(), self.0.init)
+    }
+
     pub(crate) fn initialise(&self, rank: &Rank) {
         let mut block = rank.scratch(DType::F32, self.len());
         match self.0.init {

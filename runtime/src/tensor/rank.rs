@@ -335,6 +335,16 @@ impl Rank {
         result
     }
 
+    /// Runs `body`, with everything recorded for backward, and with dropout.
+    pub(super) fn recorded<T>(&self, body: impl FnOnce() -> T) -> T {
+        let recording = self.inner.recording.replace(true);
+        let training = self.inner.training.replace(true);
+        let result = body();
+        self.inner.recording.set(recording);
+        self.inner.training.set(training);
+        result
+    }
+
     /// Runs `body` without recording it for backward; dropout stays as it is.
     pub(crate) fn unrecorded<T>(&self, body: impl FnOnce() -> T) -> T {
         let recording = self.inner.recording.replace(false);

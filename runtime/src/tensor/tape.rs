@@ -124,24 +124,29 @@ impl Gradients<'_> {
 
     fn slot(&self, node: &NodeId) -> usize {
         self.slots.binary_search_by_key(&node.serial, |(serial, _)| *serial).unwrap_or_else(|_| {
+            let line = self.rank.backward().map_or_else(String::new, |by| format!(" at {}", by.line()));
             panic!(
-                "a tensor computed before the last backward was used after it: what led to it is no longer recorded, \
-                 because another backward has passed through it, or because it was computed inside of a recomputed \
-                 segment; compute it anew, or add up the losses and run backward once: `(a + b).backward()`"
+                "the backward{line} reaches a tensor of which the operations are no longer recorded: another backward has \
+                 passed through them, or the tensor has entered or left a recomputed segment otherwise than as its input \
+                 or result; differentiate losses that share operations together, `a.and(b).backward()`, or compute \
+                 the tensor again for each of them; hand tensors to a segment through its `forward`"
             )
         })
     }
 }
 
-/// Runs the tape backwards from `root`, whose gradient is `seed`. What an operation saved is freed as soon as its backward
+/// Runs the tape backwards from `roots`, of each of which `seed` is the gradient. What an operation saved is freed as soon as its backward
 /// function has run; operations that lead to other losses stay recorded.
-pub(super) fn run_backward(rank: &Rank, root: Option<NodeId>, seed: Buffer) {
-    rank.gathering().begin(Phase::Backward);
+pub(super) fn run_backward(rank: &Rank, roots: Vec<NodeId>, seed: Buffer) {
+    let before = rank.gathering().begin(Phase::Backward);
     let seed = Arc::new(seed);
-    let roots = root.map(|root| (root, Arc::clone(&seed)));
+    let roots: Vec<_> = roots.into_iter().map(|root| (root, Arc::clone(&seed))).collect();
     let kept = run(rank, roots, Some(seed), |node| node.wanted.strong_count() > 0);
     rank.tape().put_back(kept);
     rank.gathering().begin(Phase::Forward);
+    if before == Phase::Evaluate {
+        rank.gathering().begin(before);
+    }
 }
 
 /// Runs the tape of a recomputed segment backwards from `roots`, each with its gradient, and clears it.

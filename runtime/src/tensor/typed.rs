@@ -181,12 +181,14 @@ impl<S: Dims> Tensor<S> {
     /// Every element times `factor`.
     #[track_caller]
     pub fn scale(&self, factor: f32) -> Tensor<S> {
+        note_number::<S>(self.rank(), "multiplied by", factor);
         self.unary(Unary::Scale(factor))
     }
 
     /// Every element plus `number`.
     #[track_caller]
     pub fn offset(&self, number: f32) -> Tensor<S> {
+        note_number::<S>(self.rank(), "offset by", number);
         self.unary(Unary::Offset(number))
     }
 
@@ -282,6 +284,13 @@ impl<S: Dims> std::fmt::Debug for Tensor<S> {
         }
         f.write_str(")")
     }
+}
+
+/// Remembers a number that a tensor or partial sum shaped `S` is combined with: the same on all ranks that hold the same.
+#[track_caller]
+pub(super) fn note_number<S: Dims>(rank: &Rank, what: &str, number: f32) {
+    let name = || format!("the number that a tensor shaped {} is {what},", shape_name(S::DIMS));
+    rank.declared_values().note_number(name, S::VARIES, Location::caller(), number);
 }
 
 /// Compiles where no axis distributes two dims of `S`.

@@ -126,6 +126,17 @@ impl Value {
         }))
     }
 
+    /// The same value, which was begun in the first run of `segment`, if that is one.
+    pub(super) fn computed_in(self, segment: Option<Rc<Region>>) -> Value {
+        match segment {
+            None => self,
+            Some(_) => {
+                let (state, extents) = (State::Ready(self.settle()), self.extents().to_vec());
+                Self::made_in(self.rank(), extents, state, None, segment)
+            }
+        }
+    }
+
     /// Whether it was computed in the first run of a recomputed segment, which is not recorded.
     pub(super) fn is_unrecorded(&self) -> bool {
         self.0.unrecorded_in.is_some()
@@ -137,7 +148,14 @@ impl Value {
     /// When the value has left a recomputed segment otherwise than as its result.
     #[track_caller]
     fn check_recorded(&self) {
-        if let (Some(segment), true) = (&self.0.unrecorded_in, self.rank().is_recording()) {
+        if self.rank().is_recording() {
+            self.check_left_no_segment();
+        }
+    }
+
+    #[track_caller]
+    fn check_left_no_segment(&self) {
+        if let Some(segment) = &self.0.unrecorded_in {
             panic!(
                 "a tensor computed inside of the recomputed `{}` is used outside of it, where it would have no gradient: \
                  return it from the segment's `forward`, in a tuple with its result, or read it inside of \
@@ -157,6 +175,16 @@ impl Value {
 
     pub(crate) fn len(&self) -> usize {
         local_len(&self.0.extents)
+    }
+
+    /// The recorded operation that has computed the value, from which backward can begin.
+    ///
+    /// # Panics
+    /// When the value has left a recomputed segment otherwise than as its result.
+    #[track_caller]
+    pub(crate) fn recorded_node(&self) -> Option<NodeId> {
+        self.check_left_no_segment();
+        self.settle().node
     }
 
     /// The numbers, computed now if they were deferred. While nothing is recorded they come without the operation that
@@ -332,6 +360,8 @@ impl Saved {
 pub(crate) struct ParamUse {
     param: ParamRef,
     axes: AxisSet,
+    /// Of the values that the operation has read, if backward reads them too.
+    version: Option<u64>,
     is_done: Cell<bool>,
 }
 
@@ -354,7 +384,8 @@ impl ParamUse {
     /// Notes that `param` is read by an operation whose gradient contribution must be summed over `axes`.
     pub(crate) fn new(param: &ParamRef, axes: AxisSet, in_backward: InBackward) -> ParamUse {
         param.begin_use(axes, in_backward);
-        ParamUse { param: param.clone(), axes, is_done: Cell::new(false) }
+        let version = (in_backward == InBackward::Reads).then(|| param.unit().version());
+        ParamUse { param: param.clone(), axes, version, is_done: Cell::new(false) }
     }
 
     /// The parameter.
@@ -370,6 +401,9 @@ impl ParamUse {
     /// first rank of them contributes it.
     pub(crate) fn finish(&self, gradients: &Gradients<'_>, write: impl FnOnce(ViewMut<'_>, bool)) {
         let (rank, unit) = (gradients.rank, self.param.unit());
+        if let Some(version) = self.version {
+            unit.check_version(version);
+        }
         self.is_done.set(true);
         if rank.backward().is_some_and(|backward| backward.reach(unit)) {
             unit.contribute();

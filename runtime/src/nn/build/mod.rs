@@ -5,6 +5,7 @@ mod built;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::Location;
 use std::rc::Rc;
 
 use crate::tensor::{ParamRef, Rank, Unit};
@@ -30,8 +31,15 @@ pub trait Build: Sized {
 /// # Errors
 /// Every violation of the whole model at once: dims without a size, dims that do not divide by the axis they are split
 /// over, heads that do not fit together.
+#[track_caller]
 pub fn build<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, BuildError> {
     let built = declare(rank, sizes)?;
+    let name = "what a model is built of (its sizes and settings, and the rank's seed),";
+    rank.declared_values().note_setting(name, Location::caller(), || {
+        let Sizes { norm_eps, rope_theta, init_std, dropout, .. } = sizes;
+        let params: Vec<String> = built.params.iter().map(ParamRef::declaration).collect();
+        format!("{} {norm_eps} {rope_theta} {init_std} {dropout} {params:?}", rank.seed())
+    });
     for unit in &built.units {
         unit.allocate();
     }

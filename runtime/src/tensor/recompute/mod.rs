@@ -128,15 +128,18 @@ fn computed<Y: RegionData>(output: &Y) -> (Vec<Value>, Y::Frame) {
 /// A use of a unit by a segment, counted until the backward of the segment has run.
 struct SegmentUse {
     unit: Weak<Unit>,
+    /// Of the values that the first run has read.
+    version: u64,
     is_done: Cell<bool>,
 }
 
 impl SegmentUse {
     fn new(unit: Weak<Unit>) -> SegmentUse {
-        if let Some(unit) = unit.upgrade() {
+        let version = unit.upgrade().map_or(0, |unit| {
             unit.begin_use();
-        }
-        SegmentUse { unit, is_done: Cell::new(false) }
+            unit.version()
+        });
+        SegmentUse { unit, version, is_done: Cell::new(false) }
     }
 
     /// The backward of the segment has run.
@@ -201,6 +204,11 @@ impl Again {
         f: impl FnOnce(Vec<Value>) -> Vec<Value>,
     ) {
         let rank = gradients.rank;
+        for SegmentUse { unit, version, .. } in &self.readers {
+            if let Some(unit) = unit.upgrade() {
+                unit.check_version(*version);
+            }
+        }
         let regions = rank.regions();
         let before = rank.gathering().begin(Phase::Replay);
         regions.begin_again(self.region, self.kept);

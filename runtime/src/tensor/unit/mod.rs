@@ -47,6 +47,8 @@ pub struct Unit {
     model: RefCell<Vec<Weak<Unit>>>,
     /// Whose gradients it holds.
     held: Held,
+    /// How often the values have changed.
+    version: Cell<u64>,
 }
 
 impl Unit {
@@ -62,6 +64,7 @@ impl Unit {
             uses: Cell::new(0),
             model: RefCell::default(),
             held: Held::default(),
+            version: Cell::new(0),
         })
     }
 
@@ -151,6 +154,33 @@ impl Unit {
     pub(crate) fn discard_gradient(&self) {
         self.finish_reduction();
         self.held.set(None);
+    }
+
+    /// Numbers the values: the number changes whenever they do.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.get()
+    }
+
+    /// Says that the values are those that had this number.
+    pub(crate) fn set_version(&self, version: u64) {
+        self.version.set(version);
+    }
+
+    /// Makes sure that the values are those that the forward pass has read.
+    ///
+    /// # Panics
+    /// When they have changed since.
+    pub(super) fn check_version(&self, read: u64) {
+        if self.version() == read {
+            return;
+        }
+        let backward = self.rank.backward();
+        let line = backward.map_or_else(String::new, |backward| format!(" at {}", backward.line()));
+        panic!(
+            "`{}` was changed, by an optimizer's step or by `write`, between its forward pass and its backward{line}: the \
+             gradient would mix values from before and after; run the backward before that, or compute the loss again",
+            self.name
+        );
     }
 
     /// Notes a use that is recorded for backward.

@@ -132,6 +132,7 @@ impl Unit {
     pub(crate) fn write(&self, start: usize, block: View<'_>) {
         let backend = self.rank.backend();
         self.settle();
+        self.note_change();
         if let Whole::Here(whole) = &mut *self.values.whole.borrow_mut()
             && self.level() != ZeroLevel::Parameters
         {
@@ -193,8 +194,19 @@ impl Unit {
         }
     }
 
+    /// Notes that the values change. At level 3, what was gathered before is of the old ones.
+    fn note_change(&self) {
+        self.set_version(self.version() + 1);
+        if self.level() == ZeroLevel::Parameters {
+            self.settle();
+            self.rank.gathering().leave(self);
+            self.release();
+        }
+    }
+
     /// Brings the updated shards to the ranks that hold all of the values.
     pub(crate) fn publish(&self) {
+        self.note_change();
         match self.level() {
             ZeroLevel::Replicated => {}
             ZeroLevel::Optimizer | ZeroLevel::Gradients => {

@@ -1,0 +1,139 @@
+//! Losses over different sets of axes in one accumulation: pooled exactly, however they are written.
+
+use meshwright::layout::Dims;
+use meshwright::prelude::*;
+use meshwright::tensor::Losses;
+
+use crate::harness::{Steps, built, numbers, same_everywhere};
+use crate::net::*;
+
+/// Differentiates what `losses` gives for each of `count` micro-batches.
+#[track_caller]
+fn check(name: &str, losses: impl Fn(&Net, &Batched) -> Losses + Sync) {
+    for count in [1, 2, 3] {
+        same_everywhere(&format!("{name}, {count} micro-batches"), |rank| {
+            let net = built::<Net>(rank, &sizes());
+            let mut steps = Steps::default();
+            for index in 0..count {
+                let batch = micro_batch(rank, (12, 7), (index, count), true);
+                steps.add(losses(&net.model, &batch));
+            }
+            numbers(&net, steps)
+        });
+    }
+}
+
+#[test]
+fn written_directly() {
+    check("whole beside split", |net, batch| {
+        let x = net.embed.forward(&batch.tokens);
+        let whole = net.norm.forward(&x);
+        let split = net.norm.forward(&x.slice(Seq, Tp)).tanh();
+        Loss::mean_of(&(&whole * &net.gain)).and(Loss::mean_of(&split))
+    });
+    check("a penalty on the mean of samples", |net, batch| {
+        let x = net.plain.forward(&net.embed.forward(&batch.tokens));
+        let mean = x.mean(Batch).all_reduce();
+        net.head.loss(&x, &batch.targets).and(Loss::mean_of(&(&mean * &mean)))
+    });
+}
+
+/// The mean of squares of anything.
+fn squares<S: Dims>(x: &Tensor<S>) -> Loss<S> {
+    Loss::mean_of(&(x * x))
+}
+
+trait Penalty {
+    type Over: Dims;
+    fn of(&self, net: &Net, x: &Stream) -> Loss<Self::Over>;
+}
+
+struct OnSplit;
+struct OnMean;
+
+impl Penalty for OnSplit {
+    type Over = (Batch, Split<Seq, Tp>, Hidden);
+
+    fn of(&self, net: &Net, x: &Stream) -> Loss<Self::Over> {
+        squares(&net.plain.forward(&x.slice(Seq, Tp)))
+    }
+}
+
+impl Penalty for OnMean {
+    type Over = (Seq, Hidden);
+
+    fn of(&self, net: &Net, x: &Stream) -> Loss<Self::Over> {
+        squares(&(x.mean(Batch).all_reduce() * &net.gain))
+    }
+}
+
+fn penalized<P: Penalty>(net: &Net, batch: &Batched, penalty: &P) -> Losses {
+    let x = net.plain.forward(&net.embed.forward(&batch.tokens));
+    squares(&x).and(penalty.of(net, &x))
+}
+
+#[test]
+fn written_generically() {
+    check("a generic penalty on split positions", |net, batch| penalized(net, batch, &OnSplit));
+    check("a generic penalty on a mean", |net, batch| penalized(net, batch, &OnMean));
+}
+
+type SplitLoss = Loss<(Batch, Split<Seq, Tp>, Hidden)>;
+
+/// A model whose field is another, and what its loss is made of.
+struct Objective<'a> {
+    net: &'a Net,
+    main: fn(&Net, &Stream) -> Loss<(Batch, Seq, Hidden)>,
+    split: fn(&Net, &Stream) -> SplitLoss,
+}
+
+impl Objective<'_> {
+    fn losses(&self, batch: &Batched) -> Losses {
+        let x = self.net.embed.forward(&batch.tokens);
+        Losses::from((self.main)(self.net, &x)).and((self.split)(self.net, &x))
+    }
+}
+
+#[test]
+fn written_in_fields() {
+    check("losses in fields", |net, batch| {
+        let objective = Objective {
+            net,
+            main: |net, x| squares(&net.bias.forward(&net.norm.forward(x))),
+            split: |net, x| squares(&net.bias.forward(&net.layer_norm.forward(&x.slice(Seq, Tp)))),
+        };
+        objective.losses(batch)
+    });
+}
+
+#[test]
+fn written_as_closures() {
+    type Term = Box<dyn Fn(&Net, &Stream) -> Losses>;
+    check("losses of a list", |net, batch| {
+        let terms: Vec<Term> = vec![
+            Box::new(|net, x| squares(&net.plain.forward(x)).into()),
+            Box::new(|net, x| squares(&net.plain.forward(&x.slice(Seq, Tp)).tanh()).into()),
+            Box::new(|net, x| squares(&net.plain.forward(&x.slice(Batch, Tp)).silu()).into()),
+            Box::new(|net, x| squares(&(x.sum(Batch).all_reduce() * &net.gain)).into()),
+        ];
+        // Each micro-batch has a loss of another shape.
+        terms[batch.index](net, &net.embed.forward(&batch.tokens))
+    });
+}
+
+/// Losses whose counts differ by rank in each of the shapes.
+#[test]
+fn of_uneven_sizes() {
+    for (batch, seq) in [(5, 7), (3, 3), (1, 2)] {
+        same_everywhere(&format!("uneven {batch} x {seq}"), |rank| {
+            let net = built::<Net>(rank, &sizes());
+            let mut steps = Steps::default();
+            let batch = micro_batch(rank, (batch, seq), (0, 1), false);
+            let x = net.model.plain.forward(&net.model.embed.forward(&batch.tokens));
+            let split = net.model.plain.forward(&x.slice(Seq, Tp));
+            let samples = x.slice(Batch, Tp).tanh();
+            steps.add(squares(&x).and(squares(&split)).and(squares(&samples)));
+            numbers(&net, steps)
+        });
+    }
+}

@@ -1,0 +1,465 @@
+//! What the types cannot see, and a rank can: one error each, at the author's line.
+
+use meshwright::layout::{AxisId, AxisSet};
+use meshwright::prelude::*;
+use meshwright::tensor::Rank;
+
+use crate::harness::{Spot, built, mesh, refused, stage3};
+use crate::net::*;
+
+const FILE: &str = "tests/promise/checks.rs";
+
+/// Reduces the gradients of a loss on `x`, after which the first step is over.
+fn first_step(rank: &Rank, x: impl FnOnce(&Net, &Stream) -> Stream) -> f64 {
+    let net = built::<Net>(rank, &sizes()).model;
+    let batch = micro_batch(rank, (8, 6), (0, 1), false);
+    let x = x(&net, &net.embed.forward(&batch.tokens));
+    Loss::mean_of(&net.plain.forward(&x)).backward().reduce().norm()
+}
+
+const DIFFERS: &[&str] = &["is declared the same on all ranks", "of different numbers", "from_fn"];
+
+fn tp(rank: &Rank) -> usize {
+    rank.position(AxisSet::of(AxisId::Tp))
+}
+
+type Mask = Tensor<(Batch, Seq, Hidden)>;
+
+fn rank_mask<S: meshwright::layout::Shape>(x: &Tensor<S>, spot: &Spot) -> Tensor<S> {
+    let index = tp(x.rank()) as f32;
+    spot.next(line!());
+    Tensor::from_fn(x.rank(), &x.sizes(), |_| index)
+}
+
+struct Cached {
+    mask: Mask,
+}
+
+#[test]
+fn a_tensor_made_of_the_rank_is_refused() {
+    for mesh in [mesh("tp=2"), mesh("dp=2,tp=2"), stage3("fsdp=2,tp=2")] {
+        refused(mesh, FILE, DIFFERS, |rank, spot| {
+            first_step(rank, |_, x| {
+                let index = tp(rank) as f32;
+                spot.next(line!());
+                let mask: Mask = Tensor::from_fn(x.rank(), &x.sizes(), |_| index);
+                x * mask
+            })
+        });
+        refused(mesh, FILE, DIFFERS, |rank, spot| first_step(rank, |_, x| x * rank_mask(x, spot)));
+        refused(mesh, FILE, DIFFERS, |rank, spot| {
+            first_step(rank, |_, x| {
+                let block = vec![tp(rank) as f32; x.to_vec().len()];
+                spot.next(line!());
+                let cached = Cached { mask: Tensor::from_block(x.rank(), &x.sizes(), &block) };
+                x + &cached.mask
+            })
+        });
+        refused(mesh, FILE, DIFFERS, |rank, spot| {
+            first_step(rank, |_, x| {
+                let add = |x: &Stream, index: usize| {
+                    let shift = (index * tp(rank)) as f32;
+                    spot.next(line!());
+                    x + Tensor::from_fn(x.rank(), &x.sizes(), |_| shift)
+                };
+                (1..2).fold(x.clone(), |x, index| add(&x, index))
+            })
+        });
+    }
+}
+
+/// A split tensor made whole by the numbers of one rank's block.
+#[test]
+fn a_block_that_is_called_whole_is_refused() {
+    refused(mesh("tp=2"), FILE, DIFFERS, |rank, spot| {
+        first_step(rank, |net, x| {
+            let inner = net.up.forward(x);
+            let own: Vec<f32> = inner.to_vec().into_iter().cycle().take(x.to_vec().len()).collect();
+            spot.next(line!());
+            let copy: Mask = Tensor::from_block(x.rank(), &x.sizes(), &own);
+            x + copy
+        })
+    });
+    refused(mesh("tp=2"), FILE, DIFFERS, |rank, spot| {
+        let net = built::<Net>(rank, &sizes()).model;
+        let ids = vec![tp(rank) as u32; 48 / rank.degree_of(AxisSet::DATA)];
+        spot.next(line!());
+        let tokens: Ids = Tokens::from_block(rank, &[8, 6], &ids);
+        Loss::mean_of(&net.embed.forward(&tokens)).backward().reduce().norm()
+    });
+    refused(mesh("tp=2"), FILE, DIFFERS, |rank, spot| {
+        let net = built::<Net>(rank, &sizes()).model;
+        let batch = micro_batch(rank, (8, 6), (0, 1), false);
+        let ids = vec![tp(rank) as u32; 48 / rank.degree_of(AxisSet::DATA)];
+        let x = net.embed.forward(&batch.tokens);
+        spot.next(line!());
+        let targets: Targets<(Batch, Seq)> = Tokens::from_rows(rank, &[8, 6], 0, &ids);
+        net.head.loss(&x, &targets).backward().reduce().norm()
+    });
+    refused(mesh("dp=2"), FILE, DIFFERS, |rank, spot| {
+        let net = built::<Net>(rank, &sizes());
+        let batch = micro_batch(rank, (8, 6), (0, 1), false);
+        let gain = net.model.gain.handle();
+        let block = vec![1.0 + rank.index() as f32; 8];
+        spot.next(line!());
+        gain.write(&block);
+        let x = net.model.embed.forward(&batch.tokens) * &net.model.gain;
+        Loss::mean_of(&x).backward().reduce().norm()
+    });
+}
+
+/// The same, at different lines.
+#[test]
+fn tensors_made_at_different_lines_are_refused() {
+    let other = &["made it at another line"];
+    refused(mesh("tp=2"), "tests/promise/checks.rs", other, |rank, spot| {
+        first_step(rank, |_, x| {
+            let mask: Mask = if tp(rank) == 0 {
+                spot.next(line!());
+                Tensor::from_fn(x.rank(), &x.sizes(), |_| 1.0)
+            } else {
+                Tensor::from_fn(x.rank(), &x.sizes(), |_| 2.0)
+            };
+            x * mask
+        })
+    });
+}
+
+/// Numbers that tensors are scaled by.
+#[test]
+fn numbers_made_of_the_rank_are_refused() {
+    let differs = &["is declared the same on all ranks", "of different numbers"];
+    refused(mesh("tp=2"), FILE, differs, |rank, spot| {
+        first_step(rank, |_, x| {
+            let factor = 1.0 + tp(rank) as f32;
+            spot.next(line!());
+            x.scale(factor)
+        })
+    });
+    refused(mesh("tp=2"), FILE, differs, |rank, spot| {
+        first_step(rank, |_, x| {
+            let shift = tp(rank) as f32;
+            spot.next(line!());
+            1.0 * x + shift
+        })
+    });
+    refused(mesh("dp=2,tp=2"), FILE, differs, |rank, spot| {
+        first_step(rank, |net, x| {
+            let partial = net.up.forward(x).contract(&net.down_own);
+            let factor = 0.5 + tp(rank) as f32;
+            spot.next(line!());
+            let partial = partial * factor;
+            partial.all_reduce()
+        })
+    });
+    refused(mesh("dp=2"), FILE, differs, |rank, spot| {
+        first_step(rank, |_, x| {
+            let mean = x.mean(Batch).all_reduce();
+            let factor = 1.0 + rank.index() as f32;
+            spot.next(line!());
+            let mean = mean / factor;
+            Tensor::from_fn(x.rank(), &x.sizes(), |_| 1.0) * x + x * mean.to_vec()[0]
+        })
+    });
+    // Of what ranks hold different parts of, they may be different.
+    let norms = crate::harness::on(mesh("dp=2"), |rank| {
+        first_step(rank, |_, x| x * (1.0 + rank.index() as f32))
+    });
+    assert!(norms.is_ok());
+}
+
+/// Ranks with seeds, sizes or steps of their own.
+#[test]
+fn ranks_of_different_settings_are_refused() {
+    let differs = &["is declared the same on all ranks"];
+    refused(mesh("dp=2"), FILE, differs, |rank, spot| {
+        let mut sizes = sizes();
+        sizes.init_std = 0.1 + 0.1 * rank.index() as f32;
+        spot.next(line!());
+        let net = meshwright::nn::build::<Net>(rank, &sizes).map_err(|error| error.to_string());
+        let net = net.expect("it is built").model;
+        let batch = micro_batch(rank, (8, 6), (0, 1), false);
+        Loss::mean_of(&net.embed.forward(&batch.tokens)).backward().reduce().norm()
+    });
+    refused(mesh("dp=2"), FILE, &["the training step", "set_step"], |rank, spot| {
+        let net = built::<Net>(rank, &sizes()).model;
+        let batch = micro_batch(rank, (8, 6), (0, 1), false);
+        rank.set_step(rank.index() as u64);
+        let gradients = Loss::mean_of(&net.embed.forward(&batch.tokens)).backward();
+        spot.next(line!());
+        let gradients = gradients.reduce();
+        gradients.norm()
+    });
+}
+
+const TARGETS: &[&str] = &["its targets", "make both of the same sizes"];
+
+#[test]
+fn targets_of_other_sizes_are_refused() {
+    for mesh in [mesh("1"), mesh("tp=2"), mesh("dp=2")] {
+        refused(mesh, FILE, TARGETS, |rank, spot| {
+            let net = built::<Net>(rank, &sizes()).model;
+            let [long, short] = [6, 5].map(|seq| micro_batch(rank, (8, seq), (0, 1), false));
+            let x = net.embed.forward(&long.tokens);
+            spot.next(line!());
+            let loss = net.head.loss(&x, &short.targets);
+            loss.backward().reduce().norm()
+        });
+        // Of another micro-batch, through a generic function.
+        fn loss<H: Heading>(
+            head: &H,
+            x: &Stream,
+            targets: &Ids,
+            spot: &Spot,
+        ) -> Loss<(Batch, Seq)> {
+            head.of(x, targets, spot)
+        }
+        trait Heading {
+            fn of(&self, x: &Stream, targets: &Ids, spot: &Spot) -> Loss<(Batch, Seq)>;
+        }
+        impl Heading for Net {
+            fn of(&self, x: &Stream, targets: &Ids, spot: &Spot) -> Loss<(Batch, Seq)> {
+                spot.next(line!());
+                self.plain_head.loss(x, targets)
+            }
+        }
+        refused(mesh, FILE, TARGETS, |rank, spot| {
+            let net = built::<Net>(rank, &sizes()).model;
+            let [first, second] = [0, 1].map(|index| micro_batch(rank, (8, 6), (index, 2), false));
+            let x = net.embed.forward(&first.tokens);
+            loss(&net, &x, &second.targets, spot).backward().reduce().norm()
+        });
+        // Through `CrossEntropy`.
+        refused(mesh, FILE, &["their targets", "make both"], |rank, spot| {
+            let net = built::<Net>(rank, &sizes()).model;
+            let [first, second] = [0, 1].map(|index| micro_batch(rank, (8, 6), (index, 2), false));
+            let logits = net.head.logits(&net.embed.forward(&first.tokens));
+            spot.next(line!());
+            let loss = net.entropy.forward(&logits, &second.targets);
+            loss.backward().reduce().norm()
+        });
+        // In an iterator that pairs them wrongly.
+        refused(mesh, FILE, TARGETS, |rank, spot| {
+            let net = built::<Net>(rank, &sizes()).model;
+            let batches = [0, 1].map(|index| micro_batch(rank, (8, 6), (index, 2), false));
+            let pairs = batches.iter().zip(batches.iter().skip(1));
+            let losses = pairs.map(|(batch, next)| {
+                let x = net.embed.forward(&batch.tokens);
+                spot.next(line!());
+                net.head.loss(&x, &next.targets)
+            });
+            losses.last().expect("there is one").reduce().value()
+        });
+    }
+}
+
+#[test]
+fn tensors_of_different_micro_batches_are_refused() {
+    let sizes_differ = &["make both of the same sizes, and of the same micro-batch"];
+    for mesh in [mesh("1"), mesh("dp=2"), mesh("tp=2")] {
+        refused(mesh, FILE, sizes_differ, |rank, spot| {
+            let net = built::<Net>(rank, &sizes()).model;
+            let streams = [0, 1].map(|index| {
+                net.embed.forward(&micro_batch(rank, (8, 6), (index, 2), false).tokens)
+            });
+            spot.next(line!());
+            let sum = &streams[0] + &streams[1];
+            sum.to_vec()
+        });
+        refused(mesh, FILE, sizes_differ, |rank, spot| {
+            let net = built::<Net>(rank, &sizes()).model;
+            let x = net.embed.forward(&micro_batch(rank, (8, 6), (1, 2), false).tokens);
+            // Made on the rank of whole batches.
+            let mask: Stream = Tensor::from_fn(rank, &x.sizes(), |_| 1.0);
+            spot.next(line!());
+            let product = &x * &mask;
+            product.to_vec()
+        });
+        refused(mesh, FILE, &["the queries have a batch of"], |rank, spot| {
+            let net = built::<Net>(rank, &sizes()).model;
+            let [long, short] = [6, 5].map(|seq| micro_batch(rank, (8, seq), (0, 1), false));
+            let [x, y] = [&long, &short].map(|batch| net.embed.forward(&batch.tokens));
+            let (q, k, v) = (net.q.forward(&x), net.k.forward(&y), net.v.forward(&y));
+            spot.next(line!());
+            let out = net.attention.forward(&(q, k, v));
+            out.to_vec()
+        });
+        refused(mesh, FILE, &["the left partial sum"], |rank, spot| {
+            let net = built::<Net>(rank, &sizes()).model;
+            let [a, b] = [6, 5].map(|seq| {
+                let x = net.embed.forward(&micro_batch(rank, (8, seq), (0, 1), false).tokens);
+                net.up.forward(&x).contract(&net.down_own)
+            });
+            spot.next(line!());
+            let sum = a + b;
+            sum.all_reduce().to_vec()
+        });
+    }
+}
+
+/// Heads that the ranks of an axis cut apart.
+#[test]
+fn heads_that_do_not_belong_together_are_refused() {
+    refused(mesh("tp=2"), FILE, &["query heads", "must divide by the degree"], |rank, spot| {
+        let mut sizes = Sizes::new()
+            .with(Hidden, 8)
+            .with(Heads, 6)
+            .with(KvHeads, 3)
+            .with(HeadDim, 4)
+            .with(Layers, 1);
+        sizes.init_std = 0.2;
+        #[model]
+        struct Whole {
+            q: Linear<Hidden, (Heads, HeadDim)>,
+            k: Linear<Hidden, (KvHeads, HeadDim)>,
+            attention: Attention<Heads, KvHeads, HeadDim>,
+        }
+        let net = built::<Whole>(rank, &sizes).model;
+        let x: Stream = Tensor::from_fn(rank, &[2, 5, 8], |at| at[2] as f32 * 0.1);
+        let (q, k) = (net.q.forward(&x).slice(Heads, Tp), net.k.forward(&x).slice(KvHeads, Tp));
+        spot.next(line!());
+        let out = net.attention.forward(&(q, k.clone(), k));
+        out.to_vec()
+    });
+    // The model is not built with heads that do not divide.
+    let result = crate::harness::on(mesh("tp=2"), |rank| {
+        let sizes = sizes().with(KvHeads, 1);
+        meshwright::nn::build::<Net>(rank, &sizes).map(|_| ()).map_err(|error| error.to_string())
+    });
+    let message = result.expect("no rank panics")[0].clone().expect_err("it is refused");
+    assert!(message.contains("KvHeads = 1 does not divide by tp = 2"), "{message}");
+}
+
+/// Collectives of one field, size and kind in another order on one rank.
+#[test]
+fn collectives_in_another_order_are_refused() {
+    let order = &["different lines", "control flow"];
+    let programs: [fn(&Net, &Stream, bool, &Spot) -> Vec<f32>; 4] = [
+        |net, x, first, spot| {
+            let inner = net.up.forward(x);
+            let (a, b) = (inner.tanh().sum(Ffn), inner.silu().sum(Ffn));
+            if first {
+                spot.next(line!());
+                let a = a.all_reduce();
+                (a + b.all_reduce()).to_vec()
+            } else {
+                let b = b.all_reduce();
+                (a.all_reduce() + b).to_vec()
+            }
+        },
+        |_, x, first, spot| {
+            let (a, b) = (x.slice(Seq, Tp), x.tanh().slice(Seq, Tp));
+            if first {
+                spot.next(line!());
+                let a = a.gather(Seq);
+                (a - b.gather(Seq)).to_vec()
+            } else {
+                let b = b.gather(Seq);
+                (a.gather(Seq) - b).to_vec()
+            }
+        },
+        |net, x, first, spot| {
+            let (a, b) = (net.up.forward(x), net.up.forward(x).tanh());
+            if first {
+                spot.next(line!());
+                let a = net.down.forward(&a);
+                (a - net.down.forward(&b)).to_vec()
+            } else {
+                let b = net.down.forward(&b);
+                (net.down.forward(&a) - b).to_vec()
+            }
+        },
+        |net, x, first, spot| {
+            let inner = net.up.forward(x);
+            let (a, b) = (inner.contract(&net.down_own), inner.tanh().contract(&net.down_own));
+            if first {
+                spot.next(line!());
+                let a = a.reduce_scatter(Seq);
+                (a - b.reduce_scatter(Seq)).to_vec()
+            } else {
+                let b = b.reduce_scatter(Seq);
+                (a.reduce_scatter(Seq) - b).to_vec()
+            }
+        },
+    ];
+    for program in programs {
+        refused(mesh("tp=2"), FILE, order, |rank, spot| {
+            let net = built::<Net>(rank, &sizes()).model;
+            let batch = micro_batch(rank, (8, 6), (0, 1), false);
+            program(&net, &net.embed.forward(&batch.tokens), tp(rank) == 0, spot)
+        });
+    }
+}
+
+/// An axis of the mesh that does nothing.
+#[test]
+fn an_axis_that_does_nothing_is_refused() {
+    for (mesh, axis) in [("cp=2", "cp=2"), ("dp=2,cp=2", "cp=2"), ("pp=2", "pp=2")] {
+        let result = meshwright::run_on(mesh, 0, |rank| Ok(first_step(rank, |_, x| x.clone())));
+        let message = result.expect_err("it is refused").to_string();
+        assert!(message.contains(axis) && message.contains("leave"), "{message}");
+    }
+}
+
+/// Models and tensors of two ranks in one thread.
+#[test]
+fn operands_of_two_meshes_are_refused() {
+    use meshwright::backend::cpu::CpuBackend;
+    type Use = fn(&Net, &Net, &Batched, &Spot) -> Vec<f32>;
+    let uses: [Use; 7] = [
+        |own, other, batch, spot| {
+            let x = own.embed.forward(&batch.tokens);
+            spot.next(line!());
+            let y = other.norm.forward(&x);
+            y.to_vec()
+        },
+        |own, other, batch, spot| {
+            let x = own.embed.forward(&batch.tokens);
+            spot.next(line!());
+            let y = other.layer_norm.forward(&x);
+            y.to_vec()
+        },
+        |own, other, batch, spot| {
+            let x = own.embed.forward(&batch.tokens);
+            spot.next(line!());
+            let y = other.plain.forward(&x);
+            y.to_vec()
+        },
+        |own, other, batch, spot| {
+            let x = own.embed.forward(&batch.tokens);
+            spot.next(line!());
+            let y = &x * &other.gain;
+            y.to_vec()
+        },
+        |_, other, batch, spot| {
+            spot.next(line!());
+            let y = other.embed.forward(&batch.tokens);
+            y.to_vec()
+        },
+        |own, other, batch, spot| {
+            let x = own.embed.forward(&batch.tokens);
+            spot.next(line!());
+            let loss = other.head.loss(&x, &batch.targets);
+            vec![loss.reduce().value() as f32]
+        },
+        |own, other, batch, spot| {
+            let x = own.embed.forward(&batch.tokens);
+            spot.next(line!());
+            let y = other.bias.forward(&x);
+            y.to_vec()
+        },
+    ];
+    for one in uses {
+        refused(mesh("1"), FILE, &["different meshes", "the same `Rank`"], |rank, spot| {
+            let shape = "1".parse().expect("a mesh");
+            let comms = meshwright::comm::launch(&shape, |comms| Ok::<_, String>(comms));
+            let comms = comms.expect("a second world").remove(0);
+            let backend = Box::new(CpuBackend::new(1).expect("threads start"));
+            let second = Rank::new(comms, backend, 3);
+            let own = built::<Net>(rank, &sizes()).model;
+            let other = built::<Net>(&second, &sizes()).model;
+            let batch = micro_batch(rank, (8, 6), (0, 1), false);
+            one(&own, &other, &batch, spot)
+        });
+    }
+}

@@ -1,0 +1,194 @@
+//! One program on every mesh, compared with one rank; and programs that have to be refused, with their messages.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use meshwright::backend::cpu::CpuBackend;
+use meshwright::comm::{CommError, launch};
+use meshwright::layout::Dims;
+use meshwright::nn::{Build, Built, Sizes, build};
+use meshwright::tensor::{
+    Accumulating, Gradients, Loss, Losses, Mean, Rank, Reduced, Settings, ZeroLevel,
+};
+use meshwright_tests::compare::{Tensors, distance};
+
+/// Named numbers that came of a program: losses, gradients, parameters.
+pub type Numbers = Tensors;
+
+/// A mesh, and what its ranks shard.
+#[derive(Debug, Clone, Copy)]
+pub struct Way {
+    pub mesh: &'static str,
+    pub zero: ZeroLevel,
+}
+
+const fn way(mesh: &'static str, zero: ZeroLevel) -> Way {
+    Way { mesh, zero }
+}
+
+pub const ONE: Way = way("1", ZeroLevel::Replicated);
+
+/// Tensor-parallel, data-parallel and fully sharded ranks, and products of them.
+pub const WAYS: [Way; 8] = [
+    way("tp=2", ZeroLevel::Replicated),
+    way("dp=2", ZeroLevel::Replicated),
+    way("fsdp=2", ZeroLevel::Optimizer),
+    way("fsdp=2", ZeroLevel::Gradients),
+    way("fsdp=2", ZeroLevel::Parameters),
+    way("dp=2,tp=2", ZeroLevel::Replicated),
+    way("fsdp=2,tp=2", ZeroLevel::Gradients),
+    way("fsdp=2,tp=2", ZeroLevel::Parameters),
+];
+
+/// Runs `body` on every rank of a mesh; the error says which rank failed, why and where.
+pub fn on<T: Send>(way: Way, body: impl Fn(&Rank) -> T + Sync) -> Result<Vec<T>, String> {
+    let shape = way.mesh.parse().unwrap_or_else(|error| panic!("{}: {error}", way.mesh));
+    let settings = Settings { zero: way.zero, ..Settings::new(7) };
+    let results = launch(&shape, |comms| {
+        let backend = Box::new(CpuBackend::new(1).expect("threads start"));
+        Ok::<T, CommError>(body(&Rank::with_settings(comms, backend, settings)))
+    });
+    results.map_err(|error| error.to_string())
+}
+
+/// Runs `body` on one rank and on every mesh, and fails unless all ranks give the numbers of one rank.
+#[track_caller]
+pub fn same_everywhere(name: &str, body: impl Fn(&Rank) -> Numbers + Sync) {
+    let expected = on(ONE, &body).unwrap_or_else(|error| panic!("{name} on one rank: {error}"));
+    let expected = &expected[0];
+    for way in WAYS {
+        let place = format!("{name} on {} with {}", way.mesh, way.zero);
+        let found = on(way, &body).unwrap_or_else(|error| panic!("{place}: {error}"));
+        for (rank, numbers) in found.iter().enumerate() {
+            let differences = differences(numbers, expected);
+            assert!(differences.is_empty(), "{place}, rank {rank}:\n{}", differences.join("\n"));
+        }
+    }
+}
+
+fn differences(got: &Numbers, expected: &Numbers) -> Vec<String> {
+    assert!(got.keys().eq(expected.keys()), "other names: {:?}", got.keys());
+    let largest = |numbers: &[f32]| numbers.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+    let differs = |(name, expected): (&String, &Vec<f32>)| {
+        let got = &got[name];
+        let distance = distance(got, expected);
+        // What is zero but for rounding.
+        let is_noise = largest(got).max(largest(expected)) < 1e-9 && got.len() == expected.len();
+        let some = |numbers: &[f32]| numbers.iter().take(4).copied().collect::<Vec<_>>();
+        (distance > 3e-5 && !is_noise).then(|| {
+            format!("  `{name}` by {distance:.1e}: {:?}.. for {:?}..", some(got), some(expected))
+        })
+    };
+    expected.iter().filter_map(differs).collect()
+}
+
+/// The line at which a program has to be refused.
+#[derive(Default)]
+pub struct Spot(AtomicU32);
+
+impl Spot {
+    /// The line of the next statement, given that of this one.
+    pub fn next(&self, line: u32) {
+        self.0.store(line + 1, Ordering::Relaxed);
+    }
+}
+
+/// Runs a program that has to be refused on `way`, and fails unless the message has the line of the [`Spot`] in `file`, and
+/// all of `parts`.
+#[track_caller]
+pub fn refused<T: Send>(
+    way: Way,
+    file: &str,
+    parts: &[&str],
+    body: impl Fn(&Rank, &Spot) -> T + Sync,
+) {
+    let spot = Spot::default();
+    let result = on(way, |rank| body(rank, &spot));
+    let Err(message) = result else { panic!("{}: nothing was refused", way.mesh) };
+    let place = format!("{file}:{}", spot.0.load(Ordering::Relaxed));
+    for part in parts.iter().chain([&place.as_str()]) {
+        assert!(message.contains(part), "{}: no `{part}` in: {message}", way.mesh);
+    }
+}
+
+/// A mesh without sharded state.
+pub const fn mesh(mesh: &'static str) -> Way {
+    way(mesh, ZeroLevel::Replicated)
+}
+
+/// A mesh with all state sharded.
+pub const fn stage3(mesh: &'static str) -> Way {
+    way(mesh, ZeroLevel::Parameters)
+}
+
+/// Builds a model.
+#[track_caller]
+pub fn built<M: Build>(rank: &Rank, sizes: &Sizes) -> Built<M> {
+    build(rank, sizes).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The global gradient of every parameter.
+pub fn gradients_of<M>(built: &Built<M>, gradients: &Gradients<Reduced>) -> Numbers {
+    let one = |param: meshwright::tensor::ParamRef| {
+        (format!("gradient of {}", param.path()), gradients.gather(&param))
+    };
+    built.params().into_iter().map(one).collect()
+}
+
+/// Every global parameter.
+pub fn params_of<M>(name: &str, rank: &Rank, built: &Built<M>) -> Numbers {
+    let one = |param: meshwright::tensor::ParamRef| {
+        (format!("{name} {}", param.path()), param.gather(rank))
+    };
+    built.params().into_iter().map(one).collect()
+}
+
+/// Losses of any shapes, accumulated: the backward of one runs after the forward of the next.
+#[derive(Default)]
+pub struct Steps {
+    earlier: Option<Gradients<Accumulating>>,
+    waiting: Option<Losses>,
+    total: Mean,
+}
+
+impl Steps {
+    /// The loss of one more micro-batch.
+    pub fn add(&mut self, loss: impl Into<Losses>) {
+        if let Some(before) = self.waiting.replace(loss.into()) {
+            self.earlier = Some(match self.earlier.take() {
+                Some(gradients) => gradients.accumulate(before),
+                None => before.accumulate(),
+            });
+        }
+    }
+
+    /// Notes a loss, to be given to [`add`](Self::add).
+    pub fn note<S: Dims>(&mut self, loss: Loss<S>) -> Loss<S> {
+        self.total += loss.reduce();
+        loss
+    }
+
+    /// The gradients of all of them.
+    pub fn reduce(self) -> (f32, Gradients<Reduced>) {
+        let last = self.waiting.expect("there is a loss");
+        let gradients = match self.earlier {
+            Some(gradients) => gradients.backward(last),
+            None => last.backward(),
+        };
+        (self.total.value() as f32, gradients.reduce())
+    }
+}
+
+/// Losses and gradients as numbers.
+pub fn numbers<M>(built: &Built<M>, steps: Steps) -> Numbers {
+    let (loss, gradients) = steps.reduce();
+    let mut numbers = gradients_of(built, &gradients);
+    numbers.insert("loss".into(), vec![loss]);
+    numbers.insert("norm".into(), vec![gradients.norm() as f32]);
+    numbers
+}
+
+/// Puts numbers of several kinds together.
+pub fn together<const N: usize>(all: [Numbers; N]) -> Numbers {
+    all.into_iter().flatten().collect::<BTreeMap<_, _>>()
+}
