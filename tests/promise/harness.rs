@@ -40,6 +40,19 @@ pub const WAYS: [Way; 8] = [
     way("fsdp=2,tp=2", ZeroLevel::Parameters),
 ];
 
+/// Meshes with other axes.
+pub const OTHER_WAYS: [Way; 9] = [
+    way("cp=2", ZeroLevel::Replicated),
+    way("cp=2,tp=2", ZeroLevel::Replicated),
+    way("dp=2,cp=2", ZeroLevel::Replicated),
+    way("fsdp=2,cp=2", ZeroLevel::Parameters),
+    way("ep=2", ZeroLevel::Replicated),
+    way("ep=2,tp=2", ZeroLevel::Replicated),
+    way("fsdp=2,ep=2", ZeroLevel::Gradients),
+    way("dp=2,fsdp=2", ZeroLevel::Parameters),
+    way("dp=2,tp=2", ZeroLevel::Replicated),
+];
+
 /// Runs `body` on every rank of a mesh; the error says which rank failed, why and where.
 pub fn on<T: Send>(way: Way, body: impl Fn(&Rank) -> T + Sync) -> Result<Vec<T>, String> {
     let shape = way.mesh.parse().unwrap_or_else(|error| panic!("{}: {error}", way.mesh));
@@ -54,11 +67,17 @@ pub fn on<T: Send>(way: Way, body: impl Fn(&Rank) -> T + Sync) -> Result<Vec<T>,
 /// Runs `body` on one rank and on every mesh, and fails unless all ranks give the numbers of one rank.
 #[track_caller]
 pub fn same_everywhere(name: &str, body: impl Fn(&Rank) -> Numbers + Sync) {
+    same_on(name, &WAYS, body);
+}
+
+/// [`same_everywhere`], on the meshes of `ways`.
+#[track_caller]
+pub fn same_on(name: &str, ways: &[Way], body: impl Fn(&Rank) -> Numbers + Sync) {
     let expected = on(ONE, &body).unwrap_or_else(|error| panic!("{name} on one rank: {error}"));
     let expected = &expected[0];
-    for way in WAYS {
+    for way in ways {
         let place = format!("{name} on {} with {}", way.mesh, way.zero);
-        let found = on(way, &body).unwrap_or_else(|error| panic!("{place}: {error}"));
+        let found = on(*way, &body).unwrap_or_else(|error| panic!("{place}: {error}"));
         for (rank, numbers) in found.iter().enumerate() {
             let differences = differences(numbers, expected);
             assert!(differences.is_empty(), "{place}, rank {rank}:\n{}", differences.join("\n"));
@@ -185,6 +204,10 @@ pub fn numbers<M>(built: &Built<M>, steps: Steps) -> Numbers {
     let mut numbers = gradients_of(built, &gradients);
     numbers.insert("loss".into(), vec![loss]);
     numbers.insert("norm".into(), vec![gradients.norm() as f32]);
+    for param in built.params() {
+        let norm = gradients.norm_of(&param) as f32;
+        numbers.insert(format!("norm of {}", param.path()), vec![norm]);
+    }
     numbers
 }
 

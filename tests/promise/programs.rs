@@ -2,7 +2,7 @@
 
 use meshwright::prelude::*;
 
-use crate::harness::{Steps, built, numbers, same_everywhere};
+use crate::harness::{Numbers, OTHER_WAYS, Steps, built, numbers, same_everywhere, same_on};
 use crate::net::*;
 
 type Program = fn(&Net, &Batched, &mut Steps);
@@ -212,6 +212,154 @@ const PROGRAMS: &[(&str, Program)] = &[
         steps.add(a.and(b).and(c));
     }),
 ];
+
+/// Dropout, whose masks follow from the places in the global tensor, on tensors in every split.
+const DROPPING: &[(&str, Program)] = &[
+    ("dropped whole and split", |net, batch, steps| {
+        let x = embed(net, batch);
+        let y = net.dropout.forward(&net.plain.forward(&x));
+        let a = Loss::mean_of(&(&y * &x));
+        let b = Loss::mean_of(&net.dropout.forward(&x.slice(Seq, Tp)));
+        let c = Loss::mean_of(&net.dropout.forward(&x.slice(Batch, Tp)).tanh());
+        let d = Loss::mean_of(&net.dropout.forward(&net.up.forward(&y)).silu());
+        steps.add(a.and(b).and(c).and(d));
+    }),
+    ("dropped heads, and in recomputed blocks", |net, batch, steps| {
+        let x = net.blocks.forward(&embed(net, batch));
+        let q = net.dropout.forward(&net.q.forward(&x));
+        let y = net.dropout.forward(&net.down_seq.forward(&net.up.forward(&x)));
+        steps.add(Loss::mean_of(&(&q * &q)).and(Loss::mean_of(&y.tanh())));
+    }),
+];
+
+#[test]
+fn dropout_draws_by_place() {
+    for (name, program) in DROPPING {
+        for (size, count) in [((12, 6), 1), ((12, 7), 3), ((5, 7), 2)] {
+            let mut sizes = sizes();
+            sizes.dropout = 0.4;
+            same_everywhere(&format!("{name}, {size:?} in {count}"), |rank| {
+                let net = built::<Net>(rank, &sizes);
+                let mut steps = Steps::default();
+                for index in 0..count {
+                    program(
+                        &net.model,
+                        &micro_batch(rank, size, (index, count), false),
+                        &mut steps,
+                    );
+                }
+                numbers(&net, steps)
+            });
+        }
+    }
+}
+
+/// Axes besides tp, and splits of what all data ranks hold over one of theirs.
+const OTHER_AXES: &[(&str, Program)] = &[
+    ("positions over cp", |net, batch, steps| {
+        let x = net.plain.forward(&embed(net, batch)).slice(Seq, Cp);
+        let y = net.norm.forward(&net.plain.forward(&x)) * &net.gain;
+        let mean = y.mean(Seq).all_reduce();
+        let loss = steps.note(Loss::mean_of(&(&y * &y)));
+        let whole = steps.note(Loss::mean_of(&(net.bias.forward(&y.gather(Seq)).tanh())));
+        steps.add(loss.and(whole).and(Loss::mean_of(&(&mean * &net.gain))));
+    }),
+    ("a region inside of a split over cp", |net, batch, steps| {
+        let x = embed(net, batch).slice(Seq, Cp).gather(Seq);
+        let y = net.down.forward(&net.up.forward(&x).silu());
+        let z = net.up.forward(&y).sum(Ffn).all_reduce().slice(Seq, Cp).tanh();
+        steps.add(steps_of(&y).and(Loss::mean_of(&z)));
+    }),
+    ("what data ranks share, split over dp", |net, batch, steps| {
+        let pooled = net.plain.forward(&embed(net, batch)).mean(Batch).all_reduce();
+        let y = net.norm.forward(&net.plain.forward(&pooled.slice(Seq, Dp)));
+        let features = pooled.slice(Hidden, Dp).tanh().sum(Hidden).all_reduce();
+        let z = net.bias.forward(&y.gather(Seq));
+        steps.add(Loss::mean_of(&(&y * &y)).and(Loss::mean_of(&features)).and(Loss::mean_of(&z)));
+    }),
+    ("what data ranks share, split over fsdp", |net, batch, steps| {
+        let pooled = net.plain.forward(&embed(net, batch)).mean(Batch).all_reduce();
+        let y = net.norm.forward(&net.plain.forward(&pooled.slice(Seq, Fsdp)));
+        let mean = y.mean(Seq).all_reduce() * &net.gain;
+        steps.add(Loss::mean_of(&(&y * &y)).and(Loss::mean_of(&(&mean * &mean))));
+    }),
+    ("what data ranks share, split over ep", |net, batch, steps| {
+        let pooled = net.plain.forward(&embed(net, batch)).mean(Batch).all_reduce();
+        let y = net.layer_norm.forward(&net.plain.forward(&pooled.slice(Seq, Ep)));
+        let z = net.bias.forward(&y.gather(Seq)).silu().slice(Hidden, Ep).mean(Hidden).all_reduce();
+        steps.add(Loss::mean_of(&y.silu()).and(Loss::mean_of(&z.tanh())));
+    }),
+    ("two axes", |net, batch, steps| {
+        let pooled = net.plain.forward(&embed(net, batch)).mean(Batch).all_reduce();
+        let y = net.plain.forward(&pooled).slice(Seq, Tp).tanh().gather(Seq).slice(Seq, Cp);
+        steps.add(Loss::mean_of(&(net.norm.forward(&y) * &net.gain)));
+    }),
+];
+
+fn steps_of(x: &Stream) -> meshwright::tensor::Losses {
+    Loss::mean_of(&(x * x)).into()
+}
+
+#[test]
+fn other_axes_equal_one_rank() {
+    for (name, program) in OTHER_AXES {
+        for (size, count) in [((8, 6), 1), ((8, 7), 2)] {
+            let name = format!("{name}, {size:?} in {count} micro-batches");
+            same_on(&name, &OTHER_WAYS, |rank| {
+                let net = built::<Net>(rank, &sizes());
+                let mut steps = Steps::default();
+                for index in 0..count {
+                    program(&net.model, &micro_batch(rank, size, (index, count), true), &mut steps);
+                }
+                numbers(&net, steps)
+            });
+        }
+    }
+}
+
+/// Numbers on the host: of the global tensor, and means over all ranks.
+#[test]
+fn host_numbers_are_of_the_global_tensor() {
+    use meshwright::tensor::Metric;
+    for (size, count) in [((12, 7), 1), ((12, 7), 3), ((5, 7), 1), ((1, 3), 1)] {
+        same_everywhere(&format!("host numbers of {size:?} in {count}"), |rank| {
+            let net = built::<Net>(rank, &sizes());
+            let mut all = Numbers::new();
+            for index in 0..count {
+                let batch = micro_batch(rank, size, (index, count), size.0 % 2 == 0);
+                let x = embed(&net.model, &batch);
+                let inner = net.model.up.forward(&x);
+                let mut note =
+                    |name: &str, values| all.insert(format!("{name} of {index}"), values);
+                note("whole", x.gather_to_vec());
+                note("positions", x.slice(Seq, Tp).tanh().gather_to_vec());
+                note("samples", x.slice(Batch, Tp).scale(2.0).gather_to_vec());
+                note("inner", inner.gather_to_vec());
+                note("pooled", x.mean(Batch).all_reduce().gather_to_vec());
+                let means = [
+                    Metric::mean_of(&x).reduce(),
+                    Metric::mean_of(&inner).reduce(),
+                    Metric::mean_of(&x.slice(Seq, Tp)).reduce(),
+                    Metric::mean_of(&x.slice(Batch, Tp)).reduce(),
+                    Metric::mean_of(&x.mean(Batch).all_reduce()).reduce(),
+                    hits(&x).reduce(),
+                    hits(&inner).reduce(),
+                    hits(&x.slice(Seq, Tp)).reduce(),
+                ];
+                note("means", means.map(|mean| mean.value() as f32).to_vec());
+                note("counts", means.map(|mean| mean.count() as f32).to_vec());
+            }
+            all
+        });
+    }
+}
+
+/// How many elements are positive.
+fn hits<S: meshwright::layout::Dims>(x: &Tensor<S>) -> meshwright::tensor::Metric<S> {
+    let local = x.to_local_vec();
+    let hits = local.iter().filter(|value| **value > 0.0).count();
+    meshwright::tensor::Metric::of(x, hits as f64, local.len() as u64)
+}
 
 #[test]
 fn every_program_equals_one_rank() {
