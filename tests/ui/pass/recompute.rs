@@ -193,6 +193,12 @@ fn nested_regions_run() {
         let x = Tensor::from_block(rank, &[1, 2, 4], &[0.5; 8]);
         let y = built.model.forward(&x);
         assert_eq!(y.sizes(), [1, 2, 4]);
-        assert!(Loss::mean_of(&y).backward().reduce().local_block_of("pairs.2.rows.1.up.weight").is_some());
+        assert!(
+            Loss::mean_of(&y)
+                .backward()
+                .reduce()
+                .local_block_of("pairs.2.rows.1.up.weight")
+                .is_some()
+        );
     });
 }
