@@ -3,6 +3,7 @@
 use std::any::TypeId;
 use std::marker::PhantomData;
 
+use super::sealed::Seal;
 use super::usage::UsageSet;
 use super::{Axis, AxisGroup, AxisId, AxisSet, Data, Here, Home};
 
@@ -22,6 +23,8 @@ pub trait Dim: Sized + 'static {
     const INFO: DimInfo;
     /// The axes of [`VARIES`](Self::VARIES) as a type.
     type Usage: UsageSet;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 /// A dim that is not split: all of it, or all that its home (`@ data`) leaves to a rank. Implemented by
@@ -46,6 +49,7 @@ impl<D: Whole> Dim for D {
     const INFO: DimInfo =
         DimInfo { name: D::DECLARED_NAME, key: TypeId::of::<D>, split: None, home: D::Home::AXES };
     type Usage = <D::Home as AxisGroup>::Usage;
+    const SEAL: Seal = Seal::new();
 }
 
 /// A dim of which every rank sees everything: declared without `@ axis`.
@@ -56,6 +60,22 @@ impl<D: Whole> Dim for D {
     note = "a dim declared over an axis, `Seq @ cp`, needs a context-parallel attention; declare it without `@` to keep it whole"
 )]
 pub trait Local: Whole<Home = Here> {}
+
+/// The home of a dim `D` of which every rank has all: [`Here`].
+#[diagnostic::on_unimplemented(
+    message = "`{D}` is declared over `{Self}`, so each rank has a part of it only: no layer or parameter can have this dim",
+    label = "this needs all of `{D}` on each rank",
+    note = "declare the dims of layers and parameters without `@`: `#[sharded(..)]` on a field splits them over tensor-parallel ranks",
+    note = "a dim declared over an axis, such as `Batch @ data` or `Seq @ cp`, is one along which a layer does the same for each element"
+)]
+pub trait OnEveryRank<D>: Home {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
+impl<D> OnEveryRank<D> for Here {
+    const SEAL: Seal = Seal::new();
+}
 
 /// A dim of samples, of which ranks of the data axes hold different ones: declared `@ data`.
 #[diagnostic::on_unimplemented(
@@ -75,6 +95,7 @@ impl<D: Whole, A: Axis> Dim for Split<D, A> {
     const VARIES: AxisSet = <D as Dim>::VARIES.joined(A::AXES);
     const INFO: DimInfo = DimInfo { split: Some(A::ID), ..<D as Dim>::INFO };
     type Usage = <<D as Dim>::Usage as UsageSet>::Plus<A::Usage>;
+    const SEAL: Seal = Seal::new();
 }
 
 /// A dim, as run-time code sees it.

@@ -42,7 +42,7 @@ pub trait GatherDim<S, P> {
 /// A dim that shape `S` holds whole, beside no other that is split, so that it can be split over `A`.
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{S}` cannot be split along `{Self}`",
-    label = "`{Self}` is not a whole dim of `{S}`, or another dim is split, or distributed over `{A}`, already",
+    label = "`{Self}` is not a whole dim of `{S}`, or another dim is split, or distributed over the same axis, already",
     note = "one mesh axis cannot distribute two dims of a tensor, or one dim twice: make the split one whole first, `.gather(Dim)`, or split over another axis"
 )]
 pub trait SplitDim<S, A, P> {

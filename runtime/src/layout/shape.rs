@@ -1,7 +1,10 @@
 //! Shapes: tuples of dims; and features: what a layer reads and writes at the end of a shape.
 
-use super::usage::{Distinct, UsageSet};
-use super::{Axis, AxisGroup, AxisSet, Dim, DimInfo, Here, Local, ModelAxis, Split, Whole};
+use super::sealed::Seal;
+use super::usage::{OneDimPerAxis, UsageSet};
+use super::{
+    Axis, AxisGroup, AxisSet, Dim, DimInfo, Here, ModelAxis, OnEveryRank, SameShape, Split, Whole,
+};
 
 /// The dims of a tensor, outermost first, of which no two are distributed over one mesh axis: what tensors can be made of.
 ///
@@ -19,7 +22,7 @@ use super::{Axis, AxisGroup, AxisSet, Dim, DimInfo, Here, Local, ModelAxis, Spli
 /// ```
 pub trait Shape: Dims {}
 
-impl<S: Dims> Shape for S where S::Usage: Distinct {}
+impl<S: Dims> Shape for S where <S::Usage as UsageSet>::Verdict: OneDimPerAxis<S> {}
 
 /// The dims of a tensor, outermost first: a tuple of 1 to 5 dims.
 ///
@@ -29,7 +32,7 @@ impl<S: Dims> Shape for S where S::Usage: Distinct {}
     message = "`{Self}` is not a shape",
     note = "a shape is a tuple of 1 to 5 dims: `(Batch, Seq, Hidden)`; of one dim: `(Hidden,)`"
 )]
-pub trait Dims: 'static {
+pub trait Dims: SameShape<Self> + 'static {
     /// The axes over which ranks hold different parts.
     const VARIES: AxisSet;
     /// Each dim, outermost first.
@@ -38,6 +41,8 @@ pub trait Dims: 'static {
     const READS: usize = 1;
     /// How often each mesh axis distributes a dim.
     type Usage: UsageSet;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 /// The uses of no axis.
@@ -56,6 +61,7 @@ macro_rules! shapes {
             const VARIES: AxisSet = AxisSet::NONE$(.joined($dim::VARIES))+;
             const DIMS: &'static [DimInfo] = &[$($dim::INFO),+];
             type Usage = usage!($($dim)+);
+            const SEAL: Seal = Seal::new();
         }
     )*};
 }
@@ -64,6 +70,7 @@ impl Dims for () {
     const VARIES: AxisSet = AxisSet::NONE;
     const DIMS: &'static [DimInfo] = &[];
     type Usage = NoUse;
+    const SEAL: Seal = Seal::new();
 }
 
 shapes! { (A) (A, B) (A, B, C) (A, B, C, D) (A, B, C, D, E) }
@@ -75,6 +82,7 @@ macro_rules! grouped_shapes {
             const DIMS: &'static [DimInfo] = &[$($dim::INFO),+];
             const READS: usize = $reads;
             type Usage = usage!($($dim)+);
+            const SEAL: Seal = Seal::new();
         }
     )*};
 }
@@ -99,18 +107,22 @@ pub trait Feature: 'static {
     const VARIES: AxisSet;
     /// Each dim, outermost first.
     const DIMS: &'static [DimInfo];
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 impl<D: Dim> Feature for D {
     type Alone = (D,);
     const VARIES: AxisSet = D::VARIES;
     const DIMS: &'static [DimInfo] = &[D::INFO];
+    const SEAL: Seal = Seal::new();
 }
 
 impl<D: Dim, E: Dim> Feature for (D, E) {
     type Alone = ((D, E),);
     const VARIES: AxisSet = D::VARIES.joined(E::VARIES);
     const DIMS: &'static [DimInfo] = &[D::INFO, E::INFO];
+    const SEAL: Seal = Seal::new();
 }
 
 /// A feature of which nothing is split.
@@ -134,17 +146,28 @@ impl<D: Whole, E: Whole> WholeFeature for (D, E) {
 /// A feature of which every rank has all: what layers read and write before they are sharded.
 #[diagnostic::on_unimplemented(
     message = "a layer cannot read or write `{Self}`: each rank has a part of it only",
-    label = "split, or declared over an axis",
-    note = "declare the dims of layers without `@`, and name them unsplit: `#[sharded(..)]` on the field splits them",
-    note = "a dim declared over an axis, `Batch @ data` or `Seq @ cp`, is one that layers repeat themselves along"
+    label = "one of its dims is split, declared over an axis, or not declared as a dim",
+    note = "declare the dims of layers without `@`, and name them unsplit: `#[sharded(..)]` on the field splits them"
 )]
-pub trait LocalFeature: WholeFeature {}
+pub trait LocalFeature: WholeFeature {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
 
-#[diagnostic::do_not_recommend]
-impl<D: Local> LocalFeature for D {}
+impl<D: Whole> LocalFeature for D
+where
+    D::Home: OnEveryRank<D>,
+{
+    const SEAL: Seal = Seal::new();
+}
 
-#[diagnostic::do_not_recommend]
-impl<D: Local, E: Local> LocalFeature for (D, E) {}
+impl<D: Whole, E: Whole> LocalFeature for (D, E)
+where
+    D::Home: OnEveryRank<D>,
+    E::Home: OnEveryRank<E>,
+{
+    const SEAL: Seal = Seal::new();
+}
 
 /// A dim of a parameter: declared without `@`, whole or split over an axis of tensor parallelism.
 #[diagnostic::on_unimplemented(
@@ -153,13 +176,24 @@ impl<D: Local, E: Local> LocalFeature for (D, E) {}
     note = "the ranks of the axis have other samples, or other parts of the sequence: each would train a part of the parameter on its own share of the data only",
     note = "a parameter's dims are declared without `@`, and split over `Tp` if at all"
 )]
-pub trait ParamDim: Dim {}
+pub trait ParamDim: Dim {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
 
-#[diagnostic::do_not_recommend]
-impl<D: Local> ParamDim for D {}
+impl<D: Whole> ParamDim for D
+where
+    D::Home: OnEveryRank<D>,
+{
+    const SEAL: Seal = Seal::new();
+}
 
-#[diagnostic::do_not_recommend]
-impl<D: Local, A: ModelAxis> ParamDim for Split<D, A> {}
+impl<D: Whole, A: ModelAxis> ParamDim for Split<D, A>
+where
+    D::Home: OnEveryRank<D>,
+{
+    const SEAL: Seal = Seal::new();
+}
 
 /// The shape of a parameter: dims declared without `@`, whole or split over an axis of tensor parallelism.
 #[diagnostic::on_unimplemented(

@@ -9,6 +9,8 @@ pub trait Usage: 'static {
     type Again: Usage;
     /// The uses of both.
     type Plus<U: Usage>: Usage;
+    /// `Others`, the verdict over other axes, if this one distributes one dim at most.
+    type And<Others>;
 }
 
 /// Axis `A` distributes no dim.
@@ -26,16 +28,19 @@ pub struct Twice<A>(PhantomData<A>);
 impl<A: 'static> Usage for Unused<A> {
     type Again = Once<A>;
     type Plus<U: Usage> = U;
+    type And<Others> = Others;
 }
 
 impl<A: 'static> Usage for Once<A> {
     type Again = Twice<A>;
     type Plus<U: Usage> = U::Again;
+    type And<Others> = Others;
 }
 
 impl<A: 'static> Usage for Twice<A> {
     type Again = Twice<A>;
     type Plus<U: Usage> = Twice<A>;
+    type And<Others> = Twice<A>;
 }
 
 /// The uses of all axes: a tuple of [`Usage`]s, for `pp`, `dp`, `fsdp`, `ep`, `cp` and `tp`.
@@ -54,6 +59,8 @@ pub trait UsageSet: 'static {
     type Tp: Usage;
     /// The uses of both, axis by axis.
     type Plus<U: UsageSet>: UsageSet;
+    /// [`Distinct`] if each axis distributes one dim at most, else [`Twice`] over the first that distributes more.
+    type Verdict;
 }
 
 impl<P: Usage, D: Usage, F: Usage, E: Usage, C: Usage, T: Usage> UsageSet for (P, D, F, E, C, T) {
@@ -71,30 +78,21 @@ impl<P: Usage, D: Usage, F: Usage, E: Usage, C: Usage, T: Usage> UsageSet for (P
         C::Plus<U::Cp>,
         T::Plus<U::Tp>,
     );
+    type Verdict = P::And<D::And<F::And<E::And<C::And<T::And<Distinct>>>>>>;
 }
 
-/// An axis that distributes one dim at most.
+/// No axis distributes two dims.
+#[derive(Debug)]
+pub struct Distinct;
+
+/// The verdict over a shape `S` that tensors can have: [`Distinct`].
 #[diagnostic::on_unimplemented(
-    message = "`{Self}`: one mesh axis cannot distribute two dims of a tensor, or one dim twice",
-    label = "its ranks would hold the diagonal blocks only",
+    message = "`{S}` cannot be the shape of a tensor: one mesh axis would distribute two of its dims, or one dim twice",
+    label = "the ranks of the axis would hold the diagonal blocks only",
     note = "split one of the dims only, or over another axis; `.gather(Dim)` makes a split dim whole first",
-    note = "a dim declared `@ data` is distributed over `dp`, `fsdp` and `ep`"
-)]
-pub trait AtMostOnce {}
-
-impl<A> AtMostOnce for Unused<A> {}
-impl<A> AtMostOnce for Once<A> {}
-
-/// Uses of which no axis has two.
-#[diagnostic::on_unimplemented(
-    message = "a mesh axis may distribute two of these dims, whose types are parameters here",
-    label = "not known to be the shape of a tensor",
+    note = "a dim declared `@ data` is distributed over `dp`, `fsdp` and `ep`",
     note = "code that is generic in dims, and makes tensors of them, says `where (B, S): Shape`"
 )]
-pub trait Distinct {}
+pub trait OneDimPerAxis<S> {}
 
-#[rustfmt::skip]
-impl<P: AtMostOnce, D: AtMostOnce, F: AtMostOnce, E: AtMostOnce, C: AtMostOnce, T: AtMostOnce> Distinct
-    for (P, D, F, E, C, T)
-{
-}
+impl<S> OneDimPerAxis<S> for Distinct {}

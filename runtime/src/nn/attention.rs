@@ -4,8 +4,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::backend::AttentionShape;
-use crate::layout::{Axis, Dim, Local, Split, Whole};
-use crate::tensor::{Extent, Saved, Tensor, Value};
+use crate::layout::{Axis, Dim, Dims, Local, OnEveryRank, Split, Whole};
+use crate::tensor::{Extent, Operand, Saved, Tensor, Value};
 
 use super::{Build, Builder, Layer};
 
@@ -23,9 +23,8 @@ pub struct Attention<H, K, D> {
 /// both kinds of heads whole, or both split over one axis.
 #[diagnostic::on_unimplemented(
     message = "attention over `{H}` and `{K}` cannot take `{Self}`",
-    label = "queries, keys and values do not fit together",
-    note = "shard the projections of q, k and v in the same way: `#[sharded(tp = \"col\")]` on each or on none",
-    note = "the tuple is `(queries, keys, values)`, each shaped `(Batch, Seq, heads, head dim)`"
+    label = "not queries, keys and values",
+    note = "it takes the tuple `(queries, keys, values)`, each a tensor shaped `(Batch, Seq, heads, head dim)`"
 )]
 pub trait QueriesKeysValues<H, K, D> {
     /// What comes out: shaped like the queries.
@@ -35,32 +34,67 @@ pub trait QueriesKeysValues<H, K, D> {
     fn attend(&self, path: &str) -> Self::Out;
 }
 
-type Heads<B, S, H, D> = Tensor<(B, S, H, D)>;
-type Qkv<B, S, H, K, D> = (Heads<B, S, H, D>, Heads<B, S, K, D>, Heads<B, S, K, D>);
+/// Shapes of queries: `(batch, sequence, H, D)`, the heads whole or split.
+#[diagnostic::on_unimplemented(
+    message = "the queries are shaped `{Self}`, but this attention has heads `{H}` of `{D}`",
+    label = "the queries, the first operand, do not fit",
+    note = "queries are shaped `(Batch, Seq, {H}, {D})`, with `{H}` whole, or split as `#[sharded(tp = \"col\")]` on their projection does",
+    note = "the tuple is `(queries, keys, values)`, in this order"
+)]
+pub trait QueriesOf<H, D>: Dims {
+    /// The shape itself, which is also that of the result.
+    type Shape: Dims;
+    /// The shape of keys and values for these queries: with heads `K`, split as those of the queries are.
+    type Keys<K: Whole>;
+}
 
-impl<B: Dim, S: Local, H: Whole, K: Whole, D: Whole> QueriesKeysValues<H, K, D>
-    for Qkv<B, S, H, K, D>
+impl<B: Dim, S: Local, H: Whole, D: Whole> QueriesOf<H, D> for (B, S, H, D) {
+    type Shape = (B, S, H, D);
+    type Keys<K: Whole> = (B, S, K, D);
+}
+
+impl<B: Dim, S: Local, H: Whole, D: Whole, A: Axis> QueriesOf<H, D> for (B, S, Split<H, A>, D) {
+    type Shape = (B, S, Split<H, A>, D);
+    type Keys<K: Whole> = (B, S, Split<K, A>, D);
+}
+
+/// Shapes of keys that go with the queries, and with values shaped `Values`.
+#[diagnostic::on_unimplemented(
+    message = "the keys are shaped `{Self}`, but these queries go with keys shaped `{Expected}`",
+    label = "the keys, the second operand, do not fit",
+    note = "shard the projections of queries, keys and values alike: `#[sharded(tp = \"col\")]` on each or on none"
+)]
+pub trait KeysShaped<Expected, Values>: Dims {}
+
+impl<S: Dims, Values: ValuesShaped<S>> KeysShaped<S, Values> for S {}
+
+/// Shapes of values that go with the queries and keys.
+#[diagnostic::on_unimplemented(
+    message = "the values are shaped `{Self}`, but these queries and keys go with values shaped `{Expected}`",
+    label = "the values, the third operand, do not fit",
+    note = "shard the projections of queries, keys and values alike: `#[sharded(tp = \"col\")]` on each or on none"
+)]
+pub trait ValuesShaped<Expected> {}
+
+impl<S> ValuesShaped<S> for S {}
+
+impl<Q, Keys, Values, H: Whole, K: Whole, D: Whole> QueriesKeysValues<H, K, D> for (Q, Keys, Values)
+where
+    Q: Operand<Shape: QueriesOf<H, D>>,
+    Values: Operand,
+    Keys: Operand<Shape: KeysShaped<<Q::Shape as QueriesOf<H, D>>::Keys<K>, Values::Shape>>,
 {
-    type Out = Heads<B, S, H, D>;
+    type Out = Tensor<<Q::Shape as QueriesOf<H, D>>::Shape>;
 
     #[track_caller]
     fn attend(&self, path: &str) -> Self::Out {
-        attend_typed(path, self)
+        let (q, k, v) = self;
+        let (q, k, v) = (q.operand(), k.operand(), v.operand());
+        Tensor::wrap(attend(path, q.value(), k.value(), v.value()))
     }
 }
 
-impl<B: Dim, S: Local, H: Whole, K: Whole, D: Whole, A: Axis> QueriesKeysValues<H, K, D>
-    for Qkv<B, S, Split<H, A>, Split<K, A>, D>
-{
-    type Out = Heads<B, S, Split<H, A>, D>;
-
-    #[track_caller]
-    fn attend(&self, path: &str) -> Self::Out {
-        attend_typed(path, self)
-    }
-}
-
-impl<H: Whole, K: Whole, D: Whole> Attention<H, K, D> {
+impl<H, K, D> Attention<H, K, D> {
     /// For `(q, k, v)` shaped `[batch, sequence, heads, D]`: what each query attends to, shaped like `q`.
     #[track_caller]
     pub fn forward<T: QueriesKeysValues<H, K, D>>(&self, qkv: &T) -> T::Out {
@@ -68,7 +102,12 @@ impl<H: Whole, K: Whole, D: Whole> Attention<H, K, D> {
     }
 }
 
-impl<H: Local, K: Local, D: Local> Build for Attention<H, K, D> {
+impl<H: Whole, K: Whole, D: Whole> Build for Attention<H, K, D>
+where
+    H::Home: OnEveryRank<H>,
+    K::Home: OnEveryRank<K>,
+    D::Home: OnEveryRank<D>,
+{
     fn build(builder: &mut Builder<'_>) -> Self {
         let (heads, kv_heads) = (builder.size::<H>(), builder.size::<K>());
         if heads % kv_heads != 0 {
@@ -83,21 +122,13 @@ impl<H: Local, K: Local, D: Local> Build for Attention<H, K, D> {
     }
 }
 
-impl<T: QueriesKeysValues<H, K, D>, H: Whole, K: Whole, D: Whole> Layer<T> for Attention<H, K, D> {
+impl<T: QueriesKeysValues<H, K, D>, H, K, D> Layer<T> for Attention<H, K, D> {
     type Out = T::Out;
 
     #[track_caller]
     fn forward(&self, qkv: &T) -> T::Out {
         Attention::forward(self, qkv)
     }
-}
-
-#[track_caller]
-fn attend_typed<B: Dim, S: Dim, H: Dim, K: Dim, D: Dim>(
-    path: &str,
-    (q, k, v): &Qkv<B, S, H, K, D>,
-) -> Heads<B, S, H, D> {
-    Tensor::wrap(attend(path, q.value(), k.value(), v.value()))
 }
 
 /// Makes sure that queries, keys and values are of the same samples and positions, and that each query head is on the rank

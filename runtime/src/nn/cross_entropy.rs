@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use crate::backend::{Buffer, DType, View, ViewMut};
 use crate::comm::{ReduceOp, Site};
-use crate::layout::{Axis, AxisSet, Dims, Ends, Feature, Local, Seal, Split, Whole};
+use crate::layout::{
+    Axis, AxisSet, Dims, Ends, Feature, ModelAxis, OnEveryRank, Seal, Split, Whole,
+};
 use crate::tensor::{Extent, Loss, Operand, Rank, Targets, Value, check_sizes};
 
 use super::{Build, Builder, Plain, Shard, VocabSplit};
@@ -56,7 +58,7 @@ where
     const SEAL: Seal = Seal::new();
 }
 
-impl<V: Whole, Style> CrossEntropy<V, Style> {
+impl<V, Style> CrossEntropy<V, Style> {
     /// The loss of `logits` shaped `[.., V]` for targets shaped `[..]`.
     #[track_caller]
     pub fn forward<T: Operand>(
@@ -95,7 +97,19 @@ impl<V: Whole, Style> CrossEntropy<V, Style> {
     }
 }
 
-impl<V: Local, Style> Build for CrossEntropy<V, Style> {
+impl<V: Whole> Build for CrossEntropy<V, Plain>
+where
+    V::Home: OnEveryRank<V>,
+{
+    fn build(builder: &mut Builder<'_>) -> Self {
+        CrossEntropy { site: builder.site(), kind: PhantomData }
+    }
+}
+
+impl<V: Whole, A: ModelAxis> Build for CrossEntropy<V, VocabSplit<A>>
+where
+    V::Home: OnEveryRank<V>,
+{
     fn build(builder: &mut Builder<'_>) -> Self {
         CrossEntropy { site: builder.site(), kind: PhantomData }
     }

@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::layout::{
-    Axis, AxisSet, Dim, Dims, Local, ModelAxis, Seal, Split, Unsplit, Whole, With,
+    Axis, AxisSet, Dim, Dims, ModelAxis, OnEveryRank, Seal, Split, Unsplit, Whole, With,
 };
 use crate::tensor::{
     Extent, InBackward, Init, Param, ParamRef, ParamUse, Tensor, Tokens, Value, gradient_axes,
@@ -23,7 +23,7 @@ pub struct Embedding<V, H, Style = Plain> {
     kind: PhantomData<(V, H, Style)>,
 }
 
-impl<V: Whole, H: Whole> Embedding<V, H, Plain> {
+impl<V, H> Embedding<V, H, Plain> {
     /// `[.., H]` for tokens `[..]`.
     #[track_caller]
     pub fn forward<X: Dims + With<H>>(&self, tokens: &Tokens<X>) -> Tensor<<X as With<H>>::Out> {
@@ -32,12 +32,13 @@ impl<V: Whole, H: Whole> Embedding<V, H, Plain> {
     }
 }
 
-impl<V: Whole, H: Whole, A: Axis, E> Embedding<V, H, VocabSplit<A, E>> {
+impl<V, H, A: Axis, E> Embedding<V, H, VocabSplit<A, E>> {
     /// `[.., H]` for tokens `[..]`, each looked up by the rank that holds it. All ranks of the axis look up the same
     /// tokens.
     #[track_caller]
     pub fn forward<X>(&self, tokens: &Tokens<X>) -> Tensor<<X as VocabInput<H, A, E>>::Out>
     where
+        V: Whole,
         X: Dims + VocabInput<H, A, E>,
     {
         let axes = gradient_axes(X::VARIES, X::VARIES, Split::<V, A>::VARIES);
@@ -70,13 +71,21 @@ impl<X: Unsplit, H, A, E: End<X, H, A>> VocabInput<H, A, E> for X {
     const SEAL: Seal = Seal::new();
 }
 
-impl<V: Local, H: Local> Build for Embedding<V, H, Plain> {
+impl<V: Whole, H: Whole> Build for Embedding<V, H, Plain>
+where
+    V::Home: OnEveryRank<V>,
+    H::Home: OnEveryRank<H>,
+{
     fn build(builder: &mut Builder<'_>) -> Self {
         Embedding::new::<(V, H)>(builder)
     }
 }
 
-impl<V: Local, H: Local, A: ModelAxis, E> Build for Embedding<V, H, VocabSplit<A, E>> {
+impl<V: Whole, H: Whole, A: ModelAxis, E> Build for Embedding<V, H, VocabSplit<A, E>>
+where
+    V::Home: OnEveryRank<V>,
+    H::Home: OnEveryRank<H>,
+{
     fn build(builder: &mut Builder<'_>) -> Self {
         Embedding::new::<(Split<V, A>, H)>(builder)
     }

@@ -25,11 +25,13 @@ pub struct Linear<I, O, Style = Plain> {
     kind: PhantomData<(I, O, Style)>,
 }
 
-impl<I: WholeFeature, O: WholeFeature> Linear<I, O, Plain> {
+impl<I, O> Linear<I, O, Plain> {
     /// `x · W` on every rank.
     #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<<T::Shape as PlainInput<I, O>>::Out>
     where
+        I: WholeFeature,
+        O: WholeFeature,
         T::Shape: PlainInput<I, O>,
     {
         let axes = T::Shape::GRADIENT_AXES;
@@ -37,11 +39,13 @@ impl<I: WholeFeature, O: WholeFeature> Linear<I, O, Plain> {
     }
 }
 
-impl<I: WholeFeature, O: WholeFeature, A: Axis> Linear<I, O, Col<A>> {
+impl<I, O, A: Axis> Linear<I, O, Col<A>> {
     /// This rank's part of `x · W`.
     #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<<T::Shape as ColumnInput<I, O, A>>::Out>
     where
+        I: WholeFeature,
+        O: WholeFeature,
         T::Shape: ColumnInput<I, O, A>,
     {
         let (entry, axes) = (T::Shape::ENTRY, T::Shape::GRADIENT_AXES);
@@ -49,11 +53,13 @@ impl<I: WholeFeature, O: WholeFeature, A: Axis> Linear<I, O, Col<A>> {
     }
 }
 
-impl<I: WholeFeature, O: WholeFeature, A: Axis, E> Linear<I, O, Row<A, E>> {
+impl<I, O, A: Axis, E> Linear<I, O, Row<A, E>> {
     /// `x · W`, summed over the ranks that each hold a part of `x` and `W`.
     #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<<T::Shape as RowInput<I, O, A, E>>::Out>
     where
+        I: WholeFeature,
+        O: WholeFeature,
         T::Shape: RowInput<I, O, A, E>,
     {
         let leaves = Some((A::ID, T::Shape::SCATTER));
@@ -85,22 +91,22 @@ impl<I, O, Style> Linear<I, O, Style> {
     }
 }
 
-macro_rules! build_linear {
-    ($($style:ty, <$($param:ident: $bound:ident),*> ($read:ty, $write:ty);)*) => {$(
-        impl<I: LocalFeature, O: LocalFeature, $($param: $bound),*> Build for Linear<I, O, $style>
-        where
-            ($read, $write): Dims,
-        {
-            fn build(builder: &mut Builder<'_>) -> Self {
-                Linear::new::<($read, $write)>(builder)
-            }
-        }
-    )*};
+impl<I: LocalFeature, O: LocalFeature> Build for Linear<I, O, Plain>
+where
+    (I, O): Dims,
+{
+    fn build(builder: &mut Builder<'_>) -> Self {
+        Linear::new::<(I, O)>(builder)
+    }
 }
 
-build_linear! {
-    Plain, <> (I, O);
-    Col<A>, <A: ModelAxis> (I, O::Split<A>);
+impl<I: LocalFeature, O: LocalFeature, A: ModelAxis> Build for Linear<I, O, Col<A>>
+where
+    (I, O::Split<A>): Dims,
+{
+    fn build(builder: &mut Builder<'_>) -> Self {
+        Linear::new::<(I, O::Split<A>)>(builder)
+    }
 }
 
 impl<I: LocalFeature, O: LocalFeature, A: ModelAxis, E> Build for Linear<I, O, Row<A, E>>

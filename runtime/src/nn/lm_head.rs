@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::backend::{Buffer, DType, Gemm, View, ViewMut};
 use crate::layout::{
-    Axis, AxisSet, Dims, Ends, Enter, Entry, Local, ModelAxis, Seal, Split, Whole, With,
+    Axis, AxisSet, Dims, Ends, Enter, Entry, ModelAxis, OnEveryRank, Seal, Split, Whole, With,
 };
 use crate::tensor::{
     Contraction, InBackward, Init, Loss, Operand, Param, ParamRef, ParamUse, Reads, Stretch,
@@ -93,7 +93,7 @@ where
     const SEAL: Seal = Seal::new();
 }
 
-impl<H: Whole, V: Whole, Style> LmHead<H, V, Style> {
+impl<H, V, Style> LmHead<H, V, Style> {
     /// The mean cross-entropy of `x` shaped `[.., H]` for targets shaped `[..]`, projected and differentiated chunk by
     /// chunk.
     ///
@@ -137,13 +137,21 @@ impl<H: Whole, V: Whole, Style> LmHead<H, V, Style> {
     }
 }
 
-impl<H: Local, V: Local> Build for LmHead<H, V, Plain> {
+impl<H: Whole, V: Whole> Build for LmHead<H, V, Plain>
+where
+    H::Home: OnEveryRank<H>,
+    V::Home: OnEveryRank<V>,
+{
     fn build(builder: &mut Builder<'_>) -> Self {
         LmHead::new::<(V, H)>(builder)
     }
 }
 
-impl<H: Local, V: Local, A: ModelAxis> Build for LmHead<H, V, VocabSplit<A>> {
+impl<H: Whole, V: Whole, A: ModelAxis> Build for LmHead<H, V, VocabSplit<A>>
+where
+    H::Home: OnEveryRank<H>,
+    V::Home: OnEveryRank<V>,
+{
     fn build(builder: &mut Builder<'_>) -> Self {
         LmHead::new::<(Split<V, A>, H)>(builder)
     }

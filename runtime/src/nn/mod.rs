@@ -19,7 +19,7 @@ mod stack;
 mod style;
 mod tie;
 
-pub use attention::{Attention, QueriesKeysValues};
+pub use attention::{Attention, KeysShaped, QueriesKeysValues, QueriesOf, ValuesShaped};
 pub(crate) use build::declare;
 pub use build::{Build, BuildError, Builder, Built, Parts, build};
 pub use cross_entropy::{CrossEntropy, LogitsOf};

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::backend::Buffer;
-use crate::layout::{AxisSet, Dim, Dims, Ends, Local, Seal, Whole};
+use crate::layout::{AxisSet, Dim, Dims, Ends, OnEveryRank, Seal, Whole};
 use crate::tensor::{InBackward, Init, Operand, ParamRef, ParamUse, Tensor, Value, gradient_axes};
 
 use super::{Build, Builder, Layer};
@@ -46,7 +46,7 @@ impl<X: Ends<H>, H: Whole> NormInput<H> for X {
     const SEAL: Seal = Seal::new();
 }
 
-impl<H: Whole> RmsNorm<H> {
+impl<H> RmsNorm<H> {
     /// The normalised activation.
     #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
@@ -57,7 +57,7 @@ impl<H: Whole> RmsNorm<H> {
     }
 }
 
-impl<H: Whole> LayerNorm<H> {
+impl<H> LayerNorm<H> {
     /// The normalised activation.
     #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
@@ -69,14 +69,20 @@ impl<H: Whole> LayerNorm<H> {
     }
 }
 
-impl<H: Local> Build for RmsNorm<H> {
+impl<H: Whole> Build for RmsNorm<H>
+where
+    H::Home: OnEveryRank<H>,
+{
     fn build(builder: &mut Builder<'_>) -> Self {
         let weight = builder.param::<(H,)>("weight", Init::Ones).handle().clone();
         RmsNorm { weight, eps: builder.sizes().norm_eps, dim: PhantomData }
     }
 }
 
-impl<H: Local> Build for LayerNorm<H> {
+impl<H: Whole> Build for LayerNorm<H>
+where
+    H::Home: OnEveryRank<H>,
+{
     fn build(builder: &mut Builder<'_>) -> Self {
         let weight = builder.param::<(H,)>("weight", Init::Ones).handle().clone();
         let bias = builder.param::<(H,)>("bias", Init::Zeros).handle().clone();
@@ -84,7 +90,7 @@ impl<H: Local> Build for LayerNorm<H> {
     }
 }
 
-impl<H: Whole, X: NormInput<H>> Layer<Tensor<X>> for RmsNorm<H> {
+impl<H, X: NormInput<H>> Layer<Tensor<X>> for RmsNorm<H> {
     type Out = Tensor<X>;
 
     #[track_caller]
@@ -93,7 +99,7 @@ impl<H: Whole, X: NormInput<H>> Layer<Tensor<X>> for RmsNorm<H> {
     }
 }
 
-impl<H: Whole, X: NormInput<H>> Layer<Tensor<X>> for LayerNorm<H> {
+impl<H, X: NormInput<H>> Layer<Tensor<X>> for LayerNorm<H> {
     type Out = Tensor<X>;
 
     #[track_caller]

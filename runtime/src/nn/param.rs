@@ -43,22 +43,24 @@ pub struct Bias<F, Style = Plain> {
     kind: PhantomData<(F, Style)>,
 }
 
-impl<F: WholeFeature> Bias<F, Plain> {
+impl<F> Bias<F, Plain> {
     /// `x + bias`.
     #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
     where
+        F: WholeFeature,
         T::Shape: Trailing<F::Alone>,
     {
         add::<F, T>(x, &self.vector)
     }
 }
 
-impl<F: WholeFeature, A: Axis> Bias<F, Col<A>> {
+impl<F, A: Axis> Bias<F, Col<A>> {
     /// `x + bias`, for this rank's part of both.
     #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
     where
+        F: WholeFeature,
         T::Shape: Trailing<<F::Split<A> as Feature>::Alone>,
     {
         add::<F::Split<A>, T>(x, &self.vector)

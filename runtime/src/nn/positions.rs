@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::layout::{AxisSet, Dims, Ends, Local, Seal, Whole, With};
+use crate::layout::{AxisSet, Dims, Ends, OnEveryRank, Seal, Whole, With};
 use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, Tokens, gradient_axes};
 
 use super::embedding::look_up;
@@ -17,7 +17,7 @@ pub struct LearnedPositions<P, H> {
     kind: PhantomData<(P, H)>,
 }
 
-impl<P: Whole, H: Whole> LearnedPositions<P, H> {
+impl<P, H> LearnedPositions<P, H> {
     /// `x[.., place, :] + weight[place, :]`.
     ///
     /// # Panics
@@ -64,7 +64,11 @@ where
     const SEAL: Seal = Seal::new();
 }
 
-impl<P: Local, H: Local> Build for LearnedPositions<P, H> {
+impl<P: Whole, H: Whole> Build for LearnedPositions<P, H>
+where
+    P::Home: OnEveryRank<P>,
+    H::Home: OnEveryRank<H>,
+{
     fn build(builder: &mut Builder<'_>) -> Self {
         let std = builder.sizes().init_std;
         let weight: Param<(P, H)> = builder.table("weight", Init::Normal(std));
@@ -72,7 +76,7 @@ impl<P: Local, H: Local> Build for LearnedPositions<P, H> {
     }
 }
 
-impl<P: Whole, H: Whole, X: InSequence<H>> Layer<Tensor<X>> for LearnedPositions<P, H> {
+impl<P, H, X: InSequence<H>> Layer<Tensor<X>> for LearnedPositions<P, H> {
     type Out = Tensor<X>;
 
     #[track_caller]

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, Category, RopeShape};
-use crate::layout::{Dim, Local, Whole};
+use crate::layout::{Dim, Local, OnEveryRank, Whole};
 use crate::tensor::{Rank, Tensor, Value};
 
 use super::{Build, Builder};
@@ -26,13 +26,16 @@ struct Tables {
     positions: usize,
 }
 
-impl<D: Whole> Rope<D> {
+impl<D> Rope<D> {
     /// `x` shaped `[batch, sequence, heads, D]`, rotated; the sequence must be whole on each rank.
     #[track_caller]
     pub fn forward<B: Dim, S: Local, H: Dim>(
         &self,
         x: &Tensor<(B, S, H, D)>,
-    ) -> Tensor<(B, S, H, D)> {
+    ) -> Tensor<(B, S, H, D)>
+    where
+        D: Whole,
+    {
         let value = x.value();
         let rank = value.rank();
         let [batch, seq, heads, head_dim] = [0, 1, 2, 3].map(|dim| value.extents()[dim].local);
@@ -80,7 +83,10 @@ impl<D: Whole> Rope<D> {
     }
 }
 
-impl<D: Local> Build for Rope<D> {
+impl<D: Whole> Build for Rope<D>
+where
+    D::Home: OnEveryRank<D>,
+{
     fn build(builder: &mut Builder<'_>) -> Self {
         let head_dim = builder.size::<D>();
         if !head_dim.is_multiple_of(2) {

@@ -29,12 +29,8 @@ macro_rules! optimizer {
             /// # Panics
             /// When another backward has overwritten the gradients, or they lack those of a unit that is updated here.
             #[track_caller]
-            pub fn step<State: Summed>(
-                &mut self,
-                lr: f64,
-                gradients: impl ::std::borrow::Borrow<Gradients<State>>,
-            ) {
-                let gradients = gradients.borrow();
+            pub fn step(&mut self, lr: f64, gradients: impl Applicable) {
+                let gradients = gradients.gradients();
                 gradients.check_covers(self.states.iter().map(UnitState::unit));
                 self.update(lr, gradients, |unit| unit.publish());
             }
@@ -69,10 +65,9 @@ mod muon;
 mod sgd;
 mod state;
 
-use std::borrow::Borrow;
 use std::rc::Rc;
 
-use crate::tensor::{Gradients, Rank, Summed, Unit};
+use crate::tensor::{Applicable, Rank, Unit};
 
 pub use adamw::{AdamW, AdamWOptions};
 pub use ema::Ema;
@@ -153,7 +148,7 @@ impl Optimizer {
     /// # Panics
     /// When another backward has overwritten the gradients, or they lack those of a unit that is updated here.
     #[track_caller]
-    pub fn step<State: Summed>(&mut self, lr: f64, gradients: impl Borrow<Gradients<State>>) {
+    pub fn step(&mut self, lr: f64, gradients: impl Applicable) {
         each!(self, optimizer => optimizer.step(lr, gradients));
     }
 
@@ -163,13 +158,8 @@ impl Optimizer {
     /// # Panics
     /// As [`step`](Self::step).
     #[track_caller]
-    pub fn step_and_average<State: Summed>(
-        &mut self,
-        lr: f64,
-        gradients: impl Borrow<Gradients<State>>,
-        average: &mut Ema,
-    ) {
-        let gradients = gradients.borrow();
+    pub fn step_and_average(&mut self, lr: f64, gradients: impl Applicable, average: &mut Ema) {
+        let gradients = gradients.gradients();
         gradients.check_covers(self.states().iter().map(UnitState::unit));
         let mut updated = |unit: &Rc<Unit>| {
             average.update_unit(unit);

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::backend::SgdStep;
-use crate::tensor::{Gradients, Rank, Summed, Unit};
+use crate::tensor::{Applicable, Gradients, Rank, Summed, Unit};
 
 use super::state::Run;
 use super::{Group, ParamGroups, UnitState};

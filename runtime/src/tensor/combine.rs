@@ -1,8 +1,9 @@
 //! `+`, `-` and `*` between tensors, between partial sums, and between a tensor and a parameter over its trailing dims.
 
+use std::marker::PhantomData;
 use std::ops::{Add, Mul, Sub};
 
-use crate::layout::{AxisGroup, AxisSet, Dim, Dims, Ends};
+use crate::layout::{AxisGroup, AxisSet, Dim, Dims, Ends, SameShape};
 
 use super::contract::gradient_axes;
 use super::extent::check_sizes;
@@ -16,8 +17,7 @@ use super::{InFlight, Param, ParamRef, Partial, Tensor};
 /// a number.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` and `{R}` cannot be added",
-    label = "their dims or splits differ",
-    note = "both sides must be split alike: a sequence-parallel stream and a plain one meet after `.gather(Dim)` or `.slice(Dim, Tp)`"
+    label = "not a tensor of the same shape, a parameter over its trailing dims, or an `f32`"
 )]
 pub trait Combine<R>: Sized {
     #[doc(hidden)]
@@ -28,8 +28,7 @@ pub trait Combine<R>: Sized {
 /// What a tensor `Self` can be multiplied by: a tensor of its shape, a parameter over its trailing dims, or a number.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be multiplied by `{R}`",
-    label = "their dims or splits differ",
-    note = "both sides must be split alike: a sequence-parallel stream and a plain one meet after `.gather(Dim)` or `.slice(Dim, Tp)`"
+    label = "not a tensor of the same shape, a parameter over its trailing dims, or an `f32`"
 )]
 pub trait Product<R>: Sized {
     #[doc(hidden)]
@@ -63,8 +62,10 @@ pub trait Scale<R>: Sized {
 
 /// What can stand on the right of `+`, `-` and `*` after a tensor.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be combined with a tensor",
-    label = "not a tensor, a reference to a tensor or parameter, or an `f32`"
+    message = "`{Self}` cannot be added to a tensor, subtracted from it or multiplied with it",
+    label = "not a tensor, a reference to a tensor or parameter, or an `f32`",
+    note = "numbers beside tensors are `f32`: `x * 2.0`, `x * (n as f32)`",
+    note = "an `Option` is opened first: `if let Some(y) = y {{ x + y }} else {{ x }}`"
 )]
 pub trait Right {
     /// What it stands for, without the reference.
@@ -72,7 +73,7 @@ pub trait Right {
     /// What comes out, where the tensor is shaped `S`.
     type Result<S: Dims>;
     #[doc(hidden)]
-    fn value(&self) -> &Self::Value;
+    fn combined(&self) -> &Self::Value;
     #[doc(hidden)]
     fn result<S: Dims>(tensor: Tensor<S>) -> Self::Result<S>;
 }
@@ -86,6 +87,59 @@ pub trait Right {
 pub trait TakesValues {
     #[doc(hidden)]
     fn never() -> !;
+}
+
+/// Never implemented: a parameter that could be moved out of its model.
+#[diagnostic::on_unimplemented(
+    message = "a parameter shaped `{Self}` is combined with a tensor by reference",
+    label = "write `&` before the parameter: `x + &self.bias`",
+    note = "the parameter belongs to the model, so it is borrowed; it stands on the right, and repeats along the leading dims of the tensor"
+)]
+pub trait TakenByValue {
+    #[doc(hidden)]
+    fn never() -> !;
+}
+
+/// Never implemented: what could stand on the right of an operator after a parameter shaped `P`.
+#[diagnostic::on_unimplemented(
+    message = "a parameter, here one shaped `{P}`, cannot stand on the left of `+`, `-` or `*`",
+    label = "the tensor stands on the left, the parameter on the right",
+    note = "write `x + &self.bias` and `x * &self.gain`; `bias - x` is `-(x - &bias)`",
+    note = "two parameters meet in a tensor: `x * &self.gain * &self.scale`"
+)]
+pub trait AfterParam<P> {
+    /// What would come out.
+    type Out;
+    #[doc(hidden)]
+    fn never() -> Self::Out;
+}
+
+macro_rules! never_after_param {
+    ($($operator:ident $method:ident;)*) => {$(
+        /// Never applies; its bound says why.
+        impl<P, R: AfterParam<P>> $operator<R> for Param<P> {
+            type Output = R::Out;
+
+            fn $method(self, _: R) -> R::Out {
+                R::never()
+            }
+        }
+
+        /// Never applies; its bound says why.
+        impl<P, R: AfterParam<P>> $operator<R> for &Param<P> {
+            type Output = R::Out;
+
+            fn $method(self, _: R) -> R::Out {
+                R::never()
+            }
+        }
+    )*};
+}
+
+never_after_param! {
+    Add add;
+    Sub sub;
+    Mul mul;
 }
 
 /// Added or subtracted.
@@ -107,15 +161,13 @@ impl From<Sign> for Binary {
     }
 }
 
-#[diagnostic::do_not_recommend]
-impl<S: Dims> Combine<Tensor<S>> for Tensor<S> {
+impl<S: Dims + SameShape<T>, T: Dims> Combine<Tensor<T>> for Tensor<S> {
     #[track_caller]
-    fn combine(&self, right: &Tensor<S>, op: Sign) -> Tensor<S> {
+    fn combine(&self, right: &Tensor<T>, op: Sign) -> Tensor<S> {
         binary(self, right.value(), op.into())
     }
 }
 
-#[diagnostic::do_not_recommend]
 impl<S: Trailing<P>, P: Dims> Combine<Param<P>> for Tensor<S> {
     #[track_caller]
     fn combine(&self, right: &Param<P>, op: Sign) -> Tensor<S> {
@@ -123,15 +175,13 @@ impl<S: Trailing<P>, P: Dims> Combine<Param<P>> for Tensor<S> {
     }
 }
 
-#[diagnostic::do_not_recommend]
-impl<S: Dims> Product<Tensor<S>> for Tensor<S> {
+impl<S: Dims + SameShape<T>, T: Dims> Product<Tensor<T>> for Tensor<S> {
     #[track_caller]
-    fn product(&self, right: &Tensor<S>) -> Tensor<S> {
+    fn product(&self, right: &Tensor<T>) -> Tensor<S> {
         binary(self, right.value(), Binary::Mul)
     }
 }
 
-#[diagnostic::do_not_recommend]
 impl<S: Trailing<P>, P: Dims> Product<Param<P>> for Tensor<S> {
     #[track_caller]
     fn product(&self, right: &Param<P>) -> Tensor<S> {
@@ -203,7 +253,7 @@ macro_rules! right {
             type Value = $value;
             type Result<S: Dims> = Tensor<S>;
 
-            fn value(&self) -> &$value {
+            fn combined(&self) -> &$value {
                 let $this = self;
                 $get
             }
@@ -220,40 +270,70 @@ right! {
     <T> &Tensor<T> => Tensor<T>, |tensor| tensor;
     <P> &Param<P> => Param<P>, |param| param;
     <> f32 => f32, |number| number;
+    <T> InFlight<T> => InFlight<T>, |in_flight| in_flight;
+    <T> &InFlight<T> => InFlight<T>, |in_flight| in_flight;
+    <P> Param<P> => Moved<P>, |_param| &Moved(PhantomData);
 }
 
-/// What is still to be summed, or still under way: never applies, and its bound says what to do.
-macro_rules! wrong {
-    ($(<$($param:ident $(: $bound:ident)?),+> $right:ty => $value:ty, $result:ty; $reason:ty: $rule:ident;)*) => {$(
-        impl<$($param $(: $bound)?),*> Right for $right
+/// Nothing can be combined with them; would it be, a partial sum came out.
+macro_rules! right_partials {
+    ($($right:ty),*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<T, A: AxisGroup> Right for $right {
+            type Value = Partial<T, A>;
+            type Result<S: Dims> = Partial<S, A>;
+
+            fn combined(&self) -> &Partial<T, A> {
+                self
+            }
+
+            fn result<S: Dims>(_: Tensor<S>) -> Partial<S, A> {
+                unreachable!("no tensor is combined with a partial sum")
+            }
+        }
+    )*};
+}
+
+right_partials! { Partial<T, A>, &Partial<T, A> }
+
+/// A parameter that is given by value.
+#[derive(Debug)]
+pub struct Moved<P>(PhantomData<P>);
+
+/// What is still to be summed, or still under way, or moved: never applies, and its bound says what to do.
+macro_rules! never_combined {
+    ($(<$($param:ident $(: $bound:ident)?),+> $right:ty; $reason:ty: $rule:ident;)*) => {$(
+        impl<S: Dims, $($param $(: $bound)?),*> Combine<$right> for Tensor<S>
         where
             $reason: $rule,
         {
-            type Value = $value;
-            type Result<S: Dims> = $result;
-
-            fn value(&self) -> &$value {
+            fn combine(&self, _: &$right, _: Sign) -> Tensor<S> {
                 <$reason as $rule>::never()
             }
+        }
 
-            fn result<S: Dims>(_: Tensor<S>) -> $result {
+        impl<S: Dims, $($param $(: $bound)?),*> Product<$right> for Tensor<S>
+        where
+            $reason: $rule,
+        {
+            fn product(&self, _: &$right) -> Tensor<S> {
                 <$reason as $rule>::never()
             }
         }
     )*};
 }
 
-wrong! {
-    <T, A: AxisGroup> Partial<T, A> => Tensor<T>, Partial<S, A>; A: TakesValues;
-    <T, A: AxisGroup> &Partial<T, A> => Tensor<T>, Partial<S, A>; A: TakesValues;
-    <T> InFlight<T> => T, Tensor<S>; T: Arrived;
-    <T> &InFlight<T> => T, Tensor<S>; T: Arrived;
+never_combined! {
+    <T, A: AxisGroup> Partial<T, A>; A: TakesValues;
+    <T> InFlight<T>; InFlight<T>: Arrived;
+    <P> Moved<P>; P: TakenByValue;
 }
 
 /// A shape whose trailing dims are those of `P`, split alike.
 #[diagnostic::on_unimplemented(
     message = "a parameter shaped `{P}` does not fit the trailing dims of `{Self}`",
     label = "the trailing dims differ, or are split differently",
+    note = "a parameter repeats along the leading dims of a tensor, and has its last dim or its last two, split alike",
     note = "the bias of a column-parallel layer is split with it: put `#[sharded(tp = \"col\")]` on its field, too"
 )]
 pub trait Trailing<P>: Dims {}
@@ -314,7 +394,7 @@ macro_rules! tensor_operators {
 
             #[track_caller]
             fn $method(self, right: R) -> R::Result<S> {
-                R::result($rule::$apply(&self, right.value() $(, $op)?))
+                R::result($rule::$apply(&self, right.combined() $(, $op)?))
             }
         }
 
@@ -326,7 +406,7 @@ macro_rules! tensor_operators {
 
             #[track_caller]
             fn $method(self, right: R) -> R::Result<S> {
-                R::result($rule::$apply(self, right.value() $(, $op)?))
+                R::result($rule::$apply(self, right.combined() $(, $op)?))
             }
         }
     )*};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::backend::Buffer;
 use crate::comm::{ReduceOp, Site};
 use crate::layout::{
-    Axis, AxisId, AxisSet, Dim, Dims, Ends, Enter, Entry, Feature, Seal, Split, Whole,
+    Axis, AxisId, AxisSet, Dim, Dims, Ends, Enter, Entry, Feature, Internal, Split, Whole,
     WholeFeature, With,
 };
 
@@ -43,17 +43,17 @@ pub trait Contract<W>: Dims {
 /// A typed result made of an untyped one.
 pub trait FromValue {
     #[doc(hidden)]
-    fn from_value(value: Value, site: Site, seal: Seal) -> Self;
+    fn from_value(value: Value, site: Site, internal: Internal) -> Self;
 }
 
 impl<S: Dims> FromValue for Tensor<S> {
-    fn from_value(value: Value, _: Site, _: Seal) -> Self {
+    fn from_value(value: Value, _: Site, _: Internal) -> Self {
         Tensor::wrap(value)
     }
 }
 
 impl<S: Dims, A: Axis> FromValue for Partial<S, A> {
-    fn from_value(value: Value, site: Site, _: Seal) -> Self {
+    fn from_value(value: Value, site: Site, _: Internal) -> Self {
         Partial::wrap(value, site)
     }
 }

@@ -23,6 +23,7 @@ mod reduce;
 mod region;
 mod scalar;
 pub(crate) mod scope;
+mod sharing;
 mod softmax;
 mod tape;
 mod tokens;
@@ -30,10 +31,13 @@ mod typed;
 mod unit;
 mod value;
 
-pub use combine::{Accumulate, Combine, Product, Right, Scale, TakesValues, Trailing};
+pub use combine::{
+    Accumulate, AfterParam, Combine, Moved, Product, Right, Scale, TakenByValue, TakesValues,
+    Trailing,
+};
 pub use contract::{Contract, FromValue};
 pub use extent::Extent;
-pub use gradients::{Accumulating, Gradients, Pending, Reduced, Summed, Unsummed};
+pub use gradients::{Accumulating, Applicable, Gradients, Pending, Reduced, Summed, Unsummed};
 pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
 pub use loss::{Loss, Losses, ScalesLoss};
 pub use metric::{HasShape, HasValue, MadeOfTensor, Mean, Metric};
@@ -43,7 +47,9 @@ pub use partial::{NotAValue, Partial, StillPartial};
 pub use rank::{Rank, Settings};
 pub use recompute::{Keep, Region, RegionData};
 pub use reduce::SumState;
+pub use scalar::{Divisor, OtherNumber};
 pub use scope::{Scope, scope};
+pub use sharing::SharedBetweenRanks;
 pub use softmax::LastLocal;
 pub use tokens::{Targets, Tokens};
 pub use typed::{Operand, Param, Tensor};

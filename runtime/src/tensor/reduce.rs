@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::comm::Site;
-use crate::layout::{Cp, Data, Dims, Dp, Ep, Fsdp, Here, Pp, Seal, SumOver, Tp};
+use crate::layout::{Cp, Data, Dims, Dp, Ep, Fsdp, Here, Internal, Pp, SumOver, Tp};
 
 use super::extent::{elements_of, local_len};
 use super::scope;
@@ -16,13 +16,13 @@ pub trait SumState<S> {
     /// The result.
     type Out;
     #[doc(hidden)]
-    fn from_value(value: Value, site: Site, seal: Seal) -> Self::Out;
+    fn from_value(value: Value, site: Site, internal: Internal) -> Self::Out;
 }
 
 impl<S: Dims> SumState<S> for Here {
     type Out = Tensor<S>;
 
-    fn from_value(value: Value, _: Site, _: Seal) -> Tensor<S> {
+    fn from_value(value: Value, _: Site, _: Internal) -> Tensor<S> {
         Tensor::wrap(value)
     }
 }
@@ -32,7 +32,7 @@ macro_rules! partial_over {
         impl<S: Dims> SumState<S> for $axis {
             type Out = Partial<S, $axis>;
 
-            fn from_value(value: Value, site: Site, _: Seal) -> Partial<S, $axis> {
+            fn from_value(value: Value, site: Site, _: Internal) -> Partial<S, $axis> {
                 Partial::wrap(value, site)
             }
         }
@@ -57,7 +57,7 @@ impl<S: Dims> Tensor<S> {
         <S::PartialOver as SumState<S::Left>>::from_value(
             sum(self.value(), S::DIM, 1.0),
             site,
-            Seal::new(),
+            Internal::new(),
         )
     }
 
@@ -78,7 +78,7 @@ impl<S: Dims> Tensor<S> {
         <S::PartialOver as SumState<S::Left>>::from_value(
             sum(self.value(), S::DIM, factor),
             site,
-            Seal::new(),
+            Internal::new(),
         )
     }
 }

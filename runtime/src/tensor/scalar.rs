@@ -6,6 +6,71 @@ use crate::layout::{AxisGroup, Dims};
 
 use super::{Partial, Tensor};
 
+/// What a tensor can be divided by: a number.
+#[diagnostic::on_unimplemented(
+    message = "a tensor cannot be divided by `{Self}`",
+    label = "not an `f32`",
+    note = "numbers beside tensors are `f32`: `x / 2.0`, `x / (n as f32)`",
+    note = "there is no division of tensors element by element"
+)]
+pub trait Divisor {
+    #[doc(hidden)]
+    fn number(self) -> f32;
+}
+
+#[diagnostic::do_not_recommend]
+impl Divisor for f32 {
+    fn number(self) -> f32 {
+        self
+    }
+}
+
+/// Never implemented: a number on the left that is no `f32`.
+#[diagnostic::on_unimplemented(
+    message = "numbers beside tensors are `f32`, not `{Number}`",
+    label = "the number on the left is no `f32`",
+    note = "write `2.0 * x`, or `(n as f32) * x`"
+)]
+pub trait OtherNumber<Number> {
+    #[doc(hidden)]
+    fn never() -> !;
+}
+
+macro_rules! never_on_the_left {
+    ($($number:ident { $($operator:ident $method:ident $tensor:ty;)* })*) => {$($(
+        /// Never applies; its bound says what to do.
+        impl<S: Dims> $operator<$tensor> for $number
+        where
+            S: OtherNumber<$number>,
+        {
+            type Output = Tensor<S>;
+
+            fn $method(self, _: $tensor) -> Tensor<S> {
+                S::never()
+            }
+        }
+    )*)*};
+}
+
+never_on_the_left! {
+    f64 {
+        Mul mul Tensor<S>;
+        Mul mul &Tensor<S>;
+        Add add Tensor<S>;
+        Add add &Tensor<S>;
+        Sub sub Tensor<S>;
+        Sub sub &Tensor<S>;
+    }
+    i32 {
+        Mul mul Tensor<S>;
+        Mul mul &Tensor<S>;
+        Add add Tensor<S>;
+        Add add &Tensor<S>;
+        Sub sub Tensor<S>;
+        Sub sub &Tensor<S>;
+    }
+}
+
 macro_rules! scaled_tensors {
     ($($tensor:ty),*) => {$(
         impl<S: Dims> Mul<$tensor> for f32 {
@@ -35,12 +100,12 @@ macro_rules! scaled_tensors {
             }
         }
 
-        impl<S: Dims> Div<f32> for $tensor {
+        impl<S: Dims, D: Divisor> Div<D> for $tensor {
             type Output = Tensor<S>;
 
             #[track_caller]
-            fn div(self, divisor: f32) -> Tensor<S> {
-                self.scale(1.0 / divisor)
+            fn div(self, divisor: D) -> Tensor<S> {
+                self.scale(1.0 / divisor.number())
             }
         }
 

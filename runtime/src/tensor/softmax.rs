@@ -17,6 +17,7 @@ pub trait LastLocal: Dims {}
 
 macro_rules! last_local {
     ($(($($before:ident),*))*) => {$(
+        #[diagnostic::do_not_recommend]
         impl<$($before: Dim,)* Last: Local> LastLocal for ($($before,)* Last,) {}
     )*};
 }

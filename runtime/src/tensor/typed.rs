@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use crate::backend::Dropout;
 use crate::comm::Site;
-use crate::layout::{Axis, Dims, GatherDim, Seal, Shape, SplitDim};
+use crate::layout::{Axis, Dims, GatherDim, Internal, Shape, SplitDim};
 use crate::random;
 
 use super::contract::{Contract, Contraction, FromValue, Reads, contract};
@@ -31,10 +31,11 @@ impl<S> Clone for Tensor<S> {
 
 /// What a layer can take: a tensor, as opposed to a partial sum or something still under way.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a value yet, so nothing can take it",
-    label = "not a value yet",
-    note = "a partial sum becomes a value by `.all_reduce()` or `.reduce_scatter(Dim)`",
-    note = "what an asynchronous collective brings is there after `.wait()`"
+    message = "`{Self}` is not a tensor, so this cannot take it",
+    label = "not a tensor",
+    note = "a partial sum becomes a tensor by `.all_reduce()` or `.reduce_scatter(Dim)`, what an asynchronous collective brings by `.wait()`",
+    note = "a parameter meets a tensor in `x + &param`, `x * &param` or `x.contract(&param)`",
+    note = "an `Option` is opened first; numbers become a tensor by `Tensor::from_block(rank, &sizes, &block)`"
 )]
 pub trait Operand {
     /// The tensor's shape.
@@ -223,7 +224,7 @@ impl<S: Dims> Tensor<S> {
             leaves: None,
         };
         let value = contract(&self.value, &weight.param, how, &site);
-        S::Out::from_value(value, site, Seal::new())
+        S::Out::from_value(value, site, Internal::new())
     }
 
     /// Makes a split dim whole on every rank: all-gather forward, own slice backward.

@@ -3,6 +3,7 @@
 mod contraction;
 mod custom_layer;
 mod generic;
+mod generic_helpers;
 mod gradient_axes;
 mod hygiene;
 mod ranks;

@@ -6,7 +6,7 @@ mod newton_schulz;
 
 use std::rc::Rc;
 
-use crate::tensor::{Gradients, Rank, Summed, Unit};
+use crate::tensor::{Applicable, Gradients, Rank, Summed, Unit};
 
 use super::{AdamWOptions, Group, ParamGroups, UnitState, adamw};
 

@@ -1,6 +1,6 @@
 //! What can enter or leave a region, taken apart into its numbers and the frame around them.
 
-use crate::layout::{Dims, Seal};
+use crate::layout::{Dims, Internal};
 
 use super::super::value::Value;
 use super::super::{Tensor, Tokens};
@@ -16,20 +16,24 @@ pub trait RegionData: Clone + 'static {
     #[doc(hidden)]
     type Frame: 'static;
     #[doc(hidden)]
-    fn take_apart(&self, values: &mut Vec<Value>, seal: Seal) -> Self::Frame;
+    fn take_apart(&self, values: &mut Vec<Value>, internal: Internal) -> Self::Frame;
     #[doc(hidden)]
-    fn put_together(frame: &Self::Frame, values: &mut dyn FnMut() -> Value, seal: Seal) -> Self;
+    fn put_together(
+        frame: &Self::Frame,
+        values: &mut dyn FnMut() -> Value,
+        internal: Internal,
+    ) -> Self;
 }
 
 #[diagnostic::do_not_recommend]
 impl<S: Dims> RegionData for Tensor<S> {
     type Frame = ();
 
-    fn take_apart(&self, values: &mut Vec<Value>, _: Seal) {
+    fn take_apart(&self, values: &mut Vec<Value>, _: Internal) {
         values.push(self.value().clone());
     }
 
-    fn put_together((): &(), values: &mut dyn FnMut() -> Value, _: Seal) -> Tensor<S> {
+    fn put_together((): &(), values: &mut dyn FnMut() -> Value, _: Internal) -> Tensor<S> {
         Tensor::wrap(values())
     }
 }
@@ -39,11 +43,11 @@ impl<S: Dims> RegionData for Tensor<S> {
 impl<S: Dims> RegionData for Tokens<S> {
     type Frame = Tokens<S>;
 
-    fn take_apart(&self, _: &mut Vec<Value>, _: Seal) -> Tokens<S> {
+    fn take_apart(&self, _: &mut Vec<Value>, _: Internal) -> Tokens<S> {
         self.clone()
     }
 
-    fn put_together(frame: &Tokens<S>, _: &mut dyn FnMut() -> Value, _: Seal) -> Tokens<S> {
+    fn put_together(frame: &Tokens<S>, _: &mut dyn FnMut() -> Value, _: Internal) -> Tokens<S> {
         frame.clone()
     }
 }
@@ -52,9 +56,9 @@ impl<S: Dims> RegionData for Tokens<S> {
 impl RegionData for () {
     type Frame = ();
 
-    fn take_apart(&self, _: &mut Vec<Value>, _: Seal) {}
+    fn take_apart(&self, _: &mut Vec<Value>, _: Internal) {}
 
-    fn put_together((): &(), _: &mut dyn FnMut() -> Value, _: Seal) {}
+    fn put_together((): &(), _: &mut dyn FnMut() -> Value, _: Internal) {}
 }
 
 macro_rules! tuples {
@@ -64,19 +68,19 @@ macro_rules! tuples {
             type Frame = ($($item::Frame,)+);
 
             #[allow(non_snake_case, reason = "the items are named as their types")]
-            fn take_apart(&self, values: &mut Vec<Value>, seal: Seal) -> Self::Frame {
+            fn take_apart(&self, values: &mut Vec<Value>, internal: Internal) -> Self::Frame {
                 let ($($item,)+) = self;
-                ($($item.take_apart(values, seal),)+)
+                ($($item.take_apart(values, internal),)+)
             }
 
             #[allow(non_snake_case, reason = "the items are named as their types")]
             fn put_together(
                 frame: &Self::Frame,
                 values: &mut dyn FnMut() -> Value,
-                seal: Seal,
+                internal: Internal,
             ) -> Self {
                 let ($($item,)+) = frame;
-                ($($item::put_together($item, values, seal),)+)
+                ($($item::put_together($item, values, internal),)+)
             }
         }
     )*};

@@ -10,7 +10,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use crate::backend::Buffer;
-use crate::layout::Seal;
+use crate::layout::Internal;
 
 use super::extent::Extent;
 use super::gathering::Phase;
@@ -74,7 +74,7 @@ pub(crate) fn recompute<X: RegionData, Y: RegionData>(
         return f(input);
     }
     let mut values = Vec::new();
-    let frame = input.take_apart(&mut values, Seal::new());
+    let frame = input.take_apart(&mut values, Internal::new());
     let inputs: Vec<Input> = values.iter().map(|value| Input::of(value, region.offload)).collect();
 
     let start = rank.gathering().begin_region();
@@ -82,7 +82,7 @@ pub(crate) fn recompute<X: RegionData, Y: RegionData>(
     rank.regions().open(Open::First { region: Rc::clone(region), kept, readers });
     let (outputs, out_frame) = rank.unrecorded(|| {
         let mut plain = values.iter().map(|value| value.made_by(None));
-        let output = f(&X::put_together(&frame, &mut || next(&mut plain), Seal::new()));
+        let output = f(&X::put_together(&frame, &mut || next(&mut plain), Internal::new()));
         computed(&output)
     });
     let (kept, readers) = rank.regions().close();
@@ -97,7 +97,7 @@ pub(crate) fn recompute<X: RegionData, Y: RegionData>(
         rank.tape().record(move |gradients, _| {
             again.run(gradients, &arrived, |values| {
                 let mut values = values.into_iter();
-                computed(&f(&X::put_together(&frame, &mut || next(&mut values), Seal::new()))).0
+                computed(&f(&X::put_together(&frame, &mut || next(&mut values), Internal::new()))).0
             });
         })
     };
@@ -110,7 +110,7 @@ pub(crate) fn recompute<X: RegionData, Y: RegionData>(
         });
         value.made_by(Some(own))
     });
-    Y::put_together(&out_frame, &mut || next(&mut outputs), Seal::new())
+    Y::put_together(&out_frame, &mut || next(&mut outputs), Internal::new())
 }
 
 fn next(values: &mut impl Iterator<Item = Value>) -> Value {
@@ -120,7 +120,7 @@ fn next(values: &mut impl Iterator<Item = Value>) -> Value {
 /// The values of what leaves a region, computed while it is open.
 fn computed<Y: RegionData>(output: &Y) -> (Vec<Value>, Y::Frame) {
     let mut values = Vec::new();
-    let frame = output.take_apart(&mut values, Seal::new());
+    let frame = output.take_apart(&mut values, Internal::new());
     values.iter().for_each(|value| drop(value.compute()));
     (values, frame)
 }

@@ -1,0 +1,83 @@
+//! Which shapes are the same: tensors are combined element by element, and are not broadcast.
+
+/// The shape itself, which tensors of shape `Self` are combined with.
+///
+/// Every pair of tuples has an impl whose bound says what is wrong with it: [`Identical`] for as many dims on both
+/// sides, [`Broadcast`] for fewer on one.
+#[diagnostic::on_unimplemented(
+    message = "a tensor shaped `{Self}` cannot be combined with one shaped `{T}`",
+    label = "not known to be the same shape"
+)]
+pub trait SameShape<T: ?Sized> {}
+
+/// The same dims, split alike.
+#[diagnostic::on_unimplemented(
+    message = "a tensor shaped `{Self}` cannot be combined with one shaped `{T}`",
+    label = "their dims or splits differ",
+    note = "both sides must have the same dims, split alike: `.gather(Dim)` makes a split dim whole, `.slice(Dim, Tp)` splits a whole one"
+)]
+pub trait Identical<T> {}
+
+#[diagnostic::do_not_recommend]
+impl<S> Identical<S> for S {}
+
+/// Never implemented: a shape whose tensors could be combined with tensors of more or fewer dims.
+#[diagnostic::on_unimplemented(
+    message = "a tensor shaped `{Self}` cannot be combined with one shaped `{T}`: tensors are not broadcast",
+    label = "one side has more dims than the other",
+    note = "give both sides the same shape: a constant is made in it, `Tensor::from_fn(x.rank(), &x.sizes(), ..)`, and a sum or mean drops a dim of the larger one",
+    note = "a learned vector or matrix that repeats along the leading dims is a parameter over the trailing ones: `gain: Param<(Hidden,)>` and `x * &self.gain`"
+)]
+pub trait Broadcast<T> {}
+
+macro_rules! pairs {
+    ($rule:ident: $(($($left:ident),*) beside ($($right:ident),*);)*) => {$(
+        impl<$($left,)* $($right),*> SameShape<($($right,)*)> for ($($left,)*)
+        where
+            ($($left,)*): $rule<($($right,)*)>,
+        {
+        }
+    )*};
+}
+
+pairs! { Identical:
+    () beside ();
+    (A) beside (V);
+    (A, B) beside (V, W);
+    (A, B, C) beside (V, W, X);
+    (A, B, C, D) beside (V, W, X, Y);
+    (A, B, C, D, E) beside (V, W, X, Y, Z);
+}
+
+pairs! { Broadcast:
+    () beside (V);
+    () beside (V, W);
+    () beside (V, W, X);
+    () beside (V, W, X, Y);
+    () beside (V, W, X, Y, Z);
+    (A) beside ();
+    (A) beside (V, W);
+    (A) beside (V, W, X);
+    (A) beside (V, W, X, Y);
+    (A) beside (V, W, X, Y, Z);
+    (A, B) beside ();
+    (A, B) beside (V);
+    (A, B) beside (V, W, X);
+    (A, B) beside (V, W, X, Y);
+    (A, B) beside (V, W, X, Y, Z);
+    (A, B, C) beside ();
+    (A, B, C) beside (V);
+    (A, B, C) beside (V, W);
+    (A, B, C) beside (V, W, X, Y);
+    (A, B, C) beside (V, W, X, Y, Z);
+    (A, B, C, D) beside ();
+    (A, B, C, D) beside (V);
+    (A, B, C, D) beside (V, W);
+    (A, B, C, D) beside (V, W, X);
+    (A, B, C, D) beside (V, W, X, Y, Z);
+    (A, B, C, D, E) beside ();
+    (A, B, C, D, E) beside (V);
+    (A, B, C, D, E) beside (V, W);
+    (A, B, C, D, E) beside (V, W, X);
+    (A, B, C, D, E) beside (V, W, X, Y);
+}

@@ -1,0 +1,35 @@
+//! What belongs to one rank stays there: one message for everything that would be sent to another thread, or shared
+//! with it.
+
+use super::{Gradients, InFlight, Loss, Metric, Param, ParamRef, Partial, Rank, Tensor, Tokens};
+
+/// Never implemented: what could be used by several ranks, each of which is a thread.
+#[diagnostic::on_unimplemented(
+    message = "tensors, parameters and models belong to one rank: they cannot be sent to another thread, or shared with it",
+    label = "this would leave its rank",
+    note = "each rank runs the function that `run_on` is given: make tensors and models inside of that function, from its `rank`",
+    note = "numbers leave a rank as a `Vec`, and enter it as one: `.to_local_vec()`, `.gather_to_vec()`, `Tensor::from_block(rank, ..)`"
+)]
+pub trait SharedBetweenRanks {}
+
+macro_rules! of_one_rank {
+    ($($name:ident$(<$($param:ident),+>)?;)*) => {$(
+        // SAFETY: it never applies, as nothing implements the bound.
+        unsafe impl$(<$($param),+>)? Send for $name$(<$($param),+>)? where for<'a> (): SharedBetweenRanks {}
+        // SAFETY: it never applies, as nothing implements the bound.
+        unsafe impl$(<$($param),+>)? Sync for $name$(<$($param),+>)? where for<'a> (): SharedBetweenRanks {}
+    )*};
+}
+
+of_one_rank! {
+    Gradients<State>;
+    InFlight<T>;
+    Loss<S>;
+    Metric<S>;
+    Param<S>;
+    ParamRef;
+    Partial<S, A>;
+    Rank;
+    Tensor<S>;
+    Tokens<S>;
+}

@@ -1,0 +1,19 @@
+//! A dim whose author declares it over `tp`.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Hidden }
+
+struct Ffn;
+
+impl Whole for Ffn {
+    const DECLARED_NAME: &'static str = "Ffn";
+    type Home = Tp;
+}
+
+#[model]
+struct Mlp {
+    up: Linear<Hidden, Ffn>,
+}
+
+fn main() {}

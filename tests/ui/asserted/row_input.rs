@@ -1,0 +1,15 @@
+//! A row-parallel layer that is said to take what it cannot.
+
+use meshwright::layout::AxisSet;
+use meshwright::nn::{AllReduce, RowInput};
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Hidden, Ffn }
+
+impl RowInput<Hidden, Ffn, Tp, AllReduce> for (Batch, Hidden) {
+    type Out = (Batch, Ffn);
+    const GRADIENT_AXES: AxisSet = AxisSet::NONE;
+    const SCATTER: Option<usize> = None;
+}
+
+fn main() {}

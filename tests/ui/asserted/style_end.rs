@@ -1,0 +1,21 @@
+//! A way of the author's own to end a region: with nothing.
+
+use meshwright::layout::With;
+use meshwright::nn::{End, Row};
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Hidden, Ffn }
+
+struct Leave;
+
+impl<Lead: With<F>, F, A> End<Lead, F, A> for Leave {
+    type Out = Lead::Out;
+    const SCATTER: Option<usize> = None;
+}
+
+#[model]
+struct Mlp {
+    down: Linear<Ffn, Hidden, Row<Tp, Leave>>,
+}
+
+fn main() {}

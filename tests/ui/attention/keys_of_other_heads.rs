@@ -1,0 +1,15 @@
+//! Keys with the heads of the queries, where the attention has other ones.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Heads, KvHeads, HeadDim }
+
+fn attend(
+    core: &Attention<Heads, KvHeads, HeadDim>,
+    q: Tensor<(Batch, Seq, Heads, HeadDim)>,
+    v: Tensor<(Batch, Seq, KvHeads, HeadDim)>,
+) -> Tensor<(Batch, Seq, Heads, HeadDim)> {
+    core.forward(&(q.clone(), q, v))
+}
+
+fn main() {}

@@ -1,0 +1,19 @@
+//! Values that are whole beside queries and keys that are split.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Heads, KvHeads, HeadDim }
+
+type PerRank<H> = Tensor<(Batch, Seq, Split<H, Tp>, HeadDim)>;
+
+struct Core {
+    core: Attention<Heads, KvHeads, HeadDim>,
+}
+
+impl Core {
+    fn forward(&self, q: PerRank<Heads>, k: PerRank<KvHeads>, v: Tensor<(Batch, Seq, KvHeads, HeadDim)>) -> PerRank<Heads> {
+        self.core.forward(&(q, k, v))
+    }
+}
+
+fn main() {}

@@ -1,0 +1,46 @@
+//! A language model whose sequence is distributed.
+
+use meshwright::checkpoint::hf::LlamaConfig;
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq @ cp, Vocab, Hidden }
+
+#[model]
+struct Lm {
+    embed: Embedding<Vocab, Hidden>,
+    head: LmHead<Hidden, Vocab>,
+}
+
+#[forward]
+impl Lm {
+    fn forward(&self, x: &Tokens<(Batch, Seq)>) -> Tensor<(Batch, Seq, Hidden)> {
+        self.embed.forward(x)
+    }
+}
+
+impl LanguageModel for Lm {
+    type Batch = Batch;
+    type Seq = Seq;
+    type Vocab = Vocab;
+    type Config = LlamaConfig;
+
+    const HF_NAMES: &'static [HfName] = &[];
+
+    fn sizes(_: &LlamaConfig) -> Sizes {
+        Sizes::new()
+    }
+
+    fn loss(
+        &self,
+        tokens: &Tokens<(Batch, Seq)>,
+        targets: &Targets<(Batch, Seq)>,
+    ) -> Loss<(Batch, Seq)> {
+        self.head.loss(&self.forward(tokens), targets)
+    }
+
+    fn logits(&self, tokens: &Tokens<(Batch, Seq)>) -> Tensor<(Batch, Seq, Vocab)> {
+        self.head.logits(&self.forward(tokens))
+    }
+}
+
+fn main() {}

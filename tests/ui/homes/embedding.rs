@@ -1,0 +1,14 @@
+//! A vocabulary that is declared over an axis, in all layers that know it.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Vocab @ fsdp, Hidden }
+
+#[model]
+struct Lm {
+    embed: Embedding<Vocab, Hidden>,
+    head: LmHead<Hidden, Vocab>,
+    loss: CrossEntropy<Vocab>,
+}
+
+fn main() {}

@@ -1,0 +1,19 @@
+//! A norm along the sequence, of which each rank has a part.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq @ cp, Hidden }
+
+#[model]
+struct Block {
+    norm: RmsNorm<Seq>,
+}
+
+#[forward]
+impl Block {
+    fn forward(&self, x: &Tensor<(Batch, Hidden, Seq)>) -> Tensor<(Batch, Hidden, Seq)> {
+        self.norm.forward(x)
+    }
+}
+
+fn main() {}

@@ -1,0 +1,18 @@
+//! A tensor that may be missing, where a layer takes one.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn }
+
+struct Block {
+    norm: RmsNorm<Hidden>,
+    memory: Option<Tensor<(Batch, Hidden)>>,
+}
+
+impl Block {
+    fn forward(&self) -> Tensor<(Batch, Hidden)> {
+        self.norm.forward(&self.memory)
+    }
+}
+
+fn main() {}

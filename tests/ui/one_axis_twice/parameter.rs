@@ -1,0 +1,12 @@
+//! A parameter of which both dims are split over one axis.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Hidden, Ffn }
+
+#[model]
+struct Mlp {
+    up: Param<(Split<Hidden, Tp>, Split<Ffn, Tp>)>,
+}
+
+fn main() {}

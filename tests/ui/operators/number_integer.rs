@@ -1,0 +1,17 @@
+//! Integers as factors and addends.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn }
+
+type Stream = Tensor<(Batch, Seq, Hidden)>;
+
+fn doubled(x: &Stream) -> Stream {
+    x * 2
+}
+
+fn counted(x: &Stream, heads: usize) -> Stream {
+    x + heads
+}
+
+fn main() {}

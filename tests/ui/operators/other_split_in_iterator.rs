@@ -1,0 +1,11 @@
+//! Branches that an iterator adds up.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn }
+
+fn sum(x: &Tensor<(Batch, Seq, Ffn)>, branches: &[Tensor<(Batch, Seq, Split<Ffn, Tp>)>]) -> Tensor<(Batch, Seq, Ffn)> {
+    branches.iter().fold(x.clone(), |sum, branch| sum + branch)
+}
+
+fn main() {}

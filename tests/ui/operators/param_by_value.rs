@@ -1,0 +1,20 @@
+//! A bias by value.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn }
+
+#[model]
+struct Affine {
+    gain: Param<(Hidden,)>,
+    bias: Param<(Hidden,)>,
+}
+
+#[forward]
+impl Affine {
+    fn forward(&self, x: &Tensor<(Batch, Seq, Hidden)>) -> Tensor<(Batch, Seq, Hidden)> {
+        x * &self.gain + self.bias
+    }
+}
+
+fn main() {}

@@ -1,0 +1,17 @@
+//! A softmax over a pair of dims, of which the last one is distributed.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Heads, Seq @ cp }
+
+struct Scores {
+    scores: Tensor<(Batch, Heads, Seq, Seq)>,
+}
+
+impl Scores {
+    fn weights(&self) -> Tensor<(Batch, Heads, Seq, Seq)> {
+        self.scores.softmax()
+    }
+}
+
+fn main() {}
