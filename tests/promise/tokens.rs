@@ -2,7 +2,7 @@
 
 use meshwright::optim::{Sgd, SgdOptions};
 use meshwright::prelude::*;
-use meshwright::tensor::{Pending, Rank, Reduced};
+use meshwright::tensor::{Applicable, Pending, Rank, Reduced};
 
 use crate::harness::{Spot, WAYS, Way, built, mesh, refused, stage3};
 use crate::net::*;
@@ -259,7 +259,7 @@ fn gradients_of_another_model_are_refused() {
         training.sgd.step(0.1, &gradients);
     });
     // Some of the units only, through a generic function.
-    fn step<G: std::borrow::Borrow<Gradients<Reduced>>>(sgd: &mut Sgd, gradients: G, spot: &Spot) {
+    fn step<G: Applicable>(sgd: &mut Sgd, gradients: G, spot: &Spot) {
         spot.next(line!());
         sgd.step(0.1, gradients);
     }
