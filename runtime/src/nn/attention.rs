@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::backend::AttentionShape;
-use crate::layout::{Axis, Dim, Dims, Local, OnEveryRank, Split, Whole};
+use crate::layout::{Axis, Dim, Dims, Local, OnEveryRank, Seal, Split, Whole};
 use crate::tensor::{Extent, Operand, Saved, Tensor, Value};
 
 use super::{Build, Builder, Layer};
@@ -46,16 +46,20 @@ pub trait QueriesOf<H, D>: Dims {
     type Shape: Dims;
     /// The shape of keys and values for these queries: with heads `K`, split as those of the queries are.
     type Keys<K: Whole>;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 impl<B: Dim, S: Local, H: Whole, D: Whole> QueriesOf<H, D> for (B, S, H, D) {
     type Shape = (B, S, H, D);
     type Keys<K: Whole> = (B, S, K, D);
+    const SEAL: Seal = Seal::new();
 }
 
 impl<B: Dim, S: Local, H: Whole, D: Whole, A: Axis> QueriesOf<H, D> for (B, S, Split<H, A>, D) {
     type Shape = (B, S, Split<H, A>, D);
     type Keys<K: Whole> = (B, S, Split<K, A>, D);
+    const SEAL: Seal = Seal::new();
 }
 
 /// Shapes of keys that go with the queries, and with values shaped `Values`.

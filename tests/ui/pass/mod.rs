@@ -2,6 +2,7 @@
 
 mod contraction;
 mod custom_layer;
+mod data_axes;
 mod generic;
 mod generic_helpers;
 mod gradient_axes;

@@ -1,0 +1,14 @@
+//! A parameter of other dims that is said to fit a tensor.
+
+use meshwright::tensor::Trailing;
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Hidden, Ffn }
+
+impl Trailing<(Ffn,)> for (Batch, Hidden) {}
+
+fn biased(x: &Tensor<(Batch, Hidden)>, bias: &Param<(Ffn,)>) -> Tensor<(Batch, Hidden)> {
+    x + bias
+}
+
+fn main() {}
