@@ -1,0 +1,20 @@
+//! What tensor-parallel ranks split differs from layer to layer: no dim is declared over them.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Hidden, Ffn @ tp }
+
+#[model]
+struct Mlp {
+    up: Linear<Hidden, Ffn>,
+    down: Linear<Ffn, Hidden>,
+}
+
+#[forward]
+impl Mlp {
+    fn forward(&self, x: &Tensor<(Batch, Hidden)>) -> Tensor<(Batch, Hidden)> {
+        self.down.forward(&self.up.forward(x).silu())
+    }
+}
+
+fn main() {}
