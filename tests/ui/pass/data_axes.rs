@@ -58,21 +58,25 @@ impl<D: Dim> Gain<D> {
 }
 
 #[model]
+#[expect(dead_code, reason = "its build is looked at only")]
 struct OverSamples {
     gain: Gain<Batch>,
 }
 
 #[model]
+#[expect(dead_code, reason = "its build is looked at only")]
 struct OverAnAxisOfSamples {
     gains: Stack<Scaled<Split<Hidden, Fsdp>>>,
 }
 
 #[model]
+#[expect(dead_code, reason = "its build is looked at only")]
 struct Scaled<D: Dim> {
     gain: Gain<D>,
 }
 
 /// The parameters of a list, each built by a closure.
+#[expect(dead_code, reason = "its build is looked at only")]
 struct List(Vec<Param<(Half, Hidden)>>);
 
 impl Build for List {
