@@ -118,7 +118,8 @@ int cuLaunchKernel(Function *f, unsigned x, unsigned y, unsigned z, unsigned tx,
     return SUCCESS;
 }
 
-int cuGraphInstantiateWithFlags(void **e, void *g, unsigned long long f) { NEEDS_CONTEXT; *e = malloc(1); return f ? INVALID_VALUE : SUCCESS; }
+// Kernels of a graph keep the priority of the streams that they were captured on: CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.
+int cuGraphInstantiateWithFlags(void **e, void *g, unsigned long long f) { NEEDS_CONTEXT; *e = malloc(1); return f == 8 ? SUCCESS : INVALID_VALUE; }
 int cuGraphLaunch(void *e, Stream *s) { NEEDS_CONTEXT; s->calls++; return SUCCESS; }
 int cuGraphDestroy(void *g) { NEEDS_CONTEXT; free(g); return SUCCESS; }
 int cuGraphExecDestroy(void *e) { NEEDS_CONTEXT; free(e); return SUCCESS; }
