@@ -33,6 +33,12 @@ impl Part {
     }
 }
 
+/// A model of one unit.
+#[model]
+pub struct Alone {
+    up: Linear<Hidden, Hidden>,
+}
+
 fn part(rank: &Rank, std: f32) -> Built<Part> {
     let mut sizes = sizes();
     sizes.init_std = std;
@@ -357,6 +363,20 @@ fn parameters_are_written_between_forward_passes() {
                 let block: Vec<f32> = param.to_vec().iter().map(|value| value * factor).collect();
                 param.write(&block);
             }
+            losses.extend([loss(), loss()]);
+        }
+        Numbers::from([("losses".to_owned(), losses)])
+    });
+    // The same unit is read last and first.
+    same_everywhere("written between, in a model of one unit", |rank| {
+        let net = built::<Alone>(rank, &sizes());
+        let x = samples(rank, 1);
+        let loss = || squares(&net.model.up.forward(&x)).reduce().value() as f32;
+        let mut losses = vec![loss()];
+        for factor in [0.5, 1.5] {
+            let param = &net.params()[0];
+            let block: Vec<f32> = param.to_vec().iter().map(|value| value * factor).collect();
+            param.write(&block);
             losses.extend([loss(), loss()]);
         }
         Numbers::from([("losses".to_owned(), losses)])
