@@ -81,10 +81,12 @@ fn written_generically() {
 
 type SplitLoss = Loss<(Batch, Split<Seq, Tp>, Hidden)>;
 
+type WholeLoss = Loss<(Batch, Seq, Hidden)>;
+
 /// A model whose field is another, and what its loss is made of.
 struct Objective<'a> {
     net: &'a Net,
-    main: fn(&Net, &Stream) -> Loss<(Batch, Seq, Hidden)>,
+    main: fn(&Net, &Stream) -> WholeLoss,
     split: fn(&Net, &Stream) -> SplitLoss,
 }
 

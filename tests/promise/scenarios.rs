@@ -77,7 +77,7 @@ fn teacher_and_student() {
             // Both are pending, and reduced in the other order.
             let of_teacher = own.backward();
             let of_student = follows.backward();
-            learns.step(0.2, &of_student.reduce());
+            learns.step(0.2, of_student.reduce());
             let mut of_teacher = of_teacher.reduce();
             of_teacher.clip(0.5);
             teaches.step(0.2, of_teacher);
@@ -360,7 +360,8 @@ fn parameters_are_written_between_forward_passes() {
         let mut losses = vec![loss()];
         for factor in [0.5, 1.5, 0.8] {
             for param in part.params() {
-                let block: Vec<f32> = param.to_vec().iter().map(|value| value * factor).collect();
+                let block: Vec<f32> =
+                    param.to_local_vec().iter().map(|value| value * factor).collect();
                 param.write(&block);
             }
             losses.extend([loss(), loss()]);
@@ -375,7 +376,7 @@ fn parameters_are_written_between_forward_passes() {
         let mut losses = vec![loss()];
         for factor in [0.5, 1.5] {
             let param = &net.params()[0];
-            let block: Vec<f32> = param.to_vec().iter().map(|value| value * factor).collect();
+            let block: Vec<f32> = param.to_local_vec().iter().map(|value| value * factor).collect();
             param.write(&block);
             losses.extend([loss(), loss()]);
         }
