@@ -82,9 +82,9 @@ struct Probe {
 
 fn probe<S: Shape>(result: &Tensor<S>) -> Probe {
     let weights: Tensor<S> = numbers(result.rank(), "weights", &result.sizes());
-    let terms = result.to_vec().into_iter().zip(weights.to_vec());
+    let terms = result.to_local_vec().into_iter().zip(weights.to_local_vec());
     let sum: f64 = terms.map(|(value, weight)| f64::from(value) * f64::from(weight)).sum();
-    let value = sum / weights.to_vec().len() as f64;
+    let value = sum / weights.to_local_vec().len() as f64;
     let result = result.clone();
     let backward = move || Loss::mean_of(&(result * weights)).backward().reduce();
     Probe { value, backward: Box::new(backward) }
@@ -121,7 +121,7 @@ fn both_cross_entropies_have_the_gradients_of_the_formula() {
         let weight = built.params().into_iter().find(|param| param.path() == "head.weight");
         let weight = weight.expect("the head has a weight");
         let (loss, dx, dweight) =
-            cross_entropy(&ops.input.handle().to_vec(), &weight.to_vec(), &targets);
+            cross_entropy(&ops.input.handle().to_local_vec(), &weight.to_local_vec(), &targets);
 
         let mut report = Report::default();
         let mut check = |name: &str, got: Loss<(Batch, Seq)>, count: u64| {
@@ -184,7 +184,7 @@ fn what_is_evaluated_takes_part_in_no_gradient() {
         let x = stream(rank, &model.input);
         let evaluated = rank.evaluate(|| apply(&x));
         let recorded = apply(&x);
-        assert_eq!(evaluated.to_vec(), recorded.to_vec());
+        assert_eq!(evaluated.to_local_vec(), recorded.to_local_vec());
         assert_eq!(gradient(&recorded), expected);
 
         let x = stream(rank, &model.input);
@@ -207,7 +207,7 @@ fn model(rank: &Rank) -> Built<Operations> {
     let built = build::<Operations>(rank, &sizes).unwrap_or_else(|error| panic!("{error}"));
     for param in built.params() {
         // Far from zero, where the slope of a relu jumps.
-        let moved = param.to_vec().into_iter().map(|x| x + 0.25f32.copysign(x));
+        let moved = param.to_local_vec().into_iter().map(|x| x + 0.25f32.copysign(x));
         param.write(&moved.collect::<Vec<_>>());
     }
     built
@@ -225,7 +225,7 @@ fn tokens(rank: &Rank) -> Tokens<(Batch, Seq)> {
 
 /// The derivative by each element: `(8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h`.
 fn differences(param: &ParamRef, value: impl Fn() -> f64) -> Vec<f32> {
-    let start = param.to_vec();
+    let start = param.to_local_vec();
     let at = |index: usize, element: f32| {
         let mut moved = start.clone();
         moved[index] = element;
@@ -239,7 +239,7 @@ fn differences(param: &ParamRef, value: impl Fn() -> f64) -> Vec<f32> {
         param.write(&start);
         derivative as f32
     };
-    (0..param.len()).map(one).collect()
+    (0..param.local_len()).map(one).collect()
 }
 
 /// Mean cross-entropy of the logits `x · weightᵀ`, and its derivatives by both.

@@ -73,7 +73,7 @@ fn a_tied_weight_gets_the_gradients_of_both_of_its_uses_once() {
                 let untied = model(rank, false);
                 let [embed, head] =
                     ["embed.weight", "head.weight"].map(|path| param(&untied, path));
-                head.write(&embed.to_vec());
+                head.write(&embed.to_local_vec());
                 let gradients = differentiate(rank, &untied, 0..1, 1);
                 let halves = gradients.gather(&embed).into_iter().zip(gradients.gather(&head));
                 halves.map(|(lookup, projection)| lookup + projection).collect::<Vec<_>>()

@@ -102,7 +102,7 @@ impl Case {
             import_hf(&folder, M::HF_NAMES, &params).unwrap();
             let tokens = Tokens::from_block(rank, &block, &self.ids["tokens"]);
             let targets = Targets::from_block(rank, &block, &self.ids["targets"]);
-            let logits = rank.evaluate(|| built.model.logits(&tokens).to_vec());
+            let logits = rank.evaluate(|| built.model.logits(&tokens).to_local_vec());
             let loss = built.model.loss(&tokens, &targets);
             let mean = loss.reduce().value();
             let gradients = loss.backward().reduce();
@@ -212,7 +212,7 @@ fn as_stored<M: LanguageModel>(
             M::HF_NAMES.iter().find_map(|entry| Some((entry, entry.matched(param.path())?)));
         let (entry, name) = found.unwrap_or_else(|| panic!("`{}` has no name", param.path()));
         let name = format!("grad.{name}");
-        let rows = sizes(&param.extents()[..param.contracted()]);
+        let rows = sizes(&param.local_extents()[..param.contracted()]);
         let values = values(param);
         let values = match entry.transposed {
             true => transposed(&values, rows),

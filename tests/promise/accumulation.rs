@@ -3,17 +3,18 @@
 use meshwright::layout::Dims;
 use meshwright::prelude::*;
 use meshwright::tensor::Losses;
+use meshwright_tests::compare::distance;
 
-use crate::harness::{Steps, built, numbers, same_everywhere};
+use crate::harness::{ONE, Steps, built, gradients_of, numbers, on, same_everywhere};
 use crate::net::*;
 
 /// Differentiates what `losses` gives for each of `count` micro-batches.
 #[track_caller]
 fn check(name: &str, losses: impl Fn(&Net, &Batched) -> Losses + Sync) {
-    for count in [1, 2, 3] {
-        same_everywhere(&format!("{name}, {count} micro-batches"), |rank| {
+    for (count, eager) in [(1, true), (2, false), (3, false), (2, true), (3, true)] {
+        same_everywhere(&format!("{name}, {count} micro-batches, {eager}"), |rank| {
             let net = built::<Net>(rank, &sizes());
-            let mut steps = Steps::default();
+            let mut steps = if eager { Steps::one_by_one(count) } else { Steps::default() };
             for index in 0..count {
                 let batch = micro_batch(rank, (12, 7), (index, count), true);
                 steps.add(losses(&net.model, &batch));
@@ -80,10 +81,12 @@ fn written_generically() {
 
 type SplitLoss = Loss<(Batch, Split<Seq, Tp>, Hidden)>;
 
+type WholeLoss = Loss<(Batch, Seq, Hidden)>;
+
 /// A model whose field is another, and what its loss is made of.
 struct Objective<'a> {
     net: &'a Net,
-    main: fn(&Net, &Stream) -> Loss<(Batch, Seq, Hidden)>,
+    main: fn(&Net, &Stream) -> WholeLoss,
     split: fn(&Net, &Stream) -> SplitLoss,
 }
 
@@ -136,4 +139,30 @@ fn of_uneven_sizes() {
             numbers(&net, steps)
         });
     }
+}
+
+/// The gradient of both is that of their sums, divided by what both count.
+#[test]
+fn joined_losses_are_pooled() {
+    let found = on(ONE, |rank| {
+        let net = built::<Net>(rank, &sizes());
+        let batch = micro_batch(rank, (4, 6), (0, 1), false);
+        let x = || net.model.plain.forward(&net.model.embed.forward(&batch.tokens));
+        let first = || squares(&x());
+        let second = || squares(&x().mean(Batch).all_reduce());
+        let own = |losses: Losses| gradients_of(&net, &losses.backward().reduce());
+        let both = own(first().and(second()));
+        let [first, second] = [own(first().into()), own(second().into())];
+        let (of_first, of_second) = (4.0 * 6.0 * 8.0, 6.0 * 8.0);
+        for (name, both) in &both {
+            let pooled: Vec<f32> = first[name]
+                .iter()
+                .zip(&second[name])
+                .map(|(a, b)| (a * of_first + b * of_second) / (of_first + of_second))
+                .collect();
+            let is_noise = pooled.iter().chain(both).all(|value| value.abs() < 1e-9);
+            assert!(is_noise || distance(both, &pooled) < 1e-5, "{name}");
+        }
+    });
+    found.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -49,7 +49,7 @@ fn a_tensor_made_of_the_rank_is_refused() {
         refused(mesh, FILE, DIFFERS, |rank, spot| first_step(rank, |_, x| x * rank_mask(x, spot)));
         refused(mesh, FILE, DIFFERS, |rank, spot| {
             first_step(rank, |_, x| {
-                let block = vec![tp(rank) as f32; x.to_vec().len()];
+                let block = vec![tp(rank) as f32; x.to_local_vec().len()];
                 spot.next(line!());
                 let cached = Cached { mask: Tensor::from_block(x.rank(), &x.sizes(), &block) };
                 x + &cached.mask
@@ -74,7 +74,8 @@ fn a_block_that_is_called_whole_is_refused() {
     refused(mesh("tp=2"), FILE, DIFFERS, |rank, spot| {
         first_step(rank, |net, x| {
             let inner = net.up.forward(x);
-            let own: Vec<f32> = inner.to_vec().into_iter().cycle().take(x.to_vec().len()).collect();
+            let own: Vec<f32> =
+                inner.to_local_vec().into_iter().cycle().take(x.to_local_vec().len()).collect();
             spot.next(line!());
             let copy: Mask = Tensor::from_block(x.rank(), &x.sizes(), &own);
             x + copy
@@ -158,7 +159,7 @@ fn numbers_made_of_the_rank_are_refused() {
             let factor = 1.0 + rank.index() as f32;
             spot.next(line!());
             let mean = mean / factor;
-            Tensor::from_fn(x.rank(), &x.sizes(), |_| 1.0) * x + x * mean.to_vec()[0]
+            Tensor::from_fn(x.rank(), &x.sizes(), |_| 1.0) * x + x * mean.to_local_vec()[0]
         })
     });
     // Of what ranks hold different parts of, they may be different.
@@ -264,7 +265,7 @@ fn tensors_of_different_micro_batches_are_refused() {
             });
             spot.next(line!());
             let sum = &streams[0] + &streams[1];
-            sum.to_vec()
+            sum.to_local_vec()
         });
         refused(mesh, FILE, sizes_differ, |rank, spot| {
             let net = built::<Net>(rank, &sizes()).model;
@@ -273,7 +274,7 @@ fn tensors_of_different_micro_batches_are_refused() {
             let mask: Stream = Tensor::from_fn(rank, &x.sizes(), |_| 1.0);
             spot.next(line!());
             let product = &x * &mask;
-            product.to_vec()
+            product.to_local_vec()
         });
         refused(mesh, FILE, &["the queries have a batch of"], |rank, spot| {
             let net = built::<Net>(rank, &sizes()).model;
@@ -282,7 +283,7 @@ fn tensors_of_different_micro_batches_are_refused() {
             let (q, k, v) = (net.q.forward(&x), net.k.forward(&y), net.v.forward(&y));
             spot.next(line!());
             let out = net.attention.forward(&(q, k, v));
-            out.to_vec()
+            out.to_local_vec()
         });
         refused(mesh, FILE, &["the left partial sum"], |rank, spot| {
             let net = built::<Net>(rank, &sizes()).model;
@@ -292,7 +293,7 @@ fn tensors_of_different_micro_batches_are_refused() {
             });
             spot.next(line!());
             let sum = a + b;
-            sum.all_reduce().to_vec()
+            sum.all_reduce().to_local_vec()
         });
     }
 }
@@ -319,7 +320,7 @@ fn heads_that_do_not_belong_together_are_refused() {
         let (q, k) = (net.q.forward(&x).slice(Heads, Tp), net.k.forward(&x).slice(KvHeads, Tp));
         spot.next(line!());
         let out = net.attention.forward(&(q, k.clone(), k));
-        out.to_vec()
+        out.to_local_vec()
     });
     // The model is not built with heads that do not divide.
     let result = crate::harness::on(mesh("tp=2"), |rank| {
@@ -334,17 +335,18 @@ fn heads_that_do_not_belong_together_are_refused() {
 #[test]
 fn collectives_in_another_order_are_refused() {
     let order = &["different lines", "control flow"];
-    let programs: [fn(&Net, &Stream, bool, &Spot) -> Vec<f32>; 4] = [
+    type Program = fn(&Net, &Stream, bool, &Spot) -> Vec<f32>;
+    let programs: [Program; 4] = [
         |net, x, first, spot| {
             let inner = net.up.forward(x);
             let (a, b) = (inner.tanh().sum(Ffn), inner.silu().sum(Ffn));
             if first {
                 spot.next(line!());
                 let a = a.all_reduce();
-                (a + b.all_reduce()).to_vec()
+                (a + b.all_reduce()).to_local_vec()
             } else {
                 let b = b.all_reduce();
-                (a.all_reduce() + b).to_vec()
+                (a.all_reduce() + b).to_local_vec()
             }
         },
         |_, x, first, spot| {
@@ -352,10 +354,10 @@ fn collectives_in_another_order_are_refused() {
             if first {
                 spot.next(line!());
                 let a = a.gather(Seq);
-                (a - b.gather(Seq)).to_vec()
+                (a - b.gather(Seq)).to_local_vec()
             } else {
                 let b = b.gather(Seq);
-                (a.gather(Seq) - b).to_vec()
+                (a.gather(Seq) - b).to_local_vec()
             }
         },
         |net, x, first, spot| {
@@ -363,10 +365,10 @@ fn collectives_in_another_order_are_refused() {
             if first {
                 spot.next(line!());
                 let a = net.down.forward(&a);
-                (a - net.down.forward(&b)).to_vec()
+                (a - net.down.forward(&b)).to_local_vec()
             } else {
                 let b = net.down.forward(&b);
-                (net.down.forward(&a) - b).to_vec()
+                (net.down.forward(&a) - b).to_local_vec()
             }
         },
         |net, x, first, spot| {
@@ -375,10 +377,10 @@ fn collectives_in_another_order_are_refused() {
             if first {
                 spot.next(line!());
                 let a = a.reduce_scatter(Seq);
-                (a - b.reduce_scatter(Seq)).to_vec()
+                (a - b.reduce_scatter(Seq)).to_local_vec()
             } else {
                 let b = b.reduce_scatter(Seq);
-                (a.reduce_scatter(Seq) - b).to_vec()
+                (a.reduce_scatter(Seq) - b).to_local_vec()
             }
         },
     ];
@@ -411,30 +413,30 @@ fn operands_of_two_meshes_are_refused() {
             let x = own.embed.forward(&batch.tokens);
             spot.next(line!());
             let y = other.norm.forward(&x);
-            y.to_vec()
+            y.to_local_vec()
         },
         |own, other, batch, spot| {
             let x = own.embed.forward(&batch.tokens);
             spot.next(line!());
             let y = other.layer_norm.forward(&x);
-            y.to_vec()
+            y.to_local_vec()
         },
         |own, other, batch, spot| {
             let x = own.embed.forward(&batch.tokens);
             spot.next(line!());
             let y = other.plain.forward(&x);
-            y.to_vec()
+            y.to_local_vec()
         },
         |own, other, batch, spot| {
             let x = own.embed.forward(&batch.tokens);
             spot.next(line!());
             let y = &x * &other.gain;
-            y.to_vec()
+            y.to_local_vec()
         },
         |_, other, batch, spot| {
             spot.next(line!());
             let y = other.embed.forward(&batch.tokens);
-            y.to_vec()
+            y.to_local_vec()
         },
         |own, other, batch, spot| {
             let x = own.embed.forward(&batch.tokens);
@@ -446,13 +448,13 @@ fn operands_of_two_meshes_are_refused() {
             let x = own.embed.forward(&batch.tokens);
             spot.next(line!());
             let y = other.bias.forward(&x);
-            y.to_vec()
+            y.to_local_vec()
         },
     ];
     for one in uses {
         refused(mesh("1"), FILE, &["different meshes", "the same `Rank`"], |rank, spot| {
             let shape = "1".parse().expect("a mesh");
-            let comms = meshwright::comm::launch(&shape, |comms| Ok::<_, String>(comms));
+            let comms = meshwright::comm::launch(&shape, Ok::<_, String>);
             let comms = comms.expect("a second world").remove(0);
             let backend = Box::new(CpuBackend::new(1).expect("threads start"));
             let second = Rank::new(comms, backend, 3);

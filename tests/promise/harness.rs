@@ -162,21 +162,36 @@ pub fn params_of<M>(name: &str, rank: &Rank, built: &Built<M>) -> Numbers {
     built.params().into_iter().map(one).collect()
 }
 
-/// Losses of any shapes, accumulated: the backward of one runs after the forward of the next.
+/// Losses of any shapes, accumulated.
 #[derive(Default)]
 pub struct Steps {
+    /// The backward of so many runs before the forward of the next; of others, after it.
+    eager: usize,
     earlier: Option<Gradients<Accumulating>>,
     waiting: Option<Losses>,
     total: Mean,
 }
 
 impl Steps {
+    /// Of `count` losses, each differentiated before the next one is computed.
+    pub fn one_by_one(count: usize) -> Steps {
+        Steps { eager: count - 1, ..Steps::default() }
+    }
+
     /// The loss of one more micro-batch.
     pub fn add(&mut self, loss: impl Into<Losses>) {
-        if let Some(before) = self.waiting.replace(loss.into()) {
+        let loss = loss.into();
+        let ready = match self.eager.checked_sub(1) {
+            Some(eager) => {
+                self.eager = eager;
+                Some(loss)
+            }
+            None => self.waiting.replace(loss),
+        };
+        if let Some(loss) = ready {
             self.earlier = Some(match self.earlier.take() {
-                Some(gradients) => gradients.accumulate(before),
-                None => before.accumulate(),
+                Some(gradients) => gradients.accumulate(loss),
+                None => loss.accumulate(),
             });
         }
     }

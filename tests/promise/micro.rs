@@ -12,10 +12,10 @@ const FILE: &str = "tests/promise/micro.rs";
 
 #[track_caller]
 fn check(name: &str, sizes: &Sizes, alike: bool, loss: impl Fn(&Net, &Batched) -> Losses + Sync) {
-    for count in [1, 2, 3] {
-        same_everywhere(&format!("{name}, {count} micro-batches"), |rank| {
+    for (count, eager) in [(1, true), (2, false), (3, false), (2, true), (3, true)] {
+        same_everywhere(&format!("{name}, {count} micro-batches, {eager}"), |rank| {
             let net = built::<Net>(rank, sizes);
-            let mut steps = Steps::default();
+            let mut steps = if eager { Steps::one_by_one(count) } else { Steps::default() };
             for index in 0..count {
                 rank.set_step(index as u64);
                 steps.add(loss(&net.model, &micro_batch(rank, (12, 7), (index, count), alike)));
@@ -157,6 +157,26 @@ fn tensors_made_inside_of_micro_batches() {
         let shift = |x: &Stream, by: f32| x + Tensor::from_fn(x.rank(), &x.sizes(), |_| by);
         let y = [0.5, -1.0].into_iter().fold(x, |x, by| net.plain.forward(&shift(&x, by)).tanh());
         Loss::mean_of(&y).into()
+    });
+}
+
+/// The mean over the samples of a micro-batch is divided by their number, on every mesh.
+#[test]
+fn a_mean_of_samples_is_that_of_the_micro_batch() {
+    same_everywhere("a mean of ones", |rank| {
+        let mut all = Numbers::new();
+        for count in [1, 2, 3] {
+            for index in 0..count {
+                let batch = micro_batch(rank, (12, 4), (index, count), true);
+                let ones = Tensor::<(Batch, Seq)>::from_fn(batch.tokens.rank(), &[12, 4], |_| 1.0);
+                let mean = ones.mean(Batch).all_reduce().to_local_vec();
+                assert_eq!(mean, [1.0; 4], "micro-batch {index} of {count}");
+                let halves = ones.slice(Seq, Tp).mean(Batch).all_reduce().gather_to_vec();
+                assert_eq!(halves, [1.0; 4], "micro-batch {index} of {count}");
+                all.insert(format!("{index} of {count}"), mean);
+            }
+        }
+        all
     });
 }
 

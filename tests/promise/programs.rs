@@ -387,3 +387,25 @@ fn uneven_sizes_equal_one_rank() {
         }
     }
 }
+
+/// A parameter given by its global elements is the same on every mesh, however it is split.
+#[test]
+fn a_global_write_reaches_every_rank() {
+    same_everywhere("written globally", |rank| {
+        let net = built::<Net>(rank, &sizes());
+        let mut all = Numbers::new();
+        for param in net.params() {
+            let len = param.global_len();
+            assert_eq!(param.sizes().iter().product::<usize>(), len);
+            let values: Vec<f32> = (0..len).map(|index| (index as f32 * 0.37).sin()).collect();
+            param.write_global(&values);
+            assert_eq!(param.gather(rank), values, "{}", param.path());
+            all.insert(param.path().to_owned(), values);
+        }
+        let x = embed(&net.model, &micro_batch(rank, (4, 6), (0, 1), true));
+        let y = net.model.down.forward(&net.model.up.forward(&x).silu());
+        let loss = Loss::mean_of(&(&y * &net.model.gain)).reduce();
+        all.insert("loss".into(), vec![loss.value() as f32]);
+        all
+    });
+}

@@ -317,11 +317,51 @@ fn a_backward_after_the_step_is_refused() {
             let x = net.model.blocks.forward(&net.model.embed.forward(&batch.tokens));
             let loss = Loss::mean_of(&x.tanh());
             for param in net.params().iter().filter(|param| param.path().contains("blocks.1")) {
-                param.write(&param.to_vec());
+                param.write(&param.to_local_vec());
             }
             spot.next(line!());
             let gradients = loss.backward();
             gradients.reduce().norm()
         });
     }
+}
+
+/// The gradients of a model that is gone were once a norm of zero.
+#[test]
+fn gradients_outlive_no_model() {
+    const GONE: &[&str] = &["the model with `embed` was dropped after the backward"];
+    refused(mesh("dp=2"), FILE, GONE, |rank, spot| {
+        let net = built::<Net>(rank, &sizes());
+        let pending = loss(&net.model, rank, 0).backward();
+        drop(net);
+        spot.next(line!());
+        pending.reduce().norm()
+    });
+    // Built inside of a function that gives its gradients away.
+    fn gradients(rank: &Rank) -> Gradients<Reduced> {
+        let net = built::<Net>(rank, &sizes());
+        loss(&net.model, rank, 0).backward().reduce()
+    }
+    refused(mesh("tp=2"), FILE, GONE, |rank, spot| {
+        let reduced = gradients(rank);
+        spot.next(line!());
+        reduced.norm()
+    });
+    // In a closure, for another optimizer.
+    refused(stage3("fsdp=2"), FILE, GONE, |rank, spot| {
+        let make = || {
+            let net = built::<Net>(rank, &sizes());
+            let sgd = Sgd::new(rank, &net.units, SgdOptions::default());
+            (loss(&net.model, rank, 0).backward().reduce(), sgd)
+        };
+        let (reduced, mut sgd) = make();
+        spot.next(line!());
+        sgd.step(0.1, reduced);
+    });
+    // Read by the path of a parameter, which is then in no unit.
+    refused(mesh("1"), FILE, GONE, |rank, spot| {
+        let reduced = gradients(rank);
+        spot.next(line!());
+        reduced.local_block_of("embed.weight")
+    });
 }

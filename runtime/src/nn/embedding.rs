@@ -129,12 +129,12 @@ impl<V: Whole, H: Whole, A: Axis, E, X: Dims + VocabInput<H, A, E>> Layer<Tokens
 pub(super) fn look_up<X: Dims>(tokens: &Tokens<X>, weight: &ParamRef, axes: AxisSet) -> Value {
     let rank = tokens.rank();
     rank.check_same(weight.rank());
-    let [vocab, hidden] = [weight.extents()[0], weight.extents()[1]];
+    let [vocab, hidden] = [weight.local_extents()[0], weight.local_extents()[1]];
     // Beyond the vocabulary there is no rank that would hold the row.
     if let Some(id) = tokens.on_host().iter().find(|id| **id as usize >= vocab.global) {
         panic!("`{}`: token id {id} is beyond the vocabulary of {}", weight.path(), vocab.global);
     }
-    let mut out = rank.alloc(local_len(tokens.extents()) * hidden.local);
+    let mut out = rank.alloc(local_len(tokens.local_extents()) * hidden.local);
     rank.backend().embedding(
         tokens.ids().view(),
         weight.read(axes).view(),
@@ -154,6 +154,6 @@ pub(super) fn look_up<X: Dims>(tokens: &Tokens<X>, weight: &ParamRef, axes: Axis
             });
         })
     });
-    let extents: Vec<Extent> = [tokens.extents(), &[hidden]].concat();
+    let extents: Vec<Extent> = [tokens.local_extents(), &[hidden]].concat();
     Value::ready(rank, extents, out, node)
 }

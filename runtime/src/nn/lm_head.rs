@@ -185,7 +185,8 @@ fn fused_loss<S: Dims>(
     let tokens = x.len() / hidden;
     let ready = x.compute();
     let values = weight.read(axes);
-    let rows = Rows { rank, axes: vocab_axes, site: weight.site(), vocab: weight.extents()[0] };
+    let rows =
+        Rows { rank, axes: vocab_axes, site: weight.site(), vocab: weight.local_extents()[0] };
     rows.check(targets);
     let chunks = Chunks {
         x: ready.data.view(),
@@ -197,7 +198,7 @@ fn fused_loss<S: Dims>(
     };
     let mut shares = rank.is_recording().then(|| Shares {
         dx: rank.alloc(tokens * hidden),
-        dweight: rank.scratch(DType::F32, weight.len()),
+        dweight: rank.scratch(DType::F32, weight.local_len()),
     });
     let sum = chunks.run(shares.as_mut());
     let node = shares.map(|mut shares| {

@@ -122,7 +122,7 @@ fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
     let rank = x.rank();
     rank.check_same(weight.rank());
     weight.check_trailing(x.extents());
-    let (len, rows) = (x.len(), x.len() / weight.len());
+    let (len, rows) = (x.len(), x.len() / weight.local_len());
     compute_unless_sum(x);
     let values = weight.read(axes);
     let [y, inv_rms] = rank.regions().kept(weight.path(), || {
@@ -147,7 +147,7 @@ fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
             let rank = gradients.rank;
             let x = saved.take(rank);
             let mut dx = rank.alloc(len);
-            let mut dweight = rank.zeros(weight_use.param().len());
+            let mut dweight = rank.zeros(weight_use.param().local_len());
             rank.backend().rms_norm_backward(
                 x.view(),
                 weight_use.param().values().view(),
@@ -170,7 +170,7 @@ fn layer_norm(x: &Value, weight: &ParamRef, bias: &ParamRef, eps: f32, axes: Axi
     let rank = x.rank();
     rank.check_same(weight.rank());
     weight.check_trailing(x.extents());
-    let (len, rows) = (x.len(), x.len() / weight.len());
+    let (len, rows) = (x.len(), x.len() / weight.local_len());
     compute_unless_sum(x);
     let (weights, biases) = (weight.read(axes), bias.read(axes));
     let [y, mean, inv_std] = rank.regions().kept(weight.path(), || {
@@ -199,8 +199,8 @@ fn layer_norm(x: &Value, weight: &ParamRef, bias: &ParamRef, eps: f32, axes: Axi
             let rank = gradients.rank;
             let x = saved.take(rank);
             let mut dx = rank.alloc(len);
-            let mut dweight = rank.zeros(weight_use.param().len());
-            let mut dbias = rank.zeros(bias_use.param().len());
+            let mut dweight = rank.zeros(weight_use.param().local_len());
+            let mut dbias = rank.zeros(bias_use.param().local_len());
             rank.backend().layer_norm_backward(
                 x.view(),
                 weight_use.param().values().view(),

@@ -28,7 +28,8 @@ impl<P, H> LearnedPositions<P, H> {
         T::Shape: InSequence<H>,
     {
         let x = x.operand();
-        let (sequence, table) = (x.extents()[x.extents().len() - 2], self.weight.extents()[0]);
+        let (sequence, table) =
+            (x.local_extents()[x.local_extents().len() - 2], self.weight.local_extents()[0]);
         assert!(
             sequence.global <= table.global,
             "`{}` has {} positions, and is used on sequences of {}",
@@ -37,7 +38,7 @@ impl<P, H> LearnedPositions<P, H> {
             sequence.global
         );
         let axes = gradient_axes(T::Shape::VARIES, T::Shape::VARIES, AxisSet::NONE);
-        let lead = &x.extents()[..x.extents().len() - 1];
+        let lead = &x.local_extents()[..x.local_extents().len() - 1];
         let places = Tokens::<<T::Shape as InSequence<H>>::Tokens>::places(x.value().rank(), lead);
         x + Tensor::wrap(look_up(&places, &self.weight, axes))
     }

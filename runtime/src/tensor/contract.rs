@@ -160,11 +160,12 @@ pub(crate) fn contract(x: &Value, weight: &ParamRef, how: Contraction, site: &Si
     let rank = x.rank();
     let (contracted, weight_in, weight_out) = match how.reads {
         Reads::First(dims) => {
-            let (read, written) = weight.extents().split_at(dims);
+            let (read, written) = weight.local_extents().split_at(dims);
             (dims, read, written)
         }
         Reads::Last(dims) => {
-            let (written, read) = weight.extents().split_at(weight.extents().len() - dims);
+            let (written, read) =
+                weight.local_extents().split_at(weight.local_extents().len() - dims);
             (dims, read, written)
         }
     };

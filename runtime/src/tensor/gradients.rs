@@ -282,7 +282,7 @@ impl<State> Gradients<State> {
     {
         let block = match self.holds(param) {
             true => self.block(param),
-            false => vec![0.0; param.len()],
+            false => vec![0.0; param.local_len()],
         };
         param.gather_block(&self.rank, block)
     }

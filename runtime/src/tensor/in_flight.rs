@@ -115,6 +115,22 @@ impl<S: Dims> InFlight<Tensor<S>> {
     {
         Self::never()
     }
+
+    #[doc(hidden)]
+    pub fn to_local_vec(&self) -> Vec<f32>
+    where
+        Self: UsedBeforeWait,
+    {
+        Self::never()
+    }
+
+    #[doc(hidden)]
+    pub fn gather_to_vec(&self) -> Vec<f32>
+    where
+        Self: UsedBeforeWait,
+    {
+        Self::never()
+    }
 }
 
 /// Never implemented: what could be combined with something under way.

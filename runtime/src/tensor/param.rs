@@ -115,19 +115,42 @@ impl ParamRef {
         self.0.infos
     }
 
-    /// Size and place of each dim on this rank.
-    pub fn extents(&self) -> &[Extent] {
+    /// Size and place of each dim on this rank. [`sizes`](Self::sizes) are those of the global parameter.
+    pub fn local_extents(&self) -> &[Extent] {
         &self.0.extents
     }
 
-    /// Number of elements on this rank.
-    pub fn len(&self) -> usize {
+    /// Number of elements on this rank. [`global_len`](Self::global_len) is that of the global parameter.
+    pub fn local_len(&self) -> usize {
         local_len(&self.0.extents)
+    }
+
+    /// See [`local_extents`](Self::local_extents).
+    #[deprecated(
+        note = "it gives the size and place of this rank's block: `local_extents` says so, and `sizes` gives the sizes of \
+                the global parameter"
+    )]
+    pub fn extents(&self) -> &[Extent] {
+        self.local_extents()
+    }
+
+    /// See [`local_len`](Self::local_len).
+    #[deprecated(
+        note = "it counts the elements of this rank's block: `local_len` says so, and `global_len` counts those of the global \
+                parameter"
+    )]
+    pub fn len(&self) -> usize {
+        self.local_len()
     }
 
     /// Whether this rank holds no element of it.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.local_len() == 0
+    }
+
+    /// Number of elements of each dim of the global parameter.
+    pub fn sizes(&self) -> Vec<usize> {
+        self.0.extents.iter().map(|extent| extent.global).collect()
     }
 
     /// Number of elements of the global parameter.
@@ -154,13 +177,13 @@ impl ParamRef {
     /// it.
     #[track_caller]
     pub fn gather(&self, rank: &Rank) -> Vec<f32> {
-        self.gather_block(rank, self.to_vec())
+        self.gather_block(rank, self.to_local_vec())
     }
 
     /// The global tensor of which `block` is this rank's part, split as the parameter is.
     #[track_caller]
     pub(crate) fn gather_block(&self, rank: &Rank, block: Vec<f32>) -> Vec<f32> {
-        gather_block(rank, self.dims(), self.extents(), block)
+        gather_block(rank, self.dims(), self.local_extents(), block)
     }
 
     /// Whether weight decay applies: parameters of two dims or more, where a bias over a pair such as
@@ -185,19 +208,19 @@ impl ParamRef {
     /// parameter was built with.
     #[track_caller]
     pub(crate) fn check_trailing(&self, tensor: &[Extent]) {
-        let trailing = &tensor[tensor.len() - self.extents().len()..];
+        let trailing = &tensor[tensor.len() - self.local_extents().len()..];
         assert!(
-            trailing == self.extents(),
+            trailing == self.local_extents(),
             "`{}` was built with {}, and is used on a tensor with {}",
             self.path(),
-            named_sizes(self.dims(), self.extents()),
+            named_sizes(self.dims(), self.local_extents()),
             named_sizes(self.dims(), trailing)
         );
     }
 
     /// Where it lies in its unit's buffers.
     pub(crate) fn range(&self) -> Range<usize> {
-        self.0.start..self.0.start + self.len()
+        self.0.start..self.0.start + self.local_len()
     }
 
     /// The run of its elements that this rank updates, counted from its own first element: all of them where the
@@ -213,12 +236,20 @@ impl ParamRef {
         self.0.unit.in_shard(self.range()).map_or(0..0, |(_, in_shard)| in_shard)
     }
 
-    /// Its elements on this rank in f32, row-major. Where they are sharded over the `fsdp` axis, all of its ranks must
-    /// call it.
-    pub fn to_vec(&self) -> Vec<f32> {
+    /// Its elements on this rank in f32, row-major: [`gather`](Self::gather) gives the global parameter. Where they are
+    /// sharded over the `fsdp` axis, all of its ranks must call it.
+    pub fn to_local_vec(&self) -> Vec<f32> {
         let unit = &self.0.unit;
         let whole = unit.gather_shards(unit.master().view());
         whole.view().slice(self.range()).to_vec()
+    }
+
+    /// See [`to_local_vec`](Self::to_local_vec).
+    #[deprecated(
+        note = "it gives this rank's block only: `to_local_vec` says so, and `gather` gives the global parameter on every rank"
+    )]
+    pub fn to_vec(&self) -> Vec<f32> {
+        self.to_local_vec()
     }
 
     /// The elements that this rank [owns](Self::owned), in f32.
@@ -227,7 +258,7 @@ impl ParamRef {
     }
 
     /// Gives it new elements: `block` is this rank's block of the parameter, row-major, the same on every rank that
-    /// holds it.
+    /// holds it. [`write_global`](Self::write_global) takes the global parameter.
     ///
     /// # Panics
     /// When `block` has another number of elements.
@@ -236,8 +267,32 @@ impl ParamRef {
         let name = || format!("the block of `{}`", self.path());
         let declared = self.0.unit.rank().declared_values();
         declared.note(name, self.varies(), Location::caller(), block);
-        assert_eq!(block.len(), self.len(), "a block of `{}`", self.path());
+        assert_eq!(block.len(), self.local_len(), "a block of `{}`", self.path());
         self.0.unit.write(self.0.start, self.0.unit.stage(block).view());
+    }
+
+    /// Gives it new elements: `values` is the global parameter, row-major, the same on every rank. Each rank takes its
+    /// block, as [`gather`](Self::gather) puts them together.
+    ///
+    /// # Panics
+    /// When `values` has another number of elements.
+    #[track_caller]
+    pub fn write_global(&self, values: &[f32]) {
+        assert_eq!(values.len(), self.global_len(), "the global elements of `{}`", self.path());
+        let name = || format!("the elements of `{}`", self.path());
+        let declared = self.0.unit.rank().declared_values();
+        declared.note(name, AxisSet::NONE, Location::caller(), values);
+        let at = |mut rest: usize| {
+            let (mut index, mut stride) = (0, 1);
+            for extent in self.local_extents().iter().rev() {
+                index += (extent.offset + rest % extent.local) * stride;
+                rest /= extent.local;
+                stride *= extent.global;
+            }
+            index
+        };
+        let block: Vec<f32> = (0..self.local_len()).map(|rest| values[at(rest)]).collect();
+        self.0.unit.write(self.0.start, self.0.unit.stage(&block).view());
     }
 
     /// Its values on this rank, row-major, for a kernel; the gradient of who reads them is summed over `axes`.
@@ -326,7 +381,7 @@ impl ParamRef {
     }
 
     pub(crate) fn initialise(&self, rank: &Rank) {
-        let mut block = rank.scratch(DType::F32, self.len());
+        let mut block = rank.scratch(DType::F32, self.local_len());
         match self.0.init {
             Init::Zeros => rank.backend().fill(block.view_mut(), 0.0),
             Init::Ones => rank.backend().fill(block.view_mut(), 1.0),

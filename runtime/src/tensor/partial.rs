@@ -123,6 +123,22 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
     {
         Self::never()
     }
+
+    #[doc(hidden)]
+    pub fn to_local_vec(&self) -> Vec<f32>
+    where
+        Self: NotAValue,
+    {
+        Self::never()
+    }
+
+    #[doc(hidden)]
+    pub fn gather_to_vec(&self) -> Vec<f32>
+    where
+        Self: NotAValue,
+    {
+        Self::never()
+    }
 }
 
 /// Never implemented: what a tensor would have to be to be summed over the ranks.

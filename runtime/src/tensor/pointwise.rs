@@ -319,7 +319,7 @@ fn backward(
             }
             SavedLeaf::Param(param_use) => {
                 inputs.push(Input::Param(param_use.param().clone()));
-                outputs.push(Some(rank.scratch(DType::F32, param_use.param().len())));
+                outputs.push(Some(rank.scratch(DType::F32, param_use.param().local_len())));
                 targets.push(Target::Param(param_use));
             }
         }

@@ -54,7 +54,7 @@ impl Product {
 
     /// Whether a bias of so many elements is one for each column.
     pub(super) fn fits(&self, bias: &ParamRef) -> bool {
-        bias.len() == self.n
+        bias.local_len() == self.n
     }
 
     fn gemm(&self) -> Gemm {

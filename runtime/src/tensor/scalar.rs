@@ -151,11 +151,11 @@ mod tests {
             let x: Tensor<(Wide,)> = Tensor::from_fn(rank, &[4], |at| at[0] as f32);
             let sum = 0.5 * x.slice(Wide, Tp).sum(Wide);
             Ok((
-                (0.5 * &x).to_vec(),
-                (&x / 2.0).to_vec(),
-                (-&x).to_vec(),
-                sum.all_reduce().to_vec(),
-                [(1.0 + &x).to_vec(), (&x - 1.0).to_vec(), (1.0 - &x).to_vec()],
+                (0.5 * &x).to_local_vec(),
+                (&x / 2.0).to_local_vec(),
+                (-&x).to_local_vec(),
+                sum.all_reduce().to_local_vec(),
+                [(1.0 + &x).to_local_vec(), (&x - 1.0).to_local_vec(), (1.0 - &x).to_local_vec()],
             ))
         })
         .unwrap();

@@ -32,7 +32,7 @@ impl<S: Dims> Tensor<S> {
         S: LastLocal,
     {
         let rank = self.rank();
-        let cols = self.extents()[S::DIMS.len() - 1].local;
+        let cols = self.local_extents()[S::DIMS.len() - 1].local;
         let ready = self.value().compute();
         let mut out = rank.alloc(ready.data.len());
         rank.backend().softmax(cols, ready.data.view(), out.view_mut());
@@ -50,6 +50,6 @@ impl<S: Dims> Tensor<S> {
                 gradients.add(&source, Arc::new(dx));
             })
         });
-        Tensor::wrap(Value::alias(rank, self.extents().to_vec(), out, node))
+        Tensor::wrap(Value::alias(rank, self.local_extents().to_vec(), out, node))
     }
 }

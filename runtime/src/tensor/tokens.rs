@@ -102,6 +102,10 @@ impl<S: Dims> Tokens<S> {
     }
 
     /// See [`local_extents`](Self::local_extents).
+    #[deprecated(
+        note = "it gives the size and place of this rank's block: `local_extents` says so, and `sizes` gives the sizes of \
+                the global tensor"
+    )]
     pub fn extents(&self) -> &[Extent] {
         self.local_extents()
     }

@@ -129,11 +129,19 @@ impl<S: Dims> Tensor<S> {
     }
 
     /// See [`local_extents`](Self::local_extents).
+    #[deprecated(
+        note = "it gives the size and place of this rank's block: `local_extents` says so, and `sizes` gives the sizes of \
+                the global tensor"
+    )]
     pub fn extents(&self) -> &[Extent] {
         self.local_extents()
     }
 
     /// See [`to_local_vec`](Self::to_local_vec).
+    #[deprecated(
+        note = "it gives this rank's block only: `to_local_vec` says so, and `gather_to_vec` gives the global tensor on every \
+                rank"
+    )]
     pub fn to_vec(&self) -> Vec<f32> {
         self.to_local_vec()
     }
@@ -203,7 +211,7 @@ impl<S: Dims> Tensor<S> {
             return self.clone();
         }
         let key = random::subkey(random::key(rank.seed(), name), rank.step());
-        let index = block_index(self.extents());
+        let index = block_index(self.local_extents());
         self.unary(Unary::Dropout(Dropout { key, rate, index }))
     }
 
@@ -262,7 +270,7 @@ impl<S: Dims> Tensor<S> {
 
     pub(crate) fn unary(&self, op: Unary) -> Tensor<S> {
         let pointwise = self.value.to_pointwise().unary(op);
-        Tensor::wrap(Value::deferred(self.rank(), self.extents().to_vec(), pointwise))
+        Tensor::wrap(Value::deferred(self.rank(), self.local_extents().to_vec(), pointwise))
     }
 
     pub(crate) fn value(&self) -> &Value {
@@ -279,7 +287,7 @@ impl<S: Dims> Tensor<S> {
 impl<S: Dims> std::fmt::Debug for Tensor<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Tensor(")?;
-        for (position, (info, extent)) in S::DIMS.iter().zip(self.extents()).enumerate() {
+        for (position, (info, extent)) in S::DIMS.iter().zip(self.local_extents()).enumerate() {
             let comma = if position == 0 { "" } else { ", " };
             write!(f, "{comma}{info} = {} of {}", extent.local, extent.global)?;
         }

@@ -22,7 +22,7 @@ use super::{Error, Result};
 /// let sums = meshwright::run_on("dp=2,tp=2", 0, |rank| {
 ///     let x: Tensor<(Batch, Split<Wide, Tp>)> =
 ///         Tensor::from_fn(rank, &[2, 4], |at| (10 * at[0] + at[1]) as f32);
-///     Ok(x.sum(Wide).all_reduce().to_vec())
+///     Ok(x.sum(Wide).all_reduce().to_local_vec())
 /// })?;
 /// assert_eq!(sums, [[6.0], [6.0], [46.0], [46.0]]);
 /// # Ok::<_, meshwright::Error>(())

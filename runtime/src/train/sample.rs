@@ -41,7 +41,7 @@ pub fn continuation<M: LanguageModel>(
         block.resize(width, 0);
         let next = rank.evaluate(|| {
             let input = Tokens::from_block(rank, &[rows, width], &block);
-            let logits = model.logits(&input).to_vec();
+            let logits = model.logits(&input).to_local_vec();
             let vocab = logits.len() / width;
             let key = random::subkey(key, (tokens.len() - prompt_len) as u64);
             draw(&logits[last * vocab..(last + 1) * vocab], key)

@@ -98,7 +98,7 @@ pub fn load_from(
     trained: TrainedMut<'_>,
 ) -> std::result::Result<(), CheckpointError> {
     for param in trained.params {
-        let mut block = vec![0.0; param.len()];
+        let mut block = vec![0.0; param.local_len()];
         let name = tensor_name(PARAMETER, param);
         checkpoint.read_into(&name, &global_shape(param), &region(param), &mut block)?;
         param.write(&block);
@@ -148,7 +148,7 @@ fn tensor_name(kind: &str, param: &ParamRef) -> String {
 }
 
 fn global_shape(param: &ParamRef) -> Vec<usize> {
-    param.extents().iter().map(|extent| extent.global).collect()
+    param.local_extents().iter().map(|extent| extent.global).collect()
 }
 
 /// The boxes of the global parameter that this rank owns, in the order of its elements.
@@ -159,7 +159,7 @@ fn owned_boxes(param: &ParamRef) -> Vec<Region> {
 }
 
 fn region(param: &ParamRef) -> Region {
-    let offset: Vec<usize> = param.extents().iter().map(|extent| extent.offset).collect();
-    let shape: Vec<usize> = param.extents().iter().map(|extent| extent.local).collect();
+    let offset: Vec<usize> = param.local_extents().iter().map(|extent| extent.offset).collect();
+    let shape: Vec<usize> = param.local_extents().iter().map(|extent| extent.local).collect();
     Region::new(&offset, &shape)
 }

@@ -20,7 +20,7 @@ pub fn import_hf(folder: &HfFolder, names: &[HfName], params: &[ParamRef]) -> Re
         let values = folder
             .read(&place.name, &place.tensor_shape(), &place.region())
             .map_err(Error::of_flag("--init-from"))?;
-        let mut block = vec![0.0; param.len()];
+        let mut block = vec![0.0; param.local_len()];
         place.load(&values, &mut block);
         param.write(&block);
     }
@@ -168,7 +168,7 @@ impl<'a> Table<'a> {
 /// What a parameter reads, if it does, and what it writes: the rows and columns of its row-major block. A vector is
 /// written only.
 fn sides(param: &ParamRef) -> (Option<Extent>, Extent) {
-    match param.extents().split_at(param.contracted()) {
+    match param.local_extents().split_at(param.contracted()) {
         (vector, []) | ([], vector) => (None, Extent::flattened(vector)),
         (reads, writes) => (Some(Extent::flattened(reads)), Extent::flattened(writes)),
     }

@@ -42,8 +42,8 @@ fn every_way_of_reducing_gives_the_same() {
         let block: Vec<f32> = (0..8).map(|i| i as f32 - 3.5).collect();
         let x = Tensor::from_block(rank, &[1, 2, 4], &block);
         let model = &built.model;
-        let expected = model.forward(&x).to_vec();
-        for other in [model.in_background(&x).to_vec(), model.scattered(&x).to_vec()] {
+        let expected = model.forward(&x).to_local_vec();
+        for other in [model.in_background(&x).to_local_vec(), model.scattered(&x).to_local_vec()] {
             assert!(
                 other.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-6),
                 "{other:?} {expected:?}"

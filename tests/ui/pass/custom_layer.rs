@@ -57,8 +57,11 @@ impl Mlp {
 fn is_split_like_the_layers_around_it() {
     let sizes = Sizes::new().with(Hidden, 4).with(Ffn, 6);
     super::on_mesh::<Mlp>("tp=2", &sizes, |rank, built| {
-        let locals: Vec<(String, usize)> =
-            built.params().iter().map(|param| (param.path().to_owned(), param.len())).collect();
+        let locals: Vec<(String, usize)> = built
+            .params()
+            .iter()
+            .map(|param| (param.path().to_owned(), param.local_len()))
+            .collect();
         let expected =
             [("whole.gain", 4), ("up.weight", 12), ("split.gain", 3), ("down.weight", 12)];
         assert_eq!(locals, expected.map(|(path, len)| (path.to_owned(), len)));

@@ -274,7 +274,7 @@ fn part_of(rank: &Rank, world: usize, param: &ParamRef, run: Range<usize>) -> Pa
     let extents: Vec<Extent> = param
         .dims()
         .iter()
-        .zip(param.extents())
+        .zip(param.local_extents())
         .map(|(dim, extent)| {
             let axes = dim.axes();
             Extent::part(extent.global, mesh.index_in_group(world, axes), mesh.degree_of(axes))

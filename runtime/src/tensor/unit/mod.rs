@@ -111,7 +111,7 @@ impl Unit {
 
     /// Adds a parameter that begins where the buffers have ended so far; the next begins on a line of its own.
     pub(crate) fn push(&self, param: &ParamRef) {
-        self.len.set((self.len() + param.len()).next_multiple_of(LINE));
+        self.len.set((self.len() + param.local_len()).next_multiple_of(LINE));
         self.params.borrow_mut().push(param.downgrade());
     }
 

@@ -152,7 +152,7 @@ pub fn units_of<M>(built: &Built<M>) -> Vec<UnitSize> {
         let params = unit.params();
         let matrices = params.iter().filter(|param| groups.of(param).matrix);
         // Parameters take whole lines of the buffers.
-        let matrices = matrices.map(|param| (param.len() as u64).next_multiple_of(LINE));
+        let matrices = matrices.map(|param| (param.local_len() as u64).next_multiple_of(LINE));
         UnitSize { len: unit.len() as u64, matrices: matrices.sum() }
     };
     built.units.iter().map(size).collect()
