@@ -406,7 +406,6 @@ fn an_axis_that_does_nothing_is_refused() {
 /// Models and tensors of two ranks in one thread.
 #[test]
 fn operands_of_two_meshes_are_refused() {
-    use meshwright::backend::cpu::CpuBackend;
     type Use = fn(&Net, &Net, &Batched, &Spot) -> Vec<f32>;
     let uses: [Use; 7] = [
         |own, other, batch, spot| {
@@ -453,15 +452,73 @@ fn operands_of_two_meshes_are_refused() {
     ];
     for one in uses {
         refused(mesh("1"), FILE, &["different meshes", "the same `Rank`"], |rank, spot| {
-            let shape = "1".parse().expect("a mesh");
-            let comms = meshwright::comm::launch(&shape, Ok::<_, String>);
-            let comms = comms.expect("a second world").remove(0);
-            let backend = Box::new(CpuBackend::new(1).expect("threads start"));
-            let second = Rank::new(comms, backend, 3);
+            let second = second_world();
             let own = built::<Net>(rank, &sizes()).model;
             let other = built::<Net>(&second, &sizes()).model;
             let batch = micro_batch(rank, (8, 6), (0, 1), false);
             one(&own, &other, &batch, spot)
         });
     }
+}
+
+/// Ids that no rank holds a row of.
+#[test]
+fn ids_beyond_the_vocabulary_are_refused() {
+    let beyond = &["id 12 is beyond the vocabulary of 11"];
+    for mesh in [mesh("1"), mesh("tp=2"), stage3("fsdp=2")] {
+        let wrong = |rank: &Rank| -> Ids {
+            let rows = 8 / rank.degree_of(AxisSet::DATA);
+            Tokens::from_block(rank, &[8, 6], &vec![12; rows * 6])
+        };
+        refused(mesh, FILE, beyond, |rank, spot| {
+            let net = built::<Net>(rank, &sizes()).model;
+            let ids = wrong(rank);
+            spot.next(line!());
+            let x = net.embed.forward(&ids);
+            x.to_local_vec()
+        });
+        refused(mesh, FILE, beyond, |rank, spot| {
+            let net = built::<Net>(rank, &sizes()).model;
+            let batch = micro_batch(rank, (8, 6), (0, 1), false);
+            let (x, ids) = (net.embed.forward(&batch.tokens), wrong(rank));
+            spot.next(line!());
+            let loss = net.head.loss(&x, &ids);
+            loss.reduce().value()
+        });
+        refused(mesh, FILE, beyond, |rank, spot| {
+            let net = built::<Net>(rank, &sizes()).model;
+            let batch = micro_batch(rank, (8, 6), (0, 1), false);
+            let (x, ids) = (net.embed.forward(&batch.tokens), wrong(rank));
+            let logits = net.head.logits(&x);
+            spot.next(line!());
+            let loss = net.entropy.forward(&logits, &ids);
+            loss.reduce().value()
+        });
+    }
+    // Rows of which a rank holds nothing.
+    refused(mesh("tp=2"), FILE, &["have no elements on this rank"], |rank, spot| {
+        spot.next(line!());
+        let ids: Tokens<(Batch, Split<Seq, Tp>)> = Tokens::from_rows(rank, &[4, 1], 0, &[]);
+        ids.sizes()
+    });
+    // In a stack of plain layers.
+    refused(mesh("1"), FILE, &["different meshes"], |rank, spot| {
+        #[model]
+        struct Norms {
+            norms: Stack<RmsNorm<Hidden>>,
+        }
+        let second = second_world();
+        let norms = built::<Norms>(&second, &sizes()).model;
+        let x: Stream = Tensor::from_fn(rank, &[2, 3, 8], |_| 1.0);
+        spot.next(line!());
+        let y = norms.norms.forward(&x);
+        y.to_local_vec()
+    });
+}
+
+/// A rank of another mesh, on this thread.
+fn second_world() -> Rank {
+    let comms = meshwright::comm::launch(&"1".parse().expect("a mesh"), Ok::<_, String>);
+    let backend = meshwright::backend::cpu::CpuBackend::new(1).expect("threads start");
+    Rank::new(comms.expect("a second world").remove(0), Box::new(backend), 3)
 }

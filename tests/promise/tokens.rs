@@ -4,7 +4,7 @@ use meshwright::optim::{Sgd, SgdOptions};
 use meshwright::prelude::*;
 use meshwright::tensor::{Applicable, Pending, Rank, Reduced};
 
-use crate::harness::{Spot, WAYS, Way, built, mesh, refused, stage3};
+use crate::harness::{Spot, WAYS, Way, built, mesh, on, refused, stage3};
 use crate::net::*;
 
 const FILE: &str = "tests/promise/tokens.rs";
@@ -364,4 +364,23 @@ fn gradients_outlive_no_model() {
         spot.next(line!());
         reduced.local_block_of("embed.weight")
     });
+}
+
+/// Older gradients that are given up leave newer ones alone.
+#[test]
+fn older_gradients_are_discarded() {
+    for way in WAYS {
+        let norms = on(way, |rank| {
+            let net = built::<Net>(rank, &sizes()).model;
+            let older = loss(&net, rank, 0).backward().reduce();
+            let newer = loss(&net, rank, 1).backward();
+            older.discard();
+            let alone = newer.reduce().norm();
+            let again = loss(&net, rank, 1).backward().reduce();
+            (alone, again.norm())
+        });
+        for (alone, again) in norms.unwrap_or_else(|error| panic!("{}: {error}", way.mesh)) {
+            assert_eq!(alone, again, "{}", way.mesh);
+        }
+    }
 }

@@ -138,6 +138,7 @@ pub(super) struct Stats {
 
 impl Rows<'_> {
     /// Targets must be in the vocabulary, or not count: beyond it there is no rank that would hold the logit.
+    #[track_caller]
     pub(super) fn check<S: Dims>(&self, targets: &Targets<S>) {
         let counts = |target: &&u32| **target != Targets::<S>::IGNORED;
         let beyond = |target: &&u32| **target as usize >= self.vocab.global;

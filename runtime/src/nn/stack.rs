@@ -65,25 +65,29 @@ impl<M, N> Stack<M, N> {
 )]
 pub trait Through<M>: Clone {
     #[doc(hidden)]
+    #[track_caller]
     fn through<N>(stack: &Stack<M, N>, segment: usize, x: &Self) -> Self;
 }
 
 #[diagnostic::do_not_recommend]
 impl<X: RegionData, M: Layer<X, Out = X> + 'static> Through<M> for X {
+    #[track_caller]
     fn through<N>(stack: &Stack<M, N>, segment: usize, x: &X) -> X {
-        let run = |layers: &[M], x: &X| {
-            let mut x = x.clone();
-            for layer in layers {
-                x = layer.forward(&x);
-            }
-            x
-        };
         let Segment { layers: range, region } = &stack.segments[segment];
         let range = range.clone();
         let Some(region) = region else { return run(&stack.layers[range], x) };
         let layers = Rc::clone(&stack.layers);
         recompute(&stack.rank, region, x, move |x| run(&layers[range.clone()], x))
     }
+}
+
+#[track_caller]
+fn run<X: Clone, M: Layer<X, Out = X>>(layers: &[M], x: &X) -> X {
+    let mut x = x.clone();
+    for layer in layers {
+        x = layer.forward(&x);
+    }
+    x
 }
 
 impl<M: Build + 'static, N: Whole> Build for Stack<M, N> {

@@ -53,6 +53,13 @@ pub(crate) enum Kind {
     Setting,
 }
 
+impl Declared {
+    fn place(&self) -> String {
+        let made = if self.kind == Kind::Elements { "made " } else { "" };
+        format!("{made}at {}", self.line)
+    }
+}
+
 impl Kind {
     fn fix(self) -> &'static str {
         match self {
@@ -170,9 +177,9 @@ impl DeclaredValues {
                     let other = values.values().find(is_alike);
                     assert!(
                         other.is_none() || position != own_position || is_full,
-                        "{} made at {} is declared {}, but rank {member} made it at another line: {}",
+                        "{} {} is declared {}, but rank {member} made it at another line: {}",
                         value.name,
-                        value.line,
+                        value.place(),
                         same_on(value.varies),
                         value.kind.fix(),
                     );
@@ -181,9 +188,9 @@ impl DeclaredValues {
                 let (known, words) = *first.entry(position).or_insert((member, found));
                 assert!(
                     is_same(value.kind, words, found),
-                    "{} made at {} is declared {}, but ranks {known} and {member} made it of different numbers: {}",
+                    "{} {} is declared {}, but ranks {known} and {member} made it of different numbers: {}",
                     value.name,
-                    value.line,
+                    value.place(),
                     same_on(value.varies),
                     value.kind.fix(),
                 );

@@ -85,8 +85,8 @@ impl Unsummed for Pending {}
 #[must_use = "gradients do nothing until an optimizer applies them"]
 pub struct Gradients<State> {
     rank: Rank,
-    /// The backward pass that they come from.
-    from: Rc<Backward>,
+    /// Which units hold the gradients.
+    pass: Rc<Backward>,
     /// Elements that the losses count on this rank, by the axes over which the counts are still to be summed.
     counts: BTreeMap<AxisSet, u64>,
     /// What the numbers in the buffers are to be multiplied by.
@@ -98,19 +98,19 @@ impl<State> Gradients<State> {
     /// The gradients of micro-batches that count so many elements shaped `S`, which are in the buffers already.
     #[track_caller]
     pub(super) fn there<S: Dims>(rank: &Rank, count: u64) -> Gradients<State> {
-        let from = Backward::latest(rank, Location::caller());
+        let pass = Backward::latest(rank, Location::caller());
         let counts = BTreeMap::from([(S::VARIES, count)]);
-        Gradients { rank: rank.with_whole_batch(), from, counts, scale: 1.0, state: PhantomData }
+        Gradients { rank: rank.with_whole_batch(), pass, counts, scale: 1.0, state: PhantomData }
     }
 
     fn with_state<Other>(self) -> Gradients<Other> {
-        let Gradients { rank, from, counts, scale, .. } = self;
-        Gradients { rank, from, counts, scale, state: PhantomData }
+        let Gradients { rank, pass, counts, scale, .. } = self;
+        Gradients { rank, pass, counts, scale, state: PhantomData }
     }
 
     /// Gives the gradients up, so that another backward of the same models can begin before they are reduced.
     pub fn discard(self) {
-        for unit in self.from.units().iter() {
+        for unit in self.pass.units().iter().filter(|unit| self.pass.holds(unit)) {
             unit.discard_gradient();
         }
     }
@@ -123,8 +123,8 @@ impl Gradients<Accumulating> {
         line: &'static Location<'static>,
     ) -> Gradients<Accumulating> {
         let rank = losses.rank().clone();
-        let from = Backward::new(&rank, line, units);
-        Gradients { rank, from, counts: BTreeMap::new(), scale: 1.0, state: PhantomData }
+        let pass = Backward::new(&rank, line, units);
+        Gradients { rank, pass, counts: BTreeMap::new(), scale: 1.0, state: PhantomData }
     }
 
     /// Adds the gradient of one more micro-batch, after which there are others.
@@ -136,7 +136,7 @@ impl Gradients<Accumulating> {
     /// When another backward has overwritten these gradients.
     #[track_caller]
     pub fn accumulate(self, loss: impl Into<Losses>) -> Gradients<Accumulating> {
-        self.from.check();
+        self.pass.check();
         self.add(loss.into(), false)
     }
 
@@ -148,7 +148,7 @@ impl Gradients<Accumulating> {
     /// When another backward has overwritten these gradients.
     #[track_caller]
     pub fn backward(self, loss: impl Into<Losses>) -> Gradients<Pending> {
-        self.from.check();
+        self.pass.check();
         self.add(loss.into(), true)
     }
 
@@ -160,7 +160,7 @@ impl Gradients<Accumulating> {
             *self.counts.entry(axes).or_default() += count;
         }
         self.rank.set_last_micro_batch(last);
-        self.from.run(&self.rank, roots);
+        self.pass.run(&self.rank, roots);
         self.with_state()
     }
 }
@@ -168,7 +168,7 @@ impl Gradients<Accumulating> {
 impl Gradients<Pending> {
     /// Waits for the sums over ranks.
     pub(crate) fn finish_sums(&self) {
-        self.from.units().iter().for_each(|unit| unit.finish_reduction());
+        self.pass.units().iter().for_each(|unit| unit.finish_reduction());
     }
 }
 
@@ -184,10 +184,10 @@ impl<State> Gradients<State> {
     where
         State: Unsummed,
     {
-        self.from.check();
+        self.pass.check();
         // What the device does first: it may have been recorded with the backward pass, and every rank issues the same.
-        self.from.units().iter().for_each(|unit| unit.finish_reduction());
-        self.from.close();
+        self.pass.units().iter().for_each(|unit| unit.finish_reduction());
+        self.pass.close();
         let site = Site::here("Gradients::reduce");
         let mut total = 0.0;
         for (axes, count) in &self.counts {
@@ -206,7 +206,7 @@ impl<State> Gradients<State> {
     where
         State: Summed,
     {
-        self.norm_over(&self.from.params())
+        self.norm_over(&self.pass.params())
     }
 
     /// The Euclidean norm of the gradient of the global parameter `param`: every element counts once, however it is split.
@@ -224,7 +224,7 @@ impl<State> Gradients<State> {
 
     #[track_caller]
     fn norm_over(&self, params: &[ParamRef]) -> f64 {
-        self.from.check();
+        self.pass.check();
         let mut squares = [self.local_squares_of(params)];
         // The axes along which ranks hold different gradients.
         let axes = match self.rank.zero_level() {
@@ -255,8 +255,8 @@ impl<State> Gradients<State> {
     where
         State: Summed,
     {
-        self.from.check();
-        let params = self.from.params();
+        self.pass.check();
+        let params = self.pass.params();
         Some(self.block(params.iter().find(|param| param.path() == path)?))
     }
 
@@ -290,20 +290,20 @@ impl<State> Gradients<State> {
     /// Makes sure that these are gradients of all `units`, and that they are still there.
     #[track_caller]
     pub(crate) fn check_covers<'a>(&self, units: impl Iterator<Item = &'a Rc<Unit>>) {
-        self.from.check_covers(units);
+        self.pass.check_covers(units);
     }
 
     /// Whether the units hold a gradient of `param`; else the loss does not depend on its model, and the gradient is zero.
     #[track_caller]
     fn holds(&self, param: &ParamRef) -> bool {
         self.rank.check_same(param.rank());
-        self.from.check();
+        self.pass.check();
         assert!(
-            self.from.wants(param.unit()),
+            self.pass.wants(param.unit()),
             "`backward_for` left the gradient of `{}` out",
             param.path()
         );
-        self.from.holds(param.unit())
+        self.pass.holds(param.unit())
     }
 
     fn block(&self, param: &ParamRef) -> Vec<f32> {
@@ -312,7 +312,7 @@ impl<State> Gradients<State> {
 
     /// The sum of squares of this rank's part of the gradients.
     pub(crate) fn local_squares(&self) -> f64 {
-        self.local_squares_of(&self.from.params())
+        self.local_squares_of(&self.pass.params())
     }
 
     /// The sum of squares of what this rank counts: a parameter that is whole along an axis is counted by the first

@@ -63,6 +63,11 @@ impl<S> Tokens<S> {
         let rank = &rank.with_whole_batch();
         let mut extents = extents_of::<S>(rank, sizes);
         let row = local_len(&extents[1..]);
+        assert!(
+            row > 0,
+            "the rows of {sizes:?} have no elements on this rank, so `block` does not say how many rows there are: use \
+             `from_block`, or a sequence of at least as many tokens as ranks split it"
+        );
         let rows = block.len() / row;
         assert!(
             rows * row == block.len() && first + rows <= extents[0].local,

@@ -5,7 +5,7 @@ use meshwright::prelude::*;
 dims! { Batch @ data, Seq, Hidden, Ffn }
 
 fn mean(losses: &Tensor<(Batch, Seq)>) -> f32 {
-    let tokens = losses.extents().iter().map(|dim| dim.local).product::<usize>();
+    let tokens = losses.local_extents().iter().map(|dim| dim.local).product::<usize>();
     losses.sum(Seq).sum(Batch).to_vec()[0] / tokens as f32
 }
 
