@@ -11,7 +11,7 @@ struct Scaled {
 }
 
 fn run(model: &Scaled) -> meshwright::Result<Vec<usize>> {
-    meshwright::run_on("tp=2", 0, |_| Ok(model.gain.handle().len()))
+    meshwright::run_on("tp=2", 0, |_| Ok(model.gain.handle().global_len()))
 }
 
 fn main() {}
