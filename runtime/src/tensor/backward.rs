@@ -4,7 +4,7 @@
 //! of each model that it reaches, a unit remembers whose gradients it holds, and [`Gradients`](super::Gradients) are used
 //! only while all of their units still hold them.
 
-use std::cell::{Cell, Ref, RefCell};
+use std::cell::{Ref, RefCell};
 use std::panic::Location;
 use std::rc::Rc;
 
@@ -29,6 +29,13 @@ pub(super) struct Holder {
     line: &'static Location<'static>,
     /// Whether they are still to be summed over the ranks.
     is_open: bool,
+}
+
+impl Holder {
+    /// Whether it is the step `number`.
+    pub(super) fn is(&self, number: u64) -> bool {
+        self.number == number
+    }
 }
 
 impl Backward {
@@ -172,24 +179,5 @@ impl Backward {
 
     fn holder(&self) -> Holder {
         Holder { number: self.number, line: self.line, is_open: true }
-    }
-}
-
-/// Who holds the gradients of a unit, and the model that the unit is part of.
-#[derive(Default)]
-pub(super) struct Held(Cell<Option<Holder>>);
-
-impl Held {
-    pub(super) fn get(&self) -> Option<Holder> {
-        self.0.get()
-    }
-
-    pub(super) fn set(&self, holder: Option<Holder>) {
-        self.0.set(holder);
-    }
-
-    /// Whether it is the step `number`.
-    pub(super) fn is(&self, number: u64) -> bool {
-        self.0.get().is_some_and(|holder| holder.number == number)
     }
 }

@@ -143,6 +143,11 @@ pub(super) fn extents_of<S: Dims>(rank: &Rank, sizes: &[usize]) -> Vec<Extent> {
     S::DIMS.iter().zip(sizes).map(|(info, size)| Extent::of(info, *size, rank)).collect()
 }
 
+/// The number of elements of each dim of the global tensor.
+pub(super) fn global_sizes(extents: &[Extent]) -> Vec<usize> {
+    extents.iter().map(|extent| extent.global).collect()
+}
+
 /// The number of elements that this rank holds.
 pub(crate) fn local_len(extents: &[Extent]) -> usize {
     extents.iter().map(|extent| extent.local).product()
@@ -152,7 +157,7 @@ pub(crate) fn local_len(extents: &[Extent]) -> usize {
 pub(crate) fn block_index(extents: &[Extent]) -> BlockIndex {
     BlockIndex {
         local: extents.iter().map(|extent| extent.local).collect(),
-        global: extents.iter().map(|extent| extent.global).collect(),
+        global: global_sizes(extents),
         offset: extents.iter().map(|extent| extent.offset).collect(),
     }
 }

@@ -273,8 +273,8 @@ impl<State> Gradients<State> {
         self.local_block_of(path)
     }
 
-    /// All of the gradient of `param`, zeros if the loss does not depend on its model, row-major, put together from the ranks that hold its parts; all of them must
-    /// call it.
+    /// All of the gradient of `param`, row-major, put together from the ranks that hold its parts; all of them must call
+    /// it. Zeros if the loss does not depend on its model.
     #[track_caller]
     pub fn gather(&self, param: &ParamRef) -> Vec<f32>
     where

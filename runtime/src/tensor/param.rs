@@ -9,7 +9,7 @@ use crate::backend::{DType, ViewMut};
 use crate::comm::Site;
 use crate::layout::{AxisSet, DimInfo};
 
-use super::extent::{Extent, block_index, gather_block, local_len, named_sizes};
+use super::extent::{Extent, block_index, gather_block, global_sizes, local_len, named_sizes};
 use super::unit::Stretch;
 use super::value::InBackward;
 use super::{Rank, Unit};
@@ -150,7 +150,7 @@ impl ParamRef {
 
     /// Number of elements of each dim of the global parameter.
     pub fn sizes(&self) -> Vec<usize> {
-        self.0.extents.iter().map(|extent| extent.global).collect()
+        global_sizes(&self.0.extents)
     }
 
     /// Number of elements of the global parameter.
@@ -376,8 +376,7 @@ impl ParamRef {
 
     /// Its path, global sizes and first values, as text.
     pub(crate) fn declaration(&self) -> String {
-        let sizes: Vec<usize> = self.0.extents.iter().map(|extent| extent.global).collect();
-        format!("{} {sizes:?} {:?}", self.path(), self.0.init)
+        format!("{} {:?} {:?}", self.path(), self.sizes(), self.0.init)
     }
 
     pub(crate) fn initialise(&self, rank: &Rank) {

@@ -135,8 +135,8 @@ impl Gradients<'_> {
     }
 }
 
-/// Runs the tape backwards from `roots`, of each of which `seed` is the gradient. What an operation saved is freed as soon as its backward
-/// function has run; operations that lead to other losses stay recorded.
+/// Runs the tape backwards from `roots`, of each of which `seed` is the gradient. What an operation saved is freed as soon
+/// as its backward function has run; operations that lead to other losses stay recorded.
 pub(super) fn run_backward(rank: &Rank, roots: Vec<NodeId>, seed: Buffer) {
     let before = rank.gathering().begin(Phase::Backward);
     let seed = Arc::new(seed);

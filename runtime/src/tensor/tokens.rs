@@ -10,7 +10,7 @@ use crate::backend::{Buffer, Category};
 use crate::layout::{Dims, Shape};
 
 use super::Rank;
-use super::extent::{Extent, MicroBatch, extents_of, local_len, shape_name};
+use super::extent::{Extent, MicroBatch, extents_of, global_sizes, local_len, shape_name};
 
 /// Token ids shaped `S`, one `u32` each.
 pub struct Tokens<S> {
@@ -117,7 +117,7 @@ impl<S: Dims> Tokens<S> {
 
     /// Number of elements of each dim of the global tensor.
     pub fn sizes(&self) -> Vec<usize> {
-        self.extents.iter().map(|extent| extent.global).collect()
+        global_sizes(&self.extents)
     }
 
     /// The rank that holds the block.

@@ -9,7 +9,9 @@ use crate::layout::{Axis, Dims, GatherDim, Internal, Shape, SplitDim};
 use crate::random;
 
 use super::contract::{Contract, Contraction, FromValue, Reads, contract};
-use super::extent::{Extent, block_index, extents_of, gather_block, local_len, shape_name};
+use super::extent::{
+    Extent, block_index, extents_of, gather_block, global_sizes, local_len, shape_name,
+};
 use super::pointwise::Unary;
 use super::region;
 use super::scope;
@@ -108,7 +110,7 @@ impl<S> Tensor<S> {
 impl<S: Dims> Tensor<S> {
     /// Number of elements of each dim of the global tensor.
     pub fn sizes(&self) -> Vec<usize> {
-        self.value.extents().iter().map(|extent| extent.global).collect()
+        global_sizes(self.value.extents())
     }
 
     /// Size and place of this rank's block, dim by dim. [`sizes`](Self::sizes) are those of the global tensor.

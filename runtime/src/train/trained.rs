@@ -33,7 +33,7 @@ pub fn tensors<'a>(
 ) -> impl Iterator<Item = (String, Vec<usize>)> + 'a {
     params.iter().flat_map(move |param| {
         let kinds = [PARAMETER].into_iter().chain(kinds(param));
-        kinds.map(|kind| (tensor_name(kind, param), global_shape(param)))
+        kinds.map(|kind| (tensor_name(kind, param), param.sizes()))
     })
 }
 
@@ -83,7 +83,7 @@ fn entries_of<'a>(
     data: &'a [f32],
 ) -> impl Iterator<Item = ShardEntry<'a>> {
     let name = tensor_name(kind, param);
-    let global_shape = global_shape(param);
+    let global_shape = param.sizes();
     let mut rest = data;
     owned_boxes(param).into_iter().map(move |region| {
         let (data, after) = rest.split_at(region.len());
@@ -100,7 +100,7 @@ pub fn load_from(
     for param in trained.params {
         let mut block = vec![0.0; param.local_len()];
         let name = tensor_name(PARAMETER, param);
-        checkpoint.read_into(&name, &global_shape(param), &region(param), &mut block)?;
+        checkpoint.read_into(&name, &param.sizes(), &region(param), &mut block)?;
         param.write(&block);
     }
     trained
@@ -128,7 +128,7 @@ fn load_state(
     state: &mut UnitState,
 ) -> std::result::Result<(), CheckpointError> {
     for param in state.params() {
-        let shape = global_shape(&param);
+        let shape = param.sizes();
         for (kind, mut kept) in state.of_mut(&param) {
             let mut values = vec![0.0; kept.len()];
             let mut out = values.as_mut_slice();
@@ -145,10 +145,6 @@ fn load_state(
 
 fn tensor_name(kind: &str, param: &ParamRef) -> String {
     format!("{kind}.{}", param.path())
-}
-
-fn global_shape(param: &ParamRef) -> Vec<usize> {
-    param.local_extents().iter().map(|extent| extent.global).collect()
 }
 
 /// The boxes of the global parameter that this rank owns, in the order of its elements.

@@ -13,7 +13,7 @@ use crate::backend::{Buffer, DType, View, ViewMut};
 use crate::comm::{Blocks, Site};
 use crate::layout::{AxisId, AxisSet};
 
-use super::backward::{Held, Holder};
+use super::backward::Holder;
 use super::extent::Extent;
 use super::param::WeakParam;
 use super::rank::{Staged, fail};
@@ -46,7 +46,7 @@ pub struct Unit {
     /// The units of the model that this one is part of, itself included.
     model: RefCell<Vec<Weak<Unit>>>,
     /// Whose gradients it holds.
-    held: Held,
+    holder: Cell<Option<Holder>>,
     /// How often the values have changed.
     version: Cell<u64>,
 }
@@ -63,7 +63,7 @@ impl Unit {
             gradient: Gradient::default(),
             uses: Cell::new(0),
             model: RefCell::default(),
-            held: Held::default(),
+            holder: Cell::default(),
             version: Cell::new(0),
         })
     }
@@ -137,23 +137,23 @@ impl Unit {
 
     /// Says whose gradients it holds from now on.
     pub(super) fn hold(&self, holder: Holder) {
-        self.held.set(Some(holder));
+        self.holder.set(Some(holder));
     }
 
     /// Whose gradients it holds.
     pub(super) fn holder(&self) -> Option<Holder> {
-        self.held.get()
+        self.holder.get()
     }
 
     /// Whether it holds the gradients of the backward `number`.
     pub(super) fn holds(&self, number: u64) -> bool {
-        self.held.is(number)
+        self.holder().is_some_and(|holder| holder.is(number))
     }
 
     /// Gives up the gradients that it holds.
     pub(crate) fn discard_gradient(&self) {
         self.finish_reduction();
-        self.held.set(None);
+        self.holder.set(None);
     }
 
     /// Numbers the values: the number changes whenever they do.
