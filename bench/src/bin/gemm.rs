@@ -1,49 +1,41 @@
-//! Compares GEMM crates in the shapes of a training step of the 34M-parameter Llama.
+//! Compares our matrix product with those of crates, in the shapes of a training step of the 34M-parameter Llama.
 //!
-//! `gemm [THREADS..]` prints a Markdown table per thread count (default: 1 and 2).
+//! `gemm [THREADS..]` prints a Markdown table for each number of threads (default: 1 and 2). For AVX2 on a processor with
+//! AVX-512, set `MESHWRIGHT_MAX_CPU_ISA=avx2 GEMMKIT_REQUIRE_ISA=fma`; `gemm` uses AVX-512 with the feature
+//! `gemm-avx512`, `matrixmultiply` never does.
 
+use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
-use gemmkit::Parallelism;
+use half::bf16;
+use meshwright::backend::cpu::CpuBackend;
+use meshwright::backend::{Backend, Element, Gemm, View, ViewMut};
 
-/// One product: op(a) is `m x k`, op(b) is `k x n`, both operands row-major with their own row stride.
-#[derive(Clone, Copy)]
+/// One product of whole operands, row-major.
 struct Case {
-    what: &'static str,
-    m: usize,
-    n: usize,
-    k: usize,
-    trans_a: bool,
-    trans_b: bool,
-    accumulate: bool,
-    /// Row stride of `a`, `b` and `c`, or 0 for contiguous rows.
-    stride: usize,
+    name: &'static str,
+    product: Gemm,
 }
 
 impl Case {
-    const fn new(what: &'static str, m: usize, n: usize, k: usize, layout: &str) -> Case {
+    const fn new(name: &'static str, m: usize, n: usize, k: usize, layout: &str) -> Case {
         let layout = layout.as_bytes();
         let (trans_a, trans_b) = (layout[0] == b't', layout[1] == b't');
-        Case { what, m, n, k, trans_a, trans_b, accumulate: trans_a, stride: 0 }
-    }
-
-    const fn strided(self, stride: usize) -> Case {
-        Case { stride, ..self }
-    }
-
-    fn strides(&self) -> [(isize, isize); 3] {
-        let row =
-            |contiguous: usize| if self.stride == 0 { contiguous } else { self.stride } as isize;
-        let turn = |rows: isize, turned: bool| if turned { (1, rows) } else { (rows, 1) };
-        [
-            turn(row(if self.trans_a { self.m } else { self.k }), self.trans_a),
-            turn(row(if self.trans_b { self.k } else { self.n }), self.trans_b),
-            (row(self.n), 1),
-        ]
+        Case { name, product: Gemm { m, n, k, trans_a, trans_b, accumulate: trans_a } }
     }
 
     fn flops(&self) -> f64 {
-        2.0 * (self.m * self.n * self.k) as f64
+        let Gemm { m, n, k, .. } = self.product;
+        2.0 * (m * n * k) as f64
+    }
+
+    /// Row and column strides of both operands.
+    fn strides(&self) -> [(isize, isize); 2] {
+        let Gemm { m, n, k, trans_a, trans_b, .. } = self.product;
+        [
+            if trans_a { (1, m as isize) } else { (k as isize, 1) },
+            if trans_b { (1, k as isize) } else { (n as isize, 1) },
+        ]
     }
 }
 
@@ -52,136 +44,216 @@ const CASES: &[Case] = &[
     Case::new("projection", 2048, 512, 512, "nt"),
     Case::new("projection, weight gradient", 512, 512, 2048, "tn"),
     Case::new("gate and up", 2048, 1408, 512, "nn"),
-    Case::new("gate and up", 2048, 1408, 512, "nt"),
+    Case::new("gate and up", 2048, 512, 1408, "nt"),
     Case::new("gate and up, weight gradient", 512, 1408, 2048, "tn"),
     Case::new("down", 2048, 512, 1408, "nn"),
-    Case::new("down", 2048, 512, 1408, "nt"),
+    Case::new("down", 2048, 1408, 512, "nt"),
     Case::new("down, weight gradient", 1408, 512, 2048, "tn"),
-    Case::new("head", 2048, 8192, 512, "nn"),
     Case::new("head", 2048, 8192, 512, "nt"),
     Case::new("head, input gradient", 2048, 512, 8192, "nn"),
     Case::new("head, weight gradient", 8192, 512, 2048, "tn"),
     Case::new("head of 256 tokens", 256, 8192, 512, "nt"),
-    Case::new("attention tile", 64, 64, 64, "nn").strided(512),
-    Case::new("attention tile", 64, 64, 64, "nt").strided(512),
-    Case::new("attention tile", 64, 64, 64, "tn").strided(512),
-    Case::new("attention tile", 128, 128, 64, "nt").strided(512),
-    Case::new("attention tile", 128, 64, 128, "nn").strided(512),
-    Case::new("attention tile", 128, 64, 128, "tn").strided(512),
+    Case::new("sampling, one token", 1, 512, 512, "nn"),
+    Case::new("sampling, head", 1, 8192, 512, "nt"),
 ];
 
-fn main() {
+/// Contestants, in the order of the columns. Crates have one column for f32.
+const COLUMNS: [&str; 5] =
+    ["ours, f32", "ours, bf16", "gemmkit 0.1.2", "gemm 0.19", "matrixmultiply 0.3"];
+
+fn main() -> std::io::Result<()> {
     let mut threads: Vec<usize> =
         std::env::args().skip(1).filter_map(|arg| arg.parse().ok()).collect();
     if threads.is_empty() {
         threads = vec![1, 2];
     }
     for threads in threads {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-        pool.expect("a thread pool starts").install(|| table(threads));
+        table(&CpuBackend::new(threads)?, threads);
     }
+    Ok(())
 }
 
-fn table(threads: usize) {
+fn table(ours: &CpuBackend, threads: usize) {
     println!("\n### {threads} thread(s), GFLOP/s, best of repeated runs\n");
-    println!("| product | m x n x k | layout | gemm 0.19 `x86-v4` | gemmkit 0.1.2 |");
-    println!("|---|---|---|---|---|");
-    let mut seconds = [0.0; 2];
+    println!("| product | m x n x k | layout | {} |", COLUMNS.join(" | "));
+    println!("|---|---|---|{}", "---:|".repeat(COLUMNS.len()));
+    let mut seconds = [0.0; COLUMNS.len()];
     for case in CASES {
-        let [one, two] = measure(case, threads);
-        seconds[0] += case.flops() / one * 1e-9;
-        seconds[1] += case.flops() / two * 1e-9;
-        let layout = [case.trans_a, case.trans_b].map(|t| if t { 't' } else { 'n' });
-        println!(
-            "| {} | {} x {} x {} | {}{}{} | {one:.0} | {two:.0} |",
-            case.what,
-            case.m,
-            case.n,
-            case.k,
-            layout[0],
-            layout[1],
-            if case.accumulate { " +=" } else { "" },
-        );
-    }
-    println!("| sum of times, ms | | | {:.2} | {:.2} |", seconds[0] * 1e3, seconds[1] * 1e3);
-}
-
-/// The two crates take turns, so that a busy neighbour hurts both alike.
-fn measure(case: &Case, threads: usize) -> [f64; 2] {
-    let longest = |rows: usize, columns: usize| rows * columns.max(case.stride);
-    let (m, n, k) = (case.m, case.n, case.k);
-    let a = vec![0.5f32; longest(m, k).max(longest(k, m))];
-    let b = vec![0.25f32; longest(k, n).max(longest(n, k))];
-    let mut c = vec![0f32; longest(m, n)];
-    let repeats = (2e7 / case.flops()).ceil() as usize;
-    let mut best = [f64::INFINITY; 2];
-    let start = Instant::now();
-    while start.elapsed() < Duration::from_millis(1200) {
-        for (crate_idx, best) in best.iter_mut().enumerate() {
-            let run = Instant::now();
-            for _ in 0..repeats {
-                match crate_idx {
-                    0 => with_gemm(case, &a, &b, &mut c, threads),
-                    _ => with_gemmkit(case, &a, &b, &mut c, threads),
-                }
-            }
-            *best = best.min(run.elapsed().as_secs_f64() / repeats as f64);
+        let best = Operands::new(case).measure(ours, threads);
+        let Gemm { m, n, k, trans_a, trans_b, accumulate } = case.product;
+        let layout = [trans_a, trans_b].map(|t| if t { 't' } else { 'n' });
+        let rates = best.map(|s| format!("{:.0}", case.flops() / s / 1e9)).join(" | ");
+        let add = if accumulate { " +=" } else { "" };
+        println!("| {} | {m} x {n} x {k} | {}{}{add} | {rates} |", case.name, layout[0], layout[1]);
+        for (sum, best) in seconds.iter_mut().zip(best) {
+            *sum += best;
         }
     }
-    best.map(|seconds| case.flops() / seconds * 1e-9)
+    let sums = seconds.map(|s| format!("{:.1}", s * 1e3)).join(" | ");
+    println!("| sum of times, ms | | | {sums} |");
 }
 
-fn with_gemm(case: &Case, a: &[f32], b: &[f32], c: &mut [f32], threads: usize) {
-    let [(a_row, a_col), (b_row, b_col), (c_row, c_col)] = case.strides();
-    let parallelism =
-        if threads == 1 { gemm::Parallelism::None } else { gemm::Parallelism::Rayon(threads) };
-    // SAFETY: the operands were sized for these shapes and strides in `measure`.
-    unsafe {
-        gemm::gemm(
-            case.m,
-            case.n,
-            case.k,
-            c.as_mut_ptr(),
-            c_col,
-            c_row,
-            case.accumulate,
-            a.as_ptr(),
-            a_col,
-            a_row,
-            b.as_ptr(),
-            b_col,
-            b_row,
-            case.accumulate as u8 as f32,
-            1.0,
-            false,
-            false,
-            false,
-            parallelism,
-        );
+/// Elements that begin a cache line, as those of the runtime's blocks do.
+struct Aligned<T> {
+    memory: Vec<T>,
+    start: usize,
+    len: usize,
+}
+
+impl<T: Clone> Aligned<T> {
+    fn new(len: usize, zero: T, value: impl Fn(usize) -> T) -> Self {
+        let mut memory = vec![zero; len + 64];
+        let start = memory.as_ptr().align_offset(64);
+        for (i, to) in memory[start..start + len].iter_mut().enumerate() {
+            *to = value(i);
+        }
+        Aligned { memory, start, len }
     }
 }
 
-fn with_gemmkit(case: &Case, a: &[f32], b: &[f32], c: &mut [f32], threads: usize) {
-    let [(a_row, a_col), (b_row, b_col), (c_row, c_col)] = case.strides();
-    let parallelism = if threads == 1 { Parallelism::Serial } else { Parallelism::Rayon(threads) };
-    // SAFETY: the operands were sized for these shapes and strides in `measure`.
-    unsafe {
-        gemmkit::gemm_unchecked(
-            case.m,
-            case.k,
-            case.n,
-            1.0,
-            a.as_ptr(),
-            a_row,
-            a_col,
-            b.as_ptr(),
-            b_row,
-            b_col,
-            case.accumulate as u8 as f32,
-            c.as_mut_ptr(),
-            c_row,
-            c_col,
-            parallelism,
-        );
+impl<T> Deref for Aligned<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.memory[self.start..self.start + self.len]
     }
+}
+
+impl<T> DerefMut for Aligned<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.memory[self.start..self.start + self.len]
+    }
+}
+
+struct Operands<'a> {
+    case: &'a Case,
+    a: Aligned<f32>,
+    b: Aligned<f32>,
+    c: Aligned<f32>,
+    narrow_a: Aligned<bf16>,
+    narrow_b: Aligned<bf16>,
+    narrow_c: Aligned<bf16>,
+}
+
+impl<'a> Operands<'a> {
+    fn new(case: &'a Case) -> Self {
+        let Gemm { m, n, k, .. } = case.product;
+        let value = |i: usize| (i * 7919 % 1000) as f32 * 1e-3 - 0.5;
+        let wide = |len| Aligned::new(len, 0.0, value);
+        let narrow = |len| Aligned::new(len, bf16::ZERO, |i| bf16::from_f32(value(i)));
+        Operands {
+            case,
+            a: wide(m * k),
+            b: wide(k * n),
+            c: wide(m * n),
+            narrow_a: narrow(m * k),
+            narrow_b: narrow(k * n),
+            narrow_c: narrow(m * n),
+        }
+    }
+
+    /// Seconds of each contestant. They take turns, so that a busy neighbour hurts all alike.
+    fn measure(&mut self, ours: &CpuBackend, threads: usize) -> [f64; COLUMNS.len()] {
+        let repeats = (2e7 / self.case.flops()).ceil() as usize;
+        let mut best = [f64::INFINITY; COLUMNS.len()];
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(3000) {
+            for (column, best) in best.iter_mut().enumerate() {
+                let run = Instant::now();
+                for _ in 0..repeats {
+                    self.run(column, ours, threads);
+                }
+                *best = best.min(run.elapsed().as_secs_f64() / repeats as f64);
+            }
+        }
+        best
+    }
+
+    fn run(&mut self, column: usize, ours: &CpuBackend, threads: usize) {
+        let product = &self.case.product;
+        match column {
+            0 => multiply(ours, product, &self.a, &self.b, &mut self.c),
+            // Gradients of weights are summed in f32.
+            1 if product.accumulate => {
+                multiply(ours, product, &self.narrow_a, &self.narrow_b, &mut self.c);
+            }
+            1 => multiply(ours, product, &self.narrow_a, &self.narrow_b, &mut self.narrow_c),
+            2 => self.with_gemmkit(threads),
+            3 => self.with_gemm(threads),
+            _ => self.with_matrixmultiply(),
+        }
+    }
+
+    fn with_gemmkit(&mut self, threads: usize) {
+        let Gemm { m, n, k, accumulate, .. } = self.case.product;
+        let [(a_row, a_col), (b_row, b_col)] = self.case.strides();
+        let parallelism = match threads {
+            1 => gemmkit::Parallelism::Serial,
+            _ => gemmkit::Parallelism::Rayon(threads),
+        };
+        let a = gemmkit::MatRef::new(&self.a, m, k, a_row, a_col);
+        let b = gemmkit::MatRef::new(&self.b, k, n, b_row, b_col);
+        let c = gemmkit::MatMut::from_row_major(&mut self.c, m, n);
+        gemmkit::gemm(1.0, a, b, f32::from(u8::from(accumulate)), c, parallelism);
+    }
+
+    fn with_gemm(&mut self, threads: usize) {
+        let Gemm { m, n, k, accumulate, .. } = self.case.product;
+        let [(a_row, a_col), (b_row, b_col)] = self.case.strides();
+        let parallelism = match threads {
+            1 => gemm::Parallelism::None,
+            _ => gemm::Parallelism::Rayon(threads),
+        };
+        // SAFETY: the operands have the sizes of the product, and whole rows.
+        unsafe {
+            gemm::gemm(
+                m,
+                n,
+                k,
+                self.c.as_mut_ptr(),
+                1,
+                n as isize,
+                accumulate,
+                self.a.as_ptr(),
+                a_col,
+                a_row,
+                self.b.as_ptr(),
+                b_col,
+                b_row,
+                f32::from(u8::from(accumulate)),
+                1.0,
+                false,
+                false,
+                false,
+                parallelism,
+            );
+        }
+    }
+
+    /// On one thread: what it has of threads is no pool that could be shared.
+    fn with_matrixmultiply(&mut self) {
+        let Gemm { m, n, k, accumulate, .. } = self.case.product;
+        let [(a_row, a_col), (b_row, b_col)] = self.case.strides();
+        let beta = f32::from(u8::from(accumulate));
+        let (a, b, c) = (self.a.as_ptr(), self.b.as_ptr(), self.c.as_mut_ptr());
+        // SAFETY: as above.
+        unsafe {
+            matrixmultiply::sgemm(
+                m, k, n, 1.0, a, a_row, a_col, b, b_row, b_col, beta, c, n as isize, 1,
+            );
+        }
+    }
+}
+
+fn multiply<T: Element, C: Element>(
+    ours: &CpuBackend,
+    product: &Gemm,
+    a: &[T],
+    b: &[T],
+    c: &mut [C],
+) where
+    for<'a> View<'a>: From<&'a [T]>,
+    for<'a> ViewMut<'a>: From<&'a mut [C]>,
+{
+    ours.gemm(product, View::from(a), View::from(b), ViewMut::from(c));
 }

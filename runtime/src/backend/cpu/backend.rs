@@ -6,6 +6,7 @@ use half::bf16;
 
 use super::elements::{self, Runs};
 use super::float::Float;
+use super::simd::Level;
 use super::workers::Workers;
 use super::{
     attention, embedding, gemm, map, map_backward, norm, optim, random, reduce, rope, softmax,
@@ -28,8 +29,9 @@ impl CpuBackend {
     /// worker of it, so that no work is handed over.
     ///
     /// # Errors
-    /// When the system refuses to start a thread.
+    /// When the system refuses to start a thread, or `MESHWRIGHT_MAX_CPU_ISA` names no instruction set.
     pub fn new(threads: usize) -> std::io::Result<CpuBackend> {
+        Level::limit().map_err(std::io::Error::other)?;
         let workers = Workers::new(threads).map_err(std::io::Error::other)?;
         Ok(CpuBackend { workers, flops: AtomicU64::new(0) })
     }

@@ -2,8 +2,10 @@
 //!
 //! Bodies are ordinary loops that the compiler vectorises; nothing here names a register.
 
+use std::sync::OnceLock;
+
 /// Instruction sets for which kernels are compiled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     /// The baseline of the target.
     Portable,
@@ -18,14 +20,59 @@ pub(super) enum Level {
     Avx512Bf16,
 }
 
+/// Names the best instruction set that kernels may use, where a processor has better ones.
+pub(super) const LIMIT_VARIABLE: &str = "MESHWRIGHT_MAX_CPU_ISA";
+
 impl Level {
-    /// The best level this processor has.
+    /// The level that kernels use: the best one of this processor, or the limit in the environment if that is lower.
     #[inline]
     pub fn detect() -> Level {
         #[cfg(test)]
         if let Some(level) = tests::FORCED.get() {
             return level;
         }
+        static LEVEL: OnceLock<Level> = OnceLock::new();
+        *LEVEL.get_or_init(|| {
+            // A name that is none was refused when the backend was made.
+            let limit = Level::limit().ok().flatten();
+            limit.map_or(Level::of_processor(), |limit| limit.min(Level::of_processor()))
+        })
+    }
+
+    /// The limit that the environment sets.
+    ///
+    /// # Errors
+    /// When it names no instruction set; the message lists those there are.
+    pub fn limit() -> Result<Option<Level>, String> {
+        let Some(value) = std::env::var_os(LIMIT_VARIABLE).filter(|value| !value.is_empty()) else {
+            return Ok(None);
+        };
+        let level = value.to_str().and_then(Level::by_name);
+        level.map(Some).ok_or_else(|| {
+            let names: Vec<&str> = Level::NAMES.iter().map(|(name, _)| *name).collect();
+            format!(
+                "{LIMIT_VARIABLE}={}: not an instruction set; choose one of {}, or unset it",
+                value.display(),
+                names.join(", ")
+            )
+        })
+    }
+
+    const NAMES: &[(&str, Level)] = &[
+        ("portable", Level::Portable),
+        #[cfg(target_arch = "x86_64")]
+        ("avx2", Level::Avx2),
+        #[cfg(target_arch = "x86_64")]
+        ("avx512", Level::Avx512),
+        #[cfg(target_arch = "x86_64")]
+        ("avx512bf16", Level::Avx512Bf16),
+    ];
+
+    fn by_name(name: &str) -> Option<Level> {
+        Level::NAMES.iter().find(|(known, _)| *known == name).map(|(_, level)| *level)
+    }
+
+    fn of_processor() -> Level {
         #[cfg(target_arch = "x86_64")]
         {
             if is_x86_feature_detected!("avx512f")

@@ -23,6 +23,9 @@ thread_local! {
 }
 
 impl Workers {
+    /// The calling thread alone.
+    pub const ONE: Workers = Workers { pool: None, threads: 1 };
+
     /// Workers of the calling thread, which is the first of them.
     ///
     /// A thread that asks again for another number of threads gets a pool beside it.

@@ -1,5 +1,8 @@
-//! Matrix products, from the `gemmkit` crate (chosen by `bench/results/gemm.md`).
+//! Matrix products: of our own ([`blocked`]) or from the `gemmkit` crate, whichever `bench/results/gemm.md` shows to be
+//! faster on an instruction set.
 
+#[cfg(target_arch = "x86_64")]
+mod blocked;
 mod wide;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,6 +11,7 @@ use gemmkit::{GemmScalar, MatMut, MatRef, Parallelism};
 use half::bf16;
 
 use super::float::Float;
+use super::simd::Level;
 use super::workers::Workers;
 use crate::backend::Gemm;
 
@@ -35,9 +39,9 @@ impl<'a, T> Matrix<'a, T> {
 pub(super) trait Product<C>: Sized {
     /// `c[m, n] = a[m, k] * b[k, n] + c`, or without `+ c` if not `accumulate`.
     ///
-    /// Rows of `c` are contiguous, and no size is 0.
+    /// Rows of `c` are contiguous, and no size is 0. What is overwritten is not read.
     fn product(
-        parallelism: Parallelism,
+        workers: &Workers,
         mnk: [usize; 3],
         a: Matrix<Self>,
         b: Matrix<Self>,
@@ -46,38 +50,88 @@ pub(super) trait Product<C>: Sized {
     );
 }
 
-impl<T: GemmScalar> Product<T> for T {
+impl Product<f32> for f32 {
     fn product(
-        parallelism: Parallelism,
-        [m, n, k]: [usize; 3],
-        a: Matrix<T>,
-        b: Matrix<T>,
+        workers: &Workers,
+        mnk: [usize; 3],
+        a: Matrix<f32>,
+        b: Matrix<f32>,
         accumulate: bool,
-        c: &mut [T],
+        c: &mut [f32],
     ) {
-        let a = MatRef::new(a.data, m, k, a.row as isize, a.col as isize);
-        let b = MatRef::new(b.data, k, n, b.row as isize, b.col as isize);
-        let beta = if accumulate { T::ONE } else { T::ZERO };
-        gemmkit::gemm(T::ONE, a, b, beta, MatMut::from_row_major(c, m, n), parallelism);
+        #[cfg(target_arch = "x86_64")]
+        if let (Level::Avx2, Some(tile)) = (Level::detect(), own_tile(mnk)) {
+            return blocked::product(workers, tile, mnk, a, b, accumulate, c);
+        }
+        by_crate(workers, mnk, a, b, accumulate, c);
+    }
+}
+
+impl Product<bf16> for bf16 {
+    fn product(
+        workers: &Workers,
+        mnk: [usize; 3],
+        a: Matrix<bf16>,
+        b: Matrix<bf16>,
+        accumulate: bool,
+        c: &mut [bf16],
+    ) {
+        #[cfg(target_arch = "x86_64")]
+        if let (Level::Avx2 | Level::Avx512, Some(tile)) = (Level::detect(), own_tile(mnk)) {
+            return blocked::rounded(workers, tile, mnk, a, b, accumulate, c);
+        }
+        by_crate(workers, mnk, a, b, accumulate, c);
     }
 }
 
 impl Product<f32> for bf16 {
     fn product(
-        parallelism: Parallelism,
+        workers: &Workers,
         mnk: [usize; 3],
         a: Matrix<bf16>,
         b: Matrix<bf16>,
         accumulate: bool,
         c: &mut [f32],
     ) {
-        wide::product(parallelism, mnk, a, b, accumulate, c);
+        #[cfg(target_arch = "x86_64")]
+        if let (Level::Avx2 | Level::Avx512, Some(tile)) = (Level::detect(), own_tile(mnk)) {
+            return blocked::product(workers, tile, mnk, a, b, accumulate, c);
+        }
+        wide::product(parallelism(workers), mnk, a, b, accumulate, c);
     }
 }
 
-/// `c[m, n] = a[m, k] * b[k, n] + c`, or without `+ c` if not `accumulate`, on the calling thread.
-///
-/// Rows of `c` are contiguous. What is overwritten is not read.
+/// Below this, most of a tile would be worked out in vain: products with a vector are left to the crate.
+#[cfg(target_arch = "x86_64")]
+const MIN_SIDE: usize = 8;
+
+#[cfg(target_arch = "x86_64")]
+fn own_tile([m, n, _]: [usize; 3]) -> Option<blocked::Tile> {
+    if m.min(n) < MIN_SIDE { None } else { blocked::Tile::of(Level::detect()) }
+}
+
+fn by_crate<T: GemmScalar>(
+    workers: &Workers,
+    [m, n, k]: [usize; 3],
+    a: Matrix<T>,
+    b: Matrix<T>,
+    accumulate: bool,
+    c: &mut [T],
+) {
+    let a = MatRef::new(a.data, m, k, a.row as isize, a.col as isize);
+    let b = MatRef::new(b.data, k, n, b.row as isize, b.col as isize);
+    let beta = if accumulate { T::ONE } else { T::ZERO };
+    gemmkit::gemm(T::ONE, a, b, beta, MatMut::from_row_major(c, m, n), parallelism(workers));
+}
+
+fn parallelism(workers: &Workers) -> Parallelism {
+    match workers.threads() {
+        1 => Parallelism::Serial,
+        threads => Parallelism::Rayon(threads),
+    }
+}
+
+/// [`Product::product`] on the calling thread.
 pub(super) fn multiply<T: Product<C>, C>(
     mnk: [usize; 3],
     a: Matrix<T>,
@@ -85,7 +139,7 @@ pub(super) fn multiply<T: Product<C>, C>(
     accumulate: bool,
     c: &mut [C],
 ) {
-    T::product(Parallelism::Serial, mnk, a, b, accumulate, c);
+    T::product(&Workers::ONE, mnk, a, b, accumulate, c);
 }
 
 /// The product of whole operands.
@@ -108,10 +162,5 @@ pub(super) fn gemm<T: Product<C> + Sync, C: Float>(
     }
     let a = if trans_a { Matrix::transposed(a, m) } else { Matrix::rows(a, k) };
     let b = if trans_b { Matrix::transposed(b, k) } else { Matrix::rows(b, n) };
-    match workers.threads() {
-        1 => multiply([m, n, k], a, b, accumulate, c),
-        threads => workers.install(|| {
-            T::product(Parallelism::Rayon(threads), [m, n, k], a, b, accumulate, c);
-        }),
-    }
+    workers.install(|| T::product(workers, [m, n, k], a, b, accumulate, c));
 }

@@ -1,0 +1,161 @@
+//! Matrix products in blocks that stay in the caches (Goto and van de Geijn 2008), for processors on which the crate's
+//! products are slow: those with AVX2 only, and those with AVX-512 but no arithmetic on bf16.
+//!
+//! Operands are packed into panels of f32 on their way, whatever their layout and type, and sums are f32 throughout.
+
+mod lanes;
+mod pack;
+#[cfg(test)]
+mod tests;
+mod tile;
+
+use pack::{Region, pack_left, pack_right};
+pub(super) use tile::Tile;
+use tile::{Block, Left, Right, block};
+
+use super::Matrix;
+use crate::backend::cpu::float::{Float, cast};
+use crate::backend::cpu::scratch::with_scratch;
+use crate::backend::cpu::workers::{Rows, Workers};
+
+/// The most steps of the depth that a packed block has: a panel of the right operand stays in the first-level cache.
+///
+/// The order of sums follows from this number alone, so it is the same for all processors.
+const DEPTH: usize = 384;
+
+/// Rows of a packed block of the left operand, which stays in the second-level cache. A multiple of a tile's rows.
+const ROWS: usize = 144;
+
+/// Columns of a packed block of the right operand, which stays in the third-level cache.
+const COLUMNS: usize = 2048;
+
+/// As [`Product::product`](super::Product::product), for results in f32.
+pub(super) fn product<T: Float>(
+    workers: &Workers,
+    tile: Tile,
+    mnk: [usize; 3],
+    a: Matrix<T>,
+    b: Matrix<T>,
+    accumulate: bool,
+    c: &mut [f32],
+) {
+    match unpacked(tile, mnk, a, b) {
+        Some((a, b)) => {
+            let [_, n, k] = mnk;
+            block(tile, k, a, b, Block { data: c, stride: n, start: 0, columns: n }, accumulate);
+        }
+        None => packed(workers, tile, mnk, a, b, accumulate, c),
+    }
+}
+
+/// Rows up to which operands are not packed: it would take longer than it saves.
+const SMALL: usize = 64;
+
+/// Operands of small products as they are, if the right one lies in whole panels.
+fn unpacked<'a, T: Float>(
+    tile: Tile,
+    [m, n, k]: [usize; 3],
+    a: Matrix<'a, T>,
+    b: Matrix<'a, T>,
+) -> Option<(Left<'a>, Right<'a>)> {
+    let whole_panels = b.col == 1 && n.is_multiple_of(tile.columns());
+    if !whole_panels || m > SMALL || k > DEPTH || n > COLUMNS {
+        return None;
+    }
+    let (a_data, b_data) = (T::in_place(a.data)?, T::in_place(b.data)?);
+    let left = Left { data: a_data, panel: tile.rows() * a.row, row: a.row, step: a.col };
+    Some((left, Right { data: b_data, panel: tile.columns(), step: b.row }))
+}
+
+fn packed<T: Float>(
+    workers: &Workers,
+    tile: Tile,
+    [m, n, k]: [usize; 3],
+    a: Matrix<T>,
+    b: Matrix<T>,
+    accumulate: bool,
+    c: &mut [f32],
+) {
+    let depth = k.div_ceil(k.div_ceil(DEPTH));
+    let width = n.min(COLUMNS).next_multiple_of(tile.columns());
+    // Several blocks for each thread, so that none waits long for the others.
+    let share = m.div_ceil(4 * workers.threads()).next_multiple_of(tile.rows());
+    let rows = if workers.threads() > 1 { share.min(ROWS) } else { ROWS };
+    with_scratch(width * depth, |right| {
+        for start in (0..n).step_by(COLUMNS) {
+            let columns = COLUMNS.min(n - start);
+            for from in (0..k).step_by(depth) {
+                let steps = from..k.min(from + depth);
+                let len = columns.next_multiple_of(tile.columns()) * steps.len();
+                let lead = start..start + columns;
+                pack_all_right(
+                    workers,
+                    tile,
+                    b,
+                    Region { lead, depth: steps.clone() },
+                    &mut right[..len],
+                );
+                let b = Right {
+                    data: &right[..len],
+                    panel: tile.columns() * steps.len(),
+                    step: tile.columns(),
+                };
+                workers.chunks(m, rows, Rows(&mut *c, n), |lead, Rows(data, stride)| {
+                    with_scratch(ROWS * depth, |left| {
+                        pack_left(tile, a, Region { lead, depth: steps.clone() }, left);
+                        let panel = tile.rows() * steps.len();
+                        let a = Left { data: left, panel, row: 1, step: tile.rows() };
+                        let c = Block { data, stride, start, columns };
+                        block(tile, steps.len(), a, b, c, accumulate || from > 0);
+                    });
+                });
+            }
+        }
+    });
+}
+
+/// Each panel by itself, so that the workers share them.
+fn pack_all_right<T: Float>(
+    workers: &Workers,
+    tile: Tile,
+    b: Matrix<T>,
+    region: Region,
+    panels: &mut [f32],
+) {
+    let transposed = Matrix { data: b.data, row: b.col, col: b.row };
+    let Region { lead, depth } = region;
+    let (width, panel) = (tile.columns(), tile.columns() * depth.len());
+    workers.rows(panels.len() / panel, panel, Rows(panels, panel), |range, Rows(panels, _)| {
+        let lead = lead.start + range.start * width..lead.end.min(lead.start + range.end * width);
+        pack_right(tile, transposed, Region { lead, depth: depth.clone() }, panels);
+    });
+}
+
+/// The most elements of a result that are kept in f32 before they are rounded.
+const WIDE: usize = 1 << 21;
+
+/// As [`Product::product`](super::Product::product), for results that are rounded to another type, once.
+pub(super) fn rounded<T: Float, C: Float>(
+    workers: &Workers,
+    tile: Tile,
+    [m, n, k]: [usize; 3],
+    a: Matrix<T>,
+    b: Matrix<T>,
+    accumulate: bool,
+    c: &mut [C],
+) {
+    let rows = (WIDE / n).max(ROWS).min(m);
+    with_scratch(rows * n, |sums| {
+        for (part, c) in c.chunks_mut(rows * n).enumerate() {
+            let a = Matrix { data: &a.data[part * rows * a.row..], ..a };
+            let sums = &mut sums[..c.len()];
+            if accumulate {
+                workers.rows(c.len(), 1, Rows(&mut *sums, 1), |range, Rows(sums, _)| {
+                    cast(&c[range], sums)
+                });
+            }
+            product(workers, tile, [c.len() / n, n, k], a, b, accumulate, sums);
+            workers.rows(c.len(), 1, Rows(c, 1), |range, Rows(c, _)| cast(&sums[range], c));
+        }
+    });
+}
