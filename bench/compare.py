@@ -6,6 +6,7 @@ Usage, from anywhere in the repository, after bench/pytorch/setup.sh:
     python3 bench/compare.py                            # one rank, f32, on one thread and on two
     python3 bench/compare.py --cases two-ranks          # DDP and FSDP, f32 and bf16
     python3 bench/compare.py --cases f32,recompute      # what recomputation costs
+    python3 bench/compare.py --isa native,avx2          # also as on a processor without AVX-512
     python3 bench/compare.py --list
 
 Both start from the same weights (a Hugging Face folder of 34M parameters, written on the first
@@ -15,6 +16,7 @@ then the times mean nothing.
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -58,6 +60,15 @@ CASES = [
     Case("fsdp-recompute", 2, "--mesh fsdp=2 --zero 3 --recompute full",
          "--strategy fsdp2 --recompute"),
 ]
+# The environment that keeps both programs, and their libraries, to an instruction set.
+ISAS = {
+    "native": {},
+    "avx2": {
+        "MESHWRIGHT_MAX_CPU_ISA": "avx2", "GEMMKIT_REQUIRE_ISA": "fma",
+        "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    },
+}
 GROUPS = {
     "one-rank": ["f32", "bf16", "recompute", "recompute-bf16"],
     "two-ranks": ["ddp", "ddp-bf16", "fsdp", "fsdp-bf16"],
@@ -92,10 +103,11 @@ class Contestant:
 
 @dataclass
 class Match:
-    """A case on a number of threads per rank, and the programs that run it, ours first."""
+    """A case on some threads per rank, kept to an instruction set; its programs, ours first."""
 
     case: Case
     threads: int
+    isa: str
     contestants: list
 
     def cores(self):
@@ -109,6 +121,9 @@ def parse_args():
     parser.add_argument("--threads", default="1,2",
                         help="comma-separated thread counts per rank; a case is left out where "
                         "there are too few cores for it")
+    parser.add_argument("--isa", default="native",
+                        help="comma-separated instruction sets that both programs are kept to: "
+                        + ", ".join(ISAS))
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=2, help="runs of each program, in turns")
     parser.add_argument("--batch", type=int, default=4, help="sequences of a step on each rank")
@@ -144,26 +159,38 @@ def choose_matches(parser, args):
         if name not in GROUPS and name not in GROUPS["all"]:
             parser.error(f"--cases {name}: no such case or group; see --list")
         wanted |= set(GROUPS.get(name, [name]))
+    isas = args.isa.split(",")
+    for isa in isas:
+        if isa not in ISAS:
+            parser.error(f"--isa {isa}: choose from {', '.join(ISAS)}")
     cores = len(os.sched_getaffinity(0))
-    programs = ["Meshwright", "PyTorch"]
-    if not args.no_mkl_avx512:
-        programs.append("PyTorch, AVX-512 forced")
     matches = []
-    for threads in [int(count) for count in args.threads.split(",")]:
+    for isa, threads in itertools.product(isas, [int(n) for n in args.threads.split(",")]):
+        programs = ["Meshwright", "PyTorch"]
+        if isa == "native" and has_avx512() and not args.no_mkl_avx512:
+            programs.append("PyTorch, AVX-512 forced")
         for case in CASES:
             if case.name in wanted and case.ranks * threads <= cores:
                 contestants = [Contestant(name) for name in programs]
-                matches.append(Match(case, threads, contestants))
+                matches.append(Match(case, threads, isa, contestants))
     if not matches:
         parser.error(f"--cases {args.cases} --threads {args.threads}: {cores} cores are too few")
     return matches
 
 
-def run(command, cores):
+def has_avx512():
+    try:
+        return " avx512f " in Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+
+
+def run(command, cores, isa):
     """Runs on the first `cores` cores; returns the output and the peak resident memory."""
     first_cores = sorted(os.sched_getaffinity(0))[:cores]
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(command, stdout=output, cwd=ROOT,
+                                   env={**os.environ, **ISAS[isa]},
                                    preexec_fn=lambda: os.sched_setaffinity(0, first_cores))
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -199,13 +226,13 @@ def run_meshwright(contestant, args, match):
             args.meshwright, "--init-from", args.model, "--data", args.model / "tokens.bin",
             "--order", "sequential", "--sample-tokens", "0", "--metrics", metrics,
             *settings(args, match), *match.case.meshwright.split(),
-        ], match.cores())
+        ], match.cores(), match.isa)
         steps = [json.loads(line) for line in metrics.read_text().splitlines()]
     if len(steps) != args.steps:
         sys.exit(f"train_llama wrote {len(steps)} lines of metrics for {args.steps} steps")
     contestant.record(steps, peak_rss)
     if match.case.dtype == "f32":  # gemm_peak measures f32 products.
-        output, _ = run([args.gemm_peak, str(match.cores())], match.cores())
+        output, _ = run([args.gemm_peak, str(match.cores())], match.cores(), match.isa)
         contestant.reached(json.loads(output)["gemm_gflops"])
 
 
@@ -214,7 +241,7 @@ def run_pytorch(contestant, args, match, *options):
         args.python, PYTORCH / "train_llama.py", "--config", args.model,
         "--ranks", str(match.case.ranks), *settings(args, match), *match.case.pytorch.split(),
         *options,
-    ], match.cores())
+    ], match.cores(), match.isa)
     *steps, summary = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     contestant.record(steps, summary["peak_rss_bytes"])
     contestant.reached(summary["gemm_gflops"])
@@ -254,7 +281,7 @@ def markdown(header, rows):
 
 
 def times_table(matches, args):
-    header = ["case", "ranks x threads", "program", "best ms:", "median ms:", "best, x ours:",
+    header = ["case", "ISA", "ranks x threads", "program", "best ms:", "median ms:", "best, x ours:",
               "median, x ours:", "peak MB:", "GFLOP/s:", "GEMM peak:", "of peak:"]
     rows = []
     for match in matches:
@@ -263,7 +290,7 @@ def times_table(matches, args):
         for each in match.contestants:
             reached, peak = flops / each.median() / 1e6, each.gemm_gflops
             rows.append([
-                match.case.name, f"{match.case.ranks} x {match.threads}", each.name,
+                match.case.name, match.isa, f"{match.case.ranks} x {match.threads}", each.name,
                 f"{each.best():.0f}", f"{each.median():.0f}", f"{each.best() / ours.best():.2f}",
                 f"{each.median() / ours.median():.2f}", f"{each.peak_rss / 1e6:.0f}",
                 f"{reached:.0f}", f"{peak:.0f}" if peak else "", f"{reached / peak:.0%}" if peak
@@ -274,31 +301,33 @@ def times_table(matches, args):
 def recompute_table(matches):
     """What each program pays for recomputation; None if no case was run both with and without."""
     plain_of = {"recompute": "f32", "recompute-bf16": "bf16", "fsdp-recompute": "fsdp"}
-    by_case = {(match.case.name, match.threads): match for match in matches}
+    by_case = {(match.case.name, match.threads, match.isa): match for match in matches}
     rows = []
     for match in matches:
-        plain = by_case.get((plain_of.get(match.case.name), match.threads))
+        plain = by_case.get((plain_of.get(match.case.name), match.threads, match.isa))
         if plain is None:
             continue
         for each, without in zip(match.contestants, plain.contestants):
             rows.append([
-                match.case.name, plain.case.name, f"{match.case.ranks} x {match.threads}",
+                match.case.name, plain.case.name, match.isa,
+                f"{match.case.ranks} x {match.threads}",
                 each.name, f"{each.best() / without.best():.2f}",
                 f"{each.median() / without.median():.2f}",
                 f"{each.peak_rss / without.peak_rss:.0%}"])
-    header = ["case", "against", "ranks x threads", "program", "best:", "median:", "peak memory:"]
+    header = ["case", "against", "ISA", "ranks x threads", "program", "best:", "median:",
+              "peak memory:"]
     return markdown(header, rows) if rows else None
 
 
 def loss_table(matches):
-    header = ["case", "ranks x threads", "program", "loss of the first step:",
+    header = ["case", "ISA", "ranks x threads", "program", "loss of the first step:",
               "of the last:", "largest difference to ours:", "allowed:"]
     rows = []
     for match in matches:
         for each in match.contestants:
             difference = loss_difference(match, each)
             rows.append([
-                match.case.name, f"{match.case.ranks} x {match.threads}", each.name,
+                match.case.name, match.isa, f"{match.case.ranks} x {match.threads}", each.name,
                 f"{each.losses[0]:.6f}", f"{each.losses[-1]:.6f}", f"{difference:.1e}",
                 f"{match.case.tolerance:.0e}"])
     return markdown(header, rows)
