@@ -110,7 +110,10 @@ def main(words):
         shutil.unpack_archive(archive, programs)
         scratch.mkdir()
         run(args, programs, scratch)
-    print((args.out / "report.md").read_text())
+    text = (args.out / "report.md").read_text()
+    # The parts are in the file.
+    print(text.split("\n## ")[0])
+    print(f"The report is {args.out / 'report.md'}.")
 
 
 if __name__ == "__main__":

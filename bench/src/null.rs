@@ -65,6 +65,12 @@ pub struct NullDriver {
     next: AtomicU64,
 }
 
+impl Default for NullDriver {
+    fn default() -> NullDriver {
+        NullDriver::new()
+    }
+}
+
 impl NullDriver {
     /// With the sizes of an H200.
     pub fn new() -> NullDriver {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 # A program is not begun with less time than this, in seconds.
 LEAST = 5
 # Characters of each output of a program that the log keeps; the beginning and the end matter.
-LOGGED = 200_000
+LOGGED = 100_000
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The speed of kernels, and where the time of a training step goes."""
 
 import json
+import shutil
 
 from .schedule import Item
 from .trainings import GPT2, LLAMA, train
@@ -31,13 +32,13 @@ def bench(kit, table):
 
 def profile(kit, case):
     """Times of each kernel and shape in eager steps, and the matmul algorithms that were chosen."""
-    path = kit.scratch / "profile.txt"
-    for old in kit.scratch.glob("profile.txt*"):
-        old.unlink()
+    folder = kit.scratch / f"profile of {case.model}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    path = folder / "profile.txt"
     flags = ["--device", "cuda", "--no-graphs"]
     outcome, _ = train(kit, case, 4, flags, 120, {"MESHWRIGHT_PROFILE": path})
-    files = {f"profile-{case.model}{found.name.removeprefix('profile.txt')}.txt": found.read_bytes()
-             for found in sorted(kit.scratch.glob("profile.txt*"))}
+    files = {f"{case.model}-{found.name}": found.read_bytes() for found in sorted(folder.iterdir())}
     kit.results.keep(files)
     lines = path.read_text().splitlines() if path.exists() else []
     if outcome.ok and not lines:

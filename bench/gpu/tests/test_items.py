@@ -177,7 +177,7 @@ class Speed(unittest.TestCase):
         kit = fakes.kit(fakes.FakeRunner({"train_gpt2": answer}))
         record = do("speed/profile of gpt2-124m", kit)
         self.assertEqual(len(record["text"].splitlines()), speed.SHOWN)
-        self.assertEqual(kit.results.files["profile-gpt2-124m.txt"].decode(), table)
+        self.assertEqual(kit.results.files["gpt2-124m-profile.txt"].decode(), table)
         self.assertIn("--no-graphs", kit.runner.commands[0][0])
 
     def test_no_profile_is_a_failure(self):

@@ -92,15 +92,16 @@ fn run(args: Args) -> Result<(), String> {
 }
 
 fn options(variant: Variant) -> NativeOptions {
-    let default = NativeOptions::default();
+    let mut options = NativeOptions::default();
     match variant {
-        Variant::Default => default,
+        Variant::Default => {}
         Variant::Nondeterministic => {
             let attention = CudnnOptions { deterministic: false, ..CudnnOptions::default() };
-            NativeOptions { any_bits: true, attention: Some(attention), ..default }
+            (options.any_bits, options.attention) = (true, Some(attention));
         }
-        Variant::OwnAttention => NativeOptions { attention: None, ..default },
+        Variant::OwnAttention => options.attention = None,
     }
+    options
 }
 
 fn describe(properties: &Properties) {
