@@ -99,7 +99,7 @@ def main(words):
         for item in chosen(all_items(), args.parts, args.only):
             print(f"{item.seconds:5.0f} s  {item.name}")
         return
-    archive = HERE / "programs.tar.gz"
+    archive = HERE / "programs.tar.xz"
     if not archive.exists():
         sys.exit(f"{archive} is not there: make it with bench/gpu/pack.sh, which copies this file beside it")
     # So that programs end with this one.

@@ -25,7 +25,8 @@ class Report(unittest.TestCase):
 
     def test_a_failure_is_at_the_top_and_in_its_part(self):
         text = rendered([{"item": "works/norm", "kind": "test", "status": "failed", "why": "exit code 101", "passed": 3,
-                          "failed": ["rms|norm"], "logs": ["works-norm.txt"], "notes": ["NOT CHECKED, x"], "seconds": 2}])
+                          "failed": ["rms|norm"], "logs": ["works-norm.txt"], "notes": ["NOT CHECKED, x"],
+                          "seconds": 2}])
         self.assertIn("- **works/norm**: failed. exit code 101 `rms|norm` (logs: works-norm.txt)", text)
         self.assertIn("| norm | **failed** | 2 | exit code 101 `rms\\|norm` (logs: works-norm.txt)<br>3 tests passed"
                       "<br>NOT CHECKED, x |", text)
@@ -33,7 +34,8 @@ class Report(unittest.TestCase):
 
     def test_speed_is_compared_with_like(self):
         case = trainings.LLAMA
-        rows = [training(case, trainings.OURS, 240.0, mfu=0.54), training(case, trainings.NONDETERMINISTIC, 230.0, mfu=0.56),
+        rows = [training(case, trainings.OURS, 240.0, mfu=0.54),
+                training(case, trainings.NONDETERMINISTIC, 230.0, mfu=0.56),
                 training(case, trainings.EAGER, 200.0, mfu=0.6),
                 training(case, trainings.COMPILED, 232.3, attention="cudnn", torch="2.11"),
                 training(case, trainings.TORCH, 260.0, attention="cudnn", torch="2.11"),
@@ -51,7 +53,8 @@ class Report(unittest.TestCase):
         self.assertIn("| 50.0 GB, 60.0 GB | 1700 MHz, 690 W, 0x4 | 10.500 to 7.250 |", text)
 
     def test_slow_kernels_are_bold_and_tables_apart(self):
-        row = lambda table, name, unit, share: dict(table=table, name=name, ms=1.0, rate=3000.0, unit=unit, share=share, host_us=4.0)
+        row = lambda table, name, unit, share: dict(
+            table=table, name=name, ms=1.0, rate=3000.0, unit=unit, share=share, host_us=4.0)
         rows = [row("norms", "rms", "GB/s", 0.8), row("norms", "add", "GB/s", 0.9), row("matmul", "q", "TFLOP/s", 0.5)]
         text = rendered([{"item": "speed/elementwise", "kind": "bench", "status": "failed", "why": "out of memory",
                           "rows": rows, "seconds": 3}])

@@ -25,6 +25,6 @@ pub fn rows(report: &mut Report, sizes: &Sizes) {
         backend.adamw(&step, p, g.view(), m, v, Some(copy.view_mut()));
     });
     report.row("sum_squares", Work::Bytes(4.0 * len as f64), |backend| {
-        assert!(backend.sum_squares(g.view()) > 0.0, "squares of random numbers");
+        std::hint::black_box(backend.sum_squares(g.view()));
     });
 }
