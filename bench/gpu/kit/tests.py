@@ -19,6 +19,8 @@ RERUN = 3
 # Bytes of each log that are kept.
 KEPT = 400_000
 
+# Where a test panicked, and the first line of why.
+PANIC = re.compile(r"panicked at ([^\n]*)\n([^\n]*)")
 LINE = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. ?(ok|FAILED|ignored)?", re.MULTILINE)
 
 
@@ -61,6 +63,8 @@ def parsed(outcome):
     notes = [line for line in outcome.stderr.splitlines() if line.startswith(("NOT CHECKED", "NOT FUSED"))]
     unfinished = having("")
     why = outcome.why
+    if outcome.status == "failed" and (panic := PANIC.search(f"{outcome.stdout}\n{outcome.stderr}")):
+        why = " ".join(panic.groups())
     if outcome.ok and not having("ok"):
         # A filter that matches nothing passes as well.
         return {"kind": "test", "status": "failed", "why": "no test was run", "passed": 0, "failed": [],

@@ -83,6 +83,12 @@ class TestPrograms(unittest.TestCase):
         self.assertEqual((record["why"], record["unfinished"]), ("exit code -6 (in b)", "b"))
         self.assertTrue(runner.commands[1][0].endswith("--exact b"))
 
+    def test_the_reason_is_that_of_the_first_test_that_fails(self):
+        text = f"{FAILED}\n---- c stdout ----\nthread 'c' panicked at src/norm.rs:7:\nx[3]: 1.0 instead of 2.0\nnote: more"
+        failed = fakes.outcome_of(text, "NOT CHECKED, a: x", "failed", 1.0, "exit code 101")
+        runner = fakes.FakeRunner({"tests/norm": failed})
+        self.assertEqual(do("works/norm", fakes.kit(runner))["why"], "src/norm.rs:7: x[3]: 1.0 instead of 2.0")
+
     def test_a_hung_program_is_not_run_again(self):
         hung = fakes.outcome_of("test a ... ", status="stopped", why="stopped after 60 s")
         runner = fakes.FakeRunner({"tests/norm": hung})
