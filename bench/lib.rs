@@ -1,4 +1,8 @@
-//! Meshwright bench.
+//! What the programs of this crate share.
+
+#[cfg(feature = "cuda")]
+#[path = "src/null.rs"]
+pub mod null;
 
 /// Processor time of this thread, in seconds: what other work on the machine does not change.
 pub fn thread_time() -> f64 {

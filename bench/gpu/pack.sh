@@ -1,42 +1,49 @@
 #!/usr/bin/env bash
 # Packs into .gpu/ what check.py runs on a machine with a GPU, which needs Python with PyTorch and no Rust. Takes the
 # same processor architecture and a C library no older than the one here.
+#
+# Kernels are compiled here for the architectures of ARCHITECTURES (default: sm_90a), if NVRTC is found; MESHWRIGHT_CUDA_LIBS
+# names its folder. It should have the version of the GPU machine's NVRTC, which compiles them else.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-FEATURES=(--release --locked --features cuda)
-# Tests that run on a GPU where MESHWRIGHT_TEST_DEVICE=cuda, and those of what talks to the vendor's libraries.
-TESTS="attention combine elements embedding loss map models norm optim random reduce rope routing softmax"
+# Test programs that check.py runs.
+TESTS="attention collectives combine cudnn_device elements embedding endings loss map models norm optim processes random reduce rope routing rows softmax"
+PROGRAMS="train_llama train_gpt2 gpu meshwright"
 
 rm -rf .gpu
-mkdir -p .gpu/tests .gpu/processes .gpu/bin
+mkdir -p .gpu/tests .gpu/bin .gpu/kernels
 
-# Prints "name path" of every test binary.
-binaries() {
-    cargo test "$@" --no-run --message-format=json-render-diagnostics | python3 -c '
+# One build for all, so that each crate is compiled once.
+targets=(--example train_llama --example train_gpt2 --bin gpu --bin meshwright)
+for name in $TESTS; do
+    targets+=(--test "$name")
+done
+cargo build --release --locked -p meshwright -p meshwright-gpu-sim -p meshwright-examples -p meshwright-bench \
+    --features meshwright/cuda,meshwright-examples/cuda,meshwright-bench/cuda "${targets[@]}" \
+    --message-format=json-render-diagnostics | python3 -c '
 import json, sys
 for line in sys.stdin:
     message = json.loads(line)
-    if message.get("executable") and message.get("profile", {}).get("test"):
-        print(message["target"]["name"], message["executable"])'
-}
-
-binaries --release --locked -p meshwright-gpu-sim | while read -r name path; do
-    if [[ " $TESTS " == *" $name "* ]]; then
-        strip -s -o ".gpu/tests/$name" "$path"
-    elif [[ $name == processes ]]; then
-        strip -s -o ".gpu/processes/$name" "$path"
+    if message.get("executable"):
+        print("tests" if message["profile"]["test"] else "bin", message["target"]["name"], message["executable"])
+' | while read -r folder name path; do
+    if [[ " $TESTS $PROGRAMS " == *" $name "* ]]; then
+        strip -s -o ".gpu/$folder/$name" "$path"
     fi
 done
-
-cargo build "${FEATURES[@]}" -p meshwright-examples --example train_llama --example train_gpt2
-cargo build "${FEATURES[@]}" -p meshwright-bench --bin gpu
-cargo build "${FEATURES[@]}" -p meshwright --bin meshwright
-for program in examples/train_llama examples/train_gpt2 gpu meshwright; do
-    strip -s -o ".gpu/bin/$(basename "$program")" "target/release/$program"
+for path in $(printf 'tests/%s ' $TESTS) $(printf 'bin/%s ' $PROGRAMS); do
+    [[ -e .gpu/$path ]] || { echo "error: there is no .gpu/$path" >&2; exit 1; }
 done
-# A third of their size, since every test holds the runtime.
-tar -C .gpu -czf .gpu/programs.tar.gz tests processes bin
-rm -r .gpu/tests .gpu/processes .gpu/bin
-cp bench/gpu/check.py bench/gpu/models.py bench/gpu/torch_train.py .gpu/
+
+for architecture in ${ARCHITECTURES-sm_90a}; do
+    MESHWRIGHT_CACHE=.gpu/kernels .gpu/bin/gpu --compile "$architecture" ||
+        echo "no kernels are packed for $architecture: they are compiled on the GPU machine"
+done
+
+# A tenth of their size: every test holds the runtime, and this compression looks back further than one of them.
+XZ_OPT=-7 tar -C .gpu -cJf .gpu/programs.tar.xz tests bin kernels
+rm -r .gpu/tests .gpu/bin .gpu/kernels
+cp -r bench/gpu/check.py bench/gpu/models.py bench/gpu/torch_train.py bench/gpu/README.md bench/gpu/kit .gpu/
+rm -rf .gpu/kit/__pycache__
 du -sh .gpu

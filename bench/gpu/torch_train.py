@@ -3,13 +3,16 @@
 
 Attention takes the faster of FlashAttention and cuDNN at the sizes of the model, which is measured
 first. Steps are queued one after the other: the host waits for none of them before the last.
-Prints one JSON object. With --compile the model goes through torch.compile. Needs PyTorch 2.6.
+Prints one JSON object. With --compile the model goes through torch.compile; with --deterministic the
+same bits come out of every run, or it fails where an operation cannot. Needs PyTorch 2.6.
 
-Usage: torch_train.py --model llama-1.2b --batch 4 --steps 12 [--seq N] [--compile] [--params bf16]
+Usage: torch_train.py --model llama-1.2b --batch 4 --steps 36 [--seq N] [--compile] [--deterministic]
+                      [--params bf16]
 """
 
 import argparse
 import json
+import os
 import statistics
 
 import torch
@@ -18,7 +21,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from models import MODELS, Model
 
-WARM_UP = 4
 OTHERS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 ATTENTION = {
     "flash": [SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, *OTHERS],
@@ -31,14 +33,16 @@ def parse_args():
     parser.add_argument("--model", choices=MODELS, required=True)
     parser.add_argument("--batch", type=int, required=True, help="sequences of a step")
     parser.add_argument("--seq", type=int, help="tokens of a sequence, if not those of the model")
-    parser.add_argument("--steps", type=int, default=12, help=f"the first {WARM_UP} are not timed")
+    parser.add_argument("--steps", type=int, default=36, help="those that are not timed included")
+    parser.add_argument("--warm-up", type=int, default=6, help="steps at the beginning that are not timed")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--deterministic", action="store_true")
     parser.add_argument("--params", choices=["autocast", "bf16"], default="autocast",
                         help="bf16: weights and moments in bf16 too, which needs fewer casts and "
                         "loses precision")
     args = parser.parse_args()
-    if args.steps <= WARM_UP:
-        parser.error(f"--steps must be more than {WARM_UP}")
+    if args.steps <= args.warm_up:
+        parser.error(f"--steps must be more than {args.warm_up}")
     return args
 
 
@@ -75,6 +79,10 @@ def main():
     args = parse_args()
     family, sizes, longest = MODELS[args.model]
     seq = args.seq or longest
+    if args.deterministic:
+        # cuBLAS needs workspaces that are not shared between streams, and reads this when it starts.
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+        torch.use_deterministic_algorithms(True)
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
     attention = fastest_attention(args.batch, seq, sizes["hidden"], sizes["heads"],
@@ -100,12 +108,13 @@ def main():
         losses.append(loss.detach())
 
     with sdpa_kernel(ATTENTION[attention], set_priority=True):
-        milliseconds(step, WARM_UP)
-        times = milliseconds(step, args.steps - WARM_UP)
+        milliseconds(step, args.warm_up)
+        times = milliseconds(step, args.steps - args.warm_up)
     median = statistics.median(times)
     print(json.dumps(dict(
         model=args.model, compile=args.compile, params=args.params, batch=args.batch, seq=seq,
-        attention=attention, step_ms=round(median, 2), step_ms_min=round(min(times), 2),
+        deterministic=args.deterministic, attention=attention, step_ms=round(median, 2),
+        times=[round(time, 3) for time in times],
         tokens_per_s=round(args.batch * seq / median * 1e3),
         losses=[loss.item() for loss in losses],
         parameters=sum(p.numel() for p in model.parameters()),

@@ -34,10 +34,12 @@ mod stacks;
 mod state;
 mod task;
 
+use std::env;
+use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use meshwright::backend::cuda::Driver;
-use meshwright::backend::cuda::native::NativeDriver;
+use meshwright::backend::cuda::native::{NativeDriver, NativeOptions};
 
 pub use device::{SimDevice, h100};
 pub use driver::SimDriver;
@@ -47,20 +49,57 @@ pub use log::{Call, Entry, Kind};
 /// a simulated one.
 pub const DEVICE_VARIABLE: &str = "MESHWRIGHT_TEST_DEVICE";
 
+/// The environment variable that, set to `own`, runs the project's own attention kernels on a GPU instead of cuDNN.
+pub const ATTENTION_VARIABLE: &str = "MESHWRIGHT_TEST_ATTENTION";
+
+/// Returns whether tests run on a GPU, as [`DEVICE_VARIABLE`] says.
+pub fn on_gpu() -> bool {
+    env::var_os(DEVICE_VARIABLE).is_some_and(|device| device == "cuda")
+}
+
+/// Returns whether the calling test must return immediately because it needs a simulated device and tests run on a GPU;
+/// prints that the test checked nothing. A machine with a GPU needs no C++ compiler for such a test.
+pub fn not_checked_on_gpu() -> bool {
+    on_gpu() && {
+        not_checked("needs a simulated device");
+        true
+    }
+}
+
+/// Prints that the calling test, or a part of it, checked nothing, to stderr even if the output of tests is captured.
+pub fn not_checked(reason: &str) {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("a test");
+    // A closed stderr is no reason to fail.
+    let _ = writeln!(std::io::stderr(), "NOT CHECKED, {name}: {reason}");
+}
+
 /// Drivers for `ranks` ranks that share one device: a simulated one, or as [`DEVICE_VARIABLE`] says.
 ///
 /// # Panics
 /// Where a GPU is asked for and there is none.
 pub fn drivers(seed: u64, ranks: usize) -> Vec<Arc<dyn Driver>> {
-    if std::env::var_os(DEVICE_VARIABLE).is_none_or(|device| device != "cuda") {
+    if !on_gpu() {
         let device = SimDevice::new(seed);
         return (0..ranks).map(|_| Arc::new(device.driver()) as Arc<dyn Driver>).collect();
     }
     // One for all: each has caches of kernels, plans and algorithms of its own.
     static NATIVE: OnceLock<Arc<NativeDriver>> = OnceLock::new();
-    let native =
-        NATIVE.get_or_init(|| NativeDriver::new(0).unwrap_or_else(|error| panic!("{error}")));
+    let native = NATIVE.get_or_init(|| {
+        let driver = NativeDriver::with_options(0, native_options());
+        driver.unwrap_or_else(|error| panic!("{error}"))
+    });
     vec![Arc::clone(native) as Arc<dyn Driver>; ranks]
+}
+
+/// Options of the driver of a GPU, as [`ATTENTION_VARIABLE`] says.
+fn native_options() -> NativeOptions {
+    let default = NativeOptions::default();
+    match env::var(ATTENTION_VARIABLE).as_deref() {
+        Err(_) => default,
+        Ok("own") => NativeOptions { attention: None, ..default },
+        Ok(other) => panic!("{ATTENTION_VARIABLE}={other} is not `own`"),
+    }
 }
 
 /// A lock, also after a test that held it has panicked.

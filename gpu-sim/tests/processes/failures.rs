@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use meshwright_gpu_sim::{not_checked_on_gpu, on_gpu};
+
 use super::job::{End, Job};
-use super::rank::{FAULT, on_real_gpu};
+use super::rank::FAULT;
 use super::training::{losses, words};
 
 /// How long the others may take.
@@ -15,7 +17,7 @@ const SIGKILL: i32 = 9;
 /// Whether steps are recorded. A simulated device cannot be asked for anything while it waits for another rank inside of
 /// recorded work, as a GPU can; so there they are not.
 fn recorded() -> &'static str {
-    if on_real_gpu() { "" } else { " --no-graphs" }
+    if on_gpu() { "" } else { " --no-graphs" }
 }
 
 /// Kills `rank` of a run on `mesh` after two steps, and gives how all have ended.
@@ -62,8 +64,8 @@ fn rank_0_is_missed_too() {
 
 #[test]
 fn the_reason_of_a_rank_that_fails_reaches_the_others() {
-    if on_real_gpu() {
-        // A device cannot be made to fail.
+    // A GPU cannot be made to fail.
+    if not_checked_on_gpu() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use meshwright_gpu_sim::DEVICE_VARIABLE;
+use meshwright_gpu_sim::on_gpu;
 
 use super::hub::Hub;
 use super::{rank, wire};
@@ -62,7 +62,7 @@ impl Job {
             command
                 .env("MASTER_ADDR", "127.0.0.1")
                 .env("TORCHELASTIC_RUN_ID", format!("job {port}"));
-            if std::env::var_os(DEVICE_VARIABLE).is_some() {
+            if on_gpu() {
                 share_one_gpu(rank, &mut command);
             }
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

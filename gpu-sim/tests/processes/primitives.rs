@@ -12,10 +12,10 @@ use meshwright::comm::{CommError, Communicator, Engine as _, launch};
 use meshwright::launch::Store;
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::mesh::MeshShape;
-use meshwright_gpu_sim::SimDriver;
+use meshwright_gpu_sim::{SimDriver, on_gpu};
 
 use super::job::Job;
-use super::rank::{library, on_real_gpu, own_place};
+use super::rank::{library, own_place};
 use super::scenario::{self, Scenario, Value};
 
 /// Messages go along this axis.
@@ -32,7 +32,7 @@ fn collectives_between_processes_are_those_between_threads() {
 pub fn run(mesh: &str) {
     let shape: MeshShape = mesh.parse().unwrap();
     let place = own_place().unwrap();
-    let (driver, library): (Arc<dyn Driver>, Arc<dyn Library>) = match on_real_gpu() {
+    let (driver, library): (Arc<dyn Driver>, Arc<dyn Library>) = match on_gpu() {
         true => (NativeDriver::new(0).unwrap(), Arc::new(RealLibrary::new().unwrap())),
         false => {
             let driver = Arc::new(SimDriver::new(place.rank as u64));
@@ -70,7 +70,7 @@ fn agree<T: Value + Into<f64>>(
     script: fn(&mut Scenario<'_, T>) -> Result<(), CommError>,
     tolerance: f64,
 ) {
-    let tolerance = if on_real_gpu() { tolerance } else { 0.0 };
+    let tolerance = if on_gpu() { tolerance } else { 0.0 };
     let expected = launch(&shape, |comms| {
         let group = comms.group(PP);
         let mut scenario = Scenario::new(&*group, MemoryMeter::new(), MemoryMeter::new());

@@ -7,7 +7,7 @@ use meshwright::backend::cuda::DriverError;
 use meshwright::launch::Place;
 use meshwright::train::{Config, Error, Gpus, Machine, Result, Trainer};
 use meshwright_examples::llama::Llama;
-use meshwright_gpu_sim::{DEVICE_VARIABLE, Kind, SimDriver};
+use meshwright_gpu_sim::{Kind, SimDriver, on_gpu};
 
 use super::in_order::InOrder;
 use super::port::Port;
@@ -37,7 +37,7 @@ pub fn run() {
 
 fn train(words: &str) -> Result<()> {
     let config = Config::parse(words.split_whitespace())?;
-    match on_real_gpu() {
+    match on_gpu() {
         true => Trainer::<Llama>::new(config)?.run(),
         false => {
             let place = own_place()?;
@@ -45,10 +45,6 @@ fn train(words: &str) -> Result<()> {
             Trainer::<Llama>::on(config, machine)?.run()
         }
     }
-}
-
-pub fn on_real_gpu() -> bool {
-    env::var_os(DEVICE_VARIABLE).is_some()
 }
 
 pub fn own_place() -> Result<Place> {

@@ -4,10 +4,9 @@ use std::path::Path;
 
 use meshwright::train::{Config, Gpus, Summary, Trainer};
 use meshwright_examples::llama::Llama;
-use meshwright_gpu_sim::drivers;
+use meshwright_gpu_sim::{drivers, on_gpu};
 
 use super::job::Job;
-use super::rank::on_real_gpu;
 
 /// The command line of a short run that writes to `folder`.
 pub fn words(folder: &Path, more: &str) -> String {
@@ -43,7 +42,7 @@ fn exported(folder: &Path) -> Vec<u8> {
 #[track_caller]
 fn assert_near(got: &[f64], expected: &[f64], what: &str) {
     // The library itself adds in another order than the ranks of one device.
-    let tolerance = if on_real_gpu() { 2e-5 } else { 0.0 };
+    let tolerance = if on_gpu() { 2e-5 } else { 0.0 };
     let is_near = |(a, b): (&f64, &f64)| (a - b).abs() <= tolerance * b.abs();
     assert!(got.len() == expected.len(), "{what}: {got:?} and {expected:?}");
     assert!(got.iter().zip(expected).all(is_near), "{what}: {got:?} and {expected:?}");
@@ -65,7 +64,7 @@ fn processes_train_as_threads_do() {
         let expected = as_threads(&threads);
         let ends = Job::start(ranks, "train", &processes, |_, _| {}).succeed();
         assert_near(&losses(folders[1].path()), &expected.losses, mesh);
-        if !on_real_gpu() {
+        if !on_gpu() {
             let [expected, got] = folders.each_ref().map(|folder| exported(folder.path()));
             assert!(got == expected, "{mesh}: parameters differ");
         }

@@ -8,7 +8,9 @@ use std::ffi::c_void;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use meshwright::backend::cuda::native::{NativeDriver, NativeOptions, cuda_available, probe};
+use meshwright::backend::cuda::native::{
+    NativeDriver, NativeOptions, compile_into_cache, cuda_available, probe,
+};
 use meshwright::backend::cuda::{
     Driver, DriverError, Ending, Function, Grid, MatMul, MatMulOperands, Source, Stream,
 };
@@ -197,6 +199,25 @@ fn kernels_are_compiled_kept_and_launched() {
     );
     free(&driver, &[address]);
     driver.free_stream(stream).unwrap();
+}
+
+/// A driver finds kernels that were compiled before there was a device, under the same name.
+#[test]
+fn kernels_are_compiled_without_a_device() {
+    let cache = &folders().1;
+    let kept = || -> Vec<String> {
+        let files = std::fs::read_dir(cache).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.starts_with("early-sm_90a-")).collect()
+    };
+    let kernels = source("early", "KERNEL(add)");
+    compile_into_cache(&[&kernels], "sm_90a").unwrap();
+    let before = kept();
+    assert_eq!(before.len(), 1);
+    driver().load(&kernels).unwrap();
+    assert_eq!(kept(), before);
+    let broken = compile_into_cache(&[&source("early_broken", "ERROR")], "sm_90a");
+    assert!(matches!(broken, Err(DriverError::Compile { .. })), "{broken:?}");
 }
 
 #[test]

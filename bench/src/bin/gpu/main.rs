@@ -1,46 +1,110 @@
 //! What a GPU does: its own limits, and every kernel at the sizes of a training step beside them.
 //!
-//! `gpu [NAME]` prints Markdown tables, of the kernels whose names contain NAME. Sizes are those of a Llama of 1.2B
-//! parameters (hidden 2048, feed-forward 8192, 32 query and 8 key/value heads of 64, vocabulary 32000) on 16384 tokens, 4
-//! sequences of 4096. Operands are random numbers: on zeros a device draws less power, and runs faster than it would.
+//! `gpu [NAME] [--tables LIST] [--json FILE]` prints Markdown tables, of the kernels whose names contain NAME, and appends
+//! each row to FILE as a JSON object as soon as it is measured. `gpu --compile ARCHITECTURE` (such as `sm_90a`) needs no GPU:
+//! it compiles the kernels of the tables and of the example models into the cache that `MESHWRIGHT_CACHE` names.
 
-mod attention;
-mod element_wise;
-mod gemm;
-mod loss;
-mod optimizer;
-mod report;
+mod compile;
+mod suite;
 
+use std::fs::File;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use meshwright::backend::Backend;
-use meshwright::backend::cuda::native::NativeDriver;
-use meshwright::backend::cuda::{CudaBackend, Driver};
+use meshwright::backend::cuda::cudnn::CudnnOptions;
+use meshwright::backend::cuda::native::{NativeDriver, NativeOptions};
+use meshwright::backend::cuda::{CudaBackend, Driver, DriverError, Properties};
 
-use report::Report;
+use suite::report::{Effort, Report, append_to};
+use suite::{Sizes, TABLES, Table, Variant};
 
-const BATCH: usize = 4;
-const SEQ: usize = 4096;
-const TOKENS: usize = BATCH * SEQ;
-const HIDDEN: usize = 2048;
-const FFN: usize = 8192;
-const HEADS: usize = 32;
-const KV_HEADS: usize = 8;
-const HEAD_DIM: usize = 64;
-const VOCAB: usize = 32000;
+/// What the command line asks for.
+#[derive(Default)]
+struct Args {
+    filter: String,
+    tables: Vec<String>,
+    json: Option<String>,
+    compile: Option<String>,
+}
 
-fn main() {
-    let driver = NativeDriver::new(0).unwrap_or_else(|error| {
-        eprintln!("error: {error}");
-        std::process::exit(1);
-    });
-    let properties = driver.properties().clone();
-    let backend: Arc<dyn Backend> = Arc::new(CudaBackend::new(driver));
-    let mut report = Report::new(backend, std::env::args().nth(1).unwrap_or_default());
-    report.limits(&properties);
-    gemm::rows(&mut report);
-    attention::rows(&mut report);
-    element_wise::rows(&mut report);
-    loss::rows(&mut report);
-    optimizer::rows(&mut report);
+fn main() -> ExitCode {
+    match parse(std::env::args().skip(1)).and_then(run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
+    let mut args = Args::default();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+        match word.as_str() {
+            "--tables" => args.tables = value()?.split(',').map(str::to_owned).collect(),
+            "--json" => args.json = Some(value()?),
+            "--compile" => args.compile = Some(value()?),
+            _ if word.starts_with('-') => return Err(format!("there is no flag {word}")),
+            _ => args.filter = word,
+        }
+    }
+    let names = TABLES.map(|table| table.name);
+    match args.tables.iter().find(|name| !names.contains(&name.as_str())) {
+        Some(name) => Err(format!("--tables: {name} is none of {}", names.join(", "))),
+        None => Ok(args),
+    }
+}
+
+fn run(args: Args) -> Result<(), String> {
+    let failed = |error: DriverError| error.to_string();
+    if let Some(architecture) = args.compile {
+        return compile::run(&architecture).map_err(failed);
+    }
+    let mut append = match args.json {
+        Some(path) => {
+            let opened = File::options().create(true).append(true).open(&path);
+            Some(append_to(opened.map_err(|error| format!("--json {path}: {error}"))?))
+        }
+        None => None,
+    };
+    let mut sink = |row: &serde_json::Value| {
+        if let Some(append) = &mut append {
+            append(row);
+        }
+    };
+    let chosen =
+        |table: &Table| args.tables.is_empty() || args.tables.iter().any(|n| n == table.name);
+    let mut described = false;
+    for Table { name, variant, rows } in TABLES.iter().filter(|table| chosen(table)) {
+        let driver = NativeDriver::with_options(0, options(*variant)).map_err(failed)?;
+        if !described {
+            describe(driver.properties());
+            described = true;
+        }
+        println!("\n# {name} ({variant:?})");
+        let backend: Arc<dyn Backend> = Arc::new(CudaBackend::new(driver));
+        let sizes = Sizes::full();
+        rows(&mut Report::new(backend, &sizes, &args.filter, Effort::FULL, &mut sink), &sizes);
+    }
+    Ok(())
+}
+
+fn options(variant: Variant) -> NativeOptions {
+    let mut options = NativeOptions::default();
+    match variant {
+        Variant::Default => {}
+        Variant::Nondeterministic => {
+            let attention = CudnnOptions { deterministic: false, ..CudnnOptions::default() };
+            (options.any_bits, options.attention) = (true, Some(attention));
+        }
+        Variant::OwnAttention => options.attention = None,
+    }
+    options
+}
+
+fn describe(properties: &Properties) {
+    let Properties { name, capability: (major, minor), multiprocessors, .. } = properties;
+    println!("{name}, compute capability {major}.{minor}, {multiprocessors} multiprocessors");
 }

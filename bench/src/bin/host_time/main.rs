@@ -4,8 +4,6 @@
 //! rank's thread, so that a busy machine does not count, and of the quickest of several steps. What the driver itself takes
 //! for a call is not among them: `DRIVER_US` is added for each, as CUDA's documentation and measurements elsewhere say.
 
-mod null;
-
 use std::sync::{Arc, Mutex};
 
 use meshwright::backend::DType;
@@ -17,10 +15,9 @@ use meshwright::nn::{Built, Sizes, build};
 use meshwright::optim::{AdamWOptions, Optimizer, OptimizerOptions, ParamGroups};
 use meshwright::tensor::{Rank, Settings, Targets, Tokens, ZeroLevel};
 use meshwright::train::{Gpus, LanguageModel, Machine};
+use meshwright_bench::null::{Call, Counts, NullDriver};
 use meshwright_bench::thread_time;
 use meshwright_examples::{gpt2::Gpt2, llama::Llama};
-
-use null::{Call, Counts, NullDriver};
 
 /// Steps that are not measured, and those of which the quickest is.
 const WARM: u64 = 3;

@@ -1,5 +1,7 @@
 //! Kernels for one device, compiled or found in the cache.
 
+use rayon::prelude::*;
+
 use super::cache::{Cache, Key};
 use super::compile::{OPTIONS, architecture, compile, compiler_version, text_of};
 use super::context::Context;
@@ -29,6 +31,12 @@ impl Compiler {
         Ok(Compiler { architecture, version, cache: Cache::from_environment() })
     }
 
+    /// For an architecture such as `sm_90a`, without a device.
+    fn for_architecture(architecture: &str) -> Result<Compiler, DriverError> {
+        let (architecture, version) = (architecture.to_owned(), compiler_version()?);
+        Ok(Compiler { architecture, version, cache: Cache::from_environment() })
+    }
+
     /// Machine code of a source.
     pub fn code(&self, source: &Source) -> Result<Vec<u8>, DriverError> {
         let text = text_of(source);
@@ -40,4 +48,11 @@ impl Compiler {
         self.cache.put(&key, &code);
         Ok(code)
     }
+}
+
+/// Compiles sources for an architecture such as `sm_90a` into the cache that the environment names, several at once, so that
+/// a process with the same version of NVRTC finds them there. Needs no device.
+pub fn compile_into_cache(sources: &[&Source], architecture: &str) -> Result<(), DriverError> {
+    let compiler = Compiler::for_architecture(architecture)?;
+    sources.par_iter().try_for_each(|source| compiler.code(source).map(drop))
 }

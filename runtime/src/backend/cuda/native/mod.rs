@@ -19,6 +19,7 @@ pub use api::{
     Api, CublasLtApi, CudnnApi, DriverApi, NcclApi, NvrtcApi, cublaslt, cudnn, driver, nccl, nvrtc,
 };
 pub use cache::Cache;
+pub use compiler::compile_into_cache;
 pub use context::devices;
 pub use devices::{Peak, peak_flops, peak_of};
 pub use driver::{NativeDriver, NativeOptions};

@@ -60,7 +60,15 @@ pub struct NullDriver {
     calls: [AtomicU64; Call::ALL.len()],
     /// The kernels that were loaded, and how often each was launched.
     kernels: Mutex<Vec<(String, u64)>>,
+    /// The sources that were loaded.
+    sources: Mutex<Vec<Source>>,
     next: AtomicU64,
+}
+
+impl Default for NullDriver {
+    fn default() -> NullDriver {
+        NullDriver::new()
+    }
 }
 
 impl NullDriver {
@@ -73,13 +81,18 @@ impl NullDriver {
             memory: 141 << 30,
             shared_memory: 227 << 10,
         };
-        let (calls, kernels) = Default::default();
-        NullDriver { properties, calls, kernels, next: AtomicU64::new(1 << 20) }
+        let (calls, kernels, sources) = Default::default();
+        NullDriver { properties, calls, kernels, sources, next: AtomicU64::new(1 << 20) }
     }
 
     /// The calls so far.
     pub fn counts(&self) -> Counts {
         self.calls.each_ref().map(|count| count.load(Relaxed))
+    }
+
+    /// The sources that were loaded so far.
+    pub fn sources(&self) -> Vec<Source> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How often each kernel was launched so far.
@@ -210,7 +223,8 @@ impl Driver for NullDriver {
         self.count(Call::Copy)
     }
 
-    fn load(&self, _: &Source) -> Result<Module, DriverError> {
+    fn load(&self, source: &Source) -> Result<Module, DriverError> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner).push(source.clone());
         Ok(Module(self.number()))
     }
 

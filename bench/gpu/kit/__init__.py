@@ -1,0 +1,1 @@
+"""The parts of check.py: what is run on a machine with a GPU, and how results are kept."""

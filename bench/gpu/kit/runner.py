@@ -1,0 +1,108 @@
+"""Programs with time limits, whose processes end with them."""
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+# A program is not begun with less time than this, in seconds.
+LEAST = 5
+# Characters of each output of a program that the log keeps; the beginning and the end matter.
+LOGGED = 100_000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a program came to. `status` is ok, failed, stopped (at its own limit) or cut (at the end of
+    the call's time)."""
+
+    status: str
+    stdout: str
+    stderr: str
+    seconds: float
+    why: str = ""
+
+    @property
+    def ok(self):
+        return self.status == "ok"
+
+
+def shortened(text):
+    if len(text) <= LOGGED:
+        return text
+    half = LOGGED // 2
+    return f"{text[:half]}\n... {len(text) - LOGGED} characters ...\n{text[-half:]}"
+
+
+class Runner:
+    def __init__(self, folder, log, environment, deadline):
+        """Programs are run in `folder`, until `deadline` (of time.monotonic) at the latest."""
+        self.folder = folder
+        self.log = log
+        self.environment = environment
+        self.deadline = deadline
+
+    def left(self):
+        return self.deadline - time.monotonic()
+
+    def run(self, command, limit, environment=None):
+        [outcome] = self.together([(command, environment or {})], limit)
+        return outcome
+
+    def together(self, commands, limit):
+        """Runs programs at the same time, each with variables of its own, within one limit in seconds."""
+        allowed = min(limit, self.left())
+        if allowed < LEAST:
+            return [Outcome("cut", "", "", 0, "no time is left")] * len(commands)
+        start = time.monotonic()
+        with ExitStack() as stack:
+            programs = [self._start(stack, command, variables) for command, variables in commands]
+            return [self._outcome(program, start, allowed, allowed < limit) for program in programs]
+
+    def _start(self, stack, command, variables):
+        words = " ".join([f"{name}={value}" for name, value in variables.items()] + list(map(str, command)))
+        print(f"$ {words}", file=self.log, flush=True)
+        # Files, because a pipe that is not read stops the program.
+        outputs = [stack.enter_context(tempfile.TemporaryFile("w+", errors="replace")) for _ in range(2)]
+        environment = self.environment | {name: str(value) for name, value in variables.items()}
+        try:
+            program = subprocess.Popen(
+                list(map(str, command)), stdin=subprocess.DEVNULL, stdout=outputs[0], stderr=outputs[1],
+                cwd=self.folder, env=environment, start_new_session=True)
+        except OSError as error:
+            return error, outputs
+        stack.callback(end, program)
+        return program, outputs
+
+    def _outcome(self, started, start, allowed, is_cut):
+        program, outputs = started
+        if isinstance(program, OSError):
+            return Outcome("failed", "", "", 0, f"cannot be started: {program}")
+        status, why = "ok", ""
+        try:
+            program.wait(max(0, start + allowed - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            end(program)
+            status, why = "cut" if is_cut else "stopped", f"stopped after {allowed:.0f} s"
+        seconds = time.monotonic() - start
+        texts = []
+        for output in outputs:
+            output.seek(0)
+            texts.append(output.read())
+        print(*map(shortened, texts), f"[{seconds:.1f} s]", sep="\n", file=self.log, flush=True)
+        if status == "ok" and program.returncode != 0:
+            last = (texts[1].strip() or texts[0].strip() or "no output").splitlines()[-1]
+            status, why = "failed", f"exit code {program.returncode}: {last}"
+        return Outcome(status, *texts, round(seconds, 2), why)
+
+
+def end(program):
+    """Ends a program with everything that it has started."""
+    try:
+        os.killpg(program.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    program.wait()

@@ -1,0 +1,47 @@
+"""The speed of kernels, and where the time of a training step goes."""
+
+import json
+import shutil
+
+from .schedule import Item
+from .trainings import GPT2, LLAMA, train
+
+# The tables of bin/gpu and about how many seconds each takes.
+TABLES = {"limits": 20, "matmul": 40, "attention": 30, "attention-nondeterministic": 30, "elementwise": 25,
+          "loss": 20, "epilogues": 25, "optimizer": 10, "attention-own": 30, "matmul-nondeterministic": 40}
+# Lines of a profile that the report shows.
+SHOWN = 60
+
+
+def items():
+    for table, seconds in TABLES.items():
+        yield Item(f"speed/{table}", seconds, lambda kit, table=table: bench(kit, table))
+    for case, seconds in [(LLAMA, 45), (GPT2, 30)]:
+        yield Item(f"speed/profile of {case.model}", seconds, lambda kit, case=case: profile(kit, case))
+
+
+def bench(kit, table):
+    path = kit.scratch / "rows.jsonl"
+    path.unlink(missing_ok=True)
+    outcome = kit.runner.run([kit.programs / "bin" / "gpu", "--tables", table, "--json", path], 180)
+    # Rows that were measured before a failure count.
+    lines = path.read_text().splitlines() if path.exists() else []
+    rows = [json.loads(line) for line in lines if line.endswith("}")]
+    return {"kind": "bench", "status": outcome.status, "why": outcome.why, "rows": rows}
+
+
+def profile(kit, case):
+    """Times of each kernel and shape in eager steps, and the matmul algorithms that were chosen."""
+    folder = kit.scratch / f"profile of {case.model}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    path = folder / "profile.txt"
+    flags = ["--device", "cuda", "--no-graphs"]
+    outcome, _ = train(kit, case, 4, flags, 120, {"MESHWRIGHT_PROFILE": path})
+    files = {f"{case.model}-{found.name}": found.read_bytes() for found in sorted(folder.iterdir())}
+    kit.results.keep(files)
+    lines = path.read_text().splitlines() if path.exists() else []
+    if outcome.ok and not lines:
+        return {"kind": "text", "status": "failed", "why": "MESHWRIGHT_PROFILE left no file"}
+    return {"kind": "text", "status": outcome.status, "why": outcome.why or f"whole: {', '.join(files)}",
+            "text": "\n".join(lines[:SHOWN])}

@@ -1,0 +1,93 @@
+"""Test programs: kernels and models of the GPU against the CPU."""
+
+import re
+
+from .schedule import Item
+
+# Which test programs run in which part, with about how many seconds each takes on an H200.
+SMALL = {
+    "cudnn_device": 20, "endings": 30, "elements": 10, "map": 25, "norm": 15, "reduce": 10, "loss": 15,
+    "optim": 10, "embedding": 10, "rope": 10, "softmax": 10, "combine": 10, "random": 10, "routing": 10,
+    "rows": 10, "collectives": 10,
+}
+# The modules of `models` are run alone, so that one that hangs costs no other.
+MODELS = {"llama": 60, "gpt2": 40, "graphs": 60, "operations": 40, "trainer": 30}
+# Where a hung program is stopped, as a multiple of the time that it should take.
+PATIENCE = 4
+# Failing tests of one program that are run again with logs.
+RERUN = 3
+# Bytes of each log that are kept.
+KEPT = 400_000
+
+# Where a test panicked, and the first line of why.
+PANIC = re.compile(r"panicked at ([^\n]*)\n([^\n]*)")
+LINE = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. ?(ok|FAILED|ignored)?", re.MULTILINE)
+
+
+def items():
+    for name, seconds in SMALL.items():
+        yield test_item(f"works/{name}", name, seconds)
+    own = {"MESHWRIGHT_TEST_ATTENTION": "own"}
+    yield test_item("works/attention, own kernels", "attention", 30, environment=own)
+    yield test_item("works/attention, cuDNN", "attention", 45)
+
+
+def model_items():
+    for module, seconds in MODELS.items():
+        yield test_item(f"models/{module}", "models", seconds, filters=[f"{module}::"])
+
+
+def test_item(item, program, seconds, filters=(), environment=None):
+    environment = {"MESHWRIGHT_TEST_DEVICE": "cuda", "MESHWRIGHT_REQUIRE_CUDNN_DEVICE": "1"} | (environment or {})
+    return Item(item, seconds, lambda kit: test(kit, item, program, filters, environment, PATIENCE * seconds))
+
+
+def test(kit, item, program, filters, environment, limit):
+    """Runs a test program. Tests that fail run once more with the logs of the libraries on."""
+    command = [kit.programs / "tests" / program, "--test-threads=1", *filters]
+    outcome = kit.runner.run(command, limit, environment)
+    record = parsed(outcome)
+    culprits = record["failed"] or ([record["unfinished"]] if record["unfinished"] else [])
+    if outcome.status == "failed" and culprits:
+        record["logs"] = with_logs(kit, item, program, culprits[:RERUN], environment)
+    if program == "cudnn_device":
+        # It prints the description of the device that plans are tested with.
+        kit.results.keep({"cudnn_device.txt": outcome.stderr.encode()})
+    return record
+
+
+def parsed(outcome):
+    """The record of a test program's output."""
+    tests = LINE.findall(outcome.stdout)
+    having = lambda result: [name for name, got in tests if got == result]
+    notes = [line for line in outcome.stderr.splitlines() if line.startswith(("NOT CHECKED", "NOT FUSED"))]
+    unfinished = having("")
+    why = outcome.why
+    if outcome.status == "failed" and (panic := PANIC.search(f"{outcome.stdout}\n{outcome.stderr}")):
+        why = " ".join(panic.groups())
+    if outcome.ok and not having("ok"):
+        # A filter that matches nothing passes as well.
+        return {"kind": "test", "status": "failed", "why": "no test was run", "passed": 0, "failed": [],
+                "unfinished": None, "notes": notes}
+    if unfinished:
+        why = f"{why} (in {unfinished[-1]})"
+    return {"kind": "test", "status": outcome.status, "why": why, "passed": len(having("ok")),
+            "failed": having("FAILED"), "unfinished": unfinished[-1] if unfinished else None, "notes": notes}
+
+
+def with_logs(kit, item, program, tests, environment):
+    """Runs these tests with the logs of the libraries on and each launch awaited, and keeps what they print.
+    Gives the names of the files."""
+    name = re.sub(r"\W+", "-", item)
+    logs = {kind: kit.scratch / f"{name}.{kind}.log" for kind in ("cublaslt", "cudnn", "nccl")}
+    variables = {
+        "CUDA_LAUNCH_BLOCKING": 1, "CUBLASLT_LOG_LEVEL": 5, "CUBLASLT_LOG_FILE": logs["cublaslt"],
+        "CUDNN_LOGLEVEL_DBG": 3, "CUDNN_LOGDEST_DBG": logs["cudnn"],
+        "NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": logs["nccl"], "RUST_BACKTRACE": "full"}
+    command = [kit.programs / "tests" / program, "--test-threads=1", "--nocapture", "--exact", *tests]
+    outcome = kit.runner.run(command, 60, environment | variables)
+    files = {f"{name}.txt": f"{outcome.stdout}\n{outcome.stderr}".encode()}
+    files |= {path.name: path.read_bytes() for path in logs.values() if path.exists()}
+    files = {name: data[-KEPT:] for name, data in files.items()}
+    kit.results.keep(files)
+    return sorted(files)

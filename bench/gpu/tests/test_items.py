@@ -1,0 +1,233 @@
+import json
+import re
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import check
+import fakes
+from kit import agreement, nccl, report, sampler, speed, tests, tools, trainings
+
+ROOT = Path(check.__file__).resolve().parent
+
+PASSED = """
+running 3 tests
+test a ... ok
+test of::b ... ignored, a rank of the other tests
+test c ... ok
+
+test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.10s
+"""
+FAILED = PASSED.replace("test c ... ok", "test c ... FAILED")
+
+
+def do(name, kit):
+    """Runs the item of this name."""
+    [found] = [item for item in check.all_items() if item.name == name]
+    return found.do(kit)
+
+
+class Plan(unittest.TestCase):
+    def test_items_have_names_of_their_own_and_a_part(self):
+        names = [item.name for item in check.all_items()]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertEqual(list(dict.fromkeys(name.split("/")[0] for name in names)), list(report.PARTS))
+
+    def test_every_program_that_is_run_is_packed_and_the_other_way_round(self):
+        text = (ROOT / "pack.sh").read_text()
+        packed = set(re.search(r'^TESTS="([^"]*)"', text, re.MULTILINE).group(1).split())
+        runner = fakes.FakeRunner({"/bin/train_": fakes.training([1.0] * 10)})
+        kit = fakes.kit(runner)
+        for item in check.all_items():
+            if item.name.startswith(("works/", "models/", "nccl/")):
+                item.do(kit)
+        run = {match for words, _ in runner.commands for match in re.findall(r"/programs/tests/(\w+)", words)}
+        self.assertEqual(run, packed)
+
+    def test_a_long_enough_call_has_time_for_each_of_the_parts_but_the_tools(self):
+        for part in report.PARTS:
+            seconds = sum(item.seconds for item in check.all_items() if item.name.startswith(f"{part}/"))
+            self.assertLessEqual(seconds, 9 * 60 if part != "tools" else 16 * 60, part)
+
+
+class TestPrograms(unittest.TestCase):
+    def test_a_pass(self):
+        runner = fakes.FakeRunner({"tests/norm": fakes.outcome_of(PASSED, "NOT CHECKED, a: needs more\nother")})
+        record = do("works/norm", fakes.kit(runner))
+        self.assertEqual((record["status"], record["passed"], record["failed"]), ("ok", 2, []))
+        self.assertEqual(record["notes"], ["NOT CHECKED, a: needs more"])
+        [(words, environment)] = runner.commands
+        self.assertEqual(environment["MESHWRIGHT_TEST_DEVICE"], "cuda")
+
+    def test_failing_tests_run_once_more_with_logs(self):
+        def answer(words, environment):
+            if "--exact" not in words:
+                return fakes.outcome_of(FAILED, status="failed", why="exit code 101: error")
+            Path(environment["CUBLASLT_LOG_FILE"]).write_text("the heuristic said no")
+            return fakes.outcome_of("it failed again", status="failed")
+
+        runner = fakes.FakeRunner({"tests/norm": answer})
+        kit = fakes.kit(runner)
+        record = do("works/norm", kit)
+        self.assertEqual((record["status"], record["failed"]), ("failed", ["c"]))
+        again, environment = runner.commands[1]
+        self.assertTrue(again.endswith("--nocapture --exact c"), again)
+        self.assertEqual(environment["CUDA_LAUNCH_BLOCKING"], 1)
+        self.assertEqual(record["logs"], ["works-norm.cublaslt.log", "works-norm.txt"])
+        self.assertEqual(kit.results.files["works-norm.cublaslt.log"], b"the heuristic said no")
+
+    def test_a_test_in_which_the_program_ends_is_named(self):
+        crashed = "test a ... ok\ntest b ... "
+        runner = fakes.FakeRunner({"tests/norm": fakes.outcome_of(crashed, status="failed", why="exit code -6")})
+        record = do("works/norm", fakes.kit(runner))
+        self.assertEqual((record["why"], record["unfinished"]), ("exit code -6 (in b)", "b"))
+        self.assertTrue(runner.commands[1][0].endswith("--exact b"))
+
+    def test_the_reason_is_that_of_the_first_test_that_fails(self):
+        text = f"{FAILED}\n---- c stdout ----\nthread 'c' panicked at src/norm.rs:7:\nx[3]: 1.0 instead of 2.0\nnote: more"
+        failed = fakes.outcome_of(text, "NOT CHECKED, a: x", "failed", 1.0, "exit code 101")
+        runner = fakes.FakeRunner({"tests/norm": failed})
+        self.assertEqual(do("works/norm", fakes.kit(runner))["why"], "src/norm.rs:7: x[3]: 1.0 instead of 2.0")
+
+    def test_a_hung_program_is_not_run_again(self):
+        hung = fakes.outcome_of("test a ... ", status="stopped", why="stopped after 60 s")
+        runner = fakes.FakeRunner({"tests/norm": hung})
+        self.assertEqual(do("works/norm", fakes.kit(runner))["why"], "stopped after 60 s (in a)")
+        self.assertEqual(len(runner.commands), 1)
+
+    def test_a_filter_that_matches_nothing_fails(self):
+        runner = fakes.FakeRunner({"tests/models": fakes.outcome_of("running 0 tests")})
+        self.assertEqual(do("models/llama", fakes.kit(runner))["status"], "failed")
+
+    def test_attention_runs_by_both_ways(self):
+        runner = fakes.FakeRunner({"tests/attention": fakes.outcome_of(PASSED)})
+        kit = fakes.kit(runner)
+        do("works/attention, own kernels", kit)
+        do("works/attention, cuDNN", kit)
+        ways = [environment.get("MESHWRIGHT_TEST_ATTENTION") for _, environment in runner.commands]
+        self.assertEqual(ways, ["own", None])
+
+
+class Trainings(unittest.TestCase):
+    def test_medians_leave_the_first_steps_out(self):
+        losses = [5.0] * trainings.WARM_UP + [4.0, 3.0]
+        kit = fakes.kit(fakes.FakeRunner({"train_llama": fakes.training(losses)}))
+        record = do("llama/Llama 1.2B, 4 x 4096: Meshwright, --nondeterministic", kit)
+        self.assertEqual((record["step_ms"], record["peak_bytes"], record["losses"][-1]), (100.0, 10**9, 3.0))
+        words = kit.runner.commands[0][0]
+        self.assertIn(f"--steps {trainings.WARM_UP + 2} ", words)
+        self.assertTrue(words.endswith("--device cuda --nondeterministic"), words)
+
+    def test_flags_of_pytorch(self):
+        values = dict(times=[1.0, 3.0, 2.0], peak_bytes=7, losses=[2.0], attention="flash", torch="2.11")
+        answer = fakes.outcome_of("a warning\n" + json.dumps(values))
+        runner = fakes.FakeRunner({"torch_train": answer})
+        record = do("llama/Llama 1.2B, 4 x 4096: PyTorch, torch.compile", fakes.kit(runner))
+        self.assertEqual((record["step_ms"], record["p10"], record["p90"]), (2.0, 1.0, 3.0))
+        self.assertTrue(runner.commands[0][0].endswith("--compile"))
+
+    def test_percentiles(self):
+        found = trainings.times([float(n) for n in range(1, 31)])
+        self.assertEqual(found, {"step_ms": 15.5, "p10": 4.0, "p90": 28.0})
+
+    def test_losses_are_compared_to_the_last_bit(self):
+        losses = [5.0, 4.0, 3.0, 2.0, 1.0]
+        name = "works/llama-1.2b with and without CUDA graphs"
+        same = fakes.kit(fakes.FakeRunner({"train_llama": fakes.training(losses)}))
+        self.assertEqual(do(name, same)["status"], "ok")
+        others = {"--no-graphs": fakes.training([*losses[:4], 1.0 + 2**-50]), "train_llama": fakes.training(losses)}
+        record = do(name, fakes.kit(fakes.FakeRunner(others)))
+        self.assertEqual(record["status"], "failed")
+        self.assertIn("loss of step 5: 1.0 instead of", record["why"])
+
+    def test_a_step_that_is_missing_fails(self):
+        kit = fakes.kit(fakes.FakeRunner({"train_": fakes.training([1.0])}))
+        self.assertEqual(agreement.against_cpu(kit)["status"], "failed")
+
+    def test_nan_is_not_near_the_cpu(self):
+        runs = {"--device cpu": fakes.training([1.0] * 10), "train_": fakes.training([float("nan")] * 10)}
+        self.assertEqual(agreement.against_cpu(fakes.kit(fakes.FakeRunner(runs)))["status"], "failed")
+
+    def test_meshes_are_compared_with_one_rank(self):
+        runs = {"--mesh tp=2": fakes.training([2.0, 1.9]), "train_": fakes.training([2.0, 1.0])}
+        kit = fakes.kit(fakes.FakeRunner(runs))
+        self.assertEqual(nccl.train(kit, "dp=2", 2)["status"], "failed")
+        kit.results.add({"item": nccl.name("1")} | nccl.train(kit, "1", 1))
+        self.assertEqual(nccl.train(kit, "dp=2", 2)["status"], "ok")
+        self.assertEqual(nccl.train(kit, "tp=2", 2)["status"], "failed")
+        ranks = [environment["RANK"] for _, environment in kit.runner.commands[-2:]]
+        self.assertEqual(ranks, [0, 1])
+
+
+class Speed(unittest.TestCase):
+    def test_every_table_of_the_program_is_measured(self):
+        text = (ROOT.parent / "src/bin/gpu/suite/mod.rs").read_text()
+        self.assertEqual(set(re.findall(r'table\("([^"]*)"', text)), set(speed.TABLES))
+
+    def test_rows_before_a_failure_count(self):
+        def answer(words, _):
+            path = Path(words.split("--json ")[1])
+            path.write_text('{"table": "t", "name": "a", "ms": 1.0}\n{"table": "t", "na')
+            return fakes.outcome_of("", status="failed", why="exit code 101: out of memory")
+
+        record = do("speed/matmul", fakes.kit(fakes.FakeRunner({"bin/gpu": answer})))
+        self.assertEqual((record["status"], [row["name"] for row in record["rows"]]), ("failed", ["a"]))
+
+    def test_a_profile_is_kept_whole_and_shown_in_part(self):
+        table = "\n".join(f"line {n}" for n in range(200))
+
+        def answer(words, environment):
+            Path(environment["MESHWRIGHT_PROFILE"]).write_text(table)
+            return fakes.training([1.0])(words, environment)
+
+        kit = fakes.kit(fakes.FakeRunner({"train_gpt2": answer}))
+        record = do("speed/profile of gpt2-124m", kit)
+        self.assertEqual(len(record["text"].splitlines()), speed.SHOWN)
+        self.assertEqual(kit.results.files["gpt2-124m-profile.txt"].decode(), table)
+        self.assertIn("--no-graphs", kit.runner.commands[0][0])
+
+    def test_no_profile_is_a_failure(self):
+        kit = fakes.kit(fakes.FakeRunner({"train_": fakes.training([1.0])}))
+        self.assertEqual(do("speed/profile of gpt2-124m", kit)["status"], "failed")
+
+
+class Tools(unittest.TestCase):
+    def test_without_the_tool_an_item_is_skipped(self):
+        with mock.patch("shutil.which", return_value=None):
+            for name in ("tools/ncu", "tools/nsys", "tools/memcheck of norm"):
+                runner = fakes.FakeRunner()
+                self.assertEqual(do(name, fakes.kit(runner))["status"], "skipped")
+                self.assertEqual(runner.commands, [])
+
+    def test_what_a_memory_check_finds_is_shown(self):
+        text = "========= COMPUTE-SANITIZER\n========= Invalid __global__ write\n========= ERROR SUMMARY: 1 error"
+        runner = fakes.FakeRunner({"compute-sanitizer": fakes.outcome_of(text, status="failed", why="exit code 99")})
+        with mock.patch("shutil.which", return_value="/bin/tool"):
+            record = do("tools/memcheck of norm", fakes.kit(runner))
+        self.assertEqual((record["status"], record["why"]), ("failed", "ERROR SUMMARY: 1 error"))
+        self.assertIn("Invalid __global__ write", record["text"])
+
+    def test_counters_are_added_up_by_kernel(self):
+        lines = ['==PROF== Connected', '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"']
+        for number, kernel, ns in [(0, "gemm", "1,000"), (1, "norm", "500"), (2, "gemm", "3,000")]:
+            lines += [f'"{number}","{kernel}","gpu__time_duration.sum","nsecond","{ns}"',
+                      f'"{number}","{kernel}","dram__bytes.sum","Kbyte","8"']
+        table = tools.kernel_table("\n".join(lines)).splitlines()
+        self.assertEqual(table[2], "| `gemm` | 2 | 0.004 | 4 | 0 % | 0 % |")
+        self.assertEqual(table[3], "| `norm` | 1 | 0.001 | 16 | 0 % | 0 % |")
+
+
+class Samples(unittest.TestCase):
+    def test_idle_time_does_not_count(self):
+        text = ("345, 3201, 80.0, 30, 500, 0x0000000000000001\n" * 5
+                + "1700, 3201, 690.0, 60, 90000, 0x0000000000000004\n" * 3 + "1980, 32")
+        found = sampler.summary(text)
+        self.assertEqual((found["samples"], found["sm_mhz"], found["power_w"]), (3, 1700, 690))
+        self.assertEqual((found["memory_bytes"], found["slowed_by"]), (90000 * 2**20, ["0x0000000000000004"]))
+
+    def test_a_query_that_nvidia_smi_refuses_gives_none(self):
+        self.assertEqual(sampler.summary('Field "clocks_event_reasons.active" is not a valid field'), {})
+
+
+if __name__ == "__main__":
+    unittest.main()

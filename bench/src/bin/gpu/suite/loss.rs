@@ -1,0 +1,51 @@
+//! Embedding and cross-entropy.
+
+use meshwright::backend::DType;
+
+use super::report::{Report, Work};
+use super::sizes::{Model, Sizes};
+
+pub fn rows(report: &mut Report, sizes: &Sizes) {
+    for model in [&sizes.llama, &sizes.gpt2] {
+        report.table(&format!("embedding and loss of {}", model.name));
+        embedding(report, model);
+        cross_entropy(report, model);
+    }
+}
+
+fn embedding(report: &mut Report, model: &Model) {
+    let (tokens, hidden, vocab) = (model.tokens(), model.hidden, model.vocab);
+    let uniform = report.uniform_tokens(tokens, vocab);
+    let zipf = report.zipf_tokens(tokens, vocab);
+    let table = report.random(DType::Bf16, vocab * hidden);
+    let mut dtable = report.random(DType::F32, vocab * hidden);
+    let mut out = report.random(DType::Bf16, tokens * hidden);
+    for (name, ids) in [("uniform tokens", &uniform), ("Zipf tokens", &zipf)] {
+        let bytes = Work::Bytes((10 * tokens * hidden) as f64);
+        report.row(&format!("embedding, {name}: backward"), bytes, |backend| {
+            backend.embedding_backward(ids.view(), 0, out.view(), dtable.view_mut());
+        });
+    }
+    report.row("embedding: forward", Work::Bytes((4 * tokens * hidden) as f64), |backend| {
+        backend.embedding(uniform.view(), table.view(), 0, out.view_mut());
+    });
+}
+
+fn cross_entropy(report: &mut Report, model: &Model) {
+    let (rows, vocab) = (model.head_tokens, model.vocab);
+    let bytes = |moved: usize| Work::Bytes((moved * rows * vocab) as f64);
+    let mut logits = report.random(DType::F32, rows * vocab);
+    let mut gradient = report.room(DType::Bf16, rows * vocab);
+    let targets = report.uniform_tokens(rows, vocab);
+    let ones = report.random(DType::F32, rows);
+    let [mut max, mut sum, mut logit] = [(); 3].map(|()| report.room(DType::F32, rows));
+    report.row("max_exp_sum, f32", bytes(4), |backend| {
+        let [max, sum, logit] = [&mut max, &mut sum, &mut logit].map(|x| x.view_mut());
+        backend.max_exp_sum(vocab, logits.view(), targets.view(), 0, max, sum, logit);
+    });
+    report.row("cross_entropy_grad_into, f32 to bf16", bytes(6), |backend| {
+        let [max, sum, targets, ones] = [&max, &sum, &targets, &ones].map(|x| x.view());
+        let (logits, gradient) = (logits.view_mut(), gradient.view_mut());
+        backend.cross_entropy_grad_into(vocab, logits, gradient, max, sum, targets, 0, ones);
+    });
+}

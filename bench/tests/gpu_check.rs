@@ -1,0 +1,26 @@
+//! The unit tests of the check kit, `bench/gpu`, whose programs are replaced by scripted ones. Without Python nothing is
+//! checked, which is printed.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn the_check_kit_does_what_its_tests_say() {
+    let kit = Path::new(env!("CARGO_MANIFEST_DIR")).join("gpu");
+    let mut command = Command::new("python3");
+    command.args(["-m", "unittest", "discover", "-s", "tests"]);
+    // Nothing is written beside the sources.
+    command.current_dir(&kit).env("PYTHONPATH", &kit).env("PYTHONDONTWRITEBYTECODE", "1");
+    match command.output() {
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{text}");
+            assert!(text.contains("\nRan ") && !text.contains("\nRan 0 tests"), "{text}");
+        }
+        Err(error) => {
+            // A closed stderr is no reason to fail.
+            let _ = writeln!(std::io::stderr(), "NOT CHECKED, python3: {error}");
+        }
+    }
+}
