@@ -1,6 +1,6 @@
 //! Norms, rotary positions, activations, sums and copies.
 
-use meshwright::backend::{DType, Expr, LeafGrad, Node, RopeShape};
+use meshwright::backend::{Buffer, DType, Expr, LeafGrad, Node, RopeShape};
 
 use super::report::{Report, Work};
 use super::{BATCH, FFN, HEAD_DIM, HEADS, HIDDEN, SEQ, TOKENS};
@@ -21,9 +21,8 @@ pub fn rows(report: &mut Report) {
     });
     let rope = RopeShape { batch: BATCH, seq: SEQ, heads: HEADS, head_dim: HEAD_DIM };
     let [cos, sin] = [(); 2].map(|()| report.random(DType::F32, SEQ * HEAD_DIM / 2));
-    let mut x = report.random(DType::Bf16, len);
     report.row("rope", bytes(4 * len), |backend| {
-        backend.rope(&rope, x.view_mut(), cos.view(), sin.view(), false);
+        backend.rope(&rope, a.view(), cos.view(), sin.view(), false, sum.view_mut());
     });
     let mut wide = report.room(DType::F32, len);
     report.row("cast, bf16 to f32", bytes(6 * len), |backend| {
@@ -43,9 +42,14 @@ fn norms(report: &mut Report) {
         backend.rms_norm(x.view(), weight.view(), 1e-5, out.view_mut(), scale.view_mut());
     });
     report.row("rms_norm: backward", bytes(6 * len), |backend| {
-        let dweight = Some(dweight.view_mut());
+        let (dx, dweight) = (grad(&mut out, false), Some(grad(&mut dweight, true)));
         let [x, weight, scale, dy] = [&x, &weight, &scale, &dy].map(|x| x.view());
-        backend.rms_norm_backward(x, weight, scale, dy, out.view_mut(), dweight);
+        backend.rms_norm_backward(x, weight, scale, dy, dx, dweight);
+    });
+    report.row("rms_norm: backward, onto the residual's", bytes(8 * len), |backend| {
+        let (dx, dweight) = (grad(&mut out, true), Some(grad(&mut dweight, true)));
+        let [x, weight, scale, dy] = [&x, &weight, &scale, &dy].map(|x| x.view());
+        backend.rms_norm_backward(x, weight, scale, dy, dx, dweight);
     });
     report.row("layer_norm: forward", bytes(4 * len), |backend| {
         let [x, weight, bias] = [&x, &weight, &bias].map(|x| x.view());
@@ -53,10 +57,15 @@ fn norms(report: &mut Report) {
         backend.layer_norm(x, weight, bias, 1e-5, out.view_mut(), mean, scale);
     });
     report.row("layer_norm: backward", bytes(6 * len), |backend| {
-        let [dweight, dbias] = [&mut dweight, &mut dbias].map(|x| Some(x.view_mut()));
+        let [dweight, dbias] = [&mut dweight, &mut dbias].map(|x| Some(grad(x, true)));
         let [x, weight, mean, scale, dy] = [&x, &weight, &mean, &scale, &dy].map(|x| x.view());
-        backend.layer_norm_backward(x, weight, mean, scale, dy, out.view_mut(), dweight, dbias);
+        let dx = grad(&mut out, false);
+        backend.layer_norm_backward(x, weight, mean, scale, dy, dx, dweight, dbias);
     });
+}
+
+fn grad(to: &mut Buffer, accumulate: bool) -> LeafGrad<'_> {
+    LeafGrad { view: to.view_mut(), accumulate }
 }
 
 fn swiglu(report: &mut Report) {

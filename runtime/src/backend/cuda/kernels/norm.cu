@@ -102,11 +102,12 @@ struct ColumnSums {
     }
 };
 
-// Each group leaves its sums for the parameters' gradients in a row of `weight_parts` and of `bias_parts`.
+// With `add`, `dx` holds the gradient that the input has by another way, and is added to. Each group leaves its sums for the
+// parameters' gradients in a row of `weight_parts` and of `bias_parts`.
 template <class T, int N, int K, bool MEAN>
 __device__ inline void norm_backward(const T* x, const T* weight, const float* mean, const float* inv_std, const T* dy,
-                                     T* dx, float* weight_parts, float* bias_parts, uint64_t rows, uint64_t cols,
-                                     uint32_t lanes) {
+                                     T* dx, uint32_t add, float* weight_parts, float* bias_parts, uint64_t rows,
+                                     uint64_t cols, uint32_t lanes) {
     Group group(lanes);
     Row<T, N, K, LoadConstant> gain;
     gain.read(group, weight, cols);
@@ -126,6 +127,8 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
         float mu = 0.0f, inv = inv_std[r];
         if constexpr (MEAN) mu = mean[r];
         Row<T, N, K> row = next_row, grads = next_grads;
+        Row<T, N, K> held;
+        if (add) held.read(group, dx + start, cols);
         read(r + group.step);
         // Of the gradient of the normal values: its product with them, and its sum.
         float sums[MEAN ? 2 : 1] = {};
@@ -155,6 +158,13 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
                 v[n] = inv * (d[n] * w[n] - shift - normal * slope);
                 d[n] *= normal;
             }
+            if (add) {
+                float h[N];
+                held.get(k, i, h);
+                // Never one instruction with the product before it: the sum is that of a pass of its own.
+#pragma unroll
+                for (int n = 0; n < N; n++) v[n] = __fadd_rn(h[n], v[n]);
+            }
             store_vector(dx + start + i, v);
             weight_sums.add(k, i, d);
         });
@@ -176,16 +186,16 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
         norm<T, N, K, true>(x, added, sum, weight, bias, eps, y, mean, inv_std, rows, cols, lanes);              \
     }                                                                                                            \
     KERNEL_OF(THREADS, rms_norm_backward_##NAME)                                                                 \
-    (const T* x, const T* weight, const float* inv_rms, const T* dy, T* dx, float* weight_parts, uint64_t rows,  \
-     uint64_t cols, uint32_t lanes) {                                                                            \
-        norm_backward<T, N, K_BACKWARD, false>(x, weight, nullptr, inv_rms, dy, dx, weight_parts, nullptr, rows, \
-                                               cols, lanes);                                                     \
+    (const T* x, const T* weight, const float* inv_rms, const T* dy, T* dx, uint32_t add, float* weight_parts,   \
+     uint64_t rows, uint64_t cols, uint32_t lanes) {                                                             \
+        norm_backward<T, N, K_BACKWARD, false>(x, weight, nullptr, inv_rms, dy, dx, add, weight_parts, nullptr,  \
+                                               rows, cols, lanes);                                               \
     }                                                                                                            \
     KERNEL_OF(THREADS, layer_norm_backward_##NAME)                                                               \
-    (const T* x, const T* weight, const float* mean, const float* inv_std, const T* dy, T* dx,                   \
+    (const T* x, const T* weight, const float* mean, const float* inv_std, const T* dy, T* dx, uint32_t add,     \
      float* weight_parts, float* bias_parts, uint64_t rows, uint64_t cols, uint32_t lanes) {                     \
-        norm_backward<T, N, K_BACKWARD, true>(x, weight, mean, inv_std, dy, dx, weight_parts, bias_parts, rows,  \
-                                              cols, lanes);                                                      \
+        norm_backward<T, N, K_BACKWARD, true>(x, weight, mean, inv_std, dy, dx, add, weight_parts, bias_parts,   \
+                                              rows, cols, lanes);                                                \
     }
 NORMS(float, f32, WIDE<float>, KEPT, KEPT_BACKWARD)
 NORMS(bf16, bf16, WIDE<bf16>, KEPT, KEPT_BACKWARD)
