@@ -1,7 +1,7 @@
 // Rotary position embedding (Su et al. 2021), in the half-split layout.
 
-// Heads that a thread rotates by the angles that it has read.
-constexpr int HEADS = 2;
+// Heads that a thread rotates by the angles that it has read, and threads of a block.
+constexpr int HEADS = 2, THREADS = 256;
 
 // y[positions, heads, 2 half] from x: every head rotated. Position `p` uses row `p % seq` of the tables [seq, half]. `sign`
 // is -1 to rotate back.
@@ -38,7 +38,7 @@ __device__ inline void rope(const T* x, T* y, const float* cos, const float* sin
 }
 
 #define ROPE(T, NAME, N)                                                                                         \
-    KERNEL(rope_##NAME)                                                                                          \
+    KERNEL_OF(THREADS, rope_##NAME)                                                                              \
     (const T* x, T* y, const float* cos, const float* sin, float sign, uint64_t positions, uint64_t seq,         \
      uint64_t heads, uint64_t half) {                                                                            \
         rope<T, N>(x, y, cos, sin, sign, positions, seq, heads, half);                                           \
