@@ -281,8 +281,8 @@ def markdown(header, rows):
 
 
 def times_table(matches, args):
-    header = ["case", "ISA", "ranks x threads", "program", "best ms:", "median ms:", "best, x ours:",
-              "median, x ours:", "peak MB:", "GFLOP/s:", "GEMM peak:", "of peak:"]
+    header = ["case", "ISA", "ranks x threads", "program", "best ms:", "median ms:",
+              "best, x ours:", "median, x ours:", "peak MB:", "GFLOP/s:", "GEMM peak:", "of peak:"]
     rows = []
     for match in matches:
         ours = match.contestants[0]

@@ -57,6 +57,10 @@ const OPERATIONS: &[Operation] = &[
     ("dropout", |ops, x, y| probe(&ops.dropout.forward(&(x * y)))),
     ("rms_norm", |ops, x, _| probe(&ops.rms_norm.forward(x))),
     ("layer_norm", |ops, x, _| probe(&ops.layer_norm.forward(x))),
+    ("norms around which their input passes", |ops, x, y| {
+        let z = x + ops.rms_norm.forward(x) * y;
+        probe(&(&z + ops.layer_norm.forward(&z).tanh()))
+    }),
     ("linear", |ops, x, _| probe(&ops.linear.forward(x))),
     ("contract", |ops, x, y| probe(&(x * y).contract(&ops.matrix))),
     ("sum", |_, x, y| probe(&(x * y).sum(Seq))),
@@ -108,6 +112,39 @@ fn every_operation_has_the_gradient_of_its_values() {
             }
         }
         report.print();
+    });
+}
+
+/// The kernel of a norm adds to the gradient that its input has by other ways: the sum is that of passes of their own, as
+/// where an operation stands between the norm and its input.
+#[test]
+fn gradients_of_norms_are_added_to_others_to_the_bit() {
+    on_mesh("1", 1, |rank| {
+        let built = model(rank);
+        let ops = &built.model;
+        let rms = |x: &Stream| ops.rms_norm.forward(x);
+        let layer = |x: &Stream| ops.layer_norm.forward(x);
+        let apart = |x: &Stream| x.scale(1.0);
+        type Form<'a> = &'a dyn Fn(&Stream) -> Stream;
+        let forms: [(&str, Form<'_>, Form<'_>); 5] = [
+            ("nothing else", &|x| rms(x), &|x| rms(&apart(x))),
+            ("around it", &|x| x + rms(x), &|x| x + rms(&apart(x))),
+            ("around one with a mean", &|x| x + layer(x), &|x| x + layer(&apart(x))),
+            ("two norms", &|x| rms(x) + layer(x), &|x| rms(&apart(x)) + layer(&apart(x))),
+            ("around two norms", &|x| x + rms(x) + layer(x), &|x| {
+                x + rms(&apart(x)) + layer(&apart(x))
+            }),
+        ];
+        for (name, form, of_passes) in forms {
+            let gradients = |form: Form<'_>| {
+                let gradients = (probe(&form(&stream(rank, &ops.input))).backward)();
+                built.params().iter().map(|param| gradients.gather(param)).collect::<Vec<_>>()
+            };
+            let (got, expected) = (gradients(form), gradients(of_passes));
+            for (param, (got, expected)) in built.params().iter().zip(got.iter().zip(&expected)) {
+                assert_eq!(got, expected, "{name}, `{}`", param.path());
+            }
+        }
     });
 }
 

@@ -2,9 +2,13 @@
 
 mod support;
 
-use meshwright::backend::DType;
 use meshwright::backend::cuda::{residual_layer_norm, residual_rms_norm};
-use support::{FLOATS, Side, assert_close, assert_same, device, epsilon, host, on_both, values};
+use meshwright::backend::{DType, LeafGrad};
+use meshwright_gpu_sim::{Call, SimDevice};
+use support::{
+    FLOATS, Operand, Side, assert_close, assert_same, device, device_with, epsilon, host, on_both,
+    values,
+};
 
 const EPS: f32 = 1e-3;
 
@@ -12,13 +16,30 @@ const EPS: f32 = 1e-3;
 const SIZES: [[usize; 2]; 9] =
     [[0, 8], [1, 1], [3, 7], [40, 64], [20, 200], [30, 768], [9, 515], [2, 4104], [2, 8256]];
 
-/// `y`, statistics, `dx` and gradients of parameters, which are added to 1.
-fn run(side: &Side, dtype: DType, rows: usize, cols: usize, centred: bool) -> Vec<Vec<f32>> {
+/// Where a gradient goes.
+fn grad(to: &mut Operand, accumulate: bool) -> LeafGrad<'_> {
+    LeafGrad { view: to.view_mut(), accumulate }
+}
+
+/// `y`, statistics, `dx` and gradients of parameters. With `add`, gradients are added to 1 and to that of a residual.
+fn run(
+    side: &Side,
+    dtype: DType,
+    rows: usize,
+    cols: usize,
+    centred: bool,
+    add: bool,
+) -> Vec<Vec<f32>> {
     let [x, dy] = [1, 2].map(|seed| side.floats(dtype, &values(rows * cols, seed)));
     let [weight, bias] = [3, 4].map(|seed| side.floats(dtype, &values(cols, seed)));
-    let [mut y, mut dx] = [(); 2].map(|()| side.blank(dtype, rows * cols));
+    let mut y = side.blank(dtype, rows * cols);
+    let mut dx = match add {
+        true => side.floats(dtype, &values(rows * cols, 5)),
+        false => side.blank(dtype, rows * cols),
+    };
     let [mut mean, mut inv] = [(); 2].map(|()| side.blank(DType::F32, rows));
-    let [mut dweight, mut dbias] = [(); 2].map(|()| side.put(&vec![1.0f32; cols]));
+    let [mut dweight, mut dbias] =
+        [(); 2].map(|()| side.put(&vec![if add { 1.0f32 } else { f32::NAN }; cols]));
     let (backend, [x, dy]) = (side.backend(), [x.view(), dy.view()]);
     if centred {
         let (weight, bias) = (weight.view(), bias.view());
@@ -29,29 +50,31 @@ fn run(side: &Side, dtype: DType, rows: usize, cols: usize, centred: bool) -> Ve
             mean.view(),
             inv.view(),
             dy,
-            dx.view_mut(),
-            Some(dweight.view_mut()),
-            Some(dbias.view_mut()),
+            grad(&mut dx, add),
+            Some(grad(&mut dweight, add)),
+            Some(grad(&mut dbias, add)),
         );
         [y, inv, dx, dweight, mean, dbias].map(|operand| operand.numbers()).to_vec()
     } else {
         let weight = weight.view();
         backend.rms_norm(x, weight, EPS, y.view_mut(), inv.view_mut());
-        let dweight_view = Some(dweight.view_mut());
-        backend.rms_norm_backward(x, weight, inv.view(), dy, dx.view_mut(), dweight_view);
+        let (grad_x, grad_weight) = (grad(&mut dx, add), Some(grad(&mut dweight, add)));
+        backend.rms_norm_backward(x, weight, inv.view(), dy, grad_x, grad_weight);
         [y, inv, dx, dweight].map(|operand| operand.numbers()).to_vec()
     }
 }
 
 #[test]
 fn norms_and_their_gradients_are_those_of_the_host() {
-    for centred in [false, true] {
+    for (centred, add) in [(false, false), (false, true), (true, false), (true, true)] {
         for [rows, cols] in SIZES {
             for dtype in FLOATS {
                 let compare = |got: &Vec<Vec<f32>>, expected: &Vec<Vec<f32>>| {
                     let names = ["y", "inv", "dx", "dweight", "mean", "dbias"];
                     for ((got, expected), name) in got.iter().zip(expected).zip(names) {
-                        let what = format!("{name}, centred {centred}, {rows} x {cols}, {dtype}");
+                        let what = format!(
+                            "{name}, centred {centred}, added {add}, {rows} x {cols}, {dtype}"
+                        );
                         let rounding = match name {
                             "y" | "dx" => epsilon(dtype),
                             _ => f32::EPSILON,
@@ -60,9 +83,63 @@ fn norms_and_their_gradients_are_those_of_the_host() {
                         assert_close(&what, got, expected, 8.0 * rounding, 1e-5);
                     }
                 };
-                on_both(|side| run(side, dtype, rows, cols, centred), compare);
+                on_both(|side| run(side, dtype, rows, cols, centred, add), compare);
             }
         }
+    }
+}
+
+#[test]
+fn gradients_that_are_added_to_are_sums_of_two_passes_to_the_bit() {
+    for centred in [false, true] {
+        for [rows, cols] in SIZES {
+            let side = device(6, 0);
+            let [apart, sum] =
+                [false, true].map(|add| run(&side, DType::F32, rows, cols, centred, add));
+            let names = ["dx", "dweight", "dbias"];
+            for (name, index) in names.into_iter().zip([2, 3, 5]).filter(|(_, i)| *i < sum.len()) {
+                let held = if name == "dx" { values(rows * cols, 5) } else { vec![1.0; cols] };
+                let expected: Vec<f32> =
+                    held.iter().zip(&apart[index]).map(|(held, own)| held + own).collect();
+                let what = format!("{name}, centred {centred}, {rows} x {cols}");
+                assert_same(&what, &sum[index], &expected);
+            }
+        }
+    }
+}
+
+/// What a residual adds to, and gradients of parameters, cost no passes of their own: a launch for rows, and one for the
+/// sums over them.
+#[test]
+fn a_norm_is_undone_by_two_launches() {
+    for centred in [false, true] {
+        let simulated = SimDevice::new(7);
+        let side = device_with(std::sync::Arc::new(simulated.driver()), 0);
+        let (rows, cols) = (5, 64);
+        let [x, dy, mut dx] = [1, 2, 3].map(|seed| side.put(&values(rows * cols, seed)));
+        let [weight, mut dweight, mut dbias] = [4, 5, 6].map(|seed| side.put(&values(cols, seed)));
+        let [mean, inv] = [7, 8].map(|seed| side.put(&values(rows, seed)));
+        simulated.clear_log();
+        let [x, dy, weight, mean, inv] = [&x, &dy, &weight, &mean, &inv].map(Operand::view);
+        let (dx, dweight) = (grad(&mut dx, true), Some(grad(&mut dweight, true)));
+        let backend = side.backend();
+        match centred {
+            false => backend.rms_norm_backward(x, weight, inv, dy, dx, dweight),
+            true => {
+                let dbias = Some(grad(&mut dbias, false));
+                backend.layer_norm_backward(x, weight, mean, inv, dy, dx, dweight, dbias);
+            }
+        }
+        let mut kernels = Vec::new();
+        for entry in simulated.log() {
+            match entry.call {
+                Call::Launch { kernel, .. } => kernels.push(kernel),
+                Call::Copy { .. } | Call::Zero { .. } => panic!("{:?}", entry.call),
+                _ => {}
+            }
+        }
+        let name = if centred { "layer_norm_backward_f32" } else { "rms_norm_backward_f32" };
+        assert_eq!(kernels, [name, "add_partials"]);
     }
 }
 
@@ -75,18 +152,19 @@ fn gradients_of_parameters_are_left_out_where_nobody_wants_them() {
         let [mean, inv] = [4, 5].map(|seed| side.put(&values(rows, seed)));
         let [mut rms_dx, mut dx] = [(); 2].map(|()| side.blank(DType::F32, rows * cols));
         let mut dbias = side.put(&vec![1.0f32; cols]);
+        let (rms_grad, grad_x) = (grad(&mut rms_dx, false), grad(&mut dx, false));
         let backend = side.backend();
         let [x, dy] = [x.view(), dy.view()];
-        backend.rms_norm_backward(x, weight.view(), inv.view(), dy, rms_dx.view_mut(), None);
+        backend.rms_norm_backward(x, weight.view(), inv.view(), dy, rms_grad, None);
         backend.layer_norm_backward(
             x,
             weight.view(),
             mean.view(),
             inv.view(),
             dy,
-            dx.view_mut(),
+            grad_x,
             None,
-            Some(dbias.view_mut()),
+            Some(grad(&mut dbias, true)),
         );
         [rms_dx, dx, dbias].map(|operand| operand.numbers())
     };

@@ -1,14 +1,17 @@
 //! The Llama of the examples: dtypes, meshes, levels, recomputation, accumulation.
 
+use std::sync::Arc;
+
 use meshwright::backend::DType;
 use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::nn::RecomputeOverride;
 use meshwright::tensor::{Settings, ZeroLevel};
-use meshwright::train::LanguageModel;
+use meshwright::train::{Gpus, LanguageModel};
 use meshwright_examples::llama::Llama;
+use meshwright_gpu_sim::{Call, Entry, SimDevice};
 use meshwright_tests::data::TokenData;
 use meshwright_tests::models::nested_llama;
-use meshwright_tests::run::Setup;
+use meshwright_tests::run::{Setup, train};
 
 use super::{BF16, F32, Tolerance, check};
 
@@ -62,6 +65,31 @@ fn recomputation_and_offloading() {
     check_llama::<Llama>(others, DType::F32, F32);
     let setup = setup_of::<nested_llama::Llama>(DType::F32);
     check_llama::<nested_llama::Llama>([("1", "nested, offloaded".into(), setup)], DType::F32, F32);
+}
+
+/// Sums of gradients of the residual stream, and rotations, are part of kernels that are there anyway.
+#[test]
+fn the_residual_stream_and_rotations_cost_no_passes_of_their_own() {
+    for recompute in [RecomputeOverride::Off, RecomputeOverride::Full] {
+        let device = SimDevice::new(4);
+        let machine = Some(Arc::new(Gpus::new(vec![Arc::new(device.driver())], 1)) as Arc<_>);
+        let mut setup = Setup { machine, ..setup(DType::F32) };
+        setup.sizes.recompute = Some(recompute);
+        train("1", &setup, |model: &Llama, rank, turn| {
+            let (tokens, targets) = DATA.block(rank, turn);
+            model.loss(&tokens, &targets)
+        });
+        let positions = DATA.batch * DATA.seq;
+        let (queries, keys) = (positions * 4 * 8 * 4, positions * 2 * 8 * 4);
+        for Entry { call, .. } in device.log() {
+            let apart = match &call {
+                Call::Launch { kernel, .. } => kernel.starts_with("add_assign"),
+                Call::Copy { bytes, .. } => [queries, keys].contains(bytes),
+                _ => false,
+            };
+            assert!(!apart, "{recompute}: {call:?}");
+        }
+    }
 }
 
 #[track_caller]

@@ -67,15 +67,17 @@ pub trait Backend: Send + Sync {
     ///
     /// `x`, `y`: `[rows, cols]`, `weight`: `[cols]`, `inv_rms`: f32 `[rows]`; `y` and `inv_rms` are written.
     fn rms_norm(&self, x: View, weight: View, eps: f32, y: ViewMut, inv_rms: ViewMut);
-    /// Backward of [`rms_norm`](Self::rms_norm): `dx` is written, `dweight` (f32) accumulated.
+    /// Backward of [`rms_norm`](Self::rms_norm): `dx`, and `dweight` in f32.
+    ///
+    /// A `dx` that is added to is the gradient that the input has by another way, around the norm.
     fn rms_norm_backward(
         &self,
         x: View,
         weight: View,
         inv_rms: View,
         dy: View,
-        dx: ViewMut,
-        dweight: Option<ViewMut>,
+        dx: LeafGrad,
+        dweight: Option<LeafGrad>,
     );
 
     /// `sum = x + residual`, rounded, and [`rms_norm`](Self::rms_norm) of that; all of them are of type `T`.
@@ -109,7 +111,7 @@ pub trait Backend: Send + Sync {
         mean: ViewMut,
         inv_std: ViewMut,
     );
-    /// Backward of [`layer_norm`](Self::layer_norm): `dx` is written, `dweight` and `dbias` (f32) are accumulated.
+    /// Backward of [`layer_norm`](Self::layer_norm): `dx`, and `dweight` and `dbias` in f32.
     #[allow(clippy::too_many_arguments)]
     fn layer_norm_backward(
         &self,
@@ -118,9 +120,9 @@ pub trait Backend: Send + Sync {
         mean: View,
         inv_std: View,
         dy: View,
-        dx: ViewMut,
-        dweight: Option<ViewMut>,
-        dbias: Option<ViewMut>,
+        dx: LeafGrad,
+        dweight: Option<LeafGrad>,
+        dbias: Option<LeafGrad>,
     );
 
     /// `sum = x + residual`, rounded, and [`layer_norm`](Self::layer_norm) of that; all of them are of type `T`.
@@ -141,10 +143,10 @@ pub trait Backend: Send + Sync {
         self.layer_norm(sum.as_view(), weight, bias, eps, y, mean, inv_std);
     }
 
-    /// Rotates pairs `(j, j + head_dim / 2)` of every head in place, the layout of Hugging Face's Llama.
+    /// `y` is `x` with pairs `(j, j + head_dim / 2)` of every head rotated, the layout of Hugging Face's Llama.
     ///
     /// `cos`, `sin`: f32 `[seq, head_dim / 2]`. `inverse` rotates back, which is also the backward pass.
-    fn rope(&self, s: &RopeShape, x: ViewMut, cos: View, sin: View, inverse: bool);
+    fn rope(&self, s: &RopeShape, x: View, cos: View, sin: View, inverse: bool, y: ViewMut);
 
     /// `out = softmax(q * k^T * scale) * v` without a `seq x seq` matrix (Dao et al. 2022); see [`AttentionShape`].
     ///

@@ -155,11 +155,12 @@ pub struct SgdStep {
     pub grad_scale: f32,
 }
 
-/// Where the gradient of one leaf of an [`Expr`](super::Expr) goes.
+/// Where the gradient of one leaf of an [`Expr`](super::Expr) goes, or that of an operand of a norm.
 pub struct LeafGrad<'a> {
-    /// As many elements as the leaf, of its dtype; f32 for a leaf that is used as a [`Row`](super::Node::Row).
+    /// As many elements as the leaf, of its dtype; f32 for a leaf that is used as a [`Row`](super::Node::Row), and for
+    /// parameters of norms.
     pub view: ViewMut<'a>,
-    /// Add to what is there instead of overwriting it.
+    /// Add to what is there instead of overwriting it; the sum is rounded once.
     pub accumulate: bool,
 }
 

@@ -248,6 +248,19 @@ impl<'a> ViewMut<'a> {
         }
     }
 
+    /// The elements of each range.
+    ///
+    /// # Panics
+    /// When a range does not lie inside, or two of them overlap: a fault of the calling code.
+    pub fn into_disjoint<const N: usize>(self, ranges: [Range<usize>; N]) -> [ViewMut<'a>; N] {
+        for (i, range) in ranges.iter().enumerate() {
+            let apart = |other: &Range<usize>| range.end <= other.start || other.end <= range.start;
+            assert!(ranges[..i].iter().all(apart), "exclusive runs do not overlap");
+        }
+        // No element is in two of the views, and this one is gone.
+        ranges.map(|range| ViewMut { ..self }.into_slice(range))
+    }
+
     /// The device that holds the elements; none: host memory.
     pub fn device(&self) -> Option<&'a Arc<dyn Device>> {
         self.device

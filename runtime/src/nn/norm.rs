@@ -1,7 +1,6 @@
 //! RMSNorm and LayerNorm over the last dim.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use crate::backend::Buffer;
 use crate::layout::{AxisSet, Dim, Dims, Ends, OnEveryRank, Seal, Whole};
@@ -146,20 +145,11 @@ fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
         rank.tape().record(move |gradients, dy| {
             let rank = gradients.rank;
             let x = saved.take(rank);
-            let mut dx = rank.alloc(len);
-            let mut dweight = rank.zeros(weight_use.param().local_len());
-            rank.backend().rms_norm_backward(
-                x.view(),
-                weight_use.param().values().view(),
-                inv_rms.view(),
-                dy.view(),
-                dx.view_mut(),
-                Some(dweight.view_mut()),
-            );
-            weight_use.finish_with(gradients, &dweight);
-            if let Some(source) = source {
-                gradients.add(&source, Arc::new(dx));
-            }
+            let weight = weight_use.param().values();
+            gradients.accumulate_with(source, len, [&weight_use], move |dx, [dweight]| {
+                let (x, inv_rms, dy) = (x.view(), inv_rms.view(), dy.view());
+                rank.backend().rms_norm_backward(x, weight.view(), inv_rms, dy, dx, dweight);
+            });
         })
     });
     Value::alias(rank, x.extents().to_vec(), y, node)
@@ -198,24 +188,14 @@ fn layer_norm(x: &Value, weight: &ParamRef, bias: &ParamRef, eps: f32, axes: Axi
         rank.tape().record(move |gradients, dy| {
             let rank = gradients.rank;
             let x = saved.take(rank);
-            let mut dx = rank.alloc(len);
-            let mut dweight = rank.zeros(weight_use.param().local_len());
-            let mut dbias = rank.zeros(bias_use.param().local_len());
-            rank.backend().layer_norm_backward(
-                x.view(),
-                weight_use.param().values().view(),
-                mean.view(),
-                inv_std.view(),
-                dy.view(),
-                dx.view_mut(),
-                Some(dweight.view_mut()),
-                Some(dbias.view_mut()),
-            );
-            weight_use.finish_with(gradients, &dweight);
-            bias_use.finish_with(gradients, &dbias);
-            if let Some(source) = source {
-                gradients.add(&source, Arc::new(dx));
-            }
+            let weight = weight_use.param().values();
+            let uses = [&weight_use, &bias_use];
+            gradients.accumulate_with(source, len, uses, move |dx, [dweight, dbias]| {
+                let (x, mean, inv_std, dy) = (x.view(), mean.view(), inv_std.view(), dy.view());
+                let weight = weight.view();
+                rank.backend()
+                    .layer_norm_backward(x, weight, mean, inv_std, dy, dx, dweight, dbias);
+            });
         })
     });
     Value::alias(rank, x.extents().to_vec(), y, node)

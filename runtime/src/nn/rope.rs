@@ -26,6 +26,16 @@ struct Tables {
     positions: usize,
 }
 
+impl Tables {
+    /// `x`, rotated by the angles of its positions, or back.
+    fn turn(&self, rank: &Rank, shape: &RopeShape, x: &Buffer, inverse: bool) -> Buffer {
+        let mut y = rank.alloc(x.len());
+        let (cos, sin) = (self.cos.view(), self.sin.view());
+        rank.backend().rope(shape, x.view(), cos, sin, inverse, y.view_mut());
+        y
+    }
+}
+
 impl<D> Rope<D> {
     /// `x` shaped `[batch, sequence, heads, D]`, rotated; the sequence must be whole on each rank.
     #[track_caller]
@@ -42,19 +52,11 @@ impl<D> Rope<D> {
         let shape = RopeShape { batch, seq, heads, head_dim };
         let tables = self.tables(rank, seq, head_dim);
         let ready = value.compute();
-        let mut out = rank.alloc(value.len());
-        rank.backend().cast(ready.data.view(), out.view_mut());
-        rank.backend().rope(&shape, out.view_mut(), tables.cos.view(), tables.sin.view(), false);
+        let out = tables.turn(rank, &shape, &ready.data, false);
         let node = ready.node.map(|source| {
             rank.tape().record(move |gradients, dy| {
-                let mut dx = gradients.unique(dy);
-                gradients.rank.backend().rope(
-                    &shape,
-                    dx.view_mut(),
-                    tables.cos.view(),
-                    tables.sin.view(),
-                    true,
-                );
+                let dx = tables.turn(gradients.rank, &shape, &dy, true);
+                drop(dy);
                 gradients.add(&source, Arc::new(dx));
             })
         });

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::panic::Location;
 use std::rc::{Rc, Weak};
 
-use crate::backend::{DType, ViewMut};
+use crate::backend::{DType, LeafGrad, ViewMut};
 use crate::comm::Site;
 use crate::layout::{AxisSet, DimInfo};
 
@@ -361,6 +361,28 @@ impl ParamRef {
         let mut gradient = self.0.unit.gradient_mut();
         let part = gradient.view_mut().into_slice(self.range());
         write(part, self.0.has_gradient.replace(true));
+    }
+
+    /// Lets `write` contribute at once to the gradients of those parameters of one unit that are `wanted`.
+    pub(crate) fn with_gradients<const N: usize>(
+        params: [&ParamRef; N],
+        wanted: [bool; N],
+        write: impl FnOnce([Option<LeafGrad<'_>>; N]),
+    ) {
+        if !wanted.contains(&true) {
+            return write([const { None }; N]);
+        }
+        let unit = params[0].unit();
+        assert!(
+            params.iter().all(|param| Rc::ptr_eq(param.unit(), unit)),
+            "parameters of one unit"
+        );
+        let mut gradient = unit.gradient_mut();
+        let mut views = gradient.view_mut().into_disjoint(params.map(ParamRef::range)).into_iter();
+        write(std::array::from_fn(|i| {
+            let view = views.next().filter(|_| wanted[i])?;
+            Some(LeafGrad { view, accumulate: params[i].0.has_gradient.replace(true) })
+        }));
     }
 
     /// Forgets that anything contributed to the gradient.

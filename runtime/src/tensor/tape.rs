@@ -3,12 +3,12 @@
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use crate::backend::{Buffer, ViewMut};
+use crate::backend::{Buffer, LeafGrad, ViewMut};
 
 use super::Rank;
 use super::gathering::Phase;
 use super::scope::{self, Start};
-use super::value::unique;
+use super::value::{ParamUse, unique};
 
 /// A recorded operation. While a clone exists, the operation stays recorded until a backward pass has run it.
 #[derive(Debug, Clone)]
@@ -102,14 +102,47 @@ impl Gradients<'_> {
         len: usize,
         write: impl FnOnce(ViewMut<'_>, bool),
     ) {
-        let slot = self.slot(node);
-        let held = self.slots[slot].1.take();
-        let accumulate = held.is_some();
-        let mut sum = match held {
-            Some(sum) => unique(self.rank, sum),
-            None => self.rank.alloc(len),
-        };
+        let (mut sum, accumulate) = self.take(node, len);
         write(sum.view_mut(), accumulate);
+        self.put(node, sum);
+    }
+
+    /// Lets `kernel` put `len` elements of gradient of the result of `node` and the shares of the parameters that were used
+    /// with it where they belong, and counts these uses as done. It is told of each whether to add to what is there.
+    ///
+    /// The result may have a gradient from another reader, as the stream of a residual network has from the sum behind a
+    /// block when it comes to the norm before it. A kernel that adds to it saves a pass over both.
+    pub(crate) fn accumulate_with<const N: usize>(
+        &mut self,
+        node: Option<NodeId>,
+        len: usize,
+        uses: [&ParamUse; N],
+        kernel: impl FnOnce(LeafGrad<'_>, [Option<LeafGrad<'_>>; N]),
+    ) {
+        let (mut sum, accumulate) = match &node {
+            Some(node) => self.take(node, len),
+            None => (self.rank.alloc(len), false),
+        };
+        ParamUse::finish_together(uses, self, |shares| {
+            kernel(LeafGrad { view: sum.view_mut(), accumulate }, shares);
+        });
+        if let Some(node) = node {
+            self.put(&node, sum);
+        }
+    }
+
+    /// Takes the gradient of the result of `node` so far, to be added to and [put](Self::put) back, and tells whether there
+    /// is any. If not, all of its `len` elements are to be written.
+    fn take(&mut self, node: &NodeId, len: usize) -> (Buffer, bool) {
+        let slot = self.slot(node);
+        match self.slots[slot].1.take() {
+            Some(sum) => (unique(self.rank, sum), true),
+            None => (self.rank.alloc(len), false),
+        }
+    }
+
+    fn put(&mut self, node: &NodeId, sum: Buffer) {
+        let slot = self.slot(node);
         self.slots[slot].1 = Some(Arc::new(sum));
     }
 

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Category, View, ViewMut};
+use crate::backend::{Buffer, Category, LeafGrad, View, ViewMut};
 use crate::layout::{AxisId, AxisSet};
 
 use super::extent::{Extent, local_len};
@@ -373,6 +373,15 @@ impl Drop for ParamUse {
     }
 }
 
+/// Who contributes a use's share of a parameter's gradient.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Share {
+    OfThisRank,
+    OfAnotherRank,
+    /// Nobody: the gradient of the parameter is not wanted.
+    Unwanted,
+}
+
 /// Whether backward reads a parameter's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InBackward {
@@ -400,20 +409,49 @@ impl ParamUse {
     /// over which every gradient is summed), this use's share is the same on every rank of those axes, and only the
     /// first rank of them contributes it.
     pub(crate) fn finish(&self, gradients: &Gradients<'_>, write: impl FnOnce(ViewMut<'_>, bool)) {
+        let share = self.begin_share(gradients);
+        if share == Share::OfThisRank {
+            self.param.with_gradient(write);
+        }
+        self.end_share(share);
+    }
+
+    /// [`finish`](Self::finish) for several parameters of one unit, whose shares one kernel computes: `write` is called
+    /// whether or not any share is wanted, and told where each that is wanted goes.
+    pub(crate) fn finish_together<const N: usize>(
+        uses: [&ParamUse; N],
+        gradients: &Gradients<'_>,
+        write: impl FnOnce([Option<LeafGrad<'_>>; N]),
+    ) {
+        let shares = uses.map(|param_use| param_use.begin_share(gradients));
+        let wanted = shares.map(|share| share == Share::OfThisRank);
+        ParamRef::with_gradients(uses.map(ParamUse::param), wanted, write);
+        for (param_use, share) in uses.into_iter().zip(shares) {
+            param_use.end_share(share);
+        }
+    }
+
+    fn begin_share(&self, gradients: &Gradients<'_>) -> Share {
         let (rank, unit) = (gradients.rank, self.param.unit());
         if let Some(version) = self.version {
             unit.check_version(version);
         }
         self.is_done.set(true);
-        if rank.backward().is_some_and(|backward| backward.reach(unit)) {
-            unit.contribute();
-            let summed_over = self.param.widen_gradient_axes(rank);
-            if rank.position(summed_over.minus(self.axes)) == 0 {
-                self.param.with_gradient(write);
-            }
-            unit.end_use();
-        } else {
-            unit.drop_use();
+        if rank.backward().is_none_or(|backward| !backward.reach(unit)) {
+            return Share::Unwanted;
+        }
+        unit.contribute();
+        let summed_over = self.param.widen_gradient_axes(rank);
+        match rank.position(summed_over.minus(self.axes)) {
+            0 => Share::OfThisRank,
+            _ => Share::OfAnotherRank,
+        }
+    }
+
+    fn end_share(&self, share: Share) {
+        match share {
+            Share::Unwanted => self.param.unit().drop_use(),
+            Share::OfThisRank | Share::OfAnotherRank => self.param.unit().end_use(),
         }
     }
 

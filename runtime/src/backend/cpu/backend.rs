@@ -6,6 +6,7 @@ use half::bf16;
 
 use super::elements::{self, Runs};
 use super::float::Float;
+use super::norm::Target;
 use super::simd::Level;
 use super::workers::Workers;
 use super::{
@@ -118,8 +119,8 @@ impl Backend for CpuBackend {
         weight: View,
         inv_rms: View,
         dy: View,
-        mut dx: ViewMut,
-        mut dweight: Option<ViewMut>,
+        dx: LeafGrad,
+        dweight: Option<LeafGrad>,
     ) {
         by_float!(x.dtype() => T; norm::rms_norm_backward::<T>(
             &self.workers,
@@ -127,8 +128,8 @@ impl Backend for CpuBackend {
             weight.typed(),
             inv_rms.typed(),
             dy.typed(),
-            dx.typed(),
-            dweight.as_mut().map(ViewMut::typed),
+            dx.into(),
+            dweight.map(Target::from),
         ));
     }
 
@@ -161,9 +162,9 @@ impl Backend for CpuBackend {
         mean: View,
         inv_std: View,
         dy: View,
-        mut dx: ViewMut,
-        mut dweight: Option<ViewMut>,
-        mut dbias: Option<ViewMut>,
+        dx: LeafGrad,
+        dweight: Option<LeafGrad>,
+        dbias: Option<LeafGrad>,
     ) {
         by_float!(x.dtype() => T; norm::layer_norm_backward::<T>(
             &self.workers,
@@ -172,15 +173,16 @@ impl Backend for CpuBackend {
             mean.typed(),
             inv_std.typed(),
             dy.typed(),
-            dx.typed(),
-            dweight.as_mut().map(ViewMut::typed),
-            dbias.as_mut().map(ViewMut::typed),
+            dx.into(),
+            dweight.map(Target::from),
+            dbias.map(Target::from),
         ));
     }
 
-    fn rope(&self, s: &RopeShape, mut x: ViewMut, cos: View, sin: View, inverse: bool) {
+    fn rope(&self, s: &RopeShape, x: View, cos: View, sin: View, inverse: bool, mut y: ViewMut) {
+        let workers = &self.workers;
         by_float!(x.dtype() => T;
-            rope::rope::<T>(&self.workers, s, x.typed(), cos.typed(), sin.typed(), inverse));
+            rope::rope::<T>(workers, s, x.typed(), cos.typed(), sin.typed(), inverse, y.typed()));
     }
 
     fn attention(

@@ -5,9 +5,36 @@ use super::math::{fma, lane_sum};
 use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
+use crate::backend::{Element, LeafGrad};
 
 /// Rows per partial sum of a parameter gradient.
 const CHUNK: usize = 128;
+
+/// Where a gradient goes, and whether it is added to what is there.
+pub(super) struct Target<'a, T> {
+    to: &'a mut [T],
+    accumulate: bool,
+}
+
+impl<'a, T: Element> From<LeafGrad<'a>> for Target<'a, T> {
+    fn from(LeafGrad { view, accumulate }: LeafGrad<'a>) -> Self {
+        Target { to: view.into_typed(), accumulate }
+    }
+}
+
+impl Target<'_, f32> {
+    /// The sums over the rows of `partial`, first row first.
+    fn put_sums(self, partial: &[f32]) {
+        with_scratch(self.to.len(), |sums| {
+            sums.fill(0.0);
+            add_rows(partial, sums);
+            match self.accumulate {
+                true => add_rows(sums, self.to),
+                false => self.to.copy_from_slice(sums),
+            }
+        });
+    }
+}
 
 pub(super) fn rms_norm<T: Float>(
     workers: &Workers,
@@ -48,10 +75,11 @@ pub(super) fn rms_norm_backward<T: Float>(
     weight: &[T],
     inv_rms: &[f32],
     dy: &[T],
-    dx: &mut [T],
-    dweight: Option<&mut [f32]>,
+    dx: Target<'_, T>,
+    dweight: Option<Target<'_, f32>>,
 ) {
     let (rows, cols) = (inv_rms.len(), weight.len());
+    let Target { to: dx, accumulate } = dx;
     assert_eq!([x.len(), dy.len(), dx.len()], [rows * cols; 3], "rms_norm: {rows} rows of {cols}");
     let chunks = rows.div_ceil(CHUNK);
     with_scratch(chunks * cols, |partial| {
@@ -66,18 +94,25 @@ pub(super) fn rms_norm_backward<T: Float>(
                 let last = rows.min(first + CHUNK);
                 let at = first * cols..last * cols;
                 let inv_rms = &inv_rms[first..last];
-                rms_rows_backward(&x[at.clone()], weight, inv_rms, &dy[at], dx.0, sum.0);
+                let (x, dy) = (&x[at.clone()], &dy[at]);
+                rms_rows_backward(x, weight, inv_rms, dy, dx.0, accumulate, sum.0);
             },
         );
         if let Some(dweight) = dweight {
-            add_rows(partial, dweight);
+            dweight.put_sums(partial);
         }
     });
 }
 
 dispatch! {
     fn rms_rows_backward<const FMA: bool, T: Float>(
-        x: &[T], weight: &[T], inv_rms: &[f32], dy: &[T], dx: &mut [T], dweight: &mut [f32],
+        x: &[T],
+        weight: &[T],
+        inv_rms: &[f32],
+        dy: &[T],
+        dx: &mut [T],
+        accumulate: bool,
+        dweight: &mut [f32],
     ) {
         let cols = weight.len();
         let dweight = &mut dweight[..cols];
@@ -89,7 +124,8 @@ dispatch! {
             let shift = inv * inv * inv * dot / cols as f32;
             for i in 0..cols {
                 let (x, dy) = (x[i].widen(), dy[i].widen());
-                dx[i] = T::narrow(inv * dy * weight[i].widen() - shift * x);
+                let d = inv * dy * weight[i].widen() - shift * x;
+                dx[i] = T::narrow(if accumulate { dx[i].widen() + d } else { d });
                 dweight[i] = fma::<FMA>(dy, x * inv, dweight[i]);
             }
         }
@@ -152,11 +188,12 @@ pub(super) fn layer_norm_backward<T: Float>(
     mean: &[f32],
     inv_std: &[f32],
     dy: &[T],
-    dx: &mut [T],
-    dweight: Option<&mut [f32]>,
-    dbias: Option<&mut [f32]>,
+    dx: Target<'_, T>,
+    dweight: Option<Target<'_, f32>>,
+    dbias: Option<Target<'_, f32>>,
 ) {
     let (rows, cols) = (inv_std.len(), weight.len());
+    let Target { to: dx, accumulate } = dx;
     assert_eq!(
         [x.len(), dy.len(), dx.len()],
         [rows * cols; 3],
@@ -180,15 +217,16 @@ pub(super) fn layer_norm_backward<T: Float>(
                 &inv_std[first..last],
                 &dy[at],
                 dx.0,
+                accumulate,
                 weight_sum.0,
                 bias_sum.0,
             );
         });
         if let Some(dweight) = dweight {
-            add_rows(weight_sums, dweight);
+            dweight.put_sums(weight_sums);
         }
         if let Some(dbias) = dbias {
-            add_rows(bias_sums, dbias);
+            dbias.put_sums(bias_sums);
         }
     });
 }
@@ -201,6 +239,7 @@ dispatch! {
         inv_std: &[f32],
         dy: &[T],
         dx: &mut [T],
+        accumulate: bool,
         dweight: &mut [f32],
         dbias: &mut [f32],
     ) {
@@ -214,7 +253,8 @@ dispatch! {
             let dot = lane_sum([x, weight, dy], |[x, w, dy]| dy * w * ((x - mu) * inv)) / cols as f32;
             for i in 0..cols {
                 let (normal, dy) = ((x[i].widen() - mu) * inv, dy[i].widen());
-                dx[i] = T::narrow(inv * (dy * weight[i].widen() - sum - normal * dot));
+                let d = inv * (dy * weight[i].widen() - sum - normal * dot);
+                dx[i] = T::narrow(if accumulate { dx[i].widen() + d } else { d });
                 dweight[i] = fma::<FMA>(dy, normal, dweight[i]);
                 dbias[i] += dy;
             }

@@ -164,8 +164,8 @@ impl Backend for CudaBackend {
         weight: View,
         inv_rms: View,
         dy: View,
-        dx: ViewMut,
-        dweight: Option<ViewMut>,
+        dx: LeafGrad,
+        dweight: Option<LeafGrad>,
     ) {
         ops::norm::rms_norm_backward(&self.gpu, x, weight, inv_rms, dy, dx, dweight)
     }
@@ -207,15 +207,15 @@ impl Backend for CudaBackend {
         mean: View,
         inv_std: View,
         dy: View,
-        dx: ViewMut,
-        dweight: Option<ViewMut>,
-        dbias: Option<ViewMut>,
+        dx: LeafGrad,
+        dweight: Option<LeafGrad>,
+        dbias: Option<LeafGrad>,
     ) {
         ops::norm::layer_norm_backward(&self.gpu, x, weight, mean, inv_std, dy, dx, dweight, dbias)
     }
 
-    fn rope(&self, s: &RopeShape, x: ViewMut, cos: View, sin: View, inverse: bool) {
-        ops::rope::rope(&self.gpu, s, x, cos, sin, inverse)
+    fn rope(&self, s: &RopeShape, x: View, cos: View, sin: View, inverse: bool, y: ViewMut) {
+        ops::rope::rope(&self.gpu, s, x, cos, sin, inverse, y)
     }
 
     fn attention(&self, s: &AttentionShape, q: View, k: View, v: View, out: ViewMut, lse: ViewMut) {

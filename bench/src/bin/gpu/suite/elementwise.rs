@@ -1,6 +1,6 @@
 //! Norms, rotary positions, activations, sums and copies.
 
-use meshwright::backend::{DType, Expr, LeafGrad, Node, RopeShape};
+use meshwright::backend::{Buffer, DType, Expr, LeafGrad, Node, RopeShape};
 
 use super::report::{Report, Work};
 use super::sizes::{Model, Sizes};
@@ -36,9 +36,14 @@ fn rms_norm(report: &mut Report, model: &Model) {
         backend.residual_rms_norm(x.view(), dy.view(), weight.view(), 1e-5, sum, out, scale);
     });
     report.row("rms_norm: backward", bytes(6), |backend| {
-        let dweight = Some(dweight.view_mut());
+        let (dx, dweight) = (gradient(&mut out, false), Some(gradient(&mut dweight, true)));
         let [x, weight, scale, dy] = [&x, &weight, &scale, &dy].map(|x| x.view());
-        backend.rms_norm_backward(x, weight, scale, dy, out.view_mut(), dweight);
+        backend.rms_norm_backward(x, weight, scale, dy, dx, dweight);
+    });
+    report.row("rms_norm: backward, added to the residual's", bytes(8), |backend| {
+        let (dx, dweight) = (gradient(&mut out, true), Some(gradient(&mut dweight, true)));
+        let [x, weight, scale, dy] = [&x, &weight, &scale, &dy].map(|x| x.view());
+        backend.rms_norm_backward(x, weight, scale, dy, dx, dweight);
     });
 }
 
@@ -63,10 +68,15 @@ fn layer_norm(report: &mut Report, model: &Model) {
         backend.residual_layer_norm(x, dy, weight, bias, 1e-5, sum, out, mean, scale);
     });
     report.row("layer_norm: backward", bytes(6), |backend| {
-        let [dweight, dbias] = [&mut dweight, &mut dbias].map(|x| Some(x.view_mut()));
+        let [dweight, dbias] = [&mut dweight, &mut dbias].map(|x| Some(gradient(x, true)));
         let [x, weight, mean, scale, dy] = [&x, &weight, &mean, &scale, &dy].map(|x| x.view());
-        backend.layer_norm_backward(x, weight, mean, scale, dy, out.view_mut(), dweight, dbias);
+        let dx = gradient(&mut out, false);
+        backend.layer_norm_backward(x, weight, mean, scale, dy, dx, dweight, dbias);
     });
+}
+
+fn gradient(to: &mut Buffer, accumulate: bool) -> LeafGrad<'_> {
+    LeafGrad { view: to.view_mut(), accumulate }
 }
 
 /// An activation of the feed-forward, with as many leaves as its expression has.
@@ -114,8 +124,9 @@ fn rope(report: &mut Report, model: &Model) {
     let shape = RopeShape { batch, seq, heads, head_dim };
     let [cos, sin] = [(); 2].map(|()| report.random(DType::F32, seq * head_dim / 2));
     let len = model.tokens() * model.hidden;
-    let mut x = report.random(DType::Bf16, len);
+    let x = report.random(DType::Bf16, len);
+    let mut out = report.room(DType::Bf16, len);
     report.row("rope", Work::Bytes((4 * len) as f64), |backend| {
-        backend.rope(&shape, x.view_mut(), cos.view(), sin.view(), false);
+        backend.rope(&shape, x.view(), cos.view(), sin.view(), false, out.view_mut());
     });
 }

@@ -1,5 +1,5 @@
 use super::{CpuBackend, assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
-use crate::backend::{Backend, RopeShape};
+use crate::backend::{Backend, LeafGrad, RopeShape};
 
 const EPS: f32 = 1e-3;
 
@@ -36,13 +36,16 @@ fn reference(rows: usize, cols: usize, centred: bool) -> Expected {
     e
 }
 
-/// `[y, dx, dweight, dbias]`.
-fn run(cpu: &CpuBackend, rows: usize, cols: usize, centred: bool) -> [Vec<f32>; 4] {
+/// `[y, dx, dweight, dbias]`, of which gradients are added to 1 and the gradient of the residual, or are without these.
+fn run(cpu: &CpuBackend, rows: usize, cols: usize, centred: bool, add: bool) -> [Vec<f32>; 4] {
     let [x, dy] = [1, 2].map(|seed| values(rows * cols, seed));
     let [weight, bias] = [3, 4].map(|seed| values(cols, seed));
-    let [mut y, mut dx] = [(); 2].map(|()| vec![f32::NAN; rows * cols]);
+    let mut y = vec![f32::NAN; rows * cols];
+    let mut dx = if add { residual(rows * cols) } else { vec![f32::NAN; rows * cols] };
     let [mut mean, mut inv] = [(); 2].map(|()| vec![f32::NAN; rows]);
-    let [mut dweight, mut dbias] = [(); 2].map(|()| vec![1.0; cols]);
+    let [mut dweight, mut dbias] = [(); 2].map(|()| vec![if add { 1.0 } else { f32::NAN }; cols]);
+    let [grad_x, grad_weight, grad_bias] = [&mut dx, &mut dweight, &mut dbias]
+        .map(|to| LeafGrad { view: (&mut to[..]).into(), accumulate: add });
     let [x, dy, weight, bias] = [&x, &dy, &weight, &bias].map(|x| x[..].into());
     if centred {
         let statistics = ((&mut mean[..]).into(), (&mut inv[..]).into());
@@ -53,16 +56,20 @@ fn run(cpu: &CpuBackend, rows: usize, cols: usize, centred: bool) -> [Vec<f32>; 
             (&mean[..]).into(),
             (&inv[..]).into(),
             dy,
-            (&mut dx[..]).into(),
-            Some((&mut dweight[..]).into()),
-            Some((&mut dbias[..]).into()),
+            grad_x,
+            Some(grad_weight),
+            Some(grad_bias),
         );
     } else {
         cpu.rms_norm(x, weight, EPS, (&mut y[..]).into(), (&mut inv[..]).into());
-        let (dx, dweight) = ((&mut dx[..]).into(), Some((&mut dweight[..]).into()));
-        cpu.rms_norm_backward(x, weight, (&inv[..]).into(), dy, dx, dweight);
+        cpu.rms_norm_backward(x, weight, (&inv[..]).into(), dy, grad_x, Some(grad_weight));
     }
     [y, dx, dweight, dbias]
+}
+
+/// The gradient that a norm's input has by another way.
+fn residual(len: usize) -> Vec<f32> {
+    values(len, 5)
 }
 
 #[test]
@@ -72,7 +79,8 @@ fn norms_and_their_gradients_follow_the_formula() {
             let expected = reference(rows, cols, centred);
             on_every_backend(|cpu| {
                 let what = |name| format!("{name}, centred {centred}, {rows} x {cols}");
-                let [y, dx, dweight, dbias] = run(cpu, rows, cols, centred);
+                let [y, dx, mut dweight, mut dbias] = run(cpu, rows, cols, centred, false);
+                dweight.iter_mut().chain(&mut dbias).for_each(|sum| *sum += 1.0);
                 assert_close(&what("y"), &y, &expected.y, 2e-6);
                 assert_close(&what("dx"), &dx, &expected.dx, 1e-5);
                 assert_close(&what("dweight"), &dweight, &expected.dweight, 2e-6);
@@ -85,9 +93,30 @@ fn norms_and_their_gradients_follow_the_formula() {
 }
 
 #[test]
+fn gradients_that_are_added_to_are_sums_of_two_passes_to_the_bit() {
+    for centred in [false, true] {
+        for (rows, cols) in [(0, 5), (1, 1), (3, 7), (130, 64), (300, 515)] {
+            on_every_backend(|cpu| {
+                let [_, dx, dweight, dbias] = run(cpu, rows, cols, centred, false);
+                let [_, sum, added_weight, added_bias] = run(cpu, rows, cols, centred, true);
+                let added = residual(rows * cols);
+                let what = format!("centred {centred}, {rows} x {cols}");
+                let two: Vec<f32> = added.iter().zip(&dx).map(|(a, b)| a + b).collect();
+                assert_eq!(sum, two, "dx, {what}");
+                let onto_one = |sums: &[f32]| sums.iter().map(|sum| 1.0 + sum).collect::<Vec<_>>();
+                assert_eq!(added_weight, onto_one(&dweight), "dweight, {what}");
+                if centred {
+                    assert_eq!(added_bias, onto_one(&dbias), "dbias, {what}");
+                }
+            });
+        }
+    }
+}
+
+#[test]
 fn parameter_gradients_are_the_same_on_any_number_of_threads() {
     for centred in [false, true] {
-        assert_same_on_any_threads("norm", |cpu| run(cpu, 700, 130, centred).concat());
+        assert_same_on_any_threads("norm", |cpu| run(cpu, 700, 130, centred, true).concat());
     }
 }
 
@@ -110,11 +139,11 @@ fn rope_rotates_pairs_by_position_and_back() {
         }
     }
     on_every_backend(|cpu| {
-        let mut turned = x.clone();
+        let [mut turned, mut back] = [(); 2].map(|()| vec![f32::NAN; x.len()]);
         let (cos, sin) = ((&cos[..]).into(), (&sin[..]).into());
-        cpu.rope(&s, (&mut turned[..]).into(), cos, sin, false);
+        cpu.rope(&s, (&x[..]).into(), cos, sin, false, (&mut turned[..]).into());
         assert_close("rope", &turned, &expected, 1e-6);
-        cpu.rope(&s, (&mut turned[..]).into(), cos, sin, true);
-        assert_close("rope and back", &turned, &wide(&x), 1e-6);
+        cpu.rope(&s, (&turned[..]).into(), cos, sin, true, (&mut back[..]).into());
+        assert_close("rope and back", &back, &wide(&x), 1e-6);
     });
 }

@@ -142,12 +142,14 @@ __device__ inline uint32_t bf16_pair(float low, float high) {
     return pair;
 }
 
-// One store each: of an assignment the compiler sometimes makes several smaller ones.
+// One store each, to global memory: of an assignment the compiler sometimes makes several smaller ones.
 __device__ inline void store_64(void* to, uint32_t a, uint32_t b) {
-    asm volatile("st.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(a), "r"(b) : "memory");
+    asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(to)), "r"(a), "r"(b) : "memory");
 }
 __device__ inline void store_128(void* to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-    asm volatile("st.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(a), "r"(b),
+                 "r"(c), "r"(d)
+                 : "memory");
 }
 
 #endif
@@ -165,14 +167,30 @@ constexpr int WIDE = 16 / (int)sizeof(T);
 // Vectors of N elements (1, 4, or a multiple of 8) at addresses aligned to their size, or to 16 bytes where they are
 // longer.
 
-template <int N>
-__device__ inline void load_vector(const float* from, float (&x)[N]) {
+// How memory is read that the kernel may also write.
+struct Load {
+    template <class V>
+    __device__ V operator()(const V* from) const {
+        return *from;
+    }
+};
+
+// How memory is read that nobody writes while the kernel runs: such loads need not wait for the stores before them.
+struct LoadConstant {
+    template <class V>
+    __device__ V operator()(const V* from) const {
+        return __ldg(from);
+    }
+};
+
+template <int N, class L = Load>
+__device__ inline void load_vector(const float* from, float (&x)[N], L load = L()) {
     if constexpr (N == 1) {
-        x[0] = *from;
+        x[0] = load(from);
     } else {
 #pragma unroll
         for (int i = 0; i < N; i += 4) {
-            float4 v = *(const float4*)(from + i);
+            float4 v = load((const float4*)(from + i));
             x[i] = v.x, x[i + 1] = v.y, x[i + 2] = v.z, x[i + 3] = v.w;
         }
     }
@@ -183,18 +201,18 @@ __device__ inline void widen_pair(uint32_t pair, float& low, float& high) {
     high = __uint_as_float(pair & 0xffff0000u);
 }
 
-template <int N>
-__device__ inline void load_vector(const bf16* from, float (&x)[N]) {
+template <int N, class L = Load>
+__device__ inline void load_vector(const bf16* from, float (&x)[N], L load = L()) {
     if constexpr (N == 1) {
-        x[0] = widen(*from);
+        x[0] = widen(bf16{load(&from->bits)});
     } else if constexpr (N == 4) {
-        uint2 v = *(const uint2*)from;
+        uint2 v = load((const uint2*)from);
         widen_pair(v.x, x[0], x[1]);
         widen_pair(v.y, x[2], x[3]);
     } else {
 #pragma unroll
         for (int i = 0; i < N; i += 8) {
-            uint4 v = *(const uint4*)(from + i);
+            uint4 v = load((const uint4*)(from + i));
             widen_pair(v.x, x[i], x[i + 1]);
             widen_pair(v.y, x[i + 2], x[i + 3]);
             widen_pair(v.z, x[i + 4], x[i + 5]);

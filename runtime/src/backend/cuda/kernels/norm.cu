@@ -2,6 +2,8 @@
 
 // Vectors that a lane keeps of a row, and the most threads that then work on one: KEPT * THREADS registers at most.
 constexpr int KEPT = 4, KEPT_BACKWARD = 2, THREADS = 512;
+// Forward, lanes get the registers of so many threads, 80 each: three blocks of 256 share a multiprocessor.
+constexpr int THREADS_FORWARD = 768;
 
 // With `added`, rows of `x + added` are taken instead of rows of `x`, and written to `sum`.
 template <class T, int N, int K, bool MEAN>
@@ -13,10 +15,13 @@ __device__ inline void norm(const T* x, const T* added, T* sum, const T* weight,
         Row<T, N, K> row;
         row.read(group, x + start, cols);
         if (added) {
+            // All of it before the first store, behind which loads would wait.
+            Row<T, N, K> other;
+            other.read(group, added + start, cols);
             group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {
                 float v[N], a[N];
                 row.get(k, i, v);
-                load_vector(added + start + i, a);
+                other.get(k, i, a);
 #pragma unroll
                 for (int n = 0; n < N; n++) v[n] += a[n];
                 row.set(k, v);
@@ -24,6 +29,9 @@ __device__ inline void norm(const T* x, const T* added, T* sum, const T* weight,
             });
             row.from = sum + start;
         }
+        // On its way during the sums over lanes. Biases stay in memory for want of registers.
+        Row<T, N, K, LoadConstant> gain;
+        gain.read(group, weight, cols);
         float mu = 0.0f;
         if constexpr (MEAN) {
             group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {
@@ -45,8 +53,8 @@ __device__ inline void norm(const T* x, const T* added, T* sum, const T* weight,
         group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {
             float v[N], w[N], b[N];
             row.get(k, i, v);
-            load_vector(weight + i, w);
-            if constexpr (MEAN) load_vector(bias + i, b);
+            gain.get(k, i, w);
+            if constexpr (MEAN) load_vector(bias + i, b, LoadConstant());
 #pragma unroll
             for (int n = 0; n < N; n++) {
                 v[n] = (v[n] - mu) * inv * w[n];
@@ -94,13 +102,14 @@ struct ColumnSums {
     }
 };
 
-// Each group leaves its sums for the parameters' gradients in a row of `weight_parts` and of `bias_parts`.
+// With `add`, `dx` holds the gradient that the input has by another way, and is added to. Each group leaves its sums for the
+// parameters' gradients in a row of `weight_parts` and of `bias_parts`.
 template <class T, int N, int K, bool MEAN>
 __device__ inline void norm_backward(const T* x, const T* weight, const float* mean, const float* inv_std, const T* dy,
-                                     T* dx, float* weight_parts, float* bias_parts, uint64_t rows, uint64_t cols,
-                                     uint32_t lanes) {
+                                     T* dx, uint32_t add, float* weight_parts, float* bias_parts, uint64_t rows,
+                                     uint64_t cols, uint32_t lanes) {
     Group group(lanes);
-    Row<T, N, K> gain;
+    Row<T, N, K, LoadConstant> gain;
     gain.read(group, weight, cols);
     ColumnSums<N, K> weight_sums, bias_sums;
     weight_sums.start(group, weight_parts, cols);
@@ -118,6 +127,8 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
         float mu = 0.0f, inv = inv_std[r];
         if constexpr (MEAN) mu = mean[r];
         Row<T, N, K> row = next_row, grads = next_grads;
+        Row<T, N, K> held;
+        if (add) held.read(group, dx + start, cols);
         read(r + group.step);
         // Of the gradient of the normal values: its product with them, and its sum.
         float sums[MEAN ? 2 : 1] = {};
@@ -147,6 +158,13 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
                 v[n] = inv * (d[n] * w[n] - shift - normal * slope);
                 d[n] *= normal;
             }
+            if (add) {
+                float h[N];
+                held.get(k, i, h);
+                // Never one instruction with the product before it: the sum is that of a pass of its own.
+#pragma unroll
+                for (int n = 0; n < N; n++) v[n] = __fadd_rn(h[n], v[n]);
+            }
             store_vector(dx + start + i, v);
             weight_sums.add(k, i, d);
         });
@@ -157,27 +175,27 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
 
 // `N` elements at once, of which a lane keeps `K` vectors, or none; see `ops/rows.rs` for the choice.
 #define NORMS(T, NAME, N, K, K_BACKWARD)                                                                         \
-    KERNEL_OF(THREADS, rms_norm_##NAME)                                                                          \
+    KERNEL_OF(THREADS_FORWARD, rms_norm_##NAME)                                                                  \
     (const T* x, const T* added, T* sum, const T* weight, float eps, T* y, float* inv_rms, uint64_t rows,        \
      uint64_t cols, uint32_t lanes) {                                                                            \
         norm<T, N, K, false>(x, added, sum, weight, nullptr, eps, y, nullptr, inv_rms, rows, cols, lanes);       \
     }                                                                                                            \
-    KERNEL_OF(THREADS, layer_norm_##NAME)                                                                        \
+    KERNEL_OF(THREADS_FORWARD, layer_norm_##NAME)                                                                \
     (const T* x, const T* added, T* sum, const T* weight, const T* bias, float eps, T* y, float* mean,           \
      float* inv_std, uint64_t rows, uint64_t cols, uint32_t lanes) {                                             \
         norm<T, N, K, true>(x, added, sum, weight, bias, eps, y, mean, inv_std, rows, cols, lanes);              \
     }                                                                                                            \
     KERNEL_OF(THREADS, rms_norm_backward_##NAME)                                                                 \
-    (const T* x, const T* weight, const float* inv_rms, const T* dy, T* dx, float* weight_parts, uint64_t rows,  \
-     uint64_t cols, uint32_t lanes) {                                                                            \
-        norm_backward<T, N, K_BACKWARD, false>(x, weight, nullptr, inv_rms, dy, dx, weight_parts, nullptr, rows, \
-                                               cols, lanes);                                                     \
+    (const T* x, const T* weight, const float* inv_rms, const T* dy, T* dx, uint32_t add, float* weight_parts,   \
+     uint64_t rows, uint64_t cols, uint32_t lanes) {                                                             \
+        norm_backward<T, N, K_BACKWARD, false>(x, weight, nullptr, inv_rms, dy, dx, add, weight_parts, nullptr,  \
+                                               rows, cols, lanes);                                               \
     }                                                                                                            \
     KERNEL_OF(THREADS, layer_norm_backward_##NAME)                                                               \
-    (const T* x, const T* weight, const float* mean, const float* inv_std, const T* dy, T* dx,                   \
+    (const T* x, const T* weight, const float* mean, const float* inv_std, const T* dy, T* dx, uint32_t add,     \
      float* weight_parts, float* bias_parts, uint64_t rows, uint64_t cols, uint32_t lanes) {                     \
-        norm_backward<T, N, K_BACKWARD, true>(x, weight, mean, inv_std, dy, dx, weight_parts, bias_parts, rows,  \
-                                              cols, lanes);                                                      \
+        norm_backward<T, N, K_BACKWARD, true>(x, weight, mean, inv_std, dy, dx, add, weight_parts, bias_parts,   \
+                                              rows, cols, lanes);                                                \
     }
 NORMS(float, f32, WIDE<float>, KEPT, KEPT_BACKWARD)
 NORMS(bf16, bf16, WIDE<bf16>, KEPT, KEPT_BACKWARD)

@@ -1,10 +1,21 @@
 // The second stage of sums over rows: partial sums, one row of them for each part of the operand.
 
-// out (+)= the sum of the rows of `parts`. Blocks of 1024 threads take 32 columns each.
-KERNEL_OF(1024, add_partials)(float* out, const float* parts, uint64_t rows, uint64_t cols, uint32_t accumulate) {
+// Where the sums of one launch go, and whether they are added to what is there.
+struct Sums {
+    float* out[2];
+    uint32_t accumulate[2];
+};
+
+// The sum of the rows of `parts`, and in blocks whose y is 1 that of the rows after these. Blocks of 1024 threads take 32
+// columns each.
+KERNEL_OF(1024, add_partials)(Sums sums, const float* parts, uint64_t rows, uint64_t cols) {
     // Of column `c`, the sum of the rows `s`, `s + 32`, .. is at [s][c]; one more column keeps the banks apart.
     __shared__ float of_slice[32][33];
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    bool second = blockIdx.y == 1;
+    float* out = second ? sums.out[1] : sums.out[0];
+    uint32_t accumulate = second ? sums.accumulate[1] : sums.accumulate[0];
+    if (second) parts += rows * cols;
     for (uint64_t first = (uint64_t)blockIdx.x * 32; first < cols; first += (uint64_t)gridDim.x * 32) {
         float sum = 0.0f;
         if (first + lane < cols) {

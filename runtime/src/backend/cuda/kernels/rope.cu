@@ -1,36 +1,47 @@
 // Rotary position embedding (Su et al. 2021), in the half-split layout.
 
-// Rotates every head of x[positions, heads, 2 half] in place; position `p` uses row `p % seq` of the tables [seq, half].
-// `sign` is -1 to rotate back.
+// Heads that a thread rotates by the angles that it has read, and threads of a block.
+constexpr int HEADS = 2, THREADS = 256;
+
+// y[positions, heads, 2 half] from x: every head rotated. Position `p` uses row `p % seq` of the tables [seq, half]. `sign`
+// is -1 to rotate back.
 template <class T, int N>
-__device__ inline void rope(T* x, const float* cos, const float* sin, float sign, uint64_t positions, uint64_t seq,
-                            uint64_t heads, uint64_t half) {
-    uint64_t vectors = half / N;
-    for (uint64_t i = thread_index(); i < positions * heads * vectors; i += thread_count()) {
-        uint64_t head = quotient(i, vectors), j = (i - head * vectors) * N;
-        uint64_t in_table = modulo(quotient(head, heads), seq) * half + j;
-        T* first = x + head * 2 * half + j;
-        float a[N], b[N], c[N], s[N];
-        load_vector(first, a);
-        load_vector(first + half, b);
-        load_vector(cos + in_table, c);
-        load_vector(sin + in_table, s);
+__device__ inline void rope(const T* x, T* y, const float* cos, const float* sin, float sign, uint64_t positions,
+                            uint64_t seq, uint64_t heads, uint64_t half) {
+    uint64_t vectors = half / N, shares = (heads + HEADS - 1) / HEADS;
+    for (uint64_t i = thread_index(); i < positions * shares * vectors; i += thread_count()) {
+        uint64_t share = quotient(i, vectors), j = (i - share * vectors) * N;
+        uint64_t position = quotient(share, shares), head = (share - position * shares) * HEADS;
+        uint64_t in_table = modulo(position, seq) * half + j, start = (position * heads + head) * 2 * half + j;
+        float c[N], s[N], a[HEADS][N], b[HEADS][N];
+        load_vector(cos + in_table, c, LoadConstant());
+        load_vector(sin + in_table, s, LoadConstant());
 #pragma unroll
-        for (int n = 0; n < N; n++) {
-            float turned = a[n] * c[n] - b[n] * (s[n] * sign);
-            b[n] = b[n] * c[n] + a[n] * (s[n] * sign);
-            a[n] = turned;
+        for (int h = 0; h < HEADS; h++) {
+            if (head + h >= heads) break;
+            load_vector(x + start + h * 2 * half, a[h], LoadConstant());
+            load_vector(x + start + h * 2 * half + half, b[h], LoadConstant());
         }
-        store_vector(first, a);
-        store_vector(first + half, b);
+#pragma unroll
+        for (int h = 0; h < HEADS; h++) {
+            if (head + h >= heads) break;
+#pragma unroll
+            for (int n = 0; n < N; n++) {
+                float turned = a[h][n] * c[n] - b[h][n] * (s[n] * sign);
+                b[h][n] = b[h][n] * c[n] + a[h][n] * (s[n] * sign);
+                a[h][n] = turned;
+            }
+            store_vector(y + start + h * 2 * half, a[h]);
+            store_vector(y + start + h * 2 * half + half, b[h]);
+        }
     }
 }
 
 #define ROPE(T, NAME, N)                                                                                         \
-    KERNEL(rope_##NAME)                                                                                          \
-    (T* x, const float* cos, const float* sin, float sign, uint64_t positions, uint64_t seq, uint64_t heads,     \
-     uint64_t half) {                                                                                            \
-        rope<T, N>(x, cos, sin, sign, positions, seq, heads, half);                                              \
+    KERNEL_OF(THREADS, rope_##NAME)                                                                              \
+    (const T* x, T* y, const float* cos, const float* sin, float sign, uint64_t positions, uint64_t seq,         \
+     uint64_t heads, uint64_t half) {                                                                            \
+        rope<T, N>(x, y, cos, sin, sign, positions, seq, heads, half);                                           \
     }
 ROPE(float, f32, WIDE<float>)
 ROPE(bf16, bf16, WIDE<bf16>)

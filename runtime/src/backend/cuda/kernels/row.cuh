@@ -53,8 +53,8 @@ __device__ inline uint4 packed(const float (&x)[8]) {
 }
 
 // A row as one lane sees it: with K its vectors, of 16 bytes, are in registers once they have been read, as they are in
-// memory; without K they stay there.
-template <class T, int N, int K>
+// memory; without K they stay there. L is how it is read.
+template <class T, int N, int K, class L = Load>
 struct Row {
     const T* from;
     uint4 kept[K > 0 ? K : 1];
@@ -62,7 +62,7 @@ struct Row {
     __device__ void read(const Group& group, const T* row, uint64_t cols) {
         from = row;
         if constexpr (K > 0) {
-            group.template each_vector<N, K>(cols, [&](int k, uint64_t i) { kept[k] = *(const uint4*)(from + i); });
+            group.template each_vector<N, K>(cols, [&](int k, uint64_t i) { kept[k] = L()((const uint4*)(from + i)); });
         }
     }
 
@@ -71,7 +71,7 @@ struct Row {
             uint4 vector = kept[k];
             load_vector((const T*)&vector, x);
         } else {
-            load_vector(from + i, x);
+            load_vector(from + i, x, L());
         }
     }
 

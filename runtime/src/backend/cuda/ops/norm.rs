@@ -6,7 +6,7 @@ use super::rows::RowPlan;
 use crate::backend::cuda::Gpu;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::NORM;
-use crate::backend::{DType, View, ViewMut};
+use crate::backend::{DType, LeafGrad, View, ViewMut};
 
 /// Vectors that a lane keeps of a row, and the most threads of a block, as in `kernels/norm.cu`.
 const KEPT: usize = 4;
@@ -127,8 +127,8 @@ pub fn rms_norm_backward(
     weight: View,
     inv_rms: View,
     dy: View,
-    dx: ViewMut,
-    dweight: Option<ViewMut>,
+    dx: LeafGrad,
+    dweight: Option<LeafGrad>,
 ) {
     backward(gpu, x, weight, None, inv_rms, dy, dx, dweight, None);
 }
@@ -141,9 +141,9 @@ pub fn layer_norm_backward(
     mean: View,
     inv_std: View,
     dy: View,
-    dx: ViewMut,
-    dweight: Option<ViewMut>,
-    dbias: Option<ViewMut>,
+    dx: LeafGrad,
+    dweight: Option<LeafGrad>,
+    dbias: Option<LeafGrad>,
 ) {
     backward(gpu, x, weight, Some(mean), inv_std, dy, dx, dweight, dbias);
 }
@@ -157,26 +157,29 @@ fn backward(
     mean: Option<View>,
     inv_std: View,
     dy: View,
-    dx: ViewMut,
-    dweight: Option<ViewMut>,
-    dbias: Option<ViewMut>,
+    dx: LeafGrad,
+    dweight: Option<LeafGrad>,
+    dbias: Option<LeafGrad>,
 ) {
+    let LeafGrad { view: dx, accumulate } = dx;
     let (rows, cols) = (inv_std.len(), weight.len());
     check_operands(rows, cols, &[x, dy, dx.as_view()], &[weight]);
     check_statistics(rows, &[mean.unwrap_or(inv_std), inv_std]);
-    for sums in [&dweight, &dbias].into_iter().flatten() {
-        assert_eq!(sums.len(), cols, "norm: gradients of {cols} parameters");
+    let wanted = [dweight.is_some(), dbias.is_some()];
+    let sums: Vec<LeafGrad> = [dweight, dbias].into_iter().flatten().collect();
+    for sums in &sums {
+        assert_eq!(sums.view.len(), cols, "norm: gradients of {cols} parameters");
     }
     if rows == 0 || cols == 0 {
-        return;
+        let written = sums.into_iter().filter(|sums| !sums.accumulate);
+        return written.for_each(|mut sums| sums.view.clear());
     }
 
     let operands = &[x, weight, dy, dx.as_view()];
     let plan = RowPlan::new(x.dtype(), cols, operands, KEPT_BACKWARD, MOST_THREADS);
     let (grid, groups) = plan.summing_grid(rows);
     let bytes = groups as usize * cols * DType::F32.bytes();
-    let wanted = [dweight.is_some(), dbias.is_some()];
-    let parts = gpu.workspace(bytes * wanted.iter().filter(|wanted| **wanted).count());
+    let parts = gpu.workspace(bytes * sums.len());
     let weight_parts = if wanted[0] { parts } else { 0 };
     let bias_parts = match wanted {
         [_, false] => 0,
@@ -187,10 +190,12 @@ fn backward(
     let (kind, dtype, lanes) = (plan.form, float_name(x.dtype()), plan.lanes);
     let [row_count, col_count] = [rows, cols].map(|n| n as u64);
     let [x, weight, inv_std, dy, dx] = [at(x), at(weight), at(inv_std), at(dy), at(dx.as_view())];
+    let add = u32::from(accumulate);
     match mean {
         None => {
             let name = format!("rms_norm_backward_{kind}{dtype}");
-            let args = args![x, weight, inv_std, dy, dx, weight_parts, row_count, col_count, lanes];
+            let args =
+                args![x, weight, inv_std, dy, dx, add, weight_parts, row_count, col_count, lanes];
             // SAFETY: the operands have the sizes that were checked, and the alignment of the plan; a row of partial sums is
             // there for each group.
             unsafe { gpu.launch((&NORM, &name), grid, args) };
@@ -205,6 +210,7 @@ fn backward(
                 inv_std,
                 dy,
                 dx,
+                add,
                 weight_parts,
                 bias_parts,
                 row_count,
@@ -215,12 +221,8 @@ fn backward(
             unsafe { gpu.launch((&NORM, &name), grid, args) };
         }
     }
-    for (sums, parts) in [(dweight, weight_parts), (dbias, bias_parts)] {
-        if let Some(sums) = sums {
-            // SAFETY: the kernel before this one has written a row for each group.
-            unsafe { add_partials(gpu, sums, parts, groups, true) };
-        }
-    }
+    // SAFETY: the kernel before this one has written a row for each group, of each of the sums.
+    unsafe { add_partials(gpu, sums, parts, groups) };
 }
 
 fn check_operands(rows: usize, cols: usize, operands: &[View], parameters: &[View]) {

@@ -1,32 +1,48 @@
 //! The second stage of sums over rows.
 
+use bytemuck::{Pod, Zeroable};
+
 use super::launch::most_blocks;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::PARTIALS;
 use crate::backend::cuda::{Gpu, Grid};
-use crate::backend::{DType, ViewMut};
+use crate::backend::{DType, LeafGrad};
 
-/// `out (+)=` the sum of the rows of `parts`, f32 `[rows, out.len()]`, in an order that depends on sizes alone.
+/// Sums that one launch makes at most, as in `kernels/partials.cu`.
+const MOST_SUMS: usize = 2;
+
+/// Parameter of the kernel.
+#[derive(Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+struct Sums {
+    out: [u64; MOST_SUMS],
+    accumulate: [u32; MOST_SUMS],
+}
+
+/// Writes to each of `sums`, which are equally long, the sum of the rows of its `parts`, or adds it, in an order that depends
+/// on sizes alone. The parts of each are f32 `[rows, cols]`, and follow those of the one before.
 ///
 /// # Safety
 /// `parts` is the address of so many elements of the [workspace](Gpu::workspace).
-pub(super) unsafe fn add_partials(
+pub(super) unsafe fn add_partials<'a>(
     gpu: &Gpu,
-    out: ViewMut,
+    sums: impl IntoIterator<Item = LeafGrad<'a>>,
     parts: u64,
     rows: u64,
-    accumulate: bool,
 ) {
-    assert_eq!(out.dtype(), DType::F32, "sums over rows are f32");
-    let cols = out.len() as u64;
+    let (mut of, mut count, mut cols) = (Sums::default(), 0, 0);
+    for LeafGrad { view, accumulate } in sums {
+        assert_eq!(view.dtype(), DType::F32, "sums over rows are f32");
+        assert!(count == 0 || view.len() == cols, "sums of one launch are equally long");
+        (of.out[count], of.accumulate[count]) = (view.address() as u64, u32::from(accumulate));
+        (count, cols) = (count + 1, view.len());
+    }
+    if count == 0 || cols == 0 {
+        return;
+    }
+    let cols = cols as u64;
     let blocks = cols.div_ceil(32).min(most_blocks(gpu));
-    let grid = Grid { blocks: [blocks as u32, 1, 1], threads: 1024, shared: 0 };
-    // SAFETY: as the caller promises, and `out` has `cols` elements.
-    unsafe {
-        gpu.launch(
-            (&PARTIALS, "add_partials"),
-            grid,
-            args![out.address() as u64, parts, rows, cols, u32::from(accumulate)],
-        )
-    };
+    let grid = Grid { blocks: [blocks as u32, count as u32, 1], threads: 1024, shared: 0 };
+    // SAFETY: as the caller promises, and each of the sums has `cols` elements.
+    unsafe { gpu.launch((&PARTIALS, "add_partials"), grid, args![of, parts, rows, cols]) };
 }

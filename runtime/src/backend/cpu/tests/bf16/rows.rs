@@ -2,7 +2,7 @@
 
 use super::{CpuBackend, Kernel, Results, assert_rounds, input, unwritten, values, view, view_mut};
 use crate::backend::cpu::float::Float;
-use crate::backend::{Backend, RopeShape};
+use crate::backend::{Backend, LeafGrad, RopeShape};
 
 const SIZES: [(usize, usize); 5] = [(1, 1), (3, 7), (130, 64), (257, 200), (300, 515)];
 
@@ -17,22 +17,23 @@ impl Kernel for Norm {
         let &Norm { rows, cols, centred } = self;
         let [x, dy] = [1, 2].map(|seed| input::<T>(rows * cols, seed, 1.0));
         let [weight, bias] = [3, 4].map(|seed| input::<T>(cols, seed, 1.0));
-        let [mut y, mut dx] = [(); 2].map(|()| unwritten::<T>(rows * cols));
-        let [mut mean, mut inv] = [(); 2].map(|()| unwritten::<f32>(rows));
+        let mut y = unwritten::<T>(rows * cols);
         // Gradients that are there already must not be rounded on the way.
+        let mut dx = input::<T>(rows * cols, 7, 1.0);
+        let [mut mean, mut inv] = [(); 2].map(|()| unwritten::<f32>(rows));
         let [mut dweight, mut dbias] = [5, 6].map(|seed| values(cols, seed));
         if centred {
             let statistics = (view_mut(&mut mean), view_mut(&mut inv));
             let (x, dy, weight) = (view(&x), view(&dy), view(&weight));
-            let (y, dx) = (view_mut(&mut y), view_mut(&mut dx));
+            let (y, dx) = (view_mut(&mut y), grad(&mut dx));
             cpu.layer_norm(x, weight, view(&bias), 1e-3, y, statistics.0, statistics.1);
-            let (dweight, dbias) = (Some(view_mut(&mut dweight)), Some(view_mut(&mut dbias)));
+            let (dweight, dbias) = (Some(grad(&mut dweight)), Some(grad(&mut dbias)));
             let (mean, inv) = (view(&mean), view(&inv));
             cpu.layer_norm_backward(x, weight, mean, inv, dy, dx, dweight, dbias);
         } else {
             let (x, dy, weight) = (view(&x), view(&dy), view(&weight));
             cpu.rms_norm(x, weight, 1e-3, view_mut(&mut y), view_mut(&mut inv));
-            let (dx, dweight) = (view_mut(&mut dx), Some(view_mut(&mut dweight)));
+            let (dx, dweight) = (grad(&mut dx), Some(grad(&mut dweight)));
             cpu.rms_norm_backward(x, weight, view(&inv), dy, dx, dweight);
             mean.clear();
         }
@@ -41,6 +42,11 @@ impl Kernel for Norm {
             wide: vec![("mean", mean), ("inv", inv), ("dweight", dweight), ("dbias", dbias)],
         }
     }
+}
+
+/// Where a gradient goes that is added to what is there.
+fn grad<T: Float>(to: &mut [T]) -> LeafGrad<'_> {
+    LeafGrad { view: view_mut(to), accumulate: true }
 }
 
 #[test]
@@ -112,11 +118,12 @@ struct Rope(RopeShape, bool);
 impl Kernel for Rope {
     fn run<T: Float>(&self, cpu: &CpuBackend) -> Results<T> {
         let Rope(s, inverse) = self;
-        let mut x = input::<T>(s.batch * s.seq * s.heads * s.head_dim, 1, 2.0);
+        let x = input::<T>(s.batch * s.seq * s.heads * s.head_dim, 1, 2.0);
+        let mut y = unwritten::<T>(x.len());
         let angles = (0..s.seq * s.head_dim / 2).map(|i| i as f32 * 0.37);
         let (cos, sin): (Vec<f32>, Vec<f32>) = angles.map(|a| (a.cos(), a.sin())).unzip();
-        cpu.rope(s, view_mut(&mut x), view(&cos), view(&sin), *inverse);
-        Results { rounded: vec![("x", x)], wide: vec![] }
+        cpu.rope(s, view(&x), view(&cos), view(&sin), *inverse, view_mut(&mut y));
+        Results { rounded: vec![("y", y)], wide: vec![] }
     }
 }
 

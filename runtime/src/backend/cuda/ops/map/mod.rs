@@ -88,9 +88,10 @@ pub fn map_backward(
     for (leaf, parts) in sums {
         let (Some(slot), Some(columns)) = (&mut leaf_grads[leaf], &columns) else { continue };
         let rows = columns.parts * (columns.cols / slot.view.len()) as u64;
+        let sum = LeafGrad { view: slot.view.reborrow(), accumulate: slot.accumulate };
         // SAFETY: the kernel before this one has written `columns.parts` rows of `columns.cols` elements, and each of them
         // is some rows of the leaf's length.
-        unsafe { add_partials(gpu, slot.view.reborrow(), parts, rows, slot.accumulate) };
+        unsafe { add_partials(gpu, [sum], parts, rows) };
     }
 }
 
