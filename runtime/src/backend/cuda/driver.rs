@@ -145,6 +145,14 @@ pub enum DriverError {
         /// What the compiler printed.
         log: String,
     },
+    /// A library has nothing for what a call asks, and has done nothing.
+    #[error("{call} refuses: {reason}")]
+    Refused {
+        /// The function of the library.
+        call: &'static str,
+        /// The library's words.
+        reason: String,
+    },
     /// A call failed.
     #[error("{call} failed: {reason}")]
     Call {
@@ -177,8 +185,8 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// # Safety
     /// See [`Driver`]; `address` came from [`alloc`](Self::alloc) with these `bytes`.
     unsafe fn free(&self, address: u64, bytes: usize) -> Result<(), DriverError>;
-    /// Bytes of device memory that libraries use beside their operands.
-    fn scratch_bytes(&self) -> usize;
+    /// Bytes of device memory that libraries use beside their operands, for work on these streams.
+    fn scratch_bytes(&self, streams: &[Stream]) -> usize;
     /// Page-locked host memory, which transfers without a copy aside.
     fn alloc_pinned(&self, bytes: usize) -> Result<*mut u8, DriverError>;
     /// Gives page-locked memory back.
@@ -267,6 +275,9 @@ pub trait Driver: Send + Sync + fmt::Debug {
     fn has_matmul(&self, shape: &MatMul) -> Result<bool, DriverError>;
     /// `c (+)= op(a) * op(b)`, and what the shape's [`Ending`] says.
     ///
+    /// A product whose ending is not plain may be [refused](DriverError::Refused) all the same; then
+    /// [`has_matmul`](Self::has_matmul) says so from now on.
+    ///
     /// # Safety
     /// See [`Driver`].
     unsafe fn matmul(
@@ -302,8 +313,9 @@ pub trait FusedAttention {
     /// Whether there is a plan for [`forward`](Self::forward) of these sizes.
     fn supports(&self, shape: &AttentionShape) -> bool;
 
-    /// Whether there is a plan for [`backward`](Self::backward) of these sizes.
-    fn supports_backward(&self, shape: &AttentionShape) -> bool;
+    /// Whether there is a plan for [`backward`](Self::backward) of these sizes, for a rank that may take `room` more bytes
+    /// of device memory. How much scratch it uses is decided when a shape is first asked for.
+    fn supports_backward(&self, shape: &AttentionShape, room: usize) -> bool;
 
     /// Writes `out` and the log-sum-exp `lse` (f32, `[batch, heads, seq]`).
     ///

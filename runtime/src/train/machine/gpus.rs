@@ -3,7 +3,7 @@
 use std::env;
 use std::sync::Arc;
 
-use crate::backend::cuda::cudnn::CudnnOptions;
+use crate::backend::cuda::cudnn::{CudnnOptions, ScratchLimit};
 use crate::backend::cuda::native::{NativeDriver, NativeOptions, devices, peak_flops};
 use crate::backend::cuda::{CudaBackend, Driver};
 use crate::backend::{Backend, DType};
@@ -48,10 +48,13 @@ impl Gpus {
                  for all of them (CUDA_VISIBLE_DEVICES=0), which is slow"
             )));
         }
-        let driver =
-            |rank: usize| -> Result<Arc<dyn Driver>> { open(rank % count, nondeterministic) };
-        let drivers = (0..ranks).map(driver).collect::<Result<_>>()?;
-        let mut gpus = Gpus::new(drivers, count.min(ranks));
+        let used = count.min(ranks);
+        // Ranks that share a device share its driver, which keeps kernels, plans and what was found out by trying.
+        let drivers = (0..used)
+            .map(|ordinal| open(ordinal, ranks.div_ceil(used), nondeterministic))
+            .collect::<Result<Vec<_>>>()?;
+        let drivers = (0..ranks).map(|rank| Arc::clone(&drivers[rank % used])).collect();
+        let mut gpus = Gpus::new(drivers, used);
         if gpus.devices > 1 {
             let library = Arc::new(nccl::RealLibrary::new().map_err(refused)?);
             let id = nccl::Library::new_id(&*library).map_err(refused)?;
@@ -72,7 +75,7 @@ impl Gpus {
         let is_chosen = env::var_os(choice::VISIBLE).is_some_and(|gpus| !gpus.is_empty());
         let count = devices().map_err(refused)?.len();
         let own = choice::ordinal(place.local_rank, count, is_chosen, shares);
-        let driver = open(own.map_err(refused)?, nondeterministic)?;
+        let driver = open(own.map_err(refused)?, 1, nondeterministic)?;
         let library = Arc::new(nccl::RealLibrary::new().map_err(refused)?);
         let mut gpus = Gpus::in_process(mesh, place, driver, library)?;
         gpus.registers = registers;
@@ -162,8 +165,10 @@ impl Machine for Gpus {
     }
 }
 
-fn open(ordinal: usize, nondeterministic: bool) -> Result<Arc<dyn Driver>> {
-    let attention = CudnnOptions { deterministic: !nondeterministic, ..CudnnOptions::default() };
+/// The driver of a device for `ranks` ranks.
+fn open(ordinal: usize, ranks: usize, nondeterministic: bool) -> Result<Arc<dyn Driver>> {
+    let scratch = ScratchLimit { ranks, ..ScratchLimit::default() };
+    let attention = CudnnOptions { deterministic: !nondeterministic, scratch };
     let options = NativeOptions { any_bits: nondeterministic, attention: Some(attention) };
     Ok(NativeDriver::with_options(ordinal, options).map_err(refused)?)
 }

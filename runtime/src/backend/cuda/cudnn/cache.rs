@@ -24,4 +24,10 @@ impl<K: Eq + Hash, V> Cache<K, V> {
         drop(slots);
         slot.get_or_init(|| build().map(Arc::new)).clone()
     }
+
+    /// What was built for `key`, if it was.
+    pub fn known(&self, key: &K) -> Option<Built<V>> {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.get(key)?.get().cloned()
+    }
 }

@@ -38,5 +38,6 @@ pub use host::Host;
 pub use library::cudnn_present;
 pub use lower::ALIGNMENT;
 pub use plan::{Arguments, Plan};
+pub use scratch::ScratchLimit;
 pub use sizes::{Pass, Sizes};
 pub use target::{Handle, Place, Properties, Target};

@@ -2,17 +2,46 @@
 
 use std::sync::Arc;
 
-use crate::backend::cuda::DriverError;
+use crate::backend::cuda::{DriverError, Stream};
 
 use super::host::Host;
 
 /// Sizes are rounded up to multiples of this, so that lengths that differ by little share memory.
 const GRAIN: usize = 2 << 20;
 
+/// How much device memory attention may use beside its operands: [a part](Self::PART) of what is unused, within two limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScratchLimit {
+    /// As much in any case, in bytes.
+    pub least: usize,
+    /// As much and not more, in bytes.
+    pub most: usize,
+    /// Ranks that share the device, each of which takes as much.
+    pub ranks: usize,
+}
+
+impl ScratchLimit {
+    /// Of unused memory, one byte in so many.
+    pub const PART: usize = 4;
+
+    /// The limit where `unused` bytes are.
+    pub fn bytes(&self, unused: usize) -> usize {
+        (unused / (ScratchLimit::PART * self.ranks.max(1))).clamp(self.least, self.most)
+    }
+}
+
+impl Default for ScratchLimit {
+    /// Between 2 and 8 GiB, of a device of one rank.
+    fn default() -> ScratchLimit {
+        ScratchLimit { least: 2 << 30, most: 8 << 30, ranks: 1 }
+    }
+}
+
 /// Scratch of one stream: calls on a stream follow one another, so all of them use the same.
 #[derive(Debug)]
 pub(super) struct Scratch {
     host: Arc<dyn Host>,
+    stream: Stream,
     /// The last is in use. Earlier ones were too small; recorded graphs and calls not yet done may still use them.
     blocks: Vec<Block>,
 }
@@ -24,8 +53,8 @@ struct Block {
 }
 
 impl Scratch {
-    pub fn new(host: Arc<dyn Host>) -> Scratch {
-        Scratch { host, blocks: Vec::new() }
+    pub fn new(host: Arc<dyn Host>, stream: Stream) -> Scratch {
+        Scratch { host, stream, blocks: Vec::new() }
     }
 
     /// The address of at least `bytes` bytes, aligned to 256.
@@ -36,7 +65,7 @@ impl Scratch {
             return Ok(last.address);
         }
         let bytes = bytes.next_multiple_of(GRAIN);
-        let address = self.host.alloc(bytes)?;
+        let address = self.host.alloc(self.stream, bytes)?;
         self.blocks.push(Block { address, bytes });
         Ok(address)
     }
@@ -47,7 +76,7 @@ impl Drop for Scratch {
         for block in &self.blocks {
             // SAFETY: allocated above with these bytes, and given back once; `Host::free` waits for what uses it. Nobody
             // could act on an error here.
-            let _ = unsafe { self.host.free(block.address, block.bytes) };
+            let _ = unsafe { self.host.free(self.stream, block.address, block.bytes) };
         }
     }
 }

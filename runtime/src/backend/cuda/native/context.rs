@@ -2,12 +2,12 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::atomic::AtomicUsize;
 
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute, CUresult};
 
 use super::api::{DriverApi, driver};
 use super::libraries::Loaded;
+use super::memory::ScratchAccount;
 use crate::backend::cuda::{DriverError, Properties};
 
 /// The primary context of a device, which libraries use too.
@@ -18,8 +18,8 @@ pub struct Context {
     pub api: &'static Loaded<DriverApi>,
     /// What the device is.
     pub properties: Properties,
-    /// Bytes of device memory that libraries have beside their operands.
-    pub scratch: AtomicUsize,
+    /// Device memory that libraries have beside their operands.
+    pub scratch: ScratchAccount,
     raw: CUcontext,
 }
 
@@ -115,7 +115,7 @@ impl Context {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the device exists.
         unsafe { call!(api, cuDevicePrimaryCtxRetain(&mut raw, device)) }?;
-        let context = Context { api, properties, scratch: AtomicUsize::new(0), raw };
+        let context = Context { api, properties, scratch: ScratchAccount::default(), raw };
         context.enter()?;
         Ok(context)
     }
