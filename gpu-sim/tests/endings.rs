@@ -2,8 +2,14 @@
 
 mod support;
 
+use std::sync::Arc;
+
+use meshwright::backend::cuda::DriverError;
 use meshwright::backend::{DType, Expr, Gemm, GemmEnding, Node};
-use support::{FLOATS, Operand, Side, assert_close, assert_same, device, epsilon, host, values};
+use meshwright_gpu_sim::{Kind, SimDevice};
+use support::{
+    FLOATS, Operand, Side, assert_close, assert_same, device, device_with, epsilon, host, values,
+};
 
 const SIZES: (usize, usize, usize) = (5, 16, 11);
 
@@ -85,6 +91,30 @@ fn sums_of_columns_come_with_the_gradient_of_a_weight() {
             (0..n).map(|col| (0..k).map(|row| dy[row * n + col]).sum()).collect();
         assert_close("gradient of the bias", &sums.numbers(), &expected, 1e-6, 1e-6);
     }
+}
+
+/// A product that is refused when it is submitted is none, and the next one is asked for again.
+#[test]
+fn a_refused_product_is_none() {
+    let device = SimDevice::new(4);
+    let side = device_with(Arc::new(device.driver()), 0);
+    let (m, n, _) = SIZES;
+    let [a, b, bias] = operands(&side, DType::Bf16);
+    let run = || {
+        let mut out = side.blank(DType::Bf16, m * n);
+        let ending = GemmEnding::Bias(bias.view());
+        let (a, b) = (a.view(), b.view());
+        let is_there = side.backend().gemm_with(&gemm(false), a, b, ending, out.view_mut());
+        (is_there, out.numbers())
+    };
+    let refused = DriverError::Refused { call: "cublasLtMatmul", reason: "no".to_owned() };
+    device.fail(Kind::MatMul, 0, refused);
+    let (is_there, out) = run();
+    assert!(!is_there && out.iter().all(|x| x.is_nan()));
+    assert_eq!(side.backend().flops(), 0);
+    let (is_there, out) = run();
+    assert!(is_there);
+    assert_close("bias", &out, &expected(DType::Bf16, false)[0], epsilon(DType::Bf16), 1e-5);
 }
 
 #[test]

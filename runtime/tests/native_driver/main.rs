@@ -245,11 +245,21 @@ static PRODUCTS: Mutex<()> = Mutex::new(());
 
 /// A number of the stub of the library of products.
 fn stub_number(name: &str) -> i32 {
+    // SAFETY: only tests of products read and write it, one after another.
+    unsafe { *stub_place(name) }
+}
+
+fn set_stub_number(name: &str, value: i32) {
+    // SAFETY: as above.
+    unsafe { *stub_place(name) = value };
+}
+
+fn stub_place(name: &str) -> *mut i32 {
     let path = folders().0.join("libcublasLt.so.13");
-    // SAFETY: the stub is loaded already, and its numbers are `int`s.
+    // SAFETY: the stub is loaded already, for good, and its numbers are `int`s.
     unsafe {
         let library = libloading::Library::new(path).unwrap();
-        **library.get::<*const i32>(name).unwrap()
+        *library.get::<*mut i32>(name).unwrap()
     }
 }
 
@@ -345,6 +355,39 @@ fn endings_are_those_of_row_major_matrices() {
     driver.free_stream(stream).unwrap();
 }
 
+/// A refusal is remembered, whenever the library tells it, and is none of the plain product.
+#[test]
+fn refused_endings_are_remembered() {
+    let _alone = PRODUCTS.lock();
+    let (m, n, k) = (4, 8, 5);
+    let gemm = Gemm { m, n, k, trans_a: false, trans_b: false, accumulate: false };
+    let with = |ending| MatMul { gemm, factors: DType::F32, result: DType::F32, ending };
+    for when in [1, 2] {
+        let driver = driver();
+        let stream = driver.new_stream(false).unwrap();
+        let ones = vec![1f32; 64];
+        let [a, b, c, vector] = [(); 4].map(|()| upload(&driver, stream, &ones));
+        let operands = MatMulOperands { a, b, c, vector, inside: 0 };
+        // SAFETY: the operands are at least of these sizes.
+        let run = |ending| unsafe { driver.matmul(stream, &with(ending), &operands) };
+        set_stub_number("stub_refuses", when);
+        for ending in [Ending::Bias, Ending::Sums] {
+            assert_eq!(driver.has_matmul(&with(ending)), Ok(when == 2), "{ending:?}");
+            let refused = run(ending);
+            assert!(matches!(refused, Err(DriverError::Refused { .. })), "{when} {refused:?}");
+            // Also when the library would have them now.
+            set_stub_number("stub_refuses", 0);
+            assert_eq!(driver.has_matmul(&with(ending)), Ok(false), "{ending:?}");
+            set_stub_number("stub_refuses", when);
+        }
+        run(Ending::Plain).unwrap();
+        assert_eq!(download::<f32>(&driver, stream, c, m * n), vec![k as f32; m * n]);
+        set_stub_number("stub_refuses", 0);
+        free(&driver, &[a, b, c, vector]);
+        driver.free_stream(stream).unwrap();
+    }
+}
+
 #[test]
 fn products_without_terms_are_zero_and_others_are_refused() {
     let _alone = PRODUCTS.lock();
@@ -406,9 +449,10 @@ impl Drop for Large {
     fn drop(&mut self) {
         free(&self.driver, &self.operands);
         // The library's scratch is counted as long as its stream is there; what was tried with is given back.
-        assert!(self.driver.scratch_bytes() > 0);
+        assert!(self.driver.scratch_bytes(&[self.stream]) > 0);
+        assert_eq!(self.driver.scratch_bytes(&[]), 0);
         self.driver.free_stream(self.stream).unwrap();
-        assert_eq!(self.driver.scratch_bytes(), 0);
+        assert_eq!(self.driver.scratch_bytes(&[self.stream]), 0);
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::fmt;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use cudarc::driver::sys::{
@@ -151,8 +150,8 @@ impl Driver for NativeDriver {
         unsafe { memory::free(&self.context, address) }
     }
 
-    fn scratch_bytes(&self) -> usize {
-        self.context.scratch.load(Ordering::Relaxed)
+    fn scratch_bytes(&self, streams: &[Stream]) -> usize {
+        self.context.scratch.bytes(streams)
     }
 
     fn alloc_pinned(&self, bytes: usize) -> Result<*mut u8, DriverError> {
@@ -365,7 +364,7 @@ impl Driver for NativeDriver {
             return Ok(false);
         }
         self.context.enter()?;
-        self.matmuls.has(shape)
+        Ok(self.matmuls.has(shape))
     }
 
     unsafe fn matmul(

@@ -25,14 +25,21 @@ macro_rules! call {
 pub(super) use call;
 
 impl CublasLtApi {
-    /// The result of a call.
+    /// The result of a call. It is refused where the library has no product of that kind, or does not take its arguments.
     pub fn check(&self, call: &'static str, status: cublasStatus_t) -> Result<(), DriverError> {
-        if status == cublasStatus_t::CUBLAS_STATUS_SUCCESS {
+        use cublasStatus_t::*;
+        if status == CUBLAS_STATUS_SUCCESS {
             return Ok(());
         }
         // SAFETY: it gives a constant string for any status.
         let reason = unsafe { CStr::from_ptr((self.cublasLtGetStatusString)(status)) };
-        Err(DriverError::Call { call, reason: reason.to_string_lossy().into_owned() })
+        let reason = reason.to_string_lossy().into_owned();
+        match status {
+            CUBLAS_STATUS_NOT_SUPPORTED
+            | CUBLAS_STATUS_INVALID_VALUE
+            | CUBLAS_STATUS_ARCH_MISMATCH => Err(DriverError::Refused { call, reason }),
+            _ => Err(DriverError::Call { call, reason }),
+        }
     }
 }
 
@@ -129,8 +136,7 @@ impl Descriptors {
         }
     }
 
-    /// Ways to compute it, which the library holds for the fastest first; at most `count`, and none of what it has no
-    /// products of.
+    /// Ways to compute it, which the library holds for the fastest first, at most `count`; refused if it has none.
     pub fn candidates(
         &self,
         handle: cublasLtHandle_t,
@@ -162,12 +168,13 @@ impl Descriptors {
                 &mut returned,
             )
         };
-        if status == cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED {
-            return Ok(Vec::new());
-        }
         api.check("cublasLtMatmulAlgoGetHeuristic", status)?;
         found.truncate(returned.max(0) as usize);
         found.retain(|found| found.state == cublasStatus_t::CUBLAS_STATUS_SUCCESS);
+        if found.is_empty() {
+            let (call, reason) = ("cublasLtMatmulAlgoGetHeuristic", "no way is known".to_owned());
+            return Err(DriverError::Refused { call, reason });
+        }
         Ok(found.into_iter().map(|found| found.algo).collect())
     }
 }
@@ -332,6 +339,6 @@ mod tests {
         let wrong = Preference::new(api, 0, &Alignment([16; 3])).unwrap();
         let search = cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_SEARCH_MODE;
         let error = wrong.set(search, &0u8).unwrap_err().to_string();
-        assert!(error.starts_with("cublasLtMatmulPreferenceSetAttribute failed: "), "{error}");
+        assert!(error.starts_with("cublasLtMatmulPreferenceSetAttribute refuses: "), "{error}");
     }
 }

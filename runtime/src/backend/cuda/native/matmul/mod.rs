@@ -5,7 +5,8 @@ mod layout;
 
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex};
+use std::io::Write;
+use std::sync::{Arc, Mutex, Once};
 
 use cudarc::cublaslt::sys::{cublasLtHandle_t, cublasLtMatmulAlgo_t};
 use cudarc::driver::sys::{CUstream, CUstreamCaptureStatus};
@@ -36,6 +37,8 @@ pub struct MatMuls {
     /// Whether there are products of a shape.
     known: Mutex<HashMap<MatMul, bool>>,
     workspaces: Mutex<HashMap<Stream, u64>>,
+    /// That it has refused one.
+    told: Once,
     /// Take the fastest way to compute a product, also where its result has other bits than that of the first proposal.
     any_bits: bool,
 }
@@ -68,21 +71,41 @@ impl MatMuls {
         // SAFETY: it sets the handle.
         unsafe { call!(api, cublasLtCreate(&mut handle)) }?;
         let (plans, known, workspaces) = Default::default();
-        Ok(MatMuls { api, handle, plans, known, workspaces, any_bits })
+        Ok(MatMuls { api, handle, plans, known, workspaces, told: Once::new(), any_bits })
     }
 
     /// Whether the library has products of a shape, of operands that are [aligned](MatMulOperands::ALIGNMENT).
-    pub fn has(&self, shape: &MatMul) -> Result<bool, DriverError> {
+    pub fn has(&self, shape: &MatMul) -> bool {
         if let Some(has) = lock(&self.known).get(shape) {
-            return Ok(*has);
+            return *has;
         }
+        // Without a product of this kind there are others in its place, so that no answer of the library is a failure.
+        let answer = self.ask(shape);
+        if let Err(error) = &answer {
+            self.note_refusal(shape, error);
+        }
+        *lock(&self.known).entry(*shape).or_insert(answer.is_ok())
+    }
+
+    /// An error unless the library has products of a shape, of aligned operands.
+    fn ask(&self, shape: &MatMul) -> Result<(), DriverError> {
         let descriptors = Descriptors::new(self.api, shape)?;
         // It asks whether there are addresses, and does not follow them.
         descriptors.point_to(MatMulOperands::ALIGNMENT, MatMulOperands::ALIGNMENT)?;
         let alignment = Alignment([MatMulOperands::ALIGNMENT as u32; 3]);
-        let has = !descriptors.candidates(self.handle, WORKSPACE, &alignment, 1)?.is_empty();
-        lock(&self.known).insert(*shape, has);
-        Ok(has)
+        descriptors.candidates(self.handle, WORKSPACE, &alignment, 1).map(drop)
+    }
+
+    /// The library has no products of a shape, or so it says when it is to compute one.
+    fn note_refusal(&self, shape: &MatMul, error: &DriverError) {
+        lock(&self.known).insert(*shape, false);
+        self.told.call_once(|| {
+            let _ = writeln!(
+                std::io::stderr(),
+                "{error}, for {shape:?}: what comes with a product is computed by kernels of its own where cuBLASLt has no \
+                 such product"
+            );
+        });
     }
 
     /// `c (+)= op(a) * op(b)` of row-major matrices, none of whose sizes is 0, with its ending.
@@ -98,13 +121,38 @@ impl MatMuls {
         operands: &MatMulOperands,
     ) -> Result<(), DriverError> {
         let workspace = self.workspace(context, stream)?;
+        let planned = self.planned(driver, context, stream, shape, operands, workspace);
+        let submitted = planned.and_then(|plan| {
+            // SAFETY: as the caller promises.
+            unsafe {
+                self.submit(stream, shape, &plan.descriptors, &plan.algorithm, operands, workspace)
+            }
+        });
+        if let (Err(error @ DriverError::Refused { .. }), true) =
+            (&submitted, shape.ending != Ending::Plain)
+        {
+            self.note_refusal(shape, error);
+        }
+        submitted
+    }
+
+    /// The plan of a product, which may have to be made.
+    fn planned(
+        &self,
+        driver: &dyn Driver,
+        context: &Context,
+        stream: Stream,
+        shape: &MatMul,
+        operands: &MatMulOperands,
+        workspace: u64,
+    ) -> Result<Arc<Plan>, DriverError> {
         // See `Product`: the factors change places.
         let MatMulOperands { a, b, c, .. } = *operands;
         let key = Key { shape: *shape, alignment: Alignment::of([b, a, c]) };
         let known = lock(&self.plans).get(&key).cloned();
         let is_recorded = || is_capturing(context, stream);
-        let plan = match known {
-            Some(plan) if plan.settled || is_recorded()? => plan,
+        match known {
+            Some(plan) if plan.settled || is_recorded()? => Ok(plan),
             _ => {
                 let recorded = is_recorded()?;
                 let plan = self.plan(driver, stream, &key, operands, workspace, recorded)?;
@@ -115,12 +163,8 @@ impl MatMuls {
                 if !kept.settled {
                     *kept = plan;
                 }
-                Arc::clone(kept)
+                Ok(Arc::clone(kept))
             }
-        };
-        // SAFETY: as the caller promises.
-        unsafe {
-            self.submit(stream, shape, &plan.descriptors, &plan.algorithm, operands, workspace)
         }
     }
 
@@ -128,16 +172,18 @@ impl MatMuls {
     pub fn forget(&self, context: &Context, stream: Stream) -> Result<(), DriverError> {
         match lock(&self.workspaces).remove(&stream) {
             // SAFETY: it was allocated here, and nothing uses it any more.
-            Some(workspace) => unsafe { memory::free_scratch(context, workspace, WORKSPACE) },
+            Some(workspace) => unsafe {
+                memory::free_scratch(context, stream, workspace, WORKSPACE)
+            },
             None => Ok(()),
         }
     }
 
     /// Gives everything back; all work is done.
     pub fn close(&self, context: &Context) {
-        for (_, workspace) in lock(&self.workspaces).drain() {
+        for (stream, workspace) in lock(&self.workspaces).drain() {
             // SAFETY: as in `forget`. Nobody could act on an error.
-            let _ = unsafe { memory::free_scratch(context, workspace, WORKSPACE) };
+            let _ = unsafe { memory::free_scratch(context, stream, workspace, WORKSPACE) };
         }
         lock(&self.plans).clear();
         // SAFETY: it is not used any more.
@@ -150,7 +196,7 @@ impl MatMuls {
         if let Some(workspace) = workspaces.get(&stream) {
             return Ok(*workspace);
         }
-        let workspace = memory::alloc_scratch(context, WORKSPACE)?;
+        let workspace = memory::alloc_scratch(context, stream, WORKSPACE)?;
         workspaces.insert(stream, workspace);
         Ok(workspace)
     }
@@ -174,10 +220,7 @@ impl MatMuls {
         let tried = worth_trying && !recorded;
         let count = if tried { CANDIDATES } else { 1 };
         let candidates = descriptors.candidates(self.handle, WORKSPACE, &key.alignment, count)?;
-        let first = *candidates.first().ok_or_else(|| DriverError::Call {
-            call: "cublasLtMatmulAlgoGetHeuristic",
-            reason: format!("the library knows no way to compute {key:?}"),
-        })?;
+        let first = candidates[0];
         let mut plan = Plan { descriptors, algorithm: first, settled: tried || !worth_trying };
         if candidates.len() > 1 {
             let run = |way: usize, operands: &MatMulOperands| {
