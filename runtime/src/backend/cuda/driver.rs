@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::ffi::c_void;
 use std::fmt;
 
+use super::choices::Choices;
 use crate::backend::{AttentionShape, DType, Gemm};
 
 /// A queue of work, executed in order; work on different streams has no order but that of events.
@@ -286,6 +287,11 @@ pub trait Driver: Send + Sync + fmt::Debug {
         shape: &MatMul,
         operands: &MatMulOperands,
     ) -> Result<(), DriverError>;
+
+    /// What was chosen among several ways so far.
+    fn choices(&self) -> Choices {
+        Choices::default()
+    }
 
     /// The vendor's attention, where there is one for bf16 operands on this device.
     fn attention(&self) -> Option<&dyn FusedAttention>;

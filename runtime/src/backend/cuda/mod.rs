@@ -1,6 +1,7 @@
 //! GPUs.
 
 mod backend;
+mod choices;
 pub mod cudnn;
 mod driver;
 mod gpu;
@@ -13,6 +14,7 @@ mod staging;
 pub mod trial;
 
 pub use backend::CudaBackend;
+pub use choices::{AttentionChoice, Choices, Origin, ProductChoice};
 pub use driver::*;
 pub use gpu::Gpu;
 pub use kernels::attention::{PLAIN as PLAIN_ATTENTION, Tiles as AttentionTiles};

@@ -11,7 +11,7 @@ static _Thread_local void *current;
 #define NEEDS_CONTEXT if (!current) return INVALID_CONTEXT
 
 typedef struct { int urgent, capturing, calls; } Stream;
-typedef struct { int timed, recorded; } Event;
+typedef struct { int timed, recorded; double at; } Event;
 typedef struct { char name[64]; int shared; } Function;
 
 int cuDriverGetVersion(int *v) { *v = 13000; return SUCCESS; }
@@ -74,11 +74,11 @@ int cuStreamEndCapture(Stream *s, void **g) { NEEDS_CONTEXT; if (!s->capturing) 
 
 int cuEventCreate(Event **e, unsigned flags) { NEEDS_CONTEXT; *e = calloc(1, sizeof **e); (*e)->timed = flags != 2; return SUCCESS; }
 int cuEventDestroy_v2(Event *e) { NEEDS_CONTEXT; free(e); return SUCCESS; }
-int cuEventRecord(Event *e, Stream *s) { NEEDS_CONTEXT; e->recorded = 1; return SUCCESS; }
+// Milliseconds since the beginning. Time passes with every event, and while a product is computed, by the library of products.
+double stub_clock = 0;
+int cuEventRecord(Event *e, Stream *s) { NEEDS_CONTEXT; e->recorded = 1; e->at = stub_clock; stub_clock += 0.001; return SUCCESS; }
 int cuEventQuery(Event *e) { NEEDS_CONTEXT; return e->recorded ? SUCCESS : NOT_READY; }
-// The library of products says by a variable how long the last product would have taken.
-float stub_milliseconds = 1.5f;
-int cuEventElapsedTime_v2(float *ms, Event *a, Event *b) { NEEDS_CONTEXT; if (!a->timed || !b->timed) return INVALID_VALUE; *ms = stub_milliseconds; return SUCCESS; }
+int cuEventElapsedTime_v2(float *ms, Event *a, Event *b) { NEEDS_CONTEXT; if (!a->timed || !b->timed) return INVALID_VALUE; *ms = b->at - a->at; return SUCCESS; }
 
 int cuModuleLoadData(void **m, const void *image) { NEEDS_CONTEXT; if (strncmp(image, "CUBIN", 5)) return INVALID_VALUE; *m = strdup(image); return SUCCESS; }
 int cuModuleUnload(void *m) { NEEDS_CONTEXT; free(m); return SUCCESS; }

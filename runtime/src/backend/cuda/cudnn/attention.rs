@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::backend::AttentionShape;
-use crate::backend::cuda::{DriverError, FusedAttention, Stream};
+use crate::backend::cuda::{AttentionChoice, DriverError, FusedAttention, Stream};
 
-use super::cache::Cache;
+use super::cache::{Built, Cache};
 use super::graph::{Element, Operand, Scalar, Tensor};
 use super::host::Host;
 use super::library::cudnn_present;
@@ -120,6 +120,24 @@ impl CudnnAttention {
     /// supported.
     pub fn samples(&self, shape: &AttentionShape, pass: Pass) -> Option<usize> {
         Some(self.parts.known(&(Sizes::from(shape), pass))?.ok()?.samples)
+    }
+
+    /// How the shapes are computed that were asked for so far.
+    pub fn choices(&self) -> Vec<AttentionChoice> {
+        let choice = |((sizes, pass), part): ((Sizes, Pass), Built<Part>)| AttentionChoice {
+            name: format!("{pass}, {sizes}"),
+            batch: sizes.batch as usize,
+            samples: part.as_ref().ok().map(|part| part.samples),
+            scratch: part.as_ref().map_or(0, |part| part.ready.bytes),
+            kernels: match part {
+                Ok(part) => match part.ready.plan.kernels() {
+                    Ok(kernels) => kernels.join(" "),
+                    Err(error) => error.to_string(),
+                },
+                Err(why) => why,
+            },
+        };
+        self.parts.all().into_iter().map(choice).collect()
     }
 
     /// Gives back what calls on `stream` have used. The stream and graphs recorded from it are not used any more.

@@ -20,7 +20,7 @@ use crate::backend::Gemm;
 use crate::backend::cuda::cudnn::{CudnnAttention, CudnnOptions};
 use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::{
-    Driver, DriverError, Ending, Event, Function, FusedAttention, Graph, Grid, MatMul,
+    Choices, Driver, DriverError, Ending, Event, Function, FusedAttention, Graph, Grid, MatMul,
     MatMulOperands, Module, Properties, Source, Stream,
 };
 
@@ -68,7 +68,7 @@ impl NativeDriver {
     ) -> Result<Arc<NativeDriver>, DriverError> {
         let context = Arc::new(Context::new(ordinal)?);
         let compiler = Compiler::new(&context)?;
-        let matmuls = MatMuls::new(options.any_bits)?;
+        let matmuls = MatMuls::new(&context, options.any_bits)?;
         let attention = match options.attention {
             Some(options) => attention(&context, options),
             None => Err("cuDNN is switched off".to_string()),
@@ -393,6 +393,12 @@ impl Driver for NativeDriver {
         }
         // SAFETY: as the caller promises.
         unsafe { self.matmuls.run(self, &self.context, stream, shape, operands) }
+    }
+
+    fn choices(&self) -> Choices {
+        let attention =
+            self.attention.as_ref().map_or_else(|_| Vec::new(), CudnnAttention::choices);
+        Choices { products: self.matmuls.choices(), attention }
     }
 
     fn attention(&self) -> Option<&dyn FusedAttention> {

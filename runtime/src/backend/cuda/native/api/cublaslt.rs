@@ -5,8 +5,9 @@ use std::sync::OnceLock;
 
 use cudarc::cublaslt::sys;
 use cudarc::cublaslt::sys::{
-    cublasComputeType_t, cublasLtHandle_t, cublasLtMatmulAlgo_t, cublasLtMatmulDesc_t,
-    cublasLtMatmulDescAttributes_t, cublasLtMatmulHeuristicResult_t, cublasLtMatmulPreference_t,
+    cublasComputeType_t, cublasLtHandle_t, cublasLtMatmulAlgo_t,
+    cublasLtMatmulAlgoConfigAttributes_t, cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t,
+    cublasLtMatmulHeuristicResult_t, cublasLtMatmulPreference_t,
     cublasLtMatmulPreferenceAttributes_t, cublasLtMatrixLayout_t, cublasStatus_t, cudaDataType_t,
     cudaStream_t,
 };
@@ -50,6 +51,15 @@ functions! {
             cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
             cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, c_int,
             *mut cublasLtMatmulHeuristicResult_t, *mut c_int,
+        ) -> cublasStatus_t;
+        fn cublasLtMatmulAlgoCheck(
+            cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+            cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, *const cublasLtMatmulAlgo_t,
+            *mut cublasLtMatmulHeuristicResult_t,
+        ) -> cublasStatus_t;
+        fn cublasLtMatmulAlgoConfigGetAttribute(
+            *const cublasLtMatmulAlgo_t, cublasLtMatmulAlgoConfigAttributes_t, *mut c_void, usize,
+            *mut usize,
         ) -> cublasStatus_t;
         fn cublasLtMatmul(
             cublasLtHandle_t, cublasLtMatmulDesc_t, *const c_void, *const c_void,

@@ -1,7 +1,10 @@
 //! Matrix products by cuBLASLt, with a plan for each shape.
 
+mod candidates;
 mod descriptors;
+mod kept;
 mod layout;
+mod plan;
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -9,25 +12,21 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, Once};
 
 use cudarc::cublaslt::sys::{cublasLtHandle_t, cublasLtMatmulAlgo_t};
-use cudarc::driver::sys::{CUstream, CUstreamCaptureStatus};
 
 use super::api::{CublasLtApi, cublaslt};
-use super::context::{Context, call as driver_call};
+use super::context::Context;
 use super::memory;
 use crate::backend::DType;
 use crate::backend::cuda::gpu::lock;
-use crate::backend::cuda::trial::fastest;
 use crate::backend::cuda::{Driver, DriverError, Ending, MatMul, MatMulOperands, Stream};
-use descriptors::{Alignment, Descriptors, call};
+use candidates::Alignment;
+use descriptors::{Descriptors, call};
+use kept::Kept;
+use plan::{Key, Plan};
 
-/// Bytes that a product may use beside its operands: what the library's fastest ways need on Hopper.
-const WORKSPACE: usize = 32 << 20;
-
-/// How many ways to compute a product are tried.
-const CANDIDATES: usize = 8;
-
-/// Floating-point operations from which on it pays to try them. A smaller product takes microseconds in any way.
-const WORTH_TRYING: u64 = 100_000_000;
+/// Bytes that a product may use beside its operands: what the library's fastest ways need on Hopper, and room for the parts
+/// of sums where a long one is cut for few and small tiles.
+const WORKSPACE: usize = 64 << 20;
 
 /// The library on one device, and the plans that were made so far.
 pub struct MatMuls {
@@ -41,6 +40,7 @@ pub struct MatMuls {
     told: Once,
     /// Take the fastest way to compute a product, also where its result has other bits than that of the first proposal.
     any_bits: bool,
+    kept: Kept,
 }
 
 // SAFETY: the handle may be used from any thread, one after another or at once.
@@ -48,30 +48,17 @@ unsafe impl Send for MatMuls {}
 // SAFETY: as above.
 unsafe impl Sync for MatMuls {}
 
-/// What a plan depends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
-    shape: MatMul,
-    alignment: Alignment,
-}
-
-/// How a product is computed.
-struct Plan {
-    descriptors: Descriptors,
-    algorithm: cublasLtMatmulAlgo_t,
-    /// Whether nothing is left to try: not so where work was being recorded when the plan was made.
-    settled: bool,
-}
-
 impl MatMuls {
     /// On the device of the current context.
-    pub fn new(any_bits: bool) -> Result<MatMuls, DriverError> {
-        let api: &'static CublasLtApi = cublaslt()?;
+    pub fn new(context: &Context, any_bits: bool) -> Result<MatMuls, DriverError> {
+        let api = cublaslt()?;
+        let kept = Kept::new(&context.properties, api.version, any_bits, WORKSPACE);
+        let api: &'static CublasLtApi = api;
         let mut handle = std::ptr::null_mut();
         // SAFETY: it sets the handle.
         unsafe { call!(api, cublasLtCreate(&mut handle)) }?;
         let (plans, known, workspaces) = Default::default();
-        Ok(MatMuls { api, handle, plans, known, workspaces, told: Once::new(), any_bits })
+        Ok(MatMuls { api, handle, plans, known, workspaces, told: Once::new(), any_bits, kept })
     }
 
     /// Whether the library has products of a shape, of operands that are [aligned](MatMulOperands::ALIGNMENT).
@@ -125,7 +112,7 @@ impl MatMuls {
         let submitted = planned.and_then(|plan| {
             // SAFETY: as the caller promises.
             unsafe {
-                self.submit(stream, shape, &plan.descriptors, &plan.algorithm, operands, workspace)
+                self.submit(stream, shape, &plan.descriptors, plan.algorithm(), operands, workspace)
             }
         });
         if let (Err(error @ DriverError::Refused { .. }), true) =
@@ -134,38 +121,6 @@ impl MatMuls {
             self.note_refusal(shape, error);
         }
         submitted
-    }
-
-    /// The plan of a product, which may have to be made.
-    fn planned(
-        &self,
-        driver: &dyn Driver,
-        context: &Context,
-        stream: Stream,
-        shape: &MatMul,
-        operands: &MatMulOperands,
-        workspace: u64,
-    ) -> Result<Arc<Plan>, DriverError> {
-        // See `Product`: the factors change places.
-        let MatMulOperands { a, b, c, .. } = *operands;
-        let key = Key { shape: *shape, alignment: Alignment::of([b, a, c]) };
-        let known = lock(&self.plans).get(&key).cloned();
-        let is_recorded = || is_capturing(context, stream);
-        match known {
-            Some(plan) if plan.settled || is_recorded()? => Ok(plan),
-            _ => {
-                let recorded = is_recorded()?;
-                let plan = self.plan(driver, stream, &key, operands, workspace, recorded)?;
-                let plan = Arc::new(plan);
-                // Where two ranks made one at once, both use the first.
-                let mut plans = lock(&self.plans);
-                let kept = plans.entry(key).or_insert_with(|| Arc::clone(&plan));
-                if !kept.settled {
-                    *kept = plan;
-                }
-                Ok(Arc::clone(kept))
-            }
-        }
     }
 
     /// Gives back what `stream` has used; all of its work is done.
@@ -199,39 +154,6 @@ impl MatMuls {
         let workspace = memory::alloc_scratch(context, stream, WORKSPACE)?;
         workspaces.insert(stream, workspace);
         Ok(workspace)
-    }
-
-    /// A plan for products of a shape. Ways to compute it are tried unless it is recorded, since what is recorded is not
-    /// done: then it is the first proposal.
-    fn plan(
-        &self,
-        driver: &dyn Driver,
-        stream: Stream,
-        key: &Key,
-        operands: &MatMulOperands,
-        workspace: u64,
-        recorded: bool,
-    ) -> Result<Plan, DriverError> {
-        let (shape, gemm) = (&key.shape, &key.shape.gemm);
-        let descriptors = Descriptors::new(self.api, shape)?;
-        descriptors.point_to(operands.vector, operands.inside)?;
-        let flops = 2 * gemm.m as u64 * gemm.n as u64 * gemm.k as u64;
-        let worth_trying = flops >= WORTH_TRYING;
-        let tried = worth_trying && !recorded;
-        let count = if tried { CANDIDATES } else { 1 };
-        let candidates = descriptors.candidates(self.handle, WORKSPACE, &key.alignment, count)?;
-        let first = candidates[0];
-        let mut plan = Plan { descriptors, algorithm: first, settled: tried || !worth_trying };
-        if candidates.len() > 1 {
-            let run = |way: usize, operands: &MatMulOperands| {
-                let (descriptors, algorithm) = (&plan.descriptors, &candidates[way]);
-                // SAFETY: what the trial gives has the sizes of the product, and is used on this stream alone.
-                unsafe { self.submit(stream, shape, descriptors, algorithm, operands, workspace) }
-            };
-            let chosen = fastest(driver, stream, shape, candidates.len(), self.any_bits, run)?;
-            plan.algorithm = chosen.map_or(first, |way| candidates[way]);
-        }
-        Ok(plan)
     }
 
     unsafe fn submit(
@@ -280,12 +202,4 @@ pub fn is_supported(shape: &MatMul) -> bool {
         (shape.factors, shape.result),
         (DType::Bf16, DType::Bf16 | DType::F32) | (DType::F32, DType::F32)
     ) && (shape.ending != Ending::Sums || shape.result == DType::F32)
-}
-
-fn is_capturing(context: &Context, stream: Stream) -> Result<bool, DriverError> {
-    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    let stream = stream.0 as CUstream;
-    // SAFETY: it writes the status of a live stream.
-    unsafe { driver_call!(context.api, cuStreamIsCapturing(stream, &mut status)) }?;
-    Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
 }
