@@ -9,33 +9,16 @@ use crate::backend::AttentionShape;
 use crate::backend::cuda::{AttentionChoice, DriverError, FusedAttention, Stream};
 
 use super::cache::{Built, Cache};
-use super::graph::{Element, Operand, Scalar, Tensor};
+use super::graph::{Operand, Scalar};
 use super::host::Host;
 use super::library::cudnn_present;
 use super::limits;
-use super::lower::ALIGNMENT;
+use super::options::CudnnOptions;
 use super::plan::{Arguments, Plan};
-use super::scratch::{Division, Scratch, ScratchLimit};
+use super::ready::{Place, Ready};
+use super::scratch::Scratch;
 use super::sizes::{Pass, Sizes};
 use super::target::{self, Handle, Target};
-
-/// What [`CudnnAttention`] may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CudnnOptions {
-    /// Gradients have the same bits in every run. On Ampere and Hopper, where the library adds up gradients of queries by
-    /// atomics otherwise, this makes it store the gradients of all scores and read them again: two bytes of scratch for
-    /// each, so that memory grows with the square of the sequence.
-    pub deterministic: bool,
-    /// How much device memory attention may use beside its operands. A batch that needs more is computed in equal parts,
-    /// one after the other; a single sample that needs more is not supported.
-    pub scratch: ScratchLimit,
-}
-
-impl Default for CudnnOptions {
-    fn default() -> CudnnOptions {
-        CudnnOptions { deterministic: true, scratch: ScratchLimit::default() }
-    }
-}
 
 /// Attention by cuDNN on one device.
 ///
@@ -57,28 +40,10 @@ pub struct CudnnAttention {
     host: Arc<dyn Host>,
 }
 
-/// A plan, and where its operands are.
-struct Ready {
-    plan: Plan,
-    workspace_at: usize,
-    places: Vec<(Operand, Place)>,
-    /// Of scratch.
-    bytes: usize,
-}
-
 /// How a batch is computed: so many samples at a time.
 struct Part {
     samples: usize,
     ready: Arc<Ready>,
-}
-
-/// Where an operand is.
-#[derive(Clone, Copy)]
-enum Place {
-    /// That many bytes after the beginning of scratch.
-    Scratch { at: usize },
-    /// Where the caller says. Samples lie one after the other, each with this many bytes.
-    Given { sample: usize },
 }
 
 /// What calls on one stream use.
@@ -244,60 +209,6 @@ impl CudnnAttention {
         }
         Ok(())
     }
-}
-
-impl Ready {
-    fn new(plan: Plan, samples: usize) -> Ready {
-        let mut division = Division::default();
-        let workspace_at = division.part(plan.workspace());
-        let mut places = Vec::new();
-        for (id, operand) in plan.graph().operands() {
-            let bytes = bytes(&plan.graph().tensors[id.0]);
-            let place = match operand {
-                Operand::RowSum | Operand::DQSum => Place::Scratch { at: division.part(bytes) },
-                _ => Place::Given { sample: bytes / samples },
-            };
-            places.push((operand, place));
-        }
-        Ready { plan, workspace_at, places, bytes: division.total }
-    }
-
-    fn place(&self, operand: Operand) -> Place {
-        let known = self.places.iter().find(|(own, _)| *own == operand);
-        known.expect("every operand of the graph has a place").1
-    }
-
-    /// An error if an operand lies where the library does not take it.
-    fn check(&self, arguments: &Arguments) -> Result<(), DriverError> {
-        for (operand, _) in &self.places {
-            let address = (arguments.operand)(*operand);
-            if !address.is_multiple_of(ALIGNMENT) {
-                return Err(DriverError::Library(format!(
-                    "cuDNN takes operands at multiples of {ALIGNMENT} bytes, and {operand:?} is at {address:#x}"
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether samples begin where the library takes operands, if the first one does.
-    fn can_be_part(&self) -> bool {
-        self.places.iter().all(|(_, place)| match place {
-            Place::Scratch { .. } => true,
-            Place::Given { sample } => (*sample as u64).is_multiple_of(ALIGNMENT),
-        })
-    }
-}
-
-/// Bytes of a tensor in device memory.
-fn bytes(tensor: &Tensor) -> usize {
-    let elements: i64 = tensor.sizes.iter().product();
-    let each = match tensor.element {
-        Element::Bool => 1,
-        Element::Bf16 => 2,
-        Element::F32 | Element::I32 => 4,
-    };
-    elements as usize * each
 }
 
 impl FusedAttention for CudnnAttention {

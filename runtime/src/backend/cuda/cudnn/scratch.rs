@@ -9,34 +9,6 @@ use super::host::Host;
 /// Sizes are rounded up to multiples of this, so that lengths that differ by little share memory.
 const GRAIN: usize = 2 << 20;
 
-/// How much device memory attention may use beside its operands: [a part](Self::PART) of what is unused, within two limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ScratchLimit {
-    /// As much in any case, in bytes.
-    pub least: usize,
-    /// As much and not more, in bytes.
-    pub most: usize,
-    /// Ranks that share the device, each of which takes as much.
-    pub ranks: usize,
-}
-
-impl ScratchLimit {
-    /// Of unused memory, one byte in so many.
-    pub const PART: usize = 4;
-
-    /// The limit where `unused` bytes are.
-    pub fn bytes(&self, unused: usize) -> usize {
-        (unused / (ScratchLimit::PART * self.ranks.max(1))).clamp(self.least, self.most)
-    }
-}
-
-impl Default for ScratchLimit {
-    /// Between 2 and 8 GiB, of a device of one rank.
-    fn default() -> ScratchLimit {
-        ScratchLimit { least: 2 << 30, most: 8 << 30, ranks: 1 }
-    }
-}
-
 /// Scratch of one stream: calls on a stream follow one another, so all of them use the same.
 #[derive(Debug)]
 pub(super) struct Scratch {
