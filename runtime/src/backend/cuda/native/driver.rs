@@ -228,10 +228,11 @@ impl Driver for NativeDriver {
     fn is_done(&self, event: Event) -> Result<bool, DriverError> {
         self.context.enter()?;
         // SAFETY: it is alive.
-        match unsafe { (self.context.api.cuEventQuery)(event.0 as CUevent) } {
-            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
-            result => self.context.api.check("cuEventQuery", result).map(|()| true),
+        let result = unsafe { (self.context.api.cuEventQuery)(event.0 as CUevent) };
+        if result == CUresult::CUDA_ERROR_NOT_READY {
+            return Ok(false);
         }
+        self.context.api.check("cuEventQuery", result).map(|()| true)
     }
 
     fn elapsed_ms(&self, from: Event, to: Event) -> Result<f32, DriverError> {
@@ -301,17 +302,16 @@ impl Driver for NativeDriver {
         })?;
         let mut function: CUfunction = std::ptr::null_mut();
         // SAFETY: the module is alive, and the string lives through the call.
-        match unsafe {
+        let result = unsafe {
             (api.cuModuleGetFunction)(&mut function, module.0 as CUmodule, c_name.as_ptr())
-        } {
-            CUresult::CUDA_ERROR_NOT_FOUND => {
-                return Err(DriverError::Call {
-                    call: "cuModuleGetFunction",
-                    reason: format!("the source has no kernel `{name}`"),
-                });
-            }
-            result => api.check("cuModuleGetFunction", result)?,
+        };
+        if result == CUresult::CUDA_ERROR_NOT_FOUND {
+            return Err(DriverError::Call {
+                call: "cuModuleGetFunction",
+                reason: format!("the source has no kernel `{name}`"),
+            });
         }
+        api.check("cuModuleGetFunction", result)?;
         // More than 48 KiB has to be asked for; what a launch does not use costs nothing.
         let mut fixed = 0;
         // SAFETY: the function is alive.

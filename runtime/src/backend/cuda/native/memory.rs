@@ -25,10 +25,11 @@ pub fn unused(context: &Context) -> Result<usize, DriverError> {
 pub fn alloc(context: &Context, bytes: usize) -> Result<u64, DriverError> {
     let mut address: CUdeviceptr = 0;
     // SAFETY: it writes the address.
-    match unsafe { (context.api.cuMemAlloc_v2)(&mut address, bytes.max(1)) } {
-        CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(DriverError::OutOfMemory { bytes }),
-        result => context.api.check("cuMemAlloc", result).map(|()| address),
+    let result = unsafe { (context.api.cuMemAlloc_v2)(&mut address, bytes.max(1)) };
+    if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+        return Err(DriverError::OutOfMemory { bytes });
     }
+    context.api.check("cuMemAlloc", result).map(|()| address)
 }
 
 /// Gives device memory back.

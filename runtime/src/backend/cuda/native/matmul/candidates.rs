@@ -4,13 +4,13 @@ use std::ffi::{c_int, c_void};
 
 use cudarc::cublaslt::sys::{
     cublasLtHandle_t, cublasLtMatmulAlgo_t, cublasLtMatmulAlgoConfigAttributes_t,
-    cublasLtMatmulHeuristicResult_t, cublasLtMatmulPreference_t,
-    cublasLtMatmulPreferenceAttributes_t, cublasLtReductionScheme_t, cublasStatus_t,
+    cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, cublasLtReductionScheme_t,
+    cublasStatus_t,
 };
 
 use super::descriptors::{Descriptors, call};
 use crate::backend::cuda::DriverError;
-use crate::backend::cuda::native::api::CublasLtApi;
+use crate::backend::cuda::native::api::{CublasLtApi, Heuristic};
 
 /// A way to compute a product.
 #[derive(Debug, Clone, Copy)]
@@ -21,8 +21,8 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    fn of(found: &cublasLtMatmulHeuristicResult_t) -> Candidate {
-        Candidate { algorithm: found.algo, workspace: found.workspaceSize }
+    fn of(found: &Heuristic) -> Candidate {
+        Candidate { algorithm: found.algorithm, workspace: found.workspace }
     }
 
     /// Its settings by the library's numbers, as far as it has them.
@@ -68,9 +68,7 @@ impl Descriptors {
         if self.narrow {
             preference.require_wide_sums()?;
         }
-        // SAFETY: the type is plain numbers, for all of which zero is a value.
-        let none: cublasLtMatmulHeuristicResult_t = unsafe { std::mem::zeroed() };
-        let mut found = vec![none; count];
+        let mut found = vec![Heuristic::none(); count];
         let mut returned = 0;
         // SAFETY: the descriptors are whole, and as many results are asked for as there is room for.
         let status = unsafe {
@@ -105,8 +103,7 @@ impl Descriptors {
         algorithm: cublasLtMatmulAlgo_t,
     ) -> Option<Candidate> {
         let api = self.api;
-        // SAFETY: the type is plain numbers, for all of which zero is a value.
-        let mut found: cublasLtMatmulHeuristicResult_t = unsafe { std::mem::zeroed() };
+        let mut found = Heuristic::none();
         // SAFETY: the descriptors are whole; the algorithm is read and compared with what the library has.
         let status = unsafe {
             (api.cublasLtMatmulAlgoCheck)(
@@ -120,9 +117,9 @@ impl Descriptors {
                 &mut found,
             )
         };
-        let is_taken = api.check("cublasLtMatmulAlgoCheck", status).is_ok()
-            && found.workspaceSize <= workspace;
-        is_taken.then_some(Candidate { algorithm, workspace: found.workspaceSize })
+        let is_taken =
+            api.check("cublasLtMatmulAlgoCheck", status).is_ok() && found.workspace <= workspace;
+        is_taken.then_some(Candidate { algorithm, workspace: found.workspace })
     }
 }
 

@@ -11,7 +11,7 @@ use cudarc::cublaslt::sys::{
 use super::layout::{Layout, Product};
 use crate::backend::DType;
 use crate::backend::cuda::gpu::lock;
-use crate::backend::cuda::native::api::CublasLtApi;
+use crate::backend::cuda::native::api::{CublasLtApi, Status};
 use crate::backend::cuda::{DriverError, Ending, MatMul};
 
 /// Calls a function of the library, and names it if it fails.
@@ -24,19 +24,23 @@ pub(super) use call;
 
 impl CublasLtApi {
     /// The result of a call. It is refused where the library has no product of that kind, or does not take its arguments.
-    pub fn check(&self, call: &'static str, status: cublasStatus_t) -> Result<(), DriverError> {
+    pub fn check(
+        &self,
+        call: &'static str,
+        status: Status<cublasStatus_t>,
+    ) -> Result<(), DriverError> {
         use cublasStatus_t::*;
         if status == CUBLAS_STATUS_SUCCESS {
             return Ok(());
         }
         // SAFETY: it gives a constant string for any status.
         let reason = unsafe { CStr::from_ptr((self.cublasLtGetStatusString)(status)) };
-        let reason = reason.to_string_lossy().into_owned();
-        match status {
-            CUBLAS_STATUS_NOT_SUPPORTED
-            | CUBLAS_STATUS_INVALID_VALUE
-            | CUBLAS_STATUS_ARCH_MISMATCH => Err(DriverError::Refused { call, reason }),
-            _ => Err(DriverError::Call { call, reason }),
+        let reason = format!("{} ({status})", reason.to_string_lossy());
+        let refusals =
+            [CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_INVALID_VALUE, CUBLAS_STATUS_ARCH_MISMATCH];
+        match refusals.iter().any(|refusal| status == *refusal) {
+            true => Err(DriverError::Refused { call, reason }),
+            false => Err(DriverError::Call { call, reason }),
         }
     }
 }

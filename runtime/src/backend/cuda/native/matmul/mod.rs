@@ -89,7 +89,7 @@ impl MatMuls {
         self.told.call_once(|| {
             let _ = writeln!(
                 std::io::stderr(),
-                "{error}, for {shape:?}: what comes with a product is computed by kernels of its own where cuBLASLt has no \
+                "{error}, for {shape}: what comes with a product is computed by kernels of its own where cuBLASLt has no \
                  such product"
             );
         });

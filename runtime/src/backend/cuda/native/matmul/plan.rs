@@ -150,9 +150,10 @@ impl MatMuls {
 }
 
 fn is_capturing(context: &Context, stream: Stream) -> Result<bool, DriverError> {
-    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+    let none = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as u32;
+    let mut status = none;
     let stream = stream.0 as CUstream;
     // SAFETY: it writes the status of a live stream.
     unsafe { call!(context.api, cuStreamIsCapturing(stream, &mut status)) }?;
-    Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    Ok(status != none)
 }
