@@ -12,12 +12,14 @@ typedef struct { Algorithm algorithm; size_t workspace; int state; float waves; 
 
 // What was run last, for the tests.
 int stub_algorithm = -1, stub_runs = 0;
-// Where products that do more are refused: 1 when it is asked for ways, 2 when one is run.
+// Where products that do more are refused: 1 when it is asked for ways, 2 when one is run. Above 100, what every product gives.
 int stub_refuses = 0;
 
 size_t cublasLtGetVersion(void) { return 130100; }
-const char *cublasLtGetStatusString(int s) { return s == 7 ? "an argument is invalid" : "not supported"; }
-int cublasLtCreate(void **h) { *h = malloc(1); return 0; }
+const char *cublasLtGetStatusString(int s) { return s == 7 ? "an argument is invalid" : s > 100 ? "unknown" : "not supported"; }
+// How many the thread has made.
+_Thread_local int stub_handles = 0;
+int cublasLtCreate(void **h) { stub_handles++; *h = malloc(1); return 0; }
 int cublasLtDestroy(void *h) { free(h); return 0; }
 // COMPUTE_32F and CUDA_R_32F: sums of f32, not of TF32.
 int cublasLtMatmulDescCreate(Operation **o, int compute, int scale) { *o = calloc(1, sizeof **o); return compute == 68 && scale == 0 ? 0 : 7; }
@@ -76,6 +78,7 @@ static float at(const void *data, const Layout *l, int transposed, uint64_t i, u
 
 int cublasLtMatmul(void *h, Operation *o, const float *alpha, const void *A, Layout *a, const void *B, Layout *b, const float *beta, const float *C, Layout *c, float *D, Layout *d, const Algorithm *algorithm, void *workspace, size_t bytes, void *stream) {
     if (algorithm->data[0] == 2 || (o->epilogue && stub_refuses == 2)) return 15;
+    if (stub_refuses > 100) return stub_refuses;
     if (c->type != 0 || bytes != 64u << 20) return 7;
     stub_algorithm = algorithm->data[0];
     stub_runs++;

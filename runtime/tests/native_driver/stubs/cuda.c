@@ -15,8 +15,8 @@ typedef struct { int timed, recorded; double at; } Event;
 typedef struct { char name[64]; int shared; } Function;
 
 int cuDriverGetVersion(int *v) { *v = 13000; return SUCCESS; }
-int cuGetErrorName(int e, const char **s) { *s = e == INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE" : e == NO_DEVICE_ERROR ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR_OTHER"; return SUCCESS; }
-int cuGetErrorString(int e, const char **s) { *s = e == INVALID_VALUE ? "invalid argument" : e == NO_DEVICE_ERROR ? "no CUDA-capable device is detected" : "other"; return SUCCESS; }
+int cuGetErrorName(int e, const char **s) { if (e > 999) return INVALID_VALUE; *s = e == INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE" : e == NO_DEVICE_ERROR ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR_OTHER"; return SUCCESS; }
+int cuGetErrorString(int e, const char **s) { if (e > 999) return INVALID_VALUE; *s = e == INVALID_VALUE ? "invalid argument" : e == NO_DEVICE_ERROR ? "no CUDA-capable device is detected" : "other"; return SUCCESS; }
 #ifdef NO_DEVICE
 int cuInit(unsigned f) { return NO_DEVICE_ERROR; }
 #else
@@ -66,7 +66,10 @@ int cuStreamCreateWithPriority(Stream **s, unsigned flags, int priority) {
     return SUCCESS;
 }
 int cuStreamDestroy_v2(Stream *s) { NEEDS_CONTEXT; free(s); return SUCCESS; }
-int cuStreamSynchronize(Stream *s) { NEEDS_CONTEXT; return s->capturing ? INVALID_VALUE : SUCCESS; }
+// A test can let those of its thread fail with any status.
+static _Thread_local int stub_status = 0;
+void stub_set_status(int s) { stub_status = s; }
+int cuStreamSynchronize(Stream *s) { NEEDS_CONTEXT; if (stub_status) return stub_status; return s->capturing ? INVALID_VALUE : SUCCESS; }
 int cuStreamWaitEvent(Stream *s, Event *e, unsigned f) { NEEDS_CONTEXT; return SUCCESS; }
 int cuStreamIsCapturing(Stream *s, int *v) { NEEDS_CONTEXT; *v = s->capturing; return SUCCESS; }
 int cuStreamBeginCapture_v2(Stream *s, int mode) { NEEDS_CONTEXT; if (mode != 2) return INVALID_VALUE; s->capturing = 1; s->calls = 0; return SUCCESS; }
