@@ -79,6 +79,24 @@ pub struct MatMul {
     pub ending: Ending,
 }
 
+/// Its sizes, which factors are transposed (as BLAS writes it), dtypes, and what is done beside.
+impl fmt::Display for MatMul {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MatMul { gemm, factors, result, ending } = self;
+        let Gemm { m, n, k, trans_a, trans_b, accumulate } = gemm;
+        let [a, b] = [trans_a, trans_b].map(|transposed| if *transposed { 'T' } else { 'N' });
+        let added = if *accumulate { " added" } else { "" };
+        let ending = match ending {
+            Ending::Plain => "",
+            Ending::Bias => " bias",
+            Ending::BiasGelu { keeps: false } => " bias GELU",
+            Ending::BiasGelu { keeps: true } => " bias GELU kept",
+            Ending::Sums => " sums",
+        };
+        write!(f, "{m} x {n} x {k} {a}{b} {factors} -> {result}{added}{ending}")
+    }
+}
+
 /// What a product does beside writing its result, in one kernel with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ending {
