@@ -152,7 +152,7 @@ fn nothing_is_tried_while_work_is_recorded_or_without_memory_to_spare() {
     assert_eq!(large.add(), (1, 0));
     assert_eq!(large.add(), (1, 0));
     set_stub_memory(80 << 30);
-    assert_eq!(large.kept(), [PathBuf::new(); 0], "nothing was found out");
+    assert!(large.kept().is_empty(), "nothing was found out");
 }
 
 /// Makes the stub of the driver say that so many bytes are unused.

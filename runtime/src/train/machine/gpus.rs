@@ -205,7 +205,7 @@ fn open(ordinal: usize, ranks: usize, nondeterministic: bool) -> Result<Arc<Nati
     let scratch = ScratchLimit { ranks, ..ScratchLimit::default() };
     let attention = CudnnOptions { deterministic: !nondeterministic, scratch };
     let options = NativeOptions { any_bits: nondeterministic, attention: Some(attention) };
-    Ok(NativeDriver::with_options(ordinal, options).map_err(refused)?)
+    NativeDriver::with_options(ordinal, options).map_err(refused)
 }
 
 /// Compiles the kernels that every run may need, as many at once as there are processors. All devices are of one kind, so
