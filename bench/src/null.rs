@@ -138,7 +138,7 @@ impl Driver for NullDriver {
         Ok(())
     }
 
-    fn scratch_bytes(&self) -> usize {
+    fn scratch_bytes(&self, _: &[Stream]) -> usize {
         0
     }
 
@@ -281,7 +281,7 @@ impl FusedAttention for NullDriver {
         true
     }
 
-    fn supports_backward(&self, _: &AttentionShape) -> bool {
+    fn supports_backward(&self, _: &AttentionShape, _: usize) -> bool {
         true
     }
 

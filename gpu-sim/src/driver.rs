@@ -100,7 +100,7 @@ impl Driver for SimDriver {
         self.enter(Call::Free { bytes })?.memory.free(address, bytes)
     }
 
-    fn scratch_bytes(&self) -> usize {
+    fn scratch_bytes(&self, _: &[Stream]) -> usize {
         0
     }
 

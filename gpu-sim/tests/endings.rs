@@ -4,10 +4,14 @@
 mod support;
 
 use std::io::Write;
+use std::sync::Arc;
 
+use meshwright::backend::cuda::DriverError;
 use meshwright::backend::{DType, Expr, Gemm, GemmEnding, Node};
-use meshwright_gpu_sim::on_gpu;
-use support::{FLOATS, Operand, Side, assert_close, assert_same, device, epsilon, host, values};
+use meshwright_gpu_sim::{Kind, SimDevice, not_checked_on_gpu, on_gpu};
+use support::{
+    FLOATS, Operand, Side, assert_close, assert_same, device, device_with, epsilon, host, values,
+};
 
 /// Rows and columns of a product, and the length of its sums.
 type Sizes = (usize, usize, usize);
@@ -142,6 +146,34 @@ fn check_sums(sizes: Sizes, dtype: DType) {
     let expected: Vec<f32> = (0..n).map(column).collect();
     let floor = 1e-6 * k as f32 / 5.0;
     assert_close("gradient of the bias", &sums.numbers(), &expected, 1e-6, floor);
+}
+
+/// A product that is refused when it is submitted is none, and the next one is asked for again.
+#[test]
+fn a_refused_product_is_none() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    let sizes = sizes()[0];
+    let device = SimDevice::new(4);
+    let side = device_with(Arc::new(device.driver()), 0);
+    let (m, n, _) = sizes;
+    let [a, b, bias] = operands(&side, sizes, DType::Bf16);
+    let run = || {
+        let mut out = side.blank(DType::Bf16, m * n);
+        let ending = GemmEnding::Bias(bias.view());
+        let (a, b) = (a.view(), b.view());
+        let is_there = side.backend().gemm_with(&gemm(sizes, false), a, b, ending, out.view_mut());
+        (is_there, out.numbers())
+    };
+    let refused = DriverError::Refused { call: "cublasLtMatmul", reason: "no".to_owned() };
+    device.fail(Kind::MatMul, 0, refused);
+    let (is_there, out) = run();
+    assert!(!is_there && out.iter().all(|x| x.is_nan()));
+    assert_eq!(side.backend().flops(), 0);
+    let (is_there, out) = run();
+    assert!(is_there);
+    assert_close("bias", &out, &expected(sizes, DType::Bf16, false)[0], epsilon(DType::Bf16), 1e-5);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Trying ways to compute a product, on a simulated device.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
+use std::time::Duration;
 
 use half::bf16;
 use meshwright::backend::cuda::trial::fastest;
@@ -15,6 +17,10 @@ struct Ways {
     shape: MatMul,
     /// How far all results are from 0, and what was added to, of every run.
     seen: RefCell<Vec<(f32, Vec<f32>)>>,
+    /// The way and the place of the result of every run.
+    runs: RefCell<Vec<(usize, u64)>>,
+    /// A way that takes its time.
+    slow: Option<usize>,
 }
 
 impl Ways {
@@ -26,6 +32,8 @@ impl Ways {
             stream,
             shape: MatMul { gemm, factors, result, ending: Ending::Plain },
             seen: RefCell::default(),
+            runs: RefCell::default(),
+            slow: None,
         }
     }
 
@@ -34,12 +42,16 @@ impl Ways {
         let run = |way: usize, operands: &MatMulOperands| match orders[way] {
             Some(order) => {
                 self.multiply(order, operands);
+                self.runs.borrow_mut().push((way, operands.c));
+                if self.slow == Some(way) {
+                    std::thread::sleep(Duration::from_millis(3));
+                }
                 Ok(())
             }
             None => Err(DriverError::Call { call: "cublasLtMatmul", reason: "refused".to_owned() }),
         };
         let (driver, stream) = (&self.driver, self.stream);
-        fastest(driver, stream, &self.shape, orders.len(), any_bits, run).unwrap()
+        fastest(driver, stream, &self.shape, orders.len(), any_bits, run).unwrap().chosen
     }
 
     fn read(&self, dtype: DType, from: u64, len: usize) -> Vec<f32> {
@@ -152,14 +164,38 @@ fn ways_with_the_same_bits_may_be_chosen_and_what_is_added_to_is_the_same_for_al
     let ways = Ways::new(DType::Bf16, DType::F32, gemm);
     let chosen = ways.chosen(&[None, Some(Forward), Some(Halves), Some(Forward)], false);
     assert!(matches!(chosen, Some(1 | 3)), "{chosen:?}");
-    // Of six runs of each way, the first begins from the same numbers.
-    let seen = ways.seen.borrow();
-    assert_eq!(seen.len(), 3 * 6);
+    // Each way is run once, from the same numbers, before the two that may be chosen are timed.
+    let (seen, runs) = (ways.seen.borrow(), ways.runs.borrow());
     assert!(seen[0].1.iter().all(|x| *x != 0.0 && x.abs() < 0.125));
-    assert_eq!(seen[0].1, seen[6].1);
-    assert_eq!(seen[0].1, seen[12].1);
+    assert_eq!(seen[0].1, seen[1].1);
+    assert_eq!(seen[0].1, seen[2].1);
+    assert_eq!(runs[..3].iter().map(|(way, _)| *way).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(runs[3..].iter().all(|(way, _)| *way != 2));
+    // Small operands are used in turn.
+    let places: HashSet<_> = runs[3..].iter().map(|(_, place)| place).collect();
+    assert_eq!(places.len(), 3);
+    drop((seen, runs));
     // All memory is back.
     assert_eq!(ways.driver.device().live(), (0, 0));
+}
+
+/// Rounds of the ways alternate, and one that is far behind has no second one.
+#[test]
+fn a_slower_way_is_not_chosen() {
+    let gemm = Gemm { m: 6, n: 10, k: 33, trans_a: false, trans_b: false, accumulate: false };
+    for slow in [0, 1] {
+        let ways = Ways { slow: Some(slow), ..Ways::new(DType::F32, DType::F32, gemm) };
+        let both = [Some(Order::Forward); 2];
+        assert_eq!(ways.chosen(&both, false), Some(1 - slow));
+        let runs = ways.runs.borrow();
+        let of_slow = runs.iter().filter(|(way, _)| *way == slow).count();
+        // For its bits, to find the length of a round, and in one round: it is 3 ms. As the first it is timed before it is
+        // known to be behind, as the second once more at most.
+        assert_eq!(of_slow, 3, "{runs:?}");
+        let of_other: Vec<_> = (0..runs.len()).filter(|index| runs[*index].0 != slow).collect();
+        let turns = of_other.windows(2).filter(|pair| pair[1] != pair[0] + 1).count();
+        assert!(turns >= 1, "{runs:?}");
+    }
 }
 
 #[test]

@@ -7,11 +7,12 @@ mod stub;
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use meshwright::backend::AttentionShape;
 use meshwright::backend::cuda::cudnn::{
-    CudnnAttention, CudnnOptions, Host, Operand, Pass, Scalar, Sizes,
+    CudnnAttention, CudnnOptions, Host, Operand, Pass, Scalar, ScratchLimit, Sizes,
 };
 use meshwright::backend::cuda::native::Search;
 use meshwright::backend::cuda::{DriverError, FusedAttention, Stream};
@@ -22,6 +23,7 @@ const CAPABILITY: (u32, u32) = (9, 0);
 #[derive(Debug, Default)]
 struct Memory {
     live: Mutex<BTreeMap<u64, usize>>,
+    unused: AtomicUsize,
 }
 
 impl Host for Memory {
@@ -33,7 +35,11 @@ impl Host for Memory {
         Ok((0x100 + stream.0) as *mut c_void)
     }
 
-    fn alloc(&self, bytes: usize) -> Result<u64, DriverError> {
+    fn unused(&self) -> Result<usize, DriverError> {
+        Ok(self.unused.load(Ordering::Relaxed))
+    }
+
+    fn alloc(&self, _: Stream, bytes: usize) -> Result<u64, DriverError> {
         let mut live = self.live.lock().expect("nothing panics");
         let last = live.last_key_value();
         let address = last.map_or(1 << 30, |(address, bytes)| address + *bytes as u64);
@@ -41,12 +47,15 @@ impl Host for Memory {
         Ok(address)
     }
 
-    unsafe fn free(&self, address: u64, bytes: usize) -> Result<(), DriverError> {
+    unsafe fn free(&self, _: Stream, address: u64, bytes: usize) -> Result<(), DriverError> {
         let mut live = self.live.lock().expect("nothing panics");
         assert_eq!(live.remove(&address), Some(bytes));
         Ok(())
     }
 }
+
+/// What a rank without a limit of memory may take.
+const ROOM: usize = usize::MAX;
 
 fn shape(seq: usize, head_dim: usize) -> AttentionShape {
     AttentionShape { batch: 2, seq, heads: 4, kv_heads: 2, head_dim, scale: 0.125, causal: true }
@@ -169,23 +178,79 @@ fn calls_are_those_that_the_graphs_need() {
 
     let atomic =
         attention(&memory, CudnnOptions { deterministic: false, ..CudnnOptions::default() });
-    assert!(atomic.supports_backward(&shape(48, 56)), "atomics are allowed");
+    assert!(atomic.supports_backward(&shape(48, 56), ROOM), "atomics are allowed");
     backward(&atomic, 9, &s).expect("a plan");
     let pass = Pass::Backward { deterministic: false };
     assert_executed(lines().last().expect("a line"), pass, &s, 9, 1 << 30);
     drop(atomic);
 
-    let small = attention(&memory, CudnnOptions { scratch_limit: 4096, ..CudnnOptions::default() });
-    assert!(small.supports(&s) && small.supports_backward(&s));
+    let scratch = ScratchLimit { least: 4096, most: 4096, ranks: 1 };
+    let small = attention(&memory, CudnnOptions { scratch, ..CudnnOptions::default() });
+    assert!(small.supports(&s) && small.supports_backward(&s, ROOM));
     computes_large_batches_in_parts(&small, &s);
-    let why = small.why_not(&shape(1024, 64), small.backward_pass()).expect("too much");
+    let why = small.why_not(&shape(1024, 64), small.backward_pass(), ROOM).expect("too much");
     assert!(why.contains("bytes of scratch") && why.contains("the limit is 4096"), "{why}");
     drop(small);
     assert_eq!((live(), live_blocks()), (0, 0), "everything was given back");
+
+    parts_depend_on_what_is_unused(&memory);
+    assert_eq!((live(), live_blocks()), (0, 0), "everything was given back");
+}
+
+/// The deterministic backward of four samples of 4096 positions, with 32 heads, needs 4.4 GB in one call.
+fn parts_depend_on_what_is_unused(memory: &Arc<Memory>) {
+    const GIB: usize = 1 << 30;
+    let shape = |batch| AttentionShape {
+        batch,
+        seq: 4096,
+        heads: 32,
+        kv_heads: 8,
+        head_dim: 64,
+        scale: 0.125,
+        causal: true,
+    };
+    // Samples of each part, with so much unused and so much left to the rank within its limit of memory.
+    for (ranks, unused, room, samples) in [
+        // A quarter of what is unused, of which 8 GiB are enough.
+        (1, 120 * GIB, ROOM, 4),
+        (1, 20 * GIB, ROOM, 4),
+        (1, 12 * GIB, ROOM, 2),
+        // 2 GiB are there in any case.
+        (1, 3 * GIB, ROOM, 1),
+        (1, 120 * GIB, 12 * GIB, 2),
+        (1, 120 * GIB, 0, 1),
+        // Four ranks on one device.
+        (4, 120 * GIB, ROOM, 4),
+        (4, 48 * GIB, ROOM, 2),
+    ] {
+        memory.unused.store(unused, Ordering::Relaxed);
+        let scratch = ScratchLimit { ranks, ..ScratchLimit::default() };
+        let roomy = attention(memory, CudnnOptions { scratch, ..CudnnOptions::default() });
+        let pass = roomy.backward_pass();
+        assert_eq!(roomy.samples(&shape(4), pass), None, "nobody has asked");
+        assert!(roomy.supports_backward(&shape(4), room));
+        assert_eq!(roomy.samples(&shape(4), pass), Some(samples), "{ranks} {unused} {room}");
+        let before = lines().len();
+        backward(&roomy, 1, &shape(4)).expect("a plan");
+        assert_eq!(lines().len() - before, 4 / samples);
+        // Memory that others take meanwhile changes nothing, and scratch that is there may be used by other shapes.
+        memory.unused.store(0, Ordering::Relaxed);
+        backward(&roomy, 1, &shape(4)).expect("a plan");
+        assert!(roomy.supports_backward(&shape(samples), room));
+        assert_eq!(roomy.samples(&shape(samples), pass), Some(samples));
+        let scratch: usize = memory.live.lock().expect("nothing panics").values().sum();
+        let scores = 2 * samples * 32 * 4096 * 4096;
+        assert!((scores..scores + scores / 16).contains(&scratch), "{scratch} for {samples}");
+    }
+    // Eight GiB are not exceeded.
+    memory.unused.store(1000 * GIB, Ordering::Relaxed);
+    let most = attention(memory, CudnnOptions::default());
+    assert!(most.supports_backward(&shape(8), ROOM));
+    assert_eq!(most.samples(&shape(8), most.backward_pass()), Some(4));
 }
 
 fn executes_with_what_it_is_given(exact: &CudnnAttention, s: &AttentionShape) {
-    assert!(exact.supports(s) && exact.supports_backward(s));
+    assert!(exact.supports(s) && exact.supports_backward(s, ROOM));
     forward(exact, 1, s).expect("a plan");
     backward(exact, 1, s).expect("a plan");
     forward(exact, 2, s).expect("a plan");
@@ -201,7 +266,7 @@ fn executes_with_what_it_is_given(exact: &CudnnAttention, s: &AttentionShape) {
 fn computes_large_batches_in_parts(small: &CudnnAttention, s: &AttentionShape) {
     let part = AttentionShape { batch: 3, ..*s };
     let whole = AttentionShape { batch: 6, ..*s };
-    assert!(small.supports_backward(&whole));
+    assert!(small.supports_backward(&whole, ROOM));
     let before = lines().len();
     backward(small, 1, &whole).expect("a plan");
     let executed = lines().split_off(before);
@@ -244,14 +309,14 @@ fn keeps_plans_for_all_threads(exact: &CudnnAttention, s: &AttentionShape) {
 
 fn reports_failures(exact: &CudnnAttention) {
     let (no_engine, fails, not_deterministic) = (shape(48, 24), shape(48, 40), shape(48, 56));
-    assert!(!exact.supports(&no_engine) && !exact.supports_backward(&no_engine));
-    let why = exact.why_not(&no_engine, Pass::Forward).expect("no engine");
+    assert!(!exact.supports(&no_engine) && !exact.supports_backward(&no_engine, ROOM));
+    let why = exact.why_not(&no_engine, Pass::Forward, ROOM).expect("no engine");
     for part in ["cuDNN 9.19 has no engine", "head_dim 24", "such heads are not supported"] {
         assert!(why.contains(part), "{why}");
     }
     assert_eq!(forward(exact, 1, &no_engine), Err(DriverError::Library(why)));
 
-    let why = exact.why_not(&not_deterministic, exact.backward_pass()).expect("no engine");
+    let why = exact.why_not(&not_deterministic, exact.backward_pass(), ROOM).expect("no engine");
     assert!(why.contains("an engine is not deterministic"), "{why}");
 
     // What was promised and then fails is an error, not a reason to compute it in another way.

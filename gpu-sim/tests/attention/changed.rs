@@ -53,7 +53,7 @@ impl<F: Fn(&Source) -> Source + Send + Sync> Driver for Changed<F> {
         properties() -> &Properties;
         free_memory() -> Done<usize>;
         alloc(bytes: usize) -> Done<u64>;
-        scratch_bytes() -> usize;
+        scratch_bytes(streams: &[Stream]) -> usize;
         alloc_pinned(bytes: usize) -> Done<*mut u8>;
         new_stream(urgent: bool) -> Done<Stream>;
         free_stream(stream: Stream) -> Done;

@@ -85,7 +85,7 @@ impl FusedAttention for Vendor {
         true
     }
 
-    fn supports_backward(&self, _: &AttentionShape) -> bool {
+    fn supports_backward(&self, _: &AttentionShape, _: usize) -> bool {
         self.backward
     }
 

@@ -157,6 +157,27 @@ fn a_recorded_model_that_is_offloaded_is_the_same() {
     check::<nested_llama::Llama>("--steps 5 --micro-batches 2", 2);
 }
 
+/// A profile needs every call by itself, and changes none of the numbers.
+#[test]
+fn a_profiled_run_is_not_recorded() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    let device = SimDevice::new(11);
+    let (expected, _) = run::<Llama>("--steps 4 --no-graphs");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("profile.csv");
+    let driver: Arc<dyn Driver> = Arc::new(device.driver());
+    let machine = Gpus::new(vec![driver], 1).profiled(file.clone());
+    let got = run_on::<Llama>("--steps 4", Box::new(machine));
+    assert_same("profiled", &got, &expected);
+    assert_eq!(count(&device, Kind::BeginCapture), 0);
+    let profile = std::fs::read_to_string(&file).unwrap();
+    for name in ["matmul", "rms_norm_bf16", "adamw", "copy", "upload"] {
+        assert!(profile.lines().any(|line| line.starts_with(name)), "{name} in {profile}");
+    }
+}
+
 #[test]
 fn a_recorded_step_takes_few_calls() {
     if not_checked_on_gpu() {

@@ -139,6 +139,12 @@ impl MemoryMeter {
         self.lock().noted(self.own_bytes()).total_peak
     }
 
+    /// Bytes that may still be taken within the limit.
+    pub fn room(&self) -> usize {
+        let live: usize = self.lock().live_with(self.own_bytes()).iter().sum();
+        self.limit.saturating_sub(live)
+    }
+
     /// Gives what is kept for the next buffers back to the system; what is reserved, too, unless work is recorded.
     pub fn give_back(&self) {
         let mut state = self.lock();

@@ -1,8 +1,9 @@
 //! FLOPs of a training step, by the usual convention, and what the machine could do.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Category, Gemm, MemoryMeter, Queue};
+use crate::backend::{BlockIndex, Buffer, Category, DType, Gemm, MemoryMeter, Queue};
 use crate::comm::Site;
 use crate::layout::AxisSet;
 use crate::nn::Built;
@@ -51,8 +52,7 @@ fn best_product(rank: &Rank) -> f64 {
     let size = if device.is_some() { 4096 } else { 768 };
     let finish =
         || device.iter().for_each(|device| device.synchronize(&device.mark(Queue::Compute)));
-    let buffer = || meter.zeros(rank.compute_dtype(), size * size, Category::Workspace);
-    let (a, b, mut c) = (buffer(), buffer(), buffer());
+    let [a, b, mut c] = [1, 2, 3].map(|key| random_matrix(rank, &meter, size, key));
     let product =
         Gemm { m: size, n: size, k: size, trans_a: false, trans_b: false, accumulate: false };
     let begin = Instant::now();
@@ -65,6 +65,16 @@ fn best_product(rank: &Rank) -> f64 {
         runs += 1;
     }
     2.0 * (size * size * size) as f64 / best.as_secs_f64()
+}
+
+/// Normal numbers, as in a model: a GPU takes less power for zeros, and keeps a higher clock.
+fn random_matrix(rank: &Rank, meter: &Arc<MemoryMeter>, size: usize, key: u64) -> Buffer {
+    let mut numbers = meter.alloc(DType::F32, size * size, Category::Workspace);
+    let index = BlockIndex::whole(&[size, size]);
+    rank.backend().normal(key, 1.0, &index, numbers.view_mut());
+    let mut matrix = meter.alloc(rank.compute_dtype(), size * size, Category::Workspace);
+    rank.backend().cast(numbers.view(), matrix.view_mut());
+    matrix
 }
 
 #[cfg(test)]
@@ -126,6 +136,18 @@ mod tests {
             let expected = 6.0 * 40.0 + 12.0 * (6 * 5 * 7) as f64;
             assert_eq!(model_flops_per_token(&built, 7), expected, "tied: {tied}");
         }
+    }
+
+    /// Products of zeros are faster on a GPU than those of a model.
+    #[test]
+    fn the_peak_is_that_of_random_numbers() {
+        let comms = RankComms::unattended(MeshShape::SINGLE);
+        let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
+        let meter = MemoryMeter::new();
+        let [a, b] = [1, 2].map(|key| random_matrix(&rank, &meter, 64, key).view().to_vec::<f32>());
+        let squares: f32 = a.iter().map(|x| x * x).sum();
+        assert!((0.9..1.1).contains(&(squares / a.len() as f32)), "{squares}");
+        assert_ne!(a, b);
     }
 
     #[test]

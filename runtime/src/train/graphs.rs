@@ -79,10 +79,14 @@ enum SoFar {
 }
 
 impl<S: Shape> Graphs<S> {
-    /// Of a rank on which passes are recorded if `wanted`, and where they can be.
-    pub fn new(rank: &Rank, wanted: bool) -> Graphs<S> {
+    /// Of a rank on which passes are recorded if `wanted`, where they can be and nothing hinders.
+    pub fn new(rank: &Rank, wanted: bool, hindrance: Option<&str>) -> Graphs<S> {
         let state = if wanted { State::WarmUp(WARM_UP) } else { State::Off };
-        Graphs { state, attempts: ATTEMPTS, speaks: rank.index() == 0 }
+        let mut graphs = Graphs { state, attempts: ATTEMPTS, speaks: rank.index() == 0 };
+        if let (true, Some(why)) = (wanted, hindrance) {
+            graphs.give_up(why);
+        }
+        graphs
     }
 
     /// Gives back everything that was recorded; nothing is recorded from now on.

@@ -89,7 +89,9 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let rows = Extent::part(config.batch, rank.position(data), rank.degree_of(data));
         let rows = rows.offset..rows.offset + rows.local;
         let batches = Prefetch::start(&plan.dataset, rows, plan.first_step()..config.steps)?;
-        let (graphs, saved) = (Graphs::new(&rank, config.graphs), None);
+        let hindrance = plan.machine.why_not_recorded();
+        let graphs = Graphs::new(&rank, config.graphs, hindrance.as_deref());
+        let saved = None;
         Ok(RankLoop { plan, rank, graphs, built, optimizer, average, recorder, batches, saved })
     }
 

@@ -2,19 +2,21 @@
 //! and what it makes of their answers. They are in `stubs`, and check what they are called with.
 #![cfg(feature = "cuda")]
 
+mod products;
 mod stubs;
+mod trials;
 
 use std::ffi::c_void;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
-use meshwright::backend::cuda::native::{
-    NativeDriver, NativeOptions, compile_into_cache, cuda_available, probe,
-};
+use meshwright::backend::cuda::native::{NativeDriver, compile_into_cache, cuda_available, probe};
 use meshwright::backend::cuda::{
-    Driver, DriverError, Ending, Function, Grid, MatMul, MatMulOperands, Source, Stream,
+    Driver, DriverError, Ending, Function, Grid, MatMul, MatMulOperands, SOURCES, Source, Stream,
 };
 use meshwright::backend::{DType, Gemm};
+use meshwright::train::{Gpus, Machine};
+use products::{PRODUCTS, set_stub_number, stub_number};
 
 /// The folders of the libraries and of the cache, which the environment names from the first use on.
 fn folders() -> &'static (PathBuf, PathBuf) {
@@ -261,224 +263,58 @@ fn work_is_recorded_and_submitted_again() {
     driver.free_stream(stream).unwrap();
 }
 
-/// Held by tests of products, since the stub counts those of the whole process.
-static PRODUCTS: Mutex<()> = Mutex::new(());
-
-/// A number of the stub of the library of products.
-fn stub_number(name: &str) -> i32 {
-    let path = folders().0.join("libcublasLt.so.13");
-    // SAFETY: the stub is loaded already, and its numbers are `int`s.
+/// Lets the stub of the driver give this status to the calling thread.
+fn set_stub_status(status: i32) {
+    let path = folders().0.join("libcuda.so.1");
+    // SAFETY: the stub is loaded already, for good, and has this function.
     unsafe {
         let library = libloading::Library::new(path).unwrap();
-        **library.get::<*const i32>(name).unwrap()
+        library.get::<unsafe extern "C" fn(i32)>("stub_set_status").unwrap()(status);
     }
 }
 
+/// A status that is newer than the bindings is an error with its number.
 #[test]
-fn products_are_those_of_row_major_matrices() {
+fn unknown_statuses_are_errors() {
     let _alone = PRODUCTS.lock();
     let driver = driver();
     let stream = driver.new_stream(false).unwrap();
-    let (m, n, k) = (3, 5, 4);
-    // Small integers, which bf16 has exactly.
-    let a: Vec<f32> = (0..m * k).map(|i| (i * 7 % 11) as f32 - 5.0).collect();
-    let b: Vec<f32> = (0..k * n).map(|i| (i * 5 % 13) as f32 - 6.0).collect();
-    let half = |values: &[f32]| -> Vec<half::bf16> {
-        values.iter().map(|value| half::bf16::from_f32(*value)).collect()
-    };
-    let f32s = [upload(&driver, stream, &a), upload(&driver, stream, &b)];
-    let bf16s = [upload(&driver, stream, &half(&a)), upload(&driver, stream, &half(&b))];
-    for form in 0..8 {
-        let [trans_a, trans_b, accumulate] = [1, 2, 4].map(|bit| form & bit != 0);
-        let gemm = Gemm { m, n, k, trans_a, trans_b, accumulate };
-        for (factors, [from_a, from_b]) in [(DType::F32, f32s), (DType::Bf16, bf16s)] {
-            let c = upload(&driver, stream, &vec![100.0f32; m * n]);
-            let (result, ending) = (DType::F32, Ending::Plain);
-            let shape = MatMul { gemm, factors, result, ending };
-            let operands = MatMulOperands::plain(from_a, from_b, c);
-            // SAFETY: the matrices are of these sizes.
-            unsafe { driver.matmul(stream, &shape, &operands) }.unwrap();
-            let expected: Vec<f32> = (0..m * n)
-                .map(|at| {
-                    let (row, col) = (at / n, at % n);
-                    let product = |i: usize| {
-                        a[if trans_a { i * m + row } else { row * k + i }]
-                            * b[if trans_b { col * k + i } else { i * n + col }]
-                    };
-                    (0..k).map(product).sum::<f32>() + if accumulate { 100.0 } else { 0.0 }
-                })
-                .collect();
-            assert_eq!(download::<f32>(&driver, stream, c, m * n), expected, "{gemm:?} {factors}");
-            free(&driver, &[c]);
-        }
+    let c = upload(&driver, stream, &[1f32; 16]);
+    let gemm = Gemm { m: 2, n: 8, k: 2, trans_a: false, trans_b: false, accumulate: false };
+    let (factors, result) = (DType::F32, DType::F32);
+    for ending in [Ending::Plain, Ending::Sums] {
+        let shape = MatMul { gemm, factors, result, ending };
+        set_stub_number("stub_refuses", 4711);
+        let operands = MatMulOperands { vector: c, ..MatMulOperands::plain(c, c, c) };
+        // SAFETY: nothing is computed.
+        let error = unsafe { driver.matmul(stream, &shape, &operands) }.unwrap_err();
+        set_stub_number("stub_refuses", 0);
+        assert_eq!(error.to_string(), "cublasLtMatmul failed: unknown (status 4711)");
     }
-    free(&driver, &f32s);
-    free(&driver, &bf16s);
-    driver.free_stream(stream).unwrap();
-}
-
-#[test]
-fn endings_are_those_of_row_major_matrices() {
-    let _alone = PRODUCTS.lock();
-    let driver = driver();
-    let stream = driver.new_stream(false).unwrap();
-    let (m, n, k) = (3, 8, 5);
-    let a: Vec<f32> = (0..m * k).map(|i| (i * 7 % 11) as f32 - 5.0).collect();
-    let b: Vec<f32> = (0..k * n).map(|i| (i * 5 % 13) as f32 - 6.0).collect();
-    let bias: Vec<f32> = (0..n).map(|i| 1000.0 * (i + 1) as f32).collect();
-    let [at_a, at_b, at_bias] = [&a, &b, &bias].map(|values| upload(&driver, stream, values));
-    let [c, inside, sums] = [m * n, m * n, n].map(|len| upload(&driver, stream, &vec![0f32; len]));
-    let gemm = Gemm { m, n, k, trans_a: false, trans_b: false, accumulate: false };
-    let with = |ending| MatMul { gemm, factors: DType::F32, result: DType::F32, ending };
-    let run = |ending, vector, inside| {
-        assert_eq!(driver.has_matmul(&with(ending)), Ok(true));
-        let operands = MatMulOperands { a: at_a, b: at_b, c, vector, inside };
-        // SAFETY: the operands are of these sizes.
-        unsafe { driver.matmul(stream, &with(ending), &operands) }.unwrap();
-        download::<f32>(&driver, stream, c, m * n)
-    };
-    let product = |at: usize| (0..k).map(|i| a[at / n * k + i] * b[i * n + at % n]).sum::<f32>();
-    let plain: Vec<f32> = (0..m * n).map(product).collect();
-    let biased: Vec<f32> = (0..m * n).map(|at| plain[at] + bias[at % n]).collect();
-    // The library doubles instead of GELU.
-    let doubled: Vec<f32> = biased.iter().map(|x| 2.0 * x).collect();
-    assert_eq!(run(Ending::Plain, 0, 0), plain);
-    assert_eq!(run(Ending::Bias, at_bias, 0), biased);
-    assert_eq!(run(Ending::BiasGelu { keeps: false }, at_bias, 0), doubled);
-    assert_eq!(run(Ending::BiasGelu { keeps: true }, at_bias, inside), doubled);
-    assert_eq!(download::<f32>(&driver, stream, inside, m * n), biased);
-    assert_eq!(run(Ending::Sums, sums, 0), plain);
-    let of_columns: Vec<f32> = (0..n).map(|col| (0..k).map(|i| b[i * n + col]).sum()).collect();
-    assert_eq!(download::<f32>(&driver, stream, sums, n), of_columns);
-    // Another bias of the same product.
-    let other = upload(&driver, stream, &vec![0f32; n]);
-    assert_eq!(run(Ending::Bias, other, 0), plain);
-
-    let narrow = MatMul { gemm: Gemm { n: 6, ..gemm }, ..with(Ending::Bias) };
-    assert_eq!(driver.has_matmul(&narrow), Ok(false));
-    let sums_in_bf16 = MatMul { result: DType::Bf16, factors: DType::Bf16, ..with(Ending::Sums) };
-    assert_eq!(driver.has_matmul(&sums_in_bf16), Ok(false));
-    assert_eq!(
-        driver.has_matmul(&MatMul { gemm: Gemm { k: 0, ..gemm }, ..with(Ending::Bias) }),
-        Ok(false)
-    );
-    free(&driver, &[at_a, at_b, at_bias, c, inside, sums, other]);
-    driver.free_stream(stream).unwrap();
-}
-
-#[test]
-fn products_without_terms_are_zero_and_others_are_refused() {
-    let _alone = PRODUCTS.lock();
-    let driver = driver();
-    let stream = driver.new_stream(false).unwrap();
-    let c = upload(&driver, stream, &[5.0f32; 4]);
-    let product = |k, accumulate, factors, result| {
-        let gemm = Gemm { m: 2, n: 2, k, trans_a: false, trans_b: false, accumulate };
-        let shape = MatMul { gemm, factors, result, ending: Ending::Plain };
-        // SAFETY: without terms there are no factors to read, and a refused product reads nothing.
-        unsafe { driver.matmul(stream, &shape, &MatMulOperands::plain(c, c, c)) }
-    };
-    product(0, true, DType::F32, DType::F32).unwrap();
-    assert_eq!(download::<f32>(&driver, stream, c, 4), [5.0; 4]);
-    product(0, false, DType::F32, DType::F32).unwrap();
-    assert_eq!(download::<f32>(&driver, stream, c, 4), [0.0; 4]);
-    let error = product(1, false, DType::F32, DType::Bf16).unwrap_err().to_string();
-    assert_eq!(error, "cublasLtMatmul failed: there is no product of f32 with a result of bf16");
+    set_stub_status(4711);
+    let error = driver.synchronize(stream).unwrap_err().to_string();
+    set_stub_status(0);
+    assert_eq!(error, "cuStreamSynchronize failed: status 4711");
     free(&driver, &[c]);
     driver.free_stream(stream).unwrap();
 }
 
-/// A product that is large enough to be tried in several ways, of matrices of ones, and a driver for it.
-struct Large {
-    driver: Arc<NativeDriver>,
-    stream: Stream,
-    operands: [u64; 3],
-}
-
-impl Large {
-    const SIZE: usize = 384;
-
-    fn new(any_bits: bool) -> Large {
-        folders();
-        let options = NativeOptions { any_bits, attention: None };
-        let driver = NativeDriver::with_options(0, options).unwrap();
-        let stream = driver.new_stream(false).unwrap();
-        let ones = vec![1.0f32; Large::SIZE * Large::SIZE];
-        let operands = [(); 3].map(|()| upload(&driver, stream, &ones));
-        Large { driver, stream, operands }
-    }
-
-    /// Adds the product to the last operand; gives how often the library was run for it, and in which way the last time.
-    fn add(&self) -> (i32, i32) {
-        let (m, n, k) = (Large::SIZE, Large::SIZE, Large::SIZE);
-        let gemm = Gemm { m, n, k, trans_a: false, trans_b: false, accumulate: true };
-        let (factors, result) = (DType::F32, DType::F32);
-        let shape = MatMul { gemm, factors, result, ending: Ending::Plain };
-        let before = stub_number("stub_runs");
-        let [a, b, c] = self.operands;
-        // SAFETY: the matrices are of these sizes.
-        unsafe { self.driver.matmul(self.stream, &shape, &MatMulOperands::plain(a, b, c)) }
-            .unwrap();
-        (stub_number("stub_runs") - before, stub_number("stub_algorithm"))
-    }
-}
-
-impl Drop for Large {
-    fn drop(&mut self) {
-        free(&self.driver, &self.operands);
-        // The library's scratch is counted as long as its stream is there; what was tried with is given back.
-        assert!(self.driver.scratch_bytes() > 0);
-        self.driver.free_stream(self.stream).unwrap();
-        assert_eq!(self.driver.scratch_bytes(), 0);
-    }
-}
-
+/// Ranks that share a device share its driver, with the kernels that every run needs.
 #[test]
-fn large_products_are_computed_in_the_fastest_way_of_the_same_bits() {
+fn ranks_share_a_driver_with_its_kernels() {
     let _alone = PRODUCTS.lock();
-    let large = Large::new(false);
-    // Three ways are run once and then timed, one is refused, and the product itself is computed in the last one: the
-    // second would be faster, but adds in another order.
-    assert_eq!(large.add(), (3 * (1 + 5) + 1, 3));
-    assert_eq!(large.add(), (1, 3));
-    // What is added to was not changed by trying.
-    let size = Large::SIZE;
-    let result = download::<f32>(&large.driver, large.stream, large.operands[2], size * size);
-    assert!(result.iter().all(|value| *value == 2.0 * size as f32 + 1.0));
-}
-
-#[test]
-fn large_products_are_computed_in_the_fastest_way_of_any_bits_if_that_is_wanted() {
-    let _alone = PRODUCTS.lock();
-    let large = Large::new(true);
-    assert_eq!(large.add(), (3 * (1 + 5) + 1, 1));
-    assert_eq!(large.add(), (1, 1));
-}
-
-#[test]
-fn nothing_is_tried_while_work_is_recorded_or_without_memory_to_spare() {
-    let _alone = PRODUCTS.lock();
-    let large = Large::new(false);
-    large.driver.begin_capture(large.stream).unwrap();
-    assert_eq!(large.add(), (1, 0));
-    let graph = large.driver.end_capture(large.stream).unwrap();
-    large.driver.free_graph(graph).unwrap();
-    // It is tried as soon as that is possible.
-    assert_eq!(large.add(), (3 * (1 + 5) + 1, 3));
-
-    let large = Large::new(false);
-    set_stub_memory(4 << 20);
-    assert_eq!(large.add(), (1, 0));
-    assert_eq!(large.add(), (1, 0));
-    set_stub_memory(80 << 30);
-}
-
-/// Makes the stub of the driver say that so many bytes are unused.
-fn set_stub_memory(bytes: usize) {
-    let path = folders().0.join("libcuda.so.1");
-    // SAFETY: the stub is loaded already, and its number is a `size_t` that tests of products alone change and read.
-    unsafe {
-        let library = libloading::Library::new(path).unwrap();
-        **library.get::<*mut usize>("stub_memory").unwrap() = bytes;
+    folders();
+    let before = stub_number("stub_handles");
+    let gpus = Gpus::of_host(3, false).unwrap();
+    let backends: Vec<_> = (0..3).map(|rank| gpus.backend(rank).unwrap()).collect();
+    assert_eq!(stub_number("stub_handles") - before, 1);
+    assert!(gpus.backend(3).is_err());
+    let files = std::fs::read_dir(&folders().1).unwrap();
+    let names: Vec<_> =
+        files.map(|file| file.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    for source in SOURCES {
+        let begins = format!("{}-sm_90a-", source.name);
+        assert!(names.iter().any(|name| name.starts_with(&begins)), "{begins} in {names:?}");
     }
+    drop(backends);
 }

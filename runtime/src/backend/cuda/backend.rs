@@ -9,7 +9,7 @@ use crate::backend::{
     RopeShape, SgdStep, View, ViewMut,
 };
 
-use super::driver::{Driver, Ending, MatMul, MatMulOperands};
+use super::driver::{Driver, DriverError, Ending, MatMul, MatMulOperands};
 use super::gpu::{Gpu, done};
 use super::memory::GpuMemory;
 use super::ops;
@@ -36,12 +36,21 @@ impl CudaBackend {
 }
 
 impl CudaBackend {
-    /// Submits a product of operands that have its sizes.
-    fn multiply(&self, shape: &MatMul, operands: &MatMulOperands) {
+    /// Submits a product of operands that have its sizes. Gives whether there is one: those that do nothing beside always
+    /// are.
+    fn multiply(&self, shape: &MatMul, operands: &MatMulOperands) -> bool {
         let (g, stream) = (&shape.gemm, self.gpu.stream(Queue::Compute));
-        // SAFETY: the operands have the sizes of the product, and what is submitted to one stream is done in order.
-        self.gpu.relieved(|| unsafe { self.gpu.driver().matmul(stream, shape, operands) });
-        self.flops.fetch_add(2 * (g.m * g.n * g.k) as u64, Ordering::Relaxed);
+        let is_there = self.gpu.relieved(|| {
+            // SAFETY: the operands have the sizes of the product, and what is submitted to one stream is done in order.
+            match unsafe { self.gpu.driver().matmul(stream, shape, operands) } {
+                Err(DriverError::Refused { .. }) if shape.ending != Ending::Plain => Ok(false),
+                submitted => submitted.map(|()| true),
+            }
+        });
+        if is_there {
+            self.flops.fetch_add(2 * (g.m * g.n * g.k) as u64, Ordering::Relaxed);
+        }
+        is_there
     }
 }
 
@@ -119,12 +128,9 @@ impl Backend for CudaBackend {
         }
         let MatMulOperands { a, b, c, vector, inside } = operands;
         let is_aligned = |address: u64| address.is_multiple_of(MatMulOperands::ALIGNMENT);
-        let fits = [a, b, c, vector, inside].into_iter().all(is_aligned)
-            && done(self.gpu.driver().has_matmul(&shape));
-        if fits {
-            self.multiply(&shape, &operands);
-        }
-        fits
+        [a, b, c, vector, inside].into_iter().all(is_aligned)
+            && done(self.gpu.driver().has_matmul(&shape))
+            && self.multiply(&shape, &operands)
     }
 
     fn map(&self, expr: &Expr, leaves: &[View], out: ViewMut) {

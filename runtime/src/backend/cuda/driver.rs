@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::ffi::c_void;
 use std::fmt;
 
+use super::choices::Choices;
 use crate::backend::{AttentionShape, DType, Gemm};
 
 /// A queue of work, executed in order; work on different streams has no order but that of events.
@@ -78,6 +79,24 @@ pub struct MatMul {
     pub ending: Ending,
 }
 
+/// Its sizes, which factors are transposed (as BLAS writes it), dtypes, and what is done beside.
+impl fmt::Display for MatMul {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MatMul { gemm, factors, result, ending } = self;
+        let Gemm { m, n, k, trans_a, trans_b, accumulate } = gemm;
+        let [a, b] = [trans_a, trans_b].map(|transposed| if *transposed { 'T' } else { 'N' });
+        let added = if *accumulate { " added" } else { "" };
+        let ending = match ending {
+            Ending::Plain => "",
+            Ending::Bias => " bias",
+            Ending::BiasGelu { keeps: false } => " bias GELU",
+            Ending::BiasGelu { keeps: true } => " bias GELU kept",
+            Ending::Sums => " sums",
+        };
+        write!(f, "{m} x {n} x {k} {a}{b} {factors} -> {result}{added}{ending}")
+    }
+}
+
 /// What a product does beside writing its result, in one kernel with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ending {
@@ -145,6 +164,14 @@ pub enum DriverError {
         /// What the compiler printed.
         log: String,
     },
+    /// A library has nothing for what a call asks, and has done nothing.
+    #[error("{call} refuses: {reason}")]
+    Refused {
+        /// The function of the library.
+        call: &'static str,
+        /// The library's words.
+        reason: String,
+    },
     /// A call failed.
     #[error("{call} failed: {reason}")]
     Call {
@@ -177,8 +204,8 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// # Safety
     /// See [`Driver`]; `address` came from [`alloc`](Self::alloc) with these `bytes`.
     unsafe fn free(&self, address: u64, bytes: usize) -> Result<(), DriverError>;
-    /// Bytes of device memory that libraries use beside their operands.
-    fn scratch_bytes(&self) -> usize;
+    /// Bytes of device memory that libraries use beside their operands, for work on these streams.
+    fn scratch_bytes(&self, streams: &[Stream]) -> usize;
     /// Page-locked host memory, which transfers without a copy aside.
     fn alloc_pinned(&self, bytes: usize) -> Result<*mut u8, DriverError>;
     /// Gives page-locked memory back.
@@ -267,6 +294,9 @@ pub trait Driver: Send + Sync + fmt::Debug {
     fn has_matmul(&self, shape: &MatMul) -> Result<bool, DriverError>;
     /// `c (+)= op(a) * op(b)`, and what the shape's [`Ending`] says.
     ///
+    /// A product whose ending is not plain may be [refused](DriverError::Refused) all the same; then
+    /// [`has_matmul`](Self::has_matmul) says so from now on.
+    ///
     /// # Safety
     /// See [`Driver`].
     unsafe fn matmul(
@@ -275,6 +305,11 @@ pub trait Driver: Send + Sync + fmt::Debug {
         shape: &MatMul,
         operands: &MatMulOperands,
     ) -> Result<(), DriverError>;
+
+    /// What was chosen among several ways so far.
+    fn choices(&self) -> Choices {
+        Choices::default()
+    }
 
     /// The vendor's attention, where there is one for bf16 operands on this device.
     fn attention(&self) -> Option<&dyn FusedAttention>;
@@ -302,8 +337,9 @@ pub trait FusedAttention {
     /// Whether there is a plan for [`forward`](Self::forward) of these sizes.
     fn supports(&self, shape: &AttentionShape) -> bool;
 
-    /// Whether there is a plan for [`backward`](Self::backward) of these sizes.
-    fn supports_backward(&self, shape: &AttentionShape) -> bool;
+    /// Whether there is a plan for [`backward`](Self::backward) of these sizes, for a rank that may take `room` more bytes
+    /// of device memory. How much scratch it uses is decided when a shape is first asked for.
+    fn supports_backward(&self, shape: &AttentionShape, room: usize) -> bool;
 
     /// Writes `out` and the log-sum-exp `lse` (f32, `[batch, heads, seq]`).
     ///

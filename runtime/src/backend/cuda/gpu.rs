@@ -113,7 +113,13 @@ impl Gpu {
     pub fn own_bytes(&self) -> usize {
         self.workspace_bytes.load(Ordering::Relaxed)
             + self.tape.retired_bytes()
-            + self.driver.scratch_bytes()
+            + self.driver.scratch_bytes(&self.streams())
+    }
+
+    /// Bytes that the rank may still take within its limit of memory.
+    pub fn room(&self) -> usize {
+        let meter = lock(&self.kept).upgrade();
+        meter.map_or(usize::MAX, |meter| meter.room())
     }
 
     /// When there is no memory, `meter` gives back what it keeps.

@@ -12,7 +12,7 @@ use cudarc::nccl::sys::{
 
 use crate::backend::DType;
 use crate::backend::cuda::DriverError;
-use crate::backend::cuda::native::{Loaded, NcclApi, Version, nccl};
+use crate::backend::cuda::native::{Loaded, NcclApi, Status, Version, nccl};
 use crate::comm::ReduceOp;
 
 use super::api::{Comm, Id, Library, LibraryError, On, Registration, State, Transfer};
@@ -48,26 +48,24 @@ impl RealLibrary {
         &self,
         function: &'static str,
         comm: ncclComm_t,
-        result: ncclResult_t,
+        result: Status<ncclResult_t>,
     ) -> Result<(), LibraryError> {
-        match result {
-            ncclResult_t::ncclSuccess | ncclResult_t::ncclInProgress => Ok(()),
-            error => {
-                // SAFETY: the library gives strings that live as long as the process.
-                let text = unsafe { CStr::from_ptr((self.api.ncclGetErrorString)(error)) };
-                // SAFETY: it is asked for the last error of this thread and this communicator, which may be none.
-                let last = unsafe { (self.api.ncclGetLastError)(comm) };
-                let mut reason = text.to_string_lossy().into_owned();
-                if !last.is_null() {
-                    // SAFETY: a string of the library.
-                    let last = unsafe { CStr::from_ptr(last) }.to_string_lossy();
-                    if !last.is_empty() {
-                        reason += &format!(" ({last})");
-                    }
-                }
-                Err(LibraryError { function, reason })
+        if result == ncclResult_t::ncclSuccess || result == ncclResult_t::ncclInProgress {
+            return Ok(());
+        }
+        // SAFETY: the library gives strings that live as long as the process.
+        let text = unsafe { CStr::from_ptr((self.api.ncclGetErrorString)(result)) };
+        // SAFETY: it is asked for the last error of this thread and this communicator, which may be none.
+        let last = unsafe { (self.api.ncclGetLastError)(comm) };
+        let mut reason = text.to_string_lossy().into_owned();
+        if !last.is_null() {
+            // SAFETY: a string of the library.
+            let last = unsafe { CStr::from_ptr(last) }.to_string_lossy();
+            if !last.is_empty() {
+                reason += &format!(" ({last})");
             }
         }
+        Err(LibraryError { function, reason })
     }
 }
 
@@ -161,7 +159,7 @@ impl Library for RealLibrary {
 
     fn state(&self, comm: Comm) -> Result<State, LibraryError> {
         const FUNCTION: &str = "ncclCommGetAsyncError";
-        let mut state = ncclResult_t::ncclSuccess;
+        let mut state = Status::from(ncclResult_t::ncclSuccess);
         // SAFETY: the communicator was not ended, as the engine forgets those that it ends.
         let result = unsafe { (self.api.ncclCommGetAsyncError)(pointer(comm), &mut state) };
         self.accepted(FUNCTION, pointer(comm), result)?;

@@ -1,11 +1,14 @@
 //! GPUs as the machine of a run.
 
 use std::env;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::backend::cuda::cudnn::CudnnOptions;
+use crate::backend::cuda::cudnn::{CudnnOptions, ScratchLimit};
 use crate::backend::cuda::native::{NativeDriver, NativeOptions, devices, peak_flops};
-use crate::backend::cuda::{CudaBackend, Driver};
+use crate::backend::cuda::{
+    CudaBackend, Driver, PLAIN_ATTENTION, PROFILE_VARIABLE, Profile, SOURCES, Source,
+};
 use crate::backend::{Backend, DType};
 use crate::comm::{LaunchOptions, Peers, RankComms, nccl};
 use crate::launch::{Place, Store};
@@ -24,6 +27,8 @@ pub struct Gpus {
     process: Option<(usize, Arc<Store>)>,
     /// Whether what connects devices is told of memory that is used again and again.
     registers: bool,
+    /// Where times of calls go, if they are measured.
+    profile: Option<Arc<Profile>>,
 }
 
 /// Set to 1, lets NCCL know the memory of collectives.
@@ -32,7 +37,22 @@ const REGISTER: &str = "MESHWRIGHT_NCCL_REGISTER";
 impl Gpus {
     /// One driver for each rank, all of them of the same kind of device, of which there are `devices`.
     pub fn new(drivers: Vec<Arc<dyn Driver>>, devices: usize) -> Gpus {
-        Gpus { drivers, devices, between: None, process: None, registers: false }
+        Gpus { drivers, devices, between: None, process: None, registers: false, profile: None }
+    }
+
+    /// With the device's time for each call measured, and written to `file` when everything is given back. Steps are not
+    /// recorded then.
+    pub fn profiled(self, file: PathBuf) -> Gpus {
+        Gpus { profile: Some(Profile::new(file)), ..self }
+    }
+
+    /// As the environment asks for it. Processes beside that of rank 0 put their numbers before the ending of the file.
+    fn profiled_if_asked(self) -> Gpus {
+        let Some(file) = env::var_os(PROFILE_VARIABLE).filter(|file| !file.is_empty()) else {
+            return self;
+        };
+        let rank = self.process.as_ref().map_or(0, |(rank, _)| *rank);
+        self.profiled(file_of_process(Path::new(&file), rank))
     }
 
     /// The GPUs of this host for `ranks` ranks: one for each, or one for all. `nondeterministic` ways are faster, and their
@@ -48,17 +68,22 @@ impl Gpus {
                  for all of them (CUDA_VISIBLE_DEVICES=0), which is slow"
             )));
         }
-        let driver =
-            |rank: usize| -> Result<Arc<dyn Driver>> { open(rank % count, nondeterministic) };
-        let drivers = (0..ranks).map(driver).collect::<Result<_>>()?;
-        let mut gpus = Gpus::new(drivers, count.min(ranks));
+        let used = count.min(ranks);
+        // Ranks that share a device share its driver, which keeps kernels, plans and what was found out by trying.
+        let drivers = (0..used)
+            .map(|ordinal| open(ordinal, ranks.div_ceil(used), nondeterministic))
+            .collect::<Result<Vec<_>>>()?;
+        preload(&drivers)?;
+        let shared = |rank: usize| Arc::clone(&drivers[rank % used]) as Arc<dyn Driver>;
+        let drivers = (0..ranks).map(shared).collect();
+        let mut gpus = Gpus::new(drivers, used);
         if gpus.devices > 1 {
             let library = Arc::new(nccl::RealLibrary::new().map_err(refused)?);
             let id = nccl::Library::new_id(&*library).map_err(refused)?;
             gpus.between = Some((library, id));
             gpus.registers = switch(REGISTER)?;
         }
-        Ok(gpus)
+        Ok(gpus.profiled_if_asked())
     }
 
     /// The GPU of this process, which `place` says to be one rank of `mesh`. Waits for the others.
@@ -72,7 +97,8 @@ impl Gpus {
         let is_chosen = env::var_os(choice::VISIBLE).is_some_and(|gpus| !gpus.is_empty());
         let count = devices().map_err(refused)?.len();
         let own = choice::ordinal(place.local_rank, count, is_chosen, shares);
-        let driver = open(own.map_err(refused)?, nondeterministic)?;
+        let driver = open(own.map_err(refused)?, 1, nondeterministic)?;
+        preload(std::slice::from_ref(&driver))?;
         let library = Arc::new(nccl::RealLibrary::new().map_err(refused)?);
         let mut gpus = Gpus::in_process(mesh, place, driver, library)?;
         gpus.registers = registers;
@@ -108,7 +134,7 @@ impl Gpus {
         let mut gpus = Gpus::new(vec![driver], place.world);
         gpus.between = Some((library, id));
         gpus.process = Some((place.rank, Arc::new(store)));
-        Ok(gpus)
+        Ok(gpus.profiled_if_asked())
     }
 }
 
@@ -119,7 +145,12 @@ impl Machine for Gpus {
             let ranks = self.drivers.len();
             Error::Input(format!("rank {rank} has no GPU: there are drivers for {ranks} ranks"))
         })?;
-        Ok(Box::new(CudaBackend::new(Arc::clone(driver))))
+        let driver = Arc::clone(driver);
+        let driver = match &self.profile {
+            Some(profile) => profile.driver(driver, rank),
+            None => driver,
+        };
+        Ok(Box::new(CudaBackend::new(driver)))
     }
 
     fn own_rank(&self) -> Option<usize> {
@@ -142,6 +173,13 @@ impl Machine for Gpus {
         Ok(comms.over(engine))
     }
 
+    fn why_not_recorded(&self) -> Option<String> {
+        // What is between the devices of one process is NCCL.
+        let of_process = if self.process.is_none() { self.devices } else { 1 };
+        let uses_nccl = self.between.is_some() && of_process > 1;
+        hindrance(self.profile.is_some(), uses_nccl).map(str::to_owned)
+    }
+
     fn describe(&self) -> String {
         let name = self.drivers.first().map_or("no GPU", |driver| &driver.properties().name);
         match (self.devices, self.drivers.len()) {
@@ -162,10 +200,46 @@ impl Machine for Gpus {
     }
 }
 
-fn open(ordinal: usize, nondeterministic: bool) -> Result<Arc<dyn Driver>> {
-    let attention = CudnnOptions { deterministic: !nondeterministic, ..CudnnOptions::default() };
+/// The driver of a device for `ranks` ranks.
+fn open(ordinal: usize, ranks: usize, nondeterministic: bool) -> Result<Arc<NativeDriver>> {
+    let scratch = ScratchLimit { ranks, ..ScratchLimit::default() };
+    let attention = CudnnOptions { deterministic: !nondeterministic, scratch };
     let options = NativeOptions { any_bits: nondeterministic, attention: Some(attention) };
-    Ok(NativeDriver::with_options(ordinal, options).map_err(refused)?)
+    NativeDriver::with_options(ordinal, options).map_err(refused)
+}
+
+/// Compiles the kernels that every run may need, as many at once as there are processors. All devices are of one kind, so
+/// that the others find the code of the first in its cache.
+fn preload(drivers: &[Arc<NativeDriver>]) -> Result<()> {
+    for driver in drivers {
+        // Our own attention takes the longest to compile, and is rarely needed beside the vendor's.
+        let has_attention = driver.attention().is_some();
+        let is_needed = |source: &&Source| !has_attention || **source != PLAIN_ATTENTION;
+        let sources: Vec<_> = SOURCES.iter().copied().filter(is_needed).collect();
+        driver.preload(&sources).map_err(refused)?;
+    }
+    Ok(())
+}
+
+/// `profile.csv`, or `profile.rank1.csv` of another process than that of rank 0.
+fn file_of_process(file: &Path, rank: usize) -> PathBuf {
+    if rank == 0 {
+        return file.to_path_buf();
+    }
+    let extension = file.extension().unwrap_or_default().to_string_lossy();
+    file.with_extension(format!("rank{rank}.{extension}").trim_end_matches('.'))
+}
+
+/// Why steps are not recorded, where times of calls are measured, or NCCL connects GPUs of one process.
+fn hindrance(is_profiled: bool, connects_threads: bool) -> Option<&'static str> {
+    match (is_profiled, connects_threads) {
+        (true, _) => Some("MESHWRIGHT_PROFILE times them one by one"),
+        (false, true) => Some(
+            "recorded calls of NCCL may wait for ever where one process has several GPUs; start a process for each GPU, as \
+             torchrun does",
+        ),
+        (false, false) => None,
+    }
 }
 
 /// Whether an environment variable is set to 1.
@@ -190,4 +264,26 @@ fn require_ranks(mesh: &MeshShape, place: &Place) -> Result<()> {
 
 fn refused(reason: impl std::fmt::Display) -> Error {
     Error::Input(format!("--device cuda: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_have_profiles_of_their_own() {
+        let of = |file: &str, rank| file_of_process(Path::new(file), rank);
+        assert_eq!(of("out/profile.csv", 0), Path::new("out/profile.csv"));
+        assert_eq!(of("out/profile.csv", 3), Path::new("out/profile.rank3.csv"));
+        assert_eq!(of("profile", 1), Path::new("profile.rank1"));
+    }
+
+    /// Several GPUs of one process do not record their steps; one GPU does.
+    #[test]
+    fn what_is_not_recorded_has_a_reason() {
+        assert_eq!(hindrance(false, false), None);
+        assert!(hindrance(true, true).unwrap().contains(PROFILE_VARIABLE));
+        assert!(hindrance(false, true).unwrap().contains("a process for each GPU"));
+        assert_eq!(Gpus::new(Vec::new(), 8).why_not_recorded(), None);
+    }
 }

@@ -36,6 +36,11 @@ pub trait Machine: Send + Sync {
         Ok(comms)
     }
 
+    /// Why steps are submitted operation by operation even where they could be recorded, if they are.
+    fn why_not_recorded(&self) -> Option<String> {
+        None
+    }
+
     /// What it is, in a few words: "4 threads", "an NVIDIA H100".
     fn describe(&self) -> String;
 

@@ -11,12 +11,12 @@ static _Thread_local void *current;
 #define NEEDS_CONTEXT if (!current) return INVALID_CONTEXT
 
 typedef struct { int urgent, capturing, calls; } Stream;
-typedef struct { int timed, recorded; } Event;
+typedef struct { int timed, recorded; double at; } Event;
 typedef struct { char name[64]; int shared; } Function;
 
 int cuDriverGetVersion(int *v) { *v = 13000; return SUCCESS; }
-int cuGetErrorName(int e, const char **s) { *s = e == INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE" : e == NO_DEVICE_ERROR ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR_OTHER"; return SUCCESS; }
-int cuGetErrorString(int e, const char **s) { *s = e == INVALID_VALUE ? "invalid argument" : e == NO_DEVICE_ERROR ? "no CUDA-capable device is detected" : "other"; return SUCCESS; }
+int cuGetErrorName(int e, const char **s) { if (e > 999) return INVALID_VALUE; *s = e == INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE" : e == NO_DEVICE_ERROR ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR_OTHER"; return SUCCESS; }
+int cuGetErrorString(int e, const char **s) { if (e > 999) return INVALID_VALUE; *s = e == INVALID_VALUE ? "invalid argument" : e == NO_DEVICE_ERROR ? "no CUDA-capable device is detected" : "other"; return SUCCESS; }
 #ifdef NO_DEVICE
 int cuInit(unsigned f) { return NO_DEVICE_ERROR; }
 #else
@@ -66,7 +66,10 @@ int cuStreamCreateWithPriority(Stream **s, unsigned flags, int priority) {
     return SUCCESS;
 }
 int cuStreamDestroy_v2(Stream *s) { NEEDS_CONTEXT; free(s); return SUCCESS; }
-int cuStreamSynchronize(Stream *s) { NEEDS_CONTEXT; return s->capturing ? INVALID_VALUE : SUCCESS; }
+// A test can let those of its thread fail with any status.
+static _Thread_local int stub_status = 0;
+void stub_set_status(int s) { stub_status = s; }
+int cuStreamSynchronize(Stream *s) { NEEDS_CONTEXT; if (stub_status) return stub_status; return s->capturing ? INVALID_VALUE : SUCCESS; }
 int cuStreamWaitEvent(Stream *s, Event *e, unsigned f) { NEEDS_CONTEXT; return SUCCESS; }
 int cuStreamIsCapturing(Stream *s, int *v) { NEEDS_CONTEXT; *v = s->capturing; return SUCCESS; }
 int cuStreamBeginCapture_v2(Stream *s, int mode) { NEEDS_CONTEXT; if (mode != 2) return INVALID_VALUE; s->capturing = 1; s->calls = 0; return SUCCESS; }
@@ -74,11 +77,11 @@ int cuStreamEndCapture(Stream *s, void **g) { NEEDS_CONTEXT; if (!s->capturing) 
 
 int cuEventCreate(Event **e, unsigned flags) { NEEDS_CONTEXT; *e = calloc(1, sizeof **e); (*e)->timed = flags != 2; return SUCCESS; }
 int cuEventDestroy_v2(Event *e) { NEEDS_CONTEXT; free(e); return SUCCESS; }
-int cuEventRecord(Event *e, Stream *s) { NEEDS_CONTEXT; e->recorded = 1; return SUCCESS; }
+// Milliseconds since the beginning. Time passes with every event, and while a product is computed, by the library of products.
+double stub_clock = 0;
+int cuEventRecord(Event *e, Stream *s) { NEEDS_CONTEXT; e->recorded = 1; e->at = stub_clock; stub_clock += 0.001; return SUCCESS; }
 int cuEventQuery(Event *e) { NEEDS_CONTEXT; return e->recorded ? SUCCESS : NOT_READY; }
-// The library of products says by a variable how long the last product would have taken.
-float stub_milliseconds = 1.5f;
-int cuEventElapsedTime_v2(float *ms, Event *a, Event *b) { NEEDS_CONTEXT; if (!a->timed || !b->timed) return INVALID_VALUE; *ms = stub_milliseconds; return SUCCESS; }
+int cuEventElapsedTime_v2(float *ms, Event *a, Event *b) { NEEDS_CONTEXT; if (!a->timed || !b->timed) return INVALID_VALUE; *ms = b->at - a->at; return SUCCESS; }
 
 int cuModuleLoadData(void **m, const void *image) { NEEDS_CONTEXT; if (strncmp(image, "CUBIN", 5)) return INVALID_VALUE; *m = strdup(image); return SUCCESS; }
 int cuModuleUnload(void *m) { NEEDS_CONTEXT; free(m); return SUCCESS; }

@@ -2,40 +2,23 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::backend::AttentionShape;
-use crate::backend::cuda::{DriverError, FusedAttention, Stream};
+use crate::backend::cuda::{AttentionChoice, DriverError, FusedAttention, Stream};
 
-use super::cache::Cache;
-use super::graph::{Element, Operand, Scalar, Tensor};
+use super::cache::{Built, Cache};
+use super::graph::{Operand, Scalar};
 use super::host::Host;
 use super::library::cudnn_present;
 use super::limits;
-use super::lower::ALIGNMENT;
+use super::options::CudnnOptions;
 use super::plan::{Arguments, Plan};
-use super::scratch::{Division, Scratch};
+use super::ready::{Place, Ready};
+use super::scratch::Scratch;
 use super::sizes::{Pass, Sizes};
 use super::target::{self, Handle, Target};
-
-/// What [`CudnnAttention`] may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CudnnOptions {
-    /// Gradients have the same bits in every run. On Ampere and Hopper, where the library adds up gradients of queries by
-    /// atomics otherwise, this makes it store the gradients of all scores and read them again: two bytes of scratch for
-    /// each, so that memory grows with the square of the sequence.
-    pub deterministic: bool,
-    /// Most bytes of device memory that attention may use beside its operands. A batch that needs more is computed in
-    /// parts, one after the other; a single sample that needs more is not supported.
-    pub scratch_limit: usize,
-}
-
-impl Default for CudnnOptions {
-    /// Deterministic, with up to 2 GiB.
-    fn default() -> CudnnOptions {
-        CudnnOptions { deterministic: true, scratch_limit: 2 << 30 }
-    }
-}
 
 /// Attention by cuDNN on one device.
 ///
@@ -46,29 +29,21 @@ impl Default for CudnnOptions {
 pub struct CudnnAttention {
     // Lanes are given back after plans, and the target last.
     plans: Cache<(Sizes, Pass), Ready>,
+    /// How each shape is computed, decided when it is first asked for: memory is different later, results are not.
+    parts: Cache<(Sizes, Pass), Part>,
     lanes: Mutex<HashMap<Stream, Arc<Mutex<Lane>>>>,
+    /// The most bytes of scratch that a stream has.
+    taken: AtomicUsize,
     target: Mutex<Target>,
     capability: (u32, u32),
     options: CudnnOptions,
     host: Arc<dyn Host>,
 }
 
-/// A plan, and where its operands are.
-struct Ready {
-    plan: Plan,
-    workspace_at: usize,
-    places: Vec<(Operand, Place)>,
-    /// Of scratch.
-    bytes: usize,
-}
-
-/// Where an operand is.
-#[derive(Clone, Copy)]
-enum Place {
-    /// That many bytes after the beginning of scratch.
-    Scratch { at: usize },
-    /// Where the caller says. Samples lie one after the other, each with this many bytes.
-    Given { sample: usize },
+/// How a batch is computed: so many samples at a time.
+struct Part {
+    samples: usize,
+    ready: Arc<Ready>,
 }
 
 /// What calls on one stream use.
@@ -91,7 +66,9 @@ impl CudnnAttention {
         let target = Mutex::new(Target { place: target::Place::Here(handle), capability });
         Ok(CudnnAttention {
             plans: Cache::new(),
+            parts: Cache::new(),
             lanes: Mutex::default(),
+            taken: AtomicUsize::new(0),
             target,
             capability,
             options,
@@ -99,9 +76,33 @@ impl CudnnAttention {
         })
     }
 
-    /// Why a pass of these sizes is not supported, if it is not.
-    pub fn why_not(&self, shape: &AttentionShape, pass: Pass) -> Option<String> {
-        self.part(shape, pass).err()
+    /// Why a pass of these sizes is not supported, if it is not, for a rank that may take `room` more bytes.
+    pub fn why_not(&self, shape: &AttentionShape, pass: Pass, room: usize) -> Option<String> {
+        self.part(shape, pass, room).err()
+    }
+
+    /// The samples of each part in which a pass of these sizes is computed; `None` before it was asked for, or if it is not
+    /// supported.
+    pub fn samples(&self, shape: &AttentionShape, pass: Pass) -> Option<usize> {
+        Some(self.parts.known(&(Sizes::from(shape), pass))?.ok()?.samples)
+    }
+
+    /// How the shapes are computed that were asked for so far.
+    pub fn choices(&self) -> Vec<AttentionChoice> {
+        let choice = |((sizes, pass), part): ((Sizes, Pass), Built<Part>)| AttentionChoice {
+            name: format!("{pass}, {sizes}"),
+            batch: sizes.batch as usize,
+            samples: part.as_ref().ok().map(|part| part.samples),
+            scratch: part.as_ref().map_or(0, |part| part.ready.bytes),
+            kernels: match part {
+                Ok(part) => match part.ready.plan.kernels() {
+                    Ok(kernels) => kernels.join(" "),
+                    Err(error) => error.to_string(),
+                },
+                Err(why) => why,
+            },
+        };
+        self.parts.all().into_iter().map(choice).collect()
     }
 
     /// Gives back what calls on `stream` have used. The stream and graphs recorded from it are not used any more.
@@ -128,15 +129,22 @@ impl CudnnAttention {
         })
     }
 
-    /// The largest equal parts of a batch that do with the scratch that there may be: samples of each, and their plan.
-    fn part(&self, shape: &AttentionShape, pass: Pass) -> Result<(usize, Arc<Ready>), String> {
-        let limit = self.options.scratch_limit;
+    fn part(&self, shape: &AttentionShape, pass: Pass, room: usize) -> Result<Arc<Part>, String> {
+        self.parts.get((Sizes::from(shape), pass), || self.divide(shape, pass, room))
+    }
+
+    /// The largest equal parts of a batch that need no more scratch than there may be.
+    fn divide(&self, shape: &AttentionShape, pass: Pass, room: usize) -> Result<Part, String> {
+        let unused = self.host.unused().map_err(|error| error.to_string())?;
+        // What a stream has already, it need not take again.
+        let limit =
+            self.options.scratch.bytes(unused.min(room)).max(self.taken.load(Ordering::Relaxed));
         let mut samples = shape.batch;
         loop {
             let part = AttentionShape { batch: samples, ..*shape };
             let ready = self.ready(&part, pass)?;
             if ready.bytes <= limit {
-                return Ok((samples, ready));
+                return Ok(Part { samples, ready });
             }
             // Scratch grows with the samples.
             let fitting = (limit / ready.bytes.div_ceil(samples)).max(1).min(samples - 1);
@@ -158,7 +166,7 @@ impl CudnnAttention {
         let mut handle = Handle::new()?;
         // SAFETY: the host's stream, on the device that it has made current.
         unsafe { handle.set_stream(self.host.raw_stream(stream)?) }?;
-        let scratch = Scratch::new(Arc::clone(&self.host));
+        let scratch = Scratch::new(Arc::clone(&self.host), stream);
         let lane = Arc::new(Mutex::new(Lane { handle, scratch }));
         lanes.insert(stream, Arc::clone(&lane));
         Ok(lane)
@@ -173,12 +181,14 @@ impl CudnnAttention {
         pass: Pass,
         address: &dyn Fn(Operand) -> u64,
     ) -> Result<(), DriverError> {
-        let (samples, ready) = self.part(shape, pass).map_err(DriverError::Library)?;
+        let part = self.part(shape, pass, usize::MAX).map_err(DriverError::Library)?;
+        let Part { samples, ready } = &*part;
         self.host.make_current()?;
         let lane = self.lane(stream)?;
         let mut lane = lock(&lane);
         let scratch = lane.scratch.at_least(ready.bytes)?;
-        for first in (0..shape.batch).step_by(samples) {
+        self.taken.fetch_max(ready.bytes, Ordering::Relaxed);
+        for first in (0..shape.batch).step_by(*samples) {
             let operand = |operand| match ready.place(operand) {
                 Place::Scratch { at } => scratch + at as u64,
                 Place::Given { sample } => address(operand) + (first * sample) as u64,
@@ -201,67 +211,13 @@ impl CudnnAttention {
     }
 }
 
-impl Ready {
-    fn new(plan: Plan, samples: usize) -> Ready {
-        let mut division = Division::default();
-        let workspace_at = division.part(plan.workspace());
-        let mut places = Vec::new();
-        for (id, operand) in plan.graph().operands() {
-            let bytes = bytes(&plan.graph().tensors[id.0]);
-            let place = match operand {
-                Operand::RowSum | Operand::DQSum => Place::Scratch { at: division.part(bytes) },
-                _ => Place::Given { sample: bytes / samples },
-            };
-            places.push((operand, place));
-        }
-        Ready { plan, workspace_at, places, bytes: division.total }
-    }
-
-    fn place(&self, operand: Operand) -> Place {
-        let known = self.places.iter().find(|(own, _)| *own == operand);
-        known.expect("every operand of the graph has a place").1
-    }
-
-    /// An error if an operand lies where the library does not take it.
-    fn check(&self, arguments: &Arguments) -> Result<(), DriverError> {
-        for (operand, _) in &self.places {
-            let address = (arguments.operand)(*operand);
-            if !address.is_multiple_of(ALIGNMENT) {
-                return Err(DriverError::Library(format!(
-                    "cuDNN takes operands at multiples of {ALIGNMENT} bytes, and {operand:?} is at {address:#x}"
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether samples begin where the library takes operands, if the first one does.
-    fn can_be_part(&self) -> bool {
-        self.places.iter().all(|(_, place)| match place {
-            Place::Scratch { .. } => true,
-            Place::Given { sample } => (*sample as u64).is_multiple_of(ALIGNMENT),
-        })
-    }
-}
-
-/// Bytes of a tensor in device memory.
-fn bytes(tensor: &Tensor) -> usize {
-    let elements: i64 = tensor.sizes.iter().product();
-    let each = match tensor.element {
-        Element::Bool => 1,
-        Element::Bf16 => 2,
-        Element::F32 | Element::I32 => 4,
-    };
-    elements as usize * each
-}
-
 impl FusedAttention for CudnnAttention {
     fn supports(&self, shape: &AttentionShape) -> bool {
-        self.why_not(shape, Pass::Forward).is_none()
+        self.why_not(shape, Pass::Forward, usize::MAX).is_none()
     }
 
-    fn supports_backward(&self, shape: &AttentionShape) -> bool {
-        self.why_not(shape, self.backward_pass()).is_none()
+    fn supports_backward(&self, shape: &AttentionShape, room: usize) -> bool {
+        self.why_not(shape, self.backward_pass(), room).is_none()
     }
 
     unsafe fn forward(

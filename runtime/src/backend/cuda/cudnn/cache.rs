@@ -24,4 +24,20 @@ impl<K: Eq + Hash, V> Cache<K, V> {
         drop(slots);
         slot.get_or_init(|| build().map(Arc::new)).clone()
     }
+
+    /// What was built, for all keys.
+    pub fn all(&self) -> Vec<(K, Built<V>)>
+    where
+        K: Clone,
+    {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let built = slots.iter().filter_map(|(key, slot)| Some((key.clone(), slot.get()?.clone())));
+        built.collect()
+    }
+
+    /// What was built for `key`, if it was.
+    pub fn known(&self, key: &K) -> Option<Built<V>> {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.get(key)?.get().cloned()
+    }
 }

@@ -14,12 +14,15 @@ pub trait Host: Send + Sync + fmt::Debug {
     /// The `CUstream` of a stream.
     fn raw_stream(&self, stream: Stream) -> Result<*mut c_void, DriverError>;
 
-    /// `bytes` bytes of device memory, aligned to at least 256.
-    fn alloc(&self, bytes: usize) -> Result<u64, DriverError>;
+    /// Bytes of device memory that nobody uses.
+    fn unused(&self) -> Result<usize, DriverError>;
+
+    /// `bytes` bytes of device memory for work on a stream, aligned to at least 256.
+    fn alloc(&self, stream: Stream, bytes: usize) -> Result<u64, DriverError>;
 
     /// Gives memory back when the device has done everything that was submitted to it.
     ///
     /// # Safety
-    /// `address` came from [`alloc`](Self::alloc) with these `bytes`, and nothing that is submitted later uses it.
-    unsafe fn free(&self, address: u64, bytes: usize) -> Result<(), DriverError>;
+    /// `address` came from [`alloc`](Self::alloc) for this stream with these `bytes`, and nothing that is submitted later uses it.
+    unsafe fn free(&self, stream: Stream, address: u64, bytes: usize) -> Result<(), DriverError>;
 }

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char};
 use cudarc::cudnn::sys::cudnnStatus_t;
 
 use crate::backend::cuda::DriverError;
-use crate::backend::cuda::native::{CudnnApi, Loaded, cudnn, nvrtc};
+use crate::backend::cuda::native::{CudnnApi, Loaded, Status, cudnn, nvrtc};
 
 /// The functions of the library, and its version.
 pub(super) type Library = &'static Loaded<CudnnApi>;
@@ -27,7 +27,7 @@ pub(super) fn library() -> Result<Library, DriverError> {
 /// An error unless `status` is success; `what` is what the call was about.
 pub(super) fn check(
     library: Library,
-    status: cudnnStatus_t,
+    status: Status<cudnnStatus_t>,
     call: &'static str,
     what: impl FnOnce() -> String,
 ) -> Result<(), DriverError> {

@@ -7,7 +7,7 @@
 //! - `graph`, `sizes`, `forward`, `backward`: what is computed, as data.
 //! - `library`, `descriptor`, `target`: the library, its objects, and the device that plans are for.
 //! - `lower`, `engines`, `plan`: from data to what can be executed.
-//! - `cache`, `scratch`, `host`, `limits`, `attention`: [`CudnnAttention`], which the backend calls.
+//! - `cache`, `scratch`, `ready`, `host`, `limits`, `options`, `attention`: [`CudnnAttention`], which the backend calls.
 //!
 //! The library is opened as all others are ([`native`](super::native)).
 
@@ -22,7 +22,9 @@ mod host;
 mod library;
 mod limits;
 mod lower;
+mod options;
 mod plan;
+mod ready;
 mod scratch;
 mod sizes;
 mod target;
@@ -30,13 +32,14 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-pub use attention::{CudnnAttention, CudnnOptions};
+pub use attention::CudnnAttention;
 pub use graph::{
     Element, Four, Graph, Home, Operand, Operation, Pointwise, Reduction, Scalar, Tensor, TensorId,
 };
 pub use host::Host;
 pub use library::cudnn_present;
 pub use lower::ALIGNMENT;
+pub use options::{CudnnOptions, ScratchLimit};
 pub use plan::{Arguments, Plan};
 pub use sizes::{Pass, Sizes};
 pub use target::{Handle, Place, Properties, Target};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::cuda::DriverError;
+use crate::backend::cuda::{DriverError, Stream};
 
 use super::host::Host;
 
@@ -13,6 +13,7 @@ const GRAIN: usize = 2 << 20;
 #[derive(Debug)]
 pub(super) struct Scratch {
     host: Arc<dyn Host>,
+    stream: Stream,
     /// The last is in use. Earlier ones were too small; recorded graphs and calls not yet done may still use them.
     blocks: Vec<Block>,
 }
@@ -24,8 +25,8 @@ struct Block {
 }
 
 impl Scratch {
-    pub fn new(host: Arc<dyn Host>) -> Scratch {
-        Scratch { host, blocks: Vec::new() }
+    pub fn new(host: Arc<dyn Host>, stream: Stream) -> Scratch {
+        Scratch { host, stream, blocks: Vec::new() }
     }
 
     /// The address of at least `bytes` bytes, aligned to 256.
@@ -36,7 +37,7 @@ impl Scratch {
             return Ok(last.address);
         }
         let bytes = bytes.next_multiple_of(GRAIN);
-        let address = self.host.alloc(bytes)?;
+        let address = self.host.alloc(self.stream, bytes)?;
         self.blocks.push(Block { address, bytes });
         Ok(address)
     }
@@ -47,7 +48,7 @@ impl Drop for Scratch {
         for block in &self.blocks {
             // SAFETY: allocated above with these bytes, and given back once; `Host::free` waits for what uses it. Nobody
             // could act on an error here.
-            let _ = unsafe { self.host.free(block.address, block.bytes) };
+            let _ = unsafe { self.host.free(self.stream, block.address, block.bytes) };
         }
     }
 }

@@ -26,15 +26,20 @@ impl Host for ContextHost {
         Ok(stream.0 as *mut c_void)
     }
 
-    fn alloc(&self, bytes: usize) -> Result<u64, DriverError> {
+    fn unused(&self) -> Result<usize, DriverError> {
         self.0.enter()?;
-        memory::alloc_scratch(&self.0, bytes)
+        memory::unused(&self.0)
     }
 
-    unsafe fn free(&self, address: u64, bytes: usize) -> Result<(), DriverError> {
+    fn alloc(&self, stream: Stream, bytes: usize) -> Result<u64, DriverError> {
+        self.0.enter()?;
+        memory::alloc_scratch(&self.0, stream, bytes)
+    }
+
+    unsafe fn free(&self, stream: Stream, address: u64, bytes: usize) -> Result<(), DriverError> {
         self.0.synchronize()?;
         // SAFETY: all work is done, and the caller promises the rest.
-        unsafe { memory::free_scratch(&self.0, address, bytes) }
+        unsafe { memory::free_scratch(&self.0, stream, address, bytes) }
     }
 }
 

@@ -1,28 +1,31 @@
-//! Machine code that was made before, in files.
+//! Machine code that was made before, and choices that were found out, in files.
 
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use super::libraries::Version;
 use crate::backend::cuda::Source;
 
-/// A folder of machine code. Where it cannot be read or written, it is as if it were empty.
+/// A folder of files. Where it cannot be read or written, it is as if it were empty.
 #[derive(Debug, Clone)]
 pub struct Cache {
     folder: Option<PathBuf>,
 }
 
-/// What machine code is made of.
+/// What a file is about.
 pub struct Key {
     name: String,
     hash: u128,
+    extension: &'static str,
 }
 
-/// A file begins with this, then come the number of bytes of code and their hash, then the code.
+/// A file begins with this, then come the number of bytes of its contents and their hash, then these. It names those of
+/// machine code, which were the first.
 const MAGIC: &[u8; 8] = b"MWCUBIN1";
 
 const HEADER: usize = MAGIC.len() + 8 + 16;
@@ -47,7 +50,7 @@ impl Cache {
         Cache { folder: Some(folder.to_path_buf()) }
     }
 
-    /// The code for a key, if it is there and whole.
+    /// The contents of the file for a key, if it is there and whole.
     pub fn get(&self, key: &Key) -> Option<Vec<u8>> {
         let mut file = fs::read(self.path(key)?).ok()?;
         let (header, code) = file.split_at_checked(HEADER)?;
@@ -58,33 +61,56 @@ impl Cache {
         Some(file)
     }
 
-    /// Keeps code for the next time, if it can.
+    /// Keeps contents for the next time, if it can.
     pub fn put(&self, key: &Key, code: &[u8]) {
         // A cache that cannot be written costs time and nothing else, so there is nothing to report.
-        let _ = self.write(key, code);
+        let _ = self.write(key, code, |from, to| fs::rename(from, to));
     }
 
-    fn write(&self, key: &Key, code: &[u8]) -> Option<()> {
+    /// Keeps contents unless others are there, and gives what is there then: of those that write at the same time, whether
+    /// threads or processes, all get the same.
+    pub fn put_first(&self, key: &Key, contents: &[u8]) -> Vec<u8> {
+        let _ = self.write(key, contents, |from, to| {
+            let linked = fs::hard_link(from, to);
+            if linked.is_err() && self.get(key).is_none() {
+                // What is there is damaged, or there are no links in this file system.
+                return fs::rename(from, to);
+            }
+            fs::remove_file(from)
+        });
+        self.get(key).unwrap_or_else(|| contents.to_vec())
+    }
+
+    /// Writes a file, to which `publish` then gives its name.
+    fn write(
+        &self,
+        key: &Key,
+        code: &[u8],
+        publish: impl FnOnce(&Path, &Path) -> io::Result<()>,
+    ) -> Option<()> {
         let path = self.path(key)?;
         let folder = path.parent()?;
         fs::create_dir_all(folder).ok()?;
         // Several ranks may write the same code: each writes a file of its own, and gives it its name when it is whole.
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let unfinished = folder.join(format!(".{}-{count}", std::process::id()));
+        // Processes of several hosts, which share the folder, may have one number.
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
+        let unfinished = folder.join(format!(".{}-{time}-{count}", std::process::id()));
         let written = fs::File::create(&unfinished).and_then(|mut file| {
             file.write_all(&Cache::header(code))?;
             file.write_all(code)
         });
-        let renamed = written.and_then(|()| fs::rename(&unfinished, &path));
-        if renamed.is_err() {
+        let published = written.and_then(|()| publish(&unfinished, &path));
+        if published.is_err() {
             let _ = fs::remove_file(&unfinished);
         }
-        renamed.ok()
+        published.ok()
     }
 
     fn path(&self, key: &Key) -> Option<PathBuf> {
-        Some(self.folder.as_ref()?.join(format!("{}-{:032x}.cubin", key.name, key.hash)))
+        let Key { name, hash, extension } = key;
+        Some(self.folder.as_ref()?.join(format!("{name}-{hash:032x}.{extension}")))
     }
 
     fn header(code: &[u8]) -> [u8; HEADER] {
@@ -106,16 +132,27 @@ impl Key {
         compiler: Version,
         options: &[&str],
     ) -> Key {
-        let mut hash = Xxh3::new();
         let compiler = compiler.to_string();
-        for part in [text, architecture, &compiler].iter().chain(options) {
+        let parts: Vec<_> =
+            [text, architecture, &compiler].iter().chain(options).copied().collect();
+        Key::of_parts(&format!("{}-{architecture}", Key::plain(&source.name)), "cubin", &parts)
+    }
+
+    /// Of a file with this name and extension, and of everything that its contents depend on.
+    pub fn of_parts(name: &str, extension: &'static str, parts: &[&str]) -> Key {
+        let mut hash = Xxh3::new();
+        for part in parts {
             // Lengths keep what moves from one part to the next from looking the same.
             hash.update(&(part.len() as u64).to_le_bytes());
             hash.update(part.as_bytes());
         }
+        Key { name: name.to_owned(), hash: hash.digest128(), extension }
+    }
+
+    /// A name as a part of that of a file.
+    fn plain(name: &str) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
-        let name: String = source.name.chars().take(40).map(plain).collect();
-        Key { name: format!("{name}-{architecture}"), hash: hash.digest128() }
+        name.chars().take(40).map(plain).collect()
     }
 }
 
@@ -180,6 +217,36 @@ mod tests {
         }
         cache.put(&key, b"machine code");
         assert_eq!(cache.get(&key).unwrap(), b"machine code");
+    }
+
+    /// The first contents stay, for all that write at once; damaged ones do not.
+    #[test]
+    fn all_writers_get_the_first_contents() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::in_folder(&dir.path().join("made/when/needed"));
+        let key = || Key::of_parts("choice", "algorithm", &["a", "b"]);
+        let got: Vec<Vec<u8>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8u8)
+                .map(|number| {
+                    scope.spawn({
+                        let cache = &cache;
+                        move || cache.put_first(&key(), &[number; 64])
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(got.iter().all(|one| *one == got[0]), "{got:?}");
+        assert_eq!(cache.get(&key()).unwrap(), got[0]);
+        let path = cache.path(&key()).unwrap();
+        assert_eq!(path.extension().unwrap(), "algorithm");
+        fs::write(&path, "damaged").unwrap();
+        assert_eq!(cache.put_first(&key(), b"newer"), b"newer");
+        assert_eq!(cache.put_first(&key(), b"newest"), b"newer");
+        let left = fs::read_dir(path.parent().unwrap()).unwrap().count();
+        assert_eq!(left, 1, "no unfinished file is left");
+        let none = Cache { folder: None };
+        assert_eq!(none.put_first(&key(), b"own"), b"own");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::ptr::null;
 
 use cudarc::nvrtc::sys::{nvrtcProgram, nvrtcResult};
 
-use super::api::{NvrtcApi, nvrtc};
+use super::api::{NvrtcApi, Status, nvrtc};
 use super::libraries::Version;
 use crate::backend::cuda::{COMMON, DriverError, Source};
 
@@ -50,11 +50,13 @@ pub fn compile(source: &Source, architecture: &str, extra: &[&str]) -> Result<Co
     let compiled =
         unsafe { (api.nvrtcCompileProgram)(program.raw, pointers.len() as i32, pointers.as_ptr()) };
     let log = program.log()?;
-    match compiled {
-        nvrtcResult::NVRTC_SUCCESS => Ok(Code { cubin: program.cubin()?, log }),
-        nvrtcResult::NVRTC_ERROR_COMPILATION => Err(failed(log)),
-        error => Err(failed(format!("{}\n{log}", api.reason(error)))),
+    if compiled == nvrtcResult::NVRTC_SUCCESS {
+        return Ok(Code { cubin: program.cubin()?, log });
     }
+    Err(failed(match compiled == nvrtcResult::NVRTC_ERROR_COMPILATION {
+        true => log,
+        false => format!("{}\n{log}", api.reason(compiled)),
+    }))
 }
 
 /// What the compiler is given. The header and the source count lines from 1 each.
@@ -92,14 +94,14 @@ pub fn compiler_version() -> Result<Version, DriverError> {
 }
 
 impl NvrtcApi {
-    fn check(&self, call: &'static str, result: nvrtcResult) -> Result<(), DriverError> {
-        match result {
-            nvrtcResult::NVRTC_SUCCESS => Ok(()),
-            error => Err(DriverError::Call { call, reason: self.reason(error) }),
+    fn check(&self, call: &'static str, result: Status<nvrtcResult>) -> Result<(), DriverError> {
+        if result == nvrtcResult::NVRTC_SUCCESS {
+            return Ok(());
         }
+        Err(DriverError::Call { call, reason: self.reason(result) })
     }
 
-    fn reason(&self, error: nvrtcResult) -> String {
+    fn reason(&self, error: Status<nvrtcResult>) -> String {
         // SAFETY: it gives a constant string for any error.
         unsafe { CStr::from_ptr((self.nvrtcGetErrorString)(error)) }.to_string_lossy().into_owned()
     }
@@ -146,9 +148,12 @@ impl Program<'_> {
         &self,
         (size_call, size): (
             &'static str,
-            unsafe extern "C" fn(nvrtcProgram, *mut usize) -> nvrtcResult,
+            unsafe extern "C" fn(nvrtcProgram, *mut usize) -> Status<nvrtcResult>,
         ),
-        (call, get): (&'static str, unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> nvrtcResult),
+        (call, get): (
+            &'static str,
+            unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> Status<nvrtcResult>,
+        ),
     ) -> Result<Vec<u8>, DriverError> {
         let mut count = 0;
         // SAFETY: it writes a number.

@@ -2,12 +2,12 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::atomic::AtomicUsize;
 
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute, CUresult};
 
-use super::api::{DriverApi, driver};
+use super::api::{DriverApi, Status, driver};
 use super::libraries::Loaded;
+use super::memory::ScratchAccount;
 use crate::backend::cuda::{DriverError, Properties};
 
 /// The primary context of a device, which libraries use too.
@@ -18,8 +18,8 @@ pub struct Context {
     pub api: &'static Loaded<DriverApi>,
     /// What the device is.
     pub properties: Properties,
-    /// Bytes of device memory that libraries have beside their operands.
-    pub scratch: AtomicUsize,
+    /// Device memory that libraries have beside their operands.
+    pub scratch: ScratchAccount,
     raw: CUcontext,
 }
 
@@ -38,16 +38,17 @@ pub(super) use call;
 
 impl DriverApi {
     /// The result of a call.
-    pub fn check(&self, call: &'static str, result: CUresult) -> Result<(), DriverError> {
-        match result {
-            CUresult::CUDA_SUCCESS => Ok(()),
-            error => Err(DriverError::Call { call, reason: self.reason(error) }),
+    pub fn check(&self, call: &'static str, result: Status<CUresult>) -> Result<(), DriverError> {
+        if result == CUresult::CUDA_SUCCESS {
+            return Ok(());
         }
+        Err(DriverError::Call { call, reason: self.reason(result) })
     }
 
     /// Name and description of an error.
-    fn reason(&self, error: CUresult) -> String {
-        let text = |function: unsafe extern "C" fn(CUresult, *mut *const c_char) -> CUresult| {
+    fn reason(&self, error: Status<CUresult>) -> String {
+        type Words = unsafe extern "C" fn(Status<CUresult>, *mut *const c_char) -> Status<CUresult>;
+        let text = |function: Words| {
             let mut text = std::ptr::null();
             // SAFETY: it sets the pointer to a constant of the library, or leaves it alone.
             let result = unsafe { function(error, &mut text) };
@@ -57,7 +58,7 @@ impl DriverApi {
             // SAFETY: a constant, see above.
             Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
         };
-        let name = text(self.cuGetErrorName).unwrap_or_else(|| format!("{error:?}"));
+        let name = text(self.cuGetErrorName).unwrap_or_else(|| error.to_string());
         match text(self.cuGetErrorString) {
             Some(description) => format!("{name}, {description}"),
             None => name,
@@ -77,10 +78,11 @@ fn initialised() -> Result<(&'static Loaded<DriverApi>, usize), DriverError> {
         ))
     };
     // SAFETY: it may be called any number of times.
-    match unsafe { (api.cuInit)(0) } {
-        error @ CUresult::CUDA_ERROR_NO_DEVICE => return Err(none(api.reason(error))),
-        result => api.check("cuInit", result)?,
+    let result = unsafe { (api.cuInit)(0) };
+    if result == CUresult::CUDA_ERROR_NO_DEVICE {
+        return Err(none(api.reason(result)));
     }
+    api.check("cuInit", result)?;
     let mut count = 0;
     // SAFETY: it writes a number.
     unsafe { call!(api, cuDeviceGetCount(&mut count)) }?;
@@ -115,7 +117,7 @@ impl Context {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the device exists.
         unsafe { call!(api, cuDevicePrimaryCtxRetain(&mut raw, device)) }?;
-        let context = Context { api, properties, scratch: AtomicUsize::new(0), raw };
+        let context = Context { api, properties, scratch: ScratchAccount::default(), raw };
         context.enter()?;
         Ok(context)
     }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::fmt;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use cudarc::driver::sys::{
@@ -21,7 +20,7 @@ use crate::backend::Gemm;
 use crate::backend::cuda::cudnn::{CudnnAttention, CudnnOptions};
 use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::{
-    Driver, DriverError, Ending, Event, Function, FusedAttention, Graph, Grid, MatMul,
+    Choices, Driver, DriverError, Ending, Event, Function, FusedAttention, Graph, Grid, MatMul,
     MatMulOperands, Module, Properties, Source, Stream,
 };
 
@@ -69,7 +68,7 @@ impl NativeDriver {
     ) -> Result<Arc<NativeDriver>, DriverError> {
         let context = Arc::new(Context::new(ordinal)?);
         let compiler = Compiler::new(&context)?;
-        let matmuls = MatMuls::new(options.any_bits)?;
+        let matmuls = MatMuls::new(&context, options.any_bits)?;
         let attention = match options.attention {
             Some(options) => attention(&context, options),
             None => Err("cuDNN is switched off".to_string()),
@@ -151,8 +150,8 @@ impl Driver for NativeDriver {
         unsafe { memory::free(&self.context, address) }
     }
 
-    fn scratch_bytes(&self) -> usize {
-        self.context.scratch.load(Ordering::Relaxed)
+    fn scratch_bytes(&self, streams: &[Stream]) -> usize {
+        self.context.scratch.bytes(streams)
     }
 
     fn alloc_pinned(&self, bytes: usize) -> Result<*mut u8, DriverError> {
@@ -229,10 +228,11 @@ impl Driver for NativeDriver {
     fn is_done(&self, event: Event) -> Result<bool, DriverError> {
         self.context.enter()?;
         // SAFETY: it is alive.
-        match unsafe { (self.context.api.cuEventQuery)(event.0 as CUevent) } {
-            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
-            result => self.context.api.check("cuEventQuery", result).map(|()| true),
+        let result = unsafe { (self.context.api.cuEventQuery)(event.0 as CUevent) };
+        if result == CUresult::CUDA_ERROR_NOT_READY {
+            return Ok(false);
         }
+        self.context.api.check("cuEventQuery", result).map(|()| true)
     }
 
     fn elapsed_ms(&self, from: Event, to: Event) -> Result<f32, DriverError> {
@@ -302,17 +302,16 @@ impl Driver for NativeDriver {
         })?;
         let mut function: CUfunction = std::ptr::null_mut();
         // SAFETY: the module is alive, and the string lives through the call.
-        match unsafe {
+        let result = unsafe {
             (api.cuModuleGetFunction)(&mut function, module.0 as CUmodule, c_name.as_ptr())
-        } {
-            CUresult::CUDA_ERROR_NOT_FOUND => {
-                return Err(DriverError::Call {
-                    call: "cuModuleGetFunction",
-                    reason: format!("the source has no kernel `{name}`"),
-                });
-            }
-            result => api.check("cuModuleGetFunction", result)?,
+        };
+        if result == CUresult::CUDA_ERROR_NOT_FOUND {
+            return Err(DriverError::Call {
+                call: "cuModuleGetFunction",
+                reason: format!("the source has no kernel `{name}`"),
+            });
         }
+        api.check("cuModuleGetFunction", result)?;
         // More than 48 KiB has to be asked for; what a launch does not use costs nothing.
         let mut fixed = 0;
         // SAFETY: the function is alive.
@@ -365,7 +364,7 @@ impl Driver for NativeDriver {
             return Ok(false);
         }
         self.context.enter()?;
-        self.matmuls.has(shape)
+        Ok(self.matmuls.has(shape))
     }
 
     unsafe fn matmul(
@@ -394,6 +393,12 @@ impl Driver for NativeDriver {
         }
         // SAFETY: as the caller promises.
         unsafe { self.matmuls.run(self, &self.context, stream, shape, operands) }
+    }
+
+    fn choices(&self) -> Choices {
+        let attention =
+            self.attention.as_ref().map_or_else(|_| Vec::new(), CudnnAttention::choices);
+        Choices { products: self.matmuls.choices(), attention }
     }
 
     fn attention(&self) -> Option<&dyn FusedAttention> {

@@ -5,12 +5,13 @@
 //! pool below that one, the driver's, would only hide what is in use.
 
 use std::ffi::c_void;
-use std::sync::atomic::Ordering;
+use std::sync::Mutex;
 
 use cudarc::driver::sys::{CUdeviceptr, CUresult};
 
 use super::context::{Context, call};
-use crate::backend::cuda::DriverError;
+use crate::backend::cuda::gpu::lock;
+use crate::backend::cuda::{DriverError, Stream};
 
 /// Bytes of device memory that nobody uses.
 pub fn unused(context: &Context) -> Result<usize, DriverError> {
@@ -24,10 +25,11 @@ pub fn unused(context: &Context) -> Result<usize, DriverError> {
 pub fn alloc(context: &Context, bytes: usize) -> Result<u64, DriverError> {
     let mut address: CUdeviceptr = 0;
     // SAFETY: it writes the address.
-    match unsafe { (context.api.cuMemAlloc_v2)(&mut address, bytes.max(1)) } {
-        CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(DriverError::OutOfMemory { bytes }),
-        result => context.api.check("cuMemAlloc", result).map(|()| address),
+    let result = unsafe { (context.api.cuMemAlloc_v2)(&mut address, bytes.max(1)) };
+    if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+        return Err(DriverError::OutOfMemory { bytes });
     }
+    context.api.check("cuMemAlloc", result).map(|()| address)
 }
 
 /// Gives device memory back.
@@ -39,23 +41,48 @@ pub unsafe fn free(context: &Context, address: u64) -> Result<(), DriverError> {
     unsafe { call!(context.api, cuMemFree_v2(address)) }
 }
 
-/// Device memory for a library, which is counted.
-pub fn alloc_scratch(context: &Context, bytes: usize) -> Result<u64, DriverError> {
+/// Bytes of libraries by the stream whose work uses them: ranks that share a device each count their own.
+#[derive(Default)]
+pub struct ScratchAccount(Mutex<Vec<(Stream, usize)>>);
+
+impl ScratchAccount {
+    /// Those of all these streams.
+    pub fn bytes(&self, streams: &[Stream]) -> usize {
+        let account = lock(&self.0);
+        let entries = account.iter().filter(|(stream, _)| streams.contains(stream));
+        entries.map(|(_, bytes)| bytes).sum()
+    }
+
+    fn add(&self, stream: Stream, bytes: usize) {
+        lock(&self.0).push((stream, bytes));
+    }
+
+    fn remove(&self, stream: Stream, bytes: usize) {
+        let mut account = lock(&self.0);
+        if let Some(index) = account.iter().position(|entry| *entry == (stream, bytes)) {
+            account.swap_remove(index);
+        }
+    }
+}
+
+/// Device memory for a library's work on a stream, which is counted.
+pub fn alloc_scratch(context: &Context, stream: Stream, bytes: usize) -> Result<u64, DriverError> {
     let address = alloc(context, bytes)?;
-    context.scratch.fetch_add(bytes, Ordering::Relaxed);
+    context.scratch.add(stream, bytes);
     Ok(address)
 }
 
 /// Gives device memory of a library back.
 ///
 /// # Safety
-/// It came from [`alloc_scratch`] with these `bytes`, and nothing uses it any more.
+/// It came from [`alloc_scratch`] for this stream with these `bytes`, and nothing uses it any more.
 pub unsafe fn free_scratch(
     context: &Context,
+    stream: Stream,
     address: u64,
     bytes: usize,
 ) -> Result<(), DriverError> {
-    context.scratch.fetch_sub(bytes, Ordering::Relaxed);
+    context.scratch.remove(stream, bytes);
     // SAFETY: as the caller promises.
     unsafe { free(context, address) }
 }

@@ -16,7 +16,8 @@ mod probe;
 mod search;
 
 pub use api::{
-    Api, CublasLtApi, CudnnApi, DriverApi, NcclApi, NvrtcApi, cublaslt, cudnn, driver, nccl, nvrtc,
+    Api, CublasLtApi, CudnnApi, DriverApi, Heuristic, NcclApi, NvrtcApi, Status, cublaslt, cudnn,
+    driver, nccl, nvrtc,
 };
 pub use cache::Cache;
 pub use compiler::compile_into_cache;

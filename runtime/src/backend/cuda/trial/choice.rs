@@ -7,21 +7,29 @@ pub struct Trial {
     pub way: usize,
     /// Whether its result has the bits of that of the first trial.
     pub same_bits: bool,
-    /// How long it took.
-    pub milliseconds: f32,
+    /// Milliseconds of one product; `None` if it was not timed, as no other way was there or it may not be chosen.
+    pub milliseconds: Option<f32>,
 }
 
-/// The fastest way with the bits of the first trial, or of any bits; of equally fast ones the earlier.
+impl Trial {
+    /// Whether the way may be chosen, where `any_bits` will do or not.
+    pub fn is_allowed(&self, any_bits: bool) -> bool {
+        any_bits || self.same_bits
+    }
+}
+
+/// The part of its time by which another way must be shorter than the first: clocks and caches vary by less.
+const GAIN: f32 = 0.01;
+
+/// The way to use: the fastest with the bits of the first trial, or of any bits, if it is faster than the first by more
+/// than what measurements vary; of equally fast ones the earlier. `None` without trials.
 pub fn choose(trials: &[Trial], any_bits: bool) -> Option<usize> {
-    let allowed = trials.iter().filter(|trial| any_bits || trial.same_bits);
-    let fastest = allowed.min_by(|a, b| a.milliseconds.total_cmp(&b.milliseconds));
-    fastest.map(|trial| trial.way)
-}
-
-/// The middle one of an odd number of times: one run that something else held up does not count.
-pub fn median(mut times: Vec<f32>) -> f32 {
-    times.sort_by(f32::total_cmp);
-    times[times.len() / 2]
+    let first = trials.first()?;
+    let time = |trial: &&Trial| trial.milliseconds.unwrap_or(f32::INFINITY);
+    let allowed = trials.iter().filter(|trial| trial.is_allowed(any_bits));
+    let fastest = allowed.min_by(|a, b| time(a).total_cmp(&time(b)))?;
+    let is_faster = time(&fastest) < (1.0 - GAIN) * time(&first);
+    Some(if is_faster { fastest.way } else { first.way })
 }
 
 #[cfg(test)]
@@ -29,7 +37,7 @@ mod tests {
     use super::*;
 
     fn trial(way: usize, same_bits: bool, milliseconds: f32) -> Trial {
-        Trial { way, same_bits, milliseconds }
+        Trial { way, same_bits, milliseconds: Some(milliseconds) }
     }
 
     #[test]
@@ -45,11 +53,16 @@ mod tests {
     fn of_equally_fast_ways_the_one_that_was_proposed_first_is_chosen() {
         let trials = [trial(0, true, 2.0), trial(1, true, 2.0), trial(2, true, f32::NAN)];
         assert_eq!(choose(&trials, false), Some(0));
+        let untimed = Trial { milliseconds: None, ..trial(4, true, 0.0) };
+        assert_eq!(choose(&[untimed], false), Some(4));
         assert_eq!(choose(&[], true), None);
     }
 
+    /// The first proposal stays unless another way is faster by more than one hundredth.
     #[test]
-    fn one_slow_run_does_not_count() {
-        assert_eq!(median(vec![2.0, 90.0, 1.0, 3.0, 2.5]), 2.5);
+    fn a_small_gain_is_none() {
+        let with = |other| choose(&[trial(0, true, 1.0), trial(1, true, other)], false);
+        assert_eq!(with(0.995), Some(0));
+        assert_eq!(with(0.98), Some(1));
     }
 }

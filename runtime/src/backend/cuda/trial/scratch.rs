@@ -15,22 +15,29 @@ const UNIT: usize = 256;
 /// The part of the unused memory that trials may take: others allocate at the same time.
 const SHARE: usize = 2;
 
+/// More than the second-level cache of a GPU holds. Where sets of operands that are used in turn have as many bytes, a
+/// product finds in it no more of its own than in a training step.
+const CACHE: usize = 64 << 20;
+
+/// The most sets of operands.
+const MOST_SETS: usize = 3;
+
 /// Threads of a block.
 const THREADS: u32 = 256;
 
 /// The most blocks of a launch.
 const MOST_BLOCKS: u64 = 4096;
 
-/// Room for both factors, two results, what their endings read and write, and a flag.
+/// Room for sets of operands, the result of the first trial and what its ending writes, and a flag.
 pub struct Scratch<'a> {
     driver: &'a dyn Driver,
     stream: Stream,
     shape: MatMul,
+    start: u64,
     bytes: usize,
-    factors: [u64; 2],
-    results: [u64; 2],
-    vectors: [u64; 2],
-    inside: u64,
+    sets: Vec<MatMulOperands>,
+    /// The first set, with a result and a vector of its own.
+    first: MatMulOperands,
     flag: u64,
 }
 
@@ -47,7 +54,7 @@ struct Pattern {
 const SMALL: Pattern = Pattern { key: 3, stride: 1, terms: 1, opposed: false, exponent: -10 };
 
 impl<'a> Scratch<'a> {
-    /// For products of a shape, with both factors filled; none where too little memory is unused.
+    /// For products of a shape, with the factors of all sets filled; none where too little memory is unused.
     pub fn new(
         driver: &'a dyn Driver,
         stream: Stream,
@@ -60,30 +67,35 @@ impl<'a> Scratch<'a> {
         // f32 is the widest that they can be.
         let vector = if shape.ending == Ending::Plain { 0 } else { of(DType::F32, gemm.n) };
         let inside = if shape.ending == (Ending::BiasGelu { keeps: true }) { c } else { 0 };
-        let bytes = a + b + 2 * c + 2 * vector + inside + UNIT;
-        if bytes > driver.free_memory()? / SHARE {
-            return Ok(None);
-        }
+        let (set, beside) = (a + b + c + vector + inside, c + vector + UNIT);
+        let most = driver.free_memory()? / SHARE;
+        let fitting = (1..=sets_of(set)).rev().find(|sets| sets * set + beside <= most);
+        let Some(sets) = fitting else { return Ok(None) };
+        let bytes = sets * set + beside;
         let start = match driver.alloc(bytes) {
             Err(DriverError::OutOfMemory { .. }) => return Ok(None),
             result => result?,
         };
         let at = |offset: usize| start + offset as u64;
-        let scratch = Scratch {
-            driver,
-            stream,
-            shape: *shape,
-            bytes,
-            factors: [at(0), at(a)],
-            results: [at(a + b), at(a + b + c)],
-            vectors: [at(a + b + 2 * c), at(a + b + 2 * c + vector)],
-            inside: at(a + b + 2 * c + 2 * vector),
-            flag: at(bytes - UNIT),
-        };
-        scratch.fill_factors()?;
+        let sets: Vec<_> = (0..sets)
+            .map(|number| MatMulOperands {
+                a: at(number * set),
+                b: at(number * set + a),
+                c: at(number * set + a + b),
+                vector: at(number * set + a + b + c),
+                inside: at(number * set + a + b + c + vector),
+            })
+            .collect();
+        let after = sets.len() * set;
+        let first = MatMulOperands { c: at(after), vector: at(after + c), ..sets[0] };
+        let (shape, flag) = (*shape, at(bytes - UNIT));
+        let scratch = Scratch { driver, stream, shape, start, bytes, sets, first, flag };
+        for set in &scratch.sets {
+            scratch.fill_factors(set)?;
+        }
         if let Ending::Bias | Ending::BiasGelu { .. } = shape.ending {
-            for vector in scratch.vectors {
-                scratch.fill(shape.result, vector, gemm.n, &SMALL)?;
+            for set in scratch.sets.iter().chain([&scratch.first]) {
+                scratch.fill(shape.result, set.vector, gemm.n, &SMALL)?;
             }
         }
         Ok(Some(scratch))
@@ -92,20 +104,25 @@ impl<'a> Scratch<'a> {
     /// Where the operands of one trial lie; the first has results of its own, which those of others are compared with. What
     /// is added to is the same for all.
     pub fn operands(&self, first: bool) -> Result<MatMulOperands, DriverError> {
-        let ([a, b], which) = (self.factors, usize::from(!first));
-        let (c, vector) = (self.results[which], self.vectors[which]);
+        let operands = if first { self.first } else { self.sets[0] };
         if self.shape.gemm.accumulate {
-            self.fill(self.shape.result, c, self.results_len(), &SMALL)?;
+            self.fill(self.shape.result, operands.c, self.results_len(), &SMALL)?;
         }
-        Ok(MatMulOperands { a, b, c, vector, inside: self.inside })
+        Ok(operands)
+    }
+
+    /// Where the operands of a launch lie whose result nobody looks at: all sets in turn.
+    pub fn rotated(&self, launch: usize) -> &MatMulOperands {
+        &self.sets[launch % self.sets.len()]
     }
 
     /// Whether the result of the last trial has the bits of that of the first. Waits for the stream.
     pub fn is_alike(&self) -> Result<bool, DriverError> {
         let bytes = self.results_len() * self.shape.result.bytes();
-        let mut compared = vec![(self.results, bytes)];
+        let (first, last) = (&self.first, &self.sets[0]);
+        let mut compared = vec![([first.c, last.c], bytes)];
         if self.shape.ending == Ending::Sums {
-            compared.push((self.vectors, self.shape.gemm.n * DType::F32.bytes()));
+            compared.push(([first.vector, last.vector], self.shape.gemm.n * DType::F32.bytes()));
         }
         let mut differ = 0u32;
         // SAFETY: both results and the flag lie in memory that lives as long as `self`, and `differ` is in place until the
@@ -127,7 +144,7 @@ impl<'a> Scratch<'a> {
         self.shape.gemm.m * self.shape.gemm.n
     }
 
-    fn fill_factors(&self) -> Result<(), DriverError> {
+    fn fill_factors(&self, set: &MatMulOperands) -> Result<(), DriverError> {
         let gemm = &self.shape.gemm;
         let pattern = |key, columns: usize, contracts_rows: bool, opposed| {
             let stride = if contracts_rows { columns } else { 1 };
@@ -141,9 +158,8 @@ impl<'a> Scratch<'a> {
             true => pattern(2, gemm.k, false, false),
             false => pattern(2, gemm.n, true, false),
         };
-        let [at_a, at_b] = self.factors;
-        self.fill(self.shape.factors, at_a, gemm.m * gemm.k, &a)?;
-        self.fill(self.shape.factors, at_b, gemm.k * gemm.n, &b)
+        self.fill(self.shape.factors, set.a, gemm.m * gemm.k, &a)?;
+        self.fill(self.shape.factors, set.b, gemm.k * gemm.n, &b)
     }
 
     fn fill(&self, dtype: DType, at: u64, len: usize, with: &Pattern) -> Result<(), DriverError> {
@@ -170,6 +186,21 @@ impl Drop for Scratch<'_> {
         // A device that has failed has no work left that uses the memory. Nobody could act on an error.
         let _ = self.driver.synchronize(self.stream);
         // SAFETY: these bytes were allocated, and the only stream that uses them is done.
-        let _ = unsafe { self.driver.free(self.factors[0], self.bytes) };
+        let _ = unsafe { self.driver.free(self.start, self.bytes) };
+    }
+}
+
+/// How many sets of operands of so many bytes are used in turn.
+fn sets_of(bytes: usize) -> usize {
+    CACHE.div_ceil(bytes).clamp(1, MOST_SETS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_operands_rotate() {
+        assert_eq!([200 << 20, 64 << 20, 40 << 20, 1 << 20, 1].map(sets_of), [1, 1, 2, 3, 3]);
     }
 }

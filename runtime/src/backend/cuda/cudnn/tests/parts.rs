@@ -73,7 +73,11 @@ impl Host for Ledger {
         Ok(std::ptr::null_mut())
     }
 
-    fn alloc(&self, bytes: usize) -> Result<u64, DriverError> {
+    fn unused(&self) -> Result<usize, DriverError> {
+        Ok(1 << 30)
+    }
+
+    fn alloc(&self, _: Stream, bytes: usize) -> Result<u64, DriverError> {
         if bytes > 1 << 30 {
             return Err(DriverError::OutOfMemory { bytes });
         }
@@ -83,7 +87,7 @@ impl Host for Ledger {
         Ok(address)
     }
 
-    unsafe fn free(&self, address: u64, bytes: usize) -> Result<(), DriverError> {
+    unsafe fn free(&self, _: Stream, address: u64, bytes: usize) -> Result<(), DriverError> {
         let mut live = self.0.lock().expect("nothing panics");
         let index = live.iter().position(|block| *block == (address, bytes));
         live.remove(index.expect("a live block is freed with its size"));
@@ -96,7 +100,7 @@ impl Host for Ledger {
 fn scratch_grows_and_gives_back_at_the_end() {
     let ledger = Arc::new(Ledger::default());
     let live = || ledger.0.lock().expect("nothing panics").len();
-    let mut scratch = Scratch::new(Arc::clone(&ledger) as Arc<dyn Host>);
+    let mut scratch = Scratch::new(Arc::clone(&ledger) as Arc<dyn Host>, Stream(1));
     let first = scratch.at_least(100);
     assert_eq!((scratch.at_least(2 << 20), live()), (first.clone(), 1));
     let second = scratch.at_least((2 << 20) + 1);

@@ -5,13 +5,14 @@ use std::sync::OnceLock;
 
 use cudarc::cublaslt::sys;
 use cudarc::cublaslt::sys::{
-    cublasComputeType_t, cublasLtHandle_t, cublasLtMatmulAlgo_t, cublasLtMatmulDesc_t,
-    cublasLtMatmulDescAttributes_t, cublasLtMatmulHeuristicResult_t, cublasLtMatmulPreference_t,
+    cublasComputeType_t, cublasLtHandle_t, cublasLtMatmulAlgo_t,
+    cublasLtMatmulAlgoConfigAttributes_t, cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t,
+    cublasLtMatmulHeuristicResult_t, cublasLtMatmulPreference_t,
     cublasLtMatmulPreferenceAttributes_t, cublasLtMatrixLayout_t, cublasStatus_t, cudaDataType_t,
     cudaStream_t,
 };
 
-use super::{Api, functions};
+use super::{Api, Status, functions};
 use crate::backend::cuda::DriverError;
 use crate::backend::cuda::native::libraries::{Library, Loaded, Version, once};
 
@@ -21,11 +22,48 @@ pub fn cublaslt() -> Result<&'static Loaded<CublasLtApi>, DriverError> {
     once(&CUBLASLT)
 }
 
+/// `cublasLtMatmulHeuristicResult_t`, with a status that may have any number.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Heuristic {
+    /// A way to compute a product.
+    pub algorithm: cublasLtMatmulAlgo_t,
+    /// Bytes that it needs beside the operands.
+    pub workspace: usize,
+    /// Whether there is one here.
+    pub state: Status<cublasStatus_t>,
+    /// How many times the product fills the device.
+    pub waves: f32,
+    reserved: [c_int; 4],
+}
+
+impl Heuristic {
+    /// Nothing, which the library writes over.
+    pub fn none() -> Heuristic {
+        Heuristic {
+            algorithm: cublasLtMatmulAlgo_t { data: [0; 8] },
+            workspace: 0,
+            state: cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED.into(),
+            waves: 0.0,
+            reserved: [0; 4],
+        }
+    }
+}
+
+const _: () = {
+    use cublasLtMatmulHeuristicResult_t as Theirs;
+    use std::mem::offset_of;
+    assert!(size_of::<Heuristic>() == size_of::<Theirs>());
+    assert!(offset_of!(Heuristic, workspace) == offset_of!(Theirs, workspaceSize));
+    assert!(offset_of!(Heuristic, state) == offset_of!(Theirs, state));
+    assert!(offset_of!(Heuristic, waves) == offset_of!(Theirs, wavesCount));
+};
+
 functions! {
     /// Functions of the library of matrix products.
     pub struct CublasLtApi in sys {
         fn cublasLtGetVersion() -> usize;
-        fn cublasLtGetStatusString(cublasStatus_t) -> *const c_char;
+        fn cublasLtGetStatusString(cublasStatus_t as Status<cublasStatus_t>) -> *const c_char;
         fn cublasLtCreate(*mut cublasLtHandle_t) -> cublasStatus_t;
         fn cublasLtDestroy(cublasLtHandle_t) -> cublasStatus_t;
 
@@ -49,7 +87,16 @@ functions! {
         fn cublasLtMatmulAlgoGetHeuristic(
             cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
             cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, c_int,
-            *mut cublasLtMatmulHeuristicResult_t, *mut c_int,
+            *mut cublasLtMatmulHeuristicResult_t as *mut Heuristic, *mut c_int,
+        ) -> cublasStatus_t;
+        fn cublasLtMatmulAlgoCheck(
+            cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+            cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, *const cublasLtMatmulAlgo_t,
+            *mut cublasLtMatmulHeuristicResult_t as *mut Heuristic,
+        ) -> cublasStatus_t;
+        fn cublasLtMatmulAlgoConfigGetAttribute(
+            *const cublasLtMatmulAlgo_t, cublasLtMatmulAlgoConfigAttributes_t, *mut c_void, usize,
+            *mut usize,
         ) -> cublasStatus_t;
         fn cublasLtMatmul(
             cublasLtHandle_t, cublasLtMatmulDesc_t, *const c_void, *const c_void,

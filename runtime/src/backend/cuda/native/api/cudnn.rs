@@ -9,7 +9,7 @@ use cudarc::cudnn::sys::{
     cudnnBackendDescriptor_t, cudnnBackendDescriptorType_t, cudnnHandle_t, cudnnStatus_t,
 };
 
-use super::{Api, functions};
+use super::{Api, Status, functions};
 use crate::backend::cuda::DriverError;
 use crate::backend::cuda::native::libraries::{Library, Loaded, Version, once};
 
@@ -23,7 +23,7 @@ functions! {
     /// Functions of the library of fused operations.
     pub struct CudnnApi in sys {
         fn cudnnGetVersion() -> usize;
-        fn cudnnGetErrorString(cudnnStatus_t) -> *const c_char;
+        fn cudnnGetErrorString(cudnnStatus_t as Status<cudnnStatus_t>) -> *const c_char;
         fn cudnnGetLastErrorString(*mut c_char, usize);
         fn cudnnCreate(*mut cudnnHandle_t) -> cudnnStatus_t;
         fn cudnnDestroy(cudnnHandle_t) -> cudnnStatus_t;

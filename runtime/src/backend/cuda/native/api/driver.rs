@@ -10,7 +10,7 @@ use cudarc::driver::sys::{
     CUstreamCaptureStatus,
 };
 
-use super::{Api, functions};
+use super::{Api, Status, functions};
 use crate::backend::cuda::DriverError;
 use crate::backend::cuda::native::libraries::{Library, Loaded, Version, once};
 
@@ -25,8 +25,8 @@ functions! {
     pub struct DriverApi in sys {
         fn cuInit(c_uint) -> CUresult;
         fn cuDriverGetVersion(*mut c_int) -> CUresult;
-        fn cuGetErrorName(CUresult, *mut *const c_char) -> CUresult;
-        fn cuGetErrorString(CUresult, *mut *const c_char) -> CUresult;
+        fn cuGetErrorName(CUresult as Status<CUresult>, *mut *const c_char) -> CUresult;
+        fn cuGetErrorString(CUresult as Status<CUresult>, *mut *const c_char) -> CUresult;
 
         fn cuDeviceGetCount(*mut c_int) -> CUresult;
         fn cuDeviceGet(*mut CUdevice, c_int) -> CUresult;
@@ -52,7 +52,7 @@ functions! {
         fn cuCtxSynchronize() -> CUresult;
         fn cuStreamSynchronize(CUstream) -> CUresult;
         fn cuStreamWaitEvent(CUstream, CUevent, c_uint) -> CUresult;
-        fn cuStreamIsCapturing(CUstream, *mut CUstreamCaptureStatus) -> CUresult;
+        fn cuStreamIsCapturing(CUstream, *mut CUstreamCaptureStatus as *mut u32) -> CUresult;
         fn cuStreamBeginCapture_v2(CUstream, CUstreamCaptureMode) -> CUresult;
         fn cuStreamEndCapture(CUstream, *mut CUgraph) -> CUresult;
 
@@ -89,9 +89,10 @@ impl Api for DriverApi {
     fn version(&self) -> Result<Version, String> {
         let mut version = 0;
         // SAFETY: it writes a number, and needs no initialisation.
-        match unsafe { (self.cuDriverGetVersion)(&mut version) } {
-            CUresult::CUDA_SUCCESS => Ok(Version::new(version / 1000, version % 1000 / 10, 0)),
-            error => Err(format!("cuDriverGetVersion gives {error:?}")),
+        let status = unsafe { (self.cuDriverGetVersion)(&mut version) };
+        if status != CUresult::CUDA_SUCCESS {
+            return Err(format!("cuDriverGetVersion gives {status}"));
         }
+        Ok(Version::new(version / 1000, version % 1000 / 10, 0))
     }
 }

@@ -8,7 +8,7 @@ use cudarc::nccl::sys::{
     cudaStream_t, ncclComm_t, ncclConfig_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclUniqueId,
 };
 
-use super::{Api, functions};
+use super::{Api, Status, functions};
 use crate::backend::cuda::DriverError;
 use crate::backend::cuda::native::libraries::{Library, Loaded, Version, once};
 
@@ -22,7 +22,7 @@ functions! {
     /// Functions of the library of collectives: what every version from 2.27 on has.
     pub struct NcclApi in sys {
         fn ncclGetVersion(*mut c_int) -> ncclResult_t;
-        fn ncclGetErrorString(ncclResult_t) -> *const c_char;
+        fn ncclGetErrorString(ncclResult_t as Status<ncclResult_t>) -> *const c_char;
         fn ncclGetLastError(ncclComm_t) -> *const c_char;
 
         fn ncclGetUniqueId(*mut ncclUniqueId) -> ncclResult_t;
@@ -32,7 +32,9 @@ functions! {
         fn ncclCommSplit(
             ncclComm_t, c_int, c_int, *mut ncclComm_t, *mut ncclConfig_t,
         ) -> ncclResult_t;
-        fn ncclCommGetAsyncError(ncclComm_t, *mut ncclResult_t) -> ncclResult_t;
+        fn ncclCommGetAsyncError(
+            ncclComm_t, *mut ncclResult_t as *mut Status<ncclResult_t>,
+        ) -> ncclResult_t;
         fn ncclCommFinalize(ncclComm_t) -> ncclResult_t;
         fn ncclCommDestroy(ncclComm_t) -> ncclResult_t;
         fn ncclCommAbort(ncclComm_t) -> ncclResult_t;
@@ -80,9 +82,10 @@ impl Api for NcclApi {
     fn version(&self) -> Result<Version, String> {
         let mut version = 0;
         // SAFETY: it writes a number.
-        match unsafe { (self.ncclGetVersion)(&mut version) } {
-            ncclResult_t::ncclSuccess => Ok(Version::of_decimals(version as u64)),
-            error => Err(format!("ncclGetVersion gives {error:?}")),
+        let status = unsafe { (self.ncclGetVersion)(&mut version) };
+        if status != ncclResult_t::ncclSuccess {
+            return Err(format!("ncclGetVersion gives {status}"));
         }
+        Ok(Version::of_decimals(version as u64))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Once, OnceLock};
 use cudarc::nvrtc::sys;
 use cudarc::nvrtc::sys::{nvrtcProgram, nvrtcResult};
 
-use super::{Api, functions};
+use super::{Api, Status, functions};
 use crate::backend::cuda::DriverError;
 use crate::backend::cuda::native::libraries::{Library, Loaded, Version, once, open_beside};
 
@@ -27,7 +27,7 @@ functions! {
     /// Functions of the run-time compiler.
     pub struct NvrtcApi in sys {
         fn nvrtcVersion(*mut c_int, *mut c_int) -> nvrtcResult;
-        fn nvrtcGetErrorString(nvrtcResult) -> *const c_char;
+        fn nvrtcGetErrorString(nvrtcResult as Status<nvrtcResult>) -> *const c_char;
         fn nvrtcGetNumSupportedArchs(*mut c_int) -> nvrtcResult;
         fn nvrtcGetSupportedArchs(*mut c_int) -> nvrtcResult;
         fn nvrtcCreateProgram(
@@ -53,9 +53,10 @@ impl Api for NvrtcApi {
     fn version(&self) -> Result<Version, String> {
         let (mut major, mut minor) = (0, 0);
         // SAFETY: it writes two numbers.
-        match unsafe { (self.nvrtcVersion)(&mut major, &mut minor) } {
-            nvrtcResult::NVRTC_SUCCESS => Ok(Version::new(major, minor, 0)),
-            error => Err(format!("nvrtcVersion gives {error:?}")),
+        let status = unsafe { (self.nvrtcVersion)(&mut major, &mut minor) };
+        if status != nvrtcResult::NVRTC_SUCCESS {
+            return Err(format!("nvrtcVersion gives {status}"));
         }
+        Ok(Version::new(major, minor, 0))
     }
 }

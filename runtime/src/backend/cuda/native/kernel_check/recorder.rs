@@ -63,7 +63,7 @@ impl Driver for Recorder {
         Ok(())
     }
 
-    fn scratch_bytes(&self) -> usize {
+    fn scratch_bytes(&self, _: &[Stream]) -> usize {
         0
     }
 

@@ -1,19 +1,17 @@
 //! The library's descriptions of a product.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::CStr;
 use std::sync::{Mutex, MutexGuard};
 
 use cudarc::cublaslt::sys::{
-    cublasComputeType_t, cublasLtEpilogue_t, cublasLtHandle_t, cublasLtMatmulAlgo_t,
-    cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, cublasLtMatmulHeuristicResult_t,
-    cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, cublasLtMatrixLayout_t,
-    cublasLtReductionScheme_t, cublasStatus_t, cudaDataType_t,
+    cublasComputeType_t, cublasLtEpilogue_t, cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t,
+    cublasLtMatrixLayout_t, cublasStatus_t, cudaDataType_t,
 };
 
 use super::layout::{Layout, Product};
 use crate::backend::DType;
 use crate::backend::cuda::gpu::lock;
-use crate::backend::cuda::native::api::CublasLtApi;
+use crate::backend::cuda::native::api::{CublasLtApi, Status};
 use crate::backend::cuda::{DriverError, Ending, MatMul};
 
 /// Calls a function of the library, and names it if it fails.
@@ -25,27 +23,38 @@ macro_rules! call {
 pub(super) use call;
 
 impl CublasLtApi {
-    /// The result of a call.
-    pub fn check(&self, call: &'static str, status: cublasStatus_t) -> Result<(), DriverError> {
-        if status == cublasStatus_t::CUBLAS_STATUS_SUCCESS {
+    /// The result of a call. It is refused where the library has no product of that kind, or does not take its arguments.
+    pub fn check(
+        &self,
+        call: &'static str,
+        status: Status<cublasStatus_t>,
+    ) -> Result<(), DriverError> {
+        use cublasStatus_t::*;
+        if status == CUBLAS_STATUS_SUCCESS {
             return Ok(());
         }
         // SAFETY: it gives a constant string for any status.
         let reason = unsafe { CStr::from_ptr((self.cublasLtGetStatusString)(status)) };
-        Err(DriverError::Call { call, reason: reason.to_string_lossy().into_owned() })
+        let reason = format!("{} ({status})", reason.to_string_lossy());
+        let refusals =
+            [CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_INVALID_VALUE, CUBLAS_STATUS_ARCH_MISMATCH];
+        match refusals.iter().any(|refusal| status == *refusal) {
+            true => Err(DriverError::Refused { call, reason }),
+            false => Err(DriverError::Call { call, reason }),
+        }
     }
 }
 
 /// A product as the library describes it. Once it is made, nothing of it changes but where operands of its ending lie.
 pub struct Descriptors {
-    api: &'static CublasLtApi,
+    pub(super) api: &'static CublasLtApi,
     pub operation: cublasLtMatmulDesc_t,
     pub left: cublasLtMatrixLayout_t,
     pub right: cublasLtMatrixLayout_t,
     pub result: cublasLtMatrixLayout_t,
     ending: Ending,
     /// Whether the result has a narrower dtype than sums.
-    narrow: bool,
+    pub(super) narrow: bool,
     /// Held while somebody relies on where they lie.
     pointed: Mutex<()>,
 }
@@ -128,48 +137,6 @@ impl Descriptors {
             call!(api, cublasLtMatmulDescSetAttribute(self.operation, attribute, from, bytes))
         }
     }
-
-    /// Ways to compute it, which the library holds for the fastest first; at most `count`, and none of what it has no
-    /// products of.
-    pub fn candidates(
-        &self,
-        handle: cublasLtHandle_t,
-        workspace: usize,
-        alignment: &Alignment,
-        count: usize,
-    ) -> Result<Vec<cublasLtMatmulAlgo_t>, DriverError> {
-        let api = self.api;
-        let preference = Preference::new(api, workspace, alignment)?;
-        if self.narrow {
-            preference.require_wide_sums()?;
-        }
-        // SAFETY: the type is plain numbers, for all of which zero is a value.
-        let none: cublasLtMatmulHeuristicResult_t = unsafe { std::mem::zeroed() };
-        let mut found = vec![none; count];
-        let mut returned = 0;
-        // SAFETY: the descriptors are whole, and as many results are asked for as there is room for.
-        let status = unsafe {
-            (api.cublasLtMatmulAlgoGetHeuristic)(
-                handle,
-                self.operation,
-                self.left,
-                self.right,
-                self.result,
-                self.result,
-                preference.raw,
-                count as c_int,
-                found.as_mut_ptr(),
-                &mut returned,
-            )
-        };
-        if status == cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED {
-            return Ok(Vec::new());
-        }
-        api.check("cublasLtMatmulAlgoGetHeuristic", status)?;
-        found.truncate(returned.max(0) as usize);
-        found.retain(|found| found.state == cublasStatus_t::CUBLAS_STATUS_SUCCESS);
-        Ok(found.into_iter().map(|found| found.algo).collect())
-    }
 }
 
 impl Drop for Descriptors {
@@ -184,78 +151,6 @@ impl Drop for Descriptors {
             if !self.operation.is_null() {
                 (self.api.cublasLtMatmulDescDestroy)(self.operation);
             }
-        }
-    }
-}
-
-/// By how many bytes the addresses of the operands can be divided: left, right, result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Alignment(pub [u32; 3]);
-
-impl Alignment {
-    /// No way to compute a product asks for more than this.
-    const MOST: u32 = 16;
-
-    /// Of these addresses.
-    pub fn of(addresses: [u64; 3]) -> Alignment {
-        Alignment(
-            addresses.map(|address| 1 << address.trailing_zeros().min(Alignment::MOST.ilog2())),
-        )
-    }
-}
-
-/// What a way to compute a product may use.
-struct Preference {
-    api: &'static CublasLtApi,
-    raw: cublasLtMatmulPreference_t,
-}
-
-impl Preference {
-    fn new(
-        api: &'static CublasLtApi,
-        workspace: usize,
-        alignment: &Alignment,
-    ) -> Result<Preference, DriverError> {
-        use cublasLtMatmulPreferenceAttributes_t::*;
-        let mut preference = Preference { api, raw: std::ptr::null_mut() };
-        // SAFETY: it sets the pointer.
-        unsafe { call!(api, cublasLtMatmulPreferenceCreate(&mut preference.raw)) }?;
-        let workspace = workspace as u64;
-        preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace)?;
-        let [left, right, result] = &alignment.0;
-        preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, left)?;
-        preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, right)?;
-        preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, result)?;
-        preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, result)?;
-        Ok(preference)
-    }
-
-    /// Leaves out ways that cut sums in parts and add these up in the dtype of the result, which rounds each time.
-    fn require_wide_sums(&self) -> Result<(), DriverError> {
-        let schemes = cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
-        use cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK;
-        self.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes)
-    }
-
-    fn set<T>(
-        &self,
-        attribute: cublasLtMatmulPreferenceAttributes_t,
-        value: &T,
-    ) -> Result<(), DriverError> {
-        let from = std::ptr::from_ref(value).cast::<c_void>();
-        let (api, raw) = (self.api, self.raw);
-        // SAFETY: the library compares the number of bytes with its own, and copies the value.
-        unsafe {
-            call!(api, cublasLtMatmulPreferenceSetAttribute(raw, attribute, from, size_of::<T>()))
-        }
-    }
-}
-
-impl Drop for Preference {
-    fn drop(&mut self) {
-        if !self.raw.is_null() {
-            // SAFETY: it was made, and is not used any more.
-            unsafe { (self.api.cublasLtMatmulPreferenceDestroy)(self.raw) };
         }
     }
 }
@@ -293,12 +188,6 @@ mod tests {
     use crate::backend::Gemm;
     use crate::backend::cuda::native::api::cublaslt;
 
-    #[test]
-    fn alignment_is_the_power_of_two_that_divides_an_address() {
-        assert_eq!(Alignment::of([256, 2, 4]).0, [16, 2, 4]);
-        assert_eq!(Alignment::of([24, 1 << 40, 18]).0, [8, 16, 2]);
-    }
-
     /// Descriptions need the library, but no device; where it is not there, that is what is said.
     #[test]
     fn every_form_of_a_product_can_be_described() {
@@ -326,12 +215,5 @@ mod tests {
                 }
             }
         }
-        let preference = Preference::new(api, 32 << 20, &Alignment([16, 2, 4])).unwrap();
-        preference.require_wide_sums().unwrap();
-
-        let wrong = Preference::new(api, 0, &Alignment([16; 3])).unwrap();
-        let search = cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_SEARCH_MODE;
-        let error = wrong.set(search, &0u8).unwrap_err().to_string();
-        assert!(error.starts_with("cublasLtMatmulPreferenceSetAttribute failed: "), "{error}");
     }
 }

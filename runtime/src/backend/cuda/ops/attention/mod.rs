@@ -84,7 +84,7 @@ pub fn attention_backward(
         return 0;
     }
     let operands = [q, k, v, out, dout, dq, dk, dv];
-    let fused = fused(gpu, &operands, lse).filter(|fused| fused.supports_backward(s));
+    let fused = fused(gpu, &operands, lse).filter(|fused| fused.supports_backward(s, gpu.room()));
     if let Some(fused) = fused {
         let stream = gpu.stream(Queue::Compute);
         let [q, k, v, out, dout, dq, dk, dv] = operands.map(at);

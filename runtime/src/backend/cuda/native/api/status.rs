@@ -1,0 +1,83 @@
+//! Results of calls as the libraries give them.
+
+use std::ffi::c_char;
+use std::fmt;
+use std::marker::PhantomData;
+
+use cudarc::cublaslt::sys::cublasStatus_t;
+use cudarc::cudnn::sys::cudnnStatus_t;
+use cudarc::driver::sys::CUresult;
+use cudarc::nccl::sys::ncclResult_t;
+use cudarc::nvrtc::sys::nvrtcResult;
+
+/// A status of the enum `T`: a number, for which `T` may have no name, because later versions of a library have more of
+/// them. A value of `T` itself with such a number would be undefined behavior.
+#[repr(transparent)]
+pub struct Status<T> {
+    /// The number.
+    pub code: u32,
+    of: PhantomData<T>,
+}
+
+/// An enum of statuses.
+pub trait Named: Copy {
+    /// Its number.
+    fn code(self) -> u32;
+}
+
+/// What a function returns, of a signature that names `Self`.
+pub trait Returned {
+    /// As it is received.
+    type Raw;
+}
+
+macro_rules! statuses {
+    ($($name:ident)*) => {$(
+        impl Named for $name {
+            fn code(self) -> u32 {
+                self as u32
+            }
+        }
+        impl Returned for $name {
+            type Raw = Status<$name>;
+        }
+        // What is received has the size of what the bindings say is returned.
+        const _: () = assert!(size_of::<$name>() == size_of::<Status<$name>>());
+    )*};
+}
+
+statuses! { CUresult cublasStatus_t cudnnStatus_t ncclResult_t nvrtcResult }
+
+impl Returned for usize {
+    type Raw = usize;
+}
+
+impl Returned for *const c_char {
+    type Raw = *const c_char;
+}
+
+impl<T: Named> From<T> for Status<T> {
+    fn from(status: T) -> Status<T> {
+        Status { code: status.code(), of: PhantomData }
+    }
+}
+
+impl<T> Clone for Status<T> {
+    fn clone(&self) -> Status<T> {
+        *self
+    }
+}
+
+impl<T> Copy for Status<T> {}
+
+impl<T: Named> PartialEq<T> for Status<T> {
+    fn eq(&self, other: &T) -> bool {
+        self.code == other.code()
+    }
+}
+
+impl<T> fmt::Display for Status<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "status {}", self.code)
+    }
+}

@@ -1,0 +1,221 @@
+//! Ways in which the library can compute a product.
+
+use std::ffi::{c_int, c_void};
+
+use cudarc::cublaslt::sys::{
+    cublasLtHandle_t, cublasLtMatmulAlgo_t, cublasLtMatmulAlgoConfigAttributes_t,
+    cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, cublasLtReductionScheme_t,
+    cublasStatus_t,
+};
+
+use super::descriptors::{Descriptors, call};
+use crate::backend::cuda::DriverError;
+use crate::backend::cuda::native::api::{CublasLtApi, Heuristic};
+
+/// A way to compute a product.
+#[derive(Debug, Clone, Copy)]
+pub struct Candidate {
+    pub algorithm: cublasLtMatmulAlgo_t,
+    /// Bytes of workspace that it needs.
+    pub workspace: usize,
+}
+
+impl Candidate {
+    fn of(found: &Heuristic) -> Candidate {
+        Candidate { algorithm: found.algorithm, workspace: found.workspace }
+    }
+
+    /// Its settings by the library's numbers, as far as it has them.
+    pub fn settings(&self, api: &CublasLtApi) -> String {
+        use cublasLtMatmulAlgoConfigAttributes_t::*;
+        let setting = |(name, attribute)| {
+            let (mut value, mut written) = (0u32, 0);
+            let to = (&raw mut value).cast::<c_void>();
+            // SAFETY: the library writes at most as many bytes as it is given room for.
+            let status = unsafe {
+                (api.cublasLtMatmulAlgoConfigGetAttribute)(
+                    &self.algorithm,
+                    attribute,
+                    to,
+                    size_of_val(&value),
+                    &mut written,
+                )
+            };
+            let is_known = api.check("cublasLtMatmulAlgoConfigGetAttribute", status).is_ok();
+            is_known.then(|| format!("{name} {value}"))
+        };
+        let settings = [
+            ("algorithm", CUBLASLT_ALGO_CONFIG_ID),
+            ("tile", CUBLASLT_ALGO_CONFIG_TILE_ID),
+            ("stages", CUBLASLT_ALGO_CONFIG_STAGES_ID),
+            ("split-k", CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+        ];
+        settings.into_iter().filter_map(setting).collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl Descriptors {
+    /// Ways to compute it, which the library holds for the fastest first, at most `count`; refused if it has none.
+    pub fn candidates(
+        &self,
+        handle: cublasLtHandle_t,
+        workspace: usize,
+        alignment: &Alignment,
+        count: usize,
+    ) -> Result<Vec<Candidate>, DriverError> {
+        let api = self.api;
+        let preference = Preference::new(api, workspace, alignment)?;
+        if self.narrow {
+            preference.require_wide_sums()?;
+        }
+        let mut found = vec![Heuristic::none(); count];
+        let mut returned = 0;
+        // SAFETY: the descriptors are whole, and as many results are asked for as there is room for.
+        let status = unsafe {
+            (api.cublasLtMatmulAlgoGetHeuristic)(
+                handle,
+                self.operation,
+                self.left,
+                self.right,
+                self.result,
+                self.result,
+                preference.raw,
+                count as c_int,
+                found.as_mut_ptr(),
+                &mut returned,
+            )
+        };
+        api.check("cublasLtMatmulAlgoGetHeuristic", status)?;
+        found.truncate(returned.max(0) as usize);
+        found.retain(|found| found.state == cublasStatus_t::CUBLAS_STATUS_SUCCESS);
+        if found.is_empty() {
+            let (call, reason) = ("cublasLtMatmulAlgoGetHeuristic", "no way is known".to_owned());
+            return Err(DriverError::Refused { call, reason });
+        }
+        Ok(found.iter().map(Candidate::of).collect())
+    }
+
+    /// An algorithm that was found before, if the library still takes it for this product with so much workspace.
+    pub fn checked(
+        &self,
+        handle: cublasLtHandle_t,
+        workspace: usize,
+        algorithm: cublasLtMatmulAlgo_t,
+    ) -> Option<Candidate> {
+        let api = self.api;
+        let mut found = Heuristic::none();
+        // SAFETY: the descriptors are whole; the algorithm is read and compared with what the library has.
+        let status = unsafe {
+            (api.cublasLtMatmulAlgoCheck)(
+                handle,
+                self.operation,
+                self.left,
+                self.right,
+                self.result,
+                self.result,
+                &algorithm,
+                &mut found,
+            )
+        };
+        let is_taken =
+            api.check("cublasLtMatmulAlgoCheck", status).is_ok() && found.workspace <= workspace;
+        is_taken.then_some(Candidate { algorithm, workspace: found.workspace })
+    }
+}
+
+/// By how many bytes the addresses of the operands can be divided: left, right, result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Alignment(pub [u32; 3]);
+
+impl Alignment {
+    /// No way to compute a product asks for more than this.
+    const MOST: u32 = 16;
+
+    /// Of these addresses.
+    pub fn of(addresses: [u64; 3]) -> Alignment {
+        Alignment(
+            addresses.map(|address| 1 << address.trailing_zeros().min(Alignment::MOST.ilog2())),
+        )
+    }
+}
+
+/// What a way to compute a product may use.
+struct Preference {
+    api: &'static CublasLtApi,
+    raw: cublasLtMatmulPreference_t,
+}
+
+impl Preference {
+    fn new(
+        api: &'static CublasLtApi,
+        workspace: usize,
+        alignment: &Alignment,
+    ) -> Result<Preference, DriverError> {
+        use cublasLtMatmulPreferenceAttributes_t::*;
+        let mut preference = Preference { api, raw: std::ptr::null_mut() };
+        // SAFETY: it sets the pointer.
+        unsafe { call!(api, cublasLtMatmulPreferenceCreate(&mut preference.raw)) }?;
+        let workspace = workspace as u64;
+        preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace)?;
+        let [left, right, result] = &alignment.0;
+        preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, left)?;
+        preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, right)?;
+        preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, result)?;
+        preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, result)?;
+        Ok(preference)
+    }
+
+    /// Leaves out ways that cut sums in parts and add these up in the dtype of the result, which rounds each time.
+    fn require_wide_sums(&self) -> Result<(), DriverError> {
+        let schemes = cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
+        use cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK;
+        self.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes)
+    }
+
+    fn set<T>(
+        &self,
+        attribute: cublasLtMatmulPreferenceAttributes_t,
+        value: &T,
+    ) -> Result<(), DriverError> {
+        let from = std::ptr::from_ref(value).cast::<c_void>();
+        let (api, raw) = (self.api, self.raw);
+        // SAFETY: the library compares the number of bytes with its own, and copies the value.
+        unsafe {
+            call!(api, cublasLtMatmulPreferenceSetAttribute(raw, attribute, from, size_of::<T>()))
+        }
+    }
+}
+
+impl Drop for Preference {
+    fn drop(&mut self) {
+        if !self.raw.is_null() {
+            // SAFETY: it was made, and is not used any more.
+            unsafe { (self.api.cublasLtMatmulPreferenceDestroy)(self.raw) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::cuda::native::api::cublaslt;
+
+    #[test]
+    fn alignment_is_the_power_of_two_that_divides_an_address() {
+        assert_eq!(Alignment::of([256, 2, 4]).0, [16, 2, 4]);
+        assert_eq!(Alignment::of([24, 1 << 40, 18]).0, [8, 16, 2]);
+    }
+
+    /// Preferences need the library, but no device; where it is not there, nothing is checked.
+    #[test]
+    fn preferences_are_those_that_the_library_knows() {
+        let Ok(api) = cublaslt() else { return };
+        let preference = Preference::new(api, 32 << 20, &Alignment([16, 2, 4])).unwrap();
+        preference.require_wide_sums().unwrap();
+
+        let wrong = Preference::new(api, 0, &Alignment([16; 3])).unwrap();
+        let search = cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_SEARCH_MODE;
+        let error = wrong.set(search, &0u8).unwrap_err().to_string();
+        assert!(error.starts_with("cublasLtMatmulPreferenceSetAttribute refuses: "), "{error}");
+    }
+}

@@ -1,0 +1,324 @@
+//! A driver whose work is timed.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::{Call, PROFILE_VARIABLE, Profile};
+use crate::backend::AttentionShape;
+use crate::backend::cuda::choices::Choices;
+use crate::backend::cuda::gpu::lock;
+use crate::backend::cuda::{
+    Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul, MatMulOperands,
+    Module, Properties, Source, Stream,
+};
+
+/// Calls whose times are not read yet are looked through when there are so many.
+const WAITING: usize = 1024;
+
+/// The driver of a rank, before which it measures what the device does. It records nothing: calls of a recorded step are
+/// submitted at once, and cannot be told apart.
+pub struct ProfiledDriver {
+    inner: Arc<dyn Driver>,
+    profile: Arc<Profile>,
+    rank: usize,
+    names: Mutex<HashMap<Function, Arc<str>>>,
+    streams: Mutex<HashMap<Stream, Arc<str>>>,
+    made_streams: AtomicUsize,
+    spans: Mutex<Spans>,
+}
+
+/// Calls that were submitted, and events for others.
+#[derive(Default)]
+struct Spans {
+    waiting: Vec<Span>,
+    free: Vec<[Event; 2]>,
+}
+
+/// A call between two events.
+struct Span {
+    call: Call,
+    stream: Stream,
+    events: [Event; 2],
+}
+
+impl ProfiledDriver {
+    /// Of `rank`, whose calls `inner` does.
+    pub fn new(inner: Arc<dyn Driver>, profile: Arc<Profile>, rank: usize) -> ProfiledDriver {
+        ProfiledDriver {
+            inner,
+            profile,
+            rank,
+            names: Mutex::default(),
+            streams: Mutex::default(),
+            made_streams: AtomicUsize::new(0),
+            spans: Mutex::default(),
+        }
+    }
+
+    /// Makes a call, with an event before and one after it.
+    fn timed(
+        &self,
+        stream: Stream,
+        name: impl Into<Arc<str>>,
+        shape: String,
+        call: impl FnOnce() -> Result<(), DriverError>,
+    ) -> Result<(), DriverError> {
+        let events = match lock(&self.spans).free.pop() {
+            Some(events) => events,
+            None => [self.inner.new_event(true)?, self.inner.new_event(true)?],
+        };
+        self.inner.record(events[0], stream)?;
+        let done = call();
+        if done.is_err() {
+            lock(&self.spans).free.push(events);
+            return done;
+        }
+        self.inner.record(events[1], stream)?;
+        let of_stream = lock(&self.streams).get(&stream).cloned();
+        let call = Call {
+            name: name.into(),
+            shape,
+            rank: self.rank,
+            stream: of_stream.unwrap_or_else(|| "?".into()),
+        };
+        let mut spans = lock(&self.spans);
+        spans.waiting.push(Span { call, stream, events });
+        if spans.waiting.len() < WAITING {
+            return Ok(());
+        }
+        drop(spans);
+        self.read_times(|_| true)
+    }
+
+    /// Reads the times of calls on these streams that are done.
+    fn read_times(&self, of: impl Fn(Stream) -> bool) -> Result<(), DriverError> {
+        let mut spans = lock(&self.spans);
+        let waiting = std::mem::take(&mut spans.waiting);
+        for span in waiting {
+            let [from, to] = span.events;
+            if !of(span.stream) || !self.inner.is_done(to)? {
+                spans.waiting.push(span);
+                continue;
+            }
+            self.profile.note(span.call, self.inner.elapsed_ms(from, to)?);
+            spans.free.push(span.events);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for ProfiledDriver {
+    fn drop(&mut self) {
+        // What was not read is lost if the device has failed, which was reported by the call that failed.
+        let _ = self.read_times(|_| true);
+        let spans = std::mem::take(&mut *lock(&self.spans));
+        let waiting = spans.waiting.into_iter().map(|span| span.events);
+        for event in spans.free.into_iter().chain(waiting).flatten() {
+            let _ = self.inner.free_event(event);
+        }
+        self.profile.note_choices(self.inner.choices());
+    }
+}
+
+impl fmt::Debug for ProfiledDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, profiled", self.inner)
+    }
+}
+
+/// Methods that are not measured.
+macro_rules! unchanged {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(fn $name(&self, $($arg: $type),*) -> $result {
+            self.inner.$name($($arg),*)
+        })*
+    };
+}
+
+type Done<T = ()> = Result<T, DriverError>;
+
+impl Driver for ProfiledDriver {
+    unchanged! {
+        properties() -> &Properties;
+        free_memory() -> Done<usize>;
+        alloc(bytes: usize) -> Done<u64>;
+        scratch_bytes(streams: &[Stream]) -> usize;
+        alloc_pinned(bytes: usize) -> Done<*mut u8>;
+        new_event(timed: bool) -> Done<Event>;
+        free_event(event: Event) -> Done;
+        record(event: Event, stream: Stream) -> Done;
+        wait(stream: Stream, event: Event) -> Done;
+        is_done(event: Event) -> Done<bool>;
+        elapsed_ms(from: Event, to: Event) -> Done<f32>;
+        load(source: &Source) -> Done<Module>;
+        has_matmul(shape: &MatMul) -> Done<bool>;
+        choices() -> Choices;
+        end_capture(stream: Stream) -> Done<Graph>;
+        free_graph(graph: Graph) -> Done;
+    }
+
+    unsafe fn free(&self, address: u64, bytes: usize) -> Done {
+        // SAFETY: as the caller promises.
+        unsafe { self.inner.free(address, bytes) }
+    }
+
+    unsafe fn free_pinned(&self, memory: *mut u8, bytes: usize) -> Done {
+        // SAFETY: as the caller promises.
+        unsafe { self.inner.free_pinned(memory, bytes) }
+    }
+
+    fn new_stream(&self, urgent: bool) -> Done<Stream> {
+        let stream = self.inner.new_stream(urgent)?;
+        let number = self.made_streams.fetch_add(1, Ordering::Relaxed);
+        let name = if urgent { format!("{number} (goes first)") } else { number.to_string() };
+        lock(&self.streams).insert(stream, name.into());
+        Ok(stream)
+    }
+
+    fn free_stream(&self, stream: Stream) -> Done {
+        self.synchronize(stream)?;
+        lock(&self.streams).remove(&stream);
+        self.inner.free_stream(stream)
+    }
+
+    fn synchronize(&self, stream: Stream) -> Done {
+        self.inner.synchronize(stream)?;
+        self.read_times(|other| other == stream)
+    }
+
+    unsafe fn upload(&self, stream: Stream, dst: u64, src: *const c_void, bytes: usize) -> Done {
+        self.timed(stream, "upload", size(bytes), || {
+            // SAFETY: as the caller promises.
+            unsafe { self.inner.upload(stream, dst, src, bytes) }
+        })
+    }
+
+    unsafe fn download(&self, stream: Stream, dst: *mut c_void, src: u64, bytes: usize) -> Done {
+        self.timed(stream, "download", size(bytes), || {
+            // SAFETY: as the caller promises.
+            unsafe { self.inner.download(stream, dst, src, bytes) }
+        })
+    }
+
+    unsafe fn copy(&self, stream: Stream, dst: u64, src: u64, bytes: usize) -> Done {
+        self.timed(stream, "copy", size(bytes), || {
+            // SAFETY: as the caller promises.
+            unsafe { self.inner.copy(stream, dst, src, bytes) }
+        })
+    }
+
+    unsafe fn zero(&self, stream: Stream, dst: u64, bytes: usize) -> Done {
+        self.timed(stream, "zero", size(bytes), || {
+            // SAFETY: as the caller promises.
+            unsafe { self.inner.zero(stream, dst, bytes) }
+        })
+    }
+
+    fn function(&self, module: Module, name: &str) -> Done<Function> {
+        let function = self.inner.function(module, name)?;
+        lock(&self.names).insert(function, name.into());
+        Ok(function)
+    }
+
+    unsafe fn launch(
+        &self,
+        stream: Stream,
+        function: Function,
+        grid: Grid,
+        args: &[&[u8]],
+    ) -> Done {
+        let name = lock(&self.names).get(&function).cloned().unwrap_or_else(|| "?".into());
+        let ([x, y, z], threads) = (grid.blocks, grid.threads);
+        self.timed(stream, name, format!("{x} x {y} x {z} blocks of {threads}"), || {
+            // SAFETY: as the caller promises.
+            unsafe { self.inner.launch(stream, function, grid, args) }
+        })
+    }
+
+    unsafe fn matmul(&self, stream: Stream, shape: &MatMul, operands: &MatMulOperands) -> Done {
+        self.timed(stream, "matmul", shape.to_string(), || {
+            // SAFETY: as the caller promises.
+            unsafe { self.inner.matmul(stream, shape, operands) }
+        })
+    }
+
+    fn attention(&self) -> Option<&dyn FusedAttention> {
+        self.inner.attention().map(|_| self as &dyn FusedAttention)
+    }
+
+    fn begin_capture(&self, _: Stream) -> Done {
+        let reason = "calls that are recorded cannot be timed one by one".to_owned();
+        Err(DriverError::Refused { call: PROFILE_VARIABLE, reason })
+    }
+
+    unsafe fn launch_graph(&self, stream: Stream, graph: Graph) -> Done {
+        // SAFETY: as the caller promises.
+        unsafe { self.inner.launch_graph(stream, graph) }
+    }
+}
+
+/// That of the inner driver, which has one where this is asked for.
+impl FusedAttention for ProfiledDriver {
+    fn supports(&self, shape: &AttentionShape) -> bool {
+        self.inner.attention().is_some_and(|attention| attention.supports(shape))
+    }
+
+    fn supports_backward(&self, shape: &AttentionShape, room: usize) -> bool {
+        self.inner.attention().is_some_and(|attention| attention.supports_backward(shape, room))
+    }
+
+    unsafe fn forward(
+        &self,
+        stream: Stream,
+        shape: &AttentionShape,
+        q: u64,
+        k: u64,
+        v: u64,
+        out: u64,
+        lse: u64,
+    ) -> Done {
+        let attention = self.inner.attention().ok_or_else(no_attention)?;
+        self.timed(stream, "attention", sizes(shape), || {
+            // SAFETY: as the caller promises.
+            unsafe { attention.forward(stream, shape, q, k, v, out, lse) }
+        })
+    }
+
+    unsafe fn backward(
+        &self,
+        stream: Stream,
+        shape: &AttentionShape,
+        q: u64,
+        k: u64,
+        v: u64,
+        out: u64,
+        lse: u64,
+        dout: u64,
+        dq: u64,
+        dk: u64,
+        dv: u64,
+    ) -> Done {
+        let attention = self.inner.attention().ok_or_else(no_attention)?;
+        self.timed(stream, "attention backward", sizes(shape), || {
+            // SAFETY: as the caller promises.
+            unsafe { attention.backward(stream, shape, q, k, v, out, lse, dout, dq, dk, dv) }
+        })
+    }
+}
+
+fn no_attention() -> DriverError {
+    DriverError::Library("the driver has no attention".to_owned())
+}
+
+fn size(bytes: usize) -> String {
+    format!("{bytes} bytes")
+}
+
+fn sizes(shape: &AttentionShape) -> String {
+    let AttentionShape { batch, seq, heads, kv_heads, head_dim, causal, .. } = shape;
+    let causal = if *causal { " causal" } else { "" };
+    format!("{batch} x {seq} x {heads}/{kv_heads} x {head_dim}{causal}")
+}

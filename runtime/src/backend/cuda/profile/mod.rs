@@ -1,0 +1,107 @@
+//! How long the device takes for each kind of call, and what was chosen among several ways.
+//!
+//! [`ProfiledDriver`] stands before the driver of a rank, and records a timed event before and after every call that gives
+//! the device work. Times are read when the device is done, so that nothing waits for it, and come together in a
+//! [`Profile`], which writes a table when the last of its drivers is gone.
+
+mod driver;
+mod table;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use super::choices::Choices;
+use super::driver::Driver;
+use super::gpu::lock;
+pub use driver::ProfiledDriver;
+
+/// The environment variable with the file of the table.
+pub const PROFILE_VARIABLE: &str = "MESHWRIGHT_PROFILE";
+
+/// Times of which the median is taken: the first ones of each kind of call, so that a long run takes no more memory.
+const SAMPLES: usize = 4096;
+
+/// Times of calls by all ranks of a process.
+#[derive(Debug)]
+pub struct Profile {
+    file: PathBuf,
+    times: Mutex<HashMap<Call, Times>>,
+    choices: Mutex<Vec<Choices>>,
+}
+
+/// A kind of call.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Call {
+    name: Arc<str>,
+    shape: String,
+    rank: usize,
+    /// The stream: a number in the order in which the rank made them, and whether it goes first.
+    stream: Arc<str>,
+}
+
+/// Times of one kind of call, in milliseconds.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Times {
+    /// That of the first call, which may include that ways were tried. It is no part of the others.
+    first: f32,
+    /// Of the calls after the first.
+    count: usize,
+    total: f64,
+    least: f32,
+    samples: Vec<f32>,
+}
+
+impl Profile {
+    /// A profile that is written to `file`.
+    pub fn new(file: PathBuf) -> Arc<Profile> {
+        Arc::new(Profile { file, times: Mutex::default(), choices: Mutex::default() })
+    }
+
+    /// The driver of `rank`, with its calls measured.
+    pub fn driver(self: &Arc<Profile>, driver: Arc<dyn Driver>, rank: usize) -> Arc<dyn Driver> {
+        Arc::new(ProfiledDriver::new(driver, Arc::clone(self), rank))
+    }
+
+    fn note(&self, call: Call, milliseconds: f32) {
+        lock(&self.times).entry(call).and_modify(|times| times.add(milliseconds)).or_insert_with(
+            || Times { first: milliseconds, least: f32::INFINITY, ..Times::default() },
+        );
+    }
+
+    fn note_choices(&self, choices: Choices) {
+        let mut all = lock(&self.choices);
+        // Ranks that share a device share what was chosen.
+        if !all.contains(&choices) {
+            all.push(choices);
+        }
+    }
+}
+
+impl Times {
+    fn add(&mut self, milliseconds: f32) {
+        self.count += 1;
+        self.total += f64::from(milliseconds);
+        self.least = self.least.min(milliseconds);
+        if self.samples.len() < SAMPLES {
+            self.samples.push(milliseconds);
+        }
+    }
+
+    fn median(&self) -> Option<f32> {
+        let mut samples = self.samples.clone();
+        samples.sort_by(f32::total_cmp);
+        samples.get(samples.len() / 2).copied()
+    }
+}
+
+impl Drop for Profile {
+    fn drop(&mut self) {
+        use std::io::Write;
+        let text = self.table();
+        if let Err(error) = std::fs::write(&self.file, text) {
+            let file = self.file.display();
+            let _ = writeln!(std::io::stderr(), "{PROFILE_VARIABLE}: cannot write {file}: {error}");
+        }
+    }
+}
