@@ -172,7 +172,8 @@ pub trait Backend: Send + Sync {
     /// `tokens`: u32, one per row of `out[tokens, cols]`.
     fn embedding(&self, tokens: View, table: View, first_row: usize, out: ViewMut);
     /// Backward of [`embedding`](Self::embedding): rows of `dout[tokens, cols]` are accumulated into
-    /// `dtable[rows, cols]` (f32), in the order of tokens.
+    /// `dtable[rows, cols]` (f32), in the order of tokens. Of a token that occurs often, a backend may add up parts of
+    /// its occurrences first.
     fn embedding_backward(&self, tokens: View, first_row: usize, dout: View, dtable: ViewMut);
 
     /// Softmax over rows of `cols` elements.
