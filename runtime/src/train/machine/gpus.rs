@@ -18,6 +18,8 @@ use super::{Machine, choice};
 pub struct Gpus {
     drivers: Vec<Arc<dyn Driver>>,
     devices: usize,
+    /// Bytes of the device of any rank that has least, from which every rank plans alike.
+    memory: Option<usize>,
     /// What connects devices, and what the ranks find each other by; none: all ranks share one device.
     between: Option<(Arc<dyn nccl::Library>, nccl::Id)>,
     /// Where every rank is a process: that of this one, and the store of all.
@@ -32,7 +34,8 @@ const REGISTER: &str = "MESHWRIGHT_NCCL_REGISTER";
 impl Gpus {
     /// One driver for each rank, all of them of the same kind of device, of which there are `devices`.
     pub fn new(drivers: Vec<Arc<dyn Driver>>, devices: usize) -> Gpus {
-        Gpus { drivers, devices, between: None, process: None, registers: false }
+        let memory = drivers.iter().map(|driver| driver.properties().memory).min();
+        Gpus { drivers, devices, memory, between: None, process: None, registers: false }
     }
 
     /// The GPUs of this host for `ranks` ranks: one for each, or one for all. `nondeterministic` ways are faster, and their
@@ -106,6 +109,7 @@ impl Gpus {
             )
         })?;
         let mut gpus = Gpus::new(vec![driver], place.world);
+        gpus.memory = Some(least_memory(&store, place, gpus.memory.unwrap_or_default())?);
         gpus.between = Some((library, id));
         gpus.process = Some((place.rank, Arc::new(store)));
         Ok(gpus)
@@ -152,14 +156,26 @@ impl Machine for Gpus {
     }
 
     fn memory(&self) -> Option<f64> {
-        let each = self.drivers.first()?.properties().memory;
-        Some(each as f64 * self.devices as f64)
+        Some(self.memory? as f64 * self.devices as f64)
     }
 
     fn peak_flops(&self, dtype: DType) -> Option<f64> {
         let name = &self.drivers.first()?.properties().name;
         Some(peak_flops(name, dtype)? * self.devices as f64)
     }
+}
+
+/// The least memory of any rank's device, where that of this one has `own` bytes.
+fn least_memory(store: &Store, place: &Place, own: usize) -> Result<usize> {
+    let key = |rank: usize| format!("device memory of rank {rank}");
+    store.set(&key(place.rank), &(own as u64).to_le_bytes()).map_err(refused)?;
+    (0..place.world).try_fold(own, |least, rank| {
+        let bytes = store.get(&key(rank)).map_err(refused)?;
+        let bytes: [u8; 8] = bytes.try_into().map_err(|_| {
+            refused(format!("rank {rank} gave no size; start the same program on all hosts"))
+        })?;
+        Ok(least.min(u64::from_le_bytes(bytes) as usize))
+    })
 }
 
 fn open(ordinal: usize, nondeterministic: bool) -> Result<Arc<dyn Driver>> {
