@@ -2,9 +2,14 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use meshwright::backend::DType;
-use meshwright::backend::cuda::loss;
-use support::{FLOATS, Side, assert_close, assert_same, devices, epsilon, on_both, values};
+use meshwright::backend::cuda::{Properties, loss};
+use meshwright_gpu_sim::{Call, DEVICE_VARIABLE, SimDevice, h100};
+use support::{
+    FLOATS, Side, assert_close, assert_same, device_with, devices, epsilon, on_both, values,
+};
 
 /// Rows and columns: for warps, and for blocks of several sizes.
 const SIZES: [(usize, usize); 7] =
@@ -126,23 +131,28 @@ fn in_one_pass(side: &Side, dtype: DType, case: &Case) -> [Vec<f32>; 3] {
     [max, sum, target].map(|operand| operand.get())
 }
 
+/// Growing logits, so that the maximum changes all the time; padding; nothing but padding; NaN; infinity.
+fn with_special_rows(mut case: Case) -> Case {
+    let cols = case.cols;
+    for (row, logits) in case.logits.chunks_exact_mut(cols).enumerate() {
+        match row {
+            1 => logits.iter_mut().enumerate().for_each(|(i, x)| *x = i as f32 / 9.0),
+            2 => logits[..cols / 2].fill(f32::NEG_INFINITY),
+            3 => logits.fill(f32::NEG_INFINITY),
+            4 => logits[cols / 3] = f32::NAN,
+            5 => logits[cols / 3] = f32::INFINITY,
+            _ => {}
+        }
+    }
+    case
+}
+
 #[test]
 fn one_pass_gives_what_two_give() {
     for device in devices() {
         for dtype in FLOATS {
             for (rows, cols) in SIZES {
-                let mut case = Case::new(rows, cols);
-                // Growing logits, so that the maximum changes all the time; padding; nothing but padding; NaN; infinity.
-                for (row, logits) in case.logits.chunks_exact_mut(cols).enumerate() {
-                    match row {
-                        1 => logits.iter_mut().enumerate().for_each(|(i, x)| *x = i as f32 / 9.0),
-                        2 => logits[..cols / 2].fill(f32::NEG_INFINITY),
-                        3 => logits.fill(f32::NEG_INFINITY),
-                        4 => logits[cols / 3] = f32::NAN,
-                        5 => logits[cols / 3] = f32::INFINITY,
-                        _ => {}
-                    }
-                }
+                let case = with_special_rows(Case::new(rows, cols));
                 let [max, sum, target, _] = pieces(&device, dtype, &case);
                 let got = in_one_pass(&device, dtype, &case);
                 assert_same("max", &got[0], &max);
@@ -153,35 +163,99 @@ fn one_pass_gives_what_two_give() {
     }
 }
 
+/// The maxima, the sums, the targets' logits and the gradients, of one call.
+fn at_once(side: &Side, dtype: DType, case: &Case) -> [Vec<f32>; 4] {
+    let mut logits = side.floats(dtype, &case.logits);
+    let [mut max, mut sum, mut target] =
+        [(); 3].map(|()| side.blank(DType::F32, case.targets.len()));
+    side.backend().cross_entropy(
+        case.cols,
+        logits.view_mut(),
+        side.put(&case.targets).view(),
+        FIRST,
+        side.put(&case.scale).view(),
+        max.view_mut(),
+        sum.view_mut(),
+        target.view_mut(),
+    );
+    [max, sum, target, logits].map(|operand| operand.numbers())
+}
+
+/// The gradient with these statistics.
+fn gradient(side: &Side, dtype: DType, case: &Case, max: &[f32], sum: &[f32]) -> Vec<f32> {
+    let mut logits = side.floats(dtype, &case.logits);
+    let [max, sum, scale] = [max, sum, &case.scale].map(|x| side.put(x));
+    side.backend().cross_entropy_grad(
+        case.cols,
+        logits.view_mut(),
+        max.view(),
+        sum.view(),
+        side.put(&case.targets).view(),
+        FIRST,
+        scale.view(),
+    );
+    logits.numbers()
+}
+
+/// Rows of warps, of blocks that keep them, and of blocks that do not, as which they are too long.
 #[test]
-fn a_gradient_beside_its_logits_is_that_in_their_place() {
+fn statistics_and_gradients_at_once_are_the_same_bits() {
     for device in devices() {
-        for (from, to) in [(0, 0), (0, 1), (1, 1)].map(|(from, to)| (FLOATS[from], FLOATS[to])) {
-            for (rows, cols) in SIZES {
-                let case = Case::new(rows, cols);
-                let [max, sum, _, in_place] = pieces(&device, from, &case);
-                let logits = device.floats(from, &case.logits);
-                let mut out = device.blank(to, rows * cols);
-                let [max, sum, scale] = [&max, &sum, &case.scale].map(|x| device.put(x));
-                loss::cross_entropy_grad_into(
-                    device.gpu(),
-                    cols,
-                    logits.view(),
-                    max.view(),
-                    sum.view(),
-                    device.put(&case.targets).view(),
-                    FIRST,
-                    scale.view(),
-                    out.view_mut(),
-                );
-                let rounded = device.floats(to, &in_place).numbers();
-                assert_same(&format!("{from} to {to}"), &out.numbers(), &rounded);
-                assert_same(
-                    "logits",
-                    &logits.numbers(),
-                    &device.floats(from, &case.logits).numbers(),
-                );
+        for dtype in FLOATS {
+            for (rows, cols) in SIZES.into_iter().chain([(3, 61_003)]) {
+                let mut case = with_special_rows(Case::new(rows, cols));
+                if let Some(scale) = case.scale.last_mut() {
+                    *scale = 0.0;
+                }
+                let got = at_once(&device, dtype, &case);
+                let [max, sum, target] = in_one_pass(&device, dtype, &case);
+                assert_same("max", &got[0], &max);
+                assert_same("sum", &got[1], &sum);
+                assert_same("target", &got[2], &target);
+                let expected = gradient(&device, dtype, &case, &max, &sum);
+                assert_same(&format!("{dtype} {rows}x{cols}"), &got[3], &expected);
             }
         }
     }
+}
+
+#[test]
+fn statistics_and_gradients_at_once_are_those_of_the_host() {
+    for dtype in FLOATS {
+        for (rows, cols) in SIZES {
+            let case = Case::new(rows, cols);
+            on_both(
+                |side| at_once(side, dtype, &case),
+                |got, expected| {
+                    assert_pieces_agree(&format!("{dtype} {rows}x{cols}"), dtype, got, expected);
+                },
+            );
+        }
+    }
+}
+
+/// More rows than blocks, each of which begins elsewhere in 16 bytes than the one before.
+#[test]
+fn a_block_keeps_one_row_after_the_other() {
+    if std::env::var_os(DEVICE_VARIABLE).is_some_and(|device| device == "cuda") {
+        return;
+    }
+    let case = Case::new(70, 1025);
+    let results = [(227 << 10, "cross_entropy_kept_bf16", 2080), (4096, "cross_entropy_bf16", 0)]
+        .map(|(shared_memory, expected, bytes)| {
+            let properties = Properties { multiprocessors: 1, shared_memory, ..h100() };
+            let device = SimDevice::with(7, properties);
+            let results = at_once(&device_with(Arc::new(device.driver()), 0), DType::Bf16, &case);
+            let launches = device.log().into_iter().filter_map(|entry| match entry.call {
+                Call::Launch { kernel, grid, .. } => Some((kernel, grid)),
+                _ => None,
+            });
+            // All of the work of one kernel.
+            let launches: Vec<_> = launches.collect();
+            let [(kernel, grid)] = &launches[..] else { panic!("{launches:?}") };
+            assert_eq!((kernel.as_str(), grid.shared), (expected, bytes));
+            assert!(grid.blocks[0] < 70, "{grid:?}");
+            results
+        });
+    assert_eq!(results[0], results[1]);
 }

@@ -3,6 +3,7 @@
 
 mod gpt2;
 mod graphs;
+mod head;
 #[allow(dead_code, reason = "not all of it is needed here")]
 #[path = "../../../runtime/tests/nccl/hub.rs"]
 mod hub;

@@ -49,6 +49,20 @@ fn a_run_goes_on_where_it_stopped() {
 }
 
 #[test]
+fn a_head_takes_what_was_planned() {
+    // 64 tokens and 256 columns of bf16, on a device with room for all of them.
+    let logits = 64 * 256 * 2;
+    for (mesh, planned) in [("1", logits), ("dp=2", logits / 2)] {
+        let folder = tempfile::tempdir().unwrap();
+        let summary = run(&format!("--mesh {mesh} --dtype bf16 --steps 1"), folder.path());
+        let used = &summary.report.memory;
+        let workspace = used.iter().find(|used| used.category == "workspace").unwrap();
+        assert_eq!(workspace.planned, planned, "{used:?}");
+        assert!(used.iter().all(|used| used.planned <= used.peak), "{used:?}");
+    }
+}
+
+#[test]
 fn a_trace_shows_what_the_device_does() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.json");

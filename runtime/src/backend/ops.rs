@@ -174,7 +174,8 @@ pub trait Backend: Send + Sync {
     /// `tokens`: u32, one per row of `out[tokens, cols]`.
     fn embedding(&self, tokens: View, table: View, first_row: usize, out: ViewMut);
     /// Backward of [`embedding`](Self::embedding): rows of `dout[tokens, cols]` are accumulated into
-    /// `dtable[rows, cols]` (f32), in the order of tokens.
+    /// `dtable[rows, cols]` (f32), in the order of tokens. Of a token that occurs often, a backend may add up parts of
+    /// its occurrences first.
     fn embedding_backward(&self, tokens: View, first_row: usize, dout: View, dtable: ViewMut);
 
     /// Softmax over rows of `cols` elements.
@@ -240,24 +241,20 @@ pub trait Backend: Send + Sync {
         row_scale: View,
     );
 
-    /// What [`cross_entropy_grad`](Self::cross_entropy_grad) makes of `logits`, written to `gradient`, f32 or bf16, instead;
-    /// the contents of `logits` are unspecified afterwards.
+    /// [`max_exp_sum`](Self::max_exp_sum) of the rows of `logits`, and [`cross_entropy_grad`](Self::cross_entropy_grad)
+    /// with these statistics: for a rank that has all columns of the vocabulary, and needs no others' to go on.
     #[allow(clippy::too_many_arguments)]
-    fn cross_entropy_grad_into(
+    fn cross_entropy(
         &self,
         cols: usize,
-        mut logits: ViewMut,
-        gradient: ViewMut,
-        max: View,
-        sum_exp: View,
+        logits: ViewMut,
         targets: View,
         first_col: usize,
         row_scale: View,
-    ) {
-        let own = logits.reborrow();
-        self.cross_entropy_grad(cols, own, max, sum_exp, targets, first_col, row_scale);
-        self.cast(logits.as_view(), gradient);
-    }
+        max: ViewMut,
+        sum_exp: ViewMut,
+        target_logit: ViewMut,
+    );
 
     /// `y[outer, inner] = scale * sum over the middle of x[outer, n, inner]`; `x` is f32 or bf16, and so is `y`.
     fn sum_dim(&self, outer: usize, n: usize, inner: usize, x: View, y: ViewMut, scale: f32);

@@ -89,7 +89,7 @@ impl<V, Style> CrossEntropy<V, Style> {
                 let seed = gradients.number(&seed);
                 let scale = scaled(rank, &counted, seed);
                 let logits = gradient.view_mut();
-                stats.differentiate(rank, vocab, 0, logits, None, ids.view(), scale.view());
+                stats.differentiate(rank, vocab, 0, logits, ids.view(), scale.view());
                 gradients.add(&source, gradient.into());
             })
         });
@@ -156,43 +156,48 @@ impl Rows<'_> {
         logits: View<'_>,
         targets: View<'_>,
     ) {
-        let rows = first..first + targets.len();
-        fn of(buffer: &mut Buffer, rows: Range<usize>) -> ViewMut<'_> {
-            buffer.view_mut().into_slice(rows)
-        }
+        let [mut max, mut sum_exp, mut target_logit] = stats.rows_mut(first..first + targets.len());
         let backend = self.rank.backend();
-        let cols = self.vocab.local;
+        let (cols, first_col) = (self.vocab.local, self.vocab.offset);
         if self.rank.degree_of(self.axes) == 1 {
-            let max = of(&mut stats.max, rows.clone());
-            let sum_exp = of(&mut stats.sum_exp, rows.clone());
-            let target_logit = of(&mut stats.target_logit, rows);
-            let first_col = self.vocab.offset;
             backend.max_exp_sum(cols, logits, targets, first_col, max, sum_exp, target_logit);
             return;
         }
-        backend.row_max(cols, logits, of(&mut stats.max, rows.clone()));
-        self.rank.all_reduce(self.axes, self.site, ReduceOp::Max, of(&mut stats.max, rows.clone()));
+        let reduce = |op, data: ViewMut<'_>| self.rank.all_reduce(self.axes, self.site, op, data);
+        backend.row_max(cols, logits, max.reborrow());
+        reduce(ReduceOp::Max, max.reborrow());
         backend.exp_sum(
             cols,
             logits,
-            stats.max.view().slice(rows.clone()),
+            max.as_view(),
             targets,
-            self.vocab.offset,
-            of(&mut stats.sum_exp, rows.clone()),
-            of(&mut stats.target_logit, rows.clone()),
+            first_col,
+            sum_exp.reborrow(),
+            target_logit.reborrow(),
         );
-        self.rank.all_reduce(
-            self.axes,
-            self.site,
-            ReduceOp::Sum,
-            of(&mut stats.sum_exp, rows.clone()),
-        );
-        self.rank.all_reduce(
-            self.axes,
-            self.site,
-            ReduceOp::Sum,
-            of(&mut stats.target_logit, rows.clone()),
-        );
+        reduce(ReduceOp::Sum, sum_exp);
+        reduce(ReduceOp::Sum, target_logit);
+    }
+
+    /// Computes the statistics of the rows from `first` on, as many as there are `targets`, and replaces their logits by
+    /// their gradients, times `scale` of each row.
+    pub(super) fn differentiate(
+        &self,
+        stats: &mut Stats,
+        first: usize,
+        mut logits: ViewMut<'_>,
+        targets: View<'_>,
+        scale: View<'_>,
+    ) {
+        if self.rank.degree_of(self.axes) > 1 {
+            self.fill(stats, first, logits.as_view(), targets);
+            stats.differentiate(self.rank, self.vocab, first, logits.reborrow(), targets, scale);
+            return;
+        }
+        let (cols, first_col) = (self.vocab.local, self.vocab.offset);
+        let [max, sum_exp, target_logit] = stats.rows_mut(first..first + targets.len());
+        let backend = self.rank.backend();
+        backend.cross_entropy(cols, logits, targets, first_col, scale, max, sum_exp, target_logit);
     }
 }
 
@@ -203,30 +208,26 @@ impl Stats {
         Stats { max, sum_exp, target_logit }
     }
 
-    /// Gradients of the logits of the rows from `first` on, times `scale` of each row: written to `narrow`, or else in the
-    /// place of the logits.
-    #[allow(clippy::too_many_arguments)]
+    /// The statistics of some rows, to be written: maxima, sums and the targets' logits.
+    fn rows_mut(&mut self, rows: Range<usize>) -> [ViewMut<'_>; 3] {
+        [&mut self.max, &mut self.sum_exp, &mut self.target_logit]
+            .map(|statistic| statistic.view_mut().into_slice(rows.clone()))
+    }
+
+    /// Replaces the logits of the rows from `first` on by their gradients, times `scale` of each row.
     pub(super) fn differentiate(
         &self,
         rank: &Rank,
         vocab: Extent,
         first: usize,
         logits: ViewMut<'_>,
-        narrow: Option<ViewMut<'_>>,
         targets: View<'_>,
         scale: View<'_>,
     ) {
         let rows = first..first + targets.len();
         let [max, sum] = [&self.max, &self.sum_exp].map(|stat| stat.view().slice(rows.clone()));
-        let (backend, cols, offset) = (rank.backend(), vocab.local, vocab.offset);
-        match narrow {
-            None => {
-                backend.cross_entropy_grad(cols, logits, max, sum, targets, offset, scale);
-            }
-            Some(to) => {
-                backend.cross_entropy_grad_into(cols, logits, to, max, sum, targets, offset, scale);
-            }
-        }
+        let backend = rank.backend();
+        backend.cross_entropy_grad(vocab.local, logits, max, sum, targets, vocab.offset, scale);
     }
 
     /// The sum of the losses of all rows: one number.

@@ -62,4 +62,5 @@ pub(crate) use rank::fail;
 pub(crate) use recompute::recompute;
 pub(crate) use recording::{Pass, Passes, RecordedPass, Varies};
 pub(crate) use region::{enter, leave};
+pub(crate) use tape::Gradients as TapeGradients;
 pub(crate) use value::{InBackward, ParamUse, Saved, Value};

@@ -81,6 +81,10 @@ pub struct Settings {
     pub zero: ZeroLevel,
     /// Most bytes that the rank's buffers may take together; none: what the machine gives.
     pub memory_limit: Option<usize>,
+    /// Most logits that a fused head holds at the same time on a device, the same on every rank; `None` for a default
+    /// that fits small devices. The trainer derives it from the plan of memory. The order in which the gradient of the
+    /// head's weight is summed depends on it.
+    pub logits_limit: Option<usize>,
 }
 
 impl Settings {
@@ -92,6 +96,7 @@ impl Settings {
             reduce: DType::F32,
             zero: ZeroLevel::Replicated,
             memory_limit: None,
+            logits_limit: None,
         }
     }
 }
@@ -260,6 +265,11 @@ impl Rank {
     /// Dtype in which gradients are summed over the data axes.
     pub fn reduce_dtype(&self) -> DType {
         self.inner.settings.reduce
+    }
+
+    /// Most logits that a fused head holds at the same time on a device.
+    pub(crate) fn logits_limit(&self) -> Option<usize> {
+        self.inner.settings.logits_limit
     }
 
     /// What is sharded over the `fsdp` axis: nothing, where that has one rank.

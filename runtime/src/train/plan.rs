@@ -54,10 +54,11 @@ impl Plan {
         check_length(&config, &outline, sizes.get::<M::Seq>())?;
         // Before anything is made of sizes that nothing could hold.
         let available = machine.memory();
-        MemoryPlan::of_sizes(&config, &outline, Kept::Unknown).check(&config, available)?;
+        MemoryPlan::of_sizes(&config, &outline, Kept::Unknown, available)
+            .check(&config, available)?;
         let built = declared::<M>(&config, &sizes)?;
         let (kept, units) = (kept_of(&config, &built), units_of(&built));
-        let memory = MemoryPlan::of_units(&config, &outline, kept, &units);
+        let memory = MemoryPlan::of_units(&config, &outline, kept, &units, available);
         memory.check(&config, available)?;
         let params = built.params();
         let export = config.export_hf.as_ref().map(|_| HfFormat::of(&family));

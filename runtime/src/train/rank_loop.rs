@@ -8,7 +8,7 @@ use crate::data::{MicroBatch, Prefetch};
 use crate::layout::AxisSet;
 use crate::nn::{Built, build};
 use crate::optim::{Ema, Optimizer, ParamGroups};
-use crate::tensor::{Extent, Gradients, Mean, Rank, Reduced, scope};
+use crate::tensor::{Extent, Gradients, Mean, Rank, Reduced, Settings, scope};
 
 use super::batch_check::check_first_batches;
 use super::graphs::{Graphs, Turn};
@@ -69,7 +69,9 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let config = &plan.config;
         let backend = plan.machine.backend(comms.rank())?;
         let comms = plan.machine.connect(comms, &*backend)?;
-        let rank = Rank::with_settings(comms, backend, config.settings());
+        let logits_limit = plan.memory.logits_limit();
+        let settings = Settings { logits_limit, ..config.settings() };
+        let rank = Rank::with_settings(comms, backend, settings);
         let built = build::<M>(&rank, &plan.sizes)?;
         let params = built.params();
         if let (None, Some(folder)) = (&plan.resume, &plan.weights) {

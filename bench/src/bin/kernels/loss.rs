@@ -28,6 +28,11 @@ pub fn rows<T: Number>(report: &mut Report) {
         let (max, sum) = (view(&max), view(&sum));
         cpu.cross_entropy_grad(VOCAB, view_mut(&mut logits), max, sum, targets, 0, view(&scale));
     });
+    report.row("cross_entropy", calls, moved(2), |cpu| {
+        let (max, sum, target) = (view_mut(&mut max), view_mut(&mut sum), view_mut(&mut target));
+        let (logits, scale) = (view_mut(&mut logits), view(&scale));
+        cpu.cross_entropy(VOCAB, logits, targets, 0, scale, max, sum, target);
+    });
 
     let tokens: Vec<u32> = (0..TOKENS as u32).map(|i| i * 7919 % VOCAB as u32).collect();
     let tokens = view(&tokens);

@@ -317,6 +317,28 @@ impl Backend for CpuBackend {
         ));
     }
 
+    fn cross_entropy(
+        &self,
+        cols: usize,
+        mut logits: ViewMut,
+        targets: View,
+        first_col: usize,
+        row_scale: View,
+        mut max: ViewMut,
+        mut sum_exp: ViewMut,
+        mut target_logit: ViewMut,
+    ) {
+        by_float!(logits.dtype() => T; softmax::cross_entropy::<T>(
+            &self.workers,
+            cols,
+            logits.typed(),
+            targets.typed(),
+            first_col,
+            row_scale.typed(),
+            [max.typed(), sum_exp.typed(), target_logit.typed()],
+        ));
+    }
+
     fn sum_dim(&self, outer: usize, n: usize, inner: usize, x: View, mut y: ViewMut, scale: f32) {
         by_float!(x.dtype() => T, y.dtype() => U;
             reduce::sum_dim::<T, U>(&self.workers, [outer, n, inner], x.typed(), y.typed(), scale));

@@ -145,15 +145,52 @@ pub(super) fn cross_entropy_grad<T: Float>(
     assert_eq!(lens, [rows; 4], "cross_entropy_grad: {rows} rows");
     workers.rows(rows, cols, Rows(logits, cols), |range, logits| {
         for (row, logits) in range.zip(logits.0.chunks_exact_mut(cols)) {
-            let scale = row_scale[row];
-            if scale == 0.0 {
-                logits.fill(T::ZERO);
-                continue;
-            }
             let target = local_target(targets[row], first_col, cols);
-            probabilities(logits, max[row], scale / sum_exp[row], target, scale);
+            gradient_of_row(logits, max[row], sum_exp[row], target, row_scale[row]);
         }
     });
+}
+
+/// Maximum, sum and gradient of each row before those of the next, while the row is in the cache of its core.
+/// `statistics` are the maxima, the sums and the targets' logits.
+pub(super) fn cross_entropy<T: Float>(
+    workers: &Workers,
+    cols: usize,
+    logits: &mut [T],
+    targets: &[u32],
+    first_col: usize,
+    row_scale: &[f32],
+    statistics: [&mut [f32]; 3],
+) {
+    let rows = row_count(logits.len(), cols);
+    let [max, sum_exp, target_logit] = statistics;
+    let lens = [max.len(), sum_exp.len(), target_logit.len(), targets.len(), row_scale.len()];
+    assert_eq!(lens, [rows; 5], "cross_entropy: {rows} rows");
+    let statistics = (Rows(max, 1), Rows(sum_exp, 1), Rows(target_logit, 1));
+    let outputs = (Rows(logits, cols), statistics);
+    workers.rows(rows, cols, outputs, |range, (logits, (max, sum_exp, target_logit))| {
+        for (i, (row, logits)) in range.zip(logits.0.chunks_exact_mut(cols)).enumerate() {
+            let target = local_target(targets[row], first_col, cols);
+            max_rows(cols, logits, &mut max.0[i..=i]);
+            sum_exp.0[i] = exp_sum_row(logits, max.0[i]);
+            target_logit.0[i] = target.map_or(0.0, |t| logits[t].widen());
+            gradient_of_row(logits, max.0[i], sum_exp.0[i], target, row_scale[row]);
+        }
+    });
+}
+
+fn gradient_of_row<T: Float>(
+    logits: &mut [T],
+    max: f32,
+    sum_exp: f32,
+    target: Option<usize>,
+    scale: f32,
+) {
+    if scale == 0.0 {
+        logits.fill(T::ZERO);
+    } else {
+        probabilities(logits, max, scale / sum_exp, target, scale);
+    }
 }
 
 dispatch! {

@@ -328,28 +328,28 @@ impl Backend for CudaBackend {
         )
     }
 
-    fn cross_entropy_grad_into(
+    fn cross_entropy(
         &self,
         cols: usize,
         logits: ViewMut,
-        gradient: ViewMut,
-        max: View,
-        sum_exp: View,
         targets: View,
         first_col: usize,
         row_scale: View,
+        max: ViewMut,
+        sum_exp: ViewMut,
+        target_logit: ViewMut,
     ) {
-        ops::loss::cross_entropy_grad_into(
+        ops::loss::cross_entropy(
             &self.gpu,
             cols,
-            logits.as_view(),
-            max,
-            sum_exp,
+            logits,
             targets,
             first_col,
             row_scale,
-            gradient,
-        );
+            max,
+            sum_exp,
+            target_logit,
+        )
     }
 
     fn sum_dim(&self, outer: usize, n: usize, inner: usize, x: View, y: ViewMut, scale: f32) {

@@ -170,6 +170,7 @@ impl Config {
             reduce: self.reduce_dtype.dtype(),
             zero: self.zero,
             memory_limit: self.memory_limit,
+            logits_limit: None,
         }
     }
 

@@ -153,6 +153,7 @@ fn ranks_are_set_up_as_configured() {
         reduce: DType::F32,
         zero: ZeroLevel::Optimizer,
         memory_limit: Some(1000),
+        logits_limit: None,
     };
     assert_eq!(parse(line).unwrap().settings(), settings);
 }

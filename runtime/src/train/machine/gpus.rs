@@ -21,6 +21,8 @@ use super::{Machine, choice};
 pub struct Gpus {
     drivers: Vec<Arc<dyn Driver>>,
     devices: usize,
+    /// Bytes of the device of any rank that has least, from which every rank plans alike.
+    memory: Option<usize>,
     /// What connects devices, and what the ranks find each other by; none: all ranks share one device.
     between: Option<(Arc<dyn nccl::Library>, nccl::Id)>,
     /// Where every rank is a process: that of this one, and the store of all.
@@ -37,7 +39,16 @@ const REGISTER: &str = "MESHWRIGHT_NCCL_REGISTER";
 impl Gpus {
     /// One driver for each rank, all of them of the same kind of device, of which there are `devices`.
     pub fn new(drivers: Vec<Arc<dyn Driver>>, devices: usize) -> Gpus {
-        Gpus { drivers, devices, between: None, process: None, registers: false, profile: None }
+        let memory = drivers.iter().map(|driver| driver.properties().memory).min();
+        Gpus {
+            drivers,
+            devices,
+            memory,
+            between: None,
+            process: None,
+            registers: false,
+            profile: None,
+        }
     }
 
     /// With the device's time for each call measured, and written to `file` when everything is given back. Steps are not
@@ -132,6 +143,7 @@ impl Gpus {
             )
         })?;
         let mut gpus = Gpus::new(vec![driver], place.world);
+        gpus.memory = Some(least_memory(&store, place, gpus.memory.unwrap_or_default())?);
         gpus.between = Some((library, id));
         gpus.process = Some((place.rank, Arc::new(store)));
         Ok(gpus.profiled_if_asked())
@@ -190,8 +202,7 @@ impl Machine for Gpus {
     }
 
     fn memory(&self) -> Option<f64> {
-        let each = self.drivers.first()?.properties().memory;
-        Some(each as f64 * self.devices as f64)
+        Some(self.memory? as f64 * self.devices as f64)
     }
 
     fn peak_flops(&self, dtype: DType) -> Option<f64> {
@@ -206,6 +217,19 @@ fn open(ordinal: usize, ranks: usize, nondeterministic: bool) -> Result<Arc<Nati
     let attention = CudnnOptions { deterministic: !nondeterministic, scratch };
     let options = NativeOptions { any_bits: nondeterministic, attention: Some(attention) };
     NativeDriver::with_options(ordinal, options).map_err(refused)
+}
+
+/// The least memory of any rank's device, where that of this one has `own` bytes.
+fn least_memory(store: &Store, place: &Place, own: usize) -> Result<usize> {
+    let key = |rank: usize| format!("device memory of rank {rank}");
+    store.set(&key(place.rank), &(own as u64).to_le_bytes()).map_err(refused)?;
+    (0..place.world).try_fold(own, |least, rank| {
+        let bytes = store.get(&key(rank)).map_err(refused)?;
+        let bytes: [u8; 8] = bytes.try_into().map_err(|_| {
+            refused(format!("rank {rank} gave no size; start the same program on all hosts"))
+        })?;
+        Ok(least.min(u64::from_le_bytes(bytes) as usize))
+    })
 }
 
 /// Compiles the kernels that every run may need, as many at once as there are processors. All devices are of one kind, so

@@ -3,19 +3,18 @@
 //! Per layer, backward needs: the inputs of both norms and what they give (on each rank its part of the sequence: what
 //! is gathered from that is gathered again), queries, keys and values, what attention gives, gate (where there is one),
 //! up and what becomes of them, and in f32 the norms' statistics and attention's log-sum-exp. With recomputation it needs less of a layer, but all of
-//! it of the layers that are computed once more together. The head keeps its input, the gradient of that and the
-//! gradient of its weight, and works on the logits of some tokens at a time.
+//! it of the layers that are computed once more together. The head keeps its input and the gradient of that, and works on
+//! the logits of some tokens at a time; of several chunks of tokens, and on a CPU, it keeps the gradient of its weight.
 
 use crate::layout::{AxisId, AxisSet};
-use crate::nn::{Grouping, RecomputeOverride};
+use crate::nn::{Grouping, LogitChunks, RecomputeOverride};
 use crate::train::Outline;
-use crate::train::config::Config;
+use crate::train::config::{Config, Device};
+
+use super::logits::LogitBytes;
 
 /// Bytes of an f32.
 const F32: f64 = 4.0;
-/// The head works on at most this many logits at a time, or on those of [`HEAD_TOKENS`].
-const HEAD_LOGITS: f64 = (1 << 22) as f64;
-const HEAD_TOKENS: f64 = 64.0;
 
 /// Bytes of each rank's activations and scratch, at the moments when they are most.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,8 +23,19 @@ pub struct ActivationBytes {
     pub at_head: f64,
     /// Activations while backward is in the last layers.
     pub in_layers: f64,
-    /// The head's scratch.
-    pub workspace: f64,
+    /// What the head needs beside.
+    pub head: HeadBytes,
+}
+
+/// What sizes the head's scratch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HeadBytes {
+    device: Device,
+    tokens: f64,
+    vocab: f64,
+    hidden: f64,
+    /// Bytes of a logit.
+    element: f64,
 }
 
 /// Which of the activations of layers are kept.
@@ -60,7 +70,13 @@ impl ActivationBytes {
         ActivationBytes {
             at_head: kept + part.stream() + part.head(),
             in_layers: kept + computed,
-            workspace: part.head_workspace(),
+            head: HeadBytes {
+                device: config.device,
+                tokens: part.tokens,
+                vocab: part.vocab,
+                hidden: part.hidden,
+                element: part.element,
+            },
         }
     }
 }
@@ -142,13 +158,29 @@ impl Part {
     fn head(&self) -> f64 {
         2.0 * self.element * self.tokens * self.hidden
     }
+}
 
-    /// The gradient of the head's weight, and the logits of some tokens.
-    fn head_workspace(&self) -> f64 {
-        let rows = (HEAD_LOGITS / self.vocab).floor().max(HEAD_TOKENS).min(self.tokens);
-        // Logits are f32, and what backward makes of them goes on in the compute dtype.
-        let narrowed = if self.element < F32 { self.element } else { 0.0 };
-        F32 * self.vocab * self.hidden + (F32 + narrowed) * rows * self.vocab
+impl HeadBytes {
+    /// What a logit takes.
+    pub fn logits(&self) -> LogitBytes {
+        LogitBytes { vocab: self.vocab, element: self.element }
+    }
+
+    /// The gradient of the weight, summed over chunks in f32.
+    pub fn dweight(&self) -> f64 {
+        F32 * self.vocab * self.hidden
+    }
+
+    /// The logits of a chunk, and the weight's gradient unless a device writes it where it belongs.
+    pub fn workspace(&self, logits_limit: Option<usize>) -> f64 {
+        let (tokens, vocab) = (self.tokens as usize, self.vocab as usize);
+        let chunks = match self.device {
+            Device::Cpu => LogitChunks::on_cpu(tokens, vocab),
+            Device::Cuda => LogitChunks::on_device(tokens, vocab, logits_limit),
+        };
+        let is_summed = self.device == Device::Cpu || chunks.count() > 1;
+        let dweight = if is_summed { self.dweight() } else { 0.0 };
+        dweight + self.element * chunks.longest() as f64 * self.vocab
     }
 }
 
@@ -199,7 +231,8 @@ mod tests {
     fn ranks_and_micro_batches_share_tokens_and_heads() {
         let off = Kept::As(RecomputeOverride::Off);
         let whole = of("", 2, off);
-        assert_eq!(whole.workspace, 4.0 * (40.0 + 160.0));
+        let workspace = |bytes: &ActivationBytes| bytes.head.workspace(None);
+        assert_eq!(workspace(&whole), 4.0 * (40.0 + 160.0));
         for line in ["--mesh dp=2", "--mesh fsdp=2", "--micro-batches 2"] {
             let half = of(line, 2, off);
             assert_eq!(half.in_layers * 2.0, whole.in_layers, "{line}");
@@ -209,10 +242,19 @@ mod tests {
         let half = of("--mesh tp=2", 2, off);
         assert_eq!(half.in_layers * 2.0, whole.in_layers);
         assert_eq!(half.at_head, 2.0 * LAYER / 2.0 + STREAM / 2.0 + HEAD);
-        assert_eq!(half.workspace * 2.0, whole.workspace);
-        // Statistics, logits and the gradient of the head's weight are f32 always.
+        assert_eq!(workspace(&half) * 2.0, workspace(&whole));
+        // Statistics and the gradient of the head's weight are f32 always.
         let bf16 = of("--dtype bf16", 2, off);
         assert_eq!(bf16.in_layers, 2.0 * (LAYER - 16.0 * 16.0) / 2.0 + 2.0 * 16.0 * 16.0);
-        assert_eq!(bf16.workspace, 4.0 * 40.0 + (4.0 + 2.0) * 160.0);
+        assert_eq!(workspace(&bf16), 4.0 * 40.0 + 2.0 * 160.0);
+    }
+
+    #[test]
+    fn gpu_heads_hold_as_many_logits_as_they_may() {
+        let of = of("--device cuda --dtype bf16", 2, Kept::As(RecomputeOverride::Off));
+        let head = HeadBytes { tokens: 512.0, ..of.head };
+        // 512 tokens of 10 logits: in one chunk, or in two and the weight's gradient.
+        assert_eq!(head.workspace(Some(5120)), 2.0 * 5120.0);
+        assert_eq!(head.workspace(Some(5119)), 2.0 * 2560.0 + 4.0 * 40.0);
     }
 }

@@ -2,6 +2,7 @@
 
 mod activations;
 mod available;
+mod logits;
 mod state;
 
 use std::fmt;
@@ -17,6 +18,7 @@ use super::config::Config;
 use super::{Error, Outline, Result};
 
 use activations::ActivationBytes;
+use logits::{logits_limit, memory_of_rank};
 use state::{LINE, StateBytes, StateLayout};
 
 pub use activations::Kept;
@@ -33,23 +35,31 @@ pub use state::UnitSize;
 pub struct MemoryPlan {
     peaks: [f64; Category::ALL.len()],
     total: f64,
+    logits_limit: Option<usize>,
 }
 
 impl MemoryPlan {
-    /// That of a model whose units are known.
+    /// That of a model whose units are known, on a machine with `available` bytes for all ranks.
     pub fn of_units(
         config: &Config,
         outline: &Outline,
         kept: Kept,
         units: &[UnitSize],
+        available: Option<f64>,
     ) -> MemoryPlan {
         let layout = StateLayout::of(config);
         let activations = ActivationBytes::of(config, outline, kept);
-        MemoryPlan::new(layout.of_units(units), layout.exchanged(units), activations)
+        let (state, exchanged) = (layout.of_units(units), layout.exchanged(units));
+        MemoryPlan::new(config, state, exchanged, activations, available)
     }
 
     /// That of a model of which only the sizes are known: what does not divide evenly counts as if it did.
-    pub fn of_sizes(config: &Config, outline: &Outline, kept: Kept) -> MemoryPlan {
+    pub fn of_sizes(
+        config: &Config,
+        outline: &Outline,
+        kept: Kept,
+        available: Option<f64>,
+    ) -> MemoryPlan {
         let each = StateLayout::of(config).per_parameter();
         let parameters = outline.parameters / config.mesh.degree(AxisId::Tp) as f64;
         let state = StateBytes {
@@ -57,11 +67,22 @@ impl MemoryPlan {
             gradients: each.gradients * parameters,
             optimizer: each.optimizer * parameters,
         };
-        MemoryPlan::new(state, 0.0, ActivationBytes::of(config, outline, kept))
+        let activations = ActivationBytes::of(config, outline, kept);
+        MemoryPlan::new(config, state, 0.0, activations, available)
     }
 
-    fn new(state: StateBytes, exchanged: f64, activations: ActivationBytes) -> MemoryPlan {
-        let ActivationBytes { at_head, in_layers, workspace } = activations;
+    fn new(
+        config: &Config,
+        state: StateBytes,
+        exchanged: f64,
+        activations: ActivationBytes,
+        available: Option<f64>,
+    ) -> MemoryPlan {
+        let ActivationBytes { at_head, in_layers, head } = activations;
+        let memory = memory_of_rank(config, available);
+        let rest = state.total() + at_head + head.dweight();
+        let logits_limit = logits_limit(config, head.logits(), memory, rest);
+        let workspace = head.workspace(logits_limit);
         let mut peaks = [0.0; Category::ALL.len()];
         for (category, bytes) in [
             (Category::Parameters, state.parameters),
@@ -75,7 +96,13 @@ impl MemoryPlan {
         }
         // The other three do not have their peaks at the same time.
         let transient = (at_head + workspace).max(in_layers).max(exchanged);
-        MemoryPlan { peaks, total: state.total() + transient }
+        MemoryPlan { peaks, total: state.total() + transient, logits_limit }
+    }
+
+    /// Most logits that a rank's head holds at the same time, the same on every rank; see
+    /// [`Settings::logits_limit`](crate::tensor::Settings::logits_limit).
+    pub fn logits_limit(&self) -> Option<usize> {
+        self.logits_limit
     }
 
     /// Peak of one category.
@@ -201,7 +228,7 @@ mod tests {
     }
 
     fn plan(config: &Config) -> MemoryPlan {
-        MemoryPlan::of_sizes(config, &tiny(), Kept::As(RecomputeOverride::Off))
+        MemoryPlan::of_sizes(config, &tiny(), Kept::As(RecomputeOverride::Off), None)
     }
 
     #[test]
@@ -268,7 +295,7 @@ mod tests {
         let fsdp = config("--mesh fsdp=2");
         let units = [UnitSize { len: 1 << 20, matrices: 0 }; 2];
         let kept = Kept::As(RecomputeOverride::Off);
-        let plan = MemoryPlan::of_units(&fsdp, &tiny(), kept, &units);
+        let plan = MemoryPlan::of_units(&fsdp, &tiny(), kept, &units, None);
         assert_eq!(plan.of(Category::Communication), 2 << 22);
         assert_eq!(plan.total(), (16 << 20) + (2 << 22));
     }

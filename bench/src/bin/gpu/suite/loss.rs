@@ -33,19 +33,24 @@ fn embedding(report: &mut Report, model: &Model) {
 
 fn cross_entropy(report: &mut Report, model: &Model) {
     let (rows, vocab) = (model.head_tokens, model.vocab);
-    let bytes = |moved: usize| Work::Bytes((moved * rows * vocab) as f64);
-    let mut logits = report.random(DType::F32, rows * vocab);
-    let mut gradient = report.room(DType::Bf16, rows * vocab);
     let targets = report.uniform_tokens(rows, vocab);
     let ones = report.random(DType::F32, rows);
     let [mut max, mut sum, mut logit] = [(); 3].map(|()| report.room(DType::F32, rows));
-    report.row("max_exp_sum, f32", bytes(4), |backend| {
-        let [max, sum, logit] = [&mut max, &mut sum, &mut logit].map(|x| x.view_mut());
-        backend.max_exp_sum(vocab, logits.view(), targets.view(), 0, max, sum, logit);
-    });
-    report.row("cross_entropy_grad_into, f32 to bf16", bytes(6), |backend| {
-        let [max, sum, targets, ones] = [&max, &sum, &targets, &ones].map(|x| x.view());
-        let (logits, gradient) = (logits.view_mut(), gradient.view_mut());
-        backend.cross_entropy_grad_into(vocab, logits, gradient, max, sum, targets, 0, ones);
-    });
+    for dtype in [DType::F32, DType::Bf16] {
+        let moved = |times: usize| Work::Bytes((times * dtype.bytes() * rows * vocab) as f64);
+        let mut logits = report.random(dtype, rows * vocab);
+        report.row(&format!("max_exp_sum, {dtype}"), moved(1), |backend| {
+            let [max, sum, logit] = [&mut max, &mut sum, &mut logit].map(|x| x.view_mut());
+            backend.max_exp_sum(vocab, logits.view(), targets.view(), 0, max, sum, logit);
+        });
+        report.row(&format!("cross_entropy_grad, {dtype}"), moved(2), |backend| {
+            let [max, sum, targets, ones] = [&max, &sum, &targets, &ones].map(|x| x.view());
+            backend.cross_entropy_grad(vocab, logits.view_mut(), max, sum, targets, 0, ones);
+        });
+        report.row(&format!("cross_entropy, {dtype}"), moved(2), |backend| {
+            let [max, sum, logit] = [&mut max, &mut sum, &mut logit].map(|x| x.view_mut());
+            let (targets, ones) = (targets.view(), ones.view());
+            backend.cross_entropy(vocab, logits.view_mut(), targets, 0, ones, max, sum, logit);
+        });
+    }
 }

@@ -96,6 +96,33 @@ fn the_pieces_of_cross_entropy_follow_the_formula() {
 }
 
 #[test]
+fn rows_one_after_the_other_give_the_same_bits() {
+    const FIRST: usize = 10;
+    for (rows, cols) in SIZES {
+        let x = logits(rows, cols);
+        let targets: Vec<u32> = (0..rows as u32).map(|i| i * 31 % (cols as u32 + 20)).collect();
+        let mut scale = values(rows, 5);
+        scale[rows / 2] = 0.0;
+        on_every_backend(|cpu| {
+            let expected = pieces(cpu, &x, &targets, FIRST, &scale);
+            let [mut max, mut sum, mut target] = [(); 3].map(|()| vec![f32::NAN; rows]);
+            let mut gradient = x.clone();
+            cpu.cross_entropy(
+                cols,
+                (&mut gradient[..]).into(),
+                (&targets[..]).into(),
+                FIRST,
+                (&scale[..]).into(),
+                (&mut max[..]).into(),
+                (&mut sum[..]).into(),
+                (&mut target[..]).into(),
+            );
+            assert_eq!([max, sum, target, gradient], expected, "{rows}x{cols}");
+        });
+    }
+}
+
+#[test]
 fn a_masked_row_has_no_gradient_even_of_nan() {
     on_every_backend(|cpu| {
         let x = [f32::NAN, 1.0, f32::INFINITY, 1.0, 2.0, 3.0];

@@ -36,55 +36,124 @@ KERNEL(local_rows)(const uint32_t* tokens, uint64_t n, uint64_t first_row, uint6
 
 // Rows of dout that are loaded before the first of them is added.
 constexpr int AHEAD = 4;
+// Rows of dout with one key that one block adds up; `SEGMENT` of the launch.
+constexpr uint64_t SEGMENT = 64;
+
+// The place of the first `key` among keys in ascending order, which is not before `low`; `last` is the place of one.
+__device__ inline uint64_t first_of_run(const uint32_t* keys, uint32_t key, uint64_t low, uint64_t last) {
+    while (low < last) {
+        uint64_t middle = (low + last) / 2;
+        if (keys[middle] == key) {
+            last = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return last;
+}
+
+// sum += rows of dout, each from `dout` on, that belong to the keys from `first` up to `end` that are `key`.
+template <int N, class T>
+__device__ inline void add_run(const uint32_t* keys, const uint32_t* order, uint32_t key, uint64_t first, uint64_t end,
+                               const T* dout, uint64_t cols, float (&sum)[N]) {
+    bool more = true;
+    for (uint64_t i = first; more; i += AHEAD) {
+        float x[AHEAD][N];
+        bool same[AHEAD];
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++) {
+            same[a] = i + a < end && keys[i + a] == key;
+            if (same[a]) load_vector(dout + order[i + a] * cols, x[a]);
+        }
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++) {
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                if (same[a]) sum[k] += x[a][k];
+            }
+        }
+        more = same[AHEAD - 1];
+    }
+}
 
 // Adds rows of dout[.., cols] to rows of dtable[rows, cols]: `keys` are rows of the table in ascending order, and `order`
-// the rows of dout that belong to them, in ascending order for each key. Blocks along x share the rows of the table,
-// each taken by the block of its first key; blocks along y share the columns.
+// the rows of dout that belong to them, in ascending order for each key. The keys of a row are cut into segments of
+// SEGMENT, counted from the first of them. The first segment is added to the table, and the sum of each other one goes to
+// `partials`, a row for every SEGMENT keys: such segments begin at least that far apart, whatever their rows are, so that
+// each has a row of its own. Blocks along x share the segments, each taken by the block of its first key; blocks along y
+// share the columns.
 template <int N, class T>
 __device__ inline void add_rows(const uint32_t* keys, const uint32_t* order, uint64_t n, const T* dout, float* dtable,
-                                uint64_t rows, uint64_t cols) {
+                                float* partials, uint64_t rows, uint64_t cols) {
     for (uint64_t first = blockIdx.x; first < n; first += gridDim.x) {
         uint32_t row = keys[first];
         // All keys from here on are of tokens that are not in the table.
         if (row >= rows) return;
-        if (first > 0 && keys[first - 1] == row) continue;
+        bool is_later = false;
+        if (first > 0 && keys[first - 1] == row) {
+            if (first < SEGMENT || keys[first - SEGMENT] != row) continue;
+            if ((first - first_of_run(keys, row, 0, first)) % SEGMENT != 0) continue;
+            is_later = true;
+        }
+        uint64_t end = first + SEGMENT < n ? first + SEGMENT : n;
+        uint64_t col = ((uint64_t)blockIdx.y * blockDim.x + threadIdx.x) * N;
+        for (; col < cols; col += (uint64_t)gridDim.y * blockDim.x * N) {
+            float sum[N] = {};
+            float* to = (is_later ? partials + first / SEGMENT * cols : dtable + row * cols) + col;
+            if (!is_later) load_vector(to, sum);
+            add_run(keys, order, row, first, end, dout + col, cols, sum);
+            store_vector(to, sum);
+        }
+    }
+}
+
+// Adds what add_rows has left in `partials` to the table: for each row with several segments, in their order. Blocks along
+// x share stretches of SEGMENT keys; a row is taken by the block of the first stretch that begins inside of its run.
+template <int N>
+__device__ inline void add_segments(const uint32_t* keys, uint64_t n, const float* partials, float* dtable,
+                                    uint64_t rows, uint64_t cols) {
+    uint64_t stretches = (n + SEGMENT - 1) / SEGMENT;
+    for (uint64_t stretch = blockIdx.x; stretch < stretches; stretch += gridDim.x) {
+        uint64_t at = stretch * SEGMENT;
+        uint32_t row = keys[at];
+        if (row >= rows) return;
+        if (at > 0 && keys[at - SEGMENT] == row) continue;
+        // The second segment, if there is one.
+        uint64_t first = first_of_run(keys, row, at > 0 ? at - SEGMENT + 1 : 0, at) + SEGMENT;
+        if (first >= n || keys[first] != row) continue;
         uint64_t col = ((uint64_t)blockIdx.y * blockDim.x + threadIdx.x) * N;
         for (; col < cols; col += (uint64_t)gridDim.y * blockDim.x * N) {
             float sum[N];
-            float* to = dtable + row * cols + col;
-            load_vector(to, sum);
-            bool more = true;
-            for (uint64_t i = first; more; i += AHEAD) {
-                float x[AHEAD][N];
-                bool same[AHEAD];
+            load_vector(dtable + row * cols + col, sum);
+            for (uint64_t segment = first; segment < n && keys[segment] == row; segment += SEGMENT) {
+                float x[N];
+                load_vector(partials + segment / SEGMENT * cols + col, x);
 #pragma unroll
-                for (int a = 0; a < AHEAD; a++) {
-                    same[a] = i + a < n && keys[i + a] == row;
-                    if (same[a]) load_vector(dout + order[i + a] * cols + col, x[a]);
-                }
-#pragma unroll
-                for (int a = 0; a < AHEAD; a++) {
-#pragma unroll
-                    for (int k = 0; k < N; k++) {
-                        if (same[a]) sum[k] += x[a][k];
-                    }
-                }
-                more = same[AHEAD - 1];
+                for (int k = 0; k < N; k++) sum[k] += x[k];
             }
-            store_vector(to, sum);
+            store_vector(dtable + row * cols + col, sum);
         }
     }
 }
 
 #define ADD_ROWS(name, T)                                                                                              \
     KERNEL_OF(128, add_rows_##name)(const uint32_t* keys, const uint32_t* order, uint64_t n, const T* dout,            \
-                                    float* dtable, uint64_t rows, uint64_t cols) {                                     \
-        add_rows<1>(keys, order, n, dout, dtable, rows, cols);                                                         \
+                                    float* dtable, float* partials, uint64_t rows, uint64_t cols) {                    \
+        add_rows<1>(keys, order, n, dout, dtable, partials, rows, cols);                                               \
     }                                                                                                                  \
     KERNEL_OF(128, add_rows_##name##_vectors)(const uint32_t* keys, const uint32_t* order, uint64_t n, const T* dout,  \
-                                              float* dtable, uint64_t rows, uint64_t cols) {                           \
-        add_rows<WIDE<T>>(keys, order, n, dout, dtable, rows, cols);                                                   \
+                                              float* dtable, float* partials, uint64_t rows, uint64_t cols) {          \
+        add_rows<WIDE<T>>(keys, order, n, dout, dtable, partials, rows, cols);                                         \
     }
 
 ADD_ROWS(f32, float)
 ADD_ROWS(bf16, bf16)
+
+KERNEL_OF(128, add_segments)(const uint32_t* keys, uint64_t n, const float* partials, float* dtable, uint64_t rows,
+                             uint64_t cols) {
+    add_segments<1>(keys, n, partials, dtable, rows, cols);
+}
+KERNEL_OF(128, add_segments_vectors)(const uint32_t* keys, uint64_t n, const float* partials, float* dtable,
+                                     uint64_t rows, uint64_t cols) {
+    add_segments<4>(keys, n, partials, dtable, rows, cols);
+}

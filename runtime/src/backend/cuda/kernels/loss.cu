@@ -86,45 +86,117 @@ __device__ inline void max_exp_sum(const Group& group, const T* logits, uint64_t
     }
 }
 
-// `out` may be `logits`, or lie elsewhere in another type.
-template <int N, class T, class Out>
-__device__ inline void gradient_of_row(const Group& group, const T* logits, Out* out, uint64_t cols, float max,
-                                       float factor, uint64_t target, float scale) {
-    for_each_vector<N>(logits, cols, group.lane, group.lanes, [&](uint64_t col, auto& x) {
+// Calls f(first column, elements as they are in memory) for this lane's share of a row: 16 bytes where they are aligned,
+// single elements before and after. Two vectors are loaded before f gets the first of them: a load that follows a store
+// waits for it, as the compiler cannot tell that they do not overlap.
+template <class T, class F>
+__device__ inline void for_each_access(const Group& group, const T* row, uint64_t cols, F f) {
+    constexpr uint64_t N = WIDE<T>;
+    uint64_t head = (16 - (uint64_t)row % 16) % 16 / sizeof(T);
+    if (head > cols) head = cols;
+    uint64_t vectors = (cols - head) / N, tail = head + vectors * N;
+    const uint4* from = (const uint4*)(row + head);
+    uint64_t i = group.lane, lanes = group.lanes;
+    if (i < head) f(i, row[i]);
+    for (; i + lanes < vectors; i += 2 * lanes) {
+        uint4 first = from[i], second = from[i + lanes];
+        f(head + i * N, first);
+        f(head + (i + lanes) * N, second);
+    }
+    if (i < vectors) f(head + i * N, from[i]);
+    if (group.lane < cols - tail) f(tail + group.lane, row[tail + group.lane]);
+}
+
+// What a gradient of a row of logits depends on beside them.
+struct RowGradient {
+    float max, factor, scale;
+    // The column of the target, beyond the last one where it is in none.
+    uint64_t target;
+
+    // Writes the gradient of the logits from column `col` on, which are `raw` in memory.
+    template <class T, class Raw>
+    __device__ void write(T* row, uint64_t col, const Raw& raw) const {
+        float x[sizeof(Raw) / sizeof(T)];
+        load_vector((const T*)&raw, x);
         uint64_t at = target - col;
         for (float& logit : x) {
             float probability = exponential(logit - max) * factor;
             logit = at == 0 ? probability - scale : probability;
             at--;
         }
-        store_vector(out + col, x);
-    });
+        store_vector(row + col, x);
+    }
+};
+
+template <class T>
+__device__ inline void clear_row(const Group& group, T* row, uint64_t cols) {
+    for (uint64_t col = group.lane; col < cols; col += group.lanes) store(row + col, 0.0f);
 }
 
-template <class T, class Out>
-__device__ inline void cross_entropy_grad(const Group& group, const T* logits, Out* out, uint64_t rows, uint64_t cols,
-                                          const float* max, const float* sum_exp, const uint32_t* targets,
-                                          uint64_t first_col, const float* row_scale) {
-    constexpr int N = WIDE<T> < WIDE<Out> ? WIDE<T> : WIDE<Out>;
+template <class T>
+__device__ inline void cross_entropy_grad(const Group& group, T* logits, uint64_t rows, uint64_t cols, const float* max,
+                                          const float* sum_exp, const uint32_t* targets, uint64_t first_col,
+                                          const float* row_scale) {
     for (uint64_t row = group.first; row < rows; row += group.step) {
-        const T* from = logits + row * cols;
-        Out* to = out + row * cols;
+        T* here = logits + row * cols;
         float scale = row_scale[row];
         if (scale == 0.0f) {
-            for (uint64_t col = group.lane; col < cols; col += group.lanes) store(to + col, 0.0f);
+            clear_row(group, here, cols);
             continue;
         }
-        float factor = scale / sum_exp[row];
-        uint64_t target = targets[row] - first_col;
-        // Both begin at the same element of a vector, so that both are aligned where one is.
-        bool together = (uint64_t)from / sizeof(T) % N == (uint64_t)to / sizeof(Out) % N;
-        if (together) {
-            gradient_of_row<N>(group, from, to, cols, max[row], factor, target, scale);
-        } else {
-            gradient_of_row<1>(group, from, to, cols, max[row], factor, target, scale);
-        }
+        RowGradient gradient{max[row], scale / sum_exp[row], scale, targets[row] - first_col};
+        for_each_access(group, here, cols, [&](uint64_t col, auto raw) { gradient.write(here, col, raw); });
     }
 }
+
+// max_exp_sum and cross_entropy_grad, which read a row from memory once: with KEPT, for blocks that take a row each, it is
+// in shared memory meanwhile, else in a cache if that has room for the rows of all blocks. Every lane reads again only
+// what it has read before.
+template <class T, bool KEPT>
+__device__ inline void cross_entropy(const Group& group, T* logits, uint64_t rows, uint64_t cols,
+                                     const uint32_t* targets, uint64_t first_col, const float* row_scale, float* max,
+                                     float* sum_exp, float* target_logit) {
+    DYNAMIC_SHARED(T, kept);
+    for (uint64_t row = group.first; row < rows; row += group.step) {
+        T* here = logits + row * cols;
+        // As far from a multiple of 16 bytes as the row in memory, so that another lane may have another part of it than of
+        // the row before.
+        T* copy = kept + (uint64_t)here % 16 / sizeof(T);
+        if constexpr (KEPT) __syncthreads();
+        if (group.lane == 0) target_logit[row] = logit_of_target(here, cols, targets[row], first_col);
+        Online online;
+        for_each_access(group, here, cols, [&](uint64_t col, auto raw) {
+            if constexpr (KEPT) *(decltype(raw)*)(copy + col) = raw;
+            float x[sizeof(raw) / sizeof(T)];
+            load_vector((const T*)&raw, x);
+            online.add(x);
+        });
+        float largest = group.reduce(online.max, Max());
+        online.rescale(largest);
+        float sum = group.reduce(online.sum, Sum());
+        // Of logits that are all -infinity: NaN, as -infinity less the maximum is.
+        if (largest == -INFINITY) sum = largest - largest;
+        if (group.lane == 0) max[row] = largest, sum_exp[row] = sum;
+        // The target's logit has been read before another lane overwrites it.
+        __syncwarp();
+        float scale = row_scale[row];
+        if (scale == 0.0f) {
+            clear_row(group, here, cols);
+            continue;
+        }
+        RowGradient gradient{largest, scale / sum, scale, targets[row] - first_col};
+        for_each_access(group, KEPT ? copy : here, cols,
+                        [&](uint64_t col, auto raw) { gradient.write(here, col, raw); });
+    }
+}
+
+#define ONE_PASS(name, T, kept)                                                                                  \
+    KERNEL(name)                                                                                                 \
+    (uint32_t lanes, T* logits, uint64_t rows, uint64_t cols, const uint32_t* targets, uint64_t first_col,       \
+     const float* row_scale, float* max, float* sum_exp, float* target_logit) {                                  \
+        cross_entropy<T, kept>(Group(lanes), logits, rows, cols, targets, first_col, row_scale, max, sum_exp,    \
+                               target_logit);                                                                    \
+    }
 
 #define LOSS(name, T)                                                                                            \
     KERNEL(row_max_##name)(uint32_t lanes, const T* x, uint64_t rows, uint64_t cols, float* max) {               \
@@ -139,22 +211,17 @@ __device__ inline void cross_entropy_grad(const Group& group, const T* logits, O
     (uint32_t lanes, const T* logits, uint64_t rows, uint64_t cols, const uint32_t* targets, uint64_t first_col, \
      float* max, float* sum_exp, float* target_logit) {                                                          \
         max_exp_sum(Group(lanes), logits, rows, cols, targets, first_col, max, sum_exp, target_logit);           \
-    }
+    }                                                                                                            \
+    KERNEL(cross_entropy_grad_##name)                                                                            \
+    (uint32_t lanes, T* logits, uint64_t rows, uint64_t cols, const float* max, const float* sum_exp,            \
+     const uint32_t* targets, uint64_t first_col, const float* row_scale) {                                      \
+        cross_entropy_grad(Group(lanes), logits, rows, cols, max, sum_exp, targets, first_col, row_scale);       \
+    }                                                                                                            \
+    ONE_PASS(cross_entropy_##name, T, false)                                                                     \
+    ONE_PASS(cross_entropy_kept_##name, T, true)
 
 LOSS(f32, float)
 LOSS(bf16, bf16)
-
-#define GRADIENT(name, T, Out)                                                                                   \
-    KERNEL(cross_entropy_grad_##name)                                                                            \
-    (uint32_t lanes, const T* logits, Out* out, uint64_t rows, uint64_t cols, const float* max,                  \
-     const float* sum_exp, const uint32_t* targets, uint64_t first_col, const float* row_scale) {                \
-        Group group(lanes);                                                                                      \
-        cross_entropy_grad(group, logits, out, rows, cols, max, sum_exp, targets, first_col, row_scale);         \
-    }
-
-GRADIENT(f32_f32, float, float)
-GRADIENT(f32_bf16, float, bf16)
-GRADIENT(bf16_bf16, bf16, bf16)
 
 // The losses of all rows whose targets count, added up in f64. For one block.
 KERNEL(cross_entropy_loss)(const float* max, const float* sum_exp, const float* target_logit, const uint32_t* targets,

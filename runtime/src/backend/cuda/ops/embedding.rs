@@ -8,6 +8,9 @@ use crate::backend::{DType, View, ViewMut};
 use super::launch::{THREADS, aligned, at, covering, float_name, wide};
 use super::sort::SortSpace;
 
+/// Occurrences of a token that one block adds up; `SEGMENT` of the kernels.
+const SEGMENT: usize = 64;
+
 /// Most threads that share the columns of a row of a gradient; more columns are more blocks.
 const ROW_THREADS: u64 = 128;
 
@@ -53,7 +56,9 @@ fn columns(tokens: View, matrix: View) -> usize {
 
 /// See [`Backend::embedding_backward`](crate::backend::Backend::embedding_backward).
 ///
-/// Tokens are sorted by their rows, and each row of the table is added up by the threads of its columns.
+/// Tokens are sorted by their rows. Blocks add up segments of [`SEGMENT`] occurrences of a token, of which a few tokens of
+/// a text have many, then the sums of a token's segments are added in their order: the longest chain of additions is that
+/// of one segment and one for each other, and the order depends on nothing but the token's own occurrences.
 pub fn embedding_backward(gpu: &Gpu, tokens: View, first_row: usize, dout: View, dtable: ViewMut) {
     let dtable = dtable.as_view();
     let cols = columns(tokens, dout);
@@ -65,7 +70,11 @@ pub fn embedding_backward(gpu: &Gpu, tokens: View, first_row: usize, dout: View,
     let rows = (dtable.len() / cols) as u64;
     assert!(rows < u64::from(u32::MAX), "rows of a table are counted in 32 bits");
     let n = tokens.len() as u64;
-    let space = SortSpace::new(gpu.workspace(SortSpace::bytes(tokens.len())), tokens.len());
+    let sort_bytes = SortSpace::bytes(tokens.len()).next_multiple_of(256);
+    let segments = tokens.len().div_ceil(SEGMENT);
+    let workspace = gpu.workspace(sort_bytes + segments * cols * DType::F32.bytes());
+    let (space, partials) =
+        (SortSpace::new(workspace, tokens.len()), workspace + sort_bytes as u64);
     // SAFETY: there is room for the key of every token.
     unsafe {
         gpu.launch(
@@ -80,19 +89,40 @@ pub fn embedding_backward(gpu: &Gpu, tokens: View, first_row: usize, dout: View,
     let vector = wide(dout.dtype());
     let vectors = cols.is_multiple_of(vector) && aligned(&[dout, dtable], vector);
     let (name, vector) = match vectors {
-        true => (format!("add_rows_{dtype}_vectors"), vector as u64),
+        true => (format!("add_rows_{dtype}_vectors"), vector),
         false => (format!("add_rows_{dtype}"), 1),
     };
-    let per_row = (cols as u64).div_ceil(vector);
-    let threads = per_row.next_power_of_two().clamp(32, ROW_THREADS);
-    let blocks = [n.min(i32::MAX as u64) as u32, per_row.div_ceil(threads).min(65535) as u32, 1];
-    let grid = Grid { blocks, threads: threads as u32, shared: 0 };
-    // SAFETY: positions are those of tokens, each with a row of `dout`, and keys below `rows` are rows of `dtable`.
+    // SAFETY: positions are those of tokens, each with a row of `dout`, and keys below `rows` are rows of `dtable`; there
+    // is room for a row of every segment.
     unsafe {
         gpu.launch(
             (&EMBEDDING, &name),
-            grid,
-            args![sorted.keys, sorted.order, n, at(dout), at(dtable), rows, cols as u64],
+            row_grid(n, cols, vector),
+            args![sorted.keys, sorted.order, n, at(dout), at(dtable), partials, rows, cols as u64],
         )
     };
+    if segments < 2 {
+        return;
+    }
+    let vector = wide(DType::F32);
+    let (name, vector) = match cols.is_multiple_of(vector) && aligned(&[dtable], vector) {
+        true => ("add_segments_vectors", vector),
+        false => ("add_segments", 1),
+    };
+    // SAFETY: as above, and the sums of all segments but the first of each row are written.
+    unsafe {
+        gpu.launch(
+            (&EMBEDDING, name),
+            row_grid(segments as u64, cols, vector),
+            args![sorted.keys, n, partials, at(dtable), rows, cols as u64],
+        )
+    };
+}
+
+/// A block along x for each of `n` pieces of work, and blocks along y for the columns, of which a thread takes `vector`.
+fn row_grid(n: u64, cols: usize, vector: usize) -> Grid {
+    let per_row = cols.div_ceil(vector) as u64;
+    let threads = per_row.next_power_of_two().clamp(32, ROW_THREADS);
+    let blocks = [n.min(i32::MAX as u64) as u32, per_row.div_ceil(threads).min(65535) as u32, 1];
+    Grid { blocks, threads: threads as u32, shared: 0 }
 }

@@ -12,6 +12,17 @@ use super::rows::RowPlan;
 const WARP_COLS: usize = 1024;
 /// Vectors of 128 bits for each thread of a block, unless that takes more threads than there can be.
 const VECTORS: usize = 2;
+/// Most threads of a block that sums a row.
+const MOST_LANES: usize = 1024;
+/// The same for a row of bf16 that two blocks of a multiprocessor can keep in its shared memory.
+const SHORT_LANES: usize = 512;
+/// Bytes of the longest such row.
+const MOST_KEPT: usize = 112 << 10;
+/// Bytes of shared memory of a block beside the row: for two reductions over its warps.
+const STATIC_SHARED: usize = 2 * 128;
+/// Most threads of a block that only writes gradients, which do not depend on it: with the registers that they take, two
+/// blocks of 512 share a multiprocessor, and one of 1024 would leave half of it empty.
+const GRADIENT_LANES: usize = 512;
 
 /// See [`Backend::row_max`](crate::backend::Backend::row_max).
 pub fn row_max(gpu: &Gpu, cols: usize, x: View, max: ViewMut) {
@@ -148,63 +159,68 @@ pub fn cross_entropy_grad(
     row_scale: View,
 ) {
     let logits = logits.as_view();
-    gradient(gpu, cols, logits, [max, sum_exp, row_scale], targets, first_col, logits);
-}
-
-/// [`cross_entropy_grad`] that leaves the logits, and writes the gradient to `out`, of their dtype or of bf16.
-///
-/// # Panics
-/// When operands do not fit.
-#[allow(clippy::too_many_arguments)]
-pub fn cross_entropy_grad_into(
-    gpu: &Gpu,
-    cols: usize,
-    logits: View,
-    max: View,
-    sum_exp: View,
-    targets: View,
-    first_col: usize,
-    row_scale: View,
-    out: ViewMut,
-) {
-    let out = out.as_view();
-    gradient(gpu, cols, logits, [max, sum_exp, row_scale], targets, first_col, out);
-}
-
-/// `floats` are the maxima, the sums and the scales.
-fn gradient(
-    gpu: &Gpu,
-    cols: usize,
-    logits: View,
-    floats: [View; 3],
-    targets: View,
-    first_col: usize,
-    out: View,
-) {
-    let rows = Rows::new(cols, logits);
+    let rows = Rows::with_lanes(cols, logits, GRADIENT_LANES);
     rows.check_targets(targets);
-    rows.check_floats("cross_entropy_grad", floats);
-    assert_eq!(logits.len(), out.len(), "every logit has a gradient");
-    let dtypes = [logits.dtype(), out.dtype()].map(float_name);
-    assert_ne!(dtypes, ["bf16", "f32"], "a gradient has the dtype of the logits, or bf16");
-    let name = format!("cross_entropy_grad_{}_{}", dtypes[0], dtypes[1]);
-    let [max, sum_exp, row_scale] = floats.map(at);
-    // SAFETY: both matrices have these rows, and every other operand an element for each.
+    rows.check_floats("cross_entropy_grad", [max, sum_exp, row_scale]);
+    // SAFETY: `logits` has these rows, and every other operand an element for each.
     unsafe {
         rows.launch(
             gpu,
-            &name,
+            &format!("cross_entropy_grad_{}", float_name(logits.dtype())),
             args![
                 rows.plan.lanes,
                 at(logits),
-                at(out),
                 rows.count(),
                 cols as u64,
-                max,
-                sum_exp,
+                at(max),
+                at(sum_exp),
                 at(targets),
                 first_col as u64,
-                row_scale
+                at(row_scale)
+            ],
+        )
+    };
+}
+
+/// See [`Backend::cross_entropy`](crate::backend::Backend::cross_entropy): one kernel, in which each row of logits is read
+/// from memory once and written once.
+#[allow(clippy::too_many_arguments)]
+pub fn cross_entropy(
+    gpu: &Gpu,
+    cols: usize,
+    logits: ViewMut,
+    targets: View,
+    first_col: usize,
+    row_scale: View,
+    max: ViewMut,
+    sum_exp: ViewMut,
+    target_logit: ViewMut,
+) {
+    let [logits, max, sum_exp, target_logit] =
+        [&logits, &max, &sum_exp, &target_logit].map(ViewMut::as_view);
+    let rows = Rows::new(cols, logits);
+    rows.check_targets(targets);
+    rows.check_floats("cross_entropy", [row_scale, max, sum_exp, target_logit]);
+    let kept = rows.kept_bytes(gpu);
+    let form = if kept > 0 { "kept_" } else { "" };
+    let grid = Grid { shared: kept, ..rows.plan.grid(gpu, rows.count) };
+    let name = format!("cross_entropy_{form}{}", float_name(logits.dtype()));
+    // SAFETY: `logits` has these rows, and every other operand an element for each; shared memory has room for a row.
+    unsafe {
+        gpu.launch(
+            (&LOSS, &name),
+            grid,
+            args![
+                rows.plan.lanes,
+                at(logits),
+                rows.count(),
+                cols as u64,
+                at(targets),
+                first_col as u64,
+                at(row_scale),
+                at(max),
+                at(sum_exp),
+                at(target_logit)
             ],
         )
     };
@@ -213,19 +229,41 @@ fn gradient(
 /// Rows of logits, which may begin anywhere.
 struct Rows {
     count: usize,
+    /// Bytes of a row.
+    bytes: usize,
     plan: RowPlan,
 }
 
 impl Rows {
+    /// For sums over rows, whose order depends on their length and dtype alone.
     fn new(cols: usize, matrix: View) -> Rows {
+        let short = matrix.dtype() == DType::Bf16 && cols * matrix.dtype().bytes() <= MOST_KEPT;
+        Rows::with_lanes(cols, matrix, if short { SHORT_LANES } else { MOST_LANES })
+    }
+
+    fn with_lanes(cols: usize, matrix: View, most: usize) -> Rows {
         let len = matrix.len();
         assert!(cols > 0 && len.is_multiple_of(cols), "{len} elements are whole rows of {cols}");
         let vectors = cols / wide(matrix.dtype());
         let lanes = match cols {
             ..=WARP_COLS => 32,
-            _ => (vectors / VECTORS).next_power_of_two().clamp(128, 1024) as u32,
+            _ => (vectors / VECTORS).next_power_of_two().clamp(128, most) as u32,
         };
-        Rows { count: len / cols, plan: RowPlan::of_lanes("", lanes) }
+        let bytes = cols * matrix.dtype().bytes();
+        Rows { count: len / cols, bytes, plan: RowPlan::of_lanes("", lanes) }
+    }
+
+    /// Shared memory in which a block keeps its row, which may begin anywhere in 16 bytes; 0 for rows of warps, and where
+    /// a multiprocessor would not have room for two of them: one block loads while the other computes.
+    fn kept_bytes(&self, gpu: &Gpu) -> u32 {
+        /// Bytes that the device takes of each block's shared memory.
+        const RESERVED: usize = 1024;
+        let bytes = self.bytes.next_multiple_of(16) + 16;
+        let most = gpu.driver().properties().shared_memory + RESERVED;
+        let is_kept = self.plan.lanes > 32
+            && self.bytes <= MOST_KEPT
+            && 2 * (bytes + STATIC_SHARED + RESERVED) <= most;
+        if is_kept { bytes as u32 } else { 0 }
     }
 
     fn count(&self) -> u64 {
