@@ -1,4 +1,4 @@
-//! The text that is on every machine: the project's own book and sources.
+//! The text that is on every machine: the project's own book.
 
 use std::path::{Path, PathBuf};
 

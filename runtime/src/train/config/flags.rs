@@ -177,7 +177,7 @@ pub const FLAGS: &[Flag] = &[
         .help("Use one weight for the token embedding and the output head"),
     Flag::new(DATA, "data", Kind::Path).value("FILE").help(
         "Tokens: .bin holds little-endian u16 or u32 ids, any other file is text for --tokenizer \
-         [default: the project's own book and sources]",
+         [default: the project's own book]",
     ),
     Flag::new(DATA, "tokenizer", Kind::Path)
         .value("FILE.json")
@@ -193,7 +193,7 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(DATA, "seq", POSITIVE).value("T").default("128").help("Tokens of a sequence"),
     Flag::new(DATA, "steps", POSITIVE)
         .value("N")
-        .default("200")
+        .default("600")
         .help("Optimiser steps in all, those before --resume included"),
     Flag::new(DATA, "seed", SEED)
         .value("K")
