@@ -69,6 +69,33 @@ fn without_flags_a_model_learns_on_four_ranks() {
     assert_contains(&finished.stdout, "\n--- continuation ---\n");
 }
 
+/// A limit to the instruction set is followed: sums of other lengths round otherwise, a little.
+#[test]
+fn the_instruction_set_can_be_limited() {
+    let workspace = Workspace::new();
+    let run = |limit: &str| {
+        let mut command = program();
+        command.env("MESHWRIGHT_MAX_CPU_ISA", limit);
+        workspace.run_program(command, "--steps 4 --sample-tokens 0 --metrics m.jsonl")
+    };
+    let losses = |limit: &str| {
+        let finished = run(limit);
+        assert_eq!(finished.code, Some(0), "{limit}: {}", finished.stderr);
+        numbers(&workspace.metrics("m.jsonl"), "loss")
+    };
+    let portable = losses("portable");
+    let best = losses("");
+    assert_close(&portable, &best, 1e-5);
+    if cfg!(target_arch = "x86_64") {
+        assert_ne!(portable, best, "without fused multiply-add, other bits");
+        assert_close(&losses("avx2"), &best, 1e-5);
+    }
+    let finished = run("avx3");
+    assert_eq!(finished.code, Some(2));
+    assert_contains(&finished.stderr, "MESHWRIGHT_MAX_CPU_ISA=avx3: not an instruction set");
+    assert_contains(&finished.stderr, "portable");
+}
+
 #[test]
 fn text_and_token_files_of_both_widths_are_the_same_data() {
     let workspace = Workspace::new();
