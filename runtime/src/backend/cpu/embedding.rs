@@ -35,8 +35,7 @@ pub(super) fn embedding<T: Float>(
     });
 }
 
-/// Every thread owns some rows of the table and takes the tokens in order, so sums do not depend on threads. Frequent
-/// tokens of a text are neighbours in most vocabularies, so the rows are cut by their tokens.
+/// Every thread owns some rows of the table and takes the tokens in order, so sums do not depend on threads.
 pub(super) fn embedding_backward<T: Float>(
     workers: &Workers,
     tokens: &[u32],
@@ -53,9 +52,7 @@ pub(super) fn embedding_backward<T: Float>(
         return;
     }
     let rows = dtable.len() / cols;
-    let cuts = cuts(tokens, first_row, rows, workers.parts(tokens.len() * cols));
-    let ranges = cuts.windows(2).map(|cut| cut[0]..cut[1]);
-    workers.ranges(ranges, Rows(dtable, cols), |range, dtable| {
+    workers.rows(rows, cols, Rows(dtable, cols), |range, dtable| {
         for (token, dout) in tokens.iter().zip(dout.chunks_exact(cols)) {
             if let Some(row) = local_row(*token, first_row + range.start, range.len()) {
                 add(&mut dtable.0[row * cols..][..cols], dout);
@@ -64,50 +61,10 @@ pub(super) fn embedding_backward<T: Float>(
     });
 }
 
-/// Where to cut a table's rows, from 0 to `rows`, into `parts` parts that have about the same number of tokens.
-fn cuts(tokens: &[u32], first_row: usize, rows: usize, parts: usize) -> Vec<usize> {
-    let mut cuts = vec![0];
-    if parts > 1 {
-        let mut counts = vec![0; rows];
-        let local = tokens.iter().filter_map(|token| local_row(*token, first_row, rows));
-        local.for_each(|row| counts[row] += 1);
-        let (total, mut before) = (counts.iter().sum::<usize>(), 0);
-        for (row, count) in counts.into_iter().enumerate() {
-            before += count;
-            if cuts.len() < parts && before * parts >= total * cuts.len() {
-                cuts.push(row + 1);
-            }
-        }
-    }
-    cuts.push(rows);
-    cuts
-}
-
 dispatch! {
     fn add<const FMA: bool, T: Float>(sum: &mut [f32], row: &[T]) {
         for (sum, x) in sum.iter_mut().zip(row) {
             *sum += x.widen();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::cuts;
-
-    #[test]
-    fn parts_have_about_the_same_number_of_tokens() {
-        // The i-th token occurs 4000 / i times.
-        let tokens: Vec<u32> = (1..=1000).flat_map(|i| vec![i + 6; 4000 / i as usize]).collect();
-        for parts in 1..9 {
-            let cuts = cuts(&tokens, 7, 1000, parts);
-            assert_eq!((cuts.len(), cuts[0], cuts[parts]), (parts + 1, 0, 1000));
-            let of = |cut: &[usize]| {
-                tokens.iter().filter(|t| (cut[0]..cut[1]).contains(&(**t as usize - 7))).count()
-            };
-            let most = cuts.windows(2).map(of).max().unwrap();
-            assert!(most <= tokens.len() / parts + 4000, "{parts} parts: {most}");
-        }
-        assert_eq!(cuts(&[3, u32::MAX], 10, 5, 4), [0, 1, 2, 3, 5]);
     }
 }

@@ -83,13 +83,8 @@ impl Workers {
         data: S,
         f: impl Fn(Range<usize>, S) + Send + Sync,
     ) {
-        let parts = self.parts(rows * row_len);
+        let parts = self.threads.min(rows * row_len / MIN_ELEMENTS).max(1);
         self.chunks(rows, rows.div_ceil(parts).max(1), data, f);
-    }
-
-    /// The number of threads that work on so many elements is worth.
-    pub fn parts(&self, elements: usize) -> usize {
-        self.threads.min(elements / MIN_ELEMENTS).max(1)
     }
 
     /// Cuts `rows` into chunks of `chunk` rows, whatever the number of threads.
@@ -99,21 +94,11 @@ impl Workers {
         &self,
         rows: usize,
         chunk: usize,
-        data: S,
-        f: impl Fn(Range<usize>, S) + Send + Sync,
-    ) {
-        let ranges = (0..rows).step_by(chunk).map(|start| start..rows.min(start + chunk));
-        self.ranges(ranges, data, f);
-    }
-
-    /// Cuts rows into these ranges, which follow each other from row 0 on.
-    pub fn ranges<S: Split>(
-        &self,
-        ranges: impl ExactSizeIterator<Item = Range<usize>>,
         mut data: S,
         f: impl Fn(Range<usize>, S) + Send + Sync,
     ) {
-        if self.pool.is_none() || ranges.len() < 2 {
+        let ranges = (0..rows).step_by(chunk).map(|start| start..rows.min(start + chunk));
+        if self.pool.is_none() || rows <= chunk {
             for range in ranges {
                 let (head, rest) = data.split_rows(range.len());
                 f(range, head);
