@@ -234,7 +234,7 @@ fn statistics_and_gradients_at_once_are_those_of_the_host() {
     }
 }
 
-/// More rows than blocks, each of which begins elsewhere in 16 bytes than the one before.
+/// More rows than blocks, which begin anywhere in 16 bytes.
 #[test]
 fn a_block_keeps_one_row_after_the_other() {
     if std::env::var_os(DEVICE_VARIABLE).is_some_and(|device| device == "cuda") {
