@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{SMALL, Workspace, assert_close, assert_contains, fixture, numbers};
+use crate::{SMALL, Workspace, assert_close, assert_contains, fixture, numbers, program};
 
 /// The flags under which a fixture was trained, and what came of it.
 pub fn reference(case: &str) -> (String, Value) {
