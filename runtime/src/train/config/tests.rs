@@ -35,7 +35,7 @@ fn assert_contains(text: &str, part: &str) {
 fn without_flags_a_small_model_trains_on_four_ranks() {
     let config = parse("").unwrap();
     assert_eq!(config.mesh.to_string(), "dp=2,tp=2");
-    assert_eq!((config.batch, config.seq, config.steps, config.seed), (16, 128, 200, 0));
+    assert_eq!((config.batch, config.seq, config.steps, config.seed), (16, 128, 600, 0));
     assert_eq!(config.order, Order::Sequential);
     let sizes = ModelSizes {
         hidden: 128,
