@@ -78,18 +78,18 @@ fn the_instruction_set_can_be_limited() {
         command.env("MESHWRIGHT_MAX_CPU_ISA", limit);
         workspace.run_program(command, "--steps 4 --sample-tokens 0 --metrics m.jsonl")
     };
-    let losses = |limit: &str| {
+    let norms = |limit: &str| {
         let finished = run(limit);
         assert_eq!(finished.code, Some(0), "{limit}: {}", finished.stderr);
-        numbers(&workspace.metrics("m.jsonl"), "loss")
+        numbers(&workspace.metrics("m.jsonl"), "grad_norm")
     };
-    let portable = losses("portable");
-    let best = losses("");
+    let portable = norms("portable");
+    let best = norms("");
     assert_close(&portable, &best, 1e-5);
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
         assert_ne!(portable, best, "without fused multiply-add, other bits");
-        assert_close(&losses("avx2"), &best, 1e-5);
+        assert_close(&norms("avx2"), &best, 1e-5);
     }
     let finished = run("avx3");
     assert_eq!(finished.code, Some(2));
