@@ -11,6 +11,7 @@ use gemmkit::{GemmScalar, MatMut, MatRef, Parallelism};
 use half::bf16;
 
 use super::float::Float;
+#[cfg(target_arch = "x86_64")]
 use super::simd::Level;
 use super::workers::Workers;
 use crate::backend::Gemm;
@@ -60,7 +61,7 @@ impl Product<f32> for f32 {
         c: &mut [f32],
     ) {
         #[cfg(target_arch = "x86_64")]
-        if let (Level::Avx2, Some(tile)) = (Level::detect(), own_tile(mnk)) {
+        if let Some(tile) = own_tile(Level::Avx2, mnk) {
             return blocked::product(workers, tile, mnk, a, b, accumulate, c);
         }
         by_crate(workers, mnk, a, b, accumulate, c);
@@ -77,7 +78,7 @@ impl Product<bf16> for bf16 {
         c: &mut [bf16],
     ) {
         #[cfg(target_arch = "x86_64")]
-        if let (Level::Avx2 | Level::Avx512, Some(tile)) = (Level::detect(), own_tile(mnk)) {
+        if let Some(tile) = own_tile(Level::Avx512, mnk) {
             return blocked::rounded(workers, tile, mnk, a, b, accumulate, c);
         }
         by_crate(workers, mnk, a, b, accumulate, c);
@@ -94,7 +95,7 @@ impl Product<f32> for bf16 {
         c: &mut [f32],
     ) {
         #[cfg(target_arch = "x86_64")]
-        if let (Level::Avx2 | Level::Avx512, Some(tile)) = (Level::detect(), own_tile(mnk)) {
+        if let Some(tile) = own_tile(Level::Avx512, mnk) {
             return blocked::product(workers, tile, mnk, a, b, accumulate, c);
         }
         wide::product(parallelism(workers), mnk, a, b, accumulate, c);
@@ -105,9 +106,11 @@ impl Product<f32> for bf16 {
 #[cfg(target_arch = "x86_64")]
 const MIN_SIDE: usize = 8;
 
+/// The tile of our own product on this processor, if its instruction set is no better than `up_to`.
 #[cfg(target_arch = "x86_64")]
-fn own_tile([m, n, _]: [usize; 3]) -> Option<blocked::Tile> {
-    if m.min(n) < MIN_SIDE { None } else { blocked::Tile::of(Level::detect()) }
+fn own_tile(up_to: Level, [m, n, _]: [usize; 3]) -> Option<blocked::Tile> {
+    let level = Level::detect();
+    if m.min(n) < MIN_SIDE || level > up_to { None } else { blocked::Tile::of(level) }
 }
 
 fn by_crate<T: GemmScalar>(
