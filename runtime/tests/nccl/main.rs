@@ -409,8 +409,11 @@ fn a_rank_that_has_ended_is_named() {
         let engine = engine_with(&hub, &Arc::default(), settings);
         let other = other.join().unwrap();
         let start = Instant::now();
-        scope.spawn(move || {
-            std::thread::sleep(Duration::from_millis(100));
+        hub.take_log(0);
+        scope.spawn(|| {
+            while hub.take_log(0).is_empty() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             ending.lost.set((1, Departure::Failed("no more".into()))).unwrap();
         });
         let group = engine.group(AxisSet::of(AxisId::Tp));

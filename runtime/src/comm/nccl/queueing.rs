@@ -48,6 +48,7 @@ impl NcclCommunicator {
         let bytes = call.op.sent(call.dtype, self.member, self.members());
         self.account.count(bytes);
         let (text, dtype) = (call.to_string(), call.dtype.unwrap_or(DType::F32));
+        let _queueing = watch.queueing(&text);
         let queue = Queue::Communication(self.axes().number());
         let aside =
             (aside > 0).then(|| Arc::new(meter.alloc(dtype, aside, Category::Communication)));

@@ -35,6 +35,8 @@ pub struct Watch {
 #[derive(Debug, Default)]
 struct State {
     comms: Vec<Comm>,
+    /// The call that is being queued, which may have to wait for other ranks already.
+    current: Option<String>,
     /// In the order in which they were queued, which is not that in which they end.
     flights: VecDeque<Flight>,
     /// Memory that calls use which are recorded.
@@ -50,6 +52,15 @@ struct Flight {
     end: Moment,
     /// Memory that is in use until then.
     held: Option<Arc<Buffer>>,
+}
+
+/// Ends with the queueing of a call.
+pub struct Queueing<'a>(&'a Watch);
+
+impl Drop for Queueing<'_> {
+    fn drop(&mut self) {
+        self.0.lock().current = None;
+    }
 }
 
 impl Watch {
@@ -87,6 +98,12 @@ impl Watch {
 
     pub fn add(&self, comm: Comm) {
         self.lock().comms.push(comm);
+    }
+
+    /// From now on `call` is being queued: an error that is found meanwhile names it.
+    pub fn queueing(&self, call: &str) -> Queueing<'_> {
+        self.lock().current = Some(call.into());
+        Queueing(self)
     }
 
     /// The call that `end` completes was queued; `held` is kept until then. Of a call that is recorded, for which there is
@@ -227,7 +244,14 @@ impl Watch {
         };
         // Given back outside of the lock.
         ended.drain(..).for_each(|flight| drop(flight.held));
-        let next = self.lock().flights.front().map(|flight| flight.call.clone());
+        let next = {
+            let state = self.lock();
+            state
+                .flights
+                .front()
+                .map(|flight| flight.call.clone())
+                .or_else(|| state.current.clone())
+        };
         let next = next.as_deref().unwrap_or("next call");
         let ask = |comm: &Comm| self.using(next, |library| library.state(*comm)).is_err();
         if comms.iter().any(ask) || self.check_peers(next).is_err() {
