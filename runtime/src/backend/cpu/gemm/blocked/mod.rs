@@ -40,18 +40,18 @@ pub(super) fn product<T: Float>(
     c: &mut [f32],
 ) {
     match unpacked(tile, mnk, a, b) {
-        Some((a, b)) => {
+        Some((a, b)) if workers.threads() == 1 => {
             let [_, n, k] = mnk;
             block(tile, k, a, b, Block { data: c, stride: n, start: 0, columns: n }, accumulate);
         }
-        None => packed(workers, tile, mnk, a, b, accumulate, c),
+        _ => packed(workers, tile, mnk, a, b, accumulate, c),
     }
 }
 
 /// Rows up to which operands are not packed: it would take longer than it saves.
 const SMALL: usize = 64;
 
-/// Operands of small products as they are, if the right one lies in whole panels.
+/// Operands of small products as they are, if the right one lies in whole panels. Only packed ones are cut over threads.
 fn unpacked<'a, T: Float>(
     tile: Tile,
     [m, n, k]: [usize; 3],
