@@ -122,11 +122,13 @@ dispatch! {
             let dx = &mut dx[row * cols..][..cols];
             let dot = lane_sum([x, weight, dy], |[x, w, dy]| dy * w * x);
             let shift = inv * inv * inv * dot / cols as f32;
-            for i in 0..cols {
-                let (x, dy) = (x[i].widen(), dy[i].widen());
-                let d = inv * dy * weight[i].widen() - shift * x;
-                dx[i] = T::narrow(if accumulate { dx[i].widen() + d } else { d });
-                dweight[i] = fma::<FMA>(dy, x * inv, dweight[i]);
+            // Zipped, not indexed: a check of every index would keep the loop over bf16 from being vectorized.
+            let gradients = dx.iter_mut().zip(&mut *dweight);
+            for (((dx, dweight), (x, dy)), weight) in gradients.zip(x.iter().zip(dy)).zip(weight) {
+                let (x, dy) = (x.widen(), dy.widen());
+                let d = inv * dy * weight.widen() - shift * x;
+                *dx = T::narrow(if accumulate { dx.widen() + d } else { d });
+                *dweight = fma::<FMA>(dy, x * inv, *dweight);
             }
         }
     }
@@ -251,12 +253,16 @@ dispatch! {
             let dx = &mut dx[row * cols..][..cols];
             let sum = lane_sum([dy, weight], |[dy, w]| dy * w) / cols as f32;
             let dot = lane_sum([x, weight, dy], |[x, w, dy]| dy * w * ((x - mu) * inv)) / cols as f32;
-            for i in 0..cols {
-                let (normal, dy) = ((x[i].widen() - mu) * inv, dy[i].widen());
-                let d = inv * (dy * weight[i].widen() - sum - normal * dot);
-                dx[i] = T::narrow(if accumulate { dx[i].widen() + d } else { d });
-                dweight[i] = fma::<FMA>(dy, normal, dweight[i]);
-                dbias[i] += dy;
+            // Zipped as in RMSNorm.
+            let gradients = dx.iter_mut().zip(&mut *dweight).zip(&mut *dbias);
+            for ((((dx, dweight), dbias), (x, dy)), weight) in
+                gradients.zip(x.iter().zip(dy)).zip(weight)
+            {
+                let (normal, dy) = ((x.widen() - mu) * inv, dy.widen());
+                let d = inv * (dy * weight.widen() - sum - normal * dot);
+                *dx = T::narrow(if accumulate { dx.widen() + d } else { d });
+                *dweight = fma::<FMA>(dy, normal, *dweight);
+                *dbias += dy;
             }
         }
     }

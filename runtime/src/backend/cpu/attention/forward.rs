@@ -155,10 +155,15 @@ impl<T: Float> Task<'_, '_, T> {
             let at = ((self.batch * seq + start + row) * heads + self.head) * head_dim;
             // SAFETY: as above.
             let out = unsafe { self.out.piece(at, head_dim) };
-            let inv = 1.0 / total[row];
-            for (out, sum) in out.iter_mut().zip(&sum[row * dim..]) {
-                *out = T::narrow(sum * inv);
-            }
+            scale_into(&sum[row * dim..][..head_dim], 1.0 / total[row], out);
+        }
+    }
+}
+
+dispatch! {
+    fn scale_into<const FMA: bool, T: Float>(x: &[f32], factor: f32, out: &mut [T]) {
+        for (out, x) in out.iter_mut().zip(x) {
+            *out = T::narrow(x * factor);
         }
     }
 }
