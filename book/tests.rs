@@ -1,4 +1,4 @@
-//! What the book shows besides its code blocks: the README's error, pages that can be reached, a true map of the code.
+//! Checks of the book beyond its code blocks: the README's error, links, drawings, and the map of the code.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -54,12 +54,7 @@ fn what_pages_link_to_and_include_exists() {
 #[test]
 fn modules_use_only_what_the_architecture_allows() {
     let page = read(&root().join("src/contributing/architecture.md"));
-    let (_, table) = page.split_once("| module | may use |\n|---|---|\n").expect("the table");
-    let rows: Vec<Vec<&str>> = table
-        .lines()
-        .take_while(|line| line.starts_with('|'))
-        .map(|line| line.split('`').skip(1).step_by(2).collect())
-        .collect();
+    let rows = architecture_table(&page);
     let source = root().join("../runtime/src");
     let modules = read(&source.join("lib.rs"));
     for module in modules.lines().filter_map(|line| line.strip_prefix("pub mod ")) {
@@ -85,8 +80,106 @@ fn modules_use_only_what_the_architecture_allows() {
     }
 }
 
+/// A link to a heading that was renamed leads to the top of its page.
+#[test]
+fn links_lead_to_headings() {
+    for page in pages() {
+        let text = prose(&page);
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let Some((file, heading)) = target.split_once('#') else { continue };
+            if file.contains("://") {
+                continue;
+            }
+            let linked = match file {
+                "" => page.clone(),
+                file => page.parent().unwrap().join(file),
+            };
+            let found = prose(&linked).lines().any(|line| {
+                line.starts_with('#') && anchor(line.trim_start_matches('#').trim()) == heading
+            });
+            assert!(found, "{} links to {target}, which is not a heading", page.display());
+        }
+    }
+}
+
+#[test]
+fn drawings_are_shown_and_adapt_to_dark_themes() {
+    let text: String = pages().iter().map(|page| read(page)).collect();
+    let drawings = files(&root().join("src/drawings"), "svg");
+    assert!(!drawings.is_empty());
+    for drawing in drawings {
+        let name = drawing.file_name().unwrap().to_string_lossy().into_owned();
+        assert!(text.contains(&format!("drawings/{name})")), "no page shows {name}");
+        let svg = read(&drawing);
+        for part in ["<title>", "prefers-color-scheme: dark"] {
+            assert!(svg.contains(part), "{name} has no `{part}`");
+        }
+    }
+}
+
+/// The drawing of the architecture has a box for each row of the table, no higher than the boxes of the modules that
+/// may use it.
+#[test]
+fn diagram_agrees_with_the_table() {
+    let svg = read(&root().join("src/drawings/layers.svg"));
+    let height = |module: &str| -> f64 {
+        let (_, rest) = svg
+            .split_once(&format!("id=\"{module}\""))
+            .unwrap_or_else(|| panic!("layers.svg has no box with the id `{module}`"));
+        let (_, rest) = rest.split_once(" y=\"").unwrap();
+        rest.split('"').next().unwrap().parse().unwrap()
+    };
+    let page = read(&root().join("src/contributing/architecture.md"));
+    for row in architecture_table(&page) {
+        for used in &row {
+            assert!(height(used) >= height(row[0]), "`{used}` is drawn above `{}`", row[0]);
+        }
+    }
+}
+
+/// Paths in code spans from the root of the repository on, such as `runtime/src/comm`.
+#[test]
+fn pages_name_existing_files() {
+    let repository = root().join("..");
+    let folders = ["bench/", "book/", "examples/", "gpu-sim/", "macros/", "runtime/", "tests/"];
+    for page in pages() {
+        for path in prose(&page).split('`').skip(1).step_by(2) {
+            let is_path = folders.iter().any(|folder| path.starts_with(folder));
+            if is_path && !path.contains([' ', '*']) {
+                let exists = repository.join(path).exists();
+                assert!(exists, "{} names {path}, which does not exist", page.display());
+            }
+        }
+    }
+}
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
+
+/// The rows of the table "who uses whom": a module, and the modules that it may use.
+fn architecture_table(page: &str) -> Vec<Vec<&str>> {
+    let (_, table) = page.split_once("| module | may use |\n|---|---|\n").expect("the table");
+    let rows = table.lines().take_while(|line| line.starts_with('|'));
+    rows.map(|line| line.split('`').skip(1).step_by(2).collect()).collect()
+}
+
+/// A page without its code blocks.
+fn prose(page: &Path) -> String {
+    let text = read(page);
+    let mut is_code = false;
+    let lines = text.lines().filter(|line| {
+        let is_fence = line.starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    });
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
+/// The anchor that mdBook gives to a heading.
+fn anchor(heading: &str) -> String {
+    let letters = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    letters.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
 fn read(path: &Path) -> String {
