@@ -1,0 +1,26 @@
+//! Pictures of a schedule: a row per rank over time.
+
+mod svg;
+mod text;
+
+pub use svg::svg;
+pub use text::text;
+
+use super::{Compute, Work};
+
+/// The text in the box of a computation: its micro-batch, with the stage if ranks have several.
+fn label(compute: Compute, has_chunks: bool) -> String {
+    let Compute { work, stage, micro_batch } = compute;
+    match has_chunks {
+        true => format!("{}{stage}.{micro_batch}", work.letter()),
+        false => format!("{}{micro_batch}", work.letter()),
+    }
+}
+
+/// Kinds of computation in the order of a legend.
+const WORKS: [(Work, &str); 4] = [
+    (Work::Forward, "F: forward"),
+    (Work::Backward, "B: backward"),
+    (Work::BackwardInput, "I: backward for the input"),
+    (Work::BackwardWeight, "W: backward for weights"),
+];

@@ -1,0 +1,83 @@
+//! Generators of the named schedules, for any number of ranks and micro-batches.
+
+mod dualpipe;
+mod interleaved;
+mod simple;
+mod zero_bubble;
+
+#[cfg(test)]
+pub(super) use interleaved::group_sizes;
+
+use super::{Action, Compute, Schedule, ScheduleKind, Work};
+
+/// The schedule of `kind`; the numbers are ones that it can have.
+pub(super) fn schedule(
+    kind: ScheduleKind,
+    ranks: usize,
+    chunks: usize,
+    micro_batches: usize,
+) -> Schedule {
+    let stages = ranks * chunks;
+    let looped = (0..stages).map(|stage| stage % ranks).collect();
+    let placement = match kind {
+        ScheduleKind::ZeroBubbleV | ScheduleKind::DualPipeV => {
+            (0..stages).map(|stage| stage.min(stages - 1 - stage)).collect()
+        }
+        _ => looped,
+    };
+    let of_rank = |rank| match kind {
+        ScheduleKind::GPipe => simple::gpipe(rank, micro_batches),
+        ScheduleKind::OneFOneB => simple::one_f_one_b(ranks, rank, micro_batches),
+        ScheduleKind::Interleaved => interleaved::interleaved(ranks, chunks, rank, micro_batches),
+        ScheduleKind::ZeroBubbleH1 => zero_bubble::h1(ranks, rank, micro_batches),
+        ScheduleKind::ZeroBubbleV => zero_bubble::v(ranks, rank, micro_batches),
+        ScheduleKind::DualPipeV => dualpipe::dualpipev(ranks, rank, micro_batches),
+    };
+    let ranks = (0..ranks).map(of_rank).collect();
+    Schedule { ranks, placement, micro_batches, kind: Some(kind) }
+}
+
+/// The actions of a rank under construction, with the next micro-batch of each stage and kind of work.
+#[derive(Default)]
+struct Builder {
+    actions: Vec<Action>,
+    next: std::collections::HashMap<(Work, usize), usize>,
+}
+
+impl Builder {
+    /// Adds the next micro-batch of `work` on `stage`, and returns it.
+    fn push(&mut self, work: Work, stage: usize) -> usize {
+        let compute = self.take(work, stage);
+        self.actions.push(compute.into());
+        compute.micro_batch
+    }
+
+    /// Adds two computations that may overlap.
+    fn overlap(&mut self, first: (Work, usize), second: (Work, usize)) {
+        let both = [first, second].map(|(work, stage)| self.take(work, stage));
+        self.actions.push(Action::Overlap(both));
+    }
+
+    fn take(&mut self, work: Work, stage: usize) -> Compute {
+        // Whole backward passes and their input parts are of the same micro-batches.
+        let counted = if work == Work::Backward { Work::BackwardInput } else { work };
+        let next = self.next.entry((counted, stage)).or_default();
+        *next += 1;
+        Compute::new(work, stage, *next - 1)
+    }
+
+    /// The actions, without those of micro-batches beyond the last one.
+    fn up_to(self, micro_batches: usize) -> Vec<Action> {
+        let exists = |compute: &Compute| compute.micro_batch < micro_batches;
+        let kept = |action: Action| match action {
+            Action::Overlap([first, second]) => match (exists(&first), exists(&second)) {
+                (true, true) => Some(action),
+                (true, false) => Some(first.into()),
+                (false, true) => Some(second.into()),
+                (false, false) => None,
+            },
+            _ => action.computes().iter().all(exists).then_some(action),
+        };
+        self.actions.into_iter().filter_map(kept).collect()
+    }
+}

@@ -1,0 +1,81 @@
+//! Zero-bubble schedules: the backward pass in two parts, of which the weight part fills what would be a bubble.
+
+use super::Builder;
+use crate::schedule::{Action, Work};
+
+/// ZB-H1: 1F1B whose weight parts are delayed by as many micro-batches as there are earlier ranks.
+pub(super) fn h1(ranks: usize, rank: usize, micro_batches: usize) -> Vec<Action> {
+    let warm_up = micro_batches.min(ranks - 1 - rank);
+    let mut builder = Builder::default();
+    let mut pending = 0;
+    for _ in 0..warm_up {
+        builder.push(Work::Forward, rank);
+    }
+    for _ in warm_up..micro_batches {
+        builder.push(Work::Forward, rank);
+        builder.push(Work::BackwardInput, rank);
+        pending += 1;
+        if pending > rank {
+            builder.push(Work::BackwardWeight, rank);
+            pending -= 1;
+        }
+    }
+    for _ in 0..warm_up {
+        builder.push(Work::BackwardInput, rank);
+        builder.push(Work::BackwardWeight, rank);
+    }
+    for _ in 0..pending {
+        builder.push(Work::BackwardWeight, rank);
+    }
+    builder.actions
+}
+
+/// ZB-V: stages `rank` and `2 * ranks - 1 - rank`. Generated for at least `2 * ranks - 1` micro-batches, of which those
+/// that the step does not have are left out.
+pub(super) fn v(ranks: usize, rank: usize, micro_batches: usize) -> Vec<Action> {
+    use Work::{BackwardInput, BackwardWeight, Forward};
+    let generated = micro_batches.max(2 * ranks - 1);
+    let [first, second] = [rank, 2 * ranks - 1 - rank];
+    let mut builder = Builder::default();
+    let backward = |builder: &mut Builder, stage| {
+        builder.push(BackwardInput, stage);
+        builder.push(BackwardWeight, stage);
+    };
+    let mut forwards = 2 * (ranks - rank) - 1;
+    for _ in 0..forwards {
+        builder.push(Forward, first);
+    }
+    for _ in 0..rank {
+        builder.push(Forward, second);
+        builder.push(Forward, first);
+    }
+    forwards += rank;
+    for _ in 0..ranks - rank {
+        builder.push(Forward, second);
+        backward(&mut builder, second);
+    }
+    // All forward passes of the second stage so far.
+    for _ in ranks..generated {
+        if forwards < generated {
+            builder.push(Forward, first);
+            forwards += 1;
+        }
+        backward(&mut builder, first);
+        builder.push(Forward, second);
+        backward(&mut builder, second);
+    }
+    for _ in 0..rank {
+        builder.push(BackwardInput, first);
+        builder.push(BackwardInput, second);
+    }
+    for _ in 0..ranks - rank {
+        builder.push(BackwardInput, first);
+        builder.push(BackwardWeight, first);
+    }
+    for stage in [second, first] {
+        for _ in 0..rank {
+            builder.push(BackwardWeight, stage);
+        }
+    }
+    builder.up_to(micro_batches)
+}

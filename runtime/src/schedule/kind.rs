@@ -1,0 +1,134 @@
+//! The schedules that have a name.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{Schedule, generate};
+
+/// A named schedule, which a generator makes for any number of ranks and micro-batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ScheduleKind {
+    /// All forward passes, then all backward passes (Huang et al. 2019).
+    GPipe,
+    /// One forward and one backward pass in turn in the steady state (Narayanan et al. 2019).
+    OneFOneB,
+    /// 1F1B over several chunks per rank (Narayanan et al. 2021).
+    Interleaved,
+    /// 1F1B with the backward pass in two parts; weight gradients fill the bubble (Qi et al. 2023).
+    ZeroBubbleH1,
+    /// Two chunks per rank in the shape of a V, without a bubble in the steady state (Qi et al. 2024).
+    ZeroBubbleV,
+    /// Two chunks per rank in the shape of a V, forward and backward passes overlapped (Sea AI Lab 2025).
+    DualPipeV,
+}
+
+/// A schedule that cannot be generated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScheduleError {
+    /// A name that no schedule has.
+    #[error("`{name}` is not a schedule: choose one of {}", names())]
+    Name {
+        /// The unknown name.
+        name: String,
+    },
+    /// A number of ranks, chunks or micro-batches that is 0.
+    #[error("{what} is 0: at least 1 is needed")]
+    Zero {
+        /// The number that is 0.
+        what: &'static str,
+    },
+    /// A number of chunks per rank that the schedule does not have.
+    #[error(
+        "{kind} has {needs} per rank, not {given}: leave `--virtual-stages` out, or choose another schedule"
+    )]
+    Chunks {
+        /// The schedule.
+        kind: ScheduleKind,
+        /// The numbers of chunks that it can have.
+        needs: &'static str,
+        /// The number that was asked for.
+        given: usize,
+    },
+}
+
+fn names() -> String {
+    let names: Vec<&str> = ScheduleKind::ALL.iter().map(|kind| kind.name()).collect();
+    names.join(", ")
+}
+
+impl ScheduleKind {
+    /// All of them, from the simplest on.
+    pub const ALL: [ScheduleKind; 6] = [
+        ScheduleKind::GPipe,
+        ScheduleKind::OneFOneB,
+        ScheduleKind::Interleaved,
+        ScheduleKind::ZeroBubbleH1,
+        ScheduleKind::ZeroBubbleV,
+        ScheduleKind::DualPipeV,
+    ];
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            ScheduleKind::GPipe => "gpipe",
+            ScheduleKind::OneFOneB => "1f1b",
+            ScheduleKind::Interleaved => "interleaved",
+            ScheduleKind::ZeroBubbleH1 => "zb-h1",
+            ScheduleKind::ZeroBubbleV => "zb-v",
+            ScheduleKind::DualPipeV => "dualpipev",
+        }
+    }
+
+    /// The number of chunks per rank if none is asked for.
+    pub fn default_chunks(self) -> usize {
+        match self {
+            ScheduleKind::Interleaved | ScheduleKind::ZeroBubbleV | ScheduleKind::DualPipeV => 2,
+            ScheduleKind::GPipe | ScheduleKind::OneFOneB | ScheduleKind::ZeroBubbleH1 => 1,
+        }
+    }
+
+    /// Generates the schedule of `ranks` ranks with `chunks` stages each, for a step of `micro_batches`.
+    ///
+    /// # Errors
+    /// If a number is 0, or the schedule does not have that many chunks per rank.
+    pub fn generate(
+        self,
+        ranks: usize,
+        chunks: usize,
+        micro_batches: usize,
+    ) -> Result<Schedule, ScheduleError> {
+        let numbers =
+            [("the number of ranks", ranks), ("the number of micro-batches", micro_batches)];
+        if let Some((what, _)) = numbers.into_iter().find(|(_, number)| *number == 0) {
+            return Err(ScheduleError::Zero { what });
+        }
+        let needs = match self {
+            ScheduleKind::GPipe | ScheduleKind::OneFOneB | ScheduleKind::ZeroBubbleH1 => {
+                (chunks != 1).then_some("one stage")
+            }
+            ScheduleKind::Interleaved => (chunks < 2).then_some("two or more stages"),
+            ScheduleKind::ZeroBubbleV | ScheduleKind::DualPipeV => {
+                (chunks != 2).then_some("two stages")
+            }
+        };
+        if let Some(needs) = needs {
+            return Err(ScheduleError::Chunks { kind: self, needs, given: chunks });
+        }
+        Ok(generate::schedule(self, ranks, chunks, micro_batches))
+    }
+}
+
+impl fmt::Display for ScheduleKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for ScheduleKind {
+    type Err = ScheduleError;
+
+    fn from_str(name: &str) -> Result<ScheduleKind, ScheduleError> {
+        let found = ScheduleKind::ALL.into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| ScheduleError::Name { name: name.to_owned() })
+    }
+}

@@ -1,0 +1,257 @@
+//! The times of a schedule, for given costs of its computations and messages.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+
+use super::{Action, Compute, Message, Schedule, Work};
+
+/// The costs of one chunk, in any unit of time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Costs {
+    /// The forward pass.
+    pub forward: f64,
+    /// The part of the backward pass for the input.
+    pub input: f64,
+    /// The part of the backward pass for weights.
+    pub weight: f64,
+    /// The time of a message, during which its edge is busy and its ranks may compute.
+    pub message: f64,
+}
+
+impl Default for Costs {
+    /// One unit for each part of a chunk, and none for messages.
+    fn default() -> Costs {
+        Costs { forward: 1.0, input: 1.0, weight: 1.0, message: 0.0 }
+    }
+}
+
+impl Costs {
+    /// The time of a computation.
+    pub fn of(self, work: Work) -> f64 {
+        match work {
+            Work::Forward => self.forward,
+            Work::Backward => self.input + self.weight,
+            Work::BackwardInput => self.input,
+            Work::BackwardWeight => self.weight,
+        }
+    }
+}
+
+/// The time of one computation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Span {
+    /// The computation.
+    pub compute: Compute,
+    /// Its begin.
+    pub start: f64,
+    /// Its end.
+    pub end: f64,
+}
+
+/// The times of a step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Simulation {
+    /// The computations of each rank.
+    pub spans: Vec<Vec<Span>>,
+    /// The largest number of receives that each rank has posted and not used yet.
+    pub pending_receives: Vec<usize>,
+}
+
+impl Simulation {
+    /// The time from the first computation to the end of the last one.
+    pub fn makespan(&self) -> f64 {
+        self.spans.iter().flatten().map(|span| span.end).fold(0.0, f64::max)
+    }
+
+    /// The time that a rank computes.
+    pub fn work(&self, rank: usize) -> f64 {
+        self.spans[rank].iter().map(|span| span.end - span.start).sum()
+    }
+
+    /// The time from the first to the last computation of a rank.
+    pub fn span(&self, rank: usize) -> f64 {
+        let first = self.spans[rank].first().map_or(0.0, |span| span.start);
+        self.spans[rank].last().map_or(0.0, |span| span.end - first)
+    }
+
+    /// The share of the time of all ranks in which they do not compute.
+    pub fn bubble(&self) -> f64 {
+        let ranks = self.spans.len();
+        let work: f64 = (0..ranks).map(|rank| self.work(rank)).sum();
+        1.0 - work / (self.makespan() * ranks as f64)
+    }
+}
+
+/// The ranks of a schedule that cannot end, each with its next action and the message or computation that is missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stuck {
+    /// The rank, the number of its next action, the action, and the input that never comes.
+    pub ranks: Vec<(usize, usize, Action, String)>,
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, (rank, position, action, missing)) in self.ranks.iter().enumerate() {
+            let separator = if number > 0 { "; " } else { "" };
+            write!(
+                f,
+                "{separator}rank {rank}, action {position}, `{action}`, waits for {missing}"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs a [lowered](super::lower()) schedule with these costs.
+///
+/// A message begins when its send and its receive are posted and the messages before it on its edge have ended. Ranks and
+/// edges are a Kahn process network: processes are deterministic, edges are queues, and only reads wait. So whether all
+/// ranks end does not depend on the costs, and one run decides for all.
+///
+/// # Errors
+/// If some ranks wait for each other.
+pub fn simulate(lowered: &Schedule, costs: Costs) -> Result<Simulation, Stuck> {
+    let ranks = lowered.ranks.len();
+    let mut run = Run {
+        schedule: lowered,
+        costs,
+        done: HashMap::new(),
+        arrived: HashMap::new(),
+        edges: HashMap::new(),
+        ranks: vec![RankState::default(); ranks],
+    };
+    loop {
+        let moved: Vec<bool> = (0..ranks).map(|rank| run.advance(rank)).collect();
+        if !moved.contains(&true) {
+            break;
+        }
+    }
+    run.finish()
+}
+
+#[derive(Debug, Clone, Default)]
+struct RankState {
+    position: usize,
+    /// Computations of the action at `position` that are done: of a pair, the first may be.
+    done_in_action: usize,
+    time: f64,
+    spans: Vec<Span>,
+    pending: usize,
+    most_pending: usize,
+}
+
+#[derive(Debug, Default)]
+struct Edge {
+    sent: VecDeque<(Message, f64)>,
+    received: VecDeque<(Message, f64)>,
+    time: f64,
+}
+
+struct Run<'a> {
+    schedule: &'a Schedule,
+    costs: Costs,
+    /// The end of each computation; a whole backward pass is entered as its input part.
+    done: HashMap<Compute, f64>,
+    arrived: HashMap<Message, f64>,
+    edges: HashMap<(usize, usize), Edge>,
+    ranks: Vec<RankState>,
+}
+
+impl Run<'_> {
+    /// Carries out the actions of a rank until one has to wait. Returns whether there was any.
+    fn advance(&mut self, rank: usize) -> bool {
+        let mut moved = false;
+        while let Some(action) = self.schedule.ranks[rank].get(self.ranks[rank].position) {
+            match action {
+                Action::Send(message) => self.post(rank, *message, true),
+                Action::Recv(message) => self.post(rank, *message, false),
+                _ => {
+                    for compute in &action.computes()[self.ranks[rank].done_in_action..] {
+                        let Ok(ready) = self.ready_time(*compute) else { return moved };
+                        self.compute(rank, *compute, ready);
+                        moved = true;
+                    }
+                }
+            }
+            self.ranks[rank].position += 1;
+            self.ranks[rank].done_in_action = 0;
+            moved = true;
+        }
+        moved
+    }
+
+    fn post(&mut self, rank: usize, message: Message, is_send: bool) {
+        let edge = self.edges.entry(self.schedule.edge(message)).or_default();
+        let state = &mut self.ranks[rank];
+        if is_send {
+            edge.sent.push_back((message, state.time));
+        } else {
+            edge.received.push_back((message, state.time));
+            state.pending += 1;
+            state.most_pending = state.most_pending.max(state.pending);
+        }
+        while let (Some((message, sent)), Some((_, posted))) =
+            (edge.sent.front().copied(), edge.received.front().copied())
+        {
+            edge.sent.pop_front();
+            edge.received.pop_front();
+            edge.time = edge.time.max(sent).max(posted) + self.costs.message;
+            self.arrived.insert(message, edge.time);
+        }
+    }
+
+    /// When the inputs of a computation are there, or the name of the one that is missing.
+    fn ready_time(&self, compute: Compute) -> Result<f64, String> {
+        let Compute { work, stage, micro_batch } = compute;
+        let of = |work, stage| {
+            let input = Compute::new(work, stage, micro_batch);
+            self.done.get(&input).copied().ok_or_else(|| format!("`{input}`"))
+        };
+        match self.schedule.input_message(compute) {
+            Some(message) => {
+                let missing = || format!("`{}`", Action::Send(message));
+                let arrived = self.arrived.get(&message).copied().ok_or_else(missing)?;
+                let own = if work == Work::Forward { 0.0 } else { of(Work::Forward, stage)? };
+                Ok(arrived.max(own))
+            }
+            None => match work {
+                Work::Forward if stage == 0 => Ok(0.0),
+                Work::Forward => of(Work::Forward, stage - 1),
+                Work::BackwardWeight => of(Work::BackwardInput, stage),
+                _ if stage + 1 == self.schedule.stages() => of(Work::Forward, stage),
+                _ => Ok(of(Work::BackwardInput, stage + 1)?.max(of(Work::Forward, stage)?)),
+            },
+        }
+    }
+
+    fn compute(&mut self, rank: usize, compute: Compute, ready: f64) {
+        let received = self.schedule.input_message(compute).is_some();
+        let state = &mut self.ranks[rank];
+        let start = state.time.max(ready);
+        state.time = start + self.costs.of(compute.work);
+        state.spans.push(Span { compute, start, end: state.time });
+        state.done_in_action += 1;
+        state.pending = state.pending.saturating_sub(usize::from(received));
+        let work = match compute.work {
+            Work::Backward => Work::BackwardInput,
+            work => work,
+        };
+        self.done.insert(Compute { work, ..compute }, state.time);
+    }
+
+    fn finish(self) -> Result<Simulation, Stuck> {
+        let waiting = |rank: usize| {
+            let RankState { position, done_in_action, .. } = self.ranks[rank];
+            let action = self.schedule.ranks[rank].get(position)?;
+            let missing = self.ready_time(action.computes()[done_in_action]).err()?;
+            Some((rank, position, *action, missing))
+        };
+        let stuck: Vec<_> = (0..self.ranks.len()).filter_map(waiting).collect();
+        if !stuck.is_empty() {
+            return Err(Stuck { ranks: stuck });
+        }
+        let pending_receives = self.ranks.iter().map(|state| state.most_pending).collect();
+        let spans = self.ranks.into_iter().map(|state| state.spans).collect();
+        Ok(Simulation { spans, pending_receives })
+    }
+}

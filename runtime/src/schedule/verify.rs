@@ -1,0 +1,294 @@
+//! The verifier: a schedule runs only if each micro-batch passes each stage exactly once, messages match, and all ranks
+//! come to an end.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::{
+    Action, Compute, Costs, LOOKAHEAD, Message, Peak, Schedule, Work, lower, peaks, simulate,
+};
+
+/// A fault of a schedule, with rank and action as far as it has a place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Finding(String);
+
+/// A schedule that has passed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verified {
+    /// The schedule with its messages and gradient reductions.
+    pub lowered: Schedule,
+    /// The peak of each rank.
+    pub peaks: Vec<Peak>,
+}
+
+/// Checks a schedule of computations, or one with messages, and completes it.
+///
+/// # Errors
+/// All faults of the first kind that is found, in this order: shape and indices; computations that are missing, double or
+/// out of order; messages; progress; gradient reductions; and, for a schedule with a name, differences from its generator.
+/// The last one is needed since a swapped pair of actions may give another valid schedule.
+pub fn verify(schedule: &Schedule) -> Result<Verified, Vec<Finding>> {
+    check(shape(schedule))?;
+    check(completeness(schedule))?;
+    check(order(schedule))?;
+    let lowered = lower(schedule, LOOKAHEAD);
+    check(messages(&lowered))?;
+    if let Err(stuck) = simulate(&lowered, Costs::default()) {
+        return Err(vec![Finding(format!("the ranks wait for each other: {stuck}"))]);
+    }
+    check(reductions(&lowered))?;
+    check(name(schedule))?;
+    Ok(Verified { peaks: peaks(&lowered), lowered })
+}
+
+fn check(findings: Vec<Finding>) -> Result<(), Vec<Finding>> {
+    if findings.is_empty() { Ok(()) } else { Err(findings) }
+}
+
+fn at(rank: usize, position: usize, action: impl std::fmt::Display, fault: &str) -> Finding {
+    Finding(format!("rank {rank}, action {position}, `{action}`: {fault}"))
+}
+
+/// The actions with their rank and position.
+fn places(schedule: &Schedule) -> impl Iterator<Item = (usize, usize, &Action)> {
+    schedule.ranks.iter().enumerate().flat_map(|(rank, actions)| {
+        actions.iter().enumerate().map(move |(position, action)| (rank, position, action))
+    })
+}
+
+/// The computations with their rank and the position of their action.
+fn computes(schedule: &Schedule) -> impl Iterator<Item = (usize, usize, Compute)> {
+    places(schedule).flat_map(|(rank, position, action)| {
+        action.computes().iter().map(move |compute| (rank, position, *compute))
+    })
+}
+
+/// Ranks, stages and micro-batches are in range, and each stage is on its rank.
+fn shape(schedule: &Schedule) -> Vec<Finding> {
+    let Schedule { ranks, placement, micro_batches, .. } = schedule;
+    let mut findings = Vec::new();
+    if placement.is_empty() || *micro_batches == 0 {
+        findings.push(Finding("the schedule has no stages or no micro-batches".into()));
+    }
+    for (stage, rank) in placement.iter().enumerate().filter(|(_, rank)| **rank >= ranks.len()) {
+        let count = ranks.len();
+        findings.push(Finding(format!("stage {stage} is on rank {rank} of {count} ranks")));
+    }
+    for rank in (0..ranks.len()).filter(|rank| !placement.contains(rank)) {
+        findings.push(Finding(format!("rank {rank} has no stage")));
+    }
+    let placed = |stage: usize, rank: usize| match placement.get(stage) {
+        None => Some(format!("there are {} stages", placement.len())),
+        Some(own) if *own != rank => Some(format!("stage {stage} is on rank {own}")),
+        Some(_) => None,
+    };
+    for (rank, position, action) in places(schedule) {
+        let stages: Vec<usize> = match action {
+            Action::Send(message) => vec![message.from_stage()],
+            Action::Recv(message) => vec![message.to_stage()],
+            Action::Unshard(stage) | Action::Reshard(stage) | Action::ReduceGrad(stage) => {
+                vec![*stage]
+            }
+            _ => action.computes().iter().map(|compute| compute.stage).collect(),
+        };
+        let mut faults: Vec<String> =
+            stages.into_iter().filter_map(|stage| placed(stage, rank)).collect();
+        let message = match action {
+            Action::Send(message) | Action::Recv(message) => Some(*message),
+            _ => None,
+        };
+        if let Some(message) = message
+            && message.from_stage().max(message.to_stage()) >= placement.len()
+        {
+            faults.push(format!("there are {} stages", placement.len()));
+        }
+        let batches = action.computes().iter().map(|compute| compute.micro_batch);
+        let batches = batches.chain(message.map(Message::micro_batch));
+        if let Some(batch) = batches.into_iter().find(|batch| batch >= micro_batches) {
+            faults.push(format!("micro-batch {batch} of {micro_batches}"));
+        }
+        findings.extend(faults.first().map(|fault| at(rank, position, action, fault)));
+    }
+    findings
+}
+
+/// Each stage and micro-batch has one forward pass, and one backward pass, whole or in two parts.
+fn completeness(schedule: &Schedule) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut first: HashMap<Compute, usize> = HashMap::new();
+    for (rank, position, compute) in computes(schedule) {
+        if let Some(earlier) = first.insert(compute, position) {
+            let fault = format!("action {earlier} is the same");
+            findings.push(at(rank, position, compute, &fault));
+        }
+    }
+    for stage in 0..schedule.stages() {
+        let rank = schedule.placement[stage];
+        for micro_batch in 0..schedule.micro_batches {
+            let [forward, whole, input, weight] =
+                [Work::Forward, Work::Backward, Work::BackwardInput, Work::BackwardWeight]
+                    .map(|work| Compute::new(work, stage, micro_batch));
+            let mut missing = |compute: Compute| {
+                findings.push(Finding(format!("rank {rank}: `{compute}` is missing")))
+            };
+            let has = |compute| first.contains_key(&compute);
+            if !has(forward) {
+                missing(forward);
+            }
+            match [whole, input, weight].map(has) {
+                [false, false, false] => missing(whole),
+                [false, true, false] => missing(weight),
+                [false, false, true] => missing(input),
+                [false, true, true] | [true, false, false] => {}
+                [true, has_input, _] => {
+                    let part = if has_input { input } else { weight };
+                    let fault = format!("`{whole}` computes that, too");
+                    findings.push(at(rank, first[&part], part, &fault));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// On each rank a stage's forward pass comes before its backward pass, and the input part before the weight part.
+fn order(schedule: &Schedule) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut seen: BTreeSet<Compute> = BTreeSet::new();
+    for (rank, position, compute) in computes(schedule) {
+        let needed = match compute.work {
+            Work::Forward => None,
+            Work::Backward | Work::BackwardInput => Some(Work::Forward),
+            Work::BackwardWeight => Some(Work::BackwardInput),
+        };
+        if let Some(work) = needed {
+            let needed = Compute { work, ..compute };
+            if !seen.contains(&needed) {
+                findings.push(at(rank, position, compute, &format!("comes before `{needed}`")));
+            }
+        }
+        seen.insert(compute);
+    }
+    findings
+}
+
+/// The messages on a directed edge, each with the position of its action.
+#[derive(Default)]
+struct EdgeEnds {
+    sent: Vec<(usize, Message)>,
+    received: Vec<(usize, Message)>,
+}
+
+/// Each send comes after its computation and each receive before its use, and both ends of an edge agree on the order.
+fn messages(lowered: &Schedule) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut made: BTreeSet<Message> = BTreeSet::new();
+    let mut posted: BTreeSet<Message> = BTreeSet::new();
+    let mut sent: BTreeSet<Message> = BTreeSet::new();
+    let mut edges: BTreeMap<(usize, usize), EdgeEnds> = BTreeMap::new();
+    for (rank, position, action) in places(lowered) {
+        let mut fault = |fault: &str| findings.push(at(rank, position, action, fault));
+        for compute in action.computes() {
+            made.extend(lowered.output_message(*compute));
+            if let Some(message) = lowered.input_message(*compute)
+                && !posted.contains(&message)
+            {
+                fault(&format!("`{}` is not posted before it", Action::Recv(message)));
+            }
+        }
+        let (Action::Send(message) | Action::Recv(message)) = action else { continue };
+        let is_send = matches!(action, Action::Send(_));
+        let edge = lowered.edge(*message);
+        if edge.0 == edge.1 {
+            fault("both stages are on this rank, which needs no message");
+            continue;
+        }
+        if is_send && !made.contains(message) {
+            fault("comes before the computation that makes it");
+        }
+        let known = if is_send { &mut sent } else { &mut posted };
+        if !known.insert(*message) {
+            fault("comes a second time");
+        }
+        let ends = edges.entry(edge).or_default();
+        let end = if is_send { &mut ends.sent } else { &mut ends.received };
+        end.push((position, *message));
+    }
+    for message in made.difference(&sent) {
+        let rank = lowered.edge(*message).0;
+        findings.push(Finding(format!("rank {rank}: `{}` is missing", Action::Send(*message))));
+    }
+    for message in posted.difference(&sent).filter(|message| !made.contains(message)) {
+        let rank = lowered.edge(*message).1;
+        let action = Action::Recv(*message);
+        findings.push(Finding(format!("rank {rank}: `{action}` is posted, and never sent")));
+    }
+    for ((from, to), EdgeEnds { sent, received }) in &edges {
+        let differs = sent.iter().zip(received).find(|((_, sent), (_, got))| sent != got);
+        if let Some(((position, sent), (at_receiver, got))) = differs {
+            let (send, receive) = (Action::Send(*sent), Action::Recv(*got));
+            let fault = format!(
+                "rank {from} sends `{send}` next (its action {position}): receives are posted in the sender's order"
+            );
+            findings.push(at(*to, *at_receiver, receive, &fault));
+        } else if sent.len() != received.len() {
+            let counts = (sent.len(), received.len());
+            let text = "sends, and receives there:";
+            findings.push(Finding(format!("rank {from} to rank {to}: {text} {counts:?}")));
+        }
+    }
+    findings
+}
+
+/// The gradients of each stage are reduced once, after its last weight gradients.
+fn reductions(lowered: &Schedule) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut reduced: BTreeSet<usize> = BTreeSet::new();
+    for (rank, position, action) in places(lowered) {
+        let weights = action.computes().iter().filter(|next| next.work.gives_weight_gradients());
+        for compute in weights.filter(|compute| reduced.contains(&compute.stage)) {
+            let reduction = Action::ReduceGrad(compute.stage);
+            findings.push(at(rank, position, compute, &format!("comes after `{reduction}`")));
+        }
+        if let Action::ReduceGrad(stage) = action
+            && !reduced.insert(*stage)
+        {
+            findings.push(at(rank, position, action, "comes a second time"));
+        }
+    }
+    findings
+}
+
+/// A schedule with a name is the one that its generator makes.
+fn name(schedule: &Schedule) -> Vec<Finding> {
+    let Some(kind) = schedule.kind else { return Vec::new() };
+    let (ranks, stages) = (schedule.ranks.len(), schedule.stages());
+    if !stages.is_multiple_of(ranks) {
+        return vec![Finding(format!("{kind} has the same number of stages on each rank"))];
+    }
+    let expected = match kind.generate(ranks, stages / ranks, schedule.micro_batches) {
+        Ok(expected) => expected,
+        Err(error) => return vec![Finding(error.to_string())],
+    };
+    // Of one rank alone, reductions are all that lowering adds.
+    let is_complete = places(schedule).any(|(_, _, action)| action.computes().is_empty());
+    let expected = if is_complete { lower(&expected, LOOKAHEAD) } else { expected };
+    if expected.placement != schedule.placement {
+        let placement = &expected.placement;
+        return vec![Finding(format!("{kind} has its stages on the ranks {placement:?}"))];
+    }
+    let mut findings = Vec::new();
+    for (rank, (own, expected)) in schedule.ranks.iter().zip(&expected.ranks).enumerate() {
+        let len = own.len().max(expected.len());
+        let differs = (0..len).find(|at| own.get(*at) != expected.get(*at));
+        let Some(position) = differs else { continue };
+        let text = |action: Option<&Action>| match action {
+            Some(action) => format!("`{action}`"),
+            None => "nothing".to_owned(),
+        };
+        let (own, expected) = (text(own.get(position)), text(expected.get(position)));
+        let fault = format!("rank {rank}, action {position}: {own}, where {kind} has {expected}");
+        findings.push(Finding(fault));
+    }
+    findings
+}
