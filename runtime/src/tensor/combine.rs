@@ -3,15 +3,15 @@
 use std::marker::PhantomData;
 use std::ops::{Add, Mul, Sub};
 
+use crate::autograd::{Binary, Pointwise, Unary, Value};
+use crate::context::check_sizes;
+use crate::fsdp::ParamRef;
 use crate::layout::{AxisGroup, AxisSet, Dim, Dims, Ends, SameShape};
 
 use super::contract::gradient_axes;
-use super::extent::check_sizes;
 use super::in_flight::Arrived;
-use super::pointwise::{Binary, Pointwise, Unary};
 use super::typed::note_number;
-use super::value::Value;
-use super::{InFlight, Param, ParamRef, Partial, Tensor};
+use super::{InFlight, Param, Partial, Tensor};
 
 /// What can be added to, or subtracted from, a tensor `Self`: a tensor of its shape, a parameter over its trailing dims, or
 /// a number.

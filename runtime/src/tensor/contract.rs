@@ -3,18 +3,18 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::autograd::region::{self, Line};
+use crate::autograd::{Product, Value};
 use crate::backend::Buffer;
 use crate::comm::{ReduceOp, Site};
+use crate::context::{Extent, Rank, check_sizes, local_len};
+use crate::fsdp::ParamRef;
 use crate::layout::{
     Axis, AxisId, AxisSet, Dim, Dims, Ends, Enter, Entry, Feature, Internal, Split, Whole,
     WholeFeature, With,
 };
 
-use super::extent::{Extent, check_sizes, local_len};
-use super::product::Product;
-use super::region::{self, Line};
-use super::value::Value;
-use super::{ParamRef, Partial, Rank, Tensor};
+use super::{Partial, Tensor};
 
 /// `y[.., O] = sum over I of x[.., I] · w[I, O]`, for a tensor shaped `Self` and a weight shaped `W = (I, O)`.
 ///
@@ -198,7 +198,7 @@ pub(crate) fn contract(x: &Value, weight: &ParamRef, how: Contraction, site: &Si
 }
 
 /// How a product leaves the region it was computed in.
-pub(super) enum Exit {
+pub(crate) enum Exit {
     /// It does not.
     Stays,
     /// Summed over the axis: all-reduce forward, identity backward.
@@ -223,7 +223,7 @@ impl Exit {
     }
 
     /// Whether it does not leave.
-    pub(super) fn stays(&self) -> bool {
+    pub(crate) fn stays(&self) -> bool {
         matches!(self, Exit::Stays)
     }
 
@@ -234,7 +234,7 @@ impl Exit {
         }
     }
 
-    pub(super) fn forward(&self, rank: &Rank, mut product: Buffer, site: &Site) -> Buffer {
+    pub(crate) fn forward(&self, rank: &Rank, mut product: Buffer, site: &Site) -> Buffer {
         match self {
             Exit::Stays => product,
             Exit::Sums(axes) => {
@@ -245,7 +245,7 @@ impl Exit {
         }
     }
 
-    pub(super) fn backward(&self, rank: &Rank, dy: Arc<Buffer>) -> Arc<Buffer> {
+    pub(crate) fn backward(&self, rank: &Rank, dy: Arc<Buffer>) -> Arc<Buffer> {
         match self {
             Exit::Stays | Exit::Sums(_) => dy,
             Exit::Scatters(line) => Arc::new(line.all_gather(rank, &dy)),

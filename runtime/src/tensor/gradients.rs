@@ -7,11 +7,11 @@ use std::rc::Rc;
 
 use crate::backend::View;
 use crate::comm::Site;
+use crate::context::{Rank, ZeroLevel};
+use crate::fsdp::{Backward, ParamRef, Stretch, Unit};
 use crate::layout::{AxisId, AxisSet, Dims};
 
-use super::backward::Backward;
-use super::unit::Stretch;
-use super::{Losses, ParamRef, Rank, Unit, ZeroLevel};
+use super::Losses;
 
 /// The axes along which ranks hold different parameters.
 const MODEL_AXES: AxisSet = AxisSet::ALL.minus(AxisSet::DATA);

@@ -3,13 +3,13 @@
 use std::marker::PhantomData;
 use std::ops::{Add, Mul, Sub};
 
+use crate::autograd::Value;
+use crate::autograd::region::{self, Line};
 use crate::comm::{ReduceOp, Site};
+use crate::context::fail;
 use crate::layout::{AxisId, AxisSet, Dims};
 
 use super::Tensor;
-use super::rank::fail;
-use super::region::{self, Line};
-use super::value::Value;
 
 /// A `T` that a collective is bringing. It exists only after [`wait`](InFlight::wait).
 #[must_use = "the tensor is there only after `.wait()`"]

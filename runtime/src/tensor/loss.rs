@@ -7,12 +7,12 @@ use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::autograd::{Binary, NodeId, Value};
+use crate::context::Rank;
+use crate::fsdp::Unit;
 use crate::layout::{AxisSet, Dims};
 
-use super::pointwise::Binary;
-use super::tape::NodeId;
-use super::value::Value;
-use super::{Accumulating, Gradients, HasValue, Mean, Metric, Operand, Pending, Rank, Unit};
+use super::{Accumulating, Gradients, HasValue, Mean, Metric, Operand, Pending};
 
 /// A mean over everything shaped `S` that counts: numerator and count of this rank, both still to be summed over the
 /// axes over which `S` varies, and divided once after that.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use crate::backend::{Buffer, Place, Recordings};
 use crate::comm::Site;
+use crate::context::{Rank, shape_name};
 use crate::layout::{Dims, Seal};
 
-use super::extent::shape_name;
-use super::{Loss, Operand, Rank, Tensor, Tokens};
+use super::{Loss, Operand, Tensor, Tokens};
 
 /// A mean over everything shaped `S`: sum and count of this rank, both still to be summed over the axes over which `S`
 /// varies. Nothing is differentiated through it.

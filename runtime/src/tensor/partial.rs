@@ -3,11 +3,10 @@
 use std::marker::PhantomData;
 use std::panic::Location;
 
+use crate::autograd::{Value, region};
 use crate::comm::Site;
 use crate::layout::{Axis, AxisGroup, Dims, SplitDim};
 
-use super::region;
-use super::value::Value;
 use super::{InFlight, Tensor};
 
 /// This rank's addend of a sum over the ranks of `A`; the sum is shaped `S`. Not a value: only what is linear

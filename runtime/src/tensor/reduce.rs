@@ -3,12 +3,11 @@
 use std::panic::Location;
 use std::sync::Arc;
 
+use crate::autograd::Value;
 use crate::comm::Site;
+use crate::context::{elements_of, local_len, scope};
 use crate::layout::{Cp, Data, Dims, Dp, Ep, Fsdp, Here, Internal, Pp, SumOver, Tp};
 
-use super::extent::{elements_of, local_len};
-use super::scope;
-use super::value::Value;
 use super::{Partial, Tensor};
 
 /// What a sum over a dim gives: a [`Tensor`] over a dim that lives [`Here`], else a [`Partial`] over its axes.

@@ -1,7 +1,10 @@
 //! What belongs to one rank stays there: one message for everything that would be sent to another thread, or shared
 //! with it.
 
-use super::{Gradients, InFlight, Loss, Metric, Param, ParamRef, Partial, Rank, Tensor, Tokens};
+use crate::context::Rank;
+use crate::fsdp::ParamRef;
+
+use super::{Gradients, InFlight, Loss, Metric, Param, Partial, Tensor, Tokens};
 
 /// Never implemented: what could be used by several ranks, each of which is a thread.
 #[diagnostic::on_unimplemented(

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::autograd::Value;
 use crate::layout::{Dim, Dims, Local};
 
 use super::Tensor;
-use super::value::Value;
 
 /// A shape whose last dim every rank holds all of.
 #[diagnostic::on_unimplemented(

@@ -7,10 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, Category};
+use crate::context::{Extent, MicroBatch, Rank, extents_of, global_sizes, local_len, shape_name};
 use crate::layout::{Dims, Shape};
-
-use super::Rank;
-use super::extent::{Extent, MicroBatch, extents_of, global_sizes, local_len, shape_name};
 
 /// Token ids shaped `S`, one `u32` each.
 pub struct Tokens<S> {

@@ -3,20 +3,18 @@
 use std::marker::PhantomData;
 use std::panic::Location;
 
+use crate::autograd::{Unary, Value, region};
 use crate::backend::Dropout;
 use crate::comm::Site;
+use crate::context::{
+    Extent, Rank, block_index, extents_of, gather_block, global_sizes, local_len, scope, shape_name,
+};
+use crate::fsdp::ParamRef;
 use crate::layout::{Axis, Dims, GatherDim, Internal, Shape, SplitDim};
 use crate::random;
 
+use super::InFlight;
 use super::contract::{Contract, Contraction, FromValue, Reads, contract};
-use super::extent::{
-    Extent, block_index, extents_of, gather_block, global_sizes, local_len, shape_name,
-};
-use super::pointwise::Unary;
-use super::region;
-use super::scope;
-use super::value::Value;
-use super::{InFlight, ParamRef, Rank};
 
 /// A tensor shaped `S`: `Tensor<(Batch, Seq, Split<Ffn, Tp>)>`. The type says what the global tensor is and how it is
 /// split; the value holds this rank's block, row-major, in the rank's compute dtype. A clone shares the numbers.

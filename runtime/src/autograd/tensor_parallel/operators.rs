@@ -9,11 +9,10 @@ use crate::backend::{Buffer, Category};
 use crate::comm::{Blocks, Pending, ReduceOp, Site};
 use crate::layout::{AxisId, AxisSet, Entry};
 
-use super::Rank;
-use super::extent::{Extent, local_len};
-use super::rank::fail;
-use super::tape::NodeId;
-use super::value::{Value, unique};
+use crate::context::{Extent, Rank, fail, local_len};
+
+use super::super::tape::NodeId;
+use super::super::value::{Value, unique};
 
 /// The value inside a region. Made once per value and axis, so that all the layers that read it share one gather, and
 /// its gradients are summed before they are reduced.
@@ -238,7 +237,7 @@ impl Line {
 }
 
 /// Room for `len` elements of an activation in the dtype of `other`.
-pub(super) fn like(other: &Buffer, len: usize) -> Buffer {
+pub(crate) fn like(other: &Buffer, len: usize) -> Buffer {
     other.meter().alloc(other.dtype(), len, Category::Activations)
 }
 

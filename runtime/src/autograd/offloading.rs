@@ -7,7 +7,8 @@ use crate::backend::{Buffer, Category, Device, Moment, Queue};
 use crate::comm::Open;
 use crate::trace::Arg;
 
-use super::Rank;
+use crate::context::Rank;
+
 use super::value::copy_to;
 
 /// What was moved to host memory.

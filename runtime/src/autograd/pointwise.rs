@@ -6,13 +6,15 @@ use std::sync::Arc;
 use crate::backend::{Buffer, Category, DType, Dropout, Expr, LeafGrad, Node, View, ViewMut};
 use crate::layout::AxisSet;
 
-use super::fusion::{Found, biased_products, with_leaves};
-use super::product::Biased;
-use super::region::like;
+use crate::context::Rank;
+use crate::fsdp::{ParamRef, Stretch};
+
+use super::activation_checkpointing::Region;
+use super::epilogue::{Found, biased_products, with_leaves};
+use super::matmul::Biased;
 use super::tape::{Gradients, NodeId};
-use super::unit::Stretch;
+use super::tensor_parallel::like;
 use super::value::{InBackward, ParamUse, Ready, Saved, Value};
-use super::{ParamRef, Rank, Region};
 
 /// Longer expressions are computed before they are continued, which bounds what is computed twice when one deferred
 /// value is read by several others.

@@ -11,30 +11,32 @@ use crate::backend::{Buffer, DType, Expr, Gemm, GemmEnding, LeafGrad, Node, View
 use crate::comm::Site;
 use crate::layout::AxisSet;
 
-use super::contract::Exit;
-use super::region::like;
+use crate::context::Rank;
+use crate::fsdp::ParamRef;
+use crate::tensor::Exit;
+
 use super::tape::{Gradients, NodeId};
+use super::tensor_parallel::like;
 use super::value::{InBackward, ParamUse, Ready, Saved, Value};
-use super::{ParamRef, Rank};
 
 /// A contraction of a tensor that has entered its region with a weight: `x[m, k] · weight[k, n]`.
 pub(crate) struct Product {
-    pub(super) x: Value,
-    pub(super) weight: ParamRef,
+    pub(crate) x: Value,
+    pub(crate) weight: ParamRef,
     /// The axes over which the weight's gradient is partial.
-    pub(super) gradient_axes: AxisSet,
-    pub(super) m: usize,
-    pub(super) k: usize,
-    pub(super) n: usize,
+    pub(crate) gradient_axes: AxisSet,
+    pub(crate) m: usize,
+    pub(crate) k: usize,
+    pub(crate) n: usize,
     /// Whether the weight is stored as `[n, k]`.
-    pub(super) transposed: bool,
+    pub(crate) transposed: bool,
     /// How the result leaves the region.
-    pub(super) exit: Rc<Exit>,
-    pub(super) site: Site,
+    pub(crate) exit: Rc<Exit>,
+    pub(crate) site: Site,
 }
 
 /// A bias that is added to each row of a product, and whether GELU is taken of that.
-pub(super) struct Biased<'a> {
+pub(crate) struct Biased<'a> {
     pub bias: &'a ParamRef,
     /// The axes over which the bias's gradient is partial.
     pub gradient_axes: AxisSet,
@@ -48,12 +50,12 @@ impl Product {
 
     /// Whether it pays to wait for what is done with the result: if it stays as it is, and the device has more than plain
     /// products.
-    pub(super) fn may_wait(&self) -> bool {
+    pub(crate) fn may_wait(&self) -> bool {
         self.exit.stays() && self.rank().backend().has_endings()
     }
 
     /// Whether a bias of so many elements is one for each column.
-    pub(super) fn fits(&self, bias: &ParamRef) -> bool {
+    pub(crate) fn fits(&self, bias: &ParamRef) -> bool {
         bias.local_len() == self.n
     }
 
@@ -63,7 +65,7 @@ impl Product {
     }
 
     /// The product by itself, after it has left the region; with `recorded`, backward undoes it.
-    pub(super) fn compute(&self, recorded: bool) -> Ready {
+    pub(crate) fn compute(&self, recorded: bool) -> Ready {
         let rank = self.rank();
         let input = self.x.settle();
         let values = self.weight.read(self.gradient_axes);
@@ -88,7 +90,7 @@ impl Product {
     /// undoes it.
     ///
     /// What is kept of it, for backward or by a region, is the sum that GELU is taken of.
-    pub(super) fn compute_biased(&self, with: &Biased<'_>, recorded: bool) -> Ready {
+    pub(crate) fn compute_biased(&self, with: &Biased<'_>, recorded: bool) -> Ready {
         let rank = self.rank();
         let input = self.x.settle();
         let path = self.weight.path();

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use crate::backend::{Buffer, Place, Recordings};
+use crate::context::ZeroLevel;
 
+use super::Unit;
 use super::values::Whole;
-use super::{Unit, ZeroLevel};
 
 /// Where a unit's buffers were when work began that was recorded.
 #[derive(Debug)]
-pub(in super::super) struct Inputs {
+pub(crate) struct Inputs {
     /// Those that stay where they are.
     fixed: [Option<usize>; 4],
     /// At level 3: values that were gathered ahead, which the work has used up.
@@ -18,7 +19,7 @@ pub(in super::super) struct Inputs {
 
 impl Unit {
     /// Where the buffers are. Nothing is under way.
-    pub(in super::super) fn inputs(&self, recordings: &Arc<Recordings>) -> Inputs {
+    pub(crate) fn inputs(&self, recordings: &Arc<Recordings>) -> Inputs {
         let gathered = match (self.level(), &*self.values.whole.borrow()) {
             (ZeroLevel::Parameters, Whole::Here(values)) => {
                 Some(recordings.place_of(values.view()))
@@ -29,7 +30,7 @@ impl Unit {
     }
 
     /// Brings the unit to where recorded work finds it as it was, when this was its state. Gives whether that was possible.
-    pub(in super::super) fn hand_over(&self, inputs: &Inputs) -> bool {
+    pub(crate) fn hand_over(&self, inputs: &Inputs) -> bool {
         if self.fixed() != inputs.fixed {
             return false;
         }

@@ -2,8 +2,9 @@
 
 use crate::layout::{Dims, Internal};
 
+use crate::tensor::{Tensor, Tokens};
+
 use super::super::value::Value;
-use super::super::{Tensor, Tokens};
 
 /// What can enter or leave a region: tensors, tokens, and tuples of them.
 #[diagnostic::on_unimplemented(

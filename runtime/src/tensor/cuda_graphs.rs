@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use crate::backend::{Category, DType, Place, Recording, Recordings};
 use crate::comm::CommStats;
+use crate::context::{Rank, fail};
+use crate::fsdp::Inputs;
 use crate::layout::{AxisSet, Dims, Shape};
 
-use super::rank::fail;
-use super::unit::Inputs;
-use super::{Gradients, Metric, Rank, Tokens};
+use super::{Gradients, Metric, Tokens};
 
 /// What recorded passes share: a rank, and the memory that they use.
 pub(crate) struct Passes {

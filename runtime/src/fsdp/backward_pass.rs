@@ -1,15 +1,18 @@
 //! One backward pass, or several that add up: which units it writes gradients of, and whether these are still there.
 //!
 //! The gradients of a unit lie in buffers of the unit, of which there is one set. So a backward pass takes hold of the units
-//! of each model that it reaches, a unit remembers whose gradients it holds, and [`Gradients`](super::Gradients) are used
+//! of each model that it reaches, a unit remembers whose gradients it holds, and [`Gradients`](crate::tensor::Gradients) are used
 //! only while all of their units still hold them.
 
 use std::cell::{Ref, RefCell};
 use std::panic::Location;
 use std::rc::Rc;
 
-use super::tape::{NodeId, run_backward};
-use super::{ParamRef, Rank, Unit};
+use crate::autograd::{NodeId, run_backward};
+use crate::context::Rank;
+
+use super::param::ParamRef;
+use super::unit::Unit;
 
 /// The gradients of one step: their units, and where they were asked for.
 pub(crate) struct Backward {
@@ -24,7 +27,7 @@ pub(crate) struct Backward {
 
 /// Whose gradients a unit holds.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Holder {
+pub(crate) struct Holder {
     number: u64,
     line: &'static Location<'static>,
     /// Whether they are still to be summed over the ranks.
@@ -33,14 +36,14 @@ pub(super) struct Holder {
 
 impl Holder {
     /// Whether it is the step `number`.
-    pub(super) fn is(&self, number: u64) -> bool {
+    pub(crate) fn is(&self, number: u64) -> bool {
         self.number == number
     }
 }
 
 impl Backward {
     /// A step whose first backward pass is at `line`.
-    pub(super) fn new(
+    pub(crate) fn new(
         rank: &Rank,
         line: &'static Location<'static>,
         wanted: Option<&[Rc<Unit>]>,
@@ -50,29 +53,29 @@ impl Backward {
     }
 
     /// The latest step, whose gradients a captured pass has left in the units.
-    pub(super) fn latest(rank: &Rank, line: &'static Location<'static>) -> Rc<Backward> {
+    pub(crate) fn latest(rank: &Rank, line: &'static Location<'static>) -> Rc<Backward> {
         let number = rank.last_backward();
         let units = rank.units().into_iter().filter(|unit| unit.holds(number)).collect();
         Rc::new(Backward { number, line, wanted: None, units: RefCell::new(units) })
     }
 
     /// The line of the first backward pass of the step.
-    pub(super) fn line(&self) -> &'static Location<'static> {
+    pub(crate) fn line(&self) -> &'static Location<'static> {
         self.line
     }
 
     /// The units that hold gradients of the step.
-    pub(super) fn units(&self) -> Ref<'_, Vec<Rc<Unit>>> {
+    pub(crate) fn units(&self) -> Ref<'_, Vec<Rc<Unit>>> {
         self.units.borrow()
     }
 
     /// Parameters whose gradients these are.
-    pub(super) fn params(&self) -> Vec<ParamRef> {
+    pub(crate) fn params(&self) -> Vec<ParamRef> {
         self.units().iter().flat_map(|unit| unit.params()).collect()
     }
 
     /// Adds the gradients of the losses that `roots` have computed. Afterwards the sums over ranks have begun.
-    pub(super) fn run(self: &Rc<Self>, rank: &Rank, roots: Vec<NodeId>) {
+    pub(crate) fn run(self: &Rc<Self>, rank: &Rank, roots: Vec<NodeId>) {
         for unit in self.units().iter() {
             unit.hold(self.holder());
             unit.begin_backward();
@@ -89,17 +92,17 @@ impl Backward {
     }
 
     /// Whether gradients of `unit` are wanted.
-    pub(super) fn wants(&self, unit: &Rc<Unit>) -> bool {
+    pub(crate) fn wants(&self, unit: &Rc<Unit>) -> bool {
         self.wanted.as_ref().is_none_or(|wanted| wanted.iter().any(|one| Rc::ptr_eq(one, unit)))
     }
 
     /// Whether `unit` holds gradients of the step.
-    pub(super) fn holds(&self, unit: &Unit) -> bool {
+    pub(crate) fn holds(&self, unit: &Unit) -> bool {
         unit.holds(self.number)
     }
 
     /// Takes hold of `unit`, and of all units of its model. Returns whether its gradient is wanted.
-    pub(super) fn reach(&self, unit: &Rc<Unit>) -> bool {
+    pub(crate) fn reach(&self, unit: &Rc<Unit>) -> bool {
         if unit.holds(self.number) {
             return true;
         }
@@ -126,7 +129,7 @@ impl Backward {
     }
 
     /// The gradients are summed over the ranks: others may overwrite them.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let closed = Holder { is_open: false, ..self.holder() };
         self.units().iter().for_each(|unit| unit.hold(closed));
     }
@@ -136,7 +139,7 @@ impl Backward {
     /// # Panics
     /// When a later backward pass has overwritten them.
     #[track_caller]
-    pub(super) fn check(&self) {
+    pub(crate) fn check(&self) {
         let lost = |unit: &&Rc<Unit>| !unit.holds(self.number);
         if let Some(unit) = self.units().iter().find(lost) {
             let after = unit.holder().map_or_else(

@@ -12,19 +12,17 @@ use crate::comm::{
 };
 use crate::layout::{AxisId, AxisSet};
 
-use super::backward::Backward;
-use super::declared::DeclaredValues;
-use super::extent::MicroBatch;
-use super::gathering::{Gathering, Phase};
-use super::offload::Offloading;
-use super::recompute::Regions;
+use crate::autograd::{Offloading, Regions, Tape};
+use crate::fsdp::{Backward, Gathering, Phase, Unit};
+
+use super::declared_values::DeclaredValues;
+use super::extents::MicroBatch;
 use super::scope;
-use super::tape::Tape;
-use super::{Unit, ZeroLevel};
+use super::zero_stage::ZeroLevel;
 
 /// The rank that this thread is: cheap to clone, never leaves the thread.
 ///
-/// The rank of a tensor ([`Tensor::rank`](super::Tensor::rank)) knows the micro-batch that the tensor is computed from:
+/// The rank of a tensor ([`Tensor::rank`](crate::tensor::Tensor::rank)) knows the micro-batch that the tensor is computed from:
 /// what is made on it has the same rows.
 #[derive(Clone)]
 pub struct Rank {
@@ -142,17 +140,17 @@ impl Rank {
     }
 
     /// The rank, on which tensors are computed from `micro_batch`.
-    pub(super) fn with_micro_batch(&self, micro_batch: Rc<MicroBatch>) -> Rank {
+    pub(crate) fn with_micro_batch(&self, micro_batch: Rc<MicroBatch>) -> Rank {
         Rank { inner: Rc::clone(&self.inner), micro_batch: Some(micro_batch) }
     }
 
     /// The rank, on which tensors are computed from whole batches.
-    pub(super) fn with_whole_batch(&self) -> Rank {
+    pub(crate) fn with_whole_batch(&self) -> Rank {
         Rank { inner: Rc::clone(&self.inner), micro_batch: None }
     }
 
     /// The micro-batch that tensors on this rank are computed from, if they are not computed from a whole batch.
-    pub(super) fn micro_batch(&self) -> Option<&MicroBatch> {
+    pub(crate) fn micro_batch(&self) -> Option<&MicroBatch> {
         self.micro_batch.as_deref()
     }
 
@@ -185,23 +183,23 @@ impl Rank {
     }
 
     /// The backward pass that runs, if one does.
-    pub(super) fn backward(&self) -> Option<Rc<Backward>> {
+    pub(crate) fn backward(&self) -> Option<Rc<Backward>> {
         self.inner.backward.borrow().clone()
     }
 
     /// Says which backward pass runs.
-    pub(super) fn set_backward(&self, backward: Option<Rc<Backward>>) {
+    pub(crate) fn set_backward(&self, backward: Option<Rc<Backward>>) {
         self.inner.backward.replace(backward);
     }
 
     /// Numbers a backward pass, from 1 on.
-    pub(super) fn next_backward(&self) -> u64 {
+    pub(crate) fn next_backward(&self) -> u64 {
         self.inner.n_backwards.set(self.last_backward() + 1);
         self.last_backward()
     }
 
     /// The number of the latest backward pass, 0 if there was none.
-    pub(super) fn last_backward(&self) -> u64 {
+    pub(crate) fn last_backward(&self) -> u64 {
         self.inner.n_backwards.get()
     }
 
@@ -295,12 +293,12 @@ impl Rank {
     }
 
     /// The training step, without counting as having asked for it.
-    pub(super) fn peek_step(&self) -> u64 {
+    pub(crate) fn peek_step(&self) -> u64 {
         self.inner.step.get()
     }
 
     /// Runs `body` as part of training step `step`.
-    pub(super) fn in_step<T>(&self, step: u64, body: impl FnOnce() -> T) -> T {
+    pub(crate) fn in_step<T>(&self, step: u64, body: impl FnOnce() -> T) -> T {
         let now = self.inner.step.replace(step);
         let result = body();
         self.inner.step.set(now);
@@ -308,7 +306,7 @@ impl Rank {
     }
 
     /// How often the step was asked for.
-    pub(super) fn step_reads(&self) -> u64 {
+    pub(crate) fn step_reads(&self) -> u64 {
         self.inner.step_reads.get()
     }
 
@@ -346,7 +344,7 @@ impl Rank {
     }
 
     /// Runs `body`, with everything recorded for backward, and with dropout.
-    pub(super) fn recorded<T>(&self, body: impl FnOnce() -> T) -> T {
+    pub(crate) fn recorded<T>(&self, body: impl FnOnce() -> T) -> T {
         let recording = self.inner.recording.replace(true);
         let training = self.inner.training.replace(true);
         let result = body();
@@ -413,7 +411,7 @@ impl Rank {
     }
 
     /// Lets the unit whose gradient was handed over last go on with its reduction.
-    pub(super) fn advance_reductions(&self) {
+    pub(crate) fn advance_reductions(&self) {
         self.in_turn(&Weak::new());
     }
 

@@ -7,13 +7,15 @@ use std::sync::Arc;
 use crate::backend::{Buffer, Category, LeafGrad, View, ViewMut};
 use crate::layout::{AxisId, AxisSet};
 
-use super::extent::{Extent, local_len};
-use super::offload::Offloaded;
+use crate::context::{Extent, Rank, local_len};
+use crate::fsdp::ParamRef;
+
+use super::activation_checkpointing::Region;
+use super::matmul::{Biased, Product};
+use super::offloading::Offloaded;
 use super::pointwise::Pointwise;
-use super::product::{Biased, Product};
-use super::region::Regather;
 use super::tape::{Gradients, NodeId};
-use super::{ParamRef, Rank, Region};
+use super::tensor_parallel::Regather;
 
 /// A tensor without its type. Element-wise operations on it are kept as an expression until another operation needs
 /// the numbers, so that a chain of them costs one pass over memory.
@@ -85,7 +87,7 @@ impl Value {
     }
 
     /// A product, which waits for who needs its numbers where that may pay.
-    pub(super) fn product(rank: &Rank, extents: Vec<Extent>, product: Product) -> Value {
+    pub(crate) fn product(rank: &Rank, extents: Vec<Extent>, product: Product) -> Value {
         let recorded = rank.is_recording();
         let state = match product.may_wait() {
             true => State::Product(product, recorded),
@@ -127,7 +129,7 @@ impl Value {
     }
 
     /// The same value, which was begun in the first run of `segment`, if that is one.
-    pub(super) fn computed_in(self, segment: Option<Rc<Region>>) -> Value {
+    pub(crate) fn computed_in(self, segment: Option<Rc<Region>>) -> Value {
         match segment {
             None => self,
             Some(_) => {
@@ -138,7 +140,7 @@ impl Value {
     }
 
     /// Whether it was computed in the first run of a recomputed segment, which is not recorded.
-    pub(super) fn is_unrecorded(&self) -> bool {
+    pub(crate) fn is_unrecorded(&self) -> bool {
         self.0.unrecorded_in.is_some()
     }
 
@@ -197,13 +199,13 @@ impl Value {
     }
 
     /// Whether it is a product that waits.
-    pub(super) fn is_waiting_product(&self) -> bool {
+    pub(crate) fn is_waiting_product(&self) -> bool {
         matches!(&*self.0.state.borrow(), State::Product(..))
     }
 
     /// A product that waits, with a bias added, and GELU of that; none where the bias is not one for each column, or somebody
     /// else reads the product too.
-    pub(super) fn with_bias(&self, with: &Biased<'_>) -> Option<Value> {
+    pub(crate) fn with_bias(&self, with: &Biased<'_>) -> Option<Value> {
         match &*self.0.state.borrow() {
             State::Product(product, recorded)
                 if Rc::strong_count(&self.0) == 1 && product.fits(with.bias) =>
@@ -325,7 +327,7 @@ pub(crate) fn unique(rank: &Rank, shared: Arc<Buffer>) -> Buffer {
 }
 
 /// A copy of a buffer, which counts as `category`.
-pub(super) fn copy_to(rank: &Rank, data: &Buffer, category: Category) -> Buffer {
+pub(crate) fn copy_to(rank: &Rank, data: &Buffer, category: Category) -> Buffer {
     let mut copy = rank.meter().alloc(data.dtype(), data.len(), category);
     rank.backend().cast(data.view(), copy.view_mut());
     copy

@@ -5,12 +5,12 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::autograd::copy_to;
 use crate::backend::{Buffer, Category, DType, View, ViewMut};
 use crate::comm::Pending;
+use crate::context::{ZeroLevel, fail};
 
-use super::super::rank::fail;
-use super::super::value::copy_to;
-use super::{FSDP, Unit, ZeroLevel};
+use super::{FSDP, Unit};
 
 /// Where the values of a unit are.
 ///

@@ -2,7 +2,7 @@
 
 use std::rc::{Rc, Weak};
 
-use super::Unit;
+use super::unit::Unit;
 
 /// The units whose values are gathered on this rank, and in which order they are used.
 ///

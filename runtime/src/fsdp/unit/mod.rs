@@ -1,8 +1,7 @@
 //! Units: parameters that are sharded, reduced and gathered together.
 
+mod cuda_graph;
 mod gradient;
-mod level;
-mod recording;
 mod values;
 
 use std::cell::{Cell, RefCell};
@@ -13,17 +12,15 @@ use crate::backend::{Buffer, DType, View, ViewMut};
 use crate::comm::{Blocks, Site};
 use crate::layout::{AxisId, AxisSet};
 
-use super::backward::Holder;
-use super::extent::Extent;
-use super::param::WeakParam;
-use super::rank::{Staged, fail};
-use super::{ParamRef, Rank};
+use crate::context::{Extent, Rank, Staged, ZeroLevel, fail};
+
+use super::backward_pass::Holder;
+use super::param::{ParamRef, WeakParam};
 
 use gradient::Gradient;
 use values::Values;
 
-pub use level::ZeroLevel;
-pub(super) use recording::Inputs;
+pub(crate) use cuda_graph::Inputs;
 pub use values::Stretch;
 
 /// Parameters begin on multiples of this many elements (a cache line of `f32`), and shards do.
@@ -69,7 +66,7 @@ impl Unit {
     }
 
     /// The rank that it is on.
-    pub(super) fn rank(&self) -> &Rank {
+    pub(crate) fn rank(&self) -> &Rank {
         &self.rank
     }
 
@@ -105,7 +102,7 @@ impl Unit {
     }
 
     /// Whether parameters are gone, because the model was dropped.
-    pub(super) fn has_lost_params(&self) -> bool {
+    pub(crate) fn has_lost_params(&self) -> bool {
         self.params.borrow().iter().any(|param| param.upgrade().is_none())
     }
 
@@ -130,23 +127,23 @@ impl Unit {
     }
 
     /// The units that were built together with this one, itself included.
-    pub(super) fn model(&self) -> Vec<Rc<Unit>> {
+    pub(crate) fn model(&self) -> Vec<Rc<Unit>> {
         let model: Vec<_> = self.model.borrow().iter().filter_map(Weak::upgrade).collect();
         if model.is_empty() { self.this.upgrade().into_iter().collect() } else { model }
     }
 
     /// Says whose gradients it holds from now on.
-    pub(super) fn hold(&self, holder: Holder) {
+    pub(crate) fn hold(&self, holder: Holder) {
         self.holder.set(Some(holder));
     }
 
     /// Whose gradients it holds.
-    pub(super) fn holder(&self) -> Option<Holder> {
+    pub(crate) fn holder(&self) -> Option<Holder> {
         self.holder.get()
     }
 
     /// Whether it holds the gradients of the backward `number`.
-    pub(super) fn holds(&self, number: u64) -> bool {
+    pub(crate) fn holds(&self, number: u64) -> bool {
         self.holder().is_some_and(|holder| holder.is(number))
     }
 
@@ -170,7 +167,7 @@ impl Unit {
     ///
     /// # Panics
     /// When they have changed since.
-    pub(super) fn check_version(&self, read: u64) {
+    pub(crate) fn check_version(&self, read: u64) {
         if self.version() == read {
             return;
         }
@@ -254,7 +251,7 @@ impl Unit {
     }
 
     /// Values of the host where kernels can read them.
-    pub(super) fn stage<'a>(&self, values: &'a [f32]) -> Staged<'a> {
+    pub(crate) fn stage<'a>(&self, values: &'a [f32]) -> Staged<'a> {
         self.rank.stage(values)
     }
 

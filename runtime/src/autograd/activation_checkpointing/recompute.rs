@@ -1,9 +1,6 @@
 //! Regions that keep only their inputs, and are computed once more in backward (Chen et al., "Training deep nets with
 //! sublinear memory cost", 2016).
 
-mod data;
-mod regions;
-
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
@@ -12,17 +9,14 @@ use std::sync::Arc;
 use crate::backend::Buffer;
 use crate::layout::Internal;
 
-use super::extent::Extent;
-use super::gathering::Phase;
-use super::offload::Offloaded;
-use super::tape::{Gradients, NodeId, run_backward_of_segment};
-use super::value::{Saved, Value};
-use super::{Rank, Unit};
+use crate::context::{Extent, Rank};
+use crate::fsdp::{Phase, Unit};
 
-use regions::{Kept, Open};
-
-pub use data::RegionData;
-pub(crate) use regions::Regions;
+use super::super::offloading::Offloaded;
+use super::super::tape::{Gradients, NodeId, run_backward_of_segment};
+use super::super::value::{Saved, Value};
+use super::open_segments::{Kept, Open};
+use super::segment_data::RegionData;
 
 /// What a region keeps besides its inputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +43,7 @@ pub enum Keep {
 }
 
 impl Keep {
-    fn keeps(&self, path: &str) -> bool {
+    pub(crate) fn keeps(&self, path: &str) -> bool {
         let is_under = |field: &String| {
             path.strip_prefix(field.as_str())
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))

@@ -8,8 +8,7 @@ use crate::backend::BlockIndex;
 use crate::comm::{Blocks, Communicator, Site};
 use crate::layout::{AxisSet, DimInfo, Dims};
 
-use super::Rank;
-use super::rank::fail;
+use super::rank::{Rank, fail};
 
 /// Size and place of one dim of a tensor on this rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,14 +52,14 @@ impl Extent {
     }
 
     /// At most `len` elements from element `first` of an unsplit extent on, as an unsplit extent.
-    pub(super) fn range(self, first: usize, len: usize) -> Extent {
+    pub(crate) fn range(self, first: usize, len: usize) -> Extent {
         let offset = self.offset + first;
         let local = len.min(self.local - first);
         Extent { global: self.global, local, offset, cut: (offset, local) }
     }
 
     /// Part `index` of `parts` of an unsplit extent.
-    pub(super) fn split(self, index: usize, parts: usize) -> Extent {
+    pub(crate) fn split(self, index: usize, parts: usize) -> Extent {
         let (start, len) = self.cut;
         let offset = index * len / parts;
         let local = (index + 1) * len / parts - offset;
@@ -68,7 +67,7 @@ impl Extent {
     }
 
     /// The unsplit extent of which this is a part.
-    pub(super) fn unsplit(self) -> Extent {
+    pub(crate) fn unsplit(self) -> Extent {
         let (offset, local) = self.cut;
         Extent { local, offset, ..self }
     }
@@ -101,7 +100,7 @@ pub(crate) struct MicroBatch {
 
 impl MicroBatch {
     /// The micro-batch of the rows `extent` of dim `info`.
-    pub(super) fn new(info: &DimInfo, extent: Extent) -> Rc<MicroBatch> {
+    pub(crate) fn new(info: &DimInfo, extent: Extent) -> Rc<MicroBatch> {
         let (key, axes) = ((info.key)(), info.home);
         Rc::new(MicroBatch { key, extent, axes, rows: OnceCell::new() })
     }
@@ -122,7 +121,7 @@ impl MicroBatch {
 }
 
 /// Elements along dim `info` on all ranks: of the micro-batch, if the tensor on `rank` is computed from one.
-pub(super) fn elements_of(info: &DimInfo, extent: &Extent, rank: &Rank, site: &Site) -> usize {
+pub(crate) fn elements_of(info: &DimInfo, extent: &Extent, rank: &Rank, site: &Site) -> usize {
     match rank.micro_batch() {
         Some(batch) if batch.is(info, extent.global) => batch.rows(rank, site),
         _ => extent.global,
@@ -131,7 +130,7 @@ pub(super) fn elements_of(info: &DimInfo, extent: &Extent, rank: &Rank, site: &S
 
 /// The block of each dim of `S` that falls to `rank`.
 #[track_caller]
-pub(super) fn extents_of<S: Dims>(rank: &Rank, sizes: &[usize]) -> Vec<Extent> {
+pub(crate) fn extents_of<S: Dims>(rank: &Rank, sizes: &[usize]) -> Vec<Extent> {
     assert_eq!(
         sizes.len(),
         S::DIMS.len(),
@@ -144,7 +143,7 @@ pub(super) fn extents_of<S: Dims>(rank: &Rank, sizes: &[usize]) -> Vec<Extent> {
 }
 
 /// The number of elements of each dim of the global tensor.
-pub(super) fn global_sizes(extents: &[Extent]) -> Vec<usize> {
+pub(crate) fn global_sizes(extents: &[Extent]) -> Vec<usize> {
     extents.iter().map(|extent| extent.global).collect()
 }
 
@@ -164,7 +163,7 @@ pub(crate) fn block_index(extents: &[Extent]) -> BlockIndex {
 
 /// The global tensor of which `block` is this rank's part, row-major. All ranks of the axes that distribute a dim call it.
 #[track_caller]
-pub(super) fn gather_block(
+pub(crate) fn gather_block(
     rank: &Rank,
     dims: &[DimInfo],
     extents: &[Extent],

@@ -13,8 +13,7 @@ use crate::backend::Element;
 use crate::comm::{Blocks, Site};
 use crate::layout::AxisSet;
 
-use super::Rank;
-use super::rank::fail;
+use super::rank::{Rank, fail};
 
 /// Most values, and most numbers, that a rank remembers for the comparison.
 const MOST: [usize; 2] = [4096, 1024];
@@ -80,7 +79,7 @@ impl Kind {
 
 impl DeclaredValues {
     /// Remembers the numbers `block`, which `name` is made of at `line`.
-    pub(super) fn note<T: Element>(
+    pub(crate) fn note<T: Element>(
         &self,
         name: impl FnOnce() -> String,
         varies: AxisSet,
@@ -92,7 +91,7 @@ impl DeclaredValues {
     }
 
     /// Remembers the number that `name` is at `line`.
-    pub(super) fn note_number(
+    pub(crate) fn note_number(
         &self,
         name: impl FnOnce() -> String,
         varies: AxisSet,

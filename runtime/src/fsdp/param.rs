@@ -9,10 +9,12 @@ use crate::backend::{DType, LeafGrad, ViewMut};
 use crate::comm::Site;
 use crate::layout::{AxisSet, DimInfo};
 
-use super::extent::{Extent, block_index, gather_block, global_sizes, local_len, named_sizes};
-use super::unit::Stretch;
-use super::value::InBackward;
-use super::{Rank, Unit};
+use crate::autograd::InBackward;
+use crate::context::{
+    Extent, Rank, block_index, gather_block, global_sizes, local_len, named_sizes,
+};
+
+use super::unit::{Stretch, Unit};
 
 /// How a parameter begins. Every element is a function of the seed, the parameter's path and the element's place in
 /// the global tensor, so every mesh starts from the same model.

@@ -4,7 +4,7 @@ use crate::backend::{Expr, Node};
 
 /// A product, and what is done to it before anything else.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(crate) struct Found {
     /// The leaf that is the product, and the one that is the bias.
     pub product: usize,
     pub bias: usize,
@@ -15,7 +15,7 @@ pub(super) struct Found {
 
 /// The sums of a product, one of the leaves that `products` marks, and a row, which nothing but GELU may read beside what
 /// it is.
-pub(super) fn biased_products(expr: &Expr, products: &[bool]) -> Vec<Found> {
+pub(crate) fn biased_products(expr: &Expr, products: &[bool]) -> Vec<Found> {
     let nodes = &expr.nodes;
     let readers = |node: usize| nodes.iter().flat_map(Node::operands).filter(move |x| *x == node);
     let found = |sum: usize, product: usize, bias: usize| {
@@ -39,7 +39,7 @@ pub(super) fn biased_products(expr: &Expr, products: &[bool]) -> Vec<Found> {
 
 /// The expression with leaves in the places of nodes, of which pairs are given, and without what is then read no more.
 /// Leaves are numbered anew: the second result has their old numbers.
-pub(super) fn with_leaves(expr: &Expr, places: &[(usize, usize)]) -> (Expr, Vec<usize>) {
+pub(crate) fn with_leaves(expr: &Expr, places: &[(usize, usize)]) -> (Expr, Vec<usize>) {
     let leaf_at =
         |node: usize| places.iter().find(|(place, _)| *place == node).map(|(_, leaf)| *leaf);
     let mut is_read = vec![false; expr.nodes.len()];

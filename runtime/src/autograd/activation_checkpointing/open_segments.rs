@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use crate::backend::Buffer;
 
-use super::super::Unit;
-use super::Region;
+use crate::fsdp::Unit;
+
+use super::recompute::Region;
 
 /// The regions that are open on a rank.
 #[derive(Default)]
@@ -18,7 +19,7 @@ pub(crate) struct Regions {
     flops: Cell<u64>,
 }
 
-pub(super) enum Open {
+pub(crate) enum Open {
     /// Computed for the first time: what is kept, in order, and whose parameters are read.
     First { region: Rc<Region>, kept: VecDeque<Kept>, readers: Vec<Weak<Unit>> },
     /// Computed once more: what was kept and not yet taken.
@@ -26,7 +27,7 @@ pub(super) enum Open {
 }
 
 /// Results of one operation.
-pub(super) type Kept = Vec<Arc<Buffer>>;
+pub(crate) type Kept = Vec<Arc<Buffer>>;
 
 impl Regions {
     /// Whether the rank computes a region once more.
@@ -97,23 +98,23 @@ impl Regions {
     }
 
     /// A region is computed once more from here on.
-    pub(super) fn begin_again(&self, region: Rc<Region>, kept: VecDeque<Kept>) {
+    pub(crate) fn begin_again(&self, region: Rc<Region>, kept: VecDeque<Kept>) {
         self.open(Open::Again { region, kept });
         self.replaying.set(self.replaying.get() + 1);
     }
 
     /// A region was computed once more, which took `flops`.
-    pub(super) fn end_again(&self, flops: u64) {
+    pub(crate) fn end_again(&self, flops: u64) {
         self.close();
         self.replaying.set(self.replaying.get() - 1);
         self.count_flops(flops);
     }
 
-    pub(super) fn open(&self, open: Open) {
+    pub(crate) fn open(&self, open: Open) {
         self.open.borrow_mut().push(open);
     }
 
-    pub(super) fn close(&self) -> (VecDeque<Kept>, Vec<Weak<Unit>>) {
+    pub(crate) fn close(&self) -> (VecDeque<Kept>, Vec<Weak<Unit>>) {
         match self.open.borrow_mut().pop() {
             Some(Open::First { kept, readers, .. }) => (kept, readers),
             Some(Open::Again { kept, .. }) => (kept, Vec::new()),

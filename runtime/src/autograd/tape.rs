@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use crate::backend::{Buffer, LeafGrad, ViewMut};
 
-use super::Rank;
-use super::gathering::Phase;
-use super::scope::{self, Start};
+use crate::context::Rank;
+use crate::context::scope::{self, Start};
+use crate::fsdp::Phase;
+
 use super::value::{ParamUse, unique};
 
 /// A recorded operation. While a clone exists, the operation stays recorded until a backward pass has run it.
@@ -170,7 +171,7 @@ impl Gradients<'_> {
 
 /// Runs the tape backwards from `roots`, of each of which `seed` is the gradient. What an operation saved is freed as soon
 /// as its backward function has run; operations that lead to other losses stay recorded.
-pub(super) fn run_backward(rank: &Rank, roots: Vec<NodeId>, seed: Buffer) {
+pub(crate) fn run_backward(rank: &Rank, roots: Vec<NodeId>, seed: Buffer) {
     let before = rank.gathering().begin(Phase::Backward);
     let seed = Arc::new(seed);
     let roots: Vec<_> = roots.into_iter().map(|root| (root, Arc::clone(&seed))).collect();
@@ -183,7 +184,7 @@ pub(super) fn run_backward(rank: &Rank, roots: Vec<NodeId>, seed: Buffer) {
 }
 
 /// Runs the tape of a recomputed segment backwards from `roots`, each with its gradient, and clears it.
-pub(super) fn run_backward_of_segment(
+pub(crate) fn run_backward_of_segment(
     rank: &Rank,
     roots: impl IntoIterator<Item = (NodeId, Arc<Buffer>)>,
 ) {

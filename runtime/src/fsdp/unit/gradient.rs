@@ -6,11 +6,11 @@ use std::ops::Range;
 
 use crate::backend::{Buffer, Category, DType, View, ViewMut};
 use crate::comm::{Pending, ReduceOp};
+use crate::context::{ZeroLevel, fail};
 use crate::layout::AxisSet;
 
-use super::super::ParamRef;
-use super::super::rank::fail;
-use super::{FSDP, REPLICAS, Stretch, Unit, ZeroLevel};
+use super::super::param::ParamRef;
+use super::{FSDP, REPLICAS, Stretch, Unit};
 
 /// Where the gradient of a unit is.
 ///
