@@ -1,9 +1,12 @@
-//! Automatic differentiation: untyped values, the tape of what was computed, and its backward.
+//! Automatic differentiation: untyped values, the tape of recorded operations, and its backward.
 
 mod activation_checkpointing;
-mod epilogue;
+mod backward;
+mod contraction;
+mod grad_mode;
 mod matmul;
 mod offloading;
+mod param_use;
 mod pointwise;
 mod tape;
 pub(crate) mod tensor_parallel;
@@ -11,10 +14,10 @@ mod value;
 
 pub use activation_checkpointing::{Keep, Region, RegionData};
 
-pub(crate) use activation_checkpointing::{Regions, recompute};
-pub(crate) use matmul::Product;
-pub(crate) use offloading::Offloading;
+pub(crate) use activation_checkpointing::recompute;
+pub(crate) use backward::run_backward;
+pub(crate) use contraction::{Contraction, Reads, contract, gradient_axes};
+pub(crate) use param_use::ParamUse;
 pub(crate) use pointwise::{Binary, Pointwise, Unary};
-pub(crate) use tape::{Gradients, NodeId, Tape, run_backward};
-pub(crate) use tensor_parallel as region;
-pub(crate) use value::{InBackward, ParamUse, Saved, Value, copy_to};
+pub(crate) use tape::{Gradients, NodeId};
+pub(crate) use value::{Saved, Value};

@@ -1,7 +1,7 @@
 //! Values that are declared the same on several ranks, compared in the first step.
 //!
-//! The type of a tensor says over which axes its ranks hold different parts. Numbers that come from the host may contradict
-//! it: a mask that was made from the rank's index, other rows of a file on each rank. Only a comparison can tell.
+//! The type of a tensor declares over which axes its ranks hold different parts. Numbers from the host may contradict it: a
+//! mask made from the rank's index, different rows of a file on each rank. Only a comparison detects that.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -10,43 +10,43 @@ use std::panic::Location;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::backend::Element;
-use crate::comm::{Blocks, Site};
+use crate::comm::{Blocks, RankComms, Site};
 use crate::layout::AxisSet;
 
-use super::rank::{Rank, fail};
+use super::failure::fail;
 
-/// Most values, and most numbers, that a rank remembers for the comparison.
-const MOST: [usize; 2] = [4096, 1024];
+/// Limits of the values, and of the numbers, that a rank records for the comparison.
+const LIMITS: [usize; 2] = [4096, 1024];
 
-/// `u32` words of a value in the comparison.
+/// Number of `u32` words that describe a value in the comparison.
 const WORDS: usize = 7;
 
-/// Values that were made on the host of a rank until ranks have compared them, which they do once.
+/// Values made on the host of a rank, recorded until the ranks have compared them once.
 #[derive(Default)]
 pub(crate) struct DeclaredValues {
     values: RefCell<Vec<Declared>>,
-    /// How many were made at a line.
+    /// Number of values made at each line.
     made_at: RefCell<HashMap<u64, u32>>,
-    /// How many there are of tensors and settings, and of numbers.
+    /// Number of recorded tensors and settings, and of recorded numbers.
     counts: Cell<[usize; 2]>,
     is_compared: Cell<bool>,
 }
 
-/// A value that is to be the same on all ranks that agree in their positions along `varies`.
+/// A value declared the same on all ranks with equal positions along `varies`.
 struct Declared {
     name: String,
     line: &'static Location<'static>,
-    kind: Kind,
+    kind: DeclaredKind,
     words: [u32; WORDS],
     varies: AxisSet,
 }
 
-/// What a value is, and so how to make it the same on all ranks.
+/// Kind of a declared value, which determines how to make it the same on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum DeclaredKind {
     /// Elements of a tensor, tokens or a parameter.
     Elements,
-    /// A number that a tensor is multiplied by, or that is added.
+    /// A number that a tensor is multiplied by, or that is added to it.
     Number,
     /// A setting of the rank or of a model.
     Setting,
@@ -54,23 +54,23 @@ pub(crate) enum Kind {
 
 impl Declared {
     fn place(&self) -> String {
-        let made = if self.kind == Kind::Elements { "made " } else { "" };
+        let made = if self.kind == DeclaredKind::Elements { "made " } else { "" };
         format!("{made}at {}", self.line)
     }
 }
 
-impl Kind {
+impl DeclaredKind {
     fn fix(self) -> &'static str {
         match self {
-            Kind::Elements => {
+            DeclaredKind::Elements => {
                 "make it from the global index, with `from_fn`, or from data that all of them read; or declare the dim that \
                  they hold different parts of, `Split<Dim, Axis>` or `@ data`"
             }
-            Kind::Number => {
+            DeclaredKind::Number => {
                 "a number that follows from the rank or its part of a tensor has no place here: ranks hold the same tensor \
                  along the other axes, and sums over ranks are those of `.sum(Dim)`, `.mean(Dim)` and losses"
             }
-            Kind::Setting => {
+            DeclaredKind::Setting => {
                 "give every rank the same seed, sizes and settings, and `set_step` with the same step"
             }
         }
@@ -78,8 +78,8 @@ impl Kind {
 }
 
 impl DeclaredValues {
-    /// Remembers the numbers `block`, which `name` is made of at `line`.
-    pub(crate) fn note<T: Element>(
+    /// Records the elements `block` of `name`, made at `line`.
+    pub(crate) fn note_elements<T: Element>(
         &self,
         name: impl FnOnce() -> String,
         varies: AxisSet,
@@ -87,10 +87,10 @@ impl DeclaredValues {
         block: &[T],
     ) {
         let hash = || xxh3_64(bytemuck::cast_slice(block));
-        self.push(Kind::Elements, name, varies, line, block.len(), hash);
+        self.record(DeclaredKind::Elements, name, varies, line, block.len(), hash);
     }
 
-    /// Remembers the number that `name` is at `line`.
+    /// Records the number `name`, made at `line`.
     pub(crate) fn note_number(
         &self,
         name: impl FnOnce() -> String,
@@ -98,10 +98,10 @@ impl DeclaredValues {
         line: &'static Location<'static>,
         number: f32,
     ) {
-        self.push(Kind::Number, name, varies, line, 1, || u64::from(number.to_bits()));
+        self.record(DeclaredKind::Number, name, varies, line, 1, || u64::from(number.to_bits()));
     }
 
-    /// Remembers a setting, as text.
+    /// Records a setting, as text.
     pub(crate) fn note_setting(
         &self,
         name: &str,
@@ -109,12 +109,12 @@ impl DeclaredValues {
         setting: impl FnOnce() -> String,
     ) {
         let hash = || xxh3_64(setting().as_bytes());
-        self.push(Kind::Setting, || name.to_owned(), AxisSet::NONE, line, 1, hash);
+        self.record(DeclaredKind::Setting, || name.to_owned(), AxisSet::NONE, line, 1, hash);
     }
 
-    fn push(
+    fn record(
         &self,
-        kind: Kind,
+        kind: DeclaredKind,
         name: impl FnOnce() -> String,
         varies: AxisSet,
         line: &'static Location<'static>,
@@ -122,8 +122,8 @@ impl DeclaredValues {
         hash: impl FnOnce() -> u64,
     ) {
         let mut counts = self.counts.get();
-        let class = usize::from(kind == Kind::Number);
-        if self.is_compared.get() || counts[class] == MOST[class] {
+        let class = usize::from(kind == DeclaredKind::Number);
+        if self.is_compared.get() || counts[class] == LIMITS[class] {
             return;
         }
         counts[class] += 1;
@@ -140,32 +140,31 @@ impl DeclaredValues {
         self.values.borrow_mut().push(Declared { name, line, kind, words, varies });
     }
 
-    /// Compares the values of all ranks, the first time that it is called. Every rank calls it.
+    /// Compares the values of all ranks, the first time that it is called, in training step `step`. Every rank calls it.
     ///
     /// # Panics
-    /// When a value differs between ranks on which it was declared the same; on all ranks alike.
+    /// If a value differs between ranks on which it was declared the same; on all ranks alike.
     #[track_caller]
-    pub(crate) fn compare(&self, rank: &Rank) {
+    pub(super) fn compare(&self, comms: &RankComms, step: u64) {
         if self.is_compared.get() {
             return;
         }
-        let step = rank.peek_step();
         self.note_setting("the training step", Location::caller(), || step.to_string());
         self.is_compared.set(true);
         self.made_at.take();
         let own = self.values.take();
-        let words = gather(rank, &own);
-        let shape = rank.comms().shape();
+        let words = gather_words(comms, &own);
+        let shape = comms.shape();
         let by_key: Vec<HashMap<[u32; 3], &[u32]>> = words
             .iter()
             .map(|words| words.chunks_exact(WORDS).map(|value| (key_of(value), value)).collect())
             .collect();
-        let is_full = words.iter().any(|words| words.len() / WORDS >= MOST[1]);
-        let own_keys = &by_key[rank.index()];
+        let is_full = words.iter().any(|words| words.len() / WORDS >= LIMITS[1]);
+        let own_keys = &by_key[comms.rank()];
         for value in &own {
             // The first rank seen at each position along the axes over which the value varies.
             let mut first: HashMap<usize, (usize, &[u32])> = HashMap::new();
-            let own_position = shape.index_in_group(rank.index(), value.varies);
+            let own_position = shape.index_in_group(comms.rank(), value.varies);
             for (member, values) in by_key.iter().enumerate() {
                 let position = shape.index_in_group(member, value.varies);
                 let Some(found) = values.get(&key_of(&value.words)) else {
@@ -202,11 +201,12 @@ fn key_of(words: &[u32]) -> [u32; 3] {
     [words[0], words[1], words[2]]
 }
 
-/// Whether two ranks have made the same value. Numbers may differ by rounding: a rank may have read them of a tensor.
-fn is_same(kind: Kind, one: &[u32], other: &[u32]) -> bool {
+/// Returns true if two ranks have made the same value. Numbers may differ by rounding: a rank may have read them from a
+/// tensor.
+fn is_same(kind: DeclaredKind, one: &[u32], other: &[u32]) -> bool {
     let number = |words: &[u32]| f32::from_bits(words[4]);
     match kind {
-        Kind::Number if one[5..] == other[5..] => {
+        DeclaredKind::Number if one[5..] == other[5..] => {
             let (one, other) = (number(one), number(other));
             one.to_bits() == other.to_bits()
                 || (one - other).abs() <= 1e-3 * one.abs().max(other.abs())
@@ -220,15 +220,16 @@ fn high(word: u64) -> u32 {
 }
 
 fn same_on(varies: AxisSet) -> String {
-    match varies.is_empty() {
-        true => "the same on all ranks".to_owned(),
-        false => format!("the same on all ranks that agree in their position along {varies}"),
+    if varies.is_empty() {
+        "the same on all ranks".to_owned()
+    } else {
+        format!("the same on all ranks that agree in their position along {varies}")
     }
 }
 
-/// The words of the values of all ranks, rank by rank.
-fn gather(rank: &Rank, own: &[Declared]) -> Vec<Vec<u32>> {
-    let world = rank.comms().world();
+/// Gathers the words of the values of all ranks, rank by rank.
+fn gather_words(comms: &RankComms, own: &[Declared]) -> Vec<Vec<u32>> {
+    let world = comms.world();
     let site = Site::new("check of declared values");
     let own: Vec<u32> = own.iter().flat_map(|value| value.words).collect();
     let mut lens = vec![0u32; world.size()];

@@ -1,4 +1,4 @@
-//! Which forward function runs now: for the messages of collectives that belong to no field, and for traces.
+//! Scopes of forward functions: names for the messages of collectives that belong to no field, and spans of the trace.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -14,44 +14,44 @@ thread_local! {
     static TIMELINE: RefCell<Option<Arc<Timeline>>> = const { RefCell::new(None) };
 }
 
-/// Names the running forward function until it is dropped. Made by `#[forward]`.
+/// Guard that names the running forward function until it is dropped. Created by `#[forward]`.
 #[must_use = "the name holds until the guard is dropped"]
 pub struct Scope {
-    start: Option<Start>,
+    start: Option<SpanStart>,
 }
 
-/// Opens a scope: `name` is that of the forward function, `Mlp::forward`.
+/// Opens the scope of the forward function `name`, for example `Mlp::forward`.
 pub fn scope(name: &'static str) -> Scope {
     OPEN.with_borrow_mut(|open| open.push(name));
     Scope { start: begin() }
 }
 
-/// Says where the scopes of this thread are traced: what the thread does, and what a device does for it.
+/// Sets the lane and the device timeline on which the scopes of this thread are traced.
 pub(crate) fn trace_on(lane: &Lane, timeline: Option<Arc<Timeline>>) {
     LANE.set(lane.clone());
     TIMELINE.set(timeline);
 }
 
-/// The innermost open scope, or `otherwise`.
+/// Returns the name of the innermost open scope, or `otherwise`.
 pub(crate) fn current_or(otherwise: &'static str) -> &'static str {
     OPEN.with_borrow(|open| open.last().copied().unwrap_or(otherwise))
 }
 
-/// The beginning of a span.
-pub(crate) struct Start {
+/// Start of a span on the host, and on the device if there is one.
+pub(crate) struct SpanStart {
     at: Instant,
     on_device: Option<Open>,
 }
 
-/// A span that begins now, where a trace is recorded.
-pub(crate) fn begin() -> Option<Start> {
+/// Starts a span if tracing is on.
+pub(crate) fn begin() -> Option<SpanStart> {
     let open = || TIMELINE.with_borrow(|line| line.as_ref().map(|line| line.open(Queue::Compute)));
-    LANE.with_borrow(Lane::is_on).then(|| Start { at: Instant::now(), on_device: open() })
+    LANE.with_borrow(Lane::is_on).then(|| SpanStart { at: Instant::now(), on_device: open() })
 }
 
-/// Records what went on since `start`, if that is known: `backward Mlp::forward`.
-pub(crate) fn record(name: impl Into<Name>, start: Option<Start>) {
-    let Some(Start { at, on_device }) = start else { return };
+/// Records the span from `start` until now, if tracing is on: `backward Mlp`.
+pub(crate) fn record(name: impl Into<Name>, start: Option<SpanStart>) {
+    let Some(SpanStart { at, on_device }) = start else { return };
     let name = name.into();
     if let Some(open) = on_device {
         open.close(name.clone(), "compute", Vec::new());

@@ -1,26 +1,26 @@
-//! How much of a unit's state is sharded.
+//! ZeRO stages: which state the ranks of the `fsdp` axis shard.
 
-/// What the ranks of the `fsdp` axis share out between them instead of each holding all of it (Rajbhandari et al.,
-/// "ZeRO", 2020). The `dp` axis outside of it always replicates.
+/// ZeRO stage: which state is sharded over the ranks of the `fsdp` axis instead of replicated on each (Rajbhandari et
+/// al., "ZeRO", 2020). The `dp` axis outside of it always replicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum ZeroLevel {
-    /// 0: nothing; gradients are all-reduced.
+    /// Stage 0: nothing is sharded; gradients are all-reduced.
     #[default]
     Replicated,
-    /// 1: the optimiser's state; gradients are reduce-scattered once per step, new parameters all-gathered.
+    /// Stage 1: optimizer state; gradients are reduce-scattered once per step, new parameters all-gathered.
     Optimizer,
-    /// 2: gradients, too; they are reduce-scattered once per micro-batch.
+    /// Stage 2: gradients too; they are reduce-scattered once per micro-batch.
     Gradients,
-    /// 3: parameters, too ("fully sharded"); a unit is all-gathered when it is used, and freed after.
+    /// Stage 3: parameters too ("fully sharded"); a unit is all-gathered when it is used, and freed after.
     Parameters,
 }
 
 impl ZeroLevel {
-    /// Every level, from 0.
+    /// Every stage, from 0.
     pub const ALL: [ZeroLevel; 4] =
         [ZeroLevel::Replicated, ZeroLevel::Optimizer, ZeroLevel::Gradients, ZeroLevel::Parameters];
 
-    /// The level's number, 0 to 3.
+    /// Returns the number of the stage, 0 to 3.
     pub const fn number(self) -> u8 {
         self as u8
     }

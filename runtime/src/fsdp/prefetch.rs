@@ -1,213 +1,244 @@
-//! Which units are gathered when, at ZeRO level 3: the one in use, and the one expected next.
+//! Prefetch at ZeRO stage 3: when units are unsharded (all-gathered) and resharded (freed).
 
+use std::cell::{RefCell, RefMut};
 use std::rc::{Rc, Weak};
+
+use crate::context::{Rank, ZeroLevel};
 
 use super::unit::Unit;
 
-/// The units whose values are gathered on this rank, and in which order they are used.
+/// The unsharded units of a rank, and the order in which units are used.
 ///
-/// A unit is gathered when its values are first read, stays while no other unit's are read, and is freed then. The
-/// order of a forward pass is remembered: going back it says which unit comes next, and so it does in the next step's
-/// forward pass; that unit is gathered ahead. While a region is computed once more nothing is freed, because its
-/// backward follows at once.
+/// A unit is unsharded when its values are first read, stays unsharded while no other unit's values are read, and is
+/// resharded then. The order of a forward pass is recorded: backward follows it in reverse, and the forward pass of the
+/// next step follows it again; the unit that comes next is prefetched. While a segment is recomputed no unit is
+/// resharded, because the backward of the segment follows immediately.
 #[derive(Default)]
-pub(crate) struct Gathering {
+pub(crate) struct Prefetcher {
     phase: Phase,
-    /// The order of the last forward pass that was differentiated, and how far the present one has come in it.
-    known: Vec<Weak<Unit>>,
-    position: Option<usize>,
-    /// The order of the present forward pass, until it is differentiated.
-    passed: Vec<Passage>,
-    /// Backward has come down to here in `passed`.
-    undone: usize,
+    /// Order of the last forward pass that was differentiated, and the position of the current one in it.
+    forward_order: Vec<Weak<Unit>>,
+    forward_position: Option<usize>,
+    /// Reads of the current forward pass, until it is differentiated.
+    reads: Vec<UnitRead>,
+    /// Position of backward in `reads`, from the end.
+    backward_position: usize,
     current: Option<Rc<Unit>>,
-    ahead: Option<Rc<Unit>>,
-    gathered: Vec<Rc<Unit>>,
+    prefetched: Option<Rc<Unit>>,
+    unsharded: Vec<Rc<Unit>>,
 }
 
-/// What the rank is doing.
+/// Phase of a training step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Phase {
-    /// A forward pass that will be undone.
+    /// A forward pass that backward follows.
     #[default]
     Forward,
-    /// A forward pass that nothing is recorded of.
+    /// A forward pass that is not recorded.
     Evaluate,
     /// Backward.
     Backward,
-    /// Forward once more within backward.
-    Replay,
-    /// The backward of what was computed once more.
-    Undo,
+    /// Recomputation of a segment within backward.
+    Recompute,
+    /// Backward of a recomputed segment.
+    SegmentBackward,
 }
 
-/// A stretch of a forward pass in which one unit's values were read.
-struct Passage {
+/// Consecutive reads of one unit's values in a forward pass.
+struct UnitRead {
     unit: Weak<Unit>,
-    /// Whether backward will read them, too.
-    comes_back: bool,
-    /// Where the region began that this is part of, and that backward will compute once more from there.
-    region: Option<usize>,
+    /// True if backward reads the values too.
+    is_read_in_backward: bool,
+    /// Index of the first read of the checkpointed segment that this read is part of: backward recomputes from there.
+    segment_start: Option<usize>,
 }
 
-impl Gathering {
-    /// Says what the rank does from now on, and gives what it did before.
-    pub(crate) fn begin(&mut self, phase: Phase) -> Phase {
+impl Prefetcher {
+    /// Enters `phase`, and returns the previous one.
+    pub(crate) fn enter_phase(&mut self, phase: Phase) -> Phase {
         let before = std::mem::replace(&mut self.phase, phase);
         match (before, phase) {
-            (Phase::Forward, Phase::Backward) => self.undone = self.passed.len(),
+            (Phase::Forward, Phase::Backward) => self.backward_position = self.reads.len(),
             (Phase::Backward, Phase::Forward) => {
-                self.known = self.passed.drain(..).map(|passage| passage.unit).collect();
-                self.position = None;
-                self.free_all();
+                self.forward_order = self.reads.drain(..).map(|read| read.unit).collect();
+                self.forward_position = None;
+                self.reshard_all();
             }
             (Phase::Evaluate, Phase::Forward) | (Phase::Forward, Phase::Evaluate) => {
-                self.position = None;
-                self.free_all();
+                self.forward_position = None;
+                self.reshard_all();
             }
             _ => {}
         }
         before
     }
 
-    /// What the rank is doing.
+    /// Returns the current phase.
     pub(crate) fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// Notes that the values of `unit`, which were just read, will be read in backward.
-    pub(crate) fn will_come_back(&mut self, unit: &Rc<Unit>) {
-        let passage = self.passed.iter_mut().rev().find(|passage| is(&passage.unit, unit));
-        if let Some(passage) = passage {
-            passage.comes_back = true;
+    /// Notes that backward will read the values of `unit`, which were just read.
+    fn note_backward_read(&mut self, unit: &Rc<Unit>) {
+        let read = self.reads.iter_mut().rev().find(|read| is_unit(&read.unit, unit));
+        if let Some(read) = read {
+            read.is_read_in_backward = true;
         }
     }
 
-    /// The values of `unit` are about to be read: gathers them and those expected next, frees others.
-    pub(crate) fn enter(&mut self, unit: &Rc<Unit>) {
-        if self.current.as_ref().is_some_and(|current| Rc::ptr_eq(current, unit)) {
+    /// Unshards `unit`, whose values are about to be read, prefetches the unit expected next, and reshards others.
+    fn unshard_and_prefetch(&mut self, unit: &Rc<Unit>) {
+        let is_current = self.current.as_ref().is_some_and(|current| Rc::ptr_eq(current, unit));
+        // After a change of its values, the current unit was resharded.
+        if is_current && unit.is_unsharded() {
             return;
         }
         let next = match self.phase {
-            Phase::Forward | Phase::Evaluate => self.step_forward(unit),
-            Phase::Backward => self.step_back(unit),
-            Phase::Replay => self.step_again(unit),
-            // All of the region is there.
-            Phase::Undo => None,
+            Phase::Forward | Phase::Evaluate => self.next_in_forward(unit),
+            Phase::Backward => self.next_in_backward(unit),
+            Phase::Recompute => self.next_in_recompute(unit),
+            // All units of the segment are unsharded.
+            Phase::SegmentBackward => None,
         };
         let next = next.filter(|next| !Rc::ptr_eq(next, unit));
-        if !matches!(self.phase, Phase::Replay | Phase::Undo) {
-            self.free_all_but(&[Some(unit), next.as_ref()]);
-            self.ahead = next.clone();
+        if !matches!(self.phase, Phase::Recompute | Phase::SegmentBackward) {
+            self.reshard_all_but(&[Some(unit), next.as_ref()]);
+            self.prefetched = next.clone();
         }
-        [Some(unit), next.as_ref()].into_iter().flatten().for_each(|unit| self.gather(unit));
+        [Some(unit), next.as_ref()].into_iter().flatten().for_each(|unit| self.unshard(unit));
         self.current = Some(Rc::clone(unit));
     }
 
-    /// The values of `unit` are about to be freed: who reads them next gathers them again.
-    pub(crate) fn leave(&mut self, unit: &Unit) {
-        self.current.take_if(|current| std::ptr::eq(&**current, unit));
-    }
-
-    /// The values of `unit` have changed: what a forward pass reads first is gathered at once.
-    pub(crate) fn updated(&mut self, unit: &Unit) {
-        let first = self.known.first().and_then(Weak::upgrade);
+    /// Prefetches `unit`, whose values have changed, if the next forward pass reads it first.
+    fn prefetch_first(&mut self, unit: &Unit) {
+        let first = self.forward_order.first().and_then(Weak::upgrade);
         if let Some(first) = first.filter(|first| std::ptr::eq(&**first, unit)) {
-            self.gather(&first);
+            self.unshard(&first);
         }
     }
 
-    /// A region begins, of which nothing is recorded for now. Gives its place, for [`passed_region`](Self::passed_region).
-    pub(crate) fn begin_region(&self) -> usize {
-        self.passed.len()
+    /// Begins a checkpointed segment, and returns its start for [`end_segment_forward`](Self::end_segment_forward).
+    pub(crate) fn begin_segment_forward(&self) -> usize {
+        self.reads.len()
     }
 
-    /// The region that began at `start` is over; backward will compute it once more.
-    pub(crate) fn passed_region(&mut self, start: usize) {
-        for passage in &mut self.passed[start..] {
-            passage.comes_back = true;
-            passage.region = Some(start);
+    /// Ends the segment that began at `start`, which backward will recompute.
+    pub(crate) fn end_segment_forward(&mut self, start: usize) {
+        for read in &mut self.reads[start..] {
+            read.is_read_in_backward = true;
+            read.segment_start = Some(start);
         }
     }
 
-    /// A region whose first unit is `first` was computed once more: gathers what is needed after its backward.
-    pub(crate) fn look_before(&mut self, first: Option<&Weak<Unit>>) {
-        let passed = &self.passed[..self.undone];
-        let at =
-            first.and_then(|first| passed.iter().rposition(|passage| passage.unit.ptr_eq(first)));
-        // The region may read it in several places.
-        let start = at.map(|at| passed[at].region.unwrap_or(at));
-        self.ahead = start.and_then(|start| self.needed_before(start));
-        if let Some(next) = self.ahead.clone() {
-            self.gather(&next);
+    /// Prefetches the unit that backward reads after a recomputed segment, whose first unit is `first`.
+    pub(crate) fn prefetch_before(&mut self, first: Option<&Weak<Unit>>) {
+        let reads = &self.reads[..self.backward_position];
+        let index = first.and_then(|first| reads.iter().rposition(|read| read.unit.ptr_eq(first)));
+        // The segment may read the unit in several places.
+        let start = index.map(|index| reads[index].segment_start.unwrap_or(index));
+        self.prefetched = start.and_then(|start| self.backward_read_before(start));
+        if let Some(next) = self.prefetched.clone() {
+            self.unshard(&next);
         }
     }
 
-    /// A region has been undone: frees what only it had needed.
-    pub(crate) fn end_region(&mut self) {
-        let kept = [self.current.clone(), self.ahead.clone()];
-        self.free_all_but(&kept.each_ref().map(Option::as_ref));
+    /// Ends the backward of a recomputed segment: reshards the units that only the segment has read.
+    pub(crate) fn end_segment_backward(&mut self) {
+        let kept = [self.current.clone(), self.prefetched.clone()];
+        self.reshard_all_but(&kept.each_ref().map(Option::as_ref));
     }
 
-    fn gather(&mut self, unit: &Rc<Unit>) {
-        unit.start_gather();
-        if !self.gathered.iter().any(|known| Rc::ptr_eq(known, unit)) {
-            self.gathered.push(Rc::clone(unit));
+    fn unshard(&mut self, unit: &Rc<Unit>) {
+        unit.start_unshard();
+        if !self.unsharded.iter().any(|known| Rc::ptr_eq(known, unit)) {
+            self.unsharded.push(Rc::clone(unit));
         }
     }
 
-    fn step_forward(&mut self, unit: &Rc<Unit>) -> Option<Rc<Unit>> {
+    fn next_in_forward(&mut self, unit: &Rc<Unit>) -> Option<Rc<Unit>> {
         if self.phase == Phase::Forward {
-            self.passed.push(Passage {
+            self.reads.push(UnitRead {
                 unit: Rc::downgrade(unit),
-                comes_back: false,
-                region: None,
+                is_read_in_backward: false,
+                segment_start: None,
             });
         }
-        let expected = self.position.map_or(0, |position| position + 1);
-        self.position = match self.known.get(expected) {
-            Some(known) if is(known, unit) => Some(expected),
-            _ => self.known.iter().position(|known| is(known, unit)),
+        let expected = self.forward_position.map_or(0, |position| position + 1);
+        self.forward_position = match self.forward_order.get(expected) {
+            Some(known) if is_unit(known, unit) => Some(expected),
+            _ => self.forward_order.iter().position(|known| is_unit(known, unit)),
         };
-        self.known.get(self.position? + 1)?.upgrade()
+        self.forward_order.get(self.forward_position? + 1)?.upgrade()
     }
 
-    fn step_back(&mut self, unit: &Rc<Unit>) -> Option<Rc<Unit>> {
-        let passed = &self.passed[..self.undone];
-        self.undone = passed.iter().rposition(|passage| is(&passage.unit, unit))?;
-        self.needed_before(self.undone)
+    fn next_in_backward(&mut self, unit: &Rc<Unit>) -> Option<Rc<Unit>> {
+        let reads = &self.reads[..self.backward_position];
+        self.backward_position = reads.iter().rposition(|read| is_unit(&read.unit, unit))?;
+        self.backward_read_before(self.backward_position)
     }
 
-    /// What backward reads after it has undone the passage at `at`.
-    fn needed_before(&self, at: usize) -> Option<Rc<Unit>> {
-        let passage = self.passed[..at].iter().rev().find(|passage| passage.comes_back)?;
-        let first = passage.region.map_or(passage, |start| &self.passed[start]);
+    /// Returns the unit that backward reads after the read at `index`.
+    fn backward_read_before(&self, index: usize) -> Option<Rc<Unit>> {
+        let read = self.reads[..index].iter().rev().find(|read| read.is_read_in_backward)?;
+        let first = read.segment_start.map_or(read, |start| &self.reads[start]);
         first.unit.upgrade()
     }
 
-    fn step_again(&mut self, unit: &Rc<Unit>) -> Option<Rc<Unit>> {
-        let passed = &self.passed[..self.undone];
-        let at = passed.iter().rposition(|passage| is(&passage.unit, unit))?;
-        // Behind the region lies what has been undone already.
-        let next = passed.get(at + 1).filter(|next| next.region == passed[at].region)?;
+    fn next_in_recompute(&mut self, unit: &Rc<Unit>) -> Option<Rc<Unit>> {
+        let reads = &self.reads[..self.backward_position];
+        let index = reads.iter().rposition(|read| is_unit(&read.unit, unit))?;
+        // Backward has already passed the reads behind the segment.
+        let next =
+            reads.get(index + 1).filter(|next| next.segment_start == reads[index].segment_start)?;
         next.unit.upgrade()
     }
 
-    fn free_all(&mut self) {
+    fn reshard_all(&mut self) {
         self.current = None;
-        self.ahead = None;
-        self.free_all_but(&[]);
+        self.prefetched = None;
+        self.reshard_all_but(&[]);
     }
 
-    /// What is being read at this moment stays until the next time.
-    fn free_all_but(&mut self, kept: &[Option<&Rc<Unit>>]) {
-        self.gathered.retain(|unit| {
+    /// Reshards all units but `kept`, and those whose values are borrowed at the moment.
+    fn reshard_all_but(&mut self, kept: &[Option<&Rc<Unit>>]) {
+        self.unsharded.retain(|unit| {
             let is_kept = kept.iter().flatten().any(|kept| Rc::ptr_eq(kept, unit));
-            is_kept || !unit.release()
+            is_kept || !unit.reshard()
         });
     }
 }
 
-fn is(known: &Weak<Unit>, unit: &Rc<Unit>) -> bool {
+fn is_unit(known: &Weak<Unit>, unit: &Rc<Unit>) -> bool {
     std::ptr::eq(known.as_ptr(), Rc::as_ptr(unit))
+}
+
+impl Rank {
+    pub(crate) fn prefetcher(&self) -> RefMut<'_, Prefetcher> {
+        self.session_state::<RefCell<Prefetcher>>().borrow_mut()
+    }
+}
+
+impl Unit {
+    /// Makes the values readable, at ZeRO stage 3 by an all-gather, and prefetches the unit expected next.
+    pub(super) fn unshard(self: &Rc<Unit>) {
+        if self.stage() == ZeroLevel::Parameters {
+            self.rank().prefetcher().unshard_and_prefetch(self);
+        }
+    }
+
+    /// Notes that backward will read the values, which were just read.
+    pub(super) fn note_backward_read(self: &Rc<Unit>) {
+        if self.stage() == ZeroLevel::Parameters {
+            self.rank().prefetcher().note_backward_read(self);
+        }
+    }
+
+    /// Brings updated values to the ranks that read them: starts their all-gather at ZeRO stages 1 and 2, and at stage 3
+    /// if the next forward pass reads this unit first.
+    pub(crate) fn publish(&self) {
+        self.start_publish();
+        if self.stage() == ZeroLevel::Parameters {
+            self.rank().prefetcher().prefetch_first(self);
+        }
+    }
 }

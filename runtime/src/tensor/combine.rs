@@ -3,12 +3,11 @@
 use std::marker::PhantomData;
 use std::ops::{Add, Mul, Sub};
 
-use crate::autograd::{Binary, Pointwise, Unary, Value};
-use crate::context::check_sizes;
+use crate::autograd::{Binary, Pointwise, Unary, Value, gradient_axes};
 use crate::fsdp::ParamRef;
 use crate::layout::{AxisGroup, AxisSet, Dim, Dims, Ends, SameShape};
+use crate::mesh::check_sizes;
 
-use super::contract::gradient_axes;
 use super::in_flight::Arrived;
 use super::typed::note_number;
 use super::{InFlight, Param, Partial, Tensor};

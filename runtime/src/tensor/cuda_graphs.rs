@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::backend::{Category, DType, Place, Recording, Recordings};
 use crate::comm::CommStats;
 use crate::context::{Rank, fail};
-use crate::fsdp::Inputs;
+use crate::fsdp::CapturedBuffers;
 use crate::layout::{AxisSet, Dims, Shape};
 
 use super::{Gradients, Metric, Tokens};
@@ -44,7 +44,7 @@ pub(crate) struct RecordedPass<S> {
     sum: Place,
     /// Elements that the loss counts.
     count: u64,
-    units: Vec<Inputs>,
+    units: Vec<CapturedBuffers>,
     added: Added,
     shape: std::marker::PhantomData<S>,
 }
@@ -122,14 +122,14 @@ impl Passes {
         let mut inputs = Vec::new();
         let before = Counters::of(rank);
         let prepare = || {
-            inputs.extend(rank.units().iter().map(|unit| unit.inputs(&self.recordings)));
+            inputs.extend(rank.units().iter().map(|unit| unit.captured_buffers(&self.recordings)));
             let of = |ids| Tokens::from_rows(rank, pass.sizes, pass.first, ids);
             [of(pass.tokens), of(pass.targets)]
         };
         let recorded = self.recordings.record(prepare, |[tokens, targets]| {
             let places = [&tokens, &targets].map(|ids| self.recordings.place_of(ids.ids().view()));
             let metric = work(&tokens, &targets);
-            rank.offloading().settle(rank);
+            rank.offloading().finish_transfers(rank);
             let sum = metric.place(&self.recordings);
             (places, sum, metric.count())
         });
@@ -171,7 +171,12 @@ impl Passes {
         self.settle();
         let units = rank.units();
         let all = units.len() == recorded.units.len();
-        if !all || !units.iter().zip(&recorded.units).all(|(unit, inputs)| unit.hand_over(inputs)) {
+        if !all
+            || !units
+                .iter()
+                .zip(&recorded.units)
+                .all(|(unit, inputs)| unit.prepare_for_replay(inputs))
+        {
             return None;
         }
         recorded.tokens.write(pass.tokens);
@@ -179,7 +184,7 @@ impl Passes {
         let Added { flops, recomputed, sent } = &recorded.added;
         self.submit(recorded, pass.name, sent);
         rank.backend().count_flops(*flops);
-        rank.regions().count_flops(*recomputed);
+        rank.segments().count_flops(*recomputed);
         Some(self.loss_of(recorded))
     }
 
@@ -190,8 +195,8 @@ impl Passes {
 
     /// Nothing is under way: recorded work waits for nothing that is not recorded.
     fn settle(&self) {
-        self.rank.units().iter().for_each(|unit| unit.settle());
-        self.rank.offloading().settle(&self.rank);
+        self.rank.units().iter().for_each(|unit| unit.wait_for_values());
+        self.rank.offloading().finish_transfers(&self.rank);
     }
 
     fn submit<S>(

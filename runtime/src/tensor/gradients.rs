@@ -5,10 +5,11 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::rc::Rc;
 
+use crate::autograd::run_backward;
 use crate::backend::View;
 use crate::comm::Site;
 use crate::context::{Rank, ZeroLevel};
-use crate::fsdp::{Backward, ParamRef, Stretch, Unit};
+use crate::fsdp::{BackwardPass, ParamRef, Stretch, Unit};
 use crate::layout::{AxisId, AxisSet, Dims};
 
 use super::Losses;
@@ -86,7 +87,7 @@ impl Unsummed for Pending {}
 pub struct Gradients<State> {
     rank: Rank,
     /// Which units hold the gradients.
-    pass: Rc<Backward>,
+    pass: Rc<BackwardPass>,
     /// Elements that the losses count on this rank, by the axes over which the counts are still to be summed.
     counts: BTreeMap<AxisSet, u64>,
     /// What the numbers in the buffers are to be multiplied by.
@@ -98,7 +99,7 @@ impl<State> Gradients<State> {
     /// The gradients of micro-batches that count so many elements shaped `S`, which are in the buffers already.
     #[track_caller]
     pub(super) fn there<S: Dims>(rank: &Rank, count: u64) -> Gradients<State> {
-        let pass = Backward::latest(rank, Location::caller());
+        let pass = BackwardPass::latest(rank, Location::caller());
         let counts = BTreeMap::from([(S::VARIES, count)]);
         Gradients { rank: rank.with_whole_batch(), pass, counts, scale: 1.0, state: PhantomData }
     }
@@ -110,7 +111,7 @@ impl<State> Gradients<State> {
 
     /// Gives the gradients up, so that another backward of the same models can begin before they are reduced.
     pub fn discard(self) {
-        for unit in self.pass.units().iter().filter(|unit| self.pass.holds(unit)) {
+        for unit in self.pass.units().iter().filter(|unit| self.pass.owns_gradient_of(unit)) {
             unit.discard_gradient();
         }
     }
@@ -123,7 +124,7 @@ impl Gradients<Accumulating> {
         line: &'static Location<'static>,
     ) -> Gradients<Accumulating> {
         let rank = losses.rank().clone();
-        let pass = Backward::new(&rank, line, units);
+        let pass = BackwardPass::new(&rank, line, units);
         Gradients { rank, pass, counts: BTreeMap::new(), scale: 1.0, state: PhantomData }
     }
 
@@ -136,7 +137,7 @@ impl Gradients<Accumulating> {
     /// When another backward has overwritten these gradients.
     #[track_caller]
     pub fn accumulate(self, loss: impl Into<Losses>) -> Gradients<Accumulating> {
-        self.pass.check();
+        self.pass.check_valid();
         self.add(loss.into(), false)
     }
 
@@ -148,7 +149,7 @@ impl Gradients<Accumulating> {
     /// When another backward has overwritten these gradients.
     #[track_caller]
     pub fn backward(self, loss: impl Into<Losses>) -> Gradients<Pending> {
-        self.pass.check();
+        self.pass.check_valid();
         self.add(loss.into(), true)
     }
 
@@ -160,7 +161,7 @@ impl Gradients<Accumulating> {
             *self.counts.entry(axes).or_default() += count;
         }
         self.rank.set_last_micro_batch(last);
-        self.pass.run(&self.rank, roots);
+        run_backward(&self.rank, &self.pass, roots);
         self.with_state()
     }
 }
@@ -184,10 +185,10 @@ impl<State> Gradients<State> {
     where
         State: Unsummed,
     {
-        self.pass.check();
+        self.pass.check_valid();
         // What the device does first: it may have been recorded with the backward pass, and every rank issues the same.
         self.pass.units().iter().for_each(|unit| unit.finish_reduction());
-        self.pass.close();
+        self.pass.mark_reduced();
         let site = Site::here("Gradients::reduce");
         let mut total = 0.0;
         for (axes, count) in &self.counts {
@@ -195,7 +196,7 @@ impl<State> Gradients<State> {
             self.rank.all_reduce_f64(*axes, &site, &mut count);
             total += count[0];
         }
-        self.rank.declared_values().compare(&self.rank);
+        self.rank.compare_declared_values();
         let scale = if total > 0.0 { (1.0 / total) as f32 } else { 0.0 };
         Gradients { scale, ..self.with_state() }
     }
@@ -224,7 +225,7 @@ impl<State> Gradients<State> {
 
     #[track_caller]
     fn norm_over(&self, params: &[ParamRef]) -> f64 {
-        self.pass.check();
+        self.pass.check_valid();
         let mut squares = [self.local_squares_of(params)];
         // The axes along which ranks hold different gradients.
         let axes = match self.rank.zero_level() {
@@ -255,7 +256,7 @@ impl<State> Gradients<State> {
     where
         State: Summed,
     {
-        self.pass.check();
+        self.pass.check_valid();
         let params = self.pass.params();
         Some(self.block(params.iter().find(|param| param.path() == path)?))
     }
@@ -297,13 +298,13 @@ impl<State> Gradients<State> {
     #[track_caller]
     fn holds(&self, param: &ParamRef) -> bool {
         self.rank.check_same(param.rank());
-        self.pass.check();
+        self.pass.check_valid();
         assert!(
             self.pass.wants(param.unit()),
             "`backward_for` left the gradient of `{}` out",
             param.path()
         );
-        self.pass.holds(param.unit())
+        self.pass.owns_gradient_of(param.unit())
     }
 
     fn block(&self, param: &ParamRef) -> Vec<f32> {

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::{Add, Mul, Sub};
 
 use crate::autograd::Value;
-use crate::autograd::region::{self, Line};
+use crate::autograd::tensor_parallel::{self, ShardedDim};
 use crate::comm::{ReduceOp, Site};
 use crate::context::fail;
 use crate::layout::{AxisId, AxisSet, Dims};
@@ -33,7 +33,7 @@ impl<S: Dims> InFlight<Tensor<S>> {
         }
         let (data, node) = value.into_unique();
         let pending = group.start_all_reduce(site, ReduceOp::Sum, data);
-        let segment = rank.regions().first_run();
+        let segment = rank.segments().in_forward();
         InFlight::new(move || {
             let data = pending.wait().unwrap_or_else(|error| fail(error));
             Value::ready(&rank, extents, data, node).computed_in(segment)
@@ -46,13 +46,13 @@ impl<S: Dims> InFlight<Tensor<S>> {
             let value = value.clone();
             return InFlight::new(|| value);
         }
-        let line = Line::new(&rank, value.extents(), axis, dim, site);
+        let dim = ShardedDim::new(&rank, value.extents(), axis, dim, site);
         let ready = value.compute();
-        let pending = line.start_reduce_scatter(&rank, &ready.data);
-        let segment = rank.regions().first_run();
+        let pending = dim.start_reduce_scatter(&rank, &ready.data);
+        let segment = rank.segments().in_forward();
         InFlight::new(move || {
             let data = pending.wait().unwrap_or_else(|error| fail(error));
-            region::scattered(&rank, line, data, ready.node).computed_in(segment)
+            tensor_parallel::record_shard(&rank, dim, data, ready.node).computed_in(segment)
         })
     }
 
@@ -62,13 +62,13 @@ impl<S: Dims> InFlight<Tensor<S>> {
             let value = value.clone();
             return InFlight::new(|| value);
         }
-        let line = Line::new(&rank, value.extents(), axis, dim, site);
+        let dim = ShardedDim::new(&rank, value.extents(), axis, dim, site);
         let ready = value.compute();
-        let pending = line.start_all_gather(&rank, &ready.data);
-        let segment = rank.regions().first_run();
+        let pending = dim.start_all_gather(&rank, &ready.data);
+        let segment = rank.segments().in_forward();
         InFlight::new(move || {
             let data = pending.wait().unwrap_or_else(|error| fail(error));
-            region::gathered(&rank, line, data, ready.node).computed_in(segment)
+            tensor_parallel::record_gathered(&rank, dim, data, ready.node).computed_in(segment)
         })
     }
 

@@ -1,17 +1,17 @@
 //! Losses as ratios.
 
-use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops::{Add, Div, Mul};
 use std::panic::Location;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use crate::autograd::{Binary, NodeId, Value};
-use crate::context::Rank;
+use crate::autograd::{Binary, Value};
 use crate::fsdp::Unit;
-use crate::layout::{AxisSet, Dims};
+use crate::layout::Dims;
+use crate::mesh::local_len;
 
+use super::losses::Losses;
+use super::reduce::sum_of_elements;
 use super::{Accumulating, Gradients, HasValue, Mean, Metric, Operand, Pending};
 
 /// A mean over everything shaped `S` that counts: numerator and count of this rank, both still to be summed over the
@@ -33,19 +33,7 @@ impl<S: Dims> Loss<S> {
     #[track_caller]
     pub fn mean_of<T: Operand<Shape = S>>(terms: &T) -> Loss<S> {
         let terms = terms.operand();
-        let ready = terms.value().compute();
-        let rank = terms.rank();
-        let len = ready.data.len();
-        let mut sum = rank.stats(1);
-        rank.backend().sum_dim(1, len, 1, ready.data.view(), sum.view_mut(), 1.0);
-        let node = ready.node.map(|source| {
-            rank.tape().record(move |gradients, dy| {
-                let mut dx = gradients.rank.alloc(len);
-                gradients.rank.backend().broadcast_dim(1, len, 1, dy.view(), dx.view_mut(), 1.0);
-                gradients.add(&source, Arc::new(dx));
-            })
-        });
-        Loss::new(Value::ready(rank, Vec::new(), sum, node), len as u64)
+        Loss::new(sum_of_elements(terms.value()), local_len(terms.local_extents()) as u64)
     }
 
     /// The mean over all ranks: one small all-reduce.
@@ -121,36 +109,19 @@ impl<S: Dims> Loss<S> {
     }
 }
 
-/// Losses of different shapes that are differentiated together: the mean over everything that any of them counts.
-#[must_use = "losses do nothing until `.backward()`"]
-pub struct Losses {
-    rank: Rank,
-    /// The recorded operations that have computed the sums.
-    roots: Vec<NodeId>,
-    /// Elements that the losses count on this rank, by the axes over which the counts are still to be summed.
-    counts: BTreeMap<AxisSet, u64>,
-}
-
 impl<S: Dims> From<Loss<S>> for Losses {
     #[track_caller]
     fn from(loss: Loss<S>) -> Losses {
-        let roots = loss.sum.recorded_node().into_iter().collect();
-        let counts = BTreeMap::from([(S::VARIES, loss.count)]);
-        Losses { rank: loss.sum.rank().with_whole_batch(), roots, counts }
+        let root = loss.sum.recorded_node();
+        Losses::of_one(loss.sum.rank().with_whole_batch(), root, S::VARIES, loss.count)
     }
 }
 
 impl Losses {
-    /// These losses and another one.
+    /// Adds another loss.
     #[track_caller]
-    pub fn and<T: Dims>(mut self, other: Loss<T>) -> Losses {
-        let other = Losses::from(other);
-        self.rank.check_same(&other.rank);
-        self.roots.extend(other.roots);
-        for (axes, count) in other.counts {
-            *self.counts.entry(axes).or_default() += count;
-        }
-        self
+    pub fn and<T: Dims>(self, other: Loss<T>) -> Losses {
+        self.merge(Losses::from(other))
     }
 
     /// Computes the gradients of all of the losses, as [`Loss::backward`] does for one.
@@ -187,15 +158,6 @@ impl Losses {
     #[track_caller]
     pub fn accumulate_for(self, units: &[Rc<Unit>]) -> Gradients<Accumulating> {
         Gradients::begin(&self, Some(units), Location::caller()).add(self, false)
-    }
-
-    pub(super) fn rank(&self) -> &Rank {
-        &self.rank
-    }
-
-    /// The recorded operations that have computed the sums, and the elements that they count.
-    pub(super) fn into_parts(self) -> (Vec<NodeId>, BTreeMap<AxisSet, u64>) {
-        (self.roots, self.counts)
     }
 }
 

@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use crate::backend::{Buffer, Place, Recordings};
 use crate::comm::Site;
-use crate::context::{Rank, shape_name};
+use crate::context::Rank;
 use crate::layout::{Dims, Seal};
+use crate::mesh::{local_len, shape_name};
 
-use super::{Loss, Operand, Tensor, Tokens};
+use super::reduce::sum_of_elements;
+use super::{Operand, Tensor, Tokens};
 
 /// A mean over everything shaped `S`: sum and count of this rank, both still to be summed over the axes over which `S`
 /// varies. Nothing is differentiated through it.
@@ -46,7 +48,10 @@ impl<S: Dims> Metric<S> {
     #[track_caller]
     pub fn mean_of<T: Operand<Shape = S>>(terms: &T) -> Metric<S> {
         let terms = terms.operand();
-        terms.rank().evaluate(|| Loss::mean_of(terms).metric())
+        terms.rank().evaluate(|| {
+            let sum = sum_of_elements(terms.value()).compute().data;
+            Metric::of_buffer(terms.rank(), sum, local_len(terms.local_extents()) as u64)
+        })
     }
 
     /// The shape of a metric is that of what it was worked out from; this never compiles, and says so.

@@ -6,10 +6,13 @@ mod cuda_graphs;
 mod gradients;
 mod in_flight;
 mod loss;
+mod losses;
 mod metric;
 mod partial;
+mod redistribute;
 mod reduce;
 mod scalar;
+mod segment_data;
 mod sharing;
 mod softmax;
 mod tokens;
@@ -22,7 +25,8 @@ pub use combine::{
 pub use contract::{Contract, FromValue};
 pub use gradients::{Accumulating, Applicable, Gradients, Pending, Reduced, Summed, Unsummed};
 pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
-pub use loss::{Loss, Losses, ScalesLoss};
+pub use loss::{Loss, ScalesLoss};
+pub use losses::Losses;
 pub use metric::{HasShape, HasValue, MadeOfTensor, Mean, Metric};
 pub use partial::{NotAValue, Partial, StillPartial};
 pub use reduce::SumState;
@@ -33,15 +37,18 @@ pub use tokens::{Targets, Tokens};
 pub use typed::{Operand, Param, Tensor};
 
 pub use crate::autograd::{Keep, Region, RegionData};
-pub use crate::context::{Extent, Rank, Scope, Settings, ZeroLevel, scope};
+pub use crate::context::{Rank, Scope, Settings, ZeroLevel, scope};
 pub use crate::fsdp::{Init, ParamRef, Stretch, Unit};
+pub use crate::mesh::Extent;
 
 pub(crate) use combine::add_param;
-pub(crate) use contract::{Contraction, Exit, Reads, contract, gradient_axes};
 pub(crate) use cuda_graphs::{Pass, Passes, RecordedPass, Varies};
 
-pub(crate) use crate::autograd::Gradients as TapeGradients;
-pub(crate) use crate::autograd::region::{enter, leave};
-pub(crate) use crate::autograd::{InBackward, ParamUse, Saved, Value, recompute};
-pub(crate) use crate::context::{check_sizes, fail, local_len, shape_name};
-pub(crate) use crate::fsdp::Role;
+pub(crate) use crate::autograd::tensor_parallel::{enter_region, leave_region};
+pub(crate) use crate::autograd::{
+    Contraction, Gradients as TapeGradients, ParamUse, Reads, Saved, Value, contract,
+    gradient_axes, recompute,
+};
+pub(crate) use crate::context::fail;
+pub(crate) use crate::fsdp::{InBackward, Role};
+pub(crate) use crate::mesh::{check_sizes, local_len, shape_name};

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::panic::Location;
 
-use crate::autograd::{Value, region};
+use crate::autograd::{Value, tensor_parallel};
 use crate::comm::Site;
 use crate::layout::{Axis, AxisGroup, Dims, SplitDim};
 
@@ -23,7 +23,7 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
     #[track_caller]
     pub fn all_reduce(self) -> Tensor<S> {
         let site = self.site.at(Location::caller());
-        Tensor::wrap(region::all_reduce(self.value, A::AXES, &site))
+        Tensor::wrap(tensor_parallel::all_reduce(self.value, A::AXES, &site))
     }
 
     /// [`all_reduce`](Self::all_reduce) in the background: the tensor is there after `.wait()`.
@@ -42,7 +42,7 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
     {
         let _: D = dim;
         let site = self.site.at(Location::caller());
-        Tensor::wrap(region::reduce_scatter(&self.value, A::ID, D::DIM, &site))
+        Tensor::wrap(tensor_parallel::reduce_scatter(&self.value, A::ID, D::DIM, &site))
     }
 
     /// [`reduce_scatter`](Self::reduce_scatter) in the background: the tensor is there after `.wait()`.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::autograd::Value;
 use crate::comm::Site;
-use crate::context::{elements_of, local_len, scope};
+use crate::context::{elements_along, scope};
 use crate::layout::{Cp, Data, Dims, Dp, Ep, Fsdp, Here, Internal, Pp, SumOver, Tp};
+use crate::mesh::local_len;
 
 use super::{Partial, Tensor};
 
@@ -73,7 +74,7 @@ impl<S: Dims> Tensor<S> {
         let _: D = dim;
         let site = Site::new(scope::current_or("Tensor::mean")).at(Location::caller());
         let (info, extent) = (&S::DIMS[S::DIM], &self.local_extents()[S::DIM]);
-        let factor = 1.0 / elements_of(info, extent, self.rank(), &site) as f32;
+        let factor = 1.0 / elements_along(info, extent, self.rank(), &site) as f32;
         <S::PartialOver as SumState<S::Left>>::from_value(
             sum(self.value(), S::DIM, factor),
             site,
@@ -106,4 +107,21 @@ fn sum(x: &Value, dim: usize, factor: f32) -> Value {
         })
     });
     Value::ready(rank, [before, after].concat(), out, node)
+}
+
+/// Returns the sum of all elements on this rank, in f32.
+pub(super) fn sum_of_elements(x: &Value) -> Value {
+    let rank = x.rank();
+    let ready = x.compute();
+    let len = ready.data.len();
+    let mut sum = rank.stats(1);
+    rank.backend().sum_dim(1, len, 1, ready.data.view(), sum.view_mut(), 1.0);
+    let node = ready.node.map(|source| {
+        rank.tape().record(move |gradients, dy| {
+            let mut dx = gradients.rank.alloc(len);
+            gradients.rank.backend().broadcast_dim(1, len, 1, dy.view(), dx.view_mut(), 1.0);
+            gradients.add(&source, Arc::new(dx));
+        })
+    });
+    Value::ready(rank, Vec::new(), sum, node)
 }

@@ -7,8 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, Category};
-use crate::context::{Extent, MicroBatch, Rank, extents_of, global_sizes, local_len, shape_name};
+use crate::context::{MicroBatch, Rank, extents_of};
 use crate::layout::{Dims, Shape};
+use crate::mesh::{Extent, global_sizes, local_len, shape_name};
 
 /// Token ids shaped `S`, one `u32` each.
 pub struct Tokens<S> {
@@ -84,7 +85,7 @@ impl<S> Tokens<S> {
         S: Dims,
     {
         let name = || format!("token ids shaped {}", shape_name(S::DIMS));
-        rank.declared_values().note(name, S::VARIES, Location::caller(), block);
+        rank.declared_values().note_elements(name, S::VARIES, Location::caller(), block);
         Tokens::new(rank, extents, block)
     }
 }

@@ -3,18 +3,13 @@
 use std::marker::PhantomData;
 use std::panic::Location;
 
-use crate::autograd::{Unary, Value, region};
+use crate::autograd::{Unary, Value};
 use crate::backend::Dropout;
-use crate::comm::Site;
-use crate::context::{
-    Extent, Rank, block_index, extents_of, gather_block, global_sizes, local_len, scope, shape_name,
-};
+use crate::context::{Rank, block_index, extents_of, gather_block};
 use crate::fsdp::ParamRef;
-use crate::layout::{Axis, Dims, GatherDim, Internal, Shape, SplitDim};
+use crate::layout::{Dims, Shape};
+use crate::mesh::{Extent, global_sizes, local_len, shape_name};
 use crate::random;
-
-use super::InFlight;
-use super::contract::{Contract, Contraction, FromValue, Reads, contract};
 
 /// A tensor shaped `S`: `Tensor<(Batch, Seq, Split<Ffn, Tp>)>`. The type says what the global tensor is and how it is
 /// split; the value holds this rank's block, row-major, in the rank's compute dtype. A clone shares the numbers.
@@ -73,7 +68,7 @@ impl<S> Tensor<S> {
             block.len()
         );
         let name = || format!("a tensor shaped {}", shape_name(S::DIMS));
-        rank.declared_values().note(name, S::VARIES, Location::caller(), block);
+        rank.declared_values().note_elements(name, S::VARIES, Location::caller(), block);
         let mut data = rank.alloc(block.len());
         rank.backend().cast(rank.stage(block).view(), data.view_mut());
         Tensor::wrap(Value::constant(rank, extents, data))
@@ -213,59 +208,6 @@ impl<S: Dims> Tensor<S> {
         let key = random::subkey(random::key(rank.seed(), name), rank.step());
         let index = block_index(self.local_extents());
         self.unary(Unary::Dropout(Dropout { key, rate, index }))
-    }
-
-    /// Contracts the last dim (or pair of dims) of `self` with the first of `weight`.
-    ///
-    /// Where both are split over an axis the result is a [`Partial`](super::Partial) sum over it; where only the
-    /// weight's output is, `self` enters the axis's region. [`Contract`] lists the cases.
-    #[track_caller]
-    pub fn contract<W: Dims>(&self, weight: &Param<W>) -> S::Out
-    where
-        S: Contract<W>,
-    {
-        let site = weight.param.site().clone().at(Location::caller());
-        let how = Contraction {
-            reads: Reads::First(S::CONTRACTED),
-            entry: S::ENTRY,
-            gradient_axes: S::GRADIENT_AXES,
-            leaves: None,
-        };
-        let value = contract(&self.value, &weight.param, how, &site);
-        S::Out::from_value(value, site, Internal::new())
-    }
-
-    /// Makes a split dim whole on every rank: all-gather forward, own slice backward.
-    #[track_caller]
-    pub fn gather<D, P>(&self, dim: D) -> Tensor<D::Out>
-    where
-        D: GatherDim<S, P>,
-    {
-        let _: D = dim;
-        let site = Site::here(scope::current_or("Tensor::gather"));
-        Tensor::wrap(region::gather(&self.value, <D::Axis as Axis>::ID, D::DIM, &site))
-    }
-
-    /// [`gather`](Self::gather) in the background: the tensor is there after `.wait()`.
-    #[track_caller]
-    pub fn start_gather<D, P>(&self, dim: D) -> InFlight<Tensor<D::Out>>
-    where
-        D: GatherDim<S, P>,
-    {
-        let _: D = dim;
-        let site = Site::here(scope::current_or("Tensor::start_gather"));
-        InFlight::gather(&self.value, <D::Axis as Axis>::ID, D::DIM, &site)
-    }
-
-    /// Splits a whole dim over an axis: own slice forward, all-gather backward.
-    #[track_caller]
-    pub fn slice<D, A: Axis, P>(&self, dim: D, axis: A) -> Tensor<D::Out>
-    where
-        D: SplitDim<S, A, P>,
-    {
-        let (_, _): (D, A) = (dim, axis);
-        let site = Site::here(scope::current_or("Tensor::slice"));
-        Tensor::wrap(region::slice(&self.value, A::ID, D::DIM, &site))
     }
 
     pub(crate) fn unary(&self, op: Unary) -> Tensor<S> {

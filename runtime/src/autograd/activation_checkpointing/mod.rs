@@ -1,11 +1,12 @@
-//! Activation checkpointing: segments that save only their inputs, and are recomputed in backward.
+//! Activation checkpointing: segments save only their inputs and selected results, and are recomputed in backward (Chen et
+//! al., "Training deep nets with sublinear memory cost", 2016).
 
 mod open_segments;
 mod recompute;
+mod segment;
 mod segment_data;
 
-pub use recompute::{Keep, Region};
+pub use segment::{Keep, Region};
 pub use segment_data::RegionData;
 
-pub(crate) use open_segments::Regions;
 pub(crate) use recompute::recompute;

@@ -1,4 +1,4 @@
-//! The regions that are open on a rank: what is kept of their first run, and who reads parameters in it.
+//! The checkpointed segments that a rank is computing: results saved in forward, and taken in recomputation.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -6,81 +6,83 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use crate::backend::Buffer;
-
+use crate::context::Rank;
 use crate::fsdp::Unit;
 
-use super::recompute::Region;
+use super::segment::Region;
 
-/// The regions that are open on a rank.
+/// Checkpointed segments that a rank is computing, innermost last.
 #[derive(Default)]
-pub(crate) struct Regions {
-    open: RefCell<Vec<Open>>,
-    replaying: Cell<usize>,
-    flops: Cell<u64>,
+pub(crate) struct OpenSegments {
+    open: RefCell<Vec<OpenSegment>>,
+    /// Number of open segments that are being recomputed.
+    recomputing: Cell<usize>,
+    recomputed_flops: Cell<u64>,
 }
 
-pub(crate) enum Open {
-    /// Computed for the first time: what is kept, in order, and whose parameters are read.
-    First { region: Rc<Region>, kept: VecDeque<Kept>, readers: Vec<Weak<Unit>> },
-    /// Computed once more: what was kept and not yet taken.
-    Again { region: Rc<Region>, kept: VecDeque<Kept> },
+enum OpenSegment {
+    /// In forward: results saved so far, in order.
+    Forward { segment: Rc<Region>, saved: VecDeque<SavedResults> },
+    /// In recomputation: saved results not yet taken.
+    Recompute { segment: Rc<Region>, saved: VecDeque<SavedResults> },
 }
 
 /// Results of one operation.
-pub(crate) type Kept = Vec<Arc<Buffer>>;
+pub(super) type SavedResults = Vec<Arc<Buffer>>;
 
-impl Regions {
-    /// Whether the rank computes a region once more.
-    pub(crate) fn is_replaying(&self) -> bool {
-        self.replaying.get() > 0
+impl Rank {
+    pub(crate) fn segments(&self) -> &OpenSegments {
+        self.session_state()
     }
 
-    /// FLOPs of all that was computed once more.
-    pub(crate) fn flops(&self) -> u64 {
-        self.flops.get()
+    /// Returns the FLOPs of recomputation in backward so far.
+    pub fn recomputed_flops(&self) -> u64 {
+        self.segments().recomputed_flops.get()
+    }
+}
+
+impl OpenSegments {
+    /// Returns true if the rank is recomputing a segment.
+    pub(crate) fn is_recomputing(&self) -> bool {
+        self.recomputing.get() > 0
     }
 
-    /// What was computed once more in recorded work is computed again.
+    /// Counts FLOPs of recomputation, also those of a replayed CUDA graph.
     pub(crate) fn count_flops(&self, flops: u64) {
-        self.flops.set(self.flops.get() + flops);
+        self.recomputed_flops.set(self.recomputed_flops.get() + flops);
     }
 
-    /// The segment that is computed for the first time, without being recorded, if one is.
-    pub(crate) fn first_run(&self) -> Option<Rc<Region>> {
+    /// Returns the segment in whose forward the rank is, which is not recorded.
+    pub(crate) fn in_forward(&self) -> Option<Rc<Region>> {
         match self.open.borrow().last() {
-            Some(Open::First { region, .. }) => Some(Rc::clone(region)),
+            Some(OpenSegment::Forward { segment, .. }) => Some(Rc::clone(segment)),
             _ => None,
         }
     }
 
-    /// Notes that the values of `unit` are read.
-    pub(crate) fn note_reader(&self, unit: &Weak<Unit>) {
-        if let Some(Open::First { readers, .. }) = self.open.borrow_mut().last_mut()
-            && !readers.iter().any(|known| known.ptr_eq(unit))
-        {
-            readers.push(Weak::clone(unit));
-        }
-    }
-
-    /// Whether an open region keeps the results of operations of the field at `path`, or has kept them.
-    pub(crate) fn keeps(&self, path: &str) -> bool {
+    /// Returns true if an open segment saves the results of operations of the field at `path`, or has saved them.
+    pub(crate) fn saves(&self, path: &str) -> bool {
         let open = self.open.borrow();
-        let is_first = |open: &&Open| matches!(open, Open::First { .. });
-        let again = open.iter().filter(|open| !is_first(open));
-        again.chain(open.last().filter(is_first)).any(|open| match open {
-            Open::First { region, .. } | Open::Again { region, .. } => region.keep.keeps(path),
+        let is_forward = |open: &&OpenSegment| matches!(open, OpenSegment::Forward { .. });
+        let recomputed = open.iter().filter(|open| !is_forward(open));
+        recomputed.chain(open.last().filter(is_forward)).any(|open| match open {
+            OpenSegment::Forward { segment, .. } | OpenSegment::Recompute { segment, .. } => {
+                segment.keep.saves(path)
+            }
         })
     }
 
-    /// The results of an operation that belongs to the field at `path`: computed, or taken from what a region that is
-    /// computed once more has kept of the first time.
-    pub(crate) fn kept<const N: usize>(
+    /// Returns the results of an operation that belongs to the field at `path`: saved by a segment that is being
+    /// recomputed, or computed. Results that the segment in forward saves are added to it.
+    pub(crate) fn saved_or_compute<const N: usize>(
         &self,
         path: &str,
         compute: impl FnOnce() -> [Buffer; N],
     ) -> [Arc<Buffer>; N] {
         let taken = self.open.borrow_mut().iter_mut().find_map(|open| match open {
-            Open::Again { region, kept } if region.keep.keeps(path) => kept.pop_front(),
+            OpenSegment::Recompute { segment, saved } if segment.keep.saves(path) => {
+                saved.pop_front()
+            }
             _ => None,
         });
         let results: [Arc<Buffer>; N] = match taken {
@@ -89,36 +91,47 @@ impl Regions {
             }),
             None => compute().map(Arc::new),
         };
-        if let Some(Open::First { region, kept, .. }) = self.open.borrow_mut().last_mut()
-            && region.keep.keeps(path)
+        if let Some(OpenSegment::Forward { segment, saved }) = self.open.borrow_mut().last_mut()
+            && segment.keep.saves(path)
         {
-            kept.push_back(results.to_vec());
+            saved.push_back(results.to_vec());
         }
         results
     }
 
-    /// A region is computed once more from here on.
-    pub(crate) fn begin_again(&self, region: Rc<Region>, kept: VecDeque<Kept>) {
-        self.open(Open::Again { region, kept });
-        self.replaying.set(self.replaying.get() + 1);
+    /// Begins the forward of a segment.
+    pub(super) fn begin_forward(&self, rank: &Rank, segment: &Rc<Region>) {
+        let segment = Rc::clone(segment);
+        self.open.borrow_mut().push(OpenSegment::Forward { segment, saved: VecDeque::new() });
+        rank.read_log().begin_scope(true);
     }
 
-    /// A region was computed once more, which took `flops`.
-    pub(crate) fn end_again(&self, flops: u64) {
-        self.close();
-        self.replaying.set(self.replaying.get() - 1);
-        self.count_flops(flops);
-    }
-
-    pub(crate) fn open(&self, open: Open) {
-        self.open.borrow_mut().push(open);
-    }
-
-    pub(crate) fn close(&self) -> (VecDeque<Kept>, Vec<Weak<Unit>>) {
+    /// Ends the forward of a segment, and returns the saved results, and the units whose values it has read.
+    pub(super) fn end_forward(&self, rank: &Rank) -> (VecDeque<SavedResults>, Vec<Weak<Unit>>) {
+        let units = rank.read_log().end_scope();
         match self.open.borrow_mut().pop() {
-            Some(Open::First { kept, readers, .. }) => (kept, readers),
-            Some(Open::Again { kept, .. }) => (kept, Vec::new()),
-            None => unreachable!("a region is closed after it was opened"),
+            Some(OpenSegment::Forward { saved, .. }) => (saved, units),
+            _ => unreachable!("the forward of a segment ends after it has begun"),
         }
+    }
+
+    /// Begins the recomputation of a segment with the results that it has saved.
+    pub(super) fn begin_recompute(
+        &self,
+        rank: &Rank,
+        segment: Rc<Region>,
+        saved: VecDeque<SavedResults>,
+    ) {
+        self.open.borrow_mut().push(OpenSegment::Recompute { segment, saved });
+        rank.read_log().begin_scope(false);
+        self.recomputing.set(self.recomputing.get() + 1);
+    }
+
+    /// Ends the recomputation of a segment, which took `flops`.
+    pub(super) fn end_recompute(&self, rank: &Rank, flops: u64) {
+        rank.read_log().end_scope();
+        self.open.borrow_mut().pop();
+        self.recomputing.set(self.recomputing.get() - 1);
+        self.count_flops(flops);
     }
 }

@@ -1,19 +1,17 @@
-//! What can enter or leave a region, taken apart into its numbers and the frame around them.
+//! Inputs and outputs of checkpointed segments, separated into values and the frame around them.
 
-use crate::layout::{Dims, Internal};
-
-use crate::tensor::{Tensor, Tokens};
+use crate::layout::Internal;
 
 use super::super::value::Value;
 
-/// What can enter or leave a region: tensors, tokens, and tuples of them.
+/// Input or output of a checkpointed segment: tensors, tokens, and tuples of them.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot enter or leave a recomputed region",
+    message = "`{Self}` cannot enter or leave a recomputed segment",
     label = "not a tensor, tokens, or a tuple of them",
-    note = "tensors, tokens and tuples of up to four of them can; compute anything else inside of the region, or outside"
+    note = "tensors, tokens and tuples of up to four of them can; compute anything else inside of the segment, or outside"
 )]
 pub trait RegionData: Clone + 'static {
-    /// What is left when the numbers are taken out.
+    /// Rest of the data without the values.
     #[doc(hidden)]
     type Frame: 'static;
     #[doc(hidden)]
@@ -24,33 +22,6 @@ pub trait RegionData: Clone + 'static {
         values: &mut dyn FnMut() -> Value,
         internal: Internal,
     ) -> Self;
-}
-
-#[diagnostic::do_not_recommend]
-impl<S: Dims> RegionData for Tensor<S> {
-    type Frame = ();
-
-    fn take_apart(&self, values: &mut Vec<Value>, _: Internal) {
-        values.push(self.value().clone());
-    }
-
-    fn put_together((): &(), values: &mut dyn FnMut() -> Value, _: Internal) -> Tensor<S> {
-        Tensor::wrap(values())
-    }
-}
-
-/// Token ids have no gradient, and are small: they are kept as they are.
-#[diagnostic::do_not_recommend]
-impl<S: Dims> RegionData for Tokens<S> {
-    type Frame = Tokens<S>;
-
-    fn take_apart(&self, _: &mut Vec<Value>, _: Internal) -> Tokens<S> {
-        self.clone()
-    }
-
-    fn put_together(frame: &Tokens<S>, _: &mut dyn FnMut() -> Value, _: Internal) -> Tokens<S> {
-        frame.clone()
-    }
 }
 
 #[diagnostic::do_not_recommend]

@@ -1,4 +1,4 @@
-//! What recorded work needs of a unit to be done again.
+//! Buffers of a unit at the capture and the replay of a CUDA graph.
 
 use std::sync::Arc;
 
@@ -8,47 +8,48 @@ use crate::context::ZeroLevel;
 use super::Unit;
 use super::values::Whole;
 
-/// Where a unit's buffers were when work began that was recorded.
+/// Addresses of a unit's buffers when the capture of a CUDA graph began.
 #[derive(Debug)]
-pub(crate) struct Inputs {
-    /// Those that stay where they are.
+pub(crate) struct CapturedBuffers {
+    /// Buffers that keep their addresses.
     fixed: [Option<usize>; 4],
-    /// At level 3: values that were gathered ahead, which the work has used up.
-    gathered: Option<Place>,
+    /// At ZeRO stage 3: prefetched values, which the captured work has consumed.
+    prefetched: Option<Place>,
 }
 
 impl Unit {
-    /// Where the buffers are. Nothing is under way.
-    pub(crate) fn inputs(&self, recordings: &Arc<Recordings>) -> Inputs {
-        let gathered = match (self.level(), &*self.values.whole.borrow()) {
+    /// Returns the addresses of the buffers. No collective of the unit may be in progress.
+    pub(crate) fn captured_buffers(&self, recordings: &Arc<Recordings>) -> CapturedBuffers {
+        let prefetched = match (self.stage(), &*self.values.whole.borrow()) {
             (ZeroLevel::Parameters, Whole::Here(values)) => {
                 Some(recordings.place_of(values.view()))
             }
             _ => None,
         };
-        Inputs { fixed: self.fixed(), gathered }
+        CapturedBuffers { fixed: self.fixed_addresses(), prefetched }
     }
 
-    /// Brings the unit to where recorded work finds it as it was, when this was its state. Gives whether that was possible.
-    pub(crate) fn hand_over(&self, inputs: &Inputs) -> bool {
-        if self.fixed() != inputs.fixed {
+    /// Prepares the unit for the replay of a graph that was captured with these buffers: copies prefetched values to the
+    /// captured address. Returns false if buffers have moved.
+    pub(crate) fn prepare_for_replay(&self, captured: &CapturedBuffers) -> bool {
+        if self.fixed_addresses() != captured.fixed {
             return false;
         }
-        if self.level() != ZeroLevel::Parameters {
+        if self.stage() != ZeroLevel::Parameters {
             return true;
         }
-        match (&*self.values.whole.borrow(), &inputs.gathered) {
+        match (&*self.values.whole.borrow(), &captured.prefetched) {
             (Whole::Here(values), Some(place)) => place.copy_from(values.view()),
             (_, None) => {}
             (_, Some(_)) => return false,
         }
-        self.release()
+        self.reshard()
     }
 
-    /// Buffers that are the same in every step.
-    fn fixed(&self) -> [Option<usize>; 4] {
+    /// Returns the addresses of the buffers that are the same in every step.
+    fn fixed_addresses(&self) -> [Option<usize>; 4] {
         let address = |buffer: &Buffer| buffer.view().address() as usize;
-        let whole = match (self.level(), &*self.values.whole.borrow()) {
+        let whole = match (self.stage(), &*self.values.whole.borrow()) {
             (ZeroLevel::Parameters, _) => None,
             (_, Whole::Here(values)) => Some(address(values)),
             (_, Whole::Absent | Whole::Arriving(_)) => None,

@@ -1,6 +1,7 @@
-//! Units: parameters that are sharded, reduced and gathered together.
+//! FSDP units: parameters that are sharded, reduced and gathered together.
 
 mod cuda_graph;
+mod data_parallel;
 mod gradient;
 mod values;
 
@@ -10,41 +11,43 @@ use std::rc::{Rc, Weak};
 
 use crate::backend::{Buffer, DType, View, ViewMut};
 use crate::comm::{Blocks, Site};
+use crate::context::{Rank, Staged, ZeroLevel, fail};
 use crate::layout::{AxisId, AxisSet};
+use crate::mesh::Extent;
 
-use crate::context::{Extent, Rank, Staged, ZeroLevel, fail};
+use super::param_entry::ParamEntry;
 
-use super::backward_pass::Holder;
-use super::param::{ParamRef, WeakParam};
-
+use data_parallel::Reduction;
 use gradient::Gradient;
 use values::Values;
 
-pub(crate) use cuda_graph::Inputs;
+pub(crate) use cuda_graph::CapturedBuffers;
+pub(crate) use gradient::GradientOwner;
 pub use values::Stretch;
 
-/// Parameters begin on multiples of this many elements (a cache line of `f32`), and shards do.
+/// Alignment in elements of parameters and shards in the flat buffers (a cache line of `f32`).
 const LINE: usize = 16;
 
-/// Parameters that are reduced, and gathered, together: one flat buffer of each kind.
+/// FSDP unit: parameters that are reduced, and gathered, together, in one flat buffer of each kind.
 ///
-/// Under a [`ZeroLevel`] above 0, each rank of the `fsdp` axis owns a run of whole lines of every flat buffer, the
+/// From ZeRO stage 1 on, each rank of the `fsdp` axis owns a range of whole cache lines of every flat buffer, the
 /// [`shard`](Unit::shard). Shards may differ by a line, and be empty; nothing is padded.
 pub struct Unit {
     this: Weak<Unit>,
     rank: Rank,
     name: String,
     len: Cell<usize>,
-    params: RefCell<Vec<WeakParam>>,
+    params: RefCell<Vec<Weak<ParamEntry>>>,
     values: Values,
     gradient: Gradient,
+    reduction: Reduction,
     /// Recorded uses whose backward functions have not run: at zero, the gradient is complete.
     uses: Cell<usize>,
     /// The units of the model that this one is part of, itself included.
     model: RefCell<Vec<Weak<Unit>>>,
-    /// Whose gradients it holds.
-    holder: Cell<Option<Holder>>,
-    /// How often the values have changed.
+    /// The backward pass whose gradients the buffers hold.
+    gradient_owner: Cell<Option<GradientOwner>>,
+    /// Number of changes of the values.
     version: Cell<u64>,
 }
 
@@ -58,151 +61,108 @@ impl Unit {
             params: RefCell::default(),
             values: Values::default(),
             gradient: Gradient::default(),
+            reduction: Reduction::default(),
             uses: Cell::new(0),
             model: RefCell::default(),
-            holder: Cell::default(),
+            gradient_owner: Cell::default(),
             version: Cell::new(0),
         })
     }
 
-    /// The rank that it is on.
-    pub(crate) fn rank(&self) -> &Rank {
+    /// Returns the rank that holds the unit.
+    pub(super) fn rank(&self) -> &Rank {
         &self.rank
     }
 
-    /// Path of the field whose parameters these are.
+    /// Returns the shared reference to this unit.
+    pub(super) fn this(&self) -> &Weak<Unit> {
+        &self.this
+    }
+
+    /// Returns the path of the field whose parameters these are.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Elements of each flat buffer, alignment gaps included.
+    /// Returns the number of elements of each flat buffer, alignment gaps included.
     pub fn len(&self) -> usize {
         self.len.get()
     }
 
-    /// Whether the unit has no parameters.
+    /// Returns true if the unit has no parameters.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The run of the flat buffers that this rank updates: all of them at level 0.
+    /// Returns the range of the flat buffers that this rank updates: all of them at ZeRO stage 0.
     pub fn shard(&self) -> Range<usize> {
-        if self.level() == ZeroLevel::Replicated {
+        if self.stage() == ZeroLevel::Replicated {
             return 0..self.len();
         }
-        let cut = self.cut();
-        let member = self.rank.position(FSDP);
-        let start = cut.start(member);
-        start..start + cut.lens[member]
+        let shards = self.shard_blocks();
+        let group_rank = self.rank.position(FSDP);
+        let start = shards.start(group_rank);
+        start..start + shards.lens[group_rank]
     }
 
-    /// Its parameters, in the order of the buffers, as long as the [`Built`](crate::nn::Built) model is there.
-    pub fn params(&self) -> Vec<ParamRef> {
-        self.params.borrow().iter().filter_map(WeakParam::upgrade).collect()
+    /// Returns the parameters in the order of the buffers, without those that were dropped with their model.
+    pub(super) fn entries(&self) -> Vec<Rc<ParamEntry>> {
+        self.params.borrow().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Whether parameters are gone, because the model was dropped.
-    pub(crate) fn has_lost_params(&self) -> bool {
-        self.params.borrow().iter().any(|param| param.upgrade().is_none())
+    /// Returns true if parameters are gone because the model was dropped.
+    pub(super) fn has_dropped_params(&self) -> bool {
+        self.params.borrow().iter().any(|param| param.strong_count() == 0)
     }
 
-    /// Adds a parameter that begins where the buffers have ended so far; the next begins on a line of its own.
-    pub(crate) fn push(&self, param: &ParamRef) {
+    /// Appends a parameter to the flat buffers; the next one begins on its own cache line.
+    pub(super) fn push_param(&self, param: &Rc<ParamEntry>) {
         self.len.set((self.len() + param.local_len()).next_multiple_of(LINE));
-        self.params.borrow_mut().push(param.downgrade());
+        self.params.borrow_mut().push(Rc::downgrade(param));
     }
 
-    /// Makes the buffers, and every parameter's first value.
+    /// Allocates the buffers and initializes every parameter.
     pub(crate) fn allocate(&self) {
         self.allocate_values();
         self.allocate_gradient();
-        for param in self.params() {
-            param.initialise(&self.rank);
+        for param in self.entries() {
+            self.write(param.start, param.initial_values(&self.rank).view());
         }
     }
 
-    /// Says which units were built together with this one.
-    pub(crate) fn set_model(&self, units: &[Rc<Unit>]) {
+    /// Sets the units that were built together with this one.
+    pub(super) fn set_model(&self, units: &[Rc<Unit>]) {
         *self.model.borrow_mut() = units.iter().map(Rc::downgrade).collect();
     }
 
-    /// The units that were built together with this one, itself included.
-    pub(crate) fn model(&self) -> Vec<Rc<Unit>> {
+    /// Returns the units that were built together with this one, itself included.
+    pub(super) fn model(&self) -> Vec<Rc<Unit>> {
         let model: Vec<_> = self.model.borrow().iter().filter_map(Weak::upgrade).collect();
         if model.is_empty() { self.this.upgrade().into_iter().collect() } else { model }
     }
 
-    /// Says whose gradients it holds from now on.
-    pub(crate) fn hold(&self, holder: Holder) {
-        self.holder.set(Some(holder));
-    }
-
-    /// Whose gradients it holds.
-    pub(crate) fn holder(&self) -> Option<Holder> {
-        self.holder.get()
-    }
-
-    /// Whether it holds the gradients of the backward `number`.
-    pub(crate) fn holds(&self, number: u64) -> bool {
-        self.holder().is_some_and(|holder| holder.is(number))
-    }
-
-    /// Gives up the gradients that it holds.
-    pub(crate) fn discard_gradient(&self) {
-        self.finish_reduction();
-        self.holder.set(None);
-    }
-
-    /// Numbers the values: the number changes whenever they do.
+    /// Returns the version of the values, which increases with every change.
     pub(crate) fn version(&self) -> u64 {
         self.version.get()
     }
 
-    /// Says that the values are those that had this number.
+    /// Restores the version of the values together with values that were saved.
     pub(crate) fn set_version(&self, version: u64) {
         self.version.set(version);
     }
 
-    /// Makes sure that the values are those that the forward pass has read.
-    ///
-    /// # Panics
-    /// When they have changed since.
-    pub(crate) fn check_version(&self, read: u64) {
-        if self.version() == read {
-            return;
-        }
-        let backward = self.rank.backward();
-        let line = backward.map_or_else(String::new, |backward| format!(" at {}", backward.line()));
-        panic!(
-            "`{}` was changed, by an optimizer's step or by `write`, between its forward pass and its backward{line}: the \
-             gradient would mix values from before and after; run the backward before that, or compute the loss again",
-            self.name
-        );
-    }
-
-    /// Notes a use that is recorded for backward.
+    /// Counts a use that is recorded for backward.
     pub(crate) fn begin_use(&self) {
         self.uses.set(self.uses.get() + 1);
     }
 
-    /// Notes that a use was dropped, and no backward will run it.
+    /// Counts off a use that no backward will run.
     pub(crate) fn drop_use(&self) {
         self.uses.set(self.uses.get() - 1);
     }
 
-    /// Notes that the values, which were just read, will be read in backward.
-    pub(crate) fn will_come_back(&self) {
-        if let (ZeroLevel::Parameters, Some(unit)) = (self.level(), self.this.upgrade()) {
-            self.rank.gathering().will_come_back(&unit);
-        }
-    }
-
-    /// Notes that an operation of a forward function reads the values.
-    pub(crate) fn note_reader(&self) {
-        self.rank.regions().note_reader(&self.this);
-    }
-
-    /// Notes that the backward function of a use has run; after the last one, the gradient is complete.
+    /// Counts off a use whose backward function has run; after the last one, the gradient is complete and its reduction
+    /// starts.
     pub(crate) fn end_use(&self) {
         self.drop_use();
         if self.uses.get() == 0 {
@@ -210,20 +170,20 @@ impl Unit {
         }
     }
 
-    /// What of a run of the flat buffers this rank updates, counted from the beginning of the buffers and from that of
-    /// the shard; none, if it updates nothing of it.
-    pub(crate) fn in_shard(&self, run: Range<usize>) -> Option<(Range<usize>, Range<usize>)> {
+    /// Returns the part of a range of the flat buffers that this rank updates, relative to the buffers and relative to
+    /// the shard, or `None` if it is empty.
+    pub(crate) fn in_shard(&self, range: Range<usize>) -> Option<(Range<usize>, Range<usize>)> {
         let shard = self.shard();
-        let common = values::intersection(run, shard.clone());
+        let common = values::intersection(range, shard.clone());
         (!common.is_empty())
             .then(|| (common.clone(), common.start - shard.start..common.end - shard.start))
     }
 
-    /// Lets `visit` change the master copy of a run of the shard in f32, given the reduced gradient of the run, and
-    /// where the compute dtype is another, where to put the new values in that.
+    /// Updates the f32 master weights of a range of the shard by `visit`, which gets the reduced gradient of the range
+    /// and, if the compute dtype is not f32, the values in the compute dtype to write.
     ///
-    /// `range` counts from the beginning of the unit's buffers, and lies inside the [`shard`](Self::shard). After all
-    /// runs were changed, [`publish`](Self::publish) brings them to the other ranks.
+    /// `range` is relative to the flat buffers, and inside of the [`shard`](Self::shard). After all ranges were updated,
+    /// [`publish`](Self::publish) brings the new values to the other ranks.
     pub(crate) fn update(
         &self,
         range: Range<usize>,
@@ -235,40 +195,41 @@ impl Unit {
         self.change_values(range, |master, copy| visit(master, gradient.view(), copy));
     }
 
-    /// What every `fsdp` rank holds of `own`, which is shaped like the shard, in the order of the flat buffers. At
-    /// level 0 that is `own`; above, all ranks of the axis must call it.
+    /// Gathers `own`, which is shaped like the shard, from all `fsdp` ranks, in the order of the flat buffers. At ZeRO
+    /// stage 0 that is `own`; above, all ranks of the axis call it.
     pub(crate) fn gather_shards(&self, own: View<'_>) -> Buffer {
         let mut whole = self.rank.scratch(DType::F32, self.len());
-        if self.level() == ZeroLevel::Replicated {
+        if self.stage() == ZeroLevel::Replicated {
             self.rank.backend().cast(own, whole.view_mut());
             return whole;
         }
         self.rank
             .process_group(FSDP)
-            .all_gather(&self.site("gather"), own, whole.view_mut(), &self.cut())
+            .all_gather(&self.site("gather"), own, whole.view_mut(), &self.shard_blocks())
             .unwrap_or_else(|error| fail(error));
         whole
     }
 
-    /// Values of the host where kernels can read them.
-    pub(crate) fn stage<'a>(&self, values: &'a [f32]) -> Staged<'a> {
+    /// Makes values of the host readable by kernels.
+    pub(super) fn stage_values<'a>(&self, values: &'a [f32]) -> Staged<'a> {
         self.rank.stage(values)
     }
 
-    fn level(&self) -> ZeroLevel {
+    /// Returns the ZeRO stage in effect.
+    pub(super) fn stage(&self) -> ZeroLevel {
         self.rank.zero_level()
     }
 
-    /// The shards of all ranks of the `fsdp` axis.
-    fn cut(&self) -> Blocks {
+    /// Returns the shards of all ranks of the `fsdp` axis.
+    fn shard_blocks(&self) -> Blocks {
         let (lines, parts) = (self.len() / LINE, self.rank.degree(AxisId::Fsdp));
         let lens: Vec<usize> =
             (0..parts).map(|part| Extent::part(lines, part, parts).local * LINE).collect();
         Blocks::new(1, lens)
     }
 
-    fn site(&self, what: &str) -> Site {
-        Site::new(format!("{} ({what})", self.name))
+    fn site(&self, purpose: &str) -> Site {
+        Site::new(format!("{} ({purpose})", self.name))
     }
 }
 

@@ -1,20 +1,18 @@
-//! The values of a unit's parameters: whole where layers read them, and the part that this rank updates.
+//! The values of an FSDP unit's parameters: gathered for layers, and the shard that this rank updates.
 
 use std::cell::{Ref, RefCell};
 use std::ops::Range;
-use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::autograd::copy_to;
 use crate::backend::{Buffer, Category, DType, View, ViewMut};
 use crate::comm::Pending;
 use crate::context::{ZeroLevel, fail};
 
 use super::{FSDP, Unit};
 
-/// Where the values of a unit are.
+/// Buffers of a unit's values.
 ///
-/// | level | compute dtype f32 | compute dtype bf16 |
+/// | ZeRO stage | compute dtype f32 | compute dtype bf16 |
 /// |---|---|---|
 /// | 0 | `whole` | `whole`, and `master` |
 /// | 1, 2 | `whole`, of which the shard is updated | `whole`, and the shard of `master` |
@@ -25,10 +23,11 @@ pub(super) struct Values {
     pub(super) whole: RefCell<Whole>,
     /// The shard in the compute dtype, from which others gather.
     pub(super) own: RefCell<Option<Arc<Buffer>>>,
-    /// The shard in f32, where the compute dtype is another.
+    /// The shard of the master weights in f32, if the compute dtype is another.
     master: RefCell<Option<Buffer>>,
 }
 
+/// Values of the whole unit.
 #[derive(Default)]
 pub(super) enum Whole {
     #[default]
@@ -37,25 +36,25 @@ pub(super) enum Whole {
     Here(Buffer),
 }
 
-/// Borrowed elements of a buffer of a unit: values or gradients of parameters, on this rank.
+/// Borrowed slice of a flat buffer of a unit: values or gradients of parameters, on this rank.
 pub struct Stretch<'a> {
     whole: Ref<'a, Buffer>,
     range: Range<usize>,
 }
 
 impl<'a> Stretch<'a> {
-    /// The elements of `range` of what was borrowed.
+    /// Borrows the elements `range` of a buffer.
     pub(super) fn new(whole: Ref<'a, Buffer>, range: Range<usize>) -> Stretch<'a> {
         Stretch { whole, range }
     }
 
-    /// The elements of `range` of these.
+    /// Returns the elements `range` of the slice.
     pub(crate) fn part(self, range: Range<usize>) -> Stretch<'a> {
         let start = self.range.start;
         Stretch { whole: self.whole, range: start + range.start..start + range.end }
     }
 
-    /// The elements.
+    /// Returns the elements.
     pub fn view(&self) -> View<'_> {
         self.whole.view().slice(self.range.clone())
     }
@@ -66,7 +65,7 @@ impl Unit {
         let (rank, shard) = (&self.rank, self.shard());
         let zeros = |dtype, len, category| rank.meter().zeros(dtype, len, category);
         let dtype = rank.compute_dtype();
-        if self.level() == ZeroLevel::Parameters {
+        if self.stage() == ZeroLevel::Parameters {
             let own = zeros(dtype, shard.len(), Category::Parameters);
             *self.values.own.borrow_mut() = Some(Arc::new(own));
         } else {
@@ -79,22 +78,21 @@ impl Unit {
         }
     }
 
-    /// The values of the elements `range` of the flat buffers, gathered first where they are not there.
-    pub(crate) fn read(self: &Rc<Unit>, range: Range<usize>) -> Stretch<'_> {
-        if self.level() == ZeroLevel::Parameters {
-            self.rank.gathering().enter(self);
-        }
-        self.settle();
+    /// Returns the values of the elements `range` of the flat buffers, which are unsharded or on their way.
+    pub(crate) fn read(&self, range: Range<usize>) -> Stretch<'_> {
+        self.wait_for_values();
         let whole = Ref::map(self.values.whole.borrow(), |whole| match whole {
             Whole::Here(buffer) => buffer,
-            Whole::Absent | Whole::Arriving(_) => unreachable!("the values were just waited for"),
+            Whole::Absent | Whole::Arriving(_) => {
+                unreachable!("the values were unsharded and waited for")
+            }
         });
         Stretch { whole, range }
     }
 
-    /// Waits for values under way.
-    pub(crate) fn settle(&self) {
-        // What is there may be borrowed.
+    /// Waits for the all-gather of the values, if it is in progress.
+    pub(crate) fn wait_for_values(&self) {
+        // Values that have arrived may be borrowed.
         if !matches!(&*self.values.whole.borrow(), Whole::Arriving(_)) {
             return;
         }
@@ -104,21 +102,30 @@ impl Unit {
         }
     }
 
-    /// At level 3: begins to gather the values, unless they are there or under way.
-    pub(crate) fn start_gather(&self) {
+    /// At ZeRO stage 3: starts the all-gather of the values, unless they are unsharded or on their way.
+    pub(crate) fn start_unshard(&self) {
         let mut whole = self.values.whole.borrow_mut();
         if let (Whole::Absent, Some(own)) = (&*whole, &*self.values.own.borrow()) {
             let rank = &self.rank;
-            let room = rank.meter().alloc(own.dtype(), self.len(), Category::Communication);
+            let gathered = rank.meter().alloc(own.dtype(), self.len(), Category::Communication);
             let group = rank.process_group(FSDP);
             let site = self.site("parameters");
-            *whole =
-                Whole::Arriving(group.start_all_gather(&site, Arc::clone(own), room, &self.cut()));
+            *whole = Whole::Arriving(group.start_all_gather(
+                &site,
+                Arc::clone(own),
+                gathered,
+                &self.shard_blocks(),
+            ));
         }
     }
 
-    /// At level 3: frees the gathered values. Gives whether that was possible: nobody may be reading them.
-    pub(crate) fn release(&self) -> bool {
+    /// At ZeRO stage 3: returns true if the values are unsharded, or on their way.
+    pub(crate) fn is_unsharded(&self) -> bool {
+        !matches!(&*self.values.whole.borrow(), Whole::Absent)
+    }
+
+    /// At ZeRO stage 3: frees the gathered values. Returns false if they are borrowed.
+    pub(crate) fn reshard(&self) -> bool {
         match self.values.whole.try_borrow_mut() {
             Ok(mut whole) => {
                 *whole = Whole::Absent;
@@ -128,13 +135,13 @@ impl Unit {
         }
     }
 
-    /// Writes `block` over the elements from `start` of the flat buffers, as far as this rank holds them.
+    /// Writes `block` to the elements from `start` of the flat buffers, as far as this rank holds them.
     pub(crate) fn write(&self, start: usize, block: View<'_>) {
         let backend = self.rank.backend();
-        self.settle();
+        self.wait_for_values();
         self.note_change();
         if let Whole::Here(whole) = &mut *self.values.whole.borrow_mut()
-            && self.level() != ZeroLevel::Parameters
+            && self.stage() != ZeroLevel::Parameters
         {
             let mut view = whole.view_mut();
             backend.cast(block, view.slice(start..start + block.len()));
@@ -152,9 +159,9 @@ impl Unit {
         });
     }
 
-    /// This rank's elements of the shard in f32.
+    /// Returns this rank's shard in f32.
     pub(crate) fn master(&self) -> Stretch<'_> {
-        self.settle();
+        self.wait_for_values();
         let master = self.values.master.borrow();
         if let Ok(master) = Ref::filter_map(master, Option::as_ref) {
             return Stretch::new(master, 0..self.shard().len());
@@ -166,27 +173,28 @@ impl Unit {
         let whole = Ref::map(self.values.whole.borrow(), |whole| match whole {
             Whole::Here(whole) => whole,
             Whole::Absent | Whole::Arriving(_) => {
-                unreachable!("below level 3 the values are whole")
+                unreachable!("below ZeRO stage 3 the values are whole")
             }
         });
         Stretch::new(whole, self.shard())
     }
 
-    /// Lets `visit` change a run of the shard in f32, and, where the compute dtype is another, the values in that.
+    /// Changes a range of the shard by `visit`, which gets the f32 values and, if the compute dtype is another, the values
+    /// in the compute dtype.
     pub(crate) fn change_values(
         &self,
         range: Range<usize>,
         visit: impl FnOnce(ViewMut<'_>, Option<ViewMut<'_>>),
     ) {
-        self.settle();
+        self.wait_for_values();
         let start = self.shard().start;
         let in_shard = range.start - start..range.end - start;
         let mut own = self.values.own.borrow_mut();
         let mut whole = self.values.whole.borrow_mut();
         let mut values = match (&mut *own, &mut *whole) {
-            (Some(own), _) => self.exclusive(own).view_mut().into_slice(in_shard.clone()),
+            (Some(own), _) => self.exclusive_shard(own).view_mut().into_slice(in_shard.clone()),
             (None, Whole::Here(whole)) => whole.view_mut().into_slice(range),
-            (None, _) => unreachable!("below level 3 the values are whole"),
+            (None, _) => unreachable!("below ZeRO stage 3 the values are whole"),
         };
         match &mut *self.values.master.borrow_mut() {
             Some(master) => visit(master.view_mut().into_slice(in_shard), Some(values)),
@@ -194,49 +202,47 @@ impl Unit {
         }
     }
 
-    /// Notes that the values change. At level 3, what was gathered before is of the old ones.
+    /// Increases the version of the values. At ZeRO stage 3, frees the gathered old values.
     fn note_change(&self) {
         self.set_version(self.version() + 1);
-        if self.level() == ZeroLevel::Parameters {
-            self.settle();
-            self.rank.gathering().leave(self);
-            self.release();
+        if self.stage() == ZeroLevel::Parameters {
+            self.wait_for_values();
+            self.reshard();
         }
     }
 
-    /// Brings the updated shards to the ranks that hold all of the values.
-    pub(crate) fn publish(&self) {
+    /// Starts the all-gather of updated shards on ranks that keep all of the values, at ZeRO stages 1 and 2.
+    pub(in super::super) fn start_publish(&self) {
         self.note_change();
-        match self.level() {
-            ZeroLevel::Replicated => {}
+        match self.stage() {
+            ZeroLevel::Replicated | ZeroLevel::Parameters => {}
             ZeroLevel::Optimizer | ZeroLevel::Gradients => {
-                // Values that no layer has read since the last time are still under way.
-                self.settle();
+                // Values that no layer has read since the last update are still on their way.
+                self.wait_for_values();
                 let mut whole = self.values.whole.borrow_mut();
                 *whole = match std::mem::take(&mut *whole) {
                     Whole::Here(buffer) => {
                         let group = self.rank.process_group(FSDP);
                         let site = self.site("parameters");
-                        let cut = self.cut();
-                        Whole::Arriving(group.start_all_gather_in_place(&site, buffer, &cut))
+                        let shards = self.shard_blocks();
+                        Whole::Arriving(group.start_all_gather_in_place(&site, buffer, &shards))
                     }
                     other => other,
                 };
             }
-            ZeroLevel::Parameters => self.rank.gathering().updated(self),
         }
     }
 
-    /// The shard to be changed: a copy of its own, should a gather that nobody waited for still be reading it.
-    fn exclusive<'a>(&self, own: &'a mut Arc<Buffer>) -> &'a mut Buffer {
+    /// Returns the shard for writing: a copy if an all-gather that was not waited for still reads it.
+    fn exclusive_shard<'a>(&self, own: &'a mut Arc<Buffer>) -> &'a mut Buffer {
         if Arc::get_mut(own).is_none() {
-            *own = Arc::new(copy_to(&self.rank, own, Category::Parameters));
+            *own = Arc::new(self.rank.copy_buffer(own, Category::Parameters));
         }
-        Arc::get_mut(own).expect("nobody else has the copy")
+        Arc::get_mut(own).expect("the copy has no other owner")
     }
 }
 
-/// What two runs share.
+/// Returns the intersection of two ranges.
 pub(super) fn intersection(a: Range<usize>, b: Range<usize>) -> Range<usize> {
     let start = a.start.max(b.start);
     start..a.end.min(b.end).max(start)
