@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_of_a_part_fill_it() {
+    fn parts_of_a_part_cover_it() {
         for (size, outer, inner) in [(8, 2, 2), (9, 2, 2), (7, 3, 2), (5, 2, 4)] {
             for index in 0..outer {
                 let held = Extent::part(size, index, outer).range(0, usize::MAX);

@@ -1,4 +1,4 @@
-//! Contraction of a tensor with a weight: what comes out, a value or a partial sum, follows from the types.
+//! Contraction of a tensor with a weight: the types determine whether the result is a tensor or a partial sum.
 
 use std::panic::Location;
 

@@ -1,8 +1,7 @@
-//! Passes over micro-batches, forward and backward, that are recorded on a device once and then done again at once.
+//! CUDA graphs of micro-batch passes: forward and backward are captured once and replayed as one graph launch.
 //!
-//! Of what a pass does on the device, only the tokens differ from step to step; they are uploaded before it. What the host
-//! does in it besides, it does not do again: counters are advanced by what the recorded pass added, and parameters are where
-//! the pass leaves them.
+//! Only the tokens of a pass differ from step to step; they are uploaded before it. The host's work in a pass is not
+//! repeated: counters are advanced by what the captured pass has added, and parameters are where the pass leaves them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,48 +14,48 @@ use crate::layout::{AxisSet, Dims, Shape};
 
 use super::{Gradients, Metric, Tokens};
 
-/// What recorded passes share: a rank, and the memory that they use.
+/// CUDA graphs of a rank: they share its context, and the private memory pool.
 pub(crate) struct Passes {
     rank: Rank,
     recordings: Arc<Recordings>,
 }
 
-/// What is to be done in a pass.
+/// Inputs of a micro-batch pass.
 pub(crate) struct Pass<'a> {
     /// Sizes of the global batch.
     pub sizes: &'a [usize],
-    /// The first row of this rank's block.
+    /// First row of this rank's block.
     pub first: usize,
     pub tokens: &'a [u32],
     pub targets: &'a [u32],
-    /// What messages call it.
+    /// Name in messages.
     pub name: &'a str,
 }
 
-/// A pass that can be done again, of tokens shaped `S`.
+/// A captured micro-batch pass of tokens shaped `S`, which can be replayed.
 pub(crate) struct RecordedPass<S> {
     recording: Recording,
     tokens: Place,
     targets: Place,
-    /// Where the targets were ignored.
+    /// For each target, whether it is ignored.
     ignored: Vec<bool>,
-    /// The sum of the loss.
+    /// Address of the sum of the loss.
     sum: Place,
-    /// Elements that the loss counts.
+    /// Number of elements that the loss counts.
     count: u64,
     units: Vec<CapturedBuffers>,
     added: Added,
     shape: std::marker::PhantomData<S>,
 }
 
-/// What a pass adds to the counters of a rank.
+/// Amounts that a pass adds to the counters of a rank.
 struct Added {
     flops: u64,
     recomputed: u64,
     sent: BTreeMap<AxisSet, CommStats>,
 }
 
-/// Counts what makes passes differ from step to step besides their tokens.
+/// Counters of operations that make passes differ from step to step besides their tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Varies {
     waits: u64,
@@ -64,13 +63,13 @@ pub(crate) struct Varies {
 }
 
 impl Varies {
-    /// What was counted so far on `rank`.
+    /// Returns the current counters of `rank`.
     pub(crate) fn now(rank: &Rank) -> Varies {
         let waits = rank.meter().device().map_or(0, |device| device.waits());
         Varies { waits, step_reads: rank.step_reads() }
     }
 
-    /// Why what was done since `before` cannot be done again as it was recorded, if it cannot.
+    /// Returns the reason why the work since `before` cannot be captured, or `None` if it can.
     pub(crate) fn since(self, before: Varies) -> Option<&'static str> {
         if self.step_reads > before.step_reads {
             return Some("the number of the step is part, as it is where dropout draws");
@@ -80,7 +79,7 @@ impl Varies {
 }
 
 impl Passes {
-    /// Without any yet; none where the rank's device, or what connects it with others, cannot be recorded.
+    /// Creates the graphs of a rank, empty; `None` if its device, or its communication engine, does not support capture.
     pub(crate) fn new(rank: &Rank) -> Option<Passes> {
         let device = rank.meter().device()?;
         let mut meters = rank.comms().recordable()?;
@@ -88,17 +87,17 @@ impl Passes {
         Some(Passes { rank: rank.clone(), recordings: Recordings::new(device, &meters) })
     }
 
-    /// Whether what was recorded can be done again on this rank.
+    /// Returns true if the captured graphs are valid on this rank.
     pub(crate) fn are_whole(&self) -> bool {
         self.recordings.are_whole()
     }
 
-    /// Whether what was recorded can be done again on all ranks. Every rank calls it.
+    /// Returns true if the captured graphs are valid on all ranks. Every rank calls it.
     pub(crate) fn are_whole_everywhere(&self) -> bool {
         self.agree(self.are_whole())
     }
 
-    /// Whether there are other ranks, which do what this one does.
+    /// Returns true if there are other ranks, which capture and replay the same passes.
     pub(crate) fn are_of_several_ranks(&self) -> bool {
         self.rank.comms().shape().world_size() > 1
     }
@@ -107,18 +106,18 @@ impl Passes {
         self.rank.comms().agree(yes).unwrap_or_else(|error| fail(error))
     }
 
-    /// Records `work` on the tokens and targets of `pass`, and does it. It gives the loss, and leaves nothing under way.
-    /// Every rank calls it.
+    /// Captures `work` on the tokens and targets of `pass`, and launches it. Returns the loss; no collective is left in
+    /// progress. Every rank calls it.
     ///
     /// # Errors
-    /// Why nothing was recorded; then the step has to begin anew.
+    /// The reason why nothing was captured; then the step has to be repeated.
     pub(crate) fn record<S: Shape>(
         &self,
         pass: &Pass<'_>,
         work: impl FnOnce(&Tokens<S>, &Tokens<S>) -> Metric<S>,
     ) -> Result<(Metric<S>, RecordedPass<S>), String> {
         let rank = &self.rank;
-        self.settle();
+        self.wait_for_transfers();
         let mut inputs = Vec::new();
         let before = Counters::of(rank);
         let prepare = || {
@@ -150,25 +149,25 @@ impl Passes {
                 shape: std::marker::PhantomData,
             })
         });
-        // The calls of a recording are not answered by those of a rank that has none.
+        // Collectives of a graph do not match those that another rank issues eagerly.
         let everywhere = self.agree(recorded.is_ok());
         let recorded = recorded?;
         if !everywhere {
             return Err("another rank could not record them".to_owned());
         }
         let uncounted = recorded.added.sent.keys().map(|axes| (*axes, CommStats::default()));
-        self.submit(&recorded, pass.name, &uncounted.collect());
+        self.launch_graph(&recorded, pass.name, &uncounted.collect());
         Ok((self.loss_of(&recorded), recorded))
     }
 
-    /// Does a recorded pass again, on other tokens. None where parameters are not where they were.
+    /// Replays a captured pass on other tokens. Returns `None` if buffers of parameters have moved.
     pub(crate) fn replay<S: Dims>(
         &self,
         recorded: &RecordedPass<S>,
         pass: &Pass<'_>,
     ) -> Option<Metric<S>> {
         let rank = &self.rank;
-        self.settle();
+        self.wait_for_transfers();
         let units = rank.units();
         let all = units.len() == recorded.units.len();
         if !all
@@ -182,34 +181,34 @@ impl Passes {
         recorded.tokens.write(pass.tokens);
         recorded.targets.write(pass.targets);
         let Added { flops, recomputed, sent } = &recorded.added;
-        self.submit(recorded, pass.name, sent);
+        self.launch_graph(recorded, pass.name, sent);
         rank.backend().count_flops(*flops);
         rank.segments().count_flops(*recomputed);
         Some(self.loss_of(recorded))
     }
 
-    /// The gradients that passes have left in the units, which counted so many elements.
+    /// Returns the gradients that passes, which counted `count` elements, have left in the units.
     pub(crate) fn gradients<S: Dims, State>(&self, count: u64) -> Gradients<State> {
-        Gradients::there::<S>(&self.rank, count)
+        Gradients::of_latest_backward::<S>(&self.rank, count)
     }
 
-    /// Nothing is under way: recorded work waits for nothing that is not recorded.
-    fn settle(&self) {
+    /// Waits for all transfers in progress: a graph can only wait for its own events.
+    fn wait_for_transfers(&self) {
         self.rank.units().iter().for_each(|unit| unit.wait_for_values());
         self.rank.offloading().finish_transfers(&self.rank);
     }
 
-    fn submit<S>(
+    fn launch_graph<S>(
         &self,
         recorded: &RecordedPass<S>,
         name: &str,
         sent: &BTreeMap<AxisSet, CommStats>,
     ) {
-        let mut submit = || recorded.recording.replay();
-        self.rank.comms().replay(name, sent, &mut submit).unwrap_or_else(|error| fail(error));
+        let mut launch = || recorded.recording.replay();
+        self.rank.comms().replay(name, sent, &mut launch).unwrap_or_else(|error| fail(error));
     }
 
-    /// A copy of the loss that was computed last, since the next time it is overwritten.
+    /// Copies the loss that was computed last, which the next replay overwrites.
     fn loss_of<S: Dims>(&self, recorded: &RecordedPass<S>) -> Metric<S> {
         let mut sum = self.rank.meter().alloc(DType::F32, 1, Category::Activations);
         recorded.sum.copy_to(&mut sum);
@@ -218,12 +217,12 @@ impl Passes {
 }
 
 impl<S: Dims> RecordedPass<S> {
-    /// Elements that the loss counts.
+    /// Returns the number of elements that the loss counts.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Whether it can be done on these targets, of which the same have to count.
+    /// Returns true if the pass can be replayed on these targets, of which the same have to be ignored.
     pub(crate) fn takes(&self, targets: &[u32]) -> bool {
         ignored::<S>(targets).eq(self.ignored.iter().copied())
     }
@@ -233,7 +232,7 @@ fn ignored<S: Dims>(targets: &[u32]) -> impl Iterator<Item = bool> {
     targets.iter().map(|id| *id == Tokens::<S>::IGNORED)
 }
 
-/// The counters of a rank.
+/// Counters of a rank.
 struct Counters {
     flops: u64,
     recomputed: u64,

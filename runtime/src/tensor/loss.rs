@@ -29,27 +29,26 @@ impl<S: Dims> Loss<S> {
         Loss { sum, count, shape: PhantomData }
     }
 
-    /// A loss that is the mean of `terms`: the sum over every element, divided by their number on all ranks.
+    /// Creates the mean of `terms`: the sum over every element, divided by their number on all ranks.
     #[track_caller]
     pub fn mean_of<T: Operand<Shape = S>>(terms: &T) -> Loss<S> {
         let terms = terms.operand();
         Loss::new(sum_of_elements(terms.value()), local_len(terms.local_extents()) as u64)
     }
 
-    /// The mean over all ranks: one small all-reduce.
+    /// Reduces the mean over all ranks: one small all-reduce.
     #[track_caller]
     pub fn reduce(&self) -> Mean {
         self.metric().reduce()
     }
 
-    /// The loss as a metric, which nothing is differentiated through. A device is not waited for before the metric is
-    /// reduced.
+    /// Returns the loss as a metric without gradient. A device is not waited for before the metric is reduced.
     #[track_caller]
     pub fn metric(&self) -> Metric<S> {
         Metric::of_buffer(self.sum.rank(), self.sum.compute().data, self.count)
     }
 
-    /// A loss has no value before its sum and count are summed over the ranks; this never compiles, and says so.
+    /// Never compiles: a loss has no value before its sum and count are reduced over the ranks.
     #[doc(hidden)]
     pub fn value(&self) -> f64
     where
@@ -58,14 +57,14 @@ impl<S: Dims> Loss<S> {
         Self::never()
     }
 
-    /// Computes the gradients of every parameter of the models that the loss depends on, and starts summing the gradient of
-    /// each unit over the ranks as soon as it is complete.
+    /// Computes the gradients of every parameter of the models that the loss depends on, and starts the reduction of the
+    /// gradient of each FSDP unit over the ranks as soon as it is complete.
     ///
     /// The result is the gradient of the *sum*; [`Gradients::reduce`] divides by the count of all ranks. Operations that
     /// lead to other losses stay recorded; one that leads to both is used up by the first backward.
     ///
     /// # Panics
-    /// When the models still hold gradients of another backward that were not reduced: micro-batches are added up by
+    /// If the models still hold gradients of another backward that were not reduced: micro-batches are accumulated by
     /// [`accumulate`](Self::accumulate).
     #[track_caller]
     pub fn backward(self) -> Gradients<Pending> {
@@ -101,8 +100,8 @@ impl<S: Dims> Loss<S> {
         Losses::from(self).accumulate_for(units)
     }
 
-    /// This loss and one of another shape, to be differentiated together: a penalty on what the loss is computed from.
-    /// Of losses of one shape, `a + b` is the same.
+    /// Returns this loss and one of another shape, to be differentiated together: a penalty on activations, for example.
+    /// For losses of one shape, `a + b` is the same.
     #[track_caller]
     pub fn and<T: Dims>(self, other: Loss<T>) -> Losses {
         Losses::from(self).and(other)
@@ -161,7 +160,7 @@ impl Losses {
     }
 }
 
-/// The mean over both: sums and counts are added.
+/// Adds sums and counts: the mean over the elements of both.
 impl<S: Dims> Add for Loss<S> {
     type Output = Loss<S>;
 
@@ -174,7 +173,7 @@ impl<S: Dims> Add for Loss<S> {
     }
 }
 
-/// Never implemented: what a loss could be scaled by.
+/// Never implemented: a factor of a loss.
 #[diagnostic::on_unimplemented(
     message = "a loss cannot be scaled by hand",
     label = "this is a sum and a count, divided once, after both are summed over the ranks",
@@ -187,7 +186,7 @@ pub trait ScalesLoss {
 
 macro_rules! never_scaled {
     ($($operator:ident $method:ident;)*) => {$(
-        /// Never applies; its bound says why.
+        /// Never applies; the message of its bound explains why.
         impl<S, R: ScalesLoss> $operator<R> for Loss<S> {
             type Output = Loss<S>;
 

@@ -8,8 +8,8 @@ mod in_flight;
 mod loss;
 mod losses;
 mod metric;
+mod operators;
 mod partial;
-mod redistribute;
 mod reduce;
 mod scalar;
 mod segment_data;
@@ -19,8 +19,7 @@ mod tokens;
 mod typed;
 
 pub use combine::{
-    Accumulate, AfterParam, Combine, Moved, Product, Right, Scale, TakenByValue, TakesValues,
-    Trailing,
+    Accumulate, Combine, Moved, Product, Scale, TakenByValue, TakesValues, Trailing,
 };
 pub use contract::{Contract, FromValue};
 pub use gradients::{Accumulating, Applicable, Gradients, Pending, Reduced, Summed, Unsummed};
@@ -28,6 +27,7 @@ pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
 pub use loss::{Loss, ScalesLoss};
 pub use losses::Losses;
 pub use metric::{HasShape, HasValue, MadeOfTensor, Mean, Metric};
+pub use operators::{AfterParam, Right};
 pub use partial::{NotAValue, Partial, StillPartial};
 pub use reduce::SumState;
 pub use scalar::{Divisor, OtherNumber};

@@ -1,4 +1,4 @@
-//! Sums and means over a dim: a value where this rank holds all of it, a partial sum where it does not.
+//! Sums and means over a dim: a tensor if this rank holds all of the dim, else a partial sum.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::mesh::local_len;
 
 use super::{Partial, Tensor};
 
-/// What a sum over a dim gives: a [`Tensor`] over a dim that lives [`Here`], else a [`Partial`] over its axes.
+/// Result of a sum over a dim: a [`Tensor`] if the home of the dim is [`Here`], else a [`Partial`] over its axes.
 pub trait SumState<S> {
     /// The result.
     type Out;
@@ -45,7 +45,7 @@ type Summed<S, D, P> =
     <<S as SumOver<D, P>>::PartialOver as SumState<<S as SumOver<D, P>>::Left>>::Out;
 
 impl<S: Dims> Tensor<S> {
-    /// The sum over `dim`: a partial sum where the dim is split, or distributed by declaration.
+    /// Returns the sum over `dim`: a partial sum if the dim is split, or distributed by declaration.
     #[track_caller]
     pub fn sum<D, P>(&self, dim: D) -> Summed<S, D, P>
     where
@@ -61,7 +61,7 @@ impl<S: Dims> Tensor<S> {
         )
     }
 
-    /// The mean over all of `dim`, across ranks: a partial sum where the dim is split, or distributed by declaration.
+    /// Returns the mean over all of `dim`, across ranks: a partial sum if the dim is split, or distributed by declaration.
     ///
     /// Over the rows of a batch it is the mean of the micro-batch that the tensor is computed from: of its rows on all
     /// ranks.
@@ -83,7 +83,7 @@ impl<S: Dims> Tensor<S> {
     }
 }
 
-/// `factor` times the sum of this rank's part of dim `dim`.
+/// Returns `factor` times the sum over this rank's part of dim `dim`.
 fn sum(x: &Value, dim: usize, factor: f32) -> Value {
     let rank = x.rank();
     let (before, rest) = x.extents().split_at(dim);

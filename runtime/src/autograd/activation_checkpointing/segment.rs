@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kept_fields_are_told_by_whole_names() {
+    fn save_policy_matches_whole_names() {
         let paths = ["blocks.3.attn", "blocks.3.attn.core", "blocks.3.attn_norm.weight"];
         let saved = |keep: &Keep| paths.map(|path| keep.saves(path));
         let roots = || vec!["blocks.3.attn".to_owned()];

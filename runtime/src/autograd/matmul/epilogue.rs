@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bias_is_found_on_either_side_and_gelu_after_it() {
+    fn finds_bias_on_either_side_and_gelu_after_it() {
         let plain = expr(vec![Leaf(0), Row(1), Add(0, 1)]);
         let found = FusableEpilogue { matmul: 0, bias: 1, root: 2, gelu: false };
         assert_eq!(fusable_epilogues(&plain, &[true, false]), [found]);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_read_too_stays_what_it_is() {
+    fn matmuls_with_other_readers_are_not_fused() {
         let matmul_twice = expr(vec![Leaf(0), Row(1), Add(0, 1), Mul(0, 2)]);
         assert_eq!(fusable_epilogues(&matmul_twice, &[true, false]), []);
         let sum_twice = expr(vec![Leaf(0), Row(1), Add(0, 1), GeluTanh(2), Mul(2, 3)]);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_takes_the_place_of_what_was_computed() {
+    fn computed_nodes_are_replaced_by_leaves() {
         // A residual stream, and a matmul with a bias.
         let stream = expr(vec![Leaf(0), Leaf(1), Row(2), Add(1, 2), Add(0, 3)]);
         assert_eq!(replace_by_leaves(&stream, &[(3, 1)]), (Expr::sum(), vec![0, 1]));
