@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::context::Rank;
-use crate::fsdp::{BackwardPass, Phase};
+use crate::fsdp::{BackwardPass, StepPhase};
 
 use super::tape::{NodeId, backpropagate};
 
@@ -16,10 +16,10 @@ pub(crate) fn run_backward(rank: &Rank, pass: &Rc<BackwardPass>, roots: Vec<Node
     rank.set_running_backward(Some(Rc::clone(pass)));
     // Segments are recomputed as they were computed, also in the middle of an evaluation.
     rank.recorded(|| {
-        let before = rank.prefetcher().enter_phase(Phase::Backward);
+        let before = rank.prefetcher().enter_phase(StepPhase::Backward);
         backpropagate(rank, roots, seed);
-        rank.prefetcher().enter_phase(Phase::Forward);
-        if before == Phase::Evaluate {
+        rank.prefetcher().enter_phase(StepPhase::Forward);
+        if before == StepPhase::Evaluate {
             rank.prefetcher().enter_phase(before);
         }
     });

@@ -12,12 +12,12 @@ mod tape;
 pub(crate) mod tensor_parallel;
 mod value;
 
-pub use activation_checkpointing::{Keep, Region, RegionData};
+pub use activation_checkpointing::{CheckpointedSegment, RegionData, SavePolicy};
 
 pub(crate) use activation_checkpointing::recompute;
 pub(crate) use backward::run_backward;
 pub(crate) use contraction::{Contraction, Reads, contract, gradient_axes};
 pub(crate) use param_use::ParamUse;
 pub(crate) use pointwise::{Binary, Pointwise, Unary};
-pub(crate) use tape::{Gradients, NodeId};
+pub(crate) use tape::{NodeId, TapeGradients};
 pub(crate) use value::{Saved, Value};

@@ -6,7 +6,7 @@ use crate::backend::{Buffer, LeafGrad, ViewMut};
 use crate::fsdp::{InBackward, ParamRef};
 use crate::layout::AxisSet;
 
-use super::tape::{Gradients, NodeId};
+use super::tape::{NodeId, TapeGradients};
 
 /// A use of a parameter that is recorded for backward: counted while it exists, so that its unit knows when the gradient is
 /// complete.
@@ -54,7 +54,11 @@ impl ParamUse {
     /// If the gradient is reduced over more axes than this use needs (another use needs them, or they are data axes, over
     /// which every gradient is reduced), the contribution of this use is the same on every rank of those axes, and only
     /// the first rank of them contributes it.
-    pub(crate) fn finish(&self, gradients: &Gradients<'_>, write: impl FnOnce(ViewMut<'_>, bool)) {
+    pub(crate) fn finish(
+        &self,
+        gradients: &TapeGradients<'_>,
+        write: impl FnOnce(ViewMut<'_>, bool),
+    ) {
         let contributor = self.begin_contribution(gradients);
         if contributor == Contributor::ThisRank {
             self.param.with_gradient(write);
@@ -66,7 +70,7 @@ impl ParamUse {
     /// computes: `write` is called even if none is wanted, with the gradients of those that are.
     pub(crate) fn finish_together<const N: usize>(
         uses: [&ParamUse; N],
-        gradients: &Gradients<'_>,
+        gradients: &TapeGradients<'_>,
         write: impl FnOnce([Option<LeafGrad<'_>>; N]),
     ) {
         let contributors = uses.map(|param_use| param_use.begin_contribution(gradients));
@@ -78,7 +82,7 @@ impl ParamUse {
     }
 
     /// Contributes `gradient`, in f32, and counts the use as done.
-    pub(crate) fn finish_with(&self, gradients: &Gradients<'_>, gradient: &Buffer) {
+    pub(crate) fn finish_with(&self, gradients: &TapeGradients<'_>, gradient: &Buffer) {
         self.finish(gradients, |view, accumulate| {
             let backend = gradients.rank.backend();
             if accumulate {
@@ -89,7 +93,7 @@ impl ParamUse {
         });
     }
 
-    fn begin_contribution(&self, gradients: &Gradients<'_>) -> Contributor {
+    fn begin_contribution(&self, gradients: &TapeGradients<'_>) -> Contributor {
         let (rank, unit) = (gradients.rank, self.param.unit());
         if let Some(version) = self.version {
             unit.check_version(version);
@@ -115,9 +119,9 @@ impl ParamUse {
     }
 }
 
-impl Gradients<'_> {
+impl TapeGradients<'_> {
     /// Calls `kernel` with the gradient of the result of `node`, of `len` elements, and those of the parameters that were
-    /// used with it, and counts the uses as done. Each gradient tells whether to accumulate into it.
+    /// used with it, and counts the uses as done. Each gradient comes with whether to accumulate into it.
     ///
     /// The result may have a gradient from another reader, as the stream of a residual network has from the sum after a
     /// block when backward reaches the norm before it. A kernel that accumulates into it saves a pass over both.

@@ -19,13 +19,13 @@ pub(crate) struct NodeId {
 /// Operations of one rank in the order in which they ran.
 #[derive(Default)]
 pub(crate) struct Tape {
-    nodes: Vec<Node>,
+    nodes: Vec<TapeNode>,
     /// Number of operations recorded so far.
     recorded: u64,
 }
 
 /// A recorded operation, and the forward function that it is part of.
-pub(super) struct Node {
+pub(super) struct TapeNode {
     serial: u64,
     scope: &'static str,
     backward: BackwardFn,
@@ -33,17 +33,17 @@ pub(super) struct Node {
 }
 
 /// Takes the gradient of an operation's result, and passes gradients on to the operands.
-type BackwardFn = Box<dyn FnOnce(&mut Gradients<'_>, Arc<Buffer>)>;
+type BackwardFn = Box<dyn FnOnce(&mut TapeGradients<'_>, Arc<Buffer>)>;
 
 impl Tape {
     /// Records an operation by its backward function.
     pub(crate) fn record(
         &mut self,
-        backward: impl FnOnce(&mut Gradients<'_>, Arc<Buffer>) + 'static,
+        backward: impl FnOnce(&mut TapeGradients<'_>, Arc<Buffer>) + 'static,
     ) -> NodeId {
         let (serial, references) = (self.recorded, Rc::new(()));
         self.recorded += 1;
-        self.nodes.push(Node {
+        self.nodes.push(TapeNode {
             serial,
             scope: scope::current_or("operations"),
             backward: Box::new(backward),
@@ -52,12 +52,12 @@ impl Tape {
         NodeId { serial, _references: references }
     }
 
-    fn take_nodes(&mut self) -> Vec<Node> {
+    fn take_nodes(&mut self) -> Vec<TapeNode> {
         std::mem::take(&mut self.nodes)
     }
 
     /// Puts operations back before those recorded since they were taken.
-    fn put_back(&mut self, mut nodes: Vec<Node>) {
+    fn put_back(&mut self, mut nodes: Vec<TapeNode>) {
         nodes.append(&mut self.nodes);
         self.nodes = nodes;
     }
@@ -69,8 +69,8 @@ impl Rank {
     }
 }
 
-/// Gradients of the results of recorded operations, while backward runs.
-pub(crate) struct Gradients<'a> {
+/// TapeGradients of the results of recorded operations, while backward runs.
+pub(crate) struct TapeGradients<'a> {
     pub(crate) rank: &'a Rank,
     /// Operations by their serial numbers, in order, and the gradients of their results so far.
     slots: Vec<(u64, Option<Arc<Buffer>>)>,
@@ -78,7 +78,7 @@ pub(crate) struct Gradients<'a> {
     seed: Option<Arc<Buffer>>,
 }
 
-impl Gradients<'_> {
+impl TapeGradients<'_> {
     /// Adds a gradient of the result of `node`. A gradient may be shared by several nodes; it is copied only when another
     /// one is added to it while it has other owners.
     pub(crate) fn add(&mut self, node: &NodeId, gradient: Arc<Buffer>) {
@@ -169,11 +169,11 @@ fn run_nodes(
     rank: &Rank,
     roots: impl IntoIterator<Item = (NodeId, Arc<Buffer>)>,
     seed: Option<Arc<Buffer>>,
-    keep: impl Fn(&Node) -> bool,
-) -> Vec<Node> {
+    keep: impl Fn(&TapeNode) -> bool,
+) -> Vec<TapeNode> {
     let mut nodes = rank.tape().take_nodes();
     let slots = nodes.iter().map(|node| (node.serial, None)).collect();
-    let mut gradients = Gradients { rank, slots, seed };
+    let mut gradients = TapeGradients { rank, slots, seed };
     for (root, gradient) in roots {
         gradients.add(&root, gradient);
     }

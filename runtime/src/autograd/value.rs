@@ -10,7 +10,7 @@ use crate::context::Rank;
 use crate::layout::AxisId;
 use crate::mesh::{Extent, local_len};
 
-use super::activation_checkpointing::Region;
+use super::activation_checkpointing::CheckpointedSegment;
 use super::offloading::Offloaded;
 use super::tape::NodeId;
 use super::tensor_parallel::Regather;
@@ -28,7 +28,7 @@ struct ValueInner {
     entered: RefCell<Vec<(AxisId, Value)>>,
     regather: Option<Rc<Regather>>,
     /// The checkpointed segment in whose forward, which is not recorded, the value was computed.
-    unrecorded_in: Option<Rc<Region>>,
+    unrecorded_in: Option<Rc<CheckpointedSegment>>,
 }
 
 enum ValueState {
@@ -96,7 +96,7 @@ impl Value {
         rank: &Rank,
         extents: Vec<Extent>,
         op: impl DeferredOp,
-        unrecorded_in: Option<Rc<Region>>,
+        unrecorded_in: Option<Rc<CheckpointedSegment>>,
     ) -> Value {
         let state = ValueState::Deferred(Box::new(op), rank.is_recording());
         Self::new(rank, extents, state, None, unrecorded_in)
@@ -107,7 +107,7 @@ impl Value {
         extents: Vec<Extent>,
         state: ValueState,
         regather: Option<Rc<Regather>>,
-        unrecorded_in: Option<Rc<Region>>,
+        unrecorded_in: Option<Rc<CheckpointedSegment>>,
     ) -> Value {
         Value(Rc::new(ValueInner {
             rank: rank.clone(),
@@ -120,7 +120,7 @@ impl Value {
     }
 
     /// Returns the value marked as computed in the forward of `segment`, if one is given.
-    pub(crate) fn computed_in(self, segment: Option<Rc<Region>>) -> Value {
+    pub(crate) fn computed_in(self, segment: Option<Rc<CheckpointedSegment>>) -> Value {
         if segment.is_none() {
             return self;
         }

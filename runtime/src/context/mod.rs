@@ -5,6 +5,7 @@ mod collectives;
 mod declared_values;
 mod extents;
 mod failure;
+mod grad_mode;
 mod micro_batch;
 mod rank;
 pub(crate) mod scope;

@@ -10,6 +10,7 @@ use crate::comm::{Open, RankComms, Timeline};
 use crate::layout::{AxisId, AxisSet};
 
 use super::declared_values::DeclaredValues;
+use super::grad_mode::GradMode;
 use super::micro_batch::MicroBatch;
 use super::scope;
 use super::session::Session;
@@ -34,6 +35,7 @@ struct Context {
     meter: Arc<MemoryMeter>,
     settings: Settings,
     step: StepCounter,
+    grad_mode: GradMode,
     /// State of the modules above: the tape, FSDP units and others.
     session: Session,
     /// Lanes of the device in the trace.
@@ -71,6 +73,7 @@ impl Rank {
             meter,
             settings,
             step: StepCounter::default(),
+            grad_mode: GradMode::default(),
             session: Session::default(),
             timeline,
             used_axes: Cell::default(),
@@ -190,6 +193,21 @@ impl Rank {
     /// Returns how often the training step was read.
     pub(crate) fn step_reads(&self) -> u64 {
         self.context.step.reads()
+    }
+
+    /// Returns true if operations are recorded for backward.
+    pub fn is_recording(&self) -> bool {
+        self.context.grad_mode.is_recording.get()
+    }
+
+    /// Returns true if dropout is on.
+    pub fn is_training(&self) -> bool {
+        self.context.grad_mode.is_training.get()
+    }
+
+    /// Returns the flags that [`is_recording`](Self::is_recording) and [`is_training`](Self::is_training) read.
+    pub(crate) fn grad_mode(&self) -> &GradMode {
+        &self.context.grad_mode
     }
 
     /// Notes that ranks along `axes` hold different parts of a value.

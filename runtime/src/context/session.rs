@@ -1,6 +1,6 @@
 //! Per-rank state of the modules above the context: the tape, the FSDP units, the prefetcher and others.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::cell::OnceCell;
 
 /// One state of each type, created by its `Default` when it is first used.
@@ -13,6 +13,7 @@ pub(super) struct Session {
 }
 
 struct SessionState {
+    type_id: TypeId,
     state: Box<dyn Any>,
     next: OnceCell<Box<SessionState>>,
 }
@@ -20,13 +21,18 @@ struct SessionState {
 impl Session {
     /// Returns the state of type `T`.
     pub(super) fn state<T: Any + Default>(&self) -> &T {
+        let type_id = TypeId::of::<T>();
         let mut cell = &self.first;
         loop {
             let entry = cell.get_or_init(|| {
-                Box::new(SessionState { state: Box::new(T::default()), next: OnceCell::new() })
+                Box::new(SessionState {
+                    type_id,
+                    state: Box::new(T::default()),
+                    next: OnceCell::new(),
+                })
             });
-            if let Some(state) = entry.state.downcast_ref() {
-                return state;
+            if entry.type_id == type_id {
+                return entry.state.downcast_ref().expect("the state has the type of its id");
             }
             cell = &entry.next;
         }

@@ -18,5 +18,5 @@ pub use unit::{Stretch, Unit};
 pub(crate) use backward_pass::BackwardPass;
 pub(crate) use param_entry::Role;
 pub(crate) use param_gradient::InBackward;
-pub(crate) use prefetch::Phase;
+pub(crate) use prefetch::StepPhase;
 pub(crate) use unit::CapturedBuffers;

@@ -22,7 +22,7 @@ pub enum Init {
     Normal(f32),
 }
 
-/// Purpose of a parameter, as far as its declaration tells.
+/// Purpose of a parameter, as far as it is declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// The weight, gain or bias of a layer.

@@ -15,7 +15,7 @@ use super::unit::Unit;
 /// resharded, because the backward of the segment follows immediately.
 #[derive(Default)]
 pub(crate) struct Prefetcher {
-    phase: Phase,
+    phase: StepPhase,
     /// Order of the last forward pass that was differentiated, and the position of the current one in it.
     forward_order: Vec<Weak<Unit>>,
     forward_position: Option<usize>,
@@ -28,9 +28,9 @@ pub(crate) struct Prefetcher {
     unsharded: Vec<Rc<Unit>>,
 }
 
-/// Phase of a training step.
+/// StepPhase of a training step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Phase {
+pub(crate) enum StepPhase {
     /// A forward pass that backward follows.
     #[default]
     Forward,
@@ -55,16 +55,17 @@ struct UnitRead {
 
 impl Prefetcher {
     /// Enters `phase`, and returns the previous one.
-    pub(crate) fn enter_phase(&mut self, phase: Phase) -> Phase {
+    pub(crate) fn enter_phase(&mut self, phase: StepPhase) -> StepPhase {
         let before = std::mem::replace(&mut self.phase, phase);
         match (before, phase) {
-            (Phase::Forward, Phase::Backward) => self.backward_position = self.reads.len(),
-            (Phase::Backward, Phase::Forward) => {
+            (StepPhase::Forward, StepPhase::Backward) => self.backward_position = self.reads.len(),
+            (StepPhase::Backward, StepPhase::Forward) => {
                 self.forward_order = self.reads.drain(..).map(|read| read.unit).collect();
                 self.forward_position = None;
                 self.reshard_all();
             }
-            (Phase::Evaluate, Phase::Forward) | (Phase::Forward, Phase::Evaluate) => {
+            (StepPhase::Evaluate, StepPhase::Forward)
+            | (StepPhase::Forward, StepPhase::Evaluate) => {
                 self.forward_position = None;
                 self.reshard_all();
             }
@@ -74,7 +75,7 @@ impl Prefetcher {
     }
 
     /// Returns the current phase.
-    pub(crate) fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> StepPhase {
         self.phase
     }
 
@@ -94,14 +95,14 @@ impl Prefetcher {
             return;
         }
         let next = match self.phase {
-            Phase::Forward | Phase::Evaluate => self.next_in_forward(unit),
-            Phase::Backward => self.next_in_backward(unit),
-            Phase::Recompute => self.next_in_recompute(unit),
+            StepPhase::Forward | StepPhase::Evaluate => self.next_in_forward(unit),
+            StepPhase::Backward => self.next_in_backward(unit),
+            StepPhase::Recompute => self.next_in_recompute(unit),
             // All units of the segment are unsharded.
-            Phase::SegmentBackward => None,
+            StepPhase::SegmentBackward => None,
         };
         let next = next.filter(|next| !Rc::ptr_eq(next, unit));
-        if !matches!(self.phase, Phase::Recompute | Phase::SegmentBackward) {
+        if !matches!(self.phase, StepPhase::Recompute | StepPhase::SegmentBackward) {
             self.reshard_all_but(&[Some(unit), next.as_ref()]);
             self.prefetched = next.clone();
         }
@@ -156,7 +157,7 @@ impl Prefetcher {
     }
 
     fn next_in_forward(&mut self, unit: &Rc<Unit>) -> Option<Rc<Unit>> {
-        if self.phase == Phase::Forward {
+        if self.phase == StepPhase::Forward {
             self.reads.push(UnitRead {
                 unit: Rc::downgrade(unit),
                 is_read_in_backward: false,

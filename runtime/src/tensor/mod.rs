@@ -36,7 +36,7 @@ pub use softmax::LastLocal;
 pub use tokens::{Targets, Tokens};
 pub use typed::{Operand, Param, Tensor};
 
-pub use crate::autograd::{Keep, Region, RegionData};
+pub use crate::autograd::{CheckpointedSegment as Region, RegionData, SavePolicy as Keep};
 pub use crate::context::{Rank, Scope, Settings, ZeroLevel, scope};
 pub use crate::fsdp::{Init, ParamRef, Stretch, Unit};
 pub use crate::mesh::Extent;
@@ -46,8 +46,7 @@ pub(crate) use cuda_graphs::{Pass, Passes, RecordedPass, Varies};
 
 pub(crate) use crate::autograd::tensor_parallel::{enter_region, leave_region};
 pub(crate) use crate::autograd::{
-    Contraction, Gradients as TapeGradients, ParamUse, Reads, Saved, Value, contract,
-    gradient_axes, recompute,
+    Contraction, ParamUse, Reads, Saved, TapeGradients, Value, contract, gradient_axes, recompute,
 };
 pub(crate) use crate::context::fail;
 pub(crate) use crate::fsdp::{InBackward, Role};

@@ -6,7 +6,7 @@ mod recompute;
 mod segment;
 mod segment_data;
 
-pub use segment::{Keep, Region};
+pub use segment::{CheckpointedSegment, SavePolicy};
 pub use segment_data::RegionData;
 
 pub(crate) use recompute::recompute;

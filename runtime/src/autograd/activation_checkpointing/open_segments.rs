@@ -9,7 +9,7 @@ use crate::backend::Buffer;
 use crate::context::Rank;
 use crate::fsdp::Unit;
 
-use super::segment::Region;
+use super::segment::CheckpointedSegment;
 
 /// Checkpointed segments that a rank is computing, innermost last.
 #[derive(Default)]
@@ -22,9 +22,9 @@ pub(crate) struct OpenSegments {
 
 enum OpenSegment {
     /// In forward: results saved so far, in order.
-    Forward { segment: Rc<Region>, saved: VecDeque<SavedResults> },
+    Forward { segment: Rc<CheckpointedSegment>, saved: VecDeque<SavedResults> },
     /// In recomputation: saved results not yet taken.
-    Recompute { segment: Rc<Region>, saved: VecDeque<SavedResults> },
+    Recompute { segment: Rc<CheckpointedSegment>, saved: VecDeque<SavedResults> },
 }
 
 /// Results of one operation.
@@ -53,7 +53,7 @@ impl OpenSegments {
     }
 
     /// Returns the segment in whose forward the rank is, which is not recorded.
-    pub(crate) fn in_forward(&self) -> Option<Rc<Region>> {
+    pub(crate) fn in_forward(&self) -> Option<Rc<CheckpointedSegment>> {
         match self.open.borrow().last() {
             Some(OpenSegment::Forward { segment, .. }) => Some(Rc::clone(segment)),
             _ => None,
@@ -100,7 +100,7 @@ impl OpenSegments {
     }
 
     /// Begins the forward of a segment.
-    pub(super) fn begin_forward(&self, rank: &Rank, segment: &Rc<Region>) {
+    pub(super) fn begin_forward(&self, rank: &Rank, segment: &Rc<CheckpointedSegment>) {
         let segment = Rc::clone(segment);
         self.open.borrow_mut().push(OpenSegment::Forward { segment, saved: VecDeque::new() });
         rank.read_log().begin_scope(true);
@@ -119,7 +119,7 @@ impl OpenSegments {
     pub(super) fn begin_recompute(
         &self,
         rank: &Rank,
-        segment: Rc<Region>,
+        segment: Rc<CheckpointedSegment>,
         saved: VecDeque<SavedResults>,
     ) {
         self.open.borrow_mut().push(OpenSegment::Recompute { segment, saved });

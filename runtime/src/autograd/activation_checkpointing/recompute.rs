@@ -7,22 +7,22 @@ use std::sync::Arc;
 
 use crate::backend::Buffer;
 use crate::context::Rank;
-use crate::fsdp::{Phase, Unit};
+use crate::fsdp::{StepPhase, Unit};
 use crate::layout::Internal;
 use crate::mesh::Extent;
 
 use super::super::offloading::Offloaded;
-use super::super::tape::{Gradients, NodeId, backpropagate_segment};
+use super::super::tape::{NodeId, TapeGradients, backpropagate_segment};
 use super::super::value::{Saved, Value};
 use super::open_segments::SavedResults;
-use super::segment::Region;
+use super::segment::CheckpointedSegment;
 use super::segment_data::RegionData;
 
 /// Applies `f` to `input`. While recording, only `input` and the results that `segment` selects are saved; backward
 /// recomputes `f` with the same randomness.
 pub(crate) fn recompute<X: RegionData, Y: RegionData>(
     rank: &Rank,
-    segment: &Rc<Region>,
+    segment: &Rc<CheckpointedSegment>,
     input: &X,
     f: impl Fn(&X) -> Y + 'static,
 ) -> Y {
@@ -149,7 +149,7 @@ impl SegmentInput {
 
 /// Everything that is needed to recompute a segment.
 struct Recompute {
-    segment: Rc<Region>,
+    segment: Rc<CheckpointedSegment>,
     saved: VecDeque<SavedResults>,
     uses: Vec<SegmentUse>,
     inputs: Vec<SegmentInput>,
@@ -162,7 +162,7 @@ impl Recompute {
     /// that have arrived.
     fn run(
         self,
-        gradients: &mut Gradients<'_>,
+        gradients: &mut TapeGradients<'_>,
         arrived: &[Cell<Option<Arc<Buffer>>>],
         f: impl FnOnce(Vec<Value>) -> Vec<Value>,
     ) {
@@ -172,7 +172,7 @@ impl Recompute {
                 unit.check_version(*version);
             }
         }
-        let before = rank.prefetcher().enter_phase(Phase::Recompute);
+        let before = rank.prefetcher().enter_phase(StepPhase::Recompute);
         rank.segments().begin_recompute(rank, self.segment, self.saved);
         let flops = rank.backend().flops();
 
@@ -190,10 +190,10 @@ impl Recompute {
         let outputs = rank.in_step(self.step, || f(values));
 
         rank.segments().end_recompute(rank, rank.backend().flops() - flops);
-        if before == Phase::Backward {
+        if before == StepPhase::Backward {
             rank.prefetcher().prefetch_before(self.uses.first().map(|first| &first.unit));
         }
-        rank.prefetcher().enter_phase(Phase::SegmentBackward);
+        rank.prefetcher().enter_phase(StepPhase::SegmentBackward);
         let roots = outputs.into_iter().zip(arrived);
         let roots: Vec<(NodeId, Arc<Buffer>)> = roots
             .filter_map(|(value, arrived)| Some((value.settle().node?, arrived.take()?)))
@@ -206,7 +206,7 @@ impl Recompute {
             }
         }
         rank.prefetcher().enter_phase(before);
-        if before == Phase::Backward {
+        if before == StepPhase::Backward {
             rank.prefetcher().end_segment_backward();
         }
         self.uses.iter().for_each(|segment_use| segment_use.finish(rank));

@@ -2,11 +2,11 @@
 
 /// Checkpointed segment of a model: it saves its inputs, and the results that its save policy selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Region {
+pub struct CheckpointedSegment {
     /// Path of what is computed: `blocks.3`, or `blocks.2-3` for layers that form one segment.
     pub path: String,
     /// Results that are saved instead of recomputed.
-    pub keep: Keep,
+    pub keep: SavePolicy,
     /// True if the inputs are offloaded to host memory until backward.
     pub offload: bool,
 }
@@ -14,7 +14,7 @@ pub struct Region {
 /// Save policy: fields whose results a segment saves, namely those of matmuls, attention and norms that belong to the field
 /// or to one inside it. Elementwise results are always recomputed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Keep {
+pub enum SavePolicy {
     /// No field.
     #[default]
     Nothing,
@@ -24,16 +24,16 @@ pub enum Keep {
     AllBut(Vec<String>),
 }
 
-impl Keep {
+impl SavePolicy {
     pub(super) fn saves(&self, path: &str) -> bool {
         let is_under = |field: &String| {
             path.strip_prefix(field.as_str())
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
         match self {
-            Keep::Nothing => false,
-            Keep::Under(fields) => fields.iter().any(is_under),
-            Keep::AllBut(fields) => !fields.iter().any(is_under),
+            SavePolicy::Nothing => false,
+            SavePolicy::Under(fields) => fields.iter().any(is_under),
+            SavePolicy::AllBut(fields) => !fields.iter().any(is_under),
         }
     }
 }
@@ -45,10 +45,10 @@ mod tests {
     #[test]
     fn save_policy_matches_whole_names() {
         let paths = ["blocks.3.attn", "blocks.3.attn.core", "blocks.3.attn_norm.weight"];
-        let saved = |keep: &Keep| paths.map(|path| keep.saves(path));
+        let saved = |keep: &SavePolicy| paths.map(|path| keep.saves(path));
         let roots = || vec!["blocks.3.attn".to_owned()];
-        assert_eq!(saved(&Keep::Nothing), [false, false, false]);
-        assert_eq!(saved(&Keep::Under(roots())), [true, true, false]);
-        assert_eq!(saved(&Keep::AllBut(roots())), [false, false, true]);
+        assert_eq!(saved(&SavePolicy::Nothing), [false, false, false]);
+        assert_eq!(saved(&SavePolicy::Under(roots())), [true, true, false]);
+        assert_eq!(saved(&SavePolicy::AllBut(roots())), [false, false, true]);
     }
 }

@@ -6,7 +6,7 @@ use crate::backend::{Buffer, DType, Gemm, GemmEnding, LeafGrad};
 use crate::context::{Rank, alloc_like};
 
 use super::super::param_use::ParamUse;
-use super::super::tape::{Gradients, NodeId};
+use super::super::tape::{NodeId, TapeGradients};
 use super::super::value::Saved;
 use super::epilogue::{bias_expr, gelu_expr};
 
@@ -31,7 +31,12 @@ pub(super) struct MatmulBackward {
 
 impl MatmulBackward {
     /// Passes the gradient `dy` of the result on to `x`, the weight, and the bias of an epilogue.
-    pub(super) fn run(self, gradients: &mut Gradients<'_>, dy: &Buffer, bias: Option<ParamUse>) {
+    pub(super) fn run(
+        self,
+        gradients: &mut TapeGradients<'_>,
+        dy: &Buffer,
+        bias: Option<ParamUse>,
+    ) {
         let rank = gradients.rank;
         let MatmulBackward { x, source, weight, dims: MatmulDims { m, k, n, transposed } } = self;
         x.prefetch(rank);

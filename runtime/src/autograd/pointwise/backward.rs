@@ -7,15 +7,15 @@ use crate::context::{Rank, alloc_like};
 use crate::fsdp::{InBackward, ParamRef, Stretch};
 
 use super::super::param_use::ParamUse;
-use super::super::tape::{Gradients, NodeId};
+use super::super::tape::{NodeId, TapeGradients};
 use super::super::value::Saved;
-use super::leaf::{Leaf, LeafData};
+use super::leaf::{ExprLeaf, LeafData};
 
 /// Records an expression whose leaves had the numbers `data`.
 pub(super) fn record_expression(
     rank: &Rank,
     expr: &Expr,
-    leaves: &[Leaf],
+    leaves: &[ExprLeaf],
     data: &[LeafData<'_>],
 ) -> NodeId {
     let passes = passing_leaves(expr, leaves.len());
@@ -25,13 +25,13 @@ pub(super) fn record_expression(
         .iter()
         .zip(data)
         .map(|(leaf, data)| match (leaf, data) {
-            (Leaf::Param(param, axes), _) => {
+            (ExprLeaf::Param(param, axes), _) => {
                 SavedLeaf::Param(ParamUse::new(param, *axes, InBackward::Reads))
             }
-            (Leaf::Value(value), LeafData::Value(computed)) => {
+            (ExprLeaf::Value(value), LeafData::Value(computed)) => {
                 SavedLeaf::Value((!linear).then(|| value.save()), computed.node.clone())
             }
-            (Leaf::Value(_), LeafData::Param(_)) => unreachable!("data is read leaf by leaf"),
+            (ExprLeaf::Value(_), LeafData::Param(_)) => unreachable!("data is read leaf by leaf"),
         })
         .collect();
     let expr = expr.clone();
@@ -89,7 +89,7 @@ fn backward_leaves(
     expr: &Expr,
     leaves: Vec<SavedLeaf>,
     passes: &[bool],
-    gradients: &mut Gradients<'_>,
+    gradients: &mut TapeGradients<'_>,
     gradient: &Arc<Buffer>,
 ) {
     let rank = gradients.rank;

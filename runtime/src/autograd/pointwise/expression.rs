@@ -4,17 +4,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::backend::{Category, Dropout, Expr, Node, View, ViewMut};
+use crate::context::Rank;
+use crate::fsdp::ParamRef;
 use crate::layout::AxisSet;
 use crate::mesh::Extent;
 
-use crate::context::Rank;
-use crate::fsdp::ParamRef;
-
-use super::super::activation_checkpointing::Region;
+use super::super::activation_checkpointing::CheckpointedSegment;
 use super::super::matmul::{BiasEpilogue, FusableEpilogue, fusable_epilogues, replace_by_leaves};
 use super::super::value::{Computed, DeferredOp, Value};
 use super::backward::record_expression;
-use super::leaf::{Leaf, LeafData};
+use super::leaf::{ExprLeaf, LeafData};
 
 /// Limit of nodes: longer expressions are computed before they are extended, which bounds repeated work when several others
 /// read one deferred value.
@@ -24,7 +23,7 @@ const MAX_NODES: usize = 12;
 #[derive(Clone)]
 pub(crate) struct Pointwise {
     expr: Expr,
-    leaves: Vec<Leaf>,
+    leaves: Vec<ExprLeaf>,
 }
 
 /// A function of one element.
@@ -51,22 +50,25 @@ pub(crate) enum Binary {
 
 impl Pointwise {
     pub(crate) fn leaf(value: Value) -> Pointwise {
-        Pointwise { expr: Expr { nodes: vec![Node::Leaf(0)] }, leaves: vec![Leaf::Value(value)] }
+        Pointwise {
+            expr: Expr { nodes: vec![Node::Leaf(0)] },
+            leaves: vec![ExprLeaf::Value(value)],
+        }
     }
 
     pub(crate) fn param(param: &ParamRef, axes: AxisSet) -> Pointwise {
         Pointwise {
             expr: Expr { nodes: vec![Node::Row(0)] },
-            leaves: vec![Leaf::Param(param.clone(), axes)],
+            leaves: vec![ExprLeaf::Param(param.clone(), axes)],
         }
     }
 
     /// Returns the checkpointed segment in whose forward the expression is computed, unless it consists of constants.
-    fn unrecorded_in(&self, rank: &Rank) -> Option<Rc<Region>> {
+    fn unrecorded_in(&self, rank: &Rank) -> Option<Rc<CheckpointedSegment>> {
         let segment = rank.segments().in_forward()?;
-        let is_unrecorded = |leaf: &Leaf| match leaf {
-            Leaf::Value(value) => value.is_unrecorded(),
-            Leaf::Param(..) => true,
+        let is_unrecorded = |leaf: &ExprLeaf| match leaf {
+            ExprLeaf::Value(value) => value.is_unrecorded(),
+            ExprLeaf::Param(..) => true,
         };
         self.leaves.iter().any(is_unrecorded).then_some(segment)
     }
@@ -104,7 +106,7 @@ impl Pointwise {
     /// Computes the deferred matmuls among its leaves, fused with the bias and the GELU that only they get.
     fn compute_matmuls(&mut self) {
         let is_matmul =
-            |leaf: &Leaf| matches!(leaf, Leaf::Value(value) if value.is_deferred_matmul());
+            |leaf: &ExprLeaf| matches!(leaf, ExprLeaf::Value(value) if value.is_deferred_matmul());
         let matmuls: Vec<bool> = self.leaves.iter().map(is_matmul).collect();
         if !matmuls.contains(&true) {
             return;
@@ -112,12 +114,12 @@ impl Pointwise {
         let mut fused = Vec::new();
         for FusableEpilogue { matmul, bias, root, gelu } in fusable_epilogues(&self.expr, &matmuls)
         {
-            if let (Leaf::Value(value), Leaf::Param(bias, axes)) =
+            if let (ExprLeaf::Value(value), ExprLeaf::Param(bias, axes)) =
                 (&self.leaves[matmul], &self.leaves[bias])
                 && let Some(biased) =
                     value.with_bias(&BiasEpilogue { bias, gradient_axes: *axes, gelu })
             {
-                self.leaves[matmul] = Leaf::Value(biased);
+                self.leaves[matmul] = ExprLeaf::Value(biased);
                 fused.push((root, matmul));
             }
         }
@@ -125,7 +127,7 @@ impl Pointwise {
         self.expr = expr;
         self.leaves = kept.into_iter().map(|leaf| self.leaves[leaf].clone()).collect();
         for leaf in &self.leaves {
-            if let Leaf::Value(value) = leaf {
+            if let ExprLeaf::Value(value) = leaf {
                 value.settle();
             }
         }
@@ -134,7 +136,7 @@ impl Pointwise {
     /// Returns the value, if the expression is nothing else.
     fn as_value(&self) -> Option<&Value> {
         match (&self.expr.nodes[..], &self.leaves[..]) {
-            ([Node::Leaf(0)], [Leaf::Value(value)]) => Some(value),
+            ([Node::Leaf(0)], [ExprLeaf::Value(value)]) => Some(value),
             _ => None,
         }
     }
@@ -145,7 +147,7 @@ impl Pointwise {
 
     /// Returns true if it is the sum of two values.
     fn is_sum(&self) -> bool {
-        let values = self.leaves.iter().all(|leaf| matches!(leaf, Leaf::Value(_)));
+        let values = self.leaves.iter().all(|leaf| matches!(leaf, ExprLeaf::Value(_)));
         values && self.expr == Expr::sum()
     }
 

@@ -8,7 +8,7 @@ use super::super::value::{Computed, Value};
 
 /// Operand of an elementwise expression.
 #[derive(Clone)]
-pub(super) enum Leaf {
+pub(super) enum ExprLeaf {
     Value(Value),
     /// A parameter over the trailing dims, repeated along the leading ones, and the axes over which its gradient is partial.
     Param(ParamRef, AxisSet),
@@ -21,10 +21,10 @@ pub(super) enum LeafData<'a> {
 }
 
 impl<'a> LeafData<'a> {
-    pub(super) fn read(leaf: &'a Leaf) -> LeafData<'a> {
+    pub(super) fn read(leaf: &'a ExprLeaf) -> LeafData<'a> {
         match leaf {
-            Leaf::Value(value) => LeafData::Value(value.settle()),
-            Leaf::Param(param, axes) => LeafData::Param(param.read(*axes)),
+            ExprLeaf::Value(value) => LeafData::Value(value.settle()),
+            ExprLeaf::Param(param, axes) => LeafData::Param(param.read(*axes)),
         }
     }
 
