@@ -1,5 +1,7 @@
 //! Checks of the book beyond its code blocks: the README's error, links, drawings, and the map of the code.
 
+mod imports;
+
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -57,15 +59,21 @@ fn modules_use_only_what_the_architecture_allows() {
     let rows = architecture_table(&page);
     let source = root().join("../runtime/src");
     let modules = read(&source.join("lib.rs"));
-    for module in modules.lines().filter_map(|line| line.strip_prefix("pub mod ")) {
-        let module = module.trim_end_matches(';');
+    let declared = modules.lines().filter_map(|line| {
+        line.strip_prefix("pub mod ").or_else(|| line.strip_prefix("mod "))?.strip_suffix(';')
+    });
+    for module in declared {
         let listed = rows.iter().any(|row| row[0] == module);
         assert!(
             listed || ["prelude", "__private"].contains(&module),
             "`{module}` is not in the table"
         );
     }
-    for row in &rows {
+    for (index, row) in rows.iter().enumerate() {
+        for used in &row[1..] {
+            let is_above = rows[..index].iter().any(|above| above[0] == *used);
+            assert!(is_above, "`{}` uses `{used}`, which the table does not list above it", row[0]);
+        }
         let (folder, file) = (source.join(row[0]), source.join(format!("{}.rs", row[0])));
         let files = if folder.is_dir() { files(&folder, "rs") } else { vec![file] };
         for file in files {
@@ -149,6 +157,19 @@ fn pages_name_existing_files() {
                 let exists = repository.join(path).exists();
                 assert!(exists, "{} names {path}, which does not exist", page.display());
             }
+        }
+    }
+}
+
+/// Modules whose files import from each other without a cycle, but for parent and child.
+const LAYERED: [&str; 4] = ["context", "fsdp", "autograd", "tensor"];
+
+#[test]
+fn layered_modules_have_no_import_cycle() {
+    for module in LAYERED {
+        let imports = imports::Imports::read(&root().join("../runtime/src"), module);
+        if let Some(cycle) = imports.cycle() {
+            panic!("files of `{module}` import from each other: {}", cycle.join(" -> "));
         }
     }
 }

@@ -1,10 +1,13 @@
 //! Meshwright: annotate a model, let the compiler judge its shardings, train it on many ranks.
 #![warn(missing_docs)]
 
+mod autograd;
 pub mod backend;
 pub mod checkpoint;
 pub mod comm;
+mod context;
 pub mod data;
+mod fsdp;
 pub mod launch;
 pub mod layout;
 pub mod mesh;

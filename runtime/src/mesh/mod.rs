@@ -1,9 +1,13 @@
-//! Arrangement of ranks: degrees per axis, coordinates, and the groups that communicate.
+//! Arrangement of ranks: degrees per axis, coordinates, the groups that communicate, and each rank's part of a dim.
 
 mod coordinates;
+mod extent;
 mod parse;
 mod shape;
 
 pub use coordinates::Coordinates;
+pub use extent::Extent;
 pub use parse::MeshError;
 pub use shape::MeshShape;
+
+pub(crate) use extent::{check_sizes, global_sizes, local_len, named_sizes, shape_name};

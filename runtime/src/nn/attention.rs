@@ -189,7 +189,7 @@ fn attend(path: &str, q: &Value, k: &Value, v: &Value) -> Value {
     let scale = 1.0 / (head_dim as f32).sqrt();
     let shape = AttentionShape { batch, seq, heads, kv_heads, head_dim, scale, causal: true };
     let [queries, keys, values] = [q, k, v].map(Value::compute);
-    let [out, lse] = rank.regions().kept(path, || {
+    let [out, lse] = rank.segments().saved_or_compute(path, || {
         let mut out = rank.alloc(q.len());
         let mut lse = rank.stats(batch * heads * seq);
         rank.backend().attention(

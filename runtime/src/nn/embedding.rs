@@ -9,7 +9,7 @@ use crate::layout::{
 };
 use crate::tensor::{
     Extent, InBackward, Init, Param, ParamRef, ParamUse, Tensor, Tokens, Value, gradient_axes,
-    leave, local_len,
+    leave_region, local_len,
 };
 
 use super::{Build, Builder, End, Layer, Plain, Shard, VocabSplit};
@@ -44,7 +44,7 @@ impl<V, H, A: Axis, E> Embedding<V, H, VocabSplit<A, E>> {
         let axes = gradient_axes(X::VARIES, X::VARIES, Split::<V, A>::VARIES);
         let partial = look_up(tokens, &self.weight, axes);
         let site = self.weight.site().clone().at(Location::caller());
-        Tensor::wrap(leave(partial, A::ID, X::SCATTER, &site))
+        Tensor::wrap(leave_region(partial, A::ID, X::SCATTER, &site))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::layout::{
 };
 use crate::tensor::{
     Contraction, Init, Loss, Operand, Param, ParamRef, Reads, Targets, Tensor, check_sizes,
-    contract, enter, gradient_axes,
+    contract, enter_region, gradient_axes,
 };
 
 use super::fused_loss::fused_loss;
@@ -97,7 +97,7 @@ impl<H, V, Style> LmHead<H, V, Style> {
         G: Dims + TargetsOf<<T::Shape as HeadInput<H, V, Style>>::Lead>,
     {
         let site = self.weight.site().clone().at(Location::caller());
-        let x = enter(x.operand().value(), T::Shape::ENTRY, &site);
+        let x = enter_region(x.operand().value(), T::Shape::ENTRY, &site);
         x.rank().check_same(self.weight.rank());
         x.rank().check_same(targets.rank());
         let lead = &x.extents()[..x.extents().len() - 1];

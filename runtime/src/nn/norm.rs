@@ -124,7 +124,7 @@ fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
     let (len, rows) = (x.len(), x.len() / weight.local_len());
     compute_unless_sum(x);
     let values = weight.read(axes);
-    let [y, inv_rms] = rank.regions().kept(weight.path(), || {
+    let [y, inv_rms] = rank.segments().saved_or_compute(weight.path(), || {
         let (mut y, mut inv_rms) = (rank.alloc(len), rank.stats(rows));
         let backend = rank.backend();
         let was_sum = x.compute_sum(|a, b, sum| {
@@ -163,7 +163,7 @@ fn layer_norm(x: &Value, weight: &ParamRef, bias: &ParamRef, eps: f32, axes: Axi
     let (len, rows) = (x.len(), x.len() / weight.local_len());
     compute_unless_sum(x);
     let (weights, biases) = (weight.read(axes), bias.read(axes));
-    let [y, mean, inv_std] = rank.regions().kept(weight.path(), || {
+    let [y, mean, inv_std] = rank.segments().saved_or_compute(weight.path(), || {
         let mut y = rank.alloc(len);
         let (mut mean, mut inv_std) = (rank.stats(rows), rank.stats(rows));
         let backend = rank.backend();

@@ -1,20 +1,19 @@
-//! `+`, `-` and `*` between tensors, between partial sums, and between a tensor and a parameter over its trailing dims.
+//! Rules of `+`, `-` and `*` between tensors, between partial sums, and between a tensor and a parameter over its trailing
+//! dims.
 
 use std::marker::PhantomData;
-use std::ops::{Add, Mul, Sub};
+use std::ops::Mul;
 
+use crate::autograd::{Binary, Pointwise, Unary, Value, gradient_axes};
+use crate::fsdp::ParamRef;
 use crate::layout::{AxisGroup, AxisSet, Dim, Dims, Ends, SameShape};
+use crate::mesh::check_sizes;
 
-use super::contract::gradient_axes;
-use super::extent::check_sizes;
 use super::in_flight::Arrived;
-use super::pointwise::{Binary, Pointwise, Unary};
 use super::typed::note_number;
-use super::value::Value;
-use super::{InFlight, Param, ParamRef, Partial, Tensor};
+use super::{InFlight, Param, Partial, Tensor};
 
-/// What can be added to, or subtracted from, a tensor `Self`: a tensor of its shape, a parameter over its trailing dims, or
-/// a number.
+/// Sum or difference of a tensor `Self` and a tensor of its shape, a parameter over its trailing dims, or a number.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` and `{R}` cannot be added",
     label = "not a tensor of the same shape, a parameter over its trailing dims, or an `f32`"
@@ -25,7 +24,7 @@ pub trait Combine<R>: Sized {
     fn combine(&self, right: &R, op: Sign) -> Self;
 }
 
-/// What a tensor `Self` can be multiplied by: a tensor of its shape, a parameter over its trailing dims, or a number.
+/// Elementwise product of a tensor `Self` and a tensor of its shape, a parameter over its trailing dims, or a number.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be multiplied by `{R}`",
     label = "not a tensor of the same shape, a parameter over its trailing dims, or an `f32`"
@@ -36,7 +35,7 @@ pub trait Product<R>: Sized {
     fn product(&self, right: &R) -> Self;
 }
 
-/// What can be added to, or subtracted from, a partial sum `Self`: a partial sum of the same shape over the same axis.
+/// Sum or difference of a partial sum `Self` and a partial sum of the same shape over the same axis.
 #[diagnostic::on_unimplemented(
     message = "`{R}` cannot be added to a partial sum, `{Self}`",
     label = "a value would be counted once per rank",
@@ -48,7 +47,7 @@ pub trait Accumulate<R>: Sized {
     fn accumulate(&self, right: &R, op: Sign) -> Self;
 }
 
-/// What a partial sum `Self` can be multiplied by: a number.
+/// Product of a partial sum `Self` and a number.
 #[diagnostic::on_unimplemented(
     message = "a partial sum, `{Self}`, can be multiplied by a number only",
     label = "the products of the addends do not add up to the product of the sum",
@@ -58,24 +57,6 @@ pub trait Scale<R>: Sized {
     #[doc(hidden)]
     #[track_caller]
     fn scale(&self, right: &R) -> Self;
-}
-
-/// What can stand on the right of `+`, `-` and `*` after a tensor.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be added to a tensor, subtracted from it or multiplied with it",
-    label = "not a tensor, a reference to a tensor or parameter, or an `f32`",
-    note = "numbers beside tensors are `f32`: `x * 2.0`, `x * (n as f32)`",
-    note = "an `Option` is opened first: `if let Some(y) = y {{ x + y }} else {{ x }}`"
-)]
-pub trait Right {
-    /// What it stands for, without the reference.
-    type Value;
-    /// What comes out, where the tensor is shaped `S`.
-    type Result<S: Dims>;
-    #[doc(hidden)]
-    fn combined(&self) -> &Self::Value;
-    #[doc(hidden)]
-    fn result<S: Dims>(tensor: Tensor<S>) -> Self::Result<S>;
 }
 
 /// Never implemented: the axis of partial sums that could be combined with values.
@@ -100,49 +81,7 @@ pub trait TakenByValue {
     fn never() -> !;
 }
 
-/// Never implemented: what could stand on the right of an operator after a parameter shaped `P`.
-#[diagnostic::on_unimplemented(
-    message = "a parameter, here one shaped `{P}`, cannot stand on the left of `+`, `-` or `*`",
-    label = "the tensor stands on the left, the parameter on the right",
-    note = "write `x + &self.bias` and `x * &self.gain`; `bias - x` is `-(x - &bias)`",
-    note = "two parameters meet in a tensor: `x * &self.gain * &self.scale`"
-)]
-pub trait AfterParam<P> {
-    /// What would come out.
-    type Out;
-    #[doc(hidden)]
-    fn never() -> Self::Out;
-}
-
-macro_rules! never_after_param {
-    ($($operator:ident $method:ident;)*) => {$(
-        /// Never applies; its bound says why.
-        impl<P, R: AfterParam<P>> $operator<R> for Param<P> {
-            type Output = R::Out;
-
-            fn $method(self, _: R) -> R::Out {
-                R::never()
-            }
-        }
-
-        /// Never applies; its bound says why.
-        impl<P, R: AfterParam<P>> $operator<R> for &Param<P> {
-            type Output = R::Out;
-
-            fn $method(self, _: R) -> R::Out {
-                R::never()
-            }
-        }
-    )*};
-}
-
-never_after_param! {
-    Add add;
-    Sub sub;
-    Mul mul;
-}
-
-/// Added or subtracted.
+/// Sign of the right operand of a sum.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub enum Sign {
@@ -246,61 +185,12 @@ macro_rules! partial_by_number {
 
 partial_by_number! { f32, &f32 }
 
-macro_rules! right {
-    ($(<$($param:ident $(: $bound:ident)?),*> $right:ty => $value:ty, |$this:ident| $get:expr;)*) => {$(
-        #[diagnostic::do_not_recommend]
-        impl<$($param $(: $bound)?),*> Right for $right {
-            type Value = $value;
-            type Result<S: Dims> = Tensor<S>;
-
-            fn combined(&self) -> &$value {
-                let $this = self;
-                $get
-            }
-
-            fn result<S: Dims>(tensor: Tensor<S>) -> Tensor<S> {
-                tensor
-            }
-        }
-    )*};
-}
-
-right! {
-    <T> Tensor<T> => Tensor<T>, |tensor| tensor;
-    <T> &Tensor<T> => Tensor<T>, |tensor| tensor;
-    <P> &Param<P> => Param<P>, |param| param;
-    <> f32 => f32, |number| number;
-    <T> InFlight<T> => InFlight<T>, |in_flight| in_flight;
-    <T> &InFlight<T> => InFlight<T>, |in_flight| in_flight;
-    <P> Param<P> => Moved<P>, |_param| &Moved(PhantomData);
-}
-
-/// Nothing can be combined with them; would it be, a partial sum came out.
-macro_rules! right_partials {
-    ($($right:ty),*) => {$(
-        #[diagnostic::do_not_recommend]
-        impl<T, A: AxisGroup> Right for $right {
-            type Value = Partial<T, A>;
-            type Result<S: Dims> = Partial<S, A>;
-
-            fn combined(&self) -> &Partial<T, A> {
-                self
-            }
-
-            fn result<S: Dims>(_: Tensor<S>) -> Partial<S, A> {
-                unreachable!("no tensor is combined with a partial sum")
-            }
-        }
-    )*};
-}
-
-right_partials! { Partial<T, A>, &Partial<T, A> }
-
-/// A parameter that is given by value.
+/// A parameter passed by value.
 #[derive(Debug)]
-pub struct Moved<P>(PhantomData<P>);
+pub struct Moved<P>(pub(super) PhantomData<P>);
 
-/// What is still to be summed, or still under way, or moved: never applies, and its bound says what to do.
+/// Rules for partial sums, tensors in flight and moved parameters: never apply, and the messages of their bounds explain
+/// what to do.
 macro_rules! never_combined {
     ($(<$($param:ident $(: $bound:ident)?),+> $right:ty; $reason:ty: $rule:ident;)*) => {$(
         impl<S: Dims, $($param $(: $bound)?),*> Combine<$right> for Tensor<S>
@@ -361,7 +251,7 @@ fn with_param<S: Dims, P: Dims>(left: &Tensor<S>, right: &Param<P>, op: Binary) 
     combine_param(left, right.handle(), gradient_axes(S::VARIES, S::VARIES, P::VARIES), op)
 }
 
-/// `left + right`, `right` repeated along the leading dims; its gradient is partial over `axes`.
+/// Returns `left + right`, with `right` repeated along the leading dims; its gradient is partial over `axes`.
 #[track_caller]
 pub(crate) fn add_param<S: Dims>(left: &Tensor<S>, right: &ParamRef, axes: AxisSet) -> Tensor<S> {
     combine_param(left, right, axes, Binary::Add)
@@ -382,72 +272,4 @@ fn combine_param<S: Dims>(
 #[track_caller]
 fn pointwise(left: &Value, right: Pointwise, op: Binary) -> Value {
     Value::deferred(left.rank(), left.extents().to_vec(), left.to_pointwise().binary(right, op))
-}
-
-macro_rules! tensor_operators {
-    ($($operator:ident $method:ident $rule:ident ($apply:ident $(, $op:expr)?);)*) => {$(
-        impl<S: Dims, R: Right> $operator<R> for Tensor<S>
-        where
-            Tensor<S>: $rule<R::Value>,
-        {
-            type Output = R::Result<S>;
-
-            #[track_caller]
-            fn $method(self, right: R) -> R::Result<S> {
-                R::result($rule::$apply(&self, right.combined() $(, $op)?))
-            }
-        }
-
-        impl<S: Dims, R: Right> $operator<R> for &Tensor<S>
-        where
-            Tensor<S>: $rule<R::Value>,
-        {
-            type Output = R::Result<S>;
-
-            #[track_caller]
-            fn $method(self, right: R) -> R::Result<S> {
-                R::result($rule::$apply(self, right.combined() $(, $op)?))
-            }
-        }
-    )*};
-}
-
-tensor_operators! {
-    Add add Combine (combine, Sign::Plus);
-    Sub sub Combine (combine, Sign::Minus);
-    Mul mul Product (product);
-}
-
-macro_rules! partial_operators {
-    ($($operator:ident $method:ident $rule:ident ($apply:ident $(, $op:expr)?);)*) => {$(
-        impl<S: Dims, A: AxisGroup, R> $operator<R> for Partial<S, A>
-        where
-            Partial<S, A>: $rule<R>,
-        {
-            type Output = Partial<S, A>;
-
-            #[track_caller]
-            fn $method(self, right: R) -> Partial<S, A> {
-                $rule::$apply(&self, &right $(, $op)?)
-            }
-        }
-
-        impl<S: Dims, A: AxisGroup, R> $operator<R> for &Partial<S, A>
-        where
-            Partial<S, A>: $rule<R>,
-        {
-            type Output = Partial<S, A>;
-
-            #[track_caller]
-            fn $method(self, right: R) -> Partial<S, A> {
-                $rule::$apply(self, &right $(, $op)?)
-            }
-        }
-    )*};
-}
-
-partial_operators! {
-    Add add Accumulate (accumulate, Sign::Plus);
-    Sub sub Accumulate (accumulate, Sign::Minus);
-    Mul mul Scale (scale);
 }

@@ -1,34 +1,35 @@
-//! Gradients whose state the types keep.
+//! Gradients with their state in the type: accumulating, pending, reduced.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::rc::Rc;
 
+use crate::autograd::run_backward;
 use crate::backend::View;
 use crate::comm::Site;
+use crate::context::{Rank, ZeroLevel};
+use crate::fsdp::{BackwardPass, ParamRef, Stretch, Unit};
 use crate::layout::{AxisId, AxisSet, Dims};
 
-use super::backward::Backward;
-use super::unit::Stretch;
-use super::{Losses, ParamRef, Rank, Unit, ZeroLevel};
+use super::Losses;
 
 /// The axes along which ranks hold different parameters.
 const MODEL_AXES: AxisSet = AxisSet::ALL.minus(AxisSet::DATA);
 
-/// Gradients of some of a step's micro-batches: others are still to be added.
+/// State of gradients during gradient accumulation: further micro-batches follow.
 #[derive(Debug)]
 pub struct Accumulating;
 
-/// Gradients as they come out of backward: still to be summed over ranks.
+/// State of gradients after backward: their reduction over the ranks is in progress.
 #[derive(Debug)]
 pub struct Pending;
 
-/// Gradients that are the same on every rank that holds the parameter.
+/// State of gradients that are the same on every rank that holds the parameter.
 #[derive(Debug)]
 pub struct Reduced;
 
-/// The state of gradients that can be measured, clipped and applied: [`Reduced`].
+/// State of gradients that can be measured, clipped and applied: [`Reduced`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` gradients are still to be summed over the ranks",
     label = "call `.reduce()` on the gradients first",
@@ -45,7 +46,7 @@ impl Summed for Reduced {}
     note = "it takes what `loss.backward().reduce()` gives, or a reference to that"
 )]
 pub trait Applicable {
-    /// The state of the gradients.
+    /// State of the gradients.
     type State: Summed;
     #[doc(hidden)]
     fn gradients(&self) -> &Gradients<Self::State>;
@@ -67,7 +68,7 @@ impl<State: Summed> Applicable for &Gradients<State> {
     }
 }
 
-/// The state of gradients that can be summed over the ranks: [`Pending`].
+/// State of gradients that can be reduced over the ranks: [`Pending`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` gradients cannot be summed over the ranks",
     label = "only what the last micro-batch's `.backward()` returns can be, and once",
@@ -78,27 +79,27 @@ pub trait Unsummed {}
 
 impl Unsummed for Pending {}
 
-/// The gradients of every parameter of the models that a loss depends on, in their units' buffers.
+/// Gradients of every parameter of the models that a loss depends on, in the buffers of their FSDP units.
 ///
 /// A later backward of the same models overwrites the buffers. It is refused while these are not reduced, and using these
 /// after it is.
 #[must_use = "gradients do nothing until an optimizer applies them"]
 pub struct Gradients<State> {
     rank: Rank,
-    /// Which units hold the gradients.
-    pass: Rc<Backward>,
+    /// The backward pass whose units hold the gradients.
+    pass: Rc<BackwardPass>,
     /// Elements that the losses count on this rank, by the axes over which the counts are still to be summed.
     counts: BTreeMap<AxisSet, u64>,
-    /// What the numbers in the buffers are to be multiplied by.
+    /// Factor of the numbers in the buffers.
     scale: f32,
     state: PhantomData<State>,
 }
 
 impl<State> Gradients<State> {
-    /// The gradients of micro-batches that count so many elements shaped `S`, which are in the buffers already.
+    /// Returns the gradients, already in the buffers, of micro-batches that count `count` elements shaped `S`.
     #[track_caller]
-    pub(super) fn there<S: Dims>(rank: &Rank, count: u64) -> Gradients<State> {
-        let pass = Backward::latest(rank, Location::caller());
+    pub(super) fn of_latest_backward<S: Dims>(rank: &Rank, count: u64) -> Gradients<State> {
+        let pass = BackwardPass::latest(rank, Location::caller());
         let counts = BTreeMap::from([(S::VARIES, count)]);
         Gradients { rank: rank.with_whole_batch(), pass, counts, scale: 1.0, state: PhantomData }
     }
@@ -108,9 +109,9 @@ impl<State> Gradients<State> {
         Gradients { rank, pass, counts, scale, state: PhantomData }
     }
 
-    /// Gives the gradients up, so that another backward of the same models can begin before they are reduced.
+    /// Discards the gradients, so that another backward of the same models can begin before they are reduced.
     pub fn discard(self) {
-        for unit in self.pass.units().iter().filter(|unit| self.pass.holds(unit)) {
+        for unit in self.pass.units().iter().filter(|unit| self.pass.owns_gradient_of(unit)) {
             unit.discard_gradient();
         }
     }
@@ -123,32 +124,32 @@ impl Gradients<Accumulating> {
         line: &'static Location<'static>,
     ) -> Gradients<Accumulating> {
         let rank = losses.rank().clone();
-        let pass = Backward::new(&rank, line, units);
+        let pass = BackwardPass::new(&rank, line, units);
         Gradients { rank, pass, counts: BTreeMap::new(), scale: 1.0, state: PhantomData }
     }
 
-    /// Adds the gradient of one more micro-batch, after which there are others.
+    /// Accumulates the gradient of a micro-batch that is not the last one.
     ///
     /// Losses of different shapes are pooled: the result is the gradient of the sum of all losses, divided by the number of
     /// elements that all of them count.
     ///
     /// # Panics
-    /// When another backward has overwritten these gradients.
+    /// If another backward has overwritten these gradients.
     #[track_caller]
     pub fn accumulate(self, loss: impl Into<Losses>) -> Gradients<Accumulating> {
-        self.pass.check();
+        self.pass.check_valid();
         self.add(loss.into(), false)
     }
 
-    /// Adds the gradient of the last micro-batch, and starts summing the gradient of each unit over the ranks as soon as
-    /// it is complete: once per step, or from ZeRO stage 2 on, where no rank keeps all of a gradient, once per
+    /// Accumulates the gradient of the last micro-batch, and starts the reduction of the gradient of each FSDP unit as soon
+    /// as it is complete: once per step, or from ZeRO stage 2 on, where no rank keeps all of a gradient, once per
     /// micro-batch.
     ///
     /// # Panics
-    /// When another backward has overwritten these gradients.
+    /// If another backward has overwritten these gradients.
     #[track_caller]
     pub fn backward(self, loss: impl Into<Losses>) -> Gradients<Pending> {
-        self.pass.check();
+        self.pass.check_valid();
         self.add(loss.into(), true)
     }
 
@@ -160,34 +161,34 @@ impl Gradients<Accumulating> {
             *self.counts.entry(axes).or_default() += count;
         }
         self.rank.set_last_micro_batch(last);
-        self.pass.run(&self.rank, roots);
+        run_backward(&self.rank, &self.pass, roots);
         self.with_state()
     }
 }
 
 impl Gradients<Pending> {
-    /// Waits for the sums over ranks.
+    /// Waits for the gradient reductions.
     pub(crate) fn finish_sums(&self) {
         self.pass.units().iter().for_each(|unit| unit.finish_reduction());
     }
 }
 
 impl<State> Gradients<State> {
-    /// Waits for the sums over ranks, and divides by the count of all of them. In the first step, ranks also compare what
-    /// was declared the same on them.
+    /// Waits for the gradient reductions, and divides by the count of all ranks. In the first step, ranks also compare the
+    /// values that were declared the same on them.
     ///
     /// # Panics
-    /// When another backward has overwritten these gradients, or values that were declared the same on several ranks are
+    /// If another backward has overwritten these gradients, or values that were declared the same on several ranks are
     /// not.
     #[track_caller]
     pub fn reduce(self) -> Gradients<Reduced>
     where
         State: Unsummed,
     {
-        self.pass.check();
-        // What the device does first: it may have been recorded with the backward pass, and every rank issues the same.
+        self.pass.check_valid();
+        // The reductions come first: they may be part of the CUDA graph of the backward, and every rank issues the same.
         self.pass.units().iter().for_each(|unit| unit.finish_reduction());
-        self.pass.close();
+        self.pass.mark_reduced();
         let site = Site::here("Gradients::reduce");
         let mut total = 0.0;
         for (axes, count) in &self.counts {
@@ -195,12 +196,12 @@ impl<State> Gradients<State> {
             self.rank.all_reduce_f64(*axes, &site, &mut count);
             total += count[0];
         }
-        self.rank.declared_values().compare(&self.rank);
+        self.rank.compare_declared_values();
         let scale = if total > 0.0 { (1.0 / total) as f32 } else { 0.0 };
         Gradients { scale, ..self.with_state() }
     }
 
-    /// The Euclidean norm of the gradients of the global models: every element counts once, however it is split.
+    /// Returns the Euclidean norm of the gradients of the global models: every element counts once, however it is split.
     #[track_caller]
     pub fn norm(&self) -> f64
     where
@@ -209,22 +210,19 @@ impl<State> Gradients<State> {
         self.norm_over(&self.pass.params())
     }
 
-    /// The Euclidean norm of the gradient of the global parameter `param`: every element counts once, however it is split.
-    /// Every rank calls it.
+    /// Returns the Euclidean norm of the gradient of the global parameter `param`: every element counts once, however it is
+    /// split. Every rank calls it.
     #[track_caller]
     pub fn norm_of(&self, param: &ParamRef) -> f64
     where
         State: Summed,
     {
-        match self.holds(param) {
-            true => self.norm_over(std::slice::from_ref(param)),
-            false => 0.0,
-        }
+        if self.holds(param) { self.norm_over(std::slice::from_ref(param)) } else { 0.0 }
     }
 
     #[track_caller]
     fn norm_over(&self, params: &[ParamRef]) -> f64 {
-        self.pass.check();
+        self.pass.check_valid();
         let mut squares = [self.local_squares_of(params)];
         // The axes along which ranks hold different gradients.
         let axes = match self.rank.zero_level() {
@@ -248,14 +246,14 @@ impl<State> Gradients<State> {
         norm
     }
 
-    /// This rank's block, row-major, of the gradient of the parameter with path `path`, if there is one:
-    /// [`gather`](Self::gather) gives all of it. Where it is sharded over the `fsdp` axis, all of its ranks must call it.
+    /// Returns this rank's block, row-major, of the gradient of the parameter with path `path`, if there is one:
+    /// [`gather`](Self::gather) returns all of it. If it is sharded over the `fsdp` axis, all of its ranks call it.
     #[track_caller]
     pub fn local_block_of(&self, path: &str) -> Option<Vec<f32>>
     where
         State: Summed,
     {
-        self.pass.check();
+        self.pass.check_valid();
         let params = self.pass.params();
         Some(self.block(params.iter().find(|param| param.path() == path)?))
     }
@@ -273,49 +271,48 @@ impl<State> Gradients<State> {
         self.local_block_of(path)
     }
 
-    /// All of the gradient of `param`, row-major, put together from the ranks that hold its parts; all of them must call
+    /// Gathers the gradient of the global parameter `param`, row-major, from the ranks that hold its parts; all of them call
     /// it. Zeros if the loss does not depend on its model.
     #[track_caller]
     pub fn gather(&self, param: &ParamRef) -> Vec<f32>
     where
         State: Summed,
     {
-        let block = match self.holds(param) {
-            true => self.block(param),
-            false => vec![0.0; param.local_len()],
-        };
+        let block =
+            if self.holds(param) { self.block(param) } else { vec![0.0; param.local_len()] };
         param.gather_block(&self.rank, block)
     }
 
-    /// Makes sure that these are gradients of all `units`, and that they are still there.
+    /// Checks that these are gradients of all `units`, and still valid.
     #[track_caller]
     pub(crate) fn check_covers<'a>(&self, units: impl Iterator<Item = &'a Rc<Unit>>) {
         self.pass.check_covers(units);
     }
 
-    /// Whether the units hold a gradient of `param`; else the loss does not depend on its model, and the gradient is zero.
+    /// Returns true if the units hold a gradient of `param`; else the loss does not depend on its model, and the gradient is
+    /// zero.
     #[track_caller]
     fn holds(&self, param: &ParamRef) -> bool {
         self.rank.check_same(param.rank());
-        self.pass.check();
+        self.pass.check_valid();
         assert!(
             self.pass.wants(param.unit()),
             "`backward_for` left the gradient of `{}` out",
             param.path()
         );
-        self.pass.holds(param.unit())
+        self.pass.owns_gradient_of(param.unit())
     }
 
     fn block(&self, param: &ParamRef) -> Vec<f32> {
         param.gradient().into_iter().map(|value| value * self.scale).collect()
     }
 
-    /// The sum of squares of this rank's part of the gradients.
+    /// Returns the sum of squares of this rank's part of the gradients.
     pub(crate) fn local_squares(&self) -> f64 {
         self.local_squares_of(&self.pass.params())
     }
 
-    /// The sum of squares of what this rank counts: a parameter that is whole along an axis is counted by the first
+    /// Returns the sum of squares that this rank counts: a parameter that is whole along an axis is counted by the first
     /// rank of the axis; one that is sharded, by each rank as far as it owns it.
     fn local_squares_of(&self, params: &[ParamRef]) -> f64 {
         let is_counted =

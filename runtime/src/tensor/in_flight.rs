@@ -3,15 +3,15 @@
 use std::marker::PhantomData;
 use std::ops::{Add, Mul, Sub};
 
+use crate::autograd::Value;
+use crate::autograd::tensor_parallel::{self, ShardedDim};
 use crate::comm::{ReduceOp, Site};
-use crate::layout::{AxisId, AxisSet, Dims};
+use crate::context::{fail, scope};
+use crate::layout::{Axis, AxisId, AxisSet, Dims, GatherDim};
 
 use super::Tensor;
-use super::rank::fail;
-use super::region::{self, Line};
-use super::value::Value;
 
-/// A `T` that a collective is bringing. It exists only after [`wait`](InFlight::wait).
+/// Result of an asynchronous collective, which exists only after [`wait`](InFlight::wait).
 #[must_use = "the tensor is there only after `.wait()`"]
 pub struct InFlight<T> {
     arrive: Box<dyn FnOnce() -> Value>,
@@ -19,7 +19,7 @@ pub struct InFlight<T> {
 }
 
 impl<S: Dims> InFlight<Tensor<S>> {
-    /// Waits for the collective; the other ranks of the axis must have issued it too.
+    /// Waits for the collective; the other ranks of the axis must issue it too.
     pub fn wait(self) -> Tensor<S> {
         Tensor::wrap((self.arrive)())
     }
@@ -33,7 +33,7 @@ impl<S: Dims> InFlight<Tensor<S>> {
         }
         let (data, node) = value.into_unique();
         let pending = group.start_all_reduce(site, ReduceOp::Sum, data);
-        let segment = rank.regions().first_run();
+        let segment = rank.segments().in_forward();
         InFlight::new(move || {
             let data = pending.wait().unwrap_or_else(|error| fail(error));
             Value::ready(&rank, extents, data, node).computed_in(segment)
@@ -46,13 +46,13 @@ impl<S: Dims> InFlight<Tensor<S>> {
             let value = value.clone();
             return InFlight::new(|| value);
         }
-        let line = Line::new(&rank, value.extents(), axis, dim, site);
+        let dim = ShardedDim::new(&rank, value.extents(), axis, dim, site);
         let ready = value.compute();
-        let pending = line.start_reduce_scatter(&rank, &ready.data);
-        let segment = rank.regions().first_run();
+        let pending = dim.start_reduce_scatter(&rank, &ready.data);
+        let segment = rank.segments().in_forward();
         InFlight::new(move || {
             let data = pending.wait().unwrap_or_else(|error| fail(error));
-            region::scattered(&rank, line, data, ready.node).computed_in(segment)
+            tensor_parallel::record_shard(&rank, dim, data, ready.node).computed_in(segment)
         })
     }
 
@@ -62,13 +62,13 @@ impl<S: Dims> InFlight<Tensor<S>> {
             let value = value.clone();
             return InFlight::new(|| value);
         }
-        let line = Line::new(&rank, value.extents(), axis, dim, site);
+        let dim = ShardedDim::new(&rank, value.extents(), axis, dim, site);
         let ready = value.compute();
-        let pending = line.start_all_gather(&rank, &ready.data);
-        let segment = rank.regions().first_run();
+        let pending = dim.start_all_gather(&rank, &ready.data);
+        let segment = rank.segments().in_forward();
         InFlight::new(move || {
             let data = pending.wait().unwrap_or_else(|error| fail(error));
-            region::gathered(&rank, line, data, ready.node).computed_in(segment)
+            tensor_parallel::record_gathered(&rank, dim, data, ready.node).computed_in(segment)
         })
     }
 
@@ -77,7 +77,20 @@ impl<S: Dims> InFlight<Tensor<S>> {
     }
 }
 
-/// Never implemented: what something under way would have to be to be used.
+impl<S: Dims> Tensor<S> {
+    /// [`gather`](Self::gather) in the background: the tensor arrives with `.wait()`.
+    #[track_caller]
+    pub fn start_gather<D, P>(&self, dim: D) -> InFlight<Tensor<D::Out>>
+    where
+        D: GatherDim<S, P>,
+    {
+        let _: D = dim;
+        let site = Site::here(scope::current_or("Tensor::start_gather"));
+        InFlight::gather(self.value(), <D::Axis as Axis>::ID, D::DIM, &site)
+    }
+}
+
+/// Never implemented: a result in flight that could be used.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is still on its way",
     label = "`.wait()` for it first",
@@ -90,7 +103,7 @@ pub trait UsedBeforeWait {
 
 macro_rules! after_wait {
     ($($name:ident)*) => {
-        /// What is under way cannot be used; these methods never compile, and say why.
+        /// Methods that never compile, because the result is still in flight; their messages explain why.
         #[allow(missing_docs, reason = "each says in its bound that it cannot be called")]
         impl<S: Dims> InFlight<Tensor<S>> {$(
             #[doc(hidden)]
@@ -106,7 +119,7 @@ macro_rules! after_wait {
 
 after_wait! { silu gelu gelu_tanh relu tanh exp softmax }
 
-/// Its numbers cannot be read either.
+/// Reads that never compile, because the result is still in flight.
 impl<S: Dims> InFlight<Tensor<S>> {
     #[doc(hidden)]
     pub fn to_vec(&self) -> Vec<f32>
@@ -133,7 +146,7 @@ impl<S: Dims> InFlight<Tensor<S>> {
     }
 }
 
-/// Never implemented: what could be combined with something under way.
+/// Never implemented: an operand of a result in flight.
 #[diagnostic::on_unimplemented(
     message = "`{Left}` is still on its way",
     label = "`.wait()` for it first",
@@ -144,7 +157,7 @@ pub trait Awaited<Left> {
     fn never() -> !;
 }
 
-/// Never implemented: what could be used before it is there.
+/// Never implemented: a result in flight as an operand.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is still on its way",
     label = "`.wait()` for it first",
@@ -157,7 +170,7 @@ pub trait Arrived {
 
 macro_rules! operators_after_wait {
     ($($operator:ident $method:ident;)*) => {$(
-        /// Never applies; its bound says what to do.
+        /// Never applies; the message of its bound explains what to do.
         impl<T, R: Awaited<InFlight<T>>> $operator<R> for InFlight<T> {
             type Output = T;
 

@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use crate::backend::{Buffer, Place, Recordings};
 use crate::comm::Site;
+use crate::context::Rank;
 use crate::layout::{Dims, Seal};
+use crate::mesh::{local_len, shape_name};
 
-use super::extent::shape_name;
-use super::{Loss, Operand, Rank, Tensor, Tokens};
+use super::reduce::sum_of_elements;
+use super::{Operand, Tensor, Tokens};
 
 /// A mean over everything shaped `S`: sum and count of this rank, both still to be summed over the axes over which `S`
 /// varies. Nothing is differentiated through it.
@@ -21,18 +23,18 @@ pub struct Metric<S> {
     shape: PhantomData<S>,
 }
 
-/// A number, maybe one that a device is still to write.
+/// A sum, known to the host or still to be written by a device.
 enum Sum {
     Known(f64),
     In(Arc<Buffer>),
 }
 
 impl<S: Dims> Metric<S> {
-    /// A mean over what `of` holds on all ranks, of which this rank has worked out `sum` and `count` from its block of
-    /// `of`: hits and tries for an accuracy.
+    /// Creates a mean over all ranks from the `sum` and `count` that this rank has computed from its block of `of`: hits
+    /// and tries for an accuracy.
     ///
     /// The axes over which both are summed follow from the type of `of`, so it has to be the tensor, or the token ids, that
-    /// the numbers were worked out from.
+    /// the numbers were computed from.
     #[track_caller]
     pub fn of<T: HasShape<Shape = S>>(of: &T, sum: f64, count: u64) -> Metric<S> {
         for number in [sum as f32, count as f32] {
@@ -42,14 +44,17 @@ impl<S: Dims> Metric<S> {
         Metric::known(of.rank(), sum, count)
     }
 
-    /// The mean of all elements of `terms`, on all ranks.
+    /// Creates the mean of all elements of `terms`, on all ranks.
     #[track_caller]
     pub fn mean_of<T: Operand<Shape = S>>(terms: &T) -> Metric<S> {
         let terms = terms.operand();
-        terms.rank().evaluate(|| Loss::mean_of(terms).metric())
+        terms.rank().evaluate(|| {
+            let sum = sum_of_elements(terms.value()).compute().data;
+            Metric::of_buffer(terms.rank(), sum, local_len(terms.local_extents()) as u64)
+        })
     }
 
-    /// The shape of a metric is that of what it was worked out from; this never compiles, and says so.
+    /// Never compiles: a metric has the shape of the tensor that it was computed from.
     #[doc(hidden)]
     pub fn new(_: &Rank, _: f64, _: u64) -> Metric<S>
     where
@@ -62,16 +67,16 @@ impl<S: Dims> Metric<S> {
         Metric { rank: rank.clone(), sum: Sum::Known(sum), count, shape: PhantomData }
     }
 
-    /// The mean whose sum is the number in a buffer.
+    /// Creates the mean whose sum is the number in a buffer.
     pub(crate) fn of_buffer(rank: &Rank, sum: Arc<Buffer>, count: u64) -> Metric<S> {
         match rank.meter().device() {
-            // It is there, and need not be kept.
+            // The number is available immediately, and the buffer need not be kept.
             None => Metric::known(rank, number(&sum), count),
             Some(_) => Metric { rank: rank.clone(), sum: Sum::In(sum), count, shape: PhantomData },
         }
     }
 
-    /// Where recorded work puts the sum, if that is in memory of a device.
+    /// Returns the address to which a captured CUDA graph writes the sum, if it is in device memory.
     pub(super) fn place(&self, recordings: &Arc<Recordings>) -> Option<Place> {
         match &self.sum {
             Sum::Known(_) => None,
@@ -79,12 +84,12 @@ impl<S: Dims> Metric<S> {
         }
     }
 
-    /// How many elements this rank counts.
+    /// Returns the number of elements that this rank counts.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// This rank's sum, to find out where a loss went wrong.
+    /// Returns this rank's sum, for messages about a loss that is not finite.
     pub(crate) fn local_sum(&self) -> f64 {
         match &self.sum {
             Sum::Known(sum) => *sum,
@@ -92,7 +97,7 @@ impl<S: Dims> Metric<S> {
         }
     }
 
-    /// The mean over all ranks: one small all-reduce.
+    /// Reduces the mean over all ranks: one small all-reduce.
     #[track_caller]
     pub fn reduce(&self) -> Mean {
         let mut parts = [self.local_sum(), self.count as f64];
@@ -100,7 +105,7 @@ impl<S: Dims> Metric<S> {
         Mean { sum: parts[0], count: parts[1] as u64 }
     }
 
-    /// A metric has no value before its sum and count are summed over the ranks; this never compiles, and says so.
+    /// Never compiles: a metric has no value before its sum and count are reduced over the ranks.
     #[doc(hidden)]
     pub fn value(&self) -> f64
     where
@@ -112,9 +117,9 @@ impl<S: Dims> Metric<S> {
 
 /// A value of which each rank holds a block: a tensor, or token ids.
 pub trait HasShape {
-    /// The dims of the value, and how they are split.
+    /// Dims of the value, and how they are split.
     type Shape: Dims;
-    /// The rank that holds the block.
+    /// Returns the rank that holds the block.
     fn rank(&self) -> &Rank;
     #[doc(hidden)]
     const SEAL: Seal;
@@ -138,7 +143,7 @@ impl<S: Dims> HasShape for Tokens<S> {
     }
 }
 
-/// Never implemented: a metric whose author could say which ranks hold different parts.
+/// Never implemented: a metric of bare numbers, without the axes over which they vary.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be made of bare numbers",
     label = "which ranks hold different parts follows from what was counted",
@@ -161,18 +166,18 @@ pub struct Mean {
 }
 
 impl Mean {
-    /// Sum divided by count; zero where nothing counted.
+    /// Returns the sum divided by the count; zero if nothing counted.
     pub fn value(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
     }
 
-    /// How many elements counted.
+    /// Returns the number of elements that counted.
     pub fn count(&self) -> u64 {
         self.count
     }
 }
 
-/// The mean over what either counts.
+/// Adds sums and counts: the mean over the elements of both.
 impl std::ops::AddAssign for Mean {
     fn add_assign(&mut self, other: Mean) {
         self.sum += other.sum;
@@ -180,7 +185,7 @@ impl std::ops::AddAssign for Mean {
     }
 }
 
-/// Never implemented: what a loss or metric would have to be to be read.
+/// Never implemented: a loss or metric that could be read before its reduction.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is this rank's share of a mean, not yet its value",
     label = "`.reduce()` it first",

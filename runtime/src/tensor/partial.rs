@@ -1,17 +1,16 @@
-//! Partial sums: one addend per rank of an axis, until they are reduced.
+//! Partial sums over the ranks of an axis, until they are reduced (DTensor's `Partial` placement).
 
 use std::marker::PhantomData;
 use std::panic::Location;
 
+use crate::autograd::{Value, tensor_parallel};
 use crate::comm::Site;
 use crate::layout::{Axis, AxisGroup, Dims, SplitDim};
 
-use super::region;
-use super::value::Value;
 use super::{InFlight, Tensor};
 
-/// This rank's addend of a sum over the ranks of `A`; the sum is shaped `S`. Not a value: only what is linear
-/// compiles, until `.all_reduce()` or `.reduce_scatter(Dim)` makes a [`Tensor`] of it.
+/// This rank's partial sum over the ranks of `A`; the sum is shaped `S`. It is not a value: only linear operations compile
+/// until `.all_reduce()` or `.reduce_scatter(Dim)` makes a [`Tensor`] of it.
 #[must_use = "a partial sum is not a value yet: `.all_reduce()` or `.reduce_scatter(Dim)` it"]
 pub struct Partial<S, A> {
     value: Value,
@@ -20,21 +19,21 @@ pub struct Partial<S, A> {
 }
 
 impl<S: Dims, A: AxisGroup> Partial<S, A> {
-    /// The sum over the axis, on every rank of it: all-reduce forward, identity backward.
+    /// Returns the sum over the axis, on every rank of it: all-reduce forward, identity backward.
     #[track_caller]
     pub fn all_reduce(self) -> Tensor<S> {
         let site = self.site.at(Location::caller());
-        Tensor::wrap(region::all_reduce(self.value, A::AXES, &site))
+        Tensor::wrap(tensor_parallel::all_reduce(self.value, A::AXES, &site))
     }
 
-    /// [`all_reduce`](Self::all_reduce) in the background: the tensor is there after `.wait()`.
+    /// [`all_reduce`](Self::all_reduce) in the background: the tensor arrives with `.wait()`.
     #[track_caller]
     pub fn start_all_reduce(self) -> InFlight<Tensor<S>> {
         let site = self.site.at(Location::caller());
         InFlight::all_reduce(self.value, A::AXES, &site)
     }
 
-    /// The sum over the axis with `dim` split over it: reduce-scatter forward, all-gather backward.
+    /// Returns the sum over the axis with `dim` split over it: reduce-scatter forward, all-gather backward.
     #[track_caller]
     pub fn reduce_scatter<D, P>(self, dim: D) -> Tensor<D::Out>
     where
@@ -43,10 +42,10 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
     {
         let _: D = dim;
         let site = self.site.at(Location::caller());
-        Tensor::wrap(region::reduce_scatter(&self.value, A::ID, D::DIM, &site))
+        Tensor::wrap(tensor_parallel::reduce_scatter(&self.value, A::ID, D::DIM, &site))
     }
 
-    /// [`reduce_scatter`](Self::reduce_scatter) in the background: the tensor is there after `.wait()`.
+    /// [`reduce_scatter`](Self::reduce_scatter) in the background: the tensor arrives with `.wait()`.
     #[track_caller]
     pub fn start_reduce_scatter<D, P>(self, dim: D) -> InFlight<Tensor<D::Out>>
     where
@@ -85,7 +84,7 @@ impl<S: Dims, A: AxisGroup> std::fmt::Debug for Partial<S, A> {
     }
 }
 
-/// Never implemented: what a partial sum would have to be to be used as a value.
+/// Never implemented: a partial sum that could be used as a value.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is a partial sum, not a value yet",
     label = "reduce it first: `.all_reduce()` or `.reduce_scatter(Dim)`",
@@ -98,7 +97,7 @@ pub trait NotAValue {
 
 macro_rules! non_linear {
     ($($name:ident)*) => {
-        /// Non-linear functions do not apply to a partial sum; these methods never compile, and say why.
+        /// Non-linear functions, which never compile for a partial sum; their messages explain why.
         #[allow(missing_docs, reason = "each says in its bound that it cannot be called")]
         impl<S: Dims, A: AxisGroup> Partial<S, A> {$(
             #[doc(hidden)]
@@ -114,7 +113,7 @@ macro_rules! non_linear {
 
 non_linear! { silu gelu gelu_tanh relu tanh exp softmax }
 
-/// Reading the numbers does not compile either.
+/// Reads, which never compile for a partial sum.
 impl<S: Dims, A: AxisGroup> Partial<S, A> {
     #[doc(hidden)]
     pub fn to_vec(&self) -> Vec<f32>
@@ -141,7 +140,7 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
     }
 }
 
-/// Never implemented: what a tensor would have to be to be summed over the ranks.
+/// Never implemented: a tensor that could be reduced over the ranks.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no partial sum: it is complete on every rank already",
     label = "another sum would count it once per rank",
@@ -152,7 +151,7 @@ pub trait StillPartial {
     fn never() -> !;
 }
 
-/// What is complete is not summed again; these methods never compile, and say why.
+/// Reductions, which never compile for a tensor, because it is complete; their messages explain why.
 impl<S: Dims> Tensor<S> {
     #[doc(hidden)]
     pub fn all_reduce(&self) -> Tensor<S>

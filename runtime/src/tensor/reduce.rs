@@ -1,17 +1,17 @@
-//! Sums and means over a dim: a value where this rank holds all of it, a partial sum where it does not.
+//! Sums and means over a dim: a tensor if this rank holds all of the dim, else a partial sum.
 
 use std::panic::Location;
 use std::sync::Arc;
 
+use crate::autograd::Value;
 use crate::comm::Site;
+use crate::context::{elements_along, scope};
 use crate::layout::{Cp, Data, Dims, Dp, Ep, Fsdp, Here, Internal, Pp, SumOver, Tp};
+use crate::mesh::local_len;
 
-use super::extent::{elements_of, local_len};
-use super::scope;
-use super::value::Value;
 use super::{Partial, Tensor};
 
-/// What a sum over a dim gives: a [`Tensor`] over a dim that lives [`Here`], else a [`Partial`] over its axes.
+/// Result of a sum over a dim: a [`Tensor`] if the home of the dim is [`Here`], else a [`Partial`] over its axes.
 pub trait SumState<S> {
     /// The result.
     type Out;
@@ -45,7 +45,7 @@ type Summed<S, D, P> =
     <<S as SumOver<D, P>>::PartialOver as SumState<<S as SumOver<D, P>>::Left>>::Out;
 
 impl<S: Dims> Tensor<S> {
-    /// The sum over `dim`: a partial sum where the dim is split, or distributed by declaration.
+    /// Returns the sum over `dim`: a partial sum if the dim is split, or distributed by declaration.
     #[track_caller]
     pub fn sum<D, P>(&self, dim: D) -> Summed<S, D, P>
     where
@@ -61,7 +61,7 @@ impl<S: Dims> Tensor<S> {
         )
     }
 
-    /// The mean over all of `dim`, across ranks: a partial sum where the dim is split, or distributed by declaration.
+    /// Returns the mean over all of `dim`, across ranks: a partial sum if the dim is split, or distributed by declaration.
     ///
     /// Over the rows of a batch it is the mean of the micro-batch that the tensor is computed from: of its rows on all
     /// ranks.
@@ -74,7 +74,7 @@ impl<S: Dims> Tensor<S> {
         let _: D = dim;
         let site = Site::new(scope::current_or("Tensor::mean")).at(Location::caller());
         let (info, extent) = (&S::DIMS[S::DIM], &self.local_extents()[S::DIM]);
-        let factor = 1.0 / elements_of(info, extent, self.rank(), &site) as f32;
+        let factor = 1.0 / elements_along(info, extent, self.rank(), &site) as f32;
         <S::PartialOver as SumState<S::Left>>::from_value(
             sum(self.value(), S::DIM, factor),
             site,
@@ -83,7 +83,7 @@ impl<S: Dims> Tensor<S> {
     }
 }
 
-/// `factor` times the sum of this rank's part of dim `dim`.
+/// Returns `factor` times the sum over this rank's part of dim `dim`.
 fn sum(x: &Value, dim: usize, factor: f32) -> Value {
     let rank = x.rank();
     let (before, rest) = x.extents().split_at(dim);
@@ -107,4 +107,21 @@ fn sum(x: &Value, dim: usize, factor: f32) -> Value {
         })
     });
     Value::ready(rank, [before, after].concat(), out, node)
+}
+
+/// Returns the sum of all elements on this rank, in f32.
+pub(super) fn sum_of_elements(x: &Value) -> Value {
+    let rank = x.rank();
+    let ready = x.compute();
+    let len = ready.data.len();
+    let mut sum = rank.stats(1);
+    rank.backend().sum_dim(1, len, 1, ready.data.view(), sum.view_mut(), 1.0);
+    let node = ready.node.map(|source| {
+        rank.tape().record(move |gradients, dy| {
+            let mut dx = gradients.rank.alloc(len);
+            gradients.rank.backend().broadcast_dim(1, len, 1, dy.view(), dx.view_mut(), 1.0);
+            gradients.add(&source, Arc::new(dx));
+        })
+    });
+    Value::ready(rank, Vec::new(), sum, node)
 }

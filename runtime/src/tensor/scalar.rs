@@ -1,4 +1,4 @@
-//! Numbers beside tensors and partial sums: `0.5 * x`, `x / 2.0`, `1.0 - x`, `-x`.
+//! Numbers as operands of tensors and partial sums: `0.5 * x`, `x / 2.0`, `1.0 - x`, `-x`.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
@@ -6,7 +6,7 @@ use crate::layout::{AxisGroup, Dims};
 
 use super::{Partial, Tensor};
 
-/// What a tensor can be divided by: a number.
+/// Divisor of a tensor: a number.
 #[diagnostic::on_unimplemented(
     message = "a tensor cannot be divided by `{Self}`",
     label = "not an `f32`",
@@ -25,7 +25,7 @@ impl Divisor for f32 {
     }
 }
 
-/// Never implemented: a number on the left that is no `f32`.
+/// Never implemented: a number on the left that is not an `f32`.
 #[diagnostic::on_unimplemented(
     message = "numbers beside tensors are `f32`, not `{Number}`",
     label = "the number on the left is no `f32`",
@@ -38,7 +38,7 @@ pub trait OtherNumber<Number> {
 
 macro_rules! never_on_the_left {
     ($($number:ident { $($operator:ident $method:ident $tensor:ty;)* })*) => {$($(
-        /// Never applies; its bound says what to do.
+        /// Never applies; the message of its bound explains what to do.
         impl<S: Dims> $operator<$tensor> for $number
         where
             S: OtherNumber<$number>,

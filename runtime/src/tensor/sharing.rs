@@ -1,9 +1,11 @@
-//! What belongs to one rank stays there: one message for everything that would be sent to another thread, or shared
-//! with it.
+//! The message for tensors, parameters and models that would be sent to another thread, or shared with it.
 
-use super::{Gradients, InFlight, Loss, Metric, Param, ParamRef, Partial, Rank, Tensor, Tokens};
+use crate::context::Rank;
+use crate::fsdp::ParamRef;
 
-/// Never implemented: what could be used by several ranks, each of which is a thread.
+use super::{Gradients, InFlight, Loss, Metric, Param, Partial, Tensor, Tokens};
+
+/// Never implemented: a value that several ranks, each of which is a thread, could use.
 #[diagnostic::on_unimplemented(
     message = "tensors, parameters and models belong to one rank: they cannot be sent to another thread, or shared with it",
     label = "this would leave its rank",

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::autograd::Value;
 use crate::layout::{Dim, Dims, Local};
 
 use super::Tensor;
-use super::value::Value;
 
-/// A shape whose last dim every rank holds all of.
+/// A shape whose last dim is whole on every rank.
 #[diagnostic::on_unimplemented(
     message = "a softmax cannot run over the last dim of `{Self}`",
     label = "its last dim is split or distributed",
@@ -25,7 +25,7 @@ macro_rules! last_local {
 last_local! { () (A) (A, B) (A, B, C) (A, B, C, D) }
 
 impl<S: Dims> Tensor<S> {
-    /// `exp(x) / sum(exp(x))` over the last dim.
+    /// Returns `exp(x) / sum(exp(x))` over the last dim.
     #[track_caller]
     pub fn softmax(&self) -> Tensor<S>
     where

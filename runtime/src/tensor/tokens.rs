@@ -1,4 +1,4 @@
-//! Token ids: what models read, and what they are to predict.
+//! Token ids: inputs and targets of models.
 
 use std::cell::OnceCell;
 use std::marker::PhantomData;
@@ -7,10 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, Category};
+use crate::context::{MicroBatch, Rank, extents_of};
 use crate::layout::{Dims, Shape};
-
-use super::Rank;
-use super::extent::{Extent, MicroBatch, extents_of, global_sizes, local_len, shape_name};
+use crate::mesh::{Extent, global_sizes, local_len, shape_name};
 
 /// Token ids shaped `S`, one `u32` each.
 pub struct Tokens<S> {
@@ -22,19 +21,19 @@ pub struct Tokens<S> {
     shape: PhantomData<S>,
 }
 
-/// What a model is to predict, shaped `S`: token ids, or [`Targets::IGNORED`].
+/// Targets of a model, shaped `S`: token ids, or [`Targets::IGNORED`].
 pub type Targets<S> = Tokens<S>;
 
 impl<S: Dims> Tokens<S> {
-    /// A target that counts in no loss.
+    /// A target that does not count in losses.
     pub const IGNORED: u32 = u32::MAX;
 }
 
 impl<S> Tokens<S> {
-    /// Token ids made of this rank's block, row-major. `sizes` are those of the **global** dims.
+    /// Creates token ids from this rank's block, row-major. `sizes` are those of the **global** dims.
     ///
     /// # Panics
-    /// When `block` has another number of elements than the rank's share of `sizes`.
+    /// If `block` has another number of elements than the rank's part of `sizes`.
     #[track_caller]
     pub fn from_block(rank: &Rank, sizes: &[usize], block: &[u32]) -> Tokens<S>
     where
@@ -50,11 +49,11 @@ impl<S> Tokens<S> {
         Tokens::declared(rank, extents, block)
     }
 
-    /// Token ids of a micro-batch: `block` holds some of the rows of this rank's block, from its row `first` on. They
-    /// keep their place in the global batch, so that dropout draws for them what it would draw without micro-batches.
+    /// Creates the token ids of a micro-batch: `block` holds some of the rows of this rank's block, from row `first` on.
+    /// They keep their index in the global batch, so dropout draws the same masks as without micro-batches.
     ///
     /// # Panics
-    /// When `block` does not hold whole rows, or more than follow row `first`.
+    /// If `block` does not hold whole rows, or more than follow row `first`.
     #[track_caller]
     pub fn from_rows(rank: &Rank, sizes: &[usize], first: usize, block: &[u32]) -> Tokens<S>
     where
@@ -79,20 +78,20 @@ impl<S> Tokens<S> {
         Tokens::declared(&rank.with_micro_batch(micro_batch), extents, block)
     }
 
-    /// Token ids that ranks which agree in their positions along the axes of `S` have to agree in.
+    /// Creates token ids that are declared the same on ranks with equal positions along the axes of `S`.
     #[track_caller]
     fn declared(rank: &Rank, extents: Vec<Extent>, block: &[u32]) -> Tokens<S>
     where
         S: Dims,
     {
         let name = || format!("token ids shaped {}", shape_name(S::DIMS));
-        rank.declared_values().note(name, S::VARIES, Location::caller(), block);
+        rank.declared_values().note_elements(name, S::VARIES, Location::caller(), block);
         Tokens::new(rank, extents, block)
     }
 }
 
 impl<S: Dims> Tokens<S> {
-    /// The place of each token in its sequence, the last of these dims.
+    /// Creates the position of each token in its sequence, the last of these dims.
     pub(crate) fn places(rank: &Rank, extents: &[Extent]) -> Tokens<S> {
         let (sequence, rows) = extents.split_last().expect("tokens have a sequence");
         let places = sequence.offset..sequence.offset + sequence.local;
@@ -101,7 +100,7 @@ impl<S: Dims> Tokens<S> {
         Tokens::new(rank, extents.to_vec(), &ids)
     }
 
-    /// Size and place of this rank's block, dim by dim.
+    /// Returns the local extent of each dim.
     pub fn local_extents(&self) -> &[Extent] {
         &self.extents
     }
@@ -115,12 +114,12 @@ impl<S: Dims> Tokens<S> {
         self.local_extents()
     }
 
-    /// Number of elements of each dim of the global tensor.
+    /// Returns the number of elements of each dim of the global tensor.
     pub fn sizes(&self) -> Vec<usize> {
         global_sizes(&self.extents)
     }
 
-    /// The rank that holds the block.
+    /// Returns the rank that holds the block.
     pub fn rank(&self) -> &Rank {
         &self.rank
     }
@@ -129,17 +128,17 @@ impl<S: Dims> Tokens<S> {
         &self.ids
     }
 
-    /// The ids, on the host.
+    /// Returns the ids on the host.
     pub(crate) fn on_host(&self) -> &[u32] {
         &self.on_host
     }
 
-    /// How many are not [`IGNORED`](Self::IGNORED).
+    /// Returns the number of ids that are not [`IGNORED`](Self::IGNORED).
     pub(crate) fn count(&self) -> u64 {
         self.on_host.iter().filter(|id| **id != Self::IGNORED).count() as u64
     }
 
-    /// 0 for ids that are [`IGNORED`](Self::IGNORED), 1 for the others, in f32; made with the first call.
+    /// Returns 0 for ids that are [`IGNORED`](Self::IGNORED), 1 for the others, in f32; created by the first call.
     pub(crate) fn counted(&self) -> &Arc<Buffer> {
         self.counted.get_or_init(|| {
             let weight = |id: &u32| if *id == Self::IGNORED { 0.0f32 } else { 1.0 };

@@ -1,25 +1,19 @@
-//! Typed tensors: the type is the global meaning, the value holds this rank's block.
+//! Typed tensors: the type describes the global tensor, the value holds this rank's block.
 
 use std::marker::PhantomData;
 use std::panic::Location;
 
+use crate::autograd::{Unary, Value, tensor_parallel};
 use crate::backend::Dropout;
 use crate::comm::Site;
-use crate::layout::{Axis, Dims, GatherDim, Internal, Shape, SplitDim};
+use crate::context::{Rank, block_index, extents_of, gather_block, scope};
+use crate::fsdp::ParamRef;
+use crate::layout::{Axis, Dims, GatherDim, Shape, SplitDim};
+use crate::mesh::{Extent, global_sizes, local_len, shape_name};
 use crate::random;
 
-use super::contract::{Contract, Contraction, FromValue, Reads, contract};
-use super::extent::{
-    Extent, block_index, extents_of, gather_block, global_sizes, local_len, shape_name,
-};
-use super::pointwise::Unary;
-use super::region;
-use super::scope;
-use super::value::Value;
-use super::{InFlight, ParamRef, Rank};
-
-/// A tensor shaped `S`: `Tensor<(Batch, Seq, Split<Ffn, Tp>)>`. The type says what the global tensor is and how it is
-/// split; the value holds this rank's block, row-major, in the rank's compute dtype. A clone shares the numbers.
+/// A tensor shaped `S`: `Tensor<(Batch, Seq, Split<Ffn, Tp>)>`. The type describes the global tensor and how it is split;
+/// the value holds this rank's block, row-major, in the rank's compute dtype. A clone shares the numbers.
 pub struct Tensor<S> {
     value: Value,
     shape: PhantomData<S>,
@@ -31,7 +25,7 @@ impl<S> Clone for Tensor<S> {
     }
 }
 
-/// What a layer can take: a tensor, as opposed to a partial sum or something still under way.
+/// Input of a layer: a tensor, as opposed to a partial sum or a result in flight.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tensor, so this cannot take it",
     label = "not a tensor",
@@ -40,7 +34,7 @@ impl<S> Clone for Tensor<S> {
     note = "an `Option` is opened first; numbers become a tensor by `Tensor::from_block(rank, &sizes, &block)`"
 )]
 pub trait Operand {
-    /// The tensor's shape.
+    /// Shape of the tensor.
     type Shape: Dims;
     #[doc(hidden)]
     fn operand(&self) -> &Tensor<Self::Shape>;
@@ -56,12 +50,12 @@ impl<S: Dims> Operand for Tensor<S> {
 }
 
 impl<S> Tensor<S> {
-    /// A tensor made of this rank's block, row-major. `sizes` are those of the **global** dims.
+    /// Creates a tensor from this rank's block, row-major. `sizes` are those of the **global** dims.
     ///
     /// No gradient flows into it.
     ///
     /// # Panics
-    /// When `block` has another number of elements than the rank's share of `sizes`.
+    /// If `block` has another number of elements than the rank's part of `sizes`.
     #[track_caller]
     pub fn from_block(rank: &Rank, sizes: &[usize], block: &[f32]) -> Tensor<S>
     where
@@ -75,18 +69,18 @@ impl<S> Tensor<S> {
             block.len()
         );
         let name = || format!("a tensor shaped {}", shape_name(S::DIMS));
-        rank.declared_values().note(name, S::VARIES, Location::caller(), block);
+        rank.declared_values().note_elements(name, S::VARIES, Location::caller(), block);
         let mut data = rank.alloc(block.len());
         rank.backend().cast(rank.stage(block).view(), data.view_mut());
         Tensor::wrap(Value::constant(rank, extents, data))
     }
 
-    /// A tensor whose element at `index` of the **global** tensor is `element(index)`: the same tensor on every mesh.
+    /// Creates a tensor whose element at `index` of the **global** tensor is `element(index)`: the same tensor on every mesh.
     ///
     /// No gradient flows into it.
     ///
     /// # Panics
-    /// When `sizes` has another length than `S`.
+    /// If `sizes` has another length than `S`.
     #[track_caller]
     pub fn from_fn(rank: &Rank, sizes: &[usize], element: impl Fn(&[usize]) -> f32) -> Tensor<S>
     where
@@ -108,23 +102,23 @@ impl<S> Tensor<S> {
 }
 
 impl<S: Dims> Tensor<S> {
-    /// Number of elements of each dim of the global tensor.
+    /// Returns the number of elements of each dim of the global tensor.
     pub fn sizes(&self) -> Vec<usize> {
         global_sizes(self.value.extents())
     }
 
-    /// Size and place of this rank's block, dim by dim. [`sizes`](Self::sizes) are those of the global tensor.
+    /// Returns the local extent of each dim. [`sizes`](Self::sizes) are those of the global tensor.
     pub fn local_extents(&self) -> &[Extent] {
         self.value.extents()
     }
 
-    /// A copy of this rank's block, row-major. [`gather_to_vec`](Self::gather_to_vec) gives the global tensor.
+    /// Copies this rank's block, row-major, to the host. [`gather_to_vec`](Self::gather_to_vec) returns the global tensor.
     pub fn to_local_vec(&self) -> Vec<f32> {
         self.rank().read(self.value.settle().data.view())
     }
 
-    /// A copy of the global tensor, row-major, on every rank; of a micro-batch, of its rows on all ranks. All ranks of the
-    /// axes that distribute a dim must call it.
+    /// Gathers the global tensor, row-major, to the host of every rank; of a micro-batch, its rows on all ranks. All ranks
+    /// of the axes that distribute a dim call it.
     #[track_caller]
     pub fn gather_to_vec(&self) -> Vec<f32> {
         gather_block(self.rank(), S::DIMS, self.local_extents(), self.to_local_vec())
@@ -148,55 +142,55 @@ impl<S: Dims> Tensor<S> {
         self.to_local_vec()
     }
 
-    /// The rank that holds the block.
+    /// Returns the rank that holds the block.
     pub fn rank(&self) -> &Rank {
         self.value.rank()
     }
 
-    /// `x * sigmoid(x)`, element by element.
+    /// Applies `x * sigmoid(x)` elementwise.
     #[track_caller]
     pub fn silu(&self) -> Tensor<S> {
         self.unary(Unary::Silu)
     }
 
-    /// Gaussian error linear unit with the exact error function.
+    /// Applies the Gaussian error linear unit with the exact error function.
     #[track_caller]
     pub fn gelu(&self) -> Tensor<S> {
         self.unary(Unary::Gelu)
     }
 
-    /// Gaussian error linear unit in its `tanh` approximation (Hendrycks and Gimpel, 2016).
+    /// Applies the Gaussian error linear unit in its `tanh` approximation (Hendrycks and Gimpel, 2016).
     #[track_caller]
     pub fn gelu_tanh(&self) -> Tensor<S> {
         self.unary(Unary::GeluTanh)
     }
 
-    /// `max(x, 0)`, element by element.
+    /// Applies `max(x, 0)` elementwise.
     #[track_caller]
     pub fn relu(&self) -> Tensor<S> {
         self.unary(Unary::Relu)
     }
 
-    /// Hyperbolic tangent, element by element.
+    /// Applies the hyperbolic tangent elementwise.
     #[track_caller]
     pub fn tanh(&self) -> Tensor<S> {
         self.unary(Unary::Tanh)
     }
 
-    /// `e^x`, element by element.
+    /// Applies `e^x` elementwise.
     #[track_caller]
     pub fn exp(&self) -> Tensor<S> {
         self.unary(Unary::Exp)
     }
 
-    /// Every element times `factor`.
+    /// Multiplies every element by `factor`.
     #[track_caller]
     pub fn scale(&self, factor: f32) -> Tensor<S> {
         note_number::<S>(self.rank(), "multiplied by", factor);
         self.unary(Unary::Scale(factor))
     }
 
-    /// Every element plus `number`.
+    /// Adds `number` to every element.
     #[track_caller]
     pub fn offset(&self, number: f32) -> Tensor<S> {
         note_number::<S>(self.rank(), "offset by", number);
@@ -205,7 +199,7 @@ impl<S: Dims> Tensor<S> {
 
     /// Sets each element to zero with probability `rate` and divides the others by `1 - rate`.
     ///
-    /// The mask is a function of the seed, the step, `name` and the element's place in the global tensor, so it is the
+    /// The mask is a function of the seed, the step, `name` and the element's index in the global tensor, so it is the
     /// same on every mesh. Outside training nothing happens.
     pub(crate) fn dropout(&self, name: &str, rate: f32) -> Tensor<S> {
         let rank = self.rank();
@@ -217,27 +211,7 @@ impl<S: Dims> Tensor<S> {
         self.unary(Unary::Dropout(Dropout { key, rate, index }))
     }
 
-    /// Contracts the last dim (or pair of dims) of `self` with the first of `weight`.
-    ///
-    /// Where both are split over an axis the result is a [`Partial`](super::Partial) sum over it; where only the
-    /// weight's output is, `self` enters the axis's region. [`Contract`] lists the cases.
-    #[track_caller]
-    pub fn contract<W: Dims>(&self, weight: &Param<W>) -> S::Out
-    where
-        S: Contract<W>,
-    {
-        let site = weight.param.site().clone().at(Location::caller());
-        let how = Contraction {
-            reads: Reads::First(S::CONTRACTED),
-            entry: S::ENTRY,
-            gradient_axes: S::GRADIENT_AXES,
-            leaves: None,
-        };
-        let value = contract(&self.value, &weight.param, how, &site);
-        S::Out::from_value(value, site, Internal::new())
-    }
-
-    /// Makes a split dim whole on every rank: all-gather forward, own slice backward.
+    /// Makes a split dim whole on every rank: all-gather forward, own shard backward.
     #[track_caller]
     pub fn gather<D, P>(&self, dim: D) -> Tensor<D::Out>
     where
@@ -245,21 +219,10 @@ impl<S: Dims> Tensor<S> {
     {
         let _: D = dim;
         let site = Site::here(scope::current_or("Tensor::gather"));
-        Tensor::wrap(region::gather(&self.value, <D::Axis as Axis>::ID, D::DIM, &site))
+        Tensor::wrap(tensor_parallel::gather(self.value(), <D::Axis as Axis>::ID, D::DIM, &site))
     }
 
-    /// [`gather`](Self::gather) in the background: the tensor is there after `.wait()`.
-    #[track_caller]
-    pub fn start_gather<D, P>(&self, dim: D) -> InFlight<Tensor<D::Out>>
-    where
-        D: GatherDim<S, P>,
-    {
-        let _: D = dim;
-        let site = Site::here(scope::current_or("Tensor::start_gather"));
-        InFlight::gather(&self.value, <D::Axis as Axis>::ID, D::DIM, &site)
-    }
-
-    /// Splits a whole dim over an axis: own slice forward, all-gather backward.
+    /// Splits a whole dim over an axis: own shard forward, all-gather backward.
     #[track_caller]
     pub fn slice<D, A: Axis, P>(&self, dim: D, axis: A) -> Tensor<D::Out>
     where
@@ -267,7 +230,7 @@ impl<S: Dims> Tensor<S> {
     {
         let (_, _): (D, A) = (dim, axis);
         let site = Site::here(scope::current_or("Tensor::slice"));
-        Tensor::wrap(region::slice(&self.value, A::ID, D::DIM, &site))
+        Tensor::wrap(tensor_parallel::slice(self.value(), A::ID, D::DIM, &site))
     }
 
     pub(crate) fn unary(&self, op: Unary) -> Tensor<S> {
@@ -297,14 +260,15 @@ impl<S: Dims> std::fmt::Debug for Tensor<S> {
     }
 }
 
-/// Remembers a number that a tensor or partial sum shaped `S` is combined with: the same on all ranks that hold the same.
+/// Records a number that a tensor or partial sum shaped `S` is combined with, and that has to be the same on all ranks that
+/// hold the same part.
 #[track_caller]
 pub(super) fn note_number<S: Dims>(rank: &Rank, what: &str, number: f32) {
     let name = || format!("the number that a tensor shaped {} is {what}", shape_name(S::DIMS));
     rank.declared_values().note_number(name, S::VARIES, Location::caller(), number);
 }
 
-/// Compiles where no axis distributes two dims of `S`.
+/// Compiles if no axis distributes two dims of `S`.
 const fn distinct_axes<S: Dims>() {
     let _ = S::VARIES;
 }
@@ -320,7 +284,7 @@ impl<S: Dims> Param<S> {
         Param { param, shape: PhantomData }
     }
 
-    /// Its name, place and numbers.
+    /// Returns the handle of the parameter: its name, place and values.
     pub fn handle(&self) -> &ParamRef {
         &self.param
     }

@@ -106,7 +106,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let mut totals = Totals::default();
         let (mut losses, mut grad_norms, mut rates) = (Vec::new(), Vec::new(), Vec::new());
         check_first_batches(&self.rank, config.batch, self.batches.peek(first)?)?;
-        self.rank.declared_values().compare(&self.rank);
+        self.rank.compare_declared_values();
         for step in first..config.steps {
             if let Some(recorder) = &mut self.recorder {
                 recorder.begin(&self.rank);

@@ -1,0 +1,12 @@
+//! Activation checkpointing: segments save only their inputs and selected results, and are recomputed in backward (Chen et
+//! al., "Training deep nets with sublinear memory cost", 2016).
+
+mod open_segments;
+mod recompute;
+mod segment;
+mod segment_data;
+
+pub use segment::{CheckpointedSegment, SavePolicy};
+pub use segment_data::RegionData;
+
+pub(crate) use recompute::recompute;

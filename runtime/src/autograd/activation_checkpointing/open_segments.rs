@@ -1,0 +1,137 @@
+//! The checkpointed segments that a rank is computing: results saved in forward, and taken in recomputation.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use crate::backend::Buffer;
+use crate::context::Rank;
+use crate::fsdp::Unit;
+
+use super::segment::CheckpointedSegment;
+
+/// Checkpointed segments that a rank is computing, innermost last.
+#[derive(Default)]
+pub(crate) struct OpenSegments {
+    open: RefCell<Vec<OpenSegment>>,
+    /// Number of open segments that are being recomputed.
+    recomputing: Cell<usize>,
+    recomputed_flops: Cell<u64>,
+}
+
+enum OpenSegment {
+    /// In forward: results saved so far, in order.
+    Forward { segment: Rc<CheckpointedSegment>, saved: VecDeque<SavedResults> },
+    /// In recomputation: saved results not yet taken.
+    Recompute { segment: Rc<CheckpointedSegment>, saved: VecDeque<SavedResults> },
+}
+
+/// Results of one operation.
+pub(super) type SavedResults = Vec<Arc<Buffer>>;
+
+impl Rank {
+    pub(crate) fn segments(&self) -> &OpenSegments {
+        self.session_state()
+    }
+
+    /// Returns the FLOPs of recomputation in backward so far.
+    pub fn recomputed_flops(&self) -> u64 {
+        self.segments().recomputed_flops.get()
+    }
+}
+
+impl OpenSegments {
+    /// Returns true if the rank is recomputing a segment.
+    pub(crate) fn is_recomputing(&self) -> bool {
+        self.recomputing.get() > 0
+    }
+
+    /// Counts FLOPs of recomputation, also those of a replayed CUDA graph.
+    pub(crate) fn count_flops(&self, flops: u64) {
+        self.recomputed_flops.set(self.recomputed_flops.get() + flops);
+    }
+
+    /// Returns the segment in whose forward the rank is, which is not recorded.
+    pub(crate) fn in_forward(&self) -> Option<Rc<CheckpointedSegment>> {
+        match self.open.borrow().last() {
+            Some(OpenSegment::Forward { segment, .. }) => Some(Rc::clone(segment)),
+            _ => None,
+        }
+    }
+
+    /// Returns true if an open segment saves the results of operations of the field at `path`, or has saved them.
+    pub(crate) fn saves(&self, path: &str) -> bool {
+        let open = self.open.borrow();
+        let is_forward = |open: &&OpenSegment| matches!(open, OpenSegment::Forward { .. });
+        let recomputed = open.iter().filter(|open| !is_forward(open));
+        recomputed.chain(open.last().filter(is_forward)).any(|open| match open {
+            OpenSegment::Forward { segment, .. } | OpenSegment::Recompute { segment, .. } => {
+                segment.keep.saves(path)
+            }
+        })
+    }
+
+    /// Returns the results of an operation that belongs to the field at `path`: saved by a segment that is being
+    /// recomputed, or computed. Results that the segment in forward saves are added to it.
+    pub(crate) fn saved_or_compute<const N: usize>(
+        &self,
+        path: &str,
+        compute: impl FnOnce() -> [Buffer; N],
+    ) -> [Arc<Buffer>; N] {
+        let taken = self.open.borrow_mut().iter_mut().find_map(|open| match open {
+            OpenSegment::Recompute { segment, saved } if segment.keep.saves(path) => {
+                saved.pop_front()
+            }
+            _ => None,
+        });
+        let results: [Arc<Buffer>; N] = match taken {
+            Some(taken) => taken.try_into().unwrap_or_else(|_| {
+                unreachable!("`{path}` runs the same operations in the same order again")
+            }),
+            None => compute().map(Arc::new),
+        };
+        if let Some(OpenSegment::Forward { segment, saved }) = self.open.borrow_mut().last_mut()
+            && segment.keep.saves(path)
+        {
+            saved.push_back(results.to_vec());
+        }
+        results
+    }
+
+    /// Begins the forward of a segment.
+    pub(super) fn begin_forward(&self, rank: &Rank, segment: &Rc<CheckpointedSegment>) {
+        let segment = Rc::clone(segment);
+        self.open.borrow_mut().push(OpenSegment::Forward { segment, saved: VecDeque::new() });
+        rank.read_log().begin_scope(true);
+    }
+
+    /// Ends the forward of a segment, and returns the saved results, and the units whose values it has read.
+    pub(super) fn end_forward(&self, rank: &Rank) -> (VecDeque<SavedResults>, Vec<Weak<Unit>>) {
+        let units = rank.read_log().end_scope();
+        match self.open.borrow_mut().pop() {
+            Some(OpenSegment::Forward { saved, .. }) => (saved, units),
+            _ => unreachable!("the forward of a segment ends after it has begun"),
+        }
+    }
+
+    /// Begins the recomputation of a segment with the results that it has saved.
+    pub(super) fn begin_recompute(
+        &self,
+        rank: &Rank,
+        segment: Rc<CheckpointedSegment>,
+        saved: VecDeque<SavedResults>,
+    ) {
+        self.open.borrow_mut().push(OpenSegment::Recompute { segment, saved });
+        rank.read_log().begin_scope(false);
+        self.recomputing.set(self.recomputing.get() + 1);
+    }
+
+    /// Ends the recomputation of a segment, which took `flops`.
+    pub(super) fn end_recompute(&self, rank: &Rank, flops: u64) {
+        rank.read_log().end_scope();
+        self.open.borrow_mut().pop();
+        self.recomputing.set(self.recomputing.get() - 1);
+        self.count_flops(flops);
+    }
+}

@@ -1,0 +1,214 @@
+//! Forward of a checkpointed segment, and its recomputation in backward.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use crate::backend::Buffer;
+use crate::context::Rank;
+use crate::fsdp::{StepPhase, Unit};
+use crate::layout::Internal;
+use crate::mesh::Extent;
+
+use super::super::offloading::Offloaded;
+use super::super::tape::{NodeId, TapeGradients, backpropagate_segment};
+use super::super::value::{Saved, Value};
+use super::open_segments::SavedResults;
+use super::segment::CheckpointedSegment;
+use super::segment_data::RegionData;
+
+/// Applies `f` to `input`. While recording, only `input` and the results that `segment` selects are saved; backward
+/// recomputes `f` with the same randomness.
+pub(crate) fn recompute<X: RegionData, Y: RegionData>(
+    rank: &Rank,
+    segment: &Rc<CheckpointedSegment>,
+    input: &X,
+    f: impl Fn(&X) -> Y + 'static,
+) -> Y {
+    if !rank.is_recording() {
+        return f(input);
+    }
+    let mut values = Vec::new();
+    let frame = input.take_apart(&mut values, Internal::new());
+    let inputs: Vec<SegmentInput> =
+        values.iter().map(|value| SegmentInput::save(value, segment.offload)).collect();
+
+    let start = rank.prefetcher().begin_segment_forward();
+    rank.segments().begin_forward(rank, segment);
+    let (outputs, out_frame) = rank.unrecorded(|| {
+        let mut plain = values.iter().map(|value| value.made_by(None));
+        let output = f(&X::put_together(&frame, &mut || next(&mut plain), Internal::new()));
+        compute_values(&output)
+    });
+    let (saved, units) = rank.segments().end_forward(rank);
+    rank.prefetcher().end_segment_forward(start);
+    let uses = units.into_iter().map(SegmentUse::new).collect();
+    let step = rank.peek_step();
+    let recompute = Recompute { segment: Rc::clone(segment), saved, uses, inputs, step };
+    let arrived: Rc<[Cell<Option<Arc<Buffer>>>]> =
+        outputs.iter().map(|_| Cell::default()).collect();
+    let node = {
+        let arrived = Rc::clone(&arrived);
+        rank.tape().record(move |gradients, _| {
+            recompute.run(gradients, &arrived, |values| {
+                let mut values = values.into_iter();
+                let input = X::put_together(&frame, &mut || next(&mut values), Internal::new());
+                compute_values(&f(&input)).0
+            });
+        })
+    };
+    let mut outputs = outputs.iter().enumerate().map(|(index, value)| {
+        let (arrived, node) = (Rc::clone(&arrived), node.clone());
+        let own = rank.tape().record(move |gradients, gradient| {
+            arrived[index].set(Some(gradient));
+            // The segment is recomputed if any of its results has a gradient.
+            gradients.add(&node, Arc::new(gradients.rank.zeros(0)));
+        });
+        value.made_by(Some(own))
+    });
+    Y::put_together(&out_frame, &mut || next(&mut outputs), Internal::new())
+}
+
+fn next(values: &mut impl Iterator<Item = Value>) -> Value {
+    values.next().unwrap_or_else(|| unreachable!("a frame takes as many values as it gave"))
+}
+
+/// Computes the outputs of a segment while it is open, and separates them into values and frame.
+fn compute_values<Y: RegionData>(output: &Y) -> (Vec<Value>, Y::Frame) {
+    let mut values = Vec::new();
+    let frame = output.take_apart(&mut values, Internal::new());
+    values.iter().for_each(|value| drop(value.compute()));
+    (values, frame)
+}
+
+/// A use of a unit by a segment, counted until the backward of the segment has run.
+struct SegmentUse {
+    unit: Weak<Unit>,
+    /// Version of the values that forward has read.
+    version: u64,
+    is_done: Cell<bool>,
+}
+
+impl SegmentUse {
+    fn new(unit: Weak<Unit>) -> SegmentUse {
+        let version = unit.upgrade().map_or(0, |unit| {
+            unit.begin_use();
+            unit.version()
+        });
+        SegmentUse { unit, version, is_done: Cell::new(false) }
+    }
+
+    /// Counts the use as done.
+    fn finish(&self, rank: &Rank) {
+        let Some(unit) = self.unit.upgrade() else { return };
+        self.is_done.set(true);
+        // No gradient of the unit is wanted if the backward has not acquired it.
+        if rank.running_backward().is_some_and(|backward| backward.owns_gradient_of(&unit)) {
+            unit.end_use();
+        } else {
+            unit.drop_use();
+        }
+    }
+}
+
+impl Drop for SegmentUse {
+    fn drop(&mut self) {
+        if !self.is_done.get()
+            && let Some(unit) = self.unit.upgrade()
+        {
+            unit.drop_use();
+        }
+    }
+}
+
+/// A saved input of a segment.
+struct SegmentInput {
+    /// Refers to the micro-batch that the input is computed from.
+    rank: Rank,
+    extents: Vec<Extent>,
+    source: Option<NodeId>,
+    saved: Saved,
+}
+
+impl SegmentInput {
+    fn save(value: &Value, offload: bool) -> SegmentInput {
+        let source = value.compute().node;
+        let saved = match value.save() {
+            Saved::Data(data) if offload => Saved::Offloaded(Offloaded::new(value.rank(), data)),
+            saved => saved,
+        };
+        SegmentInput {
+            rank: value.rank().clone(),
+            extents: value.extents().to_vec(),
+            source,
+            saved,
+        }
+    }
+}
+
+/// Everything that is needed to recompute a segment.
+struct Recompute {
+    segment: Rc<CheckpointedSegment>,
+    saved: VecDeque<SavedResults>,
+    uses: Vec<SegmentUse>,
+    inputs: Vec<SegmentInput>,
+    /// Training step of the forward pass, which keys dropout.
+    step: u64,
+}
+
+impl Recompute {
+    /// Recomputes the segment by `f`, recorded on the tape, and runs that tape backward from the gradients of the results
+    /// that have arrived.
+    fn run(
+        self,
+        gradients: &mut TapeGradients<'_>,
+        arrived: &[Cell<Option<Arc<Buffer>>>],
+        f: impl FnOnce(Vec<Value>) -> Vec<Value>,
+    ) {
+        let rank = gradients.rank;
+        for SegmentUse { unit, version, .. } in &self.uses {
+            if let Some(unit) = unit.upgrade() {
+                unit.check_version(*version);
+            }
+        }
+        let before = rank.prefetcher().enter_phase(StepPhase::Recompute);
+        rank.segments().begin_recompute(rank, self.segment, self.saved);
+        let flops = rank.backend().flops();
+
+        let mut sources = Vec::new();
+        let mut values = Vec::new();
+        for SegmentInput { rank: own, extents, source, saved } in self.inputs {
+            let data = saved.take(rank);
+            let leaf = source.map(|source| {
+                let cell = Rc::new(Cell::new(None));
+                sources.push((source, Rc::clone(&cell)));
+                rank.tape().record(move |_, gradient| cell.set(Some(gradient)))
+            });
+            values.push(Value::alias(&own, extents, data, leaf));
+        }
+        let outputs = rank.in_step(self.step, || f(values));
+
+        rank.segments().end_recompute(rank, rank.backend().flops() - flops);
+        if before == StepPhase::Backward {
+            rank.prefetcher().prefetch_before(self.uses.first().map(|first| &first.unit));
+        }
+        rank.prefetcher().enter_phase(StepPhase::SegmentBackward);
+        let roots = outputs.into_iter().zip(arrived);
+        let roots: Vec<(NodeId, Arc<Buffer>)> = roots
+            .filter_map(|(value, arrived)| Some((value.settle().node?, arrived.take()?)))
+            .collect();
+        backpropagate_segment(rank, roots);
+
+        for (source, cell) in sources {
+            if let Some(gradient) = cell.take() {
+                gradients.add(&source, gradient);
+            }
+        }
+        rank.prefetcher().enter_phase(before);
+        if before == StepPhase::Backward {
+            rank.prefetcher().end_segment_backward();
+        }
+        self.uses.iter().for_each(|segment_use| segment_use.finish(rank));
+    }
+}

@@ -1,0 +1,62 @@
+//! Grad mode: code that runs without being recorded for backward, and without dropout.
+
+use crate::context::Rank;
+use crate::fsdp::StepPhase;
+
+impl Rank {
+    /// Runs `body` without recording it for backward, and without dropout.
+    pub fn evaluate<T>(&self, body: impl FnOnce() -> T) -> T {
+        let mode = self.grad_mode();
+        let restore = RestoreMode {
+            rank: self,
+            is_recording: mode.is_recording.replace(false),
+            is_training: mode.is_training.replace(false),
+            phase: self.prefetcher().enter_phase(StepPhase::Evaluate),
+        };
+        let result = body();
+        drop(restore);
+        result
+    }
+
+    /// Runs `body` without recording it for backward; dropout stays as it is.
+    pub(crate) fn unrecorded<T>(&self, body: impl FnOnce() -> T) -> T {
+        let mode = self.grad_mode();
+        let restore = RestoreMode {
+            rank: self,
+            is_recording: mode.is_recording.replace(false),
+            is_training: mode.is_training.get(),
+            phase: self.prefetcher().phase(),
+        };
+        let result = body();
+        drop(restore);
+        result
+    }
+
+    /// Runs `body` with everything recorded for backward, and with dropout.
+    pub(super) fn recorded<T>(&self, body: impl FnOnce() -> T) -> T {
+        let mode = self.grad_mode();
+        let is_recording = mode.is_recording.replace(true);
+        let is_training = mode.is_training.replace(true);
+        let result = body();
+        mode.is_recording.set(is_recording);
+        mode.is_training.set(is_training);
+        result
+    }
+}
+
+/// Restores the modes when dropped, also when `body` unwinds.
+struct RestoreMode<'a> {
+    rank: &'a Rank,
+    is_recording: bool,
+    is_training: bool,
+    phase: StepPhase,
+}
+
+impl Drop for RestoreMode<'_> {
+    fn drop(&mut self) {
+        let mode = self.rank.grad_mode();
+        mode.is_recording.set(self.is_recording);
+        mode.is_training.set(self.is_training);
+        self.rank.prefetcher().enter_phase(self.phase);
+    }
+}

@@ -1,0 +1,96 @@
+//! Backward of a matmul, with the bias gradient and GELU of its epilogue.
+
+use std::sync::Arc;
+
+use crate::backend::{Buffer, DType, Gemm, GemmEnding, LeafGrad};
+use crate::context::{Rank, alloc_like};
+
+use super::super::param_use::ParamUse;
+use super::super::tape::{NodeId, TapeGradients};
+use super::super::value::Saved;
+use super::epilogue::{bias_expr, gelu_expr};
+
+/// Dims of a matmul `x[m, k] · weight[k, n]`.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct MatmulDims {
+    pub m: usize,
+    pub k: usize,
+    pub n: usize,
+    /// True if the weight is stored as `[n, k]`.
+    pub transposed: bool,
+}
+
+/// Everything that the backward of a matmul needs.
+pub(super) struct MatmulBackward {
+    pub x: Saved,
+    /// The operation that has computed `x`, if its gradient is wanted.
+    pub source: Option<NodeId>,
+    pub weight: ParamUse,
+    pub dims: MatmulDims,
+}
+
+impl MatmulBackward {
+    /// Passes the gradient `dy` of the result on to `x`, the weight, and the bias of an epilogue.
+    pub(super) fn run(
+        self,
+        gradients: &mut TapeGradients<'_>,
+        dy: &Buffer,
+        bias: Option<ParamUse>,
+    ) {
+        let rank = gradients.rank;
+        let MatmulBackward { x, source, weight, dims: MatmulDims { m, k, n, transposed } } = self;
+        x.prefetch(rank);
+        if let Some(source) = source {
+            gradients.accumulate(&source, m * k, |dx, accumulate| {
+                let weight = weight.param().values();
+                let gemm = Gemm { m, n: k, k: n, trans_a: false, trans_b: !transposed, accumulate };
+                rank.backend().gemm(&gemm, dy.view(), weight.view(), dx);
+            });
+        }
+        let x = x.take(rank);
+        let mut bias_gradient = None;
+        weight.finish(gradients, |mut dw, accumulate| {
+            // The gradient has the layout of the weight: `xᵀ · dy`, or its transpose.
+            let (rows, cols, a, b) = if transposed { (n, k, dy, &*x) } else { (k, n, &*x, dy) };
+            let gemm = Gemm { m: rows, n: cols, k: m, trans_a: true, trans_b: false, accumulate };
+            let (a, b) = (a.view(), b.view());
+            if bias.is_some() && !transposed {
+                let mut sums = rank.scratch(DType::F32, n);
+                let ending = GemmEnding::Sums(sums.view_mut());
+                if rank.backend().gemm_with(&gemm, a, b, ending, dw.reborrow()) {
+                    bias_gradient = Some(sums);
+                    return;
+                }
+            }
+            rank.backend().gemm(&gemm, a, b, dw);
+        });
+        if let Some(bias) = bias {
+            let bias_gradient = bias_gradient.unwrap_or_else(|| sum_rows(rank, dy, n));
+            bias.finish_with(gradients, &bias_gradient);
+        }
+    }
+}
+
+/// Computes the gradient of the pre-activation of GELU. Both operands are freed after it.
+pub(super) fn backward_gelu(
+    rank: &Rank,
+    preactivation: Arc<Buffer>,
+    dy: Arc<Buffer>,
+) -> Arc<Buffer> {
+    let mut gradient = alloc_like(&dy, dy.len());
+    let target = LeafGrad { view: gradient.view_mut(), accumulate: false };
+    let leaves = [preactivation.view()];
+    rank.backend().map_backward(&gelu_expr(), &leaves, dy.view(), &mut [Some(target)]);
+    Arc::new(gradient)
+}
+
+/// Computes the gradient of a bias of `n` elements from that of the sum.
+fn sum_rows(rank: &Rank, dy: &Buffer, n: usize) -> Buffer {
+    let mut sums = rank.scratch(DType::F32, n);
+    let target = LeafGrad { view: sums.view_mut(), accumulate: false };
+    // No derivative of a sum depends on a value: any numbers will do.
+    let bias = rank.scratch(dy.dtype(), n);
+    let leaves = [dy.view(), bias.view()];
+    rank.backend().map_backward(&bias_expr(false), &leaves, dy.view(), &mut [None, Some(target)]);
+    sums
+}

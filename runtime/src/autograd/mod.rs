@@ -1,0 +1,23 @@
+//! Automatic differentiation: untyped values, the tape of recorded operations, and its backward.
+
+mod activation_checkpointing;
+mod backward;
+mod contraction;
+mod grad_mode;
+mod matmul;
+mod offloading;
+mod param_use;
+mod pointwise;
+mod tape;
+pub(crate) mod tensor_parallel;
+mod value;
+
+pub use activation_checkpointing::{CheckpointedSegment, RegionData, SavePolicy};
+
+pub(crate) use activation_checkpointing::recompute;
+pub(crate) use backward::run_backward;
+pub(crate) use contraction::{Contraction, Reads, contract, gradient_axes};
+pub(crate) use param_use::ParamUse;
+pub(crate) use pointwise::{Binary, Pointwise, Unary};
+pub(crate) use tape::{NodeId, TapeGradients};
+pub(crate) use value::{Saved, Value};

@@ -1,0 +1,146 @@
+//! Recorded uses of parameters, and their contributions to the parameters' gradients.
+
+use std::cell::Cell;
+
+use crate::backend::{Buffer, LeafGrad, ViewMut};
+use crate::fsdp::{InBackward, ParamRef};
+use crate::layout::AxisSet;
+
+use super::tape::{NodeId, TapeGradients};
+
+/// A use of a parameter that is recorded for backward: counted while it exists, so that its unit knows when the gradient is
+/// complete.
+pub(crate) struct ParamUse {
+    param: ParamRef,
+    /// The axes over which the gradient of the use is partial.
+    axes: AxisSet,
+    /// Version of the values that the operation has read, if backward reads them too.
+    version: Option<u64>,
+    is_done: Cell<bool>,
+}
+
+impl Drop for ParamUse {
+    fn drop(&mut self) {
+        if !self.is_done.get() {
+            self.param.unit().drop_use();
+        }
+    }
+}
+
+/// The rank that contributes the gradient of a use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Contributor {
+    ThisRank,
+    AnotherRank,
+    /// None: the gradient of the parameter is not wanted.
+    None,
+}
+
+impl ParamUse {
+    /// Records that `param` is read by an operation whose gradient contribution is partial over `axes`.
+    pub(crate) fn new(param: &ParamRef, axes: AxisSet, in_backward: InBackward) -> ParamUse {
+        param.begin_use(axes, in_backward);
+        let version = (in_backward == InBackward::Reads).then(|| param.unit().version());
+        ParamUse { param: param.clone(), axes, version, is_done: Cell::new(false) }
+    }
+
+    /// Returns the parameter.
+    pub(crate) fn param(&self) -> &ParamRef {
+        &self.param
+    }
+
+    /// Calls `write` with the gradient to contribute to, and whether to accumulate into it, and counts the use as done.
+    ///
+    /// If the gradient is reduced over more axes than this use needs (another use needs them, or they are data axes, over
+    /// which every gradient is reduced), the contribution of this use is the same on every rank of those axes, and only
+    /// the first rank of them contributes it.
+    pub(crate) fn finish(
+        &self,
+        gradients: &TapeGradients<'_>,
+        write: impl FnOnce(ViewMut<'_>, bool),
+    ) {
+        let contributor = self.begin_contribution(gradients);
+        if contributor == Contributor::ThisRank {
+            self.param.with_gradient(write);
+        }
+        self.end_contribution(contributor);
+    }
+
+    /// Does the same as [`finish`](Self::finish) for several parameters of one unit, whose contributions one kernel
+    /// computes: `write` is called even if none is wanted, with the gradients of those that are.
+    pub(crate) fn finish_together<const N: usize>(
+        uses: [&ParamUse; N],
+        gradients: &TapeGradients<'_>,
+        write: impl FnOnce([Option<LeafGrad<'_>>; N]),
+    ) {
+        let contributors = uses.map(|param_use| param_use.begin_contribution(gradients));
+        let wanted = contributors.map(|contributor| contributor == Contributor::ThisRank);
+        ParamRef::with_gradients(uses.map(ParamUse::param), wanted, write);
+        for (param_use, contributor) in uses.into_iter().zip(contributors) {
+            param_use.end_contribution(contributor);
+        }
+    }
+
+    /// Contributes `gradient`, in f32, and counts the use as done.
+    pub(crate) fn finish_with(&self, gradients: &TapeGradients<'_>, gradient: &Buffer) {
+        self.finish(gradients, |view, accumulate| {
+            let backend = gradients.rank.backend();
+            if accumulate {
+                backend.add_assign(view, gradient.view());
+            } else {
+                backend.cast(gradient.view(), view);
+            }
+        });
+    }
+
+    fn begin_contribution(&self, gradients: &TapeGradients<'_>) -> Contributor {
+        let (rank, unit) = (gradients.rank, self.param.unit());
+        if let Some(version) = self.version {
+            unit.check_version(version);
+        }
+        self.is_done.set(true);
+        if rank.running_backward().is_none_or(|backward| !backward.acquire(unit)) {
+            return Contributor::None;
+        }
+        unit.note_contribution();
+        let reduced_over = self.param.widen_gradient_axes(rank);
+        if rank.position(reduced_over.minus(self.axes)) == 0 {
+            Contributor::ThisRank
+        } else {
+            Contributor::AnotherRank
+        }
+    }
+
+    fn end_contribution(&self, contributor: Contributor) {
+        match contributor {
+            Contributor::None => self.param.unit().drop_use(),
+            Contributor::ThisRank | Contributor::AnotherRank => self.param.unit().end_use(),
+        }
+    }
+}
+
+impl TapeGradients<'_> {
+    /// Calls `kernel` with the gradient of the result of `node`, of `len` elements, and those of the parameters that were
+    /// used with it, and counts the uses as done. Each gradient comes with whether to accumulate into it.
+    ///
+    /// The result may have a gradient from another reader, as the stream of a residual network has from the sum after a
+    /// block when backward reaches the norm before it. A kernel that accumulates into it saves a pass over both.
+    pub(crate) fn accumulate_with<const N: usize>(
+        &mut self,
+        node: Option<NodeId>,
+        len: usize,
+        uses: [&ParamUse; N],
+        kernel: impl FnOnce(LeafGrad<'_>, [Option<LeafGrad<'_>>; N]),
+    ) {
+        let (mut sum, accumulate) = match &node {
+            Some(node) => self.take_gradient(node, len),
+            None => (self.rank.alloc(len), false),
+        };
+        ParamUse::finish_together(uses, self, |param_gradients| {
+            kernel(LeafGrad { view: sum.view_mut(), accumulate }, param_gradients);
+        });
+        if let Some(node) = node {
+            self.put_gradient(&node, sum);
+        }
+    }
+}

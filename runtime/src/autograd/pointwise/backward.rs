@@ -1,0 +1,163 @@
+//! Backward of elementwise expressions.
+
+use std::sync::Arc;
+
+use crate::backend::{Buffer, DType, Expr, LeafGrad, Node, View};
+use crate::context::{Rank, alloc_like};
+use crate::fsdp::{InBackward, ParamRef, Stretch};
+
+use super::super::param_use::ParamUse;
+use super::super::tape::{NodeId, TapeGradients};
+use super::super::value::Saved;
+use super::leaf::{ExprLeaf, LeafData};
+
+/// Records an expression whose leaves had the numbers `data`.
+pub(super) fn record_expression(
+    rank: &Rank,
+    expr: &Expr,
+    leaves: &[ExprLeaf],
+    data: &[LeafData<'_>],
+) -> NodeId {
+    let passes = passing_leaves(expr, leaves.len());
+    let all_pass = passes.iter().all(|passes| *passes);
+    let linear = is_linear(expr);
+    let saved: Vec<SavedLeaf> = leaves
+        .iter()
+        .zip(data)
+        .map(|(leaf, data)| match (leaf, data) {
+            (ExprLeaf::Param(param, axes), _) => {
+                SavedLeaf::Param(ParamUse::new(param, *axes, InBackward::Reads))
+            }
+            (ExprLeaf::Value(value), LeafData::Value(computed)) => {
+                SavedLeaf::Value((!linear).then(|| value.save()), computed.node.clone())
+            }
+            (ExprLeaf::Value(_), LeafData::Param(_)) => unreachable!("data is read leaf by leaf"),
+        })
+        .collect();
+    let expr = expr.clone();
+    rank.tape().record(move |gradients, gradient| {
+        // Leaves that only pass through additions share the gradient of the result, without a copy.
+        for (leaf, passes) in saved.iter().zip(&passes) {
+            if let (SavedLeaf::Value(_, Some(node)), true) = (leaf, passes) {
+                gradients.add(node, Arc::clone(&gradient));
+            }
+        }
+        if !all_pass || saved.iter().any(|leaf| matches!(leaf, SavedLeaf::Param(_))) {
+            backward_leaves(&expr, saved, &passes, gradients, &gradient);
+        }
+    })
+}
+
+/// Returns true if no derivative depends on a value.
+fn is_linear(expr: &Expr) -> bool {
+    expr.nodes.iter().all(|node| {
+        matches!(
+            node,
+            Node::Leaf(_)
+                | Node::Row(_)
+                | Node::Add(..)
+                | Node::Sub(..)
+                | Node::Scale(..)
+                | Node::Offset(..)
+                | Node::Dropout(..)
+        )
+    })
+}
+
+/// Returns for each leaf whether its gradient is that of the result, because there are only additions between them.
+fn passing_leaves(expr: &Expr, leaves: usize) -> Vec<bool> {
+    let mut passes = vec![false; leaves];
+    let mut open = vec![expr.nodes.len() - 1];
+    while let Some(node) = open.pop() {
+        match expr.nodes[node] {
+            Node::Leaf(leaf) => passes[leaf] = true,
+            Node::Add(a, b) => open.extend([a, b]),
+            _ => {}
+        }
+    }
+    passes
+}
+
+/// Leaf as saved for backward: a value's data and its recorded operation, or the use of a parameter.
+enum SavedLeaf {
+    Value(Option<Saved>, Option<NodeId>),
+    Param(ParamUse),
+}
+
+/// Computes the gradients of the leaves that are not just the gradient of the result.
+fn backward_leaves(
+    expr: &Expr,
+    leaves: Vec<SavedLeaf>,
+    passes: &[bool],
+    gradients: &mut TapeGradients<'_>,
+    gradient: &Arc<Buffer>,
+) {
+    let rank = gradients.rank;
+    let mut inputs = Vec::new();
+    let mut outputs = Vec::new();
+    let mut targets = Vec::new();
+    for (leaf, passes) in leaves.into_iter().zip(passes) {
+        match leaf {
+            SavedLeaf::Value(saved, node) => {
+                let node = node.filter(|_| !passes);
+                // Nothing was saved if no derivative depends on a value: any numbers will do.
+                inputs.push(Input::Value(
+                    saved.map_or_else(|| Arc::clone(gradient), |saved| saved.take(rank)),
+                ));
+                outputs.push(node.is_some().then(|| alloc_like(gradient, gradient.len())));
+                targets.push(Target::Value(node));
+            }
+            SavedLeaf::Param(param_use) => {
+                inputs.push(Input::Param(param_use.param().clone()));
+                outputs.push(Some(rank.scratch(DType::F32, param_use.param().local_len())));
+                targets.push(Target::Param(param_use));
+            }
+        }
+    }
+    {
+        let guards: Vec<Option<Stretch<'_>>> = inputs
+            .iter()
+            .map(|input| match input {
+                Input::Value(_) => None,
+                Input::Param(param) => Some(param.values()),
+            })
+            .collect();
+        let views: Vec<View<'_>> = inputs
+            .iter()
+            .zip(&guards)
+            .map(|(input, guard)| match (input, guard) {
+                (Input::Value(data), _) => data.view(),
+                (Input::Param(_), Some(values)) => values.view(),
+                (Input::Param(_), None) => unreachable!("every parameter was borrowed"),
+            })
+            .collect();
+        let mut leaf_grads: Vec<Option<LeafGrad<'_>>> = outputs
+            .iter_mut()
+            .map(|output| {
+                output
+                    .as_mut()
+                    .map(|buffer| LeafGrad { view: buffer.view_mut(), accumulate: false })
+            })
+            .collect();
+        rank.backend().map_backward(expr, &views, gradient.view(), &mut leaf_grads);
+    }
+    for (target, output) in targets.into_iter().zip(outputs) {
+        match (target, output) {
+            (Target::Value(Some(node)), Some(output)) => gradients.add(&node, Arc::new(output)),
+            (Target::Param(param_use), Some(output)) => param_use.finish_with(gradients, &output),
+            (Target::Value(_), _) | (Target::Param(_), None) => {}
+        }
+    }
+}
+
+/// Operand of the backward kernel.
+enum Input {
+    Value(Arc<Buffer>),
+    Param(ParamRef),
+}
+
+/// Receiver of a leaf's gradient.
+enum Target {
+    Value(Option<NodeId>),
+    Param(ParamUse),
+}

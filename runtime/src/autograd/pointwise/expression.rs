@@ -1,0 +1,246 @@
+//! Deferred elementwise expressions over values and parameters, fused into one kernel, and their backward.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::backend::{Category, Dropout, Expr, Node, View, ViewMut};
+use crate::context::Rank;
+use crate::fsdp::ParamRef;
+use crate::layout::AxisSet;
+use crate::mesh::Extent;
+
+use super::super::activation_checkpointing::CheckpointedSegment;
+use super::super::matmul::{BiasEpilogue, FusableEpilogue, fusable_epilogues, replace_by_leaves};
+use super::super::value::{Computed, DeferredOp, Value};
+use super::backward::record_expression;
+use super::leaf::{ExprLeaf, LeafData};
+
+/// Limit of nodes: longer expressions are computed before they are extended, which bounds repeated work when several others
+/// read one deferred value.
+const MAX_NODES: usize = 12;
+
+/// An elementwise expression over values and parameters.
+#[derive(Clone)]
+pub(crate) struct Pointwise {
+    expr: Expr,
+    leaves: Vec<ExprLeaf>,
+}
+
+/// A function of one element.
+#[derive(Debug, Clone)]
+pub(crate) enum Unary {
+    Scale(f32),
+    Offset(f32),
+    Silu,
+    Gelu,
+    GeluTanh,
+    Relu,
+    Tanh,
+    Exp,
+    Dropout(Dropout),
+}
+
+/// A function of two elements at the same place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Binary {
+    Add,
+    Sub,
+    Mul,
+}
+
+impl Pointwise {
+    pub(crate) fn leaf(value: Value) -> Pointwise {
+        Pointwise {
+            expr: Expr { nodes: vec![Node::Leaf(0)] },
+            leaves: vec![ExprLeaf::Value(value)],
+        }
+    }
+
+    pub(crate) fn param(param: &ParamRef, axes: AxisSet) -> Pointwise {
+        Pointwise {
+            expr: Expr { nodes: vec![Node::Row(0)] },
+            leaves: vec![ExprLeaf::Param(param.clone(), axes)],
+        }
+    }
+
+    /// Returns the checkpointed segment in whose forward the expression is computed, unless it consists of constants.
+    fn unrecorded_in(&self, rank: &Rank) -> Option<Rc<CheckpointedSegment>> {
+        let segment = rank.segments().in_forward()?;
+        let is_unrecorded = |leaf: &ExprLeaf| match leaf {
+            ExprLeaf::Value(value) => value.is_unrecorded(),
+            ExprLeaf::Param(..) => true,
+        };
+        self.leaves.iter().any(is_unrecorded).then_some(segment)
+    }
+
+    pub(crate) fn unary(mut self, op: Unary) -> Pointwise {
+        let x = self.expr.nodes.len() - 1;
+        self.expr.nodes.push(match op {
+            Unary::Scale(factor) => Node::Scale(x, factor),
+            Unary::Offset(offset) => Node::Offset(x, offset),
+            Unary::Silu => Node::Silu(x),
+            Unary::Gelu => Node::Gelu(x),
+            Unary::GeluTanh => Node::GeluTanh(x),
+            Unary::Relu => Node::Relu(x),
+            Unary::Tanh => Node::Tanh(x),
+            Unary::Exp => Node::Exp(x),
+            Unary::Dropout(dropout) => Node::Dropout(x, dropout),
+        });
+        self
+    }
+
+    pub(crate) fn binary(mut self, other: Pointwise, op: Binary) -> Pointwise {
+        let a = self.expr.nodes.len() - 1;
+        let leaf_base = self.leaves.len();
+        self.leaves.extend(other.leaves);
+        append_shifted(&mut self.expr, other.expr, leaf_base);
+        let b = self.expr.nodes.len() - 1;
+        self.expr.nodes.push(match op {
+            Binary::Add => Node::Add(a, b),
+            Binary::Sub => Node::Sub(a, b),
+            Binary::Mul => Node::Mul(a, b),
+        });
+        self
+    }
+
+    /// Computes the deferred matmuls among its leaves, fused with the bias and the GELU that only they get.
+    fn compute_matmuls(&mut self) {
+        let is_matmul =
+            |leaf: &ExprLeaf| matches!(leaf, ExprLeaf::Value(value) if value.is_deferred_matmul());
+        let matmuls: Vec<bool> = self.leaves.iter().map(is_matmul).collect();
+        if !matmuls.contains(&true) {
+            return;
+        }
+        let mut fused = Vec::new();
+        for FusableEpilogue { matmul, bias, root, gelu } in fusable_epilogues(&self.expr, &matmuls)
+        {
+            if let (ExprLeaf::Value(value), ExprLeaf::Param(bias, axes)) =
+                (&self.leaves[matmul], &self.leaves[bias])
+                && let Some(biased) =
+                    value.with_bias(&BiasEpilogue { bias, gradient_axes: *axes, gelu })
+            {
+                self.leaves[matmul] = ExprLeaf::Value(biased);
+                fused.push((root, matmul));
+            }
+        }
+        let (expr, kept) = replace_by_leaves(&self.expr, &fused);
+        self.expr = expr;
+        self.leaves = kept.into_iter().map(|leaf| self.leaves[leaf].clone()).collect();
+        for leaf in &self.leaves {
+            if let ExprLeaf::Value(value) = leaf {
+                value.settle();
+            }
+        }
+    }
+
+    /// Returns the value, if the expression is nothing else.
+    fn as_value(&self) -> Option<&Value> {
+        match (&self.expr.nodes[..], &self.leaves[..]) {
+            ([Node::Leaf(0)], [ExprLeaf::Value(value)]) => Some(value),
+            _ => None,
+        }
+    }
+
+    fn is_long(&self) -> bool {
+        self.expr.nodes.len() > MAX_NODES
+    }
+
+    /// Returns true if it is the sum of two values.
+    fn is_sum(&self) -> bool {
+        let values = self.leaves.iter().all(|leaf| matches!(leaf, ExprLeaf::Value(_)));
+        values && self.expr == Expr::sum()
+    }
+
+    /// Computes `len` elements by `kernel`, which gets the numbers of the leaves, and with `recorded` records the
+    /// expression if a gradient is wanted.
+    fn compute_by(
+        &self,
+        rank: &Rank,
+        len: usize,
+        recorded: bool,
+        kernel: impl FnOnce(&[View<'_>], ViewMut<'_>),
+    ) -> Computed {
+        let leaves: Vec<LeafData<'_>> = self.leaves.iter().map(LeafData::read).collect();
+        // The dtype of the values: a sum of losses is f32 for every compute dtype.
+        let dtype = leaves.iter().find_map(LeafData::dtype).unwrap_or(rank.compute_dtype());
+        let mut out = rank.meter().alloc(dtype, len, Category::Activations);
+        {
+            let views: Vec<View<'_>> = leaves.iter().map(LeafData::view).collect();
+            kernel(&views, out.view_mut());
+        }
+        let wanted = leaves.iter().any(LeafData::wants_gradient);
+        let node = (recorded && wanted)
+            .then(|| record_expression(rank, &self.expr, &self.leaves, &leaves));
+        Computed { data: Arc::new(out), node }
+    }
+}
+
+impl DeferredOp for Pointwise {
+    fn compute(&mut self, rank: &Rank, len: usize, recorded: bool) -> Computed {
+        self.compute_matmuls();
+        match self.as_value() {
+            Some(value) => value.settle(),
+            None => self.compute_by(rank, len, recorded, |views, out| {
+                rank.backend().map(&self.expr, views, out);
+            }),
+        }
+    }
+}
+
+impl Value {
+    /// Creates a value that defers `pointwise` until its numbers are needed.
+    pub(crate) fn deferred(rank: &Rank, extents: Vec<Extent>, pointwise: Pointwise) -> Value {
+        let unrecorded_in = pointwise.unrecorded_in(rank);
+        Value::defer_op(rank, extents, pointwise, unrecorded_in)
+    }
+
+    /// Returns the expression of a deferred value, to be extended; computed values and deferred matmuls are leaves of new
+    /// expressions.
+    #[track_caller]
+    pub(crate) fn to_pointwise(&self) -> Pointwise {
+        self.check_recorded();
+        let is_recording = self.rank().is_recording();
+        let extended = self.with_deferred(|pointwise: &mut Pointwise, recorded| {
+            (!pointwise.is_long() && recorded == is_recording).then(|| pointwise.clone())
+        });
+        if let Some(Some(pointwise)) = extended {
+            return pointwise;
+        }
+        if self.deferred_matmul_is_recorded() != Some(is_recording) {
+            self.settle();
+        }
+        Pointwise::leaf(self.clone())
+    }
+
+    /// Computes the deferred matmuls of a deferred expression.
+    pub(crate) fn compute_products(&self) {
+        self.with_deferred(|pointwise: &mut Pointwise, _| pointwise.compute_matmuls());
+    }
+
+    /// Returns true if it is the deferred sum of two values.
+    pub(crate) fn is_deferred_sum(&self) -> bool {
+        self.with_deferred(|pointwise: &mut Pointwise, _| pointwise.is_sum()) == Some(true)
+    }
+
+    /// Computes a [deferred sum](Self::is_deferred_sum) by a kernel that gets both summands and the sum to write. Returns
+    /// true if the value was one.
+    pub(crate) fn compute_sum(&self, kernel: impl FnOnce(View<'_>, View<'_>, ViewMut<'_>)) -> bool {
+        self.compute_deferred(|pointwise: &mut Pointwise, recorded| {
+            pointwise.is_sum().then(|| {
+                pointwise.compute_by(self.rank(), self.len(), recorded, |summands, sum| {
+                    kernel(summands[0], summands[1], sum);
+                })
+            })
+        })
+    }
+}
+
+/// Appends the nodes of `tail` to those of `expr`, with its leaves counted from `leaf_base`.
+fn append_shifted(expr: &mut Expr, tail: Expr, leaf_base: usize) {
+    let base = expr.nodes.len();
+    expr.nodes.extend(tail.nodes.into_iter().map(|node| match node {
+        Node::Leaf(leaf) => Node::Leaf(leaf + leaf_base),
+        Node::Row(leaf) => Node::Row(leaf + leaf_base),
+        node => node.with_operands(|operand| operand + base),
+    }));
+}

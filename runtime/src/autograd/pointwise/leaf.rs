@@ -1,0 +1,51 @@
+//! Leaves of elementwise expressions: values and parameters.
+
+use crate::backend::{DType, View};
+use crate::fsdp::{ParamRef, Stretch};
+use crate::layout::AxisSet;
+
+use super::super::value::{Computed, Value};
+
+/// Operand of an elementwise expression.
+#[derive(Clone)]
+pub(super) enum ExprLeaf {
+    Value(Value),
+    /// A parameter over the trailing dims, repeated along the leading ones, and the axes over which its gradient is partial.
+    Param(ParamRef, AxisSet),
+}
+
+/// Numbers of a leaf during the computation of an expression.
+pub(super) enum LeafData<'a> {
+    Value(Computed),
+    Param(Stretch<'a>),
+}
+
+impl<'a> LeafData<'a> {
+    pub(super) fn read(leaf: &'a ExprLeaf) -> LeafData<'a> {
+        match leaf {
+            ExprLeaf::Value(value) => LeafData::Value(value.settle()),
+            ExprLeaf::Param(param, axes) => LeafData::Param(param.read(*axes)),
+        }
+    }
+
+    pub(super) fn view(&self) -> View<'_> {
+        match self {
+            LeafData::Value(computed) => computed.data.view(),
+            LeafData::Param(values) => values.view(),
+        }
+    }
+
+    pub(super) fn dtype(&self) -> Option<DType> {
+        match self {
+            LeafData::Value(computed) => Some(computed.data.dtype()),
+            LeafData::Param(_) => None,
+        }
+    }
+
+    pub(super) fn wants_gradient(&self) -> bool {
+        match self {
+            LeafData::Value(computed) => computed.node.is_some(),
+            LeafData::Param(_) => true,
+        }
+    }
+}

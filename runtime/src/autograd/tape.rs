@@ -1,0 +1,202 @@
+//! The tape: the operations of a forward pass, whose backward functions run in reverse order.
+
+use std::cell::{RefCell, RefMut};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use crate::backend::{Buffer, ViewMut};
+use crate::context::Rank;
+use crate::context::scope::{self, SpanStart};
+
+/// Reference to a recorded operation. While a clone exists, the operation stays recorded until a backward has run it.
+#[derive(Debug, Clone)]
+pub(crate) struct NodeId {
+    serial: u64,
+    /// Counts the references to the operation: from values, and from later operations.
+    _references: Rc<()>,
+}
+
+/// Operations of one rank in the order in which they ran.
+#[derive(Default)]
+pub(crate) struct Tape {
+    nodes: Vec<TapeNode>,
+    /// Number of operations recorded so far.
+    recorded: u64,
+}
+
+/// A recorded operation, and the forward function that it is part of.
+pub(super) struct TapeNode {
+    serial: u64,
+    scope: &'static str,
+    backward: BackwardFn,
+    references: Weak<()>,
+}
+
+/// Takes the gradient of an operation's result, and passes gradients on to the operands.
+type BackwardFn = Box<dyn FnOnce(&mut TapeGradients<'_>, Arc<Buffer>)>;
+
+impl Tape {
+    /// Records an operation by its backward function.
+    pub(crate) fn record(
+        &mut self,
+        backward: impl FnOnce(&mut TapeGradients<'_>, Arc<Buffer>) + 'static,
+    ) -> NodeId {
+        let (serial, references) = (self.recorded, Rc::new(()));
+        self.recorded += 1;
+        self.nodes.push(TapeNode {
+            serial,
+            scope: scope::current_or("operations"),
+            backward: Box::new(backward),
+            references: Rc::downgrade(&references),
+        });
+        NodeId { serial, _references: references }
+    }
+
+    fn take_nodes(&mut self) -> Vec<TapeNode> {
+        std::mem::take(&mut self.nodes)
+    }
+
+    /// Puts operations back before those recorded since they were taken.
+    fn put_back(&mut self, mut nodes: Vec<TapeNode>) {
+        nodes.append(&mut self.nodes);
+        self.nodes = nodes;
+    }
+}
+
+impl Rank {
+    pub(crate) fn tape(&self) -> RefMut<'_, Tape> {
+        self.session_state::<RefCell<Tape>>().borrow_mut()
+    }
+}
+
+/// TapeGradients of the results of recorded operations, while backward runs.
+pub(crate) struct TapeGradients<'a> {
+    pub(crate) rank: &'a Rank,
+    /// Operations by their serial numbers, in order, and the gradients of their results so far.
+    slots: Vec<(u64, Option<Arc<Buffer>>)>,
+    /// The gradient that backward began with, if it is that of a loss: 1.
+    seed: Option<Arc<Buffer>>,
+}
+
+impl TapeGradients<'_> {
+    /// Adds a gradient of the result of `node`. A gradient may be shared by several nodes; it is copied only when another
+    /// one is added to it while it has other owners.
+    pub(crate) fn add(&mut self, node: &NodeId, gradient: Arc<Buffer>) {
+        let slot = self.slot(node);
+        match self.slots[slot].1.take() {
+            None => self.slots[slot].1 = Some(gradient),
+            Some(sum) => {
+                let mut sum = self.rank.unshare(sum);
+                self.rank.backend().add_assign(sum.view_mut(), gradient.view());
+                self.slots[slot].1 = Some(Arc::new(sum));
+            }
+        }
+    }
+
+    /// Returns a gradient as an unshared buffer, to be changed in place.
+    pub(crate) fn unique(&self, gradient: Arc<Buffer>) -> Buffer {
+        self.rank.unshare(gradient)
+    }
+
+    /// Calls `write` with the gradient of the result of `node`, of `len` elements, and whether to accumulate into it.
+    pub(crate) fn accumulate(
+        &mut self,
+        node: &NodeId,
+        len: usize,
+        write: impl FnOnce(ViewMut<'_>, bool),
+    ) {
+        let (mut sum, accumulate) = self.take_gradient(node, len);
+        write(sum.view_mut(), accumulate);
+        self.put_gradient(node, sum);
+    }
+
+    /// Takes the gradient of the result of `node` so far, to be added to and [put](Self::put_gradient) back, and returns
+    /// whether there is any. If not, all of its `len` elements have to be written.
+    pub(super) fn take_gradient(&mut self, node: &NodeId, len: usize) -> (Buffer, bool) {
+        let slot = self.slot(node);
+        match self.slots[slot].1.take() {
+            Some(sum) => (self.rank.unshare(sum), true),
+            None => (self.rank.alloc(len), false),
+        }
+    }
+
+    pub(super) fn put_gradient(&mut self, node: &NodeId, sum: Buffer) {
+        let slot = self.slot(node);
+        self.slots[slot].1 = Some(Arc::new(sum));
+    }
+
+    /// Returns the number in `gradient`, the gradient of a loss. That of the loss which backward began with is known
+    /// without waiting for a device.
+    pub(crate) fn number(&self, gradient: &Arc<Buffer>) -> f32 {
+        match &self.seed {
+            Some(seed) if Arc::ptr_eq(seed, gradient) => 1.0,
+            _ => gradient.view().to_vec::<f32>()[0],
+        }
+    }
+
+    fn slot(&self, node: &NodeId) -> usize {
+        self.slots.binary_search_by_key(&node.serial, |(serial, _)| *serial).unwrap_or_else(|_| {
+            panic!(
+                "the backward{} reaches a tensor of which the operations are no longer recorded: another backward has \
+                 passed through them, or the tensor has entered or left a recomputed segment otherwise than as its input \
+                 or result; differentiate losses that share operations together, `a.and(b).backward()`, or compute \
+                 the tensor again for each of them; pass tensors to a segment through its `forward`",
+                self.rank.backward_line()
+            )
+        })
+    }
+}
+
+/// Runs the tape backward from `roots`, `seed` being the gradient of each. What an operation saved is freed as soon as its
+/// backward function has run; operations that lead to other losses stay recorded.
+pub(super) fn backpropagate(rank: &Rank, roots: Vec<NodeId>, seed: Buffer) {
+    let seed = Arc::new(seed);
+    let roots: Vec<_> = roots.into_iter().map(|root| (root, Arc::clone(&seed))).collect();
+    let kept = run_nodes(rank, roots, Some(seed), |node| node.references.strong_count() > 0);
+    rank.tape().put_back(kept);
+}
+
+/// Runs the tape of a recomputed segment backward from `roots`, each with its gradient, and clears it.
+pub(super) fn backpropagate_segment(
+    rank: &Rank,
+    roots: impl IntoIterator<Item = (NodeId, Arc<Buffer>)>,
+) {
+    run_nodes(rank, roots, None, |_| false);
+}
+
+/// Runs the tape backward, and returns the operations that no gradient has reached and that `keep` selects.
+fn run_nodes(
+    rank: &Rank,
+    roots: impl IntoIterator<Item = (NodeId, Arc<Buffer>)>,
+    seed: Option<Arc<Buffer>>,
+    keep: impl Fn(&TapeNode) -> bool,
+) -> Vec<TapeNode> {
+    let mut nodes = rank.tape().take_nodes();
+    let slots = nodes.iter().map(|node| (node.serial, None)).collect();
+    let mut gradients = TapeGradients { rank, slots, seed };
+    for (root, gradient) in roots {
+        gradients.add(&root, gradient);
+    }
+    let mut kept = Vec::new();
+    // Consecutive operations of one forward function are one span of the trace.
+    let mut span: Option<(&str, Option<SpanStart>)> = None;
+    while let Some(node) = nodes.pop() {
+        let Some(gradient) = gradients.slots[nodes.len()].1.take() else {
+            // Dropping an operation drops its references to earlier ones.
+            if keep(&node) {
+                kept.push(node);
+            }
+            continue;
+        };
+        if let Some((open, start)) = span.take_if(|(open, _)| *open != node.scope) {
+            scope::record(("backward", open.trim_end_matches("::forward")), start);
+        }
+        span.get_or_insert_with(|| (node.scope, scope::begin()));
+        (node.backward)(&mut gradients, gradient);
+    }
+    if let Some((open, start)) = span {
+        scope::record(("backward", open.trim_end_matches("::forward")), start);
+    }
+    kept.reverse();
+    kept
+}

@@ -1,0 +1,293 @@
+//! Untyped tensors: local data, local extents, and the recorded operation that made them.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::backend::Buffer;
+use crate::context::Rank;
+use crate::layout::AxisId;
+use crate::mesh::{Extent, local_len};
+
+use super::activation_checkpointing::CheckpointedSegment;
+use super::offloading::Offloaded;
+use super::tape::NodeId;
+use super::tensor_parallel::Regather;
+
+/// A tensor without its type. Elementwise operations on it are deferred as an expression until another operation needs the
+/// numbers, so that a chain of them costs one pass over memory.
+#[derive(Clone)]
+pub struct Value(Rc<ValueInner>);
+
+struct ValueInner {
+    rank: Rank,
+    extents: Vec<Extent>,
+    state: RefCell<ValueState>,
+    /// This value inside of the tensor-parallel regions that it has entered, by axis.
+    entered: RefCell<Vec<(AxisId, Value)>>,
+    regather: Option<Rc<Regather>>,
+    /// The checkpointed segment in whose forward, which is not recorded, the value was computed.
+    unrecorded_in: Option<Rc<CheckpointedSegment>>,
+}
+
+enum ValueState {
+    Computed(Computed),
+    /// A deferred operation, and whether it is recorded for backward, which is decided when it is created.
+    Deferred(Box<dyn DeferredOp>, bool),
+}
+
+/// Numbers, and the recorded operation that made them if a gradient is wanted.
+#[derive(Clone)]
+pub(crate) struct Computed {
+    pub(crate) data: Arc<Buffer>,
+    pub(crate) node: Option<NodeId>,
+}
+
+/// An operation that is computed when its numbers are needed, or fused into the operation that needs them.
+pub(super) trait DeferredOp: Any {
+    /// Computes the `len` elements, and records the operation if `recorded`.
+    fn compute(&mut self, rank: &Rank, len: usize, recorded: bool) -> Computed;
+}
+
+impl Value {
+    /// Creates a value that the operation `node` has computed.
+    pub(crate) fn ready(
+        rank: &Rank,
+        extents: Vec<Extent>,
+        data: Buffer,
+        node: Option<NodeId>,
+    ) -> Value {
+        debug_assert_eq!(data.len(), local_len(&extents));
+        Self::alias(rank, extents, Arc::new(data), node)
+    }
+
+    /// Creates a value that no operation has made: no gradient flows through it.
+    pub(crate) fn constant(rank: &Rank, extents: Vec<Extent>, data: Buffer) -> Value {
+        let state = ValueState::Computed(Computed { data: Arc::new(data), node: None });
+        Self::new(rank, extents, state, None, None)
+    }
+
+    /// Creates a value that shares the numbers of another operation's result.
+    pub(crate) fn alias(
+        rank: &Rank,
+        extents: Vec<Extent>,
+        data: Arc<Buffer>,
+        node: Option<NodeId>,
+    ) -> Value {
+        let state = ValueState::Computed(Computed { data, node });
+        Self::new(rank, extents, state, None, rank.segments().in_forward())
+    }
+
+    /// Creates a gathered value: operations that save it for backward save only how to gather it again.
+    pub(super) fn gathered(
+        rank: &Rank,
+        extents: Vec<Extent>,
+        data: Buffer,
+        node: Option<NodeId>,
+        regather: Rc<Regather>,
+    ) -> Value {
+        let state = ValueState::Computed(Computed { data: Arc::new(data), node });
+        Self::new(rank, extents, state, Some(regather), rank.segments().in_forward())
+    }
+
+    /// Creates a value of which `op` computes the numbers when they are needed.
+    pub(super) fn defer_op(
+        rank: &Rank,
+        extents: Vec<Extent>,
+        op: impl DeferredOp,
+        unrecorded_in: Option<Rc<CheckpointedSegment>>,
+    ) -> Value {
+        let state = ValueState::Deferred(Box::new(op), rank.is_recording());
+        Self::new(rank, extents, state, None, unrecorded_in)
+    }
+
+    fn new(
+        rank: &Rank,
+        extents: Vec<Extent>,
+        state: ValueState,
+        regather: Option<Rc<Regather>>,
+        unrecorded_in: Option<Rc<CheckpointedSegment>>,
+    ) -> Value {
+        Value(Rc::new(ValueInner {
+            rank: rank.clone(),
+            extents,
+            state: RefCell::new(state),
+            entered: RefCell::default(),
+            regather,
+            unrecorded_in,
+        }))
+    }
+
+    /// Returns the value marked as computed in the forward of `segment`, if one is given.
+    pub(crate) fn computed_in(self, segment: Option<Rc<CheckpointedSegment>>) -> Value {
+        if segment.is_none() {
+            return self;
+        }
+        let (state, extents) = (ValueState::Computed(self.settle()), self.extents().to_vec());
+        Self::new(self.rank(), extents, state, None, segment)
+    }
+
+    /// Returns true if it was computed in the forward of a checkpointed segment, which is not recorded.
+    pub(super) fn is_unrecorded(&self) -> bool {
+        self.0.unrecorded_in.is_some()
+    }
+
+    /// Checks that a recorded operation does not read a value that was computed without being recorded.
+    ///
+    /// # Panics
+    /// If the value has left a checkpointed segment otherwise than as its result.
+    #[track_caller]
+    pub(super) fn check_recorded(&self) {
+        if self.rank().is_recording() {
+            self.check_left_no_segment();
+        }
+    }
+
+    #[track_caller]
+    fn check_left_no_segment(&self) {
+        if let Some(segment) = &self.0.unrecorded_in {
+            panic!(
+                "a tensor computed inside of the recomputed `{}` is used outside of it, where it would have no gradient: \
+                 return it from the segment's `forward`, in a tuple with its result, or read it inside of \
+                 `rank.evaluate(..)` if no gradient is wanted",
+                segment.path
+            );
+        }
+    }
+
+    pub(crate) fn rank(&self) -> &Rank {
+        &self.0.rank
+    }
+
+    pub(crate) fn extents(&self) -> &[Extent] {
+        &self.0.extents
+    }
+
+    /// Returns the number of elements on this rank.
+    pub(crate) fn len(&self) -> usize {
+        local_len(&self.0.extents)
+    }
+
+    /// Returns true if there are other references to the value.
+    pub(super) fn is_shared(&self) -> bool {
+        Rc::strong_count(&self.0) > 1
+    }
+
+    /// Returns the recorded operation that has computed the value, from which backward can begin.
+    ///
+    /// # Panics
+    /// If the value has left a checkpointed segment otherwise than as its result.
+    #[track_caller]
+    pub(crate) fn recorded_node(&self) -> Option<NodeId> {
+        self.check_left_no_segment();
+        self.settle().node
+    }
+
+    /// Returns the numbers, computed now if they were deferred. While nothing is recorded they come without the operation
+    /// that made them, so that no other is recorded after it.
+    #[track_caller]
+    pub(crate) fn compute(&self) -> Computed {
+        self.check_recorded();
+        let Computed { data, node } = self.settle();
+        Computed { data, node: node.filter(|_| self.rank().is_recording()) }
+    }
+
+    /// Returns the numbers, computed now if they were deferred, and the operation that made them.
+    pub(crate) fn settle(&self) -> Computed {
+        let mut state = self.0.state.borrow_mut();
+        let computed = match &mut *state {
+            ValueState::Computed(computed) => return computed.clone(),
+            ValueState::Deferred(op, recorded) => op.compute(&self.0.rank, self.len(), *recorded),
+        };
+        *state = ValueState::Computed(computed.clone());
+        computed
+    }
+
+    /// Returns the result of `visit` on the deferred operation, and whether it is recorded, if it is a `T`.
+    pub(super) fn with_deferred<T: DeferredOp, R>(
+        &self,
+        visit: impl FnOnce(&mut T, bool) -> R,
+    ) -> Option<R> {
+        match &mut *self.0.state.borrow_mut() {
+            ValueState::Computed(_) => None,
+            ValueState::Deferred(op, recorded) => {
+                let op: &mut dyn Any = &mut **op;
+                op.downcast_mut().map(|op| visit(op, *recorded))
+            }
+        }
+    }
+
+    /// Computes the deferred operation by `compute`, if it is a `T` and `compute` returns numbers. Returns true then.
+    pub(super) fn compute_deferred<T: DeferredOp>(
+        &self,
+        compute: impl FnOnce(&mut T, bool) -> Option<Computed>,
+    ) -> bool {
+        let Some(Some(computed)) = self.with_deferred(compute) else { return false };
+        *self.0.state.borrow_mut() = ValueState::Computed(computed);
+        true
+    }
+
+    /// Returns the numbers as an unshared buffer, copied only if they have other owners.
+    pub(crate) fn into_unique(self) -> (Buffer, Option<NodeId>) {
+        let rank = self.0.rank.clone();
+        let Computed { data, node } = self.compute();
+        drop(self);
+        (rank.unshare(data), node)
+    }
+
+    /// Returns what an operation saves of this value for its backward.
+    pub(crate) fn save(&self) -> Saved {
+        match &self.0.regather {
+            // The backward of a recomputed operation follows immediately, and needs no second all-gather.
+            Some(regather) if !self.rank().segments().is_recomputing() => {
+                regather.add_reader();
+                Saved::Regather(Rc::clone(regather))
+            }
+            _ => Saved::Data(self.compute().data),
+        }
+    }
+
+    /// Returns the same numbers as the result of the operation `node`, or of none.
+    pub(crate) fn made_by(&self, node: Option<NodeId>) -> Value {
+        Value::alias(self.rank(), self.extents().to_vec(), self.settle().data, node)
+    }
+
+    /// Returns the value inside of a tensor-parallel region over `axis`, made by `enter` the first time.
+    pub(super) fn entered(&self, axis: AxisId, enter: impl FnOnce() -> Value) -> Value {
+        if let Some((_, value)) = self.0.entered.borrow().iter().find(|(known, _)| *known == axis) {
+            return value.clone();
+        }
+        let value = enter();
+        // A value that entered without being recorded would lose the gradients of later readers.
+        if self.rank().is_recording() || self.settle().node.is_none() {
+            self.0.entered.borrow_mut().push((axis, value.clone()));
+        }
+        value
+    }
+}
+
+/// What an operation saves for its backward.
+pub(crate) enum Saved {
+    Data(Arc<Buffer>),
+    Offloaded(Offloaded),
+    Regather(Rc<Regather>),
+}
+
+impl Saved {
+    /// Starts to gather the data again, if necessary, so that it overlaps with other work.
+    pub(crate) fn prefetch(&self, rank: &Rank) {
+        if let Saved::Regather(regather) = self {
+            regather.start_all_gather(rank);
+        }
+    }
+
+    /// Returns the data.
+    pub(crate) fn take(self, rank: &Rank) -> Arc<Buffer> {
+        match self {
+            Saved::Data(data) => data,
+            Saved::Offloaded(data) => Arc::new(data.fetch(rank)),
+            Saved::Regather(regather) => regather.take_data(rank),
+        }
+    }
+}

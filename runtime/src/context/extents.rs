@@ -1,0 +1,110 @@
+//! Local extents on the mesh of a rank, and global tensors gathered from their blocks.
+
+use crate::backend::BlockIndex;
+use crate::comm::{Blocks, Communicator, Site};
+use crate::layout::{AxisSet, DimInfo, Dims};
+use crate::mesh::{Extent, global_sizes};
+
+use super::failure::fail;
+use super::rank::Rank;
+
+impl Extent {
+    /// Returns the extent on `rank` of a dim of `size` elements that is distributed as `info` declares.
+    pub fn of(info: &DimInfo, size: usize, rank: &Rank) -> Extent {
+        let position = |axes: AxisSet| (rank.position(axes), rank.degree_of(axes));
+        let rows = rank.micro_batch().and_then(|batch| batch.rows_of(info, size));
+        let whole = rows.unwrap_or_else(|| {
+            let (index, parts) = position(info.home);
+            Extent::part(size, index, parts).range(0, usize::MAX)
+        });
+        info.split.map_or(whole, |axis| {
+            let (index, parts) = position(AxisSet::of(axis));
+            whole.split(index, parts)
+        })
+    }
+}
+
+/// Returns the number of elements along dim `info` on all ranks: those of the micro-batch, if the tensor on `rank` is
+/// computed from one. The first call for a micro-batch is one small all-reduce over the axes of the dim.
+pub(crate) fn elements_along(info: &DimInfo, extent: &Extent, rank: &Rank, site: &Site) -> usize {
+    match rank.micro_batch() {
+        Some(batch) if batch.rows_of(info, extent.global).is_some() => {
+            batch.global_rows(|axes, local| {
+                let mut rows = [local as f64];
+                rank.all_reduce_f64(axes, site, &mut rows);
+                rows[0] as usize
+            })
+        }
+        _ => extent.global,
+    }
+}
+
+/// Returns the local extent of each dim of `S` on `rank`.
+#[track_caller]
+pub(crate) fn extents_of<S: Dims>(rank: &Rank, sizes: &[usize]) -> Vec<Extent> {
+    assert_eq!(
+        sizes.len(),
+        S::DIMS.len(),
+        "a shape of {} dims was given {} sizes",
+        S::DIMS.len(),
+        sizes.len()
+    );
+    rank.note_use_of(S::VARIES);
+    S::DIMS.iter().zip(sizes).map(|(info, size)| Extent::of(info, *size, rank)).collect()
+}
+
+/// Returns the position of a block in its global tensor as an argument of kernels.
+pub(crate) fn block_index(extents: &[Extent]) -> BlockIndex {
+    BlockIndex {
+        local: extents.iter().map(|extent| extent.local).collect(),
+        global: global_sizes(extents),
+        offset: extents.iter().map(|extent| extent.offset).collect(),
+    }
+}
+
+/// Gathers the global tensor of which `block` is this rank's part, row-major. All ranks of the axes that distribute a
+/// dim call it.
+#[track_caller]
+pub(crate) fn gather_block(
+    rank: &Rank,
+    dims: &[DimInfo],
+    extents: &[Extent],
+    mut block: Vec<f32>,
+) -> Vec<f32> {
+    let site = Site::here("gather");
+    let mut lens: Vec<usize> = extents.iter().map(|extent| extent.local).collect();
+    for (dim, info) in dims.iter().enumerate() {
+        let group = rank.process_group(info.axes());
+        if group.size() == 1 {
+            continue;
+        }
+        let parts = part_lens(&*group, info, &extents[dim], &site);
+        let (outer, inner) =
+            (lens[..dim].iter().product(), lens[dim + 1..].iter().product::<usize>());
+        let parts: Vec<usize> = parts.into_iter().map(|part| part * inner).collect();
+        lens[dim] = parts.iter().sum::<usize>() / inner.max(1);
+        let mut whole = vec![0.0f32; lens.iter().product()];
+        let blocks = Blocks::new(outer, parts);
+        group
+            .all_gather(&site, block.as_slice().into(), whole.as_mut_slice().into(), &blocks)
+            .unwrap_or_else(|error| fail(error));
+        block = whole;
+    }
+    block
+}
+
+/// Returns the number of elements of each rank of `group`, along whose axes a dim is distributed.
+fn part_lens(group: &dyn Communicator, info: &DimInfo, extent: &Extent, site: &Site) -> Vec<usize> {
+    let size = group.size();
+    if info.home.is_empty() {
+        let whole = extent.unsplit();
+        return (0..size).map(|index| whole.split(index, size).local).collect();
+    }
+    // Micro-batches may cut the rows in any way.
+    let (own, mut all) = ([extent.local as u32], vec![0u32; size]);
+    let even = Blocks::even(1, 1, size);
+    group
+        .all_gather(site, own.as_slice().into(), all.as_mut_slice().into(), &even)
+        .unwrap_or_else(|error| fail(error));
+    all.into_iter().map(|part| part as usize).collect()
+}

@@ -1,0 +1,18 @@
+//! Grad mode flags of a rank.
+
+use std::cell::Cell;
+
+/// Flags that operations read: on by default, changed by [`Rank::evaluate`](super::Rank::evaluate) and by activation
+/// checkpointing.
+pub(crate) struct GradMode {
+    /// True if operations are recorded for backward.
+    pub is_recording: Cell<bool>,
+    /// True if dropout is on.
+    pub is_training: Cell<bool>,
+}
+
+impl Default for GradMode {
+    fn default() -> Self {
+        GradMode { is_recording: Cell::new(true), is_training: Cell::new(true) }
+    }
+}

@@ -1,0 +1,25 @@
+//! The context of a rank: communicators, backend, memory and settings, and the state that modules above keep with it.
+
+mod buffers;
+mod collectives;
+mod declared_values;
+mod extents;
+mod failure;
+mod grad_mode;
+mod micro_batch;
+mod rank;
+pub(crate) mod scope;
+mod session;
+mod settings;
+mod step_counter;
+mod zero_stage;
+
+pub use rank::Rank;
+pub use scope::{Scope, scope};
+pub use settings::Settings;
+pub use zero_stage::ZeroLevel;
+
+pub(crate) use buffers::{Staged, alloc_like};
+pub(crate) use extents::{block_index, elements_along, extents_of, gather_block};
+pub(crate) use failure::fail;
+pub(crate) use micro_batch::MicroBatch;

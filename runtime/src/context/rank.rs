@@ -1,0 +1,255 @@
+//! The context of a rank, and the handle through which the rank's thread uses it.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::backend::{Backend, DType, MemoryMeter, Queue};
+use crate::comm::{Open, RankComms, Timeline};
+use crate::layout::{AxisId, AxisSet};
+
+use super::declared_values::DeclaredValues;
+use super::grad_mode::GradMode;
+use super::micro_batch::MicroBatch;
+use super::scope;
+use super::session::Session;
+use super::settings::Settings;
+use super::step_counter::StepCounter;
+use super::zero_stage::ZeroLevel;
+
+/// Handle of the context of one rank: cheap to clone, never leaves the thread of the rank.
+///
+/// The rank of a tensor ([`Tensor::rank`](crate::tensor::Tensor::rank)) also refers to the micro-batch that the tensor is
+/// computed from: new tensors made on it have the same rows.
+#[derive(Clone)]
+pub struct Rank {
+    context: Rc<Context>,
+    micro_batch: Option<Rc<MicroBatch>>,
+}
+
+/// Everything that belongs to one rank.
+struct Context {
+    comms: RankComms,
+    backend: Box<dyn Backend>,
+    meter: Arc<MemoryMeter>,
+    settings: Settings,
+    step: StepCounter,
+    grad_mode: GradMode,
+    /// State of the modules above: the tape, FSDP units and others.
+    session: Session,
+    /// Lanes of the device in the trace.
+    timeline: Option<Arc<Timeline>>,
+    used_axes: Cell<AxisSet>,
+    declared_values: DeclaredValues,
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if let Some(timeline) = &self.timeline {
+            timeline.close();
+        }
+    }
+}
+
+impl Rank {
+    /// Creates a rank that communicates through `comms`, computes on `backend` and seeds its randomness with `seed`.
+    pub fn new(comms: RankComms, backend: Box<dyn Backend>, seed: u64) -> Rank {
+        Rank::with_settings(comms, backend, Settings::new(seed))
+    }
+
+    /// Creates a rank with `settings` that communicates through `comms` and computes on `backend`.
+    pub fn with_settings(comms: RankComms, backend: Box<dyn Backend>, settings: Settings) -> Rank {
+        let timeline = backend.device().and_then(|device| comms.trace_device(device));
+        scope::trace_on(comms.lane(), timeline.clone());
+        let limit = settings.memory_limit.unwrap_or(usize::MAX);
+        let meter = MemoryMeter::on(backend.device(), limit);
+        if let Some(device) = meter.device() {
+            device.relieved_by(Arc::downgrade(&meter));
+        }
+        let context = Rc::new(Context {
+            comms,
+            backend,
+            meter,
+            settings,
+            step: StepCounter::default(),
+            grad_mode: GradMode::default(),
+            session: Session::default(),
+            timeline,
+            used_axes: Cell::default(),
+            declared_values: DeclaredValues::default(),
+        });
+        Rank { context, micro_batch: None }
+    }
+
+    /// Returns the rank on which tensors are computed from `micro_batch`.
+    pub(crate) fn with_micro_batch(&self, micro_batch: Rc<MicroBatch>) -> Rank {
+        Rank { context: Rc::clone(&self.context), micro_batch: Some(micro_batch) }
+    }
+
+    /// Returns the rank on which tensors are computed from whole batches.
+    pub(crate) fn with_whole_batch(&self) -> Rank {
+        Rank { context: Rc::clone(&self.context), micro_batch: None }
+    }
+
+    /// Returns the micro-batch that tensors on this rank are computed from, or `None` for whole batches.
+    pub(super) fn micro_batch(&self) -> Option<&MicroBatch> {
+        self.micro_batch.as_deref()
+    }
+
+    /// Returns the state of type `T` that a module above keeps per rank.
+    pub(crate) fn session_state<T: Any + Default>(&self) -> &T {
+        self.context.session.state()
+    }
+
+    /// Checks that two operands of one operation belong to one rank.
+    ///
+    /// # Panics
+    /// If they were made on different meshes, or on different ranks.
+    #[track_caller]
+    pub(crate) fn check_same(&self, other: &Rank) {
+        assert!(
+            Rc::ptr_eq(&self.context, &other.context),
+            "two operands of one operation belong to different meshes: {self:?} and {other:?}; a tensor, parameter or \
+             model can be used only with what was made on the same `Rank`"
+        );
+    }
+
+    /// Returns the world rank.
+    pub fn index(&self) -> usize {
+        self.context.comms.rank()
+    }
+
+    /// Returns the communicators of this rank.
+    pub fn comms(&self) -> &RankComms {
+        &self.context.comms
+    }
+
+    /// Returns the compute backend.
+    pub fn backend(&self) -> &dyn Backend {
+        &*self.context.backend
+    }
+
+    /// Returns the caching allocator and memory accounting of this rank.
+    pub fn meter(&self) -> &Arc<MemoryMeter> {
+        &self.context.meter
+    }
+
+    /// Returns the seed of initialization and dropout, the same on every rank.
+    pub fn seed(&self) -> u64 {
+        self.context.settings.seed
+    }
+
+    /// Returns the dtype of activations and of the values that layers read.
+    pub fn compute_dtype(&self) -> DType {
+        self.context.settings.compute
+    }
+
+    /// Returns the dtype in which gradients are reduced over the data axes.
+    pub fn reduce_dtype(&self) -> DType {
+        self.context.settings.reduce
+    }
+
+    /// Returns the limit of logits that a fused head holds at the same time on a device.
+    pub(crate) fn logits_limit(&self) -> Option<usize> {
+        self.context.settings.logits_limit
+    }
+
+    /// Returns the ZeRO stage in effect: 0 if the `fsdp` axis has one rank.
+    pub fn zero_level(&self) -> ZeroLevel {
+        if self.degree(AxisId::Fsdp) == 1 {
+            ZeroLevel::Replicated
+        } else {
+            self.context.settings.zero
+        }
+    }
+
+    /// Returns the current training step, which keys dropout.
+    pub fn step(&self) -> u64 {
+        self.context.step.read()
+    }
+
+    /// Sets the current training step.
+    pub fn set_step(&self, step: u64) {
+        self.context.step.replace(step);
+        if let Some(timeline) = &self.context.timeline {
+            timeline.begin_step();
+        }
+    }
+
+    /// Returns the training step without counting a read.
+    pub(crate) fn peek_step(&self) -> u64 {
+        self.context.step.peek()
+    }
+
+    /// Runs `body` as part of training step `step`.
+    pub(crate) fn in_step<T>(&self, step: u64, body: impl FnOnce() -> T) -> T {
+        let current = self.context.step.replace(step);
+        let result = body();
+        self.context.step.replace(current);
+        result
+    }
+
+    /// Returns how often the training step was read.
+    pub(crate) fn step_reads(&self) -> u64 {
+        self.context.step.reads()
+    }
+
+    /// Returns true if operations are recorded for backward.
+    pub fn is_recording(&self) -> bool {
+        self.context.grad_mode.is_recording.get()
+    }
+
+    /// Returns true if dropout is on.
+    pub fn is_training(&self) -> bool {
+        self.context.grad_mode.is_training.get()
+    }
+
+    /// Returns the flags that [`is_recording`](Self::is_recording) and [`is_training`](Self::is_training) read.
+    pub(crate) fn grad_mode(&self) -> &GradMode {
+        &self.context.grad_mode
+    }
+
+    /// Notes that ranks along `axes` hold different parts of a value.
+    pub(crate) fn note_use_of(&self, axes: AxisSet) {
+        self.context.used_axes.set(self.context.used_axes.get().or(axes));
+    }
+
+    /// Returns the axes along which ranks have held different parts of a value so far, or have communicated.
+    pub(crate) fn used_axes(&self) -> AxisSet {
+        self.context.used_axes.get()
+    }
+
+    /// Returns the values that were declared the same on several ranks.
+    pub(crate) fn declared_values(&self) -> &DeclaredValues {
+        &self.context.declared_values
+    }
+
+    /// Compares, the first time that it is called, the values that were declared the same on several ranks. Every rank
+    /// calls it.
+    ///
+    /// # Panics
+    /// If a value differs between ranks on which it was declared the same; on all ranks alike.
+    #[track_caller]
+    pub(crate) fn compare_declared_values(&self) {
+        self.declared_values().compare(self.comms(), self.peek_step());
+    }
+
+    /// Waits until the trace of the device is complete.
+    pub(crate) fn finish_trace(&self) {
+        if let Some(timeline) = &self.context.timeline {
+            timeline.finish();
+        }
+    }
+
+    /// Opens a trace span of the work queued on stream `queue`, if the device is traced.
+    pub(crate) fn open_span(&self, queue: Queue) -> Option<Open> {
+        self.context.timeline.as_ref().map(|timeline| timeline.open(queue))
+    }
+}
+
+impl std::fmt::Debug for Rank {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Rank({} of {})", self.index(), self.comms().shape().world_size())
+    }
+}

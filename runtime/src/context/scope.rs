@@ -1,0 +1,68 @@
+//! Scopes of forward functions: names for the messages of collectives that belong to no field, and spans of the trace.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::backend::Queue;
+use crate::comm::{Open, Timeline};
+use crate::trace::{Lane, Name};
+
+thread_local! {
+    static OPEN: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+    static LANE: RefCell<Lane> = const { RefCell::new(Lane::off()) };
+    static TIMELINE: RefCell<Option<Arc<Timeline>>> = const { RefCell::new(None) };
+}
+
+/// Guard that names the running forward function until it is dropped. Created by `#[forward]`.
+#[must_use = "the name holds until the guard is dropped"]
+pub struct Scope {
+    start: Option<SpanStart>,
+}
+
+/// Opens the scope of the forward function `name`, for example `Mlp::forward`.
+pub fn scope(name: &'static str) -> Scope {
+    OPEN.with_borrow_mut(|open| open.push(name));
+    Scope { start: begin() }
+}
+
+/// Sets the lane and the device timeline on which the scopes of this thread are traced.
+pub(crate) fn trace_on(lane: &Lane, timeline: Option<Arc<Timeline>>) {
+    LANE.set(lane.clone());
+    TIMELINE.set(timeline);
+}
+
+/// Returns the name of the innermost open scope, or `otherwise`.
+pub(crate) fn current_or(otherwise: &'static str) -> &'static str {
+    OPEN.with_borrow(|open| open.last().copied().unwrap_or(otherwise))
+}
+
+/// Start of a span on the host, and on the device if there is one.
+pub(crate) struct SpanStart {
+    at: Instant,
+    on_device: Option<Open>,
+}
+
+/// Starts a span if tracing is on.
+pub(crate) fn begin() -> Option<SpanStart> {
+    let open = || TIMELINE.with_borrow(|line| line.as_ref().map(|line| line.open(Queue::Compute)));
+    LANE.with_borrow(Lane::is_on).then(|| SpanStart { at: Instant::now(), on_device: open() })
+}
+
+/// Records the span from `start` until now, if tracing is on: `backward Mlp`.
+pub(crate) fn record(name: impl Into<Name>, start: Option<SpanStart>) {
+    let Some(SpanStart { at, on_device }) = start else { return };
+    let name = name.into();
+    if let Some(open) = on_device {
+        open.close(name.clone(), "compute", Vec::new());
+    }
+    LANE.with_borrow(|lane| lane.complete(name, "compute", at, Vec::new));
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        if let Some(name) = OPEN.with_borrow_mut(Vec::pop) {
+            record(("forward", name.trim_end_matches("::forward")), self.start.take());
+        }
+    }
+}

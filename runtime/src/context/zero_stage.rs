@@ -1,0 +1,33 @@
+//! ZeRO stages: which state the ranks of the `fsdp` axis shard.
+
+/// ZeRO stage: which state is sharded over the ranks of the `fsdp` axis instead of replicated on each (Rajbhandari et
+/// al., "ZeRO", 2020). The `dp` axis outside of it always replicates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum ZeroLevel {
+    /// Stage 0: nothing is sharded; gradients are all-reduced.
+    #[default]
+    Replicated,
+    /// Stage 1: optimizer state; gradients are reduce-scattered once per step, new parameters all-gathered.
+    Optimizer,
+    /// Stage 2: gradients too; they are reduce-scattered once per micro-batch.
+    Gradients,
+    /// Stage 3: parameters too ("fully sharded"); a unit is all-gathered when it is used, and freed after.
+    Parameters,
+}
+
+impl ZeroLevel {
+    /// Every stage, from 0.
+    pub const ALL: [ZeroLevel; 4] =
+        [ZeroLevel::Replicated, ZeroLevel::Optimizer, ZeroLevel::Gradients, ZeroLevel::Parameters];
+
+    /// Returns the number of the stage, 0 to 3.
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+}
+
+impl std::fmt::Display for ZeroLevel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ZeRO-{}", self.number())
+    }
+}

@@ -1,0 +1,210 @@
+//! Backward passes of a step as the units see them: whose gradients the buffers hold, and whether they are still valid.
+//!
+//! Each unit has one set of gradient buffers. A backward pass acquires the units of each model that it reaches, a unit
+//! remembers the pass whose gradients it holds, and [`Gradients`](crate::tensor::Gradients) are used only while all of
+//! their units still hold them.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::panic::Location;
+use std::rc::Rc;
+
+use crate::context::Rank;
+
+use super::param::ParamRef;
+use super::unit::{GradientOwner, Unit};
+
+/// Backward of one step: one pass, or several whose gradients accumulate.
+pub(crate) struct BackwardPass {
+    number: u64,
+    /// Line of the first `backward` of the step.
+    line: &'static Location<'static>,
+    /// Units whose gradients are wanted; `None` for all that the loss depends on.
+    wanted: Option<Vec<Rc<Unit>>>,
+    /// Units that hold gradients of the step.
+    units: RefCell<Vec<Rc<Unit>>>,
+}
+
+/// Backward passes of a rank.
+#[derive(Default)]
+struct BackwardPasses {
+    running: RefCell<Option<Rc<BackwardPass>>>,
+    count: Cell<u64>,
+}
+
+impl Rank {
+    /// Returns the backward pass that is running.
+    pub(crate) fn running_backward(&self) -> Option<Rc<BackwardPass>> {
+        self.session_state::<BackwardPasses>().running.borrow().clone()
+    }
+
+    /// Sets the backward pass that is running.
+    pub(crate) fn set_running_backward(&self, backward: Option<Rc<BackwardPass>>) {
+        self.session_state::<BackwardPasses>().running.replace(backward);
+    }
+
+    /// Formats the line of the running backward for messages: ` at src/main.rs:10:5`, or nothing.
+    pub(crate) fn backward_line(&self) -> String {
+        self.running_backward().map_or_else(String::new, |pass| format!(" at {}", pass.line()))
+    }
+}
+
+impl BackwardPass {
+    /// Creates the backward of a step that begins at `line`.
+    pub(crate) fn new(
+        rank: &Rank,
+        line: &'static Location<'static>,
+        wanted: Option<&[Rc<Unit>]>,
+    ) -> Rc<BackwardPass> {
+        let count = &rank.session_state::<BackwardPasses>().count;
+        let (number, wanted) = (count.get() + 1, wanted.map(<[_]>::to_vec));
+        count.set(number);
+        Rc::new(BackwardPass { number, line, wanted, units: RefCell::default() })
+    }
+
+    /// Returns the latest backward, whose gradients a replayed CUDA graph has left in the units.
+    pub(crate) fn latest(rank: &Rank, line: &'static Location<'static>) -> Rc<BackwardPass> {
+        let number = rank.session_state::<BackwardPasses>().count.get();
+        let units = rank.units().into_iter().filter(|unit| unit.has_gradient_of(number)).collect();
+        Rc::new(BackwardPass { number, line, wanted: None, units: RefCell::new(units) })
+    }
+
+    /// Returns the line of the first `backward` of the step.
+    pub(crate) fn line(&self) -> &'static Location<'static> {
+        self.line
+    }
+
+    /// Returns the units that hold gradients of the step.
+    pub(crate) fn units(&self) -> Ref<'_, Vec<Rc<Unit>>> {
+        self.units.borrow()
+    }
+
+    /// Returns the parameters whose gradients the units hold.
+    pub(crate) fn params(&self) -> Vec<ParamRef> {
+        self.units().iter().flat_map(|unit| unit.params()).collect()
+    }
+
+    /// Begins the backward of one micro-batch in the units that already hold gradients of the step.
+    pub(crate) fn begin_micro_batch(&self) {
+        for unit in self.units().iter() {
+            unit.set_gradient_owner(self.pending_owner());
+            unit.begin_backward();
+        }
+    }
+
+    /// Ends the backward of one micro-batch: starts the reduction of all gradients that are complete.
+    pub(crate) fn end_micro_batch(&self, rank: &Rank) {
+        // Units that no gradient reached still take part in the reductions.
+        self.units().iter().for_each(|unit| unit.start_reduction());
+        rank.advance_reduction();
+    }
+
+    /// Returns true if gradients of `unit` are wanted.
+    pub(crate) fn wants(&self, unit: &Rc<Unit>) -> bool {
+        self.wanted.as_ref().is_none_or(|wanted| wanted.iter().any(|one| Rc::ptr_eq(one, unit)))
+    }
+
+    /// Returns true if `unit` holds gradients of the step.
+    pub(crate) fn owns_gradient_of(&self, unit: &Unit) -> bool {
+        unit.has_gradient_of(self.number)
+    }
+
+    /// Acquires `unit`, which a gradient reaches, and all units of its model. Returns true if its gradient is wanted.
+    pub(crate) fn acquire(&self, unit: &Rc<Unit>) -> bool {
+        if self.owns_gradient_of(unit) {
+            return true;
+        }
+        if !self.wants(unit) {
+            return false;
+        }
+        for unit in unit.model().into_iter().filter(|unit| self.wants(unit)) {
+            if let Some(GradientOwner { line, is_pending: true, .. }) = unit.gradient_owner() {
+                panic!(
+                    "backward at {} would overwrite the gradients of `{}` from the backward at {line}, which were not \
+                     reduced: for several micro-batches, `let gradients = first.accumulate();` and \
+                     `gradients.backward(last)`; for several losses, `(a + b).backward()`, or `.reduce()` and apply the \
+                     gradients of one before the backward of the other; gradients that are not wanted, `.discard()`",
+                    self.line,
+                    unit.name()
+                );
+            }
+            unit.begin_gradient();
+            unit.begin_backward();
+            unit.set_gradient_owner(self.pending_owner());
+            self.units.borrow_mut().push(unit);
+        }
+        true
+    }
+
+    /// Marks the gradients as reduced: later passes may overwrite them.
+    pub(crate) fn mark_reduced(&self) {
+        let owner = GradientOwner { is_pending: false, ..self.pending_owner() };
+        self.units().iter().for_each(|unit| unit.set_gradient_owner(owner));
+    }
+
+    /// Checks that the units still hold the gradients.
+    ///
+    /// # Panics
+    /// If a later backward has overwritten them, or they were discarded.
+    #[track_caller]
+    pub(crate) fn check_valid(&self) {
+        let lost = |unit: &&Rc<Unit>| !self.owns_gradient_of(unit);
+        if let Some(unit) = self.units().iter().find(lost) {
+            let after = unit.gradient_owner().map_or_else(
+                || "were discarded".to_owned(),
+                |by| format!("were overwritten by the backward at {}", by.line),
+            );
+            panic!(
+                "the gradients of `{}` from the backward at {} {after}: use them before that, in the order backward, \
+                 reduce, norm or clip, step",
+                unit.name(),
+                self.line,
+            );
+        }
+        if let Some(unit) = self.units().iter().find(|unit| unit.has_dropped_params()) {
+            panic!(
+                "the model with `{}` was dropped after the backward at {}: keep it as long as its gradients are used",
+                unit.name(),
+                self.line
+            );
+        }
+    }
+
+    /// Checks that there are gradients of all `units`.
+    ///
+    /// # Panics
+    /// If the loss did not depend on the model of one of them, or its gradient was not wanted.
+    #[track_caller]
+    pub(crate) fn check_covers<'a>(&self, mut units: impl Iterator<Item = &'a Rc<Unit>>) {
+        self.check_valid();
+        if let Some(unit) = units.find(|unit| !self.owns_gradient_of(unit)) {
+            panic!(
+                "the optimizer updates `{}`, of which the gradients from the backward at {} hold nothing: the loss \
+                 does not depend on that model, or `backward_for` left it out; give each optimizer the gradients of \
+                 a loss of its own model",
+                unit.name(),
+                self.line
+            );
+        }
+    }
+
+    fn pending_owner(&self) -> GradientOwner {
+        GradientOwner { number: self.number, line: self.line, is_pending: true }
+    }
+}
+
+impl Unit {
+    /// Checks that the values are those that the forward pass has read.
+    ///
+    /// # Panics
+    /// If they have changed since.
+    pub(crate) fn check_version(&self, version: u64) {
+        if self.version() != version {
+            panic!(
+                "`{}` was changed, by an optimizer's step or by `write`, between its forward pass and its backward{}: the \
+                 gradient would mix values from before and after; run the backward before that, or compute the loss again",
+                self.name(),
+                self.rank().backward_line()
+            );
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Fully sharded data parallelism (FSDP, ZeRO stages 0 to 3): parameters in units that are sharded, reduced, gathered and
+//! prefetched together.
+
+mod backward_pass;
+mod param;
+mod param_entry;
+mod param_gradient;
+mod param_values;
+mod prefetch;
+mod read_log;
+mod unit;
+mod units;
+
+pub use param::ParamRef;
+pub use param_entry::Init;
+pub use unit::{Stretch, Unit};
+
+pub(crate) use backward_pass::BackwardPass;
+pub(crate) use param_entry::Role;
+pub(crate) use param_gradient::InBackward;
+pub(crate) use prefetch::StepPhase;
+pub(crate) use unit::CapturedBuffers;

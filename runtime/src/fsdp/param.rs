@@ -1,0 +1,185 @@
+//! Parameters: named blocks of an FSDP unit's flat buffers.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use crate::comm::Site;
+use crate::context::Rank;
+use crate::layout::{AxisSet, DimInfo};
+use crate::mesh::{Extent, global_sizes, local_len, named_sizes};
+
+use super::param_entry::{Init, ParamEntry, Role};
+use super::unit::Unit;
+
+/// Handle of a parameter: its place in the model, and its block of the unit's buffers.
+#[derive(Clone)]
+pub struct ParamRef {
+    pub(super) entry: Rc<ParamEntry>,
+    pub(super) unit: Rc<Unit>,
+}
+
+impl ParamRef {
+    /// Declares a parameter, and appends it to `unit`.
+    pub(crate) fn new(
+        path: &str,
+        infos: &'static [DimInfo],
+        contracted: usize,
+        extents: Vec<Extent>,
+        init: Init,
+        role: Role,
+        unit: &Rc<Unit>,
+    ) -> ParamRef {
+        let entry = ParamEntry::new(path, infos, contracted, extents, init, role, unit.len());
+        let entry = Rc::new(entry);
+        unit.push_param(&entry);
+        ParamRef { entry, unit: Rc::clone(unit) }
+    }
+
+    /// Returns the path of the fields that lead to the parameter: `blocks.3.mlp.down.weight`.
+    pub fn path(&self) -> &str {
+        self.entry.path()
+    }
+
+    /// Returns the parameter as the call site of a collective.
+    pub fn site(&self) -> &Site {
+        &self.entry.site
+    }
+
+    /// Returns each dim, as declared.
+    pub fn dims(&self) -> &'static [DimInfo] {
+        self.entry.infos
+    }
+
+    /// Returns the local extent of each dim. [`sizes`](Self::sizes) are those of the global parameter.
+    pub fn local_extents(&self) -> &[Extent] {
+        &self.entry.extents
+    }
+
+    /// Returns the number of elements on this rank. [`global_len`](Self::global_len) is that of the global parameter.
+    pub fn local_len(&self) -> usize {
+        local_len(&self.entry.extents)
+    }
+
+    /// See [`local_extents`](Self::local_extents).
+    #[deprecated(
+        note = "it returns the extents of this rank's block: use `local_extents`, or `sizes` for the sizes of the global \
+                parameter"
+    )]
+    pub fn extents(&self) -> &[Extent] {
+        self.local_extents()
+    }
+
+    /// See [`local_len`](Self::local_len).
+    #[deprecated(
+        note = "it counts the elements of this rank's block: use `local_len`, or `global_len` for those of the global \
+                parameter"
+    )]
+    pub fn len(&self) -> usize {
+        self.local_len()
+    }
+
+    /// Returns true if this rank holds no element of it.
+    pub fn is_empty(&self) -> bool {
+        self.local_len() == 0
+    }
+
+    /// Returns the number of elements of each dim of the global parameter.
+    pub fn sizes(&self) -> Vec<usize> {
+        global_sizes(&self.entry.extents)
+    }
+
+    /// Returns the number of elements of the global parameter.
+    pub fn global_len(&self) -> usize {
+        self.entry.extents.iter().map(|extent| extent.global).product()
+    }
+
+    /// Returns the axes over which it is split.
+    pub fn varies(&self) -> AxisSet {
+        self.entry.varies
+    }
+
+    /// Returns the number of leading dims that a weight reads, the others being those it writes.
+    pub fn contracted(&self) -> usize {
+        self.entry.contracted
+    }
+
+    /// Returns true if weight decay applies: to parameters of two dims or more, where a bias over a pair such as
+    /// `(Heads, HeadDim)` counts as a vector.
+    pub fn decays(&self) -> bool {
+        self.entry.extents.len() > 1 && self.entry.contracted > 0
+    }
+
+    /// Returns true if its first dim counts rows that are looked up, as the token ids of an embedding or a head are,
+    /// rather than features that a linear map reads.
+    pub fn is_table(&self) -> bool {
+        self.entry.role == Role::Table
+    }
+
+    /// Returns true if it belongs to a layer that maps features to features, as far as it has dims on both sides. The
+    /// use of a field that the model's author declared is unknown, and a table maps no features.
+    pub fn is_of_layer(&self) -> bool {
+        self.entry.role == Role::Layer
+    }
+
+    /// Checks that the trailing dims of a tensor, whose names its type guarantees, have the sizes that the parameter was
+    /// built with.
+    #[track_caller]
+    pub(crate) fn check_trailing(&self, tensor: &[Extent]) {
+        let trailing = &tensor[tensor.len() - self.local_extents().len()..];
+        assert!(
+            trailing == self.local_extents(),
+            "`{}` was built with {}, and is used on a tensor with {}",
+            self.path(),
+            named_sizes(self.dims(), self.local_extents()),
+            named_sizes(self.dims(), trailing)
+        );
+    }
+
+    /// Returns the range of the unit's flat buffers that holds it.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.entry.range()
+    }
+
+    /// Returns the range of its elements that this rank updates, relative to its own first element: all of them if the
+    /// optimizer state is not sharded.
+    pub fn owned(&self) -> Range<usize> {
+        let start = self.entry.start;
+        let owned = self.unit.in_shard(self.range());
+        owned.map_or(0..0, |(range, _)| range.start - start..range.end - start)
+    }
+
+    /// Returns the [`owned`](Self::owned) range relative to the unit's shard.
+    pub(crate) fn owned_in_shard(&self) -> Range<usize> {
+        self.unit.in_shard(self.range()).map_or(0..0, |(_, in_shard)| in_shard)
+    }
+
+    /// Returns the rank that holds it.
+    pub(crate) fn rank(&self) -> &Rank {
+        self.unit.rank()
+    }
+
+    /// Returns its FSDP unit.
+    pub(crate) fn unit(&self) -> &Rc<Unit> {
+        &self.unit
+    }
+
+    /// Formats path, global sizes and initialization.
+    pub(crate) fn declaration(&self) -> String {
+        self.entry.declaration()
+    }
+}
+
+impl std::fmt::Debug for ParamRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ParamRef({})", self.path())
+    }
+}
+
+impl Unit {
+    /// Returns the parameters in the order of the buffers, as long as the [`Built`](crate::nn::Built) model exists.
+    pub fn params(&self) -> Vec<ParamRef> {
+        let Some(unit) = self.this().upgrade() else { return Vec::new() };
+        let to_param = |entry| ParamRef { entry, unit: Rc::clone(&unit) };
+        self.entries().into_iter().map(to_param).collect()
+    }
+}

@@ -1,0 +1,129 @@
+//! Declared parameters as their unit knows them: a named block of the unit's flat buffers.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use crate::backend::{Buffer, DType};
+use crate::comm::Site;
+use crate::context::{Rank, block_index};
+use crate::layout::{AxisSet, DimInfo};
+use crate::mesh::{Extent, global_sizes, local_len};
+use crate::random;
+
+/// Initialization of a parameter. Every element is a function of the seed, the parameter's path and the element's index
+/// in the global tensor, so every mesh starts from the same model.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Init {
+    /// All zeros: biases.
+    Zeros,
+    /// All ones: gains.
+    Ones,
+    /// Normally distributed around zero with this standard deviation.
+    Normal(f32),
+}
+
+/// Purpose of a parameter, as far as it is declared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The weight, gain or bias of a layer.
+    Layer,
+    /// Rows that are looked up by id: [`ParamRef::is_table`](super::ParamRef::is_table).
+    Table,
+    /// A field that the model's author declared.
+    Field,
+}
+
+/// A declared parameter at its place in a unit's flat buffers, and the state of its gradient.
+pub(crate) struct ParamEntry {
+    pub(super) site: Site,
+    pub(super) infos: &'static [DimInfo],
+    pub(super) extents: Vec<Extent>,
+    init: Init,
+    pub(super) start: usize,
+    pub(super) varies: AxisSet,
+    pub(super) contracted: usize,
+    pub(super) role: Role,
+    /// The axes over which uses so far have declared the gradient partial.
+    pub(super) gradient_axes: Cell<AxisSet>,
+    /// The axes over which the gradient in the unit's buffer is still to be reduced.
+    pub(super) reduce_axes: Cell<AxisSet>,
+    pub(super) has_gradient: Cell<bool>,
+}
+
+impl ParamEntry {
+    /// Places a parameter at element `start` of the flat buffers.
+    pub(super) fn new(
+        path: &str,
+        infos: &'static [DimInfo],
+        contracted: usize,
+        extents: Vec<Extent>,
+        init: Init,
+        role: Role,
+        start: usize,
+    ) -> ParamEntry {
+        let varies = infos.iter().fold(AxisSet::NONE, |axes, info| axes.or(info.axes()));
+        ParamEntry {
+            site: Site::new(path),
+            infos,
+            init,
+            start,
+            varies,
+            contracted,
+            role,
+            gradient_axes: Cell::default(),
+            reduce_axes: Cell::default(),
+            has_gradient: Cell::new(false),
+            extents,
+        }
+    }
+
+    pub(super) fn path(&self) -> &str {
+        self.site.field()
+    }
+
+    /// Returns the number of elements on this rank.
+    pub(super) fn local_len(&self) -> usize {
+        local_len(&self.extents)
+    }
+
+    /// Returns the range of the unit's flat buffers that holds the parameter.
+    pub(super) fn range(&self) -> Range<usize> {
+        self.start..self.start + self.local_len()
+    }
+
+    /// Returns the axes besides the data axes over which the gradient in the unit's buffer is still to be reduced.
+    pub(super) fn model_reduce_axes(&self) -> AxisSet {
+        self.reduce_axes.get().minus(AxisSet::DATA)
+    }
+
+    /// Marks the gradient as having no contribution yet.
+    pub(super) fn reset_gradient(&self) {
+        self.has_gradient.set(false);
+        self.reduce_axes.set(AxisSet::NONE);
+    }
+
+    /// Returns true if the gradient has no contribution yet, and marks it as having one.
+    pub(super) fn take_missing_gradient(&self) -> bool {
+        !self.has_gradient.replace(true)
+    }
+
+    /// Formats path, global sizes and initialization.
+    pub(super) fn declaration(&self) -> String {
+        format!("{} {:?} {:?}", self.path(), global_sizes(&self.extents), self.init)
+    }
+
+    /// Computes the initial values of this rank's block.
+    pub(super) fn initial_values(&self, rank: &Rank) -> Buffer {
+        let mut block = rank.scratch(DType::F32, self.local_len());
+        match self.init {
+            Init::Zeros => rank.backend().fill(block.view_mut(), 0.0),
+            Init::Ones => rank.backend().fill(block.view_mut(), 1.0),
+            Init::Normal(std) => {
+                let key = random::key(rank.seed(), self.path());
+                let index = block_index(&self.extents);
+                rank.backend().normal(key, std, &index, block.view_mut());
+            }
+        }
+        block
+    }
+}

@@ -1,0 +1,270 @@
+//! Data parallelism: gradient reduction over the data axes in the background, by all-reduce at ZeRO stage 0 and
+//! reduce-scatter above.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::rc::{Rc, Weak};
+
+use crate::backend::{Buffer, Category, DType, View, ViewMut};
+use crate::comm::{Pending, ReduceOp};
+use crate::context::{Rank, ZeroLevel, fail};
+use crate::layout::AxisSet;
+
+use super::super::param_entry::ParamEntry;
+use super::{FSDP, REPLICAS, Unit};
+
+/// Gradient reductions of one rank.
+struct ReductionQueue {
+    /// The unit whose reduction started last.
+    latest: RefCell<Weak<Unit>>,
+    is_last_micro_batch: Cell<bool>,
+}
+
+impl Default for ReductionQueue {
+    fn default() -> Self {
+        ReductionQueue { latest: RefCell::default(), is_last_micro_batch: Cell::new(true) }
+    }
+}
+
+impl Rank {
+    /// Returns true if gradients are complete after the current or next backward.
+    fn is_last_micro_batch(&self) -> bool {
+        self.session_state::<ReductionQueue>().is_last_micro_batch.get()
+    }
+
+    /// Sets whether gradients are complete after the next backward.
+    pub(crate) fn set_last_micro_batch(&self, is_last: bool) {
+        self.session_state::<ReductionQueue>().is_last_micro_batch.set(is_last);
+    }
+
+    /// Advances the reduction that started last.
+    pub(crate) fn advance_reduction(&self) {
+        self.advance_reduction_before(&Weak::new());
+    }
+
+    /// Advances the reduction that started before that of `unit`: its reduce-scatter has had time to arrive.
+    fn advance_reduction_before(&self, unit: &Weak<Unit>) {
+        let previous = self.session_state::<ReductionQueue>().latest.replace(Weak::clone(unit));
+        if let Some(previous) = previous.upgrade() {
+            previous.finish_reduce_scatter();
+        }
+    }
+}
+
+/// Reduction of the gradient of one unit.
+#[derive(Default)]
+pub(super) struct Reduction {
+    stage: RefCell<ReductionStage>,
+    /// True if an operation of this backward has contributed, on any rank.
+    has_contribution: Cell<bool>,
+    /// True if the reduction of this backward's gradient has started.
+    is_started: Cell<bool>,
+}
+
+/// Collective of a gradient reduction that is in progress.
+#[derive(Default)]
+enum ReductionStage {
+    #[default]
+    Idle,
+    /// The reduce-scatter over the `fsdp` axis, and whether the all-reduce over the replicas follows.
+    ReduceScatter { pending: Pending, is_last: bool },
+    /// The all-reduce over the replicas.
+    AllReduce(Pending),
+}
+
+impl Unit {
+    /// Begins the gradient of a step, without any contribution. A reduction still in progress, whose result was not
+    /// used, is finished first.
+    pub(crate) fn begin_gradient(&self) {
+        self.finish_reduction();
+        self.reset_contributions();
+        if let Some(shard) = &mut *self.gradient.shard.borrow_mut() {
+            shard.view_mut().clear();
+        }
+    }
+
+    /// Begins the backward of one micro-batch.
+    pub(crate) fn begin_backward(&self) {
+        self.reduction.is_started.set(false);
+    }
+
+    /// Notes that an operation contributes to the gradient.
+    pub(crate) fn note_contribution(&self) {
+        self.reduction.has_contribution.set(true);
+    }
+
+    fn reset_contributions(&self) {
+        self.entries().iter().for_each(|param| param.reset_gradient());
+    }
+
+    /// Starts the reduction of the gradient, which is complete on this rank, in the background. Below ZeRO stage 2,
+    /// micro-batches are accumulated first, and the last one starts the reduction.
+    pub(crate) fn start_reduction(&self) {
+        let is_last = self.rank.is_last_micro_batch();
+        let per_micro_batch = self.stage() >= ZeroLevel::Gradients;
+        if self.is_empty()
+            || !(is_last || per_micro_batch)
+            || self.reduction.is_started.replace(true)
+        {
+            return;
+        }
+        self.rank.advance_reduction_before(&self.this);
+        if per_micro_batch && !self.reduction.has_contribution.replace(false) {
+            // No rank contributes in this backward.
+            if is_last {
+                self.start_replica_all_reduce();
+            }
+            return;
+        }
+        {
+            let mut gradient = self.gradient_mut();
+            let params = self.entries();
+            for param in params.iter().filter(|param| param.take_missing_gradient()) {
+                gradient.view_mut().slice(param.range()).clear();
+            }
+            clear_gaps(&params, gradient.view_mut());
+            self.reduce_over_model_axes(gradient.view_mut());
+        }
+        if per_micro_batch {
+            self.reset_contributions();
+        }
+        if self.stage() == ZeroLevel::Replicated {
+            self.start_replica_all_reduce();
+        } else {
+            let payload = self.take_payload();
+            let group = self.rank.process_group(FSDP);
+            let site = self.site("gradient");
+            let pending = group.start_reduce_scatter_in_place(&site, payload, &self.shard_blocks());
+            *self.reduction.stage.borrow_mut() = ReductionStage::ReduceScatter { pending, is_last };
+        }
+    }
+
+    /// Waits for the reduce-scatter, if it is in progress, and starts the all-reduce over the replicas.
+    fn finish_reduce_scatter(&self) {
+        let stage = self.reduction.stage.take();
+        let ReductionStage::ReduceScatter { pending, is_last } = stage else {
+            *self.reduction.stage.borrow_mut() = stage;
+            return;
+        };
+        let arrived = pending.wait().unwrap_or_else(|error| fail(error));
+        let backend = self.rank.backend();
+        let sum = arrived.view().slice(self.shard());
+        if let Some(shard) = &mut *self.gradient.shard.borrow_mut() {
+            backend.add_assign(shard.view_mut(), sum);
+        } else if arrived.dtype() == DType::F32 {
+            *self.gradient.whole.borrow_mut() = Some(arrived);
+        } else if let Some(whole) = &mut *self.gradient.whole.borrow_mut() {
+            backend.cast(sum, whole.view_mut().into_slice(self.shard()));
+        }
+        if is_last {
+            self.start_replica_all_reduce();
+        }
+    }
+
+    /// Waits until the gradient is the sum over all ranks.
+    pub(crate) fn finish_reduction(&self) {
+        self.finish_reduce_scatter();
+        let stage = self.reduction.stage.take();
+        let ReductionStage::AllReduce(pending) = stage else { return };
+        let arrived = pending.wait().unwrap_or_else(|error| fail(error));
+        let backend = self.rank.backend();
+        let mut shard = self.gradient.shard.borrow_mut();
+        let mut whole = self.gradient.whole.borrow_mut();
+        match (&mut *shard, &mut *whole) {
+            (Some(shard), _) => backend.cast(arrived.view(), shard.view_mut()),
+            (None, Some(whole)) => {
+                backend.cast(arrived.view(), whole.view_mut().into_slice(self.shard()));
+            }
+            (None, whole) => *whole = Some(arrived),
+        }
+    }
+
+    /// Starts the all-reduce over the ranks that replicate the shard, if there are any.
+    fn start_replica_all_reduce(&self) {
+        let is_replicated = self.stage() == ZeroLevel::Replicated;
+        let axes = if is_replicated { AxisSet::DATA } else { REPLICAS };
+        let group = self.rank.process_group(axes);
+        if group.size() == 1 {
+            return;
+        }
+        let payload = if is_replicated {
+            self.take_payload()
+        } else {
+            self.copy_payload(self.reduced_gradient().view())
+        };
+        let pending = group.start_all_reduce(&self.site("gradient"), ReduceOp::Sum, payload);
+        *self.reduction.stage.borrow_mut() = ReductionStage::AllReduce(pending);
+    }
+
+    /// Takes the flat gradient in the reduce dtype: the buffer itself, or a copy.
+    fn take_payload(&self) -> Buffer {
+        let dtype = self.rank.reduce_dtype();
+        let mut whole = self.gradient.whole.borrow_mut();
+        let is_transient = self.stage() >= ZeroLevel::Gradients;
+        match whole.take() {
+            Some(buffer) if dtype == DType::F32 => buffer,
+            Some(buffer) => {
+                let copy = self.copy_payload(buffer.view());
+                *whole = (!is_transient).then_some(buffer);
+                copy
+            }
+            None => unreachable!("the reduction of a complete gradient starts once"),
+        }
+    }
+
+    fn copy_payload(&self, values: View<'_>) -> Buffer {
+        let dtype = self.rank.reduce_dtype();
+        let mut copy = self.rank.meter().alloc(dtype, values.len(), Category::Communication);
+        self.rank.backend().cast(values, copy.view_mut());
+        copy
+    }
+
+    /// Reduces the gradients that are partial over further axes, such as those of norms in a sequence-parallel stream:
+    /// they are small, and staged into one all-reduce per set of axes.
+    fn reduce_over_model_axes(&self, mut gradient: ViewMut<'_>) {
+        let (rank, params) = (&self.rank, self.entries());
+        let sets: BTreeSet<AxisSet> = params
+            .iter()
+            .map(|param| param.model_reduce_axes())
+            .filter(|axes| rank.degree_of(*axes) > 1)
+            .collect();
+        for axes in sets {
+            let ranges: Vec<Range<usize>> = params
+                .iter()
+                .filter(|param| param.model_reduce_axes() == axes)
+                .map(|param| param.range())
+                .collect();
+            let len = ranges.iter().map(Range::len).sum();
+            let mut staging = rank.meter().alloc(DType::F32, len, Category::Communication);
+            let placed_ranges = || {
+                let starts = ranges.iter().scan(0, |end, range| {
+                    *end += range.len();
+                    Some(*end - range.len())
+                });
+                ranges.iter().cloned().zip(starts)
+            };
+            for (range, start) in placed_ranges() {
+                let part = staging.view_mut().into_slice(start..start + range.len());
+                rank.backend().cast(gradient.as_view().slice(range), part);
+            }
+            rank.all_reduce(axes, &self.site("gradient"), ReduceOp::Sum, staging.view_mut());
+            for (range, start) in placed_ranges() {
+                let part = staging.view().slice(start..start + range.len());
+                rank.backend().cast(part, gradient.slice(range));
+            }
+        }
+    }
+}
+
+/// Clears the alignment gaps between parameters: they are zeros in every buffer, also in recycled memory.
+fn clear_gaps(params: &[Rc<ParamEntry>], mut gradient: ViewMut<'_>) {
+    let ends = params.iter().map(|param| param.range().end);
+    let starts = params.iter().skip(1).map(|param| param.range().start);
+    let starts = starts.chain([gradient.len()]).collect::<Vec<_>>();
+    for (end, start) in ends.zip(starts) {
+        if start > end {
+            gradient.slice(end..start).clear();
+        }
+    }
+}

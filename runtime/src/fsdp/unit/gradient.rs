@@ -1,0 +1,90 @@
+//! The gradient buffers of an FSDP unit, and the backward pass that owns them.
+
+use std::cell::{Ref, RefCell, RefMut};
+use std::panic::Location;
+
+use crate::backend::{Buffer, Category, DType};
+use crate::context::ZeroLevel;
+
+use super::{Stretch, Unit};
+
+/// Gradient buffers of a unit, in f32.
+///
+/// | ZeRO stage | `whole` | `shard` | reduced |
+/// |---|---|---|---|
+/// | 0 | always | | once per step: all-reduce of `whole` |
+/// | 1 | always; at the end its shard holds the sum | | once per step: reduce-scatter of `whole` |
+/// | 2, 3 | during backward | always | once per micro-batch: reduce-scatter, added to `shard` |
+///
+/// From stage 1, the shards are all-reduced over the replicas after that, once per step.
+#[derive(Default)]
+pub(super) struct Gradient {
+    pub(super) whole: RefCell<Option<Buffer>>,
+    pub(super) shard: RefCell<Option<Buffer>>,
+}
+
+/// The backward pass whose gradients a unit holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GradientOwner {
+    /// Number of the backward pass.
+    pub number: u64,
+    /// Line of the first `backward` of the step.
+    pub line: &'static Location<'static>,
+    /// True until the gradients are reduced over the ranks.
+    pub is_pending: bool,
+}
+
+impl Unit {
+    pub(super) fn allocate_gradient(&self) {
+        let rank = &self.rank;
+        let zeros = |len| rank.meter().zeros(DType::F32, len, Category::Gradients);
+        if self.stage() >= ZeroLevel::Gradients {
+            *self.gradient.shard.borrow_mut() = Some(zeros(self.shard().len()));
+        } else {
+            *self.gradient.whole.borrow_mut() = Some(zeros(self.len()));
+        }
+    }
+
+    /// Returns this rank's flat gradient, to accumulate into.
+    pub(crate) fn gradient_mut(&self) -> RefMut<'_, Buffer> {
+        RefMut::map(self.gradient.whole.borrow_mut(), |whole| {
+            whole.get_or_insert_with(|| {
+                self.rank.meter().alloc(DType::F32, self.len(), Category::Communication)
+            })
+        })
+    }
+
+    /// Returns the reduced gradient of the shard.
+    pub(crate) fn reduced_gradient(&self) -> Stretch<'_> {
+        const REDUCED: &str = "gradients are read after their reduction";
+        if self.stage() >= ZeroLevel::Gradients {
+            let shard = self.gradient.shard.borrow();
+            let shard = Ref::map(shard, |shard| shard.as_ref().expect(REDUCED));
+            Stretch::new(shard, 0..self.shard().len())
+        } else {
+            let whole = self.gradient.whole.borrow();
+            Stretch::new(Ref::map(whole, |whole| whole.as_ref().expect(REDUCED)), self.shard())
+        }
+    }
+
+    /// Sets the backward pass whose gradients the unit holds from now on.
+    pub(crate) fn set_gradient_owner(&self, owner: GradientOwner) {
+        self.gradient_owner.set(Some(owner));
+    }
+
+    /// Returns the backward pass whose gradients the unit holds.
+    pub(crate) fn gradient_owner(&self) -> Option<GradientOwner> {
+        self.gradient_owner.get()
+    }
+
+    /// Returns true if the unit holds the gradients of backward pass `number`.
+    pub(crate) fn has_gradient_of(&self, number: u64) -> bool {
+        self.gradient_owner().is_some_and(|owner| owner.number == number)
+    }
+
+    /// Discards the gradients that the unit holds.
+    pub(crate) fn discard_gradient(&self) {
+        self.finish_reduction();
+        self.gradient_owner.set(None);
+    }
+}

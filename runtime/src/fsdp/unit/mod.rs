@@ -1,0 +1,239 @@
+//! FSDP units: parameters that are sharded, reduced and gathered together.
+
+mod cuda_graph;
+mod data_parallel;
+mod gradient;
+mod values;
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::rc::{Rc, Weak};
+
+use crate::backend::{Buffer, DType, View, ViewMut};
+use crate::comm::{Blocks, Site};
+use crate::context::{Rank, Staged, ZeroLevel, fail};
+use crate::layout::{AxisId, AxisSet};
+use crate::mesh::Extent;
+
+use super::param_entry::ParamEntry;
+
+use data_parallel::Reduction;
+use gradient::Gradient;
+use values::Values;
+
+pub(crate) use cuda_graph::CapturedBuffers;
+pub(crate) use gradient::GradientOwner;
+pub use values::Stretch;
+
+/// Alignment in elements of parameters and shards in the flat buffers (a cache line of `f32`).
+const LINE: usize = 16;
+
+/// FSDP unit: parameters that are reduced, and gathered, together, in one flat buffer of each kind.
+///
+/// From ZeRO stage 1 on, each rank of the `fsdp` axis owns a range of whole cache lines of every flat buffer, the
+/// [`shard`](Unit::shard). Shards may differ by a line, and be empty; nothing is padded.
+pub struct Unit {
+    this: Weak<Unit>,
+    rank: Rank,
+    name: String,
+    len: Cell<usize>,
+    params: RefCell<Vec<Weak<ParamEntry>>>,
+    values: Values,
+    gradient: Gradient,
+    reduction: Reduction,
+    /// Recorded uses whose backward functions have not run: at zero, the gradient is complete.
+    uses: Cell<usize>,
+    /// The units of the model that this one is part of, itself included.
+    model: RefCell<Vec<Weak<Unit>>>,
+    /// The backward pass whose gradients the buffers hold.
+    gradient_owner: Cell<Option<GradientOwner>>,
+    /// Number of changes of the values.
+    version: Cell<u64>,
+}
+
+impl Unit {
+    pub(crate) fn new(rank: &Rank, name: &str) -> Rc<Unit> {
+        Rc::new_cyclic(|this| Unit {
+            this: Weak::clone(this),
+            rank: rank.clone(),
+            name: name.to_owned(),
+            len: Cell::new(0),
+            params: RefCell::default(),
+            values: Values::default(),
+            gradient: Gradient::default(),
+            reduction: Reduction::default(),
+            uses: Cell::new(0),
+            model: RefCell::default(),
+            gradient_owner: Cell::default(),
+            version: Cell::new(0),
+        })
+    }
+
+    /// Returns the rank that holds the unit.
+    pub(super) fn rank(&self) -> &Rank {
+        &self.rank
+    }
+
+    /// Returns the shared reference to this unit.
+    pub(super) fn this(&self) -> &Weak<Unit> {
+        &self.this
+    }
+
+    /// Returns the path of the field whose parameters these are.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the number of elements of each flat buffer, alignment gaps included.
+    pub fn len(&self) -> usize {
+        self.len.get()
+    }
+
+    /// Returns true if the unit has no parameters.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the range of the flat buffers that this rank updates: all of them at ZeRO stage 0.
+    pub fn shard(&self) -> Range<usize> {
+        if self.stage() == ZeroLevel::Replicated {
+            return 0..self.len();
+        }
+        let shards = self.shard_blocks();
+        let group_rank = self.rank.position(FSDP);
+        let start = shards.start(group_rank);
+        start..start + shards.lens[group_rank]
+    }
+
+    /// Returns the parameters in the order of the buffers, without those that were dropped with their model.
+    pub(super) fn entries(&self) -> Vec<Rc<ParamEntry>> {
+        self.params.borrow().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Returns true if parameters are gone because the model was dropped.
+    pub(super) fn has_dropped_params(&self) -> bool {
+        self.params.borrow().iter().any(|param| param.strong_count() == 0)
+    }
+
+    /// Appends a parameter to the flat buffers; the next one begins on its own cache line.
+    pub(super) fn push_param(&self, param: &Rc<ParamEntry>) {
+        self.len.set((self.len() + param.local_len()).next_multiple_of(LINE));
+        self.params.borrow_mut().push(Rc::downgrade(param));
+    }
+
+    /// Allocates the buffers and initializes every parameter.
+    pub(crate) fn allocate(&self) {
+        self.allocate_values();
+        self.allocate_gradient();
+        for param in self.entries() {
+            self.write(param.start, param.initial_values(&self.rank).view());
+        }
+    }
+
+    /// Sets the units that were built together with this one.
+    pub(super) fn set_model(&self, units: &[Rc<Unit>]) {
+        *self.model.borrow_mut() = units.iter().map(Rc::downgrade).collect();
+    }
+
+    /// Returns the units that were built together with this one, itself included.
+    pub(super) fn model(&self) -> Vec<Rc<Unit>> {
+        let model: Vec<_> = self.model.borrow().iter().filter_map(Weak::upgrade).collect();
+        if model.is_empty() { self.this.upgrade().into_iter().collect() } else { model }
+    }
+
+    /// Returns the version of the values, which increases with every change.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.get()
+    }
+
+    /// Restores the version of the values together with values that were saved.
+    pub(crate) fn set_version(&self, version: u64) {
+        self.version.set(version);
+    }
+
+    /// Counts a use that is recorded for backward.
+    pub(crate) fn begin_use(&self) {
+        self.uses.set(self.uses.get() + 1);
+    }
+
+    /// Counts off a use that no backward will run.
+    pub(crate) fn drop_use(&self) {
+        self.uses.set(self.uses.get() - 1);
+    }
+
+    /// Counts off a use whose backward function has run; after the last one, the gradient is complete and its reduction
+    /// starts.
+    pub(crate) fn end_use(&self) {
+        self.drop_use();
+        if self.uses.get() == 0 {
+            self.start_reduction();
+        }
+    }
+
+    /// Returns the part of a range of the flat buffers that this rank updates, relative to the buffers and relative to
+    /// the shard, or `None` if it is empty.
+    pub(crate) fn in_shard(&self, range: Range<usize>) -> Option<(Range<usize>, Range<usize>)> {
+        let shard = self.shard();
+        let common = values::intersection(range, shard.clone());
+        (!common.is_empty())
+            .then(|| (common.clone(), common.start - shard.start..common.end - shard.start))
+    }
+
+    /// Updates the f32 master weights of a range of the shard by `visit`, which gets the reduced gradient of the range
+    /// and, if the compute dtype is not f32, the values in the compute dtype to write.
+    ///
+    /// `range` is relative to the flat buffers, and inside of the [`shard`](Self::shard). After all ranges were updated,
+    /// [`publish`](Self::publish) brings the new values to the other ranks.
+    pub(crate) fn update(
+        &self,
+        range: Range<usize>,
+        visit: impl FnOnce(ViewMut<'_>, View<'_>, Option<ViewMut<'_>>),
+    ) {
+        let start = self.shard().start;
+        let gradient = self.reduced_gradient();
+        let gradient = gradient.part(range.start - start..range.end - start);
+        self.change_values(range, |master, copy| visit(master, gradient.view(), copy));
+    }
+
+    /// Gathers `own`, which is shaped like the shard, from all `fsdp` ranks, in the order of the flat buffers. At ZeRO
+    /// stage 0 that is `own`; above, all ranks of the axis call it.
+    pub(crate) fn gather_shards(&self, own: View<'_>) -> Buffer {
+        let mut whole = self.rank.scratch(DType::F32, self.len());
+        if self.stage() == ZeroLevel::Replicated {
+            self.rank.backend().cast(own, whole.view_mut());
+            return whole;
+        }
+        self.rank
+            .process_group(FSDP)
+            .all_gather(&self.site("gather"), own, whole.view_mut(), &self.shard_blocks())
+            .unwrap_or_else(|error| fail(error));
+        whole
+    }
+
+    /// Makes values of the host readable by kernels.
+    pub(super) fn stage_values<'a>(&self, values: &'a [f32]) -> Staged<'a> {
+        self.rank.stage(values)
+    }
+
+    /// Returns the ZeRO stage in effect.
+    pub(super) fn stage(&self) -> ZeroLevel {
+        self.rank.zero_level()
+    }
+
+    /// Returns the shards of all ranks of the `fsdp` axis.
+    fn shard_blocks(&self) -> Blocks {
+        let (lines, parts) = (self.len() / LINE, self.rank.degree(AxisId::Fsdp));
+        let lens: Vec<usize> =
+            (0..parts).map(|part| Extent::part(lines, part, parts).local * LINE).collect();
+        Blocks::new(1, lens)
+    }
+
+    fn site(&self, purpose: &str) -> Site {
+        Site::new(format!("{} ({purpose})", self.name))
+    }
+}
+
+/// The axis over which state is sharded.
+const FSDP: AxisSet = AxisSet::of(AxisId::Fsdp);
+/// The axes over which sharded state is replicated.
+const REPLICAS: AxisSet = AxisSet::DATA.minus(FSDP);

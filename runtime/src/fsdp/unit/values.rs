@@ -1,0 +1,249 @@
+//! The values of an FSDP unit's parameters: gathered for layers, and the shard that this rank updates.
+
+use std::cell::{Ref, RefCell};
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::backend::{Buffer, Category, DType, View, ViewMut};
+use crate::comm::Pending;
+use crate::context::{ZeroLevel, fail};
+
+use super::{FSDP, Unit};
+
+/// Buffers of a unit's values.
+///
+/// | ZeRO stage | compute dtype f32 | compute dtype bf16 |
+/// |---|---|---|
+/// | 0 | `whole` | `whole`, and `master` |
+/// | 1, 2 | `whole`, of which the shard is updated | `whole`, and the shard of `master` |
+/// | 3 | `own` | `own`, and the shard of `master` |
+#[derive(Default)]
+pub(super) struct Values {
+    /// All of the unit in the compute dtype.
+    pub(super) whole: RefCell<Whole>,
+    /// The shard in the compute dtype, from which others gather.
+    pub(super) own: RefCell<Option<Arc<Buffer>>>,
+    /// The shard of the master weights in f32, if the compute dtype is another.
+    master: RefCell<Option<Buffer>>,
+}
+
+/// Values of the whole unit.
+#[derive(Default)]
+pub(super) enum Whole {
+    #[default]
+    Absent,
+    Arriving(Pending),
+    Here(Buffer),
+}
+
+/// Borrowed slice of a flat buffer of a unit: values or gradients of parameters, on this rank.
+pub struct Stretch<'a> {
+    whole: Ref<'a, Buffer>,
+    range: Range<usize>,
+}
+
+impl<'a> Stretch<'a> {
+    /// Borrows the elements `range` of a buffer.
+    pub(super) fn new(whole: Ref<'a, Buffer>, range: Range<usize>) -> Stretch<'a> {
+        Stretch { whole, range }
+    }
+
+    /// Returns the elements `range` of the slice.
+    pub(crate) fn part(self, range: Range<usize>) -> Stretch<'a> {
+        let start = self.range.start;
+        Stretch { whole: self.whole, range: start + range.start..start + range.end }
+    }
+
+    /// Returns the elements.
+    pub fn view(&self) -> View<'_> {
+        self.whole.view().slice(self.range.clone())
+    }
+}
+
+impl Unit {
+    pub(super) fn allocate_values(&self) {
+        let (rank, shard) = (&self.rank, self.shard());
+        let zeros = |dtype, len, category| rank.meter().zeros(dtype, len, category);
+        let dtype = rank.compute_dtype();
+        if self.stage() == ZeroLevel::Parameters {
+            let own = zeros(dtype, shard.len(), Category::Parameters);
+            *self.values.own.borrow_mut() = Some(Arc::new(own));
+        } else {
+            *self.values.whole.borrow_mut() =
+                Whole::Here(zeros(dtype, self.len(), Category::Parameters));
+        }
+        if dtype != DType::F32 {
+            *self.values.master.borrow_mut() =
+                Some(zeros(DType::F32, shard.len(), Category::Optimizer));
+        }
+    }
+
+    /// Returns the values of the elements `range` of the flat buffers, which are unsharded or on their way.
+    pub(crate) fn read(&self, range: Range<usize>) -> Stretch<'_> {
+        self.wait_for_values();
+        let whole = Ref::map(self.values.whole.borrow(), |whole| match whole {
+            Whole::Here(buffer) => buffer,
+            Whole::Absent | Whole::Arriving(_) => {
+                unreachable!("the values were unsharded and waited for")
+            }
+        });
+        Stretch { whole, range }
+    }
+
+    /// Waits for the all-gather of the values, if it is in progress.
+    pub(crate) fn wait_for_values(&self) {
+        // Values that have arrived may be borrowed.
+        if !matches!(&*self.values.whole.borrow(), Whole::Arriving(_)) {
+            return;
+        }
+        if let Whole::Arriving(pending) = self.values.whole.take() {
+            let arrived = pending.wait().unwrap_or_else(|error| fail(error));
+            self.values.whole.replace(Whole::Here(arrived));
+        }
+    }
+
+    /// At ZeRO stage 3: starts the all-gather of the values, unless they are unsharded or on their way.
+    pub(crate) fn start_unshard(&self) {
+        let mut whole = self.values.whole.borrow_mut();
+        if let (Whole::Absent, Some(own)) = (&*whole, &*self.values.own.borrow()) {
+            let rank = &self.rank;
+            let gathered = rank.meter().alloc(own.dtype(), self.len(), Category::Communication);
+            let group = rank.process_group(FSDP);
+            let site = self.site("parameters");
+            *whole = Whole::Arriving(group.start_all_gather(
+                &site,
+                Arc::clone(own),
+                gathered,
+                &self.shard_blocks(),
+            ));
+        }
+    }
+
+    /// At ZeRO stage 3: returns true if the values are unsharded, or on their way.
+    pub(crate) fn is_unsharded(&self) -> bool {
+        !matches!(&*self.values.whole.borrow(), Whole::Absent)
+    }
+
+    /// At ZeRO stage 3: frees the gathered values. Returns false if they are borrowed.
+    pub(crate) fn reshard(&self) -> bool {
+        match self.values.whole.try_borrow_mut() {
+            Ok(mut whole) => {
+                *whole = Whole::Absent;
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Writes `block` to the elements from `start` of the flat buffers, as far as this rank holds them.
+    pub(crate) fn write(&self, start: usize, block: View<'_>) {
+        let backend = self.rank.backend();
+        self.wait_for_values();
+        self.note_change();
+        if let Whole::Here(whole) = &mut *self.values.whole.borrow_mut()
+            && self.stage() != ZeroLevel::Parameters
+        {
+            let mut view = whole.view_mut();
+            backend.cast(block, view.slice(start..start + block.len()));
+        }
+        let common = intersection(start..start + block.len(), self.shard());
+        if common.is_empty() {
+            return;
+        }
+        let part = block.slice(common.start - start..common.end - start);
+        self.change_values(common, |mut master, copy| {
+            backend.cast(part, master.reborrow());
+            if let Some(copy) = copy {
+                backend.cast(part, copy);
+            }
+        });
+    }
+
+    /// Returns this rank's shard in f32.
+    pub(crate) fn master(&self) -> Stretch<'_> {
+        self.wait_for_values();
+        let master = self.values.master.borrow();
+        if let Ok(master) = Ref::filter_map(master, Option::as_ref) {
+            return Stretch::new(master, 0..self.shard().len());
+        }
+        let own = self.values.own.borrow();
+        if let Ok(own) = Ref::filter_map(own, |own| own.as_deref()) {
+            return Stretch::new(own, 0..self.shard().len());
+        }
+        let whole = Ref::map(self.values.whole.borrow(), |whole| match whole {
+            Whole::Here(whole) => whole,
+            Whole::Absent | Whole::Arriving(_) => {
+                unreachable!("below ZeRO stage 3 the values are whole")
+            }
+        });
+        Stretch::new(whole, self.shard())
+    }
+
+    /// Changes a range of the shard by `visit`, which gets the f32 values and, if the compute dtype is another, the values
+    /// in the compute dtype.
+    pub(crate) fn change_values(
+        &self,
+        range: Range<usize>,
+        visit: impl FnOnce(ViewMut<'_>, Option<ViewMut<'_>>),
+    ) {
+        self.wait_for_values();
+        let start = self.shard().start;
+        let in_shard = range.start - start..range.end - start;
+        let mut own = self.values.own.borrow_mut();
+        let mut whole = self.values.whole.borrow_mut();
+        let mut values = match (&mut *own, &mut *whole) {
+            (Some(own), _) => self.exclusive_shard(own).view_mut().into_slice(in_shard.clone()),
+            (None, Whole::Here(whole)) => whole.view_mut().into_slice(range),
+            (None, _) => unreachable!("below ZeRO stage 3 the values are whole"),
+        };
+        match &mut *self.values.master.borrow_mut() {
+            Some(master) => visit(master.view_mut().into_slice(in_shard), Some(values)),
+            None => visit(values.reborrow(), None),
+        }
+    }
+
+    /// Increases the version of the values. At ZeRO stage 3, frees the gathered old values.
+    fn note_change(&self) {
+        self.set_version(self.version() + 1);
+        if self.stage() == ZeroLevel::Parameters {
+            self.wait_for_values();
+            self.reshard();
+        }
+    }
+
+    /// Starts the all-gather of updated shards on ranks that keep all of the values, at ZeRO stages 1 and 2.
+    pub(in super::super) fn start_publish(&self) {
+        self.note_change();
+        match self.stage() {
+            ZeroLevel::Replicated | ZeroLevel::Parameters => {}
+            ZeroLevel::Optimizer | ZeroLevel::Gradients => {
+                // Values that no layer has read since the last update are still on their way.
+                self.wait_for_values();
+                let mut whole = self.values.whole.borrow_mut();
+                *whole = match std::mem::take(&mut *whole) {
+                    Whole::Here(buffer) => {
+                        let group = self.rank.process_group(FSDP);
+                        let site = self.site("parameters");
+                        let shards = self.shard_blocks();
+                        Whole::Arriving(group.start_all_gather_in_place(&site, buffer, &shards))
+                    }
+                    other => other,
+                };
+            }
+        }
+    }
+
+    /// Returns the shard for writing: a copy if an all-gather that was not waited for still reads it.
+    fn exclusive_shard<'a>(&self, own: &'a mut Arc<Buffer>) -> &'a mut Buffer {
+        if Arc::get_mut(own).is_none() {
+            *own = Arc::new(self.rank.copy_buffer(own, Category::Parameters));
+        }
+        Arc::get_mut(own).expect("the copy has no other owner")
+    }
+}
+
+/// Returns the intersection of two ranges.
+pub(super) fn intersection(a: Range<usize>, b: Range<usize>) -> Range<usize> {
+    let start = a.start.max(b.start);
+    start..a.end.min(b.end).max(start)
+}

@@ -1,0 +1,263 @@
+//! CUDA graphs of micro-batch passes: forward and backward are captured once and replayed as one graph launch.
+//!
+//! Only the tokens of a pass differ from step to step; they are uploaded before it. The host's work in a pass is not
+//! repeated: counters are advanced by what the captured pass has added, and parameters are where the pass leaves them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::backend::{Category, DType, Place, Recording, Recordings};
+use crate::comm::CommStats;
+use crate::context::{Rank, fail};
+use crate::fsdp::CapturedBuffers;
+use crate::layout::{AxisSet, Dims, Shape};
+
+use super::{Gradients, Metric, Tokens};
+
+/// CUDA graphs of a rank: they share its context, and the private memory pool.
+pub(crate) struct Passes {
+    rank: Rank,
+    recordings: Arc<Recordings>,
+}
+
+/// Inputs of a micro-batch pass.
+pub(crate) struct Pass<'a> {
+    /// Sizes of the global batch.
+    pub sizes: &'a [usize],
+    /// First row of this rank's block.
+    pub first: usize,
+    pub tokens: &'a [u32],
+    pub targets: &'a [u32],
+    /// Name in messages.
+    pub name: &'a str,
+}
+
+/// A captured micro-batch pass of tokens shaped `S`, which can be replayed.
+pub(crate) struct RecordedPass<S> {
+    recording: Recording,
+    tokens: Place,
+    targets: Place,
+    /// For each target, whether it is ignored.
+    ignored: Vec<bool>,
+    /// Address of the sum of the loss.
+    sum: Place,
+    /// Number of elements that the loss counts.
+    count: u64,
+    units: Vec<CapturedBuffers>,
+    added: Added,
+    shape: std::marker::PhantomData<S>,
+}
+
+/// Amounts that a pass adds to the counters of a rank.
+struct Added {
+    flops: u64,
+    recomputed: u64,
+    sent: BTreeMap<AxisSet, CommStats>,
+}
+
+/// Counters of operations that make passes differ from step to step besides their tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Varies {
+    waits: u64,
+    step_reads: u64,
+}
+
+impl Varies {
+    /// Returns the current counters of `rank`.
+    pub(crate) fn now(rank: &Rank) -> Varies {
+        let waits = rank.meter().device().map_or(0, |device| device.waits());
+        Varies { waits, step_reads: rank.step_reads() }
+    }
+
+    /// Returns the reason why the work since `before` cannot be captured, or `None` if it can.
+    pub(crate) fn since(self, before: Varies) -> Option<&'static str> {
+        if self.step_reads > before.step_reads {
+            return Some("the number of the step is part, as it is where dropout draws");
+        }
+        (self.waits > before.waits).then_some("the host reads numbers in every step")
+    }
+}
+
+impl Passes {
+    /// Creates the graphs of a rank, empty; `None` if its device, or its communication engine, does not support capture.
+    pub(crate) fn new(rank: &Rank) -> Option<Passes> {
+        let device = rank.meter().device()?;
+        let mut meters = rank.comms().recordable()?;
+        meters.push(Arc::clone(rank.meter()));
+        Some(Passes { rank: rank.clone(), recordings: Recordings::new(device, &meters) })
+    }
+
+    /// Returns true if the captured graphs are valid on this rank.
+    pub(crate) fn are_whole(&self) -> bool {
+        self.recordings.are_whole()
+    }
+
+    /// Returns true if the captured graphs are valid on all ranks. Every rank calls it.
+    pub(crate) fn are_whole_everywhere(&self) -> bool {
+        self.agree(self.are_whole())
+    }
+
+    /// Returns true if there are other ranks, which capture and replay the same passes.
+    pub(crate) fn are_of_several_ranks(&self) -> bool {
+        self.rank.comms().shape().world_size() > 1
+    }
+
+    fn agree(&self, yes: bool) -> bool {
+        self.rank.comms().agree(yes).unwrap_or_else(|error| fail(error))
+    }
+
+    /// Captures `work` on the tokens and targets of `pass`, and launches it. Returns the loss; no collective is left in
+    /// progress. Every rank calls it.
+    ///
+    /// # Errors
+    /// The reason why nothing was captured; then the step has to be repeated.
+    pub(crate) fn record<S: Shape>(
+        &self,
+        pass: &Pass<'_>,
+        work: impl FnOnce(&Tokens<S>, &Tokens<S>) -> Metric<S>,
+    ) -> Result<(Metric<S>, RecordedPass<S>), String> {
+        let rank = &self.rank;
+        self.wait_for_transfers();
+        let mut inputs = Vec::new();
+        let before = Counters::of(rank);
+        let prepare = || {
+            inputs.extend(rank.units().iter().map(|unit| unit.captured_buffers(&self.recordings)));
+            let of = |ids| Tokens::from_rows(rank, pass.sizes, pass.first, ids);
+            [of(pass.tokens), of(pass.targets)]
+        };
+        let recorded = self.recordings.record(prepare, |[tokens, targets]| {
+            let places = [&tokens, &targets].map(|ids| self.recordings.place_of(ids.ids().view()));
+            let metric = work(&tokens, &targets);
+            rank.offloading().finish_transfers(rank);
+            let sum = metric.place(&self.recordings);
+            (places, sum, metric.count())
+        });
+        let recorded = recorded.and_then(|(places, recording)| {
+            let ([tokens, targets], sum, count) = places;
+            if !self.are_whole() {
+                return Err("there is not enough memory for that".to_owned());
+            }
+            Ok(RecordedPass {
+                recording,
+                tokens,
+                targets,
+                ignored: ignored::<S>(pass.targets).collect(),
+                sum: sum.ok_or("the loss is not a number of the device")?,
+                count,
+                units: inputs,
+                added: Counters::of(rank).since(&before),
+                shape: std::marker::PhantomData,
+            })
+        });
+        // Collectives of a graph do not match those that another rank issues eagerly.
+        let everywhere = self.agree(recorded.is_ok());
+        let recorded = recorded?;
+        if !everywhere {
+            return Err("another rank could not record them".to_owned());
+        }
+        let uncounted = recorded.added.sent.keys().map(|axes| (*axes, CommStats::default()));
+        self.launch_graph(&recorded, pass.name, &uncounted.collect());
+        Ok((self.loss_of(&recorded), recorded))
+    }
+
+    /// Replays a captured pass on other tokens. Returns `None` if buffers of parameters have moved.
+    pub(crate) fn replay<S: Dims>(
+        &self,
+        recorded: &RecordedPass<S>,
+        pass: &Pass<'_>,
+    ) -> Option<Metric<S>> {
+        let rank = &self.rank;
+        self.wait_for_transfers();
+        let units = rank.units();
+        let all = units.len() == recorded.units.len();
+        if !all
+            || !units
+                .iter()
+                .zip(&recorded.units)
+                .all(|(unit, inputs)| unit.prepare_for_replay(inputs))
+        {
+            return None;
+        }
+        recorded.tokens.write(pass.tokens);
+        recorded.targets.write(pass.targets);
+        let Added { flops, recomputed, sent } = &recorded.added;
+        self.launch_graph(recorded, pass.name, sent);
+        rank.backend().count_flops(*flops);
+        rank.segments().count_flops(*recomputed);
+        Some(self.loss_of(recorded))
+    }
+
+    /// Returns the gradients that passes, which counted `count` elements, have left in the units.
+    pub(crate) fn gradients<S: Dims, State>(&self, count: u64) -> Gradients<State> {
+        Gradients::of_latest_backward::<S>(&self.rank, count)
+    }
+
+    /// Waits for all transfers in progress: a graph can only wait for its own events.
+    fn wait_for_transfers(&self) {
+        self.rank.units().iter().for_each(|unit| unit.wait_for_values());
+        self.rank.offloading().finish_transfers(&self.rank);
+    }
+
+    fn launch_graph<S>(
+        &self,
+        recorded: &RecordedPass<S>,
+        name: &str,
+        sent: &BTreeMap<AxisSet, CommStats>,
+    ) {
+        let mut launch = || recorded.recording.replay();
+        self.rank.comms().replay(name, sent, &mut launch).unwrap_or_else(|error| fail(error));
+    }
+
+    /// Copies the loss that was computed last, which the next replay overwrites.
+    fn loss_of<S: Dims>(&self, recorded: &RecordedPass<S>) -> Metric<S> {
+        let mut sum = self.rank.meter().alloc(DType::F32, 1, Category::Activations);
+        recorded.sum.copy_to(&mut sum);
+        Metric::of_buffer(&self.rank, Arc::new(sum), recorded.count)
+    }
+}
+
+impl<S: Dims> RecordedPass<S> {
+    /// Returns the number of elements that the loss counts.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Returns true if the pass can be replayed on these targets, of which the same have to be ignored.
+    pub(crate) fn takes(&self, targets: &[u32]) -> bool {
+        ignored::<S>(targets).eq(self.ignored.iter().copied())
+    }
+}
+
+fn ignored<S: Dims>(targets: &[u32]) -> impl Iterator<Item = bool> {
+    targets.iter().map(|id| *id == Tokens::<S>::IGNORED)
+}
+
+/// Counters of a rank.
+struct Counters {
+    flops: u64,
+    recomputed: u64,
+    stats: BTreeMap<AxisSet, CommStats>,
+}
+
+impl Counters {
+    fn of(rank: &Rank) -> Counters {
+        Counters {
+            flops: rank.backend().flops(),
+            recomputed: rank.recomputed_flops(),
+            stats: rank.comms().stats(),
+        }
+    }
+
+    fn since(&self, before: &Counters) -> Added {
+        let sent = self.stats.iter().map(|(axes, now)| {
+            let before = before.stats.get(axes).copied().unwrap_or_default();
+            let (bytes, calls) = (now.bytes - before.bytes, now.calls - before.calls);
+            (*axes, CommStats { bytes, calls, ..CommStats::default() })
+        });
+        Added {
+            flops: self.flops - before.flops,
+            recomputed: self.recomputed - before.recomputed,
+            sent: sent.filter(|(_, stats)| stats.calls > 0).collect(),
+        }
+    }
+}

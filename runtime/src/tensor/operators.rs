@@ -1,0 +1,187 @@
+//! The operators `+`, `-` and `*` between tensors, partial sums, parameters and numbers.
+
+use std::marker::PhantomData;
+use std::ops::{Add, Mul, Sub};
+
+use crate::layout::{AxisGroup, Dims};
+
+use super::combine::{Accumulate, Combine, Moved, Product, Scale, Sign};
+use super::{InFlight, Param, Partial, Tensor};
+
+/// Right operand of `+`, `-` and `*` after a tensor.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be added to a tensor, subtracted from it or multiplied with it",
+    label = "not a tensor, a reference to a tensor or parameter, or an `f32`",
+    note = "numbers beside tensors are `f32`: `x * 2.0`, `x * (n as f32)`",
+    note = "an `Option` is opened first: `if let Some(y) = y {{ x + y }} else {{ x }}`"
+)]
+pub trait Right {
+    /// The operand without the reference.
+    type Value;
+    /// The result for a tensor shaped `S`.
+    type Result<S: Dims>;
+    #[doc(hidden)]
+    fn combined(&self) -> &Self::Value;
+    #[doc(hidden)]
+    fn result<S: Dims>(tensor: Tensor<S>) -> Self::Result<S>;
+}
+
+macro_rules! right {
+    ($(<$($param:ident $(: $bound:ident)?),*> $right:ty => $value:ty, |$this:ident| $get:expr;)*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<$($param $(: $bound)?),*> Right for $right {
+            type Value = $value;
+            type Result<S: Dims> = Tensor<S>;
+
+            fn combined(&self) -> &$value {
+                let $this = self;
+                $get
+            }
+
+            fn result<S: Dims>(tensor: Tensor<S>) -> Tensor<S> {
+                tensor
+            }
+        }
+    )*};
+}
+
+right! {
+    <T> Tensor<T> => Tensor<T>, |tensor| tensor;
+    <T> &Tensor<T> => Tensor<T>, |tensor| tensor;
+    <P> &Param<P> => Param<P>, |param| param;
+    <> f32 => f32, |number| number;
+    <T> InFlight<T> => InFlight<T>, |in_flight| in_flight;
+    <T> &InFlight<T> => InFlight<T>, |in_flight| in_flight;
+    <P> Param<P> => Moved<P>, |_param| &Moved(PhantomData);
+}
+
+/// A tensor cannot be combined with them; the result type would be a partial sum.
+macro_rules! right_partials {
+    ($($right:ty),*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<T, A: AxisGroup> Right for $right {
+            type Value = Partial<T, A>;
+            type Result<S: Dims> = Partial<S, A>;
+
+            fn combined(&self) -> &Partial<T, A> {
+                self
+            }
+
+            fn result<S: Dims>(_: Tensor<S>) -> Partial<S, A> {
+                unreachable!("no tensor is combined with a partial sum")
+            }
+        }
+    )*};
+}
+
+right_partials! { Partial<T, A>, &Partial<T, A> }
+
+/// Never implemented: a right operand after a parameter shaped `P`.
+#[diagnostic::on_unimplemented(
+    message = "a parameter, here one shaped `{P}`, cannot stand on the left of `+`, `-` or `*`",
+    label = "the tensor stands on the left, the parameter on the right",
+    note = "write `x + &self.bias` and `x * &self.gain`; `bias - x` is `-(x - &bias)`",
+    note = "two parameters meet in a tensor: `x * &self.gain * &self.scale`"
+)]
+pub trait AfterParam<P> {
+    /// The result.
+    type Out;
+    #[doc(hidden)]
+    fn never() -> Self::Out;
+}
+
+macro_rules! never_after_param {
+    ($($operator:ident $method:ident;)*) => {$(
+        /// Never applies; the message of its bound explains why.
+        impl<P, R: AfterParam<P>> $operator<R> for Param<P> {
+            type Output = R::Out;
+
+            fn $method(self, _: R) -> R::Out {
+                R::never()
+            }
+        }
+
+        /// Never applies; the message of its bound explains why.
+        impl<P, R: AfterParam<P>> $operator<R> for &Param<P> {
+            type Output = R::Out;
+
+            fn $method(self, _: R) -> R::Out {
+                R::never()
+            }
+        }
+    )*};
+}
+
+never_after_param! {
+    Add add;
+    Sub sub;
+    Mul mul;
+}
+
+macro_rules! tensor_operators {
+    ($($operator:ident $method:ident $rule:ident ($apply:ident $(, $op:expr)?);)*) => {$(
+        impl<S: Dims, R: Right> $operator<R> for Tensor<S>
+        where
+            Tensor<S>: $rule<R::Value>,
+        {
+            type Output = R::Result<S>;
+
+            #[track_caller]
+            fn $method(self, right: R) -> R::Result<S> {
+                R::result($rule::$apply(&self, right.combined() $(, $op)?))
+            }
+        }
+
+        impl<S: Dims, R: Right> $operator<R> for &Tensor<S>
+        where
+            Tensor<S>: $rule<R::Value>,
+        {
+            type Output = R::Result<S>;
+
+            #[track_caller]
+            fn $method(self, right: R) -> R::Result<S> {
+                R::result($rule::$apply(self, right.combined() $(, $op)?))
+            }
+        }
+    )*};
+}
+
+tensor_operators! {
+    Add add Combine (combine, Sign::Plus);
+    Sub sub Combine (combine, Sign::Minus);
+    Mul mul Product (product);
+}
+
+macro_rules! partial_operators {
+    ($($operator:ident $method:ident $rule:ident ($apply:ident $(, $op:expr)?);)*) => {$(
+        impl<S: Dims, A: AxisGroup, R> $operator<R> for Partial<S, A>
+        where
+            Partial<S, A>: $rule<R>,
+        {
+            type Output = Partial<S, A>;
+
+            #[track_caller]
+            fn $method(self, right: R) -> Partial<S, A> {
+                $rule::$apply(&self, &right $(, $op)?)
+            }
+        }
+
+        impl<S: Dims, A: AxisGroup, R> $operator<R> for &Partial<S, A>
+        where
+            Partial<S, A>: $rule<R>,
+        {
+            type Output = Partial<S, A>;
+
+            #[track_caller]
+            fn $method(self, right: R) -> Partial<S, A> {
+                $rule::$apply(self, &right $(, $op)?)
+            }
+        }
+    )*};
+}
+
+partial_operators! {
+    Add add Accumulate (accumulate, Sign::Plus);
+    Sub sub Accumulate (accumulate, Sign::Minus);
+    Mul mul Scale (scale);
+}
