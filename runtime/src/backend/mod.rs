@@ -1,4 +1,4 @@
-//! Where numbers live and are worked on: buffers, their accounting, and the kernels behind one trait.
+//! Buffers and their allocator, the interface of devices, and the kernels behind the trait [`Backend`].
 
 mod block;
 mod buffer;
@@ -12,7 +12,6 @@ mod meter;
 mod ops;
 mod out_of_memory;
 mod recording;
-mod shapes;
 mod view;
 
 pub use buffer::{Buffer, Category};
@@ -20,11 +19,15 @@ pub use device::{Device, DeviceFailure, FreeObserver, Moment, Queue, RowPart, Ru
 pub use dtype::{DType, Element};
 pub use expr::{Dropout, Expr, Node};
 pub use meter::MemoryMeter;
-pub use ops::Backend;
+pub use ops::{
+    AdamStep, AdamwArgs, AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape,
+    Backend, BlockCopy, BlockIndex, CopyOps, CrossEntropyArgs, CrossEntropyGradArgs,
+    CrossEntropyLossArgs, ElementwiseOps, EmbeddingOps, ExpSumArgs, Gemm, GemmEpilogue,
+    LayerNormArgs, LayerNormBackwardArgs, LeafGrad, LossOps, MatmulOps, MaxExpSumArgs, MiddleDim,
+    NormOps, OptimizerOps, RandomOps, ReduceOp, ReductionOps, ResidualSum, RmsNormArgs,
+    RmsNormBackwardArgs, RopeArgs, RopeOps, RopeShape, SgdArgs, SgdStep, SoftmaxOps,
+};
 pub(crate) use out_of_memory::Bytes;
 pub use out_of_memory::OutOfMemory;
 pub use recording::{Place, RecordedWork, Recording, Recordings};
-pub use shapes::{
-    AdamStep, AttentionShape, BlockIndex, Gemm, GemmEnding, LeafGrad, ReduceOp, RopeShape, SgdStep,
-};
 pub use view::{View, ViewMut};

@@ -7,6 +7,7 @@ use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::backend::MiddleDim;
 use crate::layout::{AxisSet, Dims};
 
 use super::pointwise::Binary;
@@ -37,11 +38,21 @@ impl<S: Dims> Loss<S> {
         let rank = terms.rank();
         let len = ready.data.len();
         let mut sum = rank.stats(1);
-        rank.backend().sum_dim(1, len, 1, ready.data.view(), sum.view_mut(), 1.0);
+        rank.backend().sum_dim(
+            MiddleDim { outer: 1, len, inner: 1 },
+            ready.data.view(),
+            sum.view_mut(),
+            1.0,
+        );
         let node = ready.node.map(|source| {
             rank.tape().record(move |gradients, dy| {
                 let mut dx = gradients.rank.alloc(len);
-                gradients.rank.backend().broadcast_dim(1, len, 1, dy.view(), dx.view_mut(), 1.0);
+                gradients.rank.backend().broadcast_dim(
+                    MiddleDim { outer: 1, len, inner: 1 },
+                    dy.view(),
+                    dx.view_mut(),
+                    1.0,
+                );
                 gradients.add(&source, Arc::new(dx));
             })
         });

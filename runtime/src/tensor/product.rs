@@ -7,7 +7,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, DType, Expr, Gemm, GemmEnding, LeafGrad, Node, View};
+use crate::backend::{Buffer, DType, Expr, Gemm, GemmEpilogue, LeafGrad, Node, View};
 use crate::comm::Site;
 use crate::layout::AxisSet;
 
@@ -49,7 +49,7 @@ impl Product {
     /// Whether it pays to wait for what is done with the result: if it stays as it is, and the device has more than plain
     /// products.
     pub(super) fn may_wait(&self) -> bool {
-        self.exit.stays() && self.rank().backend().has_endings()
+        self.exit.stays() && self.rank().backend().has_epilogues()
     }
 
     /// Whether a bias of so many elements is one for each column.
@@ -155,11 +155,11 @@ impl Product {
         let ending = match gelu {
             true => {
                 let inside = inside.as_mut().map(|inside| inside.view_mut());
-                GemmEnding::BiasGelu { bias, inside }
+                GemmEpilogue::BiasGelu { bias, pre_activation: inside }
             }
-            false => GemmEnding::Bias(bias),
+            false => GemmEpilogue::Bias(bias),
         };
-        if backend.gemm_with(&gemm, x.view(), weight, ending, out.view_mut()) {
+        if backend.gemm_with_epilogue(&gemm, x.view(), weight, ending, out.view_mut()) {
             return;
         }
         let mut product = rank.alloc(self.m * self.n);
@@ -236,8 +236,8 @@ impl Undo {
             let (a, b) = (a.view(), b.view());
             if bias.is_some() && !transposed {
                 let mut room = rank.scratch(DType::F32, n);
-                let ending = GemmEnding::Sums(room.view_mut());
-                if rank.backend().gemm_with(&product, a, b, ending, dw.reborrow()) {
+                let ending = GemmEpilogue::BiasGrad(room.view_mut());
+                if rank.backend().gemm_with_epilogue(&product, a, b, ending, dw.reborrow()) {
                     sums = Some(room);
                     return;
                 }

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Category};
+use crate::backend::{BlockCopy, Buffer, Category};
 use crate::comm::{Blocks, Pending, ReduceOp, Site};
 use crate::layout::{AxisId, AxisSet, Entry};
 
@@ -224,14 +224,16 @@ impl Line {
         let part = self.split[self.dim];
         let mut shard = like(whole, local_len(&self.split));
         rank.backend().copy_blocks(
-            self.blocks.outer,
-            part.local * inner,
+            &BlockCopy {
+                blocks: self.blocks.outer,
+                len: part.local * inner,
+                src_start: (part.offset - self.whole[self.dim].offset) * inner,
+                src_stride: self.whole[self.dim].local * inner,
+                dst_start: 0,
+                dst_stride: part.local * inner,
+            },
             whole.view(),
-            (part.offset - self.whole[self.dim].offset) * inner,
-            self.whole[self.dim].local * inner,
             shard.view_mut(),
-            0,
-            part.local * inner,
         );
         shard
     }

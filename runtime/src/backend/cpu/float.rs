@@ -96,6 +96,30 @@ impl Float for bf16 {
     }
 }
 
+/// Evaluates an expression with `T` as the type of a floating-point dtype.
+macro_rules! by_float {
+    ($($dtype:expr => $T:ident),+; $body:expr) => {
+        by_float!(@ [$($dtype => $T),+] $body)
+    };
+    (@ [] $body:expr) => {
+        $body
+    };
+    (@ [$dtype:expr => $T:ident $(, $rest:expr => $U:ident)*] $body:expr) => {
+        match $dtype {
+            $crate::backend::DType::F32 => {
+                type $T = f32;
+                by_float!(@ [$($rest => $U),*] $body)
+            }
+            $crate::backend::DType::Bf16 => {
+                type $T = half::bf16;
+                by_float!(@ [$($rest => $U),*] $body)
+            }
+            $crate::backend::DType::U32 => panic!("kernels compute on f32 and bf16, not on u32"),
+        }
+    };
+}
+pub(super) use by_float;
+
 /// Writes `src` in another element type; both have one length.
 #[inline(always)]
 pub(super) fn convert<T: Float, U: Float>(src: &[T], dst: &mut [U]) {

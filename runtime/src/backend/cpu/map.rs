@@ -1,19 +1,43 @@
-//! Fused element-wise expressions: a block of elements goes through every node while it is in the first-level cache.
+//! Fused elementwise expressions: a block of elements goes through every node while it is in the first-level cache.
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
-use super::float::{Float, convert, store, workplace};
+use super::CpuBackend;
+use super::float::{Float, by_float, convert, store, workplace};
+use super::map_backward::map_backward;
 use super::math::{self, fma, zip_map};
 use super::random::dropout_mask;
 use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
-use crate::backend::{Expr, Node};
+use crate::backend::{ElementwiseOps, Expr, LeafGrad, Node, View, ViewMut};
 
 /// Elements per block: 4 KiB per node.
 pub(super) const BLOCK: usize = 1024;
 
-pub(super) fn map<T: Float>(workers: &Workers, expr: &Expr, leaves: &[&[T]], out: &mut [T]) {
+impl ElementwiseOps for CpuBackend {
+    fn map(&self, expr: &Expr, leaves: &[View], mut out: ViewMut) {
+        by_float!(out.dtype() => T; map::<T>(&self.workers, expr, &typed(leaves), out.typed()));
+    }
+
+    fn map_backward(
+        &self,
+        expr: &Expr,
+        leaves: &[View],
+        grad: View,
+        leaf_grads: &mut [Option<LeafGrad>],
+    ) {
+        let workers = &self.workers;
+        by_float!(grad.dtype() => T;
+            map_backward::<T>(workers, expr, &typed(leaves), grad.typed(), leaf_grads));
+    }
+}
+
+fn typed<'a, T: Float>(leaves: &[View<'a>]) -> Vec<&'a [T]> {
+    leaves.iter().map(View::typed::<T>).collect()
+}
+
+fn map<T: Float>(workers: &Workers, expr: &Expr, leaves: &[&[T]], out: &mut [T]) {
     check(expr, leaves, out.len());
     let blocks = out.len().div_ceil(BLOCK);
     workers.rows(blocks, BLOCK * expr.nodes.len(), Rows(out, BLOCK), |range, out| {

@@ -5,12 +5,13 @@
 
 mod attention;
 mod backend;
+mod copy;
 #[cfg(target_arch = "x86_64")]
 mod dots;
-mod elements;
 mod embedding;
 mod float;
 mod gemm;
+mod loss;
 mod map;
 mod map_backward;
 mod math;

@@ -1,21 +1,33 @@
-//! Optimiser steps: every operand is read and written once.
+//! Optimizer steps: every operand is read and written once.
 
-use super::float::Float;
+use super::CpuBackend;
+use super::float::{Float, by_float};
 use super::math::fma;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
-use crate::backend::{AdamStep, SgdStep};
+use crate::backend::{AdamStep, AdamwArgs, DType, OptimizerOps, SgdArgs, SgdStep, ViewMut};
 
-#[allow(clippy::too_many_arguments)]
-pub(super) fn adamw<G: Float, C: Float>(
-    workers: &Workers,
-    step: &AdamStep,
-    p: &mut [f32],
-    g: &[G],
-    m: &mut [f32],
-    v: &mut [f32],
-    copy: Option<&mut [C]>,
-) {
+impl OptimizerOps for CpuBackend {
+    fn adamw(&self, step: &AdamStep, args: AdamwArgs) {
+        by_float!(args.g.dtype() => G, copy_dtype(&args.copy) => C;
+            adamw::<G, C>(&self.workers, step, args));
+    }
+
+    fn sgd(&self, step: &SgdStep, args: SgdArgs) {
+        by_float!(args.g.dtype() => G, copy_dtype(&args.copy) => C;
+            sgd::<G, C>(&self.workers, step, args));
+    }
+}
+
+/// Returns the dtype of the copy of the weights; any if there is none.
+fn copy_dtype(copy: &Option<ViewMut>) -> DType {
+    copy.as_ref().map_or(DType::F32, ViewMut::dtype)
+}
+
+fn adamw<G: Float, C: Float>(workers: &Workers, step: &AdamStep, args: AdamwArgs) {
+    let AdamwArgs { mut p, g, mut m, mut v, mut copy } = args;
+    let (p, g, m, v) = (p.typed(), g.typed::<G>(), m.typed(), v.typed());
+    let copy = copy.as_mut().map(ViewMut::typed::<C>);
     let len = p.len();
     assert_eq!([g.len(), m.len(), v.len()], [len; 3], "adamw: operands of one size");
     check_copy(&copy, len);
@@ -89,14 +101,11 @@ impl<'a> Adam<'a> {
     }
 }
 
-pub(super) fn sgd<G: Float, C: Float>(
-    workers: &Workers,
-    step: &SgdStep,
-    p: &mut [f32],
-    g: &[G],
-    momentum: Option<&mut [f32]>,
-    copy: Option<&mut [C]>,
-) {
+fn sgd<G: Float, C: Float>(workers: &Workers, step: &SgdStep, args: SgdArgs) {
+    let SgdArgs { mut p, g, mut momentum, mut copy } = args;
+    let (p, g) = (p.typed(), g.typed::<G>());
+    let momentum = momentum.as_mut().map(ViewMut::typed);
+    let copy = copy.as_mut().map(ViewMut::typed::<C>);
     let len = p.len();
     assert_eq!(g.len(), len, "sgd: operands of one size");
     assert!(momentum.as_ref().is_none_or(|m| m.len() == len), "sgd: operands of one size");

@@ -1,13 +1,20 @@
 //! Counter-based randomness: an element's value is a function of a key and its global index.
 
-use super::float::Float;
+use super::CpuBackend;
+use super::float::{Float, by_float};
 use super::math;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
-use crate::backend::{BlockIndex, Dropout};
+use crate::backend::{BlockIndex, Dropout, RandomOps, ViewMut};
 
 /// Elements filled per task.
 const CHUNK: usize = 1 << 16;
+
+impl RandomOps for CpuBackend {
+    fn normal(&self, key: u64, std: f32, index: &BlockIndex, mut out: ViewMut) {
+        by_float!(out.dtype() => T; normal::<T>(&self.workers, key, std, index, out.typed()));
+    }
+}
 
 /// 64 random bits for element `index` of the stream `key`: Steele, Lea and Flood's SplitMix64 with the key mixed in
 /// at two places, so that streams with neighbouring keys do not overlap.
@@ -38,13 +45,7 @@ dispatch! {
     }
 }
 
-pub(super) fn normal<T: Float>(
-    workers: &Workers,
-    key: u64,
-    std: f32,
-    index: &BlockIndex,
-    out: &mut [T],
-) {
+fn normal<T: Float>(workers: &Workers, key: u64, std: f32, index: &BlockIndex, out: &mut [T]) {
     assert_eq!(index.len(), out.len(), "the block index fits the operand");
     workers.chunks(out.len().div_ceil(CHUNK), 1, Rows(out, CHUNK), |range, out| {
         runs(index, range.start * CHUNK, out.0, |index, run| normal_run(key, std, index, run));

@@ -12,11 +12,21 @@ mod forward;
 mod heads;
 mod widened;
 
-pub(super) use backward::attention_backward;
-pub(super) use forward::attention;
+use super::CpuBackend;
+use super::float::{Float, by_float};
+use crate::backend::{AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape};
 
-use super::float::Float;
-use crate::backend::AttentionShape;
+impl AttentionOps for CpuBackend {
+    fn attention(&self, shape: &AttentionShape, args: AttentionArgs) {
+        by_float!(args.q.dtype() => T;
+            forward::attention::<T>(&self.workers, &self.flops, shape, args));
+    }
+
+    fn attention_backward(&self, shape: &AttentionShape, args: AttentionBackwardArgs) {
+        by_float!(args.q.dtype() => T;
+            backward::attention_backward::<T>(&self.workers, &self.flops, shape, args));
+    }
+}
 
 /// Whether tiles of operands of type `T` are multiplied by [`dots`].
 #[cfg(target_arch = "x86_64")]

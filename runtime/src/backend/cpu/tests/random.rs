@@ -1,7 +1,7 @@
 use super::{CpuBackend, assert_same_on_any_threads, on_every_backend};
 use crate::backend::{Backend, BlockIndex};
 
-fn normal(cpu: &CpuBackend, key: u64, index: &BlockIndex) -> Vec<f32> {
+fn normal(cpu: &dyn Backend, key: u64, index: &BlockIndex) -> Vec<f32> {
     let mut out = vec![f32::NAN; index.len()];
     cpu.normal(key, 2.0, index, (&mut out[..]).into());
     out

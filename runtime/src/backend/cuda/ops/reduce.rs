@@ -5,8 +5,8 @@ use bytemuck::{Pod, Zeroable};
 use crate::backend::Queue;
 use crate::backend::cuda::gpu::{args, done};
 use crate::backend::cuda::kernels::REDUCE;
-use crate::backend::cuda::{Gpu, Grid};
-use crate::backend::{DType, View, ViewMut};
+use crate::backend::cuda::{CudaBackend, Gpu, Grid};
+use crate::backend::{DType, MiddleDim, ReductionOps, View, ViewMut};
 
 use super::launch::{THREADS, aligned, at, covering, float_name, wide};
 
@@ -20,25 +20,93 @@ const COLUMN_PART: u64 = 64;
 /// Least vectors of each thread in a sum over everything.
 const VECTORS: u64 = 4;
 
-/// See [`Backend::sum_dim`](crate::backend::Backend::sum_dim).
-///
-/// Where there are few sums of many elements, sums of parts come first.
-pub fn sum_dim(gpu: &Gpu, outer: usize, n: usize, inner: usize, x: View, y: ViewMut, scale: f32) {
-    let y = y.as_view();
-    assert_eq!((x.len(), y.len()), (outer * n * inner, outer * inner), "sum_dim: sizes");
-    if y.is_empty() {
-        return;
+impl ReductionOps for CudaBackend {
+    /// Where there are few sums of many elements, sums of parts come first.
+    fn sum_dim(&self, dim: MiddleDim, x: View, y: ViewMut, scale: f32) {
+        let gpu = self.gpu();
+        let MiddleDim { outer, len: n, inner } = dim;
+        let y = y.as_view();
+        assert_eq!((x.len(), y.len()), (outer * n * inner, outer * inner), "sum_dim: sizes");
+        if y.is_empty() {
+            return;
+        }
+        let [outer, n, inner] = [outer, n, inner].map(|size| size as u64);
+        let sum = Sum { outer, n, inner, x: at(x), dtype: x.dtype() };
+        let parts = sum.parts();
+        if parts == 1 {
+            return sum.launch(gpu, 1, at(y), y.dtype(), scale);
+        }
+        let partial = gpu.workspace((outer * parts * inner * 4) as usize);
+        sum.launch(gpu, parts, partial, DType::F32, 1.0);
+        let sum = Sum { outer, n: parts, inner, x: partial, dtype: DType::F32 };
+        sum.launch(gpu, 1, at(y), y.dtype(), scale);
     }
-    let [outer, n, inner] = [outer, n, inner].map(|size| size as u64);
-    let sum = Sum { outer, n, inner, x: at(x), dtype: x.dtype() };
-    let parts = sum.parts();
-    if parts == 1 {
-        return sum.launch(gpu, 1, at(y), y.dtype(), scale);
+
+    fn broadcast_dim(&self, dim: MiddleDim, dy: View, dx: ViewMut, scale: f32) {
+        let gpu = self.gpu();
+        let MiddleDim { outer, len: n, inner } = dim;
+        let dx = dx.as_view();
+        assert_eq!(
+            (dx.len(), dy.len()),
+            (outer * n * inner, outer * inner),
+            "broadcast_dim: sizes"
+        );
+        let dtypes = format!("{}_{}", float_name(dy.dtype()), float_name(dx.dtype()));
+        let vector = wide(dx.dtype());
+        // A vector lies in one row, or in the copies of one element.
+        let fits = match inner {
+            1 => n.is_multiple_of(vector) && aligned(&[dx], vector),
+            _ => inner.is_multiple_of(vector) && aligned(&[dx, dy], vector),
+        };
+        let vector = if fits { vector as u64 } else { 1 };
+        let name = format!("broadcast_{dtypes}{}", suffix(vector));
+        let grid = covering(gpu, dx.len() as u64 / vector);
+        let [outer, n, inner] = [outer, n, inner].map(|size| size as u64);
+        // SAFETY: the operands have these sizes.
+        unsafe {
+            gpu.launch((&REDUCE, &name), grid, args![outer, n, inner, at(dy), at(dx), scale])
+        };
     }
-    let partial = gpu.workspace((outer * parts * inner * 4) as usize);
-    sum.launch(gpu, parts, partial, DType::F32, 1.0);
-    let sum = Sum { outer, n: parts, inner, x: partial, dtype: DType::F32 };
-    sum.launch(gpu, 1, at(y), y.dtype(), scale);
+
+    fn sum_squares(&self, x: View) -> f64 {
+        self.sum_squares_of(&[x])
+    }
+
+    /// A model has many gradients, most of them small: each launch sums as many as its parameter has room for.
+    fn sum_squares_of(&self, parts: &[View]) -> f64 {
+        let gpu = self.gpu();
+        let parts: Vec<View> = parts.iter().copied().filter(|part| !part.is_empty()).collect();
+        let launches: Vec<Buffers> = parts
+            .chunk_by(|a, b| a.dtype() == b.dtype())
+            .flat_map(|alike| alike.chunks(MOST_BUFFERS).map(Buffers::new))
+            .collect();
+        let Some(most_blocks) = launches.iter().map(Buffers::blocks).max() else { return 0.0 };
+        // The sums of all parts, and behind them those of the blocks of one launch at a time.
+        let sums = gpu.workspace((parts.len() + most_blocks as usize) * 8);
+        let block_sums = sums + parts.len() as u64 * 8;
+        let mut done_parts = 0;
+        for buffers in &launches {
+            let name = format!("sum_squares_{}", float_name(parts[done_parts].dtype()));
+            let grid = |blocks| Grid { blocks: [blocks, 1, 1], threads: THREADS, shared: 0 };
+            let sum = sums + done_parts as u64 * 8;
+            // SAFETY: there is room for the sum of every block, and of every part.
+            unsafe {
+                gpu.launch((&REDUCE, &name), grid(buffers.blocks()), args![*buffers, block_sums]);
+                let args = args![*buffers, block_sums, sum];
+                gpu.launch((&REDUCE, "sum_doubles"), grid(buffers.count), args);
+            }
+            done_parts += buffers.count as usize;
+        }
+        let mut of_parts = vec![0f64; parts.len()];
+        gpu.tape.note_wait();
+        let (driver, stream) = (gpu.driver(), gpu.stream(Queue::Compute));
+        // SAFETY: the sums are in the workspace, and the numbers here are in place until the stream has passed.
+        done(unsafe {
+            driver.download(stream, of_parts.as_mut_ptr().cast(), sums, 8 * of_parts.len())
+        });
+        done(driver.synchronize(stream));
+        of_parts.iter().sum()
+    }
 }
 
 /// A sum over the middle of `x[outer, n, inner]`.
@@ -90,70 +158,6 @@ impl Sum {
 /// The last part of the name of a kernel that takes vectors of so many elements.
 fn suffix(vector: u64) -> &'static str {
     if vector > 1 { "_vectors" } else { "" }
-}
-
-/// See [`Backend::broadcast_dim`](crate::backend::Backend::broadcast_dim).
-pub fn broadcast_dim(
-    gpu: &Gpu,
-    outer: usize,
-    n: usize,
-    inner: usize,
-    dy: View,
-    dx: ViewMut,
-    scale: f32,
-) {
-    let dx = dx.as_view();
-    assert_eq!((dx.len(), dy.len()), (outer * n * inner, outer * inner), "broadcast_dim: sizes");
-    let dtypes = format!("{}_{}", float_name(dy.dtype()), float_name(dx.dtype()));
-    let vector = wide(dx.dtype());
-    // A vector lies in one row, or in the copies of one element.
-    let fits = match inner {
-        1 => n.is_multiple_of(vector) && aligned(&[dx], vector),
-        _ => inner.is_multiple_of(vector) && aligned(&[dx, dy], vector),
-    };
-    let vector = if fits { vector as u64 } else { 1 };
-    let name = format!("broadcast_{dtypes}{}", suffix(vector));
-    let grid = covering(gpu, dx.len() as u64 / vector);
-    let [outer, n, inner] = [outer, n, inner].map(|size| size as u64);
-    // SAFETY: the operands have these sizes.
-    unsafe { gpu.launch((&REDUCE, &name), grid, args![outer, n, inner, at(dy), at(dx), scale]) };
-}
-
-/// See [`Backend::sum_squares_of`](crate::backend::Backend::sum_squares_of). It waits for the compute queue, once.
-///
-/// A model has many gradients, most of them small: each launch sums as many as its parameter has room for.
-pub fn sum_squares_of(gpu: &Gpu, parts: &[View]) -> f64 {
-    let parts: Vec<View> = parts.iter().copied().filter(|part| !part.is_empty()).collect();
-    let launches: Vec<Buffers> = parts
-        .chunk_by(|a, b| a.dtype() == b.dtype())
-        .flat_map(|alike| alike.chunks(MOST_BUFFERS).map(Buffers::new))
-        .collect();
-    let Some(most_blocks) = launches.iter().map(Buffers::blocks).max() else { return 0.0 };
-    // The sums of all parts, and behind them those of the blocks of one launch at a time.
-    let sums = gpu.workspace((parts.len() + most_blocks as usize) * 8);
-    let block_sums = sums + parts.len() as u64 * 8;
-    let mut done_parts = 0;
-    for buffers in &launches {
-        let name = format!("sum_squares_{}", float_name(parts[done_parts].dtype()));
-        let grid = |blocks| Grid { blocks: [blocks, 1, 1], threads: THREADS, shared: 0 };
-        let sum = sums + done_parts as u64 * 8;
-        // SAFETY: there is room for the sum of every block, and of every part.
-        unsafe {
-            gpu.launch((&REDUCE, &name), grid(buffers.blocks()), args![*buffers, block_sums]);
-            let args = args![*buffers, block_sums, sum];
-            gpu.launch((&REDUCE, "sum_doubles"), grid(buffers.count), args);
-        }
-        done_parts += buffers.count as usize;
-    }
-    let mut of_parts = vec![0f64; parts.len()];
-    gpu.tape.note_wait();
-    let (driver, stream) = (gpu.driver(), gpu.stream(Queue::Compute));
-    // SAFETY: the sums are in the workspace, and the numbers here are in place until the stream has passed.
-    done(unsafe {
-        driver.download(stream, of_parts.as_mut_ptr().cast(), sums, 8 * of_parts.len())
-    });
-    done(driver.synchronize(stream));
-    of_parts.iter().sum()
 }
 
 /// Buffers of one launch, as in `kernels/reduce.cu`.

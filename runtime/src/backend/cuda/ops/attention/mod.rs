@@ -18,8 +18,12 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::attention::PLAIN;
-use crate::backend::cuda::{FusedAttention, Gpu};
-use crate::backend::{AttentionShape, DType, Queue, View, ViewMut};
+use crate::backend::cuda::{
+    AttentionGradients, AttentionOperands, CudaBackend, FusedAttention, Gpu,
+};
+use crate::backend::{
+    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Backend, DType, Queue, View,
+};
 
 use super::launch::{aligned, at, covering, float_name};
 
@@ -30,18 +34,21 @@ const BACKWARD_PRODUCTS: u64 = 5;
 /// Products of backward in two passes.
 const PRODUCTS_OF_TWO_PASSES: u64 = 7;
 
-/// See [`Backend::attention`](crate::backend::Backend::attention); gives the floating-point operations.
-///
-/// A NaN in a value may also reach queries that do not see it, but for their weight of 0.
-pub fn attention(
-    gpu: &Gpu,
-    s: &AttentionShape,
-    q: View,
-    k: View,
-    v: View,
-    out: ViewMut,
-    lse: ViewMut,
-) -> u64 {
+impl AttentionOps for CudaBackend {
+    /// A NaN in a value may also reach queries that do not attend to it, through their weight of 0.
+    fn attention(&self, shape: &AttentionShape, args: AttentionArgs) {
+        self.count_flops(attention(self.gpu(), shape, args));
+    }
+
+    /// A NaN may also reach gradients that do not depend on it, through weights of 0.
+    fn attention_backward(&self, shape: &AttentionShape, args: AttentionBackwardArgs) {
+        self.count_flops(attention_backward(self.gpu(), shape, args));
+    }
+}
+
+/// Returns the floating-point operations.
+fn attention(gpu: &Gpu, s: &AttentionShape, args: AttentionArgs) -> u64 {
+    let AttentionArgs { q, k, v, out, lse } = args;
     let (out, lse) = (out.as_view(), lse.as_view());
     check(s, [q, out], [k, v], lse);
     if out.is_empty() {
@@ -52,7 +59,7 @@ pub fn attention(
     if let Some(fused) = fused {
         let stream = gpu.stream(Queue::Compute);
         // SAFETY: the views have the sizes of the shape, and what is submitted to one stream is done in order.
-        gpu.relieved(|| unsafe { fused.forward(stream, s, at(q), at(k), at(v), at(out), at(lse)) });
+        gpu.relieved(|| unsafe { fused.forward(stream, s, &addresses(operands, lse)) });
     } else if tensor::takes(gpu, s, &operands) {
         tensor::forward(gpu, s, operands, lse);
     } else {
@@ -61,23 +68,9 @@ pub fn attention(
     FORWARD_PRODUCTS * product_flops(s)
 }
 
-/// See [`Backend::attention_backward`](crate::backend::Backend::attention_backward); gives the floating-point operations.
-///
-/// A NaN may also reach gradients that do not depend on it, by way of weights of 0.
-#[allow(clippy::too_many_arguments)]
-pub fn attention_backward(
-    gpu: &Gpu,
-    s: &AttentionShape,
-    q: View,
-    k: View,
-    v: View,
-    out: View,
-    lse: View,
-    dout: View,
-    dq: ViewMut,
-    dk: ViewMut,
-    dv: ViewMut,
-) -> u64 {
+/// Returns the floating-point operations.
+fn attention_backward(gpu: &Gpu, s: &AttentionShape, args: AttentionBackwardArgs) -> u64 {
+    let AttentionBackwardArgs { q, k, v, out, lse, dout, dq, dk, dv } = args;
     let (dq, dk, dv) = (dq.as_view(), dk.as_view(), dv.as_view());
     check(s, [q, out, dout, dq], [k, v, dk, dv], lse);
     if out.is_empty() {
@@ -87,11 +80,11 @@ pub fn attention_backward(
     let fused = fused(gpu, &operands, lse).filter(|fused| fused.supports_backward(s, gpu.room()));
     if let Some(fused) = fused {
         let stream = gpu.stream(Queue::Compute);
-        let [q, k, v, out, dout, dq, dk, dv] = operands.map(at);
+        let [dout, dq, dk, dv] = [dout, dq, dk, dv].map(at);
+        let gradients = AttentionGradients { dout, dq, dk, dv };
+        let operands = addresses([q, k, v, out], lse);
         // SAFETY: as in `attention`.
-        gpu.relieved(|| unsafe {
-            fused.backward(stream, s, q, k, v, out, at(lse), dout, dq, dk, dv)
-        });
+        gpu.relieved(|| unsafe { fused.backward(stream, s, &operands, &gradients) });
         return BACKWARD_PRODUCTS * product_flops(s);
     }
     let given = Given { q, k, v, dout, lse, delta: deltas(gpu, s, out, dout) };
@@ -129,7 +122,12 @@ fn check<const N: usize>(s: &AttentionShape, queries: [View; N], keys: [View; N]
     assert_eq!(lse.dtype(), DType::F32, "statistics are f32");
 }
 
-/// The vendor's attention, where there is one for these operands.
+fn addresses(operands: [View; 4], lse: View) -> AttentionOperands {
+    let [q, k, v, out] = operands.map(at);
+    AttentionOperands { q, k, v, out, lse: at(lse) }
+}
+
+/// Returns the attention of the vendor library, if it takes these operands.
 fn fused<'a>(gpu: &'a Gpu, operands: &[View], lse: View) -> Option<&'a dyn FusedAttention> {
     if !are_aligned_bf16(operands) || !aligned(&[lse], 4) {
         return None;

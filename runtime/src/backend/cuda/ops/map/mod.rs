@@ -6,92 +6,97 @@ mod structure;
 
 use super::launch::{aligned, at, covering, vectors, wide};
 use super::partials::add_partials;
-use crate::backend::cuda::{Function, Gpu, Grid, Source};
-use crate::backend::{DType, Expr, LeafGrad, Node, Queue, View, ViewMut};
+use crate::backend::cuda::{CudaBackend, Function, Gpu, Grid, Source};
+use crate::backend::{DType, ElementwiseOps, Expr, LeafGrad, Node, Queue, View, ViewMut};
 use params::Params;
 use source::Wanted;
 pub use structure::Structure;
 
-pub fn map(gpu: &Gpu, expr: &Expr, leaves: &[View], out: ViewMut) {
-    let out = out.as_view();
-    check(expr, leaves, out);
-    let kernel = Generated::new(gpu, Structure::forward(expr, out.dtype(), leaves.len()));
-    let mut params = kernel.params();
-    let items = push_elements(&mut params, expr, leaves, &[out], out.len());
-    push_inputs(&mut params, expr, leaves, out.dtype());
-    params.push(format_args!("{}* out", source::cpp_type(out.dtype())), at(out));
-    kernel
-        .launch(covering(gpu, items), params, |fields| source::forward(expr, out.dtype(), fields));
-}
+impl ElementwiseOps for CudaBackend {
+    fn map(&self, expr: &Expr, leaves: &[View], out: ViewMut) {
+        let gpu = self.gpu();
+        let out = out.as_view();
+        check(expr, leaves, out);
+        let kernel = Generated::new(gpu, Structure::forward(expr, out.dtype(), leaves.len()));
+        let mut params = kernel.params();
+        let items = push_elements(&mut params, expr, leaves, &[out], out.len());
+        push_inputs(&mut params, expr, leaves, out.dtype());
+        params.push(format_args!("{}* out", source::cpp_type(out.dtype())), at(out));
+        kernel.launch(covering(gpu, items), params, |fields| {
+            source::forward(expr, out.dtype(), fields)
+        });
+    }
 
-pub fn map_backward(
-    gpu: &Gpu,
-    expr: &Expr,
-    leaves: &[View],
-    grad: View,
-    leaf_grads: &mut [Option<LeafGrad>],
-) {
-    check(expr, leaves, grad);
-    assert_eq!(leaves.len(), leaf_grads.len(), "one gradient slot per leaf");
-    let wanted = wanted(expr, leaf_grads);
-    for (leaf, slot) in leaf_grads.iter_mut().enumerate() {
-        let Some(slot) = slot else { continue };
-        assert_eq!(slot.view.len(), leaves[leaf].len(), "gradient of leaf {leaf} fits");
-        let dtype = if wanted[leaf] == Wanted::RowSum { DType::F32 } else { grad.dtype() };
-        assert_eq!(slot.view.dtype(), dtype, "dtype of the gradient of leaf {leaf}");
-        // A sum over no rows, or a leaf that has no part in the result.
-        if (wanted[leaf] == Wanted::No || grad.is_empty()) && !slot.accumulate {
-            slot.view.clear();
+    fn map_backward(
+        &self,
+        expr: &Expr,
+        leaves: &[View],
+        grad: View,
+        leaf_grads: &mut [Option<LeafGrad>],
+    ) {
+        let gpu = self.gpu();
+        check(expr, leaves, grad);
+        assert_eq!(leaves.len(), leaf_grads.len(), "one gradient slot per leaf");
+        let wanted = wanted(expr, leaf_grads);
+        for (leaf, slot) in leaf_grads.iter_mut().enumerate() {
+            let Some(slot) = slot else { continue };
+            assert_eq!(slot.view.len(), leaves[leaf].len(), "gradient of leaf {leaf} fits");
+            let dtype = if wanted[leaf] == Wanted::RowSum { DType::F32 } else { grad.dtype() };
+            assert_eq!(slot.view.dtype(), dtype, "dtype of the gradient of leaf {leaf}");
+            // A sum over no rows, or a leaf that has no part in the result.
+            if (wanted[leaf] == Wanted::No || grad.is_empty()) && !slot.accumulate {
+                slot.view.clear();
+            }
         }
-    }
-    if grad.is_empty() || wanted.iter().all(|wanted| *wanted == Wanted::No) {
-        return;
-    }
+        if grad.is_empty() || wanted.iter().all(|wanted| *wanted == Wanted::No) {
+            return;
+        }
 
-    let grads = |kind| {
-        let slots = leaf_grads.iter().zip(&wanted).enumerate();
-        slots.filter_map(move |(leaf, (slot, wanted))| match slot {
-            Some(slot) if *wanted == kind => Some((leaf, slot)),
-            _ => None,
-        })
-    };
-    let mut whole = vec![grad];
-    whole.extend(grads(Wanted::Each).map(|(_, slot)| slot.view.as_view()));
-    let row_lens = grads(Wanted::RowSum).map(|(_, slot)| slot.view.len()).collect::<Vec<_>>();
-    let columns = (!row_lens.is_empty()).then(|| Columns::new(grad, &row_lens));
+        let grads = |kind| {
+            let slots = leaf_grads.iter().zip(&wanted).enumerate();
+            slots.filter_map(move |(leaf, (slot, wanted))| match slot {
+                Some(slot) if *wanted == kind => Some((leaf, slot)),
+                _ => None,
+            })
+        };
+        let mut whole = vec![grad];
+        whole.extend(grads(Wanted::Each).map(|(_, slot)| slot.view.as_view()));
+        let row_lens = grads(Wanted::RowSum).map(|(_, slot)| slot.view.len()).collect::<Vec<_>>();
+        let columns = (!row_lens.is_empty()).then(|| Columns::new(grad, &row_lens));
 
-    let kernel = Generated::new(gpu, Structure::backward(expr, grad.dtype(), &wanted));
-    let mut params = kernel.params();
-    let items = match &columns {
-        None => push_elements(&mut params, expr, leaves, &whole, grad.len()),
-        Some(columns) => columns.push(&mut params, expr, leaves, &whole),
-    };
-    push_inputs(&mut params, expr, leaves, grad.dtype());
-    let element = source::cpp_type(grad.dtype());
-    params.push(format_args!("const {element}* grad"), at(grad));
-    for (leaf, slot) in grads(Wanted::Each) {
-        params.push(format_args!("{element}* grad{leaf}"), at(slot.view.as_view()));
-        params.push(format_args!("uint32_t add{leaf}"), u32::from(slot.accumulate));
-    }
-    let part_bytes = columns.as_ref().map_or(0, |columns| columns.bytes());
-    let mut parts = gpu.workspace(part_bytes * row_lens.len());
-    let mut sums = Vec::new();
-    for (leaf, _) in grads(Wanted::RowSum) {
-        params.push(format_args!("float* sums{leaf}"), parts);
-        sums.push((leaf, parts));
-        parts += part_bytes as u64;
-    }
-    kernel.launch(covering(gpu, items), params, |fields| {
-        source::backward(expr, grad.dtype(), &wanted, fields)
-    });
+        let kernel = Generated::new(gpu, Structure::backward(expr, grad.dtype(), &wanted));
+        let mut params = kernel.params();
+        let items = match &columns {
+            None => push_elements(&mut params, expr, leaves, &whole, grad.len()),
+            Some(columns) => columns.push(&mut params, expr, leaves, &whole),
+        };
+        push_inputs(&mut params, expr, leaves, grad.dtype());
+        let element = source::cpp_type(grad.dtype());
+        params.push(format_args!("const {element}* grad"), at(grad));
+        for (leaf, slot) in grads(Wanted::Each) {
+            params.push(format_args!("{element}* grad{leaf}"), at(slot.view.as_view()));
+            params.push(format_args!("uint32_t add{leaf}"), u32::from(slot.accumulate));
+        }
+        let part_bytes = columns.as_ref().map_or(0, |columns| columns.bytes());
+        let mut parts = gpu.workspace(part_bytes * row_lens.len());
+        let mut sums = Vec::new();
+        for (leaf, _) in grads(Wanted::RowSum) {
+            params.push(format_args!("float* sums{leaf}"), parts);
+            sums.push((leaf, parts));
+            parts += part_bytes as u64;
+        }
+        kernel.launch(covering(gpu, items), params, |fields| {
+            source::backward(expr, grad.dtype(), &wanted, fields)
+        });
 
-    for (leaf, parts) in sums {
-        let (Some(slot), Some(columns)) = (&mut leaf_grads[leaf], &columns) else { continue };
-        let rows = columns.parts * (columns.cols / slot.view.len()) as u64;
-        let sum = LeafGrad { view: slot.view.reborrow(), accumulate: slot.accumulate };
-        // SAFETY: the kernel before this one has written `columns.parts` rows of `columns.cols` elements, and each of them
-        // is some rows of the leaf's length.
-        unsafe { add_partials(gpu, [sum], parts, rows) };
+        for (leaf, parts) in sums {
+            let (Some(slot), Some(columns)) = (&mut leaf_grads[leaf], &columns) else { continue };
+            let rows = columns.parts * (columns.cols / slot.view.len()) as u64;
+            let sum = LeafGrad { view: slot.view.reborrow(), accumulate: slot.accumulate };
+            // SAFETY: the kernel before this one has written `columns.parts` rows of `columns.cols` elements, and each of them
+            // is some rows of the leaf's length.
+            unsafe { add_partials(gpu, [sum], parts, rows) };
+        }
     }
 }
 
