@@ -21,11 +21,13 @@ pub use expr::{Dropout, Expr, Node};
 pub use meter::MemoryMeter;
 pub use ops::{
     AdamStep, AdamwArgs, AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape,
-    Backend, BlockCopy, BlockIndex, CopyOps, CrossEntropyArgs, CrossEntropyGradArgs,
-    CrossEntropyLossArgs, ElementwiseOps, EmbeddingOps, ExpSumArgs, Gemm, GemmEpilogue,
-    LayerNormArgs, LayerNormBackwardArgs, LeafGrad, LossOps, MatmulOps, MaxExpSumArgs, MiddleDim,
+    Backend, BlockCopy, BlockIndex, CombineTokensArgs, CombineWeightGradArgs, CopyOps,
+    CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, DispatchTokensArgs,
+    ElementwiseOps, EmbeddingOps, ExpSumArgs, Gemm, GemmEpilogue, GroupByExpertArgs, LayerNormArgs,
+    LayerNormBackwardArgs, LeafGrad, LossOps, MAX_TOP_K, MatmulOps, MaxExpSumArgs, MiddleDim,
     NormOps, OptimizerOps, RandomOps, ReduceOp, ReductionOps, ResidualSum, RmsNormArgs,
-    RmsNormBackwardArgs, RopeArgs, RopeOps, RopeShape, SgdArgs, SgdStep, SoftmaxOps,
+    RmsNormBackwardArgs, RopeArgs, RopeOps, RopeShape, RoutingOps, RoutingShape, SgdArgs, SgdStep,
+    SoftmaxOps, TopKArgs,
 };
 pub(crate) use out_of_memory::Bytes;
 pub use out_of_memory::OutOfMemory;

@@ -14,6 +14,7 @@ mod optim;
 mod random;
 mod reduce;
 mod rope;
+mod routing;
 mod softmax;
 
 use std::sync::Arc;
@@ -36,6 +37,10 @@ pub use optim::{AdamStep, AdamwArgs, OptimizerOps, SgdArgs, SgdStep};
 pub use random::{BlockIndex, RandomOps};
 pub use reduce::{MiddleDim, ReduceOp, ReductionOps};
 pub use rope::{RopeArgs, RopeOps, RopeShape};
+pub use routing::{
+    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, MAX_TOP_K,
+    RoutingOps, RoutingShape, TopKArgs,
+};
 pub use softmax::SoftmaxOps;
 
 /// The kernels of one rank on one device.
@@ -65,6 +70,7 @@ pub trait Backend:
     + LossOps
     + OptimizerOps
     + RandomOps
+    + RoutingOps
     + Send
     + Sync
 {

@@ -9,6 +9,7 @@ mod math;
 mod matrix;
 mod norm;
 mod random;
+mod routing;
 
 use super::CpuBackend;
 use super::simd::tests::at_every_level;

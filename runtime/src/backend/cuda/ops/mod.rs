@@ -14,7 +14,7 @@ mod partials;
 mod random;
 mod reduce;
 mod rope;
-pub mod routing;
+mod routing;
 pub mod row_parts;
 mod rows;
 mod softmax;
