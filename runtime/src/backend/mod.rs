@@ -1,24 +1,25 @@
 //! Buffers and their allocator, the interface of devices, and the kernels behind the trait [`Backend`].
 
+mod allocator;
 mod block;
 mod buffer;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+mod cuda_graph;
 mod device;
 mod dtype;
 mod expr;
-mod meter;
 mod ops;
 mod out_of_memory;
-mod recording;
 mod view;
 
+pub use allocator::MemoryMeter;
 pub use buffer::{Buffer, Category};
+pub use cuda_graph::{CapturedGraph, DeviceGraph, GraphBuffer, GraphPool};
 pub use device::{Device, DeviceFailure, FreeObserver, Moment, Queue, RowPart, Runs};
 pub use dtype::{DType, Element};
 pub use expr::{Dropout, Expr, Node};
-pub use meter::MemoryMeter;
 pub use ops::{
     AdamStep, AdamwArgs, AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape,
     Backend, BlockCopy, BlockIndex, CombineTokensArgs, CombineWeightGradArgs, CopyOps,
@@ -31,5 +32,4 @@ pub use ops::{
 };
 pub(crate) use out_of_memory::Bytes;
 pub use out_of_memory::OutOfMemory;
-pub use recording::{Place, RecordedWork, Recording, Recordings};
 pub use view::{View, ViewMut};

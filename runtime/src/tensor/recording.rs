@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::backend::{Category, DType, Place, Recording, Recordings};
+use crate::backend::{CapturedGraph, Category, DType, GraphBuffer, GraphPool};
 use crate::comm::CommStats;
 use crate::layout::{AxisSet, Dims, Shape};
 
@@ -18,7 +18,7 @@ use super::{Gradients, Metric, Rank, Tokens};
 /// What recorded passes share: a rank, and the memory that they use.
 pub(crate) struct Passes {
     rank: Rank,
-    recordings: Arc<Recordings>,
+    recordings: Arc<GraphPool>,
 }
 
 /// What is to be done in a pass.
@@ -35,13 +35,13 @@ pub(crate) struct Pass<'a> {
 
 /// A pass that can be done again, of tokens shaped `S`.
 pub(crate) struct RecordedPass<S> {
-    recording: Recording,
-    tokens: Place,
-    targets: Place,
+    recording: CapturedGraph,
+    tokens: GraphBuffer,
+    targets: GraphBuffer,
     /// Where the targets were ignored.
     ignored: Vec<bool>,
     /// The sum of the loss.
-    sum: Place,
+    sum: GraphBuffer,
     /// Elements that the loss counts.
     count: u64,
     units: Vec<Inputs>,
@@ -85,12 +85,12 @@ impl Passes {
         let device = rank.meter().device()?;
         let mut meters = rank.comms().recordable()?;
         meters.push(Arc::clone(rank.meter()));
-        Some(Passes { rank: rank.clone(), recordings: Recordings::new(device, &meters) })
+        Some(Passes { rank: rank.clone(), recordings: GraphPool::new(device, &meters) })
     }
 
     /// Whether what was recorded can be done again on this rank.
     pub(crate) fn are_whole(&self) -> bool {
-        self.recordings.are_whole()
+        self.recordings.is_valid()
     }
 
     /// Whether what was recorded can be done again on all ranks. Every rank calls it.
@@ -126,8 +126,8 @@ impl Passes {
             let of = |ids| Tokens::from_rows(rank, pass.sizes, pass.first, ids);
             [of(pass.tokens), of(pass.targets)]
         };
-        let recorded = self.recordings.record(prepare, |[tokens, targets]| {
-            let places = [&tokens, &targets].map(|ids| self.recordings.place_of(ids.ids().view()));
+        let recorded = self.recordings.capture(prepare, |[tokens, targets]| {
+            let places = [&tokens, &targets].map(|ids| self.recordings.buffer(ids.ids().view()));
             let metric = work(&tokens, &targets);
             rank.offloading().settle(rank);
             let sum = metric.place(&self.recordings);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Place, Recordings};
+use crate::backend::{Buffer, GraphBuffer, GraphPool};
 
 use super::values::Whole;
 use super::{Unit, ZeroLevel};
@@ -13,16 +13,14 @@ pub(in super::super) struct Inputs {
     /// Those that stay where they are.
     fixed: [Option<usize>; 4],
     /// At level 3: values that were gathered ahead, which the work has used up.
-    gathered: Option<Place>,
+    gathered: Option<GraphBuffer>,
 }
 
 impl Unit {
     /// Where the buffers are. Nothing is under way.
-    pub(in super::super) fn inputs(&self, recordings: &Arc<Recordings>) -> Inputs {
+    pub(in super::super) fn inputs(&self, recordings: &Arc<GraphPool>) -> Inputs {
         let gathered = match (self.level(), &*self.values.whole.borrow()) {
-            (ZeroLevel::Parameters, Whole::Here(values)) => {
-                Some(recordings.place_of(values.view()))
-            }
+            (ZeroLevel::Parameters, Whole::Here(values)) => Some(recordings.buffer(values.view())),
             _ => None,
         };
         Inputs { fixed: self.fixed(), gathered }
