@@ -19,7 +19,7 @@ impl EmbeddingOps for CpuBackend {
     }
 }
 
-/// Returns the row of a token in a table that starts at `first_row`, if it is there.
+/// Returns the row of a token in a table that starts at `first_row`, if the table has it.
 fn local_row(token: u32, first_row: usize, rows: usize) -> Option<usize> {
     (token as usize).checked_sub(first_row).filter(|row| *row < rows)
 }
@@ -50,7 +50,8 @@ fn embedding<T: Float>(
     });
 }
 
-/// Every thread owns some rows of the table and takes the tokens in order, so sums do not depend on threads.
+/// Accumulates gradients of rows. Each thread owns some rows of the table and processes the tokens in order, so sums do
+/// not depend on the number of threads.
 fn embedding_backward<T: Float>(
     workers: &Workers,
     tokens: &[u32],

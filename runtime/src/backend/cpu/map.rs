@@ -1,4 +1,4 @@
-//! Fused elementwise expressions: a block of elements goes through every node while it is in the first-level cache.
+//! Fused elementwise expressions: a block of elements goes through every node while it is in the L1 cache.
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
@@ -47,7 +47,7 @@ fn map<T: Float>(workers: &Workers, expr: &Expr, leaves: &[&[T]], out: &mut [T])
     });
 }
 
-/// The lengths of leaves and the order of nodes are what the kernels rely on.
+/// Checks the lengths of leaves and the order of nodes, on which the kernels rely.
 pub(super) fn check<T>(expr: &Expr, leaves: &[&[T]], len: usize) {
     assert!(!expr.nodes.is_empty(), "an expression has a result");
     for (index, node) in expr.nodes.iter().enumerate() {
@@ -96,7 +96,7 @@ pub(super) struct Block<'a, T> {
 }
 
 impl<'a, T: Float> Block<'a, T> {
-    /// Values of a node that has been evaluated; leaves in f32 are read where they are.
+    /// Returns the values of an evaluated node; f32 leaves are read in place.
     #[inline(always)]
     pub fn value<'v>(&self, node: usize, values: &'v [f32]) -> &'v [f32]
     where
@@ -113,7 +113,7 @@ impl<'a, T: Float> Block<'a, T> {
         &self.leaves[leaf][self.start..][..self.len]
     }
 
-    /// Evaluates one node from earlier values. A leaf in f32 needs nothing.
+    /// Evaluates one node from earlier values. An f32 leaf needs no evaluation.
     #[inline(always)]
     pub fn evaluate<const FMA: bool>(&self, node: usize, values: &[f32], out: &mut [f32]) {
         let value = |node| self.value(node, values);
@@ -156,7 +156,7 @@ pub(super) fn gelu_inner<const FMA: bool>(x: f32) -> f32 {
     SQRT_2_OVER_PI * x * fma::<FMA>(0.044_715 * x, x, 1.0)
 }
 
-/// Fills `out` with `row` over and over, as seen from element `start` on.
+/// Fills `out` with the repeated `row`, from element `start` on.
 #[inline(always)]
 fn repeat_row<T: Float>(row: &[T], start: usize, out: &mut [f32]) {
     let mut column = start % row.len();

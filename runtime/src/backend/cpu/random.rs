@@ -17,7 +17,7 @@ impl RandomOps for CpuBackend {
 }
 
 /// 64 random bits for element `index` of the stream `key`: Steele, Lea and Flood's SplitMix64 with the key mixed in
-/// at two places, so that streams with neighbouring keys do not overlap.
+/// at two places, so that streams with neighboring keys do not overlap.
 #[inline(always)]
 fn bits(key: u64, index: u64) -> u64 {
     let z = index.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(key);
@@ -53,7 +53,7 @@ fn normal<T: Float>(workers: &Workers, key: u64, std: f32, index: &BlockIndex, o
 }
 
 dispatch! {
-    // Box and Muller 1958, one deviate per 64 bits. No fused multiply-add: ranks on unlike processors agree.
+    // Box and Muller 1958, one deviate per 64 bits. No fused multiply-add: ranks on different CPUs agree.
     fn normal_run<const FMA: bool, T: Float>(key: u64, std: f32, index: u64, run: &mut [T]) {
         for (i, out) in run.iter_mut().enumerate() {
             let bits = bits(key, index.wrapping_add(i as u64));
@@ -69,7 +69,7 @@ dispatch! {
 /// Calls `f(global index, elements)` for each contiguous run of the global tensor among the elements
 /// `start..start + out.len()` of a block.
 fn runs<T>(index: &BlockIndex, start: usize, out: &mut [T], mut f: impl FnMut(u64, &mut [T])) {
-    // Trailing dims that are whole join the run of the dim before them.
+    // Trailing dims that are not split are merged into the run of the dim before them.
     let mut run = 1;
     for (local, global) in index.local.iter().zip(&index.global).rev() {
         run *= local;

@@ -11,7 +11,7 @@ use crate::backend::{MiddleDim, ReductionOps, View, ViewMut};
 /// Elements per partial sum of a whole operand.
 const CHUNK: usize = 1 << 15;
 
-/// Columns that are summed together, so that the sums stay in the first-level cache.
+/// Columns that are summed together, so that the sums stay in the L1 cache.
 const COLUMNS: usize = 2048;
 
 impl ReductionOps for CpuBackend {

@@ -1,5 +1,5 @@
-//! Matrix products: of our own ([`blocked`]) or from the `gemmkit` crate, whichever `bench/results/gemm.md` shows to be
-//! faster on an instruction set.
+//! GEMM: our own ([`blocked`]) or that of the `gemmkit` crate, whichever is faster on an instruction set according to
+//! `bench/results/gemm.md`.
 
 #[cfg(target_arch = "x86_64")]
 mod blocked;

@@ -157,7 +157,7 @@ fn nan_reaches_every_result_of_its_row() {
 }
 
 #[test]
-fn embedding_gathers_local_rows_and_sums_their_gradients() {
+fn embedding_gathers_and_sums_local_rows() {
     const COLS: usize = 5;
     let (table, dout) = (values(4 * COLS, 1), values(6 * COLS, 2));
     // Rows 10..14 are here.
@@ -180,7 +180,7 @@ fn embedding_gathers_local_rows_and_sums_their_gradients() {
 }
 
 #[test]
-fn embedding_gradients_are_the_same_on_any_number_of_threads() {
+fn embedding_gradients_do_not_depend_on_threads() {
     let tokens: Vec<u32> = (0..3000).map(|i| i * i % 500).collect();
     let dout = values(3000 * 100, 1);
     assert_same_on_any_threads("embedding", |cpu| {

@@ -119,7 +119,7 @@ fn norms_and_their_gradients_follow_the_formula() {
 }
 
 #[test]
-fn gradients_that_are_added_to_are_sums_of_two_passes_to_the_bit() {
+fn accumulated_gradients_are_exact_sums() {
     for centred in [false, true] {
         for (rows, cols) in [(0, 5), (1, 1), (3, 7), (130, 64), (300, 515)] {
             on_every_backend(|cpu| {
@@ -140,7 +140,7 @@ fn gradients_that_are_added_to_are_sums_of_two_passes_to_the_bit() {
 }
 
 #[test]
-fn parameter_gradients_are_the_same_on_any_number_of_threads() {
+fn parameter_gradients_do_not_depend_on_threads() {
     for centred in [false, true] {
         assert_same_on_any_threads("norm", |cpu| run(cpu, 700, 130, centred, true).concat());
     }

@@ -1,4 +1,4 @@
-//! Embedding tables, whole or cut by rows over ranks.
+//! Embedding tables, whole or split by rows over ranks.
 
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::EMBEDDING;
@@ -8,10 +8,10 @@ use crate::backend::{DType, EmbeddingOps, View, ViewMut};
 use super::launch::{THREADS, aligned, at, covering, float_name, wide};
 use super::sort::SortSpace;
 
-/// Occurrences of a token that one block adds up; `SEGMENT` of the kernels.
+/// Occurrences of a token that one block sums; `SEGMENT` of the kernels.
 const SEGMENT: usize = 64;
 
-/// Most threads that share the columns of a row of a gradient; more columns are more blocks.
+/// Maximum threads for the columns of a row of a gradient; more columns take more blocks.
 const ROW_THREADS: u64 = 128;
 
 impl EmbeddingOps for CudaBackend {
@@ -31,7 +31,7 @@ impl EmbeddingOps for CudaBackend {
         };
         let unit = [16, 4].into_iter().find(|unit| fits(*unit)).unwrap_or(2);
         let units = (row_bytes / unit) as u64;
-        // A row is copied by neighbouring threads of one block.
+        // A row is copied by neighboring threads of one block.
         let width = units.next_power_of_two().min(u64::from(THREADS)) as u32;
         let n = tokens.len() as u64;
         let rows = (table.len() / cols) as u64;
@@ -47,9 +47,9 @@ impl EmbeddingOps for CudaBackend {
         };
     }
 
-    /// Tokens are sorted by their rows. Blocks add up segments of [`SEGMENT`] occurrences of a token, of which a few tokens of
-    /// a text have many, then the sums of a token's segments are added in their order: the longest chain of additions is that
-    /// of one segment and one for each other, and the order depends on nothing but the token's own occurrences.
+    /// Tokens are sorted by their rows. Each block sums a segment of up to [`SEGMENT`] occurrences of a token, then the sums
+    /// of the segments of a token are added in order. This bounds the chain of additions of frequent tokens, and the order
+    /// depends on the occurrences of the token alone.
     fn embedding_backward(&self, tokens: View, first_row: usize, dout: View, dtable: ViewMut) {
         let gpu = self.gpu();
         let dtable = dtable.as_view();
@@ -80,10 +80,8 @@ impl EmbeddingOps for CudaBackend {
 
         let vector = wide(dout.dtype());
         let vectors = cols.is_multiple_of(vector) && aligned(&[dout, dtable], vector);
-        let (name, vector) = match vectors {
-            true => (format!("add_rows_{dtype}_vectors"), vector),
-            false => (format!("add_rows_{dtype}"), 1),
-        };
+        let (suffix, vector) = if vectors { ("_vectors", vector) } else { ("", 1) };
+        let name = format!("add_rows_{dtype}{suffix}");
         // SAFETY: positions are those of tokens, each with a row of `dout`, and keys below `rows` are rows of `dtable`; there
         // is room for a row of every segment.
         unsafe {
@@ -106,10 +104,9 @@ impl EmbeddingOps for CudaBackend {
             return;
         }
         let vector = wide(DType::F32);
-        let (name, vector) = match cols.is_multiple_of(vector) && aligned(&[dtable], vector) {
-            true => ("add_segments_vectors", vector),
-            false => ("add_segments", 1),
-        };
+        let vectors = cols.is_multiple_of(vector) && aligned(&[dtable], vector);
+        let (name, vector) =
+            if vectors { ("add_segments_vectors", vector) } else { ("add_segments", 1) };
         // SAFETY: as above, and the sums of all segments but the first of each row are written.
         unsafe {
             gpu.launch(
@@ -121,7 +118,7 @@ impl EmbeddingOps for CudaBackend {
     }
 }
 
-/// Columns of a matrix with a row for every token; 0 without tokens.
+/// Returns the columns of a matrix with a row for every token; 0 without tokens.
 fn columns(tokens: View, matrix: View) -> usize {
     assert_eq!(tokens.dtype(), DType::U32, "tokens are u32");
     let cols = matrix.len().checked_div(tokens.len()).unwrap_or(0);
@@ -129,7 +126,7 @@ fn columns(tokens: View, matrix: View) -> usize {
     cols
 }
 
-/// A block along x for each of `n` pieces of work, and blocks along y for the columns, of which a thread takes `vector`.
+/// Returns a grid with a block along x for each of `n` rows, and blocks along y for the columns, `vector` per thread.
 fn row_grid(n: u64, cols: usize, vector: usize) -> Grid {
     let per_row = cols.div_ceil(vector) as u64;
     let threads = per_row.next_power_of_two().clamp(32, ROW_THREADS);

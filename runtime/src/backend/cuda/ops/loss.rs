@@ -1,4 +1,4 @@
-//! The pieces of a cross-entropy whose vocabulary may be cut over ranks.
+//! Cross-entropy, in pieces for a vocabulary that is split over ranks.
 
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::LOSS;
@@ -11,20 +11,20 @@ use crate::backend::{
 use super::launch::{at, float_name, wide};
 use super::rows::RowPlan;
 
-/// Longest row that is the work of one warp.
+/// Maximum columns of a row per warp.
 const WARP_COLS: usize = 1024;
-/// Vectors of 128 bits for each thread of a block, unless that takes more threads than there can be.
+/// Vectors of 128 bits per thread of a block, unless that exceeds the maximum threads.
 const VECTORS: usize = 2;
-/// Most threads of a block that sums a row.
+/// Maximum threads of a block that sums a row.
 const MOST_LANES: usize = 1024;
-/// The same for a row of bf16 that two blocks of a multiprocessor can keep in its shared memory.
+/// Maximum threads for a bf16 row that two blocks of a multiprocessor can keep in shared memory.
 const SHORT_LANES: usize = 512;
-/// Bytes of the longest such row.
+/// Maximum bytes of such a row.
 const MOST_KEPT: usize = 112 << 10;
-/// Bytes of shared memory of a block beside the row: for two reductions over its warps.
+/// Bytes of shared memory of a block in addition to the row: for two reductions over its warps.
 const STATIC_SHARED: usize = 2 * 128;
-/// Most threads of a block that only writes gradients, which do not depend on it: with the registers that they take, two
-/// blocks of 512 share a multiprocessor, and one of 1024 would leave half of it empty.
+/// Maximum threads of a block that only writes gradients, which do not depend on it: at their register use, two blocks of
+/// 512 fit on a multiprocessor, while one of 1024 would leave half of it idle.
 const GRADIENT_LANES: usize = 512;
 
 impl LossOps for CudaBackend {
@@ -70,11 +70,7 @@ impl LossOps for CudaBackend {
         };
     }
 
-    /// [`row_max`] and [`exp_sum`] in one pass over `logits[rows, cols]`: what a rank knows by itself of each row.
-    /// `max`, `sum_exp`, `target_logit`: f32, written; `sum_exp` is less this `max`. Ranks that share a vocabulary take the
-    /// largest `max`, multiply their sums by the exponential of what their own is less, and add them.
-    /// # Panics
-    /// When operands do not fit.
+    /// Computes all statistics in one pass over the logits.
     fn max_exp_sum(&self, args: MaxExpSumArgs) {
         let gpu = self.gpu();
         let MaxExpSumArgs { cols, logits, targets, first_col, max, sum_exp, target_logit } = args;
@@ -113,7 +109,7 @@ impl LossOps for CudaBackend {
             "cross_entropy_loss: statistics (f32) and a target (u32) for each of {rows} rows"
         );
         assert!(sum.len() == 1 && sum.dtype() == DType::F32, "cross_entropy_loss: one sum in f32");
-        // One block, in which the order of the sum is that of its threads.
+        // One block, so that the order of the sum is fixed.
         let grid = Grid { blocks: [1, 1, 1], threads: 1024, shared: 0 };
         // SAFETY: every operand has an element for each row, and there is room for the sum.
         unsafe {
@@ -189,7 +185,7 @@ impl LossOps for CudaBackend {
     }
 }
 
-/// Rows of logits, which may begin anywhere.
+/// Rows of logits of any alignment.
 struct Rows {
     count: usize,
     /// Bytes of a row.
@@ -198,7 +194,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// For sums over rows, whose order depends on their length and dtype alone.
+    /// Creates the plan of sums over rows, whose order depends on their length and dtype alone.
     fn new(cols: usize, matrix: View) -> Rows {
         let short = matrix.dtype() == DType::Bf16 && cols * matrix.dtype().bytes() <= MOST_KEPT;
         Rows::with_lanes(cols, matrix, if short { SHORT_LANES } else { MOST_LANES })
@@ -216,10 +212,10 @@ impl Rows {
         Rows { count: len / cols, bytes, plan: RowPlan::of_lanes("", lanes) }
     }
 
-    /// Shared memory in which a block keeps its row, which may begin anywhere in 16 bytes; 0 for rows of warps, and where
-    /// a multiprocessor would not have room for two of them: one block loads while the other computes.
+    /// Returns the shared memory in which a block keeps its row, at any alignment in 16 bytes; 0 for rows of warps, and if a
+    /// multiprocessor cannot hold two of them, so that one block loads while the other computes.
     fn kept_bytes(&self, gpu: &Gpu) -> u32 {
-        /// Bytes that the device takes of each block's shared memory.
+        /// Bytes of shared memory that the device reserves per block.
         const RESERVED: usize = 1024;
         let bytes = self.bytes.next_multiple_of(16) + 16;
         let most = gpu.driver().properties().shared_memory + RESERVED;

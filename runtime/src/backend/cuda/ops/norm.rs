@@ -11,7 +11,7 @@ use crate::backend::{
     RmsNormBackwardArgs, View, ViewMut,
 };
 
-/// Vectors that a lane keeps of a row, and the most threads of a block, as in `kernels/norm.cu`.
+/// Vectors of a row that a lane keeps in registers, and the maximum threads of a block, as in `kernels/norm.cu`.
 const KEPT: usize = 4;
 const KEPT_BACKWARD: usize = 2;
 const MOST_THREADS: u32 = 512;
@@ -102,7 +102,7 @@ fn forward(gpu: &Gpu, args: Forward) {
     }
 }
 
-/// Operands of the backward of both norms: LayerNorm has means, RMSNorm has not.
+/// Operands of the backward of both norms: LayerNorm has means, RMSNorm does not.
 struct Backward<'a> {
     x: View<'a>,
     weight: View<'a>,
@@ -151,8 +151,8 @@ fn backward(gpu: &Gpu, args: Backward) {
             let name = format!("rms_norm_backward_{kind}{dtype}");
             let args =
                 args![x, weight, inv_std, dy, dx, add, weight_parts, row_count, col_count, lanes];
-            // SAFETY: the operands have the sizes that were checked, and the alignment of the plan; a row of partial sums is
-            // there for each group.
+            // SAFETY: the operands have the sizes that were checked, and the alignment of the plan; the workspace has a
+            // row of partial sums for each group.
             unsafe { gpu.launch((&NORM, &name), grid, args) };
         }
         Some(mean) => {

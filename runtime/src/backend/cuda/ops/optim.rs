@@ -1,4 +1,4 @@
-//! Optimiser steps over shards of parameters.
+//! Optimizer steps over shards of parameters.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -9,7 +9,7 @@ use crate::backend::{AdamStep, AdamwArgs, DType, OptimizerOps, SgdArgs, SgdStep,
 
 use super::launch::{at, covering, float_name, vectors};
 
-/// Elements of a vector: 16 bytes of the masters.
+/// Elements of a vector: 16 bytes of the master weights.
 const VECTOR: usize = 4;
 
 /// `Adam` of the kernels.
@@ -59,7 +59,7 @@ struct SgdOperands {
     copies: Copies,
 }
 
-/// `Copies` of the kernels: where new parameters go beside their masters, of which one at most is not 0.
+/// `Copies` of the kernels: addresses of the copy of the new weights, at most one of which is not 0.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Copies {
@@ -113,7 +113,7 @@ impl OptimizerOps for CudaBackend {
     }
 }
 
-/// Launches a kernel over operands, whose elements are those of `views`.
+/// Launches a kernel over operands, which are the elements of `views`.
 ///
 /// # Safety
 /// As [`Gpu::launch`].
@@ -125,16 +125,16 @@ unsafe fn launch<S: Pod, O: Pod>(gpu: &Gpu, name: &str, settings: S, operands: O
     unsafe { gpu.launch((&OPTIM, name), grid, args![settings, operands, head, count, n]) };
 }
 
-/// Masters and states are f32; the gradient and the copy are of any type of numbers.
+/// Checks that master weights and states are f32, and that all operands are equally long.
 fn check(p: View, g: View, states: &[View], copy: Option<View>) {
     let masters = states.iter().chain([&p]);
     assert!(
         masters.clone().all(|view| view.dtype() == DType::F32),
-        "parameters and the state of their optimiser are f32"
+        "parameters and the optimizer state are f32"
     );
     assert!(
         masters.chain([&g]).chain(copy.as_ref()).all(|view| view.len() == p.len()),
-        "operands of an optimiser step are of one size"
+        "operands of an optimizer step are of one size"
     );
 }
 

@@ -10,7 +10,7 @@ use crate::backend::{BlockIndex, RandomOps, ViewMut};
 use super::launch::{at, covering, float_name};
 use super::strided::StridedBlock;
 
-/// Dims that a kernel counts in, after dims that lie together have been joined.
+/// Maximum dims of a kernel, after contiguous dims are merged.
 const DIMS: usize = 16;
 
 /// `Place` of the kernels: a [`StridedBlock`].
@@ -25,11 +25,11 @@ struct Place {
 
 impl Place {
     /// # Panics
-    /// When a block is cut in more than 16 dims.
+    /// When a block is split in more than 16 dims.
     fn new(index: &BlockIndex) -> Place {
         let StridedBlock { first, sizes, strides } = StridedBlock::of(index);
         let dims = sizes.len();
-        assert!(dims <= DIMS, "a block is cut in at most {DIMS} dims");
+        assert!(dims <= DIMS, "a block is split in at most {DIMS} dims");
         let mut place = Place { first, dims: dims as u64, sizes: [1; DIMS], strides: [1; DIMS] };
         place.sizes[..dims].copy_from_slice(&sizes);
         place.strides[..dims].copy_from_slice(&strides);

@@ -1,4 +1,4 @@
-//! Sums over a dim, and over everything.
+//! Reductions over a dim and over whole operands.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -10,18 +10,18 @@ use crate::backend::{DType, MiddleDim, ReductionOps, View, ViewMut};
 
 use super::launch::{THREADS, aligned, at, covering, float_name, wide};
 
-/// Blocks that keep a device busy; fewer rows than that are summed in parts. Not asked of the device, on which the order
-/// of a sum must not depend.
+/// Number of blocks that keeps a device busy; fewer rows are summed in parts. A constant, since the order of a sum must
+/// not depend on the device.
 const BLOCKS: u64 = 1024;
-/// Least elements of one part of a row.
+/// Minimum elements of a part of a row.
 const ROW_PART: u64 = 4096;
-/// Least rows of one part of columns.
+/// Minimum rows of a part of columns.
 const COLUMN_PART: u64 = 64;
-/// Least vectors of each thread in a sum over everything.
+/// Minimum vectors per thread in a sum over a whole operand.
 const VECTORS: u64 = 4;
 
 impl ReductionOps for CudaBackend {
-    /// Where there are few sums of many elements, sums of parts come first.
+    /// Few sums of many elements are computed in two stages, the first over parts.
     fn sum_dim(&self, dim: MiddleDim, x: View, y: ViewMut, scale: f32) {
         let gpu = self.gpu();
         let MiddleDim { outer, len: n, inner } = dim;
@@ -53,7 +53,7 @@ impl ReductionOps for CudaBackend {
         );
         let dtypes = format!("{}_{}", float_name(dy.dtype()), float_name(dx.dtype()));
         let vector = wide(dx.dtype());
-        // A vector lies in one row, or in the copies of one element.
+        // A vector is inside one row, or inside the copies of one element.
         let fits = match inner {
             1 => n.is_multiple_of(vector) && aligned(&[dx], vector),
             _ => inner.is_multiple_of(vector) && aligned(&[dx, dy], vector),
@@ -72,7 +72,8 @@ impl ReductionOps for CudaBackend {
         self.sum_squares_of(&[x])
     }
 
-    /// A model has many gradients, most of them small: each launch sums as many as its parameter has room for.
+    /// Sums as many operands per launch as fit into its parameter, since a model has many small gradients. Blocks the host
+    /// once, on the compute stream.
     fn sum_squares_of(&self, parts: &[View]) -> f64 {
         let gpu = self.gpu();
         let parts: Vec<View> = parts.iter().copied().filter(|part| !part.is_empty()).collect();
@@ -81,7 +82,7 @@ impl ReductionOps for CudaBackend {
             .flat_map(|alike| alike.chunks(MOST_BUFFERS).map(Buffers::new))
             .collect();
         let Some(most_blocks) = launches.iter().map(Buffers::blocks).max() else { return 0.0 };
-        // The sums of all parts, and behind them those of the blocks of one launch at a time.
+        // The sums of all parts, followed by those of the blocks of one launch.
         let sums = gpu.workspace((parts.len() + most_blocks as usize) * 8);
         let block_sums = sums + parts.len() as u64 * 8;
         let mut done_parts = 0;
@@ -119,18 +120,18 @@ struct Sum {
 }
 
 impl Sum {
-    /// Elements that a thread takes at once: of 128 bits, where all rows are aligned to that.
+    /// Returns the elements per access of a thread: 128 bits if all rows are aligned to that, else one.
     fn vector(&self) -> u64 {
         let vector = wide(self.dtype) as u64;
         if self.inner.is_multiple_of(vector) && self.x.is_multiple_of(16) { vector } else { 1 }
     }
 
-    /// Blocks along x for each part.
+    /// Returns the number of blocks along x for each part.
     fn blocks(&self, vector: u64) -> u64 {
         if self.inner == 1 { self.outer } else { self.outer * self.inner.div_ceil(32 * vector) }
     }
 
-    /// Parts of the middle that are summed apart: a function of the sizes alone.
+    /// Returns the number of parts of the middle dim that are summed separately: a function of the sizes alone.
     fn parts(&self) -> u64 {
         let least = if self.inner == 1 { ROW_PART } else { COLUMN_PART };
         (self.n / least).min(BLOCKS / self.blocks(1)).max(1)
@@ -155,12 +156,12 @@ impl Sum {
     }
 }
 
-/// The last part of the name of a kernel that takes vectors of so many elements.
+/// Returns the suffix of the name of a kernel with vectors of this many elements.
 fn suffix(vector: u64) -> &'static str {
     if vector > 1 { "_vectors" } else { "" }
 }
 
-/// Buffers of one launch, as in `kernels/reduce.cu`.
+/// Maximum number of buffers per launch, as in `kernels/reduce.cu`.
 const MOST_BUFFERS: usize = 64;
 
 /// `Buffers` of the kernels.
@@ -171,12 +172,12 @@ struct Buffers {
     n: [u64; MOST_BUFFERS],
     end_block: [u32; MOST_BUFFERS],
     count: u32,
-    /// To a multiple of 8 bytes.
+    /// Pads the size to a multiple of 8 bytes.
     padding: u32,
 }
 
 impl Buffers {
-    /// Of one dtype, at most [`MOST_BUFFERS`].
+    /// Creates the parameter for at most [`MOST_BUFFERS`] operands of one dtype.
     fn new(parts: &[View]) -> Buffers {
         let mut buffers = Buffers { count: parts.len() as u32, ..Buffers::zeroed() };
         let mut blocks = 0;
@@ -188,13 +189,13 @@ impl Buffers {
         buffers
     }
 
-    /// Blocks of all of them.
+    /// Returns the number of blocks of all buffers.
     fn blocks(&self) -> u32 {
         self.end_block[self.count as usize - 1]
     }
 }
 
-/// Blocks that a part is summed by: a function of its length alone, as is what each thread of them adds.
+/// Returns the number of blocks that sum a part: a function of its length alone, as is the work of each thread.
 fn blocks_of(part: &View) -> u64 {
     let vector = wide(part.dtype()) as u64;
     (part.len() as u64).div_ceil(u64::from(THREADS) * vector * VECTORS).min(BLOCKS)

@@ -7,7 +7,7 @@ use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::SOFTMAX;
 use crate::backend::{SoftmaxOps, View, ViewMut};
 
-/// Vectors that a lane keeps of a row, and the most threads of a block, as in `kernels/softmax.cu`.
+/// Vectors of a row that a lane keeps in registers, and the maximum threads of a block, as in `kernels/softmax.cu`.
 const KEPT: usize = 4;
 const KEPT_BACKWARD: usize = 2;
 const MOST_THREADS: u32 = 512;
@@ -46,7 +46,7 @@ impl SoftmaxOps for CudaBackend {
     }
 }
 
-/// Rows of `cols` elements of operands that fit each other.
+/// Returns the number of rows of `cols` elements; checks that all operands have it.
 fn row_count<const N: usize>(cols: usize, operands: [View; N]) -> usize {
     let len = operands[0].len();
     for operand in operands {

@@ -28,10 +28,8 @@ impl Kernel for Map {
         let grad = input::<T>(len, 4, 1.0);
         let mut out = unwritten::<T>(len);
         cpu.map(&expr, &leaves, view_mut(&mut out));
-        let [mut first, mut second] = [5, 6].map(|seed| match accumulate {
-            true => input::<T>(len, seed, 1.0),
-            false => unwritten(len),
-        });
+        let [mut first, mut second] =
+            [5, 6].map(|seed| if accumulate { input::<T>(len, seed, 1.0) } else { unwritten(len) });
         let mut of_row = if accumulate { values(row, 7) } else { unwritten(row) };
         let slots = [view_mut(&mut first), view_mut(&mut second), view_mut(&mut of_row)];
         let mut slots = slots.map(|view| Some(LeafGrad { view, accumulate }));
@@ -213,7 +211,7 @@ impl Kernel for Steps {
 }
 
 #[test]
-fn optimiser_steps() {
+fn optimizer_steps() {
     for len in [1, 19, 50_003] {
         assert_rounds(&format!("{len} elements"), &Steps(len), 1e-6);
     }

@@ -1,14 +1,14 @@
 //! Scaled dot-product attention in tiles; no `seq x seq` matrix exists.
 //!
-//! There are three ways, of which the first that takes the operands is used:
-//! - [`FusedAttention`](crate::backend::cuda::FusedAttention), the vendor's, for bf16;
+//! The first of three implementations that supports the operands is used:
+//! - [`FusedAttention`](crate::backend::cuda::FusedAttention) of the vendor library, for bf16;
 //! - [`tensor`]: our own kernels for tensor cores, for bf16;
-//! - [`plain`]: our own kernels without, for f32, and for bf16 that lies or is cut in a way that tensor cores do not take.
+//! - [`plain`]: our own kernels without tensor cores, for f32, and for bf16 of unsupported sizes or alignment.
 //!
-//! Our own kernels go backward in two passes, one that owns keys and one that owns queries, each of which works out the
-//! scores again: 7 products per score in place of the 5 that one pass needs, 1.4 times the arithmetic (8 for heads above
-//! 128 elements, whose gradients of keys and of values do not fit registers together). One pass would have to add up the
-//! gradients of queries by atomics, in an order that differs from run to run, or keep a copy of them for every tile of
+//! The backward of our own kernels is two passes, one that owns keys and one that owns queries, each of which recomputes
+//! the scores: 7 matmuls per score instead of the 5 of a single pass, 1.4 times the arithmetic (8 for heads above 128
+//! elements, whose gradients of keys and of values do not fit into registers together). A single pass would sum the
+//! gradients of queries with atomics, in an order that differs from run to run, or keep a copy of them for every tile of
 //! keys.
 
 mod plain;
@@ -27,12 +27,12 @@ use crate::backend::{
 
 use super::launch::{aligned, at, covering, float_name};
 
-/// Products of scores, and by weights.
-const FORWARD_PRODUCTS: u64 = 2;
-/// Products of backward in one pass, as the vendor's library does it.
-const BACKWARD_PRODUCTS: u64 = 5;
-/// Products of backward in two passes.
-const PRODUCTS_OF_TWO_PASSES: u64 = 7;
+/// Matmuls of the forward pass.
+const FORWARD_MATMULS: u64 = 2;
+/// Matmuls of a backward in one pass, as in the vendor library.
+const BACKWARD_MATMULS: u64 = 5;
+/// Matmuls of a backward in two passes.
+const TWO_PASS_MATMULS: u64 = 7;
 
 impl AttentionOps for CudaBackend {
     /// A NaN in a value may also reach queries that do not attend to it, through their weight of 0.
@@ -46,7 +46,7 @@ impl AttentionOps for CudaBackend {
     }
 }
 
-/// Returns the floating-point operations.
+/// Launches the forward pass and returns its floating-point operations.
 fn attention(gpu: &Gpu, s: &AttentionShape, args: AttentionArgs) -> u64 {
     let AttentionArgs { q, k, v, out, lse } = args;
     let (out, lse) = (out.as_view(), lse.as_view());
@@ -65,10 +65,10 @@ fn attention(gpu: &Gpu, s: &AttentionShape, args: AttentionArgs) -> u64 {
     } else {
         plain::forward(gpu, s, operands, lse);
     }
-    FORWARD_PRODUCTS * product_flops(s)
+    FORWARD_MATMULS * matmul_flops(s)
 }
 
-/// Returns the floating-point operations.
+/// Launches the backward pass and returns its floating-point operations.
 fn attention_backward(gpu: &Gpu, s: &AttentionShape, args: AttentionBackwardArgs) -> u64 {
     let AttentionBackwardArgs { q, k, v, out, lse, dout, dq, dk, dv } = args;
     let (dq, dk, dv) = (dq.as_view(), dk.as_view(), dv.as_view());
@@ -85,18 +85,18 @@ fn attention_backward(gpu: &Gpu, s: &AttentionShape, args: AttentionBackwardArgs
         let operands = addresses([q, k, v, out], lse);
         // SAFETY: as in `attention`.
         gpu.relieved(|| unsafe { fused.backward(stream, s, &operands, &gradients) });
-        return BACKWARD_PRODUCTS * product_flops(s);
+        return BACKWARD_MATMULS * matmul_flops(s);
     }
     let given = Given { q, k, v, dout, lse, delta: deltas(gpu, s, out, dout) };
-    let products = if tensor::takes(gpu, s, &operands) {
+    let matmuls = if tensor::takes(gpu, s, &operands) {
         tensor::backward(gpu, s, given, [dq, dk, dv])
     } else {
         plain::backward(gpu, s, given, [dq, dk, dv])
     };
-    products * product_flops(s)
+    matmuls * matmul_flops(s)
 }
 
-/// What the kernels of both backward passes read.
+/// Inputs of both backward passes.
 struct Given<'a> {
     q: View<'a>,
     k: View<'a>,
@@ -139,14 +139,14 @@ fn are_aligned_bf16(operands: &[View]) -> bool {
     operands.iter().all(|view| view.dtype() == DType::Bf16 && aligned(&[*view], 8))
 }
 
-/// Floating-point operations of one product: two for each element of a head and pair of a query and a key that it sees.
-fn product_flops(s: &AttentionShape) -> u64 {
+/// Returns the floating-point operations of one matmul: two per head element and pair of a query and a visible key.
+fn matmul_flops(s: &AttentionShape) -> u64 {
     let seq = s.seq as u64;
     let pairs = if s.causal { seq * (seq + 1) / 2 } else { seq * seq };
     2 * (s.batch * s.heads * s.head_dim) as u64 * pairs
 }
 
-/// Sizes as kernels take them: the same bytes as `Sizes` in `sizes.cuh`.
+/// `Sizes` of the kernels, with the same layout as in `sizes.cuh`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Sizes {
@@ -166,13 +166,13 @@ impl Sizes {
     }
 }
 
-/// Blocks that each own `tile` positions of one of `heads` heads of one sample.
+/// Returns blocks that each own `tile` positions of one of `heads` heads of one sample.
 fn blocks(s: &AttentionShape, heads: usize, tile: usize) -> [u32; 3] {
     let blocks = s.seq.div_ceil(tile) * heads * s.batch;
     [u32::try_from(blocks).expect("a grid has less than 2^31 blocks"), 1, 1]
 }
 
-/// `sum(dout * out)` per row, in the workspace.
+/// Computes `sum(dout * out)` per row into the workspace, and returns the address.
 fn deltas(gpu: &Gpu, s: &AttentionShape, out: View, dout: View) -> u64 {
     let rows = (s.batch * s.seq * s.heads) as u64;
     let delta = gpu.workspace(rows as usize * size_of::<f32>());
