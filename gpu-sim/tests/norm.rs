@@ -265,8 +265,7 @@ fn a_residual_is_added_on_the_way() {
                     }
                     [x, y, inv].map(|operand| operand.numbers())
                 };
-                for skew in [0, 1] {
-                    let side = device(5, skew);
+                for side in [device(5, 0), device(5, 1), host()] {
                     let (x, added, weight, bias, mut sum, mut y, mut mean, mut inv) =
                         operands(&side);
                     let [x, added] = [x.view(), added.view()];
