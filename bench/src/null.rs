@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use meshwright::backend::AttentionShape;
 use meshwright::backend::cuda::{
-    Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul, MatMulOperands,
-    Module, Properties, Source, Stream,
+    AttentionGradients, AttentionOperands, Driver, DriverError, Event, Function, FusedAttention,
+    Graph, Grid, MatMul, MatMulOperands, Module, Properties, Source, Stream,
 };
 
 /// Kinds of calls that are counted.
@@ -289,11 +289,7 @@ impl FusedAttention for NullDriver {
         &self,
         _: Stream,
         _: &AttentionShape,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
+        _: &AttentionOperands,
     ) -> Result<(), DriverError> {
         self.count(Call::Attention)
     }
@@ -302,15 +298,8 @@ impl FusedAttention for NullDriver {
         &self,
         _: Stream,
         _: &AttentionShape,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
+        _: &AttentionOperands,
+        _: &AttentionGradients,
     ) -> Result<(), DriverError> {
         self.count(Call::Attention)
     }

@@ -1,4 +1,4 @@
-//! Recordings of work, and doing it again.
+//! GraphPool of work, and doing it again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use half::bf16;
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::backend::cuda::{Ending, MatMul, MatMulOperands};
-use meshwright::backend::{Backend, DType, Element, Gemm, View, ViewMut};
+use meshwright::backend::{DType, Element, Gemm, MatmulOps, View, ViewMut};
 
 use crate::memory::Memory;
 

@@ -2,7 +2,7 @@
 
 mod support;
 
-use meshwright::backend::DType;
+use meshwright::backend::{BlockCopy, DType};
 use support::{FLOATS, Side, assert_same, on_both, values};
 
 const LENS: [usize; 6] = [0, 1, 7, 64, 1000, 5003];
@@ -105,14 +105,9 @@ fn runs_are_copied_wherever_they_lie() {
                 };
                 let (src, mut dst) = (operand(&src), operand(&dst));
                 side.backend().copy_blocks(
-                    blocks,
-                    len,
+                    &BlockCopy { blocks, len, src_start, src_stride, dst_start, dst_stride },
                     src.view(),
-                    src_start,
-                    src_stride,
                     dst.view_mut(),
-                    dst_start,
-                    dst_stride,
                 );
                 match dtype {
                     DType::U32 => dst.get::<u32>().into_iter().map(f32::from_bits).collect(),

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use meshwright::backend::cuda::DriverError;
-use meshwright::backend::{DType, Expr, Gemm, GemmEnding, Node};
+use meshwright::backend::{DType, Expr, Gemm, GemmEpilogue, Node};
 use meshwright_gpu_sim::{Kind, SimDevice, not_checked_on_gpu, on_gpu};
 use support::{
     FLOATS, Operand, Side, assert_close, assert_same, device, device_with, epsilon, host, values,
@@ -86,24 +86,26 @@ fn check_bias_and_gelu(sizes: Sizes, dtype: DType, trans_b: bool) {
     let (m, n, k) = sizes;
     let [sum, activated] = expected(sizes, dtype, trans_b);
     let [a, b, bias] = operands(&side, sizes, dtype);
-    let run = |what: &str, ending: GemmEnding<'_>| {
+    let run = |what: &str, ending: GemmEpilogue<'_>| {
         let mut out = side.blank(dtype, m * n);
         let gemm = gemm(sizes, trans_b);
-        let fused = side.backend().gemm_with(&gemm, a.view(), b.view(), ending, out.view_mut());
+        let fused =
+            side.backend().gemm_with_epilogue(&gemm, a.view(), b.view(), ending, out.view_mut());
         is_fused(fused, what, dtype, sizes).then(|| out.numbers())
     };
     let near = |what: &str, got: &[f32], expected: &[f32], floor: f32| {
         assert_close(&format!("{what} {dtype} {sizes:?}"), got, expected, epsilon(dtype), floor);
     };
-    if let Some(got) = run("bias", GemmEnding::Bias(bias.view())) {
+    if let Some(got) = run("bias", GemmEpilogue::Bias(bias.view())) {
         near("bias", &got, &sum, rounding(k));
     }
-    let ending = GemmEnding::BiasGelu { bias: bias.view(), inside: None };
+    let ending = GemmEpilogue::BiasGelu { bias: bias.view(), pre_activation: None };
     if let Some(got) = run("gelu", ending) {
         near("gelu", &got, &activated, gelu_rounding(k));
     }
     let mut inside = side.blank(dtype, m * n);
-    let ending = GemmEnding::BiasGelu { bias: bias.view(), inside: Some(inside.view_mut()) };
+    let ending =
+        GemmEpilogue::BiasGelu { bias: bias.view(), pre_activation: Some(inside.view_mut()) };
     if let Some(got) = run("gelu, kept", ending) {
         near("gelu, kept", &got, &activated, gelu_rounding(k));
         near("what GELU is taken of", &inside.numbers(), &sum, rounding(k));
@@ -129,9 +131,9 @@ fn check_sums(sizes: Sizes, dtype: DType) {
     let mut with_sums = side.floats(DType::F32, &values(m * n, 6));
     let mut sums = side.blank(DType::F32, n);
     side.backend().gemm(&gemm, x.view(), dy.view(), plain.view_mut());
-    let ending = GemmEnding::Sums(sums.view_mut());
+    let ending = GemmEpilogue::BiasGrad(sums.view_mut());
     let to = with_sums.view_mut();
-    let fused = side.backend().gemm_with(&gemm, x.view(), dy.view(), ending, to);
+    let fused = side.backend().gemm_with_epilogue(&gemm, x.view(), dy.view(), ending, to);
     if !is_fused(fused, "sums", dtype, sizes) {
         return;
     }
@@ -161,9 +163,10 @@ fn a_refused_product_is_none() {
     let [a, b, bias] = operands(&side, sizes, DType::Bf16);
     let run = || {
         let mut out = side.blank(DType::Bf16, m * n);
-        let ending = GemmEnding::Bias(bias.view());
+        let ending = GemmEpilogue::Bias(bias.view());
         let (a, b) = (a.view(), b.view());
-        let is_there = side.backend().gemm_with(&gemm(sizes, false), a, b, ending, out.view_mut());
+        let is_there =
+            side.backend().gemm_with_epilogue(&gemm(sizes, false), a, b, ending, out.view_mut());
         (is_there, out.numbers())
     };
     let refused = DriverError::Refused { call: "cublasLtMatmul", reason: "no".to_owned() };
@@ -190,8 +193,14 @@ fn where_there_is_no_such_product_nothing_is_done() {
             (side.floats(DType::F32, &values(gemm.m * gemm.k, 1)), values(gemm.k * gemm.n, 2));
         let (b, bias) = (side.floats(DType::F32, &b), side.floats(DType::F32, &values(gemm.n, 3)));
         let mut out = side.blank(DType::F32, m * gemm.n);
-        let ending = GemmEnding::Bias(bias.view());
-        assert!(!side.backend().gemm_with(&gemm, a.view(), b.view(), ending, out.view_mut()));
+        let ending = GemmEpilogue::Bias(bias.view());
+        assert!(!side.backend().gemm_with_epilogue(
+            &gemm,
+            a.view(),
+            b.view(),
+            ending,
+            out.view_mut()
+        ));
         assert!(out.numbers().iter().all(|x| x.is_nan()));
         assert_eq!(side.backend().flops(), 0);
     }

@@ -4,8 +4,10 @@ mod support;
 
 use std::sync::Arc;
 
-use meshwright::backend::DType;
-use meshwright::backend::cuda::{Properties, loss};
+use meshwright::backend::cuda::Properties;
+use meshwright::backend::{
+    CrossEntropyArgs, CrossEntropyGradArgs, DType, ExpSumArgs, MaxExpSumArgs,
+};
 use meshwright_gpu_sim::{Call, DEVICE_VARIABLE, SimDevice, h100};
 use support::{
     FLOATS, Side, assert_close, assert_same, device_with, devices, epsilon, on_both, values,
@@ -44,24 +46,24 @@ fn pieces(side: &Side, dtype: DType, case: &Case) -> [Vec<f32>; 4] {
     let (targets, scale) = (side.put(&case.targets), side.put(&case.scale));
     let [mut max, mut sum, mut target] = [(); 3].map(|()| side.blank(DType::F32, rows));
     backend.row_max(cols, logits.view(), max.view_mut());
-    backend.exp_sum(
+    backend.exp_sum(ExpSumArgs {
         cols,
-        logits.view(),
-        max.view(),
-        targets.view(),
-        FIRST,
-        sum.view_mut(),
-        target.view_mut(),
-    );
-    backend.cross_entropy_grad(
+        logits: logits.view(),
+        max: max.view(),
+        targets: targets.view(),
+        first_col: FIRST,
+        sum_exp: sum.view_mut(),
+        target_logit: target.view_mut(),
+    });
+    backend.cross_entropy_grad(CrossEntropyGradArgs {
         cols,
-        logits.view_mut(),
-        max.view(),
-        sum.view(),
-        targets.view(),
-        FIRST,
-        scale.view(),
-    );
+        logits: logits.view_mut(),
+        max: max.view(),
+        sum_exp: sum.view(),
+        targets: targets.view(),
+        first_col: FIRST,
+        row_scale: scale.view(),
+    });
     [max, sum, target, logits].map(|operand| operand.numbers())
 }
 
@@ -118,16 +120,15 @@ fn in_one_pass(side: &Side, dtype: DType, case: &Case) -> [Vec<f32>; 3] {
     let targets = side.put(&case.targets);
     let [mut max, mut sum, mut target] =
         [(); 3].map(|()| side.blank(DType::F32, case.targets.len()));
-    loss::max_exp_sum(
-        side.gpu(),
-        case.cols,
-        logits.view(),
-        targets.view(),
-        FIRST,
-        max.view_mut(),
-        sum.view_mut(),
-        target.view_mut(),
-    );
+    side.backend().max_exp_sum(MaxExpSumArgs {
+        cols: case.cols,
+        logits: logits.view(),
+        targets: targets.view(),
+        first_col: FIRST,
+        max: max.view_mut(),
+        sum_exp: sum.view_mut(),
+        target_logit: target.view_mut(),
+    });
     [max, sum, target].map(|operand| operand.get())
 }
 
@@ -168,16 +169,16 @@ fn at_once(side: &Side, dtype: DType, case: &Case) -> [Vec<f32>; 4] {
     let mut logits = side.floats(dtype, &case.logits);
     let [mut max, mut sum, mut target] =
         [(); 3].map(|()| side.blank(DType::F32, case.targets.len()));
-    side.backend().cross_entropy(
-        case.cols,
-        logits.view_mut(),
-        side.put(&case.targets).view(),
-        FIRST,
-        side.put(&case.scale).view(),
-        max.view_mut(),
-        sum.view_mut(),
-        target.view_mut(),
-    );
+    side.backend().cross_entropy(CrossEntropyArgs {
+        cols: case.cols,
+        logits: logits.view_mut(),
+        targets: side.put(&case.targets).view(),
+        first_col: FIRST,
+        row_scale: side.put(&case.scale).view(),
+        max: max.view_mut(),
+        sum_exp: sum.view_mut(),
+        target_logit: target.view_mut(),
+    });
     [max, sum, target, logits].map(|operand| operand.numbers())
 }
 
@@ -185,15 +186,15 @@ fn at_once(side: &Side, dtype: DType, case: &Case) -> [Vec<f32>; 4] {
 fn gradient(side: &Side, dtype: DType, case: &Case, max: &[f32], sum: &[f32]) -> Vec<f32> {
     let mut logits = side.floats(dtype, &case.logits);
     let [max, sum, scale] = [max, sum, &case.scale].map(|x| side.put(x));
-    side.backend().cross_entropy_grad(
-        case.cols,
-        logits.view_mut(),
-        max.view(),
-        sum.view(),
-        side.put(&case.targets).view(),
-        FIRST,
-        scale.view(),
-    );
+    side.backend().cross_entropy_grad(CrossEntropyGradArgs {
+        cols: case.cols,
+        logits: logits.view_mut(),
+        max: max.view(),
+        sum_exp: sum.view(),
+        targets: side.put(&case.targets).view(),
+        first_col: FIRST,
+        row_scale: scale.view(),
+    });
     logits.numbers()
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use meshwright::backend::cuda::CudaBackend;
 use meshwright::backend::{
-    Backend, BlockIndex, Category, DType, Dropout, Expr, LeafGrad, MemoryMeter, Node,
+    Backend, BlockIndex, Category, DType, Dropout, ElementwiseOps, Expr, LeafGrad, MemoryMeter,
+    Node,
 };
 use meshwright_gpu_sim::{Call, Kind, SimDevice, not_checked_on_gpu};
 use support::{FLOATS, Side, assert_close, assert_same, epsilon, on_both, values};

@@ -2,8 +2,10 @@
 
 mod support;
 
-use meshwright::backend::cuda::{residual_layer_norm, residual_rms_norm};
-use meshwright::backend::{DType, LeafGrad};
+use meshwright::backend::{
+    DType, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, ResidualSum, RmsNormArgs,
+    RmsNormBackwardArgs,
+};
 use meshwright_gpu_sim::{Call, SimDevice};
 use support::{
     FLOATS, Operand, Side, assert_close, assert_same, device, device_with, epsilon, host, on_both,
@@ -43,23 +45,46 @@ fn run(
     let (backend, [x, dy]) = (side.backend(), [x.view(), dy.view()]);
     if centred {
         let (weight, bias) = (weight.view(), bias.view());
-        backend.layer_norm(x, weight, bias, EPS, y.view_mut(), mean.view_mut(), inv.view_mut());
-        backend.layer_norm_backward(
+        backend.layer_norm(LayerNormArgs {
+            x,
+            residual: None,
+            weight,
+            bias,
+            eps: EPS,
+            y: y.view_mut(),
+            mean: mean.view_mut(),
+            inv_std: inv.view_mut(),
+        });
+        backend.layer_norm_backward(LayerNormBackwardArgs {
             x,
             weight,
-            mean.view(),
-            inv.view(),
+            mean: mean.view(),
+            inv_std: inv.view(),
             dy,
-            grad(&mut dx, add),
-            Some(grad(&mut dweight, add)),
-            Some(grad(&mut dbias, add)),
-        );
+            dx: grad(&mut dx, add),
+            dweight: Some(grad(&mut dweight, add)),
+            dbias: Some(grad(&mut dbias, add)),
+        });
         [y, inv, dx, dweight, mean, dbias].map(|operand| operand.numbers()).to_vec()
     } else {
         let weight = weight.view();
-        backend.rms_norm(x, weight, EPS, y.view_mut(), inv.view_mut());
+        backend.rms_norm(RmsNormArgs {
+            x,
+            residual: None,
+            weight,
+            eps: EPS,
+            y: y.view_mut(),
+            inv_rms: inv.view_mut(),
+        });
         let (grad_x, grad_weight) = (grad(&mut dx, add), Some(grad(&mut dweight, add)));
-        backend.rms_norm_backward(x, weight, inv.view(), dy, grad_x, grad_weight);
+        backend.rms_norm_backward(RmsNormBackwardArgs {
+            x,
+            weight,
+            inv_rms: inv.view(),
+            dy,
+            dx: grad_x,
+            dweight: grad_weight,
+        });
         [y, inv, dx, dweight].map(|operand| operand.numbers()).to_vec()
     }
 }
@@ -124,10 +149,26 @@ fn a_norm_is_undone_by_two_launches() {
         let (dx, dweight) = (grad(&mut dx, true), Some(grad(&mut dweight, true)));
         let backend = side.backend();
         match centred {
-            false => backend.rms_norm_backward(x, weight, inv, dy, dx, dweight),
+            false => backend.rms_norm_backward(RmsNormBackwardArgs {
+                x,
+                weight,
+                inv_rms: inv,
+                dy,
+                dx,
+                dweight,
+            }),
             true => {
                 let dbias = Some(grad(&mut dbias, false));
-                backend.layer_norm_backward(x, weight, mean, inv, dy, dx, dweight, dbias);
+                backend.layer_norm_backward(LayerNormBackwardArgs {
+                    x,
+                    weight,
+                    mean,
+                    inv_std: inv,
+                    dy,
+                    dx,
+                    dweight,
+                    dbias,
+                });
             }
         }
         let mut kernels = Vec::new();
@@ -155,17 +196,24 @@ fn gradients_of_parameters_are_left_out_where_nobody_wants_them() {
         let (rms_grad, grad_x) = (grad(&mut rms_dx, false), grad(&mut dx, false));
         let backend = side.backend();
         let [x, dy] = [x.view(), dy.view()];
-        backend.rms_norm_backward(x, weight.view(), inv.view(), dy, rms_grad, None);
-        backend.layer_norm_backward(
+        backend.rms_norm_backward(RmsNormBackwardArgs {
             x,
-            weight.view(),
-            mean.view(),
-            inv.view(),
+            weight: weight.view(),
+            inv_rms: inv.view(),
             dy,
-            grad_x,
-            None,
-            Some(grad(&mut dbias, true)),
-        );
+            dx: rms_grad,
+            dweight: None,
+        });
+        backend.layer_norm_backward(LayerNormBackwardArgs {
+            x,
+            weight: weight.view(),
+            mean: mean.view(),
+            inv_std: inv.view(),
+            dy,
+            dx: grad_x,
+            dweight: None,
+            dbias: Some(grad(&mut dbias, true)),
+        });
         [rms_dx, dx, dbias].map(|operand| operand.numbers())
     };
     on_both(run, |got, expected| {
@@ -195,22 +243,29 @@ fn a_residual_is_added_on_the_way() {
                     let (y_view, inv_view) = (y.view_mut(), inv.view_mut());
                     if centred {
                         let mean = mean.view_mut();
-                        side.backend().layer_norm(
-                            x.view(),
+                        side.backend().layer_norm(LayerNormArgs {
+                            x: x.view(),
+                            residual: None,
                             weight,
                             bias,
-                            EPS,
-                            y_view,
+                            eps: EPS,
+                            y: y_view,
                             mean,
-                            inv_view,
-                        );
+                            inv_std: inv_view,
+                        });
                     } else {
-                        side.backend().rms_norm(x.view(), weight, EPS, y_view, inv_view);
+                        side.backend().rms_norm(RmsNormArgs {
+                            x: x.view(),
+                            residual: None,
+                            weight,
+                            eps: EPS,
+                            y: y_view,
+                            inv_rms: inv_view,
+                        });
                     }
                     [x, y, inv].map(|operand| operand.numbers())
                 };
-                for skew in [0, 1] {
-                    let side = device(5, skew);
+                for side in [device(5, 0), device(5, 1), host()] {
                     let (x, added, weight, bias, mut sum, mut y, mut mean, mut inv) =
                         operands(&side);
                     let [x, added] = [x.view(), added.view()];
@@ -219,29 +274,25 @@ fn a_residual_is_added_on_the_way() {
                         (sum.view_mut(), y.view_mut(), inv.view_mut());
                     if centred {
                         let mean = mean.view_mut();
-                        residual_layer_norm(
-                            side.gpu(),
+                        side.backend().layer_norm(LayerNormArgs {
                             x,
-                            added,
+                            residual: Some(ResidualSum { addend: added, sum: sum_view }),
                             weight,
                             bias,
-                            EPS,
-                            sum_view,
-                            y_view,
+                            eps: EPS,
+                            y: y_view,
                             mean,
-                            inv_view,
-                        );
+                            inv_std: inv_view,
+                        });
                     } else {
-                        residual_rms_norm(
-                            side.gpu(),
+                        side.backend().rms_norm(RmsNormArgs {
                             x,
-                            added,
+                            residual: Some(ResidualSum { addend: added, sum: sum_view }),
                             weight,
-                            EPS,
-                            sum_view,
-                            y_view,
-                            inv_view,
-                        );
+                            eps: EPS,
+                            y: y_view,
+                            inv_rms: inv_view,
+                        });
                     }
                     let what =
                         |name| format!("{name}, centred {centred}, {rows} x {cols}, {dtype}");

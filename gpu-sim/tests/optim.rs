@@ -2,7 +2,7 @@
 
 mod support;
 
-use meshwright::backend::{AdamStep, DType, SgdStep};
+use meshwright::backend::{AdamStep, AdamwArgs, DType, SgdArgs, SgdStep};
 use support::{FLOATS, Side, assert_close, assert_same, on_both, values};
 
 const LENS: [usize; 6] = [0, 1, 4, 7, 1000, 4099];
@@ -43,7 +43,10 @@ fn adamw(side: &Side, len: usize, gradient: DType, copy: Option<DType>) -> Vec<V
     let mut copy = copy.map(|dtype| side.blank(dtype, len));
     for _ in 0..2 {
         let copy = copy.as_mut().map(|copy| copy.view_mut());
-        side.backend().adamw(&ADAM, p.view_mut(), g.view(), m.view_mut(), v.view_mut(), copy);
+        side.backend().adamw(
+            &ADAM,
+            AdamwArgs { p: p.view_mut(), g: g.view(), m: m.view_mut(), v: v.view_mut(), copy },
+        );
     }
     [Some(p), Some(m), Some(v), copy].iter().flatten().map(|operand| operand.numbers()).collect()
 }
@@ -77,7 +80,7 @@ fn sgd(
     for _ in 0..2 {
         let momentum = momentum.as_mut().map(|momentum| momentum.view_mut());
         let copy = copy.as_mut().map(|copy| copy.view_mut());
-        side.backend().sgd(step, p.view_mut(), g.view(), momentum, copy);
+        side.backend().sgd(step, SgdArgs { p: p.view_mut(), g: g.view(), momentum, copy });
     }
     [Some(p), momentum, copy].iter().flatten().map(|operand| operand.numbers()).collect()
 }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use meshwright::backend::DType;
+use meshwright::backend::{DType, MiddleDim};
 use support::{FLOATS, Side, assert_close, assert_same, device, epsilon, host, on_both, values};
 
 /// Outer, summed and inner sizes.
@@ -32,7 +32,12 @@ fn sums_over_a_dim_are_those_of_the_host() {
             let sum = |side: &Side| {
                 let x = side.floats(from, &values(outer * n * inner, 1));
                 let mut y = side.blank(to, outer * inner);
-                side.backend().sum_dim(outer, n, inner, x.view(), y.view_mut(), 0.7);
+                side.backend().sum_dim(
+                    MiddleDim { outer, len: n, inner },
+                    x.view(),
+                    y.view_mut(),
+                    0.7,
+                );
                 y.numbers()
             };
             // Errors of a sum of n numbers below 1 in two orders; the tolerance is for one rounding.
@@ -52,7 +57,12 @@ fn copies_along_a_dim_are_those_of_the_host() {
             let copy = |side: &Side| {
                 let dy = side.floats(from, &values(outer * inner, 1));
                 let mut dx = side.blank(to, outer * n * inner);
-                side.backend().broadcast_dim(outer, n, inner, dy.view(), dx.view_mut(), 0.7);
+                side.backend().broadcast_dim(
+                    MiddleDim { outer, len: n, inner },
+                    dy.view(),
+                    dx.view_mut(),
+                    0.7,
+                );
                 dx.numbers()
             };
             on_both(copy, |got, expected| {

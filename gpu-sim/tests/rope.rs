@@ -2,7 +2,7 @@
 
 mod support;
 
-use meshwright::backend::{DType, RopeShape};
+use meshwright::backend::{DType, RopeArgs, RopeShape};
 use support::{FLOATS, Side, assert_same, on_both, values};
 
 #[test]
@@ -19,7 +19,8 @@ fn rotations_are_those_of_the_host_to_the_bit() {
                     let [cos, sin] = [2, 3]
                         .map(|seed| side.floats(DType::F32, &values(seq * head_dim / 2, seed)));
                     let (cos, sin) = (cos.view(), sin.view());
-                    side.backend().rope(&s, x.view(), cos, sin, inverse, y.view_mut());
+                    side.backend()
+                        .rope(&s, RopeArgs { x: x.view(), cos, sin, inverse, y: y.view_mut() });
                     y.numbers()
                 };
                 on_both(turn, |got, expected| {

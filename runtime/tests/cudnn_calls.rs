@@ -15,7 +15,9 @@ use meshwright::backend::cuda::cudnn::{
     CudnnAttention, CudnnOptions, Host, Operand, Pass, Scalar, ScratchLimit, Sizes,
 };
 use meshwright::backend::cuda::native::Search;
-use meshwright::backend::cuda::{DriverError, FusedAttention, Stream};
+use meshwright::backend::cuda::{
+    AttentionGradients, AttentionOperands, DriverError, FusedAttention, Stream,
+};
 
 const CAPABILITY: (u32, u32) = (9, 0);
 
@@ -92,10 +94,13 @@ fn attention(memory: &Arc<Memory>, options: CudnnOptions) -> CudnnAttention {
     CudnnAttention::new(host, CAPABILITY, options).expect("the library is loaded")
 }
 
-/// Addresses of operands: `16, 32, ..` in the order of the parameters of the call.
+/// Addresses of operands: `16, 32, ..` in the order of the fields.
+const OPERANDS: AttentionOperands = AttentionOperands { q: 16, k: 32, v: 48, out: 64, lse: 80 };
+const GRADIENTS: AttentionGradients = AttentionGradients { dout: 96, dq: 112, dk: 128, dv: 144 };
+
 fn forward(attention: &CudnnAttention, stream: u64, s: &AttentionShape) -> Result<(), DriverError> {
     // SAFETY: nothing is read or written.
-    unsafe { attention.forward(Stream(stream), s, 16, 32, 48, 64, 80) }
+    unsafe { attention.forward(Stream(stream), s, &OPERANDS) }
 }
 
 fn backward(
@@ -104,7 +109,7 @@ fn backward(
     s: &AttentionShape,
 ) -> Result<(), DriverError> {
     // SAFETY: nothing is read or written.
-    unsafe { attention.backward(Stream(stream), s, 16, 32, 48, 64, 80, 96, 112, 128, 144) }
+    unsafe { attention.backward(Stream(stream), s, &OPERANDS, &GRADIENTS) }
 }
 
 fn address(operand: Operand, scratch: u64, dq_sum: u64) -> u64 {
@@ -330,7 +335,8 @@ fn reports_failures(exact: &CudnnAttention) {
 
     let s = shape(48, 64);
     // SAFETY: nothing is read or written.
-    let unaligned = unsafe { exact.forward(Stream(1), &s, 16, 34, 48, 64, 80) };
+    let unaligned =
+        unsafe { exact.forward(Stream(1), &s, &AttentionOperands { k: 34, ..OPERANDS }) };
     let error = unaligned.expect_err("an address between elements").to_string();
     assert!(error.contains("multiples of 16 bytes, and K is at 0x22"), "{error}");
 }

@@ -11,8 +11,12 @@ use half::bf16;
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::backend::cuda::cudnn::{CudnnOptions, Handle, Pass, Properties};
 use meshwright::backend::cuda::native::{NativeDriver, NativeOptions};
-use meshwright::backend::cuda::{Driver, FusedAttention, Stream};
-use meshwright::backend::{AttentionShape, Backend, View, ViewMut};
+use meshwright::backend::cuda::{
+    AttentionGradients, AttentionOperands, Driver, FusedAttention, Stream,
+};
+use meshwright::backend::{
+    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, View, ViewMut,
+};
 
 /// The device with attention as the options say; none if there is no such thing here.
 fn device(options: CudnnOptions) -> Option<Arc<NativeDriver>> {
@@ -77,18 +81,23 @@ impl Case {
         let [q, k, v, dout] = [&self.q, &self.k, &self.v, &self.dout].map(|x| &x[..]);
         let s = &self.shape;
         let (out, lse) = (ViewMut::from(&mut r.out[..]), ViewMut::from(&mut r.lse[..]));
-        cpu.attention(s, View::from(q), View::from(k), View::from(v), out, lse);
+        cpu.attention(
+            s,
+            AttentionArgs { q: View::from(q), k: View::from(k), v: View::from(v), out, lse },
+        );
         cpu.attention_backward(
             s,
-            View::from(q),
-            View::from(k),
-            View::from(v),
-            View::from(&r.out[..]),
-            View::from(&r.lse[..]),
-            View::from(dout),
-            ViewMut::from(&mut r.dq[..]),
-            ViewMut::from(&mut r.dk[..]),
-            ViewMut::from(&mut r.dv[..]),
+            AttentionBackwardArgs {
+                q: View::from(q),
+                k: View::from(k),
+                v: View::from(v),
+                out: View::from(&r.out[..]),
+                lse: View::from(&r.lse[..]),
+                dout: View::from(dout),
+                dq: ViewMut::from(&mut r.dq[..]),
+                dk: ViewMut::from(&mut r.dk[..]),
+                dv: ViewMut::from(&mut r.dv[..]),
+            },
         );
         r
     }
@@ -104,10 +113,12 @@ impl Case {
         for pass in [Pass::Forward, attention.backward_pass()] {
             assert_eq!(attention.why_not(s, pass, usize::MAX), None);
         }
+        let operands = AttentionOperands { q, k, v, out, lse };
+        let gradients = AttentionGradients { dout, dq, dk, dv };
         // SAFETY: each allocation has as many elements as its operand, and all work is on one stream.
         unsafe {
-            attention.forward(stream, s, q, k, v, out, lse).expect("it runs");
-            attention.backward(stream, s, q, k, v, out, lse, dout, dq, dk, dv).expect("it runs");
+            attention.forward(stream, s, &operands).expect("it runs");
+            attention.backward(stream, s, &operands, &gradients).expect("it runs");
         }
         for (address, bytes) in [
             (out, bytemuck::cast_slice_mut(&mut r.out)),

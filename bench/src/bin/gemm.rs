@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use half::bf16;
 use meshwright::backend::cpu::CpuBackend;
-use meshwright::backend::{Backend, Element, Gemm, View, ViewMut};
+use meshwright::backend::{Element, Gemm, MatmulOps, View, ViewMut};
 
 /// One product of whole operands, row-major.
 struct Case {

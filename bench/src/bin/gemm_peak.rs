@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use meshwright::backend::cpu::CpuBackend;
-use meshwright::backend::{Backend, Gemm, View, ViewMut};
+use meshwright::backend::{Gemm, MatmulOps, View, ViewMut};
 
 /// The product of gate and up in the 34M-parameter Llama.
 const PRODUCT: Gemm =

@@ -5,7 +5,7 @@
 //! that a busy machine does not count.
 
 use meshwright::backend::cpu::CpuBackend;
-use meshwright::backend::{AdamStep, Buffer, Category, DType};
+use meshwright::backend::{AdamStep, AdamwArgs, BlockCopy, Buffer, Category, DType};
 use meshwright::comm::{CommError, launch};
 use meshwright::nn::{Built, Layers, Sizes, build};
 use meshwright::optim::{
@@ -112,7 +112,10 @@ fn adamw_alone(rank: &Rank, len: usize) -> f64 {
         || {},
         |()| {
             let copy = copy.as_mut().map(Buffer::view_mut);
-            rank.backend().adamw(&step, p.view_mut(), g.view(), m.view_mut(), v.view_mut(), copy);
+            rank.backend().adamw(
+                &step,
+                AdamwArgs { p: p.view_mut(), g: g.view(), m: m.view_mut(), v: v.view_mut(), copy },
+            );
         },
     )
 }
@@ -122,7 +125,18 @@ fn copy_bandwidth(rank: &Rank, len: usize) -> f64 {
     let zeros = || rank.meter().zeros(DType::F32, len, Category::Workspace);
     let (from, mut to) = (zeros(), zeros());
     let copy = |()| {
-        rank.backend().copy_blocks(1, len, from.view(), 0, len, to.view_mut(), 0, len);
+        rank.backend().copy_blocks(
+            &BlockCopy {
+                blocks: 1,
+                len,
+                src_start: 0,
+                src_stride: len,
+                dst_start: 0,
+                dst_stride: len,
+            },
+            from.view(),
+            to.view_mut(),
+        );
     };
     8.0 * len as f64 / best(|| {}, copy)
 }

@@ -1,7 +1,7 @@
 //! One call of attention and its backward, and what they should give.
 
 use half::bf16;
-use meshwright::backend::{AttentionShape, DType};
+use meshwright::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape, DType};
 
 use crate::support::{Side, values};
 
@@ -56,18 +56,29 @@ impl Case {
         let mut dq = side.blank(*dtype, q.len());
         let [mut dk, mut dv] = [k, v].map(|x| side.blank(*dtype, x.len()));
         let [q, k, v, dout] = [q, k, v, dout].map(|x| side.floats(*dtype, x));
-        backend.attention(s, q.view(), k.view(), v.view(), out.view_mut(), lse.view_mut());
+        backend.attention(
+            s,
+            AttentionArgs {
+                q: q.view(),
+                k: k.view(),
+                v: v.view(),
+                out: out.view_mut(),
+                lse: lse.view_mut(),
+            },
+        );
         backend.attention_backward(
             s,
-            q.view(),
-            k.view(),
-            v.view(),
-            out.view(),
-            lse.view(),
-            dout.view(),
-            dq.view_mut(),
-            dk.view_mut(),
-            dv.view_mut(),
+            AttentionBackwardArgs {
+                q: q.view(),
+                k: k.view(),
+                v: v.view(),
+                out: out.view(),
+                lse: lse.view(),
+                dout: dout.view(),
+                dq: dq.view_mut(),
+                dk: dk.view_mut(),
+                dv: dv.view_mut(),
+            },
         );
         [out, lse, dq, dk, dv].map(|operand| operand.numbers())
     }

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use meshwright::backend::cuda::{DriverError, FusedAttention, Properties, Source, Stream};
+use meshwright::backend::cuda::{
+    AttentionGradients, AttentionOperands, DriverError, FusedAttention, Properties, Source, Stream,
+};
 use meshwright::backend::{AttentionShape, DType};
 use meshwright_gpu_sim::{Call, SimDevice, SimDriver, h100, not_checked_on_gpu};
 
@@ -93,11 +95,7 @@ impl FusedAttention for Vendor {
         &self,
         _: Stream,
         _: &AttentionShape,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
+        _: &AttentionOperands,
     ) -> Result<(), DriverError> {
         self.note("forward");
         Ok(())
@@ -107,15 +105,8 @@ impl FusedAttention for Vendor {
         &self,
         _: Stream,
         _: &AttentionShape,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
+        _: &AttentionOperands,
+        _: &AttentionGradients,
     ) -> Result<(), DriverError> {
         self.note("backward");
         Ok(())

@@ -1,4 +1,4 @@
-//! Recordings.
+//! GraphPool.
 
 use meshwright::backend::cuda::{Driver, DriverError, Function, Graph, Stream};
 

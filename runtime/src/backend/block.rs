@@ -1,4 +1,4 @@
-//! Raw memory, of the system or of a device.
+//! Raw memory of the host or of a device.
 
 use std::alloc::{Layout, LayoutError, alloc, dealloc};
 use std::ptr::NonNull;
@@ -9,21 +9,21 @@ use super::Device;
 /// Cache line and AVX-512 register width.
 pub(super) const ALIGN: usize = 64;
 
-/// Size of a huge page on x86-64: larger blocks begin on one, and ask for them.
+/// Size of a huge page on x86-64: larger blocks are aligned to it and request huge pages.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Raw memory; that of the host is always initialised, so reuse never shows undefined bytes.
+/// Raw memory. Host memory is always initialized, so that reuse never exposes undefined bytes.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(super) struct MemoryBlock {
     ptr: NonNull<u8>,
     bytes: usize,
-    source: Source,
+    source: MemorySource,
 }
 
-/// Where a block comes from, and goes back to.
+/// The owner of the memory of a block.
 #[derive(Debug, Clone)]
-pub(super) enum Source {
-    /// The system.
+pub(super) enum MemorySource {
+    /// The host's allocator.
     Host,
     /// Memory of a device.
     Device(Arc<dyn Device>),
@@ -32,63 +32,69 @@ pub(super) enum Source {
 }
 
 // SAFETY: a block owns its memory like a `Box<[u8]>`.
-unsafe impl Send for Block {}
+unsafe impl Send for MemoryBlock {}
 // SAFETY: as above; shared access only reads.
-unsafe impl Sync for Block {}
+unsafe impl Sync for MemoryBlock {}
 
-impl Block {
-    /// No memory, aligned nevertheless.
-    pub fn empty() -> Block {
+impl MemoryBlock {
+    /// Creates an empty block, aligned like others.
+    pub fn empty() -> MemoryBlock {
         #[repr(align(64))]
         struct Aligned;
-        Block { ptr: NonNull::<Aligned>::dangling().cast(), bytes: 0, source: Source::Host }
+        MemoryBlock {
+            ptr: NonNull::<Aligned>::dangling().cast(),
+            bytes: 0,
+            source: MemorySource::Host,
+        }
     }
 
-    /// `bytes` zeroed bytes, if the system has them.
-    pub fn new(bytes: usize) -> Option<Block> {
+    /// Allocates `bytes` zeroed bytes; `None` if the host is out of memory.
+    pub fn new(bytes: usize) -> Option<MemoryBlock> {
         if bytes == 0 {
-            return Some(Block::empty());
+            return Some(MemoryBlock::empty());
         }
         let layout = Self::layout(bytes).ok()?;
         // SAFETY: the layout has a size above zero.
         let ptr = NonNull::new(unsafe { alloc(layout) })?;
-        // Before the first write, which is what takes the pages.
+        // Before the first write, which allocates the pages.
         advise_huge_pages(ptr, bytes);
         // SAFETY: the allocation holds `bytes` bytes.
         unsafe { ptr.write_bytes(0, bytes) };
-        Some(Block { ptr, bytes, source: Source::Host })
+        Some(MemoryBlock { ptr, bytes, source: MemorySource::Host })
     }
 
-    /// `bytes` bytes of `source`, if it has them; those of a device have unspecified contents.
-    pub fn of(source: &Source, bytes: usize) -> Option<Block> {
+    /// Allocates `bytes` bytes from `source`; `None` if it is out of memory. Device memory has unspecified contents.
+    pub fn allocate(source: &MemorySource, bytes: usize) -> Option<MemoryBlock> {
         let ptr = match source {
-            Source::Host => return Block::new(bytes),
-            Source::Device(_) | Source::PageLocked(_) if bytes == 0 => Block::empty().ptr,
-            Source::Device(device) => device.alloc(bytes)?,
-            Source::PageLocked(device) => {
+            MemorySource::Host => return MemoryBlock::new(bytes),
+            MemorySource::Device(_) | MemorySource::PageLocked(_) if bytes == 0 => {
+                MemoryBlock::empty().ptr
+            }
+            MemorySource::Device(device) => device.alloc(bytes)?,
+            MemorySource::PageLocked(device) => {
                 let ptr = device.alloc_page_locked(bytes)?;
                 // SAFETY: the allocation holds `bytes` bytes of host memory.
                 unsafe { ptr.write_bytes(0, bytes) };
                 ptr
             }
         };
-        Some(Block { ptr, bytes, source: source.clone() })
+        Some(MemoryBlock { ptr, bytes, source: source.clone() })
     }
 
-    /// The device whose memory it is; none: the host's.
+    /// Returns the device that owns the memory; `None` for host memory.
     pub fn device(&self) -> Option<&Arc<dyn Device>> {
         match &self.source {
-            Source::Device(device) => Some(device),
-            Source::Host | Source::PageLocked(_) => None,
+            MemorySource::Device(device) => Some(device),
+            MemorySource::Host | MemorySource::PageLocked(_) => None,
         }
     }
 
-    /// Where it begins, on a boundary of [`ALIGN`] bytes.
+    /// Returns the start address, aligned to [`ALIGN`] bytes.
     pub fn as_ptr(&self) -> *mut u8 {
         self.ptr.as_ptr()
     }
 
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     pub fn len(&self) -> usize {
         self.bytes
     }
@@ -99,8 +105,7 @@ impl Block {
     }
 }
 
-/// Asks the system to back a large block with huge pages, which saves page faults and address translation. It may
-/// decline; nothing depends on it.
+/// Asks the kernel to back a large block with huge pages, which saves page faults and TLB misses. The kernel may decline.
 fn advise_huge_pages(ptr: NonNull<u8>, bytes: usize) {
     #[cfg(target_os = "linux")]
     if bytes >= HUGE_PAGE {
@@ -111,18 +116,20 @@ fn advise_huge_pages(ptr: NonNull<u8>, bytes: usize) {
     let _ = (ptr, bytes);
 }
 
-impl Drop for Block {
+impl Drop for MemoryBlock {
     fn drop(&mut self) {
-        // SAFETY: allocated in `of` with this size, and freed once.
+        // SAFETY: allocated in `allocate` with this size, and freed once.
         match (&self.source, self.bytes) {
-            (Source::Device(device), 1..) => return unsafe { device.free(self.ptr, self.bytes) },
-            (Source::PageLocked(device), 1..) => {
+            (MemorySource::Device(device), 1..) => {
+                return unsafe { device.free(self.ptr, self.bytes) };
+            }
+            (MemorySource::PageLocked(device), 1..) => {
                 // SAFETY: as above.
                 return unsafe { device.free_page_locked(self.ptr, self.bytes) };
             }
             _ => {}
         }
-        // An empty block has nothing to give back; any other was made with a valid layout.
+        // An empty block has nothing to free; any other was made with a valid layout.
         if let (1.., Ok(layout)) = (self.bytes, Self::layout(self.bytes)) {
             // SAFETY: allocated in `new` with this layout, and freed once.
             unsafe { dealloc(self.ptr.as_ptr(), layout) }

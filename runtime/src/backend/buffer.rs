@@ -1,28 +1,28 @@
-//! Owned memory with a category.
+//! Owned buffers with a category for accounting.
 
 use std::sync::Arc;
 
-use super::block::Block;
-use super::meter::MemoryMeter;
+use super::allocator::MemoryMeter;
+use super::block::MemoryBlock;
 use super::{DType, Element, View, ViewMut};
 
-/// What a buffer is for; peaks are reported per category.
+/// The purpose of a buffer; peaks are reported per category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Category {
     /// Model parameters.
     Parameters,
     /// Gradients of parameters.
     Gradients,
-    /// Optimiser state.
+    /// Optimizer state.
     Optimizer,
-    /// Values saved for, or travelling through, backward.
+    /// Values that are saved for backward, and gradients of values in backward.
     Activations,
-    /// What exists only to be sent or received: staging of collectives, and at higher ZeRO levels the gathered
-    /// parameters of a unit in use and its gradient before the sum over ranks.
+    /// Buffers of communication: staging of collectives, and at higher ZeRO stages the gathered parameters of an FSDP unit
+    /// and its gradient before the reduction.
     Communication,
     /// Scratch of one kernel.
     Workspace,
-    /// What waits in host memory for backward.
+    /// Activations that are offloaded to host memory until backward.
     Offloaded,
 }
 
@@ -38,7 +38,7 @@ impl Category {
         Category::Offloaded,
     ];
 
-    /// The name used in metrics.
+    /// Returns the name used in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Category::Parameters => "parameters",
@@ -52,21 +52,21 @@ impl Category {
     }
 }
 
-/// An owned, 64-byte aligned run of elements of one dtype.
+/// An owned, 64-byte aligned array of elements of one dtype.
 pub struct Buffer {
-    block: Block,
+    block: MemoryBlock,
     len: usize,
     dtype: DType,
     category: Category,
     meter: Arc<MemoryMeter>,
-    /// How many buffers the meter had handed out with this one.
+    /// Number of buffers the allocator had allocated, this one included.
     number: u64,
 }
 
 impl Buffer {
-    /// `block`, the `number`-th that `meter` has counted, as elements.
+    /// Wraps `block`, the `number`-th allocation of `meter`.
     pub(super) fn new(
-        block: Block,
+        block: MemoryBlock,
         len: usize,
         dtype: DType,
         category: Category,
@@ -76,52 +76,52 @@ impl Buffer {
         Buffer { block, len, dtype, category, meter, number }
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no elements.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// The meter that counts this buffer, from which scratch of the same rank can be drawn.
+    /// Returns the allocator of this buffer, which also allocates scratch of the same rank.
     pub fn meter(&self) -> &Arc<MemoryMeter> {
         &self.meter
     }
 
-    /// All elements, shared.
+    /// Borrows all elements.
     pub fn view(&self) -> View<'_> {
-        // SAFETY: the block holds at least `len` elements of the dtype, aligned to 64 bytes, for as long as the buffer.
+        // SAFETY: the block holds at least `len` elements of the dtype, aligned to 64 bytes, while the buffer lives.
         unsafe { View::from_raw(self.block.as_ptr(), self.len, self.dtype, self.block.device()) }
     }
 
-    /// All elements, exclusive.
+    /// Borrows all elements exclusively.
     pub fn view_mut(&mut self) -> ViewMut<'_> {
         // SAFETY: as in `view`, and `&mut self` is exclusive.
         unsafe { ViewMut::from_raw(self.block.as_ptr(), self.len, self.dtype, self.block.device()) }
     }
 
-    /// All elements as `T`.
+    /// Borrows all elements as `T`.
     ///
     /// # Panics
-    /// When `T` is not the dtype of the buffer, or the buffer is on a device: a fault of the calling code, never of
-    /// user input.
+    /// When `T` is not the dtype of the buffer, or the buffer is on a device: a bug of the caller, never of user
+    /// input.
     pub fn typed<T: Element>(&self) -> &[T] {
         self.view().typed()
     }
 
-    /// All elements as `T`, exclusive.
+    /// Borrows all elements as `T`, exclusively.
     ///
     /// # Panics
-    /// When `T` is not the dtype of the buffer, or the buffer is on a device: a fault of the calling code, never of
-    /// user input.
+    /// When `T` is not the dtype of the buffer, or the buffer is on a device: a bug of the caller, never of user
+    /// input.
     pub fn typed_mut<T: Element>(&mut self) -> &mut [T] {
         self.view_mut().into_typed()
     }
@@ -135,7 +135,7 @@ impl std::fmt::Debug for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let block = std::mem::replace(&mut self.block, Block::empty());
-        self.meter.take_back(block, self.category, self.number);
+        let block = std::mem::replace(&mut self.block, MemoryBlock::empty());
+        self.meter.release(block, self.category, self.number);
     }
 }

@@ -1,66 +1,65 @@
-//! Memory that the host does not touch itself.
+//! The interface of accelerator devices: memory, streams, events and graph capture.
 
 use std::any::Any;
 use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-use super::recording::RecordedWork;
-use super::{DType, MemoryMeter, ReduceOp};
+use super::{DType, DeviceGraph, MemoryMeter, ReduceOp};
 
-/// The memory of an accelerator, and the queues of work on it, as one rank uses them.
+/// The memory and the streams of an accelerator, as one rank uses them.
 ///
-/// Pointers are device addresses, which the host never follows. Work is queued, not done, when a method returns, but for
-/// [`download`](Self::download) and [`synchronize`](Self::synchronize). A device that fails unwinds the rank with a
-/// [`DeviceFailure`].
+/// Pointers are device addresses, which the host never dereferences. Methods submit work and return before it is done,
+/// except [`download`](Self::download) and [`synchronize`](Self::synchronize). A device that fails unwinds the rank with
+/// a [`DeviceFailure`].
 ///
 /// # Safety
-/// Callers of the unsafe methods promise that the addresses lie in live memory of the device with room for what is
-/// asked, and that work on different queues is ordered by [`Moment`]s wherever it uses the same memory.
+/// Callers of the unsafe methods promise that the addresses are of live device memory of sufficient size, and that work
+/// on different streams is ordered by [`Moment`]s if it uses the same memory.
 pub trait Device: Send + Sync + Debug {
-    /// `bytes` bytes, at least one; nothing where the device has no more.
+    /// Allocates `bytes` bytes, at least one; `None` if the device is out of memory.
     fn alloc(&self, bytes: usize) -> Option<NonNull<u8>>;
-    /// Bytes of device memory that kernels and libraries have taken for themselves, for this rank, beside what was
-    /// [allocated](Self::alloc).
+    /// Returns the device memory, in bytes, that kernels and libraries have allocated for this rank in addition to
+    /// [`alloc`](Self::alloc).
     fn own_bytes(&self) -> usize {
         0
     }
-    /// When kernels and libraries find no memory, `meter` gives back what it keeps for later.
+    /// Sets the allocator whose cache is emptied when kernels and libraries are out of memory.
     fn relieved_by(&self, meter: Weak<MemoryMeter>) {
-        // A device that takes none by itself is never short of it.
+        // A device whose kernels allocate nothing needs no allocator.
         let _ = meter;
     }
-    /// Gives memory back, once every queue of the rank is done with what was queued so far.
+    /// Frees memory after every stream of the rank has done the work submitted so far.
     ///
     /// # Safety
     /// `memory` came from [`alloc`](Self::alloc) with these `bytes`.
     unsafe fn free(&self, memory: NonNull<u8>, bytes: usize);
 
-    /// `bytes` bytes of page-locked host memory, at least one, from which and to which the device copies by itself;
-    /// nothing where the host has no more.
+    /// Allocates `bytes` bytes, at least one, of page-locked host memory, which the device copies asynchronously; `None`
+    /// if the host is out of memory.
     fn alloc_page_locked(&self, bytes: usize) -> Option<NonNull<u8>>;
-    /// Gives page-locked memory back, as [`free`](Self::free).
+    /// Frees page-locked memory, as [`free`](Self::free).
     ///
     /// # Safety
     /// `memory` came from [`alloc_page_locked`](Self::alloc_page_locked) with these `bytes`.
     unsafe fn free_page_locked(&self, memory: NonNull<u8>, bytes: usize);
-    /// Queues a copy from the device to page-locked memory, in [`Queue::Transfer`].
+    /// Copies device memory to page-locked memory, on [`Queue::Transfer`].
     ///
     /// # Safety
-    /// See [`Device`]; `dst` is not read before the queue has passed, and both stay in place until then.
+    /// See [`Device`]; `dst` is not read before the copy is done, and both stay allocated until then.
     unsafe fn copy_out(&self, dst: &mut [u8], src: *const u8);
-    /// Queues a copy from page-locked memory to the device, in [`Queue::Transfer`].
+    /// Copies page-locked memory to the device, on [`Queue::Transfer`].
     ///
     /// # Safety
     /// As [`copy_out`](Self::copy_out).
     unsafe fn copy_in(&self, dst: *mut u8, src: &[u8]);
 
-    /// Copies host memory to the device, in the order of [`Queue::Compute`]; `src` is free for other uses on return.
+    /// Copies host memory to the device, on [`Queue::Compute`]; `src` may be changed on return.
     ///
     /// # Safety
     /// See [`Device`].
     unsafe fn upload(&self, dst: *mut u8, src: &[u8]);
-    /// Copies device memory to the host, in the order of [`Queue::Compute`], and waits for it.
+    /// Copies device memory to the host, on [`Queue::Compute`], and waits for it.
     ///
     /// # Safety
     /// See [`Device`].
@@ -75,7 +74,7 @@ pub trait Device: Send + Sync + Debug {
     /// # Safety
     /// See [`Device`].
     unsafe fn copy(&self, queue: Queue, dst: *mut u8, src: *const u8, bytes: usize);
-    /// Combines `len` elements of every source, f32 or bf16, in the order of sources, and writes the result, which is
+    /// Reduces `len` elements of every source, f32 or bf16, in the order of sources, and writes the result, which is
     /// rounded once. `dst` may be one of the sources.
     ///
     /// # Safety
@@ -90,7 +89,7 @@ pub trait Device: Send + Sync + Debug {
         len: usize,
     );
 
-    /// Puts `rows` rows together: each row of `whole` is the rows of all parts with its number, in the order of the parts.
+    /// Concatenates `rows` rows: row `i` of `whole` is row `i` of each part, in the order of the parts.
     ///
     /// # Safety
     /// See [`Device`]; no part overlaps `whole`.
@@ -100,7 +99,7 @@ pub trait Device: Send + Sync + Debug {
             unsafe { self.copy(queue, whole.wrapping_add(at), part as *const u8, bytes) }
         });
     }
-    /// Takes `rows` rows apart: [`join_rows`](Self::join_rows) the other way.
+    /// Splits `rows` rows: the inverse of [`join_rows`](Self::join_rows).
     ///
     /// # Safety
     /// As [`join_rows`](Self::join_rows).
@@ -110,7 +109,7 @@ pub trait Device: Send + Sync + Debug {
             unsafe { self.copy(queue, part as *mut u8, whole.wrapping_add(at), bytes) }
         });
     }
-    /// [`combine`](Self::combine), of runs of every source: from where its address says on, and at equal distances.
+    /// Reduces equally spaced runs of every source, as [`combine`](Self::combine).
     ///
     /// # Safety
     /// See [`Device`]; `dst` is none of the sources.
@@ -131,83 +130,82 @@ pub trait Device: Send + Sync + Debug {
         }
     }
 
-    /// The point that `queue` has reached when it has done what was submitted so far.
+    /// Records an event after the work submitted to `queue` so far.
     fn mark(&self, queue: Queue) -> Moment;
-    /// `queue` does nothing more before `moment`, which may be of another rank on the same device.
+    /// Makes `queue` wait for `moment`, which may be of another rank on the same device.
     fn wait_for(&self, queue: Queue, moment: &Moment);
-    /// As [`mark`](Self::mark), a moment whose time can be asked for when it has come.
+    /// Records an event with a time stamp, as [`mark`](Self::mark).
     fn mark_timed(&self, queue: Queue) -> Moment;
-    /// Milliseconds between two timed moments of this rank, both of which have come; negative where `to` came first.
+    /// Returns the milliseconds between two timed events of this rank that have completed; negative if `to` was first.
     fn elapsed_ms(&self, from: &Moment, to: &Moment) -> f32;
-    /// Whether `moment` has come.
+    /// Returns true if the event has completed.
     fn is_done(&self, moment: &Moment) -> bool;
-    /// What other libraries of the device's maker call `queue`, to queue work of their own in it.
+    /// Returns the vendor's handle of `queue`, to which other libraries of the vendor submit work.
     fn handle(&self, queue: Queue) -> u64;
-    /// The host waits for `moment`.
+    /// Blocks the host until the event has completed.
     fn synchronize(&self, moment: &Moment);
 
-    /// Tells `observer`, as long as it lives, of memory that is about to be given back. Gives whether it does: a device need
-    /// not know how.
+    /// Notifies `observer`, while it exists, before memory is freed. Returns false if the device does not support it.
     fn observe_frees(&self, _observer: Weak<dyn FreeObserver>) -> bool {
         false
     }
 
-    /// What is queued from now on is recorded instead of done, after all work so far is done. Until the end of the
-    /// recording the host neither reads memory of the device nor waits for it; queues may be used that were used before.
+    /// Begins a graph capture after all work so far is done: work is captured instead of done. During the capture the host
+    /// neither reads device memory nor waits for the device, and uses only streams that were used before.
     ///
     /// # Errors
-    /// Where the device does not record, and why.
-    fn begin_recording(&self) -> Result<(), String> {
-        Err("this device records nothing".to_owned())
+    /// When the device cannot capture, and why.
+    fn begin_capture(&self) -> Result<(), String> {
+        Err("this device has no graph capture".to_owned())
     }
 
-    /// Ends a recording, after what was recorded in every queue.
+    /// Ends a graph capture, after the work captured on every stream.
     ///
     /// # Errors
-    /// Where nothing came of it, and why.
-    fn end_recording(&self) -> Result<Box<dyn RecordedWork>, String> {
-        Err("this device records nothing".to_owned())
+    /// When the capture has failed, and why.
+    fn end_capture(&self) -> Result<Box<dyn DeviceGraph>, String> {
+        Err("this device has no graph capture".to_owned())
     }
 
-    /// Whether what is queued is recorded.
-    fn is_recording(&self) -> bool {
+    /// Returns true during a graph capture.
+    fn is_capturing(&self) -> bool {
         false
     }
 
-    /// How often the host has read memory of the device, or waited for a moment of it, so far.
+    /// Returns how often the host has read device memory or waited for an event so far.
     fn waits(&self) -> u64 {
         0
     }
 }
 
-/// Who has to let go of memory before its device takes it back.
+/// An observer that must release device memory before it is freed.
 pub trait FreeObserver: Send + Sync {
-    /// The device is done with everything that used these bytes, and takes them back when this returns.
+    /// Called after all work that uses these bytes is done, and before they are freed.
     fn before_free(&self, address: u64, bytes: usize);
 }
 
-/// A part of every row of a tensor, with the parts of all rows one after the other.
+/// A column slice of a row-major tensor, stored contiguously.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowPart {
-    /// Where it begins.
+    /// Start address.
     pub address: u64,
     /// Bytes of one row.
     pub bytes: usize,
 }
 
-/// Runs of elements at equal distances, which become one after the other.
+/// Equally spaced runs of elements, which become contiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Runs {
-    /// How many.
+    /// Number of runs.
     pub count: usize,
-    /// Elements of each.
+    /// Elements of a run.
     pub len: usize,
-    /// Elements from the beginning of one to that of the next.
+    /// Elements between the starts of consecutive runs.
     pub distance: usize,
 }
 
-/// Calls `f` for every row of every part that is not empty: with where it lies in the whole, in bytes, and at which address
-/// by itself.
+/// Calls `f` for every row of every part that is not empty: with its offset in the whole tensor, its own address, and its
+/// size, in bytes.
 fn for_each_run(rows: usize, parts: &[RowPart], mut f: impl FnMut(usize, u64, usize)) {
     let width: usize = parts.iter().map(|part| part.bytes).sum();
     let mut start = 0;
@@ -219,20 +217,20 @@ fn for_each_run(rows: usize, parts: &[RowPart], mut f: impl FnMut(usize, u64, us
     }
 }
 
-/// Queues of one rank; the work of each is done in order.
+/// The streams of one rank; the work on each is done in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Queue {
-    /// Kernels of the model.
+    /// The compute stream.
     Compute,
-    /// Communication, in one queue for each number: groups of ranks take a number each.
+    /// The communication stream of this number; each process group has a number.
     Communication(usize),
-    /// Transfers between host and device that run beside the model.
+    /// The stream of transfers between host and device that overlap with compute.
     Transfer,
-    /// No work, but what the host itself waits for.
+    /// A stream without work, for events that the host waits for.
     Waiting,
 }
 
-/// A point in the work of a device.
+/// An event in the work of a device.
 #[derive(Clone)]
 pub struct Moment(pub Arc<dyn Any + Send + Sync>);
 
@@ -242,10 +240,10 @@ impl Debug for Moment {
     }
 }
 
-/// A device did not do what it was asked for.
+/// The failure of a device.
 ///
-/// Model code returns tensors, not `Result`s, so this is also the payload by which the failure passes up to whoever runs
-/// the rank; [`launch`](crate::comm::launch) makes an error of it.
+/// Model code returns tensors, not `Result`s, so a failure also unwinds the rank with this payload;
+/// [`launch`](crate::comm::launch) turns it into an error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("device failure: {0}")]
 pub struct DeviceFailure(pub String);

@@ -14,7 +14,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// Bytes of one element.
+    /// Returns the size of an element in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             DType::F32 | DType::U32 => 4,
@@ -22,7 +22,7 @@ impl DType {
         }
     }
 
-    /// The name used by `--dtype` and in messages.
+    /// Returns the name used by `--dtype` and in messages.
     pub const fn name(self) -> &'static str {
         match self {
             DType::F32 => "f32",
@@ -40,7 +40,7 @@ impl std::fmt::Display for DType {
 
 /// A Rust type that a buffer can hold.
 pub trait Element: bytemuck::Pod + Send + Sync {
-    /// The matching run-time tag.
+    /// The matching dtype.
     const DTYPE: DType;
 }
 

@@ -1,8 +1,8 @@
-//! Element-wise expressions, evaluated by one fused kernel each.
+//! Elementwise expressions, each evaluated by one fused kernel.
 
 use super::BlockIndex;
 
-/// An element-wise computation: nodes in topological order, the last one is the result.
+/// An elementwise computation: nodes in topological order, the last of which is the result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expr {
     /// Operands are indices of earlier nodes.
@@ -10,13 +10,13 @@ pub struct Expr {
 }
 
 impl Expr {
-    /// The sum of two leaves.
+    /// Returns the sum of two leaves.
     pub fn sum() -> Expr {
         Expr { nodes: vec![Node::Leaf(0), Node::Leaf(1), Node::Add(0, 1)] }
     }
 }
 
-/// One step of an [`Expr`].
+/// A node of an [`Expr`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Node {
     /// The leaf of this index, as long as the result.
@@ -52,19 +52,19 @@ pub enum Node {
 
 /// Inverted dropout: an element is zero with probability `rate`, otherwise divided by `1 - rate`.
 ///
-/// The fate of an element depends on `key` and its global index alone, so every sharding draws one mask.
+/// The mask of an element depends on `key` and its global index alone, so it is the same for every sharding.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dropout {
-    /// The random stream.
+    /// Key of the random stream.
     pub key: u64,
     /// Probability of zero, in `[0, 1]`.
     pub rate: f32,
-    /// Where the result lies in its global tensor.
+    /// Position of the result in its global tensor.
     pub index: BlockIndex,
 }
 
 impl Node {
-    /// The nodes this one reads.
+    /// Returns the nodes that this node reads.
     pub fn operands(&self) -> impl Iterator<Item = usize> {
         let (first, second) = match *self {
             Node::Leaf(_) | Node::Row(_) => (None, None),
@@ -82,7 +82,7 @@ impl Node {
         first.into_iter().chain(second)
     }
 
-    /// The same step of other operands: of `f` of each.
+    /// Returns the node with `f` applied to each operand.
     pub fn with_operands(self, f: impl Fn(usize) -> usize) -> Node {
         match self {
             Node::Leaf(leaf) => Node::Leaf(leaf),

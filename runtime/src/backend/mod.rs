@@ -1,30 +1,35 @@
-//! Where numbers live and are worked on: buffers, their accounting, and the kernels behind one trait.
+//! Buffers and their allocator, the interface of devices, and the kernels behind the trait [`Backend`].
 
+mod allocator;
 mod block;
 mod buffer;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+mod cuda_graph;
 mod device;
 mod dtype;
 mod expr;
-mod meter;
 mod ops;
 mod out_of_memory;
-mod recording;
-mod shapes;
 mod view;
 
+pub use allocator::MemoryMeter;
 pub use buffer::{Buffer, Category};
+pub use cuda_graph::{CapturedGraph, DeviceGraph, GraphBuffer, GraphPool};
 pub use device::{Device, DeviceFailure, FreeObserver, Moment, Queue, RowPart, Runs};
 pub use dtype::{DType, Element};
 pub use expr::{Dropout, Expr, Node};
-pub use meter::MemoryMeter;
-pub use ops::Backend;
+pub use ops::{
+    AdamStep, AdamwArgs, AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape,
+    Backend, BlockCopy, BlockIndex, CombineTokensArgs, CombineWeightGradArgs, CopyOps,
+    CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, DispatchTokensArgs,
+    ElementwiseOps, EmbeddingOps, ExpSumArgs, Gemm, GemmEpilogue, GroupByExpertArgs, LayerNormArgs,
+    LayerNormBackwardArgs, LeafGrad, LossOps, MAX_TOP_K, MatmulOps, MaxExpSumArgs, MiddleDim,
+    NormOps, OptimizerOps, RandomOps, ReduceOp, ReductionOps, ResidualSum, RmsNormArgs,
+    RmsNormBackwardArgs, RopeArgs, RopeOps, RopeShape, RoutingOps, RoutingShape, SgdArgs, SgdStep,
+    SoftmaxOps, TopKArgs,
+};
 pub(crate) use out_of_memory::Bytes;
 pub use out_of_memory::OutOfMemory;
-pub use recording::{Place, RecordedWork, Recording, Recordings};
-pub use shapes::{
-    AdamStep, AttentionShape, BlockIndex, Gemm, GemmEnding, LeafGrad, ReduceOp, RopeShape, SgdStep,
-};
 pub use view::{View, ViewMut};

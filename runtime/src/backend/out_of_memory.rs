@@ -1,24 +1,24 @@
-//! A rank that needs more memory than there is.
+//! The out-of-memory error and the formatting of byte counts.
 
 use super::Category;
 
-/// A rank needed more memory than its limit allows, or than the system has.
+/// The error of an allocation beyond the memory limit of a rank, or beyond the memory of the system.
 ///
-/// Model code returns tensors, not `Result`s, so this is also the payload by which an allocation that fails passes up
-/// to whoever runs the rank; [`launch`](crate::comm::launch) makes an error of it.
+/// Model code returns tensors, not `Result`s, so a failed allocation also unwinds the rank with this payload;
+/// [`launch`](crate::comm::launch) turns it into an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutOfMemory {
-    /// What the memory was for.
+    /// Purpose of the memory.
     pub category: Category,
-    /// Bytes that were asked for.
+    /// Requested bytes.
     pub requested: usize,
-    /// Bytes that the rank may use; `None` where it was the system that had no more.
+    /// Memory limit of the rank in bytes; `None` if the system is out of memory.
     pub limit: Option<usize>,
     pub(super) live: [usize; Category::ALL.len()],
 }
 
 impl OutOfMemory {
-    /// Bytes that were in use, by category.
+    /// Returns the bytes in use, by category.
     pub fn live(&self) -> impl Iterator<Item = (Category, usize)> {
         Category::ALL.into_iter().zip(self.live)
     }
@@ -54,7 +54,7 @@ impl std::fmt::Display for OutOfMemory {
     }
 }
 
-/// A number of bytes for people: `812 B`, `1.50 GB`, `20.0 TB`.
+/// A byte count for messages: `812 B`, `1.50 GB`, `20.0 TB`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bytes(pub f64);
 
@@ -62,7 +62,7 @@ impl std::fmt::Display for Bytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (mut scaled, mut units) = (self.0, ["B", "kB", "MB", "GB", "TB", "PB", "EB"].iter());
         let mut unit = units.next();
-        // What would be rounded up to 1000 is told in the next unit.
+        // A number that would be rounded up to 1000 uses the next unit.
         while scaled >= 999.5
             && let Some(next) = units.next()
         {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_says_what_asked_for_how_much_and_what_is_there() {
+    fn the_message_names_request_limit_and_usage() {
         let live = [4_000_000, 0, 0, 3_000_000, 0, 0, 0];
         let error = OutOfMemory {
             category: Category::Activations,

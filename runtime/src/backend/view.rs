@@ -1,4 +1,4 @@
-//! Borrowed stretches of typed memory, the form in which kernels and collectives take their operands.
+//! Borrowed slices of typed memory, the operands of kernels and collectives.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{DType, Device, Element, Queue};
 
-/// A shared stretch of elements of one dtype.
+/// A shared slice of elements of one dtype.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
     ptr: *const u8,
@@ -17,7 +17,7 @@ pub struct View<'a> {
     memory: PhantomData<&'a [u8]>,
 }
 
-/// An exclusive stretch of elements of one dtype.
+/// An exclusive slice of elements of one dtype.
 pub struct ViewMut<'a> {
     ptr: *mut u8,
     len: usize,
@@ -61,7 +61,7 @@ impl<'a, T: Element> From<&'a mut [T]> for ViewMut<'a> {
 }
 
 impl<'a> View<'a> {
-    /// `len` elements at `ptr`, in memory of `device` or of the host.
+    /// Creates a view of `len` elements at `ptr`, in memory of `device` or of the host.
     ///
     /// # Safety
     /// As for a `&'a [T]` of them, read by the device or by the host.
@@ -74,61 +74,61 @@ impl<'a> View<'a> {
         View { ptr, len, dtype, device, memory: PhantomData }
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no elements.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn byte_len(&self) -> usize {
         self.len * self.dtype.bytes()
     }
 
-    /// The elements of `range`.
+    /// Returns the elements of `range`.
     ///
     /// # Panics
-    /// When `range` does not lie inside: a fault of the calling code.
+    /// When `range` is out of bounds: a bug of the caller.
     pub fn slice(&self, range: Range<usize>) -> View<'a> {
-        assert!(range.start <= range.end && range.end <= self.len, "a run lies inside its view");
-        // A device address is not one of an allocation of the host, in which alone `add` may move.
+        assert!(range.start <= range.end && range.end <= self.len, "a slice is inside its view");
+        // `add` is only defined inside host allocations, not for device addresses.
         let ptr = self.ptr.wrapping_add(range.start * self.dtype.bytes());
         View { ptr, len: range.len(), dtype: self.dtype, device: self.device, memory: PhantomData }
     }
 
-    /// The device that holds the elements; none: host memory.
+    /// Returns the device that holds the elements; `None` for host memory.
     pub fn device(&self) -> Option<&'a Arc<dyn Device>> {
         self.device
     }
 
-    /// Where the elements begin, in memory of the host or of the device.
+    /// Returns the address of the elements, in host or device memory.
     pub fn address(&self) -> *const u8 {
         self.ptr
     }
 
-    /// Copies the elements to the host, wherever they are; waits for the device.
+    /// Copies the elements to the host; waits for the device if they are on one.
     ///
     /// # Panics
-    /// When `out` has another length, or `T` is not the dtype: a fault of the calling code.
+    /// When `out` has another length, or `T` is not the dtype: a bug of the caller.
     pub fn read<T: Element>(&self, out: &mut [T]) {
         assert!(self.dtype == T::DTYPE && self.len == out.len(), "a view was read as another one");
         match self.device {
             None => out.copy_from_slice(self.typed()),
-            // SAFETY: the view lies in live memory of the device.
+            // SAFETY: the view is of live memory of the device.
             Some(device) => unsafe { device.download(self.ptr, bytemuck::cast_slice_mut(out)) },
         }
     }
 
-    /// The elements on the host: as they are where they lie there, else as a [copy](Self::to_vec).
+    /// Returns the elements on the host: borrowed if they are in host memory, else a [copy](Self::to_vec).
     pub fn on_host<T: Element>(&self) -> Cow<'a, [T]> {
         match self.device {
             None => Cow::Borrowed(self.typed()),
@@ -136,14 +136,14 @@ impl<'a> View<'a> {
         }
     }
 
-    /// A copy of the elements on the host. As [`read`](Self::read).
+    /// Returns a copy of the elements on the host. As [`read`](Self::read).
     pub fn to_vec<T: Element>(&self) -> Vec<T> {
         let mut values = vec![T::zeroed(); self.len];
         self.read(&mut values);
         values
     }
 
-    /// The elements as bytes of host memory.
+    /// Returns the elements as bytes of host memory.
     ///
     /// # Panics
     /// When they are on a device.
@@ -154,13 +154,13 @@ impl<'a> View<'a> {
     }
 
     fn require_host(&self) {
-        assert!(self.device.is_none(), "memory of a device was used as memory of the host");
+        assert!(self.device.is_none(), "device memory was used as host memory");
     }
 
-    /// The elements as `T`.
+    /// Returns the elements as `T`.
     ///
     /// # Panics
-    /// When `T` is not the dtype of the view, or the elements are on a device: a fault of the calling kernel, never of
+    /// When `T` is not the dtype of the view, or the elements are on a device: a bug of the kernel, never of
     /// user input.
     pub fn typed<T: Element>(&self) -> &'a [T] {
         assert_eq!(self.dtype, T::DTYPE, "a view was read as another dtype");
@@ -171,7 +171,7 @@ impl<'a> View<'a> {
 }
 
 impl<'a> ViewMut<'a> {
-    /// `len` elements at `ptr`, in memory of `device` or of the host.
+    /// Creates a view of `len` elements at `ptr`, in memory of `device` or of the host.
     ///
     /// # Safety
     /// As for a `&'a mut [T]` of them, used by the device or by the host.
@@ -184,27 +184,27 @@ impl<'a> ViewMut<'a> {
         ViewMut { ptr, len, dtype, device, memory: PhantomData }
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no elements.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn byte_len(&self) -> usize {
         self.len * self.dtype.bytes()
     }
 
-    /// A shared view of the same elements.
+    /// Returns a shared view of the same elements.
     pub fn as_view(&self) -> View<'_> {
         View {
             ptr: self.ptr,
@@ -215,7 +215,7 @@ impl<'a> ViewMut<'a> {
         }
     }
 
-    /// The same elements, borrowed for a shorter time.
+    /// Reborrows the view for a shorter lifetime.
     pub fn reborrow(&mut self) -> ViewMut<'_> {
         ViewMut {
             ptr: self.ptr,
@@ -226,18 +226,18 @@ impl<'a> ViewMut<'a> {
         }
     }
 
-    /// The elements of `range`.
+    /// Returns the elements of `range`.
     ///
     /// # Panics
-    /// When `range` does not lie inside: a fault of the calling code.
+    /// When `range` is out of bounds: a bug of the caller.
     pub fn slice(&mut self, range: Range<usize>) -> ViewMut<'_> {
         self.reborrow().into_slice(range)
     }
 
-    /// [`slice`](Self::slice), for as long as this view would have lived.
+    /// Returns the elements of `range` with the lifetime of this view, as [`slice`](Self::slice).
     pub fn into_slice(self, range: Range<usize>) -> ViewMut<'a> {
-        assert!(range.start <= range.end && range.end <= self.len, "a run lies inside its view");
-        // A device address is not one of an allocation of the host, in which alone `add` may move.
+        assert!(range.start <= range.end && range.end <= self.len, "a slice is inside its view");
+        // `add` is only defined inside host allocations, not for device addresses.
         let ptr = self.ptr.wrapping_add(range.start * self.dtype.bytes());
         ViewMut {
             ptr,
@@ -248,33 +248,33 @@ impl<'a> ViewMut<'a> {
         }
     }
 
-    /// The elements of each range.
+    /// Returns the elements of each range.
     ///
     /// # Panics
-    /// When a range does not lie inside, or two of them overlap: a fault of the calling code.
+    /// When a range is out of bounds, or two of them overlap: a bug of the caller.
     pub fn into_disjoint<const N: usize>(self, ranges: [Range<usize>; N]) -> [ViewMut<'a>; N] {
         for (i, range) in ranges.iter().enumerate() {
             let apart = |other: &Range<usize>| range.end <= other.start || other.end <= range.start;
-            assert!(ranges[..i].iter().all(apart), "exclusive runs do not overlap");
+            assert!(ranges[..i].iter().all(apart), "exclusive slices do not overlap");
         }
         // No element is in two of the views, and this one is gone.
         ranges.map(|range| ViewMut { ..self }.into_slice(range))
     }
 
-    /// The device that holds the elements; none: host memory.
+    /// Returns the device that holds the elements; `None` for host memory.
     pub fn device(&self) -> Option<&'a Arc<dyn Device>> {
         self.device
     }
 
-    /// Where the elements begin, in memory of the host or of the device.
+    /// Returns the address of the elements, in host or device memory.
     pub fn address(&self) -> *mut u8 {
         self.ptr
     }
 
-    /// Writes values of the host, wherever the elements are.
+    /// Writes values of the host to host or device memory.
     ///
     /// # Panics
-    /// When `values` has another length, or `T` is not the dtype: a fault of the calling code.
+    /// When `values` has another length, or `T` is not the dtype: a bug of the caller.
     pub fn write<T: Element>(&mut self, values: &[T]) {
         assert!(
             self.dtype == T::DTYPE && self.len == values.len(),
@@ -282,7 +282,7 @@ impl<'a> ViewMut<'a> {
         );
         match self.device {
             None => self.typed().copy_from_slice(values),
-            // SAFETY: the view lies in live memory of the device, and is exclusive.
+            // SAFETY: the view is of live memory of the device, and is exclusive.
             Some(device) => unsafe { device.upload(self.ptr, bytemuck::cast_slice(values)) },
         }
     }
@@ -298,7 +298,7 @@ impl<'a> ViewMut<'a> {
         }
     }
 
-    /// The elements as bytes of host memory.
+    /// Returns the elements as bytes of host memory.
     ///
     /// # Panics
     /// When they are on a device.
@@ -308,7 +308,7 @@ impl<'a> ViewMut<'a> {
         unsafe { std::slice::from_raw_parts_mut(self.ptr, self.len * self.dtype.bytes()) }
     }
 
-    /// The elements as `T`.
+    /// Returns the elements as `T`.
     ///
     /// # Panics
     /// As [`View::typed`].
@@ -316,11 +316,11 @@ impl<'a> ViewMut<'a> {
         self.reborrow().into_typed()
     }
 
-    /// [`typed`](Self::typed), for as long as this view would have lived.
+    /// Returns the elements as `T` with the lifetime of this view, as [`typed`](Self::typed).
     pub fn into_typed<T: Element>(self) -> &'a mut [T] {
         assert_eq!(self.dtype, T::DTYPE, "a view was written as another dtype");
         self.as_view().require_host();
-        // SAFETY: `len` initialised elements of host memory, as the dtype shows, exclusive for `'a`.
+        // SAFETY: `len` initialized elements of host memory, as checked by the dtype, exclusive for `'a`.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.cast(), self.len) }
     }
 }

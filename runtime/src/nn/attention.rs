@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::backend::AttentionShape;
+use crate::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape};
 use crate::layout::{Axis, Dim, Dims, Local, OnEveryRank, Seal, Split, Whole};
 use crate::tensor::{Extent, Operand, Saved, Tensor, Value};
 
@@ -194,11 +194,13 @@ fn attend(path: &str, q: &Value, k: &Value, v: &Value) -> Value {
         let mut lse = rank.stats(batch * heads * seq);
         rank.backend().attention(
             &shape,
-            queries.data.view(),
-            keys.data.view(),
-            values.data.view(),
-            out.view_mut(),
-            lse.view_mut(),
+            AttentionArgs {
+                q: queries.data.view(),
+                k: keys.data.view(),
+                v: values.data.view(),
+                out: out.view_mut(),
+                lse: lse.view_mut(),
+            },
         );
         [out, lse]
     });
@@ -214,15 +216,17 @@ fn attend(path: &str, q: &Value, k: &Value, v: &Value) -> Value {
             let [mut dq, mut dk, mut dv] = lens.map(|len| rank.alloc(len));
             rank.backend().attention_backward(
                 &shape,
-                q.view(),
-                k.view(),
-                v.view(),
-                out.view(),
-                lse.view(),
-                dout.view(),
-                dq.view_mut(),
-                dk.view_mut(),
-                dv.view_mut(),
+                AttentionBackwardArgs {
+                    q: q.view(),
+                    k: k.view(),
+                    v: v.view(),
+                    out: out.view(),
+                    lse: lse.view(),
+                    dout: dout.view(),
+                    dq: dq.view_mut(),
+                    dk: dk.view_mut(),
+                    dv: dv.view_mut(),
+                },
             );
             for (node, gradient) in nodes.into_iter().zip([dq, dk, dv]) {
                 if let Some(node) = node {

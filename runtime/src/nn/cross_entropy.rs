@@ -4,7 +4,10 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, DType, View, ViewMut};
+use crate::backend::{
+    Buffer, CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, DType, ExpSumArgs,
+    MaxExpSumArgs, View, ViewMut,
+};
 use crate::comm::{ReduceOp, Site};
 use crate::layout::{
     Axis, AxisSet, Dims, Ends, Feature, ModelAxis, OnEveryRank, Seal, Split, Whole,
@@ -160,21 +163,29 @@ impl Rows<'_> {
         let backend = self.rank.backend();
         let (cols, first_col) = (self.vocab.local, self.vocab.offset);
         if self.rank.degree_of(self.axes) == 1 {
-            backend.max_exp_sum(cols, logits, targets, first_col, max, sum_exp, target_logit);
+            backend.max_exp_sum(MaxExpSumArgs {
+                cols,
+                logits,
+                targets,
+                first_col,
+                max,
+                sum_exp,
+                target_logit,
+            });
             return;
         }
         let reduce = |op, data: ViewMut<'_>| self.rank.all_reduce(self.axes, self.site, op, data);
         backend.row_max(cols, logits, max.reborrow());
         reduce(ReduceOp::Max, max.reborrow());
-        backend.exp_sum(
+        backend.exp_sum(ExpSumArgs {
             cols,
             logits,
-            max.as_view(),
+            max: max.as_view(),
             targets,
             first_col,
-            sum_exp.reborrow(),
-            target_logit.reborrow(),
-        );
+            sum_exp: sum_exp.reborrow(),
+            target_logit: target_logit.reborrow(),
+        });
         reduce(ReduceOp::Sum, sum_exp);
         reduce(ReduceOp::Sum, target_logit);
     }
@@ -197,7 +208,16 @@ impl Rows<'_> {
         let (cols, first_col) = (self.vocab.local, self.vocab.offset);
         let [max, sum_exp, target_logit] = stats.rows_mut(first..first + targets.len());
         let backend = self.rank.backend();
-        backend.cross_entropy(cols, logits, targets, first_col, scale, max, sum_exp, target_logit);
+        backend.cross_entropy(CrossEntropyArgs {
+            cols,
+            logits,
+            targets,
+            first_col,
+            row_scale: scale,
+            max,
+            sum_exp,
+            target_logit,
+        });
     }
 }
 
@@ -227,7 +247,15 @@ impl Stats {
         let rows = first..first + targets.len();
         let [max, sum] = [&self.max, &self.sum_exp].map(|stat| stat.view().slice(rows.clone()));
         let backend = rank.backend();
-        backend.cross_entropy_grad(vocab.local, logits, max, sum, targets, vocab.offset, scale);
+        backend.cross_entropy_grad(CrossEntropyGradArgs {
+            cols: vocab.local,
+            logits,
+            max,
+            sum_exp: sum,
+            targets,
+            first_col: vocab.offset,
+            row_scale: scale,
+        });
     }
 
     /// The sum of the losses of all rows: one number.
@@ -235,7 +263,13 @@ impl Stats {
         let mut sum = rank.stats(1);
         let [max, sum_exp, target_logit] =
             [&self.max, &self.sum_exp, &self.target_logit].map(Buffer::view);
-        rank.backend().cross_entropy_loss(max, sum_exp, target_logit, targets, sum.view_mut());
+        rank.backend().cross_entropy_loss(CrossEntropyLossArgs {
+            max,
+            sum_exp,
+            target_logit,
+            targets,
+            sum: sum.view_mut(),
+        });
         sum
     }
 }

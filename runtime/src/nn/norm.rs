@@ -2,7 +2,9 @@
 
 use std::marker::PhantomData;
 
-use crate::backend::Buffer;
+use crate::backend::{
+    Buffer, LayerNormArgs, LayerNormBackwardArgs, ResidualSum, RmsNormArgs, RmsNormBackwardArgs,
+};
 use crate::layout::{AxisSet, Dim, Dims, Ends, OnEveryRank, Seal, Whole};
 use crate::tensor::{InBackward, Init, Operand, ParamRef, ParamUse, Tensor, Value, gradient_axes};
 
@@ -129,11 +131,25 @@ fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
         let backend = rank.backend();
         let was_sum = x.compute_sum(|a, b, sum| {
             let (y, inv_rms) = (y.view_mut(), inv_rms.view_mut());
-            backend.residual_rms_norm(a, b, values.view(), eps, sum, y, inv_rms);
+            backend.rms_norm(RmsNormArgs {
+                x: a,
+                residual: Some(ResidualSum { addend: b, sum }),
+                weight: values.view(),
+                eps,
+                y,
+                inv_rms,
+            });
         });
         if !was_sum {
             let x = x.compute().data;
-            backend.rms_norm(x.view(), values.view(), eps, y.view_mut(), inv_rms.view_mut());
+            backend.rms_norm(RmsNormArgs {
+                x: x.view(),
+                residual: None,
+                weight: values.view(),
+                eps,
+                y: y.view_mut(),
+                inv_rms: inv_rms.view_mut(),
+            });
         }
         [y, inv_rms]
     });
@@ -148,7 +164,14 @@ fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
             let weight = weight_use.param().values();
             gradients.accumulate_with(source, len, [&weight_use], move |dx, [dweight]| {
                 let (x, inv_rms, dy) = (x.view(), inv_rms.view(), dy.view());
-                rank.backend().rms_norm_backward(x, weight.view(), inv_rms, dy, dx, dweight);
+                rank.backend().rms_norm_backward(RmsNormBackwardArgs {
+                    x,
+                    weight: weight.view(),
+                    inv_rms,
+                    dy,
+                    dx,
+                    dweight,
+                });
             });
         })
     });
@@ -170,12 +193,30 @@ fn layer_norm(x: &Value, weight: &ParamRef, bias: &ParamRef, eps: f32, axes: Axi
         let (weights, biases) = (weights.view(), biases.view());
         let was_sum = x.compute_sum(|a, b, sum| {
             let [y, mean, inv_std] = [&mut y, &mut mean, &mut inv_std].map(Buffer::view_mut);
-            backend.residual_layer_norm(a, b, weights, biases, eps, sum, y, mean, inv_std);
+            backend.layer_norm(LayerNormArgs {
+                x: a,
+                residual: Some(ResidualSum { addend: b, sum }),
+                weight: weights,
+                bias: biases,
+                eps,
+                y,
+                mean,
+                inv_std,
+            });
         });
         if !was_sum {
             let x = x.compute().data;
             let [y, mean, inv_std] = [&mut y, &mut mean, &mut inv_std].map(Buffer::view_mut);
-            backend.layer_norm(x.view(), weights, biases, eps, y, mean, inv_std);
+            backend.layer_norm(LayerNormArgs {
+                x: x.view(),
+                residual: None,
+                weight: weights,
+                bias: biases,
+                eps,
+                y,
+                mean,
+                inv_std,
+            });
         }
         [y, mean, inv_std]
     });
@@ -193,8 +234,16 @@ fn layer_norm(x: &Value, weight: &ParamRef, bias: &ParamRef, eps: f32, axes: Axi
             gradients.accumulate_with(source, len, uses, move |dx, [dweight, dbias]| {
                 let (x, mean, inv_std, dy) = (x.view(), mean.view(), inv_std.view(), dy.view());
                 let weight = weight.view();
-                rank.backend()
-                    .layer_norm_backward(x, weight, mean, inv_std, dy, dx, dweight, dbias);
+                rank.backend().layer_norm_backward(LayerNormBackwardArgs {
+                    x,
+                    weight,
+                    mean,
+                    inv_std,
+                    dy,
+                    dx,
+                    dweight,
+                    dbias,
+                });
             });
         })
     });

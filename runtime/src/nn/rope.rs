@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Category, RopeShape};
+use crate::backend::{Buffer, Category, RopeArgs, RopeShape};
 use crate::layout::{Dim, Local, OnEveryRank, Whole};
 use crate::tensor::{Rank, Tensor, Value};
 
@@ -31,7 +31,7 @@ impl Tables {
     fn turn(&self, rank: &Rank, shape: &RopeShape, x: &Buffer, inverse: bool) -> Buffer {
         let mut y = rank.alloc(x.len());
         let (cos, sin) = (self.cos.view(), self.sin.view());
-        rank.backend().rope(shape, x.view(), cos, sin, inverse, y.view_mut());
+        rank.backend().rope(shape, RopeArgs { x: x.view(), cos, sin, inverse, y: y.view_mut() });
         y
     }
 }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::backend::AdamStep;
+use crate::backend::{AdamStep, AdamwArgs};
 use crate::tensor::{Applicable, Gradients, Rank, Summed, Unit};
 
 use super::state::Run;
@@ -102,7 +102,8 @@ impl Step {
         let unit = Rc::clone(state.unit());
         let [first, second] = state.views(KINDS, &run.in_shard);
         unit.update(run.range.clone(), |values, gradient, copy| {
-            rank.backend().adamw(&step, values, gradient, first, second, copy);
+            rank.backend()
+                .adamw(&step, AdamwArgs { p: values, g: gradient, m: first, v: second, copy });
         });
     }
 }

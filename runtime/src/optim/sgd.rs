@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::backend::SgdStep;
+use crate::backend::{SgdArgs, SgdStep};
 use crate::tensor::{Applicable, Gradients, Rank, Summed, Unit};
 
 use super::state::Run;
@@ -83,7 +83,10 @@ impl Sgd {
                     momentum
                 });
                 unit.update(range.clone(), |values, gradient, copy| {
-                    gradients.rank().backend().sgd(&step, values, gradient, momentum, copy);
+                    gradients
+                        .rank()
+                        .backend()
+                        .sgd(&step, SgdArgs { p: values, g: gradient, momentum, copy });
                 });
             }
             updated(state.unit());

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::backend::{Category, DType, Place, Recording, Recordings};
+use crate::backend::{CapturedGraph, Category, DType, GraphBuffer, GraphPool};
 use crate::comm::CommStats;
 use crate::context::{Rank, fail};
 use crate::fsdp::CapturedBuffers;
@@ -17,7 +17,7 @@ use super::{Gradients, Metric, Tokens};
 /// CUDA graphs of a rank: they share its context, and the private memory pool.
 pub(crate) struct Passes {
     rank: Rank,
-    recordings: Arc<Recordings>,
+    recordings: Arc<GraphPool>,
 }
 
 /// Inputs of a micro-batch pass.
@@ -34,13 +34,13 @@ pub(crate) struct Pass<'a> {
 
 /// A captured micro-batch pass of tokens shaped `S`, which can be replayed.
 pub(crate) struct RecordedPass<S> {
-    recording: Recording,
-    tokens: Place,
-    targets: Place,
+    recording: CapturedGraph,
+    tokens: GraphBuffer,
+    targets: GraphBuffer,
     /// For each target, whether it is ignored.
     ignored: Vec<bool>,
     /// Address of the sum of the loss.
-    sum: Place,
+    sum: GraphBuffer,
     /// Number of elements that the loss counts.
     count: u64,
     units: Vec<CapturedBuffers>,
@@ -84,12 +84,12 @@ impl Passes {
         let device = rank.meter().device()?;
         let mut meters = rank.comms().recordable()?;
         meters.push(Arc::clone(rank.meter()));
-        Some(Passes { rank: rank.clone(), recordings: Recordings::new(device, &meters) })
+        Some(Passes { rank: rank.clone(), recordings: GraphPool::new(device, &meters) })
     }
 
     /// Returns true if the captured graphs are valid on this rank.
     pub(crate) fn are_whole(&self) -> bool {
-        self.recordings.are_whole()
+        self.recordings.is_valid()
     }
 
     /// Returns true if the captured graphs are valid on all ranks. Every rank calls it.
@@ -125,8 +125,8 @@ impl Passes {
             let of = |ids| Tokens::from_rows(rank, pass.sizes, pass.first, ids);
             [of(pass.tokens), of(pass.targets)]
         };
-        let recorded = self.recordings.record(prepare, |[tokens, targets]| {
-            let places = [&tokens, &targets].map(|ids| self.recordings.place_of(ids.ids().view()));
+        let recorded = self.recordings.capture(prepare, |[tokens, targets]| {
+            let places = [&tokens, &targets].map(|ids| self.recordings.buffer(ids.ids().view()));
             let metric = work(&tokens, &targets);
             rank.offloading().finish_transfers(rank);
             let sum = metric.place(&self.recordings);

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Place, Recordings};
+use crate::backend::{Buffer, GraphBuffer, GraphPool};
 use crate::comm::Site;
 use crate::context::Rank;
 use crate::layout::{Dims, Seal};
@@ -77,10 +77,10 @@ impl<S: Dims> Metric<S> {
     }
 
     /// Returns the address to which a captured CUDA graph writes the sum, if it is in device memory.
-    pub(super) fn place(&self, recordings: &Arc<Recordings>) -> Option<Place> {
+    pub(super) fn place(&self, recordings: &Arc<GraphPool>) -> Option<GraphBuffer> {
         match &self.sum {
             Sum::Known(_) => None,
-            Sum::In(buffer) => Some(recordings.place_of(buffer.view())),
+            Sum::In(buffer) => Some(recordings.buffer(buffer.view())),
         }
     }
 

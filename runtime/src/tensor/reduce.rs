@@ -4,6 +4,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::autograd::Value;
+use crate::backend::MiddleDim;
 use crate::comm::Site;
 use crate::context::{elements_along, scope};
 use crate::layout::{Cp, Data, Dims, Dp, Ep, Fsdp, Here, Internal, Pp, SumOver, Tp};
@@ -91,14 +92,17 @@ fn sum(x: &Value, dim: usize, factor: f32) -> Value {
     let (outer, n, inner) = (local_len(before), summed.local, local_len(after));
     let ready = x.compute();
     let mut out = rank.alloc(outer * inner);
-    rank.backend().sum_dim(outer, n, inner, ready.data.view(), out.view_mut(), factor);
+    rank.backend().sum_dim(
+        MiddleDim { outer, len: n, inner },
+        ready.data.view(),
+        out.view_mut(),
+        factor,
+    );
     let node = ready.node.map(|source| {
         rank.tape().record(move |gradients, dy| {
             let mut dx = gradients.rank.alloc(outer * n * inner);
             gradients.rank.backend().broadcast_dim(
-                outer,
-                n,
-                inner,
+                MiddleDim { outer, len: n, inner },
                 dy.view(),
                 dx.view_mut(),
                 factor,
@@ -115,11 +119,21 @@ pub(super) fn sum_of_elements(x: &Value) -> Value {
     let ready = x.compute();
     let len = ready.data.len();
     let mut sum = rank.stats(1);
-    rank.backend().sum_dim(1, len, 1, ready.data.view(), sum.view_mut(), 1.0);
+    rank.backend().sum_dim(
+        MiddleDim { outer: 1, len, inner: 1 },
+        ready.data.view(),
+        sum.view_mut(),
+        1.0,
+    );
     let node = ready.node.map(|source| {
         rank.tape().record(move |gradients, dy| {
             let mut dx = gradients.rank.alloc(len);
-            gradients.rank.backend().broadcast_dim(1, len, 1, dy.view(), dx.view_mut(), 1.0);
+            gradients.rank.backend().broadcast_dim(
+                MiddleDim { outer: 1, len, inner: 1 },
+                dy.view(),
+                dx.view_mut(),
+                1.0,
+            );
             gradients.add(&source, Arc::new(dx));
         })
     });

@@ -1,6 +1,6 @@
 //! Attention of several lengths; the first shape is that of the model.
 
-use meshwright::backend::{AttentionShape, Backend};
+use meshwright::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape};
 
 use crate::report::{Report, Work};
 use crate::{LAYERS, Number, filled, view, view_mut};
@@ -20,13 +20,25 @@ pub fn rows<T: Number>(report: &mut Report) {
         let name = format!("attention {batch} x {seq} x {heads} x {head_dim}");
         let x = view(&x);
         report.row(&format!("{name}, forward"), calls, Work::Flops(flops), |cpu| {
-            cpu.attention(&s, x, x, x, view_mut(&mut out), view_mut(&mut lse));
+            cpu.attention(
+                &s,
+                AttentionArgs {
+                    q: x,
+                    k: x,
+                    v: x,
+                    out: view_mut(&mut out),
+                    lse: view_mut(&mut lse),
+                },
+            );
         });
         let [mut dq, mut dk, mut dv] = [(); 3].map(|()| filled::<T>(len, 0.0));
         report.row(&format!("{name}, backward"), calls, Work::Flops(flops * 5 / 2), |cpu| {
             let (out, lse) = (view(&out), view(&lse));
             let (dq, dk, dv) = (view_mut(&mut dq), view_mut(&mut dk), view_mut(&mut dv));
-            cpu.attention_backward(&s, x, x, x, out, lse, x, dq, dk, dv);
+            cpu.attention_backward(
+                &s,
+                AttentionBackwardArgs { q: x, k: x, v: x, out, lse, dout: x, dq, dk, dv },
+            );
         });
     }
 }

@@ -1,6 +1,9 @@
 //! Norms, rotary embedding and element-wise expressions.
 
-use meshwright::backend::{Backend, Expr, LeafGrad, Node, RopeShape};
+use meshwright::backend::{
+    Expr, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, Node, RmsNormArgs, RmsNormBackwardArgs,
+    RopeArgs, RopeShape,
+};
 
 use crate::report::{Report, Work};
 use crate::{FFN, HIDDEN, LAYERS, Number, TOKENS, filled, view, view_mut};
@@ -14,30 +17,78 @@ pub fn rows<T: Number>(report: &mut Report) {
     let (mut dw, mut db) = (filled::<f32>(HIDDEN, 0.0), filled::<f32>(HIDDEN, 0.0));
     let norms = 2 * LAYERS + 1;
     report.row("rms_norm", norms, moved(2), |cpu| {
-        cpu.rms_norm(view(&x), view(&w), 1e-5, view_mut(&mut y), view_mut(&mut inv));
+        cpu.rms_norm(RmsNormArgs {
+            x: view(&x),
+            residual: None,
+            weight: view(&w),
+            eps: 1e-5,
+            y: view_mut(&mut y),
+            inv_rms: view_mut(&mut inv),
+        });
     });
     // The last norm alone has no residual around it.
     report.row("rms_norm_backward", 1, moved(3), |cpu| {
         let (dx, dw) = (grad(&mut dx, false), Some(grad(&mut dw, true)));
-        cpu.rms_norm_backward(view(&x), view(&w), view(&inv), view(&dy), dx, dw);
+        cpu.rms_norm_backward(RmsNormBackwardArgs {
+            x: view(&x),
+            weight: view(&w),
+            inv_rms: view(&inv),
+            dy: view(&dy),
+            dx,
+            dweight: dw,
+        });
     });
     report.row("rms_norm_backward, onto the residual's", norms - 1, moved(4), |cpu| {
         let (dx, dw) = (grad(&mut dx, true), Some(grad(&mut dw, true)));
-        cpu.rms_norm_backward(view(&x), view(&w), view(&inv), view(&dy), dx, dw);
+        cpu.rms_norm_backward(RmsNormBackwardArgs {
+            x: view(&x),
+            weight: view(&w),
+            inv_rms: view(&inv),
+            dy: view(&dy),
+            dx,
+            dweight: dw,
+        });
     });
     report.row("layer_norm", 0, moved(2), |cpu| {
         let (y, mean, inv) = (view_mut(&mut y), view_mut(&mut mean), view_mut(&mut inv));
-        cpu.layer_norm(view(&x), view(&w), view(&w), 1e-5, y, mean, inv);
+        cpu.layer_norm(LayerNormArgs {
+            x: view(&x),
+            residual: None,
+            weight: view(&w),
+            bias: view(&w),
+            eps: 1e-5,
+            y,
+            mean,
+            inv_std: inv,
+        });
     });
     report.row("layer_norm_backward", 0, moved(3), |cpu| {
         let (dw, db) = (Some(grad(&mut dw, true)), Some(grad(&mut db, true)));
         let (dx, mean, inv) = (grad(&mut dx, false), view(&mean), view(&inv));
-        cpu.layer_norm_backward(view(&x), view(&w), mean, inv, view(&dy), dx, dw, db);
+        cpu.layer_norm_backward(LayerNormBackwardArgs {
+            x: view(&x),
+            weight: view(&w),
+            mean,
+            inv_std: inv,
+            dy: view(&dy),
+            dx,
+            dweight: dw,
+            dbias: db,
+        });
     });
     let rope = RopeShape { batch: 4, seq: 512, heads: 8, head_dim: 64 };
     let table = filled::<f32>(512 * 32, 0.7);
     report.row("rope, q and k, both ways", 4 * LAYERS, moved(2), |cpu| {
-        cpu.rope(&rope, view(&x), view(&table), view(&table), false, view_mut(&mut y));
+        cpu.rope(
+            &rope,
+            RopeArgs {
+                x: view(&x),
+                cos: view(&table),
+                sin: view(&table),
+                inverse: false,
+                y: view_mut(&mut y),
+            },
+        );
     });
     let add = Expr { nodes: vec![Node::Leaf(0), Node::Leaf(1), Node::Add(0, 1)] };
     report.row("map residual", 2 * LAYERS, moved(3), |cpu| {

@@ -1,7 +1,7 @@
 //! Matrix products. Gradients of weights are f32 whatever the operands are.
 
 use meshwright::backend::cpu::CpuBackend;
-use meshwright::backend::{Backend, Gemm};
+use meshwright::backend::{Gemm, MatmulOps};
 
 use crate::report::{Report, Work, best};
 use crate::{FFN, HIDDEN, LAYERS, Number, TOKENS, VOCAB, filled, view, view_mut};

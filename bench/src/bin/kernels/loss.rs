@@ -1,6 +1,6 @@
 //! Cross-entropy and the embedding table.
 
-use meshwright::backend::Backend;
+use meshwright::backend::{CrossEntropyArgs, CrossEntropyGradArgs, ExpSumArgs};
 
 use crate::report::{Report, Work};
 use crate::{HIDDEN, Number, TOKENS, VOCAB, filled, view, view_mut};
@@ -22,16 +22,41 @@ pub fn rows<T: Number>(report: &mut Report) {
     });
     report.row("exp_sum", calls, moved(1), |cpu| {
         let (sum, target) = (view_mut(&mut sum), view_mut(&mut target));
-        cpu.exp_sum(VOCAB, view(&logits), view(&max), targets, 0, sum, target);
+        cpu.exp_sum(ExpSumArgs {
+            cols: VOCAB,
+            logits: view(&logits),
+            max: view(&max),
+            targets,
+            first_col: 0,
+            sum_exp: sum,
+            target_logit: target,
+        });
     });
     report.row("cross_entropy_grad", calls, moved(2), |cpu| {
         let (max, sum) = (view(&max), view(&sum));
-        cpu.cross_entropy_grad(VOCAB, view_mut(&mut logits), max, sum, targets, 0, view(&scale));
+        cpu.cross_entropy_grad(CrossEntropyGradArgs {
+            cols: VOCAB,
+            logits: view_mut(&mut logits),
+            max,
+            sum_exp: sum,
+            targets,
+            first_col: 0,
+            row_scale: view(&scale),
+        });
     });
     report.row("cross_entropy", calls, moved(2), |cpu| {
         let (max, sum, target) = (view_mut(&mut max), view_mut(&mut sum), view_mut(&mut target));
         let (logits, scale) = (view_mut(&mut logits), view(&scale));
-        cpu.cross_entropy(VOCAB, logits, targets, 0, scale, max, sum, target);
+        cpu.cross_entropy(CrossEntropyArgs {
+            cols: VOCAB,
+            logits,
+            targets,
+            first_col: 0,
+            row_scale: scale,
+            max,
+            sum_exp: sum,
+            target_logit: target,
+        });
     });
 
     let tokens: Vec<u32> = (0..TOKENS as u32).map(|i| i * 7919 % VOCAB as u32).collect();

@@ -1,7 +1,7 @@
 //! What happens to all parameters at once.
 
 use half::bf16;
-use meshwright::backend::{AdamStep, Backend, DType, SgdStep};
+use meshwright::backend::{AdamStep, AdamwArgs, DType, SgdArgs, SgdStep};
 
 use crate::report::{Report, Work};
 use crate::{Number, PARAMETERS, filled, view, view_mut};
@@ -43,11 +43,11 @@ pub fn beyond_cache(report: &mut Report) {
     let (g, mut copy) = (filled::<f32>(MANY, 0.1), filled::<bf16>(MANY, 0.0));
     report.row("sgd with momentum", 0, Work::Bytes(20 * MANY), |cpu| {
         let momentum = Some(view_mut(&mut state));
-        cpu.sgd(&SGD, view_mut(&mut p), view(&g), momentum, None);
+        cpu.sgd(&SGD, SgdArgs { p: view_mut(&mut p), g: view(&g), momentum, copy: None });
     });
     report.row("sgd with momentum and a bf16 copy", 0, Work::Bytes(22 * MANY), |cpu| {
         let (momentum, copy) = (Some(view_mut(&mut state)), Some(view_mut(&mut copy)));
-        cpu.sgd(&SGD, view_mut(&mut p), view(&g), momentum, copy);
+        cpu.sgd(&SGD, SgdArgs { p: view_mut(&mut p), g: view(&g), momentum, copy });
     });
     report.row("lerp, moving average", 0, Work::Bytes(12 * MANY), |cpu| {
         cpu.lerp(view_mut(&mut state), view(&p), 0.1);
@@ -72,6 +72,6 @@ fn adamw<T: Number>(report: &mut Report, name: &str, calls: usize, len: usize) {
     report.row(name, calls, Work::Bytes((28 + extra) * len), |cpu| {
         let (p, m, v) = (view_mut(&mut p), view_mut(&mut m), view_mut(&mut v));
         let copy = if extra > 0 { Some(view_mut(&mut copy)) } else { None };
-        cpu.adamw(&ADAM, p, view(&g), m, v, copy);
+        cpu.adamw(&ADAM, AdamwArgs { p, g: view(&g), m, v, copy });
     });
 }

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use meshwright::backend::Backend;
 use meshwright::backend::cpu::CpuBackend;
+use meshwright::backend::{Backend, BlockCopy};
 
 use crate::{filled, gemm, view, view_mut};
 
@@ -34,7 +34,21 @@ impl Report {
         // Far larger than any cache.
         let (from, mut to) = (filled::<f32>(1 << 26, 1.0), filled::<f32>(1 << 26, 0.0));
         let n = from.len();
-        let seconds = best(|| cpu.copy_blocks(1, n, view(&from), 0, n, view_mut(&mut to), 0, n));
+        let backend: &dyn Backend = &cpu;
+        let seconds = best(|| {
+            backend.copy_blocks(
+                &BlockCopy {
+                    blocks: 1,
+                    len: n,
+                    src_start: 0,
+                    src_stride: n,
+                    dst_start: 0,
+                    dst_stride: n,
+                },
+                view(&from),
+                view_mut(&mut to),
+            )
+        });
         let bandwidth = 8.0 * n as f64 / seconds;
         println!(
             "{} thread(s); GEMM peak {:.0} GFLOP/s in f32; copy bandwidth {:.1} GB/s",
@@ -56,7 +70,13 @@ impl Report {
     }
 
     /// Times a kernel that is called `calls` times in a training step.
-    pub fn row(&mut self, name: &str, calls: usize, work: Work, mut call: impl FnMut(&CpuBackend)) {
+    pub fn row(
+        &mut self,
+        name: &str,
+        calls: usize,
+        work: Work,
+        mut call: impl FnMut(&dyn Backend),
+    ) {
         if !name.contains(&self.filter) {
             return;
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Buffer, DType, Gemm, GemmEnding, LeafGrad};
+use crate::backend::{Buffer, DType, Gemm, GemmEpilogue, LeafGrad};
 use crate::context::{Rank, alloc_like};
 
 use super::super::param_use::ParamUse;
@@ -56,8 +56,8 @@ impl MatmulBackward {
             let (a, b) = (a.view(), b.view());
             if bias.is_some() && !transposed {
                 let mut sums = rank.scratch(DType::F32, n);
-                let ending = GemmEnding::Sums(sums.view_mut());
-                if rank.backend().gemm_with(&gemm, a, b, ending, dw.reborrow()) {
+                let ending = GemmEpilogue::BiasGrad(sums.view_mut());
+                if rank.backend().gemm_with_epilogue(&gemm, a, b, ending, dw.reborrow()) {
                     bias_gradient = Some(sums);
                     return;
                 }

@@ -7,7 +7,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Gemm, GemmEnding, View};
+use crate::backend::{Buffer, Gemm, GemmEpilogue, View};
 use crate::comm::Site;
 use crate::context::Rank;
 use crate::fsdp::{InBackward, ParamRef};
@@ -50,7 +50,7 @@ impl Matmul {
     /// backend has epilogues.
     pub(in super::super) fn into_value(self, extents: Vec<Extent>) -> Value {
         let rank = self.rank().clone();
-        if self.exit.is_stay() && rank.backend().has_endings() {
+        if self.exit.is_stay() && rank.backend().has_epilogues() {
             let unrecorded_in = rank.segments().in_forward();
             return Value::defer_op(&rank, extents, self, unrecorded_in);
         }
@@ -166,11 +166,11 @@ impl Matmul {
         let (backend, gemm) = (rank.backend(), self.gemm());
         let ending = if gelu {
             let inside = preactivation.as_mut().map(|buffer| buffer.view_mut());
-            GemmEnding::BiasGelu { bias, inside }
+            GemmEpilogue::BiasGelu { bias, pre_activation: inside }
         } else {
-            GemmEnding::Bias(bias)
+            GemmEpilogue::Bias(bias)
         };
-        if backend.gemm_with(&gemm, x.view(), weight, ending, out.view_mut()) {
+        if backend.gemm_with_epilogue(&gemm, x.view(), weight, ending, out.view_mut()) {
             return;
         }
         let mut product = rank.alloc(self.result_len());

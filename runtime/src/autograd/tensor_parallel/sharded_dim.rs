@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::Buffer;
+use crate::backend::{BlockCopy, Buffer};
 use crate::comm::{Blocks, Pending, Site};
 use crate::context::{Rank, alloc_like, fail};
 use crate::layout::{AxisId, AxisSet};
@@ -95,16 +95,15 @@ impl ShardedDim {
         let inner = local_len(&self.whole[self.dim + 1..]);
         let part = self.split[self.dim];
         let mut shard = alloc_like(whole, local_len(&self.split));
-        rank.backend().copy_blocks(
-            self.blocks.outer,
-            part.local * inner,
-            whole.view(),
-            (part.offset - self.whole[self.dim].offset) * inner,
-            self.whole[self.dim].local * inner,
-            shard.view_mut(),
-            0,
-            part.local * inner,
-        );
+        let blocks = BlockCopy {
+            blocks: self.blocks.outer,
+            len: part.local * inner,
+            src_start: (part.offset - self.whole[self.dim].offset) * inner,
+            src_stride: self.whole[self.dim].local * inner,
+            dst_start: 0,
+            dst_stride: part.local * inner,
+        };
+        rank.backend().copy_blocks(&blocks, whole.view(), shard.view_mut());
         shard
     }
 }

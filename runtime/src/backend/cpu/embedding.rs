@@ -1,15 +1,30 @@
-//! Embedding tables, whole or cut by rows over ranks.
+//! Embedding tables, whole or split by rows over ranks.
 
-use super::float::Float;
+use super::CpuBackend;
+use super::float::{Float, by_float};
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
+use crate::backend::{EmbeddingOps, View, ViewMut};
 
-/// The row of a token in a table that starts at `first_row`, if it is there.
+impl EmbeddingOps for CpuBackend {
+    fn embedding(&self, tokens: View, table: View, first_row: usize, mut out: ViewMut) {
+        by_float!(out.dtype() => T;
+            embedding::<T>(&self.workers, tokens.typed(), table.typed(), first_row, out.typed()));
+    }
+
+    fn embedding_backward(&self, tokens: View, first_row: usize, dout: View, mut dtable: ViewMut) {
+        let (workers, tokens) = (&self.workers, tokens.typed());
+        by_float!(dout.dtype() => T;
+            embedding_backward::<T>(workers, tokens, first_row, dout.typed(), dtable.typed()));
+    }
+}
+
+/// Returns the row of a token in a table that starts at `first_row`, if the table has it.
 fn local_row(token: u32, first_row: usize, rows: usize) -> Option<usize> {
     (token as usize).checked_sub(first_row).filter(|row| *row < rows)
 }
 
-pub(super) fn embedding<T: Float>(
+fn embedding<T: Float>(
     workers: &Workers,
     tokens: &[u32],
     table: &[T],
@@ -35,8 +50,9 @@ pub(super) fn embedding<T: Float>(
     });
 }
 
-/// Every thread owns some rows of the table and takes the tokens in order, so sums do not depend on threads.
-pub(super) fn embedding_backward<T: Float>(
+/// Accumulates gradients of rows. Each thread owns some rows of the table and processes the tokens in order, so sums do
+/// not depend on the number of threads.
+fn embedding_backward<T: Float>(
     workers: &Workers,
     tokens: &[u32],
     first_row: usize,

@@ -7,25 +7,25 @@ use crate::backend::Element;
 
 /// An element type that kernels compute on.
 pub(super) trait Float: Element {
-    /// Whether elements need no conversion.
+    /// True if elements need no conversion.
     const IS_F32: bool;
 
     /// Positive zero.
     const ZERO: Self;
 
-    /// The same value in f32.
+    /// Returns the value in f32.
     fn widen(self) -> f32;
 
-    /// The nearest value of this type, ties to even; NaN stays NaN.
+    /// Returns the nearest value of this type, ties to even; NaN stays NaN.
     fn narrow(x: f32) -> Self;
 
-    /// The nearest bf16, ties to even.
+    /// Returns the nearest bf16, ties to even.
     fn round(self) -> bf16;
 
-    /// The slice itself, if its elements are f32 already.
+    /// Returns the slice itself if its elements are f32.
     fn in_place(slice: &[Self]) -> Option<&[f32]>;
 
-    /// As [`in_place`](Self::in_place), exclusive.
+    /// Returns the exclusive slice itself if its elements are f32.
     fn in_place_mut(slice: &mut [Self]) -> Option<&mut [f32]>;
 }
 
@@ -68,13 +68,13 @@ impl Float for bf16 {
         f32::from_bits(u32::from(self.to_bits()) << 16)
     }
 
-    // Without a branch, so that loops vectorise. The processor's own conversion would flush subnormal numbers.
+    // Branch-free, so that loops vectorize. The CPU's conversion instruction would flush subnormal numbers.
     #[inline(always)]
     fn narrow(x: f32) -> Self {
         let bits = x.to_bits();
-        // Half of the last place, less one if that place is even: what carries into the place rounds it up.
+        // Adds half a unit in the last place, minus one if the last bit is even; the carry rounds up.
         let nearest = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
-        // A NaN keeps its upper bits and gets the quiet one, or it might become an infinity.
+        // A NaN keeps its upper bits and becomes quiet; otherwise it could become an infinity.
         let quiet = bits | 0x0040_0000;
         let bits = if x.is_nan() { quiet } else { nearest };
         bf16::from_bits((bits >> 16) as u16)
@@ -96,27 +96,51 @@ impl Float for bf16 {
     }
 }
 
-/// Writes `src` in another element type; both have one length.
+/// Evaluates an expression with `T` as the type of a floating-point dtype.
+macro_rules! by_float {
+    ($($dtype:expr => $T:ident),+; $body:expr) => {
+        by_float!(@ [$($dtype => $T),+] $body)
+    };
+    (@ [] $body:expr) => {
+        $body
+    };
+    (@ [$dtype:expr => $T:ident $(, $rest:expr => $U:ident)*] $body:expr) => {
+        match $dtype {
+            $crate::backend::DType::F32 => {
+                type $T = f32;
+                by_float!(@ [$($rest => $U),*] $body)
+            }
+            $crate::backend::DType::Bf16 => {
+                type $T = half::bf16;
+                by_float!(@ [$($rest => $U),*] $body)
+            }
+            $crate::backend::DType::U32 => panic!("kernels compute on f32 and bf16, not on u32"),
+        }
+    };
+}
+pub(super) use by_float;
+
+/// Converts `src` to another element type; both have the same length.
 #[inline(always)]
 pub(super) fn convert<T: Float, U: Float>(src: &[T], dst: &mut [U]) {
     let src = &src[..dst.len()];
-    // Zipped, not indexed: a check of every index would keep the loop from being vectorised.
+    // Zipped, not indexed: bounds checks would prevent vectorization.
     for (dst, src) in dst.iter_mut().zip(src) {
         *dst = U::narrow(src.widen());
     }
 }
 
 dispatch! {
-    /// [`convert`] for callers that are not compiled for each instruction set themselves.
+    /// Converts as [`convert`], for callers that are not compiled for each instruction set themselves.
     pub(super) fn cast<const FMA: bool, T: Float, U: Float>(src: &[T], dst: &mut [U]) {
         convert(src, dst);
     }
 }
 
-/// Where f32 results that end up in `out` are worked out: in `out` itself if it is f32, else in `scratch`.
+/// Returns the slice in which f32 results for `out` are computed: `out` itself if it is f32, else `scratch`, from which
+/// [`store`] rounds them.
 ///
-/// What lies in scratch is then rounded by [`store`]. Plain functions and no closure, which might be compiled apart
-/// from the instruction set of its caller.
+/// These are functions, not closures, which might not be compiled for the instruction set of the caller.
 #[inline(always)]
 pub(super) fn workplace<'a, T: Float>(out: &'a mut [T], scratch: &'a mut [f32]) -> &'a mut [f32] {
     let len = out.len();
@@ -126,12 +150,12 @@ pub(super) fn workplace<'a, T: Float>(out: &'a mut [T], scratch: &'a mut [f32]) 
     }
 }
 
-/// The elements of scratch that [`workplace`] needs for `len` elements.
+/// Returns the number of scratch elements that [`workplace`] needs for `len` elements.
 pub(super) fn workplace_len<T: Float>(len: usize) -> usize {
     if T::IS_F32 { 0 } else { len }
 }
 
-/// Rounds what was worked out in scratch into `out`; nothing where that was in `out` itself.
+/// Rounds results in scratch into `out`; does nothing if they were computed in `out`.
 #[inline(always)]
 pub(super) fn store<T: Float>(scratch: &[f32], out: &mut [T]) {
     if !T::IS_F32 {

@@ -1,19 +1,43 @@
-//! Fused element-wise expressions: a block of elements goes through every node while it is in the first-level cache.
+//! Fused elementwise expressions: a block of elements goes through every node while it is in the L1 cache.
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
-use super::float::{Float, convert, store, workplace};
+use super::CpuBackend;
+use super::float::{Float, by_float, convert, store, workplace};
+use super::map_backward::map_backward;
 use super::math::{self, fma, zip_map};
 use super::random::dropout_mask;
 use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
-use crate::backend::{Expr, Node};
+use crate::backend::{ElementwiseOps, Expr, LeafGrad, Node, View, ViewMut};
 
 /// Elements per block: 4 KiB per node.
 pub(super) const BLOCK: usize = 1024;
 
-pub(super) fn map<T: Float>(workers: &Workers, expr: &Expr, leaves: &[&[T]], out: &mut [T]) {
+impl ElementwiseOps for CpuBackend {
+    fn map(&self, expr: &Expr, leaves: &[View], mut out: ViewMut) {
+        by_float!(out.dtype() => T; map::<T>(&self.workers, expr, &typed(leaves), out.typed()));
+    }
+
+    fn map_backward(
+        &self,
+        expr: &Expr,
+        leaves: &[View],
+        grad: View,
+        leaf_grads: &mut [Option<LeafGrad>],
+    ) {
+        let workers = &self.workers;
+        by_float!(grad.dtype() => T;
+            map_backward::<T>(workers, expr, &typed(leaves), grad.typed(), leaf_grads));
+    }
+}
+
+fn typed<'a, T: Float>(leaves: &[View<'a>]) -> Vec<&'a [T]> {
+    leaves.iter().map(View::typed::<T>).collect()
+}
+
+fn map<T: Float>(workers: &Workers, expr: &Expr, leaves: &[&[T]], out: &mut [T]) {
     check(expr, leaves, out.len());
     let blocks = out.len().div_ceil(BLOCK);
     workers.rows(blocks, BLOCK * expr.nodes.len(), Rows(out, BLOCK), |range, out| {
@@ -23,7 +47,7 @@ pub(super) fn map<T: Float>(workers: &Workers, expr: &Expr, leaves: &[&[T]], out
     });
 }
 
-/// The lengths of leaves and the order of nodes are what the kernels rely on.
+/// Checks the lengths of leaves and the order of nodes, on which the kernels rely.
 pub(super) fn check<T>(expr: &Expr, leaves: &[&[T]], len: usize) {
     assert!(!expr.nodes.is_empty(), "an expression has a result");
     for (index, node) in expr.nodes.iter().enumerate() {
@@ -72,7 +96,7 @@ pub(super) struct Block<'a, T> {
 }
 
 impl<'a, T: Float> Block<'a, T> {
-    /// Values of a node that has been evaluated; leaves in f32 are read where they are.
+    /// Returns the values of an evaluated node; f32 leaves are read in place.
     #[inline(always)]
     pub fn value<'v>(&self, node: usize, values: &'v [f32]) -> &'v [f32]
     where
@@ -89,7 +113,7 @@ impl<'a, T: Float> Block<'a, T> {
         &self.leaves[leaf][self.start..][..self.len]
     }
 
-    /// Evaluates one node from earlier values. A leaf in f32 needs nothing.
+    /// Evaluates one node from earlier values. An f32 leaf needs no evaluation.
     #[inline(always)]
     pub fn evaluate<const FMA: bool>(&self, node: usize, values: &[f32], out: &mut [f32]) {
         let value = |node| self.value(node, values);
@@ -132,7 +156,7 @@ pub(super) fn gelu_inner<const FMA: bool>(x: f32) -> f32 {
     SQRT_2_OVER_PI * x * fma::<FMA>(0.044_715 * x, x, 1.0)
 }
 
-/// Fills `out` with `row` over and over, as seen from element `start` on.
+/// Fills `out` with the repeated `row`, from element `start` on.
 #[inline(always)]
 fn repeat_row<T: Float>(row: &[T], start: usize, out: &mut [f32]) {
     let mut column = start % row.len();

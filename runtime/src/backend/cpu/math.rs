@@ -1,4 +1,4 @@
-//! Elementary functions without branches, so that loops over them vectorise.
+//! Elementary functions without branches, so that loops over them vectorize.
 //!
 //! Polynomial coefficients are minimax fits made for this file; errors are measured in the tests against f64.
 
@@ -7,7 +7,7 @@ use super::float::Float;
 /// Lanes of the accumulators of sums: four 512-bit registers, enough to hide the latency of an addition.
 pub(super) const LANES: usize = 64;
 
-/// `a * b + c`, fused where that is one instruction.
+/// Returns `a * b + c`, fused if that is one instruction.
 #[inline(always)]
 pub(super) fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FMA { a.mul_add(b, c) } else { a * b + c }
@@ -115,7 +115,7 @@ pub(super) fn erf<const FMA: bool>(x: f32) -> f32 {
     if x.abs() < 1.0 { small } else { large.copysign(x) }
 }
 
-/// Natural logarithm of a positive normal number, without fused multiply-add: the same bits on every processor.
+/// Natural logarithm of a positive normal number, without fused multiply-add: the same bits on every CPU.
 #[inline(always)]
 #[allow(clippy::excessive_precision)]
 pub(super) fn log(x: f32) -> f32 {
@@ -160,7 +160,7 @@ pub(super) fn cos_turns(u: f32) -> f32 {
     )
 }
 
-/// Sum of `f` over the elements of equally long slices, in lanes: the same order for every vector width.
+/// Returns the sum of `f` over the elements of equally long slices, in lanes: the same order for every vector width.
 #[inline(always)]
 pub(super) fn lane_sum<T: Float, const N: usize>(x: [&[T]; N], f: impl Fn([f32; N]) -> f32) -> f32 {
     let len = x[0].len();
@@ -184,11 +184,11 @@ pub(super) fn lane_sum<T: Float, const N: usize>(x: [&[T]; N], f: impl Fn([f32; 
 /// The larger of two numbers; NaN if one is NaN.
 #[inline(always)]
 pub(super) fn larger(max: f32, x: f32) -> f32 {
-    // A comparison with NaN is false, so NaN is taken by its own test and never left.
+    // Comparisons with NaN are false, so NaN needs its own test.
     if x > max || x.is_nan() { x } else { max }
 }
 
-/// The larger of two numbers in one instruction; a NaN in `max` may get lost.
+/// The larger of two numbers in one instruction; a NaN in `max` may be lost.
 #[inline(always)]
 pub(super) fn larger_number(max: f32, x: f32) -> f32 {
     if max > x { max } else { x }

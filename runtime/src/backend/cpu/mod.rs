@@ -1,16 +1,17 @@
-//! Kernels for the host processor.
+//! CPU kernels.
 //!
-//! **Architecture invariant**: a kernel's result depends neither on timing nor on the number of threads. Rows are
-//! independent, or sums over rows are made of partial sums whose extent the sizes alone decide.
+//! **Architecture invariant**: the result of a kernel depends neither on timing nor on the number of threads. Rows are
+//! independent, or sums over rows consist of partial sums whose extent depends on the sizes alone.
 
 mod attention;
 mod backend;
+mod copy;
 #[cfg(target_arch = "x86_64")]
 mod dots;
-mod elements;
 mod embedding;
 mod float;
 mod gemm;
+mod loss;
 mod map;
 mod map_backward;
 mod math;
@@ -19,6 +20,7 @@ mod optim;
 mod random;
 mod reduce;
 mod rope;
+mod routing;
 mod scratch;
 mod simd;
 mod softmax;

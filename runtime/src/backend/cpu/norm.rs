@@ -1,49 +1,78 @@
 //! RMSNorm and LayerNorm over rows.
 
-use super::float::Float;
+use super::CpuBackend;
+use super::float::{Float, by_float};
 use super::math::{fma, lane_sum};
 use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
-use crate::backend::{Element, LeafGrad};
+use crate::backend::{
+    Element, ElementwiseOps, Expr, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, NormOps,
+    ResidualSum, RmsNormArgs, RmsNormBackwardArgs, View,
+};
 
 /// Rows per partial sum of a parameter gradient.
 const CHUNK: usize = 128;
 
-/// Where a gradient goes, and whether it is added to what is there.
-pub(super) struct Target<'a, T> {
+impl NormOps for CpuBackend {
+    fn rms_norm(&self, mut args: RmsNormArgs) {
+        let x = self.add_residual(args.x, &mut args.residual);
+        by_float!(x.dtype() => T; rms_norm::<T>(&self.workers, RmsNormArgs { x, residual: None, ..args }));
+    }
+
+    fn rms_norm_backward(&self, args: RmsNormBackwardArgs) {
+        by_float!(args.x.dtype() => T; rms_norm_backward::<T>(&self.workers, args));
+    }
+
+    fn layer_norm(&self, mut args: LayerNormArgs) {
+        let x = self.add_residual(args.x, &mut args.residual);
+        by_float!(x.dtype() => T; layer_norm::<T>(&self.workers, LayerNormArgs { x, residual: None, ..args }));
+    }
+
+    fn layer_norm_backward(&self, args: LayerNormBackwardArgs) {
+        by_float!(args.x.dtype() => T; layer_norm_backward::<T>(&self.workers, args));
+    }
+}
+
+impl CpuBackend {
+    /// Returns the input of a norm, after its residual was added.
+    fn add_residual<'r>(&self, x: View<'r>, residual: &'r mut Option<ResidualSum<'_>>) -> View<'r> {
+        let Some(ResidualSum { addend, sum }) = residual else { return x };
+        self.map(&Expr::sum(), &[x, *addend], sum.reborrow());
+        sum.as_view()
+    }
+}
+
+/// The destination of a gradient.
+struct GradTarget<'a, T> {
     to: &'a mut [T],
     accumulate: bool,
 }
 
-impl<'a, T: Element> From<LeafGrad<'a>> for Target<'a, T> {
+impl<'a, T: Element> From<LeafGrad<'a>> for GradTarget<'a, T> {
     fn from(LeafGrad { view, accumulate }: LeafGrad<'a>) -> Self {
-        Target { to: view.into_typed(), accumulate }
+        GradTarget { to: view.into_typed(), accumulate }
     }
 }
 
-impl Target<'_, f32> {
-    /// The sums over the rows of `partial`, first row first.
+impl GradTarget<'_, f32> {
+    /// Writes the sums over the rows of `partial`, first row first.
     fn put_sums(self, partial: &[f32]) {
         with_scratch(self.to.len(), |sums| {
             sums.fill(0.0);
             add_rows(partial, sums);
-            match self.accumulate {
-                true => add_rows(sums, self.to),
-                false => self.to.copy_from_slice(sums),
+            if self.accumulate {
+                add_rows(sums, self.to);
+            } else {
+                self.to.copy_from_slice(sums);
             }
         });
     }
 }
 
-pub(super) fn rms_norm<T: Float>(
-    workers: &Workers,
-    x: &[T],
-    weight: &[T],
-    eps: f32,
-    y: &mut [T],
-    inv_rms: &mut [f32],
-) {
+fn rms_norm<T: Float>(workers: &Workers, args: RmsNormArgs) {
+    let RmsNormArgs { x, weight, eps, mut y, mut inv_rms, .. } = args;
+    let (x, weight, y, inv_rms) = (x.typed::<T>(), weight.typed(), y.typed(), inv_rms.typed());
     let (rows, cols) = (inv_rms.len(), weight.len());
     assert_eq!([x.len(), y.len()], [rows * cols; 2], "rms_norm: {rows} rows of {cols}");
     workers.rows(rows, cols, (Rows(y, cols), Rows(inv_rms, 1)), |range, (y, inv_rms)| {
@@ -69,17 +98,11 @@ dispatch! {
     }
 }
 
-pub(super) fn rms_norm_backward<T: Float>(
-    workers: &Workers,
-    x: &[T],
-    weight: &[T],
-    inv_rms: &[f32],
-    dy: &[T],
-    dx: Target<'_, T>,
-    dweight: Option<Target<'_, f32>>,
-) {
+fn rms_norm_backward<T: Float>(workers: &Workers, args: RmsNormBackwardArgs) {
+    let RmsNormBackwardArgs { x, weight, inv_rms, dy, dx, dweight } = args;
+    let (x, weight, inv_rms, dy) = (x.typed::<T>(), weight.typed(), inv_rms.typed(), dy.typed());
     let (rows, cols) = (inv_rms.len(), weight.len());
-    let Target { to: dx, accumulate } = dx;
+    let GradTarget { to: dx, accumulate } = dx.into();
     assert_eq!([x.len(), dy.len(), dx.len()], [rows * cols; 3], "rms_norm: {rows} rows of {cols}");
     let chunks = rows.div_ceil(CHUNK);
     with_scratch(chunks * cols, |partial| {
@@ -99,7 +122,7 @@ pub(super) fn rms_norm_backward<T: Float>(
             },
         );
         if let Some(dweight) = dweight {
-            dweight.put_sums(partial);
+            GradTarget::from(dweight).put_sums(partial);
         }
     });
 }
@@ -134,17 +157,10 @@ dispatch! {
     }
 }
 
-#[allow(clippy::too_many_arguments)]
-pub(super) fn layer_norm<T: Float>(
-    workers: &Workers,
-    x: &[T],
-    weight: &[T],
-    bias: &[T],
-    eps: f32,
-    y: &mut [T],
-    mean: &mut [f32],
-    inv_std: &mut [f32],
-) {
+fn layer_norm<T: Float>(workers: &Workers, args: LayerNormArgs) {
+    let LayerNormArgs { x, weight, bias, eps, mut y, mut mean, mut inv_std, .. } = args;
+    let (x, weight, bias, y) = (x.typed::<T>(), weight.typed(), bias.typed(), y.typed());
+    let (mean, inv_std) = (mean.typed(), inv_std.typed());
     let (rows, cols) = (inv_std.len(), weight.len());
     assert_eq!([x.len(), y.len()], [rows * cols; 2], "layer_norm: {rows} rows of {cols}");
     assert_eq!((bias.len(), mean.len()), (cols, rows), "layer_norm: {rows} rows of {cols}");
@@ -182,20 +198,12 @@ dispatch! {
     }
 }
 
-#[allow(clippy::too_many_arguments)]
-pub(super) fn layer_norm_backward<T: Float>(
-    workers: &Workers,
-    x: &[T],
-    weight: &[T],
-    mean: &[f32],
-    inv_std: &[f32],
-    dy: &[T],
-    dx: Target<'_, T>,
-    dweight: Option<Target<'_, f32>>,
-    dbias: Option<Target<'_, f32>>,
-) {
+fn layer_norm_backward<T: Float>(workers: &Workers, args: LayerNormBackwardArgs) {
+    let LayerNormBackwardArgs { x, weight, mean, inv_std, dy, dx, dweight, dbias } = args;
+    let (x, weight, dy) = (x.typed::<T>(), weight.typed(), dy.typed());
+    let (mean, inv_std) = (mean.typed(), inv_std.typed());
     let (rows, cols) = (inv_std.len(), weight.len());
-    let Target { to: dx, accumulate } = dx;
+    let GradTarget { to: dx, accumulate } = dx.into();
     assert_eq!(
         [x.len(), dy.len(), dx.len()],
         [rows * cols; 3],
@@ -225,10 +233,10 @@ pub(super) fn layer_norm_backward<T: Float>(
             );
         });
         if let Some(dweight) = dweight {
-            dweight.put_sums(weight_sums);
+            GradTarget::from(dweight).put_sums(weight_sums);
         }
         if let Some(dbias) = dbias {
-            dbias.put_sums(bias_sums);
+            GradTarget::from(dbias).put_sums(bias_sums);
         }
     });
 }

@@ -1,21 +1,33 @@
-//! Optimiser steps: every operand is read and written once.
+//! Optimizer steps: every operand is read and written once.
 
-use super::float::Float;
+use super::CpuBackend;
+use super::float::{Float, by_float};
 use super::math::fma;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
-use crate::backend::{AdamStep, SgdStep};
+use crate::backend::{AdamStep, AdamwArgs, DType, OptimizerOps, SgdArgs, SgdStep, ViewMut};
 
-#[allow(clippy::too_many_arguments)]
-pub(super) fn adamw<G: Float, C: Float>(
-    workers: &Workers,
-    step: &AdamStep,
-    p: &mut [f32],
-    g: &[G],
-    m: &mut [f32],
-    v: &mut [f32],
-    copy: Option<&mut [C]>,
-) {
+impl OptimizerOps for CpuBackend {
+    fn adamw(&self, step: &AdamStep, args: AdamwArgs) {
+        by_float!(args.g.dtype() => G, copy_dtype(&args.copy) => C;
+            adamw::<G, C>(&self.workers, step, args));
+    }
+
+    fn sgd(&self, step: &SgdStep, args: SgdArgs) {
+        by_float!(args.g.dtype() => G, copy_dtype(&args.copy) => C;
+            sgd::<G, C>(&self.workers, step, args));
+    }
+}
+
+/// Returns the dtype of the copy of the weights; any if there is none.
+fn copy_dtype(copy: &Option<ViewMut>) -> DType {
+    copy.as_ref().map_or(DType::F32, ViewMut::dtype)
+}
+
+fn adamw<G: Float, C: Float>(workers: &Workers, step: &AdamStep, args: AdamwArgs) {
+    let AdamwArgs { mut p, g, mut m, mut v, mut copy } = args;
+    let (p, g, m, v) = (p.typed(), g.typed::<G>(), m.typed(), v.typed());
+    let copy = copy.as_mut().map(ViewMut::typed::<C>);
     let len = p.len();
     assert_eq!([g.len(), m.len(), v.len()], [len; 3], "adamw: operands of one size");
     check_copy(&copy, len);
@@ -48,7 +60,7 @@ dispatch! {
                     adam.element::<FMA>(&mut p[i], g[i].widen(), &mut m[i], &mut v[i]);
                 }
             }
-            // One loop, though it repeats the other: the copy of a block at a time takes a third longer.
+            // One fused loop: copying block by block afterwards takes a third longer.
             Some(copy) => {
                 let copy = &mut copy[..len];
                 for i in 0..len {
@@ -60,7 +72,7 @@ dispatch! {
     }
 }
 
-/// What is the same for every element of an AdamW step.
+/// Constants of an AdamW step.
 struct Adam<'a> {
     step: &'a AdamStep,
     decay: f32,
@@ -89,14 +101,11 @@ impl<'a> Adam<'a> {
     }
 }
 
-pub(super) fn sgd<G: Float, C: Float>(
-    workers: &Workers,
-    step: &SgdStep,
-    p: &mut [f32],
-    g: &[G],
-    momentum: Option<&mut [f32]>,
-    copy: Option<&mut [C]>,
-) {
+fn sgd<G: Float, C: Float>(workers: &Workers, step: &SgdStep, args: SgdArgs) {
+    let SgdArgs { mut p, g, mut momentum, mut copy } = args;
+    let (p, g) = (p.typed(), g.typed::<G>());
+    let momentum = momentum.as_mut().map(ViewMut::typed);
+    let copy = copy.as_mut().map(ViewMut::typed::<C>);
     let len = p.len();
     assert_eq!(g.len(), len, "sgd: operands of one size");
     assert!(momentum.as_ref().is_none_or(|m| m.len() == len), "sgd: operands of one size");
@@ -149,14 +158,14 @@ dispatch! {
     }
 }
 
-/// One element without momentum.
+/// Updates one element without momentum.
 #[inline(always)]
 fn descend<const FMA: bool>(step: &SgdStep, p: &mut f32, g: f32) {
     let grad = g * step.grad_scale;
     *p = fma::<FMA>(1.0 - step.lr * step.weight_decay, *p, -step.lr * grad);
 }
 
-/// One element with momentum.
+/// Updates one element with momentum.
 #[inline(always)]
 fn roll<const FMA: bool>(step: &SgdStep, p: &mut f32, g: f32, momentum: &mut f32) {
     let grad = g * step.grad_scale;

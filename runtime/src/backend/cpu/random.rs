@@ -1,16 +1,23 @@
 //! Counter-based randomness: an element's value is a function of a key and its global index.
 
-use super::float::Float;
+use super::CpuBackend;
+use super::float::{Float, by_float};
 use super::math;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
-use crate::backend::{BlockIndex, Dropout};
+use crate::backend::{BlockIndex, Dropout, RandomOps, ViewMut};
 
 /// Elements filled per task.
 const CHUNK: usize = 1 << 16;
 
+impl RandomOps for CpuBackend {
+    fn normal(&self, key: u64, std: f32, index: &BlockIndex, mut out: ViewMut) {
+        by_float!(out.dtype() => T; normal::<T>(&self.workers, key, std, index, out.typed()));
+    }
+}
+
 /// 64 random bits for element `index` of the stream `key`: Steele, Lea and Flood's SplitMix64 with the key mixed in
-/// at two places, so that streams with neighbouring keys do not overlap.
+/// at two places, so that streams with neighboring keys do not overlap.
 #[inline(always)]
 fn bits(key: u64, index: u64) -> u64 {
     let z = index.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(key);
@@ -38,13 +45,7 @@ dispatch! {
     }
 }
 
-pub(super) fn normal<T: Float>(
-    workers: &Workers,
-    key: u64,
-    std: f32,
-    index: &BlockIndex,
-    out: &mut [T],
-) {
+fn normal<T: Float>(workers: &Workers, key: u64, std: f32, index: &BlockIndex, out: &mut [T]) {
     assert_eq!(index.len(), out.len(), "the block index fits the operand");
     workers.chunks(out.len().div_ceil(CHUNK), 1, Rows(out, CHUNK), |range, out| {
         runs(index, range.start * CHUNK, out.0, |index, run| normal_run(key, std, index, run));
@@ -52,7 +53,7 @@ pub(super) fn normal<T: Float>(
 }
 
 dispatch! {
-    // Box and Muller 1958, one deviate per 64 bits. No fused multiply-add: ranks on unlike processors agree.
+    // Box and Muller 1958, one deviate per 64 bits. No fused multiply-add: ranks on different CPUs agree.
     fn normal_run<const FMA: bool, T: Float>(key: u64, std: f32, index: u64, run: &mut [T]) {
         for (i, out) in run.iter_mut().enumerate() {
             let bits = bits(key, index.wrapping_add(i as u64));
@@ -68,7 +69,7 @@ dispatch! {
 /// Calls `f(global index, elements)` for each contiguous run of the global tensor among the elements
 /// `start..start + out.len()` of a block.
 fn runs<T>(index: &BlockIndex, start: usize, out: &mut [T], mut f: impl FnMut(u64, &mut [T])) {
-    // Trailing dims that are whole join the run of the dim before them.
+    // Trailing dims that are not split are merged into the run of the dim before them.
     let mut run = 1;
     for (local, global) in index.local.iter().zip(&index.global).rev() {
         run *= local;

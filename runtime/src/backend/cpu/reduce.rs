@@ -1,20 +1,38 @@
-//! Sums over a dim, and over everything.
+//! Reductions over a dim and over whole operands.
 
-use super::float::{Float, store, workplace, workplace_len};
+use super::CpuBackend;
+use super::float::{Float, by_float, store, workplace, workplace_len};
 use super::math::lane_sum;
 use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
+use crate::backend::{MiddleDim, ReductionOps, View, ViewMut};
 
 /// Elements per partial sum of a whole operand.
 const CHUNK: usize = 1 << 15;
 
-/// Columns that are summed together, so that the sums stay in the first-level cache.
+/// Columns that are summed together, so that the sums stay in the L1 cache.
 const COLUMNS: usize = 2048;
 
-pub(super) fn sum_dim<T: Float, U: Float>(
+impl ReductionOps for CpuBackend {
+    fn sum_dim(&self, dim: MiddleDim, x: View, mut y: ViewMut, scale: f32) {
+        by_float!(x.dtype() => T, y.dtype() => U;
+            sum_dim::<T, U>(&self.workers, dim, x.typed(), y.typed(), scale));
+    }
+
+    fn broadcast_dim(&self, dim: MiddleDim, dy: View, mut dx: ViewMut, scale: f32) {
+        by_float!(dx.dtype() => T, dy.dtype() => U;
+            broadcast_dim::<T, U>(&self.workers, dim, dy.typed(), dx.typed(), scale));
+    }
+
+    fn sum_squares(&self, x: View) -> f64 {
+        by_float!(x.dtype() => T; sum_squares::<T>(&self.workers, x.typed()))
+    }
+}
+
+fn sum_dim<T: Float, U: Float>(
     workers: &Workers,
-    [outer, n, inner]: [usize; 3],
+    MiddleDim { outer, len: n, inner }: MiddleDim,
     x: &[T],
     y: &mut [U],
     scale: f32,
@@ -68,9 +86,9 @@ dispatch! {
     }
 }
 
-pub(super) fn broadcast_dim<T: Float, U: Float>(
+fn broadcast_dim<T: Float, U: Float>(
     workers: &Workers,
-    [outer, n, inner]: [usize; 3],
+    MiddleDim { outer, len: n, inner }: MiddleDim,
     dy: &[U],
     dx: &mut [T],
     scale: f32,
@@ -94,7 +112,7 @@ dispatch! {
     }
 }
 
-pub(super) fn sum_squares<T: Float>(workers: &Workers, x: &[T]) -> f64 {
+fn sum_squares<T: Float>(workers: &Workers, x: &[T]) -> f64 {
     let mut partial = vec![0f64; x.len().div_ceil(CHUNK)];
     workers.rows(partial.len(), CHUNK, Rows(&mut partial, 1), |range, partial| {
         for (chunk, sum) in range.zip(partial.0) {

@@ -1,19 +1,20 @@
 //! Rotary position embedding (Su et al. 2021), in the half-split layout.
 
-use super::float::Float;
+use super::CpuBackend;
+use super::float::{Float, by_float};
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
-use crate::backend::RopeShape;
+use crate::backend::{RopeArgs, RopeOps, RopeShape};
 
-pub(super) fn rope<T: Float>(
-    workers: &Workers,
-    s: &RopeShape,
-    x: &[T],
-    cos: &[f32],
-    sin: &[f32],
-    inverse: bool,
-    y: &mut [T],
-) {
+impl RopeOps for CpuBackend {
+    fn rope(&self, shape: &RopeShape, args: RopeArgs) {
+        by_float!(args.x.dtype() => T; rope::<T>(&self.workers, shape, args));
+    }
+}
+
+fn rope<T: Float>(workers: &Workers, s: &RopeShape, args: RopeArgs) {
+    let RopeArgs { x, cos, sin, inverse, mut y } = args;
+    let (x, cos, sin, y) = (x.typed::<T>(), cos.typed(), sin.typed(), y.typed());
     let width = s.heads * s.head_dim;
     let half = s.head_dim / 2;
     assert!(s.head_dim.is_multiple_of(2), "rope pairs the elements of a head");

@@ -1,4 +1,4 @@
-//! Scratch memory of one thread, kept from call to call.
+//! Thread-local scratch memory, reused from call to call.
 
 use std::cell::RefCell;
 
@@ -13,7 +13,7 @@ thread_local! {
     static FREE: RefCell<Vec<Vec<Line>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Lends `len` elements of unspecified values to `f`. Calls nest.
+/// Calls `f` with `len` scratch elements of unspecified values. Calls can nest.
 pub(super) fn with_scratch<R>(len: usize, f: impl FnOnce(&mut [f32]) -> R) -> R {
     let mut lines = FREE.with_borrow_mut(Vec::pop).unwrap_or_default();
     let needed = len.div_ceil(16);

@@ -1,6 +1,6 @@
-//! One kernel body, compiled for each instruction set and chosen at run time.
+//! Dispatch over instruction sets: a kernel body is compiled for each of them, and one is chosen at run time.
 //!
-//! Bodies are ordinary loops that the compiler vectorises; nothing here names a register.
+//! Bodies are ordinary loops that the compiler vectorizes.
 
 use std::sync::OnceLock;
 
@@ -15,16 +15,16 @@ pub(super) enum Level {
     /// 512-bit vectors.
     #[cfg(target_arch = "x86_64")]
     Avx512,
-    /// 512-bit vectors with dot products of pairs of bf16, which only matrix products use.
+    /// 512-bit vectors with dot products of pairs of bf16, which only matmuls use.
     #[cfg(target_arch = "x86_64")]
     Avx512Bf16,
 }
 
-/// Names the best instruction set that kernels may use, where a processor has better ones.
+/// The environment variable that limits the instruction set of kernels.
 pub(super) const LIMIT_VARIABLE: &str = "MESHWRIGHT_MAX_CPU_ISA";
 
 impl Level {
-    /// The level that kernels use: the best one of this processor, or the limit in the environment if that is lower.
+    /// Returns the level that kernels use: the best of this CPU, or the limit in the environment if that is lower.
     #[inline]
     pub fn detect() -> Level {
         #[cfg(test)]
@@ -33,16 +33,16 @@ impl Level {
         }
         static LEVEL: OnceLock<Level> = OnceLock::new();
         *LEVEL.get_or_init(|| {
-            // A name that is none was refused when the backend was made.
+            // An invalid name was rejected when the backend was created.
             let limit = Level::limit().ok().flatten();
-            limit.map_or(Level::of_processor(), |limit| limit.min(Level::of_processor()))
+            limit.map_or(Level::of_cpu(), |limit| limit.min(Level::of_cpu()))
         })
     }
 
-    /// The limit that the environment sets.
+    /// Returns the limit set in the environment.
     ///
     /// # Errors
-    /// When it names no instruction set; the message lists those there are.
+    /// When it names no instruction set; the message lists the valid names.
     pub fn limit() -> Result<Option<Level>, String> {
         let Some(value) = std::env::var_os(LIMIT_VARIABLE).filter(|value| !value.is_empty()) else {
             return Ok(None);
@@ -72,7 +72,7 @@ impl Level {
         Level::NAMES.iter().find(|(known, _)| *known == name).map(|(_, level)| *level)
     }
 
-    fn of_processor() -> Level {
+    fn of_cpu() -> Level {
         #[cfg(target_arch = "x86_64")]
         {
             if is_x86_feature_detected!("avx512f")
@@ -81,10 +81,8 @@ impl Level {
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("fma")
             {
-                return match is_x86_feature_detected!("avx512bf16") {
-                    true => Level::Avx512Bf16,
-                    false => Level::Avx512,
-                };
+                let has_bf16 = is_x86_feature_detected!("avx512bf16");
+                return if has_bf16 { Level::Avx512Bf16 } else { Level::Avx512 };
             }
             if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
                 return Level::Avx2;
@@ -96,8 +94,8 @@ impl Level {
 
 /// Defines a function whose body is compiled once per [`Level`].
 ///
-/// The body sees a constant (named first in the brackets) that says whether fused multiply-add is an instruction
-/// there; type parameters may follow it.
+/// The constant named first in the brackets is true in the body if fused multiply-add is one instruction; type parameters
+/// may follow it.
 macro_rules! dispatch {
     ($(#[$meta:meta])* $vis:vis fn $name:ident<const $fma:ident: bool $(, $t:ident: $bound:ident)*>(
         $($arg:ident: $ty:ty),* $(,)?
@@ -125,7 +123,7 @@ macro_rules! dispatch {
 
             use $crate::backend::cpu::simd::Level;
             match Level::detect() {
-                // SAFETY: the processor has these features, as `detect` found.
+                // SAFETY: the CPU has these features, as `detect` found.
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx512 | Level::Avx512Bf16 => unsafe { avx512::<$($t),*>($($arg),*) },
                 // SAFETY: as above.
@@ -148,7 +146,7 @@ pub(super) mod tests {
         pub(super) static FORCED: Cell<Option<Level>> = const { Cell::new(None) };
     }
 
-    /// Runs `test` at every level that this processor has (on this thread only).
+    /// Runs `test` at every level of this CPU (on this thread only).
     pub fn at_every_level(test: impl Fn()) {
         let best = Level::detect();
         let mut levels = vec![Level::Portable];

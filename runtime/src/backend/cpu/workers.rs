@@ -1,4 +1,4 @@
-//! The threads of one rank, and how rows of an operand are dealt out to them.
+//! The worker threads of one rank, and the partition of operands over them.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-/// Elements below which another thread costs more than it brings.
+/// Number of elements per thread below which another thread does not pay.
 const MIN_ELEMENTS: usize = 16 * 1024;
 
-/// The threads that the kernels of one rank run on. One thread needs no pool at all.
+/// The threads that run the kernels of one rank. One thread needs no pool.
 #[derive(Clone)]
 pub(super) struct Workers {
     pool: Option<Arc<ThreadPool>>,
@@ -18,7 +18,7 @@ pub(super) struct Workers {
 }
 
 thread_local! {
-    /// The pool that has this thread as its first worker: a thread can belong to one pool only, for life.
+    /// The pool whose first worker is this thread: a thread can belong to one pool only, for its lifetime.
     static OWN_POOL: RefCell<Option<Arc<ThreadPool>>> = const { RefCell::new(None) };
 }
 
@@ -26,9 +26,9 @@ impl Workers {
     /// The calling thread alone.
     pub const ONE: Workers = Workers { pool: None, threads: 1 };
 
-    /// Workers of the calling thread, which is the first of them.
+    /// Creates workers, the first of which is the calling thread.
     ///
-    /// A thread that asks again for another number of threads gets a pool beside it.
+    /// A second call on a thread with another number of threads creates a pool that does not include the thread.
     pub fn new(threads: usize) -> Result<Workers, rayon::ThreadPoolBuildError> {
         let threads = threads.max(1);
         if threads == 1 {
@@ -51,12 +51,12 @@ impl Workers {
         Ok(Workers { pool: Some(pool), threads })
     }
 
-    /// Number of threads, the caller's included.
+    /// Returns the number of threads, including the caller.
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// Runs `f` where rayon's parallel iterators use these workers.
+    /// Runs `f` such that rayon's parallel iterators use these workers.
     pub fn install<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
         match &self.pool {
             None => f(),
@@ -73,9 +73,9 @@ impl Workers {
         }
     }
 
-    /// Cuts `rows` evenly over the threads, if `rows * row_len` elements are worth it.
+    /// Partitions `rows` evenly over the threads if `rows * row_len` elements are enough.
     ///
-    /// For kernels whose rows do not depend on each other, so that the cut cannot be seen in the result.
+    /// For kernels whose rows are independent, so that the partition does not affect the result.
     pub fn rows<S: Split>(
         &self,
         rows: usize,
@@ -87,9 +87,9 @@ impl Workers {
         self.chunks(rows, rows.div_ceil(parts).max(1), data, f);
     }
 
-    /// Cuts `rows` into chunks of `chunk` rows, whatever the number of threads.
+    /// Partitions `rows` into chunks of `chunk` rows, independent of the number of threads.
     ///
-    /// For kernels that sum over rows: with one partial sum per chunk, the result is the same on any number.
+    /// For kernels that sum over rows: with one partial sum per chunk, the result does not depend on the number of threads.
     pub fn chunks<S: Split>(
         &self,
         rows: usize,
@@ -118,9 +118,9 @@ impl Workers {
     }
 }
 
-/// Exclusive operands that can be cut after a number of rows.
+/// Exclusive operands that can be split after a number of rows.
 pub(super) trait Split: Send + Sized {
-    /// The first `rows` rows, and the rest.
+    /// Returns the first `rows` rows, and the rest.
     fn split_rows(self, rows: usize) -> (Self, Self);
 }
 

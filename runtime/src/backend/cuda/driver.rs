@@ -345,35 +345,50 @@ pub trait FusedAttention {
     ///
     /// # Safety
     /// See [`FusedAttention`].
-    #[allow(clippy::too_many_arguments)]
     unsafe fn forward(
         &self,
         stream: Stream,
         shape: &AttentionShape,
-        q: u64,
-        k: u64,
-        v: u64,
-        out: u64,
-        lse: u64,
+        operands: &AttentionOperands,
     ) -> Result<(), DriverError>;
 
     /// Writes `dq`, `dk` and `dv`.
     ///
     /// # Safety
     /// See [`FusedAttention`].
-    #[allow(clippy::too_many_arguments)]
     unsafe fn backward(
         &self,
         stream: Stream,
         shape: &AttentionShape,
-        q: u64,
-        k: u64,
-        v: u64,
-        out: u64,
-        lse: u64,
-        dout: u64,
-        dq: u64,
-        dk: u64,
-        dv: u64,
+        operands: &AttentionOperands,
+        gradients: &AttentionGradients,
     ) -> Result<(), DriverError>;
+}
+
+/// Addresses of the operands and results of a forward pass of attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttentionOperands {
+    /// Queries.
+    pub q: u64,
+    /// Keys.
+    pub k: u64,
+    /// Values.
+    pub v: u64,
+    /// Output.
+    pub out: u64,
+    /// Log-sum-exp of each row, f32.
+    pub lse: u64,
+}
+
+/// Addresses of the gradients of a backward pass of attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttentionGradients {
+    /// Gradient of the output.
+    pub dout: u64,
+    /// Gradient of the queries, written.
+    pub dq: u64,
+    /// Gradient of the keys, written.
+    pub dk: u64,
+    /// Gradient of the values, written.
+    pub dv: u64,
 }

@@ -119,7 +119,7 @@ impl Gpu {
     /// Bytes that the rank may still take within its limit of memory.
     pub fn room(&self) -> usize {
         let meter = lock(&self.kept).upgrade();
-        meter.map_or(usize::MAX, |meter| meter.room())
+        meter.map_or(usize::MAX, |meter| meter.available_bytes())
     }
 
     /// When there is no memory, `meter` gives back what it keeps.
@@ -133,7 +133,7 @@ impl Gpu {
         match call() {
             Err(DriverError::OutOfMemory { .. }) => {
                 let kept = lock(&self.kept).upgrade();
-                kept.iter().for_each(|meter| meter.give_back());
+                kept.iter().for_each(|meter| meter.empty_cache());
                 done(call())
             }
             result => done(result),

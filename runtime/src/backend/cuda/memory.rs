@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::backend::{
-    DType, Device, FreeObserver, MemoryMeter, Moment, Queue, RecordedWork, ReduceOp, RowPart, Runs,
+    DType, Device, DeviceGraph, FreeObserver, MemoryMeter, Moment, Queue, ReduceOp, RowPart, Runs,
 };
 
 use super::driver::{DriverError, Event};
@@ -259,16 +259,16 @@ impl Device for GpuMemory {
         done(driver.wait(stream, self.event(moment)));
         done(driver.synchronize(stream));
     }
-    fn begin_recording(&self) -> Result<(), String> {
+    fn begin_capture(&self) -> Result<(), String> {
         recording::begin(&self.gpu)
     }
 
-    fn end_recording(&self) -> Result<Box<dyn RecordedWork>, String> {
+    fn end_capture(&self) -> Result<Box<dyn DeviceGraph>, String> {
         let work = recording::end(&self.gpu)?;
         Ok(Box::new(work))
     }
 
-    fn is_recording(&self) -> bool {
+    fn is_capturing(&self) -> bool {
         self.gpu.tape.is_recording()
     }
 

@@ -20,6 +20,4 @@ pub use driver::*;
 pub use gpu::Gpu;
 pub use kernels::attention::{PLAIN as PLAIN_ATTENTION, Tiles as AttentionTiles};
 pub use kernels::{COMMON, SOURCES};
-pub use ops::norm::{residual_layer_norm, residual_rms_norm};
-pub use ops::{loss, routing};
 pub use profile::{PROFILE_VARIABLE, Profile, ProfiledDriver};

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use crate::backend::{DeviceFailure, Queue, RecordedWork};
+use crate::backend::{DeviceFailure, DeviceGraph, Queue};
 
 use super::driver::{DriverError, Graph, Stream};
 use super::gpu::{Gpu, done, lock};
@@ -126,9 +126,9 @@ pub(super) struct GpuWork {
     constants: Vec<Pinned>,
 }
 
-// SAFETY: `submit` asks for what the recorded calls did.
-unsafe impl RecordedWork for GpuWork {
-    unsafe fn submit(&self) {
+// SAFETY: `launch` asks for what the recorded calls did.
+unsafe impl DeviceGraph for GpuWork {
+    unsafe fn launch(&self) {
         let compute = self.gpu.stream(Queue::Compute);
         // What other queues are still at came before the recorded work, too.
         for stream in beside_compute(&self.gpu) {

@@ -73,7 +73,7 @@ impl NcclCommunicator {
                     let comm = self.comm.ok_or(CommError::Closed { rank: self.own_rank() })?;
                     let on = On { comm, stream: device.handle(queue) };
                     // Of calls that are recorded the library registers the memory by itself.
-                    let registry = self.core.registry.as_ref().filter(|_| !device.is_recording());
+                    let registry = self.core.registry.as_ref().filter(|_| !device.is_capturing());
                     if let Some(registry) = registry {
                         let ranks = self.members().len();
                         let memory = transfers.iter().flat_map(|next| next.memory(ranks, dtype));

@@ -109,7 +109,7 @@ impl Watch {
     /// The call that `end` completes was queued; `held` is kept until then. Of a call that is recorded, for which there is
     /// no such moment, it is kept until the [recording's end](Self::recorded), and its replays are watched.
     pub fn queued(&self, call: String, end: Moment, held: Option<Arc<Buffer>>) {
-        if self.device.is_recording() {
+        if self.device.is_capturing() {
             self.lock().recorded.extend(held);
             return;
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Place, Recordings};
+use crate::backend::{Buffer, GraphBuffer, GraphPool};
 use crate::context::ZeroLevel;
 
 use super::Unit;
@@ -14,16 +14,14 @@ pub(crate) struct CapturedBuffers {
     /// Buffers that keep their addresses.
     fixed: [Option<usize>; 4],
     /// At ZeRO stage 3: prefetched values, which the captured work has consumed.
-    prefetched: Option<Place>,
+    prefetched: Option<GraphBuffer>,
 }
 
 impl Unit {
     /// Returns the addresses of the buffers. No collective of the unit may be in progress.
-    pub(crate) fn captured_buffers(&self, recordings: &Arc<Recordings>) -> CapturedBuffers {
+    pub(crate) fn captured_buffers(&self, recordings: &Arc<GraphPool>) -> CapturedBuffers {
         let prefetched = match (self.stage(), &*self.values.whole.borrow()) {
-            (ZeroLevel::Parameters, Whole::Here(values)) => {
-                Some(recordings.place_of(values.view()))
-            }
+            (ZeroLevel::Parameters, Whole::Here(values)) => Some(recordings.buffer(values.view())),
             _ => None,
         };
         CapturedBuffers { fixed: self.fixed_addresses(), prefetched }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Category, DType, SgdStep, View, ViewMut};
+use crate::backend::{Buffer, Category, DType, SgdArgs, SgdStep, View, ViewMut};
 use crate::comm::{Blocks, Communicator, Pending, Site};
 use crate::layout::{AxisId, AxisSet};
 use crate::tensor::{Extent, ParamRef, Rank, Unit, ZeroLevel, fail};
@@ -245,7 +245,10 @@ impl Turn<'_> {
         };
         backend.fill(direction.reborrow(), 0.0);
         let gradient = matrix.param.owned_gradient();
-        backend.sgd(&step, direction, gradient.view(), Some(momentum), None);
+        backend.sgd(
+            &step,
+            SgdArgs { p: direction, g: gradient.view(), momentum: Some(momentum), copy: None },
+        );
     }
 
     /// Moves this rank's part of a matrix against `direction`.
@@ -263,7 +266,9 @@ impl Turn<'_> {
             grad_scale: 1.0,
         };
         unit.change_values(range, |values, copy| {
-            self.rank.backend().sgd(&step, values, direction, None, copy);
+            self.rank
+                .backend()
+                .sgd(&step, SgdArgs { p: values, g: direction, momentum: None, copy });
         });
     }
 }

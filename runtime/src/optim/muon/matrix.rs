@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::backend::{Backend, View, ViewMut};
+use crate::backend::{Backend, BlockCopy, View, ViewMut};
 use crate::tensor::{Extent, ParamRef};
 
 /// The elements of a matrix that a rank updates: a run of its block of the matrix.
@@ -58,7 +58,18 @@ impl Part {
         for of in self.stretches() {
             let Stretches { count, len, start, matrix_start, matrix_stride } = of;
             let matrix = matrix.reborrow();
-            backend.copy_blocks(count, len, part, start, len, matrix, matrix_start, matrix_stride);
+            backend.copy_blocks(
+                &BlockCopy {
+                    blocks: count,
+                    len,
+                    src_start: start,
+                    src_stride: len,
+                    dst_start: matrix_start,
+                    dst_stride: matrix_stride,
+                },
+                part,
+                matrix,
+            );
         }
     }
 
@@ -67,7 +78,18 @@ impl Part {
         for of in self.stretches() {
             let Stretches { count, len, start, matrix_start, matrix_stride } = of;
             let part = part.reborrow();
-            backend.copy_blocks(count, len, matrix, matrix_start, matrix_stride, part, start, len);
+            backend.copy_blocks(
+                &BlockCopy {
+                    blocks: count,
+                    len,
+                    src_start: matrix_start,
+                    src_stride: matrix_stride,
+                    dst_start: start,
+                    dst_stride: len,
+                },
+                matrix,
+                part,
+            );
         }
     }
 

@@ -1,6 +1,6 @@
 //! Attention, forward and backward.
 
-use meshwright::backend::{AttentionShape, DType};
+use meshwright::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape, DType};
 
 use super::report::{Report, Work};
 use super::sizes::Sizes;
@@ -29,12 +29,18 @@ pub fn rows(report: &mut Report, sizes: &Sizes) {
         let one = (batch * heads * seq * seq * head_dim) as f64;
         report.row(&format!("{name}: forward"), Work::Flops(2.0 * one), |backend| {
             let [q, k, v] = [q.view(), k.view(), v.view()];
-            backend.attention(&shape, q, k, v, out.view_mut(), lse.view_mut());
+            backend.attention(
+                &shape,
+                AttentionArgs { q, k, v, out: out.view_mut(), lse: lse.view_mut() },
+            );
         });
         report.row(&format!("{name}: backward"), Work::Flops(5.0 * one), |backend| {
             let [q, k, v, out, lse, dout] = [&q, &k, &v, &out, &lse, &dout].map(|x| x.view());
             let [dq, dk, dv] = [&mut dq, &mut dk, &mut dv].map(|x| x.view_mut());
-            backend.attention_backward(&shape, q, k, v, out, lse, dout, dq, dk, dv);
+            backend.attention_backward(
+                &shape,
+                AttentionBackwardArgs { q, k, v, out, lse, dout, dq, dk, dv },
+            );
         });
     }
 }

@@ -1,6 +1,9 @@
 //! Norms, rotary positions, activations, sums and copies.
 
-use meshwright::backend::{Buffer, DType, Expr, LeafGrad, Node, RopeShape};
+use meshwright::backend::{
+    Buffer, DType, Expr, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, Node, ResidualSum,
+    RmsNormArgs, RmsNormBackwardArgs, RopeArgs, RopeShape,
+};
 
 use super::report::{Report, Work};
 use super::sizes::{Model, Sizes};
@@ -29,21 +32,49 @@ fn rms_norm(report: &mut Report, model: &Model) {
     let mut dweight = report.random(DType::F32, hidden);
     let bytes = |moved: usize| Work::Bytes((moved * len) as f64);
     report.row("rms_norm: forward", bytes(4), |backend| {
-        backend.rms_norm(x.view(), weight.view(), 1e-5, out.view_mut(), scale.view_mut());
+        backend.rms_norm(RmsNormArgs {
+            x: x.view(),
+            residual: None,
+            weight: weight.view(),
+            eps: 1e-5,
+            y: out.view_mut(),
+            inv_rms: scale.view_mut(),
+        });
     });
     report.row("residual_rms_norm: forward", bytes(8), |backend| {
         let [sum, out, scale] = [&mut sum, &mut out, &mut scale].map(|x| x.view_mut());
-        backend.residual_rms_norm(x.view(), dy.view(), weight.view(), 1e-5, sum, out, scale);
+        backend.rms_norm(RmsNormArgs {
+            x: x.view(),
+            residual: Some(ResidualSum { addend: dy.view(), sum }),
+            weight: weight.view(),
+            eps: 1e-5,
+            y: out,
+            inv_rms: scale,
+        });
     });
     report.row("rms_norm: backward", bytes(6), |backend| {
         let (dx, dweight) = (gradient(&mut out, false), Some(gradient(&mut dweight, true)));
         let [x, weight, scale, dy] = [&x, &weight, &scale, &dy].map(|x| x.view());
-        backend.rms_norm_backward(x, weight, scale, dy, dx, dweight);
+        backend.rms_norm_backward(RmsNormBackwardArgs {
+            x,
+            weight,
+            inv_rms: scale,
+            dy,
+            dx,
+            dweight,
+        });
     });
     report.row("rms_norm: backward, added to the residual's", bytes(8), |backend| {
         let (dx, dweight) = (gradient(&mut out, true), Some(gradient(&mut dweight, true)));
         let [x, weight, scale, dy] = [&x, &weight, &scale, &dy].map(|x| x.view());
-        backend.rms_norm_backward(x, weight, scale, dy, dx, dweight);
+        backend.rms_norm_backward(RmsNormBackwardArgs {
+            x,
+            weight,
+            inv_rms: scale,
+            dy,
+            dx,
+            dweight,
+        });
     });
 }
 
@@ -59,19 +90,46 @@ fn layer_norm(report: &mut Report, model: &Model) {
     report.row("layer_norm: forward", bytes(4), |backend| {
         let [x, weight, bias] = [&x, &weight, &bias].map(|x| x.view());
         let [out, mean, scale] = [&mut out, &mut mean, &mut scale].map(|x| x.view_mut());
-        backend.layer_norm(x, weight, bias, 1e-5, out, mean, scale);
+        backend.layer_norm(LayerNormArgs {
+            x,
+            residual: None,
+            weight,
+            bias,
+            eps: 1e-5,
+            y: out,
+            mean,
+            inv_std: scale,
+        });
     });
     report.row("residual_layer_norm: forward", bytes(8), |backend| {
         let [x, dy, weight, bias] = [&x, &dy, &weight, &bias].map(|x| x.view());
         let [sum, out] = [&mut sum, &mut out].map(|x| x.view_mut());
         let [mean, scale] = [&mut mean, &mut scale].map(|x| x.view_mut());
-        backend.residual_layer_norm(x, dy, weight, bias, 1e-5, sum, out, mean, scale);
+        backend.layer_norm(LayerNormArgs {
+            x,
+            residual: Some(ResidualSum { addend: dy, sum }),
+            weight,
+            bias,
+            eps: 1e-5,
+            y: out,
+            mean,
+            inv_std: scale,
+        });
     });
     report.row("layer_norm: backward", bytes(6), |backend| {
         let [dweight, dbias] = [&mut dweight, &mut dbias].map(|x| Some(gradient(x, true)));
         let [x, weight, mean, scale, dy] = [&x, &weight, &mean, &scale, &dy].map(|x| x.view());
         let dx = gradient(&mut out, false);
-        backend.layer_norm_backward(x, weight, mean, scale, dy, dx, dweight, dbias);
+        backend.layer_norm_backward(LayerNormBackwardArgs {
+            x,
+            weight,
+            mean,
+            inv_std: scale,
+            dy,
+            dx,
+            dweight,
+            dbias,
+        });
     });
 }
 
@@ -127,6 +185,15 @@ fn rope(report: &mut Report, model: &Model) {
     let x = report.random(DType::Bf16, len);
     let mut out = report.room(DType::Bf16, len);
     report.row("rope", Work::Bytes((4 * len) as f64), |backend| {
-        backend.rope(&shape, x.view(), cos.view(), sin.view(), false, out.view_mut());
+        backend.rope(
+            &shape,
+            RopeArgs {
+                x: x.view(),
+                cos: cos.view(),
+                sin: sin.view(),
+                inverse: false,
+                y: out.view_mut(),
+            },
+        );
     });
 }

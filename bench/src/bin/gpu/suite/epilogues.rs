@@ -1,6 +1,6 @@
 //! Matmuls with epilogues of cuBLASLt, beside the same by a kernel of its own for each part.
 
-use meshwright::backend::{Backend, Buffer, DType, Expr, Gemm, GemmEnding, LeafGrad, Node};
+use meshwright::backend::{Backend, Buffer, DType, Expr, Gemm, GemmEpilogue, LeafGrad, Node};
 
 use super::matmul::plain;
 use super::report::{Report, Work};
@@ -28,8 +28,8 @@ fn up(report: &mut Report, model: &Model) {
     let work = Work::Flops(2.0 * (tokens * inner * outer) as f64);
 
     report.row_if("bias: fused", work, |backend| {
-        let ending = GemmEnding::Bias(bias.view());
-        backend.gemm_with(&forward, x.view(), weight.view(), ending, y.view_mut())
+        let ending = GemmEpilogue::Bias(bias.view());
+        backend.gemm_with_epilogue(&forward, x.view(), weight.view(), ending, y.view_mut())
     });
     let added = Expr { nodes: vec![Node::Leaf(0), Node::Row(1), Node::Add(0, 1)] };
     report.row("bias: unfused", work, |backend| {
@@ -38,8 +38,8 @@ fn up(report: &mut Report, model: &Model) {
     });
     report.row_if("bias and GELU, pre-activation kept: fused", work, |backend| {
         let inside = Some(inside.view_mut());
-        let ending = GemmEnding::BiasGelu { bias: bias.view(), inside };
-        backend.gemm_with(&forward, x.view(), weight.view(), ending, y.view_mut())
+        let ending = GemmEpilogue::BiasGelu { bias: bias.view(), pre_activation: inside };
+        backend.gemm_with_epilogue(&forward, x.view(), weight.view(), ending, y.view_mut())
     });
     let activated = Expr { nodes: [added.nodes.clone(), vec![Node::GeluTanh(2)]].concat() };
     report.row("bias and GELU: unfused", work, |backend| {
@@ -47,8 +47,8 @@ fn up(report: &mut Report, model: &Model) {
         backend.map(&activated, &[inside.view(), bias.view()], y.view_mut());
     });
     report.row_if("weight and bias gradients: fused", work, |backend| {
-        let ending = GemmEnding::Sums(dbias.view_mut());
-        backend.gemm_with(&to_weight, x.view(), dy.view(), ending, dweight.view_mut())
+        let ending = GemmEpilogue::BiasGrad(dbias.view_mut());
+        backend.gemm_with_epilogue(&to_weight, x.view(), dy.view(), ending, dweight.view_mut())
     });
     report.row("weight and bias gradients: unfused", work, |backend| {
         backend.gemm(&to_weight, x.view(), dy.view(), dweight.view_mut());

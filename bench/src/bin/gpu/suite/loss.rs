@@ -1,6 +1,6 @@
 //! Embedding and cross-entropy.
 
-use meshwright::backend::DType;
+use meshwright::backend::{CrossEntropyArgs, CrossEntropyGradArgs, DType, MaxExpSumArgs};
 
 use super::report::{Report, Work};
 use super::sizes::{Model, Sizes};
@@ -41,16 +41,41 @@ fn cross_entropy(report: &mut Report, model: &Model) {
         let mut logits = report.random(dtype, rows * vocab);
         report.row(&format!("max_exp_sum, {dtype}"), moved(1), |backend| {
             let [max, sum, logit] = [&mut max, &mut sum, &mut logit].map(|x| x.view_mut());
-            backend.max_exp_sum(vocab, logits.view(), targets.view(), 0, max, sum, logit);
+            backend.max_exp_sum(MaxExpSumArgs {
+                cols: vocab,
+                logits: logits.view(),
+                targets: targets.view(),
+                first_col: 0,
+                max,
+                sum_exp: sum,
+                target_logit: logit,
+            });
         });
         report.row(&format!("cross_entropy_grad, {dtype}"), moved(2), |backend| {
             let [max, sum, targets, ones] = [&max, &sum, &targets, &ones].map(|x| x.view());
-            backend.cross_entropy_grad(vocab, logits.view_mut(), max, sum, targets, 0, ones);
+            backend.cross_entropy_grad(CrossEntropyGradArgs {
+                cols: vocab,
+                logits: logits.view_mut(),
+                max,
+                sum_exp: sum,
+                targets,
+                first_col: 0,
+                row_scale: ones,
+            });
         });
         report.row(&format!("cross_entropy, {dtype}"), moved(2), |backend| {
             let [max, sum, logit] = [&mut max, &mut sum, &mut logit].map(|x| x.view_mut());
             let (targets, ones) = (targets.view(), ones.view());
-            backend.cross_entropy(vocab, logits.view_mut(), targets, 0, ones, max, sum, logit);
+            backend.cross_entropy(CrossEntropyArgs {
+                cols: vocab,
+                logits: logits.view_mut(),
+                targets,
+                first_col: 0,
+                row_scale: ones,
+                max,
+                sum_exp: sum,
+                target_logit: logit,
+            });
         });
     }
 }

@@ -1,6 +1,6 @@
 //! The optimizer's pass over parameters.
 
-use meshwright::backend::{AdamStep, DType};
+use meshwright::backend::{AdamStep, AdamwArgs, DType};
 
 use super::report::{Report, Work};
 use super::sizes::Sizes;
@@ -22,7 +22,7 @@ pub fn rows(report: &mut Report, sizes: &Sizes) {
     };
     report.row("adamw with a bf16 copy", Work::Bytes(30.0 * len as f64), |backend| {
         let [p, m, v] = [&mut p, &mut m, &mut v].map(|x| x.view_mut());
-        backend.adamw(&step, p, g.view(), m, v, Some(copy.view_mut()));
+        backend.adamw(&step, AdamwArgs { p, g: g.view(), m, v, copy: Some(copy.view_mut()) });
     });
     report.row("sum_squares", Work::Bytes(4.0 * len as f64), |backend| {
         std::hint::black_box(backend.sum_squares(g.view()));

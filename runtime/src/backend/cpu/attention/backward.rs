@@ -9,12 +9,12 @@ use super::widened;
 use super::{LINE, Parts};
 #[cfg(target_arch = "x86_64")]
 use super::{by_dots, dots};
-use crate::backend::AttentionShape;
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::math::{exp, fma, lane_sum};
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::simd::dispatch;
 use crate::backend::cpu::workers::Workers;
+use crate::backend::{AttentionBackwardArgs, AttentionShape};
 
 /// Keys per block. Half of the tile on the diagonal is computed in vain.
 pub(super) const KEYS: usize = 64;
@@ -22,21 +22,16 @@ pub(super) const KEYS: usize = 64;
 /// Queries per chunk: two tiles of scores stay in the second-level cache.
 pub(super) const QUERIES: usize = 512;
 
-#[allow(clippy::too_many_arguments)]
 pub fn attention_backward<T: Float>(
     workers: &Workers,
     flops: &AtomicU64,
     s: &AttentionShape,
-    q: &[T],
-    k: &[T],
-    v: &[T],
-    out: &[T],
-    lse: &[f32],
-    dout: &[T],
-    dq: &mut [T],
-    dk: &mut [T],
-    dv: &mut [T],
+    args: AttentionBackwardArgs,
 ) {
+    let AttentionBackwardArgs { q, k, v, out, lse, dout, mut dq, mut dk, mut dv } = args;
+    let [q, k, v, out, dout] = [q, k, v, out, dout].map(|operand| operand.typed::<T>());
+    let lse: &[f32] = lse.typed();
+    let (dq, dk, dv) = (dq.typed::<T>(), dk.typed::<T>(), dv.typed::<T>());
     check(s, q.len(), k.len(), lse.len());
     assert_eq!([v.len(), dk.len(), dv.len()], [k.len(); 3], "attention operands fit {s:?}");
     assert_eq!([out.len(), dout.len(), dq.len()], [q.len(); 3], "attention operands fit {s:?}");

@@ -9,12 +9,12 @@ use super::widened;
 use super::{LINE, Parts};
 #[cfg(target_arch = "x86_64")]
 use super::{by_dots, dots};
-use crate::backend::AttentionShape;
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::math::{LANES, exp, fma, fold, lane_max, larger_number};
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::simd::dispatch;
 use crate::backend::cpu::workers::Workers;
+use crate::backend::{AttentionArgs, AttentionShape};
 
 /// Queries per tile. Half of the tile on the diagonal is computed in vain.
 pub(super) const QUERIES: usize = 32;
@@ -22,17 +22,15 @@ pub(super) const QUERIES: usize = 32;
 /// Keys per chunk, a multiple of `QUERIES`: the scores of a tile stay in the second-level cache.
 pub(super) const KEYS: usize = 512;
 
-#[allow(clippy::too_many_arguments)]
 pub fn attention<T: Float>(
     workers: &Workers,
     flops: &AtomicU64,
     s: &AttentionShape,
-    q: &[T],
-    k: &[T],
-    v: &[T],
-    out: &mut [T],
-    lse: &mut [f32],
+    args: AttentionArgs,
 ) {
+    let AttentionArgs { q, k, v, mut out, mut lse } = args;
+    let (q, k, v) = (q.typed::<T>(), k.typed::<T>(), v.typed::<T>());
+    let (out, lse) = (out.typed::<T>(), lse.typed());
     check(s, q.len(), k.len(), lse.len());
     assert_eq!((v.len(), out.len()), (k.len(), q.len()), "attention operands fit {s:?}");
     if q.is_empty() {

@@ -1,9 +1,9 @@
 //! Scaled dot-product attention in tiles; no `seq x seq` matrix exists.
 //!
-//! Work is cut by (sample, key/value head): the query heads that share keys and values run on one thread, so that
+//! Work is partitioned by (sample, key/value head): the query heads that share keys and values run on one thread, so that
 //! the gradients of keys and values are summed in a fixed order. Scores, weights and sums of a tile are f32. Their
-//! products with each other are worked out in f32 ([`widened`]), or from bf16 by the processor's dot products where it
-//! has them ([`dots`]): then weights and gradients of scores are rounded to bf16 on their way into a product.
+//! matmuls are computed in f32 ([`widened`]), or in bf16 if the CPU has bf16 dot products ([`dots`]): then weights and
+//! gradients of scores are rounded to bf16 before they are multiplied.
 
 mod backward;
 #[cfg(target_arch = "x86_64")]
@@ -12,13 +12,23 @@ mod forward;
 mod heads;
 mod widened;
 
-pub(super) use backward::attention_backward;
-pub(super) use forward::attention;
+use super::CpuBackend;
+use super::float::{Float, by_float};
+use crate::backend::{AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape};
 
-use super::float::Float;
-use crate::backend::AttentionShape;
+impl AttentionOps for CpuBackend {
+    fn attention(&self, shape: &AttentionShape, args: AttentionArgs) {
+        by_float!(args.q.dtype() => T;
+            forward::attention::<T>(&self.workers, &self.flops, shape, args));
+    }
 
-/// Whether tiles of operands of type `T` are multiplied by [`dots`].
+    fn attention_backward(&self, shape: &AttentionShape, args: AttentionBackwardArgs) {
+        by_float!(args.q.dtype() => T;
+            backward::attention_backward::<T>(&self.workers, &self.flops, shape, args));
+    }
+}
+
+/// Returns true if tiles of operands of type `T` are multiplied by [`dots`].
 #[cfg(target_arch = "x86_64")]
 fn by_dots<T: Float>(s: &AttentionShape) -> bool {
     use super::simd::Level;
@@ -29,11 +39,11 @@ fn by_dots<T: Float>(s: &AttentionShape) -> bool {
 /// Elements of a cache line and of the widest register.
 const LINE: usize = 16;
 
-/// Hands out parts of scratch, each aligned to 64 bytes.
+/// A splitter of scratch into parts that are aligned to 64 bytes.
 struct Parts<'a>(&'a mut [f32]);
 
 impl<'a> Parts<'a> {
-    /// The elements that parts of these lengths take.
+    /// Returns the number of elements of parts of these lengths.
     fn len(lens: &[usize]) -> usize {
         lens.iter().map(|len| len.next_multiple_of(LINE)).sum()
     }
@@ -44,7 +54,7 @@ impl<'a> Parts<'a> {
         &mut head[..len]
     }
 
-    /// Words for pairs of bf16.
+    /// Takes words for pairs of bf16.
     #[cfg(target_arch = "x86_64")]
     fn take_pairs(&mut self, len: usize) -> &'a mut [u32] {
         bytemuck::cast_slice_mut(self.take(len))

@@ -1,4 +1,4 @@
-//! Tiles whose products are worked out in f32, from operands that are f32 or widened.
+//! Tiles that are multiplied in f32, from operands that are f32 or widened.
 
 use std::ops::Range;
 

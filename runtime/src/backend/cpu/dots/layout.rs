@@ -1,4 +1,4 @@
-//! Laying matrices out as operands of [`multiply`](super::multiply).
+//! Packing of matrices as operands of [`multiply`](super::multiply).
 
 use half::bf16;
 
@@ -22,19 +22,19 @@ impl<'a, T> Source<'a, T> {
     }
 }
 
-/// Where the columns of what is laid out go, in groups of [`PANEL`].
+/// The layout of packed columns, in groups of [`PANEL`].
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// From one row to the next.
+    /// Distance between rows.
     pub row: usize,
-    /// From one group of columns to the next.
+    /// Distance between groups of columns.
     pub panel: usize,
 }
 
 dispatch! {
-    /// Rows whose neighbours are paired: `out[row, j] = (x[row, 2 j], x[row, 2 j + 1])`. The width is even.
+    /// Pairs neighboring elements of rows: `out[row, j] = (x[row, 2 j], x[row, 2 j + 1])`. The width is even.
     pub fn pair_columns<const FMA: bool, T: Float>(x: Source<T>, out: &mut [u32]) {
-        // Memory of the processors at hand has the lower half of a pair first.
+        // In little-endian memory the lower half of a pair is first.
         let out: &mut [bf16] = bytemuck::cast_slice_mut(out);
         for (row, out) in out.chunks_exact_mut(x.width).take(x.count).enumerate() {
             for (out, x) in out.iter_mut().zip(x.row(row)) {
@@ -45,7 +45,7 @@ dispatch! {
 }
 
 dispatch! {
-    /// Pairs of neighbouring rows: `out[p, j] = (x[2 p, j], x[2 p + 1, j])`, with zeros beyond the last row and in
+    /// Pairs neighboring rows: `out[p, j] = (x[2 p, j], x[2 p + 1, j])`, with zeros beyond the last row and in
     /// columns beyond the width, up to whole groups.
     pub fn pair_rows<const FMA: bool, T: Float>(x: Source<T>, out: &mut [u32], to: Target) {
         for p in 0..x.count.div_ceil(2) {
@@ -73,7 +73,7 @@ dispatch! {
 }
 
 dispatch! {
-    /// The transpose of rows of `width` words: `out[j, row] = x[row, j]`, with zeros beyond the last row up to whole
+    /// Transposes rows of `width` words: `out[j, row] = x[row, j]`, with zeros beyond the last row up to whole
     /// groups.
     pub fn transpose<const FMA: bool>(x: &[u32], width: usize, out: &mut [u32], to: Target) {
         for (group, rows) in x.chunks(PANEL * width).enumerate() {
@@ -91,7 +91,7 @@ dispatch! {
     }
 }
 
-/// Two elements that follow each other along the contraction.
+/// Packs two consecutive elements of the contraction.
 #[inline(always)]
 fn pair<T: Float>(first: T, second: T) -> u32 {
     u32::from(first.round().to_bits()) | u32::from(second.round().to_bits()) << 16

@@ -1,9 +1,8 @@
-//! Products of small bf16 matrices that are already laid out for the processor's dot products of pairs.
+//! Matmuls of small bf16 matrices that are packed for the CPU's dot products of pairs (AVX512-BF16).
 //!
-//! A `u32` holds two bf16 that follow each other along the contraction, the first in its lower half. One instruction
-//! multiplies a pair of the left matrix with sixteen pairs of the right one and adds the sums of both products to
-//! sixteen f32. Where operands are used many times, as in attention, this saves what a general product spends on
-//! laying them out again for every tile.
+//! A `u32` holds two consecutive bf16 of the contraction, the first in its lower half. One instruction multiplies a pair of
+//! the left matrix with sixteen pairs of the right matrix and adds both products to sixteen f32. If operands are reused
+//! many times, as in attention, this saves the packing of every tile in a general GEMM.
 
 mod layout;
 
@@ -18,15 +17,15 @@ pub(super) use layout::{Source, Target, pair_columns, pair_rows, transpose};
 /// Columns of a panel, one register.
 pub(super) const PANEL: usize = 16;
 
-/// The left matrix of a product: rows of pairs, `stride` pairs apart.
+/// The left matrix of a matmul: rows of pairs, `stride` pairs apart.
 #[derive(Clone, Copy)]
 pub(super) struct PairRows<'a> {
     pub pairs: &'a [u32],
     pub stride: usize,
 }
 
-/// The right matrix of a product: pairs of one place along the contraction next to each other, in panels of
-/// [`PANEL`] columns that begin `stride` pairs apart.
+/// The right matrix of a matmul: pairs of one position of the contraction are contiguous, in panels of [`PANEL`] columns
+/// that start `stride` pairs apart.
 #[derive(Clone, Copy)]
 pub(super) struct Panels<'a> {
     pub pairs: &'a [u32],
@@ -38,7 +37,7 @@ pub(super) struct Panels<'a> {
 /// `n` is a multiple of [`PANEL`]; rows of `c` are contiguous.
 ///
 /// # Safety
-/// The processor has AVX-512 with bf16 dot products.
+/// The CPU has AVX512-BF16.
 pub(super) unsafe fn multiply(
     [m, n, pairs]: [usize; 3],
     a: PairRows,
@@ -92,7 +91,7 @@ impl Tiles<'_> {
         }
     }
 
-    /// Works out `R` rows of `P` panels from `row` and `column` on, and returns `R`.
+    /// Computes `R` rows of `P` panels from `row` and `column` on, and returns `R`.
     ///
     /// # Safety
     /// As [`multiply`], and these rows and columns are inside.

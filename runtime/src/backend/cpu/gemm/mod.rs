@@ -1,5 +1,5 @@
-//! Matrix products: of our own ([`blocked`]) or from the `gemmkit` crate, whichever `bench/results/gemm.md` shows to be
-//! faster on an instruction set.
+//! GEMM: our own ([`blocked`]) or that of the `gemmkit` crate, whichever is faster on an instruction set according to
+//! `bench/results/gemm.md`.
 
 #[cfg(target_arch = "x86_64")]
 mod blocked;
@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use gemmkit::{GemmScalar, MatMut, MatRef, Parallelism};
 use half::bf16;
 
-use super::float::Float;
+use super::CpuBackend;
+use super::float::{Float, by_float};
 #[cfg(target_arch = "x86_64")]
 use super::simd::Level;
 use super::workers::Workers;
-use crate::backend::Gemm;
+use crate::backend::{DType, Gemm, MatmulOps, View, ViewMut};
 
 /// A matrix inside a slice: element `(i, j)` at `i * row + j * col`.
 #[derive(Clone, Copy)]
@@ -145,8 +146,21 @@ pub(super) fn multiply<T: Product<C>, C>(
     T::product(&Workers::ONE, mnk, a, b, accumulate, c);
 }
 
-/// The product of whole operands.
-pub(super) fn gemm<T: Product<C> + Sync, C: Float>(
+impl MatmulOps for CpuBackend {
+    fn gemm(&self, g: &Gemm, a: View, b: View, mut c: ViewMut) {
+        let (workers, flops) = (&self.workers, &self.flops);
+        match (a.dtype(), c.dtype()) {
+            (DType::Bf16, DType::F32) => {
+                gemm::<bf16, f32>(workers, flops, g, a.typed(), b.typed(), c.typed());
+            }
+            (dtype, _) => by_float!(dtype => T;
+                gemm::<T, T>(workers, flops, g, a.typed(), b.typed(), c.typed())),
+        }
+    }
+}
+
+/// Multiplies whole operands.
+fn gemm<T: Product<C> + Sync, C: Float>(
     workers: &Workers,
     flops: &AtomicU64,
     g: &Gemm,

@@ -1,4 +1,4 @@
-//! Gradients of element-wise expressions: each block is evaluated again and walked backwards while in cache.
+//! Backward of elementwise expressions: each block is recomputed and backpropagated while in cache.
 
 mod walk;
 
@@ -27,7 +27,7 @@ pub(super) fn map_backward<T: Float>(
     for (leaf, slot) in leaf_grads.iter_mut().enumerate() {
         let Some(slot) = slot else { continue };
         assert_eq!(slot.view.len(), leaves[leaf].len(), "gradient of leaf {leaf} fits");
-        // Nothing else writes these: their sums are added at the end, or they do not occur.
+        // These are not written block by block: their sums are added at the end, or the leaf is unused.
         if !plan.direct[leaf] && !slot.accumulate {
             slot.view.bytes_mut().fill(0);
         }
@@ -46,7 +46,7 @@ pub(super) fn map_backward<T: Float>(
         });
         return;
     }
-    // Chunks large enough that the partial sums stay a small part of the operand.
+    // The chunks are so large that the partial sums are small compared to the operand.
     let chunk = CHUNK_BLOCKS.max((16 * plan.row_total).div_ceil(BLOCK));
     let chunks = blocks.div_ceil(chunk);
     with_scratch(chunks * plan.row_total, |partial| {
@@ -71,14 +71,14 @@ pub(super) fn map_backward<T: Float>(
     });
 }
 
-/// What is the same for every block.
+/// The plan of a backward pass, shared by all blocks.
 struct Plan<'a> {
     expr: &'a Expr,
-    /// Whether a gradient must reach this node.
+    /// Per node: true if its gradient is needed.
     needed: Vec<bool>,
-    /// Per leaf: its gradient is written block by block, since it is used as a whole only.
+    /// Per leaf: true if its gradient is written block by block, since it is never used as a row.
     direct: Vec<bool>,
-    /// Per leaf: where it is written directly, whether to add to what is there.
+    /// Per leaf that is written directly: true if the gradient is accumulated.
     accumulate: Vec<bool>,
     /// Per leaf: the start of its sums in a row of partial sums, if it is used as a row.
     row_starts: Vec<Option<usize>>,
@@ -133,7 +133,7 @@ impl<'a, T: Float> Targets<'a, T> {
         Targets(targets.collect())
     }
 
-    /// Reads a block of the gradients that are added to, where they are not f32 themselves.
+    /// Widens a block of the gradients that are accumulated, unless they are f32.
     #[inline(always)]
     fn load(&self, at: usize, len: usize, accumulate: &[bool], leaf_grads: &mut [f32]) {
         if T::IS_F32 {
@@ -147,7 +147,7 @@ impl<'a, T: Float> Targets<'a, T> {
         }
     }
 
-    /// Where a block of the gradient of `leaf` is summed up.
+    /// Returns the slice in which a block of the gradient of `leaf` is summed.
     #[inline(always)]
     fn block<'b>(
         &'b mut self,
@@ -163,7 +163,7 @@ impl<'a, T: Float> Targets<'a, T> {
         })
     }
 
-    /// Rounds a block of every gradient that was written, where they are not f32 themselves.
+    /// Rounds a block of every gradient that was written, unless they are f32.
     #[inline(always)]
     fn store(&mut self, at: usize, len: usize, written: &[bool], leaf_grads: &[f32]) {
         if T::IS_F32 {
@@ -192,7 +192,7 @@ impl<T: Float> Split for Targets<'_, T> {
     }
 }
 
-/// [`Targets`] cut in chunks of a number of blocks.
+/// [`Targets`] split in chunks of a number of blocks.
 struct ChunkTargets<'a, T>(Targets<'a, T>, usize);
 
 impl<T: Float> Split for ChunkTargets<'_, T> {
@@ -203,7 +203,7 @@ impl<T: Float> Split for ChunkTargets<'_, T> {
 }
 
 dispatch! {
-    /// Elements `first..last`; `targets` and `row_sums` belong to this range.
+    /// Backpropagates the elements `first..last`; `targets` and `row_sums` belong to this range.
     fn range_backward<const FMA: bool, T: Float>(
         plan: &Plan,
         leaves: &[&[T]],
@@ -218,7 +218,7 @@ dispatch! {
         let (values, rest) = scratch.split_at_mut(nodes * BLOCK);
         let (grads, rest) = rest.split_at_mut(nodes * BLOCK);
         let (wide_grad, leaf_grads) = rest.split_at_mut(workplace_len::<T>(BLOCK));
-        // The result itself is needed only where its gradient is written in terms of it.
+        // The result is needed only if its derivative is a function of it.
         let of_result = matches!(plan.expr.nodes[nodes - 1], Node::Tanh(_) | Node::Exp(_));
         let evaluated = if of_result { nodes } else { nodes - 1 };
         let mut leaf_written = vec![false; leaves.len()];

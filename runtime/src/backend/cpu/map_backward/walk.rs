@@ -1,4 +1,4 @@
-//! Reverse mode inside one block.
+//! Reverse-mode differentiation of one block.
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
@@ -9,7 +9,7 @@ use crate::backend::cpu::map::{BLOCK, Block, SQRT_2_OVER_PI, gelu_inner};
 use crate::backend::cpu::math::{self, fma, zip_add, zip_map};
 use crate::backend::cpu::random::dropout_mask;
 
-/// One block on its way back.
+/// The backward pass of one block.
 pub(super) struct Walk<'w, 't, T> {
     pub(super) plan: &'w Plan<'w>,
     pub(super) values: &'w [f32],
@@ -39,7 +39,7 @@ impl<T: Float> Walk<'_, '_, T> {
             if !self.node_written[node] {
                 continue;
             }
-            // Operands come earlier, so this node's gradient is final; it is moved out of the way of the writes.
+            // Operands come earlier, so the gradient of this node is final.
             let (earlier, this) = std::mem::take(&mut self.grads).split_at_mut(node * BLOCK);
             self.grads = earlier;
             let grad = &this[..self.block.len];
@@ -50,7 +50,7 @@ impl<T: Float> Walk<'_, '_, T> {
         }
     }
 
-    /// Passes the gradient of `node` on to its operands.
+    /// Backpropagates the gradient of `node` to its operands.
     #[inline(always)]
     fn through<const FMA: bool>(&mut self, node: usize, grad: &[f32]) {
         let values = self.values;

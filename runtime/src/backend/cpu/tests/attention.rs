@@ -1,5 +1,5 @@
 use super::{CpuBackend, assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
-use crate::backend::{AttentionShape, Backend};
+use crate::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend};
 
 fn shape(
     batch: usize,
@@ -28,26 +28,31 @@ impl Case {
     }
 
     /// `[out, lse, dq, dk, dv]`.
-    fn run(&self, cpu: &CpuBackend) -> [Vec<f32>; 5] {
+    fn run(&self, cpu: &dyn Backend) -> [Vec<f32>; 5] {
         let Case { s, q, k, v, dout } = self;
         let mut out = vec![f32::NAN; q.len()];
         let mut lse = vec![f32::NAN; s.batch * s.seq * s.heads];
         let [q, k, v, dout] = [q, k, v, dout].map(|x| x[..].into());
-        cpu.attention(s, q, k, v, (&mut out[..]).into(), (&mut lse[..]).into());
+        cpu.attention(
+            s,
+            AttentionArgs { q, k, v, out: (&mut out[..]).into(), lse: (&mut lse[..]).into() },
+        );
         let mut dq = vec![f32::NAN; q.len()];
         let mut dk = vec![f32::NAN; k.len()];
         let mut dv = vec![f32::NAN; k.len()];
         cpu.attention_backward(
             s,
-            q,
-            k,
-            v,
-            (&out[..]).into(),
-            (&lse[..]).into(),
-            dout,
-            (&mut dq[..]).into(),
-            (&mut dk[..]).into(),
-            (&mut dv[..]).into(),
+            AttentionBackwardArgs {
+                q,
+                k,
+                v,
+                out: (&out[..]).into(),
+                lse: (&lse[..]).into(),
+                dout,
+                dq: (&mut dq[..]).into(),
+                dk: (&mut dk[..]).into(),
+                dv: (&mut dv[..]).into(),
+            },
         );
         [out, lse, dq, dk, dv]
     }

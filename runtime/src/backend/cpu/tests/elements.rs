@@ -1,8 +1,8 @@
-use super::{CpuBackend, assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
-use crate::backend::{AdamStep, Backend};
+use super::{assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
+use crate::backend::{AdamStep, AdamwArgs, Backend, BlockCopy, MiddleDim};
 
 #[test]
-fn sums_over_a_dim_and_their_gradient_follow_the_formula() {
+fn sums_over_a_dim_follow_the_formula() {
     for [outer, n, inner] in [[1, 1, 1], [5, 300, 1], [1, 33, 5000], [3, 4, 7], [40, 17, 130]] {
         let (x, dy) = (values(outer * n * inner, 1), values(outer * inner, 2));
         let exact = wide(&x);
@@ -13,9 +13,19 @@ fn sums_over_a_dim_and_their_gradient_follow_the_formula() {
             (0..outer * inner).map(|i| element(i / inner, i % inner)).collect();
         on_every_backend(|cpu| {
             let (mut y, mut dx) = (vec![f32::NAN; outer * inner], vec![f32::NAN; x.len()]);
-            cpu.sum_dim(outer, n, inner, (&x[..]).into(), (&mut y[..]).into(), 0.5);
+            cpu.sum_dim(
+                MiddleDim { outer, len: n, inner },
+                (&x[..]).into(),
+                (&mut y[..]).into(),
+                0.5,
+            );
             assert_close("sum_dim", &y, &expected, 1e-6);
-            cpu.broadcast_dim(outer, n, inner, (&dy[..]).into(), (&mut dx[..]).into(), 0.5);
+            cpu.broadcast_dim(
+                MiddleDim { outer, len: n, inner },
+                (&dy[..]).into(),
+                (&mut dx[..]).into(),
+                0.5,
+            );
             for (i, dx) in dx.iter().enumerate() {
                 assert_eq!(*dx, 0.5 * dy[i / (n * inner) * inner + i % inner]);
             }
@@ -24,7 +34,12 @@ fn sums_over_a_dim_and_their_gradient_follow_the_formula() {
     assert_same_on_any_threads("sum_dim", |cpu| {
         let mut y = vec![0.0; 3 * 5001];
         let x = values(3 * 40 * 5001, 1);
-        cpu.sum_dim(3, 40, 5001, (&x[..]).into(), (&mut y[..]).into(), 1.0);
+        cpu.sum_dim(
+            MiddleDim { outer: 3, len: 40, inner: 5001 },
+            (&x[..]).into(),
+            (&mut y[..]).into(),
+            1.0,
+        );
         y
     });
 }
@@ -35,7 +50,18 @@ fn blocks_are_copied_and_nothing_else() {
         let src: Vec<u32> = (0..90_000).collect();
         let mut dst = vec![u32::MAX; 60_000];
         // Runs of 5 of every 9, to runs of 5 of every 6.
-        cpu.copy_blocks(9999, 5, (&src[..]).into(), 2, 9, (&mut dst[..]).into(), 1, 6);
+        cpu.copy_blocks(
+            &BlockCopy {
+                blocks: 9999,
+                len: 5,
+                src_start: 2,
+                src_stride: 9,
+                dst_start: 1,
+                dst_stride: 6,
+            },
+            (&src[..]).into(),
+            (&mut dst[..]).into(),
+        );
         for (i, value) in dst.iter().enumerate() {
             let (block, at) = (i.div_ceil(6), (i + 5) % 6);
             let copied = (1..=9999).contains(&block) && at < 5;
@@ -43,7 +69,18 @@ fn blocks_are_copied_and_nothing_else() {
             assert_eq!(*value, expected, "element {i}");
         }
         let (one, mut two) = ([1.0f32, 2.0, 3.0], [0.0f32; 4]);
-        cpu.copy_blocks(1, 2, (&one[..]).into(), 1, 0, (&mut two[..]).into(), 2, 0);
+        cpu.copy_blocks(
+            &BlockCopy {
+                blocks: 1,
+                len: 2,
+                src_start: 1,
+                src_stride: 0,
+                dst_start: 2,
+                dst_stride: 0,
+            },
+            (&one[..]).into(),
+            (&mut two[..]).into(),
+        );
         assert_eq!(two, [0.0, 0.0, 2.0, 3.0]);
     });
 }
@@ -110,10 +147,19 @@ fn adamw_follows_its_definition() {
             list.push(value);
         }
     }
-    on_every_backend(|cpu: &CpuBackend| {
+    on_every_backend(|cpu: &dyn Backend| {
         let (mut p, mut m, mut v) = (p.clone(), m.clone(), v.clone());
         let moments = ((&mut m[..]).into(), (&mut v[..]).into());
-        cpu.adamw(&step, (&mut p[..]).into(), (&g[..]).into(), moments.0, moments.1, None);
+        cpu.adamw(
+            &step,
+            AdamwArgs {
+                p: (&mut p[..]).into(),
+                g: (&g[..]).into(),
+                m: moments.0,
+                v: moments.1,
+                copy: None,
+            },
+        );
         for (name, (got, expected)) in ["p", "m", "v"].iter().zip([p, m, v].iter().zip(&expected)) {
             assert_close(name, got, expected, 1e-6);
         }

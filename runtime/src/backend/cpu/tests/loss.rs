@@ -1,5 +1,5 @@
-use super::{CpuBackend, assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
-use crate::backend::Backend;
+use super::{assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
+use crate::backend::{Backend, CrossEntropyArgs, CrossEntropyGradArgs, ExpSumArgs};
 
 fn logits(rows: usize, cols: usize) -> Vec<f32> {
     values(rows * cols, 1).into_iter().map(|x| 20.0 * x).collect()
@@ -40,7 +40,7 @@ fn softmax_and_its_gradient_follow_the_formula() {
 
 /// `[max, sum_exp, target_logit, gradient]`, for the columns `first..` of a larger vocabulary.
 fn pieces(
-    cpu: &CpuBackend,
+    cpu: &dyn Backend,
     x: &[f32],
     targets: &[u32],
     first: usize,
@@ -52,16 +52,24 @@ fn pieces(
     let mut gradient = x.to_vec();
     cpu.row_max(cols, x.into(), (&mut max[..]).into());
     let (sum_out, target_out) = ((&mut sum[..]).into(), (&mut target[..]).into());
-    cpu.exp_sum(cols, x.into(), (&max[..]).into(), targets.into(), first, sum_out, target_out);
-    cpu.cross_entropy_grad(
+    cpu.exp_sum(ExpSumArgs {
         cols,
-        (&mut gradient[..]).into(),
-        (&max[..]).into(),
-        (&sum[..]).into(),
-        targets.into(),
-        first,
-        scale.into(),
-    );
+        logits: x.into(),
+        max: (&max[..]).into(),
+        targets: targets.into(),
+        first_col: first,
+        sum_exp: sum_out,
+        target_logit: target_out,
+    });
+    cpu.cross_entropy_grad(CrossEntropyGradArgs {
+        cols,
+        logits: (&mut gradient[..]).into(),
+        max: (&max[..]).into(),
+        sum_exp: (&sum[..]).into(),
+        targets: targets.into(),
+        first_col: first,
+        row_scale: scale.into(),
+    });
     [max, sum, target, gradient]
 }
 
@@ -107,16 +115,16 @@ fn rows_one_after_the_other_give_the_same_bits() {
             let expected = pieces(cpu, &x, &targets, FIRST, &scale);
             let [mut max, mut sum, mut target] = [(); 3].map(|()| vec![f32::NAN; rows]);
             let mut gradient = x.clone();
-            cpu.cross_entropy(
+            cpu.cross_entropy(CrossEntropyArgs {
                 cols,
-                (&mut gradient[..]).into(),
-                (&targets[..]).into(),
-                FIRST,
-                (&scale[..]).into(),
-                (&mut max[..]).into(),
-                (&mut sum[..]).into(),
-                (&mut target[..]).into(),
-            );
+                logits: (&mut gradient[..]).into(),
+                targets: (&targets[..]).into(),
+                first_col: FIRST,
+                row_scale: (&scale[..]).into(),
+                max: (&mut max[..]).into(),
+                sum_exp: (&mut sum[..]).into(),
+                target_logit: (&mut target[..]).into(),
+            });
             assert_eq!([max, sum, target, gradient], expected, "{rows}x{cols}");
         });
     }
@@ -149,7 +157,7 @@ fn nan_reaches_every_result_of_its_row() {
 }
 
 #[test]
-fn embedding_gathers_local_rows_and_sums_their_gradients() {
+fn embedding_gathers_and_sums_local_rows() {
     const COLS: usize = 5;
     let (table, dout) = (values(4 * COLS, 1), values(6 * COLS, 2));
     // Rows 10..14 are here.
@@ -172,7 +180,7 @@ fn embedding_gathers_local_rows_and_sums_their_gradients() {
 }
 
 #[test]
-fn embedding_gradients_are_the_same_on_any_number_of_threads() {
+fn embedding_gradients_do_not_depend_on_threads() {
     let tokens: Vec<u32> = (0..3000).map(|i| i * i % 500).collect();
     let dout = values(3000 * 100, 1);
     assert_same_on_any_threads("embedding", |cpu| {

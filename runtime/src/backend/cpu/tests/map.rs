@@ -1,5 +1,5 @@
 use super::{CpuBackend, assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
-use crate::backend::{Backend, BlockIndex, Dropout, Expr, LeafGrad, Node, View};
+use crate::backend::{Backend, BlockIndex, Dropout, ElementwiseOps, Expr, LeafGrad, Node, View};
 
 /// The error function by a series whose terms all have one sign, so that nothing cancels.
 pub(super) fn erf(x: f64) -> f64 {
@@ -63,7 +63,7 @@ fn differences(expr: &Expr, leaves: &[Vec<f64>], grad: &[f64]) -> Vec<Vec<f64>> 
 }
 
 fn backward(
-    cpu: &CpuBackend,
+    cpu: &dyn Backend,
     expr: &Expr,
     leaves: &[Vec<f32>],
     grad: &[f32],
@@ -78,7 +78,7 @@ fn backward(
     grads
 }
 
-fn run(cpu: &CpuBackend, expr: &Expr, leaves: &[Vec<f32>], len: usize) -> Vec<f32> {
+fn run(cpu: &dyn Backend, expr: &Expr, leaves: &[Vec<f32>], len: usize) -> Vec<f32> {
     let views: Vec<View> = leaves.iter().map(|leaf| leaf[..].into()).collect();
     let mut out = vec![f32::NAN; len];
     cpu.map(expr, &views, (&mut out[..]).into());

@@ -5,7 +5,7 @@ fn layouts() -> impl Iterator<Item = (bool, bool, bool)> {
     (0..8).map(|bits| (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0))
 }
 
-fn product(cpu: &CpuBackend, g: &Gemm) -> Vec<f32> {
+fn product(cpu: &dyn Backend, g: &Gemm) -> Vec<f32> {
     let (a, b) = (values(g.m * g.k, 1), values(g.k * g.n, 2));
     // What is overwritten must not be read.
     let mut c = if g.accumulate { values(g.m * g.n, 3) } else { vec![f32::NAN; g.m * g.n] };

@@ -9,9 +9,11 @@ mod math;
 mod matrix;
 mod norm;
 mod random;
+mod routing;
 
 use super::CpuBackend;
 use super::simd::tests::at_every_level;
+use crate::backend::Backend;
 
 /// Values in [-1, 1), different for every seed.
 fn values(len: usize, seed: u64) -> Vec<f32> {
@@ -42,7 +44,7 @@ fn assert_close(what: &str, got: &[f32], expected: &[f64], tolerance: f64) {
 }
 
 /// Runs `test` with one thread at every vector width, and with more threads.
-fn on_every_backend(test: impl Fn(&CpuBackend)) {
+fn on_every_backend(test: impl Fn(&dyn Backend)) {
     let one = CpuBackend::new(1).expect("one thread starts nothing");
     at_every_level(|| test(&one));
     for threads in [2, 3] {
@@ -52,7 +54,7 @@ fn on_every_backend(test: impl Fn(&CpuBackend)) {
 
 /// The bits of a result for one, two and five threads are the same.
 #[track_caller]
-fn assert_same_on_any_threads(what: &str, compute: impl Fn(&CpuBackend) -> Vec<f32>) {
+fn assert_same_on_any_threads(what: &str, compute: impl Fn(&dyn Backend) -> Vec<f32>) {
     let results = [1, 2, 5].map(|threads| {
         let result = compute(&CpuBackend::new(threads).expect("threads start"));
         result.into_iter().map(f32::to_bits).collect::<Vec<_>>()

@@ -1,5 +1,8 @@
-use super::{CpuBackend, assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
-use crate::backend::{Backend, LeafGrad, RopeShape};
+use super::{assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
+use crate::backend::{
+    Backend, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, RmsNormArgs, RmsNormBackwardArgs,
+    RopeArgs, RopeShape,
+};
 
 const EPS: f32 = 1e-3;
 
@@ -37,7 +40,7 @@ fn reference(rows: usize, cols: usize, centred: bool) -> Expected {
 }
 
 /// `[y, dx, dweight, dbias]`, of which gradients are added to 1 and the gradient of the residual, or are without these.
-fn run(cpu: &CpuBackend, rows: usize, cols: usize, centred: bool, add: bool) -> [Vec<f32>; 4] {
+fn run(cpu: &dyn Backend, rows: usize, cols: usize, centred: bool, add: bool) -> [Vec<f32>; 4] {
     let [x, dy] = [1, 2].map(|seed| values(rows * cols, seed));
     let [weight, bias] = [3, 4].map(|seed| values(cols, seed));
     let mut y = vec![f32::NAN; rows * cols];
@@ -49,20 +52,43 @@ fn run(cpu: &CpuBackend, rows: usize, cols: usize, centred: bool, add: bool) -> 
     let [x, dy, weight, bias] = [&x, &dy, &weight, &bias].map(|x| x[..].into());
     if centred {
         let statistics = ((&mut mean[..]).into(), (&mut inv[..]).into());
-        cpu.layer_norm(x, weight, bias, EPS, (&mut y[..]).into(), statistics.0, statistics.1);
-        cpu.layer_norm_backward(
+        cpu.layer_norm(LayerNormArgs {
+            x,
+            residual: None,
+            weight,
+            bias,
+            eps: EPS,
+            y: (&mut y[..]).into(),
+            mean: statistics.0,
+            inv_std: statistics.1,
+        });
+        cpu.layer_norm_backward(LayerNormBackwardArgs {
             x,
             weight,
-            (&mean[..]).into(),
-            (&inv[..]).into(),
+            mean: (&mean[..]).into(),
+            inv_std: (&inv[..]).into(),
             dy,
-            grad_x,
-            Some(grad_weight),
-            Some(grad_bias),
-        );
+            dx: grad_x,
+            dweight: Some(grad_weight),
+            dbias: Some(grad_bias),
+        });
     } else {
-        cpu.rms_norm(x, weight, EPS, (&mut y[..]).into(), (&mut inv[..]).into());
-        cpu.rms_norm_backward(x, weight, (&inv[..]).into(), dy, grad_x, Some(grad_weight));
+        cpu.rms_norm(RmsNormArgs {
+            x,
+            residual: None,
+            weight,
+            eps: EPS,
+            y: (&mut y[..]).into(),
+            inv_rms: (&mut inv[..]).into(),
+        });
+        cpu.rms_norm_backward(RmsNormBackwardArgs {
+            x,
+            weight,
+            inv_rms: (&inv[..]).into(),
+            dy,
+            dx: grad_x,
+            dweight: Some(grad_weight),
+        });
     }
     [y, dx, dweight, dbias]
 }
@@ -93,7 +119,7 @@ fn norms_and_their_gradients_follow_the_formula() {
 }
 
 #[test]
-fn gradients_that_are_added_to_are_sums_of_two_passes_to_the_bit() {
+fn accumulated_gradients_are_exact_sums() {
     for centred in [false, true] {
         for (rows, cols) in [(0, 5), (1, 1), (3, 7), (130, 64), (300, 515)] {
             on_every_backend(|cpu| {
@@ -114,7 +140,7 @@ fn gradients_that_are_added_to_are_sums_of_two_passes_to_the_bit() {
 }
 
 #[test]
-fn parameter_gradients_are_the_same_on_any_number_of_threads() {
+fn parameter_gradients_do_not_depend_on_threads() {
     for centred in [false, true] {
         assert_same_on_any_threads("norm", |cpu| run(cpu, 700, 130, centred, true).concat());
     }
@@ -141,9 +167,21 @@ fn rope_rotates_pairs_by_position_and_back() {
     on_every_backend(|cpu| {
         let [mut turned, mut back] = [(); 2].map(|()| vec![f32::NAN; x.len()]);
         let (cos, sin) = ((&cos[..]).into(), (&sin[..]).into());
-        cpu.rope(&s, (&x[..]).into(), cos, sin, false, (&mut turned[..]).into());
+        cpu.rope(
+            &s,
+            RopeArgs { x: (&x[..]).into(), cos, sin, inverse: false, y: (&mut turned[..]).into() },
+        );
         assert_close("rope", &turned, &expected, 1e-6);
-        cpu.rope(&s, (&turned[..]).into(), cos, sin, true, (&mut back[..]).into());
+        cpu.rope(
+            &s,
+            RopeArgs {
+                x: (&turned[..]).into(),
+                cos,
+                sin,
+                inverse: true,
+                y: (&mut back[..]).into(),
+            },
+        );
         assert_close("rope and back", &back, &wide(&x), 1e-6);
     });
 }

@@ -1,7 +1,7 @@
 use super::{CpuBackend, assert_same_on_any_threads, on_every_backend};
 use crate::backend::{Backend, BlockIndex};
 
-fn normal(cpu: &CpuBackend, key: u64, index: &BlockIndex) -> Vec<f32> {
+fn normal(cpu: &dyn Backend, key: u64, index: &BlockIndex) -> Vec<f32> {
     let mut out = vec![f32::NAN; index.len()];
     cpu.normal(key, 2.0, index, (&mut out[..]).into());
     out
@@ -24,13 +24,13 @@ fn deviates_have_the_moments_and_tails_of_a_normal() {
             let tolerance = 4.0 * (expected / n as f64).sqrt();
             assert!((beyond - expected).abs() < tolerance, "{beyond} beyond {sigmas} sigmas");
         }
-        let neighbours = x.windows(2).map(|w| f64::from(w[0] * w[1])).sum::<f64>() / n as f64;
-        assert!(neighbours.abs() < 0.04, "neighbours are correlated: {neighbours}");
+        let neighbors = x.windows(2).map(|w| f64::from(w[0] * w[1])).sum::<f64>() / n as f64;
+        assert!(neighbors.abs() < 0.04, "neighbors are correlated: {neighbors}");
     });
 }
 
 #[test]
-fn streams_of_neighbouring_keys_differ() {
+fn streams_of_neighboring_keys_differ() {
     let cpu = CpuBackend::new(1).expect("one thread starts nothing");
     let index = BlockIndex::whole(&[1000]);
     let one = normal(&cpu, 1, &index);

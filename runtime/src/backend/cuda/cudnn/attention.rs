@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::backend::AttentionShape;
-use crate::backend::cuda::{AttentionChoice, DriverError, FusedAttention, Stream};
+use crate::backend::cuda::{
+    AttentionChoice, AttentionGradients, AttentionOperands, DriverError, FusedAttention, Stream,
+};
 
 use super::cache::{Built, Cache};
 use super::graph::{Operand, Scalar};
@@ -224,12 +226,9 @@ impl FusedAttention for CudnnAttention {
         &self,
         stream: Stream,
         shape: &AttentionShape,
-        q: u64,
-        k: u64,
-        v: u64,
-        out: u64,
-        lse: u64,
+        operands: &AttentionOperands,
     ) -> Result<(), DriverError> {
+        let AttentionOperands { q, k, v, out, lse } = *operands;
         let address = |operand| match operand {
             Operand::Q => q,
             Operand::K => k,
@@ -246,16 +245,11 @@ impl FusedAttention for CudnnAttention {
         &self,
         stream: Stream,
         shape: &AttentionShape,
-        q: u64,
-        k: u64,
-        v: u64,
-        out: u64,
-        lse: u64,
-        dout: u64,
-        dq: u64,
-        dk: u64,
-        dv: u64,
+        operands: &AttentionOperands,
+        gradients: &AttentionGradients,
     ) -> Result<(), DriverError> {
+        let AttentionOperands { q, k, v, out, lse } = *operands;
+        let AttentionGradients { dout, dq, dk, dv } = *gradients;
         let address = |operand| match operand {
             Operand::Q => q,
             Operand::K => k,

@@ -9,7 +9,7 @@ use crate::backend::{DType, Queue, ReduceOp, Runs};
 
 use super::launch::{covering, float_name, wide};
 
-/// Sources whose addresses are parameters of the kernel; those of others are read from a table.
+/// Maximum sources whose addresses are parameters of the kernel; more are read from a table.
 const HERE: usize = 16;
 
 /// `Sources` of the kernels.
@@ -21,9 +21,7 @@ struct Sources {
     count: u64,
 }
 
-/// See [`Device::combine`](crate::backend::Device::combine).
-///
-/// With more than 16 sources it waits for the queue.
+/// Implements [`Device::combine`](crate::backend::Device::combine). With more than 16 sources it waits for the stream.
 ///
 /// # Safety
 /// As [`Device::combine`](crate::backend::Device::combine).
@@ -50,7 +48,7 @@ pub unsafe fn combine(
     }
 }
 
-/// See [`Device::combine_runs`](crate::backend::Device::combine_runs). Waits as [`combine`].
+/// Implements [`Device::combine_runs`](crate::backend::Device::combine_runs). Waits as [`combine`].
 ///
 /// # Safety
 /// As [`Device::combine_runs`](crate::backend::Device::combine_runs).
@@ -65,7 +63,7 @@ pub unsafe fn combine_runs(
 ) {
     let Runs { count, len, distance } = *runs;
     let addresses: Vec<u64> = srcs.iter().map(|src| *src as u64).collect();
-    // Vectors of 128 bits, where every run of every operand begins and ends with one.
+    // Vectors of 128 bits, if every run of every operand is aligned to them.
     let bytes = [len, distance].map(|n| (n * dtype.bytes()) as u64);
     let all = addresses.iter().fold(dst as u64 | bytes[0] | bytes[1], |all, one| all | one);
     let is_wide = all.is_multiple_of(16);
@@ -87,7 +85,7 @@ pub unsafe fn combine_runs(
     }
 }
 
-/// Lets `launch` launch a kernel that reads these addresses.
+/// Calls `launch` with a device table of these addresses.
 ///
 /// # Safety
 /// As [`Device::combine`](crate::backend::Device::combine).
@@ -102,7 +100,7 @@ unsafe fn with_sources(gpu: &Gpu, queue: Queue, addresses: &[u64], launch: impl 
     let (driver, stream) = (gpu.driver(), gpu.stream(queue));
     let bytes = size_of_val(others);
     sources.others = done(driver.alloc(bytes));
-    // SAFETY: the table is as long as the addresses, which are in place until the stream has passed.
+    // SAFETY: the table is as long as the addresses, which stay allocated until the stream is synchronized.
     done(unsafe { driver.upload(stream, sources.others, others.as_ptr().cast(), bytes) });
     launch(sources);
     done(driver.synchronize(stream));
@@ -110,7 +108,8 @@ unsafe fn with_sources(gpu: &Gpu, queue: Queue, addresses: &[u64], launch: impl 
     done(unsafe { driver.free(sources.others, bytes) });
 }
 
-/// The elements before the first that is aligned everywhere, and the number of vectors of 128 bits from there on.
+/// Returns the number of elements before the first that is aligned in all operands, and the number of 128-bit vectors from
+/// there on.
 fn vectors(dst: u64, srcs: &[u64], len: usize, dtype: DType) -> [u64; 2] {
     let phase = |address: u64| address % 16;
     if srcs.iter().any(|src| phase(*src) != phase(dst)) {

@@ -1,52 +1,124 @@
-//! Embedding tables, whole or cut by rows over ranks.
+//! Embedding tables, whole or split by rows over ranks.
 
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::EMBEDDING;
-use crate::backend::cuda::{Gpu, Grid};
-use crate::backend::{DType, View, ViewMut};
+use crate::backend::cuda::{CudaBackend, Grid};
+use crate::backend::{DType, EmbeddingOps, View, ViewMut};
 
 use super::launch::{THREADS, aligned, at, covering, float_name, wide};
 use super::sort::SortSpace;
 
-/// Occurrences of a token that one block adds up; `SEGMENT` of the kernels.
+/// Occurrences of a token that one block sums; `SEGMENT` of the kernels.
 const SEGMENT: usize = 64;
 
-/// Most threads that share the columns of a row of a gradient; more columns are more blocks.
+/// Maximum threads for the columns of a row of a gradient; more columns take more blocks.
 const ROW_THREADS: u64 = 128;
 
-/// See [`Backend::embedding`](crate::backend::Backend::embedding).
-pub fn embedding(gpu: &Gpu, tokens: View, table: View, first_row: usize, out: ViewMut) {
-    let out = out.as_view();
-    let cols = columns(tokens, out);
-    assert_eq!(table.dtype(), out.dtype(), "rows are copied as they are");
-    float_name(out.dtype());
-    if cols == 0 {
-        return;
+impl EmbeddingOps for CudaBackend {
+    fn embedding(&self, tokens: View, table: View, first_row: usize, out: ViewMut) {
+        let gpu = self.gpu();
+        let out = out.as_view();
+        let cols = columns(tokens, out);
+        assert_eq!(table.dtype(), out.dtype(), "rows are copied as they are");
+        float_name(out.dtype());
+        if cols == 0 {
+            return;
+        }
+        let row_bytes = cols * out.dtype().bytes();
+        let fits = |unit: usize| {
+            row_bytes.is_multiple_of(unit)
+                && [table, out].iter().all(|view| at(*view).is_multiple_of(unit as u64))
+        };
+        let unit = [16, 4].into_iter().find(|unit| fits(*unit)).unwrap_or(2);
+        let units = (row_bytes / unit) as u64;
+        // A row is copied by neighboring threads of one block.
+        let width = units.next_power_of_two().min(u64::from(THREADS)) as u32;
+        let n = tokens.len() as u64;
+        let rows = (table.len() / cols) as u64;
+        let name = format!("gather_{unit}");
+        let grid = covering(gpu, n * u64::from(width));
+        // SAFETY: `out` has a row for every token, and rows of the table are read only where it has them.
+        unsafe {
+            gpu.launch(
+                (&EMBEDDING, &name),
+                grid,
+                args![at(tokens), n, at(table), first_row as u64, rows, at(out), units, width],
+            )
+        };
     }
-    let row_bytes = cols * out.dtype().bytes();
-    let fits = |unit: usize| {
-        row_bytes.is_multiple_of(unit)
-            && [table, out].iter().all(|view| at(*view).is_multiple_of(unit as u64))
-    };
-    let unit = [16, 4].into_iter().find(|unit| fits(*unit)).unwrap_or(2);
-    let units = (row_bytes / unit) as u64;
-    // A row is copied by neighbouring threads of one block.
-    let width = units.next_power_of_two().min(u64::from(THREADS)) as u32;
-    let n = tokens.len() as u64;
-    let rows = (table.len() / cols) as u64;
-    let name = format!("gather_{unit}");
-    let grid = covering(gpu, n * u64::from(width));
-    // SAFETY: `out` has a row for every token, and rows of the table are read only where it has them.
-    unsafe {
-        gpu.launch(
-            (&EMBEDDING, &name),
-            grid,
-            args![at(tokens), n, at(table), first_row as u64, rows, at(out), units, width],
-        )
-    };
+
+    /// Tokens are sorted by their rows. Each block sums a segment of up to [`SEGMENT`] occurrences of a token, then the sums
+    /// of the segments of a token are added in order. This bounds the chain of additions of frequent tokens, and the order
+    /// depends on the occurrences of the token alone.
+    fn embedding_backward(&self, tokens: View, first_row: usize, dout: View, dtable: ViewMut) {
+        let gpu = self.gpu();
+        let dtable = dtable.as_view();
+        let cols = columns(tokens, dout);
+        assert_eq!(dtable.dtype(), DType::F32, "the gradient of a table is f32");
+        let dtype = float_name(dout.dtype());
+        if cols == 0 || dtable.len() < cols {
+            return;
+        }
+        let rows = (dtable.len() / cols) as u64;
+        assert!(rows < u64::from(u32::MAX), "rows of a table are counted in 32 bits");
+        let n = tokens.len() as u64;
+        let sort_bytes = SortSpace::bytes(tokens.len()).next_multiple_of(256);
+        let segments = tokens.len().div_ceil(SEGMENT);
+        let workspace = gpu.workspace(sort_bytes + segments * cols * DType::F32.bytes());
+        let (space, partials) =
+            (SortSpace::new(workspace, tokens.len()), workspace + sort_bytes as u64);
+        // SAFETY: there is room for the key of every token.
+        unsafe {
+            gpu.launch(
+                (&EMBEDDING, "local_rows"),
+                covering(gpu, n),
+                args![at(tokens), n, first_row as u64, rows, space.keys],
+            )
+        };
+        // SAFETY: the keys are written, and tokens beyond the table have the largest.
+        let sorted = unsafe { space.sort(gpu, rows) };
+
+        let vector = wide(dout.dtype());
+        let vectors = cols.is_multiple_of(vector) && aligned(&[dout, dtable], vector);
+        let (suffix, vector) = if vectors { ("_vectors", vector) } else { ("", 1) };
+        let name = format!("add_rows_{dtype}{suffix}");
+        // SAFETY: positions are those of tokens, each with a row of `dout`, and keys below `rows` are rows of `dtable`; there
+        // is room for a row of every segment.
+        unsafe {
+            gpu.launch(
+                (&EMBEDDING, &name),
+                row_grid(n, cols, vector),
+                args![
+                    sorted.keys,
+                    sorted.order,
+                    n,
+                    at(dout),
+                    at(dtable),
+                    partials,
+                    rows,
+                    cols as u64
+                ],
+            )
+        };
+        if segments < 2 {
+            return;
+        }
+        let vector = wide(DType::F32);
+        let vectors = cols.is_multiple_of(vector) && aligned(&[dtable], vector);
+        let (name, vector) =
+            if vectors { ("add_segments_vectors", vector) } else { ("add_segments", 1) };
+        // SAFETY: as above, and the sums of all segments but the first of each row are written.
+        unsafe {
+            gpu.launch(
+                (&EMBEDDING, name),
+                row_grid(segments as u64, cols, vector),
+                args![sorted.keys, n, partials, at(dtable), rows, cols as u64],
+            )
+        };
+    }
 }
 
-/// Columns of a matrix with a row for every token; 0 without tokens.
+/// Returns the columns of a matrix with a row for every token; 0 without tokens.
 fn columns(tokens: View, matrix: View) -> usize {
     assert_eq!(tokens.dtype(), DType::U32, "tokens are u32");
     let cols = matrix.len().checked_div(tokens.len()).unwrap_or(0);
@@ -54,72 +126,7 @@ fn columns(tokens: View, matrix: View) -> usize {
     cols
 }
 
-/// See [`Backend::embedding_backward`](crate::backend::Backend::embedding_backward).
-///
-/// Tokens are sorted by their rows. Blocks add up segments of [`SEGMENT`] occurrences of a token, of which a few tokens of
-/// a text have many, then the sums of a token's segments are added in their order: the longest chain of additions is that
-/// of one segment and one for each other, and the order depends on nothing but the token's own occurrences.
-pub fn embedding_backward(gpu: &Gpu, tokens: View, first_row: usize, dout: View, dtable: ViewMut) {
-    let dtable = dtable.as_view();
-    let cols = columns(tokens, dout);
-    assert_eq!(dtable.dtype(), DType::F32, "the gradient of a table is f32");
-    let dtype = float_name(dout.dtype());
-    if cols == 0 || dtable.len() < cols {
-        return;
-    }
-    let rows = (dtable.len() / cols) as u64;
-    assert!(rows < u64::from(u32::MAX), "rows of a table are counted in 32 bits");
-    let n = tokens.len() as u64;
-    let sort_bytes = SortSpace::bytes(tokens.len()).next_multiple_of(256);
-    let segments = tokens.len().div_ceil(SEGMENT);
-    let workspace = gpu.workspace(sort_bytes + segments * cols * DType::F32.bytes());
-    let (space, partials) =
-        (SortSpace::new(workspace, tokens.len()), workspace + sort_bytes as u64);
-    // SAFETY: there is room for the key of every token.
-    unsafe {
-        gpu.launch(
-            (&EMBEDDING, "local_rows"),
-            covering(gpu, n),
-            args![at(tokens), n, first_row as u64, rows, space.keys],
-        )
-    };
-    // SAFETY: the keys are written, and tokens beyond the table have the largest.
-    let sorted = unsafe { space.sort(gpu, rows) };
-
-    let vector = wide(dout.dtype());
-    let vectors = cols.is_multiple_of(vector) && aligned(&[dout, dtable], vector);
-    let (name, vector) = match vectors {
-        true => (format!("add_rows_{dtype}_vectors"), vector),
-        false => (format!("add_rows_{dtype}"), 1),
-    };
-    // SAFETY: positions are those of tokens, each with a row of `dout`, and keys below `rows` are rows of `dtable`; there
-    // is room for a row of every segment.
-    unsafe {
-        gpu.launch(
-            (&EMBEDDING, &name),
-            row_grid(n, cols, vector),
-            args![sorted.keys, sorted.order, n, at(dout), at(dtable), partials, rows, cols as u64],
-        )
-    };
-    if segments < 2 {
-        return;
-    }
-    let vector = wide(DType::F32);
-    let (name, vector) = match cols.is_multiple_of(vector) && aligned(&[dtable], vector) {
-        true => ("add_segments_vectors", vector),
-        false => ("add_segments", 1),
-    };
-    // SAFETY: as above, and the sums of all segments but the first of each row are written.
-    unsafe {
-        gpu.launch(
-            (&EMBEDDING, name),
-            row_grid(segments as u64, cols, vector),
-            args![sorted.keys, n, partials, at(dtable), rows, cols as u64],
-        )
-    };
-}
-
-/// A block along x for each of `n` pieces of work, and blocks along y for the columns, of which a thread takes `vector`.
+/// Returns a grid with a block along x for each of `n` rows, and blocks along y for the columns, `vector` per thread.
 fn row_grid(n: u64, cols: usize, vector: usize) -> Grid {
     let per_row = cols.div_ceil(vector) as u64;
     let threads = per_row.next_power_of_two().clamp(32, ROW_THREADS);

@@ -1,232 +1,191 @@
-//! The pieces of a cross-entropy whose vocabulary may be cut over ranks.
+//! Cross-entropy, in pieces for a vocabulary that is split over ranks.
 
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::LOSS;
-use crate::backend::cuda::{Gpu, Grid};
-use crate::backend::{DType, View, ViewMut};
+use crate::backend::cuda::{CudaBackend, Gpu, Grid};
+use crate::backend::{
+    CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, DType, ExpSumArgs, LossOps,
+    MaxExpSumArgs, View, ViewMut,
+};
 
 use super::launch::{at, float_name, wide};
 use super::rows::RowPlan;
 
-/// Longest row that is the work of one warp.
+/// Maximum columns of a row per warp.
 const WARP_COLS: usize = 1024;
-/// Vectors of 128 bits for each thread of a block, unless that takes more threads than there can be.
+/// Vectors of 128 bits per thread of a block, unless that exceeds the maximum threads.
 const VECTORS: usize = 2;
-/// Most threads of a block that sums a row.
+/// Maximum threads of a block that sums a row.
 const MOST_LANES: usize = 1024;
-/// The same for a row of bf16 that two blocks of a multiprocessor can keep in its shared memory.
+/// Maximum threads for a bf16 row that two blocks of a multiprocessor can keep in shared memory.
 const SHORT_LANES: usize = 512;
-/// Bytes of the longest such row.
+/// Maximum bytes of such a row.
 const MOST_KEPT: usize = 112 << 10;
-/// Bytes of shared memory of a block beside the row: for two reductions over its warps.
+/// Bytes of shared memory of a block in addition to the row: for two reductions over its warps.
 const STATIC_SHARED: usize = 2 * 128;
-/// Most threads of a block that only writes gradients, which do not depend on it: with the registers that they take, two
-/// blocks of 512 share a multiprocessor, and one of 1024 would leave half of it empty.
+/// Maximum threads of a block that only writes gradients, which do not depend on it: at their register use, two blocks of
+/// 512 fit on a multiprocessor, while one of 1024 would leave half of it idle.
 const GRADIENT_LANES: usize = 512;
 
-/// See [`Backend::row_max`](crate::backend::Backend::row_max).
-pub fn row_max(gpu: &Gpu, cols: usize, x: View, max: ViewMut) {
-    let max = max.as_view();
-    let rows = Rows::new(cols, x);
-    rows.check_floats("row_max", [max]);
-    // SAFETY: `x` has these rows, and `max` an element for each.
-    unsafe {
-        rows.launch(
-            gpu,
-            &format!("row_max_{}", float_name(x.dtype())),
-            args![rows.plan.lanes, at(x), rows.count(), cols as u64, at(max)],
-        )
-    };
-}
+impl LossOps for CudaBackend {
+    fn row_max(&self, cols: usize, x: View, max: ViewMut) {
+        let gpu = self.gpu();
+        let max = max.as_view();
+        let rows = Rows::new(cols, x);
+        rows.check_floats("row_max", [max]);
+        // SAFETY: `x` has these rows, and `max` an element for each.
+        unsafe {
+            rows.launch(
+                gpu,
+                &format!("row_max_{}", float_name(x.dtype())),
+                args![rows.plan.lanes, at(x), rows.count(), cols as u64, at(max)],
+            )
+        };
+    }
 
-/// See [`Backend::exp_sum`](crate::backend::Backend::exp_sum).
-#[allow(clippy::too_many_arguments)]
-pub fn exp_sum(
-    gpu: &Gpu,
-    cols: usize,
-    logits: View,
-    max: View,
-    targets: View,
-    first_col: usize,
-    sum_exp: ViewMut,
-    target_logit: ViewMut,
-) {
-    let [sum_exp, target_logit] = [sum_exp.as_view(), target_logit.as_view()];
-    let rows = Rows::new(cols, logits);
-    rows.check_targets(targets);
-    rows.check_floats("exp_sum", [max, sum_exp, target_logit]);
-    // SAFETY: `logits` has these rows, and every other operand an element for each.
-    unsafe {
-        rows.launch(
-            gpu,
-            &format!("exp_sum_{}", float_name(logits.dtype())),
-            args![
-                rows.plan.lanes,
-                at(logits),
-                rows.count(),
-                cols as u64,
-                at(max),
-                at(targets),
-                first_col as u64,
-                at(sum_exp),
-                at(target_logit)
-            ],
-        )
-    };
-}
+    fn exp_sum(&self, args: ExpSumArgs) {
+        let gpu = self.gpu();
+        let ExpSumArgs { cols, logits, max, targets, first_col, sum_exp, target_logit } = args;
+        let [sum_exp, target_logit] = [sum_exp.as_view(), target_logit.as_view()];
+        let rows = Rows::new(cols, logits);
+        rows.check_targets(targets);
+        rows.check_floats("exp_sum", [max, sum_exp, target_logit]);
+        // SAFETY: `logits` has these rows, and every other operand an element for each.
+        unsafe {
+            rows.launch(
+                gpu,
+                &format!("exp_sum_{}", float_name(logits.dtype())),
+                args![
+                    rows.plan.lanes,
+                    at(logits),
+                    rows.count(),
+                    cols as u64,
+                    at(max),
+                    at(targets),
+                    first_col as u64,
+                    at(sum_exp),
+                    at(target_logit)
+                ],
+            )
+        };
+    }
 
-/// [`row_max`] and [`exp_sum`] in one pass over `logits[rows, cols]`: what a rank knows by itself of each row.
-///
-/// `max`, `sum_exp`, `target_logit`: f32, written; `sum_exp` is less this `max`. Ranks that share a vocabulary take the
-/// largest `max`, multiply their sums by the exponential of what their own is less, and add them.
-///
-/// # Panics
-/// When operands do not fit.
-#[allow(clippy::too_many_arguments)]
-pub fn max_exp_sum(
-    gpu: &Gpu,
-    cols: usize,
-    logits: View,
-    targets: View,
-    first_col: usize,
-    max: ViewMut,
-    sum_exp: ViewMut,
-    target_logit: ViewMut,
-) {
-    let [max, sum_exp, target_logit] = [&max, &sum_exp, &target_logit].map(ViewMut::as_view);
-    let rows = Rows::new(cols, logits);
-    rows.check_targets(targets);
-    rows.check_floats("max_exp_sum", [max, sum_exp, target_logit]);
-    // SAFETY: `logits` has these rows, and every other operand an element for each.
-    unsafe {
-        rows.launch(
-            gpu,
-            &format!("max_exp_sum_{}", float_name(logits.dtype())),
-            args![
-                rows.plan.lanes,
-                at(logits),
-                rows.count(),
-                cols as u64,
-                at(targets),
-                first_col as u64,
-                at(max),
-                at(sum_exp),
-                at(target_logit)
-            ],
-        )
-    };
-}
+    /// Computes all statistics in one pass over the logits.
+    fn max_exp_sum(&self, args: MaxExpSumArgs) {
+        let gpu = self.gpu();
+        let MaxExpSumArgs { cols, logits, targets, first_col, max, sum_exp, target_logit } = args;
+        let [max, sum_exp, target_logit] = [&max, &sum_exp, &target_logit].map(ViewMut::as_view);
+        let rows = Rows::new(cols, logits);
+        rows.check_targets(targets);
+        rows.check_floats("max_exp_sum", [max, sum_exp, target_logit]);
+        // SAFETY: `logits` has these rows, and every other operand an element for each.
+        unsafe {
+            rows.launch(
+                gpu,
+                &format!("max_exp_sum_{}", float_name(logits.dtype())),
+                args![
+                    rows.plan.lanes,
+                    at(logits),
+                    rows.count(),
+                    cols as u64,
+                    at(targets),
+                    first_col as u64,
+                    at(max),
+                    at(sum_exp),
+                    at(target_logit)
+                ],
+            )
+        };
+    }
 
-/// See [`Backend::cross_entropy_loss`](crate::backend::Backend::cross_entropy_loss).
-pub fn cross_entropy_loss(
-    gpu: &Gpu,
-    max: View,
-    sum_exp: View,
-    target_logit: View,
-    targets: View,
-    sum: ViewMut,
-) {
-    let sum = sum.as_view();
-    let rows = targets.len();
-    let fits = |view: &View| view.len() == rows && view.dtype() == DType::F32;
-    assert!(
-        [max, sum_exp, target_logit].iter().all(fits) && targets.dtype() == DType::U32,
-        "cross_entropy_loss: statistics (f32) and a target (u32) for each of {rows} rows"
-    );
-    assert!(sum.len() == 1 && sum.dtype() == DType::F32, "cross_entropy_loss: one sum in f32");
-    // One block, in which the order of the sum is that of its threads.
-    let grid = Grid { blocks: [1, 1, 1], threads: 1024, shared: 0 };
-    // SAFETY: every operand has an element for each row, and there is room for the sum.
-    unsafe {
-        gpu.launch(
-            (&LOSS, "cross_entropy_loss"),
-            grid,
-            args![at(max), at(sum_exp), at(target_logit), at(targets), rows as u64, at(sum)],
+    fn cross_entropy_loss(&self, args: CrossEntropyLossArgs) {
+        let gpu = self.gpu();
+        let CrossEntropyLossArgs { max, sum_exp, target_logit, targets, sum } = args;
+        let sum = sum.as_view();
+        let rows = targets.len();
+        let fits = |view: &View| view.len() == rows && view.dtype() == DType::F32;
+        assert!(
+            [max, sum_exp, target_logit].iter().all(fits) && targets.dtype() == DType::U32,
+            "cross_entropy_loss: statistics (f32) and a target (u32) for each of {rows} rows"
         );
+        assert!(sum.len() == 1 && sum.dtype() == DType::F32, "cross_entropy_loss: one sum in f32");
+        // One block, so that the order of the sum is fixed.
+        let grid = Grid { blocks: [1, 1, 1], threads: 1024, shared: 0 };
+        // SAFETY: every operand has an element for each row, and there is room for the sum.
+        unsafe {
+            gpu.launch(
+                (&LOSS, "cross_entropy_loss"),
+                grid,
+                args![at(max), at(sum_exp), at(target_logit), at(targets), rows as u64, at(sum)],
+            );
+        }
+    }
+
+    fn cross_entropy_grad(&self, args: CrossEntropyGradArgs) {
+        let gpu = self.gpu();
+        let CrossEntropyGradArgs { cols, logits, max, sum_exp, targets, first_col, row_scale } =
+            args;
+        let logits = logits.as_view();
+        let rows = Rows::with_lanes(cols, logits, GRADIENT_LANES);
+        rows.check_targets(targets);
+        rows.check_floats("cross_entropy_grad", [max, sum_exp, row_scale]);
+        // SAFETY: `logits` has these rows, and every other operand an element for each.
+        unsafe {
+            rows.launch(
+                gpu,
+                &format!("cross_entropy_grad_{}", float_name(logits.dtype())),
+                args![
+                    rows.plan.lanes,
+                    at(logits),
+                    rows.count(),
+                    cols as u64,
+                    at(max),
+                    at(sum_exp),
+                    at(targets),
+                    first_col as u64,
+                    at(row_scale)
+                ],
+            )
+        };
+    }
+
+    /// from memory once and written once.
+    fn cross_entropy(&self, args: CrossEntropyArgs) {
+        let gpu = self.gpu();
+        let CrossEntropyArgs { cols, logits, targets, first_col, row_scale, .. } = args;
+        let CrossEntropyArgs { max, sum_exp, target_logit, .. } = args;
+        let [logits, max, sum_exp, target_logit] =
+            [&logits, &max, &sum_exp, &target_logit].map(ViewMut::as_view);
+        let rows = Rows::new(cols, logits);
+        rows.check_targets(targets);
+        rows.check_floats("cross_entropy", [row_scale, max, sum_exp, target_logit]);
+        let kept = rows.kept_bytes(gpu);
+        let form = if kept > 0 { "kept_" } else { "" };
+        let grid = Grid { shared: kept, ..rows.plan.grid(gpu, rows.count) };
+        let name = format!("cross_entropy_{form}{}", float_name(logits.dtype()));
+        // SAFETY: `logits` has these rows, and every other operand an element for each; shared memory has room for a row.
+        unsafe {
+            gpu.launch(
+                (&LOSS, &name),
+                grid,
+                args![
+                    rows.plan.lanes,
+                    at(logits),
+                    rows.count(),
+                    cols as u64,
+                    at(targets),
+                    first_col as u64,
+                    at(row_scale),
+                    at(max),
+                    at(sum_exp),
+                    at(target_logit)
+                ],
+            )
+        };
     }
 }
 
-/// See [`Backend::cross_entropy_grad`](crate::backend::Backend::cross_entropy_grad).
-#[allow(clippy::too_many_arguments)]
-pub fn cross_entropy_grad(
-    gpu: &Gpu,
-    cols: usize,
-    logits: ViewMut,
-    max: View,
-    sum_exp: View,
-    targets: View,
-    first_col: usize,
-    row_scale: View,
-) {
-    let logits = logits.as_view();
-    let rows = Rows::with_lanes(cols, logits, GRADIENT_LANES);
-    rows.check_targets(targets);
-    rows.check_floats("cross_entropy_grad", [max, sum_exp, row_scale]);
-    // SAFETY: `logits` has these rows, and every other operand an element for each.
-    unsafe {
-        rows.launch(
-            gpu,
-            &format!("cross_entropy_grad_{}", float_name(logits.dtype())),
-            args![
-                rows.plan.lanes,
-                at(logits),
-                rows.count(),
-                cols as u64,
-                at(max),
-                at(sum_exp),
-                at(targets),
-                first_col as u64,
-                at(row_scale)
-            ],
-        )
-    };
-}
-
-/// See [`Backend::cross_entropy`](crate::backend::Backend::cross_entropy): one kernel, in which each row of logits is read
-/// from memory once and written once.
-#[allow(clippy::too_many_arguments)]
-pub fn cross_entropy(
-    gpu: &Gpu,
-    cols: usize,
-    logits: ViewMut,
-    targets: View,
-    first_col: usize,
-    row_scale: View,
-    max: ViewMut,
-    sum_exp: ViewMut,
-    target_logit: ViewMut,
-) {
-    let [logits, max, sum_exp, target_logit] =
-        [&logits, &max, &sum_exp, &target_logit].map(ViewMut::as_view);
-    let rows = Rows::new(cols, logits);
-    rows.check_targets(targets);
-    rows.check_floats("cross_entropy", [row_scale, max, sum_exp, target_logit]);
-    let kept = rows.kept_bytes(gpu);
-    let form = if kept > 0 { "kept_" } else { "" };
-    let grid = Grid { shared: kept, ..rows.plan.grid(gpu, rows.count) };
-    let name = format!("cross_entropy_{form}{}", float_name(logits.dtype()));
-    // SAFETY: `logits` has these rows, and every other operand an element for each; shared memory has room for a row.
-    unsafe {
-        gpu.launch(
-            (&LOSS, &name),
-            grid,
-            args![
-                rows.plan.lanes,
-                at(logits),
-                rows.count(),
-                cols as u64,
-                at(targets),
-                first_col as u64,
-                at(row_scale),
-                at(max),
-                at(sum_exp),
-                at(target_logit)
-            ],
-        )
-    };
-}
-
-/// Rows of logits, which may begin anywhere.
+/// Rows of logits of any alignment.
 struct Rows {
     count: usize,
     /// Bytes of a row.
@@ -235,7 +194,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// For sums over rows, whose order depends on their length and dtype alone.
+    /// Creates the plan of sums over rows, whose order depends on their length and dtype alone.
     fn new(cols: usize, matrix: View) -> Rows {
         let short = matrix.dtype() == DType::Bf16 && cols * matrix.dtype().bytes() <= MOST_KEPT;
         Rows::with_lanes(cols, matrix, if short { SHORT_LANES } else { MOST_LANES })
@@ -253,10 +212,10 @@ impl Rows {
         Rows { count: len / cols, bytes, plan: RowPlan::of_lanes("", lanes) }
     }
 
-    /// Shared memory in which a block keeps its row, which may begin anywhere in 16 bytes; 0 for rows of warps, and where
-    /// a multiprocessor would not have room for two of them: one block loads while the other computes.
+    /// Returns the shared memory in which a block keeps its row, at any alignment in 16 bytes; 0 for rows of warps, and if a
+    /// multiprocessor cannot hold two of them, so that one block loads while the other computes.
     fn kept_bytes(&self, gpu: &Gpu) -> u32 {
-        /// Bytes that the device takes of each block's shared memory.
+        /// Bytes of shared memory that the device reserves per block.
         const RESERVED: usize = 1024;
         let bytes = self.bytes.next_multiple_of(16) + 16;
         let most = gpu.driver().properties().shared_memory + RESERVED;

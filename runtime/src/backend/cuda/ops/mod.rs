@@ -1,21 +1,22 @@
-//! The kernels, as the backend calls them: each function checks its operands, chooses sizes and launches.
+//! The operations of a GPU, one file per family: each checks its operands, chooses a grid and launches kernels.
 
-pub mod attention;
+mod attention;
 pub mod combine;
-pub mod elements;
-pub mod embedding;
+mod copy;
+mod embedding;
 mod launch;
-pub mod loss;
+mod loss;
 pub mod map;
-pub mod norm;
-pub mod optim;
+mod matmul;
+mod norm;
+mod optim;
 mod partials;
-pub mod random;
-pub mod reduce;
-pub mod rope;
-pub mod routing;
+mod random;
+mod reduce;
+mod rope;
+mod routing;
 pub mod row_parts;
 mod rows;
-pub mod softmax;
+mod softmax;
 mod sort;
 mod strided;

@@ -3,84 +3,65 @@
 use super::launch::{at, float_name};
 use super::partials::add_partials;
 use super::rows::RowPlan;
-use crate::backend::cuda::Gpu;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::NORM;
-use crate::backend::{DType, LeafGrad, View, ViewMut};
+use crate::backend::cuda::{CudaBackend, Gpu};
+use crate::backend::{
+    DType, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, NormOps, ResidualSum, RmsNormArgs,
+    RmsNormBackwardArgs, View, ViewMut,
+};
 
-/// Vectors that a lane keeps of a row, and the most threads of a block, as in `kernels/norm.cu`.
+/// Vectors of a row that a lane keeps in registers, and the maximum threads of a block, as in `kernels/norm.cu`.
 const KEPT: usize = 4;
 const KEPT_BACKWARD: usize = 2;
 const MOST_THREADS: u32 = 512;
 
-pub fn rms_norm(gpu: &Gpu, x: View, weight: View, eps: f32, y: ViewMut, inv_rms: ViewMut) {
-    forward(gpu, x, None, weight, None, eps, y, None, inv_rms);
+impl NormOps for CudaBackend {
+    fn rms_norm(&self, args: RmsNormArgs) {
+        let RmsNormArgs { x, residual, weight, eps, y, inv_rms } = args;
+        let args =
+            Forward { x, residual, weight, bias: None, eps, y, mean: None, inv_std: inv_rms };
+        forward(self.gpu(), args);
+    }
+
+    fn rms_norm_backward(&self, args: RmsNormBackwardArgs) {
+        let RmsNormBackwardArgs { x, weight, inv_rms, dy, dx, dweight } = args;
+        let args =
+            Backward { x, weight, mean: None, inv_std: inv_rms, dy, dx, dweight, dbias: None };
+        backward(self.gpu(), args);
+    }
+
+    fn layer_norm(&self, args: LayerNormArgs) {
+        let LayerNormArgs { x, residual, weight, bias, eps, y, mean, inv_std } = args;
+        let (bias, mean) = (Some(bias), Some(mean));
+        forward(self.gpu(), Forward { x, residual, weight, bias, eps, y, mean, inv_std });
+    }
+
+    fn layer_norm_backward(&self, args: LayerNormBackwardArgs) {
+        let LayerNormBackwardArgs { x, weight, mean, inv_std, dy, dx, dweight, dbias } = args;
+        let mean = Some(mean);
+        backward(self.gpu(), Backward { x, weight, mean, inv_std, dy, dx, dweight, dbias });
+    }
 }
 
-/// Writes `x + residual` to `sum`, rounded, and the RMSNorm of that to `y`, in one pass over memory: `sum`, `y` and
-/// `inv_rms` are those of an addition and of [`Backend::rms_norm`](crate::backend::Backend::rms_norm).
-#[allow(clippy::too_many_arguments)]
-pub fn residual_rms_norm(
-    gpu: &Gpu,
-    x: View,
-    residual: View,
-    weight: View,
+/// Operands of both norms: LayerNorm has a bias and a mean, RMSNorm has neither.
+struct Forward<'a> {
+    x: View<'a>,
+    residual: Option<ResidualSum<'a>>,
+    weight: View<'a>,
+    bias: Option<View<'a>>,
     eps: f32,
-    sum: ViewMut,
-    y: ViewMut,
-    inv_rms: ViewMut,
-) {
-    forward(gpu, x, Some((residual, sum)), weight, None, eps, y, None, inv_rms);
+    y: ViewMut<'a>,
+    mean: Option<ViewMut<'a>>,
+    inv_std: ViewMut<'a>,
 }
 
-#[allow(clippy::too_many_arguments)]
-pub fn layer_norm(
-    gpu: &Gpu,
-    x: View,
-    weight: View,
-    bias: View,
-    eps: f32,
-    y: ViewMut,
-    mean: ViewMut,
-    inv_std: ViewMut,
-) {
-    forward(gpu, x, None, weight, Some(bias), eps, y, Some(mean), inv_std);
-}
-
-/// Writes `x + residual` to `sum`, rounded, and the LayerNorm of that to `y`, in one pass over memory: `sum`, `y`, `mean`
-/// and `inv_std` are those of an addition and of [`Backend::layer_norm`](crate::backend::Backend::layer_norm).
-#[allow(clippy::too_many_arguments)]
-pub fn residual_layer_norm(
-    gpu: &Gpu,
-    x: View,
-    residual: View,
-    weight: View,
-    bias: View,
-    eps: f32,
-    sum: ViewMut,
-    y: ViewMut,
-    mean: ViewMut,
-    inv_std: ViewMut,
-) {
-    forward(gpu, x, Some((residual, sum)), weight, Some(bias), eps, y, Some(mean), inv_std);
-}
-
-/// LayerNorm with a bias and a mean, else RMSNorm; with a residual and where the sum goes, or without.
-#[allow(clippy::too_many_arguments)]
-fn forward(
-    gpu: &Gpu,
-    x: View,
-    residual: Option<(View, ViewMut)>,
-    weight: View,
-    bias: Option<View>,
-    eps: f32,
-    y: ViewMut,
-    mean: Option<ViewMut>,
-    inv_std: ViewMut,
-) {
+/// Adds the residual and computes the norm of the rounded sum in one pass over memory.
+fn forward(gpu: &Gpu, args: Forward) {
+    let Forward { x, residual, weight, bias, eps, y, mean, inv_std } = args;
     let (rows, cols) = (inv_std.len(), weight.len());
     let (added, sum) = match &residual {
-        Some((added, sum)) => (*added, sum.as_view()),
+        Some(ResidualSum { addend, sum }) => (*addend, sum.as_view()),
         None => (x, x),
     };
     let (bias, mean) = (bias.unwrap_or(weight), mean.as_ref().map(ViewMut::as_view));
@@ -121,46 +102,20 @@ fn forward(
     }
 }
 
-pub fn rms_norm_backward(
-    gpu: &Gpu,
-    x: View,
-    weight: View,
-    inv_rms: View,
-    dy: View,
-    dx: LeafGrad,
-    dweight: Option<LeafGrad>,
-) {
-    backward(gpu, x, weight, None, inv_rms, dy, dx, dweight, None);
+/// Operands of the backward of both norms: LayerNorm has means, RMSNorm does not.
+struct Backward<'a> {
+    x: View<'a>,
+    weight: View<'a>,
+    mean: Option<View<'a>>,
+    inv_std: View<'a>,
+    dy: View<'a>,
+    dx: LeafGrad<'a>,
+    dweight: Option<LeafGrad<'a>>,
+    dbias: Option<LeafGrad<'a>>,
 }
 
-#[allow(clippy::too_many_arguments)]
-pub fn layer_norm_backward(
-    gpu: &Gpu,
-    x: View,
-    weight: View,
-    mean: View,
-    inv_std: View,
-    dy: View,
-    dx: LeafGrad,
-    dweight: Option<LeafGrad>,
-    dbias: Option<LeafGrad>,
-) {
-    backward(gpu, x, weight, Some(mean), inv_std, dy, dx, dweight, dbias);
-}
-
-/// Of LayerNorm with a mean, else of RMSNorm.
-#[allow(clippy::too_many_arguments)]
-fn backward(
-    gpu: &Gpu,
-    x: View,
-    weight: View,
-    mean: Option<View>,
-    inv_std: View,
-    dy: View,
-    dx: LeafGrad,
-    dweight: Option<LeafGrad>,
-    dbias: Option<LeafGrad>,
-) {
+fn backward(gpu: &Gpu, args: Backward) {
+    let Backward { x, weight, mean, inv_std, dy, dx, dweight, dbias } = args;
     let LeafGrad { view: dx, accumulate } = dx;
     let (rows, cols) = (inv_std.len(), weight.len());
     check_operands(rows, cols, &[x, dy, dx.as_view()], &[weight]);
@@ -196,8 +151,8 @@ fn backward(
             let name = format!("rms_norm_backward_{kind}{dtype}");
             let args =
                 args![x, weight, inv_std, dy, dx, add, weight_parts, row_count, col_count, lanes];
-            // SAFETY: the operands have the sizes that were checked, and the alignment of the plan; a row of partial sums is
-            // there for each group.
+            // SAFETY: the operands have the sizes that were checked, and the alignment of the plan; the workspace has a
+            // row of partial sums for each group.
             unsafe { gpu.launch((&NORM, &name), grid, args) };
         }
         Some(mean) => {

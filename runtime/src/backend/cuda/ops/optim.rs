@@ -1,15 +1,15 @@
-//! Optimiser steps over shards of parameters.
+//! Optimizer steps over shards of parameters.
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::backend::cuda::Gpu;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::OPTIM;
-use crate::backend::{AdamStep, DType, SgdStep, View, ViewMut};
+use crate::backend::cuda::{CudaBackend, Gpu};
+use crate::backend::{AdamStep, AdamwArgs, DType, OptimizerOps, SgdArgs, SgdStep, View, ViewMut};
 
 use super::launch::{at, covering, float_name, vectors};
 
-/// Elements of a vector: 16 bytes of the masters.
+/// Elements of a vector: 16 bytes of the master weights.
 const VECTOR: usize = 4;
 
 /// `Adam` of the kernels.
@@ -59,7 +59,7 @@ struct SgdOperands {
     copies: Copies,
 }
 
-/// `Copies` of the kernels: where new parameters go beside their masters, of which one at most is not 0.
+/// `Copies` of the kernels: addresses of the copy of the new weights, at most one of which is not 0.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Copies {
@@ -67,65 +67,53 @@ struct Copies {
     narrow: u64,
 }
 
-/// See [`Backend::adamw`](crate::backend::Backend::adamw).
-pub fn adamw(
-    gpu: &Gpu,
-    step: &AdamStep,
-    p: ViewMut,
-    g: View,
-    m: ViewMut,
-    v: ViewMut,
-    copy: Option<ViewMut>,
-) {
-    let [p, m, v] = [p.as_view(), m.as_view(), v.as_view()];
-    let copy = copy.as_ref().map(ViewMut::as_view);
-    check(p, g, &[m, v], copy);
-    let name = format!("adamw_{}", float_name(g.dtype()));
-    let constants = Adam {
-        beta1: step.beta1,
-        beta2: step.beta2,
-        eps: step.eps,
-        grad_scale: step.grad_scale,
-        new1: 1.0 - step.beta1,
-        new2: 1.0 - step.beta2,
-        decay: 1.0 - step.lr * step.weight_decay,
-        rate: step.lr / step.bias_correction1,
-        inv_root: 1.0 / step.bias_correction2.sqrt(),
-    };
-    let views = [p, g, m, v, copy.unwrap_or(p)];
-    let operands = AdamOperands { p: at(p), g: at(g), m: at(m), v: at(v), copies: copies(copy) };
-    // SAFETY: all operands have the length of `p` and the dtypes that the kernel takes.
-    unsafe { launch(gpu, &name, constants, operands, &views) };
+impl OptimizerOps for CudaBackend {
+    fn adamw(&self, step: &AdamStep, args: AdamwArgs) {
+        let AdamwArgs { p, g, m, v, copy } = args;
+        let [p, m, v] = [p.as_view(), m.as_view(), v.as_view()];
+        let copy = copy.as_ref().map(ViewMut::as_view);
+        check(p, g, &[m, v], copy);
+        let name = format!("adamw_{}", float_name(g.dtype()));
+        let constants = Adam {
+            beta1: step.beta1,
+            beta2: step.beta2,
+            eps: step.eps,
+            grad_scale: step.grad_scale,
+            new1: 1.0 - step.beta1,
+            new2: 1.0 - step.beta2,
+            decay: 1.0 - step.lr * step.weight_decay,
+            rate: step.lr / step.bias_correction1,
+            inv_root: 1.0 / step.bias_correction2.sqrt(),
+        };
+        let views = [p, g, m, v, copy.unwrap_or(p)];
+        let operands =
+            AdamOperands { p: at(p), g: at(g), m: at(m), v: at(v), copies: copies(copy) };
+        // SAFETY: all operands have the length of `p` and the dtypes that the kernel takes.
+        unsafe { launch(self.gpu(), &name, constants, operands, &views) };
+    }
+
+    fn sgd(&self, step: &SgdStep, args: SgdArgs) {
+        let SgdArgs { p, g, momentum, copy } = args;
+        let p = p.as_view();
+        let [momentum, copy] = [&momentum, &copy].map(|view| view.as_ref().map(ViewMut::as_view));
+        check(p, g, momentum.as_slice(), copy);
+        let name = format!("sgd_{}", float_name(g.dtype()));
+        let constants = Sgd {
+            momentum: step.momentum,
+            grad_scale: step.grad_scale,
+            decay: 1.0 - step.lr * step.weight_decay,
+            rate: -step.lr,
+            nesterov: u32::from(step.nesterov),
+        };
+        let views = [p, g, momentum.unwrap_or(p), copy.unwrap_or(p)];
+        let operands =
+            SgdOperands { p: at(p), g: at(g), m: momentum.map_or(0, at), copies: copies(copy) };
+        // SAFETY: as in `adamw`.
+        unsafe { launch(self.gpu(), &name, constants, operands, &views) };
+    }
 }
 
-/// See [`Backend::sgd`](crate::backend::Backend::sgd).
-pub fn sgd(
-    gpu: &Gpu,
-    step: &SgdStep,
-    p: ViewMut,
-    g: View,
-    momentum: Option<ViewMut>,
-    copy: Option<ViewMut>,
-) {
-    let p = p.as_view();
-    let [momentum, copy] = [&momentum, &copy].map(|view| view.as_ref().map(ViewMut::as_view));
-    check(p, g, momentum.as_slice(), copy);
-    let name = format!("sgd_{}", float_name(g.dtype()));
-    let constants = Sgd {
-        momentum: step.momentum,
-        grad_scale: step.grad_scale,
-        decay: 1.0 - step.lr * step.weight_decay,
-        rate: -step.lr,
-        nesterov: u32::from(step.nesterov),
-    };
-    let views = [p, g, momentum.unwrap_or(p), copy.unwrap_or(p)];
-    let operands =
-        SgdOperands { p: at(p), g: at(g), m: momentum.map_or(0, at), copies: copies(copy) };
-    // SAFETY: as in `adamw`.
-    unsafe { launch(gpu, &name, constants, operands, &views) };
-}
-
-/// Launches a kernel over operands, whose elements are those of `views`.
+/// Launches a kernel over operands, which are the elements of `views`.
 ///
 /// # Safety
 /// As [`Gpu::launch`].
@@ -137,16 +125,16 @@ unsafe fn launch<S: Pod, O: Pod>(gpu: &Gpu, name: &str, settings: S, operands: O
     unsafe { gpu.launch((&OPTIM, name), grid, args![settings, operands, head, count, n]) };
 }
 
-/// Masters and states are f32; the gradient and the copy are of any type of numbers.
+/// Checks that master weights and states are f32, and that all operands are equally long.
 fn check(p: View, g: View, states: &[View], copy: Option<View>) {
     let masters = states.iter().chain([&p]);
     assert!(
         masters.clone().all(|view| view.dtype() == DType::F32),
-        "parameters and the state of their optimiser are f32"
+        "parameters and the optimizer state are f32"
     );
     assert!(
         masters.chain([&g]).chain(copy.as_ref()).all(|view| view.len() == p.len()),
-        "operands of an optimiser step are of one size"
+        "operands of an optimizer step are of one size"
     );
 }
 

@@ -8,7 +8,7 @@ use crate::backend::cuda::kernels::PARTIALS;
 use crate::backend::cuda::{Gpu, Grid};
 use crate::backend::{DType, LeafGrad};
 
-/// Sums that one launch makes at most, as in `kernels/partials.cu`.
+/// Maximum sums per launch, as in `kernels/partials.cu`.
 const MOST_SUMS: usize = 2;
 
 /// Parameter of the kernel.
@@ -19,11 +19,11 @@ struct Sums {
     accumulate: [u32; MOST_SUMS],
 }
 
-/// Writes to each of `sums`, which are equally long, the sum of the rows of its `parts`, or adds it, in an order that depends
-/// on sizes alone. The parts of each are f32 `[rows, cols]`, and follow those of the one before.
+/// Writes or accumulates into each of `sums`, which are equally long, the sum of the rows of its `parts`, in an order that
+/// depends on sizes alone. The parts of each sum are f32 `[rows, cols]`, contiguous for all sums.
 ///
 /// # Safety
-/// `parts` is the address of so many elements of the [workspace](Gpu::workspace).
+/// `parts` is the address of this many elements of the [workspace](Gpu::workspace).
 pub(super) unsafe fn add_partials<'a>(
     gpu: &Gpu,
     sums: impl IntoIterator<Item = LeafGrad<'a>>,

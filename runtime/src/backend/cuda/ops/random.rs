@@ -2,15 +2,15 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::backend::cuda::Gpu;
+use crate::backend::cuda::CudaBackend;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::RANDOM;
-use crate::backend::{BlockIndex, ViewMut};
+use crate::backend::{BlockIndex, RandomOps, ViewMut};
 
 use super::launch::{at, covering, float_name};
 use super::strided::StridedBlock;
 
-/// Dims that a kernel counts in, after dims that lie together have been joined.
+/// Maximum dims of a kernel, after contiguous dims are merged.
 const DIMS: usize = 16;
 
 /// `Place` of the kernels: a [`StridedBlock`].
@@ -25,11 +25,11 @@ struct Place {
 
 impl Place {
     /// # Panics
-    /// When a block is cut in more than 16 dims.
+    /// When a block is split in more than 16 dims.
     fn new(index: &BlockIndex) -> Place {
         let StridedBlock { first, sizes, strides } = StridedBlock::of(index);
         let dims = sizes.len();
-        assert!(dims <= DIMS, "a block is cut in at most {DIMS} dims");
+        assert!(dims <= DIMS, "a block is split in at most {DIMS} dims");
         let mut place = Place { first, dims: dims as u64, sizes: [1; DIMS], strides: [1; DIMS] };
         place.sizes[..dims].copy_from_slice(&sizes);
         place.strides[..dims].copy_from_slice(&strides);
@@ -37,18 +37,20 @@ impl Place {
     }
 }
 
-/// See [`Backend::normal`](crate::backend::Backend::normal). The bits are those of the host's backend.
-pub fn normal(gpu: &Gpu, key: u64, std: f32, index: &BlockIndex, out: ViewMut) {
-    let out = out.as_view();
-    assert_eq!(index.len(), out.len(), "the block index fits the operand");
-    let n = out.len() as u64;
-    let name = format!("normal_{}", float_name(out.dtype()));
-    // SAFETY: the block has as many elements as the operand.
-    unsafe {
-        gpu.launch(
-            (&RANDOM, &name),
-            covering(gpu, n),
-            args![key, std, Place::new(index), at(out), n],
-        )
-    };
+impl RandomOps for CudaBackend {
+    fn normal(&self, key: u64, std: f32, index: &BlockIndex, out: ViewMut) {
+        let gpu = self.gpu();
+        let out = out.as_view();
+        assert_eq!(index.len(), out.len(), "the block index fits the operand");
+        let n = out.len() as u64;
+        let name = format!("normal_{}", float_name(out.dtype()));
+        // SAFETY: the block has as many elements as the operand.
+        unsafe {
+            gpu.launch(
+                (&RANDOM, &name),
+                covering(gpu, n),
+                args![key, std, Place::new(index), at(out), n],
+            )
+        };
+    }
 }

@@ -1,44 +1,113 @@
-//! Sums over a dim, and over everything.
+//! Reductions over a dim and over whole operands.
 
 use bytemuck::{Pod, Zeroable};
 
 use crate::backend::Queue;
 use crate::backend::cuda::gpu::{args, done};
 use crate::backend::cuda::kernels::REDUCE;
-use crate::backend::cuda::{Gpu, Grid};
-use crate::backend::{DType, View, ViewMut};
+use crate::backend::cuda::{CudaBackend, Gpu, Grid};
+use crate::backend::{DType, MiddleDim, ReductionOps, View, ViewMut};
 
 use super::launch::{THREADS, aligned, at, covering, float_name, wide};
 
-/// Blocks that keep a device busy; fewer rows than that are summed in parts. Not asked of the device, on which the order
-/// of a sum must not depend.
+/// Number of blocks that keeps a device busy; fewer rows are summed in parts. A constant, since the order of a sum must
+/// not depend on the device.
 const BLOCKS: u64 = 1024;
-/// Least elements of one part of a row.
+/// Minimum elements of a part of a row.
 const ROW_PART: u64 = 4096;
-/// Least rows of one part of columns.
+/// Minimum rows of a part of columns.
 const COLUMN_PART: u64 = 64;
-/// Least vectors of each thread in a sum over everything.
+/// Minimum vectors per thread in a sum over a whole operand.
 const VECTORS: u64 = 4;
 
-/// See [`Backend::sum_dim`](crate::backend::Backend::sum_dim).
-///
-/// Where there are few sums of many elements, sums of parts come first.
-pub fn sum_dim(gpu: &Gpu, outer: usize, n: usize, inner: usize, x: View, y: ViewMut, scale: f32) {
-    let y = y.as_view();
-    assert_eq!((x.len(), y.len()), (outer * n * inner, outer * inner), "sum_dim: sizes");
-    if y.is_empty() {
-        return;
+impl ReductionOps for CudaBackend {
+    /// Few sums of many elements are computed in two stages, the first over parts.
+    fn sum_dim(&self, dim: MiddleDim, x: View, y: ViewMut, scale: f32) {
+        let gpu = self.gpu();
+        let MiddleDim { outer, len: n, inner } = dim;
+        let y = y.as_view();
+        assert_eq!((x.len(), y.len()), (outer * n * inner, outer * inner), "sum_dim: sizes");
+        if y.is_empty() {
+            return;
+        }
+        let [outer, n, inner] = [outer, n, inner].map(|size| size as u64);
+        let sum = Sum { outer, n, inner, x: at(x), dtype: x.dtype() };
+        let parts = sum.parts();
+        if parts == 1 {
+            return sum.launch(gpu, 1, at(y), y.dtype(), scale);
+        }
+        let partial = gpu.workspace((outer * parts * inner * 4) as usize);
+        sum.launch(gpu, parts, partial, DType::F32, 1.0);
+        let sum = Sum { outer, n: parts, inner, x: partial, dtype: DType::F32 };
+        sum.launch(gpu, 1, at(y), y.dtype(), scale);
     }
-    let [outer, n, inner] = [outer, n, inner].map(|size| size as u64);
-    let sum = Sum { outer, n, inner, x: at(x), dtype: x.dtype() };
-    let parts = sum.parts();
-    if parts == 1 {
-        return sum.launch(gpu, 1, at(y), y.dtype(), scale);
+
+    fn broadcast_dim(&self, dim: MiddleDim, dy: View, dx: ViewMut, scale: f32) {
+        let gpu = self.gpu();
+        let MiddleDim { outer, len: n, inner } = dim;
+        let dx = dx.as_view();
+        assert_eq!(
+            (dx.len(), dy.len()),
+            (outer * n * inner, outer * inner),
+            "broadcast_dim: sizes"
+        );
+        let dtypes = format!("{}_{}", float_name(dy.dtype()), float_name(dx.dtype()));
+        let vector = wide(dx.dtype());
+        // A vector is inside one row, or inside the copies of one element.
+        let fits = match inner {
+            1 => n.is_multiple_of(vector) && aligned(&[dx], vector),
+            _ => inner.is_multiple_of(vector) && aligned(&[dx, dy], vector),
+        };
+        let vector = if fits { vector as u64 } else { 1 };
+        let name = format!("broadcast_{dtypes}{}", suffix(vector));
+        let grid = covering(gpu, dx.len() as u64 / vector);
+        let [outer, n, inner] = [outer, n, inner].map(|size| size as u64);
+        // SAFETY: the operands have these sizes.
+        unsafe {
+            gpu.launch((&REDUCE, &name), grid, args![outer, n, inner, at(dy), at(dx), scale])
+        };
     }
-    let partial = gpu.workspace((outer * parts * inner * 4) as usize);
-    sum.launch(gpu, parts, partial, DType::F32, 1.0);
-    let sum = Sum { outer, n: parts, inner, x: partial, dtype: DType::F32 };
-    sum.launch(gpu, 1, at(y), y.dtype(), scale);
+
+    fn sum_squares(&self, x: View) -> f64 {
+        self.sum_squares_of(&[x])
+    }
+
+    /// Sums as many operands per launch as fit into its parameter, since a model has many small gradients. Blocks the host
+    /// once, on the compute stream.
+    fn sum_squares_of(&self, parts: &[View]) -> f64 {
+        let gpu = self.gpu();
+        let parts: Vec<View> = parts.iter().copied().filter(|part| !part.is_empty()).collect();
+        let launches: Vec<Buffers> = parts
+            .chunk_by(|a, b| a.dtype() == b.dtype())
+            .flat_map(|alike| alike.chunks(MOST_BUFFERS).map(Buffers::new))
+            .collect();
+        let Some(most_blocks) = launches.iter().map(Buffers::blocks).max() else { return 0.0 };
+        // The sums of all parts, followed by those of the blocks of one launch.
+        let sums = gpu.workspace((parts.len() + most_blocks as usize) * 8);
+        let block_sums = sums + parts.len() as u64 * 8;
+        let mut done_parts = 0;
+        for buffers in &launches {
+            let name = format!("sum_squares_{}", float_name(parts[done_parts].dtype()));
+            let grid = |blocks| Grid { blocks: [blocks, 1, 1], threads: THREADS, shared: 0 };
+            let sum = sums + done_parts as u64 * 8;
+            // SAFETY: there is room for the sum of every block, and of every part.
+            unsafe {
+                gpu.launch((&REDUCE, &name), grid(buffers.blocks()), args![*buffers, block_sums]);
+                let args = args![*buffers, block_sums, sum];
+                gpu.launch((&REDUCE, "sum_doubles"), grid(buffers.count), args);
+            }
+            done_parts += buffers.count as usize;
+        }
+        let mut of_parts = vec![0f64; parts.len()];
+        gpu.tape.note_wait();
+        let (driver, stream) = (gpu.driver(), gpu.stream(Queue::Compute));
+        // SAFETY: the sums are in the workspace, and the numbers here are in place until the stream has passed.
+        done(unsafe {
+            driver.download(stream, of_parts.as_mut_ptr().cast(), sums, 8 * of_parts.len())
+        });
+        done(driver.synchronize(stream));
+        of_parts.iter().sum()
+    }
 }
 
 /// A sum over the middle of `x[outer, n, inner]`.
@@ -51,18 +120,18 @@ struct Sum {
 }
 
 impl Sum {
-    /// Elements that a thread takes at once: of 128 bits, where all rows are aligned to that.
+    /// Returns the elements per access of a thread: 128 bits if all rows are aligned to that, else one.
     fn vector(&self) -> u64 {
         let vector = wide(self.dtype) as u64;
         if self.inner.is_multiple_of(vector) && self.x.is_multiple_of(16) { vector } else { 1 }
     }
 
-    /// Blocks along x for each part.
+    /// Returns the number of blocks along x for each part.
     fn blocks(&self, vector: u64) -> u64 {
         if self.inner == 1 { self.outer } else { self.outer * self.inner.div_ceil(32 * vector) }
     }
 
-    /// Parts of the middle that are summed apart: a function of the sizes alone.
+    /// Returns the number of parts of the middle dim that are summed separately: a function of the sizes alone.
     fn parts(&self) -> u64 {
         let least = if self.inner == 1 { ROW_PART } else { COLUMN_PART };
         (self.n / least).min(BLOCKS / self.blocks(1)).max(1)
@@ -87,76 +156,12 @@ impl Sum {
     }
 }
 
-/// The last part of the name of a kernel that takes vectors of so many elements.
+/// Returns the suffix of the name of a kernel with vectors of this many elements.
 fn suffix(vector: u64) -> &'static str {
     if vector > 1 { "_vectors" } else { "" }
 }
 
-/// See [`Backend::broadcast_dim`](crate::backend::Backend::broadcast_dim).
-pub fn broadcast_dim(
-    gpu: &Gpu,
-    outer: usize,
-    n: usize,
-    inner: usize,
-    dy: View,
-    dx: ViewMut,
-    scale: f32,
-) {
-    let dx = dx.as_view();
-    assert_eq!((dx.len(), dy.len()), (outer * n * inner, outer * inner), "broadcast_dim: sizes");
-    let dtypes = format!("{}_{}", float_name(dy.dtype()), float_name(dx.dtype()));
-    let vector = wide(dx.dtype());
-    // A vector lies in one row, or in the copies of one element.
-    let fits = match inner {
-        1 => n.is_multiple_of(vector) && aligned(&[dx], vector),
-        _ => inner.is_multiple_of(vector) && aligned(&[dx, dy], vector),
-    };
-    let vector = if fits { vector as u64 } else { 1 };
-    let name = format!("broadcast_{dtypes}{}", suffix(vector));
-    let grid = covering(gpu, dx.len() as u64 / vector);
-    let [outer, n, inner] = [outer, n, inner].map(|size| size as u64);
-    // SAFETY: the operands have these sizes.
-    unsafe { gpu.launch((&REDUCE, &name), grid, args![outer, n, inner, at(dy), at(dx), scale]) };
-}
-
-/// See [`Backend::sum_squares_of`](crate::backend::Backend::sum_squares_of). It waits for the compute queue, once.
-///
-/// A model has many gradients, most of them small: each launch sums as many as its parameter has room for.
-pub fn sum_squares_of(gpu: &Gpu, parts: &[View]) -> f64 {
-    let parts: Vec<View> = parts.iter().copied().filter(|part| !part.is_empty()).collect();
-    let launches: Vec<Buffers> = parts
-        .chunk_by(|a, b| a.dtype() == b.dtype())
-        .flat_map(|alike| alike.chunks(MOST_BUFFERS).map(Buffers::new))
-        .collect();
-    let Some(most_blocks) = launches.iter().map(Buffers::blocks).max() else { return 0.0 };
-    // The sums of all parts, and behind them those of the blocks of one launch at a time.
-    let sums = gpu.workspace((parts.len() + most_blocks as usize) * 8);
-    let block_sums = sums + parts.len() as u64 * 8;
-    let mut done_parts = 0;
-    for buffers in &launches {
-        let name = format!("sum_squares_{}", float_name(parts[done_parts].dtype()));
-        let grid = |blocks| Grid { blocks: [blocks, 1, 1], threads: THREADS, shared: 0 };
-        let sum = sums + done_parts as u64 * 8;
-        // SAFETY: there is room for the sum of every block, and of every part.
-        unsafe {
-            gpu.launch((&REDUCE, &name), grid(buffers.blocks()), args![*buffers, block_sums]);
-            let args = args![*buffers, block_sums, sum];
-            gpu.launch((&REDUCE, "sum_doubles"), grid(buffers.count), args);
-        }
-        done_parts += buffers.count as usize;
-    }
-    let mut of_parts = vec![0f64; parts.len()];
-    gpu.tape.note_wait();
-    let (driver, stream) = (gpu.driver(), gpu.stream(Queue::Compute));
-    // SAFETY: the sums are in the workspace, and the numbers here are in place until the stream has passed.
-    done(unsafe {
-        driver.download(stream, of_parts.as_mut_ptr().cast(), sums, 8 * of_parts.len())
-    });
-    done(driver.synchronize(stream));
-    of_parts.iter().sum()
-}
-
-/// Buffers of one launch, as in `kernels/reduce.cu`.
+/// Maximum number of buffers per launch, as in `kernels/reduce.cu`.
 const MOST_BUFFERS: usize = 64;
 
 /// `Buffers` of the kernels.
@@ -167,12 +172,12 @@ struct Buffers {
     n: [u64; MOST_BUFFERS],
     end_block: [u32; MOST_BUFFERS],
     count: u32,
-    /// To a multiple of 8 bytes.
+    /// Pads the size to a multiple of 8 bytes.
     padding: u32,
 }
 
 impl Buffers {
-    /// Of one dtype, at most [`MOST_BUFFERS`].
+    /// Creates the parameter for at most [`MOST_BUFFERS`] operands of one dtype.
     fn new(parts: &[View]) -> Buffers {
         let mut buffers = Buffers { count: parts.len() as u32, ..Buffers::zeroed() };
         let mut blocks = 0;
@@ -184,13 +189,13 @@ impl Buffers {
         buffers
     }
 
-    /// Blocks of all of them.
+    /// Returns the number of blocks of all buffers.
     fn blocks(&self) -> u32 {
         self.end_block[self.count as usize - 1]
     }
 }
 
-/// Blocks that a part is summed by: a function of its length alone, as is what each thread of them adds.
+/// Returns the number of blocks that sum a part: a function of its length alone, as is the work of each thread.
 fn blocks_of(part: &View) -> u64 {
     let vector = wide(part.dtype()) as u64;
     (part.len() as u64).div_ceil(u64::from(THREADS) * vector * VECTORS).min(BLOCKS)

@@ -1,42 +1,47 @@
 //! Rotary position embedding.
 
 use super::launch::{aligned, at, covering, float_name, wide};
-use crate::backend::cuda::Gpu;
+use crate::backend::cuda::CudaBackend;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::ROPE;
-use crate::backend::{DType, RopeShape, View, ViewMut};
+use crate::backend::{DType, RopeArgs, RopeOps, RopeShape};
 
 /// Heads that a thread rotates, as in `kernels/rope.cu`.
 const HEADS: u64 = 2;
 
-pub fn rope(gpu: &Gpu, s: &RopeShape, x: View, cos: View, sin: View, inverse: bool, y: ViewMut) {
-    let (half, y) = (s.head_dim / 2, y.as_view());
-    assert!(s.head_dim.is_multiple_of(2), "rope pairs the elements of a head");
-    for operand in [x, y] {
-        assert_eq!(
-            operand.len(),
-            s.batch * s.seq * s.heads * s.head_dim,
-            "rope operands fit {s:?}"
-        );
-        assert_eq!(operand.dtype(), x.dtype(), "rope: operands of one dtype");
+impl RopeOps for CudaBackend {
+    fn rope(&self, s: &RopeShape, args: RopeArgs) {
+        let RopeArgs { x, cos, sin, inverse, y } = args;
+        let gpu = self.gpu();
+        let (half, y) = (s.head_dim / 2, y.as_view());
+        assert!(s.head_dim.is_multiple_of(2), "rope pairs the elements of a head");
+        for operand in [x, y] {
+            assert_eq!(
+                operand.len(),
+                s.batch * s.seq * s.heads * s.head_dim,
+                "rope operands fit {s:?}"
+            );
+            assert_eq!(operand.dtype(), x.dtype(), "rope: operands of one dtype");
+        }
+        for table in [cos, sin] {
+            assert_eq!(table.len(), s.seq * half, "rope tables fit {s:?}");
+            assert_eq!(table.dtype(), DType::F32, "rope tables are f32");
+        }
+        let width = wide(x.dtype());
+        let vectors = half.is_multiple_of(width) && aligned(&[x, y, cos, sin], width);
+        let (form, width) = if vectors { ("", width) } else { ("any_", 1) };
+        let name = format!("rope_{form}{}", float_name(x.dtype()));
+        let sign: f32 = if inverse { -1.0 } else { 1.0 };
+        let [positions, seq, heads, half] =
+            [s.batch * s.seq, s.seq, s.heads, half].map(|n| n as u64);
+        let grid = covering(gpu, positions * heads.div_ceil(HEADS) * (half / width as u64));
+        // SAFETY: the operands have the sizes that were checked, of the dtype in the name, and the alignment of the form.
+        unsafe {
+            gpu.launch(
+                (&ROPE, &name),
+                grid,
+                args![at(x), at(y), at(cos), at(sin), sign, positions, seq, heads, half],
+            )
+        };
     }
-    for table in [cos, sin] {
-        assert_eq!(table.len(), s.seq * half, "rope tables fit {s:?}");
-        assert_eq!(table.dtype(), DType::F32, "rope tables are f32");
-    }
-    let width = wide(x.dtype());
-    let vectors = half.is_multiple_of(width) && aligned(&[x, y, cos, sin], width);
-    let (form, width) = if vectors { ("", width) } else { ("any_", 1) };
-    let name = format!("rope_{form}{}", float_name(x.dtype()));
-    let sign: f32 = if inverse { -1.0 } else { 1.0 };
-    let [positions, seq, heads, half] = [s.batch * s.seq, s.seq, s.heads, half].map(|n| n as u64);
-    let grid = covering(gpu, positions * heads.div_ceil(HEADS) * (half / width as u64));
-    // SAFETY: the operands have the sizes that were checked, of the dtype in the name, and the alignment of the form.
-    unsafe {
-        gpu.launch(
-            (&ROPE, &name),
-            grid,
-            args![at(x), at(y), at(cos), at(sin), sign, positions, seq, heads, half],
-        )
-    };
 }

@@ -1,4 +1,4 @@
-//! Rows of a tensor that are put together from parts, and taken apart.
+//! Concatenation and splitting of rows of tensors.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -9,7 +9,7 @@ use crate::backend::{Queue, RowPart};
 
 use super::launch::covering;
 
-/// Parts of one launch.
+/// Maximum parts per launch.
 const MOST: usize = 32;
 
 /// `RowParts` of the kernels.
@@ -21,19 +21,19 @@ struct Parts {
     at: [u64; MOST],
 }
 
-/// See [`Device::join_rows`](crate::backend::Device::join_rows).
+/// Implements [`Device::join_rows`](crate::backend::Device::join_rows).
 ///
 /// # Safety
-/// As there.
+/// As for the method of the device.
 pub unsafe fn join_rows(gpu: &Gpu, queue: Queue, rows: usize, whole: *mut u8, parts: &[RowPart]) {
     // SAFETY: as the caller promises.
     unsafe { launch(gpu, queue, "join_rows", rows, whole as u64, parts) };
 }
 
-/// See [`Device::split_rows`](crate::backend::Device::split_rows).
+/// Implements [`Device::split_rows`](crate::backend::Device::split_rows).
 ///
 /// # Safety
-/// As there.
+/// As for the method of the device.
 pub unsafe fn split_rows(
     gpu: &Gpu,
     queue: Queue,
@@ -50,7 +50,7 @@ pub unsafe fn split_rows(
 unsafe fn launch(gpu: &Gpu, queue: Queue, name: &str, rows: usize, whole: u64, parts: &[RowPart]) {
     let parts: Vec<RowPart> = parts.iter().copied().filter(|part| part.bytes > 0).collect();
     let stride: usize = parts.iter().map(|part| part.bytes).sum();
-    // In the largest units that every part of every row begins and ends with.
+    // In the largest units to which every part of every row is aligned.
     let all = parts.iter().fold(whole | 16, |all, part| all | part.address | part.bytes as u64);
     let unit = 1 << all.trailing_zeros();
     let (rows, stride) = (rows as u64, stride as u64 / unit);

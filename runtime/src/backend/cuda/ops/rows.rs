@@ -1,26 +1,26 @@
-//! Sizes of kernels over rows (`kernels/row.cuh`).
+//! Grids of kernels over rows (`kernels/row.cuh`).
 
 use super::launch::{THREADS, aligned, most_blocks, wide};
 use crate::backend::cuda::{Gpu, Grid};
 use crate::backend::{DType, View};
 
-/// Lanes of the smallest group that works on a row.
+/// Lanes of the smallest group per row.
 const WARP: u64 = 32;
 
-/// How a kernel goes over rows.
+/// The assignment of rows to threads of a kernel.
 pub(super) struct RowPlan {
-    /// What the kernel's name has before the dtype: nothing where rows are cut in vectors that are kept in registers, `any_`
-    /// where they are read element by element, as often as they are needed.
+    /// The part of the kernel's name before the dtype: empty if rows are kept in registers as vectors, `any_` if they are
+    /// read element by element, as often as needed.
     pub form: &'static str,
-    /// Lanes that work on a row together.
+    /// Lanes per row.
     pub lanes: u32,
     /// Threads of a block.
     pub threads: u32,
 }
 
 impl RowPlan {
-    /// For rows of `cols` elements that begin where these views do. Lanes of the kernel keep `kept` vectors at most, and
-    /// its blocks have `most_threads` threads at most, a power of two.
+    /// Creates the plan for rows of `cols` elements with the alignment of these views. A lane keeps at most `kept` vectors,
+    /// and a block has at most `most_threads` threads, a power of two.
     pub fn new(
         dtype: DType,
         cols: usize,
@@ -39,29 +39,30 @@ impl RowPlan {
         }
     }
 
-    /// With `lanes` lanes, a power of two from 32 on. Warps share a block, so that a multiprocessor is not full of blocks too early.
+    /// Creates a plan with `lanes` lanes per row, a power of two of at least 32. Rows of one warp share a block, so that the
+    /// block limit of a multiprocessor does not limit occupancy.
     pub fn of_lanes(form: &'static str, lanes: u32) -> RowPlan {
         let threads = if u64::from(lanes) == WARP { THREADS } else { lanes };
         RowPlan { form, lanes, threads }
     }
 
-    /// Rows that a block works on at one time.
+    /// Returns the rows that a block processes at a time.
     fn groups_of_block(&self) -> u64 {
         u64::from(self.threads / self.lanes)
     }
 
-    /// Blocks for `rows` rows whose results do not depend on which group works on them.
+    /// Returns the grid for `rows` rows whose results do not depend on the group that processes them.
     pub fn grid(&self, gpu: &Gpu, rows: usize) -> Grid {
         let most = most_blocks(gpu) * u64::from(THREADS.div_ceil(self.threads));
         self.blocks((rows as u64).div_ceil(self.groups_of_block()).min(most))
     }
 
-    /// Blocks for `rows` rows of which each group makes sums over its rows, and the number of these groups. Both depend on
-    /// sizes alone, and so does the order of the sums.
+    /// Returns the grid for `rows` rows of which each group sums its rows, and the number of groups. Both depend on sizes
+    /// alone, as does the order of the sums.
     pub fn summing_grid(&self, rows: usize) -> (Grid, u64) {
-        /// Threads that keep the memory of today's largest device busy, with the registers that sums take.
+        /// Threads that keep the memory of the largest devices busy, at the register use of sums.
         const ALL_THREADS: u64 = 1 << 16;
-        /// Rows of a group: the sums are to stay a small part of what is read.
+        /// Minimum rows of a group, so that the partial sums are small compared to the operands.
         const ROWS: u64 = 4;
         let most = ALL_THREADS / u64::from(self.threads);
         let blocks = (rows as u64).div_ceil(ROWS * self.groups_of_block()).clamp(1, most);

@@ -2,47 +2,51 @@
 
 use super::launch::{at, float_name};
 use super::rows::RowPlan;
-use crate::backend::cuda::Gpu;
+use crate::backend::cuda::CudaBackend;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::SOFTMAX;
-use crate::backend::{View, ViewMut};
+use crate::backend::{SoftmaxOps, View, ViewMut};
 
-/// Vectors that a lane keeps of a row, and the most threads of a block, as in `kernels/softmax.cu`.
+/// Vectors of a row that a lane keeps in registers, and the maximum threads of a block, as in `kernels/softmax.cu`.
 const KEPT: usize = 4;
 const KEPT_BACKWARD: usize = 2;
 const MOST_THREADS: u32 = 512;
 
-pub fn softmax(gpu: &Gpu, cols: usize, x: View, y: ViewMut) {
-    let y = y.as_view();
-    let rows = row_count(cols, [x, y]);
-    let plan = RowPlan::new(x.dtype(), cols, &[x, y], KEPT, MOST_THREADS);
-    let name = format!("softmax_{}{}", plan.form, float_name(x.dtype()));
-    // SAFETY: the views have `rows * cols` elements of the dtype in the name, and the alignment of the plan.
-    unsafe {
-        gpu.launch(
-            (&SOFTMAX, &name),
-            plan.grid(gpu, rows),
-            args![at(x), at(y), rows as u64, cols as u64, plan.lanes],
-        )
-    };
+impl SoftmaxOps for CudaBackend {
+    fn softmax(&self, cols: usize, x: View, y: ViewMut) {
+        let gpu = self.gpu();
+        let y = y.as_view();
+        let rows = row_count(cols, [x, y]);
+        let plan = RowPlan::new(x.dtype(), cols, &[x, y], KEPT, MOST_THREADS);
+        let name = format!("softmax_{}{}", plan.form, float_name(x.dtype()));
+        // SAFETY: the views have `rows * cols` elements of the dtype in the name, and the alignment of the plan.
+        unsafe {
+            gpu.launch(
+                (&SOFTMAX, &name),
+                plan.grid(gpu, rows),
+                args![at(x), at(y), rows as u64, cols as u64, plan.lanes],
+            )
+        };
+    }
+
+    fn softmax_backward(&self, cols: usize, y: View, dy: View, dx: ViewMut) {
+        let gpu = self.gpu();
+        let dx = dx.as_view();
+        let rows = row_count(cols, [y, dy, dx]);
+        let plan = RowPlan::new(y.dtype(), cols, &[y, dy, dx], KEPT_BACKWARD, MOST_THREADS);
+        let name = format!("softmax_backward_{}{}", plan.form, float_name(y.dtype()));
+        // SAFETY: as in `softmax`.
+        unsafe {
+            gpu.launch(
+                (&SOFTMAX, &name),
+                plan.grid(gpu, rows),
+                args![at(y), at(dy), at(dx), rows as u64, cols as u64, plan.lanes],
+            )
+        };
+    }
 }
 
-pub fn softmax_backward(gpu: &Gpu, cols: usize, y: View, dy: View, dx: ViewMut) {
-    let dx = dx.as_view();
-    let rows = row_count(cols, [y, dy, dx]);
-    let plan = RowPlan::new(y.dtype(), cols, &[y, dy, dx], KEPT_BACKWARD, MOST_THREADS);
-    let name = format!("softmax_backward_{}{}", plan.form, float_name(y.dtype()));
-    // SAFETY: as in `softmax`.
-    unsafe {
-        gpu.launch(
-            (&SOFTMAX, &name),
-            plan.grid(gpu, rows),
-            args![at(y), at(dy), at(dx), rows as u64, cols as u64, plan.lanes],
-        )
-    };
-}
-
-/// Rows of `cols` elements of operands that fit each other.
+/// Returns the number of rows of `cols` elements; checks that all operands have it.
 fn row_count<const N: usize>(cols: usize, operands: [View; N]) -> usize {
     let len = operands[0].len();
     for operand in operands {

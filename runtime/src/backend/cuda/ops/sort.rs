@@ -1,4 +1,4 @@
-//! A stable sort of small whole numbers on the device.
+//! A stable radix sort of u32 keys on the device.
 
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::SORT;
@@ -6,23 +6,23 @@ use crate::backend::cuda::{Gpu, Grid};
 
 /// Keys of one block; `TILE` of the kernels.
 const TILE: u64 = 2048;
-/// Values of a digit, and threads of a block.
+/// Values of a digit, which is also the number of threads of a block.
 const DIGITS: u64 = 256;
 /// Bits of a digit.
 const DIGIT_BITS: u32 = 8;
-/// Threads of the one block that adds up counts.
+/// Threads of the one block that scans counts.
 const SCAN_THREADS: u32 = 1024;
 
-/// Keys and what belongs to them, in device memory: two pairs, from one of which each pass moves them to the other.
+/// Memory for keys and their positions: two pairs of arrays, between which each pass moves them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SortSpace {
-    /// Where the keys to be sorted are written (u32).
+    /// Address of the keys to sort (u32).
     pub keys: u64,
     n: u64,
     pitch: u64,
 }
 
-/// Addresses of sorted keys and of the positions that they had (both u32).
+/// Addresses of sorted keys and of their original positions (both u32).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sorted {
     pub keys: u64,
@@ -30,18 +30,18 @@ pub(super) struct Sorted {
 }
 
 impl SortSpace {
-    /// Bytes of memory in which `n` keys can be sorted.
+    /// Returns the bytes of memory needed to sort `n` keys.
     pub fn bytes(n: usize) -> usize {
         let n = n as u64;
         (4 * Self::pitch(n) + n.div_ceil(TILE) * DIGITS * 4) as usize
     }
 
-    /// Room for `n` keys at `address`, which is aligned to 256.
+    /// Creates the space for `n` keys at `address`, which is aligned to 256.
     ///
     /// # Panics
     /// When `n` does not fit into 32 bits.
     pub fn new(address: u64, n: usize) -> SortSpace {
-        assert!(u32::try_from(n).is_ok(), "positions that are sorted fit into 32 bits");
+        assert!(u32::try_from(n).is_ok(), "positions in a sort fit into 32 bits");
         let n = n as u64;
         SortSpace { keys: address, n, pitch: Self::pitch(n) }
     }
@@ -50,7 +50,7 @@ impl SortSpace {
         (n * 4).next_multiple_of(256)
     }
 
-    /// Sorts the keys, of which none is larger than `largest`; equal ones stay in order.
+    /// Sorts the keys, none of which is larger than `largest`; equal keys stay in order.
     ///
     /// # Safety
     /// The memory is live, [`keys`](Self::keys) are written, and no other work uses them.
@@ -65,7 +65,7 @@ impl SortSpace {
         for pass in 0..passes {
             let (from, to) = (pairs[pass as usize % 2], pairs[(pass as usize + 1) % 2]);
             let shift = pass * DIGIT_BITS;
-            // In the first pass what belongs to a key is its position.
+            // In the first pass the order is the identity.
             let order = if pass == 0 { 0 } else { from.order };
             // SAFETY: as the caller promises; the memory has room for both pairs and the counts.
             unsafe {

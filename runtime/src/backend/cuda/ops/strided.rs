@@ -1,23 +1,23 @@
-//! Where the elements of a block lie in its global tensor.
+//! The strides of a block in its global tensor.
 
 use crate::backend::BlockIndex;
 
-/// A [`BlockIndex`] whose neighbouring dims are one where the elements of both follow each other in the global tensor.
+/// A [`BlockIndex`] whose neighboring dims are merged if they are contiguous in the global tensor.
 pub(super) struct StridedBlock {
     /// Global index of the first element.
     pub first: u64,
     /// Sizes of the block.
     pub sizes: Vec<u64>,
-    /// Distances of neighbours along each dim in the global tensor.
+    /// Strides of each dim in the global tensor.
     pub strides: Vec<u64>,
 }
 
 impl StridedBlock {
-    /// Joins dims.
+    /// Merges the dims of a block.
     pub fn of(index: &BlockIndex) -> StridedBlock {
         let (mut sizes, mut strides) = (Vec::new(), Vec::new());
         let (mut first, mut stride) = (0, 1);
-        // From the last dim on: a dim joins the one behind it if that one is whole.
+        // From the last dim on: a dim is merged with the next if that one is not split.
         let mut joins = false;
         for dim in (0..index.local.len()).rev() {
             let (local, global) = (index.local[dim] as u64, index.global[dim] as u64);

@@ -11,8 +11,8 @@ use crate::backend::AttentionShape;
 use crate::backend::cuda::choices::Choices;
 use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::{
-    Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul, MatMulOperands,
-    Module, Properties, Source, Stream,
+    AttentionGradients, AttentionOperands, Driver, DriverError, Event, Function, FusedAttention,
+    Graph, Grid, MatMul, MatMulOperands, Module, Properties, Source, Stream,
 };
 
 /// Calls whose times are not read yet are looked through when there are so many.
@@ -274,16 +274,12 @@ impl FusedAttention for ProfiledDriver {
         &self,
         stream: Stream,
         shape: &AttentionShape,
-        q: u64,
-        k: u64,
-        v: u64,
-        out: u64,
-        lse: u64,
+        operands: &AttentionOperands,
     ) -> Done {
         let attention = self.inner.attention().ok_or_else(no_attention)?;
         self.timed(stream, "attention", sizes(shape), || {
             // SAFETY: as the caller promises.
-            unsafe { attention.forward(stream, shape, q, k, v, out, lse) }
+            unsafe { attention.forward(stream, shape, operands) }
         })
     }
 
@@ -291,20 +287,13 @@ impl FusedAttention for ProfiledDriver {
         &self,
         stream: Stream,
         shape: &AttentionShape,
-        q: u64,
-        k: u64,
-        v: u64,
-        out: u64,
-        lse: u64,
-        dout: u64,
-        dq: u64,
-        dk: u64,
-        dv: u64,
+        operands: &AttentionOperands,
+        gradients: &AttentionGradients,
     ) -> Done {
         let attention = self.inner.attention().ok_or_else(no_attention)?;
         self.timed(stream, "attention backward", sizes(shape), || {
             // SAFETY: as the caller promises.
-            unsafe { attention.backward(stream, shape, q, k, v, out, lse, dout, dq, dk, dv) }
+            unsafe { attention.backward(stream, shape, operands, gradients) }
         })
     }
 }

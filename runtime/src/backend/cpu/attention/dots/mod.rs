@@ -1,4 +1,4 @@
-//! Tiles whose products the processor works out from pairs of bf16.
+//! Tiles that are multiplied by bf16 dot products.
 
 mod backward;
 mod forward;

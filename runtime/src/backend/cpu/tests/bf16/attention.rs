@@ -1,11 +1,11 @@
 use half::bf16;
 
-use super::{CpuBackend, Kernel, Results, assert_rounds, input, unwritten, view, view_mut};
+use super::{Kernel, Results, assert_rounds, input, unwritten, view, view_mut};
 use crate::backend::cpu::float::Float;
-use crate::backend::{AttentionShape, Backend};
+use crate::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend};
 
 impl Kernel for AttentionShape {
-    fn run<T: Float>(&self, cpu: &CpuBackend) -> Results<T> {
+    fn run<T: Float>(&self, cpu: &dyn Backend) -> Results<T> {
         let rows = self.batch * self.seq * self.head_dim;
         let (q_len, kv_len) = (rows * self.heads, rows * self.kv_heads);
         let (q, dout) = (input::<T>(q_len, 1, 3.0), input::<T>(q_len, 4, 1.0));
@@ -14,14 +14,30 @@ impl Kernel for AttentionShape {
         let mut lse = unwritten::<f32>(self.batch * self.seq * self.heads);
         let [mut dq, mut dk, mut dv] = [q_len, kv_len, kv_len].map(unwritten::<T>);
         let (q, k, v) = (view(&q), view(&k), view(&v));
-        cpu.attention(self, q, k, v, view_mut(&mut out), view_mut(&mut lse));
+        cpu.attention(
+            self,
+            AttentionArgs { q, k, v, out: view_mut(&mut out), lse: view_mut(&mut lse) },
+        );
         // Backward starts from the same output for every type.
         let given: Vec<T> =
             out.iter().map(|x| T::narrow(bf16::from_f32(x.widen()).to_f32())).collect();
         let (out_in, lse_in) = (view(&given), view(&lse));
         let (dq_out, dk_out, dv_out) = (view_mut(&mut dq), view_mut(&mut dk), view_mut(&mut dv));
         let dout = view(&dout);
-        cpu.attention_backward(self, q, k, v, out_in, lse_in, dout, dq_out, dk_out, dv_out);
+        cpu.attention_backward(
+            self,
+            AttentionBackwardArgs {
+                q,
+                k,
+                v,
+                out: out_in,
+                lse: lse_in,
+                dout,
+                dq: dq_out,
+                dk: dk_out,
+                dv: dv_out,
+            },
+        );
         Results {
             rounded: vec![("out", out), ("dq", dq), ("dk", dk), ("dv", dv)],
             wide: vec![("lse", lse)],

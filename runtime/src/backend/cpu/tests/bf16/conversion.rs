@@ -1,10 +1,9 @@
 use half::bf16;
 
 use super::{on_every_backend, view, view_mut};
-use crate::backend::Backend;
 use crate::backend::cpu::float::Float;
 
-/// Every bf16 value, its neighbours in f32, and the f32 values at and around the middle to the next bf16 value.
+/// Every bf16 value, its neighbors in f32, and the f32 values at and around the middle to the next bf16 value.
 fn telling_values() -> Vec<f32> {
     let upper = (0..=u16::MAX).map(|upper| u32::from(upper) << 16);
     let lower = [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff];
@@ -17,7 +16,7 @@ fn rounding_is_to_nearest_even_and_keeps_nan() {
         let (got, expected) = (<bf16 as Float>::narrow(x), bf16::from_f32(x));
         assert_eq!(got.to_bits(), expected.to_bits(), "{x:e} ({:#x})", x.to_bits());
     }
-    // Stated apart from the library: ties go to the even neighbour, the largest f32 to infinity.
+    // Stated independently of the library: ties go to the even neighbor, the largest f32 to infinity.
     let narrow = |bits: u32| <bf16 as Float>::narrow(f32::from_bits(bits)).to_bits();
     assert_eq!([narrow(0x3f80_8000), narrow(0x3f81_8000)], [0x3f80, 0x3f82]);
     assert_eq!([narrow(0x7f7f_ffff), narrow(0xff7f_ffff)], [0x7f80, 0xff80]);

@@ -3,11 +3,14 @@
 use half::bf16;
 
 use super::{
-    CpuBackend, Kernel, Results, assert_rounds, half_unit, input, on_every_backend, unwritten,
-    values, view, view_mut,
+    Kernel, Results, assert_rounds, half_unit, input, on_every_backend, unwritten, values, view,
+    view_mut,
 };
 use crate::backend::cpu::float::Float;
-use crate::backend::{AdamStep, Backend, BlockIndex, Dropout, Expr, LeafGrad, Node, SgdStep};
+use crate::backend::{
+    AdamStep, AdamwArgs, Backend, BlockCopy, BlockIndex, Dropout, Expr, LeafGrad, MiddleDim, Node,
+    SgdArgs, SgdStep,
+};
 
 struct Map {
     nodes: Vec<Node>,
@@ -17,7 +20,7 @@ struct Map {
 }
 
 impl Kernel for Map {
-    fn run<T: Float>(&self, cpu: &CpuBackend) -> Results<T> {
+    fn run<T: Float>(&self, cpu: &dyn Backend) -> Results<T> {
         let &Map { ref nodes, len, row, accumulate } = self;
         let expr = Expr { nodes: nodes.clone() };
         let leaves = [input::<T>(len, 1, 4.0), input(len, 2, 4.0), input(row, 3, 2.0)];
@@ -25,10 +28,8 @@ impl Kernel for Map {
         let grad = input::<T>(len, 4, 1.0);
         let mut out = unwritten::<T>(len);
         cpu.map(&expr, &leaves, view_mut(&mut out));
-        let [mut first, mut second] = [5, 6].map(|seed| match accumulate {
-            true => input::<T>(len, seed, 1.0),
-            false => unwritten(len),
-        });
+        let [mut first, mut second] =
+            [5, 6].map(|seed| if accumulate { input::<T>(len, seed, 1.0) } else { unwritten(len) });
         let mut of_row = if accumulate { values(row, 7) } else { unwritten(row) };
         let slots = [view_mut(&mut first), view_mut(&mut second), view_mut(&mut of_row)];
         let mut slots = slots.map(|view| Some(LeafGrad { view, accumulate }));
@@ -84,16 +85,21 @@ fn a_leaf_used_as_a_whole_and_as_a_row_has_one_f32_gradient() {
 struct Sums([usize; 3]);
 
 impl Kernel for Sums {
-    fn run<T: Float>(&self, cpu: &CpuBackend) -> Results<T> {
+    fn run<T: Float>(&self, cpu: &dyn Backend) -> Results<T> {
         let &Sums([outer, n, inner]) = self;
         let (x, dy) = (input::<T>(outer * n * inner, 1, 1.0), input::<T>(outer * inner, 2, 1.0));
         let wide_dy = values(outer * inner, 3);
         let (mut y, mut wide_y) = (unwritten::<T>(outer * inner), unwritten::<f32>(outer * inner));
         let [mut dx, mut wide_dx] = [(); 2].map(|()| unwritten::<T>(x.len()));
-        cpu.sum_dim(outer, n, inner, view(&x), view_mut(&mut y), 0.3);
-        cpu.sum_dim(outer, n, inner, view(&x), view_mut(&mut wide_y), 0.3);
-        cpu.broadcast_dim(outer, n, inner, view(&dy), view_mut(&mut dx), 0.3);
-        cpu.broadcast_dim(outer, n, inner, view(&wide_dy), view_mut(&mut wide_dx), 0.3);
+        cpu.sum_dim(MiddleDim { outer, len: n, inner }, view(&x), view_mut(&mut y), 0.3);
+        cpu.sum_dim(MiddleDim { outer, len: n, inner }, view(&x), view_mut(&mut wide_y), 0.3);
+        cpu.broadcast_dim(MiddleDim { outer, len: n, inner }, view(&dy), view_mut(&mut dx), 0.3);
+        cpu.broadcast_dim(
+            MiddleDim { outer, len: n, inner },
+            view(&wide_dy),
+            view_mut(&mut wide_dx),
+            0.3,
+        );
         Results {
             rounded: vec![("sum", y), ("broadcast", dx), ("broadcast of f32", wide_dx)],
             wide: vec![("sum in f32", wide_y)],
@@ -111,7 +117,7 @@ fn sums_over_a_dim() {
 struct Plain(usize);
 
 impl Kernel for Plain {
-    fn run<T: Float>(&self, cpu: &CpuBackend) -> Results<T> {
+    fn run<T: Float>(&self, cpu: &dyn Backend) -> Results<T> {
         let len = self.0;
         let src = input::<T>(len, 1, 1.0);
         let wide_src = values(len, 2);
@@ -130,7 +136,11 @@ impl Kernel for Plain {
         let squares = cpu.sum_squares(view(&src)) as f32;
         let mut copied = unwritten::<T>(len + 3);
         copied[len..].fill(T::ZERO);
-        cpu.copy_blocks(1, len, view(&src), 0, 0, view_mut(&mut copied), 0, 0);
+        cpu.copy_blocks(
+            &BlockCopy { blocks: 1, len, src_start: 0, src_stride: 0, dst_start: 0, dst_stride: 0 },
+            view(&src),
+            view_mut(&mut copied),
+        );
         Results {
             rounded: vec![
                 ("sum", sum),
@@ -174,7 +184,7 @@ const SGD: SgdStep =
 struct Steps(usize);
 
 impl Kernel for Steps {
-    fn run<T: Float>(&self, cpu: &CpuBackend) -> Results<T> {
+    fn run<T: Float>(&self, cpu: &dyn Backend) -> Results<T> {
         let len = self.0;
         let g = input::<T>(len, 1, 1.0);
         let [mut adam_p, mut m, mut sgd_p, mut momentum] = [2, 3, 4, 5].map(|s| values(len, s));
@@ -182,9 +192,12 @@ impl Kernel for Steps {
         let [mut adam_copy, mut sgd_copy] = [(); 2].map(|()| unwritten::<T>(len));
         let (m_out, v_out) = (view_mut(&mut m), view_mut(&mut v));
         let copy = Some(view_mut(&mut adam_copy));
-        cpu.adamw(&ADAM, view_mut(&mut adam_p), view(&g), m_out, v_out, copy);
+        cpu.adamw(
+            &ADAM,
+            AdamwArgs { p: view_mut(&mut adam_p), g: view(&g), m: m_out, v: v_out, copy },
+        );
         let (buffer, copy) = (Some(view_mut(&mut momentum)), Some(view_mut(&mut sgd_copy)));
-        cpu.sgd(&SGD, view_mut(&mut sgd_p), view(&g), buffer, copy);
+        cpu.sgd(&SGD, SgdArgs { p: view_mut(&mut sgd_p), g: view(&g), momentum: buffer, copy });
         for (p, copy) in [(&adam_p, &adam_copy), (&sgd_p, &sgd_copy)] {
             for (p, copy) in p.iter().zip(copy) {
                 assert_eq!(T::narrow(*p).widen(), copy.widen(), "the copy is the parameter");
@@ -198,7 +211,7 @@ impl Kernel for Steps {
 }
 
 #[test]
-fn optimiser_steps() {
+fn optimizer_steps() {
     for len in [1, 19, 50_003] {
         assert_rounds(&format!("{len} elements"), &Steps(len), 1e-6);
     }

@@ -14,12 +14,12 @@ use half::bf16;
 
 use super::{CpuBackend, on_every_backend, values};
 use crate::backend::cpu::float::Float;
-use crate::backend::{View, ViewMut};
+use crate::backend::{Backend, View, ViewMut};
 
 /// A kernel, or some that belong together, with fixed inputs.
 trait Kernel {
     /// Results on operands of type `T`, which hold the same values for every `T`.
-    fn run<T: Float>(&self, cpu: &CpuBackend) -> Results<T>;
+    fn run<T: Float>(&self, cpu: &dyn Backend) -> Results<T>;
 }
 
 struct Results<T> {
@@ -58,7 +58,7 @@ fn half_unit(x: f32) -> f32 {
 fn assert_rounds(what: &str, kernel: &impl Kernel, slack: f32) {
     let one = CpuBackend::new(1).expect("one thread starts nothing");
     let reference = kernel.run::<f32>(&one);
-    let bits = |cpu: &CpuBackend| -> Vec<Vec<u32>> {
+    let bits = |cpu: &dyn Backend| -> Vec<Vec<u32>> {
         let results = kernel.run::<bf16>(cpu);
         let rounded = results.rounded.iter();
         let rounded = rounded.map(|(_, x)| x.iter().map(|x| u32::from(x.to_bits())).collect());

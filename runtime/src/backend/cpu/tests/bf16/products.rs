@@ -1,13 +1,11 @@
 use half::bf16;
 
-use super::{
-    CpuBackend, Kernel, Results, assert_rounds, input, on_every_backend, values, view, view_mut,
-};
+use super::{Kernel, Results, assert_rounds, input, on_every_backend, values, view, view_mut};
 use crate::backend::cpu::float::Float;
 use crate::backend::{Backend, Gemm};
 
 impl Kernel for Gemm {
-    fn run<T: Float>(&self, cpu: &CpuBackend) -> Results<T> {
+    fn run<T: Float>(&self, cpu: &dyn Backend) -> Results<T> {
         let &Gemm { m, n, k, accumulate, .. } = self;
         let (a, b) = (input::<T>(m * k, 1, 1.0), input::<T>(k * n, 2, 1.0));
         let mut c = input::<T>(m * n, 3, 1.0);

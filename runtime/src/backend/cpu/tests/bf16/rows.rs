@@ -1,8 +1,11 @@
 //! Kernels over rows: norms, softmax, the pieces of cross-entropy, rotary embedding, embedding tables.
 
-use super::{CpuBackend, Kernel, Results, assert_rounds, input, unwritten, values, view, view_mut};
+use super::{Kernel, Results, assert_rounds, input, unwritten, values, view, view_mut};
 use crate::backend::cpu::float::Float;
-use crate::backend::{Backend, LeafGrad, RopeShape};
+use crate::backend::{
+    Backend, CrossEntropyGradArgs, ExpSumArgs, LayerNormArgs, LayerNormBackwardArgs, LeafGrad,
+    RmsNormArgs, RmsNormBackwardArgs, RopeArgs, RopeShape,
+};
 
 const SIZES: [(usize, usize); 5] = [(1, 1), (3, 7), (130, 64), (257, 200), (300, 515)];
 
@@ -13,7 +16,7 @@ struct Norm {
 }
 
 impl Kernel for Norm {
-    fn run<T: Float>(&self, cpu: &CpuBackend) -> Results<T> {
+    fn run<T: Float>(&self, cpu: &dyn Backend) -> Results<T> {
         let &Norm { rows, cols, centred } = self;
         let [x, dy] = [1, 2].map(|seed| input::<T>(rows * cols, seed, 1.0));
         let [weight, bias] = [3, 4].map(|seed| input::<T>(cols, seed, 1.0));
@@ -26,15 +29,47 @@ impl Kernel for Norm {
             let statistics = (view_mut(&mut mean), view_mut(&mut inv));
             let (x, dy, weight) = (view(&x), view(&dy), view(&weight));
             let (y, dx) = (view_mut(&mut y), grad(&mut dx));
-            cpu.layer_norm(x, weight, view(&bias), 1e-3, y, statistics.0, statistics.1);
+            cpu.layer_norm(LayerNormArgs {
+                x,
+                residual: None,
+                weight,
+                bias: view(&bias),
+                eps: 1e-3,
+                y,
+                mean: statistics.0,
+                inv_std: statistics.1,
+            });
             let (dweight, dbias) = (Some(grad(&mut dweight)), Some(grad(&mut dbias)));
             let (mean, inv) = (view(&mean), view(&inv));
-            cpu.layer_norm_backward(x, weight, mean, inv, dy, dx, dweight, dbias);
+            cpu.layer_norm_backward(LayerNormBackwardArgs {
+                x,
+                weight,
+                mean,
+                inv_std: inv,
+                dy,
+                dx,
+                dweight,
+                dbias,
+            });
         } else {
             let (x, dy, weight) = (view(&x), view(&dy), view(&weight));
-            cpu.rms_norm(x, weight, 1e-3, view_mut(&mut y), view_mut(&mut inv));
+            cpu.rms_norm(RmsNormArgs {
+                x,
+                residual: None,
+                weight,
+                eps: 1e-3,
+                y: view_mut(&mut y),
+                inv_rms: view_mut(&mut inv),
+            });
             let (dx, dweight) = (grad(&mut dx), Some(grad(&mut dweight)));
-            cpu.rms_norm_backward(x, weight, view(&inv), dy, dx, dweight);
+            cpu.rms_norm_backward(RmsNormBackwardArgs {
+                x,
+                weight,
+                inv_rms: view(&inv),
+                dy,
+                dx,
+                dweight,
+            });
             mean.clear();
         }
         Results {
@@ -62,7 +97,7 @@ fn norms() {
 struct Softmax(usize, usize);
 
 impl Kernel for Softmax {
-    fn run<T: Float>(&self, cpu: &CpuBackend) -> Results<T> {
+    fn run<T: Float>(&self, cpu: &dyn Backend) -> Results<T> {
         let &Softmax(rows, cols) = self;
         let (x, dy) = (input::<T>(rows * cols, 1, 8.0), input::<T>(rows * cols, 2, 1.0));
         // The gradient starts from the same result for every type.
@@ -84,7 +119,7 @@ fn softmax() {
 struct CrossEntropy(usize, usize);
 
 impl Kernel for CrossEntropy {
-    fn run<T: Float>(&self, cpu: &CpuBackend) -> Results<T> {
+    fn run<T: Float>(&self, cpu: &dyn Backend) -> Results<T> {
         const FIRST: usize = 10;
         let &CrossEntropy(rows, cols) = self;
         let mut logits = input::<T>(rows * cols, 1, 8.0);
@@ -95,9 +130,25 @@ impl Kernel for CrossEntropy {
         let [mut max, mut sum, mut target] = [(); 3].map(|()| unwritten::<f32>(rows));
         cpu.row_max(cols, view(&logits), view_mut(&mut max));
         let (sum_out, target_out) = (view_mut(&mut sum), view_mut(&mut target));
-        cpu.exp_sum(cols, view(&logits), view(&max), targets, FIRST, sum_out, target_out);
+        cpu.exp_sum(ExpSumArgs {
+            cols,
+            logits: view(&logits),
+            max: view(&max),
+            targets,
+            first_col: FIRST,
+            sum_exp: sum_out,
+            target_logit: target_out,
+        });
         let (in_place, max_in, sum_in) = (view_mut(&mut logits), view(&max), view(&sum));
-        cpu.cross_entropy_grad(cols, in_place, max_in, sum_in, targets, FIRST, view(&scale));
+        cpu.cross_entropy_grad(CrossEntropyGradArgs {
+            cols,
+            logits: in_place,
+            max: max_in,
+            sum_exp: sum_in,
+            targets,
+            first_col: FIRST,
+            row_scale: view(&scale),
+        });
         Results {
             rounded: vec![("gradient", logits)],
             wide: vec![("max", max), ("sum_exp", sum), ("target", target)],
@@ -116,13 +167,22 @@ fn cross_entropy() {
 struct Rope(RopeShape, bool);
 
 impl Kernel for Rope {
-    fn run<T: Float>(&self, cpu: &CpuBackend) -> Results<T> {
+    fn run<T: Float>(&self, cpu: &dyn Backend) -> Results<T> {
         let Rope(s, inverse) = self;
         let x = input::<T>(s.batch * s.seq * s.heads * s.head_dim, 1, 2.0);
         let mut y = unwritten::<T>(x.len());
         let angles = (0..s.seq * s.head_dim / 2).map(|i| i as f32 * 0.37);
         let (cos, sin): (Vec<f32>, Vec<f32>) = angles.map(|a| (a.cos(), a.sin())).unzip();
-        cpu.rope(s, view(&x), view(&cos), view(&sin), *inverse, view_mut(&mut y));
+        cpu.rope(
+            s,
+            RopeArgs {
+                x: view(&x),
+                cos: view(&cos),
+                sin: view(&sin),
+                inverse: *inverse,
+                y: view_mut(&mut y),
+            },
+        );
         Results { rounded: vec![("y", y)], wide: vec![] }
     }
 }
@@ -142,7 +202,7 @@ fn rope() {
 struct Embedding(usize, usize);
 
 impl Kernel for Embedding {
-    fn run<T: Float>(&self, cpu: &CpuBackend) -> Results<T> {
+    fn run<T: Float>(&self, cpu: &dyn Backend) -> Results<T> {
         let &Embedding(count, cols) = self;
         const ROWS: usize = 50;
         // Rows 10..60 are here; a third of the tokens are elsewhere.

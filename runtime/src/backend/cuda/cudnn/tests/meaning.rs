@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use super::interpreter::run;
 use crate::backend::cpu::CpuBackend;
 use crate::backend::cuda::cudnn::{Operand, Pass, Scalar, Sizes};
-use crate::backend::{AttentionShape, Backend, View, ViewMut};
+use crate::backend::{
+    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, View, ViewMut,
+};
 
 const SCALE: f32 = 0.3;
 
@@ -50,23 +52,27 @@ fn graphs_compute_attention_and_its_gradients() {
             let [vq, vk, vv] = [&q, &k, &v].map(|x| View::from(&x[..]));
             cpu.attention(
                 &shape,
-                vq,
-                vk,
-                vv,
-                ViewMut::from(&mut out[..]),
-                ViewMut::from(&mut lse[..]),
+                AttentionArgs {
+                    q: vq,
+                    k: vk,
+                    v: vv,
+                    out: ViewMut::from(&mut out[..]),
+                    lse: ViewMut::from(&mut lse[..]),
+                },
             );
             cpu.attention_backward(
                 &shape,
-                View::from(&q[..]),
-                View::from(&k[..]),
-                View::from(&v[..]),
-                View::from(&out[..]),
-                View::from(&lse[..]),
-                View::from(&dout[..]),
-                ViewMut::from(&mut dq[..]),
-                ViewMut::from(&mut dk[..]),
-                ViewMut::from(&mut dv[..]),
+                AttentionBackwardArgs {
+                    q: View::from(&q[..]),
+                    k: View::from(&k[..]),
+                    v: View::from(&v[..]),
+                    out: View::from(&out[..]),
+                    lse: View::from(&lse[..]),
+                    dout: View::from(&dout[..]),
+                    dq: ViewMut::from(&mut dq[..]),
+                    dk: ViewMut::from(&mut dk[..]),
+                    dv: ViewMut::from(&mut dv[..]),
+                },
             );
 
             let nothing = |len| vec![f32::NAN; len];

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::recorder::Recorder;
 use crate::backend::cuda::{CudaBackend, SOURCES, Source};
 use crate::backend::{
-    AttentionShape, Backend, BlockIndex, Buffer, Category, DType, Dropout as Rate, Expr, LeafGrad,
-    MemoryMeter, Node, View,
+    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, BlockIndex, Buffer, Category,
+    DType, Dropout as Rate, Expr, LeafGrad, MemoryMeter, Node, View,
 };
 
 /// Elements of a row, and rows.
@@ -52,7 +52,7 @@ fn expressions() -> Vec<Expr> {
     all.into_iter().map(|nodes| Expr { nodes }).collect()
 }
 
-fn element_wise(backend: &CudaBackend, memory: &Arc<MemoryMeter>, expr: &Expr, dtype: DType) {
+fn element_wise(backend: &dyn Backend, memory: &Arc<MemoryMeter>, expr: &Expr, dtype: DType) {
     let buffer = |dtype, len| memory.alloc(dtype, len, Category::Activations);
     // Leaves in the order of their numbers: whole, or a row.
     let rows: Vec<bool> = expr
@@ -79,7 +79,7 @@ fn element_wise(backend: &CudaBackend, memory: &Arc<MemoryMeter>, expr: &Expr, d
     backend.map_backward(expr, &views, out.view(), &mut slots);
 }
 
-fn attention(backend: &CudaBackend, memory: &Arc<MemoryMeter>, head_dim: usize) {
+fn attention(backend: &dyn Backend, memory: &Arc<MemoryMeter>, head_dim: usize) {
     let shape = AttentionShape {
         batch: 1,
         seq: 256,
@@ -95,9 +95,12 @@ fn attention(backend: &CudaBackend, memory: &Arc<MemoryMeter>, head_dim: usize) 
     let (q, k, v, mut out, dout) = (queries(), keys(), keys(), queries(), queries());
     let mut lse = buffer(DType::F32, shape.batch * shape.heads * shape.seq);
     let (q, k, v) = (q.view(), k.view(), v.view());
-    backend.attention(&shape, q, k, v, out.view_mut(), lse.view_mut());
+    backend.attention(&shape, AttentionArgs { q, k, v, out: out.view_mut(), lse: lse.view_mut() });
     let (mut dq, mut dk, mut dv) = (queries(), keys(), keys());
     let (dq, dk, dv) = (dq.view_mut(), dk.view_mut(), dv.view_mut());
     let (out, lse) = (out.view(), lse.view());
-    backend.attention_backward(&shape, q, k, v, out, lse, dout.view(), dq, dk, dv);
+    backend.attention_backward(
+        &shape,
+        AttentionBackwardArgs { q, k, v, out, lse, dout: dout.view(), dq, dk, dv },
+    );
 }

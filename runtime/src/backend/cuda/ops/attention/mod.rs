@@ -1,14 +1,14 @@
 //! Scaled dot-product attention in tiles; no `seq x seq` matrix exists.
 //!
-//! There are three ways, of which the first that takes the operands is used:
-//! - [`FusedAttention`](crate::backend::cuda::FusedAttention), the vendor's, for bf16;
+//! The first of three implementations that supports the operands is used:
+//! - [`FusedAttention`](crate::backend::cuda::FusedAttention) of the vendor library, for bf16;
 //! - [`tensor`]: our own kernels for tensor cores, for bf16;
-//! - [`plain`]: our own kernels without, for f32, and for bf16 that lies or is cut in a way that tensor cores do not take.
+//! - [`plain`]: our own kernels without tensor cores, for f32, and for bf16 of unsupported sizes or alignment.
 //!
-//! Our own kernels go backward in two passes, one that owns keys and one that owns queries, each of which works out the
-//! scores again: 7 products per score in place of the 5 that one pass needs, 1.4 times the arithmetic (8 for heads above
-//! 128 elements, whose gradients of keys and of values do not fit registers together). One pass would have to add up the
-//! gradients of queries by atomics, in an order that differs from run to run, or keep a copy of them for every tile of
+//! The backward of our own kernels is two passes, one that owns keys and one that owns queries, each of which recomputes
+//! the scores: 7 matmuls per score instead of the 5 of a single pass, 1.4 times the arithmetic (8 for heads above 128
+//! elements, whose gradients of keys and of values do not fit into registers together). A single pass would sum the
+//! gradients of queries with atomics, in an order that differs from run to run, or keep a copy of them for every tile of
 //! keys.
 
 mod plain;
@@ -18,30 +18,37 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::attention::PLAIN;
-use crate::backend::cuda::{FusedAttention, Gpu};
-use crate::backend::{AttentionShape, DType, Queue, View, ViewMut};
+use crate::backend::cuda::{
+    AttentionGradients, AttentionOperands, CudaBackend, FusedAttention, Gpu,
+};
+use crate::backend::{
+    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Backend, DType, Queue, View,
+};
 
 use super::launch::{aligned, at, covering, float_name};
 
-/// Products of scores, and by weights.
-const FORWARD_PRODUCTS: u64 = 2;
-/// Products of backward in one pass, as the vendor's library does it.
-const BACKWARD_PRODUCTS: u64 = 5;
-/// Products of backward in two passes.
-const PRODUCTS_OF_TWO_PASSES: u64 = 7;
+/// Matmuls of the forward pass.
+const FORWARD_MATMULS: u64 = 2;
+/// Matmuls of a backward in one pass, as in the vendor library.
+const BACKWARD_MATMULS: u64 = 5;
+/// Matmuls of a backward in two passes.
+const TWO_PASS_MATMULS: u64 = 7;
 
-/// See [`Backend::attention`](crate::backend::Backend::attention); gives the floating-point operations.
-///
-/// A NaN in a value may also reach queries that do not see it, but for their weight of 0.
-pub fn attention(
-    gpu: &Gpu,
-    s: &AttentionShape,
-    q: View,
-    k: View,
-    v: View,
-    out: ViewMut,
-    lse: ViewMut,
-) -> u64 {
+impl AttentionOps for CudaBackend {
+    /// A NaN in a value may also reach queries that do not attend to it, through their weight of 0.
+    fn attention(&self, shape: &AttentionShape, args: AttentionArgs) {
+        self.count_flops(attention(self.gpu(), shape, args));
+    }
+
+    /// A NaN may also reach gradients that do not depend on it, through weights of 0.
+    fn attention_backward(&self, shape: &AttentionShape, args: AttentionBackwardArgs) {
+        self.count_flops(attention_backward(self.gpu(), shape, args));
+    }
+}
+
+/// Launches the forward pass and returns its floating-point operations.
+fn attention(gpu: &Gpu, s: &AttentionShape, args: AttentionArgs) -> u64 {
+    let AttentionArgs { q, k, v, out, lse } = args;
     let (out, lse) = (out.as_view(), lse.as_view());
     check(s, [q, out], [k, v], lse);
     if out.is_empty() {
@@ -52,32 +59,18 @@ pub fn attention(
     if let Some(fused) = fused {
         let stream = gpu.stream(Queue::Compute);
         // SAFETY: the views have the sizes of the shape, and what is submitted to one stream is done in order.
-        gpu.relieved(|| unsafe { fused.forward(stream, s, at(q), at(k), at(v), at(out), at(lse)) });
+        gpu.relieved(|| unsafe { fused.forward(stream, s, &addresses(operands, lse)) });
     } else if tensor::takes(gpu, s, &operands) {
         tensor::forward(gpu, s, operands, lse);
     } else {
         plain::forward(gpu, s, operands, lse);
     }
-    FORWARD_PRODUCTS * product_flops(s)
+    FORWARD_MATMULS * matmul_flops(s)
 }
 
-/// See [`Backend::attention_backward`](crate::backend::Backend::attention_backward); gives the floating-point operations.
-///
-/// A NaN may also reach gradients that do not depend on it, by way of weights of 0.
-#[allow(clippy::too_many_arguments)]
-pub fn attention_backward(
-    gpu: &Gpu,
-    s: &AttentionShape,
-    q: View,
-    k: View,
-    v: View,
-    out: View,
-    lse: View,
-    dout: View,
-    dq: ViewMut,
-    dk: ViewMut,
-    dv: ViewMut,
-) -> u64 {
+/// Launches the backward pass and returns its floating-point operations.
+fn attention_backward(gpu: &Gpu, s: &AttentionShape, args: AttentionBackwardArgs) -> u64 {
+    let AttentionBackwardArgs { q, k, v, out, lse, dout, dq, dk, dv } = args;
     let (dq, dk, dv) = (dq.as_view(), dk.as_view(), dv.as_view());
     check(s, [q, out, dout, dq], [k, v, dk, dv], lse);
     if out.is_empty() {
@@ -87,23 +80,23 @@ pub fn attention_backward(
     let fused = fused(gpu, &operands, lse).filter(|fused| fused.supports_backward(s, gpu.room()));
     if let Some(fused) = fused {
         let stream = gpu.stream(Queue::Compute);
-        let [q, k, v, out, dout, dq, dk, dv] = operands.map(at);
+        let [dout, dq, dk, dv] = [dout, dq, dk, dv].map(at);
+        let gradients = AttentionGradients { dout, dq, dk, dv };
+        let operands = addresses([q, k, v, out], lse);
         // SAFETY: as in `attention`.
-        gpu.relieved(|| unsafe {
-            fused.backward(stream, s, q, k, v, out, at(lse), dout, dq, dk, dv)
-        });
-        return BACKWARD_PRODUCTS * product_flops(s);
+        gpu.relieved(|| unsafe { fused.backward(stream, s, &operands, &gradients) });
+        return BACKWARD_MATMULS * matmul_flops(s);
     }
     let given = Given { q, k, v, dout, lse, delta: deltas(gpu, s, out, dout) };
-    let products = if tensor::takes(gpu, s, &operands) {
+    let matmuls = if tensor::takes(gpu, s, &operands) {
         tensor::backward(gpu, s, given, [dq, dk, dv])
     } else {
         plain::backward(gpu, s, given, [dq, dk, dv])
     };
-    products * product_flops(s)
+    matmuls * matmul_flops(s)
 }
 
-/// What the kernels of both backward passes read.
+/// Inputs of both backward passes.
 struct Given<'a> {
     q: View<'a>,
     k: View<'a>,
@@ -129,7 +122,12 @@ fn check<const N: usize>(s: &AttentionShape, queries: [View; N], keys: [View; N]
     assert_eq!(lse.dtype(), DType::F32, "statistics are f32");
 }
 
-/// The vendor's attention, where there is one for these operands.
+fn addresses(operands: [View; 4], lse: View) -> AttentionOperands {
+    let [q, k, v, out] = operands.map(at);
+    AttentionOperands { q, k, v, out, lse: at(lse) }
+}
+
+/// Returns the attention of the vendor library, if it takes these operands.
 fn fused<'a>(gpu: &'a Gpu, operands: &[View], lse: View) -> Option<&'a dyn FusedAttention> {
     if !are_aligned_bf16(operands) || !aligned(&[lse], 4) {
         return None;
@@ -141,14 +139,14 @@ fn are_aligned_bf16(operands: &[View]) -> bool {
     operands.iter().all(|view| view.dtype() == DType::Bf16 && aligned(&[*view], 8))
 }
 
-/// Floating-point operations of one product: two for each element of a head and pair of a query and a key that it sees.
-fn product_flops(s: &AttentionShape) -> u64 {
+/// Returns the floating-point operations of one matmul: two per head element and pair of a query and a visible key.
+fn matmul_flops(s: &AttentionShape) -> u64 {
     let seq = s.seq as u64;
     let pairs = if s.causal { seq * (seq + 1) / 2 } else { seq * seq };
     2 * (s.batch * s.heads * s.head_dim) as u64 * pairs
 }
 
-/// Sizes as kernels take them: the same bytes as `Sizes` in `sizes.cuh`.
+/// `Sizes` of the kernels, with the same layout as in `sizes.cuh`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Sizes {
@@ -168,13 +166,13 @@ impl Sizes {
     }
 }
 
-/// Blocks that each own `tile` positions of one of `heads` heads of one sample.
+/// Returns blocks that each own `tile` positions of one of `heads` heads of one sample.
 fn blocks(s: &AttentionShape, heads: usize, tile: usize) -> [u32; 3] {
     let blocks = s.seq.div_ceil(tile) * heads * s.batch;
     [u32::try_from(blocks).expect("a grid has less than 2^31 blocks"), 1, 1]
 }
 
-/// `sum(dout * out)` per row, in the workspace.
+/// Computes `sum(dout * out)` per row into the workspace, and returns the address.
 fn deltas(gpu: &Gpu, s: &AttentionShape, out: View, dout: View) -> u64 {
     let rows = (s.batch * s.seq * s.heads) as u64;
     let delta = gpu.workspace(rows as usize * size_of::<f32>());

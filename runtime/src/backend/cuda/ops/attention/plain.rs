@@ -1,4 +1,4 @@
-//! The kernels without tensor cores.
+//! Attention kernels without tensor cores.
 
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::attention::PLAIN;
@@ -6,9 +6,9 @@ use crate::backend::cuda::{Gpu, Grid};
 use crate::backend::{AttentionShape, View};
 
 use super::super::launch::{at, float_name};
-use super::{Given, PRODUCTS_OF_TWO_PASSES, Sizes, blocks};
+use super::{Given, Sizes, TWO_PASS_MATMULS, blocks};
 
-/// Rows that a block owns, and columns of a step.
+/// Rows of a block, and columns of a step.
 const TILE: usize = 16;
 
 pub(super) fn forward(gpu: &Gpu, s: &AttentionShape, [q, k, v, out]: [View; 4], lse: View) {
@@ -21,7 +21,7 @@ pub(super) fn forward(gpu: &Gpu, s: &AttentionShape, [q, k, v, out]: [View; 4], 
     };
 }
 
-/// Gives the products per score.
+/// Launches the backward kernels and returns the matmuls per score.
 pub(super) fn backward(
     gpu: &Gpu,
     s: &AttentionShape,
@@ -44,10 +44,10 @@ pub(super) fn backward(
     let args = args![q, k, v, dout, lse, delta, dq, sizes, dim];
     // SAFETY: as above.
     unsafe { gpu.launch((&PLAIN, &name), of_queries, args) };
-    PRODUCTS_OF_TWO_PASSES
+    TWO_PASS_MATMULS
 }
 
-/// For blocks with so many tiles of rows, and of scores, in shared memory.
+/// Returns the grid of blocks with this many tiles of rows and of scores in shared memory.
 fn grid(gpu: &Gpu, s: &AttentionShape, heads: usize, [rows, scores]: [usize; 2]) -> Grid {
     let shared = TILE * (rows * (s.head_dim | 1) + scores * TILE) * size_of::<f32>();
     let most = gpu.driver().properties().shared_memory;

@@ -1,4 +1,4 @@
-//! The kernels for tensor cores.
+//! Attention kernels for tensor cores.
 
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::attention::{Tiles, WARPS};
@@ -6,9 +6,9 @@ use crate::backend::cuda::{Gpu, Grid};
 use crate::backend::{AttentionShape, View};
 
 use super::super::launch::at;
-use super::{Given, PRODUCTS_OF_TWO_PASSES, Sizes, are_aligned_bf16, blocks};
+use super::{Given, Sizes, TWO_PASS_MATMULS, are_aligned_bf16, blocks};
 
-/// Whether the kernels take these operands, on this device.
+/// Returns true if the kernels support these operands on this device.
 pub(super) fn takes(gpu: &Gpu, s: &AttentionShape, operands: &[View]) -> bool {
     let most = gpu.driver().properties().shared_memory;
     let dim = s.head_dim;
@@ -28,7 +28,7 @@ pub(super) fn forward(gpu: &Gpu, s: &AttentionShape, [q, k, v, out]: [View; 4], 
     unsafe { gpu.launch((tiles.source(), "attention_forward"), grid(s, &tiles, s.heads), args) };
 }
 
-/// Gives the products per score.
+/// Launches the backward kernels and returns the matmuls per score.
 pub(super) fn backward(
     gpu: &Gpu,
     s: &AttentionShape,
@@ -61,8 +61,8 @@ pub(super) fn backward(
     let args = args![q, k, v, dout, lse, delta, dq, sizes];
     // SAFETY: as above.
     unsafe { gpu.launch((tiles.source(), "attention_backward_queries"), grid_of_queries, args) };
-    // Where keys and values have a kernel each, both work out the scores.
-    if both { PRODUCTS_OF_TWO_PASSES } else { PRODUCTS_OF_TWO_PASSES + 1 }
+    // If keys and values have a kernel each, both compute the scores.
+    if both { TWO_PASS_MATMULS } else { TWO_PASS_MATMULS + 1 }
 }
 
 fn grid(s: &AttentionShape, tiles: &Tiles, heads: usize) -> Grid {

@@ -1,4 +1,4 @@
-//! Element-wise expressions: each is one kernel, whose source is generated.
+//! Elementwise expressions: the source of a fused kernel is generated for each.
 
 mod params;
 mod source;
@@ -6,96 +6,101 @@ mod structure;
 
 use super::launch::{aligned, at, covering, vectors, wide};
 use super::partials::add_partials;
-use crate::backend::cuda::{Function, Gpu, Grid, Source};
-use crate::backend::{DType, Expr, LeafGrad, Node, Queue, View, ViewMut};
+use crate::backend::cuda::{CudaBackend, Function, Gpu, Grid, Source};
+use crate::backend::{DType, ElementwiseOps, Expr, LeafGrad, Node, Queue, View, ViewMut};
 use params::Params;
 use source::Wanted;
 pub use structure::Structure;
 
-pub fn map(gpu: &Gpu, expr: &Expr, leaves: &[View], out: ViewMut) {
-    let out = out.as_view();
-    check(expr, leaves, out);
-    let kernel = Generated::new(gpu, Structure::forward(expr, out.dtype(), leaves.len()));
-    let mut params = kernel.params();
-    let items = push_elements(&mut params, expr, leaves, &[out], out.len());
-    push_inputs(&mut params, expr, leaves, out.dtype());
-    params.push(format_args!("{}* out", source::cpp_type(out.dtype())), at(out));
-    kernel
-        .launch(covering(gpu, items), params, |fields| source::forward(expr, out.dtype(), fields));
-}
+impl ElementwiseOps for CudaBackend {
+    fn map(&self, expr: &Expr, leaves: &[View], out: ViewMut) {
+        let gpu = self.gpu();
+        let out = out.as_view();
+        check(expr, leaves, out);
+        let kernel = Generated::new(gpu, Structure::forward(expr, out.dtype(), leaves.len()));
+        let mut params = kernel.params();
+        let items = push_elements(&mut params, expr, leaves, &[out], out.len());
+        push_inputs(&mut params, expr, leaves, out.dtype());
+        params.push(format_args!("{}* out", source::cpp_type(out.dtype())), at(out));
+        kernel.launch(covering(gpu, items), params, |fields| {
+            source::forward(expr, out.dtype(), fields)
+        });
+    }
 
-pub fn map_backward(
-    gpu: &Gpu,
-    expr: &Expr,
-    leaves: &[View],
-    grad: View,
-    leaf_grads: &mut [Option<LeafGrad>],
-) {
-    check(expr, leaves, grad);
-    assert_eq!(leaves.len(), leaf_grads.len(), "one gradient slot per leaf");
-    let wanted = wanted(expr, leaf_grads);
-    for (leaf, slot) in leaf_grads.iter_mut().enumerate() {
-        let Some(slot) = slot else { continue };
-        assert_eq!(slot.view.len(), leaves[leaf].len(), "gradient of leaf {leaf} fits");
-        let dtype = if wanted[leaf] == Wanted::RowSum { DType::F32 } else { grad.dtype() };
-        assert_eq!(slot.view.dtype(), dtype, "dtype of the gradient of leaf {leaf}");
-        // A sum over no rows, or a leaf that has no part in the result.
-        if (wanted[leaf] == Wanted::No || grad.is_empty()) && !slot.accumulate {
-            slot.view.clear();
+    fn map_backward(
+        &self,
+        expr: &Expr,
+        leaves: &[View],
+        grad: View,
+        leaf_grads: &mut [Option<LeafGrad>],
+    ) {
+        let gpu = self.gpu();
+        check(expr, leaves, grad);
+        assert_eq!(leaves.len(), leaf_grads.len(), "one gradient slot per leaf");
+        let wanted = wanted(expr, leaf_grads);
+        for (leaf, slot) in leaf_grads.iter_mut().enumerate() {
+            let Some(slot) = slot else { continue };
+            assert_eq!(slot.view.len(), leaves[leaf].len(), "gradient of leaf {leaf} fits");
+            let dtype = if wanted[leaf] == Wanted::RowSum { DType::F32 } else { grad.dtype() };
+            assert_eq!(slot.view.dtype(), dtype, "dtype of the gradient of leaf {leaf}");
+            // A sum over no rows, or a leaf that the result does not depend on.
+            if (wanted[leaf] == Wanted::No || grad.is_empty()) && !slot.accumulate {
+                slot.view.clear();
+            }
+        }
+        if grad.is_empty() || wanted.iter().all(|wanted| *wanted == Wanted::No) {
+            return;
+        }
+
+        let grads = |kind| {
+            let slots = leaf_grads.iter().zip(&wanted).enumerate();
+            slots.filter_map(move |(leaf, (slot, wanted))| match slot {
+                Some(slot) if *wanted == kind => Some((leaf, slot)),
+                _ => None,
+            })
+        };
+        let mut whole = vec![grad];
+        whole.extend(grads(Wanted::Each).map(|(_, slot)| slot.view.as_view()));
+        let row_lens = grads(Wanted::RowSum).map(|(_, slot)| slot.view.len()).collect::<Vec<_>>();
+        let columns = (!row_lens.is_empty()).then(|| Columns::new(grad, &row_lens));
+
+        let kernel = Generated::new(gpu, Structure::backward(expr, grad.dtype(), &wanted));
+        let mut params = kernel.params();
+        let items = match &columns {
+            None => push_elements(&mut params, expr, leaves, &whole, grad.len()),
+            Some(columns) => columns.push(&mut params, expr, leaves, &whole),
+        };
+        push_inputs(&mut params, expr, leaves, grad.dtype());
+        let element = source::cpp_type(grad.dtype());
+        params.push(format_args!("const {element}* grad"), at(grad));
+        for (leaf, slot) in grads(Wanted::Each) {
+            params.push(format_args!("{element}* grad{leaf}"), at(slot.view.as_view()));
+            params.push(format_args!("uint32_t add{leaf}"), u32::from(slot.accumulate));
+        }
+        let part_bytes = columns.as_ref().map_or(0, |columns| columns.bytes());
+        let mut parts = gpu.workspace(part_bytes * row_lens.len());
+        let mut sums = Vec::new();
+        for (leaf, _) in grads(Wanted::RowSum) {
+            params.push(format_args!("float* sums{leaf}"), parts);
+            sums.push((leaf, parts));
+            parts += part_bytes as u64;
+        }
+        kernel.launch(covering(gpu, items), params, |fields| {
+            source::backward(expr, grad.dtype(), &wanted, fields)
+        });
+
+        for (leaf, parts) in sums {
+            let (Some(slot), Some(columns)) = (&mut leaf_grads[leaf], &columns) else { continue };
+            let rows = columns.parts * (columns.cols / slot.view.len()) as u64;
+            let sum = LeafGrad { view: slot.view.reborrow(), accumulate: slot.accumulate };
+            // SAFETY: the kernel before this one has written `columns.parts` rows of `columns.cols` elements, and each of them
+            // is some rows of the leaf's length.
+            unsafe { add_partials(gpu, [sum], parts, rows) };
         }
     }
-    if grad.is_empty() || wanted.iter().all(|wanted| *wanted == Wanted::No) {
-        return;
-    }
-
-    let grads = |kind| {
-        let slots = leaf_grads.iter().zip(&wanted).enumerate();
-        slots.filter_map(move |(leaf, (slot, wanted))| match slot {
-            Some(slot) if *wanted == kind => Some((leaf, slot)),
-            _ => None,
-        })
-    };
-    let mut whole = vec![grad];
-    whole.extend(grads(Wanted::Each).map(|(_, slot)| slot.view.as_view()));
-    let row_lens = grads(Wanted::RowSum).map(|(_, slot)| slot.view.len()).collect::<Vec<_>>();
-    let columns = (!row_lens.is_empty()).then(|| Columns::new(grad, &row_lens));
-
-    let kernel = Generated::new(gpu, Structure::backward(expr, grad.dtype(), &wanted));
-    let mut params = kernel.params();
-    let items = match &columns {
-        None => push_elements(&mut params, expr, leaves, &whole, grad.len()),
-        Some(columns) => columns.push(&mut params, expr, leaves, &whole),
-    };
-    push_inputs(&mut params, expr, leaves, grad.dtype());
-    let element = source::cpp_type(grad.dtype());
-    params.push(format_args!("const {element}* grad"), at(grad));
-    for (leaf, slot) in grads(Wanted::Each) {
-        params.push(format_args!("{element}* grad{leaf}"), at(slot.view.as_view()));
-        params.push(format_args!("uint32_t add{leaf}"), u32::from(slot.accumulate));
-    }
-    let part_bytes = columns.as_ref().map_or(0, |columns| columns.bytes());
-    let mut parts = gpu.workspace(part_bytes * row_lens.len());
-    let mut sums = Vec::new();
-    for (leaf, _) in grads(Wanted::RowSum) {
-        params.push(format_args!("float* sums{leaf}"), parts);
-        sums.push((leaf, parts));
-        parts += part_bytes as u64;
-    }
-    kernel.launch(covering(gpu, items), params, |fields| {
-        source::backward(expr, grad.dtype(), &wanted, fields)
-    });
-
-    for (leaf, parts) in sums {
-        let (Some(slot), Some(columns)) = (&mut leaf_grads[leaf], &columns) else { continue };
-        let rows = columns.parts * (columns.cols / slot.view.len()) as u64;
-        let sum = LeafGrad { view: slot.view.reborrow(), accumulate: slot.accumulate };
-        // SAFETY: the kernel before this one has written `columns.parts` rows of `columns.cols` elements, and each of them
-        // is some rows of the leaf's length.
-        unsafe { add_partials(gpu, [sum], parts, rows) };
-    }
 }
 
-/// The lengths and dtypes of leaves and the order of nodes are what the kernels rely on.
+/// Checks the lengths and dtypes of leaves and the order of nodes, on which the kernels rely.
 fn check(expr: &Expr, leaves: &[View], result: View) {
     assert!(!expr.nodes.is_empty(), "an expression has a result");
     for (index, node) in expr.nodes.iter().enumerate() {
@@ -120,7 +125,7 @@ fn check(expr: &Expr, leaves: &[View], result: View) {
     }
 }
 
-/// How the gradient of each leaf is wanted; a leaf that occurs as a row is summed over rows wherever it occurs.
+/// Returns the form of the gradient of each leaf; a leaf that occurs as a row is summed over rows in all its occurrences.
 fn wanted(expr: &Expr, leaf_grads: &[Option<LeafGrad>]) -> Vec<Wanted> {
     let mut wanted = vec![Wanted::No; leaf_grads.len()];
     for node in &expr.nodes {
@@ -135,7 +140,7 @@ fn wanted(expr: &Expr, leaf_grads: &[Option<LeafGrad>]) -> Vec<Wanted> {
     wanted
 }
 
-/// The leaves that occur as whole ones, and those that occur as rows.
+/// Returns the leaves that occur as whole operands, and those that occur as rows.
 fn leaves_of<'a>(expr: &Expr, leaves: &[View<'a>]) -> (Vec<View<'a>>, Vec<View<'a>>) {
     let (mut whole, mut rows) = (Vec::new(), Vec::new());
     for node in &expr.nodes {
@@ -148,8 +153,8 @@ fn leaves_of<'a>(expr: &Expr, leaves: &[View<'a>]) -> (Vec<View<'a>>, Vec<View<'
     (whole, rows)
 }
 
-/// Adds the parameters of a kernel that goes through `n` elements one after the other; `others` are whole operands beside
-/// the leaves. Gives the number of items for threads.
+/// Adds the parameters of a kernel that iterates over `n` elements; `others` are whole operands in addition to the leaves.
+/// Returns the number of items for threads.
 fn push_elements(
     params: &mut Params,
     expr: &Expr,
@@ -170,7 +175,7 @@ fn push_elements(
     count.max(n as u64 - count * width as u64)
 }
 
-/// Whether rows, repeated from an aligned element on, can be read as vectors.
+/// Returns true if rows, repeated from an aligned element on, can be read as vectors.
 fn are_vectors(rows: &[View], width: usize) -> bool {
     aligned(rows, width) && rows.iter().all(|row| row.len().is_multiple_of(width))
 }
@@ -193,8 +198,8 @@ fn push_inputs(params: &mut Params, expr: &Expr, leaves: &[View], dtype: DType) 
     }
 }
 
-/// Operands seen as rows of `cols` elements, of which every row leaf with a gradient has a divisor. They are cut in parts of
-/// some rows, and columns are summed in each part first.
+/// Operands seen as rows of `cols` elements, a multiple of the length of every row leaf with a gradient. Columns are summed
+/// in parts of some rows first.
 struct Columns {
     rows: u64,
     cols: usize,
@@ -203,11 +208,11 @@ struct Columns {
 }
 
 impl Columns {
-    /// What is cut depends on sizes alone, and so does the order of sums.
+    /// Chooses the parts from the sizes alone, on which the order of sums depends.
     fn new(grad: View, row_lens: &[usize]) -> Columns {
-        /// Vectors that keep the memory of today's largest device busy.
+        /// Vectors that keep the memory of the largest devices busy.
         const ALL_VECTORS: u64 = 1 << 17;
-        /// Rows of a part: the sums are to stay a small part of what is read.
+        /// Minimum rows of a part, so that the partial sums are small compared to the operands.
         const ROWS: u64 = 16;
         let cols = row_lens.iter().fold(1, |cols, len| lcm(cols, *len));
         let rows = (grad.len() / cols) as u64;
@@ -217,12 +222,12 @@ impl Columns {
         Columns { rows, cols, part_rows, parts: rows.div_ceil(part_rows) }
     }
 
-    /// Bytes of the sums of one leaf.
+    /// Returns the bytes of the partial sums of one leaf.
     fn bytes(&self) -> usize {
         self.parts as usize * self.cols * DType::F32.bytes()
     }
 
-    /// As [`push_elements`], for a kernel that goes down the columns.
+    /// Adds the parameters of a kernel that sums columns, as [`push_elements`].
     fn push(&self, params: &mut Params, expr: &Expr, leaves: &[View], others: &[View]) -> u64 {
         let width = wide(others[0].dtype());
         let (mut whole, rows) = leaves_of(expr, leaves);
@@ -238,7 +243,7 @@ impl Columns {
     }
 }
 
-/// Least common multiple.
+/// Returns the least common multiple.
 fn lcm(a: usize, b: usize) -> usize {
     let (mut x, mut y) = (a, b);
     while y > 0 {
@@ -247,7 +252,7 @@ fn lcm(a: usize, b: usize) -> usize {
     a / x * b
 }
 
-/// The kernel of a structure, which is written and loaded where it is not known yet.
+/// The kernel of a structure, which is generated and loaded if it is not cached.
 struct Generated<'a> {
     gpu: &'a Gpu,
     structure: Structure,
@@ -259,12 +264,12 @@ impl<'a> Generated<'a> {
         Generated { gpu, known: gpu.generated(&structure), structure }
     }
 
-    /// The parameter, to be filled.
+    /// Returns the parameter, to be filled.
     fn params(&self) -> Params {
         Params::new(self.known.is_none())
     }
 
-    /// Launches the kernel; `source` writes it with the fields of its parameter.
+    /// Launches the kernel; `source` generates it from the fields of its parameter.
     fn launch(self, grid: Grid, mut params: Params, source: impl FnOnce(&str) -> Source) {
         params.finish();
         let function = self.known.unwrap_or_else(|| {

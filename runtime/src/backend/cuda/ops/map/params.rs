@@ -1,4 +1,4 @@
-//! The parameter of a generated kernel: one struct, whose fields are declared as their values are put into it.
+//! The parameter of a generated kernel: one struct, whose fields are declared as their values are added.
 
 use std::fmt::{Arguments, Write};
 
@@ -7,16 +7,16 @@ use bytemuck::Pod;
 use crate::backend::Dropout;
 use crate::backend::cuda::ops::strided::StridedBlock;
 
-/// Values of a kernel's `Params p`, and the declaration of that struct where the kernel is yet to be written.
+/// The values of the parameter `Params p` of a kernel, and the declaration of the struct if the kernel is not generated yet.
 pub(super) struct Params {
-    /// The values, laid out as C++ does.
+    /// The values in the C++ layout.
     pub bytes: Vec<u8>,
-    /// The declarations of the fields, one a line.
+    /// The declarations of the fields, one per line.
     pub fields: Option<String>,
 }
 
 impl Params {
-    /// No fields yet; with `declared` ones, or values alone.
+    /// Creates an empty parameter, with declarations of fields if `declared`.
     pub fn new(declared: bool) -> Params {
         Params { bytes: Vec::with_capacity(256), fields: declared.then(String::new) }
     }
@@ -28,10 +28,10 @@ impl Params {
         self.declare(declaration);
     }
 
-    /// Adds what one node of dropout draws by, as `kernels/map.cuh` declares it.
+    /// Adds the parameters of one dropout node, as declared in `kernels/map.cuh`.
     pub fn push_dropout(&mut self, name: Arguments<'_>, dropout: &Dropout) {
         let strided = StridedBlock::of(&dropout.index);
-        // At rate 1 beyond every possible draw.
+        // At rate 1 the threshold is beyond every possible draw.
         let threshold = (f64::from(dropout.rate) * 4_294_967_296.0) as u64;
         let keep = if dropout.rate < 1.0 { 1.0 / (1.0 - dropout.rate) } else { 0.0f32 };
         self.align(align_of::<u64>());

@@ -1,5 +1,5 @@
-//! C++ text of kernels of element-wise expressions. It depends on their structure alone: sizes, addresses and constants
-//! are parameters, so that few kernels are compiled.
+//! Code generation for elementwise expressions. The C++ source depends on their structure alone: sizes, addresses and
+//! constants are parameters, so that few kernels are compiled.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -9,15 +9,15 @@ use crate::backend::cuda::kernels::MAP;
 use crate::backend::cuda::ops::launch::THREADS;
 use crate::backend::{DType, Expr, Node};
 
-/// The longest name that still helps a reader of a profile.
+/// Maximum length of a kernel name.
 const LONGEST_NAME: usize = 96;
 
-/// Elements one by one, as `out = expression`.
+/// The template of a forward kernel.
 const EACH_ELEMENT: &str = "    each_element<WIDE<T>>(
         p.head, p.vectors, p.n, [&](uint64_t i) { element<WIDE<T>>(p, i); }, [&](uint64_t i) { element<1>(p, i); });
 ";
 
-/// The gradients that have a `Params` and `Sums` of their own, element by element.
+/// The template of a backward kernel that writes gradients element by element.
 const EACH_GRADIENT: &str = "    each_element<WIDE<T>>(
         p.head, p.vectors, p.n,
         [&](uint64_t i) {
@@ -30,7 +30,8 @@ const EACH_GRADIENT: &str = "    each_element<WIDE<T>>(
         });
 ";
 
-/// Columns of the operands seen as `[p.rows, p.cols]`: a thread goes down N of them through one of `p.parts` parts.
+/// The template of a backward kernel that sums over rows of `[p.rows, p.cols]`: a thread sums N columns of one of `p.parts`
+/// parts.
 const ROWS: &str = "
 template <int N>
 __device__ inline void columns(const Params& p) {
@@ -50,10 +51,10 @@ const COLUMNS: &str = "    if (p.wide) columns<WIDE<T>>(p);
     else columns<1>(p);
 ";
 
-/// How gradients of leaves are wanted.
+/// The form in which the gradient of a leaf is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// Not at all, or the leaf has no part in the result.
+    /// Not wanted, or the result does not depend on the leaf.
     No,
     /// Element by element.
     Each,
@@ -61,7 +62,7 @@ pub(super) enum Wanted {
     RowSum,
 }
 
-/// The C++ name of a floating-point type.
+/// Returns the C++ name of a floating-point type.
 pub(super) fn cpp_type(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "float",
@@ -70,7 +71,8 @@ pub(super) fn cpp_type(dtype: DType) -> &'static str {
     }
 }
 
-/// The kernel that evaluates `expr`; its entry point has the name of the source. `fields` declares its parameters.
+/// Returns the source of the kernel that evaluates `expr`; its entry point has the name of the source. `fields` declares
+/// its parameters.
 pub(super) fn forward(expr: &Expr, dtype: DType, fields: &str) -> Source {
     let name = name("map", expr, dtype, "");
     let last = expr.nodes.len() - 1;
@@ -85,7 +87,7 @@ pub(super) fn forward(expr: &Expr, dtype: DType, fields: &str) -> Source {
     Source { name: Cow::Owned(name), text: Cow::Owned(text) }
 }
 
-/// The kernel that passes the gradient of the result of `expr` on to its leaves; else as [`forward`].
+/// Returns the source of the kernel that computes the gradients of the leaves of `expr`, as [`forward`].
 pub(super) fn backward(expr: &Expr, dtype: DType, wanted: &[Wanted], fields: &str) -> Source {
     let kinds = wanted.iter().map(|wanted| match wanted {
         Wanted::No => 'n',
@@ -141,7 +143,7 @@ fn head(dtype: DType, fields: &str) -> String {
     format!("{MAP}\ntypedef {} T;\n\nstruct Params {{\n{fields}}};\n\n", cpp_type(dtype))
 }
 
-/// The expression in reverse Polish notation, but for operands that are not the last results.
+/// Returns a name: the expression in reverse Polish notation, with references to operands that are not the last results.
 fn name(prefix: &str, expr: &Expr, dtype: DType, suffix: &str) -> String {
     let mut name = prefix.to_string();
     for node in &expr.nodes {
@@ -166,10 +168,10 @@ fn name(prefix: &str, expr: &Expr, dtype: DType, suffix: &str) -> String {
     name + suffix + "_" + dtype.name()
 }
 
-/// Vectors of the leaves, and of the factors of dropout, from element `i` on.
+/// Returns the statements that load vectors of the leaves and of dropout factors from element `i` on.
 fn write_loads(text: &mut String, expr: &Expr) {
     for (k, node) in expr.nodes.iter().enumerate() {
-        // A leaf that occurs twice is loaded twice in the text alone: the compiler sees that it is the same.
+        // A leaf that occurs twice is loaded twice in the source; the compiler merges the loads.
         let _ = match node {
             Node::Leaf(leaf) => {
                 writeln!(text, "    float x{k}[N];\n    load_vector(p.leaf{leaf} + i, x{k});")
@@ -186,7 +188,7 @@ fn write_loads(text: &mut String, expr: &Expr) {
     }
 }
 
-/// The value of every node, for element `n` of a vector.
+/// Returns the statements that compute every node for element `n` of a vector.
 fn write_values(text: &mut String, expr: &Expr) {
     for (k, node) in expr.nodes.iter().enumerate() {
         let value = match node {
@@ -208,7 +210,7 @@ fn write_values(text: &mut String, expr: &Expr) {
     }
 }
 
-/// The gradient of every node that passes one on, last to first: the sum of what the nodes after it send.
+/// Returns the statements that compute the gradients of nodes, last to first: each is the sum over the nodes that read it.
 fn write_gradients(text: &mut String, expr: &Expr, wanted: &[Wanted]) {
     let last = expr.nodes.len() - 1;
     let mut sent = vec![Vec::new(); expr.nodes.len()];
@@ -257,7 +259,7 @@ fn write_gradients(text: &mut String, expr: &Expr, wanted: &[Wanted]) {
     }
 }
 
-/// Per node, whether the gradient of a leaf that is wanted depends on its gradient.
+/// Returns, per node, true if the gradient of a wanted leaf depends on its gradient.
 fn leads_to_wanted(expr: &Expr, wanted: &[Wanted]) -> Vec<bool> {
     let mut leads = Vec::with_capacity(expr.nodes.len());
     for node in &expr.nodes {

@@ -1,21 +1,21 @@
-//! What the text of a kernel of an element-wise expression depends on.
+//! The structure of an elementwise expression, which determines the source of its kernel.
 
 use super::source::Wanted;
 use crate::backend::cuda::ops::strided::StridedBlock;
 use crate::backend::{DType, Expr, Node};
 
-/// The structure of an expression and of its gradients, without sizes, addresses and constants. Kernels are found by it
-/// again, which is quicker than by their text.
+/// The structure of an expression and of its gradients, without sizes, addresses and constants: the key of the cache of
+/// kernels.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Structure(Vec<[u32; 3]>);
 
 impl Structure {
-    /// Of the kernel that evaluates `expr` over `leaves` leaves.
+    /// Returns the structure of the kernel that evaluates `expr` over `leaves` leaves.
     pub(super) fn forward(expr: &Expr, dtype: DType, leaves: usize) -> Structure {
         Structure::new(0, expr, dtype, leaves)
     }
 
-    /// Of the kernel that passes gradients on to the leaves that want them.
+    /// Returns the structure of the kernel that computes the wanted gradients of leaves.
     pub(super) fn backward(expr: &Expr, dtype: DType, wanted: &[Wanted]) -> Structure {
         let mut structure = Structure::new(1, expr, dtype, wanted.len());
         structure.0.extend(wanted.iter().map(|wanted| [*wanted as u32, 0, 0]));
@@ -45,7 +45,7 @@ fn word(node: &Node) -> [u32; 3] {
         Node::Tanh(a) => [10, *a, 0],
         Node::Exp(a) => [11, *a, 0],
         Node::Offset(a, _) => [13, *a, 0],
-        // The kernel walks the dims that remain when neighbours are joined.
+        // The kernel iterates over the dims that remain after neighboring dims are merged.
         Node::Dropout(a, dropout) => [12, *a, StridedBlock::of(&dropout.index).sizes.len()],
     };
     [kind, a, b].map(|word| word as u32)

@@ -1,62 +1,63 @@
-//! The memory of one rank: counted by category, kept within a budget, and drawn from a pool so that a training step
-//! allocates nothing anew.
+//! The caching allocator of a rank: it accounts for memory by category, enforces a limit, and reuses freed blocks, so that
+//! a training step allocates nothing from the system.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::block::{ALIGN, Block, Source};
+use super::block::{ALIGN, MemoryBlock, MemorySource};
 use super::{Buffer, Category, DType, Device, Element, OutOfMemory};
 
 mod pool;
-mod reserve;
+mod private_pool;
 #[cfg(test)]
 mod tests;
 
-use pool::Pool;
-pub(super) use reserve::Reserve;
-use reserve::Reserved;
+use pool::BlockPool;
+use private_pool::PrivateBlocks;
+pub(super) use private_pool::PrivatePool;
 
 const OFFLOADED: usize = Category::Offloaded as usize;
 const WORKSPACE: usize = Category::Workspace as usize;
 
-/// Counts the bytes of one rank by category, and keeps freed blocks for the next buffer of their size.
+/// A caching allocator with accounting by category: it keeps freed blocks for the next buffer of their size.
 ///
-/// With a [limit](MemoryMeter::with_limit), live buffers never take more than that, and what is kept for reuse is
-/// given back to the system as soon as the two together would.
+/// With a [limit](MemoryMeter::with_limit), live buffers never take more than the limit, and cached blocks are freed as
+/// soon as both together would.
 ///
-/// What a device has taken [by itself](Device::own_bytes) is workspace in use. It is seen at the next allocation.
+/// Memory that a device has taken [for kernels and libraries](Device::own_bytes) counts as workspace. It is read at the
+/// next allocation.
 #[derive(Debug)]
 pub struct MemoryMeter {
     limit: usize,
-    source: Source,
-    /// Of a device: counts what is offloaded to host memory.
+    source: MemorySource,
+    /// On a device: the allocator of page-locked host memory for offloading.
     offloaded: Option<Arc<MemoryMeter>>,
-    state: Mutex<State>,
+    state: Mutex<AllocatorState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AllocatorState {
     live: [usize; Category::ALL.len()],
     peak: [usize; Category::ALL.len()],
     total_peak: usize,
-    /// Blocks that were handed out so far.
-    handed_out: u64,
-    free: Pool,
-    reserved: Option<Reserved>,
+    /// Number of buffers allocated so far.
+    allocated: u64,
+    free: BlockPool,
+    private: Option<PrivateBlocks>,
 }
 
 impl MemoryMeter {
-    /// A meter with nothing counted, and as much memory as the system gives.
+    /// Creates an allocator of host memory without a limit.
     pub fn new() -> Arc<Self> {
         MemoryMeter::with_limit(usize::MAX)
     }
 
-    /// A meter with nothing counted, and at most `bytes` bytes in use at any one time.
+    /// Creates an allocator of host memory with at most `bytes` bytes in use at any time.
     pub fn with_limit(bytes: usize) -> Arc<Self> {
         MemoryMeter::on(None, bytes)
     }
 
-    /// A meter with nothing counted, and at most `bytes` bytes of `device` (none: of the host) in use at any one time.
-    /// What is [offloaded](Category::Offloaded) from a device is page-locked memory of the host, and not of those bytes.
+    /// Creates an allocator with at most `bytes` bytes of `device` (`None` for the host) in use at any time.
+    /// [Offloaded](Category::Offloaded) buffers of a device are in page-locked host memory and not part of the limit.
     pub fn on(device: Option<Arc<dyn Device>>, bytes: usize) -> Arc<Self> {
         let of = |source, offloaded| MemoryMeter {
             limit: bytes,
@@ -65,28 +66,28 @@ impl MemoryMeter {
             state: Mutex::default(),
         };
         Arc::new(match device {
-            None => of(Source::Host, None),
+            None => of(MemorySource::Host, None),
             Some(device) => {
-                let source = Source::PageLocked(Arc::clone(&device));
+                let source = MemorySource::PageLocked(Arc::clone(&device));
                 let offloaded = MemoryMeter { limit: usize::MAX, ..of(source, None) };
-                of(Source::Device(device), Some(Arc::new(offloaded)))
+                of(MemorySource::Device(device), Some(Arc::new(offloaded)))
             }
         })
     }
 
-    /// The device whose memory this is; none: the host's.
+    /// Returns the device whose memory it allocates; `None` for the host.
     pub fn device(&self) -> Option<&Arc<dyn Device>> {
         match &self.source {
-            Source::Device(device) => Some(device),
-            Source::Host | Source::PageLocked(_) => None,
+            MemorySource::Device(device) => Some(device),
+            MemorySource::Host | MemorySource::PageLocked(_) => None,
         }
     }
 
-    /// A buffer of `len` elements whose contents are unspecified (but initialised).
+    /// Allocates a buffer of `len` elements whose contents are unspecified (but initialized).
     ///
-    /// Where that would exceed the limit, or the system has no more memory, the thread unwinds with an [`OutOfMemory`]
-    /// as its payload and without a panic message; [`launch`](crate::comm::launch) makes an error of it. The meter is
-    /// as it was before, and everything that the thread held is freed on its way.
+    /// If that would exceed the limit, or the system has no more memory, the thread unwinds with an [`OutOfMemory`] as
+    /// its payload and without a panic message; [`launch`](crate::comm::launch) turns it into an error. The allocator is
+    /// unchanged, and everything that the thread held is freed while it unwinds.
     pub fn alloc(self: &Arc<Self>, dtype: DType, len: usize, category: Category) -> Buffer {
         if let (Category::Offloaded, Some(offloaded)) = (category, &self.offloaded) {
             return offloaded.alloc(dtype, len, category);
@@ -94,7 +95,7 @@ impl MemoryMeter {
         let bytes = len.checked_mul(dtype.bytes()).and_then(|b| b.checked_next_multiple_of(ALIGN));
         let mut state = self.lock();
         let taken = state.take(bytes.unwrap_or(usize::MAX), category, self);
-        let number = state.handed_out;
+        let number = state.allocated;
         drop(state);
         match taken {
             Ok(block) => Buffer::new(block, len, dtype, category, Arc::clone(self), number),
@@ -102,21 +103,21 @@ impl MemoryMeter {
         }
     }
 
-    /// A buffer of `len` zeros. Fails as [`alloc`](Self::alloc).
+    /// Allocates a buffer of `len` zeros. Fails as [`alloc`](Self::alloc).
     pub fn zeros(self: &Arc<Self>, dtype: DType, len: usize, category: Category) -> Buffer {
         let mut buffer = self.alloc(dtype, len, category);
         buffer.view_mut().clear();
         buffer
     }
 
-    /// A buffer that holds a copy of `values`. Fails as [`alloc`](Self::alloc).
+    /// Allocates a buffer that holds a copy of `values`. Fails as [`alloc`](Self::alloc).
     pub fn copy_of<T: Element>(self: &Arc<Self>, values: &[T], category: Category) -> Buffer {
         let mut buffer = self.alloc(T::DTYPE, values.len(), category);
         buffer.view_mut().write(values);
         buffer
     }
 
-    /// Bytes in use now, by category.
+    /// Returns the bytes in use, by category.
     pub fn live(&self) -> impl Iterator<Item = (Category, usize)> {
         let mut live = self.lock().live_with(self.own_bytes());
         if let Some(offloaded) = &self.offloaded {
@@ -125,41 +126,41 @@ impl MemoryMeter {
         Category::ALL.into_iter().zip(live)
     }
 
-    /// Most bytes in use at any one time, by category.
+    /// Returns the peak of the bytes in use, by category.
     pub fn peak(&self) -> impl Iterator<Item = (Category, usize)> {
-        let mut peak = self.lock().noted(self.own_bytes()).peak;
+        let mut peak = self.lock().update_peaks(self.own_bytes()).peak;
         if let Some(offloaded) = &self.offloaded {
             peak[OFFLOADED] = offloaded.lock().peak[OFFLOADED];
         }
         Category::ALL.into_iter().zip(peak)
     }
 
-    /// Most bytes in use at any one time, all categories together; on a device, of its memory.
+    /// Returns the peak of the bytes in use of all categories together; on a device, of its memory.
     pub fn total_peak(&self) -> usize {
-        self.lock().noted(self.own_bytes()).total_peak
+        self.lock().update_peaks(self.own_bytes()).total_peak
     }
 
-    /// Bytes that may still be taken within the limit.
-    pub fn room(&self) -> usize {
+    /// Returns the bytes that can still be allocated within the limit.
+    pub fn available_bytes(&self) -> usize {
         let live: usize = self.lock().live_with(self.own_bytes()).iter().sum();
         self.limit.saturating_sub(live)
     }
 
-    /// Gives what is kept for the next buffers back to the system; what is reserved, too, unless work is recorded.
-    pub fn give_back(&self) {
+    /// Frees all cached blocks, and those of the private pool unless a capture is in progress.
+    pub fn empty_cache(&self) {
         let mut state = self.lock();
-        if state.reserved.as_ref().is_some_and(|reserved| !reserved.is_open) {
-            state.give_up_reserve();
+        if state.private.as_ref().is_some_and(|private| !private.is_open) {
+            state.dissolve_private_pool();
         }
-        state.free.shrink_to(0);
+        state.free.trim_to(0);
     }
 
-    /// Takes the memory of a buffer that is no longer used, the `number`-th that was handed out.
-    pub(super) fn take_back(&self, block: Block, category: Category, number: u64) {
+    /// Takes back the memory of the `number`-th allocated buffer.
+    pub(super) fn release(&self, block: MemoryBlock, category: Category, number: u64) {
         let mut state = self.lock();
         state.live[category as usize] -= block.len();
-        match &mut state.reserved {
-            Some(reserved) if reserved.wants(number) => reserved.free.put(block),
+        match &mut state.private {
+            Some(private) if private.may_use(number) => private.free.put(block),
             _ => state.free.put(block),
         }
     }
@@ -168,27 +169,27 @@ impl MemoryMeter {
         self.device().map_or(0, |device| device.own_bytes())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, AllocatorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl AllocatorState {
     fn take(
         &mut self,
         bytes: usize,
         category: Category,
         meter: &MemoryMeter,
-    ) -> Result<Block, OutOfMemory> {
+    ) -> Result<MemoryBlock, OutOfMemory> {
         let limit = meter.limit;
         let own = meter.own_bytes();
         let total = self.live_with(own).iter().sum::<usize>();
         let wanted = total.saturating_add(bytes);
-        let kept = match self.reserved.as_mut().filter(|reserved| reserved.is_open) {
-            Some(reserved) => reserved.free.take(bytes).or_else(|| self.free.take(bytes)),
+        let cached = match self.private.as_mut().filter(|private| private.is_open) {
+            Some(private) => private.free.take(bytes).or_else(|| self.free.take(bytes)),
             None => self.free.take(bytes),
         };
-        let block = match kept {
+        let block = match cached {
             Some(block) => Some(block),
             None if wanted > limit => None,
             None => self.new_block(bytes, limit - wanted, meter),
@@ -199,20 +200,20 @@ impl State {
             return Err(OutOfMemory { category, requested: bytes, live, limit });
         };
         self.live[category as usize] += bytes;
-        self.noted(own);
-        self.handed_out += 1;
+        self.update_peaks(own);
+        self.allocated += 1;
         Ok(block)
     }
 
-    /// What is in use, by category, where a device has taken `own` bytes by itself.
+    /// Returns the bytes in use by category, `own` bytes of the device included.
     fn live_with(&self, own: usize) -> [usize; Category::ALL.len()] {
         let mut live = self.live;
         live[WORKSPACE] += own;
         live
     }
 
-    /// Raises the peaks to what is in use.
-    fn noted(&mut self, own: usize) -> &State {
+    /// Raises the peaks to the bytes in use.
+    fn update_peaks(&mut self, own: usize) -> &AllocatorState {
         let live = self.live_with(own);
         for (peak, live) in self.peak.iter_mut().zip(live) {
             *peak = live.max(*peak);
@@ -221,17 +222,17 @@ impl State {
         self
     }
 
-    /// A block that the system gives, for which at most `kept` bytes are kept for reuse: in the pool, then, if there is no
-    /// other way, reserved.
-    fn new_block(&mut self, bytes: usize, kept: usize, meter: &MemoryMeter) -> Option<Block> {
-        let reserved = self.reserved.as_ref().map_or(0, |reserved| reserved.free.bytes());
-        if reserved <= kept {
-            let block = self.free.make_room(bytes, kept - reserved, &meter.source);
-            if block.is_some() || reserved == 0 {
+    /// Allocates a block from the system, with at most `kept` cached bytes left: first in the pool, then, if memory is
+    /// still short, in the private pool.
+    fn new_block(&mut self, bytes: usize, kept: usize, meter: &MemoryMeter) -> Option<MemoryBlock> {
+        let private = self.private.as_ref().map_or(0, |private| private.free.bytes());
+        if private <= kept {
+            let block = self.free.allocate(bytes, kept - private, &meter.source);
+            if block.is_some() || private == 0 {
                 return block;
             }
         }
-        self.give_up_reserve();
-        self.free.take(bytes).or_else(|| self.free.make_room(bytes, kept, &meter.source))
+        self.dissolve_private_pool();
+        self.free.take(bytes).or_else(|| self.free.allocate(bytes, kept, &meter.source))
     }
 }

@@ -1,0 +1,71 @@
+//! The pool of a caching allocator: freed blocks, kept for the next buffer of their size.
+
+use std::collections::BTreeMap;
+
+use crate::backend::block::{MemoryBlock, MemorySource};
+
+/// Freed blocks by size.
+#[derive(Debug, Default)]
+pub(super) struct BlockPool {
+    blocks: BTreeMap<usize, Vec<MemoryBlock>>,
+    bytes: usize,
+}
+
+impl BlockPool {
+    /// Returns the size of all blocks in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns the sizes of the blocks, the smallest first.
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> Vec<usize> {
+        let sizes = self.blocks.iter().filter(|(_, blocks)| !blocks.is_empty());
+        sizes.map(|(size, _)| *size).collect()
+    }
+
+    /// Moves all blocks of another pool into this one.
+    pub(super) fn append(&mut self, other: BlockPool) {
+        other.blocks.into_values().flatten().for_each(|block| self.put(block));
+    }
+
+    /// Returns a block of exactly this size.
+    pub(super) fn take(&mut self, bytes: usize) -> Option<MemoryBlock> {
+        let block = self.blocks.get_mut(&bytes)?.pop()?;
+        self.bytes -= bytes;
+        Some(block)
+    }
+
+    /// Allocates a block from `source`, with at most `kept` bytes left in the pool; with none left if `source` is out of
+    /// memory.
+    pub(super) fn allocate(
+        &mut self,
+        bytes: usize,
+        kept: usize,
+        source: &MemorySource,
+    ) -> Option<MemoryBlock> {
+        self.trim_to(kept);
+        MemoryBlock::allocate(source, bytes).or_else(|| {
+            self.trim_to(0);
+            MemoryBlock::allocate(source, bytes)
+        })
+    }
+
+    /// Puts a block into the pool.
+    pub(super) fn put(&mut self, block: MemoryBlock) {
+        self.bytes += block.len();
+        self.blocks.entry(block.len()).or_default().push(block);
+    }
+
+    /// Frees blocks until the others take at most `bytes`: the largest first, since those are the fewest to allocate
+    /// again.
+    pub(super) fn trim_to(&mut self, bytes: usize) {
+        while self.bytes > bytes {
+            let Some(mut largest) = self.blocks.last_entry() else { return };
+            match largest.get_mut().pop() {
+                Some(block) => self.bytes -= block.len(),
+                None => drop(largest.remove()),
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Matmuls of the vendor library, with their epilogues.
+
+use crate::backend::cuda::gpu::done;
+use crate::backend::cuda::{CudaBackend, DriverError, Ending, MatMul, MatMulOperands};
+use crate::backend::{Backend, DType, Gemm, GemmEpilogue, MatmulOps, Queue, View, ViewMut};
+
+use super::launch::at;
+
+impl MatmulOps for CudaBackend {
+    fn gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut) {
+        let operands = MatMulOperands::plain(at(a), at(b), at(c.as_view()));
+        self.submit_matmul(&plain_matmul(g, a, b, &c), &operands);
+    }
+
+    fn has_epilogues(&self) -> bool {
+        true
+    }
+
+    fn gemm_with_epilogue(
+        &self,
+        g: &Gemm,
+        a: View,
+        b: View,
+        epilogue: GemmEpilogue<'_>,
+        c: ViewMut,
+    ) -> bool {
+        let mut shape = plain_matmul(g, a, b, &c);
+        let mut operands = MatMulOperands::plain(at(a), at(b), at(c.as_view()));
+        let check = |name: &str, view: View, dtype, len| {
+            assert!(
+                view.dtype() == dtype && view.len() == len,
+                "{name} of a matmul fits its result"
+            );
+            at(view)
+        };
+        match epilogue {
+            GemmEpilogue::Bias(bias) => {
+                shape.ending = Ending::Bias;
+                operands.vector = check("the bias", bias, c.dtype(), g.n);
+            }
+            GemmEpilogue::BiasGelu { bias, pre_activation } => {
+                shape.ending = Ending::BiasGelu { keeps: pre_activation.is_some() };
+                operands.vector = check("the bias", bias, c.dtype(), g.n);
+                operands.inside = pre_activation.map_or(0, |pre_activation| {
+                    check("the pre-activation", pre_activation.as_view(), c.dtype(), g.m * g.n)
+                });
+            }
+            GemmEpilogue::BiasGrad(sums) => {
+                shape.ending = Ending::Sums;
+                operands.vector = check("the bias gradient", sums.as_view(), DType::F32, g.n);
+            }
+        }
+        let MatMulOperands { a, b, c, vector, inside } = operands;
+        let is_aligned = |address: u64| address.is_multiple_of(MatMulOperands::ALIGNMENT);
+        [a, b, c, vector, inside].into_iter().all(is_aligned)
+            && done(self.gpu().driver().has_matmul(&shape))
+            && self.submit_matmul(&shape, &operands)
+    }
+}
+
+impl CudaBackend {
+    /// Submits a matmul of operands that have its sizes. Returns false if the library refuses its epilogue; a plain matmul
+    /// is never refused.
+    fn submit_matmul(&self, shape: &MatMul, operands: &MatMulOperands) -> bool {
+        let (g, gpu) = (&shape.gemm, self.gpu());
+        let stream = gpu.stream(Queue::Compute);
+        let is_submitted = gpu.relieved(|| {
+            // SAFETY: the operands have the sizes of the matmul, and work submitted to one stream is done in order.
+            match unsafe { gpu.driver().matmul(stream, shape, operands) } {
+                Err(DriverError::Refused { .. }) if shape.ending != Ending::Plain => Ok(false),
+                submitted => submitted.map(|()| true),
+            }
+        });
+        if is_submitted {
+            self.count_flops(2 * (g.m * g.n * g.k) as u64);
+        }
+        is_submitted
+    }
+}
+
+/// Returns the plain matmul of these operands.
+///
+/// # Panics
+/// When they have other sizes.
+fn plain_matmul(g: &Gemm, a: View, b: View, c: &ViewMut) -> MatMul {
+    assert!(
+        a.len() == g.m * g.k
+            && b.len() == g.k * g.n
+            && c.len() == g.m * g.n
+            && a.dtype() == b.dtype(),
+        "operands of a matmul have its sizes and one dtype"
+    );
+    MatMul { gemm: *g, factors: a.dtype(), result: c.dtype(), ending: Ending::Plain }
+}

@@ -1,0 +1,88 @@
+//! The kernel interface: one trait per family of operations, and [`Backend`], which is all of them.
+//!
+//! A kernel is written in three places: its method and operands in the family's file here, and an implementation each in
+//! the files of the same family under `cpu` and `cuda/ops`.
+
+mod attention;
+mod copy;
+mod elementwise;
+mod embedding;
+mod loss;
+mod matmul;
+mod norm;
+mod optim;
+mod random;
+mod reduce;
+mod rope;
+mod routing;
+mod softmax;
+
+use std::sync::Arc;
+
+use super::Device;
+
+pub use attention::{AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape};
+pub use copy::{BlockCopy, CopyOps};
+pub use elementwise::{ElementwiseOps, LeafGrad};
+pub use embedding::EmbeddingOps;
+pub use loss::{
+    CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, ExpSumArgs, LossOps,
+    MaxExpSumArgs,
+};
+pub use matmul::{Gemm, GemmEpilogue, MatmulOps};
+pub use norm::{
+    LayerNormArgs, LayerNormBackwardArgs, NormOps, ResidualSum, RmsNormArgs, RmsNormBackwardArgs,
+};
+pub use optim::{AdamStep, AdamwArgs, OptimizerOps, SgdArgs, SgdStep};
+pub use random::{BlockIndex, RandomOps};
+pub use reduce::{MiddleDim, ReduceOp, ReductionOps};
+pub use rope::{RopeArgs, RopeOps, RopeShape};
+pub use routing::{
+    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, MAX_TOP_K,
+    RoutingOps, RoutingShape, TopKArgs,
+};
+pub use softmax::SoftmaxOps;
+
+/// The kernels of one rank on one device.
+///
+/// Matrices are row-major and contiguous; `rows` of an operand without explicit sizes is its length divided by the row
+/// length. "Written" operands need not be initialized; "accumulated" operands are added to. Results do not depend on
+/// timing: the same call on the same backend gives the same bits.
+///
+/// # Element types
+/// Operands are of one type `T`, f32 or bf16, unless a kernel states otherwise. Whatever `T` is, arithmetic is in f32:
+/// operands are widened when they are read, and results are rounded once, to the nearest value with ties to even; NaN
+/// stays NaN. Statistics, and gradients of parameters that are summed over rows, are always f32.
+///
+/// # Panics
+/// Kernels panic when operands do not fit the given sizes or dtypes: a bug of the caller, since the sizes of a model are
+/// checked when it is built.
+pub trait Backend:
+    MatmulOps
+    + ElementwiseOps
+    + CopyOps
+    + ReductionOps
+    + NormOps
+    + RopeOps
+    + AttentionOps
+    + EmbeddingOps
+    + SoftmaxOps
+    + LossOps
+    + OptimizerOps
+    + RandomOps
+    + RoutingOps
+    + Send
+    + Sync
+{
+    /// Returns the device whose memory the kernels use; `None` for host memory.
+    fn device(&self) -> Option<Arc<dyn Device>> {
+        None
+    }
+
+    /// Returns the number of host threads that kernels run on.
+    fn threads(&self) -> usize;
+    /// Returns the floating-point operations executed so far by matmuls and attention, two per multiply-add.
+    fn flops(&self) -> u64;
+    /// Adds the operations of a replayed CUDA graph to [`flops`](Self::flops).
+    fn count_flops(&self, flops: u64);
+}

@@ -1,0 +1,50 @@
+//! Counter-based random numbers.
+
+use crate::backend::ViewMut;
+
+/// Kernels that generate random numbers.
+pub trait RandomOps {
+    /// Writes normal deviates of mean 0 and standard deviation `std`, each a function of `key` and its global index.
+    fn normal(&self, key: u64, std: f32, index: &BlockIndex, out: ViewMut);
+}
+
+/// The position of a local block in its global tensor; all three vectors have one entry per dim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockIndex {
+    /// Sizes of the block.
+    pub local: Vec<usize>,
+    /// Sizes of the global tensor.
+    pub global: Vec<usize>,
+    /// Global index of the first element of the block.
+    pub offset: Vec<usize>,
+}
+
+impl BlockIndex {
+    /// Creates the block that is the whole tensor of these sizes.
+    pub fn whole(sizes: &[usize]) -> BlockIndex {
+        BlockIndex { local: sizes.to_vec(), global: sizes.to_vec(), offset: vec![0; sizes.len()] }
+    }
+
+    /// Returns the number of elements of the block.
+    pub fn len(&self) -> usize {
+        self.local.iter().product()
+    }
+
+    /// Returns true if the block holds no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the global row-major index of the element with row-major index `local` in the block.
+    pub fn global_index(&self, mut local: usize) -> u64 {
+        let mut index = 0;
+        let mut stride = 1;
+        for dim in (0..self.local.len()).rev() {
+            let position = self.offset[dim] + local % self.local[dim];
+            local /= self.local[dim];
+            index += position as u64 * stride;
+            stride *= self.global[dim] as u64;
+        }
+        index
+    }
+}

@@ -1,0 +1,52 @@
+//! Reductions over a dim and over whole operands.
+
+use crate::backend::{View, ViewMut};
+
+/// Reduction kernels and their backward.
+pub trait ReductionOps {
+    /// Computes `y[outer, inner] = scale * sum of x[outer, len, inner] over len`; `x` and `y` are f32 or bf16 each.
+    fn sum_dim(&self, dim: MiddleDim, x: View, y: ViewMut, scale: f32);
+    /// Computes `dx[outer, len, inner] = scale * dy[outer, inner]`, the backward of [`sum_dim`](Self::sum_dim); `dy` and
+    /// `dx` are f32 or bf16 each.
+    fn broadcast_dim(&self, dim: MiddleDim, dy: View, dx: ViewMut, scale: f32);
+
+    /// Returns the sum of squares in f64, added in an order that depends on the length alone.
+    fn sum_squares(&self, x: View) -> f64;
+    /// Returns the sum of the [`sum_squares`](Self::sum_squares) of all `parts`, added in their order.
+    fn sum_squares_of(&self, parts: &[View]) -> f64 {
+        parts.iter().map(|part| self.sum_squares(*part)).sum()
+    }
+}
+
+/// A dim of a tensor that is seen as `[outer, len, inner]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MiddleDim {
+    /// Product of the sizes of the dims before.
+    pub outer: usize,
+    /// Size of the dim.
+    pub len: usize,
+    /// Product of the sizes of the dims after.
+    pub inner: usize,
+}
+
+/// The reduction operation of a collective, over f32 or bf16.
+///
+/// Contributions in bf16 are combined in f32, and the result is rounded once, to nearest even: a sum over any number of
+/// ranks has one rounding to bf16, not one for each addition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReduceOp {
+    /// The sum, added in the order of group ranks: `((r0 + r1) + r2) + ..`.
+    Sum,
+    /// The maximum; NaN if any contribution is NaN.
+    Max,
+}
+
+impl ReduceOp {
+    /// Returns the name used in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ReduceOp::Sum => "sum",
+            ReduceOp::Max => "max",
+        }
+    }
+}
