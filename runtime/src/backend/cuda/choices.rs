@@ -1,59 +1,59 @@
-//! What a driver has chosen among several ways, for reports.
+//! Algorithms that a driver has chosen, for reports.
 
 use super::driver::MatMul;
 use super::trial::Trial;
 
-/// How a driver computes, of what it was asked so far.
+/// The algorithms that a driver has chosen so far.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Choices {
-    /// Matrix products.
+    /// Matmuls.
     pub products: Vec<ProductChoice>,
-    /// Attention by the vendor's library.
+    /// Attention by a vendor library.
     pub attention: Vec<AttentionChoice>,
 }
 
-/// How products of a shape are computed.
+/// The algorithm of matmuls of one shape.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProductChoice {
-    /// Their sizes.
+    /// Shape and dtypes.
     pub shape: MatMul,
-    /// By how many bytes the addresses of the operands can be divided, as the library takes them.
+    /// Alignment of the addresses of the operands, in bytes, in the library's order.
     pub alignment: [u32; 3],
-    /// The library's settings.
+    /// Configuration of the algorithm, by the library's numbers.
     pub settings: String,
-    /// Bytes that they need beside their operands.
+    /// Workspace, in bytes.
     pub workspace: usize,
-    /// How it was found.
+    /// Origin of the choice.
     pub origin: Origin,
 }
 
-/// How a way to compute a product was found.
+/// Origin of the choice of an algorithm.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Origin {
-    /// It is the library's first proposal.
+    /// The first proposal of the library's heuristic.
     Proposed,
-    /// It was tried in an earlier process, or at the same time in another one.
+    /// The autotuning cache: the algorithm was chosen by an earlier or a concurrent process.
     Kept,
-    /// It was tried.
+    /// Autotuning in this process.
     Tried {
-        /// Its number among those that the library has proposed.
+        /// Index of the chosen algorithm among the heuristic's proposals.
         way: usize,
-        /// How all of them did.
+        /// Timings of all candidates.
         trials: Vec<Trial>,
     },
 }
 
-/// How attention of a shape is computed.
+/// The implementation of attention of one shape.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttentionChoice {
-    /// The pass, and its sizes.
+    /// Pass and sizes.
     pub name: String,
-    /// Samples.
+    /// Batch size.
     pub batch: usize,
-    /// Samples that are computed at a time; `None` if it is not supported.
+    /// Samples per call; `None` if the shape is not supported.
     pub samples: Option<usize>,
-    /// Bytes of scratch.
+    /// Scratch memory, in bytes.
     pub scratch: usize,
-    /// The kernels of a plan, or why there is none.
+    /// Kernels of the execution plan, or the reason why there is none.
     pub kernels: String,
 }

@@ -1,4 +1,4 @@
-//! Memory of a GPU, and the order of work on it.
+//! Device memory of a rank and the order of work on it: the trait [`Device`] for a GPU.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -14,7 +14,7 @@ use super::ops;
 use super::recording;
 use super::staging::Staging;
 
-/// The memory and the queues of one rank.
+/// The memory and streams of one rank's GPU.
 #[derive(Debug)]
 pub struct GpuMemory {
     gpu: Arc<Gpu>,
@@ -22,7 +22,7 @@ pub struct GpuMemory {
     observers: Observers,
 }
 
-/// Who is told before memory is given back.
+/// Observers to notify before memory is freed.
 #[derive(Default)]
 struct Observers(Mutex<Vec<Weak<dyn FreeObserver>>>);
 
@@ -47,19 +47,19 @@ impl Observers {
 }
 
 impl GpuMemory {
-    /// Of the rank that holds `gpu`.
+    /// Creates the memory of the rank that owns the context `gpu`.
     pub fn new(gpu: Arc<Gpu>) -> GpuMemory {
         GpuMemory { staging: Staging::new(Arc::clone(&gpu)), gpu, observers: Observers::default() }
     }
 
-    /// Waits for everything that was submitted. The pool gives memory back when a rank ends or is short of it: both are
-    /// rare enough for that. While work is recorded, everything else is done.
+    /// Waits for all submitted work. The caching allocator frees memory only when a rank ends or runs out of memory, so
+    /// the cost is small. During capture all other work is already done.
     fn finish(&self) {
         if self.gpu.tape.is_recording() {
             return;
         }
         for stream in self.gpu.streams() {
-            // A device that has failed has no work left that uses memory.
+            // A failed device has no pending work that uses memory.
             let _ = self.gpu.driver().synchronize(stream);
         }
     }
@@ -79,7 +79,7 @@ impl GpuMemory {
     }
 }
 
-/// An event that was recorded once, and is free for other moments with the last of this one.
+/// A recorded event, reused for later records after the last clone of its `Moment` is dropped.
 struct RecordedEvent {
     gpu: Arc<Gpu>,
     event: Event,
@@ -111,7 +111,7 @@ impl Device for GpuMemory {
     unsafe fn free(&self, memory: NonNull<u8>, bytes: usize) {
         self.finish();
         self.observers.tell(memory.as_ptr() as u64, bytes);
-        // SAFETY: as the caller promises, and nothing uses the memory any more.
+        // SAFETY: as the caller promises, and no pending work uses the memory.
         let _ = unsafe { self.gpu.driver().free(memory.as_ptr() as u64, bytes) };
     }
 
@@ -124,12 +124,12 @@ impl Device for GpuMemory {
 
     unsafe fn free_page_locked(&self, memory: NonNull<u8>, bytes: usize) {
         self.finish();
-        // SAFETY: as the caller promises, and nothing uses the memory any more.
+        // SAFETY: as the caller promises, and no pending work uses the memory.
         let _ = unsafe { self.gpu.driver().free_pinned(memory.as_ptr(), bytes) };
     }
 
-    // Nothing is submitted for no bytes: the address of an empty block belongs to no allocation, and a memset node of no
-    // width is refused in a CUDA graph.
+    // Empty transfers are skipped: the address of an empty block belongs to no allocation, and a CUDA graph refuses a
+    // memset node of width 0.
 
     unsafe fn copy_out(&self, dst: &mut [u8], src: *const u8) {
         if dst.is_empty() {
@@ -165,7 +165,7 @@ impl Device for GpuMemory {
         }
         self.gpu.tape.note_wait();
         let (driver, stream) = (self.gpu.driver(), self.gpu.stream(Queue::Compute));
-        // SAFETY: as the caller promises; the host memory is in place until the stream has passed.
+        // SAFETY: as the caller promises; the host memory is valid until the stream is synchronized below.
         done(unsafe { driver.download(stream, dst.as_mut_ptr().cast(), src as u64, dst.len()) });
         done(driver.synchronize(stream));
     }

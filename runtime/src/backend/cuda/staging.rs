@@ -1,4 +1,4 @@
-//! Page-locked memory that uploads pass through, so that the host need not wait for them.
+//! Page-locked staging buffers for asynchronous uploads.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use super::driver::{Event, Stream};
 use super::gpu::{Gpu, done, lock};
 
-/// So many bytes under way make an upload wait for those before it.
+/// Maximum size of pending uploads, in bytes, before an upload waits for earlier ones.
 const LIMIT: usize = 64 << 20;
 
-/// Smallest block, in bytes; others are powers of two.
+/// Size of the smallest buffer, in bytes; larger sizes are powers of two.
 const SMALLEST: usize = 4 << 10;
 
-/// Blocks of page-locked memory, used again once the device has read them.
+/// Staging buffers of page-locked memory, reused after the device has read them.
 #[derive(Debug)]
 pub struct Staging {
     gpu: Arc<Gpu>,
@@ -22,7 +22,7 @@ pub struct Staging {
 #[derive(Debug, Default)]
 struct Blocks {
     free: Vec<Block>,
-    /// In the order of their uploads, which are all on one stream.
+    /// In the order of the uploads, which all use one stream.
     under_way: VecDeque<(Block, Event)>,
     bytes_under_way: usize,
 }
@@ -33,25 +33,25 @@ struct Block {
     bytes: usize,
 }
 
-// SAFETY: a block owns its memory.
+// SAFETY: a buffer owns its memory.
 unsafe impl Send for Block {}
 
 impl Staging {
-    /// Without any block yet.
+    /// Creates an empty pool.
     pub fn new(gpu: Arc<Gpu>) -> Staging {
         Staging { gpu, blocks: Mutex::default() }
     }
 
-    /// Uploads a copy of `src`, which is made before this returns.
+    /// Copies `src` to a staging buffer and uploads it asynchronously.
     ///
     /// # Safety
-    /// `dst` has room for it on the device, and nothing else uses that before `stream` has passed. Every call is for the
+    /// `dst` is large enough, and no other work uses it before `stream` has finished the upload. Every call uses the
     /// same stream.
     pub unsafe fn upload(&self, stream: Stream, dst: u64, src: &[u8]) {
         let driver = self.gpu.driver();
         if self.gpu.tape.is_recording() {
             let constant = self.gpu.tape.constant(&self.gpu, src);
-            // SAFETY: the constant stays as long as what is recorded.
+            // SAFETY: the constant lives as long as the CUDA graph that reads it.
             return done(unsafe { driver.upload(stream, dst, constant.cast(), src.len()) });
         }
         let mut blocks = lock(&self.blocks);
@@ -60,7 +60,7 @@ impl Staging {
         }
         self.collect(&mut blocks);
         let block = self.take(&mut blocks, src.len());
-        // SAFETY: the block has room for `src` and is used by nothing else; it stays in place until its event.
+        // SAFETY: the buffer is large enough for `src`, used by nothing else, and kept until its event completes.
         unsafe {
             block.memory.copy_from_nonoverlapping(src.as_ptr(), src.len());
             done(driver.upload(stream, dst, block.memory.cast(), src.len()));
@@ -71,7 +71,7 @@ impl Staging {
         blocks.under_way.push_back((block, event));
     }
 
-    /// Takes back the blocks that the device has read.
+    /// Returns the buffers that the device has read to the pool.
     fn collect(&self, blocks: &mut Blocks) {
         let driver = self.gpu.driver();
         while let Some((_, event)) = blocks.under_way.front()
@@ -96,7 +96,7 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         let driver = self.gpu.driver();
-        // Nobody could act on an error here; a device that has failed reads nothing any more.
+        // Errors cannot be handled here; a failed device reads nothing more.
         for stream in self.gpu.streams() {
             let _ = driver.synchronize(stream);
         }
@@ -106,7 +106,7 @@ impl Drop for Staging {
             block
         });
         for block in under_way.chain(blocks.free) {
-            // SAFETY: allocated in `take` with this size, and read by nothing any more.
+            // SAFETY: allocated in `take_buffer` with this size, and no longer read.
             let _ = unsafe { driver.free_pinned(block.memory, block.bytes) };
         }
     }

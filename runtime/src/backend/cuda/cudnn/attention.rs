@@ -1,4 +1,4 @@
-//! Attention by the library, as the backend calls it.
+//! Fused attention by cuDNN, as the backend calls it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,17 +22,17 @@ use super::target::{self, Handle, Target};
 
 /// Attention by cuDNN on one device.
 ///
-/// Plans are built when a shape is first asked for, which takes around a second, and kept. Each stream has its own handle
-/// and scratch, so calls on different streams, from any threads, do not disturb each other. Scratch only grows, and is
-/// given back with the stream: a recorded graph may use it as long, on one stream at a time. Shapes
-/// have to be asked for once before they are recorded, since plans and scratch cannot be made while a stream records.
+/// The execution plan of a shape is built on first use, which takes about a second, and kept. Each stream has its own
+/// handle and scratch memory, so calls on different streams, from any threads, are independent. Scratch memory only
+/// grows and is freed with its stream: a CUDA graph may use it until then, on one stream at a time. A shape must be
+/// used once before it is captured, because plans and scratch memory cannot be created during capture.
 pub struct CudnnAttention {
-    // Lanes are given back after plans, and the target last.
+    // Dropped in this order: stream resources after plans, the target last.
     plans: Cache<(Sizes, Pass), Ready>,
-    /// How each shape is computed, decided when it is first asked for: memory is different later, results are not.
+    /// The division of each shape's batch, fixed on first use: free memory changes later, results must not.
     parts: Cache<(Sizes, Pass), Part>,
     lanes: Mutex<HashMap<Stream, Arc<Mutex<Lane>>>>,
-    /// The most bytes of scratch that a stream has.
+    /// Largest scratch size of any stream, in bytes.
     taken: AtomicUsize,
     target: Mutex<Target>,
     capability: (u32, u32),
@@ -40,21 +40,21 @@ pub struct CudnnAttention {
     host: Arc<dyn Host>,
 }
 
-/// How a batch is computed: so many samples at a time.
+/// The division of a batch into calls of this many samples.
 struct Part {
     samples: usize,
     ready: Arc<Ready>,
 }
 
-/// What calls on one stream use.
+/// Handle and scratch memory of one stream.
 struct Lane {
     handle: Handle,
     scratch: Scratch,
 }
 
 impl CudnnAttention {
-    /// Attention on the device of `host`, which has this compute capability. The error says why the library cannot be
-    /// used.
+    /// Creates attention for the device of `host` with this compute capability. The error is the reason why the library
+    /// cannot be used.
     pub fn new(
         host: Arc<dyn Host>,
         capability: (u32, u32),
@@ -76,18 +76,18 @@ impl CudnnAttention {
         })
     }
 
-    /// Why a pass of these sizes is not supported, if it is not, for a rank that may take `room` more bytes.
+    /// Returns the reason why a pass is not supported for a rank that may allocate `free_bytes` more bytes; `None` if
+    /// it is.
     pub fn why_not(&self, shape: &AttentionShape, pass: Pass, room: usize) -> Option<String> {
         self.part(shape, pass, room).err()
     }
 
-    /// The samples of each part in which a pass of these sizes is computed; `None` before it was asked for, or if it is not
-    /// supported.
+    /// Returns the samples per call of a pass; `None` if the shape is unused or not supported.
     pub fn samples(&self, shape: &AttentionShape, pass: Pass) -> Option<usize> {
         Some(self.parts.known(&(Sizes::from(shape), pass))?.ok()?.samples)
     }
 
-    /// How the shapes are computed that were asked for so far.
+    /// Returns the implementations of all shapes used so far.
     pub fn choices(&self) -> Vec<AttentionChoice> {
         let choice = |((sizes, pass), part): ((Sizes, Pass), Built<Part>)| AttentionChoice {
             name: format!("{pass}, {sizes}"),
@@ -105,7 +105,7 @@ impl CudnnAttention {
         self.parts.all().into_iter().map(choice).collect()
     }
 
-    /// Gives back what calls on `stream` have used. The stream and graphs recorded from it are not used any more.
+    /// Frees the resources of `stream`. The stream, and CUDA graphs captured on it, must not be used afterwards.
     pub fn forget(&self, stream: Stream) -> Result<(), DriverError> {
         self.host.make_current()?;
         let lane = lock(&self.lanes).remove(&stream);
@@ -113,7 +113,7 @@ impl CudnnAttention {
         Ok(())
     }
 
-    /// The backward pass that the options ask for.
+    /// Returns the backward pass that the options select.
     pub fn backward_pass(&self) -> Pass {
         Pass::Backward { deterministic: self.options.deterministic }
     }
@@ -133,10 +133,10 @@ impl CudnnAttention {
         self.parts.get((Sizes::from(shape), pass), || self.divide(shape, pass, room))
     }
 
-    /// The largest equal parts of a batch that need no more scratch than there may be.
+    /// Returns the largest equal parts of a batch whose scratch memory is within the limit.
     fn divide(&self, shape: &AttentionShape, pass: Pass, room: usize) -> Result<Part, String> {
         let unused = self.host.unused().map_err(|error| error.to_string())?;
-        // What a stream has already, it need not take again.
+        // Scratch memory that a stream already has is not allocated again.
         let limit =
             self.options.scratch.bytes(unused.min(room)).max(self.taken.load(Ordering::Relaxed));
         let mut samples = shape.batch;
@@ -146,7 +146,7 @@ impl CudnnAttention {
             if ready.bytes <= limit {
                 return Ok(Part { samples, ready });
             }
-            // Scratch grows with the samples.
+            // Scratch memory grows with the number of samples.
             let fitting = (limit / ready.bytes.div_ceil(samples)).max(1).min(samples - 1);
             let smaller = (1..=fitting).rev().find(|few| shape.batch.is_multiple_of(*few));
             samples = smaller.filter(|_| ready.can_be_part()).ok_or_else(|| {
@@ -164,7 +164,7 @@ impl CudnnAttention {
             return Ok(Arc::clone(lane));
         }
         let mut handle = Handle::new()?;
-        // SAFETY: the host's stream, on the device that it has made current.
+        // SAFETY: a live stream of the current device.
         unsafe { handle.set_stream(self.host.raw_stream(stream)?) }?;
         let scratch = Scratch::new(Arc::clone(&self.host), stream);
         let lane = Arc::new(Mutex::new(Lane { handle, scratch }));
@@ -173,7 +173,7 @@ impl CudnnAttention {
     }
 
     /// # Safety
-    /// As [`FusedAttention`]; `address` knows every operand of the pass that is not scratch.
+    /// As [`FusedAttention`]; `address` returns the address of every operand of the pass that is not scratch.
     unsafe fn run(
         &self,
         stream: Stream,
@@ -203,8 +203,8 @@ impl CudnnAttention {
                 workspace: scratch + ready.workspace_at as u64,
             };
             ready.check(&arguments)?;
-            // SAFETY: the caller promises it of its addresses, of which these are a part. Scratch is large enough for its
-            // parts, and work on this stream, the only one that uses it, is done in order.
+            // SAFETY: the caller guarantees its addresses, of which these are parts. Scratch memory is large enough for
+            // the plan, and this stream, its only user, executes in order.
             unsafe { ready.plan.execute(&mut lane.handle, &arguments) }?;
         }
         Ok(())
@@ -275,7 +275,7 @@ impl FusedAttention for CudnnAttention {
 
 impl Drop for CudnnAttention {
     fn drop(&mut self) {
-        // Handles are given back to the context that they were made in. Nobody could act on an error here.
+        // Handles are destroyed in the context that created them. Errors cannot be handled here.
         let _ = self.host.make_current();
     }
 }

@@ -1,18 +1,20 @@
-//! The backward pass as the library knows it.
+//! The operation graph of the backward pass.
 
 use super::graph::{Builder, Element, Graph, Operand, Pointwise, Reduction, Scalar, TensorId};
 use super::sizes::Sizes;
 
-/// `dq`, `dk` and `dv` from the output, its gradient and the log-sum-exp of each row.
+/// Returns the graph of `dq`, `dk` and `dv` from the output, its gradient and the log-sum-exp of each row.
 ///
-/// With `p = exp(scale * q * k^T - lse)` and `row_sum = sum(dout * out)` of each row:
-/// `dv = p^T * dout`, `ds = scale * p * (dout * v^T - row_sum)`, `dq = ds * k`, `dk = ds^T * q` (Dao et al. 2022). Gradients
-/// of a key/value head are summed over the query heads that read it.
+/// With `p = exp(scale * q * k^T - lse)` and `row_sum = sum(dout * out)` per row: `dv = p^T * dout`, `ds = scale * p *
+/// (dout * v^T - row_sum)`, `dq = ds * k`, `dk = ds^T * q` (Dao et al. 2022). Gradients of a key/value head are summed
+/// over its query heads.
 ///
-/// Blocks of keys each have a part of `dq`. There are two forms: either they add it to an f32 tensor, in the order in
-/// which they happen to run; or `dq` is the product itself, which the library computes without such a tensor and in a
-/// fixed order, out of gradients of scores that it stores in its workspace where it has to. Which form a graph has is how
-/// the library is asked for `deterministic` results: its engines do not tell by a note.
+/// Every block of keys contributes to `dq`, in one of two forms:
+/// - nondeterministic: blocks add to an f32 tensor by atomics, in the order in which they happen to run;
+/// - deterministic: `dq` is a matmul, computed in a fixed order from score gradients that the library stores in its
+///   workspace if necessary.
+///
+/// The form of the graph requests determinism: the engines' numerical notes do not tell the two apart.
 pub fn backward(sizes: Sizes, deterministic: bool) -> Graph {
     let mut g = Builder::new(sizes);
     let q = g.operand(Operand::Q, Element::Bf16, sizes.rows(sizes.heads));
@@ -63,7 +65,7 @@ pub fn backward(sizes: Sizes, deterministic: bool) -> Graph {
     g.finish()
 }
 
-/// `result = scores^T * rows`, summed over the heads of a group where there are groups.
+/// Adds `result = scores^T * rows`, summed over the query heads of a key/value head.
 fn times_transposed(
     g: &mut Builder,
     sizes: Sizes,

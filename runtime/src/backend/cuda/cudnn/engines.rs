@@ -1,4 +1,4 @@
-//! The library's implementations of a graph: which there are, and in which order they are tried.
+//! Engines of an operation graph: the library's proposals and the order in which they are tried.
 
 use cudarc::cudnn::sys::{
     cudnnBackendAttributeName_t::*, cudnnBackendAttributeType_t::CUDNN_TYPE_NUMERICAL_NOTE,
@@ -14,27 +14,27 @@ use super::lower::Lowered;
 use super::sizes::Pass;
 use super::target::{Place, Target};
 
-/// Most configurations that the heuristics are asked for.
+/// Maximum number of configurations requested from the heuristics.
 const MOST: usize = 8;
 
-/// An engine with its settings, and what these refer to.
+/// An engine configuration with the descriptors that it refers to.
 pub(super) struct Configuration {
     pub descriptor: Descriptor,
     _knobs: Vec<Descriptor>,
     _engine: Option<Descriptor>,
 }
 
-/// An engine that the heuristics do not propose although it is the best.
+/// An engine that the heuristics do not propose although it is the best one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Named {
     engine: i64,
     knobs: &'static [(cudnnBackendKnobType_t, i64)],
 }
 
-/// The engine that is better than those of the heuristics, where one is known.
+/// Returns the engine to prefer over the heuristics' proposals, if one is known.
 ///
-/// On Blackwell, versions 9.18 to 9.22 have a deterministic backward kernel of that architecture in engine 5, with two
-/// stages, but propose the one of Ampere, which stores all gradients of scores.
+/// On Blackwell, versions 9.18 to 9.22 have a deterministic backward kernel for that architecture in engine 5 with two
+/// stages, but propose the Ampere kernel, which stores all score gradients.
 pub(super) fn named(pass: Pass, capability: (u32, u32), version: Version) -> Option<Named> {
     use cudnnBackendKnobType_t::{CUDNN_KNOB_TYPE_KERNEL_CFG, CUDNN_KNOB_TYPE_STAGES};
     let versions = Version::new(9, 18, 0)..Version::new(9, 23, 0);
@@ -45,7 +45,7 @@ pub(super) fn named(pass: Pass, capability: (u32, u32), version: Version) -> Opt
     })
 }
 
-/// The configuration of a named engine; an error if it does not take the graph.
+/// Returns the configuration of a preferred engine; an error if it does not support the graph.
 pub(super) fn configure(
     named: Named,
     graph: &Lowered,
@@ -75,7 +75,7 @@ pub(super) fn configure(
     Ok(Configuration { descriptor, _knobs: knobs, _engine: Some(engine) })
 }
 
-/// What the library's heuristics propose, the best first.
+/// Returns the heuristics' proposals, best first.
 pub(super) fn proposed(
     mode: cudnnBackendHeurMode_t,
     graph: &Lowered,
@@ -94,7 +94,7 @@ pub(super) fn proposed(
     Ok(found.into_iter().map(plain).collect())
 }
 
-/// Whether the engine of a configuration says that its results may differ from run to run.
+/// Returns true if the engine of a configuration reports that its results may differ from run to run.
 pub(super) fn says_nondeterministic(configuration: &Configuration) -> Result<bool, DriverError> {
     let kind = CUDNN_BACKEND_ENGINE_DESCRIPTOR;
     let engines = configuration.descriptor.descriptors(CUDNN_ATTR_ENGINECFG_ENGINE, kind, 1)?;

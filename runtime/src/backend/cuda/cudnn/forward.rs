@@ -1,11 +1,11 @@
-//! The forward pass as the library knows it.
+//! The operation graph of the forward pass.
 
 use super::graph::{Builder, Element, Graph, Operand, Pointwise, Reduction, Scalar};
 use super::sizes::Sizes;
 
-/// `out = softmax(scale * q * k^T) * v`, and the logarithm of what the softmax divides by.
+/// Returns the graph of `out = softmax(scale * q * k^T) * v` and the log-sum-exp of the scores.
 ///
-/// The library recognises the whole as attention, and runs one kernel that holds no score in memory.
+/// The library recognizes the pattern as attention and runs one kernel that stores no scores.
 pub fn forward(sizes: Sizes) -> Graph {
     let mut g = Builder::new(sizes);
     let q = g.operand(Operand::Q, Element::Bf16, sizes.rows(sizes.heads));

@@ -1,21 +1,21 @@
-//! Graphs of operations as plain data, before anything is asked of the library.
+//! Operation graphs as plain data, independent of the library.
 
 use super::sizes::Sizes;
 
-/// Type of the elements of a tensor.
+/// Element type of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Element {
-    /// Brain float, what attention reads and writes.
+    /// Bfloat16, the type of attention's inputs and outputs.
     Bf16,
-    /// What sums and intermediates are.
+    /// Type of sums and intermediates.
     F32,
-    /// Positions.
+    /// Type of positions.
     I32,
-    /// Results of comparisons.
+    /// Type of comparisons.
     Bool,
 }
 
-/// A tensor in device memory, whose address is given when the graph is executed.
+/// A tensor in device memory, whose address is given at execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operand {
     /// Queries.
@@ -36,62 +36,63 @@ pub enum Operand {
     DK,
     /// Gradient of the values.
     DV,
-    /// Scratch: the sum of `dout * out` of each row.
+    /// Scratch: `sum(dout * out)` per row.
     RowSum,
-    /// Scratch: where gradients of the queries are added up in f32.
+    /// Scratch: f32 accumulator of the query gradients.
     DQSum,
 }
 
-/// A number that is given when the graph is executed.
+/// A scalar that is given at execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scalar {
-    /// Factor on the scores.
+    /// Scale of the scores.
     Scale,
-    /// Score of what a position does not read.
+    /// Score of masked positions.
     Masked,
-    /// What would be the inverse scale of a dropout: 1. The library knows attention by its pattern, which has it.
+    /// The inverse scale of a dropout without dropout, 1: the attention pattern that the library recognizes contains
+    /// it.
     One,
 }
 
-/// Where a tensor is.
+/// Storage of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Home {
-    /// In device memory.
+    /// Device memory.
     Device(Operand),
-    /// Nowhere: an intermediate that is never stored.
+    /// None: an intermediate that is never stored.
     Virtual,
-    /// In the call.
+    /// Passed by value at execution.
     Value(Scalar),
 }
 
-/// Sizes or strides, both in elements: batch, head, row, column.
+/// Sizes or strides in elements: batch, head, row, column.
 pub type Four = [i64; 4];
 
-/// A tensor of a graph.
+/// A tensor of an operation graph.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tensor {
-    /// Type of its elements.
+    /// Element type.
     pub element: Element,
-    /// Where it is.
+    /// Storage.
     pub home: Home,
-    /// Its sizes.
+    /// Sizes.
     pub sizes: Four,
-    /// Distances between neighbours along each dim.
+    /// Strides.
     pub strides: Four,
 }
 
-/// A tensor by its position in its graph.
+/// Index of a tensor in its graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TensorId(pub usize);
 
 impl TensorId {
-    /// What the library calls the tensor. Zero means no tensor there.
+    /// Returns the unique id for the library, which reserves 0.
     pub fn uid(self) -> i64 {
         self.0 as i64 + 1
     }
 }
 
-/// What is done with each element.
+/// Mode of a pointwise operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pointwise {
     /// `x + b`.
@@ -112,11 +113,11 @@ pub enum Pointwise {
     Index(usize),
     /// `x >= b`.
     AtLeast,
-    /// `x` where `t`, else `b`.
+    /// `x` if `t`, else `b`.
     Select,
 }
 
-/// How rows are reduced.
+/// Reduction operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reduction {
     /// The sum.
@@ -125,43 +126,43 @@ pub enum Reduction {
     Max,
 }
 
-/// One operation; sizes of 1 are broadcast.
+/// An operation; sizes of 1 are broadcast.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Operation {
-    /// `c = a * b` of the last two dims. A head of `b` serves as many neighbouring heads of `a` as there are more.
+    /// `c = a * b` over the last two dims. A head of `b` is shared by consecutive heads of `a` if `a` has more heads.
     MatMul {
-        /// Left factor.
+        /// Left input.
         a: TensorId,
-        /// Right factor.
+        /// Right input.
         b: TensorId,
         /// Result.
         c: TensorId,
     },
     /// `y` from the elements of up to three tensors.
     Pointwise {
-        /// What is done.
+        /// Mode.
         mode: Pointwise,
-        /// First operand.
+        /// First input.
         x: TensorId,
-        /// Second operand.
+        /// Second input.
         b: Option<TensorId>,
         /// Condition.
         t: Option<TensorId>,
         /// Result.
         y: TensorId,
     },
-    /// `y` from groups of elements of `x`, along the dims in which `y` is smaller.
+    /// Reduces `x` to `y` along the dims in which `y` is smaller.
     Reduce {
-        /// How.
+        /// Operator.
         by: Reduction,
-        /// Operand.
+        /// Input.
         x: TensorId,
         /// Result.
         y: TensorId,
     },
-    /// `y` is `x` with the last two dims exchanged.
+    /// Exchanges the last two dims of `x`.
     Transpose {
-        /// Operand.
+        /// Input.
         x: TensorId,
         /// Result.
         y: TensorId,
@@ -171,7 +172,7 @@ pub enum Operation {
 /// Tensors and operations on them, each after those whose results it reads.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Graph {
-    /// The tensors, in the order of their uids.
+    /// Tensors, in the order of their unique ids.
     pub tensors: Vec<Tensor>,
     /// The operations.
     pub operations: Vec<Operation>,

@@ -1,4 +1,4 @@
-//! The library itself: whether it is there, and the words of its errors.
+//! The loaded library and its error messages.
 
 use std::ffi::{CStr, c_char};
 
@@ -7,24 +7,24 @@ use cudarc::cudnn::sys::cudnnStatus_t;
 use crate::backend::cuda::DriverError;
 use crate::backend::cuda::native::{CudnnApi, Loaded, Status, cudnn, nvrtc};
 
-/// The functions of the library, and its version.
+/// The library's function table and version.
 pub(super) type Library = &'static Loaded<CudnnApi>;
 
-/// Whether cuDNN can be used, or why not.
+/// Returns an error with the reason if cuDNN cannot be used.
 pub fn cudnn_present() -> Result<(), String> {
     library().map(drop).map_err(|error| error.to_string())
 }
 
-/// The library, opened when it is first asked for.
+/// Returns the library, loaded on first use.
 pub(super) fn library() -> Result<Library, DriverError> {
     let library = cudnn()?;
-    // It opens the compiler by its name when it builds a plan, which finds what is open. Where there is none, its engines
-    // say so.
+    // cuDNN opens NVRTC by its name when it builds a plan and finds it if it is already loaded. If NVRTC is missing,
+    // the engines report it.
     let _ = nvrtc();
     Ok(library)
 }
 
-/// An error unless `status` is success; `what` is what the call was about.
+/// Returns an error unless `status` is success; `what` describes the operand of the call.
 pub(super) fn check(
     library: Library,
     status: Status<cudnnStatus_t>,
@@ -35,7 +35,7 @@ pub(super) fn check(
         return Ok(());
     }
     let mut text: [c_char; 1024] = [0; 1024];
-    // SAFETY: it writes a string that ends within the given length, and names of statuses are strings of its own.
+    // SAFETY: it writes a terminated string within the given length, and names of statuses are static strings.
     let (name, message) = unsafe {
         (library.cudnnGetLastErrorString)(text.as_mut_ptr(), text.len());
         (CStr::from_ptr((library.cudnnGetErrorString)(status)), CStr::from_ptr(text.as_ptr()))

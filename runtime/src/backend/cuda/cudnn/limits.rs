@@ -1,10 +1,10 @@
-//! What the library cannot do, or says that it can but should not be asked for.
+//! Documented limits of the library.
 
 use super::sizes::{Pass, Sizes};
 
-/// An error that says which size is out of reach of every version and device.
+/// Returns an error that names the size that no version or device supports.
 ///
-/// The limits are those that NVIDIA documents for attention of bf16 operands; engines do not all check them.
+/// The limits are those that NVIDIA documents for bf16 attention; not every engine checks them.
 pub(super) fn check(sizes: &Sizes, pass: Pass, capability: (u32, u32)) -> Result<(), String> {
     let Sizes { batch, seq, heads, kv_heads, head_dim, .. } = *sizes;
     if capability.0 < 8 {

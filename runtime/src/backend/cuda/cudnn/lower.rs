@@ -1,4 +1,4 @@
-//! From a graph as data to the library's descriptors.
+//! Lowering of operation graphs to the library's descriptors.
 
 use cudarc::cudnn::sys::{
     cudnnBackendAttributeName_t::*, cudnnBackendDescriptorType_t::*, cudnnDataType_t,
@@ -11,10 +11,10 @@ use super::descriptor::{Descriptor, Setter};
 use super::graph::{Element, Graph, Home, Operation, Pointwise, Reduction, Tensor, TensorId};
 use super::target::Place;
 
-/// Addresses that a plan is executed with are multiples of this.
+/// Required alignment of operand addresses, in bytes.
 pub const ALIGNMENT: u64 = 16;
 
-/// A graph that the library has accepted, with everything that it refers to.
+/// The descriptor of a finalized graph, with the descriptors that it refers to.
 pub(super) struct Lowered {
     graph: Descriptor,
     _operations: Vec<Descriptor>,
@@ -23,7 +23,7 @@ pub(super) struct Lowered {
 }
 
 impl Lowered {
-    /// Makes descriptors of all parts of a graph.
+    /// Creates the descriptors of a graph.
     pub fn new(graph: &Graph, place: &Place) -> Result<Lowered, DriverError> {
         let tensors = graph
             .tensors
@@ -48,7 +48,7 @@ impl Lowered {
         Ok(Lowered { graph, _operations: operations, _details: details, _tensors: tensors })
     }
 
-    /// The whole graph.
+    /// Returns the descriptor of the graph.
     pub fn graph(&self) -> &Descriptor {
         &self.graph
     }

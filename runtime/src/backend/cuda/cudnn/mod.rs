@@ -1,15 +1,13 @@
-//! Scaled dot-product attention by cuDNN.
+//! Fused attention by cuDNN.
 //!
-//! The library is found at run time and asked through its graph API. It is described what attention computes, operation by
-//! operation ([`Graph`]), recognises the pattern, and generates one kernel for it; nothing is compiled against the library.
-//! Graphs are built as data first, and checked as such; then they become descriptors of the library, and these a [`Plan`].
+//! The library is loaded at run time and used through its graph API: it receives the operations of attention as an
+//! operation graph, recognizes the pattern, and generates one kernel. Graphs are built and tested as plain data, then
+//! lowered to the library's descriptors and compiled into an [`ExecutionPlan`].
 //!
-//! - `graph`, `sizes`, `forward`, `backward`: what is computed, as data.
-//! - `library`, `descriptor`, `target`: the library, its objects, and the device that plans are for.
-//! - `lower`, `engines`, `plan`: from data to what can be executed.
-//! - `cache`, `scratch`, `ready`, `host`, `limits`, `options`, `attention`: [`CudnnAttention`], which the backend calls.
-//!
-//! The library is opened as all others are ([`native`](super::native)).
+//! - `graph`, `attention_graph`: operation graphs as data, and those of attention.
+//! - `target`, `descriptor`: the library, its handles and objects, and the device of a plan.
+//! - `lower`, `plan`: descriptors of a graph, the choice of an engine, and execution.
+//! - `attention`, `options`, `workspace`, `cache`: [`CudnnAttention`], which the backend calls.
 
 mod attention;
 mod backward;

@@ -1,14 +1,14 @@
-//! What attention may do.
+//! Options of attention.
 
-/// What [`CudnnAttention`](super::CudnnAttention) may do.
+/// Options of [`CudnnAttention`](super::CudnnAttention).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CudnnOptions {
-    /// Gradients have the same bits in every run. On Ampere and Hopper, where the library adds up gradients of queries by
-    /// atomics otherwise, this makes it store the gradients of all scores and read them again: two bytes of scratch for
-    /// each, so that memory grows with the square of the sequence.
+    /// Requires bitwise equal gradients in every run. On Ampere and Hopper, where the library otherwise sums query
+    /// gradients by atomics, it then stores the gradients of all scores and reads them again: two bytes of scratch
+    /// memory per score, which grows with the square of the sequence length.
     pub deterministic: bool,
-    /// How much device memory attention may use beside its operands. A batch that needs more is computed in equal parts,
-    /// one after the other; a single sample that needs more is not supported.
+    /// Limit of scratch memory. A batch that needs more is computed in equal parts, one after the other; if a single
+    /// sample needs more, the shape is not supported.
     pub scratch: ScratchLimit,
 }
 
@@ -18,29 +18,29 @@ impl Default for CudnnOptions {
     }
 }
 
-/// How much device memory attention may use beside its operands: [a part](Self::PART) of what is unused, within two limits.
+/// Limit of the scratch memory of attention: a [fraction](Self::PART) of the free device memory, clamped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScratchLimit {
-    /// As much in any case, in bytes.
+    /// Lower bound of the limit, in bytes.
     pub least: usize,
-    /// As much and not more, in bytes.
+    /// Upper bound of the limit, in bytes.
     pub most: usize,
-    /// Ranks that share the device, each of which takes as much.
+    /// Number of ranks that share the device, each with its own scratch memory.
     pub ranks: usize,
 }
 
 impl ScratchLimit {
-    /// Of unused memory, one byte in so many.
+    /// Divisor of the free device memory.
     pub const PART: usize = 4;
 
-    /// The limit where `unused` bytes are.
+    /// Returns the limit given the free device memory, in bytes.
     pub fn bytes(&self, unused: usize) -> usize {
         (unused / (ScratchLimit::PART * self.ranks.max(1))).clamp(self.least, self.most)
     }
 }
 
 impl Default for ScratchLimit {
-    /// Between 2 and 8 GiB, of a device of one rank.
+    /// Returns the limit for one rank per device: between 2 and 8 GiB.
     fn default() -> ScratchLimit {
         ScratchLimit { least: 2 << 30, most: 8 << 30, ranks: 1 }
     }

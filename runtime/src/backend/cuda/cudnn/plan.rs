@@ -1,4 +1,4 @@
-//! Plans: a graph, the engine that runs it, and what it needs to be run.
+//! Execution plans: building a plan for a graph, and executing it.
 
 use cudarc::cudnn::sys::{
     cudnnBackendAttributeName_t::*,
@@ -16,17 +16,17 @@ use super::lower::Lowered;
 use super::sizes::{Pass, Sizes};
 use super::target::{Handle, Place, Target};
 
-/// A graph that is ready to run.
+/// An execution plan of an operation graph.
 #[derive(Debug)]
 pub struct Plan {
-    // In the order in which they are given back.
+    // Dropped in this order.
     descriptor: Descriptor,
     _parts: Parts,
     graph: Graph,
     workspace: usize,
 }
 
-/// What the descriptor of a plan refers to.
+/// Descriptors that the plan refers to.
 struct Parts {
     _configuration: Configuration,
     _graph: Lowered,
@@ -38,20 +38,20 @@ impl std::fmt::Debug for Parts {
     }
 }
 
-/// What a plan is executed with.
+/// Arguments of an execution.
 pub struct Arguments<'a> {
-    /// Device address of every operand, a multiple of 16.
+    /// Returns the device address of an operand, a multiple of 16.
     pub operand: &'a dyn Fn(Operand) -> u64,
-    /// Every number.
+    /// Returns the value of a scalar.
     pub scalar: &'a dyn Fn(Scalar) -> f32,
     /// Device address of [`Plan::workspace`] bytes.
     pub workspace: u64,
 }
 
 impl Plan {
-    /// A plan for attention of these sizes; an error if the library has none, with what its engines said.
+    /// Builds a plan for attention of these sizes; the error lists the reason of every engine that was tried.
     ///
-    /// It takes around a second: the library generates and compiles a kernel.
+    /// Takes about a second: the library generates and compiles a kernel.
     pub fn new(sizes: Sizes, pass: Pass, target: &Target) -> Result<Plan, DriverError> {
         let graph = pass.graph(sizes);
         let lowered = Lowered::new(&graph, &target.place)?;
@@ -69,28 +69,28 @@ impl Plan {
         Ok(Plan { descriptor, _parts: parts, graph, workspace })
     }
 
-    /// Bytes of device memory that it needs while it runs, beside its operands.
+    /// Returns the size of the workspace, in bytes.
     pub fn workspace(&self) -> usize {
         self.workspace
     }
 
-    /// What it computes.
+    /// Returns the operation graph.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// Names of the kernels that it runs, which tell of their architecture and tiles.
+    /// Returns the names of the kernels, which identify their architecture and tiles.
     pub fn kernels(&self) -> Result<Vec<String>, DriverError> {
         let json = self.descriptor.text(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION)?;
         let names = json.split("\"kernelName\":\"").skip(1);
         Ok(names.filter_map(|rest| rest.split('"').next()).map(String::from).collect())
     }
 
-    /// Submits it to the stream of `handle`.
+    /// Submits the plan to the stream of `handle`.
     ///
     /// # Safety
-    /// The addresses lie in memory of the device of `handle`, with room for their tensors; nothing else uses what is
-    /// written, nor the workspace and scratch tensors, until the stream has done it.
+    /// The addresses are in memory of the device of `handle` that is large enough; no other work uses the outputs, the
+    /// workspace or scratch tensors until the stream has finished the execution.
     pub unsafe fn execute(
         &self,
         handle: &mut Handle,
@@ -121,7 +121,7 @@ impl Plan {
     }
 }
 
-/// The first configuration that can be finalized, with its plan and workspace; else why each could not.
+/// Returns the first configuration that can be finalized, with its plan and workspace size; otherwise the reasons.
 fn first_accepted(
     library: Library,
     lowered: &Lowered,
@@ -154,7 +154,7 @@ fn first_accepted(
     Err(refusals)
 }
 
-/// The plan of a configuration, and its workspace.
+/// Returns the plan of a configuration and its workspace size.
 fn finalize(
     configuration: &Configuration,
     pass: Pass,

@@ -1,4 +1,4 @@
-//! Plans with the places of their operands.
+//! Execution plans with the placement of their operands in memory.
 
 use crate::backend::cuda::DriverError;
 
@@ -7,21 +7,21 @@ use super::lower::ALIGNMENT;
 use super::plan::{Arguments, Plan};
 use super::scratch::Division;
 
-/// A plan, and where its operands are.
+/// An execution plan with the placement of its operands.
 pub(super) struct Ready {
     pub plan: Plan,
     pub workspace_at: usize,
     places: Vec<(Operand, Place)>,
-    /// Of scratch.
+    /// Total scratch memory, in bytes.
     pub bytes: usize,
 }
 
-/// Where an operand is.
+/// Placement of an operand.
 #[derive(Clone, Copy)]
 pub(super) enum Place {
-    /// That many bytes after the beginning of scratch.
+    /// At this offset in scratch memory, in bytes.
     Scratch { at: usize },
-    /// Where the caller says. Samples lie one after the other, each with this many bytes.
+    /// At an address from the caller, with samples of this many bytes one after the other.
     Given { sample: usize },
 }
 
@@ -46,7 +46,7 @@ impl Ready {
         known.expect("every operand of the graph has a place").1
     }
 
-    /// An error if an operand lies where the library does not take it.
+    /// Returns an error if an operand is not aligned as the library requires.
     pub fn check(&self, arguments: &Arguments) -> Result<(), DriverError> {
         for (operand, _) in &self.places {
             let address = (arguments.operand)(*operand);
@@ -59,7 +59,7 @@ impl Ready {
         Ok(())
     }
 
-    /// Whether samples begin where the library takes operands, if the first one does.
+    /// Returns true if every sample is aligned as the library requires if the first one is.
     pub fn can_be_part(&self) -> bool {
         self.places.iter().all(|(_, place)| match place {
             Place::Scratch { .. } => true,
@@ -68,7 +68,7 @@ impl Ready {
     }
 }
 
-/// Bytes of a tensor in device memory.
+/// Returns the size of a tensor in device memory, in bytes.
 fn bytes(tensor: &Tensor) -> usize {
     let elements: i64 = tensor.sizes.iter().product();
     let each = match tensor.element {

@@ -1,4 +1,4 @@
-//! Device memory that lasts no longer than one call.
+//! Scratch memory of attention calls.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use crate::backend::cuda::{DriverError, Stream};
 
 use super::host::Host;
 
-/// Sizes are rounded up to multiples of this, so that lengths that differ by little share memory.
+/// Granularity of scratch sizes, so that similar sequence lengths share memory.
 const GRAIN: usize = 2 << 20;
 
-/// Scratch of one stream: calls on a stream follow one another, so all of them use the same.
+/// Scratch memory of one stream, shared by all calls on it because they are executed in order.
 #[derive(Debug)]
 pub(super) struct Scratch {
     host: Arc<dyn Host>,
     stream: Stream,
-    /// The last is in use. Earlier ones were too small; recorded graphs and calls not yet done may still use them.
+    /// The last block is in use. Earlier ones were too small; CUDA graphs and pending calls may still use them.
     blocks: Vec<Block>,
 }
 
@@ -29,7 +29,7 @@ impl Scratch {
         Scratch { host, stream, blocks: Vec::new() }
     }
 
-    /// The address of at least `bytes` bytes, aligned to 256.
+    /// Returns the address of at least `bytes` bytes, aligned to 256 bytes.
     pub fn at_least(&mut self, bytes: usize) -> Result<u64, DriverError> {
         if let Some(last) = self.blocks.last()
             && last.bytes >= bytes
@@ -46,22 +46,22 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         for block in &self.blocks {
-            // SAFETY: allocated above with these bytes, and given back once; `Host::free` waits for what uses it. Nobody
-            // could act on an error here.
+            // SAFETY: allocated above with these bytes and freed once; `Host::free` waits for pending work. Errors
+            // cannot be handled here.
             let _ = unsafe { self.host.free(self.stream, block.address, block.bytes) };
         }
     }
 }
 
-/// How one block of memory is divided among parts, each at a multiple of 256 bytes.
+/// Divides a block of memory into parts that are aligned to 256 bytes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Division {
-    /// Bytes of all parts so far.
+    /// Total size of all parts so far, in bytes.
     pub total: usize,
 }
 
 impl Division {
-    /// Where the next part begins.
+    /// Returns the offset of the next part.
     pub fn part(&mut self, bytes: usize) -> usize {
         let start = self.total;
         self.total += bytes.next_multiple_of(256);

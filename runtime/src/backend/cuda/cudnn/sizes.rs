@@ -1,4 +1,4 @@
-//! Sizes of attention, and how its tensors lie in memory.
+//! Sizes of attention and memory layouts of its tensors.
 
 use std::fmt;
 
@@ -8,20 +8,20 @@ use super::backward::backward;
 use super::forward::forward;
 use super::graph::{Four, Graph};
 
-/// The part of an [`AttentionShape`] that a plan depends on, all of it but the scale.
+/// The part of an [`AttentionShape`] that a plan depends on: everything except the scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Sizes {
-    /// Samples.
+    /// Batch size.
     pub batch: i64,
-    /// Positions.
+    /// Sequence length.
     pub seq: i64,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: i64,
-    /// Key/value heads.
+    /// Number of key/value heads.
     pub kv_heads: i64,
-    /// Elements of one head.
+    /// Elements per head.
     pub head_dim: i64,
-    /// Whether a position reads those up to itself only.
+    /// True if a position attends to itself and earlier positions only.
     pub causal: bool,
 }
 
@@ -38,45 +38,45 @@ impl From<&AttentionShape> for Sizes {
     }
 }
 
-/// Each function gives sizes and strides, in the order of the library: batch, head, row, column.
+/// Each layout is sizes and strides in the library's order: batch, head, row, column.
 impl Sizes {
-    /// A tensor in the order `[batch, seq, heads, head_dim]`: a position is a row.
+    /// Returns the layout of a tensor `[batch, seq, heads, head_dim]` with positions as rows.
     pub fn rows(&self, heads: i64) -> (Four, Four) {
         let (seq, dim) = (self.seq, self.head_dim);
         ([self.batch, heads, seq, dim], [heads * seq * dim, dim, heads * dim, 1])
     }
 
-    /// The same memory as [`rows`](Self::rows), a position as a column.
+    /// Returns the layout of the same memory as [`rows`](Self::rows) with positions as columns.
     pub fn columns(&self, heads: i64) -> (Four, Four) {
         let (seq, dim) = (self.seq, self.head_dim);
         ([self.batch, heads, dim, seq], [heads * seq * dim, dim, 1, heads * dim])
     }
 
-    /// A tensor in the order `[batch, heads, seq, head_dim]`, as intermediates and scratch are.
+    /// Returns the layout of a tensor `[batch, heads, seq, head_dim]`, as intermediates and scratch tensors have.
     pub fn by_head(&self) -> (Four, Four) {
         let (heads, seq, dim) = (self.heads, self.seq, self.head_dim);
         ([self.batch, heads, seq, dim], [heads * seq * dim, seq * dim, dim, 1])
     }
 
-    /// One number for each row of the scores.
+    /// Returns the layout of one number per row of the scores.
     pub fn per_row(&self) -> (Four, Four) {
         let (heads, seq) = (self.heads, self.seq);
         ([self.batch, heads, seq, 1], [heads * seq, seq, 1, 1])
     }
 
-    /// The scores.
+    /// Returns the layout of the scores.
     pub fn scores(&self) -> (Four, Four) {
         let (heads, seq) = (self.heads, self.seq);
         ([self.batch, heads, seq, seq], [heads * seq * seq, seq * seq, seq, 1])
     }
 
-    /// The scores with rows and columns exchanged.
+    /// Returns the layout of the transposed scores.
     pub fn scores_transposed(&self) -> (Four, Four) {
         let (sizes, [batch, head, row, col]) = self.scores();
         (sizes, [batch, head, col, row])
     }
 
-    /// Whether several query heads share a key/value head.
+    /// Returns true if several query heads share a key/value head.
     pub fn is_grouped(&self) -> bool {
         self.heads != self.kv_heads
     }
@@ -93,20 +93,20 @@ impl fmt::Display for Sizes {
     }
 }
 
-/// What is computed.
+/// A pass of attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pass {
-    /// The output.
+    /// Computes the output.
     Forward,
-    /// Gradients.
+    /// Computes the gradients.
     Backward {
-        /// The same bits in every run.
+        /// Require bitwise equal results in every run.
         deterministic: bool,
     },
 }
 
 impl Pass {
-    /// What the library is given for it.
+    /// Returns the operation graph of the pass.
     pub fn graph(self, sizes: Sizes) -> Graph {
         match self {
             Pass::Forward => forward(sizes),
@@ -114,7 +114,7 @@ impl Pass {
         }
     }
 
-    /// Whether results have to be the same in every run. Those of the forward pass are.
+    /// Returns true if results must be the same in every run. The forward pass always is.
     pub fn is_deterministic(self) -> bool {
         self != Pass::Backward { deterministic: false }
     }

@@ -1,4 +1,4 @@
-//! What a plan is made for: the current device, or a device that is described but not there.
+//! The target of an execution plan: the current device, or the description of a device that is not present.
 
 use std::ffi::c_void;
 use std::{fmt, ptr};
@@ -12,20 +12,19 @@ use crate::backend::cuda::DriverError;
 use super::descriptor::{Descriptor, Setter};
 use super::library::{Library, check, library};
 
-/// The library's hold on the device that was current when it was made. Calls with one handle have to follow one another.
+/// A cuDNN handle for the device that was current when it was created. Calls with one handle must not overlap.
 pub struct Handle {
     library: Library,
     raw: cudnnHandle_t,
 }
 
-// SAFETY: a handle belongs to no thread; the library only asks that calls with it do not overlap, which is why those that
-// execute take it by `&mut`.
+// SAFETY: a handle is not bound to a thread; calls with it must not overlap, so executing takes it by `&mut`.
 unsafe impl Send for Handle {}
-// SAFETY: what takes it by `&` reads it only.
+// SAFETY: functions that take it by `&` only read it.
 unsafe impl Sync for Handle {}
 
 impl Handle {
-    /// A handle for the current device.
+    /// Creates a handle for the current device.
     pub fn new() -> Result<Handle, DriverError> {
         let (library, mut raw) = (library()?, ptr::null_mut());
         // SAFETY: writes the new handle to `raw`.
@@ -34,10 +33,10 @@ impl Handle {
         Ok(Handle { library, raw })
     }
 
-    /// Work submitted with this handle goes to a stream, a `CUstream`, from now on.
+    /// Sets the stream, a `CUstream`, of later work with this handle.
     ///
     /// # Safety
-    /// It is a stream of the same device, and lives as long as it is used.
+    /// The stream belongs to the same device and outlives its use.
     pub unsafe fn set_stream(&mut self, stream: *mut c_void) -> Result<(), DriverError> {
         // SAFETY: as the caller promises.
         let status = unsafe { (self.library.cudnnSetStream)(self.raw, stream.cast()) };
@@ -61,49 +60,49 @@ impl fmt::Debug for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: created by the library and destroyed once. Nobody could act on an error here.
+        // SAFETY: created by the library and destroyed once. Errors cannot be handled here.
         let _ = unsafe { (self.library.cudnnDestroy)(self.raw) };
     }
 }
 
-/// What a plan is made for.
+/// The target of an execution plan.
 #[derive(Debug)]
 pub struct Target {
     /// The device.
     pub place: Place,
-    /// Its compute capability, such as `(9, 0)`.
+    /// Compute capability, such as `(9, 0)`.
     pub capability: (u32, u32),
 }
 
-/// Where the device of a [`Target`] is.
+/// The device of a [`Target`].
 #[derive(Debug)]
 pub enum Place {
-    /// Here.
+    /// A present device, by its handle.
     Here(Handle),
-    /// Somewhere else: plans can be built, but not executed.
+    /// A described device: plans can be built but not executed.
     Elsewhere(Properties),
 }
 
-/// Properties of a device, as the library writes them.
+/// Device properties in the library's representation.
 #[derive(Debug)]
 pub struct Properties(pub(super) Descriptor);
 
 impl Properties {
-    /// From the JSON that [`to_json`](Self::to_json) gives.
+    /// Parses the JSON that [`to_json`](Self::to_json) returns.
     pub fn from_json(json: &str) -> Result<Properties, DriverError> {
         let setter = Setter::new(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?;
         setter.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, json.trim().as_bytes())?;
         Ok(Properties(setter.finalize()?))
     }
 
-    /// Those of the device of a handle.
+    /// Returns the properties of the device of a handle.
     pub fn of(handle: &Handle) -> Result<Properties, DriverError> {
         let setter = Setter::new(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?;
         setter.set(CUDNN_ATTR_DEVICEPROP_HANDLE, &[handle.raw()])?;
         Ok(Properties(setter.finalize()?))
     }
 
-    /// As text, with which plans for the device can be built where it is not.
+    /// Returns the properties as JSON, from which plans can be built without the device.
     pub fn to_json(&self) -> Result<String, DriverError> {
         self.0.text(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION)
     }

@@ -1,4 +1,4 @@
-//! The sources of attention, and how large tiles are.
+//! Sources and tile sizes of the attention kernels.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use crate::backend::cuda::Source;
 use crate::backend::cuda::gpu::lock;
 
-/// The kernels without tensor cores.
+/// The attention kernels without tensor cores.
 pub static PLAIN: Source = Source {
     name: Cow::Borrowed("attention_plain"),
     text: Cow::Borrowed(concat!(
@@ -16,7 +16,7 @@ pub static PLAIN: Source = Source {
     )),
 };
 
-/// Warps of a block of the kernels for tensor cores.
+/// Warps per block of the tensor-core kernels.
 pub(crate) const WARPS: usize = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,12 +26,13 @@ enum Pass {
     BackwardQueries,
 }
 
-/// One of the kernels for tensor cores, and its tiles: what a block owns, and what it goes over in a step.
+/// Tile sizes of one tensor-core attention kernel: the rows that a block owns, and the columns that it processes per
+/// step.
 ///
-/// There is one source for every size of heads, which is compiled when it is used. Tiles are as large as registers allow
-/// without spilling for compute capabilities 8.0, 9.0 and 10.0: the more rows a warp has, the more often a column that
-/// it reads from shared memory is used. Two or three blocks share a multiprocessor, so that one has products while
-/// another has exponentials.
+/// There is one source per head dim, compiled on first use. Tiles are as large as registers allow without spilling on
+/// compute capabilities 8.0, 9.0 and 10.0: the more rows a warp has, the more often it reuses a column read from shared
+/// memory. Two or three blocks share a multiprocessor, so that the matmuls of one overlap with the exponentials of
+/// another.
 ///
 /// | pass | head | rows, columns | registers (9.0) | shared KiB | blocks on 9.0, 8.0 | limited by |
 /// |---|---|---|---|---|---|---|
@@ -45,16 +46,16 @@ enum Pass {
 pub struct Tiles {
     pass: Pass,
     head_dim: usize,
-    /// Tiles of 16 rows that a warp owns.
+    /// Tiles of 16 rows per warp.
     row_tiles: usize,
-    /// Columns of a step.
+    /// Columns per step.
     cols: usize,
-    /// Blocks that are meant to share a multiprocessor, whose registers they divide.
+    /// Blocks per multiprocessor, which divide its registers.
     blocks: usize,
 }
 
 impl Tiles {
-    /// Of the forward pass.
+    /// Returns the tiles of the forward pass.
     pub fn forward(head_dim: usize) -> Tiles {
         let (row_tiles, cols, blocks) = match head_dim {
             ..=64 => (2, 64, 3),
@@ -64,7 +65,7 @@ impl Tiles {
         Tiles { pass: Pass::Forward, head_dim, row_tiles, cols, blocks }
     }
 
-    /// Of the gradients of keys and values.
+    /// Returns the tiles of the key and value gradients.
     pub fn backward_keys(head_dim: usize) -> Tiles {
         let (row_tiles, cols, blocks) = match head_dim {
             ..=64 => (2, 32, 2),
@@ -74,7 +75,7 @@ impl Tiles {
         Tiles { pass: Pass::BackwardKeys, head_dim, row_tiles, cols, blocks }
     }
 
-    /// Of the gradients of queries.
+    /// Returns the tiles of the query gradients.
     pub fn backward_queries(head_dim: usize) -> Tiles {
         let (row_tiles, cols, blocks) = match head_dim {
             ..=64 => (2, 32, 3),
@@ -84,17 +85,17 @@ impl Tiles {
         Tiles { pass: Pass::BackwardQueries, head_dim, row_tiles, cols, blocks }
     }
 
-    /// Rows that a block owns.
+    /// Returns the number of rows per block.
     pub fn rows(&self) -> usize {
         WARPS * 16 * self.row_tiles
     }
 
-    /// Whether one kernel works out the gradients of keys and of values; else there is one for each.
+    /// Returns true if one kernel computes both key and value gradients; otherwise there is one kernel for each.
     pub fn both_gradients(&self) -> bool {
         self.head_dim <= 128
     }
 
-    /// Bytes of shared memory of a block.
+    /// Returns the shared memory per block, in bytes.
     pub fn shared_bytes(&self) -> usize {
         let (rows, numbers) = match self.pass {
             Pass::Forward => (self.rows() + 2 * self.cols, 0),
@@ -105,7 +106,7 @@ impl Tiles {
         2 * rows * stride + 4 * numbers
     }
 
-    /// The source. It is never dropped: there are few sizes of heads in a program.
+    /// Returns the source. It is leaked: a program uses few head dims.
     pub fn source(&self) -> &'static Source {
         static KNOWN: Mutex<Option<HashMap<Tiles, &'static Source>>> = Mutex::new(None);
         let mut known = lock(&KNOWN);
@@ -138,7 +139,7 @@ impl Tiles {
             include_str!("attention/sizes.cuh"),
             include_str!("attention/tiles.cuh"),
         );
-        // Given away as a borrowed text, so that a clone costs nothing.
+        // Leaked to a borrowed text, so that clones are free.
         Source {
             name: Cow::Owned(format!("attention_{name}_{head_dim}")),
             text: Cow::Borrowed(text.leak()),

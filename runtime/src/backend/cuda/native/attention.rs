@@ -1,4 +1,4 @@
-//! The vendor's attention on a device.
+//! Attention by cuDNN on a device context.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -9,7 +9,7 @@ use super::memory;
 use crate::backend::cuda::cudnn::{CudnnAttention, CudnnOptions, Host};
 use crate::backend::cuda::{DriverError, Stream};
 
-/// Attention by cuDNN on the device of a context; the error says why there is none.
+/// Creates attention by cuDNN on the device of a context; the error is the reason why it is not available.
 pub fn attention(context: &Arc<Context>, options: CudnnOptions) -> Result<CudnnAttention, String> {
     let host = Arc::new(ContextHost(Arc::clone(context)));
     CudnnAttention::new(host, context.properties.capability, options)

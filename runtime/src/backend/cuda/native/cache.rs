@@ -1,4 +1,4 @@
-//! Machine code that was made before, and choices that were found out, in files.
+//! The on-disk cache of compiled kernels and autotuned algorithms.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,30 +11,30 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 use super::libraries::Version;
 use crate::backend::cuda::Source;
 
-/// A folder of files. Where it cannot be read or written, it is as if it were empty.
+/// A cache folder. A folder that cannot be read or written acts as an empty cache.
 #[derive(Debug, Clone)]
 pub struct Cache {
     folder: Option<PathBuf>,
 }
 
-/// What a file is about.
+/// Identity of a cached file.
 pub struct Key {
     name: String,
     hash: u128,
     extension: &'static str,
 }
 
-/// A file begins with this, then come the number of bytes of its contents and their hash, then these. It names those of
-/// machine code, which were the first.
+/// Magic number of a cached file, followed by the size of the contents, their hash, and the contents. All kinds of
+/// contents share it.
 const MAGIC: &[u8; 8] = b"MWCUBIN1";
 
 const HEADER: usize = MAGIC.len() + 8 + 16;
 
 impl Cache {
-    /// The environment variable with the folder.
+    /// Environment variable with the cache folder.
     pub const VARIABLE: &str = "MESHWRIGHT_CACHE";
 
-    /// In the folder that the environment names: `MESHWRIGHT_CACHE`, or `meshwright` in the user's folder of caches.
+    /// Returns the cache in the folder `MESHWRIGHT_CACHE`, or else in `meshwright` in the user's cache folder.
     pub fn from_environment() -> Cache {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let user = || {
@@ -45,12 +45,12 @@ impl Cache {
         Cache { folder: variable(Cache::VARIABLE).map(PathBuf::from).or_else(user) }
     }
 
-    /// In this folder.
+    /// Returns the cache in this folder.
     pub fn in_folder(folder: &Path) -> Cache {
         Cache { folder: Some(folder.to_path_buf()) }
     }
 
-    /// The contents of the file for a key, if it is there and whole.
+    /// Returns the contents for a key if they are present and intact.
     pub fn get(&self, key: &Key) -> Option<Vec<u8>> {
         let mut file = fs::read(self.path(key)?).ok()?;
         let (header, code) = file.split_at_checked(HEADER)?;
@@ -61,19 +61,19 @@ impl Cache {
         Some(file)
     }
 
-    /// Keeps contents for the next time, if it can.
+    /// Stores contents if possible.
     pub fn put(&self, key: &Key, code: &[u8]) {
-        // A cache that cannot be written costs time and nothing else, so there is nothing to report.
+        // A cache that cannot be written costs only time, so errors are ignored.
         let _ = self.write(key, code, |from, to| fs::rename(from, to));
     }
 
-    /// Keeps contents unless others are there, and gives what is there then: of those that write at the same time, whether
-    /// threads or processes, all get the same.
+    /// Stores contents unless the key is already present, and returns the contents present afterwards: all concurrent
+    /// writers, threads or processes, get the same.
     pub fn put_first(&self, key: &Key, contents: &[u8]) -> Vec<u8> {
         let _ = self.write(key, contents, |from, to| {
             let linked = fs::hard_link(from, to);
             if linked.is_err() && self.get(key).is_none() {
-                // What is there is damaged, or there are no links in this file system.
+                // The present file is damaged, or the file system has no hard links.
                 return fs::rename(from, to);
             }
             fs::remove_file(from)
@@ -81,7 +81,7 @@ impl Cache {
         self.get(key).unwrap_or_else(|| contents.to_vec())
     }
 
-    /// Writes a file, to which `publish` then gives its name.
+    /// Writes a temporary file, which `publish` then gives its name.
     fn write(
         &self,
         key: &Key,
@@ -91,10 +91,10 @@ impl Cache {
         let path = self.path(key)?;
         let folder = path.parent()?;
         fs::create_dir_all(folder).ok()?;
-        // Several ranks may write the same code: each writes a file of its own, and gives it its name when it is whole.
+        // Concurrent writers use a temporary file each and rename it when it is complete.
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        // Processes of several hosts, which share the folder, may have one number.
+        // Processes on different hosts that share the folder may have the same id.
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
         let unfinished = folder.join(format!(".{}-{time}-{count}", std::process::id()));
         let written = fs::File::create(&unfinished).and_then(|mut file| {
@@ -123,8 +123,8 @@ impl Cache {
 }
 
 impl Key {
-    /// Of everything that code depends on: the source, the text that is compiled for it, the architecture, the compiler
-    /// and its options.
+    /// Creates the key of compiled code from everything it depends on: the source, the text compiled for it, the
+    /// architecture, the compiler and its options.
     pub fn new(
         source: &Source,
         text: &str,
@@ -138,18 +138,18 @@ impl Key {
         Key::of_parts(&format!("{}-{architecture}", Key::plain(&source.name)), "cubin", &parts)
     }
 
-    /// Of a file with this name and extension, and of everything that its contents depend on.
+    /// Creates the key of a file with this name and extension from everything its contents depend on.
     pub fn of_parts(name: &str, extension: &'static str, parts: &[&str]) -> Key {
         let mut hash = Xxh3::new();
         for part in parts {
-            // Lengths keep what moves from one part to the next from looking the same.
+            // Hashing lengths distinguishes the boundaries between parts.
             hash.update(&(part.len() as u64).to_le_bytes());
             hash.update(part.as_bytes());
         }
         Key { name: name.to_owned(), hash: hash.digest128(), extension }
     }
 
-    /// A name as a part of that of a file.
+    /// Returns a name reduced to characters that are valid in file names.
     fn plain(name: &str) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
         name.chars().take(40).map(plain).collect()
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(cache.get(&key).unwrap(), b"machine code");
     }
 
-    /// The first contents stay, for all that write at once; damaged ones do not.
+    /// Concurrent writers all get the first contents; damaged contents are replaced.
     #[test]
     fn all_writers_get_the_first_contents() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Kernels from source text to machine code.
+//! Compilation of kernel sources to machine code.
 
 use std::ffi::{CStr, CString, c_char};
 use std::ptr::null;
@@ -11,13 +11,13 @@ use crate::backend::cuda::{COMMON, DriverError, Source};
 
 /// Machine code of a source.
 pub struct Code {
-    /// What a device loads.
+    /// Loadable machine code.
     pub cubin: Vec<u8>,
-    /// What the compiler printed.
+    /// Compiler output.
     pub log: String,
 }
 
-/// Options of every compilation, beside the architecture.
+/// Options of every compilation except the architecture.
 pub const OPTIONS: [&str; 2] = ["--std=c++17", "-default-device"];
 
 /// Compiles a source, after the common header, for an architecture such as `sm_90a`.
@@ -35,7 +35,7 @@ pub fn compile(source: &Source, architecture: &str, extra: &[&str]) -> Result<Co
     let text = string(text_of(source))?;
     let name = string(format!("{}.cu", source.name))?;
     let mut program = Program { api, raw: std::ptr::null_mut() };
-    // SAFETY: the strings live through the call, and there are no headers.
+    // SAFETY: the strings outlive the call, and there are no headers.
     let created = unsafe {
         let (text, name) = (text.as_ptr(), name.as_ptr());
         (api.nvrtcCreateProgram)(&mut program.raw, text, name, 0, null(), null())
@@ -46,7 +46,7 @@ pub fn compile(source: &Source, architecture: &str, extra: &[&str]) -> Result<Co
     let options = options.iter().map(String::as_str).chain(OPTIONS).chain(extra.iter().copied());
     let options: Vec<_> = options.map(|option| string(option.into())).collect::<Result<_, _>>()?;
     let pointers: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
-    // SAFETY: the strings live through the call.
+    // SAFETY: the strings outlive the call.
     let compiled =
         unsafe { (api.nvrtcCompileProgram)(program.raw, pointers.len() as i32, pointers.as_ptr()) };
     let log = program.log()?;
@@ -59,15 +59,15 @@ pub fn compile(source: &Source, architecture: &str, extra: &[&str]) -> Result<Co
     }))
 }
 
-/// What the compiler is given. The header and the source count lines from 1 each.
+/// Returns the text to compile. Lines of the header and of the source are each counted from 1.
 pub fn text_of(source: &Source) -> String {
     format!("#line 1 \"device.cuh\"\n{COMMON}\n#line 1 \"{}.cu\"\n{}", source.name, source.text)
 }
 
-/// The architecture to compile for, on a device of this compute capability.
+/// Returns the target architecture for a device of this compute capability.
 ///
-/// Machine code runs on later devices of the same major capability too, so a device that is newer than the compiler is
-/// served by the last one before it.
+/// Machine code also runs on later devices of the same major capability, so a device newer than the compiler uses the
+/// latest supported architecture before it.
 pub fn architecture(capability: (u32, u32)) -> Result<String, DriverError> {
     let api = nvrtc()?;
     best_of(capability, &api.architectures()?).ok_or_else(|| {
@@ -80,15 +80,15 @@ pub fn architecture(capability: (u32, u32)) -> Result<String, DriverError> {
     })
 }
 
-/// See [`architecture`]; `known` are numbers such as 90 for capability 9.0.
+/// Selects the architecture for [`architecture`]; `known` are numbers such as 90 for capability 9.0.
 fn best_of((major, minor): (u32, u32), known: &[u32]) -> Option<String> {
     let fits = |number: &&u32| **number / 10 == major && **number % 10 <= minor;
     let number = known.iter().filter(fits).max()?;
-    // The instructions that only this one has are for its code alone.
+    // Architecture-specific instructions require the suffix.
     Some(if *number == 90 { "sm_90a".to_string() } else { format!("sm_{number}") })
 }
 
-/// The version of the compiler.
+/// Returns the version of the compiler.
 pub fn compiler_version() -> Result<Version, DriverError> {
     Ok(nvrtc()?.version)
 }
@@ -102,18 +102,18 @@ impl NvrtcApi {
     }
 
     fn reason(&self, error: Status<nvrtcResult>) -> String {
-        // SAFETY: it gives a constant string for any error.
+        // SAFETY: returns a static string for any error.
         unsafe { CStr::from_ptr((self.nvrtcGetErrorString)(error)) }.to_string_lossy().into_owned()
     }
 
-    /// Numbers of the architectures that it makes code for.
+    /// Returns the numbers of the supported architectures.
     fn architectures(&self) -> Result<Vec<u32>, DriverError> {
         let mut count = 0;
-        // SAFETY: it writes a number.
+        // SAFETY: writes an integer.
         let result = unsafe { (self.nvrtcGetNumSupportedArchs)(&mut count) };
         self.check("nvrtcGetNumSupportedArchs", result)?;
         let mut numbers = vec![0; count.max(0) as usize];
-        // SAFETY: it writes as many numbers as it has just announced.
+        // SAFETY: writes the number of integers announced above.
         let result = unsafe { (self.nvrtcGetSupportedArchs)(numbers.as_mut_ptr()) };
         self.check("nvrtcGetSupportedArchs", result)?;
         Ok(numbers.into_iter().map(|number| number as u32).collect())
@@ -156,10 +156,10 @@ impl Program<'_> {
         ),
     ) -> Result<Vec<u8>, DriverError> {
         let mut count = 0;
-        // SAFETY: it writes a number.
+        // SAFETY: writes an integer.
         self.api.check(size_call, unsafe { size(self.raw, &mut count) })?;
         let mut bytes = vec![0; count];
-        // SAFETY: it writes as many bytes as it has just announced.
+        // SAFETY: writes the number of bytes announced above.
         self.api.check(call, unsafe { get(self.raw, bytes.as_mut_ptr().cast()) })?;
         Ok(bytes)
     }
@@ -168,7 +168,7 @@ impl Program<'_> {
 impl Drop for Program<'_> {
     fn drop(&mut self) {
         if !self.raw.is_null() {
-            // SAFETY: it was created, and is not used any more. Nobody could act on an error.
+            // SAFETY: created, and not used any more. Errors cannot be handled here.
             unsafe { (self.api.nvrtcDestroyProgram)(&mut self.raw) };
         }
     }

@@ -1,4 +1,4 @@
-//! Kernels for one device, compiled or found in the cache.
+//! Kernel compilation for one architecture through the on-disk cache.
 
 use rayon::prelude::*;
 
@@ -8,7 +8,7 @@ use super::context::Context;
 use super::libraries::Version;
 use crate::backend::cuda::{DriverError, Source};
 
-/// Makes code for one architecture.
+/// Compiles sources for one architecture.
 pub struct Compiler {
     architecture: String,
     version: Version,
@@ -16,10 +16,10 @@ pub struct Compiler {
 }
 
 impl Compiler {
-    /// For the device of a context.
+    /// Creates the compiler for the device of a context.
     pub fn new(context: &Context) -> Result<Compiler, DriverError> {
         let version = compiler_version()?;
-        // A driver loads code of compilers of its own major version, and of those before.
+        // A driver loads code of compilers up to its own major version.
         if version.major > context.api.version.major {
             return Err(DriverError::Library(format!(
                 "NVRTC {version} makes code that the driver, for CUDA {}, does not load: install a later driver, or NVRTC \
@@ -31,13 +31,13 @@ impl Compiler {
         Ok(Compiler { architecture, version, cache: Cache::from_environment() })
     }
 
-    /// For an architecture such as `sm_90a`, without a device.
+    /// Creates the compiler for an architecture such as `sm_90a`, without a device.
     fn for_architecture(architecture: &str) -> Result<Compiler, DriverError> {
         let (architecture, version) = (architecture.to_owned(), compiler_version()?);
         Ok(Compiler { architecture, version, cache: Cache::from_environment() })
     }
 
-    /// Machine code of a source.
+    /// Returns the machine code of a source.
     pub fn code(&self, source: &Source) -> Result<Vec<u8>, DriverError> {
         let text = text_of(source);
         let key = Key::new(source, &text, &self.architecture, self.version, &OPTIONS);
@@ -50,8 +50,8 @@ impl Compiler {
     }
 }
 
-/// Compiles sources for an architecture such as `sm_90a` into the cache that the environment names, several at once, so that
-/// a process with the same version of NVRTC finds them there. Needs no device.
+/// Compiles sources in parallel into the cache of the environment, for an architecture such as `sm_90a`, so that a
+/// process with the same version of NVRTC finds them there. Needs no device.
 pub fn compile_into_cache(sources: &[&Source], architecture: &str) -> Result<(), DriverError> {
     let compiler = Compiler::for_architecture(architecture)?;
     sources.par_iter().try_for_each(|source| compiler.code(source).map(drop))

@@ -1,21 +1,21 @@
-//! What cards can do at most, by their names.
+//! Peak throughput of GPUs by name.
 //!
-//! Figures are those of the makers' data sheets, without sparsity: the base of "model FLOPs utilisation".
+//! Figures are those of the vendors' data sheets without sparsity: the base of model FLOPs utilization (MFU).
 
 use crate::backend::DType;
 
-/// What one kind of card can do at most.
+/// Peak throughput of one GPU model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Peak {
-    /// Bf16 products with f32 sums on tensor cores, FLOP/s.
+    /// Bf16 tensor-core matmul with f32 accumulation, FLOP/s.
     pub bf16: f64,
-    /// F32 outside of tensor cores, FLOP/s.
+    /// F32 without tensor cores, FLOP/s.
     pub f32: f64,
-    /// Memory, bytes/s.
+    /// Memory bandwidth, bytes/s.
     pub bandwidth: f64,
 }
 
-/// Cards by what their name contains. The first that fits counts, so that more special names come first.
+/// GPUs by a part of their name. The first match counts, so more specific names come first.
 #[rustfmt::skip]
 const CARDS: &[(&str, Peak)] = &[
     ("GB200",        peak(2500.0, 80.0, 8.0)),
@@ -42,17 +42,17 @@ const CARDS: &[(&str, Peak)] = &[
     ("L4",           peak(121.0, 30.3, 0.3)),
 ];
 
-/// From TFLOP/s, TFLOP/s and TB/s.
+/// Creates a peak from TFLOP/s, TFLOP/s and TB/s.
 const fn peak(bf16: f64, f32: f64, bandwidth: f64) -> Peak {
     Peak { bf16: bf16 * 1e12, f32: f32 * 1e12, bandwidth: bandwidth * 1e12 }
 }
 
-/// What the card of this name can do at most; none where it is not known.
+/// Returns the peak throughput of a GPU by name; `None` if the GPU is unknown.
 pub fn peak_of(name: &str) -> Option<Peak> {
     CARDS.iter().find(|(card, _)| contains_word(name, card)).map(|(_, peak)| *peak)
 }
 
-/// FLOP/s of matrix products of this dtype at most; none where the card is not known, or the dtype is not multiplied.
+/// Returns the peak matmul FLOP/s for a dtype; `None` if the GPU is unknown or the dtype has no matmul.
 pub fn peak_flops(name: &str, dtype: DType) -> Option<f64> {
     let peak = peak_of(name)?;
     match dtype {
@@ -62,8 +62,7 @@ pub fn peak_flops(name: &str, dtype: DType) -> Option<f64> {
     }
 }
 
-/// Whether `word` is in `name` with no letter or digit before it, nor a digit or letter after it, but for the units of a
-/// size as in "40GB".
+/// Returns true if `word` is in `name` without an adjacent letter or digit, except for a memory size such as "40GB".
 fn contains_word(name: &str, word: &str) -> bool {
     let inside = |c: char| c.is_ascii_alphanumeric();
     name.match_indices(word).any(|(at, _)| {

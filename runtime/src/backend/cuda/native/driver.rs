@@ -24,13 +24,12 @@ use crate::backend::cuda::{
     MatMulOperands, Module, Properties, Source, Stream,
 };
 
-/// How a [`NativeDriver`] works.
+/// Options of a [`NativeDriver`].
 pub struct NativeOptions {
-    /// Compute large matrix products in whichever way was the fastest when they were first computed, and not only in those
-    /// whose results have the bits of the way that cuBLASLt proposes first. Another run may choose differently, and its
-    /// sums then differ in their last bits.
+    /// Permits any matmul algorithm when autotuning, not only those whose results are bitwise equal to the heuristic's
+    /// first proposal. Another run may choose other algorithms, and its sums then differ in their last bits.
     pub any_bits: bool,
-    /// How attention uses cuDNN, where that is installed; `None`: not at all.
+    /// Options of attention by cuDNN, if installed; `None` disables it.
     pub attention: Option<CudnnOptions>,
 }
 
@@ -40,7 +39,7 @@ impl Default for NativeOptions {
     }
 }
 
-/// One GPU by the vendor's libraries. Ranks of one process may share it.
+/// One GPU over the vendor's libraries. Ranks of one process may share it.
 pub struct NativeDriver {
     ordinal: usize,
     context: Arc<Context>,
@@ -50,18 +49,18 @@ pub struct NativeDriver {
     attention: Result<CudnnAttention, String>,
 }
 
-/// A module that someone loads, and others wait for.
+/// A module that is loaded once; concurrent requests wait.
 type Loading = OnceLock<Result<Module, DriverError>>;
 
 impl NativeDriver {
-    /// The driver of device `ordinal`, counted among those that are visible.
+    /// Creates the driver of device `ordinal` among the visible devices.
     ///
-    /// Fails with one message if a library is missing or too old, or there is no such device.
+    /// Fails with one message if a library is missing or too old, or the device does not exist.
     pub fn new(ordinal: usize) -> Result<Arc<NativeDriver>, DriverError> {
         NativeDriver::with_options(ordinal, NativeOptions::default())
     }
 
-    /// As [`new`](Self::new).
+    /// Creates a driver as [`new`](Self::new), with options.
     pub fn with_options(
         ordinal: usize,
         options: NativeOptions,
@@ -77,23 +76,22 @@ impl NativeDriver {
         Ok(Arc::new(NativeDriver { ordinal, context, compiler, modules, matmuls, attention }))
     }
 
-    /// Compiles sources at once, as many as there are processors, so that the first step does not wait for one after
-    /// another.
+    /// Compiles sources in parallel, on all cores, so that the first step does not compile them one after another.
     pub fn preload(&self, sources: &[&Source]) -> Result<(), DriverError> {
         sources.par_iter().try_for_each(|source| self.load(source).map(drop))
     }
 
-    /// Attention by cuDNN, or why there is none.
+    /// Returns attention by cuDNN, or the reason why it is not available.
     pub fn cudnn(&self) -> Result<&CudnnAttention, &str> {
         self.attention.as_ref().map_err(String::as_str)
     }
 
-    /// The driver's own handle of a stream, for libraries that submit work to it.
+    /// Returns the `CUstream` of a stream, for libraries that submit work to it.
     pub fn raw_stream(&self, stream: Stream) -> *mut c_void {
         stream.0 as *mut c_void
     }
 
-    /// Makes the device the one of the calling thread's calls, for libraries that ask which it is.
+    /// Makes the device's context current on the calling thread, for libraries that use the current context.
     pub fn enter(&self) -> Result<(), DriverError> {
         self.context.enter()
     }
@@ -102,7 +100,7 @@ impl NativeDriver {
         let code = self.compiler.code(source)?;
         self.context.enter()?;
         let mut module: CUmodule = std::ptr::null_mut();
-        // SAFETY: the code is a whole file of machine code, which tells its own length.
+        // SAFETY: the code is a complete file of machine code, which contains its length.
         unsafe { call!(self.context.api, cuModuleLoadData(&mut module, code.as_ptr().cast())) }?;
         Ok(Module(module as u64))
     }
@@ -116,14 +114,14 @@ impl fmt::Debug for NativeDriver {
 
 impl Drop for NativeDriver {
     fn drop(&mut self) {
-        // Streams and memory belong to those who asked for them; all of that is back. Nobody could act on an error.
+        // Streams and memory are already freed by their owners. Errors cannot be handled here.
         if self.context.enter().is_err() {
             return;
         }
         self.matmuls.close(&self.context);
         for module in lock(&self.modules).values().filter_map(|module| module.get()?.as_ref().ok())
         {
-            // SAFETY: nothing runs its functions any more.
+            // SAFETY: no work uses its functions any more.
             unsafe { (self.context.api.cuModuleUnload)(module.0 as CUmodule) };
         }
     }
@@ -170,7 +168,7 @@ impl Driver for NativeDriver {
         let (mut least, mut greatest) = (0, 0);
         let mut stream: CUstream = std::ptr::null_mut();
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: they write two numbers and a handle.
+        // SAFETY: the calls write two integers and a handle.
         unsafe {
             call!(self.context.api, cuCtxGetStreamPriorityRange(&mut least, &mut greatest))?;
             let priority = if urgent { greatest } else { least };
@@ -185,13 +183,13 @@ impl Driver for NativeDriver {
         if let Ok(attention) = &self.attention {
             attention.forget(stream)?;
         }
-        // SAFETY: it was made here, and its work is done.
+        // SAFETY: created by this driver, and its work is done.
         unsafe { call!(self.context.api, cuStreamDestroy_v2(raw(stream))) }
     }
 
     fn synchronize(&self, stream: Stream) -> Result<(), DriverError> {
         self.context.enter()?;
-        // SAFETY: it is alive.
+        // SAFETY: the stream is live.
         unsafe { call!(self.context.api, cuStreamSynchronize(raw(stream))) }
     }
 
@@ -202,32 +200,32 @@ impl Driver for NativeDriver {
             false => CUevent_flags::CU_EVENT_DISABLE_TIMING,
         };
         let mut event: CUevent = std::ptr::null_mut();
-        // SAFETY: it writes the handle.
+        // SAFETY: writes the handle.
         unsafe { call!(self.context.api, cuEventCreate(&mut event, flags as u32)) }?;
         Ok(Event(event as u64))
     }
 
     fn free_event(&self, event: Event) -> Result<(), DriverError> {
         self.context.enter()?;
-        // SAFETY: it was made here. What waits for it goes on waiting: the driver keeps it until then.
+        // SAFETY: created by this driver. CUDA keeps it until streams that wait for it have passed.
         unsafe { call!(self.context.api, cuEventDestroy_v2(event.0 as CUevent)) }
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<(), DriverError> {
         self.context.enter()?;
-        // SAFETY: both are alive.
+        // SAFETY: both are live.
         unsafe { call!(self.context.api, cuEventRecord(event.0 as CUevent, raw(stream))) }
     }
 
     fn wait(&self, stream: Stream, event: Event) -> Result<(), DriverError> {
         self.context.enter()?;
-        // SAFETY: both are alive.
+        // SAFETY: both are live.
         unsafe { call!(self.context.api, cuStreamWaitEvent(raw(stream), event.0 as CUevent, 0)) }
     }
 
     fn is_done(&self, event: Event) -> Result<bool, DriverError> {
         self.context.enter()?;
-        // SAFETY: it is alive.
+        // SAFETY: the event is live.
         let result = unsafe { (self.context.api.cuEventQuery)(event.0 as CUevent) };
         if result == CUresult::CUDA_ERROR_NOT_READY {
             return Ok(false);
@@ -239,7 +237,7 @@ impl Driver for NativeDriver {
         self.context.enter()?;
         let (from, to) = (from.0 as CUevent, to.0 as CUevent);
         let mut milliseconds = 0.0;
-        // SAFETY: both are alive.
+        // SAFETY: both are live.
         unsafe { call!(self.context.api, cuEventElapsedTime_v2(&mut milliseconds, from, to)) }?;
         Ok(milliseconds)
     }
@@ -287,7 +285,7 @@ impl Driver for NativeDriver {
     }
 
     fn load(&self, source: &Source) -> Result<Module, DriverError> {
-        // Others are compiled at the same time, but nobody compiles this one too.
+        // Other sources compile concurrently; each source is compiled once.
         let module = Arc::clone(lock(&self.modules).entry(source.clone()).or_default());
         module.get_or_init(|| self.load_new(source)).clone()
     }
@@ -301,7 +299,7 @@ impl Driver for NativeDriver {
             reason: format!("{name:?} is no name of a function"),
         })?;
         let mut function: CUfunction = std::ptr::null_mut();
-        // SAFETY: the module is alive, and the string lives through the call.
+        // SAFETY: the module is live, and the string outlives the call.
         let result = unsafe {
             (api.cuModuleGetFunction)(&mut function, module.0 as CUmodule, c_name.as_ptr())
         };
@@ -312,9 +310,9 @@ impl Driver for NativeDriver {
             });
         }
         api.check("cuModuleGetFunction", result)?;
-        // More than 48 KiB has to be asked for; what a launch does not use costs nothing.
+        // More than 48 KiB of dynamic shared memory must be requested explicitly; unused shared memory costs nothing.
         let mut fixed = 0;
-        // SAFETY: the function is alive.
+        // SAFETY: the function is live.
         unsafe {
             call!(
                 api,
@@ -407,9 +405,9 @@ impl Driver for NativeDriver {
 
     fn begin_capture(&self, stream: Stream) -> Result<(), DriverError> {
         self.context.enter()?;
-        // Relaxed: memory may be allocated meanwhile, by this thread and by others.
+        // Relaxed mode: this and other threads may allocate memory during capture.
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: it is alive.
+        // SAFETY: the stream is live.
         unsafe { call!(self.context.api, cuStreamBeginCapture_v2(raw(stream), mode)) }
     }
 
@@ -417,12 +415,12 @@ impl Driver for NativeDriver {
         self.context.enter()?;
         let api = self.context.api;
         let mut graph: CUgraph = std::ptr::null_mut();
-        // SAFETY: it writes the handle.
+        // SAFETY: writes the handle.
         unsafe { call!(api, cuStreamEndCapture(raw(stream), &mut graph)) }?;
         let mut ready: CUgraphExec = std::ptr::null_mut();
-        // SAFETY: what can be submitted is a copy, so that the recording is not needed any more.
+        // SAFETY: instantiation copies the captured graph, which is then no longer needed.
         unsafe {
-            // Else all of its kernels would have the priority of the stream that it is launched on.
+            // Otherwise all kernels would run with the priority of the stream on which the graph is launched.
             let flags =
                 CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0.into();
             let made = call!(api, cuGraphInstantiateWithFlags(&mut ready, graph, flags));
@@ -440,7 +438,7 @@ impl Driver for NativeDriver {
 
     fn free_graph(&self, graph: Graph) -> Result<(), DriverError> {
         self.context.enter()?;
-        // SAFETY: it was made here. The driver keeps it until its work is done.
+        // SAFETY: created by this driver. CUDA keeps it until its work is done.
         unsafe { call!(self.context.api, cuGraphExecDestroy(graph.0 as CUgraphExec)) }
     }
 }

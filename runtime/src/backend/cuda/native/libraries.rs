@@ -1,4 +1,4 @@
-//! Which of the vendor's libraries there are, and how new they have to be.
+//! The vendor's libraries: file names, minimum versions, and loading.
 
 use std::ffi::{CStr, c_void};
 use std::fmt;
@@ -10,25 +10,25 @@ use super::api::Api;
 use super::search::Search;
 use crate::backend::cuda::DriverError;
 
-/// A library that is looked for at run time.
+/// A library that is loaded at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Library {
-    /// The driver, which comes with the system.
+    /// The CUDA driver, which is part of the system.
     Driver,
-    /// The compiler of kernels.
+    /// The run-time compiler of kernels.
     Nvrtc,
-    /// Matrix products.
+    /// Matmuls.
     CublasLt,
-    /// Fused operations, such as attention.
+    /// Fused operations such as attention.
     Cudnn,
     /// Collectives.
     Nccl,
 }
 
-/// A version; what a library does not tell of it is 0.
+/// A version; parts that a library does not report are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// Changes of the interface.
+    /// Incompatible changes.
     pub major: u32,
     /// Additions.
     pub minor: u32,
@@ -36,21 +36,21 @@ pub struct Version {
     pub patch: u32,
 }
 
-/// The functions of an open library, and what was opened. It stays open until the process ends.
+/// The function table of a loaded library. The library stays loaded until the process ends.
 pub struct Loaded<A> {
     api: A,
-    /// The file.
+    /// Path of the library.
     pub path: PathBuf,
-    /// What it says it is.
+    /// Version that the library reports.
     pub version: Version,
 }
 
 impl Library {
-    /// All of them.
+    /// All libraries.
     pub const ALL: [Library; 5] =
         [Library::Driver, Library::Nvrtc, Library::CublasLt, Library::Cudnn, Library::Nccl];
 
-    /// What messages call it.
+    /// Returns the name for messages.
     pub const fn name(self) -> &'static str {
         match self {
             Library::Driver => "the CUDA driver",
@@ -61,7 +61,7 @@ impl Library {
         }
     }
 
-    /// Names of its file, best first.
+    /// Returns the file names, best first.
     pub const fn files(self) -> &'static [&'static str] {
         match self {
             Library::Driver => &["libcuda.so.1", "libcuda.so"],
@@ -72,10 +72,11 @@ impl Library {
         }
     }
 
-    /// The oldest version that will do.
+    /// Returns the minimum version.
     ///
-    /// CUDA 12.8 is the first that knows compute capability 10.0; cuDNN 9.15.1 is the first whose backward of attention
-    /// takes lengths that are no multiple of 128, and is without the faults of the forward pass of 9.10; NCCL 2.27 is the oldest whose functions are all used as they are declared.
+    /// CUDA 12.8 is the first with compute capability 10.0. cuDNN 9.15.1 is the first whose attention backward supports
+    /// lengths that are not a multiple of 128, and does not have the forward defects of 9.10. NCCL 2.27 is the oldest
+    /// that declares every function as used here.
     pub const fn minimum(self) -> Version {
         match self {
             Library::Driver | Library::Nvrtc | Library::CublasLt => Version::new(12, 8, 0),
@@ -84,7 +85,7 @@ impl Library {
         }
     }
 
-    /// One of its functions, by which its file is found again.
+    /// Returns the name of one exported function, used to find the library's file.
     const fn function(self) -> &'static str {
         match self {
             Library::Driver => "cuDriverGetVersion",
@@ -95,7 +96,7 @@ impl Library {
         }
     }
 
-    /// What to do where it is missing or too old.
+    /// Returns the remedy for a missing or outdated library.
     fn remedy(self) -> String {
         let package = match self {
             Library::Driver => {
@@ -116,12 +117,12 @@ impl Library {
 }
 
 impl Version {
-    /// A version from its parts.
+    /// Creates a version from its parts.
     pub const fn new(major: i32, minor: i32, patch: i32) -> Version {
         Version { major: major as u32, minor: minor as u32, patch: patch as u32 }
     }
 
-    /// From one number with two decimal digits for each part but the first.
+    /// Creates a version from one number with two decimal digits per part except the first.
     pub const fn of_decimals(number: u64) -> Version {
         Version::new((number / 10_000) as i32, (number / 100 % 100) as i32, (number % 100) as i32)
     }
@@ -142,14 +143,14 @@ impl<A> Deref for Loaded<A> {
     }
 }
 
-/// What a cell holds, which is opened as the environment says when it is first asked for.
+/// Returns the library in `cell`, loaded on first use from the search path of the environment.
 pub(super) fn once<A: Api>(
     cell: &'static OnceLock<Result<Loaded<A>, DriverError>>,
 ) -> Result<&'static Loaded<A>, DriverError> {
     cell.get_or_init(|| open(&Search::from_environment(A::LIBRARY))).as_ref().map_err(Clone::clone)
 }
 
-/// Opens a library, finds its functions and checks its version.
+/// Loads a library, resolves its functions and checks its version.
 pub(super) fn open<A: Api>(search: &Search) -> Result<Loaded<A>, DriverError> {
     let which = A::LIBRARY;
     let (name, remedy) = (which.name(), which.remedy());
@@ -177,22 +178,22 @@ pub(super) fn open<A: Api>(search: &Search) -> Result<Loaded<A>, DriverError> {
             path.display()
         )));
     }
-    // Nothing of these libraries can be relied on to survive being unloaded.
+    // These libraries cannot be unloaded safely.
     std::mem::forget(library);
     Ok(Loaded { api, path, version })
 }
 
-/// Opens a file beside a library, which then finds it by its name. It does without where the file is elsewhere.
+/// Preloads a companion file next to a library, which then finds it by name. A missing file is ignored.
 pub(super) fn open_beside(library: &Path, file: &str) {
-    // SAFETY: loading it runs the vendor's own initialisation, as loading the library did.
+    // SAFETY: loading it runs the vendor's initialization code, as loading the library did.
     if let Ok(companion) = unsafe { libloading::Library::new(library.with_file_name(file)) } {
         std::mem::forget(companion);
     }
 }
 
-/// The file that a function was loaded from.
+/// Returns the file that a function was loaded from.
 fn file_of(library: &libloading::Library, function: &str) -> Option<PathBuf> {
-    // SAFETY: the address alone is used.
+    // SAFETY: only the address is used.
     let address = unsafe { library.get::<*const c_void>(function).ok()?.try_as_raw_ptr()? };
     let mut info = libc::Dl_info {
         dli_fname: std::ptr::null(),
@@ -200,7 +201,7 @@ fn file_of(library: &libloading::Library, function: &str) -> Option<PathBuf> {
         dli_sname: std::ptr::null(),
         dli_saddr: std::ptr::null_mut(),
     };
-    // SAFETY: `info` is written where the address is known.
+    // SAFETY: `info` is written if the address is known.
     if unsafe { libc::dladdr(address, &mut info) } == 0 || info.dli_fname.is_null() {
         return None;
     }

@@ -1,4 +1,4 @@
-//! A GPU by the vendor's libraries, which are looked for at run time.
+//! A GPU driver over the vendor's libraries, which are loaded at run time.
 
 mod api;
 mod attention;

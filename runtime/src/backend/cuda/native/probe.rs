@@ -1,4 +1,4 @@
-//! What there is on this machine.
+//! Detection of the libraries and devices of this machine.
 
 use std::path::PathBuf;
 
@@ -7,30 +7,30 @@ use super::context::devices;
 use super::libraries::{Library, Loaded, Version};
 use crate::backend::cuda::{DriverError, Properties};
 
-/// A library that was found.
+/// An installed library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Which one.
+    /// The library.
     pub library: Library,
-    /// The version that it says it is of.
+    /// Version that the library reports.
     pub version: Version,
-    /// Its file.
+    /// Path of the library.
     pub path: PathBuf,
 }
 
-/// What a rank can work with.
+/// The CUDA installation of this machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Probe {
-    /// The libraries that are there.
+    /// Installed libraries.
     pub libraries: Vec<Found>,
-    /// What is missing of those that one rank does without: cuDNN (attention is computed by own kernels then) and NCCL
-    /// (ranks are in one process then).
+    /// Errors of missing optional libraries: cuDNN (attention falls back to the project's own kernels) and NCCL (ranks
+    /// then share one process).
     pub missing: Vec<DriverError>,
-    /// The devices that are visible; at least one.
+    /// Visible devices; at least one.
     pub devices: Vec<Properties>,
 }
 
-/// Looks for each library; it never panics.
+/// Looks for each library; never panics.
 pub fn libraries() -> [(Library, Result<Found, DriverError>); 5] {
     fn found<A: Api>(
         loaded: Result<&'static Loaded<A>, DriverError>,
@@ -46,7 +46,7 @@ pub fn libraries() -> [(Library, Result<Found, DriverError>); 5] {
     [found(driver()), found(nvrtc()), found(cublaslt()), found(cudnn()), found(nccl())]
 }
 
-/// What there is, or the first thing that is missing of what every rank needs; it never panics.
+/// Returns the CUDA installation, or the first error of a required library; never panics.
 pub fn probe() -> Result<Probe, DriverError> {
     let mut probe = Probe { libraries: Vec::new(), missing: Vec::new(), devices: Vec::new() };
     for (library, found) in libraries() {
@@ -62,7 +62,7 @@ pub fn probe() -> Result<Probe, DriverError> {
     Ok(probe)
 }
 
-/// Whether a rank can work on a GPU of this machine; it never panics.
+/// Returns true if a rank can use a GPU of this machine; never panics.
 pub fn cuda_available() -> bool {
     probe().is_ok()
 }

@@ -1,4 +1,4 @@
-//! Where the vendor's libraries are looked for.
+//! Search paths of the vendor's libraries.
 
 use std::error::Error;
 use std::fmt;
@@ -6,45 +6,45 @@ use std::path::{Path, PathBuf};
 
 use super::libraries::Library;
 
-/// Places to look for a library.
+/// Search path of a library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Search {
-    /// Folders that the variable names.
+    /// Folders from the environment variable.
     named: Option<Vec<PathBuf>>,
-    /// Whether the loader's own path, and then [`USUAL`], are looked through.
+    /// True if the loader's own path, and then [`USUAL`], are searched.
     usual: bool,
 }
 
-/// Where installers put them without telling the loader.
+/// Default installation folders outside the loader's path.
 const USUAL: [&str; 2] = ["/usr/local/cuda/lib64", "/usr/local/nvidia/lib64"];
 
-/// Where they are below a folder that is named: in it, or as Python packages lay them out in `site-packages/nvidia`.
+/// Subfolders of a named folder: the folder itself, and the layout of Python packages in `site-packages/nvidia`.
 const LAYOUTS: [&str; 8] =
     ["", "lib", "lib64", "cu13/lib", "cuda_nvrtc/lib", "cublas/lib", "cudnn/lib", "nccl/lib"];
 
 impl Search {
-    /// The environment variable with folders, separated as in `PATH`, that are looked through instead of the usual
-    /// places. The driver belongs to the system, so it is looked for in the usual places too.
+    /// Environment variable with the folders to search instead of the default path, separated as in `PATH`. The CUDA
+    /// driver belongs to the system, so it is searched in the default path too.
     pub const VARIABLE: &str = "MESHWRIGHT_CUDA_LIBS";
 
-    /// As the environment says.
+    /// Returns the search path that the environment selects.
     pub fn from_environment(library: Library) -> Search {
         let named = std::env::var_os(Search::VARIABLE).filter(|folders| !folders.is_empty());
         let usual = named.is_none() || library == Library::Driver;
         Search { named: named.map(|folders| std::env::split_paths(&folders).collect()), usual }
     }
 
-    /// Only below these folders.
+    /// Returns a search path of these folders only.
     pub fn in_folders(folders: &[&Path]) -> Search {
         let named = folders.iter().map(|folder| folder.to_path_buf()).collect();
         Search { named: Some(named), usual: false }
     }
 
-    /// The first of `files` that can be opened; else why those that are there could not.
+    /// Opens the first of `files` that loads; the error is the loader's messages for files that exist.
     pub(super) fn open(&self, files: &[&str]) -> Result<libloading::Library, Vec<String>> {
         let mut refused = Vec::new();
         for candidate in self.candidates(files) {
-            // SAFETY: loading runs the initialisation of a library that the user has installed under the vendor's name.
+            // SAFETY: loading runs the initialization of a library that the user has installed under the vendor's name.
             match unsafe { libloading::Library::new(&candidate) } {
                 Ok(library) => return Ok(library),
                 Err(error) => {
@@ -58,7 +58,7 @@ impl Search {
         Err(refused)
     }
 
-    /// What is handed to the loader, in this order: files that exist, and names without a folder.
+    /// Returns the candidates in order: existing files, and names without a folder for the loader's path.
     fn candidates(&self, files: &[&str]) -> Vec<PathBuf> {
         let existing = |folder: &Path| -> Vec<PathBuf> {
             files.iter().map(|file| folder.join(file)).filter(|path| path.is_file()).collect()
@@ -75,7 +75,7 @@ impl Search {
     }
 }
 
-/// Whether the loader says that the file itself is not there; else something about it is wrong.
+/// Returns true if the loader reports that the file itself does not exist, rather than another problem with it.
 fn is_absence(error: &str, candidate: &Path) -> bool {
     error
         .contains(&format!("{}: cannot open shared object file: No such file", candidate.display()))

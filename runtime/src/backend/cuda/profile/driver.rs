@@ -1,4 +1,4 @@
-//! A driver whose work is timed.
+//! A driver that measures the time of every call.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -15,11 +15,11 @@ use crate::backend::cuda::{
     Module, Properties, Source, Stream,
 };
 
-/// Calls whose times are not read yet are looked through when there are so many.
+/// Number of unread spans at which completed ones are read.
 const WAITING: usize = 1024;
 
-/// The driver of a rank, before which it measures what the device does. It records nothing: calls of a recorded step are
-/// submitted at once, and cannot be told apart.
+/// Wraps the driver of a rank and measures the time of its device work. It refuses stream capture: the calls of a
+/// launched CUDA graph cannot be timed one by one.
 pub struct ProfiledDriver {
     inner: Arc<dyn Driver>,
     profile: Arc<Profile>,
@@ -30,7 +30,7 @@ pub struct ProfiledDriver {
     spans: Mutex<Spans>,
 }
 
-/// Calls that were submitted, and events for others.
+/// Submitted calls whose times are unread, and free events.
 #[derive(Default)]
 struct Spans {
     waiting: Vec<Span>,
@@ -45,7 +45,7 @@ struct Span {
 }
 
 impl ProfiledDriver {
-    /// Of `rank`, whose calls `inner` does.
+    /// Creates a driver that forwards the calls of `rank` to `inner`.
     pub fn new(inner: Arc<dyn Driver>, profile: Arc<Profile>, rank: usize) -> ProfiledDriver {
         ProfiledDriver {
             inner,
@@ -58,7 +58,7 @@ impl ProfiledDriver {
         }
     }
 
-    /// Makes a call, with an event before and one after it.
+    /// Makes a call between two recorded events.
     fn timed(
         &self,
         stream: Stream,
@@ -93,7 +93,7 @@ impl ProfiledDriver {
         self.read_times(|_| true)
     }
 
-    /// Reads the times of calls on these streams that are done.
+    /// Reads the times of completed calls on the selected streams.
     fn read_times(&self, of: impl Fn(Stream) -> bool) -> Result<(), DriverError> {
         let mut spans = lock(&self.spans);
         let waiting = std::mem::take(&mut spans.waiting);
@@ -112,7 +112,7 @@ impl ProfiledDriver {
 
 impl Drop for ProfiledDriver {
     fn drop(&mut self) {
-        // What was not read is lost if the device has failed, which was reported by the call that failed.
+        // If the device has failed, unread times are lost; the failed call has reported the error.
         let _ = self.read_times(|_| true);
         let spans = std::mem::take(&mut *lock(&self.spans));
         let waiting = spans.waiting.into_iter().map(|span| span.events);
@@ -129,7 +129,7 @@ impl fmt::Debug for ProfiledDriver {
     }
 }
 
-/// Methods that are not measured.
+/// Forwards methods that are not measured.
 macro_rules! unchanged {
     ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
         $(fn $name(&self, $($arg: $type),*) -> $result {
@@ -260,7 +260,7 @@ impl Driver for ProfiledDriver {
     }
 }
 
-/// That of the inner driver, which has one where this is asked for.
+/// Forwards to the fused attention of the inner driver, which is present if this one is used.
 impl FusedAttention for ProfiledDriver {
     fn supports(&self, shape: &AttentionShape) -> bool {
         self.inner.attention().is_some_and(|attention| attention.supports(shape))

@@ -1,4 +1,4 @@
-//! The profile as text: tables of comma-separated values, one below the other, each after a line with its name.
+//! The profile as text: named tables of comma-separated values.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::trial::Trial;
 
 impl Profile {
-    /// Everything that is known so far.
+    /// Returns the tables of everything measured so far.
     pub fn table(&self) -> String {
         let mut text = String::from(
             "# calls\nname,shape,rank,stream,calls,total_ms,min_us,median_us,first_us\n",
@@ -52,7 +52,7 @@ fn line(text: &mut String, line: &str) {
     writeln!(text, "{line}").expect("memory can be written to");
 }
 
-/// Text as one value.
+/// Returns text as a single value of a table.
 fn value(text: &str) -> String {
     text.replace([',', '\n'], ";")
 }
@@ -131,7 +131,7 @@ mod tests {
             kernels: "flash".into(),
         }];
         let choices = Choices { products, attention };
-        // From two ranks with one device.
+        // Reported by two ranks that share a device.
         profile.note_choices(choices.clone());
         profile.note_choices(choices);
         drop(profile);

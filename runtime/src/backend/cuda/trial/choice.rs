@@ -1,28 +1,28 @@
-//! What is chosen, given how the trials went.
+//! The choice of an algorithm from its measured timings.
 
-/// How a way did.
+/// Result and timing of one candidate algorithm.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trial {
-    /// Its number.
+    /// Index of the algorithm among the candidates.
     pub way: usize,
-    /// Whether its result has the bits of that of the first trial.
+    /// True if the result is bitwise equal to that of the first candidate.
     pub same_bits: bool,
-    /// Milliseconds of one product; `None` if it was not timed, as no other way was there or it may not be chosen.
+    /// Milliseconds per matmul; `None` if not measured: the algorithm may not be chosen, or is the only candidate.
     pub milliseconds: Option<f32>,
 }
 
 impl Trial {
-    /// Whether the way may be chosen, where `any_bits` will do or not.
+    /// Returns true if the algorithm may be chosen.
     pub fn is_allowed(&self, any_bits: bool) -> bool {
         any_bits || self.same_bits
     }
 }
 
-/// The part of its time by which another way must be shorter than the first: clocks and caches vary by less.
+/// Minimum relative speedup over the first candidate: clocks and caches vary by less.
 const GAIN: f32 = 0.01;
 
-/// The way to use: the fastest with the bits of the first trial, or of any bits, if it is faster than the first by more
-/// than what measurements vary; of equally fast ones the earlier. `None` without trials.
+/// Returns the index of the fastest permitted algorithm if it is faster than the first candidate by more than the
+/// measurement noise, else of the first candidate. Ties go to the earlier algorithm. `None` without candidates.
 pub fn choose(trials: &[Trial], any_bits: bool) -> Option<usize> {
     let first = trials.first()?;
     let time = |trial: &&Trial| trial.milliseconds.unwrap_or(f32::INFINITY);
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn the_fastest_way_with_the_first_bits_is_chosen() {
-        // The second way was refused, and left no trial.
+        // The second algorithm was refused and has no timing.
         let trials = [trial(0, true, 3.0), trial(2, false, 1.0), trial(3, true, 2.0)];
         assert_eq!(choose(&trials, false), Some(3));
         assert_eq!(choose(&trials, true), Some(2));
@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(choose(&[], true), None);
     }
 
-    /// The first proposal stays unless another way is faster by more than one hundredth.
+    /// The first candidate stays unless another one is faster by more than one percent.
     #[test]
     fn a_small_gain_is_none() {
         let with = |other| choose(&[trial(0, true, 1.0), trial(1, true, other)], false);

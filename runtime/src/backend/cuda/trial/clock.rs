@@ -1,15 +1,14 @@
-//! How long work on a device takes.
+//! Timing of work on a device.
 
 use crate::backend::cuda::driver::{Driver, DriverError, Event, Stream};
 
-/// The least milliseconds of a round: what the host needs to submit it, and what the clock cannot tell apart, are little
-/// beside.
+/// Minimum duration of a round, in milliseconds: launch overhead and timer resolution are small relative to it.
 const ROUND: f32 = 1.0;
 
-/// The most launches of a round.
+/// Maximum number of launches per round.
 const MOST_LAUNCHES: usize = 1024;
 
-/// Measures time on a stream.
+/// Measures the time of work on a stream by events.
 pub struct Clock<'a> {
     driver: &'a dyn Driver,
     stream: Stream,
@@ -25,7 +24,7 @@ impl<'a> Clock<'a> {
         Ok(clock)
     }
 
-    /// How many launches make a round that is long enough. `launch` is given the number of each.
+    /// Returns the number of launches for a round of sufficient duration. `launch` receives the index of each launch.
     pub fn round(
         &self,
         launch: &dyn Fn(usize) -> Result<(), DriverError>,
@@ -41,7 +40,7 @@ impl<'a> Clock<'a> {
         }
     }
 
-    /// Milliseconds of a round.
+    /// Returns the duration of a round, in milliseconds.
     pub fn time(
         &self,
         launches: usize,
@@ -59,7 +58,7 @@ impl<'a> Clock<'a> {
 impl Drop for Clock<'_> {
     fn drop(&mut self) {
         for event in &self.events {
-            // Nobody could act on an error.
+            // Errors cannot be handled here.
             let _ = self.driver.free_event(*event);
         }
     }

@@ -1,9 +1,9 @@
-//! Which of several ways to compute a matrix product is the fastest, found out by trying them.
+//! Autotuning of matmuls: times the algorithms that a library's heuristic proposes and chooses the fastest.
 //!
-//! Ways differ in how they cut a product into tiles, and some in the order in which they add. They are tried on numbers
-//! that were made for it, at full size: a fixed pattern, whose results are nothing but rounding, so that two ways with the
-//! same bits add in the same order, and have the same bits on other numbers too. What is chosen can then differ from run
-//! to run, as measured times do, and no result does.
+//! Algorithms differ in tile sizes, and some in the order of summation. Candidates run at full size on synthetic
+//! operands: a fixed pattern whose exact results are 0, so that the computed results consist of rounding errors only.
+//! Two algorithms with bitwise equal results therefore add in the same order, and are bitwise equal on other operands
+//! too. Timings, and so the chosen algorithm, may differ from run to run; results do not.
 
 mod choice;
 mod clock;
@@ -15,31 +15,31 @@ use choice::choose;
 use clock::Clock;
 use scratch::Scratch;
 
-/// How often each way is timed, all of them one after the other each time, so that clocks that fall as the device warms up
-/// fall for all.
+/// Timing rounds per algorithm. Rounds of all algorithms alternate, so that a clock rate that drops as the device warms
+/// up affects all of them.
 const ROUNDS: usize = 3;
 
-/// A way that has taken so many times as long as the fastest so far is not timed again.
+/// Relative time to the fastest algorithm so far above which an algorithm is not timed again.
 const HOPELESS: f32 = 1.3;
 
-/// How several ways did.
+/// Timings of all candidates, and the choice.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tried {
-    /// Those that were not refused, in the order of their numbers.
+    /// Algorithms that were not refused, in the order of their indices.
     pub trials: Vec<Trial>,
-    /// The number of the way to use; `None` where the device has no memory to spare for operands to try on, or where every
-    /// way is refused.
+    /// Index of the chosen algorithm; `None` if device memory is too short for the operands, or every algorithm was
+    /// refused.
     pub chosen: Option<usize>,
 }
 
-/// Tries ways to compute a product, and chooses one: the fastest of those whose results have the bits of the first, or with
-/// `any_bits` the fastest of all.
+/// Times candidate algorithms of a matmul and chooses the fastest one whose result is bitwise equal to that of the
+/// first, or with `allow_nondeterministic` the fastest of all.
 ///
-/// `run` is given the number of a way and where the operands lie, and submits the product to `stream`; ways that it refuses
-/// are left out. Waits for the stream.
+/// `run` receives the index of an algorithm and the addresses of the operands, and submits the matmul to `stream`;
+/// algorithms that it refuses are skipped. Synchronizes the stream.
 ///
 /// # Errors
-/// When the device fails.
+/// If the device fails.
 pub fn fastest(
     driver: &dyn Driver,
     stream: Stream,
@@ -51,7 +51,7 @@ pub fn fastest(
     let Some(scratch) = Scratch::new(driver, stream, shape)? else { return Ok(Tried::default()) };
     let mut trials: Vec<Trial> = Vec::new();
     for way in 0..ways {
-        // What the first has written stays, for the others to be compared with.
+        // The result of the first algorithm is kept for comparison with the others.
         let is_first = trials.is_empty();
         if run(way, &scratch.operands(is_first)?).is_err() {
             continue;
@@ -69,7 +69,7 @@ pub fn fastest(
     Ok(Tried { trials, chosen })
 }
 
-/// Notes the least time of each way; `run` is given its number and that of the launch.
+/// Measures the minimum time of each algorithm; `run` receives the indices of the algorithm and of the launch.
 fn time(
     clock: &Clock<'_>,
     mut trials: Vec<&mut Trial>,

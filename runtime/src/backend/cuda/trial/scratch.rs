@@ -1,4 +1,4 @@
-//! Operands to try products on.
+//! Synthetic operands for autotuning.
 
 use std::ffi::c_void;
 
@@ -9,26 +9,26 @@ use crate::backend::cuda::driver::{
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::TRIAL;
 
-/// Operands begin at multiples of this many bytes.
+/// Alignment of operands, in bytes.
 const UNIT: usize = 256;
 
-/// The part of the unused memory that trials may take: others allocate at the same time.
+/// Divisor of the free device memory that autotuning may use, because other ranks allocate concurrently.
 const SHARE: usize = 2;
 
-/// More than the second-level cache of a GPU holds. Where sets of operands that are used in turn have as many bytes, a
-/// product finds in it no more of its own than in a training step.
+/// More than the L2 cache of a GPU. Rotating through operand sets of this total size makes a matmul find as little of
+/// its operands in the cache as in a training step.
 const CACHE: usize = 64 << 20;
 
-/// The most sets of operands.
+/// Maximum number of operand sets.
 const MOST_SETS: usize = 3;
 
-/// Threads of a block.
+/// Threads per block.
 const THREADS: u32 = 256;
 
-/// The most blocks of a launch.
+/// Maximum blocks per launch.
 const MOST_BLOCKS: u64 = 4096;
 
-/// Room for sets of operands, the result of the first trial and what its ending writes, and a flag.
+/// Device memory for the operand sets, the results of the first algorithm, and a comparison flag.
 pub struct Scratch<'a> {
     driver: &'a dyn Driver,
     stream: Stream,
@@ -36,12 +36,12 @@ pub struct Scratch<'a> {
     start: u64,
     bytes: usize,
     sets: Vec<MatMulOperands>,
-    /// The first set, with a result and a vector of its own.
+    /// The first operand set, with a result and a bias of its own.
     first: MatMulOperands,
     flag: u64,
 }
 
-/// The pattern that fills an operand: see the kernels.
+/// Pattern that fills an operand; see the kernels.
 struct Pattern {
     key: u64,
     stride: usize,
@@ -50,11 +50,12 @@ struct Pattern {
     exponent: i32,
 }
 
-/// What is added to sums: small beside 1, as they are, or else bf16 would show nothing of them.
+/// Initial values of accumulated results and biases: small relative to 1, as the sums are, or else bf16 would round the
+/// sums away.
 const SMALL: Pattern = Pattern { key: 3, stride: 1, terms: 1, opposed: false, exponent: -10 };
 
 impl<'a> Scratch<'a> {
-    /// For products of a shape, with the factors of all sets filled; none where too little memory is unused.
+    /// Allocates operands for matmuls of a shape and fills all inputs; `None` if too little device memory is free.
     pub fn new(
         driver: &'a dyn Driver,
         stream: Stream,
@@ -64,7 +65,7 @@ impl<'a> Scratch<'a> {
         let of = |dtype: DType, elements: usize| (elements * dtype.bytes()).next_multiple_of(UNIT);
         let (a, b) = (of(shape.factors, gemm.m * gemm.k), of(shape.factors, gemm.k * gemm.n));
         let c = of(shape.result, gemm.m * gemm.n);
-        // f32 is the widest that they can be.
+        // f32 is the widest possible dtype.
         let vector = if shape.ending == Ending::Plain { 0 } else { of(DType::F32, gemm.n) };
         let inside = if shape.ending == (Ending::BiasGelu { keeps: true }) { c } else { 0 };
         let (set, beside) = (a + b + c + vector + inside, c + vector + UNIT);
@@ -101,8 +102,8 @@ impl<'a> Scratch<'a> {
         Ok(Some(scratch))
     }
 
-    /// Where the operands of one trial lie; the first has results of its own, which those of others are compared with. What
-    /// is added to is the same for all.
+    /// Returns the operands for one algorithm; the first one gets results of its own, for comparison with the others.
+    /// Accumulated results start from the same values for all.
     pub fn operands(&self, first: bool) -> Result<MatMulOperands, DriverError> {
         let operands = if first { self.first } else { self.sets[0] };
         if self.shape.gemm.accumulate {
@@ -111,12 +112,12 @@ impl<'a> Scratch<'a> {
         Ok(operands)
     }
 
-    /// Where the operands of a launch lie whose result nobody looks at: all sets in turn.
+    /// Returns the operands of a timed launch, whose result is not read: all sets in turn.
     pub fn rotated(&self, launch: usize) -> &MatMulOperands {
         &self.sets[launch % self.sets.len()]
     }
 
-    /// Whether the result of the last trial has the bits of that of the first. Waits for the stream.
+    /// Returns true if the last result is bitwise equal to that of the first algorithm. Synchronizes the stream.
     pub fn is_alike(&self) -> Result<bool, DriverError> {
         let bytes = self.results_len() * self.shape.result.bytes();
         let (first, last) = (&self.first, &self.sets[0]);
@@ -125,8 +126,8 @@ impl<'a> Scratch<'a> {
             compared.push(([first.vector, last.vector], self.shape.gemm.n * DType::F32.bytes()));
         }
         let mut differ = 0u32;
-        // SAFETY: both results and the flag lie in memory that lives as long as `self`, and `differ` is in place until the
-        // stream has passed.
+        // SAFETY: both results and the flag are in memory that lives as long as `self`, and `differ` is valid until the
+        // stream is synchronized below.
         unsafe {
             self.driver.zero(self.stream, self.flag, size_of_val(&differ))?;
             for ([first, last], bytes) in compared {
@@ -166,7 +167,7 @@ impl<'a> Scratch<'a> {
         let (n, stride, terms) = (len as u64, with.stride as u64, with.terms as u64);
         let opposed = u32::from(with.opposed);
         let args = args![at, n, with.key, stride, terms, opposed, with.exponent];
-        // SAFETY: the operand has as many elements of the dtype, in memory that lives as long as `self`.
+        // SAFETY: the operand has `len` elements of the dtype, in memory that lives as long as `self`.
         unsafe { self.launch(&format!("trial_operand_{dtype}"), n, args) }
     }
 
@@ -183,14 +184,14 @@ impl<'a> Scratch<'a> {
 
 impl Drop for Scratch<'_> {
     fn drop(&mut self) {
-        // A device that has failed has no work left that uses the memory. Nobody could act on an error.
+        // A failed device has no pending work that uses the memory. Errors cannot be handled here.
         let _ = self.driver.synchronize(self.stream);
-        // SAFETY: these bytes were allocated, and the only stream that uses them is done.
+        // SAFETY: these bytes were allocated, and the only stream that uses them is synchronized.
         let _ = unsafe { self.driver.free(self.start, self.bytes) };
     }
 }
 
-/// How many sets of operands of so many bytes are used in turn.
+/// Returns the number of operand sets to rotate through, given the size of one set in bytes.
 fn sets_of(bytes: usize) -> usize {
     CACHE.div_ceil(bytes).clamp(1, MOST_SETS)
 }

@@ -30,7 +30,7 @@ fn inputs(operation: &Operation) -> Vec<TensorId> {
     }
 }
 
-/// The library recognises attention by its operations: these are the numbers of them in NVIDIA's own graphs.
+/// The library recognizes attention by its operations; these are the counts of NVIDIA's own graphs.
 #[test]
 fn graphs_have_the_size_that_the_library_knows() {
     let plain = sizes(8, 1024, 12, 12, 64, true);
@@ -45,7 +45,7 @@ fn graphs_have_the_size_that_the_library_knows() {
     ] {
         let graph = pass.graph(sizes);
         assert_eq!((graph.tensors.len(), graph.operations.len()), (tensors, operations), "{pass}");
-        // Without the mask: two indices, a comparison, a choice, and what is chosen.
+        // The causal mask adds two indices, a comparison, a selection and its result.
         let graph = pass.graph(Sizes { causal: false, ..sizes });
         assert_eq!(
             (graph.tensors.len(), graph.operations.len()),
@@ -72,7 +72,7 @@ fn every_tensor_is_written_once_before_it_is_read() {
                     }
                     known.insert(result(operation).0);
                 }
-                // What is not computed is given, and what is given is used.
+                // Tensors that are not computed are inputs, and every input is used.
                 let read: HashSet<_> =
                     graph.operations.iter().flat_map(inputs).map(|id| id.0).collect();
                 for (id, tensor) in graph.tensors.iter().enumerate() {
@@ -113,7 +113,7 @@ fn numbers_are_given_by_value() {
     assert_eq!(scalars(EXACT, true), [Scalar::Scale, Scalar::One, Scalar::Masked]);
 }
 
-/// `[batch, seq, heads, head_dim]` in memory, as the library sees it: batch, head, position, element.
+/// `[batch, seq, heads, head_dim]` in memory, in the library's order: batch, head, position, element.
 #[test]
 fn operands_lie_as_projections_leave_them() {
     let graph = ATOMIC.graph(sizes(2, 100, 6, 3, 16, true));
@@ -145,7 +145,7 @@ fn uids_are_distinct_and_none_is_zero() {
     assert!(!uids.contains(&0));
 }
 
-/// Only the form with a sum in memory can be computed by atomics.
+/// Only the form with an f32 accumulator can be computed by atomics.
 #[test]
 fn a_deterministic_graph_has_no_sum_in_memory() {
     let sizes = sizes(1, 4, 2, 1, 8, true);

@@ -1,4 +1,4 @@
-//! What a graph computes, by the definition of each operation. Everything is f32, whatever the types of tensors.
+//! An interpreter of operation graphs. Everything is f32, whatever the element types.
 
 use std::collections::HashMap;
 
@@ -6,13 +6,13 @@ use crate::backend::cuda::cudnn::{
     Four, Graph, Home, Operand, Operation, Pointwise, Reduction, Scalar, Tensor, TensorId,
 };
 
-/// Tensors by uid, elements in the order of the dims whatever their strides.
+/// Values of tensors by index, elements in the order of the dims independent of strides.
 struct Values<'a> {
     graph: &'a Graph,
     of: Vec<Vec<f32>>,
 }
 
-/// Runs a graph on operands as they lie in memory. Those that it computes are overwritten.
+/// Runs a graph on operands in their memory layout; computed operands are overwritten.
 pub fn run(graph: &Graph, memory: &mut HashMap<Operand, Vec<f32>>, scalar: impl Fn(Scalar) -> f32) {
     let read = |tensor: &Tensor| match tensor.home {
         Home::Device(operand) => {
@@ -101,8 +101,8 @@ impl Values<'_> {
         self.graph.tensors[id.0].sizes
     }
 
-    /// The element that stands at an index of a tensor with `heads` heads: sizes of 1 are broadcast, and a head serves
-    /// several where there are fewer.
+    /// Returns the element at an index of a tensor with `heads` heads: sizes of 1 are broadcast, and a head is repeated
+    /// if the tensor has fewer.
     fn at(&self, id: TensorId, [n, h, i, j]: Four, heads: i64) -> f32 {
         let sizes = self.sizes(id);
         let fit = |index: i64, size: i64| if size == 1 { 0 } else { index };

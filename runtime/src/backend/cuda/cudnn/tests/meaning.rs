@@ -1,4 +1,4 @@
-//! Graphs compute what the backend's contract says: the same as the kernels of the CPU.
+//! Tests that graphs compute the same as the CPU kernels.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ fn scalar(scalar: Scalar) -> f32 {
     }
 }
 
-/// Numbers between -1 and 1 that look random.
+/// Returns pseudo-random numbers between -1 and 1.
 fn numbers(seed: usize, len: usize) -> Vec<f32> {
     (0..len).map(|i| ((i * 7919 + seed * 104729) as f32 * 0.61803).sin()).collect()
 }

@@ -1,4 +1,4 @@
-//! Limits, engines and scratch.
+//! Tests of limits, engine preference and scratch memory.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
@@ -34,7 +34,7 @@ fn limits_say_what_is_out_of_reach() {
     refused(wide, EXACT, (10, 0), "up to 128");
 }
 
-/// The engine is named for the versions and the architecture that are known to have it, and no others.
+/// The engine is preferred for known versions and architectures only.
 #[test]
 fn an_engine_is_named_where_it_is_known() {
     assert!(named(EXACT, (10, 0), Version::new(9, 19, 0)).is_some());
@@ -60,7 +60,7 @@ fn parts_of_a_block_do_not_overlap() {
     assert_eq!(division.total, 1024);
 }
 
-/// Counts memory.
+/// Counts live allocations.
 #[derive(Debug, Default)]
 struct Ledger(Mutex<Vec<(u64, usize)>>);
 
@@ -95,7 +95,7 @@ impl Host for Ledger {
     }
 }
 
-/// Addresses that were given out stay valid until the end: a recorded graph may hold them.
+/// Returned addresses stay valid until the end: a CUDA graph may contain them.
 #[test]
 fn scratch_grows_and_gives_back_at_the_end() {
     let ledger = Arc::new(Ledger::default());

@@ -1,4 +1,4 @@
-//! Functions of the library of fused operations, `libcudnn`.
+//! Functions of the deep-learning library, `libcudnn`.
 
 use std::ffi::{c_char, c_void};
 use std::sync::OnceLock;
@@ -13,14 +13,14 @@ use super::{Api, Status, functions};
 use crate::backend::cuda::DriverError;
 use crate::backend::cuda::native::libraries::{Library, Loaded, Version, once};
 
-/// The library of fused operations, opened once.
+/// Returns the deep-learning library, loaded once.
 pub fn cudnn() -> Result<&'static Loaded<CudnnApi>, DriverError> {
     static CUDNN: OnceLock<Result<Loaded<CudnnApi>, DriverError>> = OnceLock::new();
     once(&CUDNN)
 }
 
 functions! {
-    /// Functions of the library of fused operations.
+    /// Functions of the deep-learning library.
     pub struct CudnnApi in sys {
         fn cudnnGetVersion() -> usize;
         fn cudnnGetErrorString(cudnnStatus_t as Status<cudnnStatus_t>) -> *const c_char;
@@ -56,7 +56,7 @@ impl Api for CudnnApi {
     }
 
     fn version(&self) -> Result<Version, String> {
-        // SAFETY: it gives a number.
+        // SAFETY: returns an integer.
         Ok(Version::of_decimals(unsafe { (self.cudnnGetVersion)() } as u64))
     }
 }

@@ -1,4 +1,4 @@
-//! Sources that the backend generates, as models bring them about.
+//! Generated kernel sources of typical models.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use crate::backend::{
     MemoryMeter, Node, View,
 };
 
-/// Elements of a row, and rows.
+/// Columns and rows of operands.
 const COLS: usize = 512;
 const ROWS: usize = 64;
 
-/// The sources that element-wise expressions and attention of usual models generate.
+/// Returns the sources that the backend generates for the elementwise expressions and attention of typical models.
 ///
-/// They are what the backend itself asks a device for, when it is given these operations.
+/// They are recorded from the backend's own calls on a null driver.
 pub fn generated_sources() -> Vec<Source> {
     let recorder = Arc::new(Recorder::new());
     let backend = CudaBackend::new(recorder.clone());
@@ -32,7 +32,7 @@ pub fn generated_sources() -> Vec<Source> {
     recorder.sources().into_iter().filter(|source| !fixed(source)).collect()
 }
 
-/// What layers write between their matrix products.
+/// Returns expressions that layers evaluate between matmuls.
 fn expressions() -> Vec<Expr> {
     use Node::*;
     let dropout = Rate { key: 1, rate: 0.1, index: BlockIndex::whole(&[ROWS, COLS]) };
@@ -54,7 +54,7 @@ fn expressions() -> Vec<Expr> {
 
 fn element_wise(backend: &CudaBackend, memory: &Arc<MemoryMeter>, expr: &Expr, dtype: DType) {
     let buffer = |dtype, len| memory.alloc(dtype, len, Category::Activations);
-    // Leaves in the order of their numbers: whole, or a row.
+    // Leaves in the order of their indices: a whole operand, or a row.
     let rows: Vec<bool> = expr
         .nodes
         .iter()

@@ -1,4 +1,4 @@
-//! Whether kernels fit the devices that they are compiled for, without a device.
+//! Static checks that kernels fit their target devices, without a device.
 
 mod cubin;
 mod generated;
@@ -18,55 +18,54 @@ use crate::backend::cuda::{DriverError, Source};
 pub use generated::generated_sources;
 pub use log::Usage;
 
-/// Longest time, of one processor, that compiling one source may take. A kernel that is unrolled too far shows by it first.
+/// Maximum CPU time to compile one source. An excessively unrolled kernel shows by it first.
 pub const TIME_LIMIT: Duration = Duration::from_secs(20);
 
-/// Registers of one multiprocessor, on every architecture so far.
+/// Registers per multiprocessor, on every architecture so far.
 const REGISTERS: u32 = 65536;
 
-/// Threads of a block that declares no bound (`__launch_bounds__`).
+/// Threads per block of a kernel without `__launch_bounds__`.
 const UNBOUNDED: u32 = 1024;
 
 /// One source, compiled for one architecture.
 pub struct Checked {
     /// Name of the source.
     pub source: String,
-    /// What it was compiled for.
+    /// Target architecture.
     pub architecture: String,
-    /// How long that took, in the time of one processor; none if it was in the cache.
+    /// CPU time of the compilation; `None` if the code was cached.
     pub time: Option<Duration>,
-    /// Its kernels.
+    /// Kernels of the source.
     pub kernels: Vec<Kernel>,
-    /// The compiler's warnings, a line each.
+    /// Compiler warnings, one line each.
     pub warnings: Vec<String>,
 }
 
-/// A kernel as it was compiled.
+/// A compiled kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
     /// Name of the entry point.
     pub name: String,
     /// Registers and memory.
     pub usage: Usage,
-    /// Most threads of a block: what it declares, or 1024.
+    /// Maximum threads per block: declared, or 1024.
     pub threads: u32,
 }
 
-/// Why a kernel, or a source, is refused.
+/// The reason why a kernel or source is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// Name of the source.
     pub source: String,
-    /// Name of the kernel, if it is about one.
+    /// Name of the kernel, if the problem concerns one.
     pub kernel: Option<String>,
-    /// What it was compiled for.
+    /// Target architecture.
     pub architecture: String,
-    /// What is wrong, and what to do.
+    /// Description and remedy.
     pub text: String,
 }
 
-/// Compiles every source for every architecture, several at once, but for those that are in the cache. Fails if one
-/// does not compile.
+/// Compiles every source for every architecture in parallel, except cached ones. Fails if one does not compile.
 pub fn check_kernels(
     sources: &[&Source],
     architectures: &[String],
@@ -90,7 +89,7 @@ fn check(
 ) -> Result<Checked, DriverError> {
     const VERBOSE: &str = "--ptxas-options=-v";
     let text = text_of(source);
-    // Code and log have a file each.
+    // Code and log are cached in separate files.
     let key = |part| Key::new(source, &text, architecture, version, &[VERBOSE, part]);
     let [code_key, log_key] = ["code", "log"].map(key);
     let known = || {
@@ -103,7 +102,7 @@ fn check(
             let start = processor_time();
             let code = compile(source, architecture, &[VERBOSE])?;
             let time = processor_time().saturating_sub(start);
-            // What took too long is told again.
+            // Compilations that took too long are not cached, so that every check reports them.
             if time <= TIME_LIMIT {
                 cache.put(&code_key, &code.cubin);
                 cache.put(&log_key, code.log.as_bytes());
@@ -124,23 +123,23 @@ fn check(
     })
 }
 
-/// What the calling thread has worked so far: it does not depend on what else the machine does.
+/// Returns the CPU time of the calling thread, which does not depend on the machine's load.
 fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: it writes the time.
+    // SAFETY: writes the time.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 impl Kernel {
-    /// Blocks that the registers of a multiprocessor suffice for.
+    /// Returns the number of blocks for which a multiprocessor has enough registers.
     pub fn blocks(&self) -> u32 {
-        // Registers are handed out to a warp at a time, eight for each thread.
+        // Registers are allocated per warp, in units of eight per thread.
         let warps = self.threads.div_ceil(32);
         REGISTERS / (self.usage.registers.max(1).next_multiple_of(8) * warps * 32)
     }
 
-    /// What is wrong with it, if anything is.
+    /// Returns the problem of the kernel, if any.
     fn problem(&self) -> Option<String> {
         let Usage { registers, spilled, .. } = self.usage;
         if spilled > 0 {
@@ -160,7 +159,7 @@ impl Kernel {
 }
 
 impl Checked {
-    /// What is wrong with it.
+    /// Returns the problems of the source and its kernels.
     pub fn problems(&self) -> Vec<Problem> {
         let problem = |kernel: Option<&Kernel>, text| Problem {
             source: self.source.clone(),

@@ -96,7 +96,7 @@ extern \"C\" __global__ void __launch_bounds__(1024) spilling(float *x) {
 }
 ";
 
-/// With the compiler: what it says is understood. Without: that is what is said, once.
+/// Checks compiled kernels if the compiler is available, else the error message.
 #[test]
 fn kernels_are_checked_as_they_are_compiled() {
     let source = Source { name: "test".into(), text: SOURCE.into() };

@@ -2,7 +2,7 @@ use super::*;
 use crate::backend::cuda::native::api::{CublasLtApi, CudnnApi, DriverApi, NcclApi, NvrtcApi};
 use std::process::Command;
 
-/// A shared library with these C definitions, under the name of `library`'s file.
+/// Builds a shared library from C definitions under the name of `library`'s file.
 fn stub(folder: &Path, library: Library, definitions: &str) {
     let source = folder.join("stub.c");
     std::fs::write(&source, definitions).unwrap();
@@ -103,7 +103,7 @@ fn versions_are_read_and_compared() {
     assert!(Version::new(9, 7, 9) < Library::Cudnn.minimum());
 }
 
-/// What is installed is what the tables expect: each library opens, or says why not in one sentence.
+/// Checks that each installed library matches its function table, and that a missing one is reported in one sentence.
 #[test]
 fn installed_libraries_open_with_every_function() {
     fn check<A: Api>() {

@@ -1,4 +1,4 @@
-//! Ways in which the library can compute a product.
+//! Candidate algorithms of a matmul: the heuristic's proposals.
 
 use std::ffi::{c_int, c_void};
 
@@ -12,11 +12,11 @@ use super::descriptors::{Descriptors, call};
 use crate::backend::cuda::DriverError;
 use crate::backend::cuda::native::api::{CublasLtApi, Heuristic};
 
-/// A way to compute a product.
+/// A candidate algorithm of a matmul.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate {
     pub algorithm: cublasLtMatmulAlgo_t,
-    /// Bytes of workspace that it needs.
+    /// Required workspace, in bytes.
     pub workspace: usize,
 }
 
@@ -25,13 +25,13 @@ impl Candidate {
         Candidate { algorithm: found.algorithm, workspace: found.workspace }
     }
 
-    /// Its settings by the library's numbers, as far as it has them.
+    /// Returns the configuration by the library's numbers, as far as it reports them.
     pub fn settings(&self, api: &CublasLtApi) -> String {
         use cublasLtMatmulAlgoConfigAttributes_t::*;
         let setting = |(name, attribute)| {
             let (mut value, mut written) = (0u32, 0);
             let to = (&raw mut value).cast::<c_void>();
-            // SAFETY: the library writes at most as many bytes as it is given room for.
+            // SAFETY: the library writes at most the given number of bytes.
             let status = unsafe {
                 (api.cublasLtMatmulAlgoConfigGetAttribute)(
                     &self.algorithm,
@@ -55,7 +55,7 @@ impl Candidate {
 }
 
 impl Descriptors {
-    /// Ways to compute it, which the library holds for the fastest first, at most `count`; refused if it has none.
+    /// Returns up to `count` algorithms, fastest first by the heuristic's estimate; refused if there is none.
     pub fn candidates(
         &self,
         handle: cublasLtHandle_t,
@@ -70,7 +70,7 @@ impl Descriptors {
         }
         let mut found = vec![Heuristic::none(); count];
         let mut returned = 0;
-        // SAFETY: the descriptors are whole, and as many results are asked for as there is room for.
+        // SAFETY: the descriptors are complete, and `found` has space for `count` results.
         let status = unsafe {
             (api.cublasLtMatmulAlgoGetHeuristic)(
                 handle,
@@ -95,7 +95,7 @@ impl Descriptors {
         Ok(found.iter().map(Candidate::of).collect())
     }
 
-    /// An algorithm that was found before, if the library still takes it for this product with so much workspace.
+    /// Validates an algorithm from the autotuning cache against this matmul and workspace size.
     pub fn checked(
         &self,
         handle: cublasLtHandle_t,
@@ -104,7 +104,7 @@ impl Descriptors {
     ) -> Option<Candidate> {
         let api = self.api;
         let mut found = Heuristic::none();
-        // SAFETY: the descriptors are whole; the algorithm is read and compared with what the library has.
+        // SAFETY: the descriptors are complete; the library only reads the algorithm.
         let status = unsafe {
             (api.cublasLtMatmulAlgoCheck)(
                 handle,
@@ -123,15 +123,15 @@ impl Descriptors {
     }
 }
 
-/// By how many bytes the addresses of the operands can be divided: left, right, result.
+/// Alignment of the operands' addresses, in bytes: left, right, result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Alignment(pub [u32; 3]);
 
 impl Alignment {
-    /// No way to compute a product asks for more than this.
+    /// Largest alignment that any algorithm requires.
     const MOST: u32 = 16;
 
-    /// Of these addresses.
+    /// Returns the alignment of these addresses.
     pub fn of(addresses: [u64; 3]) -> Alignment {
         Alignment(
             addresses.map(|address| 1 << address.trailing_zeros().min(Alignment::MOST.ilog2())),
@@ -139,7 +139,7 @@ impl Alignment {
     }
 }
 
-/// What a way to compute a product may use.
+/// Restrictions on the algorithms of a search.
 struct Preference {
     api: &'static CublasLtApi,
     raw: cublasLtMatmulPreference_t,
@@ -153,7 +153,7 @@ impl Preference {
     ) -> Result<Preference, DriverError> {
         use cublasLtMatmulPreferenceAttributes_t::*;
         let mut preference = Preference { api, raw: std::ptr::null_mut() };
-        // SAFETY: it sets the pointer.
+        // SAFETY: sets the pointer.
         unsafe { call!(api, cublasLtMatmulPreferenceCreate(&mut preference.raw)) }?;
         let workspace = workspace as u64;
         preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace)?;
@@ -165,7 +165,7 @@ impl Preference {
         Ok(preference)
     }
 
-    /// Leaves out ways that cut sums in parts and add these up in the dtype of the result, which rounds each time.
+    /// Excludes algorithms that reduce split-k partial sums in the dtype of the result, which rounds each time.
     fn require_wide_sums(&self) -> Result<(), DriverError> {
         let schemes = cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
         use cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK;
@@ -189,7 +189,7 @@ impl Preference {
 impl Drop for Preference {
     fn drop(&mut self) {
         if !self.raw.is_null() {
-            // SAFETY: it was made, and is not used any more.
+            // SAFETY: created, and not used any more.
             unsafe { (self.api.cublasLtMatmulPreferenceDestroy)(self.raw) };
         }
     }
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(Alignment::of([24, 1 << 40, 18]).0, [8, 16, 2]);
     }
 
-    /// Preferences need the library, but no device; where it is not there, nothing is checked.
+    /// Needs the library but no device; checks nothing without the library.
     #[test]
     fn preferences_are_those_that_the_library_knows() {
         let Ok(api) = cublaslt() else { return };

@@ -1,4 +1,4 @@
-//! The library's descriptions of a product.
+//! cuBLASLt descriptors of a matmul.
 
 use std::ffi::CStr;
 use std::sync::{Mutex, MutexGuard};
@@ -14,7 +14,7 @@ use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::native::api::{CublasLtApi, Status};
 use crate::backend::cuda::{DriverError, Ending, MatMul};
 
-/// Calls a function of the library, and names it if it fails.
+/// Calls a library function and adds its name to an error.
 macro_rules! call {
     ($api:expr, $function:ident($($arg:expr),* $(,)?)) => {
         $api.check(stringify!($function), ($api.$function)($($arg),*))
@@ -23,7 +23,7 @@ macro_rules! call {
 pub(super) use call;
 
 impl CublasLtApi {
-    /// The result of a call. It is refused where the library has no product of that kind, or does not take its arguments.
+    /// Converts the status of a call: `Refused` if the library does not support the operation or its arguments.
     pub fn check(
         &self,
         call: &'static str,
@@ -33,7 +33,7 @@ impl CublasLtApi {
         if status == CUBLAS_STATUS_SUCCESS {
             return Ok(());
         }
-        // SAFETY: it gives a constant string for any status.
+        // SAFETY: returns a static string for any status.
         let reason = unsafe { CStr::from_ptr((self.cublasLtGetStatusString)(status)) };
         let reason = format!("{} ({status})", reason.to_string_lossy());
         let refusals =
@@ -45,7 +45,7 @@ impl CublasLtApi {
     }
 }
 
-/// A product as the library describes it. Once it is made, nothing of it changes but where operands of its ending lie.
+/// Descriptors of a matmul. Only the addresses of epilogue operands change after creation.
 pub struct Descriptors {
     pub(super) api: &'static CublasLtApi,
     pub operation: cublasLtMatmulDesc_t,
@@ -53,22 +53,23 @@ pub struct Descriptors {
     pub right: cublasLtMatrixLayout_t,
     pub result: cublasLtMatrixLayout_t,
     ending: Ending,
-    /// Whether the result has a narrower dtype than sums.
+    /// True if the result's dtype is narrower than the f32 accumulator.
     pub(super) narrow: bool,
-    /// Held while somebody relies on where they lie.
+    /// Locked while a matmul relies on the current addresses.
     pointed: Mutex<()>,
 }
 
-/// While it is held, operands of an ending stay those that were named.
+/// Guard that keeps the addresses of epilogue operands unchanged.
 pub type Pointed<'a> = Option<MutexGuard<'a, ()>>;
 
-// SAFETY: descriptors are memory of the library that is only read, once they are made, but for addresses behind a lock.
+// SAFETY: after creation, descriptors are only read, except for the addresses behind a lock.
 unsafe impl Send for Descriptors {}
 // SAFETY: as above.
 unsafe impl Sync for Descriptors {}
 
 impl Descriptors {
-    /// Of a product with f32 sums of exact products: f32 factors are not rounded to TF32.
+    /// Creates the descriptors of a matmul with exact products and f32 accumulation: f32 inputs are not rounded to
+    /// TF32.
     pub fn new(api: &'static CublasLtApi, shape: &MatMul) -> Result<Descriptors, DriverError> {
         let product = Product::of(shape);
         let mut made = Descriptors {
@@ -83,7 +84,7 @@ impl Descriptors {
         };
         let (compute, scale) =
             (cublasComputeType_t::CUBLAS_COMPUTE_32F, cudaDataType_t::CUDA_R_32F);
-        // SAFETY: each sets the pointer that it is given; they are destroyed with `made`, also where one of them fails.
+        // SAFETY: each call sets the given pointer; `made` destroys them, also if one of the calls fails.
         unsafe {
             call!(api, cublasLtMatmulDescCreate(&mut made.operation, compute, scale))?;
             for (layout, to) in [
@@ -110,8 +111,8 @@ impl Descriptors {
         Ok(made)
     }
 
-    /// Says where the operands of the ending lie. They do until the result is dropped, in which time products are
-    /// submitted: the library reads their addresses then.
+    /// Sets the addresses of the epilogue operands. The library reads them when a matmul is submitted, so the returned
+    /// guard must be held until then.
     pub fn point_to(&self, vector: u64, inside: u64) -> Result<Pointed<'_>, DriverError> {
         use cublasLtMatmulDescAttributes_t::*;
         if self.ending == Ending::Plain {
@@ -141,7 +142,7 @@ impl Descriptors {
 
 impl Drop for Descriptors {
     fn drop(&mut self) {
-        // SAFETY: what was made is not used any more. Nobody could act on an error.
+        // SAFETY: not used any more. Errors cannot be handled here.
         unsafe {
             for layout in [self.left, self.right, self.result] {
                 if !layout.is_null() {
@@ -155,8 +156,8 @@ impl Drop for Descriptors {
     }
 }
 
-/// The library's name of an ending. Its result is the transpose of ours, whose columns are its rows: it adds one element
-/// of a bias to each row, and sums the rows of its left factor, which is our right one.
+/// Returns the library's epilogue. Its result is the transpose of ours: its rows are our columns, so it adds one bias
+/// element to each row, and reduces the rows of its left input, which is our right one.
 fn epilogue(ending: Ending) -> Option<cublasLtEpilogue_t> {
     use cublasLtEpilogue_t::*;
     match ending {
@@ -168,12 +169,12 @@ fn epilogue(ending: Ending) -> Option<cublasLtEpilogue_t> {
     }
 }
 
-/// `CUBLAS_OP_T` or `CUBLAS_OP_N`, which the bindings do not have.
+/// Returns `CUBLAS_OP_T` or `CUBLAS_OP_N`, which the bindings lack.
 fn operation(transpose: bool) -> i32 {
     if transpose { 1 } else { 0 }
 }
 
-/// The library's name of a dtype; there are no products of `u32`, which the caller has checked.
+/// Returns the library's dtype; the caller has checked that it is not `u32`.
 fn data_type(dtype: DType) -> cudaDataType_t {
     match dtype {
         DType::F32 => cudaDataType_t::CUDA_R_32F,
@@ -188,7 +189,7 @@ mod tests {
     use crate::backend::Gemm;
     use crate::backend::cuda::native::api::cublaslt;
 
-    /// Descriptions need the library, but no device; where it is not there, that is what is said.
+    /// Needs the library but no device; without the library, checks the error message.
     #[test]
     fn every_form_of_a_product_can_be_described() {
         let api = match cublaslt() {

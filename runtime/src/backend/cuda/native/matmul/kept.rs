@@ -1,4 +1,4 @@
-//! Algorithms that trials have chosen, in files beside those of kernels: the next process begins with them.
+//! The autotuning cache: chosen algorithms in files beside the compiled kernels, from which later processes start.
 
 use cudarc::cublaslt::sys::cublasLtMatmulAlgo_t;
 
@@ -7,15 +7,15 @@ use crate::backend::cuda::native::Version;
 use crate::backend::cuda::native::cache::{Cache, Key};
 use crate::backend::cuda::{MatMul, Properties};
 
-/// The choices of one kind of device and version of the library.
+/// Autotuned algorithms of one GPU model and library version.
 pub struct Kept {
     cache: Cache,
-    /// What all choices depend on.
+    /// Everything that all choices depend on.
     common: String,
 }
 
 impl Kept {
-    /// With `any_bits` other ways may be chosen than without.
+    /// Creates the cache; choices with and without `allow_nondeterministic` are separate.
     pub fn new(
         properties: &Properties,
         version: Version,
@@ -30,12 +30,12 @@ impl Kept {
         Kept { cache: Cache::from_environment(), common }
     }
 
-    /// The algorithm that was chosen for products of a shape.
+    /// Returns the algorithm chosen for matmuls of a shape.
     pub fn get(&self, shape: &MatMul, alignment: Alignment) -> Option<cublasLtMatmulAlgo_t> {
         decoded(&self.cache.get(&self.key(shape, alignment))?)
     }
 
-    /// Keeps a choice, unless another process was faster; gives the one that is kept.
+    /// Stores a choice unless another process was first; returns the stored one.
     pub fn put(
         &self,
         shape: &MatMul,
@@ -54,7 +54,7 @@ impl Kept {
     }
 }
 
-/// The library's settings are numbers, which it takes back in the version that gave them.
+/// Decodes an algorithm, which is valid for the library version that created it.
 fn decoded(bytes: &[u8]) -> Option<cublasLtMatmulAlgo_t> {
     let mut data = [0; 8];
     if bytes.len() != size_of_val(&data) {

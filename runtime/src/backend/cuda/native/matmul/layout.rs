@@ -1,4 +1,4 @@
-//! Products of row-major matrices as the column-major products that the library knows.
+//! Row-major matmuls as the column-major matmuls that cuBLASLt computes.
 
 use crate::backend::DType;
 use crate::backend::cuda::MatMul;
@@ -23,10 +23,10 @@ pub struct Product {
 }
 
 impl Product {
-    /// The same product of the same memory.
+    /// Returns the column-major matmul over the same memory.
     ///
-    /// What is row-major is the transpose of what is column-major, and `c = a * b` is `c^T = b^T * a^T`: the factors
-    /// change places, and each is transposed where it was before.
+    /// A row-major matrix is the transpose of a column-major one, and `c = a * b` is `c^T = b^T * a^T`: the inputs
+    /// change places, and each stays transposed if it was.
     pub fn of(shape: &MatMul) -> Product {
         let gemm = &shape.gemm;
         let stored = |dtype, transposed: bool, rows: usize, cols: usize| {
@@ -49,7 +49,7 @@ mod tests {
     use crate::backend::Gemm;
     use crate::backend::cuda::Ending;
 
-    /// Element `(i, j)` of a column-major matrix, transposed or not.
+    /// Returns element `(i, j)` of a column-major matrix, transposed or not.
     fn element(data: &[f32], layout: &Layout, transposed: bool, i: u64, j: u64) -> f32 {
         let (i, j) = if transposed { (j, i) } else { (i, j) };
         assert!(i < layout.rows && j < layout.cols);
@@ -75,7 +75,7 @@ mod tests {
                             a * if trans_b { b[col * k + i] } else { b[i * n + col] }
                         })
                         .sum();
-                    // Element (row, col) of the row-major result is (col, row) of the column-major one.
+                    // Element (row, col) of the row-major result is element (col, row) of the column-major one.
                     let result: f32 = (0..k as u64)
                         .map(|i| {
                             let (row, col) = (row as u64, col as u64);

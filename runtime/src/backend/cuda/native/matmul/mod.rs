@@ -1,4 +1,4 @@
-//! Matrix products by cuBLASLt, with a plan for each shape.
+//! Matmuls by cuBLASLt, with a plan per shape.
 
 mod candidates;
 mod descriptors;
@@ -24,32 +24,31 @@ use descriptors::{Descriptors, call};
 use kept::Kept;
 use plan::{Key, Plan};
 
-/// Bytes that a product may use beside its operands: what the library's fastest ways need on Hopper, and room for the parts
-/// of sums where a long one is cut for few and small tiles.
+/// Workspace of a matmul, in bytes: enough for the fastest algorithms on Hopper, and for the partial sums of split-k.
 const WORKSPACE: usize = 64 << 20;
 
-/// The library on one device, and the plans that were made so far.
+/// cuBLASLt on one device, with the plans made so far.
 pub struct MatMuls {
     api: &'static CublasLtApi,
     handle: cublasLtHandle_t,
     plans: Mutex<HashMap<Key, Arc<Plan>>>,
-    /// Whether there are products of a shape.
+    /// Shapes known to be supported or refused.
     known: Mutex<HashMap<MatMul, bool>>,
     workspaces: Mutex<HashMap<Stream, u64>>,
-    /// That it has refused one.
+    /// Guards the one-time warning about a refused epilogue.
     told: Once,
-    /// Take the fastest way to compute a product, also where its result has other bits than that of the first proposal.
+    /// Permits algorithms whose results are not bitwise equal to the first proposal's.
     any_bits: bool,
     kept: Kept,
 }
 
-// SAFETY: the handle may be used from any thread, one after another or at once.
+// SAFETY: the handle may be used from any thread, also concurrently.
 unsafe impl Send for MatMuls {}
 // SAFETY: as above.
 unsafe impl Sync for MatMuls {}
 
 impl MatMuls {
-    /// On the device of the current context.
+    /// Creates a handle for the device of the current context.
     pub fn new(context: &Context, any_bits: bool) -> Result<MatMuls, DriverError> {
         let api = cublaslt()?;
         let kept = Kept::new(&context.properties, api.version, any_bits, WORKSPACE);
@@ -61,12 +60,12 @@ impl MatMuls {
         Ok(MatMuls { api, handle, plans, known, workspaces, told: Once::new(), any_bits, kept })
     }
 
-    /// Whether the library has products of a shape, of operands that are [aligned](MatMulOperands::ALIGNMENT).
+    /// Returns true if matmuls of a shape are supported for [aligned](MatMulOperands::ALIGNMENT) operands.
     pub fn has(&self, shape: &MatMul) -> bool {
         if let Some(has) = lock(&self.known).get(shape) {
             return *has;
         }
-        // Without a product of this kind there are others in its place, so that no answer of the library is a failure.
+        // An unsupported epilogue has a fallback, so no answer of the library is a failure.
         let answer = self.ask(shape);
         if let Err(error) = &answer {
             self.note_refusal(shape, error);
@@ -74,16 +73,16 @@ impl MatMuls {
         *lock(&self.known).entry(*shape).or_insert(answer.is_ok())
     }
 
-    /// An error unless the library has products of a shape, of aligned operands.
+    /// Returns an error unless the library supports matmuls of a shape for aligned operands.
     fn ask(&self, shape: &MatMul) -> Result<(), DriverError> {
         let descriptors = Descriptors::new(self.api, shape)?;
-        // It asks whether there are addresses, and does not follow them.
+        // The library requires that addresses are set, and does not dereference them.
         descriptors.point_to(MatMulOperands::ALIGNMENT, MatMulOperands::ALIGNMENT)?;
         let alignment = Alignment([MatMulOperands::ALIGNMENT as u32; 3]);
         descriptors.candidates(self.handle, WORKSPACE, &alignment, 1).map(drop)
     }
 
-    /// The library has no products of a shape, or so it says when it is to compute one.
+    /// Records that matmuls of a shape are not supported, as the heuristic or an execution reported.
     fn note_refusal(&self, shape: &MatMul, error: &DriverError) {
         lock(&self.known).insert(*shape, false);
         self.told.call_once(|| {
@@ -95,7 +94,7 @@ impl MatMuls {
         });
     }
 
-    /// `c (+)= op(a) * op(b)` of row-major matrices, none of whose sizes is 0, with its ending.
+    /// Computes `c (+)= op(a) * op(b)` of row-major matrices of positive sizes, with its epilogue.
     ///
     /// # Safety
     /// As [`Driver::matmul`](crate::backend::cuda::Driver::matmul).
@@ -123,10 +122,10 @@ impl MatMuls {
         submitted
     }
 
-    /// Gives back what `stream` has used; all of its work is done.
+    /// Frees the workspace of `stream`, whose work is done.
     pub fn forget(&self, context: &Context, stream: Stream) -> Result<(), DriverError> {
         match lock(&self.workspaces).remove(&stream) {
-            // SAFETY: it was allocated here, and nothing uses it any more.
+            // SAFETY: allocated here, and nothing uses it any more.
             Some(workspace) => unsafe {
                 memory::free_scratch(context, stream, workspace, WORKSPACE)
             },
@@ -134,18 +133,18 @@ impl MatMuls {
         }
     }
 
-    /// Gives everything back; all work is done.
+    /// Frees everything; all work is done.
     pub fn close(&self, context: &Context) {
         for (stream, workspace) in lock(&self.workspaces).drain() {
-            // SAFETY: as in `forget`. Nobody could act on an error.
+            // SAFETY: as in `free_stream`. Errors cannot be handled here.
             let _ = unsafe { memory::free_scratch(context, stream, workspace, WORKSPACE) };
         }
         lock(&self.plans).clear();
-        // SAFETY: it is not used any more.
+        // SAFETY: not used any more.
         unsafe { (self.api.cublasLtDestroy)(self.handle) };
     }
 
-    /// The workspace of a stream: products on one stream are computed one after another.
+    /// Returns the workspace of a stream, shared because matmuls on one stream run one after another.
     fn workspace(&self, context: &Context, stream: Stream) -> Result<u64, DriverError> {
         let mut workspaces = lock(&self.workspaces);
         if let Some(workspace) = workspaces.get(&stream) {
@@ -168,7 +167,7 @@ impl MatMuls {
         let api = self.api;
         let (alpha, beta) = (1.0f32, if shape.gemm.accumulate { 1.0f32 } else { 0.0 });
         let _pointed = descriptors.point_to(operands.vector, operands.inside)?;
-        // SAFETY: as the caller promises; factors are read from the host during the call.
+        // SAFETY: as the caller promises; alpha and beta are host values that are read during the call.
         unsafe {
             call!(
                 api,
@@ -176,7 +175,7 @@ impl MatMuls {
                     self.handle,
                     descriptors.operation,
                     (&raw const alpha).cast(),
-                    // See `Product`: the factors change places.
+                    // The inputs change places: see `ColumnMajorMatMul`.
                     operands.b as *const c_void,
                     descriptors.left,
                     operands.a as *const c_void,
@@ -196,7 +195,7 @@ impl MatMuls {
     }
 }
 
-/// Whether a product of these dtypes is one that the library is asked for.
+/// Returns true if cuBLASLt has matmuls of these dtypes.
 pub fn is_supported(shape: &MatMul) -> bool {
     matches!(
         (shape.factors, shape.result),

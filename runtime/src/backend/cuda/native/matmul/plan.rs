@@ -1,4 +1,4 @@
-//! How products of a shape are computed, decided once.
+//! Plans: the algorithm of each matmul shape, chosen once.
 
 use std::sync::Arc;
 
@@ -14,25 +14,25 @@ use crate::backend::cuda::native::context::{Context, call};
 use crate::backend::cuda::trial::fastest;
 use crate::backend::cuda::{Driver, DriverError, MatMul, MatMulOperands, Stream};
 
-/// How many ways to compute a product are tried.
+/// Maximum number of algorithms to autotune.
 const CANDIDATES: usize = 24;
 
-/// Floating-point operations from which on it pays to try them. A smaller product takes microseconds in any way.
+/// Minimum floating-point operations for autotuning: a smaller matmul takes microseconds with any algorithm.
 const WORTH_TRYING: u64 = 2_000_000_000;
 
-/// What a plan depends on.
+/// Key of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
     pub shape: MatMul,
     pub alignment: Alignment,
 }
 
-/// How a product is computed.
+/// Plan of a matmul.
 pub struct Plan {
     pub descriptors: Descriptors,
     candidate: Candidate,
     pub choice: ProductChoice,
-    /// Whether nothing is left to try.
+    /// True if the choice is final, without later autotuning.
     settled: bool,
 }
 
@@ -43,7 +43,7 @@ impl Plan {
 }
 
 impl MatMuls {
-    /// The plan of a product, which may have to be made.
+    /// Returns the plan of a matmul, which is made on first use.
     pub fn planned(
         &self,
         driver: &dyn Driver,
@@ -53,7 +53,7 @@ impl MatMuls {
         operands: &MatMulOperands,
         workspace: u64,
     ) -> Result<Arc<Plan>, DriverError> {
-        // See `Product`: the factors change places.
+        // The inputs change places: see `ColumnMajorMatMul`.
         let MatMulOperands { a, b, c, .. } = *operands;
         let key = Key { shape: *shape, alignment: Alignment::of([b, a, c]) };
         let known = lock(&self.plans).get(&key).cloned();
@@ -64,7 +64,7 @@ impl MatMuls {
                 let recorded = is_recorded()?;
                 let plan = self.plan(driver, stream, &key, operands, workspace, recorded)?;
                 let plan = Arc::new(plan);
-                // Where two ranks made one at once, both use the first.
+                // If two ranks made a plan concurrently, both use the first.
                 let mut plans = lock(&self.plans);
                 let kept = plans.entry(key).or_insert_with(|| Arc::clone(&plan));
                 if !kept.settled {
@@ -75,9 +75,9 @@ impl MatMuls {
         }
     }
 
-    /// A plan for products of a shape: as it was chosen before, or else by trying, unless it is recorded, since what is
-    /// recorded is not done: then it is the first proposal. That may be replaced later, but not where another way may have
-    /// other bits: what is recorded and what is not then computes the same.
+    /// Makes the plan of a matmul shape: from the autotuning cache, or else by autotuning. During stream capture work
+    /// is not executed, so autotuning is impossible and the heuristic's first proposal is used. A later call may
+    /// replace it, unless the replacement may not be bitwise equal: captured and eager work then compute the same.
     fn plan(
         &self,
         driver: &dyn Driver,
@@ -107,14 +107,14 @@ impl MatMuls {
             descriptors.candidates(self.handle, WORKSPACE, &key.alignment, CANDIDATES)?;
         let run = |way: usize, operands: &MatMulOperands| {
             let algorithm = &candidates[way].algorithm;
-            // SAFETY: what the trial gives has the sizes of the product, and is used on this stream alone.
+            // SAFETY: the operands have the sizes of the matmul and are used on this stream only.
             unsafe { self.submit(stream, shape, &descriptors, algorithm, operands, workspace) }
         };
         let tried = fastest(driver, stream, shape, candidates.len(), self.any_bits, run)?;
         let Some(chosen) = tried.chosen else {
             return Ok(self.made(key, descriptors, candidates[0], Origin::Proposed, true));
         };
-        // Another process may have tried at the same time, and found another one.
+        // Another process may have autotuned concurrently and chosen another algorithm.
         let kept = self.kept.put(shape, key.alignment, candidates[chosen].algorithm);
         let is_own = kept.data == candidates[chosen].algorithm.data;
         let kept = (!is_own).then(|| descriptors.checked(self.handle, WORKSPACE, kept)).flatten();
@@ -143,7 +143,7 @@ impl MatMuls {
         Plan { descriptors, candidate, choice, settled }
     }
 
-    /// How products of all shapes so far are computed.
+    /// Returns the choices for all shapes so far.
     pub fn choices(&self) -> Vec<ProductChoice> {
         lock(&self.plans).values().map(|plan| plan.choice.clone()).collect()
     }
@@ -153,7 +153,7 @@ fn is_capturing(context: &Context, stream: Stream) -> Result<bool, DriverError> 
     let none = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as u32;
     let mut status = none;
     let stream = stream.0 as CUstream;
-    // SAFETY: it writes the status of a live stream.
+    // SAFETY: writes the status of a live stream.
     unsafe { call!(context.api, cuStreamIsCapturing(stream, &mut status)) }?;
     Ok(status != none)
 }
