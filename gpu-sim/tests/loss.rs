@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use meshwright::backend::DType;
-use meshwright::backend::cuda::{Properties, loss};
+use meshwright::backend::cuda::{DeviceProperties, loss};
 use meshwright_gpu_sim::{Call, DEVICE_VARIABLE, SimDevice, h100};
 use support::{
     FLOATS, Side, assert_close, assert_same, device_with, devices, epsilon, on_both, values,
@@ -243,7 +243,7 @@ fn a_block_keeps_one_row_after_the_other() {
     let case = Case::new(70, 1025);
     let results = [(227 << 10, "cross_entropy_kept_bf16", 2080), (4096, "cross_entropy_bf16", 0)]
         .map(|(shared_memory, expected, bytes)| {
-            let properties = Properties { multiprocessors: 1, shared_memory, ..h100() };
+            let properties = DeviceProperties { multiprocessors: 1, shared_memory, ..h100() };
             let device = SimDevice::with(7, properties);
             let results = at_once(&device_with(Arc::new(device.driver()), 0), DType::Bf16, &case);
             let launches = device.log().into_iter().filter_map(|entry| match entry.call {

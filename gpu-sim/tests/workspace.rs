@@ -47,7 +47,7 @@ fn a_workspace_counts_as_memory_in_use() {
 
 #[test]
 fn a_workspace_takes_the_place_of_what_is_kept() {
-    let properties = meshwright::backend::cuda::Properties { memory: 8 * MIB, ..h100() };
+    let properties = meshwright::backend::cuda::DeviceProperties { memory: 8 * MIB, ..h100() };
     let device = SimDevice::with(1, properties);
     let cuda = CudaBackend::new(Arc::new(device.driver()));
     let meter = MemoryMeter::on(cuda.device(), usize::MAX);

@@ -9,9 +9,13 @@ use std::sync::Arc;
 
 use half::bf16;
 use meshwright::backend::cpu::CpuBackend;
-use meshwright::backend::cuda::cudnn::{CudnnOptions, Handle, Pass, Properties};
+use meshwright::backend::cuda::cudnn::{
+    AttentionPass, CudnnHandle, CudnnOptions, DeviceDescription,
+};
 use meshwright::backend::cuda::native::{NativeDriver, NativeOptions};
-use meshwright::backend::cuda::{Driver, FusedAttention, Stream};
+use meshwright::backend::cuda::{
+    AttentionAddresses, AttentionGradAddresses, Driver, FusedAttention, Stream,
+};
 use meshwright::backend::{AttentionShape, Backend, View, ViewMut};
 
 /// The device with attention as the options say; none if there is no such thing here.
@@ -101,13 +105,15 @@ impl Case {
         let lse = upload(driver, stream, &r.lse);
         let attention = driver.cudnn().expect("checked when the device was opened");
         let s = &self.shape;
-        for pass in [Pass::Forward, attention.backward_pass()] {
-            assert_eq!(attention.why_not(s, pass, usize::MAX), None);
+        for pass in [AttentionPass::Forward, attention.backward_pass()] {
+            assert_eq!(attention.refusal_reason(s, pass, usize::MAX), None);
         }
+        let operands = AttentionAddresses { q, k, v, out, lse };
+        let gradients = AttentionGradAddresses { dout, dq, dk, dv };
         // SAFETY: each allocation has as many elements as its operand, and all work is on one stream.
         unsafe {
-            attention.forward(stream, s, q, k, v, out, lse).expect("it runs");
-            attention.backward(stream, s, q, k, v, out, lse, dout, dq, dk, dv).expect("it runs");
+            attention.forward(stream, s, &operands).expect("it runs");
+            attention.backward(stream, s, &operands, &gradients).expect("it runs");
         }
         for (address, bytes) in [
             (out, bytemuck::cast_slice_mut(&mut r.out)),
@@ -225,9 +231,9 @@ fn deterministic_attention_has_the_same_bits_each_time() {
 #[test]
 fn a_device_is_described_as_the_fixtures_are() {
     let Some(driver) = device(CudnnOptions::default()) else { return };
-    driver.enter().expect("the device is there");
-    let handle = Handle::new().expect("the device is there");
-    let properties = Properties::of(&handle).expect("the device has properties");
+    driver.make_current().expect("the device is there");
+    let handle = CudnnHandle::new().expect("the device is there");
+    let properties = DeviceDescription::of(&handle).expect("the device has properties");
     let described = properties.to_json().expect("they are text");
     let _ = writeln!(std::io::stderr(), "{described}");
     let keys = |json: &str| -> BTreeSet<String> {

@@ -14,12 +14,13 @@ use std::time::Instant;
 
 use meshwright::backend::AttentionShape;
 use meshwright::backend::cuda::cudnn::{
-    Pass, Place, Plan, Properties, Sizes, Target, cudnn_present,
+    AttentionPass, AttentionSizes, DeviceDescription, ExecutionPlan, PlanTarget, TargetDevice,
+    cudnn_present,
 };
 
-const FORWARD: Pass = Pass::Forward;
-const EXACT: Pass = Pass::Backward { deterministic: true };
-const ATOMIC: Pass = Pass::Backward { deterministic: false };
+const FORWARD: AttentionPass = AttentionPass::Forward;
+const EXACT: AttentionPass = AttentionPass::Backward { deterministic: true };
+const ATOMIC: AttentionPass = AttentionPass::Backward { deterministic: false };
 
 /// Whether the library is here; panics if it has to be and is not.
 fn library() -> bool {
@@ -43,27 +44,34 @@ fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-fn target(device: &str) -> Target {
+fn target(device: &str) -> PlanTarget {
     let (json, capability) = match device {
         "a100" => (include_str!("fixtures/cudnn/a100.json"), (8, 0)),
         "h200" => (include_str!("fixtures/cudnn/h200.json"), (9, 0)),
         "b200" => (include_str!("fixtures/cudnn/b200.json"), (10, 0)),
         other => unreachable!("no fixture for {other}"),
     };
-    let properties = Properties::from_json(json).expect("the fixture describes a device");
-    Target { place: Place::Elsewhere(properties), capability }
+    let properties = DeviceDescription::from_json(json).expect("the fixture describes a device");
+    PlanTarget { device: TargetDevice::Described(properties), capability }
 }
 
-fn sizes(batch: usize, heads: usize, kv_heads: usize, seq: usize, head_dim: usize) -> Sizes {
+fn sizes(
+    batch: usize,
+    heads: usize,
+    kv_heads: usize,
+    seq: usize,
+    head_dim: usize,
+) -> AttentionSizes {
     let scale = (head_dim as f32).sqrt().recip();
     let shape = AttentionShape { batch, seq, heads, kv_heads, head_dim, scale, causal: true };
-    Sizes::from(&shape)
+    AttentionSizes::from(&shape)
 }
 
-fn plan(device: &str, sizes: Sizes, pass: Pass) -> (Plan, Vec<String>) {
+fn plan(device: &str, sizes: AttentionSizes, pass: AttentionPass) -> (ExecutionPlan, Vec<String>) {
     let target = target(device);
     let start = Instant::now();
-    let plan = Plan::new(sizes, pass, &target).unwrap_or_else(|error| panic!("{device}: {error}"));
+    let plan = ExecutionPlan::new(sizes, pass, &target)
+        .unwrap_or_else(|error| panic!("{device}: {error}"));
     let took = start.elapsed().as_millis();
     let kernels = plan.kernels().expect("a plan has kernels");
     let workspace = plan.workspace();
@@ -72,7 +80,7 @@ fn plan(device: &str, sizes: Sizes, pass: Pass) -> (Plan, Vec<String>) {
 }
 
 /// Bytes of one bf16 for each score, and of keys' and values' gradients for each query head where heads are grouped.
-fn expected(sizes: Sizes) -> (usize, usize) {
+fn expected(sizes: AttentionSizes) -> (usize, usize) {
     let positions = sizes.batch * sizes.heads * sizes.seq;
     let grouped = if sizes.is_grouped() { 4 * positions * sizes.head_dim } else { 0 };
     (2 * (positions * sizes.seq) as usize, grouped as usize)
@@ -99,7 +107,7 @@ fn usual_shapes(device: &str, architecture: &str) {
                 assert!(kernel.contains(architecture) && kernel.contains(direction), "{kernel}");
             }
             let (least, most) = match (pass, device) {
-                (Pass::Forward, _) => (0, SLACK),
+                (AttentionPass::Forward, _) => (0, SLACK),
                 // Only Blackwell adds up gradients of queries in a fixed order without storing those of scores.
                 (EXACT, "b200") => (grouped, 2 * grouped + SLACK),
                 (EXACT, _) => (scores + grouped, scores + 2 * grouped + SLACK),
@@ -133,7 +141,7 @@ fn odd_shapes_have_plans() {
     if !library() {
         return;
     }
-    let whole = Sizes { causal: false, ..sizes(2, 4, 4, 1024, 64) };
+    let whole = AttentionSizes { causal: false, ..sizes(2, 4, 4, 1024, 64) };
     for sizes in [sizes(1, 2, 1, 77, 64), sizes(3, 6, 2, 1000, 80), whole] {
         for pass in [FORWARD, EXACT, ATOMIC] {
             plan("h200", sizes, pass);
@@ -148,7 +156,8 @@ fn a_refusal_has_reasons() {
         return;
     }
     let huge = sizes(1, 2, 2, 128, 1024);
-    let error = Plan::new(huge, EXACT, &target("h200")).expect_err("no engine has such heads");
+    let error =
+        ExecutionPlan::new(huge, EXACT, &target("h200")).expect_err("no engine has such heads");
     let error = error.to_string();
     for part in ["cuDNN", "has no engine for the deterministic backward", "head_dim 1024"] {
         assert!(error.contains(part), "{error}");
@@ -161,9 +170,11 @@ fn a_device_has_to_be_described() {
     if !library() {
         return;
     }
-    let error = Properties::from_json("{}").expect_err("nothing is described").to_string();
+    let error = DeviceDescription::from_json("{}").expect_err("nothing is described").to_string();
     assert!(error.contains("DEVICEPROP") && error.contains("CUDNN_STATUS_"), "{error}");
     let json = target("h200");
-    let Place::Elsewhere(properties) = json.place else { unreachable!("a described device") };
+    let TargetDevice::Described(properties) = json.device else {
+        unreachable!("a described device")
+    };
     assert!(properties.to_json().expect("what was set").contains("NVIDIA H200"));
 }

@@ -6,7 +6,7 @@ from .schedule import Item
 
 # Which test programs run in which part, with about how many seconds each takes on an H200.
 SMALL = {
-    "cudnn_device": 20, "endings": 30, "elements": 10, "map": 25, "norm": 15, "reduce": 10, "loss": 15,
+    "cudnn_device": 20, "epilogues": 30, "elements": 10, "map": 25, "norm": 15, "reduce": 10, "loss": 15,
     "optim": 10, "embedding": 10, "rope": 10, "softmax": 10, "combine": 10, "random": 10, "routing": 10,
     "rows": 10, "collectives": 10,
 }

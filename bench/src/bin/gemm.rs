@@ -1,7 +1,7 @@
-//! Compares our matrix product with those of crates, in the shapes of a training step of the 34M-parameter Llama.
+//! Compares our GEMM with those of other crates, in the shapes of a training step of the 34M-parameter Llama.
 //!
-//! `gemm [THREADS..]` prints a Markdown table for each number of threads (default: 1 and 2). For AVX2 on a processor with
-//! AVX-512, set `MESHWRIGHT_MAX_CPU_ISA=avx2 GEMMKIT_REQUIRE_ISA=fma`; `gemm` uses AVX-512 with the feature
+//! `gemm [THREADS..]` prints a Markdown table for each number of threads (default: 1 and 2). To measure AVX2 on a CPU
+//! with AVX-512, set `MESHWRIGHT_MAX_CPU_ISA=avx2 GEMMKIT_REQUIRE_ISA=fma`; `gemm` uses AVX-512 with the feature
 //! `gemm-avx512`, `matrixmultiply` never does.
 
 use std::ops::{Deref, DerefMut};
@@ -11,7 +11,7 @@ use half::bf16;
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::backend::{Backend, Element, Gemm, View, ViewMut};
 
-/// One product of whole operands, row-major.
+/// A matmul of contiguous row-major operands.
 struct Case {
     name: &'static str,
     product: Gemm,
@@ -29,7 +29,7 @@ impl Case {
         2.0 * (m * n * k) as f64
     }
 
-    /// Row and column strides of both operands.
+    /// Returns the row and column strides of both operands.
     fn strides(&self) -> [(isize, isize); 2] {
         let Gemm { m, n, k, trans_a, trans_b, .. } = self.product;
         [
@@ -57,7 +57,7 @@ const CASES: &[Case] = &[
     Case::new("sampling, head", 1, 8192, 512, "nt"),
 ];
 
-/// Contestants, in the order of the columns. Crates have one column for f32.
+/// Implementations in the order of the columns. Other crates have one column for f32.
 const COLUMNS: [&str; 5] =
     ["ours, f32", "ours, bf16", "gemmkit 0.1.2", "gemm 0.19", "matrixmultiply 0.3"];
 
@@ -93,7 +93,7 @@ fn table(ours: &CpuBackend, threads: usize) {
     println!("| sum of times, ms | | | {sums} |");
 }
 
-/// Elements that begin a cache line, as those of the runtime's blocks do.
+/// Cache-line-aligned elements, as in the runtime's buffers.
 struct Aligned<T> {
     memory: Vec<T>,
     start: usize,
@@ -152,7 +152,7 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// Seconds of each contestant. They take turns, so that a busy neighbour hurts all alike.
+    /// Returns the seconds of each implementation. They alternate, so that a busy machine affects all alike.
     fn measure(&mut self, ours: &CpuBackend, threads: usize) -> [f64; COLUMNS.len()] {
         let repeats = (2e7 / self.case.flops()).ceil() as usize;
         let mut best = [f64::INFINITY; COLUMNS.len()];
@@ -173,7 +173,7 @@ impl<'a> Operands<'a> {
         let product = &self.case.product;
         match column {
             0 => multiply(ours, product, &self.a, &self.b, &mut self.c),
-            // Gradients of weights are summed in f32.
+            // Weight gradients are accumulated in f32.
             1 if product.accumulate => {
                 multiply(ours, product, &self.narrow_a, &self.narrow_b, &mut self.c);
             }
@@ -204,7 +204,7 @@ impl<'a> Operands<'a> {
             1 => gemm::Parallelism::None,
             _ => gemm::Parallelism::Rayon(threads),
         };
-        // SAFETY: the operands have the sizes of the product, and whole rows.
+        // SAFETY: the operands have the sizes of the matmul, and contiguous rows.
         unsafe {
             gemm::gemm(
                 m,
@@ -230,7 +230,7 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// On one thread: what it has of threads is no pool that could be shared.
+    /// Single-threaded: the crate has no thread pool that could be shared.
     fn with_matrixmultiply(&mut self) {
         let Gemm { m, n, k, accumulate, .. } = self.case.product;
         let [(a_row, a_col), (b_row, b_col)] = self.case.strides();

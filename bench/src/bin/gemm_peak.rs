@@ -1,11 +1,11 @@
-//! The matrix product's speed on this machine: `gemm_peak [THREADS]` prints `{"gemm_gflops": ..}`.
+//! GEMM throughput of this machine: `gemm_peak [THREADS]` prints `{"gemm_gflops": ..}`.
 
 use std::time::{Duration, Instant};
 
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::backend::{Backend, Gemm, View, ViewMut};
 
-/// The product of gate and up in the 34M-parameter Llama.
+/// The gate and up projection of the 34M-parameter Llama.
 const PRODUCT: Gemm =
     Gemm { m: 2048, n: 1408, k: 512, trans_a: false, trans_b: false, accumulate: false };
 

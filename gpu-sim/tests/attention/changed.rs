@@ -4,8 +4,8 @@ use std::ffi::c_void;
 use std::fmt;
 
 use meshwright::backend::cuda::{
-    Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul, MatMulOperands,
-    Module, Properties, Source, Stream,
+    DeviceProperties, Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul,
+    MatMulOperands, Module, Source, Stream,
 };
 use meshwright_gpu_sim::SimDriver;
 
@@ -50,12 +50,12 @@ impl<F: Fn(&Source) -> Source + Send + Sync> Driver for Changed<F> {
     }
 
     unchanged! {
-        properties() -> &Properties;
+        properties() -> &DeviceProperties;
         free_memory() -> Done<usize>;
         alloc(bytes: usize) -> Done<u64>;
-        scratch_bytes(streams: &[Stream]) -> usize;
+        workspace_bytes(streams: &[Stream]) -> usize;
         alloc_pinned(bytes: usize) -> Done<*mut u8>;
-        new_stream(urgent: bool) -> Done<Stream>;
+        new_stream(high_priority: bool) -> Done<Stream>;
         free_stream(stream: Stream) -> Done;
         synchronize(stream: Stream) -> Done;
         new_event(timed: bool) -> Done<Event>;

@@ -3,9 +3,9 @@
 mod barriers;
 mod case;
 mod changed;
+mod dispatch;
 #[path = "../support/mod.rs"]
 mod support;
-mod ways;
 
 use case::{Case, NAMES, shape};
 use meshwright::backend::DType;

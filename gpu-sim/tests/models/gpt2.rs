@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use meshwright::backend::DType;
-use meshwright::backend::cuda::{Driver, Ending};
+use meshwright::backend::cuda::{Driver, MatMulEpilogue};
 use meshwright::nn::RecomputeOverride;
 use meshwright::tensor::{Loss, Rank, Settings, ZeroLevel};
 use meshwright::train::{Gpus, LanguageModel};
@@ -55,10 +55,10 @@ fn one_rank_in_bf16() {
 }
 
 /// Products of a layer and a step by what they do beside.
-type Endings = BTreeMap<&'static str, usize>;
+type Epilogues = BTreeMap<&'static str, usize>;
 
 /// Trains on a device of its own, compares, and counts the products that do more.
-fn endings(mesh: &str, setup: Setup, tolerance: Tolerance) -> Endings {
+fn epilogues(mesh: &str, setup: Setup, tolerance: Tolerance) -> Epilogues {
     let device = SimDevice::new(4);
     let ranks = if mesh == "1" { 1 } else { 2 };
     let drivers = (0..ranks).map(|_| Arc::new(device.driver()) as Arc<dyn Driver>).collect();
@@ -66,15 +66,15 @@ fn endings(mesh: &str, setup: Setup, tolerance: Tolerance) -> Endings {
     let expected = without_noise(train("1", &setup, loss));
     let got = without_noise(train(mesh, &Setup { machine, ..setup }, loss));
     compare(&mut Report::default(), mesh, &got, &expected, tolerance);
-    let mut counts = Endings::new();
+    let mut counts = Epilogues::new();
     for entry in device.log() {
         let Call::MatMul { shape, .. } = entry.call else { continue };
-        let name = match shape.ending {
-            Ending::Plain => continue,
-            Ending::Bias => "bias",
-            Ending::BiasGelu { keeps: false } => "gelu",
-            Ending::BiasGelu { keeps: true } => "gelu, kept",
-            Ending::Sums => "sums",
+        let name = match shape.epilogue {
+            MatMulEpilogue::Plain => continue,
+            MatMulEpilogue::Bias => "bias",
+            MatMulEpilogue::BiasGelu { aux: false } => "gelu",
+            MatMulEpilogue::BiasGelu { aux: true } => "gelu, kept",
+            MatMulEpilogue::BiasGrad => "sums",
         };
         *counts.entry(name).or_default() += 1;
     }
@@ -95,12 +95,12 @@ fn biases_and_gelu_are_part_of_their_products() {
         let tolerance = if compute == DType::F32 { F32 } else { BF16 };
         // Five projections and the first half of the MLP; what GELU is taken of is kept for the region that is computed once
         // more. Six gradients of weights come with those of biases.
-        let expected = Endings::from([("bias", 5), ("gelu, kept", 1), ("sums", 6)]);
-        assert_eq!(endings("1", setup(compute), tolerance), expected, "{compute}");
+        let expected = Epilogues::from([("bias", 5), ("gelu, kept", 1), ("sums", 6)]);
+        assert_eq!(epilogues("1", setup(compute), tolerance), expected, "{compute}");
     }
     // Two of the biases are added after a sum over ranks.
-    let expected = Endings::from([("bias", 3), ("gelu, kept", 1), ("sums", 4)]);
-    assert_eq!(endings("tp=2", setup(DType::F32), F32), expected);
+    let expected = Epilogues::from([("bias", 3), ("gelu, kept", 1), ("sums", 4)]);
+    assert_eq!(epilogues("tp=2", setup(DType::F32), F32), expected);
 }
 
 #[test]
@@ -111,10 +111,10 @@ fn what_is_computed_once_more_is_not_kept_the_first_time() {
     let with = |way| {
         let mut setup = setup(DType::F32);
         setup.sizes.recompute = Some(way);
-        endings("1", setup, F32)
+        epilogues("1", setup, F32)
     };
-    let expected = Endings::from([("bias", 5), ("gelu, kept", 1), ("sums", 6)]);
+    let expected = Epilogues::from([("bias", 5), ("gelu, kept", 1), ("sums", 6)]);
     assert_eq!(with(RecomputeOverride::Off), expected);
-    let expected = Endings::from([("bias", 10), ("gelu", 1), ("gelu, kept", 1), ("sums", 6)]);
+    let expected = Epilogues::from([("bias", 10), ("gelu", 1), ("gelu, kept", 1), ("sums", 6)]);
     assert_eq!(with(RecomputeOverride::Full), expected);
 }

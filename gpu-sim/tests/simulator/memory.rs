@@ -1,6 +1,6 @@
 //! Memory that a kernel must not use, or has not written.
 
-use meshwright::backend::cuda::{Driver, DriverError, Grid, Properties};
+use meshwright::backend::cuda::{DeviceProperties, Driver, DriverError, Grid};
 use meshwright_gpu_sim::{SimDevice, h100};
 
 use crate::rig::{Rig, args, grid, message};
@@ -126,7 +126,7 @@ fn fresh_memory_is_nan() {
 
 #[test]
 fn memory_ends_at_its_limit() {
-    let device = SimDevice::with(1, Properties { memory: 1000, ..h100() });
+    let device = SimDevice::with(1, DeviceProperties { memory: 1000, ..h100() });
     let driver = device.driver();
     let first = driver.alloc(600).expect("memory");
     assert_eq!(driver.alloc(401), Err(DriverError::OutOfMemory { bytes: 401 }));

@@ -30,7 +30,7 @@ impl Streams for InOrder {
 
     fn record(&self, stream: u64, work: Work) -> bool {
         let (driver, stream) = (&self.driver, Stream(stream));
-        let Some(recording) = driver.recording_of(stream) else { return false };
+        let Some(recording) = driver.capture_id(stream) else { return false };
         let mut recorded = self.recorded.lock().unwrap();
         if let Some((before, event)) = recorded.take() {
             if before == recording {

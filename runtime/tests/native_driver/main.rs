@@ -2,21 +2,22 @@
 //! and what it makes of their answers. They are in `stubs`, and check what they are called with.
 #![cfg(feature = "cuda")]
 
-mod products;
+mod autotune;
+mod matmul;
 mod stubs;
-mod trials;
 
 use std::ffi::c_void;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use matmul::{MATMUL_LOCK, set_stub_number, stub_number};
 use meshwright::backend::cuda::native::{NativeDriver, compile_into_cache, cuda_available, probe};
 use meshwright::backend::cuda::{
-    Driver, DriverError, Ending, Function, Grid, MatMul, MatMulOperands, SOURCES, Source, Stream,
+    Driver, DriverError, Function, Grid, MatMul, MatMulEpilogue, MatMulOperands, SOURCES, Source,
+    Stream,
 };
 use meshwright::backend::{DType, Gemm};
 use meshwright::train::{Gpus, Machine};
-use products::{PRODUCTS, set_stub_number, stub_number};
 
 /// The folders of the libraries and of the cache, which the environment names from the first use on.
 fn folders() -> &'static (PathBuf, PathBuf) {
@@ -276,16 +277,16 @@ fn set_stub_status(status: i32) {
 /// A status that is newer than the bindings is an error with its number.
 #[test]
 fn unknown_statuses_are_errors() {
-    let _alone = PRODUCTS.lock();
+    let _alone = MATMUL_LOCK.lock();
     let driver = driver();
     let stream = driver.new_stream(false).unwrap();
     let c = upload(&driver, stream, &[1f32; 16]);
     let gemm = Gemm { m: 2, n: 8, k: 2, trans_a: false, trans_b: false, accumulate: false };
-    let (factors, result) = (DType::F32, DType::F32);
-    for ending in [Ending::Plain, Ending::Sums] {
-        let shape = MatMul { gemm, factors, result, ending };
+    let (inputs, result) = (DType::F32, DType::F32);
+    for epilogue in [MatMulEpilogue::Plain, MatMulEpilogue::BiasGrad] {
+        let shape = MatMul { gemm, inputs, result, epilogue };
         set_stub_number("stub_refuses", 4711);
-        let operands = MatMulOperands { vector: c, ..MatMulOperands::plain(c, c, c) };
+        let operands = MatMulOperands { bias: c, ..MatMulOperands::plain(c, c, c) };
         // SAFETY: nothing is computed.
         let error = unsafe { driver.matmul(stream, &shape, &operands) }.unwrap_err();
         set_stub_number("stub_refuses", 0);
@@ -302,7 +303,7 @@ fn unknown_statuses_are_errors() {
 /// Ranks that share a device share its driver, with the kernels that every run needs.
 #[test]
 fn ranks_share_a_driver_with_its_kernels() {
-    let _alone = PRODUCTS.lock();
+    let _alone = MATMUL_LOCK.lock();
     folders();
     let before = stub_number("stub_handles");
     let gpus = Gpus::of_host(3, false).unwrap();

@@ -1,4 +1,4 @@
-//! Norms, rotary embedding and element-wise expressions.
+//! Norms, rotary embedding and elementwise expressions.
 
 use meshwright::backend::{Backend, Expr, LeafGrad, Node, RopeShape};
 
@@ -16,7 +16,7 @@ pub fn rows<T: Number>(report: &mut Report) {
     report.row("rms_norm", norms, moved(2), |cpu| {
         cpu.rms_norm(view(&x), view(&w), 1e-5, view_mut(&mut y), view_mut(&mut inv));
     });
-    // The last norm alone has no residual around it.
+    // Only the last norm has no residual stream around it.
     report.row("rms_norm_backward", 1, moved(3), |cpu| {
         let (dx, dw) = (grad(&mut dx, false), Some(grad(&mut dw, true)));
         cpu.rms_norm_backward(view(&x), view(&w), view(&inv), view(&dy), dx, dw);

@@ -1,4 +1,4 @@
-//! Matrix products. Gradients of weights are f32 whatever the operands are.
+//! Matmuls. Weight gradients are f32 for all operand dtypes.
 
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::backend::{Backend, Gemm};
@@ -11,7 +11,7 @@ fn product(m: usize, n: usize, k: usize, layout: &str) -> Gemm {
     Gemm { m, n, k, trans_a, trans_b, accumulate: trans_a }
 }
 
-/// Floating-point operations per second of an f32 product that fits into the cache.
+/// Returns the FLOP/s of an f32 matmul that fits into the cache.
 pub fn peak(cpu: &CpuBackend) -> f64 {
     let g = product(TOKENS, HIDDEN, HIDDEN, "nn");
     let (a, b) = (filled::<f32>(g.m * g.k, 0.5), filled::<f32>(g.k * g.n, 0.5));

@@ -9,7 +9,7 @@ use crate::backend::{
     RopeShape, SgdStep, View, ViewMut,
 };
 
-use super::driver::{Driver, DriverError, Ending, MatMul, MatMulOperands};
+use super::driver::{Driver, DriverError, MatMul, MatMulEpilogue, MatMulOperands};
 use super::gpu::{Gpu, done};
 use super::memory::GpuMemory;
 use super::ops;
@@ -40,10 +40,12 @@ impl CudaBackend {
     /// are.
     fn multiply(&self, shape: &MatMul, operands: &MatMulOperands) -> bool {
         let (g, stream) = (&shape.gemm, self.gpu.stream(Queue::Compute));
-        let is_there = self.gpu.relieved(|| {
+        let is_there = self.gpu.retry_after_trim(|| {
             // SAFETY: the operands have the sizes of the product, and what is submitted to one stream is done in order.
             match unsafe { self.gpu.driver().matmul(stream, shape, operands) } {
-                Err(DriverError::Refused { .. }) if shape.ending != Ending::Plain => Ok(false),
+                Err(DriverError::Refused { .. }) if shape.epilogue != MatMulEpilogue::Plain => {
+                    Ok(false)
+                }
                 submitted => submitted.map(|()| true),
             }
         });
@@ -66,7 +68,7 @@ fn product(g: &Gemm, a: View, b: View, c: &ViewMut) -> MatMul {
             && a.dtype() == b.dtype(),
         "operands of a product have its sizes and one dtype"
     );
-    MatMul { gemm: *g, factors: a.dtype(), result: c.dtype(), ending: Ending::Plain }
+    MatMul { gemm: *g, inputs: a.dtype(), result: c.dtype(), epilogue: MatMulEpilogue::Plain }
 }
 
 fn at(view: View) -> u64 {
@@ -111,24 +113,24 @@ impl Backend for CudaBackend {
         };
         match ending {
             GemmEnding::Bias(bias) => {
-                shape.ending = Ending::Bias;
-                operands.vector = check("the bias", bias, c.dtype(), g.n);
+                shape.epilogue = MatMulEpilogue::Bias;
+                operands.bias = check("the bias", bias, c.dtype(), g.n);
             }
             GemmEnding::BiasGelu { bias, inside } => {
-                shape.ending = Ending::BiasGelu { keeps: inside.is_some() };
-                operands.vector = check("the bias", bias, c.dtype(), g.n);
-                operands.inside = inside.map_or(0, |inside| {
+                shape.epilogue = MatMulEpilogue::BiasGelu { aux: inside.is_some() };
+                operands.bias = check("the bias", bias, c.dtype(), g.n);
+                operands.aux = inside.map_or(0, |inside| {
                     check("what GELU is taken of", inside.as_view(), c.dtype(), g.m * g.n)
                 });
             }
             GemmEnding::Sums(sums) => {
-                shape.ending = Ending::Sums;
-                operands.vector = check("the sums", sums.as_view(), DType::F32, g.n);
+                shape.epilogue = MatMulEpilogue::BiasGrad;
+                operands.bias = check("the sums", sums.as_view(), DType::F32, g.n);
             }
         }
-        let MatMulOperands { a, b, c, vector, inside } = operands;
+        let MatMulOperands { a, b, c, bias, aux } = operands;
         let is_aligned = |address: u64| address.is_multiple_of(MatMulOperands::ALIGNMENT);
-        [a, b, c, vector, inside].into_iter().all(is_aligned)
+        [a, b, c, bias, aux].into_iter().all(is_aligned)
             && done(self.gpu.driver().has_matmul(&shape))
             && self.multiply(&shape, &operands)
     }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::ffi::c_void;
 use std::fmt;
 
-use super::choices::Choices;
+use super::algorithm_choices::AlgorithmChoices;
 use crate::backend::{AttentionShape, DType, Gemm};
 
 /// A CUDA stream: a queue of work that is executed in order. Work on different streams is ordered by events only.
@@ -33,7 +33,7 @@ pub struct Graph(pub u64);
 
 /// Name and limits of a device.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Properties {
+pub struct DeviceProperties {
     /// Name as the driver reports it, such as "NVIDIA H100 80GB HBM3".
     pub name: String,
     /// Compute capability, such as `(9, 0)`.
@@ -72,34 +72,34 @@ pub struct MatMul {
     /// Sizes, transposition and accumulation.
     pub gemm: Gemm,
     /// Dtype of both inputs.
-    pub factors: DType,
+    pub inputs: DType,
     /// Dtype of the result: that of the inputs, or f32.
     pub result: DType,
     /// Operation fused into the matmul.
-    pub ending: Ending,
+    pub epilogue: MatMulEpilogue,
 }
 
 /// Prints sizes, transposed inputs in BLAS notation, dtypes and the epilogue.
 impl fmt::Display for MatMul {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MatMul { gemm, factors, result, ending } = self;
+        let MatMul { gemm, inputs, result, epilogue } = self;
         let Gemm { m, n, k, trans_a, trans_b, accumulate } = gemm;
         let [a, b] = [trans_a, trans_b].map(|transposed| if *transposed { 'T' } else { 'N' });
-        let added = if *accumulate { " added" } else { "" };
-        let ending = match ending {
-            Ending::Plain => "",
-            Ending::Bias => " bias",
-            Ending::BiasGelu { keeps: false } => " bias GELU",
-            Ending::BiasGelu { keeps: true } => " bias GELU kept",
-            Ending::Sums => " sums",
+        let accumulate = if *accumulate { " accumulate" } else { "" };
+        let epilogue = match epilogue {
+            MatMulEpilogue::Plain => "",
+            MatMulEpilogue::Bias => " bias",
+            MatMulEpilogue::BiasGelu { aux: false } => " bias GELU",
+            MatMulEpilogue::BiasGelu { aux: true } => " bias GELU AUX",
+            MatMulEpilogue::BiasGrad => " bias gradient",
         };
-        write!(f, "{m} x {n} x {k} {a}{b} {factors} -> {result}{added}{ending}")
+        write!(f, "{m} x {n} x {k} {a}{b} {inputs} -> {result}{accumulate}{epilogue}")
     }
 }
 
 /// Operation that a matmul fuses with writing its result, in one kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Ending {
+pub enum MatMulEpilogue {
     /// None.
     Plain,
     /// Adds `bias`, one element per column in the dtype of the result, to every row.
@@ -108,11 +108,11 @@ pub enum Ending {
     /// `aux`, which has the layout of the result.
     BiasGelu {
         /// True if the pre-activation is written.
-        keeps: bool,
+        aux: bool,
     },
     /// Writes the sum of each column of `op(b)` to `bias`, in f32: the bias gradient, computed with the weight
     /// gradient.
-    Sums,
+    BiasGrad,
 }
 
 /// Device addresses of the operands of a matmul. Operands that its [`MatMulEpilogue`] does not use are 0.
@@ -125,15 +125,15 @@ pub struct MatMulOperands {
     /// Result.
     pub c: u64,
     /// Bias or bias gradient.
-    pub vector: u64,
+    pub bias: u64,
     /// Pre-activation.
-    pub inside: u64,
+    pub aux: u64,
 }
 
 impl MatMulOperands {
     /// Returns the operands of a matmul without an epilogue.
     pub fn plain(a: u64, b: u64, c: u64) -> MatMulOperands {
-        MatMulOperands { a, b, c, vector: 0, inside: 0 }
+        MatMulOperands { a, b, c, bias: 0, aux: 0 }
     }
 
     /// Required alignment of the operands of matmuls with an epilogue, in bytes.
@@ -195,7 +195,7 @@ pub enum DriverError {
 /// - host memory stays valid until then.
 pub trait Driver: Send + Sync + fmt::Debug {
     /// Returns the name and limits of the device.
-    fn properties(&self) -> &Properties;
+    fn properties(&self) -> &DeviceProperties;
 
     /// Returns the free device memory, in bytes.
     fn free_memory(&self) -> Result<usize, DriverError>;
@@ -207,7 +207,7 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// See [`Driver`]; `address` was returned by [`alloc`](Self::alloc) for the same `bytes`.
     unsafe fn free(&self, address: u64, bytes: usize) -> Result<(), DriverError>;
     /// Returns the size of the workspaces that libraries hold for work on these streams, in bytes.
-    fn scratch_bytes(&self, streams: &[Stream]) -> usize;
+    fn workspace_bytes(&self, streams: &[Stream]) -> usize;
     /// Allocates page-locked host memory, which is transferred without an intermediate copy.
     fn alloc_pinned(&self, bytes: usize) -> Result<*mut u8, DriverError>;
     /// Frees page-locked memory.
@@ -217,7 +217,7 @@ pub trait Driver: Send + Sync + fmt::Debug {
     unsafe fn free_pinned(&self, memory: *mut u8, bytes: usize) -> Result<(), DriverError>;
 
     /// Creates a stream. Ready work of `high_priority` streams is scheduled first.
-    fn new_stream(&self, urgent: bool) -> Result<Stream, DriverError>;
+    fn new_stream(&self, high_priority: bool) -> Result<Stream, DriverError>;
     /// Destroys a stream after its work is done.
     fn free_stream(&self, stream: Stream) -> Result<(), DriverError>;
     /// Waits until all work submitted to `stream` is done.
@@ -310,8 +310,8 @@ pub trait Driver: Send + Sync + fmt::Debug {
     ) -> Result<(), DriverError>;
 
     /// Returns the algorithms chosen so far, for reports.
-    fn choices(&self) -> Choices {
-        Choices::default()
+    fn algorithm_choices(&self) -> AlgorithmChoices {
+        AlgorithmChoices::default()
     }
 
     /// Returns the fused attention of a vendor library for bf16 operands, if available on this device.
@@ -331,6 +331,34 @@ pub trait Driver: Send + Sync + fmt::Debug {
     fn free_graph(&self, graph: Graph) -> Result<(), DriverError>;
 }
 
+/// Device addresses of the operands of fused attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttentionAddresses {
+    /// Queries.
+    pub q: u64,
+    /// Keys.
+    pub k: u64,
+    /// Values.
+    pub v: u64,
+    /// Output.
+    pub out: u64,
+    /// Log-sum-exp of the scores of each row, f32 `[batch, heads, seq]`.
+    pub lse: u64,
+}
+
+/// Device addresses of the gradients of fused attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttentionGradAddresses {
+    /// Gradient of the output.
+    pub dout: u64,
+    /// Gradient of the queries.
+    pub dq: u64,
+    /// Gradient of the keys.
+    pub dk: u64,
+    /// Gradient of the values.
+    pub dv: u64,
+}
+
 /// Fused attention of a vendor library over bf16 operands in the layout of [`AttentionShape`].
 ///
 /// Addresses are multiples of 16; other addresses are an error.
@@ -343,41 +371,28 @@ pub trait FusedAttention {
 
     /// Returns true if [`backward`](Self::backward) supports the shape for a rank that may allocate `free_bytes` more
     /// bytes of device memory. The workspace of a shape is fixed by the first call.
-    fn supports_backward(&self, shape: &AttentionShape, room: usize) -> bool;
+    fn supports_backward(&self, shape: &AttentionShape, free_bytes: usize) -> bool;
 
-    /// Writes `out` and the log-sum-exp `lse` (f32, `[batch, heads, seq]`).
+    /// Computes `out` and the log-sum-exp `lse`.
     ///
     /// # Safety
     /// See [`FusedAttention`].
-    #[allow(clippy::too_many_arguments)]
     unsafe fn forward(
         &self,
         stream: Stream,
         shape: &AttentionShape,
-        q: u64,
-        k: u64,
-        v: u64,
-        out: u64,
-        lse: u64,
+        operands: &AttentionAddresses,
     ) -> Result<(), DriverError>;
 
-    /// Writes `dq`, `dk` and `dv`.
+    /// Computes `dq`, `dk` and `dv`.
     ///
     /// # Safety
     /// See [`FusedAttention`].
-    #[allow(clippy::too_many_arguments)]
     unsafe fn backward(
         &self,
         stream: Stream,
         shape: &AttentionShape,
-        q: u64,
-        k: u64,
-        v: u64,
-        out: u64,
-        lse: u64,
-        dout: u64,
-        dq: u64,
-        dk: u64,
-        dv: u64,
+        operands: &AttentionAddresses,
+        gradients: &AttentionGradAddresses,
     ) -> Result<(), DriverError>;
 }

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::backend::{DeviceFailure, MemoryMeter, Queue};
 
+use super::cuda_graph::CaptureState;
 use super::driver::{Driver, DriverError, Event, Function, Grid, Source, Stream};
 use super::ops::map::Structure;
-use super::recording::Tape;
 
 /// A driver with the streams and loaded kernels of one rank.
 pub struct Gpu {
@@ -27,9 +27,9 @@ pub struct Gpu {
     /// Size of the workspace, readable without waiting for its lock.
     workspace_bytes: AtomicUsize,
     /// The allocator whose cache is emptied when device memory is exhausted.
-    kept: Mutex<Weak<MemoryMeter>>,
+    allocator: Mutex<Weak<MemoryMeter>>,
     /// CUDA graphs: the current capture, and memory that captured work uses.
-    pub(super) tape: Tape,
+    pub(super) capture: CaptureState,
 }
 
 /// Scratch memory of kernels; `address` is 0 if none is allocated.
@@ -57,8 +57,8 @@ impl Gpu {
             events: Mutex::default(),
             workspace: Mutex::default(),
             workspace_bytes: AtomicUsize::new(0),
-            kept: Mutex::default(),
-            tape: Tape::default(),
+            allocator: Mutex::default(),
+            capture: CaptureState::default(),
         })
     }
 
@@ -86,7 +86,7 @@ impl Gpu {
     }
 
     /// Returns the streams in use except those of `queues`.
-    pub(super) fn streams_beside(&self, queues: &[Queue]) -> Vec<Stream> {
+    pub(super) fn streams_except(&self, queues: &[Queue]) -> Vec<Stream> {
         let streams = lock(&self.streams);
         let others = streams.iter().filter(|(queue, _)| !queues.contains(queue));
         others.map(|(_, stream)| *stream).collect()
@@ -100,9 +100,9 @@ impl Gpu {
     pub fn workspace(&self, bytes: usize) -> u64 {
         let mut workspace = lock(&self.workspace);
         if workspace.bytes < bytes {
-            self.drop_workspace(&mut workspace);
+            self.free_workspace(&mut workspace);
             let bytes = bytes.next_multiple_of(WORKSPACE_UNIT);
-            let address = self.relieved(|| self.driver.alloc(bytes));
+            let address = self.retry_after_trim(|| self.driver.alloc(bytes));
             *workspace = Workspace { address, bytes };
             self.workspace_bytes.store(bytes, Ordering::Relaxed);
         }
@@ -112,37 +112,37 @@ impl Gpu {
     /// Returns the device memory that kernels and libraries use as workspaces, in bytes.
     pub fn own_bytes(&self) -> usize {
         self.workspace_bytes.load(Ordering::Relaxed)
-            + self.tape.retired_bytes()
-            + self.driver.scratch_bytes(&self.streams())
+            + self.capture.retired_bytes()
+            + self.driver.workspace_bytes(&self.streams())
     }
 
     /// Returns the bytes that the rank may still allocate within its memory limit.
-    pub fn room(&self) -> usize {
-        let meter = lock(&self.kept).upgrade();
-        meter.map_or(usize::MAX, |meter| meter.room())
+    pub fn free_bytes(&self) -> usize {
+        let allocator = lock(&self.allocator).upgrade();
+        allocator.map_or(usize::MAX, |allocator| allocator.room())
     }
 
     /// Sets the allocator whose cache is emptied when device memory is exhausted.
-    pub fn relieved_by(&self, meter: Weak<MemoryMeter>) {
-        *lock(&self.kept) = meter;
+    pub fn relieved_by(&self, allocator: Weak<MemoryMeter>) {
+        *lock(&self.allocator) = allocator;
     }
 
     /// Calls `call`, and retries it after emptying the allocator's cache if device memory is exhausted.
-    pub fn relieved<T>(&self, call: impl Fn() -> Result<T, DriverError>) -> T {
+    pub fn retry_after_trim<T>(&self, call: impl Fn() -> Result<T, DriverError>) -> T {
         match call() {
             Err(DriverError::OutOfMemory { .. }) => {
-                let kept = lock(&self.kept).upgrade();
-                kept.iter().for_each(|meter| meter.give_back());
+                let allocator = lock(&self.allocator).upgrade();
+                allocator.iter().for_each(|allocator| allocator.give_back());
                 done(call())
             }
             result => done(result),
         }
     }
 
-    fn drop_workspace(&self, workspace: &mut Workspace) {
+    fn free_workspace(&self, workspace: &mut Workspace) {
         let Workspace { address, bytes } = std::mem::take(workspace);
         self.workspace_bytes.store(0, Ordering::Relaxed);
-        if bytes > 0 && !self.tape.retire(address, bytes) {
+        if bytes > 0 && !self.capture.retire_workspace(address, bytes) {
             // A failed device has no pending work that uses the memory, and reports the failure at its next call.
             let _ = self.driver.synchronize(self.stream(Queue::Compute));
             // SAFETY: `alloc` returned these bytes, and the only stream that uses them is synchronized.
@@ -193,7 +193,7 @@ impl Gpu {
 
     /// Loads the generated kernel of an expression's structure; its entry point has the name of the source.
     pub fn generate(&self, structure: Structure, source: &Source) -> Function {
-        let function = self.load((source, &source.name));
+        let function = self.load_kernel((source, &source.name));
         lock(&self.generated).insert(structure, function);
         function
     }
@@ -202,28 +202,30 @@ impl Gpu {
         let mut functions = lock(&self.functions);
         let loaded = functions.get(name).and_then(|named| {
             let mut sources = named.iter();
-            sources.find(|(loaded, _)| is_same(loaded, source)).map(|(_, function)| *function)
+            sources
+                .find(|(loaded, _)| is_same_source(loaded, source))
+                .map(|(_, function)| *function)
         });
         loaded.unwrap_or_else(|| {
-            let function = self.load((source, name));
+            let function = self.load_kernel((source, name));
             functions.entry(name.to_string()).or_default().push((source.clone(), function));
             function
         })
     }
 
-    fn load(&self, (source, name): Kernel<'_>) -> Function {
+    fn load_kernel(&self, (source, name): Kernel<'_>) -> Function {
         let module = done(self.driver.load(source));
         done(self.driver.function(module, name))
     }
 
     /// Returns an event to record; the time between `timed` events can be measured.
-    pub fn take_event(&self, timed: bool) -> Event {
+    pub fn acquire_event(&self, timed: bool) -> Event {
         let free = lock(&self.events)[usize::from(timed)].pop();
         free.unwrap_or_else(|| done(self.driver.new_event(timed)))
     }
 
     /// Returns an event for reuse. Work that waits for its last record is not affected by later records.
-    pub fn put_event(&self, event: Event, timed: bool) {
+    pub fn release_event(&self, event: Event, timed: bool) {
         lock(&self.events)[usize::from(timed)].push(event);
     }
 }
@@ -231,7 +233,7 @@ impl Gpu {
 impl Drop for Gpu {
     fn drop(&mut self) {
         let mut workspace = std::mem::take(&mut *lock(&self.workspace));
-        self.drop_workspace(&mut workspace);
+        self.free_workspace(&mut workspace);
         for event in lock(&self.events).iter_mut().flat_map(|events| events.drain(..)) {
             // Errors cannot be handled here.
             let _ = self.driver.free_event(event);
@@ -244,7 +246,7 @@ impl Drop for Gpu {
 }
 
 /// Returns true if two sources are equal. Fixed sources are usually the same static.
-fn is_same(a: &Source, b: &Source) -> bool {
+fn is_same_source(a: &Source, b: &Source) -> bool {
     std::ptr::eq(&*a.text, &*b.text) || a == b
 }
 

@@ -89,7 +89,7 @@ int cuModuleGetFunction(Function **f, char *m, const char *name) {
     NEEDS_CONTEXT;
     char entry[80] = "KERNEL(";
     strncat(strncat(entry, name, 60), ")", 2);
-    if (!strstr(m, entry) && strncmp(name, "trial_", 6)) return NOT_FOUND;
+    if (!strstr(m, entry) && strncmp(name, "autotune_", 9)) return NOT_FOUND;
     *f = calloc(1, sizeof **f);
     strncpy((*f)->name, name, 63);
     (*f)->shared = 48 << 10;
@@ -98,13 +98,13 @@ int cuModuleGetFunction(Function **f, char *m, const char *name) {
 int cuFuncGetAttribute(int *v, int a, Function *f) { NEEDS_CONTEXT; if (a != 1) return INVALID_VALUE; *v = 1024; return SUCCESS; }
 int cuFuncSetAttribute(Function *f, int a, int v) { NEEDS_CONTEXT; if (a != 8 || v > 232448 - 1024) return INVALID_VALUE; f->shared = v; return SUCCESS; }
 // Those of trials, by name: a fixed pattern of small numbers, and a comparison.
-static int trial(const char *name, void **args) {
+static int autotune_kernel(const char *name, void **args) {
     uint64_t first = *(uint64_t *)args[0], second = *(uint64_t *)args[1];
-    if (!strcmp(name, "trial_operand_f32")) {
+    if (!strcmp(name, "autotune_operand_f32")) {
         for (uint64_t i = 0; i < second; i++) ((float *)first)[i] = 1.0f / (1 + (i * 7919 + *(uint64_t *)args[2]) % 1009);
         return 1;
     }
-    if (!strcmp(name, "trial_difference")) {
+    if (!strcmp(name, "autotune_difference")) {
         uint64_t n = *(uint64_t *)args[2];
         if (memcmp((void *)first, (void *)second, 2 * n)) **(uint32_t **)args[3] = 1;
         return 1;
@@ -116,7 +116,7 @@ int cuLaunchKernel(Function *f, unsigned x, unsigned y, unsigned z, unsigned tx,
     NEEDS_CONTEXT;
     if (ty != 1 || tz != 1 || extra || (int)shared > f->shared) return INVALID_VALUE;
     s->calls++;
-    if (trial(f->name, args)) return SUCCESS;
+    if (autotune_kernel(f->name, args)) return SUCCESS;
     *(uint32_t *)*(uint64_t *)args[0] += *(uint32_t *)args[1] + x * y * z * tx;
     return SUCCESS;
 }

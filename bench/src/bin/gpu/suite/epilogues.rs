@@ -1,4 +1,4 @@
-//! Matmuls with epilogues of cuBLASLt, beside the same by a kernel of its own for each part.
+//! Matmuls with epilogues of cuBLASLt, next to separate kernels for each part.
 
 use meshwright::backend::{Backend, Buffer, DType, Expr, Gemm, GemmEnding, LeafGrad, Node};
 
@@ -13,7 +13,7 @@ pub fn rows(report: &mut Report, sizes: &Sizes) {
     }
 }
 
-/// The first weight of the MLP with a bias, forward and backward.
+/// Measures the first weight of the MLP with a bias, forward and backward.
 fn up(report: &mut Report, model: &Model) {
     let (tokens, inner, outer) = (model.tokens(), model.hidden, model.ffn);
     let x = report.random(DType::Bf16, tokens * inner);
@@ -28,8 +28,8 @@ fn up(report: &mut Report, model: &Model) {
     let work = Work::Flops(2.0 * (tokens * inner * outer) as f64);
 
     report.row_if("bias: fused", work, |backend| {
-        let ending = GemmEnding::Bias(bias.view());
-        backend.gemm_with(&forward, x.view(), weight.view(), ending, y.view_mut())
+        let epilogue = GemmEnding::Bias(bias.view());
+        backend.gemm_with(&forward, x.view(), weight.view(), epilogue, y.view_mut())
     });
     let added = Expr { nodes: vec![Node::Leaf(0), Node::Row(1), Node::Add(0, 1)] };
     report.row("bias: unfused", work, |backend| {
@@ -38,8 +38,8 @@ fn up(report: &mut Report, model: &Model) {
     });
     report.row_if("bias and GELU, pre-activation kept: fused", work, |backend| {
         let inside = Some(inside.view_mut());
-        let ending = GemmEnding::BiasGelu { bias: bias.view(), inside };
-        backend.gemm_with(&forward, x.view(), weight.view(), ending, y.view_mut())
+        let epilogue = GemmEnding::BiasGelu { bias: bias.view(), inside };
+        backend.gemm_with(&forward, x.view(), weight.view(), epilogue, y.view_mut())
     });
     let activated = Expr { nodes: [added.nodes.clone(), vec![Node::GeluTanh(2)]].concat() };
     report.row("bias and GELU: unfused", work, |backend| {
@@ -47,8 +47,8 @@ fn up(report: &mut Report, model: &Model) {
         backend.map(&activated, &[inside.view(), bias.view()], y.view_mut());
     });
     report.row_if("weight and bias gradients: fused", work, |backend| {
-        let ending = GemmEnding::Sums(dbias.view_mut());
-        backend.gemm_with(&to_weight, x.view(), dy.view(), ending, dweight.view_mut())
+        let epilogue = GemmEnding::Sums(dbias.view_mut());
+        backend.gemm_with(&to_weight, x.view(), dy.view(), epilogue, dweight.view_mut())
     });
     report.row("weight and bias gradients: unfused", work, |backend| {
         backend.gemm(&to_weight, x.view(), dy.view(), dweight.view_mut());
@@ -56,7 +56,7 @@ fn up(report: &mut Report, model: &Model) {
     });
 }
 
-/// Sums the columns of a gradient, as the backward pass of a bias of its own does.
+/// Sums the columns of a gradient, as the backward pass of a separate bias does.
 fn bias_gradient(
     backend: &dyn Backend,
     added: &Expr,

@@ -9,13 +9,13 @@ pub(super) type Built<V> = Result<Arc<V>, String>;
 
 /// A thread-safe cache that builds each value once. Concurrent requests for one key wait for the first; other keys do
 /// not wait.
-pub(super) struct Cache<K, V> {
+pub(super) struct BuildCache<K, V> {
     slots: Mutex<HashMap<K, Arc<OnceLock<Built<V>>>>>,
 }
 
-impl<K: Eq + Hash, V> Cache<K, V> {
-    pub fn new() -> Cache<K, V> {
-        Cache { slots: Mutex::default() }
+impl<K: Eq + Hash, V> BuildCache<K, V> {
+    pub fn new() -> BuildCache<K, V> {
+        BuildCache { slots: Mutex::default() }
     }
 
     /// Returns the value of `key`, built by the first request.
@@ -27,7 +27,7 @@ impl<K: Eq + Hash, V> Cache<K, V> {
     }
 
     /// Returns all values built so far, with their keys.
-    pub fn all(&self) -> Vec<(K, Built<V>)>
+    pub fn all_built(&self) -> Vec<(K, Built<V>)>
     where
         K: Clone,
     {
@@ -37,7 +37,7 @@ impl<K: Eq + Hash, V> Cache<K, V> {
     }
 
     /// Returns the value of `key` if it is built.
-    pub fn known(&self, key: &K) -> Option<Built<V>> {
+    pub fn built(&self, key: &K) -> Option<Built<V>> {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.get(key)?.get().cloned()
     }

@@ -12,7 +12,7 @@ use cudarc::cudnn::sys::{
 
 use crate::backend::cuda::DriverError;
 
-use super::library::{Library, check, library};
+use super::target::{Library, check_status, library};
 
 /// A Rust type of attribute values.
 ///
@@ -116,7 +116,7 @@ impl Setter {
                 values,
             )
         };
-        check(library, status, "cudnnBackendSetAttribute", || {
+        check_status(library, status, "cudnnBackendSetAttribute", || {
             format!("{name:?} of {:?}", self.kind)
         })
     }
@@ -126,7 +126,7 @@ impl Setter {
         let library = self.descriptor.library;
         // SAFETY: the descriptor is not finalized yet.
         let status = unsafe { (library.cudnnBackendFinalize)(self.descriptor.raw) };
-        check(library, status, "cudnnBackendFinalize", || format!("{:?}", self.kind))?;
+        check_status(library, status, "cudnnBackendFinalize", || format!("{:?}", self.kind))?;
         Ok(self.descriptor)
     }
 }
@@ -136,7 +136,7 @@ impl Descriptor {
         let (library, mut raw) = (library()?, ptr::null_mut());
         // SAFETY: writes the new descriptor to `raw`.
         let status = unsafe { (library.cudnnBackendCreateDescriptor)(kind, &mut raw) };
-        check(library, status, "cudnnBackendCreateDescriptor", || format!("{kind:?}"))?;
+        check_status(library, status, "cudnnBackendCreateDescriptor", || format!("{kind:?}"))?;
         Ok(Descriptor { library, raw })
     }
 
@@ -217,7 +217,7 @@ impl Descriptor {
                 values,
             )
         };
-        check(library, status, "cudnnBackendGetAttribute", || format!("{name:?}"))?;
+        check_status(library, status, "cudnnBackendGetAttribute", || format!("{name:?}"))?;
         Ok(count as usize)
     }
 }

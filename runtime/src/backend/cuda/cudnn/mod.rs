@@ -6,38 +6,30 @@
 //!
 //! - `graph`, `attention_graph`: operation graphs as data, and those of attention.
 //! - `target`, `descriptor`: the library, its handles and objects, and the device of a plan.
-//! - `lower`, `plan`: descriptors of a graph, the choice of an engine, and execution.
+//! - `lower`, `plan`: the descriptors of a graph, the choice of an engine, and execution.
 //! - `attention`, `options`, `workspace`, `cache`: [`CudnnAttention`], which the backend calls.
 
 mod attention;
-mod backward;
+mod attention_graph;
 mod cache;
 mod descriptor;
-mod engines;
-mod forward;
 mod graph;
-mod host;
-mod library;
-mod limits;
 mod lower;
 mod options;
 mod plan;
-mod ready;
-mod scratch;
-mod sizes;
 mod target;
+mod workspace;
 
 #[cfg(test)]
 mod tests;
 
 pub use attention::CudnnAttention;
+pub use attention_graph::{AttentionPass, AttentionSizes};
 pub use graph::{
-    Element, Four, Graph, Home, Operand, Operation, Pointwise, Reduction, Scalar, Tensor, TensorId,
+    Dims, ElementType, GraphOperand, GraphOperation, GraphScalar, GraphTensor, OperationGraph,
+    Pointwise, Reduction, TensorId, TensorStorage,
 };
-pub use host::Host;
-pub use library::cudnn_present;
-pub use lower::ALIGNMENT;
-pub use options::{CudnnOptions, ScratchLimit};
-pub use plan::{Arguments, Plan};
-pub use sizes::{Pass, Sizes};
-pub use target::{Handle, Place, Properties, Target};
+pub use lower::OPERAND_ALIGNMENT;
+pub use options::{CudnnHost, CudnnOptions, ScratchLimit};
+pub use plan::{ExecutionPlan, PlanArguments};
+pub use target::{CudnnHandle, DeviceDescription, PlanTarget, TargetDevice, cudnn_present};

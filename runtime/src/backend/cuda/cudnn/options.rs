@@ -1,4 +1,11 @@
-//! Options of attention.
+//! Options, limits, and requirements of attention.
+
+use std::ffi::c_void;
+use std::fmt;
+
+use crate::backend::cuda::{DriverError, Stream};
+
+use super::attention_graph::{AttentionPass, AttentionSizes};
 
 /// Options of [`CudnnAttention`](super::CudnnAttention).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,8 +41,8 @@ impl ScratchLimit {
     pub const PART: usize = 4;
 
     /// Returns the limit given the free device memory, in bytes.
-    pub fn bytes(&self, unused: usize) -> usize {
-        (unused / (ScratchLimit::PART * self.ranks.max(1))).clamp(self.least, self.most)
+    pub fn bytes(&self, free_memory: usize) -> usize {
+        (free_memory / (ScratchLimit::PART * self.ranks.max(1))).clamp(self.least, self.most)
     }
 }
 
@@ -44,4 +51,57 @@ impl Default for ScratchLimit {
     fn default() -> ScratchLimit {
         ScratchLimit { least: 2 << 30, most: 8 << 30, ranks: 1 }
     }
+}
+
+/// Returns an error that names the size that no version or device supports.
+///
+/// The limits are those that NVIDIA documents for bf16 attention; not every engine checks them.
+pub(super) fn check_limits(
+    sizes: &AttentionSizes,
+    pass: AttentionPass,
+    capability: (u32, u32),
+) -> Result<(), String> {
+    let AttentionSizes { batch, seq, heads, kv_heads, head_dim, .. } = *sizes;
+    if capability.0 < 8 {
+        let (major, minor) = capability;
+        return Err(format!(
+            "cuDNN's attention needs compute capability 8.0; the device has {major}.{minor}"
+        ));
+    }
+    if [batch, seq, heads, kv_heads, head_dim].contains(&0) || heads % kv_heads != 0 {
+        return Err(format!("cuDNN has nothing to do for {pass}, {sizes}"));
+    }
+    let most = match pass {
+        AttentionPass::Backward { .. } if capability.0 != 9 => 128,
+        _ => 256,
+    };
+    if head_dim % 8 != 0 || head_dim > most {
+        return Err(format!(
+            "cuDNN takes head_dim in multiples of 8 up to {most} for {pass}, not {head_dim}"
+        ));
+    }
+    Ok(())
+}
+
+/// The part of a driver that [`CudnnAttention`](super::CudnnAttention) needs. A driver that owns one passes an `Arc` of
+/// state shared with it, not of itself, to avoid a reference cycle.
+pub trait CudnnHost: Send + Sync + fmt::Debug {
+    /// Makes the device's context current on this thread.
+    fn make_current(&self) -> Result<(), DriverError>;
+
+    /// Returns the `CUstream` of a stream.
+    fn raw_stream(&self, stream: Stream) -> Result<*mut c_void, DriverError>;
+
+    /// Returns the free device memory, in bytes.
+    fn free_memory(&self) -> Result<usize, DriverError>;
+
+    /// Allocates device memory for work on a stream, aligned to at least 256 bytes.
+    fn alloc(&self, stream: Stream, bytes: usize) -> Result<u64, DriverError>;
+
+    /// Frees device memory after all submitted work is done.
+    ///
+    /// # Safety
+    /// `address` was returned by [`alloc`](Self::alloc) for this stream with the same `bytes`, and no later work uses
+    /// it.
+    unsafe fn free(&self, stream: Stream, address: u64, bytes: usize) -> Result<(), DriverError>;
 }

@@ -1,35 +1,37 @@
-//! Execution plans: building a plan for a graph, and executing it.
+//! Execution plans: the choice of an engine for an operation graph, and execution.
 
 use cudarc::cudnn::sys::{
     cudnnBackendAttributeName_t::*,
+    cudnnBackendAttributeType_t::CUDNN_TYPE_NUMERICAL_NOTE,
     cudnnBackendDescriptorType_t::*,
-    cudnnBackendHeurMode_t::{CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK},
+    cudnnBackendHeurMode_t::{self, CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK},
+    cudnnBackendKnobType_t,
+    cudnnBackendNumericalNote_t::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
 };
 
 use crate::backend::cuda::DriverError;
+use crate::backend::cuda::native::Version;
 
+use super::attention_graph::{AttentionPass, AttentionSizes};
 use super::descriptor::{Address, Descriptor, Setter};
-use super::engines::{self, Configuration};
-use super::graph::{Graph, Operand, Scalar};
-use super::library::{Library, check, library};
-use super::lower::Lowered;
-use super::sizes::{Pass, Sizes};
-use super::target::{Handle, Place, Target};
+use super::graph::{GraphOperand, GraphScalar, OperationGraph};
+use super::lower::LoweredGraph;
+use super::target::{CudnnHandle, Library, PlanTarget, TargetDevice, check_status, library};
 
 /// An execution plan of an operation graph.
 #[derive(Debug)]
-pub struct Plan {
+pub struct ExecutionPlan {
     // Dropped in this order.
     descriptor: Descriptor,
     _parts: Parts,
-    graph: Graph,
+    graph: OperationGraph,
     workspace: usize,
 }
 
 /// Descriptors that the plan refers to.
 struct Parts {
-    _configuration: Configuration,
-    _graph: Lowered,
+    _configuration: EngineConfig,
+    _graph: LoweredGraph,
 }
 
 impl std::fmt::Debug for Parts {
@@ -39,24 +41,28 @@ impl std::fmt::Debug for Parts {
 }
 
 /// Arguments of an execution.
-pub struct Arguments<'a> {
+pub struct PlanArguments<'a> {
     /// Returns the device address of an operand, a multiple of 16.
-    pub operand: &'a dyn Fn(Operand) -> u64,
+    pub operand: &'a dyn Fn(GraphOperand) -> u64,
     /// Returns the value of a scalar.
-    pub scalar: &'a dyn Fn(Scalar) -> f32,
-    /// Device address of [`Plan::workspace`] bytes.
+    pub scalar: &'a dyn Fn(GraphScalar) -> f32,
+    /// Device address of [`ExecutionPlan::workspace`] bytes.
     pub workspace: u64,
 }
 
-impl Plan {
+impl ExecutionPlan {
     /// Builds a plan for attention of these sizes; the error lists the reason of every engine that was tried.
     ///
     /// Takes about a second: the library generates and compiles a kernel.
-    pub fn new(sizes: Sizes, pass: Pass, target: &Target) -> Result<Plan, DriverError> {
+    pub fn new(
+        sizes: AttentionSizes,
+        pass: AttentionPass,
+        target: &PlanTarget,
+    ) -> Result<ExecutionPlan, DriverError> {
         let graph = pass.graph(sizes);
-        let lowered = Lowered::new(&graph, &target.place)?;
+        let lowered = LoweredGraph::new(&graph, &target.device)?;
         let library = library()?;
-        let found = first_accepted(library, &lowered, pass, target).map_err(|refusals| {
+        let found = find_supported_engine(library, &lowered, pass, target).map_err(|refusals| {
             let why =
                 if refusals.is_empty() { "it proposes none".into() } else { refusals.join("; ") };
             let version = library.version;
@@ -66,7 +72,7 @@ impl Plan {
         })?;
         let (configuration, descriptor, workspace) = found;
         let parts = Parts { _configuration: configuration, _graph: lowered };
-        Ok(Plan { descriptor, _parts: parts, graph, workspace })
+        Ok(ExecutionPlan { descriptor, _parts: parts, graph, workspace })
     }
 
     /// Returns the size of the workspace, in bytes.
@@ -75,7 +81,7 @@ impl Plan {
     }
 
     /// Returns the operation graph.
-    pub fn graph(&self) -> &Graph {
+    pub fn graph(&self) -> &OperationGraph {
         &self.graph
     }
 
@@ -93,8 +99,8 @@ impl Plan {
     /// workspace or scratch tensors until the stream has finished the execution.
     pub unsafe fn execute(
         &self,
-        handle: &mut Handle,
-        arguments: &Arguments,
+        handle: &mut CudnnHandle,
+        arguments: &PlanArguments,
     ) -> Result<(), DriverError> {
         let (mut uids, mut addresses) = (Vec::new(), Vec::new());
         for (id, operand) in self.graph.operands() {
@@ -117,32 +123,32 @@ impl Plan {
         let status = unsafe {
             (library.cudnnBackendExecute)(handle.raw(), self.descriptor.raw(), pack.raw())
         };
-        check(library, status, "cudnnBackendExecute", || "attention".into())
+        check_status(library, status, "cudnnBackendExecute", || "attention".into())
     }
 }
 
 /// Returns the first configuration that can be finalized, with its plan and workspace size; otherwise the reasons.
-fn first_accepted(
+fn find_supported_engine(
     library: Library,
-    lowered: &Lowered,
-    pass: Pass,
-    target: &Target,
-) -> Result<(Configuration, Descriptor, usize), Vec<String>> {
-    let named = engines::named(pass, target.capability, library.version);
-    let named = named
+    lowered: &LoweredGraph,
+    pass: AttentionPass,
+    target: &PlanTarget,
+) -> Result<(EngineConfig, Descriptor, usize), Vec<String>> {
+    let preferred = preferred_engine(pass, target.capability, library.version);
+    let preferred = preferred
         .into_iter()
-        .map(|named| engines::configure(named, lowered, target).map(|one| vec![one]));
-    let proposed = [CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK]
+        .map(|preferred| configure_engine(preferred, lowered, target).map(|one| vec![one]));
+    let heuristic_configs = [CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK]
         .into_iter()
-        .map(|mode| engines::proposed(mode, lowered, target));
+        .map(|mode| heuristic_configs(mode, lowered, target));
 
     let mut refusals = Vec::new();
-    for configurations in named.chain(proposed) {
+    for configurations in preferred.chain(heuristic_configs) {
         match configurations {
             Err(refusal) => refusals.push(refusal.to_string()),
             Ok(configurations) => {
                 for configuration in configurations {
-                    match finalize(&configuration, pass, &target.place) {
+                    match finalize_plan(&configuration, pass, &target.device) {
                         Err(refusal) => refusals.push(refusal.to_string()),
                         Ok((plan, workspace)) => return Ok((configuration, plan, workspace)),
                     }
@@ -155,16 +161,16 @@ fn first_accepted(
 }
 
 /// Returns the plan of a configuration and its workspace size.
-fn finalize(
-    configuration: &Configuration,
-    pass: Pass,
-    place: &Place,
+fn finalize_plan(
+    configuration: &EngineConfig,
+    pass: AttentionPass,
+    device: &TargetDevice,
 ) -> Result<(Descriptor, usize), DriverError> {
-    if pass.is_deterministic() && engines::says_nondeterministic(configuration)? {
+    if pass.is_deterministic() && is_nondeterministic(configuration)? {
         return Err(DriverError::Library("an engine is not deterministic".into()));
     }
     let setter = Setter::new(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
-    if let Place::Here(handle) = place {
+    if let TargetDevice::Present(handle) = device {
         setter.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, &[handle.raw()])?;
     }
     let engine = [&configuration.descriptor];
@@ -172,4 +178,102 @@ fn finalize(
     let plan = setter.finalize()?;
     let workspace = plan.integer(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;
     Ok((plan, workspace as usize))
+}
+
+/// Maximum number of configurations requested from the heuristics.
+const MOST: usize = 8;
+
+/// An engine configuration with the descriptors that it refers to.
+pub(super) struct EngineConfig {
+    pub descriptor: Descriptor,
+    _knobs: Vec<Descriptor>,
+    _engine: Option<Descriptor>,
+}
+
+/// An engine that the heuristics do not propose although it is the best one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PreferredEngine {
+    engine: i64,
+    knobs: &'static [(cudnnBackendKnobType_t, i64)],
+}
+
+/// Returns the engine to prefer over the heuristics' proposals, if one is known.
+///
+/// On Blackwell, versions 9.18 to 9.22 have a deterministic backward kernel for that architecture in engine 5 with two
+/// stages, but propose the Ampere kernel, which stores all score gradients.
+pub(super) fn preferred_engine(
+    pass: AttentionPass,
+    capability: (u32, u32),
+    version: Version,
+) -> Option<PreferredEngine> {
+    use cudnnBackendKnobType_t::{CUDNN_KNOB_TYPE_KERNEL_CFG, CUDNN_KNOB_TYPE_STAGES};
+    let versions = Version::new(9, 18, 0)..Version::new(9, 23, 0);
+    let known = versions.contains(&version) && capability.0 == 10;
+    (pass == AttentionPass::Backward { deterministic: true } && known).then_some(PreferredEngine {
+        engine: 5,
+        knobs: &[(CUDNN_KNOB_TYPE_KERNEL_CFG, 31), (CUDNN_KNOB_TYPE_STAGES, 2)],
+    })
+}
+
+/// Returns the configuration of a preferred engine; an error if it does not support the graph.
+pub(super) fn configure_engine(
+    preferred: PreferredEngine,
+    graph: &LoweredGraph,
+    target: &PlanTarget,
+) -> Result<EngineConfig, DriverError> {
+    let setter = Setter::new(CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
+    setter.set_descriptors(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, &[graph.graph()])?;
+    setter.set(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, &[preferred.engine])?;
+    if let TargetDevice::Described(properties) = &target.device {
+        setter.set_descriptors(CUDNN_ATTR_ENGINE_DEVICEPROP, &[&properties.0])?;
+    }
+    let engine = setter.finalize()?;
+
+    let mut knobs = Vec::new();
+    for &(knob, value) in preferred.knobs {
+        let setter = Setter::new(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR)?;
+        setter.set(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, &[knob])?;
+        setter.set(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, &[value])?;
+        knobs.push(setter.finalize()?);
+    }
+
+    let setter = Setter::new(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)?;
+    setter.set_descriptors(CUDNN_ATTR_ENGINECFG_ENGINE, &[&engine])?;
+    let all: Vec<_> = knobs.iter().collect();
+    setter.set_descriptors(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, &all)?;
+    let descriptor = setter.finalize()?;
+    Ok(EngineConfig { descriptor, _knobs: knobs, _engine: Some(engine) })
+}
+
+/// Returns the heuristics' proposals, best first.
+pub(super) fn heuristic_configs(
+    mode: cudnnBackendHeurMode_t,
+    graph: &LoweredGraph,
+    target: &PlanTarget,
+) -> Result<Vec<EngineConfig>, DriverError> {
+    let setter = Setter::new(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?;
+    setter.set_descriptors(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[graph.graph()])?;
+    setter.set(CUDNN_ATTR_ENGINEHEUR_MODE, &[mode])?;
+    if let TargetDevice::Described(properties) = &target.device {
+        setter.set_descriptors(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, &[&properties.0])?;
+    }
+    let heuristics = setter.finalize()?;
+    let kind = CUDNN_BACKEND_ENGINECFG_DESCRIPTOR;
+    let found = heuristics.descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS, kind, MOST)?;
+    let plain = |descriptor| EngineConfig { descriptor, _knobs: Vec::new(), _engine: None };
+    Ok(found.into_iter().map(plain).collect())
+}
+
+/// Returns true if the engine of a configuration reports that its results may differ from run to run.
+pub(super) fn is_nondeterministic(configuration: &EngineConfig) -> Result<bool, DriverError> {
+    let kind = CUDNN_BACKEND_ENGINE_DESCRIPTOR;
+    let engines = configuration.descriptor.descriptors(CUDNN_ATTR_ENGINECFG_ENGINE, kind, 1)?;
+    for engine in engines {
+        let notes =
+            engine.enumeration(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE)?;
+        if notes.contains(&(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC as u32)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

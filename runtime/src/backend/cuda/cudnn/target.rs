@@ -1,36 +1,78 @@
-//! The target of an execution plan: the current device, or the description of a device that is not present.
+//! The loaded library, its handles, and the target of an execution plan: the current device, or the description of a
+//! device that is not present.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_char, c_void};
 use std::{fmt, ptr};
 
 use cudarc::cudnn::sys::{
-    cudnnBackendAttributeName_t::*, cudnnBackendDescriptorType_t::*, cudnnHandle_t,
+    cudnnBackendAttributeName_t::*, cudnnBackendDescriptorType_t::*, cudnnHandle_t, cudnnStatus_t,
 };
 
 use crate::backend::cuda::DriverError;
+use crate::backend::cuda::native::{CudnnApi, Loaded, Status, cudnn, nvrtc};
 
 use super::descriptor::{Descriptor, Setter};
-use super::library::{Library, check, library};
+
+/// The library's function table and version.
+pub(super) type Library = &'static Loaded<CudnnApi>;
+
+/// Returns an error with the reason if cuDNN cannot be used.
+pub fn cudnn_present() -> Result<(), String> {
+    library().map(drop).map_err(|error| error.to_string())
+}
+
+/// Returns the library, loaded on first use.
+pub(super) fn library() -> Result<Library, DriverError> {
+    let library = cudnn()?;
+    // cuDNN opens NVRTC by its name when it builds a plan and finds it if it is already loaded. If NVRTC is missing,
+    // the engines report it.
+    let _ = nvrtc();
+    Ok(library)
+}
+
+/// Returns an error unless `status` is success; `what` describes the operand of the call.
+pub(super) fn check_status(
+    library: Library,
+    status: Status<cudnnStatus_t>,
+    call: &'static str,
+    what: impl FnOnce() -> String,
+) -> Result<(), DriverError> {
+    if status == cudnnStatus_t::CUDNN_STATUS_SUCCESS {
+        return Ok(());
+    }
+    let mut text: [c_char; 1024] = [0; 1024];
+    // SAFETY: it writes a terminated string within the given length, and names of statuses are static strings.
+    let (name, message) = unsafe {
+        (library.cudnnGetLastErrorString)(text.as_mut_ptr(), text.len());
+        (CStr::from_ptr((library.cudnnGetErrorString)(status)), CStr::from_ptr(text.as_ptr()))
+    };
+    let mut reason = format!("{}: {}", what(), name.to_string_lossy());
+    let message = message.to_string_lossy();
+    if !message.trim().is_empty() {
+        reason += &format!(" ({})", message.trim());
+    }
+    Err(DriverError::Call { call, reason })
+}
 
 /// A cuDNN handle for the device that was current when it was created. Calls with one handle must not overlap.
-pub struct Handle {
+pub struct CudnnHandle {
     library: Library,
     raw: cudnnHandle_t,
 }
 
 // SAFETY: a handle is not bound to a thread; calls with it must not overlap, so executing takes it by `&mut`.
-unsafe impl Send for Handle {}
+unsafe impl Send for CudnnHandle {}
 // SAFETY: functions that take it by `&` only read it.
-unsafe impl Sync for Handle {}
+unsafe impl Sync for CudnnHandle {}
 
-impl Handle {
+impl CudnnHandle {
     /// Creates a handle for the current device.
-    pub fn new() -> Result<Handle, DriverError> {
+    pub fn new() -> Result<CudnnHandle, DriverError> {
         let (library, mut raw) = (library()?, ptr::null_mut());
         // SAFETY: writes the new handle to `raw`.
         let status = unsafe { (library.cudnnCreate)(&mut raw) };
-        check(library, status, "cudnnCreate", || "handle".into())?;
-        Ok(Handle { library, raw })
+        check_status(library, status, "cudnnCreate", || "handle".into())?;
+        Ok(CudnnHandle { library, raw })
     }
 
     /// Sets the stream, a `CUstream`, of later work with this handle.
@@ -40,7 +82,7 @@ impl Handle {
     pub unsafe fn set_stream(&mut self, stream: *mut c_void) -> Result<(), DriverError> {
         // SAFETY: as the caller promises.
         let status = unsafe { (self.library.cudnnSetStream)(self.raw, stream.cast()) };
-        check(self.library, status, "cudnnSetStream", || "stream".into())
+        check_status(self.library, status, "cudnnSetStream", || "stream".into())
     }
 
     pub(super) fn raw(&self) -> cudnnHandle_t {
@@ -52,13 +94,13 @@ impl Handle {
     }
 }
 
-impl fmt::Debug for Handle {
+impl fmt::Debug for CudnnHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Handle({:p})", self.raw)
+        write!(f, "CudnnHandle({:p})", self.raw)
     }
 }
 
-impl Drop for Handle {
+impl Drop for CudnnHandle {
     fn drop(&mut self) {
         // SAFETY: created by the library and destroyed once. Errors cannot be handled here.
         let _ = unsafe { (self.library.cudnnDestroy)(self.raw) };
@@ -67,39 +109,39 @@ impl Drop for Handle {
 
 /// The target of an execution plan.
 #[derive(Debug)]
-pub struct Target {
+pub struct PlanTarget {
     /// The device.
-    pub place: Place,
+    pub device: TargetDevice,
     /// Compute capability, such as `(9, 0)`.
     pub capability: (u32, u32),
 }
 
-/// The device of a [`Target`].
+/// The device of a [`PlanTarget`].
 #[derive(Debug)]
-pub enum Place {
+pub enum TargetDevice {
     /// A present device, by its handle.
-    Here(Handle),
+    Present(CudnnHandle),
     /// A described device: plans can be built but not executed.
-    Elsewhere(Properties),
+    Described(DeviceDescription),
 }
 
 /// Device properties in the library's representation.
 #[derive(Debug)]
-pub struct Properties(pub(super) Descriptor);
+pub struct DeviceDescription(pub(super) Descriptor);
 
-impl Properties {
+impl DeviceDescription {
     /// Parses the JSON that [`to_json`](Self::to_json) returns.
-    pub fn from_json(json: &str) -> Result<Properties, DriverError> {
+    pub fn from_json(json: &str) -> Result<DeviceDescription, DriverError> {
         let setter = Setter::new(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?;
         setter.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, json.trim().as_bytes())?;
-        Ok(Properties(setter.finalize()?))
+        Ok(DeviceDescription(setter.finalize()?))
     }
 
     /// Returns the properties of the device of a handle.
-    pub fn of(handle: &Handle) -> Result<Properties, DriverError> {
+    pub fn of(handle: &CudnnHandle) -> Result<DeviceDescription, DriverError> {
         let setter = Setter::new(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?;
         setter.set(CUDNN_ATTR_DEVICEPROP_HANDLE, &[handle.raw()])?;
-        Ok(Properties(setter.finalize()?))
+        Ok(DeviceDescription(setter.finalize()?))
     }
 
     /// Returns the properties as JSON, from which plans can be built without the device.

@@ -37,7 +37,7 @@ pub(super) static ROUTING: Source = source!("routing");
 pub(super) static ROWS: Source = source!("rows");
 pub(super) static SOFTMAX: Source = source!("softmax", "row.cuh");
 pub(super) static SORT: Source = source!("sort");
-pub(super) static TRIAL: Source = source!("trial");
+pub(super) static AUTOTUNE: Source = source!("autotune");
 
 /// All fixed (not generated) sources.
 pub const SOURCES: &[&Source] = &[
@@ -56,5 +56,5 @@ pub const SOURCES: &[&Source] = &[
     &ROWS,
     &SOFTMAX,
     &SORT,
-    &TRIAL,
+    &AUTOTUNE,
 ];

@@ -10,7 +10,7 @@ use super::libraries::Version;
 use crate::backend::cuda::{COMMON, DriverError, Source};
 
 /// Machine code of a source.
-pub struct Code {
+pub struct CompiledCode {
     /// Loadable machine code.
     pub cubin: Vec<u8>,
     /// Compiler output.
@@ -21,7 +21,11 @@ pub struct Code {
 pub const OPTIONS: [&str; 2] = ["--std=c++17", "-default-device"];
 
 /// Compiles a source, after the common header, for an architecture such as `sm_90a`.
-pub fn compile(source: &Source, architecture: &str, extra: &[&str]) -> Result<Code, DriverError> {
+pub fn compile(
+    source: &Source,
+    architecture: &str,
+    extra: &[&str],
+) -> Result<CompiledCode, DriverError> {
     let api: &NvrtcApi = nvrtc()?;
     let failed = |log: String| DriverError::Compile {
         source_name: source.name.to_string(),
@@ -29,10 +33,10 @@ pub fn compile(source: &Source, architecture: &str, extra: &[&str]) -> Result<Co
         log,
     };
     let string = |text: String| {
-        CString::new(text).map_err(|_| failed("the text has a zero byte in it".to_string()))
+        CString::new(text).map_err(|_| failed("the text contains a zero byte".to_string()))
     };
 
-    let text = string(text_of(source))?;
+    let text = string(compiled_text(source))?;
     let name = string(format!("{}.cu", source.name))?;
     let mut program = Program { api, raw: std::ptr::null_mut() };
     // SAFETY: the strings outlive the call, and there are no headers.
@@ -51,16 +55,17 @@ pub fn compile(source: &Source, architecture: &str, extra: &[&str]) -> Result<Co
         unsafe { (api.nvrtcCompileProgram)(program.raw, pointers.len() as i32, pointers.as_ptr()) };
     let log = program.log()?;
     if compiled == nvrtcResult::NVRTC_SUCCESS {
-        return Ok(Code { cubin: program.cubin()?, log });
+        return Ok(CompiledCode { cubin: program.cubin()?, log });
     }
-    Err(failed(match compiled == nvrtcResult::NVRTC_ERROR_COMPILATION {
-        true => log,
-        false => format!("{}\n{log}", api.reason(compiled)),
+    Err(failed(if compiled == nvrtcResult::NVRTC_ERROR_COMPILATION {
+        log
+    } else {
+        format!("{}\n{log}", api.reason(compiled))
     }))
 }
 
 /// Returns the text to compile. Lines of the header and of the source are each counted from 1.
-pub fn text_of(source: &Source) -> String {
+pub fn compiled_text(source: &Source) -> String {
     format!("#line 1 \"device.cuh\"\n{COMMON}\n#line 1 \"{}.cu\"\n{}", source.name, source.text)
 }
 
@@ -70,10 +75,10 @@ pub fn text_of(source: &Source) -> String {
 /// latest supported architecture before it.
 pub fn architecture(capability: (u32, u32)) -> Result<String, DriverError> {
     let api = nvrtc()?;
-    best_of(capability, &api.architectures()?).ok_or_else(|| {
+    best_architecture(capability, &api.architectures()?).ok_or_else(|| {
         let (major, minor) = capability;
         DriverError::Library(format!(
-            "NVRTC {} in {} makes no code for compute capability {major}.{minor}: install a later version of it",
+            "NVRTC {} in {} does not support compute capability {major}.{minor}: install a later version",
             api.version,
             api.path.display()
         ))
@@ -81,7 +86,7 @@ pub fn architecture(capability: (u32, u32)) -> Result<String, DriverError> {
 }
 
 /// Selects the architecture for [`architecture`]; `known` are numbers such as 90 for capability 9.0.
-fn best_of((major, minor): (u32, u32), known: &[u32]) -> Option<String> {
+fn best_architecture((major, minor): (u32, u32), known: &[u32]) -> Option<String> {
     let fits = |number: &&u32| **number / 10 == major && **number % 10 <= minor;
     let number = known.iter().filter(fits).max()?;
     // Architecture-specific instructions require the suffix.
@@ -179,9 +184,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_is_for_the_device_or_the_last_one_before_it() {
+    fn architecture_is_the_latest_supported() {
         let known = [75, 80, 86, 89, 90, 100, 103, 120];
-        let best = |capability| best_of(capability, &known);
+        let best = |capability| best_architecture(capability, &known);
         assert_eq!(best((8, 0)).unwrap(), "sm_80");
         assert_eq!(best((8, 7)).unwrap(), "sm_86");
         assert_eq!(best((9, 0)).unwrap(), "sm_90a");
@@ -189,6 +194,6 @@ mod tests {
         assert_eq!(best((10, 3)).unwrap(), "sm_103");
         assert_eq!(best((12, 1)).unwrap(), "sm_120");
         assert_eq!(best((13, 0)), None);
-        assert_eq!(best_of((10, 0), &[103]), None);
+        assert_eq!(best_architecture((10, 0), &[103]), None);
     }
 }

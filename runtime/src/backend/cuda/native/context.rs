@@ -7,26 +7,26 @@ use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute, CUresult};
 
 use super::api::{DriverApi, Status, driver};
 use super::libraries::Loaded;
-use super::memory::ScratchAccount;
-use crate::backend::cuda::{DriverError, Properties};
+use super::memory::WorkspaceAccounting;
+use crate::backend::cuda::{DeviceProperties, DriverError};
 
 /// The primary context of a device, which other libraries use too.
 ///
 /// It is retained until the process ends: other libraries may use it, and threads remember that it is current.
-pub struct Context {
+pub struct DeviceContext {
     /// The CUDA driver.
     pub api: &'static Loaded<DriverApi>,
     /// Name and limits of the device.
-    pub properties: Properties,
+    pub properties: DeviceProperties,
     /// Accounting of library workspaces.
-    pub scratch: ScratchAccount,
+    pub workspaces: WorkspaceAccounting,
     raw: CUcontext,
 }
 
 // SAFETY: a context may be used from any thread, also concurrently.
-unsafe impl Send for Context {}
+unsafe impl Send for DeviceContext {}
 // SAFETY: as above.
-unsafe impl Sync for Context {}
+unsafe impl Sync for DeviceContext {}
 
 /// Calls a driver function and adds its name to an error.
 macro_rules! call {
@@ -67,11 +67,11 @@ impl DriverApi {
 }
 
 /// Initializes the driver and returns it with the number of visible devices.
-fn initialised() -> Result<(&'static Loaded<DriverApi>, usize), DriverError> {
+fn initialize_driver() -> Result<(&'static Loaded<DriverApi>, usize), DriverError> {
     let api = driver()?;
     let none = |reason: String| {
         DriverError::NoDevice(format!(
-            "{} (CUDA {}) shows no GPU ({reason}): check what `nvidia-smi` prints, and CUDA_VISIBLE_DEVICES; in a \
+            "{} (CUDA {}) reports no GPU ({reason}): check what `nvidia-smi` prints, and CUDA_VISIBLE_DEVICES; in a \
              container, start it with access to the GPUs",
             api.path.display(),
             api.version,
@@ -90,18 +90,18 @@ fn initialised() -> Result<(&'static Loaded<DriverApi>, usize), DriverError> {
 }
 
 /// Returns the properties of all visible devices, in the order of their ordinals.
-pub fn devices() -> Result<Vec<Properties>, DriverError> {
-    let (api, count) = initialised()?;
+pub fn devices() -> Result<Vec<DeviceProperties>, DriverError> {
+    let (api, count) = initialize_driver()?;
     (0..count).map(|ordinal| properties(api, device(api, ordinal)?)).collect()
 }
 
-impl Context {
+impl DeviceContext {
     /// Creates the context of device `ordinal` among the visible devices.
-    pub fn new(ordinal: usize) -> Result<Context, DriverError> {
-        let (api, count) = initialised()?;
+    pub fn new(ordinal: usize) -> Result<DeviceContext, DriverError> {
+        let (api, count) = initialize_driver()?;
         if ordinal >= count {
             return Err(DriverError::NoDevice(format!(
-                "there is no GPU {ordinal}: the driver shows {count}, numbered from 0; start at most that many ranks on \
+                "there is no GPU {ordinal}: the driver reports {count}, numbered from 0; start at most that many ranks on \
                  this host, or check CUDA_VISIBLE_DEVICES"
             )));
         }
@@ -117,20 +117,21 @@ impl Context {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the device exists.
         unsafe { call!(api, cuDevicePrimaryCtxRetain(&mut raw, device)) }?;
-        let context = Context { api, properties, scratch: ScratchAccount::default(), raw };
-        context.enter()?;
+        let context =
+            DeviceContext { api, properties, workspaces: WorkspaceAccounting::default(), raw };
+        context.make_current()?;
         Ok(context)
     }
 
     /// Waits until all work submitted to the device is done.
     pub fn synchronize(&self) -> Result<(), DriverError> {
-        self.enter()?;
+        self.make_current()?;
         // SAFETY: no arguments.
         unsafe { call!(self.api, cuCtxSynchronize()) }
     }
 
     /// Makes the context current on the calling thread; nearly free if it already is.
-    pub fn enter(&self) -> Result<(), DriverError> {
+    pub fn make_current(&self) -> Result<(), DriverError> {
         thread_local! {
             static CURRENT: Cell<CUcontext> = const { Cell::new(std::ptr::null_mut()) };
         }
@@ -150,7 +151,7 @@ fn device(api: &DriverApi, ordinal: usize) -> Result<CUdevice, DriverError> {
     Ok(device)
 }
 
-fn properties(api: &DriverApi, device: CUdevice) -> Result<Properties, DriverError> {
+fn properties(api: &DriverApi, device: CUdevice) -> Result<DeviceProperties, DriverError> {
     use CUdevice_attribute::*;
     let attribute = |attribute| -> Result<u32, DriverError> {
         let mut value = 0;
@@ -166,7 +167,7 @@ fn properties(api: &DriverApi, device: CUdevice) -> Result<Properties, DriverErr
     let mut memory = 0;
     // SAFETY: writes an integer.
     unsafe { call!(api, cuDeviceTotalMem_v2(&mut memory, device)) }?;
-    Ok(Properties {
+    Ok(DeviceProperties {
         name,
         capability: (
             attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,

@@ -9,20 +9,20 @@ use std::sync::Mutex;
 
 use cudarc::driver::sys::{CUdeviceptr, CUresult};
 
-use super::context::{Context, call};
+use super::context::{DeviceContext, call};
 use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::{DriverError, Stream};
 
 /// Returns the free device memory, in bytes.
-pub fn unused(context: &Context) -> Result<usize, DriverError> {
-    let (mut unused, mut all) = (0, 0);
+pub fn free_bytes(context: &DeviceContext) -> Result<usize, DriverError> {
+    let (mut free, mut total) = (0, 0);
     // SAFETY: writes two integers.
-    unsafe { call!(context.api, cuMemGetInfo_v2(&mut unused, &mut all)) }?;
-    Ok(unused)
+    unsafe { call!(context.api, cuMemGetInfo_v2(&mut free, &mut total)) }?;
+    Ok(free)
 }
 
 /// Allocates device memory.
-pub fn alloc(context: &Context, bytes: usize) -> Result<u64, DriverError> {
+pub fn alloc(context: &DeviceContext, bytes: usize) -> Result<u64, DriverError> {
     let mut address: CUdeviceptr = 0;
     // SAFETY: writes the address.
     let result = unsafe { (context.api.cuMemAlloc_v2)(&mut address, bytes.max(1)) };
@@ -36,18 +36,18 @@ pub fn alloc(context: &Context, bytes: usize) -> Result<u64, DriverError> {
 ///
 /// # Safety
 /// The memory came from [`alloc`], and nothing uses it any more.
-pub unsafe fn free(context: &Context, address: u64) -> Result<(), DriverError> {
+pub unsafe fn free(context: &DeviceContext, address: u64) -> Result<(), DriverError> {
     // SAFETY: as the caller promises.
     unsafe { call!(context.api, cuMemFree_v2(address)) }
 }
 
 /// Accounting of library workspaces by stream: ranks that share a device each count their own.
 #[derive(Default)]
-pub struct ScratchAccount(Mutex<Vec<(Stream, usize)>>);
+pub struct WorkspaceAccounting(Mutex<Vec<(Stream, usize)>>);
 
-impl ScratchAccount {
+impl WorkspaceAccounting {
     /// Returns the total size of the workspaces of these streams, in bytes.
-    pub fn bytes(&self, streams: &[Stream]) -> usize {
+    pub fn total_bytes(&self, streams: &[Stream]) -> usize {
         let account = lock(&self.0);
         let entries = account.iter().filter(|(stream, _)| streams.contains(stream));
         entries.map(|(_, bytes)| bytes).sum()
@@ -66,9 +66,13 @@ impl ScratchAccount {
 }
 
 /// Allocates and accounts a library workspace for work on a stream.
-pub fn alloc_scratch(context: &Context, stream: Stream, bytes: usize) -> Result<u64, DriverError> {
+pub fn alloc_workspace(
+    context: &DeviceContext,
+    stream: Stream,
+    bytes: usize,
+) -> Result<u64, DriverError> {
     let address = alloc(context, bytes)?;
-    context.scratch.add(stream, bytes);
+    context.workspaces.add(stream, bytes);
     Ok(address)
 }
 
@@ -76,20 +80,20 @@ pub fn alloc_scratch(context: &Context, stream: Stream, bytes: usize) -> Result<
 ///
 /// # Safety
 /// It came from [`alloc_workspace`] for this stream with the same `bytes`, and nothing uses it any more.
-pub unsafe fn free_scratch(
-    context: &Context,
+pub unsafe fn free_workspace(
+    context: &DeviceContext,
     stream: Stream,
     address: u64,
     bytes: usize,
 ) -> Result<(), DriverError> {
-    context.scratch.remove(stream, bytes);
+    context.workspaces.remove(stream, bytes);
     // SAFETY: as the caller promises.
     unsafe { free(context, address) }
 }
 
 /// Allocates page-locked host memory. It is CPU-cached (not write-combined), because the host reads what the device
 /// writes.
-pub fn alloc_pinned(context: &Context, bytes: usize) -> Result<*mut u8, DriverError> {
+pub fn alloc_pinned(context: &DeviceContext, bytes: usize) -> Result<*mut u8, DriverError> {
     let mut memory: *mut c_void = std::ptr::null_mut();
     let flags = 0;
     // SAFETY: writes the pointer.
@@ -101,7 +105,7 @@ pub fn alloc_pinned(context: &Context, bytes: usize) -> Result<*mut u8, DriverEr
 ///
 /// # Safety
 /// As [`free`].
-pub unsafe fn free_pinned(context: &Context, memory: *mut u8) -> Result<(), DriverError> {
+pub unsafe fn free_pinned(context: &DeviceContext, memory: *mut u8) -> Result<(), DriverError> {
     // SAFETY: as the caller promises.
     unsafe { call!(context.api, cuMemFreeHost(memory.cast())) }
 }

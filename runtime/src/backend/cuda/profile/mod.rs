@@ -1,7 +1,7 @@
 //! Profile of a rank's device calls: time of each kind of call, and the chosen algorithms.
 //!
 //! [`ProfiledDriver`] wraps the driver of a rank and records a timed event before and after every call that submits
-//! work. Times are read after the work is done, without extra synchronization, and collected in a [`Profile`], which
+//! work. CallTimes are read after the work is done, without extra synchronization, and collected in a [`Profile`], which
 //! writes a table when its last driver is dropped.
 
 mod driver;
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use super::choices::Choices;
+use super::algorithm_choices::AlgorithmChoices;
 use super::driver::Driver;
 use super::gpu::lock;
 pub use driver::ProfiledDriver;
@@ -20,19 +20,19 @@ pub use driver::ProfiledDriver;
 pub const PROFILE_VARIABLE: &str = "MESHWRIGHT_PROFILE";
 
 /// Samples per kind of call from which the median is computed: the first ones, to bound the memory of long runs.
-const SAMPLES: usize = 4096;
+const MAX_SAMPLES: usize = 4096;
 
-/// Times of the device calls of all ranks of a process.
+/// CallTimes of the device calls of all ranks of a process.
 #[derive(Debug)]
 pub struct Profile {
     file: PathBuf,
-    times: Mutex<HashMap<Call, Times>>,
-    choices: Mutex<Vec<Choices>>,
+    times: Mutex<HashMap<CallKey, CallTimes>>,
+    choices: Mutex<Vec<AlgorithmChoices>>,
 }
 
 /// A kind of call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Call {
+struct CallKey {
     name: Arc<str>,
     shape: String,
     rank: usize,
@@ -40,9 +40,9 @@ struct Call {
     stream: Arc<str>,
 }
 
-/// Times of one kind of call, in milliseconds.
+/// CallTimes of one kind of call, in milliseconds.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Times {
+struct CallTimes {
     /// Time of the first call, which may include autotuning. It is not part of the other fields.
     first: f32,
     /// Number of calls after the first.
@@ -63,13 +63,13 @@ impl Profile {
         Arc::new(ProfiledDriver::new(driver, Arc::clone(self), rank))
     }
 
-    fn note(&self, call: Call, milliseconds: f32) {
+    fn record_time(&self, call: CallKey, milliseconds: f32) {
         lock(&self.times).entry(call).and_modify(|times| times.add(milliseconds)).or_insert_with(
-            || Times { first: milliseconds, least: f32::INFINITY, ..Times::default() },
+            || CallTimes { first: milliseconds, least: f32::INFINITY, ..CallTimes::default() },
         );
     }
 
-    fn note_choices(&self, choices: Choices) {
+    fn note_choices(&self, choices: AlgorithmChoices) {
         let mut all = lock(&self.choices);
         // Ranks that share a device share its choices.
         if !all.contains(&choices) {
@@ -78,12 +78,12 @@ impl Profile {
     }
 }
 
-impl Times {
+impl CallTimes {
     fn add(&mut self, milliseconds: f32) {
         self.count += 1;
         self.total += f64::from(milliseconds);
         self.least = self.least.min(milliseconds);
-        if self.samples.len() < SAMPLES {
+        if self.samples.len() < MAX_SAMPLES {
             self.samples.push(milliseconds);
         }
     }

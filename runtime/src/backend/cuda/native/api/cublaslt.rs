@@ -14,12 +14,12 @@ use cudarc::cublaslt::sys::{
 
 use super::{Api, Status, functions};
 use crate::backend::cuda::DriverError;
-use crate::backend::cuda::native::libraries::{Library, Loaded, Version, once};
+use crate::backend::cuda::native::libraries::{Loaded, VendorLibrary, Version, load_once};
 
 /// Returns the matmul library, loaded once.
 pub fn cublaslt() -> Result<&'static Loaded<CublasLtApi>, DriverError> {
     static CUBLASLT: OnceLock<Result<Loaded<CublasLtApi>, DriverError>> = OnceLock::new();
-    once(&CUBLASLT)
+    load_once(&CUBLASLT)
 }
 
 /// `cublasLtMatmulHeuristicResult_t`, with a status that may have any number.
@@ -108,7 +108,7 @@ functions! {
 }
 
 impl Api for CublasLtApi {
-    const LIBRARY: Library = Library::CublasLt;
+    const LIBRARY: VendorLibrary = VendorLibrary::CublasLt;
 
     fn load(library: &libloading::Library) -> Result<Self, &'static str> {
         CublasLtApi::find(library)

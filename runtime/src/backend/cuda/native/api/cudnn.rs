@@ -11,12 +11,12 @@ use cudarc::cudnn::sys::{
 
 use super::{Api, Status, functions};
 use crate::backend::cuda::DriverError;
-use crate::backend::cuda::native::libraries::{Library, Loaded, Version, once};
+use crate::backend::cuda::native::libraries::{Loaded, VendorLibrary, Version, load_once};
 
 /// Returns the deep-learning library, loaded once.
 pub fn cudnn() -> Result<&'static Loaded<CudnnApi>, DriverError> {
     static CUDNN: OnceLock<Result<Loaded<CudnnApi>, DriverError>> = OnceLock::new();
-    once(&CUDNN)
+    load_once(&CUDNN)
 }
 
 functions! {
@@ -49,7 +49,7 @@ functions! {
 }
 
 impl Api for CudnnApi {
-    const LIBRARY: Library = Library::Cudnn;
+    const LIBRARY: VendorLibrary = VendorLibrary::Cudnn;
 
     fn load(library: &libloading::Library) -> Result<Self, &'static str> {
         CudnnApi::find(library)

@@ -12,12 +12,12 @@ use cudarc::driver::sys::{
 
 use super::{Api, Status, functions};
 use crate::backend::cuda::DriverError;
-use crate::backend::cuda::native::libraries::{Library, Loaded, Version, once};
+use crate::backend::cuda::native::libraries::{Loaded, VendorLibrary, Version, load_once};
 
 /// Returns the CUDA driver, loaded once.
 pub fn driver() -> Result<&'static Loaded<DriverApi>, DriverError> {
     static DRIVER: OnceLock<Result<Loaded<DriverApi>, DriverError>> = OnceLock::new();
-    once(&DRIVER)
+    load_once(&DRIVER)
 }
 
 functions! {
@@ -80,7 +80,7 @@ functions! {
 }
 
 impl Api for DriverApi {
-    const LIBRARY: Library = Library::Driver;
+    const LIBRARY: VendorLibrary = VendorLibrary::Driver;
 
     fn load(library: &libloading::Library) -> Result<Self, &'static str> {
         DriverApi::find(library)

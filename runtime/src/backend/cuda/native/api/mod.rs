@@ -19,12 +19,12 @@ pub use nvrtc::{NvrtcApi, nvrtc};
 use status::Returned;
 pub use status::Status;
 
-use super::libraries::{Library, Version};
+use super::libraries::{VendorLibrary, Version};
 
 /// The function table of a library.
 pub trait Api: Sized {
     /// The library.
-    const LIBRARY: Library;
+    const LIBRARY: VendorLibrary;
 
     /// Resolves every function; the error is the name of a missing one.
     fn load(library: &libloading::Library) -> Result<Self, &'static str>;

@@ -10,12 +10,12 @@ use cudarc::nccl::sys::{
 
 use super::{Api, Status, functions};
 use crate::backend::cuda::DriverError;
-use crate::backend::cuda::native::libraries::{Library, Loaded, Version, once};
+use crate::backend::cuda::native::libraries::{Loaded, VendorLibrary, Version, load_once};
 
 /// Returns the collectives library, loaded once.
 pub fn nccl() -> Result<&'static Loaded<NcclApi>, DriverError> {
     static NCCL: OnceLock<Result<Loaded<NcclApi>, DriverError>> = OnceLock::new();
-    once(&NCCL)
+    load_once(&NCCL)
 }
 
 functions! {
@@ -73,7 +73,7 @@ functions! {
 }
 
 impl Api for NcclApi {
-    const LIBRARY: Library = Library::Nccl;
+    const LIBRARY: VendorLibrary = VendorLibrary::Nccl;
 
     fn load(library: &libloading::Library) -> Result<Self, &'static str> {
         NcclApi::find(library)

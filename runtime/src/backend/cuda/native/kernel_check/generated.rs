@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::recorder::Recorder;
-use crate::backend::cuda::{CudaBackend, SOURCES, Source};
+use crate::backend::cuda::{CudaBackend, NullDriver, SOURCES, Source};
 use crate::backend::{
     AttentionShape, Backend, BlockIndex, Buffer, Category, DType, Dropout as Rate, Expr, LeafGrad,
     MemoryMeter, Node, View,
@@ -17,8 +16,8 @@ const ROWS: usize = 64;
 ///
 /// They are recorded from the backend's own calls on a null driver.
 pub fn generated_sources() -> Vec<Source> {
-    let recorder = Arc::new(Recorder::new());
-    let backend = CudaBackend::new(recorder.clone());
+    let driver = Arc::new(NullDriver::new(|_| {}));
+    let backend = CudaBackend::new(driver.clone());
     let memory = MemoryMeter::on(backend.device(), usize::MAX);
     for dtype in [DType::F32, DType::Bf16] {
         for expr in expressions() {
@@ -29,7 +28,7 @@ pub fn generated_sources() -> Vec<Source> {
         attention(&backend, &memory, head_dim);
     }
     let fixed = |source: &Source| SOURCES.contains(&source);
-    recorder.sources().into_iter().filter(|source| !fixed(source)).collect()
+    driver.loaded_sources().into_iter().filter(|source| !fixed(source)).collect()
 }
 
 /// Returns expressions that layers evaluate between matmuls.

@@ -2,7 +2,7 @@
 
 /// Resource usage of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Usage {
+pub struct ResourceUsage {
     /// Registers per thread.
     pub registers: u32,
     /// Spilled registers, in bytes stored and loaded.
@@ -14,11 +14,11 @@ pub struct Usage {
 }
 
 /// Returns the kernels of a log, by name.
-pub fn kernels(log: &str) -> impl Iterator<Item = (String, Usage)> {
-    let mut kernels: Vec<(String, Usage)> = Vec::new();
+pub fn kernels(log: &str) -> impl Iterator<Item = (String, ResourceUsage)> {
+    let mut kernels: Vec<(String, ResourceUsage)> = Vec::new();
     for line in log.lines() {
         if let Some(name) = entry(line) {
-            kernels.push((name.to_string(), Usage::default()));
+            kernels.push((name.to_string(), ResourceUsage::default()));
         }
         // Lines before the first kernel concern the whole source.
         let Some((_, usage)) = kernels.last_mut() else { continue };

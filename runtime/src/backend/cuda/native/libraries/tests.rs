@@ -3,7 +3,7 @@ use crate::backend::cuda::native::api::{CublasLtApi, CudnnApi, DriverApi, NcclAp
 use std::process::Command;
 
 /// Builds a shared library from C definitions under the name of `library`'s file.
-fn stub(folder: &Path, library: Library, definitions: &str) {
+fn stub(folder: &Path, library: VendorLibrary, definitions: &str) {
     let source = folder.join("stub.c");
     std::fs::write(&source, definitions).unwrap();
     let file = folder.join(library.files()[0]);
@@ -14,7 +14,7 @@ fn stub(folder: &Path, library: Library, definitions: &str) {
 }
 
 fn refusal<A: Api>(folder: &Path) -> String {
-    match open::<A>(&Search::in_folders(&[folder])) {
+    match open::<A>(&LibrarySearch::in_folders(&[folder])) {
         Ok(_) => panic!("a library is found"),
         Err(error) => error.to_string(),
     }
@@ -50,7 +50,7 @@ fn a_library_that_lacks_a_function_is_refused_by_its_name() {
     let dir = tempfile::tempdir().unwrap();
     stub(
         dir.path(),
-        Library::Nvrtc,
+        VendorLibrary::Nvrtc,
         "int nvrtcVersion(int *a, int *b) { *a = 13; *b = 0; return 0; }",
     );
     let path = dir.path().join("libnvrtc.so.13");
@@ -78,7 +78,7 @@ fn a_library_that_is_too_old_is_refused_with_both_versions() {
     ] {
         definitions += &format!("int {function}() {{ return 1; }}\n");
     }
-    stub(dir.path(), Library::Nvrtc, &definitions);
+    stub(dir.path(), VendorLibrary::Nvrtc, &definitions);
     let error = refusal::<NvrtcApi>(dir.path());
     assert!(error.contains("is too old, 12.4 where at least 12.8 is needed"), "{error}");
 }
@@ -99,8 +99,8 @@ fn versions_are_read_and_compared() {
     assert_eq!(Version::of_decimals(22_809), Version::new(2, 28, 9));
     assert_eq!(Version::of_decimals(130_100).to_string(), "13.1");
     assert_eq!(Version::of_decimals(91_900).to_string(), "9.19");
-    assert!(Version::new(2, 27, 3) >= Library::Nccl.minimum());
-    assert!(Version::new(9, 7, 9) < Library::Cudnn.minimum());
+    assert!(Version::new(2, 27, 3) >= VendorLibrary::Nccl.minimum());
+    assert!(Version::new(9, 7, 9) < VendorLibrary::Cudnn.minimum());
 }
 
 /// Checks that each installed library matches its function table, and that a missing one is reported in one sentence.
@@ -108,7 +108,7 @@ fn versions_are_read_and_compared() {
 fn installed_libraries_open_with_every_function() {
     fn check<A: Api>() {
         let library = A::LIBRARY;
-        match open::<A>(&Search::from_environment(library)) {
+        match open::<A>(&LibrarySearch::from_environment(library)) {
             Ok(loaded) => assert!(loaded.path.is_absolute() && loaded.version >= library.minimum()),
             Err(error) => {
                 let error = error.to_string();

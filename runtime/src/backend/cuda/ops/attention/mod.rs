@@ -18,7 +18,7 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::attention::PLAIN;
-use crate::backend::cuda::{FusedAttention, Gpu};
+use crate::backend::cuda::{AttentionAddresses, AttentionGradAddresses, FusedAttention, Gpu};
 use crate::backend::{AttentionShape, DType, Queue, View, ViewMut};
 
 use super::launch::{aligned, at, covering, float_name};
@@ -51,8 +51,10 @@ pub fn attention(
     let fused = fused(gpu, &operands, lse).filter(|fused| fused.supports(s));
     if let Some(fused) = fused {
         let stream = gpu.stream(Queue::Compute);
+        let addresses =
+            AttentionAddresses { q: at(q), k: at(k), v: at(v), out: at(out), lse: at(lse) };
         // SAFETY: the views have the sizes of the shape, and what is submitted to one stream is done in order.
-        gpu.relieved(|| unsafe { fused.forward(stream, s, at(q), at(k), at(v), at(out), at(lse)) });
+        gpu.retry_after_trim(|| unsafe { fused.forward(stream, s, &addresses) });
     } else if tensor::takes(gpu, s, &operands) {
         tensor::forward(gpu, s, operands, lse);
     } else {
@@ -84,14 +86,15 @@ pub fn attention_backward(
         return 0;
     }
     let operands = [q, k, v, out, dout, dq, dk, dv];
-    let fused = fused(gpu, &operands, lse).filter(|fused| fused.supports_backward(s, gpu.room()));
+    let fused =
+        fused(gpu, &operands, lse).filter(|fused| fused.supports_backward(s, gpu.free_bytes()));
     if let Some(fused) = fused {
         let stream = gpu.stream(Queue::Compute);
         let [q, k, v, out, dout, dq, dk, dv] = operands.map(at);
+        let addresses = AttentionAddresses { q, k, v, out, lse: at(lse) };
+        let gradients = AttentionGradAddresses { dout, dq, dk, dv };
         // SAFETY: as in `attention`.
-        gpu.relieved(|| unsafe {
-            fused.backward(stream, s, q, k, v, out, at(lse), dout, dq, dk, dv)
-        });
+        gpu.retry_after_trim(|| unsafe { fused.backward(stream, s, &addresses, &gradients) });
         return BACKWARD_PRODUCTS * product_flops(s);
     }
     let given = Given { q, k, v, dout, lse, delta: deltas(gpu, s, out, dout) };

@@ -1,45 +1,45 @@
 //! Algorithms that a driver has chosen, for reports.
 
+use super::autotune::AlgorithmTiming;
 use super::driver::MatMul;
-use super::trial::Trial;
 
 /// The algorithms that a driver has chosen so far.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Choices {
+pub struct AlgorithmChoices {
     /// Matmuls.
-    pub products: Vec<ProductChoice>,
+    pub matmuls: Vec<MatMulChoice>,
     /// Attention by a vendor library.
     pub attention: Vec<AttentionChoice>,
 }
 
 /// The algorithm of matmuls of one shape.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ProductChoice {
+pub struct MatMulChoice {
     /// Shape and dtypes.
     pub shape: MatMul,
     /// Alignment of the addresses of the operands, in bytes, in the library's order.
     pub alignment: [u32; 3],
     /// Configuration of the algorithm, by the library's numbers.
-    pub settings: String,
+    pub configuration: String,
     /// Workspace, in bytes.
     pub workspace: usize,
     /// Origin of the choice.
-    pub origin: Origin,
+    pub origin: ChoiceOrigin,
 }
 
 /// Origin of the choice of an algorithm.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Origin {
+pub enum ChoiceOrigin {
     /// The first proposal of the library's heuristic.
-    Proposed,
+    Heuristic,
     /// The autotuning cache: the algorithm was chosen by an earlier or a concurrent process.
-    Kept,
+    Cached,
     /// Autotuning in this process.
-    Tried {
+    Autotuned {
         /// Index of the chosen algorithm among the heuristic's proposals.
-        way: usize,
+        algorithm: usize,
         /// Timings of all candidates.
-        trials: Vec<Trial>,
+        timings: Vec<AlgorithmTiming>,
     },
 }
 

@@ -2,13 +2,13 @@
 
 use std::sync::Mutex;
 
-use meshwright::backend::cuda::{Driver, DriverError, Ending, MatMul, MatMulOperands};
+use meshwright::backend::cuda::{Driver, DriverError, MatMul, MatMulEpilogue, MatMulOperands};
 use meshwright::backend::{DType, Gemm};
 
 use super::{download, driver, folders, free, upload};
 
 /// Held by tests of products, since the stub counts those of the whole process.
-pub static PRODUCTS: Mutex<()> = Mutex::new(());
+pub static MATMUL_LOCK: Mutex<()> = Mutex::new(());
 
 /// A number of the stub of the library of products.
 pub fn stub_number(name: &str) -> i32 {
@@ -31,8 +31,8 @@ fn stub_place(name: &str) -> *mut i32 {
 }
 
 #[test]
-fn products_are_those_of_row_major_matrices() {
-    let _alone = PRODUCTS.lock();
+fn matmuls_are_row_major() {
+    let _alone = MATMUL_LOCK.lock();
     let driver = driver();
     let stream = driver.new_stream(false).unwrap();
     let (m, n, k) = (3, 5, 4);
@@ -47,10 +47,10 @@ fn products_are_those_of_row_major_matrices() {
     for form in 0..8 {
         let [trans_a, trans_b, accumulate] = [1, 2, 4].map(|bit| form & bit != 0);
         let gemm = Gemm { m, n, k, trans_a, trans_b, accumulate };
-        for (factors, [from_a, from_b]) in [(DType::F32, f32s), (DType::Bf16, bf16s)] {
+        for (inputs, [from_a, from_b]) in [(DType::F32, f32s), (DType::Bf16, bf16s)] {
             let c = upload(&driver, stream, &vec![100.0f32; m * n]);
-            let (result, ending) = (DType::F32, Ending::Plain);
-            let shape = MatMul { gemm, factors, result, ending };
+            let (result, epilogue) = (DType::F32, MatMulEpilogue::Plain);
+            let shape = MatMul { gemm, inputs, result, epilogue };
             let operands = MatMulOperands::plain(from_a, from_b, c);
             // SAFETY: the matrices are of these sizes.
             unsafe { driver.matmul(stream, &shape, &operands) }.unwrap();
@@ -64,7 +64,7 @@ fn products_are_those_of_row_major_matrices() {
                     (0..k).map(product).sum::<f32>() + if accumulate { 100.0 } else { 0.0 }
                 })
                 .collect();
-            assert_eq!(download::<f32>(&driver, stream, c, m * n), expected, "{gemm:?} {factors}");
+            assert_eq!(download::<f32>(&driver, stream, c, m * n), expected, "{gemm:?} {inputs}");
             free(&driver, &[c]);
         }
     }
@@ -74,8 +74,8 @@ fn products_are_those_of_row_major_matrices() {
 }
 
 #[test]
-fn endings_are_those_of_row_major_matrices() {
-    let _alone = PRODUCTS.lock();
+fn epilogues_are_row_major() {
+    let _alone = MATMUL_LOCK.lock();
     let driver = driver();
     let stream = driver.new_stream(false).unwrap();
     let (m, n, k) = (3, 8, 5);
@@ -83,14 +83,14 @@ fn endings_are_those_of_row_major_matrices() {
     let b: Vec<f32> = (0..k * n).map(|i| (i * 5 % 13) as f32 - 6.0).collect();
     let bias: Vec<f32> = (0..n).map(|i| 1000.0 * (i + 1) as f32).collect();
     let [at_a, at_b, at_bias] = [&a, &b, &bias].map(|values| upload(&driver, stream, values));
-    let [c, inside, sums] = [m * n, m * n, n].map(|len| upload(&driver, stream, &vec![0f32; len]));
+    let [c, aux, sums] = [m * n, m * n, n].map(|len| upload(&driver, stream, &vec![0f32; len]));
     let gemm = Gemm { m, n, k, trans_a: false, trans_b: false, accumulate: false };
-    let with = |ending| MatMul { gemm, factors: DType::F32, result: DType::F32, ending };
-    let run = |ending, vector, inside| {
-        assert_eq!(driver.has_matmul(&with(ending)), Ok(true));
-        let operands = MatMulOperands { a: at_a, b: at_b, c, vector, inside };
+    let with = |epilogue| MatMul { gemm, inputs: DType::F32, result: DType::F32, epilogue };
+    let run = |epilogue, bias, aux| {
+        assert_eq!(driver.has_matmul(&with(epilogue)), Ok(true));
+        let operands = MatMulOperands { a: at_a, b: at_b, c, bias, aux };
         // SAFETY: the operands are of these sizes.
-        unsafe { driver.matmul(stream, &with(ending), &operands) }.unwrap();
+        unsafe { driver.matmul(stream, &with(epilogue), &operands) }.unwrap();
         download::<f32>(&driver, stream, c, m * n)
     };
     let product = |at: usize| (0..k).map(|i| a[at / n * k + i] * b[i * n + at % n]).sum::<f32>();
@@ -98,73 +98,74 @@ fn endings_are_those_of_row_major_matrices() {
     let biased: Vec<f32> = (0..m * n).map(|at| plain[at] + bias[at % n]).collect();
     // The library doubles instead of GELU.
     let doubled: Vec<f32> = biased.iter().map(|x| 2.0 * x).collect();
-    assert_eq!(run(Ending::Plain, 0, 0), plain);
-    assert_eq!(run(Ending::Bias, at_bias, 0), biased);
-    assert_eq!(run(Ending::BiasGelu { keeps: false }, at_bias, 0), doubled);
-    assert_eq!(run(Ending::BiasGelu { keeps: true }, at_bias, inside), doubled);
-    assert_eq!(download::<f32>(&driver, stream, inside, m * n), biased);
-    assert_eq!(run(Ending::Sums, sums, 0), plain);
+    assert_eq!(run(MatMulEpilogue::Plain, 0, 0), plain);
+    assert_eq!(run(MatMulEpilogue::Bias, at_bias, 0), biased);
+    assert_eq!(run(MatMulEpilogue::BiasGelu { aux: false }, at_bias, 0), doubled);
+    assert_eq!(run(MatMulEpilogue::BiasGelu { aux: true }, at_bias, aux), doubled);
+    assert_eq!(download::<f32>(&driver, stream, aux, m * n), biased);
+    assert_eq!(run(MatMulEpilogue::BiasGrad, sums, 0), plain);
     let of_columns: Vec<f32> = (0..n).map(|col| (0..k).map(|i| b[i * n + col]).sum()).collect();
     assert_eq!(download::<f32>(&driver, stream, sums, n), of_columns);
     // Another bias of the same product.
     let other = upload(&driver, stream, &vec![0f32; n]);
-    assert_eq!(run(Ending::Bias, other, 0), plain);
+    assert_eq!(run(MatMulEpilogue::Bias, other, 0), plain);
 
-    let narrow = MatMul { gemm: Gemm { n: 6, ..gemm }, ..with(Ending::Bias) };
+    let narrow = MatMul { gemm: Gemm { n: 6, ..gemm }, ..with(MatMulEpilogue::Bias) };
     assert_eq!(driver.has_matmul(&narrow), Ok(false));
-    let sums_in_bf16 = MatMul { result: DType::Bf16, factors: DType::Bf16, ..with(Ending::Sums) };
+    let sums_in_bf16 =
+        MatMul { result: DType::Bf16, inputs: DType::Bf16, ..with(MatMulEpilogue::BiasGrad) };
     assert_eq!(driver.has_matmul(&sums_in_bf16), Ok(false));
     assert_eq!(
-        driver.has_matmul(&MatMul { gemm: Gemm { k: 0, ..gemm }, ..with(Ending::Bias) }),
+        driver.has_matmul(&MatMul { gemm: Gemm { k: 0, ..gemm }, ..with(MatMulEpilogue::Bias) }),
         Ok(false)
     );
-    free(&driver, &[at_a, at_b, at_bias, c, inside, sums, other]);
+    free(&driver, &[at_a, at_b, at_bias, c, aux, sums, other]);
     driver.free_stream(stream).unwrap();
 }
 
 /// A refusal is remembered, whenever the library tells it, and is none of the plain product.
 #[test]
-fn refused_endings_are_remembered() {
-    let _alone = PRODUCTS.lock();
+fn refused_epilogues_are_remembered() {
+    let _alone = MATMUL_LOCK.lock();
     let (m, n, k) = (4, 8, 5);
     let gemm = Gemm { m, n, k, trans_a: false, trans_b: false, accumulate: false };
-    let with = |ending| MatMul { gemm, factors: DType::F32, result: DType::F32, ending };
+    let with = |epilogue| MatMul { gemm, inputs: DType::F32, result: DType::F32, epilogue };
     for when in [1, 2] {
         let driver = driver();
         let stream = driver.new_stream(false).unwrap();
         let ones = vec![1f32; 64];
-        let [a, b, c, vector] = [(); 4].map(|()| upload(&driver, stream, &ones));
-        let operands = MatMulOperands { a, b, c, vector, inside: 0 };
+        let [a, b, c, bias] = [(); 4].map(|()| upload(&driver, stream, &ones));
+        let operands = MatMulOperands { a, b, c, bias, aux: 0 };
         // SAFETY: the operands are at least of these sizes.
-        let run = |ending| unsafe { driver.matmul(stream, &with(ending), &operands) };
+        let run = |epilogue| unsafe { driver.matmul(stream, &with(epilogue), &operands) };
         set_stub_number("stub_refuses", when);
-        for ending in [Ending::Bias, Ending::Sums] {
-            assert_eq!(driver.has_matmul(&with(ending)), Ok(when == 2), "{ending:?}");
-            let refused = run(ending);
+        for epilogue in [MatMulEpilogue::Bias, MatMulEpilogue::BiasGrad] {
+            assert_eq!(driver.has_matmul(&with(epilogue)), Ok(when == 2), "{epilogue:?}");
+            let refused = run(epilogue);
             assert!(matches!(refused, Err(DriverError::Refused { .. })), "{when} {refused:?}");
             // Also when the library would have them now.
             set_stub_number("stub_refuses", 0);
-            assert_eq!(driver.has_matmul(&with(ending)), Ok(false), "{ending:?}");
+            assert_eq!(driver.has_matmul(&with(epilogue)), Ok(false), "{epilogue:?}");
             set_stub_number("stub_refuses", when);
         }
-        run(Ending::Plain).unwrap();
+        run(MatMulEpilogue::Plain).unwrap();
         assert_eq!(download::<f32>(&driver, stream, c, m * n), vec![k as f32; m * n]);
         set_stub_number("stub_refuses", 0);
-        free(&driver, &[a, b, c, vector]);
+        free(&driver, &[a, b, c, bias]);
         driver.free_stream(stream).unwrap();
     }
 }
 
 #[test]
-fn products_without_terms_are_zero_and_others_are_refused() {
-    let _alone = PRODUCTS.lock();
+fn matmuls_without_terms_are_zero() {
+    let _alone = MATMUL_LOCK.lock();
     let driver = driver();
     let stream = driver.new_stream(false).unwrap();
     let c = upload(&driver, stream, &[5.0f32; 4]);
-    let product = |k, accumulate, factors, result| {
+    let product = |k, accumulate, inputs, result| {
         let gemm = Gemm { m: 2, n: 2, k, trans_a: false, trans_b: false, accumulate };
-        let shape = MatMul { gemm, factors, result, ending: Ending::Plain };
-        // SAFETY: without terms there are no factors to read, and a refused product reads nothing.
+        let shape = MatMul { gemm, inputs, result, epilogue: MatMulEpilogue::Plain };
+        // SAFETY: without terms there are no inputs to read, and a refused product reads nothing.
         unsafe { driver.matmul(stream, &shape, &MatMulOperands::plain(c, c, c)) }
     };
     product(0, true, DType::F32, DType::F32).unwrap();

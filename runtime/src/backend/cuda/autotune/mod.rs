@@ -6,27 +6,27 @@
 //! too. Timings, and so the chosen algorithm, may differ from run to run; results do not.
 
 mod choice;
-mod clock;
-mod scratch;
+mod operands;
+mod timer;
 
 use super::driver::{Driver, DriverError, MatMul, MatMulOperands, Stream};
-pub use choice::Trial;
-use choice::choose;
-use clock::Clock;
-use scratch::Scratch;
+pub use choice::AlgorithmTiming;
+use choice::choose_algorithm;
+use operands::TrialOperands;
+use timer::EventTimer;
 
 /// Timing rounds per algorithm. Rounds of all algorithms alternate, so that a clock rate that drops as the device warms
 /// up affects all of them.
 const ROUNDS: usize = 3;
 
 /// Relative time to the fastest algorithm so far above which an algorithm is not timed again.
-const HOPELESS: f32 = 1.3;
+const RETIME_LIMIT: f32 = 1.3;
 
 /// Timings of all candidates, and the choice.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Tried {
+pub struct AutotuneResult {
     /// Algorithms that were not refused, in the order of their indices.
-    pub trials: Vec<Trial>,
+    pub timings: Vec<AlgorithmTiming>,
     /// Index of the chosen algorithm; `None` if device memory is too short for the operands, or every algorithm was
     /// refused.
     pub chosen: Option<usize>,
@@ -40,53 +40,58 @@ pub struct Tried {
 ///
 /// # Errors
 /// If the device fails.
-pub fn fastest(
+pub fn autotune_matmul(
     driver: &dyn Driver,
     stream: Stream,
     shape: &MatMul,
-    ways: usize,
-    any_bits: bool,
+    algorithms: usize,
+    allow_nondeterministic: bool,
     run: impl Fn(usize, &MatMulOperands) -> Result<(), DriverError>,
-) -> Result<Tried, DriverError> {
-    let Some(scratch) = Scratch::new(driver, stream, shape)? else { return Ok(Tried::default()) };
-    let mut trials: Vec<Trial> = Vec::new();
-    for way in 0..ways {
+) -> Result<AutotuneResult, DriverError> {
+    let Some(operands) = TrialOperands::new(driver, stream, shape)? else {
+        return Ok(AutotuneResult::default());
+    };
+    let mut timings: Vec<AlgorithmTiming> = Vec::new();
+    for algorithm in 0..algorithms {
         // The result of the first algorithm is kept for comparison with the others.
-        let is_first = trials.is_empty();
-        if run(way, &scratch.operands(is_first)?).is_err() {
+        let is_first = timings.is_empty();
+        if run(algorithm, &operands.comparison_operands(is_first)?).is_err() {
             continue;
         }
-        let same_bits = is_first || scratch.is_alike()?;
-        trials.push(Trial { way, same_bits, milliseconds: None });
+        let same_bits = is_first || operands.is_bitwise_equal()?;
+        timings.push(AlgorithmTiming { algorithm, same_bits, milliseconds: None });
     }
-    let allowed: Vec<_> = trials.iter_mut().filter(|trial| trial.is_allowed(any_bits)).collect();
-    if allowed.len() > 1 {
-        time(&Clock::new(driver, stream)?, allowed, &|way, launch| {
-            run(way, scratch.rotated(launch))
+    let permitted = timings.iter_mut().filter(|timing| timing.is_permitted(allow_nondeterministic));
+    let permitted: Vec<_> = permitted.collect();
+    if permitted.len() > 1 {
+        measure_timings(&EventTimer::new(driver, stream)?, permitted, &|algorithm, launch| {
+            run(algorithm, operands.rotated_operands(launch))
         })?;
     }
-    let chosen = choose(&trials, any_bits);
-    Ok(Tried { trials, chosen })
+    let chosen = choose_algorithm(&timings, allow_nondeterministic);
+    Ok(AutotuneResult { timings, chosen })
 }
 
 /// Measures the minimum time of each algorithm; `run` receives the indices of the algorithm and of the launch.
-fn time(
-    clock: &Clock<'_>,
-    mut trials: Vec<&mut Trial>,
+fn measure_timings(
+    timer: &EventTimer<'_>,
+    mut timings: Vec<&mut AlgorithmTiming>,
     run: &dyn Fn(usize, usize) -> Result<(), DriverError>,
 ) -> Result<(), DriverError> {
-    let rounds = trials.iter().map(|trial| clock.round(&|launch| run(trial.way, launch)));
+    let rounds = timings
+        .iter()
+        .map(|timing| timer.launches_per_round(&|launch| run(timing.algorithm, launch)));
     let rounds = rounds.collect::<Result<Vec<_>, _>>()?;
     let mut best = f32::INFINITY;
     for _ in 0..ROUNDS {
-        for (trial, &launches) in trials.iter_mut().zip(&rounds) {
-            if trial.milliseconds.is_some_and(|least| least > HOPELESS * best) {
+        for (timing, &launches) in timings.iter_mut().zip(&rounds) {
+            if timing.milliseconds.is_some_and(|least| least > RETIME_LIMIT * best) {
                 continue;
             }
-            let round = clock.time(launches, &|launch| run(trial.way, launch))?;
+            let round = timer.time_round(launches, &|launch| run(timing.algorithm, launch))?;
             let each = round / launches as f32;
-            let least = trial.milliseconds.map_or(each, |least| least.min(each));
-            trial.milliseconds = Some(least);
+            let least = timing.milliseconds.map_or(each, |least| least.min(each));
+            timing.milliseconds = Some(least);
             best = best.min(least);
         }
     }

@@ -13,12 +13,12 @@ use crate::backend::cuda::Source;
 
 /// A cache folder. A folder that cannot be read or written acts as an empty cache.
 #[derive(Debug, Clone)]
-pub struct Cache {
+pub struct DiskCache {
     folder: Option<PathBuf>,
 }
 
 /// Identity of a cached file.
-pub struct Key {
+pub struct CacheKey {
     name: String,
     hash: u128,
     extension: &'static str,
@@ -30,31 +30,31 @@ const MAGIC: &[u8; 8] = b"MWCUBIN1";
 
 const HEADER: usize = MAGIC.len() + 8 + 16;
 
-impl Cache {
+impl DiskCache {
     /// Environment variable with the cache folder.
     pub const VARIABLE: &str = "MESHWRIGHT_CACHE";
 
     /// Returns the cache in the folder `MESHWRIGHT_CACHE`, or else in `meshwright` in the user's cache folder.
-    pub fn from_environment() -> Cache {
+    pub fn from_environment() -> DiskCache {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let user = || {
             let caches = variable("XDG_CACHE_HOME").map(PathBuf::from);
             let caches = caches.or_else(|| Some(Path::new(&variable("HOME")?).join(".cache")));
             Some(caches?.join("meshwright"))
         };
-        Cache { folder: variable(Cache::VARIABLE).map(PathBuf::from).or_else(user) }
+        DiskCache { folder: variable(DiskCache::VARIABLE).map(PathBuf::from).or_else(user) }
     }
 
     /// Returns the cache in this folder.
-    pub fn in_folder(folder: &Path) -> Cache {
-        Cache { folder: Some(folder.to_path_buf()) }
+    pub fn in_folder(folder: &Path) -> DiskCache {
+        DiskCache { folder: Some(folder.to_path_buf()) }
     }
 
     /// Returns the contents for a key if they are present and intact.
-    pub fn get(&self, key: &Key) -> Option<Vec<u8>> {
+    pub fn get(&self, key: &CacheKey) -> Option<Vec<u8>> {
         let mut file = fs::read(self.path(key)?).ok()?;
-        let (header, code) = file.split_at_checked(HEADER)?;
-        if header != Cache::header(code) {
+        let (header, contents) = file.split_at_checked(HEADER)?;
+        if header != DiskCache::header(contents) {
             return None;
         }
         file.drain(..HEADER);
@@ -62,14 +62,14 @@ impl Cache {
     }
 
     /// Stores contents if possible.
-    pub fn put(&self, key: &Key, code: &[u8]) {
+    pub fn put(&self, key: &CacheKey, code: &[u8]) {
         // A cache that cannot be written costs only time, so errors are ignored.
         let _ = self.write(key, code, |from, to| fs::rename(from, to));
     }
 
     /// Stores contents unless the key is already present, and returns the contents present afterwards: all concurrent
     /// writers, threads or processes, get the same.
-    pub fn put_first(&self, key: &Key, contents: &[u8]) -> Vec<u8> {
+    pub fn put_first(&self, key: &CacheKey, contents: &[u8]) -> Vec<u8> {
         let _ = self.write(key, contents, |from, to| {
             let linked = fs::hard_link(from, to);
             if linked.is_err() && self.get(key).is_none() {
@@ -84,7 +84,7 @@ impl Cache {
     /// Writes a temporary file, which `publish` then gives its name.
     fn write(
         &self,
-        key: &Key,
+        key: &CacheKey,
         code: &[u8],
         publish: impl FnOnce(&Path, &Path) -> io::Result<()>,
     ) -> Option<()> {
@@ -98,7 +98,7 @@ impl Cache {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
         let unfinished = folder.join(format!(".{}-{time}-{count}", std::process::id()));
         let written = fs::File::create(&unfinished).and_then(|mut file| {
-            file.write_all(&Cache::header(code))?;
+            file.write_all(&DiskCache::header(code))?;
             file.write_all(code)
         });
         let published = written.and_then(|()| publish(&unfinished, &path));
@@ -108,8 +108,8 @@ impl Cache {
         published.ok()
     }
 
-    fn path(&self, key: &Key) -> Option<PathBuf> {
-        let Key { name, hash, extension } = key;
+    fn path(&self, key: &CacheKey) -> Option<PathBuf> {
+        let CacheKey { name, hash, extension } = key;
         Some(self.folder.as_ref()?.join(format!("{name}-{hash:032x}.{extension}")))
     }
 
@@ -122,35 +122,39 @@ impl Cache {
     }
 }
 
-impl Key {
+impl CacheKey {
     /// Creates the key of compiled code from everything it depends on: the source, the text compiled for it, the
     /// architecture, the compiler and its options.
-    pub fn new(
+    pub fn of_code(
         source: &Source,
         text: &str,
         architecture: &str,
         compiler: Version,
         options: &[&str],
-    ) -> Key {
+    ) -> CacheKey {
         let compiler = compiler.to_string();
         let parts: Vec<_> =
             [text, architecture, &compiler].iter().chain(options).copied().collect();
-        Key::of_parts(&format!("{}-{architecture}", Key::plain(&source.name)), "cubin", &parts)
+        CacheKey::of_parts(
+            &format!("{}-{architecture}", CacheKey::file_name_part(&source.name)),
+            "cubin",
+            &parts,
+        )
     }
 
     /// Creates the key of a file with this name and extension from everything its contents depend on.
-    pub fn of_parts(name: &str, extension: &'static str, parts: &[&str]) -> Key {
+    pub fn of_parts(name: &str, extension: &'static str, parts: &[&str]) -> CacheKey {
         let mut hash = Xxh3::new();
         for part in parts {
             // Hashing lengths distinguishes the boundaries between parts.
             hash.update(&(part.len() as u64).to_le_bytes());
             hash.update(part.as_bytes());
         }
-        Key { name: name.to_owned(), hash: hash.digest128(), extension }
+        CacheKey { name: name.to_owned(), hash: hash.digest128(), extension }
     }
 
     /// Returns a name reduced to characters that are valid in file names.
-    fn plain(name: &str) -> String {
+    fn file_name_part(name: &str) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
         name.chars().take(40).map(plain).collect()
     }
@@ -160,15 +164,15 @@ impl Key {
 mod tests {
     use super::*;
 
-    fn key(name: &'static str, text: &str) -> Key {
+    fn key(name: &'static str, text: &str) -> CacheKey {
         let source = Source { name: name.into(), text: "".into() };
-        Key::new(&source, text, "sm_90a", Version::new(13, 0, 0), &["-o"])
+        CacheKey::of_code(&source, text, "sm_90a", Version::new(13, 0, 0), &["-o"])
     }
 
     #[test]
-    fn code_comes_back_for_its_key_alone() {
+    fn contents_are_found_by_their_key_only() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = Cache::in_folder(&dir.path().join("made/when/needed"));
+        let cache = DiskCache::in_folder(&dir.path().join("made/when/needed"));
         cache.put(&key("a", "text"), b"code");
         assert_eq!(cache.get(&key("a", "text")).unwrap(), b"code");
         assert_eq!(cache.get(&key("a", "other")), None);
@@ -179,11 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_a_key_counts() {
+    fn every_part_of_a_key_matters() {
         let source = Source { name: "map x*2/../y".into(), text: "".into() };
         let version = Version::new(13, 0, 0);
-        let key =
-            |text, arch, version, options: &[&str]| Key::new(&source, text, arch, version, options);
+        let key = |text, arch, version, options: &[&str]| {
+            CacheKey::of_code(&source, text, arch, version, options)
+        };
         let all = [
             key("t", "sm_80", version, &["-a"]),
             key("u", "sm_80", version, &["-a"]),
@@ -198,9 +203,9 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_as_good_as_none() {
+    fn damaged_files_are_ignored() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = Cache::in_folder(dir.path());
+        let cache = DiskCache::in_folder(dir.path());
         let key = key("a", "text");
         cache.put(&key, b"machine code");
         let path = cache.path(&key).unwrap();
@@ -223,8 +228,8 @@ mod tests {
     #[test]
     fn all_writers_get_the_first_contents() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = Cache::in_folder(&dir.path().join("made/when/needed"));
-        let key = || Key::of_parts("choice", "algorithm", &["a", "b"]);
+        let cache = DiskCache::in_folder(&dir.path().join("made/when/needed"));
+        let key = || CacheKey::of_parts("choice", "algorithm", &["a", "b"]);
         let got: Vec<Vec<u8>> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..8u8)
                 .map(|number| {
@@ -245,19 +250,19 @@ mod tests {
         assert_eq!(cache.put_first(&key(), b"newest"), b"newer");
         let left = fs::read_dir(path.parent().unwrap()).unwrap().count();
         assert_eq!(left, 1, "no unfinished file is left");
-        let none = Cache { folder: None };
+        let none = DiskCache { folder: None };
         assert_eq!(none.put_first(&key(), b"own"), b"own");
     }
 
     #[test]
-    fn a_folder_that_cannot_be_written_is_no_error() {
+    fn unwritable_folder_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        let cache = Cache::in_folder(&file.join("folder"));
+        let cache = DiskCache::in_folder(&file.join("folder"));
         cache.put(&key("a", "text"), b"code");
         assert_eq!(cache.get(&key("a", "text")), None);
-        let none = Cache { folder: None };
+        let none = DiskCache { folder: None };
         none.put(&key("a", "text"), b"code");
         assert_eq!(none.get(&key("a", "text")), None);
     }

@@ -3,45 +3,45 @@
 use crate::backend::cuda::driver::{Driver, DriverError, Event, Stream};
 
 /// Minimum duration of a round, in milliseconds: launch overhead and timer resolution are small relative to it.
-const ROUND: f32 = 1.0;
+const MIN_ROUND_MS: f32 = 1.0;
 
 /// Maximum number of launches per round.
-const MOST_LAUNCHES: usize = 1024;
+const MAX_LAUNCHES: usize = 1024;
 
 /// Measures the time of work on a stream by events.
-pub struct Clock<'a> {
+pub struct EventTimer<'a> {
     driver: &'a dyn Driver,
     stream: Stream,
     events: Vec<Event>,
 }
 
-impl<'a> Clock<'a> {
-    pub fn new(driver: &'a dyn Driver, stream: Stream) -> Result<Clock<'a>, DriverError> {
-        let mut clock = Clock { driver, stream, events: Vec::new() };
+impl<'a> EventTimer<'a> {
+    pub fn new(driver: &'a dyn Driver, stream: Stream) -> Result<EventTimer<'a>, DriverError> {
+        let mut timer = EventTimer { driver, stream, events: Vec::new() };
         for _ in 0..2 {
-            clock.events.push(driver.new_event(true)?);
+            timer.events.push(driver.new_event(true)?);
         }
-        Ok(clock)
+        Ok(timer)
     }
 
     /// Returns the number of launches for a round of sufficient duration. `launch` receives the index of each launch.
-    pub fn round(
+    pub fn launches_per_round(
         &self,
         launch: &dyn Fn(usize) -> Result<(), DriverError>,
     ) -> Result<usize, DriverError> {
         let mut launches = 1;
         loop {
-            let milliseconds = self.time(launches, launch)?;
-            if milliseconds >= ROUND || launches >= MOST_LAUNCHES {
+            let milliseconds = self.time_round(launches, launch)?;
+            if milliseconds >= MIN_ROUND_MS || launches >= MAX_LAUNCHES {
                 return Ok(launches);
             }
-            let enough = (ROUND / milliseconds * launches as f32).ceil() as usize;
-            launches = enough.clamp(2 * launches, MOST_LAUNCHES);
+            let enough = (MIN_ROUND_MS / milliseconds * launches as f32).ceil() as usize;
+            launches = enough.clamp(2 * launches, MAX_LAUNCHES);
         }
     }
 
     /// Returns the duration of a round, in milliseconds.
-    pub fn time(
+    pub fn time_round(
         &self,
         launches: usize,
         launch: &dyn Fn(usize) -> Result<(), DriverError>,
@@ -55,7 +55,7 @@ impl<'a> Clock<'a> {
     }
 }
 
-impl Drop for Clock<'_> {
+impl Drop for EventTimer<'_> {
     fn drop(&mut self) {
         for event in &self.events {
             // Errors cannot be handled here.

@@ -6,7 +6,7 @@ use crate::backend::DType;
 
 /// Peak throughput of one GPU model.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Peak {
+pub struct PeakThroughput {
     /// Bf16 tensor-core matmul with f32 accumulation, FLOP/s.
     pub bf16: f64,
     /// F32 without tensor cores, FLOP/s.
@@ -17,7 +17,7 @@ pub struct Peak {
 
 /// GPUs by a part of their name. The first match counts, so more specific names come first.
 #[rustfmt::skip]
-const CARDS: &[(&str, Peak)] = &[
+const GPUS: &[(&str, PeakThroughput)] = &[
     ("GB200",        peak(2500.0, 80.0, 8.0)),
     ("B200",         peak(2250.0, 75.0, 8.0)),
     ("B300",         peak(2250.0, 75.0, 8.0)),
@@ -43,13 +43,13 @@ const CARDS: &[(&str, Peak)] = &[
 ];
 
 /// Creates a peak from TFLOP/s, TFLOP/s and TB/s.
-const fn peak(bf16: f64, f32: f64, bandwidth: f64) -> Peak {
-    Peak { bf16: bf16 * 1e12, f32: f32 * 1e12, bandwidth: bandwidth * 1e12 }
+const fn peak(bf16: f64, f32: f64, bandwidth: f64) -> PeakThroughput {
+    PeakThroughput { bf16: bf16 * 1e12, f32: f32 * 1e12, bandwidth: bandwidth * 1e12 }
 }
 
 /// Returns the peak throughput of a GPU by name; `None` if the GPU is unknown.
-pub fn peak_of(name: &str) -> Option<Peak> {
-    CARDS.iter().find(|(card, _)| contains_word(name, card)).map(|(_, peak)| *peak)
+pub fn peak_of(name: &str) -> Option<PeakThroughput> {
+    GPUS.iter().find(|(card, _)| contains_word(name, card)).map(|(_, peak)| *peak)
 }
 
 /// Returns the peak matmul FLOP/s for a dtype; `None` if the GPU is unknown or the dtype has no matmul.

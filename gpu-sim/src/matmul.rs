@@ -1,51 +1,52 @@
-//! Matrix products, with what is done beside.
+//! Matmuls with epilogues.
 
 use std::sync::OnceLock;
 
 use half::bf16;
 use meshwright::backend::cpu::CpuBackend;
-use meshwright::backend::cuda::{Ending, MatMul, MatMulOperands};
+use meshwright::backend::cuda::{MatMul, MatMulEpilogue, MatMulOperands};
 use meshwright::backend::{Backend, DType, Element, Gemm, View, ViewMut};
 
 use crate::memory::Memory;
 
-/// Computes a product and its ending as the vendor's library does: sums in f32, which are rounded last.
-pub(crate) fn multiply(
+/// Computes a matmul and its epilogue as cuBLASLt does: accumulation in f32, rounded once at the end.
+pub(crate) fn compute_matmul(
     memory: &Memory,
     shape: &MatMul,
     operands: &MatMulOperands,
 ) -> Result<(), String> {
-    let MatMul { gemm: g, factors, result, ending } = shape;
-    let MatMulOperands { a, b, c, vector, inside } = *operands;
-    memory.require(a, g.m * g.k * factors.bytes())?;
-    memory.require(b, g.k * g.n * factors.bytes())?;
+    let MatMul { gemm: g, inputs, result, epilogue } = shape;
+    let MatMulOperands { a, b, c, bias, aux } = *operands;
+    memory.require(a, g.m * g.k * inputs.bytes())?;
+    memory.require(b, g.k * g.n * inputs.bytes())?;
     memory.require(c, g.m * g.n * result.bytes())?;
-    let used = [vector, inside].into_iter().chain((*ending != Ending::Plain).then_some(a | b | c));
+    let used =
+        [bias, aux].into_iter().chain((*epilogue != MatMulEpilogue::Plain).then_some(a | b | c));
     if used.into_iter().any(|address| !address.is_multiple_of(MatMulOperands::ALIGNMENT)) {
-        return Err("an operand of a product that does more is not aligned".to_string());
+        return Err("an operand of a matmul with an epilogue is not aligned".to_string());
     }
-    match ending {
-        Ending::Plain => {}
-        Ending::Bias | Ending::BiasGelu { .. } => memory.require(vector, g.n * result.bytes())?,
-        Ending::Sums => memory.require(vector, g.n * DType::F32.bytes())?,
+    match epilogue {
+        MatMulEpilogue::Plain => {}
+        MatMulEpilogue::Bias | MatMulEpilogue::BiasGelu { .. } => {
+            memory.require(bias, g.n * result.bytes())?
+        }
+        MatMulEpilogue::BiasGrad => memory.require(bias, g.n * DType::F32.bytes())?,
     }
-    if let Ending::BiasGelu { keeps: true } = ending {
-        memory.require(inside, g.m * g.n * result.bytes())?;
+    if let MatMulEpilogue::BiasGelu { aux: true } = epilogue {
+        memory.require(aux, g.m * g.n * result.bytes())?;
     }
-    // SAFETY: the operands are live, and the caller of `matmul` promised that nothing else uses what is written.
+    // SAFETY: the operands are live, and the caller of `matmul` guarantees exclusive access to the outputs.
     unsafe {
-        match (factors, result) {
-            (DType::F32, DType::F32) => compute::<f32, f32>(g, *ending, operands),
-            (DType::Bf16, DType::F32) => compute::<bf16, f32>(g, *ending, operands),
-            (DType::Bf16, DType::Bf16) => compute::<bf16, bf16>(g, *ending, operands),
-            (factors, result) => {
-                Err(format!("no product of {factors} factors has a result of {result}"))
-            }
+        match (inputs, result) {
+            (DType::F32, DType::F32) => compute::<f32, f32>(g, *epilogue, operands),
+            (DType::Bf16, DType::F32) => compute::<bf16, f32>(g, *epilogue, operands),
+            (DType::Bf16, DType::Bf16) => compute::<bf16, bf16>(g, *epilogue, operands),
+            (inputs, result) => Err(format!("no matmul of {inputs} inputs has a {result} result")),
         }
     }
 }
 
-/// An element that is computed with in f32.
+/// An element type that is computed in f32.
 trait Number: Element {
     fn wide(self) -> f32;
     fn rounded(wide: f32) -> Self;
@@ -72,18 +73,18 @@ impl Number for bf16 {
 }
 
 /// # Safety
-/// The operands are live and as long as the product says, and nothing else uses what is written.
+/// The operands are live and of the sizes of the matmul, and nothing else uses the outputs.
 unsafe fn compute<F: Number, R: Number>(
     g: &Gemm,
-    ending: Ending,
+    epilogue: MatMulEpilogue,
     operands: &MatMulOperands,
 ) -> Result<(), String> {
-    let MatMulOperands { a, b, c, vector, inside } = *operands;
+    let MatMulOperands { a, b, c, bias: bias_address, aux: aux_address } = *operands;
     let (cpu, len) = (cpu()?, g.m * g.n);
-    // SAFETY: as the caller promises, for this and the next ones.
+    // SAFETY: as the caller promises, here and below.
     let (left, right) = unsafe { (read::<F>(a, g.m * g.k), read::<F>(b, g.k * g.n)) };
-    let keeps = match ending {
-        Ending::Plain | Ending::Sums => {
+    let gelu_aux = match epilogue {
+        MatMulEpilogue::Plain | MatMulEpilogue::BiasGrad => {
             // SAFETY: as above.
             cpu.gemm(
                 g,
@@ -91,35 +92,35 @@ unsafe fn compute<F: Number, R: Number>(
                 View::from(right),
                 ViewMut::from(unsafe { write::<R>(c, len) }),
             );
-            if ending == Ending::Sums {
+            if epilogue == MatMulEpilogue::BiasGrad {
                 // SAFETY: as above.
-                sums(g, right, unsafe { write::<f32>(vector, g.n) });
+                column_sums(g, right, unsafe { write::<f32>(bias_address, g.n) });
             }
             return Ok(());
         }
-        Ending::Bias => None,
-        Ending::BiasGelu { keeps } => Some(keeps),
+        MatMulEpilogue::Bias => None,
+        MatMulEpilogue::BiasGelu { aux } => Some(aux),
     };
     // SAFETY: as above.
-    let (result, bias) = unsafe { (write::<R>(c, len), read::<R>(vector, g.n)) };
+    let (result, bias) = unsafe { (write::<R>(c, len), read::<R>(bias_address, g.n)) };
     let mut sum: Vec<f32> = result.iter().map(|x| x.wide()).collect();
     cpu.gemm(g, View::from(left), View::from(right), ViewMut::from(&mut sum[..]));
     for (at, sum) in sum.iter_mut().enumerate() {
         *sum += bias[at % g.n].wide();
     }
-    if keeps == Some(true) {
+    if gelu_aux == Some(true) {
         // SAFETY: as above.
-        let inside = unsafe { write::<R>(inside, len) };
-        inside.iter_mut().zip(&sum).for_each(|(inside, sum)| *inside = R::rounded(*sum));
+        let aux = unsafe { write::<R>(aux_address, len) };
+        aux.iter_mut().zip(&sum).for_each(|(aux, sum)| *aux = R::rounded(*sum));
     }
     for (result, sum) in result.iter_mut().zip(sum) {
-        *result = R::rounded(if keeps.is_some() { gelu(sum) } else { sum });
+        *result = R::rounded(if gelu_aux.is_some() { gelu(sum) } else { sum });
     }
     Ok(())
 }
 
-/// The sum of each column of `op(b)`.
-fn sums<F: Number>(g: &Gemm, b: &[F], sums: &mut [f32]) {
+/// Computes the sum of each column of `op(b)`.
+fn column_sums<F: Number>(g: &Gemm, b: &[F], sums: &mut [f32]) {
     for (col, sum) in sums.iter_mut().enumerate() {
         let at = |row: usize| b[if g.trans_b { col * g.k + row } else { row * g.n + col }].wide();
         *sum = (0..g.k).map(at).sum();
@@ -132,7 +133,7 @@ fn gelu(x: f32) -> f32 {
     0.5 * x * (1.0 + inner.tanh())
 }
 
-/// The products of every simulated device.
+/// Returns the CPU backend shared by all simulated devices.
 fn cpu() -> Result<&'static CpuBackend, String> {
     static CPU: OnceLock<Result<CpuBackend, String>> = OnceLock::new();
     CPU.get_or_init(|| CpuBackend::new(1).map_err(|error| error.to_string()))
@@ -151,7 +152,7 @@ unsafe fn read<'a, T: Element>(address: u64, len: usize) -> &'a [T] {
 }
 
 /// # Safety
-/// As [`read`], and nothing else uses them.
+/// As [`read`], with exclusive access.
 unsafe fn write<'a, T: Element>(address: u64, len: usize) -> &'a mut [T] {
     if len == 0 {
         return &mut [];

@@ -2,60 +2,60 @@
 
 use cudarc::cublaslt::sys::cublasLtMatmulAlgo_t;
 
-use super::candidates::Alignment;
+use super::candidates::OperandAlignment;
 use crate::backend::cuda::native::Version;
-use crate::backend::cuda::native::cache::{Cache, Key};
-use crate::backend::cuda::{MatMul, Properties};
+use crate::backend::cuda::native::disk_cache::{CacheKey, DiskCache};
+use crate::backend::cuda::{DeviceProperties, MatMul};
 
 /// Autotuned algorithms of one GPU model and library version.
-pub struct Kept {
-    cache: Cache,
+pub struct AutotuneCache {
+    cache: DiskCache,
     /// Everything that all choices depend on.
     common: String,
 }
 
-impl Kept {
+impl AutotuneCache {
     /// Creates the cache; choices with and without `allow_nondeterministic` are separate.
     pub fn new(
-        properties: &Properties,
+        properties: &DeviceProperties,
         version: Version,
-        any_bits: bool,
+        allow_nondeterministic: bool,
         workspace: usize,
-    ) -> Kept {
-        let Properties { name, capability: (major, minor), multiprocessors, .. } = properties;
+    ) -> AutotuneCache {
+        let DeviceProperties { name, capability: (major, minor), multiprocessors, .. } = properties;
         let common = format!(
-            "{name}, {major}.{minor}, {multiprocessors} multiprocessors; cuBLASLt {version}; any bits: {any_bits}; \
+            "{name}, {major}.{minor}, {multiprocessors} multiprocessors; cuBLASLt {version}; nondeterministic: {allow_nondeterministic}; \
              {workspace} bytes of workspace"
         );
-        Kept { cache: Cache::from_environment(), common }
+        AutotuneCache { cache: DiskCache::from_environment(), common }
     }
 
     /// Returns the algorithm chosen for matmuls of a shape.
-    pub fn get(&self, shape: &MatMul, alignment: Alignment) -> Option<cublasLtMatmulAlgo_t> {
-        decoded(&self.cache.get(&self.key(shape, alignment))?)
+    pub fn get(&self, shape: &MatMul, alignment: OperandAlignment) -> Option<cublasLtMatmulAlgo_t> {
+        decode_algorithm(&self.cache.get(&self.cache_key(shape, alignment))?)
     }
 
     /// Stores a choice unless another process was first; returns the stored one.
     pub fn put(
         &self,
         shape: &MatMul,
-        alignment: Alignment,
+        alignment: OperandAlignment,
         algorithm: cublasLtMatmulAlgo_t,
     ) -> cublasLtMatmulAlgo_t {
         let bytes = algorithm.data.map(u64::to_le_bytes);
-        let kept = self.cache.put_first(&self.key(shape, alignment), bytes.as_flattened());
-        decoded(&kept).unwrap_or(algorithm)
+        let cached = self.cache.put_first(&self.cache_key(shape, alignment), bytes.as_flattened());
+        decode_algorithm(&cached).unwrap_or(algorithm)
     }
 
-    fn key(&self, shape: &MatMul, alignment: Alignment) -> Key {
+    fn cache_key(&self, shape: &MatMul, alignment: OperandAlignment) -> CacheKey {
         let name = format!("matmul-{}x{}x{}", shape.gemm.m, shape.gemm.n, shape.gemm.k);
         let parts = [self.common.as_str(), &format!("{shape:?}"), &format!("{alignment:?}")];
-        Key::of_parts(&name, "algorithm", &parts)
+        CacheKey::of_parts(&name, "algorithm", &parts)
     }
 }
 
 /// Decodes an algorithm, which is valid for the library version that created it.
-fn decoded(bytes: &[u8]) -> Option<cublasLtMatmulAlgo_t> {
+fn decode_algorithm(bytes: &[u8]) -> Option<cublasLtMatmulAlgo_t> {
     let mut data = [0; 8];
     if bytes.len() != size_of_val(&data) {
         return None;

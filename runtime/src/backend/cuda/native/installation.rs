@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use super::api::{Api, cublaslt, cudnn, driver, nccl, nvrtc};
 use super::context::devices;
-use super::libraries::{Library, Loaded, Version};
-use crate::backend::cuda::{DriverError, Properties};
+use super::libraries::{Loaded, VendorLibrary, Version};
+use crate::backend::cuda::{DeviceProperties, DriverError};
 
 /// An installed library.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundLibrary {
     /// The library.
-    pub library: Library,
+    pub library: VendorLibrary,
     /// Version that the library reports.
     pub version: Version,
     /// Path of the library.
@@ -20,23 +20,23 @@ pub struct Found {
 
 /// The CUDA installation of this machine.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Probe {
+pub struct CudaInstallation {
     /// Installed libraries.
-    pub libraries: Vec<Found>,
+    pub libraries: Vec<FoundLibrary>,
     /// Errors of missing optional libraries: cuDNN (attention falls back to the project's own kernels) and NCCL (ranks
     /// then share one process).
     pub missing: Vec<DriverError>,
     /// Visible devices; at least one.
-    pub devices: Vec<Properties>,
+    pub devices: Vec<DeviceProperties>,
 }
 
 /// Looks for each library; never panics.
-pub fn libraries() -> [(Library, Result<Found, DriverError>); 5] {
+pub fn libraries() -> [(VendorLibrary, Result<FoundLibrary, DriverError>); 5] {
     fn found<A: Api>(
         loaded: Result<&'static Loaded<A>, DriverError>,
-    ) -> (Library, Result<Found, DriverError>) {
+    ) -> (VendorLibrary, Result<FoundLibrary, DriverError>) {
         let library = A::LIBRARY;
-        let found = loaded.map(|loaded| Found {
+        let found = loaded.map(|loaded| FoundLibrary {
             library,
             version: loaded.version,
             path: loaded.path.clone(),
@@ -47,13 +47,17 @@ pub fn libraries() -> [(Library, Result<Found, DriverError>); 5] {
 }
 
 /// Returns the CUDA installation, or the first error of a required library; never panics.
-pub fn probe() -> Result<Probe, DriverError> {
-    let mut probe = Probe { libraries: Vec::new(), missing: Vec::new(), devices: Vec::new() };
+pub fn probe() -> Result<CudaInstallation, DriverError> {
+    let mut probe =
+        CudaInstallation { libraries: Vec::new(), missing: Vec::new(), devices: Vec::new() };
     for (library, found) in libraries() {
         match (library, found) {
             (_, Ok(found)) => probe.libraries.push(found),
-            (Library::Cudnn | Library::Nccl, Err(error)) => probe.missing.push(error),
-            (Library::Driver | Library::Nvrtc | Library::CublasLt, Err(error)) => {
+            (VendorLibrary::Cudnn | VendorLibrary::Nccl, Err(error)) => probe.missing.push(error),
+            (
+                VendorLibrary::Driver | VendorLibrary::Nvrtc | VendorLibrary::CublasLt,
+                Err(error),
+            ) => {
                 return Err(error);
             }
         }

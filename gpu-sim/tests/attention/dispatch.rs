@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use meshwright::backend::cuda::{DriverError, FusedAttention, Properties, Source, Stream};
-use meshwright::backend::{AttentionShape, DType};
+use meshwright::backend::DType;
+use meshwright::backend::cuda::{DeviceProperties, NullAttention, NullCall, Source};
 use meshwright_gpu_sim::{Call, SimDevice, SimDriver, h100, not_checked_on_gpu};
 
 use crate::case::{Case, shape};
@@ -11,7 +11,7 @@ use crate::changed::Changed;
 use crate::support::device_with;
 
 /// The kernels that a case runs, without those that both ways share.
-fn kernels(properties: Properties, case: &Case, skew: usize) -> Vec<String> {
+fn kernels(properties: DeviceProperties, case: &Case, skew: usize) -> Vec<String> {
     let device = SimDevice::with(1, properties);
     case.run(&device_with(Arc::new(device.driver()), skew));
     let launched = device.log().into_iter().filter_map(|entry| match entry.call {
@@ -57,73 +57,19 @@ fn large_heads_have_a_kernel_for_each_gradient() {
 }
 
 #[test]
-fn a_device_with_little_shared_memory_does_without_tensor_cores() {
+fn little_shared_memory_disables_tensor_cores() {
     if not_checked_on_gpu() {
         return;
     }
-    let properties = Properties { shared_memory: 99 * 1024, ..h100() };
+    let properties = DeviceProperties { shared_memory: 99 * 1024, ..h100() };
     let wide = Case::new(shape(1, 20, [1, 1, 256], true), DType::Bf16);
     assert!(kernels(properties.clone(), &wide, 0).iter().all(|name| name.contains("plain")));
     let usual = Case::new(shape(1, 20, [1, 1, 64], true), DType::Bf16);
     assert_eq!(kernels(properties, &usual, 0), TENSOR);
 }
 
-/// A vendor's attention that notes what it is asked for.
-struct Vendor {
-    calls: Arc<Mutex<Vec<&'static str>>>,
-    backward: bool,
-}
-
-impl Vendor {
-    fn note(&self, call: &'static str) {
-        self.calls.lock().expect("nobody panics").push(call);
-    }
-}
-
-impl FusedAttention for Vendor {
-    fn supports(&self, _: &AttentionShape) -> bool {
-        true
-    }
-
-    fn supports_backward(&self, _: &AttentionShape, _: usize) -> bool {
-        self.backward
-    }
-
-    unsafe fn forward(
-        &self,
-        _: Stream,
-        _: &AttentionShape,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
-    ) -> Result<(), DriverError> {
-        self.note("forward");
-        Ok(())
-    }
-
-    unsafe fn backward(
-        &self,
-        _: Stream,
-        _: &AttentionShape,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
-        _: u64,
-    ) -> Result<(), DriverError> {
-        self.note("backward");
-        Ok(())
-    }
-}
-
 #[test]
-fn the_vendor_takes_aligned_bf16_that_it_supports() {
+fn vendor_attention_takes_supported_aligned_bf16() {
     if not_checked_on_gpu() {
         return;
     }
@@ -135,8 +81,16 @@ fn the_vendor_takes_aligned_bf16_that_it_supports() {
         (&bf16, 4, true, vec![], 4 + 14),
         (&f32, 0, true, vec![], 4 + 14),
     ] {
-        let calls = Arc::default();
-        let attention = Vendor { calls: Arc::clone(&calls), backward };
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let observed = Arc::clone(&calls);
+        let attention = NullAttention::new(backward, move |call| {
+            let name = match call {
+                NullCall::Attention => "forward",
+                NullCall::AttentionBackward => "backward",
+                other => unreachable!("{other:?} is no call of attention"),
+            };
+            observed.lock().expect("no panic").push(name);
+        });
         let driver = Changed {
             device: SimDriver::new(1),
             change: Source::clone,
@@ -144,7 +98,7 @@ fn the_vendor_takes_aligned_bf16_that_it_supports() {
         };
         let side = device_with(Arc::new(driver), skew);
         case.run(&side);
-        assert_eq!(*calls.lock().expect("nobody panics"), expected);
+        assert_eq!(*calls.lock().expect("no panic"), expected);
         assert_eq!(side.backend().flops(), factor * 20 * 21 / 2 * 64);
     }
 }

@@ -86,10 +86,10 @@ fn check_bias_and_gelu(sizes: Sizes, dtype: DType, trans_b: bool) {
     let (m, n, k) = sizes;
     let [sum, activated] = expected(sizes, dtype, trans_b);
     let [a, b, bias] = operands(&side, sizes, dtype);
-    let run = |what: &str, ending: GemmEnding<'_>| {
+    let run = |what: &str, epilogue: GemmEnding<'_>| {
         let mut out = side.blank(dtype, m * n);
         let gemm = gemm(sizes, trans_b);
-        let fused = side.backend().gemm_with(&gemm, a.view(), b.view(), ending, out.view_mut());
+        let fused = side.backend().gemm_with(&gemm, a.view(), b.view(), epilogue, out.view_mut());
         is_fused(fused, what, dtype, sizes).then(|| out.numbers())
     };
     let near = |what: &str, got: &[f32], expected: &[f32], floor: f32| {
@@ -98,13 +98,13 @@ fn check_bias_and_gelu(sizes: Sizes, dtype: DType, trans_b: bool) {
     if let Some(got) = run("bias", GemmEnding::Bias(bias.view())) {
         near("bias", &got, &sum, rounding(k));
     }
-    let ending = GemmEnding::BiasGelu { bias: bias.view(), inside: None };
-    if let Some(got) = run("gelu", ending) {
+    let epilogue = GemmEnding::BiasGelu { bias: bias.view(), inside: None };
+    if let Some(got) = run("gelu", epilogue) {
         near("gelu", &got, &activated, gelu_rounding(k));
     }
     let mut inside = side.blank(dtype, m * n);
-    let ending = GemmEnding::BiasGelu { bias: bias.view(), inside: Some(inside.view_mut()) };
-    if let Some(got) = run("gelu, kept", ending) {
+    let epilogue = GemmEnding::BiasGelu { bias: bias.view(), inside: Some(inside.view_mut()) };
+    if let Some(got) = run("gelu, kept", epilogue) {
         near("gelu, kept", &got, &activated, gelu_rounding(k));
         near("what GELU is taken of", &inside.numbers(), &sum, rounding(k));
     }
@@ -129,9 +129,9 @@ fn check_sums(sizes: Sizes, dtype: DType) {
     let mut with_sums = side.floats(DType::F32, &values(m * n, 6));
     let mut sums = side.blank(DType::F32, n);
     side.backend().gemm(&gemm, x.view(), dy.view(), plain.view_mut());
-    let ending = GemmEnding::Sums(sums.view_mut());
+    let epilogue = GemmEnding::Sums(sums.view_mut());
     let to = with_sums.view_mut();
-    let fused = side.backend().gemm_with(&gemm, x.view(), dy.view(), ending, to);
+    let fused = side.backend().gemm_with(&gemm, x.view(), dy.view(), epilogue, to);
     if !is_fused(fused, "sums", dtype, sizes) {
         return;
     }
@@ -161,9 +161,10 @@ fn a_refused_product_is_none() {
     let [a, b, bias] = operands(&side, sizes, DType::Bf16);
     let run = || {
         let mut out = side.blank(DType::Bf16, m * n);
-        let ending = GemmEnding::Bias(bias.view());
+        let epilogue = GemmEnding::Bias(bias.view());
         let (a, b) = (a.view(), b.view());
-        let is_there = side.backend().gemm_with(&gemm(sizes, false), a, b, ending, out.view_mut());
+        let is_there =
+            side.backend().gemm_with(&gemm(sizes, false), a, b, epilogue, out.view_mut());
         (is_there, out.numbers())
     };
     let refused = DriverError::Refused { call: "cublasLtMatmul", reason: "no".to_owned() };
@@ -190,8 +191,8 @@ fn where_there_is_no_such_product_nothing_is_done() {
             (side.floats(DType::F32, &values(gemm.m * gemm.k, 1)), values(gemm.k * gemm.n, 2));
         let (b, bias) = (side.floats(DType::F32, &b), side.floats(DType::F32, &values(gemm.n, 3)));
         let mut out = side.blank(DType::F32, m * gemm.n);
-        let ending = GemmEnding::Bias(bias.view());
-        assert!(!side.backend().gemm_with(&gemm, a.view(), b.view(), ending, out.view_mut()));
+        let epilogue = GemmEnding::Bias(bias.view());
+        assert!(!side.backend().gemm_with(&gemm, a.view(), b.view(), epilogue, out.view_mut()));
         assert!(out.numbers().iter().all(|x| x.is_nan()));
         assert_eq!(side.backend().flops(), 0);
     }

@@ -1,7 +1,7 @@
 //! Matrix products.
 
 use half::bf16;
-use meshwright::backend::cuda::{Driver, Ending, MatMul, MatMulOperands};
+use meshwright::backend::cuda::{Driver, MatMul, MatMulEpilogue, MatMulOperands};
 use meshwright::backend::{DType, Gemm};
 
 use crate::rig::Rig;
@@ -15,7 +15,7 @@ fn expected(c: f32) -> Vec<f32> {
     (0..6).map(|i| at(i / 2, i % 2)).collect()
 }
 
-fn factors() -> (Vec<f32>, Vec<f32>) {
+fn inputs() -> (Vec<f32>, Vec<f32>) {
     ((0..12).map(|i| i as f32).collect(), (0..8).map(|i| i as f32 - 3.0).collect())
 }
 
@@ -26,17 +26,17 @@ fn narrow(values: &[f32]) -> Vec<bf16> {
 #[test]
 fn every_dtype_is_multiplied_as_on_the_host() {
     let rig = Rig::new(1);
-    let (a, b) = factors();
+    let (a, b) = inputs();
     let (wide_a, wide_b) = (rig.put(&a), rig.put(&b));
     let (narrow_a, narrow_b) = (rig.put(&narrow(&a)), rig.put(&narrow(&b)));
     let wide_c = || rig.put(&[1f32; 6]);
     let narrow_c = rig.put(&narrow(&[1.0; 6]));
-    for (factors, result, a, b, c) in [
+    for (inputs, result, a, b, c) in [
         (DType::F32, DType::F32, wide_a, wide_b, wide_c()),
         (DType::Bf16, DType::F32, narrow_a, narrow_b, wide_c()),
         (DType::Bf16, DType::Bf16, narrow_a, narrow_b, narrow_c),
     ] {
-        let shape = MatMul { gemm: GEMM, factors, result, ending: Ending::Plain };
+        let shape = MatMul { gemm: GEMM, inputs, result, epilogue: MatMulEpilogue::Plain };
         // SAFETY: the operands have the sizes of the product.
         unsafe { rig.driver.matmul(rig.stream, &shape, &MatMulOperands::plain(a, b, c)) }
             .expect("a product");
@@ -49,17 +49,17 @@ fn every_dtype_is_multiplied_as_on_the_host() {
         let expected = expected(1.0);
         let rounded =
             |x: &f32| if result == DType::Bf16 { bf16::from_f32(*x).to_f32() } else { *x };
-        assert_eq!(got, expected.iter().map(rounded).collect::<Vec<_>>(), "{factors} to {result}");
+        assert_eq!(got, expected.iter().map(rounded).collect::<Vec<_>>(), "{inputs} to {result}");
     }
 }
 
 #[test]
 fn operands_must_be_there() {
     let rig = Rig::new(1);
-    let (a, b) = factors();
+    let (a, b) = inputs();
     let (a, b, c) = (rig.put(&a), rig.put(&b), rig.put(&[0f32; 5]));
-    let (factors, result) = (DType::F32, DType::F32);
-    let shape = MatMul { gemm: GEMM, factors, result, ending: Ending::Plain };
+    let (inputs, result) = (DType::F32, DType::F32);
+    let shape = MatMul { gemm: GEMM, inputs, result, epilogue: MatMulEpilogue::Plain };
     // SAFETY: the driver finds that the last operand is too short.
     let submitted =
         unsafe { rig.driver.matmul(rig.stream, &shape, &MatMulOperands::plain(a, b, c)) };

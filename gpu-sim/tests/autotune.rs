@@ -5,45 +5,47 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use half::bf16;
-use meshwright::backend::cuda::trial::fastest;
-use meshwright::backend::cuda::{Driver, DriverError, Ending, MatMul, MatMulOperands, Stream};
+use meshwright::backend::cuda::autotune::autotune_matmul;
+use meshwright::backend::cuda::{
+    Driver, DriverError, MatMul, MatMulEpilogue, MatMulOperands, Stream,
+};
 use meshwright::backend::{DType, Gemm};
 use meshwright_gpu_sim::SimDriver;
 
 /// What a trial of four ways does on a device: the ways add up as `order` says, the second is refused.
-struct Ways {
+struct Candidates {
     driver: SimDriver,
     stream: Stream,
     shape: MatMul,
     /// How far all results are from 0, and what was added to, of every run.
-    seen: RefCell<Vec<(f32, Vec<f32>)>>,
+    observed: RefCell<Vec<(f32, Vec<f32>)>>,
     /// The way and the place of the result of every run.
     runs: RefCell<Vec<(usize, u64)>>,
     /// A way that takes its time.
     slow: Option<usize>,
 }
 
-impl Ways {
-    fn new(factors: DType, result: DType, gemm: Gemm) -> Ways {
+impl Candidates {
+    fn new(inputs: DType, result: DType, gemm: Gemm) -> Candidates {
         let driver = SimDriver::new(5);
         let stream = driver.new_stream(false).unwrap();
-        Ways {
+        Candidates {
             driver,
             stream,
-            shape: MatMul { gemm, factors, result, ending: Ending::Plain },
-            seen: RefCell::default(),
+            shape: MatMul { gemm, inputs, result, epilogue: MatMulEpilogue::Plain },
+            observed: RefCell::default(),
             runs: RefCell::default(),
             slow: None,
         }
     }
 
-    /// The way that is chosen, where way `way` adds up the terms in the order of `orders[way]`, and is refused without one.
-    fn chosen(&self, orders: &[Option<Order>], any_bits: bool) -> Option<usize> {
-        let run = |way: usize, operands: &MatMulOperands| match orders[way] {
+    /// The way that is chosen, where way `algorithm` adds up the terms in the order of `orders[algorithm]`, and is refused without one.
+    fn chosen(&self, orders: &[Option<Order>], allow_nondeterministic: bool) -> Option<usize> {
+        let run = |algorithm: usize, operands: &MatMulOperands| match orders[algorithm] {
             Some(order) => {
                 self.multiply(order, operands);
-                self.runs.borrow_mut().push((way, operands.c));
-                if self.slow == Some(way) {
+                self.runs.borrow_mut().push((algorithm, operands.c));
+                if self.slow == Some(algorithm) {
                     std::thread::sleep(Duration::from_millis(3));
                 }
                 Ok(())
@@ -51,7 +53,9 @@ impl Ways {
             None => Err(DriverError::Call { call: "cublasLtMatmul", reason: "refused".to_owned() }),
         };
         let (driver, stream) = (&self.driver, self.stream);
-        fastest(driver, stream, &self.shape, orders.len(), any_bits, run).unwrap().chosen
+        autotune_matmul(driver, stream, &self.shape, orders.len(), allow_nondeterministic, run)
+            .unwrap()
+            .chosen
     }
 
     fn read(&self, dtype: DType, from: u64, len: usize) -> Vec<f32> {
@@ -79,10 +83,10 @@ impl Ways {
 
     /// The product on the host, in an order of its own.
     fn multiply(&self, order: Order, operands: &MatMulOperands) {
-        let MatMul { gemm, factors, result, .. } = self.shape;
+        let MatMul { gemm, inputs, result, .. } = self.shape;
         let MatMulOperands { a, b, c, .. } = *operands;
         let Gemm { m, n, k, trans_a, trans_b, accumulate } = gemm;
-        let (a, b) = (self.read(factors, a, m * k), self.read(factors, b, k * n));
+        let (a, b) = (self.read(inputs, a, m * k), self.read(inputs, b, k * n));
         let before = self.read(result, c, m * n);
         let mut largest = 0f32;
         let product: Vec<f32> = (0..m * n)
@@ -103,7 +107,7 @@ impl Ways {
             }
             _ => self.put(c, &product),
         }
-        self.seen.borrow_mut().push((largest, before));
+        self.observed.borrow_mut().push((largest, before));
     }
 }
 
@@ -138,57 +142,61 @@ fn forms() -> impl Iterator<Item = Gemm> {
 }
 
 #[test]
-fn another_order_of_sums_is_seen_in_every_dtype() {
+fn other_summation_orders_are_detected() {
     use Order::*;
-    for (factors, result) in
+    for (inputs, result) in
         [(DType::F32, DType::F32), (DType::Bf16, DType::F32), (DType::Bf16, DType::Bf16)]
     {
         for gemm in forms() {
             for other in [Fours, Halves] {
-                let ways = Ways::new(factors, result, gemm);
+                let candidates = Candidates::new(inputs, result, gemm);
                 // The others have unlike bits, or are refused; only the last is like the first.
-                let chosen = ways.chosen(&[Some(Forward), Some(other), None], false);
-                assert_eq!(chosen, Some(0), "{gemm:?} {factors} {result}");
-                let seen = ways.seen.borrow();
+                let chosen = candidates.chosen(&[Some(Forward), Some(other), None], false);
+                assert_eq!(chosen, Some(0), "{gemm:?} {inputs} {result}");
+                let observed = candidates.observed.borrow();
                 // Terms are as large as 2^14; their sums are what rounding leaves.
-                assert!(seen.iter().all(|(largest, _)| (1e-6..0.5).contains(largest)), "{seen:?}");
+                assert!(
+                    observed.iter().all(|(largest, _)| (1e-6..0.5).contains(largest)),
+                    "{observed:?}"
+                );
             }
         }
     }
 }
 
 #[test]
-fn ways_with_the_same_bits_may_be_chosen_and_what_is_added_to_is_the_same_for_all() {
+fn bitwise_equal_algorithms_run_on_equal_operands() {
     use Order::*;
     let gemm = Gemm { m: 6, n: 10, k: 33, trans_a: false, trans_b: true, accumulate: true };
-    let ways = Ways::new(DType::Bf16, DType::F32, gemm);
-    let chosen = ways.chosen(&[None, Some(Forward), Some(Halves), Some(Forward)], false);
+    let candidates = Candidates::new(DType::Bf16, DType::F32, gemm);
+    let chosen = candidates.chosen(&[None, Some(Forward), Some(Halves), Some(Forward)], false);
     assert!(matches!(chosen, Some(1 | 3)), "{chosen:?}");
     // Each way is run once, from the same numbers, before the two that may be chosen are timed.
-    let (seen, runs) = (ways.seen.borrow(), ways.runs.borrow());
-    assert!(seen[0].1.iter().all(|x| *x != 0.0 && x.abs() < 0.125));
-    assert_eq!(seen[0].1, seen[1].1);
-    assert_eq!(seen[0].1, seen[2].1);
-    assert_eq!(runs[..3].iter().map(|(way, _)| *way).collect::<Vec<_>>(), [1, 2, 3]);
-    assert!(runs[3..].iter().all(|(way, _)| *way != 2));
+    let (observed, runs) = (candidates.observed.borrow(), candidates.runs.borrow());
+    assert!(observed[0].1.iter().all(|x| *x != 0.0 && x.abs() < 0.125));
+    assert_eq!(observed[0].1, observed[1].1);
+    assert_eq!(observed[0].1, observed[2].1);
+    assert_eq!(runs[..3].iter().map(|(algorithm, _)| *algorithm).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(runs[3..].iter().all(|(algorithm, _)| *algorithm != 2));
     // Small operands are used in turn.
-    let places: HashSet<_> = runs[3..].iter().map(|(_, place)| place).collect();
-    assert_eq!(places.len(), 3);
-    drop((seen, runs));
+    let addresses: HashSet<_> = runs[3..].iter().map(|(_, address)| address).collect();
+    assert_eq!(addresses.len(), 3);
+    drop((observed, runs));
     // All memory is back.
-    assert_eq!(ways.driver.device().live(), (0, 0));
+    assert_eq!(candidates.driver.device().live(), (0, 0));
 }
 
 /// Rounds of the ways alternate, and one that is far behind has no second one.
 #[test]
-fn a_slower_way_is_not_chosen() {
+fn slower_algorithm_is_not_chosen() {
     let gemm = Gemm { m: 6, n: 10, k: 33, trans_a: false, trans_b: false, accumulate: false };
     for slow in [0, 1] {
-        let ways = Ways { slow: Some(slow), ..Ways::new(DType::F32, DType::F32, gemm) };
+        let candidates =
+            Candidates { slow: Some(slow), ..Candidates::new(DType::F32, DType::F32, gemm) };
         let both = [Some(Order::Forward); 2];
-        assert_eq!(ways.chosen(&both, false), Some(1 - slow));
-        let runs = ways.runs.borrow();
-        let of_slow = runs.iter().filter(|(way, _)| *way == slow).count();
+        assert_eq!(candidates.chosen(&both, false), Some(1 - slow));
+        let runs = candidates.runs.borrow();
+        let of_slow = runs.iter().filter(|(algorithm, _)| *algorithm == slow).count();
         // For its bits, to find the length of a round, and in one round: it is 3 ms. As the first it is timed before it is
         // known to be behind, as the second once more at most.
         assert_eq!(of_slow, 3, "{runs:?}");
@@ -199,8 +207,8 @@ fn a_slower_way_is_not_chosen() {
 }
 
 #[test]
-fn every_way_may_be_refused() {
+fn every_algorithm_may_be_refused() {
     let gemm = Gemm { m: 6, n: 10, k: 33, trans_a: false, trans_b: false, accumulate: false };
-    let ways = Ways::new(DType::F32, DType::F32, gemm);
-    assert_eq!(ways.chosen(&[None, None], true), None);
+    let candidates = Candidates::new(DType::F32, DType::F32, gemm);
+    assert_eq!(candidates.chosen(&[None, None], true), None);
 }

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use super::api::Api;
-use super::search::Search;
+use super::library_search::LibrarySearch;
 use crate::backend::cuda::DriverError;
 
 /// A library that is loaded at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Library {
+pub enum VendorLibrary {
     /// The CUDA driver, which is part of the system.
     Driver,
     /// The run-time compiler of kernels.
@@ -45,30 +45,37 @@ pub struct Loaded<A> {
     pub version: Version,
 }
 
-impl Library {
+impl VendorLibrary {
     /// All libraries.
-    pub const ALL: [Library; 5] =
-        [Library::Driver, Library::Nvrtc, Library::CublasLt, Library::Cudnn, Library::Nccl];
+    pub const ALL: [VendorLibrary; 5] = [
+        VendorLibrary::Driver,
+        VendorLibrary::Nvrtc,
+        VendorLibrary::CublasLt,
+        VendorLibrary::Cudnn,
+        VendorLibrary::Nccl,
+    ];
 
     /// Returns the name for messages.
     pub const fn name(self) -> &'static str {
         match self {
-            Library::Driver => "the CUDA driver",
-            Library::Nvrtc => "NVRTC",
-            Library::CublasLt => "cuBLASLt",
-            Library::Cudnn => "cuDNN",
-            Library::Nccl => "NCCL",
+            VendorLibrary::Driver => "the CUDA driver",
+            VendorLibrary::Nvrtc => "NVRTC",
+            VendorLibrary::CublasLt => "cuBLASLt",
+            VendorLibrary::Cudnn => "cuDNN",
+            VendorLibrary::Nccl => "NCCL",
         }
     }
 
     /// Returns the file names, best first.
     pub const fn files(self) -> &'static [&'static str] {
         match self {
-            Library::Driver => &["libcuda.so.1", "libcuda.so"],
-            Library::Nvrtc => &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
-            Library::CublasLt => &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"],
-            Library::Cudnn => &["libcudnn.so.9", "libcudnn.so"],
-            Library::Nccl => &["libnccl.so.2", "libnccl.so"],
+            VendorLibrary::Driver => &["libcuda.so.1", "libcuda.so"],
+            VendorLibrary::Nvrtc => &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
+            VendorLibrary::CublasLt => {
+                &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"]
+            }
+            VendorLibrary::Cudnn => &["libcudnn.so.9", "libcudnn.so"],
+            VendorLibrary::Nccl => &["libnccl.so.2", "libnccl.so"],
         }
     }
 
@@ -79,39 +86,41 @@ impl Library {
     /// that declares every function as used here.
     pub const fn minimum(self) -> Version {
         match self {
-            Library::Driver | Library::Nvrtc | Library::CublasLt => Version::new(12, 8, 0),
-            Library::Cudnn => Version::new(9, 15, 1),
-            Library::Nccl => Version::new(2, 27, 0),
+            VendorLibrary::Driver | VendorLibrary::Nvrtc | VendorLibrary::CublasLt => {
+                Version::new(12, 8, 0)
+            }
+            VendorLibrary::Cudnn => Version::new(9, 15, 1),
+            VendorLibrary::Nccl => Version::new(2, 27, 0),
         }
     }
 
     /// Returns the name of one exported function, used to find the library's file.
     const fn function(self) -> &'static str {
         match self {
-            Library::Driver => "cuDriverGetVersion",
-            Library::Nvrtc => "nvrtcVersion",
-            Library::CublasLt => "cublasLtGetVersion",
-            Library::Cudnn => "cudnnGetVersion",
-            Library::Nccl => "ncclGetVersion",
+            VendorLibrary::Driver => "cuDriverGetVersion",
+            VendorLibrary::Nvrtc => "nvrtcVersion",
+            VendorLibrary::CublasLt => "cublasLtGetVersion",
+            VendorLibrary::Cudnn => "cudnnGetVersion",
+            VendorLibrary::Nccl => "ncclGetVersion",
         }
     }
 
     /// Returns the remedy for a missing or outdated library.
     fn remedy(self) -> String {
         let package = match self {
-            Library::Driver => {
+            VendorLibrary::Driver => {
                 return "install the driver of the GPU, version 570 or later; in a container, start it with access to \
                         the GPUs"
                     .to_string();
             }
-            Library::Nvrtc => "nvidia-cuda-nvrtc",
-            Library::CublasLt => "nvidia-cublas",
-            Library::Cudnn => "nvidia-cudnn-cu13",
-            Library::Nccl => "nvidia-nccl-cu13",
+            VendorLibrary::Nvrtc => "nvidia-cuda-nvrtc",
+            VendorLibrary::CublasLt => "nvidia-cublas",
+            VendorLibrary::Cudnn => "nvidia-cudnn-cu13",
+            VendorLibrary::Nccl => "nvidia-nccl-cu13",
         };
         format!(
             "install it, for example by `pip install {package}`, and put its folder into {}",
-            Search::VARIABLE
+            LibrarySearch::VARIABLE
         )
     }
 }
@@ -144,14 +153,16 @@ impl<A> Deref for Loaded<A> {
 }
 
 /// Returns the library in `cell`, loaded on first use from the search path of the environment.
-pub(super) fn once<A: Api>(
+pub(super) fn load_once<A: Api>(
     cell: &'static OnceLock<Result<Loaded<A>, DriverError>>,
 ) -> Result<&'static Loaded<A>, DriverError> {
-    cell.get_or_init(|| open(&Search::from_environment(A::LIBRARY))).as_ref().map_err(Clone::clone)
+    cell.get_or_init(|| open(&LibrarySearch::from_environment(A::LIBRARY)))
+        .as_ref()
+        .map_err(Clone::clone)
 }
 
 /// Loads a library, resolves its functions and checks its version.
-pub(super) fn open<A: Api>(search: &Search) -> Result<Loaded<A>, DriverError> {
+pub(super) fn open<A: Api>(search: &LibrarySearch) -> Result<Loaded<A>, DriverError> {
     let which = A::LIBRARY;
     let (name, remedy) = (which.name(), which.remedy());
     let missing = |problem: String| DriverError::Library(format!("{problem}: {remedy}"));
@@ -164,7 +175,7 @@ pub(super) fn open<A: Api>(search: &Search) -> Result<Loaded<A>, DriverError> {
         }
         missing(problem)
     })?;
-    let path = file_of(&library, which.function()).unwrap_or_else(|| which.files()[0].into());
+    let path = library_file(&library, which.function()).unwrap_or_else(|| which.files()[0].into());
     let api = A::load(&library).map_err(|function| {
         missing(format!("{name} in {} has no function {function}", path.display()))
     })?;
@@ -184,7 +195,7 @@ pub(super) fn open<A: Api>(search: &Search) -> Result<Loaded<A>, DriverError> {
 }
 
 /// Preloads a companion file next to a library, which then finds it by name. A missing file is ignored.
-pub(super) fn open_beside(library: &Path, file: &str) {
+pub(super) fn preload_companion(library: &Path, file: &str) {
     // SAFETY: loading it runs the vendor's initialization code, as loading the library did.
     if let Ok(companion) = unsafe { libloading::Library::new(library.with_file_name(file)) } {
         std::mem::forget(companion);
@@ -192,7 +203,7 @@ pub(super) fn open_beside(library: &Path, file: &str) {
 }
 
 /// Returns the file that a function was loaded from.
-fn file_of(library: &libloading::Library, function: &str) -> Option<PathBuf> {
+fn library_file(library: &libloading::Library, function: &str) -> Option<PathBuf> {
     // SAFETY: only the address is used.
     let address = unsafe { library.get::<*const c_void>(function).ok()?.try_as_raw_ptr()? };
     let mut info = libc::Dl_info {

@@ -4,40 +4,43 @@ use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::libraries::Library;
+use super::libraries::VendorLibrary;
 
 /// Search path of a library.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Search {
+pub struct LibrarySearch {
     /// Folders from the environment variable.
     named: Option<Vec<PathBuf>>,
-    /// True if the loader's own path, and then [`USUAL`], are searched.
-    usual: bool,
+    /// True if the loader's own path, and then [`DEFAULT_FOLDERS`], are searched.
+    default_path: bool,
 }
 
 /// Default installation folders outside the loader's path.
-const USUAL: [&str; 2] = ["/usr/local/cuda/lib64", "/usr/local/nvidia/lib64"];
+const DEFAULT_FOLDERS: [&str; 2] = ["/usr/local/cuda/lib64", "/usr/local/nvidia/lib64"];
 
 /// Subfolders of a named folder: the folder itself, and the layout of Python packages in `site-packages/nvidia`.
-const LAYOUTS: [&str; 8] =
+const SUBFOLDERS: [&str; 8] =
     ["", "lib", "lib64", "cu13/lib", "cuda_nvrtc/lib", "cublas/lib", "cudnn/lib", "nccl/lib"];
 
-impl Search {
+impl LibrarySearch {
     /// Environment variable with the folders to search instead of the default path, separated as in `PATH`. The CUDA
     /// driver belongs to the system, so it is searched in the default path too.
     pub const VARIABLE: &str = "MESHWRIGHT_CUDA_LIBS";
 
     /// Returns the search path that the environment selects.
-    pub fn from_environment(library: Library) -> Search {
-        let named = std::env::var_os(Search::VARIABLE).filter(|folders| !folders.is_empty());
-        let usual = named.is_none() || library == Library::Driver;
-        Search { named: named.map(|folders| std::env::split_paths(&folders).collect()), usual }
+    pub fn from_environment(library: VendorLibrary) -> LibrarySearch {
+        let named = std::env::var_os(LibrarySearch::VARIABLE).filter(|folders| !folders.is_empty());
+        let default_path = named.is_none() || library == VendorLibrary::Driver;
+        LibrarySearch {
+            named: named.map(|folders| std::env::split_paths(&folders).collect()),
+            default_path,
+        }
     }
 
     /// Returns a search path of these folders only.
-    pub fn in_folders(folders: &[&Path]) -> Search {
+    pub fn in_folders(folders: &[&Path]) -> LibrarySearch {
         let named = folders.iter().map(|folder| folder.to_path_buf()).collect();
-        Search { named: Some(named), usual: false }
+        LibrarySearch { named: Some(named), default_path: false }
     }
 
     /// Opens the first of `files` that loads; the error is the loader's messages for files that exist.
@@ -65,11 +68,12 @@ impl Search {
         };
         let mut candidates = Vec::new();
         for folder in self.named.iter().flatten() {
-            candidates.extend(LAYOUTS.iter().flat_map(|layout| existing(&folder.join(layout))));
+            candidates.extend(SUBFOLDERS.iter().flat_map(|layout| existing(&folder.join(layout))));
         }
-        if self.usual {
+        if self.default_path {
             candidates.extend(files.iter().map(PathBuf::from));
-            candidates.extend(USUAL.iter().flat_map(|folder| existing(Path::new(folder))));
+            candidates
+                .extend(DEFAULT_FOLDERS.iter().flat_map(|folder| existing(Path::new(folder))));
         }
         candidates
     }
@@ -81,17 +85,19 @@ fn is_absence(error: &str, candidate: &Path) -> bool {
         .contains(&format!("{}: cannot open shared object file: No such file", candidate.display()))
 }
 
-impl fmt::Display for Search {
+impl fmt::Display for LibrarySearch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(named) = &self.named {
             let named: Vec<_> = named.iter().map(|folder| folder.display().to_string()).collect();
-            write!(f, "the folders of {} ({})", Search::VARIABLE, named.join(", "))?;
+            write!(f, "the folders of {} ({})", LibrarySearch::VARIABLE, named.join(", "))?;
         }
-        match (&self.named, self.usual) {
+        match (&self.named, self.default_path) {
             (_, false) => Ok(()),
-            (None, true) => write!(f, "the loader's path (LD_LIBRARY_PATH), {}", USUAL.join(", ")),
+            (None, true) => {
+                write!(f, "the loader's path (LD_LIBRARY_PATH), {}", DEFAULT_FOLDERS.join(", "))
+            }
             (Some(_), true) => {
-                write!(f, ", the loader's path (LD_LIBRARY_PATH), {}", USUAL.join(", "))
+                write!(f, ", the loader's path (LD_LIBRARY_PATH), {}", DEFAULT_FOLDERS.join(", "))
             }
         }
     }
@@ -118,30 +124,31 @@ mod tests {
         let nccl = file("first/nccl/lib", "libnccl.so.2");
         let plain = file("second", "libnccl.so");
         let (first, second, empty) = (folder("first"), folder("second"), folder("empty"));
-        let search = Search::in_folders(&[&empty, &second, &first]);
-        assert_eq!(search.candidates(Library::Nccl.files()), [plain, nccl]);
-        assert_eq!(search.candidates(Library::Cudnn.files()), [] as [&Path; 0]);
+        let search = LibrarySearch::in_folders(&[&empty, &second, &first]);
+        assert_eq!(search.candidates(VendorLibrary::Nccl.files()), [plain, nccl]);
+        assert_eq!(search.candidates(VendorLibrary::Cudnn.files()), [] as [&Path; 0]);
     }
 
     #[test]
     fn a_file_that_is_no_library_is_told_from_one_that_is_not_there() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("libnccl.so.2"), "no library").unwrap();
-        let refused = Search::in_folders(&[dir.path()]).open(Library::Nccl.files()).unwrap_err();
+        let refused =
+            LibrarySearch::in_folders(&[dir.path()]).open(VendorLibrary::Nccl.files()).unwrap_err();
         assert_eq!(refused.len(), 1);
         assert!(refused[0].contains("libnccl.so.2"), "{}", refused[0]);
 
-        let usual = Search { named: None, usual: true };
-        assert_eq!(usual.open(&["libmeshwright_none.so.1"]).unwrap_err(), [] as [&str; 0]);
+        let default_path = LibrarySearch { named: None, default_path: true };
+        assert_eq!(default_path.open(&["libmeshwright_none.so.1"]).unwrap_err(), [] as [&str; 0]);
     }
 
     #[test]
     fn places_are_told_in_words() {
-        let named = Search::in_folders(&[Path::new("/a"), Path::new("/b")]);
+        let named = LibrarySearch::in_folders(&[Path::new("/a"), Path::new("/b")]);
         assert_eq!(named.to_string(), "the folders of MESHWRIGHT_CUDA_LIBS (/a, /b)");
-        let usual = Search { named: None, usual: true };
+        let default_path = LibrarySearch { named: None, default_path: true };
         assert_eq!(
-            usual.to_string(),
+            default_path.to_string(),
             "the loader's path (LD_LIBRARY_PATH), /usr/local/cuda/lib64, /usr/local/nvidia/lib64"
         );
     }

@@ -10,10 +10,7 @@ use crate::backend::cuda::gpu::lock;
 /// The attention kernels without tensor cores.
 pub static PLAIN: Source = Source {
     name: Cow::Borrowed("attention_plain"),
-    text: Cow::Borrowed(concat!(
-        include_str!("attention/sizes.cuh"),
-        include_str!("attention/plain.cu")
-    )),
+    text: Cow::Borrowed(concat!(include_str!("sizes.cuh"), include_str!("plain.cu"))),
 };
 
 /// Warps per block of the tensor-core kernels.
@@ -117,27 +114,21 @@ impl Tiles {
     fn generate(&self) -> Source {
         let &Tiles { pass, head_dim, row_tiles, cols, blocks } = self;
         let (name, kernels) = match pass {
-            Pass::Forward => ("forward", include_str!("attention/forward.cu")),
+            Pass::Forward => ("forward", include_str!("forward.cu")),
             Pass::BackwardKeys => (
                 "backward_keys",
-                concat!(
-                    include_str!("attention/backward.cuh"),
-                    include_str!("attention/backward_keys.cu")
-                ),
+                concat!(include_str!("backward.cuh"), include_str!("backward_keys.cu")),
             ),
             Pass::BackwardQueries => (
                 "backward_queries",
-                concat!(
-                    include_str!("attention/backward.cuh"),
-                    include_str!("attention/backward_queries.cu")
-                ),
+                concat!(include_str!("backward.cuh"), include_str!("backward_queries.cu")),
             ),
         };
         let text = format!(
             "#define HEAD_DIM {head_dim}\n#define WARPS {WARPS}\n#define ROW_TILES {row_tiles}\n#define COLS {cols}\n\
              #define BLOCKS {blocks}\n{}{}{kernels}",
-            include_str!("attention/sizes.cuh"),
-            include_str!("attention/tiles.cuh"),
+            include_str!("sizes.cuh"),
+            include_str!("tiles.cuh"),
         );
         // Leaked to a borrowed text, so that clones are free.
         Source {

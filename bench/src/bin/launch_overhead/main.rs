@@ -1,8 +1,9 @@
-//! What the host does for a training step on a GPU: calls and time, on a device that does nothing.
+//! Launch overhead of a training step on a GPU: driver calls and CPU time, measured on a null driver.
 //!
-//! `host_time [NAME]` prints a Markdown table for each model whose name contains NAME. Times are processor time of the
-//! rank's thread, so that a busy machine does not count, and of the quickest of several steps. What the driver itself takes
-//! for a call is not among them: `DRIVER_US` is added for each, as CUDA's documentation and measurements elsewhere say.
+//! `launch_overhead [NAME]` prints a Markdown table for each model whose name contains NAME. Times are CPU time of the
+//! rank's thread, which does not depend on the machine's load, and of the fastest of several steps. The time inside the
+//! CUDA driver is not measured: `DRIVER_US` is added for each call, from CUDA's documentation and published
+//! measurements.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,24 +16,24 @@ use meshwright::nn::{Built, Sizes, build};
 use meshwright::optim::{AdamWOptions, Optimizer, OptimizerOptions, ParamGroups};
 use meshwright::tensor::{Rank, Settings, Targets, Tokens, ZeroLevel};
 use meshwright::train::{Gpus, LanguageModel, Machine};
-use meshwright_bench::null::{Call, Counts, NullDriver};
+use meshwright_bench::call_counter::{CallCounter, CallCounts, CallKind};
 use meshwright_bench::thread_time;
 use meshwright_examples::{gpt2::Gpt2, llama::Llama};
 
-/// Steps that are not measured, and those of which the quickest is.
+/// Steps that are not measured, and measured steps, of which the fastest is reported.
 const WARM: u64 = 3;
 const STEPS: u64 = 30;
 
-/// Microseconds that the driver takes to submit one kernel, product, copy or event.
+/// Time in the CUDA driver to submit one kernel, matmul, copy or event, in microseconds.
 const DRIVER_US: f64 = 2.5;
-/// Dense bf16 FLOP/s of an H200, and the share of it that a step is assumed to use.
+/// Dense bf16 FLOP/s of an H200, and the assumed utilization.
 const PEAK: f64 = 989e12;
 const MFU: f64 = 0.5;
 
 const PHASES: [&str; 4] = ["forward", "backward", "norm", "optimizer"];
 
-/// A step: calls and seconds by phase.
-type Step = [(Counts, f64); PHASES.len()];
+/// Call counts and seconds of a step, by phase.
+type Step = [(CallCounts, f64); PHASES.len()];
 
 fn main() {
     let filter = std::env::args().nth(1).unwrap_or_default();
@@ -79,35 +80,36 @@ fn main() {
     }
 }
 
-/// What is trained, and how.
+/// A model with its batch and mesh.
 struct Case<'a> {
     name: &'a str,
     mesh: &'a str,
     batch: usize,
     seq: usize,
-    /// Elements of tables with which no product is computed.
+    /// Elements of embedding tables that are not used in a matmul.
     looked_up: usize,
-    /// Elements of a token's heads, of all layers together.
+    /// Elements of a token's heads, over all layers.
     mixed: usize,
 }
 
 impl Case<'_> {
-    /// FLOPs of a rank's step: `6 N + 12 L H Q T` for each token, as the trainer counts them.
+    /// Returns the FLOPs of a rank's step: `6 N + 12 L H Q T` per token, as the trainer counts them.
     fn flops(&self, params: usize, ranks: usize) -> f64 {
         let of_token = 6 * (params - self.looked_up) + 12 * self.mixed * self.seq;
         of_token as f64 * (self.batch * self.seq / ranks) as f64
     }
 
-    /// Trains on the null device and prints what the quickest step of rank 0 took.
+    /// Trains on null drivers and prints the fastest step of rank 0.
     fn measure<M: LanguageModel>(&self, sizes: &Sizes) {
         let mesh: MeshShape = self.mesh.parse().expect("a mesh");
         let ranks = mesh.world_size();
-        let drivers: Vec<_> = (0..ranks).map(|_| Arc::new(NullDriver::new())).collect();
-        let of_ranks = drivers.iter().map(|driver| Arc::clone(driver) as Arc<dyn Driver>);
-        let gpus = Gpus::new(of_ranks.collect(), 1);
+        let (drivers, counters): (Vec<_>, Vec<_>) =
+            (0..ranks).map(|_| CallCounter::driver()).unzip();
+        let drivers = drivers.into_iter().map(|driver| Arc::new(driver) as Arc<dyn Driver>);
+        let gpus = Gpus::new(drivers.collect(), 1);
         let best: Mutex<Option<(Step, f64)>> = Mutex::default();
         launch(&mesh, |comms| {
-            let driver = &drivers[comms.rank()];
+            let counter = &counters[comms.rank()];
             let backend = gpus.backend(comms.rank()).expect("a null device starts");
             let (compute, zero) = (DType::Bf16, ZeroLevel::Parameters);
             let settings = Settings { compute, zero, ..Settings::new(0) };
@@ -120,7 +122,7 @@ impl Case<'_> {
             for number in 0..WARM + STEPS {
                 rank.set_step(number);
                 let sizes = [self.batch, self.seq];
-                let done = step(&rank, &built, &mut optimizer, driver, sizes);
+                let done = step(&rank, &built, &mut optimizer, counter, sizes);
                 let mut best = best.lock().expect("no rank fails");
                 let is_better =
                     best.as_ref().is_none_or(|(so_far, _)| seconds(&done) < seconds(so_far));
@@ -135,7 +137,7 @@ impl Case<'_> {
         let (step, flops) = best.expect("steps were measured");
         report(self.name, &step, flops);
         println!("Launches of a step:\n");
-        for (kernel, count) in drivers[0].kernels() {
+        for (kernel, count) in counters[0].kernel_launches() {
             let of_step = count as f64 / (WARM + STEPS) as f64;
             // What was launched only to make the model is less.
             if of_step >= 1.0 {
@@ -150,14 +152,14 @@ fn step<M: LanguageModel>(
     rank: &Rank,
     built: &Built<M>,
     optimizer: &mut Optimizer,
-    driver: &NullDriver,
+    counter: &CallCounter,
     sizes: [usize; 2],
 ) -> Step {
     let ids = vec![7; sizes[0] * sizes[1] / rank.comms().shape().world_size()];
     let mut phases = Step::default();
-    let mut open = (driver.counts(), thread_time());
+    let mut open = (counter.counts(), thread_time());
     let mut ends = |phase: usize| {
-        let now = (driver.counts(), thread_time());
+        let now = (counter.counts(), thread_time());
         let calls = std::array::from_fn(|call| now.0[call] - open.0[call]);
         phases[phase] = (calls, now.1 - open.1);
         open = now;
@@ -184,22 +186,31 @@ fn report(name: &str, step: &Step, flops: f64) {
     println!("## {name}\n");
     println!("| a step | {} | all |", PHASES.join(" | "));
     println!("|---{}|", "|---".repeat(PHASES.len() + 1));
-    for (call, label) in Call::ALL {
-        let cells = step.iter().map(|(counts, _)| counts[call as usize].to_string());
-        row(label, cells.chain([all(call as usize).to_string()]));
+    for (kind, label) in CallKind::ALL {
+        let cells = step.iter().map(|(counts, _)| counts[kind as usize].to_string());
+        row(label, cells.chain([all(kind as usize).to_string()]));
     }
     let micros = step.iter().map(|(_, seconds)| seconds * 1e6);
-    row("host, µs", micros.chain([seconds(step) * 1e6]).map(|micros| format!("{micros:.0}")));
-    let submitted: u64 =
-        [Call::Launch, Call::Product, Call::Attention, Call::Copy, Call::Record, Call::Wait]
-            .map(|call| all(call as usize))
-            .iter()
-            .sum();
+    row(
+        "launch overhead, µs",
+        micros.chain([seconds(step) * 1e6]).map(|micros| format!("{micros:.0}")),
+    );
+    let submitted: u64 = [
+        CallKind::Launch,
+        CallKind::MatMul,
+        CallKind::Attention,
+        CallKind::Copy,
+        CallKind::RecordEvent,
+        CallKind::WaitEvent,
+    ]
+    .map(|kind| all(kind as usize))
+    .iter()
+    .sum();
     let (own, driver) = (seconds(step) * 1e3, submitted as f64 * DRIVER_US * 1e-3);
     let gpu = flops / (MFU * PEAK) * 1e3;
     println!(
-        "\n{submitted} calls at {:.2} µs of the host each; {own:.2} ms and {driver:.2} ms of the driver are {:.1} % of \
-         {gpu:.0} ms on the GPU ({:.1} % without the driver).\n",
+        "\n{submitted} calls at {:.2} µs of launch overhead each; {own:.2} ms and {driver:.2} ms in the CUDA driver are {:.1} % of \
+         {gpu:.0} ms of GPU time ({:.1} % without the CUDA driver).\n",
         own * 1e3 / submitted as f64,
         100.0 * (own + driver) / gpu,
         100.0 * own / gpu
