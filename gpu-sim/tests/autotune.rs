@@ -1,4 +1,4 @@
-//! Trying ways to compute a product, on a simulated device.
+//! Autotuning of matmuls on a simulated device.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -12,16 +12,16 @@ use meshwright::backend::cuda::{
 use meshwright::backend::{DType, Gemm};
 use meshwright_gpu_sim::SimDriver;
 
-/// What a trial of four ways does on a device: the ways add up as `order` says, the second is refused.
+/// Candidate algorithms of a matmul with different summation orders.
 struct Candidates {
     driver: SimDriver,
     stream: Stream,
     shape: MatMul,
-    /// How far all results are from 0, and what was added to, of every run.
+    /// Largest distance of results from 0, and the initial accumulator values, of every run.
     observed: RefCell<Vec<(f32, Vec<f32>)>>,
-    /// The way and the place of the result of every run.
+    /// Algorithm and address of the result of every run.
     runs: RefCell<Vec<(usize, u64)>>,
-    /// A way that takes its time.
+    /// An artificially slow algorithm.
     slow: Option<usize>,
 }
 
@@ -39,7 +39,7 @@ impl Candidates {
         }
     }
 
-    /// The way that is chosen, where way `algorithm` adds up the terms in the order of `orders[algorithm]`, and is refused without one.
+    /// Returns the chosen algorithm, if algorithm `i` sums in the order `orders[i]` and is refused without an order.
     fn chosen(&self, orders: &[Option<Order>], allow_nondeterministic: bool) -> Option<usize> {
         let run = |algorithm: usize, operands: &MatMulOperands| match orders[algorithm] {
             Some(order) => {
@@ -68,7 +68,7 @@ impl Candidates {
     fn get<T: bytemuck::Pod>(&self, from: u64, len: usize) -> Vec<T> {
         let mut values = vec![T::zeroed(); len];
         let to = values.as_mut_ptr().cast();
-        // SAFETY: the operand has as many elements.
+        // SAFETY: the operand has `len` elements.
         unsafe { self.driver.download(self.stream, to, from, len * size_of::<T>()) }.unwrap();
         self.driver.synchronize(self.stream).unwrap();
         values
@@ -76,12 +76,12 @@ impl Candidates {
 
     fn put<T: bytemuck::NoUninit>(&self, to: u64, values: &[T]) {
         let from = values.as_ptr().cast();
-        // SAFETY: there is room for the values, which stay until they are copied.
+        // SAFETY: the memory is large enough, and the values live until they are copied.
         unsafe { self.driver.upload(self.stream, to, from, size_of_val(values)) }.unwrap();
         self.driver.synchronize(self.stream).unwrap();
     }
 
-    /// The product on the host, in an order of its own.
+    /// Computes the matmul on the host in a given summation order.
     fn multiply(&self, order: Order, operands: &MatMulOperands) {
         let MatMul { gemm, inputs, result, .. } = self.shape;
         let MatMulOperands { a, b, c, .. } = *operands;
@@ -111,14 +111,14 @@ impl Candidates {
     }
 }
 
-/// In which order a product adds.
+/// Summation order of a matmul.
 #[derive(Clone, Copy)]
 enum Order {
-    /// From the first term on.
+    /// Sequential.
     Forward,
     /// In groups of four, as tensor cores do.
     Fours,
-    /// Both halves by themselves.
+    /// Both halves separately.
     Halves,
 }
 
@@ -133,7 +133,7 @@ impl Order {
     }
 }
 
-/// Sizes of a product of each form.
+/// Returns a matmul of every transposition and accumulation.
 fn forms() -> impl Iterator<Item = Gemm> {
     (0..8).map(|form| {
         let [trans_a, trans_b, accumulate] = [1, 2, 4].map(|bit| form & bit != 0);
@@ -150,11 +150,11 @@ fn other_summation_orders_are_detected() {
         for gemm in forms() {
             for other in [Fours, Halves] {
                 let candidates = Candidates::new(inputs, result, gemm);
-                // The others have unlike bits, or are refused; only the last is like the first.
+                // The other algorithms are not bitwise equal, or are refused; only the last one equals the first.
                 let chosen = candidates.chosen(&[Some(Forward), Some(other), None], false);
                 assert_eq!(chosen, Some(0), "{gemm:?} {inputs} {result}");
                 let observed = candidates.observed.borrow();
-                // Terms are as large as 2^14; their sums are what rounding leaves.
+                // Terms are as large as 2^14; their sums are rounding errors.
                 assert!(
                     observed.iter().all(|(largest, _)| (1e-6..0.5).contains(largest)),
                     "{observed:?}"
@@ -171,22 +171,22 @@ fn bitwise_equal_algorithms_run_on_equal_operands() {
     let candidates = Candidates::new(DType::Bf16, DType::F32, gemm);
     let chosen = candidates.chosen(&[None, Some(Forward), Some(Halves), Some(Forward)], false);
     assert!(matches!(chosen, Some(1 | 3)), "{chosen:?}");
-    // Each way is run once, from the same numbers, before the two that may be chosen are timed.
+    // Each algorithm runs once on the same values before the two permitted ones are timed.
     let (observed, runs) = (candidates.observed.borrow(), candidates.runs.borrow());
     assert!(observed[0].1.iter().all(|x| *x != 0.0 && x.abs() < 0.125));
     assert_eq!(observed[0].1, observed[1].1);
     assert_eq!(observed[0].1, observed[2].1);
     assert_eq!(runs[..3].iter().map(|(algorithm, _)| *algorithm).collect::<Vec<_>>(), [1, 2, 3]);
     assert!(runs[3..].iter().all(|(algorithm, _)| *algorithm != 2));
-    // Small operands are used in turn.
+    // Small operand sets are rotated.
     let addresses: HashSet<_> = runs[3..].iter().map(|(_, address)| address).collect();
     assert_eq!(addresses.len(), 3);
     drop((observed, runs));
-    // All memory is back.
+    // All memory is freed.
     assert_eq!(candidates.driver.device().live(), (0, 0));
 }
 
-/// Rounds of the ways alternate, and one that is far behind has no second one.
+/// Rounds of the algorithms alternate, and an algorithm far behind has no second round.
 #[test]
 fn slower_algorithm_is_not_chosen() {
     let gemm = Gemm { m: 6, n: 10, k: 33, trans_a: false, trans_b: false, accumulate: false };
@@ -197,8 +197,8 @@ fn slower_algorithm_is_not_chosen() {
         assert_eq!(candidates.chosen(&both, false), Some(1 - slow));
         let runs = candidates.runs.borrow();
         let of_slow = runs.iter().filter(|(algorithm, _)| *algorithm == slow).count();
-        // For its bits, to find the length of a round, and in one round: it is 3 ms. As the first it is timed before it is
-        // known to be behind, as the second once more at most.
+        // One run for comparison, one to determine the launches per round, and one round: a run takes 3 ms. The first
+        // algorithm is timed before it is known to be behind, the second at most once more.
         assert_eq!(of_slow, 3, "{runs:?}");
         let of_other: Vec<_> = (0..runs.len()).filter(|index| runs[*index].0 != slow).collect();
         let turns = of_other.windows(2).filter(|pair| pair[1] != pair[0] + 1).count();

@@ -1,5 +1,5 @@
-//! Products that add a bias, take GELU, or sum columns beside, on a simulated device or on a GPU. cuBLASLt may have no such
-//! product for f32: this is printed as `NOT FUSED`, and no failure. It must have all of them for bf16.
+//! Matmuls with bias, GELU or bias-gradient epilogues, on a simulated device or on a GPU. cuBLASLt may lack an epilogue
+//! for f32, which is printed as `NOT FUSED` and not a failure. It must have all of them for bf16.
 
 mod support;
 
@@ -13,48 +13,44 @@ use support::{
     FLOATS, Operand, Side, assert_close, assert_same, device, device_with, epsilon, host, values,
 };
 
-/// Rows and columns of a product, and the length of its sums.
+/// Rows and columns of a matmul, and the length of its sums.
 type Sizes = (usize, usize, usize);
 
-/// Sizes for the device under test; cuBLASLt needs multiples of 8.
+/// Returns the sizes for the device under test; cuBLASLt needs multiples of 8.
 fn sizes() -> &'static [Sizes] {
-    match on_gpu() {
-        true => &[(64, 96, 128), (16384, 768, 3072)],
-        false => &[(5, 16, 11)],
-    }
+    if on_gpu() { &[(64, 96, 128), (16384, 768, 3072)] } else { &[(5, 16, 11)] }
 }
 
 fn gemm((m, n, k): Sizes, trans_b: bool) -> Gemm {
     Gemm { m, n, k, trans_a: false, trans_b, accumulate: false }
 }
 
-/// Factors and a bias.
+/// Returns the inputs and a bias.
 fn operands(side: &Side, (m, n, k): Sizes, dtype: DType) -> [Operand; 3] {
     [(m * k, 1), (k * n, 2), (n, 3)].map(|(len, seed)| side.floats(dtype, &values(len, seed)))
 }
 
-/// Absolute error of a sum of `k` terms that are added in another order.
+/// Returns the absolute error of a sum of `k` terms in another order.
 fn rounding(k: usize) -> f32 {
     1e-5 * (k as f32 / 11.0).sqrt()
 }
 
-/// Absolute error of GELU: cuBLASLt may take the hyperbolic tangent by an instruction with 11 correct bits.
+/// Returns the absolute error of GELU: cuBLASLt may use a tanh instruction with 11 correct bits.
 fn gelu_rounding(k: usize) -> f32 {
     rounding(k) + if on_gpu() { 2e-3 } else { 0.0 }
 }
 
-/// Returns whether a product was computed; a refusal is printed if it is allowed.
+/// Returns true if the matmul was computed; prints a permitted refusal.
 fn is_fused(fused: bool, what: &str, dtype: DType, sizes: Sizes) -> bool {
     if !fused {
         assert!(on_gpu() && dtype == DType::F32, "{what} {dtype} {sizes:?} is refused");
-        // A closed stderr is no reason to fail.
+        // A closed stderr is not an error.
         let _ = writeln!(std::io::stderr(), "NOT FUSED, {what} {dtype} {sizes:?}");
     }
     fused
 }
 
-/// The product with its bias, and GELU of that, by several kernels of the host with operands in f32 that are rounded as
-/// those of `dtype`.
+/// Returns the matmul with bias, and its GELU, by separate CPU kernels on f32 operands that are rounded to `dtype`.
 fn expected(sizes: Sizes, dtype: DType, trans_b: bool) -> [Vec<f32>; 2] {
     let side = host();
     let rounded = operands(&side, sizes, dtype).map(|x| side.floats(DType::F32, &x.numbers()));
@@ -71,7 +67,7 @@ fn expected(sizes: Sizes, dtype: DType, trans_b: bool) -> [Vec<f32>; 2] {
 }
 
 #[test]
-fn a_bias_and_gelu_come_with_the_product() {
+fn bias_and_gelu_are_fused() {
     for &sizes in sizes() {
         for dtype in FLOATS {
             for trans_b in [false, true] {
@@ -111,7 +107,7 @@ fn check_bias_and_gelu(sizes: Sizes, dtype: DType, trans_b: bool) {
 }
 
 #[test]
-fn sums_of_columns_come_with_the_gradient_of_a_weight() {
+fn bias_gradient_is_fused_with_weight_gradient() {
     for &sizes in sizes() {
         for dtype in FLOATS {
             check_sums(sizes, dtype);
@@ -136,10 +132,11 @@ fn check_sums(sizes: Sizes, dtype: DType) {
         return;
     }
     let (got, plain) = (with_sums.numbers(), plain.numbers());
-    match on_gpu() {
-        // cuBLASLt may add in another order where it sums columns too.
-        true => assert_close("gradient of the weight", &got, &plain, 1e-5, rounding(k)),
-        false => assert_same("gradient of the weight", &got, &plain),
+    if on_gpu() {
+        // cuBLASLt may sum in another order with the bias-gradient epilogue.
+        assert_close("gradient of the weight", &got, &plain, 1e-5, rounding(k));
+    } else {
+        assert_same("gradient of the weight", &got, &plain);
     }
     let dy = dy.numbers();
     let column = |col: usize| (0..k).map(|row| f64::from(dy[row * n + col])).sum::<f64>() as f32;
@@ -148,9 +145,9 @@ fn check_sums(sizes: Sizes, dtype: DType) {
     assert_close("gradient of the bias", &sums.numbers(), &expected, 1e-6, floor);
 }
 
-/// A product that is refused when it is submitted is none, and the next one is asked for again.
+/// A matmul refused at submission falls back, and the next one is tried again.
 #[test]
-fn a_refused_product_is_none() {
+fn refused_matmul_falls_back() {
     if not_checked_on_gpu() {
         return;
     }
@@ -178,8 +175,8 @@ fn a_refused_product_is_none() {
 }
 
 #[test]
-fn where_there_is_no_such_product_nothing_is_done() {
-    // Operands that are not aligned, sizes that the library does not take, and the host.
+fn unsupported_epilogues_do_nothing() {
+    // Unaligned operands, unsupported sizes, and the CPU.
     let sizes = sizes()[0];
     let (m, n, _) = sizes;
     for (side, gemm) in [

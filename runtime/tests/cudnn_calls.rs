@@ -1,5 +1,5 @@
-//! How attention by cuDNN calls the library: what it executes plans with, on which stream, what it keeps and gives back, and
-//! what becomes of failures. The library is one of ours, which writes down what it is called with and computes nothing.
+//! Calls of cuDNN by fused attention: plans and their arguments, streams, resources, and failures. The library is a
+//! stub that logs its calls and computes nothing.
 #![cfg(feature = "cuda")]
 
 #[path = "support/stub.rs"]
@@ -17,12 +17,12 @@ use meshwright::backend::cuda::cudnn::{
 };
 use meshwright::backend::cuda::native::LibrarySearch;
 use meshwright::backend::cuda::{
-    AttentionAddresses, AttentionGradAddresses, DriverError, FusedAttention, Stream,
+    AttentionGradients, AttentionOperands, DriverError, FusedAttention, Stream,
 };
 
 const CAPABILITY: (u32, u32) = (9, 0);
 
-/// Memory of a device that is not there.
+/// Memory of a nonexistent device.
 #[derive(Debug, Default)]
 struct Memory {
     live: Mutex<BTreeMap<u64, usize>>,
@@ -57,16 +57,16 @@ impl CudnnHost for Memory {
     }
 }
 
-/// What a rank without a limit of memory may take.
+/// Free memory of a rank without a memory limit.
 const ROOM: usize = usize::MAX;
 
 fn shape(seq: usize, head_dim: usize) -> AttentionShape {
     AttentionShape { batch: 2, seq, heads: 4, kv_heads: 2, head_dim, scale: 0.125, causal: true }
 }
 
-/// A function of the library that takes nothing.
+/// Calls a function of the stub without parameters.
 fn ask<T>(name: &CStr) -> T {
-    // SAFETY: the library is loaded for good and has these functions, whose results are what callers ask for.
+    // SAFETY: the stub is loaded permanently and has these functions with these result types.
     unsafe {
         let function = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
         assert!(!function.is_null(), "{name:?}");
@@ -82,10 +82,10 @@ fn plans() -> usize {
     ask(c"fake_plans")
 }
 
-/// The lines that executions have written, in order.
+/// Returns the logged executions, in order.
 fn lines() -> Vec<String> {
     let text: *const c_char = ask(c"fake_log");
-    // SAFETY: a string of the library, to which nothing is added meanwhile.
+    // SAFETY: a string of the stub, which is not extended meanwhile.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().lines().map(String::from).collect()
 }
@@ -95,9 +95,8 @@ fn attention(memory: &Arc<Memory>, options: CudnnOptions) -> CudnnAttention {
     CudnnAttention::new(host, CAPABILITY, options).expect("the library is loaded")
 }
 
-const OPERANDS: AttentionAddresses = AttentionAddresses { q: 16, k: 32, v: 48, out: 64, lse: 80 };
-const GRADIENTS: AttentionGradAddresses =
-    AttentionGradAddresses { dout: 96, dq: 112, dk: 128, dv: 144 };
+const OPERANDS: AttentionOperands = AttentionOperands { q: 16, k: 32, v: 48, out: 64, lse: 80 };
+const GRADIENTS: AttentionGradients = AttentionGradients { dout: 96, dq: 112, dk: 128, dv: 144 };
 
 fn forward(attention: &CudnnAttention, stream: u64, s: &AttentionShape) -> Result<(), DriverError> {
     // SAFETY: nothing is read or written.
@@ -130,7 +129,7 @@ fn address(operand: GraphOperand, scratch: u64, dq_sum: u64) -> u64 {
     }
 }
 
-/// Whether a line of the library is the execution of `pass` on `stream` with scratch at `scratch`.
+/// Checks that a log line is the execution of `pass` on `stream` with scratch memory at `scratch`.
 fn assert_executed(line: &str, pass: AttentionPass, s: &AttentionShape, stream: u64, scratch: u64) {
     let mut words: Vec<_> = line.split(' ').collect();
     let tensors = words.split_off(4);
@@ -159,12 +158,12 @@ fn assert_executed(line: &str, pass: AttentionPass, s: &AttentionShape, stream: 
     assert_eq!(tensors, expected);
 }
 
-/// One test, since the library counts for the whole process.
+/// A single test, since the stub's counters are global.
 #[test]
 fn calls_are_those_that_the_graphs_need() {
     // SAFETY: no other thread runs yet.
     unsafe { std::env::remove_var(LibrarySearch::VARIABLE) };
-    // From now on the loader takes it for the one of that name, also where another is installed.
+    // The loader now uses the stub for this name, also if cuDNN is installed.
     stub::load("cudnn/library.c", "libcudnn.so.9").expect("a C compiler");
     let memory = Arc::new(Memory::default());
     let live_blocks = || memory.live.lock().expect("nothing panics").len();
@@ -204,7 +203,7 @@ fn calls_are_those_that_the_graphs_need() {
     assert_eq!((live(), live_blocks()), (0, 0), "everything was given back");
 }
 
-/// The deterministic backward of four samples of 4096 positions, with 32 heads, needs 4.4 GB in one call.
+/// The deterministic backward of four samples of 4096 positions and 32 heads needs 4.4 GB in one call.
 fn parts_depend_on_what_is_unused(memory: &Arc<Memory>) {
     const GIB: usize = 1 << 30;
     let shape = |batch| AttentionShape {
@@ -216,13 +215,13 @@ fn parts_depend_on_what_is_unused(memory: &Arc<Memory>) {
         scale: 0.125,
         causal: true,
     };
-    // Samples of each part, with so much unused and so much left to the rank within its limit of memory.
+    // Samples per call, given the free device memory and the rank's remaining memory limit.
     for (ranks, free_memory, free_bytes, samples) in [
-        // A quarter of what is unused, of which 8 GiB are enough.
+        // A quarter of the free memory; 8 GiB are enough.
         (1, 120 * GIB, ROOM, 4),
         (1, 20 * GIB, ROOM, 4),
         (1, 12 * GIB, ROOM, 2),
-        // 2 GiB are there in any case.
+        // At least 2 GiB.
         (1, 3 * GIB, ROOM, 1),
         (1, 120 * GIB, 12 * GIB, 2),
         (1, 120 * GIB, 0, 1),
@@ -244,7 +243,7 @@ fn parts_depend_on_what_is_unused(memory: &Arc<Memory>) {
         let before = lines().len();
         backward(&roomy, 1, &shape(4)).expect("a plan");
         assert_eq!(lines().len() - before, 4 / samples);
-        // Memory that others take meanwhile changes nothing, and scratch that is there may be used by other shapes.
+        // A later change of the free memory has no effect, and other shapes reuse the scratch memory.
         memory.free_memory.store(0, Ordering::Relaxed);
         backward(&roomy, 1, &shape(4)).expect("a plan");
         assert!(roomy.supports_backward(&shape(samples), free_bytes));
@@ -253,7 +252,7 @@ fn parts_depend_on_what_is_unused(memory: &Arc<Memory>) {
         let scores = 2 * samples * 32 * 4096 * 4096;
         assert!((scores..scores + scores / 16).contains(&scratch), "{scratch} for {samples}");
     }
-    // Eight GiB are not exceeded.
+    // At most 8 GiB.
     memory.free_memory.store(1000 * GIB, Ordering::Relaxed);
     let most = attention(memory, CudnnOptions::default());
     assert!(most.supports_backward(&shape(8), ROOM));
@@ -267,13 +266,13 @@ fn executes_with_what_it_is_given(exact: &CudnnAttention, s: &AttentionShape) {
     forward(exact, 2, s).expect("a plan");
     let lines = lines();
     let [first, second, third] = &lines[..] else { panic!("three executions: {lines:?}") };
-    // Streams do not share scratch; a block is 2 MiB.
+    // Streams do not share scratch memory; a block is 2 MiB.
     assert_executed(first, AttentionPass::Forward, s, 1, 1 << 30);
     assert_executed(second, exact.backward_pass(), s, 1, 1 << 30);
     assert_executed(third, AttentionPass::Forward, s, 2, (1 << 30) + (2 << 20));
 }
 
-/// Six samples, of which three fit: the plan of three is executed twice, further on in all operands but scratch.
+/// Six samples, three of which fit: the plan of three runs twice, at an offset in all operands except scratch.
 fn computes_large_batches_in_parts(small: &CudnnAttention, s: &AttentionShape) {
     let part = AttentionShape { batch: 3, ..*s };
     let whole = AttentionShape { batch: 6, ..*s };
@@ -331,7 +330,7 @@ fn reports_failures(exact: &CudnnAttention) {
         exact.refusal_reason(&not_deterministic, exact.backward_pass(), ROOM).expect("no engine");
     assert!(why.contains("an engine is not deterministic"), "{why}");
 
-    // What was promised and then fails is an error, not a reason to compute it in another way.
+    // A failure after a shape was reported as supported is an error, without a fallback.
     assert!(exact.supports(&fails));
     let error = forward(exact, 1, &fails).expect_err("it fails").to_string();
     let parts =
@@ -341,7 +340,7 @@ fn reports_failures(exact: &CudnnAttention) {
     }
 
     let s = shape(48, 64);
-    let operands = AttentionAddresses { k: 34, ..OPERANDS };
+    let operands = AttentionOperands { k: 34, ..OPERANDS };
     // SAFETY: nothing is read or written.
     let unaligned = unsafe { exact.forward(Stream(1), &s, &operands) };
     let error = unaligned.expect_err("an address between elements").to_string();

@@ -1,6 +1,6 @@
-//! Attention by cuDNN on a GPU, against the kernels of the CPU, and against itself.
+//! Attention by cuDNN on a GPU, compared with the CPU kernels and with itself.
 //!
-//! Where there is no GPU, or no cuDNN, this says so and checks nothing; with `MESHWRIGHT_REQUIRE_CUDNN_DEVICE=1` it fails.
+//! Without a GPU or cuDNN the tests say so and check nothing; with `MESHWRIGHT_REQUIRE_CUDNN_DEVICE=1` they fail.
 #![cfg(feature = "cuda")]
 
 use std::collections::BTreeSet;
@@ -14,11 +14,11 @@ use meshwright::backend::cuda::cudnn::{
 };
 use meshwright::backend::cuda::native::{NativeDriver, NativeOptions};
 use meshwright::backend::cuda::{
-    AttentionAddresses, AttentionGradAddresses, Driver, FusedAttention, Stream,
+    AttentionGradients, AttentionOperands, Driver, FusedAttention, Stream,
 };
 use meshwright::backend::{AttentionShape, Backend, View, ViewMut};
 
-/// The device with attention as the options say; none if there is no such thing here.
+/// Returns the device with attention as the options select; `None` if not available.
 fn device(options: CudnnOptions) -> Option<Arc<NativeDriver>> {
     let native = NativeOptions { attention: Some(options), ..NativeOptions::default() };
     let found = NativeDriver::with_options(0, native).map_err(|error| error.to_string());
@@ -34,13 +34,13 @@ fn device(options: CudnnOptions) -> Option<Arc<NativeDriver>> {
     found.ok()
 }
 
-/// Numbers between -1 and 1 that look random, rounded to bf16.
+/// Returns pseudo-random numbers between -1 and 1, rounded to bf16.
 fn numbers(seed: usize, len: usize) -> Vec<bf16> {
     let number = |i: usize| ((i * 7919 + seed * 104729) as f64 * 0.618034).sin();
     (0..len).map(|i| bf16::from_f64(number(i))).collect()
 }
 
-/// Everything that attention reads and writes.
+/// All operands of attention.
 struct Results {
     out: Vec<bf16>,
     lse: Vec<f32>,
@@ -66,7 +66,7 @@ impl Case {
         Case { shape, q, k, v, dout }
     }
 
-    /// Results before they are computed.
+    /// Returns results before they are computed.
     fn empty(&self) -> Results {
         let s = &self.shape;
         let like = |x: &Vec<bf16>| vec![bf16::NAN; x.len()];
@@ -108,8 +108,8 @@ impl Case {
         for pass in [AttentionPass::Forward, attention.backward_pass()] {
             assert_eq!(attention.refusal_reason(s, pass, usize::MAX), None);
         }
-        let operands = AttentionAddresses { q, k, v, out, lse };
-        let gradients = AttentionGradAddresses { dout, dq, dk, dv };
+        let operands = AttentionOperands { q, k, v, out, lse };
+        let gradients = AttentionGradients { dout, dq, dk, dv };
         // SAFETY: each allocation has as many elements as its operand, and all work is on one stream.
         unsafe {
             attention.forward(stream, s, &operands).expect("it runs");
@@ -125,7 +125,7 @@ impl Case {
             download(driver, stream, address, bytes);
         }
         let free = |address, bytes| {
-            // SAFETY: allocated above with these bytes, and everything is done.
+            // SAFETY: allocated above with these bytes, and all work is done.
             unsafe { driver.free(address, bytes) }.expect("memory");
         };
         [q, dout, out, dq].into_iter().for_each(|address| free(address, 2 * r.out.len()));
@@ -138,7 +138,7 @@ impl Case {
 fn upload<T: bytemuck::Pod>(driver: &NativeDriver, stream: Stream, values: &[T]) -> u64 {
     let bytes: &[u8] = bytemuck::cast_slice(values);
     let address = driver.alloc(bytes.len()).expect("memory");
-    // SAFETY: a new allocation of this size; the host's memory is in place until the stream has passed.
+    // SAFETY: a new allocation of this size; the host memory is valid until the stream is synchronized.
     unsafe { driver.upload(stream, address, bytes.as_ptr().cast(), bytes.len()) }.expect("upload");
     driver.synchronize(stream).expect("upload");
     address
@@ -165,7 +165,7 @@ fn shapes() -> [AttentionShape; 5] {
     ]
 }
 
-/// Largest difference relative to the largest value; NaN if there is any.
+/// Returns the largest difference relative to the largest value; NaN if there is any.
 fn difference(got: &[f32], expected: &[f32]) -> f32 {
     let largest = expected.iter().fold(0.0f32, |most, x| most.max(x.abs()));
     let worst = |most: f32, (x, y): (&f32, &f32)| {
@@ -196,7 +196,7 @@ fn attention_agrees_with_the_cpu() {
                 ("dk", &got.dk, &expected.dk),
                 ("dv", &got.dv, &expected.dv),
             ] {
-                // Weights and gradients of scores are rounded to bf16, 8 bits, before they are multiplied.
+                // Weights and score gradients are rounded to bf16, 8 bits, before they are multiplied.
                 let worst = difference(&widened(got), &widened(expected));
                 assert!(worst <= 0.02, "{what} of {shape:?} is off by {worst}");
             }
@@ -206,7 +206,7 @@ fn attention_agrees_with_the_cpu() {
 }
 
 #[test]
-fn deterministic_attention_has_the_same_bits_each_time() {
+fn deterministic_attention_repeats_bitwise() {
     let Some(driver) = device(CudnnOptions::default()) else { return };
     let streams = [false, true].map(|urgent| driver.new_stream(urgent).expect("a stream"));
     for shape in shapes() {
@@ -226,8 +226,8 @@ fn deterministic_attention_has_the_same_bits_each_time() {
     }
 }
 
-/// The descriptions of devices that plans are tested with have what the library's own have. It is printed, to be kept as
-/// a fixture.
+/// Checks that the device descriptions of the plan tests have the fields of the library's own, which is printed to
+/// become a fixture.
 #[test]
 fn a_device_is_described_as_the_fixtures_are() {
     let Some(driver) = device(CudnnOptions::default()) else { return };

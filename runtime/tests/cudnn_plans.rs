@@ -1,8 +1,8 @@
-//! Plans of attention for devices that are not here, by the library itself.
+//! Execution plans of attention for described devices, by the library itself.
 //!
-//! The library is not part of what building and testing needs, and is large: where it is not found these tests say so and
-//! check nothing. With `MESHWRIGHT_REQUIRE_CUDNN=1` they fail there. They need `libcudnn.so.9` and `libnvrtc.so.13`, found as
-//! when a model is trained (`MESHWRIGHT_CUDA_LIBS`), and a C compiler.
+//! The library is large and not required for building and testing: if it is not found, these tests say so and check
+//! nothing. With `MESHWRIGHT_REQUIRE_CUDNN=1` they fail instead. They need `libcudnn.so.9` and `libnvrtc.so.13`, found
+//! as for training (`MESHWRIGHT_CUDA_LIBS`), and a C compiler.
 #![cfg(feature = "cuda")]
 
 #[path = "support/stub.rs"]
@@ -22,12 +22,12 @@ const FORWARD: AttentionPass = AttentionPass::Forward;
 const EXACT: AttentionPass = AttentionPass::Backward { deterministic: true };
 const ATOMIC: AttentionPass = AttentionPass::Backward { deterministic: false };
 
-/// Whether the library is here; panics if it has to be and is not.
+/// Returns true if the library is available; panics if it is required and missing.
 fn library() -> bool {
     static FOUND: OnceLock<Result<(), String>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
-        // First, so that the library sees no other driver even where there is one: it could not load kernels of another
-        // architecture than that of its device.
+        // Loaded first, so that the library sees no other driver: it could not load kernels of another architecture
+        // than its device.
         stub::load("cudnn/no_driver.c", "libcuda.so.1")?;
         cudnn_present()
     });
@@ -39,7 +39,7 @@ fn library() -> bool {
     found.is_ok()
 }
 
-/// Writes a line that is seen even where tests pass.
+/// Writes a line that is visible even if tests pass.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
@@ -79,14 +79,14 @@ fn plan(device: &str, sizes: AttentionSizes, pass: AttentionPass) -> (ExecutionP
     (plan, kernels)
 }
 
-/// Bytes of one bf16 for each score, and of keys' and values' gradients for each query head where heads are grouped.
+/// Returns the size of one bf16 per score, and of key and value gradients per query head if heads are grouped.
 fn expected(sizes: AttentionSizes) -> (usize, usize) {
     let positions = sizes.batch * sizes.heads * sizes.seq;
     let grouped = if sizes.is_grouped() { 4 * positions * sizes.head_dim } else { 0 };
     (2 * (positions * sizes.seq) as usize, grouped as usize)
 }
 
-/// Every pass of the usual shapes, by kernels of `architecture`.
+/// Checks that every pass of typical shapes uses kernels of `architecture`.
 fn usual_shapes(device: &str, architecture: &str) {
     if !library() {
         return;
@@ -108,10 +108,10 @@ fn usual_shapes(device: &str, architecture: &str) {
             }
             let (least, most) = match (pass, device) {
                 (AttentionPass::Forward, _) => (0, SLACK),
-                // Only Blackwell adds up gradients of queries in a fixed order without storing those of scores.
+                // Only Blackwell sums query gradients deterministically without storing score gradients.
                 (EXACT, "b200") => (grouped, 2 * grouped + SLACK),
                 (EXACT, _) => (scores + grouped, scores + 2 * grouped + SLACK),
-                // Ampere's kernel has an f32 for each element of keys and values, or of queries.
+                // Ampere's kernel has an f32 accumulator for key and value gradients, or for query gradients.
                 (ATOMIC, _) => (grouped, 2 * grouped + scores / 4 + SLACK),
             };
             let workspace = plan.workspace();
@@ -135,7 +135,7 @@ fn blackwell_has_plans() {
     usual_shapes("b200", "sm100");
 }
 
-/// Lengths that are no multiple of any tile, attention to all positions, and other head sizes.
+/// Lengths that are not a multiple of any tile, full attention, and other head dims.
 #[test]
 fn odd_shapes_have_plans() {
     if !library() {
@@ -149,7 +149,7 @@ fn odd_shapes_have_plans() {
     }
 }
 
-/// What the library refuses is an error that says who was asked for what.
+/// A refusal is an error that names the request.
 #[test]
 fn a_refusal_has_reasons() {
     if !library() {
@@ -164,7 +164,7 @@ fn a_refusal_has_reasons() {
     }
 }
 
-/// What is no description of a device is an error that names the attribute.
+/// An invalid device description is an error that names the attribute.
 #[test]
 fn a_device_has_to_be_described() {
     if !library() {

@@ -1,4 +1,4 @@
-//! Simulated devices with other kernels than those of the library, or with the vendor's.
+//! Simulated devices with modified kernels or with fused attention.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -13,7 +13,7 @@ use meshwright_gpu_sim::SimDriver;
 pub struct Changed<F> {
     pub device: SimDriver,
     pub change: F,
-    /// The vendor's attention.
+    /// Fused attention.
     pub attention: Option<Box<dyn FusedAttention + Send + Sync>>,
 }
 
@@ -23,7 +23,7 @@ impl<F> fmt::Debug for Changed<F> {
     }
 }
 
-/// Methods that the device has unchanged.
+/// Forwards methods to the simulated device.
 macro_rules! unchanged {
     ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
         $(fn $name(&self, $($arg: $type),*) -> $result {

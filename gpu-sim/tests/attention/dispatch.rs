@@ -1,4 +1,4 @@
-//! Which kernels take which operands.
+//! Selection of the attention kernel by operands and device.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use crate::case::{Case, shape};
 use crate::changed::Changed;
 use crate::support::device_with;
 
-/// The kernels that a case runs, without those that both ways share.
+/// Returns the kernels that a case launches, except those that all implementations share.
 fn kernels(properties: DeviceProperties, case: &Case, skew: usize) -> Vec<String> {
     let device = SimDevice::with(1, properties);
     case.run(&device_with(Arc::new(device.driver()), skew));

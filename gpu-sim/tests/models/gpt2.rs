@@ -1,4 +1,4 @@
-//! The GPT-2 of the examples, whose products add their biases and take GELU themselves.
+//! The GPT-2 of the examples, whose matmuls have epilogues.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ const DATA: TokenData = TokenData { batch: 4, seq: 7, vocab: 61, masked: true };
 const LAYERS: usize = 2;
 const STEPS: u64 = 2;
 
-/// Biases begin as zeros, and what two steps of AdamW make of them is little but the signs of gradients, some of which are
-/// small enough to be rounding.
+/// Biases start at zero, and after two steps of AdamW are little more than signs of gradients, some of which are as
+/// small as rounding errors.
 const BF16: Tolerance = Tolerance { trained: 0.5, ..super::BF16 };
 
 fn setup(compute: DType) -> Setup {
@@ -36,7 +36,7 @@ fn loss(model: &Gpt2, rank: &Rank, turn: Turn) -> Loss<(Batch, Seq)> {
 }
 
 #[test]
-fn meshes_and_levels() {
+fn meshes_and_zero_stages() {
     let of = |zero| {
         let setup = setup(DType::F32);
         Setup { settings: Settings { zero, ..setup.settings }, micro_batches: 2, ..setup }
@@ -54,10 +54,10 @@ fn one_rank_in_bf16() {
     check(&setup(DType::Bf16), [("1", "bf16".into(), setup(DType::Bf16))], BF16, loss);
 }
 
-/// Products of a layer and a step by what they do beside.
+/// Matmuls per layer and step by epilogue.
 type Epilogues = BTreeMap<&'static str, usize>;
 
-/// Trains on a device of its own, compares, and counts the products that do more.
+/// Trains on a device of its own, compares results, and counts epilogues.
 fn epilogues(mesh: &str, setup: Setup, tolerance: Tolerance) -> Epilogues {
     let device = SimDevice::new(4);
     let ranks = if mesh == "1" { 1 } else { 2 };
@@ -87,24 +87,24 @@ fn epilogues(mesh: &str, setup: Setup, tolerance: Tolerance) -> Epilogues {
 }
 
 #[test]
-fn biases_and_gelu_are_part_of_their_products() {
+fn biases_and_gelu_are_matmul_epilogues() {
     if not_checked_on_gpu() {
         return;
     }
     for compute in [DType::F32, DType::Bf16] {
         let tolerance = if compute == DType::F32 { F32 } else { BF16 };
-        // Five projections and the first half of the MLP; what GELU is taken of is kept for the region that is computed once
-        // more. Six gradients of weights come with those of biases.
+        // Five projections and the first half of the MLP, whose pre-activation is saved for recomputation. Six weight
+        // gradients include bias gradients.
         let expected = Epilogues::from([("bias", 5), ("gelu, kept", 1), ("sums", 6)]);
         assert_eq!(epilogues("1", setup(compute), tolerance), expected, "{compute}");
     }
-    // Two of the biases are added after a sum over ranks.
+    // Two biases are added after a reduction over ranks.
     let expected = Epilogues::from([("bias", 3), ("gelu, kept", 1), ("sums", 4)]);
     assert_eq!(epilogues("tp=2", setup(DType::F32), F32), expected);
 }
 
 #[test]
-fn what_is_computed_once_more_is_not_kept_the_first_time() {
+fn recomputed_pre_activations_are_not_saved() {
     if not_checked_on_gpu() {
         return;
     }

@@ -1,4 +1,4 @@
-//! What tests can see of a device, and do to it.
+//! The call log and fault injection of a device.
 
 use meshwright::backend::cuda::{DeviceProperties, Driver, DriverError};
 use meshwright_gpu_sim::{Call, Kind, SimDevice, h100};

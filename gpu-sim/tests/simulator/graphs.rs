@@ -1,4 +1,4 @@
-//! Recordings.
+//! Stream capture and CUDA graphs.
 
 use meshwright::backend::cuda::{Driver, DriverError, Function, Graph, Stream};
 
@@ -38,7 +38,7 @@ impl CaptureRig {
         unsafe { self.rig.driver.launch(stream, function, grid(1, 4), args![to, by]) }
     }
 
-    /// x = 2 x + 1 on one stream, and y += 1 on another; then x of both is copied to y if they are `joined`.
+    /// Captures x = 2 x + 1 on one stream and y += 1 on another, which joins the first if `joined`.
     fn capture(&self, joined: bool) -> Result<Graph, DriverError> {
         let (driver, main) = (&self.rig.driver, self.rig.stream);
         let [fork, join] = [driver.new_event(false)?, driver.new_event(false)?];
@@ -64,14 +64,14 @@ fn every_launch_repeats_the_captured_work() -> Result<(), DriverError> {
         let CaptureRig { rig, x, y, .. } = &capturing;
         assert_eq!(rig.get::<f32>(*x, 4)?, [1.0; 4], "captured work is not executed");
         for _ in 0..3 {
-            // SAFETY: the memory is still there.
+            // SAFETY: the memory is live.
             unsafe { rig.driver.launch_graph(rig.stream, graph)? };
         }
         assert_eq!(rig.get::<f32>(*x, 4)?, [15.0; 4], "seed {seed}");
         assert_eq!(rig.get::<f32>(*y, 4)?, [3.0; 4], "seed {seed}");
         rig.driver.free_graph(graph)?;
         assert!(rig.driver.free_graph(graph).is_err());
-        // Neither stream is recorded any more.
+        // Neither stream is captured any more.
         capturing.launch(capturing.side, capturing.add, *y, 1.0)?;
         rig.driver.synchronize(capturing.side)?;
         assert_eq!(rig.get::<f32>(*y, 4)?, [4.0; 4]);

@@ -1,11 +1,11 @@
-//! How sources become kernels, and what these find in the language.
+//! Compilation of kernel sources, and the emulated language.
 
 use meshwright::backend::cuda::{Driver, DriverError, Grid};
 
 use crate::rig::{Rig, args, grid, message, source};
 
 #[test]
-fn a_source_that_does_not_compile_is_told_with_its_line() {
+fn compile_errors_name_the_line() {
     let rig = Rig::new(1);
     let error = rig.driver.load(&source("KERNEL(test)(float* x) {\n    x[0] = y;\n}"));
     let Err(DriverError::Compile { source_name, log, .. }) = error else {

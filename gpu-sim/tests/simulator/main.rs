@@ -1,4 +1,4 @@
-//! The simulated device itself: what is right must come out right in any order, and what is wrong must be found.
+//! Tests of the simulated device itself: correct programs give correct results in any order, and faults are detected.
 
 mod barriers;
 mod calls;

@@ -1,4 +1,4 @@
-//! Matrix products.
+//! Matmuls on the simulated device.
 
 use half::bf16;
 use meshwright::backend::cuda::{Driver, MatMul, MatMulEpilogue, MatMulOperands};
@@ -37,7 +37,7 @@ fn every_dtype_is_multiplied_as_on_the_host() {
         (DType::Bf16, DType::Bf16, narrow_a, narrow_b, narrow_c),
     ] {
         let shape = MatMul { gemm: GEMM, inputs, result, epilogue: MatMulEpilogue::Plain };
-        // SAFETY: the operands have the sizes of the product.
+        // SAFETY: the operands have the sizes of the matmul.
         unsafe { rig.driver.matmul(rig.stream, &shape, &MatMulOperands::plain(a, b, c)) }
             .expect("a product");
         let got: Vec<f32> = match result {
@@ -60,7 +60,7 @@ fn operands_must_be_there() {
     let (a, b, c) = (rig.put(&a), rig.put(&b), rig.put(&[0f32; 5]));
     let (inputs, result) = (DType::F32, DType::F32);
     let shape = MatMul { gemm: GEMM, inputs, result, epilogue: MatMulEpilogue::Plain };
-    // SAFETY: the driver finds that the last operand is too short.
+    // SAFETY: the driver detects that the last operand is too short.
     let submitted =
         unsafe { rig.driver.matmul(rig.stream, &shape, &MatMulOperands::plain(a, b, c)) };
     let told = submitted

@@ -1,5 +1,5 @@
-//! Streams of a simulated device as a library of collectives uses them: transfers come when their stream has come to that
-//! point, and can be recorded.
+//! Streams of a simulated device for the test's collectives library: transfers execute when their stream reaches them,
+//! and can be captured.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,8 +11,8 @@ use super::port::{Streams, Work};
 /// The streams of one rank.
 pub struct InOrder {
     driver: Arc<SimDriver>,
-    /// The recording in which a group was recorded last, and when that is done: groups of one rank are done in the order in
-    /// which they were recorded, also those of unlike streams.
+    /// The last capture in which a group was captured, and the event of its end: groups of one rank execute in capture
+    /// order, also on different streams.
     recorded: Mutex<Option<(u64, Event)>>,
 }
 
@@ -24,7 +24,7 @@ impl InOrder {
 
 impl Streams for InOrder {
     fn drain(&self, stream: u64) {
-        // A device that has failed fails again at the next call.
+        // A failed device fails again at the next call.
         let _ = self.driver.synchronize(Stream(stream));
     }
 

@@ -1,4 +1,4 @@
-//! Large products, of which several ways are tried.
+//! Autotuning of large matmuls.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use meshwright::backend::{DType, Gemm};
 use super::matmul::{MATMUL_LOCK, stub_number};
 use super::{download, folders, free, upload};
 
-/// A product that is large enough to be tried in several ways, of matrices of ones, and a driver for it.
+/// A matmul of matrices of ones that is large enough for autotuning, and a driver for it.
 struct LargeMatMul {
     driver: Arc<NativeDriver>,
     stream: Stream,
@@ -23,7 +23,7 @@ struct LargeMatMul {
 impl LargeMatMul {
     const SIZE: usize = 1024;
 
-    /// With so many rows of the result. What is chosen is kept in files, so that tests that try have sizes of their own.
+    /// Creates a matmul with this number of rows. Choices are cached in files, so each test uses its own sizes.
     fn new(allow_nondeterministic: bool, rows: usize) -> LargeMatMul {
         folders();
         let options = NativeOptions { allow_nondeterministic, attention: None };
@@ -34,7 +34,7 @@ impl LargeMatMul {
         LargeMatMul { driver, stream, rows, operands }
     }
 
-    /// Files of choices for this number of rows.
+    /// Returns the files of cached choices for this number of rows.
     fn cached(&self) -> Vec<PathBuf> {
         let name = format!("matmul-{}x", self.rows);
         let files = std::fs::read_dir(&folders().1).unwrap().map(|file| file.unwrap().path());
@@ -43,7 +43,7 @@ impl LargeMatMul {
             .collect()
     }
 
-    /// Adds the product to the last operand; gives how often the library was run for it, and in which way the last time.
+    /// Accumulates to the last operand; returns the number of library executions and the last algorithm.
     fn accumulate(&self) -> (i32, i32) {
         let (m, n, k) = (self.rows, LargeMatMul::SIZE, LargeMatMul::SIZE);
         let gemm = Gemm { m, n, k, trans_a: false, trans_b: false, accumulate: true };
@@ -51,7 +51,7 @@ impl LargeMatMul {
         let shape = MatMul { gemm, inputs, result, epilogue: MatMulEpilogue::Plain };
         let before = stub_number("stub_runs");
         let [a, b, c] = self.operands;
-        // SAFETY: the matrices are of these sizes.
+        // SAFETY: the matrices have these sizes.
         unsafe { self.driver.matmul(self.stream, &shape, &MatMulOperands::plain(a, b, c)) }
             .unwrap();
         (stub_number("stub_runs") - before, stub_number("stub_algorithm"))
@@ -61,7 +61,7 @@ impl LargeMatMul {
 impl Drop for LargeMatMul {
     fn drop(&mut self) {
         free(&self.driver, &self.operands);
-        // The library's scratch is counted as long as its stream is there; what was tried with is given back.
+        // The library's workspace is accounted while its stream exists; the autotuning operands are freed.
         assert!(self.driver.workspace_bytes(&[self.stream]) > 0);
         assert_eq!(self.driver.workspace_bytes(&[]), 0);
         self.driver.free_stream(self.stream).unwrap();
@@ -69,19 +69,19 @@ impl Drop for LargeMatMul {
     }
 }
 
-/// Runs of the library for a large product that is tried, and the product. Of four ways one is refused, three are run for
-/// their bits, and those that may be chosen once to find how many launches make a round. Then there are three rounds, in
-/// which a way far behind the best is timed only once.
+/// Library executions of an autotuned matmul, including the matmul itself. Of four algorithms one is refused, three run
+/// for comparison, and the permitted ones once to determine the launches per round. Then there are three rounds, in
+/// which an algorithm far behind the best is timed only once.
 const AUTOTUNE_RUNS: i32 = 3 + 2 + (2 + 1 + 1) + 1;
 
 #[test]
 fn fastest_bitwise_equal_algorithm_is_used() {
     let _alone = MATMUL_LOCK.lock();
     let large = LargeMatMul::new(false, 1024);
-    // The second would be faster, but adds in another order.
+    // The second algorithm is faster, but sums in another order.
     assert_eq!(large.accumulate(), (AUTOTUNE_RUNS, 3));
     assert_eq!(large.accumulate(), (1, 3));
-    // What is added to was not changed by trying.
+    // Autotuning did not change the accumulator.
     let size = LargeMatMul::SIZE;
     let result = download::<f32>(&large.driver, large.stream, large.operands[2], size * size);
     assert!(result.iter().all(|value| *value == 2.0 * size as f32 + 1.0));
@@ -108,7 +108,7 @@ fn nondeterministic_option_permits_any_algorithm() {
     assert_eq!(large.accumulate(), (1, 1));
 }
 
-/// Another process, or another driver of this one, begins with what was chosen before, also inside of a recording.
+/// Another process, or another driver of this one, starts from the cached choice, also during capture.
 #[test]
 fn choices_are_cached_in_files() {
     let _alone = MATMUL_LOCK.lock();
@@ -122,10 +122,10 @@ fn choices_are_cached_in_files() {
     assert_eq!(third.accumulate(), (1, 3));
     let graph = third.driver.end_capture(third.stream).unwrap();
     third.driver.free_graph(graph).unwrap();
-    // With other rules there are other choices.
+    // Other options have other cached choices.
     assert_eq!(LargeMatMul::new(true, 1025).accumulate().1, 1);
 
-    // What is damaged, or not an algorithm that the library takes, is found out again.
+    // A damaged file, or an algorithm that the library does not accept, is autotuned again.
     let cached = first.cached();
     assert_eq!(cached.len(), 2);
     for file in &cached {
@@ -139,7 +139,7 @@ fn choices_are_cached_in_files() {
 #[test]
 fn no_autotuning_during_capture_or_without_memory() {
     let _alone = MATMUL_LOCK.lock();
-    // The first proposal is for good where what is tried later may have other bits.
+    // The heuristic's first proposal is final if a later choice might not be bitwise equal.
     for (allow_nondeterministic, later) in [(false, (AUTOTUNE_RUNS, 3)), (true, (1, 0))] {
         let large = LargeMatMul::new(allow_nondeterministic, 1026);
         large.driver.begin_capture(large.stream).unwrap();
@@ -157,10 +157,10 @@ fn no_autotuning_during_capture_or_without_memory() {
     assert!(large.cached().is_empty(), "nothing was autotuned");
 }
 
-/// Makes the stub of the driver say that so many bytes are unused.
+/// Sets the free memory that the driver's stub reports.
 fn set_stub_memory(bytes: usize) {
     let path = folders().0.join("libcuda.so.1");
-    // SAFETY: the stub is loaded already, and its number is a `size_t` that tests of products alone change and read.
+    // SAFETY: the stub is already loaded, and only tests that hold the lock access its `size_t`.
     unsafe {
         let library = libloading::Library::new(path).unwrap();
         **library.get::<*mut usize>("stub_memory").unwrap() = bytes;

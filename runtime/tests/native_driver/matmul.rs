@@ -1,4 +1,4 @@
-//! Matrix products, and what comes with them.
+//! Matmuls and epilogues.
 
 use std::sync::Mutex;
 
@@ -7,12 +7,12 @@ use meshwright::backend::{DType, Gemm};
 
 use super::{download, driver, folders, free, upload};
 
-/// Held by tests of products, since the stub counts those of the whole process.
+/// Held by tests of matmuls, since the stub's counters are global.
 pub static MATMUL_LOCK: Mutex<()> = Mutex::new(());
 
-/// A number of the stub of the library of products.
+/// Returns a variable of the cuBLASLt stub.
 pub fn stub_number(name: &str) -> i32 {
-    // SAFETY: only tests of products read and write it, one after another.
+    // SAFETY: only tests that hold the lock access it.
     unsafe { *stub_place(name) }
 }
 
@@ -23,7 +23,7 @@ pub fn set_stub_number(name: &str, value: i32) {
 
 fn stub_place(name: &str) -> *mut i32 {
     let path = folders().0.join("libcublasLt.so.13");
-    // SAFETY: the stub is loaded already, for good, and its numbers are `int`s.
+    // SAFETY: the stub is loaded permanently, and its variables are `int`s.
     unsafe {
         let library = libloading::Library::new(path).unwrap();
         *library.get::<*mut i32>(name).unwrap()
@@ -36,7 +36,7 @@ fn matmuls_are_row_major() {
     let driver = driver();
     let stream = driver.new_stream(false).unwrap();
     let (m, n, k) = (3, 5, 4);
-    // Small integers, which bf16 has exactly.
+    // Small integers, which are exact in bf16.
     let a: Vec<f32> = (0..m * k).map(|i| (i * 7 % 11) as f32 - 5.0).collect();
     let b: Vec<f32> = (0..k * n).map(|i| (i * 5 % 13) as f32 - 6.0).collect();
     let half = |values: &[f32]| -> Vec<half::bf16> {
@@ -52,7 +52,7 @@ fn matmuls_are_row_major() {
             let (result, epilogue) = (DType::F32, MatMulEpilogue::Plain);
             let shape = MatMul { gemm, inputs, result, epilogue };
             let operands = MatMulOperands::plain(from_a, from_b, c);
-            // SAFETY: the matrices are of these sizes.
+            // SAFETY: the matrices have these sizes.
             unsafe { driver.matmul(stream, &shape, &operands) }.unwrap();
             let expected: Vec<f32> = (0..m * n)
                 .map(|at| {
@@ -89,14 +89,14 @@ fn epilogues_are_row_major() {
     let run = |epilogue, bias, aux| {
         assert_eq!(driver.has_matmul(&with(epilogue)), Ok(true));
         let operands = MatMulOperands { a: at_a, b: at_b, c, bias, aux };
-        // SAFETY: the operands are of these sizes.
+        // SAFETY: the operands have these sizes.
         unsafe { driver.matmul(stream, &with(epilogue), &operands) }.unwrap();
         download::<f32>(&driver, stream, c, m * n)
     };
     let product = |at: usize| (0..k).map(|i| a[at / n * k + i] * b[i * n + at % n]).sum::<f32>();
     let plain: Vec<f32> = (0..m * n).map(product).collect();
     let biased: Vec<f32> = (0..m * n).map(|at| plain[at] + bias[at % n]).collect();
-    // The library doubles instead of GELU.
+    // The stub doubles instead of GELU.
     let doubled: Vec<f32> = biased.iter().map(|x| 2.0 * x).collect();
     assert_eq!(run(MatMulEpilogue::Plain, 0, 0), plain);
     assert_eq!(run(MatMulEpilogue::Bias, at_bias, 0), biased);
@@ -106,7 +106,7 @@ fn epilogues_are_row_major() {
     assert_eq!(run(MatMulEpilogue::BiasGrad, sums, 0), plain);
     let of_columns: Vec<f32> = (0..n).map(|col| (0..k).map(|i| b[i * n + col]).sum()).collect();
     assert_eq!(download::<f32>(&driver, stream, sums, n), of_columns);
-    // Another bias of the same product.
+    // Another bias of the same matmul.
     let other = upload(&driver, stream, &vec![0f32; n]);
     assert_eq!(run(MatMulEpilogue::Bias, other, 0), plain);
 
@@ -123,7 +123,7 @@ fn epilogues_are_row_major() {
     driver.free_stream(stream).unwrap();
 }
 
-/// A refusal is remembered, whenever the library tells it, and is none of the plain product.
+/// A refusal is remembered, whether the heuristic or an execution reports it, and does not affect plain matmuls.
 #[test]
 fn refused_epilogues_are_remembered() {
     let _alone = MATMUL_LOCK.lock();
@@ -136,14 +136,14 @@ fn refused_epilogues_are_remembered() {
         let ones = vec![1f32; 64];
         let [a, b, c, bias] = [(); 4].map(|()| upload(&driver, stream, &ones));
         let operands = MatMulOperands { a, b, c, bias, aux: 0 };
-        // SAFETY: the operands are at least of these sizes.
+        // SAFETY: the operands have at least these sizes.
         let run = |epilogue| unsafe { driver.matmul(stream, &with(epilogue), &operands) };
         set_stub_number("stub_refuses", when);
         for epilogue in [MatMulEpilogue::Bias, MatMulEpilogue::BiasGrad] {
             assert_eq!(driver.has_matmul(&with(epilogue)), Ok(when == 2), "{epilogue:?}");
             let refused = run(epilogue);
             assert!(matches!(refused, Err(DriverError::Refused { .. })), "{when} {refused:?}");
-            // Also when the library would have them now.
+            // Also if the library would support them now.
             set_stub_number("stub_refuses", 0);
             assert_eq!(driver.has_matmul(&with(epilogue)), Ok(false), "{epilogue:?}");
             set_stub_number("stub_refuses", when);
@@ -165,7 +165,7 @@ fn matmuls_without_terms_are_zero() {
     let product = |k, accumulate, inputs, result| {
         let gemm = Gemm { m: 2, n: 2, k, trans_a: false, trans_b: false, accumulate };
         let shape = MatMul { gemm, inputs, result, epilogue: MatMulEpilogue::Plain };
-        // SAFETY: without terms there are no inputs to read, and a refused product reads nothing.
+        // SAFETY: without terms no inputs are read, and a refused matmul reads nothing.
         unsafe { driver.matmul(stream, &shape, &MatMulOperands::plain(c, c, c)) }
     };
     product(0, true, DType::F32, DType::F32).unwrap();

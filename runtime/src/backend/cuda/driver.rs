@@ -333,7 +333,7 @@ pub trait Driver: Send + Sync + fmt::Debug {
 
 /// Device addresses of the operands of fused attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AttentionAddresses {
+pub struct AttentionOperands {
     /// Queries.
     pub q: u64,
     /// Keys.
@@ -348,7 +348,7 @@ pub struct AttentionAddresses {
 
 /// Device addresses of the gradients of fused attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AttentionGradAddresses {
+pub struct AttentionGradients {
     /// Gradient of the output.
     pub dout: u64,
     /// Gradient of the queries.
@@ -381,7 +381,7 @@ pub trait FusedAttention {
         &self,
         stream: Stream,
         shape: &AttentionShape,
-        operands: &AttentionAddresses,
+        operands: &AttentionOperands,
     ) -> Result<(), DriverError>;
 
     /// Computes `dq`, `dk` and `dv`.
@@ -392,7 +392,7 @@ pub trait FusedAttention {
         &self,
         stream: Stream,
         shape: &AttentionShape,
-        operands: &AttentionAddresses,
-        gradients: &AttentionGradAddresses,
+        operands: &AttentionOperands,
+        gradients: &AttentionGradients,
     ) -> Result<(), DriverError>;
 }

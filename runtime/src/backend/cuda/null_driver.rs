@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use super::driver::{
-    AttentionAddresses, AttentionGradAddresses, DeviceProperties, Driver, DriverError, Event,
-    Function, FusedAttention, Graph, Grid, MatMul, MatMulOperands, Module, Source, Stream,
+    AttentionGradients, AttentionOperands, DeviceProperties, Driver, DriverError, Event, Function,
+    FusedAttention, Graph, Grid, MatMul, MatMulOperands, Module, Source, Stream,
 };
 use super::gpu::lock;
 use crate::backend::AttentionShape;
@@ -278,7 +278,7 @@ impl FusedAttention for NullAttention {
         self.supports_backward
     }
 
-    unsafe fn forward(&self, _: Stream, _: &AttentionShape, _: &AttentionAddresses) -> Done {
+    unsafe fn forward(&self, _: Stream, _: &AttentionShape, _: &AttentionOperands) -> Done {
         (self.observer)(NullCall::Attention);
         Ok(())
     }
@@ -287,8 +287,8 @@ impl FusedAttention for NullAttention {
         &self,
         _: Stream,
         _: &AttentionShape,
-        _: &AttentionAddresses,
-        _: &AttentionGradAddresses,
+        _: &AttentionOperands,
+        _: &AttentionGradients,
     ) -> Done {
         (self.observer)(NullCall::AttentionBackward);
         Ok(())

@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::backend::AttentionShape;
 use crate::backend::cuda::{
-    AttentionAddresses, AttentionChoice, AttentionGradAddresses, DriverError, FusedAttention,
-    Stream,
+    AttentionChoice, AttentionGradients, AttentionOperands, DriverError, FusedAttention, Stream,
 };
 
 use super::attention_graph::{AttentionPass, AttentionSizes};
@@ -254,7 +253,7 @@ impl FusedAttention for CudnnAttention {
         &self,
         stream: Stream,
         shape: &AttentionShape,
-        operands: &AttentionAddresses,
+        operands: &AttentionOperands,
     ) -> Result<(), DriverError> {
         let address = |operand| match operand {
             GraphOperand::Q => operands.q,
@@ -272,8 +271,8 @@ impl FusedAttention for CudnnAttention {
         &self,
         stream: Stream,
         shape: &AttentionShape,
-        operands: &AttentionAddresses,
-        gradients: &AttentionGradAddresses,
+        operands: &AttentionOperands,
+        gradients: &AttentionGradients,
     ) -> Result<(), DriverError> {
         let address = |operand| match operand {
             GraphOperand::Q => operands.q,

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn named_folders_are_searched_in_every_layout_and_in_order() {
+    fn named_folders_are_searched_in_order() {
         let dir = tempfile::tempdir().unwrap();
         let folder = |name: &str| {
             let path = dir.path().join(name);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_library_is_told_from_one_that_is_not_there() {
+    fn invalid_library_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("libnccl.so.2"), "no library").unwrap();
         let refused =
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_told_in_words() {
+    fn search_path_is_described() {
         let named = LibrarySearch::in_folders(&[Path::new("/a"), Path::new("/b")]);
         assert_eq!(named.to_string(), "the folders of MESHWRIGHT_CUDA_LIBS (/a, /b)");
         let default_path = LibrarySearch { named: None, default_path: true };

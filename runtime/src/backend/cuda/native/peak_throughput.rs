@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cards_are_known_by_the_names_that_drivers_give() {
+    fn gpus_are_known_by_their_driver_names() {
         let tera = |name| peak_flops(name, DType::Bf16).map(|flops| flops / 1e12);
         for (name, bf16) in [
             ("NVIDIA H100 80GB HBM3", 989.0),

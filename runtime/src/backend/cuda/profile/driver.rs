@@ -11,8 +11,8 @@ use crate::backend::AttentionShape;
 use crate::backend::cuda::algorithm_choices::AlgorithmChoices;
 use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::{
-    AttentionAddresses, AttentionGradAddresses, DeviceProperties, Driver, DriverError, Event,
-    Function, FusedAttention, Graph, Grid, MatMul, MatMulOperands, Module, Source, Stream,
+    AttentionGradients, AttentionOperands, DeviceProperties, Driver, DriverError, Event, Function,
+    FusedAttention, Graph, Grid, MatMul, MatMulOperands, Module, Source, Stream,
 };
 
 /// Number of unread spans at which completed ones are read.
@@ -277,7 +277,7 @@ impl FusedAttention for ProfiledDriver {
         &self,
         stream: Stream,
         shape: &AttentionShape,
-        operands: &AttentionAddresses,
+        operands: &AttentionOperands,
     ) -> Done {
         let attention = self.inner.attention().ok_or_else(missing_attention)?;
         self.timed_call(stream, "attention", shape_text(shape), || {
@@ -290,8 +290,8 @@ impl FusedAttention for ProfiledDriver {
         &self,
         stream: Stream,
         shape: &AttentionShape,
-        operands: &AttentionAddresses,
-        gradients: &AttentionGradAddresses,
+        operands: &AttentionOperands,
+        gradients: &AttentionGradients,
     ) -> Done {
         let attention = self.inner.attention().ok_or_else(missing_attention)?;
         self.timed_call(stream, "attention backward", shape_text(shape), || {

@@ -35,7 +35,7 @@ fn inputs(operation: &GraphOperation) -> Vec<TensorId> {
 
 /// The library recognizes attention by its operations; these are the counts of NVIDIA's own graphs.
 #[test]
-fn graphs_have_the_size_that_the_library_knows() {
+fn graphs_have_the_size_of_the_known_pattern() {
     let plain = sizes(8, 1024, 12, 12, 64, true);
     let grouped = AttentionSizes { kv_heads: 4, ..plain };
     for (pass, sizes, tensors, operations) in [
@@ -59,7 +59,7 @@ fn graphs_have_the_size_that_the_library_knows() {
 }
 
 #[test]
-fn every_tensor_is_written_once_before_it_is_read() {
+fn tensors_are_written_once_before_they_are_read() {
     for causal in [false, true] {
         for kv_heads in [1, 2, 6] {
             for pass in [FORWARD, EXACT, ATOMIC] {
@@ -102,7 +102,7 @@ fn operands_are_those_of_the_pass() {
 }
 
 #[test]
-fn numbers_are_given_by_value() {
+fn scalars_are_passed_by_value() {
     let scalars = |pass: AttentionPass, causal| -> Vec<_> {
         let graph = pass.graph(sizes(1, 4, 2, 2, 8, causal));
         for (id, _) in graph.scalars() {
@@ -118,7 +118,7 @@ fn numbers_are_given_by_value() {
 
 /// `[batch, seq, heads, head_dim]` in memory, in the library's order: batch, head, position, element.
 #[test]
-fn operands_lie_as_projections_leave_them() {
+fn operands_have_the_layout_of_projections() {
     let graph = ATOMIC.graph(sizes(2, 100, 6, 3, 16, true));
     let form = |wanted| {
         let (id, _) = graph.operands().find(|(_, operand)| *operand == wanted).expect("an operand");
@@ -150,7 +150,7 @@ fn uids_are_distinct_and_none_is_zero() {
 
 /// Only the form with an f32 accumulator can be computed by atomics.
 #[test]
-fn a_deterministic_graph_has_no_sum_in_memory() {
+fn deterministic_graph_has_no_accumulator() {
     let sizes = sizes(1, 4, 2, 1, 8, true);
     let last = |pass: AttentionPass| pass.graph(sizes).operations.pop();
     assert!(matches!(last(EXACT), Some(GraphOperation::MatMul { .. })));

@@ -16,7 +16,7 @@ const EXACT: AttentionPass = AttentionPass::Backward { deterministic: true };
 const ATOMIC: AttentionPass = AttentionPass::Backward { deterministic: false };
 
 #[test]
-fn limits_say_what_is_out_of_reach() {
+fn limits_name_the_unsupported_size() {
     let fine = sizes(8, 1024, 12, 4, 64, true);
     assert_eq!(check_limits(&fine, EXACT, (8, 0)), Ok(()));
     let refused = |sizes, pass, capability, why: &str| {
@@ -36,7 +36,7 @@ fn limits_say_what_is_out_of_reach() {
 
 /// The engine is preferred for known versions and architectures only.
 #[test]
-fn an_engine_is_named_where_it_is_known() {
+fn known_engine_is_preferred() {
     assert!(preferred_engine(EXACT, (10, 0), Version::new(9, 19, 0)).is_some());
     for (pass, capability, (major, minor, patch)) in [
         (ATOMIC, (10, 0), (9, 19, 0)),
@@ -51,7 +51,7 @@ fn an_engine_is_named_where_it_is_known() {
 }
 
 #[test]
-fn parts_of_a_block_do_not_overlap() {
+fn scratch_parts_do_not_overlap() {
     let mut layout = ScratchLayout::default();
     assert_eq!(
         [layout.add_part(1), layout.add_part(0), layout.add_part(256), layout.add_part(257)],
@@ -97,7 +97,7 @@ impl CudnnHost for Ledger {
 
 /// Returned addresses stay valid until the end: a CUDA graph may contain them.
 #[test]
-fn scratch_grows_and_gives_back_at_the_end() {
+fn scratch_grows_and_is_freed_at_the_end() {
     let ledger = Arc::new(Ledger::default());
     let live = || ledger.0.lock().expect("nothing panics").len();
     let mut scratch = StreamScratch::new(Arc::clone(&ledger) as Arc<dyn CudnnHost>, Stream(1));

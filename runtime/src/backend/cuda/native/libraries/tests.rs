@@ -21,7 +21,7 @@ fn refusal<A: Api>(folder: &Path) -> String {
 }
 
 #[test]
-fn a_missing_library_is_named_with_the_places_and_the_remedy() {
+fn missing_library_is_reported_with_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let place = format!("the folders of MESHWRIGHT_CUDA_LIBS ({})", dir.path().display());
     assert_eq!(
@@ -46,7 +46,7 @@ fn a_missing_library_is_named_with_the_places_and_the_remedy() {
 }
 
 #[test]
-fn a_library_that_lacks_a_function_is_refused_by_its_name() {
+fn missing_function_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     stub(
         dir.path(),
@@ -60,7 +60,7 @@ fn a_library_that_lacks_a_function_is_refused_by_its_name() {
 }
 
 #[test]
-fn a_library_that_is_too_old_is_refused_with_both_versions() {
+fn outdated_library_is_reported_with_both_versions() {
     let dir = tempfile::tempdir().unwrap();
     let mut definitions =
         "int nvrtcVersion(int *a, int *b) { *a = 12; *b = 4; return 0; }\n".to_string();
@@ -84,7 +84,7 @@ fn a_library_that_is_too_old_is_refused_with_both_versions() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_told_with_the_loaders_words() {
+fn load_error_of_the_loader_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("libcudnn.so.9"), "text").unwrap();
     let error = refusal::<CudnnApi>(dir.path());
@@ -95,7 +95,7 @@ fn what_cannot_be_opened_is_told_with_the_loaders_words() {
 }
 
 #[test]
-fn versions_are_read_and_compared() {
+fn versions_are_parsed_and_compared() {
     assert_eq!(Version::of_decimals(22_809), Version::new(2, 28, 9));
     assert_eq!(Version::of_decimals(130_100).to_string(), "13.1");
     assert_eq!(Version::of_decimals(91_900).to_string(), "9.19");

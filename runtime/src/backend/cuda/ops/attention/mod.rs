@@ -18,7 +18,7 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::attention::PLAIN;
-use crate::backend::cuda::{AttentionAddresses, AttentionGradAddresses, FusedAttention, Gpu};
+use crate::backend::cuda::{AttentionGradients, AttentionOperands, FusedAttention, Gpu};
 use crate::backend::{AttentionShape, DType, Queue, View, ViewMut};
 
 use super::launch::{aligned, at, covering, float_name};
@@ -52,7 +52,7 @@ pub fn attention(
     if let Some(fused) = fused {
         let stream = gpu.stream(Queue::Compute);
         let addresses =
-            AttentionAddresses { q: at(q), k: at(k), v: at(v), out: at(out), lse: at(lse) };
+            AttentionOperands { q: at(q), k: at(k), v: at(v), out: at(out), lse: at(lse) };
         // SAFETY: the views have the sizes of the shape, and what is submitted to one stream is done in order.
         gpu.retry_after_trim(|| unsafe { fused.forward(stream, s, &addresses) });
     } else if tensor::takes(gpu, s, &operands) {
@@ -91,8 +91,8 @@ pub fn attention_backward(
     if let Some(fused) = fused {
         let stream = gpu.stream(Queue::Compute);
         let [q, k, v, out, dout, dq, dk, dv] = operands.map(at);
-        let addresses = AttentionAddresses { q, k, v, out, lse: at(lse) };
-        let gradients = AttentionGradAddresses { dout, dq, dk, dv };
+        let addresses = AttentionOperands { q, k, v, out, lse: at(lse) };
+        let gradients = AttentionGradients { dout, dq, dk, dv };
         // SAFETY: as in `attention`.
         gpu.retry_after_trim(|| unsafe { fused.backward(stream, s, &addresses, &gradients) });
         return BACKWARD_PRODUCTS * product_flops(s);
