@@ -6,7 +6,7 @@ Usage, from anywhere in the repository, after bench/pytorch/setup.sh:
     python3 bench/compare.py                            # one rank, f32, on one thread and on two
     python3 bench/compare.py --cases two-ranks          # DDP and FSDP, f32 and bf16
     python3 bench/compare.py --cases f32,recompute      # what recomputation costs
-    python3 bench/compare.py --isa native,avx2          # also as on a processor without AVX-512
+    python3 bench/compare.py --isa native,avx2          # also as on a CPU without AVX-512
     python3 bench/compare.py --list
 
 Both start from the same weights (a Hugging Face folder of 34M parameters, written on the first
@@ -231,7 +231,7 @@ def run_meshwright(contestant, args, match):
     if len(steps) != args.steps:
         sys.exit(f"train_llama wrote {len(steps)} lines of metrics for {args.steps} steps")
     contestant.record(steps, peak_rss)
-    if match.case.dtype == "f32":  # gemm_peak measures f32 products.
+    if match.case.dtype == "f32":  # gemm_peak measures f32 matmuls.
         output, _ = run([args.gemm_peak, str(match.cores())], match.cores(), match.isa)
         contestant.reached(json.loads(output)["gemm_gflops"])
 

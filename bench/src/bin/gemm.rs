@@ -14,24 +14,24 @@ use meshwright::backend::{Backend, Element, Gemm, View, ViewMut};
 /// A matmul of contiguous row-major operands.
 struct Case {
     name: &'static str,
-    product: Gemm,
+    matmul: Gemm,
 }
 
 impl Case {
     const fn new(name: &'static str, m: usize, n: usize, k: usize, layout: &str) -> Case {
         let layout = layout.as_bytes();
         let (trans_a, trans_b) = (layout[0] == b't', layout[1] == b't');
-        Case { name, product: Gemm { m, n, k, trans_a, trans_b, accumulate: trans_a } }
+        Case { name, matmul: Gemm { m, n, k, trans_a, trans_b, accumulate: trans_a } }
     }
 
     fn flops(&self) -> f64 {
-        let Gemm { m, n, k, .. } = self.product;
+        let Gemm { m, n, k, .. } = self.matmul;
         2.0 * (m * n * k) as f64
     }
 
     /// Returns the row and column strides of both operands.
     fn strides(&self) -> [(isize, isize); 2] {
-        let Gemm { m, n, k, trans_a, trans_b, .. } = self.product;
+        let Gemm { m, n, k, trans_a, trans_b, .. } = self.matmul;
         [
             if trans_a { (1, m as isize) } else { (k as isize, 1) },
             if trans_b { (1, k as isize) } else { (n as isize, 1) },
@@ -75,12 +75,12 @@ fn main() -> std::io::Result<()> {
 
 fn table(ours: &CpuBackend, threads: usize) {
     println!("\n### {threads} thread(s), GFLOP/s, best of repeated runs\n");
-    println!("| product | m x n x k | layout | {} |", COLUMNS.join(" | "));
+    println!("| matmul | m x n x k | layout | {} |", COLUMNS.join(" | "));
     println!("|---|---|---|{}", "---:|".repeat(COLUMNS.len()));
     let mut seconds = [0.0; COLUMNS.len()];
     for case in CASES {
         let best = Operands::new(case).measure(ours, threads);
-        let Gemm { m, n, k, trans_a, trans_b, accumulate } = case.product;
+        let Gemm { m, n, k, trans_a, trans_b, accumulate } = case.matmul;
         let layout = [trans_a, trans_b].map(|t| if t { 't' } else { 'n' });
         let rates = best.map(|s| format!("{:.0}", case.flops() / s / 1e9)).join(" | ");
         let add = if accumulate { " +=" } else { "" };
@@ -137,7 +137,7 @@ struct Operands<'a> {
 
 impl<'a> Operands<'a> {
     fn new(case: &'a Case) -> Self {
-        let Gemm { m, n, k, .. } = case.product;
+        let Gemm { m, n, k, .. } = case.matmul;
         let value = |i: usize| (i * 7919 % 1000) as f32 * 1e-3 - 0.5;
         let wide = |len| Aligned::new(len, 0.0, value);
         let narrow = |len| Aligned::new(len, bf16::ZERO, |i| bf16::from_f32(value(i)));
@@ -170,14 +170,14 @@ impl<'a> Operands<'a> {
     }
 
     fn run(&mut self, column: usize, ours: &CpuBackend, threads: usize) {
-        let product = &self.case.product;
+        let matmul = &self.case.matmul;
         match column {
-            0 => multiply(ours, product, &self.a, &self.b, &mut self.c),
+            0 => run_gemm(ours, matmul, &self.a, &self.b, &mut self.c),
             // Weight gradients are accumulated in f32.
-            1 if product.accumulate => {
-                multiply(ours, product, &self.narrow_a, &self.narrow_b, &mut self.c);
+            1 if matmul.accumulate => {
+                run_gemm(ours, matmul, &self.narrow_a, &self.narrow_b, &mut self.c);
             }
-            1 => multiply(ours, product, &self.narrow_a, &self.narrow_b, &mut self.narrow_c),
+            1 => run_gemm(ours, matmul, &self.narrow_a, &self.narrow_b, &mut self.narrow_c),
             2 => self.with_gemmkit(threads),
             3 => self.with_gemm(threads),
             _ => self.with_matrixmultiply(),
@@ -185,7 +185,7 @@ impl<'a> Operands<'a> {
     }
 
     fn with_gemmkit(&mut self, threads: usize) {
-        let Gemm { m, n, k, accumulate, .. } = self.case.product;
+        let Gemm { m, n, k, accumulate, .. } = self.case.matmul;
         let [(a_row, a_col), (b_row, b_col)] = self.case.strides();
         let parallelism = match threads {
             1 => gemmkit::Parallelism::Serial,
@@ -198,7 +198,7 @@ impl<'a> Operands<'a> {
     }
 
     fn with_gemm(&mut self, threads: usize) {
-        let Gemm { m, n, k, accumulate, .. } = self.case.product;
+        let Gemm { m, n, k, accumulate, .. } = self.case.matmul;
         let [(a_row, a_col), (b_row, b_col)] = self.case.strides();
         let parallelism = match threads {
             1 => gemm::Parallelism::None,
@@ -232,7 +232,7 @@ impl<'a> Operands<'a> {
 
     /// Single-threaded: the crate has no thread pool that could be shared.
     fn with_matrixmultiply(&mut self) {
-        let Gemm { m, n, k, accumulate, .. } = self.case.product;
+        let Gemm { m, n, k, accumulate, .. } = self.case.matmul;
         let [(a_row, a_col), (b_row, b_col)] = self.case.strides();
         let beta = f32::from(u8::from(accumulate));
         let (a, b, c) = (self.a.as_ptr(), self.b.as_ptr(), self.c.as_mut_ptr());
@@ -247,7 +247,7 @@ impl<'a> Operands<'a> {
 
 fn multiply<T: Element, C: Element>(
     ours: &CpuBackend,
-    product: &Gemm,
+    matmul: &Gemm,
     a: &[T],
     b: &[T],
     c: &mut [C],
@@ -255,5 +255,5 @@ fn multiply<T: Element, C: Element>(
     for<'a> View<'a>: From<&'a [T]>,
     for<'a> ViewMut<'a>: From<&'a mut [C]>,
 {
-    ours.gemm(product, View::from(a), View::from(b), ViewMut::from(c));
+    ours.gemm(matmul, View::from(a), View::from(b), ViewMut::from(c));
 }

@@ -109,7 +109,7 @@ pub fn assert_same(what: &str, got: &Left, expected: &Left) {
     };
     assert_eq!(sent(of), sent(from), "{what}: communication");
     assert_eq!(got.metrics, expected.metrics, "{what}: metrics");
-    assert!(got.saved == expected.saved, "{what}: parameters and optimiser state");
+    assert!(got.saved == expected.saved, "{what}: parameters and optimizer state");
 }
 
 fn count(device: &SimDevice, kind: Kind) -> usize {

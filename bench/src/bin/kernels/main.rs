@@ -30,7 +30,7 @@ fn main() {
     let mut report = Report::new(threads, args.next().unwrap_or_default());
     step::<f32>(&mut report);
     step::<bf16>(&mut report);
-    report.table("optimisers, 64M parameters");
+    report.table("optimizers, 64M parameters");
     optimizer::beyond_cache(&mut report);
 }
 

@@ -71,7 +71,7 @@ fn main() {
         }
     };
     llama("Llama 1.2B, 4 x 4096 tokens", "1", 4);
-    llama("Llama 1.2B, 4 x 4096 tokens a rank, fsdp=2 at level 3", "fsdp=2", 8);
+    llama("Llama 1.2B, 4 x 4096 tokens a rank, fsdp=2 at ZeRO stage 3", "fsdp=2", 8);
     let name = "GPT-2 124M, 16 x 1024 tokens";
     let case =
         Case { name, mesh: "1", batch: 16, seq: 1024, looked_up: 1024 * 768, mixed: 12 * 768 };

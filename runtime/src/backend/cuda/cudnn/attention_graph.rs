@@ -214,8 +214,8 @@ pub fn backward(sizes: AttentionSizes, deterministic: bool) -> OperationGraph {
 
     let products = g.scores();
     g.matmul(dout, v, products);
-    let centred = g.score_op(Pointwise::Sub, products, row_sum);
-    let dscores = g.score_op(Pointwise::Mul, centred, weights);
+    let centered = g.score_op(Pointwise::Sub, products, row_sum);
+    let dscores = g.score_op(Pointwise::Mul, centered, weights);
     let dscores = g.score_op(Pointwise::Mul, dscores, scale);
     times_transposed(&mut g, sizes, dscores, q, dk);
 
