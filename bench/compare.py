@@ -36,7 +36,7 @@ F32, BF16 = 1e-5, 5e-4
 
 @dataclass(frozen=True)
 class Case:
-    """One training, as each of the two programs is told to do it."""
+    """A training run with the flags of both programs."""
 
     name: str
     ranks: int
@@ -153,7 +153,7 @@ def list_cases():
 
 
 def choose_matches(parser, args):
-    """The cases asked for, in the order of the table, on each thread count that fits."""
+    """Returns the requested cases in the order of the table, for each valid number of threads."""
     wanted = set()
     for name in args.cases.split(","):
         if name not in GROUPS and name not in GROUPS["all"]:
@@ -201,7 +201,7 @@ def run(command, cores, isa):
 
 
 def build(kind, name):
-    """Builds a program of ours; cargo says where the executable lies."""
+    """Builds a program of ours; cargo reports the path of the executable."""
     command = ["cargo", "build", "--release", kind, name, "--message-format=json"]
     result = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if result.returncode != 0:

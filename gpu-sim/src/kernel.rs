@@ -187,7 +187,7 @@ impl Kernel {
         if grid.shared as usize > most_shared {
             let shared = grid.shared;
             return Err(format!(
-                "kernel `{name}` asks for {shared} bytes of shared memory of {most_shared}"
+                "kernel `{name}` requests {shared} bytes of shared memory of {most_shared}"
             ));
         }
         Ok(())

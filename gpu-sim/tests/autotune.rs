@@ -198,7 +198,7 @@ fn slower_algorithm_is_not_chosen() {
         let runs = candidates.runs.borrow();
         let of_slow = runs.iter().filter(|(algorithm, _)| *algorithm == slow).count();
         // One run for comparison, one to determine the launches per round, and one round: a run takes 3 ms. The first
-        // algorithm is timed before it is known to be behind, the second at most once more.
+        // algorithm is timed before it is known to be behind, the second at most one time more.
         assert_eq!(of_slow, 3, "{runs:?}");
         let of_other: Vec<_> = (0..runs.len()).filter(|index| runs[*index].0 != slow).collect();
         let turns = of_other.windows(2).filter(|pair| pair[1] != pair[0] + 1).count();

@@ -177,9 +177,9 @@ fn calls_are_those_that_the_graphs_need() {
     let before = live();
     exact.free_stream(Stream(2)).expect("nothing fails");
     assert_eq!((live(), live_blocks()), (before - 1, 2), "the handle and the block of the stream");
-    forward(&exact, 2, &s).expect("a stream may be used anew");
+    forward(&exact, 2, &s).expect("a stream may be used again");
     drop(exact);
-    assert_eq!((live(), live_blocks()), (0, 0), "everything was given back");
+    assert_eq!((live(), live_blocks()), (0, 0), "everything was freed");
 
     let atomic =
         attention(&memory, CudnnOptions { deterministic: false, ..CudnnOptions::default() });
@@ -197,10 +197,10 @@ fn calls_are_those_that_the_graphs_need() {
         small.refusal_reason(&shape(1024, 64), small.backward_pass(), ROOM).expect("too much");
     assert!(why.contains("bytes of scratch") && why.contains("the limit is 4096"), "{why}");
     drop(small);
-    assert_eq!((live(), live_blocks()), (0, 0), "everything was given back");
+    assert_eq!((live(), live_blocks()), (0, 0), "everything was freed");
 
     parts_depend_on_what_is_unused(&memory);
-    assert_eq!((live(), live_blocks()), (0, 0), "everything was given back");
+    assert_eq!((live(), live_blocks()), (0, 0), "everything was freed");
 }
 
 /// The deterministic backward of four samples of 4096 positions and 32 heads needs 4.4 GB in one call.
@@ -233,7 +233,7 @@ fn parts_depend_on_what_is_unused(memory: &Arc<Memory>) {
         let scratch = ScratchLimit { ranks, ..ScratchLimit::default() };
         let roomy = attention(memory, CudnnOptions { scratch, ..CudnnOptions::default() });
         let pass = roomy.backward_pass();
-        assert_eq!(roomy.samples(&shape(4), pass), None, "nobody has asked");
+        assert_eq!(roomy.samples(&shape(4), pass), None, "the shape is unused");
         assert!(roomy.supports_backward(&shape(4), free_bytes));
         assert_eq!(
             roomy.samples(&shape(4), pass),

@@ -245,13 +245,8 @@ impl<'a> Operands<'a> {
     }
 }
 
-fn multiply<T: Element, C: Element>(
-    ours: &CpuBackend,
-    matmul: &Gemm,
-    a: &[T],
-    b: &[T],
-    c: &mut [C],
-) where
+fn run_gemm<T: Element, C: Element>(ours: &CpuBackend, matmul: &Gemm, a: &[T], b: &[T], c: &mut [C])
+where
     for<'a> View<'a>: From<&'a [T]>,
     for<'a> ViewMut<'a>: From<&'a mut [C]>,
 {

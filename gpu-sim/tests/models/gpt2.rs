@@ -108,9 +108,9 @@ fn recomputed_pre_activations_are_not_saved() {
     if not_checked_on_gpu() {
         return;
     }
-    let with = |way| {
+    let with = |recompute| {
         let mut setup = setup(DType::F32);
-        setup.sizes.recompute = Some(way);
+        setup.sizes.recompute = Some(recompute);
         epilogues("1", setup, F32)
     };
     let expected = Epilogues::from([("bias", 5), ("gelu, kept", 1), ("sums", 6)]);

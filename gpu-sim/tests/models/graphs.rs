@@ -128,9 +128,9 @@ fn check<M: LanguageModel>(words: &str, passes: usize) {
     let steps = got.summary.losses.len();
     assert_eq!(count(&device, Kind::LaunchGraph), passes * (steps - 2), "{words}");
     let graphs = count(&device, Kind::BeginCapture);
-    assert!((1..=passes).contains(&graphs), "{words}: {graphs} recordings");
+    assert!((1..=passes).contains(&graphs), "{words}: {graphs} graph launches");
     assert_eq!(count(&device, Kind::FreeGraph), graphs, "{words}");
-    assert_eq!(device.live().1, 0, "{words}: all memory is given back");
+    assert_eq!(device.live().1, 0, "{words}: all memory is freed");
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn failed_capture_falls_back_to_eager() {
         assert_eq!(got.summary.grad_norms, expected.summary.grad_norms, "{kind:?} {succeed}");
         assert!(got.saved == expected.saved, "{kind:?} {succeed}");
         assert_eq!(count(&device, Kind::LaunchGraph), succeed, "{kind:?}: recorded before");
-        assert_eq!(device.live().1, 0, "{kind:?} {succeed}: all memory is given back");
+        assert_eq!(device.live().1, 0, "{kind:?} {succeed}: all memory is freed");
     }
 }
 

@@ -56,11 +56,12 @@ fn three_axes_in_bf16_with_sums_in_bf16() {
 
 #[test]
 fn recomputation_and_offloading() {
-    let ways = [RecomputeOverride::Full, RecomputeOverride::Sqrt, RecomputeOverride::Attention];
-    let others = ways.map(|way| {
+    let overrides =
+        [RecomputeOverride::Full, RecomputeOverride::Sqrt, RecomputeOverride::Attention];
+    let others = overrides.map(|recompute| {
         let mut setup = setup(DType::F32);
-        setup.sizes.recompute = Some(way);
-        ("fsdp=2", format!("recompute {way}"), setup)
+        setup.sizes.recompute = Some(recompute);
+        ("fsdp=2", format!("recompute {recompute}"), setup)
     });
     check_llama::<Llama>(others, DType::F32, F32);
     let setup = setup_of::<nested_llama::Llama>(DType::F32);

@@ -58,7 +58,7 @@ fn launches_must_fit_the_device() {
         (grid(0, 32), "cannot have (0, 1, 1) blocks"),
         (
             Grid { shared: 228 * 1024, ..grid(1, 32) },
-            "asks for 233472 bytes of shared memory of 232448",
+            "requests 233472 bytes of shared memory of 232448",
         ),
     ] {
         let message = message(rig.run(text, wrong, args![x]));

@@ -78,7 +78,7 @@ fn who_asks_again_and_again_gets_an_answer() -> Result<(), DriverError> {
         let asked = (0..100).position(|_| driver.is_done(event) == Ok(true));
         early += usize::from(asked.expect("an answer") > 0);
     }
-    assert!(early > 0, "work is not always done at once");
+    assert!(early > 0, "work is not always done immediately");
     Ok(())
 }
 

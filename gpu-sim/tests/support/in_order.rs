@@ -13,12 +13,12 @@ pub struct InOrder {
     driver: Arc<SimDriver>,
     /// The last capture in which a group was captured, and the event of its end: groups of one rank execute in capture
     /// order, also on different streams.
-    recorded: Mutex<Option<(u64, Event)>>,
+    last_group: Mutex<Option<(u64, Event)>>,
 }
 
 impl InOrder {
     pub fn new(driver: Arc<SimDriver>) -> InOrder {
-        InOrder { driver, recorded: Mutex::default() }
+        InOrder { driver, last_group: Mutex::default() }
     }
 }
 
@@ -30,18 +30,18 @@ impl Streams for InOrder {
 
     fn record(&self, stream: u64, work: Work) -> bool {
         let (driver, stream) = (&self.driver, Stream(stream));
-        let Some(recording) = driver.capture_id(stream) else { return false };
-        let mut recorded = self.recorded.lock().unwrap();
-        if let Some((before, event)) = recorded.take() {
-            if before == recording {
-                driver.wait(stream, event).expect("streams of one recording");
+        let Some(capture) = driver.capture_id(stream) else { return false };
+        let mut last_group = self.last_group.lock().unwrap();
+        if let Some((before, event)) = last_group.take() {
+            if before == capture {
+                driver.wait(stream, event).expect("streams of one capture");
             }
             driver.free_event(event).expect("an event of this library");
         }
         driver.submit(stream, move || work()).expect("a stream");
         let event = driver.new_event(false).expect("an event");
         driver.record(event, stream).expect("a stream");
-        *recorded = Some((recording, event));
+        *last_group = Some((capture, event));
         true
     }
 }

@@ -95,7 +95,7 @@ fn the_device_is_what_the_driver_says_it_is() {
     assert_eq!(probe.missing.len(), 2, "cuDNN and NCCL are not there, and not needed");
 
     let Err(DriverError::NoDevice(error)) = NativeDriver::new(3) else { panic!("there is one") };
-    assert!(error.starts_with("there is no GPU 3: the driver shows 1"), "{error}");
+    assert!(error.starts_with("there is no GPU 3: the driver reports 1"), "{error}");
 }
 
 #[test]

@@ -173,7 +173,7 @@ fn matmuls_without_terms_are_zero() {
     product(0, false, DType::F32, DType::F32).unwrap();
     assert_eq!(download::<f32>(&driver, stream, c, 4), [0.0; 4]);
     let error = product(1, false, DType::F32, DType::Bf16).unwrap_err().to_string();
-    assert_eq!(error, "cublasLtMatmul failed: there is no product of f32 with a result of bf16");
+    assert_eq!(error, "cublasLtMatmul failed: no matmul has f32 inputs and a bf16 result");
     free(&driver, &[c]);
     driver.free_stream(stream).unwrap();
 }

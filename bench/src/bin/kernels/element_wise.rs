@@ -36,7 +36,7 @@ pub fn rows<T: Number>(report: &mut Report) {
     });
     let rope = RopeShape { batch: 4, seq: 512, heads: 8, head_dim: 64 };
     let table = filled::<f32>(512 * 32, 0.7);
-    report.row("rope, q and k, both ways", 4 * LAYERS, moved(2), |cpu| {
+    report.row("rope, q and k, forward and inverse", 4 * LAYERS, moved(2), |cpu| {
         cpu.rope(&rope, view(&x), view(&table), view(&table), false, view_mut(&mut y));
     });
     let add = Expr { nodes: vec![Node::Leaf(0), Node::Leaf(1), Node::Add(0, 1)] };

@@ -49,7 +49,7 @@ const fn peak(bf16: f64, f32: f64, bandwidth: f64) -> PeakThroughput {
 
 /// Returns the peak throughput of a GPU by name; `None` if the GPU is unknown.
 pub fn peak_of(name: &str) -> Option<PeakThroughput> {
-    GPUS.iter().find(|(card, _)| contains_word(name, card)).map(|(_, peak)| *peak)
+    GPUS.iter().find(|(part, _)| contains_word(name, part)).map(|(_, peak)| *peak)
 }
 
 /// Returns the peak matmul FLOP/s for a dtype; `None` if the GPU is unknown or the dtype has no matmul.
