@@ -6,7 +6,7 @@ Usage, from anywhere in the repository, after bench/pytorch/setup.sh:
     python3 bench/compare.py                            # one rank, f32, on one thread and on two
     python3 bench/compare.py --cases two-ranks          # DDP and FSDP, f32 and bf16
     python3 bench/compare.py --cases f32,recompute      # what recomputation costs
-    python3 bench/compare.py --isa native,avx2          # also as on a processor without AVX-512
+    python3 bench/compare.py --isa native,avx2          # also as on a CPU without AVX-512
     python3 bench/compare.py --list
 
 Both start from the same weights (a Hugging Face folder of 34M parameters, written on the first
@@ -36,7 +36,7 @@ F32, BF16 = 1e-5, 5e-4
 
 @dataclass(frozen=True)
 class Case:
-    """One training, as each of the two programs is told to do it."""
+    """A training run with the flags of both programs."""
 
     name: str
     ranks: int
@@ -153,7 +153,7 @@ def list_cases():
 
 
 def choose_matches(parser, args):
-    """The cases asked for, in the order of the table, on each thread count that fits."""
+    """Returns the requested cases in the order of the table, for each valid number of threads."""
     wanted = set()
     for name in args.cases.split(","):
         if name not in GROUPS and name not in GROUPS["all"]:
@@ -201,7 +201,7 @@ def run(command, cores, isa):
 
 
 def build(kind, name):
-    """Builds a program of ours; cargo says where the executable lies."""
+    """Builds a program of ours; cargo reports the path of the executable."""
     command = ["cargo", "build", "--release", kind, name, "--message-format=json"]
     result = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if result.returncode != 0:
@@ -231,7 +231,7 @@ def run_meshwright(contestant, args, match):
     if len(steps) != args.steps:
         sys.exit(f"train_llama wrote {len(steps)} lines of metrics for {args.steps} steps")
     contestant.record(steps, peak_rss)
-    if match.case.dtype == "f32":  # gemm_peak measures f32 products.
+    if match.case.dtype == "f32":  # gemm_peak measures f32 matmuls.
         output, _ = run([args.gemm_peak, str(match.cores())], match.cores(), match.isa)
         contestant.reached(json.loads(output)["gemm_gflops"])
 

@@ -31,7 +31,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def all_items():
-    """Every item, in the order in which they are run."""
+    """All items, in the order of execution."""
     return [*probe.items(), *tests.items(), *agreement.items(), *speed.items(), *trainings.items(),
             *tests.model_items(), *tools.items(), *nccl.items()]
 
@@ -58,23 +58,23 @@ def parse_args(words):
 
 
 def library_folders():
-    """The folders of NVIDIA's libraries among the Python packages here."""
+    """The folders of NVIDIA's libraries in the installed Python packages."""
     found = importlib.util.find_spec("nvidia")
     roots = [Path(path) for path in found.submodule_search_locations] if found else []
     return [str(folder) for root in roots for folder in sorted(root.glob("*/lib"))]
 
 
 def environment(programs):
-    """The variables of every program that is run."""
+    """The environment variables of every program."""
     folders = library_folders() + os.environ.get("MESHWRIGHT_CUDA_LIBS", "").split(":")
-    # No program may compile a simulated device, which takes minutes: a test that tries fails at once.
+    # No program may compile a simulated device, which takes minutes: a test that tries fails immediately.
     return os.environ | {"RUST_BACKTRACE": "1", "CXX": "/no/simulated/device",
                          "MESHWRIGHT_CACHE": str(programs / "kernels"),
                          "MESHWRIGHT_CUDA_LIBS": ":".join(filter(None, folders))}
 
 
 def run(args, programs, scratch):
-    """Runs the items that were asked for. Every item has the report of all that is known before it."""
+    """Runs the requested items. The report is updated before every item."""
     started = time.monotonic()
     earlier = args.earlier if args.earlier.is_dir() else None
     results = Results(args.out, earlier)
@@ -102,7 +102,7 @@ def main(words):
     archive = HERE / "programs.tar.xz"
     if not archive.exists():
         sys.exit(f"{archive} is not there: make it with bench/gpu/pack.sh, which copies this file beside it")
-    # So that programs end with this one.
+    # Child processes must end with this one.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     args.out = args.out.resolve()
     with tempfile.TemporaryDirectory(prefix="meshwright-") as folder:

@@ -1,10 +1,10 @@
-"""The two models of the comparison in plain PyTorch, as one would write them for speed."""
+"""The two models of the comparison in plain PyTorch, written for speed."""
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-# Name: family, sizes, tokens of a sequence.
+# Name: family, sizes, sequence length.
 MODELS = {
     "llama-1.2b": ("llama", dict(hidden=2048, layers=16, heads=32, kv_heads=8, ffn=8192,
                                  vocab=32000), 4096),
@@ -95,7 +95,7 @@ class Model(nn.Module):
         x = self.embed(tokens)
         if self.family != "llama":
             x = x + self.positions.weight[:tokens.shape[1]]
-        # Under autocast it is f32, and so would be all that is added to it.
+        # Under autocast the embedding is f32, and so would be the whole residual stream.
         x = x.bfloat16()
         rope = None
         if self.family == "llama":

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 # Test programs that check.py runs.
-TESTS="attention collectives combine cudnn_device elements embedding endings loss map models norm optim processes random reduce rope routing rows softmax"
+TESTS="attention collectives combine cudnn_device elements embedding epilogues loss map models norm optim processes random reduce rope routing rows softmax"
 PROGRAMS="train_llama train_gpt2 gpu meshwright"
 
 rm -rf .gpu

@@ -47,7 +47,7 @@ def parse_args():
 
 
 def milliseconds(run, count):
-    """Of each of `count` runs."""
+    """Returns the time of each of `count` runs."""
     events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
     events[0].record()
     for event in events[1:]:
@@ -58,7 +58,7 @@ def milliseconds(run, count):
 
 
 def fastest_attention(batch, seq, hidden, heads, kv_heads):
-    """The name of the order of kernels that is faster, forward and backward."""
+    """Returns the name of the faster order of SDPA kernels, forward and backward."""
     q, k, v = (torch.randn(batch, count, seq, hidden // heads, device="cuda", dtype=torch.bfloat16,
                            requires_grad=True) for count in (heads, kv_heads, kv_heads))
 

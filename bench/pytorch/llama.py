@@ -1,4 +1,4 @@
-"""The model, its optimiser and its batches: what every program of this folder trains."""
+"""The model, its optimizer and its batches: what every program of this folder trains."""
 
 from pathlib import Path
 

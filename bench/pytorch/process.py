@@ -36,7 +36,7 @@ def pin_to_own_cores(threads):
 
 
 def keep_freed_memory():
-    """Spares eager PyTorch the page faults of mapping every large activation anew."""
+    """Avoids the page faults of eager PyTorch from remapping every large activation."""
     os.environ["THP_MEM_ALLOC_ENABLE"] = "1"  # Read by torch when it is imported.
     m_mmap_max, m_trim_threshold = -4, -1  # From malloc.h.
     libc = ctypes.CDLL(None)

@@ -17,7 +17,7 @@ from pathlib import Path
 import process
 
 WARM_UP = 2  # Steps that are not timed: the process is still growing.
-GEMM_SHAPE = (2048, 512, 1408)  # tokens x hidden x ffn: the most frequent product of the model.
+GEMM_SHAPE = (2048, 512, 1408)  # tokens x hidden x ffn: the most frequent matmul of the model.
 
 
 def parse_args():
@@ -49,7 +49,7 @@ def parse_args():
     parser.add_argument("--allocator", choices=["keep", "default"], default="keep",
                         help="keep: freed memory stays in the process, on huge pages")
     parser.add_argument("--mkl-avx512", action="store_true",
-                        help="make MKL use its AVX-512 kernels on CPUs of other makers (needs cc)")
+                        help="make MKL use its AVX-512 kernels on CPUs of other vendors (needs cc)")
     args = parser.parse_args()
     if args.steps <= WARM_UP:
         parser.error(f"--steps must be more than {WARM_UP}: the first ones are a warm-up")
@@ -77,7 +77,7 @@ def train_step(model, optimizer, inputs, targets, args):
 
 
 def gemm_gflops(dtype):
-    """The best of many runs of one product: what the BLAS in use can reach on these threads."""
+    """The best of many runs of one matmul: what the BLAS in use can reach on these threads."""
     rows, inner, columns = GEMM_SHAPE
     a = torch.randn(rows, inner, dtype=dtype)
     b = torch.randn(inner, columns, dtype=dtype)

@@ -1,5 +1,5 @@
-//! The unit tests of the check kit, `bench/gpu`, whose programs are replaced by scripted ones. Without Python nothing is
-//! checked, which is printed.
+//! Runs the unit tests of the check kit, `bench/gpu`, with scripted programs. Without Python nothing is checked, and a
+//! message says so.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ fn the_check_kit_does_what_its_tests_say() {
     let kit = Path::new(env!("CARGO_MANIFEST_DIR")).join("gpu");
     let mut command = Command::new("python3");
     command.args(["-m", "unittest", "discover", "-s", "tests"]);
-    // Nothing is written beside the sources.
+    // No bytecode is written next to the sources.
     command.current_dir(&kit).env("PYTHONPATH", &kit).env("PYTHONDONTWRITEBYTECODE", "1");
     match command.output() {
         Ok(output) => {
@@ -19,7 +19,7 @@ fn the_check_kit_does_what_its_tests_say() {
             assert!(text.contains("\nRan ") && !text.contains("\nRan 0 tests"), "{text}");
         }
         Err(error) => {
-            // A closed stderr is no reason to fail.
+            // A closed stderr is not an error.
             let _ = writeln!(std::io::stderr(), "NOT CHECKED, python3: {error}");
         }
     }

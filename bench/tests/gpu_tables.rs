@@ -1,4 +1,4 @@
-//! The tables of the program `gpu`, on a simulated device and at small sizes.
+//! Tests of the tables of the program `gpu`, on a simulated device with small sizes.
 
 #[allow(dead_code, reason = "a test needs no files and no sizes of a GPU")]
 #[path = "../src/bin/gpu/suite/mod.rs"]
@@ -35,7 +35,7 @@ fn backend() -> Arc<dyn Backend> {
 const ONCE: Effort =
     Effort { series: 1, at_least: Duration::ZERO, few: 1, sustained: Duration::ZERO };
 
-/// Rows of a table, of the kernels whose names contain `filter`.
+/// Returns the rows of a table whose kernels contain `filter` in their names.
 fn rows_of(table: &suite::Table, filter: &str) -> Vec<Value> {
     let (sizes, mut rows) = (small(), Vec::new());
     let mut sink = |row: &Value| rows.push(row.clone());
@@ -67,7 +67,8 @@ fn a_filter_leaves_rows_out() {
     assert_eq!(rows.iter().map(|row| row["name"].as_str()).collect::<Vec<_>>(), [Some("rope")]);
 }
 
-/// Frequencies of the first two tokens of text with a vocabulary of 32000: 1 / ln(32000) * ln(2), and * ln(3/2).
+/// Frequencies of the two most frequent tokens in text with a vocabulary of 32000: 1 / ln(32000) * ln(2), and *
+/// ln(3/2).
 #[test]
 fn zipf_tokens_are_as_in_text() {
     let (sizes, mut sink) = (small(), |_: &Value| {});
@@ -82,6 +83,6 @@ fn zipf_tokens_are_as_in_text() {
     }
     let uniform: Vec<u32> = report.uniform_tokens(16384, 32000).view().to_vec();
     let distinct = uniform.iter().collect::<BTreeSet<_>>().len();
-    // 32000 * (1 - exp(-16384 / 32000)) of random ones, and more of evenly spread ones.
+    // Random ids have 32000 * (1 - exp(-16384 / 32000)) distinct values, evenly spread ids more.
     assert!(distinct > 12000 && uniform.iter().all(|id| *id < 32000), "{distinct}");
 }

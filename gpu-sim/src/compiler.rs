@@ -1,4 +1,4 @@
-//! Makes libraries of kernel sources with the host's C++ compiler, and keeps them.
+//! Compiles kernel sources to shared libraries with the host's C++ compiler, and caches them.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use meshwright::backend::cuda::{COMMON, DriverError, Source};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// What makes a host of a CUDA device, in the order of inclusion.
+/// Headers that emulate CUDA on the host, in the order of inclusion.
 const HOST: [(&str, &str); 8] = [
     ("types.hpp", include_str!("host/types.hpp")),
     ("fiber.hpp", include_str!("host/fiber.hpp")),
@@ -35,7 +35,7 @@ const FLAGS: [&str; 8] = [
     "-Wno-attributes",
 ];
 
-/// What stands before the name of every kernel once macros are expanded.
+/// Prefix of every kernel's name after macro expansion.
 const PREFIX: &str = "meshwright_kernel_";
 
 /// The compiler and its version.
@@ -44,7 +44,7 @@ struct Compiler {
     version: String,
 }
 
-/// The file of the library with the kernels of `source`; compiled if it is not there from earlier.
+/// Returns the shared library of `source`, compiled unless it is cached.
 pub(crate) fn library(source: &Source) -> Result<PathBuf, DriverError> {
     let compiler = compiler()?;
     let text = complete(source);
@@ -63,7 +63,7 @@ pub(crate) fn library(source: &Source) -> Result<PathBuf, DriverError> {
     };
     let on_disk = |error: io::Error| failed(format!("{}: {error}", folder.display()));
     fs::create_dir_all(&folder).map_err(on_disk)?;
-    // Others may compile the same source: each has its own files, and a rename puts a whole library in place.
+    // Concurrent compilations of one source use files of their own; a rename publishes the complete library.
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let own = COUNT.fetch_add(1, Ordering::Relaxed);
     let stem = folder.join(format!("{key:032x}-{}-{own}", std::process::id()));
@@ -80,7 +80,7 @@ pub(crate) fn library(source: &Source) -> Result<PathBuf, DriverError> {
     let mut compile = Command::new(&compiler.program);
     compile.args(FLAGS).args(["-c", "-x", "c++-cpp-output"]).arg(expanded).arg("-o").arg(object);
     run(compile).map_err(&failed)?;
-    // By itself, since a compiler that knows of the checks would add its own library for them.
+    // A separate step, because a compiler that links with the sanitizer flags would add its own run-time library.
     let mut link = Command::new(&compiler.program);
     link.arg("-shared").arg(object).arg("-o").arg(made);
     run(link).map_err(&failed)?;
@@ -88,22 +88,22 @@ pub(crate) fn library(source: &Source) -> Result<PathBuf, DriverError> {
     Ok(path)
 }
 
-/// Files that are gone when this is.
+/// Temporary files, removed on drop.
 struct Files([PathBuf; 4]);
 
 impl Drop for Files {
     fn drop(&mut self) {
         for file in &self.0 {
-            // The last one has been moved, unless something failed.
+            // The last file was renamed unless something failed.
             let _ = fs::remove_file(file);
         }
     }
 }
 
-/// Host headers, the common header and the source, so that messages name the file and line of each.
+/// Returns host headers, common header and source, with line directives for messages.
 ///
-/// Kernels stand in a namespace without a name: their functions are of this library alone, and variables of functions,
-/// which include those in shared memory, can then have a section.
+/// Kernels are in an anonymous namespace: functions are private to the library, and local variables, including those in
+/// shared memory, can be assigned to a section.
 fn complete(source: &Source) -> String {
     let mut text = String::new();
     for (name, part) in HOST {
@@ -114,7 +114,7 @@ fn complete(source: &Source) -> String {
     text
 }
 
-/// Names of the kernels in a text without macros.
+/// Returns the names of the kernels in a preprocessed text.
 fn kernels(text: &str) -> BTreeSet<&str> {
     let part_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.match_indices(PREFIX)
@@ -125,7 +125,8 @@ fn kernels(text: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-/// For each kernel, a function that tells the sizes of its parameters and one that launches it; and a list of all.
+/// Returns, for each kernel, a function that reports the sizes of its parameters and one that launches it; and a list
+/// of all kernels.
 fn entry_points(kernels: &BTreeSet<&str>) -> String {
     let mut text = String::from("\n# 1 \"entry points\"\n");
     for name in kernels {
@@ -147,7 +148,7 @@ fn entry_points(kernels: &BTreeSet<&str>) -> String {
     text
 }
 
-/// Where libraries are kept: beside what Cargo builds, or else among temporary files.
+/// Returns the cache folder: in Cargo's target folder, or else in the temporary folder.
 fn folder() -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
     let target = program.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
@@ -177,7 +178,7 @@ fn find_compiler() -> Option<Compiler> {
     })
 }
 
-/// Runs a compiler; what it printed is the error.
+/// Runs a compiler; its output is the error.
 fn run(mut command: Command) -> Result<(), String> {
     match command.output() {
         Err(error) => Err(format!("{}: {error}", command.get_program().to_string_lossy())),

@@ -1,29 +1,29 @@
-//! The simulated device, and what tests can see and do.
+//! The simulated device, and its interface for tests.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use meshwright::backend::cuda::{DriverError, Properties};
+use meshwright::backend::cuda::{DeviceProperties, DriverError};
 
 use crate::driver::SimDriver;
 use crate::lock;
 use crate::log::{Entry, Fault, Kind};
 use crate::state::State;
 
-/// A device that the drivers of several ranks can share. Clones are the same device.
+/// A device that the drivers of several ranks can share. Clones refer to the same device.
 #[derive(Clone)]
 pub struct SimDevice(Arc<Shared>);
 
 struct Shared {
-    properties: Properties,
+    properties: DeviceProperties,
     drivers: AtomicUsize,
     state: Mutex<State>,
 }
 
-/// What a simulated device says of itself if a test has no other wish: an H100.
-pub fn h100() -> Properties {
-    Properties {
+/// Returns the default properties of a simulated device: those of an H100.
+pub fn h100() -> DeviceProperties {
+    DeviceProperties {
         name: "simulated H100".to_string(),
         capability: (9, 0),
         multiprocessors: 132,
@@ -33,44 +33,44 @@ pub fn h100() -> Properties {
 }
 
 impl SimDevice {
-    /// A device like an H100. The seed decides the order in which threads, blocks and streams go on: the same calls in
-    /// the same order (of a single rank, that is) give the same order of work.
+    /// Creates a device like an H100. The seed determines the order in which threads, blocks and streams run: the same
+    /// call sequence of a single rank gives the same order.
     pub fn new(seed: u64) -> SimDevice {
         SimDevice::with(seed, h100())
     }
 
-    /// A device with other properties; `memory` is a limit that it keeps.
-    pub fn with(seed: u64, properties: Properties) -> SimDevice {
+    /// Creates a device with other properties; `memory` is enforced.
+    pub fn with(seed: u64, properties: DeviceProperties) -> SimDevice {
         let state = Mutex::new(State::new(seed, properties.memory));
         SimDevice(Arc::new(Shared { properties, drivers: AtomicUsize::new(0), state }))
     }
 
-    /// A driver for one more rank.
+    /// Creates a driver for one more rank.
     pub fn driver(&self) -> SimDriver {
         SimDriver::new_on(self.clone(), self.0.drivers.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Every call so far, of all drivers, in order.
+    /// Returns every call so far, of all drivers, in order.
     pub fn log(&self) -> Vec<Entry> {
         self.state().log.clone()
     }
 
-    /// Forgets the calls so far.
+    /// Clears the log of calls.
     pub fn clear_log(&self) {
         self.state().log.clear();
     }
 
-    /// Lets one call of `kind` fail: the next one after `succeed` more of them. Later ones succeed again.
+    /// Injects a fault: one call of `kind` fails after `succeed` successful ones. Later calls succeed again.
     pub fn fail(&self, kind: Kind, succeed: usize, error: DriverError) {
         self.state().faults.push(Fault { kind, left: succeed, error });
     }
 
-    /// Bytes in live allocations, and their number.
+    /// Returns the total size and number of live allocations.
     pub fn live(&self) -> (usize, usize) {
         self.state().memory.live()
     }
 
-    pub(crate) fn properties(&self) -> &Properties {
+    pub(crate) fn properties(&self) -> &DeviceProperties {
         &self.0.properties
     }
 

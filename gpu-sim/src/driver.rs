@@ -1,11 +1,11 @@
-//! The driver of one rank.
+//! The driver of one rank on a simulated device.
 
 use std::ffi::c_void;
 use std::sync::Arc;
 
 use meshwright::backend::cuda::{
-    Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul, MatMulOperands,
-    Module, Properties, Source, Stream,
+    DeviceProperties, Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul,
+    MatMulOperands, Module, Source, Stream,
 };
 
 use crate::device::SimDevice;
@@ -16,7 +16,7 @@ use crate::memory::failure;
 use crate::state::{EventState, Last, State, StreamState, Work};
 use crate::task::Task;
 
-/// The hold of one rank on a [`SimDevice`].
+/// The driver of one rank on a [`SimDevice`].
 #[derive(Debug)]
 pub struct SimDriver {
     device: SimDevice,
@@ -24,7 +24,7 @@ pub struct SimDriver {
 }
 
 impl SimDriver {
-    /// The only driver of a device like an H100; see [`SimDevice::new`].
+    /// Creates the only driver of a device like an H100; see [`SimDevice::new`].
     pub fn new(seed: u64) -> SimDriver {
         SimDevice::new(seed).driver()
     }
@@ -33,16 +33,16 @@ impl SimDriver {
         SimDriver { device, number }
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &SimDevice {
         &self.device
     }
 
-    /// Submits work of another library, which is done when the stream comes to it, and may not ask for anything of the
-    /// device. It is recorded as all other work.
+    /// Submits work of another library, which runs when the stream reaches it and must not call the device. It is
+    /// captured like all other work.
     ///
     /// # Errors
-    /// As of every call.
+    /// As for every call.
     pub fn submit(
         &self,
         stream: Stream,
@@ -51,29 +51,29 @@ impl SimDriver {
         self.device.state().submit("submit", stream.0, Task::Other(Arc::new(work)))
     }
 
-    /// The recording in which a stream takes part: a number that no other recording has.
-    pub fn recording_of(&self, stream: Stream) -> Option<u64> {
+    /// Returns the unique number of the capture in which a stream takes part.
+    pub fn capture_id(&self, stream: Stream) -> Option<u64> {
         self.device.state().streams.get(&stream.0)?.capture
     }
 
-    /// Notes a call, and gives the state of the device for it.
-    fn enter(&self, call: Call) -> Result<std::sync::MutexGuard<'_, State>, DriverError> {
+    /// Logs a call and returns the locked device state.
+    fn log_call(&self, call: Call) -> Result<std::sync::MutexGuard<'_, State>, DriverError> {
         let mut state = self.device.state();
-        state.enter(self.number, call)?;
+        state.log_call(self.number, call)?;
         Ok(state)
     }
 }
 
-/// Refuses what cannot be asked of a stream whose work is recorded.
+/// Returns an error if the stream is being captured.
 fn require_live(call: &'static str, stream: &StreamState) -> Result<(), DriverError> {
     match stream.capture {
-        Some(_) => Err(failure(call, "the work of the stream is being recorded".to_string())),
+        Some(_) => Err(failure(call, "the stream is being captured".to_string())),
         None => Ok(()),
     }
 }
 
-/// Works until `stream` has nothing left.
-fn finish(state: &mut State, call: &'static str, stream: Stream) -> Result<(), DriverError> {
+/// Executes work until `stream` is empty.
+fn drain_stream(state: &mut State, call: &'static str, stream: Stream) -> Result<(), DriverError> {
     require_live(call, state.stream(call, stream.0)?)?;
     while !state.stream(call, stream.0)?.queue.is_empty() {
         if !state.advance()? {
@@ -84,28 +84,28 @@ fn finish(state: &mut State, call: &'static str, stream: Stream) -> Result<(), D
 }
 
 impl Driver for SimDriver {
-    fn properties(&self) -> &Properties {
+    fn properties(&self) -> &DeviceProperties {
         self.device.properties()
     }
 
     fn free_memory(&self) -> Result<usize, DriverError> {
-        Ok(self.enter(Call::FreeMemory {})?.memory.unused())
+        Ok(self.log_call(Call::FreeMemory {})?.memory.unused())
     }
 
     fn alloc(&self, bytes: usize) -> Result<u64, DriverError> {
-        self.enter(Call::Alloc { bytes })?.memory.alloc(bytes)
+        self.log_call(Call::Alloc { bytes })?.memory.alloc(bytes)
     }
 
     unsafe fn free(&self, address: u64, bytes: usize) -> Result<(), DriverError> {
-        self.enter(Call::Free { bytes })?.memory.free(address, bytes)
+        self.log_call(Call::Free { bytes })?.memory.free(address, bytes)
     }
 
-    fn scratch_bytes(&self, _: &[Stream]) -> usize {
+    fn workspace_bytes(&self, _: &[Stream]) -> usize {
         0
     }
 
     fn alloc_pinned(&self, bytes: usize) -> Result<*mut u8, DriverError> {
-        let mut state = self.enter(Call::AllocPinned { bytes })?;
+        let mut state = self.log_call(Call::AllocPinned { bytes })?;
         let mut memory = vec![0xffu8; bytes.max(1)].into_boxed_slice();
         let address = memory.as_mut_ptr();
         state.pinned.insert(address as usize, memory);
@@ -113,7 +113,7 @@ impl Driver for SimDriver {
     }
 
     unsafe fn free_pinned(&self, memory: *mut u8, bytes: usize) -> Result<(), DriverError> {
-        let mut state = self.enter(Call::FreePinned { bytes })?;
+        let mut state = self.log_call(Call::FreePinned { bytes })?;
         let known =
             state.pinned.get(&(memory as usize)).is_some_and(|block| block.len() == bytes.max(1));
         if !known {
@@ -126,44 +126,44 @@ impl Driver for SimDriver {
         Ok(())
     }
 
-    fn new_stream(&self, urgent: bool) -> Result<Stream, DriverError> {
+    fn new_stream(&self, high_priority: bool) -> Result<Stream, DriverError> {
         let mut state = self.device.state();
-        let stream = Stream(state.handle());
-        state.enter(self.number, Call::NewStream { stream, urgent })?;
+        let stream = Stream(state.new_handle());
+        state.log_call(self.number, Call::NewStream { stream, high_priority })?;
         state.streams.insert(stream.0, StreamState::default());
         Ok(stream)
     }
 
     fn free_stream(&self, stream: Stream) -> Result<(), DriverError> {
-        let mut state = self.enter(Call::FreeStream { stream })?;
-        finish(&mut state, "free_stream", stream)?;
+        let mut state = self.log_call(Call::FreeStream { stream })?;
+        drain_stream(&mut state, "free_stream", stream)?;
         state.streams.remove(&stream.0);
         Ok(())
     }
 
     fn synchronize(&self, stream: Stream) -> Result<(), DriverError> {
-        let mut state = self.enter(Call::Synchronize { stream })?;
-        finish(&mut state, "synchronize", stream)?;
+        let mut state = self.log_call(Call::Synchronize { stream })?;
+        drain_stream(&mut state, "synchronize", stream)?;
         state.memory.check().map_err(|reason| failure("synchronize", reason))
     }
 
     fn new_event(&self, timed: bool) -> Result<Event, DriverError> {
         let mut state = self.device.state();
-        let event = Event(state.handle());
-        state.enter(self.number, Call::NewEvent { event, timed })?;
+        let event = Event(state.new_handle());
+        state.log_call(self.number, Call::NewEvent { event, timed })?;
         state.events.insert(event.0, EventState { timed, last: Last::Never });
         Ok(event)
     }
 
     fn free_event(&self, event: Event) -> Result<(), DriverError> {
-        let mut state = self.enter(Call::FreeEvent { event })?;
+        let mut state = self.log_call(Call::FreeEvent { event })?;
         state.event("free_event", event.0)?;
         state.events.remove(&event.0);
         Ok(())
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<(), DriverError> {
-        let mut state = self.enter(Call::Record { event, stream })?;
+        let mut state = self.log_call(Call::Record { event, stream })?;
         state.event("record", event.0)?;
         let source = state.stream("record", stream.0)?;
         let last = match source.capture {
@@ -181,38 +181,38 @@ impl Driver for SimDriver {
             }
         };
         state.event("record", event.0)?.last = last;
-        state.stir()
+        state.run_some()
     }
 
     fn wait(&self, stream: Stream, event: Event) -> Result<(), DriverError> {
-        let mut state = self.enter(Call::Wait { stream, event })?;
+        let mut state = self.log_call(Call::Wait { stream, event })?;
         let last = state.event("wait", event.0)?.last.clone();
         let waiting = state.stream("wait", stream.0)?;
         match (last, waiting.capture) {
-            // What has never been recorded is not waited for.
+            // An event that was never recorded is complete.
             (Last::Never, _) => Ok(()),
             (Last::Submitted(ticket), None) => {
                 waiting.queue.push_back(Work::Wait(ticket));
-                state.stir()
+                state.run_some()
             }
             (Last::Submitted(_), Some(_)) => Err(failure(
                 "wait",
-                "a stream that is recorded waits for an event that is not".to_string(),
+                "a captured stream waits for an event that is not captured".to_string(),
             )),
             (Last::Captured { capture, after }, own) => {
                 if own.is_some_and(|own| own != capture) {
                     return Err(failure(
                         "wait",
-                        "a recording waits for an event of another one".to_string(),
+                        "a captured stream waits for an event of another capture".to_string(),
                     ));
                 }
-                let Some(recording) = state.captures.get_mut(&capture) else {
+                let Some(active) = state.captures.get_mut(&capture) else {
                     return Err(failure(
                         "wait",
-                        "the event belongs to a recording that has ended".to_string(),
+                        "the event belongs to a capture that has ended".to_string(),
                     ));
                 };
-                recording.join(stream.0, &after);
+                active.join(stream.0, &after);
                 state.stream("wait", stream.0)?.capture = Some(capture);
                 Ok(())
             }
@@ -220,24 +220,24 @@ impl Driver for SimDriver {
     }
 
     fn is_done(&self, event: Event) -> Result<bool, DriverError> {
-        let mut state = self.enter(Call::IsDone { event })?;
+        let mut state = self.log_call(Call::IsDone { event })?;
         match state.event("is_done", event.0)?.last.clone() {
             Last::Never => Ok(true),
             Last::Submitted(ticket) => {
-                // Whoever asks again and again is answered yes some day.
+                // Polling makes progress, so that repeated queries succeed eventually.
                 if ticket.get().is_none() {
                     state.advance()?;
                 }
                 Ok(ticket.get().is_some())
             }
             Last::Captured { .. } => {
-                Err(failure("is_done", "the event is part of a recording".to_string()))
+                Err(failure("is_done", "the event was recorded during capture".to_string()))
             }
         }
     }
 
     fn elapsed_ms(&self, from: Event, to: Event) -> Result<f32, DriverError> {
-        let mut state = self.enter(Call::ElapsedMs { from, to })?;
+        let mut state = self.log_call(Call::ElapsedMs { from, to })?;
         let mut happened = |event: Event| {
             let state = state.event("elapsed_ms", event.0)?;
             match &state.last {
@@ -245,10 +245,7 @@ impl Driver for SimDriver {
                 _ => None,
             }
             .ok_or_else(|| {
-                failure(
-                    "elapsed_ms",
-                    "both events must be timed ones that have happened".to_string(),
-                )
+                failure("elapsed_ms", "both events must be timed and complete".to_string())
             })
         };
         let (from, to) = (happened(from)?, happened(to)?);
@@ -263,7 +260,8 @@ impl Driver for SimDriver {
         src: *const c_void,
         bytes: usize,
     ) -> Result<(), DriverError> {
-        let mut state = self.enter(Call::Upload { stream, bytes: some("upload", bytes)? })?;
+        let mut state =
+            self.log_call(Call::Upload { stream, bytes: require_bytes("upload", bytes)? })?;
         state.submit("upload", stream.0, Task::Upload { dst, src: src as usize, bytes })
     }
 
@@ -274,7 +272,8 @@ impl Driver for SimDriver {
         src: u64,
         bytes: usize,
     ) -> Result<(), DriverError> {
-        let mut state = self.enter(Call::Download { stream, bytes: some("download", bytes)? })?;
+        let mut state =
+            self.log_call(Call::Download { stream, bytes: require_bytes("download", bytes)? })?;
         state.submit("download", stream.0, Task::Download { dst: dst as usize, src, bytes })
     }
 
@@ -285,7 +284,7 @@ impl Driver for SimDriver {
         src: u64,
         bytes: usize,
     ) -> Result<(), DriverError> {
-        self.enter(Call::Copy { stream, bytes: some("copy", bytes)? })?.submit(
+        self.log_call(Call::Copy { stream, bytes: require_bytes("copy", bytes)? })?.submit(
             "copy",
             stream.0,
             Task::Copy { dst, src, bytes },
@@ -293,7 +292,7 @@ impl Driver for SimDriver {
     }
 
     unsafe fn zero(&self, stream: Stream, dst: u64, bytes: usize) -> Result<(), DriverError> {
-        self.enter(Call::Zero { stream, bytes: some("zero", bytes)? })?.submit(
+        self.log_call(Call::Zero { stream, bytes: require_bytes("zero", bytes)? })?.submit(
             "zero",
             stream.0,
             Task::Zero { dst, bytes },
@@ -302,10 +301,11 @@ impl Driver for SimDriver {
 
     fn load(&self, source: &Source) -> Result<Module, DriverError> {
         let known = |state: &State| state.modules.iter().position(|(known, _)| known == source);
-        if let Some(index) = known(&*self.enter(Call::Load { source: source.name.to_string() })?) {
+        if let Some(index) = known(&*self.log_call(Call::Load { source: source.name.to_string() })?)
+        {
             return Ok(Module(index as u64));
         }
-        // Other ranks go on while the compiler runs.
+        // Other ranks continue while the compiler runs.
         let library = kernel::load(source)?;
         let mut state = self.device.state();
         if let Some(index) = known(&state) {
@@ -316,7 +316,7 @@ impl Driver for SimDriver {
     }
 
     fn function(&self, module: Module, name: &str) -> Result<Function, DriverError> {
-        let mut state = self.enter(Call::Function { kernel: name.to_string() })?;
+        let mut state = self.log_call(Call::Function { kernel: name.to_string() })?;
         let Some((_, library)) = state.modules.get(module.0 as usize) else {
             return Err(failure("function", format!("there is no module {}", module.0)));
         };
@@ -336,14 +336,14 @@ impl Driver for SimDriver {
         let Some(kernel) = state.functions.get(function.0 as usize).cloned() else {
             return Err(failure("launch", format!("there is no function {}", function.0)));
         };
-        state.enter(self.number, Call::Launch { stream, kernel: kernel.name.clone(), grid })?;
+        state.log_call(self.number, Call::Launch { stream, kernel: kernel.name.clone(), grid })?;
         let most_shared = self.properties().shared_memory;
         kernel.check(&grid, args, most_shared).map_err(|reason| failure("launch", reason))?;
         state.submit("launch", stream.0, Task::Launch { kernel, grid, args: Arguments::new(args) })
     }
 
     fn has_matmul(&self, shape: &MatMul) -> Result<bool, DriverError> {
-        // As the library on an H100: rows of 16 bytes.
+        // As cuBLASLt on an H100: rows are multiples of 16 bytes.
         Ok(shape.gemm.n.is_multiple_of(8))
     }
 
@@ -354,7 +354,7 @@ impl Driver for SimDriver {
         operands: &MatMulOperands,
     ) -> Result<(), DriverError> {
         let (shape, operands) = (*shape, *operands);
-        let mut state = self.enter(Call::MatMul { stream, shape })?;
+        let mut state = self.log_call(Call::MatMul { stream, shape })?;
         state.submit("matmul", stream.0, Task::MatMul { shape, operands })
     }
 
@@ -363,8 +363,8 @@ impl Driver for SimDriver {
     }
 
     fn begin_capture(&self, stream: Stream) -> Result<(), DriverError> {
-        let mut state = self.enter(Call::BeginCapture { stream })?;
-        let capture = state.handle();
+        let mut state = self.log_call(Call::BeginCapture { stream })?;
+        let capture = state.new_handle();
         let origin = state.stream("begin_capture", stream.0)?;
         require_live("begin_capture", origin)?;
         origin.capture = Some(capture);
@@ -374,40 +374,39 @@ impl Driver for SimDriver {
 
     fn end_capture(&self, stream: Stream) -> Result<Graph, DriverError> {
         let mut state = self.device.state();
-        let entered = state.enter(self.number, Call::EndCapture { stream });
+        let entered = state.log_call(self.number, Call::EndCapture { stream });
         let capture = state.stream("end_capture", stream.0)?.capture;
         let began_here =
             |capture: &u64| state.captures.get(capture).is_some_and(|c| c.origin == stream.0);
-        let recording =
-            capture.filter(began_here).and_then(|capture| state.captures.remove(&capture));
-        let Some(recording) = recording else {
-            return Err(failure("end_capture", "no recording began on this stream".to_string()));
+        let ended = capture.filter(began_here).and_then(|capture| state.captures.remove(&capture));
+        let Some(ended) = ended else {
+            return Err(failure("end_capture", "no capture began on this stream".to_string()));
         };
-        for joined in recording.streams() {
+        for joined in ended.streams() {
             if let Some(stream) = state.streams.get_mut(&joined) {
                 stream.capture = None;
             }
         }
-        // A recording of which nothing comes has ended, too.
+        // A failed call ends the capture too.
         entered?;
-        let graph = state.handle();
-        state.graphs.insert(graph, Arc::new(recording.end()?));
+        let graph = state.new_handle();
+        state.graphs.insert(graph, Arc::new(ended.end()?));
         Ok(Graph(graph))
     }
 
     unsafe fn launch_graph(&self, stream: Stream, graph: Graph) -> Result<(), DriverError> {
-        let mut state = self.enter(Call::LaunchGraph { stream, graph })?;
-        let Some(recorded) = state.graphs.get(&graph.0).cloned() else {
+        let mut state = self.log_call(Call::LaunchGraph { stream, graph })?;
+        let Some(graph) = state.graphs.get(&graph.0).cloned() else {
             return Err(failure("launch_graph", format!("there is no graph {}", graph.0)));
         };
         let target = state.stream("launch_graph", stream.0)?;
         require_live("launch_graph", target)?;
-        target.queue.push_back(Work::Graph(Replay::new(recorded)));
-        state.stir()
+        target.queue.push_back(Work::Graph(Replay::new(graph)));
+        state.run_some()
     }
 
     fn free_graph(&self, graph: Graph) -> Result<(), DriverError> {
-        let mut state = self.enter(Call::FreeGraph { graph })?;
+        let mut state = self.log_call(Call::FreeGraph { graph })?;
         let freed = state.graphs.remove(&graph.0);
         freed
             .map(|_| ())
@@ -415,8 +414,8 @@ impl Driver for SimDriver {
     }
 }
 
-/// Refuses a transfer of no bytes, as a driver may: the address of an empty block belongs to no allocation.
-fn some(call: &'static str, bytes: usize) -> Result<usize, DriverError> {
+/// Refuses empty transfers, as a driver may: the address of an empty block belongs to no allocation.
+fn require_bytes(call: &'static str, bytes: usize) -> Result<usize, DriverError> {
     match bytes {
         0 => Err(failure(call, "of 0 bytes".to_owned())),
         bytes => Ok(bytes),

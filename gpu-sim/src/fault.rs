@@ -1,8 +1,8 @@
-//! Makes an error of it when a thread of a kernel uses memory that is not there.
+//! Converts memory faults of kernel threads to errors.
 
 use std::cell::Cell;
 
-/// Where a fault of this thread goes on: the library's function for it, and the stack for that.
+/// Where this thread continues after a fault: the library's function and its stack.
 #[derive(Clone, Copy)]
 struct Landing {
     function: usize,
@@ -13,10 +13,10 @@ thread_local! {
     static LANDING: Cell<Option<Landing>> = const { Cell::new(None) };
 }
 
-/// While it lives, faults of this thread are a kernel's.
+/// Guard during which faults of this thread are attributed to a kernel.
 pub(crate) struct Caught(());
 
-/// From now on, a fault of this thread calls `function` with the address, on the stack that ends at `stack`.
+/// Redirects faults of this thread to `function`, called with the address on the stack that ends at `stack`.
 pub(crate) fn catch(function: usize, stack: usize) -> Caught {
     handler::install();
     LANDING.set(Some(Landing { function, stack }));
@@ -40,14 +40,14 @@ mod handler {
 
     const SIGNALS: [c_int; 3] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE];
 
-    /// What was done about each signal before.
+    /// The previous action of each signal.
     static BEFORE: OnceLock<[libc::sigaction; 3]> = OnceLock::new();
 
     pub(super) fn install() {
         BEFORE.get_or_init(|| {
             SIGNALS.map(|signal| {
-                // SAFETY: all zeros are a value of the type; handlers are installed as the manual says. The handler runs on
-                // the stack for signals that Rust gives every thread, since a fault may be that of a full stack.
+                // SAFETY: all zeros are a valid value; handlers are installed as documented. The handler runs on the
+                // signal stack that Rust gives every thread, since the fault may be a stack overflow.
                 unsafe {
                     let mut action: libc::sigaction = mem::zeroed();
                     let mut before: libc::sigaction = mem::zeroed();
@@ -60,23 +60,23 @@ mod handler {
         });
     }
 
-    /// Lets the thread go on at its landing; without one, as if there were no handler.
+    /// Redirects the thread to its landing; without one, restores the previous handler.
     extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
         let Some(landing) = LANDING.get() else {
             let index = SIGNALS.iter().position(|&known| known == signal);
             if let (Some(before), Some(index)) = (BEFORE.get(), index) {
-                // SAFETY: it was in force before. What caused the signal happens again, and meets it.
+                // SAFETY: it was in force before. The faulting instruction is repeated and meets it.
                 unsafe { libc::sigaction(signal, &before[index], ptr::null_mut()) };
             }
             return;
         };
-        // SAFETY: the kernel passes both, and what is changed is where this thread goes on.
+        // SAFETY: the kernel passes both pointers, and only this thread's registers are changed.
         unsafe {
             let address = (*info).si_addr() as i64;
             let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
             registers[libc::REG_RDI as usize] = address;
             registers[libc::REG_RIP as usize] = landing.function as i64;
-            // As after a call: 8 bytes below a multiple of 16.
+            // The stack as after a call: 8 bytes below a multiple of 16.
             registers[libc::REG_RSP as usize] = (landing.stack as i64 & !15) - 8;
         }
     }
@@ -84,6 +84,6 @@ mod handler {
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 mod handler {
-    /// Faults end the process.
+    /// Other faults end the process.
     pub(super) fn install() {}
 }

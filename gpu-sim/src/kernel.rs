@@ -1,4 +1,4 @@
-//! Loaded libraries of kernels, and how one is run.
+//! Loaded kernel libraries, and execution of kernels.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -14,20 +14,20 @@ use crate::fault;
 use crate::lock;
 use crate::stacks::{MOST_THREADS, Stacks};
 
-/// The kernels of one source. Loaded once in a process, whatever number of devices use it.
+/// The kernels of one source, loaded once per process for all devices.
 pub(crate) struct Library {
     handle: NonNull<c_void>,
     source: String,
-    /// Variables in shared memory are variables of the library, so that one launch runs at a time.
+    /// Shared memory is static variables of the library, so one launch runs at a time.
     running: Mutex<()>,
 }
 
-// SAFETY: the handle names a loaded library, which is never unloaded; any thread may look up symbols.
+// SAFETY: the handle names a loaded library that is never unloaded; symbol lookup is thread-safe.
 unsafe impl Send for Library {}
 // SAFETY: as above.
 unsafe impl Sync for Library {}
 
-/// One kernel.
+/// A kernel.
 #[derive(Clone)]
 pub(crate) struct Kernel {
     library: Arc<Library>,
@@ -39,7 +39,7 @@ pub(crate) struct Kernel {
 
 type Run = unsafe extern "C" fn(*mut Launch, *const *const c_void) -> c_int;
 
-/// The twin of `Launch` in `host/block.hpp`.
+/// Mirrors `Launch` in `host/block.hpp`.
 #[repr(C)]
 struct Launch {
     kernel: *const c_char,
@@ -57,17 +57,17 @@ struct Launch {
     fault_address: u64,
 }
 
-/// Why a launch failed.
+/// Reason of a failed launch.
 pub(crate) struct Failure {
     pub(crate) message: String,
-    /// The address of memory that is not there, if a thread used such.
+    /// The invalid address that a thread accessed, if any.
     pub(crate) address: Option<u64>,
 }
 
-/// Parameters of a launch, each at an address that is a multiple of 16, as a kernel may take structures.
+/// Parameters of a launch, each aligned to 16 bytes because kernels take structures.
 pub(crate) struct Arguments {
     words: Vec<u128>,
-    /// Where each begins among the words.
+    /// Offset of each parameter, in words.
     places: Vec<usize>,
 }
 
@@ -85,7 +85,7 @@ impl Arguments {
     }
 }
 
-/// The library of `source`, compiled and loaded if need be.
+/// Returns the library of `source`, compiled and loaded on first use.
 pub(crate) fn load(source: &Source) -> Result<Arc<Library>, DriverError> {
     static LOADED: Mutex<Option<HashMap<PathBuf, Arc<Library>>>> = Mutex::new(None);
     let path = compiler::library(source)?;
@@ -101,13 +101,13 @@ pub(crate) fn load(source: &Source) -> Result<Arc<Library>, DriverError> {
 
 fn open(path: &Path, source: &Source) -> Result<Library, DriverError> {
     let name = c_string(path.as_os_str().as_bytes());
-    // SAFETY: the library is our own, and does nothing when it is loaded.
+    // SAFETY: the library is our own and has no initializers.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     let source = source.name.to_string();
     NonNull::new(handle)
         .map(|handle| Library { handle, source, running: Mutex::new(()) })
         .ok_or_else(|| {
-            // SAFETY: `dlerror` gives a string after a failure.
+            // SAFETY: `dlerror` returns a string after a failure.
             let reason = unsafe { CStr::from_ptr(libc::dlerror()) };
             DriverError::Library(format!("{}: {}", path.display(), reason.to_string_lossy()))
         })
@@ -125,7 +125,7 @@ impl Library {
         })
     }
 
-    /// The names of all kernels, for messages.
+    /// Returns the names of all kernels, for messages.
     fn kernels(&self) -> String {
         self.symbol("meshwright_kernels").map_or_else(String::new, |list| {
             // SAFETY: the list is a string of the library.
@@ -133,7 +133,7 @@ impl Library {
         })
     }
 
-    /// The kernel of this name.
+    /// Returns the kernel of this name.
     pub(crate) fn kernel(self: &Arc<Self>, name: &str) -> Result<Kernel, DriverError> {
         let parameters = self.symbol(&format!("meshwright_parameters_{name}"));
         let run = self.symbol(&format!("meshwright_launch_{name}"));
@@ -150,7 +150,7 @@ impl Library {
         };
         // SAFETY: the library defines the function with this type for every kernel.
         let run = unsafe { std::mem::transmute::<*mut c_void, Run>(run.as_ptr()) };
-        // SAFETY: as above; it gives a number, and as many sizes behind it.
+        // SAFETY: as above; it returns the number of parameters, and as many sizes follow.
         let parameters = unsafe {
             let sizes = std::mem::transmute::<*mut c_void, extern "C" fn() -> *const u32>(
                 parameters.as_ptr(),
@@ -163,7 +163,7 @@ impl Library {
 }
 
 impl Kernel {
-    /// Whether a launch with these parameters can be right.
+    /// Validates the parameters and dimensions of a launch.
     pub(crate) fn check(
         &self,
         grid: &Grid,
@@ -187,7 +187,7 @@ impl Kernel {
         if grid.shared as usize > most_shared {
             let shared = grid.shared;
             return Err(format!(
-                "kernel `{name}` asks for {shared} bytes of shared memory of {most_shared}"
+                "kernel `{name}` requests {shared} bytes of shared memory of {most_shared}"
             ));
         }
         Ok(())
@@ -196,14 +196,14 @@ impl Kernel {
     /// Runs all blocks.
     ///
     /// # Safety
-    /// The parameters are what the kernel takes, and their addresses are of live memory with room for what it does.
+    /// The parameters have the kernel's types, and their addresses are of live, sufficiently large memory.
     pub(crate) unsafe fn run(
         &self,
         grid: &Grid,
         args: &Arguments,
         seed: u64,
     ) -> Result<(), Failure> {
-        // Kept for the next kernel of any thread: a system limits the mappings of a process, and these are many.
+        // Kept for later launches of any thread: a system limits the number of mappings of a process.
         static STACKS: Mutex<Vec<Stacks>> = Mutex::new(Vec::new());
         let _one = lock(&self.library.running);
         let kept = lock(&STACKS).pop();
@@ -229,7 +229,7 @@ impl Kernel {
         let name = c_string(self.name.as_bytes());
         let mut message = vec![0u8; 1024];
         let asked = grid.shared as usize;
-        // A red zone behind what was asked for, and all of it aligned to 128 bytes.
+        // A red zone follows the requested size; everything is aligned to 128 bytes.
         let mut shared = vec![Aligned([0; 128]); asked.div_ceil(128) + 1];
         let mut launch = Launch {
             kernel: name.as_ptr(),
@@ -250,8 +250,8 @@ impl Kernel {
         let pointers: Vec<*const c_void> =
             args.places.iter().map(|&start| words.wrapping_add(start).cast()).collect();
         let caught = fault::catch(self.fault, stacks.spare());
-        // SAFETY: the launch and all that it points at live until the call returns, and there are as many stacks as a
-        // block can have threads; the rest is as the caller promises.
+        // SAFETY: the launch and everything it points to outlive the call, and there is a stack for every thread; the
+        // rest is as the caller promises.
         let status = unsafe { (self.run)(&mut launch, pointers.as_ptr()) };
         drop(caught);
         if status == 0 {

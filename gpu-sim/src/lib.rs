@@ -1,24 +1,25 @@
-//! A simulated GPU, for tests on machines without one.
+//! A simulated GPU for tests on machines without one.
 //!
-//! [`SimDriver`] implements [`Driver`] on the host. Kernels are the same `.cu` files
-//! that a GPU runs: the host's C++ compiler makes libraries of them (kept in `target/gpu-sim`), in which every thread of
-//! a block is a fiber. What goes wrong on a GPU only now and then goes wrong here soon, and tells so:
+//! [`SimDriver`] implements [`Driver`] on the host. Kernels are the same `.cu` files that run on a GPU: the host's C++
+//! compiler builds libraries of them (cached in `target/gpu-sim`), in which every thread of a block is a fiber. Errors
+//! that occur sporadically on a GPU are provoked and reported:
 //!
-//! - threads, blocks and streams go on in an order that a seed gives, as early or as late as the rules allow: a missing
-//!   event shows as a wrong result for some seeds;
-//! - threads that use the same shared memory with no barrier between them, one of them to write, are an error whatever
-//!   the order;
-//! - shared memory and fresh device memory are full of NaN, and an asynchronous copy is done when it is waited for;
-//! - memory before and behind every allocation must stay as it was, and beyond that (and after it has been given back)
-//!   there is none; addresses must be aligned, and indices must lie in their arrays;
-//! - host memory is read and written when a transfer is done, not when it is asked for;
-//! - threads that part before a barrier, or wait for others that do not come, are an error that names them.
+//! - Threads, blocks and streams run in an order drawn from a seed, as early or as late as the rules permit: a missing
+//!   event shows as a wrong result for some seeds.
+//! - Two threads that access the same shared memory without a barrier, at least one of them to write, are an error in
+//!   any order.
+//! - Shared memory and fresh device memory are filled with NaN, and an asynchronous copy completes only when it is
+//!   waited for.
+//! - Red zones before and after every allocation must stay intact; access beyond them, or to freed memory, is an error.
+//!   Addresses must be aligned, and indices within their arrays.
+//! - Host memory is accessed when a transfer executes, not when it is submitted.
+//! - Threads that diverge before a barrier, or wait for threads that never arrive, are an error that names them.
 //!
-//! An error of a kernel comes back from the call that happened to run it, and from every call after it, as with CUDA.
+//! A kernel error is returned by the call that happened to run the kernel, and by every later call, as in CUDA.
 //!
-//! Not simulated: time, caches, banks of shared memory, races in global memory (threads change places at barriers alone,
-//! and blocks at their ends), and waiting of one block for another. Where the processor is not an x86-64 one under Linux, the use of memory that is not
-//! there ends the process.
+//! Not simulated: time, caches, bank conflicts, races in global memory (threads switch only at barriers, and blocks
+//! only at their ends), and waiting between blocks. On other platforms than x86-64 Linux, access to unmapped memory
+//! ends the process.
 
 mod compiler;
 mod device;
@@ -27,8 +28,8 @@ mod fault;
 mod graph;
 mod kernel;
 mod log;
+mod matmul;
 mod memory;
-mod product;
 mod random;
 mod stacks;
 mod state;
@@ -45,11 +46,11 @@ pub use device::{SimDevice, h100};
 pub use driver::SimDriver;
 pub use log::{Call, Entry, Kind};
 
-/// The environment variable that, set to `cuda`, runs tests of kernels and models on the first GPU of the host instead of
-/// a simulated one.
+/// Environment variable that, set to `cuda`, runs tests of kernels and models on the first GPU of the host instead of a
+/// simulated one.
 pub const DEVICE_VARIABLE: &str = "MESHWRIGHT_TEST_DEVICE";
 
-/// The environment variable that, set to `own`, runs the project's own attention kernels on a GPU instead of cuDNN.
+/// Environment variable that, set to `own`, runs the project's own attention kernels on a GPU instead of cuDNN.
 pub const ATTENTION_VARIABLE: &str = "MESHWRIGHT_TEST_ATTENTION";
 
 /// Returns whether tests run on a GPU, as [`DEVICE_VARIABLE`] says.
@@ -74,16 +75,16 @@ pub fn not_checked(reason: &str) {
     let _ = writeln!(std::io::stderr(), "NOT CHECKED, {name}: {reason}");
 }
 
-/// Drivers for `ranks` ranks that share one device: a simulated one, or as [`DEVICE_VARIABLE`] says.
+/// Returns drivers for `ranks` ranks that share one device: a simulated one, or as [`DEVICE_VARIABLE`] selects.
 ///
 /// # Panics
-/// Where a GPU is asked for and there is none.
+/// If a GPU is requested and there is none.
 pub fn drivers(seed: u64, ranks: usize) -> Vec<Arc<dyn Driver>> {
     if !on_gpu() {
         let device = SimDevice::new(seed);
         return (0..ranks).map(|_| Arc::new(device.driver()) as Arc<dyn Driver>).collect();
     }
-    // One for all: each has caches of kernels, plans and algorithms of its own.
+    // One driver for all, because each has its own caches of kernels, plans and algorithms.
     static NATIVE: OnceLock<Arc<NativeDriver>> = OnceLock::new();
     let native = NATIVE.get_or_init(|| {
         let driver = NativeDriver::with_options(0, native_options());
@@ -92,7 +93,7 @@ pub fn drivers(seed: u64, ranks: usize) -> Vec<Arc<dyn Driver>> {
     vec![Arc::clone(native) as Arc<dyn Driver>; ranks]
 }
 
-/// Options of the driver of a GPU, as [`ATTENTION_VARIABLE`] says.
+/// Returns the options of a GPU's driver, as [`ATTENTION_VARIABLE`] selects.
 fn native_options() -> NativeOptions {
     let default = NativeOptions::default();
     match env::var(ATTENTION_VARIABLE).as_deref() {
@@ -102,7 +103,7 @@ fn native_options() -> NativeOptions {
     }
 }
 
-/// A lock, also after a test that held it has panicked.
+/// Locks a mutex, also after a test has panicked while holding it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,17 +1,17 @@
-//! What was asked of a device, for tests of call sequences; and calls that are to fail.
+//! Log of driver calls for tests of call sequences, and fault injection.
 
 use meshwright::backend::cuda::{DriverError, Event, Graph, Grid, MatMul, Stream};
 
 macro_rules! calls {
     ($($kind:ident { $($field:ident: $type:ty),* })*) => {
-        /// A call of a driver, with its sizes. Each is named after the method, and its fields after the parameters.
+        /// A driver call with its sizes. Variants are named after the methods, fields after the parameters.
         #[derive(Debug, Clone, PartialEq)]
         #[allow(missing_docs)]
         pub enum Call {
             $($kind { $($field: $type),* },)*
         }
 
-        /// A kind of [`Call`].
+        /// The kind of a [`Call`].
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[allow(missing_docs)]
         pub enum Kind {
@@ -19,7 +19,7 @@ macro_rules! calls {
         }
 
         impl Call {
-            /// What kind of call it is.
+            /// Returns the kind of the call.
             pub fn kind(&self) -> Kind {
                 match self {
                     $(Call::$kind { .. } => Kind::$kind,)*
@@ -35,7 +35,7 @@ calls! {
     Free { bytes: usize }
     AllocPinned { bytes: usize }
     FreePinned { bytes: usize }
-    NewStream { stream: Stream, urgent: bool }
+    NewStream { stream: Stream, high_priority: bool }
     FreeStream { stream: Stream }
     Synchronize { stream: Stream }
     NewEvent { event: Event, timed: bool }
@@ -58,20 +58,20 @@ calls! {
     FreeGraph { graph: Graph }
 }
 
-/// A [`Call`], and whose it was.
+/// A [`Call`] and its driver.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// The number of the driver, from 0 in the order in which they were made.
+    /// Number of the driver, from 0 in the order of creation.
     pub driver: usize,
-    /// What was asked.
+    /// The call.
     pub call: Call,
 }
 
-/// A call that is to fail.
+/// An injected fault.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) kind: Kind,
-    /// Calls of the kind that still succeed.
+    /// Number of calls of the kind that still succeed.
     pub(crate) left: usize,
     pub(crate) error: DriverError,
 }

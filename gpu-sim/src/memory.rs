@@ -1,4 +1,4 @@
-//! Device memory: host memory that begins and ends at pages nobody may touch.
+//! Device memory: host memory between inaccessible pages.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -7,12 +7,12 @@ use std::ptr;
 use meshwright::backend::cuda::DriverError;
 
 const PAGE: usize = 4096;
-/// Device addresses are multiples of this; as many bytes before each allocation, and what fills the last unit behind it,
-/// are a red zone.
+/// Alignment of device addresses. A red zone of this size precedes each allocation; the rest of its last unit is a red
+/// zone too.
 const UNIT: usize = 256;
-/// What fills fresh memory and red zones: bytes of which floats are NaN.
+/// Fill byte of fresh memory and red zones: floats of it are NaN.
 const POISON: u8 = 0xff;
-/// Allocations that are given back before the addresses of the first one can be used again.
+/// Number of freed allocations whose addresses are not reused.
 const BURIED: usize = 4096;
 
 /// The memory of a device.
@@ -21,11 +21,11 @@ pub(crate) struct Memory {
     limit: usize,
     used: usize,
     blocks: BTreeMap<u64, Block>,
-    /// What was given back last: nobody may touch it, and nothing else gets its addresses.
+    /// Recently freed allocations: inaccessible, and their addresses are not reused.
     buried: VecDeque<Block>,
 }
 
-/// One allocation.
+/// An allocation.
 #[derive(Debug)]
 struct Block {
     bytes: usize,
@@ -38,12 +38,12 @@ impl Memory {
         Memory { limit, used: 0, blocks: BTreeMap::new(), buried: VecDeque::new() }
     }
 
-    /// Bytes and number of live allocations.
+    /// Returns the total size and number of live allocations.
     pub(crate) fn live(&self) -> (usize, usize) {
         (self.used, self.blocks.len())
     }
 
-    /// Bytes that can still be allocated.
+    /// Returns the free memory, in bytes.
     pub(crate) fn unused(&self) -> usize {
         self.limit - self.used
     }
@@ -62,13 +62,13 @@ impl Memory {
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
         );
-        // SAFETY: asks for new memory.
+        // SAFETY: maps new memory.
         let mapping = unsafe { libc::mmap(ptr::null_mut(), mapped, access, kind, -1, 0) };
         if mapping == libc::MAP_FAILED {
             return Err(exhausted);
         }
         let last = mapping.wrapping_byte_add(mapped - PAGE);
-        // SAFETY: the first and last page of the memory, and all that lies between.
+        // SAFETY: the inner pages of this mapping.
         unsafe {
             ptr::write_bytes(mapping.byte_add(PAGE).cast::<u8>(), POISON, mapped - 2 * PAGE);
             if libc::mprotect(mapping, PAGE, libc::PROT_NONE) != 0
@@ -110,12 +110,12 @@ impl Memory {
         result.map_err(|reason| failure("free", reason))
     }
 
-    /// Whether something was written in a red zone.
+    /// Returns an error if a red zone was written.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.blocks.iter().try_for_each(|(&address, block)| block.check(address))
     }
 
-    /// Whether a run of bytes lies in one allocation.
+    /// Returns an error unless a range of bytes is inside one allocation.
     pub(crate) fn require(&self, address: u64, bytes: usize) -> Result<(), String> {
         if bytes == 0 {
             return Ok(());
@@ -126,7 +126,7 @@ impl Memory {
         if offset >= block.bytes || block.bytes - offset < bytes { Err(outside()) } else { Ok(()) }
     }
 
-    /// What is near an address, for messages.
+    /// Describes the surroundings of an address, for messages.
     pub(crate) fn describe(&self, address: u64) -> String {
         match self.blocks.range(..=address).next_back() {
             Some((&start, block)) if address < start + block.bytes as u64 => {
@@ -156,10 +156,10 @@ impl Drop for Memory {
 }
 
 impl Block {
-    /// Whether something was written in the red zones around it.
+    /// Returns true if the red zones are intact.
     fn check(&self, address: u64) -> Result<(), String> {
         let padded = self.bytes.next_multiple_of(UNIT);
-        // SAFETY: at least a unit before the allocation, and what fills its last unit, are mapped with it.
+        // SAFETY: at least one unit before the allocation, and the rest of its last unit, are mapped.
         let (before, behind) = unsafe {
             let start = address as *const u8;
             (
@@ -182,11 +182,11 @@ impl Block {
         }
     }
 
-    /// Gives the memory back to the host, but not its addresses.
+    /// Releases the memory to the host but keeps its addresses reserved.
     fn close(&self) {
         let mapping = self.mapping as *mut libc::c_void;
-        // SAFETY: the mapping is this block's, whose contents nobody needs any more. Where the host refuses, it stays as it
-        // is, and the use of it is not found.
+        // SAFETY: the mapping belongs to this block, whose contents are no longer needed. If the host refuses, later
+        // access is not detected.
         unsafe {
             libc::madvise(mapping, self.mapped, libc::MADV_DONTNEED);
             libc::mprotect(mapping, self.mapped, libc::PROT_NONE);
@@ -194,12 +194,12 @@ impl Block {
     }
 
     fn unmap(&self) {
-        // SAFETY: the mapping is this block's, which is given up.
+        // SAFETY: the mapping belongs to this block, which is dropped.
         unsafe { libc::munmap(self.mapping as *mut libc::c_void, self.mapped) };
     }
 }
 
-/// The failure of a call.
+/// Creates the error of a call.
 pub(crate) fn failure(call: &'static str, reason: String) -> DriverError {
     DriverError::Call { call, reason }
 }

@@ -1,4 +1,4 @@
-//! Numbers that decide the order of work.
+//! Random numbers for the order of execution.
 
 /// SplitMix64 (Steele, Lea and Flood 2014).
 #[derive(Debug)]
@@ -12,7 +12,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// One of `0..n`.
+    /// Returns a number in `0..n`.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.next()) * n as u128) >> 64) as usize
     }

@@ -1,26 +1,26 @@
-//! Stacks of the fibers that stand for the threads of a block.
+//! Stacks of the fibers that simulate the threads of a block.
 
 use std::ffi::c_char;
 use std::io;
 use std::ptr::{self, NonNull};
 
-/// Most threads of a block.
+/// Maximum number of threads per block.
 pub(crate) const MOST_THREADS: u32 = 1024;
 
 const PAGE: usize = 4096;
 
-/// A stack for each thread of the largest block and one more, with a page below each that cannot be used.
+/// A stack for each thread of the largest block and one more, each above a guard page.
 pub(crate) struct Stacks {
     start: NonNull<c_char>,
 }
 
-// SAFETY: it owns its memory.
+// SAFETY: the stacks own their memory.
 unsafe impl Send for Stacks {}
 
 impl Stacks {
-    /// From one stack to the next.
+    /// Distance between stacks, in bytes.
     pub(crate) const STRIDE: usize = Self::BYTES + PAGE;
-    /// Of each; pages count once they are used.
+    /// Size of a stack, in bytes; pages are committed on first use.
     pub(crate) const BYTES: usize = 128 * 1024;
     const ALL: usize = (MOST_THREADS as usize + 1) * Self::STRIDE;
 
@@ -31,14 +31,14 @@ impl Stacks {
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
         );
-        // SAFETY: asks for new memory.
+        // SAFETY: maps new memory.
         let start = unsafe { libc::mmap(ptr::null_mut(), Self::ALL, access, kind, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(failed());
         }
         let stacks = Stacks { start: NonNull::new(start.cast()).ok_or_else(failed)? };
         for thread in 0..=MOST_THREADS as usize {
-            // SAFETY: a page of the memory.
+            // SAFETY: a page of this mapping.
             let result = unsafe {
                 libc::mprotect(start.byte_add(thread * Self::STRIDE), PAGE, libc::PROT_NONE)
             };
@@ -49,14 +49,14 @@ impl Stacks {
         Ok(stacks)
     }
 
-    /// The first stack, above its page.
+    /// Returns the first stack, above its guard page.
     pub(crate) fn start(&self) -> *mut c_char {
         self.start.as_ptr().wrapping_byte_add(PAGE)
     }
 }
 
 impl Stacks {
-    /// The upper end of the stack that no thread has.
+    /// Returns the upper end of the additional stack.
     pub(crate) fn spare(&self) -> usize {
         self.start.as_ptr() as usize + Self::ALL
     }
@@ -64,7 +64,7 @@ impl Stacks {
 
 impl Drop for Stacks {
     fn drop(&mut self) {
-        // SAFETY: the memory is ours, and no fiber is left.
+        // SAFETY: the mapping is owned, and no fiber is left.
         unsafe { libc::munmap(self.start.as_ptr().cast(), Self::ALL) };
     }
 }

@@ -1,4 +1,4 @@
-//! What a device remembers, and how it gets on with its work.
+//! State of a simulated device, and the scheduler of its streams.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use meshwright::backend::cuda::{DriverError, Source};
 
-use crate::graph::{Capture, Recorded, Replay};
+use crate::graph::{Capture, CapturedTasks, Replay};
 use crate::kernel::{Kernel, Library};
 use crate::log::{Call, Entry, Fault};
 use crate::memory::{Memory, failure};
 use crate::random::Random;
 use crate::task::Task;
 
-/// All of one device; the lock around it makes calls of several ranks one after the other.
+/// State of one device; its lock serializes the calls of several ranks.
 pub(crate) struct State {
     pub(crate) random: Random,
     pub(crate) memory: Memory,
@@ -23,21 +23,21 @@ pub(crate) struct State {
     pub(crate) modules: Vec<(Source, Arc<Library>)>,
     pub(crate) functions: Vec<Kernel>,
     pub(crate) captures: HashMap<u64, Capture>,
-    pub(crate) graphs: HashMap<u64, Arc<Recorded>>,
+    pub(crate) graphs: HashMap<u64, Arc<CapturedTasks>>,
     pub(crate) log: Vec<Entry>,
     pub(crate) faults: Vec<Fault>,
-    /// The stream that goes first for a while.
-    favourite: u64,
-    /// A failure of work ends all: calls give it from then on.
+    /// Stream that the scheduler currently prefers.
+    preferred: u64,
+    /// A failure of submitted work, which every later call returns.
     failed: Option<DriverError>,
     handles: u64,
 }
 
-/// Work of a stream that is not done.
+/// Pending work of a stream.
 #[derive(Default)]
 pub(crate) struct StreamState {
     pub(crate) queue: VecDeque<Work>,
-    /// The recording that it takes part in.
+    /// The capture in which the stream takes part.
     pub(crate) capture: Option<u64>,
 }
 
@@ -49,10 +49,10 @@ pub(crate) enum Work {
     Graph(Replay),
 }
 
-/// One record of an event: when it happened.
+/// One record of an event: the time of its completion.
 pub(crate) type Ticket = OnceLock<Instant>;
 
-/// An event.
+/// State of an event.
 pub(crate) struct EventState {
     pub(crate) timed: bool,
     pub(crate) last: Last,
@@ -63,7 +63,7 @@ pub(crate) struct EventState {
 pub(crate) enum Last {
     Never,
     Submitted(Arc<Ticket>),
-    /// In a recording, behind these of its tasks.
+    /// CapturedTasks during capture, after these tasks of the graph.
     Captured {
         capture: u64,
         after: Vec<usize>,
@@ -84,20 +84,20 @@ impl State {
             graphs: HashMap::new(),
             log: Vec::new(),
             faults: Vec::new(),
-            favourite: 0,
+            preferred: 0,
             failed: None,
             handles: 0,
         }
     }
 
-    /// A number that no handle has had.
-    pub(crate) fn handle(&mut self) -> u64 {
+    /// Returns a unique handle.
+    pub(crate) fn new_handle(&mut self) -> u64 {
         self.handles += 1;
         self.handles
     }
 
-    /// Notes a call; an error if it is to fail, or the device has failed.
-    pub(crate) fn enter(&mut self, driver: usize, call: Call) -> Result<(), DriverError> {
+    /// Logs a call; returns an error if a fault is injected or the device has failed.
+    pub(crate) fn log_call(&mut self, driver: usize, call: Call) -> Result<(), DriverError> {
         let kind = call.kind();
         self.log.push(Entry { driver, call });
         if let Some(error) = &self.failed {
@@ -116,7 +116,7 @@ impl State {
         due.map_or(Ok(()), |index| Err(self.faults.remove(index).error))
     }
 
-    /// The queue of a stream.
+    /// Returns the state of a stream.
     pub(crate) fn stream(
         &mut self,
         call: &'static str,
@@ -127,7 +127,7 @@ impl State {
             .ok_or_else(|| failure(call, format!("there is no stream {stream}")))
     }
 
-    /// An event.
+    /// Returns the state of an event.
     pub(crate) fn event(
         &mut self,
         call: &'static str,
@@ -138,7 +138,7 @@ impl State {
             .ok_or_else(|| failure(call, format!("there is no event {event}")))
     }
 
-    /// Puts work at the end of a stream (or of its recording), and perhaps gets on with some work of any.
+    /// Appends work to a stream or its capture, and executes some pending work at random.
     pub(crate) fn submit(
         &mut self,
         call: &'static str,
@@ -155,18 +155,18 @@ impl State {
             }
             None => {
                 state.queue.push_back(Work::Task(task));
-                self.stir()
+                self.run_some()
             }
         }
     }
 
-    /// Does a little work at times, so that work is neither always early nor always late.
-    pub(crate) fn stir(&mut self) -> Result<(), DriverError> {
+    /// Executes a random amount of work, so that work is neither always early nor always late.
+    pub(crate) fn run_some(&mut self) -> Result<(), DriverError> {
         while self.random.below(4) == 0 && self.advance()? {}
         Ok(())
     }
 
-    /// Does one thing of some stream that can go on; false if there is none.
+    /// Executes one entry of a ready stream; returns false if none is ready.
     pub(crate) fn advance(&mut self) -> Result<bool, DriverError> {
         let ready: Vec<u64> = self
             .streams
@@ -177,11 +177,11 @@ impl State {
         if ready.is_empty() {
             return Ok(false);
         }
-        // One stream may get far ahead of the others, which finds more than taking turns would.
-        if !ready.contains(&self.favourite) || self.random.below(8) == 0 {
-            self.favourite = ready[self.random.below(ready.len())];
+        // Preferring one stream lets it run far ahead, which detects more missing events than round-robin.
+        if !ready.contains(&self.preferred) || self.random.below(8) == 0 {
+            self.preferred = ready[self.random.below(ready.len())];
         }
-        let result = self.run_head(self.favourite);
+        let result = self.run_head(self.preferred);
         if let Err(error) = &result {
             self.failed = Some(error.clone());
         }
@@ -194,7 +194,7 @@ impl State {
         match state.queue.pop_front() {
             None | Some(Work::Wait(_)) => Ok(()),
             Some(Work::Record(ticket)) => {
-                // A ticket is recorded once, so that nothing is set already.
+                // Each record has a new ticket, so it is never already set.
                 let _ = ticket.set(Instant::now());
                 Ok(())
             }

@@ -1,15 +1,15 @@
-//! What streams do: kernels, copies and products.
+//! Tasks of streams: kernels, copies and matmuls.
 
 use std::sync::Arc;
 
 use meshwright::backend::cuda::{DriverError, Grid, MatMul, MatMulOperands};
 
 use crate::kernel::{Arguments, Failure, Kernel};
+use crate::matmul::compute_matmul;
 use crate::memory::{Memory, failure};
-use crate::product::multiply;
 
-/// Work that has been submitted. Whoever submitted it promised, as [`Driver`](meshwright::backend::cuda::Driver) asks,
-/// that host memory is in place when it is done; device addresses are checked.
+/// Submitted work. The submitter guarantees, as [`Driver`](meshwright::backend::cuda::Driver) requires, that host
+/// memory is valid when it executes; device addresses are checked.
 pub(crate) enum Task {
     Upload { dst: u64, src: usize, bytes: usize },
     Download { dst: usize, src: u64, bytes: usize },
@@ -24,17 +24,17 @@ pub(crate) enum Task {
 pub(crate) type Work = Arc<dyn Fn() + Send + Sync>;
 
 impl Task {
-    /// Does the work.
+    /// Executes the task.
     pub(crate) fn run(&self, memory: &Memory, seed: u64) -> Result<(), DriverError> {
         match self {
             &Task::Upload { dst, src, bytes } => {
                 memory.require(dst, bytes).map_err(|reason| failure("upload", reason))?;
-                // SAFETY: the destination is live, and the source is as the caller of `upload` promised.
+                // SAFETY: the destination is live, and the caller of `upload` guarantees the source.
                 unsafe { std::ptr::copy_nonoverlapping(src as *const u8, dst as *mut u8, bytes) };
             }
             &Task::Download { dst, src, bytes } => {
                 memory.require(src, bytes).map_err(|reason| failure("download", reason))?;
-                // SAFETY: as above, the other way round.
+                // SAFETY: as above, in the other direction.
                 unsafe { std::ptr::copy_nonoverlapping(src as *const u8, dst as *mut u8, bytes) };
             }
             &Task::Copy { dst, src, bytes } => {
@@ -52,7 +52,7 @@ impl Task {
                 unsafe { std::ptr::write_bytes(dst as *mut u8, 0, bytes) };
             }
             Task::Launch { kernel, grid, args } => {
-                // SAFETY: sizes of parameters were checked, and the rest is as the caller of `launch` promised.
+                // SAFETY: parameter sizes are checked; the caller of `launch` guarantees the rest.
                 let result = unsafe { kernel.run(grid, args, seed) };
                 result.map_err(|error| failure("launch", described(memory, error)))?;
                 memory.check().map_err(|reason| {
@@ -60,7 +60,8 @@ impl Task {
                 })?;
             }
             Task::MatMul { shape, operands } => {
-                multiply(memory, shape, operands).map_err(|reason| failure("matmul", reason))?;
+                compute_matmul(memory, shape, operands)
+                    .map_err(|reason| failure("matmul", reason))?;
             }
             Task::Other(work) => work(),
         }
@@ -68,7 +69,7 @@ impl Task {
     }
 }
 
-/// What went wrong in a kernel, and what is near the memory that it used.
+/// Describes a kernel failure and the surroundings of the invalid address.
 fn described(memory: &Memory, error: Failure) -> String {
     match error.address {
         None => error.message,

@@ -1,4 +1,4 @@
-//! Collectives and messages in memory of a device that ranks share, against the same over host memory.
+//! Collectives and messages in device memory that ranks share, compared with host memory.
 
 #[allow(dead_code, reason = "not all of it is needed here")]
 #[path = "../../runtime/tests/device_collectives/scenario.rs"]
@@ -33,7 +33,7 @@ fn run<T: Value>(
     launch(&mesh, body).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Every script on one device, with streams in unlike orders.
+/// Runs every script on one device, with streams in different orders.
 fn agree<T: Value>(scripts: &[Script<T>]) {
     for script in scripts {
         for (ranks, seed) in [(2, 1), (3, 2), (4, 3)] {

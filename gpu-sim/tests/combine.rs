@@ -1,4 +1,4 @@
-//! Reductions over contributions of ranks on a simulated device.
+//! Reductions over the contributions of ranks on a simulated device.
 
 mod support;
 
@@ -8,7 +8,7 @@ use support::{FLOATS, Operand, Side, assert_same, devices, values};
 
 const OPS: [ReduceOp; 2] = [ReduceOp::Sum, ReduceOp::Max];
 
-/// In f32, in the order of contributions, and rounded once.
+/// Sums in f32, in the order of contributions, rounded once.
 fn expected(op: ReduceOp, dtype: DType, contributions: &[Vec<f32>]) -> Vec<f32> {
     let round = |x: f32| match dtype {
         DType::Bf16 => bf16::from_f32(x).to_f32(),
@@ -23,7 +23,7 @@ fn expected(op: ReduceOp, dtype: DType, contributions: &[Vec<f32>]) -> Vec<f32> 
     (0..contributions[0].len()).map(|i| round(at(i).expect("contributions"))).collect()
 }
 
-/// Into an operand of its own, or into the contribution `into`.
+/// Reduces into a separate output, or into the contribution `into`.
 fn combined(
     side: &Side,
     op: ReduceOp,
@@ -37,13 +37,13 @@ fn combined(
     let dst = into.map_or(&mut other, |into| &mut srcs[into]).view_mut().address();
     let addresses: Vec<*const u8> = srcs.iter().map(|src| src.view().address()).collect();
     let device = side.backend().device().expect("a device");
-    // SAFETY: all operands have `len` elements of the dtype, and one queue uses them.
+    // SAFETY: all operands have `len` elements of the dtype, and one stream uses them.
     unsafe { device.combine(Queue::Compute, op, dtype, dst, &addresses, len) };
     into.map_or(&other, |into| &srcs[into]).numbers()
 }
 
 #[test]
-fn contributions_are_combined_in_order_and_rounded_once() {
+fn contributions_are_reduced_in_order() {
     for device in devices() {
         for (op, dtype) in OPS.into_iter().flat_map(|op| FLOATS.map(|dtype| (op, dtype))) {
             for (count, len) in [(1, 5), (2, 0), (2, 1000), (3, 67), (16, 33), (17, 40), (40, 9)] {

@@ -1,4 +1,4 @@
-//! Copies, conversions and plain arithmetic on a simulated device.
+//! Copies, conversions and arithmetic on a simulated device.
 
 mod support;
 
@@ -7,7 +7,7 @@ use support::{FLOATS, Side, assert_same, on_both, values};
 
 const LENS: [usize; 6] = [0, 1, 7, 64, 1000, 5003];
 
-/// Numbers of many sizes, and those that are none.
+/// Numbers of many magnitudes, NaN and infinities.
 fn mixed(len: usize, seed: u64) -> Vec<f32> {
     let special =
         [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 1e-40, 3.4e38, 1.0 + 1.0 / 256.0];
@@ -59,7 +59,7 @@ fn operands_need_not_be_aligned_alike() {
 }
 
 #[test]
-fn fill_and_scale_are_those_of_the_host_to_the_bit() {
+fn fill_and_scale_are_bitwise_those_of_the_cpu() {
     for dtype in FLOATS {
         for len in LENS {
             for value in [0.0, -0.0, 1.7, f32::NAN] {
@@ -81,7 +81,7 @@ fn fill_and_scale_are_those_of_the_host_to_the_bit() {
 
 #[test]
 fn runs_are_copied_wherever_they_lie() {
-    // Blocks, length, start and stride of the source, start and stride of the target.
+    // Blocks, length, start and stride of the source, start and stride of the destination.
     let cases = [
         [0, 4, 0, 4, 0, 4],
         [3, 0, 0, 4, 0, 4],
@@ -92,7 +92,7 @@ fn runs_are_copied_wherever_they_lie() {
         [5, 6, 2, 10, 4, 6],
         [7, 3, 1, 5, 2, 9],
         [40, 64, 0, 192, 64, 128],
-        // One run to many places.
+        // One run to many destinations.
         [4, 16, 32, 0, 0, 16],
     ];
     for [blocks, len, src_start, src_stride, dst_start, dst_stride] in cases {

@@ -16,7 +16,7 @@ const SIZES: [(usize, usize, usize, usize); 7] = [
     (600, 70_000, 2, 0),
 ];
 
-/// Some before and some after the table.
+/// Some tokens are before and some after the table.
 fn tokens(n: usize, rows: usize, first_row: usize) -> Vec<u32> {
     let mut tokens = numbers_below((rows + 2 * first_row) as u32, n, 9);
     if let Some(last) = tokens.last_mut() {
@@ -81,10 +81,10 @@ fn gradients_are_added_in_the_order_of_tokens() {
     }
 }
 
-/// Occurrences of a token that are added up before the sum is added to others.
+/// Occurrences of a token that are summed before the sum is added to others.
 const SEGMENT: usize = 64;
 
-/// The gradient with sums in the order of segments.
+/// The gradient with the summation order of segments.
 fn in_segments(
     dtype: DType,
     tokens: &[u32],
@@ -116,7 +116,7 @@ fn in_segments(
     sums
 }
 
-/// Tokens as in text: the i-th most frequent one occurs about 1 / i as often as the first.
+/// Tokens distributed as in text: the i-th most frequent one is 1 / i as frequent as the first.
 fn zipf(n: usize, vocab: usize) -> Vec<u32> {
     let weights: Vec<f64> = (1..=vocab).map(|rank| 1.0 / rank as f64).collect();
     let total: f64 = weights.iter().sum();
@@ -126,13 +126,13 @@ fn zipf(n: usize, vocab: usize) -> Vec<u32> {
             left -= weight;
             left < 0.0
         });
-        // Not in the order of their frequencies.
+        // Token ids are not in the order of their frequencies.
         token.unwrap_or(0) as u32 * 7 % vocab as u32
     };
     values(n, 5).into_iter().map(draw).collect()
 }
 
-/// The result is that of segments, to the bit, and about that of the host.
+/// The result is bitwise that of segments, and close to that of the CPU.
 #[track_caller]
 fn assert_in_segments(tokens: &[u32], rows: usize, cols: usize, first: usize) {
     for dtype in FLOATS {
@@ -153,7 +153,7 @@ fn one_token_everywhere_is_added_up_in_segments() {
     for n in [1, 4, 5, 63, 64, 65, 127, 128, 129, 2048, 2300] {
         assert_in_segments(&vec![2; n], 4, 8, 0);
     }
-    // Runs that begin anywhere in a stretch of 64 keys, some of them of a few segments, and tokens of no row.
+    // Runs that start anywhere in 64 keys, some of several segments, and tokens outside the table.
     for before in [1, 31, 63, 64, 65] {
         let runs = [(0, before), (1, 200), (2, 64), (3, 65), (5, 130), (9, 70)];
         let tokens: Vec<u32> =

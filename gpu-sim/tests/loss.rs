@@ -1,10 +1,10 @@
-//! The pieces of a cross-entropy on a simulated device.
+//! Parts of the cross-entropy on a simulated device.
 
 mod support;
 
 use std::sync::Arc;
 
-use meshwright::backend::cuda::Properties;
+use meshwright::backend::cuda::DeviceProperties;
 use meshwright::backend::{
     CrossEntropyArgs, CrossEntropyGradArgs, DType, ExpSumArgs, MaxExpSumArgs,
 };
@@ -17,12 +17,12 @@ use support::{
 const SIZES: [(usize, usize); 7] =
     [(0, 5), (1, 1), (9, 7), (3, 64), (10, 1003), (3, 1025), (2, 9001)];
 
-/// The first column of those that are here.
+/// First column of this shard.
 const FIRST: usize = 10;
 
 struct Case {
     logits: Vec<f32>,
-    /// Some before, some inside and some after the columns.
+    /// Targets before, inside and after the columns.
     targets: Vec<u32>,
     scale: Vec<f32>,
     cols: usize,
@@ -39,7 +39,7 @@ impl Case {
     }
 }
 
-/// The maxima, the sums, the targets' logits and the gradients.
+/// Returns the maxima, sums, target logits and gradients.
 fn pieces(side: &Side, dtype: DType, case: &Case) -> [Vec<f32>; 4] {
     let (backend, cols, rows) = (side.backend(), case.cols, case.targets.len());
     let mut logits = side.floats(dtype, &case.logits);
@@ -71,7 +71,7 @@ fn assert_pieces_agree(what: &str, dtype: DType, got: &[Vec<f32>; 4], expected: 
     assert_same(&format!("{what}: max"), &got[0], &expected[0]);
     assert_close(&format!("{what}: sum"), &got[1], &expected[1], 1e-6, 0.0);
     assert_same(&format!("{what}: target"), &got[2], &expected[2]);
-    // At the target the probability is taken off the scale: its error is that of numbers below 1.
+    // At the target, 1 is subtracted from the probability: the error is that of numbers below 1.
     let tolerance = epsilon(dtype).max(2e-6);
     assert_close(&format!("{what}: gradient"), &got[3], &expected[3], tolerance, 1e-6);
 }
@@ -92,13 +92,13 @@ fn pieces_are_those_of_the_host() {
 }
 
 #[test]
-fn nan_and_infinities_reach_what_they_reach_on_the_host() {
+fn nan_and_infinities_propagate_as_on_the_cpu() {
     for cols in [131, 1500] {
         for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             for position in [0, 3, 63, 130] {
                 let mut case = Case::new(4, cols);
                 case.logits[position] = special;
-                // A row of nothing else, and one that does not count.
+                // A row of only such values, and an ignored row.
                 case.logits[2 * cols..4 * cols].fill(special);
                 case.scale[3] = 0.0;
                 on_both(
@@ -114,7 +114,7 @@ fn nan_and_infinities_reach_what_they_reach_on_the_host() {
     }
 }
 
-/// The maxima, the sums and the targets' logits.
+/// Returns the maxima, sums and target logits.
 fn in_one_pass(side: &Side, dtype: DType, case: &Case) -> [Vec<f32>; 3] {
     let logits = side.floats(dtype, &case.logits);
     let targets = side.put(&case.targets);
@@ -132,7 +132,7 @@ fn in_one_pass(side: &Side, dtype: DType, case: &Case) -> [Vec<f32>; 3] {
     [max, sum, target].map(|operand| operand.get())
 }
 
-/// Growing logits, so that the maximum changes all the time; padding; nothing but padding; NaN; infinity.
+/// Increasing logits, so that the maximum changes constantly; padding; only padding; NaN; infinity.
 fn with_special_rows(mut case: Case) -> Case {
     let cols = case.cols;
     for (row, logits) in case.logits.chunks_exact_mut(cols).enumerate() {
@@ -164,7 +164,7 @@ fn one_pass_gives_what_two_give() {
     }
 }
 
-/// The maxima, the sums, the targets' logits and the gradients, of one call.
+/// Returns the maxima, sums, target logits and gradients of a single call.
 fn at_once(side: &Side, dtype: DType, case: &Case) -> [Vec<f32>; 4] {
     let mut logits = side.floats(dtype, &case.logits);
     let [mut max, mut sum, mut target] =
@@ -182,7 +182,7 @@ fn at_once(side: &Side, dtype: DType, case: &Case) -> [Vec<f32>; 4] {
     [max, sum, target, logits].map(|operand| operand.numbers())
 }
 
-/// The gradient with these statistics.
+/// Returns the gradient for these statistics.
 fn gradient(side: &Side, dtype: DType, case: &Case, max: &[f32], sum: &[f32]) -> Vec<f32> {
     let mut logits = side.floats(dtype, &case.logits);
     let [max, sum, scale] = [max, sum, &case.scale].map(|x| side.put(x));
@@ -198,9 +198,10 @@ fn gradient(side: &Side, dtype: DType, case: &Case, max: &[f32], sum: &[f32]) ->
     logits.numbers()
 }
 
-/// Rows of warps, of blocks that keep them, and of blocks that do not, as which they are too long.
+/// Rows processed by warps, by blocks that keep them in shared memory, and by blocks that cannot because they are too
+/// long.
 #[test]
-fn statistics_and_gradients_at_once_are_the_same_bits() {
+fn fused_statistics_and_gradients_are_bitwise_equal() {
     for device in devices() {
         for dtype in FLOATS {
             for (rows, cols) in SIZES.into_iter().chain([(3, 61_003)]) {
@@ -221,7 +222,7 @@ fn statistics_and_gradients_at_once_are_the_same_bits() {
 }
 
 #[test]
-fn statistics_and_gradients_at_once_are_those_of_the_host() {
+fn fused_statistics_and_gradients_match_the_cpu() {
     for dtype in FLOATS {
         for (rows, cols) in SIZES {
             let case = Case::new(rows, cols);
@@ -235,7 +236,7 @@ fn statistics_and_gradients_at_once_are_those_of_the_host() {
     }
 }
 
-/// More rows than blocks, which begin anywhere in 16 bytes.
+/// More rows than blocks, with any alignment.
 #[test]
 fn a_block_keeps_one_row_after_the_other() {
     if std::env::var_os(DEVICE_VARIABLE).is_some_and(|device| device == "cuda") {
@@ -244,7 +245,7 @@ fn a_block_keeps_one_row_after_the_other() {
     let case = Case::new(70, 1025);
     let results = [(227 << 10, "cross_entropy_kept_bf16", 2080), (4096, "cross_entropy_bf16", 0)]
         .map(|(shared_memory, expected, bytes)| {
-            let properties = Properties { multiprocessors: 1, shared_memory, ..h100() };
+            let properties = DeviceProperties { multiprocessors: 1, shared_memory, ..h100() };
             let device = SimDevice::with(7, properties);
             let results = at_once(&device_with(Arc::new(device.driver()), 0), DType::Bf16, &case);
             let launches = device.log().into_iter().filter_map(|entry| match entry.call {

@@ -1,4 +1,4 @@
-//! Element-wise expressions on a simulated device.
+//! Elementwise expressions on a simulated device.
 
 mod support;
 
@@ -18,13 +18,13 @@ fn dropout(index: BlockIndex) -> Dropout {
     Dropout { key: 0x1234_5678_9abc_def0, rate: 0.3, index }
 }
 
-/// An expression, the lengths of its result and of its leaves, and which of these have a gradient.
+/// An expression, the lengths of its result and leaves, and which leaves have a gradient.
 struct Case {
     nodes: Vec<Node>,
     len: usize,
     leaves: Vec<usize>,
     wanted: Vec<bool>,
-    /// Largest tolerated error in roundings of the result.
+    /// Maximum error in rounding units of the result.
     roundings: f32,
 }
 
@@ -35,7 +35,7 @@ impl Case {
     }
 }
 
-/// Expressions for operands of `rows` rows of `cols`.
+/// Returns expressions over operands of `rows` rows of `cols`.
 fn cases(rows: usize, cols: usize) -> Vec<Case> {
     let n = rows * cols;
     let functions = vec![
@@ -61,14 +61,14 @@ fn cases(rows: usize, cols: usize) -> Vec<Case> {
         Case::new(vec![Row(0), Leaf(1), Mul(0, 1), Mul(2, 0)], n, &[cols, n]),
         Case { roundings: 16.0, ..Case::new(functions, n, &[n, cols]) },
         Case::new(vec![Leaf(0), Row(1), Add(0, 1), Gelu(2), Row(1), Mul(3, 4)], n, &[n, cols]),
-        // SwiGLU, with the gradient of one factor alone.
+        // SwiGLU, with the gradient of one operand only.
         Case {
             wanted: vec![true, false],
             ..Case::new(vec![Leaf(0), Silu(0), Leaf(1), Mul(1, 2)], n, &[n, n])
         },
-        // The same leaf more than once; a value used more than once.
+        // One leaf used repeatedly; one value used repeatedly.
         Case::new(vec![Leaf(0), Tanh(0), Mul(1, 1), Leaf(0), Mul(2, 3), Sub(1, 4)], n, &[n]),
-        // Rows of unlike lengths, one of them whole.
+        // Rows of different lengths, one of them a whole operand.
         Case::new(
             vec![Leaf(0), Row(1), Mul(0, 1), Row(2), Add(2, 3), Row(3), Mul(4, 5)],
             n,
@@ -89,7 +89,7 @@ fn cases(rows: usize, cols: usize) -> Vec<Case> {
     ]
 }
 
-/// The result, and the gradients of leaves, which are written or added to what was there.
+/// Returns the result and the gradients of leaves, which are written or accumulated.
 fn run(side: &Side, dtype: DType, case: &Case, accumulate: bool) -> Vec<Vec<f32>> {
     let expr = Expr { nodes: case.nodes.clone() };
     let leaves = case.leaves.iter().enumerate().map(|(seed, len)| {
@@ -122,14 +122,14 @@ fn run(side: &Side, dtype: DType, case: &Case, accumulate: bool) -> Vec<Vec<f32>
 }
 
 #[test]
-fn expressions_and_their_gradients_are_those_of_the_host() {
+fn expressions_and_gradients_match_the_cpu() {
     for [rows, cols] in [[0, 8], [2, 1], [10, 7], [40, 64], [6, 1032], [600, 16]] {
         for (index, case) in cases(rows, cols).iter().enumerate() {
             for dtype in FLOATS {
                 for accumulate in [false, true] {
                     let compare = |got: &Vec<Vec<f32>>, expected: &Vec<Vec<f32>>| {
                         for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
-                            // Sums over rows are f32 whatever the operands are.
+                            // Sums over rows are f32 for all operand dtypes.
                             let scale = expected.iter().fold(1f32, |max, x| max.max(x.abs()));
                             let what = format!(
                                 "operand {i} of expression {index}, {rows} x {cols}, {dtype}"
@@ -146,7 +146,7 @@ fn expressions_and_their_gradients_are_those_of_the_host() {
 }
 
 #[test]
-fn masks_of_dropout_are_those_of_the_host_to_the_bit() {
+fn dropout_masks_are_bitwise_those_of_the_cpu() {
     let block = |local: &[usize], global: &[usize], offset: &[usize]| BlockIndex {
         local: local.to_vec(),
         global: global.to_vec(),
@@ -157,7 +157,7 @@ fn masks_of_dropout_are_those_of_the_host_to_the_bit() {
         block(&[3, 10, 40], &[6, 10, 40], &[3, 0, 0]),
         block(&[30, 40], &[30, 120], &[0, 40]),
         block(&[6, 10, 20], &[9, 30, 21], &[2, 7, 1]),
-        // Beyond 32 bits.
+        // Indices beyond 32 bits.
         block(&[1200], &[1 << 40], &[(1 << 40) - 1200]),
     ];
     for index in blocks {
@@ -194,7 +194,7 @@ fn nan_and_infinities_pass_as_on_the_host() {
 }
 
 #[test]
-fn a_leaf_without_a_part_in_the_result_has_no_gradient() {
+fn unused_leaf_has_no_gradient() {
     let case = Case::new(vec![Leaf(0), Leaf(2), Scale(0, 2.0)], 50, &[50, 50, 50]);
     for accumulate in [false, true] {
         let device = support::device(1, 0);

@@ -18,12 +18,13 @@ const EPS: f32 = 1e-3;
 const SIZES: [[usize; 2]; 9] =
     [[0, 8], [1, 1], [3, 7], [40, 64], [20, 200], [30, 768], [9, 515], [2, 4104], [2, 8256]];
 
-/// Where a gradient goes.
+/// Destination of a gradient.
 fn grad(to: &mut Operand, accumulate: bool) -> LeafGrad<'_> {
     LeafGrad { view: to.view_mut(), accumulate }
 }
 
-/// `y`, statistics, `dx` and gradients of parameters. With `add`, gradients are added to 1 and to that of a residual.
+/// Returns `y`, statistics, `dx` and parameter gradients. With `add`, gradients accumulate to 1 and to the residual's
+/// gradient.
 fn run(
     side: &Side,
     dtype: DType,
@@ -35,9 +36,10 @@ fn run(
     let [x, dy] = [1, 2].map(|seed| side.floats(dtype, &values(rows * cols, seed)));
     let [weight, bias] = [3, 4].map(|seed| side.floats(dtype, &values(cols, seed)));
     let mut y = side.blank(dtype, rows * cols);
-    let mut dx = match add {
-        true => side.floats(dtype, &values(rows * cols, 5)),
-        false => side.blank(dtype, rows * cols),
+    let mut dx = if add {
+        side.floats(dtype, &values(rows * cols, 5))
+    } else {
+        side.blank(dtype, rows * cols)
     };
     let [mut mean, mut inv] = [(); 2].map(|()| side.blank(DType::F32, rows));
     let [mut dweight, mut dbias] =
@@ -90,7 +92,7 @@ fn run(
 }
 
 #[test]
-fn norms_and_their_gradients_are_those_of_the_host() {
+fn norms_and_gradients_match_the_cpu() {
     for (centred, add) in [(false, false), (false, true), (true, false), (true, true)] {
         for [rows, cols] in SIZES {
             for dtype in FLOATS {
@@ -104,7 +106,7 @@ fn norms_and_their_gradients_are_those_of_the_host() {
                             "y" | "dx" => epsilon(dtype),
                             _ => f32::EPSILON,
                         };
-                        // A gradient can be far greater than 1 where all of a row are nearly alike.
+                        // A gradient can be far greater than 1 if the values of a row are nearly equal.
                         assert_close(&what, got, expected, 8.0 * rounding, 1e-5);
                     }
                 };
@@ -115,7 +117,7 @@ fn norms_and_their_gradients_are_those_of_the_host() {
 }
 
 #[test]
-fn gradients_that_are_added_to_are_sums_of_two_passes_to_the_bit() {
+fn accumulated_gradients_are_bitwise_sums() {
     for centred in [false, true] {
         for [rows, cols] in SIZES {
             let side = device(6, 0);
@@ -133,10 +135,10 @@ fn gradients_that_are_added_to_are_sums_of_two_passes_to_the_bit() {
     }
 }
 
-/// What a residual adds to, and gradients of parameters, cost no passes of their own: a launch for rows, and one for the
+/// The residual's gradient and parameter gradients need no kernels of their own: one launch for rows, and one for the
 /// sums over them.
 #[test]
-fn a_norm_is_undone_by_two_launches() {
+fn norm_backward_takes_two_launches() {
     for centred in [false, true] {
         let simulated = SimDevice::new(7);
         let side = device_with(std::sync::Arc::new(simulated.driver()), 0);
@@ -185,7 +187,7 @@ fn a_norm_is_undone_by_two_launches() {
 }
 
 #[test]
-fn gradients_of_parameters_are_left_out_where_nobody_wants_them() {
+fn unneeded_parameter_gradients_are_skipped() {
     let (rows, cols) = (5, 64);
     let run = |side: &Side| {
         let [x, dy] = [1, 2].map(|seed| side.put(&values(rows * cols, seed)));
@@ -224,7 +226,7 @@ fn gradients_of_parameters_are_left_out_where_nobody_wants_them() {
 }
 
 #[test]
-fn a_residual_is_added_on_the_way() {
+fn residual_is_added_in_the_same_pass() {
     for [rows, cols] in [[3, 7], [20, 200], [5, 1024], [2, 8256]] {
         for dtype in FLOATS {
             let operands = |side: &Side| {

@@ -1,4 +1,4 @@
-//! Optimiser steps on a simulated device.
+//! Optimizer steps on a simulated device.
 
 mod support;
 
@@ -19,7 +19,7 @@ const ADAM: AdamStep = AdamStep {
     grad_scale: 0.37,
 };
 
-/// The kernels fuse what the host's kernels fuse where the processor can.
+/// Compares optimizer steps: bitwise if the CPU has fused multiply-add, which both kernels then use.
 #[track_caller]
 fn assert_steps_agree(what: &str, got: &[Vec<f32>], expected: &[Vec<f32>]) {
     assert_eq!(got.len(), expected.len());

@@ -1,4 +1,4 @@
-//! Times of every kind of call, measured before a simulated device.
+//! Profiled calls of a simulated device.
 
 mod support;
 
@@ -9,7 +9,7 @@ use meshwright::backend::{DType, Gemm};
 use meshwright_gpu_sim::{Kind, SimDevice};
 use support::{device_with, values};
 
-/// The lines of the first table, each as its values.
+/// Returns the rows of the first table, as values.
 fn calls(text: &str) -> Vec<Vec<&str>> {
     let table = text.split("\n\n").next().unwrap();
     table.lines().skip(2).map(|line| line.split(',').collect()).collect()
@@ -33,7 +33,7 @@ fn every_kind_of_call_is_timed() {
     for _ in 0..2 {
         side.backend().scale(c.view_mut(), 2.0);
     }
-    // As without a profile.
+    // The results are those without a profile.
     let plain = device_with(Arc::new(SimDevice::new(3).driver()), 0);
     let [x, y] = [&a, &b].map(|operand| plain.floats(DType::Bf16, &operand.numbers()));
     let mut expected = plain.blank(DType::F32, m * n);
@@ -52,7 +52,7 @@ fn every_kind_of_call_is_timed() {
         assert!(found.next().is_none(), "{text}");
         call.clone()
     };
-    // The first call of each kind is apart.
+    // The first call of each kind is reported separately.
     let product = find("matmul", "6 x 8 x 10 NT bf16 -> f32");
     assert_eq!(product[2..5], ["2", "0", "2"]);
     let times: Vec<f64> = product[5..].iter().map(|time| time.parse().unwrap()).collect();
@@ -60,7 +60,7 @@ fn every_kind_of_call_is_timed() {
     assert_eq!(find("scale_f32", "1 x 1 x 1 blocks of")[2..5], ["2", "0", "1"]);
     find("upload", "126 bytes");
     find("download", "204 bytes");
-    // Every event is given back.
+    // Every event is freed.
     let kinds: Vec<_> = device.log().iter().map(|entry| entry.call.kind()).collect();
     let count = |kind: Kind| kinds.iter().filter(|other| **other == kind).count();
     assert!(count(Kind::NewEvent) > 0);
@@ -68,14 +68,14 @@ fn every_kind_of_call_is_timed() {
 }
 
 #[test]
-fn nothing_is_recorded() {
+fn capture_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let profile = Profile::new(folder.path().join("profile.csv"));
     let device = SimDevice::new(3);
     let driver = profile.driver(Arc::new(device.driver()) as Arc<dyn Driver>, 0);
     let stream = driver.new_stream(false).unwrap();
     let error = driver.begin_capture(stream).unwrap_err().to_string();
-    assert!(error.contains("MESHWRIGHT_PROFILE") && error.contains("recorded"), "{error}");
+    assert!(error.contains("MESHWRIGHT_PROFILE") && error.contains("captured"), "{error}");
     assert!(!device.log().iter().any(|entry| entry.call.kind() == Kind::BeginCapture));
     driver.free_stream(stream).unwrap();
 }

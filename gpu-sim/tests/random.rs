@@ -1,4 +1,4 @@
-//! Counter-based randomness on a simulated device.
+//! Counter-based random numbers on a simulated device.
 
 mod support;
 
@@ -17,7 +17,7 @@ fn deviates_are_those_of_the_host() {
         blocks.push(index);
     }
     blocks.push(BlockIndex { local: vec![3, 7, 5], global, offset: vec![9, 11, 20] });
-    // Beyond 32 bits.
+    // Indices beyond 32 bits.
     let global = vec![1 << 20, 1 << 18];
     blocks.push(BlockIndex { local: vec![5, 90], global, offset: vec![(1 << 20) - 5, 1 << 17] });
     for dtype in FLOATS {

@@ -1,4 +1,4 @@
-//! Sums over a dim and over everything on a simulated device.
+//! Sums over a dim and over all elements on a simulated device.
 
 mod support;
 
@@ -40,7 +40,8 @@ fn sums_over_a_dim_are_those_of_the_host() {
                 );
                 y.numbers()
             };
-            // Errors of a sum of n numbers below 1 in two orders; the tolerance is for one rounding.
+            // Two summation orders of n numbers below 1 differ by rounding errors; the tolerance is that of one
+            // rounding.
             let floor = 1e-7 * n as f32;
             on_both(sum, |got, expected| {
                 let what = format!("{outer}x{n}x{inner}, {from} to {to}");
@@ -89,8 +90,8 @@ fn sums_of_squares_depend_on_the_length_alone() {
 }
 
 #[test]
-fn sums_of_squares_of_many_buffers_are_those_of_each() {
-    // More than one launch takes, of two dtypes, with empty ones among them.
+fn batched_sums_of_squares_equal_single_ones() {
+    // More buffers than one launch takes, of two dtypes, some of them empty.
     let lens: Vec<usize> = (0..150).map(|index| [3, 0, 4099, 17, 512][index % 5] + index).collect();
     let dtype = |index: usize| FLOATS[usize::from((70..140).contains(&index))];
     let sums = |side: &Side| {

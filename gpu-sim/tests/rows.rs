@@ -1,4 +1,4 @@
-//! Rows that are put together from parts, taken apart, and summed, on a simulated device.
+//! Concatenation, splitting and reduction of rows on a simulated device.
 
 mod support;
 
@@ -14,7 +14,7 @@ use meshwright::mesh::MeshShape;
 use meshwright_gpu_sim::{Kind, SimDevice, not_checked_on_gpu};
 use support::{Operand, Side, devices, values};
 
-/// Parts of unlike widths, and what they are together.
+/// Parts of different widths, and the whole.
 fn rows(rows: usize, widths: &[usize]) -> (Vec<Vec<f32>>, Vec<f32>) {
     let parts: Vec<Vec<f32>> = widths
         .iter()
@@ -56,7 +56,7 @@ fn rows_are_put_together_and_taken_apart() {
             let from: Vec<RowPart> =
                 sources.iter().map(|part| part_of(part.view(), count)).collect();
             let to = joined.view_mut().address();
-            // SAFETY: every part has `count` rows, the whole all of them, and one queue uses them.
+            // SAFETY: every part has `count` rows, the whole all of them, and one stream uses them.
             unsafe { device.join_rows(Queue::Compute, count, to, &from) };
             assert_eq!(joined.get::<f32>(), whole, "{count} rows of {widths:?}");
 
@@ -95,7 +95,7 @@ fn runs_are_combined_as_if_they_lay_together() {
                         .collect();
                     let mut out = side.blank(dtype, runs.count * runs.len);
                     let to = out.view_mut().address();
-                    // SAFETY: the runs lie inside of the sources, and `out` has room for them.
+                    // SAFETY: the runs are inside the sources, and `out` is large enough.
                     unsafe {
                         device.combine_runs(
                             Queue::Compute,
@@ -123,7 +123,8 @@ fn runs_are_combined_as_if_they_lay_together() {
     }
 }
 
-/// A collective of two ranks that share a device, over rows of 6 and 10 elements; gives how many copies and launches it took.
+/// Runs a collective of two ranks that share a device, over rows of 6 and 10 elements; returns the number of copies and
+/// launches.
 fn calls(
     body: impl Fn(&Arc<MemoryMeter>, &dyn Fn(View<'_>, ViewMut<'_>, &Blocks, bool)) + Sync,
 ) -> (usize, usize) {
@@ -135,9 +136,10 @@ fn calls(
         let meter = MemoryMeter::on(backend.device(), usize::MAX);
         body(&meter, &|src, dst, blocks, gathers| {
             let site = Site::new("x");
-            match gathers {
-                true => group.all_gather(&site, src, dst, blocks).unwrap(),
-                false => group.reduce_scatter(&site, src, dst, blocks).unwrap(),
+            if gathers {
+                group.all_gather(&site, src, dst, blocks).unwrap()
+            } else {
+                group.reduce_scatter(&site, src, dst, blocks).unwrap()
             }
         });
         Ok::<_, CommError>(())
@@ -149,7 +151,7 @@ fn calls(
 }
 
 #[test]
-fn collectives_along_an_inner_dim_are_one_launch_for_each_rank() {
+fn inner_dim_collectives_take_one_launch_per_rank() {
     if not_checked_on_gpu() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Memory of kernels beside their operands.
+//! Workspaces of kernels.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ fn a_workspace_counts_as_memory_in_use() {
     assert_eq!(meter.live().find_map(workspace), Some(3 * MIB));
     assert_eq!(meter.peak().find_map(workspace), Some(3 * MIB));
     assert_eq!((meter.total_peak(), device.live().0), (7 * MIB, 7 * MIB));
-    // One MiB is left within the limit, and not two.
+    // One MiB is left within the limit, but not two.
     let two = || meter.alloc(DType::F32, MIB / 2, Category::Gradients);
     let error = catch_unwind(AssertUnwindSafe(two)).unwrap_err().downcast::<OutOfMemory>().unwrap();
     assert_eq!((error.limit, error.live().map(|(_, bytes)| bytes).sum()), (Some(8 * MIB), 7 * MIB));
@@ -47,7 +47,7 @@ fn a_workspace_counts_as_memory_in_use() {
 
 #[test]
 fn a_workspace_takes_the_place_of_what_is_kept() {
-    let properties = meshwright::backend::cuda::Properties { memory: 8 * MIB, ..h100() };
+    let properties = meshwright::backend::cuda::DeviceProperties { memory: 8 * MIB, ..h100() };
     let device = SimDevice::with(1, properties);
     let cuda = CudaBackend::new(Arc::new(device.driver()));
     let meter = MemoryMeter::on(cuda.device(), usize::MAX);

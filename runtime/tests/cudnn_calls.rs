@@ -1,5 +1,5 @@
-//! How attention by cuDNN calls the library: what it executes plans with, on which stream, what it keeps and gives back, and
-//! what becomes of failures. The library is one of ours, which writes down what it is called with and computes nothing.
+//! Calls of cuDNN by fused attention: plans and their arguments, streams, resources, and failures. The library is a
+//! stub that logs its calls and computes nothing.
 #![cfg(feature = "cuda")]
 
 #[path = "support/stub.rs"]
@@ -12,23 +12,24 @@ use std::sync::{Arc, Mutex};
 
 use meshwright::backend::AttentionShape;
 use meshwright::backend::cuda::cudnn::{
-    CudnnAttention, CudnnOptions, Host, Operand, Pass, Scalar, ScratchLimit, Sizes,
+    AttentionPass, AttentionSizes, CudnnAttention, CudnnHost, CudnnOptions, GraphOperand,
+    GraphScalar, ScratchLimit,
 };
-use meshwright::backend::cuda::native::Search;
+use meshwright::backend::cuda::native::LibrarySearch;
 use meshwright::backend::cuda::{
     AttentionGradients, AttentionOperands, DriverError, FusedAttention, Stream,
 };
 
 const CAPABILITY: (u32, u32) = (9, 0);
 
-/// Memory of a device that is not there.
+/// Memory of a nonexistent device.
 #[derive(Debug, Default)]
 struct Memory {
     live: Mutex<BTreeMap<u64, usize>>,
-    unused: AtomicUsize,
+    free_memory: AtomicUsize,
 }
 
-impl Host for Memory {
+impl CudnnHost for Memory {
     fn make_current(&self) -> Result<(), DriverError> {
         Ok(())
     }
@@ -37,8 +38,8 @@ impl Host for Memory {
         Ok((0x100 + stream.0) as *mut c_void)
     }
 
-    fn unused(&self) -> Result<usize, DriverError> {
-        Ok(self.unused.load(Ordering::Relaxed))
+    fn free_memory(&self) -> Result<usize, DriverError> {
+        Ok(self.free_memory.load(Ordering::Relaxed))
     }
 
     fn alloc(&self, _: Stream, bytes: usize) -> Result<u64, DriverError> {
@@ -56,16 +57,16 @@ impl Host for Memory {
     }
 }
 
-/// What a rank without a limit of memory may take.
+/// Free memory of a rank without a memory limit.
 const ROOM: usize = usize::MAX;
 
 fn shape(seq: usize, head_dim: usize) -> AttentionShape {
     AttentionShape { batch: 2, seq, heads: 4, kv_heads: 2, head_dim, scale: 0.125, causal: true }
 }
 
-/// A function of the library that takes nothing.
+/// Calls a function of the stub without parameters.
 fn ask<T>(name: &CStr) -> T {
-    // SAFETY: the library is loaded for good and has these functions, whose results are what callers ask for.
+    // SAFETY: the stub is loaded permanently and has these functions with these result types.
     unsafe {
         let function = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
         assert!(!function.is_null(), "{name:?}");
@@ -81,20 +82,19 @@ fn plans() -> usize {
     ask(c"fake_plans")
 }
 
-/// The lines that executions have written, in order.
+/// Returns the logged executions, in order.
 fn lines() -> Vec<String> {
     let text: *const c_char = ask(c"fake_log");
-    // SAFETY: a string of the library, to which nothing is added meanwhile.
+    // SAFETY: a string of the stub, which is not extended meanwhile.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().lines().map(String::from).collect()
 }
 
 fn attention(memory: &Arc<Memory>, options: CudnnOptions) -> CudnnAttention {
-    let host = Arc::clone(memory) as Arc<dyn Host>;
+    let host = Arc::clone(memory) as Arc<dyn CudnnHost>;
     CudnnAttention::new(host, CAPABILITY, options).expect("the library is loaded")
 }
 
-/// Addresses of operands: `16, 32, ..` in the order of the fields.
 const OPERANDS: AttentionOperands = AttentionOperands { q: 16, k: 32, v: 48, out: 64, lse: 80 };
 const GRADIENTS: AttentionGradients = AttentionGradients { dout: 96, dq: 112, dk: 128, dv: 144 };
 
@@ -112,25 +112,25 @@ fn backward(
     unsafe { attention.backward(Stream(stream), s, &OPERANDS, &GRADIENTS) }
 }
 
-fn address(operand: Operand, scratch: u64, dq_sum: u64) -> u64 {
+fn address(operand: GraphOperand, scratch: u64, dq_sum: u64) -> u64 {
     match operand {
-        Operand::Q => 16,
-        Operand::K => 32,
-        Operand::V => 48,
-        Operand::Out => 64,
-        Operand::Lse => 80,
-        Operand::DOut => 96,
-        Operand::DQ => 112,
-        Operand::DK => 128,
-        Operand::DV => 144,
+        GraphOperand::Q => 16,
+        GraphOperand::K => 32,
+        GraphOperand::V => 48,
+        GraphOperand::Out => 64,
+        GraphOperand::Lse => 80,
+        GraphOperand::DOut => 96,
+        GraphOperand::DQ => 112,
+        GraphOperand::DK => 128,
+        GraphOperand::DV => 144,
         // After the workspace of 1000 bytes.
-        Operand::RowSum => scratch + 1024,
-        Operand::DQSum => dq_sum,
+        GraphOperand::RowSum => scratch + 1024,
+        GraphOperand::DQSum => dq_sum,
     }
 }
 
-/// Whether a line of the library is the execution of `pass` on `stream` with scratch at `scratch`.
-fn assert_executed(line: &str, pass: Pass, s: &AttentionShape, stream: u64, scratch: u64) {
+/// Checks that a log line is the execution of `pass` on `stream` with scratch memory at `scratch`.
+fn assert_executed(line: &str, pass: AttentionPass, s: &AttentionShape, stream: u64, scratch: u64) {
     let mut words: Vec<_> = line.split(' ').collect();
     let tensors = words.split_off(4);
     assert_eq!(
@@ -138,7 +138,7 @@ fn assert_executed(line: &str, pass: Pass, s: &AttentionShape, stream: u64, scra
         ["stream", &format!("{}", 0x100 + stream), "workspace", &scratch.to_string()]
     );
     let row_sums = (4 * s.batch * s.heads * s.seq).next_multiple_of(256) as u64;
-    let graph = pass.graph(Sizes::from(s));
+    let graph = pass.graph(AttentionSizes::from(s));
     let mut expected = Vec::new();
     for (id, operand) in graph.operands() {
         let at = address(operand, scratch, scratch + 1024 + row_sums);
@@ -146,9 +146,9 @@ fn assert_executed(line: &str, pass: Pass, s: &AttentionShape, stream: u64, scra
     }
     for (id, scalar) in graph.scalars() {
         let value = match scalar {
-            Scalar::Scale => "0.125",
-            Scalar::Masked => "-inf",
-            Scalar::One => "1",
+            GraphScalar::Scale => "0.125",
+            GraphScalar::Masked => "-inf",
+            GraphScalar::One => "1",
         };
         expected.push(format!("{}={value}", id.uid()));
     }
@@ -158,12 +158,12 @@ fn assert_executed(line: &str, pass: Pass, s: &AttentionShape, stream: u64, scra
     assert_eq!(tensors, expected);
 }
 
-/// One test, since the library counts for the whole process.
+/// A single test, since the stub's counters are global.
 #[test]
 fn calls_are_those_that_the_graphs_need() {
     // SAFETY: no other thread runs yet.
-    unsafe { std::env::remove_var(Search::VARIABLE) };
-    // From now on the loader takes it for the one of that name, also where another is installed.
+    unsafe { std::env::remove_var(LibrarySearch::VARIABLE) };
+    // The loader now uses the stub for this name, also if cuDNN is installed.
     stub::load("cudnn/library.c", "libcudnn.so.9").expect("a C compiler");
     let memory = Arc::new(Memory::default());
     let live_blocks = || memory.live.lock().expect("nothing panics").len();
@@ -175,17 +175,17 @@ fn calls_are_those_that_the_graphs_need() {
     reports_failures(&exact);
     assert!(live() > 0 && live_blocks() == 3, "a block for each of three streams");
     let before = live();
-    exact.forget(Stream(2)).expect("nothing fails");
+    exact.free_stream(Stream(2)).expect("nothing fails");
     assert_eq!((live(), live_blocks()), (before - 1, 2), "the handle and the block of the stream");
-    forward(&exact, 2, &s).expect("a stream may be used anew");
+    forward(&exact, 2, &s).expect("a stream may be used again");
     drop(exact);
-    assert_eq!((live(), live_blocks()), (0, 0), "everything was given back");
+    assert_eq!((live(), live_blocks()), (0, 0), "everything was freed");
 
     let atomic =
         attention(&memory, CudnnOptions { deterministic: false, ..CudnnOptions::default() });
     assert!(atomic.supports_backward(&shape(48, 56), ROOM), "atomics are allowed");
     backward(&atomic, 9, &s).expect("a plan");
-    let pass = Pass::Backward { deterministic: false };
+    let pass = AttentionPass::Backward { deterministic: false };
     assert_executed(lines().last().expect("a line"), pass, &s, 9, 1 << 30);
     drop(atomic);
 
@@ -193,16 +193,17 @@ fn calls_are_those_that_the_graphs_need() {
     let small = attention(&memory, CudnnOptions { scratch, ..CudnnOptions::default() });
     assert!(small.supports(&s) && small.supports_backward(&s, ROOM));
     computes_large_batches_in_parts(&small, &s);
-    let why = small.why_not(&shape(1024, 64), small.backward_pass(), ROOM).expect("too much");
+    let why =
+        small.refusal_reason(&shape(1024, 64), small.backward_pass(), ROOM).expect("too much");
     assert!(why.contains("bytes of scratch") && why.contains("the limit is 4096"), "{why}");
     drop(small);
-    assert_eq!((live(), live_blocks()), (0, 0), "everything was given back");
+    assert_eq!((live(), live_blocks()), (0, 0), "everything was freed");
 
     parts_depend_on_what_is_unused(&memory);
-    assert_eq!((live(), live_blocks()), (0, 0), "everything was given back");
+    assert_eq!((live(), live_blocks()), (0, 0), "everything was freed");
 }
 
-/// The deterministic backward of four samples of 4096 positions, with 32 heads, needs 4.4 GB in one call.
+/// The deterministic backward of four samples of 4096 positions and 32 heads needs 4.4 GB in one call.
 fn parts_depend_on_what_is_unused(memory: &Arc<Memory>) {
     const GIB: usize = 1 << 30;
     let shape = |batch| AttentionShape {
@@ -214,13 +215,13 @@ fn parts_depend_on_what_is_unused(memory: &Arc<Memory>) {
         scale: 0.125,
         causal: true,
     };
-    // Samples of each part, with so much unused and so much left to the rank within its limit of memory.
-    for (ranks, unused, room, samples) in [
-        // A quarter of what is unused, of which 8 GiB are enough.
+    // Samples per call, given the free device memory and the rank's remaining memory limit.
+    for (ranks, free_memory, free_bytes, samples) in [
+        // A quarter of the free memory; 8 GiB are enough.
         (1, 120 * GIB, ROOM, 4),
         (1, 20 * GIB, ROOM, 4),
         (1, 12 * GIB, ROOM, 2),
-        // 2 GiB are there in any case.
+        // At least 2 GiB.
         (1, 3 * GIB, ROOM, 1),
         (1, 120 * GIB, 12 * GIB, 2),
         (1, 120 * GIB, 0, 1),
@@ -228,27 +229,31 @@ fn parts_depend_on_what_is_unused(memory: &Arc<Memory>) {
         (4, 120 * GIB, ROOM, 4),
         (4, 48 * GIB, ROOM, 2),
     ] {
-        memory.unused.store(unused, Ordering::Relaxed);
+        memory.free_memory.store(free_memory, Ordering::Relaxed);
         let scratch = ScratchLimit { ranks, ..ScratchLimit::default() };
         let roomy = attention(memory, CudnnOptions { scratch, ..CudnnOptions::default() });
         let pass = roomy.backward_pass();
-        assert_eq!(roomy.samples(&shape(4), pass), None, "nobody has asked");
-        assert!(roomy.supports_backward(&shape(4), room));
-        assert_eq!(roomy.samples(&shape(4), pass), Some(samples), "{ranks} {unused} {room}");
+        assert_eq!(roomy.samples(&shape(4), pass), None, "the shape is unused");
+        assert!(roomy.supports_backward(&shape(4), free_bytes));
+        assert_eq!(
+            roomy.samples(&shape(4), pass),
+            Some(samples),
+            "{ranks} {free_memory} {free_bytes}"
+        );
         let before = lines().len();
         backward(&roomy, 1, &shape(4)).expect("a plan");
         assert_eq!(lines().len() - before, 4 / samples);
-        // Memory that others take meanwhile changes nothing, and scratch that is there may be used by other shapes.
-        memory.unused.store(0, Ordering::Relaxed);
+        // A later change of the free memory has no effect, and other shapes reuse the scratch memory.
+        memory.free_memory.store(0, Ordering::Relaxed);
         backward(&roomy, 1, &shape(4)).expect("a plan");
-        assert!(roomy.supports_backward(&shape(samples), room));
+        assert!(roomy.supports_backward(&shape(samples), free_bytes));
         assert_eq!(roomy.samples(&shape(samples), pass), Some(samples));
         let scratch: usize = memory.live.lock().expect("nothing panics").values().sum();
         let scores = 2 * samples * 32 * 4096 * 4096;
         assert!((scores..scores + scores / 16).contains(&scratch), "{scratch} for {samples}");
     }
-    // Eight GiB are not exceeded.
-    memory.unused.store(1000 * GIB, Ordering::Relaxed);
+    // At most 8 GiB.
+    memory.free_memory.store(1000 * GIB, Ordering::Relaxed);
     let most = attention(memory, CudnnOptions::default());
     assert!(most.supports_backward(&shape(8), ROOM));
     assert_eq!(most.samples(&shape(8), most.backward_pass()), Some(4));
@@ -261,13 +266,13 @@ fn executes_with_what_it_is_given(exact: &CudnnAttention, s: &AttentionShape) {
     forward(exact, 2, s).expect("a plan");
     let lines = lines();
     let [first, second, third] = &lines[..] else { panic!("three executions: {lines:?}") };
-    // Streams do not share scratch; a block is 2 MiB.
-    assert_executed(first, Pass::Forward, s, 1, 1 << 30);
+    // Streams do not share scratch memory; a block is 2 MiB.
+    assert_executed(first, AttentionPass::Forward, s, 1, 1 << 30);
     assert_executed(second, exact.backward_pass(), s, 1, 1 << 30);
-    assert_executed(third, Pass::Forward, s, 2, (1 << 30) + (2 << 20));
+    assert_executed(third, AttentionPass::Forward, s, 2, (1 << 30) + (2 << 20));
 }
 
-/// Six samples, of which three fit: the plan of three is executed twice, further on in all operands but scratch.
+/// Six samples, three of which fit: the plan of three runs twice, at an offset in all operands except scratch.
 fn computes_large_batches_in_parts(small: &CudnnAttention, s: &AttentionShape) {
     let part = AttentionShape { batch: 3, ..*s };
     let whole = AttentionShape { batch: 6, ..*s };
@@ -278,14 +283,14 @@ fn computes_large_batches_in_parts(small: &CudnnAttention, s: &AttentionShape) {
     let row = (2 * part.head_dim) as u64;
     let of_queries = part.batch as u64 * (part.seq * part.heads) as u64 * row;
     let of_keys = part.batch as u64 * (part.seq * part.kv_heads) as u64 * row;
-    let graph = small.backward_pass().graph(Sizes::from(&part));
+    let graph = small.backward_pass().graph(AttentionSizes::from(&part));
     assert_eq!(executed.len(), 2, "{executed:?}");
     for (nth, line) in (0..).zip(&executed) {
         for (id, operand) in graph.operands() {
             let further = match operand {
-                Operand::RowSum => 0,
-                Operand::K | Operand::V | Operand::DK | Operand::DV => of_keys,
-                Operand::Lse => 4 * (part.batch * part.heads * part.seq) as u64,
+                GraphOperand::RowSum => 0,
+                GraphOperand::K | GraphOperand::V | GraphOperand::DK | GraphOperand::DV => of_keys,
+                GraphOperand::Lse => 4 * (part.batch * part.heads * part.seq) as u64,
                 _ => of_queries,
             };
             let at = address(operand, 1 << 30, 0) + nth * further;
@@ -315,16 +320,17 @@ fn keeps_plans_for_all_threads(exact: &CudnnAttention, s: &AttentionShape) {
 fn reports_failures(exact: &CudnnAttention) {
     let (no_engine, fails, not_deterministic) = (shape(48, 24), shape(48, 40), shape(48, 56));
     assert!(!exact.supports(&no_engine) && !exact.supports_backward(&no_engine, ROOM));
-    let why = exact.why_not(&no_engine, Pass::Forward, ROOM).expect("no engine");
+    let why = exact.refusal_reason(&no_engine, AttentionPass::Forward, ROOM).expect("no engine");
     for part in ["cuDNN 9.19 has no engine", "head_dim 24", "such heads are not supported"] {
         assert!(why.contains(part), "{why}");
     }
     assert_eq!(forward(exact, 1, &no_engine), Err(DriverError::Library(why)));
 
-    let why = exact.why_not(&not_deterministic, exact.backward_pass(), ROOM).expect("no engine");
+    let why =
+        exact.refusal_reason(&not_deterministic, exact.backward_pass(), ROOM).expect("no engine");
     assert!(why.contains("an engine is not deterministic"), "{why}");
 
-    // What was promised and then fails is an error, not a reason to compute it in another way.
+    // A failure after a shape was reported as supported is an error, without a fallback.
     assert!(exact.supports(&fails));
     let error = forward(exact, 1, &fails).expect_err("it fails").to_string();
     let parts =
@@ -334,9 +340,9 @@ fn reports_failures(exact: &CudnnAttention) {
     }
 
     let s = shape(48, 64);
+    let operands = AttentionOperands { k: 34, ..OPERANDS };
     // SAFETY: nothing is read or written.
-    let unaligned =
-        unsafe { exact.forward(Stream(1), &s, &AttentionOperands { k: 34, ..OPERANDS }) };
+    let unaligned = unsafe { exact.forward(Stream(1), &s, &operands) };
     let error = unaligned.expect_err("an address between elements").to_string();
-    assert!(error.contains("multiples of 16 bytes, and K is at 0x22"), "{error}");
+    assert!(error.contains("aligned to 16 bytes; K is at 0x22"), "{error}");
 }

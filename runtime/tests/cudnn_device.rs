@@ -1,6 +1,6 @@
-//! Attention by cuDNN on a GPU, against the kernels of the CPU, and against itself.
+//! Attention by cuDNN on a GPU, compared with the CPU kernels and with itself.
 //!
-//! Where there is no GPU, or no cuDNN, this says so and checks nothing; with `MESHWRIGHT_REQUIRE_CUDNN_DEVICE=1` it fails.
+//! Without a GPU or cuDNN the tests say so and check nothing; with `MESHWRIGHT_REQUIRE_CUDNN_DEVICE=1` they fail.
 #![cfg(feature = "cuda")]
 
 use std::collections::BTreeSet;
@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use half::bf16;
 use meshwright::backend::cpu::CpuBackend;
-use meshwright::backend::cuda::cudnn::{CudnnOptions, Handle, Pass, Properties};
+use meshwright::backend::cuda::cudnn::{
+    AttentionPass, CudnnHandle, CudnnOptions, DeviceDescription,
+};
 use meshwright::backend::cuda::native::{NativeDriver, NativeOptions};
 use meshwright::backend::cuda::{
     AttentionGradients, AttentionOperands, Driver, FusedAttention, Stream,
@@ -18,7 +20,7 @@ use meshwright::backend::{
     AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, View, ViewMut,
 };
 
-/// The device with attention as the options say; none if there is no such thing here.
+/// Returns the device with attention as the options select; `None` if not available.
 fn device(options: CudnnOptions) -> Option<Arc<NativeDriver>> {
     let native = NativeOptions { attention: Some(options), ..NativeOptions::default() };
     let found = NativeDriver::with_options(0, native).map_err(|error| error.to_string());
@@ -34,13 +36,13 @@ fn device(options: CudnnOptions) -> Option<Arc<NativeDriver>> {
     found.ok()
 }
 
-/// Numbers between -1 and 1 that look random, rounded to bf16.
+/// Returns pseudo-random numbers between -1 and 1, rounded to bf16.
 fn numbers(seed: usize, len: usize) -> Vec<bf16> {
     let number = |i: usize| ((i * 7919 + seed * 104729) as f64 * 0.618034).sin();
     (0..len).map(|i| bf16::from_f64(number(i))).collect()
 }
 
-/// Everything that attention reads and writes.
+/// All operands of attention.
 struct Results {
     out: Vec<bf16>,
     lse: Vec<f32>,
@@ -66,7 +68,7 @@ impl Case {
         Case { shape, q, k, v, dout }
     }
 
-    /// Results before they are computed.
+    /// Returns results before they are computed.
     fn empty(&self) -> Results {
         let s = &self.shape;
         let like = |x: &Vec<bf16>| vec![bf16::NAN; x.len()];
@@ -110,8 +112,8 @@ impl Case {
         let lse = upload(driver, stream, &r.lse);
         let attention = driver.cudnn().expect("checked when the device was opened");
         let s = &self.shape;
-        for pass in [Pass::Forward, attention.backward_pass()] {
-            assert_eq!(attention.why_not(s, pass, usize::MAX), None);
+        for pass in [AttentionPass::Forward, attention.backward_pass()] {
+            assert_eq!(attention.refusal_reason(s, pass, usize::MAX), None);
         }
         let operands = AttentionOperands { q, k, v, out, lse };
         let gradients = AttentionGradients { dout, dq, dk, dv };
@@ -130,7 +132,7 @@ impl Case {
             download(driver, stream, address, bytes);
         }
         let free = |address, bytes| {
-            // SAFETY: allocated above with these bytes, and everything is done.
+            // SAFETY: allocated above with these bytes, and all work is done.
             unsafe { driver.free(address, bytes) }.expect("memory");
         };
         [q, dout, out, dq].into_iter().for_each(|address| free(address, 2 * r.out.len()));
@@ -143,7 +145,7 @@ impl Case {
 fn upload<T: bytemuck::Pod>(driver: &NativeDriver, stream: Stream, values: &[T]) -> u64 {
     let bytes: &[u8] = bytemuck::cast_slice(values);
     let address = driver.alloc(bytes.len()).expect("memory");
-    // SAFETY: a new allocation of this size; the host's memory is in place until the stream has passed.
+    // SAFETY: a new allocation of this size; the host memory is valid until the stream is synchronized.
     unsafe { driver.upload(stream, address, bytes.as_ptr().cast(), bytes.len()) }.expect("upload");
     driver.synchronize(stream).expect("upload");
     address
@@ -170,7 +172,7 @@ fn shapes() -> [AttentionShape; 5] {
     ]
 }
 
-/// Largest difference relative to the largest value; NaN if there is any.
+/// Returns the largest difference relative to the largest value; NaN if there is any.
 fn difference(got: &[f32], expected: &[f32]) -> f32 {
     let largest = expected.iter().fold(0.0f32, |most, x| most.max(x.abs()));
     let worst = |most: f32, (x, y): (&f32, &f32)| {
@@ -201,7 +203,7 @@ fn attention_agrees_with_the_cpu() {
                 ("dk", &got.dk, &expected.dk),
                 ("dv", &got.dv, &expected.dv),
             ] {
-                // Weights and gradients of scores are rounded to bf16, 8 bits, before they are multiplied.
+                // Weights and score gradients are rounded to bf16, 8 bits, before they are multiplied.
                 let worst = difference(&widened(got), &widened(expected));
                 assert!(worst <= 0.02, "{what} of {shape:?} is off by {worst}");
             }
@@ -211,7 +213,7 @@ fn attention_agrees_with_the_cpu() {
 }
 
 #[test]
-fn deterministic_attention_has_the_same_bits_each_time() {
+fn deterministic_attention_repeats_bitwise() {
     let Some(driver) = device(CudnnOptions::default()) else { return };
     let streams = [false, true].map(|urgent| driver.new_stream(urgent).expect("a stream"));
     for shape in shapes() {
@@ -231,14 +233,14 @@ fn deterministic_attention_has_the_same_bits_each_time() {
     }
 }
 
-/// The descriptions of devices that plans are tested with have what the library's own have. It is printed, to be kept as
-/// a fixture.
+/// Checks that the device descriptions of the plan tests have the fields of the library's own, which is printed to
+/// become a fixture.
 #[test]
 fn a_device_is_described_as_the_fixtures_are() {
     let Some(driver) = device(CudnnOptions::default()) else { return };
-    driver.enter().expect("the device is there");
-    let handle = Handle::new().expect("the device is there");
-    let properties = Properties::of(&handle).expect("the device has properties");
+    driver.make_current().expect("the device is there");
+    let handle = CudnnHandle::new().expect("the device is there");
+    let properties = DeviceDescription::of(&handle).expect("the device has properties");
     let described = properties.to_json().expect("they are text");
     let _ = writeln!(std::io::stderr(), "{described}");
     let keys = |json: &str| -> BTreeSet<String> {

@@ -1,8 +1,8 @@
-//! Plans of attention for devices that are not here, by the library itself.
+//! Execution plans of attention for described devices, by the library itself.
 //!
-//! The library is not part of what building and testing needs, and is large: where it is not found these tests say so and
-//! check nothing. With `MESHWRIGHT_REQUIRE_CUDNN=1` they fail there. They need `libcudnn.so.9` and `libnvrtc.so.13`, found as
-//! when a model is trained (`MESHWRIGHT_CUDA_LIBS`), and a C compiler.
+//! The library is large and not required for building and testing: if it is not found, these tests say so and check
+//! nothing. With `MESHWRIGHT_REQUIRE_CUDNN=1` they fail instead. They need `libcudnn.so.9` and `libnvrtc.so.13`, found
+//! as for training (`MESHWRIGHT_CUDA_LIBS`), and a C compiler.
 #![cfg(feature = "cuda")]
 
 #[path = "support/stub.rs"]
@@ -14,19 +14,20 @@ use std::time::Instant;
 
 use meshwright::backend::AttentionShape;
 use meshwright::backend::cuda::cudnn::{
-    Pass, Place, Plan, Properties, Sizes, Target, cudnn_present,
+    AttentionPass, AttentionSizes, DeviceDescription, ExecutionPlan, PlanTarget, TargetDevice,
+    cudnn_present,
 };
 
-const FORWARD: Pass = Pass::Forward;
-const EXACT: Pass = Pass::Backward { deterministic: true };
-const ATOMIC: Pass = Pass::Backward { deterministic: false };
+const FORWARD: AttentionPass = AttentionPass::Forward;
+const EXACT: AttentionPass = AttentionPass::Backward { deterministic: true };
+const ATOMIC: AttentionPass = AttentionPass::Backward { deterministic: false };
 
-/// Whether the library is here; panics if it has to be and is not.
+/// Returns true if the library is available; panics if it is required and missing.
 fn library() -> bool {
     static FOUND: OnceLock<Result<(), String>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
-        // First, so that the library sees no other driver even where there is one: it could not load kernels of another
-        // architecture than that of its device.
+        // Loaded first, so that the library sees no other driver: it could not load kernels of another architecture
+        // than its device.
         stub::load("cudnn/no_driver.c", "libcuda.so.1")?;
         cudnn_present()
     });
@@ -38,32 +39,39 @@ fn library() -> bool {
     found.is_ok()
 }
 
-/// Writes a line that is seen even where tests pass.
+/// Writes a line that is visible even if tests pass.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-fn target(device: &str) -> Target {
+fn target(device: &str) -> PlanTarget {
     let (json, capability) = match device {
         "a100" => (include_str!("fixtures/cudnn/a100.json"), (8, 0)),
         "h200" => (include_str!("fixtures/cudnn/h200.json"), (9, 0)),
         "b200" => (include_str!("fixtures/cudnn/b200.json"), (10, 0)),
         other => unreachable!("no fixture for {other}"),
     };
-    let properties = Properties::from_json(json).expect("the fixture describes a device");
-    Target { place: Place::Elsewhere(properties), capability }
+    let properties = DeviceDescription::from_json(json).expect("the fixture describes a device");
+    PlanTarget { device: TargetDevice::Described(properties), capability }
 }
 
-fn sizes(batch: usize, heads: usize, kv_heads: usize, seq: usize, head_dim: usize) -> Sizes {
+fn sizes(
+    batch: usize,
+    heads: usize,
+    kv_heads: usize,
+    seq: usize,
+    head_dim: usize,
+) -> AttentionSizes {
     let scale = (head_dim as f32).sqrt().recip();
     let shape = AttentionShape { batch, seq, heads, kv_heads, head_dim, scale, causal: true };
-    Sizes::from(&shape)
+    AttentionSizes::from(&shape)
 }
 
-fn plan(device: &str, sizes: Sizes, pass: Pass) -> (Plan, Vec<String>) {
+fn plan(device: &str, sizes: AttentionSizes, pass: AttentionPass) -> (ExecutionPlan, Vec<String>) {
     let target = target(device);
     let start = Instant::now();
-    let plan = Plan::new(sizes, pass, &target).unwrap_or_else(|error| panic!("{device}: {error}"));
+    let plan = ExecutionPlan::new(sizes, pass, &target)
+        .unwrap_or_else(|error| panic!("{device}: {error}"));
     let took = start.elapsed().as_millis();
     let kernels = plan.kernels().expect("a plan has kernels");
     let workspace = plan.workspace();
@@ -71,14 +79,14 @@ fn plan(device: &str, sizes: Sizes, pass: Pass) -> (Plan, Vec<String>) {
     (plan, kernels)
 }
 
-/// Bytes of one bf16 for each score, and of keys' and values' gradients for each query head where heads are grouped.
-fn expected(sizes: Sizes) -> (usize, usize) {
+/// Returns the size of one bf16 per score, and of key and value gradients per query head if heads are grouped.
+fn expected(sizes: AttentionSizes) -> (usize, usize) {
     let positions = sizes.batch * sizes.heads * sizes.seq;
     let grouped = if sizes.is_grouped() { 4 * positions * sizes.head_dim } else { 0 };
     (2 * (positions * sizes.seq) as usize, grouped as usize)
 }
 
-/// Every pass of the usual shapes, by kernels of `architecture`.
+/// Checks that every pass of typical shapes uses kernels of `architecture`.
 fn usual_shapes(device: &str, architecture: &str) {
     if !library() {
         return;
@@ -99,11 +107,11 @@ fn usual_shapes(device: &str, architecture: &str) {
                 assert!(kernel.contains(architecture) && kernel.contains(direction), "{kernel}");
             }
             let (least, most) = match (pass, device) {
-                (Pass::Forward, _) => (0, SLACK),
-                // Only Blackwell adds up gradients of queries in a fixed order without storing those of scores.
+                (AttentionPass::Forward, _) => (0, SLACK),
+                // Only Blackwell sums query gradients deterministically without storing score gradients.
                 (EXACT, "b200") => (grouped, 2 * grouped + SLACK),
                 (EXACT, _) => (scores + grouped, scores + 2 * grouped + SLACK),
-                // Ampere's kernel has an f32 for each element of keys and values, or of queries.
+                // Ampere's kernel has an f32 accumulator for key and value gradients, or for query gradients.
                 (ATOMIC, _) => (grouped, 2 * grouped + scores / 4 + SLACK),
             };
             let workspace = plan.workspace();
@@ -127,13 +135,13 @@ fn blackwell_has_plans() {
     usual_shapes("b200", "sm100");
 }
 
-/// Lengths that are no multiple of any tile, attention to all positions, and other head sizes.
+/// Lengths that are not a multiple of any tile, full attention, and other head dims.
 #[test]
 fn odd_shapes_have_plans() {
     if !library() {
         return;
     }
-    let whole = Sizes { causal: false, ..sizes(2, 4, 4, 1024, 64) };
+    let whole = AttentionSizes { causal: false, ..sizes(2, 4, 4, 1024, 64) };
     for sizes in [sizes(1, 2, 1, 77, 64), sizes(3, 6, 2, 1000, 80), whole] {
         for pass in [FORWARD, EXACT, ATOMIC] {
             plan("h200", sizes, pass);
@@ -141,29 +149,32 @@ fn odd_shapes_have_plans() {
     }
 }
 
-/// What the library refuses is an error that says who was asked for what.
+/// A refusal is an error that names the request.
 #[test]
 fn a_refusal_has_reasons() {
     if !library() {
         return;
     }
     let huge = sizes(1, 2, 2, 128, 1024);
-    let error = Plan::new(huge, EXACT, &target("h200")).expect_err("no engine has such heads");
+    let error =
+        ExecutionPlan::new(huge, EXACT, &target("h200")).expect_err("no engine has such heads");
     let error = error.to_string();
     for part in ["cuDNN", "has no engine for the deterministic backward", "head_dim 1024"] {
         assert!(error.contains(part), "{error}");
     }
 }
 
-/// What is no description of a device is an error that names the attribute.
+/// An invalid device description is an error that names the attribute.
 #[test]
 fn a_device_has_to_be_described() {
     if !library() {
         return;
     }
-    let error = Properties::from_json("{}").expect_err("nothing is described").to_string();
+    let error = DeviceDescription::from_json("{}").expect_err("nothing is described").to_string();
     assert!(error.contains("DEVICEPROP") && error.contains("CUDNN_STATUS_"), "{error}");
     let json = target("h200");
-    let Place::Elsewhere(properties) = json.place else { unreachable!("a described device") };
+    let TargetDevice::Described(properties) = json.device else {
+        unreachable!("a described device")
+    };
     assert!(properties.to_json().expect("what was set").contains("NVIDIA H200"));
 }

@@ -94,7 +94,7 @@ fn a_driver_without_a_device_is_told_from_no_driver() {
     assert!(stdout.starts_with(&format!("the CUDA driver 13.0: {}\n", path.display())), "{stdout}");
     assert!(
         stdout.contains(&format!(
-            "no GPU can be used: {} (CUDA 13.0) shows no GPU (CUDA_ERROR_NO_DEVICE, no CUDA-capable device is detected): \
+            "no GPU can be used: {} (CUDA 13.0) reports no GPU (CUDA_ERROR_NO_DEVICE, no CUDA-capable device is detected): \
              check what `nvidia-smi` prints, and CUDA_VISIBLE_DEVICES;",
             path.display()
         )),

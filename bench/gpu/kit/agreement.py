@@ -1,4 +1,4 @@
-"""Short trainings that must give the same losses as others."""
+"""Short training runs that must reproduce the losses of others."""
 
 import re
 from dataclasses import replace
@@ -8,9 +8,9 @@ from .trainings import GPT2, LLAMA, train
 
 TINY = replace(LLAMA, name="two layers", flags="--hidden 256 --layers 2 --heads 8 --kv-heads 4 --ffn 512",
                batch=8, seq=128, vocab=1024)
-# Losses in f32 of two devices, relative: sums are rounded in another order.
+# Relative difference of f32 losses between devices: sums are rounded in another order.
 F32 = 1e-4
-# Graphs are captured after two steps, so that the last ones replay them.
+# CUDA graphs are captured after two steps, so the last steps launch them.
 STEPS = 5
 
 
@@ -33,7 +33,7 @@ def graphs(kit, case):
 
 
 def losses(kit, case, steps, flags):
-    """The outcome, and the loss and the gradient norm of each step."""
+    """Returns the outcome, and the loss and gradient norm of each step."""
     outcome, done = train(kit, case, steps, flags, 120)
     if outcome.ok and len(done) != steps:
         outcome = replace(outcome, status="failed", why=f"{len(done)} of {steps} steps are in the metrics")

@@ -1,5 +1,5 @@
-"""Several processes on one GPU with NCCL between them. Each is a host of its own to NCCL, which goes
-over loopback: this is about results, not speed."""
+"""Several processes on one GPU with NCCL between them. NCCL treats each as a host of its own and
+communicates over loopback: this checks results, not speed."""
 
 import json
 import socket
@@ -8,9 +8,9 @@ from .schedule import Item
 from .tests import test_item
 from .trainings import tokens
 
-# Short trainings of several processes, which are compared with that of one.
+# Short training runs of several processes, compared with one process.
 MESHES = {"1": 1, "dp=2": 2, "tp=2": 2, "fsdp=2 --zero 3": 2, "dp=2,tp=2": 4}
-# Losses apart, relative: sums of bf16 are rounded in another order.
+# Relative difference of losses: bf16 sums are rounded in another order.
 APART = 0.02
 
 
@@ -25,7 +25,7 @@ def name(mesh):
 
 
 def train(kit, mesh, ranks):
-    """A training with a process for each rank, all on the first GPU."""
+    """Trains with a process per rank, all on the first GPU."""
     metrics = kit.scratch / "nccl.jsonl"
     metrics.unlink(missing_ok=True)
     data = tokens(kit, 16385, 1024)
@@ -53,7 +53,7 @@ def train(kit, mesh, ranks):
 
 
 def environments(ranks):
-    """The variables of each process; none for a single one."""
+    """Returns the environment variables of each process; none for a single one."""
     if ranks == 1:
         return [{}]
     with socket.socket() as free:

@@ -1,4 +1,4 @@
-"""What is installed on the machine."""
+"""The software installed on the machine."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ from .schedule import Item
 
 TOOLS = ["nvidia-smi", "ncu", "nsys", "compute-sanitizer", "cuobjdump", "nvcc", "gcc", "g++"]
 
-# torch.compile needs a C compiler and Python's headers, which a machine may lack.
+# torch.compile needs a C compiler and Python's headers.
 TORCH = """
 import json, torch
 found = dict(torch=torch.__version__, cuda=torch.version.cuda, cudnn=torch.backends.cudnn.version())

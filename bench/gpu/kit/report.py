@@ -7,16 +7,16 @@ PARTS = {
     "speed": "Kernels beside the limits of the GPU",
     "llama": "Training a Llama of 1.2B parameters",
     "gpt2": "Training GPT-2",
-    "models": "Models on every kind of mesh and level, against the CPU",
+    "models": "Models on every kind of mesh and ZeRO stage, against the CPU",
     "tools": "Memory checks and counters by NVIDIA's tools",
     "nccl": "Several processes on one GPU, with NCCL between them",
 }
-# What a memory-bound kernel should reach of the rate of a copy.
+# Fraction of the copy bandwidth that a memory-bound kernel should reach.
 GOAL = 0.85
 
 
 def render(items, latest):
-    """Markdown of the latest record of each item; items that have none are named."""
+    """Returns Markdown of the latest record of each item, and the names of items without a record."""
     lines = ["# GPU check", "", *overview(items, latest)]
     for part, title in PARTS.items():
         names = [item.name for item in items if item.name.startswith(f"{part}/")]
@@ -41,7 +41,7 @@ def render(items, latest):
 
 
 def overview(items, latest):
-    """How many items came to what, and which have failed."""
+    """Returns the number of items by status, and the failed items."""
     counts = {}
     for record in latest.values():
         counts[record["status"]] = counts.get(record["status"], 0) + 1
@@ -68,7 +68,7 @@ def outcome_row(record):
 
 
 def quoted(text):
-    """A Markdown table as it is, and other text as a block."""
+    """Returns a Markdown table unchanged, and other text as a code block."""
     return [text] if text.startswith("|") else ["```text", text, "```"]
 
 
@@ -116,7 +116,7 @@ def trainings(records):
 
 
 def mfu_of(record, records):
-    """As many operations as in our own training of the same model, in another time."""
+    """Returns the FLOP/s of a PyTorch row: the operations of our training of the same model, in its time."""
     for ours in records:
         if ours.get("case") == record["case"] and ours["mfu"]:
             return ours["mfu"] * ours["step_ms"] / record["step_ms"]
@@ -140,7 +140,7 @@ def clocks(record):
 
 
 def ratios(case, rows, records):
-    """Our speed over the best PyTorch, of what may differ from run to run and of what may not."""
+    """Returns our speed over the fastest PyTorch row, nondeterministic and deterministic."""
     times = {record["row"]: record for record in records if record["status"] == "ok"}
     measured = [(row, times[row.name]) for row, _ in rows if row.name in times and row.compared]
     best = lambda torch, deterministic: min(
@@ -154,5 +154,5 @@ def ratios(case, rows, records):
                    f"({ours['row']} over {others['row']})")
 
 
-# Kinds of records that have tables of their own.
+# Kinds of records with tables of their own.
 SECTIONS = {"bench": bench, "training": trainings}

@@ -1,4 +1,4 @@
-"""Results of a check in few files, written as soon as each is known.
+"""Results of a check in few files, written immediately.
 
 `results.jsonl` has one JSON object per item that was run, `files.tar.gz` larger outputs (profiles,
 logs of failures, metrics). Both are added to by later calls; of several results of one item the
@@ -14,9 +14,9 @@ from pathlib import Path
 
 RESULTS = "results.jsonl"
 FILES = "files.tar.gz"
-# What a check leaves in its folder.
+# Files of a check in its folder.
 NAMES = [RESULTS, FILES, "report.md", "log.txt"]
-# An item with another status is run again by the next call.
+# Items with another status run again in the next call.
 DONE = {"ok", "failed", "stopped", "skipped"}
 
 
@@ -38,7 +38,7 @@ class Results:
             return
         text = path.read_text()
         if text and not text.endswith("\n"):
-            # The machine was taken away in the middle of a line.
+            # The machine was shut down in the middle of a line.
             text = text[:text.rfind("\n") + 1]
             path.write_text(text)
         yield from (json.loads(line) for line in text.splitlines())
@@ -52,7 +52,7 @@ class Results:
                 members = [member for member in archive if member.isfile()]
                 return {member.name: archive.extractfile(member).read() for member in members}
         except (tarfile.TarError, EOFError, OSError):
-            # Cut off while it was copied; results.jsonl has the numbers.
+            # Truncated while it was copied; results.jsonl has the numbers.
             return {}
 
     def add(self, record):
@@ -63,7 +63,7 @@ class Results:
             os.fsync(file.fileno())
 
     def latest(self):
-        """The last record of each item by its name, in the order in which items were first run."""
+        """Returns the last record of each item by name, in the order of first execution."""
         found = {}
         for record in self.records:
             found[record["item"]] = record

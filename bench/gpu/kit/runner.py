@@ -1,4 +1,4 @@
-"""Programs with time limits, whose processes end with them."""
+"""Execution of programs with time limits, including their child processes."""
 
 import os
 import signal
@@ -8,15 +8,15 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-# A program is not begun with less time than this, in seconds.
+# Minimum remaining time to start a program, in seconds.
 LEAST = 5
-# Characters of each output of a program that the log keeps; the beginning and the end matter.
+# Maximum characters of each output in the log; the beginning and the end are kept.
 LOGGED = 100_000
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a program came to. `status` is ok, failed, stopped (at its own limit) or cut (at the end of
+    """Outcome of a program. `status` is ok, failed, stopped (at its own limit) or cut (at the end of
     the call's time)."""
 
     status: str
@@ -39,7 +39,7 @@ def shortened(text):
 
 class Runner:
     def __init__(self, folder, log, environment, deadline):
-        """Programs are run in `folder`, until `deadline` (of time.monotonic) at the latest."""
+        """Runs programs in `folder`, until `deadline` (of time.monotonic) at the latest."""
         self.folder = folder
         self.log = log
         self.environment = environment
@@ -53,7 +53,7 @@ class Runner:
         return outcome
 
     def together(self, commands, limit):
-        """Runs programs at the same time, each with variables of its own, within one limit in seconds."""
+        """Runs programs concurrently, each with its own environment, within one limit in seconds."""
         allowed = min(limit, self.left())
         if allowed < LEAST:
             return [Outcome("cut", "", "", 0, "no time is left")] * len(commands)
@@ -65,7 +65,7 @@ class Runner:
     def _start(self, stack, command, variables):
         words = " ".join([f"{name}={value}" for name, value in variables.items()] + list(map(str, command)))
         print(f"$ {words}", file=self.log, flush=True)
-        # Files, because a pipe that is not read stops the program.
+        # Files, because a full pipe blocks the program.
         outputs = [stack.enter_context(tempfile.TemporaryFile("w+", errors="replace")) for _ in range(2)]
         environment = self.environment | {name: str(value) for name, value in variables.items()}
         try:
@@ -100,7 +100,7 @@ class Runner:
 
 
 def end(program):
-    """Ends a program with everything that it has started."""
+    """Kills a program with all its child processes."""
     try:
         os.killpg(program.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,21 +1,21 @@
-"""The card's clocks, power and memory while a program runs, by nvidia-smi."""
+"""The GPU's clocks, power and memory while a program runs, by nvidia-smi."""
 
 import statistics
 import subprocess
 from contextlib import contextmanager
 
 QUERY = ["clocks.sm", "clocks.mem", "power.draw", "temperature.gpu", "memory.used"]
-# Called so since driver 535.
+# Name of the field since driver 535.
 REASONS = "clocks_event_reasons.active"
 EVERY_MS = 200
-# Samples with this share of the highest power count as under load.
+# Fraction of the highest power from which a sample counts as under load.
 LOADED = 0.7
 
 
 @contextmanager
 def sampling(kit, path):
-    """Writes samples into a file while the block runs. Without nvidia-smi, or with one that knows the
-    query not, the file has no samples."""
+    """Writes samples to a file while the block runs. Without nvidia-smi, or if it does not support the
+    query, the file has no samples."""
     command = ["nvidia-smi", f"--query-gpu={','.join([*QUERY, REASONS])}",
                "--format=csv,noheader,nounits", "-i", "0", "-lms", str(EVERY_MS)]
     with open(path, "w") as file:
@@ -33,7 +33,7 @@ def sampling(kit, path):
 
 
 def summary(text):
-    """Of samples: medians under load, and the most memory in bytes. Empty without samples."""
+    """Returns medians under load, and the peak memory in bytes. Empty without samples."""
     rows = [row for row in map(numbers, text.splitlines()) if row is not None]
     if not rows:
         return {}
@@ -48,7 +48,7 @@ def summary(text):
 
 
 def numbers(line):
-    """The fields of a line, or none if it is no sample."""
+    """Returns the fields of a line, or None if it is not a sample."""
     fields = [field.strip() for field in line.split(",")]
     if len(fields) != len(QUERY) + 1:
         return None

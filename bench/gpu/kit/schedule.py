@@ -1,4 +1,4 @@
-"""Which items a call runs, in which order, and when it begins no more."""
+"""Selection and scheduling of the items of a call within its time limit."""
 
 import fnmatch
 import time
@@ -11,31 +11,31 @@ from types import SimpleNamespace
 
 @dataclass(frozen=True)
 class Item:
-    """One thing that is run and has one result."""
+    """A unit of work with one result."""
 
-    # As in `llama/ours`: the part, then the item.
+    # Part and item, as in `llama/ours`.
     name: str
-    # About how long it takes. With less time left it is not begun.
+    # Estimated seconds. With less time left it is not started.
     seconds: float
-    # Takes a Kit, and gives the fields of a record, `status` among them.
+    # Takes a Kit and returns the fields of a record, including `status`.
     do: Callable
 
 
 @dataclass
 class Kit:
-    """What items work with."""
+    """Resources of items."""
 
     runner: object
     results: object
-    # Where the unpacked programs are.
+    # Folder of the unpacked programs.
     programs: Path
-    # For files of an item, which are gone after the call unless they are kept.
+    # Folder for files of an item, deleted after the call unless they are kept.
     scratch: Path
     settings: SimpleNamespace
 
 
 def chosen(items, parts, only):
-    """The items of these parts that one of the patterns matches, or all of them without patterns."""
+    """Returns the items of these parts that match a pattern, or all without patterns."""
     of_parts = [item for item in items if item.name.split("/")[0] in parts]
     if not only:
         return of_parts
@@ -44,7 +44,7 @@ def chosen(items, parts, only):
 
 
 def work(kit, items, again, say, after):
-    """Runs the items that have no result yet, or all with `again`, as far as there is time, and calls
+    """Runs the items without a result, or all with `again`, while there is time, and calls
     `after` after each."""
     for item in items:
         if not again and kit.results.is_done(item.name):
@@ -57,7 +57,7 @@ def work(kit, items, again, say, after):
         start = time.monotonic()
         try:
             record = item.do(kit)
-        except Exception as error:  # The items after it still tell something.
+        except Exception as error:  # Later items are still useful.
             traceback.print_exc(file=kit.runner.log)
             record = {"status": "failed", "why": f"check.py failed: {type(error).__name__}: {error}"}
         seconds = round(time.monotonic() - start, 1)

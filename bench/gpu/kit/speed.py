@@ -6,10 +6,10 @@ import shutil
 from .schedule import Item
 from .trainings import GPT2, LLAMA, train
 
-# The tables of bin/gpu and about how many seconds each takes.
+# The tables of bin/gpu with their estimated seconds.
 TABLES = {"limits": 20, "matmul": 40, "attention": 30, "attention-nondeterministic": 30, "elementwise": 25,
           "loss": 20, "epilogues": 25, "optimizer": 10, "attention-own": 30, "matmul-nondeterministic": 40}
-# Lines of a profile that the report shows.
+# Maximum lines of a profile in the report.
 SHOWN = 60
 
 
@@ -24,7 +24,7 @@ def bench(kit, table):
     path = kit.scratch / "rows.jsonl"
     path.unlink(missing_ok=True)
     outcome = kit.runner.run([kit.programs / "bin" / "gpu", "--tables", table, "--json", path], 180)
-    # Rows that were measured before a failure count.
+    # Rows measured before a failure are valid.
     lines = path.read_text().splitlines() if path.exists() else []
     rows = [json.loads(line) for line in lines if line.endswith("}")]
     return {"kind": "bench", "status": outcome.status, "why": outcome.why, "rows": rows}

@@ -4,22 +4,22 @@ import re
 
 from .schedule import Item
 
-# Which test programs run in which part, with about how many seconds each takes on an H200.
+# Test programs of each part, with their estimated seconds on an H200.
 SMALL = {
-    "cudnn_device": 20, "endings": 30, "elements": 10, "map": 25, "norm": 15, "reduce": 10, "loss": 15,
+    "cudnn_device": 20, "epilogues": 30, "elements": 10, "map": 25, "norm": 15, "reduce": 10, "loss": 15,
     "optim": 10, "embedding": 10, "rope": 10, "softmax": 10, "combine": 10, "random": 10, "routing": 10,
     "rows": 10, "collectives": 10,
 }
-# The modules of `models` are run alone, so that one that hangs costs no other.
+# The modules of `models` run separately, so that a hung one does not affect the others.
 MODELS = {"llama": 60, "gpt2": 40, "graphs": 60, "operations": 40, "trainer": 30}
-# Where a hung program is stopped, as a multiple of the time that it should take.
+# Time limit of a hung program, as a multiple of its estimated time.
 PATIENCE = 4
-# Failing tests of one program that are run again with logs.
+# Maximum failed tests of one program that are rerun with logs.
 RERUN = 3
-# Bytes of each log that are kept.
+# Maximum size of each kept log, in bytes.
 KEPT = 400_000
 
-# Where a test panicked, and the first line of why.
+# Location of a panic, and the first line of its message.
 PANIC = re.compile(r"panicked at ([^\n]*)\n([^\n]*)")
 LINE = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. ?(ok|FAILED|ignored)?", re.MULTILINE)
 
@@ -43,7 +43,7 @@ def test_item(item, program, seconds, filters=(), environment=None):
 
 
 def test(kit, item, program, filters, environment, limit):
-    """Runs a test program. Tests that fail run once more with the logs of the libraries on."""
+    """Runs a test program, and reruns failed tests with the logs of the libraries."""
     command = [kit.programs / "tests" / program, "--test-threads=1", *filters]
     outcome = kit.runner.run(command, limit, environment)
     record = parsed(outcome)
@@ -51,13 +51,13 @@ def test(kit, item, program, filters, environment, limit):
     if outcome.status == "failed" and culprits:
         record["logs"] = with_logs(kit, item, program, culprits[:RERUN], environment)
     if program == "cudnn_device":
-        # It prints the description of the device that plans are tested with.
+        # It prints the device description for the plan tests.
         kit.results.keep({"cudnn_device.txt": outcome.stderr.encode()})
     return record
 
 
 def parsed(outcome):
-    """The record of a test program's output."""
+    """Returns the record of a test program's output."""
     tests = LINE.findall(outcome.stdout)
     having = lambda result: [name for name, got in tests if got == result]
     notes = [line for line in outcome.stderr.splitlines() if line.startswith(("NOT CHECKED", "NOT FUSED"))]
@@ -66,7 +66,7 @@ def parsed(outcome):
     if outcome.status == "failed" and (panic := PANIC.search(f"{outcome.stdout}\n{outcome.stderr}")):
         why = " ".join(panic.groups())
     if outcome.ok and not having("ok"):
-        # A filter that matches nothing passes as well.
+        # A filter without matches exits successfully too.
         return {"kind": "test", "status": "failed", "why": "no test was run", "passed": 0, "failed": [],
                 "unfinished": None, "notes": notes}
     if unfinished:
@@ -76,8 +76,8 @@ def parsed(outcome):
 
 
 def with_logs(kit, item, program, tests, environment):
-    """Runs these tests with the logs of the libraries on and each launch awaited, and keeps what they print.
-    Gives the names of the files."""
+    """Runs these tests with the logs of the libraries and synchronous launches, and keeps their output.
+    Returns the names of the files."""
     name = re.sub(r"\W+", "-", item)
     logs = {kind: kit.scratch / f"{name}.{kind}.log" for kind in ("cublaslt", "cudnn", "nccl")}
     variables = {

@@ -1,4 +1,4 @@
-"""NVIDIA's tools, where they are installed: memory checks of the tests, and counters of kernels."""
+"""NVIDIA's tools, if installed: memory checks of the tests, and hardware counters of kernels."""
 
 import csv
 import io
@@ -10,10 +10,10 @@ from dataclasses import replace
 from .schedule import Item
 from .trainings import LLAMA, train
 
-# Steps with the sizes of a layer, few enough to be run under a tool.
+# Few steps with the sizes of a layer, to run under a tool.
 TWO_LAYERS = replace(LLAMA, name="two layers",
                      flags="--hidden 2048 --layers 2 --heads 32 --kv-heads 8 --ffn 8192")
-# What compute-sanitizer exits with if it finds something.
+# Exit code of compute-sanitizer if it finds an error.
 FOUND = 99
 # Tools and test programs, the most intricate kernels first: attention copies asynchronously into shared memory.
 CHECKED = [("memcheck", "attention"), ("racecheck", "attention"), ("memcheck", "routing"), ("racecheck", "routing"),
@@ -24,9 +24,9 @@ CHECKED = [("memcheck", "attention"), ("racecheck", "attention"), ("memcheck", "
 METRICS = {"ns": "gpu__time_duration.sum", "bytes": "dram__bytes.sum",
            "sm": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
            "dram": "dram__throughput.avg.pct_of_peak_sustained_elapsed"}
-# Kernels of a table, by their time.
+# Maximum kernels of a table.
 SHOWN = 25
-# Bytes of a file that is kept.
+# Maximum size of a kept file, in bytes.
 KEPT = 4_000_000
 
 
@@ -62,11 +62,11 @@ def sanitize(kit, tool, program):
 
 
 def ncu(kit):
-    """Time, bytes and throughput of the kernels of an eager step."""
+    """Measures time, bytes and throughput of the kernels of an eager step."""
     if shutil.which("ncu") is None:
         return missing("ncu")
     path = kit.scratch / "ncu.csv"
-    # The clocks are left as they are, because they belong to the machine.
+    # The clocks are not changed, because they belong to the machine.
     prefix = ["ncu", "--metrics", ",".join(METRICS.values()), "--clock-control", "none", "--csv",
               "--log-file", path, "--launch-count", 600]
     outcome = under(kit, prefix, 180)
@@ -89,13 +89,13 @@ def nsys(kit):
 
 
 def under(kit, prefix, limit):
-    """Two eager steps of two layers, run by a tool."""
+    """Runs two eager steps of two layers under a tool."""
     outcome, _ = train(kit, TWO_LAYERS, 2, ["--device", "cuda", "--no-graphs"], limit, prefix=prefix)
     return outcome
 
 
 def kernel_table(text):
-    """A Markdown table of ncu's CSV, with the kernels that take the most time first."""
+    """Returns a Markdown table of ncu's CSV, slowest kernels first."""
     start = re.search(r'^"ID"', text, re.MULTILINE)
     if start is None:
         return ""

@@ -1,4 +1,4 @@
-"""Trainings with Meshwright and with PyTorch, of the same models on as many random tokens."""
+"""Training runs with Meshwright and with PyTorch, of the same models on the same number of random tokens."""
 
 import array
 import json
@@ -11,16 +11,16 @@ from . import sampler
 from .schedule import Item
 
 HERE = Path(__file__).resolve().parent.parent
-# Steps that are not timed: the first compile, choose algorithms and capture CUDA graphs.
+# Warm-up steps, which compile kernels, autotune and capture CUDA graphs.
 WARM_UP = 6
 TIMED = 30
-# Where a hung program is stopped, as a multiple of the time that it should take.
+# Time limit of a hung program, as a multiple of its estimated time.
 PATIENCE = 3
 
 
 @dataclass(frozen=True)
 class Case:
-    """One training, as each of the two programs is told to do it."""
+    """A training run with the flags of both programs."""
 
     name: str
     model: str
@@ -35,20 +35,20 @@ LLAMA = Case("Llama 1.2B, 4 x 4096", "llama-1.2b", "train_llama",
              "--hidden 2048 --layers 16 --heads 32 --kv-heads 8 --ffn 8192", 4, 4096, 32000)
 GPT2 = Case("GPT-2 124M, 32 x 1024", "gpt2-124m", "train_gpt2",
             "--hidden 768 --layers 12 --heads 12 --ffn 3072", 32, 1024, 50304)
-# So little work for the GPU that a step takes as long as the host needs to submit it.
+# So little work that the launch overhead determines the time of a step.
 SHORT = Case("GPT-2 124M, 1 x 64", "gpt2-124m", "train_gpt2",
              "--hidden 768 --layers 12 --heads 12 --ffn 3072", 1, 64, 50304)
 
 
 @dataclass(frozen=True)
 class Row:
-    """How one of the programs trains."""
+    """Configuration of one of the programs."""
 
     name: str
     flags: list = field(default_factory=list)
     deterministic: bool = False
     torch: bool = False
-    # Whether it is a candidate for the comparison of the fastest.
+    # True if the row takes part in the comparison of the fastest rows.
     compared: bool = True
 
 
@@ -62,7 +62,7 @@ COMPILED = Row("PyTorch, torch.compile", ["--compile"], torch=True)
 TORCH = Row("PyTorch", torch=True)
 TORCH_DETERMINISTIC = Row("PyTorch, deterministic", ["--deterministic"], deterministic=True, torch=True)
 
-# Rows of each case with about their seconds, what matters most first.
+# Rows of each case with their estimated seconds, most important first.
 ROWS = {
     "llama": [(LLAMA, [(OURS, 35), (COMPILED, 110), (NONDETERMINISTIC, 35), (TORCH, 45),
                        (NONDETERMINISTIC_EAGER, 35), (TORCH_DETERMINISTIC, 50), (EAGER, 35)])],
@@ -84,7 +84,7 @@ def items():
 
 
 def tokens(kit, count, vocab):
-    """A file of random tokens, made once for a call."""
+    """Returns a file of random tokens, created once per call."""
     path = kit.scratch / f"tokens-{vocab}-{count}.bin"
     if not path.exists():
         seed, ids = 1, array.array("H")
@@ -96,7 +96,7 @@ def tokens(kit, count, vocab):
 
 
 def train(kit, case, steps, flags, limit, environment=None, prefix=()):
-    """Trains on one rank with our program, or with that started by `prefix`. Gives the outcome and the
+    """Trains on one rank with our program, started by `prefix` if given. Returns the outcome and the
     metrics of each step."""
     metrics = kit.scratch / "steps.jsonl"
     metrics.unlink(missing_ok=True)

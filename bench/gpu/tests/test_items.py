@@ -33,7 +33,7 @@ class Plan(unittest.TestCase):
         self.assertEqual(len(names), len(set(names)))
         self.assertEqual(list(dict.fromkeys(name.split("/")[0] for name in names)), list(report.PARTS))
 
-    def test_every_program_that_is_run_is_packed_and_the_other_way_round(self):
+    def test_packed_programs_are_those_that_run(self):
         text = (ROOT / "pack.sh").read_text()
         packed = set(re.search(r'^TESTS="([^"]*)"', text, re.MULTILINE).group(1).split())
         runner = fakes.FakeRunner({"/bin/train_": fakes.training([1.0] * 10)})
@@ -44,7 +44,7 @@ class Plan(unittest.TestCase):
         run = {match for words, _ in runner.commands for match in re.findall(r"/programs/tests/(\w+)", words)}
         self.assertEqual(run, packed)
 
-    def test_a_long_enough_call_has_time_for_each_of_the_parts_but_the_tools(self):
+    def test_each_part_except_tools_fits_into_a_call(self):
         for part in report.PARTS:
             seconds = sum(item.seconds for item in check.all_items() if item.name.startswith(f"{part}/"))
             self.assertLessEqual(seconds, 9 * 60 if part != "tools" else 16 * 60, part)
@@ -83,7 +83,7 @@ class TestPrograms(unittest.TestCase):
         self.assertEqual((record["why"], record["unfinished"]), ("exit code -6 (in b)", "b"))
         self.assertTrue(runner.commands[1][0].endswith("--exact b"))
 
-    def test_the_reason_is_that_of_the_first_test_that_fails(self):
+    def test_reason_is_that_of_the_first_failure(self):
         text = f"{FAILED}\n---- c stdout ----\nthread 'c' panicked at src/norm.rs:7:\nx[3]: 1.0 instead of 2.0\nnote: more"
         failed = fakes.outcome_of(text, "NOT CHECKED, a: x", "failed", 1.0, "exit code 101")
         runner = fakes.FakeRunner({"tests/norm": failed})
@@ -99,13 +99,13 @@ class TestPrograms(unittest.TestCase):
         runner = fakes.FakeRunner({"tests/models": fakes.outcome_of("running 0 tests")})
         self.assertEqual(do("models/llama", fakes.kit(runner))["status"], "failed")
 
-    def test_attention_runs_by_both_ways(self):
+    def test_attention_runs_by_both_implementations(self):
         runner = fakes.FakeRunner({"tests/attention": fakes.outcome_of(PASSED)})
         kit = fakes.kit(runner)
         do("works/attention, own kernels", kit)
         do("works/attention, cuDNN", kit)
-        ways = [environment.get("MESHWRIGHT_TEST_ATTENTION") for _, environment in runner.commands]
-        self.assertEqual(ways, ["own", None])
+        selected = [environment.get("MESHWRIGHT_TEST_ATTENTION") for _, environment in runner.commands]
+        self.assertEqual(selected, ["own", None])
 
 
 class Trainings(unittest.TestCase):

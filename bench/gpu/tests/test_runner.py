@@ -31,7 +31,7 @@ class Programs(unittest.TestCase):
         self.assertIn("cannot be started", outcome.why)
 
     @mock.patch("kit.runner.LEAST", 0)
-    def test_a_hung_program_is_stopped_with_what_it_has_started_and_keeps_its_output(self):
+    def test_hung_program_is_killed_with_its_children(self):
         with tempfile.TemporaryDirectory() as folder:
             mark = Path(folder) / "mark"
             child = f"import time; time.sleep(3); open({str(mark)!r}, 'w')"

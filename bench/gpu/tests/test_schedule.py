@@ -55,7 +55,7 @@ class Schedule(unittest.TestCase):
         self.assertEqual([command for command, _ in second.runner.commands], ["works/c"])
         self.assertEqual([record["item"] for record in second.results.records], ["works/a", "works/b", "works/c"])
 
-    def test_what_was_cut_off_runs_again_and_what_hung_does_not(self):
+    def test_cut_items_run_again_and_hung_ones_do_not(self):
         items = [item("works/cut", status="cut"), item("works/hung", status="stopped")]
         self.work(items)
         self.said.clear()
@@ -63,13 +63,13 @@ class Schedule(unittest.TestCase):
         self.assertEqual([line.split(":")[0] + line.split(":")[1][:5] for line in self.said],
                          ["works/cut cut ", "works/hung kept"])
 
-    def test_again_runs_what_is_done_and_the_last_result_counts(self):
+    def test_again_reruns_and_the_last_result_counts(self):
         self.work([item("works/a", status="failed")])
         kit = self.work([item("works/a")], again=True)
         self.assertEqual(kit.results.latest()["works/a"]["status"], "ok")
         self.assertEqual(len(kit.results.records), 2)
 
-    def test_a_shorter_item_takes_the_place_of_one_that_does_not_fit(self):
+    def test_shorter_item_replaces_one_that_does_not_fit(self):
         kit = self.work([item("works/long", 100), item("works/short", 5)], fakes.FakeRunner(left=50))
         self.assertEqual(list(kit.results.latest()), ["works/short"])
 

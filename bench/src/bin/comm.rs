@@ -1,4 +1,4 @@
-//! Bandwidth of the collectives of the engine `local`, beside that of plain copies in the same run.
+//! Bandwidth of the collectives of the engine `local`, next to plain copies in the same run.
 //!
 //! `cargo run --release -p meshwright-bench --bin comm` prints a Markdown report.
 //!
@@ -14,13 +14,13 @@ use meshwright::comm::{Blocks, CommError, Communicator, ReduceOp, Site, launch};
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::mesh::MeshShape;
 
-/// Bytes of the whole tensor.
+/// Size of the whole tensor, in bytes.
 const SIZES: [usize; 6] = [1 << 10, 8 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20];
-/// Each figure is the median of this many measurements.
+/// Number of measurements per figure, of which the median is reported.
 const ROUNDS: usize = 7;
-/// Turns of the comparison with copies.
+/// Rounds of the comparison with copies.
 const TURNS: usize = 60;
-/// What one measurement takes at least.
+/// Minimum duration of a measurement.
 const MEASURE: Duration = Duration::from_millis(30);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -89,7 +89,7 @@ struct Operation {
     run: fn(&dyn Communicator, &Site, &mut Memory) -> Result<(), CommError>,
 }
 
-/// What one rank holds.
+/// Buffers of one rank.
 struct Memory {
     whole: Vec<f32>,
     other: Vec<f32>,
@@ -171,7 +171,7 @@ const OPERATIONS: &[Operation] = &[
 const BARRIER: Operation =
     Operation { name: "barrier", bus_factor: |_| 0.0, run: |tp, site, _| tp.barrier(site) };
 
-/// Median time of one call, as rank 0 sees it.
+/// Returns the median time of one call on rank 0.
 fn collective_time(
     ranks: usize,
     size: usize,
@@ -184,7 +184,7 @@ fn collective_time(
         let len = size / size_of::<f32>();
         let blocks = Blocks::even(1, len / ranks, ranks);
         let mut memory = Memory {
-            // Ones: a sum that is formed again and again would leave the range, a zero stays.
+            // Ones would overflow if summed repeatedly; zeros stay.
             whole: vec![0.0; len],
             other: vec![1.0; len],
             part: vec![1.0; len / ranks],
@@ -200,7 +200,7 @@ fn collective_time(
             tp.barrier(&site)?;
             Ok::<_, CommError>(start.elapsed() / calls as u32)
         };
-        // Warm up, and let rank 0 choose how many calls make up a measurement.
+        // Warm-up, in which rank 0 determines the calls per measurement.
         let first = run(2)?.max(Duration::from_nanos(100));
         let mut calls = [(MEASURE.as_nanos() / first.as_nanos()).clamp(1, 100_000) as u32];
         tp.broadcast(&site, 0, ViewMut::from(&mut calls[..]))?;
@@ -209,14 +209,14 @@ fn collective_time(
     Ok(median(&times.into_iter().next().unwrap_or_default()))
 }
 
-/// Times in which two ranks copy `size` bytes between them, and in which they all-reduce as many.
+/// Returns the times in which two ranks copy `size` bytes between them, and all-reduce as many.
 fn target(size: usize) -> Result<(Vec<Duration>, Vec<Duration>), Box<dyn std::error::Error>> {
     let shape = MeshShape::new([(AxisId::Tp, 2)])?;
     let times = launch(&shape, |comms| {
         let tp = comms.group(AxisSet::of(AxisId::Tp));
         let site = Site::new("target");
         let mut data = vec![0.0f32; size / size_of::<f32>()];
-        // A sum of zeros stays in range however often it is formed; written, so that the pages exist.
+        // Zeros stay in range however often they are summed; written, so that the pages are committed.
         data.fill(0.0);
         let src = vec![1.0f32; data.len() / 2];
         let mut dst = vec![0.0f32; src.len()];
@@ -232,13 +232,13 @@ fn target(size: usize) -> Result<(Vec<Duration>, Vec<Duration>), Box<dyn std::er
             tp.all_reduce(&site, ReduceOp::Sum, ViewMut::from(&mut data[..]))?;
             reduced.push(start.elapsed());
         }
-        // The first turn touches the memory.
+        // The first round touches the memory.
         Ok::<_, CommError>((copied.split_off(1), reduced.split_off(1)))
     })?;
     Ok(times.into_iter().next().unwrap_or_default())
 }
 
-/// Median time in which `threads` threads copy `each` bytes.
+/// Returns the median time in which `threads` threads copy `each` bytes.
 fn copy_time(threads: usize, each: usize) -> Duration {
     let gate = Barrier::new(threads);
     let times = std::thread::scope(|scope| {
@@ -256,7 +256,7 @@ fn copy_time(threads: usize, each: usize) -> Duration {
                 gate.wait();
                 times.push(start.elapsed() / 4);
             }
-            // The first two touch the memory.
+            // The first two rounds touch the memory.
             times.split_off(2)
         };
         let handles: Vec<_> = (0..threads).map(|_| scope.spawn(copy)).collect();

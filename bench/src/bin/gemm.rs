@@ -1,7 +1,7 @@
-//! Compares our matrix product with those of crates, in the shapes of a training step of the 34M-parameter Llama.
+//! Compares our GEMM with those of other crates, in the shapes of a training step of the 34M-parameter Llama.
 //!
-//! `gemm [THREADS..]` prints a Markdown table for each number of threads (default: 1 and 2). For AVX2 on a processor with
-//! AVX-512, set `MESHWRIGHT_MAX_CPU_ISA=avx2 GEMMKIT_REQUIRE_ISA=fma`; `gemm` uses AVX-512 with the feature
+//! `gemm [THREADS..]` prints a Markdown table for each number of threads (default: 1 and 2). To measure AVX2 on a CPU
+//! with AVX-512, set `MESHWRIGHT_MAX_CPU_ISA=avx2 GEMMKIT_REQUIRE_ISA=fma`; `gemm` uses AVX-512 with the feature
 //! `gemm-avx512`, `matrixmultiply` never does.
 
 use std::ops::{Deref, DerefMut};
@@ -11,27 +11,27 @@ use half::bf16;
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::backend::{Element, Gemm, MatmulOps, View, ViewMut};
 
-/// One product of whole operands, row-major.
+/// A matmul of contiguous row-major operands.
 struct Case {
     name: &'static str,
-    product: Gemm,
+    matmul: Gemm,
 }
 
 impl Case {
     const fn new(name: &'static str, m: usize, n: usize, k: usize, layout: &str) -> Case {
         let layout = layout.as_bytes();
         let (trans_a, trans_b) = (layout[0] == b't', layout[1] == b't');
-        Case { name, product: Gemm { m, n, k, trans_a, trans_b, accumulate: trans_a } }
+        Case { name, matmul: Gemm { m, n, k, trans_a, trans_b, accumulate: trans_a } }
     }
 
     fn flops(&self) -> f64 {
-        let Gemm { m, n, k, .. } = self.product;
+        let Gemm { m, n, k, .. } = self.matmul;
         2.0 * (m * n * k) as f64
     }
 
-    /// Row and column strides of both operands.
+    /// Returns the row and column strides of both operands.
     fn strides(&self) -> [(isize, isize); 2] {
-        let Gemm { m, n, k, trans_a, trans_b, .. } = self.product;
+        let Gemm { m, n, k, trans_a, trans_b, .. } = self.matmul;
         [
             if trans_a { (1, m as isize) } else { (k as isize, 1) },
             if trans_b { (1, k as isize) } else { (n as isize, 1) },
@@ -57,7 +57,7 @@ const CASES: &[Case] = &[
     Case::new("sampling, head", 1, 8192, 512, "nt"),
 ];
 
-/// Contestants, in the order of the columns. Crates have one column for f32.
+/// Implementations in the order of the columns. Other crates have one column for f32.
 const COLUMNS: [&str; 5] =
     ["ours, f32", "ours, bf16", "gemmkit 0.1.2", "gemm 0.19", "matrixmultiply 0.3"];
 
@@ -75,12 +75,12 @@ fn main() -> std::io::Result<()> {
 
 fn table(ours: &CpuBackend, threads: usize) {
     println!("\n### {threads} thread(s), GFLOP/s, best of repeated runs\n");
-    println!("| product | m x n x k | layout | {} |", COLUMNS.join(" | "));
+    println!("| matmul | m x n x k | layout | {} |", COLUMNS.join(" | "));
     println!("|---|---|---|{}", "---:|".repeat(COLUMNS.len()));
     let mut seconds = [0.0; COLUMNS.len()];
     for case in CASES {
         let best = Operands::new(case).measure(ours, threads);
-        let Gemm { m, n, k, trans_a, trans_b, accumulate } = case.product;
+        let Gemm { m, n, k, trans_a, trans_b, accumulate } = case.matmul;
         let layout = [trans_a, trans_b].map(|t| if t { 't' } else { 'n' });
         let rates = best.map(|s| format!("{:.0}", case.flops() / s / 1e9)).join(" | ");
         let add = if accumulate { " +=" } else { "" };
@@ -93,7 +93,7 @@ fn table(ours: &CpuBackend, threads: usize) {
     println!("| sum of times, ms | | | {sums} |");
 }
 
-/// Elements that begin a cache line, as those of the runtime's blocks do.
+/// Cache-line-aligned elements, as in the runtime's buffers.
 struct Aligned<T> {
     memory: Vec<T>,
     start: usize,
@@ -137,7 +137,7 @@ struct Operands<'a> {
 
 impl<'a> Operands<'a> {
     fn new(case: &'a Case) -> Self {
-        let Gemm { m, n, k, .. } = case.product;
+        let Gemm { m, n, k, .. } = case.matmul;
         let value = |i: usize| (i * 7919 % 1000) as f32 * 1e-3 - 0.5;
         let wide = |len| Aligned::new(len, 0.0, value);
         let narrow = |len| Aligned::new(len, bf16::ZERO, |i| bf16::from_f32(value(i)));
@@ -152,7 +152,7 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// Seconds of each contestant. They take turns, so that a busy neighbour hurts all alike.
+    /// Returns the seconds of each implementation. They alternate, so that a busy machine affects all alike.
     fn measure(&mut self, ours: &CpuBackend, threads: usize) -> [f64; COLUMNS.len()] {
         let repeats = (2e7 / self.case.flops()).ceil() as usize;
         let mut best = [f64::INFINITY; COLUMNS.len()];
@@ -170,14 +170,14 @@ impl<'a> Operands<'a> {
     }
 
     fn run(&mut self, column: usize, ours: &CpuBackend, threads: usize) {
-        let product = &self.case.product;
+        let matmul = &self.case.matmul;
         match column {
-            0 => multiply(ours, product, &self.a, &self.b, &mut self.c),
-            // Gradients of weights are summed in f32.
-            1 if product.accumulate => {
-                multiply(ours, product, &self.narrow_a, &self.narrow_b, &mut self.c);
+            0 => run_gemm(ours, matmul, &self.a, &self.b, &mut self.c),
+            // Weight gradients are accumulated in f32.
+            1 if matmul.accumulate => {
+                run_gemm(ours, matmul, &self.narrow_a, &self.narrow_b, &mut self.c);
             }
-            1 => multiply(ours, product, &self.narrow_a, &self.narrow_b, &mut self.narrow_c),
+            1 => run_gemm(ours, matmul, &self.narrow_a, &self.narrow_b, &mut self.narrow_c),
             2 => self.with_gemmkit(threads),
             3 => self.with_gemm(threads),
             _ => self.with_matrixmultiply(),
@@ -185,7 +185,7 @@ impl<'a> Operands<'a> {
     }
 
     fn with_gemmkit(&mut self, threads: usize) {
-        let Gemm { m, n, k, accumulate, .. } = self.case.product;
+        let Gemm { m, n, k, accumulate, .. } = self.case.matmul;
         let [(a_row, a_col), (b_row, b_col)] = self.case.strides();
         let parallelism = match threads {
             1 => gemmkit::Parallelism::Serial,
@@ -198,13 +198,13 @@ impl<'a> Operands<'a> {
     }
 
     fn with_gemm(&mut self, threads: usize) {
-        let Gemm { m, n, k, accumulate, .. } = self.case.product;
+        let Gemm { m, n, k, accumulate, .. } = self.case.matmul;
         let [(a_row, a_col), (b_row, b_col)] = self.case.strides();
         let parallelism = match threads {
             1 => gemm::Parallelism::None,
             _ => gemm::Parallelism::Rayon(threads),
         };
-        // SAFETY: the operands have the sizes of the product, and whole rows.
+        // SAFETY: the operands have the sizes of the matmul, and contiguous rows.
         unsafe {
             gemm::gemm(
                 m,
@@ -230,9 +230,9 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// On one thread: what it has of threads is no pool that could be shared.
+    /// Single-threaded: the crate has no thread pool that could be shared.
     fn with_matrixmultiply(&mut self) {
-        let Gemm { m, n, k, accumulate, .. } = self.case.product;
+        let Gemm { m, n, k, accumulate, .. } = self.case.matmul;
         let [(a_row, a_col), (b_row, b_col)] = self.case.strides();
         let beta = f32::from(u8::from(accumulate));
         let (a, b, c) = (self.a.as_ptr(), self.b.as_ptr(), self.c.as_mut_ptr());
@@ -245,15 +245,10 @@ impl<'a> Operands<'a> {
     }
 }
 
-fn multiply<T: Element, C: Element>(
-    ours: &CpuBackend,
-    product: &Gemm,
-    a: &[T],
-    b: &[T],
-    c: &mut [C],
-) where
+fn run_gemm<T: Element, C: Element>(ours: &CpuBackend, matmul: &Gemm, a: &[T], b: &[T], c: &mut [C])
+where
     for<'a> View<'a>: From<&'a [T]>,
     for<'a> ViewMut<'a>: From<&'a mut [C]>,
 {
-    ours.gemm(product, View::from(a), View::from(b), ViewMut::from(c));
+    ours.gemm(matmul, View::from(a), View::from(b), ViewMut::from(c));
 }

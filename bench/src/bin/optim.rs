@@ -1,8 +1,8 @@
-//! What a step of every optimiser costs on the units of the 34M-parameter Llama (hidden 512, feed-forward 1408, 8 layers,
-//! 8 heads of 64, vocabulary 8192), beside the kernel alone on one buffer of that size and the machine's own copy.
+//! Cost of an optimizer step on the FSDP units of the 34M-parameter Llama (hidden 512, feed-forward 1408, 8 layers, 8
+//! heads of 64, vocabulary 8192), next to the kernel alone on one buffer of that size and a plain copy.
 //!
-//! `optim` prints a Markdown table. There is one rank with one thread, and times are processor time of that thread, so
-//! that a busy machine does not count.
+//! `optim` prints a Markdown table. There is one rank with one thread, and times are CPU time of that thread, which
+//! does not depend on the machine's load.
 
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::backend::{AdamStep, AdamwArgs, BlockCopy, Buffer, Category, DType};
@@ -16,7 +16,7 @@ use meshwright::train::LanguageModel;
 use meshwright_bench::thread_time;
 use meshwright_examples::llama::{Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Vocab};
 
-/// Tokens of the loss whose gradients are applied: few, because only the step is measured.
+/// Tokens of the loss whose gradients are applied: few, because only the optimizer step is measured.
 const TOKENS: usize = 8;
 const STEPS: usize = 8;
 
@@ -56,7 +56,7 @@ fn measure(rank: &Rank) {
             100.0 * rate / bandwidth
         );
     };
-    // A bf16 copy of the new values is half an f32.
+    // A bf16 copy of the new values is half the size of f32.
     let copy = if rank.compute_dtype() == DType::F32 { 0.0 } else { 0.5 };
     report("AdamW, kernel alone", 7.0 + copy, adamw_alone(rank, len));
     let adamw = AdamWOptions::default();
@@ -92,7 +92,7 @@ fn gradients(rank: &Rank, built: &Built<Llama>) -> Gradients<Reduced> {
     built.model.loss(&tokens, &targets).backward().reduce()
 }
 
-/// The kernel on one buffer of each kind that is as long as the whole model.
+/// Measures the kernel on one buffer of each kind, as long as the whole model.
 fn adamw_alone(rank: &Rank, len: usize) -> f64 {
     let buffer = |dtype| rank.meter().zeros(dtype, len, Category::Workspace);
     let [mut p, g, mut m, mut v] = [DType::F32; 4].map(buffer);
@@ -120,7 +120,7 @@ fn adamw_alone(rank: &Rank, len: usize) -> f64 {
     )
 }
 
-/// Bytes that are read and written per second, of a copy that does not fit in any cache.
+/// Returns the bandwidth of a copy that exceeds all caches, in bytes read and written per second.
 fn copy_bandwidth(rank: &Rank, len: usize) -> f64 {
     let zeros = || rank.meter().zeros(DType::F32, len, Category::Workspace);
     let (from, mut to) = (zeros(), zeros());
@@ -141,7 +141,7 @@ fn copy_bandwidth(rank: &Rank, len: usize) -> f64 {
     8.0 * len as f64 / best(|| {}, copy)
 }
 
-/// Shortest of several calls, in seconds of the thread; `prepare` is not measured.
+/// Returns the minimum CPU time of several calls, in seconds; `prepare` is not measured.
 fn best<T>(mut prepare: impl FnMut() -> T, mut call: impl FnMut(T)) -> f64 {
     let mut best = f64::INFINITY;
     for _ in 0..STEPS {

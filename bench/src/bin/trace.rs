@@ -1,4 +1,4 @@
-//! What it costs to record a trace: per span, and per collective of two ranks.
+//! Cost of recording a trace: per span, and per collective of two ranks.
 //!
 //! `cargo run --release -p meshwright-bench --bin trace` prints a Markdown report.
 
@@ -11,11 +11,11 @@ use meshwright::comm::{CommError, LaunchOptions, ReduceOp, Site, launch_with};
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::trace::{Lane, Tracer};
 
-/// Each figure is the median of this many measurements.
+/// Number of measurements per figure, of which the median is reported.
 const ROUNDS: usize = 15;
-/// Spans of one measurement.
+/// Spans per measurement.
 const SPANS: usize = 8000;
-/// Elements of an all-reduce, and calls of one measurement.
+/// Elements of an all-reduce, and calls per measurement.
 const ALL_REDUCES: [(usize, u32); 3] = [(16, 8000), (16 << 10, 4000), (1 << 20, 100)];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("| span | {} | {} |", show(span_time(&Lane::off())), show(span_time(&on)));
     for (len, calls) in ALL_REDUCES {
         let (mut off, mut on) = (Vec::new(), Vec::new());
-        // By turns, so that both meet the same machine.
+        // Alternating, so that both run under the same load.
         for _ in 0..ROUNDS {
             off.push(collective_time(None, len, calls)?);
             on.push(collective_time(Some(Tracer::new()), len, calls)?);

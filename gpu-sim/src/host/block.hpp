@@ -1,34 +1,34 @@
-// Runs the threads of a block, one after the other, in an order that the seed gives.
+// Runs the threads of a block as fibers, in an order drawn from a seed.
 namespace meshwright_host {
 
 constexpr uint32_t MOST_THREADS = 1024;
 
-// For what is done between the steps of threads: no access of a thread is in it.
+// For code between the steps of threads, which makes no access on behalf of a thread.
 #define UNCHECKED __attribute__((no_sanitize("thread")))
 
-// What the launcher hands over; its twin is in `kernel.rs`.
+// Launch parameters from the host; mirrored in `kernel.rs`.
 struct Launch {
     const char* kernel;
     uint32_t blocks[3];
     uint32_t threads;
     uint64_t seed;
-    // One stack for each thread.
+    // One stack per thread.
     char* stacks;
     uint64_t stack_stride;
     uint64_t stack_bytes;
     char* dynamic_shared;
-    // With the red zone behind what was asked for.
+    // Including the red zone after the requested size.
     uint64_t dynamic_shared_bytes;
     uint64_t dynamic_shared_asked;
     char* message;
     uint64_t message_bytes;
-    // Of memory that is not there, if a thread used such.
+    // Address of the invalid memory that a thread accessed, if any.
     uint64_t fault_address;
 };
 
 enum class State : uint8_t { ready, at_block_barrier, in_warp_operation, done };
 
-// An asynchronous copy that has not been waited for.
+// A pending asynchronous copy.
 struct PendingCopy {
     char* to;
     const char* from;
@@ -43,7 +43,7 @@ struct Fiber {
     uint3 thread;
     uint32_t index, lane;
     State state;
-    // What it waits in, and where that stands in the source.
+    // The barrier or warp operation that the thread waits in, and its source line.
     const char* operation;
     int line;
     uint32_t mask;
@@ -55,7 +55,7 @@ struct Fiber {
 
 struct Warp {
     uint32_t alive, waiting;
-    // Times that lanes have met in `__syncwarp`.
+    // Number of `__syncwarp` that the lanes have passed.
     uint32_t syncs;
 };
 
@@ -70,10 +70,10 @@ static void (*kernel_body)(const void* const* args);
 static const void* const* kernel_args;
 static uint64_t random_state;
 static bool failed;
-// Of the block: threads that have not ended, those at the barrier, and how many of these gave a true predicate.
+// State of the block: live threads, threads at the barrier, and how many of these have a true predicate.
 static uint32_t alive, at_barrier, barrier_count, barrier_threads, barrier_votes;
 
-// Goes up with every block barrier and every block.
+// Incremented by every block barrier and every block.
 static uint32_t epoch;
 
 extern "C" __attribute__((weak, visibility("hidden"))) char __start_meshwright_shared[];
@@ -90,7 +90,7 @@ UNCHECKED static inline uint32_t draw(uint32_t below) {
     return static_cast<uint32_t>(((z >> 32) * below) >> 32);
 }
 
-// Ends the launch with a message. Of several failures the first is told.
+// Aborts the launch with a message; the first failure is reported.
 __attribute__((format(printf, 1, 2))) static void fail(const char* format, ...) {
     if (!failed) {
         failed = true;
@@ -133,7 +133,7 @@ UNCHECKED static uint32_t block_barrier(const char* operation, int line, bool vo
     return barrier_count;
 }
 
-// Lets everybody go on who waits at the barrier, if these are all threads that have not ended.
+// Releases the barrier if all live threads have arrived.
 UNCHECKED static bool release_barrier() {
     if (alive == 0 || at_barrier != alive) return false;
     const Fiber* first = nullptr;
@@ -155,7 +155,7 @@ UNCHECKED static bool release_barrier() {
     return true;
 }
 
-// Performs the operation that the lanes of `mask` wait in, if all of them have come that have not ended.
+// Performs the warp operation of `mask` if all its live lanes have arrived.
 UNCHECKED static bool complete_warp_operation(uint32_t warp_index, uint32_t mask) {
     Warp& warp = warps[warp_index];
     uint32_t lanes = mask & warp.alive;
@@ -187,7 +187,7 @@ UNCHECKED static bool complete_warp_operation(uint32_t warp_index, uint32_t mask
     return true;
 }
 
-// The lanes of `mask` come together; the last to come does the work for all, with a pointer to the operand of each.
+// Synchronizes the lanes of `mask`; the last to arrive performs the operation, with a pointer to each lane's operand.
 UNCHECKED static void warp_operation(uint32_t mask, const char* operation, int line, void* operand, Perform perform) {
     uint32_t warp = current->index / 32;
     if (!(mask >> current->lane & 1)) fail("%s at line %d of lanes %08x, without the lane itself", operation, line, mask);
@@ -216,7 +216,7 @@ UNCHECKED static void resume(Fiber& fiber) {
         uint32_t warp_index = fiber.index / 32;
         Warp& warp = warps[warp_index];
         warp.alive &= ~(1u << fiber.lane);
-        // Others may have waited for this one alone.
+        // Other threads may have waited for this one only.
         for (uint32_t lane = 0; lane < 32; lane++) {
             if (warp.waiting >> lane & 1) complete_warp_operation(warp_index, fibers[warp_index * 32 + lane].mask);
         }
@@ -224,7 +224,7 @@ UNCHECKED static void resume(Fiber& fiber) {
     current = nullptr;
 }
 
-// An order of `n` things: every `stride`-th from `start` on.
+// An order of `n` items: every `stride`-th from `start` on.
 struct Order {
     uint32_t n, start, stride;
 
@@ -239,7 +239,7 @@ struct Order {
     UNCHECKED uint32_t operator()(uint32_t i) const { return (start + static_cast<uint64_t>(i) * stride) % n; }
 };
 
-// Every thread that can goes on to its next barrier or warp operation.
+// Runs every ready thread to its next barrier or warp operation.
 UNCHECKED static bool step_all() {
     bool any = false;
     Order order = Order::drawn(launch->threads);
@@ -252,7 +252,7 @@ UNCHECKED static bool step_all() {
     return any;
 }
 
-// One warp after the other goes on as far as it can, to the next block barrier or its end.
+// Runs one warp after the other to the next block barrier or its end.
 UNCHECKED static bool step_warps() {
     bool any = false;
     Order warp_order = Order::drawn((launch->threads + 31) / 32);
@@ -321,7 +321,7 @@ UNCHECKED static void run_block() {
     }
 }
 
-// Runs every block; 0 for success, or else there is a message.
+// Runs every block; returns 0 for success, otherwise there is a message.
 static int run_grid(Launch* wanted, void (*body)(const void* const*), const void* const* args) {
     launch = wanted;
     kernel_body = body;
@@ -332,7 +332,7 @@ static int run_grid(Launch* wanted, void (*body)(const void* const*), const void
     prepare_races();
     grid_size = dim3(launch->blocks[0], launch->blocks[1], launch->blocks[2]);
     block_size = dim3(launch->threads);
-    // Along x, of which there may be most, in a drawn order; y and z are seldom long.
+    // Along x, the longest dim, in random order; y and z are usually short.
     Order order = Order::drawn(grid_size.x);
     for (uint32_t z = 0; z < grid_size.z; z++) {
         for (uint32_t y = 0; y < grid_size.y; y++) {
@@ -355,7 +355,7 @@ static void call(void (*kernel)(A...), const void* const* args) {
     call(kernel, args, std::index_sequence_for<A...>{});
 }
 
-// The number of parameters, and the size of each.
+// Number of parameters, and the size of each.
 template <class... A>
 static const uint32_t* parameter_sizes(void (*)(A...)) {
     static const uint32_t sizes[] = {sizeof...(A), static_cast<uint32_t>(sizeof(A))...};

@@ -1,9 +1,9 @@
-// What the compiler's own checks call. The sources are compiled with them, so that an address that a GPU would refuse, or
-// an index beyond an array, is found where it is used.
+// Entry points of the compiler's sanitizers. Sources are compiled with them, so that a misaligned address or an index
+// beyond an array is detected where it is used.
 
 namespace meshwright_host {
 
-// As the compiler lays them out.
+// Memory layout as defined by the compiler.
 struct SourceLocation {
     const char* file;
     uint32_t line, column;
@@ -43,7 +43,7 @@ extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_shift_out_o
                           static_cast<long long>(by));
 }
 
-// Where a thread goes on that has used memory which is not there: see `fault.rs`.
+// Continuation of a thread that has accessed invalid memory: see `fault.rs`.
 extern "C" void meshwright_fault(uintptr_t address) {
     meshwright_host::launch->fault_address = address;
     meshwright_host::fail("used address %#llx", static_cast<unsigned long long>(address));

@@ -1,4 +1,4 @@
-// A thread of a block is a fiber: a stack, and the place where it goes on.
+// A fiber simulates a thread of a block: a stack and the address to resume at.
 namespace meshwright_host {
 
 #if defined(__x86_64__)
@@ -7,7 +7,7 @@ struct Context {
     void* stack_pointer;
 };
 
-// Pushes what a function must preserve, stores the stack pointer at `from`, and goes on where `to` was stored.
+// Pushes the callee-saved registers, stores the stack pointer to `from`, and resumes the stack stored in `to`.
 extern "C" __attribute__((visibility("hidden"))) void meshwright_switch(void** from, void* to);
 asm(R"(
 .text
@@ -40,7 +40,7 @@ static inline void switch_context(Context& from, Context& to) {
 // The first switch to `context` calls `entry`, which must not return.
 static inline void prepare_context(Context& context, char* stack, size_t bytes, void (*entry)()) {
     void** top = reinterpret_cast<void**>((reinterpret_cast<uintptr_t>(stack) + bytes) & ~uintptr_t(15));
-    // As after a call: the return address (of which there is none) lies 8 bytes above a multiple of 16.
+    // The stack as after a call: the (absent) return address is 8 bytes above a multiple of 16.
     *--top = nullptr;
     *--top = reinterpret_cast<void*>(entry);
     for (int saved = 0; saved < 6; saved++) *--top = nullptr;

@@ -1,4 +1,4 @@
-// Functions that kernels find without a header: arithmetic, bits, memory with hints, atomics.
+// Functions of the kernel language that need no header: arithmetic, bit operations, memory access with hints, atomics.
 
 static inline float __int_as_float(int x) { float y; memcpy(&y, &x, 4); return y; }
 static inline int __float_as_int(float x) { int y; memcpy(&y, &x, 4); return y; }
@@ -7,7 +7,7 @@ static inline unsigned __float_as_uint(float x) { unsigned y; memcpy(&y, &x, 4);
 static inline double __longlong_as_double(long long x) { double y; memcpy(&y, &x, 8); return y; }
 static inline long long __double_as_longlong(double x) { long long y; memcpy(&y, &x, 8); return y; }
 
-// The C library has functions of these names for itself, so that they cannot be declared.
+// The C library reserves these names, so they cannot be declared.
 #define __expf expf
 #define __exp2f exp2f
 #define __exp10f exp10f
@@ -94,7 +94,7 @@ MESHWRIGHT_STORE(__stcs)
 MESHWRIGHT_STORE(__stwt)
 #undef MESHWRIGHT_STORE
 
-// Threads change places at barriers alone, so that plain memory operations are atomic.
+// Threads switch only at barriers, so plain memory operations are atomic.
 template <class T, class Update>
 UNCHECKED static inline T meshwright_atomic(T* at, Update update) {
     T before = *at;

@@ -1,11 +1,11 @@
-// Finds threads of a block that use the same shared memory, one of them to write, with no barrier between them.
+// Detects races in shared memory: accesses of two threads, one of them a write, without a barrier between them.
 //
-// The sources are compiled with the instrumentation that the compiler has for a detector of races; what it calls for every
-// access is here. Order is made by block barriers, and between lanes of a warp by `__syncwarp`; shuffles and votes make
-// none. Atomic operations, and accesses of single bytes, are not looked at.
+// The sources are compiled with the compiler's thread-sanitizer instrumentation, whose hooks for every access are
+// defined here. Block barriers order threads, and `__syncwarp` the lanes of a warp; shuffles and votes do not. Atomic
+// operations and single-byte accesses are not checked.
 namespace meshwright_host {
 
-// The last uses of two bytes. They count while no block barrier has come since, and within a warp no `__syncwarp`.
+// Last accesses of two bytes, valid until the next block barrier and, within a warp, the next `__syncwarp`.
 struct Uses {
     uint32_t write_epoch, write_sync, read_epoch, read_sync;
     uint16_t writer, reader;
@@ -14,7 +14,7 @@ struct Uses {
 // Readers of several warps, or of the warp in the lower bits.
 constexpr uint16_t MANY = 0xffff, OF_WARP = 0x8000;
 
-// Of dynamic and of static shared memory.
+// Shadow of dynamic and of static shared memory.
 static Uses* uses[2];
 static size_t n_uses[2];
 
@@ -35,8 +35,7 @@ UNCHECKED static void race(const char* does, const char* others, uint32_t other,
          current->line, does, others, other, did);
 }
 
-// What is done to memory: by one thread, or read by an instruction that all lanes of a warp go through together, so that
-// none of them can do anything later before it.
+// Kind of access: by one thread, or a read by an instruction of the whole warp, which orders all lanes.
 enum class Use { read, write, warp_read };
 
 UNCHECKED static void note(const void* address, size_t bytes, Use use) {
@@ -77,7 +76,7 @@ UNCHECKED static void note(const void* address, size_t bytes, Use use) {
             used.reader = is_read && unordered && used.reader != self ? OF_WARP | warp : self;
             used.read_sync = sync;
         } else if (!(is_read && unordered)) {
-            // Before whatever the warp does next, as if it had met since.
+            // Ordered before all later accesses of the warp, as by `__syncwarp`.
             used.reader = self;
             used.read_sync = sync - 1;
         }

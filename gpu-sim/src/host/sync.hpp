@@ -1,4 +1,4 @@
-// Barriers, and what the lanes of a warp do together. The line of the call is taken along, to find threads that part.
+// Barriers and warp operations. The source line of the call is recorded to detect divergent threads.
 
 static inline void __syncthreads(int line = __builtin_LINE()) {
     meshwright_host::block_barrier("__syncthreads", line, false);
@@ -32,7 +32,7 @@ UNCHECKED static void shuffle_all(void* const* operands, uint32_t lanes) {
     for (int lane = 0; lane < 32; lane++) {
         if (!(lanes >> lane & 1)) continue;
         Shuffle* shuffle = static_cast<Shuffle*>(operands[lane]);
-        // What a lane that does not take part would give is not defined.
+        // The value of a lane outside the mask is undefined.
         bool taken_part = lanes >> shuffle->source & 1;
         shuffle->result = taken_part ? static_cast<Shuffle*>(operands[shuffle->source])->value : ~0ull;
     }

@@ -1,4 +1,4 @@
-// Twins of the instruction wrappers in `device.cuh`: asynchronous copies, matrix loads and products of a warp.
+// Emulation of the instruction wrappers in `device.cuh`: asynchronous copies, matrix loads and warp matmuls.
 
 namespace meshwright_host {
 
@@ -9,7 +9,7 @@ static void check_shared(const char* operation, const void* address, size_t byte
     if (!is_shared(address, bytes)) fail("%s of an address outside of shared memory", operation);
 }
 
-// Done when it is waited for, and never if it is not.
+// Executed when it is waited for, and otherwise never.
 UNCHECKED static void start_copy(const char* operation, void* to, const void* from, uint32_t bytes, uint32_t zeros) {
     Fiber* fiber = current;
     check_shared(operation, to, bytes + zeros);
@@ -27,7 +27,7 @@ UNCHECKED static void start_copy(const char* operation, void* to, const void* fr
                                         fiber->open_group};
 }
 
-// Does what was started in groups before `group`.
+// Executes the copies committed in groups before `group`.
 UNCHECKED static void finish_copies(uint32_t group) {
     Fiber* fiber = current;
     uint32_t kept = 0;
@@ -69,7 +69,7 @@ UNCHECKED static void load_matrices(void* const* operands, uint32_t) {
 
 template <int MATRICES, bool TRANSPOSED>
 static inline void load_matrix(const char* operation, int line, uint32_t* registers, const void* row) {
-    // The rows of the matrices are given by as many lanes; what the others give is not looked at.
+    // The first lanes provide the rows of the matrices; the addresses of other lanes are ignored.
     if (current->lane < 8 * MATRICES) check_shared(operation, row, 16);
     MatrixLoad load = {static_cast<const uint16_t*>(row), registers};
     warp_operation(~0u, operation, line, &load, load_matrices<MATRICES, TRANSPOSED>);

@@ -1,4 +1,4 @@
-// The language of kernels, for a host's C++ compiler: qualifiers, vector types and entry points.
+// The kernel language for a host C++ compiler: qualifiers, vector types and entry points.
 #include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,11 +19,12 @@
 #define __launch_bounds__(...)
 #define __constant__ static
 #define __align__(n) __attribute__((aligned(n)))
-// One block runs at a time, so that its variables can be static; in a section of their own, to be poisoned before it.
+// One block runs at a time, so shared variables are static; they are in a section of their own, to be filled with NaN
+// before each block.
 #define __shared__ static __attribute__((section("meshwright_shared")))
 #define __builtin_assume(condition)
 
-// The driver looks for this prefix in what the preprocessor leaves, and adds an entry point for every name after it.
+// The driver searches the preprocessed source for this prefix, and adds an entry point for every name after it.
 #define MESHWRIGHT_KERNEL(name) extern "C" void meshwright_kernel_##name
 #define KERNEL(name) MESHWRIGHT_KERNEL(name)
 

@@ -1,4 +1,4 @@
-//! Every barrier and every wait of the kernels is needed: without it, results differ for some order of threads.
+//! Tests that every barrier and every wait of the kernels is needed: without it, results differ for some thread order.
 
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,13 +12,13 @@ use crate::case::{Case, shape};
 use crate::changed::Changed;
 use crate::support::{device, device_with};
 
-/// What orders threads, or copies before threads.
+/// Statements that order threads, or copies before threads.
 const ORDERS: [&str; 3] = ["__syncthreads();", "__syncwarp();", "cp_async_wait<0>();"];
 
-/// Orders of threads that are tried until one shows the fault.
+/// Thread orders to try until one shows the fault.
 const SEEDS: u64 = 12;
 
-/// Places in `text` where something of [`ORDERS`] stands.
+/// Returns the positions in `text` of the statements in [`ORDERS`].
 fn places(text: &str) -> Vec<(usize, &'static str)> {
     ORDERS
         .into_iter()
@@ -26,7 +26,7 @@ fn places(text: &str) -> Vec<(usize, &'static str)> {
         .collect()
 }
 
-/// Whether results change, or the device finds a fault, without the order at this place of this source.
+/// Returns true if removing the statement at this position changes results or is reported by the device.
 fn shows(
     case: &Case,
     expected: &[Vec<f32>; 5],
@@ -56,7 +56,7 @@ fn shows(
 fn assert_all_are_needed(case: &Case, sources: &[&Source]) {
     let expected = case.run(&device(0, 0));
     for source in sources {
-        // A change that changes nothing is not found.
+        // An ineffective change is not detected.
         assert!(!shows(case, &expected, &source.name, source.text.len(), ""));
         let places = places(&source.text);
         assert!(!places.is_empty(), "{} has no barriers", source.name);

@@ -1,4 +1,4 @@
-//! One call of attention and its backward, and what they should give.
+//! A call of attention and its backward, and the expected results.
 
 use half::bf16;
 use meshwright::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape, DType};
@@ -83,7 +83,7 @@ impl Case {
         [out, lse, dq, dk, dv].map(|operand| operand.numbers())
     }
 
-    /// The same by the textbook, in f64.
+    /// Returns the results of the textbook formula, in f64.
     pub fn reference(&self) -> [Vec<f64>; 5] {
         let &AttentionShape { batch, seq, heads, kv_heads, head_dim, causal, .. } = &self.s;
         let scale = f64::from(self.s.scale);
@@ -125,14 +125,14 @@ impl Case {
         [out, lse, dq, dk, dv]
     }
 
-    /// The largest error relative to the largest number, of each result.
+    /// Returns the largest error of each result, relative to its largest value.
     pub fn errors(&self, got: &[Vec<f32>; 5]) -> [f64; 5] {
         let expected = self.reference();
         std::array::from_fn(|i| {
             assert_eq!(got[i].len(), expected[i].len(), "{}: length", NAMES[i]);
             let largest = expected[i].iter().fold(1e-30, |max: f64, x| max.max(x.abs()));
             let errors = got[i].iter().zip(&expected[i]).map(|(a, b)| (f64::from(*a) - b).abs());
-            // A NaN is the largest error.
+            // NaN counts as the largest error.
             errors.fold(0.0, |max: f64, x| if x <= max { max } else { x }) / largest
         })
     }

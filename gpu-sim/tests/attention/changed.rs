@@ -1,11 +1,11 @@
-//! Simulated devices with other kernels than those of the library, or with the vendor's.
+//! Simulated devices with modified kernels or with fused attention.
 
 use std::ffi::c_void;
 use std::fmt;
 
 use meshwright::backend::cuda::{
-    Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul, MatMulOperands,
-    Module, Properties, Source, Stream,
+    DeviceProperties, Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul,
+    MatMulOperands, Module, Source, Stream,
 };
 use meshwright_gpu_sim::SimDriver;
 
@@ -13,7 +13,7 @@ use meshwright_gpu_sim::SimDriver;
 pub struct Changed<F> {
     pub device: SimDriver,
     pub change: F,
-    /// The vendor's attention.
+    /// Fused attention.
     pub attention: Option<Box<dyn FusedAttention + Send + Sync>>,
 }
 
@@ -23,7 +23,7 @@ impl<F> fmt::Debug for Changed<F> {
     }
 }
 
-/// Methods that the device has unchanged.
+/// Forwards methods to the simulated device.
 macro_rules! unchanged {
     ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
         $(fn $name(&self, $($arg: $type),*) -> $result {
@@ -50,12 +50,12 @@ impl<F: Fn(&Source) -> Source + Send + Sync> Driver for Changed<F> {
     }
 
     unchanged! {
-        properties() -> &Properties;
+        properties() -> &DeviceProperties;
         free_memory() -> Done<usize>;
         alloc(bytes: usize) -> Done<u64>;
-        scratch_bytes(streams: &[Stream]) -> usize;
+        workspace_bytes(streams: &[Stream]) -> usize;
         alloc_pinned(bytes: usize) -> Done<*mut u8>;
-        new_stream(urgent: bool) -> Done<Stream>;
+        new_stream(high_priority: bool) -> Done<Stream>;
         free_stream(stream: Stream) -> Done;
         synchronize(stream: Stream) -> Done;
         new_event(timed: bool) -> Done<Event>;

@@ -1,22 +1,22 @@
-//! Attention on a simulated device, or on a GPU by our own kernels or by cuDNN.
+//! Attention on a simulated device, or on a GPU by the project's own kernels or by cuDNN.
 
 mod barriers;
 mod case;
 mod changed;
+mod dispatch;
 #[path = "../support/mod.rs"]
 mod support;
-mod ways;
 
 use case::{Case, NAMES, shape};
 use meshwright::backend::DType;
 use meshwright_gpu_sim::{drivers, not_checked};
 use support::{assert_close, assert_same, device, host};
 
-/// Errors of each result, relative to its largest number: in f32 what sums leave; in bf16 the rounding of results, and of
-/// weights and gradients of scores before they are multiplied.
+/// Errors of each result, relative to its largest value: in f32 those of summation; in bf16 also the rounding of
+/// results, weights and score gradients.
 const F32: [f64; 5] = [2e-6, 2e-6, 4e-6, 4e-6, 4e-6];
 const BF16: [f64; 5] = [4e-3, 2e-6, 1e-2, 1e-2, 6e-3];
-/// As [`BF16`], of cuDNN, whose exponentials and logarithms of `lse` are less accurate.
+/// As [`BF16`], for cuDNN, whose exponentials and logarithms of `lse` are less accurate.
 const BF16_CUDNN: [f64; 5] = [4e-3, 1e-4, 1e-2, 1e-2, 6e-3];
 
 /// Returns whether the device under test computes aligned bf16 attention by cuDNN.
@@ -36,7 +36,7 @@ fn assert_follows_the_formula(case: &Case, got: &[Vec<f32>; 5]) {
     }
 }
 
-/// Tiles that are full, cut and single; groups of heads; heads for every choice of tiles, and cut ones.
+/// Full, partial and single tiles; grouped heads; head dims of every tile size, and partial ones.
 #[test]
 fn tensor_cores_follow_the_formula() {
     for (number, s) in [
@@ -57,7 +57,7 @@ fn tensor_cores_follow_the_formula() {
     .enumerate()
     {
         let case = Case::new(s, DType::Bf16);
-        // Aligned to 16 bytes, at the beginning of memory and behind.
+        // Aligned to 16 bytes, at the start of memory and at an offset.
         assert_follows_the_formula(&case, &case.run(&device(number as u64, number % 2 * 8)));
     }
 }
@@ -98,7 +98,7 @@ fn results_are_those_of_the_host() {
 }
 
 #[test]
-fn results_have_the_same_bits_in_any_order_of_threads() {
+fn results_are_bitwise_equal_in_any_thread_order() {
     for dtype in [DType::F32, DType::Bf16] {
         let case = Case::new(shape(1, 150, [2, 1, 32], true), dtype);
         let expected = case.run(&device(0, 0));
@@ -112,7 +112,7 @@ fn results_have_the_same_bits_in_any_order_of_threads() {
 }
 
 #[test]
-fn a_nan_reaches_every_row_that_sees_it_and_no_other() {
+fn nan_reaches_only_rows_that_attend_to_it() {
     for dtype in [DType::F32, DType::Bf16] {
         let mut case = Case::new(shape(1, 200, [1, 1, 16], true), dtype);
         case.k[70 * 16] = f32::NAN;

@@ -1,10 +1,10 @@
-//! The GPT-2 of the examples, whose products add their biases and take GELU themselves.
+//! The GPT-2 of the examples, whose matmuls have epilogues.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use meshwright::backend::DType;
-use meshwright::backend::cuda::{Driver, Ending};
+use meshwright::backend::cuda::{Driver, MatMulEpilogue};
 use meshwright::nn::RecomputeOverride;
 use meshwright::tensor::{Loss, Rank, Settings, ZeroLevel};
 use meshwright::train::{Gpus, LanguageModel};
@@ -21,8 +21,8 @@ const DATA: TokenData = TokenData { batch: 4, seq: 7, vocab: 61, masked: true };
 const LAYERS: usize = 2;
 const STEPS: u64 = 2;
 
-/// Biases begin as zeros, and what two steps of AdamW make of them is little but the signs of gradients, some of which are
-/// small enough to be rounding.
+/// Biases start at zero, and after two steps of AdamW are little more than signs of gradients, some of which are as
+/// small as rounding errors.
 const BF16: Tolerance = Tolerance { trained: 0.5, ..super::BF16 };
 
 fn setup(compute: DType) -> Setup {
@@ -36,7 +36,7 @@ fn loss(model: &Gpt2, rank: &Rank, turn: Turn) -> Loss<(Batch, Seq)> {
 }
 
 #[test]
-fn meshes_and_levels() {
+fn meshes_and_zero_stages() {
     let of = |zero| {
         let setup = setup(DType::F32);
         Setup { settings: Settings { zero, ..setup.settings }, micro_batches: 2, ..setup }
@@ -54,11 +54,11 @@ fn one_rank_in_bf16() {
     check(&setup(DType::Bf16), [("1", "bf16".into(), setup(DType::Bf16))], BF16, loss);
 }
 
-/// Products of a layer and a step by what they do beside.
-type Endings = BTreeMap<&'static str, usize>;
+/// Matmuls per layer and step by epilogue.
+type Epilogues = BTreeMap<&'static str, usize>;
 
-/// Trains on a device of its own, compares, and counts the products that do more.
-fn endings(mesh: &str, setup: Setup, tolerance: Tolerance) -> Endings {
+/// Trains on a device of its own, compares results, and counts epilogues.
+fn epilogues(mesh: &str, setup: Setup, tolerance: Tolerance) -> Epilogues {
     let device = SimDevice::new(4);
     let ranks = if mesh == "1" { 1 } else { 2 };
     let drivers = (0..ranks).map(|_| Arc::new(device.driver()) as Arc<dyn Driver>).collect();
@@ -66,15 +66,15 @@ fn endings(mesh: &str, setup: Setup, tolerance: Tolerance) -> Endings {
     let expected = without_noise(train("1", &setup, loss));
     let got = without_noise(train(mesh, &Setup { machine, ..setup }, loss));
     compare(&mut Report::default(), mesh, &got, &expected, tolerance);
-    let mut counts = Endings::new();
+    let mut counts = Epilogues::new();
     for entry in device.log() {
         let Call::MatMul { shape, .. } = entry.call else { continue };
-        let name = match shape.ending {
-            Ending::Plain => continue,
-            Ending::Bias => "bias",
-            Ending::BiasGelu { keeps: false } => "gelu",
-            Ending::BiasGelu { keeps: true } => "gelu, kept",
-            Ending::Sums => "sums",
+        let name = match shape.epilogue {
+            MatMulEpilogue::Plain => continue,
+            MatMulEpilogue::Bias => "bias",
+            MatMulEpilogue::BiasGelu { aux: false } => "gelu",
+            MatMulEpilogue::BiasGelu { aux: true } => "gelu, kept",
+            MatMulEpilogue::BiasGrad => "sums",
         };
         *counts.entry(name).or_default() += 1;
     }
@@ -87,34 +87,34 @@ fn endings(mesh: &str, setup: Setup, tolerance: Tolerance) -> Endings {
 }
 
 #[test]
-fn biases_and_gelu_are_part_of_their_products() {
+fn biases_and_gelu_are_matmul_epilogues() {
     if not_checked_on_gpu() {
         return;
     }
     for compute in [DType::F32, DType::Bf16] {
         let tolerance = if compute == DType::F32 { F32 } else { BF16 };
-        // Five projections and the first half of the MLP; what GELU is taken of is kept for the region that is computed once
-        // more. Six gradients of weights come with those of biases.
-        let expected = Endings::from([("bias", 5), ("gelu, kept", 1), ("sums", 6)]);
-        assert_eq!(endings("1", setup(compute), tolerance), expected, "{compute}");
+        // Five projections and the first half of the MLP, whose pre-activation is saved for recomputation. Six weight
+        // gradients include bias gradients.
+        let expected = Epilogues::from([("bias", 5), ("gelu, kept", 1), ("sums", 6)]);
+        assert_eq!(epilogues("1", setup(compute), tolerance), expected, "{compute}");
     }
-    // Two of the biases are added after a sum over ranks.
-    let expected = Endings::from([("bias", 3), ("gelu, kept", 1), ("sums", 4)]);
-    assert_eq!(endings("tp=2", setup(DType::F32), F32), expected);
+    // Two biases are added after a reduction over ranks.
+    let expected = Epilogues::from([("bias", 3), ("gelu, kept", 1), ("sums", 4)]);
+    assert_eq!(epilogues("tp=2", setup(DType::F32), F32), expected);
 }
 
 #[test]
-fn what_is_computed_once_more_is_not_kept_the_first_time() {
+fn recomputed_pre_activations_are_not_saved() {
     if not_checked_on_gpu() {
         return;
     }
-    let with = |way| {
+    let with = |recompute| {
         let mut setup = setup(DType::F32);
-        setup.sizes.recompute = Some(way);
-        endings("1", setup, F32)
+        setup.sizes.recompute = Some(recompute);
+        epilogues("1", setup, F32)
     };
-    let expected = Endings::from([("bias", 5), ("gelu, kept", 1), ("sums", 6)]);
+    let expected = Epilogues::from([("bias", 5), ("gelu, kept", 1), ("sums", 6)]);
     assert_eq!(with(RecomputeOverride::Off), expected);
-    let expected = Endings::from([("bias", 10), ("gelu", 1), ("gelu, kept", 1), ("sums", 6)]);
+    let expected = Epilogues::from([("bias", 10), ("gelu", 1), ("gelu, kept", 1), ("sums", 6)]);
     assert_eq!(with(RecomputeOverride::Full), expected);
 }

@@ -1,5 +1,5 @@
-//! Runs whose steps are recorded on the device, beside runs whose operations are submitted one after the other: the same
-//! numbers, in all that is reported, and few calls. On a GPU, what is counted and made to fail here is left out.
+//! Runs with CUDA graphs, compared with eager runs: bitwise equal reports, and few calls. On a GPU, counted calls and
+//! injected faults are left out.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -18,7 +18,7 @@ use meshwright_tests::models::gpt::{self, Gpt};
 use meshwright_tests::models::nested_llama;
 use serde_json::Value;
 
-/// What a run leaves behind.
+/// Results of a run.
 pub struct Left {
     pub summary: Summary,
     /// One object per step, without times.
@@ -27,7 +27,7 @@ pub struct Left {
     saved: Vec<(String, Vec<u8>)>,
 }
 
-/// A short run on one rank; gives also the device, if that is a simulated one.
+/// Runs a short training on one rank; also returns the device if it is simulated.
 fn run<M: LanguageModel>(words: &str) -> (Left, Option<SimDevice>) {
     if on_gpu() {
         return (run_on::<M>(words, Box::new(Gpus::new(drivers(11, 1), 1))), None);
@@ -41,7 +41,7 @@ fn run_with<M: LanguageModel>(words: &str, device: &SimDevice) -> Left {
     run_on::<M>(words, Box::new(Gpus::new(vec![driver], 1)))
 }
 
-/// A short run, as a command line of these words would do it.
+/// Runs a short training with this command line.
 pub fn run_on<M: LanguageModel>(words: &str, machine: Box<dyn Machine>) -> Left {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
@@ -69,7 +69,7 @@ fn without_times(line: &str) -> Value {
     let object = line.as_object_mut().unwrap();
     let took = object["step_ms"].as_f64().unwrap();
     for name in ["mfu", "hfu"] {
-        // FLOPs that were counted, which follow from the time that they took.
+        // Counted FLOP/s depend on the measured time.
         let share = object[name].as_f64().unwrap() * took;
         object.insert(name.to_owned(), Value::from(format!("{share:.6e}")));
     }
@@ -94,7 +94,7 @@ fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// All that does not depend on the clock is the same, to the last bit.
+/// Checks that everything except times is bitwise equal.
 #[track_caller]
 pub fn assert_same(what: &str, got: &Left, expected: &Left) {
     let (of, from) = (&got.summary, &expected.summary);
@@ -109,15 +109,15 @@ pub fn assert_same(what: &str, got: &Left, expected: &Left) {
     };
     assert_eq!(sent(of), sent(from), "{what}: communication");
     assert_eq!(got.metrics, expected.metrics, "{what}: metrics");
-    assert!(got.saved == expected.saved, "{what}: parameters and optimiser state");
+    assert!(got.saved == expected.saved, "{what}: parameters and optimizer state");
 }
 
 fn count(device: &SimDevice, kind: Kind) -> usize {
     device.log().iter().filter(|entry| entry.call.kind() == kind).count()
 }
 
-/// Runs with and without recordings, and compares. Each step has so many `passes`, which are done by recordings from the
-/// third step on.
+/// Runs with and without CUDA graphs and compares. Each step has `passes` micro-batch passes, which are graph launches
+/// from the third step on.
 #[track_caller]
 fn check<M: LanguageModel>(words: &str, passes: usize) {
     let (expected, asked) = run::<M>(&format!("{words} --no-graphs"));
@@ -128,9 +128,9 @@ fn check<M: LanguageModel>(words: &str, passes: usize) {
     let steps = got.summary.losses.len();
     assert_eq!(count(&device, Kind::LaunchGraph), passes * (steps - 2), "{words}");
     let graphs = count(&device, Kind::BeginCapture);
-    assert!((1..=passes).contains(&graphs), "{words}: {graphs} recordings");
+    assert!((1..=passes).contains(&graphs), "{words}: {graphs} graph launches");
     assert_eq!(count(&device, Kind::FreeGraph), graphs, "{words}");
-    assert_eq!(device.live().1, 0, "{words}: all memory is given back");
+    assert_eq!(device.live().1, 0, "{words}: all memory is freed");
 }
 
 #[test]
@@ -152,14 +152,14 @@ fn a_recorded_gpt2_is_the_same() {
 }
 
 #[test]
-fn a_recorded_model_that_is_offloaded_is_the_same() {
+fn cuda_graphs_with_offloading_match_eager() {
     check::<nested_llama::Llama>("--dtype f32 --steps 5", 1);
     check::<nested_llama::Llama>("--steps 5 --micro-batches 2", 2);
 }
 
-/// A profile needs every call by itself, and changes none of the numbers.
+/// A profile needs individual calls, and does not change results.
 #[test]
-fn a_profiled_run_is_not_recorded() {
+fn profiled_run_is_not_captured() {
     if not_checked_on_gpu() {
         return;
     }
@@ -179,7 +179,7 @@ fn a_profiled_run_is_not_recorded() {
 }
 
 #[test]
-fn a_recorded_step_takes_few_calls() {
+fn captured_step_takes_few_calls() {
     if not_checked_on_gpu() {
         return;
     }
@@ -188,7 +188,8 @@ fn a_recorded_step_takes_few_calls() {
     let log: Vec<Call> = device.log().into_iter().map(|entry| entry.call).collect();
     let launches: Vec<usize> =
         (0..log.len()).filter(|&at| log[at].kind() == Kind::LaunchGraph).collect();
-    // Between two steps: the optimiser with a launch for each unit and group, the norm, and what the host reads.
+    // Between two steps: one optimizer launch per FSDP unit and group, the gradient norm, and the values that the host
+    // reads.
     for step in launches[1..].windows(2) {
         let calls = &log[step[0]..step[1]];
         let of = |kind| calls.iter().filter(|call| call.kind() == kind).count();
@@ -199,30 +200,30 @@ fn a_recorded_step_takes_few_calls() {
 }
 
 #[test]
-fn a_run_goes_on_where_the_driver_does_not_record() {
+fn failed_capture_falls_back_to_eager() {
     if not_checked_on_gpu() {
         return;
     }
     let words = "--steps 5 --micro-batches 3";
     let (expected, _) = run::<Llama>(&format!("{words} --no-graphs"));
-    // At once, in the middle of a step, and at the end of a recording.
+    // Immediately, in the middle of a step, and at the end of a capture.
     for (kind, succeed) in [(Kind::BeginCapture, 0), (Kind::BeginCapture, 2), (Kind::EndCapture, 1)]
     {
         let device = SimDevice::new(5);
         let reason = "not today".to_owned();
         device.fail(kind, succeed, DriverError::Call { call: "capture", reason });
         let got = run_with::<Llama>(words, &device);
-        // What was begun in vain is counted, but changes no number.
+        // Aborted captures are counted, but do not change results.
         assert_eq!(got.summary.losses, expected.summary.losses, "{kind:?} {succeed}");
         assert_eq!(got.summary.grad_norms, expected.summary.grad_norms, "{kind:?} {succeed}");
         assert!(got.saved == expected.saved, "{kind:?} {succeed}");
         assert_eq!(count(&device, Kind::LaunchGraph), succeed, "{kind:?}: recorded before");
-        assert_eq!(device.live().1, 0, "{kind:?} {succeed}: all memory is given back");
+        assert_eq!(device.live().1, 0, "{kind:?} {succeed}: all memory is freed");
     }
 }
 
 #[test]
-fn a_recording_that_cannot_be_submitted_says_how_to_do_without() {
+fn failed_graph_launch_names_no_graphs() {
     if not_checked_on_gpu() {
         return;
     }
@@ -272,7 +273,7 @@ impl LanguageModel for Dropping {
 }
 
 #[test]
-fn what_depends_on_the_step_is_not_recorded() {
+fn step_dependent_models_are_not_captured() {
     let words = "--dtype f32 --steps 4 --micro-batches 2";
     let (expected, _) = run::<Dropping>(&format!("{words} --no-graphs"));
     let (got, device) = run::<Dropping>(words);
@@ -281,10 +282,10 @@ fn what_depends_on_the_step_is_not_recorded() {
 }
 
 #[test]
-fn a_run_that_is_short_of_memory_goes_on_without_what_it_has_recorded() {
+fn memory_pressure_drops_cuda_graphs() {
     let words = "--dtype f32 --steps 5";
     let (expected, _) = run::<Llama>(&format!("{words} --no-graphs"));
-    // As much as the run needs at the very least, which leaves nothing to keep apart.
+    // The minimum memory of the run, which leaves nothing for private pools.
     let total = expected.summary.report.memory.iter().find(|used| used.category == "total");
     let words = format!("{words} --memory-limit {}", total.unwrap().peak);
     let (got, _) = run::<Llama>(&words);

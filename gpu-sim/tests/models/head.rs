@@ -1,4 +1,4 @@
-//! The fused head on a device: in one chunk of tokens and in several.
+//! The fused head on a device, in one and in several chunks of tokens.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use meshwright_tests::run::{Setup, train};
 
 use super::{BF16, F32, check, llama};
 
-/// 208 tokens, of which 64 at least are one chunk.
+/// 208 tokens, of which at least 64 form a chunk.
 const DATA: TokenData = TokenData { batch: 8, seq: 26, vocab: 61, masked: true };
 
 fn setup(compute: DType, logits_limit: Option<usize>) -> Setup {
@@ -37,8 +37,8 @@ fn chunks_do_not_change_the_model() {
     }
 }
 
-/// Tokens of each product that gives logits, and whether each product that gives the weight's gradient adds to what is
-/// there, in a step of two micro-batches.
+/// Returns the tokens of each logits matmul, and whether each weight-gradient matmul accumulates, in a step of two
+/// micro-batches.
 #[test]
 fn one_chunk_writes_the_gradient_where_it_belongs() {
     const VOCAB: usize = 61;
@@ -65,8 +65,8 @@ fn one_chunk_writes_the_gradient_where_it_belongs() {
         let adds: Vec<bool> = weight.iter().map(|(gemm, _)| gemm.accumulate).collect();
         (tokens, adds)
     };
-    // The second micro-batch adds to the gradient of the first.
+    // The second micro-batch accumulates.
     assert_eq!(products(None), (vec![104; 2], vec![false, true]));
-    // Into a buffer of its own, which is added to the gradient.
+    // Into a temporary buffer, which is added to the gradient.
     assert_eq!(products(Some(1)), (vec![52; 4], vec![false, true, false, true]));
 }

@@ -1,4 +1,4 @@
-//! The Llama of the examples: dtypes, meshes, levels, recomputation, accumulation.
+//! The Llama of the examples: dtypes, meshes, ZeRO stages, recomputation, gradient accumulation.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ fn ranks_that_share_the_device() {
 }
 
 #[test]
-fn every_level_and_replicas_of_shards() {
+fn every_zero_stage_and_hsdp() {
     let of = |zero, mesh| {
         let setup = setup(DType::F32);
         let settings = Settings { zero, ..setup.settings };
@@ -56,20 +56,21 @@ fn three_axes_in_bf16_with_sums_in_bf16() {
 
 #[test]
 fn recomputation_and_offloading() {
-    let ways = [RecomputeOverride::Full, RecomputeOverride::Sqrt, RecomputeOverride::Attention];
-    let others = ways.map(|way| {
+    let overrides =
+        [RecomputeOverride::Full, RecomputeOverride::Sqrt, RecomputeOverride::Attention];
+    let others = overrides.map(|recompute| {
         let mut setup = setup(DType::F32);
-        setup.sizes.recompute = Some(way);
-        ("fsdp=2", format!("recompute {way}"), setup)
+        setup.sizes.recompute = Some(recompute);
+        ("fsdp=2", format!("recompute {recompute}"), setup)
     });
     check_llama::<Llama>(others, DType::F32, F32);
     let setup = setup_of::<nested_llama::Llama>(DType::F32);
     check_llama::<nested_llama::Llama>([("1", "nested, offloaded".into(), setup)], DType::F32, F32);
 }
 
-/// Sums of gradients of the residual stream, and rotations, are part of kernels that are there anyway.
+/// Gradient sums of the residual stream, and rotations, are fused into other kernels.
 #[test]
-fn the_residual_stream_and_rotations_cost_no_passes_of_their_own() {
+fn residual_sums_and_rotations_are_fused() {
     for recompute in [RecomputeOverride::Off, RecomputeOverride::Full] {
         let device = SimDevice::new(4);
         let machine = Some(Arc::new(Gpus::new(vec![Arc::new(device.driver())], 1)) as Arc<_>);
@@ -124,7 +125,7 @@ fn setup_of<M: LanguageModel<Config = LlamaConfig>>(compute: DType) -> Setup {
         bos: serde_json::Value::Null,
         eos: serde_json::Value::Null,
     });
-    // Attention, norms and gradients far from trivial values.
+    // Attention, norms and gradients are far from trivial values.
     sizes.init_std = 0.2;
     let settings = Settings { compute, ..Settings::new(7) };
     Setup { steps: 2, settings, ..Setup::new(sizes) }

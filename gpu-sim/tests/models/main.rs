@@ -1,4 +1,4 @@
-//! Whole models on a device, against the processor: every number of a training, on one rank and on meshes whose ranks
+//! Whole models on a device, compared with the CPU: every number of a training, on one rank and on meshes whose ranks
 //! share the device.
 
 mod gpt2;
@@ -28,7 +28,7 @@ use meshwright_tests::compare::{Report, assert_same_bits};
 use meshwright_tests::data::Turn;
 use meshwright_tests::run::{Outcome, Setup, train, without_noise};
 
-/// How near to the processor a device has to come, relative.
+/// Relative tolerance between device and CPU.
 #[derive(Clone, Copy)]
 struct Tolerance {
     loss: f64,
@@ -37,19 +37,19 @@ struct Tolerance {
     trained: f64,
 }
 
-/// Of the parameters that a device draws, whose logarithms and cosines are its own.
+/// Tolerance of parameters that a device initializes, with its own logarithms and cosines.
 const INITIAL: f64 = 2e-7;
 
 const F32: Tolerance = Tolerance { loss: 1e-5, norm: 1e-4, gradient: 2e-5, trained: 1e-4 };
-/// As far as two meshes are apart in bf16, whose sums are rounded in another order.
+/// Tolerance between two meshes in bf16, whose sums are rounded in another order.
 const BF16: Tolerance = Tolerance { loss: 9e-3, norm: 1e-1, gradient: 6e-2, trained: 6e-2 };
 
-/// One device for up to eight ranks.
+/// Creates one device for up to eight ranks.
 fn device(seed: u64) -> Arc<dyn Machine> {
     Arc::new(Gpus::new(drivers(seed, 8), 1))
 }
 
-/// Trains on the processor with one rank, and on a device as `others` say, and compares.
+/// Trains on the CPU with one rank and on a device with the setups `others`, and compares.
 #[track_caller]
 fn check<'a, M: Build, S: Shape>(
     setup: &Setup,
@@ -67,7 +67,7 @@ fn check<'a, M: Build, S: Shape>(
         let got = on_device(2 * seed as u64);
         let place = format!("{what} on {mesh}");
         compare(&mut report, &place, &without_noise(got.clone()), &expected, tolerance);
-        // Whatever the device does first, the numbers are the same.
+        // The seed of the device's scheduler does not change results.
         let again = on_device(2 * seed as u64 + 1);
         assert_eq!(again.losses, got.losses, "{place}: losses of another order of work");
         assert_same_bits(&format!("{place}: another order of work"), &again.trained, &got.trained);

@@ -1,5 +1,5 @@
-//! Ranks with a GPU each: every kind of parallelism through the engine over NCCL, whose library is replaced by one that
-//! works between threads and writes down what it is asked for.
+//! Ranks with a GPU each: every kind of parallelism through the NCCL engine, with a library that connects threads and
+//! logs its calls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use super::llama::{DATA, setup};
 use super::port::Port;
 use super::{F32, compare};
 
-/// A device for each rank, and the library between them.
+/// A device per rank, and the library between them.
 struct Cluster {
     drivers: Vec<Arc<SimDriver>>,
     gpus: Gpus,
@@ -104,7 +104,7 @@ fn ranks_of(mesh: &str) -> usize {
     mesh.split(',').map(|axis| axis[axis.len() - 1..].parse::<usize>().unwrap()).product()
 }
 
-/// How often each kind of call was made: `all_gather 24, all_reduce 9`.
+/// Returns the number of calls of each kind: `all_gather 24, all_reduce 9`.
 fn kinds(log: &[String]) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for call in log {
@@ -114,9 +114,9 @@ fn kinds(log: &[String]) -> String {
     texts.join(", ")
 }
 
-/// Meshes and levels, and what two steps of a Llama of two layers ask for: 5 units, whose gradients are summed in each step,
-/// the gathers of the comparison, and two of what ranks declare the same in the first step. Parts of unlike lengths (11 positions and 61 tokens over `tp`) are so near to each
-/// other that they are exchanged as if they were alike.
+/// Meshes and ZeRO stages, and the calls in two steps of a two-layer Llama: 5 FSDP units with a gradient reduction per
+/// step, the gathers of the comparison, and two for the consistency check of the first step. Unequal shards (11
+/// positions and 61 tokens over `tp`) differ by so little that they are exchanged as if they were equal.
 const CALLS: [(&str, ZeroLevel, &str); 8] = [
     ("dp=2", ZeroLevel::Replicated, "all_gather 6, all_reduce 10"),
     ("tp=2", ZeroLevel::Replicated, "all_gather 80, all_reduce 12, reduce_scatter 20"),
@@ -129,7 +129,7 @@ const CALLS: [(&str, ZeroLevel, &str); 8] = [
 ];
 
 #[test]
-fn recorded_collectives_are_the_same() {
+fn captured_collectives_are_the_same() {
     if not_checked_on_gpu() {
         return;
     }
@@ -143,9 +143,10 @@ fn recorded_collectives_are_the_same() {
         "--mesh fsdp=2 --zero 3 --micro-batches 2 --dtype bf16",
         "--mesh dp=2,fsdp=2,tp=2 --zero 3 --recompute full",
     ] {
-        let words = match mesh.contains("--dtype") {
-            true => format!("--steps 5 {mesh}"),
-            false => format!("{words} {mesh}"),
+        let words = if mesh.contains("--dtype") {
+            format!("--steps 5 {mesh}")
+        } else {
+            format!("{words} {mesh}")
         };
         let mesh = words.split("--mesh ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
         let ranks = ranks_of(mesh);
@@ -162,7 +163,8 @@ fn recorded_collectives_are_the_same() {
             let log = driver.device().log();
             let launched = log.iter().filter(|entry| entry.call.kind() == Kind::LaunchGraph);
             assert_eq!(launched.count(), 3 * passes, "{words}: rank {rank}");
-            // The same transfers, if not all at the same time; and ranks ask each other after each recording, and once more.
+            // The transfers are the same, though not at the same time; ranks agree after each capture, and once after
+            // the first step.
             let [mut got, mut expected] = [&recorded, &asked].map(|hub| hub.take_log(rank));
             expected.extend(vec!["all_reduce 1".to_owned(); passes + 1]);
             got.sort();
@@ -173,7 +175,7 @@ fn recorded_collectives_are_the_same() {
 }
 
 #[test]
-fn a_rank_that_does_not_record_is_followed_by_the_others() {
+fn failed_capture_of_one_rank_disables_all() {
     if not_checked_on_gpu() {
         return;
     }

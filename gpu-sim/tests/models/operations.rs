@@ -1,4 +1,4 @@
-//! Every other operation, with dropout, and every optimiser.
+//! All remaining operations, with dropout, and every optimizer.
 
 use meshwright::nn::{Layers, Sizes};
 use meshwright::optim::{MuonOptions, OptimizerOptions, SgdOptions};

@@ -1,4 +1,4 @@
-//! The main job on a device: the trainer with its checkpoints, metrics and continuation.
+//! The trainer on a device, with checkpoints, metrics and resuming.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use meshwright_gpu_sim::drivers;
 use meshwright_tests::lanes::{Span, lanes};
 use serde_json::Value;
 
-/// A short run, as a command line of these words would do it.
+/// Runs a short training with this command line.
 fn run(words: &str, folder: &Path) -> Summary {
     let (save, metrics) = (folder.join("run"), folder.join("steps.jsonl"));
     let text = folder.join("text.txt");
@@ -50,7 +50,7 @@ fn a_run_goes_on_where_it_stopped() {
 
 #[test]
 fn a_head_takes_what_was_planned() {
-    // 64 tokens and 256 columns of bf16, on a device with room for all of them.
+    // 64 tokens and 256 columns of bf16, on a device with enough memory for all of them.
     let logits = 64 * 256 * 2;
     for (mesh, planned) in [("1", logits), ("dp=2", logits / 2)] {
         let folder = tempfile::tempdir().unwrap();
@@ -90,7 +90,7 @@ fn a_trace_shows_what_the_device_does() {
             }
         }
     }
-    // The times of communication are those of the device.
+    // Communication times are those of the device.
     for axis in ["fsdp", "tp"] {
         let used = summary.report.communication.iter().find(|used| used.axes == axis);
         let used = used.unwrap_or_else(|| panic!("no {axis}: {:?}", summary.report));
@@ -98,10 +98,10 @@ fn a_trace_shows_what_the_device_does() {
     }
 }
 
-/// Spans nest or are apart; those of communication have their arguments, and nothing is inside of them.
+/// Checks that spans are nested or disjoint, and that communication spans have their arguments and no children.
 fn check_lane(place: &str, spans: &[Span]) {
     let mut open: Vec<&Span> = Vec::new();
-    // One that was too short for the clock may lie where the next one begins.
+    // A span shorter than the clock's resolution may start with the next one.
     for span in spans.iter().filter(|span| span.start < span.end) {
         while open.last().is_some_and(|outer| outer.end <= span.start) {
             open.pop();

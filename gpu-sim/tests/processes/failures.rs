@@ -1,4 +1,4 @@
-//! Ranks that end in the middle of a run: all others do, soon, and say why.
+//! Ranks that fail during a run: all others exit soon, with the reason.
 
 use std::time::{Duration, Instant};
 
@@ -8,19 +8,19 @@ use super::job::{End, Job};
 use super::rank::FAULT;
 use super::training::{losses, words};
 
-/// How long the others may take.
+/// Time limit for the other ranks.
 const SOON: Duration = Duration::from_secs(15);
 
-/// That of a process that was killed.
+/// Exit status of a killed process.
 const SIGKILL: i32 = 9;
 
-/// Whether steps are recorded. A simulated device cannot be asked for anything while it waits for another rank inside of
-/// recorded work, as a GPU can; so there they are not.
+/// CUDA graphs are disabled on simulated devices, which cannot be called while captured work waits for another rank, as
+/// a GPU can.
 fn recorded() -> &'static str {
     if on_gpu() { "" } else { " --no-graphs" }
 }
 
-/// Kills `rank` of a run on `mesh` after two steps, and gives how all have ended.
+/// Kills `rank` of a run on `mesh` after two steps, and returns the outcome of all processes.
 fn after_the_end_of(rank: usize, mesh: &str, ranks: usize) -> Vec<End> {
     let folder = tempfile::tempdir().unwrap();
     let save = folder.path().join("run");
@@ -40,7 +40,7 @@ fn after_the_end_of(rank: usize, mesh: &str, ranks: usize) -> Vec<End> {
     ends
 }
 
-/// Every other rank says that `lost` was lost, and which call waits for it.
+/// Checks that every other rank reports that `lost` was lost, and the waiting call.
 fn assert_told(ends: &[End], lost: usize) {
     for (rank, end) in ends.iter().enumerate().filter(|(rank, _)| *rank != lost) {
         assert_eq!(end.code, Some(2), "rank {rank}: {end:#?}");
@@ -63,7 +63,7 @@ fn rank_0_is_missed_too() {
 }
 
 #[test]
-fn the_reason_of_a_rank_that_fails_reaches_the_others() {
+fn failure_reason_reaches_the_other_ranks() {
     // A GPU cannot be made to fail.
     if not_checked_on_gpu() {
         return;
@@ -89,7 +89,7 @@ fn the_reason_of_a_rank_that_fails_reaches_the_others() {
 fn a_rank_that_never_begins_is_missed() {
     let folder = tempfile::tempdir().unwrap();
     let words = words(folder.path(), "--mesh dp=2 --steps 2");
-    // Its data is not there.
+    // The data of this rank is missing.
     let change = |rank, command: &mut std::process::Command| {
         if rank == 1 {
             command.env(super::rank::WORDS, words.replace("text.txt", "missing.txt"));

@@ -1,4 +1,4 @@
-//! Starts this program once for each rank, with the variables that torchrun sets, and waits for all of them.
+//! Starts this program once per rank with torchrun's environment variables, and waits for all processes.
 
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
@@ -11,32 +11,32 @@ use meshwright_gpu_sim::on_gpu;
 use super::hub::Hub;
 use super::{rank, wire};
 
-/// How long a rank may take that is not to be killed. Ranks that share a GPU take turns, and compile their kernels first.
+/// Time limit of a rank that is not killed. Ranks that share a GPU take turns, and compile their kernels first.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Several processes of one job.
+/// The processes of one job.
 pub struct Job {
     ranks: Vec<Child>,
     started: Instant,
 }
 
-/// How a process ended, and what it printed.
+/// Exit status and output of a process.
 #[derive(Debug)]
 pub struct End {
     pub code: Option<i32>,
     pub signal: Option<i32>,
     pub stderr: String,
-    /// After the start, or the last [`Job::kill`].
+    /// Time since the start, or since the last [`Job::kill`].
     pub after: Duration,
 }
 
-/// A port that is free now, and the one after it.
+/// Returns a port that is free now, as is the next one.
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 impl Job {
-    /// Starts `ranks` processes that do `role` with `words`. `change` may change what a rank is told.
+    /// Starts `ranks` processes with `role` and `words`. `change` may modify the environment of a rank.
     pub fn start(
         ranks: usize,
         role: &str,
@@ -72,13 +72,13 @@ impl Job {
         Job { ranks: (0..ranks).map(start).collect(), started: Instant::now() }
     }
 
-    /// Ends a process as the system does when it is out of memory.
+    /// Kills a process as the system does when out of memory.
     pub fn kill(&mut self, rank: usize) {
         self.ranks[rank].kill().expect("it still runs");
         self.started = Instant::now();
     }
 
-    /// Whether a process has ended.
+    /// Returns true if a process has exited.
     pub fn has_lost_one(&mut self) -> bool {
         self.ranks.iter_mut().any(|rank| rank.try_wait().expect("a child").is_some())
     }
@@ -115,7 +115,7 @@ impl Job {
     }
 }
 
-/// The library refuses two ranks on one GPU, unless it takes their processes for those of two hosts.
+/// NCCL refuses two ranks on one GPU unless it takes their processes for those of two hosts.
 fn share_one_gpu(rank: usize, command: &mut Command) {
     let variables = [
         ("NCCL_HOSTID", format!("rank {rank}").as_str()),

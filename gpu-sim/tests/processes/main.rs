@@ -1,8 +1,8 @@
-//! Runs of several processes, each with a device of its own, started as a launcher starts them.
+//! Runs of several processes with a device each, started as by a launcher.
 //!
-//! Every process is this program, told by its environment to be a rank. Devices are simulated, and the library between
-//! them is that of the tests of the engine, reached over TCP. On a host with a GPU, `MESHWRIGHT_TEST_DEVICE=cuda` lets all
-//! processes share it, with the library itself between them.
+//! Every process is this program, whose environment selects a rank. Devices are simulated, and the collectives library
+//! is that of the engine's tests, over TCP. With a GPU, `MESHWRIGHT_TEST_DEVICE=cuda` makes all processes share it,
+//! with NCCL between them.
 
 mod failures;
 #[allow(dead_code, reason = "not all of it is needed here")]
@@ -23,7 +23,7 @@ mod settings;
 mod training;
 mod wire;
 
-/// Not a test, but a process of the others.
+/// The entry point of rank processes, not a test.
 #[test]
 #[ignore = "a rank of the other tests, which start it"]
 fn one_rank() {

@@ -1,4 +1,4 @@
-//! Every collective between processes, against the engine between threads.
+//! Every collective between processes, compared with the engine between threads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,27 +18,26 @@ use super::job::Job;
 use super::rank::{library, own_place};
 use super::scenario::{self, Scenario, Value};
 
-/// Messages go along this axis.
+/// Axis of point-to-point messages.
 const PP: AxisSet = AxisSet::of(AxisId::Pp);
 
 #[test]
-fn collectives_between_processes_are_those_between_threads() {
+fn collectives_match_those_between_threads() {
     for ranks in [2, 4] {
         Job::start(ranks, "primitives", &format!("pp={ranks}"), |_, _| {}).succeed();
     }
 }
 
-/// A rank of `mesh`, which makes every collective.
+/// A rank of `mesh` that runs every collective.
 pub fn run(mesh: &str) {
     let shape: MeshShape = mesh.parse().unwrap();
     let place = own_place().unwrap();
-    let (driver, library): (Arc<dyn Driver>, Arc<dyn Library>) = match on_gpu() {
-        true => (NativeDriver::new(0).unwrap(), Arc::new(RealLibrary::new().unwrap())),
-        false => {
-            let driver = Arc::new(SimDriver::new(place.rank as u64));
-            let library = Arc::new(library(place.rank, &driver));
-            (driver, library)
-        }
+    let (driver, library): (Arc<dyn Driver>, Arc<dyn Library>) = if on_gpu() {
+        (NativeDriver::new(0).unwrap(), Arc::new(RealLibrary::new().unwrap()))
+    } else {
+        let driver = Arc::new(SimDriver::new(place.rank as u64));
+        let library = Arc::new(library(place.rank, &driver));
+        (driver, library)
     };
     let timeout = Duration::from_secs(60);
     let store = Arc::new(Store::open(&place, timeout).unwrap());
@@ -52,7 +51,7 @@ pub fn run(mesh: &str) {
     let engine = Engine::new(settings, library, Arc::clone(&device), &id).unwrap();
     let group = engine.group(PP);
     let meter = MemoryMeter::on(Some(device), usize::MAX);
-    // Values reach 10^4, of which the library adds four in an order of its own, and rounds every sum of bf16.
+    // Values reach 10^4; NCCL sums four in its own order, and rounds every bf16 sum.
     agree::<f32>(&*group, &meter, shape, scenario::reductions, 0.05);
     agree::<f32>(&*group, &meter, shape, scenario::started_reductions, 0.05);
     agree::<bf16>(&*group, &meter, shape, scenario::reductions, 400.0);
@@ -62,7 +61,7 @@ pub fn run(mesh: &str) {
     engine.leave(&meshwright::comm::Departure::Returned);
 }
 
-/// Results of `script` are those between threads: to the bit, or on GPUs up to `tolerance`.
+/// Compares the results of `script` with those between threads: bitwise, or on GPUs up to `tolerance`.
 fn agree<T: Value + Into<f64>>(
     group: &dyn Communicator,
     meter: &Arc<MemoryMeter>,

@@ -1,4 +1,4 @@
-//! What a process does that was started as a rank.
+//! The program of a process that was started as a rank.
 
 use std::env;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use super::port::Port;
 use super::primitives;
 use super::wire::Wire;
 
-/// The name of the test that is a rank.
+/// Name of the test that runs as a rank.
 pub const TEST: &str = "one_rank";
-/// What the rank does: `train`, or `primitives`.
+/// Role of the rank: `train`, or `primitives`.
 pub const ROLE: &str = "MESHWRIGHT_TEST_ROLE";
-/// The words of its command line.
+/// Command line of the rank.
 pub const WORDS: &str = "MESHWRIGHT_TEST_WORDS";
-/// Where the library of the test is.
+/// Address of the test's collectives library.
 pub const HUB: &str = "MESHWRIGHT_TEST_HUB";
-/// After how many launches of kernels the device of this rank fails, if it does.
+/// Number of kernel launches after which the device of this rank fails, if it does.
 pub const FAULT: &str = "MESHWRIGHT_TEST_FAULT";
 
-/// Does what its environment says, and ends as a training program does.
+/// Runs the role from the environment, and exits as a training program does.
 pub fn run() {
     let words = env::var(WORDS).expect("the words of a rank");
     match env::var(ROLE).as_deref() {
@@ -37,14 +37,12 @@ pub fn run() {
 
 fn train(words: &str) -> Result<()> {
     let config = Config::parse(words.split_whitespace())?;
-    match on_gpu() {
-        true => Trainer::<Llama>::new(config)?.run(),
-        false => {
-            let place = own_place()?;
-            let machine: Box<dyn Machine> = Box::new(simulated(&config, &place)?);
-            Trainer::<Llama>::on(config, machine)?.run()
-        }
+    if on_gpu() {
+        return Trainer::<Llama>::new(config)?.run();
     }
+    let place = own_place()?;
+    let machine: Box<dyn Machine> = Box::new(simulated(&config, &place)?);
+    Trainer::<Llama>::on(config, machine)?.run()
 }
 
 pub fn own_place() -> Result<Place> {
@@ -52,7 +50,7 @@ pub fn own_place() -> Result<Place> {
     Ok(place.expect("the variables of a launcher"))
 }
 
-/// A simulated GPU of this process, and the library of the test between it and the others.
+/// Returns a simulated GPU of this process, and the test's library between processes.
 fn simulated(config: &Config, place: &Place) -> Result<Gpus> {
     let driver = Arc::new(SimDriver::new(place.rank as u64));
     if let Ok(launches) = env::var(FAULT) {
@@ -65,7 +63,7 @@ fn simulated(config: &Config, place: &Place) -> Result<Gpus> {
     Gpus::in_process(&config.mesh, place, driver, library)
 }
 
-/// The library of the test, for the rank with this device.
+/// Returns the test's library for the rank with this device.
 pub fn library(rank: usize, driver: &Arc<SimDriver>) -> Port {
     let address = env::var(HUB).expect("the address of the library");
     let wire = Wire { address: address.parse().expect("an address") };

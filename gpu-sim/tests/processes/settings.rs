@@ -1,11 +1,11 @@
-//! What launchers and users may get wrong: one message, at once.
+//! Invalid settings of launchers and users: one message, immediately.
 
 use std::net::TcpListener;
 
 use super::job::{End, Job};
 use super::training::words;
 
-/// Runs two ranks that must not begin, and gives how they ended.
+/// Runs two ranks that must not start, and returns their outcomes.
 fn refused(mesh: &str, change: impl Fn(usize, &mut std::process::Command)) -> Vec<End> {
     let folder = tempfile::tempdir().unwrap();
     let words = words(folder.path(), &format!("--mesh {mesh} --steps 2"));
@@ -16,7 +16,7 @@ fn refused(mesh: &str, change: impl Fn(usize, &mut std::process::Command)) -> Ve
 }
 
 #[test]
-fn the_mesh_has_as_many_ranks_as_there_are_processes() {
+fn mesh_must_match_the_number_of_processes() {
     for end in refused("dp=4", |_, _| {}) {
         let text = "--mesh dp=4 has 4 ranks, but 2 processes were started; make them as many";
         assert!(end.stderr.contains(text), "{}", end.stderr);
@@ -51,7 +51,7 @@ fn what_the_launcher_leaves_out_is_named() {
 fn a_port_that_is_taken_is_named() {
     let taken = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    // Whatever has it hangs up.
+    // A server that closes every connection.
     std::thread::spawn(move || taken.incoming().for_each(drop));
     let ends = refused("dp=2", |_, command| {
         command.env("MASTER_PORT", &port);

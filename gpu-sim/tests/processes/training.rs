@@ -1,4 +1,4 @@
-//! Trainings of several processes, against those of ranks that are threads and share one device.
+//! Training runs of several processes, compared with ranks that are threads and share one device.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use meshwright_gpu_sim::{drivers, on_gpu};
 
 use super::job::Job;
 
-/// The command line of a short run that writes to `folder`.
+/// Returns the command line of a short run that writes to `folder`.
 pub fn words(folder: &Path, more: &str) -> String {
     let text = folder.join("text.txt");
     std::fs::write(&text, "the quick brown fox jumps over the lazy dog. ".repeat(40)).unwrap();
@@ -27,21 +27,21 @@ fn as_threads(words: &str) -> Summary {
     Trainer::<Llama>::on(config, machine).unwrap().train().unwrap()
 }
 
-/// The losses that rank 0 has written.
+/// Returns the losses that rank 0 has written.
 pub fn losses(folder: &Path) -> Vec<f64> {
     let text = std::fs::read_to_string(folder.join("steps.jsonl")).unwrap_or_default();
     let loss = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?["loss"].as_f64();
     text.lines().filter_map(loss).collect()
 }
 
-/// The parameters that a run has exported.
+/// Returns the parameters that a run has exported.
 fn exported(folder: &Path) -> Vec<u8> {
     std::fs::read(folder.join("hf/model.safetensors")).unwrap()
 }
 
 #[track_caller]
 fn assert_near(got: &[f64], expected: &[f64], what: &str) {
-    // The library itself adds in another order than the ranks of one device.
+    // NCCL sums in another order than ranks that share a device.
     let tolerance = if on_gpu() { 2e-5 } else { 0.0 };
     let is_near = |(a, b): (&f64, &f64)| (a - b).abs() <= tolerance * b.abs();
     assert!(got.len() == expected.len(), "{what}: {got:?} and {expected:?}");
@@ -68,7 +68,7 @@ fn processes_train_as_threads_do() {
             let [expected, got] = folders.each_ref().map(|folder| exported(folder.path()));
             assert!(got == expected, "{mesh}: parameters differ");
         }
-        // Only that of rank 0 speaks.
+        // Only rank 0 prints.
         assert!(ends[0].stderr.contains("loss"), "{mesh}: {}", ends[0].stderr);
         for end in &ends[1..] {
             assert_eq!(end.stderr.trim(), "", "{mesh}");
@@ -93,7 +93,7 @@ fn a_run_of_processes_goes_on_where_it_stopped() {
     assert_eq!(whole.len(), 4);
     assert_near(&parts, &whole, "losses");
 
-    // What processes have saved, threads read.
+    // Threads load the checkpoint of processes.
     let folder = tempfile::tempdir().unwrap();
     let save = folder.path().join("run");
     run(folder.path(), "--steps 2");

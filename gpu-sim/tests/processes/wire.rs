@@ -1,4 +1,4 @@
-//! The meetings of the ranks, reached from other processes: each question takes a connection of its own.
+//! The rendezvous of the test's library over TCP: each request uses a connection of its own.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,24 +9,24 @@ use meshwright::comm::nccl::{Comm, Transfer};
 
 use super::hub::{Hub, Meetings, Offer, Taken};
 
-/// What a question begins with.
+/// First byte of a request.
 const BEGIN: u64 = 0;
 const SPLIT: u64 = 1;
 const TRANSFER: u64 = 2;
 const SEND: u64 = 3;
 const RECV: u64 = 4;
 
-/// Stands for what is not given.
+/// Encodes an absent value.
 const NONE: u64 = u64::MAX;
 
-/// Answers questions about `hub` until the process ends. Gives where.
+/// Serves requests about `hub` until the process ends; returns the address.
 pub fn serve(hub: Arc<Hub>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
     let address = listener.local_addr().expect("it listens");
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let hub = Arc::clone(&hub);
-            // A process that was killed takes no answer.
+            // A killed process does not read the response.
             std::thread::spawn(move || drop(answer(&hub, stream)));
         }
     });
@@ -59,14 +59,14 @@ fn answer(hub: &Arc<Hub>, mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// The way of a process to the meetings.
+/// A process's connection to the rendezvous.
 #[derive(Debug)]
 pub struct Wire {
     pub address: SocketAddr,
 }
 
 impl Wire {
-    /// Nothing where the library has failed, or whoever holds the meetings has gone.
+    /// Sends a request; `None` if the library has failed, or the serving process has exited.
     fn ask(&self, words: &[u64], bytes: &[u8]) -> Option<Taken> {
         let answer = || -> io::Result<(Vec<u64>, Vec<u8>)> {
             let mut stream = TcpStream::connect(self.address)?;
@@ -121,7 +121,7 @@ impl Meetings for Wire {
     }
 }
 
-/// What the meetings need to know of a transfer: its kind, count, operation and root.
+/// Parameters of a transfer that must match: kind, count, operation and root.
 fn words_of(transfer: &Transfer) -> [u64; 4] {
     let maximum = |op: ReduceOp| u64::from(op == ReduceOp::Max);
     match *transfer {

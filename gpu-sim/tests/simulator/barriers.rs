@@ -1,4 +1,4 @@
-//! Barriers, and what the lanes of a warp do together.
+//! Barriers and warp operations.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ fn a_missing_barrier_is_found_in_any_order() {
     }
 }
 
-/// Where the detector does not look, since atomic operations may meet, the order of threads shows.
+/// Atomic operations are not checked for races, so the thread order shows in the result.
 #[test]
 fn a_result_that_depends_on_the_order_is_seen() {
     let text = "KERNEL(test)(int* x) {\n\
@@ -68,7 +68,7 @@ fn a_result_that_depends_on_the_order_is_seen() {
     assert!(seen.len() > 5, "{seen:?}");
 }
 
-/// Lanes exchange values in shared memory, and then write over them.
+/// Lanes exchange values in shared memory, and overwrite them.
 #[test]
 fn lanes_need_a_barrier_of_their_warp() {
     let text = "KERNEL(test)(float* x) {\n\
@@ -93,7 +93,7 @@ fn lanes_need_a_barrier_of_their_warp() {
         for (first, second) in [
             ("", "__syncwarp();"),
             ("__syncwarp();", ""),
-            // A shuffle does not order accesses of memory.
+            // A shuffle does not order memory accesses.
             ("__shfl_sync(~0u, 1, 0);", "__syncwarp();"),
         ] {
             let told = message(run(seed, first, second).map(drop));
@@ -200,7 +200,7 @@ fn lanes_exchange_values() {
 }
 
 #[test]
-fn what_a_lane_outside_of_the_mask_would_give_is_nan() {
+fn shuffles_from_outside_the_mask_are_nan() {
     let text = "KERNEL(test)(float* x) { if (threadIdx.x < 16) x[threadIdx.x] = __shfl_xor_sync(0xffffu, 1.0f, 16); }";
     let rig = Rig::new(1);
     let x = rig.put(&[0f32; 16]);

@@ -1,6 +1,6 @@
-//! What tests can see of a device, and do to it.
+//! The call log and fault injection of a device.
 
-use meshwright::backend::cuda::{Driver, DriverError, Properties};
+use meshwright::backend::cuda::{DeviceProperties, Driver, DriverError};
 use meshwright_gpu_sim::{Call, Kind, SimDevice, h100};
 
 use crate::rig::{Rig, args, grid};
@@ -36,7 +36,7 @@ fn a_call_fails_when_it_is_told_to() {
 
 #[test]
 fn properties_are_those_asked_for() {
-    let wanted = Properties { name: "old".to_string(), capability: (8, 0), ..h100() };
+    let wanted = DeviceProperties { name: "old".to_string(), capability: (8, 0), ..h100() };
     assert_eq!(*SimDevice::with(1, wanted.clone()).driver().properties(), wanted);
     assert_eq!(SimDevice::new(1).driver().properties().capability, (9, 0));
 }

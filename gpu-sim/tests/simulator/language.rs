@@ -1,11 +1,11 @@
-//! How sources become kernels, and what these find in the language.
+//! Compilation of kernel sources, and the emulated language.
 
 use meshwright::backend::cuda::{Driver, DriverError, Grid};
 
 use crate::rig::{Rig, args, grid, message, source};
 
 #[test]
-fn a_source_that_does_not_compile_is_told_with_its_line() {
+fn compile_errors_name_the_line() {
     let rig = Rig::new(1);
     let error = rig.driver.load(&source("KERNEL(test)(float* x) {\n    x[0] = y;\n}"));
     let Err(DriverError::Compile { source_name, log, .. }) = error else {
@@ -58,7 +58,7 @@ fn launches_must_fit_the_device() {
         (grid(0, 32), "cannot have (0, 1, 1) blocks"),
         (
             Grid { shared: 228 * 1024, ..grid(1, 32) },
-            "asks for 233472 bytes of shared memory of 232448",
+            "requests 233472 bytes of shared memory of 232448",
         ),
     ] {
         let message = message(rig.run(text, wrong, args![x]));

@@ -1,6 +1,6 @@
-//! Memory that a kernel must not use, or has not written.
+//! Accesses to invalid or uninitialized memory.
 
-use meshwright::backend::cuda::{Driver, DriverError, Grid, Properties};
+use meshwright::backend::cuda::{DeviceProperties, Driver, DriverError, Grid};
 use meshwright_gpu_sim::{SimDevice, h100};
 
 use crate::rig::{Rig, args, grid, message};
@@ -90,7 +90,7 @@ fn indices_must_lie_in_arrays() {
 }
 
 #[test]
-fn dynamic_shared_memory_ends_where_it_was_asked_to() {
+fn dynamic_shared_memory_has_the_requested_size() {
     let text = "KERNEL(test)(float* x) { DYNAMIC_SHARED(float, part); part[threadIdx.x] = 1.0f; }";
     let rig = Rig::new(1);
     let x = rig.put(&[0f32]);
@@ -100,7 +100,7 @@ fn dynamic_shared_memory_ends_where_it_was_asked_to() {
     assert!(message.contains("wrote 0 bytes beyond the end of its 132 bytes"), "{message}");
 }
 
-/// Every block leaves values behind; what it finds is not what an earlier one has left.
+/// Every block writes shared memory; a later block does not see the values.
 #[test]
 fn shared_memory_begins_as_nan_in_every_block() {
     let text = "KERNEL(test)(float* x) {\n\
@@ -126,7 +126,7 @@ fn fresh_memory_is_nan() {
 
 #[test]
 fn memory_ends_at_its_limit() {
-    let device = SimDevice::with(1, Properties { memory: 1000, ..h100() });
+    let device = SimDevice::with(1, DeviceProperties { memory: 1000, ..h100() });
     let driver = device.driver();
     let first = driver.alloc(600).expect("memory");
     assert_eq!(driver.alloc(401), Err(DriverError::OutOfMemory { bytes: 401 }));

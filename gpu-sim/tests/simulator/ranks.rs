@@ -27,13 +27,14 @@ impl Seat {
         Seat { driver, stream, mine, copy, written, read }
     }
 
-    /// Writes, lets the other rank copy what was written, and does not write again before that has been done.
+    /// Writes, lets the other rank copy the values, and writes again only after the copy is done.
     fn work(&self, other: &Seat, number: f32, barrier: &Barrier) -> Result<(), DriverError> {
         let Seat { driver, stream, .. } = self;
         for round in 0..ROUNDS {
             let values = [number + round as f32; LEN];
             let mut got = [0f32; LEN];
-            // SAFETY: there is room; the values stay until the stream is done at the end of the round.
+            // SAFETY: the memory is large enough; the values live until the stream is synchronized at the end of the
+            // round.
             unsafe {
                 driver.upload(*stream, self.mine, values.as_ptr().cast(), LEN * 4)?;
                 driver.record(self.written, *stream)?;
@@ -68,7 +69,7 @@ fn two_ranks_exchange_values() {
     }
 }
 
-/// The host of one rank waits for a stream that waits for work which the other rank submits later.
+/// Synchronizes a stream that waits for work which another rank submits later.
 #[test]
 fn a_wait_for_another_rank_does_not_stop_it() {
     for seed in 0..10 {
@@ -86,7 +87,7 @@ fn a_wait_for_another_rank_does_not_stop_it() {
                 assert_eq!(first.driver.is_done(second.written), Ok(true));
             });
             scope.spawn(|| {
-                // SAFETY: there is room.
+                // SAFETY: the memory is large enough.
                 unsafe { second.driver.zero(second.stream, second.mine, LEN * 4) }.expect("work");
                 second.driver.record(second.written, second.stream).expect("an event");
                 recorded.wait();

@@ -1,4 +1,4 @@
-//! A device with one stream, and the shortest ways to use it.
+//! A device with one stream, and shortcuts for tests.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ impl Rig {
         Rig { driver, stream }
     }
 
-    /// Device memory with these values.
+    /// Allocates device memory with these values.
     pub fn put<T: Pod>(&self, values: &[T]) -> u64 {
         let address = self.driver.alloc(size_of_val(values)).expect("memory");
         self.write(address, values).expect("an upload");
@@ -26,7 +26,7 @@ impl Rig {
     }
 
     pub fn write<T: Pod>(&self, address: u64, values: &[T]) -> Result<(), DriverError> {
-        // SAFETY: the memory has room, and the values stay until the stream is done.
+        // SAFETY: the memory is large enough, and the values live until the stream is synchronized.
         unsafe {
             self.driver.upload(
                 self.stream,
@@ -49,11 +49,11 @@ impl Rig {
         Ok(values)
     }
 
-    /// Runs the kernel `test` of a source, and waits for it.
+    /// Runs the kernel `test` of a source, and synchronizes.
     pub fn run(&self, text: &str, grid: Grid, args: &[&[u8]]) -> Result<(), DriverError> {
         let module = self.driver.load(&source(text))?;
         let function = self.driver.function(module, "test")?;
-        // SAFETY: sizes of the tests are right, where they are not meant to be found wrong.
+        // SAFETY: sizes are correct unless the test expects an error.
         unsafe { self.driver.launch(self.stream, function, grid, args)? };
         self.driver.synchronize(self.stream)
     }
@@ -67,12 +67,12 @@ pub fn grid(blocks: u32, threads: u32) -> Grid {
     Grid { blocks: [blocks, 1, 1], threads, shared: 0 }
 }
 
-/// The message of a failure.
+/// Returns the message of an error.
 pub fn message(result: Result<(), DriverError>) -> String {
     result.expect_err("a failure").to_string()
 }
 
-/// Parameters of a kernel as bytes.
+/// Returns kernel parameters as bytes.
 macro_rules! args {
     ($($arg:expr),* $(,)?) => { &[$(::bytemuck::bytes_of(&$arg)),*] };
 }

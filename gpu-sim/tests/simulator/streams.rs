@@ -1,4 +1,4 @@
-//! Streams, events, and transfers that are done when they are done.
+//! Streams, events, and asynchronous transfers.
 
 use meshwright::backend::cuda::{Driver, DriverError, Event, Stream};
 
@@ -6,13 +6,13 @@ use crate::rig::Rig;
 
 const LEN: usize = 64;
 
-/// A second stream copies what a first one has copied: behind an event or not.
+/// A second stream copies the result of a first one, ordered by an event or not.
 fn chain(seed: u64, ordered: bool) -> Result<Vec<f32>, DriverError> {
     let rig = Rig::new(seed);
     let driver = &rig.driver;
     let [x, y, z] = [1.0f32, 2.0, 3.0].map(|value| rig.put(&[value; LEN]));
     let (other, event) = (driver.new_stream(true)?, driver.new_event(false)?);
-    // SAFETY: all have room for the copies.
+    // SAFETY: all are large enough for the copies.
     unsafe { driver.copy(rig.stream, y, x, LEN * 4)? };
     if ordered {
         driver.record(event, rig.stream)?;
@@ -45,12 +45,12 @@ fn a_wait_is_for_the_record_before_it() -> Result<(), DriverError> {
         let driver = &rig.driver;
         let (second, third) = (driver.new_stream(false)?, driver.new_stream(false)?);
         let (event, late) = (driver.new_event(false)?, driver.new_event(false)?);
-        // Nothing has been recorded, so that nothing is waited for.
+        // Nothing is recorded yet, so the wait has no effect.
         driver.wait(second, event)?;
         driver.synchronize(second)?;
         driver.record(event, rig.stream)?;
         driver.wait(second, event)?;
-        // The next record of the event, behind the second stream, is none of its business.
+        // A later record of the event, after the second stream, does not affect the wait.
         driver.record(late, second)?;
         driver.wait(third, late)?;
         driver.record(event, third)?;
@@ -72,13 +72,13 @@ fn who_asks_again_and_again_gets_an_answer() -> Result<(), DriverError> {
     assert_eq!(driver.is_done(event), Ok(true));
     let mut early = 0;
     for _ in 0..20 {
-        // SAFETY: there is room.
+        // SAFETY: the memory is large enough.
         unsafe { driver.zero(rig.stream, x, LEN * 4)? };
         driver.record(event, rig.stream)?;
         let asked = (0..100).position(|_| driver.is_done(event) == Ok(true));
         early += usize::from(asked.expect("an answer") > 0);
     }
-    assert!(early > 0, "work is not always done at once");
+    assert!(early > 0, "work is not always done immediately");
     Ok(())
 }
 
@@ -99,14 +99,14 @@ fn events_measure_time_if_they_are_meant_to() -> Result<(), DriverError> {
     Ok(())
 }
 
-/// What a transfer has moved if its host memory changes before anybody waits for it.
+/// Returns the result of a transfer whose host memory changes before the stream is synchronized.
 fn uploaded(seed: u64) -> Result<f32, DriverError> {
     let rig = Rig::new(seed);
     let x = rig.put(&[0f32]);
     let mut source = [1f32];
-    // SAFETY: the memory is there until the stream is done.
+    // SAFETY: the memory lives until the stream is synchronized.
     unsafe { rig.driver.upload(rig.stream, x, source.as_ptr().cast(), 4)? };
-    // SAFETY: it is the test's own; read and written through pointers alone.
+    // SAFETY: owned by the test; read and written only through pointers.
     unsafe { source.as_mut_ptr().write_volatile(2.0) };
     rig.driver.synchronize(rig.stream)?;
     Ok(rig.get(x, 1)?[0])

@@ -1,10 +1,10 @@
-//! Asynchronous copies, matrix loads and products of a warp.
+//! Asynchronous copies, matrix loads and warp matmuls.
 
 use half::bf16;
 
 use crate::rig::{Rig, args, grid, message};
 
-/// c[16, 8] = a[16, 16] b[16, 8], by one warp: from tiles in shared memory that are loaded asynchronously.
+/// c[16, 8] = a[16, 16] b[16, 8] by one warp, from tiles in shared memory that are copied asynchronously.
 const PRODUCT: &str = "KERNEL(test)(const bf16* a, const bf16* b, float* c) {
     __shared__ __align__(16) bf16 tile_a[16 * 16];
     __shared__ __align__(16) bf16 tile_b[16 * 8];
@@ -68,7 +68,7 @@ fn copies_fill_up_with_zeros() {
     assert_eq!(rig.get::<f32>(y, 4), Ok(vec![1.0, 2.0, 0.0, 0.0]));
 }
 
-/// Matrix `m` of four has `100 m + 10 row + col`.
+/// Element (row, col) of matrix `m` of four is `100 m + 10 row + col`.
 #[test]
 fn matrices_are_spread_over_a_warp() {
     let text = "KERNEL(test)(const uint16_t* x, uint32_t* y) {\n\
@@ -115,7 +115,7 @@ fn tiles_must_be_shared_and_aligned() {
     }
 }
 
-/// What lanes write over after a matrix load of the whole warp has been read; what they wrote before it may not be there.
+/// Lanes overwrite the operand of a matrix load of the whole warp after it; earlier writes need a barrier.
 #[test]
 fn matrix_loads_need_a_barrier_before_them_alone() {
     let text = "KERNEL(test)(uint32_t* y) {\n\

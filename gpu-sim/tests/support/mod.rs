@@ -1,6 +1,6 @@
-//! The same calls on the host's backend and on simulated devices, and how their results are compared.
+//! Calls on the CPU backend and on simulated devices, and comparison of their results.
 
-// Every test file is a crate of its own, and none needs all of this.
+// Every test file is a crate of its own, and uses only a part of this.
 #![allow(dead_code)]
 
 use std::sync::Arc;
@@ -11,38 +11,38 @@ use meshwright::backend::cuda::{CudaBackend, Driver, Gpu};
 use meshwright::backend::{Backend, Buffer, Category, DType, Element, MemoryMeter, View, ViewMut};
 use meshwright_gpu_sim::drivers;
 
-/// Both types of numbers.
+/// Both float dtypes.
 pub const FLOATS: [DType; 2] = [DType::F32, DType::Bf16];
 
-/// What stands before and behind every operand, and must stay.
+/// Guard values before and after every operand, which must not change.
 const GUARD: u8 = 0xa5;
 
-/// A backend with memory of its own.
+/// A backend with its own memory.
 pub struct Side {
     backend: Arc<dyn Backend>,
     cuda: Option<Arc<CudaBackend>>,
     meter: Arc<MemoryMeter>,
-    /// Elements before every operand: with any but a multiple of 16 bytes, operands are not aligned.
+    /// Elements before every operand: unless a multiple of 16 bytes, operands are not aligned.
     skew: usize,
 }
 
-/// The host.
+/// Returns the CPU backend.
 pub fn host() -> Side {
     let backend = Arc::new(CpuBackend::new(1).expect("one thread starts nothing"));
     Side { backend, cuda: None, meter: MemoryMeter::new(), skew: 0 }
 }
 
-/// Devices that run threads in unlike orders where they are simulated, with aligned operands and with others.
+/// Returns devices with different thread orders if simulated, with aligned and unaligned operands.
 pub fn devices() -> Vec<Side> {
     [(1, 0), (2, 1), (3, 3)].into_iter().map(|(seed, skew)| device(seed, skew)).collect()
 }
 
-/// A simulated device, or the host's GPU where [`drivers`] gives that, with `skew` elements before every operand.
+/// Returns a simulated device, or the host's GPU if [`drivers`] selects it, with `skew` elements before every operand.
 pub fn device(seed: u64, skew: usize) -> Side {
     device_with(drivers(seed, 1).swap_remove(0), skew)
 }
 
-/// The device of a driver, with `skew` elements before every operand.
+/// Returns the device of a driver, with `skew` elements before every operand.
 pub fn device_with(driver: Arc<dyn Driver>, skew: usize) -> Side {
     let cuda = Arc::new(CudaBackend::new(driver));
     let meter = MemoryMeter::on(cuda.device(), usize::MAX);
@@ -54,12 +54,12 @@ impl Side {
         &*self.backend
     }
 
-    /// The hold on the simulated device.
+    /// Returns the GPU context of the simulated device.
     pub fn gpu(&self) -> &Gpu {
         self.cuda.as_ref().expect("a side with a device").gpu()
     }
 
-    /// An operand that holds these values.
+    /// Returns an operand with these values.
     pub fn put<T: Element>(&self, values: &[T]) -> Operand {
         let guard: T = bytemuck::pod_read_unaligned(&[GUARD; 4][..size_of::<T>()]);
         let all = [&vec![guard; self.skew], values, &[guard; 3]].concat();
@@ -68,7 +68,7 @@ impl Side {
         Operand { buffer, start: self.skew }
     }
 
-    /// Numbers, rounded to `dtype`.
+    /// Returns numbers rounded to `dtype`.
     pub fn floats(&self, dtype: DType, values: &[f32]) -> Operand {
         match dtype {
             DType::F32 => self.put(values),
@@ -79,13 +79,13 @@ impl Side {
         }
     }
 
-    /// An operand to be written: full of NaN.
+    /// Returns an operand to be written, filled with NaN.
     pub fn blank(&self, dtype: DType, len: usize) -> Operand {
         self.floats(dtype, &vec![f32::NAN; len])
     }
 }
 
-/// A stretch of memory of a side, between guards.
+/// A range of memory between guard values.
 pub struct Operand {
     buffer: Buffer,
     start: usize,
@@ -105,7 +105,7 @@ impl Operand {
         self.buffer.view_mut().into_slice(range)
     }
 
-    /// The values; checks the guards.
+    /// Returns the values; checks the guard values.
     #[track_caller]
     pub fn get<T: Element>(&self) -> Vec<T> {
         let all: Vec<T> = self.buffer.view().to_vec();
@@ -118,7 +118,7 @@ impl Operand {
         values.to_vec()
     }
 
-    /// The values of either type of numbers, in f32.
+    /// Returns the values of either float dtype in f32.
     #[track_caller]
     pub fn numbers(&self) -> Vec<f32> {
         match self.buffer.dtype() {
@@ -128,7 +128,7 @@ impl Operand {
     }
 }
 
-/// Values in [-1, 1), different for every seed.
+/// Returns values in [-1, 1), different for every seed.
 pub fn values(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = || {
@@ -140,12 +140,12 @@ pub fn values(len: usize, seed: u64) -> Vec<f32> {
     std::iter::repeat_with(next).take(len).collect()
 }
 
-/// Whole numbers below `end`.
+/// Returns integers below `end`.
 pub fn numbers_below(end: u32, len: usize, seed: u64) -> Vec<u32> {
     values(len, seed).into_iter().map(|x| ((x + 1.0) / 2.0 * end as f32) as u32 % end).collect()
 }
 
-/// What one unit in the last place is of 1.
+/// Returns the relative rounding unit of a dtype.
 pub fn epsilon(dtype: DType) -> f32 {
     match dtype {
         DType::Bf16 => 1.0 / 128.0,
@@ -153,7 +153,7 @@ pub fn epsilon(dtype: DType) -> f32 {
     }
 }
 
-/// Runs on the host and on every device, and gives the results to `compare`.
+/// Runs on the CPU and on every device, and passes the results to `compare`.
 pub fn on_both<R>(run: impl Fn(&Side) -> R, compare: impl Fn(&R, &R)) {
     let expected = run(&host());
     for device in devices() {
@@ -161,7 +161,7 @@ pub fn on_both<R>(run: impl Fn(&Side) -> R, compare: impl Fn(&R, &R)) {
     }
 }
 
-/// The same numbers; NaN is the same as NaN, and the zeros are one.
+/// Checks that numbers are equal; NaN equals NaN, and both zeros are equal.
 #[track_caller]
 pub fn assert_same(what: &str, got: &[f32], expected: &[f32]) {
     assert_eq!(got.len(), expected.len(), "{what}: length");
@@ -171,7 +171,7 @@ pub fn assert_same(what: &str, got: &[f32], expected: &[f32]) {
     }
 }
 
-/// Within `tolerance` times the expected number and `floor`; NaN and infinities are the same.
+/// Checks numbers within `tolerance` times the expected value and `floor`; NaN and infinities must match.
 #[track_caller]
 pub fn assert_close(what: &str, got: &[f32], expected: &[f32], tolerance: f32, floor: f32) {
     assert_eq!(got.len(), expected.len(), "{what}: length");

@@ -82,8 +82,8 @@ mod cuda {
     use std::fmt::Write;
 
     use meshwright::backend::cuda::native::{
-        Cache, Checked, Kernel, Problem, check_kernels, generated_sources, libraries,
-        probe as probe_devices,
+        CheckedSource, CompiledKernel, DiskCache, KernelProblem, check_kernels, generated_sources,
+        libraries, probe as probe_devices,
     };
     use meshwright::backend::cuda::{DriverError, SOURCES, Source};
 
@@ -142,11 +142,12 @@ mod cuda {
         architectures: &[String],
     ) -> Result<(String, bool), DriverError> {
         let sources: Vec<&Source> = sources.iter().collect();
-        let checked = check_kernels(&sources, architectures, &Cache::from_environment())?;
+        let checked = check_kernels(&sources, architectures, &DiskCache::from_environment())?;
         let mut text = table(&checked, architectures);
         let warnings = checked.iter().flat_map(|checked| &checked.warnings);
         text.extend(warnings.map(|warning| format!("{warning}\n")));
-        let problems: Vec<Problem> = checked.iter().flat_map(Checked::problems).collect();
+        let problems: Vec<KernelProblem> =
+            checked.iter().flat_map(CheckedSource::problems).collect();
         text.extend(problems.iter().map(|problem| format!("REFUSED {problem}\n")));
 
         let compiled = checked.iter().filter_map(|checked| Some((checked.time?, checked)));
@@ -168,14 +169,14 @@ mod cuda {
     }
 
     /// A line for each kernel; where a number differs between architectures, they stand in the order of these.
-    fn table(checked: &[Checked], architectures: &[String]) -> String {
-        let mut rows: BTreeMap<(&str, &str), Vec<&Kernel>> = BTreeMap::new();
+    fn table(checked: &[CheckedSource], architectures: &[String]) -> String {
+        let mut rows: BTreeMap<(&str, &str), Vec<&CompiledKernel>> = BTreeMap::new();
         for checked in checked {
             for kernel in &checked.kernels {
                 rows.entry((&checked.source, &kernel.name)).or_default().push(kernel);
             }
         }
-        let each = |kernels: &[&Kernel], number: fn(&Kernel) -> u32| -> String {
+        let each = |kernels: &[&CompiledKernel], number: fn(&CompiledKernel) -> u32| -> String {
             let mut numbers: Vec<String> =
                 kernels.iter().map(|kernel| number(kernel).to_string()).collect();
             if numbers.iter().all(|number| *number == numbers[0]) {
@@ -203,7 +204,7 @@ mod cuda {
                 format!("{source}/{kernel}"),
                 each(kernels, |kernel| kernel.threads),
                 each(kernels, |kernel| kernel.usage.registers),
-                each(kernels, Kernel::blocks),
+                each(kernels, CompiledKernel::blocks_per_multiprocessor),
                 each(kernels, |kernel| kernel.usage.shared),
                 each(kernels, |kernel| kernel.usage.stack),
                 each(kernels, |kernel| kernel.usage.spilled),

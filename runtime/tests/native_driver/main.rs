@@ -1,24 +1,25 @@
-//! The driver over the vendor's libraries, with libraries that stand in for them: what it asks of which, in which order,
-//! and what it makes of their answers. They are in `stubs`, and check what they are called with.
+//! The native driver over stubs of the vendor's libraries: the calls that it makes, their order, and its handling of
+//! results. The stubs are in `stubs` and check their arguments.
 #![cfg(feature = "cuda")]
 
-mod products;
+mod autotune;
+mod matmul;
 mod stubs;
-mod trials;
 
 use std::ffi::c_void;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use matmul::{MATMUL_LOCK, set_stub_number, stub_number};
 use meshwright::backend::cuda::native::{NativeDriver, compile_into_cache, cuda_available, probe};
 use meshwright::backend::cuda::{
-    Driver, DriverError, Ending, Function, Grid, MatMul, MatMulOperands, SOURCES, Source, Stream,
+    Driver, DriverError, Function, Grid, MatMul, MatMulEpilogue, MatMulOperands, SOURCES, Source,
+    Stream,
 };
 use meshwright::backend::{DType, Gemm};
 use meshwright::train::{Gpus, Machine};
-use products::{PRODUCTS, set_stub_number, stub_number};
 
-/// The folders of the libraries and of the cache, which the environment names from the first use on.
+/// Folders of the libraries and of the cache, set in the environment on first use.
 fn folders() -> &'static (PathBuf, PathBuf) {
     static FOLDERS: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
     FOLDERS.get_or_init(|| {
@@ -26,7 +27,7 @@ fn folders() -> &'static (PathBuf, PathBuf) {
         let folders = (dir.join("libraries"), dir.join("cache"));
         std::fs::create_dir(&folders.0).unwrap();
         stubs::make_all(&folders.0, &[]);
-        // SAFETY: every test begins here, so that no other thread of this process reads the environment yet.
+        // SAFETY: every test begins here, so no other thread of this process reads the environment yet.
         unsafe {
             std::env::set_var("MESHWRIGHT_CUDA_LIBS", &folders.0);
             std::env::set_var("MESHWRIGHT_CACHE", &folders.1);
@@ -52,7 +53,7 @@ fn bytes<T: bytemuck::NoUninit>(values: &[T]) -> &[u8] {
 fn upload<T: bytemuck::NoUninit>(driver: &NativeDriver, stream: Stream, values: &[T]) -> u64 {
     let address = driver.alloc(size_of_val(values)).unwrap();
     let from = values.as_ptr().cast::<c_void>();
-    // SAFETY: there is room for the values, and the stub copies at once.
+    // SAFETY: the memory is large enough, and the stub copies immediately.
     unsafe { driver.upload(stream, address, from, size_of_val(values)) }.unwrap();
     address
 }
@@ -65,7 +66,7 @@ fn download<T: bytemuck::Pod>(
 ) -> Vec<T> {
     let mut values = vec![T::zeroed(); len];
     let to = values.as_mut_ptr().cast::<c_void>();
-    // SAFETY: as many values are there.
+    // SAFETY: there are `len` values.
     unsafe { driver.download(stream, to, from, size_of::<T>() * len) }.unwrap();
     driver.synchronize(stream).unwrap();
     values
@@ -73,7 +74,7 @@ fn download<T: bytemuck::Pod>(
 
 fn free(driver: &NativeDriver, addresses: &[u64]) {
     for address in addresses {
-        // SAFETY: it was allocated, and is not used any more.
+        // SAFETY: allocated, and not used any more.
         unsafe { driver.free(*address, 1) }.unwrap();
     }
 }
@@ -94,7 +95,7 @@ fn the_device_is_what_the_driver_says_it_is() {
     assert_eq!(probe.missing.len(), 2, "cuDNN and NCCL are not there, and not needed");
 
     let Err(DriverError::NoDevice(error)) = NativeDriver::new(3) else { panic!("there is one") };
-    assert!(error.starts_with("there is no GPU 3: the driver shows 1"), "{error}");
+    assert!(error.starts_with("there is no GPU 3: the driver reports 1"), "{error}");
 }
 
 #[test]
@@ -113,7 +114,7 @@ fn memory_is_copied_and_cleared_in_streams() {
     assert_eq!(download::<u32>(&driver, stream, to, 4), [1, 0, 0, 4]);
 
     let pinned = driver.alloc_pinned(16).unwrap();
-    // SAFETY: 16 bytes of host memory, which are given back once.
+    // SAFETY: 16 bytes of host memory, freed once.
     unsafe {
         driver.download(stream, pinned.cast(), from, 16).unwrap();
         assert_eq!(std::slice::from_raw_parts(pinned, 16), bytes(&values));
@@ -127,7 +128,7 @@ fn memory_is_copied_and_cleared_in_streams() {
 }
 
 #[test]
-fn events_happen_and_are_measured_where_that_was_asked_for() {
+fn events_complete_and_timed_ones_are_measured() {
     let driver = driver();
     let stream = driver.new_stream(false).unwrap();
     let [from, to, untimed] = [true, true, false].map(|timed| driver.new_event(timed).unwrap());
@@ -149,7 +150,7 @@ fn events_happen_and_are_measured_where_that_was_asked_for() {
     driver.free_stream(stream).unwrap();
 }
 
-/// Launches the stub's kernel, which adds `number` and all threads to what is at `address`.
+/// Launches the stub's kernel, which adds `number` and the number of threads to the value at `address`.
 fn launch(
     driver: &NativeDriver,
     stream: Stream,
@@ -159,7 +160,7 @@ fn launch(
     shared: u32,
 ) -> Result<(), DriverError> {
     let grid = Grid { blocks: [2, 3, 1], threads: 32, shared };
-    // SAFETY: these are the parameters of the stub's kernel, and the number is there.
+    // SAFETY: the parameters are those of the stub's kernel, and the value is live.
     unsafe { driver.launch(stream, function, grid, &[bytes(&[address]), bytes(&[number])]) }
 }
 
@@ -176,13 +177,13 @@ fn kernels_are_compiled_kept_and_launched() {
         name.to_string_lossy().starts_with("kernels-sm_90a-")
     });
     assert_eq!(kept.count(), 1);
-    // Another driver finds what the first has kept.
+    // Another driver finds the cached code.
     NativeDriver::new(0).unwrap().load(&kernels).unwrap();
 
     let function = driver.function(module, "add").unwrap();
     let address = upload(&driver, stream, &[7u32]);
     launch(&driver, stream, function, address, 1000, 0).unwrap();
-    // All that the device has is allowed, but for what the kernel has fixed.
+    // The maximum of the device is allowed, minus the kernel's static shared memory.
     launch(&driver, stream, function, address, 1000, 232_448 - 1024).unwrap();
     let error = launch(&driver, stream, function, address, 1, 232_448).unwrap_err().to_string();
     assert!(error.starts_with("cuLaunchKernel failed: CUDA_ERROR_INVALID_VALUE"), "{error}");
@@ -203,7 +204,7 @@ fn kernels_are_compiled_kept_and_launched() {
     driver.free_stream(stream).unwrap();
 }
 
-/// A driver finds kernels that were compiled before there was a device, under the same name.
+/// A driver finds kernels that were compiled without a device in the cache.
 #[test]
 fn kernels_are_compiled_without_a_device() {
     let cache = &folders().1;
@@ -233,7 +234,7 @@ fn threads_share_a_driver() {
         for source in &sources {
             let driver = &driver;
             scope.spawn(move || {
-                // The device is the thread's from its first call on, whichever that is.
+                // The context is current from a thread's first call on, whichever call it is.
                 let stream = driver.new_stream(false).unwrap();
                 let function = driver.function(driver.load(source).unwrap(), "add").unwrap();
                 let address = upload(driver, stream, &[0u32]);
@@ -263,10 +264,10 @@ fn work_is_recorded_and_submitted_again() {
     driver.free_stream(stream).unwrap();
 }
 
-/// Lets the stub of the driver give this status to the calling thread.
+/// Makes the driver's stub return this status to the calling thread.
 fn set_stub_status(status: i32) {
     let path = folders().0.join("libcuda.so.1");
-    // SAFETY: the stub is loaded already, for good, and has this function.
+    // SAFETY: the stub is loaded permanently and has this function.
     unsafe {
         let library = libloading::Library::new(path).unwrap();
         library.get::<unsafe extern "C" fn(i32)>("stub_set_status").unwrap()(status);
@@ -276,16 +277,16 @@ fn set_stub_status(status: i32) {
 /// A status that is newer than the bindings is an error with its number.
 #[test]
 fn unknown_statuses_are_errors() {
-    let _alone = PRODUCTS.lock();
+    let _alone = MATMUL_LOCK.lock();
     let driver = driver();
     let stream = driver.new_stream(false).unwrap();
     let c = upload(&driver, stream, &[1f32; 16]);
     let gemm = Gemm { m: 2, n: 8, k: 2, trans_a: false, trans_b: false, accumulate: false };
-    let (factors, result) = (DType::F32, DType::F32);
-    for ending in [Ending::Plain, Ending::Sums] {
-        let shape = MatMul { gemm, factors, result, ending };
+    let (inputs, result) = (DType::F32, DType::F32);
+    for epilogue in [MatMulEpilogue::Plain, MatMulEpilogue::BiasGrad] {
+        let shape = MatMul { gemm, inputs, result, epilogue };
         set_stub_number("stub_refuses", 4711);
-        let operands = MatMulOperands { vector: c, ..MatMulOperands::plain(c, c, c) };
+        let operands = MatMulOperands { bias: c, ..MatMulOperands::plain(c, c, c) };
         // SAFETY: nothing is computed.
         let error = unsafe { driver.matmul(stream, &shape, &operands) }.unwrap_err();
         set_stub_number("stub_refuses", 0);
@@ -299,10 +300,10 @@ fn unknown_statuses_are_errors() {
     driver.free_stream(stream).unwrap();
 }
 
-/// Ranks that share a device share its driver, with the kernels that every run needs.
+/// Ranks that share a device share its driver, with the preloaded kernels.
 #[test]
 fn ranks_share_a_driver_with_its_kernels() {
-    let _alone = PRODUCTS.lock();
+    let _alone = MATMUL_LOCK.lock();
     folders();
     let before = stub_number("stub_handles");
     let gpus = Gpus::of_host(3, false).unwrap();

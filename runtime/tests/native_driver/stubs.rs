@@ -1,9 +1,9 @@
-//! Libraries that stand in for the vendor's, made by the C compiler.
+//! Stubs of the vendor's libraries, built by the C compiler.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Makes the library `file` of a C source, with more options of the compiler.
+/// Builds the library `file` from a C source, with additional compiler options.
 fn make(folder: &Path, file: &str, source: &str, options: &[&str]) -> PathBuf {
     let path = folder.join(file);
     let text = path.with_extension("c");
@@ -15,7 +15,7 @@ fn make(folder: &Path, file: &str, source: &str, options: &[&str]) -> PathBuf {
     path
 }
 
-/// All libraries that a driver needs. That of products tells that of the device how long they take.
+/// Builds all libraries that a driver needs. The cuBLASLt stub reports its durations to the driver's stub.
 pub fn make_all(folder: &Path, options: &[&str]) -> PathBuf {
     let cuda = make(folder, "libcuda.so.1", include_str!("stubs/cuda.c"), options);
     make(folder, "libnvrtc.so.13", include_str!("stubs/nvrtc.c"), &[]);

@@ -1,18 +1,17 @@
-//! Kernels that are compiled before there is a GPU.
+//! Compilation of kernels without a GPU.
 
 use std::sync::Arc;
 
 use meshwright::backend::Backend;
 use meshwright::backend::cuda::native::{compile_into_cache, generated_sources};
-use meshwright::backend::cuda::{CudaBackend, Driver, DriverError, SOURCES, Source};
+use meshwright::backend::cuda::{CudaBackend, Driver, DriverError, NullDriver, SOURCES, Source};
 use meshwright::train::{Config, Gpus, LanguageModel, Trainer};
-use meshwright_bench::null::NullDriver;
 use meshwright_examples::{gpt2::Gpt2, llama::Llama};
 
 use super::suite::report::{Effort, Report};
 use super::suite::{Sizes, TABLES};
 
-/// Compiles what the tables and the models load.
+/// Compiles the kernels of the tables and the example models.
 pub fn run(architecture: &str) -> Result<(), DriverError> {
     let sources = sources();
     let references: Vec<&Source> = sources.iter().collect();
@@ -21,18 +20,18 @@ pub fn run(architecture: &str) -> Result<(), DriverError> {
     Ok(())
 }
 
-/// Every source that tables or models load, each once.
+/// Returns every source that tables or models load, each once.
 fn sources() -> Vec<Source> {
     let mut all: Vec<Source> = SOURCES.iter().copied().cloned().collect();
     all.extend(generated_sources());
-    let null = Arc::new(NullDriver::new());
+    let null = Arc::new(NullDriver::new(|_| {}).with_attention());
     tables(&null);
     let sizes = "--hidden 128 --layers 2 --heads 2";
     for flags in ["--dtype bf16", "--dtype f32", "--dtype bf16 --recompute none"] {
         train::<Llama>(&null, &format!("{sizes} --kv-heads 1 {flags}"));
         train::<Gpt2>(&null, &format!("{sizes} {flags}"));
     }
-    for source in null.sources() {
+    for source in null.loaded_sources() {
         if !all.contains(&source) {
             all.push(source);
         }

@@ -1,8 +1,8 @@
-//! What a GPU does: its own limits, and every kernel at the sizes of a training step beside them.
+//! Limits of a GPU, and every kernel at the sizes of a training step relative to them.
 //!
-//! `gpu [NAME] [--tables LIST] [--json FILE]` prints Markdown tables, of the kernels whose names contain NAME, and appends
-//! each row to FILE as a JSON object as soon as it is measured. `gpu --compile ARCHITECTURE` (such as `sm_90a`) needs no GPU:
-//! it compiles the kernels of the tables and of the example models into the cache that `MESHWRIGHT_CACHE` names.
+//! `gpu [NAME] [--tables LIST] [--json FILE]` prints Markdown tables of the kernels whose names contain NAME, and
+//! appends each row to FILE as a JSON object after its measurement. `gpu --compile ARCHITECTURE` (such as `sm_90a`)
+//! needs no GPU: it compiles the kernels of the tables and of the example models into the cache `MESHWRIGHT_CACHE`.
 
 mod compile;
 mod suite;
@@ -14,12 +14,12 @@ use std::sync::Arc;
 use meshwright::backend::Backend;
 use meshwright::backend::cuda::cudnn::CudnnOptions;
 use meshwright::backend::cuda::native::{NativeDriver, NativeOptions};
-use meshwright::backend::cuda::{CudaBackend, Driver, DriverError, Properties};
+use meshwright::backend::cuda::{CudaBackend, DeviceProperties, Driver, DriverError};
 
 use suite::report::{Effort, Report, append_to};
 use suite::{Sizes, TABLES, Table, Variant};
 
-/// What the command line asks for.
+/// Command-line options.
 #[derive(Default)]
 struct Args {
     filter: String,
@@ -97,14 +97,14 @@ fn options(variant: Variant) -> NativeOptions {
         Variant::Default => {}
         Variant::Nondeterministic => {
             let attention = CudnnOptions { deterministic: false, ..CudnnOptions::default() };
-            (options.any_bits, options.attention) = (true, Some(attention));
+            (options.allow_nondeterministic, options.attention) = (true, Some(attention));
         }
         Variant::OwnAttention => options.attention = None,
     }
     options
 }
 
-fn describe(properties: &Properties) {
-    let Properties { name, capability: (major, minor), multiprocessors, .. } = properties;
+fn describe(properties: &DeviceProperties) {
+    let DeviceProperties { name, capability: (major, minor), multiprocessors, .. } = properties;
     println!("{name}, compute capability {major}.{minor}, {multiprocessors} multiprocessors");
 }

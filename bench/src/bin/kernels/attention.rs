@@ -1,4 +1,4 @@
-//! Attention of several lengths; the first shape is that of the model.
+//! Attention of several sequence lengths; the first shape is that of the model.
 
 use meshwright::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape};
 
@@ -15,7 +15,7 @@ pub fn rows<T: Number>(report: &mut Report) {
         let len = batch * seq * heads * head_dim;
         let x: Vec<T> = (0..len).map(|i| T::of((i % 31) as f32 / 31.0)).collect();
         let (mut out, mut lse) = (filled::<T>(len, 0.0), filled::<f32>(batch * heads * seq, 0.0));
-        // The lower triangle with its diagonal.
+        // The lower triangle including the diagonal.
         let flops = 2 * batch * heads * head_dim * seq * (seq + 1);
         let name = format!("attention {batch} x {seq} x {heads} x {head_dim}");
         let x = view(&x);

@@ -1,4 +1,4 @@
-//! Norms, rotary embedding and element-wise expressions.
+//! Norms, rotary embedding and elementwise expressions.
 
 use meshwright::backend::{
     Expr, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, Node, RmsNormArgs, RmsNormBackwardArgs,
@@ -26,7 +26,7 @@ pub fn rows<T: Number>(report: &mut Report) {
             inv_rms: view_mut(&mut inv),
         });
     });
-    // The last norm alone has no residual around it.
+    // Only the last norm has no residual stream around it.
     report.row("rms_norm_backward", 1, moved(3), |cpu| {
         let (dx, dw) = (grad(&mut dx, false), Some(grad(&mut dw, true)));
         cpu.rms_norm_backward(RmsNormBackwardArgs {

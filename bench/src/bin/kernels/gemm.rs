@@ -1,4 +1,4 @@
-//! Matrix products. Gradients of weights are f32 whatever the operands are.
+//! Matmuls. Weight gradients are f32 for all operand dtypes.
 
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::backend::{Gemm, MatmulOps};
@@ -6,14 +6,14 @@ use meshwright::backend::{Gemm, MatmulOps};
 use crate::report::{Report, Work, best};
 use crate::{FFN, HIDDEN, LAYERS, Number, TOKENS, VOCAB, filled, view, view_mut};
 
-fn product(m: usize, n: usize, k: usize, layout: &str) -> Gemm {
+fn matmul(m: usize, n: usize, k: usize, layout: &str) -> Gemm {
     let (trans_a, trans_b) = (layout.starts_with('t'), layout.ends_with('t'));
     Gemm { m, n, k, trans_a, trans_b, accumulate: trans_a }
 }
 
-/// Floating-point operations per second of an f32 product that fits into the cache.
+/// Returns the FLOP/s of an f32 matmul that fits into the cache.
 pub fn peak(cpu: &CpuBackend) -> f64 {
-    let g = product(TOKENS, HIDDEN, HIDDEN, "nn");
+    let g = matmul(TOKENS, HIDDEN, HIDDEN, "nn");
     let (a, b) = (filled::<f32>(g.m * g.k, 0.5), filled::<f32>(g.k * g.n, 0.5));
     let mut c = filled::<f32>(g.m * g.n, 0.0);
     let seconds = best(|| cpu.gemm(&g, view(&a), view(&b), view_mut(&mut c)));
@@ -27,9 +27,9 @@ pub fn rows<T: Number>(report: &mut Report) {
         ("down", LAYERS, FFN, HIDDEN),
         ("head", 1, HIDDEN, VOCAB),
     ] {
-        let forward = product(TOKENS, outputs, inputs, "nt");
-        let input_gradient = product(TOKENS, inputs, outputs, "nn");
-        let weight_gradient = product(outputs, inputs, TOKENS, "tn");
+        let forward = matmul(TOKENS, outputs, inputs, "nt");
+        let input_gradient = matmul(TOKENS, inputs, outputs, "nn");
+        let weight_gradient = matmul(outputs, inputs, TOKENS, "tn");
         row::<T, T>(report, &format!("gemm {name}, forward"), calls, &forward);
         row::<T, T>(report, &format!("gemm {name}, input gradient"), calls, &input_gradient);
         row::<T, f32>(report, &format!("gemm {name}, weight gradient"), calls, &weight_gradient);

@@ -5,7 +5,7 @@ use meshwright::backend::{CrossEntropyArgs, CrossEntropyGradArgs, ExpSumArgs};
 use crate::report::{Report, Work};
 use crate::{HIDDEN, Number, TOKENS, VOCAB, filled, view, view_mut};
 
-/// Tokens whose logits exist at once.
+/// Tokens whose logits exist at the same time.
 const LOSS_CHUNK: usize = 256;
 
 pub fn rows<T: Number>(report: &mut Report) {

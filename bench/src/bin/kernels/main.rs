@@ -1,9 +1,9 @@
-//! What every kernel costs in one training step of the 34M-parameter Llama (hidden 512, feed-forward 1408, 8 layers,
-//! 8 heads of 64, vocabulary 8192, batch 4, sequence 512), in f32 and in bf16, beside the machine's own limits; and
-//! what the optimisers cost on more parameters than any cache holds.
+//! Cost of every CPU kernel in a training step of the 34M-parameter Llama (hidden 512, feed-forward 1408, 8 layers, 8
+//! heads of 64, vocabulary 8192, batch 4, sequence 512), in f32 and bf16, next to the limits of the machine; and of the
+//! optimizers on more parameters than any cache holds.
 //!
-//! `kernels [THREADS] [NAME]` prints Markdown tables, of the kernels whose names contain NAME. With one thread, times are
-//! processor time of that thread, so that a busy machine does not count; otherwise they are wall-clock times.
+//! `kernels [THREADS] [NAME]` prints Markdown tables of the kernels whose names contain NAME. With one thread, times
+//! are CPU time of that thread, which does not depend on the machine's load; otherwise they are wall-clock times.
 
 mod attention;
 mod element_wise;
@@ -30,11 +30,11 @@ fn main() {
     let mut report = Report::new(threads, args.next().unwrap_or_default());
     step::<f32>(&mut report);
     step::<bf16>(&mut report);
-    report.table("optimisers, 64M parameters");
+    report.table("optimizers, 64M parameters");
     optimizer::beyond_cache(&mut report);
 }
 
-/// One training step whose activations and parameters, as layers read them, are of type `T`.
+/// Measures a training step whose activations and parameters, as layers read them, are of type `T`.
 fn step<T: Number>(report: &mut Report) {
     report.table(T::DTYPE.name());
     gemm::rows::<T>(report);
@@ -47,7 +47,7 @@ fn step<T: Number>(report: &mut Report) {
 
 /// An element type of activations.
 trait Number: Element {
-    /// The nearest number of this type.
+    /// Rounds to this type.
     fn of(x: f32) -> Self;
 }
 

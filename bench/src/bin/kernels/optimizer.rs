@@ -1,4 +1,4 @@
-//! What happens to all parameters at once.
+//! Kernels over all parameters.
 
 use half::bf16;
 use meshwright::backend::{AdamStep, AdamwArgs, DType, SgdArgs, SgdStep};
@@ -20,7 +20,7 @@ const ADAM: AdamStep = AdamStep {
 const SGD: SgdStep =
     SgdStep { lr: 1e-3, momentum: 0.9, nesterov: false, weight_decay: 0.1, grad_scale: 1.0 };
 
-/// The optimiser of the model, whose layers read parameters of type `T`.
+/// The optimizer of the model, whose layers read parameters of type `T`.
 pub fn rows<T: Number>(report: &mut Report) {
     let mut g = filled::<f32>(PARAMETERS, 0.1);
     report.row("fill, gradients", 1, Work::Bytes(4 * PARAMETERS), |cpu| {
@@ -34,7 +34,7 @@ pub fn rows<T: Number>(report: &mut Report) {
     adamw::<T>(report, "adamw", 1, PARAMETERS);
 }
 
-/// Every optimiser on many more parameters than fit into a cache.
+/// Every optimizer on more parameters than any cache holds.
 pub fn beyond_cache(report: &mut Report) {
     const MANY: usize = 1 << 26;
     adamw::<f32>(report, "adamw", 0, MANY);
@@ -63,7 +63,7 @@ pub fn beyond_cache(report: &mut Report) {
     });
 }
 
-/// Four f32 are read per parameter and three written; the copy is one more where `T` is not f32.
+/// Four f32 are read per parameter and three written; the copy is another one unless `T` is f32.
 fn adamw<T: Number>(report: &mut Report, name: &str, calls: usize, len: usize) {
     let [mut p, mut m, mut v] = [0.5, 0.1, 0.1].map(|value| filled::<f32>(len, value));
     let g = filled::<f32>(len, 0.1);

@@ -1,4 +1,4 @@
-//! Times beside the limits of the machine.
+//! Times of kernels next to the limits of the machine.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use crate::{filled, gemm, view, view_mut};
 pub enum Work {
     /// Floating-point operations.
     Flops(usize),
-    /// Bytes that must be read or written.
+    /// Minimum bytes read and written.
     Bytes(usize),
 }
 
-/// The backend under test, what it reaches at best, and the table that is being printed.
+/// The backend under test, the limits of the machine, and the table being printed.
 pub struct Report {
     pub cpu: CpuBackend,
     filter: String,
@@ -59,7 +59,7 @@ impl Report {
         Report { cpu, filter, peak, bandwidth, step: 0.0 }
     }
 
-    /// Begins another table.
+    /// Begins a table.
     pub fn table(&mut self, title: &str) {
         self.step = 0.0;
         println!("\n### {title}\n");
@@ -106,18 +106,18 @@ thread_local! {
     static WALL_CLOCK: Cell<bool> = const { Cell::new(true) };
 }
 
-/// A point in the time that is measured, in seconds.
+/// Returns the current time in seconds: CPU time with one thread, else wall-clock time.
 fn now() -> f64 {
     let clock =
         if WALL_CLOCK.get() { libc::CLOCK_MONOTONIC } else { libc::CLOCK_THREAD_CPUTIME_ID };
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the result.
+    // SAFETY: `time` is valid for writes.
     let status = unsafe { libc::clock_gettime(clock, &mut time) };
     assert_eq!(status, 0, "the clock exists");
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// Shortest of many calls, in seconds.
+/// Returns the minimum time of many calls, in seconds.
 pub fn best(mut call: impl FnMut()) -> f64 {
     let start = Instant::now();
     let mut best = f64::INFINITY;

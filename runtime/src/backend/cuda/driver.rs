@@ -1,25 +1,25 @@
-//! What the backend asks of a GPU.
+//! The interface between the CUDA backend and a GPU.
 //!
-//! One trait stands between our own code and the vendor's libraries. It is implemented over them ([`native`](super::native)),
-//! and by a simulated device that runs the same kernels on the host, so that everything above it is tested on machines
-//! without a GPU.
+//! The trait [`Driver`] separates the project's own code from the vendor's libraries. [`native`](super::native)
+//! implements it over those libraries, and a simulated device implements it on the host with the same kernels, so that
+//! everything above this trait is tested on machines without a GPU.
 
 use std::borrow::Cow;
 use std::ffi::c_void;
 use std::fmt;
 
-use super::choices::Choices;
+use super::algorithm_choices::AlgorithmChoices;
 use crate::backend::{AttentionShape, DType, Gemm};
 
-/// A queue of work, executed in order; work on different streams has no order but that of events.
+/// A CUDA stream: a queue of work that is executed in order. Work on different streams is ordered by events only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stream(pub u64);
 
-/// A point in a stream, for other streams and the host to wait for.
+/// A CUDA event: a point in a stream for other streams and the host to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Event(pub u64);
 
-/// Loaded machine code.
+/// A loaded module of machine code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Module(pub u64);
 
@@ -27,131 +27,132 @@ pub struct Module(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Function(pub u64);
 
-/// Recorded work, to be submitted at once.
+/// An instantiated CUDA graph: captured work that is launched as one unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Graph(pub u64);
 
-/// What a device is and can do.
+/// Name and limits of a device.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Properties {
-    /// The name that its maker gave it, such as "NVIDIA H100 80GB HBM3".
+pub struct DeviceProperties {
+    /// Name as the driver reports it, such as "NVIDIA H100 80GB HBM3".
     pub name: String,
     /// Compute capability, such as `(9, 0)`.
     pub capability: (u32, u32),
-    /// Streaming multiprocessors.
+    /// Number of streaming multiprocessors.
     pub multiprocessors: u32,
-    /// Bytes of device memory.
+    /// Size of device memory, in bytes.
     pub memory: usize,
-    /// Most bytes of shared memory that one block can ask for.
+    /// Maximum shared memory of a block, in bytes.
     pub shared_memory: usize,
 }
 
-/// CUDA C++ source of a module, complete in itself.
+/// CUDA C++ source of one module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Source {
-    /// What messages and the cache call it.
+    /// Name in messages and in the kernel cache.
     pub name: Cow<'static, str>,
-    /// The text without the common header, which every driver puts before it.
+    /// Text without the common header, which every driver prepends.
     pub text: Cow<'static, str>,
 }
 
-/// Sizes of a launch.
+/// Dimensions of a kernel launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Grid {
-    /// Blocks along x, y and z.
+    /// Number of blocks along x, y and z.
     pub blocks: [u32; 3],
-    /// Threads of a block, along x alone.
+    /// Threads per block, along x only.
     pub threads: u32,
-    /// Bytes of dynamic shared memory of a block.
+    /// Dynamic shared memory per block, in bytes.
     pub shared: u32,
 }
 
-/// A matrix product of row-major operands and the dtypes of its operands; sums are f32.
+/// Shape and dtypes of a matmul of row-major operands; it accumulates in f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MatMul {
-    /// Sizes and forms.
+    /// Sizes, transposition and accumulation.
     pub gemm: Gemm,
-    /// Dtype of both factors.
-    pub factors: DType,
-    /// Dtype of the result: that of the factors, or f32.
+    /// Dtype of both inputs.
+    pub inputs: DType,
+    /// Dtype of the result: that of the inputs, or f32.
     pub result: DType,
-    /// What is done beside.
-    pub ending: Ending,
+    /// Operation fused into the matmul.
+    pub epilogue: MatMulEpilogue,
 }
 
-/// Its sizes, which factors are transposed (as BLAS writes it), dtypes, and what is done beside.
+/// Prints sizes, transposed inputs in BLAS notation, dtypes and the epilogue.
 impl fmt::Display for MatMul {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MatMul { gemm, factors, result, ending } = self;
+        let MatMul { gemm, inputs, result, epilogue } = self;
         let Gemm { m, n, k, trans_a, trans_b, accumulate } = gemm;
         let [a, b] = [trans_a, trans_b].map(|transposed| if *transposed { 'T' } else { 'N' });
-        let added = if *accumulate { " added" } else { "" };
-        let ending = match ending {
-            Ending::Plain => "",
-            Ending::Bias => " bias",
-            Ending::BiasGelu { keeps: false } => " bias GELU",
-            Ending::BiasGelu { keeps: true } => " bias GELU kept",
-            Ending::Sums => " sums",
+        let accumulate = if *accumulate { " accumulate" } else { "" };
+        let epilogue = match epilogue {
+            MatMulEpilogue::Plain => "",
+            MatMulEpilogue::Bias => " bias",
+            MatMulEpilogue::BiasGelu { aux: false } => " bias GELU",
+            MatMulEpilogue::BiasGelu { aux: true } => " bias GELU AUX",
+            MatMulEpilogue::BiasGrad => " bias gradient",
         };
-        write!(f, "{m} x {n} x {k} {a}{b} {factors} -> {result}{added}{ending}")
+        write!(f, "{m} x {n} x {k} {a}{b} {inputs} -> {result}{accumulate}{epilogue}")
     }
 }
 
-/// What a product does beside writing its result, in one kernel with it.
+/// Operation that a matmul fuses with writing its result, in one kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Ending {
-    /// Nothing.
+pub enum MatMulEpilogue {
+    /// None.
     Plain,
-    /// Adds `vector`, one element for each column of the result and of its dtype, to every row.
+    /// Adds `bias`, one element per column in the dtype of the result, to every row.
     Bias,
-    /// [`Bias`](Self::Bias), and GELU in its `tanh` form of that. With `keeps`, what GELU is taken of goes to `inside`, which
-    /// is like the result.
+    /// [`Bias`](Self::Bias), then GELU in its `tanh` form. With `aux`, the pre-activation is written to the operand
+    /// `aux`, which has the layout of the result.
     BiasGelu {
-        /// Whether `inside` is written.
-        keeps: bool,
+        /// True if the pre-activation is written.
+        aux: bool,
     },
-    /// Writes the sum of each column of `op(b)` to `vector`, in f32: the gradient of a bias, beside that of its weight.
-    Sums,
+    /// Writes the sum of each column of `op(b)` to `bias`, in f32: the bias gradient, computed with the weight
+    /// gradient.
+    BiasGrad,
 }
 
-/// Where a product is computed. What its [`Ending`] does not use is 0.
+/// Device addresses of the operands of a matmul. Operands that its [`MatMulEpilogue`] does not use are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MatMulOperands {
-    /// The left factor.
+    /// Left input.
     pub a: u64,
-    /// The right factor.
+    /// Right input.
     pub b: u64,
-    /// The result.
+    /// Result.
     pub c: u64,
-    /// What is added to each row, or the sums.
-    pub vector: u64,
-    /// What GELU is taken of.
-    pub inside: u64,
+    /// Bias or bias gradient.
+    pub bias: u64,
+    /// Pre-activation.
+    pub aux: u64,
 }
 
 impl MatMulOperands {
-    /// Those of a plain product.
+    /// Returns the operands of a matmul without an epilogue.
     pub fn plain(a: u64, b: u64, c: u64) -> MatMulOperands {
-        MatMulOperands { a, b, c, vector: 0, inside: 0 }
+        MatMulOperands { a, b, c, bias: 0, aux: 0 }
     }
 
-    /// Operands of products that do more lie at multiples of this many bytes.
+    /// Required alignment of the operands of matmuls with an epilogue, in bytes.
     pub const ALIGNMENT: u64 = 16;
 }
 
-/// Why a device could not do something.
+/// Error of a call to a device or to a library.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DriverError {
-    /// A library is not there, or lacks something.
+    /// A library is missing or lacks a function.
     #[error("{0}")]
     Library(String),
-    /// There is no such device.
+    /// The device does not exist.
     #[error("{0}")]
     NoDevice(String),
-    /// The device has no memory left.
+    /// Device memory is exhausted.
     #[error("the device has no {bytes} bytes left")]
     OutOfMemory {
-        /// What was asked for.
+        /// Requested size.
         bytes: usize,
     },
     /// A kernel does not compile.
@@ -159,25 +160,25 @@ pub enum DriverError {
     Compile {
         /// Name of the [`Source`].
         source_name: String,
-        /// What it was compiled for.
+        /// Target architecture.
         architecture: String,
-        /// What the compiler printed.
+        /// Compiler output.
         log: String,
     },
-    /// A library has nothing for what a call asks, and has done nothing.
+    /// The library supports no implementation of the requested operation; nothing was submitted.
     #[error("{call} refuses: {reason}")]
     Refused {
-        /// The function of the library.
+        /// Name of the library function.
         call: &'static str,
-        /// The library's words.
+        /// Error description of the library.
         reason: String,
     },
     /// A call failed.
     #[error("{call} failed: {reason}")]
     Call {
-        /// The function of the library.
+        /// Name of the library function.
         call: &'static str,
-        /// The library's words.
+        /// Error description of the library.
         reason: String,
     },
 }
@@ -185,53 +186,54 @@ pub enum DriverError {
 /// One GPU, as one rank uses it. Handles of one driver are not valid on another.
 ///
 /// Addresses are device addresses unless a parameter is a pointer. Calls that take a stream return before the work is
-/// done, but for [`synchronize`](Self::synchronize).
+/// done, except [`synchronize`](Self::synchronize).
 ///
 /// # Safety
-/// Callers of the unsafe methods promise that addresses lie in live allocations of this device (or of another rank's
-/// driver of the same device) with room for what is asked, that no other work uses what is written until the stream has
-/// done it, and that host memory stays in place until then.
+/// Callers of the unsafe methods guarantee that:
+/// - addresses are inside live allocations of this device (of this or another rank's driver) that are large enough;
+/// - no other work accesses the memory that is written until the stream has finished the call;
+/// - host memory stays valid until then.
 pub trait Driver: Send + Sync + fmt::Debug {
-    /// What the device is.
-    fn properties(&self) -> &Properties;
+    /// Returns the name and limits of the device.
+    fn properties(&self) -> &DeviceProperties;
 
-    /// Bytes of device memory that nobody uses.
+    /// Returns the free device memory, in bytes.
     fn free_memory(&self) -> Result<usize, DriverError>;
-    /// `bytes` bytes, aligned to at least 256.
+    /// Allocates `bytes` bytes of device memory, aligned to at least 256 bytes.
     fn alloc(&self, bytes: usize) -> Result<u64, DriverError>;
-    /// Gives memory back. No stream may still use it.
+    /// Frees device memory. No stream may still use it.
     ///
     /// # Safety
-    /// See [`Driver`]; `address` came from [`alloc`](Self::alloc) with these `bytes`.
+    /// See [`Driver`]; `address` was returned by [`alloc`](Self::alloc) for the same `bytes`.
     unsafe fn free(&self, address: u64, bytes: usize) -> Result<(), DriverError>;
-    /// Bytes of device memory that libraries use beside their operands, for work on these streams.
-    fn scratch_bytes(&self, streams: &[Stream]) -> usize;
-    /// Page-locked host memory, which transfers without a copy aside.
+    /// Returns the size of the workspaces that libraries hold for work on these streams, in bytes.
+    fn workspace_bytes(&self, streams: &[Stream]) -> usize;
+    /// Allocates page-locked host memory, which is transferred without an intermediate copy.
     fn alloc_pinned(&self, bytes: usize) -> Result<*mut u8, DriverError>;
-    /// Gives page-locked memory back.
+    /// Frees page-locked memory.
     ///
     /// # Safety
     /// As [`free`](Self::free).
     unsafe fn free_pinned(&self, memory: *mut u8, bytes: usize) -> Result<(), DriverError>;
 
-    /// A new stream. Of what is ready, streams with `urgent` go first.
-    fn new_stream(&self, urgent: bool) -> Result<Stream, DriverError>;
-    /// Gives a stream back once its work is done.
+    /// Creates a stream. Ready work of `high_priority` streams is scheduled first.
+    fn new_stream(&self, high_priority: bool) -> Result<Stream, DriverError>;
+    /// Destroys a stream after its work is done.
     fn free_stream(&self, stream: Stream) -> Result<(), DriverError>;
-    /// Returns when everything submitted to `stream` is done.
+    /// Waits until all work submitted to `stream` is done.
     fn synchronize(&self, stream: Stream) -> Result<(), DriverError>;
 
-    /// A new event, which has not happened. `timed` ones can be measured.
+    /// Creates an event. The elapsed time between `timed` events can be measured.
     fn new_event(&self, timed: bool) -> Result<Event, DriverError>;
-    /// Gives an event back.
+    /// Destroys an event.
     fn free_event(&self, event: Event) -> Result<(), DriverError>;
-    /// `event` happens when `stream` has done what was submitted so far.
+    /// Records `event` after the work submitted to `stream` so far.
     fn record(&self, event: Event, stream: Stream) -> Result<(), DriverError>;
-    /// `stream` does nothing more before the last record of `event` has happened.
+    /// Makes later work on `stream` wait for the last record of `event`.
     fn wait(&self, stream: Stream, event: Event) -> Result<(), DriverError>;
-    /// Whether the last record of `event` has happened.
+    /// Returns true if the last record of `event` is complete.
     fn is_done(&self, event: Event) -> Result<bool, DriverError>;
-    /// Milliseconds between two timed events that have happened.
+    /// Returns the milliseconds between two completed timed events.
     fn elapsed_ms(&self, from: Event, to: Event) -> Result<f32, DriverError>;
 
     /// Copies host memory to the device.
@@ -256,7 +258,7 @@ pub trait Driver: Send + Sync + fmt::Debug {
         src: u64,
         bytes: usize,
     ) -> Result<(), DriverError>;
-    /// Copies device memory; the two do not overlap.
+    /// Copies device memory to device memory that does not overlap it.
     ///
     /// # Safety
     /// See [`Driver`].
@@ -267,20 +269,21 @@ pub trait Driver: Send + Sync + fmt::Debug {
         src: u64,
         bytes: usize,
     ) -> Result<(), DriverError>;
-    /// Sets bytes to zero.
+    /// Fills device memory with zeros.
     ///
     /// # Safety
     /// See [`Driver`].
     unsafe fn zero(&self, stream: Stream, dst: u64, bytes: usize) -> Result<(), DriverError>;
 
-    /// Compiles (or finds in a cache) and loads machine code. The same source gives the same module.
+    /// Compiles a source, or finds its machine code in the cache, and loads it. The same source returns the same
+    /// module.
     fn load(&self, source: &Source) -> Result<Module, DriverError>;
-    /// An entry point by name.
+    /// Returns an entry point by name.
     fn function(&self, module: Module, name: &str) -> Result<Function, DriverError>;
-    /// Runs a kernel; `args` are its parameters as bytes, in order.
+    /// Launches a kernel; `args` are its parameters as bytes, in order.
     ///
     /// # Safety
-    /// See [`Driver`]; and `args` are what the kernel takes.
+    /// See [`Driver`]; `args` have the types of the kernel's parameters.
     unsafe fn launch(
         &self,
         stream: Stream,
@@ -289,13 +292,13 @@ pub trait Driver: Send + Sync + fmt::Debug {
         args: &[&[u8]],
     ) -> Result<(), DriverError>;
 
-    /// Whether there are products of a shape that is not plain, of operands that are
-    /// [aligned](MatMulOperands::ALIGNMENT).
+    /// Returns true if matmuls of a shape with an epilogue are supported for [aligned](MatMulOperands::ALIGNMENT)
+    /// operands.
     fn has_matmul(&self, shape: &MatMul) -> Result<bool, DriverError>;
-    /// `c (+)= op(a) * op(b)`, and what the shape's [`Ending`] says.
+    /// Computes `c (+)= op(a) * op(b)` and the [`MatMulEpilogue`] of the shape.
     ///
-    /// A product whose ending is not plain may be [refused](DriverError::Refused) all the same; then
-    /// [`has_matmul`](Self::has_matmul) says so from now on.
+    /// A matmul with an epilogue may be [refused](DriverError::Refused) even if [`has_matmul`](Self::has_matmul)
+    /// returned true, which returns false from then on.
     ///
     /// # Safety
     /// See [`Driver`].
@@ -306,66 +309,29 @@ pub trait Driver: Send + Sync + fmt::Debug {
         operands: &MatMulOperands,
     ) -> Result<(), DriverError>;
 
-    /// What was chosen among several ways so far.
-    fn choices(&self) -> Choices {
-        Choices::default()
+    /// Returns the algorithms chosen so far, for reports.
+    fn algorithm_choices(&self) -> AlgorithmChoices {
+        AlgorithmChoices::default()
     }
 
-    /// The vendor's attention, where there is one for bf16 operands on this device.
+    /// Returns the fused attention of a vendor library for bf16 operands, if available on this device.
     fn attention(&self) -> Option<&dyn FusedAttention>;
 
-    /// What is submitted to `stream` from now on, and to streams that wait for it, is recorded instead of done.
+    /// Begins stream capture: work submitted to `stream`, and to streams that wait for it, is captured instead of
+    /// executed.
     fn begin_capture(&self, stream: Stream) -> Result<(), DriverError>;
-    /// Ends a recording.
+    /// Ends stream capture and instantiates the CUDA graph.
     fn end_capture(&self, stream: Stream) -> Result<Graph, DriverError>;
-    /// Submits recorded work.
+    /// Launches a CUDA graph.
     ///
     /// # Safety
-    /// What was promised for the recorded calls holds again.
+    /// The guarantees given for the captured calls hold again.
     unsafe fn launch_graph(&self, stream: Stream, graph: Graph) -> Result<(), DriverError>;
-    /// Gives a recording back.
+    /// Destroys a CUDA graph.
     fn free_graph(&self, graph: Graph) -> Result<(), DriverError>;
 }
 
-/// Attention by the vendor's library, over bf16 operands laid out as in [`AttentionShape`].
-///
-/// Addresses are multiples of 16; operands that lie elsewhere are an error.
-///
-/// # Safety
-/// As for [`Driver`].
-pub trait FusedAttention {
-    /// Whether there is a plan for [`forward`](Self::forward) of these sizes.
-    fn supports(&self, shape: &AttentionShape) -> bool;
-
-    /// Whether there is a plan for [`backward`](Self::backward) of these sizes, for a rank that may take `room` more bytes
-    /// of device memory. How much scratch it uses is decided when a shape is first asked for.
-    fn supports_backward(&self, shape: &AttentionShape, room: usize) -> bool;
-
-    /// Writes `out` and the log-sum-exp `lse` (f32, `[batch, heads, seq]`).
-    ///
-    /// # Safety
-    /// See [`FusedAttention`].
-    unsafe fn forward(
-        &self,
-        stream: Stream,
-        shape: &AttentionShape,
-        operands: &AttentionOperands,
-    ) -> Result<(), DriverError>;
-
-    /// Writes `dq`, `dk` and `dv`.
-    ///
-    /// # Safety
-    /// See [`FusedAttention`].
-    unsafe fn backward(
-        &self,
-        stream: Stream,
-        shape: &AttentionShape,
-        operands: &AttentionOperands,
-        gradients: &AttentionGradients,
-    ) -> Result<(), DriverError>;
-}
-
-/// Addresses of the operands and results of a forward pass of attention.
+/// Device addresses of the operands of fused attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttentionOperands {
     /// Queries.
@@ -376,19 +342,57 @@ pub struct AttentionOperands {
     pub v: u64,
     /// Output.
     pub out: u64,
-    /// Log-sum-exp of each row, f32.
+    /// Log-sum-exp of the scores of each row, f32 `[batch, heads, seq]`.
     pub lse: u64,
 }
 
-/// Addresses of the gradients of a backward pass of attention.
+/// Device addresses of the gradients of fused attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttentionGradients {
     /// Gradient of the output.
     pub dout: u64,
-    /// Gradient of the queries, written.
+    /// Gradient of the queries.
     pub dq: u64,
-    /// Gradient of the keys, written.
+    /// Gradient of the keys.
     pub dk: u64,
-    /// Gradient of the values, written.
+    /// Gradient of the values.
     pub dv: u64,
+}
+
+/// Fused attention of a vendor library over bf16 operands in the layout of [`AttentionShape`].
+///
+/// Addresses are multiples of 16; other addresses are an error.
+///
+/// # Safety
+/// As for [`Driver`].
+pub trait FusedAttention {
+    /// Returns true if [`forward`](Self::forward) supports the shape.
+    fn supports(&self, shape: &AttentionShape) -> bool;
+
+    /// Returns true if [`backward`](Self::backward) supports the shape for a rank that may allocate `free_bytes` more
+    /// bytes of device memory. The workspace of a shape is fixed by the first call.
+    fn supports_backward(&self, shape: &AttentionShape, free_bytes: usize) -> bool;
+
+    /// Computes `out` and the log-sum-exp `lse`.
+    ///
+    /// # Safety
+    /// See [`FusedAttention`].
+    unsafe fn forward(
+        &self,
+        stream: Stream,
+        shape: &AttentionShape,
+        operands: &AttentionOperands,
+    ) -> Result<(), DriverError>;
+
+    /// Computes `dq`, `dk` and `dv`.
+    ///
+    /// # Safety
+    /// See [`FusedAttention`].
+    unsafe fn backward(
+        &self,
+        stream: Stream,
+        shape: &AttentionShape,
+        operands: &AttentionOperands,
+        gradients: &AttentionGradients,
+    ) -> Result<(), DriverError>;
 }

@@ -1,4 +1,4 @@
-//! One rank's hold on its GPU: streams, kernels, and how work is submitted.
+//! The GPU context of one rank: streams, loaded kernels, workspace, and kernel launches.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,46 +7,46 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::backend::{DeviceFailure, MemoryMeter, Queue};
 
+use super::cuda_graph::CaptureState;
 use super::driver::{Driver, DriverError, Event, Function, Grid, Source, Stream};
 use super::ops::map::Structure;
-use super::recording::Tape;
 
-/// A driver with one rank's streams and the kernels that it has used.
+/// A driver with the streams and loaded kernels of one rank.
 pub struct Gpu {
     driver: Arc<dyn Driver>,
-    /// The stream of [`Queue::Compute`], which nearly every call is for; also among the others.
+    /// The stream of [`Queue::Compute`], cached because most calls use it; also in `streams`.
     compute: OnceLock<Stream>,
     streams: Mutex<HashMap<Queue, Stream>>,
-    /// By name of the entry point: a comparison of sources is cheaper than a hash of them at every launch.
+    /// By name of the entry point: comparing sources is cheaper than hashing them at every launch.
     functions: Mutex<HashMap<String, Vec<(Source, Function)>>>,
-    /// Kernels whose sources are generated.
+    /// Kernels with generated sources.
     generated: Mutex<HashMap<Structure, Function>>,
-    /// Events that nobody waits for any more, to be recorded anew: plain ones, and timed ones.
+    /// Free events: untimed and timed ones.
     events: Mutex<[Vec<Event>; 2]>,
     workspace: Mutex<Workspace>,
-    /// Its bytes, for who may not wait until it has grown.
+    /// Size of the workspace, readable without waiting for its lock.
     workspace_bytes: AtomicUsize,
-    /// Who has memory to spare where there is none.
-    kept: Mutex<Weak<MemoryMeter>>,
-    /// What is recorded, and what recordings use.
-    pub(super) tape: Tape,
+    /// The allocator whose cache is emptied when device memory is exhausted.
+    allocator: Mutex<Weak<MemoryMeter>>,
+    /// CUDA graphs: the current capture, and memory that captured work uses.
+    pub(super) capture: CaptureState,
 }
 
-/// Memory of kernels that need some beside their operands; `address` is 0 as long as there is none.
+/// Scratch memory of kernels; `address` is 0 if none is allocated.
 #[derive(Default)]
 struct Workspace {
     address: u64,
     bytes: usize,
 }
 
-/// Sizes of workspaces are multiples of this, so that they seldom grow.
+/// Granularity of workspace sizes, so that workspaces rarely grow.
 const WORKSPACE_UNIT: usize = 1 << 20;
 
-/// A kernel: its source, and the name of its entry point.
+/// A kernel: its source and the name of its entry point.
 pub type Kernel<'a> = (&'a Source, &'a str);
 
 impl Gpu {
-    /// A rank's hold on the device of `driver`.
+    /// Creates the context of a rank on the device of `driver`.
     pub fn new(driver: Arc<dyn Driver>) -> Arc<Gpu> {
         Arc::new(Gpu {
             driver,
@@ -57,17 +57,17 @@ impl Gpu {
             events: Mutex::default(),
             workspace: Mutex::default(),
             workspace_bytes: AtomicUsize::new(0),
-            kept: Mutex::default(),
-            tape: Tape::default(),
+            allocator: Mutex::default(),
+            capture: CaptureState::default(),
         })
     }
 
-    /// The driver.
+    /// Returns the driver.
     pub fn driver(&self) -> &dyn Driver {
         &*self.driver
     }
 
-    /// The stream of a queue. Communication goes before compute where both are ready.
+    /// Returns the CUDA stream of `queue`. Communication has priority over compute.
     pub fn stream(&self, queue: Queue) -> Stream {
         let find = || {
             *lock(&self.streams)
@@ -80,78 +80,77 @@ impl Gpu {
         }
     }
 
-    /// Every stream in use.
+    /// Returns all streams in use.
     pub fn streams(&self) -> Vec<Stream> {
         lock(&self.streams).values().copied().collect()
     }
 
-    /// The streams in use that are not those of `queues`.
-    pub(super) fn streams_beside(&self, queues: &[Queue]) -> Vec<Stream> {
+    /// Returns the streams in use except those of `queues`.
+    pub(super) fn streams_except(&self, queues: &[Queue]) -> Vec<Stream> {
         let streams = lock(&self.streams);
         let others = streams.iter().filter(|(queue, _)| !queues.contains(queue));
         others.map(|(_, stream)| *stream).collect()
     }
 
-    /// Scratch memory of at least `bytes` bytes for what is submitted to the compute queue next, aligned to 256.
+    /// Returns a workspace of at least `bytes` bytes, aligned to 256 bytes, for the next work on the compute stream.
     ///
-    /// There is one workspace, and nothing but the compute queue uses it: an operation asks for all that it needs at
-    /// once, and what it leaves there is gone with the next call. It grows, for which the host waits for the queue, until
-    /// it fits the largest operation.
+    /// There is one workspace per context, used by the compute stream only. An operation requests its total at once,
+    /// and the next request overwrites the contents. The workspace grows to the size of the largest operation; growing
+    /// synchronizes the stream.
     pub fn workspace(&self, bytes: usize) -> u64 {
         let mut workspace = lock(&self.workspace);
         if workspace.bytes < bytes {
-            self.drop_workspace(&mut workspace);
+            self.free_workspace(&mut workspace);
             let bytes = bytes.next_multiple_of(WORKSPACE_UNIT);
-            let address = self.relieved(|| self.driver.alloc(bytes));
+            let address = self.retry_after_trim(|| self.driver.alloc(bytes));
             *workspace = Workspace { address, bytes };
             self.workspace_bytes.store(bytes, Ordering::Relaxed);
         }
         workspace.address
     }
 
-    /// Bytes of device memory that kernels and libraries use beside their operands.
+    /// Returns the device memory that kernels and libraries use as workspaces, in bytes.
     pub fn own_bytes(&self) -> usize {
         self.workspace_bytes.load(Ordering::Relaxed)
-            + self.tape.retired_bytes()
-            + self.driver.scratch_bytes(&self.streams())
+            + self.capture.retired_bytes()
+            + self.driver.workspace_bytes(&self.streams())
     }
 
-    /// Bytes that the rank may still take within its limit of memory.
-    pub fn room(&self) -> usize {
-        let meter = lock(&self.kept).upgrade();
-        meter.map_or(usize::MAX, |meter| meter.available_bytes())
+    /// Returns the bytes that the rank may still allocate within its memory limit.
+    pub fn free_bytes(&self) -> usize {
+        let allocator = lock(&self.allocator).upgrade();
+        allocator.map_or(usize::MAX, |allocator| allocator.available_bytes())
     }
 
-    /// When there is no memory, `meter` gives back what it keeps.
-    pub fn relieved_by(&self, meter: Weak<MemoryMeter>) {
-        *lock(&self.kept) = meter;
+    /// Sets the allocator whose cache is emptied when device memory is exhausted.
+    pub fn relieved_by(&self, allocator: Weak<MemoryMeter>) {
+        *lock(&self.allocator) = allocator;
     }
 
-    /// The result of a call that may need memory. Where there is none, it is made once more after what is kept for later
-    /// has been given back.
-    pub fn relieved<T>(&self, call: impl Fn() -> Result<T, DriverError>) -> T {
+    /// Calls `call`, and retries it after emptying the allocator's cache if device memory is exhausted.
+    pub fn retry_after_trim<T>(&self, call: impl Fn() -> Result<T, DriverError>) -> T {
         match call() {
             Err(DriverError::OutOfMemory { .. }) => {
-                let kept = lock(&self.kept).upgrade();
-                kept.iter().for_each(|meter| meter.empty_cache());
+                let allocator = lock(&self.allocator).upgrade();
+                allocator.iter().for_each(|allocator| allocator.empty_cache());
                 done(call())
             }
             result => done(result),
         }
     }
 
-    fn drop_workspace(&self, workspace: &mut Workspace) {
+    fn free_workspace(&self, workspace: &mut Workspace) {
         let Workspace { address, bytes } = std::mem::take(workspace);
         self.workspace_bytes.store(0, Ordering::Relaxed);
-        if bytes > 0 && !self.tape.retire(address, bytes) {
-            // A device that has failed has no work left that uses the memory, and says so at its next call.
+        if bytes > 0 && !self.capture.retire_workspace(address, bytes) {
+            // A failed device has no pending work that uses the memory, and reports the failure at its next call.
             let _ = self.driver.synchronize(self.stream(Queue::Compute));
-            // SAFETY: `alloc` gave these bytes, and the only queue that uses them is done.
+            // SAFETY: `alloc` returned these bytes, and the only stream that uses them is synchronized.
             let _ = unsafe { self.driver.free(address, bytes) };
         }
     }
 
-    /// Submits a kernel to the compute queue; `args` are its parameters, see `args!`.
+    /// Launches a kernel on the compute stream; `args` are its parameters, see `args!`.
     ///
     /// # Safety
     /// As [`Driver::launch`].
@@ -160,7 +159,7 @@ impl Gpu {
         unsafe { self.launch_on(Queue::Compute, kernel, grid, args) };
     }
 
-    /// Submits a kernel to a queue.
+    /// Launches a kernel on the stream of `queue`.
     ///
     /// # Safety
     /// As [`Driver::launch`].
@@ -169,7 +168,7 @@ impl Gpu {
         unsafe { self.launch_function(queue, self.function(kernel), grid, args) };
     }
 
-    /// Submits a function that is loaded to a queue.
+    /// Launches a loaded function on the stream of `queue`.
     ///
     /// # Safety
     /// As [`Driver::launch`].
@@ -187,14 +186,14 @@ impl Gpu {
         done(unsafe { self.driver.launch(self.stream(queue), function, grid, args) });
     }
 
-    /// The kernel that was generated for a structure, if there was one.
+    /// Returns the generated kernel of an expression's structure, if it is loaded.
     pub fn generated(&self, structure: &Structure) -> Option<Function> {
         lock(&self.generated).get(structure).copied()
     }
 
-    /// The kernel for a structure, whose entry point has the name of the source.
+    /// Loads the generated kernel of an expression's structure; its entry point has the name of the source.
     pub fn generate(&self, structure: Structure, source: &Source) -> Function {
-        let function = self.load((source, &source.name));
+        let function = self.load_kernel((source, &source.name));
         lock(&self.generated).insert(structure, function);
         function
     }
@@ -203,28 +202,30 @@ impl Gpu {
         let mut functions = lock(&self.functions);
         let loaded = functions.get(name).and_then(|named| {
             let mut sources = named.iter();
-            sources.find(|(loaded, _)| is_same(loaded, source)).map(|(_, function)| *function)
+            sources
+                .find(|(loaded, _)| is_same_source(loaded, source))
+                .map(|(_, function)| *function)
         });
         loaded.unwrap_or_else(|| {
-            let function = self.load((source, name));
+            let function = self.load_kernel((source, name));
             functions.entry(name.to_string()).or_default().push((source.clone(), function));
             function
         })
     }
 
-    fn load(&self, (source, name): Kernel<'_>) -> Function {
+    fn load_kernel(&self, (source, name): Kernel<'_>) -> Function {
         let module = done(self.driver.load(source));
         done(self.driver.function(module, name))
     }
 
-    /// An event to be recorded; `timed` ones can be measured.
-    pub fn take_event(&self, timed: bool) -> Event {
+    /// Returns an event to record; the time between `timed` events can be measured.
+    pub fn acquire_event(&self, timed: bool) -> Event {
         let free = lock(&self.events)[usize::from(timed)].pop();
         free.unwrap_or_else(|| done(self.driver.new_event(timed)))
     }
 
-    /// Takes an event back. What was submitted to wait for it waits for its last record so far, whatever is recorded next.
-    pub fn put_event(&self, event: Event, timed: bool) {
+    /// Returns an event for reuse. Work that waits for its last record is not affected by later records.
+    pub fn release_event(&self, event: Event, timed: bool) {
         lock(&self.events)[usize::from(timed)].push(event);
     }
 }
@@ -232,20 +233,20 @@ impl Gpu {
 impl Drop for Gpu {
     fn drop(&mut self) {
         let mut workspace = std::mem::take(&mut *lock(&self.workspace));
-        self.drop_workspace(&mut workspace);
+        self.free_workspace(&mut workspace);
         for event in lock(&self.events).iter_mut().flat_map(|events| events.drain(..)) {
-            // Nobody could act on an error here.
+            // Errors cannot be handled here.
             let _ = self.driver.free_event(event);
         }
-        // With its stream, a library gives back its workspace of it.
+        // Destroying a stream also frees the library workspaces of that stream.
         for (_, stream) in lock(&self.streams).drain() {
             let _ = self.driver.free_stream(stream);
         }
     }
 }
 
-/// Whether two sources are equal. Those of kernels that are not generated are in one place of the program.
-fn is_same(a: &Source, b: &Source) -> bool {
+/// Returns true if two sources are equal. Fixed sources are usually the same static.
+fn is_same_source(a: &Source, b: &Source) -> bool {
     std::ptr::eq(&*a.text, &*b.text) || a == b
 }
 
@@ -255,7 +256,7 @@ impl fmt::Debug for Gpu {
     }
 }
 
-/// The result of a call; one that failed unwinds the rank.
+/// Returns the value of a call; unwinds the rank if the call failed.
 pub(super) fn done<T>(result: Result<T, DriverError>) -> T {
     result.unwrap_or_else(|error| DeviceFailure(error.to_string()).unwind())
 }
@@ -264,7 +265,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Parameters of a kernel as bytes: each is plain old data of exactly the kernel's type. Addresses of views are `u64`.
+/// Kernel parameters as bytes: each is plain old data of exactly the kernel's type. Addresses of views are `u64`.
 macro_rules! args {
     ($($arg:expr),* $(,)?) => { &[$(::bytemuck::bytes_of(&$arg)),*] };
 }

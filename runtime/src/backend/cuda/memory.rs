@@ -1,4 +1,4 @@
-//! Memory of a GPU, and the order of work on it.
+//! Device memory of a rank and the order of work on it: the trait [`Device`] for a GPU.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -8,38 +8,38 @@ use crate::backend::{
     DType, Device, DeviceGraph, FreeObserver, MemoryMeter, Moment, Queue, ReduceOp, RowPart, Runs,
 };
 
+use super::cuda_graph;
 use super::driver::{DriverError, Event};
 use super::gpu::{Gpu, done};
 use super::ops;
-use super::recording;
-use super::staging::Staging;
+use super::staging::StagingPool;
 
-/// The memory and the queues of one rank.
+/// The memory and streams of one rank's GPU.
 #[derive(Debug)]
 pub struct GpuMemory {
     gpu: Arc<Gpu>,
-    staging: Staging,
-    observers: Observers,
+    staging: StagingPool,
+    observers: FreeObservers,
 }
 
-/// Who is told before memory is given back.
+/// Observers to notify before memory is freed.
 #[derive(Default)]
-struct Observers(Mutex<Vec<Weak<dyn FreeObserver>>>);
+struct FreeObservers(Mutex<Vec<Weak<dyn FreeObserver>>>);
 
-impl fmt::Debug for Observers {
+impl fmt::Debug for FreeObservers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Observers")
+        f.write_str("FreeObservers")
     }
 }
 
-impl Observers {
+impl FreeObservers {
     fn add(&self, observer: Weak<dyn FreeObserver>) {
         let mut observers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         observers.retain(|known| known.strong_count() > 0);
         observers.push(observer);
     }
 
-    fn tell(&self, address: u64, bytes: usize) {
+    fn notify(&self, address: u64, bytes: usize) {
         let observers = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let living = observers.iter().filter_map(Weak::upgrade);
         living.for_each(|observer| observer.before_free(address, bytes));
@@ -47,31 +47,35 @@ impl Observers {
 }
 
 impl GpuMemory {
-    /// Of the rank that holds `gpu`.
+    /// Creates the memory of the rank that owns the context `gpu`.
     pub fn new(gpu: Arc<Gpu>) -> GpuMemory {
-        GpuMemory { staging: Staging::new(Arc::clone(&gpu)), gpu, observers: Observers::default() }
+        GpuMemory {
+            staging: StagingPool::new(Arc::clone(&gpu)),
+            gpu,
+            observers: FreeObservers::default(),
+        }
     }
 
-    /// Waits for everything that was submitted. The pool gives memory back when a rank ends or is short of it: both are
-    /// rare enough for that. While work is recorded, everything else is done.
-    fn finish(&self) {
-        if self.gpu.tape.is_recording() {
+    /// Waits for all submitted work. The caching allocator frees memory only when a rank ends or runs out of memory, so
+    /// the cost is small. During capture all other work is already done.
+    fn synchronize_all(&self) {
+        if self.gpu.capture.is_capturing() {
             return;
         }
         for stream in self.gpu.streams() {
-            // A device that has failed has no work left that uses memory.
+            // A failed device has no pending work that uses memory.
             let _ = self.gpu.driver().synchronize(stream);
         }
     }
 
-    fn record(&self, queue: Queue, timed: bool) -> Moment {
-        let event = self.gpu.take_event(timed);
+    fn record_event(&self, queue: Queue, timed: bool) -> Moment {
+        let event = self.gpu.acquire_event(timed);
         let recorded = RecordedEvent { gpu: Arc::clone(&self.gpu), event, timed };
         done(self.gpu.driver().record(event, self.gpu.stream(queue)));
         Moment(Arc::new(recorded))
     }
 
-    fn event(&self, moment: &Moment) -> Event {
+    fn driver_event(&self, moment: &Moment) -> Event {
         match moment.0.downcast_ref::<RecordedEvent>() {
             Some(recorded) => recorded.event,
             None => unreachable!("a moment of another kind of device"),
@@ -79,7 +83,7 @@ impl GpuMemory {
     }
 }
 
-/// An event that was recorded once, and is free for other moments with the last of this one.
+/// A recorded event, reused for later records after the last clone of its `Moment` is dropped.
 struct RecordedEvent {
     gpu: Arc<Gpu>,
     event: Event,
@@ -88,7 +92,7 @@ struct RecordedEvent {
 
 impl Drop for RecordedEvent {
     fn drop(&mut self) {
-        self.gpu.put_event(self.event, self.timed);
+        self.gpu.release_event(self.event, self.timed);
     }
 }
 
@@ -109,9 +113,9 @@ impl Device for GpuMemory {
     }
 
     unsafe fn free(&self, memory: NonNull<u8>, bytes: usize) {
-        self.finish();
-        self.observers.tell(memory.as_ptr() as u64, bytes);
-        // SAFETY: as the caller promises, and nothing uses the memory any more.
+        self.synchronize_all();
+        self.observers.notify(memory.as_ptr() as u64, bytes);
+        // SAFETY: as the caller promises, and no pending work uses the memory.
         let _ = unsafe { self.gpu.driver().free(memory.as_ptr() as u64, bytes) };
     }
 
@@ -123,13 +127,13 @@ impl Device for GpuMemory {
     }
 
     unsafe fn free_page_locked(&self, memory: NonNull<u8>, bytes: usize) {
-        self.finish();
-        // SAFETY: as the caller promises, and nothing uses the memory any more.
+        self.synchronize_all();
+        // SAFETY: as the caller promises, and no pending work uses the memory.
         let _ = unsafe { self.gpu.driver().free_pinned(memory.as_ptr(), bytes) };
     }
 
-    // Nothing is submitted for no bytes: the address of an empty block belongs to no allocation, and a memset node of no
-    // width is refused in a CUDA graph.
+    // Empty transfers are skipped: the address of an empty block belongs to no allocation, and a CUDA graph refuses a
+    // memset node of width 0.
 
     unsafe fn copy_out(&self, dst: &mut [u8], src: *const u8) {
         if dst.is_empty() {
@@ -163,9 +167,9 @@ impl Device for GpuMemory {
         if dst.is_empty() {
             return;
         }
-        self.gpu.tape.note_wait();
+        self.gpu.capture.note_wait();
         let (driver, stream) = (self.gpu.driver(), self.gpu.stream(Queue::Compute));
-        // SAFETY: as the caller promises; the host memory is in place until the stream has passed.
+        // SAFETY: as the caller promises; the host memory is valid until the stream is synchronized below.
         done(unsafe { driver.download(stream, dst.as_mut_ptr().cast(), src as u64, dst.len()) });
         done(driver.synchronize(stream));
     }
@@ -224,23 +228,23 @@ impl Device for GpuMemory {
     }
 
     fn mark(&self, queue: Queue) -> Moment {
-        self.record(queue, false)
+        self.record_event(queue, false)
     }
 
     fn mark_timed(&self, queue: Queue) -> Moment {
-        self.record(queue, true)
+        self.record_event(queue, true)
     }
 
     fn elapsed_ms(&self, from: &Moment, to: &Moment) -> f32 {
-        done(self.gpu.driver().elapsed_ms(self.event(from), self.event(to)))
+        done(self.gpu.driver().elapsed_ms(self.driver_event(from), self.driver_event(to)))
     }
 
     fn wait_for(&self, queue: Queue, moment: &Moment) {
-        done(self.gpu.driver().wait(self.gpu.stream(queue), self.event(moment)));
+        done(self.gpu.driver().wait(self.gpu.stream(queue), self.driver_event(moment)));
     }
 
     fn is_done(&self, moment: &Moment) -> bool {
-        done(self.gpu.driver().is_done(self.event(moment)))
+        done(self.gpu.driver().is_done(self.driver_event(moment)))
     }
 
     fn handle(&self, queue: Queue) -> u64 {
@@ -253,26 +257,26 @@ impl Device for GpuMemory {
     }
 
     fn synchronize(&self, moment: &Moment) {
-        self.gpu.tape.note_wait();
+        self.gpu.capture.note_wait();
         let driver = self.gpu.driver();
         let stream = self.gpu.stream(Queue::Waiting);
-        done(driver.wait(stream, self.event(moment)));
+        done(driver.wait(stream, self.driver_event(moment)));
         done(driver.synchronize(stream));
     }
     fn begin_capture(&self) -> Result<(), String> {
-        recording::begin(&self.gpu)
+        cuda_graph::begin_capture(&self.gpu)
     }
 
     fn end_capture(&self) -> Result<Box<dyn DeviceGraph>, String> {
-        let work = recording::end(&self.gpu)?;
+        let work = cuda_graph::end_capture(&self.gpu)?;
         Ok(Box::new(work))
     }
 
     fn is_capturing(&self) -> bool {
-        self.gpu.tape.is_recording()
+        self.gpu.capture.is_capturing()
     }
 
     fn waits(&self) -> u64 {
-        self.gpu.tape.waits()
+        self.gpu.capture.host_waits()
     }
 }

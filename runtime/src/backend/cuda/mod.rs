@@ -1,23 +1,25 @@
-//! GPUs.
+//! The CUDA backend: kernels, streams and CUDA graphs of one rank's GPU, above the trait [`Driver`].
 
+mod algorithm_choices;
+pub mod autotune;
 mod backend;
-mod choices;
+mod cuda_graph;
 pub mod cudnn;
 mod driver;
 mod gpu;
 mod kernels;
 mod memory;
 pub mod native;
+mod null_driver;
 mod ops;
 mod profile;
-mod recording;
 mod staging;
-pub mod trial;
 
+pub use algorithm_choices::{AlgorithmChoices, AttentionChoice, ChoiceOrigin, MatMulChoice};
 pub use backend::CudaBackend;
-pub use choices::{AttentionChoice, Choices, Origin, ProductChoice};
 pub use driver::*;
 pub use gpu::Gpu;
 pub use kernels::attention::{PLAIN as PLAIN_ATTENTION, Tiles as AttentionTiles};
 pub use kernels::{COMMON, SOURCES};
+pub use null_driver::{NullAttention, NullCall, NullDriver};
 pub use profile::{PROFILE_VARIABLE, Profile, ProfiledDriver};

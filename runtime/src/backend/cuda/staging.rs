@@ -1,4 +1,4 @@
-//! Page-locked memory that uploads pass through, so that the host need not wait for them.
+//! Page-locked staging buffers for asynchronous uploads.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -6,108 +6,108 @@ use std::sync::{Arc, Mutex};
 use super::driver::{Event, Stream};
 use super::gpu::{Gpu, done, lock};
 
-/// So many bytes under way make an upload wait for those before it.
-const LIMIT: usize = 64 << 20;
+/// Maximum size of pending uploads, in bytes, before an upload waits for earlier ones.
+const PENDING_LIMIT: usize = 64 << 20;
 
-/// Smallest block, in bytes; others are powers of two.
-const SMALLEST: usize = 4 << 10;
+/// Size of the smallest buffer, in bytes; larger sizes are powers of two.
+const MIN_BUFFER_BYTES: usize = 4 << 10;
 
-/// Blocks of page-locked memory, used again once the device has read them.
+/// Staging buffers of page-locked memory, reused after the device has read them.
 #[derive(Debug)]
-pub struct Staging {
+pub struct StagingPool {
     gpu: Arc<Gpu>,
-    blocks: Mutex<Blocks>,
+    buffers: Mutex<StagingBuffers>,
 }
 
 #[derive(Debug, Default)]
-struct Blocks {
-    free: Vec<Block>,
-    /// In the order of their uploads, which are all on one stream.
-    under_way: VecDeque<(Block, Event)>,
-    bytes_under_way: usize,
+struct StagingBuffers {
+    free: Vec<StagingBuffer>,
+    /// In the order of the uploads, which all use one stream.
+    pending: VecDeque<(StagingBuffer, Event)>,
+    pending_bytes: usize,
 }
 
 #[derive(Debug)]
-struct Block {
+struct StagingBuffer {
     memory: *mut u8,
     bytes: usize,
 }
 
-// SAFETY: a block owns its memory.
-unsafe impl Send for Block {}
+// SAFETY: a buffer owns its memory.
+unsafe impl Send for StagingBuffer {}
 
-impl Staging {
-    /// Without any block yet.
-    pub fn new(gpu: Arc<Gpu>) -> Staging {
-        Staging { gpu, blocks: Mutex::default() }
+impl StagingPool {
+    /// Creates an empty pool.
+    pub fn new(gpu: Arc<Gpu>) -> StagingPool {
+        StagingPool { gpu, buffers: Mutex::default() }
     }
 
-    /// Uploads a copy of `src`, which is made before this returns.
+    /// Copies `src` to a staging buffer and uploads it asynchronously.
     ///
     /// # Safety
-    /// `dst` has room for it on the device, and nothing else uses that before `stream` has passed. Every call is for the
+    /// `dst` is large enough, and no other work uses it before `stream` has finished the upload. Every call uses the
     /// same stream.
     pub unsafe fn upload(&self, stream: Stream, dst: u64, src: &[u8]) {
         let driver = self.gpu.driver();
-        if self.gpu.tape.is_recording() {
-            let constant = self.gpu.tape.constant(&self.gpu, src);
-            // SAFETY: the constant stays as long as what is recorded.
+        if self.gpu.capture.is_capturing() {
+            let constant = self.gpu.capture.capture_constant(&self.gpu, src);
+            // SAFETY: the constant lives as long as the CUDA graph that reads it.
             return done(unsafe { driver.upload(stream, dst, constant.cast(), src.len()) });
         }
-        let mut blocks = lock(&self.blocks);
-        if blocks.bytes_under_way + src.len() > LIMIT {
+        let mut buffers = lock(&self.buffers);
+        if buffers.pending_bytes + src.len() > PENDING_LIMIT {
             done(driver.synchronize(stream));
         }
-        self.collect(&mut blocks);
-        let block = self.take(&mut blocks, src.len());
-        // SAFETY: the block has room for `src` and is used by nothing else; it stays in place until its event.
+        self.reclaim_buffers(&mut buffers);
+        let buffer = self.take_buffer(&mut buffers, src.len());
+        // SAFETY: the buffer is large enough for `src`, used by nothing else, and kept until its event completes.
         unsafe {
-            block.memory.copy_from_nonoverlapping(src.as_ptr(), src.len());
-            done(driver.upload(stream, dst, block.memory.cast(), src.len()));
+            buffer.memory.copy_from_nonoverlapping(src.as_ptr(), src.len());
+            done(driver.upload(stream, dst, buffer.memory.cast(), src.len()));
         }
-        let event = self.gpu.take_event(false);
+        let event = self.gpu.acquire_event(false);
         done(driver.record(event, stream));
-        blocks.bytes_under_way += block.bytes;
-        blocks.under_way.push_back((block, event));
+        buffers.pending_bytes += buffer.bytes;
+        buffers.pending.push_back((buffer, event));
     }
 
-    /// Takes back the blocks that the device has read.
-    fn collect(&self, blocks: &mut Blocks) {
+    /// Returns the buffers that the device has read to the pool.
+    fn reclaim_buffers(&self, buffers: &mut StagingBuffers) {
         let driver = self.gpu.driver();
-        while let Some((_, event)) = blocks.under_way.front()
+        while let Some((_, event)) = buffers.pending.front()
             && done(driver.is_done(*event))
         {
-            let Some((block, event)) = blocks.under_way.pop_front() else { return };
-            self.gpu.put_event(event, false);
-            blocks.bytes_under_way -= block.bytes;
-            blocks.free.push(block);
+            let Some((buffer, event)) = buffers.pending.pop_front() else { return };
+            self.gpu.release_event(event, false);
+            buffers.pending_bytes -= buffer.bytes;
+            buffers.free.push(buffer);
         }
     }
 
-    fn take(&self, blocks: &mut Blocks, bytes: usize) -> Block {
-        let bytes = bytes.next_power_of_two().max(SMALLEST);
-        match blocks.free.iter().position(|block| block.bytes == bytes) {
-            Some(index) => blocks.free.swap_remove(index),
-            None => Block { memory: done(self.gpu.driver().alloc_pinned(bytes)), bytes },
+    fn take_buffer(&self, buffers: &mut StagingBuffers, bytes: usize) -> StagingBuffer {
+        let bytes = bytes.next_power_of_two().max(MIN_BUFFER_BYTES);
+        match buffers.free.iter().position(|buffer| buffer.bytes == bytes) {
+            Some(index) => buffers.free.swap_remove(index),
+            None => StagingBuffer { memory: done(self.gpu.driver().alloc_pinned(bytes)), bytes },
         }
     }
 }
 
-impl Drop for Staging {
+impl Drop for StagingPool {
     fn drop(&mut self) {
         let driver = self.gpu.driver();
-        // Nobody could act on an error here; a device that has failed reads nothing any more.
+        // Errors cannot be handled here; a failed device reads nothing more.
         for stream in self.gpu.streams() {
             let _ = driver.synchronize(stream);
         }
-        let blocks = std::mem::take(&mut *lock(&self.blocks));
-        let under_way = blocks.under_way.into_iter().map(|(block, event)| {
-            self.gpu.put_event(event, false);
-            block
+        let buffers = std::mem::take(&mut *lock(&self.buffers));
+        let pending = buffers.pending.into_iter().map(|(buffer, event)| {
+            self.gpu.release_event(event, false);
+            buffer
         });
-        for block in under_way.chain(blocks.free) {
-            // SAFETY: allocated in `take` with this size, and read by nothing any more.
-            let _ = unsafe { driver.free_pinned(block.memory, block.bytes) };
+        for buffer in pending.chain(buffers.free) {
+            // SAFETY: allocated in `take_buffer` with this size, and no longer read.
+            let _ = unsafe { driver.free_pinned(buffer.memory, buffer.bytes) };
         }
     }
 }

@@ -215,7 +215,8 @@ impl Machine for Gpus {
 fn open(ordinal: usize, ranks: usize, nondeterministic: bool) -> Result<Arc<NativeDriver>> {
     let scratch = ScratchLimit { ranks, ..ScratchLimit::default() };
     let attention = CudnnOptions { deterministic: !nondeterministic, scratch };
-    let options = NativeOptions { any_bits: nondeterministic, attention: Some(attention) };
+    let options =
+        NativeOptions { allow_nondeterministic: nondeterministic, attention: Some(attention) };
     NativeDriver::with_options(ordinal, options).map_err(refused)
 }
 

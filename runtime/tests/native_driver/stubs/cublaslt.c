@@ -1,5 +1,5 @@
-// Products in the plainest way, by what the descriptions say. Of the ways that it offers, the second is the fastest, but
-// adds in another order; the third is refused when it is run; and the fourth adds as the first, and is faster.
+// Naive matmuls as described by the descriptors. Of the algorithms that it proposes, the second is the fastest but sums
+// in another order; the third is refused at execution; the fourth sums like the first and is faster.
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,18 +10,18 @@ typedef struct { int32_t transpose_a, transpose_b, epilogue; float *vector, *ins
 typedef struct { uint64_t data[8]; } Algorithm;
 typedef struct { Algorithm algorithm; size_t workspace; int state; float waves; int reserved[4]; } Result;
 
-// What was run last, for the tests.
+// The last execution, for the tests.
 int stub_algorithm = -1, stub_runs = 0;
-// Where products that do more are refused: 1 when it is asked for ways, 2 when one is run. Above 100, what every product gives.
+// Refusals of matmuls with epilogues: 1 by the heuristic, 2 at execution. Above 100, the status of every matmul.
 int stub_refuses = 0;
 
 size_t cublasLtGetVersion(void) { return 130100; }
 const char *cublasLtGetStatusString(int s) { return s == 7 ? "an argument is invalid" : s > 100 ? "unknown" : "not supported"; }
-// How many the thread has made.
+// Number of objects that the thread has created.
 _Thread_local int stub_handles = 0;
 int cublasLtCreate(void **h) { stub_handles++; *h = malloc(1); return 0; }
 int cublasLtDestroy(void *h) { free(h); return 0; }
-// COMPUTE_32F and CUDA_R_32F: sums of f32, not of TF32.
+// COMPUTE_32F and CUDA_R_32F: f32 accumulation, without TF32.
 int cublasLtMatmulDescCreate(Operation **o, int compute, int scale) { *o = calloc(1, sizeof **o); return compute == 68 && scale == 0 ? 0 : 7; }
 int cublasLtMatmulDescDestroy(Operation *o) { free(o); return 0; }
 int cublasLtMatmulDescSetAttribute(Operation *o, int a, const void *v, size_t n) {
@@ -46,7 +46,7 @@ int cublasLtMatmulPreferenceCreate(void **p) { *p = malloc(1); return 0; }
 int cublasLtMatmulPreferenceDestroy(void *p) { free(p); return 0; }
 int cublasLtMatmulPreferenceSetAttribute(void *p, int a, const void *v, size_t n) { return n == (a == 1 ? 8 : 4) ? 0 : 7; }
 int cublasLtMatmulAlgoGetHeuristic(void *h, Operation *o, Layout *a, Layout *b, Layout *c, Layout *d, void *p, int asked, Result *results, int *count) {
-    // Of products that do more, those that can store what GELU is taken of in rows of 16 bytes, and know where.
+    // Of matmuls with epilogues, those with rows of 16 bytes and an address for the pre-activation.
     if (o->epilogue && stub_refuses == 1) return 7;
     if (o->epilogue && (d->rows % 4 || !o->vector)) return 15;
     *count = asked < 4 ? asked : 4;
@@ -87,7 +87,7 @@ int cublasLtMatmul(void *h, Operation *o, const float *alpha, const void *A, Lay
     uint64_t k = o->transpose_a ? a->rows : a->cols;
     for (uint64_t j = 0; j < d->cols; j++)
         for (uint64_t i = 0; i < d->rows; i++) {
-            // Of large products every element is that of one of the first two rows and columns: those would take too long.
+            // Large matmuls compute only the first two rows and columns and repeat them, to save time.
             if (d->rows > 512 && (i > 1 || j > 1)) {
                 D[i + j * d->ld] = D[(i & 1) + (j & 1) * d->ld];
                 continue;
@@ -98,7 +98,7 @@ int cublasLtMatmul(void *h, Operation *o, const float *alpha, const void *A, Lay
                 sum += at(A, a, o->transpose_a, i, l) * at(B, b, o->transpose_b, l, j);
             }
             sum = *alpha * sum + (*beta == 0 ? 0 : *beta * C[i + j * c->ld]);
-            // EPILOGUE_BIAS, _GELU and _AUX; the result of GELU is its operand's double here.
+            // EPILOGUE_BIAS, _GELU and _AUX; GELU doubles its operand here.
             if (o->epilogue & 4) sum += o->vector[i];
             if (o->epilogue & 128) o->inside[i + j * o->inside_ld] = sum;
             if (o->epilogue & 32) sum *= 2;

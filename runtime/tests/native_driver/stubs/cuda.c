@@ -1,12 +1,12 @@
-// A driver whose device is the host's memory, for tests of how it is called. Work is done when it is submitted.
-// -DNO_DEVICE: the driver of a machine without a device.
+// A CUDA driver whose device is host memory, for tests of how it is called. Work is executed when it is submitted. With
+// -DNO_DEVICE, the driver of a machine without a device.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE_ERROR = 100, INVALID_CONTEXT = 201, NOT_FOUND = 500, NOT_READY = 600 };
 
-// Each thread has to name its context before it calls anything about one.
+// Each thread must set its current context before other calls.
 static _Thread_local void *current;
 #define NEEDS_CONTEXT if (!current) return INVALID_CONTEXT
 
@@ -40,7 +40,7 @@ int cuCtxSetCurrent(void *c) { current = c; return SUCCESS; }
 int cuCtxSynchronize(void) { NEEDS_CONTEXT; return SUCCESS; }
 int cuCtxGetStreamPriorityRange(int *least, int *greatest) { NEEDS_CONTEXT; *least = 0; *greatest = -5; return SUCCESS; }
 
-// All memory is unused; a test can make it less.
+// All memory is free; a test can reduce it.
 size_t stub_memory = (size_t)80 << 30;
 int cuMemGetInfo_v2(size_t *unused, size_t *all) { NEEDS_CONTEXT; *all = stub_memory; *unused = stub_memory; return SUCCESS; }
 int cuMemAlloc_v2(uint64_t *p, size_t n) {
@@ -66,7 +66,7 @@ int cuStreamCreateWithPriority(Stream **s, unsigned flags, int priority) {
     return SUCCESS;
 }
 int cuStreamDestroy_v2(Stream *s) { NEEDS_CONTEXT; free(s); return SUCCESS; }
-// A test can let those of its thread fail with any status.
+// A test can make the calls of its thread fail with any status.
 static _Thread_local int stub_status = 0;
 void stub_set_status(int s) { stub_status = s; }
 int cuStreamSynchronize(Stream *s) { NEEDS_CONTEXT; if (stub_status) return stub_status; return s->capturing ? INVALID_VALUE : SUCCESS; }
@@ -77,7 +77,7 @@ int cuStreamEndCapture(Stream *s, void **g) { NEEDS_CONTEXT; if (!s->capturing) 
 
 int cuEventCreate(Event **e, unsigned flags) { NEEDS_CONTEXT; *e = calloc(1, sizeof **e); (*e)->timed = flags != 2; return SUCCESS; }
 int cuEventDestroy_v2(Event *e) { NEEDS_CONTEXT; free(e); return SUCCESS; }
-// Milliseconds since the beginning. Time passes with every event, and while a product is computed, by the library of products.
+// Milliseconds since the start. Time advances with every event, and with every matmul, as the cuBLASLt stub reports.
 double stub_clock = 0;
 int cuEventRecord(Event *e, Stream *s) { NEEDS_CONTEXT; e->recorded = 1; e->at = stub_clock; stub_clock += 0.001; return SUCCESS; }
 int cuEventQuery(Event *e) { NEEDS_CONTEXT; return e->recorded ? SUCCESS : NOT_READY; }
@@ -89,7 +89,7 @@ int cuModuleGetFunction(Function **f, char *m, const char *name) {
     NEEDS_CONTEXT;
     char entry[80] = "KERNEL(";
     strncat(strncat(entry, name, 60), ")", 2);
-    if (!strstr(m, entry) && strncmp(name, "trial_", 6)) return NOT_FOUND;
+    if (!strstr(m, entry) && strncmp(name, "autotune_", 9)) return NOT_FOUND;
     *f = calloc(1, sizeof **f);
     strncpy((*f)->name, name, 63);
     (*f)->shared = 48 << 10;
@@ -97,31 +97,32 @@ int cuModuleGetFunction(Function **f, char *m, const char *name) {
 }
 int cuFuncGetAttribute(int *v, int a, Function *f) { NEEDS_CONTEXT; if (a != 1) return INVALID_VALUE; *v = 1024; return SUCCESS; }
 int cuFuncSetAttribute(Function *f, int a, int v) { NEEDS_CONTEXT; if (a != 8 || v > 232448 - 1024) return INVALID_VALUE; f->shared = v; return SUCCESS; }
-// Those of trials, by name: a fixed pattern of small numbers, and a comparison.
-static int trial(const char *name, void **args) {
+// The autotuning kernels, by name: a fixed pattern of small numbers, and a comparison.
+static int autotune_kernel(const char *name, void **args) {
     uint64_t first = *(uint64_t *)args[0], second = *(uint64_t *)args[1];
-    if (!strcmp(name, "trial_operand_f32")) {
+    if (!strcmp(name, "autotune_operand_f32")) {
         for (uint64_t i = 0; i < second; i++) ((float *)first)[i] = 1.0f / (1 + (i * 7919 + *(uint64_t *)args[2]) % 1009);
         return 1;
     }
-    if (!strcmp(name, "trial_difference")) {
+    if (!strcmp(name, "autotune_difference")) {
         uint64_t n = *(uint64_t *)args[2];
         if (memcmp((void *)first, (void *)second, 2 * n)) **(uint32_t **)args[3] = 1;
         return 1;
     }
     return 0;
 }
-// Every other kernel adds a number, its second parameter, and the number of threads to what its first one points to.
+// Every other kernel adds its second parameter and the number of threads to the value that the first one points to.
 int cuLaunchKernel(Function *f, unsigned x, unsigned y, unsigned z, unsigned tx, unsigned ty, unsigned tz, unsigned shared, Stream *s, void **args, void **extra) {
     NEEDS_CONTEXT;
     if (ty != 1 || tz != 1 || extra || (int)shared > f->shared) return INVALID_VALUE;
     s->calls++;
-    if (trial(f->name, args)) return SUCCESS;
+    if (autotune_kernel(f->name, args)) return SUCCESS;
     *(uint32_t *)*(uint64_t *)args[0] += *(uint32_t *)args[1] + x * y * z * tx;
     return SUCCESS;
 }
 
-// Kernels of a graph keep the priority of the streams that they were captured on: CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.
+// Kernels of a graph keep the priority of the streams on which they were captured:
+// CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.
 int cuGraphInstantiateWithFlags(void **e, void *g, unsigned long long f) { NEEDS_CONTEXT; *e = malloc(1); return f == 8 ? SUCCESS : INVALID_VALUE; }
 int cuGraphLaunch(void *e, Stream *s) { NEEDS_CONTEXT; s->calls++; return SUCCESS; }
 int cuGraphDestroy(void *g) { NEEDS_CONTEXT; free(g); return SUCCESS; }

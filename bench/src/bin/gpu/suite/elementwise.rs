@@ -137,7 +137,7 @@ fn gradient(to: &mut Buffer, accumulate: bool) -> LeafGrad<'_> {
     LeafGrad { view: to.view_mut(), accumulate }
 }
 
-/// An activation of the feed-forward, with as many leaves as its expression has.
+/// Measures an activation of the feed-forward, with all leaves of its expression.
 fn activation(report: &mut Report, name: &str, nodes: Vec<Node>, model: &Model) {
     let len = model.tokens() * model.ffn;
     let count = nodes.iter().filter(|node| matches!(node, Node::Leaf(_))).count();

@@ -1,4 +1,4 @@
-//! Matmuls with epilogues of cuBLASLt, beside the same by a kernel of its own for each part.
+//! Matmuls with epilogues of cuBLASLt, next to separate kernels for each part.
 
 use meshwright::backend::{Backend, Buffer, DType, Expr, Gemm, GemmEpilogue, LeafGrad, Node};
 
@@ -13,7 +13,7 @@ pub fn rows(report: &mut Report, sizes: &Sizes) {
     }
 }
 
-/// The first weight of the MLP with a bias, forward and backward.
+/// Measures the first weight of the MLP with a bias, forward and backward.
 fn up(report: &mut Report, model: &Model) {
     let (tokens, inner, outer) = (model.tokens(), model.hidden, model.ffn);
     let x = report.random(DType::Bf16, tokens * inner);
@@ -56,7 +56,7 @@ fn up(report: &mut Report, model: &Model) {
     });
 }
 
-/// Sums the columns of a gradient, as the backward pass of a bias of its own does.
+/// Sums the columns of a gradient, as the backward pass of a separate bias does.
 fn bias_gradient(
     backend: &dyn Backend,
     added: &Expr,

@@ -1,4 +1,5 @@
-//! What bounds every kernel: a copy and a matmul, in short series, and for so long that power and temperature set the clocks.
+//! Limits of all kernels: a copy and a matmul, in short bursts and sustained until power and temperature determine the
+//! clock rate.
 
 use meshwright::backend::{Backend, DType, Gemm};
 
@@ -13,12 +14,12 @@ pub fn rows(report: &mut Report, sizes: &Sizes) {
     });
 }
 
-/// Measures what later rows are compared with.
+/// Measures the limits of later rows.
 pub fn measure(report: &mut Report, sizes: &Sizes) {
     each(report, sizes, |report, _, work, kernel| report.measure_limit(work, kernel));
 }
 
-/// Calls `run` for the copy, and for the matmul.
+/// Calls `run` for the copy and for the matmul.
 fn each(
     report: &mut Report,
     sizes: &Sizes,

@@ -51,7 +51,7 @@ fn layer(report: &mut Report, name: &str, tokens: usize, inner: usize, outer: us
     }
 }
 
-/// The product of matrices that are not transposed.
+/// Returns a matmul without transposed inputs.
 pub fn plain(m: usize, n: usize, k: usize) -> Gemm {
     Gemm { m, n, k, trans_a: false, trans_b: false, accumulate: false }
 }

@@ -1,5 +1,5 @@
-//! Tables of kernels, at the sizes of training steps. Operands are random numbers: on zeros a GPU draws less power, and runs
-//! faster than it would.
+//! Tables of kernels at the sizes of training steps. Operands are random numbers: with zeros a GPU draws less power and
+//! runs faster than in training.
 
 mod attention;
 mod elementwise;
@@ -14,20 +14,20 @@ mod sizes;
 use report::Report;
 pub use sizes::Sizes;
 
-/// The driver that a table is measured with.
+/// Driver options of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variant {
-    /// As trainings use it: the same bits in every run.
+    /// Deterministic, as in training by default.
     Default,
-    /// With algorithms whose results differ in their last bits from run to run.
+    /// With nondeterministic algorithms, whose results differ in their last bits from run to run.
     Nondeterministic,
-    /// With our own attention kernels instead of cuDNN's.
+    /// With the project's own attention kernels instead of cuDNN.
     OwnAttention,
 }
 
-/// Rows that belong together.
+/// A named group of rows.
 pub struct Table {
-    /// The name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
     pub variant: Variant,
     pub rows: fn(&mut Report, &Sizes),
@@ -37,7 +37,7 @@ const fn table(name: &'static str, rows: fn(&mut Report, &Sizes)) -> Table {
     Table { name, variant: Variant::Default, rows }
 }
 
-/// All tables, in their order.
+/// All tables, in order.
 pub const TABLES: [Table; 10] = [
     table("limits", limits::rows),
     table("matmul", matmul::rows),

@@ -1,4 +1,4 @@
-//! Measuring, and the rows.
+//! Measurement, and the rows of a report.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::limits;
 use super::sizes::Sizes;
 
-/// What a kernel does at the least, by which its time is judged.
+/// Minimum work of a kernel, relative to which its time is reported.
 #[derive(Clone, Copy)]
 pub enum Work {
     /// Floating-point operations of matmuls with bf16 operands.
@@ -21,24 +21,24 @@ pub enum Work {
     Bytes(f64),
 }
 
-/// What a memory-bound kernel should reach of the rate of a copy; what does not is printed in bold.
+/// Fraction of the copy bandwidth that a memory-bound kernel should reach; lower rows are printed in bold.
 const GOAL: f64 = 0.85;
 
-/// How long kernels are measured.
+/// Durations of measurements.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
-    /// The fastest of so many series counts.
+    /// Number of series, of which the fastest counts.
     pub series: usize,
-    /// Least duration of a series.
+    /// Minimum duration of a series.
     pub at_least: Duration,
-    /// Runs by which the host's time is measured: so few that a GPU takes all of them in before it is done.
+    /// Launches for measuring launch overhead: few enough to fit into the queue of the GPU.
     pub few: u32,
     /// Duration of a sustained row.
     pub sustained: Duration,
 }
 
 impl Effort {
-    /// For results that are kept.
+    /// Durations for published results.
     pub const FULL: Effort = Effort {
         series: 5,
         at_least: Duration::from_millis(20),
@@ -47,15 +47,15 @@ impl Effort {
     };
 }
 
-/// How long one run takes.
+/// Time of one launch.
 struct Times {
-    /// The device, where it is not the host that takes longer.
+    /// Device time, if it exceeds the launch overhead.
     seconds: f64,
-    /// The host, to submit it.
+    /// Launch overhead.
     host: f64,
 }
 
-/// A device under test, its limits once they are measured, and where rows go.
+/// A device under test, its limits once measured, and the output.
 pub struct Report<'a> {
     backend: Arc<dyn Backend>,
     device: Arc<dyn Device>,
@@ -66,12 +66,12 @@ pub struct Report<'a> {
     matmul: f64,
     seed: u64,
     table: String,
-    /// Takes each row as soon as it is measured.
+    /// Receives each row after its measurement.
     sink: &'a mut dyn FnMut(&Value),
 }
 
 impl<'a> Report<'a> {
-    /// A report of the kernels whose names contain `filter`.
+    /// Creates a report of the kernels whose names contain `filter`.
     pub fn new(
         backend: Arc<dyn Backend>,
         sizes: &Sizes,
@@ -105,7 +105,7 @@ impl<'a> Report<'a> {
         println!("\n## {title}\n\n{header}");
     }
 
-    /// Measures what bounds later rows of such work.
+    /// Measures the limit of later rows of the same kind of work.
     pub fn measure_limit(&mut self, work: Work, kernel: impl FnMut(&dyn Backend)) {
         let seconds = self.times(kernel).seconds;
         match work {
@@ -122,7 +122,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// As [`row`](Self::row), for a kernel that returns whether the device has it; without one, the row says so.
+    /// As [`row`](Self::row), for a kernel that returns whether the device supports it; otherwise the row says so.
     pub fn row_if(&mut self, name: &str, work: Work, mut kernel: impl FnMut(&dyn Backend) -> bool) {
         if !name.contains(&self.filter) {
             return;
@@ -141,7 +141,7 @@ impl<'a> Report<'a> {
         }));
     }
 
-    /// As [`row`](Self::row), of the average over seconds.
+    /// As [`row`](Self::row), averaged over seconds.
     pub fn sustained_row(&mut self, name: &str, work: Work, mut kernel: impl FnMut(&dyn Backend)) {
         if !name.contains(&self.filter) {
             return;
@@ -179,12 +179,12 @@ impl<'a> Report<'a> {
         }));
     }
 
-    /// `len` elements to be written.
+    /// Allocates `len` elements of output.
     pub fn room(&self, dtype: DType, len: usize) -> Buffer {
         self.meter.alloc(dtype, len, Category::Workspace)
     }
 
-    /// `len` random numbers.
+    /// Returns `len` random numbers.
     pub fn random(&mut self, dtype: DType, len: usize) -> Buffer {
         self.seed += 1;
         let mut wide = self.room(DType::F32, len);
@@ -197,24 +197,24 @@ impl<'a> Report<'a> {
         narrow
     }
 
-    /// `len` random token ids below `vocab`, all of them as frequent.
+    /// Returns `len` uniformly distributed token ids below `vocab`.
     pub fn uniform_tokens(&self, len: usize, vocab: usize) -> Buffer {
         let ids: Vec<u32> = uniform(len).map(|u| (u * vocab as f64) as u32).collect();
         self.meter.copy_of(&ids, Category::Workspace)
     }
 
-    /// `len` random token ids below `vocab` as in text: the one of rank r is 1/r as frequent as the first (Zipf), which
-    /// is 7 % of 32000.
+    /// Returns `len` token ids below `vocab` distributed as in text: the token of rank r is 1/r as frequent as the
+    /// first (Zipf), which is 7 % of 32000.
     pub fn zipf_tokens(&self, len: usize, vocab: usize) -> Buffer {
         let id = |u: f64| ((vocab as f64 + 1.0).powf(u) as u32 - 1).min(vocab as u32 - 1);
         let ids: Vec<u32> = uniform(len).map(id).collect();
         self.meter.copy_of(&ids, Category::Workspace)
     }
 
-    /// The best of several series, each as long as it takes to be timed well.
+    /// Measures the fastest of several series, each long enough for the timer's resolution.
     fn times(&self, mut kernel: impl FnMut(&dyn Backend)) -> Times {
         let Effort { series, few, .. } = self.effort;
-        // The first run compiles.
+        // The first run compiles the kernels.
         self.timed(&mut kernel, 1);
         let runs = self.runs(&mut kernel);
         let asked = (0..series).map(|_| self.timed(&mut kernel, few).1).min().unwrap_or_default();
@@ -229,7 +229,7 @@ impl<'a> Report<'a> {
         (self.effort.at_least.as_secs_f64() / one).ceil().clamp(1.0, 1e4) as u32
     }
 
-    /// How long the device takes for `runs`, and the host to submit them.
+    /// Returns the device time of `runs` launches and their launch overhead.
     fn timed(&self, mut kernel: impl FnMut(&dyn Backend), runs: u32) -> (Duration, Duration) {
         let start = Instant::now();
         (0..runs).for_each(|_| kernel(&*self.backend));
@@ -239,13 +239,13 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Random numbers in [0, 1).
+/// Returns random numbers in [0, 1).
 fn uniform(len: usize) -> impl Iterator<Item = f64> {
     (0..len as u64)
         .map(|index| (index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11) as f64 / (1u64 << 53) as f64)
 }
 
-/// Appends rows to a file, each at once.
+/// Appends each row to a file immediately.
 pub fn append_to(mut file: std::fs::File) -> impl FnMut(&Value) {
     move |row| {
         writeln!(file, "{row}").expect("the file of --json can be written");

@@ -1,6 +1,6 @@
-//! Sizes of what is measured.
+//! Sizes of the measured kernels.
 
-/// Sizes of a model and of a step of it.
+/// Sizes of a model and its training step.
 #[derive(Debug, Clone, Copy)]
 pub struct Model {
     pub name: &'static str,

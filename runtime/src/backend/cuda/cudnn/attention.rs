@@ -1,4 +1,4 @@
-//! Attention by the library, as the backend calls it.
+//! Fused attention by cuDNN, as the backend calls it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,67 +10,63 @@ use crate::backend::cuda::{
     AttentionChoice, AttentionGradients, AttentionOperands, DriverError, FusedAttention, Stream,
 };
 
-use super::cache::{Built, Cache};
-use super::graph::{Operand, Scalar};
-use super::host::Host;
-use super::library::cudnn_present;
-use super::limits;
-use super::options::CudnnOptions;
-use super::plan::{Arguments, Plan};
-use super::ready::{Place, Ready};
-use super::scratch::Scratch;
-use super::sizes::{Pass, Sizes};
-use super::target::{self, Handle, Target};
+use super::attention_graph::{AttentionPass, AttentionSizes};
+use super::cache::{BuildCache, Built};
+use super::graph::{GraphOperand, GraphScalar};
+use super::options::{CudnnHost, CudnnOptions, check_limits};
+use super::plan::{ExecutionPlan, PlanArguments};
+use super::target::{CudnnHandle, PlanTarget, TargetDevice, cudnn_present};
+use super::workspace::{OperandPlacement, PlacedPlan, StreamScratch};
 
 /// Attention by cuDNN on one device.
 ///
-/// Plans are built when a shape is first asked for, which takes around a second, and kept. Each stream has its own handle
-/// and scratch, so calls on different streams, from any threads, do not disturb each other. Scratch only grows, and is
-/// given back with the stream: a recorded graph may use it as long, on one stream at a time. Shapes
-/// have to be asked for once before they are recorded, since plans and scratch cannot be made while a stream records.
+/// The execution plan of a shape is built on first use, which takes about a second, and kept. Each stream has its own
+/// handle and scratch memory, so calls on different streams, from any threads, are independent. Scratch memory only
+/// grows and is freed with its stream: a CUDA graph may use it until then, on one stream at a time. A shape must be
+/// used once before it is captured, because plans and scratch memory cannot be created during capture.
 pub struct CudnnAttention {
-    // Lanes are given back after plans, and the target last.
-    plans: Cache<(Sizes, Pass), Ready>,
-    /// How each shape is computed, decided when it is first asked for: memory is different later, results are not.
-    parts: Cache<(Sizes, Pass), Part>,
-    lanes: Mutex<HashMap<Stream, Arc<Mutex<Lane>>>>,
-    /// The most bytes of scratch that a stream has.
-    taken: AtomicUsize,
-    target: Mutex<Target>,
+    // Dropped in this order: stream resources after plans, the target last.
+    plans: BuildCache<(AttentionSizes, AttentionPass), PlacedPlan>,
+    /// The division of each shape's batch, fixed on first use: free memory changes later, results must not.
+    divisions: BuildCache<(AttentionSizes, AttentionPass), BatchDivision>,
+    streams: Mutex<HashMap<Stream, Arc<Mutex<StreamResources>>>>,
+    /// Largest scratch size of any stream, in bytes.
+    largest_scratch: AtomicUsize,
+    target: Mutex<PlanTarget>,
     capability: (u32, u32),
     options: CudnnOptions,
-    host: Arc<dyn Host>,
+    host: Arc<dyn CudnnHost>,
 }
 
-/// How a batch is computed: so many samples at a time.
-struct Part {
+/// The division of a batch into calls of this many samples.
+struct BatchDivision {
     samples: usize,
-    ready: Arc<Ready>,
+    placed: Arc<PlacedPlan>,
 }
 
-/// What calls on one stream use.
-struct Lane {
-    handle: Handle,
-    scratch: Scratch,
+/// Handle and scratch memory of one stream.
+struct StreamResources {
+    handle: CudnnHandle,
+    scratch: StreamScratch,
 }
 
 impl CudnnAttention {
-    /// Attention on the device of `host`, which has this compute capability. The error says why the library cannot be
-    /// used.
+    /// Creates attention for the device of `host` with this compute capability. The error is the reason why the library
+    /// cannot be used.
     pub fn new(
-        host: Arc<dyn Host>,
+        host: Arc<dyn CudnnHost>,
         capability: (u32, u32),
         options: CudnnOptions,
     ) -> Result<CudnnAttention, String> {
         cudnn_present()?;
         host.make_current().map_err(|error| error.to_string())?;
-        let handle = Handle::new().map_err(|error| error.to_string())?;
-        let target = Mutex::new(Target { place: target::Place::Here(handle), capability });
+        let handle = CudnnHandle::new().map_err(|error| error.to_string())?;
+        let target = Mutex::new(PlanTarget { device: TargetDevice::Present(handle), capability });
         Ok(CudnnAttention {
-            plans: Cache::new(),
-            parts: Cache::new(),
-            lanes: Mutex::default(),
-            taken: AtomicUsize::new(0),
+            plans: BuildCache::new(),
+            divisions: BuildCache::new(),
+            streams: Mutex::default(),
+            largest_scratch: AtomicUsize::new(0),
             target,
             capability,
             options,
@@ -78,81 +74,109 @@ impl CudnnAttention {
         })
     }
 
-    /// Why a pass of these sizes is not supported, if it is not, for a rank that may take `room` more bytes.
-    pub fn why_not(&self, shape: &AttentionShape, pass: Pass, room: usize) -> Option<String> {
-        self.part(shape, pass, room).err()
+    /// Returns the reason why a pass is not supported for a rank that may allocate `free_bytes` more bytes; `None` if
+    /// it is.
+    pub fn refusal_reason(
+        &self,
+        shape: &AttentionShape,
+        pass: AttentionPass,
+        free_bytes: usize,
+    ) -> Option<String> {
+        self.division(shape, pass, free_bytes).err()
     }
 
-    /// The samples of each part in which a pass of these sizes is computed; `None` before it was asked for, or if it is not
-    /// supported.
-    pub fn samples(&self, shape: &AttentionShape, pass: Pass) -> Option<usize> {
-        Some(self.parts.known(&(Sizes::from(shape), pass))?.ok()?.samples)
+    /// Returns the samples per call of a pass; `None` if the shape is unused or not supported.
+    pub fn samples(&self, shape: &AttentionShape, pass: AttentionPass) -> Option<usize> {
+        Some(self.divisions.built(&(AttentionSizes::from(shape), pass))?.ok()?.samples)
     }
 
-    /// How the shapes are computed that were asked for so far.
-    pub fn choices(&self) -> Vec<AttentionChoice> {
-        let choice = |((sizes, pass), part): ((Sizes, Pass), Built<Part>)| AttentionChoice {
-            name: format!("{pass}, {sizes}"),
-            batch: sizes.batch as usize,
-            samples: part.as_ref().ok().map(|part| part.samples),
-            scratch: part.as_ref().map_or(0, |part| part.ready.bytes),
-            kernels: match part {
-                Ok(part) => match part.ready.plan.kernels() {
-                    Ok(kernels) => kernels.join(" "),
-                    Err(error) => error.to_string(),
-                },
-                Err(why) => why,
-            },
-        };
-        self.parts.all().into_iter().map(choice).collect()
+    /// Returns the implementations of all shapes used so far.
+    pub fn algorithm_choices(&self) -> Vec<AttentionChoice> {
+        let choice =
+            |((sizes, pass), division): ((AttentionSizes, AttentionPass), Built<BatchDivision>)| {
+                AttentionChoice {
+                    name: format!("{pass}, {sizes}"),
+                    batch: sizes.batch as usize,
+                    samples: division.as_ref().ok().map(|division| division.samples),
+                    scratch: division.as_ref().map_or(0, |division| division.placed.scratch_bytes),
+                    kernels: match division {
+                        Ok(division) => match division.placed.plan.kernels() {
+                            Ok(kernels) => kernels.join(" "),
+                            Err(error) => error.to_string(),
+                        },
+                        Err(reason) => reason,
+                    },
+                }
+            };
+        self.divisions.all_built().into_iter().map(choice).collect()
     }
 
-    /// Gives back what calls on `stream` have used. The stream and graphs recorded from it are not used any more.
-    pub fn forget(&self, stream: Stream) -> Result<(), DriverError> {
+    /// Frees the resources of `stream`. The stream, and CUDA graphs captured on it, must not be used afterwards.
+    pub fn free_stream(&self, stream: Stream) -> Result<(), DriverError> {
         self.host.make_current()?;
-        let lane = lock(&self.lanes).remove(&stream);
-        drop(lane);
+        let resources = lock(&self.streams).remove(&stream);
+        drop(resources);
         Ok(())
     }
 
-    /// The backward pass that the options ask for.
-    pub fn backward_pass(&self) -> Pass {
-        Pass::Backward { deterministic: self.options.deterministic }
+    /// Returns the backward pass that the options select.
+    pub fn backward_pass(&self) -> AttentionPass {
+        AttentionPass::Backward { deterministic: self.options.deterministic }
     }
 
-    fn ready(&self, shape: &AttentionShape, pass: Pass) -> Result<Arc<Ready>, String> {
-        let sizes = Sizes::from(shape);
+    /// Returns the plan of a pass, built on first use.
+    fn placed_plan(
+        &self,
+        shape: &AttentionShape,
+        pass: AttentionPass,
+    ) -> Result<Arc<PlacedPlan>, String> {
+        let sizes = AttentionSizes::from(shape);
         self.plans.get((sizes, pass), || {
-            limits::check(&sizes, pass, self.capability)?;
+            check_limits(&sizes, pass, self.capability)?;
             self.host.make_current().map_err(|error| error.to_string())?;
-            let plan =
-                Plan::new(sizes, pass, &lock(&self.target)).map_err(|error| error.to_string())?;
-            Ok(Ready::new(plan, shape.batch))
+            let plan = ExecutionPlan::new(sizes, pass, &lock(&self.target))
+                .map_err(|error| error.to_string())?;
+            Ok(PlacedPlan::new(plan, shape.batch))
         })
     }
 
-    fn part(&self, shape: &AttentionShape, pass: Pass, room: usize) -> Result<Arc<Part>, String> {
-        self.parts.get((Sizes::from(shape), pass), || self.divide(shape, pass, room))
+    /// Returns the division of a batch, fixed on first use.
+    fn division(
+        &self,
+        shape: &AttentionShape,
+        pass: AttentionPass,
+        free_bytes: usize,
+    ) -> Result<Arc<BatchDivision>, String> {
+        self.divisions
+            .get((AttentionSizes::from(shape), pass), || self.divide_batch(shape, pass, free_bytes))
     }
 
-    /// The largest equal parts of a batch that need no more scratch than there may be.
-    fn divide(&self, shape: &AttentionShape, pass: Pass, room: usize) -> Result<Part, String> {
-        let unused = self.host.unused().map_err(|error| error.to_string())?;
-        // What a stream has already, it need not take again.
-        let limit =
-            self.options.scratch.bytes(unused.min(room)).max(self.taken.load(Ordering::Relaxed));
+    /// Returns the largest equal parts of a batch whose scratch memory is within the limit.
+    fn divide_batch(
+        &self,
+        shape: &AttentionShape,
+        pass: AttentionPass,
+        free_bytes: usize,
+    ) -> Result<BatchDivision, String> {
+        let free_memory = self.host.free_memory().map_err(|error| error.to_string())?;
+        // Scratch memory that a stream already has is not allocated again.
+        let limit = self
+            .options
+            .scratch
+            .bytes(free_memory.min(free_bytes))
+            .max(self.largest_scratch.load(Ordering::Relaxed));
         let mut samples = shape.batch;
         loop {
             let part = AttentionShape { batch: samples, ..*shape };
-            let ready = self.ready(&part, pass)?;
-            if ready.bytes <= limit {
-                return Ok(Part { samples, ready });
+            let placed = self.placed_plan(&part, pass)?;
+            if placed.scratch_bytes <= limit {
+                return Ok(BatchDivision { samples, placed });
             }
-            // Scratch grows with the samples.
-            let fitting = (limit / ready.bytes.div_ceil(samples)).max(1).min(samples - 1);
+            // Scratch memory grows with the number of samples.
+            let fitting = (limit / placed.scratch_bytes.div_ceil(samples)).max(1).min(samples - 1);
             let smaller = (1..=fitting).rev().find(|few| shape.batch.is_multiple_of(*few));
-            samples = smaller.filter(|_| ready.can_be_part()).ok_or_else(|| {
-                let (bytes, sizes) = (ready.bytes, Sizes::from(&part));
+            samples = smaller.filter(|_| placed.is_divisible()).ok_or_else(|| {
+                let (bytes, sizes) = (placed.scratch_bytes, AttentionSizes::from(&part));
                 format!(
                     "cuDNN needs {bytes} bytes of scratch for {pass}, {sizes}; the limit is {limit}"
                 )
@@ -160,54 +184,57 @@ impl CudnnAttention {
         }
     }
 
-    fn lane(&self, stream: Stream) -> Result<Arc<Mutex<Lane>>, DriverError> {
-        let mut lanes = lock(&self.lanes);
-        if let Some(lane) = lanes.get(&stream) {
-            return Ok(Arc::clone(lane));
+    /// Returns the handle and scratch memory of a stream, created on first use.
+    fn stream_resources(&self, stream: Stream) -> Result<Arc<Mutex<StreamResources>>, DriverError> {
+        let mut streams = lock(&self.streams);
+        if let Some(resources) = streams.get(&stream) {
+            return Ok(Arc::clone(resources));
         }
-        let mut handle = Handle::new()?;
-        // SAFETY: the host's stream, on the device that it has made current.
+        let mut handle = CudnnHandle::new()?;
+        // SAFETY: a live stream of the current device.
         unsafe { handle.set_stream(self.host.raw_stream(stream)?) }?;
-        let scratch = Scratch::new(Arc::clone(&self.host), stream);
-        let lane = Arc::new(Mutex::new(Lane { handle, scratch }));
-        lanes.insert(stream, Arc::clone(&lane));
-        Ok(lane)
+        let scratch = StreamScratch::new(Arc::clone(&self.host), stream);
+        let resources = Arc::new(Mutex::new(StreamResources { handle, scratch }));
+        streams.insert(stream, Arc::clone(&resources));
+        Ok(resources)
     }
 
     /// # Safety
-    /// As [`FusedAttention`]; `address` knows every operand of the pass that is not scratch.
+    /// As [`FusedAttention`]; `address` returns the address of every operand of the pass that is not scratch.
     unsafe fn run(
         &self,
         stream: Stream,
         shape: &AttentionShape,
-        pass: Pass,
-        address: &dyn Fn(Operand) -> u64,
+        pass: AttentionPass,
+        address: &dyn Fn(GraphOperand) -> u64,
     ) -> Result<(), DriverError> {
-        let part = self.part(shape, pass, usize::MAX).map_err(DriverError::Library)?;
-        let Part { samples, ready } = &*part;
+        let division = self.division(shape, pass, usize::MAX).map_err(DriverError::Library)?;
+        let BatchDivision { samples, placed } = &*division;
         self.host.make_current()?;
-        let lane = self.lane(stream)?;
-        let mut lane = lock(&lane);
-        let scratch = lane.scratch.at_least(ready.bytes)?;
-        self.taken.fetch_max(ready.bytes, Ordering::Relaxed);
+        let resources = self.stream_resources(stream)?;
+        let mut resources = lock(&resources);
+        let scratch = resources.scratch.ensure_bytes(placed.scratch_bytes)?;
+        self.largest_scratch.fetch_max(placed.scratch_bytes, Ordering::Relaxed);
         for first in (0..shape.batch).step_by(*samples) {
-            let operand = |operand| match ready.place(operand) {
-                Place::Scratch { at } => scratch + at as u64,
-                Place::Given { sample } => address(operand) + (first * sample) as u64,
+            let operand = |operand| match placed.placement(operand) {
+                OperandPlacement::Scratch { offset } => scratch + offset as u64,
+                OperandPlacement::Caller { sample_bytes } => {
+                    address(operand) + (first * sample_bytes) as u64
+                }
             };
-            let arguments = Arguments {
+            let arguments = PlanArguments {
                 operand: &operand,
                 scalar: &|scalar| match scalar {
-                    Scalar::Scale => shape.scale,
-                    Scalar::Masked => f32::NEG_INFINITY,
-                    Scalar::One => 1.0,
+                    GraphScalar::Scale => shape.scale,
+                    GraphScalar::Masked => f32::NEG_INFINITY,
+                    GraphScalar::One => 1.0,
                 },
-                workspace: scratch + ready.workspace_at as u64,
+                workspace: scratch + placed.workspace_offset as u64,
             };
-            ready.check(&arguments)?;
-            // SAFETY: the caller promises it of its addresses, of which these are a part. Scratch is large enough for its
-            // parts, and work on this stream, the only one that uses it, is done in order.
-            unsafe { ready.plan.execute(&mut lane.handle, &arguments) }?;
+            placed.check_alignment(&arguments)?;
+            // SAFETY: the caller guarantees its addresses, of which these are parts. Scratch memory is large enough for
+            // the plan, and this stream, its only user, executes in order.
+            unsafe { placed.plan.execute(&mut resources.handle, &arguments) }?;
         }
         Ok(())
     }
@@ -215,11 +242,11 @@ impl CudnnAttention {
 
 impl FusedAttention for CudnnAttention {
     fn supports(&self, shape: &AttentionShape) -> bool {
-        self.why_not(shape, Pass::Forward, usize::MAX).is_none()
+        self.refusal_reason(shape, AttentionPass::Forward, usize::MAX).is_none()
     }
 
-    fn supports_backward(&self, shape: &AttentionShape, room: usize) -> bool {
-        self.why_not(shape, self.backward_pass(), room).is_none()
+    fn supports_backward(&self, shape: &AttentionShape, free_bytes: usize) -> bool {
+        self.refusal_reason(shape, self.backward_pass(), free_bytes).is_none()
     }
 
     unsafe fn forward(
@@ -228,17 +255,16 @@ impl FusedAttention for CudnnAttention {
         shape: &AttentionShape,
         operands: &AttentionOperands,
     ) -> Result<(), DriverError> {
-        let AttentionOperands { q, k, v, out, lse } = *operands;
         let address = |operand| match operand {
-            Operand::Q => q,
-            Operand::K => k,
-            Operand::V => v,
-            Operand::Out => out,
-            Operand::Lse => lse,
+            GraphOperand::Q => operands.q,
+            GraphOperand::K => operands.k,
+            GraphOperand::V => operands.v,
+            GraphOperand::Out => operands.out,
+            GraphOperand::Lse => operands.lse,
             other => unreachable!("the forward pass has no {other:?}"),
         };
         // SAFETY: as the caller promises.
-        unsafe { self.run(stream, shape, Pass::Forward, &address) }
+        unsafe { self.run(stream, shape, AttentionPass::Forward, &address) }
     }
 
     unsafe fn backward(
@@ -248,18 +274,16 @@ impl FusedAttention for CudnnAttention {
         operands: &AttentionOperands,
         gradients: &AttentionGradients,
     ) -> Result<(), DriverError> {
-        let AttentionOperands { q, k, v, out, lse } = *operands;
-        let AttentionGradients { dout, dq, dk, dv } = *gradients;
         let address = |operand| match operand {
-            Operand::Q => q,
-            Operand::K => k,
-            Operand::V => v,
-            Operand::Out => out,
-            Operand::Lse => lse,
-            Operand::DOut => dout,
-            Operand::DQ => dq,
-            Operand::DK => dk,
-            Operand::DV => dv,
+            GraphOperand::Q => operands.q,
+            GraphOperand::K => operands.k,
+            GraphOperand::V => operands.v,
+            GraphOperand::Out => operands.out,
+            GraphOperand::Lse => operands.lse,
+            GraphOperand::DOut => gradients.dout,
+            GraphOperand::DQ => gradients.dq,
+            GraphOperand::DK => gradients.dk,
+            GraphOperand::DV => gradients.dv,
             scratch => unreachable!("{scratch:?} is scratch"),
         };
         // SAFETY: as the caller promises.
@@ -269,7 +293,7 @@ impl FusedAttention for CudnnAttention {
 
 impl Drop for CudnnAttention {
     fn drop(&mut self) {
-        // Handles are given back to the context that they were made in. Nobody could act on an error here.
+        // Handles are destroyed in the context that created them. Errors cannot be handled here.
         let _ = self.host.make_current();
     }
 }

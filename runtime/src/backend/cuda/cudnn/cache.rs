@@ -1,23 +1,24 @@
-//! Things that take long to build, built once for each key.
+//! A cache of values that are expensive to build.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// What was built for a key, or why it could not be.
+/// The value of a key, or the reason why it could not be built.
 pub(super) type Built<V> = Result<Arc<V>, String>;
 
-/// A cache for several threads. Those that ask for one key wait for the first of them; other keys do not wait.
-pub(super) struct Cache<K, V> {
+/// A thread-safe cache that builds each value once. Concurrent requests for one key wait for the first; other keys do
+/// not wait.
+pub(super) struct BuildCache<K, V> {
     slots: Mutex<HashMap<K, Arc<OnceLock<Built<V>>>>>,
 }
 
-impl<K: Eq + Hash, V> Cache<K, V> {
-    pub fn new() -> Cache<K, V> {
-        Cache { slots: Mutex::default() }
+impl<K: Eq + Hash, V> BuildCache<K, V> {
+    pub fn new() -> BuildCache<K, V> {
+        BuildCache { slots: Mutex::default() }
     }
 
-    /// What `build` gave for `key` when it was first asked for.
+    /// Returns the value of `key`, built by the first request.
     pub fn get(&self, key: K, build: impl FnOnce() -> Result<V, String>) -> Built<V> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = Arc::clone(slots.entry(key).or_default());
@@ -25,8 +26,8 @@ impl<K: Eq + Hash, V> Cache<K, V> {
         slot.get_or_init(|| build().map(Arc::new)).clone()
     }
 
-    /// What was built, for all keys.
-    pub fn all(&self) -> Vec<(K, Built<V>)>
+    /// Returns all values built so far, with their keys.
+    pub fn all_built(&self) -> Vec<(K, Built<V>)>
     where
         K: Clone,
     {
@@ -35,8 +36,8 @@ impl<K: Eq + Hash, V> Cache<K, V> {
         built.collect()
     }
 
-    /// What was built for `key`, if it was.
-    pub fn known(&self, key: &K) -> Option<Built<V>> {
+    /// Returns the value of `key` if it is built.
+    pub fn built(&self, key: &K) -> Option<Built<V>> {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.get(key)?.get().cloned()
     }

@@ -1,4 +1,4 @@
-//! Descriptors: what the library's graph API is made of. Each is created, given attributes, and finalized.
+//! Descriptors, the objects of the library's graph API: each is created, given attributes, and finalized.
 
 use std::ffi::c_void;
 use std::{fmt, ptr};
@@ -12,12 +12,12 @@ use cudarc::cudnn::sys::{
 
 use crate::backend::cuda::DriverError;
 
-use super::library::{Library, check, library};
+use super::target::{Library, check_status, library};
 
-/// A Rust type that attributes are made of.
+/// A Rust type of attribute values.
 ///
 /// # Safety
-/// Values lie in memory as the library's type `TYPE` does.
+/// The memory layout is that of the library's type `TYPE`.
 pub(super) unsafe trait Attribute: Copy {
     const TYPE: Type;
 }
@@ -41,19 +41,19 @@ attributes! {
     cudnnBackendKnobType_t => CUDNN_TYPE_KNOB_TYPE,
 }
 
-/// An address of the device or of the host.
+/// A device or host address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(super) struct Address(pub u64);
 
-/// A descriptor, given back when dropped.
+/// A descriptor, destroyed on drop.
 pub(super) struct Descriptor {
     library: Library,
     raw: cudnnBackendDescriptor_t,
 }
 
-// SAFETY: a descriptor belongs to no thread. Shared ones are only read: attributes are set through `Setter`, which is
-// consumed when the descriptor is finalized.
+// SAFETY: a descriptor is not bound to a thread. Shared descriptors are only read: attributes are set through `Setter`,
+// which finalizing consumes.
 unsafe impl Send for Descriptor {}
 // SAFETY: see above.
 unsafe impl Sync for Descriptor {}
@@ -66,12 +66,12 @@ impl fmt::Debug for Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: created by the library and destroyed once. Nobody could act on an error here.
+        // SAFETY: created by the library and destroyed once. Errors cannot be handled here.
         let _ = unsafe { (self.library.cudnnBackendDestroyDescriptor)(self.raw) };
     }
 }
 
-/// A descriptor whose attributes are being set.
+/// A descriptor that is not yet finalized.
 pub(super) struct Setter {
     descriptor: Descriptor,
     kind: Kind,
@@ -82,13 +82,13 @@ impl Setter {
         Ok(Setter { descriptor: Descriptor::empty(kind)?, kind })
     }
 
-    /// Sets an attribute to some values of one type.
+    /// Sets an attribute to values of one type.
     pub fn set<V: Attribute>(&self, name: Name, values: &[V]) -> Result<(), DriverError> {
-        // SAFETY: the library copies as many values, of the type that goes with them.
+        // SAFETY: the library copies `values.len()` values of the matching type.
         unsafe { self.set_raw(name, V::TYPE, values.len(), values.as_ptr().cast()) }
     }
 
-    /// Sets an attribute to other descriptors, which have to stay as long as this one.
+    /// Sets an attribute to other descriptors, which must outlive this one.
     pub fn set_descriptors(&self, name: Name, values: &[&Descriptor]) -> Result<(), DriverError> {
         let raw: Vec<_> = values.iter().map(|value| value.raw).collect();
         let kind = Type::CUDNN_TYPE_BACKEND_DESCRIPTOR;
@@ -116,17 +116,17 @@ impl Setter {
                 values,
             )
         };
-        check(library, status, "cudnnBackendSetAttribute", || {
+        check_status(library, status, "cudnnBackendSetAttribute", || {
             format!("{name:?} of {:?}", self.kind)
         })
     }
 
-    /// The descriptor, complete; the library checks here whether attributes go together.
+    /// Finalizes the descriptor; the library validates the attributes.
     pub fn finalize(self) -> Result<Descriptor, DriverError> {
         let library = self.descriptor.library;
-        // SAFETY: a descriptor that is not finalized yet.
+        // SAFETY: the descriptor is not finalized yet.
         let status = unsafe { (library.cudnnBackendFinalize)(self.descriptor.raw) };
-        check(library, status, "cudnnBackendFinalize", || format!("{:?}", self.kind))?;
+        check_status(library, status, "cudnnBackendFinalize", || format!("{:?}", self.kind))?;
         Ok(self.descriptor)
     }
 }
@@ -136,46 +136,46 @@ impl Descriptor {
         let (library, mut raw) = (library()?, ptr::null_mut());
         // SAFETY: writes the new descriptor to `raw`.
         let status = unsafe { (library.cudnnBackendCreateDescriptor)(kind, &mut raw) };
-        check(library, status, "cudnnBackendCreateDescriptor", || format!("{kind:?}"))?;
+        check_status(library, status, "cudnnBackendCreateDescriptor", || format!("{kind:?}"))?;
         Ok(Descriptor { library, raw })
     }
 
-    /// What the library's functions take.
+    /// Returns the raw pointer for library calls.
     pub fn raw(&self) -> cudnnBackendDescriptor_t {
         self.raw
     }
 
-    /// An attribute that is one integer.
+    /// Returns an integer attribute.
     pub fn integer(&self, name: Name) -> Result<i64, DriverError> {
         let mut value = 0i64;
-        // SAFETY: room for the one value that is asked for.
+        // SAFETY: `value` is large enough for the one requested value.
         unsafe { self.get(name, Type::CUDNN_TYPE_INT64, 1, (&raw mut value).cast()) }?;
         Ok(value)
     }
 
-    /// An attribute that is text.
+    /// Returns a text attribute.
     pub fn text(&self, name: Name) -> Result<String, DriverError> {
         let kind = Type::CUDNN_TYPE_CHAR;
-        // SAFETY: no values are asked for, only how many there are.
+        // SAFETY: no values are requested, only their number.
         let count = unsafe { self.get(name, kind, 0, ptr::null_mut()) }?;
         let mut bytes = vec![0u8; count];
-        // SAFETY: room for as many.
+        // SAFETY: `bytes` is large enough.
         unsafe { self.get(name, kind, count, bytes.as_mut_ptr().cast()) }?;
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(count);
         Ok(String::from_utf8_lossy(&bytes[..end]).into_owned())
     }
 
-    /// An attribute that is a list of values of an enumeration, as numbers: a newer library may have more of them.
+    /// Returns an attribute that is a list of enum values, as numbers: a newer library may have more variants.
     pub fn enumeration(&self, name: Name, kind: Type) -> Result<Vec<u32>, DriverError> {
         const MOST: usize = 64;
         let mut values = vec![0u32; MOST];
-        // SAFETY: room for as many; enumerations are 32 bits wide.
+        // SAFETY: `values` is large enough; enums are 32 bits wide.
         let count = unsafe { self.get(name, kind, MOST, values.as_mut_ptr().cast()) }?;
         values.truncate(count);
         Ok(values)
     }
 
-    /// An attribute that is a list of up to `most` descriptors, which the library fills in.
+    /// Returns an attribute that is a list of up to `most` descriptors.
     pub fn descriptors(
         &self,
         name: Name,
@@ -188,16 +188,16 @@ impl Descriptor {
         }
         let mut raw: Vec<_> = filled.iter().map(|descriptor| descriptor.raw).collect();
         let list = Type::CUDNN_TYPE_BACKEND_DESCRIPTOR;
-        // SAFETY: room for as many, each created; the library fills in the first of them.
+        // SAFETY: `raw` is large enough, and every descriptor is created; the library fills in the first ones.
         let count = unsafe { self.get(name, list, most, raw.as_mut_ptr().cast()) }?;
         filled.truncate(count);
         Ok(filled)
     }
 
-    /// Reads up to `most` values, and gives how many there are.
+    /// Reads up to `most` values and returns their number.
     ///
     /// # Safety
-    /// `values` has room for `most` values of type `kind`.
+    /// `values` has space for `most` values of type `kind`.
     unsafe fn get(
         &self,
         name: Name,
@@ -217,7 +217,7 @@ impl Descriptor {
                 values,
             )
         };
-        check(library, status, "cudnnBackendGetAttribute", || format!("{name:?}"))?;
+        check_status(library, status, "cudnnBackendGetAttribute", || format!("{name:?}"))?;
         Ok(count as usize)
     }
 }

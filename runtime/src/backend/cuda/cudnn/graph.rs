@@ -1,23 +1,23 @@
-//! Graphs of operations as plain data, before anything is asked of the library.
+//! Operation graphs as plain data, independent of the library.
 
-use super::sizes::Sizes;
+use super::attention_graph::AttentionSizes;
 
-/// Type of the elements of a tensor.
+/// Element type of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Element {
-    /// Brain float, what attention reads and writes.
+pub enum ElementType {
+    /// Bfloat16, the type of attention's inputs and outputs.
     Bf16,
-    /// What sums and intermediates are.
+    /// Type of sums and intermediates.
     F32,
-    /// Positions.
+    /// Type of positions.
     I32,
-    /// Results of comparisons.
+    /// Type of comparisons.
     Bool,
 }
 
-/// A tensor in device memory, whose address is given when the graph is executed.
+/// A tensor in device memory, whose address is given at execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Operand {
+pub enum GraphOperand {
     /// Queries.
     Q,
     /// Keys.
@@ -36,62 +36,63 @@ pub enum Operand {
     DK,
     /// Gradient of the values.
     DV,
-    /// Scratch: the sum of `dout * out` of each row.
+    /// Scratch: `sum(dout * out)` per row.
     RowSum,
-    /// Scratch: where gradients of the queries are added up in f32.
+    /// Scratch: f32 accumulator of the query gradients.
     DQSum,
 }
 
-/// A number that is given when the graph is executed.
+/// A scalar that is given at execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Scalar {
-    /// Factor on the scores.
+pub enum GraphScalar {
+    /// Scale of the scores.
     Scale,
-    /// Score of what a position does not read.
+    /// Score of masked positions.
     Masked,
-    /// What would be the inverse scale of a dropout: 1. The library knows attention by its pattern, which has it.
+    /// The inverse scale of a dropout without dropout, 1: the attention pattern that the library recognizes contains
+    /// it.
     One,
 }
 
-/// Where a tensor is.
+/// Storage of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Home {
-    /// In device memory.
-    Device(Operand),
-    /// Nowhere: an intermediate that is never stored.
+pub enum TensorStorage {
+    /// Device memory.
+    Device(GraphOperand),
+    /// None: an intermediate that is never stored.
     Virtual,
-    /// In the call.
-    Value(Scalar),
+    /// Passed by value at execution.
+    Value(GraphScalar),
 }
 
-/// Sizes or strides, both in elements: batch, head, row, column.
-pub type Four = [i64; 4];
+/// Sizes or strides in elements: batch, head, row, column.
+pub type Dims = [i64; 4];
 
-/// A tensor of a graph.
+/// A tensor of an operation graph.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tensor {
-    /// Type of its elements.
-    pub element: Element,
-    /// Where it is.
-    pub home: Home,
-    /// Its sizes.
-    pub sizes: Four,
-    /// Distances between neighbours along each dim.
-    pub strides: Four,
+pub struct GraphTensor {
+    /// Element type.
+    pub element: ElementType,
+    /// Storage.
+    pub home: TensorStorage,
+    /// Sizes.
+    pub sizes: Dims,
+    /// Strides.
+    pub strides: Dims,
 }
 
-/// A tensor by its position in its graph.
+/// Index of a tensor in its graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TensorId(pub usize);
 
 impl TensorId {
-    /// What the library calls the tensor. Zero means no tensor there.
+    /// Returns the unique id for the library, which reserves 0.
     pub fn uid(self) -> i64 {
         self.0 as i64 + 1
     }
 }
 
-/// What is done with each element.
+/// Mode of a pointwise operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pointwise {
     /// `x + b`.
@@ -112,11 +113,11 @@ pub enum Pointwise {
     Index(usize),
     /// `x >= b`.
     AtLeast,
-    /// `x` where `t`, else `b`.
+    /// `x` if `t`, else `b`.
     Select,
 }
 
-/// How rows are reduced.
+/// Reduction operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reduction {
     /// The sum.
@@ -125,43 +126,43 @@ pub enum Reduction {
     Max,
 }
 
-/// One operation; sizes of 1 are broadcast.
+/// An operation; sizes of 1 are broadcast.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Operation {
-    /// `c = a * b` of the last two dims. A head of `b` serves as many neighbouring heads of `a` as there are more.
+pub enum GraphOperation {
+    /// `c = a * b` over the last two dims. A head of `b` is shared by consecutive heads of `a` if `a` has more heads.
     MatMul {
-        /// Left factor.
+        /// Left input.
         a: TensorId,
-        /// Right factor.
+        /// Right input.
         b: TensorId,
         /// Result.
         c: TensorId,
     },
     /// `y` from the elements of up to three tensors.
     Pointwise {
-        /// What is done.
+        /// Mode.
         mode: Pointwise,
-        /// First operand.
+        /// First input.
         x: TensorId,
-        /// Second operand.
+        /// Second input.
         b: Option<TensorId>,
         /// Condition.
         t: Option<TensorId>,
         /// Result.
         y: TensorId,
     },
-    /// `y` from groups of elements of `x`, along the dims in which `y` is smaller.
+    /// Reduces `x` to `y` along the dims in which `y` is smaller.
     Reduce {
-        /// How.
+        /// Operator.
         by: Reduction,
-        /// Operand.
+        /// Input.
         x: TensorId,
         /// Result.
         y: TensorId,
     },
-    /// `y` is `x` with the last two dims exchanged.
+    /// Exchanges the last two dims of `x`.
     Transpose {
-        /// Operand.
+        /// Input.
         x: TensorId,
         /// Result.
         y: TensorId,
@@ -170,103 +171,113 @@ pub enum Operation {
 
 /// Tensors and operations on them, each after those whose results it reads.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Graph {
-    /// The tensors, in the order of their uids.
-    pub tensors: Vec<Tensor>,
+pub struct OperationGraph {
+    /// Tensors, in the order of their unique ids.
+    pub tensors: Vec<GraphTensor>,
     /// The operations.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<GraphOperation>,
 }
 
-impl Graph {
+impl OperationGraph {
     /// The tensors in device memory.
-    pub fn operands(&self) -> impl Iterator<Item = (TensorId, Operand)> {
+    pub fn operands(&self) -> impl Iterator<Item = (TensorId, GraphOperand)> {
         self.tensors.iter().enumerate().filter_map(|(index, tensor)| match tensor.home {
-            Home::Device(operand) => Some((TensorId(index), operand)),
+            TensorStorage::Device(operand) => Some((TensorId(index), operand)),
             _ => None,
         })
     }
 
     /// The numbers that are given when it is executed.
-    pub fn scalars(&self) -> impl Iterator<Item = (TensorId, Scalar)> {
+    pub fn scalars(&self) -> impl Iterator<Item = (TensorId, GraphScalar)> {
         self.tensors.iter().enumerate().filter_map(|(index, tensor)| match tensor.home {
-            Home::Value(scalar) => Some((TensorId(index), scalar)),
+            TensorStorage::Value(scalar) => Some((TensorId(index), scalar)),
             _ => None,
         })
     }
 
     /// Whether an operand is part of it.
-    pub fn has(&self, operand: Operand) -> bool {
+    pub fn has(&self, operand: GraphOperand) -> bool {
         self.operands().any(|(_, other)| other == operand)
     }
 }
 
 /// A graph that grows: each function adds an operation and gives its result.
-pub(super) struct Builder {
-    graph: Graph,
-    sizes: Sizes,
+pub(super) struct GraphBuilder {
+    graph: OperationGraph,
+    sizes: AttentionSizes,
 }
 
-impl Builder {
-    pub fn new(sizes: Sizes) -> Builder {
-        Builder { graph: Graph::default(), sizes }
+impl GraphBuilder {
+    pub fn new(sizes: AttentionSizes) -> GraphBuilder {
+        GraphBuilder { graph: OperationGraph::default(), sizes }
     }
 
-    pub fn finish(self) -> Graph {
+    pub fn finish(self) -> OperationGraph {
         self.graph
     }
 
-    fn add(&mut self, element: Element, home: Home, (sizes, strides): (Four, Four)) -> TensorId {
-        self.graph.tensors.push(Tensor { element, home, sizes, strides });
+    fn add(
+        &mut self,
+        element: ElementType,
+        home: TensorStorage,
+        (sizes, strides): (Dims, Dims),
+    ) -> TensorId {
+        self.graph.tensors.push(GraphTensor { element, home, sizes, strides });
         TensorId(self.graph.tensors.len() - 1)
     }
 
     /// A tensor in device memory.
-    pub fn operand(&mut self, operand: Operand, element: Element, form: (Four, Four)) -> TensorId {
-        self.add(element, Home::Device(operand), form)
+    pub fn operand(
+        &mut self,
+        operand: GraphOperand,
+        element: ElementType,
+        form: (Dims, Dims),
+    ) -> TensorId {
+        self.add(element, TensorStorage::Device(operand), form)
     }
 
     /// A number given later.
-    pub fn scalar(&mut self, scalar: Scalar) -> TensorId {
-        self.add(Element::F32, Home::Value(scalar), ([1; 4], [1; 4]))
+    pub fn scalar(&mut self, scalar: GraphScalar) -> TensorId {
+        self.add(ElementType::F32, TensorStorage::Value(scalar), ([1; 4], [1; 4]))
     }
 
     /// An intermediate.
-    pub fn inner(&mut self, element: Element, form: (Four, Four)) -> TensorId {
-        self.add(element, Home::Virtual, form)
+    pub fn intermediate(&mut self, element: ElementType, form: (Dims, Dims)) -> TensorId {
+        self.add(element, TensorStorage::Virtual, form)
     }
 
     /// An intermediate with one f32 for each score.
     pub fn scores(&mut self) -> TensorId {
-        self.inner(Element::F32, self.sizes.scores())
+        self.intermediate(ElementType::F32, self.sizes.scores())
     }
 
     pub fn matmul(&mut self, a: TensorId, b: TensorId, c: TensorId) -> TensorId {
-        self.graph.operations.push(Operation::MatMul { a, b, c });
+        self.graph.operations.push(GraphOperation::MatMul { a, b, c });
         c
     }
 
     pub fn reduce(&mut self, by: Reduction, x: TensorId, y: TensorId) -> TensorId {
-        self.graph.operations.push(Operation::Reduce { by, x, y });
+        self.graph.operations.push(GraphOperation::Reduce { by, x, y });
         y
     }
 
     pub fn transpose(&mut self, x: TensorId, y: TensorId) -> TensorId {
-        self.graph.operations.push(Operation::Transpose { x, y });
+        self.graph.operations.push(GraphOperation::Transpose { x, y });
         y
     }
 
     pub fn unary(&mut self, mode: Pointwise, x: TensorId, y: TensorId) -> TensorId {
-        self.graph.operations.push(Operation::Pointwise { mode, x, b: None, t: None, y });
+        self.graph.operations.push(GraphOperation::Pointwise { mode, x, b: None, t: None, y });
         y
     }
 
     pub fn binary(&mut self, mode: Pointwise, x: TensorId, b: TensorId, y: TensorId) -> TensorId {
-        self.graph.operations.push(Operation::Pointwise { mode, x, b: Some(b), t: None, y });
+        self.graph.operations.push(GraphOperation::Pointwise { mode, x, b: Some(b), t: None, y });
         y
     }
 
     /// A binary operation whose result has one f32 for each score.
-    pub fn of_scores(&mut self, mode: Pointwise, x: TensorId, b: TensorId) -> TensorId {
+    pub fn score_op(&mut self, mode: Pointwise, x: TensorId, b: TensorId) -> TensorId {
         let y = self.scores();
         self.binary(mode, x, b, y)
     }
@@ -275,12 +286,13 @@ impl Builder {
     pub fn mask(&mut self, scores: TensorId, masked: Option<TensorId>) -> TensorId {
         let Some(masked) = masked else { return scores };
         let form = self.sizes.scores();
-        let (row, col) = (self.inner(Element::I32, form), self.inner(Element::I32, form));
-        let (reads, out) = (self.inner(Element::Bool, form), self.scores());
+        let (row, col) =
+            (self.intermediate(ElementType::I32, form), self.intermediate(ElementType::I32, form));
+        let (reads, out) = (self.intermediate(ElementType::Bool, form), self.scores());
         self.unary(Pointwise::Index(2), scores, row);
         self.unary(Pointwise::Index(3), scores, col);
         self.binary(Pointwise::AtLeast, row, col, reads);
-        self.graph.operations.push(Operation::Pointwise {
+        self.graph.operations.push(GraphOperation::Pointwise {
             mode: Pointwise::Select,
             x: scores,
             b: Some(masked),

@@ -1,4 +1,4 @@
-//! From a graph as data to the library's descriptors.
+//! Lowering of operation graphs to the library's descriptors.
 
 use cudarc::cudnn::sys::{
     cudnnBackendAttributeName_t::*, cudnnBackendDescriptorType_t::*, cudnnDataType_t,
@@ -8,23 +8,26 @@ use cudarc::cudnn::sys::{
 use crate::backend::cuda::DriverError;
 
 use super::descriptor::{Descriptor, Setter};
-use super::graph::{Element, Graph, Home, Operation, Pointwise, Reduction, Tensor, TensorId};
-use super::target::Place;
+use super::graph::{
+    ElementType, GraphOperation, GraphTensor, OperationGraph, Pointwise, Reduction, TensorId,
+    TensorStorage,
+};
+use super::target::TargetDevice;
 
-/// Addresses that a plan is executed with are multiples of this.
-pub const ALIGNMENT: u64 = 16;
+/// Required alignment of operand addresses, in bytes.
+pub const OPERAND_ALIGNMENT: u64 = 16;
 
-/// A graph that the library has accepted, with everything that it refers to.
-pub(super) struct Lowered {
+/// The descriptor of a finalized graph, with the descriptors that it refers to.
+pub(super) struct LoweredGraph {
     graph: Descriptor,
     _operations: Vec<Descriptor>,
     _details: Vec<Descriptor>,
     _tensors: Vec<Descriptor>,
 }
 
-impl Lowered {
-    /// Makes descriptors of all parts of a graph.
-    pub fn new(graph: &Graph, place: &Place) -> Result<Lowered, DriverError> {
+impl LoweredGraph {
+    /// Creates the descriptors of a graph.
+    pub fn new(graph: &OperationGraph, device: &TargetDevice) -> Result<LoweredGraph, DriverError> {
         let tensors = graph
             .tensors
             .iter()
@@ -39,44 +42,44 @@ impl Lowered {
             .collect::<Result<Vec<_>, _>>()?;
 
         let setter = Setter::new(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
-        if let Place::Here(handle) = place {
+        if let TargetDevice::Present(handle) = device {
             setter.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, &[handle.raw()])?;
         }
         let all: Vec<_> = operations.iter().collect();
         setter.set_descriptors(CUDNN_ATTR_OPERATIONGRAPH_OPS, &all)?;
         let graph = setter.finalize()?;
-        Ok(Lowered { graph, _operations: operations, _details: details, _tensors: tensors })
+        Ok(LoweredGraph { graph, _operations: operations, _details: details, _tensors: tensors })
     }
 
-    /// The whole graph.
+    /// Returns the descriptor of the graph.
     pub fn graph(&self) -> &Descriptor {
         &self.graph
     }
 }
 
-fn tensor(id: TensorId, tensor: &Tensor) -> Result<Descriptor, DriverError> {
+fn tensor(id: TensorId, tensor: &GraphTensor) -> Result<Descriptor, DriverError> {
     let setter = Setter::new(CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
     setter.set(CUDNN_ATTR_TENSOR_DATA_TYPE, &[data_type(tensor.element)])?;
     setter.set(CUDNN_ATTR_TENSOR_DIMENSIONS, &tensor.sizes)?;
     setter.set(CUDNN_ATTR_TENSOR_STRIDES, &tensor.strides)?;
     setter.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, &[id.uid()])?;
-    setter.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[ALIGNMENT as i64])?;
-    setter.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[tensor.home == Home::Virtual])?;
-    let by_value = matches!(tensor.home, Home::Value(_));
+    setter.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[OPERAND_ALIGNMENT as i64])?;
+    setter.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[tensor.home == TensorStorage::Virtual])?;
+    let by_value = matches!(tensor.home, TensorStorage::Value(_));
     setter.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, &[by_value])?;
     setter.finalize()
 }
 
 fn operation(
-    operation: &Operation,
+    operation: &GraphOperation,
     tensors: &[Descriptor],
     details: &mut Vec<Descriptor>,
 ) -> Result<Descriptor, DriverError> {
     let of = |id: TensorId| [&tensors[id.0]];
     let setter = match *operation {
-        Operation::MatMul { a, b, c } => {
+        GraphOperation::MatMul { a, b, c } => {
             let detail = Setter::new(CUDNN_BACKEND_MATMUL_DESCRIPTOR)?;
-            detail.set(CUDNN_ATTR_MATMUL_COMP_TYPE, &[data_type(Element::F32)])?;
+            detail.set(CUDNN_ATTR_MATMUL_COMP_TYPE, &[data_type(ElementType::F32)])?;
             let detail = detail.finalize()?;
             let setter = Setter::new(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)?;
             setter.set_descriptors(CUDNN_ATTR_OPERATION_MATMUL_ADESC, &of(a))?;
@@ -86,7 +89,7 @@ fn operation(
             details.push(detail);
             setter
         }
-        Operation::Pointwise { mode, x, b, t, y } => {
+        GraphOperation::Pointwise { mode, x, b, t, y } => {
             let detail = pointwise(mode)?;
             let setter = Setter::new(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?;
             setter.set_descriptors(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[&detail])?;
@@ -101,14 +104,14 @@ fn operation(
             details.push(detail);
             setter
         }
-        Operation::Reduce { by, x, y } => {
+        GraphOperation::Reduce { by, x, y } => {
             let detail = Setter::new(CUDNN_BACKEND_REDUCTION_DESCRIPTOR)?;
             let operator = match by {
                 Reduction::Sum => cudnnReduceTensorOp_t::CUDNN_REDUCE_TENSOR_ADD,
                 Reduction::Max => cudnnReduceTensorOp_t::CUDNN_REDUCE_TENSOR_MAX,
             };
             detail.set(CUDNN_ATTR_REDUCTION_OPERATOR, &[operator])?;
-            detail.set(CUDNN_ATTR_REDUCTION_COMP_TYPE, &[data_type(Element::F32)])?;
+            detail.set(CUDNN_ATTR_REDUCTION_COMP_TYPE, &[data_type(ElementType::F32)])?;
             let detail = detail.finalize()?;
             let setter = Setter::new(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR)?;
             setter.set_descriptors(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, &of(x))?;
@@ -117,7 +120,7 @@ fn operation(
             details.push(detail);
             setter
         }
-        Operation::Transpose { x, y } => {
+        GraphOperation::Transpose { x, y } => {
             let setter = Setter::new(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)?;
             setter.set_descriptors(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, &of(x))?;
             setter.set_descriptors(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, &of(y))?;
@@ -131,16 +134,16 @@ fn pointwise(mode: Pointwise) -> Result<Descriptor, DriverError> {
     use cudnnPointwiseMode_t::*;
     let setter = Setter::new(CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?;
     let (name, precision) = match mode {
-        Pointwise::Add => (CUDNN_POINTWISE_ADD, Element::F32),
-        Pointwise::Sub => (CUDNN_POINTWISE_SUB, Element::F32),
-        Pointwise::Mul => (CUDNN_POINTWISE_MUL, Element::F32),
-        Pointwise::Div => (CUDNN_POINTWISE_DIV, Element::F32),
-        Pointwise::Exp => (CUDNN_POINTWISE_EXP, Element::F32),
-        Pointwise::Log => (CUDNN_POINTWISE_LOG, Element::F32),
-        Pointwise::Identity => (CUDNN_POINTWISE_IDENTITY, Element::F32),
-        Pointwise::Index(_) => (CUDNN_POINTWISE_GEN_INDEX, Element::I32),
-        Pointwise::AtLeast => (CUDNN_POINTWISE_CMP_GE, Element::Bool),
-        Pointwise::Select => (CUDNN_POINTWISE_BINARY_SELECT, Element::F32),
+        Pointwise::Add => (CUDNN_POINTWISE_ADD, ElementType::F32),
+        Pointwise::Sub => (CUDNN_POINTWISE_SUB, ElementType::F32),
+        Pointwise::Mul => (CUDNN_POINTWISE_MUL, ElementType::F32),
+        Pointwise::Div => (CUDNN_POINTWISE_DIV, ElementType::F32),
+        Pointwise::Exp => (CUDNN_POINTWISE_EXP, ElementType::F32),
+        Pointwise::Log => (CUDNN_POINTWISE_LOG, ElementType::F32),
+        Pointwise::Identity => (CUDNN_POINTWISE_IDENTITY, ElementType::F32),
+        Pointwise::Index(_) => (CUDNN_POINTWISE_GEN_INDEX, ElementType::I32),
+        Pointwise::AtLeast => (CUDNN_POINTWISE_CMP_GE, ElementType::Bool),
+        Pointwise::Select => (CUDNN_POINTWISE_BINARY_SELECT, ElementType::F32),
     };
     setter.set(CUDNN_ATTR_POINTWISE_MODE, &[name])?;
     setter.set(CUDNN_ATTR_POINTWISE_MATH_PREC, &[data_type(precision)])?;
@@ -150,11 +153,11 @@ fn pointwise(mode: Pointwise) -> Result<Descriptor, DriverError> {
     setter.finalize()
 }
 
-fn data_type(element: Element) -> cudnnDataType_t {
+fn data_type(element: ElementType) -> cudnnDataType_t {
     match element {
-        Element::Bf16 => cudnnDataType_t::CUDNN_DATA_BFLOAT16,
-        Element::F32 => cudnnDataType_t::CUDNN_DATA_FLOAT,
-        Element::I32 => cudnnDataType_t::CUDNN_DATA_INT32,
-        Element::Bool => cudnnDataType_t::CUDNN_DATA_BOOLEAN,
+        ElementType::Bf16 => cudnnDataType_t::CUDNN_DATA_BFLOAT16,
+        ElementType::F32 => cudnnDataType_t::CUDNN_DATA_FLOAT,
+        ElementType::I32 => cudnnDataType_t::CUDNN_DATA_INT32,
+        ElementType::Bool => cudnnDataType_t::CUDNN_DATA_BOOLEAN,
     }
 }

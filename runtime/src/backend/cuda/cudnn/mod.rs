@@ -1,45 +1,35 @@
-//! Scaled dot-product attention by cuDNN.
+//! Fused attention by cuDNN.
 //!
-//! The library is found at run time and asked through its graph API. It is described what attention computes, operation by
-//! operation ([`Graph`]), recognises the pattern, and generates one kernel for it; nothing is compiled against the library.
-//! Graphs are built as data first, and checked as such; then they become descriptors of the library, and these a [`Plan`].
+//! The library is loaded at run time and used through its graph API: it receives the operations of attention as an
+//! operation graph, recognizes the pattern, and generates one kernel. Graphs are built and tested as plain data, then
+//! lowered to the library's descriptors and compiled into an [`ExecutionPlan`].
 //!
-//! - `graph`, `sizes`, `forward`, `backward`: what is computed, as data.
-//! - `library`, `descriptor`, `target`: the library, its objects, and the device that plans are for.
-//! - `lower`, `engines`, `plan`: from data to what can be executed.
-//! - `cache`, `scratch`, `ready`, `host`, `limits`, `options`, `attention`: [`CudnnAttention`], which the backend calls.
-//!
-//! The library is opened as all others are ([`native`](super::native)).
+//! - `graph`, `attention_graph`: operation graphs as data, and those of attention.
+//! - `target`, `descriptor`: the library, its handles and objects, and the device of a plan.
+//! - `lower`, `plan`: the descriptors of a graph, the choice of an engine, and execution.
+//! - `attention`, `options`, `workspace`, `cache`: [`CudnnAttention`], which the backend calls.
 
 mod attention;
-mod backward;
+mod attention_graph;
 mod cache;
 mod descriptor;
-mod engines;
-mod forward;
 mod graph;
-mod host;
-mod library;
-mod limits;
 mod lower;
 mod options;
 mod plan;
-mod ready;
-mod scratch;
-mod sizes;
 mod target;
+mod workspace;
 
 #[cfg(test)]
 mod tests;
 
 pub use attention::CudnnAttention;
+pub use attention_graph::{AttentionPass, AttentionSizes};
 pub use graph::{
-    Element, Four, Graph, Home, Operand, Operation, Pointwise, Reduction, Scalar, Tensor, TensorId,
+    Dims, ElementType, GraphOperand, GraphOperation, GraphScalar, GraphTensor, OperationGraph,
+    Pointwise, Reduction, TensorId, TensorStorage,
 };
-pub use host::Host;
-pub use library::cudnn_present;
-pub use lower::ALIGNMENT;
-pub use options::{CudnnOptions, ScratchLimit};
-pub use plan::{Arguments, Plan};
-pub use sizes::{Pass, Sizes};
-pub use target::{Handle, Place, Properties, Target};
+pub use lower::OPERAND_ALIGNMENT;
+pub use options::{CudnnHost, CudnnOptions, ScratchLimit};
+pub use plan::{ExecutionPlan, PlanArguments};
+pub use target::{CudnnHandle, DeviceDescription, PlanTarget, TargetDevice, cudnn_present};

@@ -1,14 +1,21 @@
-//! What attention may do.
+//! Options, limits, and requirements of attention.
 
-/// What [`CudnnAttention`](super::CudnnAttention) may do.
+use std::ffi::c_void;
+use std::fmt;
+
+use crate::backend::cuda::{DriverError, Stream};
+
+use super::attention_graph::{AttentionPass, AttentionSizes};
+
+/// Options of [`CudnnAttention`](super::CudnnAttention).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CudnnOptions {
-    /// Gradients have the same bits in every run. On Ampere and Hopper, where the library adds up gradients of queries by
-    /// atomics otherwise, this makes it store the gradients of all scores and read them again: two bytes of scratch for
-    /// each, so that memory grows with the square of the sequence.
+    /// Requires bitwise equal gradients in every run. On Ampere and Hopper, where the library otherwise sums query
+    /// gradients by atomics, it then stores the gradients of all scores and reads them again: two bytes of scratch
+    /// memory per score, which grows with the square of the sequence length.
     pub deterministic: bool,
-    /// How much device memory attention may use beside its operands. A batch that needs more is computed in equal parts,
-    /// one after the other; a single sample that needs more is not supported.
+    /// Limit of scratch memory. A batch that needs more is computed in equal parts, one after the other; if a single
+    /// sample needs more, the shape is not supported.
     pub scratch: ScratchLimit,
 }
 
@@ -18,30 +25,83 @@ impl Default for CudnnOptions {
     }
 }
 
-/// How much device memory attention may use beside its operands: [a part](Self::PART) of what is unused, within two limits.
+/// Limit of the scratch memory of attention: a [fraction](Self::PART) of the free device memory, clamped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScratchLimit {
-    /// As much in any case, in bytes.
+    /// Lower bound of the limit, in bytes.
     pub least: usize,
-    /// As much and not more, in bytes.
+    /// Upper bound of the limit, in bytes.
     pub most: usize,
-    /// Ranks that share the device, each of which takes as much.
+    /// Number of ranks that share the device, each with its own scratch memory.
     pub ranks: usize,
 }
 
 impl ScratchLimit {
-    /// Of unused memory, one byte in so many.
+    /// Divisor of the free device memory.
     pub const PART: usize = 4;
 
-    /// The limit where `unused` bytes are.
-    pub fn bytes(&self, unused: usize) -> usize {
-        (unused / (ScratchLimit::PART * self.ranks.max(1))).clamp(self.least, self.most)
+    /// Returns the limit given the free device memory, in bytes.
+    pub fn bytes(&self, free_memory: usize) -> usize {
+        (free_memory / (ScratchLimit::PART * self.ranks.max(1))).clamp(self.least, self.most)
     }
 }
 
 impl Default for ScratchLimit {
-    /// Between 2 and 8 GiB, of a device of one rank.
+    /// Returns the limit for one rank per device: between 2 and 8 GiB.
     fn default() -> ScratchLimit {
         ScratchLimit { least: 2 << 30, most: 8 << 30, ranks: 1 }
     }
+}
+
+/// Returns an error that names the size that no version or device supports.
+///
+/// The limits are those that NVIDIA documents for bf16 attention; not every engine checks them.
+pub(super) fn check_limits(
+    sizes: &AttentionSizes,
+    pass: AttentionPass,
+    capability: (u32, u32),
+) -> Result<(), String> {
+    let AttentionSizes { batch, seq, heads, kv_heads, head_dim, .. } = *sizes;
+    if capability.0 < 8 {
+        let (major, minor) = capability;
+        return Err(format!(
+            "cuDNN's attention needs compute capability 8.0; the device has {major}.{minor}"
+        ));
+    }
+    if [batch, seq, heads, kv_heads, head_dim].contains(&0) || heads % kv_heads != 0 {
+        return Err(format!("cuDNN has nothing to do for {pass}, {sizes}"));
+    }
+    let most = match pass {
+        AttentionPass::Backward { .. } if capability.0 != 9 => 128,
+        _ => 256,
+    };
+    if head_dim % 8 != 0 || head_dim > most {
+        return Err(format!(
+            "cuDNN takes head_dim in multiples of 8 up to {most} for {pass}, not {head_dim}"
+        ));
+    }
+    Ok(())
+}
+
+/// The part of a driver that [`CudnnAttention`](super::CudnnAttention) needs. A driver that owns one passes an `Arc` of
+/// state shared with it, not of itself, to avoid a reference cycle.
+pub trait CudnnHost: Send + Sync + fmt::Debug {
+    /// Makes the device's context current on this thread.
+    fn make_current(&self) -> Result<(), DriverError>;
+
+    /// Returns the `CUstream` of a stream.
+    fn raw_stream(&self, stream: Stream) -> Result<*mut c_void, DriverError>;
+
+    /// Returns the free device memory, in bytes.
+    fn free_memory(&self) -> Result<usize, DriverError>;
+
+    /// Allocates device memory for work on a stream, aligned to at least 256 bytes.
+    fn alloc(&self, stream: Stream, bytes: usize) -> Result<u64, DriverError>;
+
+    /// Frees device memory after all submitted work is done.
+    ///
+    /// # Safety
+    /// `address` was returned by [`alloc`](Self::alloc) for this stream with the same `bytes`, and no later work uses
+    /// it.
+    unsafe fn free(&self, stream: Stream, address: u64, bytes: usize) -> Result<(), DriverError>;
 }

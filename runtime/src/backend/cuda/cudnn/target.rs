@@ -1,47 +1,88 @@
-//! What a plan is made for: the current device, or a device that is described but not there.
+//! The loaded library, its handles, and the target of an execution plan: the current device, or the description of a
+//! device that is not present.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_char, c_void};
 use std::{fmt, ptr};
 
 use cudarc::cudnn::sys::{
-    cudnnBackendAttributeName_t::*, cudnnBackendDescriptorType_t::*, cudnnHandle_t,
+    cudnnBackendAttributeName_t::*, cudnnBackendDescriptorType_t::*, cudnnHandle_t, cudnnStatus_t,
 };
 
 use crate::backend::cuda::DriverError;
+use crate::backend::cuda::native::{CudnnApi, Loaded, Status, cudnn, nvrtc};
 
 use super::descriptor::{Descriptor, Setter};
-use super::library::{Library, check, library};
 
-/// The library's hold on the device that was current when it was made. Calls with one handle have to follow one another.
-pub struct Handle {
+/// The library's function table and version.
+pub(super) type Library = &'static Loaded<CudnnApi>;
+
+/// Returns an error with the reason if cuDNN cannot be used.
+pub fn cudnn_present() -> Result<(), String> {
+    library().map(drop).map_err(|error| error.to_string())
+}
+
+/// Returns the library, loaded on first use.
+pub(super) fn library() -> Result<Library, DriverError> {
+    let library = cudnn()?;
+    // cuDNN opens NVRTC by its name when it builds a plan and finds it if it is already loaded. If NVRTC is missing,
+    // the engines report it.
+    let _ = nvrtc();
+    Ok(library)
+}
+
+/// Returns an error unless `status` is success; `what` describes the operand of the call.
+pub(super) fn check_status(
+    library: Library,
+    status: Status<cudnnStatus_t>,
+    call: &'static str,
+    what: impl FnOnce() -> String,
+) -> Result<(), DriverError> {
+    if status == cudnnStatus_t::CUDNN_STATUS_SUCCESS {
+        return Ok(());
+    }
+    let mut text: [c_char; 1024] = [0; 1024];
+    // SAFETY: it writes a terminated string within the given length, and names of statuses are static strings.
+    let (name, message) = unsafe {
+        (library.cudnnGetLastErrorString)(text.as_mut_ptr(), text.len());
+        (CStr::from_ptr((library.cudnnGetErrorString)(status)), CStr::from_ptr(text.as_ptr()))
+    };
+    let mut reason = format!("{}: {}", what(), name.to_string_lossy());
+    let message = message.to_string_lossy();
+    if !message.trim().is_empty() {
+        reason += &format!(" ({})", message.trim());
+    }
+    Err(DriverError::Call { call, reason })
+}
+
+/// A cuDNN handle for the device that was current when it was created. Calls with one handle must not overlap.
+pub struct CudnnHandle {
     library: Library,
     raw: cudnnHandle_t,
 }
 
-// SAFETY: a handle belongs to no thread; the library only asks that calls with it do not overlap, which is why those that
-// execute take it by `&mut`.
-unsafe impl Send for Handle {}
-// SAFETY: what takes it by `&` reads it only.
-unsafe impl Sync for Handle {}
+// SAFETY: a handle is not bound to a thread; calls with it must not overlap, so executing takes it by `&mut`.
+unsafe impl Send for CudnnHandle {}
+// SAFETY: functions that take it by `&` only read it.
+unsafe impl Sync for CudnnHandle {}
 
-impl Handle {
-    /// A handle for the current device.
-    pub fn new() -> Result<Handle, DriverError> {
+impl CudnnHandle {
+    /// Creates a handle for the current device.
+    pub fn new() -> Result<CudnnHandle, DriverError> {
         let (library, mut raw) = (library()?, ptr::null_mut());
         // SAFETY: writes the new handle to `raw`.
         let status = unsafe { (library.cudnnCreate)(&mut raw) };
-        check(library, status, "cudnnCreate", || "handle".into())?;
-        Ok(Handle { library, raw })
+        check_status(library, status, "cudnnCreate", || "handle".into())?;
+        Ok(CudnnHandle { library, raw })
     }
 
-    /// Work submitted with this handle goes to a stream, a `CUstream`, from now on.
+    /// Sets the stream, a `CUstream`, of later work with this handle.
     ///
     /// # Safety
-    /// It is a stream of the same device, and lives as long as it is used.
+    /// The stream belongs to the same device and outlives its use.
     pub unsafe fn set_stream(&mut self, stream: *mut c_void) -> Result<(), DriverError> {
         // SAFETY: as the caller promises.
         let status = unsafe { (self.library.cudnnSetStream)(self.raw, stream.cast()) };
-        check(self.library, status, "cudnnSetStream", || "stream".into())
+        check_status(self.library, status, "cudnnSetStream", || "stream".into())
     }
 
     pub(super) fn raw(&self) -> cudnnHandle_t {
@@ -53,57 +94,57 @@ impl Handle {
     }
 }
 
-impl fmt::Debug for Handle {
+impl fmt::Debug for CudnnHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Handle({:p})", self.raw)
+        write!(f, "CudnnHandle({:p})", self.raw)
     }
 }
 
-impl Drop for Handle {
+impl Drop for CudnnHandle {
     fn drop(&mut self) {
-        // SAFETY: created by the library and destroyed once. Nobody could act on an error here.
+        // SAFETY: created by the library and destroyed once. Errors cannot be handled here.
         let _ = unsafe { (self.library.cudnnDestroy)(self.raw) };
     }
 }
 
-/// What a plan is made for.
+/// The target of an execution plan.
 #[derive(Debug)]
-pub struct Target {
+pub struct PlanTarget {
     /// The device.
-    pub place: Place,
-    /// Its compute capability, such as `(9, 0)`.
+    pub device: TargetDevice,
+    /// Compute capability, such as `(9, 0)`.
     pub capability: (u32, u32),
 }
 
-/// Where the device of a [`Target`] is.
+/// The device of a [`PlanTarget`].
 #[derive(Debug)]
-pub enum Place {
-    /// Here.
-    Here(Handle),
-    /// Somewhere else: plans can be built, but not executed.
-    Elsewhere(Properties),
+pub enum TargetDevice {
+    /// A present device, by its handle.
+    Present(CudnnHandle),
+    /// A described device: plans can be built but not executed.
+    Described(DeviceDescription),
 }
 
-/// Properties of a device, as the library writes them.
+/// Device properties in the library's representation.
 #[derive(Debug)]
-pub struct Properties(pub(super) Descriptor);
+pub struct DeviceDescription(pub(super) Descriptor);
 
-impl Properties {
-    /// From the JSON that [`to_json`](Self::to_json) gives.
-    pub fn from_json(json: &str) -> Result<Properties, DriverError> {
+impl DeviceDescription {
+    /// Parses the JSON that [`to_json`](Self::to_json) returns.
+    pub fn from_json(json: &str) -> Result<DeviceDescription, DriverError> {
         let setter = Setter::new(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?;
         setter.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, json.trim().as_bytes())?;
-        Ok(Properties(setter.finalize()?))
+        Ok(DeviceDescription(setter.finalize()?))
     }
 
-    /// Those of the device of a handle.
-    pub fn of(handle: &Handle) -> Result<Properties, DriverError> {
+    /// Returns the properties of the device of a handle.
+    pub fn of(handle: &CudnnHandle) -> Result<DeviceDescription, DriverError> {
         let setter = Setter::new(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?;
         setter.set(CUDNN_ATTR_DEVICEPROP_HANDLE, &[handle.raw()])?;
-        Ok(Properties(setter.finalize()?))
+        Ok(DeviceDescription(setter.finalize()?))
     }
 
-    /// As text, with which plans for the device can be built where it is not.
+    /// Returns the properties as JSON, from which plans can be built without the device.
     pub fn to_json(&self) -> Result<String, DriverError> {
         self.0.text(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION)
     }

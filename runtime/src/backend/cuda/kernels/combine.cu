@@ -1,6 +1,6 @@
 // Sums and maxima over the contributions of ranks.
 
-// Addresses of contributions: the first few lie in the parameter itself, the others in a table.
+// Addresses of contributions: the first few are in the kernel parameter, the others in a table.
 struct Sources {
     static constexpr uint32_t HERE = 16;
     uint64_t here[HERE];
@@ -13,8 +13,8 @@ struct Sources {
     }
 };
 
-// Combines N elements from i on, in the order of sources. `out`, where they go, may be in one of them: each thread has read
-// an element of all before it writes it.
+// Reduces N elements from i on, in the order of sources. `out` may alias a source: each thread reads its elements of
+// all sources before it writes.
 template <int N, class T, class Op>
 __device__ inline void combine_at(const Sources& sources, T* out, uint64_t i, Op op) {
     float sum[N];
@@ -37,7 +37,7 @@ __device__ inline void combine_at(const Sources& sources, T* out, uint64_t i, Op
             [&](uint64_t i) { combine_at<1>(sources, out + i, i, Op()); });                                          \
     }
 
-// `count` runs of `len` vectors of N elements each, `distance` vectors apart, which become one after the other.
+// Reduces `count` runs of `len` vectors of N elements, `distance` vectors apart, into contiguous output.
 template <int N, class T, class Op>
 __device__ inline void combine_each(const Sources& sources, T* out, uint64_t count, uint64_t len, uint64_t distance,
                                     Op op) {

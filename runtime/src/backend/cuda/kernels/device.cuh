@@ -1,5 +1,5 @@
-// What every kernel source begins with. The host shim provides the same names for tests (MESHWRIGHT_HOST is defined
-// there), so that each kernel runs on a machine without a GPU.
+// Common header of every kernel source. The host simulator defines MESHWRIGHT_HOST and provides the same names, so that
+// kernels run on machines without a GPU.
 #ifndef MESHWRIGHT_HOST
 
 typedef unsigned char uint8_t;
@@ -14,39 +14,39 @@ typedef long long int64_t;
 #define KERNEL_OF(threads, name) extern "C" __global__ void __launch_bounds__(threads, 1) name
 #define INFINITY __int_as_float(0x7f800000)
 
-// Shared memory whose size the launch gives; all uses in one kernel are the same memory.
+// Dynamic shared memory; all uses in one kernel refer to the same memory.
 #define DYNAMIC_SHARED(T, name)                                   \
     extern __shared__ __align__(128) unsigned char dynamic_shared[]; \
     T* name = reinterpret_cast<T*>(dynamic_shared)
 
-// Instructions that have no name in the language. Addresses of shared memory are aligned to 16 bytes.
+// Wrappers of PTX instructions. Addresses of shared memory are aligned to 16 bytes.
 
 __device__ inline uint32_t shared_address(const void* at) { return (uint32_t)__cvta_generic_to_shared(at); }
 
-// Starts copying 16 bytes from global to shared memory.
+// Starts an asynchronous copy of 16 bytes from global to shared memory.
 __device__ inline void cp_async_16(void* to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
-// Of which only the first `bytes` are copied, and the rest are zeros.
+// Copies only the first `bytes` bytes, and fills the rest with zeros.
 __device__ inline void cp_async_16(void* to, const void* from, uint32_t bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
                  : "memory");
 }
-// The same for 4 bytes.
+// Copies 4 bytes.
 __device__ inline void cp_async_4(void* to, const void* from, uint32_t bytes) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
                  : "memory");
 }
-// Makes a group of the copies that this thread has started since the last group.
+// Commits the copies that this thread has started since the last group.
 __device__ inline void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits for all groups of this thread but the last PENDING.
+// Waits for all groups of this thread except the last PENDING.
 template <int PENDING>
 __device__ inline void cp_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
-// Loads 8x8 matrices of 16-bit elements. Lane `8 m + i` gives the address of row `i` of matrix `m`; lane `l` gets elements
-// `2 (l % 4)` and the next of row `l / 4` of each (of its transpose: row and column change places).
+// Loads 8x8 matrices of 16-bit elements. Lane `8 m + i` provides the address of row `i` of matrix `m`; lane `l`
+// receives elements `2 (l % 4)` and the next of row `l / 4` of each (of its transpose: row and column exchanged).
 __device__ inline void ldmatrix_x1(uint32_t (&r)[1], const void* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
                  : "=r"(r[0])
@@ -102,11 +102,10 @@ __device__ inline void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], const
 
 #endif
 
-// KERNEL_OF is for kernels with many registers: never launched with more than so many threads a block, they get as many
-// as these leave. KERNEL_BOUNDS is the same for kernels so many blocks of which share a multiprocessor.
+// KERNEL_OF declares the maximum threads per block, which sets the registers per thread. KERNEL_BOUNDS also declares
+// the minimum blocks per multiprocessor.
 
-// Numbers. Arithmetic is in f32: bf16 is widened where it is read, and rounded to the nearest where it is written, ties
-// to even; NaN stays NaN.
+// Numbers. Arithmetic is in f32: bf16 is widened when read, and rounded to nearest even when written; NaN stays NaN.
 
 struct bf16 {
     uint16_t bits;
@@ -116,8 +115,8 @@ struct bf16 {
 
 __device__ inline uint32_t bf16_bits(float x) {
     uint32_t bits = __float_as_uint(x);
-    // Half of the last place, less one if that place is even: what carries into the place rounds it up. A NaN gets the
-    // quiet bit instead, or it might become an infinity.
+    // Adds half of the last place, minus one if that place is even, which rounds by carry. A NaN gets the quiet bit
+    // instead, or it might become an infinity.
     return (x != x ? bits | 0x400000u : bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
 }
 __device__ inline uint32_t bf16_pair(float low, float high) {
@@ -142,7 +141,7 @@ __device__ inline uint32_t bf16_pair(float low, float high) {
     return pair;
 }
 
-// One store each, to global memory: of an assignment the compiler sometimes makes several smaller ones.
+// A single store to global memory; the compiler may split an assignment.
 __device__ inline void store_64(void* to, uint32_t a, uint32_t b) {
     asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(to)), "r"(a), "r"(b) : "memory");
 }
@@ -160,14 +159,13 @@ __device__ inline float widen(bf16 x) { return __uint_as_float((uint32_t)x.bits 
 __device__ inline void store(float* at, float x) { *at = x; }
 __device__ inline void store(bf16* at, float x) { at->bits = (uint16_t)bf16_bits(x); }
 
-// Elements of T that one access of 128 bits moves.
+// Elements of T per 128-bit access.
 template <class T>
 constexpr int WIDE = 16 / (int)sizeof(T);
 
-// Vectors of N elements (1, 4, or a multiple of 8) at addresses aligned to their size, or to 16 bytes where they are
-// longer.
+// Vectors of N elements (1, 4, or a multiple of 8), aligned to their size or to 16 bytes if they are longer.
 
-// How memory is read that the kernel may also write.
+// Load policy for memory that the kernel may also write.
 struct Load {
     template <class V>
     __device__ V operator()(const V* from) const {
@@ -175,7 +173,7 @@ struct Load {
     }
 };
 
-// How memory is read that nobody writes while the kernel runs: such loads need not wait for the stores before them.
+// Load policy for read-only memory: such loads are not ordered after earlier stores.
 struct LoadConstant {
     template <class V>
     __device__ V operator()(const V* from) const {
@@ -249,15 +247,15 @@ __device__ inline void store_vector(bf16* to, const float (&x)[N]) {
     }
 }
 
-// Loops over a grid along x alone: `for (i = thread_index(); i < n; i += thread_count())`.
+// Grid-stride loop along x: `for (i = thread_index(); i < n; i += thread_count())`.
 
 __device__ inline uint64_t thread_index() {
     return (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
 }
 __device__ inline uint64_t thread_count() { return (uint64_t)gridDim.x * blockDim.x; }
 
-// Of `n` elements, `head` come before the first that is aligned in all operands, and `vectors` vectors of N follow. Calls
-// vector(i) for the first element i of each vector, and scalar(i) for each other element.
+// Of `n` elements, `head` come before the first that is aligned in all operands, and `vectors` vectors of N follow.
+// Calls vector(i) for the first element i of each vector, and scalar(i) for each other element.
 template <int N, class V, class S>
 __device__ inline void each_element(uint64_t head, uint64_t vectors, uint64_t n, V vector, S scalar) {
     for (uint64_t i = thread_index(); i < vectors; i += thread_count()) vector(head + i * N);
@@ -265,14 +263,14 @@ __device__ inline void each_element(uint64_t head, uint64_t vectors, uint64_t n,
     for (uint64_t i = thread_index(); i < others; i += thread_count()) scalar(i < head ? i : i + vectors * N);
 }
 
-// Quotient of numbers that are mostly short, for which the hardware is several times faster.
+// Quotient of numbers that usually fit 32 bits, for which division is several times faster.
 __device__ inline uint64_t quotient(uint64_t a, uint64_t b) {
     return (a | b) >> 32 ? a / b : (uint64_t)((uint32_t)a / (uint32_t)b);
 }
 __device__ inline uint64_t modulo(uint64_t a, uint64_t b) { return a - quotient(a, b) * b; }
 
-// Calls f(first index, elements) for the share of `thread` among `threads` of a run of elements: vectors of N, which are
-// 16 bytes or less, where they are aligned, and single elements before and after, of which there are fewer than threads.
+// Calls f(first index, elements) for the part of `thread` among `threads` of a range of elements: vectors of N, at most
+// 16 bytes, where aligned, and single elements before and after, of which there are fewer than threads.
 template <int N, class T, class F>
 __device__ inline void for_each_vector(const T* from, uint64_t len, uint64_t thread, uint64_t threads, F f) {
     constexpr uint64_t BYTES = N * sizeof(T);
@@ -307,7 +305,7 @@ __device__ inline uint64_t random_bits(uint64_t key, uint64_t index) {
     return z ^ z >> 31;
 }
 
-// Reductions. Every thread gets the result; the order depends on the number of threads alone.
+// Reductions. Every thread gets the result; the order depends on the number of threads only.
 
 struct Sum {
     template <class T>
@@ -316,7 +314,7 @@ struct Sum {
     }
 };
 
-// The larger of two numbers; NaN if one is NaN.
+// Returns the larger number; NaN if one is NaN.
 struct Max {
     template <class T>
     __device__ T operator()(T a, T b) const {
@@ -324,7 +322,7 @@ struct Max {
     }
 };
 
-// Over groups of `lanes` neighbouring lanes, a power of two; all lanes of the warp take part.
+// Reduces over groups of `lanes` consecutive lanes, a power of two; all lanes of the warp participate.
 template <class T, class Op>
 __device__ inline T warp_reduce(T x, Op op, int lanes = 32) {
     for (int offset = lanes / 2; offset > 0; offset /= 2) {
@@ -333,7 +331,7 @@ __device__ inline T warp_reduce(T x, Op op, int lanes = 32) {
     return x;
 }
 
-// N reductions over a block, whose threads are a power of two from 32 on, all of which take part.
+// N reductions over a block of a power of two threads, at least 32, all of which participate.
 template <class T, int N, class Op>
 __device__ inline void block_reduce(T (&x)[N], Op op) {
     __shared__ T of_warp[N][32];
@@ -341,7 +339,7 @@ __device__ inline void block_reduce(T (&x)[N], Op op) {
 #pragma unroll
     for (int i = 0; i < N; i++) x[i] = warp_reduce(x[i], op);
     if (warps == 1) return;
-    // Others may still read the results of an earlier reduction.
+    // Other threads may still read the results of an earlier reduction.
     __syncthreads();
     if (lane == 0) {
 #pragma unroll
@@ -359,7 +357,7 @@ __device__ inline T block_reduce(T x, Op op) {
     return one[0];
 }
 
-// 2^x and 1 / x within 2 units of the last place; what would be subnormal is 0.
+// 2^x and 1 / x within 2 units in the last place; subnormal results are 0.
 
 #ifdef MESHWRIGHT_HOST
 

@@ -1,4 +1,4 @@
-// Copies, conversions and plain arithmetic on whole operands; `head` and `vectors` are those of `each_element`.
+// Copies, conversions and arithmetic on whole operands; `head` and `vectors` are those of `each_element`.
 
 template <int N, class D, class S, class F>
 __device__ inline void update_at(D* dst, const S* src, F f) {
@@ -10,7 +10,7 @@ __device__ inline void update_at(D* dst, const S* src, F f) {
     store_vector(dst, y);
 }
 
-// dst = f(dst, src), element by element.
+// dst = f(dst, src), elementwise.
 template <class D, class S, class F>
 __device__ inline void update(D* dst, const S* src, uint64_t head, uint64_t vectors, uint64_t n, F f) {
     constexpr int N = WIDE<D> < WIDE<S> ? WIDE<D> : WIDE<S>;
@@ -76,7 +76,7 @@ ALONE(scale, bf16, bf16)
 ALONE(fill, float, f32)
 ALONE(fill, bf16, bf16)
 
-// `blocks` runs of `len` units each; strides are in units.
+// Copies `blocks` runs of `len` units each; strides are in units.
 template <class U>
 __device__ inline void copy_runs(U* dst, const U* src, uint64_t blocks, uint64_t len, uint64_t dst_stride,
                                  uint64_t src_stride) {

@@ -1,13 +1,13 @@
-// Embedding tables, whole or cut by rows over ranks.
+// Embedding tables, whole or split by rows over ranks.
 
-// Rows of out[tokens, units] from table[rows, units], or zeros for tokens that are not in the table; a unit is a vector
-// of elements. A row is copied by `width` neighbouring threads, a power of two.
+// Copies rows of out[tokens, units] from table[rows, units], or writes zeros for tokens outside the table; a unit is a
+// vector of elements. A row is copied by `width` consecutive threads, a power of two.
 template <class Unit>
 __device__ inline void gather(const uint32_t* tokens, uint64_t n, const Unit* table, uint64_t first_row, uint64_t rows,
                               Unit* out, uint64_t units, uint32_t width) {
     uint64_t at_once = thread_count() / width;
     for (uint64_t i = thread_index() / width; i < n; i += at_once) {
-        // A token before the first row becomes a number beyond the last.
+        // A token before the first row wraps to a number beyond the last.
         uint64_t row = tokens[i] - first_row;
         bool here = row < rows;
         for (uint64_t unit = threadIdx.x % width; unit < units; unit += width) {
@@ -26,7 +26,7 @@ GATHER(2, uint16_t)
 GATHER(4, uint32_t)
 GATHER(16, uint4)
 
-// The row of each token in a table, or `rows` for one that is not there.
+// Returns the table row of each token, or `rows` for a token outside the table.
 KERNEL(local_rows)(const uint32_t* tokens, uint64_t n, uint64_t first_row, uint64_t rows, uint32_t* keys) {
     for (uint64_t i = thread_index(); i < n; i += thread_count()) {
         uint64_t row = tokens[i] - first_row;
@@ -34,12 +34,12 @@ KERNEL(local_rows)(const uint32_t* tokens, uint64_t n, uint64_t first_row, uint6
     }
 }
 
-// Rows of dout that are loaded before the first of them is added.
+// Rows of dout loaded before the first of them is added.
 constexpr int AHEAD = 4;
-// Rows of dout with one key that one block adds up; `SEGMENT` of the launch.
+// Rows of dout with one key that one block sums; `SEGMENT` of the launch.
 constexpr uint64_t SEGMENT = 64;
 
-// The place of the first `key` among keys in ascending order, which is not before `low`; `last` is the place of one.
+// Returns the position of the first `key` in ascending keys, not before `low`; `last` is a position of the key.
 __device__ inline uint64_t first_of_run(const uint32_t* keys, uint32_t key, uint64_t low, uint64_t last) {
     while (low < last) {
         uint64_t middle = (low + last) / 2;
@@ -52,7 +52,7 @@ __device__ inline uint64_t first_of_run(const uint32_t* keys, uint32_t key, uint
     return last;
 }
 
-// sum += rows of dout, each from `dout` on, that belong to the keys from `first` up to `end` that are `key`.
+// sum += the rows of dout from `dout` on whose keys, `first` to `end`, are equal to `key`.
 template <int N, class T>
 __device__ inline void add_run(const uint32_t* keys, const uint32_t* order, uint32_t key, uint64_t first, uint64_t end,
                                const T* dout, uint64_t cols, float (&sum)[N]) {
@@ -76,18 +76,17 @@ __device__ inline void add_run(const uint32_t* keys, const uint32_t* order, uint
     }
 }
 
-// Adds rows of dout[.., cols] to rows of dtable[rows, cols]: `keys` are rows of the table in ascending order, and `order`
-// the rows of dout that belong to them, in ascending order for each key. The keys of a row are cut into segments of
-// SEGMENT, counted from the first of them. The first segment is added to the table, and the sum of each other one goes to
-// `partials`, a row for every SEGMENT keys: such segments begin at least that far apart, whatever their rows are, so that
-// each has a row of its own. Blocks along x share the segments, each taken by the block of its first key; blocks along y
-// share the columns.
+// Adds rows of dout[.., cols] to rows of dtable[rows, cols]: `keys` are table rows in ascending order, and `order` the
+// corresponding rows of dout, ascending for each key. The keys of a row are divided into segments of SEGMENT. The first
+// segment is added to the table; the sum of every other segment goes to `partials`, which has a row per SEGMENT keys:
+// these segments start at least that far apart, so each has a row of its own. Blocks along x divide the segments, each
+// processed by the block of its first key; blocks along y divide the columns.
 template <int N, class T>
 __device__ inline void add_rows(const uint32_t* keys, const uint32_t* order, uint64_t n, const T* dout, float* dtable,
                                 float* partials, uint64_t rows, uint64_t cols) {
     for (uint64_t first = blockIdx.x; first < n; first += gridDim.x) {
         uint32_t row = keys[first];
-        // All keys from here on are of tokens that are not in the table.
+        // All further keys are of tokens outside the table.
         if (row >= rows) return;
         bool is_later = false;
         if (first > 0 && keys[first - 1] == row) {
@@ -107,8 +106,8 @@ __device__ inline void add_rows(const uint32_t* keys, const uint32_t* order, uin
     }
 }
 
-// Adds what add_rows has left in `partials` to the table: for each row with several segments, in their order. Blocks along
-// x share stretches of SEGMENT keys; a row is taken by the block of the first stretch that begins inside of its run.
+// Adds the partial sums of add_rows to the table: for each row with several segments, in their order. Blocks along x
+// divide ranges of SEGMENT keys; a row is processed by the block of the first range that starts inside its run.
 template <int N>
 __device__ inline void add_segments(const uint32_t* keys, uint64_t n, const float* partials, float* dtable,
                                     uint64_t rows, uint64_t cols) {
@@ -118,7 +117,7 @@ __device__ inline void add_segments(const uint32_t* keys, uint64_t n, const floa
         uint32_t row = keys[at];
         if (row >= rows) return;
         if (at > 0 && keys[at - SEGMENT] == row) continue;
-        // The second segment, if there is one.
+        // The second segment, if any.
         uint64_t first = first_of_run(keys, row, at > 0 ? at - SEGMENT + 1 : 0, at) + SEGMENT;
         if (first >= n || keys[first] != row) continue;
         uint64_t col = ((uint64_t)blockIdx.y * blockDim.x + threadIdx.x) * N;

@@ -1,9 +1,9 @@
-// Pieces of a cross-entropy over rows of logits, whose vocabulary may be cut over ranks.
+// Parts of a cross-entropy over rows of logits, whose vocabulary may be split over ranks.
 
-// e^x within 2^-22 and 2^-24 |x| of its value.
+// Computes e^x within 2^-22 and 2^-24 |x| of its value.
 __device__ inline float exponential(float x) { return __expf(x); }
 
-// The logit of the target, or 0 where it is in none of the columns.
+// Returns the logit of the target, or 0 if it is in none of the columns.
 template <class T>
 __device__ inline float logit_of_target(const T* row, uint64_t cols, uint32_t target, uint64_t first_col) {
     uint64_t col = target - first_col;
@@ -39,12 +39,12 @@ __device__ inline void exp_sum(const Group& group, const T* logits, uint64_t row
     }
 }
 
-// The largest logit so far, and the sum of exponentials less that.
+// Running maximum of logits, and the sum of exponentials relative to it.
 struct Online {
     float max = -INFINITY;
     float sum = 0.0f;
 
-    // What is taken off logits before the exponential: nothing while all of them are -infinity.
+    // Subtracted from logits before the exponential: 0 while all of them are -infinity.
     __device__ static float shift(float max) { return max == -INFINITY ? 0.0f : max; }
 
     template <int N>
@@ -59,13 +59,13 @@ struct Online {
     }
 
     __device__ void rescale(float larger) {
-        // Nothing has been summed before the first number, and -infinity less itself would be NaN.
+        // Before the first number nothing is summed; subtracting -infinity from itself would be NaN.
         if (max != -INFINITY) sum *= exponential(max - larger);
         max = larger;
     }
 };
 
-// row_max and exp_sum in one pass over the logits (Milakov and Gimelshein 2018).
+// Computes row_max and exp_sum in one pass over the logits (Milakov and Gimelshein 2018).
 template <class T>
 __device__ inline void max_exp_sum(const Group& group, const T* logits, uint64_t rows, uint64_t cols,
                                    const uint32_t* targets, uint64_t first_col, float* max, float* sum_exp,
@@ -79,16 +79,16 @@ __device__ inline void max_exp_sum(const Group& group, const T* logits, uint64_t
         float sum = group.reduce(online.sum, Sum());
         if (group.lane == 0) {
             max[row] = largest;
-            // Of logits that are all -infinity: NaN, as -infinity less the maximum is.
+            // NaN if all logits are -infinity, as with the maximum subtracted.
             sum_exp[row] = largest == -INFINITY ? largest - largest : sum;
             target_logit[row] = logit_of_target(here, cols, targets[row], first_col);
         }
     }
 }
 
-// Calls f(first column, elements as they are in memory) for this lane's share of a row: 16 bytes where they are aligned,
-// single elements before and after. Two vectors are loaded before f gets the first of them: a load that follows a store
-// waits for it, as the compiler cannot tell that they do not overlap.
+// Calls f(first column, raw elements) for this lane's part of a row: vectors of 16 bytes where aligned, single elements
+// before and after. Two vectors are loaded before f processes the first, because the compiler orders a load after an
+// earlier store that may alias it.
 template <class T, class F>
 __device__ inline void for_each_access(const Group& group, const T* row, uint64_t cols, F f) {
     constexpr uint64_t N = WIDE<T>;
@@ -107,13 +107,13 @@ __device__ inline void for_each_access(const Group& group, const T* row, uint64_
     if (group.lane < cols - tail) f(tail + group.lane, row[tail + group.lane]);
 }
 
-// What a gradient of a row of logits depends on beside them.
+// Inputs of the gradient of a row of logits other than the logits.
 struct RowGradient {
     float max, factor, scale;
-    // The column of the target, beyond the last one where it is in none.
+    // Column of the target; beyond the last column if it is not here.
     uint64_t target;
 
-    // Writes the gradient of the logits from column `col` on, which are `raw` in memory.
+    // Writes the gradient of the logits from column `col` on, whose elements are `raw`.
     template <class T, class Raw>
     __device__ void write(T* row, uint64_t col, const Raw& raw) const {
         float x[sizeof(Raw) / sizeof(T)];
@@ -149,9 +149,9 @@ __device__ inline void cross_entropy_grad(const Group& group, T* logits, uint64_
     }
 }
 
-// max_exp_sum and cross_entropy_grad, which read a row from memory once: with KEPT, for blocks that take a row each, it is
-// in shared memory meanwhile, else in a cache if that has room for the rows of all blocks. Every lane reads again only
-// what it has read before.
+// Fuses max_exp_sum and cross_entropy_grad, reading a row from memory once. With KEPT, for blocks that process a row
+// each, the row stays in shared memory; otherwise it stays in a cache if the rows of all blocks fit. A lane rereads
+// only elements that it has read before.
 template <class T, bool KEPT>
 __device__ inline void cross_entropy(const Group& group, T* logits, uint64_t rows, uint64_t cols,
                                      const uint32_t* targets, uint64_t first_col, const float* row_scale, float* max,
@@ -159,8 +159,7 @@ __device__ inline void cross_entropy(const Group& group, T* logits, uint64_t row
     DYNAMIC_SHARED(T, kept);
     for (uint64_t row = group.first; row < rows; row += group.step) {
         T* here = logits + row * cols;
-        // As far from a multiple of 16 bytes as the row in memory, so that another lane may have another part of it than of
-        // the row before.
+        // Aligned like the row in memory, so lanes may read other elements than of the row before.
         T* copy = kept + (uint64_t)here % 16 / sizeof(T);
         if constexpr (KEPT) __syncthreads();
         if (group.lane == 0) target_logit[row] = logit_of_target(here, cols, targets[row], first_col);
@@ -174,10 +173,10 @@ __device__ inline void cross_entropy(const Group& group, T* logits, uint64_t row
         float largest = group.reduce(online.max, Max());
         online.rescale(largest);
         float sum = group.reduce(online.sum, Sum());
-        // Of logits that are all -infinity: NaN, as -infinity less the maximum is.
+        // NaN if all logits are -infinity, as with the maximum subtracted.
         if (largest == -INFINITY) sum = largest - largest;
         if (group.lane == 0) max[row] = largest, sum_exp[row] = sum;
-        // The target's logit has been read before another lane overwrites it.
+        // The target's logit is read before another lane overwrites it.
         __syncwarp();
         float scale = row_scale[row];
         if (scale == 0.0f) {
@@ -223,7 +222,7 @@ __device__ inline void cross_entropy(const Group& group, T* logits, uint64_t row
 LOSS(f32, float)
 LOSS(bf16, bf16)
 
-// The losses of all rows whose targets count, added up in f64. For one block.
+// Sums the losses of all rows with counted targets in f64, in one block.
 KERNEL(cross_entropy_loss)(const float* max, const float* sum_exp, const float* target_logit, const uint32_t* targets,
                            uint64_t rows, float* sum) {
     double losses = 0.0;

@@ -1,8 +1,8 @@
-// What generated kernels of element-wise expressions are made of: functions of one element and their slopes.
+// Functions of generated elementwise kernels, and their derivatives.
 
 constexpr float SQRT_HALF = 0.70710678f, SQRT_2_OVER_PI = 0.7978846f, INV_SQRT_2_PI = 0.3989423f;
 
-// Without a branch for subnormal divisors, of which there are none: the divisor is at least 1.
+// No branch for subnormal divisors: the divisor is at least 1.
 __device__ inline float sigmoid(float x) { return reciprocal_fast(1.0f + exp2_fast(-1.44269504f * x)); }
 
 __device__ inline float silu(float x) { return x * sigmoid(x); }
@@ -16,7 +16,7 @@ __device__ inline float gelu_slope(float x) {
     return 0.5f * (1.0f + erff(x * SQRT_HALF)) + x * INV_SQRT_2_PI * expf(-0.5f * x * x);
 }
 
-// (1 + tanh(u)) / 2 is the sigmoid of 2 u, which costs less.
+// (1 + tanh(u)) / 2 is the sigmoid of 2 u, which is cheaper.
 __device__ inline float gelu_tanh_gate(float x) { return sigmoid(2.0f * SQRT_2_OVER_PI * x * (1.0f + 0.044715f * x * x)); }
 __device__ inline float gelu_tanh(float x) { return x * gelu_tanh_gate(x); }
 __device__ inline float gelu_tanh_slope(float x) {
@@ -24,18 +24,18 @@ __device__ inline float gelu_tanh_slope(float x) {
     return s + 2.0f * x * s * (1.0f - s) * SQRT_2_OVER_PI * (1.0f + 3.0f * 0.044715f * x * x);
 }
 
-// A NaN is not below zero, so it stays.
+// A comparison with NaN is false, so NaN passes through.
 __device__ inline float relu(float x) { return x < 0.0f ? 0.0f : x; }
 
-// Inverted dropout over a block of a global tensor, of D dims that do not follow each other there.
+// Inverted dropout over a block of a global tensor, of D dims that are not contiguous there.
 template <int D>
 struct Dropout {
     uint64_t key;
-    // In units of 2^-32; draws below are zeros.
+    // In units of 2^-32; smaller draws are zeros.
     uint64_t threshold;
-    // Global index of the block's first element; sizes of the block, and global strides, of its dims.
+    // Global index of the block's first element; sizes and global strides of its dims.
     uint64_t first, sizes[D], strides[D];
-    // What other elements are multiplied by.
+    // Factor of the other elements.
     float keep;
 
     __device__ uint64_t global_index(uint64_t i) const {
@@ -49,7 +49,7 @@ struct Dropout {
         return index + i * strides[0];
     }
 
-    // Factors of the elements from i on.
+    // Returns the factors of the elements from i on.
     template <int N>
     __device__ void mask(uint64_t i, float (&factors)[N]) const {
         uint64_t index = global_index(i);

@@ -1,10 +1,10 @@
-//! The sources of the kernels.
+//! Sources of the CUDA kernels.
 
 pub mod attention;
 
 use super::Source;
 
-/// The source in a file beside this one, after the headers in other files that it needs.
+/// Declares the source in a sibling file, after the headers that it needs.
 macro_rules! source {
     ($name:literal $(, $header:literal)*) => {
         $crate::backend::cuda::Source {
@@ -17,10 +17,10 @@ macro_rules! source {
     };
 }
 
-/// What drivers put before every source.
+/// The common header that drivers prepend to every source.
 pub const COMMON: &str = include_str!("device.cuh");
 
-/// What generated kernels of element-wise expressions begin with.
+/// The header of generated elementwise kernels.
 pub(super) const MAP: &str = include_str!("map.cuh");
 
 pub(super) static COMBINE: Source = source!("combine");
@@ -37,9 +37,9 @@ pub(super) static ROUTING: Source = source!("routing");
 pub(super) static ROWS: Source = source!("rows");
 pub(super) static SOFTMAX: Source = source!("softmax", "row.cuh");
 pub(super) static SORT: Source = source!("sort");
-pub(super) static TRIAL: Source = source!("trial");
+pub(super) static AUTOTUNE: Source = source!("autotune");
 
-/// Every source that is not generated.
+/// All fixed (not generated) sources.
 pub const SOURCES: &[&Source] = &[
     &attention::PLAIN,
     &COMBINE,
@@ -56,5 +56,5 @@ pub const SOURCES: &[&Source] = &[
     &ROWS,
     &SOFTMAX,
     &SORT,
-    &TRIAL,
+    &AUTOTUNE,
 ];

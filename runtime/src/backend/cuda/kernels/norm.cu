@@ -1,11 +1,13 @@
-// RMSNorm and LayerNorm over rows. RMSNorm is LayerNorm with a mean of 0 and without a bias.
+// RMSNorm and LayerNorm over rows. RMSNorm is LayerNorm with mean 0 and without bias.
 
-// Vectors that a lane keeps of a row, and the most threads that then work on one: KEPT * THREADS registers at most.
+// Vectors of a row that a lane keeps in registers, and the maximum threads per row then: KEPT * THREADS registers at
+// most.
 constexpr int KEPT = 4, KEPT_BACKWARD = 2, THREADS = 512;
-// Forward, lanes get the registers of so many threads, 80 each: three blocks of 256 share a multiprocessor.
+// In the forward pass, lanes get the registers of this many threads, 80 each: three blocks of 256 share a
+// multiprocessor.
 constexpr int THREADS_FORWARD = 768;
 
-// With `added`, rows of `x + added` are taken instead of rows of `x`, and written to `sum`.
+// With `added`, normalizes rows of `x + added`, which are written to `sum`, instead of rows of `x`.
 template <class T, int N, int K, bool MEAN>
 __device__ inline void norm(const T* x, const T* added, T* sum, const T* weight, const T* bias, float eps, T* y,
                             float* mean, float* inv_std, uint64_t rows, uint64_t cols, uint32_t lanes) {
@@ -15,7 +17,7 @@ __device__ inline void norm(const T* x, const T* added, T* sum, const T* weight,
         Row<T, N, K> row;
         row.read(group, x + start, cols);
         if (added) {
-            // All of it before the first store, behind which loads would wait.
+            // All loads come before the first store, after which loads would wait.
             Row<T, N, K> other;
             other.read(group, added + start, cols);
             group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {
@@ -29,7 +31,7 @@ __device__ inline void norm(const T* x, const T* added, T* sum, const T* weight,
             });
             row.from = sum + start;
         }
-        // On its way during the sums over lanes. Biases stay in memory for want of registers.
+        // Loaded during the reductions over lanes. Biases stay in memory because registers are short.
         Row<T, N, K, LoadConstant> gain;
         gain.read(group, weight, cols);
         float mu = 0.0f;
@@ -69,13 +71,13 @@ __device__ inline void norm(const T* x, const T* added, T* sum, const T* weight,
     }
 }
 
-// Sums over rows that one group makes, column by column: in registers with K, else in its row of `parts`.
+// Per-column sums of one group over its rows: in registers with K, else in its row of `parts`.
 template <int N, int K>
 struct ColumnSums {
     float* parts;
     float kept[K > 0 ? K : 1][N];
 
-    // `parts` may be null: nobody wants the sums.
+    // `parts` is null if the sums are not needed.
     __device__ void start(const Group& group, float* all_parts, uint64_t cols) {
         parts = all_parts ? all_parts + group.first * cols : nullptr;
         if (!parts) return;
@@ -102,8 +104,8 @@ struct ColumnSums {
     }
 };
 
-// With `add`, `dx` holds the gradient that the input has by another way, and is added to. Each group leaves its sums for the
-// parameters' gradients in a row of `weight_parts` and of `bias_parts`.
+// With `add`, adds to `dx`, which holds the input's gradient from other uses. Each group stores its sums for the
+// parameter gradients in a row of `weight_parts` and of `bias_parts`.
 template <class T, int N, int K, bool MEAN>
 __device__ inline void norm_backward(const T* x, const T* weight, const float* mean, const float* inv_std, const T* dy,
                                      T* dx, uint32_t add, float* weight_parts, float* bias_parts, uint64_t rows,
@@ -114,7 +116,8 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
     ColumnSums<N, K> weight_sums, bias_sums;
     weight_sums.start(group, weight_parts, cols);
     if constexpr (MEAN) bias_sums.start(group, bias_parts, cols);
-    // A row is read while the one before it is worked on, so that memory is busy during sums over lanes too.
+    // The next row is loaded while the current one is processed, so that memory stays busy during reductions over
+    // lanes.
     Row<T, N, K> next_row, next_grads;
     auto read = [&](uint64_t r) {
         if (r >= rows) return;
@@ -130,7 +133,7 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
         Row<T, N, K> held;
         if (add) held.read(group, dx + start, cols);
         read(r + group.step);
-        // Of the gradient of the normal values: its product with them, and its sum.
+        // Reductions over the gradient of the normalized values: its product with them, and its sum.
         float sums[MEAN ? 2 : 1] = {};
         group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {
             float v[N], w[N], d[N];
@@ -161,7 +164,7 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
             if (add) {
                 float h[N];
                 held.get(k, i, h);
-                // Never one instruction with the product before it: the sum is that of a pass of its own.
+                // Not fused with the multiplication before it: the sum is rounded like that of a separate kernel.
 #pragma unroll
                 for (int n = 0; n < N; n++) v[n] = __fadd_rn(h[n], v[n]);
             }
@@ -173,7 +176,7 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
     if constexpr (MEAN) bias_sums.finish(group, cols);
 }
 
-// `N` elements at once, of which a lane keeps `K` vectors, or none; see `ops/rows.rs` for the choice.
+// `N` elements per vector, of which a lane keeps `K` vectors in registers, or none; `ops/rows.rs` chooses.
 #define NORMS(T, NAME, N, K, K_BACKWARD)                                                                         \
     KERNEL_OF(THREADS_FORWARD, rms_norm_##NAME)                                                                  \
     (const T* x, const T* added, T* sum, const T* weight, float eps, T* y, float* inv_rms, uint64_t rows,        \

@@ -1,5 +1,5 @@
-// Optimiser steps over the parameters of a shard: every operand is read and written once. Each operation is rounded as it
-// stands here, never fused with another by the compiler, so that a step gives the same bits on every device.
+// Optimizer steps over the parameters of a shard: every operand is read and written once. Operations are rounded
+// separately, as written, never contracted by the compiler, so that a step gives the same bits on every device.
 
 // Fields of AdamStep, and what is the same for every element.
 struct Adam {
@@ -37,7 +37,7 @@ struct Sgd {
     }
 };
 
-// Where a new parameter goes beside its master: to one of these, or nowhere.
+// Destination of a new parameter in addition to its master weight: one of these, or none.
 struct Copies {
     float* wide;
     bf16* narrow;
@@ -72,7 +72,7 @@ struct AdamOperands {
     }
 };
 
-// Without momentum where m is null.
+// No momentum if m is null.
 template <class G>
 struct SgdOperands {
     float* p;

@@ -1,15 +1,15 @@
-// The second stage of sums over rows: partial sums, one row of them for each part of the operand.
+// Second stage of sums over rows: sums partial sums, one row for each part of the operand.
 
-// Where the sums of one launch go, and whether they are added to what is there.
+// Output of the sums of one launch; accumulated if set.
 struct Sums {
     float* out[2];
     uint32_t accumulate[2];
 };
 
-// The sum of the rows of `parts`, and in blocks whose y is 1 that of the rows after these. Blocks of 1024 threads take 32
-// columns each.
+// Sums the rows of `parts`, and in blocks with y = 1 the rows after these. A block of 1024 threads processes 32
+// columns.
 KERNEL_OF(1024, add_partials)(Sums sums, const float* parts, uint64_t rows, uint64_t cols) {
-    // Of column `c`, the sum of the rows `s`, `s + 32`, .. is at [s][c]; one more column keeps the banks apart.
+    // The sum of rows `s`, `s + 32`, .. of column `c` is at [s][c]; the additional column avoids bank conflicts.
     __shared__ float of_slice[32][33];
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     bool second = blockIdx.y == 1;

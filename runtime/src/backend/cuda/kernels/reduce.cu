@@ -1,6 +1,6 @@
-// Sums over the middle of [outer, n, inner], and over everything.
+// Sums over the middle dim of [outer, n, inner], and over all elements.
 
-// What a block sums: elements `from..to` of the middle, of which there are `n`. Blocks along y take equal parts.
+// Range of a block: elements `from..to` of the middle dim of size `n`. Blocks along y take equal parts.
 struct Part {
     uint64_t from, to;
 
@@ -12,7 +12,7 @@ struct Part {
     }
 };
 
-// y[outer, parts] of x[outer, n]: a block for each row and part.
+// y[outer, parts] of x[outer, n]: one block per row and part.
 template <class T, class U>
 __device__ inline void sum_rows(const T* x, uint64_t outer, uint64_t n, U* y, float scale) {
     Part part(n, gridDim.y);
@@ -27,11 +27,11 @@ __device__ inline void sum_rows(const T* x, uint64_t outer, uint64_t n, U* y, fl
     }
 }
 
-// Rows of a block of `sum_columns`; its threads are 32 times as many.
+// Rows per block of `sum_columns`, which has 32 times as many threads.
 constexpr int ROWS = 8;
 
-// y[outer, parts, inner] of x[outer, n, inner]: a block for 32 vectors of columns and a part, whose rows its warps take
-// in turn.
+// y[outer, parts, inner] of x[outer, n, inner]: one block per 32 vectors of columns and part, whose warps take rows in
+// turn.
 template <int N, class T, class U>
 __device__ inline void sum_columns(const T* x, uint64_t outer, uint64_t n, uint64_t inner, U* y, float scale) {
     __shared__ float of_row[ROWS][32 * N];
@@ -50,7 +50,7 @@ __device__ inline void sum_columns(const T* x, uint64_t outer, uint64_t n, uint6
                 for (int k = 0; k < N; k++) sum[k] += v[k];
             }
         }
-        // Columns of one vector lie 32 apart, so that lanes use unlike banks.
+        // Columns of one vector are 32 apart, which avoids bank conflicts.
 #pragma unroll
         for (int k = 0; k < N; k++) of_row[warp][k * 32 + lane] = sum[k];
         __syncthreads();
@@ -65,8 +65,8 @@ __device__ inline void sum_columns(const T* x, uint64_t outer, uint64_t n, uint6
     }
 }
 
-// dx[outer, n, inner] of dy[outer, inner], in vectors of N elements of dx. They lie in one row, of `inner` elements; where
-// that is 1, in the `n` rows of one element of dy.
+// dx[outer, n, inner] of dy[outer, inner], in vectors of N elements of dx. A vector is within one row of `inner`
+// elements; if `inner` is 1, within the `n` rows of one element of dy.
 template <int N, class T, class U>
 __device__ inline void broadcast(uint64_t outer, uint64_t n, uint64_t inner, const U* dy, T* dx, float scale) {
     uint64_t vectors = outer * n * inner / N;
@@ -109,15 +109,14 @@ REDUCE(f32_bf16, float, bf16)
 REDUCE(bf16_f32, bf16, float)
 REDUCE(bf16_bf16, bf16, bf16)
 
-// The part of a sum of squares that is due to one of some blocks, in f64: threads take N elements in turn, whether or not
-// they are an aligned vector.
+// One block's part of a sum of squares, in f64: threads take N elements in turn, vectorized or not.
 template <class T>
 __device__ inline void sum_squares(const T* x, uint64_t n, uint64_t block, uint64_t blocks, double* sum_of_block) {
     constexpr int N = WIDE<T>;
     uint64_t step = blocks * blockDim.x, i = block * blockDim.x + threadIdx.x;
     uint64_t vectors = (uint64_t)x % 16 == 0 ? n / N : 0;
     double sum = 0.0;
-    // Several loads are on their way at once, while sums stay in their order.
+    // Several loads are in flight, while the order of additions is fixed.
 #pragma unroll 4
     for (; i < vectors; i += step) {
         float v[N];
@@ -136,18 +135,18 @@ __device__ inline void sum_squares(const T* x, uint64_t n, uint64_t block, uint6
     if (threadIdx.x == 0) *sum_of_block = sum;
 }
 
-// Buffers that are summed by one launch: each by blocks of its own, which follow those of the buffer before.
+// Buffers that one launch sums: each has consecutive blocks of its own.
 constexpr int MOST_BUFFERS = 64;
 
 struct Buffers {
     uint64_t x[MOST_BUFFERS], n[MOST_BUFFERS];
-    // Blocks of all buffers up to each.
+    // Inclusive prefix sum of the buffers' block counts.
     uint32_t end_block[MOST_BUFFERS], count;
 
     __device__ uint32_t first_block(uint32_t buffer) const { return buffer == 0 ? 0 : end_block[buffer - 1]; }
 };
 
-// The buffer of a block. There is a block for each that a buffer has.
+// Returns the buffer of a block.
 __device__ inline uint32_t buffer_of(const Buffers& buffers, uint32_t block) {
     uint32_t low = 0, high = buffers.count - 1;
     while (low < high) {
@@ -172,7 +171,7 @@ KERNEL(sum_squares_bf16)(Buffers buffers, double* sums) {
     sum_squares_of<bf16>(buffers, sums);
 }
 
-// The sum of the blocks of each buffer. A block for each of them.
+// Sums the block results of each buffer, with one block per buffer.
 KERNEL(sum_doubles)(Buffers buffers, const double* sums, double* sum_of_buffer) {
     uint32_t from = buffers.first_block(blockIdx.x), to = buffers.end_block[blockIdx.x];
     double sum = 0.0;

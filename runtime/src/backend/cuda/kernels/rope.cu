@@ -1,10 +1,10 @@
 // Rotary position embedding (Su et al. 2021), in the half-split layout.
 
-// Heads that a thread rotates by the angles that it has read, and threads of a block.
+// Heads that a thread rotates by the angles that it has loaded, and threads per block.
 constexpr int HEADS = 2, THREADS = 256;
 
-// y[positions, heads, 2 half] from x: every head rotated. Position `p` uses row `p % seq` of the tables [seq, half]. `sign`
-// is -1 to rotate back.
+// y[positions, heads, 2 half] from x: rotates every head. Position `p` uses row `p % seq` of the tables [seq, half].
+// `sign` is -1 for the inverse rotation.
 template <class T, int N>
 __device__ inline void rope(const T* x, T* y, const float* cos, const float* sin, float sign, uint64_t positions,
                             uint64_t seq, uint64_t heads, uint64_t half) {

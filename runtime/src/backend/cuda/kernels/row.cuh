@@ -1,6 +1,6 @@
-// Rows of a matrix, each worked on by a group of threads: a warp, or a whole block.
+// Rows of a matrix, each processed by a group of threads: a warp or a whole block.
 
-// Which rows this thread works on (first, first + step, ..), and as which lane of its group.
+// Rows of this thread's group (first, first + step, ..), and this thread's lane in it.
 struct Group {
     uint32_t lane, lanes;
     uint64_t first, step;
@@ -28,8 +28,8 @@ struct Group {
         return one[0];
     }
 
-    // Calls f(k, i) for the first element i of each vector of N elements that is this lane's. With K, it has at most K of
-    // them, of which this is the k-th; without, k is 0.
+    // Calls f(k, i) for the first element i of each of this lane's vectors of N elements. With K, there are at most K
+    // of them, of which this is the k-th; otherwise k is 0.
     template <int N, int K, class F>
     __device__ void each_vector(uint64_t cols, F f) const {
         if constexpr (K > 0) {
@@ -44,7 +44,7 @@ struct Group {
     }
 };
 
-// The 16 bytes of four f32, and of eight bf16.
+// 16 bytes of four f32, and of eight bf16.
 __device__ inline uint4 packed(const float (&x)[4]) {
     return uint4{__float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]), __float_as_uint(x[3])};
 }
@@ -52,8 +52,8 @@ __device__ inline uint4 packed(const float (&x)[8]) {
     return uint4{bf16_pair(x[0], x[1]), bf16_pair(x[2], x[3]), bf16_pair(x[4], x[5]), bf16_pair(x[6], x[7])};
 }
 
-// A row as one lane sees it: with K its vectors, of 16 bytes, are in registers once they have been read, as they are in
-// memory; without K they stay there. L is how it is read.
+// A row as one lane accesses it: with K its vectors, of 16 bytes, stay in registers after they are read, without
+// conversion; otherwise they are read from memory. L is the load policy.
 template <class T, int N, int K, class L = Load>
 struct Row {
     const T* from;
@@ -75,7 +75,7 @@ struct Row {
         }
     }
 
-    // Where the row is in registers, what a lane reads of it from now on.
+    // For a row in registers, the source of later reads of this lane.
     __device__ void set(int k, const float (&x)[N]) {
         if constexpr (K > 0) kept[k] = packed(x);
     }

@@ -1,6 +1,6 @@
-// Rows of a tensor that are put together from parts, and taken apart.
+// Concatenation and splitting of rows.
 
-// Where parts of rows lie: part `p` is made of the units of every row from where the part before it ends to `ends[p]`.
+// Layout of parts: part `p` has the units of every row from the end of the part before it to `ends[p]`.
 struct RowParts {
     static constexpr uint32_t MOST = 32;
     uint64_t count;
@@ -8,7 +8,7 @@ struct RowParts {
     uint64_t at[MOST];
 };
 
-// Calls f(unit of the whole, unit of its part) for all units of `rows` rows, whose parts begin `stride` units apart.
+// Calls f(unit of the whole, unit of its part) for all units of `rows` rows, whose parts start `stride` units apart.
 template <class U, class F>
 __device__ inline void each_unit(U* whole, uint64_t rows, uint64_t stride, const RowParts& parts, F f) {
     uint64_t width = parts.ends[parts.count - 1];

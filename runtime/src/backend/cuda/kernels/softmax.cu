@@ -1,6 +1,6 @@
-// Softmax over rows, and its backward pass.
+// Softmax over rows, forward and backward.
 
-// Vectors that a lane keeps of a row, and the most threads that then work on one.
+// Vectors of a row that a lane keeps in registers, and the maximum threads per row then.
 constexpr int KEPT = 4, KEPT_BACKWARD = 2, THREADS = 512;
 
 template <class T, int N, int K>
@@ -10,7 +10,7 @@ __device__ inline void softmax(const T* x, T* y, uint64_t rows, uint64_t cols, u
         uint64_t start = r * cols;
         Row<T, N, K> row;
         row.read(group, x + start, cols);
-        // The maximum so far, and the sum of exponentials relative to it (Milakov and Gimelshein 2018).
+        // Running maximum and sum of exponentials relative to it (Milakov and Gimelshein 2018).
         float top = -INFINITY, sum = 0.0f;
         group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {
             float v[N];
@@ -18,7 +18,7 @@ __device__ inline void softmax(const T* x, T* y, uint64_t rows, uint64_t cols, u
             float higher = top;
 #pragma unroll
             for (int n = 0; n < N; n++) higher = Max()(higher, v[n]);
-            // As long as there is nothing but -infinity, exponentials are zero relative to any number.
+            // While all values are -infinity, exponentials are 0 relative to any number.
             float base = higher == -INFINITY ? 0.0f : higher;
             if (higher != top) sum *= expf(top - base);
 #pragma unroll

@@ -1,28 +1,28 @@
-// A stable sort of u32 keys by their digits of 8 bits, the lowest first: three kernels for each digit. Equal keys stay in
-// order, so the result depends on nothing but the keys.
+// Stable radix sort of u32 keys with 8-bit digits, lowest first: three kernels per digit. Equal keys keep their order,
+// so the result depends on the keys only.
 
 constexpr uint32_t DIGITS = 256;
-// Keys of one block, which has a thread for every digit.
+// Keys per block, which has a thread for every digit.
 constexpr uint32_t TILE = 2048;
 constexpr uint32_t WARPS = DIGITS / 32;
 
 __device__ inline uint32_t digit_of(uint32_t key, uint32_t shift) { return key >> shift & (DIGITS - 1); }
 
-// counts[digit][block]: how often each digit comes in each block's keys.
+// counts[digit][block]: occurrences of each digit in each block's keys.
 KERNEL(count_digits)(const uint32_t* keys, uint64_t n, uint32_t shift, uint32_t* counts) {
     __shared__ uint32_t count[DIGITS];
     count[threadIdx.x] = 0;
     __syncthreads();
     uint64_t start = (uint64_t)blockIdx.x * TILE;
     for (uint64_t i = start + threadIdx.x; i < n && i < start + TILE; i += DIGITS) {
-        // Sums of integers do not depend on their order.
+        // Integer sums do not depend on their order.
         atomicAdd(&count[digit_of(keys[i], shift)], 1u);
     }
     __syncthreads();
     counts[(uint64_t)threadIdx.x * gridDim.x + blockIdx.x] = count[threadIdx.x];
 }
 
-// Replaces each count by the sum of those before it. For one block.
+// Exclusive prefix sum of the counts, in one block.
 KERNEL(start_of_counts)(uint32_t* counts, uint64_t n) {
     __shared__ uint32_t of_warp[32];
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -30,7 +30,7 @@ KERNEL(start_of_counts)(uint32_t* counts, uint64_t n) {
     for (uint64_t start = 0; start < n; start += blockDim.x) {
         uint64_t i = start + threadIdx.x;
         uint32_t count = i < n ? counts[i] : 0;
-        // Of this thread's warp up to this thread, then of this warp and those before it.
+        // Within this thread's warp, then over the warps before it.
         uint32_t sum = count;
         for (uint32_t offset = 1; offset < 32; offset *= 2) {
             uint32_t lower = __shfl_up_sync(0xffffffffu, sum, offset);
@@ -49,10 +49,10 @@ KERNEL(start_of_counts)(uint32_t* counts, uint64_t n) {
     }
 }
 
-// Moves keys, and what belongs to them, to where their digits begin; `values` may be null, for the positions of keys.
+// Scatters keys and values to the positions of their digits; `values` may be null for the positions of keys.
 KERNEL(move_by_digit)(const uint32_t* keys, const uint32_t* values, uint64_t n, uint32_t shift, const uint32_t* starts,
                       uint32_t* keys_out, uint32_t* values_out) {
-    // Where the next keys with a digit go: those of the block, and those of each of its warps.
+    // Next position of each digit: of the block, and of each of its warps.
     __shared__ uint32_t next[DIGITS];
     __shared__ uint32_t next_of_warp[WARPS][DIGITS];
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -74,7 +74,7 @@ KERNEL(move_by_digit)(const uint32_t* keys, const uint32_t* values, uint64_t n, 
         uint32_t earlier = __popc(peers & ((1u << lane) - 1));
         if (valid && earlier == 0) next_of_warp[warp][digit] = __popc(peers);
         __syncthreads();
-        // One digit for each thread: counts of warps become places.
+        // One digit per thread: converts the counts of warps to positions.
         uint32_t place = next[threadIdx.x];
         for (uint32_t w = 0; w < WARPS; w++) {
             uint32_t count = next_of_warp[w][threadIdx.x];
@@ -88,7 +88,7 @@ KERNEL(move_by_digit)(const uint32_t* keys, const uint32_t* values, uint64_t n, 
             keys_out[to] = key;
             values_out[to] = values ? values[i] : (uint32_t)i;
         }
-        // Nobody clears the places before all are read.
+        // All positions are read before they are cleared.
         __syncthreads();
     }
 }

@@ -1,4 +1,4 @@
-//! Kernels from source text to machine code.
+//! Compilation of kernel sources to machine code.
 
 use std::ffi::{CStr, CString, c_char};
 use std::ptr::null;
@@ -10,18 +10,22 @@ use super::libraries::Version;
 use crate::backend::cuda::{COMMON, DriverError, Source};
 
 /// Machine code of a source.
-pub struct Code {
-    /// What a device loads.
+pub struct CompiledCode {
+    /// Loadable machine code.
     pub cubin: Vec<u8>,
-    /// What the compiler printed.
+    /// Compiler output.
     pub log: String,
 }
 
-/// Options of every compilation, beside the architecture.
+/// Options of every compilation except the architecture.
 pub const OPTIONS: [&str; 2] = ["--std=c++17", "-default-device"];
 
 /// Compiles a source, after the common header, for an architecture such as `sm_90a`.
-pub fn compile(source: &Source, architecture: &str, extra: &[&str]) -> Result<Code, DriverError> {
+pub fn compile(
+    source: &Source,
+    architecture: &str,
+    extra: &[&str],
+) -> Result<CompiledCode, DriverError> {
     let api: &NvrtcApi = nvrtc()?;
     let failed = |log: String| DriverError::Compile {
         source_name: source.name.to_string(),
@@ -29,13 +33,13 @@ pub fn compile(source: &Source, architecture: &str, extra: &[&str]) -> Result<Co
         log,
     };
     let string = |text: String| {
-        CString::new(text).map_err(|_| failed("the text has a zero byte in it".to_string()))
+        CString::new(text).map_err(|_| failed("the text contains a zero byte".to_string()))
     };
 
-    let text = string(text_of(source))?;
+    let text = string(compiled_text(source))?;
     let name = string(format!("{}.cu", source.name))?;
     let mut program = Program { api, raw: std::ptr::null_mut() };
-    // SAFETY: the strings live through the call, and there are no headers.
+    // SAFETY: the strings outlive the call, and there are no headers.
     let created = unsafe {
         let (text, name) = (text.as_ptr(), name.as_ptr());
         (api.nvrtcCreateProgram)(&mut program.raw, text, name, 0, null(), null())
@@ -46,49 +50,50 @@ pub fn compile(source: &Source, architecture: &str, extra: &[&str]) -> Result<Co
     let options = options.iter().map(String::as_str).chain(OPTIONS).chain(extra.iter().copied());
     let options: Vec<_> = options.map(|option| string(option.into())).collect::<Result<_, _>>()?;
     let pointers: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
-    // SAFETY: the strings live through the call.
+    // SAFETY: the strings outlive the call.
     let compiled =
         unsafe { (api.nvrtcCompileProgram)(program.raw, pointers.len() as i32, pointers.as_ptr()) };
     let log = program.log()?;
     if compiled == nvrtcResult::NVRTC_SUCCESS {
-        return Ok(Code { cubin: program.cubin()?, log });
+        return Ok(CompiledCode { cubin: program.cubin()?, log });
     }
-    Err(failed(match compiled == nvrtcResult::NVRTC_ERROR_COMPILATION {
-        true => log,
-        false => format!("{}\n{log}", api.reason(compiled)),
+    Err(failed(if compiled == nvrtcResult::NVRTC_ERROR_COMPILATION {
+        log
+    } else {
+        format!("{}\n{log}", api.reason(compiled))
     }))
 }
 
-/// What the compiler is given. The header and the source count lines from 1 each.
-pub fn text_of(source: &Source) -> String {
+/// Returns the text to compile. Lines of the header and of the source are each counted from 1.
+pub fn compiled_text(source: &Source) -> String {
     format!("#line 1 \"device.cuh\"\n{COMMON}\n#line 1 \"{}.cu\"\n{}", source.name, source.text)
 }
 
-/// The architecture to compile for, on a device of this compute capability.
+/// Returns the target architecture for a device of this compute capability.
 ///
-/// Machine code runs on later devices of the same major capability too, so a device that is newer than the compiler is
-/// served by the last one before it.
+/// Machine code also runs on later devices of the same major capability, so a device newer than the compiler uses the
+/// latest supported architecture before it.
 pub fn architecture(capability: (u32, u32)) -> Result<String, DriverError> {
     let api = nvrtc()?;
-    best_of(capability, &api.architectures()?).ok_or_else(|| {
+    best_architecture(capability, &api.architectures()?).ok_or_else(|| {
         let (major, minor) = capability;
         DriverError::Library(format!(
-            "NVRTC {} in {} makes no code for compute capability {major}.{minor}: install a later version of it",
+            "NVRTC {} in {} does not support compute capability {major}.{minor}: install a later version",
             api.version,
             api.path.display()
         ))
     })
 }
 
-/// See [`architecture`]; `known` are numbers such as 90 for capability 9.0.
-fn best_of((major, minor): (u32, u32), known: &[u32]) -> Option<String> {
+/// Selects the architecture for [`architecture`]; `known` are numbers such as 90 for capability 9.0.
+fn best_architecture((major, minor): (u32, u32), known: &[u32]) -> Option<String> {
     let fits = |number: &&u32| **number / 10 == major && **number % 10 <= minor;
     let number = known.iter().filter(fits).max()?;
-    // The instructions that only this one has are for its code alone.
+    // Architecture-specific instructions require the suffix.
     Some(if *number == 90 { "sm_90a".to_string() } else { format!("sm_{number}") })
 }
 
-/// The version of the compiler.
+/// Returns the version of the compiler.
 pub fn compiler_version() -> Result<Version, DriverError> {
     Ok(nvrtc()?.version)
 }
@@ -102,18 +107,18 @@ impl NvrtcApi {
     }
 
     fn reason(&self, error: Status<nvrtcResult>) -> String {
-        // SAFETY: it gives a constant string for any error.
+        // SAFETY: returns a static string for any error.
         unsafe { CStr::from_ptr((self.nvrtcGetErrorString)(error)) }.to_string_lossy().into_owned()
     }
 
-    /// Numbers of the architectures that it makes code for.
+    /// Returns the numbers of the supported architectures.
     fn architectures(&self) -> Result<Vec<u32>, DriverError> {
         let mut count = 0;
-        // SAFETY: it writes a number.
+        // SAFETY: writes an integer.
         let result = unsafe { (self.nvrtcGetNumSupportedArchs)(&mut count) };
         self.check("nvrtcGetNumSupportedArchs", result)?;
         let mut numbers = vec![0; count.max(0) as usize];
-        // SAFETY: it writes as many numbers as it has just announced.
+        // SAFETY: writes the number of integers announced above.
         let result = unsafe { (self.nvrtcGetSupportedArchs)(numbers.as_mut_ptr()) };
         self.check("nvrtcGetSupportedArchs", result)?;
         Ok(numbers.into_iter().map(|number| number as u32).collect())
@@ -156,10 +161,10 @@ impl Program<'_> {
         ),
     ) -> Result<Vec<u8>, DriverError> {
         let mut count = 0;
-        // SAFETY: it writes a number.
+        // SAFETY: writes an integer.
         self.api.check(size_call, unsafe { size(self.raw, &mut count) })?;
         let mut bytes = vec![0; count];
-        // SAFETY: it writes as many bytes as it has just announced.
+        // SAFETY: writes the number of bytes announced above.
         self.api.check(call, unsafe { get(self.raw, bytes.as_mut_ptr().cast()) })?;
         Ok(bytes)
     }
@@ -168,7 +173,7 @@ impl Program<'_> {
 impl Drop for Program<'_> {
     fn drop(&mut self) {
         if !self.raw.is_null() {
-            // SAFETY: it was created, and is not used any more. Nobody could act on an error.
+            // SAFETY: created, and not used any more. Errors cannot be handled here.
             unsafe { (self.api.nvrtcDestroyProgram)(&mut self.raw) };
         }
     }
@@ -179,9 +184,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_is_for_the_device_or_the_last_one_before_it() {
+    fn architecture_is_the_latest_supported() {
         let known = [75, 80, 86, 89, 90, 100, 103, 120];
-        let best = |capability| best_of(capability, &known);
+        let best = |capability| best_architecture(capability, &known);
         assert_eq!(best((8, 0)).unwrap(), "sm_80");
         assert_eq!(best((8, 7)).unwrap(), "sm_86");
         assert_eq!(best((9, 0)).unwrap(), "sm_90a");
@@ -189,6 +194,6 @@ mod tests {
         assert_eq!(best((10, 3)).unwrap(), "sm_103");
         assert_eq!(best((12, 1)).unwrap(), "sm_120");
         assert_eq!(best((13, 0)), None);
-        assert_eq!(best_of((10, 0), &[103]), None);
+        assert_eq!(best_architecture((10, 0), &[103]), None);
     }
 }

@@ -1,46 +1,46 @@
-//! Kernels for one device, compiled or found in the cache.
+//! Kernel compilation for one architecture through the on-disk cache.
 
 use rayon::prelude::*;
 
-use super::cache::{Cache, Key};
-use super::compile::{OPTIONS, architecture, compile, compiler_version, text_of};
-use super::context::Context;
+use super::compile::{OPTIONS, architecture, compile, compiled_text, compiler_version};
+use super::context::DeviceContext;
+use super::disk_cache::{CacheKey, DiskCache};
 use super::libraries::Version;
 use crate::backend::cuda::{DriverError, Source};
 
-/// Makes code for one architecture.
-pub struct Compiler {
+/// Compiles sources for one architecture.
+pub struct KernelCompiler {
     architecture: String,
     version: Version,
-    cache: Cache,
+    cache: DiskCache,
 }
 
-impl Compiler {
-    /// For the device of a context.
-    pub fn new(context: &Context) -> Result<Compiler, DriverError> {
+impl KernelCompiler {
+    /// Creates the compiler for the device of a context.
+    pub fn new(context: &DeviceContext) -> Result<KernelCompiler, DriverError> {
         let version = compiler_version()?;
-        // A driver loads code of compilers of its own major version, and of those before.
+        // A driver loads code of compilers up to its own major version.
         if version.major > context.api.version.major {
             return Err(DriverError::Library(format!(
-                "NVRTC {version} makes code that the driver, for CUDA {}, does not load: install a later driver, or NVRTC \
+                "NVRTC {version} compiles code that the driver, for CUDA {}, cannot load: install a later driver, or NVRTC \
                  {}",
                 context.api.version, context.api.version
             )));
         }
         let architecture = architecture(context.properties.capability)?;
-        Ok(Compiler { architecture, version, cache: Cache::from_environment() })
+        Ok(KernelCompiler { architecture, version, cache: DiskCache::from_environment() })
     }
 
-    /// For an architecture such as `sm_90a`, without a device.
-    fn for_architecture(architecture: &str) -> Result<Compiler, DriverError> {
+    /// Creates the compiler for an architecture such as `sm_90a`, without a device.
+    fn for_architecture(architecture: &str) -> Result<KernelCompiler, DriverError> {
         let (architecture, version) = (architecture.to_owned(), compiler_version()?);
-        Ok(Compiler { architecture, version, cache: Cache::from_environment() })
+        Ok(KernelCompiler { architecture, version, cache: DiskCache::from_environment() })
     }
 
-    /// Machine code of a source.
-    pub fn code(&self, source: &Source) -> Result<Vec<u8>, DriverError> {
-        let text = text_of(source);
-        let key = Key::new(source, &text, &self.architecture, self.version, &OPTIONS);
+    /// Returns the machine code of a source.
+    pub fn machine_code(&self, source: &Source) -> Result<Vec<u8>, DriverError> {
+        let text = compiled_text(source);
+        let key = CacheKey::of_code(source, &text, &self.architecture, self.version, &OPTIONS);
         if let Some(code) = self.cache.get(&key) {
             return Ok(code);
         }
@@ -50,9 +50,9 @@ impl Compiler {
     }
 }
 
-/// Compiles sources for an architecture such as `sm_90a` into the cache that the environment names, several at once, so that
-/// a process with the same version of NVRTC finds them there. Needs no device.
+/// Compiles sources in parallel into the cache of the environment, for an architecture such as `sm_90a`, so that a
+/// process with the same version of NVRTC finds them there. Needs no device.
 pub fn compile_into_cache(sources: &[&Source], architecture: &str) -> Result<(), DriverError> {
-    let compiler = Compiler::for_architecture(architecture)?;
-    sources.par_iter().try_for_each(|source| compiler.code(source).map(drop))
+    let compiler = KernelCompiler::for_architecture(architecture)?;
+    sources.par_iter().try_for_each(|source| compiler.machine_code(source).map(drop))
 }

@@ -1,4 +1,4 @@
-//! A device and its context: what every call needs to be about.
+//! The CUDA context of a device.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
@@ -7,28 +7,28 @@ use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute, CUresult};
 
 use super::api::{DriverApi, Status, driver};
 use super::libraries::Loaded;
-use super::memory::ScratchAccount;
-use crate::backend::cuda::{DriverError, Properties};
+use super::memory::WorkspaceAccounting;
+use crate::backend::cuda::{DeviceProperties, DriverError};
 
-/// The primary context of a device, which libraries use too.
+/// The primary context of a device, which other libraries use too.
 ///
-/// It is kept until the process ends: other libraries may hold it, and its handle is remembered by threads.
-pub struct Context {
-    /// The driver.
+/// It is retained until the process ends: other libraries may use it, and threads remember that it is current.
+pub struct DeviceContext {
+    /// The CUDA driver.
     pub api: &'static Loaded<DriverApi>,
-    /// What the device is.
-    pub properties: Properties,
-    /// Device memory that libraries have beside their operands.
-    pub scratch: ScratchAccount,
+    /// Name and limits of the device.
+    pub properties: DeviceProperties,
+    /// Accounting of library workspaces.
+    pub workspaces: WorkspaceAccounting,
     raw: CUcontext,
 }
 
-// SAFETY: a context may be used from any thread, one after another or at once.
-unsafe impl Send for Context {}
+// SAFETY: a context may be used from any thread, also concurrently.
+unsafe impl Send for DeviceContext {}
 // SAFETY: as above.
-unsafe impl Sync for Context {}
+unsafe impl Sync for DeviceContext {}
 
-/// Calls a function of the driver, and names it if it fails.
+/// Calls a driver function and adds its name to an error.
 macro_rules! call {
     ($api:expr, $function:ident($($arg:expr),* $(,)?)) => {
         $api.check(stringify!($function), ($api.$function)($($arg),*))
@@ -37,7 +37,7 @@ macro_rules! call {
 pub(super) use call;
 
 impl DriverApi {
-    /// The result of a call.
+    /// Converts the result of a call.
     pub fn check(&self, call: &'static str, result: Status<CUresult>) -> Result<(), DriverError> {
         if result == CUresult::CUDA_SUCCESS {
             return Ok(());
@@ -45,17 +45,17 @@ impl DriverApi {
         Err(DriverError::Call { call, reason: self.reason(result) })
     }
 
-    /// Name and description of an error.
+    /// Returns name and description of an error.
     fn reason(&self, error: Status<CUresult>) -> String {
         type Words = unsafe extern "C" fn(Status<CUresult>, *mut *const c_char) -> Status<CUresult>;
         let text = |function: Words| {
             let mut text = std::ptr::null();
-            // SAFETY: it sets the pointer to a constant of the library, or leaves it alone.
+            // SAFETY: sets the pointer to a static string of the library or leaves it unchanged.
             let result = unsafe { function(error, &mut text) };
             if result != CUresult::CUDA_SUCCESS || text.is_null() {
                 return None;
             }
-            // SAFETY: a constant, see above.
+            // SAFETY: a static string, see above.
             Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
         };
         let name = text(self.cuGetErrorName).unwrap_or_else(|| error.to_string());
@@ -66,42 +66,42 @@ impl DriverApi {
     }
 }
 
-/// The driver, initialised, and how many devices it shows.
-fn initialised() -> Result<(&'static Loaded<DriverApi>, usize), DriverError> {
+/// Initializes the driver and returns it with the number of visible devices.
+fn initialize_driver() -> Result<(&'static Loaded<DriverApi>, usize), DriverError> {
     let api = driver()?;
     let none = |reason: String| {
         DriverError::NoDevice(format!(
-            "{} (CUDA {}) shows no GPU ({reason}): check what `nvidia-smi` prints, and CUDA_VISIBLE_DEVICES; in a \
+            "{} (CUDA {}) reports no GPU ({reason}): check what `nvidia-smi` prints, and CUDA_VISIBLE_DEVICES; in a \
              container, start it with access to the GPUs",
             api.path.display(),
             api.version,
         ))
     };
-    // SAFETY: it may be called any number of times.
+    // SAFETY: may be called any number of times.
     let result = unsafe { (api.cuInit)(0) };
     if result == CUresult::CUDA_ERROR_NO_DEVICE {
         return Err(none(api.reason(result)));
     }
     api.check("cuInit", result)?;
     let mut count = 0;
-    // SAFETY: it writes a number.
+    // SAFETY: writes an integer.
     unsafe { call!(api, cuDeviceGetCount(&mut count)) }?;
     if count < 1 { Err(none("none is visible".to_string())) } else { Ok((api, count as usize)) }
 }
 
-/// What each device is, in the order of their numbers.
-pub fn devices() -> Result<Vec<Properties>, DriverError> {
-    let (api, count) = initialised()?;
+/// Returns the properties of all visible devices, in the order of their ordinals.
+pub fn devices() -> Result<Vec<DeviceProperties>, DriverError> {
+    let (api, count) = initialize_driver()?;
     (0..count).map(|ordinal| properties(api, device(api, ordinal)?)).collect()
 }
 
-impl Context {
-    /// The context of device `ordinal`, counted among those that are visible.
-    pub fn new(ordinal: usize) -> Result<Context, DriverError> {
-        let (api, count) = initialised()?;
+impl DeviceContext {
+    /// Creates the context of device `ordinal` among the visible devices.
+    pub fn new(ordinal: usize) -> Result<DeviceContext, DriverError> {
+        let (api, count) = initialize_driver()?;
         if ordinal >= count {
             return Err(DriverError::NoDevice(format!(
-                "there is no GPU {ordinal}: the driver shows {count}, numbered from 0; start at most that many ranks on \
+                "there is no GPU {ordinal}: the driver reports {count}, numbered from 0; start at most that many ranks on \
                  this host, or check CUDA_VISIBLE_DEVICES"
             )));
         }
@@ -117,25 +117,26 @@ impl Context {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the device exists.
         unsafe { call!(api, cuDevicePrimaryCtxRetain(&mut raw, device)) }?;
-        let context = Context { api, properties, scratch: ScratchAccount::default(), raw };
-        context.enter()?;
+        let context =
+            DeviceContext { api, properties, workspaces: WorkspaceAccounting::default(), raw };
+        context.make_current()?;
         Ok(context)
     }
 
-    /// Returns when everything submitted to the device is done.
+    /// Waits until all work submitted to the device is done.
     pub fn synchronize(&self) -> Result<(), DriverError> {
-        self.enter()?;
-        // SAFETY: it waits.
+        self.make_current()?;
+        // SAFETY: no arguments.
         unsafe { call!(self.api, cuCtxSynchronize()) }
     }
 
-    /// Makes it the context of the calling thread's calls. It costs next to nothing where it is that already.
-    pub fn enter(&self) -> Result<(), DriverError> {
+    /// Makes the context current on the calling thread; nearly free if it already is.
+    pub fn make_current(&self) -> Result<(), DriverError> {
         thread_local! {
             static CURRENT: Cell<CUcontext> = const { Cell::new(std::ptr::null_mut()) };
         }
         if CURRENT.get() != self.raw {
-            // SAFETY: the context is never given back.
+            // SAFETY: the context is never released.
             unsafe { call!(self.api, cuCtxSetCurrent(self.raw)) }?;
             CURRENT.set(self.raw);
         }
@@ -145,28 +146,28 @@ impl Context {
 
 fn device(api: &DriverApi, ordinal: usize) -> Result<CUdevice, DriverError> {
     let mut device = 0;
-    // SAFETY: it writes a number.
+    // SAFETY: writes an integer.
     unsafe { call!(api, cuDeviceGet(&mut device, ordinal as c_int)) }?;
     Ok(device)
 }
 
-fn properties(api: &DriverApi, device: CUdevice) -> Result<Properties, DriverError> {
+fn properties(api: &DriverApi, device: CUdevice) -> Result<DeviceProperties, DriverError> {
     use CUdevice_attribute::*;
     let attribute = |attribute| -> Result<u32, DriverError> {
         let mut value = 0;
-        // SAFETY: it writes a number.
+        // SAFETY: writes an integer.
         unsafe { call!(api, cuDeviceGetAttribute(&mut value, attribute, device)) }?;
         Ok(value as u32)
     };
     let mut name = [0 as c_char; 256];
-    // SAFETY: it writes a string of at most the length that is given, with its end.
+    // SAFETY: writes a terminated string of at most the given length.
     unsafe { call!(api, cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int, device)) }?;
     // SAFETY: as above.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
     let mut memory = 0;
-    // SAFETY: it writes a number.
+    // SAFETY: writes an integer.
     unsafe { call!(api, cuDeviceTotalMem_v2(&mut memory, device)) }?;
-    Ok(Properties {
+    Ok(DeviceProperties {
         name,
         capability: (
             attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,

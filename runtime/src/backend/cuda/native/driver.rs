@@ -11,98 +11,96 @@ use cudarc::driver::sys::{
 };
 use rayon::prelude::*;
 
-use super::attention::attention;
-use super::compiler::Compiler;
-use super::context::{Context, call};
-use super::matmul::{MatMuls, is_supported};
+use super::attention::cudnn_attention;
+use super::compiler::KernelCompiler;
+use super::context::{DeviceContext, call};
+use super::matmul::{CublasLtMatMuls, has_dtypes};
 use super::memory;
 use crate::backend::Gemm;
 use crate::backend::cuda::cudnn::{CudnnAttention, CudnnOptions};
 use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::{
-    Choices, Driver, DriverError, Ending, Event, Function, FusedAttention, Graph, Grid, MatMul,
-    MatMulOperands, Module, Properties, Source, Stream,
+    AlgorithmChoices, DeviceProperties, Driver, DriverError, Event, Function, FusedAttention,
+    Graph, Grid, MatMul, MatMulEpilogue, MatMulOperands, Module, Source, Stream,
 };
 
-/// How a [`NativeDriver`] works.
+/// Options of a [`NativeDriver`].
 pub struct NativeOptions {
-    /// Compute large matrix products in whichever way was the fastest when they were first computed, and not only in those
-    /// whose results have the bits of the way that cuBLASLt proposes first. Another run may choose differently, and its
-    /// sums then differ in their last bits.
-    pub any_bits: bool,
-    /// How attention uses cuDNN, where that is installed; `None`: not at all.
+    /// Permits any matmul algorithm when autotuning, not only those whose results are bitwise equal to the heuristic's
+    /// first proposal. Another run may choose other algorithms, and its sums then differ in their last bits.
+    pub allow_nondeterministic: bool,
+    /// Options of attention by cuDNN, if installed; `None` disables it.
     pub attention: Option<CudnnOptions>,
 }
 
 impl Default for NativeOptions {
     fn default() -> NativeOptions {
-        NativeOptions { any_bits: false, attention: Some(CudnnOptions::default()) }
+        NativeOptions { allow_nondeterministic: false, attention: Some(CudnnOptions::default()) }
     }
 }
 
-/// One GPU by the vendor's libraries. Ranks of one process may share it.
+/// One GPU over the vendor's libraries. Ranks of one process may share it.
 pub struct NativeDriver {
     ordinal: usize,
-    context: Arc<Context>,
-    compiler: Compiler,
-    modules: Mutex<HashMap<Source, Arc<Loading>>>,
-    matmuls: MatMuls,
+    context: Arc<DeviceContext>,
+    compiler: KernelCompiler,
+    modules: Mutex<HashMap<Source, Arc<LoadOnce>>>,
+    matmuls: CublasLtMatMuls,
     attention: Result<CudnnAttention, String>,
 }
 
-/// A module that someone loads, and others wait for.
-type Loading = OnceLock<Result<Module, DriverError>>;
+/// A module that is loaded once; concurrent requests wait.
+type LoadOnce = OnceLock<Result<Module, DriverError>>;
 
 impl NativeDriver {
-    /// The driver of device `ordinal`, counted among those that are visible.
+    /// Creates the driver of device `ordinal` among the visible devices.
     ///
-    /// Fails with one message if a library is missing or too old, or there is no such device.
+    /// Fails with one message if a library is missing or too old, or the device does not exist.
     pub fn new(ordinal: usize) -> Result<Arc<NativeDriver>, DriverError> {
         NativeDriver::with_options(ordinal, NativeOptions::default())
     }
 
-    /// As [`new`](Self::new).
+    /// Creates a driver as [`new`](Self::new), with options.
     pub fn with_options(
         ordinal: usize,
         options: NativeOptions,
     ) -> Result<Arc<NativeDriver>, DriverError> {
-        let context = Arc::new(Context::new(ordinal)?);
-        let compiler = Compiler::new(&context)?;
-        let matmuls = MatMuls::new(&context, options.any_bits)?;
+        let context = Arc::new(DeviceContext::new(ordinal)?);
+        let compiler = KernelCompiler::new(&context)?;
+        let matmuls = CublasLtMatMuls::new(&context, options.allow_nondeterministic)?;
         let attention = match options.attention {
-            Some(options) => attention(&context, options),
+            Some(options) => cudnn_attention(&context, options),
             None => Err("cuDNN is switched off".to_string()),
         };
         let modules = Mutex::default();
         Ok(Arc::new(NativeDriver { ordinal, context, compiler, modules, matmuls, attention }))
     }
 
-    /// Compiles sources at once, as many as there are processors, so that the first step does not wait for one after
-    /// another.
+    /// Compiles sources in parallel, on all cores, so that the first step does not compile them one after another.
     pub fn preload(&self, sources: &[&Source]) -> Result<(), DriverError> {
         sources.par_iter().try_for_each(|source| self.load(source).map(drop))
     }
 
-    /// Attention by cuDNN, or why there is none.
+    /// Returns attention by cuDNN, or the reason why it is not available.
     pub fn cudnn(&self) -> Result<&CudnnAttention, &str> {
         self.attention.as_ref().map_err(String::as_str)
     }
 
-    /// The driver's own handle of a stream, for libraries that submit work to it.
+    /// Returns the `CUstream` of a stream, for libraries that submit work to it.
     pub fn raw_stream(&self, stream: Stream) -> *mut c_void {
         stream.0 as *mut c_void
     }
 
-    /// Makes the device the one of the calling thread's calls, for libraries that ask which it is.
-    pub fn enter(&self) -> Result<(), DriverError> {
-        self.context.enter()
+    /// Makes the device's context current on the calling thread, for libraries that use the current context.
+    pub fn make_current(&self) -> Result<(), DriverError> {
+        self.context.make_current()
     }
 
-    fn load_new(&self, source: &Source) -> Result<Module, DriverError> {
-        let code = self.compiler.code(source)?;
-        self.context.enter()?;
+    fn compile_module(&self, source: &Source) -> Result<Module, DriverError> {
+        let code = self.compiler.machine_code(source)?;
+        self.context.make_current()?;
         let mut module: CUmodule = std::ptr::null_mut();
-        // SAFETY: the code is a whole file of machine code, which tells its own length.
+        // SAFETY: the code is a complete file of machine code, which contains its length.
         unsafe { call!(self.context.api, cuModuleLoadData(&mut module, code.as_ptr().cast())) }?;
         Ok(Module(module as u64))
     }
@@ -116,64 +114,64 @@ impl fmt::Debug for NativeDriver {
 
 impl Drop for NativeDriver {
     fn drop(&mut self) {
-        // Streams and memory belong to those who asked for them; all of that is back. Nobody could act on an error.
-        if self.context.enter().is_err() {
+        // Streams and memory are already freed by their owners. Errors cannot be handled here.
+        if self.context.make_current().is_err() {
             return;
         }
-        self.matmuls.close(&self.context);
+        self.matmuls.free_all(&self.context);
         for module in lock(&self.modules).values().filter_map(|module| module.get()?.as_ref().ok())
         {
-            // SAFETY: nothing runs its functions any more.
+            // SAFETY: no work uses its functions any more.
             unsafe { (self.context.api.cuModuleUnload)(module.0 as CUmodule) };
         }
     }
 }
 
 impl Driver for NativeDriver {
-    fn properties(&self) -> &Properties {
+    fn properties(&self) -> &DeviceProperties {
         &self.context.properties
     }
 
     fn free_memory(&self) -> Result<usize, DriverError> {
-        self.context.enter()?;
-        memory::unused(&self.context)
+        self.context.make_current()?;
+        memory::free_bytes(&self.context)
     }
 
     fn alloc(&self, bytes: usize) -> Result<u64, DriverError> {
-        self.context.enter()?;
+        self.context.make_current()?;
         memory::alloc(&self.context, bytes)
     }
 
     unsafe fn free(&self, address: u64, _bytes: usize) -> Result<(), DriverError> {
-        self.context.enter()?;
+        self.context.make_current()?;
         // SAFETY: as the caller promises.
         unsafe { memory::free(&self.context, address) }
     }
 
-    fn scratch_bytes(&self, streams: &[Stream]) -> usize {
-        self.context.scratch.bytes(streams)
+    fn workspace_bytes(&self, streams: &[Stream]) -> usize {
+        self.context.workspaces.total_bytes(streams)
     }
 
     fn alloc_pinned(&self, bytes: usize) -> Result<*mut u8, DriverError> {
-        self.context.enter()?;
+        self.context.make_current()?;
         memory::alloc_pinned(&self.context, bytes)
     }
 
     unsafe fn free_pinned(&self, memory: *mut u8, _bytes: usize) -> Result<(), DriverError> {
-        self.context.enter()?;
+        self.context.make_current()?;
         // SAFETY: as the caller promises.
         unsafe { memory::free_pinned(&self.context, memory) }
     }
 
-    fn new_stream(&self, urgent: bool) -> Result<Stream, DriverError> {
-        self.context.enter()?;
+    fn new_stream(&self, high_priority: bool) -> Result<Stream, DriverError> {
+        self.context.make_current()?;
         let (mut least, mut greatest) = (0, 0);
         let mut stream: CUstream = std::ptr::null_mut();
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: they write two numbers and a handle.
+        // SAFETY: the calls write two integers and a handle.
         unsafe {
             call!(self.context.api, cuCtxGetStreamPriorityRange(&mut least, &mut greatest))?;
-            let priority = if urgent { greatest } else { least };
+            let priority = if high_priority { greatest } else { least };
             call!(self.context.api, cuStreamCreateWithPriority(&mut stream, flags, priority))?;
         }
         Ok(Stream(stream as u64))
@@ -181,53 +179,56 @@ impl Driver for NativeDriver {
 
     fn free_stream(&self, stream: Stream) -> Result<(), DriverError> {
         self.synchronize(stream)?;
-        self.matmuls.forget(&self.context, stream)?;
+        self.matmuls.free_stream(&self.context, stream)?;
         if let Ok(attention) = &self.attention {
-            attention.forget(stream)?;
+            attention.free_stream(stream)?;
         }
-        // SAFETY: it was made here, and its work is done.
-        unsafe { call!(self.context.api, cuStreamDestroy_v2(raw(stream))) }
+        // SAFETY: created by this driver, and its work is done.
+        unsafe { call!(self.context.api, cuStreamDestroy_v2(cu_stream(stream))) }
     }
 
     fn synchronize(&self, stream: Stream) -> Result<(), DriverError> {
-        self.context.enter()?;
-        // SAFETY: it is alive.
-        unsafe { call!(self.context.api, cuStreamSynchronize(raw(stream))) }
+        self.context.make_current()?;
+        // SAFETY: the stream is live.
+        unsafe { call!(self.context.api, cuStreamSynchronize(cu_stream(stream))) }
     }
 
     fn new_event(&self, timed: bool) -> Result<Event, DriverError> {
-        self.context.enter()?;
-        let flags = match timed {
-            true => CUevent_flags::CU_EVENT_DEFAULT,
-            false => CUevent_flags::CU_EVENT_DISABLE_TIMING,
+        self.context.make_current()?;
+        let flags = if timed {
+            CUevent_flags::CU_EVENT_DEFAULT
+        } else {
+            CUevent_flags::CU_EVENT_DISABLE_TIMING
         };
         let mut event: CUevent = std::ptr::null_mut();
-        // SAFETY: it writes the handle.
+        // SAFETY: writes the handle.
         unsafe { call!(self.context.api, cuEventCreate(&mut event, flags as u32)) }?;
         Ok(Event(event as u64))
     }
 
     fn free_event(&self, event: Event) -> Result<(), DriverError> {
-        self.context.enter()?;
-        // SAFETY: it was made here. What waits for it goes on waiting: the driver keeps it until then.
+        self.context.make_current()?;
+        // SAFETY: created by this driver. CUDA keeps it until streams that wait for it have passed.
         unsafe { call!(self.context.api, cuEventDestroy_v2(event.0 as CUevent)) }
     }
 
     fn record(&self, event: Event, stream: Stream) -> Result<(), DriverError> {
-        self.context.enter()?;
-        // SAFETY: both are alive.
-        unsafe { call!(self.context.api, cuEventRecord(event.0 as CUevent, raw(stream))) }
+        self.context.make_current()?;
+        // SAFETY: both are live.
+        unsafe { call!(self.context.api, cuEventRecord(event.0 as CUevent, cu_stream(stream))) }
     }
 
     fn wait(&self, stream: Stream, event: Event) -> Result<(), DriverError> {
-        self.context.enter()?;
-        // SAFETY: both are alive.
-        unsafe { call!(self.context.api, cuStreamWaitEvent(raw(stream), event.0 as CUevent, 0)) }
+        self.context.make_current()?;
+        // SAFETY: both are live.
+        unsafe {
+            call!(self.context.api, cuStreamWaitEvent(cu_stream(stream), event.0 as CUevent, 0))
+        }
     }
 
     fn is_done(&self, event: Event) -> Result<bool, DriverError> {
-        self.context.enter()?;
-        // SAFETY: it is alive.
+        self.context.make_current()?;
+        // SAFETY: the event is live.
         let result = unsafe { (self.context.api.cuEventQuery)(event.0 as CUevent) };
         if result == CUresult::CUDA_ERROR_NOT_READY {
             return Ok(false);
@@ -236,10 +237,10 @@ impl Driver for NativeDriver {
     }
 
     fn elapsed_ms(&self, from: Event, to: Event) -> Result<f32, DriverError> {
-        self.context.enter()?;
+        self.context.make_current()?;
         let (from, to) = (from.0 as CUevent, to.0 as CUevent);
         let mut milliseconds = 0.0;
-        // SAFETY: both are alive.
+        // SAFETY: both are live.
         unsafe { call!(self.context.api, cuEventElapsedTime_v2(&mut milliseconds, from, to)) }?;
         Ok(milliseconds)
     }
@@ -251,9 +252,9 @@ impl Driver for NativeDriver {
         src: *const c_void,
         bytes: usize,
     ) -> Result<(), DriverError> {
-        self.context.enter()?;
+        self.context.make_current()?;
         // SAFETY: as the caller promises.
-        unsafe { call!(self.context.api, cuMemcpyHtoDAsync_v2(dst, src, bytes, raw(stream))) }
+        unsafe { call!(self.context.api, cuMemcpyHtoDAsync_v2(dst, src, bytes, cu_stream(stream))) }
     }
 
     unsafe fn download(
@@ -263,9 +264,9 @@ impl Driver for NativeDriver {
         src: u64,
         bytes: usize,
     ) -> Result<(), DriverError> {
-        self.context.enter()?;
+        self.context.make_current()?;
         // SAFETY: as the caller promises.
-        unsafe { call!(self.context.api, cuMemcpyDtoHAsync_v2(dst, src, bytes, raw(stream))) }
+        unsafe { call!(self.context.api, cuMemcpyDtoHAsync_v2(dst, src, bytes, cu_stream(stream))) }
     }
 
     unsafe fn copy(
@@ -275,33 +276,33 @@ impl Driver for NativeDriver {
         src: u64,
         bytes: usize,
     ) -> Result<(), DriverError> {
-        self.context.enter()?;
+        self.context.make_current()?;
         // SAFETY: as the caller promises.
-        unsafe { call!(self.context.api, cuMemcpyDtoDAsync_v2(dst, src, bytes, raw(stream))) }
+        unsafe { call!(self.context.api, cuMemcpyDtoDAsync_v2(dst, src, bytes, cu_stream(stream))) }
     }
 
     unsafe fn zero(&self, stream: Stream, dst: u64, bytes: usize) -> Result<(), DriverError> {
-        self.context.enter()?;
+        self.context.make_current()?;
         // SAFETY: as the caller promises.
-        unsafe { call!(self.context.api, cuMemsetD8Async(dst, 0, bytes, raw(stream))) }
+        unsafe { call!(self.context.api, cuMemsetD8Async(dst, 0, bytes, cu_stream(stream))) }
     }
 
     fn load(&self, source: &Source) -> Result<Module, DriverError> {
-        // Others are compiled at the same time, but nobody compiles this one too.
+        // Other sources compile concurrently; each source is compiled once.
         let module = Arc::clone(lock(&self.modules).entry(source.clone()).or_default());
-        module.get_or_init(|| self.load_new(source)).clone()
+        module.get_or_init(|| self.compile_module(source)).clone()
     }
 
     fn function(&self, module: Module, name: &str) -> Result<Function, DriverError> {
         use CUfunction_attribute::*;
-        self.context.enter()?;
+        self.context.make_current()?;
         let api = self.context.api;
         let c_name = CString::new(name).map_err(|_| DriverError::Call {
             call: "cuModuleGetFunction",
-            reason: format!("{name:?} is no name of a function"),
+            reason: format!("{name:?} is not a valid function name"),
         })?;
         let mut function: CUfunction = std::ptr::null_mut();
-        // SAFETY: the module is alive, and the string lives through the call.
+        // SAFETY: the module is live, and the string outlives the call.
         let result = unsafe {
             (api.cuModuleGetFunction)(&mut function, module.0 as CUmodule, c_name.as_ptr())
         };
@@ -312,9 +313,9 @@ impl Driver for NativeDriver {
             });
         }
         api.check("cuModuleGetFunction", result)?;
-        // More than 48 KiB has to be asked for; what a launch does not use costs nothing.
+        // More than 48 KiB of dynamic shared memory must be requested explicitly; unused shared memory costs nothing.
         let mut fixed = 0;
-        // SAFETY: the function is alive.
+        // SAFETY: the function is live.
         unsafe {
             call!(
                 api,
@@ -334,7 +335,7 @@ impl Driver for NativeDriver {
         grid: Grid,
         args: &[&[u8]],
     ) -> Result<(), DriverError> {
-        self.context.enter()?;
+        self.context.make_current()?;
         let [x, y, z] = grid.blocks;
         let mut args: Vec<*mut c_void> = args.iter().map(|arg| arg.as_ptr() as *mut _).collect();
         // SAFETY: as the caller promises; parameters are read during the call.
@@ -350,7 +351,7 @@ impl Driver for NativeDriver {
                     1,
                     1,
                     grid.shared,
-                    raw(stream),
+                    cu_stream(stream),
                     args.as_mut_ptr(),
                     std::ptr::null_mut(),
                 )
@@ -360,11 +361,11 @@ impl Driver for NativeDriver {
 
     fn has_matmul(&self, shape: &MatMul) -> Result<bool, DriverError> {
         let Gemm { m, n, k, .. } = shape.gemm;
-        if m == 0 || n == 0 || k == 0 || !is_supported(shape) {
+        if m == 0 || n == 0 || k == 0 || !has_dtypes(shape) {
             return Ok(false);
         }
-        self.context.enter()?;
-        Ok(self.matmuls.has(shape))
+        self.context.make_current()?;
+        Ok(self.matmuls.is_supported(shape))
     }
 
     unsafe fn matmul(
@@ -373,9 +374,9 @@ impl Driver for NativeDriver {
         shape: &MatMul,
         operands: &MatMulOperands,
     ) -> Result<(), DriverError> {
-        self.context.enter()?;
+        self.context.make_current()?;
         let gemm = &shape.gemm;
-        let is_plain = shape.ending == Ending::Plain;
+        let is_plain = shape.epilogue == MatMulEpilogue::Plain;
         if is_plain && (gemm.m == 0 || gemm.n == 0 || (gemm.k == 0 && gemm.accumulate)) {
             return Ok(());
         }
@@ -384,21 +385,21 @@ impl Driver for NativeDriver {
             // SAFETY: as the caller promises.
             return unsafe { self.zero(stream, operands.c, bytes) };
         }
-        if !is_supported(shape) {
-            let (factors, result) = (shape.factors, shape.result);
+        if !has_dtypes(shape) {
+            let (inputs, result) = (shape.inputs, shape.result);
             return Err(DriverError::Call {
                 call: "cublasLtMatmul",
-                reason: format!("there is no product of {factors} with a result of {result}"),
+                reason: format!("no matmul has {inputs} inputs and a {result} result"),
             });
         }
         // SAFETY: as the caller promises.
-        unsafe { self.matmuls.run(self, &self.context, stream, shape, operands) }
+        unsafe { self.matmuls.execute(self, &self.context, stream, shape, operands) }
     }
 
-    fn choices(&self) -> Choices {
+    fn algorithm_choices(&self) -> AlgorithmChoices {
         let attention =
-            self.attention.as_ref().map_or_else(|_| Vec::new(), CudnnAttention::choices);
-        Choices { products: self.matmuls.choices(), attention }
+            self.attention.as_ref().map_or_else(|_| Vec::new(), CudnnAttention::algorithm_choices);
+        AlgorithmChoices { matmuls: self.matmuls.choices(), attention }
     }
 
     fn attention(&self) -> Option<&dyn FusedAttention> {
@@ -406,45 +407,45 @@ impl Driver for NativeDriver {
     }
 
     fn begin_capture(&self, stream: Stream) -> Result<(), DriverError> {
-        self.context.enter()?;
-        // Relaxed: memory may be allocated meanwhile, by this thread and by others.
+        self.context.make_current()?;
+        // Relaxed mode: this and other threads may allocate memory during capture.
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: it is alive.
-        unsafe { call!(self.context.api, cuStreamBeginCapture_v2(raw(stream), mode)) }
+        // SAFETY: the stream is live.
+        unsafe { call!(self.context.api, cuStreamBeginCapture_v2(cu_stream(stream), mode)) }
     }
 
     fn end_capture(&self, stream: Stream) -> Result<Graph, DriverError> {
-        self.context.enter()?;
+        self.context.make_current()?;
         let api = self.context.api;
         let mut graph: CUgraph = std::ptr::null_mut();
-        // SAFETY: it writes the handle.
-        unsafe { call!(api, cuStreamEndCapture(raw(stream), &mut graph)) }?;
-        let mut ready: CUgraphExec = std::ptr::null_mut();
-        // SAFETY: what can be submitted is a copy, so that the recording is not needed any more.
+        // SAFETY: writes the handle.
+        unsafe { call!(api, cuStreamEndCapture(cu_stream(stream), &mut graph)) }?;
+        let mut instantiated: CUgraphExec = std::ptr::null_mut();
+        // SAFETY: instantiation copies the captured graph, which is then no longer needed.
         unsafe {
-            // Else all of its kernels would have the priority of the stream that it is launched on.
+            // Otherwise all kernels would run with the priority of the stream on which the graph is launched.
             let flags =
                 CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0.into();
-            let made = call!(api, cuGraphInstantiateWithFlags(&mut ready, graph, flags));
+            let result = call!(api, cuGraphInstantiateWithFlags(&mut instantiated, graph, flags));
             call!(api, cuGraphDestroy(graph))?;
-            made?;
+            result?;
         }
-        Ok(Graph(ready as u64))
+        Ok(Graph(instantiated as u64))
     }
 
     unsafe fn launch_graph(&self, stream: Stream, graph: Graph) -> Result<(), DriverError> {
-        self.context.enter()?;
+        self.context.make_current()?;
         // SAFETY: as the caller promises.
-        unsafe { call!(self.context.api, cuGraphLaunch(graph.0 as CUgraphExec, raw(stream))) }
+        unsafe { call!(self.context.api, cuGraphLaunch(graph.0 as CUgraphExec, cu_stream(stream))) }
     }
 
     fn free_graph(&self, graph: Graph) -> Result<(), DriverError> {
-        self.context.enter()?;
-        // SAFETY: it was made here. The driver keeps it until its work is done.
+        self.context.make_current()?;
+        // SAFETY: created by this driver. CUDA keeps it until its work is done.
         unsafe { call!(self.context.api, cuGraphExecDestroy(graph.0 as CUgraphExec)) }
     }
 }
 
-fn raw(stream: Stream) -> CUstream {
+fn cu_stream(stream: Stream) -> CUstream {
     stream.0 as CUstream
 }

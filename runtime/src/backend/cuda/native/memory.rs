@@ -1,30 +1,30 @@
-//! Memory of a device, and host memory that it reads by itself.
+//! Device memory and page-locked host memory.
 //!
-//! Memory is allocated for good, not in the order of a stream: buffers come from a pool of their own
-//! ([`MemoryMeter`](crate::backend::MemoryMeter)), which asks for memory when it first needs it and keeps it. A second
-//! pool below that one, the driver's, would only hide what is in use.
+//! Allocation is synchronous rather than stream-ordered: buffers come from the caching allocator
+//! ([`MemoryMeter`](crate::backend::MemoryMeter)), which allocates on first need and keeps memory. A second pool below
+//! it, the driver's, would only hide the memory in use.
 
 use std::ffi::c_void;
 use std::sync::Mutex;
 
 use cudarc::driver::sys::{CUdeviceptr, CUresult};
 
-use super::context::{Context, call};
+use super::context::{DeviceContext, call};
 use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::{DriverError, Stream};
 
-/// Bytes of device memory that nobody uses.
-pub fn unused(context: &Context) -> Result<usize, DriverError> {
-    let (mut unused, mut all) = (0, 0);
-    // SAFETY: it writes two numbers.
-    unsafe { call!(context.api, cuMemGetInfo_v2(&mut unused, &mut all)) }?;
-    Ok(unused)
+/// Returns the free device memory, in bytes.
+pub fn free_bytes(context: &DeviceContext) -> Result<usize, DriverError> {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: writes two integers.
+    unsafe { call!(context.api, cuMemGetInfo_v2(&mut free, &mut total)) }?;
+    Ok(free)
 }
 
-/// Device memory.
-pub fn alloc(context: &Context, bytes: usize) -> Result<u64, DriverError> {
+/// Allocates device memory.
+pub fn alloc(context: &DeviceContext, bytes: usize) -> Result<u64, DriverError> {
     let mut address: CUdeviceptr = 0;
-    // SAFETY: it writes the address.
+    // SAFETY: writes the address.
     let result = unsafe { (context.api.cuMemAlloc_v2)(&mut address, bytes.max(1)) };
     if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
         return Err(DriverError::OutOfMemory { bytes });
@@ -32,22 +32,22 @@ pub fn alloc(context: &Context, bytes: usize) -> Result<u64, DriverError> {
     context.api.check("cuMemAlloc", result).map(|()| address)
 }
 
-/// Gives device memory back.
+/// Frees device memory.
 ///
 /// # Safety
-/// It came from [`alloc`], and nothing uses it any more.
-pub unsafe fn free(context: &Context, address: u64) -> Result<(), DriverError> {
+/// The memory came from [`alloc`], and nothing uses it any more.
+pub unsafe fn free(context: &DeviceContext, address: u64) -> Result<(), DriverError> {
     // SAFETY: as the caller promises.
     unsafe { call!(context.api, cuMemFree_v2(address)) }
 }
 
-/// Bytes of libraries by the stream whose work uses them: ranks that share a device each count their own.
+/// Accounting of library workspaces by stream: ranks that share a device each count their own.
 #[derive(Default)]
-pub struct ScratchAccount(Mutex<Vec<(Stream, usize)>>);
+pub struct WorkspaceAccounting(Mutex<Vec<(Stream, usize)>>);
 
-impl ScratchAccount {
-    /// Those of all these streams.
-    pub fn bytes(&self, streams: &[Stream]) -> usize {
+impl WorkspaceAccounting {
+    /// Returns the total size of the workspaces of these streams, in bytes.
+    pub fn total_bytes(&self, streams: &[Stream]) -> usize {
         let account = lock(&self.0);
         let entries = account.iter().filter(|(stream, _)| streams.contains(stream));
         entries.map(|(_, bytes)| bytes).sum()
@@ -65,42 +65,47 @@ impl ScratchAccount {
     }
 }
 
-/// Device memory for a library's work on a stream, which is counted.
-pub fn alloc_scratch(context: &Context, stream: Stream, bytes: usize) -> Result<u64, DriverError> {
+/// Allocates and accounts a library workspace for work on a stream.
+pub fn alloc_workspace(
+    context: &DeviceContext,
+    stream: Stream,
+    bytes: usize,
+) -> Result<u64, DriverError> {
     let address = alloc(context, bytes)?;
-    context.scratch.add(stream, bytes);
+    context.workspaces.add(stream, bytes);
     Ok(address)
 }
 
-/// Gives device memory of a library back.
+/// Frees a library workspace.
 ///
 /// # Safety
-/// It came from [`alloc_scratch`] for this stream with these `bytes`, and nothing uses it any more.
-pub unsafe fn free_scratch(
-    context: &Context,
+/// It came from [`alloc_workspace`] for this stream with the same `bytes`, and nothing uses it any more.
+pub unsafe fn free_workspace(
+    context: &DeviceContext,
     stream: Stream,
     address: u64,
     bytes: usize,
 ) -> Result<(), DriverError> {
-    context.scratch.remove(stream, bytes);
+    context.workspaces.remove(stream, bytes);
     // SAFETY: as the caller promises.
     unsafe { free(context, address) }
 }
 
-/// Page-locked host memory. It is cached as any other memory, because the host reads what the device writes there.
-pub fn alloc_pinned(context: &Context, bytes: usize) -> Result<*mut u8, DriverError> {
+/// Allocates page-locked host memory. It is CPU-cached (not write-combined), because the host reads what the device
+/// writes.
+pub fn alloc_pinned(context: &DeviceContext, bytes: usize) -> Result<*mut u8, DriverError> {
     let mut memory: *mut c_void = std::ptr::null_mut();
     let flags = 0;
-    // SAFETY: it writes the pointer.
+    // SAFETY: writes the pointer.
     unsafe { call!(context.api, cuMemHostAlloc(&mut memory, bytes.max(1), flags)) }?;
     Ok(memory.cast())
 }
 
-/// Gives page-locked memory back.
+/// Frees page-locked memory.
 ///
 /// # Safety
 /// As [`free`].
-pub unsafe fn free_pinned(context: &Context, memory: *mut u8) -> Result<(), DriverError> {
+pub unsafe fn free_pinned(context: &DeviceContext, memory: *mut u8) -> Result<(), DriverError> {
     // SAFETY: as the caller promises.
     unsafe { call!(context.api, cuMemFreeHost(memory.cast())) }
 }

@@ -1,32 +1,33 @@
-//! A GPU by the vendor's libraries, which are looked for at run time.
+//! A GPU driver over the vendor's libraries, which are loaded at run time.
 
 mod api;
 mod attention;
-mod cache;
 mod compile;
 mod compiler;
 mod context;
-mod devices;
+mod disk_cache;
 mod driver;
+mod installation;
 mod kernel_check;
 mod libraries;
+mod library_search;
 mod matmul;
 mod memory;
-mod probe;
-mod search;
+mod peak_throughput;
 
 pub use api::{
     Api, CublasLtApi, CudnnApi, DriverApi, Heuristic, NcclApi, NvrtcApi, Status, cublaslt, cudnn,
     driver, nccl, nvrtc,
 };
-pub use cache::Cache;
 pub use compiler::compile_into_cache;
 pub use context::devices;
-pub use devices::{Peak, peak_flops, peak_of};
+pub use disk_cache::DiskCache;
 pub use driver::{NativeDriver, NativeOptions};
+pub use installation::{CudaInstallation, FoundLibrary, cuda_available, libraries, probe};
 pub use kernel_check::{
-    Checked, Kernel, Problem, TIME_LIMIT, Usage, check_kernels, generated_sources,
+    CheckedSource, CompiledKernel, KernelProblem, ResourceUsage, TIME_LIMIT, check_kernels,
+    generated_sources,
 };
-pub use libraries::{Library, Loaded, Version};
-pub use probe::{Found, Probe, cuda_available, libraries, probe};
-pub use search::Search;
+pub use libraries::{Loaded, VendorLibrary, Version};
+pub use library_search::LibrarySearch;
+pub use peak_throughput::{PeakThroughput, peak_flops, peak_of};

@@ -1,7 +1,7 @@
 //! Matmuls of the vendor library, with their epilogues.
 
 use crate::backend::cuda::gpu::done;
-use crate::backend::cuda::{CudaBackend, DriverError, Ending, MatMul, MatMulOperands};
+use crate::backend::cuda::{CudaBackend, DriverError, MatMul, MatMulEpilogue, MatMulOperands};
 use crate::backend::{Backend, DType, Gemm, GemmEpilogue, MatmulOps, Queue, View, ViewMut};
 
 use super::launch::at;
@@ -35,24 +35,24 @@ impl MatmulOps for CudaBackend {
         };
         match epilogue {
             GemmEpilogue::Bias(bias) => {
-                shape.ending = Ending::Bias;
-                operands.vector = check("the bias", bias, c.dtype(), g.n);
+                shape.epilogue = MatMulEpilogue::Bias;
+                operands.bias = check("the bias", bias, c.dtype(), g.n);
             }
             GemmEpilogue::BiasGelu { bias, pre_activation } => {
-                shape.ending = Ending::BiasGelu { keeps: pre_activation.is_some() };
-                operands.vector = check("the bias", bias, c.dtype(), g.n);
-                operands.inside = pre_activation.map_or(0, |pre_activation| {
+                shape.epilogue = MatMulEpilogue::BiasGelu { aux: pre_activation.is_some() };
+                operands.bias = check("the bias", bias, c.dtype(), g.n);
+                operands.aux = pre_activation.map_or(0, |pre_activation| {
                     check("the pre-activation", pre_activation.as_view(), c.dtype(), g.m * g.n)
                 });
             }
             GemmEpilogue::BiasGrad(sums) => {
-                shape.ending = Ending::Sums;
-                operands.vector = check("the bias gradient", sums.as_view(), DType::F32, g.n);
+                shape.epilogue = MatMulEpilogue::BiasGrad;
+                operands.bias = check("the bias gradient", sums.as_view(), DType::F32, g.n);
             }
         }
-        let MatMulOperands { a, b, c, vector, inside } = operands;
+        let MatMulOperands { a, b, c, bias, aux } = operands;
         let is_aligned = |address: u64| address.is_multiple_of(MatMulOperands::ALIGNMENT);
-        [a, b, c, vector, inside].into_iter().all(is_aligned)
+        [a, b, c, bias, aux].into_iter().all(is_aligned)
             && done(self.gpu().driver().has_matmul(&shape))
             && self.submit_matmul(&shape, &operands)
     }
@@ -64,10 +64,12 @@ impl CudaBackend {
     fn submit_matmul(&self, shape: &MatMul, operands: &MatMulOperands) -> bool {
         let (g, gpu) = (&shape.gemm, self.gpu());
         let stream = gpu.stream(Queue::Compute);
-        let is_submitted = gpu.relieved(|| {
+        let is_submitted = gpu.retry_after_trim(|| {
             // SAFETY: the operands have the sizes of the matmul, and work submitted to one stream is done in order.
             match unsafe { gpu.driver().matmul(stream, shape, operands) } {
-                Err(DriverError::Refused { .. }) if shape.ending != Ending::Plain => Ok(false),
+                Err(DriverError::Refused { .. }) if shape.epilogue != MatMulEpilogue::Plain => {
+                    Ok(false)
+                }
                 submitted => submitted.map(|()| true),
             }
         });
@@ -90,5 +92,5 @@ fn plain_matmul(g: &Gemm, a: View, b: View, c: &ViewMut) -> MatMul {
             && a.dtype() == b.dtype(),
         "operands of a matmul have its sizes and one dtype"
     );
-    MatMul { gemm: *g, factors: a.dtype(), result: c.dtype(), ending: Ending::Plain }
+    MatMul { gemm: *g, inputs: a.dtype(), result: c.dtype(), epilogue: MatMulEpilogue::Plain }
 }

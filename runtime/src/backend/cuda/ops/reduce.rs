@@ -99,7 +99,7 @@ impl ReductionOps for CudaBackend {
             done_parts += buffers.count as usize;
         }
         let mut of_parts = vec![0f64; parts.len()];
-        gpu.tape.note_wait();
+        gpu.capture.note_wait();
         let (driver, stream) = (gpu.driver(), gpu.stream(Queue::Compute));
         // SAFETY: the sums are in the workspace, and the numbers here are in place until the stream has passed.
         done(unsafe {

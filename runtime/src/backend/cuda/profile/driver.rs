@@ -1,4 +1,4 @@
-//! A driver whose work is timed.
+//! A driver that measures the time of every call.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -6,46 +6,46 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::{Call, PROFILE_VARIABLE, Profile};
+use super::{CallKey, PROFILE_VARIABLE, Profile};
 use crate::backend::AttentionShape;
-use crate::backend::cuda::choices::Choices;
+use crate::backend::cuda::algorithm_choices::AlgorithmChoices;
 use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::{
-    AttentionGradients, AttentionOperands, Driver, DriverError, Event, Function, FusedAttention,
-    Graph, Grid, MatMul, MatMulOperands, Module, Properties, Source, Stream,
+    AttentionGradients, AttentionOperands, DeviceProperties, Driver, DriverError, Event, Function,
+    FusedAttention, Graph, Grid, MatMul, MatMulOperands, Module, Source, Stream,
 };
 
-/// Calls whose times are not read yet are looked through when there are so many.
-const WAITING: usize = 1024;
+/// Number of unread spans at which completed ones are read.
+const READ_THRESHOLD: usize = 1024;
 
-/// The driver of a rank, before which it measures what the device does. It records nothing: calls of a recorded step are
-/// submitted at once, and cannot be told apart.
+/// Wraps the driver of a rank and measures the time of its device work. It refuses stream capture: the calls of a
+/// launched CUDA graph cannot be timed one by one.
 pub struct ProfiledDriver {
     inner: Arc<dyn Driver>,
     profile: Arc<Profile>,
     rank: usize,
     names: Mutex<HashMap<Function, Arc<str>>>,
     streams: Mutex<HashMap<Stream, Arc<str>>>,
-    made_streams: AtomicUsize,
+    stream_count: AtomicUsize,
     spans: Mutex<Spans>,
 }
 
-/// Calls that were submitted, and events for others.
+/// Submitted calls whose times are unread, and free events.
 #[derive(Default)]
 struct Spans {
-    waiting: Vec<Span>,
+    unread: Vec<Span>,
     free: Vec<[Event; 2]>,
 }
 
 /// A call between two events.
 struct Span {
-    call: Call,
+    call: CallKey,
     stream: Stream,
     events: [Event; 2],
 }
 
 impl ProfiledDriver {
-    /// Of `rank`, whose calls `inner` does.
+    /// Creates a driver that forwards the calls of `rank` to `inner`.
     pub fn new(inner: Arc<dyn Driver>, profile: Arc<Profile>, rank: usize) -> ProfiledDriver {
         ProfiledDriver {
             inner,
@@ -53,13 +53,13 @@ impl ProfiledDriver {
             rank,
             names: Mutex::default(),
             streams: Mutex::default(),
-            made_streams: AtomicUsize::new(0),
+            stream_count: AtomicUsize::new(0),
             spans: Mutex::default(),
         }
     }
 
-    /// Makes a call, with an event before and one after it.
-    fn timed(
+    /// Makes a call between two recorded events.
+    fn timed_call(
         &self,
         stream: Stream,
         name: impl Into<Arc<str>>,
@@ -78,32 +78,32 @@ impl ProfiledDriver {
         }
         self.inner.record(events[1], stream)?;
         let of_stream = lock(&self.streams).get(&stream).cloned();
-        let call = Call {
+        let call = CallKey {
             name: name.into(),
             shape,
             rank: self.rank,
             stream: of_stream.unwrap_or_else(|| "?".into()),
         };
         let mut spans = lock(&self.spans);
-        spans.waiting.push(Span { call, stream, events });
-        if spans.waiting.len() < WAITING {
+        spans.unread.push(Span { call, stream, events });
+        if spans.unread.len() < READ_THRESHOLD {
             return Ok(());
         }
         drop(spans);
         self.read_times(|_| true)
     }
 
-    /// Reads the times of calls on these streams that are done.
+    /// Reads the times of completed calls on the selected streams.
     fn read_times(&self, of: impl Fn(Stream) -> bool) -> Result<(), DriverError> {
         let mut spans = lock(&self.spans);
-        let waiting = std::mem::take(&mut spans.waiting);
-        for span in waiting {
+        let unread = std::mem::take(&mut spans.unread);
+        for span in unread {
             let [from, to] = span.events;
             if !of(span.stream) || !self.inner.is_done(to)? {
-                spans.waiting.push(span);
+                spans.unread.push(span);
                 continue;
             }
-            self.profile.note(span.call, self.inner.elapsed_ms(from, to)?);
+            self.profile.record_time(span.call, self.inner.elapsed_ms(from, to)?);
             spans.free.push(span.events);
         }
         Ok(())
@@ -112,14 +112,14 @@ impl ProfiledDriver {
 
 impl Drop for ProfiledDriver {
     fn drop(&mut self) {
-        // What was not read is lost if the device has failed, which was reported by the call that failed.
+        // If the device has failed, unread times are lost; the failed call has reported the error.
         let _ = self.read_times(|_| true);
         let spans = std::mem::take(&mut *lock(&self.spans));
-        let waiting = spans.waiting.into_iter().map(|span| span.events);
-        for event in spans.free.into_iter().chain(waiting).flatten() {
+        let unread = spans.unread.into_iter().map(|span| span.events);
+        for event in spans.free.into_iter().chain(unread).flatten() {
             let _ = self.inner.free_event(event);
         }
-        self.profile.note_choices(self.inner.choices());
+        self.profile.note_choices(self.inner.algorithm_choices());
     }
 }
 
@@ -129,7 +129,7 @@ impl fmt::Debug for ProfiledDriver {
     }
 }
 
-/// Methods that are not measured.
+/// Forwards methods that are not measured.
 macro_rules! unchanged {
     ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
         $(fn $name(&self, $($arg: $type),*) -> $result {
@@ -142,10 +142,10 @@ type Done<T = ()> = Result<T, DriverError>;
 
 impl Driver for ProfiledDriver {
     unchanged! {
-        properties() -> &Properties;
+        properties() -> &DeviceProperties;
         free_memory() -> Done<usize>;
         alloc(bytes: usize) -> Done<u64>;
-        scratch_bytes(streams: &[Stream]) -> usize;
+        workspace_bytes(streams: &[Stream]) -> usize;
         alloc_pinned(bytes: usize) -> Done<*mut u8>;
         new_event(timed: bool) -> Done<Event>;
         free_event(event: Event) -> Done;
@@ -155,7 +155,7 @@ impl Driver for ProfiledDriver {
         elapsed_ms(from: Event, to: Event) -> Done<f32>;
         load(source: &Source) -> Done<Module>;
         has_matmul(shape: &MatMul) -> Done<bool>;
-        choices() -> Choices;
+        algorithm_choices() -> AlgorithmChoices;
         end_capture(stream: Stream) -> Done<Graph>;
         free_graph(graph: Graph) -> Done;
     }
@@ -170,10 +170,11 @@ impl Driver for ProfiledDriver {
         unsafe { self.inner.free_pinned(memory, bytes) }
     }
 
-    fn new_stream(&self, urgent: bool) -> Done<Stream> {
-        let stream = self.inner.new_stream(urgent)?;
-        let number = self.made_streams.fetch_add(1, Ordering::Relaxed);
-        let name = if urgent { format!("{number} (goes first)") } else { number.to_string() };
+    fn new_stream(&self, high_priority: bool) -> Done<Stream> {
+        let stream = self.inner.new_stream(high_priority)?;
+        let number = self.stream_count.fetch_add(1, Ordering::Relaxed);
+        let name =
+            if high_priority { format!("{number} (high priority)") } else { number.to_string() };
         lock(&self.streams).insert(stream, name.into());
         Ok(stream)
     }
@@ -190,28 +191,28 @@ impl Driver for ProfiledDriver {
     }
 
     unsafe fn upload(&self, stream: Stream, dst: u64, src: *const c_void, bytes: usize) -> Done {
-        self.timed(stream, "upload", size(bytes), || {
+        self.timed_call(stream, "upload", size_text(bytes), || {
             // SAFETY: as the caller promises.
             unsafe { self.inner.upload(stream, dst, src, bytes) }
         })
     }
 
     unsafe fn download(&self, stream: Stream, dst: *mut c_void, src: u64, bytes: usize) -> Done {
-        self.timed(stream, "download", size(bytes), || {
+        self.timed_call(stream, "download", size_text(bytes), || {
             // SAFETY: as the caller promises.
             unsafe { self.inner.download(stream, dst, src, bytes) }
         })
     }
 
     unsafe fn copy(&self, stream: Stream, dst: u64, src: u64, bytes: usize) -> Done {
-        self.timed(stream, "copy", size(bytes), || {
+        self.timed_call(stream, "copy", size_text(bytes), || {
             // SAFETY: as the caller promises.
             unsafe { self.inner.copy(stream, dst, src, bytes) }
         })
     }
 
     unsafe fn zero(&self, stream: Stream, dst: u64, bytes: usize) -> Done {
-        self.timed(stream, "zero", size(bytes), || {
+        self.timed_call(stream, "zero", size_text(bytes), || {
             // SAFETY: as the caller promises.
             unsafe { self.inner.zero(stream, dst, bytes) }
         })
@@ -232,14 +233,14 @@ impl Driver for ProfiledDriver {
     ) -> Done {
         let name = lock(&self.names).get(&function).cloned().unwrap_or_else(|| "?".into());
         let ([x, y, z], threads) = (grid.blocks, grid.threads);
-        self.timed(stream, name, format!("{x} x {y} x {z} blocks of {threads}"), || {
+        self.timed_call(stream, name, format!("{x} x {y} x {z} blocks of {threads}"), || {
             // SAFETY: as the caller promises.
             unsafe { self.inner.launch(stream, function, grid, args) }
         })
     }
 
     unsafe fn matmul(&self, stream: Stream, shape: &MatMul, operands: &MatMulOperands) -> Done {
-        self.timed(stream, "matmul", shape.to_string(), || {
+        self.timed_call(stream, "matmul", shape.to_string(), || {
             // SAFETY: as the caller promises.
             unsafe { self.inner.matmul(stream, shape, operands) }
         })
@@ -250,7 +251,7 @@ impl Driver for ProfiledDriver {
     }
 
     fn begin_capture(&self, _: Stream) -> Done {
-        let reason = "calls that are recorded cannot be timed one by one".to_owned();
+        let reason = "captured calls cannot be timed one by one".to_owned();
         Err(DriverError::Refused { call: PROFILE_VARIABLE, reason })
     }
 
@@ -260,14 +261,16 @@ impl Driver for ProfiledDriver {
     }
 }
 
-/// That of the inner driver, which has one where this is asked for.
+/// Forwards to the fused attention of the inner driver, which is present if this one is used.
 impl FusedAttention for ProfiledDriver {
     fn supports(&self, shape: &AttentionShape) -> bool {
         self.inner.attention().is_some_and(|attention| attention.supports(shape))
     }
 
-    fn supports_backward(&self, shape: &AttentionShape, room: usize) -> bool {
-        self.inner.attention().is_some_and(|attention| attention.supports_backward(shape, room))
+    fn supports_backward(&self, shape: &AttentionShape, free_bytes: usize) -> bool {
+        self.inner
+            .attention()
+            .is_some_and(|attention| attention.supports_backward(shape, free_bytes))
     }
 
     unsafe fn forward(
@@ -276,8 +279,8 @@ impl FusedAttention for ProfiledDriver {
         shape: &AttentionShape,
         operands: &AttentionOperands,
     ) -> Done {
-        let attention = self.inner.attention().ok_or_else(no_attention)?;
-        self.timed(stream, "attention", sizes(shape), || {
+        let attention = self.inner.attention().ok_or_else(missing_attention)?;
+        self.timed_call(stream, "attention", shape_text(shape), || {
             // SAFETY: as the caller promises.
             unsafe { attention.forward(stream, shape, operands) }
         })
@@ -290,23 +293,23 @@ impl FusedAttention for ProfiledDriver {
         operands: &AttentionOperands,
         gradients: &AttentionGradients,
     ) -> Done {
-        let attention = self.inner.attention().ok_or_else(no_attention)?;
-        self.timed(stream, "attention backward", sizes(shape), || {
+        let attention = self.inner.attention().ok_or_else(missing_attention)?;
+        self.timed_call(stream, "attention backward", shape_text(shape), || {
             // SAFETY: as the caller promises.
             unsafe { attention.backward(stream, shape, operands, gradients) }
         })
     }
 }
 
-fn no_attention() -> DriverError {
+fn missing_attention() -> DriverError {
     DriverError::Library("the driver has no attention".to_owned())
 }
 
-fn size(bytes: usize) -> String {
+fn size_text(bytes: usize) -> String {
     format!("{bytes} bytes")
 }
 
-fn sizes(shape: &AttentionShape) -> String {
+fn shape_text(shape: &AttentionShape) -> String {
     let AttentionShape { batch, seq, heads, kv_heads, head_dim, causal, .. } = shape;
     let causal = if *causal { " causal" } else { "" };
     format!("{batch} x {seq} x {heads}/{kv_heads} x {head_dim}{causal}")

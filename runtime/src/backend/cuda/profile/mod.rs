@@ -1,8 +1,8 @@
-//! How long the device takes for each kind of call, and what was chosen among several ways.
+//! Profile of a rank's device calls: time of each kind of call, and the chosen algorithms.
 //!
-//! [`ProfiledDriver`] stands before the driver of a rank, and records a timed event before and after every call that gives
-//! the device work. Times are read when the device is done, so that nothing waits for it, and come together in a
-//! [`Profile`], which writes a table when the last of its drivers is gone.
+//! [`ProfiledDriver`] wraps the driver of a rank and records a timed event before and after every call that submits
+//! work. CallTimes are read after the work is done, without extra synchronization, and collected in a [`Profile`], which
+//! writes a table when its last driver is dropped.
 
 mod driver;
 mod table;
@@ -11,41 +11,41 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use super::choices::Choices;
+use super::algorithm_choices::AlgorithmChoices;
 use super::driver::Driver;
 use super::gpu::lock;
 pub use driver::ProfiledDriver;
 
-/// The environment variable with the file of the table.
+/// Environment variable with the path of the profile.
 pub const PROFILE_VARIABLE: &str = "MESHWRIGHT_PROFILE";
 
-/// Times of which the median is taken: the first ones of each kind of call, so that a long run takes no more memory.
-const SAMPLES: usize = 4096;
+/// Samples per kind of call from which the median is computed: the first ones, to bound the memory of long runs.
+const MAX_SAMPLES: usize = 4096;
 
-/// Times of calls by all ranks of a process.
+/// CallTimes of the device calls of all ranks of a process.
 #[derive(Debug)]
 pub struct Profile {
     file: PathBuf,
-    times: Mutex<HashMap<Call, Times>>,
-    choices: Mutex<Vec<Choices>>,
+    times: Mutex<HashMap<CallKey, CallTimes>>,
+    choices: Mutex<Vec<AlgorithmChoices>>,
 }
 
 /// A kind of call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Call {
+struct CallKey {
     name: Arc<str>,
     shape: String,
     rank: usize,
-    /// The stream: a number in the order in which the rank made them, and whether it goes first.
+    /// Number of the stream in the order of creation, and its priority.
     stream: Arc<str>,
 }
 
-/// Times of one kind of call, in milliseconds.
+/// CallTimes of one kind of call, in milliseconds.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Times {
-    /// That of the first call, which may include that ways were tried. It is no part of the others.
+struct CallTimes {
+    /// Time of the first call, which may include autotuning. It is not part of the other fields.
     first: f32,
-    /// Of the calls after the first.
+    /// Number of calls after the first.
     count: usize,
     total: f64,
     least: f32,
@@ -53,37 +53,37 @@ struct Times {
 }
 
 impl Profile {
-    /// A profile that is written to `file`.
+    /// Creates a profile that is written to `file`.
     pub fn new(file: PathBuf) -> Arc<Profile> {
         Arc::new(Profile { file, times: Mutex::default(), choices: Mutex::default() })
     }
 
-    /// The driver of `rank`, with its calls measured.
+    /// Wraps the driver of `rank` to measure its calls.
     pub fn driver(self: &Arc<Profile>, driver: Arc<dyn Driver>, rank: usize) -> Arc<dyn Driver> {
         Arc::new(ProfiledDriver::new(driver, Arc::clone(self), rank))
     }
 
-    fn note(&self, call: Call, milliseconds: f32) {
+    fn record_time(&self, call: CallKey, milliseconds: f32) {
         lock(&self.times).entry(call).and_modify(|times| times.add(milliseconds)).or_insert_with(
-            || Times { first: milliseconds, least: f32::INFINITY, ..Times::default() },
+            || CallTimes { first: milliseconds, least: f32::INFINITY, ..CallTimes::default() },
         );
     }
 
-    fn note_choices(&self, choices: Choices) {
+    fn note_choices(&self, choices: AlgorithmChoices) {
         let mut all = lock(&self.choices);
-        // Ranks that share a device share what was chosen.
+        // Ranks that share a device share its choices.
         if !all.contains(&choices) {
             all.push(choices);
         }
     }
 }
 
-impl Times {
+impl CallTimes {
     fn add(&mut self, milliseconds: f32) {
         self.count += 1;
         self.total += f64::from(milliseconds);
         self.least = self.least.min(milliseconds);
-        if self.samples.len() < SAMPLES {
+        if self.samples.len() < MAX_SAMPLES {
             self.samples.push(milliseconds);
         }
     }

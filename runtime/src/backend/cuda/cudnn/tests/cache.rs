@@ -1,11 +1,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::backend::cuda::cudnn::cache::Cache;
+use crate::backend::cuda::cudnn::cache::BuildCache;
 
 #[test]
-fn what_many_threads_ask_for_is_built_once() {
-    let (cache, built) = (Cache::new(), AtomicUsize::new(0));
+fn concurrent_requests_build_once() {
+    let (cache, built) = (BuildCache::new(), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for thread in 0..8 {
             let (cache, built) = (&cache, &built);
@@ -25,8 +25,8 @@ fn what_many_threads_ask_for_is_built_once() {
 }
 
 #[test]
-fn a_failure_is_kept_with_its_reason() {
-    let cache: Cache<u8, u8> = Cache::new();
+fn failures_are_cached_with_their_reason() {
+    let cache: BuildCache<u8, u8> = BuildCache::new();
     assert_eq!(cache.get(1, || Err("no plan".into())).unwrap_err(), "no plan");
     assert_eq!(cache.get(1, || Ok(5)).unwrap_err(), "no plan");
     assert_eq!(cache.get(2, || Ok(5)).as_deref(), Ok(&5));

@@ -2,39 +2,42 @@ use std::collections::HashSet;
 
 use super::sizes;
 use crate::backend::cuda::cudnn::{
-    Element, Graph, Home, Operand, Operation, Pass, Pointwise, Scalar, Sizes, TensorId,
+    AttentionPass, AttentionSizes, ElementType, GraphOperand, GraphOperation, GraphScalar,
+    OperationGraph, Pointwise, TensorId, TensorStorage,
 };
 
-const FORWARD: Pass = Pass::Forward;
-const EXACT: Pass = Pass::Backward { deterministic: true };
-const ATOMIC: Pass = Pass::Backward { deterministic: false };
+const FORWARD: AttentionPass = AttentionPass::Forward;
+const EXACT: AttentionPass = AttentionPass::Backward { deterministic: true };
+const ATOMIC: AttentionPass = AttentionPass::Backward { deterministic: false };
 
-fn operands(graph: &Graph) -> HashSet<Operand> {
+fn operands(graph: &OperationGraph) -> HashSet<GraphOperand> {
     graph.operands().map(|(_, operand)| operand).collect()
 }
 
-fn result(operation: &Operation) -> TensorId {
+fn result(operation: &GraphOperation) -> TensorId {
     match *operation {
-        Operation::MatMul { c, .. } => c,
-        Operation::Pointwise { y, .. }
-        | Operation::Reduce { y, .. }
-        | Operation::Transpose { y, .. } => y,
+        GraphOperation::MatMul { c, .. } => c,
+        GraphOperation::Pointwise { y, .. }
+        | GraphOperation::Reduce { y, .. }
+        | GraphOperation::Transpose { y, .. } => y,
     }
 }
 
-fn inputs(operation: &Operation) -> Vec<TensorId> {
+fn inputs(operation: &GraphOperation) -> Vec<TensorId> {
     match *operation {
-        Operation::MatMul { a, b, .. } => vec![a, b],
-        Operation::Pointwise { x, b, t, .. } => [Some(x), b, t].into_iter().flatten().collect(),
-        Operation::Reduce { x, .. } | Operation::Transpose { x, .. } => vec![x],
+        GraphOperation::MatMul { a, b, .. } => vec![a, b],
+        GraphOperation::Pointwise { x, b, t, .. } => {
+            [Some(x), b, t].into_iter().flatten().collect()
+        }
+        GraphOperation::Reduce { x, .. } | GraphOperation::Transpose { x, .. } => vec![x],
     }
 }
 
-/// The library recognises attention by its operations: these are the numbers of them in NVIDIA's own graphs.
+/// The library recognizes attention by its operations; these are the counts of NVIDIA's own graphs.
 #[test]
-fn graphs_have_the_size_that_the_library_knows() {
+fn graphs_have_the_size_of_the_known_pattern() {
     let plain = sizes(8, 1024, 12, 12, 64, true);
-    let grouped = Sizes { kv_heads: 4, ..plain };
+    let grouped = AttentionSizes { kv_heads: 4, ..plain };
     for (pass, sizes, tensors, operations) in [
         (FORWARD, plain, 19, 14),
         (FORWARD, grouped, 19, 14),
@@ -45,8 +48,8 @@ fn graphs_have_the_size_that_the_library_knows() {
     ] {
         let graph = pass.graph(sizes);
         assert_eq!((graph.tensors.len(), graph.operations.len()), (tensors, operations), "{pass}");
-        // Without the mask: two indices, a comparison, a choice, and what is chosen.
-        let graph = pass.graph(Sizes { causal: false, ..sizes });
+        // The causal mask adds two indices, a comparison, a selection and its result.
+        let graph = pass.graph(AttentionSizes { causal: false, ..sizes });
         assert_eq!(
             (graph.tensors.len(), graph.operations.len()),
             (tensors - 5, operations - 4),
@@ -56,7 +59,7 @@ fn graphs_have_the_size_that_the_library_knows() {
 }
 
 #[test]
-fn every_tensor_is_written_once_before_it_is_read() {
+fn tensors_are_written_once_before_they_are_read() {
     for causal in [false, true] {
         for kv_heads in [1, 2, 6] {
             for pass in [FORWARD, EXACT, ATOMIC] {
@@ -72,15 +75,15 @@ fn every_tensor_is_written_once_before_it_is_read() {
                     }
                     known.insert(result(operation).0);
                 }
-                // What is not computed is given, and what is given is used.
+                // Tensors that are not computed are inputs, and every input is used.
                 let read: HashSet<_> =
                     graph.operations.iter().flat_map(inputs).map(|id| id.0).collect();
                 for (id, tensor) in graph.tensors.iter().enumerate() {
                     let computed = results.contains(&id);
                     match tensor.home {
-                        Home::Virtual => assert!(computed && read.contains(&id)),
-                        Home::Value(_) => assert!(!computed && read.contains(&id)),
-                        Home::Device(_) => assert!(computed || read.contains(&id)),
+                        TensorStorage::Virtual => assert!(computed && read.contains(&id)),
+                        TensorStorage::Value(_) => assert!(!computed && read.contains(&id)),
+                        TensorStorage::Device(_) => assert!(computed || read.contains(&id)),
                     }
                 }
             }
@@ -90,7 +93,7 @@ fn every_tensor_is_written_once_before_it_is_read() {
 
 #[test]
 fn operands_are_those_of_the_pass() {
-    use Operand::*;
+    use GraphOperand::*;
     let sizes = sizes(1, 4, 2, 2, 8, true);
     assert_eq!(operands(&FORWARD.graph(sizes)), HashSet::from([Q, K, V, Out, Lse]));
     let exact = HashSet::from([Q, K, V, Out, Lse, DOut, DQ, DK, DV, RowSum]);
@@ -99,42 +102,42 @@ fn operands_are_those_of_the_pass() {
 }
 
 #[test]
-fn numbers_are_given_by_value() {
-    let scalars = |pass: Pass, causal| -> Vec<_> {
+fn scalars_are_passed_by_value() {
+    let scalars = |pass: AttentionPass, causal| -> Vec<_> {
         let graph = pass.graph(sizes(1, 4, 2, 2, 8, causal));
         for (id, _) in graph.scalars() {
             let tensor = &graph.tensors[id.0];
-            assert_eq!((tensor.element, tensor.sizes), (Element::F32, [1; 4]));
+            assert_eq!((tensor.element, tensor.sizes), (ElementType::F32, [1; 4]));
         }
         graph.scalars().map(|(_, scalar)| scalar).collect()
     };
-    assert_eq!(scalars(FORWARD, false), [Scalar::Scale]);
-    assert_eq!(scalars(FORWARD, true), [Scalar::Scale, Scalar::Masked]);
-    assert_eq!(scalars(EXACT, true), [Scalar::Scale, Scalar::One, Scalar::Masked]);
+    assert_eq!(scalars(FORWARD, false), [GraphScalar::Scale]);
+    assert_eq!(scalars(FORWARD, true), [GraphScalar::Scale, GraphScalar::Masked]);
+    assert_eq!(scalars(EXACT, true), [GraphScalar::Scale, GraphScalar::One, GraphScalar::Masked]);
 }
 
-/// `[batch, seq, heads, head_dim]` in memory, as the library sees it: batch, head, position, element.
+/// `[batch, seq, heads, head_dim]` in memory, in the library's order: batch, head, position, element.
 #[test]
-fn operands_lie_as_projections_leave_them() {
+fn operands_have_the_layout_of_projections() {
     let graph = ATOMIC.graph(sizes(2, 100, 6, 3, 16, true));
     let form = |wanted| {
         let (id, _) = graph.operands().find(|(_, operand)| *operand == wanted).expect("an operand");
         let tensor = &graph.tensors[id.0];
         (tensor.element, tensor.sizes, tensor.strides)
     };
-    for operand in [Operand::Q, Operand::Out, Operand::DOut, Operand::DQ] {
-        assert_eq!(form(operand), (Element::Bf16, [2, 6, 100, 16], [9600, 16, 96, 1]));
+    for operand in [GraphOperand::Q, GraphOperand::Out, GraphOperand::DOut, GraphOperand::DQ] {
+        assert_eq!(form(operand), (ElementType::Bf16, [2, 6, 100, 16], [9600, 16, 96, 1]));
     }
-    for operand in [Operand::DK, Operand::DV] {
-        assert_eq!(form(operand), (Element::Bf16, [2, 3, 100, 16], [4800, 16, 48, 1]));
+    for operand in [GraphOperand::DK, GraphOperand::DV] {
+        assert_eq!(form(operand), (ElementType::Bf16, [2, 3, 100, 16], [4800, 16, 48, 1]));
     }
-    for operand in [Operand::K, Operand::V] {
-        assert_eq!(form(operand), (Element::Bf16, [2, 3, 16, 100], [4800, 16, 1, 48]));
+    for operand in [GraphOperand::K, GraphOperand::V] {
+        assert_eq!(form(operand), (ElementType::Bf16, [2, 3, 16, 100], [4800, 16, 1, 48]));
     }
-    for operand in [Operand::Lse, Operand::RowSum] {
-        assert_eq!(form(operand), (Element::F32, [2, 6, 100, 1], [600, 100, 1, 1]));
+    for operand in [GraphOperand::Lse, GraphOperand::RowSum] {
+        assert_eq!(form(operand), (ElementType::F32, [2, 6, 100, 1], [600, 100, 1, 1]));
     }
-    assert_eq!(form(Operand::DQSum), (Element::F32, [2, 6, 100, 16], [9600, 1600, 16, 1]));
+    assert_eq!(form(GraphOperand::DQSum), (ElementType::F32, [2, 6, 100, 16], [9600, 1600, 16, 1]));
 }
 
 #[test]
@@ -145,13 +148,13 @@ fn uids_are_distinct_and_none_is_zero() {
     assert!(!uids.contains(&0));
 }
 
-/// Only the form with a sum in memory can be computed by atomics.
+/// Only the form with an f32 accumulator can be computed by atomics.
 #[test]
-fn a_deterministic_graph_has_no_sum_in_memory() {
+fn deterministic_graph_has_no_accumulator() {
     let sizes = sizes(1, 4, 2, 1, 8, true);
-    let last = |pass: Pass| pass.graph(sizes).operations.pop();
-    assert!(matches!(last(EXACT), Some(Operation::MatMul { .. })));
+    let last = |pass: AttentionPass| pass.graph(sizes).operations.pop();
+    assert!(matches!(last(EXACT), Some(GraphOperation::MatMul { .. })));
     let mode = Pointwise::Identity;
-    assert!(matches!(last(ATOMIC), Some(Operation::Pointwise { mode: m, .. }) if m == mode));
+    assert!(matches!(last(ATOMIC), Some(GraphOperation::Pointwise { mode: m, .. }) if m == mode));
     assert!(FORWARD.is_deterministic() && EXACT.is_deterministic() && !ATOMIC.is_deterministic());
 }

@@ -1,25 +1,30 @@
-//! What a graph computes, by the definition of each operation. Everything is f32, whatever the types of tensors.
+//! An interpreter of operation graphs. Everything is f32, whatever the element types.
 
 use std::collections::HashMap;
 
 use crate::backend::cuda::cudnn::{
-    Four, Graph, Home, Operand, Operation, Pointwise, Reduction, Scalar, Tensor, TensorId,
+    Dims, GraphOperand, GraphOperation, GraphScalar, GraphTensor, OperationGraph, Pointwise,
+    Reduction, TensorId, TensorStorage,
 };
 
-/// Tensors by uid, elements in the order of the dims whatever their strides.
+/// Values of tensors by index, elements in the order of the dims independent of strides.
 struct Values<'a> {
-    graph: &'a Graph,
+    graph: &'a OperationGraph,
     of: Vec<Vec<f32>>,
 }
 
-/// Runs a graph on operands as they lie in memory. Those that it computes are overwritten.
-pub fn run(graph: &Graph, memory: &mut HashMap<Operand, Vec<f32>>, scalar: impl Fn(Scalar) -> f32) {
-    let read = |tensor: &Tensor| match tensor.home {
-        Home::Device(operand) => {
+/// Runs a graph on operands in their memory layout; computed operands are overwritten.
+pub fn run(
+    graph: &OperationGraph,
+    memory: &mut HashMap<GraphOperand, Vec<f32>>,
+    scalar: impl Fn(GraphScalar) -> f32,
+) {
+    let read = |tensor: &GraphTensor| match tensor.home {
+        TensorStorage::Device(operand) => {
             indices(tensor.sizes).map(|index| memory[&operand][place(tensor, index)]).collect()
         }
-        Home::Virtual => vec![f32::NAN; indices(tensor.sizes).count()],
-        Home::Value(of) => vec![scalar(of)],
+        TensorStorage::Virtual => vec![f32::NAN; indices(tensor.sizes).count()],
+        TensorStorage::Value(of) => vec![scalar(of)],
     };
     let of = graph.tensors.iter().map(read).collect();
     let mut values = Values { graph, of };
@@ -36,20 +41,20 @@ pub fn run(graph: &Graph, memory: &mut HashMap<Operand, Vec<f32>>, scalar: impl 
 }
 
 impl Values<'_> {
-    fn execute(&mut self, operation: &Operation) {
+    fn execute(&mut self, operation: &GraphOperation) {
         let (result, values): (TensorId, Vec<f32>) = match *operation {
-            Operation::MatMul { a, b, c } => {
-                let ([.., inner], [_, heads, ..]) = (self.sizes(a), self.sizes(c));
-                let product = |[n, h, i, j]: Four| {
+            GraphOperation::MatMul { a, b, c } => {
+                let ([.., intermediate], [_, heads, ..]) = (self.sizes(a), self.sizes(c));
+                let product = |[n, h, i, j]: Dims| {
                     let term =
                         |k| self.at(a, [n, h, i, k], heads) * self.at(b, [n, h, k, j], heads);
-                    (0..inner).map(term).sum()
+                    (0..intermediate).map(term).sum()
                 };
                 (c, indices(self.sizes(c)).map(product).collect())
             }
-            Operation::Pointwise { mode, x, b, t, y } => {
+            GraphOperation::Pointwise { mode, x, b, t, y } => {
                 let [_, heads, ..] = self.sizes(y);
-                let value = |index: Four| {
+                let value = |index: Dims| {
                     let of = |id: Option<TensorId>| self.at(id.expect("an operand"), index, heads);
                     let x = self.at(x, index, heads);
                     match mode {
@@ -73,7 +78,7 @@ impl Values<'_> {
                 };
                 (y, indices(self.sizes(y)).map(value).collect())
             }
-            Operation::Reduce { by, x, y } => {
+            GraphOperation::Reduce { by, x, y } => {
                 let (from, to) = (self.sizes(x), self.sizes(y));
                 let start = if by == Reduction::Sum { 0.0 } else { f32::NEG_INFINITY };
                 let mut values = vec![start; indices(to).count()];
@@ -88,22 +93,22 @@ impl Values<'_> {
                 }
                 (y, values)
             }
-            Operation::Transpose { x, y } => {
+            GraphOperation::Transpose { x, y } => {
                 let [_, heads, ..] = self.sizes(y);
-                let value = |[n, h, i, j]: Four| self.at(x, [n, h, j, i], heads);
+                let value = |[n, h, i, j]: Dims| self.at(x, [n, h, j, i], heads);
                 (y, indices(self.sizes(y)).map(value).collect())
             }
         };
         self.of[result.0] = values;
     }
 
-    fn sizes(&self, id: TensorId) -> Four {
+    fn sizes(&self, id: TensorId) -> Dims {
         self.graph.tensors[id.0].sizes
     }
 
-    /// The element that stands at an index of a tensor with `heads` heads: sizes of 1 are broadcast, and a head serves
-    /// several where there are fewer.
-    fn at(&self, id: TensorId, [n, h, i, j]: Four, heads: i64) -> f32 {
+    /// Returns the element at an index of a tensor with `heads` heads: sizes of 1 are broadcast, and a head is repeated
+    /// if the tensor has fewer.
+    fn at(&self, id: TensorId, [n, h, i, j]: Dims, heads: i64) -> f32 {
         let sizes = self.sizes(id);
         let fit = |index: i64, size: i64| if size == 1 { 0 } else { index };
         let index = [fit(n, sizes[0]), h * sizes[1] / heads, fit(i, sizes[2]), fit(j, sizes[3])];
@@ -111,14 +116,14 @@ impl Values<'_> {
     }
 }
 
-fn indices([n, h, i, j]: Four) -> impl Iterator<Item = Four> {
+fn indices([n, h, i, j]: Dims) -> impl Iterator<Item = Dims> {
     (0..n * h * i * j).map(move |at| [at / (h * i * j), at / (i * j) % h, at / j % i, at % j])
 }
 
-fn position(sizes: Four, [n, h, i, j]: Four) -> usize {
+fn position(sizes: Dims, [n, h, i, j]: Dims) -> usize {
     (((n * sizes[1] + h) * sizes[2] + i) * sizes[3] + j) as usize
 }
 
-fn place(tensor: &Tensor, index: Four) -> usize {
+fn place(tensor: &GraphTensor, index: Dims) -> usize {
     index.iter().zip(tensor.strides).map(|(index, stride)| index * stride).sum::<i64>() as usize
 }

@@ -1,25 +1,25 @@
-//! Graphs compute what the backend's contract says: the same as the kernels of the CPU.
+//! Tests that graphs compute the same as the CPU kernels.
 
 use std::collections::HashMap;
 
 use super::interpreter::run;
 use crate::backend::cpu::CpuBackend;
-use crate::backend::cuda::cudnn::{Operand, Pass, Scalar, Sizes};
+use crate::backend::cuda::cudnn::{AttentionPass, AttentionSizes, GraphOperand, GraphScalar};
 use crate::backend::{
     AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, View, ViewMut,
 };
 
 const SCALE: f32 = 0.3;
 
-fn scalar(scalar: Scalar) -> f32 {
+fn scalar(scalar: GraphScalar) -> f32 {
     match scalar {
-        Scalar::Scale => SCALE,
-        Scalar::Masked => f32::NEG_INFINITY,
-        Scalar::One => 1.0,
+        GraphScalar::Scale => SCALE,
+        GraphScalar::Masked => f32::NEG_INFINITY,
+        GraphScalar::One => 1.0,
     }
 }
 
-/// Numbers between -1 and 1 that look random.
+/// Returns pseudo-random numbers between -1 and 1.
 fn numbers(seed: usize, len: usize) -> Vec<f32> {
     (0..len).map(|i| ((i * 7919 + seed * 104729) as f32 * 0.61803).sin()).collect()
 }
@@ -77,29 +77,31 @@ fn graphs_compute_attention_and_its_gradients() {
 
             let nothing = |len| vec![f32::NAN; len];
             let mut memory = HashMap::from([
-                (Operand::Q, q),
-                (Operand::K, k),
-                (Operand::V, v),
-                (Operand::Out, nothing(wide)),
-                (Operand::Lse, nothing(rows)),
+                (GraphOperand::Q, q),
+                (GraphOperand::K, k),
+                (GraphOperand::V, v),
+                (GraphOperand::Out, nothing(wide)),
+                (GraphOperand::Lse, nothing(rows)),
             ]);
-            run(&Pass::Forward.graph(Sizes::from(&shape)), &mut memory, scalar);
-            assert_close("out", &memory[&Operand::Out], &out);
-            assert_close("lse", &memory[&Operand::Lse], &lse);
+            run(&AttentionPass::Forward.graph(AttentionSizes::from(&shape)), &mut memory, scalar);
+            assert_close("out", &memory[&GraphOperand::Out], &out);
+            assert_close("lse", &memory[&GraphOperand::Lse], &lse);
 
             for deterministic in [false, true] {
                 let mut memory = memory.clone();
                 memory.extend([
-                    (Operand::DOut, dout.clone()),
-                    (Operand::DQ, nothing(wide)),
-                    (Operand::DK, nothing(narrow)),
-                    (Operand::DV, nothing(narrow)),
-                    (Operand::RowSum, nothing(rows)),
-                    (Operand::DQSum, nothing(wide)),
+                    (GraphOperand::DOut, dout.clone()),
+                    (GraphOperand::DQ, nothing(wide)),
+                    (GraphOperand::DK, nothing(narrow)),
+                    (GraphOperand::DV, nothing(narrow)),
+                    (GraphOperand::RowSum, nothing(rows)),
+                    (GraphOperand::DQSum, nothing(wide)),
                 ]);
-                let graph = Pass::Backward { deterministic }.graph(Sizes::from(&shape));
+                let graph =
+                    AttentionPass::Backward { deterministic }.graph(AttentionSizes::from(&shape));
                 run(&graph, &mut memory, scalar);
-                for (what, expected) in [(Operand::DQ, &dq), (Operand::DK, &dk), (Operand::DV, &dv)]
+                for (what, expected) in
+                    [(GraphOperand::DQ, &dq), (GraphOperand::DK, &dk), (GraphOperand::DV, &dv)]
                 {
                     assert_close(&format!("{what:?} of {shape:?}"), &memory[&what], expected);
                 }

@@ -6,9 +6,16 @@ mod interpreter;
 mod meaning;
 mod parts;
 
-use super::Sizes;
+use super::AttentionSizes;
 
 /// Sizes for tests; `heads` and `kv_heads` differ where heads are grouped.
-fn sizes(batch: i64, seq: i64, heads: i64, kv_heads: i64, head_dim: i64, causal: bool) -> Sizes {
-    Sizes { batch, seq, heads, kv_heads, head_dim, causal }
+fn sizes(
+    batch: i64,
+    seq: i64,
+    heads: i64,
+    kv_heads: i64,
+    head_dim: i64,
+    causal: bool,
+) -> AttentionSizes {
+    AttentionSizes { batch, seq, heads, kv_heads, head_dim, causal }
 }

@@ -1,70 +1,70 @@
-//! Limits, engines and scratch.
+//! Tests of limits, engine preference and scratch memory.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 
 use super::sizes;
-use crate::backend::cuda::cudnn::engines::named;
-use crate::backend::cuda::cudnn::host::Host;
-use crate::backend::cuda::cudnn::limits::check;
-use crate::backend::cuda::cudnn::scratch::{Division, Scratch};
-use crate::backend::cuda::cudnn::{Pass, Sizes};
+use crate::backend::cuda::cudnn::options::CudnnHost;
+use crate::backend::cuda::cudnn::options::check_limits;
+use crate::backend::cuda::cudnn::plan::preferred_engine;
+use crate::backend::cuda::cudnn::workspace::{ScratchLayout, StreamScratch};
+use crate::backend::cuda::cudnn::{AttentionPass, AttentionSizes};
 use crate::backend::cuda::native::Version;
 use crate::backend::cuda::{DriverError, Stream};
 
-const EXACT: Pass = Pass::Backward { deterministic: true };
-const ATOMIC: Pass = Pass::Backward { deterministic: false };
+const EXACT: AttentionPass = AttentionPass::Backward { deterministic: true };
+const ATOMIC: AttentionPass = AttentionPass::Backward { deterministic: false };
 
 #[test]
-fn limits_say_what_is_out_of_reach() {
+fn limits_name_the_unsupported_size() {
     let fine = sizes(8, 1024, 12, 4, 64, true);
-    assert_eq!(check(&fine, EXACT, (8, 0)), Ok(()));
+    assert_eq!(check_limits(&fine, EXACT, (8, 0)), Ok(()));
     let refused = |sizes, pass, capability, why: &str| {
-        let error = check(&sizes, pass, capability).expect_err(why);
+        let error = check_limits(&sizes, pass, capability).expect_err(why);
         assert!(error.contains(why), "{error}");
     };
     refused(fine, EXACT, (7, 5), "needs compute capability 8.0; the device has 7.5");
-    refused(Sizes { batch: 0, ..fine }, EXACT, (9, 0), "nothing to do");
-    refused(Sizes { seq: 0, ..fine }, EXACT, (9, 0), "nothing to do");
-    refused(Sizes { head_dim: 60, ..fine }, EXACT, (9, 0), "multiples of 8 up to 256");
-    let wide = Sizes { head_dim: 192, ..fine };
-    assert_eq!(check(&wide, EXACT, (9, 0)), Ok(()));
-    assert_eq!(check(&wide, Pass::Forward, (8, 0)), Ok(()));
+    refused(AttentionSizes { batch: 0, ..fine }, EXACT, (9, 0), "nothing to do");
+    refused(AttentionSizes { seq: 0, ..fine }, EXACT, (9, 0), "nothing to do");
+    refused(AttentionSizes { head_dim: 60, ..fine }, EXACT, (9, 0), "multiples of 8 up to 256");
+    let wide = AttentionSizes { head_dim: 192, ..fine };
+    assert_eq!(check_limits(&wide, EXACT, (9, 0)), Ok(()));
+    assert_eq!(check_limits(&wide, AttentionPass::Forward, (8, 0)), Ok(()));
     refused(wide, ATOMIC, (8, 0), "up to 128");
     refused(wide, EXACT, (10, 0), "up to 128");
 }
 
-/// The engine is named for the versions and the architecture that are known to have it, and no others.
+/// The engine is preferred for known versions and architectures only.
 #[test]
-fn an_engine_is_named_where_it_is_known() {
-    assert!(named(EXACT, (10, 0), Version::new(9, 19, 0)).is_some());
+fn known_engine_is_preferred() {
+    assert!(preferred_engine(EXACT, (10, 0), Version::new(9, 19, 0)).is_some());
     for (pass, capability, (major, minor, patch)) in [
         (ATOMIC, (10, 0), (9, 19, 0)),
-        (Pass::Forward, (10, 0), (9, 19, 0)),
+        (AttentionPass::Forward, (10, 0), (9, 19, 0)),
         (EXACT, (9, 0), (9, 19, 0)),
         (EXACT, (12, 0), (9, 19, 0)),
         (EXACT, (10, 0), (9, 17, 2)),
         (EXACT, (10, 0), (9, 23, 0)),
     ] {
-        assert_eq!(named(pass, capability, Version::new(major, minor, patch)), None);
+        assert_eq!(preferred_engine(pass, capability, Version::new(major, minor, patch)), None);
     }
 }
 
 #[test]
-fn parts_of_a_block_do_not_overlap() {
-    let mut division = Division::default();
+fn scratch_parts_do_not_overlap() {
+    let mut layout = ScratchLayout::default();
     assert_eq!(
-        [division.part(1), division.part(0), division.part(256), division.part(257)],
+        [layout.add_part(1), layout.add_part(0), layout.add_part(256), layout.add_part(257)],
         [0, 256, 256, 512]
     );
-    assert_eq!(division.total, 1024);
+    assert_eq!(layout.total, 1024);
 }
 
-/// Counts memory.
+/// Counts live allocations.
 #[derive(Debug, Default)]
 struct Ledger(Mutex<Vec<(u64, usize)>>);
 
-impl Host for Ledger {
+impl CudnnHost for Ledger {
     fn make_current(&self) -> Result<(), DriverError> {
         Ok(())
     }
@@ -73,7 +73,7 @@ impl Host for Ledger {
         Ok(std::ptr::null_mut())
     }
 
-    fn unused(&self) -> Result<usize, DriverError> {
+    fn free_memory(&self) -> Result<usize, DriverError> {
         Ok(1 << 30)
     }
 
@@ -95,20 +95,20 @@ impl Host for Ledger {
     }
 }
 
-/// Addresses that were given out stay valid until the end: a recorded graph may hold them.
+/// Returned addresses stay valid until the end: a CUDA graph may contain them.
 #[test]
-fn scratch_grows_and_gives_back_at_the_end() {
+fn scratch_grows_and_is_freed_at_the_end() {
     let ledger = Arc::new(Ledger::default());
     let live = || ledger.0.lock().expect("nothing panics").len();
-    let mut scratch = Scratch::new(Arc::clone(&ledger) as Arc<dyn Host>, Stream(1));
-    let first = scratch.at_least(100);
-    assert_eq!((scratch.at_least(2 << 20), live()), (first.clone(), 1));
-    let second = scratch.at_least((2 << 20) + 1);
+    let mut scratch = StreamScratch::new(Arc::clone(&ledger) as Arc<dyn CudnnHost>, Stream(1));
+    let first = scratch.ensure_bytes(100);
+    assert_eq!((scratch.ensure_bytes(2 << 20), live()), (first.clone(), 1));
+    let second = scratch.ensure_bytes((2 << 20) + 1);
     assert_ne!(first, second);
-    assert_eq!((scratch.at_least(5), live()), (second.clone(), 2));
-    let too_much = scratch.at_least(2 << 30);
+    assert_eq!((scratch.ensure_bytes(5), live()), (second.clone(), 2));
+    let too_much = scratch.ensure_bytes(2 << 30);
     assert_eq!(too_much, Err(DriverError::OutOfMemory { bytes: 2 << 30 }));
-    assert_eq!((scratch.at_least(5), live()), (second, 2));
+    assert_eq!((scratch.ensure_bytes(5), live()), (second, 2));
     drop(scratch);
     assert_eq!(live(), 0);
 }

@@ -1,9 +1,9 @@
-// What the two backward kernels share: weights and gradients of scores, from scores and the statistics of queries.
+// Common parts of the two backward kernels: weights and score gradients from scores and the statistics of queries.
 //
-// With P the weights, dP = dO V^T the gradients of weights and D = sum(dO * O) per query (`delta`), the gradients of scores
-// are dS = P * (dP - D) (Dao et al. 2022); the factor on the scores is left to the end.
+// With weights P, weight gradients dP = dO V^T and D = sum(dO * O) per query (`delta`), the score gradients are dS = P
+// * (dP - D) (Dao et al. 2022); the scale of the scores is applied at the end.
 
-// Of a query: its log-sum-exp in base 2, and delta.
+// Per query: log-sum-exp in base 2, and delta.
 struct QueryNumbers {
     float lse_log2, delta;
 };

@@ -1,13 +1,13 @@
-// Gradients of keys and values on tensor cores, 4 products per score.
+// Key and value gradients on tensor cores, 4 matmuls per score.
 //
-// A block owns keys and goes over the queries that see them, of every query head that shares them, in a fixed order:
-// nothing is added by atomics, so that results have the same bits at every run. Scores are worked out transposed, keys by
-// queries, so that weights and gradients of scores lie in registers as the next products take them. The next queries and
-// output gradients arrive in a second pair of tiles meanwhile.
+// A block owns keys and iterates over the queries that attend to them, of every query head that shares them, in a fixed
+// order without atomics, so that results are deterministic. Scores are computed transposed, keys by queries, so that
+// weights and score gradients are in registers in the layout of the next matmuls. The next queries and output gradients
+// are copied to a second pair of tiles meanwhile.
 //
-// Heads above 128 elements do not leave registers for the sums of both gradients: there the same kernel runs once for each.
+// Head dims above 128 leave too few registers for both gradients: the same kernel runs once for each.
 
-// Tiles of a step: queries, then gradients of outputs; behind all tiles, for each of two steps, lse and delta.
+// Tiles per step: queries, then output gradients; after all tiles, for each of two steps, lse and delta.
 constexpr int SHARED_ROWS = 2 * ROWS + 4 * COLS;
 
 template <bool OF_KEYS, bool OF_VALUES>
@@ -17,11 +17,11 @@ __device__ inline void backward_keys(const bf16* q, const bf16* k, const bf16* v
     bf16 *keys = shared, *values = keys + ROWS * STRIDE, *steps = values + ROWS * STRIDE;
     float* numbers = (float*)(shared + SHARED_ROWS * STRIDE);
 
-    // Earlier keys are seen by more queries, and go first.
+    // Earlier keys have more queries and are scheduled first.
     Place at = place((s.kv_len + ROWS - 1) / ROWS, s.kv_heads, false);
     int group = s.heads / s.kv_heads, lane = threadIdx.x % 32;
     int warp_row = warp_index() * WARP_ROWS, first_row = at.first_row + warp_row;
-    // Steps of one query head, and of all: at least one, so that gradients of keys that no query sees are written too.
+    // Steps of one query head, and of all: at least one, so that gradients of keys without queries are written too.
     int first_col = max(0, min(at.first_row - s.reach, s.q_len - 1)) / COLS * COLS;
     int head_steps = (s.q_len - first_col + COLS - 1) / COLS, n_steps = group * head_steps;
 
@@ -45,11 +45,12 @@ __device__ inline void backward_keys(const bf16* q, const bf16* k, const bf16* v
     float scale_log2 = s.scale * LOG2_E;
     for (int step = 0; step < n_steps; step++) {
         wait_for_copies();
-        // The step is there, and no warp reads the one before any more, whose place the next takes.
+        // The tiles of this step have arrived, and all warps have finished the previous step, whose tiles the next copy
+        // overwrites.
         __syncthreads();
         if (step + 1 < n_steps) load_step(step + 1);
         int col = first_col + step % head_steps * COLS;
-        // Keys of the warp that no query of the step sees.
+        // No query of the step attends to the warp's keys.
         if (first_row > col + COLS - 1 + s.reach) continue;
 
         const bf16 *queries = steps + step % 2 * 2 * COLS * STRIDE, *douts = queries + COLS * STRIDE;
@@ -61,14 +62,14 @@ __device__ inline void backward_keys(const bf16* q, const bf16* k, const bf16* v
             gradients.clear();
             multiply_transposed(gradients, values + warp_row * STRIDE, douts);
         }
-        // Queries behind the last are zeros, their statistics too: they add nothing.
+        // Queries beyond the last are zeros, as are their statistics: they contribute nothing.
         bool masks = first_row + WARP_ROWS - 1 > col + s.reach;
 #pragma unroll
         for (int n = 0; n < COLS / 8; n++)
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 QueryNumbers query = {lses[n * 8 + e] * LOG2_E, deltas[n * 8 + e]};
-                // Of the lane's first key and this query: how many more keys the query sees.
+                // For the lane's first key and this query: how many more keys the query attends to.
                 int seen = col + n * 8 + lane % 4 * 2 + e + s.reach - first_row - lane / 4;
 #pragma unroll
                 for (int m = 0; m < ROW_TILES; m++)
@@ -94,7 +95,7 @@ __device__ inline void backward_keys(const bf16* q, const bf16* k, const bf16* v
         store_rows(Output(dv, at.batch, at.head, s.kv_len, s.kv_heads), first_row, value_sums, values + warp_row * STRIDE);
 }
 
-// Grid: tiles of keys * kv_heads * batch. `lse` and `delta` are [batch, heads, q_len]. The scale is above 0.
+// Grid: tiles of keys * kv_heads * batch. `lse` and `delta` are [batch, heads, q_len]. The scale is positive.
 #if HEAD_DIM <= 128
 KERNEL_BOUNDS(attention_backward_keys, THREADS, BLOCKS)
 (const bf16* q, const bf16* k, const bf16* v, const bf16* dout, const float* lse, const float* delta, bf16* dk, bf16* dv,

@@ -1,15 +1,15 @@
-// Gradients of queries on tensor cores, 3 products per score.
+// Query gradients on tensor cores, 3 matmuls per score.
 //
-// A block owns queries and goes over the keys that they see, in the order of keys: nothing is added by atomics, so that
-// results have the same bits at every run. The next keys and values arrive in a second pair of tiles meanwhile.
+// A block owns queries and iterates over the keys that they attend to, in order and without atomics, so that results
+// are deterministic. The next keys and values are copied to a second pair of tiles meanwhile.
 
-// Grid: tiles of queries * heads * batch. `lse` and `delta` are [batch, heads, q_len]. The scale is above 0.
+// Grid: tiles of queries * heads * batch. `lse` and `delta` are [batch, heads, q_len]. The scale is positive.
 KERNEL_BOUNDS(attention_backward_queries, THREADS, BLOCKS)
 (const bf16* q, const bf16* k, const bf16* v, const bf16* dout, const float* lse, const float* delta, bf16* dq, Sizes s) {
     DYNAMIC_SHARED(bf16, shared);
     bf16 *queries = shared, *douts = queries + ROWS * STRIDE, *steps = douts + ROWS * STRIDE;
 
-    // Later queries see more keys: they go first, so that the short work fills the end.
+    // Later queries attend to more keys: they are scheduled first, so that short blocks fill the tail.
     Place at = place((s.q_len + ROWS - 1) / ROWS, s.heads, true);
     int kv_head = at.head / (s.heads / s.kv_heads);
     Input q_rows(q, at.batch, at.head, s.q_len, s.heads), dout_rows(dout, at.batch, at.head, s.q_len, s.heads);
@@ -39,7 +39,8 @@ KERNEL_BOUNDS(attention_backward_queries, THREADS, BLOCKS)
     for (int col = 0, step = 0; col < n_keys; col += COLS, step ^= 1) {
         const bf16 *keys = steps + step * 2 * COLS * STRIDE, *values = keys + COLS * STRIDE;
         wait_for_copies();
-        // The step is there, and no warp reads the one before any more, whose place the next takes.
+        // The tiles of this step have arrived, and all warps have finished the previous step, whose tiles the next copy
+        // overwrites.
         __syncthreads();
         if (col + COLS < n_keys) {
             bf16* next = steps + (step ^ 1) * 2 * COLS * STRIDE;

@@ -1,14 +1,14 @@
 // Attention forward on tensor cores: FlashAttention-2 (Dao 2023).
 //
-// A block owns queries and goes over the keys that they see. While it works on scores, values arrive; while it works on
-// sums of values, the next keys do.
+// A block owns queries and iterates over the keys that they attend to. Values are copied while scores are computed, and
+// the next keys while values are summed.
 
-// Per row of a lane, row tile m and half i: the largest score so far, and the lane's part of the sum of exponentials.
+// Per row of a lane, row tile m and half i: running maximum of scores, and the lane's part of the sum of exponentials.
 struct Softmax {
     float max[ROW_TILES][2], sum[ROW_TILES][2];
 };
 
-// Scores become weights relative to the largest score so far, and earlier sums are brought to the same scale.
+// Online softmax: converts scores to weights relative to the running maximum, and rescales earlier sums.
 __device__ inline void weigh(Sums<COLS>& scores, Softmax& softmax, Sums<DIM>& out, float scale_log2) {
     float correction[ROW_TILES][2];
     bool corrects = false;
@@ -21,7 +21,7 @@ __device__ inline void weigh(Sums<COLS>& scores, Softmax& softmax, Sums<DIM>& ou
             for (int n = 0; n < COLS / 8; n++) max = fmaxf(max, fmaxf(scores.at[m][n][2 * i], scores.at[m][n][2 * i + 1]));
             max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 1));
             max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 2));
-            // A row that has seen no key yet has no largest score; its weights are 0 relative to any.
+            // A row without any key yet has no maximum; its weights are 0 relative to any.
             float base = max == -INFINITY ? 0.0f : max;
             correction[m][i] = exp2_fast((softmax.max[m][i] - base) * scale_log2);
             corrects |= correction[m][i] != 1;
@@ -37,11 +37,11 @@ __device__ inline void weigh(Sums<COLS>& scores, Softmax& softmax, Sums<DIM>& ou
                 }
             softmax.sum[m][i] = sum;
         }
-    // The further a row has come, the seldomer its maximum changes.
+    // The maximum of a row changes rarely in later steps.
     if (__any_sync(0xffffffffu, corrects)) scale_rows(out, correction);
 }
 
-// Scores of keys that a row does not see become -INFINITY; `first_row` and `first_col` are those of the warp's scores.
+// Masks scores with -INFINITY; `first_row` and `first_col` are those of the warp's scores.
 __device__ inline void mask(Sums<COLS>& scores, int first_row, int first_col, const Sizes& s) {
     int lane = threadIdx.x % 32;
 #pragma unroll
@@ -57,13 +57,13 @@ __device__ inline void mask(Sums<COLS>& scores, int first_row, int first_col, co
         }
 }
 
-// Grid: tiles of queries * heads * batch. `lse` is [batch, heads, q_len]. The scale is above 0.
+// Grid: tiles of queries * heads * batch. `lse` is [batch, heads, q_len]. The scale is positive.
 KERNEL_BOUNDS(attention_forward, THREADS, BLOCKS)
 (const bf16* q, const bf16* k, const bf16* v, bf16* out, float* lse, Sizes s) {
     DYNAMIC_SHARED(bf16, shared);
     bf16 *queries = shared, *keys = queries + ROWS * STRIDE, *values = keys + COLS * STRIDE;
 
-    // Later queries see more keys: they go first, so that the short work fills the end.
+    // Later queries attend to more keys: they are scheduled first, so that short blocks fill the tail.
     Place at = place((s.q_len + ROWS - 1) / ROWS, s.heads, true);
     int kv_head = at.head / (s.heads / s.kv_heads);
     Input q_rows(q, at.batch, at.head, s.q_len, s.heads);
@@ -71,7 +71,7 @@ KERNEL_BOUNDS(attention_forward, THREADS, BLOCKS)
 
     int warp_row = warp_index() * WARP_ROWS, first_row = at.first_row + warp_row;
     bf16* warp_queries = queries + warp_row * STRIDE;
-    // Keys that any row sees: at least one step of them, so that the results of rows that see none are written too.
+    // Keys that any row attends to: at least one step, so that results of rows without keys are written too.
     int n_keys = max(1, min(s.kv_len, min(at.first_row + ROWS, s.q_len) + s.reach));
     int n_warp_keys = max(1, min(s.kv_len, first_row + WARP_ROWS + s.reach));
 
@@ -88,7 +88,7 @@ KERNEL_BOUNDS(attention_forward, THREADS, BLOCKS)
     load_tile<COLS>(keys, k_rows, 0);
     for (int col = 0; col < n_keys; col += COLS) {
         wait_for_copies();
-        // The keys are there, and no warp reads the values of the last step any more.
+        // The keys have arrived, and all warps have finished with the values of the previous step.
         __syncthreads();
         load_tile<COLS>(values, v_rows, col);
         Sums<COLS> scores;
@@ -98,7 +98,7 @@ KERNEL_BOUNDS(attention_forward, THREADS, BLOCKS)
             multiply_transposed(scores, warp_queries, keys);
         }
         wait_for_copies();
-        // The values are there, and no warp reads the keys any more.
+        // The values have arrived, and all warps have finished with the keys.
         __syncthreads();
         if (col + COLS < n_keys) load_tile<COLS>(keys, k_rows, col + COLS);
         if (sees) {

@@ -1,14 +1,16 @@
-// Attention without tensor cores, for f32, and for what tensor cores do not take: any head, anywhere in memory.
+// Attention without tensor cores, for f32 and for operands that the tensor-core kernels do not support: any head dim,
+// any alignment.
 //
-// A block of TILE x TILE threads owns TILE rows and goes over the other side in tiles of as many columns: thread (i, j) works
-// on the score of row i and column j, and on every TILE-th element of the sums of row i. A row is the work of half a warp.
+// A block of TILE x TILE threads owns TILE rows and iterates over the other side in tiles of as many columns: thread
+// (i, j) computes the score of row i and column j, and every TILE-th element of the sums of row i. Half a warp
+// processes a row.
 
 constexpr int TILE = 16, THREADS = TILE * TILE;
 
-// Rows in shared memory begin in different banks.
+// Rows in shared memory start in different banks.
 __device__ inline int stride_of(int head_dim) { return head_dim | 1; }
 
-// Which tile of which head a block works on; blocks of one head are neighbours.
+// Tile and head of a block; blocks of one head are consecutive.
 struct Place {
     int batch, head, first_row;
 };
@@ -31,7 +33,7 @@ struct Head {
           len(len),
           head_dim(head_dim) {}
 
-    // A tile of rows from `row` on; zeros behind the last.
+    // Loads a tile of rows from `row` on; zeros beyond the last.
     __device__ void load(float* tile, int row) const {
         for (int i = threadIdx.x; i < TILE * head_dim; i += THREADS) {
             int r = i / head_dim, d = i % head_dim;
@@ -46,7 +48,7 @@ __device__ inline float dot(const float* a, const float* b, int n) {
     return sum;
 }
 
-// The thread's elements of sums[i, :] = sums[i, :] * factor + weights[i, :] * rows.
+// Updates this thread's elements of sums[i, :] = sums[i, :] * factor + weights[i, :] * rows.
 __device__ inline void add_weighted(float* sums, float factor, const float* weights, const float* rows, int head_dim) {
     int i = threadIdx.x / TILE, stride = stride_of(head_dim);
     for (int d = threadIdx.x % TILE; d < head_dim; d += TILE) {
@@ -95,7 +97,7 @@ __device__ inline void forward(const T* q, const T* k, const T* v, T* out, float
         float score = dot(queries + i * stride_of(head_dim), keys + j * stride_of(head_dim), head_dim) * s.scale;
         if (!is_seen(row, col + j, s)) score = -INFINITY;
         float new_max = fmaxf(max, warp_reduce(score, Max(), TILE));
-        // A row that has seen no key yet has no largest score; its weights are 0 relative to any.
+        // A row without any key yet has no maximum; its weights are 0 relative to any.
         float base = new_max == -INFINITY ? 0 : new_max;
         float correction = expf(max - base), weight = expf(score - base);
         max = new_max;
@@ -109,7 +111,7 @@ __device__ inline void forward(const T* q, const T* k, const T* v, T* out, float
     write(out_rows, at.first_row, sums, sum == 0 ? 0 : 1 / sum);
 }
 
-// Weight of a score, and the gradient of the score but for the factor on scores, as in `backward.cuh`.
+// Weight of a score, and the score gradient without the scale, as in `backward.cuh`.
 struct Gradients {
     float weight, score;
 };
@@ -200,14 +202,14 @@ __device__ inline void backward_keys(const T* q, const T* k, const T* v, const T
     write(dv_rows, at.first_row, value_sums, 1);
 }
 
-// delta[batch, heads, len] = sum(dout * out) over rows of [batch, len, heads, head_dim]; eight lanes per row. `wide`: rows
-// are aligned to 16 bytes and a multiple of them long.
+// delta[batch, heads, len] = sum(dout * out) over rows of [batch, len, heads, head_dim]; eight lanes per row. `wide`:
+// rows are aligned to 16 bytes, as is their length.
 template <class T>
 __device__ inline void row_dots(const T* out, const T* dout, float* delta, uint64_t rows, int len, int heads, int head_dim,
                                 bool wide) {
     constexpr int LANES = 8;
     int lane = threadIdx.x % LANES;
-    // All lanes of a warp go on until its first row is one too many, since they add up together.
+    // All lanes of a warp continue while its first row is valid, because they reduce together.
     for (uint64_t first = thread_index() / 32 * (32 / LANES); first < rows; first += thread_count() / LANES) {
         uint64_t row = first + threadIdx.x % 32 / LANES;
         const T *x = out + row * head_dim, *y = dout + row * head_dim;

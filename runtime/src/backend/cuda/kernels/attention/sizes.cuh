@@ -1,7 +1,7 @@
-// Sizes of attention; the same bytes as `Sizes` in ops/attention.
+// Sizes of attention, with the memory layout of `Sizes` in ops/attention.
 struct Sizes {
     int q_len, kv_len, heads, kv_heads;
-    // Query i sees the keys up to i + reach.
+    // Query i attends to keys up to i + reach.
     int reach;
     float scale;
 };

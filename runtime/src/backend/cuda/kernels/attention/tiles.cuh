@@ -1,16 +1,16 @@
-// What the attention kernels for tensor cores share. A block owns ROWS rows (queries, or in `backward_keys.cu` keys), 16 * ROW_TILES
-// of them per warp, and goes over the other side in steps of COLS columns. Before this stand the definitions of HEAD_DIM,
-// WARPS, ROW_TILES, COLS and BLOCKS.
+// Common parts of the tensor-core attention kernels. A block owns ROWS rows (queries, or keys in `backward_keys.cu`),
+// 16 * ROW_TILES of them per warp, and iterates over the other side in steps of COLS columns. The includer defines
+// HEAD_DIM, WARPS, ROW_TILES, COLS and BLOCKS.
 //
-// Tiles in shared memory are padded: a row is an odd number of 16-byte units long, so that the eight rows of each matrix
-// that `ldmatrix_x4` reads lie in different banks.
+// Tiles in shared memory are padded to rows of an odd number of 16-byte units, so that the eight rows of each matrix
+// that `ldmatrix_x4` reads are in different banks.
 
 constexpr int THREADS = 32 * WARPS;
 constexpr int WARP_ROWS = 16 * ROW_TILES, ROWS = WARPS * WARP_ROWS;
-// Elements of a head as tiles hold it: zeros behind HEAD_DIM make whole products of 16.
+// Head dim in tiles: padded with zeros to a multiple of 16.
 constexpr int DIM = (HEAD_DIM + 15) / 16 * 16, STRIDE = DIM + 8;
 
-// Products of scores are unrolled so far that the loads of one step hide behind the other, and registers are not exceeded.
+// Unrolling of score matmuls: loads of one step overlap with the other without exceeding the registers.
 constexpr int K_UNROLL = DIM <= 64 ? 2 : 4;
 
 constexpr float LOG2_E = 1.44269504f;
@@ -37,7 +37,7 @@ struct Sums {
     }
 };
 
-// Multiplies every row by the factor for its row tile and half.
+// Multiplies every row by the factor of its row tile and half.
 template <int N>
 __device__ inline void scale_rows(Sums<N>& sums, const float (&factor)[ROW_TILES][2]) {
 #pragma unroll
@@ -48,12 +48,12 @@ __device__ inline void scale_rows(Sums<N>& sums, const float (&factor)[ROW_TILES
             for (int e = 0; e < 4; e++) sums.at[m][n][e] *= factor[m][e / 2];
 }
 
-// Which rows of which head a block works on; blocks of one head are neighbours.
+// Rows and head of a block; blocks of one head are consecutive.
 struct Place {
     int batch, head, first_row;
 };
 
-// The number of the warp in its block, which the compiler cannot see to be the same in all its lanes but for the shuffle.
+// Returns the warp index; the shuffle tells the compiler that it is uniform within the warp.
 __device__ inline int warp_index() { return __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0); }
 
 __device__ inline Place place(int tiles, int heads, bool backwards) {
@@ -61,7 +61,7 @@ __device__ inline Place place(int tiles, int heads, bool backwards) {
     return {batch, head, (backwards ? tiles - 1 - tile : tile) * ROWS};
 }
 
-// The rows of one head in a tensor [batch, len, heads, HEAD_DIM].
+// Rows of one head in a tensor [batch, len, heads, HEAD_DIM].
 template <class Pointer>
 struct Head {
     Pointer tensor;
@@ -76,12 +76,12 @@ struct Head {
 using Input = Head<const bf16*>;
 using Output = Head<bf16*>;
 
-// Starts to copy N rows from `row` on into a tile, and zeros behind the last row and behind HEAD_DIM.
+// Starts copying N rows from `row` on to a tile, with zeros beyond the last row and beyond HEAD_DIM.
 template <int N>
 __device__ inline void load_tile(bf16* tile, const Input& head, int row) {
     constexpr int UNITS = DIM / 8, DOWN = THREADS / UNITS;
     if constexpr (THREADS % UNITS == 0 && N % DOWN == 0) {
-        // Every thread stays in its column and goes down by whole rows.
+        // Every thread stays in its column and advances by whole rows.
         int d = threadIdx.x % UNITS * 8;
         row += threadIdx.x / UNITS;
         tile += threadIdx.x / UNITS * STRIDE + d;
@@ -99,7 +99,7 @@ __device__ inline void load_tile(bf16* tile, const Input& head, int row) {
     }
 }
 
-// Starts to copy N numbers of rows from `row` on, and zeros behind the last.
+// Starts copying N numbers of rows from `row` on, with zeros beyond the last.
 template <int N>
 __device__ inline void load_numbers(float* numbers, const float* of_head, int row, int len) {
     static_assert(N <= THREADS, "one number per thread");
@@ -113,13 +113,13 @@ __device__ inline void wait_for_copies() {
     cp_async_wait<0>();
 }
 
-// Two products with one factor, 16 columns in all.
+// Two matmuls with a common input, 16 columns in total.
 __device__ inline void multiply_add(float (&left)[4], float (&right)[4], const uint32_t (&rows)[4], const uint32_t (&cols)[4]) {
     mma_m16n8k16(left, rows, {cols[0], cols[1]});
     mma_m16n8k16(right, rows, {cols[2], cols[3]});
 }
 
-// sums[rows, N] += a * b^T, where `a` is the warp's rows and `b` N rows of a tile.
+// sums[rows, N] += a * b^T, where `a` is the warp's rows and `b` is N rows of a tile.
 template <int N>
 __device__ inline void multiply_transposed(Sums<N>& sums, const bf16* a, const bf16* b) {
     int lane = threadIdx.x % 32;
@@ -140,8 +140,8 @@ __device__ inline void multiply_transposed(Sums<N>& sums, const bf16* a, const b
     }
 }
 
-// sums[rows, DIM] += weights[rows, N] * b, where `b` is N rows of a tile. Sums lie as the factor of the next product does:
-// weights are rounded to bf16, and stay where they are.
+// sums[rows, DIM] += weights[rows, N] * b, where `b` is N rows of a tile. The layout of sums is that of the next
+// matmul's left input: weights are rounded to bf16 in place.
 template <int N>
 __device__ inline void multiply(Sums<DIM>& sums, const Sums<N>& weights, const bf16* b) {
     int lane = threadIdx.x % 32;
@@ -166,7 +166,7 @@ __device__ inline void multiply(Sums<DIM>& sums, const Sums<N>& weights, const b
     }
 }
 
-// Writes the warp's rows, by way of its rows of a tile that no other warp uses any more.
+// Writes the warp's rows through its rows of a tile that no other warp uses any more.
 __device__ inline void store_rows(const Output& head, int row, const Sums<DIM>& sums, bf16* tile) {
     int lane = threadIdx.x % 32;
     bf16* of_lane = tile + lane / 4 * STRIDE + lane % 4 * 2;

@@ -1,4 +1,4 @@
-//! Functions of the library of matrix products, `libcublasLt`.
+//! Functions of the matmul library, `libcublasLt`.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -14,31 +14,31 @@ use cudarc::cublaslt::sys::{
 
 use super::{Api, Status, functions};
 use crate::backend::cuda::DriverError;
-use crate::backend::cuda::native::libraries::{Library, Loaded, Version, once};
+use crate::backend::cuda::native::libraries::{Loaded, VendorLibrary, Version, load_once};
 
-/// The library of matrix products, opened once.
+/// Returns the matmul library, loaded once.
 pub fn cublaslt() -> Result<&'static Loaded<CublasLtApi>, DriverError> {
     static CUBLASLT: OnceLock<Result<Loaded<CublasLtApi>, DriverError>> = OnceLock::new();
-    once(&CUBLASLT)
+    load_once(&CUBLASLT)
 }
 
 /// `cublasLtMatmulHeuristicResult_t`, with a status that may have any number.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Heuristic {
-    /// A way to compute a product.
+    /// The algorithm.
     pub algorithm: cublasLtMatmulAlgo_t,
-    /// Bytes that it needs beside the operands.
+    /// Required workspace, in bytes.
     pub workspace: usize,
-    /// Whether there is one here.
+    /// Success if the entry is valid.
     pub state: Status<cublasStatus_t>,
-    /// How many times the product fills the device.
+    /// Number of waves: how often the matmul fills the device.
     pub waves: f32,
     reserved: [c_int; 4],
 }
 
 impl Heuristic {
-    /// Nothing, which the library writes over.
+    /// Returns an empty entry, which the library overwrites.
     pub fn none() -> Heuristic {
         Heuristic {
             algorithm: cublasLtMatmulAlgo_t { data: [0; 8] },
@@ -60,7 +60,7 @@ const _: () = {
 };
 
 functions! {
-    /// Functions of the library of matrix products.
+    /// Functions of the matmul library.
     pub struct CublasLtApi in sys {
         fn cublasLtGetVersion() -> usize;
         fn cublasLtGetStatusString(cublasStatus_t as Status<cublasStatus_t>) -> *const c_char;
@@ -108,14 +108,14 @@ functions! {
 }
 
 impl Api for CublasLtApi {
-    const LIBRARY: Library = Library::CublasLt;
+    const LIBRARY: VendorLibrary = VendorLibrary::CublasLt;
 
     fn load(library: &libloading::Library) -> Result<Self, &'static str> {
         CublasLtApi::find(library)
     }
 
     fn version(&self) -> Result<Version, String> {
-        // SAFETY: it gives a number.
+        // SAFETY: returns an integer.
         Ok(Version::of_decimals(unsafe { (self.cublasLtGetVersion)() } as u64))
     }
 }

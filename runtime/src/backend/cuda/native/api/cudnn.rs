@@ -1,4 +1,4 @@
-//! Functions of the library of fused operations, `libcudnn`.
+//! Functions of the deep-learning library, `libcudnn`.
 
 use std::ffi::{c_char, c_void};
 use std::sync::OnceLock;
@@ -11,16 +11,16 @@ use cudarc::cudnn::sys::{
 
 use super::{Api, Status, functions};
 use crate::backend::cuda::DriverError;
-use crate::backend::cuda::native::libraries::{Library, Loaded, Version, once};
+use crate::backend::cuda::native::libraries::{Loaded, VendorLibrary, Version, load_once};
 
-/// The library of fused operations, opened once.
+/// Returns the deep-learning library, loaded once.
 pub fn cudnn() -> Result<&'static Loaded<CudnnApi>, DriverError> {
     static CUDNN: OnceLock<Result<Loaded<CudnnApi>, DriverError>> = OnceLock::new();
-    once(&CUDNN)
+    load_once(&CUDNN)
 }
 
 functions! {
-    /// Functions of the library of fused operations.
+    /// Functions of the deep-learning library.
     pub struct CudnnApi in sys {
         fn cudnnGetVersion() -> usize;
         fn cudnnGetErrorString(cudnnStatus_t as Status<cudnnStatus_t>) -> *const c_char;
@@ -49,14 +49,14 @@ functions! {
 }
 
 impl Api for CudnnApi {
-    const LIBRARY: Library = Library::Cudnn;
+    const LIBRARY: VendorLibrary = VendorLibrary::Cudnn;
 
     fn load(library: &libloading::Library) -> Result<Self, &'static str> {
         CudnnApi::find(library)
     }
 
     fn version(&self) -> Result<Version, String> {
-        // SAFETY: it gives a number.
+        // SAFETY: returns an integer.
         Ok(Version::of_decimals(unsafe { (self.cudnnGetVersion)() } as u64))
     }
 }

@@ -1,4 +1,4 @@
-//! Functions of the driver, `libcuda`.
+//! Functions of the CUDA driver, `libcuda`.
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
@@ -12,16 +12,16 @@ use cudarc::driver::sys::{
 
 use super::{Api, Status, functions};
 use crate::backend::cuda::DriverError;
-use crate::backend::cuda::native::libraries::{Library, Loaded, Version, once};
+use crate::backend::cuda::native::libraries::{Loaded, VendorLibrary, Version, load_once};
 
-/// The driver, opened once.
+/// Returns the CUDA driver, loaded once.
 pub fn driver() -> Result<&'static Loaded<DriverApi>, DriverError> {
     static DRIVER: OnceLock<Result<Loaded<DriverApi>, DriverError>> = OnceLock::new();
-    once(&DRIVER)
+    load_once(&DRIVER)
 }
 
 functions! {
-    /// Functions of the driver.
+    /// Functions of the CUDA driver.
     pub struct DriverApi in sys {
         fn cuInit(c_uint) -> CUresult;
         fn cuDriverGetVersion(*mut c_int) -> CUresult;
@@ -80,7 +80,7 @@ functions! {
 }
 
 impl Api for DriverApi {
-    const LIBRARY: Library = Library::Driver;
+    const LIBRARY: VendorLibrary = VendorLibrary::Driver;
 
     fn load(library: &libloading::Library) -> Result<Self, &'static str> {
         DriverApi::find(library)
@@ -88,7 +88,7 @@ impl Api for DriverApi {
 
     fn version(&self) -> Result<Version, String> {
         let mut version = 0;
-        // SAFETY: it writes a number, and needs no initialisation.
+        // SAFETY: writes an integer, and needs no initialization.
         let status = unsafe { (self.cuDriverGetVersion)(&mut version) };
         if status != CUresult::CUDA_SUCCESS {
             return Err(format!("cuDriverGetVersion gives {status}"));

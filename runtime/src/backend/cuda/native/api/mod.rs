@@ -1,9 +1,8 @@
-//! The functions of the vendor's libraries, in one table per library.
+//! Function tables of the vendor's libraries, one table per library.
 //!
-//! A table is filled when its library is opened, so that a library that lacks a function is reported then, by name, and
-//! no call can fail for it later. Types are those of `cudarc`'s bindings, and so are signatures: that ours equal theirs
-//! is checked when this is compiled. `cudarc`'s own loading is not used, because it panics on what is missing, and does
-//! not know NCCL's file name.
+//! A table is filled when its library is loaded, so that a missing function is reported then, by name, and no later
+//! call fails for it. Types and signatures are those of the bindings of `cudarc`, checked at compile time. `cudarc`'s
+//! own loader is not used: it panics on missing functions and does not know NCCL's file name.
 
 mod cublaslt;
 mod cudnn;
@@ -20,22 +19,23 @@ pub use nvrtc::{NvrtcApi, nvrtc};
 use status::Returned;
 pub use status::Status;
 
-use super::libraries::{Library, Version};
+use super::libraries::{VendorLibrary, Version};
 
-/// The functions of a library.
+/// The function table of a library.
 pub trait Api: Sized {
-    /// Which library.
-    const LIBRARY: Library;
+    /// The library.
+    const LIBRARY: VendorLibrary;
 
-    /// Finds every function; the error is the name of one that is missing.
+    /// Resolves every function; the error is the name of a missing one.
     fn load(library: &libloading::Library) -> Result<Self, &'static str>;
 
-    /// The version that the library says it is of.
+    /// Returns the version that the library reports.
     fn version(&self) -> Result<Version, String>;
 }
 
-/// Declares a table of functions, with the signatures of `cudarc`'s module `sys`, and how it is loaded. Enums that a library
-/// returns are received as [`Status`]; `a as b` is a parameter that is `a` in the bindings, and `b`, of the same size, here.
+/// Declares a function table with the signatures of `cudarc`'s module `sys`, and its loader. Enums that a library
+/// returns are received as [`Status`]; `a as b` declares a parameter that is `a` in the bindings and `b`, of the same
+/// size, here.
 macro_rules! functions {
     (@own $arg:ty) => { $arg };
     (@own $arg:ty, $own:ty) => { $own };
@@ -53,7 +53,7 @@ macro_rules! functions {
             ) $(-> <$ret as $crate::backend::cuda::native::api::Returned>::Raw)?,)*
         }
 
-        // The signatures are those of the bindings, but for what stands for an enum or points to one.
+        // The signatures equal those of the bindings, except for types that stand for an enum or point to one.
         $($(const _: () = assert!(size_of::<$arg>() == size_of::<functions!(@own $arg $(, $own)?)>());)*)*
         $(const _: unsafe fn($($arg),*) $(-> $ret)? = $sys::$function;)*
 
@@ -61,8 +61,8 @@ macro_rules! functions {
             fn find(library: &libloading::Library) -> Result<Self, &'static str> {
                 Ok($name {
                     $($function: {
-                        // SAFETY: the function of this name has this type, see the checks above: a status is the number of
-                        // its enum.
+                        // SAFETY: the function of this name has this type, see the checks above: a status is the number
+                        // of its enum.
                         let found = unsafe { library.get(stringify!($function)) };
                         *found.map_err(|_| stringify!($function))?
                     },)*

@@ -1,4 +1,4 @@
-//! Functions of the library of collectives, `libnccl`.
+//! Functions of the collectives library, `libnccl`.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -10,16 +10,16 @@ use cudarc::nccl::sys::{
 
 use super::{Api, Status, functions};
 use crate::backend::cuda::DriverError;
-use crate::backend::cuda::native::libraries::{Library, Loaded, Version, once};
+use crate::backend::cuda::native::libraries::{Loaded, VendorLibrary, Version, load_once};
 
-/// The library of collectives, opened once.
+/// Returns the collectives library, loaded once.
 pub fn nccl() -> Result<&'static Loaded<NcclApi>, DriverError> {
     static NCCL: OnceLock<Result<Loaded<NcclApi>, DriverError>> = OnceLock::new();
-    once(&NCCL)
+    load_once(&NCCL)
 }
 
 functions! {
-    /// Functions of the library of collectives: what every version from 2.27 on has.
+    /// Functions of the collectives library that every version since 2.27 has.
     pub struct NcclApi in sys {
         fn ncclGetVersion(*mut c_int) -> ncclResult_t;
         fn ncclGetErrorString(ncclResult_t as Status<ncclResult_t>) -> *const c_char;
@@ -73,7 +73,7 @@ functions! {
 }
 
 impl Api for NcclApi {
-    const LIBRARY: Library = Library::Nccl;
+    const LIBRARY: VendorLibrary = VendorLibrary::Nccl;
 
     fn load(library: &libloading::Library) -> Result<Self, &'static str> {
         NcclApi::find(library)
@@ -81,7 +81,7 @@ impl Api for NcclApi {
 
     fn version(&self) -> Result<Version, String> {
         let mut version = 0;
-        // SAFETY: it writes a number.
+        // SAFETY: writes an integer.
         let status = unsafe { (self.ncclGetVersion)(&mut version) };
         if status != ncclResult_t::ncclSuccess {
             return Err(format!("ncclGetVersion gives {status}"));

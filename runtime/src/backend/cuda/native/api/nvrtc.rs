@@ -8,17 +8,19 @@ use cudarc::nvrtc::sys::{nvrtcProgram, nvrtcResult};
 
 use super::{Api, Status, functions};
 use crate::backend::cuda::DriverError;
-use crate::backend::cuda::native::libraries::{Library, Loaded, Version, once, open_beside};
+use crate::backend::cuda::native::libraries::{
+    Loaded, VendorLibrary, Version, load_once, preload_companion,
+};
 
-/// The run-time compiler, opened once.
+/// Returns the run-time compiler, loaded once.
 pub fn nvrtc() -> Result<&'static Loaded<NvrtcApi>, DriverError> {
     static NVRTC: OnceLock<Result<Loaded<NvrtcApi>, DriverError>> = OnceLock::new();
-    let nvrtc = once(&NVRTC)?;
-    // It opens this one by its name when it compiles, and does not look for it in its own folder.
+    let nvrtc = load_once(&NVRTC)?;
+    // NVRTC opens this file by name when it compiles, without searching its own folder.
     static BUILTINS: Once = Once::new();
     BUILTINS.call_once(|| {
         let Version { major, minor, .. } = nvrtc.version;
-        open_beside(&nvrtc.path, &format!("libnvrtc-builtins.so.{major}.{minor}"));
+        preload_companion(&nvrtc.path, &format!("libnvrtc-builtins.so.{major}.{minor}"));
     });
     Ok(nvrtc)
 }
@@ -44,7 +46,7 @@ functions! {
 }
 
 impl Api for NvrtcApi {
-    const LIBRARY: Library = Library::Nvrtc;
+    const LIBRARY: VendorLibrary = VendorLibrary::Nvrtc;
 
     fn load(library: &libloading::Library) -> Result<Self, &'static str> {
         NvrtcApi::find(library)
@@ -52,7 +54,7 @@ impl Api for NvrtcApi {
 
     fn version(&self) -> Result<Version, String> {
         let (mut major, mut minor) = (0, 0);
-        // SAFETY: it writes two numbers.
+        // SAFETY: writes two integers.
         let status = unsafe { (self.nvrtcVersion)(&mut major, &mut minor) };
         if status != nvrtcResult::NVRTC_SUCCESS {
             return Err(format!("nvrtcVersion gives {status}"));

@@ -1,4 +1,4 @@
-//! Results of calls as the libraries give them.
+//! Status codes as the libraries return them.
 
 use std::ffi::c_char;
 use std::fmt;
@@ -10,8 +10,8 @@ use cudarc::driver::sys::CUresult;
 use cudarc::nccl::sys::ncclResult_t;
 use cudarc::nvrtc::sys::nvrtcResult;
 
-/// A status of the enum `T`: a number, for which `T` may have no name, because later versions of a library have more of
-/// them. A value of `T` itself with such a number would be undefined behavior.
+/// A status of the enum `T`, as a number: later versions of a library may return numbers that `T` does not name, and a
+/// value of `T` itself with such a number would be undefined behavior.
 #[repr(transparent)]
 pub struct Status<T> {
     /// The number.
@@ -21,13 +21,13 @@ pub struct Status<T> {
 
 /// An enum of statuses.
 pub trait Named: Copy {
-    /// Its number.
+    /// Returns the number of the status.
     fn code(self) -> u32;
 }
 
-/// What a function returns, of a signature that names `Self`.
+/// A return type in the signatures of the bindings.
 pub trait Returned {
-    /// As it is received.
+    /// The type as it is received.
     type Raw;
 }
 
@@ -41,7 +41,7 @@ macro_rules! statuses {
         impl Returned for $name {
             type Raw = Status<$name>;
         }
-        // What is received has the size of what the bindings say is returned.
+        // The received type has the size of the type in the bindings.
         const _: () = assert!(size_of::<$name>() == size_of::<Status<$name>>());
     )*};
 }

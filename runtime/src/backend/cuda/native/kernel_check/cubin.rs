@@ -1,13 +1,13 @@
-//! What machine code says of its kernels.
+//! Parser of kernel attributes in machine code.
 
-/// Most threads of a block that kernel `name` declares (`__launch_bounds__`); none if it does not.
+/// Returns the maximum threads per block that kernel `name` declares (`__launch_bounds__`), if any.
 ///
-/// Machine code is an ELF file. Each kernel has a section `.nv.info.NAME` with attributes: a byte of format, a byte of
-/// kind, two bytes of value or of length, and in one format as many bytes as that length.
+/// Machine code is an ELF file. Each kernel has a section `.nv.info.NAME` of attributes: a byte of format, a byte of
+/// kind, two bytes of value or length, and in one format a payload of that length.
 pub fn max_threads(cubin: &[u8], name: &str) -> Option<u32> {
-    /// The format with a length.
+    /// Attribute format with a payload.
     const LONG: u8 = 0x04;
-    /// The kind with the sizes of a block along x, y and z.
+    /// Attribute kind of the maximum block size along x, y and z.
     const MAX_THREADS: u8 = 0x05;
 
     let mut rest = section(cubin, &format!(".nv.info.{name}"))?;
@@ -22,7 +22,7 @@ pub fn max_threads(cubin: &[u8], name: &str) -> Option<u32> {
     None
 }
 
-/// The content of a section of a 64-bit little-endian ELF file.
+/// Returns the contents of a section of a 64-bit little-endian ELF file.
 fn section<'a>(file: &'a [u8], name: &str) -> Option<&'a [u8]> {
     if !file.starts_with(b"\x7fELF\x02\x01") {
         return None;

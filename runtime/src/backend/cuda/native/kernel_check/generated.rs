@@ -1,24 +1,23 @@
-//! Sources that the backend generates, as models bring them about.
+//! Generated kernel sources of typical models.
 
 use std::sync::Arc;
 
-use super::recorder::Recorder;
-use crate::backend::cuda::{CudaBackend, SOURCES, Source};
+use crate::backend::cuda::{CudaBackend, NullDriver, SOURCES, Source};
 use crate::backend::{
     AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, BlockIndex, Buffer, Category,
     DType, Dropout as Rate, Expr, LeafGrad, MemoryMeter, Node, View,
 };
 
-/// Elements of a row, and rows.
+/// Columns and rows of operands.
 const COLS: usize = 512;
 const ROWS: usize = 64;
 
-/// The sources that element-wise expressions and attention of usual models generate.
+/// Returns the sources that the backend generates for the elementwise expressions and attention of typical models.
 ///
-/// They are what the backend itself asks a device for, when it is given these operations.
+/// They are recorded from the backend's own calls on a null driver.
 pub fn generated_sources() -> Vec<Source> {
-    let recorder = Arc::new(Recorder::new());
-    let backend = CudaBackend::new(recorder.clone());
+    let driver = Arc::new(NullDriver::new(|_| {}));
+    let backend = CudaBackend::new(driver.clone());
     let memory = MemoryMeter::on(backend.device(), usize::MAX);
     for dtype in [DType::F32, DType::Bf16] {
         for expr in expressions() {
@@ -29,10 +28,10 @@ pub fn generated_sources() -> Vec<Source> {
         attention(&backend, &memory, head_dim);
     }
     let fixed = |source: &Source| SOURCES.contains(&source);
-    recorder.sources().into_iter().filter(|source| !fixed(source)).collect()
+    driver.loaded_sources().into_iter().filter(|source| !fixed(source)).collect()
 }
 
-/// What layers write between their matrix products.
+/// Returns expressions that layers evaluate between matmuls.
 fn expressions() -> Vec<Expr> {
     use Node::*;
     let dropout = Rate { key: 1, rate: 0.1, index: BlockIndex::whole(&[ROWS, COLS]) };
@@ -54,7 +53,7 @@ fn expressions() -> Vec<Expr> {
 
 fn element_wise(backend: &dyn Backend, memory: &Arc<MemoryMeter>, expr: &Expr, dtype: DType) {
     let buffer = |dtype, len| memory.alloc(dtype, len, Category::Activations);
-    // Leaves in the order of their numbers: whole, or a row.
+    // Leaves in the order of their indices: a whole operand, or a row.
     let rows: Vec<bool> = expr
         .nodes
         .iter()

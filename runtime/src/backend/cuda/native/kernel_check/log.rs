@@ -1,28 +1,28 @@
-//! What the assembler prints about each kernel (`--ptxas-options=-v`).
+//! Parser of the assembler's report on each kernel (`--ptxas-options=-v`).
 
-/// What a kernel uses.
+/// Resource usage of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Usage {
-    /// Registers of a thread.
+pub struct ResourceUsage {
+    /// Registers per thread.
     pub registers: u32,
-    /// Bytes of registers that are stored to memory and loaded again.
+    /// Spilled registers, in bytes stored and loaded.
     pub spilled: u32,
-    /// Bytes of a thread's own memory: arrays whose index is not known when it is compiled.
+    /// Local memory per thread, in bytes: arrays with indices unknown at compile time.
     pub stack: u32,
-    /// Bytes of static shared memory of a block.
+    /// Static shared memory per block, in bytes.
     pub shared: u32,
 }
 
-/// The kernels that a log tells of, by name.
-pub fn kernels(log: &str) -> impl Iterator<Item = (String, Usage)> {
-    let mut kernels: Vec<(String, Usage)> = Vec::new();
+/// Returns the kernels of a log, by name.
+pub fn kernels(log: &str) -> impl Iterator<Item = (String, ResourceUsage)> {
+    let mut kernels: Vec<(String, ResourceUsage)> = Vec::new();
     for line in log.lines() {
         if let Some(name) = entry(line) {
-            kernels.push((name.to_string(), Usage::default()));
+            kernels.push((name.to_string(), ResourceUsage::default()));
         }
-        // What stands before the first kernel is about the whole source.
+        // Lines before the first kernel concern the whole source.
         let Some((_, usage)) = kernels.last_mut() else { continue };
-        // Functions that a kernel calls have lines of their own, after its name.
+        // Functions that a kernel calls have lines of their own after its name.
         usage.stack = usage.stack.max(before(line, " bytes stack frame"));
         usage.spilled += before(line, " bytes spill stores") + before(line, " bytes spill loads");
         usage.registers = usage.registers.max(before(line, " registers"));
@@ -31,18 +31,18 @@ pub fn kernels(log: &str) -> impl Iterator<Item = (String, Usage)> {
     kernels.into_iter()
 }
 
-/// The compiler's warnings, a line each.
+/// Returns the compiler warnings, one line each.
 pub fn warnings(log: &str) -> Vec<String> {
     log.lines().filter(|line| line.contains(": warning #")).map(str::to_string).collect()
 }
 
-/// The kernel whose lines begin here.
+/// Returns the name of the kernel whose lines begin here.
 fn entry(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once("Compiling entry function '")?;
     Some(rest.split_once('\'')?.0)
 }
 
-/// The number that stands before `unit`; 0 if the line has none.
+/// Returns the number before `unit`; 0 if the line has none.
 fn before(line: &str, unit: &str) -> u32 {
     let Some(end) = line.find(unit) else { return 0 };
     let digits = line[..end].rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);

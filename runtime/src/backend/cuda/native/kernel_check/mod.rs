@@ -1,9 +1,8 @@
-//! Whether kernels fit the devices that they are compiled for, without a device.
+//! Static checks that kernels fit their target devices, without a device.
 
 mod cubin;
 mod generated;
 mod log;
-mod recorder;
 
 use std::fmt;
 use std::time::Duration;
@@ -11,99 +10,99 @@ use std::time::Duration;
 use rayon::prelude::*;
 
 use super::api::nvrtc;
-use super::cache::{Cache, Key};
-use super::compile::{Code, compile, text_of};
+use super::compile::{CompiledCode, compile, compiled_text};
+use super::disk_cache::{CacheKey, DiskCache};
 use super::libraries::Version;
 use crate::backend::cuda::{DriverError, Source};
 pub use generated::generated_sources;
-pub use log::Usage;
+pub use log::ResourceUsage;
 
-/// Longest time, of one processor, that compiling one source may take. A kernel that is unrolled too far shows by it first.
+/// Maximum CPU time to compile one source. An excessively unrolled kernel shows by it first.
 pub const TIME_LIMIT: Duration = Duration::from_secs(20);
 
-/// Registers of one multiprocessor, on every architecture so far.
+/// Registers per multiprocessor, on every architecture so far.
 const REGISTERS: u32 = 65536;
 
-/// Threads of a block that declares no bound (`__launch_bounds__`).
+/// Threads per block of a kernel without `__launch_bounds__`.
 const UNBOUNDED: u32 = 1024;
 
 /// One source, compiled for one architecture.
-pub struct Checked {
+pub struct CheckedSource {
     /// Name of the source.
     pub source: String,
-    /// What it was compiled for.
+    /// Target architecture.
     pub architecture: String,
-    /// How long that took, in the time of one processor; none if it was in the cache.
+    /// CPU time of the compilation; `None` if the code was cached.
     pub time: Option<Duration>,
-    /// Its kernels.
-    pub kernels: Vec<Kernel>,
-    /// The compiler's warnings, a line each.
+    /// Kernels of the source.
+    pub kernels: Vec<CompiledKernel>,
+    /// Compiler warnings, one line each.
     pub warnings: Vec<String>,
 }
 
-/// A kernel as it was compiled.
+/// A compiled kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kernel {
+pub struct CompiledKernel {
     /// Name of the entry point.
     pub name: String,
     /// Registers and memory.
-    pub usage: Usage,
-    /// Most threads of a block: what it declares, or 1024.
+    pub usage: ResourceUsage,
+    /// Maximum threads per block: declared, or 1024.
     pub threads: u32,
 }
 
-/// Why a kernel, or a source, is refused.
+/// The reason why a kernel or source is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct KernelProblem {
     /// Name of the source.
     pub source: String,
-    /// Name of the kernel, if it is about one.
+    /// Name of the kernel, if the problem concerns one.
     pub kernel: Option<String>,
-    /// What it was compiled for.
+    /// Target architecture.
     pub architecture: String,
-    /// What is wrong, and what to do.
+    /// Description and remedy.
     pub text: String,
 }
 
-/// Compiles every source for every architecture, several at once, but for those that are in the cache. Fails if one
-/// does not compile.
+/// Compiles every source for every architecture in parallel, except cached ones. Fails if one does not compile.
 pub fn check_kernels(
     sources: &[&Source],
     architectures: &[String],
-    cache: &Cache,
-) -> Result<Vec<Checked>, DriverError> {
+    cache: &DiskCache,
+) -> Result<Vec<CheckedSource>, DriverError> {
     let version = nvrtc()?.version;
     let pairs: Vec<(&Source, &String)> = sources
         .iter()
         .flat_map(|source| architectures.iter().map(|architecture| (*source, architecture)))
         .collect();
-    let check =
-        |(source, architecture): (&Source, &String)| check(source, architecture, version, cache);
+    let check = |(source, architecture): (&Source, &String)| {
+        check_source(source, architecture, version, cache)
+    };
     pairs.into_par_iter().map(check).collect()
 }
 
-fn check(
+fn check_source(
     source: &Source,
     architecture: &str,
     version: Version,
-    cache: &Cache,
-) -> Result<Checked, DriverError> {
+    cache: &DiskCache,
+) -> Result<CheckedSource, DriverError> {
     const VERBOSE: &str = "--ptxas-options=-v";
-    let text = text_of(source);
-    // Code and log have a file each.
-    let key = |part| Key::new(source, &text, architecture, version, &[VERBOSE, part]);
+    let text = compiled_text(source);
+    // Code and log are cached in separate files.
+    let key = |part| CacheKey::of_code(source, &text, architecture, version, &[VERBOSE, part]);
     let [code_key, log_key] = ["code", "log"].map(key);
     let known = || {
         let log = String::from_utf8(cache.get(&log_key)?).ok()?;
-        Some(Code { cubin: cache.get(&code_key)?, log })
+        Some(CompiledCode { cubin: cache.get(&code_key)?, log })
     };
     let (code, time) = match known() {
         Some(code) => (code, None),
         None => {
-            let start = processor_time();
+            let start = thread_cpu_time();
             let code = compile(source, architecture, &[VERBOSE])?;
-            let time = processor_time().saturating_sub(start);
-            // What took too long is told again.
+            let time = thread_cpu_time().saturating_sub(start);
+            // Compilations that took too long are not cached, so that every check reports them.
             if time <= TIME_LIMIT {
                 cache.put(&code_key, &code.cubin);
                 cache.put(&log_key, code.log.as_bytes());
@@ -113,9 +112,9 @@ fn check(
     };
     let kernels = log::kernels(&code.log).map(|(name, usage)| {
         let threads = cubin::max_threads(&code.cubin, &name).unwrap_or(UNBOUNDED);
-        Kernel { name, usage, threads }
+        CompiledKernel { name, usage, threads }
     });
-    Ok(Checked {
+    Ok(CheckedSource {
         source: source.name.to_string(),
         architecture: architecture.to_string(),
         time,
@@ -124,31 +123,31 @@ fn check(
     })
 }
 
-/// What the calling thread has worked so far: it does not depend on what else the machine does.
-fn processor_time() -> Duration {
+/// Returns the CPU time of the calling thread, which does not depend on the machine's load.
+fn thread_cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: it writes the time.
+    // SAFETY: writes the time.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-impl Kernel {
-    /// Blocks that the registers of a multiprocessor suffice for.
-    pub fn blocks(&self) -> u32 {
-        // Registers are handed out to a warp at a time, eight for each thread.
+impl CompiledKernel {
+    /// Returns the number of blocks for which a multiprocessor has enough registers.
+    pub fn blocks_per_multiprocessor(&self) -> u32 {
+        // Registers are allocated per warp, in units of eight per thread.
         let warps = self.threads.div_ceil(32);
         REGISTERS / (self.usage.registers.max(1).next_multiple_of(8) * warps * 32)
     }
 
-    /// What is wrong with it, if anything is.
+    /// Returns the problem of the kernel, if any.
     fn problem(&self) -> Option<String> {
-        let Usage { registers, spilled, .. } = self.usage;
+        let ResourceUsage { registers, spilled, .. } = self.usage;
         if spilled > 0 {
             return Some(format!(
-                "spills {spilled} bytes of registers to memory: use fewer values at once, or fewer threads in a block"
+                "spills {spilled} bytes of registers to memory: use fewer values at load_once, or fewer threads in a block"
             ));
         }
-        if self.blocks() == 0 {
+        if self.blocks_per_multiprocessor() == 0 {
             return Some(format!(
                 "needs {registers} registers in each of {} threads, more than a multiprocessor has: declare the threads \
                  of a block by __launch_bounds__",
@@ -159,16 +158,16 @@ impl Kernel {
     }
 }
 
-impl Checked {
-    /// What is wrong with it.
-    pub fn problems(&self) -> Vec<Problem> {
-        let problem = |kernel: Option<&Kernel>, text| Problem {
+impl CheckedSource {
+    /// Returns the problems of the source and its kernels.
+    pub fn problems(&self) -> Vec<KernelProblem> {
+        let problem = |kernel: Option<&CompiledKernel>, text| KernelProblem {
             source: self.source.clone(),
             kernel: kernel.map(|kernel| kernel.name.clone()),
             architecture: self.architecture.clone(),
             text,
         };
-        let mut problems: Vec<Problem> = self
+        let mut problems: Vec<KernelProblem> = self
             .kernels
             .iter()
             .filter_map(|kernel| Some(problem(Some(kernel), kernel.problem()?)))
@@ -187,7 +186,7 @@ impl Checked {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for KernelProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.cu", self.source)?;
         if let Some(kernel) = &self.kernel {

@@ -18,36 +18,42 @@ ptxas info    : Used 255 registers, 1024 bytes smem, 400 bytes cmem[0]
 ";
 
 #[test]
-fn the_log_is_read_kernel_by_kernel() {
+fn log_is_parsed_per_kernel() {
     let kernels: Vec<_> = log::kernels(LOG).collect();
     assert_eq!(
         kernels,
         [
-            ("scale_bf16".to_string(), Usage { registers: 12, spilled: 0, stack: 0, shared: 16 }),
-            ("k".to_string(), Usage { registers: 255, spilled: 48, stack: 64, shared: 1024 }),
+            (
+                "scale_bf16".to_string(),
+                ResourceUsage { registers: 12, spilled: 0, stack: 0, shared: 16 }
+            ),
+            (
+                "k".to_string(),
+                ResourceUsage { registers: 255, spilled: 48, stack: 64, shared: 1024 }
+            ),
         ]
     );
     assert_eq!(log::warnings(LOG).len(), 1);
     assert_eq!(log::kernels("").count(), 0);
 }
 
-fn kernel(registers: u32, spilled: u32, threads: u32) -> Kernel {
-    let usage = Usage { registers, spilled, ..Usage::default() };
-    Kernel { name: "k".to_string(), usage, threads }
+fn kernel(registers: u32, spilled: u32, threads: u32) -> CompiledKernel {
+    let usage = ResourceUsage { registers, spilled, ..ResourceUsage::default() };
+    CompiledKernel { name: "k".to_string(), usage, threads }
 }
 
 #[test]
-fn registers_are_counted_as_they_are_handed_out() {
-    assert_eq!(kernel(64, 0, 1024).blocks(), 1);
-    assert_eq!(kernel(65, 0, 1024).blocks(), 0);
-    assert_eq!(kernel(32, 0, 256).blocks(), 8);
-    assert_eq!(kernel(33, 0, 250).blocks(), 6);
-    assert_eq!(kernel(255, 0, 256).blocks(), 1);
+fn registers_are_allocated_per_warp() {
+    assert_eq!(kernel(64, 0, 1024).blocks_per_multiprocessor(), 1);
+    assert_eq!(kernel(65, 0, 1024).blocks_per_multiprocessor(), 0);
+    assert_eq!(kernel(32, 0, 256).blocks_per_multiprocessor(), 8);
+    assert_eq!(kernel(33, 0, 250).blocks_per_multiprocessor(), 6);
+    assert_eq!(kernel(255, 0, 256).blocks_per_multiprocessor(), 1);
 }
 
 #[test]
 fn spills_registers_and_time_are_refused() {
-    let mut checked = Checked {
+    let mut checked = CheckedSource {
         source: "norm".to_string(),
         architecture: "sm_80".to_string(),
         time: Some(Duration::from_secs(1)),
@@ -57,7 +63,7 @@ fn spills_registers_and_time_are_refused() {
     assert_eq!(checked.problems(), []);
     checked.kernels = vec![kernel(64, 8, 1024), kernel(100, 0, 1024)];
     checked.time = Some(Duration::from_secs(21));
-    let problems: Vec<String> = checked.problems().iter().map(Problem::to_string).collect();
+    let problems: Vec<String> = checked.problems().iter().map(KernelProblem::to_string).collect();
     assert_eq!(problems.len(), 3);
     assert!(
         problems[0].starts_with("norm.cu, kernel k for sm_80 spills 8 bytes"),
@@ -71,7 +77,7 @@ fn spills_registers_and_time_are_refused() {
 }
 
 #[test]
-fn nothing_is_read_from_what_is_no_machine_code() {
+fn invalid_machine_code_has_no_attributes() {
     assert_eq!(cubin::max_threads(b"", "k"), None);
     assert_eq!(cubin::max_threads(b"\x7fELF\x02\x01", "k"), None);
     assert_eq!(cubin::max_threads(&[0xff; 4096], "k"), None);
@@ -96,14 +102,14 @@ extern \"C\" __global__ void __launch_bounds__(1024) spilling(float *x) {
 }
 ";
 
-/// With the compiler: what it says is understood. Without: that is what is said, once.
+/// Checks compiled kernels if the compiler is available, else the error message.
 #[test]
 fn kernels_are_checked_as_they_are_compiled() {
     let source = Source { name: "test".into(), text: SOURCE.into() };
     let broken = Source { name: "broken".into(), text: "\n\nKERNEL(k)() { nonsense(); }".into() };
     let architectures = ["sm_80", "sm_90a", "sm_100"].map(String::from);
     let dir = tempfile::tempdir().unwrap();
-    let cache = Cache::in_folder(dir.path());
+    let cache = DiskCache::in_folder(dir.path());
     let found = check_kernels(&[&source], &architectures, &cache);
     if let Err(error) = nvrtc().map(|_| ()) {
         assert!(error.to_string().starts_with("NVRTC "), "{error}");

@@ -2,8 +2,8 @@ use super::*;
 use crate::backend::cuda::native::api::{CublasLtApi, CudnnApi, DriverApi, NcclApi, NvrtcApi};
 use std::process::Command;
 
-/// A shared library with these C definitions, under the name of `library`'s file.
-fn stub(folder: &Path, library: Library, definitions: &str) {
+/// Builds a shared library from C definitions under the name of `library`'s file.
+fn stub(folder: &Path, library: VendorLibrary, definitions: &str) {
     let source = folder.join("stub.c");
     std::fs::write(&source, definitions).unwrap();
     let file = folder.join(library.files()[0]);
@@ -14,14 +14,14 @@ fn stub(folder: &Path, library: Library, definitions: &str) {
 }
 
 fn refusal<A: Api>(folder: &Path) -> String {
-    match open::<A>(&Search::in_folders(&[folder])) {
+    match open::<A>(&LibrarySearch::in_folders(&[folder])) {
         Ok(_) => panic!("a library is found"),
         Err(error) => error.to_string(),
     }
 }
 
 #[test]
-fn a_missing_library_is_named_with_the_places_and_the_remedy() {
+fn missing_library_is_reported_with_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let place = format!("the folders of MESHWRIGHT_CUDA_LIBS ({})", dir.path().display());
     assert_eq!(
@@ -46,11 +46,11 @@ fn a_missing_library_is_named_with_the_places_and_the_remedy() {
 }
 
 #[test]
-fn a_library_that_lacks_a_function_is_refused_by_its_name() {
+fn missing_function_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     stub(
         dir.path(),
-        Library::Nvrtc,
+        VendorLibrary::Nvrtc,
         "int nvrtcVersion(int *a, int *b) { *a = 13; *b = 0; return 0; }",
     );
     let path = dir.path().join("libnvrtc.so.13");
@@ -60,7 +60,7 @@ fn a_library_that_lacks_a_function_is_refused_by_its_name() {
 }
 
 #[test]
-fn a_library_that_is_too_old_is_refused_with_both_versions() {
+fn outdated_library_is_reported_with_both_versions() {
     let dir = tempfile::tempdir().unwrap();
     let mut definitions =
         "int nvrtcVersion(int *a, int *b) { *a = 12; *b = 4; return 0; }\n".to_string();
@@ -78,13 +78,13 @@ fn a_library_that_is_too_old_is_refused_with_both_versions() {
     ] {
         definitions += &format!("int {function}() {{ return 1; }}\n");
     }
-    stub(dir.path(), Library::Nvrtc, &definitions);
+    stub(dir.path(), VendorLibrary::Nvrtc, &definitions);
     let error = refusal::<NvrtcApi>(dir.path());
     assert!(error.contains("is too old, 12.4 where at least 12.8 is needed"), "{error}");
 }
 
 #[test]
-fn what_cannot_be_opened_is_told_with_the_loaders_words() {
+fn load_error_of_the_loader_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("libcudnn.so.9"), "text").unwrap();
     let error = refusal::<CudnnApi>(dir.path());
@@ -95,20 +95,20 @@ fn what_cannot_be_opened_is_told_with_the_loaders_words() {
 }
 
 #[test]
-fn versions_are_read_and_compared() {
+fn versions_are_parsed_and_compared() {
     assert_eq!(Version::of_decimals(22_809), Version::new(2, 28, 9));
     assert_eq!(Version::of_decimals(130_100).to_string(), "13.1");
     assert_eq!(Version::of_decimals(91_900).to_string(), "9.19");
-    assert!(Version::new(2, 27, 3) >= Library::Nccl.minimum());
-    assert!(Version::new(9, 7, 9) < Library::Cudnn.minimum());
+    assert!(Version::new(2, 27, 3) >= VendorLibrary::Nccl.minimum());
+    assert!(Version::new(9, 7, 9) < VendorLibrary::Cudnn.minimum());
 }
 
-/// What is installed is what the tables expect: each library opens, or says why not in one sentence.
+/// Checks that each installed library matches its function table, and that a missing one is reported in one sentence.
 #[test]
 fn installed_libraries_open_with_every_function() {
     fn check<A: Api>() {
         let library = A::LIBRARY;
-        match open::<A>(&Search::from_environment(library)) {
+        match open::<A>(&LibrarySearch::from_environment(library)) {
             Ok(loaded) => assert!(loaded.path.is_absolute() && loaded.version >= library.minimum()),
             Err(error) => {
                 let error = error.to_string();

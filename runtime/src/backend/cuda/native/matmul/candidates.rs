@@ -1,4 +1,4 @@
-//! Ways in which the library can compute a product.
+//! Candidate algorithms of a matmul: the heuristic's proposals.
 
 use std::ffi::{c_int, c_void};
 
@@ -8,30 +8,30 @@ use cudarc::cublaslt::sys::{
     cublasStatus_t,
 };
 
-use super::descriptors::{Descriptors, call};
+use super::descriptors::{MatMulDescriptors, call};
 use crate::backend::cuda::DriverError;
 use crate::backend::cuda::native::api::{CublasLtApi, Heuristic};
 
-/// A way to compute a product.
+/// A candidate algorithm of a matmul.
 #[derive(Debug, Clone, Copy)]
-pub struct Candidate {
+pub struct AlgorithmCandidate {
     pub algorithm: cublasLtMatmulAlgo_t,
-    /// Bytes of workspace that it needs.
+    /// Required workspace, in bytes.
     pub workspace: usize,
 }
 
-impl Candidate {
-    fn of(found: &Heuristic) -> Candidate {
-        Candidate { algorithm: found.algorithm, workspace: found.workspace }
+impl AlgorithmCandidate {
+    fn of(found: &Heuristic) -> AlgorithmCandidate {
+        AlgorithmCandidate { algorithm: found.algorithm, workspace: found.workspace }
     }
 
-    /// Its settings by the library's numbers, as far as it has them.
-    pub fn settings(&self, api: &CublasLtApi) -> String {
+    /// Returns the configuration by the library's numbers, as far as it reports them.
+    pub fn configuration(&self, api: &CublasLtApi) -> String {
         use cublasLtMatmulAlgoConfigAttributes_t::*;
         let setting = |(name, attribute)| {
             let (mut value, mut written) = (0u32, 0);
             let to = (&raw mut value).cast::<c_void>();
-            // SAFETY: the library writes at most as many bytes as it is given room for.
+            // SAFETY: the library writes at most the given number of bytes.
             let status = unsafe {
                 (api.cublasLtMatmulAlgoConfigGetAttribute)(
                     &self.algorithm,
@@ -44,33 +44,33 @@ impl Candidate {
             let is_known = api.check("cublasLtMatmulAlgoConfigGetAttribute", status).is_ok();
             is_known.then(|| format!("{name} {value}"))
         };
-        let settings = [
+        let configuration = [
             ("algorithm", CUBLASLT_ALGO_CONFIG_ID),
             ("tile", CUBLASLT_ALGO_CONFIG_TILE_ID),
             ("stages", CUBLASLT_ALGO_CONFIG_STAGES_ID),
             ("split-k", CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
         ];
-        settings.into_iter().filter_map(setting).collect::<Vec<_>>().join(" ")
+        configuration.into_iter().filter_map(setting).collect::<Vec<_>>().join(" ")
     }
 }
 
-impl Descriptors {
-    /// Ways to compute it, which the library holds for the fastest first, at most `count`; refused if it has none.
+impl MatMulDescriptors {
+    /// Returns up to `count` algorithms, fastest first by the heuristic's estimate; refused if there is none.
     pub fn candidates(
         &self,
         handle: cublasLtHandle_t,
         workspace: usize,
-        alignment: &Alignment,
+        alignment: &OperandAlignment,
         count: usize,
-    ) -> Result<Vec<Candidate>, DriverError> {
+    ) -> Result<Vec<AlgorithmCandidate>, DriverError> {
         let api = self.api;
-        let preference = Preference::new(api, workspace, alignment)?;
-        if self.narrow {
-            preference.require_wide_sums()?;
+        let preference = HeuristicPreference::new(api, workspace, alignment)?;
+        if self.has_narrow_result {
+            preference.require_f32_reduction()?;
         }
         let mut found = vec![Heuristic::none(); count];
         let mut returned = 0;
-        // SAFETY: the descriptors are whole, and as many results are asked for as there is room for.
+        // SAFETY: the descriptors are complete, and `found` has space for `count` results.
         let status = unsafe {
             (api.cublasLtMatmulAlgoGetHeuristic)(
                 handle,
@@ -89,22 +89,23 @@ impl Descriptors {
         found.truncate(returned.max(0) as usize);
         found.retain(|found| found.state == cublasStatus_t::CUBLAS_STATUS_SUCCESS);
         if found.is_empty() {
-            let (call, reason) = ("cublasLtMatmulAlgoGetHeuristic", "no way is known".to_owned());
+            let (call, reason) =
+                ("cublasLtMatmulAlgoGetHeuristic", "no algorithm is known".to_owned());
             return Err(DriverError::Refused { call, reason });
         }
-        Ok(found.iter().map(Candidate::of).collect())
+        Ok(found.iter().map(AlgorithmCandidate::of).collect())
     }
 
-    /// An algorithm that was found before, if the library still takes it for this product with so much workspace.
-    pub fn checked(
+    /// Validates an algorithm from the autotuning cache against this matmul and workspace size.
+    pub fn validate_algorithm(
         &self,
         handle: cublasLtHandle_t,
         workspace: usize,
         algorithm: cublasLtMatmulAlgo_t,
-    ) -> Option<Candidate> {
+    ) -> Option<AlgorithmCandidate> {
         let api = self.api;
         let mut found = Heuristic::none();
-        // SAFETY: the descriptors are whole; the algorithm is read and compared with what the library has.
+        // SAFETY: the descriptors are complete; the library only reads the algorithm.
         let status = unsafe {
             (api.cublasLtMatmulAlgoCheck)(
                 handle,
@@ -119,41 +120,42 @@ impl Descriptors {
         };
         let is_taken =
             api.check("cublasLtMatmulAlgoCheck", status).is_ok() && found.workspace <= workspace;
-        is_taken.then_some(Candidate { algorithm, workspace: found.workspace })
+        is_taken.then_some(AlgorithmCandidate { algorithm, workspace: found.workspace })
     }
 }
 
-/// By how many bytes the addresses of the operands can be divided: left, right, result.
+/// Alignment of the operands' addresses, in bytes: left, right, result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Alignment(pub [u32; 3]);
+pub struct OperandAlignment(pub [u32; 3]);
 
-impl Alignment {
-    /// No way to compute a product asks for more than this.
-    const MOST: u32 = 16;
+impl OperandAlignment {
+    /// Largest alignment that any algorithm requires.
+    const MAX: u32 = 16;
 
-    /// Of these addresses.
-    pub fn of(addresses: [u64; 3]) -> Alignment {
-        Alignment(
-            addresses.map(|address| 1 << address.trailing_zeros().min(Alignment::MOST.ilog2())),
+    /// Returns the alignment of these addresses.
+    pub fn of(addresses: [u64; 3]) -> OperandAlignment {
+        OperandAlignment(
+            addresses
+                .map(|address| 1 << address.trailing_zeros().min(OperandAlignment::MAX.ilog2())),
         )
     }
 }
 
-/// What a way to compute a product may use.
-struct Preference {
+/// Restrictions on the algorithms of a search.
+struct HeuristicPreference {
     api: &'static CublasLtApi,
     raw: cublasLtMatmulPreference_t,
 }
 
-impl Preference {
+impl HeuristicPreference {
     fn new(
         api: &'static CublasLtApi,
         workspace: usize,
-        alignment: &Alignment,
-    ) -> Result<Preference, DriverError> {
+        alignment: &OperandAlignment,
+    ) -> Result<HeuristicPreference, DriverError> {
         use cublasLtMatmulPreferenceAttributes_t::*;
-        let mut preference = Preference { api, raw: std::ptr::null_mut() };
-        // SAFETY: it sets the pointer.
+        let mut preference = HeuristicPreference { api, raw: std::ptr::null_mut() };
+        // SAFETY: sets the pointer.
         unsafe { call!(api, cublasLtMatmulPreferenceCreate(&mut preference.raw)) }?;
         let workspace = workspace as u64;
         preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace)?;
@@ -165,8 +167,8 @@ impl Preference {
         Ok(preference)
     }
 
-    /// Leaves out ways that cut sums in parts and add these up in the dtype of the result, which rounds each time.
-    fn require_wide_sums(&self) -> Result<(), DriverError> {
+    /// Excludes algorithms that reduce split-k partial sums in the dtype of the result, which rounds each time.
+    fn require_f32_reduction(&self) -> Result<(), DriverError> {
         let schemes = cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
         use cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK;
         self.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes)
@@ -186,10 +188,10 @@ impl Preference {
     }
 }
 
-impl Drop for Preference {
+impl Drop for HeuristicPreference {
     fn drop(&mut self) {
         if !self.raw.is_null() {
-            // SAFETY: it was made, and is not used any more.
+            // SAFETY: created, and not used any more.
             unsafe { (self.api.cublasLtMatmulPreferenceDestroy)(self.raw) };
         }
     }
@@ -201,19 +203,20 @@ mod tests {
     use crate::backend::cuda::native::api::cublaslt;
 
     #[test]
-    fn alignment_is_the_power_of_two_that_divides_an_address() {
-        assert_eq!(Alignment::of([256, 2, 4]).0, [16, 2, 4]);
-        assert_eq!(Alignment::of([24, 1 << 40, 18]).0, [8, 16, 2]);
+    fn alignment_is_a_power_of_two() {
+        assert_eq!(OperandAlignment::of([256, 2, 4]).0, [16, 2, 4]);
+        assert_eq!(OperandAlignment::of([24, 1 << 40, 18]).0, [8, 16, 2]);
     }
 
-    /// Preferences need the library, but no device; where it is not there, nothing is checked.
+    /// Needs the library but no device; checks nothing without the library.
     #[test]
-    fn preferences_are_those_that_the_library_knows() {
+    fn preferences_are_accepted_by_the_library() {
         let Ok(api) = cublaslt() else { return };
-        let preference = Preference::new(api, 32 << 20, &Alignment([16, 2, 4])).unwrap();
-        preference.require_wide_sums().unwrap();
+        let preference =
+            HeuristicPreference::new(api, 32 << 20, &OperandAlignment([16, 2, 4])).unwrap();
+        preference.require_f32_reduction().unwrap();
 
-        let wrong = Preference::new(api, 0, &Alignment([16; 3])).unwrap();
+        let wrong = HeuristicPreference::new(api, 0, &OperandAlignment([16; 3])).unwrap();
         let search = cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_SEARCH_MODE;
         let error = wrong.set(search, &0u8).unwrap_err().to_string();
         assert!(error.starts_with("cublasLtMatmulPreferenceSetAttribute refuses: "), "{error}");

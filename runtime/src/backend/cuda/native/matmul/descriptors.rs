@@ -1,4 +1,4 @@
-//! The library's descriptions of a product.
+//! cuBLASLt descriptors of a matmul.
 
 use std::ffi::CStr;
 use std::sync::{Mutex, MutexGuard};
@@ -8,13 +8,13 @@ use cudarc::cublaslt::sys::{
     cublasLtMatrixLayout_t, cublasStatus_t, cudaDataType_t,
 };
 
-use super::layout::{Layout, Product};
+use super::layout::{ColumnMajorMatMul, MatrixLayout};
 use crate::backend::DType;
 use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::native::api::{CublasLtApi, Status};
-use crate::backend::cuda::{DriverError, Ending, MatMul};
+use crate::backend::cuda::{DriverError, MatMul, MatMulEpilogue};
 
-/// Calls a function of the library, and names it if it fails.
+/// Calls a library function and adds its name to an error.
 macro_rules! call {
     ($api:expr, $function:ident($($arg:expr),* $(,)?)) => {
         $api.check(stringify!($function), ($api.$function)($($arg),*))
@@ -23,7 +23,7 @@ macro_rules! call {
 pub(super) use call;
 
 impl CublasLtApi {
-    /// The result of a call. It is refused where the library has no product of that kind, or does not take its arguments.
+    /// Converts the status of a call: `Refused` if the library does not support the operation or its arguments.
     pub fn check(
         &self,
         call: &'static str,
@@ -33,65 +33,70 @@ impl CublasLtApi {
         if status == CUBLAS_STATUS_SUCCESS {
             return Ok(());
         }
-        // SAFETY: it gives a constant string for any status.
+        // SAFETY: returns a static string for any status.
         let reason = unsafe { CStr::from_ptr((self.cublasLtGetStatusString)(status)) };
         let reason = format!("{} ({status})", reason.to_string_lossy());
         let refusals =
             [CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_INVALID_VALUE, CUBLAS_STATUS_ARCH_MISMATCH];
-        match refusals.iter().any(|refusal| status == *refusal) {
-            true => Err(DriverError::Refused { call, reason }),
-            false => Err(DriverError::Call { call, reason }),
+        if refusals.iter().any(|refusal| status == *refusal) {
+            Err(DriverError::Refused { call, reason })
+        } else {
+            Err(DriverError::Call { call, reason })
         }
     }
 }
 
-/// A product as the library describes it. Once it is made, nothing of it changes but where operands of its ending lie.
-pub struct Descriptors {
+/// Descriptors of a matmul. Only the addresses of epilogue operands change after creation.
+pub struct MatMulDescriptors {
     pub(super) api: &'static CublasLtApi,
     pub operation: cublasLtMatmulDesc_t,
     pub left: cublasLtMatrixLayout_t,
     pub right: cublasLtMatrixLayout_t,
     pub result: cublasLtMatrixLayout_t,
-    ending: Ending,
-    /// Whether the result has a narrower dtype than sums.
-    pub(super) narrow: bool,
-    /// Held while somebody relies on where they lie.
-    pointed: Mutex<()>,
+    epilogue: MatMulEpilogue,
+    /// True if the result's dtype is narrower than the f32 accumulator.
+    pub(super) has_narrow_result: bool,
+    /// Locked while a matmul relies on the current addresses.
+    pointers: Mutex<()>,
 }
 
-/// While it is held, operands of an ending stay those that were named.
-pub type Pointed<'a> = Option<MutexGuard<'a, ()>>;
+/// Guard that keeps the addresses of epilogue operands unchanged.
+pub type EpilogueGuard<'a> = Option<MutexGuard<'a, ()>>;
 
-// SAFETY: descriptors are memory of the library that is only read, once they are made, but for addresses behind a lock.
-unsafe impl Send for Descriptors {}
+// SAFETY: after creation, descriptors are only read, except for the addresses behind a lock.
+unsafe impl Send for MatMulDescriptors {}
 // SAFETY: as above.
-unsafe impl Sync for Descriptors {}
+unsafe impl Sync for MatMulDescriptors {}
 
-impl Descriptors {
-    /// Of a product with f32 sums of exact products: f32 factors are not rounded to TF32.
-    pub fn new(api: &'static CublasLtApi, shape: &MatMul) -> Result<Descriptors, DriverError> {
-        let product = Product::of(shape);
-        let mut made = Descriptors {
+impl MatMulDescriptors {
+    /// Creates the descriptors of a matmul with exact products and f32 accumulation: f32 inputs are not rounded to
+    /// TF32.
+    pub fn new(
+        api: &'static CublasLtApi,
+        shape: &MatMul,
+    ) -> Result<MatMulDescriptors, DriverError> {
+        let matmul = ColumnMajorMatMul::of(shape);
+        let mut make_plan = MatMulDescriptors {
             api,
             operation: std::ptr::null_mut(),
             left: std::ptr::null_mut(),
             right: std::ptr::null_mut(),
             result: std::ptr::null_mut(),
-            ending: shape.ending,
-            narrow: shape.result != DType::F32,
-            pointed: Mutex::default(),
+            epilogue: shape.epilogue,
+            has_narrow_result: shape.result != DType::F32,
+            pointers: Mutex::default(),
         };
         let (compute, scale) =
             (cublasComputeType_t::CUBLAS_COMPUTE_32F, cudaDataType_t::CUDA_R_32F);
-        // SAFETY: each sets the pointer that it is given; they are destroyed with `made`, also where one of them fails.
+        // SAFETY: each call sets the given pointer; `make_plan` destroys them, also if one of the calls fails.
         unsafe {
-            call!(api, cublasLtMatmulDescCreate(&mut made.operation, compute, scale))?;
+            call!(api, cublasLtMatmulDescCreate(&mut make_plan.operation, compute, scale))?;
             for (layout, to) in [
-                (&product.left, &mut made.left),
-                (&product.right, &mut made.right),
-                (&product.result, &mut made.result),
+                (&matmul.left, &mut make_plan.left),
+                (&matmul.right, &mut make_plan.right),
+                (&matmul.result, &mut make_plan.result),
             ] {
-                let Layout { rows, cols, ld, .. } = *layout;
+                let MatrixLayout { rows, cols, ld, .. } = *layout;
                 call!(
                     api,
                     cublasLtMatrixLayoutCreate(to, data_type(layout.dtype), rows, cols, ld)
@@ -99,30 +104,34 @@ impl Descriptors {
             }
         }
         use cublasLtMatmulDescAttributes_t::*;
-        made.set(CUBLASLT_MATMUL_DESC_TRANSA, operation(product.transpose_left))?;
-        made.set(CUBLASLT_MATMUL_DESC_TRANSB, operation(product.transpose_right))?;
-        if let Some(epilogue) = epilogue(shape.ending) {
-            made.set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue as i32)?;
+        make_plan.set(CUBLASLT_MATMUL_DESC_TRANSA, transpose_op(matmul.transpose_left))?;
+        make_plan.set(CUBLASLT_MATMUL_DESC_TRANSB, transpose_op(matmul.transpose_right))?;
+        if let Some(epilogue) = library_epilogue(shape.epilogue) {
+            make_plan.set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue as i32)?;
         }
-        if let Ending::BiasGelu { keeps: true } = shape.ending {
-            made.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, product.result.ld)?;
+        if let MatMulEpilogue::BiasGelu { aux: true } = shape.epilogue {
+            make_plan.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, matmul.result.ld)?;
         }
-        Ok(made)
+        Ok(make_plan)
     }
 
-    /// Says where the operands of the ending lie. They do until the result is dropped, in which time products are
-    /// submitted: the library reads their addresses then.
-    pub fn point_to(&self, vector: u64, inside: u64) -> Result<Pointed<'_>, DriverError> {
+    /// Sets the addresses of the epilogue operands. The library reads them when a matmul is submitted, so the returned
+    /// guard must be held until then.
+    pub fn set_epilogue_pointers(
+        &self,
+        bias: u64,
+        aux: u64,
+    ) -> Result<EpilogueGuard<'_>, DriverError> {
         use cublasLtMatmulDescAttributes_t::*;
-        if self.ending == Ending::Plain {
+        if self.epilogue == MatMulEpilogue::Plain {
             return Ok(None);
         }
-        let pointed = lock(&self.pointed);
-        self.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector)?;
-        if let Ending::BiasGelu { keeps: true } = self.ending {
-            self.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, inside)?;
+        let pointers = lock(&self.pointers);
+        self.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)?;
+        if let MatMulEpilogue::BiasGelu { aux: true } = self.epilogue {
+            self.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux)?;
         }
-        Ok(Some(pointed))
+        Ok(Some(pointers))
     }
 
     fn set<T: bytemuck::NoUninit>(
@@ -139,9 +148,9 @@ impl Descriptors {
     }
 }
 
-impl Drop for Descriptors {
+impl Drop for MatMulDescriptors {
     fn drop(&mut self) {
-        // SAFETY: what was made is not used any more. Nobody could act on an error.
+        // SAFETY: not used any more. Errors cannot be handled here.
         unsafe {
             for layout in [self.left, self.right, self.result] {
                 if !layout.is_null() {
@@ -155,25 +164,25 @@ impl Drop for Descriptors {
     }
 }
 
-/// The library's name of an ending. Its result is the transpose of ours, whose columns are its rows: it adds one element
-/// of a bias to each row, and sums the rows of its left factor, which is our right one.
-fn epilogue(ending: Ending) -> Option<cublasLtEpilogue_t> {
+/// Returns the library's epilogue. Its result is the transpose of ours: its rows are our columns, so it adds one bias
+/// element to each row, and reduces the rows of its left input, which is our right one.
+fn library_epilogue(epilogue: MatMulEpilogue) -> Option<cublasLtEpilogue_t> {
     use cublasLtEpilogue_t::*;
-    match ending {
-        Ending::Plain => None,
-        Ending::Bias => Some(CUBLASLT_EPILOGUE_BIAS),
-        Ending::BiasGelu { keeps: false } => Some(CUBLASLT_EPILOGUE_GELU_BIAS),
-        Ending::BiasGelu { keeps: true } => Some(CUBLASLT_EPILOGUE_GELU_AUX_BIAS),
-        Ending::Sums => Some(CUBLASLT_EPILOGUE_BGRADA),
+    match epilogue {
+        MatMulEpilogue::Plain => None,
+        MatMulEpilogue::Bias => Some(CUBLASLT_EPILOGUE_BIAS),
+        MatMulEpilogue::BiasGelu { aux: false } => Some(CUBLASLT_EPILOGUE_GELU_BIAS),
+        MatMulEpilogue::BiasGelu { aux: true } => Some(CUBLASLT_EPILOGUE_GELU_AUX_BIAS),
+        MatMulEpilogue::BiasGrad => Some(CUBLASLT_EPILOGUE_BGRADA),
     }
 }
 
-/// `CUBLAS_OP_T` or `CUBLAS_OP_N`, which the bindings do not have.
-fn operation(transpose: bool) -> i32 {
+/// Returns `CUBLAS_OP_T` or `CUBLAS_OP_N`, which the bindings lack.
+fn transpose_op(transpose: bool) -> i32 {
     if transpose { 1 } else { 0 }
 }
 
-/// The library's name of a dtype; there are no products of `u32`, which the caller has checked.
+/// Returns the library's dtype; the caller has checked that it is not `u32`.
 fn data_type(dtype: DType) -> cudaDataType_t {
     match dtype {
         DType::F32 => cudaDataType_t::CUDA_R_32F,
@@ -188,30 +197,30 @@ mod tests {
     use crate::backend::Gemm;
     use crate::backend::cuda::native::api::cublaslt;
 
-    /// Descriptions need the library, but no device; where it is not there, that is what is said.
+    /// Needs the library but no device; without the library, checks the error message.
     #[test]
-    fn every_form_of_a_product_can_be_described() {
+    fn every_matmul_can_be_described() {
         let api = match cublaslt() {
             Ok(api) => api,
             Err(error) => return assert!(error.to_string().starts_with("cuBLASLt "), "{error}"),
         };
-        for (factors, result) in
+        for (inputs, result) in
             [(DType::Bf16, DType::Bf16), (DType::Bf16, DType::F32), (DType::F32, DType::F32)]
         {
             for form in 0..4 {
                 let (trans_a, trans_b) = (form & 1 == 1, form & 2 == 2);
                 let gemm = Gemm { m: 3, n: 8, k: 1 << 33, trans_a, trans_b, accumulate: true };
-                for ending in [
-                    Ending::Plain,
-                    Ending::Bias,
-                    Ending::BiasGelu { keeps: false },
-                    Ending::BiasGelu { keeps: true },
-                    Ending::Sums,
+                for epilogue in [
+                    MatMulEpilogue::Plain,
+                    MatMulEpilogue::Bias,
+                    MatMulEpilogue::BiasGelu { aux: false },
+                    MatMulEpilogue::BiasGelu { aux: true },
+                    MatMulEpilogue::BiasGrad,
                 ] {
-                    let shape = MatMul { gemm, factors, result, ending };
-                    let descriptors = Descriptors::new(api, &shape).unwrap();
-                    let pointed = descriptors.point_to(256, 512).unwrap();
-                    assert_eq!(pointed.is_some(), ending != Ending::Plain);
+                    let shape = MatMul { gemm, inputs, result, epilogue };
+                    let descriptors = MatMulDescriptors::new(api, &shape).unwrap();
+                    let pointers = descriptors.set_epilogue_pointers(256, 512).unwrap();
+                    assert_eq!(pointers.is_some(), epilogue != MatMulEpilogue::Plain);
                 }
             }
         }

@@ -1,11 +1,11 @@
-//! Products of row-major matrices as the column-major products that the library knows.
+//! Row-major matmuls as the column-major matmuls that cuBLASLt computes.
 
 use crate::backend::DType;
 use crate::backend::cuda::MatMul;
 
 /// A column-major matrix: element `(i, j)` at `i + j * ld`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
+pub struct MatrixLayout {
     pub dtype: DType,
     pub rows: u64,
     pub cols: u64,
@@ -14,29 +14,29 @@ pub struct Layout {
 
 /// `result (+)= op(left) * op(right)` of column-major matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Product {
-    pub left: Layout,
+pub struct ColumnMajorMatMul {
+    pub left: MatrixLayout,
     pub transpose_left: bool,
-    pub right: Layout,
+    pub right: MatrixLayout,
     pub transpose_right: bool,
-    pub result: Layout,
+    pub result: MatrixLayout,
 }
 
-impl Product {
-    /// The same product of the same memory.
+impl ColumnMajorMatMul {
+    /// Returns the column-major matmul over the same memory.
     ///
-    /// What is row-major is the transpose of what is column-major, and `c = a * b` is `c^T = b^T * a^T`: the factors
-    /// change places, and each is transposed where it was before.
-    pub fn of(shape: &MatMul) -> Product {
+    /// A row-major matrix is the transpose of a column-major one, and `c = a * b` is `c^T = b^T * a^T`: the inputs
+    /// change places, and each stays transposed if it was.
+    pub fn of(shape: &MatMul) -> ColumnMajorMatMul {
         let gemm = &shape.gemm;
         let stored = |dtype, transposed: bool, rows: usize, cols: usize| {
             let (rows, cols) = if transposed { (cols, rows) } else { (rows, cols) };
-            Layout { dtype, rows: cols as u64, cols: rows as u64, ld: cols as i64 }
+            MatrixLayout { dtype, rows: cols as u64, cols: rows as u64, ld: cols as i64 }
         };
-        Product {
-            left: stored(shape.factors, gemm.trans_b, gemm.k, gemm.n),
+        ColumnMajorMatMul {
+            left: stored(shape.inputs, gemm.trans_b, gemm.k, gemm.n),
             transpose_left: gemm.trans_b,
-            right: stored(shape.factors, gemm.trans_a, gemm.m, gemm.k),
+            right: stored(shape.inputs, gemm.trans_a, gemm.m, gemm.k),
             transpose_right: gemm.trans_a,
             result: stored(shape.result, false, gemm.m, gemm.n),
         }
@@ -47,26 +47,26 @@ impl Product {
 mod tests {
     use super::*;
     use crate::backend::Gemm;
-    use crate::backend::cuda::Ending;
+    use crate::backend::cuda::MatMulEpilogue;
 
-    /// Element `(i, j)` of a column-major matrix, transposed or not.
-    fn element(data: &[f32], layout: &Layout, transposed: bool, i: u64, j: u64) -> f32 {
+    /// Returns element `(i, j)` of a column-major matrix, transposed or not.
+    fn element(data: &[f32], layout: &MatrixLayout, transposed: bool, i: u64, j: u64) -> f32 {
         let (i, j) = if transposed { (j, i) } else { (i, j) };
         assert!(i < layout.rows && j < layout.cols);
         data[(i + j * layout.ld as u64) as usize]
     }
 
     #[test]
-    fn column_major_products_give_the_row_major_result() {
+    fn column_major_matmul_gives_the_row_major_result() {
         let (m, n, k) = (3, 5, 4);
         let a: Vec<f32> = (0..m * k).map(|i| (i * 7 % 11) as f32 - 5.0).collect();
         let b: Vec<f32> = (0..k * n).map(|i| (i * 5 % 13) as f32 - 6.0).collect();
         for (trans_a, trans_b) in [(false, false), (true, false), (false, true), (true, true)] {
             let gemm = Gemm { m, n, k, trans_a, trans_b, accumulate: false };
-            let (factors, result) = (DType::Bf16, DType::F32);
-            let shape = MatMul { gemm, factors, result, ending: Ending::Plain };
-            let product = Product::of(&shape);
-            assert_eq!((product.left.dtype, product.result.dtype), (DType::Bf16, DType::F32));
+            let (inputs, result) = (DType::Bf16, DType::F32);
+            let shape = MatMul { gemm, inputs, result, epilogue: MatMulEpilogue::Plain };
+            let matmul = ColumnMajorMatMul::of(&shape);
+            assert_eq!((matmul.left.dtype, matmul.result.dtype), (DType::Bf16, DType::F32));
             for row in 0..m {
                 for col in 0..n {
                     let expected: f32 = (0..k)
@@ -75,15 +75,15 @@ mod tests {
                             a * if trans_b { b[col * k + i] } else { b[i * n + col] }
                         })
                         .sum();
-                    // Element (row, col) of the row-major result is (col, row) of the column-major one.
+                    // Element (row, col) of the row-major result is element (col, row) of the column-major one.
                     let result: f32 = (0..k as u64)
                         .map(|i| {
                             let (row, col) = (row as u64, col as u64);
-                            element(&b, &product.left, product.transpose_left, col, i)
-                                * element(&a, &product.right, product.transpose_right, i, row)
+                            element(&b, &matmul.left, matmul.transpose_left, col, i)
+                                * element(&a, &matmul.right, matmul.transpose_right, i, row)
                         })
                         .sum();
-                    let place = col + row * product.result.ld as usize;
+                    let place = col + row * matmul.result.ld as usize;
                     assert_eq!((result, place), (expected, row * n + col));
                 }
             }

@@ -1,8 +1,8 @@
-//! Matrix products by cuBLASLt, with a plan for each shape.
+//! Matmuls by cuBLASLt, with a plan per shape.
 
+mod autotune_cache;
 mod candidates;
 mod descriptors;
-mod kept;
 mod layout;
 mod plan;
 
@@ -14,144 +14,159 @@ use std::sync::{Arc, Mutex, Once};
 use cudarc::cublaslt::sys::{cublasLtHandle_t, cublasLtMatmulAlgo_t};
 
 use super::api::{CublasLtApi, cublaslt};
-use super::context::Context;
+use super::context::DeviceContext;
 use super::memory;
 use crate::backend::DType;
 use crate::backend::cuda::gpu::lock;
-use crate::backend::cuda::{Driver, DriverError, Ending, MatMul, MatMulOperands, Stream};
-use candidates::Alignment;
-use descriptors::{Descriptors, call};
-use kept::Kept;
-use plan::{Key, Plan};
+use crate::backend::cuda::{Driver, DriverError, MatMul, MatMulEpilogue, MatMulOperands, Stream};
+use autotune_cache::AutotuneCache;
+use candidates::OperandAlignment;
+use descriptors::{MatMulDescriptors, call};
+use plan::{MatMulPlan, PlanKey};
 
-/// Bytes that a product may use beside its operands: what the library's fastest ways need on Hopper, and room for the parts
-/// of sums where a long one is cut for few and small tiles.
-const WORKSPACE: usize = 64 << 20;
+/// Workspace of a matmul, in bytes: enough for the fastest algorithms on Hopper, and for the partial sums of split-k.
+const WORKSPACE_BYTES: usize = 64 << 20;
 
-/// The library on one device, and the plans that were made so far.
-pub struct MatMuls {
+/// cuBLASLt on one device, with the plans made so far.
+pub struct CublasLtMatMuls {
     api: &'static CublasLtApi,
     handle: cublasLtHandle_t,
-    plans: Mutex<HashMap<Key, Arc<Plan>>>,
-    /// Whether there are products of a shape.
-    known: Mutex<HashMap<MatMul, bool>>,
+    plans: Mutex<HashMap<PlanKey, Arc<MatMulPlan>>>,
+    /// Shapes supported to be supported or refused.
+    supported: Mutex<HashMap<MatMul, bool>>,
     workspaces: Mutex<HashMap<Stream, u64>>,
-    /// That it has refused one.
-    told: Once,
-    /// Take the fastest way to compute a product, also where its result has other bits than that of the first proposal.
-    any_bits: bool,
-    kept: Kept,
+    /// Guards the one-time warning about a refused epilogue.
+    warned: Once,
+    /// Permits algorithms whose results are not bitwise equal to the first proposal's.
+    allow_nondeterministic: bool,
+    autotune_cache: AutotuneCache,
 }
 
-// SAFETY: the handle may be used from any thread, one after another or at once.
-unsafe impl Send for MatMuls {}
+// SAFETY: the handle may be used from any thread, also concurrently.
+unsafe impl Send for CublasLtMatMuls {}
 // SAFETY: as above.
-unsafe impl Sync for MatMuls {}
+unsafe impl Sync for CublasLtMatMuls {}
 
-impl MatMuls {
-    /// On the device of the current context.
-    pub fn new(context: &Context, any_bits: bool) -> Result<MatMuls, DriverError> {
+impl CublasLtMatMuls {
+    /// Creates a handle for the device of the current context.
+    pub fn new(
+        context: &DeviceContext,
+        allow_nondeterministic: bool,
+    ) -> Result<CublasLtMatMuls, DriverError> {
         let api = cublaslt()?;
-        let kept = Kept::new(&context.properties, api.version, any_bits, WORKSPACE);
+        let autotune_cache = AutotuneCache::new(
+            &context.properties,
+            api.version,
+            allow_nondeterministic,
+            WORKSPACE_BYTES,
+        );
         let api: &'static CublasLtApi = api;
         let mut handle = std::ptr::null_mut();
-        // SAFETY: it sets the handle.
+        // SAFETY: sets the handle.
         unsafe { call!(api, cublasLtCreate(&mut handle)) }?;
-        let (plans, known, workspaces) = Default::default();
-        Ok(MatMuls { api, handle, plans, known, workspaces, told: Once::new(), any_bits, kept })
+        let (plans, supported, workspaces) = Default::default();
+        Ok(CublasLtMatMuls {
+            api,
+            handle,
+            plans,
+            supported,
+            workspaces,
+            warned: Once::new(),
+            allow_nondeterministic,
+            autotune_cache,
+        })
     }
 
-    /// Whether the library has products of a shape, of operands that are [aligned](MatMulOperands::ALIGNMENT).
-    pub fn has(&self, shape: &MatMul) -> bool {
-        if let Some(has) = lock(&self.known).get(shape) {
+    /// Returns true if matmuls of a shape are supported for [aligned](MatMulOperands::ALIGNMENT) operands.
+    pub fn is_supported(&self, shape: &MatMul) -> bool {
+        if let Some(has) = lock(&self.supported).get(shape) {
             return *has;
         }
-        // Without a product of this kind there are others in its place, so that no answer of the library is a failure.
-        let answer = self.ask(shape);
+        // An unsupported epilogue has a fallback, so no answer of the library is a failure.
+        let answer = self.query_support(shape);
         if let Err(error) = &answer {
-            self.note_refusal(shape, error);
+            self.note_unsupported(shape, error);
         }
-        *lock(&self.known).entry(*shape).or_insert(answer.is_ok())
+        *lock(&self.supported).entry(*shape).or_insert(answer.is_ok())
     }
 
-    /// An error unless the library has products of a shape, of aligned operands.
-    fn ask(&self, shape: &MatMul) -> Result<(), DriverError> {
-        let descriptors = Descriptors::new(self.api, shape)?;
-        // It asks whether there are addresses, and does not follow them.
-        descriptors.point_to(MatMulOperands::ALIGNMENT, MatMulOperands::ALIGNMENT)?;
-        let alignment = Alignment([MatMulOperands::ALIGNMENT as u32; 3]);
-        descriptors.candidates(self.handle, WORKSPACE, &alignment, 1).map(drop)
+    /// Returns an error unless the library supports matmuls of a shape for aligned operands.
+    fn query_support(&self, shape: &MatMul) -> Result<(), DriverError> {
+        let descriptors = MatMulDescriptors::new(self.api, shape)?;
+        // The library requires that addresses are set, and does not dereference them.
+        descriptors.set_epilogue_pointers(MatMulOperands::ALIGNMENT, MatMulOperands::ALIGNMENT)?;
+        let alignment = OperandAlignment([MatMulOperands::ALIGNMENT as u32; 3]);
+        descriptors.candidates(self.handle, WORKSPACE_BYTES, &alignment, 1).map(drop)
     }
 
-    /// The library has no products of a shape, or so it says when it is to compute one.
-    fn note_refusal(&self, shape: &MatMul, error: &DriverError) {
-        lock(&self.known).insert(*shape, false);
-        self.told.call_once(|| {
+    /// Records that matmuls of a shape are not supported, as the heuristic or an execution reported.
+    fn note_unsupported(&self, shape: &MatMul, error: &DriverError) {
+        lock(&self.supported).insert(*shape, false);
+        self.warned.call_once(|| {
             let _ = writeln!(
                 std::io::stderr(),
-                "{error}, for {shape}: what comes with a product is computed by kernels of its own where cuBLASLt has no \
-                 such product"
+                "{error}, for {shape}: kernels of their own compute epilogues that cuBLASLt does not support"
             );
         });
     }
 
-    /// `c (+)= op(a) * op(b)` of row-major matrices, none of whose sizes is 0, with its ending.
+    /// Computes `c (+)= op(a) * op(b)` of row-major matrices of positive sizes, with its epilogue.
     ///
     /// # Safety
     /// As [`Driver::matmul`](crate::backend::cuda::Driver::matmul).
-    pub unsafe fn run(
+    pub unsafe fn execute(
         &self,
         driver: &dyn Driver,
-        context: &Context,
+        context: &DeviceContext,
         stream: Stream,
         shape: &MatMul,
         operands: &MatMulOperands,
     ) -> Result<(), DriverError> {
         let workspace = self.workspace(context, stream)?;
-        let planned = self.planned(driver, context, stream, shape, operands, workspace);
-        let submitted = planned.and_then(|plan| {
+        let plan = self.get_plan(driver, context, stream, shape, operands, workspace);
+        let submitted = plan.and_then(|plan| {
             // SAFETY: as the caller promises.
             unsafe {
                 self.submit(stream, shape, &plan.descriptors, plan.algorithm(), operands, workspace)
             }
         });
         if let (Err(error @ DriverError::Refused { .. }), true) =
-            (&submitted, shape.ending != Ending::Plain)
+            (&submitted, shape.epilogue != MatMulEpilogue::Plain)
         {
-            self.note_refusal(shape, error);
+            self.note_unsupported(shape, error);
         }
         submitted
     }
 
-    /// Gives back what `stream` has used; all of its work is done.
-    pub fn forget(&self, context: &Context, stream: Stream) -> Result<(), DriverError> {
+    /// Frees the workspace of `stream`, whose work is done.
+    pub fn free_stream(&self, context: &DeviceContext, stream: Stream) -> Result<(), DriverError> {
         match lock(&self.workspaces).remove(&stream) {
-            // SAFETY: it was allocated here, and nothing uses it any more.
+            // SAFETY: allocated here, and nothing uses it any more.
             Some(workspace) => unsafe {
-                memory::free_scratch(context, stream, workspace, WORKSPACE)
+                memory::free_workspace(context, stream, workspace, WORKSPACE_BYTES)
             },
             None => Ok(()),
         }
     }
 
-    /// Gives everything back; all work is done.
-    pub fn close(&self, context: &Context) {
+    /// Frees everything; all work is done.
+    pub fn free_all(&self, context: &DeviceContext) {
         for (stream, workspace) in lock(&self.workspaces).drain() {
-            // SAFETY: as in `forget`. Nobody could act on an error.
-            let _ = unsafe { memory::free_scratch(context, stream, workspace, WORKSPACE) };
+            // SAFETY: as in `free_stream`. Errors cannot be handled here.
+            let _ = unsafe { memory::free_workspace(context, stream, workspace, WORKSPACE_BYTES) };
         }
         lock(&self.plans).clear();
-        // SAFETY: it is not used any more.
+        // SAFETY: not used any more.
         unsafe { (self.api.cublasLtDestroy)(self.handle) };
     }
 
-    /// The workspace of a stream: products on one stream are computed one after another.
-    fn workspace(&self, context: &Context, stream: Stream) -> Result<u64, DriverError> {
+    /// Returns the workspace of a stream, shared because matmuls on one stream run one after another.
+    fn workspace(&self, context: &DeviceContext, stream: Stream) -> Result<u64, DriverError> {
         let mut workspaces = lock(&self.workspaces);
         if let Some(workspace) = workspaces.get(&stream) {
             return Ok(*workspace);
         }
-        let workspace = memory::alloc_scratch(context, stream, WORKSPACE)?;
+        let workspace = memory::alloc_workspace(context, stream, WORKSPACE_BYTES)?;
         workspaces.insert(stream, workspace);
         Ok(workspace)
     }
@@ -160,15 +175,15 @@ impl MatMuls {
         &self,
         stream: Stream,
         shape: &MatMul,
-        descriptors: &Descriptors,
+        descriptors: &MatMulDescriptors,
         algorithm: &cublasLtMatmulAlgo_t,
         operands: &MatMulOperands,
         workspace: u64,
     ) -> Result<(), DriverError> {
         let api = self.api;
         let (alpha, beta) = (1.0f32, if shape.gemm.accumulate { 1.0f32 } else { 0.0 });
-        let _pointed = descriptors.point_to(operands.vector, operands.inside)?;
-        // SAFETY: as the caller promises; factors are read from the host during the call.
+        let _guard = descriptors.set_epilogue_pointers(operands.bias, operands.aux)?;
+        // SAFETY: as the caller promises; alpha and beta are host values that are read during the call.
         unsafe {
             call!(
                 api,
@@ -176,7 +191,7 @@ impl MatMuls {
                     self.handle,
                     descriptors.operation,
                     (&raw const alpha).cast(),
-                    // See `Product`: the factors change places.
+                    // The inputs change places: see `ColumnMajorMatMul`.
                     operands.b as *const c_void,
                     descriptors.left,
                     operands.a as *const c_void,
@@ -188,7 +203,7 @@ impl MatMuls {
                     descriptors.result,
                     algorithm,
                     workspace as *mut c_void,
-                    WORKSPACE,
+                    WORKSPACE_BYTES,
                     stream.0 as *mut _,
                 )
             )
@@ -196,10 +211,10 @@ impl MatMuls {
     }
 }
 
-/// Whether a product of these dtypes is one that the library is asked for.
-pub fn is_supported(shape: &MatMul) -> bool {
+/// Returns true if cuBLASLt has matmuls of these dtypes.
+pub fn has_dtypes(shape: &MatMul) -> bool {
     matches!(
-        (shape.factors, shape.result),
+        (shape.inputs, shape.result),
         (DType::Bf16, DType::Bf16 | DType::F32) | (DType::F32, DType::F32)
-    ) && (shape.ending != Ending::Sums || shape.result == DType::F32)
+    ) && (shape.epilogue != MatMulEpilogue::BiasGrad || shape.result == DType::F32)
 }

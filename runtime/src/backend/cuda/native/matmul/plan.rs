@@ -1,159 +1,179 @@
-//! How products of a shape are computed, decided once.
+//! Plans: the algorithm of each matmul shape, chosen once.
 
 use std::sync::Arc;
 
 use cudarc::cublaslt::sys::cublasLtMatmulAlgo_t;
 use cudarc::driver::sys::{CUstream, CUstreamCaptureStatus};
 
-use super::candidates::{Alignment, Candidate};
-use super::descriptors::Descriptors;
-use super::{MatMuls, WORKSPACE};
-use crate::backend::cuda::choices::{Origin, ProductChoice};
+use super::candidates::{AlgorithmCandidate, OperandAlignment};
+use super::descriptors::MatMulDescriptors;
+use super::{CublasLtMatMuls, WORKSPACE_BYTES};
+use crate::backend::cuda::algorithm_choices::{ChoiceOrigin, MatMulChoice};
+use crate::backend::cuda::autotune::autotune_matmul;
 use crate::backend::cuda::gpu::lock;
-use crate::backend::cuda::native::context::{Context, call};
-use crate::backend::cuda::trial::fastest;
+use crate::backend::cuda::native::context::{DeviceContext, call};
 use crate::backend::cuda::{Driver, DriverError, MatMul, MatMulOperands, Stream};
 
-/// How many ways to compute a product are tried.
-const CANDIDATES: usize = 24;
+/// Maximum number of algorithms to autotune.
+const MAX_CANDIDATES: usize = 24;
 
-/// Floating-point operations from which on it pays to try them. A smaller product takes microseconds in any way.
-const WORTH_TRYING: u64 = 2_000_000_000;
+/// Minimum floating-point operations for autotuning: a smaller matmul takes microseconds with any algorithm.
+const MIN_AUTOTUNE_FLOPS: u64 = 2_000_000_000;
 
-/// What a plan depends on.
+/// Key of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct PlanKey {
     pub shape: MatMul,
-    pub alignment: Alignment,
+    pub alignment: OperandAlignment,
 }
 
-/// How a product is computed.
-pub struct Plan {
-    pub descriptors: Descriptors,
-    candidate: Candidate,
-    pub choice: ProductChoice,
-    /// Whether nothing is left to try.
-    settled: bool,
+/// Plan of a matmul.
+pub struct MatMulPlan {
+    pub descriptors: MatMulDescriptors,
+    candidate: AlgorithmCandidate,
+    pub choice: MatMulChoice,
+    /// True if the choice is final, without later autotuning.
+    is_final: bool,
 }
 
-impl Plan {
+impl MatMulPlan {
     pub fn algorithm(&self) -> &cublasLtMatmulAlgo_t {
         &self.candidate.algorithm
     }
 }
 
-impl MatMuls {
-    /// The plan of a product, which may have to be made.
-    pub fn planned(
+impl CublasLtMatMuls {
+    /// Returns the plan of a matmul, which is made on first use.
+    pub fn get_plan(
         &self,
         driver: &dyn Driver,
-        context: &Context,
+        context: &DeviceContext,
         stream: Stream,
         shape: &MatMul,
         operands: &MatMulOperands,
         workspace: u64,
-    ) -> Result<Arc<Plan>, DriverError> {
-        // See `Product`: the factors change places.
+    ) -> Result<Arc<MatMulPlan>, DriverError> {
+        // The inputs change places: see `ColumnMajorMatMul`.
         let MatMulOperands { a, b, c, .. } = *operands;
-        let key = Key { shape: *shape, alignment: Alignment::of([b, a, c]) };
+        let key = PlanKey { shape: *shape, alignment: OperandAlignment::of([b, a, c]) };
         let known = lock(&self.plans).get(&key).cloned();
-        let is_recorded = || is_capturing(context, stream);
+        let is_captured = || is_capturing(context, stream);
         match known {
-            Some(plan) if plan.settled || is_recorded()? => Ok(plan),
+            Some(plan) if plan.is_final || is_captured()? => Ok(plan),
             _ => {
-                let recorded = is_recorded()?;
-                let plan = self.plan(driver, stream, &key, operands, workspace, recorded)?;
+                let captured = is_captured()?;
+                let plan = self.create_plan(driver, stream, &key, operands, workspace, captured)?;
                 let plan = Arc::new(plan);
-                // Where two ranks made one at once, both use the first.
+                // If two ranks made a plan concurrently, both use the first.
                 let mut plans = lock(&self.plans);
-                let kept = plans.entry(key).or_insert_with(|| Arc::clone(&plan));
-                if !kept.settled {
-                    *kept = plan;
+                let current = plans.entry(key).or_insert_with(|| Arc::clone(&plan));
+                if !current.is_final {
+                    *current = plan;
                 }
-                Ok(Arc::clone(kept))
+                Ok(Arc::clone(current))
             }
         }
     }
 
-    /// A plan for products of a shape: as it was chosen before, or else by trying, unless it is recorded, since what is
-    /// recorded is not done: then it is the first proposal. That may be replaced later, but not where another way may have
-    /// other bits: what is recorded and what is not then computes the same.
-    fn plan(
+    /// Makes the plan of a matmul shape: from the autotuning cache, or else by autotuning. During stream capture work
+    /// is not executed, so autotuning is impossible and the heuristic's first proposal is used. A later call may
+    /// replace it, unless the replacement may not be bitwise equal: captured and eager work then compute the same.
+    fn create_plan(
         &self,
         driver: &dyn Driver,
         stream: Stream,
-        key: &Key,
+        key: &PlanKey,
         operands: &MatMulOperands,
         workspace: u64,
-        recorded: bool,
-    ) -> Result<Plan, DriverError> {
+        captured: bool,
+    ) -> Result<MatMulPlan, DriverError> {
         let (shape, gemm) = (&key.shape, &key.shape.gemm);
-        let descriptors = Descriptors::new(self.api, shape)?;
-        descriptors.point_to(operands.vector, operands.inside)?;
+        let descriptors = MatMulDescriptors::new(self.api, shape)?;
+        descriptors.set_epilogue_pointers(operands.bias, operands.aux)?;
         let flops = 2 * gemm.m as u64 * gemm.n as u64 * gemm.k as u64;
-        let is_worth_trying = flops >= WORTH_TRYING;
-        if is_worth_trying
-            && let Some(kept) = self.kept.get(shape, key.alignment)
-            && let Some(kept) = descriptors.checked(self.handle, WORKSPACE, kept)
+        let should_autotune = flops >= MIN_AUTOTUNE_FLOPS;
+        if should_autotune
+            && let Some(cached) = self.autotune_cache.get(shape, key.alignment)
+            && let Some(cached) =
+                descriptors.validate_algorithm(self.handle, WORKSPACE_BYTES, cached)
         {
-            return Ok(self.made(key, descriptors, kept, Origin::Kept, true));
+            return Ok(self.make_plan(key, descriptors, cached, ChoiceOrigin::Cached, true));
         }
-        if !is_worth_trying || recorded {
-            let first = descriptors.candidates(self.handle, WORKSPACE, &key.alignment, 1)?[0];
-            let settled = !is_worth_trying || self.any_bits;
-            return Ok(self.made(key, descriptors, first, Origin::Proposed, settled));
+        if !should_autotune || captured {
+            let first = descriptors.candidates(self.handle, WORKSPACE_BYTES, &key.alignment, 1)?[0];
+            let is_final = !should_autotune || self.allow_nondeterministic;
+            return Ok(self.make_plan(key, descriptors, first, ChoiceOrigin::Heuristic, is_final));
         }
         let candidates =
-            descriptors.candidates(self.handle, WORKSPACE, &key.alignment, CANDIDATES)?;
-        let run = |way: usize, operands: &MatMulOperands| {
-            let algorithm = &candidates[way].algorithm;
-            // SAFETY: what the trial gives has the sizes of the product, and is used on this stream alone.
+            descriptors.candidates(self.handle, WORKSPACE_BYTES, &key.alignment, MAX_CANDIDATES)?;
+        let run = |index: usize, operands: &MatMulOperands| {
+            let algorithm = &candidates[index].algorithm;
+            // SAFETY: the operands have the sizes of the matmul and are used on this stream only.
             unsafe { self.submit(stream, shape, &descriptors, algorithm, operands, workspace) }
         };
-        let tried = fastest(driver, stream, shape, candidates.len(), self.any_bits, run)?;
-        let Some(chosen) = tried.chosen else {
-            return Ok(self.made(key, descriptors, candidates[0], Origin::Proposed, true));
+        let result = autotune_matmul(
+            driver,
+            stream,
+            shape,
+            candidates.len(),
+            self.allow_nondeterministic,
+            run,
+        )?;
+        let Some(chosen) = result.chosen else {
+            return Ok(self.make_plan(
+                key,
+                descriptors,
+                candidates[0],
+                ChoiceOrigin::Heuristic,
+                true,
+            ));
         };
-        // Another process may have tried at the same time, and found another one.
-        let kept = self.kept.put(shape, key.alignment, candidates[chosen].algorithm);
-        let is_own = kept.data == candidates[chosen].algorithm.data;
-        let kept = (!is_own).then(|| descriptors.checked(self.handle, WORKSPACE, kept)).flatten();
-        let (candidate, origin) = match kept {
-            Some(kept) => (kept, Origin::Kept),
-            None => (candidates[chosen], Origin::Tried { way: chosen, trials: tried.trials }),
+        // Another process may have autotuned concurrently and chosen another algorithm.
+        let cached = self.autotune_cache.put(shape, key.alignment, candidates[chosen].algorithm);
+        let is_own = cached.data == candidates[chosen].algorithm.data;
+        let cached = (!is_own)
+            .then(|| descriptors.validate_algorithm(self.handle, WORKSPACE_BYTES, cached))
+            .flatten();
+        let (candidate, origin) = match cached {
+            Some(cached) => (cached, ChoiceOrigin::Cached),
+            None => (
+                candidates[chosen],
+                ChoiceOrigin::Autotuned { algorithm: chosen, timings: result.timings },
+            ),
         };
-        Ok(self.made(key, descriptors, candidate, origin, true))
+        Ok(self.make_plan(key, descriptors, candidate, origin, true))
     }
 
-    fn made(
+    fn make_plan(
         &self,
-        key: &Key,
-        descriptors: Descriptors,
-        candidate: Candidate,
-        origin: Origin,
-        settled: bool,
-    ) -> Plan {
-        let choice = ProductChoice {
+        key: &PlanKey,
+        descriptors: MatMulDescriptors,
+        candidate: AlgorithmCandidate,
+        origin: ChoiceOrigin,
+        is_final: bool,
+    ) -> MatMulPlan {
+        let choice = MatMulChoice {
             shape: key.shape,
             alignment: key.alignment.0,
-            settings: candidate.settings(self.api),
+            configuration: candidate.configuration(self.api),
             workspace: candidate.workspace,
             origin,
         };
-        Plan { descriptors, candidate, choice, settled }
+        MatMulPlan { descriptors, candidate, choice, is_final }
     }
 
-    /// How products of all shapes so far are computed.
-    pub fn choices(&self) -> Vec<ProductChoice> {
+    /// Returns the choices for all shapes so far.
+    pub fn choices(&self) -> Vec<MatMulChoice> {
         lock(&self.plans).values().map(|plan| plan.choice.clone()).collect()
     }
 }
 
-fn is_capturing(context: &Context, stream: Stream) -> Result<bool, DriverError> {
+/// Returns true if work on the stream is captured.
+fn is_capturing(context: &DeviceContext, stream: Stream) -> Result<bool, DriverError> {
     let none = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as u32;
     let mut status = none;
     let stream = stream.0 as CUstream;
-    // SAFETY: it writes the status of a live stream.
+    // SAFETY: writes the status of a live stream.
     unsafe { call!(context.api, cuStreamIsCapturing(stream, &mut status)) }?;
     Ok(status != none)
 }

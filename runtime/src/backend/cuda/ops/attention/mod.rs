@@ -58,8 +58,9 @@ fn attention(gpu: &Gpu, s: &AttentionShape, args: AttentionArgs) -> u64 {
     let fused = fused(gpu, &operands, lse).filter(|fused| fused.supports(s));
     if let Some(fused) = fused {
         let stream = gpu.stream(Queue::Compute);
+        let addresses = addresses(operands, lse);
         // SAFETY: the views have the sizes of the shape, and what is submitted to one stream is done in order.
-        gpu.relieved(|| unsafe { fused.forward(stream, s, &addresses(operands, lse)) });
+        gpu.retry_after_trim(|| unsafe { fused.forward(stream, s, &addresses) });
     } else if tensor::takes(gpu, s, &operands) {
         tensor::forward(gpu, s, operands, lse);
     } else {
@@ -77,14 +78,15 @@ fn attention_backward(gpu: &Gpu, s: &AttentionShape, args: AttentionBackwardArgs
         return 0;
     }
     let operands = [q, k, v, out, dout, dq, dk, dv];
-    let fused = fused(gpu, &operands, lse).filter(|fused| fused.supports_backward(s, gpu.room()));
+    let fused =
+        fused(gpu, &operands, lse).filter(|fused| fused.supports_backward(s, gpu.free_bytes()));
     if let Some(fused) = fused {
         let stream = gpu.stream(Queue::Compute);
         let [dout, dq, dk, dv] = [dout, dq, dk, dv].map(at);
         let gradients = AttentionGradients { dout, dq, dk, dv };
         let operands = addresses([q, k, v, out], lse);
         // SAFETY: as in `attention`.
-        gpu.relieved(|| unsafe { fused.backward(stream, s, &operands, &gradients) });
+        gpu.retry_after_trim(|| unsafe { fused.backward(stream, s, &operands, &gradients) });
         return BACKWARD_MATMULS * matmul_flops(s);
     }
     let given = Given { q, k, v, dout, lse, delta: deltas(gpu, s, out, dout) };

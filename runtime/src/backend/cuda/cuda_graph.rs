@@ -1,0 +1,182 @@
+//! CUDA graphs: stream capture of a rank's work, and launches of the captured work.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use crate::backend::{DeviceFailure, DeviceGraph, Queue};
+
+use super::driver::{DriverError, Graph, Stream};
+use super::gpu::{Gpu, done, lock};
+
+/// Capture state of one rank, and the memory that its CUDA graphs use besides buffers of models.
+#[derive(Default)]
+pub(super) struct CaptureState {
+    is_capturing: AtomicBool,
+    host_waits: AtomicU64,
+    /// Total size of the retired workspaces, in bytes.
+    retired_bytes: AtomicUsize,
+    memory: Mutex<GraphMemory>,
+}
+
+/// Memory that captured work uses.
+#[derive(Default)]
+struct GraphMemory {
+    /// Constants of the current capture.
+    constants: Vec<PinnedBlock>,
+    /// Number of graphs, including the current capture.
+    graphs: usize,
+    /// Workspaces that are too small for later work but are used by graphs: addresses and sizes.
+    retired: Vec<(u64, usize)>,
+}
+
+/// A block of page-locked host memory: address and size.
+#[derive(Debug, Clone, Copy)]
+struct PinnedBlock(usize, usize);
+
+impl CaptureState {
+    pub fn is_capturing(&self) -> bool {
+        self.is_capturing.load(Relaxed)
+    }
+
+    /// Counts a wait of the host for the device, including reads of device memory.
+    pub fn note_wait(&self) {
+        self.host_waits.fetch_add(1, Relaxed);
+    }
+
+    /// Returns the number of waits of the host for the device.
+    pub fn host_waits(&self) -> u64 {
+        self.host_waits.load(Relaxed)
+    }
+
+    /// Copies `values` to page-locked memory that lives as long as the captured graph.
+    pub fn capture_constant(&self, gpu: &Gpu, values: &[u8]) -> *const u8 {
+        let bytes = values.len().max(1);
+        let memory = done(gpu.driver().alloc_pinned(bytes));
+        // SAFETY: the memory is new and large enough for the values.
+        unsafe { memory.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
+        lock(&self.memory).constants.push(PinnedBlock(memory as usize, bytes));
+        memory
+    }
+
+    /// Keeps a workspace that graphs may use until the last graph is dropped. Returns false if there are no graphs.
+    pub fn retire_workspace(&self, address: u64, bytes: usize) -> bool {
+        let mut memory = lock(&self.memory);
+        if memory.graphs == 0 {
+            return false;
+        }
+        memory.retired.push((address, bytes));
+        self.retired_bytes.fetch_add(bytes, Relaxed);
+        true
+    }
+
+    /// Returns the total size of the retired workspaces, in bytes.
+    pub fn retired_bytes(&self) -> usize {
+        self.retired_bytes.load(Relaxed)
+    }
+}
+
+/// Begins the capture of the work submitted to all streams in use, after synchronizing them.
+pub(super) fn begin_capture(gpu: &Arc<Gpu>) -> Result<(), String> {
+    let begin = || -> Result<(), DriverError> {
+        let driver = gpu.driver();
+        gpu.streams().into_iter().try_for_each(|stream| driver.synchronize(stream))?;
+        driver.begin_capture(gpu.stream(Queue::Compute))
+    };
+    begin().map_err(|error| error.to_string())?;
+    lock(&gpu.capture.memory).graphs += 1;
+    gpu.capture.is_capturing.store(true, Relaxed);
+    // Every other stream joins the capture at its beginning.
+    let compute = gpu.stream(Queue::Compute);
+    let mut forks = side_streams(gpu).into_iter();
+    let forked = forks.try_for_each(|stream| wait_for_stream(gpu, stream, compute));
+    forked.map_err(|error| {
+        drop(end_capture(gpu));
+        error.to_string()
+    })
+}
+
+/// Ends the capture and instantiates the graph.
+pub(super) fn end_capture(gpu: &Arc<Gpu>) -> Result<CapturedGraph, String> {
+    let compute = gpu.stream(Queue::Compute);
+    let mut joins = side_streams(gpu).into_iter();
+    let joined = joins.try_for_each(|stream| wait_for_stream(gpu, compute, stream));
+    let ended = gpu.driver().end_capture(compute);
+    gpu.capture.is_capturing.store(false, Relaxed);
+    let graph = ended.as_ref().ok().copied();
+    let constants = std::mem::take(&mut lock(&gpu.capture.memory).constants);
+    // Dropping it frees the constants, also if the capture failed.
+    let work = CapturedGraph { gpu: Arc::clone(gpu), graph, constants };
+    joined.and(ended).map_err(|error| error.to_string())?;
+    Ok(work)
+}
+
+/// Returns the captured streams except the compute stream, on which the capture begins and ends.
+fn side_streams(gpu: &Gpu) -> Vec<Stream> {
+    gpu.streams_except(&[Queue::Compute, Queue::Waiting])
+}
+
+/// Makes later work on `stream` wait for the work submitted to `awaited` so far.
+fn wait_for_stream(gpu: &Gpu, stream: Stream, awaited: Stream) -> Result<(), DriverError> {
+    let driver = gpu.driver();
+    let event = driver.new_event(false)?;
+    let ordered = driver.record(event, awaited).and_then(|()| driver.wait(stream, event));
+    // A driver keeps an event until the streams that wait for it have passed.
+    ordered.and(driver.free_event(event))
+}
+
+/// An instantiated CUDA graph with the constants that it copies to the device.
+pub(super) struct CapturedGraph {
+    gpu: Arc<Gpu>,
+    graph: Option<Graph>,
+    constants: Vec<PinnedBlock>,
+}
+
+// SAFETY: `submit` repeats the captured calls.
+unsafe impl DeviceGraph for CapturedGraph {
+    unsafe fn launch(&self) {
+        let compute = self.gpu.stream(Queue::Compute);
+        // The captured work came after the pending work of all streams.
+        for stream in side_streams(&self.gpu) {
+            done(wait_for_stream(&self.gpu, compute, stream));
+        }
+        if let Some(graph) = self.graph {
+            // SAFETY: as the caller promises; the constants are live.
+            let launched = unsafe { self.gpu.driver().launch_graph(compute, graph) };
+            launched.unwrap_or_else(|error| {
+                let hint = "launch of a CUDA graph; --no-graphs runs without CUDA graphs";
+                DeviceFailure(format!("{error} ({hint})")).unwind()
+            });
+        }
+    }
+}
+
+impl Drop for CapturedGraph {
+    fn drop(&mut self) {
+        let driver = self.gpu.driver();
+        // Errors cannot be handled here; a failed device uses nothing any more.
+        let _ = driver.synchronize(self.gpu.stream(Queue::Compute));
+        if let Some(graph) = self.graph {
+            let _ = driver.free_graph(graph);
+        }
+        for PinnedBlock(address, bytes) in std::mem::take(&mut self.constants) {
+            // SAFETY: allocated in `capture_constant` with these bytes, and the work that reads it is done.
+            let _ = unsafe { driver.free_pinned(address as *mut u8, bytes) };
+        }
+        let mut memory = lock(&self.gpu.capture.memory);
+        memory.graphs -= 1;
+        if memory.graphs == 0 {
+            self.gpu.capture.retired_bytes.store(0, Relaxed);
+            for (address, bytes) in std::mem::take(&mut memory.retired) {
+                // SAFETY: `Gpu::workspace` allocated these bytes, and only graphs have used them since.
+                let _ = unsafe { driver.free(address, bytes) };
+            }
+        }
+    }
+}
+
+impl fmt::Debug for CapturedGraph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CapturedGraph({:?})", self.graph)
+    }
+}
