@@ -86,7 +86,7 @@ struct Operation {
     name: &'static str,
     /// Bus bandwidth over algorithm bandwidth, by the number of ranks.
     bus_factor: fn(f64) -> f64,
-    run: fn(&dyn Communicator, &Site, &mut Memory) -> Result<(), CommError>,
+    run: fn(&Communicator, &Site, &mut Memory) -> Result<(), CommError>,
 }
 
 /// What one rank holds.

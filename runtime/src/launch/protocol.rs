@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use crate::comm::Departure;
+use crate::comm::RankExit;
 
 /// How a connection begins. It changes with the protocol.
 pub const GREETING: [u8; 8] = *b"meshwr02";
@@ -57,25 +57,25 @@ pub fn read_byte(input: &mut impl Read) -> io::Result<u8> {
 }
 
 /// How a rank has ended: a byte, and what it said.
-pub fn write_departure(out: &mut impl Write, departure: &Departure) -> io::Result<()> {
-    let (kind, text) = match departure {
-        Departure::Returned => (0, ""),
-        Departure::Failed(text) => (1, &**text),
-        Departure::Panicked(text) => (2, &**text),
-        Departure::Lost => (3, ""),
+pub fn write_exit(out: &mut impl Write, exit: &RankExit) -> io::Result<()> {
+    let (kind, text) = match exit {
+        RankExit::Returned => (0, ""),
+        RankExit::Failed(text) => (1, &**text),
+        RankExit::Panicked(text) => (2, &**text),
+        RankExit::Lost => (3, ""),
     };
     out.write_all(&[kind])?;
     write_bytes(out, shortened(text).as_bytes())
 }
 
-pub fn read_departure(input: &mut impl Read) -> io::Result<Departure> {
+pub fn read_exit(input: &mut impl Read) -> io::Result<RankExit> {
     let (kind, bytes) = (read_byte(input)?, read_bytes(input)?);
     let text = String::from_utf8_lossy(&bytes);
     match kind {
-        0 => Ok(Departure::Returned),
-        1 => Ok(Departure::Failed(text.into())),
-        2 => Ok(Departure::Panicked(text.into())),
-        3 => Ok(Departure::Lost),
+        0 => Ok(RankExit::Returned),
+        1 => Ok(RankExit::Failed(text.into())),
+        2 => Ok(RankExit::Panicked(text.into())),
+        3 => Ok(RankExit::Lost),
         _ => Err(io::Error::new(io::ErrorKind::InvalidData, "no way in which a rank ends")),
     }
 }

@@ -6,13 +6,13 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::comm::Departure;
+use crate::comm::RankExit;
 
 use super::keep_alive::keep_alive;
 use super::place::Place;
 use super::protocol::{
-    DONE, ENDED, GET, GREETING, LEAVE, REFUSED, SET, read_byte, read_bytes, read_departure,
-    read_number, write_bytes, write_departure, write_number,
+    DONE, ENDED, GET, GREETING, LEAVE, REFUSED, SET, read_byte, read_bytes, read_exit, read_number,
+    write_bytes, write_exit, write_number,
 };
 
 /// How long a connection may take to say who it is.
@@ -43,7 +43,7 @@ type Stranger = (TcpStream, String);
 /// A rank that was let in.
 struct Rank {
     out: Way,
-    ended: Option<Departure>,
+    ended: Option<RankExit>,
 }
 
 /// Serves a store on `listener` until the process ends. A rank that asks for a key waits for it for `timeout` at most.
@@ -74,7 +74,7 @@ impl Server {
         };
         let outcome = self.serve_rank(rank, &mut input, &out);
         // Nothing where it has said how it ended.
-        self.note_end(rank, Departure::Lost);
+        self.note_end(rank, RankExit::Lost);
         outcome
     }
 
@@ -122,9 +122,9 @@ impl Server {
         }
         let mut news = Vec::new();
         for (other, known) in &state.ranks {
-            if let Some(departure) = &known.ended {
+            if let Some(exit) = &known.ended {
                 // Writing to a vector does not fail.
-                let _ = write_end(&mut news, *other, departure);
+                let _ = write_end(&mut news, *other, exit);
             }
         }
         let out = Arc::new(Mutex::new(stream));
@@ -161,7 +161,7 @@ impl Server {
                     None => reply(REFUSED, b"no rank has set it")?,
                 },
                 LEAVE => {
-                    self.note_end(rank, read_departure(input)?);
+                    self.note_end(rank, read_exit(input)?);
                     reply(DONE, &[])?;
                 }
                 _ => return Ok(()),
@@ -170,13 +170,13 @@ impl Server {
     }
 
     /// Notes how a rank has ended, unless that is known, and tells the others.
-    fn note_end(&self, rank: u32, departure: Departure) {
+    fn note_end(&self, rank: u32, exit: RankExit) {
         let others: Vec<_> = {
             let mut state = self.lock();
             let Some(own) = state.ranks.get_mut(&rank).filter(|own| own.ended.is_none()) else {
                 return;
             };
-            own.ended = Some(departure.clone());
+            own.ended = Some(exit.clone());
             let others = state
                 .ranks
                 .iter()
@@ -186,7 +186,7 @@ impl Server {
         for out in others {
             let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
             // One that cannot be told has ended, or is told by its own connection.
-            let _ = write_end(&mut *out, rank, &departure);
+            let _ = write_end(&mut *out, rank, &exit);
         }
     }
 
@@ -215,9 +215,9 @@ fn answer(out: &mut TcpStream, kind: u8, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Word of the end of a rank, as one message.
-fn write_end(out: &mut impl Write, rank: u32, departure: &Departure) -> io::Result<()> {
+fn write_end(out: &mut impl Write, rank: u32, exit: &RankExit) -> io::Result<()> {
     let mut message = vec![ENDED];
     write_number(&mut message, rank)?;
-    write_departure(&mut message, departure)?;
+    write_exit(&mut message, exit)?;
     out.write_all(&message)
 }

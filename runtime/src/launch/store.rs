@@ -6,14 +6,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::comm::{Departure, Peers};
+use crate::comm::{Peers, RankExit};
 
 use super::error::StoreError;
 use super::keep_alive::keep_alive;
 use super::place::Place;
 use super::protocol::{
-    DONE, ENDED, GET, GREETING, LEAVE, REFUSED, SET, read_byte, read_bytes, read_departure,
-    read_number, write_bytes, write_departure, write_number,
+    DONE, ENDED, GET, GREETING, LEAVE, REFUSED, SET, read_byte, read_bytes, read_exit, read_number,
+    write_bytes, write_exit, write_number,
 };
 use super::server::serve;
 
@@ -50,7 +50,7 @@ type Answer = Result<Vec<u8>, String>;
 #[derive(Debug, Default)]
 struct Heard {
     /// The first rank that failed or was lost.
-    lost: OnceLock<(usize, Departure)>,
+    lost: OnceLock<(usize, RankExit)>,
     /// Whether rank 0 has said that it ends, and takes the store with it.
     is_over: OnceLock<()>,
 }
@@ -168,13 +168,13 @@ impl Store {
 }
 
 impl Peers for Store {
-    fn lost(&self) -> Option<(usize, Departure)> {
+    fn failed_peer(&self) -> Option<(usize, RankExit)> {
         self.heard.lost.get().cloned()
     }
 
-    fn leave(&self, departure: &Departure) {
+    fn announce_exit(&self, exit: &RankExit) {
         let mut request = vec![LEAVE];
-        if write_departure(&mut request, departure).is_ok() {
+        if write_exit(&mut request, exit).is_ok() {
             // Where rank 0 is gone, there is nobody to tell.
             let _ = self.exchange(&request, FAREWELL);
         }
@@ -198,7 +198,7 @@ impl Heard {
             }
         }
         if own_rank != 0 && self.is_over.get().is_none() {
-            self.lost.get_or_init(|| (0, Departure::Lost));
+            self.lost.get_or_init(|| (0, RankExit::Lost));
         }
     }
 
@@ -206,9 +206,9 @@ impl Heard {
     fn next(&self, input: &mut BufReader<TcpStream>) -> io::Result<Option<Answer>> {
         loop {
             match read_byte(input)? {
-                ENDED => match (read_number(input)? as usize, read_departure(input)?) {
-                    (0, Departure::Returned) => drop(self.is_over.set(())),
-                    (_, Departure::Returned) => {}
+                ENDED => match (read_number(input)? as usize, read_exit(input)?) {
+                    (0, RankExit::Returned) => drop(self.is_over.set(())),
+                    (_, RankExit::Returned) => {}
                     ended => drop(self.lost.set(ended)),
                 },
                 DONE => return Ok(Some(Ok(read_bytes(input)?))),

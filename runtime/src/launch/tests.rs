@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::comm::{Departure, Peers};
+use crate::comm::{Peers, RankExit};
 
 use super::{Place, PlaceError, Store, StoreError};
 
@@ -154,10 +154,10 @@ fn a_rank_that_loses_rank_0_is_told() {
 }
 
 /// What the store says of the first rank that was lost; waits for it.
-fn lost(store: &Store) -> (usize, Departure) {
+fn lost(store: &Store) -> (usize, RankExit) {
     let start = Instant::now();
     loop {
-        if let Some(lost) = store.lost() {
+        if let Some(lost) = store.failed_peer() {
             return lost;
         }
         assert!(start.elapsed() < PATIENT, "nothing is heard");
@@ -173,17 +173,17 @@ fn ranks_hear_of_the_ends_of_others() {
     let mut stores = stores.into_iter();
     let [first, second, third, fourth] = [(); 4].map(|()| stores.next().unwrap());
     // One that has done its work is not missed.
-    fourth.leave(&Departure::Returned);
+    fourth.announce_exit(&RankExit::Returned);
     drop(fourth);
-    let failed = Departure::Failed("no space left".into());
-    third.leave(&failed);
+    let failed = RankExit::Failed("no space left".into());
+    third.announce_exit(&failed);
     assert_eq!(lost(&first), (2, failed.clone()));
     assert_eq!(lost(&second), (2, failed));
-    assert_eq!(third.lost(), None);
+    assert_eq!(third.failed_peer(), None);
     // The first one counts, and those that failed because of it come later.
     drop(second);
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(first.lost().unwrap().0, 2);
+    assert_eq!(first.failed_peer().unwrap().0, 2);
 }
 
 #[test]
@@ -191,26 +191,26 @@ fn a_rank_that_is_gone_without_a_word_is_lost() {
     let port = free_port();
     let first = Store::open(&place(0, 3, port), PATIENT).unwrap();
     drop(Store::open(&place(2, 3, port), PATIENT).unwrap());
-    assert_eq!(lost(&first), (2, Departure::Lost));
+    assert_eq!(lost(&first), (2, RankExit::Lost));
     // One that comes later hears of it too.
     let second = Store::open(&place(1, 3, port), PATIENT).unwrap();
-    assert_eq!(lost(&second), (2, Departure::Lost));
+    assert_eq!(lost(&second), (2, RankExit::Lost));
 }
 
 #[test]
 fn the_end_of_rank_0_is_heard() {
-    for (departure, expected) in [
+    for (exit, expected) in [
         (
-            Departure::Panicked("at the disco".into()),
-            Some((0, Departure::Panicked("at the disco".into()))),
+            RankExit::Panicked("at the disco".into()),
+            Some((0, RankExit::Panicked("at the disco".into()))),
         ),
-        (Departure::Returned, None),
+        (RankExit::Returned, None),
     ] {
         let port = free_port();
         let first = Store::open(&place(0, 2, port), PATIENT).unwrap();
         let second = Store::open(&place(1, 2, port), PATIENT).unwrap();
-        first.leave(&departure);
+        first.announce_exit(&exit);
         second.set("still", b"there").unwrap();
-        assert_eq!(second.lost(), expected);
+        assert_eq!(second.failed_peer(), expected);
     }
 }

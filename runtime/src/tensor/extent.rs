@@ -193,7 +193,7 @@ pub(super) fn gather_block(
 }
 
 /// Elements of each member of `group`, along whose axes a dim is distributed.
-fn parts_of(group: &dyn Communicator, info: &DimInfo, extent: &Extent, site: &Site) -> Vec<usize> {
+fn parts_of(group: &Communicator, info: &DimInfo, extent: &Extent, site: &Site) -> Vec<usize> {
     let members = group.size();
     if info.home.is_empty() {
         let whole = extent.unsplit();

@@ -8,7 +8,7 @@ use crate::backend::{
     Backend, Buffer, Category, DType, Element, MemoryMeter, Queue, View, ViewMut,
 };
 use crate::comm::{
-    Blocks, CommError, CommFailure, Communicator, Open, RankComms, ReduceOp, Site, Timeline,
+    Blocks, CommError, CommFailure, Communicator, DeviceSpan, RankComms, ReduceOp, Site, Timeline,
 };
 use crate::layout::{AxisId, AxisSet};
 
@@ -241,13 +241,13 @@ impl Rank {
     }
 
     /// The ranks that differ from this one only along `axes`; axes of degree 1 make no difference.
-    pub fn group(&self, axes: AxisSet) -> Arc<dyn Communicator> {
+    pub fn group(&self, axes: AxisSet) -> Arc<Communicator> {
         self.note_use_of(axes);
         self.process_group(axes)
     }
 
     /// [`group`](Self::group), for the library's own collectives.
-    pub(crate) fn process_group(&self, axes: AxisSet) -> Arc<dyn Communicator> {
+    pub(crate) fn process_group(&self, axes: AxisSet) -> Arc<Communicator> {
         let single = axes.iter().filter(|axis| self.degree(*axis) == 1);
         self.inner.comms.group(single.fold(axes, |axes, axis| axes.minus(AxisSet::of(axis))))
     }
@@ -330,7 +330,7 @@ impl Rank {
     }
 
     /// A span of what is queued on the device in `queue`, where that is traced.
-    pub(crate) fn open(&self, queue: Queue) -> Option<Open> {
+    pub(crate) fn open(&self, queue: Queue) -> Option<DeviceSpan> {
         self.inner.timeline.as_ref().map(|timeline| timeline.open(queue))
     }
 

@@ -83,7 +83,7 @@ impl Passes {
     /// Without any yet; none where the rank's device, or what connects it with others, cannot be recorded.
     pub(crate) fn new(rank: &Rank) -> Option<Passes> {
         let device = rank.meter().device()?;
-        let mut meters = rank.comms().recordable()?;
+        let mut meters = rank.comms().graph_pools()?;
         meters.push(Arc::clone(rank.meter()));
         Some(Passes { rank: rank.clone(), recordings: Recordings::new(device, &meters) })
     }

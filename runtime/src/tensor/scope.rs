@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::backend::Queue;
-use crate::comm::{Open, Timeline};
+use crate::comm::{DeviceSpan, Timeline};
 use crate::trace::{Lane, Name};
 
 thread_local! {
@@ -40,7 +40,7 @@ pub(crate) fn current_or(otherwise: &'static str) -> &'static str {
 /// The beginning of a span.
 pub(crate) struct Start {
     at: Instant,
-    on_device: Option<Open>,
+    on_device: Option<DeviceSpan>,
 }
 
 /// A span that begins now, where a trace is recorded.

@@ -40,7 +40,7 @@ pub fn save(
 
 /// What every rank says of its file. Ranks may be processes, so it goes as text through the communicator.
 fn of_all_ranks(
-    world: &dyn Communicator,
+    world: &Communicator,
     site: &Site,
     own: &RankFile,
 ) -> std::result::Result<Vec<RankFile>, CommError> {

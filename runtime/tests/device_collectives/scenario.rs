@@ -36,7 +36,7 @@ impl Value for u32 {
 
 /// One rank with its memory.
 pub struct Scenario<'a, T> {
-    group: &'a dyn Communicator,
+    group: &'a Communicator,
     meter: Arc<MemoryMeter>,
     /// Of what is recorded, so that it does not keep other memory from being used again.
     records_meter: Arc<MemoryMeter>,
@@ -49,7 +49,7 @@ type Outcome = Result<(), CommError>;
 
 impl<'a, T: Value> Scenario<'a, T> {
     pub fn new(
-        group: &'a dyn Communicator,
+        group: &'a Communicator,
         meter: Arc<MemoryMeter>,
         records_meter: Arc<MemoryMeter>,
     ) -> Self {

@@ -8,7 +8,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use meshwright::backend::DType;
-use meshwright::comm::nccl::{Comm, Id, Library, LibraryError, On, Registration, State, Transfer};
+use meshwright::comm::nccl::{
+    Comm, CommState, CommStream, Id, Library, LibraryError, Registration, Transfer,
+};
 
 use super::hub::{Meetings, Offer, Taken, parts};
 
@@ -63,7 +65,7 @@ impl UnderWay {
 }
 
 thread_local! {
-    static GROUP: RefCell<Vec<(On, DType, Transfer)>> = const { RefCell::new(Vec::new()) };
+    static GROUP: RefCell<Vec<(CommStream, DType, Transfer)>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Port {
@@ -161,7 +163,7 @@ impl Ready {
 struct Group {
     comm: Comm,
     rank: usize,
-    transfers: Vec<(On, DType, Transfer)>,
+    transfers: Vec<(CommStream, DType, Transfer)>,
     meetings: Arc<dyn Meetings>,
     under_way: Arc<UnderWay>,
 }
@@ -172,7 +174,7 @@ impl Group {
         let texts: Vec<String> =
             self.transfers.iter().map(|(.., transfer)| text(transfer)).collect();
         self.meetings.note(self.rank, texts.join(", "));
-        let ready = |(_, dtype, transfer): &(On, DType, Transfer)| {
+        let ready = |(_, dtype, transfer): &(CommStream, DType, Transfer)| {
             Ready::new(self.comm, *dtype, transfer.clone())
         };
         let mut all: Vec<Ready> = self.transfers.iter().map(ready).collect();
@@ -207,11 +209,11 @@ impl Library for Port {
         Ok([1; 128])
     }
 
-    fn begin(&self, _: &Id, ranks: usize, rank: usize) -> Result<Comm, LibraryError> {
+    fn init_comm(&self, _: &Id, ranks: usize, rank: usize) -> Result<Comm, LibraryError> {
         Ok(self.meetings.begin(ranks, rank))
     }
 
-    fn split(
+    fn split_comm(
         &self,
         comm: Comm,
         color: Option<usize>,
@@ -227,36 +229,36 @@ impl Library for Port {
                 Ok(_) => return Err(Port::broken()),
                 Err(_) if keep_waiting() => {}
                 Err(_) => {
-                    let reason = "the other ranks did not come in time".to_string();
+                    let reason = "the other ranks did not arrive in time".to_string();
                     return Err(LibraryError { function: "ncclCommSplit", reason });
                 }
             }
         }
     }
 
-    fn state(&self, comm: Comm) -> Result<State, LibraryError> {
+    fn comm_state(&self, comm: Comm) -> Result<CommState, LibraryError> {
         if self.meetings.is_broken() {
             return Err(Port::broken());
         }
         match self.under_way.lock().get(&comm) {
-            Some(Some(1..)) => Ok(State::Busy),
+            Some(Some(1..)) => Ok(CommState::Busy),
             Some(None) => panic!("{comm:?} was aborted, and is asked for its state"),
-            _ => Ok(State::Ready),
+            _ => Ok(CommState::Ready),
         }
     }
 
-    fn abort(&self, comm: Comm) {
+    fn abort_comm(&self, comm: Comm) {
         self.under_way.lock().insert(comm, None);
         self.meetings.ended(true);
     }
 
-    fn finish(&self, comm: Comm) {
+    fn finalize_comm(&self, comm: Comm) {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(known.keys().all(|(of, _)| *of != comm), "memory outlives its communicator");
         self.meetings.ended(false);
     }
 
-    unsafe fn register(
+    unsafe fn register_memory(
         &self,
         comm: Comm,
         address: u64,
@@ -268,7 +270,11 @@ impl Library for Port {
         Ok(Some(Registration(address)))
     }
 
-    fn deregister(&self, comm: Comm, registration: Registration) -> Result<(), LibraryError> {
+    fn deregister_memory(
+        &self,
+        comm: Comm,
+        registration: Registration,
+    ) -> Result<(), LibraryError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = known.remove(&(comm, registration.0)).expect("memory that is known");
         self.meetings.note(self.rank, format!("deregister {bytes} bytes"));
@@ -282,8 +288,13 @@ impl Library for Port {
 
     fn end_group(&self) -> Result<(), LibraryError> {
         let group = GROUP.take();
-        let Some(On { comm, stream }) = group.first().map(|(on, ..)| *on) else { return Ok(()) };
-        assert!(group.iter().all(|(on, ..)| *on == On { comm, stream }), "a group of one seat");
+        let Some(CommStream { comm, stream }) = group.first().map(|(on, ..)| *on) else {
+            return Ok(());
+        };
+        assert!(
+            group.iter().all(|(on, ..)| *on == CommStream { comm, stream }),
+            "a group of one seat"
+        );
         let (meetings, under_way) = (Arc::clone(&self.meetings), Arc::clone(&self.under_way));
         let group = Group { comm, rank: self.rank, transfers: group, meetings, under_way };
         let recorded = group.clone();
@@ -300,8 +311,13 @@ impl Library for Port {
         Ok(())
     }
 
-    unsafe fn queue(&self, on: On, dtype: DType, transfer: &Transfer) -> Result<(), LibraryError> {
-        GROUP.with_borrow_mut(|group| group.push((on, dtype, transfer.clone())));
+    unsafe fn submit(
+        &self,
+        stream: CommStream,
+        dtype: DType,
+        transfer: &Transfer,
+    ) -> Result<(), LibraryError> {
+        GROUP.with_borrow_mut(|group| group.push((stream, dtype, transfer.clone())));
         Ok(())
     }
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{Category, DType, MemoryMeter, View, ViewMut};
 use crate::comm::{
-    CommError, CommFailure, Communicator, Departure, FailureCause, LaunchOptions, Pending,
-    RankComms, ReduceOp, Site, launch, launch_with,
+    CommError, CommFailure, Communicator, FailureCause, LaunchOptions, Pending, RankComms,
+    RankExit, ReduceOp, Site, launch, launch_with,
 };
 use crate::layout::{AxisId, AxisSet};
 
@@ -20,7 +20,7 @@ fn random(state: &mut u64) -> usize {
 }
 
 /// One step of every kind, small and large, synchronous, asynchronous and messages.
-fn step(tp: &dyn Communicator, step: usize, pending: &mut Vec<Pending>) -> Result<(), CommError> {
+fn step(tp: &Communicator, step: usize, pending: &mut Vec<Pending>) -> Result<(), CommError> {
     let len = if step.is_multiple_of(3) { 5000 } else { 3 };
     let site = Site::here("step");
     let (next, previous) = ((tp.rank() + 1) % tp.size(), (tp.rank() + tp.size() - 1) % tp.size());
@@ -83,21 +83,18 @@ fn a_rank_that_ends_at_any_point_stops_all_others() {
         }
         for failure in blamed {
             assert_eq!(failure.stopped_by, Some(victim));
-            let FailureCause::Error(CommError::PeerLeft { rank, departure, .. }) = &failure.cause
-            else {
+            let FailureCause::Error(CommError::PeerLeft { rank, exit, .. }) = &failure.cause else {
                 panic!("rank {}: {}", failure.rank, failure.cause);
             };
             assert_eq!(*rank, victim);
             match fault {
                 Fault::Panic => {
-                    assert!(
-                        matches!(departure, Departure::Panicked(text) if text.contains("no luck"))
-                    )
+                    assert!(matches!(exit, RankExit::Panicked(text) if text.contains("no luck")))
                 }
                 Fault::Error => {
-                    assert!(matches!(departure, Departure::Failed(text) if text.contains("99")))
+                    assert!(matches!(exit, RankExit::Failed(text) if text.contains("99")))
                 }
-                Fault::Return => assert_eq!(*departure, Departure::Returned),
+                Fault::Return => assert_eq!(*exit, RankExit::Returned),
             }
         }
     }
@@ -218,7 +215,7 @@ fn a_communicator_that_outlives_its_rank_gives_an_error() {
 #[test]
 fn a_rank_that_never_comes_is_named_after_the_timeout() {
     let options = LaunchOptions { timeout: Duration::from_millis(30), ..LaunchOptions::default() };
-    type Wait = fn(&dyn Communicator) -> Result<(), CommError>;
+    type Wait = fn(&Communicator) -> Result<(), CommError>;
     let waits: [Wait; 3] = [
         |tp| tp.barrier(&Site::here("waits")),
         |tp| tp.recv(&Site::here("waits"), 1, ViewMut::from(&mut [0f32; 2][..])),

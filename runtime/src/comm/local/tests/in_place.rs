@@ -34,7 +34,7 @@ fn narrow(values: Vec<f32>) -> Vec<bf16> {
 }
 
 /// The own run of `whole`, among elements that are wrong.
-fn own_part<T: Element>(tp: &dyn Communicator, whole: &[T], wrong: T, blocks: &Blocks) -> Vec<T> {
+fn own_part<T: Element>(tp: &Communicator, whole: &[T], wrong: T, blocks: &Blocks) -> Vec<T> {
     let mut own = vec![wrong; whole.len()];
     let run = blocks.start(tp.rank())..blocks.start(tp.rank() + 1);
     own[run.clone()].copy_from_slice(&whole[run]);
@@ -144,7 +144,7 @@ fn many_members_take_turns_on_the_same_buffers() {
 fn what_does_not_lie_in_one_row_is_refused() {
     let error = failures_of(2, |comms| {
         let (tp, site) = (comms.group(super::TP), Site::here("x"));
-        type Start = fn(&dyn Communicator, &Site, Buffer, &Blocks) -> Result<Buffer, CommError>;
+        type Start = fn(&Communicator, &Site, Buffer, &Blocks) -> Result<Buffer, CommError>;
         let forms: [Start; 2] = [
             |tp, site, data, blocks| tp.start_all_gather_in_place(site, data, blocks).wait(),
             |tp, site, data, blocks| tp.start_reduce_scatter_in_place(site, data, blocks).wait(),

@@ -20,7 +20,7 @@ fn room(len: usize) -> Buffer {
 }
 
 /// How a message is sent, and received; both forms in turn, so that each meets each.
-fn send(tp: &dyn Communicator, to: usize, data: &[u32], started: bool) -> Result<(), CommError> {
+fn send(tp: &Communicator, to: usize, data: &[u32], started: bool) -> Result<(), CommError> {
     let site = Site::new("ring");
     match started {
         // To wait is not necessary: the message is on its way.

@@ -23,7 +23,7 @@ fn mesh(ranks: usize) -> MeshShape {
 /// Runs `body` on `ranks` ranks with their communicator, and gives what it returned.
 fn on_ranks<T: Send>(
     ranks: usize,
-    body: impl Fn(&dyn Communicator) -> Result<T, CommError> + Sync,
+    body: impl Fn(&Communicator) -> Result<T, CommError> + Sync,
 ) -> Vec<T> {
     launch(&mesh(ranks), |comms| body(&*comms.group(TP))).unwrap_or_else(|error| panic!("{error}"))
 }
