@@ -195,7 +195,7 @@ fn collective_time(
             tp.barrier(&site)?;
             let start = Instant::now();
             for _ in 0..calls {
-                (operation.run)(&*tp, &site, &mut memory)?;
+                (operation.run)(&tp, &site, &mut memory)?;
             }
             tp.barrier(&site)?;
             Ok::<_, CommError>(start.elapsed() / calls as u32)

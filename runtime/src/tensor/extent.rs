@@ -177,7 +177,7 @@ pub(super) fn gather_block(
         if group.size() == 1 {
             continue;
         }
-        let parts = parts_of(&*group, info, &extents[dim], &site);
+        let parts = parts_of(&group, info, &extents[dim], &site);
         let (outer, inner) =
             (lens[..dim].iter().product(), lens[dim + 1..].iter().product::<usize>());
         let parts: Vec<usize> = parts.into_iter().map(|part| part * inner).collect();

@@ -8,7 +8,7 @@ use crate::backend::{
     Backend, Buffer, Category, DType, Element, MemoryMeter, Queue, View, ViewMut,
 };
 use crate::comm::{
-    Blocks, CommError, CommFailure, Communicator, DeviceSpan, RankComms, ReduceOp, Site, Timeline,
+    CommError, CommFailure, Communicator, DeviceSpan, RankComms, ReduceOp, Site, Timeline,
 };
 use crate::layout::{AxisId, AxisSet};
 
@@ -474,23 +474,7 @@ impl Rank {
     /// Sums `values` over the ranks along `axes` in double precision, in the order of ranks.
     pub(crate) fn all_reduce_f64(&self, axes: AxisSet, site: &Site, values: &mut [f64]) {
         let group = self.process_group(axes);
-        if group.size() == 1 {
-            return;
-        }
-        let halves = |value: &f64| [(value.to_bits() >> 32) as u32, value.to_bits() as u32];
-        let own: Vec<u32> = values.iter().flat_map(halves).collect();
-        let mut all = vec![0u32; own.len() * group.size()];
-        let blocks = Blocks::new(1, vec![own.len(); group.size()]);
-        group
-            .all_gather(site, own.as_slice().into(), all.as_mut_slice().into(), &blocks)
-            .unwrap_or_else(|error| fail(error));
-        for (index, value) in values.iter_mut().enumerate() {
-            let parts = all.chunks_exact(own.len()).map(|rank| {
-                let [high, low] = [rank[2 * index], rank[2 * index + 1]];
-                f64::from_bits(u64::from(high) << 32 | u64::from(low))
-            });
-            *value = parts.sum();
-        }
+        group.all_reduce_f64(site, values).unwrap_or_else(|error| fail(error));
     }
 }
 

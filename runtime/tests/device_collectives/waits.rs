@@ -26,7 +26,7 @@ fn each_wait_of_an_all_reduce_is_needed() {
 }
 
 #[test]
-fn each_wait_of_an_all_reduce_in_the_background_is_needed() {
+fn each_wait_of_an_asynchronous_all_reduce_is_needed() {
     assert_eq!(unnoticed(2, super::scenario::one_started_all_reduce).0, 0);
 }
 

@@ -1,4 +1,4 @@
-//! The engine over NCCL with a library that works between threads, against the engine `local`.
+//! The NCCL engine with a library that works between threads, against the engine `local`.
 #![cfg(feature = "cuda")]
 
 mod hub;
@@ -27,7 +27,7 @@ use port::Port;
 use prompt::Prompt;
 use scenario::{Scenario, Value};
 
-/// Messages go along this axis.
+/// The axis of messages.
 const PP: AxisSet = AxisSet::of(AxisId::Pp);
 
 type Script<T> = fn(&mut Scenario<'_, T>) -> Result<(), CommError>;
@@ -110,7 +110,7 @@ fn agree<T: Value>(scripts: &[Script<T>], host_memory: bool) {
 }
 
 #[test]
-fn collectives_give_what_the_local_engine_gives() {
+fn collectives_match_the_local_engine() {
     for host_memory in [false, true] {
         agree::<f32>(&[scenario::reductions, scenario::started_reductions], host_memory);
         agree::<bf16>(&[scenario::reductions, scenario::exchanges], host_memory);
@@ -124,9 +124,9 @@ fn messages_arrive_in_order() {
     agree::<bf16>(&[scenario::messages], true);
 }
 
-/// The calls of the library for one collective each, on rank 1 of 3.
+/// The transfers of one collective each, on rank 1 of 3.
 #[test]
-fn each_collective_is_the_fewest_calls() {
+fn collectives_use_the_fewest_transfers() {
     let logs = on_ranks("tp=3", |hub, rank, comms| {
         let group = comms.group(AxisSet::of(AxisId::Tp));
         let meter =
@@ -138,7 +138,7 @@ fn each_collective_is_the_fewest_calls() {
         let (part, mut whole) = (data(4), data(12));
         group.all_gather(&site, part.view(), whole.view_mut(), &even).unwrap();
         group.reduce_scatter(&site, whole.view(), data(4).view_mut(), &even).unwrap();
-        // Rows are put together aside.
+        // Rows are joined in scratch memory.
         let rows = Blocks::even(2, 2, 3);
         group.all_gather(&site, part.view(), whole.view_mut(), &rows).unwrap();
         group.reduce_scatter(&site, whole.view(), data(4).view_mut(), &rows).unwrap();
@@ -164,7 +164,7 @@ fn each_collective_is_the_fewest_calls() {
             "reduce_scatter 4",
             "all_gather 4",
             "reduce_scatter 4",
-            // Parts of almost one length are made so.
+            // Parts of almost equal length are padded.
             "all_gather 5",
             "reduce_scatter 5",
             "broadcast 5 of 0, broadcast 7 of 2",
@@ -176,9 +176,9 @@ fn each_collective_is_the_fewest_calls() {
     );
 }
 
-/// Every set of axes is a group of its own, with one communicator; ranks that are alone ask the library for nothing.
+/// Every set of axes is an independent group, with one communicator; single ranks do not use the library.
 #[test]
-fn groups_of_a_mesh_are_apart() {
+fn groups_of_a_mesh_are_independent() {
     let sums = on_ranks("dp=2,fsdp=2,tp=2", |hub, rank, comms| {
         hub.take_log(rank);
         let sum = |axes: AxisSet| {
@@ -202,7 +202,7 @@ fn groups_of_a_mesh_are_apart() {
 }
 
 #[test]
-fn communicators_end_with_their_engine() {
+fn engine_finalizes_its_communicators() {
     let hub = Arc::new(Hub::default());
     std::thread::scope(|scope| {
         for rank in 0..4 {
@@ -223,7 +223,7 @@ fn communicators_end_with_their_engine() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused() {
+fn unsupported_calls_are_refused() {
     on_ranks("tp=2", |_, _, comms| {
         let group = comms.group(AxisSet::of(AxisId::Tp));
         let error = group.send(&Site::here("x"), 1, View::from(&[1f32][..])).expect_err("tp");
@@ -249,11 +249,11 @@ fn next_failure(group: &Communicator) -> CommError {
 }
 
 #[test]
-fn an_error_of_the_library_ends_all_communicators_of_the_rank() {
+fn library_error_aborts_all_communicators() {
     let all_are_here = std::sync::Barrier::new(2);
     let errors = on_ranks("tp=2", |hub, rank, comms| {
         let group = comms.group(AxisSet::of(AxisId::Tp));
-        // Both have their communicators.
+        // Both ranks have their communicators.
         all_are_here.wait();
         hub.is_broken.store(true, Ordering::Relaxed);
         let error = next_failure(&group);
@@ -266,14 +266,14 @@ fn an_error_of_the_library_ends_all_communicators_of_the_rank() {
 }
 
 #[test]
-fn a_call_that_takes_too_long_is_named() {
+fn timed_out_call_is_named() {
     late(&["all_reduce(sum, f32 x 0)", "blocks.3.norm"], |_, group, data| {
         drop(group.start_all_reduce(&Site::here("blocks.3.norm"), ReduceOp::Sum, data));
     });
 }
 
 #[test]
-fn a_replay_that_takes_too_long_is_named() {
+fn timed_out_replay_is_named() {
     late(&["step 7, with its captured calls over tp"], |comms, _, _| {
         let calls = CommStats { bytes: 12, calls: 3, ..CommStats::default() };
         let tp = AxisSet::of(AxisId::Tp);
@@ -287,7 +287,7 @@ fn a_replay_that_takes_too_long_is_named() {
     });
 }
 
-/// Lets a rank make calls on a device that is never done, and waits for the error, which names them by these `parts`.
+/// Issues calls on a device that is stuck, and waits for the error, which names them by these `parts`.
 fn late(parts: &[&str], call: impl Fn(&RankComms, &Communicator, Buffer) + Sync) {
     let (hub, device) = (Arc::new(Hub::default()), Arc::new(Prompt::default()));
     std::thread::scope(|scope| {
@@ -304,7 +304,7 @@ fn late(parts: &[&str], call: impl Fn(&RankComms, &Communicator, Buffer) + Sync)
                 if rank == 1 {
                     return;
                 }
-                // Until the watch has seen that the barrier is done.
+                // Until the watchdog has seen that the barrier is complete.
                 std::thread::sleep(Duration::from_millis(100));
                 device.is_stuck.store(true, Ordering::Relaxed);
                 let meter = MemoryMeter::on(
@@ -335,9 +335,9 @@ fn late(parts: &[&str], call: impl Fn(&RankComms, &Communicator, Buffer) + Sync)
     });
 }
 
-/// Memory is made known when it is used again, and given up before it goes back, and as the communicators end.
+/// Memory is registered when it is reused, and deregistered before it is freed and before finalization.
 #[test]
-fn memory_that_is_used_again_is_registered() {
+fn reused_memory_is_registered() {
     let (hub, shape) = (Arc::new(Hub::default()), "fsdp=2".parse().unwrap());
     let run = |rank: usize| {
         let device = Arc::new(Prompt::default());
@@ -356,7 +356,7 @@ fn memory_that_is_used_again_is_registered() {
         for _ in 0..3 {
             (large, kept, small) = (gather(large), gather(kept), gather(small));
         }
-        // The place of the large one is needed for others.
+        // The memory of the large one is needed for others.
         drop((large, small));
         drop(zeros((4 << 18) - 16));
         drop(comms);
@@ -378,9 +378,9 @@ fn memory_that_is_used_again_is_registered() {
     assert_eq!(logs, [expected.concat(), expected.concat()]);
 }
 
-/// A rank that fails by itself, as a thread beside others.
+/// A rank that fails, as a thread of a process with others.
 #[test]
-fn threads_hear_of_each_other() {
+fn threads_detect_failed_peers() {
     let hub = Arc::new(Hub::default());
     let start = Instant::now();
     let outcome = launch(&"tp=2".parse().unwrap(), |comms| {
@@ -403,9 +403,9 @@ fn threads_hear_of_each_other() {
     assert!(start.elapsed() < Duration::from_secs(5));
 }
 
-/// The barrier of rank 0 waits for rank 1, of whose end it is told.
+/// The barrier of rank 0 waits for rank 1, whose failure is detected.
 #[test]
-fn a_rank_that_has_ended_is_named() {
+fn failed_peer_is_named() {
     let hub = Arc::new(Hub::default());
     let shape = "tp=2".parse().unwrap();
     let peers = Arc::new(Alive::default());
@@ -433,9 +433,9 @@ fn a_rank_that_has_ended_is_named() {
     assert_eq!(hub.ended.lock().unwrap().0, 1, "that of rank 0 was aborted");
 }
 
-/// Where the library is installed, also without a GPU: an identifier can be made, and nothing else is possible.
+/// With the library but without a GPU, an identifier can be created, and nothing else is possible.
 #[test]
-fn the_library_makes_identifiers() {
+fn library_creates_identifiers() {
     use meshwright::comm::nccl::Library;
     let library = match RealLibrary::new() {
         Ok(library) => library,

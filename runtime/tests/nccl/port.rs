@@ -1,6 +1,6 @@
-//! A library of which each rank has a port: it carries out what the engine asks for as it is documented, and notes it.
+//! A replacement of the library for tests: it carries out transfers as NCCL documents them, and logs them.
 //!
-//! As with the library itself no call waits for other ranks: a communicator is busy until they have come.
+//! As with NCCL, no call waits for other ranks: a communicator is busy until they have arrived.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,23 +20,23 @@ pub struct Port {
     rank: usize,
     streams: Box<dyn Streams>,
     under_way: Arc<UnderWay>,
-    /// Bytes that communicators know, by their address.
+    /// Sizes of registered memory, by address.
     known: Mutex<HashMap<(Comm, u64), usize>>,
 }
 
-/// What the library asks of the device of a rank.
+/// Streams of the device of a rank.
 pub trait Streams: Send + Sync {
-    /// Returns when a stream has come to this point.
+    /// Returns when a stream has reached this point.
     fn drain(&self, stream: u64);
 
-    /// Whether `work` was recorded, which is to be done whenever the recording is: not where a stream is not recorded.
+    /// Captures `work` if the stream is being captured into a graph. Returns `true` in that case.
     fn record(&self, stream: u64, work: Work) -> bool;
 }
 
 /// Transfers of a group.
 pub type Work = Arc<dyn Fn() + Send + Sync>;
 
-/// Of a device that does everything at once, and records nothing.
+/// Streams of a device that works synchronously and captures nothing.
 struct AtOnce;
 
 impl Streams for AtOnce {
@@ -47,7 +47,7 @@ impl Streams for AtOnce {
     }
 }
 
-/// Groups that are under way, by communicator; none: it was aborted, and nothing is written any more.
+/// Number of groups in progress, by communicator; `None` if it was aborted, and nothing is written any more.
 #[derive(Default)]
 struct UnderWay(Mutex<HashMap<Comm, Option<usize>>>);
 
@@ -69,12 +69,12 @@ thread_local! {
 }
 
 impl Port {
-    /// On a device that does everything at once.
+    /// Creates the library of a rank with a synchronous device.
     pub fn new(meetings: Arc<dyn Meetings>, rank: usize) -> Port {
         Port::on(meetings, rank, AtOnce)
     }
 
-    /// On the device of these streams.
+    /// Creates the library of a rank with these streams.
     pub fn on(meetings: Arc<dyn Meetings>, rank: usize, streams: impl Streams + 'static) -> Port {
         Port {
             meetings,
@@ -97,7 +97,7 @@ impl fmt::Debug for Port {
     }
 }
 
-// SAFETY of the blocks below: addresses are those of live host memory, as `Library::queue` asks for; what is written is
+// SAFETY of the blocks below: addresses are those of live host memory, as `Library::submit` asks for; what is written is
 // waited for by whoever asks whether the communicator is ready, or it is aborted, after which nothing is written.
 fn bytes_at(address: u64, bytes: usize) -> Vec<u8> {
     let mut copy = vec![0; bytes];
@@ -109,7 +109,7 @@ fn write_at(address: u64, bytes: &[u8]) {
     unsafe { (address as *mut u8).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
 }
 
-/// One transfer of a group, with what it takes from memory.
+/// One transfer of a group, with the data that it reads.
 struct Ready {
     dtype: DType,
     transfer: Transfer,
@@ -133,7 +133,7 @@ impl Ready {
         Ready { dtype, transfer, data }
     }
 
-    /// Where something is to be written, and what.
+    /// Carries out the transfer, and returns the address and data to write.
     fn carry_out(self, meetings: &dyn Meetings, comm: Comm) -> Option<(u64, Vec<u8>)> {
         let dst = match self.transfer {
             Transfer::Send { to, .. } => {
@@ -158,7 +158,7 @@ impl Ready {
     }
 }
 
-/// Transfers of one seat that begin together.
+/// Transfers of one rank that are submitted as a group.
 #[derive(Clone)]
 struct Group {
     comm: Comm,
@@ -169,7 +169,7 @@ struct Group {
 }
 
 impl Group {
-    /// The transfers with what they take from memory now, those first for which nobody is waited.
+    /// Reads the data of the transfers now; sends come first, which do not wait.
     fn ready(&self) -> Vec<Ready> {
         let texts: Vec<String> =
             self.transfers.iter().map(|(.., transfer)| text(transfer)).collect();
@@ -293,7 +293,7 @@ impl Library for Port {
         };
         assert!(
             group.iter().all(|(on, ..)| *on == CommStream { comm, stream }),
-            "a group of one seat"
+            "a group on one communicator and stream"
         );
         let (meetings, under_way) = (Arc::clone(&self.meetings), Arc::clone(&self.under_way));
         let group = Group { comm, rank: self.rank, transfers: group, meetings, under_way };

@@ -2,6 +2,8 @@
 
 mod asynchronous;
 mod blocking;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::sync::Arc;
 

@@ -74,7 +74,7 @@ impl Exchange {
         }
         // Those of a round are about equally much work.
         found.sort_by_key(|(_, param, _)| std::cmp::Reverse(param.global_len()));
-        let runs = gather_runs(&*group, found.iter().map(|(_, param, _)| param.owned()));
+        let runs = gather_runs(&group, found.iter().map(|(_, param, _)| param.owned()));
         let matrices = found
             .into_iter()
             .enumerate()

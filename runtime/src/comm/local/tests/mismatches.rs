@@ -1,4 +1,4 @@
-//! Calls that do not fit together: an error on every member that names both calls and both sites.
+//! Mismatching calls: an error on every member that names both calls and both sites.
 
 use crate::backend::{Category, DType, MemoryMeter, View, ViewMut};
 use crate::comm::{Blocks, CommError, Communicator, FailureCause, ReduceOp, Site};
@@ -13,7 +13,7 @@ fn assert_mismatch(common: Body<'_>, odd: Body<'_>, parts: &[&str]) {
     let error = failures_of(3, |comms| {
         let tp = comms.group(TP);
         tp.barrier(&Site::here("start"))?;
-        if comms.rank() == 1 { odd(&*tp) } else { common(&*tp) }
+        if comms.rank() == 1 { odd(&tp) } else { common(&tp) }
     });
     assert_eq!(error.failures.len(), 3, "{error}");
     for failure in &error.failures {
@@ -59,7 +59,7 @@ fn order() {
 }
 
 #[test]
-fn order_of_calls_that_look_alike() {
+fn order_of_equal_calls() {
     assert_mismatch(
         &|tp| {
             sum(tp, &Site::here("a.norm"), 4)?;
@@ -138,7 +138,7 @@ fn root_and_reduction() {
 }
 
 #[test]
-fn all_to_all_counts_that_do_not_fit_crosswise() {
+fn all_to_all_counts() {
     let exchange = |tp: &Communicator, site: Site, counts: [usize; 3]| {
         let data = vec![0f32; counts.iter().sum()];
         let mut dst = data.clone();
@@ -188,7 +188,7 @@ fn message_and_receiver() {
 }
 
 #[test]
-fn an_argument_that_does_not_fit_is_refused_before_anyone_waits() {
+fn invalid_arguments_are_refused_before_waiting() {
     let error = failures_of(2, |comms| {
         let (tp, site) = (comms.group(TP), Site::here("x"));
         let (short, mut long) = ([0f32; 3], [0f32; 8]);
