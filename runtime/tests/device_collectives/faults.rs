@@ -1,4 +1,4 @@
-//! What cannot be done fails on all ranks, with its reason.
+//! Invalid calls fail on all ranks, with the reason.
 
 use std::sync::Arc;
 

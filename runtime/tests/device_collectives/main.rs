@@ -30,12 +30,12 @@ fn meter_of(machine: &Arc<Machine>, rank: usize) -> Arc<MemoryMeter> {
 
 type Script<T> = fn(&mut Scenario<'_, T>) -> Result<(), CommError>;
 
-/// What every rank recorded, on the host.
+/// Results of every rank on the host.
 fn on_host<T: Value>(ranks: usize, script: Script<T>) -> Vec<Vec<Vec<T>>> {
     run(ranks, |_| MemoryMeter::new(), script)
 }
 
-/// What every rank recorded, on a machine.
+/// Results of every rank on a machine.
 fn on_device<T: Value>(
     ranks: usize,
     machine: &Arc<Machine>,

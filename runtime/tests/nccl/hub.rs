@@ -219,7 +219,7 @@ fn transfer(offers: &BTreeMap<usize, Offer>) -> HashMap<usize, Taken> {
             .collect(),
         Transfer::AllGather { .. } => for_all(sources.concat()),
         Transfer::Broadcast { root, .. } => for_all(sources[root].to_vec()),
-        Transfer::Send { .. } | Transfer::Recv { .. } => panic!("a message in a meeting"),
+        Transfer::Send { .. } | Transfer::Recv { .. } => panic!("a message in a rendezvous"),
     };
     results.into_iter().map(Taken::Bytes).enumerate().collect()
 }

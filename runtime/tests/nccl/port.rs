@@ -98,7 +98,7 @@ impl fmt::Debug for Port {
 }
 
 // SAFETY of the blocks below: addresses are those of live host memory, as `Library::submit` asks for; what is written is
-// waited for by whoever asks whether the communicator is ready, or it is aborted, after which nothing is written.
+// ordered by the check that the communicator is ready, or it is aborted, after which nothing is written.
 fn bytes_at(address: u64, bytes: usize) -> Vec<u8> {
     let mut copy = vec![0; bytes];
     unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(address as *const u8, bytes) };
