@@ -25,7 +25,7 @@ fn run<T: Value>(
 ) -> Vec<Vec<Vec<T>>> {
     let body = |comms: RankComms| {
         let (group, meter) = (comms.group(AxisSet::of(AxisId::Tp)), meter());
-        let mut scenario = Scenario::new(&*group, Arc::clone(&meter), meter);
+        let mut scenario = Scenario::new(&group, Arc::clone(&meter), meter);
         script(&mut scenario)?;
         Ok::<_, CommError>(scenario.recorded())
     };

@@ -86,7 +86,7 @@ struct Operation {
     name: &'static str,
     /// Bus bandwidth over algorithm bandwidth, by the number of ranks.
     bus_factor: fn(f64) -> f64,
-    run: fn(&dyn Communicator, &Site, &mut Memory) -> Result<(), CommError>,
+    run: fn(&Communicator, &Site, &mut Memory) -> Result<(), CommError>,
 }
 
 /// Buffers of one rank.
@@ -195,7 +195,7 @@ fn collective_time(
             tp.barrier(&site)?;
             let start = Instant::now();
             for _ in 0..calls {
-                (operation.run)(&*tp, &site, &mut memory)?;
+                (operation.run)(&tp, &site, &mut memory)?;
             }
             tp.barrier(&site)?;
             Ok::<_, CommError>(start.elapsed() / calls as u32)

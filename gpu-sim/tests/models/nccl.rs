@@ -8,7 +8,7 @@ use std::time::Duration;
 use meshwright::backend::cuda::{Driver, DriverError};
 use meshwright::backend::{Backend, DType};
 use meshwright::comm::RankComms;
-use meshwright::comm::nccl::{Engine, Settings};
+use meshwright::comm::nccl::{NcclEngine, NcclSettings};
 use meshwright::tensor::{Settings as RankSettings, ZeroLevel};
 use meshwright::train::{Gpus, LanguageModel, Machine, Result};
 use meshwright_examples::llama::Llama;
@@ -47,12 +47,12 @@ impl Machine for Cluster {
     fn connect(&self, comms: RankComms, backend: &dyn Backend) -> Result<RankComms> {
         let (shape, rank) = (*comms.shape(), comms.rank());
         let (timeout, peers) = (Duration::from_secs(60), comms.peers());
-        let settings = Settings { shape, rank, timeout, peers, registers: true };
+        let settings = NcclSettings { shape, rank, timeout, peers, registers: true };
         let driver = Arc::clone(&self.drivers[rank]);
         let hub = Arc::new(Arc::clone(&self.hub));
         let library = Arc::new(Port::on(hub, rank, InOrder::new(driver)));
         let device = backend.device().expect("a GPU has memory of its own");
-        Ok(comms.over(Engine::new(settings, library, device, &[1; 128])?))
+        Ok(comms.over(NcclEngine::new(settings, library, device, &[1; 128])?))
     }
 
     fn describe(&self) -> String {

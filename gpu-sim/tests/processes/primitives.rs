@@ -7,8 +7,8 @@ use half::bf16;
 use meshwright::backend::cuda::native::NativeDriver;
 use meshwright::backend::cuda::{CudaBackend, Driver};
 use meshwright::backend::{Backend, MemoryMeter};
-use meshwright::comm::nccl::{Engine, Library, RealLibrary, Settings};
-use meshwright::comm::{CommError, Communicator, Engine as _, launch};
+use meshwright::comm::nccl::{Library, NcclEngine, NcclSettings, RealLibrary};
+use meshwright::comm::{CommError, Communicator, Engine as _, RankComms, RankExit, launch};
 use meshwright::launch::Store;
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::mesh::MeshShape;
@@ -46,24 +46,25 @@ pub fn run(mesh: &str) {
     }
     let id = store.get("id").unwrap().try_into().unwrap();
     let peers = Arc::clone(&store) as _;
-    let settings = Settings { shape, rank: place.rank, timeout, peers, registers: true };
+    let settings = NcclSettings { shape, rank: place.rank, timeout, peers, registers: true };
     let device = CudaBackend::new(driver).device().expect("a GPU has memory of its own");
-    let engine = Engine::new(settings, library, Arc::clone(&device), &id).unwrap();
-    let group = engine.group(PP);
+    let engine = NcclEngine::new(settings, library, Arc::clone(&device), &id).unwrap();
+    let comms = RankComms::with_engine(shape, place.rank, Arc::clone(&engine) as _);
+    let group = comms.group(PP);
     let meter = MemoryMeter::on(Some(device), usize::MAX);
     // Values reach 10^4; NCCL sums four in its own order, and rounds every bf16 sum.
-    agree::<f32>(&*group, &meter, shape, scenario::reductions, 0.05);
-    agree::<f32>(&*group, &meter, shape, scenario::started_reductions, 0.05);
-    agree::<bf16>(&*group, &meter, shape, scenario::reductions, 400.0);
-    agree::<u32>(&*group, &meter, shape, scenario::exchanges, 0.0);
-    agree::<bf16>(&*group, &meter, shape, scenario::started_exchanges, 0.0);
-    agree::<u32>(&*group, &meter, shape, scenario::messages, 0.0);
-    engine.leave(&meshwright::comm::Departure::Returned);
+    agree::<f32>(&group, &meter, shape, scenario::reductions, 0.05);
+    agree::<f32>(&group, &meter, shape, scenario::started_reductions, 0.05);
+    agree::<bf16>(&group, &meter, shape, scenario::reductions, 400.0);
+    agree::<u32>(&group, &meter, shape, scenario::exchanges, 0.0);
+    agree::<bf16>(&group, &meter, shape, scenario::started_exchanges, 0.0);
+    agree::<u32>(&group, &meter, shape, scenario::messages, 0.0);
+    engine.leave(&RankExit::Returned);
 }
 
 /// Compares the results of `script` with those between threads: bitwise, or on GPUs up to `tolerance`.
 fn agree<T: Value + Into<f64>>(
-    group: &dyn Communicator,
+    group: &Communicator,
     meter: &Arc<MemoryMeter>,
     shape: MeshShape,
     script: fn(&mut Scenario<'_, T>) -> Result<(), CommError>,
@@ -72,7 +73,7 @@ fn agree<T: Value + Into<f64>>(
     let tolerance = if on_gpu() { tolerance } else { 0.0 };
     let expected = launch(&shape, |comms| {
         let group = comms.group(PP);
-        let mut scenario = Scenario::new(&*group, MemoryMeter::new(), MemoryMeter::new());
+        let mut scenario = Scenario::new(&group, MemoryMeter::new(), MemoryMeter::new());
         script(&mut scenario)?;
         Ok::<_, CommError>(scenario.recorded())
     });

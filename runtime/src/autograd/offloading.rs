@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, Category, Device, Moment, Queue};
-use crate::comm::Open;
+use crate::comm::DeviceSpan;
 use crate::context::Rank;
 use crate::trace::Arg;
 
@@ -63,7 +63,7 @@ impl Offloaded {
 }
 
 /// Closes the span of a transfer of `data`.
-fn close_span(span: Option<Open>, name: &'static str, data: &Buffer) {
+fn close_span(span: Option<DeviceSpan>, name: &'static str, data: &Buffer) {
     if let Some(span) = span {
         let bytes = Arg::Count(data.view().byte_len() as u64);
         span.close(name, "transfer", vec![("bytes", bytes)]);

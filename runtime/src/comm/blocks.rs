@@ -1,13 +1,13 @@
-//! How a gathered tensor is made up of the members' parts.
+//! Partition of a gathered tensor into the members' parts.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A tensor seen as `[outer][sum(lens)]`, of which member `r` owns the run of `lens[r]` elements in every row.
+/// A tensor seen as `[outer][sum(lens)]`, of which member `r` owns a run of `lens[r]` elements in every row.
 ///
-/// So a gather along a middle dim of a tensor needs no packing: `outer` is the product of the dims before it,
-/// `lens[r]` the member's part of the dim times the product of the dims after it. Runs may differ in length
-/// and may be empty.
+/// So a gather along a middle dim of a tensor needs no packing: `outer` is the product of the dims before it, and
+/// `lens[r]` the member's part of the dim times the product of the dims after it. Runs may differ in length and may be
+/// empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocks {
     /// Number of rows.
@@ -17,17 +17,17 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// `outer` rows with `lens[r]` elements of member `r`.
+    /// Creates blocks of `outer` rows with `lens[r]` elements of member `r`.
     pub fn new(outer: usize, lens: impl Into<Arc<[usize]>>) -> Blocks {
         Blocks { outer, lens: lens.into() }
     }
 
-    /// `outer` rows with `len` elements of each of `members` members.
+    /// Creates blocks of `outer` rows with `len` elements of each of `members` members.
     pub fn even(outer: usize, len: usize, members: usize) -> Blocks {
         Blocks { outer, lens: vec![len; members].into() }
     }
 
-    /// Elements of one whole row.
+    /// Elements of one row.
     pub fn row(&self) -> usize {
         self.lens.iter().sum()
     }
@@ -42,15 +42,15 @@ impl Blocks {
         self.outer * self.lens[member]
     }
 
-    /// Where the run of `member` starts within a row.
+    /// Start of the run of `member` within a row.
     pub fn start(&self, member: usize) -> usize {
         self.lens[..member].iter().sum()
     }
 
-    /// For each row: the run of `member` in the whole tensor, and the same run in the member's own part.
+    /// Returns for each row the run of `member` in the whole tensor, and the same run in the member's own part.
     pub fn runs(&self, member: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
         let (row, start, len) = (self.row(), self.start(member), self.lens[member]);
-        // Rows without elements of this member have nothing to visit, however many they are.
+        // A member without elements has no runs, regardless of the number of rows.
         let rows = if len == 0 { 0 } else { self.outer };
         (0..rows).map(move |o| {
             let whole = o * row + start;

@@ -1,48 +1,109 @@
-//! What carries out the collectives of a rank.
+//! The interface of a collective-communication engine.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::backend::MemoryMeter;
-use crate::layout::AxisSet;
 
-use super::{CommError, CommStats, Communicator, Departure, Timeline};
+use super::{Call, CommError, Completion, GroupMember, Operands, RankExit};
 
-/// The communicators of one rank, over other means than the memory of this process.
+/// A collective-communication engine for one rank: `local`, NCCL, or one from outside of this crate.
+///
+/// [`Communicator`](super::Communicator) is the same for all engines. Before an engine gets a [`Call`], its arguments are
+/// checked, its bytes are counted, and the main thread is marked as in communication if the call is blocking. So an
+/// engine consists of these methods:
+///
+/// | method | required | task |
+/// |---|---|---|
+/// | [`Engine::process_group`] | yes | joins a process group |
+/// | [`Engine::leave`] | yes | ends the rank's communication |
+/// | [`Engine::graph_pools`], [`Engine::replay`] | for CUDA graphs | lets calls be captured and replayed |
+/// | [`ProcessGroup::issue`] | yes | carries out a call |
+/// | [`Peers::failed_peer`], [`Peers::announce_exit`] | across processes | failure detection, used by the engine |
+///
+/// An engine is passed to [`RankComms::over`](super::RankComms::over), in a run by
+/// [`Machine::connect`](crate::train::Machine::connect).
+///
+/// # Contract
+/// - Reductions combine in the same order on all members, so that their results are identical to the bit.
+/// - Blocking collectives, asynchronous collectives and messages each keep their order of issue and do not wait for each
+///   other. A blocking send matches an asynchronous receive, and the reverse.
+/// - No call waits forever: after the timeout, and when a rank has failed, it returns an error, and so do all later calls.
+///
+/// # Example
+/// An engine for meshes of one rank, where every collective is at most a copy:
+/// ```
+/// use std::sync::Arc;
+/// use meshwright::backend::ViewMut;
+/// use meshwright::comm::{
+///     Call, CommError, Completion, Engine, GroupMember, Operands, ProcessGroup, RankComms, RankExit, ReduceOp, Site,
+/// };
+/// use meshwright::mesh::MeshShape;
+///
+/// struct SingleRank;
+///
+/// impl Engine for SingleRank {
+///     fn process_group(&self, _: &Arc<GroupMember>) -> Arc<dyn ProcessGroup> {
+///         Arc::new(SingleRank)
+///     }
+///
+///     fn leave(&self, _: &RankExit) {}
+/// }
+///
+/// impl ProcessGroup for SingleRank {
+///     fn issue(&self, call: &Arc<Call>, mut operands: Operands<'_>) -> Completion {
+///         if call.op.is_point_to_point() || call.on_device {
+///             return Completion::done(Err(call.refuse("a single rank has no peers and no device")));
+///         }
+///         if let (Some(src), Some(mut dst)) = operands.views_mut() {
+///             dst.bytes_mut().copy_from_slice(src.bytes());
+///         }
+///         let (_, dst) = operands.into_buffers();
+///         Completion::done(Ok(dst))
+///     }
+/// }
+///
+/// let comms = RankComms::with_engine(MeshShape::SINGLE, 0, Arc::new(SingleRank));
+/// let mut data = [2f32];
+/// comms.world().all_reduce(&Site::here("x"), ReduceOp::Sum, ViewMut::from(&mut data[..]))?;
+/// assert_eq!(data, [2.0]);
+/// # Ok::<_, CommError>(())
+/// ```
+///
+/// [`Peers::failed_peer`]: super::Peers::failed_peer
+/// [`Peers::announce_exit`]: super::Peers::announce_exit
 pub trait Engine: Send + Sync {
-    /// The rank's seat among the ranks that differ from it along `axes` only: the same one for the same axes.
-    fn group(&self, axes: AxisSet) -> Arc<dyn Communicator>;
+    /// Joins the process group of `member`. It is called once for each set of axes, at its first use, which may be at
+    /// different times on different ranks.
+    fn process_group(&self, member: &Arc<GroupMember>) -> Arc<dyn ProcessGroup>;
 
-    /// Draws what seats queue on the device of the rank, from now on.
-    fn trace(&self, timeline: &Arc<Timeline>);
+    /// Ends the communication of the rank. After [`RankExit::Returned`] asynchronous calls are completed first; after a
+    /// failure they are aborted.
+    fn leave(&self, exit: &RankExit);
 
-    /// What each seat has done so far.
-    fn stats(&self) -> Vec<(AxisSet, CommStats)>;
-
-    /// The rank has ended. Tells those of other processes, and, where it failed, ends its communicators at once.
-    fn leave(&self, departure: &Departure);
-
-    /// Where a device can record collectives, to do them [again](Self::replay): what counts the memory that they need
-    /// beside their operands.
-    fn recordable(&self) -> Option<Arc<MemoryMeter>> {
+    /// Returns the memory pools that CUDA graphs with calls of this engine have to keep. `None` if calls cannot be
+    /// captured.
+    fn graph_pools(&self) -> Option<Vec<Arc<MemoryMeter>>> {
         None
     }
 
-    /// Whether all ranks say yes. Every rank calls it; it is in no [statistics](Self::stats), and the host waits for it.
+    /// Replays a CUDA graph by `submit`. `calls` describes the captured calls for errors; `None` if there are none.
     ///
     /// # Errors
-    /// As of a collective.
-    fn agree(&self, yes: bool) -> Result<bool, CommError>;
+    /// If no call can be issued any more.
+    fn replay(&self, calls: Option<String>, submit: &mut dyn FnMut()) -> Result<(), CommError> {
+        let _ = calls;
+        submit();
+        Ok(())
+    }
+}
 
-    /// Lets `submit` queue recorded collectives once more, and counts them as `added` says; `what` they are part of is named
-    /// where they fail.
+/// One rank's access to a process group of an [`Engine`].
+pub trait ProcessGroup: Send + Sync {
+    /// Issues a call.
     ///
-    /// # Errors
-    /// Where no call can be made any more.
-    fn replay(
-        &self,
-        what: &str,
-        added: &BTreeMap<AxisSet, CommStats>,
-        submit: &mut dyn FnMut(),
-    ) -> Result<(), CommError>;
+    /// The operands are [borrowed](Operands::Borrowed) for a blocking call: the host is done with them when this returns,
+    /// and device work on them completes before the event of the [`Completion`]. For an asynchronous call they are
+    /// [owned](Operands::Owned), and the completion returns the destination. [`Operands`] lists the operands of each
+    /// operation.
+    fn issue(&self, call: &Arc<Call>, operands: Operands<'_>) -> Completion;
 }

@@ -1,4 +1,4 @@
-//! What can go wrong in a collective.
+//! Errors of collectives.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,16 +22,16 @@ pub enum CommError {
         /// What to look at.
         hint: &'static str,
     },
-    /// A rank ended while others need it.
-    #[error("rank {rank} {departure}; this rank's {call} cannot complete.{detail}")]
+    /// A rank has ended that this call needs.
+    #[error("rank {rank} {exit}; this rank's {call} cannot complete.{detail}")]
     PeerLeft {
         /// The rank that ended by itself.
         rank: usize,
-        /// How it ended.
-        departure: Departure,
+        /// Its exit status.
+        exit: RankExit,
         /// The call that cannot complete.
         call: String,
-        /// The last call of the rank that is missing, and why it is missing.
+        /// The last call of the missing rank, and why it is missing.
         detail: String,
     },
     /// Members did not arrive in time.
@@ -39,28 +39,28 @@ pub enum CommError {
     Timeout {
         /// The call that waited.
         call: String,
-        /// How long it waited.
+        /// Time waited.
         waited: Duration,
-        /// The ranks that did not come.
+        /// The missing ranks.
         missing: Vec<usize>,
         /// The last call of every member, one per line.
         last_calls: String,
     },
-    /// All ranks wait for each other. Every one of them gets this same error.
+    /// All ranks wait for each other. Every rank gets this same error.
     #[error(
         "deadlock: every rank waits for another one.\n{calls}Ranks use two groups in different orders, or wait for a \
-         message or an asynchronous call that nobody issues: look at the order of calls around these lines."
+         message or an asynchronous call that no rank issues: look at the order of calls around these lines."
     )]
     Deadlock {
         /// The last call of every rank, one per line.
         calls: String,
     },
-    /// An argument does not fit; found on this rank before any other was involved.
+    /// An argument is invalid; found on this rank before the call was issued.
     #[error("{call}: {problem}")]
     Argument {
         /// The call.
         call: String,
-        /// What does not fit, and the fix.
+        /// The problem, and the fix.
         problem: String,
     },
     /// The device of this rank failed while it carried out an asynchronous call.
@@ -68,17 +68,17 @@ pub enum CommError {
     Device {
         /// The call.
         call: String,
-        /// What the device reported.
+        /// The failure that the device reported.
         failure: DeviceFailure,
     },
-    /// The library behind the communicators failed, or a call took too long. All communicators of the rank have ended.
+    /// The communication library failed, or a call timed out. All communicators of the rank were aborted.
     #[error("rank {rank}: {call}: {problem}")]
     Engine {
-        /// The rank that noticed.
+        /// The rank that noticed the failure.
         rank: usize,
-        /// The call, or the first of those that were under way.
+        /// The call, or the first of those in flight.
         call: String,
-        /// What the library reported.
+        /// The problem that the library reported.
         problem: String,
     },
     /// The rank that owns the communicator has left the mesh.
@@ -89,34 +89,34 @@ pub enum CommError {
     },
 }
 
-/// How a rank ended.
+/// Exit status of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Departure {
+pub enum RankExit {
     /// Its body returned normally.
     Returned,
     /// Its body returned this error.
     Failed(Arc<str>),
     /// It panicked with this message.
     Panicked(Arc<str>),
-    /// Its process is gone without a word, or is not reached any more.
+    /// Its process ended without an announcement, or cannot be reached any more.
     Lost,
 }
 
-impl std::fmt::Display for Departure {
+impl std::fmt::Display for RankExit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Departure::Returned => f.write_str("has returned"),
-            Departure::Failed(error) => write!(f, "has failed ({error})"),
-            Departure::Panicked(message) => write!(f, "has panicked ({message})"),
-            Departure::Lost => f.write_str(
-                "was lost (its process has ended, or its host is not reached any more; its own last lines may say why)",
+            RankExit::Returned => f.write_str("has returned"),
+            RankExit::Failed(error) => write!(f, "has failed ({error})"),
+            RankExit::Panicked(message) => write!(f, "has panicked ({message})"),
+            RankExit::Lost => f.write_str(
+                "was lost (its process has ended, or its host cannot be reached any more; its own last lines may say why)",
             ),
         }
     }
 }
 
-/// The panic payload by which model code, which returns tensors and not `Result`s, passes a communication error
-/// up to whoever runs the rank. [`launch`](super::launch) turns it back into the error it holds.
+/// The panic payload by which model code, which returns tensors and not `Result`s, passes a communication error up to
+/// [`launch`](super::launch), which turns it back into the error that it holds.
 #[derive(Debug, Clone)]
 pub struct CommFailure(pub CommError);
 

@@ -1,4 +1,4 @@
-//! Running one body on every rank of a mesh, each rank a thread.
+//! Runs a function on every rank of a mesh, each rank on a thread.
 
 use std::any::Any;
 use std::fmt::{Debug, Display};
@@ -11,18 +11,20 @@ use crate::backend::{DeviceFailure, OutOfMemory};
 use crate::mesh::MeshShape;
 use crate::trace::Tracer;
 
-use super::local::{Activity, RankComms, World};
 use super::panics;
-use super::{CommError, CommFailure, Departure};
+use super::rank_table::name_ranks;
+use super::sync::DeadlockDetector;
+use super::world::World;
+use super::{CommError, CommFailure, RankComms, RankExit};
 
 /// Settings of [`launch_with`].
 #[derive(Debug, Clone)]
 pub struct LaunchOptions {
-    /// How long a collective waits for the other members before it fails. Default: 10 minutes.
+    /// Time after which a collective that waits for other members fails. Default: 10 minutes.
     pub timeout: Duration,
-    /// Stack of each rank's thread in bytes. Default: 16 MiB, of which untouched pages cost nothing.
+    /// Stack size of each rank's thread in bytes. Default: 16 MiB, of which untouched pages cost nothing.
     pub stack_size: usize,
-    /// Records what each rank does, its collectives included. Default: none.
+    /// Tracer of the ranks' work and collectives. Default: none.
     pub tracer: Option<Arc<Tracer>>,
 }
 
@@ -32,13 +34,13 @@ impl Default for LaunchOptions {
     }
 }
 
-/// Runs `body` once per rank of `shape`, each on its own thread, and gives the results in the order of ranks.
+/// Runs `body` once per rank of `shape`, each on its own thread, and returns the results in the order of ranks.
 ///
-/// A rank that fails or panics does not leave the others waiting: their collectives with it fail. While a rank
-/// runs, a panic of its thread prints nothing; its message and place are part of the error.
+/// If a rank fails or panics, the collectives of other ranks with it fail. A panic of a rank is not printed; its message
+/// and source location are part of the error.
 ///
 /// # Errors
-/// When any rank failed: the errors of all of them, the one that caused the others first.
+/// If any rank failed: the errors of all of them, the root cause first.
 pub fn launch<T: Send, E: Display + Send>(
     shape: &MeshShape,
     body: impl Fn(RankComms) -> Result<T, E> + Sync,
@@ -58,11 +60,11 @@ pub fn launch_with<T: Send, E: Display + Send>(
     run_ranks(options, shape, 0..shape.world_size(), body)
 }
 
-/// Runs `body` for one rank of `shape`, the others being processes of their own: collectives need an
-/// [engine](RankComms::over) that reaches them.
+/// Runs `body` for one rank of `shape`, with the others in separate processes: collectives need an
+/// [engine](RankComms::over) that connects them.
 ///
 /// # Errors
-/// When the rank failed.
+/// If the rank failed.
 pub fn launch_rank<T: Send, E: Display + Send>(
     options: &LaunchOptions,
     shape: &MeshShape,
@@ -83,18 +85,18 @@ fn run_ranks<T: Send, E: Display + Send>(
     panics::install_hook();
     let world = World::new(*shape, options);
     let run_rank = |rank: usize| {
-        Activity::join();
+        DeadlockDetector::register_thread();
         let comms = world.comms(rank);
-        let outcome = panics::recorded(|| catch_unwind(AssertUnwindSafe(|| body(comms))));
+        let outcome = panics::capture_panics(|| catch_unwind(AssertUnwindSafe(|| body(comms))));
         let outcome = match outcome {
             Ok(result) => result.map_err(FailureCause::Error),
-            Err(payload) => Err(FailureCause::of_panic(payload)),
+            Err(payload) => Err(FailureCause::from_panic(payload)),
         };
-        let departure = match &outcome {
-            Ok(_) => Departure::Returned,
-            Err(cause) => cause.departure(),
+        let exit = match &outcome {
+            Ok(_) => RankExit::Returned,
+            Err(cause) => cause.exit(),
         };
-        world.leave(rank, departure);
+        world.leave(rank, exit);
         outcome
     };
     let outcomes: Vec<_> = std::thread::scope(|scope| {
@@ -107,14 +109,14 @@ fn run_ranks<T: Send, E: Display + Send>(
                     .stack_size(options.stack_size)
                     .spawn_scoped(scope, move || run_rank(rank));
                 if let Err(error) = &thread {
-                    world.leave(rank, Departure::Failed(format!("no thread: {error}").into()));
+                    world.leave(rank, RankExit::Failed(format!("no thread: {error}").into()));
                 }
                 thread
             })
             .collect();
         let join = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| match thread {
             Ok(thread) => {
-                thread.join().unwrap_or_else(|payload| Err(FailureCause::of_panic(payload)))
+                thread.join().unwrap_or_else(|payload| Err(FailureCause::from_panic(payload)))
             }
             Err(error) => Err(FailureCause::Thread(error.to_string())),
         };
@@ -134,44 +136,44 @@ fn run_ranks<T: Send, E: Display + Send>(
     if failures.is_empty() {
         return Ok(values);
     }
-    failures.sort_by_key(|f| (f.stopped_by.is_some(), world.end_order(f.rank)));
+    failures.sort_by_key(|f| (f.stopped_by.is_some(), world.exit_position(f.rank)));
     Err(LaunchError { failures })
 }
 
-/// The failures of a [`launch`], the cause of the others first.
+/// The failures of a [`launch`], the root cause first.
 #[derive(Debug)]
 pub struct LaunchError<E> {
     /// One entry for each rank that failed; never empty.
     pub failures: Vec<RankFailure<E>>,
 }
 
-/// How one rank failed.
+/// The failure of one rank.
 #[derive(Debug)]
 pub struct RankFailure<E> {
     /// World rank.
     pub rank: usize,
-    /// What it failed with.
+    /// The error or panic.
     pub cause: FailureCause<E>,
-    /// The rank whose end made this one fail, if it did not fail by itself.
+    /// The rank whose exit made this one fail, if it did not fail by itself.
     pub stopped_by: Option<usize>,
 }
 
-/// What a rank failed with.
+/// The error or panic of a rank.
 #[derive(Debug)]
 pub enum FailureCause<E> {
     /// The error that its body returned.
     Error(E),
-    /// A communication error that passed through code without `Result`s, as a [`CommFailure`].
+    /// A communication error in code without `Result`s, unwound as a [`CommFailure`].
     Comm(CommError),
-    /// A buffer that did not fit in memory, asked for by code without `Result`s.
+    /// An allocation that did not fit in memory, in code without `Result`s.
     OutOfMemory(OutOfMemory),
-    /// A device that did not do what it was asked for, by code without `Result`s.
+    /// A failed device operation, in code without `Result`s.
     Device(DeviceFailure),
     /// A panic.
     Panic {
-        /// Message and place.
+        /// Message and source location.
         message: String,
-        /// Where backtraces are switched on.
+        /// Set if backtraces are enabled.
         backtrace: Option<String>,
     },
     /// The system could not start the rank's thread.
@@ -179,7 +181,7 @@ pub enum FailureCause<E> {
 }
 
 impl<E: Display> FailureCause<E> {
-    fn of_panic(payload: Box<dyn Any + Send>) -> Self {
+    fn from_panic(payload: Box<dyn Any + Send>) -> Self {
         let payload = match payload.downcast::<CommFailure>() {
             Ok(failure) => return FailureCause::Comm(failure.0),
             Err(payload) => payload,
@@ -191,16 +193,17 @@ impl<E: Display> FailureCause<E> {
         match payload.downcast::<DeviceFailure>() {
             Ok(failure) => FailureCause::Device(*failure),
             Err(payload) => {
-                let panics::Record { message, backtrace } = panics::take_record(&*payload);
+                let panics::PanicReport { message, backtrace } =
+                    panics::take_panic_report(&*payload);
                 FailureCause::Panic { message, backtrace }
             }
         }
     }
 
-    fn departure(&self) -> Departure {
+    fn exit(&self) -> RankExit {
         match self {
-            FailureCause::Panic { message, .. } => Departure::Panicked(message.as_str().into()),
-            _ => Departure::Failed(self.to_string().into()),
+            FailureCause::Panic { message, .. } => RankExit::Panicked(message.as_str().into()),
+            _ => RankExit::Failed(self.to_string().into()),
         }
     }
 }
@@ -218,7 +221,7 @@ impl<E: Display> Display for FailureCause<E> {
     }
 }
 
-/// The failures that have no other cause, those with the same text on one line, and who was stopped by them.
+/// The root causes, one line per distinct text, and the ranks that were stopped by them.
 impl<E: Display> Display for LaunchError<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (stopped, causes): (Vec<_>, Vec<_>) =
@@ -231,14 +234,16 @@ impl<E: Display> Display for LaunchError<E> {
                 None => texts.push((text, vec![failure.rank])),
             }
         }
-        let mut lines: Vec<_> =
-            texts.iter().map(|(text, ranks)| format!("{} failed: {text}", name(ranks))).collect();
+        let mut lines: Vec<_> = texts
+            .iter()
+            .map(|(text, ranks)| format!("{} failed: {text}", sorted_names(ranks)))
+            .collect();
         if causes.is_empty() {
-            // A rank was waited for that had returned without an error.
+            // Ranks waited for one that had returned without an error.
             lines.extend(stopped.iter().map(|f| format!("rank {} failed: {}", f.rank, f.cause)));
         } else if !stopped.is_empty() {
             let ranks: Vec<_> = stopped.iter().map(|failure| failure.rank).collect();
-            lines.push(format!("{} stopped because of that", name(&ranks)));
+            lines.push(format!("{} stopped because of that", sorted_names(&ranks)));
         }
         if let Some(FailureCause::Panic { backtrace: Some(trace), .. }) =
             causes.first().map(|failure| &failure.cause)
@@ -251,9 +256,9 @@ impl<E: Display> Display for LaunchError<E> {
 
 impl<E: Debug + Display> std::error::Error for LaunchError<E> {}
 
-/// `rank 3`, `ranks 0, 2`.
-fn name(ranks: &[usize]) -> String {
+/// Returns `rank 3` or `ranks 0, 2`.
+fn sorted_names(ranks: &[usize]) -> String {
     let mut ranks = ranks.to_vec();
     ranks.sort_unstable();
-    super::local::name_ranks(&ranks)
+    name_ranks(&ranks)
 }

@@ -1,7 +1,9 @@
-//! Collectives: one trait, and the engine `local` in which ranks are threads of one process.
+//! Collectives and messages between ranks.
 //!
-//! A [`Communicator`] is one rank's seat in one group of ranks. All members of a group must issue the same
-//! calls in the same order; an engine that can compare them does, and reports a difference on every member.
+//! A [`Communicator`] is one rank's access to one process group: the same methods for every engine. They make a [`Call`],
+//! check its arguments, account for it, and issue it to the [`Engine`]: `local`, in which ranks are threads of one
+//! process, NCCL, or one from outside of this crate. All members of a group must issue the same calls in the same order;
+//! an engine that can compare them does, and reports a mismatch on every member.
 //!
 //! ```
 //! use meshwright::backend::ViewMut;
@@ -18,37 +20,48 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 
-mod account;
+mod accounting;
 mod blocks;
-mod busy;
 mod call;
 mod communicator;
+mod completion;
 mod engine;
 mod error;
+mod exposed_time;
+mod group_member;
+mod in_use;
 mod launch;
 mod local;
 #[cfg(feature = "cuda")]
 pub mod nccl;
-mod own_thread;
+mod operands;
 mod panics;
 mod peers;
 mod pending;
+mod rank_comms;
+mod rank_table;
 mod site;
 mod stats;
+mod sync;
 mod timeline;
+mod world;
 
 pub use crate::backend::ReduceOp;
 pub use blocks::Blocks;
+pub use call::{Call, CommOp};
 pub use communicator::Communicator;
-pub use engine::Engine;
-pub use error::{CommError, CommFailure, Departure};
+pub use completion::{Completion, Promise};
+pub use engine::{Engine, ProcessGroup};
+pub use error::{CommError, CommFailure, RankExit};
+pub use group_member::{GroupMember, Peer};
 pub use launch::{
     FailureCause, LaunchError, LaunchOptions, RankFailure, launch, launch_rank, launch_with,
 };
-pub use local::RankComms;
+pub use operands::Operands;
 pub use peers::Peers;
-pub use pending::Pending;
+pub use pending::{Pending, PendingResult};
+pub use rank_comms::RankComms;
 pub use site::Site;
 pub use stats::{CommStats, CommTimes};
-pub(crate) use timeline::Open;
+pub(crate) use timeline::DeviceSpan;
 pub use timeline::Timeline;

@@ -1,4 +1,4 @@
-//! Panics of rank threads: recorded instead of printed, so that several ranks do not write across each other.
+//! Panics of rank threads: captured instead of printed, so that the output of several ranks does not interleave.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -7,59 +7,63 @@ use std::panic::PanicHookInfo;
 use std::sync::Once;
 
 thread_local! {
-    static RECORDING: Cell<bool> = const { Cell::new(false) };
-    static RECORD: RefCell<Option<Record>> = const { RefCell::new(None) };
+    static CAPTURING: Cell<bool> = const { Cell::new(false) };
+    static LAST_PANIC: RefCell<Option<PanicReport>> = const { RefCell::new(None) };
 }
 
-/// What a panic said.
-pub(super) struct Record {
-    /// Message and place.
+/// A captured panic.
+pub(super) struct PanicReport {
+    /// Message and source location.
     pub message: String,
     pub backtrace: Option<String>,
 }
 
-/// Puts a hook before the present one, once per process. It acts only on threads inside [`recorded`].
+/// Installs a panic hook around the present one, once per process. It acts only on threads inside [`capture_panics`].
 pub(super) fn install_hook() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            if RECORDING.get() { RECORD.set(Some(Record::of(info))) } else { previous(info) }
+            if CAPTURING.get() {
+                LAST_PANIC.set(Some(PanicReport::from_hook(info)))
+            } else {
+                previous(info)
+            }
         }));
     });
 }
 
-/// Runs `body`; a panic under it prints nothing.
-pub(super) fn recorded<T>(body: impl FnOnce() -> T) -> T {
-    RECORDING.set(true);
+/// Runs `body` with its panics captured instead of printed.
+pub(super) fn capture_panics<T>(body: impl FnOnce() -> T) -> T {
+    CAPTURING.set(true);
     let value = body();
-    RECORDING.set(false);
+    CAPTURING.set(false);
     value
 }
 
-/// What the last panic of this thread said; from its payload alone if the program has set a hook of its own.
-pub(super) fn take_record(payload: &(dyn Any + Send)) -> Record {
-    let unplaced = || Record { message: message(payload), backtrace: None };
-    RECORD.take().unwrap_or_else(unplaced)
+/// Returns the last panic of this thread, made from its payload alone if the program has replaced the panic hook.
+pub(super) fn take_panic_report(payload: &(dyn Any + Send)) -> PanicReport {
+    let without_location = || PanicReport { message: message(payload), backtrace: None };
+    LAST_PANIC.take().unwrap_or_else(without_location)
 }
 
-impl Record {
-    fn of(info: &PanicHookInfo<'_>) -> Record {
+impl PanicReport {
+    fn from_hook(info: &PanicHookInfo<'_>) -> PanicReport {
         let mut message = message(info.payload());
         if let Some(location) = info.location() {
             message += &format!(", at {location}");
         }
         let trace = Backtrace::capture();
         let captured = trace.status() == BacktraceStatus::Captured;
-        Record { message, backtrace: captured.then(|| own_frames(&trace.to_string())) }
+        PanicReport { message, backtrace: captured.then(|| own_frames(&trace.to_string())) }
     }
 }
 
-/// The frames of the rank's body, without those that report the panic and those that started the body.
+/// Returns the backtrace frames of the rank's body, without those of the panic machinery and of the launcher.
 fn own_frames(trace: &str) -> String {
     let is_report = |line: &&str| !line.contains("rust_begin_unwind");
     let lines = trace.lines().skip_while(is_report).skip(2);
-    let lines = lines.take_while(|line| !line.contains("comm::launch::launch_with"));
+    let lines = lines.take_while(|line| !line.contains("comm::launch::"));
     lines.collect::<Vec<_>>().join("\n")
 }
 

@@ -1,16 +1,16 @@
-//! What a rank hears of the ends of others.
+//! Failure detection between ranks.
 
 use std::fmt::Debug;
 
-use super::Departure;
+use super::RankExit;
 
-/// How ranks tell each other that they have ended, beside their communicators: a rank that waits in a collective for one
-/// that is gone would else wait until its timeout.
+/// Failure detection outside of the communicators: a rank that waits in a collective for one that has ended would
+/// otherwise wait until its timeout.
 pub trait Peers: Send + Sync + Debug {
-    /// Another rank that has failed or was lost, and how: the first of which this rank has heard. One that has come to
-    /// the end of its work is not told of.
-    fn lost(&self) -> Option<(usize, Departure)>;
+    /// Returns the first other rank that is known to have failed or to be lost, and how. Ranks that have returned are not
+    /// reported.
+    fn failed_peer(&self) -> Option<(usize, RankExit)>;
 
-    /// Tells the others how this rank has ended. Returns when they have been told, or cannot be.
-    fn leave(&self, departure: &Departure);
+    /// Announces the exit of this rank to the others. Returns when they have been notified, or cannot be.
+    fn announce_exit(&self, exit: &RankExit);
 }

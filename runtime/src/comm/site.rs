@@ -1,11 +1,11 @@
-//! Who issued a collective.
+//! The call site of a collective.
 
 use std::panic::Location;
 use std::sync::Arc;
 
-/// The model field, and where known the source line, that issued a collective; what error messages point at.
+/// The call site of a collective, for error messages and traces: a model field, and its source line if known.
 ///
-/// A clone costs one reference count.
+/// Cloning it increments one reference count.
 #[derive(Debug, Clone)]
 pub struct Site {
     field: Arc<str>,
@@ -13,18 +13,18 @@ pub struct Site {
 }
 
 impl Site {
-    /// The site of a model field, by its path: `"blocks.3.mlp.down"`.
+    /// Creates the site of a model field, by its path: `"blocks.3.mlp.down"`.
     pub fn new(field: impl Into<Arc<str>>) -> Site {
         Site { field: field.into(), location: None }
     }
 
-    /// The site of a field, at the line of the caller.
+    /// Creates the site of a field, at the line of the caller.
     #[track_caller]
     pub fn here(field: impl Into<Arc<str>>) -> Site {
         Site::new(field).at(Location::caller())
     }
 
-    /// The same field at a source location.
+    /// Returns the same field at a source location.
     pub fn at(self, location: &'static Location<'static>) -> Site {
         Site { location: Some(location), ..self }
     }
@@ -38,7 +38,7 @@ impl Site {
         &self.field
     }
 
-    /// Source location, where one was recorded.
+    /// Source location, if one was recorded.
     pub fn location(&self) -> Option<&'static Location<'static>> {
         self.location
     }

@@ -1,52 +1,52 @@
-//! What one seat has done: bytes, calls and time.
+//! Statistics of one group member: bytes, calls and times.
 
 use std::ops::{AddAssign, Sub};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What one seat in one group has done since it was made.
+/// Communication of one rank in one process group so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CommStats {
-    /// Payload bytes sent by this rank, counted as the bandwidth-optimal ring algorithm would send them, so that
-    /// the number does not depend on the engine. With `n` bytes of the whole tensor and `p` members:
+    /// Payload bytes sent by this rank, counted as the bandwidth-optimal ring algorithm would send them, so that the
+    /// number does not depend on the engine. With `n` bytes of the whole tensor and `p` members:
     ///
     /// | operation | bytes per rank |
     /// |---|---|
     /// | all_reduce | `2 n (p-1) / p` |
     /// | all_gather, reduce_scatter, broadcast, reduce | `n (p-1) / p` |
-    /// | all_to_all | what is sent to other members |
-    /// | scatter | at the root, what other members receive; elsewhere 0 |
+    /// | all_to_all | the parts for other members |
+    /// | scatter | at the root, the parts of other members; elsewhere 0 |
     /// | gather | at the root 0; elsewhere the own part |
     /// | send | `n`; recv and barrier 0 |
     ///
     /// Divisions round down.
     pub bytes: u64,
-    /// Calls made, asynchronous ones included.
+    /// Calls issued, including asynchronous ones.
     pub calls: u64,
-    /// Where time went.
+    /// Times of transfers and waits.
     pub times: CommTimes,
 }
 
-/// Time that communication took, and how much of it the rank's own work hid.
+/// Time spent on communication, and its overlap with computation.
 ///
-/// The rank's **own thread** is the one that computes. It is *in communication* while it is inside a synchronous
-/// collective, `send`, `recv` or [`Pending::wait`](super::Pending::wait) of any of its groups, and otherwise at its own
-/// work. A collective is a **transfer** from the moment all members have arrived at it until this member is through: to
-/// wait for a member that is late is no transfer.
+/// The rank's **main thread** computes. It is *in communication* while it is inside a blocking collective, `send`, `recv`
+/// or [`Pending::wait`](super::Pending::wait) of any of its groups, and computing otherwise. A collective is a
+/// **transfer** from the arrival of the last member until this member is done: waiting for a late member is not part of
+/// it.
 ///
-/// With asynchronous collectives alone, in one group, `transfer <= hidden + exposed`. Whoever wants to know how well a
-/// group's communication is hidden divides `hidden` by `transfer`.
+/// With asynchronous collectives alone, in one group, `transfer <= hidden + exposed`. The fraction of overlapped
+/// communication is `hidden / transfer`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CommTimes {
-    /// Length of all transfers, synchronous and asynchronous ones.
+    /// Duration of all transfers, blocking and asynchronous.
     pub transfer: Duration,
-    /// The part of asynchronous transfers during which the own thread was at its own work: the communication that cost
-    /// it nothing. A transfer that only ran beside a wait for another group is not hidden.
+    /// Overlapped communication: the part of asynchronous transfers during which the main thread was computing. A transfer
+    /// that runs during a wait for another group is not overlapped.
     pub hidden: Duration,
-    /// Time the own thread was in communication of this group: transfers that it took part in or waited for, and waiting
-    /// for members that were late.
+    /// Exposed communication: time the main thread was in communication of this group, for transfers and for late
+    /// members.
     pub exposed: Duration,
-    /// The part of `exposed` in which the own thread stood still, instead of moving and adding up data itself.
+    /// The part of `exposed` in which the main thread was blocked instead of copying and reducing data itself.
     pub blocked: Duration,
 }
 
@@ -61,7 +61,7 @@ impl CommTimes {
     }
 }
 
-/// The times of two groups, or ranks, together.
+/// The sum over groups, or over ranks.
 impl AddAssign for CommTimes {
     fn add_assign(&mut self, other: CommTimes) {
         *self = self.combine(other, |a, b| a + b);

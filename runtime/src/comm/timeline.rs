@@ -1,8 +1,8 @@
-//! What the queues of a device do, and when, for the trace.
+//! Spans of a device's streams in the trace.
 //!
-//! A span of a queue lies between two timed [moments](Moment), which are recorded around what is queued, and read when
-//! they have come: the host does not wait for them. The device has a clock of its own. Once in a step both clocks are
-//! compared: the host waits for a moment of an empty queue, and knows when it was.
+//! A span lies between two timed [events](Moment), which are recorded around the submitted work and read when they have
+//! completed: the host does not wait for them. The device has its own clock. Once per step both clocks are synchronized:
+//! the host waits for an event on an idle stream, and so knows its time on both clocks.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use crate::backend::{Device, Moment, Queue};
 use crate::trace::{Arg, Lane, Name, Tracer};
 
-use super::account::Account;
+use super::accounting::Accounting;
 
-/// Lanes for the queues of one rank, and what is yet to be drawn on them.
+/// Trace lanes for the streams of one rank, and the spans that are not drawn yet.
 pub struct Timeline {
     device: Arc<dyn Device>,
     tracer: Arc<Tracer>,
@@ -24,90 +24,90 @@ pub struct Timeline {
 }
 
 struct State {
-    compared: Arc<Compared>,
-    /// In the order in which they were closed, which is that of their ends in each queue.
-    pending: VecDeque<Span>,
+    clock_sync: Arc<ClockSync>,
+    /// In the order in which they were closed, which is the order of their ends on each stream.
+    pending: VecDeque<ClosedSpan>,
     lanes: HashMap<String, DeviceLane>,
 }
 
-/// When both clocks were compared.
-struct Compared {
-    moment: Moment,
+/// One time on the clocks of the device and of the host.
+struct ClockSync {
+    event: Moment,
     at: Instant,
 }
 
-/// A span that has begun in a queue.
-pub(crate) struct Open {
+/// An open span of a stream.
+pub(crate) struct DeviceSpan {
     timeline: Arc<Timeline>,
-    queue: Queue,
+    stream: Queue,
     from: Moment,
-    compared: Arc<Compared>,
+    clock_sync: Arc<ClockSync>,
 }
 
-/// A span that was queued.
-struct Span {
-    compared: Arc<Compared>,
+/// A closed span, whose events may not have completed yet.
+struct ClosedSpan {
+    clock_sync: Arc<ClockSync>,
     from: Moment,
     to: Moment,
     lane: String,
     name: Name,
     category: &'static str,
     args: Vec<(&'static str, Arg)>,
-    counted: Option<Counted>,
+    counter: Option<SpanCounter>,
 }
 
-/// In whose books the time of a span is entered.
-pub(super) enum Counted {
+/// The counters that the duration of a span is added to.
+pub(super) enum SpanCounter {
     /// A transfer.
-    Transfer(Arc<Account>),
-    /// A stay of the model in communication.
-    Exposed(Arc<Account>),
-    /// A transfer that the model's queue makes itself.
-    Both(Arc<Account>),
+    Transfer(Arc<Accounting>),
+    /// Exposed communication of the compute stream.
+    Exposed(Arc<Accounting>),
+    /// A transfer on the compute stream, which is exposed.
+    TransferAndExposed(Arc<Accounting>),
 }
 
-/// One lane. Spans by a later comparison of the clocks do not begin before the end of those by an earlier one, which
-/// comparisons are not exact enough to promise.
+/// One lane. Spans after a clock synchronization are kept from starting before the end of those before it, as
+/// synchronization is not exact.
 struct DeviceLane {
     lane: Lane,
-    compared: Arc<Compared>,
+    clock_sync: Arc<ClockSync>,
     earliest: Instant,
     latest: Instant,
 }
 
 impl Timeline {
-    /// Lanes of `rank` in the trace, for the queues of `device`.
+    /// Creates the lanes of `rank` for the streams of `device`.
     pub fn new(device: Arc<dyn Device>, tracer: Arc<Tracer>, rank: usize) -> Arc<Timeline> {
-        let compared = Arc::new(compare(&*device));
-        let state = State { compared, pending: VecDeque::new(), lanes: HashMap::new() };
+        let clock_sync = Arc::new(synchronize_clocks(&*device));
+        let state = State { clock_sync, pending: VecDeque::new(), lanes: HashMap::new() };
         Arc::new(Timeline { device, tracer, rank, state: Mutex::new(state) })
     }
 
-    /// A span of what is queued in `queue` from now on, until it is closed. Spans of one queue are closed in the opposite
-    /// order of their beginnings.
-    pub(crate) fn open(self: &Arc<Self>, queue: Queue) -> Open {
-        let from = self.device.mark_timed(queue);
-        let compared = Arc::clone(&self.lock().compared);
-        Open { timeline: Arc::clone(self), queue, from, compared }
+    /// Opens a span of the work that is submitted to `stream` until the span is closed. Spans of one stream are closed in
+    /// the reverse order of opening.
+    pub(crate) fn open(self: &Arc<Self>, stream: Queue) -> DeviceSpan {
+        let from = self.device.mark_timed(stream);
+        let clock_sync = Arc::clone(&self.lock().clock_sync);
+        DeviceSpan { timeline: Arc::clone(self), stream, from, clock_sync }
     }
 
-    /// Begins a step: draws what is done, and compares the clocks.
+    /// Begins a step: draws the completed spans, and synchronizes the clocks.
     pub fn begin_step(&self) {
         self.draw();
-        let compared = Arc::new(compare(&*self.device));
-        self.lock().compared = compared;
+        let clock_sync = Arc::new(synchronize_clocks(&*self.device));
+        self.lock().clock_sync = clock_sync;
     }
 
-    /// Waits for what is queued, and draws it.
+    /// Waits for all closed spans, and draws them.
     pub fn finish(&self) {
         let ends: Vec<Moment> = self.lock().pending.iter().map(|span| span.to.clone()).collect();
         ends.iter().for_each(|end| self.device.synchronize(end));
         self.draw();
     }
 
-    /// Draws what is done, and forgets the rest: a rank that ends early waits for nothing any more.
+    /// Draws the completed spans and drops the others: a rank that fails does not wait for its device.
     pub fn close(&self) {
-        // Of a device that has failed nothing more can be read.
+        // A device that has failed cannot be read any more.
         let _ = catch_unwind(AssertUnwindSafe(|| self.draw()));
         self.lock().pending.clear();
     }
@@ -116,24 +116,24 @@ impl Timeline {
         let mut state = self.lock();
         let State { pending, lanes, .. } = &mut *state;
         while let Some(span) = pending.pop_front_if(|span| self.device.is_done(&span.to)) {
-            let time = |moment| {
-                let millis = self.device.elapsed_ms(&span.compared.moment, moment);
+            let time = |event| {
+                let millis = self.device.elapsed_ms(&span.clock_sync.event, event);
                 let since = Duration::from_secs_f64(f64::from(millis.abs()) * 1e-3);
-                let at = span.compared.at;
+                let at = span.clock_sync.at;
                 if millis < 0.0 { at.checked_sub(since).unwrap_or(at) } else { at + since }
             };
             let (from, to) = (time(&span.from), time(&span.to));
-            if let Some(counted) = &span.counted {
-                counted.enter(to.saturating_duration_since(from));
+            if let Some(counter) = &span.counter {
+                counter.add(to.saturating_duration_since(from));
             }
             let lane = lanes.entry(span.lane).or_insert_with_key(|name| DeviceLane {
                 lane: self.tracer.lane(self.rank, name),
-                compared: Arc::clone(&span.compared),
+                clock_sync: Arc::clone(&span.clock_sync),
                 earliest: from,
                 latest: from,
             });
-            if !Arc::ptr_eq(&lane.compared, &span.compared) {
-                lane.compared = span.compared;
+            if !Arc::ptr_eq(&lane.clock_sync, &span.clock_sync) {
+                lane.clock_sync = span.clock_sync;
                 lane.earliest = lane.latest;
             }
             let [from, to] = [from, to].map(|time| time.max(lane.earliest));
@@ -147,50 +147,50 @@ impl Timeline {
     }
 }
 
-impl Open {
-    /// Ends the span with what is queued so far, and names it.
+impl DeviceSpan {
+    /// Closes the span after the work that was submitted so far, and names it.
     pub(crate) fn close(
         self,
         name: impl Into<Name>,
         category: &'static str,
         args: Vec<(&'static str, Arg)>,
     ) {
-        let lane = match self.queue {
+        let lane = match self.stream {
             Queue::Transfer => "device transfer",
             _ => "device compute",
         };
         self.close_on(lane.into(), name.into(), category, args, None);
     }
 
-    /// Ends the span of a call, which is drawn on a lane for its group.
+    /// Closes the span of a call, which is drawn on a lane of its group.
     pub(super) fn close_on(
         self,
         lane: String,
         name: Name,
         category: &'static str,
         args: Vec<(&'static str, Arg)>,
-        counted: Option<Counted>,
+        counter: Option<SpanCounter>,
     ) {
-        let Open { timeline, queue, from, compared } = self;
-        let to = timeline.device.mark_timed(queue);
-        let span = Span { compared, from, to, lane, name, category, args, counted };
+        let DeviceSpan { timeline, stream, from, clock_sync } = self;
+        let to = timeline.device.mark_timed(stream);
+        let span = ClosedSpan { clock_sync, from, to, lane, name, category, args, counter };
         timeline.lock().pending.push_back(span);
     }
 
-    /// Whether the model's own queue is meant.
-    pub(super) fn is_of_model(&self) -> bool {
-        self.queue == Queue::Compute
+    /// Returns `true` for a span of the compute stream.
+    pub(super) fn is_on_compute_stream(&self) -> bool {
+        self.stream == Queue::Compute
     }
 }
 
-impl Counted {
-    fn enter(&self, time: Duration) {
+impl SpanCounter {
+    fn add(&self, time: Duration) {
         match self {
-            Counted::Transfer(account) => account.transferred_on_device(time),
-            Counted::Exposed(account) => account.exposed_on_device(time),
-            Counted::Both(account) => {
-                account.transferred_on_device(time);
-                account.exposed_on_device(time);
+            SpanCounter::Transfer(accounting) => accounting.add_device_transfer(time),
+            SpanCounter::Exposed(accounting) => accounting.add_device_exposed(time),
+            SpanCounter::TransferAndExposed(accounting) => {
+                accounting.add_device_transfer(time);
+                accounting.add_device_exposed(time);
             }
         }
     }
@@ -202,11 +202,11 @@ impl fmt::Debug for Timeline {
     }
 }
 
-/// The host waits for a moment of a queue that has nothing to do, which was half-way between then and now.
-fn compare(device: &dyn Device) -> Compared {
+/// Waits for an event on an idle stream, whose time is taken as half-way between recording it and now.
+fn synchronize_clocks(device: &dyn Device) -> ClockSync {
     let before = Instant::now();
-    let moment = device.mark_timed(Queue::Waiting);
-    device.synchronize(&moment);
+    let event = device.mark_timed(Queue::Waiting);
+    device.synchronize(&event);
     let at = before + before.elapsed() / 2;
-    Compared { moment, at }
+    ClockSync { event, at }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::ViewMut;
-use crate::comm::{Blocks, Communicator, ReduceOp, Site};
+use crate::comm::{Communicator, ReduceOp, Site};
 use crate::layout::{AxisId, AxisSet};
 
 use super::failure::fail;
@@ -27,13 +27,13 @@ impl Rank {
 
     /// Returns the process group of the ranks that differ from this one only along `axes`; axes of degree 1 make no
     /// difference.
-    pub fn group(&self, axes: AxisSet) -> Arc<dyn Communicator> {
+    pub fn group(&self, axes: AxisSet) -> Arc<Communicator> {
         self.note_use_of(axes);
         self.process_group(axes)
     }
 
     /// Returns the same as [`group`](Self::group), for collectives that the library issues itself.
-    pub(crate) fn process_group(&self, axes: AxisSet) -> Arc<dyn Communicator> {
+    pub(crate) fn process_group(&self, axes: AxisSet) -> Arc<Communicator> {
         let single = axes.iter().filter(|axis| self.degree(*axis) == 1);
         self.comms().group(single.fold(axes, |axes, axis| axes.minus(AxisSet::of(axis))))
     }
@@ -49,22 +49,6 @@ impl Rank {
     /// Sums `values` over the ranks along `axes` in double precision, in the order of ranks.
     pub(crate) fn all_reduce_f64(&self, axes: AxisSet, site: &Site, values: &mut [f64]) {
         let group = self.process_group(axes);
-        if group.size() == 1 {
-            return;
-        }
-        let halves = |value: &f64| [(value.to_bits() >> 32) as u32, value.to_bits() as u32];
-        let own: Vec<u32> = values.iter().flat_map(halves).collect();
-        let mut all = vec![0u32; own.len() * group.size()];
-        let blocks = Blocks::new(1, vec![own.len(); group.size()]);
-        group
-            .all_gather(site, own.as_slice().into(), all.as_mut_slice().into(), &blocks)
-            .unwrap_or_else(|error| fail(error));
-        for (index, value) in values.iter_mut().enumerate() {
-            let parts = all.chunks_exact(own.len()).map(|rank| {
-                let [high, low] = [rank[2 * index], rank[2 * index + 1]];
-                f64::from_bits(u64::from(high) << 32 | u64::from(low))
-            });
-            *value = parts.sum();
-        }
+        group.all_reduce_f64(site, values).unwrap_or_else(|error| fail(error));
     }
 }

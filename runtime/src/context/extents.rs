@@ -78,7 +78,7 @@ pub(crate) fn gather_block(
         if group.size() == 1 {
             continue;
         }
-        let parts = part_lens(&*group, info, &extents[dim], &site);
+        let parts = part_lens(&group, info, &extents[dim], &site);
         let (outer, inner) =
             (lens[..dim].iter().product(), lens[dim + 1..].iter().product::<usize>());
         let parts: Vec<usize> = parts.into_iter().map(|part| part * inner).collect();
@@ -94,7 +94,7 @@ pub(crate) fn gather_block(
 }
 
 /// Returns the number of elements of each rank of `group`, along whose axes a dim is distributed.
-fn part_lens(group: &dyn Communicator, info: &DimInfo, extent: &Extent, site: &Site) -> Vec<usize> {
+fn part_lens(group: &Communicator, info: &DimInfo, extent: &Extent, site: &Site) -> Vec<usize> {
     let size = group.size();
     if info.home.is_empty() {
         let whole = extent.unsplit();

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::backend::{Backend, DType, MemoryMeter, Queue};
-use crate::comm::{Open, RankComms, Timeline};
+use crate::comm::{DeviceSpan, RankComms, Timeline};
 use crate::layout::{AxisId, AxisSet};
 
 use super::declared_values::DeclaredValues;
@@ -243,7 +243,7 @@ impl Rank {
     }
 
     /// Opens a trace span of the work queued on stream `queue`, if the device is traced.
-    pub(crate) fn open_span(&self, queue: Queue) -> Option<Open> {
+    pub(crate) fn open_span(&self, queue: Queue) -> Option<DeviceSpan> {
         self.context.timeline.as_ref().map(|timeline| timeline.open(queue))
     }
 }

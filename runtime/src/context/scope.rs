@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::backend::Queue;
-use crate::comm::{Open, Timeline};
+use crate::comm::{DeviceSpan, Timeline};
 use crate::trace::{Lane, Name};
 
 thread_local! {
@@ -40,7 +40,7 @@ pub(crate) fn current_or(otherwise: &'static str) -> &'static str {
 /// Start of a span on the host, and on the device if there is one.
 pub(crate) struct SpanStart {
     at: Instant,
-    on_device: Option<Open>,
+    on_device: Option<DeviceSpan>,
 }
 
 /// Starts a span if tracing is on.

@@ -1,9 +1,9 @@
-//! Why processes did not find each other.
+//! Errors of the TCP store.
 
 use std::io;
 use std::time::Duration;
 
-/// Why ranks did not find each other.
+/// An error of the TCP store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Rank 0 cannot listen.
@@ -11,69 +11,68 @@ pub enum StoreError {
         "rank 0 cannot listen at {address}: {error}; choose another MASTER_PORT, or end what uses this one"
     )]
     Listen {
-        /// Where.
+        /// Its address.
         address: String,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
-    /// Rank 0 was not reached.
+    /// Rank 0 could not be reached.
     #[error(
         "rank {rank} did not reach rank 0 at {address} within {} s: {error}; is MASTER_ADDR the host of rank 0, and \
          MASTER_PORT open on it?", waited.as_secs_f64()
     )]
     Connect {
-        /// Who tried.
+        /// The connecting rank.
         rank: usize,
-        /// Where.
+        /// The address of rank 0.
         address: String,
-        /// How long.
+        /// Time waited.
         waited: Duration,
-        /// What the last attempt gave.
+        /// The error of the last attempt.
         error: io::Error,
     },
-    /// Something listens there that is not rank 0, or it has ended at once.
+    /// The program that listens is not the store of rank 0, or has exited.
     #[error(
-        "rank {rank} found something at {address} that does not answer as rank 0 does ({error}); has rank 0 failed, or \
-         does another program use MASTER_PORT?"
+        "rank {rank} found no store at {address} ({error}); has rank 0 failed, or does another program use MASTER_PORT?"
     )]
-    Stranger {
-        /// Who tried.
+    NotAStore {
+        /// The connecting rank.
         rank: usize,
-        /// Where.
+        /// The address of rank 0.
         address: String,
-        /// How it answered.
+        /// The error of the handshake.
         error: io::Error,
     },
-    /// The store does not let this rank in.
+    /// The store refuses this rank.
     #[error("rank 0 at {address} refuses rank {rank}: {reason}")]
     Refused {
-        /// Who was refused.
+        /// The refused rank.
         rank: usize,
-        /// By whom.
+        /// The address of rank 0.
         address: String,
-        /// Its reason.
+        /// The reason.
         reason: String,
     },
-    /// A key that nobody has set.
+    /// A key was not set in time.
     #[error("rank {rank} waited {} s for `{key}`: {reason}; has a rank failed, or not been started?", waited.as_secs_f64())]
     Missing {
-        /// Who waited.
+        /// The waiting rank.
         rank: usize,
-        /// For what.
+        /// The key.
         key: String,
-        /// How long.
+        /// Time waited.
         waited: Duration,
-        /// What the store said.
+        /// The reply of the store.
         reason: String,
     },
-    /// The connection broke.
+    /// The connection to rank 0 broke.
     #[error("rank {rank} has lost rank 0 at {address}: {error}")]
     Lost {
-        /// Who lost it.
+        /// The rank that lost it.
         rank: usize,
-        /// Where it was.
+        /// The address of rank 0.
         address: String,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
 }

@@ -1,29 +1,29 @@
-//! Connections that notice when the other side is gone without a word.
+//! TCP keepalive, so that a connection notices when the other host is gone.
 
 use std::net::TcpStream;
 
-/// Seconds of silence after which the system asks the other side whether it is there.
+/// Idle time in seconds before the first keepalive probe, and between probes.
 #[cfg(target_os = "linux")]
-const SILENCE: libc::c_int = 10;
-/// Questions without an answer, [`SILENCE`] seconds apart, after which the connection is broken.
+const PROBE_PERIOD: libc::c_int = 10;
+/// Unanswered probes after which the connection is broken.
 #[cfg(target_os = "linux")]
-const QUESTIONS: libc::c_int = 4;
+const MAX_PROBES: libc::c_int = 4;
 
-/// Lets reads of `stream` fail within a minute of the end of the other host, or of the way to it. Elsewhere than on Linux
-/// the system takes its own time.
+/// Enables keepalive: reads of `stream` fail within a minute after the other host, or the network to it, is gone. On other
+/// systems than Linux the defaults of the system apply.
 #[cfg(target_os = "linux")]
-pub fn keep_alive(stream: &TcpStream) {
+pub fn enable_keep_alive(stream: &TcpStream) {
     use std::os::fd::AsRawFd;
     let options = [
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, SILENCE),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, SILENCE),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, QUESTIONS),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, PROBE_PERIOD),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, PROBE_PERIOD),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, MAX_PROBES),
     ];
     for (level, name, value) in options {
         let value: libc::c_int = value;
         let size = size_of_val(&value) as libc::socklen_t;
-        // SAFETY: the socket is open, and the value is as long as is said. Where the system declines, it stays as it was.
+        // SAFETY: the socket is open, and the value has the given size. If the system refuses, the default stays.
         unsafe {
             libc::setsockopt(stream.as_raw_fd(), level, name, (&raw const value).cast(), size)
         };
@@ -31,4 +31,4 @@ pub fn keep_alive(stream: &TcpStream) {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub fn keep_alive(_: &TcpStream) {}
+pub fn enable_keep_alive(_: &TcpStream) {}

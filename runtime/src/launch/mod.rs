@@ -1,8 +1,8 @@
-//! Ranks as processes: who each of them is, and how they find each other before there is a communicator.
+//! Multi-process runs: rank assignment by a launcher, rendezvous through a TCP store, and failure detection.
 //!
-//! A launcher (torchrun, SLURM, mpirun) starts the processes and tells each one its [`Place`] by environment variables. Then
-//! all open one [`Store`], in which a rank leaves bytes under a key for the others: enough to hand out the identifiers
-//! from which communicators are made. It stays open while they work, and tells each of them when another one ends.
+//! A launcher (torchrun, SLURM, mpirun) starts the processes and assigns a rank to each one by environment variables: its
+//! [`Place`]. Then all connect to one [`Store`], a TCP key-value store on rank 0, through which the unique identifier of the
+//! communicators is distributed. It stays open during the run, and notifies every rank when another one exits.
 
 mod error;
 mod keep_alive;

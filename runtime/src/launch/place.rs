@@ -1,26 +1,26 @@
-//! What a launcher tells a process.
+//! Rank assignment by a launcher, read from the environment.
 
 use std::env;
 
-/// The port of the store where the launcher names none.
+/// Port of the store if the launcher does not set `MASTER_PORT`.
 const DEFAULT_PORT: u16 = 29_500;
 
-/// Which rank a process is, of how many, and where rank 0 listens.
+/// Rank assignment of a process: its rank, the world size, and the address of rank 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The world rank.
     pub rank: usize,
-    /// Number of ranks.
+    /// World size.
     pub world: usize,
-    /// Number among the ranks of the same host, which is that of its GPU.
+    /// Rank among the processes of the same host, which selects the GPU.
     pub local_rank: usize,
-    /// Host and port at which rank 0 listens.
+    /// Host and port of the store on rank 0.
     pub master: String,
-    /// What all processes of the job have in common, and others do not: they refuse each other.
+    /// Job identifier: the store refuses processes of other jobs.
     pub job: String,
 }
 
-/// Environment variables that do not fit together.
+/// An invalid rank assignment in the environment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
     /// A variable of the launcher is missing.
@@ -28,47 +28,47 @@ pub enum PlaceError {
         "the environment has {present}, but no {missing}: start all processes by one launcher, or set it"
     )]
     Missing {
-        /// What shows that there is a launcher.
+        /// The variable by which the launcher was recognized.
         present: &'static str,
-        /// What else it has to set.
+        /// The missing variable.
         missing: &'static str,
     },
-    /// A variable is no number, or too large a one.
+    /// A variable is not a number, or out of range.
     #[error("{name}={value} is not {expected}")]
     Invalid {
         /// The variable.
         name: &'static str,
-        /// What it holds.
+        /// Its value.
         value: String,
-        /// What it should be.
+        /// A description of valid values.
         expected: String,
     },
 }
 
-/// The variables of one launcher.
-struct Launcher {
+/// The environment variables of one launcher.
+struct LauncherVars {
     rank: &'static str,
     world: &'static str,
     local_rank: &'static str,
-    /// What names the job, if the launcher does.
+    /// Candidates for the job identifier.
     job: &'static [&'static str],
 }
 
-/// torchrun and what imitates it first: other launchers often run it.
-const LAUNCHERS: [Launcher; 3] = [
-    Launcher {
+/// torchrun and compatible launchers first: they often run under the other launchers.
+const LAUNCHERS: [LauncherVars; 3] = [
+    LauncherVars {
         rank: "RANK",
         world: "WORLD_SIZE",
         local_rank: "LOCAL_RANK",
         job: &["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"],
     },
-    Launcher {
+    LauncherVars {
         rank: "OMPI_COMM_WORLD_RANK",
         world: "OMPI_COMM_WORLD_SIZE",
         local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
         job: &["SLURM_JOB_ID", "PMIX_NAMESPACE"],
     },
-    Launcher {
+    LauncherVars {
         rank: "SLURM_PROCID",
         world: "SLURM_NTASKS",
         local_rank: "SLURM_LOCALID",
@@ -76,24 +76,24 @@ const LAUNCHERS: [Launcher; 3] = [
     },
 ];
 
-/// Names the job where the launcher does not, or instead of it.
-const SECRET: &str = "MESHWRIGHT_JOB";
+/// Job identifier, instead of that of the launcher.
+const JOB_VARIABLE: &str = "MESHWRIGHT_JOB";
 
 impl Place {
-    /// The place of this process, as its environment says; nothing where no launcher has started it.
+    /// Returns the rank assignment of this process; `None` if it was not started by a launcher.
     ///
     /// # Errors
-    /// When variables are missing or do not fit together.
+    /// If variables are missing or inconsistent.
     pub fn of_process() -> Result<Option<Place>, PlaceError> {
         Place::of(|name| env::var(name).ok())
     }
 
-    /// The place that variables describe.
+    /// Returns the rank assignment in the given environment variables.
     ///
     /// # Errors
     /// As [`of_process`](Self::of_process).
     pub fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Place>, PlaceError> {
-        let is_set = |launcher: &&Launcher| variable(launcher.rank).is_some();
+        let is_set = |launcher: &&LauncherVars| variable(launcher.rank).is_some();
         let Some(launcher) = LAUNCHERS.iter().find(is_set) else { return Ok(None) };
         let number = |name: &'static str| {
             let Some(value) = variable(name) else {
@@ -131,20 +131,21 @@ impl Place {
             })?,
             None => DEFAULT_PORT,
         };
-        // There torchrun itself listens.
+        // torchrun itself listens on that port.
         let is_taken = variable("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|used| used == "True");
         let port = if is_taken { port.checked_add(1).unwrap_or(DEFAULT_PORT) } else { port };
-        let job = std::iter::once(&SECRET).chain(launcher.job).find_map(|name| variable(name));
+        let job =
+            std::iter::once(&JOB_VARIABLE).chain(launcher.job).find_map(|name| variable(name));
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         let master = format!("{host}:{port}");
         Ok(Some(Place { rank, world, local_rank, master, job: job.unwrap_or_default() }))
     }
 }
 
-/// Whether the launcher says that all ranks are on one host.
+/// Returns `true` if all ranks are on one host according to the launcher.
 fn is_one_host(
     variable: &impl Fn(&str) -> Option<String>,
-    launcher: &Launcher,
+    launcher: &LauncherVars,
     world: usize,
 ) -> bool {
     let size = match launcher.rank {

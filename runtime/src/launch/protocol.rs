@@ -1,25 +1,25 @@
-//! What goes over the wire: numbers in little-endian order, and bytes after their length.
+//! The wire protocol of the store: numbers in little-endian order, and bytes prefixed by their length.
 
 use std::io::{self, Read, Write};
 
-use crate::comm::Departure;
+use crate::comm::RankExit;
 
-/// How a connection begins. It changes with the protocol.
-pub const GREETING: [u8; 8] = *b"meshwr02";
+/// Magic number at the start of a connection. It changes with the protocol.
+pub const MAGIC: [u8; 8] = *b"meshwr02";
 
-/// The longest key or value, so that a stranger cannot make the store ask for much memory.
-const LONGEST: u32 = 1 << 20;
+/// Longest key or value in bytes, so that a foreign connection cannot make the store allocate much memory.
+const MAX_LEN: u32 = 1 << 20;
 
 /// The first byte of a request.
 pub const SET: u8 = 1;
 pub const GET: u8 = 2;
 pub const LEAVE: u8 = 3;
 
-/// The first byte of an answer.
+/// The first byte of a reply.
 pub const DONE: u8 = 1;
 pub const REFUSED: u8 = 2;
-/// What begins word of a rank that has ended, which comes unasked.
-pub const ENDED: u8 = 3;
+/// The first byte of the notification that another rank has exited.
+pub const EXITED: u8 = 3;
 
 pub fn write_number(out: &mut impl Write, number: u32) -> io::Result<()> {
     out.write_all(&number.to_le_bytes())
@@ -32,9 +32,9 @@ pub fn read_number(input: &mut impl Read) -> io::Result<u32> {
 }
 
 pub fn write_bytes(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
-    let len = u32::try_from(bytes.len()).ok().filter(|len| *len <= LONGEST);
+    let len = u32::try_from(bytes.len()).ok().filter(|len| *len <= MAX_LEN);
     let Some(len) = len else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "longer than a store takes"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "longer than the store allows"));
     };
     write_number(out, len)?;
     out.write_all(bytes)
@@ -42,8 +42,8 @@ pub fn write_bytes(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
 
 pub fn read_bytes(input: &mut impl Read) -> io::Result<Vec<u8>> {
     let len = read_number(input)?;
-    if len > LONGEST {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "longer than a store takes"));
+    if len > MAX_LEN {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "longer than the store allows"));
     }
     let mut bytes = vec![0; len as usize];
     input.read_exact(&mut bytes)?;
@@ -56,33 +56,33 @@ pub fn read_byte(input: &mut impl Read) -> io::Result<u8> {
     Ok(byte[0])
 }
 
-/// How a rank has ended: a byte, and what it said.
-pub fn write_departure(out: &mut impl Write, departure: &Departure) -> io::Result<()> {
-    let (kind, text) = match departure {
-        Departure::Returned => (0, ""),
-        Departure::Failed(text) => (1, &**text),
-        Departure::Panicked(text) => (2, &**text),
-        Departure::Lost => (3, ""),
+/// Writes an exit status: a byte, and the error text.
+pub fn write_exit(out: &mut impl Write, exit: &RankExit) -> io::Result<()> {
+    let (kind, text) = match exit {
+        RankExit::Returned => (0, ""),
+        RankExit::Failed(text) => (1, &**text),
+        RankExit::Panicked(text) => (2, &**text),
+        RankExit::Lost => (3, ""),
     };
     out.write_all(&[kind])?;
-    write_bytes(out, shortened(text).as_bytes())
+    write_bytes(out, truncated(text).as_bytes())
 }
 
-pub fn read_departure(input: &mut impl Read) -> io::Result<Departure> {
+pub fn read_exit(input: &mut impl Read) -> io::Result<RankExit> {
     let (kind, bytes) = (read_byte(input)?, read_bytes(input)?);
     let text = String::from_utf8_lossy(&bytes);
     match kind {
-        0 => Ok(Departure::Returned),
-        1 => Ok(Departure::Failed(text.into())),
-        2 => Ok(Departure::Panicked(text.into())),
-        3 => Ok(Departure::Lost),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "no way in which a rank ends")),
+        0 => Ok(RankExit::Returned),
+        1 => Ok(RankExit::Failed(text.into())),
+        2 => Ok(RankExit::Panicked(text.into())),
+        3 => Ok(RankExit::Lost),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "unknown exit status")),
     }
 }
 
-/// The beginning of a text that would take a message of its own.
-fn shortened(text: &str) -> &str {
-    const LONGEST: usize = 4000;
-    let end = (0..=text.len().min(LONGEST)).rev().find(|end| text.is_char_boundary(*end));
+/// Truncates a long error text.
+fn truncated(text: &str) -> &str {
+    const MAX_TEXT: usize = 4000;
+    let end = (0..=text.len().min(MAX_TEXT)).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]
 }

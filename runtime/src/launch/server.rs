@@ -1,4 +1,4 @@
-//! The store of rank 0: a thread that takes connections, and one for each of them.
+//! The server of the TCP store, on rank 0: a thread that accepts connections, and one for each of them.
 
 use std::collections::HashMap;
 use std::io::{self, BufReader, Read, Write};
@@ -6,55 +6,55 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::comm::Departure;
+use crate::comm::RankExit;
 
-use super::keep_alive::keep_alive;
+use super::keep_alive::enable_keep_alive;
 use super::place::Place;
 use super::protocol::{
-    DONE, ENDED, GET, GREETING, LEAVE, REFUSED, SET, read_byte, read_bytes, read_departure,
-    read_number, write_bytes, write_departure, write_number,
+    DONE, EXITED, GET, LEAVE, MAGIC, REFUSED, SET, read_byte, read_bytes, read_exit, read_number,
+    write_bytes, write_exit, write_number,
 };
 
-/// How long a connection may take to say who it is.
-const GREETING_TIME: Duration = Duration::from_secs(10);
-/// How long a rank may take to hear what it is told.
-const TELLING_TIME: Duration = Duration::from_secs(5);
+/// Timeout of the handshake of a connection.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of a write to a rank.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the connections share.
+/// The state that the connections share.
 struct Server {
     place: Place,
     timeout: Duration,
-    state: Mutex<State>,
+    state: Mutex<StoreState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct StoreState {
     values: HashMap<Vec<u8>, Vec<u8>>,
-    ranks: HashMap<u32, Rank>,
+    ranks: HashMap<u32, ConnectedRank>,
 }
 
-/// The way to a rank, which answers and word of other ranks take one after the other.
-type Way = Arc<Mutex<TcpStream>>;
+/// The sending half of a connection, shared by replies and notifications.
+type Sender = Arc<Mutex<TcpStream>>;
 
-/// A connection that is not let in, and why not.
-type Stranger = (TcpStream, String);
+/// A refused connection, and the reason.
+type Refusal = (TcpStream, String);
 
-/// A rank that was let in.
-struct Rank {
-    out: Way,
-    ended: Option<Departure>,
+/// A rank that is connected, or was.
+struct ConnectedRank {
+    out: Sender,
+    exit: Option<RankExit>,
 }
 
-/// Serves a store on `listener` until the process ends. A rank that asks for a key waits for it for `timeout` at most.
+/// Serves a store on `listener` until the process exits. A get waits for its key for at most `timeout`.
 pub fn serve(listener: TcpListener, place: Place, timeout: Duration) -> io::Result<()> {
     let (state, changed) = (Mutex::default(), Condvar::new());
     let server = Arc::new(Server { place, timeout, state, changed });
     let accept = move || {
         for stream in listener.incoming().flatten() {
             let server = Arc::clone(&server);
-            // A connection that fails is that of a rank that ends, of which the others are told.
-            let serve = move || drop(server.attend(stream));
+            // A failed connection is reported to the other ranks as the exit of its rank.
+            let serve = move || drop(server.serve_connection(stream));
             let _ = std::thread::Builder::new().name("store connection".into()).spawn(serve);
         }
     };
@@ -62,28 +62,32 @@ pub fn serve(listener: TcpListener, place: Place, timeout: Duration) -> io::Resu
 }
 
 impl Server {
-    fn attend(&self, stream: TcpStream) -> io::Result<()> {
+    fn serve_connection(&self, stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
-        keep_alive(&stream);
-        stream.set_read_timeout(Some(GREETING_TIME))?;
-        stream.set_write_timeout(Some(TELLING_TIME))?;
+        enable_keep_alive(&stream);
+        stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
+        stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
         let mut input = BufReader::new(stream.try_clone()?);
-        let (rank, out) = match self.greet(&mut input, stream) {
+        let (rank, out) = match self.handshake(&mut input, stream) {
             Ok(admitted) => admitted,
-            Err((mut stream, reason)) => return answer(&mut stream, REFUSED, reason.as_bytes()),
+            Err((mut stream, reason)) => return reply(&mut stream, REFUSED, reason.as_bytes()),
         };
         let outcome = self.serve_rank(rank, &mut input, &out);
-        // Nothing where it has said how it ended.
-        self.note_end(rank, Departure::Lost);
+        // Ignored if the rank has announced its exit.
+        self.note_exit(rank, RankExit::Lost);
         outcome
     }
 
-    /// Lets a connection in, or gives it back with the reason why not.
-    fn greet(&self, input: &mut impl Read, stream: TcpStream) -> Result<(u32, Way), Stranger> {
+    /// Reads the handshake, and admits or refuses the connection.
+    fn handshake(
+        &self,
+        input: &mut impl Read,
+        stream: TcpStream,
+    ) -> Result<(u32, Sender), Refusal> {
         let mut read = || -> io::Result<Option<(Vec<u8>, u32, u32)>> {
-            let mut greeting = [0; 8];
-            input.read_exact(&mut greeting)?;
-            if greeting != GREETING {
+            let mut magic = [0; 8];
+            input.read_exact(&mut magic)?;
+            if magic != MAGIC {
                 return Ok(None);
             }
             Ok(Some((read_bytes(input)?, read_number(input)?, read_number(input)?)))
@@ -91,20 +95,20 @@ impl Server {
         match read() {
             Err(error) => Err((stream, error.to_string())),
             Ok(None) => {
-                Err((stream, "it speaks another protocol: run one version on all ranks".into()))
+                Err((stream, "it uses another protocol: run one version on all ranks".into()))
             }
-            Ok(Some((job, rank, world))) => self.admit(&job, rank, world, stream),
+            Ok(Some((job, rank, world))) => self.admit_rank(&job, rank, world, stream),
         }
     }
 
-    /// Lets a rank in, once.
-    fn admit(
+    /// Admits a rank, once.
+    fn admit_rank(
         &self,
         job: &[u8],
         rank: u32,
         world: u32,
         stream: TcpStream,
-    ) -> Result<(u32, Way), Stranger> {
+    ) -> Result<(u32, Sender), Refusal> {
         let own_world = self.place.world;
         if job != self.place.job.as_bytes() {
             let reason = "it belongs to another job: is an old process of another run still there, or is MASTER_PORT used \
@@ -120,21 +124,21 @@ impl Server {
                 format!("there is a rank {rank} already: two processes have the same rank");
             return Err((stream, reason));
         }
-        let mut news = Vec::new();
+        let mut notifications = Vec::new();
         for (other, known) in &state.ranks {
-            if let Some(departure) = &known.ended {
+            if let Some(exit) = &known.exit {
                 // Writing to a vector does not fail.
-                let _ = write_end(&mut news, *other, departure);
+                let _ = write_exit_notification(&mut notifications, *other, exit);
             }
         }
         let out = Arc::new(Mutex::new(stream));
-        // Taken before others can tell it something: the answer comes first.
-        let mut way = out.lock().unwrap_or_else(PoisonError::into_inner);
-        state.ranks.insert(rank, Rank { out: Arc::clone(&out), ended: None });
+        // Locked before other ranks can notify it: the reply comes first.
+        let mut sender = out.lock().unwrap_or_else(PoisonError::into_inner);
+        state.ranks.insert(rank, ConnectedRank { out: Arc::clone(&out), exit: None });
         drop(state);
-        // One that cannot be reached is found to be lost when it is read from.
-        let _ = answer(&mut way, DONE, &[]).and_then(|()| way.write_all(&news));
-        drop(way);
+        // A rank that cannot be reached is found to be lost by the next read.
+        let _ = reply(&mut sender, DONE, &[]).and_then(|()| sender.write_all(&notifications));
+        drop(sender);
         Ok((rank, out))
     }
 
@@ -145,8 +149,8 @@ impl Server {
         out: &Mutex<TcpStream>,
     ) -> io::Result<()> {
         input.get_ref().set_read_timeout(None)?;
-        let reply = |kind, bytes: &[u8]| {
-            answer(&mut out.lock().unwrap_or_else(PoisonError::into_inner), kind, bytes)
+        let send = |kind, bytes: &[u8]| {
+            reply(&mut out.lock().unwrap_or_else(PoisonError::into_inner), kind, bytes)
         };
         loop {
             match read_byte(input)? {
@@ -154,43 +158,42 @@ impl Server {
                     let (key, value) = (read_bytes(input)?, read_bytes(input)?);
                     self.lock().values.insert(key, value);
                     self.changed.notify_all();
-                    reply(DONE, &[])?;
+                    send(DONE, &[])?;
                 }
-                GET => match self.value(&read_bytes(input)?) {
-                    Some(value) => reply(DONE, &value)?,
-                    None => reply(REFUSED, b"no rank has set it")?,
+                GET => match self.wait_for_value(&read_bytes(input)?) {
+                    Some(value) => send(DONE, &value)?,
+                    None => send(REFUSED, b"no rank has set it")?,
                 },
                 LEAVE => {
-                    self.note_end(rank, read_departure(input)?);
-                    reply(DONE, &[])?;
+                    self.note_exit(rank, read_exit(input)?);
+                    send(DONE, &[])?;
                 }
                 _ => return Ok(()),
             }
         }
     }
 
-    /// Notes how a rank has ended, unless that is known, and tells the others.
-    fn note_end(&self, rank: u32, departure: Departure) {
+    /// Notes the exit of a rank, unless it is known, and notifies the others.
+    fn note_exit(&self, rank: u32, exit: RankExit) {
         let others: Vec<_> = {
             let mut state = self.lock();
-            let Some(own) = state.ranks.get_mut(&rank).filter(|own| own.ended.is_none()) else {
+            let Some(own) = state.ranks.get_mut(&rank).filter(|own| own.exit.is_none()) else {
                 return;
             };
-            own.ended = Some(departure.clone());
-            let others = state
-                .ranks
-                .iter()
-                .filter(|(other, known)| **other != rank && known.ended.is_none());
+            own.exit = Some(exit.clone());
+            let others =
+                state.ranks.iter().filter(|(other, known)| **other != rank && known.exit.is_none());
             others.map(|(_, known)| Arc::clone(&known.out)).collect()
         };
         for out in others {
             let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
-            // One that cannot be told has ended, or is told by its own connection.
-            let _ = write_end(&mut *out, rank, &departure);
+            // A rank that cannot be notified has exited, or its own connection fails.
+            let _ = write_exit_notification(&mut *out, rank, &exit);
         }
     }
 
-    fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
+    /// Waits for the value of `key`, for at most the timeout.
+    fn wait_for_value(&self, key: &[u8]) -> Option<Vec<u8>> {
         let deadline = Instant::now() + self.timeout;
         let mut state = self.lock();
         loop {
@@ -203,21 +206,21 @@ impl Server {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, StoreState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn answer(out: &mut TcpStream, kind: u8, bytes: &[u8]) -> io::Result<()> {
+fn reply(out: &mut TcpStream, kind: u8, bytes: &[u8]) -> io::Result<()> {
     let mut message = vec![kind];
     write_bytes(&mut message, bytes)?;
     out.write_all(&message)
 }
 
-/// Word of the end of a rank, as one message.
-fn write_end(out: &mut impl Write, rank: u32, departure: &Departure) -> io::Result<()> {
-    let mut message = vec![ENDED];
+/// Writes the exit notification of a rank as one message.
+fn write_exit_notification(out: &mut impl Write, rank: u32, exit: &RankExit) -> io::Result<()> {
+    let mut message = vec![EXITED];
     write_number(&mut message, rank)?;
-    write_departure(&mut message, departure)?;
+    write_exit(&mut message, exit)?;
     out.write_all(&message)
 }

@@ -1,4 +1,4 @@
-//! What ranks leave for each other.
+//! The TCP store: a key-value store for rendezvous, and failure detection between processes.
 
 use std::io::{self, BufReader, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
@@ -6,32 +6,32 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::comm::{Departure, Peers};
+use crate::comm::{Peers, RankExit};
 
 use super::error::StoreError;
-use super::keep_alive::keep_alive;
+use super::keep_alive::enable_keep_alive;
 use super::place::Place;
 use super::protocol::{
-    DONE, ENDED, GET, GREETING, LEAVE, REFUSED, SET, read_byte, read_bytes, read_departure,
-    read_number, write_bytes, write_departure, write_number,
+    DONE, EXITED, GET, LEAVE, MAGIC, REFUSED, SET, read_byte, read_bytes, read_exit, read_number,
+    write_bytes, write_exit, write_number,
 };
 use super::server::serve;
 
-/// How often a rank looks whether rank 0 listens.
-const RETRY: Duration = Duration::from_millis(50);
-/// How long rank 0 may take to let a rank in.
-const ADMISSION: Duration = Duration::from_secs(20);
-/// What an answer may take longer than the store itself waits.
-const SLACK: Duration = Duration::from_secs(10);
-/// How long a rank that ends waits until the others are told.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// Time between attempts to connect to rank 0.
+const RETRY_PERIOD: Duration = Duration::from_millis(50);
+/// Timeout of the handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time that a reply may take in addition to the timeout of the store.
+const REPLY_MARGIN: Duration = Duration::from_secs(10);
+/// Time that a rank waits for the announcement of its exit.
+const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A connection to the store of a job, which rank 0 keeps. Bytes that one rank sets under a key, every rank can get; and
-/// every rank hears of the end of another.
+/// A connection to the TCP store of a job, which rank 0 serves: a key-value store for rendezvous, and failure detection
+/// between the ranks.
 #[derive(Debug)]
 pub struct Store {
     connection: Mutex<Connection>,
-    heard: Arc<Heard>,
+    exits: Arc<ExitNotifications>,
     place: Place,
     timeout: Duration,
 }
@@ -39,33 +39,33 @@ pub struct Store {
 #[derive(Debug)]
 struct Connection {
     out: TcpStream,
-    /// Of a thread that reads.
-    answers: Receiver<Answer>,
+    /// Replies from the reader thread.
+    replies: Receiver<Reply>,
 }
 
-/// The bytes of an answer, or why there are none.
-type Answer = Result<Vec<u8>, String>;
+/// The bytes of a reply, or the reason of a refusal.
+type Reply = Result<Vec<u8>, String>;
 
-/// What came unasked.
+/// Exit notifications from the store.
 #[derive(Debug, Default)]
-struct Heard {
+struct ExitNotifications {
     /// The first rank that failed or was lost.
-    lost: OnceLock<(usize, Departure)>,
-    /// Whether rank 0 has said that it ends, and takes the store with it.
-    is_over: OnceLock<()>,
+    first_failure: OnceLock<(usize, RankExit)>,
+    /// Set when rank 0 has returned, which ends the store.
+    store_ended: OnceLock<()>,
 }
 
 impl Store {
-    /// Opens the store of the job: rank 0 makes it. Waits for rank 0, and later for keys, for `timeout` at most.
+    /// Connects to the store of the job, which rank 0 creates. Waits for rank 0, and later for keys, for at most `timeout`.
     ///
     /// # Errors
-    /// Where rank 0 cannot listen, is not reached, or takes this process for one of another job.
+    /// If rank 0 cannot listen, cannot be reached, or refuses this process as one of another job.
     pub fn open(place: &Place, timeout: Duration) -> Result<Store, StoreError> {
         if place.rank == 0 {
             let address = place.master.clone();
             let listen = |error| StoreError::Listen { address, error };
             let port = place.master.rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
-            // On every interface: the name of the host need not be that of the one by which others come.
+            // On every interface: the name of the host may belong to another interface than the one that others use.
             let any = if place.master.starts_with('[') { "::" } else { "0.0.0.0" };
             let listener = TcpListener::bind((any, port.unwrap_or(0)));
             let served = listener.and_then(|listener| serve(listener, place.clone(), timeout));
@@ -74,59 +74,59 @@ impl Store {
         Store::connect(place, timeout)
     }
 
-    /// Joins a store that listens already, or will within `timeout`.
+    /// Connects to a store that listens already, or will within `timeout`.
     fn connect(place: &Place, timeout: Duration) -> Result<Store, StoreError> {
         let (rank, address, start) = (place.rank, place.master.clone(), Instant::now());
         let stream = loop {
-            match reach(&address, timeout) {
+            match connect_to(&address, timeout) {
                 Ok(stream) => break stream,
                 Err(error) if start.elapsed() >= timeout => {
                     return Err(StoreError::Connect { rank, address, waited: timeout, error });
                 }
-                Err(_) => std::thread::sleep(RETRY),
+                Err(_) => std::thread::sleep(RETRY_PERIOD),
             }
         };
-        match admission(stream, place, ADMISSION.min(timeout + SLACK)) {
-            Err(error) => Err(StoreError::Stranger { rank, address, error }),
+        match handshake(stream, place, HANDSHAKE_TIMEOUT.min(timeout + REPLY_MARGIN)) {
+            Err(error) => Err(StoreError::NotAStore { rank, address, error }),
             Ok((_, _, Err(reason))) => Err(StoreError::Refused { rank, address, reason }),
             Ok((input, out, Ok(_))) => {
-                let heard = Arc::new(Heard::default());
-                let (sender, answers) = channel();
+                let exits = Arc::new(ExitNotifications::default());
+                let (sender, replies) = channel();
                 let reader = {
-                    let heard = Arc::clone(&heard);
-                    move || heard.listen(rank, input, &sender)
+                    let exits = Arc::clone(&exits);
+                    move || exits.read_loop(rank, input, &sender)
                 };
                 std::thread::Builder::new()
                     .name("store reader".into())
                     .spawn(reader)
                     .map_err(|error| StoreError::Lost { rank, address, error })?;
-                let connection = Mutex::new(Connection { out, answers });
-                Ok(Store { connection, heard, place: place.clone(), timeout })
+                let connection = Mutex::new(Connection { out, replies });
+                Ok(Store { connection, exits, place: place.clone(), timeout })
             }
         }
     }
 
-    /// Who this process is.
+    /// The rank assignment of this process.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Leaves `value` under `key`.
+    /// Sets `key` to `value`.
     ///
     /// # Errors
-    /// When the connection breaks, or they are longer than 1 MiB.
+    /// If the connection breaks, or they are longer than 1 MiB.
     pub fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        self.ask(SET, &[key.as_bytes(), value])?
+        self.request(SET, &[key.as_bytes(), value])?
             .map(drop)
-            .map_err(|reason| self.missing(key, reason))
+            .map_err(|reason| self.missing_key(key, reason))
     }
 
-    /// What a rank has left under `key`; waits for it.
+    /// Returns the value of `key`, after waiting for a rank to set it.
     ///
     /// # Errors
-    /// When nobody sets it in time, or the connection breaks.
+    /// If no rank sets it in time, or the connection breaks.
     pub fn get(&self, key: &str) -> Result<Vec<u8>, StoreError> {
-        self.ask(GET, &[key.as_bytes()])?.map_err(|reason| self.missing(key, reason))
+        self.request(GET, &[key.as_bytes()])?.map_err(|reason| self.missing_key(key, reason))
     }
 
     /// Returns when every rank has called it with this `name`, once.
@@ -139,44 +139,45 @@ impl Store {
             .try_for_each(|rank| self.get(&format!("barrier {name} {rank}")).map(drop))
     }
 
-    fn ask(&self, kind: u8, parts: &[&[u8]]) -> Result<Answer, StoreError> {
+    fn request(&self, kind: u8, parts: &[&[u8]]) -> Result<Reply, StoreError> {
         let request = || -> io::Result<Vec<u8>> {
             let mut request = vec![kind];
             parts.iter().try_for_each(|part| write_bytes(&mut request, part))?;
             Ok(request)
         };
-        let answer = request().and_then(|request| self.exchange(&request, self.timeout + SLACK));
-        answer.map_err(|error| {
+        let reply =
+            request().and_then(|request| self.exchange(&request, self.timeout + REPLY_MARGIN));
+        reply.map_err(|error| {
             let Place { rank, master: address, .. } = self.place.clone();
             StoreError::Lost { rank, address, error }
         })
     }
 
-    fn exchange(&self, request: &[u8], patience: Duration) -> io::Result<Answer> {
+    fn exchange(&self, request: &[u8], timeout: Duration) -> io::Result<Reply> {
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         connection.out.write_all(request)?;
         connection
-            .answers
-            .recv_timeout(patience)
+            .replies
+            .recv_timeout(timeout)
             .map_err(|error| io::Error::other(error.to_string()))
     }
 
-    fn missing(&self, key: &str, reason: String) -> StoreError {
+    fn missing_key(&self, key: &str, reason: String) -> StoreError {
         let (rank, key, waited) = (self.place.rank, key.to_string(), self.timeout);
         StoreError::Missing { rank, key, waited, reason }
     }
 }
 
 impl Peers for Store {
-    fn lost(&self) -> Option<(usize, Departure)> {
-        self.heard.lost.get().cloned()
+    fn failed_peer(&self) -> Option<(usize, RankExit)> {
+        self.exits.first_failure.get().cloned()
     }
 
-    fn leave(&self, departure: &Departure) {
+    fn announce_exit(&self, exit: &RankExit) {
         let mut request = vec![LEAVE];
-        if write_departure(&mut request, departure).is_ok() {
-            // Where rank 0 is gone, there is nobody to tell.
-            let _ = self.exchange(&request, FAREWELL);
+        if write_exit(&mut request, exit).is_ok() {
+            // If rank 0 is gone, the announcement is not needed.
+            let _ = self.exchange(&request, ANNOUNCE_TIMEOUT);
         }
     }
 }
@@ -184,32 +185,32 @@ impl Peers for Store {
 impl Drop for Store {
     fn drop(&mut self) {
         let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        // Ends the thread that reads; one that is broken has ended.
+        // Ends the reader thread; that of a broken connection has ended.
         let _ = connection.out.shutdown(Shutdown::Both);
     }
 }
 
-impl Heard {
-    /// Reads until the connection ends, as rank 0 does, or this rank.
-    fn listen(&self, own_rank: usize, mut input: BufReader<TcpStream>, answers: &Sender<Answer>) {
-        while let Ok(Some(answer)) = self.next(&mut input) {
-            if answers.send(answer).is_err() {
+impl ExitNotifications {
+    /// Reads until the connection ends: on the exit of rank 0, or of this rank.
+    fn read_loop(&self, own_rank: usize, mut input: BufReader<TcpStream>, replies: &Sender<Reply>) {
+        while let Ok(Some(reply)) = self.read_reply(&mut input) {
+            if replies.send(reply).is_err() {
                 return;
             }
         }
-        if own_rank != 0 && self.is_over.get().is_none() {
-            self.lost.get_or_init(|| (0, Departure::Lost));
+        if own_rank != 0 && self.store_ended.get().is_none() {
+            self.first_failure.get_or_init(|| (0, RankExit::Lost));
         }
     }
 
-    /// The next answer; none after what is no message.
-    fn next(&self, input: &mut BufReader<TcpStream>) -> io::Result<Option<Answer>> {
+    /// Returns the next reply, and notes notifications before it; `None` after an invalid message.
+    fn read_reply(&self, input: &mut BufReader<TcpStream>) -> io::Result<Option<Reply>> {
         loop {
             match read_byte(input)? {
-                ENDED => match (read_number(input)? as usize, read_departure(input)?) {
-                    (0, Departure::Returned) => drop(self.is_over.set(())),
-                    (_, Departure::Returned) => {}
-                    ended => drop(self.lost.set(ended)),
+                EXITED => match (read_number(input)? as usize, read_exit(input)?) {
+                    (0, RankExit::Returned) => drop(self.store_ended.set(())),
+                    (_, RankExit::Returned) => {}
+                    failure => drop(self.first_failure.set(failure)),
                 },
                 DONE => return Ok(Some(Ok(read_bytes(input)?))),
                 REFUSED => {
@@ -222,34 +223,40 @@ impl Heard {
     }
 }
 
-/// Says who this rank is, and gives the two ways of the connection and the answer.
-fn admission(
+/// Introduces this rank, and returns both halves of the connection and the reply.
+fn handshake(
     mut out: TcpStream,
     place: &Place,
-    patience: Duration,
-) -> io::Result<(BufReader<TcpStream>, TcpStream, Answer)> {
+    timeout: Duration,
+) -> io::Result<(BufReader<TcpStream>, TcpStream, Reply)> {
     out.set_nodelay(true)?;
-    keep_alive(&out);
-    out.set_read_timeout(Some(patience))?;
+    enable_keep_alive(&out);
+    out.set_read_timeout(Some(timeout))?;
     let mut input = BufReader::new(out.try_clone()?);
-    let mut greeting = GREETING.to_vec();
+    let mut greeting = MAGIC.to_vec();
     write_bytes(&mut greeting, place.job.as_bytes())?;
     write_number(&mut greeting, place.rank as u32)?;
     write_number(&mut greeting, place.world as u32)?;
     out.write_all(&greeting)?;
-    let answer = match (read_byte(&mut input)?, read_bytes(&mut input)?) {
+    let reply = match (read_byte(&mut input)?, read_bytes(&mut input)?) {
         (DONE, bytes) => Ok(bytes),
         (REFUSED, reason) => Err(String::from_utf8_lossy(&reason).into_owned()),
-        _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "it speaks otherwise")),
+        _ => {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "it does not use the protocol of the store",
+            ));
+        }
     };
     out.set_read_timeout(None)?;
-    Ok((input, out, answer))
+    Ok((input, out, reply))
 }
 
-fn reach(address: &str, timeout: Duration) -> io::Result<TcpStream> {
+/// Connects to the first address of a host that accepts.
+fn connect_to(address: &str, timeout: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, timeout.max(RETRY)) {
+        match TcpStream::connect_timeout(&address, timeout.max(RETRY_PERIOD)) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }

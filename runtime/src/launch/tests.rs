@@ -1,10 +1,10 @@
-//! Places from the variables of launchers, and stores over loopback.
+//! Rank assignment from the variables of launchers, and stores over loopback.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::comm::{Departure, Peers};
+use crate::comm::{Peers, RankExit};
 
 use super::{Place, PlaceError, Store, StoreError};
 
@@ -15,7 +15,7 @@ fn place_of(variables: &[(&str, &str)]) -> Result<Option<Place>, PlaceError> {
 }
 
 #[test]
-fn every_launcher_is_understood() {
+fn every_launcher_is_recognized() {
     let torchrun = [
         ("RANK", "5"),
         ("WORLD_SIZE", "16"),
@@ -23,9 +23,9 @@ fn every_launcher_is_understood() {
         ("MASTER_ADDR", "node7"),
         ("MASTER_PORT", "1234"),
         ("TORCHELASTIC_RUN_ID", "abc"),
-        // It listens at its port itself, so that the next one is ours.
+        // It listens on its port itself, so that the store uses the next one.
         ("TORCHELASTIC_USE_AGENT_STORE", "True"),
-        // torchrun itself may run under it.
+        // torchrun may run under SLURM.
         ("SLURM_PROCID", "1"),
     ];
     let master = "node7:1235".to_string();
@@ -58,7 +58,7 @@ fn every_launcher_is_understood() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_named() {
+fn inconsistent_variables_are_named() {
     let text = |variables: &[(&str, &str)]| place_of(variables).expect_err("refused").to_string();
     assert_eq!(
         text(&[("RANK", "0")]),
@@ -72,7 +72,7 @@ fn what_does_not_fit_together_is_named() {
     assert!(text(&nowhere).contains("no MASTER_ADDR"));
 }
 
-/// A place at a port that is free now.
+/// A rank assignment with an unused port.
 fn place(rank: usize, world: usize, port: u16) -> Place {
     let master = format!("127.0.0.1:{port}");
     Place { rank, world, local_rank: rank, master, job: "job 1".into() }
@@ -85,7 +85,7 @@ fn free_port() -> u16 {
 const PATIENT: Duration = Duration::from_secs(20);
 
 #[test]
-fn ranks_find_each_other_whoever_comes_first() {
+fn ranks_connect_in_any_order() {
     let port = free_port();
     std::thread::scope(|scope| {
         let rank = |rank: usize| {
@@ -108,7 +108,7 @@ fn ranks_find_each_other_whoever_comes_first() {
 }
 
 #[test]
-fn strangers_are_refused_with_the_reason() {
+fn foreign_processes_are_refused_with_the_reason() {
     let port = free_port();
     let store = Store::open(&place(0, 2, port), PATIENT).unwrap();
     let refused = |place: Place| match Store::open(&place, PATIENT) {
@@ -120,14 +120,14 @@ fn strangers_are_refused_with_the_reason() {
     assert!(refused(place(2, 3, port)).contains("rank 0 expects 2 ranks, rank 2 3"));
     let second = Store::open(&place(1, 2, port), PATIENT).unwrap();
     assert!(refused(place(1, 2, port)).contains("there is a rank 1 already"));
-    // Something else that connects harms nobody.
+    // A foreign connection does not disturb the store.
     TcpStream::connect(("127.0.0.1", port)).unwrap().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     second.set("x", b"y").unwrap();
     assert_eq!(store.get("x").unwrap(), b"y");
 }
 
 #[test]
-fn nobody_waits_for_ever() {
+fn waits_time_out() {
     let (port, soon) = (free_port(), Duration::from_millis(150));
     let start = Instant::now();
     let error = Store::open(&place(1, 2, port), soon).expect_err("rank 0 does not come");
@@ -135,7 +135,7 @@ fn nobody_waits_for_ever() {
     assert!(error.to_string().contains("is MASTER_ADDR the host of rank 0"), "{error}");
 
     let store = Store::open(&place(0, 2, port), soon).unwrap();
-    let error = store.get("never").expect_err("nobody sets it").to_string();
+    let error = store.get("never").expect_err("no rank sets it").to_string();
     assert!(error.contains("rank 0 waited 0.15 s for `never`: no rank has set it"), "{error}");
     assert!(start.elapsed() < Duration::from_secs(10));
 
@@ -144,73 +144,73 @@ fn nobody_waits_for_ever() {
 }
 
 #[test]
-fn a_rank_that_loses_rank_0_is_told() {
+fn lost_rank_0_is_reported_while_connecting() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let thread = std::thread::spawn(move || drop(listener.accept().unwrap()));
     let error = Store::open(&place(1, 2, port), PATIENT).expect_err("rank 0 is gone");
     thread.join().unwrap();
-    assert!(matches!(error, StoreError::Stranger { rank: 1, .. }), "{error}");
+    assert!(matches!(error, StoreError::NotAStore { rank: 1, .. }), "{error}");
 }
 
-/// What the store says of the first rank that was lost; waits for it.
-fn lost(store: &Store) -> (usize, Departure) {
+/// Waits for the first failed rank.
+fn first_failure(store: &Store) -> (usize, RankExit) {
     let start = Instant::now();
     loop {
-        if let Some(lost) = store.lost() {
+        if let Some(lost) = store.failed_peer() {
             return lost;
         }
-        assert!(start.elapsed() < PATIENT, "nothing is heard");
+        assert!(start.elapsed() < PATIENT, "no failure is reported");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn ranks_hear_of_the_ends_of_others() {
+fn failures_are_announced_to_other_ranks() {
     let port = free_port();
     let stores: Vec<Store> =
         (0..4).map(|rank| Store::open(&place(rank, 4, port), PATIENT).unwrap()).collect();
     let mut stores = stores.into_iter();
     let [first, second, third, fourth] = [(); 4].map(|()| stores.next().unwrap());
-    // One that has done its work is not missed.
-    fourth.leave(&Departure::Returned);
+    // A rank that has returned is not reported.
+    fourth.announce_exit(&RankExit::Returned);
     drop(fourth);
-    let failed = Departure::Failed("no space left".into());
-    third.leave(&failed);
-    assert_eq!(lost(&first), (2, failed.clone()));
-    assert_eq!(lost(&second), (2, failed));
-    assert_eq!(third.lost(), None);
-    // The first one counts, and those that failed because of it come later.
+    let failed = RankExit::Failed("no space left".into());
+    third.announce_exit(&failed);
+    assert_eq!(first_failure(&first), (2, failed.clone()));
+    assert_eq!(first_failure(&second), (2, failed));
+    assert_eq!(third.failed_peer(), None);
+    // The first failure counts; those that follow from it come later.
     drop(second);
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(first.lost().unwrap().0, 2);
+    assert_eq!(first.failed_peer().unwrap().0, 2);
 }
 
 #[test]
-fn a_rank_that_is_gone_without_a_word_is_lost() {
+fn closed_connection_is_reported_as_lost() {
     let port = free_port();
     let first = Store::open(&place(0, 3, port), PATIENT).unwrap();
     drop(Store::open(&place(2, 3, port), PATIENT).unwrap());
-    assert_eq!(lost(&first), (2, Departure::Lost));
-    // One that comes later hears of it too.
+    assert_eq!(first_failure(&first), (2, RankExit::Lost));
+    // A rank that connects later is notified too.
     let second = Store::open(&place(1, 3, port), PATIENT).unwrap();
-    assert_eq!(lost(&second), (2, Departure::Lost));
+    assert_eq!(first_failure(&second), (2, RankExit::Lost));
 }
 
 #[test]
-fn the_end_of_rank_0_is_heard() {
-    for (departure, expected) in [
+fn exit_of_rank_0_is_announced() {
+    for (exit, expected) in [
         (
-            Departure::Panicked("at the disco".into()),
-            Some((0, Departure::Panicked("at the disco".into()))),
+            RankExit::Panicked("at the disco".into()),
+            Some((0, RankExit::Panicked("at the disco".into()))),
         ),
-        (Departure::Returned, None),
+        (RankExit::Returned, None),
     ] {
         let port = free_port();
         let first = Store::open(&place(0, 2, port), PATIENT).unwrap();
         let second = Store::open(&place(1, 2, port), PATIENT).unwrap();
-        first.leave(&departure);
+        first.announce_exit(&exit);
         second.set("still", b"there").unwrap();
-        assert_eq!(second.lost(), expected);
+        assert_eq!(second.failed_peer(), expected);
     }
 }

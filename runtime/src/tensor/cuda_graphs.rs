@@ -82,7 +82,7 @@ impl Passes {
     /// Creates the graphs of a rank, empty; `None` if its device, or its communication engine, does not support capture.
     pub(crate) fn new(rank: &Rank) -> Option<Passes> {
         let device = rank.meter().device()?;
-        let mut meters = rank.comms().recordable()?;
+        let mut meters = rank.comms().graph_pools()?;
         meters.push(Arc::clone(rank.meter()));
         Some(Passes { rank: rank.clone(), recordings: GraphPool::new(device, &meters) })
     }

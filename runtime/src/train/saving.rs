@@ -30,7 +30,7 @@ pub fn save(
     let file =
         trained::with_entries(rank, trained, |entries| writer.write_rank(rank.index(), entries))
             .map_err(refused())?;
-    let mut files = of_all_ranks(&*world, &site, &file)?;
+    let mut files = of_all_ranks(&world, &site, &file)?;
     if is_first {
         files.sort_by(|a, b| a.name.cmp(&b.name));
         writer.commit(files, state(plan, steps), keep).map_err(refused())?;
@@ -40,7 +40,7 @@ pub fn save(
 
 /// What every rank says of its file. Ranks may be processes, so it goes as text through the communicator.
 fn of_all_ranks(
-    world: &dyn Communicator,
+    world: &Communicator,
     site: &Site,
     own: &RankFile,
 ) -> std::result::Result<Vec<RankFile>, CommError> {

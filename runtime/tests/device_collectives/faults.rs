@@ -1,4 +1,4 @@
-//! What cannot be done fails on all ranks, with its reason.
+//! Invalid calls fail on all ranks, with the reason.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn mixed(machine: &Arc<Machine>, rank: usize) -> Buffer {
 }
 
 #[test]
-fn operands_in_different_kinds_of_memory_are_refused_on_all_ranks() {
+fn mixed_memory_is_a_mismatch_on_all_ranks() {
     for started in [false, true] {
         let machine = Machine::new(0, None);
         let error = launch(&mesh(3), |comms| {
@@ -44,7 +44,7 @@ fn operands_in_different_kinds_of_memory_are_refused_on_all_ranks() {
 }
 
 #[test]
-fn a_message_between_kinds_of_memory_is_refused_on_both_sides() {
+fn mixed_memory_is_a_mismatch_of_messages() {
     for receiver_is_first in [false, true] {
         let machine = Machine::new(0, None);
         let error = launch(&mesh(2), |comms| {
@@ -65,7 +65,7 @@ fn a_message_between_kinds_of_memory_is_refused_on_both_sides() {
 }
 
 #[test]
-fn operands_of_one_rank_are_in_one_kind_of_memory() {
+fn operands_of_one_rank_share_a_kind_of_memory() {
     let machine = Machine::new(0, None);
     let error = launch(&mesh(2), |comms| {
         let (host, device) = (MemoryMeter::new(), meter_of(&machine, comms.rank()));
@@ -80,7 +80,7 @@ fn operands_of_one_rank_are_in_one_kind_of_memory() {
 }
 
 #[test]
-fn operands_on_the_host_of_ranks_with_devices_work() {
+fn ranks_with_devices_take_host_operands() {
     let sums = launch(&mesh(3), |comms| {
         let mut data = [comms.rank() as f32];
         comms.group(TP).all_reduce(&Site::new("norm"), ReduceOp::Sum, data[..].as_mut().into())?;
@@ -91,7 +91,7 @@ fn operands_on_the_host_of_ranks_with_devices_work() {
 
 /// A device that fails ends its rank, and the others are told instead of waiting.
 #[test]
-fn a_broken_device_ends_all_ranks() {
+fn device_failure_stops_all_ranks() {
     for started in [false, true] {
         let machine = Machine::new(0, None);
         let error = launch(&mesh(2), |comms| {

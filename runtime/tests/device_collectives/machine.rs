@@ -24,7 +24,7 @@ struct State {
     happened: HashSet<usize>,
     events: usize,
     random: u64,
-    /// Whether nothing is done before somebody waits for it.
+    /// Set if work is delayed until something waits for it.
     is_lazy: bool,
 }
 
@@ -47,7 +47,7 @@ enum Step {
 pub struct RankDevice {
     pub machine: Arc<Machine>,
     pub rank: usize,
-    /// Whether copies fail.
+    /// Set if copies fail.
     pub broken: bool,
 }
 
@@ -86,7 +86,7 @@ impl State {
         }
     }
 
-    /// Does one step of some queue that need not wait. Gives whether there was one.
+    /// Executes one step of a stream that need not wait. Returns `false` if there is none.
     fn advance(&mut self) -> bool {
         let is_ready = |line: &Line| match line.steps.front() {
             Some(Step::Wait(event)) => self.happened.contains(event),
@@ -116,7 +116,7 @@ impl State {
 
     fn run_until(&mut self, mut is_done: impl FnMut(&State) -> bool) {
         while !is_done(self) {
-            assert!(self.advance(), "every queue waits for something that nobody has queued");
+            assert!(self.advance(), "every stream waits for an event that was not recorded");
         }
     }
 }
@@ -127,7 +127,7 @@ impl RankDevice {
     }
 }
 
-/// Bytes that nobody has written: NaN as f32 and as bf16.
+/// Pattern of uninitialized bytes: NaN as f32 and as bf16.
 const POISON: u8 = 0xff;
 
 fn layout(bytes: usize) -> Layout {

@@ -30,12 +30,12 @@ fn meter_of(machine: &Arc<Machine>, rank: usize) -> Arc<MemoryMeter> {
 
 type Script<T> = fn(&mut Scenario<'_, T>) -> Result<(), CommError>;
 
-/// What every rank recorded, on the host.
+/// Results of every rank on the host.
 fn on_host<T: Value>(ranks: usize, script: Script<T>) -> Vec<Vec<Vec<T>>> {
     run(ranks, |_| MemoryMeter::new(), script)
 }
 
-/// What every rank recorded, on a machine.
+/// Results of every rank on a machine.
 fn on_device<T: Value>(
     ranks: usize,
     machine: &Arc<Machine>,
@@ -51,7 +51,7 @@ fn run<T: Value>(
 ) -> Vec<Vec<Vec<T>>> {
     let body = |comms: RankComms| {
         let group = comms.group(TP);
-        let mut scenario = Scenario::new(&*group, meter(comms.rank()), meter(comms.rank()));
+        let mut scenario = Scenario::new(&group, meter(comms.rank()), meter(comms.rank()));
         script(&mut scenario)?;
         // Nobody reads results, which makes the queues go on, before all have queued their work.
         group.barrier(&Site::new("end"))?;
@@ -76,26 +76,26 @@ fn agree<T: Value>(script: Script<T>, seeds: u64) {
 }
 
 #[test]
-fn reductions_give_the_bits_of_the_host() {
+fn reductions_match_the_bits_of_the_host() {
     agree::<f32>(scenario::reductions, 20);
     agree::<bf16>(scenario::reductions, 20);
 }
 
 #[test]
-fn reductions_in_the_background_give_the_bits_of_the_host() {
+fn asynchronous_reductions_match_the_host() {
     agree::<f32>(scenario::started_reductions, 20);
     agree::<bf16>(scenario::started_reductions, 20);
 }
 
 #[test]
-fn exchanges_deliver_what_they_deliver_on_the_host() {
+fn exchanges_match_the_host() {
     agree::<f32>(scenario::exchanges, 10);
     agree::<bf16>(scenario::exchanges, 10);
     agree::<u32>(scenario::exchanges, 20);
 }
 
 #[test]
-fn exchanges_in_the_background_deliver_what_they_deliver_on_the_host() {
+fn asynchronous_exchanges_match_the_host() {
     agree::<bf16>(scenario::started_exchanges, 10);
     agree::<u32>(scenario::started_exchanges, 20);
 }
@@ -107,13 +107,13 @@ fn messages_arrive_in_order() {
 }
 
 #[test]
-fn results_that_nobody_waits_for_leave_their_memory_in_order() {
+fn dropped_results_free_their_memory_in_order() {
     agree::<f32>(scenario::dropped, 40);
 }
 
 /// The host threads only meet: nothing makes them wait for the device but what reads results.
 #[test]
-fn waits_are_queued_and_not_made_by_the_host() {
+fn waits_are_submitted_to_streams() {
     let machine = Machine::new(1, None);
     on_device::<f32>(2, &machine, scenario::one_all_reduce);
     assert!(machine.waits.load(Ordering::Relaxed) > 0);

@@ -36,7 +36,7 @@ impl Value for u32 {
 
 /// One rank with its memory.
 pub struct Scenario<'a, T> {
-    group: &'a dyn Communicator,
+    group: &'a Communicator,
     meter: Arc<MemoryMeter>,
     /// Of what is recorded, so that it does not keep other memory from being used again.
     records_meter: Arc<MemoryMeter>,
@@ -49,7 +49,7 @@ type Outcome = Result<(), CommError>;
 
 impl<'a, T: Value> Scenario<'a, T> {
     pub fn new(
-        group: &'a dyn Communicator,
+        group: &'a Communicator,
         meter: Arc<MemoryMeter>,
         records_meter: Arc<MemoryMeter>,
     ) -> Self {
@@ -57,7 +57,7 @@ impl<'a, T: Value> Scenario<'a, T> {
         Scenario { group, meter, records_meter, records: Vec::new(), made: 0, element }
     }
 
-    /// What was recorded, in order.
+    /// Recorded results, in order.
     pub fn recorded(self) -> Vec<Vec<T>> {
         self.records.iter().map(|record| record.view().to_vec()).collect()
     }
@@ -95,7 +95,7 @@ fn site() -> Site {
     Site::new("block")
 }
 
-/// Below and above the size from which the host lends memory.
+/// Lengths below and above the size from which host memory is lent.
 const LENS: [usize; 4] = [0, 1, 37, 5001];
 
 fn uneven(ranks: usize, base: usize) -> Vec<usize> {
@@ -179,7 +179,7 @@ pub fn started_reductions<T: Value>(s: &mut Scenario<'_, T>) -> Outcome {
     }
     for blocks in all_blocks(ranks) {
         let (src, dst) = (Arc::new(s.data(blocks.total())), s.data(blocks.owned(me)));
-        // The source is given back as soon as nobody needs it.
+        // The source is freed when it is not used any more.
         let apart = group.start_reduce_scatter(&site(), src, dst, &blocks);
         let in_place = (blocks.outer == 1).then(|| {
             let whole = s.data(blocks.total());
@@ -326,7 +326,7 @@ pub fn messages<T: Value>(s: &mut Scenario<'_, T>) -> Outcome {
     Ok(())
 }
 
-/// Calls whose results nobody takes; their memory goes back to the rank, which uses it for the next ones.
+/// Calls whose results are dropped; their memory goes back to the pool of the rank, and is reused by the next ones.
 pub fn dropped<T: Value>(s: &mut Scenario<'_, T>) -> Outcome {
     let (group, ranks, me) = (s.group, s.group.size(), s.group.rank());
     let blocks = Blocks::even(1, 300, ranks);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::machine::Machine;
 use super::{Script, bytes, on_device, on_host};
 
-/// How many of the waits of a script are missed by nobody, of how many.
+/// Number of waits of a script that can be left out without an error, and number of all its waits.
 fn unnoticed(ranks: usize, script: Script<f32>) -> (usize, usize) {
     let expected = on_host(ranks, script);
     let machine = Machine::new(0, None);
@@ -26,7 +26,7 @@ fn each_wait_of_an_all_reduce_is_needed() {
 }
 
 #[test]
-fn each_wait_of_an_all_reduce_in_the_background_is_needed() {
+fn each_wait_of_an_asynchronous_all_reduce_is_needed() {
     assert_eq!(unnoticed(2, super::scenario::one_started_all_reduce).0, 0);
 }
 

@@ -1,4 +1,4 @@
-//! Where the ranks of a library meet: all bring what they have to a collective, and take what comes of it with them.
+//! A rendezvous for a replacement of the library: all ranks of a communicator make an offer, and take their result.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Debug;
@@ -10,7 +10,7 @@ use half::bf16;
 use meshwright::backend::{DType, ReduceOp};
 use meshwright::comm::nccl::{Comm, Transfer};
 
-/// What a rank brings.
+/// Contribution of a rank to a collective.
 #[derive(Debug, Clone)]
 pub enum Offer {
     /// Its color and key.
@@ -19,47 +19,47 @@ pub enum Offer {
     Transfer(DType, Transfer, Vec<u8>),
 }
 
-/// What it takes with it.
+/// Result of a rank.
 #[derive(Debug, Clone)]
 pub enum Taken {
     Comm(Option<Comm>),
     Bytes(Vec<u8>),
 }
 
-/// How a rank comes to the meetings. Nothing is given where the library has failed.
+/// A rank's access to the rendezvous. `None` if the library has failed.
 pub trait Meetings: Send + Sync + Debug {
     /// The communicator of all ranks.
     fn begin(&self, ranks: usize, rank: usize) -> Comm;
-    /// All ranks of a communicator bring an offer.
+    /// Exchanges the offers of all ranks of a communicator.
     fn meet(&self, comm: Comm, offer: Offer) -> Option<Taken>;
     fn send(&self, comm: Comm, to: usize, bytes: Vec<u8>);
     fn recv(&self, comm: Comm, from: usize) -> Option<Vec<u8>>;
-    /// Whether the library has failed.
+    /// Returns `true` if the library has failed.
     fn is_broken(&self) -> bool {
         false
     }
-    /// A rank has queued this.
+    /// Logs a submission of a rank.
     fn note(&self, _rank: usize, _text: String) {}
-    /// A communicator was aborted, or else finished.
+    /// Counts a communicator that was aborted or finalized.
     fn ended(&self, _is_aborted: bool) {}
 }
 
-/// The meetings of all ranks of a test.
+/// The rendezvous of all ranks of a test.
 #[derive(Debug, Default)]
 pub struct Hub {
     shared: Mutex<Shared>,
     changed: Condvar,
     /// Makes every communicator report an error.
     pub is_broken: AtomicBool,
-    /// Communicators that were aborted, and finished.
+    /// Numbers of aborted and of finalized communicators.
     pub ended: Mutex<(usize, usize)>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Communicators so far.
+    /// Number of communicators.
     comms: usize,
-    /// Meetings held so far, by communicator and rank.
+    /// Number of rendezvous, by communicator and rank.
     met: HashMap<(usize, usize), usize>,
     meetings: HashMap<(usize, usize), Meeting>,
     messages: HashMap<(usize, usize, usize), VecDeque<Vec<u8>>>,
@@ -69,23 +69,23 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Meeting {
     offers: BTreeMap<usize, Offer>,
-    /// What each rank takes, once all have come.
+    /// Results by rank, when all have arrived.
     results: Option<HashMap<usize, Taken>>,
 }
 
-/// A seat: its communicator, the number of ranks there, and which of them it is.
+/// Packs a communicator, its number of ranks, and the rank.
 fn handle(comm: usize, size: usize, rank: usize) -> Comm {
     Comm((comm << 16 | size << 8 | rank) as u64)
 }
 
-/// What [`handle`] was given.
+/// Unpacks a [`handle`].
 pub fn parts(comm: Comm) -> (usize, usize, usize) {
     let number = comm.0 as usize;
     (number >> 16, number >> 8 & 0xff, number & 0xff)
 }
 
 impl Hub {
-    /// What a world rank has queued since this was last asked.
+    /// Returns the submissions of a world rank since the last call.
     pub fn take_log(&self, rank: usize) -> Vec<String> {
         self.lock().log.remove(&rank).unwrap_or_default()
     }
@@ -219,7 +219,7 @@ fn transfer(offers: &BTreeMap<usize, Offer>) -> HashMap<usize, Taken> {
             .collect(),
         Transfer::AllGather { .. } => for_all(sources.concat()),
         Transfer::Broadcast { root, .. } => for_all(sources[root].to_vec()),
-        Transfer::Send { .. } | Transfer::Recv { .. } => panic!("a message in a meeting"),
+        Transfer::Send { .. } | Transfer::Recv { .. } => panic!("a message in a rendezvous"),
     };
     results.into_iter().map(Taken::Bytes).enumerate().collect()
 }

@@ -1,4 +1,4 @@
-//! The engine over NCCL with a library that works between threads, against the engine `local`.
+//! The NCCL engine with a library that works between threads, against the engine `local`.
 #![cfg(feature = "cuda")]
 
 mod hub;
@@ -15,10 +15,9 @@ use std::time::{Duration, Instant};
 
 use half::bf16;
 use meshwright::backend::{Buffer, Category, DType, Device, MemoryMeter, View, ViewMut};
-use meshwright::comm::Engine as _;
-use meshwright::comm::nccl::{Engine, RealLibrary, Settings};
+use meshwright::comm::nccl::{NcclEngine, NcclSettings, RealLibrary};
 use meshwright::comm::{
-    Blocks, CommError, CommStats, Communicator, Departure, Peers, ReduceOp, Site, launch,
+    Blocks, CommError, CommStats, Communicator, Peers, RankComms, RankExit, ReduceOp, Site, launch,
 };
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::mesh::MeshShape;
@@ -28,45 +27,52 @@ use port::Port;
 use prompt::Prompt;
 use scenario::{Scenario, Value};
 
-/// Messages go along this axis.
+/// The axis of messages.
 const PP: AxisSet = AxisSet::of(AxisId::Pp);
 
 type Script<T> = fn(&mut Scenario<'_, T>) -> Result<(), CommError>;
 
-fn engine(hub: &Arc<Hub>, device: &Arc<Prompt>, shape: MeshShape, rank: usize) -> Arc<Engine> {
-    engine_with(hub, device, settings(shape, rank))
+/// The communicators of a rank whose peers stay alive.
+fn connect(hub: &Arc<Hub>, device: &Arc<Prompt>, shape: MeshShape, rank: usize) -> RankComms {
+    connect_with(hub, device, settings(shape, rank))
 }
 
-/// Settings of a rank whose peers live on.
-fn settings(shape: MeshShape, rank: usize) -> Settings {
+/// The communicators of a rank that `launch` has not started.
+fn connect_with(hub: &Arc<Hub>, device: &Arc<Prompt>, settings: NcclSettings) -> RankComms {
+    let (shape, rank) = (settings.shape, settings.rank);
+    RankComms::with_engine(shape, rank, engine_with(hub, device, settings))
+}
+
+/// Settings of a rank whose peers stay alive.
+fn settings(shape: MeshShape, rank: usize) -> NcclSettings {
     let (timeout, peers) = (Duration::from_secs(20), Arc::new(Alive::default()));
-    Settings { shape, rank, timeout, peers, registers: false }
+    NcclSettings { shape, rank, timeout, peers, registers: false }
 }
 
-/// Peers of whom one may be said to have ended.
+/// Failure detection by hand.
 #[derive(Debug, Default)]
 struct Alive {
-    lost: OnceLock<(usize, Departure)>,
+    failed: OnceLock<(usize, RankExit)>,
 }
 
 impl Peers for Alive {
-    fn lost(&self) -> Option<(usize, Departure)> {
-        self.lost.get().cloned()
+    fn failed_peer(&self) -> Option<(usize, RankExit)> {
+        self.failed.get().cloned()
     }
 
-    fn leave(&self, _: &Departure) {}
+    fn announce_exit(&self, _: &RankExit) {}
 }
 
-fn engine_with(hub: &Arc<Hub>, device: &Arc<Prompt>, settings: Settings) -> Arc<Engine> {
+fn engine_with(hub: &Arc<Hub>, device: &Arc<Prompt>, settings: NcclSettings) -> Arc<NcclEngine> {
     let library = Arc::new(Port::new(Arc::new(Arc::clone(hub)), settings.rank));
     let device = Arc::clone(device) as Arc<dyn Device>;
-    Engine::new(settings, library, device, &[1; 128]).unwrap_or_else(|error| panic!("{error}"))
+    NcclEngine::new(settings, library, device, &[1; 128]).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Runs `body` on every rank of a mesh, each with its engine, and gives what it returned.
-fn on_ranks<R: Send>(mesh: &str, body: impl Fn(&Hub, usize, &Arc<Engine>) -> R + Sync) -> Vec<R> {
+/// Runs `body` on every rank of a mesh with its communicators, and returns the results.
+fn on_ranks<R: Send>(mesh: &str, body: impl Fn(&Hub, usize, &RankComms) -> R + Sync) -> Vec<R> {
     let (hub, shape) = (Arc::new(Hub::default()), mesh.parse::<MeshShape>().unwrap());
-    let rank = |rank: usize| body(&hub, rank, &engine(&hub, &Arc::default(), shape, rank));
+    let rank = |rank: usize| body(&hub, rank, &connect(&hub, &Arc::default(), shape, rank));
     std::thread::scope(|scope| {
         let rank = &rank;
         let start = |n| scope.spawn(move || rank(n));
@@ -81,17 +87,17 @@ fn agree<T: Value>(scripts: &[Script<T>], host_memory: bool) {
             let mesh = format!("pp={ranks}");
             let expected = launch(&mesh.parse().unwrap(), |comms| {
                 let group = comms.group(PP);
-                let mut scenario = Scenario::new(&*group, MemoryMeter::new(), MemoryMeter::new());
+                let mut scenario = Scenario::new(&group, MemoryMeter::new(), MemoryMeter::new());
                 script(&mut scenario)?;
                 Ok::<_, CommError>(scenario.recorded())
             });
             let expected: Vec<Vec<Vec<T>>> = expected.unwrap_or_else(|error| panic!("{error}"));
-            let got = on_ranks(&mesh, |_, _, engine| {
+            let got = on_ranks(&mesh, |_, _, comms| {
                 let device: Arc<dyn Device> = Arc::new(Prompt::default());
                 let device = (!host_memory).then_some(device);
                 let meter = MemoryMeter::on(device, usize::MAX);
-                let group = engine.group(PP);
-                let mut scenario = Scenario::new(&*group, Arc::clone(&meter), meter);
+                let group = comms.group(PP);
+                let mut scenario = Scenario::new(&group, Arc::clone(&meter), meter);
                 script(&mut scenario).unwrap_or_else(|error| panic!("{error}"));
                 scenario.recorded()
             });
@@ -104,7 +110,7 @@ fn agree<T: Value>(scripts: &[Script<T>], host_memory: bool) {
 }
 
 #[test]
-fn collectives_give_what_the_local_engine_gives() {
+fn collectives_match_the_local_engine() {
     for host_memory in [false, true] {
         agree::<f32>(&[scenario::reductions, scenario::started_reductions], host_memory);
         agree::<bf16>(&[scenario::reductions, scenario::exchanges], host_memory);
@@ -118,11 +124,11 @@ fn messages_arrive_in_order() {
     agree::<bf16>(&[scenario::messages], true);
 }
 
-/// The calls of the library for one collective each, on rank 1 of 3.
+/// The transfers of one collective each, on rank 1 of 3.
 #[test]
-fn each_collective_is_the_fewest_calls() {
-    let logs = on_ranks("tp=3", |hub, rank, engine| {
-        let group = engine.group(AxisSet::of(AxisId::Tp));
+fn collectives_use_the_fewest_transfers() {
+    let logs = on_ranks("tp=3", |hub, rank, comms| {
+        let group = comms.group(AxisSet::of(AxisId::Tp));
         let meter =
             MemoryMeter::on(Some(Arc::new(Prompt::default()) as Arc<dyn Device>), usize::MAX);
         let site = Site::new("w");
@@ -132,7 +138,7 @@ fn each_collective_is_the_fewest_calls() {
         let (part, mut whole) = (data(4), data(12));
         group.all_gather(&site, part.view(), whole.view_mut(), &even).unwrap();
         group.reduce_scatter(&site, whole.view(), data(4).view_mut(), &even).unwrap();
-        // Rows are put together aside.
+        // Rows are joined in scratch memory.
         let rows = Blocks::even(2, 2, 3);
         group.all_gather(&site, part.view(), whole.view_mut(), &rows).unwrap();
         group.reduce_scatter(&site, whole.view(), data(4).view_mut(), &rows).unwrap();
@@ -158,7 +164,7 @@ fn each_collective_is_the_fewest_calls() {
             "reduce_scatter 4",
             "all_gather 4",
             "reduce_scatter 4",
-            // Parts of almost one length are made so.
+            // Parts of almost equal length are padded.
             "all_gather 5",
             "reduce_scatter 5",
             "broadcast 5 of 0, broadcast 7 of 2",
@@ -170,15 +176,15 @@ fn each_collective_is_the_fewest_calls() {
     );
 }
 
-/// Every set of axes is a group of its own, with one communicator; ranks that are alone ask the library for nothing.
+/// Every set of axes is an independent group, with one communicator; single ranks do not use the library.
 #[test]
-fn groups_of_a_mesh_are_apart() {
-    let sums = on_ranks("dp=2,fsdp=2,tp=2", |hub, rank, engine| {
+fn groups_of_a_mesh_are_independent() {
+    let sums = on_ranks("dp=2,fsdp=2,tp=2", |hub, rank, comms| {
         hub.take_log(rank);
         let sum = |axes: AxisSet| {
             let mut data = [rank as f32];
             let view = ViewMut::from(&mut data[..]);
-            engine.group(axes).all_reduce(&Site::new("x"), ReduceOp::Sum, view).unwrap();
+            comms.group(axes).all_reduce(&Site::new("x"), ReduceOp::Sum, view).unwrap();
             data[0]
         };
         let [dp, fsdp, tp, pp] =
@@ -196,17 +202,17 @@ fn groups_of_a_mesh_are_apart() {
 }
 
 #[test]
-fn communicators_end_with_their_engine() {
+fn engine_finalizes_its_communicators() {
     let hub = Arc::new(Hub::default());
     std::thread::scope(|scope| {
         for rank in 0..4 {
             let hub = &hub;
             scope.spawn(move || {
                 let shape = "dp=2,pp=2".parse().unwrap();
-                let engine = engine(hub, &Arc::default(), shape, rank);
-                let group = engine.group(PP);
+                let comms = connect(hub, &Arc::default(), shape, rank);
+                let group = comms.group(PP);
                 group.barrier(&Site::new("x")).unwrap();
-                drop(engine);
+                drop(comms);
                 let error = group.barrier(&Site::new("x")).expect_err("it has ended");
                 assert!(matches!(error, CommError::Closed { rank: of } if of == rank), "{error}");
             });
@@ -217,9 +223,9 @@ fn communicators_end_with_their_engine() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused() {
-    on_ranks("tp=2", |_, _, engine| {
-        let group = engine.group(AxisSet::of(AxisId::Tp));
+fn unsupported_calls_are_refused() {
+    on_ranks("tp=2", |_, _, comms| {
+        let group = comms.group(AxisSet::of(AxisId::Tp));
         let error = group.send(&Site::here("x"), 1, View::from(&[1f32][..])).expect_err("tp");
         assert!(error.to_string().contains("along the axis pp alone"), "{error}");
         let mut data = [1u32];
@@ -230,7 +236,7 @@ fn what_cannot_be_done_is_refused() {
 }
 
 /// Waits until a call of `group` fails, and gives its error.
-fn next_failure(group: &dyn Communicator) -> CommError {
+fn next_failure(group: &Communicator) -> CommError {
     let start = Instant::now();
     loop {
         let mut data = MemoryMeter::new().zeros(DType::F32, 4, Category::Activations);
@@ -243,14 +249,14 @@ fn next_failure(group: &dyn Communicator) -> CommError {
 }
 
 #[test]
-fn an_error_of_the_library_ends_all_communicators_of_the_rank() {
+fn library_error_aborts_all_communicators() {
     let all_are_here = std::sync::Barrier::new(2);
-    let errors = on_ranks("tp=2", |hub, rank, engine| {
-        let group = engine.group(AxisSet::of(AxisId::Tp));
-        // Both have their communicators.
+    let errors = on_ranks("tp=2", |hub, rank, comms| {
+        let group = comms.group(AxisSet::of(AxisId::Tp));
+        // Both ranks have their communicators.
         all_are_here.wait();
         hub.is_broken.store(true, Ordering::Relaxed);
-        let error = next_failure(&*group);
+        let error = next_failure(&group);
         assert!(matches!(error, CommError::Engine { rank: of, .. } if of == rank), "{error}");
         error.to_string()
     });
@@ -260,28 +266,29 @@ fn an_error_of_the_library_ends_all_communicators_of_the_rank() {
 }
 
 #[test]
-fn a_call_that_takes_too_long_is_named() {
+fn timed_out_call_is_named() {
     late(&["all_reduce(sum, f32 x 0)", "blocks.3.norm"], |_, group, data| {
         drop(group.start_all_reduce(&Site::here("blocks.3.norm"), ReduceOp::Sum, data));
     });
 }
 
 #[test]
-fn a_replay_that_takes_too_long_is_named() {
-    late(&["step 7, with its recorded calls over tp"], |engine, _, _| {
+fn timed_out_replay_is_named() {
+    late(&["step 7, with its captured calls over tp"], |comms, _, _| {
         let calls = CommStats { bytes: 12, calls: 3, ..CommStats::default() };
-        let recorded = BTreeMap::from([(AxisSet::of(AxisId::Tp), calls)]);
-        let before = engine.stats()[0].1;
+        let tp = AxisSet::of(AxisId::Tp);
+        let captured = BTreeMap::from([(tp, calls)]);
+        let before = comms.stats()[&tp];
         let mut submitted = 0;
-        engine.replay("step 7", &recorded, &mut || submitted += 1).unwrap();
-        let after = engine.stats()[0].1;
+        comms.replay("step 7", &captured, &mut || submitted += 1).unwrap();
+        let after = comms.stats()[&tp];
         assert_eq!(submitted, 1);
         assert_eq!((after.bytes - before.bytes, after.calls - before.calls), (12, 3));
     });
 }
 
-/// Lets a rank make calls on a device that is never done, and waits for the error, which names them by these `parts`.
-fn late(parts: &[&str], call: impl Fn(&Engine, &dyn Communicator, Buffer) + Sync) {
+/// Issues calls on a device that is stuck, and waits for the error, which names them by these `parts`.
+fn late(parts: &[&str], call: impl Fn(&RankComms, &Communicator, Buffer) + Sync) {
     let (hub, device) = (Arc::new(Hub::default()), Arc::new(Prompt::default()));
     std::thread::scope(|scope| {
         for rank in 0..2 {
@@ -290,14 +297,14 @@ fn late(parts: &[&str], call: impl Fn(&Engine, &dyn Communicator, Buffer) + Sync
                 let timeout = Duration::from_millis(if rank == 0 { 150 } else { 15_000 });
                 let shape = "tp=2".parse().unwrap();
                 let device = if rank == 0 { Arc::clone(device) } else { Arc::default() };
-                let settings = Settings { timeout, ..settings(shape, rank) };
-                let engine = engine_with(hub, &device, settings);
-                let group = engine.group(AxisSet::of(AxisId::Tp));
+                let settings = NcclSettings { timeout, ..settings(shape, rank) };
+                let comms = connect_with(hub, &device, settings);
+                let group = comms.group(AxisSet::of(AxisId::Tp));
                 group.barrier(&Site::new("begin")).unwrap();
                 if rank == 1 {
                     return;
                 }
-                // Until the watch has seen that the barrier is done.
+                // Until the watchdog has seen that the barrier is complete.
                 std::thread::sleep(Duration::from_millis(100));
                 device.is_stuck.store(true, Ordering::Relaxed);
                 let meter = MemoryMeter::on(
@@ -305,7 +312,7 @@ fn late(parts: &[&str], call: impl Fn(&Engine, &dyn Communicator, Buffer) + Sync
                     usize::MAX,
                 );
                 let data = meter.zeros(DType::F32, 0, Category::Gradients);
-                call(&engine, &*group, data);
+                call(&comms, &group, data);
                 let start = Instant::now();
                 let error = loop {
                     let data = meter.zeros(DType::F32, 0, Category::Gradients);
@@ -320,7 +327,7 @@ fn late(parts: &[&str], call: impl Fn(&Engine, &dyn Communicator, Buffer) + Sync
                     assert!(error.contains(part), "`{part}` is not in: {error}");
                 }
                 assert_eq!(hub.ended.lock().unwrap().0, 1, "its communicator was aborted");
-                drop(engine);
+                drop(comms);
                 let closed = group.barrier(&Site::new("end"));
                 assert!(matches!(closed, Err(CommError::Engine { .. })));
             });
@@ -328,15 +335,15 @@ fn late(parts: &[&str], call: impl Fn(&Engine, &dyn Communicator, Buffer) + Sync
     });
 }
 
-/// Memory is made known when it is used again, and given up before it goes back, and as the communicators end.
+/// Memory is registered when it is reused, and deregistered before it is freed and before finalization.
 #[test]
-fn memory_that_is_used_again_is_registered() {
+fn reused_memory_is_registered() {
     let (hub, shape) = (Arc::new(Hub::default()), "fsdp=2".parse().unwrap());
     let run = |rank: usize| {
         let device = Arc::new(Prompt::default());
-        let settings = Settings { registers: true, ..settings(shape, rank) };
-        let engine = engine_with(&hub, &device, settings);
-        let group = engine.group(AxisSet::of(AxisId::Fsdp));
+        let settings = NcclSettings { registers: true, ..settings(shape, rank) };
+        let comms = connect_with(&hub, &device, settings);
+        let group = comms.group(AxisSet::of(AxisId::Fsdp));
         let meter = MemoryMeter::on(Some(device as Arc<dyn Device>), 5 << 20);
         let site = Site::new("block");
         hub.take_log(rank);
@@ -349,10 +356,10 @@ fn memory_that_is_used_again_is_registered() {
         for _ in 0..3 {
             (large, kept, small) = (gather(large), gather(kept), gather(small));
         }
-        // The place of the large one is needed for others.
+        // The memory of the large one is needed for others.
         drop((large, small));
         drop(zeros((4 << 18) - 16));
-        drop(engine);
+        drop(comms);
         hub.take_log(rank)
     };
     let logs: Vec<Vec<String>> = std::thread::scope(|scope| {
@@ -371,14 +378,14 @@ fn memory_that_is_used_again_is_registered() {
     assert_eq!(logs, [expected.concat(), expected.concat()]);
 }
 
-/// A rank that fails by itself, as a thread beside others.
+/// A rank that fails, as a thread of a process with others.
 #[test]
-fn threads_hear_of_each_other() {
+fn threads_detect_failed_peers() {
     let hub = Arc::new(Hub::default());
     let start = Instant::now();
     let outcome = launch(&"tp=2".parse().unwrap(), |comms| {
         let rank = comms.rank();
-        let settings = Settings { peers: comms.peers(), ..settings(*comms.shape(), rank) };
+        let settings = NcclSettings { peers: comms.peers(), ..settings(*comms.shape(), rank) };
         let comms = comms.over(engine_with(&hub, &Arc::default(), settings));
         let group = comms.group(AxisSet::of(AxisId::Tp));
         group.barrier(&Site::new("begin"))?;
@@ -396,17 +403,17 @@ fn threads_hear_of_each_other() {
     assert!(start.elapsed() < Duration::from_secs(5));
 }
 
-/// The barrier of rank 0 waits for rank 1, of whose end it is told.
+/// The barrier of rank 0 waits for rank 1, whose failure is detected.
 #[test]
-fn a_rank_that_has_ended_is_named() {
+fn failed_peer_is_named() {
     let hub = Arc::new(Hub::default());
     let shape = "tp=2".parse().unwrap();
     let peers = Arc::new(Alive::default());
     let ending = Arc::clone(&peers);
     std::thread::scope(|scope| {
-        let other = scope.spawn(|| engine(&hub, &Arc::default(), shape, 1));
-        let settings = Settings { peers, ..settings(shape, 0) };
-        let engine = engine_with(&hub, &Arc::default(), settings);
+        let other = scope.spawn(|| connect(&hub, &Arc::default(), shape, 1));
+        let settings = NcclSettings { peers, ..settings(shape, 0) };
+        let comms = connect_with(&hub, &Arc::default(), settings);
         let other = other.join().unwrap();
         let start = Instant::now();
         hub.take_log(0);
@@ -414,9 +421,9 @@ fn a_rank_that_has_ended_is_named() {
             while hub.take_log(0).is_empty() {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            ending.lost.set((1, Departure::Failed("no more".into()))).unwrap();
+            ending.failed.set((1, RankExit::Failed("no more".into()))).unwrap();
         });
-        let group = engine.group(AxisSet::of(AxisId::Tp));
+        let group = comms.group(AxisSet::of(AxisId::Tp));
         let error = group.barrier(&Site::new("x")).expect_err("rank 1 makes no barrier");
         let text = error.to_string();
         assert!(text.starts_with("rank 1 has failed (no more); this rank's barrier"), "{text}");
@@ -426,9 +433,9 @@ fn a_rank_that_has_ended_is_named() {
     assert_eq!(hub.ended.lock().unwrap().0, 1, "that of rank 0 was aborted");
 }
 
-/// Where the library is installed, also without a GPU: an identifier can be made, and nothing else is possible.
+/// With the library but without a GPU, an identifier can be created, and nothing else is possible.
 #[test]
-fn the_library_makes_identifiers() {
+fn library_creates_identifiers() {
     use meshwright::comm::nccl::Library;
     let library = match RealLibrary::new() {
         Ok(library) => library,

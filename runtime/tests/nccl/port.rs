@@ -1,6 +1,6 @@
-//! A library of which each rank has a port: it carries out what the engine asks for as it is documented, and notes it.
+//! A replacement of the library for tests: it carries out transfers as NCCL documents them, and logs them.
 //!
-//! As with the library itself no call waits for other ranks: a communicator is busy until they have come.
+//! As with NCCL, no call waits for other ranks: a communicator is busy until they have arrived.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -8,7 +8,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use meshwright::backend::DType;
-use meshwright::comm::nccl::{Comm, Id, Library, LibraryError, On, Registration, State, Transfer};
+use meshwright::comm::nccl::{
+    Comm, CommState, CommStream, Id, Library, LibraryError, Registration, Transfer,
+};
 
 use super::hub::{Meetings, Offer, Taken, parts};
 
@@ -18,23 +20,23 @@ pub struct Port {
     rank: usize,
     streams: Box<dyn Streams>,
     under_way: Arc<UnderWay>,
-    /// Bytes that communicators know, by their address.
+    /// Sizes of registered memory, by address.
     known: Mutex<HashMap<(Comm, u64), usize>>,
 }
 
-/// What the library asks of the device of a rank.
+/// Streams of the device of a rank.
 pub trait Streams: Send + Sync {
-    /// Returns when a stream has come to this point.
+    /// Returns when a stream has reached this point.
     fn drain(&self, stream: u64);
 
-    /// Whether `work` was recorded, which is to be done whenever the recording is: not where a stream is not recorded.
+    /// Captures `work` if the stream is being captured into a graph. Returns `true` in that case.
     fn record(&self, stream: u64, work: Work) -> bool;
 }
 
 /// Transfers of a group.
 pub type Work = Arc<dyn Fn() + Send + Sync>;
 
-/// Of a device that does everything at once, and records nothing.
+/// Streams of a device that works synchronously and captures nothing.
 struct AtOnce;
 
 impl Streams for AtOnce {
@@ -45,7 +47,7 @@ impl Streams for AtOnce {
     }
 }
 
-/// Groups that are under way, by communicator; none: it was aborted, and nothing is written any more.
+/// Number of groups in progress, by communicator; `None` if it was aborted, and nothing is written any more.
 #[derive(Default)]
 struct UnderWay(Mutex<HashMap<Comm, Option<usize>>>);
 
@@ -63,16 +65,16 @@ impl UnderWay {
 }
 
 thread_local! {
-    static GROUP: RefCell<Vec<(On, DType, Transfer)>> = const { RefCell::new(Vec::new()) };
+    static GROUP: RefCell<Vec<(CommStream, DType, Transfer)>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Port {
-    /// On a device that does everything at once.
+    /// Creates the library of a rank with a synchronous device.
     pub fn new(meetings: Arc<dyn Meetings>, rank: usize) -> Port {
         Port::on(meetings, rank, AtOnce)
     }
 
-    /// On the device of these streams.
+    /// Creates the library of a rank with these streams.
     pub fn on(meetings: Arc<dyn Meetings>, rank: usize, streams: impl Streams + 'static) -> Port {
         Port {
             meetings,
@@ -95,8 +97,8 @@ impl fmt::Debug for Port {
     }
 }
 
-// SAFETY of the blocks below: addresses are those of live host memory, as `Library::queue` asks for; what is written is
-// waited for by whoever asks whether the communicator is ready, or it is aborted, after which nothing is written.
+// SAFETY of the blocks below: addresses are those of live host memory, as `Library::submit` asks for; what is written is
+// ordered by the check that the communicator is ready, or it is aborted, after which nothing is written.
 fn bytes_at(address: u64, bytes: usize) -> Vec<u8> {
     let mut copy = vec![0; bytes];
     unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(address as *const u8, bytes) };
@@ -107,7 +109,7 @@ fn write_at(address: u64, bytes: &[u8]) {
     unsafe { (address as *mut u8).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
 }
 
-/// One transfer of a group, with what it takes from memory.
+/// One transfer of a group, with the data that it reads.
 struct Ready {
     dtype: DType,
     transfer: Transfer,
@@ -131,7 +133,7 @@ impl Ready {
         Ready { dtype, transfer, data }
     }
 
-    /// Where something is to be written, and what.
+    /// Carries out the transfer, and returns the address and data to write.
     fn carry_out(self, meetings: &dyn Meetings, comm: Comm) -> Option<(u64, Vec<u8>)> {
         let dst = match self.transfer {
             Transfer::Send { to, .. } => {
@@ -156,23 +158,23 @@ impl Ready {
     }
 }
 
-/// Transfers of one seat that begin together.
+/// Transfers of one rank that are submitted as a group.
 #[derive(Clone)]
 struct Group {
     comm: Comm,
     rank: usize,
-    transfers: Vec<(On, DType, Transfer)>,
+    transfers: Vec<(CommStream, DType, Transfer)>,
     meetings: Arc<dyn Meetings>,
     under_way: Arc<UnderWay>,
 }
 
 impl Group {
-    /// The transfers with what they take from memory now, those first for which nobody is waited.
+    /// Reads the data of the transfers now; sends come first, which do not wait.
     fn ready(&self) -> Vec<Ready> {
         let texts: Vec<String> =
             self.transfers.iter().map(|(.., transfer)| text(transfer)).collect();
         self.meetings.note(self.rank, texts.join(", "));
-        let ready = |(_, dtype, transfer): &(On, DType, Transfer)| {
+        let ready = |(_, dtype, transfer): &(CommStream, DType, Transfer)| {
             Ready::new(self.comm, *dtype, transfer.clone())
         };
         let mut all: Vec<Ready> = self.transfers.iter().map(ready).collect();
@@ -207,11 +209,11 @@ impl Library for Port {
         Ok([1; 128])
     }
 
-    fn begin(&self, _: &Id, ranks: usize, rank: usize) -> Result<Comm, LibraryError> {
+    fn init_comm(&self, _: &Id, ranks: usize, rank: usize) -> Result<Comm, LibraryError> {
         Ok(self.meetings.begin(ranks, rank))
     }
 
-    fn split(
+    fn split_comm(
         &self,
         comm: Comm,
         color: Option<usize>,
@@ -227,36 +229,36 @@ impl Library for Port {
                 Ok(_) => return Err(Port::broken()),
                 Err(_) if keep_waiting() => {}
                 Err(_) => {
-                    let reason = "the other ranks did not come in time".to_string();
+                    let reason = "the other ranks did not arrive in time".to_string();
                     return Err(LibraryError { function: "ncclCommSplit", reason });
                 }
             }
         }
     }
 
-    fn state(&self, comm: Comm) -> Result<State, LibraryError> {
+    fn comm_state(&self, comm: Comm) -> Result<CommState, LibraryError> {
         if self.meetings.is_broken() {
             return Err(Port::broken());
         }
         match self.under_way.lock().get(&comm) {
-            Some(Some(1..)) => Ok(State::Busy),
+            Some(Some(1..)) => Ok(CommState::Busy),
             Some(None) => panic!("{comm:?} was aborted, and is asked for its state"),
-            _ => Ok(State::Ready),
+            _ => Ok(CommState::Ready),
         }
     }
 
-    fn abort(&self, comm: Comm) {
+    fn abort_comm(&self, comm: Comm) {
         self.under_way.lock().insert(comm, None);
         self.meetings.ended(true);
     }
 
-    fn finish(&self, comm: Comm) {
+    fn finalize_comm(&self, comm: Comm) {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(known.keys().all(|(of, _)| *of != comm), "memory outlives its communicator");
         self.meetings.ended(false);
     }
 
-    unsafe fn register(
+    unsafe fn register_memory(
         &self,
         comm: Comm,
         address: u64,
@@ -268,7 +270,11 @@ impl Library for Port {
         Ok(Some(Registration(address)))
     }
 
-    fn deregister(&self, comm: Comm, registration: Registration) -> Result<(), LibraryError> {
+    fn deregister_memory(
+        &self,
+        comm: Comm,
+        registration: Registration,
+    ) -> Result<(), LibraryError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = known.remove(&(comm, registration.0)).expect("memory that is known");
         self.meetings.note(self.rank, format!("deregister {bytes} bytes"));
@@ -282,8 +288,13 @@ impl Library for Port {
 
     fn end_group(&self) -> Result<(), LibraryError> {
         let group = GROUP.take();
-        let Some(On { comm, stream }) = group.first().map(|(on, ..)| *on) else { return Ok(()) };
-        assert!(group.iter().all(|(on, ..)| *on == On { comm, stream }), "a group of one seat");
+        let Some(CommStream { comm, stream }) = group.first().map(|(on, ..)| *on) else {
+            return Ok(());
+        };
+        assert!(
+            group.iter().all(|(on, ..)| *on == CommStream { comm, stream }),
+            "a group on one communicator and stream"
+        );
         let (meetings, under_way) = (Arc::clone(&self.meetings), Arc::clone(&self.under_way));
         let group = Group { comm, rank: self.rank, transfers: group, meetings, under_way };
         let recorded = group.clone();
@@ -300,8 +311,13 @@ impl Library for Port {
         Ok(())
     }
 
-    unsafe fn queue(&self, on: On, dtype: DType, transfer: &Transfer) -> Result<(), LibraryError> {
-        GROUP.with_borrow_mut(|group| group.push((on, dtype, transfer.clone())));
+    unsafe fn submit(
+        &self,
+        stream: CommStream,
+        dtype: DType,
+        transfer: &Transfer,
+    ) -> Result<(), LibraryError> {
+        GROUP.with_borrow_mut(|group| group.push((stream, dtype, transfer.clone())));
         Ok(())
     }
 }

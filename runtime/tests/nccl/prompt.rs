@@ -1,4 +1,4 @@
-//! A device that does everything at once.
+//! A device that works synchronously.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -9,7 +9,7 @@ use meshwright::backend::{DType, Device, FreeObserver, Moment, Queue, ReduceOp};
 
 use super::hub::combined;
 
-/// Does everything at once, and may not tell that it has.
+/// Works synchronously; its events never complete if it is stuck.
 #[derive(Default)]
 pub struct Prompt {
     pub is_stuck: AtomicBool,
@@ -80,13 +80,13 @@ impl Device for Prompt {
         len: usize,
     ) {
         let bytes = |src: &*const u8| {
-            // SAFETY: as the caller promises.
+            // SAFETY: as the caller guarantees.
             unsafe { std::slice::from_raw_parts(*src, len * dtype.bytes()) }.to_vec()
         };
         let sources: Vec<Vec<u8>> = srcs.iter().map(bytes).collect();
         let sources: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();
         let result = combined(dtype, op, &sources);
-        // SAFETY: as the caller promises.
+        // SAFETY: as the caller guarantees.
         unsafe { dst.copy_from_nonoverlapping(result.as_ptr(), result.len()) };
     }
 

@@ -1,134 +1,171 @@
-//! Meetings and messages under the orders in which threads can take turns: none is lost, and nobody sleeps for ever.
+//! Rendezvous and messages under all interleavings of their threads: no wakeup is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Category, DType, MemoryMeter, View, ViewMut};
-use crate::comm::account::Account;
-use crate::comm::own_thread::OwnThread;
-use crate::comm::{Blocks, CommError, Departure, ReduceOp, Site};
+use crate::backend::{Buffer, Category, DType, MemoryMeter, View, ViewMut};
+use crate::comm::accounting::Accounting;
+use crate::comm::exposed_time::ExposedClock;
+use crate::comm::rank_table::{ExitCause, RankTable};
+use crate::comm::{
+    Blocks, Call, CommError, CommOp, Communicator, GroupMember, RankExit, ReduceOp, Site,
+};
 use crate::layout::AxisSet;
 use crate::trace::Lane;
 
-use super::group::Group;
+use super::member::{IssuedCall, LocalMember};
 use super::operand::COPY_LIMIT;
-use super::roster::{Ending, Roster};
-use super::seat::{Mode, Seat};
+use super::process_group::LocalProcessGroup;
+use super::shared_group::SharedGroup;
 
-/// Runs `other` on the second of two members and `own` on the first, in many orders.
-fn model(own: fn(&Seat), other: fn(&Seat)) {
+/// One of two ranks, with its member for calls that would need a thread.
+struct Rank {
+    comm: Communicator,
+    member: Arc<LocalMember>,
+}
+
+/// Runs `other` on the second of two ranks and `own` on the first, in many interleavings.
+fn model(own: fn(&Rank), other: fn(&Rank)) {
     let mut builder = loom::model::Builder::new();
-    // Turns are taken from a thread at most three times per order tried, as bugs rarely need more; all orders take minutes.
+    // Bugs rarely need more than three preemptions; all interleavings take minutes.
     builder.preemption_bound = Some(3);
     builder.check(move || {
-        let roster = Arc::new(Roster::new(2, Duration::from_secs(3600)));
-        let group = Arc::new(Group::new(AxisSet::NONE, vec![0, 1], roster, vec![None, None]));
-        let seat = |member| Seat {
-            group: Arc::clone(&group),
-            member,
-            account: Arc::new(Account::new(Arc::new(OwnThread::new(Lane::off())))),
+        let ranks = Arc::new(RankTable::new(2, Duration::from_secs(3600)));
+        let membership = |group_rank| {
+            let accounting = Accounting::new(Arc::new(ExposedClock::new(Lane::off())));
+            Arc::new(GroupMember::new(AxisSet::NONE, vec![0, 1], group_rank, accounting))
         };
-        let second = seat(1);
+        let memberships = [membership(0), membership(1)];
+        let group = Arc::new(SharedGroup::new(&memberships[0], ranks, vec![None, None]));
+        let [first, second] = memberships.map(|membership| {
+            let group = Arc::clone(&group);
+            let member = Arc::new(LocalMember { group, membership: Arc::clone(&membership) });
+            let process_group = Arc::new(LocalProcessGroup::new(Arc::clone(&member)));
+            Rank { comm: Communicator::new(membership, process_group), member }
+        });
         let thread = loom::thread::spawn(move || other(&second));
-        own(&seat(0));
+        own(&first);
         thread.join().unwrap();
     });
 }
 
-fn sum_lent(seat: &Seat) {
+fn sum_lent(rank: &Rank) {
     let mut data = vec![1.0f32; COPY_LIMIT / size_of::<f32>() + 1];
     let site = Site::new("x");
     for sum in [2.0, 4.0] {
         let view = ViewMut::from(&mut data[..]);
-        seat.all_reduce(&Mode::Synchronous, &site, ReduceOp::Sum, view).unwrap();
+        rank.comm.all_reduce(&site, ReduceOp::Sum, view).unwrap();
         assert!(data.iter().all(|value| *value == sum));
     }
 }
 
 #[test]
-fn lent_memory_is_complete_when_the_call_returns() {
+fn lent_memory_is_complete_on_return() {
     model(sum_lent, sum_lent);
 }
 
-fn sum_and_gather_in_place(seat: &Seat) {
+/// An asynchronous call, carried out by the calling thread.
+fn asynchronous_call(op: CommOp, dtype: DType) -> Arc<Call> {
+    let (axes, site) = (AxisSet::NONE, Site::new("x"));
+    let (dtype, on_device, asynchronous, bytes) = (Some(dtype), false, true, 0);
+    Arc::new(Call { op, dtype, on_device, axes, asynchronous, site, bytes })
+}
+
+fn sum_and_gather_in_place(rank: &Rank) {
     let own = COPY_LIMIT / size_of::<f32>() + 1;
-    let (site, blocks) = (Site::new("x"), Blocks::even(1, own, 2));
+    let blocks = Blocks::even(1, own, 2);
     let mut data = vec![1.0f32; blocks.total()];
-    let mode = &Mode::Asynchronous(None);
-    seat.reduce_scatter_in_place(mode, &site, ViewMut::from(&mut data[..]), &blocks).unwrap();
-    let run = blocks.start(seat.member)..blocks.start(seat.member) + own;
+    let run_in_place = |op: CommOp, data: &mut [f32]| {
+        let call = &asynchronous_call(op, DType::F32);
+        let issued = IssuedCall { call, ready: None };
+        rank.member.run_collective(issued, None, Some(ViewMut::from(data))).unwrap();
+    };
+    run_in_place(CommOp::ReduceScatter { blocks: blocks.clone() }, &mut data);
+    let start = blocks.start(rank.comm.rank());
+    let run = start..start + own;
     assert!(data[run.clone()].iter().all(|value| *value == 2.0));
     data[run].fill(3.0);
-    seat.all_gather_in_place(mode, &site, ViewMut::from(&mut data[..]), &blocks).unwrap();
+    run_in_place(CommOp::AllGather { blocks }, &mut data);
     assert!(data.iter().all(|value| *value == 3.0));
 }
 
 #[test]
-fn a_buffer_is_complete_when_a_call_in_place_returns() {
+fn buffer_is_complete_after_calls_in_place() {
     model(sum_and_gather_in_place, sum_and_gather_in_place);
 }
 
 #[test]
-fn a_message_arrives_whoever_is_first() {
+fn message_arrives_whichever_rank_is_first() {
     model(
-        |seat| seat.send(&Site::new("x"), 1, View::from(&[7u32][..])).unwrap(),
-        |seat| {
+        |rank| rank.comm.send(&Site::new("x"), 1, View::from(&[7u32][..])).unwrap(),
+        |rank| {
             let mut got = [0u32];
-            seat.recv(&Site::new("x"), 0, ViewMut::from(&mut got[..])).unwrap();
+            rank.comm.recv(&Site::new("x"), 0, ViewMut::from(&mut got[..])).unwrap();
             assert_eq!(got, [7]);
         },
     );
 }
 
+fn room() -> Buffer {
+    MemoryMeter::new().zeros(DType::U32, 1, Category::Communication)
+}
+
 #[test]
-fn a_message_arrives_in_a_buffer_that_was_left_for_it() {
+fn message_arrives_in_an_asynchronous_receive() {
     model(
-        |seat| {
+        |rank| {
             let data = MemoryMeter::new().copy_of(&[7u32], Category::Communication);
-            let (pending, later) = seat.start_send(&Site::new("x"), 1, Arc::new(data));
-            assert!(later.is_none(), "a small message is copied at once");
-            pending.wait().unwrap();
+            let to = rank.member.membership.peer(1);
+            let call = asynchronous_call(CommOp::Send { to, count: 1 }, DType::U32);
+            let (completion, job) = rank.member.start_send(&call, to, Arc::new(data));
+            assert!(job.is_none(), "a small message is copied immediately");
+            completion.wait().unwrap();
         },
-        |seat| {
-            let room = MemoryMeter::new().zeros(DType::U32, 1, Category::Communication);
-            let (pending, later) = seat.start_recv(&Site::new("x"), 0, room);
-            assert!(later.is_none());
-            assert_eq!(pending.wait().unwrap().typed::<u32>(), [7]);
+        |rank| {
+            let from = rank.member.membership.peer(0);
+            let call = asynchronous_call(CommOp::Recv { from, count: 1 }, DType::U32);
+            let (completion, job) = rank.member.start_recv(&call, from, room());
+            assert!(job.is_none());
+            let data = completion.wait().unwrap().claim().flatten().unwrap();
+            assert_eq!(data.typed::<u32>(), [7]);
         },
     );
 }
 
+fn leave(rank: &Rank) {
+    let cause = ExitCause { rank: 1, exit: RankExit::Returned };
+    rank.member.group.leave_blocking(1, &cause);
+}
+
 #[test]
-fn whoever_has_left_a_buffer_is_told_that_its_sender_leaves() {
+fn asynchronous_receive_fails_when_its_sender_leaves() {
     model(
-        |seat| {
-            let room = MemoryMeter::new().zeros(DType::U32, 1, Category::Communication);
-            let (pending, _) = seat.start_recv(&Site::new("x"), 1, room);
+        |rank| {
+            let pending = rank.comm.start_recv(&Site::new("x"), 1, room());
             assert!(matches!(pending.wait(), Err(CommError::PeerLeft { rank: 1, .. })));
         },
-        |seat| seat.group.leave_calls(1, &Ending { rank: 1, departure: Departure::Returned }),
+        leave,
     );
 }
 
 #[test]
-fn whoever_waits_for_a_member_that_leaves_is_told() {
+fn blocking_call_fails_when_a_member_leaves() {
     model(
-        |seat| {
-            let result = seat.barrier(&Site::new("x"));
+        |rank| {
+            let result = rank.comm.barrier(&Site::new("x"));
             assert!(matches!(result, Err(CommError::PeerLeft { rank: 1, .. })));
         },
-        |seat| seat.group.leave_calls(1, &Ending { rank: 1, departure: Departure::Returned }),
+        leave,
     );
 }
 
 #[test]
-fn calls_that_differ_fail_on_both_sides() {
+fn mismatching_calls_fail_on_both_ranks() {
     model(
-        |seat| assert!(seat.barrier(&Site::new("x")).is_err()),
-        |seat| {
+        |rank| assert!(rank.comm.barrier(&Site::new("x")).is_err()),
+        |rank| {
             let (site, mut data) = (Site::new("y"), [0f32]);
-            let data = ViewMut::from(&mut data[..]);
-            let result = seat.broadcast(&Mode::Synchronous, &site, 0, data);
+            let result = rank.comm.broadcast(&site, 0, ViewMut::from(&mut data[..]));
             assert!(matches!(result, Err(CommError::Mismatch { .. })));
         },
     );

@@ -1,8 +1,8 @@
-//! Messages to one member.
+//! The mailbox of one member.
 //!
-//! Whatever a message and its receiver do is decided when they are issued, under the lock: a message goes to the first
-//! receiver that waits for one of its sender, or waits itself. So the order between two members is that of issue, although
-//! the data may be copied later and by another thread.
+//! The match of a message with its receiver is decided under the lock when they are issued: a message goes to the first
+//! receiver that waits for one of its sender, or is stored. So the order between two members is the order of issue,
+//! although the data may be copied later and by another thread.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -10,105 +10,85 @@ use std::time::Instant;
 
 use crate::backend::{Buffer, Category, Device, MemoryMeter, Moment, ViewMut};
 use crate::comm::CommError;
-use crate::comm::account::Account;
-use crate::comm::busy::Busy;
-use crate::comm::call::Call;
+use crate::comm::accounting::Accounting;
+use crate::comm::call::{Call, CallDifference};
+use crate::comm::rank_table::ExitCause;
+use crate::comm::sync::{DeadlockDetector, Guard, Monitor};
 
-use super::activity::Activity;
-use super::device_queue::DeviceQueue;
-use super::group::Group;
-use super::lane::Halt;
+use super::device_stream::DeviceStream;
 use super::message::Message;
-use super::monitor::{Guard, Monitor};
-use super::operand::Lent;
-use super::reader::{Delivery, Reader, Received, Target};
-use super::roster::Ending;
+use super::operand::LentMemory;
+use super::receiver::{Delivery, Receiver, Target};
+use super::rendezvous::Interruption;
+use super::shared_group::SharedGroup;
+use super::stored_message::{Content, StoredMessage};
 
 /// The messages to one member.
 pub struct Mailbox {
-    /// The member.
+    /// Group rank of the receiving member.
     owner: usize,
     monitor: Monitor<MailboxState>,
-    /// Keeps the memory of messages for the next ones.
+    /// Pool for the memory of stored messages.
     meter: Arc<MemoryMeter>,
-    /// The same for messages in memory of a device, by sender.
+    /// The same for messages in device memory, by sender.
     device_meters: Box<[OnceLock<Arc<MemoryMeter>>]>,
 }
 
 struct MailboxState {
-    /// What each sender has to do with this member.
-    senders: Vec<Sender>,
-    /// Receivers in `recv` whose memory is filled.
+    senders: Vec<SenderState>,
+    /// Receives in `recv` whose memory is filled.
     filled: Vec<Filled>,
 }
 
-/// A receiver whose message has come.
+/// A receive whose message was delivered.
 struct Filled {
     ticket: Ticket,
-    /// Since when its memory was being filled.
+    /// Start of the copy.
     begin: Instant,
-    /// When that is done, if it is queued.
+    /// Event at the end of the copy if it was submitted to a stream.
     end: Option<Moment>,
 }
 
-/// The sender of a message, and its number among the receives from that one, from 1.
+/// A receive: the group rank of its sender, and its number among the receives from that sender, from 1.
 type Ticket = (usize, u64);
 
+/// The messages and receives between one sender and the owner.
 #[derive(Default)]
-struct Sender {
-    /// Messages not yet received, and receivers that wait for one. One of the two is empty.
-    letters: VecDeque<Letter>,
-    readers: VecDeque<Reader>,
-    /// Receives issued so far.
+struct SenderState {
+    /// Stored messages, and waiting receivers. One of the two is empty.
+    messages: VecDeque<StoredMessage>,
+    receivers: VecDeque<Receiver>,
+    /// Number of receives issued.
     receives: u64,
-    ending: Option<Ending>,
+    exit: Option<ExitCause>,
 }
 
-/// A message that nobody waited for.
-pub struct Letter {
-    call: Arc<Call>,
-    content: Content,
-    /// In memory of a device: from when on it may be read.
-    ready: Option<Moment>,
-}
-
-enum Content {
-    /// A copy of what was sent.
-    Copied(Buffer),
-    /// What was sent itself, which its sender does not change any more.
-    Shared(Arc<Buffer>),
-}
-
-impl Letter {
-    /// The message, to be copied by the receiver, whose queue this is.
-    pub fn message(&self, queue: Option<DeviceQueue>) -> Message<'_> {
-        Message { data: self.buffer().view(), queue, ready: self.ready.clone() }
-    }
-
-    /// Drops the memory, which is being read until `end`.
-    pub fn drop_after(self, end: Option<Moment>) {
-        let device = self.buffer().meter().device().cloned();
-        drop(Busy::until(self.content, device.as_ref(), end));
-    }
-
-    fn buffer(&self) -> &Buffer {
-        match &self.content {
-            Content::Copied(buffer) => buffer,
-            Content::Shared(buffer) => buffer,
-        }
-    }
+/// The state of an asynchronous receive that was issued.
+pub enum Received {
+    /// Its message is there, to be copied.
+    Stored(StoredMessage, Delivery),
+    /// It waits for its message, under this number.
+    Waits(u64),
+    /// Its promise has reported an error.
+    Failed,
 }
 
 impl Mailbox {
-    pub fn new(owner: usize, endings: Vec<Option<Ending>>, activity: &Arc<Activity>) -> Mailbox {
-        let sender = |ending| Sender { ending, ..Sender::default() };
-        let senders: Vec<_> = endings.into_iter().map(sender).collect();
+    /// Creates an empty mailbox; `exits` has one entry per member.
+    pub fn new(
+        owner: usize,
+        exits: Vec<Option<ExitCause>>,
+        deadlock: &Arc<DeadlockDetector>,
+    ) -> Mailbox {
+        let sender = |exit| SenderState { exit, ..SenderState::default() };
+        let senders: Vec<_> = exits.into_iter().map(sender).collect();
         let device_meters = senders.iter().map(|_| OnceLock::new()).collect();
         let state = MailboxState { senders, filled: Vec::new() };
-        let monitor = Monitor::new(state, activity);
+        let monitor = Monitor::new(state, deadlock);
         Mailbox { owner, monitor, meter: MemoryMeter::new(), device_meters }
     }
 
+    /// The memory pool for stored messages of `from`.
     fn meter(&self, from: usize, device: Option<&Arc<dyn Device>>) -> &Arc<MemoryMeter> {
         let on_device = |device| MemoryMeter::on(Some(Arc::clone(device)), usize::MAX);
         device.map_or(&self.meter, |device| {
@@ -116,256 +96,279 @@ impl Mailbox {
         })
     }
 
-    /// Delivers a message of `from`, copying it.
+    /// Delivers a message of `from` to a waiting receiver, or stores a copy.
     pub fn send(
         &self,
-        group: &Group,
+        group: &SharedGroup,
         from: usize,
         call: &Arc<Call>,
         message: &Message<'_>,
     ) -> Result<(), CommError> {
-        match self.reader(group, from, call)? {
-            Ok(reader) => {
-                self.fill(from, reader, message);
+        match self.match_receiver(group, from, call)? {
+            Ok(receiver) => {
+                self.deliver(from, receiver, message);
                 return Ok(());
             }
             Err(state) => drop(state),
         }
-        // The receiver is not there yet. It may come while the data is copied aside, outside of the lock.
+        // No receiver waits yet. It may arrive while the data is copied, outside of the lock.
         let data = message.data;
         let meter = self.meter(from, data.device());
         let mut copy = meter.alloc(data.dtype(), data.len(), Category::Communication);
-        // SAFETY: the copy is exclusive, and in the same kind of memory. What its memory held before was used by this
-        // queue, or by a receiver for whom this queue waits since the memory was given back.
-        let ready = unsafe { message.copy_to(&Lent::target(&mut copy.view_mut()), None) };
-        match self.reader(group, from, call)? {
-            Ok(reader) => {
-                self.fill(from, reader, message);
-            }
-            Err(mut state) => state.put(from, call, Content::Copied(copy), ready),
+        let target = LentMemory::target(&mut copy.view_mut());
+        // SAFETY: the copy is exclusive, and in the same kind of memory. The previous contents of its memory were used by
+        // this stream, or by a receiver that this stream has waited for since the memory went back to the pool.
+        let ready = unsafe { message.copy_to(&target, None) };
+        match self.match_receiver(group, from, call)? {
+            Ok(receiver) => drop(self.deliver(from, receiver, message)),
+            Err(mut state) => state.store(from, call, Content::Copied(copy), ready),
         }
         Ok(())
     }
 
-    /// Delivers a message of `from` without copying it: gives the receiver that is to be filled with it, if one waits.
+    /// Issues a message of `from` without copying it. Returns the receiver to deliver it to, if one waits, and stores the
+    /// message otherwise.
     pub fn start_send(
         &self,
-        group: &Group,
+        group: &SharedGroup,
         from: usize,
         call: &Arc<Call>,
         data: &Arc<Buffer>,
         ready: Option<Moment>,
-    ) -> Result<Option<Reader>, CommError> {
-        Ok(match self.reader(group, from, call)? {
-            Ok(reader) => Some(reader),
+    ) -> Result<Option<Receiver>, CommError> {
+        Ok(match self.match_receiver(group, from, call)? {
+            Ok(receiver) => Some(receiver),
             Err(mut state) => {
-                state.put(from, call, Content::Shared(Arc::clone(data)), ready);
+                state.store(from, call, Content::Shared(Arc::clone(data)), ready);
                 None
             }
         })
     }
 
-    /// Takes the receiver that waits for a message of `from`; otherwise gives the locked state.
-    fn reader(
+    /// Removes the receiver that waits for a message of `from`, or returns the locked state.
+    fn match_receiver(
         &self,
-        group: &Group,
+        group: &SharedGroup,
         from: usize,
         call: &Arc<Call>,
-    ) -> Result<Result<Reader, Guard<'_, MailboxState>>, CommError> {
+    ) -> Result<Result<Receiver, Guard<'_, MailboxState>>, CommError> {
         let mut state = self.monitor.lock();
-        if let Some(halt) = state.halt(group, from, self.owner) {
+        if let Some(interruption) = state.interruption(group, from, self.owner) {
             drop(state);
-            return Err(group.explain(halt, call, from));
+            return Err(group.interrupted(interruption, call, from));
         }
-        let Some(reader) = state.senders[from].readers.front() else { return Ok(Err(state)) };
-        if let Some(difference) = Call::message_difference(call, &reader.call) {
-            let (expected, number) = (Arc::clone(&reader.call), reader.number);
+        let Some(receiver) = state.senders[from].receivers.front() else { return Ok(Err(state)) };
+        if let Some(difference) = Call::message_difference(call, &receiver.call) {
+            let (expected, number) = (Arc::clone(&receiver.call), receiver.number);
             drop(state);
-            let calls: [(usize, &Call); 2] = [(from, call), (self.owner, &expected)];
-            let error = group.mismatch(&calls, number, difference);
-            group.fail(&error);
-            return Err(error);
+            return Err(self.mismatch(group, (from, number), (call, &expected), difference));
         }
-        match state.senders[from].readers.pop_front() {
-            Some(reader) => Ok(Ok(reader)),
+        match state.senders[from].receivers.pop_front() {
+            Some(receiver) => Ok(Ok(receiver)),
             None => Ok(Err(state)),
         }
     }
 
-    /// Gives a message of `from` to a receiver that waited for it. Gives when it has been read, if that is queued.
-    pub fn fill(&self, from: usize, reader: Reader, message: &Message<'_>) -> Option<Moment> {
-        let ready = reader.ready.as_ref();
-        match reader.target {
+    /// Copies a message of `from` to the receiver that waited for it. Returns the event at the end of the copy if it was
+    /// submitted to a stream.
+    pub fn deliver(
+        &self,
+        from: usize,
+        receiver: Receiver,
+        message: &Message<'_>,
+    ) -> Option<Moment> {
+        let ready = receiver.ready.as_ref();
+        match receiver.target {
             Target::Owned(mut delivery) => {
-                let end = delivery.copy(&reader.call, message, ready, false);
+                let end = delivery.copy_message(&receiver.call, message, ready, false);
                 delivery.complete(end.clone());
                 end
             }
             Target::Lent(target) => {
                 let begin = Instant::now();
-                // SAFETY: the receiver stays in `recv`, and does not touch the target, until its ticket is among those
-                // that are filled; and it was taken out of the readers, so that no other sender knows it.
+                // SAFETY: the receiver stays in `recv`, and does not touch the target, until its ticket is filled; and it
+                // was removed from the receivers, so that no other message is copied to it.
                 let end = unsafe { message.copy_to(&target, ready) };
                 let mut state = self.monitor.lock();
-                let ticket = (from, reader.number);
+                let ticket = (from, receiver.number);
                 state.filled.push(Filled { ticket, begin, end: end.clone() });
-                self.monitor.announce(state);
+                self.monitor.notify_all(state);
                 end
             }
         }
     }
 
-    /// Takes the next message of `from`. Gives the moment from which on the message was there.
+    /// Waits for the next message of `from`. Returns the time at which its transfer began.
     pub fn recv(
         &self,
-        group: &Group,
+        group: &SharedGroup,
         from: usize,
         call: &Arc<Call>,
         mut data: ViewMut<'_>,
-        queue: Option<DeviceQueue>,
-        account: &Account,
+        stream: Option<DeviceStream>,
+        accounting: &Accounting,
     ) -> Result<Instant, CommError> {
         let start = Instant::now();
         let mut state = self.monitor.lock();
-        let (number, letter) = state.next(group, from);
-        if let Some(letter) = letter {
+        let (number, stored) = state.next_message(group, from);
+        let target = LentMemory::target(&mut data);
+        if let Some(stored) = stored {
             drop(state);
-            self.check(group, (from, number), &letter, call)?;
+            self.check_match(group, (from, number), &stored.call, call)?;
             // SAFETY: `data` is exclusive, and in the same kind of memory, as the calls were compared.
-            let end = unsafe { letter.message(queue).copy_to(&Lent::target(&mut data), None) };
-            letter.drop_after(end);
+            let end = unsafe { stored.message(stream).copy_to(&target, None) };
+            stored.drop_after(end);
             return Ok(start);
         }
-        let target = Target::Lent(Lent::target(&mut data));
-        let ready = queue.as_ref().map(|queue| queue.ready.clone());
-        let reader = Reader { number, call: Arc::clone(call), target, ready };
-        state.senders[from].readers.push_back(reader);
-        let outcome = self.monitor.wait(state, group.roster.timeout, |state, timed_out| {
+        let ready = stream.as_ref().map(|stream| stream.ready.clone());
+        let (call_of_receiver, target) = (Arc::clone(call), Target::Lent(target));
+        let receiver = Receiver { number, call: call_of_receiver, target, ready };
+        state.senders[from].receivers.push_back(receiver);
+        let outcome = self.monitor.wait(state, group.ranks.timeout, |state, timed_out| {
             let is_own = |filled: &Filled| filled.ticket == (from, number);
             if let Some(idx) = state.filled.iter().position(is_own) {
                 return Some(Ok(state.filled.swap_remove(idx)));
             }
-            // A sender that has taken the reader is copying, and finishes in bounded time.
-            let idx = state.position((from, number))?;
-            let timeout = || timed_out.then(|| Halt::Timeout(vec![from]));
-            let halt = state.halt(group, from, self.owner).or_else(timeout)?;
-            // From here on nobody can reach the target.
-            state.senders[from].readers.remove(idx);
-            Some(Err(halt))
+            // A sender that has removed the receiver is copying, and finishes in bounded time.
+            let idx = state.receiver_position((from, number))?;
+            let timeout = || timed_out.then(|| Interruption::TimedOut(vec![from]));
+            let interruption = state.interruption(group, from, self.owner).or_else(timeout)?;
+            // From here on no sender can reach the target.
+            state.senders[from].receivers.remove(idx);
+            Some(Err(interruption))
         });
-        account.blocked_since(start);
-        let filled = outcome.map_err(|halt| group.explain(halt, call, self.owner))?;
-        if let Some((queue, end)) = queue.zip(filled.end) {
-            queue.wait_for(&end);
+        accounting.add_blocked_since(start);
+        let filled =
+            outcome.map_err(|interruption| group.interrupted(interruption, call, self.owner))?;
+        if let Some((stream, end)) = stream.zip(filled.end) {
+            stream.wait_for(&end);
         }
         Ok(filled.begin)
     }
 
-    /// Takes the next message of `from`, or leaves `delivery` for it.
+    /// Issues an asynchronous receive of the next message of `from` into `delivery`.
     pub fn start_recv(
         &self,
-        group: &Group,
+        group: &SharedGroup,
         from: usize,
         call: &Arc<Call>,
         delivery: Delivery,
         ready: Option<Moment>,
     ) -> Received {
         let mut state = self.monitor.lock();
-        let (number, letter) = state.next(group, from);
-        if let Some(letter) = letter {
+        let (number, stored) = state.next_message(group, from);
+        if let Some(stored) = stored {
             drop(state);
-            return match self.check(group, (from, number), &letter, call) {
-                Ok(()) => Received::Letter(letter, delivery),
-                Err(error) => delivery.refuse(error),
-            };
+            if let Err(error) = self.check_match(group, (from, number), &stored.call, call) {
+                delivery.promise.fulfill(Err(error));
+                return Received::Failed;
+            }
+            return Received::Stored(stored, delivery);
         }
-        if let Some(halt) = state.halt(group, from, self.owner) {
+        if let Some(interruption) = state.interruption(group, from, self.owner) {
             drop(state);
-            return delivery.refuse(group.explain(halt, call, self.owner));
+            let error = group.interrupted(interruption, call, self.owner);
+            delivery.promise.fulfill(Err(error));
+            return Received::Failed;
         }
-        let reader =
-            Reader { number, call: Arc::clone(call), target: Target::Owned(delivery), ready };
-        state.senders[from].readers.push_back(reader);
+        let target = Target::Owned(delivery);
+        let receiver = Receiver { number, call: Arc::clone(call), target, ready };
+        state.senders[from].receivers.push_back(receiver);
         Received::Waits(number)
     }
 
-    /// Gives up on a receiver that was left, unless its message has come.
-    pub fn expire(&self, group: &Group, ticket: Ticket) {
+    /// Fails an asynchronous receive with a timeout, unless its message was delivered.
+    pub fn expire(&self, group: &SharedGroup, ticket: Ticket) {
         let mut state = self.monitor.lock();
-        let idx = state.position(ticket);
-        let reader = idx.and_then(|idx| state.senders[ticket.0].readers.remove(idx));
+        let idx = state.receiver_position(ticket);
+        let receiver = idx.and_then(|idx| state.senders[ticket.0].receivers.remove(idx));
         drop(state);
-        if let Some(reader) = reader {
-            let halt = Halt::Timeout(vec![ticket.0]);
-            reader.give_up(|call| group.explain(halt, call, self.owner));
+        if let Some(receiver) = receiver {
+            let timeout = Interruption::TimedOut(vec![ticket.0]);
+            receiver.fail(|call| group.interrupted(timeout, call, self.owner));
         }
     }
 
-    /// Lets everyone who waits look again, and looks for those who do not wait in person.
-    pub fn wake(&self, group: &Group) {
+    /// Notifies all waiting threads, and fails the asynchronous receives that are interrupted.
+    pub fn notify_all(&self, group: &SharedGroup) {
         let mut state = self.monitor.lock();
-        let mut halted = Vec::new();
+        let mut interrupted = Vec::new();
         for from in 0..state.senders.len() {
-            if let Some(halt) = state.halt(group, from, self.owner) {
-                let readers = std::mem::take(&mut state.senders[from].readers);
-                let (left, waiting): (VecDeque<_>, _) =
-                    readers.into_iter().partition(Reader::was_left);
-                state.senders[from].readers = waiting;
-                halted.push((halt, left));
+            if let Some(interruption) = state.interruption(group, from, self.owner) {
+                let receivers = std::mem::take(&mut state.senders[from].receivers);
+                let (asynchronous, blocking): (VecDeque<_>, _) =
+                    receivers.into_iter().partition(Receiver::is_asynchronous);
+                state.senders[from].receivers = blocking;
+                interrupted.push((interruption, asynchronous));
             }
         }
-        self.monitor.announce(state);
-        for (halt, readers) in halted {
-            for reader in readers {
-                reader.give_up(|call| group.explain(halt.clone(), call, self.owner));
+        self.monitor.notify_all(state);
+        for (interruption, receivers) in interrupted {
+            for receiver in receivers {
+                receiver.fail(|call| group.interrupted(interruption.clone(), call, self.owner));
             }
         }
     }
 
-    /// `member` neither sends nor receives any more.
-    pub fn leave(&self, group: &Group, member: usize, ending: &Ending) {
-        self.monitor.lock().senders[member].ending.get_or_insert_with(|| ending.clone());
-        self.wake(group);
+    /// Ends the messages of `member`, sent and received.
+    pub fn leave(&self, group: &SharedGroup, member: usize, cause: &ExitCause) {
+        self.monitor.lock().senders[member].exit.get_or_insert_with(|| cause.clone());
+        self.notify_all(group);
     }
 
-    fn check(
+    /// Fails the group if a message does not match its receive.
+    fn check_match(
         &self,
-        group: &Group,
-        (from, number): Ticket,
-        letter: &Letter,
-        call: &Arc<Call>,
+        group: &SharedGroup,
+        ticket: Ticket,
+        sent: &Call,
+        expected: &Call,
     ) -> Result<(), CommError> {
-        let Some(difference) = Call::message_difference(&letter.call, call) else { return Ok(()) };
-        let calls: [(usize, &Call); 2] = [(from, &letter.call), (self.owner, call)];
+        match Call::message_difference(sent, expected) {
+            Some(difference) => Err(self.mismatch(group, ticket, (sent, expected), difference)),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails the group because a message does not match its receive.
+    fn mismatch(
+        &self,
+        group: &SharedGroup,
+        (from, number): Ticket,
+        (sent, expected): (&Call, &Call),
+        difference: CallDifference,
+    ) -> CommError {
+        let calls = [(from, sent), (self.owner, expected)];
         let error = group.mismatch(&calls, number, difference);
         group.fail(&error);
-        Err(error)
+        error
     }
 }
 
 impl MailboxState {
-    /// The number of the next receive from `from`, and its message, if it is there. One that was sent counts, even if
-    /// its sender has left since.
-    fn next(&mut self, group: &Group, from: usize) -> (u64, Option<Letter>) {
+    /// Returns the number of the next receive from `from`, and its message if it is stored, even if its sender has left
+    /// since.
+    fn next_message(&mut self, group: &SharedGroup, from: usize) -> (u64, Option<StoredMessage>) {
         let sender = &mut self.senders[from];
         sender.receives += 1;
-        let letter = if group.failure().is_none() { sender.letters.pop_front() } else { None };
-        (sender.receives, letter)
+        let stored = if group.failure().is_none() { sender.messages.pop_front() } else { None };
+        (sender.receives, stored)
     }
 
-    fn put(&mut self, from: usize, call: &Arc<Call>, content: Content, ready: Option<Moment>) {
-        let letter = Letter { call: Arc::clone(call), content, ready };
-        self.senders[from].letters.push_back(letter);
+    fn store(&mut self, from: usize, call: &Arc<Call>, content: Content, ready: Option<Moment>) {
+        let message = StoredMessage { call: Arc::clone(call), content, ready };
+        self.senders[from].messages.push_back(message);
     }
 
-    /// Where a reader stands that still waits.
-    fn position(&self, (from, number): Ticket) -> Option<usize> {
-        self.senders[from].readers.iter().position(|reader| reader.number == number)
+    /// Returns the position of a receiver that still waits.
+    fn receiver_position(&self, (from, number): Ticket) -> Option<usize> {
+        self.senders[from].receivers.iter().position(|receiver| receiver.number == number)
     }
 
-    fn halt(&self, group: &Group, from: usize, owner: usize) -> Option<Halt> {
-        let left = |member: usize| Some(Halt::Left(member, self.senders[member].ending.clone()?));
+    fn interruption(&self, group: &SharedGroup, from: usize, owner: usize) -> Option<Interruption> {
+        let left =
+            |member: usize| Some(Interruption::Left(member, self.senders[member].exit.clone()?));
         let left = || left(owner).or_else(|| left(from));
-        group.failure().cloned().map(Halt::Failure).or_else(left)
+        group.failure().cloned().map(Interruption::Failed).or_else(left)
     }
 }

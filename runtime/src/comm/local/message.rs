@@ -2,48 +2,52 @@
 
 use crate::backend::{Moment, Queue, View};
 
-use super::device_queue::DeviceQueue;
-use super::operand::Lent;
+use super::device_stream::DeviceStream;
+use super::operand::LentMemory;
 
-/// What is to be copied, and where the copy is queued if it is in memory of a device.
+/// The data of a message, and the stream of its copy if it is in device memory.
 #[derive(Clone)]
 pub struct Message<'a> {
     pub data: View<'a>,
-    pub queue: Option<DeviceQueue>,
-    /// From when on `data` may be read by that queue.
+    pub stream: Option<DeviceStream>,
+    /// Event after which that stream may read `data`.
     pub ready: Option<Moment>,
 }
 
 impl<'a> Message<'a> {
-    /// A message that the rank of `queue` sends itself.
-    pub fn own(data: View<'a>, queue: Option<DeviceQueue>) -> Message<'a> {
-        // The compute queue itself needs no reminder.
-        let beside = queue.as_ref().filter(|queue| queue.queue != Queue::Compute);
-        let ready = beside.map(|queue| queue.ready.clone());
-        Message { data, queue, ready }
+    /// Creates a message that the rank of `stream` sends itself.
+    pub fn from_own(data: View<'a>, stream: Option<DeviceStream>) -> Message<'a> {
+        // The compute stream is ordered after its own work.
+        let other_stream = stream.as_ref().filter(|stream| stream.stream != Queue::Compute);
+        let ready = other_stream.map(|stream| stream.ready.clone());
+        Message { data, stream, ready }
     }
 
-    /// Copies it over `target`, which has the same dtype and length, and is ready at `target_ready`. Gives when that is done,
-    /// if it is queued.
+    /// Copies the message to `target`, which has the same dtype and length and is ready after `target_ready`. Returns the
+    /// event at the end of the copy if it was submitted to a stream.
     ///
     /// # Safety
-    /// As [`Lent::write`], for the whole memory; `target` is in the same kind of memory.
-    pub unsafe fn copy_to(&self, target: &Lent, target_ready: Option<&Moment>) -> Option<Moment> {
+    /// As [`LentMemory::write`], for the whole memory; `target` must be in the same kind of memory.
+    pub unsafe fn copy_to(
+        &self,
+        target: &LentMemory,
+        target_ready: Option<&Moment>,
+    ) -> Option<Moment> {
         assert!(
             target.dtype() == self.data.dtype() && target.len() == self.data.len(),
             "a message does not have the size of its target"
         );
         let (to, from, bytes) = (target.run(0..0), self.data.address(), self.data.byte_len());
-        let Some(queue) = &self.queue else {
-            // SAFETY: both are this long, and the target is exclusive by the promise of the caller.
+        let Some(stream) = &self.stream else {
+            // SAFETY: both have this length, and the caller guarantees that the target is exclusive.
             unsafe { to.copy_from_nonoverlapping(from, bytes) };
             return None;
         };
-        self.ready.iter().chain(target_ready).for_each(|moment| queue.wait_for(moment));
+        self.ready.iter().chain(target_ready).for_each(|event| stream.wait_for(event));
         if bytes > 0 {
-            // SAFETY: as above, and the queue waits until both are ready.
-            unsafe { queue.device.copy(queue.queue, to, from, bytes) };
+            // SAFETY: as above, and the stream waits until both are ready.
+            unsafe { stream.device.copy(stream.stream, to, from, bytes) };
         }
-        Some(queue.mark())
+        Some(stream.record_event())
     }
 }

@@ -1,44 +1,38 @@
 //! The engine `local`: ranks are threads of one process and read each other's memory.
 //!
-//! A collective goes through these stages:
-//! 1. **Meet** ([`lane`]): every member posts its call and lends its operand; the last one to arrive compares the
-//!    calls. Nobody has touched another's memory before, and after a mismatch nobody does.
-//! 2. **Move** ([`symmetric`], [`rooted`]): every member does its share of the work, straight from the owners' memory.
-//! 3. **Part** ([`lane`]): who has lent memory waits until all members are done with it.
+//! A collective has three stages:
+//! 1. **Rendezvous** ([`rendezvous`]): every member contributes its call and lends its operand; the last one to arrive
+//!    compares the calls. No member touches another's memory before that, nor after a mismatch.
+//! 2. **Transfer** ([`collectives`], [`transfer`]): every member does its part of the work, directly from the owners'
+//!    memory.
+//! 3. **Completion** ([`participation`]): a member that has lent memory waits until all members are done with it.
 //!
-//! Small operands are copied into the post instead, which makes the third stage unnecessary. An asynchronous collective
-//! goes through the same stages on a thread of its own ([`progress`]). Operands in memory of a device go through them too,
-//! with work that is queued instead of done ([`device_queue`]).
+//! Small operands are copied into the contribution instead, which makes the third stage unnecessary. An asynchronous
+//! collective goes through the same stages on a progress thread ([`progress`]). Operands in device memory go through them
+//! too, with work that is submitted to a stream ([`device_stream`]).
 //!
-//! A message ([`mailbox`]) goes straight into the memory of its receiver where that waits for it ([`reader`]), and is
-//! put aside where not.
+//! A message ([`mailbox`]) is copied directly into the memory of its receiver if that waits already ([`receiver`]), and is
+//! kept in the mailbox otherwise.
 
-mod activity;
-mod communicator;
-mod device_queue;
-mod group;
-mod kernels;
-mod lane;
+mod collectives;
+mod device_stream;
+mod engine;
 mod mailbox;
+mod member;
 mod message;
-mod messages;
-mod monitor;
 mod operand;
-mod parts;
+mod participation;
+mod point_to_point;
+mod process_group;
 mod progress;
-mod reader;
-mod rooted;
-mod roster;
-mod seat;
-mod symmetric;
-mod sync;
-mod world;
+mod receiver;
+mod reduction;
+mod rendezvous;
+mod shared_group;
+mod stored_message;
+mod transfer;
 
-pub(super) use activity::Activity;
-pub(super) use group::name_ranks;
-pub(super) use monitor::Monitor;
-pub use world::RankComms;
-pub(super) use world::World;
+pub(super) use engine::{LocalEngine, LocalGroups};
 
 #[cfg(all(test, loom))]
 mod loom_model;

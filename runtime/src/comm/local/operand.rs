@@ -1,49 +1,49 @@
-//! What a member posts for the others to work on.
+//! Operands that a member contributes to a collective.
 
 use std::ops::Range;
 
 use crate::backend::{DType, Element, View, ViewMut};
 
-/// Up to this many bytes of host memory are copied into a post; above, and in memory of a device, operands are lent.
+/// Largest operand in bytes that is copied into a contribution; larger ones, and those in device memory, are lent.
 pub const COPY_LIMIT: usize = 8 << 10;
 
-/// Memory of one member within a meeting.
+/// An operand of one member in a collective.
 pub enum Operand {
-    /// Nothing to read.
+    /// No operand.
     None,
-    /// A copy, which the meeting owns.
+    /// A copy, owned by the rendezvous.
     Copied(Copied),
-    /// The member's own memory, which it does not touch or free before the meeting has parted.
-    Lent(Lent),
+    /// The member's own memory, which it does not touch or free before all members are done with it.
+    Lent(LentMemory),
 }
 
 impl Operand {
-    /// An operand that others read.
+    /// Creates an operand that other members read.
     pub fn source(view: View<'_>) -> Operand {
         match (view.byte_len(), view.device()) {
             (0, _) => Operand::None,
             (bytes, None) if bytes <= COPY_LIMIT => Operand::Copied(Copied::of(view)),
-            _ => Operand::Lent(Lent::source(view)),
+            _ => Operand::Lent(LentMemory::source(view)),
         }
     }
 
-    /// An operand that others read, and write where it is lent.
+    /// Creates an operand that other members read, and write if it is lent.
     pub fn target(view: &mut ViewMut<'_>) -> Operand {
         match Operand::source(view.as_view()) {
-            Operand::Lent(_) => Operand::Lent(Lent::target(view)),
+            Operand::Lent(_) => Operand::Lent(LentMemory::target(view)),
             small => small,
         }
     }
 
-    /// The memory, if it is lent.
-    pub fn lent(&self) -> Option<&Lent> {
+    /// Returns the memory if it is lent.
+    pub fn lent(&self) -> Option<&LentMemory> {
         match self {
             Operand::Lent(lent) => Some(lent),
             _ => None,
         }
     }
 
-    /// Where the elements of `range` lie, all of them inside, in memory of the host or of the device.
+    /// Returns the address of the elements of `range`, in host or device memory, after a bounds check.
     pub fn run(&self, dtype: DType, range: Range<usize>) -> *const u8 {
         match self {
             Operand::None => [0u8; 0][range].as_ptr(),
@@ -54,15 +54,15 @@ impl Operand {
         }
     }
 
-    /// The elements of `range`, in host memory.
+    /// Returns the elements of `range`, in host memory.
     ///
     /// # Safety
-    /// Between meeting and parting of the meeting that holds the operand, while no thread writes to `range`.
+    /// The participation in the collective must last, and no thread may write to `range`.
     pub unsafe fn read<T: Element>(&self, range: Range<usize>) -> &[T] {
         match self {
             Operand::None => &[][range],
             Operand::Copied(copied) => &bytemuck::cast_slice(copied.bytes())[range],
-            // SAFETY: as the caller promises.
+            // SAFETY: as the caller guarantees.
             Operand::Lent(lent) => unsafe { lent.read(range) },
         }
     }
@@ -70,7 +70,7 @@ impl Operand {
 
 /// An owned copy of elements.
 pub struct Copied {
-    /// Words and not bytes, so that every element type is aligned.
+    /// Words instead of bytes, so that every element type is aligned.
     words: Box<[u64]>,
     bytes: usize,
 }
@@ -88,28 +88,28 @@ impl Copied {
     }
 }
 
-/// Memory of the host or of a device, borrowed from a member for the length of a meeting.
+/// Host or device memory, borrowed from a member for the duration of a collective.
 #[derive(Clone, Copy)]
-pub struct Lent {
+pub struct LentMemory {
     ptr: *mut u8,
     len: usize,
     dtype: DType,
 }
 
 // SAFETY: only an address; every access states its own conditions.
-unsafe impl Send for Lent {}
+unsafe impl Send for LentMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Lent {}
+unsafe impl Sync for LentMemory {}
 
-impl Lent {
-    /// Memory that others read.
-    fn source(view: View<'_>) -> Lent {
-        Lent { ptr: view.address().cast_mut(), len: view.len(), dtype: view.dtype() }
+impl LentMemory {
+    /// Lends memory that other members read.
+    fn source(view: View<'_>) -> LentMemory {
+        LentMemory { ptr: view.address().cast_mut(), len: view.len(), dtype: view.dtype() }
     }
 
-    /// Memory that is written.
-    pub fn target(view: &mut ViewMut<'_>) -> Lent {
-        Lent { ptr: view.address(), len: view.len(), dtype: view.dtype() }
+    /// Lends memory that is written.
+    pub fn target(view: &mut ViewMut<'_>) -> LentMemory {
+        LentMemory { ptr: view.address(), len: view.len(), dtype: view.dtype() }
     }
 
     pub fn dtype(&self) -> DType {
@@ -120,7 +120,7 @@ impl Lent {
         self.len
     }
 
-    /// Where the elements of `range` lie, all of them inside.
+    /// Returns the address of the elements of `range`, after a bounds check.
     pub fn run(&self, range: Range<usize>) -> *mut u8 {
         assert!(
             range.start <= range.end && range.end <= self.len,
@@ -129,23 +129,23 @@ impl Lent {
         self.ptr.wrapping_add(range.start * self.dtype.bytes())
     }
 
-    /// The elements of `range`, in host memory.
+    /// Returns the elements of `range`, in host memory.
     ///
     /// # Safety
-    /// While the memory is lent and no thread writes to `range`.
+    /// The memory must be lent, and no thread may write to `range`.
     pub unsafe fn read<'a, T: Element>(&self, range: Range<usize>) -> &'a [T] {
         let len = range.len();
-        // SAFETY: in bounds and of this type; the caller promises the rest.
+        // SAFETY: in bounds and of this type; the caller guarantees the rest.
         unsafe { std::slice::from_raw_parts(self.elements(range), len) }
     }
 
-    /// The elements of `range`, in host memory, exclusive.
+    /// Returns exclusive access to the elements of `range`, in host memory.
     ///
     /// # Safety
-    /// While the memory, made by [`target`](Self::target), is lent, and no other thread uses `range`.
+    /// The memory must have been lent by [`target`](Self::target), and no other thread may use `range`.
     pub unsafe fn write<'a, T: Element>(&self, range: Range<usize>) -> &'a mut [T] {
         let len = range.len();
-        // SAFETY: in bounds and of this type; the caller promises the rest.
+        // SAFETY: in bounds and of this type; the caller guarantees the rest.
         unsafe { std::slice::from_raw_parts_mut(self.elements(range), len) }
     }
 

@@ -1,73 +1,75 @@
-//! A thread that carries out a seat's asynchronous calls, in the order in which they were issued.
+//! Progress threads, which carry out the asynchronous calls of a member in the order of issue.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
-use super::activity::Activity;
-use super::seat::Seat;
+use crate::comm::sync::DeadlockDetector;
 
-/// What is to be done for an asynchronous call.
-pub type Job = Box<dyn FnOnce(&Seat) + Send>;
+use super::member::LocalMember;
 
-/// Starts its thread with the first call.
-pub struct Progress {
-    state: Mutex<State>,
+/// The work of an asynchronous call.
+pub type Job = Box<dyn FnOnce(&LocalMember) + Send>;
+
+/// A thread that starts with its first job.
+pub struct ProgressThread {
+    state: Mutex<ThreadState>,
 }
 
-enum State {
+enum ThreadState {
     Idle,
     Running(mpsc::Sender<Job>, JoinHandle<()>),
     Closed,
 }
 
-impl Progress {
-    pub fn new() -> Progress {
-        Progress { state: Mutex::new(State::Idle) }
+impl ProgressThread {
+    /// Creates a thread that has not started.
+    pub fn new() -> ProgressThread {
+        ProgressThread { state: Mutex::new(ThreadState::Idle) }
     }
 
-    /// Queues a job. Gives it back after `close`, and when the system refuses a thread.
-    pub fn submit(&self, seat: &Arc<Seat>, job: Job) -> Result<(), Job> {
+    /// Submits a job. Returns it after `close`, and if the system refuses a thread.
+    pub fn submit(&self, member: &Arc<LocalMember>, job: Job) -> Result<(), Job> {
         let mut state = self.lock();
-        if matches!(*state, State::Idle) {
-            *state = start(Arc::clone(seat));
+        if matches!(*state, ThreadState::Idle) {
+            *state = start_thread(Arc::clone(member));
         }
-        let State::Running(jobs, _) = &*state else { return Err(job) };
-        // Runs from now on, although the thread has to notice.
-        seat.group.roster.activity.more(1);
+        let ThreadState::Running(jobs, _) = &*state else { return Err(job) };
+        // Counted as running from now on, although the thread has to wake up.
+        member.group.ranks.deadlock.add_running(1);
         // The thread ends only after `close`, which replaces the state.
         jobs.send(job).map_err(|unsent| unsent.0)
     }
 
-    /// Waits until all queued jobs are done, and ends the thread.
+    /// Waits until all submitted jobs are done, and ends the thread.
     pub fn close(&self) {
-        let state = std::mem::replace(&mut *self.lock(), State::Closed);
-        if let State::Running(jobs, thread) = state {
+        let state = std::mem::replace(&mut *self.lock(), ThreadState::Closed);
+        if let ThreadState::Running(jobs, thread) = state {
             drop(jobs);
-            // A panic of the thread shows as a `Pending` whose result never comes.
+            // A panic of the thread shows as a `Pending` whose promise was dropped.
             let _ = thread.join();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ThreadState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn start(seat: Arc<Seat>) -> State {
+fn start_thread(member: Arc<LocalMember>) -> ThreadState {
     let (sender, jobs) = mpsc::channel::<Job>();
-    let name = format!("rank {} progress", seat.world_rank());
+    let name = format!("rank {} progress", member.world_rank());
     let thread = std::thread::Builder::new().name(name).stack_size(256 << 10).spawn(move || {
-        Activity::join();
-        let activity = Arc::clone(&seat.group.roster.activity);
+        DeadlockDetector::register_thread();
+        let deadlock = Arc::clone(&member.group.ranks.deadlock);
         for job in jobs {
-            job(&seat);
-            if activity.less() {
-                activity.deadlock();
+            job(&member);
+            if deadlock.remove_running() {
+                deadlock.report_deadlock();
             }
         }
     });
     match thread {
-        Ok(thread) => State::Running(sender, thread),
-        Err(_) => State::Closed,
+        Ok(thread) => ThreadState::Running(sender, thread),
+        Err(_) => ThreadState::Closed,
     }
 }

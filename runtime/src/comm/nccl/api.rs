@@ -1,50 +1,51 @@
-//! What the engine asks of the library.
+//! The interface of the collective library: NCCL, or a replacement in tests.
 
 use std::fmt::Debug;
 
 use crate::backend::DType;
 use crate::comm::ReduceOp;
 
-/// The identifier from which a communicator is made, the same on all its ranks.
+/// The unique identifier of a communicator, the same on all its ranks.
 pub type Id = [u8; 128];
 
-/// A communicator of the library: one rank's seat.
+/// Handle of a communicator of the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Comm(pub u64);
 
-/// How a communicator is.
+/// State of a communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// It takes calls.
+pub enum CommState {
+    /// It accepts calls.
     Ready,
-    /// It is still at what it was asked for.
+    /// An operation is in progress.
     Busy,
 }
 
-/// What the library reports.
+/// An error of the library.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{function} failed: {reason}")]
 pub struct LibraryError {
-    /// Its function.
+    /// The function that failed.
     pub function: &'static str,
-    /// Its words.
+    /// The library's description of the error.
     pub reason: String,
 }
 
-/// Memory that a communicator knows.
+/// Handle of memory that is registered with a communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Registration(pub u64);
 
-/// Where a transfer is queued.
+/// The communicator and stream of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct On {
+pub struct CommStream {
     /// The communicator.
     pub comm: Comm,
     /// The stream of the device.
     pub stream: u64,
 }
 
-/// One transfer; addresses are those of the device, counts are elements, and ranks are those of the communicator.
+/// One operation of the library; addresses are device addresses, counts are elements, and ranks are those of the
+/// communicator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Transfer {
@@ -60,13 +61,13 @@ pub enum Transfer {
         op: ReduceOp,
         root: usize,
     },
-    /// `count` elements come out on each rank.
+    /// `count` is the number of output elements of each rank.
     ReduceScatter {
         src: u64,
         dst: u64,
         count: usize,
     },
-    /// `count` elements go in on each rank.
+    /// `count` is the number of input elements of each rank.
     AllGather {
         src: u64,
         dst: u64,
@@ -91,8 +92,8 @@ pub enum Transfer {
 }
 
 impl Transfer {
-    /// The memory of a collective among `ranks` ranks, as addresses and bytes: that of all parts, and that of the own one
-    /// where it lies elsewhere. Nothing for what has a root, or is a message: those are few, and small.
+    /// Returns the memory of a collective among `ranks` ranks as addresses and bytes: the whole tensor, and the own part if
+    /// it is separate. None for rooted collectives and messages, which are few and small.
     pub(super) fn memory(&self, ranks: usize, dtype: DType) -> [Option<(u64, usize)>; 2] {
         let (whole, part, count) = match *self {
             Transfer::AllReduce { data, count, .. } => {
@@ -108,51 +109,58 @@ impl Transfer {
     }
 }
 
-/// The library. No call waits for other ranks: a communicator that is [busy](State::Busy) takes no calls until it is ready.
+/// The collective library. No call waits for other ranks: a communicator that is [busy](CommState::Busy) accepts no calls
+/// until it is ready.
 pub trait Library: Send + Sync + Debug {
-    /// An identifier for a new communicator.
+    /// Creates an identifier for a new communicator.
     fn new_id(&self) -> Result<Id, LibraryError>;
-    /// Begins to make the communicator of `id` with `ranks` ranks, of which this is `rank`.
-    fn begin(&self, id: &Id, ranks: usize, rank: usize) -> Result<Comm, LibraryError>;
-    /// Splits a ready communicator: ranks that give the same `color` are together in the order of `key`, and those that
-    /// give none take part in nothing. All ranks of `comm` call it. Waits for them as long as `keep_waiting` says.
-    fn split(
+    /// Starts the initialization of the communicator of `id` as rank `rank` of `ranks`.
+    fn init_comm(&self, id: &Id, ranks: usize, rank: usize) -> Result<Comm, LibraryError>;
+    /// Splits a ready communicator: ranks with the same `color` form a communicator in the order of `key`; ranks without
+    /// one get none. All ranks of `comm` call it. Waits for them while `keep_waiting` returns `true`.
+    fn split_comm(
         &self,
         comm: Comm,
         color: Option<usize>,
         key: usize,
         keep_waiting: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Comm>, LibraryError>;
-    /// How a communicator is; the error that has stopped it.
-    fn state(&self, comm: Comm) -> Result<State, LibraryError>;
-    /// Ends a communicator, and what it is at.
-    fn abort(&self, comm: Comm);
-    /// Ends a communicator that has nothing left to do.
-    fn finish(&self, comm: Comm);
+    /// Returns the state of a communicator, or the error that has stopped it.
+    fn comm_state(&self, comm: Comm) -> Result<CommState, LibraryError>;
+    /// Aborts a communicator and its operations.
+    fn abort_comm(&self, comm: Comm);
+    /// Finalizes a communicator whose operations are complete.
+    fn finalize_comm(&self, comm: Comm);
 
-    /// Makes memory known to a ready communicator, so that transfers from and to it need no copies aside; nothing where the
-    /// library can do without.
+    /// Registers memory with a ready communicator, so that transfers from and to it need no staging copies. Returns `None`
+    /// if the library does not need it.
     ///
     /// # Safety
-    /// The bytes lie in one allocation of the communicator's device, which lives until they are given up, or the communicator
-    /// was aborted.
-    unsafe fn register(
+    /// The bytes must be inside one allocation of the communicator's device, which lives until they are deregistered or the
+    /// communicator is aborted.
+    unsafe fn register_memory(
         &self,
         comm: Comm,
         address: u64,
         bytes: usize,
     ) -> Result<Option<Registration>, LibraryError>;
-    /// Gives up memory that no transfer uses any more.
-    fn deregister(&self, comm: Comm, registration: Registration) -> Result<(), LibraryError>;
+    /// Deregisters memory that no transfer uses any more.
+    fn deregister_memory(&self, comm: Comm, registration: Registration)
+    -> Result<(), LibraryError>;
 
-    /// What is queued until [`end_group`](Self::end_group) begins together.
+    /// Starts a group of transfers that are submitted together by [`end_group`](Self::end_group).
     fn begin_group(&self) -> Result<(), LibraryError>;
-    /// Ends a group.
+    /// Submits the group.
     fn end_group(&self) -> Result<(), LibraryError>;
-    /// Queues a transfer.
+    /// Submits a transfer to a stream.
     ///
     /// # Safety
-    /// The addresses lie in live memory of the communicator's device with room for the elements, and nothing else uses what
-    /// is written until the stream has done it.
-    unsafe fn queue(&self, on: On, dtype: DType, transfer: &Transfer) -> Result<(), LibraryError>;
+    /// The addresses must be inside live memory of the communicator's device with room for the elements, and nothing else may
+    /// use the output until the stream has written it.
+    unsafe fn submit(
+        &self,
+        stream: CommStream,
+        dtype: DType,
+        transfer: &Transfer,
+    ) -> Result<(), LibraryError>;
 }

@@ -1,18 +1,18 @@
-//! How communicators of the library are configured.
+//! Configuration of NCCL communicators.
 
 use std::ffi::c_int;
 use std::ptr;
 
 use cudarc::nccl::sys::ncclConfig_t;
 
-/// What tells the library that a configuration is one.
+/// The magic number of a configuration.
 const MAGIC: u32 = 0xcafe_beef;
-/// The version whose fields the configuration has.
+/// The NCCL version that defines the fields.
 const CONFIG_VERSION: u32 = 22_800;
-/// What stands in a field that is left to the library.
+/// The value of a field that is left to the library.
 const UNDEFINED: c_int = c_int::MIN;
 
-/// Calls return before they are complete, and communicators that are split from one use its resources.
+/// Returns a configuration in which calls do not block, and split communicators share the resources of their parent.
 pub fn config() -> ncclConfig_t {
     ncclConfig_t {
         size: size_of::<ncclConfig_t>(),
@@ -39,9 +39,9 @@ pub fn config() -> ncclConfig_t {
 mod tests {
     use super::*;
 
-    /// The library reads as many bytes as the configuration says it has, and takes fields by the version it states.
+    /// The library reads as many bytes as the configuration states, and the fields of the version that it states.
     #[test]
-    fn the_configuration_is_that_of_its_version() {
+    fn config_has_the_layout_of_its_version() {
         let config = config();
         assert_eq!((config.size, config.magic, config.version), (80, 0xcafe_beef, 22_800));
         assert_eq!((config.blocking, config.splitShare), (0, 1));

@@ -1,31 +1,31 @@
-//! The engine over NCCL: every rank has a GPU of its own, and ranks are threads of one process or processes of many hosts.
+//! The engine over NCCL: every rank has its own GPU, and ranks are threads of one process or processes on many hosts.
 //!
-//! - `work` is what a collective checks before anything is queued.
-//! - `plan` says which transfers of the library, and which copies on the device, make up a collective.
-//! - `queueing` queues them, one queue of the device for each group of axes, ordered with the queue of the model by
-//!   moments: the host waits for nothing. `communicator` is what a rank calls.
-//! - `registry` makes memory that is used again and again known to the library, where that is asked for.
-//! - `engine` makes the communicators of a rank: the first from an identifier that all ranks have, the others split from
-//!   it in one order on all ranks.
-//! - `watch` is a thread that looks after them: what fails, or takes longer than the timeout, ends all communicators of
-//!   the rank, and every later call reports it.
+//! - `group` is the path of a call; `point_to_point` that of messages.
+//! - `plan` decomposes a collective into transfers of the library and copies on the device.
+//! - `submit` submits them, to one stream for each group of axes, ordered with the compute stream by events: the host does
+//!   not wait.
+//! - `registration` registers memory that is reused with the library, if enabled.
+//! - `init` creates the communicators of a rank: the first from an identifier that all ranks have, the others split from it
+//!   in the same order on all ranks.
+//! - `watchdog` is a thread that monitors the communicators: after an error or a timeout it aborts all communicators of the
+//!   rank, and every later call reports the failure.
 //!
-//! Unlike the engine `local`, the library adds in an order of its own, and rounds a sum of `bf16` at every addition: results
-//! are the same on all members, but not to the bit those of the other engine. Nor can it compare calls: a mismatch shows as
-//! a call that takes too long.
+//! Unlike the engine `local`, the library reduces in its own order, and rounds a sum of `bf16` at every addition: results are
+//! the same on all members, but not identical to the bit with the other engine. It cannot compare calls either: a mismatch
+//! shows as a timeout.
 
 mod api;
-mod communicator;
 mod config;
 mod engine;
-mod messages;
+mod group;
+mod init;
+mod library;
 mod plan;
-mod queueing;
-mod real;
-mod registry;
-mod watch;
-mod work;
+mod point_to_point;
+mod registration;
+mod submit;
+mod watchdog;
 
-pub use api::{Comm, Id, Library, LibraryError, On, Registration, State, Transfer};
-pub use engine::{Engine, Settings};
-pub use real::RealLibrary;
+pub use api::{Comm, CommState, CommStream, Id, Library, LibraryError, Registration, Transfer};
+pub use engine::{NcclEngine, NcclSettings};
+pub use library::RealLibrary;

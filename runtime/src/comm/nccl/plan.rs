@@ -1,24 +1,33 @@
-//! Which transfers and copies make up one member's share of a collective.
+//! Decomposition of a collective into transfers of the library and copies on the device.
 
 use crate::backend::{DType, RowPart};
-use crate::comm::{Blocks, ReduceOp};
+use crate::comm::{Blocks, CommOp, ReduceOp};
 
 use super::api::Transfer;
 
-/// What is queued, in order.
+/// One step of a collective; steps are submitted in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Transfers that begin together.
+    /// Transfers that are submitted as one group.
     Group(Vec<Transfer>),
     /// A copy on the device.
     Copy { bytes: usize, dst: u64, src: u64 },
-    /// Rows put together from the parts of the members.
+    /// Joins rows from the parts of the members.
     Join { rows: usize, whole: u64, parts: Vec<RowPart> },
-    /// Rows taken apart.
+    /// Splits rows into the parts of the members.
     Split { rows: usize, whole: u64, parts: Vec<RowPart> },
 }
 
-/// One member of a group, at a collective of elements of one dtype.
+/// Addresses of the operands of a collective.
+#[derive(Debug, Clone, Copy)]
+pub struct CollectiveMemory {
+    /// `None` for a collective in place, and where this member has no source.
+    pub src: Option<u64>,
+    /// 0 where this member has no destination.
+    pub dst: u64,
+}
+
+/// Plans the collectives of one member on elements of one dtype.
 #[derive(Debug, Clone, Copy)]
 pub struct Planner {
     pub members: usize,
@@ -27,70 +36,100 @@ pub struct Planner {
 }
 
 impl Planner {
-    pub fn all_reduce(&self, data: u64, count: usize, op: ReduceOp) -> Vec<Step> {
-        match count {
-            0 => Vec::new(),
-            _ => self.group([Transfer::AllReduce { data, count, op }]),
+    /// Returns the elements of scratch memory that the steps of `op` need.
+    pub fn scratch_len(&self, op: &CommOp) -> usize {
+        match op {
+            CommOp::AllGather { blocks } | CommOp::ReduceScatter { blocks } => {
+                self.slots(blocks).map_or(0, |slots| slots.iter().sum())
+            }
+            _ => 0,
         }
     }
 
-    pub fn reduce(&self, root: usize, data: u64, count: usize, op: ReduceOp) -> Vec<Step> {
-        match count {
-            0 => Vec::new(),
-            _ => self.group([Transfer::Reduce { src: data, dst: data, count, op, root }]),
+    /// Returns the steps of a collective, with scratch memory at `scratch`. Messages have none: see
+    /// [`PairComms`](super::point_to_point::PairComms).
+    pub fn steps(&self, op: &CommOp, memory: CollectiveMemory, scratch: u64) -> Vec<Step> {
+        let CollectiveMemory { src, dst } = memory;
+        // In place, this member's part is a run of the whole tensor.
+        let own_run = |blocks: &Blocks| dst + self.bytes(blocks.start(self.member)) as u64;
+        match op {
+            CommOp::AllReduce { op, count } => self.all_reduce(dst, *count, *op),
+            CommOp::AllGather { blocks } => {
+                let part = src.unwrap_or_else(|| own_run(blocks));
+                self.all_gather(part, dst, blocks, scratch)
+            }
+            CommOp::ReduceScatter { blocks } => match src {
+                Some(src) => self.reduce_scatter(src, dst, blocks, scratch),
+                None => self.reduce_scatter(dst, own_run(blocks), blocks, scratch),
+            },
+            CommOp::AllToAll { send, recv } => {
+                self.all_to_all(src.unwrap_or_default(), dst, send, recv)
+            }
+            CommOp::Broadcast { root, count } => self.broadcast(root.group_rank, dst, *count),
+            CommOp::Reduce { root, op, count } => self.reduce(root.group_rank, dst, *count, *op),
+            CommOp::Scatter { root, counts } => {
+                self.scatter(root.group_rank, src.unwrap_or_default(), dst, counts)
+            }
+            CommOp::Gather { root, counts } => {
+                self.gather(root.group_rank, src.unwrap_or_default(), dst, counts)
+            }
+            CommOp::Barrier => self.all_reduce(dst, 1, ReduceOp::Max),
+            CommOp::Send { .. } | CommOp::Recv { .. } => Vec::new(),
         }
     }
 
-    pub fn broadcast(&self, root: usize, data: u64, count: usize) -> Vec<Step> {
-        match count {
-            0 => Vec::new(),
-            _ => self.group([Transfer::Broadcast { src: data, dst: data, count, root }]),
-        }
+    fn all_reduce(&self, data: u64, count: usize, op: ReduceOp) -> Vec<Step> {
+        self.group((count > 0).then_some(Transfer::AllReduce { data, count, op }))
     }
 
-    /// Elements that [`all_gather`](Self::all_gather) and [`reduce_scatter`](Self::reduce_scatter) need aside.
-    pub fn staged(&self, blocks: &Blocks) -> usize {
-        self.slots(blocks).map_or(0, |slots| slots.iter().sum())
+    fn reduce(&self, root: usize, data: u64, count: usize, op: ReduceOp) -> Vec<Step> {
+        let reduce = Transfer::Reduce { src: data, dst: data, count, op, root };
+        self.group((count > 0).then_some(reduce))
     }
 
-    /// `src` may be this member's place in `dst`. `aside` has room for [`staged`](Self::staged).
-    pub fn all_gather(&self, src: u64, dst: u64, blocks: &Blocks, aside: u64) -> Vec<Step> {
+    fn broadcast(&self, root: usize, data: u64, count: usize) -> Vec<Step> {
+        let broadcast = Transfer::Broadcast { src: data, dst: data, count, root };
+        self.group((count > 0).then_some(broadcast))
+    }
+
+    /// `src` may be this member's run in `dst`. `scratch` has room for [`scratch_len`](Self::scratch_len).
+    fn all_gather(&self, src: u64, dst: u64, blocks: &Blocks, scratch: u64) -> Vec<Step> {
         let flat = self.flat(blocks);
         let Some(slots) = self.slots(blocks) else { return self.gather_row(src, dst, &flat) };
         let mut steps = Vec::new();
         let mut own = src;
         if slots[self.member] > flat[self.member] {
             // The library reads all of the slot.
-            own = self.slot(aside, &slots, self.member);
+            own = self.slot(scratch, &slots, self.member);
             steps.extend(self.copy(own, src, flat[self.member]));
         }
-        steps.extend(self.gather_row(own, aside, &slots));
-        let parts = self.parts(aside, blocks, &slots);
+        steps.extend(self.gather_row(own, scratch, &slots));
+        let parts = self.parts(scratch, blocks, &slots);
         steps.push(Step::Join { rows: blocks.outer, whole: dst, parts });
         steps
     }
 
-    /// `dst` may be this member's place in `src`. `aside` has room for [`staged`](Self::staged).
-    pub fn reduce_scatter(&self, src: u64, dst: u64, blocks: &Blocks, aside: u64) -> Vec<Step> {
+    /// `dst` may be this member's run in `src`. `scratch` has room for [`scratch_len`](Self::scratch_len).
+    fn reduce_scatter(&self, src: u64, dst: u64, blocks: &Blocks, scratch: u64) -> Vec<Step> {
         let flat = self.flat(blocks);
         let Some(slots) = self.slots(blocks) else { return self.scatter_row(src, dst, &flat) };
-        let parts = self.parts(aside, blocks, &slots);
+        let parts = self.parts(scratch, blocks, &slots);
         let mut steps = vec![Step::Split { rows: blocks.outer, whole: src, parts }];
         if slots[self.member] == flat[self.member] {
-            steps.extend(self.scatter_row(aside, dst, &slots));
+            steps.extend(self.scatter_row(scratch, dst, &slots));
             return steps;
         }
         // The library writes all of the slot.
-        let own = self.slot(aside, &slots, self.member);
-        steps.extend(self.scatter_row(aside, own, &slots));
+        let own = self.slot(scratch, &slots, self.member);
+        steps.extend(self.scatter_row(scratch, own, &slots));
         steps.extend(self.copy(dst, own, flat[self.member]));
         steps
     }
 
-    /// Elements of each member aside, where the parts lie one after the other; none where the library works on the whole.
+    /// Returns the length of each member's slot in scratch memory; `None` if the library works on the whole tensor.
     ///
-    /// Aside go several rows, and parts that are of almost one length: with all of them as long as the longest, one call
-    /// does what else takes a call for each member. What lies behind a shorter part is whatever was there.
+    /// Scratch memory is used for several rows, and for parts of almost equal length: with all of them padded to the
+    /// longest, one transfer replaces one per member. The contents of the padding are unspecified.
     fn slots(&self, blocks: &Blocks) -> Option<Vec<usize>> {
         let flat = self.flat(blocks);
         let (longest, total) =
@@ -104,7 +143,7 @@ impl Planner {
         }
     }
 
-    pub fn all_to_all(&self, src: u64, dst: u64, send: &[usize], recv: &[usize]) -> Vec<Step> {
+    fn all_to_all(&self, src: u64, dst: u64, send: &[usize], recv: &[usize]) -> Vec<Step> {
         let sends = self.runs(send).map(|(to, start, count)| Transfer::Send {
             src: src + self.bytes(start) as u64,
             count,
@@ -120,24 +159,25 @@ impl Planner {
         copy.into_iter().chain(self.group(sends.chain(recvs))).collect()
     }
 
-    /// `whole` is that of the root; `part` is this member's.
-    pub fn scatter(&self, root: usize, whole: u64, part: u64, counts: &[usize]) -> Vec<Step> {
+    /// `whole` is the tensor of the root; `part` is this member's.
+    fn scatter(&self, root: usize, whole: u64, part: u64, counts: &[usize]) -> Vec<Step> {
         let copy = |own| self.copy(part, own, counts[root]);
         let send = |src, count, to| Transfer::Send { src, count, to };
         let recv = |count| Transfer::Recv { dst: part, count, from: root };
         self.rooted(root, whole, counts, copy, send, recv)
     }
 
-    /// As [`scatter`](Self::scatter), the other way.
-    pub fn gather(&self, root: usize, part: u64, whole: u64, counts: &[usize]) -> Vec<Step> {
+    /// As [`scatter`](Self::scatter), in the other direction.
+    fn gather(&self, root: usize, part: u64, whole: u64, counts: &[usize]) -> Vec<Step> {
         let copy = |own| self.copy(own, part, counts[root]);
         let recv = |dst, count, from| Transfer::Recv { dst, count, from };
         let send = |count| Transfer::Send { src: part, count, to: root };
         self.rooted(root, whole, counts, copy, recv, send)
     }
 
-    /// What goes between the `whole` of the root and the parts: there the `copy` of its own part, given its place, and
-    /// a transfer for each `other` part, given its place, length and member; elsewhere that of the `own` part.
+    /// Transfers between the `whole` tensor of the root and the parts: at the root the `copy` of its own part, given its
+    /// address, and a transfer for each `other` part, given its address, length and member; elsewhere that of the `own`
+    /// part.
     fn rooted(
         &self,
         root: usize,
@@ -151,14 +191,14 @@ impl Planner {
         if self.member != root {
             return self.group((count > 0).then(|| own(count)));
         }
-        let place = |start: usize| whole + self.bytes(start) as u64;
+        let address = |start: usize| whole + self.bytes(start) as u64;
         let others =
-            self.runs(counts).map(|(member, start, count)| other(place(start), count, member));
-        let copy = copy(place(counts[..root].iter().sum()));
+            self.runs(counts).map(|(member, start, count)| other(address(start), count, member));
+        let copy = copy(address(counts[..root].iter().sum()));
         copy.into_iter().chain(self.group(others)).collect()
     }
 
-    /// The parts of all members one after the other: by one transfer where they are equally long, else by one for each.
+    /// Concatenates the parts of all members: by one transfer if they have one length, else by one per member.
     fn gather_row(&self, src: u64, dst: u64, lens: &[usize]) -> Vec<Step> {
         if self.members == 1 {
             return self.copy(dst, src, lens[0]).into_iter().collect();
@@ -175,7 +215,7 @@ impl Planner {
         }))
     }
 
-    /// As [`gather_row`](Self::gather_row), for sums.
+    /// Sums the parts of all members, as [`gather_row`](Self::gather_row) gathers them.
     fn scatter_row(&self, src: u64, dst: u64, lens: &[usize]) -> Vec<Step> {
         if self.members == 1 {
             return self.copy(dst, src, lens[0]).into_iter().collect();
@@ -192,33 +232,33 @@ impl Planner {
         }))
     }
 
-    /// One step; none for a member alone, or without transfers.
+    /// One group of transfers; none for a single member, or without transfers.
     fn group(&self, transfers: impl IntoIterator<Item = Transfer>) -> Vec<Step> {
         let transfers: Vec<Transfer> = transfers.into_iter().collect();
-        match transfers.is_empty() || self.members == 1 {
-            true => Vec::new(),
-            false => vec![Step::Group(transfers)],
+        if transfers.is_empty() || self.members == 1 {
+            return Vec::new();
         }
+        vec![Step::Group(transfers)]
     }
 
-    /// A copy on the device; none of nothing, or onto itself.
+    /// A copy on the device; `None` if it is empty or onto itself.
     fn copy(&self, dst: u64, src: u64, count: usize) -> Option<Step> {
         let bytes = self.bytes(count);
         (bytes > 0 && dst != src).then_some(Step::Copy { bytes, dst, src })
     }
 
-    /// The parts of the members aside, each in its slot.
-    fn parts(&self, aside: u64, blocks: &Blocks, slots: &[usize]) -> Vec<RowPart> {
+    /// The parts of the members in scratch memory, each in its slot.
+    fn parts(&self, scratch: u64, blocks: &Blocks, slots: &[usize]) -> Vec<RowPart> {
         let part = |member| RowPart {
-            address: self.slot(aside, slots, member),
+            address: self.slot(scratch, slots, member),
             bytes: self.bytes(blocks.lens[member]),
         };
         (0..self.members).map(part).collect()
     }
 
-    /// Where the slot of `member` begins aside.
-    fn slot(&self, aside: u64, slots: &[usize], member: usize) -> u64 {
-        aside + self.bytes(slots[..member].iter().sum()) as u64
+    /// Address of the slot of `member` in scratch memory.
+    fn slot(&self, scratch: u64, slots: &[usize], member: usize) -> u64 {
+        scratch + self.bytes(slots[..member].iter().sum()) as u64
     }
 
     /// Elements of each member in all rows.
@@ -240,7 +280,7 @@ impl Planner {
     }
 }
 
-/// Every member with elements, where they start, and how many.
+/// Every member with elements, with their start and number.
 fn runs(counts: &[usize]) -> impl Iterator<Item = (usize, usize, usize)> {
     let starts = counts.iter().scan(0, |sum, count| {
         *sum += count;

@@ -20,7 +20,7 @@ const RMS: f64 = 0.2;
 /// replica send it their parts, and of which it sends every member its part back.
 pub struct Exchange {
     /// The ranks that hold the same model, all of it together.
-    group: Arc<dyn Communicator>,
+    group: Arc<Communicator>,
     matrices: Vec<Matrix>,
 }
 
@@ -74,7 +74,7 @@ impl Exchange {
         }
         // Those of a round are about equally much work.
         found.sort_by_key(|(_, param, _)| std::cmp::Reverse(param.global_len()));
-        let runs = gather_runs(&*group, found.iter().map(|(_, param, _)| param.owned()));
+        let runs = gather_runs(&group, found.iter().map(|(_, param, _)| param.owned()));
         let matrices = found
             .into_iter()
             .enumerate()
@@ -296,7 +296,7 @@ fn part_of(rank: &Rank, world: usize, param: &ParamRef, run: Range<usize>) -> Pa
 /// The runs of every member. They are asked for, because what a member owns of a parameter follows from the sizes of
 /// everything in its unit, which need not be the same on all members.
 fn gather_runs(
-    group: &dyn Communicator,
+    group: &Communicator,
     own: impl Iterator<Item = Range<usize>>,
 ) -> Vec<Vec<Range<usize>>> {
     let halves = |number: usize| [(number as u64 >> 32) as u32, number as u32];

@@ -180,8 +180,8 @@ impl Machine for Gpus {
         let (shape, rank) = (*comms.shape(), comms.rank());
         let timeout = LaunchOptions::default().timeout;
         let registers = self.registers;
-        let settings = nccl::Settings { shape, rank, timeout, peers, registers };
-        let engine = nccl::Engine::new(settings, Arc::clone(library), device, id)?;
+        let settings = nccl::NcclSettings { shape, rank, timeout, peers, registers };
+        let engine = nccl::NcclEngine::new(settings, Arc::clone(library), device, id)?;
         Ok(comms.over(engine))
     }
 

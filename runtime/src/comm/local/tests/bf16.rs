@@ -47,7 +47,7 @@ fn reductions_are_rounded_once() {
 }
 
 #[test]
-fn a_sum_over_eight_ranks_has_one_rounding() {
+fn sum_over_eight_ranks_is_rounded_once() {
     // 1/256 is half of the last place of 1: rounded after each addition, the sum would stay 1.
     let sums = on_ranks(8, |tp| {
         let value = if tp.rank() == 0 { 1.0 } else { 1.0 / 256.0 };

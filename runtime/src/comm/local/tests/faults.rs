@@ -1,4 +1,4 @@
-//! Ranks that panic, return early or never come: everyone else gets an error.
+//! Ranks that panic, return early or never arrive: all others get an error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{Category, DType, MemoryMeter, View, ViewMut};
 use crate::comm::{
-    CommError, CommFailure, Communicator, Departure, FailureCause, LaunchOptions, Pending,
-    RankComms, ReduceOp, Site, launch, launch_with,
+    CommError, CommFailure, Communicator, FailureCause, LaunchOptions, Pending, RankComms,
+    RankExit, ReduceOp, Site, launch, launch_with,
 };
 use crate::layout::{AxisId, AxisSet};
 
@@ -20,7 +20,7 @@ fn random(state: &mut u64) -> usize {
 }
 
 /// One step of every kind, small and large, synchronous, asynchronous and messages.
-fn step(tp: &dyn Communicator, step: usize, pending: &mut Vec<Pending>) -> Result<(), CommError> {
+fn step(tp: &Communicator, step: usize, pending: &mut Vec<Pending>) -> Result<(), CommError> {
     let len = if step.is_multiple_of(3) { 5000 } else { 3 };
     let site = Site::here("step");
     let (next, previous) = ((tp.rank() + 1) % tp.size(), (tp.rank() + tp.size() - 1) % tp.size());
@@ -47,7 +47,7 @@ enum Fault {
 }
 
 #[test]
-fn a_rank_that_ends_at_any_point_stops_all_others() {
+fn exit_at_any_point_stops_all_ranks() {
     let mut seed = 7;
     for round in 0..150 {
         let ranks = 2 + random(&mut seed) % 3;
@@ -68,7 +68,7 @@ fn a_rank_that_ends_at_any_point_stops_all_others() {
                         Fault::Return => return Ok(()),
                     }
                 }
-                step(&*tp, i, &mut pending)?;
+                step(&tp, i, &mut pending)?;
             }
             tp.barrier(&Site::new("end"))
         });
@@ -83,28 +83,25 @@ fn a_rank_that_ends_at_any_point_stops_all_others() {
         }
         for failure in blamed {
             assert_eq!(failure.stopped_by, Some(victim));
-            let FailureCause::Error(CommError::PeerLeft { rank, departure, .. }) = &failure.cause
-            else {
+            let FailureCause::Error(CommError::PeerLeft { rank, exit, .. }) = &failure.cause else {
                 panic!("rank {}: {}", failure.rank, failure.cause);
             };
             assert_eq!(*rank, victim);
             match fault {
                 Fault::Panic => {
-                    assert!(
-                        matches!(departure, Departure::Panicked(text) if text.contains("no luck"))
-                    )
+                    assert!(matches!(exit, RankExit::Panicked(text) if text.contains("no luck")))
                 }
                 Fault::Error => {
-                    assert!(matches!(departure, Departure::Failed(text) if text.contains("99")))
+                    assert!(matches!(exit, RankExit::Failed(text) if text.contains("99")))
                 }
-                Fault::Return => assert_eq!(*departure, Departure::Returned),
+                Fault::Return => assert_eq!(*exit, RankExit::Returned),
             }
         }
     }
 }
 
 #[test]
-fn the_text_says_who_failed_with_what_and_who_followed() {
+fn launch_error_names_cause_and_stopped_ranks() {
     let error = failures_of(3, |comms| {
         if comms.rank() == 1 {
             panic!("no luck");
@@ -124,7 +121,7 @@ fn the_text_says_who_failed_with_what_and_who_followed() {
 }
 
 #[test]
-fn blame_passes_through_ranks_that_share_no_group_with_the_cause() {
+fn root_cause_passes_through_other_groups() {
     // Rank 3 waits for 2 (tp), which waits for 0 (dp), which panics.
     let error = launch(&"dp=2,tp=2".parse().unwrap(), |comms| {
         let (dp, tp) = (comms.group(AxisSet::of(AxisId::Dp)), comms.group(TP));
@@ -144,7 +141,7 @@ fn blame_passes_through_ranks_that_share_no_group_with_the_cause() {
 }
 
 #[test]
-fn a_communication_failure_passes_through_code_without_results() {
+fn comm_failure_unwinds_through_model_code() {
     let error = failures_of(2, |comms| {
         if comms.rank() == 0 {
             return Err(CommError::Closed { rank: 0 });
@@ -158,7 +155,7 @@ fn a_communication_failure_passes_through_code_without_results() {
 }
 
 #[test]
-fn a_rank_out_of_memory_stops_the_others() {
+fn out_of_memory_stops_the_other_ranks() {
     let error = failures_of(3, |comms| {
         let meter = MemoryMeter::with_limit(if comms.rank() == 1 { 100 } else { 10_000 });
         let data = meter.zeros(DType::F32, 100, Category::Activations);
@@ -184,7 +181,7 @@ fn a_rank_out_of_memory_stops_the_others() {
 }
 
 #[test]
-fn started_calls_are_completed_when_their_rank_returns() {
+fn asynchronous_calls_outlive_their_rank() {
     let sums = launch(&mesh(3), |comms| {
         let tp = comms.group(TP);
         let data = MemoryMeter::new().copy_of(&[1f32; 9], Category::Gradients);
@@ -202,7 +199,7 @@ fn started_calls_are_completed_when_their_rank_returns() {
 }
 
 #[test]
-fn a_communicator_that_outlives_its_rank_gives_an_error() {
+fn communicator_is_closed_after_its_rank() {
     let kept = launch(&mesh(2), |comms| Ok::<_, CommError>(comms.group(TP))).unwrap();
     let site = Site::new("late");
     assert!(matches!(kept[0].barrier(&site), Err(CommError::Closed { rank: 0 })));
@@ -216,9 +213,9 @@ fn a_communicator_that_outlives_its_rank_gives_an_error() {
 }
 
 #[test]
-fn a_rank_that_never_comes_is_named_after_the_timeout() {
+fn timeout_names_the_missing_rank() {
     let options = LaunchOptions { timeout: Duration::from_millis(30), ..LaunchOptions::default() };
-    type Wait = fn(&dyn Communicator) -> Result<(), CommError>;
+    type Wait = fn(&Communicator) -> Result<(), CommError>;
     let waits: [Wait; 3] = [
         |tp| tp.barrier(&Site::here("waits")),
         |tp| tp.recv(&Site::here("waits"), 1, ViewMut::from(&mut [0f32; 2][..])),
@@ -233,7 +230,7 @@ fn a_rank_that_never_comes_is_named_after_the_timeout() {
         let error = launch_with(&options, &mesh(2), |comms| {
             let tp = comms.group(TP);
             if comms.rank() == 0 {
-                let result = wait(&*tp);
+                let result = wait(&tp);
                 given_up.store(true, Ordering::Release);
                 return result;
             }
@@ -263,7 +260,7 @@ fn a_rank_that_never_comes_is_named_after_the_timeout() {
 }
 
 #[test]
-fn ranks_that_wait_for_each_other_learn_it_at_once() {
+fn deadlock_is_detected() {
     type Body = fn(&RankComms, &Site) -> Result<(), CommError>;
     let cases: [Body; 4] = [
         // Two groups in different orders.

@@ -34,7 +34,7 @@ fn narrow(values: Vec<f32>) -> Vec<bf16> {
 }
 
 /// The own run of `whole`, among elements that are wrong.
-fn own_part<T: Element>(tp: &dyn Communicator, whole: &[T], wrong: T, blocks: &Blocks) -> Vec<T> {
+fn own_part<T: Element>(tp: &Communicator, whole: &[T], wrong: T, blocks: &Blocks) -> Vec<T> {
     let mut own = vec![wrong; whole.len()];
     let run = blocks.start(tp.rank())..blocks.start(tp.rank() + 1);
     own[run.clone()].copy_from_slice(&whole[run]);
@@ -42,7 +42,7 @@ fn own_part<T: Element>(tp: &dyn Communicator, whole: &[T], wrong: T, blocks: &B
 }
 
 #[test]
-fn all_gather_makes_the_buffer_whole() {
+fn all_gather_in_place_fills_the_buffer() {
     for blocks in cases() {
         let whole = data(3, blocks.total());
         let narrow_whole = narrow(whole.clone());
@@ -59,7 +59,7 @@ fn all_gather_makes_the_buffer_whole() {
 }
 
 #[test]
-fn reduce_scatter_gives_what_the_form_with_two_buffers_gives() {
+fn reduce_scatter_in_place_matches_two_buffers() {
     for blocks in cases() {
         let sent = on_ranks(blocks.lens.len(), |tp| {
             let run = blocks.start(tp.rank())..blocks.start(tp.rank() + 1);
@@ -95,7 +95,7 @@ fn reduce_scatter_gives_what_the_form_with_two_buffers_gives() {
 }
 
 #[test]
-fn members_may_use_either_form() {
+fn members_may_mix_both_forms() {
     for blocks in [Blocks::new(1, [3, 0, 5]), Blocks::new(1, [9001, 16, 20_000])] {
         let whole = data(1, blocks.total());
         on_ranks(3, |tp| {
@@ -122,7 +122,7 @@ fn members_may_use_either_form() {
 
 /// Rounds of both, as a training step makes them, with more members than cores.
 #[test]
-fn many_members_take_turns_on_the_same_buffers() {
+fn many_members_reuse_the_same_buffers() {
     let lens = [512, 0, 528, 3000, 16, 512, 0, 7, 2049, 64, 64, 1];
     let blocks = Blocks::new(1, lens);
     on_ranks(lens.len(), |tp| {
@@ -141,17 +141,17 @@ fn many_members_take_turns_on_the_same_buffers() {
 }
 
 #[test]
-fn what_does_not_lie_in_one_row_is_refused() {
+fn several_rows_in_place_are_refused() {
     let error = failures_of(2, |comms| {
         let (tp, site) = (comms.group(super::TP), Site::here("x"));
-        type Start = fn(&dyn Communicator, &Site, Buffer, &Blocks) -> Result<Buffer, CommError>;
+        type Start = fn(&Communicator, &Site, Buffer, &Blocks) -> Result<Buffer, CommError>;
         let forms: [Start; 2] = [
             |tp, site, data, blocks| tp.start_all_gather_in_place(site, data, blocks).wait(),
             |tp, site, data, blocks| tp.start_reduce_scatter_in_place(site, data, blocks).wait(),
         ];
         for form in forms {
             let refused = |data: &[f32], blocks| {
-                form(&*tp, &site, buffer(data), &blocks).expect_err("does not fit").to_string()
+                form(&tp, &site, buffer(data), &blocks).expect_err("does not fit").to_string()
             };
             let text = refused(&[0.0; 8], Blocks::even(2, 2, 2));
             assert!(text.contains("has 2 rows, but a collective in place takes one"), "{text}");

@@ -19,11 +19,11 @@ fn room(len: usize) -> Buffer {
     MemoryMeter::new().zeros(DType::U32, len, Category::Communication)
 }
 
-/// How a message is sent, and received; both forms in turn, so that each meets each.
-fn send(tp: &dyn Communicator, to: usize, data: &[u32], started: bool) -> Result<(), CommError> {
+/// Sends a message in the blocking or the asynchronous form.
+fn send(tp: &Communicator, to: usize, data: &[u32], started: bool) -> Result<(), CommError> {
     let site = Site::new("ring");
     match started {
-        // To wait is not necessary: the message is on its way.
+        // Waiting is not necessary: the message was issued.
         true => drop(tp.start_send(&site, to, buffer(data))),
         false => tp.send(&site, to, View::from(data))?,
     }
@@ -31,7 +31,7 @@ fn send(tp: &dyn Communicator, to: usize, data: &[u32], started: bool) -> Result
 }
 
 #[test]
-fn messages_keep_their_order_however_they_are_sent_and_received() {
+fn messages_keep_their_order_in_both_forms() {
     for ranks in 1..=4 {
         for len in [0, 3, 50_000] {
             on_ranks(ranks, |tp| {
@@ -64,7 +64,7 @@ fn messages_keep_their_order_however_they_are_sent_and_received() {
 }
 
 #[test]
-fn receives_from_different_members_do_not_wait_for_each_other() {
+fn receives_from_members_are_independent() {
     on_ranks(3, |tp| {
         let site = Site::new("x");
         match tp.rank() {
@@ -86,9 +86,9 @@ fn receives_from_different_members_do_not_wait_for_each_other() {
     });
 }
 
-/// Messages beside asynchronous collectives, none of which waits for the other kind.
+/// Messages and asynchronous collectives do not wait for each other.
 #[test]
-fn messages_pass_collectives_that_were_issued_before() {
+fn messages_overtake_collectives() {
     on_ranks(2, |tp| {
         let site = Site::new("x");
         let (me, other) = (tp.rank(), 1 - tp.rank());
@@ -109,7 +109,7 @@ fn messages_pass_collectives_that_were_issued_before() {
 }
 
 #[test]
-fn what_is_sent_before_its_receiver_comes_is_kept_without_a_copy() {
+fn early_sends_are_stored_without_a_copy() {
     on_ranks(2, |tp| {
         let site = Site::new("x");
         if tp.rank() == 0 {
@@ -133,7 +133,7 @@ fn what_is_sent_before_its_receiver_comes_is_kept_without_a_copy() {
 }
 
 #[test]
-fn a_sender_that_ends_is_named_to_those_who_wait_and_who_will_wait() {
+fn receivers_are_told_the_exit_of_their_sender() {
     for panics in [false, true] {
         let error = failures_of(3, |comms| {
             let (tp, site) = (comms.group(TP), Site::here("boundary"));
@@ -145,7 +145,7 @@ fn a_sender_that_ends_is_named_to_those_who_wait_and_who_will_wait() {
                 }
             }
             if comms.rank() == 2 {
-                // What was sent before the end counts.
+                // A message that was sent before the exit is received.
                 assert_eq!(tp.start_recv(&site, 1, room(5)).wait()?.typed::<u32>(), [7; 5]);
             }
             let pending = tp.start_recv(&site, 1, room(5));
@@ -165,7 +165,7 @@ fn a_sender_that_ends_is_named_to_those_who_wait_and_who_will_wait() {
 }
 
 #[test]
-fn a_message_that_does_not_fit_fails_on_both_sides() {
+fn mismatching_message_fails_on_both_sides() {
     for receiver_is_first in [false, true] {
         let error = failures_of(2, |comms| {
             let tp = comms.group(TP);
@@ -194,7 +194,7 @@ fn a_message_that_does_not_fit_fails_on_both_sides() {
 }
 
 #[test]
-fn a_message_that_never_comes_ends_the_wait_for_it_after_the_timeout() {
+fn missing_message_times_out() {
     let options = LaunchOptions { timeout: Duration::from_millis(30), ..LaunchOptions::default() };
     let given_up = AtomicBool::new(false);
     let error = launch_with(&options, &mesh(2), |comms| {
@@ -220,7 +220,7 @@ fn a_message_that_never_comes_ends_the_wait_for_it_after_the_timeout() {
 }
 
 #[test]
-fn ranks_that_wait_for_messages_of_each_other_learn_it_at_once() {
+fn message_deadlock_is_detected() {
     let error = failures_of(3, |comms| {
         let (tp, site) = (comms.group(TP), Site::here("ring"));
         let pending = tp.start_recv(&site, (tp.rank() + 1) % 3, room(3));
@@ -237,7 +237,7 @@ fn ranks_that_wait_for_messages_of_each_other_learn_it_at_once() {
 }
 
 #[test]
-fn a_member_that_does_not_exist_is_refused() {
+fn unknown_members_are_refused() {
     let error = failures_of(2, |comms| {
         let (tp, site) = (comms.group(TP), Site::here("x"));
         let text = tp.start_send(&site, 9, buffer(&[1])).wait().unwrap_err().to_string();

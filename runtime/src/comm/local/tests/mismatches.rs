@@ -1,11 +1,11 @@
-//! Calls that do not fit together: an error on every member that names both calls and both sites.
+//! Mismatching calls: an error on every member that names both calls and both sites.
 
 use crate::backend::{Category, DType, MemoryMeter, View, ViewMut};
 use crate::comm::{Blocks, CommError, Communicator, FailureCause, ReduceOp, Site};
 
 use super::{TP, failures_of};
 
-type Body<'a> = &'a (dyn Fn(&dyn Communicator) -> Result<(), CommError> + Sync);
+type Body<'a> = &'a (dyn Fn(&Communicator) -> Result<(), CommError> + Sync);
 
 /// Runs `odd` on rank 1 and `common` on ranks 0 and 2, twice, and checks that all of them fail with one
 /// `Mismatch` text that holds all of `parts` and both sites with their lines.
@@ -13,7 +13,7 @@ fn assert_mismatch(common: Body<'_>, odd: Body<'_>, parts: &[&str]) {
     let error = failures_of(3, |comms| {
         let tp = comms.group(TP);
         tp.barrier(&Site::here("start"))?;
-        if comms.rank() == 1 { odd(&*tp) } else { common(&*tp) }
+        if comms.rank() == 1 { odd(&tp) } else { common(&tp) }
     });
     assert_eq!(error.failures.len(), 3, "{error}");
     for failure in &error.failures {
@@ -30,7 +30,7 @@ fn assert_mismatch(common: Body<'_>, odd: Body<'_>, parts: &[&str]) {
     }
 }
 
-fn sum(tp: &dyn Communicator, site: &Site, len: usize) -> Result<(), CommError> {
+fn sum(tp: &Communicator, site: &Site, len: usize) -> Result<(), CommError> {
     tp.all_reduce(site, ReduceOp::Sum, ViewMut::from(&mut vec![1.0f32; len][..]))
 }
 
@@ -59,7 +59,7 @@ fn order() {
 }
 
 #[test]
-fn order_of_calls_that_look_alike() {
+fn order_of_equal_calls() {
     assert_mismatch(
         &|tp| {
             sum(tp, &Site::here("a.norm"), 4)?;
@@ -107,7 +107,7 @@ fn count_small_and_large() {
 
 #[test]
 fn blocks() {
-    let gather = |tp: &dyn Communicator, site: Site, lens: [usize; 3]| {
+    let gather = |tp: &Communicator, site: Site, lens: [usize; 3]| {
         let blocks = Blocks::new(2, lens);
         let src = vec![0f32; blocks.owned(tp.rank())];
         let mut dst = vec![0f32; blocks.total()];
@@ -122,7 +122,7 @@ fn blocks() {
 
 #[test]
 fn root_and_reduction() {
-    let reduce = |tp: &dyn Communicator, site: Site, root, op| {
+    let reduce = |tp: &Communicator, site: Site, root, op| {
         tp.reduce(&site, root, op, ViewMut::from(&mut [0f32; 4][..]))
     };
     assert_mismatch(
@@ -138,8 +138,8 @@ fn root_and_reduction() {
 }
 
 #[test]
-fn all_to_all_counts_that_do_not_fit_crosswise() {
-    let exchange = |tp: &dyn Communicator, site: Site, counts: [usize; 3]| {
+fn all_to_all_counts() {
+    let exchange = |tp: &Communicator, site: Site, counts: [usize; 3]| {
         let data = vec![0f32; counts.iter().sum()];
         let mut dst = data.clone();
         tp.all_to_all(&site, View::from(&data[..]), ViewMut::from(&mut dst[..]), &counts, &counts)
@@ -153,12 +153,12 @@ fn all_to_all_counts_that_do_not_fit_crosswise() {
 
 #[test]
 fn asynchronous_calls() {
-    let start = |tp: &dyn Communicator, site: Site, len| {
+    let start = |tp: &Communicator, site: Site, len| {
         let data = MemoryMeter::new().zeros(DType::F32, len, Category::Gradients);
         tp.start_all_reduce(&site, ReduceOp::Sum, data).wait().map(drop)
     };
     // The barrier before them does not count: asynchronous calls have a sequence of their own.
-    let first = |tp: &dyn Communicator| start(tp, Site::new("first"), 5);
+    let first = |tp: &Communicator| start(tp, Site::new("first"), 5);
     assert_mismatch(
         &|tp| first(tp).and_then(|()| start(tp, Site::here("a.norm"), 7)),
         &|tp| first(tp).and_then(|()| start(tp, Site::here("b.down"), 8)),
@@ -188,7 +188,7 @@ fn message_and_receiver() {
 }
 
 #[test]
-fn an_argument_that_does_not_fit_is_refused_before_anyone_waits() {
+fn invalid_arguments_are_refused_before_waiting() {
     let error = failures_of(2, |comms| {
         let (tp, site) = (comms.group(TP), Site::here("x"));
         let (short, mut long) = ([0f32; 3], [0f32; 8]);

@@ -20,12 +20,12 @@ fn mesh(ranks: usize) -> MeshShape {
     MeshShape::new([(AxisId::Tp, ranks)]).unwrap()
 }
 
-/// Runs `body` on `ranks` ranks with their communicator, and gives what it returned.
+/// Runs `body` on `ranks` ranks with their communicator, and returns the results.
 fn on_ranks<T: Send>(
     ranks: usize,
-    body: impl Fn(&dyn Communicator) -> Result<T, CommError> + Sync,
+    body: impl Fn(&Communicator) -> Result<T, CommError> + Sync,
 ) -> Vec<T> {
-    launch(&mesh(ranks), |comms| body(&*comms.group(TP))).unwrap_or_else(|error| panic!("{error}"))
+    launch(&mesh(ranks), |comms| body(&comms.group(TP))).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The failures of `body`, which must fail on some rank.

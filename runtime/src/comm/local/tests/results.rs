@@ -19,7 +19,7 @@ fn reference(ranks: usize, len: usize, op: ReduceOp) -> Vec<f32> {
 const LENS: [usize; 8] = [0, 1, 7, 1000, 2048, 2049, 4099, 70_001];
 
 #[test]
-fn all_reduce_and_reduce_add_in_the_order_of_ranks() {
+fn reductions_add_in_rank_order() {
     for ranks in 1..=5 {
         for len in LENS {
             for op in [ReduceOp::Sum, ReduceOp::Max] {
@@ -47,7 +47,7 @@ fn uneven(ranks: usize, base: usize) -> Vec<usize> {
 }
 
 #[test]
-fn all_gather_and_reduce_scatter_follow_uneven_blocks() {
+fn gather_and_scatter_follow_uneven_blocks() {
     for ranks in 1..=5 {
         for (outer, base) in [(0, 4), (1, 0), (1, 5), (3, 1), (5, 1001), (1, 20_000)] {
             let blocks = Blocks::new(outer, uneven(ranks, base));
@@ -134,7 +134,7 @@ fn all_to_all_delivers_every_part() {
 }
 
 #[test]
-fn broadcast_scatter_and_gather_work_from_every_root() {
+fn rooted_collectives_work_from_every_root() {
     for ranks in 1..=5 {
         for root in 0..ranks {
             for base in [0, 2, 4001] {
@@ -168,7 +168,7 @@ fn broadcast_scatter_and_gather_work_from_every_root() {
 }
 
 #[test]
-fn messages_keep_their_order_and_senders_do_not_wait() {
+fn messages_keep_their_order_without_waiting() {
     for ranks in 1..=5 {
         for len in [0, 3, 50_000] {
             on_ranks(ranks, |tp| {

@@ -9,7 +9,7 @@ use crate::layout::{AxisId, AxisSet};
 use super::{TP, bits, data, mesh, on_ranks};
 
 #[test]
-fn eight_ranks_make_thousands_of_mixed_calls() {
+fn thousands_of_mixed_calls_on_eight_ranks() {
     let shape = "dp=2,cp=2,tp=2".parse().unwrap();
     let result = launch(&shape, |comms| {
         let meter = MemoryMeter::new();
@@ -51,7 +51,7 @@ fn eight_ranks_make_thousands_of_mixed_calls() {
 }
 
 #[test]
-fn sums_are_the_same_bits_on_all_ranks_and_in_every_run_sync_and_async() {
+fn sums_have_the_same_bits_on_all_ranks_and_runs() {
     for len in [5, 3000, 20_011] {
         let run = || {
             on_ranks(4, |tp| {
@@ -73,7 +73,7 @@ fn sums_are_the_same_bits_on_all_ranks_and_in_every_run_sync_and_async() {
 }
 
 #[test]
-fn started_calls_run_in_order_and_apart_from_synchronous_ones() {
+fn asynchronous_calls_have_their_own_order() {
     on_ranks(3, |tp| {
         let meter = MemoryMeter::new();
         let site = Site::new("x");
@@ -102,7 +102,7 @@ fn started_calls_run_in_order_and_apart_from_synchronous_ones() {
 }
 
 #[test]
-fn every_started_collective_gives_what_the_waiting_one_gives() {
+fn asynchronous_results_match_blocking_ones() {
     on_ranks(3, |tp| {
         let meter = MemoryMeter::new();
         let site = Site::new("x");
@@ -185,7 +185,7 @@ fn bytes_follow_the_ring_convention() {
 }
 
 #[test]
-fn an_asynchronous_call_is_counted_when_it_is_issued() {
+fn asynchronous_calls_are_counted_when_issued() {
     on_ranks(2, |tp| {
         let site = Site::new("x");
         let data = MemoryMeter::new().zeros(DType::F32, 1000, Category::Gradients);
@@ -205,7 +205,7 @@ fn an_asynchronous_call_is_counted_when_it_is_issued() {
 }
 
 #[test]
-fn groups_over_the_same_axes_share_a_seat() {
+fn same_axes_share_a_communicator() {
     let result = launch(&mesh(2), |comms| {
         let (first, second) = (comms.group(TP), comms.group(TP));
         first.barrier(&Site::new("x"))?;

@@ -1,4 +1,4 @@
-//! What communication costs the own thread, and what its work hides. Ranks sleep where a model would compute.
+//! Exposed and overlapped communication. Ranks sleep instead of computing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
@@ -18,10 +18,10 @@ fn gradients(len: usize) -> Buffer {
 }
 
 #[test]
-fn what_runs_beside_own_work_is_hidden() {
+fn transfer_during_computation_is_overlapped() {
     on_ranks(2, |tp| {
         let pending = tp.start_all_reduce(&Site::new("grad"), ReduceOp::Sum, gradients(LARGE));
-        // The rank works until the transfer is over, and does not have to wait for it then.
+        // The rank computes until the transfer is complete, and does not have to wait for it then.
         while tp.stats().times.transfer.is_zero() {
             sleep(Duration::from_millis(1));
         }
@@ -36,7 +36,7 @@ fn what_runs_beside_own_work_is_hidden() {
 }
 
 #[test]
-fn what_is_waited_for_at_once_is_exposed() {
+fn immediate_wait_is_exposed() {
     on_ranks(2, |tp| {
         for _ in 0..20 {
             tp.start_all_reduce(&Site::new("grad"), ReduceOp::Sum, gradients(LARGE / 8)).wait()?;
@@ -50,7 +50,7 @@ fn what_is_waited_for_at_once_is_exposed() {
 }
 
 #[test]
-fn waiting_for_a_late_member_is_exposed_but_no_transfer() {
+fn wait_for_a_late_member_is_not_a_transfer() {
     for asynchronous in [false, true] {
         let times = on_ranks(2, |tp| {
             if tp.rank() == 1 {
@@ -75,7 +75,7 @@ fn waiting_for_a_late_member_is_exposed_but_no_transfer() {
 }
 
 #[test]
-fn a_transfer_beside_a_wait_for_another_group_is_not_hidden() {
+fn transfer_during_another_wait_is_not_overlapped() {
     let (waits, is_reduced) = (AtomicBool::new(false), AtomicBool::new(false));
     let until = |flag: &AtomicBool| {
         while !flag.load(Ordering::Acquire) {
@@ -116,7 +116,7 @@ fn a_transfer_beside_a_wait_for_another_group_is_not_hidden() {
 }
 
 #[test]
-fn times_add_up_and_can_be_taken_since_an_earlier_reading() {
+fn times_add_and_subtract() {
     let times = |millis| {
         let time = Duration::from_millis(millis);
         CommTimes { transfer: time, hidden: time / 2, exposed: time * 2, blocked: time }

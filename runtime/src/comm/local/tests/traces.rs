@@ -1,4 +1,4 @@
-//! What the engine draws into a trace.
+//! Spans of collectives and waits in a trace.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn nanos(event: &Value, key: &str) -> u64 {
 }
 
 #[test]
-fn each_collective_shows_on_its_lane_and_each_wait_on_that_of_the_rank() {
+fn collectives_and_waits_have_spans() {
     let tracer = Tracer::new();
     let options = LaunchOptions { tracer: Some(Arc::clone(&tracer)), ..LaunchOptions::default() };
     let result = launch_with(&options, &"dp=2,tp=2".parse().unwrap(), |comms| {
@@ -96,7 +96,7 @@ fn each_collective_shows_on_its_lane_and_each_wait_on_that_of_the_rank() {
         let sites = ["wait: stage", "wait: blocks.0 (gradient)"];
         assert!(wait.is_none_or(|e| sites.contains(&e["name"].as_str().unwrap())), "{wait:?}");
 
-        // What the lanes say was sent is what the counters say.
+        // The bytes of the spans are those of the counters.
         let messages = lane("comm tp (messages)");
         assert_eq!((named(messages, "send stage"), named(messages, "recv stage")), (6, 6));
         for (axes, spans) in [(DP, started.to_vec()), (TP, [calls, messages].concat())] {
@@ -117,7 +117,7 @@ fn each_collective_shows_on_its_lane_and_each_wait_on_that_of_the_rank() {
 }
 
 #[test]
-fn a_wait_for_a_late_member_shows_on_the_lane_of_the_rank() {
+fn wait_for_a_late_member_has_a_span() {
     let tracer = Tracer::new();
     let options = LaunchOptions { tracer: Some(Arc::clone(&tracer)), ..LaunchOptions::default() };
     let result = launch_with(&options, &"tp=2".parse().unwrap(), |comms| {
@@ -133,7 +133,7 @@ fn a_wait_for_a_late_member_shows_on_the_lane_of_the_rank() {
     let waits = &lanes[&(0, "compute".to_owned())];
     assert_eq!(waits[0]["name"], "wait: blocks.3 (gradient)");
     assert!(nanos(&waits[0], "dur") > 20_000_000, "{}", waits[0]);
-    // The collective itself begins when the late one is there.
+    // The transfer itself begins when the late member has arrived.
     let transfer = &lanes[&(0, "comm tp (async)".to_owned())][0];
     assert!(nanos(transfer, "ts") > nanos(&waits[0], "ts") + 20_000_000, "{transfer}");
 }

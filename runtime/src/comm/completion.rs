@@ -1,0 +1,141 @@
+//! How an engine reports that a call is complete.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Buffer, Device, Moment};
+
+use super::CommError;
+use super::in_use::InUse;
+use super::sync::{DeadlockDetector, Monitor};
+
+/// The outcome of a call that an engine was given: the destination buffer of an asynchronous call, or an error.
+pub struct Completion(State);
+
+/// The destination buffer of a call, or an error.
+pub(super) type Outcome = Result<InUse<Option<Buffer>>, CommError>;
+
+enum State {
+    /// Known, although a device may still work on the operands.
+    Known(Outcome),
+    /// Reported later by the [`Promise`].
+    Promised(Promised),
+}
+
+/// The receiving end of a [`Promise`].
+pub(super) struct Promised {
+    outcome: Arc<Monitor<Option<Outcome>>>,
+    /// For an outcome without a watchdog: after `limit` of waiting for it, `expire` makes it an error, unless it is
+    /// already being delivered.
+    pub deadline: Option<Deadline>,
+}
+
+pub(super) struct Deadline {
+    pub limit: Duration,
+    pub expire: Box<dyn FnOnce() + Send + Sync>,
+}
+
+impl Completion {
+    /// A call that is complete, or has failed. `dst` is the buffer that was handed over, if any.
+    pub fn done(outcome: Result<Option<Buffer>, CommError>) -> Completion {
+        Completion(State::Known(outcome.map(InUse::idle)))
+    }
+
+    /// A call that `device` has completed at `event`. Both operands are in use until then.
+    pub fn at_event(
+        dst: Option<Buffer>,
+        src: Option<Arc<Buffer>>,
+        device: &Arc<dyn Device>,
+        event: Moment,
+    ) -> Completion {
+        let dst = InUse::until(dst, Some(device), Some(event));
+        Completion(State::Known(Ok(dst.holding(src))))
+    }
+
+    /// A call of world rank `rank` whose outcome another thread reports through the promise.
+    pub fn promised(rank: usize) -> (Promise, Completion) {
+        // Never reports, as one running task is left.
+        let (promise, promised) = Promise::new(rank, &Arc::new(DeadlockDetector::new(2)));
+        (promise, Completion(State::Promised(promised)))
+    }
+}
+
+impl Completion {
+    /// Returns the outcome if it is there.
+    pub(super) fn try_into_outcome(self) -> Result<Outcome, Completion> {
+        match self.0 {
+            State::Known(outcome) => Ok(outcome),
+            State::Promised(promised) => {
+                let outcome = promised.outcome.lock().take();
+                outcome.ok_or(Completion(State::Promised(promised)))
+            }
+        }
+    }
+
+    /// Waits for the outcome.
+    pub(super) fn wait(self) -> Outcome {
+        match self.0 {
+            State::Known(outcome) => outcome,
+            State::Promised(promised) => promised.wait(),
+        }
+    }
+}
+
+impl From<Promised> for Completion {
+    fn from(promised: Promised) -> Completion {
+        Completion(State::Promised(promised))
+    }
+}
+
+impl Promised {
+    fn wait(self) -> Outcome {
+        if let Some(Deadline { limit, expire }) = self.deadline {
+            let is_there = |outcome: &mut Option<Outcome>, timed_out| {
+                (outcome.is_some() || timed_out).then_some(outcome.is_some())
+            };
+            if !self.outcome.wait(self.outcome.lock(), limit, is_there) {
+                expire();
+            }
+        }
+        // Without a limit: a collective has its own, and its promise is fulfilled or dropped then.
+        self.outcome.wait(self.outcome.lock(), Duration::MAX, |outcome, _| outcome.take())
+    }
+}
+
+/// The reporting end of a call that completes later. Dropping it reports that the rank has left the mesh.
+pub struct Promise {
+    outcome: Arc<Monitor<Option<Outcome>>>,
+    rank: usize,
+}
+
+impl Promise {
+    /// Creates both ends for a call of world rank `rank`.
+    pub(super) fn new(rank: usize, deadlock: &Arc<DeadlockDetector>) -> (Promise, Promised) {
+        let outcome = Arc::new(Monitor::new(None, deadlock));
+        let promise = Promise { outcome: Arc::clone(&outcome), rank };
+        (promise, Promised { outcome, deadline: None })
+    }
+
+    /// Reports a call that is complete, or has failed. `dst` is the buffer that was handed over, if any.
+    pub fn fulfill(self, outcome: Result<Option<Buffer>, CommError>) {
+        self.report(outcome.map(InUse::idle));
+    }
+
+    /// Reports the outcome of a call whose operands a device may still use.
+    pub(super) fn report(self, outcome: Outcome) {
+        let mut guard = self.outcome.lock();
+        **guard = Some(outcome);
+        self.outcome.notify_all(guard);
+    }
+}
+
+/// A promise that was fulfilled is not changed: its outcome is there, or was taken by the only `wait`.
+impl Drop for Promise {
+    fn drop(&mut self) {
+        let mut guard = self.outcome.lock();
+        if guard.is_none() {
+            **guard = Some(Err(CommError::Closed { rank: self.rank }));
+            self.outcome.notify_all(guard);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Receivers that wait for their messages.
+
+use std::sync::Arc;
+
+use crate::backend::{Buffer, Moment};
+use crate::comm::CommError;
+use crate::comm::accounting::Accounting;
+use crate::comm::call::Call;
+use crate::comm::completion::Promise;
+use crate::comm::in_use::InUse;
+
+use super::message::Message;
+use super::operand::LentMemory;
+
+/// A waiting receiver: a sender copies its message directly into the target.
+pub struct Receiver {
+    /// Number among the receives from its sender, from 1.
+    pub number: u64,
+    pub call: Arc<Call>,
+    pub target: Target,
+    /// Event after which a target in device memory may be written.
+    pub ready: Option<Moment>,
+}
+
+/// The target of a message.
+pub enum Target {
+    /// Memory of a thread that waits in `recv`.
+    Lent(LentMemory),
+    /// A buffer of an asynchronous receive.
+    Owned(Delivery),
+}
+
+impl Receiver {
+    /// Returns `true` for an asynchronous receive, in which no thread waits.
+    pub fn is_asynchronous(&self) -> bool {
+        matches!(self.target, Target::Owned(_))
+    }
+
+    /// Fails an asynchronous receive.
+    pub fn fail(self, error: impl FnOnce(&Call) -> CommError) {
+        if let Target::Owned(delivery) = self.target {
+            delivery.promise.fulfill(Err(error(&self.call)));
+        }
+    }
+}
+
+/// The buffer and promise of an asynchronous receive.
+pub struct Delivery {
+    pub data: Buffer,
+    pub promise: Promise,
+    /// Accounting of the receiver.
+    pub accounting: Arc<Accounting>,
+}
+
+impl Delivery {
+    /// Copies the message of `call` into the buffer, which is ready after the event `ready`. `on_message_thread` is set for
+    /// the message thread of the receiver. Returns the event at the end if the copy was submitted to a stream.
+    pub fn copy_message(
+        &mut self,
+        call: &Call,
+        message: &Message<'_>,
+        ready: Option<&Moment>,
+        on_message_thread: bool,
+    ) -> Option<Moment> {
+        let start = self.accounting.start_transfer();
+        let target = LentMemory::target(&mut self.data.view_mut());
+        // SAFETY: the delivery owns the buffer, which is in the same kind of memory, as the calls were compared.
+        let end = unsafe { message.copy_to(&target, ready) };
+        self.accounting.finish_message(call, start, on_message_thread);
+        end
+    }
+
+    /// Reports that the message is in the buffer, or will be at the event `end`.
+    pub fn complete(self, end: Option<Moment>) {
+        let device = self.data.meter().device().cloned();
+        self.promise.report(Ok(InUse::until(Some(self.data), device.as_ref(), end)));
+    }
+}

@@ -1,0 +1,113 @@
+//! One rank's access to a process group, and the path of its collectives.
+
+use std::sync::Arc;
+
+use crate::backend::{Buffer, Category, DType, Moment, Queue, View, ViewMut};
+use crate::comm::accounting::Accounting;
+use crate::comm::{Call, CommError, CommOp, Completion, GroupMember, Operands, ProcessGroup};
+
+use super::api::Comm;
+use super::engine::Core;
+use super::plan::{CollectiveMemory, Planner};
+
+/// One rank in one process group.
+pub struct NcclGroup {
+    pub(super) core: Arc<Core>,
+    pub(super) member: Arc<GroupMember>,
+    /// `None` if the rank is alone in the group.
+    pub(super) comm: Option<Comm>,
+}
+
+pub(super) type CallResult = Result<(), CommError>;
+
+impl ProcessGroup for NcclGroup {
+    fn issue(&self, call: &Arc<Call>, operands: Operands<'_>) -> Completion {
+        match call.op {
+            CommOp::Send { to, .. } => self.issue_send(call, to, operands),
+            CommOp::Recv { from, .. } => self.issue_recv(call, from, operands),
+            _ => self.issue_collective(call, operands),
+        }
+    }
+}
+
+impl NcclGroup {
+    pub(super) fn accounting(&self) -> &Arc<Accounting> {
+        &self.member.accounting
+    }
+
+    pub(super) fn planner(&self, dtype: DType) -> Planner {
+        let (members, member) = (self.member.size(), self.member.group_rank());
+        Planner { members, member, dtype }
+    }
+
+    fn issue_collective(&self, call: &Arc<Call>, mut operands: Operands<'_>) -> Completion {
+        let (src, dst) = operands.views_mut();
+        if !call.on_device {
+            let outcome = self.run_on_host_memory(call, src, dst);
+            let (_, dst) = operands.into_buffers();
+            return Completion::done(outcome.map(|()| dst));
+        }
+        let memory = CollectiveMemory {
+            src: src.map(|src| src.address() as u64),
+            dst: dst.map_or(0, |dst| dst.address() as u64),
+        };
+        let outcome = self.submit(call, memory);
+        self.completion(operands, outcome)
+    }
+
+    /// Runs a collective on copies of host memory in device memory, and waits for it.
+    fn run_on_host_memory(
+        &self,
+        call: &Arc<Call>,
+        src: Option<View<'_>>,
+        dst: Option<ViewMut<'_>>,
+    ) -> CallResult {
+        let Core { device, watchdog, .. } = &*self.core;
+        // The main thread waits here also for an asynchronous call.
+        let _inside =
+            call.asynchronous.then(|| self.accounting().enter(call.op.name(), &call.site));
+        // A barrier is a reduction of one element, so that it returns when all members have arrived.
+        let mut flag = [0f32];
+        let is_barrier = call.op == CommOp::Barrier;
+        let mut dst = if is_barrier { Some(ViewMut::from(&mut flag[..])) } else { dst };
+        let src = src.map(|src| self.staged_copy(src));
+        let staged = dst.as_ref().map(|dst| self.staged_copy(dst.as_view()));
+        let address = |copy: &Buffer| copy.view().address() as u64;
+        let (src, target) = (src.as_ref().map(address), staged.as_ref().map_or(0, address));
+        let end = self.submit(call, CollectiveMemory { src, dst: target })?;
+        device.wait_for(Queue::Compute, &end);
+        // Not by a wait of the CUDA driver, which would not notice that the call has failed.
+        watchdog.wait_for_event(&end)?;
+        if let (Some(dst), Some(staged)) = (&mut dst, staged)
+            && !dst.is_empty()
+        {
+            // SAFETY: `staged` holds as many elements.
+            unsafe { device.download(staged.view().address(), dst.bytes_mut()) };
+        }
+        Ok(())
+    }
+
+    /// Copies host memory to a staging buffer of the device.
+    pub(super) fn staged_copy(&self, view: View<'_>) -> Buffer {
+        let Core { device, meter, .. } = &*self.core;
+        let mut copy = meter.alloc(view.dtype(), view.len(), Category::Communication);
+        if !view.is_empty() {
+            // SAFETY: the copy has room for the elements, and is exclusive.
+            unsafe { device.upload(copy.view_mut().address(), view.bytes()) };
+        }
+        copy
+    }
+
+    /// The completion of a call on device memory whose work ends at an event.
+    pub(super) fn completion(
+        &self,
+        operands: Operands<'_>,
+        end: Result<Moment, CommError>,
+    ) -> Completion {
+        let (src, dst) = operands.into_buffers();
+        match end {
+            Ok(end) => Completion::at_event(dst, src, &self.core.device, end),
+            Err(error) => Completion::done(Err(error)),
+        }
+    }
+}

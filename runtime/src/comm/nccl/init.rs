@@ -1,0 +1,130 @@
+//! Creation of the communicators of a rank, in the same order on all ranks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::backend::{Buffer, Category, DType, Device, MemoryMeter, Queue};
+use crate::comm::CommError;
+use crate::layout::{AxisId, AxisSet};
+use crate::mesh::MeshShape;
+
+use super::api::{Comm, CommStream, Id, Library, Transfer};
+use super::engine::{NcclSettings, axes_of_several};
+use super::point_to_point::PairComms;
+use super::watchdog::Watchdog;
+
+/// A rank that creates its communicators.
+pub struct CommInit<'a> {
+    shape: MeshShape,
+    rank: usize,
+    library: &'a dyn Library,
+    watchdog: &'a Watchdog,
+    device: &'a dyn Device,
+    /// Data of the first message between each pair of ranks.
+    element: Buffer,
+}
+
+impl<'a> CommInit<'a> {
+    /// Prepares the communicators of the rank of `settings`.
+    pub fn new(
+        settings: &NcclSettings,
+        library: &'a dyn Library,
+        watchdog: &'a Watchdog,
+        device: &'a dyn Device,
+        meter: &Arc<MemoryMeter>,
+    ) -> CommInit<'a> {
+        let element = meter.zeros(DType::F32, 1, Category::Communication);
+        let NcclSettings { shape, rank, .. } = *settings;
+        CommInit { shape, rank, library, watchdog, device, element }
+    }
+
+    /// Creates one communicator for each set of axes with more than one rank, and those for messages along `pp`.
+    pub fn create_comms(&self, id: &Id) -> Result<(BTreeMap<AxisSet, Comm>, PairComms), CommError> {
+        let ranks = self.shape.world_size();
+        let mut comms = BTreeMap::new();
+        if ranks == 1 {
+            return Ok((comms, PairComms::default()));
+        }
+        let call = "creating the communicator of all ranks";
+        let comm = self.library.init_comm(id, ranks, self.rank);
+        let all = comm.map_err(|error| self.watchdog.fail(call, error.to_string()))?;
+        self.watchdog.add_comm(all);
+        self.watchdog.wait_until_ready(all, call)?;
+        let world = axes_of_several(&self.shape, AxisSet::ALL);
+        comms.insert(world, all);
+        // Every subset of the axes, in the order of their numbers, which is the same on all ranks.
+        let axes: Vec<AxisId> = world.iter().collect();
+        for subset in 1..(1usize << axes.len()) - 1 {
+            let chosen = axes.iter().enumerate().filter(|(bit, _)| subset >> bit & 1 == 1);
+            let set = chosen.fold(AxisSet::NONE, |set, (_, axis)| set.or(AxisSet::of(*axis)));
+            let color = self.shape.group_of(self.rank, set)[0];
+            let key = self.shape.index_in_group(self.rank, set);
+            if let Some(comm) = self.split_comm(all, Some(color), key, set)? {
+                comms.insert(set, comm);
+            }
+        }
+        let pipeline = AxisSet::of(AxisId::Pp);
+        let members = self.shape.group_of(self.rank, pipeline);
+        let member = self.shape.index_in_group(self.rank, pipeline);
+        let pair_comms = PairComms::create(members.len(), member, |color, key| {
+            // A separate color for each pair of each group.
+            let color = color.map(|pair| members[0] * members.len() + pair);
+            let comm = self.split_comm(all, color, key, pipeline)?;
+            comm.map_or(Ok(()), |comm| self.connect_pair(comm, key == 0))?;
+            Ok(comm)
+        })?;
+        Ok((comms, pair_comms))
+    }
+
+    /// Sends a first message, for which the library connects the two ranks. The host waits for that here, because messages
+    /// that cross each other must not wait for it later.
+    fn connect_pair(&self, comm: Comm, is_sender: bool) -> Result<(), CommError> {
+        let call = "connecting neighbors along pp";
+        let stream = Queue::Communication(AxisSet::of(AxisId::Pp).number());
+        self.device.wait_for(stream, &self.device.mark(Queue::Compute));
+        let handle = CommStream { comm, stream: self.device.handle(stream) };
+        let element = self.element.view();
+        let address = element.address() as u64;
+        let transfer = if is_sender {
+            Transfer::Send { src: address, count: 1, to: 1 }
+        } else {
+            Transfer::Recv { dst: address, count: 1, from: 0 }
+        };
+        let submit = || {
+            self.library.begin_group()?;
+            // SAFETY: the element is live, and only this stream uses it; the compute stream waits for it below.
+            unsafe { self.library.submit(handle, element.dtype(), &transfer)? };
+            self.library.end_group()
+        };
+        submit().map_err(|error| self.watchdog.fail(call, error.to_string()))?;
+        self.watchdog.wait_until_ready(comm, call)?;
+        let end = self.device.mark(stream);
+        self.watchdog.watch_call(call.into(), end.clone(), None);
+        self.device.wait_for(Queue::Compute, &end);
+        Ok(())
+    }
+
+    fn split_comm(
+        &self,
+        all: Comm,
+        color: Option<usize>,
+        key: usize,
+        axes: AxisSet,
+    ) -> Result<Option<Comm>, CommError> {
+        let call = format!("creating the communicators over {axes}");
+        let start = Instant::now();
+        let mut keep_waiting = || {
+            let is_late = start.elapsed() >= self.watchdog.timeout();
+            !is_late && self.watchdog.check_peers(&call).is_ok()
+        };
+        let comm = self.library.split_comm(all, color, key, &mut keep_waiting);
+        self.watchdog.check()?;
+        let comm = comm.map_err(|error| self.watchdog.fail(&call, error.to_string()))?;
+        if let Some(comm) = comm {
+            self.watchdog.add_comm(comm);
+            self.watchdog.wait_until_ready(comm, &call)?;
+        }
+        Ok(comm)
+    }
+}

@@ -1,0 +1,101 @@
+//! Submission of calls to streams: their steps, the order with the compute stream, and the memory in use meanwhile.
+
+use std::sync::Arc;
+
+use crate::backend::{Category, DType, Moment, Queue};
+use crate::comm::{Call, CommError};
+
+use super::api::{CommStream, Transfer};
+use super::engine::Core;
+use super::group::{CallResult, NcclGroup};
+use super::plan::{CollectiveMemory, Step};
+
+impl NcclGroup {
+    /// Submits a collective on device memory after the work of the compute stream so far. Returns the event at its end.
+    pub(super) fn submit(
+        &self,
+        call: &Arc<Call>,
+        memory: CollectiveMemory,
+    ) -> Result<Moment, CommError> {
+        let Core { device, watchdog, meter, .. } = &*self.core;
+        watchdog.check()?;
+        let start = self.accounting().start_transfer();
+        let (text, dtype) = (call.to_string(), call.dtype.unwrap_or(DType::F32));
+        let _submitting = watchdog.begin_submission(&text);
+        let stream = Queue::Communication(call.axes.number());
+        let planner = self.planner(dtype);
+        let scratch = planner.scratch_len(&call.op);
+        let scratch =
+            (scratch > 0).then(|| Arc::new(meter.alloc(dtype, scratch, Category::Communication)));
+        let scratch_address = scratch.as_ref().map_or(0, |copy| copy.view().address() as u64);
+        device.wait_for(stream, &device.mark(Queue::Compute));
+        let span = self.accounting().open_span(stream);
+        for step in planner.steps(&call.op, memory, scratch_address) {
+            self.submit_step(&text, (stream, dtype), step)?;
+        }
+        self.accounting().close_span(span, call);
+        let end = device.mark(stream);
+        if let Some(scratch) = scratch {
+            watchdog.watch_call(text.clone(), end.clone(), Some(scratch));
+        }
+        watchdog.watch_call(text, end.clone(), None);
+        self.accounting().finish_transfer(call, start);
+        Ok(end)
+    }
+
+    /// Submits one step of the call that `text` describes.
+    fn submit_step(&self, text: &str, (stream, dtype): (Queue, DType), step: Step) -> CallResult {
+        let Core { device, registrations, .. } = &*self.core;
+        match step {
+            // SAFETY: all ranges lie inside operands of the call, which are this stream's until its end.
+            Step::Copy { bytes, dst, src } => unsafe {
+                device.copy(stream, dst as *mut u8, src as *const u8, bytes);
+            },
+            // SAFETY: as above.
+            Step::Join { rows, whole, parts } => unsafe {
+                device.join_rows(stream, rows, whole as *mut u8, &parts);
+            },
+            // SAFETY: as above.
+            Step::Split { rows, whole, parts } => unsafe {
+                device.split_rows(stream, rows, whole as *const u8, &parts);
+            },
+            Step::Group(transfers) => {
+                let closed = CommError::Closed { rank: self.member.world_rank() };
+                let comm = self.comm.ok_or(closed)?;
+                // The library itself registers the memory of captured calls.
+                if let Some(registrations) = registrations
+                    && !device.is_capturing()
+                {
+                    let ranks = self.member.size();
+                    let memory = transfers.iter().flat_map(|next| next.memory(ranks, dtype));
+                    memory
+                        .flatten()
+                        .try_for_each(|used| registrations.note_use(comm, text, used))?;
+                }
+                let stream = CommStream { comm, stream: device.handle(stream) };
+                self.submit_transfers(text, stream, dtype, &transfers)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Submits one transfer, or several as a group.
+    pub(super) fn submit_transfers(
+        &self,
+        call: &str,
+        stream: CommStream,
+        dtype: DType,
+        transfers: &[Transfer],
+    ) -> CallResult {
+        let watchdog = &self.core.watchdog;
+        watchdog.with_library(call, |library| {
+            library.begin_group()?;
+            for transfer in transfers {
+                // SAFETY: the addresses lie inside operands of the call, which are this stream's until its end.
+                unsafe { library.submit(stream, dtype, transfer)? };
+            }
+            library.end_group()
+        })?;
+        watchdog.wait_until_ready(stream.comm, call)
+    }
+}

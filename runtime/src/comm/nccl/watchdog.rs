@@ -1,0 +1,290 @@
+//! The watchdog of a rank's communicators: timeouts, failure detection, and abort, so that no call waits forever.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::backend::{Buffer, Device, Moment};
+use crate::comm::{CommError, Peers, RankExit};
+
+use super::api::{Comm, CommState, Library, LibraryError};
+use super::engine::NcclSettings;
+
+/// Polling period.
+const PERIOD: Duration = Duration::from_millis(20);
+/// Time for failure detection to report a failed rank: the library may notice it first, but cannot name the rank.
+const DETECTION_TIME: Duration = Duration::from_millis(500);
+/// Time for which a busy communicator is polled without sleeping: the end of a group of calls takes less.
+const SPIN_TIME: Duration = Duration::from_micros(200);
+
+/// The communicators of a rank and their calls in flight.
+#[derive(Debug)]
+pub struct Watchdog {
+    library: Arc<dyn Library>,
+    device: Arc<dyn Device>,
+    rank: usize,
+    timeout: Duration,
+    peers: Arc<dyn Peers>,
+    /// Held during library calls on a communicator, which must not be aborted meanwhile.
+    library_calls: Mutex<()>,
+    state: Mutex<WatchState>,
+    changed: Condvar,
+    failure: OnceLock<CommError>,
+}
+
+#[derive(Debug, Default)]
+struct WatchState {
+    comms: Vec<Comm>,
+    /// The call that is being submitted, which may already wait for other ranks.
+    submitting: Option<String>,
+    /// In the order of submission, which is not the order of completion.
+    in_flight: VecDeque<InFlightCall>,
+    /// Memory of calls that are captured in a CUDA graph.
+    captured: Vec<Arc<Buffer>>,
+    is_closed: bool,
+}
+
+/// A submitted call.
+#[derive(Debug)]
+struct InFlightCall {
+    call: String,
+    since: Instant,
+    end: Moment,
+    /// Memory that is in use until the end.
+    held: Option<Arc<Buffer>>,
+}
+
+/// Guard of the submission of a call.
+pub struct Submission<'a>(&'a Watchdog);
+
+impl Drop for Submission<'_> {
+    fn drop(&mut self) {
+        self.0.lock().submitting = None;
+    }
+}
+
+impl Watchdog {
+    /// Creates the watchdog of the rank of `settings`, without communicators.
+    pub fn new(
+        library: Arc<dyn Library>,
+        device: Arc<dyn Device>,
+        settings: &NcclSettings,
+    ) -> Arc<Watchdog> {
+        let NcclSettings { rank, timeout, ref peers, .. } = *settings;
+        Arc::new(Watchdog {
+            library,
+            device,
+            rank,
+            timeout,
+            peers: Arc::clone(peers),
+            library_calls: Mutex::default(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            failure: OnceLock::new(),
+        })
+    }
+
+    /// Starts the thread, which polls until [`close`](Self::close).
+    pub fn start_thread(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
+        let watchdog = Arc::clone(self);
+        let name = format!("rank {} watchdog", self.rank);
+        std::thread::Builder::new().name(name).spawn(move || {
+            let mut state = watchdog.lock();
+            while !state.is_closed {
+                let waited = watchdog.changed.wait_timeout(state, PERIOD);
+                drop(waited.unwrap_or_else(PoisonError::into_inner));
+                watchdog.poll();
+                state = watchdog.lock();
+            }
+        })
+    }
+
+    /// Ends the thread.
+    pub fn close(&self) {
+        self.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Adds a communicator to be monitored.
+    pub fn add_comm(&self, comm: Comm) {
+        self.lock().comms.push(comm);
+    }
+
+    /// Marks `call` as being submitted until the guard is dropped: an error that is found meanwhile names it.
+    pub fn begin_submission(&self, call: &str) -> Submission<'_> {
+        self.lock().submitting = Some(call.into());
+        Submission(self)
+    }
+
+    /// Monitors a submitted call until the event `end`, and keeps `held` until then. During the capture of a CUDA graph,
+    /// `held` is kept until its [first replay](Self::release_captured), and the replays are monitored instead.
+    pub fn watch_call(&self, call: String, end: Moment, held: Option<Arc<Buffer>>) {
+        if self.device.is_capturing() {
+            self.lock().captured.extend(held);
+            return;
+        }
+        let call = InFlightCall { call, since: Instant::now(), end, held };
+        self.lock().in_flight.push_back(call);
+    }
+
+    /// Releases the memory of captured calls, after the capture has ended.
+    pub fn release_captured(&self) {
+        let held = std::mem::take(&mut self.lock().captured);
+        // Freed outside of the lock.
+        drop(held);
+    }
+
+    /// Returns the failure after which no call can be issued any more.
+    pub fn check(&self) -> Result<(), CommError> {
+        self.failure.get().map_or(Ok(()), |failure| Err(failure.clone()))
+    }
+
+    /// As [`check`](Self::check); fails also if another rank has failed that `call` may wait for.
+    pub fn check_peers(&self, call: &str) -> Result<(), CommError> {
+        self.check()?;
+        match self.peers.failed_peer() {
+            Some(failed) => Err(self.abort(peer_left(failed, call, String::new()))),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs `calls` of the library, on communicators that are not aborted meanwhile.
+    pub fn with_library<T>(
+        &self,
+        call: &str,
+        calls: impl FnOnce(&dyn Library) -> Result<T, LibraryError>,
+    ) -> Result<T, CommError> {
+        let outcome = {
+            let _held = self.library_calls.lock().unwrap_or_else(PoisonError::into_inner);
+            self.check()?;
+            calls(&*self.library)
+        };
+        outcome.map_err(|error| self.fail(call, error.to_string()))
+    }
+
+    /// Aborts all communicators because of `problem` in `call`. Returns the first failure of the rank.
+    pub fn fail(&self, call: &str, problem: String) -> CommError {
+        let start = Instant::now();
+        while self.failure.get().is_none() && start.elapsed() < DETECTION_TIME {
+            if let Some(failed) = self.peers.failed_peer() {
+                return self.abort(peer_left(failed, call, format!(" ({problem})")));
+            }
+            std::thread::sleep(PERIOD);
+        }
+        self.abort(CommError::Engine { rank: self.rank, call: call.into(), problem })
+    }
+
+    /// Announces the exit of the rank, and aborts all communicators if it has failed.
+    pub fn leave(&self, exit: &RankExit) {
+        self.peers.announce_exit(exit);
+        if *exit != RankExit::Returned {
+            self.abort(CommError::Closed { rank: self.rank });
+        }
+    }
+
+    /// Aborts all communicators because of `error`. Returns the first failure of the rank.
+    fn abort(&self, error: CommError) -> CommError {
+        let failure = self.failure.get_or_init(|| error).clone();
+        let comms = std::mem::take(&mut self.lock().comms);
+        let _held = self.library_calls.lock().unwrap_or_else(PoisonError::into_inner);
+        comms.into_iter().for_each(|comm| self.library.abort_comm(comm));
+        failure
+    }
+
+    /// Waits until `comm` accepts calls.
+    pub fn wait_until_ready(&self, comm: Comm, call: &str) -> Result<(), CommError> {
+        let start = Instant::now();
+        loop {
+            self.check_peers(call)?;
+            match self.with_library(call, |library| library.comm_state(comm))? {
+                CommState::Ready => return Ok(()),
+                CommState::Busy if start.elapsed() < SPIN_TIME => std::thread::yield_now(),
+                CommState::Busy if start.elapsed() < self.timeout => {
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+                CommState::Busy => return Err(self.time_out(call)),
+            }
+        }
+    }
+
+    /// Blocks the host until the event `end`, or a failure.
+    pub fn wait_for_event(&self, end: &Moment) -> Result<(), CommError> {
+        while !self.device.is_done(end) {
+            self.check()?;
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        self.check()
+    }
+
+    /// Blocks until all submitted calls are complete, or have failed.
+    pub fn wait_for_all(&self) -> Result<(), CommError> {
+        loop {
+            self.check()?;
+            let next = self.lock().in_flight.front().map(|next| next.end.clone());
+            let Some(end) = next else { return Ok(()) };
+            self.wait_for_event(&end)?;
+            self.poll();
+        }
+    }
+
+    /// Timeout of a call.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Aborts all communicators because `call` takes too long.
+    fn time_out(&self, call: &str) -> CommError {
+        let waited = self.timeout.as_secs_f64();
+        let problem = format!(
+            "it was not complete after {waited} s: a rank has failed, or makes other calls; look at the last lines of all \
+             ranks"
+        );
+        self.fail(call, problem)
+    }
+
+    /// Releases the memory of completed calls, and checks communicators, peers and timeouts.
+    fn poll(&self) {
+        let (comms, completed) = {
+            let mut state = self.lock();
+            let in_flight = std::mem::take(&mut state.in_flight);
+            let (completed, in_flight): (VecDeque<_>, VecDeque<_>) =
+                in_flight.into_iter().partition(|call| self.device.is_done(&call.end));
+            state.in_flight = in_flight;
+            (state.comms.clone(), completed)
+        };
+        // Freed outside of the lock.
+        completed.into_iter().for_each(|call| drop(call.held));
+        let next = {
+            let state = self.lock();
+            let next = state.in_flight.front().map(|next| next.call.clone());
+            next.or_else(|| state.submitting.clone())
+        };
+        let next = next.as_deref().unwrap_or("next call");
+        let has_failed =
+            |comm: &Comm| self.with_library(next, |library| library.comm_state(*comm)).is_err();
+        if comms.iter().any(has_failed) || self.check_peers(next).is_err() {
+            return;
+        }
+        let is_late = |call: &&InFlightCall| call.since.elapsed() > self.timeout;
+        let late = self.lock().in_flight.iter().find(is_late).map(|late| late.call.clone());
+        if let (Some(call), None) = (late, self.failure.get()) {
+            self.time_out(&call);
+        }
+    }
+
+    /// Refuses further calls, and returns the communicators that were not aborted.
+    pub fn take_comms(&self) -> Vec<Comm> {
+        self.failure.get_or_init(|| CommError::Closed { rank: self.rank });
+        std::mem::take(&mut self.lock().comms)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WatchState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the error of `call`, which cannot complete because another rank has ended.
+fn peer_left((rank, exit): (usize, RankExit), call: &str, detail: String) -> CommError {
+    CommError::PeerLeft { rank, exit, call: call.into(), detail }
+}

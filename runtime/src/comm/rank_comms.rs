@@ -1,0 +1,171 @@
+//! One rank's communicators and position in the mesh.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::backend::{Device, MemoryMeter, ReduceOp, ViewMut};
+use crate::layout::AxisSet;
+use crate::mesh::{Coordinates, MeshShape};
+use crate::trace::Lane;
+
+use super::accounting::Accounting;
+use super::call::axes_name;
+use super::world::World;
+use super::{
+    CommError, CommStats, CommTimes, Communicator, Engine, GroupMember, LaunchOptions, Peers, Site,
+    Timeline,
+};
+
+/// One rank's communicators and position in the mesh.
+pub struct RankComms {
+    world: Arc<World>,
+    rank: usize,
+    coordinates: Coordinates,
+    engine: Arc<dyn Engine>,
+    /// Created at their first use.
+    groups: Mutex<BTreeMap<AxisSet, Arc<Communicator>>>,
+}
+
+impl RankComms {
+    /// Creates the communicators of `rank` over `engine`.
+    pub(super) fn new(world: Arc<World>, rank: usize, engine: Arc<dyn Engine>) -> RankComms {
+        let coordinates = world.shape().coordinates(rank);
+        RankComms { world, rank, coordinates, engine, groups: Mutex::default() }
+    }
+
+    /// Creates the communicators of a rank that was not started by [`launch`](super::launch), over `engine`.
+    pub fn with_engine(shape: MeshShape, rank: usize, engine: Arc<dyn Engine>) -> RankComms {
+        World::new(shape, &LaunchOptions::default()).comms(rank).over(engine)
+    }
+
+    /// Creates the last rank of a mesh without running ranks, for a dry run: of dims that do not divide evenly, it has the
+    /// largest part. Its collectives would wait for the other ranks forever.
+    pub(crate) fn unattended(shape: MeshShape) -> RankComms {
+        World::new(shape, &LaunchOptions::default()).comms(shape.world_size() - 1)
+    }
+
+    /// Replaces the engine of this rank. The failure of the rank is still reported to the ranks of this process.
+    pub fn over(self, engine: Arc<dyn Engine>) -> RankComms {
+        self.world.add_engine(self.rank, &engine);
+        RankComms { engine, groups: Mutex::default(), ..self }
+    }
+
+    /// Failure detection among the ranks of this process, for an engine.
+    pub fn peers(&self) -> Arc<dyn Peers> {
+        self.world.peers(self.rank)
+    }
+
+    /// The world rank.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// The mesh.
+    pub fn shape(&self) -> &MeshShape {
+        self.world.shape()
+    }
+
+    /// Coordinates of the rank in the mesh.
+    pub fn coordinates(&self) -> &Coordinates {
+        &self.coordinates
+    }
+
+    /// Returns the communicator with the ranks that differ from this one along `axes` only. Every call with the same axes
+    /// returns the same communicator; different sets of axes are independent groups, even if their ranks are the same.
+    pub fn group(&self, axes: AxisSet) -> Arc<Communicator> {
+        let mut groups = self.lock_groups();
+        let group = groups.entry(axes).or_insert_with(|| {
+            Arc::new(self.communicator(axes, self.world.accounting(self.rank, axes)))
+        });
+        Arc::clone(group)
+    }
+
+    /// Returns the communicator with all ranks, whose group ranks are world ranks.
+    pub fn world(&self) -> Arc<Communicator> {
+        self.group(AxisSet::ALL)
+    }
+
+    /// The trace lane of the rank's main thread. Communicators add their waits to it.
+    pub fn lane(&self) -> &Lane {
+        &self.world.clock(self.rank).lane
+    }
+
+    /// Traces the streams of the rank's device from now on, if tracing is on.
+    pub(crate) fn trace_device(&self, device: Arc<dyn Device>) -> Option<Arc<Timeline>> {
+        let timeline = self.world.timeline(self.rank, device)?;
+        // A rank is traced once, by one timeline.
+        let _ = self.world.clock(self.rank).timeline.set(Arc::clone(&timeline));
+        Some(timeline)
+    }
+
+    /// Payload bytes that the rank has sent so far, by the axes of the group.
+    pub fn bytes_by_axes(&self) -> BTreeMap<AxisSet, u64> {
+        self.stats().into_iter().map(|(axes, stats)| (axes, stats.bytes)).collect()
+    }
+
+    /// Communication times so far, exposed and overlapped, by the axes of the group.
+    pub fn times_by_axes(&self) -> BTreeMap<AxisSet, CommTimes> {
+        self.stats().into_iter().map(|(axes, stats)| (axes, stats.times)).collect()
+    }
+
+    /// Statistics of the rank so far, by the axes of the group.
+    pub fn stats(&self) -> BTreeMap<AxisSet, CommStats> {
+        self.lock_groups().iter().map(|(axes, group)| (*axes, group.stats())).collect()
+    }
+
+    /// Returns the memory pools that CUDA graphs of this rank have to keep for its collectives. `None` if they cannot be
+    /// captured, or tracing is on.
+    pub(crate) fn graph_pools(&self) -> Option<Vec<Arc<MemoryMeter>>> {
+        if self.lane().is_on() { None } else { self.engine.graph_pools() }
+    }
+
+    /// Returns `true` if `vote` is `true` on all ranks whose collectives can be [captured](Self::graph_pools). It is not
+    /// counted in [`stats`](Self::stats), and the host waits for it.
+    pub(crate) fn agree(&self, vote: bool) -> Result<bool, CommError> {
+        if self.shape().world_size() == 1 || self.engine.graph_pools().is_none() {
+            return Ok(vote);
+        }
+        let uncounted = Accounting::new(Arc::clone(self.world.clock(self.rank)));
+        let mut rejections = [f32::from(u8::from(!vote))];
+        let data = ViewMut::from(&mut rejections[..]);
+        let site = Site::new("CUDA graphs");
+        self.communicator(AxisSet::ALL, uncounted).all_reduce(&site, ReduceOp::Max, data)?;
+        Ok(rejections[0] == 0.0)
+    }
+
+    /// Replays the CUDA graph `name` by `submit`. Its collectives count as `captured` in the [statistics](Self::stats).
+    ///
+    /// # Errors
+    /// If no call can be issued any more.
+    pub fn replay(
+        &self,
+        name: &str,
+        captured: &BTreeMap<AxisSet, CommStats>,
+        submit: &mut dyn FnMut(),
+    ) -> Result<(), CommError> {
+        let axes: Vec<String> = captured.keys().map(|axes| axes_name(*axes)).collect();
+        let calls = (!axes.is_empty())
+            .then(|| format!("{name}, with its captured calls over {}", axes.join(", over ")));
+        self.engine.replay(calls, submit)?;
+        let groups = self.lock_groups();
+        for (axes, stats) in captured {
+            if let Some(group) = groups.get(axes) {
+                group.count_replayed(stats);
+            }
+        }
+        Ok(())
+    }
+
+    fn communicator(&self, axes: AxisSet, accounting: Accounting) -> Communicator {
+        let shape = self.shape();
+        let world_ranks = shape.group_of(self.rank, axes);
+        let group_rank = shape.index_in_group(self.rank, axes);
+        let member = Arc::new(GroupMember::new(axes, world_ranks, group_rank, accounting));
+        let group = self.engine.process_group(&member);
+        Communicator::new(member, group)
+    }
+
+    fn lock_groups(&self) -> MutexGuard<'_, BTreeMap<AxisSet, Arc<Communicator>>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
