@@ -10,8 +10,9 @@ use crate::mesh::MeshError;
 use crate::nn::BuildError;
 use crate::optim::GroupsError;
 
-use super::progress::say;
-use super::{Config, ConfigError, MetricsError, memory};
+use super::config::memory_advice;
+use super::console::say;
+use super::{Config, ConfigError, MetricsError};
 
 /// The result of everything that a user starts.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -95,7 +96,7 @@ impl Error {
     pub(super) fn advised(self, config: &Config) -> Error {
         match self {
             Error::OutOfMemory { rank, error, .. } => {
-                Error::OutOfMemory { rank, error, advice: Some(memory::advice(config)) }
+                Error::OutOfMemory { rank, error, advice: Some(memory_advice(config)) }
             }
             error => error,
         }

@@ -8,10 +8,10 @@ use crate::comm::{LaunchOptions, launch_rank, launch_with};
 use crate::trace::Tracer;
 
 use super::config::Config;
+use super::console::say;
 use super::machine::{Machine, machine_of};
 use super::plan::Plan;
-use super::progress::say;
-use super::rank_loop::{RankLoop, Shared};
+use super::run::{RankLoop, Shared};
 use super::{Error, LanguageModel, Result, Summary};
 
 /// Trains a `M` as a [`Config`] says.

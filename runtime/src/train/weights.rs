@@ -6,7 +6,7 @@ use crate::checkpoint::Region;
 use crate::checkpoint::hf::{HfExport, HfFolder, HfFormat};
 use crate::tensor::{Extent, ParamRef, Rank};
 
-use super::language_model::numbered;
+use super::family::numbered;
 use super::{Error, HfName, Result};
 
 /// Reads this rank's part of every parameter from a Hugging Face folder, where `names` says which tensor is whose.

@@ -17,6 +17,8 @@ mod error;
 mod file;
 mod flags;
 mod given;
+mod lr_schedule;
+mod memory_advice;
 mod optimizer;
 mod resolve;
 mod sharding;
@@ -24,6 +26,8 @@ mod values;
 
 pub use error::{ConfigError, Problem, Source};
 pub use flags::{FLAGS, Flag, Kind};
+pub use lr_schedule::{Decay, LrSchedule};
+pub(super) use memory_advice::memory_advice;
 pub use optimizer::{OptimizerConfig, OptimizerKind};
 pub use sharding::Precision;
 

@@ -4,6 +4,7 @@
 mod choice;
 #[cfg(feature = "cuda")]
 mod gpus;
+mod host_memory;
 
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{Backend, DType};
@@ -11,8 +12,8 @@ use crate::comm::RankComms;
 use crate::launch::{Place, PlaceError};
 
 use crate::train::config::{Config, Device};
-use crate::train::plan::counted;
-use crate::train::{Error, Result, memory};
+use crate::train::console::counted;
+use crate::train::{Error, Result};
 
 /// What a run's ranks compute on. [`Trainer::on`](crate::train::Trainer::on) takes one of your own.
 pub trait Machine: Send + Sync {
@@ -116,7 +117,7 @@ impl Machine for Processor {
     }
 
     fn memory(&self) -> Option<f64> {
-        memory::available()
+        host_memory::available()
     }
 
     fn peak_flops(&self, _: DType) -> Option<f64> {

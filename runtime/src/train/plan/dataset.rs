@@ -7,8 +7,8 @@ use crate::data::{
     DataError, TokenFile, TokenizeError, TokenizeProgress, Tokenizer, read_corpus, tokenize_text,
 };
 
-use super::Result;
-use super::config::{Config, ModelSource};
+use crate::train::Result;
+use crate::train::config::{Config, ModelSource};
 
 /// What `--data` and `--tokenizer` mean for a model with `vocab` token ids: the tokens, and what they are decoded with,
 /// if that is known.

@@ -4,7 +4,7 @@
 //! is derived from what is equal on all ranks and in every run with the same settings on the same machine: the device's
 //! memory or `--memory-limit`, and the plan. Free memory is neither, as other processes take of it.
 
-use super::super::config::{Config, Device};
+use crate::train::config::{Config, Device};
 
 /// Part of the memory that logits may take where it is left over.
 const MEMORY_SHARE: f64 = 16.0;

@@ -5,8 +5,8 @@ use crate::layout::AxisSet;
 use crate::random;
 use crate::tensor::{Rank, Tokens};
 
-use super::plan::Plan;
-use super::{LanguageModel, Result};
+use crate::train::plan::Plan;
+use crate::train::{LanguageModel, Result};
 
 /// Tokens of the data that the continuation starts from.
 const PROMPT: usize = 32;

@@ -5,12 +5,12 @@ use crate::comm::{Blocks, CommError, Communicator, Site};
 use crate::data::DataPosition;
 use crate::tensor::Rank;
 
-use super::plan::Plan;
-use super::trained::{self, Trained};
-use super::{Error, Result};
+use crate::train::plan::Plan;
+use crate::train::trained::{self, Trained};
+use crate::train::{Error, Result};
 
 /// Saves the state after `steps` steps, and removes all but the newest `keep` checkpoints. Every rank calls it.
-pub fn save(
+pub fn save_checkpoint(
     rank: &Rank,
     trained: &Trained<'_>,
     plan: &Plan,

@@ -8,11 +8,23 @@ use crate::layout::AxisSet;
 use crate::nn::Built;
 use crate::tensor::Rank;
 
+use crate::train::Result;
+use crate::train::plan::Plan;
+
 use super::flops::{measure_peak, model_flops_per_token};
-use super::plan::Plan;
-use super::rank_loop::Step;
-use super::report::peak_bytes;
-use super::{MetricsFile, Result, StepMetrics};
+use super::usage::peak_bytes;
+use super::{MetricsFile, StepMetrics};
+
+/// Results of one training step.
+pub struct StepStats {
+    pub loss: f64,
+    /// Tokens that the loss averages over.
+    pub tokens: u64,
+    /// Gradient norm before clipping.
+    pub grad_norm: f64,
+    pub lr: f64,
+    pub seconds: f64,
+}
 
 /// Counts between the beginning and the end of a step. Every rank has one, the first one writes.
 pub struct Recorder<'a> {
@@ -53,7 +65,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Writes the line of `step`. Every rank calls it.
-    pub fn record(&self, rank: &Rank, step: u64, done: &Step) -> Result<()> {
+    pub fn record(&self, rank: &Rank, step: u64, done: &StepStats) -> Result<()> {
         // First, so that what is sent for the metrics themselves is not counted.
         let comm_bytes = self.comm_bytes(rank);
         let mut recomputed = [(rank.recomputed_flops() - self.recomputed) as f64];

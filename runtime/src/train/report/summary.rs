@@ -6,9 +6,11 @@ use std::time::Duration;
 use crate::backend::Bytes;
 use crate::data::Tokenizer;
 
+use crate::train::config::Config;
+use crate::train::console::counted;
+use crate::train::plan::{Plan, on_mesh};
+
 use super::Report;
-use super::config::Config;
-use super::plan::{Plan, counted, on_mesh};
 
 /// What a run came to.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +33,7 @@ pub struct Summary {
 
 impl Summary {
     /// Prints to stdout. Whoever reads may have stopped reading, as `| head` does: that is no failure of the run.
-    pub(super) fn print(&self, plan: &Plan) {
+    pub(in crate::train) fn print(&self, plan: &Plan) {
         let _ = std::io::stdout().write_all(self.text(plan).as_bytes());
     }
 
@@ -108,7 +110,7 @@ fn readable(tokens: &[u32], tokenizer: Option<&Tokenizer>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{AxisUse, MemoryUse};
+    use super::super::{AxisUse, MemoryUse};
     use super::*;
 
     #[test]

@@ -5,7 +5,7 @@ use crate::data::{Batch, BatchHash, RankBatch, check_batches};
 use crate::layout::AxisSet;
 use crate::tensor::Rank;
 
-use super::Result;
+use crate::train::Result;
 
 /// Checks that data ranks hold different rows of a step of `samples` samples, and that the ranks between which a model
 /// is cut hold the same ones. Every rank calls it with its own `batch`, and all get the same answer.

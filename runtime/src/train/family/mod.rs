@@ -4,6 +4,11 @@ use crate::checkpoint::hf::{Gpt2Config, Gpt2Dropout, HfConfig, LlamaConfig};
 
 use super::config::ModelSizes;
 
+mod language_model;
+
+pub(in crate::train) use language_model::numbered;
+pub use language_model::{HfName, LanguageModel};
+
 /// The configuration of a family of language models that the trainer can make new models of, and export.
 pub trait Family: HfConfig {
     /// The configuration of a new model of these sizes, for sequences of `seq` tokens.

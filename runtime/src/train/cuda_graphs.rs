@@ -9,7 +9,7 @@ use crate::tensor::{
     Varies,
 };
 
-use super::progress::say;
+use super::console::say;
 
 /// Steps that are not recorded at first: in the first one, kernels are compiled and the order of parameters is learnt; the
 /// second one is as all others, and shows whether they can be recorded.

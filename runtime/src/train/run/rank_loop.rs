@@ -10,15 +10,14 @@ use crate::nn::{Built, build};
 use crate::optim::{Ema, Optimizer, ParamGroups};
 use crate::tensor::{Extent, Gradients, Mean, Rank, Reduced, Settings, scope};
 
+use crate::train::cuda_graphs::{Graphs, Turn};
+use crate::train::plan::Plan;
+use crate::train::report::{Recorder, StepStats, Totals};
+use crate::train::trained::{self, Trained, TrainedMut};
+use crate::train::{Error, LanguageModel, MetricsFile, Progress, Result, Summary, weights};
+
 use super::batch_check::check_first_batches;
-use super::graphs::{Graphs, Turn};
-use super::plan::Plan;
-use super::recorder::Recorder;
-use super::report::Totals;
-use super::trained::{self, Trained, TrainedMut};
-use super::{
-    Error, LanguageModel, MetricsFile, Progress, Result, Summary, sample, saving, weights,
-};
+use super::{sample, save};
 
 /// What the ranks of the process share besides their messages.
 pub struct Shared {
@@ -51,16 +50,6 @@ pub struct RankLoop<'a, M: LanguageModel> {
     batches: Prefetch,
     /// Steps that were done at the last checkpoint.
     saved: Option<u64>,
-}
-
-/// What one step came to.
-pub struct Step {
-    pub loss: f64,
-    /// Tokens in the mean of the loss.
-    pub tokens: u64,
-    pub grad_norm: f64,
-    pub lr: f64,
-    pub seconds: f64,
 }
 
 impl<'a, M: LanguageModel> RankLoop<'a, M> {
@@ -151,7 +140,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         sample::continuation(&self.rank, &self.built.model, self.plan)
     }
 
-    fn step(&mut self, step: u64) -> Result<Step> {
+    fn step(&mut self, step: u64) -> Result<StepStats> {
         let start = Instant::now();
         let config = &self.plan.config;
         self.rank.set_step(step);
@@ -170,7 +159,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             None => self.optimizer.step(lr, gradients),
         }
         scope::record("optimizer", span);
-        Ok(Step {
+        Ok(StepStats {
             loss: mean.value(),
             tokens: mean.count(),
             grad_norm,
@@ -214,7 +203,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
     fn save(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
         let (optimizer, average) = (&self.optimizer, self.average.as_ref());
         let trained = Trained { params: &self.built.params(), optimizer, average };
-        saving::save(&self.rank, &trained, self.plan, steps, keep)?;
+        save::save_checkpoint(&self.rank, &trained, self.plan, steps, keep)?;
         self.saved = Some(steps);
         Ok(())
     }

@@ -1,9 +1,11 @@
 //! Progress on stderr: a bar on a terminal, plain lines elsewhere.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::train::console::say;
 
 /// Least time between two plain lines, so that the log of a fast run stays short.
 const LINE_EVERY: Duration = Duration::from_secs(2);
@@ -63,11 +65,6 @@ impl Progress {
             bar.abandon();
         }
     }
-}
-
-/// Prints a line to stderr. Where stderr is closed or full, nothing can be told and the run goes on.
-pub(super) fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// `None` as long as nothing is done.

@@ -6,7 +6,7 @@ use crate::tensor::{Loss, Targets, Tensor, Tokens};
 
 use super::Family;
 
-/// A model that predicts the next token, and can be trained by [`Trainer`](super::Trainer).
+/// A model that predicts the next token, and can be trained by [`Trainer`](crate::train::Trainer).
 pub trait LanguageModel: Model {
     /// The dim of sequences, declared `@ data`.
     type Batch: BatchDim;
@@ -78,7 +78,7 @@ impl HfName {
     }
 
     /// The numbers of layers in `path`, if this is its entry.
-    pub(super) fn numbers<'a>(&self, path: &'a str) -> Option<Vec<&'a str>> {
+    pub(in crate::train) fn numbers<'a>(&self, path: &'a str) -> Option<Vec<&'a str>> {
         let mut numbers = Vec::new();
         let mut parts = path.split('.');
         for pattern in self.path.split('.') {
@@ -93,7 +93,7 @@ impl HfName {
 }
 
 /// `pattern` with these numbers in the places of its stars.
-pub(super) fn numbered(pattern: &str, numbers: &[&str]) -> String {
+pub(in crate::train) fn numbered(pattern: &str, numbers: &[&str]) -> String {
     let mut numbers = numbers.iter();
     let parts = pattern.split('.');
     let parts = parts.map(|part| if part == "*" { numbers.next().unwrap_or(&"*") } else { part });

@@ -1,7 +1,6 @@
 //! Whether a run fits in memory, judged before anything is allocated.
 
 mod activations;
-mod available;
 mod logits;
 mod state;
 
@@ -9,20 +8,19 @@ use std::fmt;
 use std::rc::Rc;
 
 use crate::backend::{Bytes, Category};
-use crate::layout::{AxisId, AxisSet};
+use crate::layout::AxisId;
 use crate::nn::{Built, RecomputeOverride};
 use crate::optim::ParamGroups;
-use crate::tensor::{Unit, ZeroLevel};
+use crate::tensor::Unit;
 
-use super::config::Config;
-use super::{Error, Outline, Result};
+use crate::train::config::{Config, memory_advice};
+use crate::train::{Error, Outline, Result};
 
 use activations::ActivationBytes;
 use logits::{logits_limit, memory_of_rank};
 use state::{LINE, StateBytes, StateLayout};
 
 pub use activations::Kept;
-pub use available::available;
 pub use state::UnitSize;
 
 /// Bytes that a rank needs at the least: on the rank that has most of what does not divide evenly, the peak of each
@@ -129,7 +127,7 @@ impl MemoryPlan {
             Some(limit) if self.total > limit as f64 => Err(Error::Input(format!(
                 "--memory-limit: {} are too few: each rank needs at least {self}\n{}",
                 Bytes(limit as f64),
-                advice(config)
+                memory_advice(config)
             ))),
             _ => Ok(()),
         }
@@ -146,7 +144,7 @@ impl MemoryPlan {
              {self}\n{}",
             Bytes(self.total * ranks),
             Bytes(available),
-            advice(config)
+            memory_advice(config)
         )))
     }
 }
@@ -183,24 +181,6 @@ pub fn units_of<M>(built: &Built<M>) -> Vec<UnitSize> {
         UnitSize { len: unit.len() as u64, matrices: matrices.sum() }
     };
     built.units.iter().map(size).collect()
-}
-
-/// What takes less memory than these settings, in the order in which it is worth trying.
-pub fn advice(config: &Config) -> String {
-    let mut ways = Vec::new();
-    let sequences = config.batch / config.mesh.degree_of(AxisSet::DATA);
-    if config.micro_batches < sequences {
-        ways.push("more --micro-batches");
-    }
-    if config.recompute != Some(RecomputeOverride::Full) {
-        ways.push("--recompute full");
-    }
-    if config.mesh.degree(AxisId::Fsdp) > 1 && config.zero < ZeroLevel::Parameters {
-        ways.push("a higher --zero");
-    }
-    ways.extend(["more fsdp or tp ranks", "a smaller --batch or --seq", "a smaller model"]);
-    let last = ways.pop().unwrap_or_default();
-    format!("what takes less: {} or {last}", ways.join(", "))
 }
 
 #[cfg(test)]
@@ -269,25 +249,6 @@ mod tests {
             "--memory-limit: 9.50 kB are too few: each rank needs at least 9.50 kB:\n  parameters ";
         assert!(text.starts_with(start), "{text}");
         assert!(text.contains("\nwhat takes less: --recompute full, "), "{text}");
-    }
-
-    #[test]
-    fn advice_leaves_out_what_was_done() {
-        let of = |line: &str| advice(&config(line));
-        let last = "a smaller --batch or --seq or a smaller model";
-        let more = "more fsdp or tp ranks";
-        assert_eq!(
-            of("--mesh 1 --recompute full --micro-batches 2"),
-            format!("what takes less: {more}, {last}")
-        );
-        assert_eq!(
-            of("--mesh fsdp=2 --zero 1"),
-            format!("what takes less: --recompute full, a higher --zero, {more}, {last}")
-        );
-        assert_eq!(
-            of("--mesh fsdp=1 --recompute full"),
-            format!("what takes less: more --micro-batches, {more}, {last}")
-        );
     }
 
     #[test]

@@ -8,8 +8,8 @@ use crate::comm::{Blocks, CommTimes, Site};
 use crate::layout::AxisSet;
 use crate::tensor::Rank;
 
-use super::Result;
-use super::memory::MemoryPlan;
+use crate::train::Result;
+use crate::train::plan::MemoryPlan;
 
 /// What the steps of a run took.
 #[derive(Debug, Clone, PartialEq)]

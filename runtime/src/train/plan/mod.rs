@@ -13,10 +13,17 @@ use crate::nn::{Built, Sizes, declare};
 use crate::tensor::{ParamRef, Rank};
 
 use super::config::{Config, Device, ModelSource};
+use super::console::{counted, say, with_commas};
 use super::machine::Machine;
-use super::memory::{Kept, MemoryPlan, kept_of, units_of};
-use super::progress::say;
-use super::{Error, Family, LanguageModel, Outline, Result, resume, text, weights};
+use super::{Error, Family, LanguageModel, Outline, Result, weights};
+
+mod dataset;
+mod memory;
+mod resume;
+
+use memory::{Kept, kept_of, units_of};
+
+pub use memory::MemoryPlan;
 
 /// Most threads of all ranks together: ranks are threads of one process, and more of them only wait for each other.
 const MAX_THREADS: usize = 1024;
@@ -65,7 +72,7 @@ impl Plan {
         if let Some(format) = &export {
             weights::check_export(format, M::HF_NAMES, &params)?;
         }
-        let (file, tokenizer) = text::open(&config, outline.vocab)?;
+        let (file, tokenizer) = dataset::open(&config, outline.vocab)?;
         let dataset = Dataset::new(file, config.seq, config.batch, config.order, config.seed)?;
         let resume = match &config.resume {
             Some(path) => Some(resume::open(path, &config, &dataset, &params)?),
@@ -182,23 +189,6 @@ fn with_threads(config: &Config) -> String {
     format!("{} with {threads}{each}", on_mesh(config))
 }
 
-/// `1 thread`, `2 threads`.
-pub fn counted(count: usize, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
-}
-
-/// `1,234,567`.
-fn with_commas(number: u64) -> String {
-    let digits = number.to_string();
-    let groups: Vec<&str> = digits
-        .as_bytes()
-        .rchunks(3)
-        .rev()
-        .map(|group| std::str::from_utf8(group).unwrap_or_default())
-        .collect();
-    groups.join(",")
-}
-
 /// The configuration of the model to train, and the folder that its weights come from.
 fn configuration<F: Family>(config: &Config) -> Result<(F, Option<HfFolder>)> {
     match &config.model {
@@ -303,9 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_places_read_well() {
-        let numbers = [0, 999, 1000, 1234567].map(with_commas);
-        assert_eq!(numbers, ["0", "999", "1,000", "1,234,567"]);
+    fn ranks_and_threads_read_well() {
         let place = |line: &str| with_threads(&Config::parse(line.split(' ')).unwrap());
         assert_eq!(place("t --mesh 1 --threads 2"), "1 rank with 2 threads");
         assert_eq!(place("t --mesh tp=2 --threads 1"), "2 ranks (tp=2) with 1 thread each");

@@ -8,10 +8,9 @@ use crate::data::{DataPosition, Dataset};
 use crate::optim::{Ema, OptimizerOptions, ParamGroups};
 use crate::tensor::ParamRef;
 
-use super::config::Config;
-use super::plan::counted;
-use super::progress::say;
-use super::{Error, Result, trained};
+use crate::train::config::Config;
+use crate::train::console::{counted, say};
+use crate::train::{Error, Result, trained};
 
 /// Opens the checkpoint at `path`, and judges it by the settings, the data and the model's parameters.
 pub fn open(
