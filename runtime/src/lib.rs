@@ -12,6 +12,7 @@ pub mod nn;
 pub mod optim;
 pub mod prelude;
 pub mod random;
+pub mod state_dict;
 pub mod tensor;
 pub mod trace;
 pub mod train;

@@ -18,7 +18,7 @@ fn refused(mesh: &str, change: impl Fn(usize, &mut std::process::Command)) -> Ve
 #[test]
 fn the_mesh_has_as_many_ranks_as_there_are_processes() {
     for end in refused("dp=4", |_, _| {}) {
-        let text = "--mesh dp=4 has 4 ranks, but 2 processes were started; make them as many";
+        let text = "--mesh dp=4 has 4 ranks, but 2 processes were started; start 4";
         assert!(end.stderr.contains(text), "{}", end.stderr);
     }
 }

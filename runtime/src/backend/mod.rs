@@ -2,6 +2,7 @@
 
 mod block;
 mod buffer;
+mod bytes;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -16,12 +17,12 @@ mod shapes;
 mod view;
 
 pub use buffer::{Buffer, Category};
+pub(crate) use bytes::Bytes;
 pub use device::{Device, DeviceFailure, FreeObserver, Moment, Queue, RowPart, Runs};
 pub use dtype::{DType, Element};
 pub use expr::{Dropout, Expr, Node};
 pub use meter::MemoryMeter;
 pub use ops::Backend;
-pub(crate) use out_of_memory::Bytes;
 pub use out_of_memory::OutOfMemory;
 pub use recording::{Place, RecordedWork, Recording, Recordings};
 pub use shapes::{

@@ -1,6 +1,6 @@
 //! A rank that needs more memory than there is.
 
-use super::Category;
+use super::{Bytes, Category};
 
 /// A rank needed more memory than its limit allows, or than the system has.
 ///
@@ -54,54 +54,9 @@ impl std::fmt::Display for OutOfMemory {
     }
 }
 
-/// A number of bytes for people: `812 B`, `1.50 GB`, `20.0 TB`.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Bytes(pub f64);
-
-impl std::fmt::Display for Bytes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (mut scaled, mut units) = (self.0, ["B", "kB", "MB", "GB", "TB", "PB", "EB"].iter());
-        let mut unit = units.next();
-        // What would be rounded up to 1000 is told in the next unit.
-        while scaled >= 999.5
-            && let Some(next) = units.next()
-        {
-            scaled /= 1e3;
-            unit = Some(next);
-        }
-        let unit = unit.unwrap_or(&"B");
-        let decimals = match scaled {
-            _ if *unit == "B" => 0,
-            scaled if scaled < 9.995 => 2,
-            scaled if scaled < 99.95 => 1,
-            _ => 0,
-        };
-        f.pad(&format!("{scaled:.decimals$} {unit}"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_have_three_digits() {
-        for (bytes, text) in [
-            (0.0, "0 B"),
-            (812.0, "812 B"),
-            (999.4, "999 B"),
-            (1000.0, "1.00 kB"),
-            (1.5e9, "1.50 GB"),
-            (12_345.0, "12.3 kB"),
-            (999_400.0, "999 kB"),
-            (999_600.0, "1.00 MB"),
-            (2e13, "20.0 TB"),
-            (3e22, "30000 EB"),
-        ] {
-            assert_eq!(Bytes(bytes).to_string(), text);
-        }
-        assert_eq!(format!("{:>8}|", Bytes(5.0)), "     5 B|");
-    }
 
     #[test]
     fn the_message_says_what_asked_for_how_much_and_what_is_there() {

@@ -6,17 +6,18 @@ mod cuda_graphs;
 mod error;
 mod family;
 mod machine;
+mod micro_batch;
 mod plan;
 mod report;
 mod run;
 mod run_on;
-mod trained;
+mod step;
 mod trainer;
-mod weights;
 
+pub use crate::state_dict::{HfName, import_hf};
 pub use config::{Config, ConfigError, Decay, LrSchedule};
 pub use error::{Error, Result};
-pub use family::{Family, HfName, LanguageModel, Outline};
+pub use family::{Family, LanguageModel, Outline};
 #[cfg(feature = "cuda")]
 pub use machine::Gpus;
 pub use machine::Machine;
@@ -25,4 +26,3 @@ pub use report::{
 };
 pub use run_on::run_on;
 pub use trainer::Trainer;
-pub use weights::import_hf;

@@ -29,11 +29,8 @@ pub trait HfConfig: Sized {
     /// Number of layers, and the key of `config.json` that says it.
     fn layers(&self) -> (&'static str, usize);
 
-    /// Every tensor with its name and shape, in the order in which they are written.
-    fn tensors(&self) -> Vec<(String, Vec<usize>)>;
-
-    /// The name in [`tensors`](Self::tensors) of what a folder stores as `stored`; `None` for what follows from other
-    /// tensors and is not read.
+    /// Returns the usual name of a tensor that a folder stores as `stored`; `None` if it follows from other tensors and is
+    /// not read.
     fn tensor_name<'a>(&self, stored: &'a str) -> Option<Cow<'a, str>> {
         Some(Cow::Borrowed(stored))
     }
@@ -67,7 +64,7 @@ fn check_family<C: HfConfig>(settings: &Settings<'_>) -> Result<(), String> {
     }
 }
 
-/// What a folder of one model consists of: its `config.json`, and its tensors in the order in which they are written.
+/// The content of a folder to write: its `config.json`, and its tensors in the order in which they are written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HfFormat {
     pub(super) settings: Value,
@@ -75,13 +72,8 @@ pub struct HfFormat {
 }
 
 impl HfFormat {
-    /// The folder of a model with this configuration.
-    pub fn of<C: HfConfig>(config: &C) -> HfFormat {
-        HfFormat { settings: config.to_json(), tensors: config.tensors() }
-    }
-
-    /// Name and shape of every tensor.
-    pub fn tensors(&self) -> &[(String, Vec<usize>)] {
-        &self.tensors
+    /// Describes the folder of a model with this configuration, and with tensors of these names and shapes.
+    pub fn new<C: HfConfig>(config: &C, tensors: Vec<(String, Vec<usize>)>) -> HfFormat {
+        HfFormat { settings: config.to_json(), tensors }
     }
 }

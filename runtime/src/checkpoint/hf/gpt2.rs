@@ -43,35 +43,10 @@ pub struct Gpt2Dropout {
     pub residual: f64,
 }
 
-/// The tensors of a layer: those named here have a weight of this shape and a bias as long as its rows.
-type Layer = [(&'static str, Vec<usize>); 6];
-
 impl Gpt2Config {
     /// Width of one head.
     pub fn head_dim(&self) -> usize {
         self.hidden / self.heads
-    }
-
-    /// Number of parameters, in floating point: sizes that no machine could hold do not overflow it.
-    pub fn parameters(&self) -> f64 {
-        let size = |size: usize| size as f64;
-        let (hidden, ffn) = (size(self.hidden), size(self.ffn));
-        let block = 4.0 * hidden * hidden + 2.0 * hidden * ffn + 9.0 * hidden + ffn;
-        let tables = (size(self.vocab) + size(self.positions)) * hidden;
-        size(self.layers) * block + tables + 2.0 * hidden
-    }
-
-    /// Weights are stored as they are multiplied with, `[in, out]`, and those of queries, keys and values side by side.
-    fn layer(&self) -> Layer {
-        let (hidden, ffn) = (self.hidden, self.ffn);
-        [
-            ("ln_1", vec![hidden]),
-            ("attn.c_attn", vec![hidden, 3 * hidden]),
-            ("attn.c_proj", vec![hidden, hidden]),
-            ("ln_2", vec![hidden]),
-            ("mlp.c_fc", vec![hidden, ffn]),
-            ("mlp.c_proj", vec![ffn, hidden]),
-        ]
     }
 }
 
@@ -130,26 +105,6 @@ impl HfConfig for Gpt2Config {
 
     fn layers(&self) -> (&'static str, usize) {
         ("n_layer", self.layers)
-    }
-
-    /// As a `GPT2LMHeadModel` names them, in the order of the forward pass.
-    fn tensors(&self) -> Vec<(String, Vec<usize>)> {
-        let hidden = self.hidden;
-        let mut tensors = vec![
-            ("transformer.wte.weight".to_owned(), vec![self.vocab, hidden]),
-            ("transformer.wpe.weight".to_owned(), vec![self.positions, hidden]),
-        ];
-        let with_bias = |prefix: String, shape: Vec<usize>| {
-            let bias = vec![shape[shape.len() - 1]];
-            [(format!("{prefix}.weight"), shape), (format!("{prefix}.bias"), bias)]
-        };
-        for layer in 0..self.layers {
-            for (name, shape) in self.layer() {
-                tensors.extend(with_bias(format!("transformer.h.{layer}.{name}"), shape));
-            }
-        }
-        tensors.extend(with_bias("transformer.ln_f".to_owned(), vec![hidden]));
-        tensors
     }
 
     /// Folders of a bare `GPT2Model`, such as the first ones published, leave `transformer.` out. Older ones carry the

@@ -109,50 +109,11 @@ impl HfConfig for LlamaConfig {
         ("num_hidden_layers", self.layers)
     }
 
-    /// Output features first, as in PyTorch, in the order of the forward pass. A tied head has no tensor of its own.
-    fn tensors(&self) -> Vec<(String, Vec<usize>)> {
-        let (hidden, ffn) = (self.hidden, self.ffn);
-        let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
-        let mut tensors = vec![("model.embed_tokens.weight".into(), vec![self.vocab, hidden])];
-        for layer in 0..self.layers {
-            let block: [(&str, Vec<usize>); 9] = [
-                ("input_layernorm", vec![hidden]),
-                ("self_attn.q_proj", vec![q, hidden]),
-                ("self_attn.k_proj", vec![kv, hidden]),
-                ("self_attn.v_proj", vec![kv, hidden]),
-                ("self_attn.o_proj", vec![hidden, q]),
-                ("post_attention_layernorm", vec![hidden]),
-                ("mlp.gate_proj", vec![ffn, hidden]),
-                ("mlp.up_proj", vec![ffn, hidden]),
-                ("mlp.down_proj", vec![hidden, ffn]),
-            ];
-            let named = |(name, shape)| (format!("model.layers.{layer}.{name}.weight"), shape);
-            tensors.extend(block.map(named));
-        }
-        tensors.push(("model.norm.weight".into(), vec![hidden]));
-        if !self.tied {
-            tensors.push(("lm_head.weight".into(), vec![self.vocab, hidden]));
-        }
-        tensors
-    }
-
     /// Some folders carry the rotary frequencies, and the head that is tied to the embedding.
     fn tensor_name<'a>(&self, stored: &'a str) -> Option<Cow<'a, str>> {
         let follows =
             stored.ends_with("rotary_emb.inv_freq") || (self.tied && stored == "lm_head.weight");
         (!follows).then_some(Cow::Borrowed(stored))
-    }
-}
-
-impl LlamaConfig {
-    /// Number of parameters, in floating point: sizes that no machine could hold do not overflow it.
-    pub fn parameters(&self) -> f64 {
-        let size = |size: usize| size as f64;
-        let (hidden, head_dim) = (size(self.hidden), size(self.head_dim));
-        let attention = 2.0 * (size(self.heads) + size(self.kv_heads)) * head_dim * hidden;
-        let block = attention + 3.0 * hidden * size(self.ffn) + 2.0 * hidden;
-        let ends = if self.tied { 1.0 } else { 2.0 };
-        size(self.layers) * block + ends * size(self.vocab) * hidden + hidden
     }
 }
 

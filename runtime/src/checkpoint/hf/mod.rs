@@ -15,4 +15,6 @@ pub use llama::LlamaConfig;
 pub use settings::Settings;
 
 #[cfg(test)]
+mod test_tensors;
+#[cfg(test)]
 mod tests;

@@ -7,8 +7,9 @@ use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::test_tensors::TestFamily;
 use super::*;
-use crate::checkpoint::Region;
+use crate::checkpoint::{CheckpointError, Region, TensorSource};
 
 fn config(tied: bool) -> LlamaConfig {
     LlamaConfig {
@@ -48,9 +49,10 @@ fn gpt2() -> Gpt2Config {
     }
 }
 
-fn export<C: HfConfig>(config: &C) -> TempDir {
+fn export<C: TestFamily>(config: &C) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let mut export = HfExport::create(dir.path(), &HfFormat::of(config)).unwrap();
+    let mut export =
+        HfExport::create(dir.path(), &HfFormat::new(config, config.tensors())).unwrap();
     for (i, (name, shape)) in config.tensors().iter().enumerate() {
         export.write(name, &values(i, shape)).unwrap();
     }
@@ -58,20 +60,27 @@ fn export<C: HfConfig>(config: &C) -> TempDir {
     dir
 }
 
+/// Opens a folder, and compares its tensors with those of its configuration.
+fn open<C: TestFamily>(folder: &Path) -> Result<(C, HfFolder), CheckpointError> {
+    let (config, weights) = HfFolder::open::<C>(folder)?;
+    weights.check_tensors(&config.tensors())?;
+    Ok((config, weights))
+}
+
 fn refusal(folder: &Path) -> String {
     refusal_of::<LlamaConfig>(folder)
 }
 
-fn refusal_of<C: HfConfig>(folder: &Path) -> String {
-    match HfFolder::open::<C>(folder) {
+fn refusal_of<C: TestFamily>(folder: &Path) -> String {
+    match open::<C>(folder) {
         Ok(_) => panic!("{} was opened", folder.display()),
         Err(error) => error.to_string(),
     }
 }
 
 /// The weights of a folder whose configuration is known.
-fn weights<C: HfConfig + PartialEq + std::fmt::Debug>(folder: &Path, config: &C) -> HfFolder {
-    let (found, weights) = HfFolder::open::<C>(folder).unwrap();
+fn weights<C: TestFamily + PartialEq + std::fmt::Debug>(folder: &Path, config: &C) -> HfFolder {
+    let (found, weights) = open::<C>(folder).unwrap();
     assert_eq!(found, *config);
     weights
 }
@@ -97,7 +106,7 @@ fn write_weights(path: &Path, tensors: &[(String, Dtype, Vec<usize>, Vec<u8>)]) 
     fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
 }
 
-fn f32_tensors<C: HfConfig>(config: &C) -> Vec<(String, Dtype, Vec<usize>, Vec<u8>)> {
+fn f32_tensors<C: TestFamily>(config: &C) -> Vec<(String, Dtype, Vec<usize>, Vec<u8>)> {
     let bytes = |values: Vec<f32>| values.iter().flat_map(|x| x.to_le_bytes()).collect();
     let tensors = config.tensors().into_iter().enumerate();
     tensors
@@ -117,7 +126,7 @@ fn what_is_exported_is_imported_bit_for_bit() {
 }
 
 #[track_caller]
-fn assert_imports<C: HfConfig + PartialEq + std::fmt::Debug>(config: &C) {
+fn assert_imports<C: TestFamily + PartialEq + std::fmt::Debug>(config: &C) {
     let dir = export(config);
     let mut names: Vec<_> = fs::read_dir(dir.path())
         .unwrap()

@@ -111,7 +111,9 @@ impl Unit {
 
     /// Adds a parameter that begins where the buffers have ended so far; the next begins on a line of its own.
     pub(crate) fn push(&self, param: &ParamRef) {
-        self.len.set((self.len() + param.local_len()).next_multiple_of(LINE));
+        // Saturates, as models are also declared to find that nothing could hold them.
+        let len = self.len().saturating_add(param.local_len());
+        self.len.set(len.checked_next_multiple_of(LINE).unwrap_or(usize::MAX));
         self.params.borrow_mut().push(param.downgrade());
     }
 

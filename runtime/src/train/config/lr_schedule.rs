@@ -1,51 +1,51 @@
-//! Learning rates as pure functions of the step.
+//! Learning-rate schedules, as pure functions of the step.
 
 use std::f64::consts::PI;
 
 use serde::Serialize;
 
-/// The share of all steps that [`Decay::Wsd`] decays over: 20 % is enough to reach the loss of a cosine (Hägele et al.
+/// The fraction of all steps that [`Decay::Wsd`] decays over: 20 % is enough to reach the loss of a cosine (Hägele et al.
 /// 2024, arXiv 2405.18392, section 3).
 const WSD_DECAY: f64 = 0.2;
 
-/// The learning rate of every step of a run.
+/// The learning rate at every step of a run.
 ///
-/// With peak `p`, minimum `m`, `w` steps of warm-up and `n` steps in all, step `s` (from 0) has
+/// With peak `p`, minimum `m`, `w` warm-up steps and `n` steps in total, step `s` (from 0) has
 ///
 /// - in warm-up, `s < w`: `p (s + 1) / w`, which reaches `p` at its last step and is never 0;
-/// - then what [`Decay`] says.
+/// - after it, the rate of its [`Decay`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct LrSchedule {
-    /// What follows the warm-up.
+    /// Decay after the warm-up.
     pub decay: Decay,
     /// Learning rate after the warm-up.
     pub peak: f64,
     /// Learning rate at the end of a decay.
     pub min: f64,
-    /// Steps of warm-up.
+    /// Warm-up steps.
     pub warmup: u64,
-    /// Steps in all.
+    /// Steps in total.
     pub steps: u64,
 }
 
-/// How the learning rate goes on after its warm-up, in the letters of [`LrSchedule`].
+/// Decay of the learning rate after the warm-up, in the symbols of [`LrSchedule`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Decay {
-    /// `p`; the minimum has no part in it.
+    /// `p`; the minimum is not used.
     Constant,
     /// `m + (p - m) (1 + cos(pi (s - w) / (n - w))) / 2`: SGDR without restarts (Loshchilov and Hutter 2017,
     /// arXiv 1608.03983, equation 5).
     Cosine,
     /// Warm-up, stable, decay: `p` until the last `d = ceil(n / 5)` steps (at most those after the warm-up), then
-    /// `m + (p - m) (n - s) / (d + 1)`, which is linear and reaches `m` where training ends (MiniCPM, arXiv
+    /// `m + (p - m) (n - s) / (d + 1)`, which is linear and reaches `m` at the end of training (MiniCPM, arXiv
     /// 2404.06395, with the linear decay of arXiv 2405.18392).
     Wsd,
 }
 
 impl LrSchedule {
-    /// The learning rate of `step`, from 0; steps past the end keep the last value of the formula.
+    /// Returns the learning rate of `step` (from 0). Steps past the end have the rate of the end.
     pub fn at(&self, step: u64) -> f64 {
         if step < self.warmup {
             return self.peak * (step + 1) as f64 / self.warmup as f64;
@@ -62,8 +62,8 @@ impl LrSchedule {
                 let decay = (steps as f64 * WSD_DECAY).ceil() as u64;
                 let decay = decay.min(steps.saturating_sub(self.warmup));
                 let left = steps - step;
-                let share = (left as f64 / (decay + 1) as f64).min(1.0);
-                self.min + (self.peak - self.min) * share
+                let fraction = (left as f64 / (decay + 1) as f64).min(1.0);
+                self.min + (self.peak - self.min) * fraction
             }
         }
     }

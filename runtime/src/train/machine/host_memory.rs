@@ -1,8 +1,8 @@
-//! What memory the machine has.
+//! The memory of the host.
 
-/// Bytes that can be had without swapping, where the system says so: of the machine, or of the control group that
-/// this process is confined to.
-pub fn available() -> Option<f64> {
+/// Returns the bytes available without swapping, of the machine or of the control group of this process; `None` if the
+/// system does not report them.
+pub fn available_memory() -> Option<f64> {
     let machine = std::fs::read_to_string("/proc/meminfo").ok()?;
     let group: Option<f64> = std::fs::read_to_string("/sys/fs/cgroup/memory.max")
         .ok()
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_systems_numbers_are_read() {
+    fn meminfo_is_parsed() {
         let text = "MemTotal:  100 kB\nMemAvailable:   24576 kB\nBuffers: 1 kB\n";
         assert_eq!(available_in(text), Some(24576.0 * 1024.0));
         assert_eq!(available_in("MemTotal: 1 kB"), None);

@@ -1,4 +1,4 @@
-//! Which tokens a run trains on, and what turns them into text again.
+//! The tokens of a run, and the tokenizer that decodes them.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use crate::data::{
 use crate::train::Result;
 use crate::train::config::{Config, ModelSource};
 
-/// What `--data` and `--tokenizer` mean for a model with `vocab` token ids: the tokens, and what they are decoded with,
-/// if that is known.
-pub fn open(config: &Config, vocab: usize) -> Result<(TokenFile, Option<Tokenizer>)> {
+/// Opens the tokens of `--data` and `--tokenizer` for a model with `vocab` token ids, and the tokenizer that decodes them, if
+/// known.
+pub fn open_dataset(config: &Config, vocab: usize) -> Result<(TokenFile, Option<Tokenizer>)> {
     if let Some(path) = config.data.as_deref().filter(|path| is_token_file(path)) {
-        return Ok((TokenFile::open(path, vocab)?, decoder(config)?));
+        return Ok((TokenFile::open(path, vocab)?, choose_decoder(config)?));
     }
-    let tokenizer = tokenizer(config)?;
+    let tokenizer = choose_tokenizer(config)?;
     let file = match (&config.data, tokenizer.is_bytes()) {
         (Some(path), true) => TokenFile::open(path, vocab)?,
         (Some(path), false) => tokenize_file(path, &tokenizer, vocab)?,
@@ -31,19 +31,19 @@ pub fn open(config: &Config, vocab: usize) -> Result<(TokenFile, Option<Tokenize
     Ok((file, Some(tokenizer)))
 }
 
-/// What text is tokenised with: `--tokenizer`, else that of the `--init-from` folder, else bytes.
-fn tokenizer(config: &Config) -> Result<Tokenizer> {
+/// Returns the tokenizer of text: `--tokenizer`, else that of the `--init-from` folder, else bytes.
+fn choose_tokenizer(config: &Config) -> Result<Tokenizer> {
     match config.tokenizer.clone().or_else(|| tokenizer_of_model(config)) {
         Some(path) => Ok(Tokenizer::open(&path).map_err(DataError::from)?),
         None => Ok(Tokenizer::Bytes),
     }
 }
 
-/// What the ids of a `.bin` file are decoded with. That a program without tokenizer files cannot use the one that
-/// happens to lie in the `--init-from` folder is no reason to refuse to train.
-fn decoder(config: &Config) -> Result<Option<Tokenizer>> {
+/// Returns the tokenizer that decodes the ids of a `.bin` file. A program without support for tokenizer files ignores that
+/// of the `--init-from` folder rather than refusing to train.
+fn choose_decoder(config: &Config) -> Result<Option<Tokenizer>> {
     if config.tokenizer.is_some() {
-        return tokenizer(config).map(Some);
+        return choose_tokenizer(config).map(Some);
     }
     match tokenizer_of_model(config).map(|path| Tokenizer::open(&path)) {
         Some(Ok(tokenizer)) => Ok(Some(tokenizer)),
@@ -52,13 +52,13 @@ fn decoder(config: &Config) -> Result<Option<Tokenizer>> {
     }
 }
 
-/// The `tokenizer.json` of the `--init-from` folder.
+/// Returns the `tokenizer.json` of the `--init-from` folder, if there is one.
 fn tokenizer_of_model(config: &Config) -> Option<PathBuf> {
     let ModelSource::InitFrom(folder) = &config.model else { return None };
     Some(folder.join("tokenizer.json")).filter(|path| path.exists())
 }
 
-/// Tokenises text, and shows how far it has come.
+/// Tokenizes text, and shows the progress.
 fn tokenize_file(
     path: &Path,
     tokenizer: &Tokenizer,
@@ -78,7 +78,8 @@ fn is_token_file(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "bin")
 }
 
-/// The project's own book, the text of a run without `--data`: plain words, so that a minute of training shows.
+/// Returns the project's own book, the text of a run without `--data`. It is plain prose, so a minute of training has a
+/// visible effect.
 fn own_text() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     ["README.md", "book/src"].map(|part| root.join(part)).into()

@@ -1,4 +1,4 @@
-//! Whether a checkpoint can be gone on from with the settings at hand.
+//! Checks of the checkpoint to resume from.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,13 +6,14 @@ use std::path::Path;
 use crate::checkpoint::Checkpoint;
 use crate::data::{DataPosition, Dataset};
 use crate::optim::{Ema, OptimizerOptions, ParamGroups};
+use crate::state_dict::{state_kinds_in, training_tensors};
 use crate::tensor::ParamRef;
 
 use crate::train::config::Config;
 use crate::train::console::{counted, say};
-use crate::train::{Error, Result, trained};
+use crate::train::{Error, Result};
 
-/// Opens the checkpoint at `path`, and judges it by the settings, the data and the model's parameters.
+/// Opens the checkpoint at `path`, and checks it against the settings, the data and the model's parameters.
 pub fn open(
     path: &Path,
     config: &Config,
@@ -24,10 +25,10 @@ pub fn open(
     let (options, groups) = (config.optimizer.options(), ParamGroups::default());
     let kinds = |param: &ParamRef| options.kinds(groups.of(param)).to_vec();
     check_optimizer(&checkpoint, &options, params.iter().flat_map(kinds).collect())?;
-    let has_average = trained::kinds_in(&checkpoint).contains(Ema::KIND);
+    let has_average = state_kinds_in(&checkpoint).contains(Ema::KIND);
     let average = has_average.then_some(Ema::KIND);
     let expected =
-        trained::tensors(params, |param| kinds(param).into_iter().chain(average).collect());
+        training_tensors(params, |param| kinds(param).into_iter().chain(average).collect());
     checkpoint.check_tensors(expected).map_err(in_flag())?;
     let state = &checkpoint.manifest().state;
     state.data.check_resume(&DataPosition::after(state.step, dataset))?;
@@ -64,7 +65,7 @@ fn check_optimizer(
     options: &OptimizerOptions,
     expected: BTreeSet<&str>,
 ) -> Result<()> {
-    let mut found = trained::kinds_in(checkpoint);
+    let mut found = state_kinds_in(checkpoint);
     found.remove(Ema::KIND);
     if found == expected {
         return Ok(());

@@ -1,4 +1,4 @@
-//! FLOPs of a training step, by the usual convention, and what the machine could do.
+//! Model FLOPs of a training step, and the measured peak FLOP/s of the machine (the terms of MFU).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,25 +9,25 @@ use crate::layout::AxisSet;
 use crate::nn::Built;
 use crate::tensor::{ParamRef, Rank};
 
-/// Model FLOPs of training on one token: `6 N + 12 L H Q T` with `N` parameters, `L` layers of `H` heads of `Q`
+/// Returns the model FLOPs of training on one token: `6 N + 12 L H Q T` with `N` parameters, `L` layers of `H` heads of `Q`
 /// elements, and sequences of `T` (Chowdhery et al., "PaLM", 2022, appendix B). Attention counts as if every token
-/// looked at all others, which is twice what a causal one computes.
+/// attended to all others, which is twice the work of causal attention.
 ///
-/// Tables that are only looked up are left out of `N`, since no product is computed with them: that of positions, and
-/// the token embedding of a model whose head has a weight of its own.
+/// Tables that are only looked up are left out of `N`, as there is no matmul with them: that of positions, and the token
+/// embedding of a model whose head has a weight of its own.
 pub fn model_flops_per_token<M>(built: &Built<M>, seq: usize) -> f64 {
     let params = built.params();
-    let multiplied = params.iter().filter(|param| !param.is_table() || built.has_product(param));
-    let multiplied: usize = multiplied.map(ParamRef::global_len).sum();
+    let in_matmuls = params.iter().filter(|param| !param.is_table() || built.has_product(param));
+    let in_matmuls: usize = in_matmuls.map(ParamRef::global_len).sum();
     let attention: usize = built.attentions.iter().map(|(heads, head_dim)| heads * head_dim).sum();
-    6.0 * multiplied as f64 + 12.0 * (attention * seq) as f64
+    6.0 * in_matmuls as f64 + 12.0 * (attention * seq) as f64
 }
 
-/// FLOP/s of large matrix products in the compute dtype on all the cores, or the device, that the ranks of this machine
-/// use. Every rank calls it.
+/// Measures the peak FLOP/s of large matmuls in the compute dtype, on all cores or devices of the ranks. Every rank calls
+/// it.
 ///
-/// The first rank measures while the others wait: where more threads run than there are cores, each measuring for
-/// itself would count a core several times.
+/// Rank 0 measures while the others wait. With more threads than cores, separate measurements would count a core several
+/// times.
 pub fn measure_peak(rank: &Rank) -> f64 {
     let mut peak = [0.0];
     if rank.index() == 0 {
@@ -36,30 +36,30 @@ pub fn measure_peak(rank: &Rank) -> f64 {
         let all = (threads * rank.degree_of(AxisSet::ALL)).min(cores);
         // The ranks of a device share it.
         let share = if rank.meter().device().is_some() { 1 } else { all };
-        peak[0] = best_product(rank) / threads.min(cores) as f64 * share as f64;
+        peak[0] = fastest_matmul(rank) / threads.min(cores) as f64 * share as f64;
     }
     rank.all_reduce_f64(AxisSet::ALL, &Site::new("peak FLOP/s"), &mut peak);
     peak[0]
 }
 
-/// FLOP/s of the best of several products: other work on the machine only ever makes them slower.
-fn best_product(rank: &Rank) -> f64 {
+/// Returns the FLOP/s of the fastest of several matmuls. Other work on the machine only makes them slower.
+fn fastest_matmul(rank: &Rank) -> f64 {
     const AT_LEAST: (u32, Duration) = (8, Duration::from_millis(100));
-    // A meter of its own: these buffers are no part of what training needs.
+    // A separate meter: these buffers are not part of the memory of training.
     let device = rank.meter().device();
     let meter = MemoryMeter::on(device.cloned(), usize::MAX);
-    // Large enough for the machine to be at its best, small enough to be quick.
+    // Large enough to reach the peak, small enough to be quick.
     let size = if device.is_some() { 4096 } else { 768 };
     let finish =
         || device.iter().for_each(|device| device.synchronize(&device.mark(Queue::Compute)));
     let [a, b, mut c] = [1, 2, 3].map(|key| random_matrix(rank, &meter, size, key));
-    let product =
+    let gemm =
         Gemm { m: size, n: size, k: size, trans_a: false, trans_b: false, accumulate: false };
     let begin = Instant::now();
     let (mut runs, mut best) = (0, Duration::MAX);
     while runs < AT_LEAST.0 || begin.elapsed() < AT_LEAST.1 {
         let start = Instant::now();
-        rank.backend().gemm(&product, a.view(), b.view(), c.view_mut());
+        rank.backend().gemm(&gemm, a.view(), b.view(), c.view_mut());
         finish();
         best = best.min(start.elapsed());
         runs += 1;
@@ -67,7 +67,7 @@ fn best_product(rank: &Rank) -> f64 {
     2.0 * (size * size * size) as f64 / best.as_secs_f64()
 }
 
-/// Normal numbers, as in a model: a GPU takes less power for zeros, and keeps a higher clock.
+/// Creates a matrix of normal random numbers, as in a model. A GPU draws less power for zeros, and runs at a higher clock.
 fn random_matrix(rank: &Rank, meter: &Arc<MemoryMeter>, size: usize, key: u64) -> Buffer {
     let mut numbers = meter.alloc(DType::F32, size * size, Category::Workspace);
     let index = BlockIndex::whole(&[size, size]);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn lookups_cost_nothing_and_attention_grows_with_the_sequence() {
+    fn model_flops_count_matmuls_and_attention() {
         let comms = RankComms::unattended(MeshShape::SINGLE);
         let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
         let sizes = Sizes::new()
@@ -128,7 +128,7 @@ mod tests {
             .with(KvHeads, 3)
             .with(HeadDim, 5)
             .with(Places, 100);
-        // A tied embedding is multiplied with as the head's weight.
+        // A tied embedding is also the weight of the head's matmul.
         for tied in [false, true] {
             let sizes = sizes.clone().with_flag("tied", tied);
             let built = declare::<Tiny>(&rank, &sizes).unwrap();
@@ -138,9 +138,9 @@ mod tests {
         }
     }
 
-    /// Products of zeros are faster on a GPU than those of a model.
+    /// A GPU multiplies zeros faster than the numbers of a model.
     #[test]
-    fn the_peak_is_that_of_random_numbers() {
+    fn peak_is_measured_with_random_numbers() {
         let comms = RankComms::unattended(MeshShape::SINGLE);
         let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
         let meter = MemoryMeter::new();
@@ -151,13 +151,13 @@ mod tests {
     }
 
     #[test]
-    fn the_peak_counts_each_core_once() {
+    fn peak_counts_each_core_once() {
         let comms = RankComms::unattended(MeshShape::SINGLE);
         let cores = std::thread::available_parallelism().unwrap().get();
         let rank = Rank::new(comms, Box::new(CpuBackend::new(cores * 2).unwrap()), 0);
         let peak = measure_peak(&rank);
         // Between a slow core's scalar arithmetic and more than any machine does.
         assert!((1e8..1e15).contains(&peak), "{peak}");
-        assert_eq!(rank.meter().total_peak(), 0, "the measurement is no part of the run");
+        assert_eq!(rank.meter().total_peak(), 0, "the measurement is not part of the run");
     }
 }

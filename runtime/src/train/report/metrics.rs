@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-/// What is known about one step. A number that is not finite is written as `null`, which JSON has.
+/// The metrics of one step. JSON has no infinity and no NaN; they are written as `null`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StepMetrics {
     /// The step, from 0.
@@ -24,13 +24,13 @@ pub struct StepMetrics {
     pub step_ms: f64,
     /// Tokens per second, over all ranks.
     pub tokens_per_s: f64,
-    /// Model FLOPs by the usual convention as a fraction of the machine's peak.
+    /// Model FLOPs utilization: a fraction of the machine's peak.
     pub mfu: f64,
-    /// `mfu`, and on top of it the FLOPs of what backward computed once more.
+    /// Hardware FLOPs utilization: `mfu`, with recomputed FLOPs added.
     pub hfu: f64,
-    /// Highest number of bytes of any rank so far, by category of memory.
+    /// Peak memory of any rank so far in bytes, by category.
     pub peak_bytes: BTreeMap<&'static str, u64>,
-    /// Bytes that the first rank sent in this step, by mesh axis (`dp x tp` for a sum over both).
+    /// Bytes that rank 0 sent in this step, by mesh axis (`dp x tp` for collectives over both).
     pub comm_bytes: BTreeMap<String, u64>,
 }
 
@@ -51,11 +51,11 @@ pub struct MetricsFile {
 }
 
 impl MetricsFile {
-    /// Starts the file at `path` anew, or, for a run resumed before step `first_step`, continues it: lines of steps
-    /// that will be run again are removed, as is a torn last line.
+    /// Creates the file at `path`, or continues it for a run that resumes before step `first_step`: lines of steps that will
+    /// be repeated are removed, as is a torn last line.
     ///
     /// # Errors
-    /// When the file cannot be created, read or written.
+    /// A file that cannot be created, read or written.
     pub fn open(path: &Path, first_step: u64) -> Result<MetricsFile, MetricsError> {
         let failed = |action| move |source| MetricsError { action, path: path.to_owned(), source };
         let mut options = OpenOptions::new();
@@ -70,11 +70,11 @@ impl MetricsFile {
         Ok(MetricsFile { file, path: path.to_owned() })
     }
 
-    /// Writes one line, which reaches the file before this returns.
+    /// Writes one line and flushes it.
     ///
     /// # Errors
-    /// When the line cannot be written.
-    pub fn write(&mut self, step: &StepMetrics) -> Result<(), MetricsError> {
+    /// A line that cannot be written.
+    pub fn write_step(&mut self, step: &StepMetrics) -> Result<(), MetricsError> {
         let failed = |source| MetricsError { action: "write", path: self.path.clone(), source };
         let mut line = serde_json::to_vec(step).map_err(|error| failed(error.into()))?;
         line.push(b'\n');
@@ -82,7 +82,7 @@ impl MetricsFile {
     }
 }
 
-/// Length of the whole lines whose step is before `first_step`.
+/// Returns the length of the complete lines of steps before `first_step`.
 fn bytes_before(file: &File, first_step: u64) -> std::io::Result<u64> {
     if first_step == 0 {
         return Ok(0);
@@ -128,11 +128,11 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_exactly_the_keys_of_the_contract() {
+    fn lines_have_the_keys_of_the_contract() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m.jsonl");
         let mut file = MetricsFile::open(&path, 0).unwrap();
-        file.write(&step(0, 5.5)).unwrap();
+        file.write_step(&step(0, 5.5)).unwrap();
         let object = &lines(&path)[0];
         let mut keys: Vec<_> = object.as_object().unwrap().keys().map(String::as_str).collect();
         keys.sort_unstable();
@@ -146,45 +146,45 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_not_finite_are_null() {
+    fn non_finite_numbers_are_null() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m.jsonl");
         let mut file = MetricsFile::open(&path, 0).unwrap();
         for loss in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-            file.write(&step(0, loss)).unwrap();
+            file.write_step(&step(0, loss)).unwrap();
         }
         assert!(lines(&path).iter().all(|line| line["loss"].is_null()));
     }
 
     #[test]
-    fn a_new_run_starts_anew_and_a_resumed_one_continues() {
+    fn resumed_runs_continue_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m.jsonl");
         let steps = |path| lines(path).iter().map(|line| line["step"].as_u64().unwrap()).collect();
         let mut file = MetricsFile::open(&path, 0).unwrap();
-        (0..5).for_each(|s| file.write(&step(s, 1.0)).unwrap());
+        (0..5).for_each(|s| file.write_step(&step(s, 1.0)).unwrap());
         file.file.write_all(b"{\"step\": 5, \"lo").unwrap();
         drop(file);
 
         let mut file = MetricsFile::open(&path, 3).unwrap();
-        file.write(&step(3, 2.0)).unwrap();
+        file.write_step(&step(3, 2.0)).unwrap();
         let kept: Vec<u64> = steps(&path);
         assert_eq!(kept, [0, 1, 2, 3]);
         assert_eq!(lines(&path)[3]["loss"], 2.0);
 
         let mut file = MetricsFile::open(&path, 0).unwrap();
-        file.write(&step(0, 1.0)).unwrap();
+        file.write_step(&step(0, 1.0)).unwrap();
         let kept: Vec<u64> = steps(&path);
         assert_eq!(kept, [0]);
     }
 
     #[test]
-    fn a_file_that_cannot_be_opened_is_named() {
+    fn unusable_files_are_named() {
         let error = MetricsFile::open(Path::new("/no/such/folder/m.jsonl"), 0).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("--metrics: cannot open /no/such/folder/m.jsonl"), "{text}");
         let full = MetricsFile::open(Path::new("/dev/full"), 0);
-        let text = full.unwrap().write(&step(0, 1.0)).unwrap_err().to_string();
+        let text = full.unwrap().write_step(&step(0, 1.0)).unwrap_err().to_string();
         assert!(text.contains("cannot write /dev/full: No space left"), "{text}");
     }
 }

@@ -8,7 +8,8 @@ mod summary;
 mod usage;
 
 pub use metrics::{MetricsError, MetricsFile, StepMetrics};
-pub use metrics_recorder::{Recorder, StepStats};
+pub use metrics_recorder::MetricsRecorder;
+
 pub use progress::Progress;
 pub use summary::Summary;
-pub use usage::{AxisUse, MemoryUse, Report, Totals};
+pub use usage::{AxisUse, MemoryUse, Report, UsageTotals};

@@ -7,13 +7,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::train::console::say;
 
-/// Least time between two plain lines, so that the log of a fast run stays short.
+/// Minimum time between two plain lines, so that the log of a fast run stays short.
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
-/// Shows step, loss, tokens per second and time left.
+/// Shows step, loss, tokens per second and remaining time.
 #[derive(Debug)]
 pub struct Progress {
-    /// The bar; `None` where stderr is not a terminal.
+    /// `None` if stderr is not a terminal.
     bar: Option<ProgressBar>,
     first_step: u64,
     steps: u64,
@@ -22,10 +22,10 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For a run of `steps` steps in all that begins at `first_step` (from 0).
+    /// Creates the progress of a run from `first_step` (from 0) to `steps`.
     pub fn new(first_step: u64, steps: u64) -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
-            // A message that does not fit the line is cut, never wrapped.
+            // A message that does not fit the line is truncated, not wrapped.
             let style = ProgressStyle::with_template("{bar:20} {wide_msg}");
             let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
             ProgressBar::new(steps).with_style(style).with_position(first_step)
@@ -33,17 +33,17 @@ impl Progress {
         Progress { bar, first_step, steps, start: Instant::now(), last_line: None }
     }
 
-    /// Shows that `step` (from 0) is done.
-    pub fn step(&mut self, step: u64, loss: f64, tokens_per_s: f64) {
+    /// Shows a completed `step` (from 0).
+    pub fn show_step(&mut self, step: u64, loss: f64, tokens_per_s: f64) {
         let now = Instant::now();
         let done = step + 1;
         let spent = now - self.start;
-        let left = time_left(
+        let left = remaining_time(
             spent,
             done.saturating_sub(self.first_step),
             self.steps - done.min(self.steps),
         );
-        let line = describe(done, self.steps, loss, tokens_per_s, left);
+        let line = progress_line(done, self.steps, loss, tokens_per_s, left);
         match &self.bar {
             Some(bar) => {
                 bar.set_position(done);
@@ -59,7 +59,7 @@ impl Progress {
         }
     }
 
-    /// Leaves the last state standing and ends the bar.
+    /// Ends the bar, and leaves its last state on the terminal.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.abandon();
@@ -67,18 +67,27 @@ impl Progress {
     }
 }
 
-/// `None` as long as nothing is done.
-fn time_left(spent: Duration, done: u64, left: u64) -> Option<Duration> {
+/// Estimates the remaining time; `None` before the first step is done.
+fn remaining_time(spent: Duration, done: u64, left: u64) -> Option<Duration> {
     (done > 0).then(|| Duration::from_secs_f64(spent.as_secs_f64() / done as f64 * left as f64))
 }
 
-fn describe(done: u64, steps: u64, loss: f64, tokens_per_s: f64, left: Option<Duration>) -> String {
-    let left = left.map_or("?".into(), clock);
-    format!("step {done}/{steps}  loss {loss:.4}  {}tokens/s  {left} left", short(tokens_per_s))
+fn progress_line(
+    done: u64,
+    steps: u64,
+    loss: f64,
+    tokens_per_s: f64,
+    left: Option<Duration>,
+) -> String {
+    let left = left.map_or("?".into(), clock_time);
+    format!(
+        "step {done}/{steps}  loss {loss:.4}  {}tokens/s  {left} left",
+        short_rate(tokens_per_s)
+    )
 }
 
-/// A rate with at most four digits: `812 `, `9.31 k`, `1.20 M`.
-fn short(rate: f64) -> String {
+/// Formats a rate with at most four digits: `812 `, `9.31 k`, `1.20 M`.
+fn short_rate(rate: f64) -> String {
     match rate {
         rate if rate >= 1e6 => format!("{:.2} M", rate / 1e6),
         rate if rate >= 1e3 => format!("{:.2} k", rate / 1e3),
@@ -86,8 +95,8 @@ fn short(rate: f64) -> String {
     }
 }
 
-/// `0:05`, `12:30`, `3:02:01`.
-fn clock(time: Duration) -> String {
+/// Formats a duration: `0:05`, `12:30`, `3:02:01`.
+fn clock_time(time: Duration) -> String {
     let seconds = time.as_secs_f64().round() as u64;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     match hours {
@@ -101,18 +110,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_step_loss_speed_and_time_left() {
-        let left = time_left(Duration::from_secs(20), 10, 90);
+    fn lines_have_step_loss_rate_and_time() {
+        let left = remaining_time(Duration::from_secs(20), 10, 90);
         assert_eq!(left, Some(Duration::from_secs(180)));
         assert_eq!(
-            describe(10, 100, 2.345678, 9312.0, left),
+            progress_line(10, 100, 2.345678, 9312.0, left),
             "step 10/100  loss 2.3457  9.31 ktokens/s  3:00 left"
         );
         assert_eq!(
-            describe(0, 5, f64::NAN, 812.4, None),
+            progress_line(0, 5, f64::NAN, 812.4, None),
             "step 0/5  loss NaN  812 tokens/s  ? left"
         );
-        assert_eq!(clock(Duration::from_secs(3 * 3600 + 121)), "3:02:01");
-        assert_eq!(short(1_204_000.0), "1.20 M");
+        assert_eq!(clock_time(Duration::from_secs(3 * 3600 + 121)), "3:02:01");
+        assert_eq!(short_rate(1_204_000.0), "1.20 M");
     }
 }

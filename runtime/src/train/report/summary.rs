@@ -1,4 +1,4 @@
-//! What a run came to, and how the user is told.
+//! The summary of a finished run.
 
 use std::io::Write;
 use std::time::Duration;
@@ -8,61 +8,61 @@ use crate::data::Tokenizer;
 
 use crate::train::config::Config;
 use crate::train::console::counted;
-use crate::train::plan::{Plan, on_mesh};
+use crate::train::plan::{Plan, describe_mesh};
 
 use super::Report;
 
-/// What a run came to.
+/// Results of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
-    /// Loss of every step that was run.
+    /// Loss of every step of this run.
     pub losses: Vec<f64>,
-    /// Gradient norm, before clipping, of every step that was run.
+    /// Gradient norm before clipping of every step of this run.
     pub grad_norms: Vec<f64>,
     /// Median of tokens per second over all ranks.
     pub tokens_per_s: f64,
-    /// Time of all steps, with what they wrote.
+    /// Time of all steps, including metrics and checkpoints.
     pub elapsed: Duration,
-    /// What the steps took besides time.
+    /// Memory, communication and recomputation.
     pub report: Report,
-    /// The prompt's tokens followed by the sampled ones.
+    /// Prompt, followed by the sampled tokens.
     pub sample: Vec<u32>,
     /// Number of prompt tokens in `sample`.
     pub prompt_len: usize,
 }
 
 impl Summary {
-    /// Prints to stdout. Whoever reads may have stopped reading, as `| head` does: that is no failure of the run.
+    /// Prints to stdout. A closed pipe, as with `| head`, is not a failure of the run.
     pub(in crate::train) fn print(&self, plan: &Plan) {
-        let _ = std::io::stdout().write_all(self.text(plan).as_bytes());
+        let _ = std::io::stdout().write_all(self.as_text(plan).as_bytes());
     }
 
-    fn text(&self, plan: &Plan) -> String {
+    fn as_text(&self, plan: &Plan) -> String {
         let [first, last] =
             [self.losses.first(), self.losses.last()].map(|loss| loss.copied().unwrap_or(f64::NAN));
         let mut text = format!(
             "{} on {} in {:.1} s: loss {first:.4} to {last:.4}, {:.0} tokens/s\n",
             counted(self.losses.len(), "step"),
-            on_mesh(&plan.config),
+            describe_mesh(&plan.config),
             self.elapsed.as_secs_f64(),
             self.tokens_per_s
         );
-        text += &described(&self.report, self.losses.len());
-        for line in written(&plan.config) {
+        text += &usage_tables(&self.report, self.losses.len());
+        for line in output_lines(&plan.config) {
             text += &format!("{line}\n");
         }
         if self.sample.len() > self.prompt_len {
             let tokenizer = plan.tokenizer.as_ref();
             let (prompt, continuation) = self.sample.split_at(self.prompt_len);
-            text += &format!("--- prompt ---\n{}\n", readable(prompt, tokenizer));
-            text += &format!("--- continuation ---\n{}\n", readable(continuation, tokenizer));
+            text += &format!("--- prompt ---\n{}\n", decode_tokens(prompt, tokenizer));
+            text += &format!("--- continuation ---\n{}\n", decode_tokens(continuation, tokenizer));
         }
         text
     }
 }
 
-/// Memory as planned and as it was, how communication went in a step, and what was computed once more.
-fn described(report: &Report, steps: usize) -> String {
+/// Formats planned and peak memory, the communication of a step, and the fraction of recomputed FLOPs.
+fn usage_tables(report: &Report, steps: usize) -> String {
     let mut text =
         format!("{:<26}{:>10}{:>10}\n", "memory of the fullest rank", "at least", "peak");
     for used in &report.memory {
@@ -87,8 +87,8 @@ fn described(report: &Report, steps: usize) -> String {
     text
 }
 
-/// What a run with these settings has written, and what it is good for.
-fn written(config: &Config) -> Vec<String> {
+/// Lists what a run with these settings has written, and how to use it.
+fn output_lines(config: &Config) -> Vec<String> {
     let saved = config.save.as_ref().map(|save| {
         let latest = save.dir.join("latest");
         format!("saved {0}; to go on: --resume {0} and a larger --steps", latest.display())
@@ -97,9 +97,9 @@ fn written(config: &Config) -> Vec<String> {
     saved.into_iter().chain(exported).collect()
 }
 
-/// Tokens as text where it is known how they are decoded, else as numbers. What is no text becomes replacement
-/// characters, and so do control characters, which a terminal would obey.
-fn readable(tokens: &[u32], tokenizer: Option<&Tokenizer>) -> String {
+/// Decodes tokens as text, or lists them as numbers without a tokenizer. Invalid text becomes replacement characters, and so
+/// do control characters, which would affect a terminal.
+fn decode_tokens(tokens: &[u32], tokenizer: Option<&Tokenizer>) -> String {
     let Some(tokenizer) = tokenizer else {
         return tokens.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     };
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_used_is_told_in_tables() {
+    fn usage_is_shown_in_tables() {
         let used = |category, planned, peak| MemoryUse { category, planned, peak };
         let report = Report {
             memory: vec![
@@ -138,15 +138,15 @@ communication of a step        bytes    hidden   exposed
   dp x fsdp                  1.25 MB   6.25 ms   0.17 ms
 25.0 % of all FLOPs were recomputation
 ";
-        assert_eq!(described(&report, 4), expected);
+        assert_eq!(usage_tables(&report, 4), expected);
     }
 
     #[test]
-    fn tokens_that_are_no_text_are_replaced() {
+    fn invalid_text_is_replaced() {
         assert_eq!(
-            readable(&[104, 105, 10, 300, 27, 255], Some(&Tokenizer::Bytes)),
+            decode_tokens(&[104, 105, 10, 300, 27, 255], Some(&Tokenizer::Bytes)),
             "hi\n\u{fffd}\u{fffd}\u{fffd}"
         );
-        assert_eq!(readable(&[104, 300], None), "104 300");
+        assert_eq!(decode_tokens(&[104, 300], None), "104 300");
     }
 }

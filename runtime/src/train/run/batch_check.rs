@@ -1,4 +1,4 @@
-//! In the first step of a run, ranks compare what they are about to train on.
+//! Check of the first batches: ranks compare the samples that they train on.
 
 use crate::comm::{Blocks, Site};
 use crate::data::{Batch, BatchHash, RankBatch, check_batches};
@@ -7,8 +7,8 @@ use crate::tensor::Rank;
 
 use crate::train::Result;
 
-/// Checks that data ranks hold different rows of a step of `samples` samples, and that the ranks between which a model
-/// is cut hold the same ones. Every rank calls it with its own `batch`, and all get the same answer.
+/// Checks that data ranks hold different rows of a step of `samples` samples, and that model-parallel ranks hold the same
+/// rows. Every rank calls it with its own `batch`, and all get the same result.
 pub fn check_first_batches(rank: &Rank, samples: usize, batch: &Batch) -> Result<()> {
     let world = rank.comms().world();
     let mut own = vec![rank.position(AxisSet::DATA) as u32];
@@ -34,8 +34,8 @@ mod tests {
     use crate::data::{Dataset, Order, TokenFile};
     use crate::run_on;
 
-    /// What a run says whose ranks read the rows that `sampler` gives them, of steps of 8.
-    fn run(mesh: &str, sampler: impl Fn(&Rank) -> (u64, Range<usize>) + Sync) -> Result<()> {
+    /// Checks the batches of ranks that read the rows of `sampler`, of steps of 8 samples.
+    fn check(mesh: &str, sampler: impl Fn(&Rank) -> (u64, Range<usize>) + Sync) -> Result<()> {
         let text = (0..400u32).map(|n| (n % 7) as u8).collect();
         let dataset =
             Dataset::new(TokenFile::from_text(text, 256, "text")?, 7, 8, Order::Shuffled, 1)?;
@@ -52,20 +52,20 @@ mod tests {
     }
 
     #[test]
-    fn every_mesh_passes_though_all_passages_of_the_text_are_alike() {
+    fn every_mesh_passes_on_repetitive_text() {
         for mesh in ["1", "tp=2", "dp=2", "fsdp=4", "dp=2,tp=2", "dp=2,fsdp=2,tp=2", "dp=8"] {
             // 57 samples: step 7 spans two epochs.
             for step in [0, 1, 7, 123] {
-                run(mesh, |rank| (step, rows(rank))).unwrap();
+                check(mesh, |rank| (step, rows(rank))).unwrap();
             }
         }
     }
 
     #[test]
-    fn a_broken_sampler_is_found_and_its_ranks_are_named() {
+    fn broken_samplers_are_found_by_rank() {
         let text = |outcome: Result<()>| outcome.unwrap_err().to_string();
-        // It does not look at the data index.
-        let found = text(run("dp=2,tp=2", |_| (0, 0..4)));
+        // Ignores the data index.
+        let found = text(check("dp=2,tp=2", |_| (0, 0..4)));
         assert!(
             found.contains("4 of its samples are read more than once, on ranks 0 and 2"),
             "{found}"
@@ -75,19 +75,19 @@ mod tests {
             0 => (0, 0..4),
             _ => (0, 3..7),
         };
-        let found = text(run("dp=2", overlapping));
+        let found = text(check("dp=2", overlapping));
         assert!(
             found.contains("1 of its samples are read more than once, on ranks 0 and 1"),
             "{found}"
         );
-        // It looks at the tensor index.
+        // Depends on the tensor-parallel index.
         let by_rank = |rank: &Rank| (0, 2 * rank.index()..2 * rank.index() + 2);
-        let found = text(run("dp=2,tp=2", by_rank));
+        let found = text(check("dp=2,tp=2", by_rank));
         assert!(found.contains("ranks 0 and 1 share part 0 of every batch"), "{found}");
         assert!(found.contains("read different samples"), "{found}");
         // One rank is a step ahead.
         let ahead = |rank: &Rank| (u64::from(rank.index() == 3), rows(rank));
-        let found = text(run("dp=2,tp=2", ahead));
+        let found = text(check("dp=2,tp=2", ahead));
         assert!(found.contains("ranks 2 and 3 share part 1 of every batch"), "{found}");
     }
 }

@@ -1,4 +1,4 @@
-//! A continuation sampled from the trained model.
+//! Sampling of a continuation from the trained model.
 
 use crate::comm::Site;
 use crate::layout::AxisSet;
@@ -8,15 +8,15 @@ use crate::tensor::{Rank, Tokens};
 use crate::train::plan::Plan;
 use crate::train::{LanguageModel, Result};
 
-/// Tokens of the data that the continuation starts from.
+/// Length of the prompt, which is the start of the data.
 const PROMPT: usize = 32;
 
-/// Softens (above 1) or sharpens (below 1) the distribution that tokens are drawn from.
+/// Sampling temperature.
 const TEMPERATURE: f64 = 0.8;
 
-/// Continues the first tokens of the data: the prompt followed by `--sample-tokens` tokens, and the prompt's length.
-/// Every rank takes part, and all get the same.
-pub fn continuation<M: LanguageModel>(
+/// Continues the first tokens of the data. Returns the prompt followed by `--sample-tokens` tokens, and the length of the
+/// prompt. Every rank calls it, and all get the same result.
+pub fn sample_continuation<M: LanguageModel>(
     rank: &Rank,
     model: &M,
     plan: &Plan,
@@ -26,17 +26,17 @@ pub fn continuation<M: LanguageModel>(
     let end = prompt_len + plan.config.sample_tokens;
     let mut tokens = vec![0; prompt_len];
     file.read(0, &mut tokens)?;
-    // No longer than the tokens will be, so that a short continuation of a model with long sequences is quick; but a
-    // model that gives its sequences a size has parameters over it, and takes no other.
+    // At most as long as prompt and continuation, so that a short continuation of a model with long sequences is quick. A
+    // model with parameters over its sequence dim takes that length only.
     let fixed = plan.sizes.get::<M::Seq>();
     let width = fixed.unwrap_or(seq.min(end));
-    // Every data-parallel rank computes the same row.
+    // All data-parallel ranks compute the same row.
     let rows = rank.degree_of(AxisSet::DATA);
     let key = random::key(plan.config.seed, "sample");
     while tokens.len() < end {
         let window = &tokens[tokens.len().saturating_sub(width)..];
         let last = window.len() - 1;
-        // Positions after the last token do not change what it predicts: attention is causal.
+        // Attention is causal: positions after the last token do not affect its prediction.
         let mut block = window.to_vec();
         block.resize(width, 0);
         let next = rank.evaluate(|| {
@@ -44,7 +44,7 @@ pub fn continuation<M: LanguageModel>(
             let logits = model.logits(&input).to_local_vec();
             let vocab = logits.len() / width;
             let key = random::subkey(key, (tokens.len() - prompt_len) as u64);
-            draw(&logits[last * vocab..(last + 1) * vocab], key)
+            draw_token(&logits[last * vocab..(last + 1) * vocab], key)
         });
         let mut next = [next];
         rank.comms().world().broadcast(&Site::new("sample"), 0, next.as_mut_slice().into())?;
@@ -53,9 +53,9 @@ pub fn continuation<M: LanguageModel>(
     Ok((tokens, prompt_len))
 }
 
-/// A token drawn from `softmax(logits / TEMPERATURE)`, by inverting the cumulative distribution at a number that
-/// follows from `key`.
-fn draw(logits: &[f32], key: u64) -> u32 {
+/// Draws a token from `softmax(logits / TEMPERATURE)`, by inverting the cumulative distribution at a number that follows from
+/// `key`.
+fn draw_token(logits: &[f32], key: u64) -> u32 {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let weights: Vec<f64> =
         logits.iter().map(|logit| (f64::from(logit - max) / TEMPERATURE).exp()).collect();
@@ -75,11 +75,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_drawn_by_their_probability() {
+    fn tokens_are_drawn_by_probability() {
         let logits = [0.0f32, f32::NEG_INFINITY, 0.8 * 3f32.ln()];
         let mut counts = [0; 3];
         for index in 0..4000 {
-            counts[draw(&logits, random::subkey(7, index)) as usize] += 1;
+            counts[draw_token(&logits, random::subkey(7, index)) as usize] += 1;
         }
         assert_eq!(counts[1], 0);
         assert!((900..1100).contains(&counts[0]), "{counts:?}");

@@ -1,18 +1,18 @@
-//! Checkpoints of a run: every rank writes its own file, the first one completes the folder.
+//! Checkpoints of a run: every rank writes its own file, and rank 0 completes the folder.
 
-use crate::checkpoint::{RankFile, TrainState, Writer};
+use crate::checkpoint::{CheckpointWriter, RankFile, TrainState};
 use crate::comm::{Blocks, CommError, Communicator, Site};
 use crate::data::DataPosition;
+use crate::state_dict::{TrainingState, with_shard_entries};
 use crate::tensor::Rank;
 
 use crate::train::plan::Plan;
-use crate::train::trained::{self, Trained};
 use crate::train::{Error, Result};
 
-/// Saves the state after `steps` steps, and removes all but the newest `keep` checkpoints. Every rank calls it.
+/// Saves a checkpoint after `steps` steps, and removes all but the newest `keep`. Every rank calls it.
 pub fn save_checkpoint(
     rank: &Rank,
-    trained: &Trained<'_>,
+    training_state: &TrainingState<'_>,
     plan: &Plan,
     steps: u64,
     keep: Option<usize>,
@@ -23,23 +23,24 @@ pub fn save_checkpoint(
     let is_first = rank.index() == 0;
 
     if is_first {
-        Writer::begin(&save.dir, steps).map_err(refused())?;
+        CheckpointWriter::begin(&save.dir, steps).map_err(refused())?;
     }
     world.barrier(&site)?;
-    let writer = Writer::join(&save.dir, steps);
-    let file =
-        trained::with_entries(rank, trained, |entries| writer.write_rank(rank.index(), entries))
-            .map_err(refused())?;
-    let mut files = of_all_ranks(&*world, &site, &file)?;
+    let writer = CheckpointWriter::join(&save.dir, steps);
+    let file = with_shard_entries(rank, training_state, |entries| {
+        writer.write_rank(rank.index(), entries)
+    })
+    .map_err(refused())?;
+    let mut files = gather_rank_files(&*world, &site, &file)?;
     if is_first {
         files.sort_by(|a, b| a.name.cmp(&b.name));
-        writer.commit(files, state(plan, steps), keep).map_err(refused())?;
+        writer.commit(files, train_state(plan, steps), keep).map_err(refused())?;
     }
     Ok(world.barrier(&site)?)
 }
 
-/// What every rank says of its file. Ranks may be processes, so it goes as text through the communicator.
-fn of_all_ranks(
+/// Gathers the file descriptions of all ranks, as JSON through the communicator, since ranks may be processes.
+fn gather_rank_files(
     world: &dyn Communicator,
     site: &Site,
     own: &RankFile,
@@ -60,13 +61,13 @@ fn of_all_ranks(
         let (own, others) = rest.split_at(words(*len));
         rest = others;
         let text = &bytemuck::cast_slice::<u32, u8>(own)[..*len as usize];
-        serde_json::from_slice(text).expect("a rank has written it")
+        serde_json::from_slice(text).expect("ranks send valid JSON")
     });
     Ok(files.collect())
 }
 
-/// The state of the run besides its tensors.
-fn state(plan: &Plan, steps: u64) -> TrainState {
+/// Returns the state of the run besides its tensors.
+fn train_state(plan: &Plan, steps: u64) -> TrainState {
     let config = &plan.config;
     TrainState {
         step: steps,

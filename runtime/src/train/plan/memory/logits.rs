@@ -1,30 +1,29 @@
-//! How many logits a GPU's head may hold at the same time.
+//! The limit of logits that the head materializes on a GPU.
 //!
-//! More of them are fewer, larger GEMMs. The order in which the weight's gradient is summed depends on the number, so it
-//! is derived from what is equal on all ranks and in every run with the same settings on the same machine: the device's
-//! memory or `--memory-limit`, and the plan. Free memory is neither, as other processes take of it.
+//! More logits mean fewer, larger GEMMs. The summation order of the weight's gradient depends on the limit, so it follows
+//! from values that are equal on all ranks and in every run with the same settings on the same machine: the device's total
+//! memory or `--memory-limit`, and the plan. Free memory is no such value, as other processes use it.
 
 use crate::train::config::{Config, Device};
 
-/// Part of the memory that logits may take where it is left over.
-const MEMORY_SHARE: f64 = 16.0;
-/// Tokens whose GEMMs keep every multiprocessor of a large GPU busy: their logits may take more than that part.
+/// Divisor of the memory that logits may take if it is left over.
+const MEMORY_DIVISOR: f64 = 16.0;
+/// Tokens whose GEMMs occupy all multiprocessors of a large GPU. Their logits may exceed that fraction.
 const BUSY_TOKENS: f64 = 8192.0;
-/// Part of what is left over that logits may take at most: the plan counts what a run needs at the least, and the rest may
-/// be needed after all.
-const LEFT_SHARE: f64 = 4.0;
+/// Divisor of the unplanned memory that logits may take at most: the plan is a lower bound, so the rest may be needed.
+const UNPLANNED_DIVISOR: f64 = 4.0;
 
-/// What the logits of one rank take.
+/// Size of the logits of one rank.
 #[derive(Debug, Clone, Copy)]
 pub struct LogitBytes {
-    /// Columns of the vocabulary on the rank that has most.
+    /// Largest vocabulary shard of any rank.
     pub vocab: f64,
     /// Bytes of a logit.
     pub element: f64,
 }
 
-/// The limit for a rank that may take `memory` bytes, of which it needs `rest` for everything but logits. `None` on a
-/// CPU, whose chunks follow from its caches, and where the memory is not known.
+/// Returns the limit for a rank that may use `memory` bytes, and needs `rest` of them for everything but logits. `None` on a
+/// CPU, whose chunks follow from its caches, and if the memory is unknown.
 pub fn logits_limit(
     config: &Config,
     logits: LogitBytes,
@@ -34,14 +33,14 @@ pub fn logits_limit(
     if config.device == Device::Cpu {
         return None;
     }
-    let of_token = logits.vocab * logits.element;
+    let token_bytes = logits.vocab * logits.element;
     let memory = memory?;
-    let wanted = (memory / MEMORY_SHARE).max(BUSY_TOKENS * of_token);
-    let bytes = wanted.min((memory - rest).max(0.0) / LEFT_SHARE);
+    let wanted = (memory / MEMORY_DIVISOR).max(BUSY_TOKENS * token_bytes);
+    let bytes = wanted.min((memory - rest).max(0.0) / UNPLANNED_DIVISOR);
     Some((bytes / logits.element) as usize)
 }
 
-/// The bytes that one rank may take: its part of the `available` ones of the machine, but no more than the limit.
+/// Returns the bytes that one rank may use: its part of the `available` ones of the machine, up to `--memory-limit`.
 pub fn memory_of_rank(config: &Config, available: Option<f64>) -> Option<f64> {
     let part = available.map(|bytes| bytes / config.mesh.world_size() as f64);
     let limit = config.memory_limit.map(|bytes| bytes as f64);
@@ -68,17 +67,17 @@ mod tests {
     }
 
     #[test]
-    fn logits_take_a_part_of_what_is_left() {
-        // A part of a large device, and 8192 tokens of a smaller one.
+    fn logits_take_a_fraction_of_free_memory() {
+        // A fraction of a large device, and 8192 tokens of a smaller one.
         assert_limit(141.0 * GB, 30.0 * GB, 141.0 * GB / 16.0);
         assert_limit(12.0 * GB, 3.0 * GB, 8192.0 * 50_304.0 * 2.0);
-        // A quarter of what is left, where that is less; nothing where the rest does not fit.
+        // A quarter of the free memory if that is less; nothing if the rest does not fit.
         assert_limit(12.0 * GB, 11.0 * GB, GB / 4.0);
         assert_limit(12.0 * GB, 13.0 * GB, 0.0);
     }
 
     #[test]
-    fn ranks_share_memory_and_have_limits() {
+    fn ranks_divide_memory_up_to_the_limit() {
         let of = |line: &str| memory_of_rank(&config(line), Some(32.0 * GB));
         assert_eq!(of("--mesh dp=2"), Some(16.0 * GB));
         assert_eq!(of("--mesh dp=2 --memory-limit 3GB"), Some(3.0 * GB));

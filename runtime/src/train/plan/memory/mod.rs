@@ -1,4 +1,4 @@
-//! Whether a run fits in memory, judged before anything is allocated.
+//! The memory plan: a lower bound of the memory of a run, checked before anything is allocated.
 
 mod activations;
 mod logits;
@@ -20,15 +20,13 @@ use activations::ActivationBytes;
 use logits::{logits_limit, memory_of_rank};
 use state::{LINE, StateBytes, StateLayout};
 
-pub use activations::Kept;
+pub use activations::KeptActivations;
 pub use state::UnitSize;
 
-/// Bytes that a rank needs at the least: on the rank that has most of what does not divide evenly, the peak of each
-/// category.
+/// Lower bound of a rank's memory: the peak of each category, on the rank with the largest shards.
 ///
-/// Parameters, gradients and optimiser are exact where the units of the model are known. Activations, scratch and what
-/// is under way between ranks are those of a transformer that nothing can do without, so what is refused for their
-/// sake would not fit.
+/// Parameters, gradients and optimizer state are exact if the FSDP units of the model are known. Activations, workspace and
+/// communication are those that any transformer of these sizes needs, so a run that is refused would not fit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryPlan {
     peaks: [f64; Category::ALL.len()],
@@ -37,35 +35,36 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// That of a model whose units are known, on a machine with `available` bytes for all ranks.
+    /// Plans a model with known FSDP units, on a machine with `available` bytes for all ranks.
     pub fn of_units(
         config: &Config,
         outline: &Outline,
-        kept: Kept,
+        kept: KeptActivations,
         units: &[UnitSize],
         available: Option<f64>,
     ) -> MemoryPlan {
         let layout = StateLayout::of(config);
-        let activations = ActivationBytes::of(config, outline, kept);
+        let activations = ActivationBytes::of_micro_batch(config, outline, kept);
         let (state, exchanged) = (layout.of_units(units), layout.exchanged(units));
         MemoryPlan::new(config, state, exchanged, activations, available)
     }
 
-    /// That of a model of which only the sizes are known: what does not divide evenly counts as if it did.
+    /// Plans a model with a known number of `parameters`. Counts dims that do not divide evenly as if they did.
     pub fn of_sizes(
         config: &Config,
         outline: &Outline,
-        kept: Kept,
+        parameters: f64,
+        kept: KeptActivations,
         available: Option<f64>,
     ) -> MemoryPlan {
         let each = StateLayout::of(config).per_parameter();
-        let parameters = outline.parameters / config.mesh.degree(AxisId::Tp) as f64;
+        let parameters = parameters / config.mesh.degree(AxisId::Tp) as f64;
         let state = StateBytes {
             parameters: each.parameters * parameters,
             gradients: each.gradients * parameters,
             optimizer: each.optimizer * parameters,
         };
-        let activations = ActivationBytes::of(config, outline, kept);
+        let activations = ActivationBytes::of_micro_batch(config, outline, kept);
         MemoryPlan::new(config, state, 0.0, activations, available)
     }
 
@@ -92,28 +91,28 @@ impl MemoryPlan {
         ] {
             peaks[category as usize] = bytes;
         }
-        // The other three do not have their peaks at the same time.
+        // The other three do not peak at the same time.
         let transient = (at_head + workspace).max(in_layers).max(exchanged);
         MemoryPlan { peaks, total: state.total() + transient, logits_limit }
     }
 
-    /// Most logits that a rank's head holds at the same time, the same on every rank; see
+    /// Returns the most logits that a rank's head materializes, equal on all ranks; see
     /// [`Settings::logits_limit`](crate::tensor::Settings::logits_limit).
     pub fn logits_limit(&self) -> Option<usize> {
         self.logits_limit
     }
 
-    /// Peak of one category.
-    pub fn of(&self, category: Category) -> u64 {
+    /// Returns the peak of one category.
+    pub fn peak_of(&self, category: Category) -> u64 {
         self.peaks[category as usize] as u64
     }
 
-    /// Peak of all categories together, which need not have theirs at the same time.
+    /// Returns the peak of all categories together. Categories need not peak at the same time.
     pub fn total(&self) -> u64 {
         self.total as u64
     }
 
-    /// Refuses a run that needs more than `--memory-limit`, or more than the `available` bytes of the machine.
+    /// Refuses a run that needs more than `--memory-limit` or the `available` bytes of the machine.
     pub fn check(&self, config: &Config, available: Option<f64>) -> Result<()> {
         self.check_limit(config)?;
         match available {
@@ -133,7 +132,7 @@ impl MemoryPlan {
         }
     }
 
-    /// All ranks share the machine.
+    /// Refuses a run whose ranks together need more than the machine has.
     fn check_machine(&self, config: &Config, available: f64) -> Result<()> {
         let ranks = config.mesh.world_size() as f64;
         if self.total * ranks <= available {
@@ -149,7 +148,7 @@ impl MemoryPlan {
     }
 }
 
-/// The total, and a line for each category.
+/// Prints the total, and a line for each category.
 impl fmt::Display for MemoryPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", Bytes(self.total))?;
@@ -161,22 +160,22 @@ impl fmt::Display for MemoryPlan {
     }
 }
 
-/// Which activations are kept: as the run says, or as attributes of the model do.
-pub fn kept_of<M>(config: &Config, built: &Built<M>) -> Kept {
+/// Returns the activations that are kept, by `--recompute` or by attributes of the model.
+pub fn kept_activations<M>(config: &Config, built: &Built<M>) -> KeptActivations {
     match config.recompute {
-        Some(recompute) => Kept::As(recompute),
-        None if built.recomputes => Kept::Unknown,
-        None => Kept::As(RecomputeOverride::Off),
+        Some(recompute) => KeptActivations::As(recompute),
+        None if built.recomputes => KeptActivations::Unknown,
+        None => KeptActivations::As(RecomputeOverride::Off),
     }
 }
 
-/// The units of a model that was declared on the rank with most of them.
-pub fn units_of<M>(built: &Built<M>) -> Vec<UnitSize> {
+/// Returns the sizes of the FSDP units of a model that was declared on the rank with the largest shards.
+pub fn unit_sizes<M>(built: &Built<M>) -> Vec<UnitSize> {
     let groups = ParamGroups::default();
     let size = |unit: &Rc<Unit>| {
         let params = unit.params();
         let matrices = params.iter().filter(|param| groups.of(param).matrix);
-        // Parameters take whole lines of the buffers.
+        // Parameters occupy whole lines of the buffers.
         let matrices = matrices.map(|param| (param.local_len() as u64).next_multiple_of(LINE));
         UnitSize { len: unit.len() as u64, matrices: matrices.sum() }
     };
@@ -187,7 +186,10 @@ pub fn units_of<M>(built: &Built<M>) -> Vec<UnitSize> {
 mod tests {
     use super::*;
 
-    /// A Llama of two layers of width 4: 2 heads of 2 with one of keys and values, a feed-forward of 6, 10 tokens.
+    /// Parameters of the tiny model.
+    const PARAMETERS: f64 = 340.0;
+
+    /// Returns a Llama of two layers of width 4: 2 heads of 2, one key-value head, a feed-forward of 6, a vocabulary of 10.
     pub(super) fn tiny() -> Outline {
         Outline {
             layers: 2,
@@ -199,7 +201,6 @@ mod tests {
             gated: true,
             vocab: 10,
             longest: None,
-            parameters: 340.0,
         }
     }
 
@@ -208,20 +209,21 @@ mod tests {
     }
 
     fn plan(config: &Config) -> MemoryPlan {
-        MemoryPlan::of_sizes(config, &tiny(), Kept::As(RecomputeOverride::Off), None)
+        let kept = KeptActivations::As(RecomputeOverride::Off);
+        MemoryPlan::of_sizes(config, &tiny(), PARAMETERS, kept, None)
     }
 
     #[test]
-    fn what_cannot_fit_is_refused_with_the_numbers() {
+    fn runs_that_do_not_fit_are_refused() {
         let dp = config("--mesh dp=2");
-        let listed = tiny().parameters as usize;
+        let listed = PARAMETERS as usize;
         let plan = plan(&dp);
-        assert_eq!(plan.of(Category::Optimizer), 8 * listed as u64);
+        assert_eq!(plan.peak_of(Category::Optimizer), 8 * listed as u64);
         // 8 tokens: of each layer 4 x 4 of the stream, 2 x 4 + 2 x 2 of attention, 3 x 6 of the feed-forward, 2 + 2
         // statistics; the last stream, and the head's input with its gradient; the gradient of its weight, and logits.
         let activations = 8 * (2 * (16 + 12 + 18 + 4) + 4 + 8) * 4;
-        assert_eq!(plan.of(Category::Activations), activations as u64);
-        assert_eq!(plan.of(Category::Workspace), 4 * (10 * 4 + 8 * 10));
+        assert_eq!(plan.peak_of(Category::Activations), activations as u64);
+        assert_eq!(plan.peak_of(Category::Workspace), 4 * (10 * 4 + 8 * 10));
         let needed = (16 * listed + activations + 480) as f64;
         assert_eq!(plan.total() as f64, needed);
 
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_per_rank() {
+    fn memory_limit_is_per_rank() {
         let total = plan(&config("--mesh dp=2")).total();
         let check = |limit: u64| {
             let config = config(&format!("--mesh dp=2 --memory-limit {limit}"));
@@ -252,12 +254,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_exchanged_counts_instead_of_activations_where_it_is_more() {
+    fn larger_of_communication_and_activations_counts() {
         let fsdp = config("--mesh fsdp=2");
         let units = [UnitSize { len: 1 << 20, matrices: 0 }; 2];
-        let kept = Kept::As(RecomputeOverride::Off);
+        let kept = KeptActivations::As(RecomputeOverride::Off);
         let plan = MemoryPlan::of_units(&fsdp, &tiny(), kept, &units, None);
-        assert_eq!(plan.of(Category::Communication), 2 << 22);
+        assert_eq!(plan.peak_of(Category::Communication), 2 << 22);
         assert_eq!(plan.total(), (16 << 20) + (2 << 22));
     }
 }
