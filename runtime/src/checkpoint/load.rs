@@ -142,9 +142,10 @@ pub(super) fn compare_tensors<'a>(
         }
     }
     differences.extend(found.into_keys().map(|name| format!("unexpected: {name}")));
-    match differences.is_empty() {
-        true => Ok(()),
-        false => Err(CheckpointError::OtherModel { path: path.to_owned(), differences }),
+    if differences.is_empty() {
+        Ok(())
+    } else {
+        Err(CheckpointError::OtherModel { path: path.to_owned(), differences })
     }
 }
 

@@ -95,7 +95,7 @@ fn cut(path: &Path, bytes: u64) {
 }
 
 #[test]
-fn what_any_number_of_ranks_saved_any_box_reads_back_bit_for_bit() {
+fn any_box_reads_back_bit_for_bit() {
     let (weight, bias) = values(7);
     for ranks in [1, 2, 3, 6] {
         let dir = folder();
@@ -133,7 +133,7 @@ fn a_rank_may_hold_several_boxes_of_one_tensor() {
 }
 
 #[test]
-fn every_form_of_path_opens_and_latest_follows_the_last_save() {
+fn every_form_of_path_opens() {
     let dir = folder();
     save(dir.path(), 10);
     save(dir.path(), 20);
@@ -171,7 +171,7 @@ fn keep_removes_older_checkpoints_only() {
 }
 
 #[test]
-fn every_kind_of_damage_is_refused_by_name_and_the_checkpoint_before_is_used() {
+fn damaged_checkpoints_are_skipped_by_name() {
     let rank = "rank-00001.safetensors";
     type Damage = fn(&Path);
     let cases: [(&str, Damage, &str); 8] = [
@@ -205,7 +205,7 @@ fn every_kind_of_damage_is_refused_by_name_and_the_checkpoint_before_is_used() {
 }
 
 #[test]
-fn a_crash_before_the_end_leaves_the_checkpoint_before_and_is_cleaned_up() {
+fn crashes_keep_the_previous_checkpoint() {
     let dir = folder();
     save(dir.path(), 10);
     let writer = CheckpointWriter::begin(dir.path(), 20).unwrap();
@@ -230,7 +230,7 @@ fn a_crash_before_the_end_leaves_the_checkpoint_before_and_is_cleaned_up() {
 }
 
 #[test]
-fn where_there_is_no_checkpoint_the_path_is_named() {
+fn missing_checkpoints_are_reported_with_path() {
     let dir = folder();
     let text = refusal(dir.path());
     assert!(
@@ -244,7 +244,7 @@ fn where_there_is_no_checkpoint_the_path_is_named() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_told_at_the_start() {
+fn unwritable_folders_are_reported_at_the_start() {
     let dir = folder();
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
@@ -256,7 +256,7 @@ fn a_folder_that_cannot_be_written_is_told_at_the_start() {
 }
 
 #[test]
-fn shards_that_do_not_make_up_a_tensor_are_refused() {
+fn incomplete_shards_are_refused() {
     let commit = |boxes: &[(usize, usize, usize)]| {
         let dir = folder();
         let writer = CheckpointWriter::begin(dir.path(), 1).unwrap();

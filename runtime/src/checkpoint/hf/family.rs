@@ -1,4 +1,4 @@
-//! What a family of models says of its folders.
+//! The Hugging Face format of a model family.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -8,25 +8,24 @@ use serde_json::{Map, Value};
 use super::Settings;
 use crate::checkpoint::CheckpointError;
 
-/// The configuration of a model in the Hugging Face format: what `config.json` says, and which tensors follow from it.
+/// The configuration of a model in the Hugging Face format, and the names of tensors in its folders.
 ///
 /// One type per family, such as [`LlamaConfig`](super::LlamaConfig) and [`Gpt2Config`](super::Gpt2Config).
 pub trait HfConfig: Sized {
     /// `model_type` of the family's folders.
     const MODEL_TYPE: &'static str;
 
-    /// The configuration that the keys of `config.json` ask for. What is absent has the default of the `transformers`
-    /// library.
+    /// Reads the configuration from the keys of `config.json`. Absent keys have the defaults of the `transformers` library.
     ///
     /// # Errors
-    /// A size that is missing or of the wrong kind, and any setting that asks for something that the family's models
-    /// here do not compute, by name: ignoring it would give other numbers.
+    /// A size that is missing or of the wrong type, and any setting that is not implemented here, by name: ignoring it would
+    /// change the results.
     fn from_settings(settings: &Settings<'_>) -> Result<Self, String>;
 
-    /// The `config.json` that `transformers` loads as this model in f32, with its `model_type`.
+    /// Returns the `config.json` that `transformers` loads as this model in f32, with its `model_type`.
     fn to_json(&self) -> Value;
 
-    /// Number of layers, and the key of `config.json` that says it.
+    /// Returns the number of layers and its key in `config.json`.
     fn layers(&self) -> (&'static str, usize);
 
     /// Returns the usual name of a tensor that a folder stores as `stored`; `None` if it follows from other tensors and is
@@ -53,7 +52,7 @@ pub trait HfConfig: Sized {
     }
 }
 
-/// Refuses the folder of another family before its settings are looked at, since their names differ.
+/// Refuses the folder of another family before its settings are read, since their names differ.
 fn check_family<C: HfConfig>(settings: &Settings<'_>) -> Result<(), String> {
     match settings.text("model_type")? {
         Some(found) if found != C::MODEL_TYPE => Err(format!(

@@ -12,7 +12,7 @@ use super::{HfConfig, Settings};
 pub struct Gpt2Config {
     /// `n_embd`: width of the residual stream.
     pub hidden: usize,
-    /// `n_inner`: width of the feed-forward; four times `n_embd` where absent.
+    /// `n_inner`: width of the feed-forward; by default four times `n_embd`.
     pub ffn: usize,
     /// `n_layer`: transformer blocks.
     pub layers: usize,
@@ -26,25 +26,25 @@ pub struct Gpt2Config {
     pub norm_eps: f64,
     /// Rates of dropout, which a run here does not apply.
     pub dropout: Gpt2Dropout,
-    /// `bos_token_id`, as it stands in the file.
+    /// `bos_token_id`, as in the file.
     pub bos: Value,
-    /// `eos_token_id`, as it stands in the file.
+    /// `eos_token_id`, as in the file.
     pub eos: Value,
 }
 
-/// Where and how much dropout `config.json` asks for.
+/// Dropout rates of `config.json`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Gpt2Dropout {
     /// `embd_pdrop`: after the embeddings.
     pub embeddings: f64,
-    /// `attn_pdrop`: of the weights of attention.
+    /// `attn_pdrop`: on attention weights.
     pub attention: f64,
-    /// `resid_pdrop`: of what is added to the residual stream.
+    /// `resid_pdrop`: on additions to the residual stream.
     pub residual: f64,
 }
 
 impl Gpt2Config {
-    /// Width of one head.
+    /// Returns the width of one head.
     pub fn head_dim(&self) -> usize {
         self.hidden / self.heads
     }
@@ -107,8 +107,8 @@ impl HfConfig for Gpt2Config {
         ("n_layer", self.layers)
     }
 
-    /// Folders of a bare `GPT2Model`, such as the first ones published, leave `transformer.` out. Older ones carry the
-    /// causal mask of each layer, and some the head, which is the embedding.
+    /// Folders of a bare `GPT2Model`, such as the first ones published, omit the prefix `transformer.`. Older ones store the
+    /// causal mask of each layer, and some the head, which is tied to the embedding.
     fn tensor_name<'a>(&self, stored: &'a str) -> Option<Cow<'a, str>> {
         let is_mask = stored.ends_with(".attn.bias") || stored.ends_with(".attn.masked_bias");
         match stored {
@@ -120,9 +120,9 @@ impl HfConfig for Gpt2Config {
     }
 }
 
-/// What another model of this type may ask for and this project does not compute; ignoring it would give other numbers.
+/// Refuses settings of other GPT-2 models that are not implemented here. Ignoring them would change the results.
 fn refuse_unsupported(keys: &Settings<'_>) -> Result<(), String> {
-    // Two names of the approximation by a tangent.
+    // Two names of the tanh approximation.
     keys.expect_text("activation_function", &["gelu_new", "gelu_pytorch_tanh"])?;
     for (key, wanted) in [
         ("scale_attn_weights", true),

@@ -15,14 +15,16 @@ pub struct HfFolder {
     folder: PathBuf,
     /// Path and content of every file of weights.
     files: Vec<(PathBuf, TensorFile)>,
-    /// Where every tensor of the configuration is.
-    places: HashMap<String, Place>,
+    /// File and stored name of every tensor.
+    places: HashMap<String, StoredTensor>,
 }
 
-/// Where a tensor is: the number of its file, and its name there.
+/// A tensor in a file.
 #[derive(Debug)]
-struct Place {
+struct StoredTensor {
+    /// Index of the file.
     file: usize,
+    /// Name in the file.
     stored: String,
 }
 
@@ -49,7 +51,7 @@ impl HfFolder {
         let mut places = HashMap::new();
         for (stored, file) in stored {
             let Some(name) = config.tensor_name(&stored).map(Cow::into_owned) else { continue };
-            let place = Place { file, stored };
+            let place = StoredTensor { file, stored };
             if let Some(other) = places.insert(name.clone(), place) {
                 let reason = format!("is there a second time, as `{}`", other.stored);
                 return Err(CheckpointError::tensor(&files[file].0, &name, reason));
@@ -100,16 +102,16 @@ impl TensorSource for HfFolder {
     }
 }
 
-/// The files, and the number of that of every tensor.
-type Weights = (Vec<(PathBuf, TensorFile)>, HashMap<String, usize>);
+/// Files with their paths, and the index of the file of every tensor.
+type WeightFiles = (Vec<(PathBuf, TensorFile)>, HashMap<String, usize>);
 
-fn open_weights(folder: &Path) -> Result<Weights, CheckpointError> {
+fn open_weights(folder: &Path) -> Result<WeightFiles, CheckpointError> {
     let single = folder.join("model.safetensors");
     let index = folder.join("model.safetensors.index.json");
     let paths = if single.exists() {
         vec![single]
     } else if index.exists() {
-        files_of(&index)?.into_iter().map(|name| folder.join(name)).collect()
+        files_of_index(&index)?.into_iter().map(|name| folder.join(name)).collect()
     } else {
         let reason = "the folder has neither model.safetensors nor model.safetensors.index.json; weights in other \
                       formats must be converted to safetensors first";
@@ -131,8 +133,8 @@ fn open_weights(folder: &Path) -> Result<Weights, CheckpointError> {
     Ok((files, file_of))
 }
 
-/// The file names of an index, each once.
-fn files_of(index: &Path) -> Result<Vec<String>, CheckpointError> {
+/// Returns the distinct file names of an index.
+fn files_of_index(index: &Path) -> Result<Vec<String>, CheckpointError> {
     #[derive(serde::Deserialize)]
     struct Index {
         weight_map: BTreeMap<String, String>,
@@ -146,7 +148,7 @@ fn files_of(index: &Path) -> Result<Vec<String>, CheckpointError> {
     if names.is_empty() {
         return Err(CheckpointError::settings(index, "the weight_map is empty"));
     }
-    // A name that leads elsewhere has no place in an index.
+    // A path to another folder is not allowed in an index.
     match names.iter().find(|name| Path::new(name).file_name() != Some(name.as_ref())) {
         Some(name) => {
             let reason = format!("`{name}` is not the name of a file of this folder");

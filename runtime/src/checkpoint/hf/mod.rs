@@ -1,4 +1,4 @@
-//! Hugging Face folders: sizes from `config.json`, weights from safetensors, and the way back.
+//! Hugging Face folders: import and export of `config.json` and safetensors.
 
 mod export;
 mod family;
