@@ -216,3 +216,75 @@ fn transpose(rows: usize, cols: usize, from: &[f32], to: &mut [f32]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::cpu::CpuBackend;
+    use crate::comm::RankComms;
+    use crate::layout::{Here, Local};
+    use crate::mesh::MeshShape;
+    use crate::nn::{Build, Builder, LmHead, RmsNorm, Sizes, declare};
+    use crate::prelude::Whole;
+    use crate::tensor::Rank;
+
+    macro_rules! dims {
+        ($($name:ident)*) => {$(
+            #[derive(Clone, Copy)]
+            struct $name;
+            impl Whole for $name {
+                const DECLARED_NAME: &'static str = stringify!($name);
+                type Home = Here;
+            }
+            impl Local for $name {}
+        )*};
+    }
+
+    dims! { Vocab Hidden }
+
+    struct Twins;
+
+    impl Build for Twins {
+        fn build(builder: &mut Builder<'_>) -> Twins {
+            RmsNorm::<Hidden>::build(&mut builder.field("first"));
+            RmsNorm::<Hidden>::build(&mut builder.field("second"));
+            LmHead::<Hidden, Vocab>::build(&mut builder.field("head"));
+            Twins
+        }
+    }
+
+    const HEAD: HfName = HfName::transposed("head.weight", "lm_head");
+
+    fn shapes(first: HfName, second: HfName) -> Result<Vec<(String, Vec<usize>)>, String> {
+        let comms = RankComms::unattended(MeshShape::SINGLE);
+        let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
+        let sizes = Sizes::new().with(Vocab, 10).with(Hidden, 4);
+        let params = declare::<Twins>(&rank, &sizes).unwrap().params();
+        let mapping = HfMapping::new(&[first, second, HEAD], &params);
+        mapping.map(|mapping| mapping.shapes()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn shapes_follow_from_names_and_parameters() {
+        let [a, b] = ["a", "b"].map(str::to_owned);
+        let first = HfName::same("first.weight", "a");
+        let found = shapes(first, HfName::same("second.weight", "b")).unwrap();
+        assert_eq!(found[..2], [(a.clone(), vec![4]), (b, vec![4])]);
+        assert_eq!(found[2].0, "lm_head");
+        let found = shapes(first.fused(), HfName::same("second.weight", "a").fused()).unwrap();
+        assert_eq!(found[0], (a, vec![8]));
+        assert_eq!(found.len(), 2);
+    }
+
+    #[test]
+    fn tensors_are_shared_only_if_fused() {
+        let (first, second) =
+            (HfName::same("first.weight", "a"), HfName::same("second.weight", "a"));
+        for (first, second) in [(first, second), (first.fused(), second), (first, second.fused())] {
+            let text = shapes(first, second).unwrap_err();
+            assert!(text.contains("maps both `first.weight` and `second.weight` to"), "{text}");
+        }
+        let text = shapes(first.fused(), HfName::same("head.weight", "a").fused()).unwrap_err();
+        assert!(text.contains("`second.weight` has no entry in the model's `HF_NAMES`"), "{text}");
+    }
+}

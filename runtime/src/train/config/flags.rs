@@ -218,7 +218,7 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(OPTIMIZER, "betas", FlagKind::Pair)
         .value("A,B")
         .default("0.9,0.95")
-        .help("Decay rates of the two moments, in [0, 1) [adamw, muon]"),
+        .help("Decay of the two moments, in [0, 1) [adamw, muon]"),
     Flag::new(OPTIMIZER, "eps", FlagKind::Number)
         .value("X")
         .default("1e-8")

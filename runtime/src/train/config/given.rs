@@ -1,4 +1,4 @@
-//! The settings as they were given: the command line laid over a `--config` file, nothing interpreted yet.
+//! The settings as given: the command line over a `--config` file, not yet parsed.
 
 use std::collections::HashMap;
 use std::ffi::OsString;

@@ -30,8 +30,10 @@ mod tests {
 
     #[test]
     fn applied_settings_are_not_advised() {
-        let of =
-            |line: &str| memory_advice(&Config::parse(format!("t {line}").split(' ')).unwrap());
+        let of = |line: &str| {
+            let line = format!("t --batch 2 --seq 8 {line}");
+            memory_advice(&Config::parse(line.split(' ')).unwrap())
+        };
         let last = "a smaller --batch or --seq or a smaller model";
         let more = "more fsdp or tp ranks";
         assert_eq!(

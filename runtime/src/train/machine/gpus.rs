@@ -275,11 +275,12 @@ fn env_switch(name: &str) -> Result<bool> {
 /// Checks that there are as many processes as ranks.
 fn require_ranks(mesh: &MeshShape, place: &Place) -> Result<()> {
     let (ranks, world) = (mesh.world_size(), place.world);
-    match ranks == world {
-        true => Ok(()),
-        false => Err(Error::Input(format!(
+    if ranks == world {
+        Ok(())
+    } else {
+        Err(Error::Input(format!(
             "--mesh {mesh} has {ranks} ranks, but {world} processes were started; start {ranks}"
-        ))),
+        )))
     }
 }
 

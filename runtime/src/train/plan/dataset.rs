@@ -22,9 +22,10 @@ pub fn open_dataset(config: &Config, vocab: usize) -> Result<(TokenFile, Option<
         (Some(path), false) => tokenize_file(path, &tokenizer, vocab)?,
         (None, is_bytes) => {
             let (text, name) = (read_corpus(&own_text())?, "the project's own text");
-            match is_bytes {
-                true => TokenFile::from_text(text, vocab, name)?,
-                false => tokenize_text(&tokenizer, text.as_slice(), name, vocab, &mut |_| ())?,
+            if is_bytes {
+                TokenFile::from_text(text, vocab, name)?
+            } else {
+                tokenize_text(&tokenizer, text.as_slice(), name, vocab, &mut |_| ())?
             }
         }
     };

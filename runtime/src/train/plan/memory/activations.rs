@@ -247,7 +247,7 @@ mod tests {
             assert_eq!(half.in_layers * 2.0, whole.in_layers, "{line}");
             assert_eq!(half.at_head * 2.0, whole.at_head, "{line}");
         }
-        // Each half of a layer, but the head's input and its gradient are whole, and half the vocabulary is.
+        // Half of each layer and of the vocabulary, but the whole of the head's input and its gradient.
         let half = of("--mesh tp=2", 2, off);
         assert_eq!(half.in_layers * 2.0, whole.in_layers);
         assert_eq!(half.at_head, 2.0 * LAYER / 2.0 + STREAM / 2.0 + HEAD);
@@ -265,5 +265,9 @@ mod tests {
         // 512 tokens of 10 logits: in one chunk, or in two and the weight's gradient.
         assert_eq!(head.workspace(Some(5120)), 2.0 * 5120.0);
         assert_eq!(head.workspace(Some(5119)), 2.0 * 2560.0 + 4.0 * 40.0);
+        // Without a limit, 8192 tokens of a vocabulary of 128 k are cut into chunks of 2^27 logits.
+        let head = HeadBytes { tokens: 8192.0, vocab: 131_072.0, ..head };
+        let dweight = 4.0 * 4.0 * 131_072.0;
+        assert_eq!(head.workspace(None), dweight + 2.0 * f64::from(1 << 27));
     }
 }
