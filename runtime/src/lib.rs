@@ -16,6 +16,7 @@ pub mod optim;
 pub mod prelude;
 pub mod random;
 pub mod schedule;
+pub mod state_dict;
 pub mod tensor;
 pub mod trace;
 pub mod train;

@@ -5,9 +5,10 @@ pub use crate::nn::{
     Attention, Bias, Build, Builder, CrossEntropy, Dropout, Embedding, Layer, LayerNorm, Layers,
     LearnedPositions, Linear, LmHead, Model, Module, RmsNorm, Rope, Shard, Sizes, Stack,
 };
+pub use crate::state_dict::HfName;
 pub use crate::tensor::{
     Gradients, InFlight, Init, Loss, Param, Partial, Rank, Targets, Tensor, Tokens,
 };
-pub use crate::train::{HfName, LanguageModel, Trainer};
+pub use crate::train::{LanguageModel, Trainer};
 pub use crate::{dims, forward, model};
 pub use meshwright_macros::Model;

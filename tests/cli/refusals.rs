@@ -31,8 +31,11 @@ fn settings() {
             ("--schedule 1f1b", &["--schedule: comes with a later version", "leave it out"]),
             ("--explain", &["--explain: comes with a later version"]),
             ("--device meta", &["--device: meta comes with a later version; use cpu or cuda"]),
-            ("--nondeterministic", &["--nondeterministic: the processor has no faster ways"]),
-            ("--no-graphs", &["--no-graphs: the processor records no steps"]),
+            (
+                "--nondeterministic",
+                &["--nondeterministic: the CPU has no nondeterministic algorithms"],
+            ),
+            ("--no-graphs", &["--no-graphs: the CPU has no CUDA graphs"]),
             ("--threads 0", &["--threads: must be a whole number of at least 1, not `0`"]),
             ("--batch 0 --lr -1", &["the settings have 2 problems", "\n  - --batch", "\n  - --lr"]),
         ],
@@ -388,16 +391,16 @@ fn places_that_cannot_be_written() {
             ),
             (
                 &with("--metrics ./text.txt"),
-                &["--metrics: is the file of --data, too; give another"],
+                &["--metrics: is also the file of --data; name another"],
             ),
             (
                 &with("--metrics none/m.jsonl"),
                 &["--metrics: cannot open none/m.jsonl: No such file"],
             ),
-            (&with("--trace ./text.txt"), &["--trace: is the file of --data, too; give another"]),
+            (&with("--trace ./text.txt"), &["--trace: is also the file of --data; name another"]),
             (
                 &with("--metrics out.json --trace out.json"),
-                &["--trace: is the file of --metrics, too; give another"],
+                &["--trace: is also the file of --metrics; name another"],
             ),
             (&with("--trace none/t.json"), &["--trace: cannot write none/t.json: No such file"]),
         ],

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use meshwright::checkpoint::{Checkpoint, Region};
+use meshwright::checkpoint::{Checkpoint, Region, TensorSource};
 use meshwright::train::Summary;
 use meshwright_examples::llama::Llama;
 use meshwright_tests::compare::{Report, Tensors};

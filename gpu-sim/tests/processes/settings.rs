@@ -18,7 +18,7 @@ fn refused(mesh: &str, change: impl Fn(usize, &mut std::process::Command)) -> Ve
 #[test]
 fn mesh_must_match_the_number_of_processes() {
     for end in refused("dp=4", |_, _| {}) {
-        let text = "--mesh dp=4 has 4 ranks, but 2 processes were started; make them as many";
+        let text = "--mesh dp=4 has 4 ranks, but 2 processes were started; start 4";
         assert!(end.stderr.contains(text), "{}", end.stderr);
     }
 }

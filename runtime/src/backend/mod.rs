@@ -3,6 +3,7 @@
 mod allocator;
 mod block;
 mod buffer;
+mod bytes;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -16,6 +17,7 @@ mod view;
 
 pub use allocator::MemoryMeter;
 pub use buffer::{Buffer, Category};
+pub(crate) use bytes::Bytes;
 pub use cuda_graph::{CapturedGraph, DeviceGraph, GraphBuffer, GraphPool};
 pub use device::{Device, DeviceFailure, FreeObserver, Moment, Queue, RowPart, Runs};
 pub use dtype::{DType, Element};
@@ -30,6 +32,5 @@ pub use ops::{
     RmsNormBackwardArgs, RopeArgs, RopeOps, RopeShape, RoutingOps, RoutingShape, SgdArgs, SgdStep,
     SoftmaxOps, TopKArgs,
 };
-pub(crate) use out_of_memory::Bytes;
 pub use out_of_memory::OutOfMemory;
 pub use view::{View, ViewMut};

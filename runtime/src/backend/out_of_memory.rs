@@ -1,6 +1,6 @@
 //! The out-of-memory error and the formatting of byte counts.
 
-use super::Category;
+use super::{Bytes, Category};
 
 /// The error of an allocation beyond the memory limit of a rank, or beyond the memory of the system.
 ///
@@ -54,54 +54,9 @@ impl std::fmt::Display for OutOfMemory {
     }
 }
 
-/// A byte count for messages: `812 B`, `1.50 GB`, `20.0 TB`.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Bytes(pub f64);
-
-impl std::fmt::Display for Bytes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (mut scaled, mut units) = (self.0, ["B", "kB", "MB", "GB", "TB", "PB", "EB"].iter());
-        let mut unit = units.next();
-        // A number that would be rounded up to 1000 uses the next unit.
-        while scaled >= 999.5
-            && let Some(next) = units.next()
-        {
-            scaled /= 1e3;
-            unit = Some(next);
-        }
-        let unit = unit.unwrap_or(&"B");
-        let decimals = match scaled {
-            _ if *unit == "B" => 0,
-            scaled if scaled < 9.995 => 2,
-            scaled if scaled < 99.95 => 1,
-            _ => 0,
-        };
-        f.pad(&format!("{scaled:.decimals$} {unit}"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_have_three_digits() {
-        for (bytes, text) in [
-            (0.0, "0 B"),
-            (812.0, "812 B"),
-            (999.4, "999 B"),
-            (1000.0, "1.00 kB"),
-            (1.5e9, "1.50 GB"),
-            (12_345.0, "12.3 kB"),
-            (999_400.0, "999 kB"),
-            (999_600.0, "1.00 MB"),
-            (2e13, "20.0 TB"),
-            (3e22, "30000 EB"),
-        ] {
-            assert_eq!(Bytes(bytes).to_string(), text);
-        }
-        assert_eq!(format!("{:>8}|", Bytes(5.0)), "     5 B|");
-    }
 
     #[test]
     fn the_message_names_request_limit_and_usage() {

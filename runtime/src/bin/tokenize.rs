@@ -13,7 +13,7 @@ use meshwright::data::{
 const ABOUT: &str = "Tokenises text into a .bin file of token ids, which --data trains on";
 
 const AFTER: &str = "\
-Documents are tokenised one by one: each input file, or what stands between two --separator.
+Documents are tokenized one by one: each input file, or the text between two --separator.
 A document of more than 64 KiB is cut, at a line break where there is one.
 The output is written under a hidden name and renamed when it is complete.";
 

@@ -1,85 +1,85 @@
-//! What can be wrong with a checkpoint or a folder of weights.
+//! Errors of checkpoints and Hugging Face folders.
 
 use std::path::{Path, PathBuf};
 
-/// Differences that are listed one by one; of more, the number is told.
-const LISTED: usize = 12;
+/// Most differences that a message lists.
+const MAX_LISTED: usize = 12;
 
-/// Why a checkpoint cannot be written or read; each message names the file.
+/// Reason why a checkpoint or folder cannot be written or read, with the file.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// The system refused.
+    /// An I/O error of the system.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// The operation, as a verb.
         action: &'static str,
-        /// On which file or folder.
+        /// The file or folder.
         path: PathBuf,
         /// The system's reason.
         source: std::io::Error,
     },
-    /// A file is not what was written.
+    /// A file that is truncated or altered.
     #[error("{} is damaged: {reason}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Its problem.
         reason: String,
     },
-    /// There is nothing to load.
+    /// No checkpoint to load.
     #[error("no checkpoint at {}: {reason}", path.display())]
     NotFound {
-        /// Where was looked.
+        /// The given path.
         path: PathBuf,
-        /// What was expected there.
+        /// The expected content.
         reason: String,
     },
-    /// No checkpoint of a folder is whole.
-    #[error("no usable checkpoint in {}:{}", path.display(), listed(.tried))]
+    /// A folder without an intact checkpoint.
+    #[error("no usable checkpoint in {}:{}", path.display(), bulleted(.tried))]
     NoneUsable {
         /// The folder.
         path: PathBuf,
-        /// What is wrong with each, newest first.
+        /// The problem of each, newest first.
         tried: Vec<CheckpointError>,
     },
-    /// A tensor is not there, or not as the model needs it.
+    /// A tensor that is missing, or of another shape or dtype than the model needs.
     #[error("{}: tensor `{name}` {reason}", path.display())]
     Tensor {
         /// The file or folder.
         path: PathBuf,
         /// The tensor.
         name: String,
-        /// What is wrong with it.
+        /// Its problem.
         reason: String,
     },
-    /// The tensors of a file or folder are not those of the model.
-    #[error("the tensors of {} are not those of this model, which has other sizes or settings:{}", path.display(), listed(.differences))]
+    /// A file or folder whose tensors are not those of the model.
+    #[error("the tensors of {} are not those of this model, which has other sizes or settings:{}", path.display(), bulleted(.differences))]
     OtherModel {
         /// The file or folder.
         path: PathBuf,
         /// Each missing and each unexpected tensor, and each of another shape.
         differences: Vec<String>,
     },
-    /// The settings of a Hugging Face folder cannot be used.
+    /// A Hugging Face folder whose settings are not supported.
     #[error("{}: {reason}", path.display())]
     Settings {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Its problem.
         reason: String,
     },
-    /// The ranks' shards do not make up the tensors: a fault of the code that names the entries.
+    /// Shards that do not cover a tensor exactly: a fault of the code that names the entries.
     #[error("the shards of tensor `{name}` do not make it up: {reason}")]
     Shards {
         /// The tensor.
         name: String,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
 }
 
 impl CheckpointError {
-    /// Turns a system error into one that says what was tried on which path.
+    /// Adds operation and path to a system error.
     pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         move |source| CheckpointError::Io { action, path: path.to_owned(), source }
     }
@@ -98,10 +98,11 @@ impl CheckpointError {
     }
 }
 
-fn listed(items: &[impl std::fmt::Display]) -> String {
-    let mut list: String = items.iter().take(LISTED).map(|item| format!("\n  - {item}")).collect();
-    if items.len() > LISTED {
-        list += &format!("\n  - and {} more", items.len() - LISTED);
+fn bulleted(items: &[impl std::fmt::Display]) -> String {
+    let mut list: String =
+        items.iter().take(MAX_LISTED).map(|item| format!("\n  - {item}")).collect();
+    if items.len() > MAX_LISTED {
+        list += &format!("\n  - and {} more", items.len() - MAX_LISTED);
     }
     list
 }

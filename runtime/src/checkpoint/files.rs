@@ -1,4 +1,4 @@
-//! File-system steps that survive a crash: data reaches the disk before the name that shows it.
+//! Crash-safe file operations: data is synced before the name that makes it visible.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -6,23 +6,23 @@ use std::path::Path;
 
 use super::CheckpointError;
 
-/// Creates a folder and its parents; an existing one is fine.
+/// Creates a folder and its parents, unless it exists.
 pub fn create_folder(path: &Path) -> Result<(), CheckpointError> {
     let created = match fs::create_dir_all(path) {
-        Err(_) if path.is_file() => Err(std::io::Error::other(no_folder(path))),
+        Err(_) if path.is_file() => Err(std::io::Error::other(no_folder_reason(path))),
         other => other,
     };
     created.map_err(CheckpointError::io("create", path))
 }
 
-/// Writes a new file and brings it to the disk.
+/// Writes and syncs a new file.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
     let mut file = File::create(path).map_err(CheckpointError::io("create", path))?;
     file.write_all(bytes).map_err(CheckpointError::io("write", path))?;
     file.sync_all().map_err(CheckpointError::io("write", path))
 }
 
-/// Renames, and brings the new name to the disk.
+/// Renames a file or folder, and syncs the new name.
 pub fn rename(from: &Path, to: &Path) -> Result<(), CheckpointError> {
     fs::rename(from, to).map_err(CheckpointError::io("create", to))?;
     match to.parent() {
@@ -31,15 +31,15 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), CheckpointError> {
     }
 }
 
-/// Brings the names in a folder to the disk.
+/// Syncs the names in a folder.
 pub fn sync_folder(path: &Path) -> Result<(), CheckpointError> {
-    // The parent of a bare name is the empty path, which means the working folder.
+    // The parent of a bare name is the empty path, which means the working directory.
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let sync = || File::open(path)?.sync_all();
     sync().map_err(CheckpointError::io("write", path))
 }
 
-/// Removes a file, a link or a whole folder; nothing there is fine.
+/// Removes a file, a link or a whole folder, if it exists.
 pub fn remove(path: &Path) -> Result<(), CheckpointError> {
     let removed = match fs::symlink_metadata(path) {
         Err(error) => Err(error),
@@ -52,12 +52,12 @@ pub fn remove(path: &Path) -> Result<(), CheckpointError> {
     }
 }
 
-/// Why `path`, which is no folder, cannot be read as one.
-pub fn no_folder(path: &Path) -> &'static str {
+/// Returns the reason why `path`, which is not a folder, cannot be read as one.
+pub fn no_folder_reason(path: &Path) -> &'static str {
     if path.exists() { "it is a file, not a folder" } else { "there is no such folder" }
 }
 
-/// The names in a folder, in no order.
+/// Lists the names in a folder, in no order.
 pub fn names(path: &Path) -> Result<Vec<String>, CheckpointError> {
     let read = || -> std::io::Result<Vec<String>> {
         fs::read_dir(path)?

@@ -1,21 +1,19 @@
-//! Reading checkpoints, on any mesh.
+//! Loading checkpoints, on any mesh.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use super::save::{LATEST, folder_name, step_of};
 use super::tensors::TensorFile;
-use super::{CheckpointError, Manifest, Region, files};
+use super::{CheckpointError, Manifest, Region, TensorSource, files};
 
-/// An open checkpoint, every byte of which has been compared with its hash.
-///
-/// It can be shared by all ranks of a process: reading takes `&self`.
+/// An open checkpoint, whose files match their hashes.
 #[derive(Debug)]
 pub struct Checkpoint {
     folder: PathBuf,
     manifest: Manifest,
     files: Vec<TensorFile>,
-    /// For every tensor: file and index of each of its shards.
+    /// File and index of each shard, by tensor.
     shards: HashMap<String, Vec<(usize, usize)>>,
     skipped: Vec<CheckpointError>,
 }
@@ -23,17 +21,17 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Opens `DIR/step-N` or a copy of it, or the newest checkpoint of a folder given as `DIR/latest` or `DIR`.
     ///
-    /// In the latter forms, a checkpoint that is torn, truncated or altered is passed over for the one before it;
-    /// [`Checkpoint::skipped`] says so.
+    /// In the latter forms, a checkpoint that is torn, truncated or altered is skipped for the previous one;
+    /// [`skipped`](Self::skipped) returns the reasons.
     ///
     /// # Errors
-    /// When there is none, or none that is whole; each with the file at fault.
+    /// No checkpoint, or none that is intact, each with the damaged file.
     pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
         let is_step = path.file_name().and_then(|name| step_of(name.to_str()?)).is_some();
-        // One checkpoint that was copied elsewhere, perhaps under the name `latest`.
+        // A copy of one checkpoint, perhaps under the name `latest`.
         let is_copy = !path.is_symlink() && Manifest::is_in(path);
         if is_step || is_copy {
-            return Checkpoint::open_one(path);
+            return Checkpoint::open_folder(path);
         }
         let is_latest = path.file_name().is_some_and(|name| name == LATEST);
         let dir = match (is_latest, path.parent()) {
@@ -43,7 +41,7 @@ impl Checkpoint {
         };
         let mut skipped = Vec::new();
         for folder in newest_first(dir, path)? {
-            match Checkpoint::open_one(&folder) {
+            match Checkpoint::open_folder(&folder) {
                 Ok(checkpoint) => return Ok(Checkpoint { skipped, ..checkpoint }),
                 Err(error) => skipped.push(error),
             }
@@ -51,9 +49,9 @@ impl Checkpoint {
         Err(CheckpointError::NoneUsable { path: dir.to_owned(), tried: skipped })
     }
 
-    fn open_one(folder: &Path) -> Result<Checkpoint, CheckpointError> {
+    fn open_folder(folder: &Path) -> Result<Checkpoint, CheckpointError> {
         if !folder.is_dir() {
-            let reason = files::no_folder(folder).into();
+            let reason = files::no_folder_reason(folder).into();
             return Err(CheckpointError::NotFound { path: folder.to_owned(), reason });
         }
         let manifest = Manifest::read(folder)?;
@@ -70,70 +68,19 @@ impl Checkpoint {
         Ok(Checkpoint { folder, manifest, files: open_files, shards, skipped: Vec::new() })
     }
 
-    /// The folder of the checkpoint.
+    /// Returns the folder of the checkpoint.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// What the checkpoint consists of, with the state of the run.
+    /// Returns the manifest, with the state of the run.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// Why newer checkpoints were passed over, newest first.
+    /// Returns the reasons why newer checkpoints were skipped, newest first.
     pub fn skipped(&self) -> &[CheckpointError] {
         &self.skipped
-    }
-
-    /// Reads a box of a tensor whose global shape is `shape`.
-    ///
-    /// # Errors
-    /// A tensor that is missing, or has another shape.
-    pub fn read(
-        &self,
-        name: &str,
-        shape: &[usize],
-        region: &Region,
-    ) -> Result<Vec<f32>, CheckpointError> {
-        let mut out = vec![0.0; region.len()];
-        self.read_into(name, shape, region, &mut out)?;
-        Ok(out)
-    }
-
-    /// As [`Checkpoint::read`], into memory that is there already.
-    ///
-    /// # Errors
-    /// As [`Checkpoint::read`].
-    ///
-    /// # Panics
-    /// When `out` has not the length of the region: a fault of the calling code.
-    pub fn read_into(
-        &self,
-        name: &str,
-        shape: &[usize],
-        region: &Region,
-        out: &mut [f32],
-    ) -> Result<(), CheckpointError> {
-        assert_eq!(out.len(), region.len(), "room for `{name}`");
-        let fail = |reason: String| CheckpointError::tensor(&self.folder, name, reason);
-        let tensor = self.manifest.tensors.get(name).ok_or_else(|| fail("is missing".into()))?;
-        if tensor.shape != shape {
-            let found = &tensor.shape;
-            return Err(fail(format!("has shape {found:?}, the model expects {shape:?}")));
-        }
-        if !region.is_inside(shape) {
-            return Err(fail(format!("of shape {shape:?} has no part {region}")));
-        }
-        let mut copied = 0;
-        for (file, shard) in &self.shards[name] {
-            let shard = &self.manifest.files[*file].shards[*shard];
-            copied += self.files[*file].copy_common(&shard.key, &shard.region, out, region)?;
-        }
-        // The manifest's check of the shards leaves no gaps; this guards the copying itself.
-        match copied == region.len() {
-            true => Ok(()),
-            false => Err(fail(format!("has only {copied} elements of {region}"))),
-        }
     }
 
     /// Compares the tensors with the names and shapes that a model expects.
@@ -150,7 +97,34 @@ impl Checkpoint {
     }
 }
 
-/// Compares the tensors of a model with those found at `path`; differences are told in the order of the model.
+impl TensorSource for Checkpoint {
+    fn path_of(&self, _: &str) -> &Path {
+        &self.folder
+    }
+
+    fn copy_region(
+        &self,
+        name: &str,
+        shape: &[usize],
+        region: &Region,
+        out: &mut [f32],
+    ) -> Result<usize, CheckpointError> {
+        let refuse = |reason: String| CheckpointError::tensor(&self.folder, name, reason);
+        let tensor = self.manifest.tensors.get(name).ok_or_else(|| refuse("is missing".into()))?;
+        if tensor.shape != shape {
+            let found = &tensor.shape;
+            return Err(refuse(format!("has shape {found:?}, the model expects {shape:?}")));
+        }
+        let mut copied = 0;
+        for (file, shard) in &self.shards[name] {
+            let shard = &self.manifest.files[*file].shards[*shard];
+            copied += self.files[*file].copy_common(&shard.key, &shard.region, out, region)?;
+        }
+        Ok(copied)
+    }
+}
+
+/// Compares the tensors of a model with those found at `path`. Differences are in the order of the model.
 pub(super) fn compare_tensors<'a>(
     path: &Path,
     expected: impl IntoIterator<Item = (String, Vec<usize>)>,
@@ -168,26 +142,27 @@ pub(super) fn compare_tensors<'a>(
         }
     }
     differences.extend(found.into_keys().map(|name| format!("unexpected: {name}")));
-    match differences.is_empty() {
-        true => Ok(()),
-        false => Err(CheckpointError::OtherModel { path: path.to_owned(), differences }),
+    if differences.is_empty() {
+        Ok(())
+    } else {
+        Err(CheckpointError::OtherModel { path: path.to_owned(), differences })
     }
 }
 
-/// The checkpoints in `dir` from the one that `latest` names downwards; `path` is what the user gave.
+/// Lists the checkpoints in `dir` from that of `latest` downwards; `path` is the path in messages.
 fn newest_first(dir: &Path, path: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     let not_found = |reason: &str| {
         let (path, reason) = (path.to_owned(), reason.to_owned());
         CheckpointError::NotFound { path, reason }
     };
     if !dir.is_dir() {
-        return Err(not_found(files::no_folder(dir)));
+        return Err(not_found(files::no_folder_reason(dir)));
     }
     let latest = std::fs::read_link(dir.join(LATEST))
         .ok()
         .and_then(|target| step_of(target.file_name()?.to_str()?));
     let mut steps: Vec<u64> = files::names(dir)?.iter().filter_map(|name| step_of(name)).collect();
-    // `latest` leads, even to a folder that is gone, which is then reported.
+    // The target of `latest` comes first even if it is missing, which is then reported.
     steps.extend(latest);
     steps.retain(|step| latest.is_none_or(|latest| *step <= latest));
     steps.sort_unstable();

@@ -1,4 +1,4 @@
-//! The manifest: what a checkpoint consists of.
+//! The manifest: tensors, shards and files of a checkpoint.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,13 +17,13 @@ const VERSION: u32 = 1;
 /// The state of a run besides its tensors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrainState {
-    /// Steps that are done.
+    /// Completed steps.
     pub step: u64,
-    /// Seed of initialisation, dropout and sample order.
+    /// Seed of initialization, dropout and sample order.
     pub seed: u64,
-    /// The mesh of the run, as `--mesh` writes it.
+    /// The mesh of the run, in the format of `--mesh`.
     pub mesh: String,
-    /// What has been read of the data.
+    /// Position in the data.
     pub data: DataPosition,
     /// All settings of the run, for the record.
     pub config: serde_json::Value,
@@ -48,7 +48,7 @@ pub struct Manifest {
 /// The global shape of a tensor of f32.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorShape {
-    /// Extent in every dim.
+    /// Size of every dim.
     pub shape: Vec<usize>,
 }
 
@@ -59,18 +59,18 @@ pub struct RankFile {
     pub name: String,
     /// Its length.
     pub bytes: u64,
-    /// XXH3 of its content, 128 bits in hexadecimal: proof against accidents, not against forgery.
+    /// XXH3 hash of its content, 128 bits in hexadecimal. Protects against accidents, not against forgery.
     pub xxh3: String,
-    /// What it holds.
+    /// Its shards.
     pub shards: Vec<Shard>,
 }
 
 /// One box of one tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shard {
-    /// The tensor.
+    /// Name of the tensor.
     pub tensor: String,
-    /// The name under which the file holds it.
+    /// Its name in the file.
     pub key: String,
     /// Shape of the whole tensor.
     pub global_shape: Vec<usize>,
@@ -80,10 +80,10 @@ pub struct Shard {
 }
 
 impl Manifest {
-    /// Puts the files of all ranks together.
+    /// Combines the files of all ranks.
     ///
     /// # Errors
-    /// [`CheckpointError::Shards`] when the shards of a tensor overlap, leave a gap or disagree on its shape.
+    /// [`CheckpointError::Shards`] if the shards of a tensor overlap, leave a gap or disagree on its shape.
     pub(super) fn new(
         state: TrainState,
         files: Vec<RankFile>,
@@ -108,7 +108,7 @@ impl Manifest {
         files::write(&folder.join(HASH_NAME), format!("{}\n", hash_of(&text)).as_bytes())
     }
 
-    /// Whether `folder` is a checkpoint.
+    /// Returns true if `folder` has a manifest.
     pub(super) fn is_in(folder: &Path) -> bool {
         folder.join(NAME).is_file()
     }
@@ -141,7 +141,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The shards of every tensor are disjoint boxes that fill it.
+    /// Checks that the shards of every tensor are disjoint boxes that cover it.
     fn check_shards(&self) -> Result<(), CheckpointError> {
         let mut by_tensor: BTreeMap<&str, Vec<(&Shard, &str)>> = BTreeMap::new();
         for file in &self.files {
@@ -151,7 +151,7 @@ impl Manifest {
         }
         for (name, tensor) in &self.tensors {
             let shards = by_tensor.remove(name.as_str()).unwrap_or_default();
-            check_boxes(&tensor.shape, shards)
+            check_cover(&tensor.shape, shards)
                 .map_err(|reason| CheckpointError::Shards { name: name.clone(), reason })?;
         }
         match by_tensor.into_keys().next() {
@@ -164,7 +164,8 @@ impl Manifest {
     }
 }
 
-fn check_boxes(shape: &[usize], mut shards: Vec<(&Shard, &str)>) -> Result<(), String> {
+/// Checks that `shards` are disjoint boxes that cover a tensor of `shape`.
+fn check_cover(shape: &[usize], mut shards: Vec<(&Shard, &str)>) -> Result<(), String> {
     for (shard, file) in &shards {
         if shard.global_shape != shape {
             return Err(format!(
@@ -178,7 +179,7 @@ fn check_boxes(shape: &[usize], mut shards: Vec<(&Shard, &str)>) -> Result<(), S
     }
     let held: usize = shards.iter().map(|(shard, _)| shard.region.len()).sum();
     shards.retain(|(shard, _)| !shard.region.is_empty());
-    // Sorted by their first index, boxes can only overlap those that begin before they end.
+    // Sorted by first index, a box can only overlap boxes that begin before its end.
     shards.sort_by(|a, b| a.0.region.cmp(&b.0.region));
     for (i, (shard, file)) in shards.iter().enumerate() {
         for (other, other_file) in &shards[i + 1..] {
@@ -191,8 +192,9 @@ fn check_boxes(shape: &[usize], mut shards: Vec<(&Shard, &str)>) -> Result<(), S
         }
     }
     let whole = Region::whole(shape).checked_len();
-    match whole == Some(held) {
-        true => Ok(()),
-        false => Err(format!("the files hold {held} elements of a tensor of shape {shape:?}")),
+    if whole == Some(held) {
+        Ok(())
+    } else {
+        Err(format!("the files hold {held} elements of a tensor of shape {shape:?}"))
     }
 }

@@ -5,14 +5,14 @@
 //! ```text
 //! DIR/step-00000100/manifest.json               shapes, boxes, hashes, step, seed, data position, settings
 //! DIR/step-00000100/manifest.xxh3               hash of the manifest
-//! DIR/step-00000100/rank-00000.safetensors      what rank 0 holds, and so on
+//! DIR/step-00000100/rank-00000.safetensors      shards of rank 0, and so on
 //! DIR/latest -> step-00000100
 //! ```
 //!
-//! Saving ([`Writer`]) fills a hidden folder that is renamed once it is complete and on disk; `latest` moves after
-//! that. So a crash at any moment leaves the checkpoints before it whole. Loading ([`Checkpoint`]) compares every
-//! byte with its hash, refuses what differs by name, and turns to the checkpoint before. Shards are boxes of global
-//! tensors, so any mesh can read what any other has written.
+//! Saving ([`CheckpointWriter`]) fills a hidden folder that is renamed once it is complete and on disk; then `latest` moves.
+//! So a crash at any time leaves earlier checkpoints intact. Loading ([`Checkpoint`]) compares every byte with its hash,
+//! reports damaged files by name, and falls back to the previous checkpoint. Shards are boxes of global tensors, so a
+//! checkpoint can be loaded on any mesh.
 
 mod error;
 mod files;
@@ -21,13 +21,15 @@ mod load;
 mod manifest;
 mod region;
 mod save;
+mod tensor_source;
 mod tensors;
 
 pub use error::CheckpointError;
 pub use load::Checkpoint;
 pub use manifest::{Manifest, RankFile, Shard, TensorShape, TrainState};
 pub use region::Region;
-pub use save::{ShardEntry, Writer};
+pub use save::{CheckpointWriter, ShardEntry};
+pub use tensor_source::TensorSource;
 
 #[cfg(test)]
 mod tests;

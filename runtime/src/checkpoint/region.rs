@@ -5,43 +5,43 @@ use std::ops::Range;
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
-/// An axis-aligned box of a global tensor, in elements.
+/// A box of a global tensor: a range of indices in every dim.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Region {
     /// First index in every dim.
     pub offset: Vec<usize>,
-    /// Extent in every dim.
+    /// Length in every dim.
     pub shape: Vec<usize>,
 }
 
-/// How numbers are stored in a file, always little-endian.
+/// Storage format of numbers in a file, always little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stored {
     /// IEEE single precision.
     F32,
     /// IEEE half precision.
     F16,
-    /// The upper half of single precision.
+    /// bfloat16, the upper half of single precision.
     Bf16,
 }
 
 impl Region {
-    /// The box at `offset` of extent `shape`.
+    /// Creates the box at `offset` of `shape`.
     ///
     /// # Panics
-    /// When the two have different numbers of dims: a fault of the calling code.
+    /// If the two have different numbers of dims: a fault of the calling code.
     pub fn new(offset: &[usize], shape: &[usize]) -> Region {
         assert_eq!(offset.len(), shape.len(), "offset and shape of a region");
         Region { offset: offset.to_vec(), shape: shape.to_vec() }
     }
 
-    /// The whole of a tensor.
+    /// Creates the box of a whole tensor.
     pub fn whole(shape: &[usize]) -> Region {
         Region { offset: vec![0; shape.len()], shape: shape.to_vec() }
     }
 
-    /// The boxes that make up a run of the row-major elements of a tensor of `shape`, in the order of the elements: at
-    /// most two for each dim and one more.
+    /// Cuts a run of the row-major elements of a tensor of `shape` into boxes, in the order of the elements: at most two for
+    /// each dim and one more.
     pub fn of_run(shape: &[usize], run: Range<usize>) -> Vec<Region> {
         let Some((rows, rest)) = shape.split_first() else {
             return if run.is_empty() { Vec::new() } else { vec![Region::whole(&[])] };
@@ -50,7 +50,7 @@ impl Region {
             return Vec::new();
         }
         let row_len: usize = rest.iter().product();
-        // Some elements of one row, as boxes of the whole.
+        // Elements of one row, as boxes of the whole tensor.
         let within = |row: usize, run: Range<usize>| {
             Region::of_run(rest, run).into_iter().map(move |part| {
                 let with_row = |first: usize, rest: Vec<usize>| [vec![first], rest].concat();
@@ -76,28 +76,28 @@ impl Region {
         boxes
     }
 
-    /// The box as far from its place as `offset` says.
+    /// Returns the box moved by `offset`.
     pub fn moved_by(mut self, offset: &[usize]) -> Region {
         self.offset.iter_mut().zip(offset).for_each(|(start, by)| *start += by);
         self
     }
 
-    /// Number of elements; `None` if that is beyond the machine's numbers.
+    /// Returns the number of elements; `None` if it overflows.
     pub fn checked_len(&self) -> Option<usize> {
         self.shape.iter().try_fold(1usize, |len, extent| len.checked_mul(*extent))
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Whether there are no elements.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the box lies inside a tensor of `shape`.
+    /// Returns true if the box is inside of a tensor of `shape`.
     pub fn is_inside(&self, shape: &[usize]) -> bool {
         let fits = |((offset, extent), size): ((&usize, &usize), &usize)| {
             offset.checked_add(*extent).is_some_and(|end| end <= *size)
@@ -107,7 +107,7 @@ impl Region {
             && self.offset.iter().zip(&self.shape).zip(shape).all(fits)
     }
 
-    /// What two boxes share; `None` if they share no element.
+    /// Returns the intersection of two boxes; `None` if they share no element.
     pub fn intersection(&self, other: &Region) -> Option<Region> {
         let mut common = Region { offset: Vec::new(), shape: Vec::new() };
         for dim in 0..self.offset.len() {
@@ -122,12 +122,12 @@ impl Region {
         Some(common)
     }
 
-    /// One past the last index of `dim`.
+    /// Returns one past the last index of `dim`.
     pub fn end(&self, dim: usize) -> usize {
         self.offset[dim] + self.shape[dim]
     }
 
-    /// Position in the row-major elements of this box of the global index `at`.
+    /// Returns the position of the global index `at` in the row-major elements of this box.
     fn position(&self, at: &[usize]) -> usize {
         let mut position = 0;
         for (dim, at) in at.iter().enumerate() {
@@ -146,7 +146,7 @@ impl std::fmt::Display for Region {
 }
 
 impl Stored {
-    /// Bytes of one number.
+    /// Returns the bytes of one number.
     pub const fn bytes(self) -> usize {
         match self {
             Stored::F32 => 4,
@@ -155,9 +155,9 @@ impl Stored {
     }
 }
 
-/// Copies what two boxes of a tensor share, as f32; gives the number of elements copied.
+/// Copies the intersection of two boxes of a tensor, as f32, and returns its number of elements.
 ///
-/// `source` holds the elements of `source_box` row after row, `target` those of `target_box`.
+/// `source` has the elements of `source_box` row by row, `target` those of `target_box`.
 pub fn copy_common(
     source: &[u8],
     stored: Stored,
@@ -166,7 +166,7 @@ pub fn copy_common(
     target_box: &Region,
 ) -> usize {
     let Some(common) = source_box.intersection(target_box) else { return 0 };
-    // Trailing dims that both boxes span whole form one run of memory with the dim before them.
+    // Trailing dims that both boxes span fully form one run of memory with the dim before them.
     let mut first_in_run = common.shape.len();
     let mut run = 1;
     while first_in_run > 0 {
@@ -183,13 +183,13 @@ pub fn copy_common(
         let width = stored.bytes();
         let bytes = &source[from * width..(from + run) * width];
         decode(bytes, stored, &mut target[to..to + run]);
-        advance(&mut at[..first_in_run], &common);
+        advance_index(&mut at[..first_in_run], &common);
     }
     common.len()
 }
 
-/// The next index in row-major order over the leading dims of `within`.
-fn advance(at: &mut [usize], within: &Region) {
+/// Advances an index in row-major order over the leading dims of `within`.
+fn advance_index(at: &mut [usize], within: &Region) {
     for dim in (0..at.len()).rev() {
         at[dim] += 1;
         if at[dim] < within.end(dim) {
@@ -201,7 +201,7 @@ fn advance(at: &mut [usize], within: &Region) {
 
 fn decode(bytes: &[u8], stored: Stored, out: &mut [f32]) {
     match stored {
-        // The same bytes, on the little-endian machines that `tensors` insists on.
+        // The same bytes, on the little-endian machines that `tensors` requires.
         Stored::F32 => bytemuck::cast_slice_mut(out).copy_from_slice(bytes),
         Stored::F16 => widen(bytes, out, |pair| f16::from_le_bytes(pair).to_f32()),
         Stored::Bf16 => widen(bytes, out, |pair| bf16::from_le_bytes(pair).to_f32()),
@@ -243,14 +243,14 @@ mod tests {
         (0..region.len())
             .map(|_| {
                 let now = at.clone();
-                advance(&mut at, region);
+                advance_index(&mut at, region);
                 now
             })
             .collect()
     }
 
     #[test]
-    fn every_pair_of_boxes_shares_what_a_search_by_element_finds() {
+    fn intersections_match_a_search_by_element() {
         for shape in [vec![], vec![5], vec![3, 3], vec![2, 3, 2]] {
             let whole = Region::whole(&shape);
             let value = |at: &Vec<usize>| whole.position(at) as f32 + 1.0;
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_made_up_of_boxes_in_order() {
+    fn runs_are_cut_into_boxes_in_order() {
         for shape in [vec![], vec![7], vec![3, 4], vec![3, 2, 4], vec![2, 3, 1, 2]] {
             let whole = Region::whole(&shape);
             for start in 0..=whole.len() {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_outside_a_tensor_are_recognised() {
+    fn boxes_outside_a_tensor_are_recognized() {
         assert!(Region::new(&[1, 0], &[2, 3]).is_inside(&[3, 3]));
         assert!(!Region::new(&[2, 0], &[2, 3]).is_inside(&[3, 3]));
         assert!(!Region::new(&[usize::MAX], &[2]).is_inside(&[3]));

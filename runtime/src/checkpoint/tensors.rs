@@ -1,8 +1,8 @@
-//! One safetensors file: written tensor by tensor, read box by box.
+//! A safetensors file: written tensor by tensor, read box by box.
 //!
 //! The format is an 8-byte little-endian length, a JSON header of that length, and the tensors' bytes; see
-//! <https://github.com/huggingface/safetensors>. The crate of that name checks and parses headers; writing is done
-//! here, because the file must be hashed and brought to disk on the way, and a model need never be in memory whole.
+//! <https://github.com/huggingface/safetensors>. The crate of that name checks and parses headers. Writing is
+//! implemented here, as the file is hashed and synced in passing, and a model is never in memory as a whole.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,15 +17,15 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 use super::region::{Stored, copy_common};
 use super::{CheckpointError, Region};
 
-const _: () = assert!(cfg!(target_endian = "little"), "tensors are written as they lie in memory");
+const _: () = assert!(cfg!(target_endian = "little"), "tensors are written in their memory layout");
 
-/// Writes a file of f32 tensors whose names and shapes are known at the start.
+/// Writes a file of f32 tensors, whose names and shapes are known at the start.
 pub struct TensorWriter {
     file: BufWriter<File>,
     path: PathBuf,
     hash: Box<Xxh3>,
     bytes: u64,
-    /// What is still to be written, last first.
+    /// Tensors that are still to be written, last first.
     expected: Vec<(String, usize)>,
 }
 
@@ -52,7 +52,7 @@ impl TensorWriter {
             path: path.to_owned(),
             source: std::io::Error::other(error),
         };
-        // Other readers look for this mark to know that tensors are laid out as PyTorch does.
+        // Other readers expect this mark of tensors in the layout of PyTorch.
         let mark = HashMap::from([("format".to_owned(), "pt".to_owned())]);
         let header =
             Metadata::new(Some(mark), infos).map_err(|error| invalid(error.to_string()))?;
@@ -70,17 +70,17 @@ impl TensorWriter {
     /// Writes the next tensor.
     ///
     /// # Panics
-    /// When it is not the one announced in [`TensorWriter::create`]: a fault of the calling code.
+    /// If it is not the next one of [`TensorWriter::create`]: a fault of the calling code.
     pub fn write(&mut self, name: &str, values: &[f32]) -> Result<(), CheckpointError> {
         let next = self.expected.pop();
         assert_eq!(next, Some((name.to_owned(), values.len())), "the next tensor of a file");
         self.put(bytemuck::cast_slice(values))
     }
 
-    /// Brings the file to the disk; gives its length in bytes and its hash.
+    /// Syncs the file, and returns its length in bytes and its hash.
     ///
     /// # Panics
-    /// When an announced tensor was not written: a fault of the calling code.
+    /// If a tensor was not written: a fault of the calling code.
     pub fn finish(mut self) -> Result<(u64, String), CheckpointError> {
         assert!(self.expected.is_empty(), "tensors {:?} were not written", self.expected);
         self.file.flush().map_err(CheckpointError::io("write", &self.path))?;
@@ -101,7 +101,7 @@ pub struct TensorFile {
     path: PathBuf,
     map: Mmap,
     header: Metadata,
-    /// Where the tensors' bytes begin.
+    /// Offset of the tensors' bytes.
     data_start: usize,
 }
 
@@ -141,18 +141,18 @@ impl TensorFile {
         Ok(TensorFile { path: path.to_owned(), map, header, data_start })
     }
 
-    /// The names of all tensors, in no order.
+    /// Returns the names of all tensors, in no order.
     pub fn names(&self) -> Vec<String> {
         self.header.offset_keys()
     }
 
-    /// The shape of the tensor `name`, if there is one.
+    /// Returns the shape of the tensor `name`, if there is one.
     pub fn shape(&self, name: &str) -> Option<&[usize]> {
         self.header.info(name).map(|info| info.shape.as_slice())
     }
 
-    /// Copies what the tensor `name`, lying at `held` in a global tensor, shares with `wanted`; gives the number of
-    /// elements copied.
+    /// Copies the intersection of the tensor `name`, which is the box `held` of a global tensor, with `wanted`, and returns
+    /// its number of elements.
     pub fn copy_common(
         &self,
         name: &str,
@@ -189,11 +189,11 @@ fn map_file(path: &Path) -> Result<Mmap, CheckpointError> {
     if metadata.len() == 0 {
         return Err(CheckpointError::damaged(path, "it is empty"));
     }
-    // SAFETY: the map is read only; as for every mapped file, nobody may shorten it while it is open.
+    // SAFETY: the map is read only; as for every mapped file, the file must not be shortened while it is open.
     unsafe { Mmap::map(&file) }.map_err(CheckpointError::io("read", path))
 }
 
-/// The hash of some bytes as it is written in manifests: XXH3, 128 bits.
+/// Returns the hash of bytes in the format of manifests: XXH3, 128 bits, hexadecimal.
 pub fn hash_of(bytes: &[u8]) -> String {
     hex(xxh3_128(bytes))
 }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_reads_back_bit_for_bit_and_by_the_reference_reader() {
+    fn files_read_back_bit_for_bit() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.safetensors");
         let (bytes, hash) = write(&path);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_file_or_tensor_is_told() {
+    fn damaged_files_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.safetensors");
         write(&path);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_reported_with_the_path() {
+    fn full_disk_is_reported_with_the_path() {
         let mut writer = TensorWriter::create(Path::new("/dev/full"), [("x", &[4][..])]).unwrap();
         let written = writer.write("x", &[0.0; 4]).and_then(|()| writer.finish().map(drop));
         let text = written.unwrap_err().to_string();

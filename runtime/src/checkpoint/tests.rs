@@ -33,7 +33,7 @@ fn state(step: u64) -> TrainState {
 fn save_on(dir: &Path, step: u64, ranks: usize, keep: Option<usize>) -> PathBuf {
     let (weight, bias) = values(step);
     let rows = 6 / ranks;
-    let writer = Writer::begin(dir, step).unwrap();
+    let writer = CheckpointWriter::begin(dir, step).unwrap();
     let write = |rank: usize| {
         let mut entries = vec![ShardEntry {
             name: "params.weight".into(),
@@ -95,7 +95,7 @@ fn cut(path: &Path, bytes: u64) {
 }
 
 #[test]
-fn what_any_number_of_ranks_saved_any_box_reads_back_bit_for_bit() {
+fn any_box_reads_back_bit_for_bit() {
     let (weight, bias) = values(7);
     for ranks in [1, 2, 3, 6] {
         let dir = folder();
@@ -118,7 +118,7 @@ fn what_any_number_of_ranks_saved_any_box_reads_back_bit_for_bit() {
 #[test]
 fn a_rank_may_hold_several_boxes_of_one_tensor() {
     let dir = folder();
-    let writer = Writer::begin(dir.path(), 1).unwrap();
+    let writer = CheckpointWriter::begin(dir.path(), 1).unwrap();
     let entry = |start, data| ShardEntry {
         name: "x".into(),
         global_shape: vec![4],
@@ -133,7 +133,7 @@ fn a_rank_may_hold_several_boxes_of_one_tensor() {
 }
 
 #[test]
-fn every_form_of_path_opens_and_latest_follows_the_last_save() {
+fn every_form_of_path_opens() {
     let dir = folder();
     save(dir.path(), 10);
     save(dir.path(), 20);
@@ -171,7 +171,7 @@ fn keep_removes_older_checkpoints_only() {
 }
 
 #[test]
-fn every_kind_of_damage_is_refused_by_name_and_the_checkpoint_before_is_used() {
+fn damaged_checkpoints_are_skipped_by_name() {
     let rank = "rank-00001.safetensors";
     type Damage = fn(&Path);
     let cases: [(&str, Damage, &str); 8] = [
@@ -205,15 +205,15 @@ fn every_kind_of_damage_is_refused_by_name_and_the_checkpoint_before_is_used() {
 }
 
 #[test]
-fn a_crash_before_the_end_leaves_the_checkpoint_before_and_is_cleaned_up() {
+fn crashes_keep_the_previous_checkpoint() {
     let dir = folder();
     save(dir.path(), 10);
-    let writer = Writer::begin(dir.path(), 20).unwrap();
+    let writer = CheckpointWriter::begin(dir.path(), 20).unwrap();
     writer.write_rank(0, &[]).unwrap();
     drop(writer);
     assert!(names(dir.path()).contains(&".tmp-step-00000020".to_owned()));
     assert_eq!(Checkpoint::open(dir.path()).unwrap().manifest().state.step, 10);
-    Writer::prepare(dir.path()).unwrap();
+    CheckpointWriter::prepare(dir.path()).unwrap();
     assert_eq!(names(dir.path()), ["latest", "step-00000010"]);
     // Between the two renames: the folder is there, `latest` has not moved.
     let complete = save(dir.path(), 20);
@@ -230,7 +230,7 @@ fn a_crash_before_the_end_leaves_the_checkpoint_before_and_is_cleaned_up() {
 }
 
 #[test]
-fn where_there_is_no_checkpoint_the_path_is_named() {
+fn missing_checkpoints_are_reported_with_path() {
     let dir = folder();
     let text = refusal(dir.path());
     assert!(
@@ -244,22 +244,22 @@ fn where_there_is_no_checkpoint_the_path_is_named() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_told_at_the_start() {
+fn unwritable_folders_are_reported_at_the_start() {
     let dir = folder();
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
-    let text = Writer::prepare(&file.join("checkpoints")).unwrap_err().to_string();
+    let text = CheckpointWriter::prepare(&file.join("checkpoints")).unwrap_err().to_string();
     assert!(text.contains("cannot create ") && text.contains("file/checkpoints"), "{text}");
-    let writer = Writer::join(&dir.path().join("missing"), 3);
+    let writer = CheckpointWriter::join(&dir.path().join("missing"), 3);
     let text = writer.write_rank(2, &[]).unwrap_err().to_string();
     assert!(text.contains("cannot create ") && text.contains("rank-00002.safetensors"), "{text}");
 }
 
 #[test]
-fn shards_that_do_not_make_up_a_tensor_are_refused() {
+fn incomplete_shards_are_refused() {
     let commit = |boxes: &[(usize, usize, usize)]| {
         let dir = folder();
-        let writer = Writer::begin(dir.path(), 1).unwrap();
+        let writer = CheckpointWriter::begin(dir.path(), 1).unwrap();
         let write = |(rank, (start, rows, width)): (usize, &(usize, usize, usize))| {
             let entry = ShardEntry {
                 name: "x".into(),

@@ -13,26 +13,26 @@ pub struct Batch {
     pub targets: Vec<u32>,
     /// Number of samples.
     pub rows: usize,
-    /// Where each sample was read.
+    /// Place of each sample in the data.
     pub places: Vec<Place>,
 }
 
-/// Some rows of a [`Batch`], as [`Batch::micro_batch`] gives them.
+/// Some rows of a [`Batch`], from [`Batch::micro_batch`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MicroBatch<'a> {
     /// Inputs: rows x seq.
     pub tokens: &'a [u32],
     /// For every input the token that follows it: rows x seq.
     pub targets: &'a [u32],
-    /// Which rows of the batch these are.
+    /// Their rows in the batch.
     pub rows: Range<usize>,
 }
 
 impl Batch {
-    /// Micro-batch `index` of `count`: the rows that [`micro_batch_rows`] says.
+    /// Returns micro-batch `index` of `count`, with the rows of [`micro_batch_rows`].
     ///
     /// # Panics
-    /// When `index` is not below `count`: a fault of the calling code.
+    /// If `index` is not below `count`: a fault of the calling code.
     pub fn micro_batch(&self, count: usize, index: usize) -> MicroBatch<'_> {
         let rows = micro_batch_rows(self.rows, count, index);
         let seq = self.tokens.len().checked_div(self.rows).unwrap_or(0);
@@ -56,7 +56,7 @@ impl Batch {
 /// ```
 ///
 /// # Panics
-/// When `index` is not below `count`: a fault of the calling code.
+/// If `index` is not below `count`: a fault of the calling code.
 pub fn micro_batch_rows(rows: usize, count: usize, index: usize) -> Range<usize> {
     assert!(index < count, "micro-batch {index} of {count}");
     (index * rows).div_ceil(count)..((index + 1) * rows).div_ceil(count)
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_share_a_batch_read_together_what_one_rank_reads() {
+    fn ranks_together_read_what_one_rank_reads() {
         let dataset = dataset(100, 4, 6).unwrap();
         let whole = dataset.rows(2, 0..6).unwrap();
         let parts: Vec<_> = [0..2, 2..4, 4..6].map(|rows| dataset.rows(2, rows).unwrap()).into();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_and_micro_batches_together_read_the_global_batch() {
+    fn ranks_and_micro_batches_cover_the_batch() {
         let batch = 12;
         for order in [Order::Sequential, Order::Shuffled] {
             // 33 samples: every third step spans two epochs.

@@ -1,4 +1,4 @@
-//! Whether the ranks hold the batches that they should: compared by hash in the first step of a run.
+//! Check of the batches that ranks hold, by hashes in the first step of a run.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Batch, DataError};
 
-/// What a rank has read, in a few bytes for each of its rows.
+/// A hash of the samples that a rank has read, of a few bytes per row.
 ///
 /// The place of a row (epoch and first token) and its ids are hashed apart. A text may well hold the same passage
 /// twice, so equal ids prove nothing; but no place comes twice in a run, even where a step is longer than the data.
@@ -44,7 +44,7 @@ impl BatchHash {
         self.rows.iter().flat_map(|row| [halves(row.place), halves(row.ids)].concat()).collect()
     }
 
-    /// What [`BatchHash::to_words`] has written; words at the end that are no whole row are left out.
+    /// Reads the words of [`BatchHash::to_words`]; words of an incomplete last row are ignored.
     pub fn from_words(words: &[u32]) -> BatchHash {
         let (rows, _) = words.as_chunks::<{ BatchHash::WORDS_PER_ROW }>();
         let whole = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
@@ -53,14 +53,14 @@ impl BatchHash {
     }
 }
 
-/// What one rank holds.
+/// The batch of one rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankBatch {
     /// The rank.
     pub rank: usize,
     /// Its position along the data axes: which part of every batch it trains on.
     pub data_index: usize,
-    /// What it has read.
+    /// Hash of its samples.
     pub hash: BatchHash,
 }
 
@@ -95,9 +95,10 @@ pub fn check_batches(batch: usize, ranks: &[RankBatch]) -> Result<(), DataError>
     let first_of_parts: Vec<&RankBatch> = parts.values().map(|part| part[0]).collect();
     check_apart(&first_of_parts)?;
     let held = first_of_parts.iter().map(|rank| rank.hash.rows.len()).sum();
-    match held == batch {
-        true => Ok(()),
-        false => Err(DataError::MissingSamples { held, batch, parts: parts.len() }),
+    if held == batch {
+        Ok(())
+    } else {
+        Err(DataError::MissingSamples { held, batch, parts: parts.len() })
     }
 }
 

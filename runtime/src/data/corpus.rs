@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_concatenated_in_sorted_order_without_build_outputs() {
+    fn files_are_concatenated_in_sorted_order() {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in [
             ("b/two.rs", "two "),

@@ -1,10 +1,10 @@
-//! What can be wrong with training data.
+//! Errors of training data.
 
 use std::path::PathBuf;
 
 use super::TokenizeError;
 
-/// Why data cannot be trained on; each message says which file and what to do.
+/// Reason why data cannot be trained on, with file and fix.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// A file or folder could not be read.
@@ -121,7 +121,7 @@ pub enum DataError {
         ranks: Vec<usize>,
         /// Their data index.
         data_index: usize,
-        /// What differs.
+        /// The differences.
         what: &'static str,
         /// How that can be.
         cause: &'static str,
@@ -151,7 +151,7 @@ pub enum DataError {
         /// Number of different data indices.
         parts: usize,
     },
-    /// A resumed run would not read on where it stopped.
+    /// A resumed run would not continue at the position where it stopped.
     #[error(
         "the run cannot go on where it stopped with other data than that of --resume:{}",
         differences.iter().map(|line| format!("\n  - {line}")).collect::<String>()
@@ -163,7 +163,7 @@ pub enum DataError {
     /// A corpus of folders in which there is nothing to read.
     #[error("found no .md or .rs file under {}; give --data FILE", roots.join(", "))]
     NoText {
-        /// Where was searched.
+        /// The searched paths.
         roots: Vec<String>,
     },
 }

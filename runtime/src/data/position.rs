@@ -8,7 +8,7 @@ use super::{DataError, Dataset, Order};
 /// Bytes of the data that are hashed to recognise it.
 const FINGERPRINT_BYTES: usize = 1 << 20;
 
-/// What has been read of the data, and all that decides what comes next.
+/// The position in the data, and all settings that the next samples follow from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataPosition {
     /// Samples that were trained on.
@@ -47,7 +47,7 @@ impl DataPosition {
         }
     }
 
-    /// Checks that a run that was saved here and is resumed with `now` reads on where it stopped.
+    /// Checks that a run that was saved here continues at this position if it is resumed with `now`.
     ///
     /// # Errors
     /// [`DataError::OtherPosition`] lists every difference.
@@ -68,10 +68,7 @@ impl DataPosition {
         compare("batch", self.batch.to_string(), now.batch.to_string());
         compare("order", self.order.to_string(), now.order.to_string());
         compare("seed", self.seed.to_string(), now.seed.to_string());
-        match differences.is_empty() {
-            true => Ok(()),
-            false => Err(DataError::OtherPosition { differences }),
-        }
+        if differences.is_empty() { Ok(()) } else { Err(DataError::OtherPosition { differences }) }
     }
 }
 
@@ -87,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_continues_only_with_the_same_data_and_sampling() {
+    fn positions_need_the_same_data_and_sampling() {
         let saved = position(b"twelve bytes", 2, 4, 1);
         assert_eq!(saved.samples, 12);
         let json = serde_json::to_string(&saved).unwrap();

@@ -10,7 +10,7 @@ use super::{Batch, DataError, Dataset};
 /// Batches that wait to be taken. One more is being read meanwhile.
 const WAITING: usize = 1;
 
-/// Gives a rank its batches, which a thread reads ahead of it.
+/// The batches of a rank, prefetched by a thread.
 ///
 /// At most two batches are held. What goes wrong in a batch is told to whoever takes it, so a run fails in the same
 /// step and with the same error as one that does not read ahead. The thread ends with the last step, after an error,
@@ -64,7 +64,7 @@ impl Prefetch {
             for step in steps {
                 let batch = reader(step);
                 let failed = batch.is_err();
-                // Nobody is there to take it when the run has ended early.
+                // The receiver is gone if the run has ended early.
                 if sender.send((step, batch)).is_err() || failed {
                     return;
                 }
@@ -111,7 +111,7 @@ impl Prefetch {
     fn stop(&mut self) {
         if let Some(Ahead { batches, thread }) = self.ahead.take() {
             drop(batches);
-            // Where it has panicked, reading on the spot meets the same fault.
+            // If the thread has panicked, reading synchronously fails in the same way.
             let _ = thread.join();
         }
     }
@@ -137,7 +137,7 @@ mod tests {
         Arc::new(Dataset::new(file, 3, 4, order, 5).unwrap())
     }
 
-    /// A batch that says which step it is of.
+    /// Creates a batch with its step in it.
     fn numbered(step: u64) -> Batch {
         let tokens = vec![step as u32];
         Batch { targets: tokens.clone(), tokens, rows: 1, places: Vec::new() }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_was_looked_at_is_still_to_be_taken() {
+    fn peeked_batches_are_still_taken() {
         let mut batches = Prefetch::start_with(Arc::new(|step| Ok(numbered(step))), 0..3).unwrap();
         assert_eq!(batches.peek(0).unwrap().tokens, [0]);
         assert_eq!(batches.peek(0).unwrap().tokens, [0]);
@@ -187,7 +187,7 @@ mod tests {
         let expected = dataset.rows(6, 0..1).unwrap_err().to_string();
         assert!(expected.contains("token id 200 at position 61"), "{expected}");
         assert_eq!(batches.take(6).unwrap_err().to_string(), expected);
-        // Asked again, it says the same again, and other steps can still be read.
+        // A retry fails in the same way, and other steps can still be read.
         assert_eq!(batches.take(6).unwrap_err().to_string(), expected);
         assert_eq!(batches.take(7).unwrap().rows, 1);
     }

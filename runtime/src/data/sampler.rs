@@ -23,7 +23,7 @@ impl std::fmt::Display for Order {
     }
 }
 
-/// Where a sample comes from: no two samples of a run have the same place.
+/// The place of a sample in the data. No two samples of a run have the same place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// How often all of the data was read before.
@@ -38,7 +38,7 @@ pub struct Place {
 /// `tokens[kT .. kT + T]` and, one to the right, the targets. Sample `i` of step `s` is number `g = sB + i` of the
 /// run, in epoch `g / N` at place `g mod N`:
 ///
-/// - sequential: `k = g mod N`, so the file starts again where it ends and no sample is ever short;
+/// - sequential: `k = g mod N`, so the file repeats from its start, and no sample is short;
 /// - shuffled: `k` is a permutation, keyed by seed and epoch, of `g mod N`, so every epoch has each sample once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampler {
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sequential_follows_the_formula_and_wraps_without_short_samples() {
+    fn sequential_order_follows_the_formula() {
         // 3 samples of 4 fit in 13 tokens; 14, 15 and 16 have no further one.
         for tokens in 13..17 {
             let sampler = Sampler::new(tokens, 4, 2, Order::Sequential, 9).unwrap();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn shuffled_has_each_sample_once_an_epoch_in_an_order_of_its_own() {
+    fn shuffled_epochs_are_permutations() {
         for samples in 1..=200 {
             let sampler = Sampler::new(samples * 3 + 1, 3, 1, Order::Shuffled, 7).unwrap();
             let epoch = |epoch: usize| -> Vec<usize> {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn no_place_comes_twice_and_a_run_can_begin_anywhere() {
+    fn places_are_unique_from_any_start() {
         for order in [Order::Sequential, Order::Shuffled] {
             for (samples, batch) in [(1, 1), (1, 3), (5, 2), (7, 7), (8, 4), (9, 20), (50, 6)] {
                 let sampler = Sampler::new(samples * 2 + 1, 2, batch, order, 3).unwrap();

@@ -24,7 +24,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// Whether tokens are the bytes of a text.
+    /// Set if tokens are the bytes of a text.
     pub const fn is_text(self) -> bool {
         matches!(self, Encoding::Bytes)
     }
@@ -123,14 +123,15 @@ impl TokenFile {
         } else {
             Content::Owned(std::fs::read(path).map_err(io)?)
         };
-        let encoding = match path.extension().is_some_and(|ext| ext == "bin") {
-            true => id_width(&name, content.bytes(), vocab),
-            false => Encoding::Bytes,
+        let encoding = if path.extension().is_some_and(|ext| ext == "bin") {
+            id_width(&name, content.bytes(), vocab)
+        } else {
+            Encoding::Bytes
         };
         TokenFile::new(content, encoding, vocab, name)
     }
 
-    /// Text in memory, by bytes; `name` stands for it in messages.
+    /// Text in memory, by bytes; `name` is its name in messages.
     ///
     /// # Errors
     /// An empty text, or a vocabulary below 256.
@@ -138,7 +139,7 @@ impl TokenFile {
         TokenFile::new(Content::Owned(text), Encoding::Bytes, vocab, name.to_owned())
     }
 
-    /// Token ids in memory, for a model with `vocab` of them; `name` stands for them in messages.
+    /// Token ids in memory, for a model with `vocab` of them; `name` is their name in messages.
     ///
     /// # Errors
     /// No ids, and ids beyond the vocabulary.
@@ -223,9 +224,10 @@ impl TokenFile {
         let Content::Mapped(map, file) = &self.content else { return Ok(()) };
         let path = || std::path::PathBuf::from(&self.name);
         let now = file.metadata().map_err(|source| DataError::Io { path: path(), source })?.len();
-        match now < map.len() as u64 {
-            true => Err(DataError::Shortened { name: self.name.clone(), bytes: map.len(), now }),
-            false => Ok(()),
+        if now < map.len() as u64 {
+            Err(DataError::Shortened { name: self.name.clone(), bytes: map.len(), now })
+        } else {
+            Ok(())
         }
     }
 
@@ -317,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn widths_are_told_by_name_vocabulary_and_content() {
+    fn id_width_follows_from_name_and_content() {
         let dir = tempfile::tempdir().unwrap();
         let open = |name, bytes: &[u8], vocab| TokenFile::open(&write(&dir, name, bytes), vocab);
         let ids = [1, 500, 3, 999];
@@ -360,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_off_is_noticed_and_one_that_is_removed_can_be_read() {
+    fn truncation_is_noticed_and_removal_is_harmless() {
         let dir = tempfile::tempdir().unwrap();
         let path = write(&dir, "a.bin", &u16s(&[1, 2, 3, 4]));
         let file = TokenFile::open(&path, 100).unwrap();
@@ -407,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_past_the_check_at_start_are_checked_when_read() {
+    fn unchecked_tokens_are_checked_when_read() {
         let file = TokenFile::from_text(vec![7; 100], 256, "text").unwrap().with_vocab(5);
         let text = file.read(40, &mut [0; 10]).unwrap_err().to_string();
         assert!(text.contains("token id 7 at position 40"), "{text}");

@@ -1,4 +1,4 @@
-//! Why a run failed, for its user.
+//! Errors of a run, as messages to its user.
 
 use std::fmt;
 
@@ -9,14 +9,16 @@ use crate::data::DataError;
 use crate::mesh::MeshError;
 use crate::nn::BuildError;
 use crate::optim::GroupsError;
+use crate::state_dict::StateDictError;
 
-use super::progress::say;
-use super::{Config, ConfigError, MetricsError, memory};
+use super::config::memory_advice;
+use super::console::say;
+use super::{Config, ConfigError, MetricsError};
 
-/// The result of everything that a user starts.
+/// The result type of the trainer and of [`run_on`](crate::run_on).
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a run failed; its text is one clear message.
+/// Reason why a run failed, printed as one message.
 #[derive(thiserror::Error)]
 pub enum Error {
     /// The settings.
@@ -37,9 +39,9 @@ pub enum Error {
     /// A checkpoint, or a Hugging Face folder.
     #[error("{flag}: {error}")]
     Checkpoint {
-        /// The flag that names it.
+        /// The flag that names the checkpoint or folder.
         flag: &'static str,
-        /// What is wrong with it.
+        /// Its problem.
         error: CheckpointError,
     },
     /// The metrics file.
@@ -59,9 +61,9 @@ pub enum Error {
     OutOfMemory {
         /// World rank.
         rank: usize,
-        /// What did not fit.
+        /// The allocation that failed.
         error: OutOfMemory,
-        /// What takes less memory, where the settings of the run are known.
+        /// Settings that take less memory, if those of the run are known.
         advice: Option<String>,
     },
     /// A rank failed, and with it the others.
@@ -70,12 +72,15 @@ pub enum Error {
 }
 
 impl Error {
-    /// Turns an error of a checkpoint or folder into one that names the flag which led there.
-    pub(super) fn of_flag(flag: &'static str) -> impl FnOnce(CheckpointError) -> Error {
-        move |error| Error::Checkpoint { flag, error }
+    /// Adds the flag that names the checkpoint or Hugging Face folder to an error about it.
+    pub(super) fn of_flag<E: Into<StateDictError>>(flag: &'static str) -> impl FnOnce(E) -> Error {
+        move |error| match error.into() {
+            StateDictError::Checkpoint(error) => Error::Checkpoint { flag, error },
+            StateDictError::Mapping(reason) => Error::Input(format!("{flag}: {reason}")),
+        }
     }
 
-    /// The failure that caused the others; where a rank panicked, the account of all ranks.
+    /// Returns the failure that caused the others; if a rank panicked, the report of all ranks.
     pub(super) fn of_ranks(mut error: LaunchError<Error>) -> Error {
         let text = error.to_string();
         if error.failures.is_empty() {
@@ -91,17 +96,17 @@ impl Error {
         }
     }
 
-    /// The same error; one that more memory would have prevented, with what takes less under these settings.
-    pub(super) fn advised(self, config: &Config) -> Error {
+    /// Adds settings that take less memory to an out-of-memory error.
+    pub(super) fn with_memory_advice(self, config: &Config) -> Error {
         match self {
             Error::OutOfMemory { rank, error, .. } => {
-                Error::OutOfMemory { rank, error, advice: Some(memory::advice(config)) }
+                Error::OutOfMemory { rank, error, advice: Some(memory_advice(config)) }
             }
             error => error,
         }
     }
 
-    /// Prints the message and ends the process with code 2 (0 where `--help` was asked for).
+    /// Prints the message and ends the process with exit code 2 (0 after `--help`).
     pub fn exit(self) -> ! {
         match self {
             Error::Config(error) => error.exit(),
@@ -113,7 +118,7 @@ impl Error {
     }
 }
 
-/// As `Display`: what `main` prints when it returns the error.
+/// Prints as `Display` does, since `main` prints the `Debug` form of an error that it returns.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -1,4 +1,4 @@
-//! Running a body of one's own on every rank of a mesh.
+//! Runs a closure on every rank of a mesh.
 
 use crate::backend::cpu::CpuBackend;
 use crate::comm::launch;
@@ -9,10 +9,10 @@ use crate::tensor::Rank;
 use super::{Error, Result};
 
 /// Runs `body` once per rank of `mesh` (`"dp=2,tp=2"`; `"1"` for a single rank), each on a thread of this process, and
-/// gives the results in the order of ranks.
+/// returns the results in rank order.
 ///
-/// Every rank computes on the CPU with its share of the cores, and draws the initial weights and dropout masks from
-/// `seed`. A program that needs another backend or thread count calls [`launch`] and [`Rank::new`] itself.
+/// The CPU cores are divided among the ranks. Initial weights and dropout masks are drawn from `seed`. A program that needs
+/// another backend or thread count calls [`launch`] and [`Rank::new`] itself.
 ///
 /// ```
 /// use meshwright::prelude::*;
@@ -29,7 +29,8 @@ use super::{Error, Result};
 /// ```
 ///
 /// # Errors
-/// A mesh that cannot be read, an axis of the mesh that does nothing, and the error of the rank that failed first; the others are stopped by it.
+/// A mesh that cannot be parsed, an unused axis of the mesh, and the error of the rank that failed first and stopped the
+/// others.
 pub fn run_on<T: Send>(
     mesh: &str,
     seed: u64,
@@ -44,21 +45,20 @@ pub fn run_on<T: Send>(
         })?;
         let rank = Rank::new(comms, Box::new(backend), seed);
         let result = body(&rank)?;
-        check_used(&rank)?;
+        check_axes_used(&rank)?;
         Ok(result)
     })
     .map_err(Error::of_ranks)
 }
 
-/// Axes that nothing uses unless a dim is declared over them, or ranks communicate along them.
-const NOT_USED_BY_THEMSELVES: [AxisId; 2] = [AxisId::Pp, AxisId::Cp];
+/// Axes that are unused unless a dim is declared over them, or ranks communicate along them.
+const EXPLICIT_AXES: [AxisId; 2] = [AxisId::Pp, AxisId::Cp];
 
-/// Refuses a mesh with an axis along which all ranks have done the same.
-fn check_used(rank: &Rank) -> Result<()> {
+/// Refuses a mesh with an axis along which all ranks have done the same work.
+fn check_axes_used(rank: &Rank) -> Result<()> {
     let used = rank.used_axes();
-    let idle = NOT_USED_BY_THEMSELVES
-        .into_iter()
-        .find(|axis| rank.degree(*axis) > 1 && !used.contains(*axis));
+    let idle =
+        EXPLICIT_AXES.into_iter().find(|axis| rank.degree(*axis) > 1 && !used.contains(*axis));
     let Some(axis) = idle else { return Ok(()) };
     let fix = match axis {
         AxisId::Cp => "declare the dim of sequences `Seq @ cp`, or leave the axis out",

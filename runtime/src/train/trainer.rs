@@ -1,20 +1,19 @@
-//! The trainer: one command line, any language model, any mesh.
+//! The trainer: the entry point of a training program.
 
 use std::marker::PhantomData;
 
-use crate::checkpoint::Writer;
+use crate::checkpoint::CheckpointWriter;
 use crate::comm::{LaunchOptions, launch_rank, launch_with};
-
 use crate::trace::Tracer;
 
 use super::config::Config;
-use super::machine::{Machine, machine_of};
+use super::console::say;
+use super::machine::{Machine, open_machine};
 use super::plan::Plan;
-use super::progress::say;
-use super::rank_loop::{RankLoop, Shared};
+use super::run::{RankLoop, SharedFiles};
 use super::{Error, LanguageModel, Result, Summary};
 
-/// Trains a `M` as a [`Config`] says.
+/// Trains a model `M` with the settings of a [`Config`].
 ///
 /// ```text
 /// fn main() -> meshwright::Result<()> {
@@ -23,56 +22,56 @@ use super::{Error, LanguageModel, Result, Summary};
 /// ```
 pub struct Trainer<M> {
     plan: Plan,
-    shared: Shared,
+    files: SharedFiles,
     model: PhantomData<M>,
 }
 
 impl<M: LanguageModel> Trainer<M> {
-    /// A trainer with the settings of the command line.
+    /// Creates a trainer with the settings of the command line.
     ///
-    /// Bad settings end the process: one message on stderr, code 2. `--help` prints and ends it too.
+    /// Invalid settings end the process with one message on stderr and exit code 2. `--help` prints its text and ends it too.
     ///
     /// # Errors
-    /// None at present; the type leaves room for programs that would rather go on.
+    /// None at present; the type is reserved.
     pub fn from_args() -> Result<Trainer<M>> {
         let trainer = Config::from_args().map_err(Error::Config).and_then(Trainer::new);
         Ok(trainer.unwrap_or_else(|error| error.exit()))
     }
 
-    /// A trainer with these settings. Every file that the run reads is opened and every size of the model is checked
-    /// first; then every file that it writes is opened.
+    /// Creates a trainer with these settings. Opens every file that the run reads and checks every size of the model, then
+    /// opens every file that it writes.
     ///
     /// # Errors
     /// Settings that contradict each other, the files or the model, and files that cannot be used.
     pub fn new(config: Config) -> Result<Trainer<M>> {
-        let machine = machine_of(&config)?;
+        let machine = open_machine(&config)?;
         Trainer::on(config, machine)
     }
 
-    /// As [`new`](Self::new), on a machine of your own instead of the one that the settings ask for.
+    /// Creates a trainer on a user-defined machine instead of that of `--device`.
     ///
     /// # Errors
     /// As [`new`](Self::new).
     pub fn on(config: Config, machine: Box<dyn Machine>) -> Result<Trainer<M>> {
         let plan = Plan::new::<M>(config, machine)?;
         plan.prepare_outputs()?;
-        let shared = Shared::new(&plan)?;
-        Ok(Trainer { plan, shared, model: PhantomData })
+        let files = SharedFiles::open(&plan)?;
+        Ok(Trainer { plan, files, model: PhantomData })
     }
 
-    /// Trains, prints what came of it, and samples a continuation. A failure ends the process: one message on stderr,
-    /// code 2.
+    /// Trains, and prints a summary with a sampled continuation. A failure ends the process with one message on stderr and
+    /// exit code 2.
     ///
     /// # Errors
-    /// None at present; see [`train`](Self::train) for a form that returns them.
+    /// None at present; [`train`](Self::train) returns them.
     pub fn run(self) -> Result<()> {
-        // Of several processes that of rank 0 speaks.
-        let speaks = self.plan.machine.own_rank().is_none_or(|rank| rank == 0);
-        if speaks {
+        // Of several processes, only that of rank 0 prints.
+        let prints = self.plan.machine.own_rank().is_none_or(|rank| rank == 0);
+        if prints {
             say(&self.plan.describe());
         }
         match self.train_on_mesh() {
-            Ok(summary) if speaks => summary.print(&self.plan),
+            Ok(summary) if prints => summary.print(&self.plan),
             Ok(_) => {}
             Err(error) => error.exit(),
         }
@@ -82,23 +81,23 @@ impl<M: LanguageModel> Trainer<M> {
     /// Trains on the ranks of the mesh, which are threads of this process.
     ///
     /// # Errors
-    /// Of the rank that failed first; the others are stopped by it.
+    /// The error of the rank that failed first and stopped the others.
     pub fn train(self) -> Result<Summary> {
         self.train_on_mesh()
     }
 
     fn train_on_mesh(&self) -> Result<Summary> {
-        let Trainer { plan, shared, .. } = self;
+        let Trainer { plan, files, .. } = self;
         let tracer = plan.config.trace.as_ref().map(|_| Tracer::new());
         let options = LaunchOptions { tracer: tracer.clone(), ..LaunchOptions::default() };
         let mesh = &plan.config.mesh;
-        let body = |comms| RankLoop::<M>::new(plan, shared, comms)?.run();
+        let body = |comms| RankLoop::<M>::new(plan, files, comms)?.run();
         let outcome = match plan.machine.own_rank() {
             Some(rank) => launch_rank(&options, mesh, rank, body),
-            // The summaries of all ranks are the same, and a mesh has at least one.
+            // All ranks return the same summary, and a mesh has at least one rank.
             None => launch_with(&options, mesh, body).map(|mut all| all.swap_remove(0)),
         };
-        // What led to a failure is worth a look, too.
+        // The trace is also written after a failure, to show what led to it.
         let traced = match (&tracer, &plan.trace_file()) {
             (Some(tracer), Some(path)) => tracer.write(path),
             _ => Ok(()),
@@ -110,9 +109,9 @@ impl<M: LanguageModel> Trainer<M> {
             }
             Err(error) => {
                 if let Some(save) = &plan.config.save {
-                    Writer::abandon(&save.dir);
+                    CheckpointWriter::abandon(&save.dir);
                 }
-                Err(Error::of_ranks(error).advised(&plan.config))
+                Err(Error::of_ranks(error).with_memory_advice(&plan.config))
             }
         }
     }

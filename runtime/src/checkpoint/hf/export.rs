@@ -9,10 +9,9 @@ use crate::checkpoint::{CheckpointError, files};
 const WEIGHTS: &str = "model.safetensors";
 const SETTINGS: &str = "config.json";
 
-/// Writes a model tensor by tensor, so that it need never be in memory whole.
+/// Writes a model tensor by tensor, so that it is never in memory as a whole.
 ///
-/// Files appear under their names once they are complete and on disk. What else is in the folder, such as a
-/// tokenizer, stays.
+/// Files are renamed once they are complete and on disk. Other files in the folder, such as a tokenizer, are kept.
 pub struct HfExport {
     folder: PathBuf,
     format: HfFormat,
@@ -22,27 +21,27 @@ pub struct HfExport {
 }
 
 impl HfExport {
-    /// Makes sure that `folder` can be written to, and creates it where needed. Called at the start of a run, it tells
-    /// of a bad folder before any work is lost.
+    /// Checks that `folder` can be written to, creating it if needed. Called at the start of a run, so that a bad folder is
+    /// reported before any work could be lost.
     ///
     /// # Errors
-    /// When the folder cannot be created or written to.
+    /// A folder that cannot be created or written to.
     pub fn prepare(folder: &Path) -> Result<(), CheckpointError> {
         files::create_folder(folder)?;
-        let probe = temporary(folder, "probe");
+        let probe = temporary_path(folder, "probe");
         files::write(&probe, b"")?;
         files::remove(&probe)
     }
 
-    /// Begins an export to `folder`, which is created where needed.
+    /// Begins an export to `folder`, creating it if needed.
     ///
     /// # Errors
-    /// When the folder or a file cannot be written.
+    /// A folder or file that cannot be written.
     pub fn create(folder: &Path, format: &HfFormat) -> Result<HfExport, CheckpointError> {
         files::create_folder(folder)?;
         let tensors = format.tensors.iter().map(|(name, shape)| (name.as_str(), &shape[..]));
         let unfinished = Unfinished { folder: folder.to_owned() };
-        let weights = TensorWriter::create(&temporary(folder, WEIGHTS), tensors)?;
+        let weights = TensorWriter::create(&temporary_path(folder, WEIGHTS), tensors)?;
         Ok(HfExport {
             folder: folder.to_owned(),
             format: format.clone(),
@@ -51,37 +50,37 @@ impl HfExport {
         })
     }
 
-    /// Writes the next tensor of [`HfFormat::tensors`], row after row.
+    /// Writes the next tensor of the format, row by row.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// A tensor that cannot be written.
     ///
     /// # Panics
-    /// When it is another tensor's turn or the number of values is wrong: a fault of the calling code.
+    /// If another tensor is next or the number of values is wrong: a fault of the calling code.
     pub fn write(&mut self, name: &str, values: &[f32]) -> Result<(), CheckpointError> {
         self.weights.write(name, values)
     }
 
-    /// Completes the files and gives them their names.
+    /// Completes and renames the files.
     ///
     /// # Errors
-    /// When they cannot be written.
+    /// Files that cannot be written.
     ///
     /// # Panics
-    /// When a tensor was left out: a fault of the calling code.
+    /// If a tensor was left out: a fault of the calling code.
     pub fn finish(self) -> Result<(), CheckpointError> {
         self.weights.finish()?;
         let settings = format!("{:#}\n", self.format.settings);
-        files::write(&temporary(&self.folder, SETTINGS), settings.as_bytes())?;
+        files::write(&temporary_path(&self.folder, SETTINGS), settings.as_bytes())?;
         for name in [WEIGHTS, SETTINGS] {
-            files::rename(&temporary(&self.folder, name), &self.folder.join(name))?;
+            files::rename(&temporary_path(&self.folder, name), &self.folder.join(name))?;
         }
         // The index of an earlier, sharded model in this folder would contradict the new file.
         files::remove(&self.folder.join("model.safetensors.index.json"))
     }
 }
 
-/// Removes the files of an export that failed; those of one that succeeded have their names by then.
+/// Removes the temporary files of a failed export. Those of a successful one are renamed by then.
 struct Unfinished {
     folder: PathBuf,
 }
@@ -89,12 +88,12 @@ struct Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         for name in [WEIGHTS, SETTINGS] {
-            // The failure that led here is what the user has to know.
-            let _ = files::remove(&temporary(&self.folder, name));
+            // The user has to see the failure of the export instead.
+            let _ = files::remove(&temporary_path(&self.folder, name));
         }
     }
 }
 
-fn temporary(folder: &Path, name: &str) -> PathBuf {
+fn temporary_path(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!(".tmp-{name}"))
 }

@@ -1,4 +1,4 @@
-//! What a family of models says of its folders.
+//! The Hugging Face format of a model family.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -8,32 +8,28 @@ use serde_json::{Map, Value};
 use super::Settings;
 use crate::checkpoint::CheckpointError;
 
-/// The configuration of a model in the Hugging Face format: what `config.json` says, and which tensors follow from it.
+/// The configuration of a model in the Hugging Face format, and the names of tensors in its folders.
 ///
 /// One type per family, such as [`LlamaConfig`](super::LlamaConfig) and [`Gpt2Config`](super::Gpt2Config).
 pub trait HfConfig: Sized {
     /// `model_type` of the family's folders.
     const MODEL_TYPE: &'static str;
 
-    /// The configuration that the keys of `config.json` ask for. What is absent has the default of the `transformers`
-    /// library.
+    /// Reads the configuration from the keys of `config.json`. Absent keys have the defaults of the `transformers` library.
     ///
     /// # Errors
-    /// A size that is missing or of the wrong kind, and any setting that asks for something that the family's models
-    /// here do not compute, by name: ignoring it would give other numbers.
+    /// A size that is missing or of the wrong type, and any setting that is not implemented here, by name: ignoring it would
+    /// change the results.
     fn from_settings(settings: &Settings<'_>) -> Result<Self, String>;
 
-    /// The `config.json` that `transformers` loads as this model in f32, with its `model_type`.
+    /// Returns the `config.json` that `transformers` loads as this model in f32, with its `model_type`.
     fn to_json(&self) -> Value;
 
-    /// Number of layers, and the key of `config.json` that says it.
+    /// Returns the number of layers and its key in `config.json`.
     fn layers(&self) -> (&'static str, usize);
 
-    /// Every tensor with its name and shape, in the order in which they are written.
-    fn tensors(&self) -> Vec<(String, Vec<usize>)>;
-
-    /// The name in [`tensors`](Self::tensors) of what a folder stores as `stored`; `None` for what follows from other
-    /// tensors and is not read.
+    /// Returns the usual name of a tensor that a folder stores as `stored`; `None` if it follows from other tensors and is
+    /// not read.
     fn tensor_name<'a>(&self, stored: &'a str) -> Option<Cow<'a, str>> {
         Some(Cow::Borrowed(stored))
     }
@@ -56,7 +52,7 @@ pub trait HfConfig: Sized {
     }
 }
 
-/// Refuses the folder of another family before its settings are looked at, since their names differ.
+/// Refuses the folder of another family before its settings are read, since their names differ.
 fn check_family<C: HfConfig>(settings: &Settings<'_>) -> Result<(), String> {
     match settings.text("model_type")? {
         Some(found) if found != C::MODEL_TYPE => Err(format!(
@@ -67,7 +63,7 @@ fn check_family<C: HfConfig>(settings: &Settings<'_>) -> Result<(), String> {
     }
 }
 
-/// What a folder of one model consists of: its `config.json`, and its tensors in the order in which they are written.
+/// The content of a folder to write: its `config.json`, and its tensors in the order in which they are written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HfFormat {
     pub(super) settings: Value,
@@ -75,13 +71,8 @@ pub struct HfFormat {
 }
 
 impl HfFormat {
-    /// The folder of a model with this configuration.
-    pub fn of<C: HfConfig>(config: &C) -> HfFormat {
-        HfFormat { settings: config.to_json(), tensors: config.tensors() }
-    }
-
-    /// Name and shape of every tensor.
-    pub fn tensors(&self) -> &[(String, Vec<usize>)] {
-        &self.tensors
+    /// Describes the folder of a model with this configuration, and with tensors of these names and shapes.
+    pub fn new<C: HfConfig>(config: &C, tensors: Vec<(String, Vec<usize>)>) -> HfFormat {
+        HfFormat { settings: config.to_json(), tensors }
     }
 }

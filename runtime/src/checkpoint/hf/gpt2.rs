@@ -12,7 +12,7 @@ use super::{HfConfig, Settings};
 pub struct Gpt2Config {
     /// `n_embd`: width of the residual stream.
     pub hidden: usize,
-    /// `n_inner`: width of the feed-forward; four times `n_embd` where absent.
+    /// `n_inner`: width of the feed-forward; by default four times `n_embd`.
     pub ffn: usize,
     /// `n_layer`: transformer blocks.
     pub layers: usize,
@@ -26,52 +26,27 @@ pub struct Gpt2Config {
     pub norm_eps: f64,
     /// Rates of dropout, which a run here does not apply.
     pub dropout: Gpt2Dropout,
-    /// `bos_token_id`, as it stands in the file.
+    /// `bos_token_id`, as in the file.
     pub bos: Value,
-    /// `eos_token_id`, as it stands in the file.
+    /// `eos_token_id`, as in the file.
     pub eos: Value,
 }
 
-/// Where and how much dropout `config.json` asks for.
+/// Dropout rates of `config.json`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Gpt2Dropout {
     /// `embd_pdrop`: after the embeddings.
     pub embeddings: f64,
-    /// `attn_pdrop`: of the weights of attention.
+    /// `attn_pdrop`: on attention weights.
     pub attention: f64,
-    /// `resid_pdrop`: of what is added to the residual stream.
+    /// `resid_pdrop`: on additions to the residual stream.
     pub residual: f64,
 }
 
-/// The tensors of a layer: those named here have a weight of this shape and a bias as long as its rows.
-type Layer = [(&'static str, Vec<usize>); 6];
-
 impl Gpt2Config {
-    /// Width of one head.
+    /// Returns the width of one head.
     pub fn head_dim(&self) -> usize {
         self.hidden / self.heads
-    }
-
-    /// Number of parameters, in floating point: sizes that no machine could hold do not overflow it.
-    pub fn parameters(&self) -> f64 {
-        let size = |size: usize| size as f64;
-        let (hidden, ffn) = (size(self.hidden), size(self.ffn));
-        let block = 4.0 * hidden * hidden + 2.0 * hidden * ffn + 9.0 * hidden + ffn;
-        let tables = (size(self.vocab) + size(self.positions)) * hidden;
-        size(self.layers) * block + tables + 2.0 * hidden
-    }
-
-    /// Weights are stored as they are multiplied with, `[in, out]`, and those of queries, keys and values side by side.
-    fn layer(&self) -> Layer {
-        let (hidden, ffn) = (self.hidden, self.ffn);
-        [
-            ("ln_1", vec![hidden]),
-            ("attn.c_attn", vec![hidden, 3 * hidden]),
-            ("attn.c_proj", vec![hidden, hidden]),
-            ("ln_2", vec![hidden]),
-            ("mlp.c_fc", vec![hidden, ffn]),
-            ("mlp.c_proj", vec![ffn, hidden]),
-        ]
     }
 }
 
@@ -132,28 +107,8 @@ impl HfConfig for Gpt2Config {
         ("n_layer", self.layers)
     }
 
-    /// As a `GPT2LMHeadModel` names them, in the order of the forward pass.
-    fn tensors(&self) -> Vec<(String, Vec<usize>)> {
-        let hidden = self.hidden;
-        let mut tensors = vec![
-            ("transformer.wte.weight".to_owned(), vec![self.vocab, hidden]),
-            ("transformer.wpe.weight".to_owned(), vec![self.positions, hidden]),
-        ];
-        let with_bias = |prefix: String, shape: Vec<usize>| {
-            let bias = vec![shape[shape.len() - 1]];
-            [(format!("{prefix}.weight"), shape), (format!("{prefix}.bias"), bias)]
-        };
-        for layer in 0..self.layers {
-            for (name, shape) in self.layer() {
-                tensors.extend(with_bias(format!("transformer.h.{layer}.{name}"), shape));
-            }
-        }
-        tensors.extend(with_bias("transformer.ln_f".to_owned(), vec![hidden]));
-        tensors
-    }
-
-    /// Folders of a bare `GPT2Model`, such as the first ones published, leave `transformer.` out. Older ones carry the
-    /// causal mask of each layer, and some the head, which is the embedding.
+    /// Folders of a bare `GPT2Model`, such as the first ones published, omit the prefix `transformer.`. Older ones store the
+    /// causal mask of each layer, and some the head, which is tied to the embedding.
     fn tensor_name<'a>(&self, stored: &'a str) -> Option<Cow<'a, str>> {
         let is_mask = stored.ends_with(".attn.bias") || stored.ends_with(".attn.masked_bias");
         match stored {
@@ -165,9 +120,9 @@ impl HfConfig for Gpt2Config {
     }
 }
 
-/// What another model of this type may ask for and this project does not compute; ignoring it would give other numbers.
+/// Refuses settings of other GPT-2 models that are not implemented here. Ignoring them would change the results.
 fn refuse_unsupported(keys: &Settings<'_>) -> Result<(), String> {
-    // Two names of the approximation by a tangent.
+    // Two names of the tanh approximation.
     keys.expect_text("activation_function", &["gelu_new", "gelu_pytorch_tanh"])?;
     for (key, wanted) in [
         ("scale_attn_weights", true),

@@ -7,36 +7,37 @@ use std::path::{Path, PathBuf};
 use super::HfConfig;
 use crate::checkpoint::load::compare_tensors;
 use crate::checkpoint::tensors::TensorFile;
-use crate::checkpoint::{CheckpointError, Region, files};
+use crate::checkpoint::{CheckpointError, Region, TensorSource, files};
 
-/// An open folder, whose tensors are those of its `config.json`, by name and shape.
-///
-/// Files are mapped, so only what is read takes memory. It can be shared by all ranks of a process.
+/// An open folder. Its files are memory-mapped, so only tensors that are read take memory.
 #[derive(Debug)]
 pub struct HfFolder {
+    folder: PathBuf,
     /// Path and content of every file of weights.
     files: Vec<(PathBuf, TensorFile)>,
-    /// Where every tensor of the configuration is.
-    places: HashMap<String, Place>,
+    /// File and stored name of every tensor.
+    places: HashMap<String, StoredTensor>,
 }
 
-/// Where a tensor is: the number of its file, and its name there.
+/// A tensor in a file.
 #[derive(Debug)]
-struct Place {
+struct StoredTensor {
+    /// Index of the file.
     file: usize,
+    /// Name in the file.
     stored: String,
 }
 
 impl HfFolder {
-    /// Opens a folder with `config.json` and `model.safetensors` or `model.safetensors.index.json`, and gives its
-    /// configuration too.
+    /// Opens a folder with `config.json` and `model.safetensors` or `model.safetensors.index.json`, and returns its
+    /// configuration too. [`check_tensors`](Self::check_tensors) compares the tensors with those of a model.
     ///
     /// # Errors
-    /// A file that is missing or damaged, settings that are not supported ([`HfConfig::read`]), and tensors that are
-    /// missing, unexpected, or of another shape or dtype than the settings ask for.
+    /// A file that is missing or damaged, settings that are not supported ([`HfConfig::read`]), fewer tensors than layers,
+    /// and a tensor that is stored twice.
     pub fn open<C: HfConfig>(folder: &Path) -> Result<(C, HfFolder), CheckpointError> {
         if !folder.is_dir() {
-            let reason = files::no_folder(folder).to_owned();
+            let reason = files::no_folder_reason(folder).to_owned();
             return Err(CheckpointError::Settings { path: folder.to_owned(), reason });
         }
         let config = C::read(folder)?;
@@ -50,86 +51,67 @@ impl HfFolder {
         let mut places = HashMap::new();
         for (stored, file) in stored {
             let Some(name) = config.tensor_name(&stored).map(Cow::into_owned) else { continue };
-            let place = Place { file, stored };
+            let place = StoredTensor { file, stored };
             if let Some(other) = places.insert(name.clone(), place) {
                 let reason = format!("is there a second time, as `{}`", other.stored);
                 return Err(CheckpointError::tensor(&files[file].0, &name, reason));
             }
         }
-        let weights = HfFolder { files, places };
-        weights.check_tensors(folder, &config.tensors())?;
-        Ok((config, weights))
+        Ok((config, HfFolder { folder: folder.to_owned(), files, places }))
     }
 
-    /// Reads a box of a tensor whose shape is `shape`, widened to f32.
+    /// Compares the tensors with the names and shapes that a model expects.
     ///
     /// # Errors
-    /// A tensor that is missing, or of another shape or dtype, with its file.
-    pub fn read(
-        &self,
-        name: &str,
-        shape: &[usize],
-        region: &Region,
-    ) -> Result<Vec<f32>, CheckpointError> {
-        let mut out = vec![0.0; region.len()];
-        self.read_into(name, shape, region, &mut out)?;
-        Ok(out)
-    }
-
-    /// As [`HfFolder::read`], into memory that is there already.
-    ///
-    /// # Errors
-    /// As [`HfFolder::read`].
-    ///
-    /// # Panics
-    /// When `out` has not the length of the region: a fault of the calling code.
-    pub fn read_into(
-        &self,
-        name: &str,
-        shape: &[usize],
-        region: &Region,
-        out: &mut [f32],
-    ) -> Result<(), CheckpointError> {
-        assert_eq!(out.len(), region.len(), "room for `{name}`");
-        let place = self.places.get(name);
-        let (path, file) = &self.files[place.map_or(0, |place| place.file)];
-        let stored = place.map_or(name, |place| &place.stored);
-        let copied = file.copy_common(stored, &Region::whole(shape), out, region)?;
-        if copied != region.len() {
-            let reason = format!("of shape {shape:?} has no part {region}");
-            return Err(CheckpointError::tensor(path, name, reason));
-        }
-        Ok(())
-    }
-
-    fn check_tensors(
-        &self,
-        folder: &Path,
-        expected: &[(String, Vec<usize>)],
-    ) -> Result<(), CheckpointError> {
+    /// [`CheckpointError::OtherModel`] lists every missing and every unexpected tensor, and those of another shape. Also
+    /// refused is a tensor of a dtype that cannot be read.
+    pub fn check_tensors(&self, expected: &[(String, Vec<usize>)]) -> Result<(), CheckpointError> {
         let found = self.places.iter().filter_map(|(name, place)| {
             Some((name.as_str(), self.files[place.file].1.shape(&place.stored)?))
         });
-        compare_tensors(folder, expected.iter().cloned(), found)?;
+        compare_tensors(&self.folder, expected.iter().cloned(), found)?;
         for (name, shape) in expected {
-            // An empty box: judges the dtype, and reads nothing.
-            let nothing = Region { offset: vec![0; shape.len()], shape: vec![0; shape.len()] };
-            self.read_into(name, shape, &nothing, &mut [])?;
+            // Of an empty box only the dtype is checked.
+            let empty = Region { offset: vec![0; shape.len()], shape: vec![0; shape.len()] };
+            self.read_into(name, shape, &empty, &mut [])?;
         }
         Ok(())
     }
 }
 
-/// The files, and the number of that of every tensor.
-type Weights = (Vec<(PathBuf, TensorFile)>, HashMap<String, usize>);
+impl TensorSource for HfFolder {
+    fn path_of(&self, name: &str) -> &Path {
+        match self.places.get(name) {
+            Some(place) => &self.files[place.file].0,
+            None => &self.folder,
+        }
+    }
 
-fn open_weights(folder: &Path) -> Result<Weights, CheckpointError> {
+    fn copy_region(
+        &self,
+        name: &str,
+        shape: &[usize],
+        region: &Region,
+        out: &mut [f32],
+    ) -> Result<usize, CheckpointError> {
+        let Some(place) = self.places.get(name) else {
+            return Err(CheckpointError::tensor(&self.folder, name, "is missing"));
+        };
+        let (_, file) = &self.files[place.file];
+        file.copy_common(&place.stored, &Region::whole(shape), out, region)
+    }
+}
+
+/// Files with their paths, and the index of the file of every tensor.
+type WeightFiles = (Vec<(PathBuf, TensorFile)>, HashMap<String, usize>);
+
+fn open_weights(folder: &Path) -> Result<WeightFiles, CheckpointError> {
     let single = folder.join("model.safetensors");
     let index = folder.join("model.safetensors.index.json");
     let paths = if single.exists() {
         vec![single]
     } else if index.exists() {
-        files_of(&index)?.into_iter().map(|name| folder.join(name)).collect()
+        files_of_index(&index)?.into_iter().map(|name| folder.join(name)).collect()
     } else {
         let reason = "the folder has neither model.safetensors nor model.safetensors.index.json; weights in other \
                       formats must be converted to safetensors first";
@@ -151,8 +133,8 @@ fn open_weights(folder: &Path) -> Result<Weights, CheckpointError> {
     Ok((files, file_of))
 }
 
-/// The file names of an index, each once.
-fn files_of(index: &Path) -> Result<Vec<String>, CheckpointError> {
+/// Returns the distinct file names of an index.
+fn files_of_index(index: &Path) -> Result<Vec<String>, CheckpointError> {
     #[derive(serde::Deserialize)]
     struct Index {
         weight_map: BTreeMap<String, String>,
@@ -166,7 +148,7 @@ fn files_of(index: &Path) -> Result<Vec<String>, CheckpointError> {
     if names.is_empty() {
         return Err(CheckpointError::settings(index, "the weight_map is empty"));
     }
-    // A name that leads elsewhere has no place in an index.
+    // A path to another folder is not allowed in an index.
     match names.iter().find(|name| Path::new(name).file_name() != Some(name.as_ref())) {
         Some(name) => {
             let reason = format!("`{name}` is not the name of a file of this folder");

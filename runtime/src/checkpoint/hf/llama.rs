@@ -17,9 +17,9 @@ pub struct LlamaConfig {
     pub layers: usize,
     /// `num_attention_heads`: query heads.
     pub heads: usize,
-    /// `num_key_value_heads`: key and value heads; as many as query heads where absent.
+    /// `num_key_value_heads`: key and value heads; by default as many as query heads.
     pub kv_heads: usize,
-    /// `head_dim`: width of one head; `hidden / heads` where absent.
+    /// `head_dim`: width of one head; by default `hidden / heads`.
     pub head_dim: usize,
     /// `vocab_size`: number of token ids.
     pub vocab: usize,
@@ -31,9 +31,9 @@ pub struct LlamaConfig {
     pub tied: bool,
     /// `max_position_embeddings`: the longest sequence that the model was made for.
     pub max_positions: usize,
-    /// `bos_token_id`, as it stands in the file.
+    /// `bos_token_id`, as in the file.
     pub bos: Value,
-    /// `eos_token_id`, as it stands in the file: one id or several.
+    /// `eos_token_id`, as in the file: one id or several.
     pub eos: Value,
 }
 
@@ -79,7 +79,7 @@ impl HfConfig for LlamaConfig {
         })
     }
 
-    /// The rotary base stands both where versions before 5 of `transformers` look for it and where later ones do.
+    /// The rotary base is in two places: for versions of `transformers` before 5, and for later ones.
     fn to_json(&self) -> Value {
         json!({
             "architectures": ["LlamaForCausalLM"],
@@ -109,34 +109,7 @@ impl HfConfig for LlamaConfig {
         ("num_hidden_layers", self.layers)
     }
 
-    /// Output features first, as in PyTorch, in the order of the forward pass. A tied head has no tensor of its own.
-    fn tensors(&self) -> Vec<(String, Vec<usize>)> {
-        let (hidden, ffn) = (self.hidden, self.ffn);
-        let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
-        let mut tensors = vec![("model.embed_tokens.weight".into(), vec![self.vocab, hidden])];
-        for layer in 0..self.layers {
-            let block: [(&str, Vec<usize>); 9] = [
-                ("input_layernorm", vec![hidden]),
-                ("self_attn.q_proj", vec![q, hidden]),
-                ("self_attn.k_proj", vec![kv, hidden]),
-                ("self_attn.v_proj", vec![kv, hidden]),
-                ("self_attn.o_proj", vec![hidden, q]),
-                ("post_attention_layernorm", vec![hidden]),
-                ("mlp.gate_proj", vec![ffn, hidden]),
-                ("mlp.up_proj", vec![ffn, hidden]),
-                ("mlp.down_proj", vec![hidden, ffn]),
-            ];
-            let named = |(name, shape)| (format!("model.layers.{layer}.{name}.weight"), shape);
-            tensors.extend(block.map(named));
-        }
-        tensors.push(("model.norm.weight".into(), vec![hidden]));
-        if !self.tied {
-            tensors.push(("lm_head.weight".into(), vec![self.vocab, hidden]));
-        }
-        tensors
-    }
-
-    /// Some folders carry the rotary frequencies, and the head that is tied to the embedding.
+    /// Some folders also store the rotary frequencies, and the head that is tied to the embedding.
     fn tensor_name<'a>(&self, stored: &'a str) -> Option<Cow<'a, str>> {
         let follows =
             stored.ends_with("rotary_emb.inv_freq") || (self.tied && stored == "lm_head.weight");
@@ -144,19 +117,7 @@ impl HfConfig for LlamaConfig {
     }
 }
 
-impl LlamaConfig {
-    /// Number of parameters, in floating point: sizes that no machine could hold do not overflow it.
-    pub fn parameters(&self) -> f64 {
-        let size = |size: usize| size as f64;
-        let (hidden, head_dim) = (size(self.hidden), size(self.head_dim));
-        let attention = 2.0 * (size(self.heads) + size(self.kv_heads)) * head_dim * hidden;
-        let block = attention + 3.0 * hidden * size(self.ffn) + 2.0 * hidden;
-        let ends = if self.tied { 1.0 } else { 2.0 };
-        size(self.layers) * block + ends * size(self.vocab) * hidden + hidden
-    }
-}
-
-/// What another Llama-like model may ask for and this project does not compute; ignoring it would give other numbers.
+/// Refuses settings of other Llama-like models that are not implemented here. Ignoring them would change the results.
 fn refuse_unsupported(keys: &Settings<'_>) -> Result<(), String> {
     keys.expect_text("hidden_act", &["silu"])?;
     for key in ["attention_bias", "mlp_bias"] {
@@ -172,7 +133,8 @@ fn refuse_unsupported(keys: &Settings<'_>) -> Result<(), String> {
     }
 }
 
-/// The base of the rotary frequencies: in `rope_parameters` since version 5 of `transformers`, at the top before.
+/// Reads the base of the rotary frequencies: from `rope_parameters` since version 5 of `transformers`, from the top level
+/// before.
 fn rope_theta(keys: &Settings<'_>) -> Result<f64, String> {
     let mut theta = keys.number("rope_theta")?;
     for key in ["rope_parameters", "rope_scaling"] {

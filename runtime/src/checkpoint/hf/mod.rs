@@ -1,4 +1,4 @@
-//! Hugging Face folders: sizes from `config.json`, weights from safetensors, and the way back.
+//! Hugging Face folders: import and export of `config.json` and safetensors.
 
 mod export;
 mod family;
@@ -14,5 +14,7 @@ pub use import::HfFolder;
 pub use llama::LlamaConfig;
 pub use settings::Settings;
 
+#[cfg(test)]
+mod test_tensors;
 #[cfg(test)]
 mod tests;

@@ -2,36 +2,36 @@
 
 use serde_json::{Map, Value};
 
-/// The keys of an object of `config.json`; `null` is as good as absent.
+/// The keys of an object of `config.json`. A `null` counts as absent.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings<'a>(&'a Map<String, Value>);
 
-/// What is wrong with a key, as a sentence that begins with its name.
+/// A value, or the problem with its key as a sentence that begins with the key.
 type Result<T> = std::result::Result<T, String>;
 
 impl<'a> Settings<'a> {
-    /// The keys of this object.
+    /// Wraps the keys of an object.
     pub fn new(object: &'a Map<String, Value>) -> Settings<'a> {
         Settings(object)
     }
 
-    /// The value of a key, as it stands in the file.
+    /// Returns the value of a key, as in the file.
     pub fn get(&self, key: &str) -> Option<&'a Value> {
         self.0.get(key).filter(|value| !value.is_null())
     }
 
-    /// A size that has to be there.
+    /// Returns a required size.
     ///
     /// # Errors
-    /// When it is missing, or no whole number of at least 1.
+    /// A key that is missing, or not a whole number of at least 1.
     pub fn required(&self, key: &str) -> Result<usize> {
         self.count(key)?.ok_or_else(|| format!("{key} is missing"))
     }
 
-    /// A size.
+    /// Returns a size.
     ///
     /// # Errors
-    /// When it is no whole number of at least 1.
+    /// A value that is not a whole number of at least 1.
     pub fn count(&self, key: &str) -> Result<Option<usize>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_u64().filter(|count| (1..=u64::from(u32::MAX)).contains(count)) {
@@ -40,10 +40,10 @@ impl<'a> Settings<'a> {
         }
     }
 
-    /// A number.
+    /// Returns a number.
     ///
     /// # Errors
-    /// When it is none, or below 0.
+    /// A value that is not a number of at least 0.
     pub fn number(&self, key: &str) -> Result<Option<f64>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_f64().filter(|number| *number >= 0.0) {
@@ -52,10 +52,10 @@ impl<'a> Settings<'a> {
         }
     }
 
-    /// True or false.
+    /// Returns true or false.
     ///
     /// # Errors
-    /// When it is neither.
+    /// A value that is neither.
     pub fn switch(&self, key: &str) -> Result<Option<bool>> {
         match self.get(key) {
             None => Ok(None),
@@ -64,10 +64,10 @@ impl<'a> Settings<'a> {
         }
     }
 
-    /// A text.
+    /// Returns a text.
     ///
     /// # Errors
-    /// When it is none.
+    /// A value that is not a text.
     pub fn text(&self, key: &str) -> Result<Option<&'a str>> {
         match self.get(key) {
             None => Ok(None),
@@ -76,10 +76,10 @@ impl<'a> Settings<'a> {
         }
     }
 
-    /// An object.
+    /// Returns an object.
     ///
     /// # Errors
-    /// When it is none.
+    /// A value that is not an object.
     pub fn object(&self, key: &str) -> Result<Option<Settings<'a>>> {
         match self.get(key) {
             None => Ok(None),
@@ -88,10 +88,10 @@ impl<'a> Settings<'a> {
         }
     }
 
-    /// Refuses another text than one of `known`; absent is fine.
+    /// Refuses any text but those of `known`; the key may be absent.
     ///
     /// # Errors
-    /// The text that is not known, and which are.
+    /// The unknown text, and the known ones.
     pub fn expect_text(&self, key: &str, known: &[&str]) -> Result<()> {
         match self.text(key)? {
             Some(text) if !known.contains(&text) => {

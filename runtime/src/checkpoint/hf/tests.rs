@@ -7,8 +7,9 @@ use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::test_tensors::TestFamily;
 use super::*;
-use crate::checkpoint::Region;
+use crate::checkpoint::{CheckpointError, Region, TensorSource};
 
 fn config(tied: bool) -> LlamaConfig {
     LlamaConfig {
@@ -48,9 +49,10 @@ fn gpt2() -> Gpt2Config {
     }
 }
 
-fn export<C: HfConfig>(config: &C) -> TempDir {
+fn export<C: TestFamily>(config: &C) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let mut export = HfExport::create(dir.path(), &HfFormat::of(config)).unwrap();
+    let mut export =
+        HfExport::create(dir.path(), &HfFormat::new(config, config.tensors())).unwrap();
     for (i, (name, shape)) in config.tensors().iter().enumerate() {
         export.write(name, &values(i, shape)).unwrap();
     }
@@ -58,20 +60,27 @@ fn export<C: HfConfig>(config: &C) -> TempDir {
     dir
 }
 
+/// Opens a folder, and compares its tensors with those of its configuration.
+fn open<C: TestFamily>(folder: &Path) -> Result<(C, HfFolder), CheckpointError> {
+    let (config, weights) = HfFolder::open::<C>(folder)?;
+    weights.check_tensors(&config.tensors())?;
+    Ok((config, weights))
+}
+
 fn refusal(folder: &Path) -> String {
     refusal_of::<LlamaConfig>(folder)
 }
 
-fn refusal_of<C: HfConfig>(folder: &Path) -> String {
-    match HfFolder::open::<C>(folder) {
+fn refusal_of<C: TestFamily>(folder: &Path) -> String {
+    match open::<C>(folder) {
         Ok(_) => panic!("{} was opened", folder.display()),
         Err(error) => error.to_string(),
     }
 }
 
 /// The weights of a folder whose configuration is known.
-fn weights<C: HfConfig + PartialEq + std::fmt::Debug>(folder: &Path, config: &C) -> HfFolder {
-    let (found, weights) = HfFolder::open::<C>(folder).unwrap();
+fn weights<C: TestFamily + PartialEq + std::fmt::Debug>(folder: &Path, config: &C) -> HfFolder {
+    let (found, weights) = open::<C>(folder).unwrap();
     assert_eq!(found, *config);
     weights
 }
@@ -97,7 +106,7 @@ fn write_weights(path: &Path, tensors: &[(String, Dtype, Vec<usize>, Vec<u8>)]) 
     fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
 }
 
-fn f32_tensors<C: HfConfig>(config: &C) -> Vec<(String, Dtype, Vec<usize>, Vec<u8>)> {
+fn f32_tensors<C: TestFamily>(config: &C) -> Vec<(String, Dtype, Vec<usize>, Vec<u8>)> {
     let bytes = |values: Vec<f32>| values.iter().flat_map(|x| x.to_le_bytes()).collect();
     let tensors = config.tensors().into_iter().enumerate();
     tensors
@@ -109,7 +118,7 @@ fn f32_tensors<C: HfConfig>(config: &C) -> Vec<(String, Dtype, Vec<usize>, Vec<u
 }
 
 #[test]
-fn what_is_exported_is_imported_bit_for_bit() {
+fn exports_are_imported_bit_for_bit() {
     assert_imports(&config(false));
     assert_imports(&config(true));
     assert_imports(&gpt2());
@@ -117,7 +126,7 @@ fn what_is_exported_is_imported_bit_for_bit() {
 }
 
 #[track_caller]
-fn assert_imports<C: HfConfig + PartialEq + std::fmt::Debug>(config: &C) {
+fn assert_imports<C: TestFamily + PartialEq + std::fmt::Debug>(config: &C) {
     let dir = export(config);
     let mut names: Vec<_> = fs::read_dir(dir.path())
         .unwrap()
@@ -132,7 +141,7 @@ fn assert_imports<C: HfConfig + PartialEq + std::fmt::Debug>(config: &C) {
 }
 
 #[test]
-fn rows_and_columns_of_a_tensor_are_read_alone() {
+fn rows_and_columns_are_read_alone() {
     let dir = export(&config(false));
     let folder = weights(dir.path(), &config(false));
     let embedding = values(0, &[10, 8]);
@@ -206,7 +215,7 @@ fn shards_and_half_precision_are_read() {
 }
 
 #[test]
-fn the_settings_of_real_folders_are_understood() {
+fn settings_of_real_llamas_are_understood() {
     let dir = export(&config(false));
     let read = || LlamaConfig::read(dir.path()).unwrap();
     set(dir.path(), json!({ "rope_parameters": null, "rope_theta": 1234.0 }));
@@ -226,7 +235,7 @@ fn the_settings_of_real_folders_are_understood() {
 }
 
 #[test]
-fn a_tied_folder_may_carry_its_head_and_any_its_rotary_frequencies() {
+fn redundant_llama_tensors_are_ignored() {
     let tied = config(true);
     let dir = export(&tied);
     let mut tensors = f32_tensors(&tied);
@@ -239,7 +248,7 @@ fn a_tied_folder_may_carry_its_head_and_any_its_rotary_frequencies() {
 
 /// As the first folders were published: of the bare model, and with the causal masks.
 #[test]
-fn a_gpt2_may_lack_its_prefix_and_carry_masks() {
+fn early_gpt2_folders_are_read() {
     let config = gpt2();
     let dir = export(&config);
     let mut tensors = f32_tensors(&config);
@@ -263,7 +272,7 @@ fn a_gpt2_may_lack_its_prefix_and_carry_masks() {
 }
 
 #[test]
-fn the_settings_of_a_gpt2_are_understood() {
+fn settings_of_real_gpt2s_are_understood() {
     let dir = export(&gpt2());
     let absent = json!({ "n_inner": null, "n_positions": null, "layer_norm_epsilon": null, "attn_pdrop": null,
         "activation_function": null, "bos_token_id": null, "tie_word_embeddings": null, "model_type": null });
@@ -277,7 +286,7 @@ fn the_settings_of_a_gpt2_are_understood() {
 }
 
 #[test]
-fn another_family_is_refused_before_its_settings() {
+fn other_families_are_refused_first() {
     let (llama, gpt2) = (export(&config(false)), export(&gpt2()));
     let text = refusal_of::<Gpt2Config>(llama.path());
     let reason = "config.json: model_type is \"llama\"; only \"gpt2\" is supported by the model of this program";
@@ -291,7 +300,7 @@ fn another_family_is_refused_before_its_settings() {
 }
 
 #[test]
-fn settings_of_a_gpt2_that_are_not_supported_are_refused_by_name() {
+fn unsupported_gpt2_settings_are_refused() {
     for (change, reason) in [
         (
             json!({ "activation_function": "gelu" }),
@@ -330,7 +339,7 @@ fn settings_of_a_gpt2_that_are_not_supported_are_refused_by_name() {
 }
 
 #[test]
-fn settings_that_are_not_supported_are_refused_by_name() {
+fn unsupported_llama_settings_are_refused() {
     for (change, reason) in [
         (
             json!({ "model_type": "mistral" }),
@@ -381,7 +390,7 @@ fn settings_that_are_not_supported_are_refused_by_name() {
 }
 
 #[test]
-fn weights_that_do_not_fit_are_refused_tensor_by_tensor() {
+fn other_weights_are_refused_by_tensor() {
     let config = config(false);
     let dir = export(&config);
     let weights = dir.path().join("model.safetensors");

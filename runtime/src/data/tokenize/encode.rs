@@ -1,4 +1,4 @@
-//! Tokenising a text on all cores.
+//! Tokenization of a text on all cores.
 
 use std::io::Read;
 
@@ -8,10 +8,10 @@ use super::pieces::{Documents, Piece, Pieces};
 use super::{TokenizeError, Tokenizer};
 use crate::data::{DataError, Ids, TokenFile};
 
-/// Bytes of text that are in memory at once, for each core.
+/// Bytes of text in memory, per core.
 const BYTES_PER_CORE: usize = 1 << 20;
 
-/// Tokenises a text, as one document, into memory; `name` stands for it in messages, and `progress` is told how many
+/// Tokenizes a text, as one document, into memory; `name` is its name in messages, and `progress` is told how many
 /// bytes are done.
 ///
 /// The ids are those that [`tokenize_files`](super::tokenize_files) writes for a file with this text.
@@ -39,14 +39,14 @@ pub fn tokenize_text(
     TokenFile::from_ids(tokens, vocab, name)
 }
 
-/// What was tokenised of one text.
+/// The tokens of one text so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encoded {
     pub bytes: u64,
     pub documents: u64,
 }
 
-/// Tokenises what `reader` gives and hands the ids on in order. Memory is bounded, whatever the length.
+/// Tokenizes the text of `reader` and passes the ids on in order. Memory is bounded for any length.
 pub fn encode(
     tokenizer: &Tokenizer,
     reader: impl Read,
@@ -133,7 +133,7 @@ mod tests {
 
     #[cfg(feature = "tokenizers")]
     #[test]
-    fn the_result_is_that_of_one_document_after_another_on_any_number_of_threads() {
+    fn thread_count_does_not_change_tokens() {
         use super::super::test_tokenizer::{END, tokenizer_json, write};
 
         let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! What can be wrong with text, tokenizers, and files of tokens that are written.
+//! Errors of text, tokenizers, and token files that are written.
 
 use std::path::PathBuf;
 
-/// Why text cannot be turned into tokens; each message says which file and what to do.
+/// Reason why text cannot be tokenized, with file and fix.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizeError {
     /// A text could not be read.
@@ -29,7 +29,7 @@ pub enum TokenizeError {
     Unusable {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Its problem.
         problem: String,
     },
     /// This program has no reader for tokenizer files.
@@ -65,7 +65,7 @@ pub enum TokenizeError {
         name: String,
         /// Index of the first byte of the piece.
         position: u64,
-        /// What the tokenizer says.
+        /// The error of the tokenizer.
         problem: String,
     },
     /// 16 bits do not hold every id.
@@ -100,7 +100,7 @@ pub enum TokenizeError {
         /// The file.
         path: PathBuf,
     },
-    /// There is nothing to tokenise.
+    /// Empty input.
     #[error("nothing to tokenise: {name} has no text")]
     Empty {
         /// The files.

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_cut_off_or_filled_up_whatever_the_file_asks_for() {
+    fn truncation_and_padding_are_turned_off() {
         let tokenizer = open(|json| {
             json["truncation"] = json!({
                 "direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0,
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_no_tokenizer_are_named_with_the_reason() {
+    fn invalid_tokenizer_files_are_named() {
         let of_text = |text: &str| {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("tokenizer.json");

@@ -1,7 +1,7 @@
 //! From text to token ids and back.
 //!
 //! A text is cut into documents, a long document into pieces, at places that follow from the text alone ([`Documents`]);
-//! pieces are tokenised on all cores and written in order. So the ids do not depend on the machine, and memory is
+//! pieces are tokenized on all cores and written in order. So the ids do not depend on the machine, and memory is
 //! bounded however large a file is.
 
 mod encode;

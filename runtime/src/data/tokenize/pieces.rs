@@ -5,13 +5,13 @@ use std::io::Read;
 /// Most bytes of a piece: small enough that many are in memory at once, large enough that few documents are cut.
 const PIECE: usize = 1 << 16;
 
-/// How a text falls into documents, and what stands between them.
+/// The separation of a text into documents.
 ///
-/// Documents are tokenised one by one, so nothing is ever merged across their border. A document of more than 64 KiB is
-/// cut into pieces, each of which is tokenised like a document of its own. A piece ends
+/// Documents are tokenized one by one, so nothing is ever merged across their border. A document of more than 64 KiB is
+/// cut into pieces, each of which is tokenized like a document of its own. A piece ends
 ///
 /// 1. after the last line break in its 64 KiB that stands between two characters which are not white space, where the
-///    pre-tokenisers of GPT-2, Llama 3 and Qwen cut too, so that the ids are those of the whole document;
+///    pre-tokenizers of GPT-2, Llama 3 and Qwen cut too, so that the ids are those of the whole document;
 /// 2. without such a line break, before the last space after a character that is not white space;
 /// 3. without such a space, after the last whole character.
 ///
@@ -31,22 +31,22 @@ pub struct Piece {
     pub text: Vec<u8>,
     /// Index of its first byte in the file.
     pub position: u64,
-    /// Whether the document ends with it.
+    /// Set for the last piece of a document.
     pub is_last: bool,
 }
 
-/// Cuts what `reader` gives.
+/// Cuts the text of a reader.
 pub struct Pieces<'a, R> {
     reader: R,
     separator: Option<&'a [u8]>,
     size: usize,
-    /// What was read, of which `..start` was given out.
+    /// Text that was read; `..start` of it was returned.
     buffer: Vec<u8>,
     start: usize,
     /// Index of `buffer[0]` in the file.
     position: u64,
     at_end: bool,
-    /// Whether a piece of the present document was given out.
+    /// Set once a piece of the current document was returned.
     inside: bool,
 }
 
@@ -96,9 +96,10 @@ impl<'a, R: Read> Pieces<'a, R> {
             }
         }
         // A separator that begins inside the window is whole in what was read, except at the end of the file.
-        match self.at_end && unread.len() <= self.size {
-            true => (unread.len(), 0, true),
-            false => (cut(window, &unread[window.len()..]), 0, false),
+        if self.at_end && unread.len() <= self.size {
+            (unread.len(), 0, true)
+        } else {
+            (cut(window, &unread[window.len()..]), 0, false)
         }
     }
 
@@ -111,7 +112,7 @@ impl<'a, R: Read> Pieces<'a, R> {
         self.buffer.drain(..self.start);
         self.position += self.start as u64;
         self.start = 0;
-        // Several pieces at once, so that little is moved.
+        // Several pieces per read, so that little is moved.
         let missing = (4 * wanted - self.buffer.len()) as u64;
         let read = self.reader.by_ref().take(missing).read_to_end(&mut self.buffer)?;
         self.at_end = (read as u64) < missing;
@@ -132,7 +133,7 @@ fn find(text: &[u8], word: &[u8]) -> Option<usize> {
     None
 }
 
-/// Where `window`, which `after` follows, is cut; at least after its first byte.
+/// Returns the position at which `window`, followed by `after`, is cut: at least after its first byte.
 fn cut(window: &[u8], after: &[u8]) -> usize {
     let at = |index: usize| window.get(index).or_else(|| after.get(index - window.len())).copied();
     let is_dark = |index: usize| at(index).is_some_and(|byte| !byte.is_ascii_whitespace());
@@ -150,7 +151,7 @@ fn cut(window: &[u8], after: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    /// Gives one byte at a time.
+    /// Returns one byte at a time.
     struct Slow<'a>(&'a [u8]);
 
     impl Read for Slow<'_> {
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_separator_is_found_wherever_a_piece_could_end() {
+    fn separators_are_found_at_any_piece_end() {
         for len in 0..20 {
             for size in 2..9 {
                 let text = format!("{}<e>{}", "a".repeat(len), "b".repeat(len));

@@ -1,16 +1,16 @@
-//! Progress of tokenising on stderr: a bar on a terminal, plain lines elsewhere.
+//! Progress of tokenization on stderr: a bar on a terminal, plain lines elsewhere.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Least time between two plain lines, and before the first: what is done sooner is not worth one.
+/// Minimum time between two plain lines, and before the first, so that short texts print none.
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
-/// Shows how much text is tokenised, and how fast.
+/// Shows the amount of tokenized text and the rate.
 pub struct TokenizeProgress {
-    /// The bar; `None` where stderr is not a terminal.
+    /// `None` if stderr is not a terminal.
     bar: Option<ProgressBar>,
     bytes: Option<u64>,
     start: Instant,
@@ -18,7 +18,7 @@ pub struct TokenizeProgress {
 }
 
 impl TokenizeProgress {
-    /// For `bytes` of text in all, where that is known.
+    /// Creates the progress of `bytes` of text, if their number is known.
     pub fn new(bytes: Option<u64>) -> TokenizeProgress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{bar:20} {wide_msg}");
@@ -37,7 +37,7 @@ impl TokenizeProgress {
             bar.set_position(bytes);
             bar.set_message(line);
         } else if self.last_line.elapsed() >= LINE_EVERY {
-            // Where stderr is closed or full, nothing can be told.
+            // A closed or full stderr is no reason to stop.
             let _ = writeln!(std::io::stderr(), "{line}");
             self.last_line = Instant::now();
         }
@@ -55,7 +55,7 @@ fn describe(done: u64, all: Option<u64>, spent: Duration) -> String {
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     let rate = megabytes(done) / spent.as_secs_f64().max(1e-9);
     let of_all = all.map_or(String::new(), |all| format!(" of {:.1}", megabytes(all)));
-    format!("tokenised {:.1}{of_all} MB, {rate:.1} MB/s", megabytes(done))
+    format!("tokenized {:.1}{of_all} MB, {rate:.1} MB/s", megabytes(done))
 }
 
 #[cfg(test)]
@@ -63,12 +63,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_how_much_and_how_fast() {
+    fn lines_have_amount_and_rate() {
         let spent = Duration::from_millis(2500);
         assert_eq!(
             describe(5_000_000, Some(12_340_000), spent),
-            "tokenised 5.0 of 12.3 MB, 2.0 MB/s"
+            "tokenized 5.0 of 12.3 MB, 2.0 MB/s"
         );
-        assert_eq!(describe(5_000_000, None, spent), "tokenised 5.0 MB, 2.0 MB/s");
+        assert_eq!(describe(5_000_000, None, spent), "tokenized 5.0 MB, 2.0 MB/s");
     }
 }

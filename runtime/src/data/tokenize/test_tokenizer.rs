@@ -58,15 +58,14 @@ pub fn write(dir: &Path, json: &Value) -> PathBuf {
     path
 }
 
-/// The letter that stands for a byte: itself where it is printable, else one past Latin-1 in their order (GPT-2's
+/// Returns the letter of a byte: itself if it is printable, else one past Latin-1 in their order (GPT-2's
 /// `bytes_to_unicode`).
 fn letter(byte: u8) -> char {
     let is_printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
-    match is_printable(byte) {
-        true => char::from(byte),
-        false => {
-            let before = (0..byte).filter(|other| !is_printable(*other)).count() as u32;
-            char::from_u32(256 + before).unwrap()
-        }
+    if is_printable(byte) {
+        char::from(byte)
+    } else {
+        let before = (0..byte).filter(|other| !is_printable(*other)).count() as u32;
+        char::from_u32(256 + before).unwrap()
     }
 }

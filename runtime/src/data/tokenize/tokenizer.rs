@@ -1,4 +1,4 @@
-//! What turns text into token ids and back.
+//! Tokenizers, from text to token ids and back.
 
 use std::path::Path;
 
@@ -39,12 +39,12 @@ impl Tokenizer {
         }
     }
 
-    /// Whether every byte is a token.
+    /// Returns true if every byte is a token.
     pub fn is_bytes(&self) -> bool {
         matches!(self, Tokenizer::Bytes)
     }
 
-    /// What it is called in messages: the path of its file, or `bytes`.
+    /// Returns its name in messages: the path of its file, or `bytes`.
     pub fn name(&self) -> &str {
         match self {
             Tokenizer::Bytes => "bytes",
@@ -81,10 +81,10 @@ impl Tokenizer {
         })
     }
 
-    /// The ids of a whole text. Nothing is put before or after it; where it spells a special token, it is that token.
+    /// Returns the ids of a whole text. Adds nothing before or after it; text that spells a special token becomes that token.
     ///
     /// # Errors
-    /// Text that is not UTF-8, and text that the tokenizer has no token for; `name` stands for it in messages, and
+    /// Text that is not UTF-8, and text that the tokenizer has no token for; `name` is its name in messages, and
     /// `position` is the place of its first byte there. Bytes take anything.
     pub fn encode(
         &self,
@@ -151,7 +151,7 @@ mod tests {
 
 #[cfg(all(test, not(feature = "tokenizers")))]
 #[test]
-fn a_program_without_tokenizer_files_says_how_to_build_one_with_them() {
+fn missing_tokenizer_support_is_explained() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tokenizer.json");
     std::fs::write(&path, "{}").unwrap();

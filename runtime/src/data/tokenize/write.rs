@@ -8,7 +8,7 @@ use super::encode::encode;
 use super::{Documents, TokenizeError, Tokenizer};
 use crate::data::{Encoding, Ids};
 
-/// What [`tokenize_files`] has done.
+/// Results of [`tokenize_files`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tokenized {
     /// Bytes of text.
@@ -19,8 +19,8 @@ pub struct Tokenized {
     pub tokens: u64,
 }
 
-/// Tokenises the files `inputs` (`-` is standard input) into `output`, one after the other, as little-endian ids of 16
-/// or 32 bits. `progress` is told how many bytes of all inputs are done.
+/// Tokenizes the files `inputs` (`-` is standard input) into `output`, one after the other, as little-endian ids of 16
+/// or 32 bits. `progress` is called with the number of bytes of all inputs that are done.
 ///
 /// The output is written under another name, in the same folder, and renamed when it is complete.
 ///
@@ -73,9 +73,10 @@ fn check_output(output: &Path, inputs: &[PathBuf]) -> Result<(), TokenizeError> 
         return Err(TokenizeError::OutputName { path });
     }
     let real = output.canonicalize().ok();
-    match real.is_some() && inputs.iter().any(|input| input.canonicalize().ok() == real) {
-        true => Err(TokenizeError::OutputIsInput { path }),
-        false => Ok(()),
+    if real.is_some() && inputs.iter().any(|input| input.canonicalize().ok() == real) {
+        Err(TokenizeError::OutputIsInput { path })
+    } else {
+        Ok(())
     }
 }
 
@@ -128,7 +129,7 @@ impl Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.is_finished {
-            // What is left behind is hidden, and no run takes it for data.
+            // The rest is hidden, and not taken for data by any run.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_leaves_the_old_output_and_nothing_else() {
+    fn failures_keep_the_old_output() {
         let folder = Folder::new();
         let text = folder.write("a.txt", b"abc");
         let output = folder.write("out.bin", b"old!");
@@ -231,7 +232,7 @@ mod tests {
 
     #[cfg(feature = "tokenizers")]
     #[test]
-    fn ids_that_do_not_fit_are_refused_before_anything_is_written() {
+    fn ids_that_do_not_fit_are_refused_first() {
         use super::super::test_tokenizer::{tokenizer_json, write};
 
         let folder = Folder::new();

@@ -117,7 +117,9 @@ impl Unit {
 
     /// Appends a parameter to the flat buffers; the next one begins on its own cache line.
     pub(super) fn push_param(&self, param: &Rc<ParamEntry>) {
-        self.len.set((self.len() + param.local_len()).next_multiple_of(LINE));
+        // Saturates, since models are also declared to find that no machine could hold them.
+        let len = self.len().saturating_add(param.local_len());
+        self.len.set(len.checked_next_multiple_of(LINE).unwrap_or(usize::MAX));
         self.params.borrow_mut().push(Rc::downgrade(param));
     }
 

@@ -1,10 +1,10 @@
-//! What can be wrong with the settings, and how it is told.
+//! Problems with the settings, and their messages.
 
 use std::fmt;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Where a setting was given.
+/// The source of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A flag of the command line.
@@ -18,38 +18,38 @@ pub enum Source {
     },
 }
 
-/// One thing that is wrong with the settings.
+/// One problem with the settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it was given; `None` for something missing.
+    /// Source of the setting; `None` if it is missing.
     pub source: Option<Source>,
-    /// What is wrong, and the fix.
+    /// Cause and fix.
     pub message: String,
 }
 
-/// Why there is no [`Config`](super::Config).
+/// Reason why no [`Config`](super::Config) was parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// The user asked for `--help` or `--version`; the text to print.
+    /// Text to print for `--help` or `--version`.
     #[error("{0}")]
     Asked(String),
-    /// The settings do not make sense; everything that was found.
-    #[error("{}", Listed(.0))]
+    /// All problems with the settings.
+    #[error("{}", ProblemList(.0))]
     Invalid(Vec<Problem>),
 }
 
 impl ConfigError {
-    /// Prints the message and ends the process: what was asked for on stdout with code 0, problems on stderr with
+    /// Prints the message and ends the process: requested text on stdout with exit code 0, problems on stderr with exit
     /// code 2.
     pub fn exit(self) -> ! {
         match self {
             ConfigError::Asked(text) => {
-                // Whoever reads may have stopped reading, as `--help | head` does.
+                // The reader may have closed the pipe, as `--help | head` does.
                 let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
                 std::process::exit(0)
             }
             ConfigError::Invalid(_) => {
-                crate::train::progress::say(&format!("error: {self}"));
+                crate::train::console::say(&format!("error: {self}"));
                 std::process::exit(2)
             }
         }
@@ -65,10 +65,10 @@ impl fmt::Display for Problem {
     }
 }
 
-/// One problem on its line; several as a list.
-struct Listed<'a>(&'a [Problem]);
+/// Formats one problem on its line, and several as a list.
+struct ProblemList<'a>(&'a [Problem]);
 
-impl fmt::Display for Listed<'_> {
+impl fmt::Display for ProblemList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             [only] => only.fmt(f),

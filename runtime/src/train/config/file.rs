@@ -5,12 +5,12 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
-use super::flags::{Flag, Kind};
-use super::given::{Given, unknown};
+use super::flags::{Flag, FlagKind};
+use super::given::{GivenValue, describe_unknown};
 use super::{Problem, Source};
 
-/// The settings of the file at `path`, or everything that is wrong with it.
-pub fn read(path: &Path) -> Result<Vec<(&'static str, Given)>, Vec<Problem>> {
+/// Reads the settings of the file at `path`, or all problems with them.
+pub fn read(path: &Path) -> Result<Vec<(&'static str, GivenValue)>, Vec<Problem>> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         let message = format!("--config: cannot read {}: {error}", path.display());
         vec![Problem { source: Some(Source::CommandLine), message }]
@@ -18,7 +18,7 @@ pub fn read(path: &Path) -> Result<Vec<(&'static str, Given)>, Vec<Problem>> {
     parse(&text, path)
 }
 
-fn parse(text: &str, path: &Path) -> Result<Vec<(&'static str, Given)>, Vec<Problem>> {
+fn parse(text: &str, path: &Path) -> Result<Vec<(&'static str, GivenValue)>, Vec<Problem>> {
     let at = |offset: usize| Source::File {
         path: path.to_owned(),
         line: 1 + text.as_bytes()[..offset.min(text.len())].iter().filter(|b| **b == b'\n').count(),
@@ -29,66 +29,75 @@ fn parse(text: &str, path: &Path) -> Result<Vec<(&'static str, Given)>, Vec<Prob
     })?;
     let mut entries: Vec<_> = table.get_ref().iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
-    let mut given: Vec<(&'static str, Given)> = Vec::new();
+    let mut given: Vec<(&'static str, GivenValue)> = Vec::new();
     let mut problems = Vec::new();
     for (key, value) in entries {
         let name = key.get_ref().as_ref();
         let source = at(key.span().start);
-        let outcome = match setting(name, value.get_ref()) {
+        let outcome = match parse_setting(name, value.get_ref()) {
             Ok((flag, _)) if given.iter().any(|(other, _)| *other == flag) => {
                 Err(format!("`{name}` is set twice"))
             }
             other => other,
         };
         match outcome {
-            Ok((flag, text)) => given.push((flag, Given { text, source })),
+            Ok((flag, text)) => given.push((flag, GivenValue { text, source })),
             Err(message) => problems.push(Problem { source: Some(source), message }),
         }
     }
     if problems.is_empty() { Ok(given) } else { Err(problems) }
 }
 
-/// The flag that a key names, and its value as the command line would write it.
-fn setting(name: &str, value: &DeValue<'_>) -> Result<(&'static str, OsString), String> {
+/// Returns the flag of a key, and its value as text for the command line.
+fn parse_setting(name: &str, value: &DeValue<'_>) -> Result<(&'static str, OsString), String> {
     let flag = Flag::find(&name.replace('_', "-")).ok_or_else(|| unknown_key(name, value))?;
     if flag.name == "config" {
         return Err("`config` has no place in a file; name the file on the command line".into());
     }
     let text = match (flag.kind, value) {
-        (Kind::Later, _) => Some(String::new()),
-        (Kind::Switch, DeValue::Boolean(value)) => Some(value.to_string()),
+        (FlagKind::Later, _) => Some(String::new()),
+        (FlagKind::Switch, DeValue::Boolean(value)) => Some(value.to_string()),
         (
-            Kind::Count { .. } | Kind::Number | Kind::Fraction | Kind::Bytes,
+            FlagKind::Count { .. } | FlagKind::Number | FlagKind::Fraction | FlagKind::Bytes,
             DeValue::Integer(number),
         ) => Some(number.to_string()),
-        (Kind::Number | Kind::Fraction, DeValue::Float(number)) => Some(number.to_string()),
-        (Kind::Pair, DeValue::Array(items)) => {
-            let items: Option<Vec<_>> = items.iter().map(|item| number(item.get_ref())).collect();
+        (FlagKind::Number | FlagKind::Fraction, DeValue::Float(number)) => Some(number.to_string()),
+        (FlagKind::Pair, DeValue::Array(items)) => {
+            let items: Option<Vec<_>> =
+                items.iter().map(|item| number_text(item.get_ref())).collect();
             items.map(|items| items.join(","))
         }
-        (Kind::Text, DeValue::Table(table)) if flag.name == "mesh" => degrees(table),
+        (FlagKind::Text, DeValue::Table(table)) if flag.name == "mesh" => mesh_text(table),
         (
-            Kind::Pair | Kind::Path | Kind::Text | Kind::Choice(_) | Kind::Bytes,
+            FlagKind::Pair
+            | FlagKind::Path
+            | FlagKind::Text
+            | FlagKind::Choice(_)
+            | FlagKind::Bytes,
             DeValue::String(text),
         ) => Some(text.to_string()),
         _ => None,
     };
     match text {
         Some(text) => Ok((flag.name, text.into())),
-        None => Err(format!("`{name}` must be {}, not {}", wanted(flag), found(value))),
+        None => {
+            Err(format!("`{name}` must be {}, not {}", expected_value(flag), describe_value(value)))
+        }
     }
 }
 
 fn unknown_key(name: &str, value: &DeValue<'_>) -> String {
     match value {
         DeValue::Table(_) => {
-            format!("unknown table `{name}`; keys stand at the top of the file, outside any table")
+            format!(
+                "unknown table `{name}`; keys stand at the top of the file, outside of any table"
+            )
         }
-        _ => unknown("key", name, ""),
+        _ => describe_unknown("key", name, ""),
     }
 }
 
-fn number(value: &DeValue<'_>) -> Option<String> {
+fn number_text(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::Integer(number) => Some(number.to_string()),
         DeValue::Float(number) => Some(number.to_string()),
@@ -96,30 +105,32 @@ fn number(value: &DeValue<'_>) -> Option<String> {
     }
 }
 
-/// `{ dp = 2, tp = 2 }` in the words of `--mesh`.
-fn degrees(table: &DeTable<'_>) -> Option<String> {
+/// Formats `{ dp = 2, tp = 2 }` for `--mesh`.
+fn mesh_text(table: &DeTable<'_>) -> Option<String> {
     let degrees: Option<Vec<_>> = table
         .iter()
-        .map(|(axis, degree)| Some(format!("{}={}", axis.get_ref(), number(degree.get_ref())?)))
+        .map(|(axis, degree)| {
+            Some(format!("{}={}", axis.get_ref(), number_text(degree.get_ref())?))
+        })
         .collect();
     degrees.map(|degrees| degrees.join(","))
 }
 
-fn wanted(flag: &Flag) -> String {
+fn expected_value(flag: &Flag) -> String {
     match flag.kind {
-        Kind::Count { .. } => "a whole number".into(),
-        Kind::Number | Kind::Fraction => "a number".into(),
-        Kind::Bytes => "a number of bytes, such as 1_000_000 or \"512MiB\"".into(),
-        Kind::Pair => "two numbers, such as [0.9, 0.95]".into(),
-        Kind::Path => "a path in quotes".into(),
-        Kind::Text if flag.name == "mesh" => "text such as \"dp=2,tp=2\"".into(),
-        Kind::Text | Kind::Later => "text in quotes".into(),
-        Kind::Choice(words) => format!("one of \"{}\"", words.join("\", \"")),
-        Kind::Switch => "true or false".into(),
+        FlagKind::Count { .. } => "a whole number".into(),
+        FlagKind::Number | FlagKind::Fraction => "a number".into(),
+        FlagKind::Bytes => "a number of bytes, such as 1_000_000 or \"512MiB\"".into(),
+        FlagKind::Pair => "two numbers, such as [0.9, 0.95]".into(),
+        FlagKind::Path => "a path in quotes".into(),
+        FlagKind::Text if flag.name == "mesh" => "text such as \"dp=2,tp=2\"".into(),
+        FlagKind::Text | FlagKind::Later => "text in quotes".into(),
+        FlagKind::Choice(words) => format!("one of \"{}\"", words.join("\", \"")),
+        FlagKind::Switch => "true or false".into(),
     }
 }
 
-fn found(value: &DeValue<'_>) -> String {
+fn describe_value(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => format!("the text \"{text}\""),
         DeValue::Integer(number) => format!("the number {number}"),

@@ -1,13 +1,13 @@
-//! The table of every flag: the command line, the keys of `--config` files, `--help` and the checks all come from it.
+//! The table of all flags, from which the command line, the keys of `--config` files, `--help` and the checks are made.
 
-/// What a flag's value looks like.
+/// The type of a flag's value.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Kind {
+pub enum FlagKind {
     /// A whole number.
     Count {
-        /// The smallest value that makes sense.
+        /// Smallest valid value.
         min: u64,
-        /// The largest value that makes sense, or for which products of two cannot overflow, where products are formed.
+        /// Largest valid value. It also keeps products of two sizes from overflowing.
         max: u64,
     },
     /// A finite number of at least zero.
@@ -20,26 +20,26 @@ pub enum Kind {
     Pair,
     /// A file or folder.
     Path,
-    /// Free text, checked by whoever uses it.
+    /// Text, parsed by the resolution of its flag.
     Text,
     /// One of some words.
     Choice(&'static [&'static str]),
     /// Present or absent.
     Switch,
-    /// Part of the interface, but brought by a later version; refused until then.
+    /// Reserved for a later version; refused until then.
     Later,
 }
 
 /// One flag of the command line, which is also a key of `--config` files.
 #[derive(Debug, Clone, Copy)]
 pub struct Flag {
-    /// Long name without the dashes.
+    /// Long name without dashes.
     pub name: &'static str,
-    /// What stands for the value in `--help`.
+    /// Placeholder of the value in `--help`.
     pub value: &'static str,
-    /// What the value looks like.
-    pub kind: Kind,
-    /// The value when the flag is absent; empty when absence means something of its own.
+    /// Type of the value.
+    pub kind: FlagKind,
+    /// Value of an absent flag; empty if absence has a meaning of its own.
     pub default: &'static str,
     /// Heading in `--help`.
     pub group: &'static str,
@@ -48,12 +48,12 @@ pub struct Flag {
 }
 
 impl Flag {
-    /// The flag called `name`, written with dashes.
+    /// Returns the flag called `name`, written with dashes.
     pub fn find(name: &str) -> Option<&'static Flag> {
         FLAGS.iter().find(|flag| flag.name == name)
     }
 
-    /// The name in `candidates` that a misspelt `word` most likely meant, if any is near.
+    /// Returns the candidate closest to a misspelled `word`, if one is close.
     pub fn nearest<'a>(
         word: &str,
         candidates: impl IntoIterator<Item = &'a str>,
@@ -66,7 +66,7 @@ impl Flag {
             .map(|(_, name)| name)
     }
 
-    const fn new(group: &'static str, name: &'static str, kind: Kind) -> Flag {
+    const fn new(group: &'static str, name: &'static str, kind: FlagKind) -> Flag {
         Flag { name, value: "", kind, default: "", group, help: "" }
     }
 
@@ -86,77 +86,76 @@ impl Flag {
     }
 }
 
-/// `later` is the flag of a capability that a later version brings.
+/// Creates a flag that is reserved for a later version.
 const fn later(name: &'static str, help: &'static str) -> Flag {
-    Flag::new("Later versions", name, Kind::Later).help(help)
+    Flag::new("Later versions", name, FlagKind::Later).help(help)
 }
 
-const MACHINE: &str = "Where to run";
+const MACHINE: &str = "Devices and ranks";
 const MODEL: &str = "Model";
 const DATA: &str = "Data";
 const SHARDING: &str = "Sharding, memory and precision";
-const OPTIMIZER: &str = "Optimiser";
+const OPTIMIZER: &str = "Optimizer";
 const SAVING: &str = "Saving";
 const REPORTS: &str = "Reports";
 
 /// A whole number that may be zero.
-const COUNT: Kind = Kind::Count { min: 0, max: u32::MAX as u64 };
+const COUNT: FlagKind = FlagKind::Count { min: 0, max: u32::MAX as u64 };
 /// A whole number of at least one.
-const POSITIVE: Kind = Kind::Count { min: 1, max: u32::MAX as u64 };
+const POSITIVE: FlagKind = FlagKind::Count { min: 1, max: u32::MAX as u64 };
 /// Any whole number of 64 bits.
-const SEED: Kind = Kind::Count { min: 0, max: u64::MAX };
+const SEED: FlagKind = FlagKind::Count { min: 0, max: u64::MAX };
 
 /// Every flag, in the order of `--help`.
 pub const FLAGS: &[Flag] = &[
-    Flag::new(MACHINE, "config", Kind::Path)
+    Flag::new(MACHINE, "config", FlagKind::Path)
         .value("FILE.toml")
         .help("Read settings from a file with the same keys; flags override it"),
-    Flag::new(MACHINE, "mesh", Kind::Text).value("AXIS=N,..").help(
+    Flag::new(MACHINE, "mesh", FlagKind::Text).value("AXIS=N,..").help(
         "Ranks along each axis: dp (replicas), fsdp (sharded replicas), tp (tensor-parallel), such as dp=2,tp=2; an \
          axis left out has degree 1 [default: dp=2,tp=2 without --data and --init-from, else one rank]",
     ),
-    Flag::new(MACHINE, "device", Kind::Choice(&["cpu", "cuda", "meta"]))
+    Flag::new(MACHINE, "device", FlagKind::Choice(&["cpu", "cuda", "meta"]))
         .value("DEVICE")
         .default("cpu")
-        .help("Where tensors live: cpu, or cuda in a program built with --features cuda (meta comes with a later version)"),
+        .help("Device of the ranks: cpu, or cuda in a program built with --features cuda (meta comes with a later version)"),
     Flag::new(MACHINE, "threads", POSITIVE)
         .value("N")
-        .help("Threads of each rank [default: the machine's cores shared out, at least 1]"),
-    Flag::new(MACHINE, "nondeterministic", Kind::Switch).help(
-        "Let a GPU use ways of attention and of matrix products that are faster, and whose results differ in their last \
-         bits from run to run [needs --device cuda]",
+        .help("Threads of each rank [default: cores divided by ranks, at least 1]"),
+    Flag::new(MACHINE, "nondeterministic", FlagKind::Switch).help(
+        "Allow attention and matmul algorithms that are faster but nondeterministic: results differ in the last bits \
+         from run to run [needs --device cuda]",
     ),
-    Flag::new(MACHINE, "no-graphs", Kind::Switch).help(
-        "Submit the work of every step to a GPU anew, instead of recording that of one step and submitting it at once in \
-         later ones [needs --device cuda]",
+    Flag::new(MACHINE, "no-graphs", FlagKind::Switch).help(
+        "Launch the kernels of every step eagerly, without CUDA graphs [needs --device cuda]",
     ),
-    Flag::new(SHARDING, "zero", Kind::Count { min: 0, max: 3 }).value("LEVEL").help(
-        "What the ranks of the fsdp axis hold only a shard of: 0 nothing, 1 optimiser state and master weights, \
-         2 gradients too, 3 parameters too [default: 3 where the mesh has an fsdp axis, else 0]",
+    Flag::new(SHARDING, "zero", FlagKind::Count { min: 0, max: 3 }).value("STAGE").help(
+        "ZeRO stage, sharded over the fsdp axis: 0 nothing, 1 optimizer state and master weights, 2 also gradients, \
+         3 also parameters [default: 3 if the mesh has an fsdp axis, else 0]",
     ),
     Flag::new(SHARDING, "micro-batches", POSITIVE)
         .value("N")
         .default("1")
-        .help("Parts that each rank's share of a step is computed in, one after the other"),
-    Flag::new(SHARDING, "recompute", Kind::Text).value("WHAT").help(
-        "Activations that backward computes anew instead of keeping them, by layer: none, full (each layer from its \
-         input), every=N (runs of N layers), sqrt (runs of about the root of their number), attn (attention only) \
-         [default: what the model declares]",
+        .help("Gradient accumulation: micro-batches per step on each rank"),
+    Flag::new(SHARDING, "recompute", FlagKind::Text).value("WHAT").help(
+        "Activation checkpointing of layers: none, full (each layer is recomputed from its input), every=N (segments of N \
+         layers), sqrt (segments of about the square root of the number of layers), attn (attention only) [default: as \
+         the model declares]",
     ),
-    Flag::new(SHARDING, "memory-limit", Kind::Bytes)
+    Flag::new(SHARDING, "memory-limit", FlagKind::Bytes)
         .value("BYTES")
-        .help("Most memory of each rank, such as 2GB or 512MiB; a run that needs more is refused"),
-    Flag::new(SHARDING, "dtype", Kind::Choice(&["f32", "bf16"])).value("DTYPE").help(
-        "Element type of the computation, and of the activations and gradients of activations that ranks exchange, \
-         whose sums are formed in f32; master weights, optimiser state and accumulated gradients are f32 always [default: f32 on cpu, bf16 on cuda]",
+        .help("Memory limit of each rank, such as 2GB or 512MiB; a run that needs more is refused"),
+    Flag::new(SHARDING, "dtype", FlagKind::Choice(&["f32", "bf16"])).value("DTYPE").help(
+        "Compute dtype, also of activations and their gradients in collectives, which are summed in f32; master weights, \
+         optimizer state and accumulated gradients are always f32 [default: f32 on cpu, bf16 on cuda]",
     ),
-    Flag::new(SHARDING, "reduce-dtype", Kind::Choice(&["f32", "bf16"]))
+    Flag::new(SHARDING, "reduce-dtype", FlagKind::Choice(&["f32", "bf16"]))
         .value("DTYPE")
         .default("f32")
-        .help("Element type in which gradients are summed over the data ranks [bf16 needs --dtype bf16]"),
-    Flag::new(MODEL, "init-from", Kind::Path)
+        .help("Dtype of the gradient reduction over the data ranks [bf16 needs --dtype bf16]"),
+    Flag::new(MODEL, "init-from", FlagKind::Path)
         .value("DIR")
-        .help("Take sizes and weights from a Hugging Face folder of the model's family"),
+        .help("Load sizes and weights from a Hugging Face folder of the model's family"),
     Flag::new(MODEL, "hidden", POSITIVE)
         .value("N")
         .default("128")
@@ -168,97 +167,97 @@ pub const FLAGS: &[Flag] = &[
         .help("Attention heads; each is hidden / heads wide"),
     Flag::new(MODEL, "kv-heads", POSITIVE)
         .value("N")
-        .help("Key and value heads, each shared by heads / kv-heads queries [default: --heads]"),
+        .help("Key and value heads, each shared by heads / kv-heads query heads [default: --heads]"),
     Flag::new(MODEL, "ffn", POSITIVE)
         .value("N")
-        .help("Width of the feed-forward [default: of a Llama, 8/3 of --hidden rounded up to 64; of a GPT-2, 4 times --hidden]"),
+        .help("Width of the feed-forward [default: 8/3 of --hidden rounded up to a multiple of 64 for a Llama, 4 times --hidden for a GPT-2]"),
     Flag::new(MODEL, "vocab", POSITIVE).value("N").default("256").help("Vocabulary size"),
-    Flag::new(MODEL, "tied", Kind::Switch)
+    Flag::new(MODEL, "tied", FlagKind::Switch)
         .help("Use one weight for the token embedding and the output head"),
-    Flag::new(DATA, "data", Kind::Path).value("FILE").help(
+    Flag::new(DATA, "data", FlagKind::Path).value("FILE").help(
         "Tokens: .bin holds little-endian u16 or u32 ids, any other file is text for --tokenizer \
          [default: the project's own book]",
     ),
-    Flag::new(DATA, "tokenizer", Kind::Path)
+    Flag::new(DATA, "tokenizer", FlagKind::Path)
         .value("FILE.json")
-        .help("Tokenise text with a Hugging Face tokenizer.json [default: byte by byte]"),
-    Flag::new(DATA, "order", Kind::Choice(&["sequential", "shuffled"]))
+        .help("Tokenize text with a Hugging Face tokenizer.json [default: byte by byte]"),
+    Flag::new(DATA, "order", FlagKind::Choice(&["sequential", "shuffled"]))
         .value("ORDER")
         .default("sequential")
-        .help("Order of the samples: sequential, or shuffled anew every epoch"),
+        .help("Order of the samples: sequential, or reshuffled every epoch"),
     Flag::new(DATA, "batch", POSITIVE)
         .value("B")
         .default("16")
-        .help("Sequences of a step, over all ranks together"),
-    Flag::new(DATA, "seq", POSITIVE).value("T").default("128").help("Tokens of a sequence"),
+        .help("Global batch: sequences per step over all ranks"),
+    Flag::new(DATA, "seq", POSITIVE).value("T").default("128").help("Sequence length in tokens"),
     Flag::new(DATA, "steps", POSITIVE)
         .value("N")
         .default("600")
-        .help("Optimiser steps in all, those before --resume included"),
+        .help("Optimizer steps in total, including those before --resume"),
     Flag::new(DATA, "seed", SEED)
         .value("K")
         .default("0")
-        .help("Seed of initialisation, sample order, dropout and sampling"),
-    Flag::new(OPTIMIZER, "optimizer", Kind::Choice(&["adamw", "sgd", "muon"]))
+        .help("Seed of initialization, sample order, dropout and sampling"),
+    Flag::new(OPTIMIZER, "optimizer", FlagKind::Choice(&["adamw", "sgd", "muon"]))
         .value("NAME")
         .default("adamw")
         .help("adamw, sgd (with momentum), or muon (for matrices of layers; adamw for the rest)"),
-    Flag::new(OPTIMIZER, "lr", Kind::Number).value("X").default("1e-3").help("Peak learning rate"),
-    Flag::new(OPTIMIZER, "lr-schedule", Kind::Choice(&["constant", "cosine", "wsd"]))
+    Flag::new(OPTIMIZER, "lr", FlagKind::Number).value("X").default("1e-3").help("Peak learning rate"),
+    Flag::new(OPTIMIZER, "lr-schedule", FlagKind::Choice(&["constant", "cosine", "wsd"]))
         .value("NAME")
         .default("constant")
-        .help("After warm-up: constant, cosine decay, or wsd (stable, then linear decay over the last fifth)"),
+        .help("Schedule after the warm-up: constant, cosine decay, or wsd (stable, then linear decay over the last fifth)"),
     Flag::new(OPTIMIZER, "warmup", COUNT)
         .value("N")
         .default("0")
-        .help("Steps over which the learning rate rises linearly"),
-    Flag::new(OPTIMIZER, "min-lr", Kind::Number)
+        .help("Warm-up steps, over which the learning rate rises linearly"),
+    Flag::new(OPTIMIZER, "min-lr", FlagKind::Number)
         .value("X")
         .default("0")
         .help("Learning rate at the end of a decay"),
-    Flag::new(OPTIMIZER, "betas", Kind::Pair)
+    Flag::new(OPTIMIZER, "betas", FlagKind::Pair)
         .value("A,B")
         .default("0.9,0.95")
-        .help("Decays of the two moments, in [0, 1) [adamw, muon]"),
-    Flag::new(OPTIMIZER, "eps", Kind::Number)
+        .help("Decay of the two moments, in [0, 1) [adamw, muon]"),
+    Flag::new(OPTIMIZER, "eps", FlagKind::Number)
         .value("X")
         .default("1e-8")
-        .help("Added to the root of the second moment [adamw, muon]"),
-    Flag::new(OPTIMIZER, "momentum", Kind::Fraction)
+        .help("Added to the square root of the second moment [adamw, muon]"),
+    Flag::new(OPTIMIZER, "momentum", FlagKind::Fraction)
         .value("X")
-        .help("Decay of the sum of gradients, in [0, 1) [sgd, muon; default: 0.9 for sgd, 0.95 for muon]"),
-    Flag::new(OPTIMIZER, "weight-decay", Kind::Number)
+        .help("Momentum, in [0, 1) [sgd, muon; default: 0.9 for sgd, 0.95 for muon]"),
+    Flag::new(OPTIMIZER, "weight-decay", FlagKind::Number)
         .value("X")
         .default("0.1")
-        .help("Decoupled decay of parameters with two or more dims"),
-    Flag::new(OPTIMIZER, "clip", Kind::Number)
+        .help("Decoupled weight decay of parameters with two or more dims"),
+    Flag::new(OPTIMIZER, "clip", FlagKind::Number)
         .value("X")
         .default("1.0")
-        .help("Largest gradient norm; 0 leaves gradients as they are"),
-    Flag::new(OPTIMIZER, "ema", Kind::Fraction)
+        .help("Gradient clipping by global norm; 0 turns it off"),
+    Flag::new(OPTIMIZER, "ema", FlagKind::Fraction)
         .value("DECAY")
-        .help("Keep a moving average of the parameters with this decay in [0, 1); --export-hf and the continuation at the end are of the average"),
-    Flag::new(SAVING, "save", Kind::Path)
+        .help("Exponential moving average of the parameters with this decay in [0, 1), used for --export-hf and the continuation at the end"),
+    Flag::new(SAVING, "save", FlagKind::Path)
         .value("DIR")
-        .help("Keep checkpoints of the whole training state in DIR"),
+        .help("Save checkpoints of the whole training state in DIR"),
     Flag::new(SAVING, "save-every", POSITIVE)
         .value("N")
         .help("Also save after every N steps, not only after the last [needs --save]"),
     Flag::new(SAVING, "keep", POSITIVE)
         .value("K")
         .help("Remove all but the newest K checkpoints [needs --save]"),
-    Flag::new(SAVING, "resume", Kind::Path)
+    Flag::new(SAVING, "resume", FlagKind::Path)
         .value("DIR/latest")
         .help("Continue from a checkpoint: DIR/latest, DIR/step-N or DIR"),
-    Flag::new(SAVING, "export-hf", Kind::Path)
+    Flag::new(SAVING, "export-hf", FlagKind::Path)
         .value("DIR")
         .help("At the end, write the model as a Hugging Face folder"),
-    Flag::new(REPORTS, "metrics", Kind::Path)
+    Flag::new(REPORTS, "metrics", FlagKind::Path)
         .value("FILE.jsonl")
         .help("Write one JSON object per step"),
-    Flag::new(REPORTS, "trace", Kind::Path)
+    Flag::new(REPORTS, "trace", FlagKind::Path)
         .value("FILE.json")
-        .help("Write a timeline of compute and communication of every rank, for Perfetto"),
+        .help("Write a trace of compute and communication of every rank, for Perfetto"),
     Flag::new(REPORTS, "sample-tokens", COUNT)
         .value("N")
         .default("200")
@@ -274,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_words_are_found_and_far_ones_are_not() {
+    fn only_close_words_are_suggested() {
         let names = || FLAGS.iter().map(|flag| flag.name);
         assert_eq!(Flag::nearest("save-evry", names()), Some("save-every"));
         assert_eq!(Flag::nearest("bacth", names()), Some("batch"));
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_every_flag_is_explained() {
+    fn flags_are_unique_and_have_help() {
         for (i, flag) in FLAGS.iter().enumerate() {
             assert!(!flag.help.is_empty(), "--{}", flag.name);
             assert!(FLAGS[..i].iter().all(|other| other.name != flag.name), "--{}", flag.name);

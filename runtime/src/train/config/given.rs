@@ -1,4 +1,4 @@
-//! The settings as they were given: the command line laid over a `--config` file, nothing interpreted yet.
+//! The settings as given: the command line over a `--config` file, not yet parsed.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -8,34 +8,35 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command, value_parser};
 
 use super::file;
-use super::flags::{FLAGS, Flag, Kind};
+use super::flags::{FLAGS, Flag, FlagKind};
 use super::{ConfigError, Problem, Source};
 
-/// One value, still as text, with the place it came from.
+/// A value as text, with its source.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Given {
+pub struct GivenValue {
     /// The value; of a switch, `true` or `false`.
     pub text: OsString,
-    /// The place.
+    /// Its source.
     pub source: Source,
 }
 
-/// What was given, by flag name.
-pub type GivenMap = HashMap<&'static str, Given>;
+/// The given values, by flag name.
+pub type GivenMap = HashMap<&'static str, GivenValue>;
 
-/// Reads the command line and the file that it names.
-pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<GivenMap, ConfigError> {
-    let matches = command().try_get_matches_from(glue_negatives(args)).map_err(explain)?;
+/// Reads the command line and the `--config` file that it names.
+pub fn read_settings(args: impl IntoIterator<Item = OsString>) -> Result<GivenMap, ConfigError> {
+    let matches =
+        command().try_get_matches_from(glue_negatives(args)).map_err(explain_clap_error)?;
     let mut given = GivenMap::new();
     for flag in FLAGS {
         if matches.value_source(flag.name) != Some(clap::parser::ValueSource::CommandLine) {
             continue;
         }
         let text = match flag.kind {
-            Kind::Switch => OsString::from("true"),
+            FlagKind::Switch => OsString::from("true"),
             _ => matches.get_one::<OsString>(flag.name).cloned().unwrap_or_default(),
         };
-        given.insert(flag.name, Given { text, source: Source::CommandLine });
+        given.insert(flag.name, GivenValue { text, source: Source::CommandLine });
     }
     if let Some(path) = given.get("config").map(|given| given.text.clone()) {
         for (name, value) in file::read(Path::new(&path)).map_err(ConfigError::Invalid)? {
@@ -45,8 +46,8 @@ pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<GivenMap, Config
     Ok(given)
 }
 
-/// Joins `--lr -1e-3` to `--lr=-1e-3`, since a word with a dash would pass for a flag and the check of the range
-/// would never see it.
+/// Joins `--lr -1e-3` to `--lr=-1e-3`. A word with a dash would be taken for a flag, and the range check would never see
+/// it.
 fn glue_negatives(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut glued: Vec<OsString> = Vec::new();
     for arg in args {
@@ -62,11 +63,11 @@ fn glue_negatives(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     glued
 }
 
-/// The command line that clap parses, made from the table of flags.
+/// Builds the clap command from the table of flags.
 fn command() -> Command {
     let later: Vec<_> = FLAGS
         .iter()
-        .filter(|flag| flag.kind == Kind::Later)
+        .filter(|flag| flag.kind == FlagKind::Later)
         .map(|flag| format!("--{}", flag.name))
         .collect();
     let wrapped = later.chunks(6).map(|names| names.join(" ")).collect::<Vec<_>>().join("\n  ");
@@ -80,12 +81,12 @@ fn command() -> Command {
         .disable_help_flag(true)
         .disable_version_flag(true)
         .args(FLAGS.iter().map(arg))
-        .arg(asking("help", 'h', ArgAction::Help).help("Print this text"))
-        .arg(asking("version", 'V', ArgAction::Version).help("Print the version"))
+        .arg(text_flag("help", 'h', ArgAction::Help).help("Print this text"))
+        .arg(text_flag("version", 'V', ArgAction::Version).help("Print the version"))
 }
 
-/// A flag that asks for a text instead of a run; clap would list it first, here it comes last.
-fn asking(name: &'static str, short: char, action: ArgAction) -> Arg {
+/// Builds a flag that prints a text instead of running. Clap would list it first; here it comes last.
+fn text_flag(name: &'static str, short: char, action: ArgAction) -> Arg {
     Arg::new(name).long(name).short(short).action(action).help_heading("Reports")
 }
 
@@ -96,8 +97,8 @@ fn arg(flag: &'static Flag) -> Arg {
         .help_heading(flag.group)
         .value_parser(value_parser!(OsString));
     match flag.kind {
-        Kind::Switch => arg.action(ArgAction::SetTrue).value_parser(value_parser!(bool)),
-        Kind::Later => arg.num_args(0..=1).default_missing_value("").hide(true),
+        FlagKind::Switch => arg.action(ArgAction::SetTrue).value_parser(value_parser!(bool)),
+        FlagKind::Later => arg.num_args(0..=1).default_missing_value("").hide(true),
         _ => with_value(arg, flag),
     }
 }
@@ -107,22 +108,22 @@ fn with_value(arg: Arg, flag: &'static Flag) -> Arg {
     if flag.default.is_empty() { arg } else { arg.default_value(flag.default) }
 }
 
-/// clap's verdict in the project's words.
-fn explain(error: clap::Error) -> ConfigError {
+/// Converts an error of clap to a problem.
+fn explain_clap_error(error: clap::Error) -> ConfigError {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
         Some(ContextValue::Strings(texts)) => texts.join(" "),
         _ => String::new(),
     };
     let arg = context(ContextKind::InvalidArg);
-    // clap names a known argument with its placeholder: `--lr <X>`.
+    // Clap names a known argument with its placeholder: `--lr <X>`.
     let known = arg.split(' ').next().unwrap_or_default();
     let message = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             return ConfigError::Asked(error.render().to_string());
         }
         ErrorKind::UnknownArgument => match arg.strip_prefix("--") {
-            Some(name) => unknown("flag", name, "--"),
+            Some(name) => describe_unknown("flag", name, "--"),
             None => format!("`{arg}` is not a flag; every setting is written as --name value"),
         },
         ErrorKind::ArgumentConflict => format!("{known} was given twice"),
@@ -138,10 +139,10 @@ fn explain(error: clap::Error) -> ConfigError {
     ConfigError::Invalid(vec![Problem { source: Some(Source::CommandLine), message }])
 }
 
-/// The message for a name that no flag has; `what` is `flag` or `key`, `prefix` what stands before names.
-pub fn unknown(what: &str, name: &str, prefix: &str) -> String {
+/// Describes an unknown `flag` or `key`, with a suggestion; `prefix` is put before names.
+pub fn describe_unknown(what: &str, name: &str, prefix: &str) -> String {
     let dashed = name.replace('_', "-");
-    let names = FLAGS.iter().filter(|flag| flag.kind != Kind::Later).map(|flag| flag.name);
+    let names = FLAGS.iter().filter(|flag| flag.kind != FlagKind::Later).map(|flag| flag.name);
     match Flag::nearest(&dashed, names) {
         Some(near) => format!("unknown {what} `{prefix}{name}`; did you mean `{prefix}{near}`?"),
         None => format!("unknown {what} `{prefix}{name}`; --help lists them all"),

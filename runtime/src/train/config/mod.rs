@@ -1,7 +1,7 @@
 //! The settings of a run: from the command line and a `--config` file to checked values.
 //!
-//! As typed, a setting is text with the place it came from ([`Source`]); resolved, it is a field of [`Config`]. Flags
-//! override the file, the file overrides the defaults. Everything that is wrong is reported at once.
+//! A setting is read as text with its source ([`Source`]), then resolved to a field of [`Config`]. Flags override the file,
+//! and the file overrides the defaults. All problems are reported together.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,66 +17,70 @@ mod error;
 mod file;
 mod flags;
 mod given;
+mod lr_schedule;
+mod memory_advice;
 mod optimizer;
 mod resolve;
 mod sharding;
 mod values;
 
 pub use error::{ConfigError, Problem, Source};
-pub use flags::{FLAGS, Flag, Kind};
+pub use flags::{FLAGS, Flag, FlagKind};
+pub use lr_schedule::{Decay, LrSchedule};
+pub(super) use memory_advice::memory_advice;
 pub use optimizer::{OptimizerConfig, OptimizerKind};
 pub use sharding::Precision;
 
 /// The checked settings of a run.
 ///
-/// What depends on the mesh or on a file's contents (divisible dims, token ids) is judged by whoever opens them.
+/// Rules about the mesh or the contents of files (divisible dims, token ids) are checked when these are opened.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Config {
     /// `--mesh`.
     #[serde(serialize_with = "as_text")]
     pub mesh: MeshShape,
-    /// `--zero`: 3 where the mesh has an `fsdp` axis and none was given.
-    #[serde(serialize_with = "as_number")]
+    /// `--zero`: the ZeRO stage; by default 3 if the mesh has an `fsdp` axis.
+    #[serde(serialize_with = "zero_stage_number")]
     pub zero: ZeroLevel,
-    /// `--micro-batches`: parts of each rank's share of a step.
+    /// `--micro-batches`: gradient-accumulation steps of each rank.
     pub micro_batches: usize,
-    /// `--recompute`; `None` is what the model declares.
+    /// `--recompute`: activation checkpointing; `None` leaves it to the model.
     #[serde(serialize_with = "as_optional_text")]
     pub recompute: Option<RecomputeOverride>,
-    /// `--memory-limit`: bytes of each rank.
+    /// `--memory-limit`, in bytes per rank.
     pub memory_limit: Option<usize>,
     /// `--device`.
     pub device: Device,
     /// `--nondeterministic`: results may differ in their last bits from run to run.
     pub nondeterministic: bool,
-    /// Not `--no-graphs`: on a GPU, what it does in a step is recorded once and then done again at once.
+    /// CUDA graphs: on for GPUs, unless `--no-graphs` is given.
     pub graphs: bool,
-    /// `--dtype`: of parameters as layers read them, and of activations.
+    /// `--dtype`: compute dtype of parameters and activations.
     pub dtype: Precision,
-    /// `--reduce-dtype`: in which gradients are summed over the data ranks.
+    /// `--reduce-dtype`: dtype of the gradient reduction over the data ranks.
     pub reduce_dtype: Precision,
-    /// `--threads`: of each rank; `None` shares out the cores ([`Config::threads_per_rank`]).
+    /// `--threads` of each rank; `None` divides the cores ([`Config::threads_per_rank`]).
     pub threads: Option<usize>,
     /// `--init-from`, or the sizes of a new model.
     pub model: ModelSource,
-    /// `--data`; `None` is the project's own text.
+    /// `--data`; `None` reads the project's own text.
     pub data: Option<PathBuf>,
-    /// `--tokenizer`; `None` tokenises byte by byte.
+    /// `--tokenizer`; `None` tokenizes byte by byte.
     pub tokenizer: Option<PathBuf>,
     /// `--order`.
     pub order: Order,
-    /// `--batch`: sequences of a step over all ranks.
+    /// `--batch`: the global batch, in sequences.
     pub batch: usize,
-    /// `--seq`: tokens of a sequence.
+    /// `--seq`: sequence length in tokens.
     pub seq: usize,
-    /// `--steps`: optimiser steps in all, those before `--resume` included.
+    /// `--steps`: optimizer steps in total, including those before `--resume`.
     pub steps: u64,
     /// `--seed`.
     pub seed: u64,
     /// `--optimizer` and its settings.
     pub optimizer: OptimizerConfig,
-    /// `--save` and what goes with it.
+    /// `--save` and its settings.
     pub save: Option<SaveConfig>,
     /// `--resume`.
     pub resume: Option<PathBuf>,
@@ -86,7 +90,7 @@ pub struct Config {
     pub metrics: Option<PathBuf>,
     /// `--trace`.
     pub trace: Option<PathBuf>,
-    /// `--sample-tokens`: length of the continuation at the end; 0 for none.
+    /// `--sample-tokens`: length of the continuation sampled at the end, possibly 0.
     pub sample_tokens: usize,
 }
 
@@ -94,13 +98,13 @@ pub struct Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Device {
-    /// The machine's cores.
+    /// CPU cores; ranks are threads.
     Cpu,
-    /// GPUs.
+    /// GPUs with CUDA.
     Cuda,
 }
 
-/// Where a model's sizes and weights come from.
+/// The source of a model's sizes and weights.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ModelSource {
@@ -110,7 +114,7 @@ pub enum ModelSource {
     New(ModelSizes),
 }
 
-/// The sizes of a new model; what is `None` follows from the family.
+/// The sizes of a new model; the family derives those that are `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ModelSizes {
@@ -130,7 +134,7 @@ pub struct ModelSizes {
     pub tied: bool,
 }
 
-/// `--save` and what goes with it.
+/// `--save` and its settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct SaveConfig {
@@ -143,26 +147,26 @@ pub struct SaveConfig {
 }
 
 impl Config {
-    /// The settings of this process's command line.
+    /// Parses the command line of this process.
     ///
     /// # Errors
-    /// [`ConfigError::Asked`] for `--help`, [`ConfigError::Invalid`] for anything wrong. [`ConfigError::exit`] ends
-    /// the process as users expect of either.
+    /// [`ConfigError::Asked`] for `--help`, [`ConfigError::Invalid`] with all problems. [`ConfigError::exit`] ends the
+    /// process with the usual exit code of either.
     pub fn from_args() -> Result<Config, ConfigError> {
         Config::parse(std::env::args_os())
     }
 
-    /// The settings of a command line whose first word is the name of the program.
+    /// Parses a command line whose first word is the name of the program.
     ///
     /// # Errors
     /// As [`Config::from_args`].
     pub fn parse<A: Into<OsString>>(
         args: impl IntoIterator<Item = A>,
     ) -> Result<Config, ConfigError> {
-        resolve::resolve(given::read(args.into_iter().map(Into::into))?)
+        resolve::resolve_config(given::read_settings(args.into_iter().map(Into::into))?)
     }
 
-    /// How each rank computes, and what it shares out.
+    /// Returns the settings of each rank: dtypes, ZeRO stage, seed and limits.
     pub fn settings(&self) -> Settings {
         Settings {
             seed: self.seed,
@@ -174,14 +178,14 @@ impl Config {
         }
     }
 
-    /// Threads for each of `ranks` ranks of this machine: `--threads`, else the cores shared out, at least 1.
+    /// Returns the threads of each of `ranks` ranks on this machine: `--threads`, else the cores divided by ranks, at least 1.
     pub fn threads_per_rank(&self, ranks: usize) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
         self.threads.unwrap_or_else(|| (cores() / ranks.max(1)).max(1))
     }
 }
 
-fn as_number<S: Serializer>(level: &ZeroLevel, to: S) -> Result<S::Ok, S::Error> {
+fn zero_stage_number<S: Serializer>(level: &ZeroLevel, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_u8(level.number())
 }
 

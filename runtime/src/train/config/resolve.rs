@@ -1,6 +1,6 @@
-//! From what was given to a checked [`Config`].
+//! Resolution of the given values to a checked [`Config`].
 
-use super::flags::{FLAGS, Kind};
+use super::flags::{FLAGS, FlagKind};
 use super::given::GivenMap;
 use super::values::Values;
 use super::{
@@ -9,11 +9,11 @@ use super::{
 use crate::data::Order;
 use crate::mesh::{MeshError, MeshShape};
 
-/// The flags that say the sizes of a new model.
+/// Flags with the sizes of a new model.
 const SIZES: [&str; 7] = ["hidden", "layers", "heads", "kv-heads", "ffn", "vocab", "tied"];
 
-/// Checks every value and every combination of values.
-pub fn resolve(given: GivenMap) -> Result<Config, ConfigError> {
+/// Checks all values and their combinations.
+pub fn resolve_config(given: GivenMap) -> Result<Config, ConfigError> {
     let mut values = Values::new(given);
     refuse_later(&mut values);
     let mesh = mesh(&mut values);
@@ -53,9 +53,9 @@ pub fn resolve(given: GivenMap) -> Result<Config, ConfigError> {
     values.finish().map(|()| config).map_err(ConfigError::Invalid)
 }
 
-/// Flags of the interface that later capabilities bring are refused, never ignored.
+/// Refuses flags that are reserved for later versions, rather than ignoring them.
 fn refuse_later(values: &mut Values) {
-    for flag in FLAGS.iter().filter(|flag| flag.kind == Kind::Later) {
+    for flag in FLAGS.iter().filter(|flag| flag.kind == FlagKind::Later) {
         if values.is_given(flag.name) {
             let message = format!("comes with a later version ({}); leave it out", flag.help);
             values.problem(flag.name, message);
@@ -63,7 +63,7 @@ fn refuse_later(values: &mut Values) {
     }
 }
 
-/// Without data and model of the user's own, the run that shows what the project does: four ranks.
+/// Returns the mesh. Without `--data` and `--init-from` it defaults to the four ranks of the demonstration run.
 fn mesh(values: &mut Values) -> MeshShape {
     let text = match values.text("mesh") {
         Some(text) => text,
@@ -79,7 +79,8 @@ fn mesh(values: &mut Values) -> MeshShape {
 fn nondeterministic(values: &mut Values, device: Device) -> bool {
     let given = values.switch("nondeterministic");
     if given && device == Device::Cpu && values.fits("device") {
-        let message = "the processor has no faster ways that it could take; use --device cuda, or leave it out";
+        let message =
+            "the CPU has no nondeterministic algorithms; use --device cuda, or leave it out";
         values.problem("nondeterministic", message.into());
     }
     given
@@ -88,7 +89,7 @@ fn nondeterministic(values: &mut Values, device: Device) -> bool {
 fn graphs(values: &mut Values, device: Device) -> bool {
     let refused = values.switch("no-graphs");
     if refused && device == Device::Cpu && values.fits("device") {
-        let message = "the processor records no steps that it could do again; use --device cuda, or leave it out";
+        let message = "the CPU has no CUDA graphs; use --device cuda, or leave it out";
         values.problem("no-graphs", message.into());
     }
     device == Device::Cuda && !refused

@@ -1,4 +1,4 @@
-//! What is sharded, what is kept and what is computed anew, in which precision, and how much memory that may take.
+//! ZeRO stage, activation checkpointing and dtypes.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use crate::tensor::ZeroLevel;
 use super::Device;
 use super::values::Values;
 
-/// `--dtype`, `--reduce-dtype`: element type of a computation or a sum.
+/// `--dtype`, `--reduce-dtype`: element type of a computation or a reduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
@@ -22,7 +22,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// The dtype of buffers in this precision.
+    /// Returns the dtype of buffers in this precision.
     pub const fn dtype(self) -> DType {
         match self {
             Precision::F32 => DType::F32,
@@ -31,7 +31,7 @@ impl Precision {
     }
 }
 
-/// The level on a mesh, which needs an axis to shard over.
+/// Returns the ZeRO stage, which above 0 needs an `fsdp` axis.
 pub(super) fn zero(values: &mut Values, mesh: &MeshShape) -> ZeroLevel {
     let degree = mesh.degree(AxisId::Fsdp);
     let given = values.count("zero").and_then(|level| ZeroLevel::ALL.get(level as usize).copied());
@@ -51,7 +51,7 @@ pub(super) fn zero(values: &mut Values, mesh: &MeshShape) -> ZeroLevel {
     }
 }
 
-/// The mesh whose `dp` ranks are those of `fsdp`.
+/// Suggests the same mesh with its `dp` ranks on the `fsdp` axis.
 fn sharded_instead(mesh: &MeshShape) -> String {
     let degree = mesh.degree(AxisId::Dp).max(2);
     let others = AxisId::ALL
@@ -70,7 +70,7 @@ pub(super) fn recompute(values: &mut Values) -> Option<RecomputeOverride> {
     parsed.map_err(|error| values.problem("recompute", error.to_string())).ok()
 }
 
-/// Element types of the computation and of the sum of gradients.
+/// Returns the dtypes of the computation and of the gradient reduction.
 pub(super) fn dtypes(values: &mut Values, device: Device) -> (Precision, Precision) {
     let of = |word: String| match word.as_str() {
         "bf16" => Precision::Bf16,

@@ -1,4 +1,4 @@
-//! Every message of the settings.
+//! All messages about settings.
 
 use super::*;
 use crate::backend::DType;
@@ -32,7 +32,7 @@ fn assert_contains(text: &str, part: &str) {
 }
 
 #[test]
-fn without_flags_a_small_model_trains_on_four_ranks() {
+fn default_run_has_four_ranks() {
     let config = parse("").unwrap();
     assert_eq!(config.mesh.to_string(), "dp=2,tp=2");
     assert_eq!((config.batch, config.seq, config.steps, config.seed), (16, 128, 600, 0));
@@ -57,17 +57,17 @@ fn without_flags_a_small_model_trains_on_four_ranks() {
 }
 
 #[test]
-fn the_dtype_is_that_of_the_device() {
+fn device_decides_defaults() {
     let dtype = |flags: &str| parse(flags).unwrap().dtype;
     assert_eq!((dtype(""), dtype("--device cuda")), (Precision::F32, Precision::Bf16));
     assert_eq!(dtype("--device cuda --dtype f32"), Precision::F32);
     assert_contains(
         &refusal("--nondeterministic"),
-        "--nondeterministic: the processor has no faster ways that it could take; use --device cuda",
+        "--nondeterministic: the CPU has no nondeterministic algorithms; use --device cuda",
     );
     assert_contains(
         &refusal("--no-graphs"),
-        "--no-graphs: the processor records no steps that it could do again; use --device cuda",
+        "--no-graphs: the CPU has no CUDA graphs; use --device cuda",
     );
     let graphs = |flags: &str| parse(flags).unwrap().graphs;
     assert_eq!(["", "--device cuda"].map(graphs), [false, true]);
@@ -134,7 +134,7 @@ fn flags_reach_their_fields() {
 }
 
 #[test]
-fn what_is_sharded_depends_on_the_mesh() {
+fn zero_stage_defaults_to_the_mesh() {
     let zero = |line: &str| parse(line).unwrap().zero;
     assert_eq!(zero("--mesh dp=2"), ZeroLevel::Replicated);
     assert_eq!(zero("--mesh dp=2 --zero 0"), ZeroLevel::Replicated);
@@ -145,7 +145,7 @@ fn what_is_sharded_depends_on_the_mesh() {
 }
 
 #[test]
-fn ranks_are_set_up_as_configured() {
+fn rank_settings_follow_from_flags() {
     let line = "--mesh fsdp=2 --zero 1 --dtype bf16 --memory-limit 1kB --seed 5";
     let settings = Settings {
         seed: 5,
@@ -159,7 +159,7 @@ fn ranks_are_set_up_as_configured() {
 }
 
 #[test]
-fn recomputation_reads_as_it_was_written() {
+fn recomputation_prints_as_parsed() {
     for text in ["none", "full", "every=3", "sqrt", "attn"] {
         let recompute = parse(&format!("--recompute {text}")).unwrap().recompute;
         assert_eq!(recompute.unwrap().to_string(), text);
@@ -167,7 +167,7 @@ fn recomputation_reads_as_it_was_written() {
 }
 
 #[test]
-fn memory_is_given_in_usual_units() {
+fn memory_limit_has_units() {
     for (text, bytes) in [
         ("1000000", 1_000_000),
         ("2GB", 2_000_000_000),
@@ -190,7 +190,7 @@ fn memory_is_given_in_usual_units() {
 }
 
 #[test]
-fn each_optimiser_has_its_own_settings() {
+fn each_optimizer_has_its_own_settings() {
     let kind = |line| parse(line).unwrap().optimizer.kind;
     assert_eq!(kind("--optimizer sgd"), OptimizerKind::Sgd { momentum: 0.9 });
     assert_eq!(kind("--optimizer sgd --momentum 0"), OptimizerKind::Sgd { momentum: 0.0 });
@@ -215,7 +215,7 @@ fn each_optimiser_has_its_own_settings() {
 }
 
 #[test]
-fn a_file_gives_the_same_settings_and_flags_override_it() {
+fn flags_override_the_file() {
     let text = "
         mesh = { dp = 2, tp = 2 }
         lr-schedule = 'cosine'  # kebab-case
@@ -240,20 +240,20 @@ fn a_file_gives_the_same_settings_and_flags_override_it() {
 }
 
 #[test]
-fn every_flag_of_the_contract_is_known() {
+fn all_contract_flags_are_known() {
     let contract = "mesh device dtype zero recompute schedule virtual-stages micro-batches cp init-from data \
         tokenizer optimizer momentum ema reduce-dtype memory-limit order batch seq steps seed lr lr-schedule warmup min-lr betas eps weight-decay clip save save-every \
         keep resume export-hf metrics trace explain config";
     for name in contract.split_whitespace() {
         let flag = Flag::find(name).unwrap_or_else(|| panic!("--{name} is not known"));
         let later = ["schedule", "virtual-stages", "cp", "explain"];
-        assert_eq!(flag.kind == Kind::Later, later.contains(&name), "--{name}");
+        assert_eq!(flag.kind == FlagKind::Later, later.contains(&name), "--{name}");
     }
 }
 
 #[test]
-fn flags_of_later_versions_are_refused_by_name() {
-    for flag in FLAGS.iter().filter(|flag| flag.kind == Kind::Later) {
+fn reserved_flags_are_refused() {
+    for flag in FLAGS.iter().filter(|flag| flag.kind == FlagKind::Later) {
         let expected = format!("{}: comes with a later version", flag.name);
         for line in [format!("--{}", flag.name), format!("--{} 1", flag.name)] {
             assert_eq!(refusal(&line).find(&expected), Some(2), "{}", refusal(&line));
@@ -269,7 +269,7 @@ fn flags_of_later_versions_are_refused_by_name() {
 }
 
 #[test]
-fn what_the_command_line_cannot_mean() {
+fn malformed_command_lines() {
     for (line, message) in [
         ("--bacth 4", "unknown flag `--bacth`; did you mean `--batch`?"),
         ("--save-evry 4", "unknown flag `--save-evry`; did you mean `--save-every`?"),
@@ -348,14 +348,14 @@ fn values_that_do_not_go_together() {
 }
 
 #[test]
-fn several_problems_are_told_at_once() {
+fn problems_are_reported_together() {
     let text = refusal("--batch 0 --lr -1 --keep 3 --schedule 1f1b");
     assert_contains(&text, "the settings have 4 problems\n  - --schedule");
     assert_eq!(text.lines().count(), 5, "{text}");
 }
 
 #[test]
-fn a_file_is_judged_by_line() {
+fn problems_in_files_have_lines() {
     for (text, message) in [
         ("\nbacth = 4", "run.toml:2: unknown key `bacth`; did you mean `batch`?"),
         ("\n\n[train]\nbatch = 4", "run.toml:3: unknown table `train`; keys stand at the top"),
@@ -400,7 +400,7 @@ fn help_shows_every_flag_in_groups() {
     for flag in FLAGS {
         assert_contains(&help, &format!("--{}", flag.name));
     }
-    assert_contains(&help, "Optimiser:\n");
+    assert_contains(&help, "Optimizer:\n");
     assert_contains(&help, "[default: 0.9,0.95]");
     assert_contains(&help, "Refused until a later version brings them:\n");
     let Err(ConfigError::Asked(version)) = parse("--version") else { panic!("no version") };
@@ -417,7 +417,7 @@ fn defaults_are_valid() {
 
 #[test]
 #[cfg(unix)]
-fn text_that_is_not_utf_8_is_refused_but_paths_may_be_anything() {
+fn only_paths_may_be_invalid_utf_8() {
     use std::os::unix::ffi::OsStringExt;
     let odd = OsString::from_vec(vec![b'a', 0xff]);
     let args = |flag: &str| ["train".into(), OsString::from(flag), odd.clone()];

@@ -1,23 +1,25 @@
-//! Single values: from text to numbers, words and paths, with the problems found on the way.
+//! Single values: parses text to numbers, words and paths, and collects problems.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::flags::{Flag, Kind};
+use crate::backend::Bytes;
+
+use super::flags::{Flag, FlagKind};
 use super::given::GivenMap;
 use super::{Problem, Source};
 
-/// Largest upper bound that messages name together with the lower one.
-const SPELT_OUT: u64 = 9;
+/// Largest upper bound that messages name together with the lower bound.
+const MAX_NAMED_BOUND: u64 = 9;
 
-/// What was given, and the problems found so far.
+/// The given values, and the problems found so far.
 ///
-/// Reading a value that does not fit notes a problem and goes on with the default, so that one pass finds them all.
+/// An invalid value is noted as a problem and replaced by the default, so that one pass finds all problems.
 pub struct Values {
     given: GivenMap,
     problems: Vec<Problem>,
-    /// Names of the flags that a problem was found with.
+    /// Names of the flags with problems.
     refused: HashSet<String>,
 }
 
@@ -26,7 +28,7 @@ impl Values {
         Values { given, problems: Vec::new(), refused: HashSet::new() }
     }
 
-    /// Everything that was found to be wrong.
+    /// Returns all problems that were found.
     pub fn finish(self) -> Result<(), Vec<Problem>> {
         if self.problems.is_empty() { Ok(()) } else { Err(self.problems) }
     }
@@ -35,8 +37,8 @@ impl Values {
         self.given.contains_key(name)
     }
 
-    /// Whether no problem was found with this flag so far. A rule about several flags asks first, so that one mistake
-    /// gives one message.
+    /// Returns true if no problem was found with this flag so far. Rules about several flags check it first, so that one
+    /// mistake gives one message.
     pub fn fits(&self, name: &str) -> bool {
         !self.refused.contains(name)
     }
@@ -62,7 +64,7 @@ impl Values {
         Some(path)
     }
 
-    /// The value as text; `None` when it was not given and has no default.
+    /// Returns the value as text; `None` if it was not given and has no default.
     pub fn text(&mut self, name: &str) -> Option<String> {
         let default = Flag::find(name).map_or("", |flag| flag.default);
         let Some(given) = self.given.get(name) else {
@@ -78,7 +80,8 @@ impl Values {
         }
     }
 
-    /// The value as something that can be parsed and passes `fits`, else a problem "must be `wanted`" and the default.
+    /// Parses the value and checks it with `fits`. If it is invalid, notes the problem "must be `wanted`" and returns the
+    /// default.
     fn parsed<T: FromStr>(
         &mut self,
         name: &str,
@@ -96,12 +99,12 @@ impl Values {
 
     pub fn count(&mut self, name: &str) -> Option<u64> {
         let (min, max) = match Flag::find(name).map(|flag| flag.kind) {
-            Some(Kind::Count { min, max }) => (min, max),
+            Some(FlagKind::Count { min, max }) => (min, max),
             _ => (0, u64::MAX),
         };
         let is_too_large = self.text(name)?.parse().is_ok_and(|n: u64| n > max);
         let wanted = match min {
-            _ if max <= SPELT_OUT => format!("a whole number from {min} to {max}"),
+            _ if max <= MAX_NAMED_BOUND => format!("a whole number from {min} to {max}"),
             _ if is_too_large => format!("at most {max}"),
             0 => "a whole number".to_owned(),
             min => format!("a whole number of at least {min}"),
@@ -109,7 +112,7 @@ impl Values {
         self.parsed(name, &wanted, |n| (min..=max).contains(n))
     }
 
-    /// A count that has a default.
+    /// Returns a count that has a default.
     pub fn size(&mut self, name: &str) -> usize {
         self.count(name).unwrap_or(1) as usize
     }
@@ -119,15 +122,15 @@ impl Values {
         self.parsed(name, "a number of at least 0", fits).unwrap_or(0.0)
     }
 
-    /// A number in [0, 1); `None` when it was not given.
+    /// Returns a number in [0, 1); `None` if it was not given.
     pub fn fraction(&mut self, name: &str) -> Option<f64> {
         self.parsed(name, "a number of at least 0 and below 1", |x| (0.0..1.0).contains(x))
     }
 
-    /// A number of bytes above 0; `None` when it was not given.
+    /// Returns a number of bytes above 0; `None` if it was not given.
     pub fn bytes(&mut self, name: &str) -> Option<usize> {
         let wanted = "a number of bytes such as 2GB or 512MiB";
-        self.parsed(name, wanted, |bytes: &Bytes| bytes.0 > 0).map(|bytes| bytes.0)
+        self.parsed(name, wanted, |bytes: &Bytes| bytes.0 >= 1.0).map(|bytes| bytes.0 as usize)
     }
 
     pub fn pair(&mut self, name: &str) -> (f64, f64) {
@@ -143,7 +146,7 @@ impl Values {
 
     pub fn choice(&mut self, name: &str) -> String {
         let words = match Flag::find(name).map(|flag| flag.kind) {
-            Some(Kind::Choice(words)) => words,
+            Some(FlagKind::Choice(words)) => words,
             _ => &[],
         };
         let default = Flag::find(name).map_or("", |flag| flag.default).to_owned();
@@ -160,7 +163,7 @@ impl Values {
     }
 }
 
-/// Two numbers written `0.9,0.95`.
+/// Two numbers, parsed from `0.9,0.95`.
 struct Pair(f64, f64);
 
 impl FromStr for Pair {
@@ -170,38 +173,5 @@ impl FromStr for Pair {
         let (a, b) = text.split_once(',').ok_or(())?;
         let number = |text: &str| text.trim().parse().map_err(drop);
         Ok(Pair(number(a)?, number(b)?))
-    }
-}
-
-/// A number of bytes written `1000000`, `2GB`, `1.5 GiB`.
-struct Bytes(usize);
-
-impl FromStr for Bytes {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Bytes, ()> {
-        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-        let (number, unit) = text.split_at(digits);
-        let scale: u64 = match unit.trim_start() {
-            "" | "B" => 1,
-            "kB" | "KB" => 1_000,
-            "MB" => 1_000_000,
-            "GB" => 1_000_000_000,
-            "TB" => 1_000_000_000_000,
-            "KiB" => 1 << 10,
-            "MiB" => 1 << 20,
-            "GiB" => 1 << 30,
-            "TiB" => 1 << 40,
-            _ => return Err(()),
-        };
-        let bytes = match number.parse::<u64>() {
-            Ok(whole) => whole.checked_mul(scale).ok_or(())?,
-            Err(_) => {
-                let number: f64 = number.parse().map_err(drop)?;
-                let bytes = number * scale as f64;
-                if bytes < u64::MAX as f64 { bytes as u64 } else { return Err(()) }
-            }
-        };
-        bytes.try_into().map(Bytes).map_err(drop)
     }
 }

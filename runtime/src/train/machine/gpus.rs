@@ -1,4 +1,4 @@
-//! GPUs as the machine of a run.
+//! GPUs, and the NCCL communicators between them.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -15,50 +15,49 @@ use crate::launch::{Place, Store};
 use crate::mesh::MeshShape;
 use crate::train::{Error, Result};
 
-use super::{Machine, choice};
+use super::{Machine, gpu_choice};
 
-/// GPUs, with the driver of each rank. Ranks with drivers of one device share it.
+/// GPUs, with one driver per rank. Ranks whose drivers are of the same device share it.
 pub struct Gpus {
     drivers: Vec<Arc<dyn Driver>>,
     devices: usize,
-    /// Bytes of the device of any rank that has least, from which every rank plans alike.
+    /// Smallest device memory of any rank, in bytes. All ranks plan with it.
     memory: Option<usize>,
-    /// What connects devices, and what the ranks find each other by; none: all ranks share one device.
-    between: Option<(Arc<dyn nccl::Library>, nccl::Id)>,
-    /// Where every rank is a process: that of this one, and the store of all.
+    /// NCCL and the id of the run's communicator; `None` if all ranks share one device.
+    nccl: Option<(Arc<dyn nccl::Library>, nccl::Id)>,
+    /// The rank of this process and the TCP store, if every rank is a process.
     process: Option<(usize, Arc<Store>)>,
-    /// Whether what connects devices is told of memory that is used again and again.
+    /// Set if NCCL registers the buffers of collectives.
     registers: bool,
-    /// Where times of calls go, if they are measured.
+    /// Times of driver calls, if they are measured.
     profile: Option<Arc<Profile>>,
 }
 
-/// Set to 1, lets NCCL know the memory of collectives.
+/// The environment variable that registers the buffers of collectives with NCCL if set to 1.
 const REGISTER: &str = "MESHWRIGHT_NCCL_REGISTER";
 
 impl Gpus {
-    /// One driver for each rank, all of them of the same kind of device, of which there are `devices`.
+    /// Creates the machine from one driver per rank, all of the same model of device, of which there are `devices`.
     pub fn new(drivers: Vec<Arc<dyn Driver>>, devices: usize) -> Gpus {
         let memory = drivers.iter().map(|driver| driver.properties().memory).min();
         Gpus {
             drivers,
             devices,
             memory,
-            between: None,
+            nccl: None,
             process: None,
             registers: false,
             profile: None,
         }
     }
 
-    /// With the device's time for each call measured, and written to `file` when everything is given back. Steps are not
-    /// recorded then.
+    /// Measures the device time of each call, and writes the times to `file` at the end. Turns CUDA graphs off.
     pub fn profiled(self, file: PathBuf) -> Gpus {
         Gpus { profile: Some(Profile::new(file)), ..self }
     }
 
-    /// As the environment asks for it. Processes beside that of rank 0 put their numbers before the ending of the file.
-    fn profiled_if_asked(self) -> Gpus {
+    /// Measures times if the environment variable is set. All processes but that of rank 0 add their rank to the file name.
+    fn profiled_by_environment(self) -> Gpus {
         let Some(file) = env::var_os(PROFILE_VARIABLE).filter(|file| !file.is_empty()) else {
             return self;
         };
@@ -66,50 +65,49 @@ impl Gpus {
         self.profiled(file_of_process(Path::new(&file), rank))
     }
 
-    /// The GPUs of this host for `ranks` ranks: one for each, or one for all. `nondeterministic` ways are faster, and their
-    /// results differ in their last bits from run to run.
+    /// Opens the GPUs of this host for `ranks` ranks: one for each, or one for all. `nondeterministic` algorithms are faster,
+    /// and their results differ in their last bits from run to run.
     ///
     /// # Errors
-    /// Without the driver or a library, or with neither one GPU nor one for each rank.
+    /// A missing driver or library, and several GPUs that are fewer than ranks.
     pub fn of_host(ranks: usize, nondeterministic: bool) -> Result<Gpus> {
         let count = devices().map_err(refused)?.len();
         if count > 1 && count < ranks {
             return Err(Error::Input(format!(
                 "--device cuda: there are {count} GPUs for {ranks} ranks; use a --mesh of at most {count} ranks, or one GPU \
-                 for all of them (CUDA_VISIBLE_DEVICES=0), which is slow"
+                 for all ranks (CUDA_VISIBLE_DEVICES=0), which is slow"
             )));
         }
         let used = count.min(ranks);
-        // Ranks that share a device share its driver, which keeps kernels, plans and what was found out by trying.
+        // Ranks that share a device share its driver, with its compiled kernels, plans and autotuning results.
         let drivers = (0..used)
-            .map(|ordinal| open(ordinal, ranks.div_ceil(used), nondeterministic))
+            .map(|ordinal| open_driver(ordinal, ranks.div_ceil(used), nondeterministic))
             .collect::<Result<Vec<_>>>()?;
-        preload(&drivers)?;
+        preload_kernels(&drivers)?;
         let shared = |rank: usize| Arc::clone(&drivers[rank % used]) as Arc<dyn Driver>;
         let drivers = (0..ranks).map(shared).collect();
         let mut gpus = Gpus::new(drivers, used);
         if gpus.devices > 1 {
             let library = Arc::new(nccl::RealLibrary::new().map_err(refused)?);
             let id = nccl::Library::new_id(&*library).map_err(refused)?;
-            gpus.between = Some((library, id));
-            gpus.registers = switch(REGISTER)?;
+            gpus.nccl = Some((library, id));
+            gpus.registers = env_switch(REGISTER)?;
         }
-        Ok(gpus.profiled_if_asked())
+        Ok(gpus.profiled_by_environment())
     }
 
-    /// The GPU of this process, which `place` says to be one rank of `mesh`. Waits for the others.
+    /// Opens the GPU of this process, the rank of `mesh` at `place`. Waits for the rendezvous of all processes.
     ///
     /// # Errors
-    /// Without the driver, a library or the GPU, where the mesh has not as many ranks as processes were started, and where
-    /// they do not find each other.
+    /// A missing driver, library or GPU, a mesh with another number of ranks than processes, and a failed rendezvous.
     pub fn of_process(mesh: &MeshShape, place: &Place, nondeterministic: bool) -> Result<Gpus> {
         require_ranks(mesh, place)?;
-        let (registers, shares) = (switch(REGISTER)?, switch(choice::SHARE)?);
-        let is_chosen = env::var_os(choice::VISIBLE).is_some_and(|gpus| !gpus.is_empty());
+        let (registers, shares) = (env_switch(REGISTER)?, env_switch(gpu_choice::SHARE)?);
+        let is_chosen = env::var_os(gpu_choice::VISIBLE).is_some_and(|gpus| !gpus.is_empty());
         let count = devices().map_err(refused)?.len();
-        let own = choice::ordinal(place.local_rank, count, is_chosen, shares);
-        let driver = open(own.map_err(refused)?, 1, nondeterministic)?;
-        preload(std::slice::from_ref(&driver))?;
+        let own = gpu_choice::choose_gpu(place.local_rank, count, is_chosen, shares);
+        let driver = open_driver(own.map_err(refused)?, 1, nondeterministic)?;
+        preload_kernels(std::slice::from_ref(&driver))?;
         let library = Arc::new(nccl::RealLibrary::new().map_err(refused)?);
         let mut gpus = Gpus::in_process(mesh, place, driver, library)?;
         gpus.registers = registers;
@@ -119,11 +117,11 @@ impl Gpus {
         Ok(gpus)
     }
 
-    /// The device of `driver` as that of this process, which `place` says to be one rank of `mesh`, with a library that
-    /// connects it with those of the others. Waits for them.
+    /// Creates the machine of this process, the rank of `mesh` at `place`, from the driver of its device and the NCCL library.
+    /// Waits for the rendezvous of all processes.
     ///
     /// # Errors
-    /// Where the mesh has not as many ranks as processes were started, and where they do not find each other.
+    /// A mesh with another number of ranks than processes, and a failed rendezvous.
     pub fn in_process(
         mesh: &MeshShape,
         place: &Place,
@@ -138,15 +136,13 @@ impl Gpus {
             store.set(KEY, &id).map_err(refused)?;
         }
         let id: nccl::Id = store.get(KEY).map_err(refused)?.try_into().map_err(|_| {
-            refused(
-                "rank 0 gave an identifier of another length; start the same program on all hosts",
-            )
+            refused("rank 0 published an id of another length; start the same program on all hosts")
         })?;
         let mut gpus = Gpus::new(vec![driver], place.world);
         gpus.memory = Some(least_memory(&store, place, gpus.memory.unwrap_or_default())?);
-        gpus.between = Some((library, id));
+        gpus.nccl = Some((library, id));
         gpus.process = Some((place.rank, Arc::new(store)));
-        Ok(gpus.profiled_if_asked())
+        Ok(gpus.profiled_by_environment())
     }
 }
 
@@ -170,7 +166,7 @@ impl Machine for Gpus {
     }
 
     fn connect(&self, comms: RankComms, backend: &dyn Backend) -> Result<RankComms> {
-        let (Some((library, id)), Some(device)) = (&self.between, backend.device()) else {
+        let (Some((library, id)), Some(device)) = (&self.nccl, backend.device()) else {
             return Ok(comms);
         };
         let peers = match &self.process {
@@ -185,11 +181,10 @@ impl Machine for Gpus {
         Ok(comms.over(engine))
     }
 
-    fn why_not_recorded(&self) -> Option<String> {
-        // What is between the devices of one process is NCCL.
+    fn cuda_graph_obstacle(&self) -> Option<String> {
         let of_process = if self.process.is_none() { self.devices } else { 1 };
-        let uses_nccl = self.between.is_some() && of_process > 1;
-        hindrance(self.profile.is_some(), uses_nccl).map(str::to_owned)
+        let uses_nccl = self.nccl.is_some() && of_process > 1;
+        graph_obstacle(self.profile.is_some(), uses_nccl).map(str::to_owned)
     }
 
     fn describe(&self) -> String {
@@ -211,8 +206,8 @@ impl Machine for Gpus {
     }
 }
 
-/// The driver of a device for `ranks` ranks.
-fn open(ordinal: usize, ranks: usize, nondeterministic: bool) -> Result<Arc<NativeDriver>> {
+/// Opens the driver of a device for `ranks` ranks.
+fn open_driver(ordinal: usize, ranks: usize, nondeterministic: bool) -> Result<Arc<NativeDriver>> {
     let scratch = ScratchLimit { ranks, ..ScratchLimit::default() };
     let attention = CudnnOptions { deterministic: !nondeterministic, scratch };
     let options =
@@ -220,24 +215,26 @@ fn open(ordinal: usize, ranks: usize, nondeterministic: bool) -> Result<Arc<Nati
     NativeDriver::with_options(ordinal, options).map_err(refused)
 }
 
-/// The least memory of any rank's device, where that of this one has `own` bytes.
+/// Returns the smallest device memory of any rank, given that this rank's device has `own` bytes.
 fn least_memory(store: &Store, place: &Place, own: usize) -> Result<usize> {
     let key = |rank: usize| format!("device memory of rank {rank}");
     store.set(&key(place.rank), &(own as u64).to_le_bytes()).map_err(refused)?;
     (0..place.world).try_fold(own, |least, rank| {
         let bytes = store.get(&key(rank)).map_err(refused)?;
         let bytes: [u8; 8] = bytes.try_into().map_err(|_| {
-            refused(format!("rank {rank} gave no size; start the same program on all hosts"))
+            refused(format!(
+                "rank {rank} published no memory size; start the same program on all hosts"
+            ))
         })?;
         Ok(least.min(u64::from_le_bytes(bytes) as usize))
     })
 }
 
-/// Compiles the kernels that every run may need, as many at once as there are processors. All devices are of one kind, so
-/// that the others find the code of the first in its cache.
-fn preload(drivers: &[Arc<NativeDriver>]) -> Result<()> {
+/// Compiles the kernels that any run may need, in parallel. All devices are of the same model, so the others find the code
+/// of the first one in the cache.
+fn preload_kernels(drivers: &[Arc<NativeDriver>]) -> Result<()> {
     for driver in drivers {
-        // Our own attention takes the longest to compile, and is rarely needed beside the vendor's.
+        // The attention kernels take the longest to compile, and are rarely needed if cuDNN is available.
         let has_attention = driver.attention().is_some();
         let is_needed = |source: &&Source| !has_attention || **source != PLAIN_ATTENTION;
         let sources: Vec<_> = SOURCES.iter().copied().filter(is_needed).collect();
@@ -246,7 +243,7 @@ fn preload(drivers: &[Arc<NativeDriver>]) -> Result<()> {
     Ok(())
 }
 
-/// `profile.csv`, or `profile.rank1.csv` of another process than that of rank 0.
+/// Returns `profile.csv` for rank 0, and `profile.rank1.csv` for rank 1.
 fn file_of_process(file: &Path, rank: usize) -> PathBuf {
     if rank == 0 {
         return file.to_path_buf();
@@ -255,20 +252,20 @@ fn file_of_process(file: &Path, rank: usize) -> PathBuf {
     file.with_extension(format!("rank{rank}.{extension}").trim_end_matches('.'))
 }
 
-/// Why steps are not recorded, where times of calls are measured, or NCCL connects GPUs of one process.
-fn hindrance(is_profiled: bool, connects_threads: bool) -> Option<&'static str> {
+/// Returns the reason why CUDA graphs are off: times of calls are measured, or NCCL connects GPUs of one process.
+fn graph_obstacle(is_profiled: bool, connects_threads: bool) -> Option<&'static str> {
     match (is_profiled, connects_threads) {
-        (true, _) => Some("MESHWRIGHT_PROFILE times them one by one"),
+        (true, _) => Some("MESHWRIGHT_PROFILE times every call"),
         (false, true) => Some(
-            "recorded calls of NCCL may wait for ever where one process has several GPUs; start a process for each GPU, as \
-             torchrun does",
+            "NCCL calls in CUDA graphs may deadlock if one process has several GPUs; start a process for each GPU, as torchrun \
+             does",
         ),
         (false, false) => None,
     }
 }
 
-/// Whether an environment variable is set to 1.
-fn switch(name: &str) -> Result<bool> {
+/// Returns true if an environment variable is set to 1.
+fn env_switch(name: &str) -> Result<bool> {
     match env::var(name).as_deref() {
         Err(_) | Ok("" | "0") => Ok(false),
         Ok("1") => Ok(true),
@@ -276,14 +273,15 @@ fn switch(name: &str) -> Result<bool> {
     }
 }
 
-/// As many processes as ranks.
+/// Checks that there are as many processes as ranks.
 fn require_ranks(mesh: &MeshShape, place: &Place) -> Result<()> {
     let (ranks, world) = (mesh.world_size(), place.world);
-    match ranks == world {
-        true => Ok(()),
-        false => Err(Error::Input(format!(
-            "--mesh {mesh} has {ranks} ranks, but {world} processes were started; make them as many"
-        ))),
+    if ranks == world {
+        Ok(())
+    } else {
+        Err(Error::Input(format!(
+            "--mesh {mesh} has {ranks} ranks, but {world} processes were started; start {ranks}"
+        )))
     }
 }
 
@@ -296,19 +294,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_have_profiles_of_their_own() {
+    fn profiles_are_named_by_rank() {
         let of = |file: &str, rank| file_of_process(Path::new(file), rank);
         assert_eq!(of("out/profile.csv", 0), Path::new("out/profile.csv"));
         assert_eq!(of("out/profile.csv", 3), Path::new("out/profile.rank3.csv"));
         assert_eq!(of("profile", 1), Path::new("profile.rank1"));
     }
 
-    /// Several GPUs of one process do not record their steps; one GPU does.
+    /// Several GPUs of one process have no CUDA graphs; one GPU has.
     #[test]
-    fn what_is_not_recorded_has_a_reason() {
-        assert_eq!(hindrance(false, false), None);
-        assert!(hindrance(true, true).unwrap().contains(PROFILE_VARIABLE));
-        assert!(hindrance(false, true).unwrap().contains("a process for each GPU"));
-        assert_eq!(Gpus::new(Vec::new(), 8).why_not_recorded(), None);
+    fn graphs_are_off_for_a_reason() {
+        assert_eq!(graph_obstacle(false, false), None);
+        assert!(graph_obstacle(true, true).unwrap().contains(PROFILE_VARIABLE));
+        assert!(graph_obstacle(false, true).unwrap().contains("a process for each GPU"));
+        assert_eq!(Gpus::new(Vec::new(), 8).cuda_graph_obstacle(), None);
     }
 }

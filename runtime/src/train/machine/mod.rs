@@ -1,9 +1,10 @@
-//! Where the ranks of a run compute.
+//! The devices of a run: one CPU, or GPUs.
 
 #[cfg(feature = "cuda")]
-mod choice;
+mod gpu_choice;
 #[cfg(feature = "cuda")]
 mod gpus;
+mod host_memory;
 
 use crate::backend::cpu::CpuBackend;
 use crate::backend::{Backend, DType};
@@ -11,70 +12,69 @@ use crate::comm::RankComms;
 use crate::launch::{Place, PlaceError};
 
 use crate::train::config::{Config, Device};
-use crate::train::plan::counted;
-use crate::train::{Error, Result, memory};
+use crate::train::console::counted;
+use crate::train::{Error, Result};
 
-/// What a run's ranks compute on. [`Trainer::on`](crate::train::Trainer::on) takes one of your own.
+/// The devices of a run, and what connects them. [`Trainer::on`](crate::train::Trainer::on) takes a user-defined one.
 pub trait Machine: Send + Sync {
-    /// The backend of one rank, by its number in the world; called once, on the thread of the rank.
+    /// Creates the backend of a rank, by world rank. Called once, on the thread of the rank.
     ///
     /// # Errors
-    /// Where the machine does not have what the rank needs.
+    /// A device that the machine does not have.
     fn backend(&self, rank: usize) -> Result<Box<dyn Backend>>;
 
-    /// The rank that this process runs, where every rank is a process; none: all ranks are threads of this one.
+    /// Returns the rank of this process if every rank is a process; `None` if all ranks are threads of this one.
     fn own_rank(&self) -> Option<usize> {
         None
     }
 
-    /// The rank's communicators, over what connects the devices: those of the process, where nothing else does. Called
+    /// Returns the rank's communicators over the interconnect of the devices; by default those between threads. Called
     /// once, on the thread of the rank.
     ///
     /// # Errors
-    /// Where the ranks do not find each other.
+    /// A rendezvous that fails.
     fn connect(&self, comms: RankComms, _backend: &dyn Backend) -> Result<RankComms> {
         Ok(comms)
     }
 
-    /// Why steps are submitted operation by operation even where they could be recorded, if they are.
-    fn why_not_recorded(&self) -> Option<String> {
+    /// Returns the reason why steps cannot run as CUDA graphs on this machine, if there is one.
+    fn cuda_graph_obstacle(&self) -> Option<String> {
         None
     }
 
-    /// What it is, in a few words: "4 threads", "an NVIDIA H100".
+    /// Describes the machine in a few words: "4 threads", "an NVIDIA H100".
     fn describe(&self) -> String;
 
-    /// Bytes of memory that all ranks together can have, where that is known.
+    /// Returns the memory of all ranks together, in bytes, if known.
     fn memory(&self) -> Option<f64>;
 
-    /// FLOP/s that all ranks together could reach in large products of `dtype`, where that is known; else it is
-    /// measured.
+    /// Returns the peak FLOP/s of all ranks together in matmuls of `dtype`, if known; otherwise it is measured.
     fn peak_flops(&self, dtype: DType) -> Option<f64>;
 }
 
 #[cfg(feature = "cuda")]
 pub use gpus::Gpus;
 
-/// The machine that the settings ask for.
+/// Opens the machine of `--device`.
 ///
 /// # Errors
-/// Where it is not there.
-pub fn machine_of(config: &Config) -> Result<Box<dyn Machine>> {
-    let place = place_of_process(config.device)?.filter(|place| place.world > 1);
+/// A device that is missing, and a failed rendezvous of processes.
+pub fn open_machine(config: &Config) -> Result<Box<dyn Machine>> {
+    let place = rank_assignment(config.device)?.filter(|place| place.world > 1);
     let world = config.mesh.world_size();
     match config.device {
         Device::Cpu => {
             refuse_processes(place)?;
-            Ok(Box::new(Processor { threads: config.threads_per_rank(world), ranks: world }))
+            Ok(Box::new(CpuMachine { threads: config.threads_per_rank(world), ranks: world }))
         }
-        Device::Cuda => gpus(config, place),
+        Device::Cuda => open_gpus(config, place),
     }
 }
 
-/// Who this process is, where a launcher has started several.
-fn place_of_process(device: Device) -> Result<Option<Place>> {
+/// Returns the rank assignment of this process, if a launcher has started several.
+fn rank_assignment(device: Device) -> Result<Option<Place>> {
     match Place::of_process() {
-        // Without a word of how many there are, a variable may have been set for something else.
+        // Without MASTER_ADDR, a variable may have been set for another purpose.
         Err(PlaceError::Missing { missing, .. })
             if device == Device::Cpu && missing != "MASTER_ADDR" =>
         {
@@ -84,24 +84,25 @@ fn place_of_process(device: Device) -> Result<Option<Place>> {
     }
 }
 
-/// On the processor, ranks are threads of one process: several would each do all of the run, and write to the same files.
+/// Refuses several processes on the CPU, where ranks are threads of one process: each process would run everything, and
+/// write to the same files.
 fn refuse_processes(place: Option<Place>) -> Result<()> {
     match place {
         Some(Place { rank, world, .. }) => Err(Error::Input(format!(
-            "this process was started as rank {rank} of {world}, but on the processor the ranks of a run are threads of one \
-             process; start one, and give its ranks with --mesh, or use --device cuda"
+            "this process was started as rank {rank} of {world}, but on the CPU the ranks of a run are threads of one process; \
+             start one process and set its ranks with --mesh, or use --device cuda"
         ))),
         None => Ok(()),
     }
 }
 
-/// The processor of this machine, its threads shared out among the ranks.
-struct Processor {
+/// The CPU of this machine, its cores divided among the ranks.
+struct CpuMachine {
     threads: usize,
     ranks: usize,
 }
 
-impl Machine for Processor {
+impl Machine for CpuMachine {
     fn backend(&self, _: usize) -> Result<Box<dyn Backend>> {
         let threads = self.threads;
         let backend = CpuBackend::new(threads).map_err(|error| {
@@ -116,7 +117,7 @@ impl Machine for Processor {
     }
 
     fn memory(&self) -> Option<f64> {
-        memory::available()
+        host_memory::available_memory()
     }
 
     fn peak_flops(&self, _: DType) -> Option<f64> {
@@ -125,7 +126,7 @@ impl Machine for Processor {
 }
 
 #[cfg(feature = "cuda")]
-fn gpus(config: &Config, place: Option<Place>) -> Result<Box<dyn Machine>> {
+fn open_gpus(config: &Config, place: Option<Place>) -> Result<Box<dyn Machine>> {
     let (mesh, nondeterministic) = (&config.mesh, config.nondeterministic);
     Ok(Box::new(match place {
         Some(place) => Gpus::of_process(mesh, &place, nondeterministic)?,
@@ -134,9 +135,9 @@ fn gpus(config: &Config, place: Option<Place>) -> Result<Box<dyn Machine>> {
 }
 
 #[cfg(not(feature = "cuda"))]
-fn gpus(_: &Config, _: Option<Place>) -> Result<Box<dyn Machine>> {
+fn open_gpus(_: &Config, _: Option<Place>) -> Result<Box<dyn Machine>> {
     Err(Error::Input(
-        "--device cuda: this program was built without GPUs; build it with --features cuda, or use --device cpu".into(),
+        "--device cuda: this program was built without CUDA; build it with --features cuda, or use --device cpu".into(),
     ))
 }
 
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_several_processes_is_refused() {
+    fn several_processes_are_refused() {
         let place = |world: &str| {
             let of = |name: &str| match name {
                 "RANK" | "LOCAL_RANK" => Some("0".to_owned()),

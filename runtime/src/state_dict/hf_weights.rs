@@ -1,0 +1,60 @@
+//! Import and export of a model's weights in the Hugging Face format.
+
+use std::path::Path;
+
+use crate::checkpoint::TensorSource;
+use crate::checkpoint::hf::{HfExport, HfFolder, HfFormat};
+use crate::tensor::{ParamRef, Rank};
+
+use super::{HfMapping, HfName, StateDictError};
+
+/// Loads this rank's shard of every parameter from a Hugging Face folder. `names` maps parameters to tensors.
+///
+/// # Errors
+/// A parameter without a name, and a tensor that is missing, damaged or of another shape.
+pub fn import_hf(
+    folder: &HfFolder,
+    names: &[HfName],
+    params: &[ParamRef],
+) -> Result<(), StateDictError> {
+    for tensor in HfMapping::new(names, params)?.tensors() {
+        for (slot, param) in &tensor.parts {
+            let values = folder.read(&tensor.name, &tensor.shape, &slot.local_region())?;
+            let mut block = vec![0.0; param.local_len()];
+            slot.copy_to_param(&values, &mut block);
+            param.write(&block);
+        }
+    }
+    Ok(())
+}
+
+/// Writes the model as a Hugging Face folder with the `config.json` of `format`. Every rank calls it, and rank 0 writes.
+///
+/// # Errors
+/// A parameter without a name, and a file that cannot be written.
+pub fn export_hf(
+    rank: &Rank,
+    folder: &Path,
+    format: &HfFormat,
+    names: &[HfName],
+    params: &[ParamRef],
+) -> Result<(), StateDictError> {
+    let mut export = match rank.index() {
+        0 => Some(HfExport::create(folder, format)?),
+        _ => None,
+    };
+    for tensor in HfMapping::new(names, params)?.tensors() {
+        let len = if export.is_some() { tensor.shape.iter().product() } else { 0 };
+        let mut values = vec![0.0; len];
+        for (slot, param) in &tensor.parts {
+            let whole = param.gather(rank);
+            if export.is_some() {
+                slot.unsharded().copy_to_tensor(&whole, &mut values);
+            }
+        }
+        if let Some(export) = &mut export {
+            export.write(&tensor.name, &values)?;
+        }
+    }
+    export.map_or(Ok(()), |export| Ok(export.finish()?))
+}

@@ -1,0 +1,20 @@
+//! State dicts: which tensors a checkpoint holds of a run, and which a Hugging Face folder holds of a model.
+//!
+//! - [`TrainingState`] maps parameters, optimizer state and moving average to the shards of a checkpoint.
+//! - [`HfMapping`] maps the parameters of a declared model to Hugging Face tensors, by the model's table of [`HfName`]s:
+//!   names, shapes, transposed layouts and fused tensors follow from it.
+
+mod error;
+mod hf_mapping;
+mod hf_name;
+mod hf_weights;
+mod training_state;
+
+pub use error::StateDictError;
+pub use hf_mapping::HfMapping;
+pub use hf_name::HfName;
+pub use hf_weights::{export_hf, import_hf};
+pub(crate) use training_state::{
+    TrainingState, TrainingStateMut, load_checkpoint, state_kinds_in, training_tensors,
+    with_shard_entries,
+};

@@ -1,0 +1,52 @@
+//! Advice for a run that does not fit in memory.
+
+use crate::layout::{AxisId, AxisSet};
+use crate::nn::RecomputeOverride;
+use crate::tensor::ZeroLevel;
+
+use super::Config;
+
+/// Lists settings that take less memory, in the order in which to try them.
+pub fn memory_advice(config: &Config) -> String {
+    let mut ways = Vec::new();
+    let sequences = config.batch / config.mesh.degree_of(AxisSet::DATA);
+    if config.micro_batches < sequences {
+        ways.push("more --micro-batches");
+    }
+    if config.recompute != Some(RecomputeOverride::Full) {
+        ways.push("--recompute full");
+    }
+    if config.mesh.degree(AxisId::Fsdp) > 1 && config.zero < ZeroLevel::Parameters {
+        ways.push("a higher --zero");
+    }
+    ways.extend(["more fsdp or tp ranks", "a smaller --batch or --seq", "a smaller model"]);
+    let last = ways.pop().unwrap_or_default();
+    format!("what takes less: {} or {last}", ways.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn applied_settings_are_not_advised() {
+        let of = |line: &str| {
+            let line = format!("t --batch 2 --seq 8 {line}");
+            memory_advice(&Config::parse(line.split(' ')).unwrap())
+        };
+        let last = "a smaller --batch or --seq or a smaller model";
+        let more = "more fsdp or tp ranks";
+        assert_eq!(
+            of("--mesh 1 --recompute full --micro-batches 2"),
+            format!("what takes less: {more}, {last}")
+        );
+        assert_eq!(
+            of("--mesh fsdp=2 --zero 1"),
+            format!("what takes less: --recompute full, a higher --zero, {more}, {last}")
+        );
+        assert_eq!(
+            of("--mesh fsdp=1 --recompute full"),
+            format!("what takes less: more --micro-batches, {more}, {last}")
+        );
+    }
+}

@@ -1,0 +1,103 @@
+//! Capture and replay of micro-batches.
+
+use crate::backend::DeviceFailure;
+use crate::layout::Shape;
+use crate::tensor::{Metric, Pass, Passes, RecordedPass};
+use crate::train::micro_batch::{
+    CaptureError, GradAccumulator, MicroBatchInput, MicroBatchKind, MicroBatchLauncher,
+    MicroBatchPass,
+};
+
+/// The captured graphs of a step: one for each kind of micro-batch.
+pub(super) struct CapturedGraphs<S> {
+    /// In the order of capture.
+    graphs: Vec<(MicroBatchKind, RecordedPass<S>)>,
+    /// Set once all ranks have agreed that their memory suffices for the graphs and for the rest of a step.
+    is_confirmed: bool,
+    /// Elements that the losses of this step count so far.
+    count: u64,
+    /// Dropped last, after the graphs that use its memory.
+    passes: Passes,
+}
+
+impl<S> CapturedGraphs<S> {
+    /// Creates an empty set of graphs.
+    pub(super) fn new(passes: Passes) -> CapturedGraphs<S> {
+        CapturedGraphs { graphs: Vec::new(), is_confirmed: false, count: 0, passes }
+    }
+
+    /// Begins a step, if the memory of the graphs is still theirs.
+    pub(super) fn begin_step(&mut self) -> Result<(), CaptureError> {
+        self.count = 0;
+        self.check_memory()
+    }
+
+    /// Checks that the graphs can be replayed. Ranks agree on this once, after the first captured step; a rank that runs
+    /// short of memory later cannot continue without the others.
+    fn check_memory(&mut self) -> Result<(), CaptureError> {
+        let was_confirmed = self.is_confirmed;
+        self.is_confirmed = !self.graphs.is_empty();
+        let suffices = if self.is_confirmed && !was_confirmed {
+            self.passes.are_whole_everywhere()
+        } else {
+            self.passes.are_whole()
+        };
+        if suffices {
+            return Ok(());
+        }
+        let why = "their memory was needed for something else";
+        if was_confirmed && self.passes.are_of_several_ranks() {
+            let advice = "leave more memory free, or run with --no-graphs";
+            DeviceFailure(format!("CUDA graphs cannot be replayed, {why}; {advice}")).unwind();
+        }
+        Err(CaptureError::Permanent(why.to_owned()))
+    }
+}
+
+impl<S: Shape> MicroBatchLauncher<S> for CapturedGraphs<S> {
+    /// Replays the graph for this kind of micro-batch, or captures it in the first step.
+    fn launch(
+        &mut self,
+        micro_batch: &MicroBatchInput<'_>,
+        gradients: GradAccumulator,
+        pass: &MicroBatchPass<'_, S>,
+    ) -> Result<(Metric<S>, GradAccumulator), CaptureError> {
+        let MicroBatchInput { step, sizes, data, kind } = micro_batch;
+        let name = format!("step {step}");
+        let input = Pass {
+            sizes,
+            first: data.rows.start,
+            tokens: data.tokens,
+            targets: data.targets,
+            name: &name,
+        };
+        let captured = self.graphs.iter().find(|(captured, _)| captured == kind);
+        let (metric, count) = match captured {
+            Some((_, graph)) if graph.takes(data.targets) => {
+                let metric = self.passes.replay(graph, &input).ok_or(CaptureError::Transient)?;
+                (metric, graph.count())
+            }
+            Some(_) => return Err(CaptureError::Transient),
+            None => {
+                let work = |tokens: &_, targets: &_| {
+                    let (metric, gradients) = pass(tokens, targets, gradients);
+                    gradients.wait_for_reduction();
+                    metric
+                };
+                let captured = self.passes.record(&input, work);
+                let (metric, graph) = captured.map_err(CaptureError::Permanent)?;
+                let count = graph.count();
+                self.graphs.push((*kind, graph));
+                (metric, count)
+            }
+        };
+        self.count += count;
+        // A replay leaves gradients in the buffers of the FSDP units without the host's bookkeeping.
+        let gradients = if kind.is_last {
+            GradAccumulator::Complete(self.passes.gradients::<S, _>(self.count))
+        } else {
+            GradAccumulator::Partial(self.passes.gradients::<S, _>(self.count))
+        };
+        Ok((metric, gradients))
+    }
+}

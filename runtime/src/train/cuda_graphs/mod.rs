@@ -1,0 +1,109 @@
+//! CUDA graphs around the training step.
+//!
+//! A step runs its micro-batches through a [`MicroBatchLauncher`]. [`CudaGraphs`] gives it the eager one during warm-up,
+//! then one that captures the forward and backward pass of each kind of micro-batch as a CUDA graph and replays it in
+//! later steps. If a graph cannot be captured or replayed, the step is repeated eagerly.
+
+mod captured;
+
+use crate::layout::Shape;
+use crate::tensor::{Passes, Rank, Varies};
+
+use super::console::say;
+use super::micro_batch::{CaptureError, EagerLauncher, MicroBatchLauncher, StepGradients};
+
+use captured::CapturedGraphs;
+
+/// Eager steps before capture: the first one compiles kernels and learns the order of parameters, the second one is like
+/// all later ones and shows if they can be captured.
+const WARM_UP_STEPS: usize = 2;
+
+/// Captures after parameters have moved, which they do not in ordinary runs.
+const MAX_CAPTURES: usize = 3;
+
+/// The CUDA graphs of one rank's training step, for tokens shaped `S`.
+pub struct CudaGraphs<S> {
+    state: GraphState<S>,
+    /// Captures that are left.
+    captures: usize,
+    /// Rank 0 reports on stderr why graphs are off.
+    reports: bool,
+}
+
+enum GraphState<S> {
+    Off,
+    /// Eager steps left before capture.
+    WarmUp(usize),
+    Captured(CapturedGraphs<S>),
+}
+
+impl<S: Shape> CudaGraphs<S> {
+    /// Creates the state of a rank on which steps are captured if `wanted`, unless there is an `obstacle`.
+    pub fn new(rank: &Rank, wanted: bool, obstacle: Option<&str>) -> CudaGraphs<S> {
+        let state = if wanted { GraphState::WarmUp(WARM_UP_STEPS) } else { GraphState::Off };
+        let mut graphs = CudaGraphs { state, captures: MAX_CAPTURES, reports: rank.index() == 0 };
+        if let (true, Some(why)) = (wanted, obstacle) {
+            graphs.turn_off(why);
+        }
+        graphs
+    }
+
+    /// Frees all graphs; later steps run eagerly.
+    pub fn close(&mut self) {
+        self.state = GraphState::Off;
+    }
+
+    /// Runs `step`, which launches its micro-batches with the launcher that it is given: as CUDA graphs once the warm-up is
+    /// over, else eagerly.
+    pub fn run_step(
+        &mut self,
+        rank: &Rank,
+        step: impl Fn(&mut dyn MicroBatchLauncher<S>) -> Result<StepGradients<S>, CaptureError>,
+    ) -> StepGradients<S> {
+        if matches!(self.state, GraphState::WarmUp(0)) {
+            self.state = match Passes::new(rank) {
+                Some(passes) => GraphState::Captured(CapturedGraphs::new(passes)),
+                None => GraphState::Off,
+            };
+        }
+        if let GraphState::Captured(graphs) = &mut self.state {
+            match graphs.begin_step().and_then(|()| step(graphs)) {
+                Ok(gradients) => return gradients,
+                Err(error) => self.discard_step(rank, error),
+            }
+        }
+        let before = Varies::now(rank);
+        let Ok(gradients) = step(&mut EagerLauncher { rank }) else {
+            unreachable!("eager launches do not fail");
+        };
+        if let GraphState::WarmUp(steps_left) = &mut self.state {
+            *steps_left -= 1;
+            if let (0, Some(why)) = (*steps_left, Varies::now(rank).since(before)) {
+                self.turn_off(&format!("in this model, {why}"));
+            }
+        }
+        gradients
+    }
+
+    /// Discards the gradients of a step whose graphs failed.
+    fn discard_step(&mut self, rank: &Rank, error: CaptureError) {
+        rank.discard_gradients();
+        match error {
+            CaptureError::Permanent(why) => self.turn_off(&why),
+            CaptureError::Transient => {
+                self.captures -= 1;
+                self.state = match self.captures {
+                    0 => GraphState::Off,
+                    _ => GraphState::WarmUp(WARM_UP_STEPS),
+                };
+            }
+        }
+    }
+
+    fn turn_off(&mut self, why: &str) {
+        self.close();
+        if self.reports {
+            say(&format!("CUDA graphs are off, and steps run eagerly: {why}"));
+        }
+    }
+}

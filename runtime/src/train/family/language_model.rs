@@ -1,0 +1,44 @@
+//! Models that the trainer can train.
+
+use crate::layout::{BatchDim, Local};
+use crate::nn::{Model, Sizes};
+use crate::state_dict::HfName;
+use crate::tensor::{Loss, Targets, Tensor, Tokens};
+
+use super::Family;
+
+/// A model that predicts the next token; [`Trainer`](crate::train::Trainer) trains it.
+pub trait LanguageModel: Model {
+    /// The dim of sequences, declared `@ data`.
+    type Batch: BatchDim;
+    /// The dim of positions.
+    type Seq: Local;
+    /// The dim of token ids.
+    type Vocab: Local;
+
+    /// Configuration of the model's family, from `config.json` or the flags.
+    type Config: Family;
+
+    /// The model's parameters in the family's Hugging Face format; `*` stands for the number of a layer. Names, shapes and
+    /// order of the tensors in a folder follow from this table and the declared parameters.
+    const HF_NAMES: &'static [HfName];
+
+    /// Returns the sizes of the model's dims for a configuration.
+    ///
+    /// A model with parameters over its sequence dim gives that dim its size, and can be trained with that `--seq` only;
+    /// other models leave it out.
+    fn sizes(config: &Self::Config) -> Sizes;
+
+    /// Returns the mean cross-entropy of predicting `targets[b, s]` after `tokens[b, ..=s]`.
+    fn loss(
+        &self,
+        tokens: &Tokens<(Self::Batch, Self::Seq)>,
+        targets: &Targets<(Self::Batch, Self::Seq)>,
+    ) -> Loss<(Self::Batch, Self::Seq)>;
+
+    /// Returns the logits after each token, replicated on every rank.
+    fn logits(
+        &self,
+        tokens: &Tokens<(Self::Batch, Self::Seq)>,
+    ) -> Tensor<(Self::Batch, Self::Seq, Self::Vocab)>;
+}

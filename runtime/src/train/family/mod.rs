@@ -1,0 +1,69 @@
+//! Model families: how a configuration follows from the flags, and the sizes of its transformer.
+//!
+//! A family states its sizes once, in [`LanguageModel::sizes`]. Names and shapes of its tensors, parameter counts and the
+//! memory of its training state follow from the model that is declared with them.
+
+mod gpt2;
+mod language_model;
+mod llama;
+
+use crate::checkpoint::hf::HfConfig;
+
+use super::config::ModelSizes;
+
+pub use language_model::LanguageModel;
+
+/// The configuration of a family of language models that the trainer can create new models of, and export.
+pub trait Family: HfConfig {
+    /// Returns the configuration of a new model of these sizes, for sequences of `seq` tokens.
+    ///
+    /// # Errors
+    /// Sizes that the family does not have or that do not fit together, in a message that begins with the flag.
+    fn of_sizes(sizes: &ModelSizes, seq: usize) -> Result<Self, String>;
+
+    /// Returns the sizes of the transformer, in terms that all families share.
+    fn outline(&self) -> Outline;
+
+    /// Returns a warning about parts of `config.json` that training leaves out, if any.
+    fn warning(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Sizes of a transformer: to describe it, to check data and sequence lengths, and to plan the memory of activations.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outline {
+    /// Transformer blocks.
+    pub layers: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+    /// Width of the feed-forward.
+    pub ffn: usize,
+    /// Set if the feed-forward multiplies two projections elementwise, as SwiGLU does.
+    pub gated: bool,
+    /// Number of token ids.
+    pub vocab: usize,
+    /// Longest sequence that has positions; `None` if unlimited.
+    pub longest: Option<usize>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) const SIZES: ModelSizes = ModelSizes {
+        hidden: 24,
+        layers: 2,
+        heads: 4,
+        kv_heads: None,
+        ffn: None,
+        vocab: 50,
+        tied: false,
+    };
+}

@@ -1,0 +1,150 @@
+//! Micro-batches of a training step: their input, the accumulation of their gradients, and how they are launched.
+
+use std::time::Instant;
+
+use crate::data::MicroBatch;
+use crate::layout::Shape;
+use crate::tensor::{Accumulating, Gradients, Loss, Metric, Pending, Rank, Tokens};
+
+/// The input of one training step on this rank.
+pub struct StepInput<'a> {
+    pub step: u64,
+    /// Start of the step, before its batch is read.
+    pub start: Instant,
+    /// Global batch and sequence length.
+    pub sizes: [usize; 2],
+    /// Micro-batches of this rank, at least one.
+    pub micro_batches: &'a [MicroBatch<'a>],
+}
+
+/// The input of one micro-batch.
+pub struct MicroBatchInput<'a> {
+    pub step: u64,
+    /// Global batch and sequence length.
+    pub sizes: [usize; 2],
+    pub data: &'a MicroBatch<'a>,
+    pub kind: MicroBatchKind,
+}
+
+/// Position of a micro-batch in its step, which decides what its backward pass does with gradients: the first one
+/// overwrites them, the others add to them, and the last one starts the gradient reduction over the data ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MicroBatchKind {
+    pub is_first: bool,
+    pub is_last: bool,
+}
+
+/// Losses by micro-batch, and the accumulated gradients, whose reduction has started.
+pub struct StepGradients<S> {
+    pub losses: Vec<Metric<S>>,
+    pub gradients: Gradients<Pending>,
+}
+
+/// Gradients accumulated over the micro-batches of a step so far.
+#[derive(Default)]
+pub enum GradAccumulator {
+    #[default]
+    Empty,
+    /// Gradients of some micro-batches.
+    Partial(Gradients<Accumulating>),
+    /// Gradients of all micro-batches.
+    Complete(Gradients<Pending>),
+}
+
+/// Forward and backward pass of a micro-batch, from tokens and targets and the gradients accumulated before it.
+pub type MicroBatchPass<'a, S> =
+    dyn Fn(&Tokens<S>, &Tokens<S>, GradAccumulator) -> (Metric<S>, GradAccumulator) + 'a;
+
+/// A way to run micro-batches: kernel by kernel ([`EagerLauncher`]), or as CUDA graphs.
+pub trait MicroBatchLauncher<S> {
+    /// Runs `pass` on a micro-batch, and returns its loss and the gradients accumulated up to it.
+    ///
+    /// # Errors
+    /// A CUDA graph that cannot be captured or replayed. The step must then be repeated eagerly.
+    fn launch(
+        &mut self,
+        micro_batch: &MicroBatchInput<'_>,
+        gradients: GradAccumulator,
+        pass: &MicroBatchPass<'_, S>,
+    ) -> Result<(Metric<S>, GradAccumulator), CaptureError>;
+}
+
+/// Launches every kernel of a micro-batch separately. Never fails.
+pub struct EagerLauncher<'a> {
+    pub rank: &'a Rank,
+}
+
+/// Reason why a step cannot run as CUDA graphs.
+#[derive(Debug)]
+pub enum CaptureError {
+    /// Holds for all later steps, too.
+    Permanent(String),
+    /// Parameters have moved, or other targets are ignored; graphs of a later step can be captured.
+    Transient,
+}
+
+impl<'a> StepInput<'a> {
+    /// Returns the micro-batches in the order in which they run.
+    pub fn micro_batches(&self) -> impl Iterator<Item = MicroBatchInput<'a>> {
+        let StepInput { step, sizes, micro_batches, .. } = *self;
+        let last = micro_batches.len().saturating_sub(1);
+        micro_batches.iter().enumerate().map(move |(index, data)| {
+            let kind = MicroBatchKind { is_first: index == 0, is_last: index == last };
+            MicroBatchInput { step, sizes, data, kind }
+        })
+    }
+}
+
+impl<S: Shape> MicroBatchLauncher<S> for EagerLauncher<'_> {
+    fn launch(
+        &mut self,
+        micro_batch: &MicroBatchInput<'_>,
+        gradients: GradAccumulator,
+        pass: &MicroBatchPass<'_, S>,
+    ) -> Result<(Metric<S>, GradAccumulator), CaptureError> {
+        let MicroBatchInput { sizes, data, .. } = micro_batch;
+        let from_rows = |ids: &[u32]| Tokens::from_rows(self.rank, sizes, data.rows.start, ids);
+        let (tokens, targets) = (from_rows(data.tokens), from_rows(data.targets));
+        Ok(pass(&tokens, &targets, gradients))
+    }
+}
+
+impl GradAccumulator {
+    /// Runs the backward pass of `loss` and adds its gradients. After the last micro-batch, the gradient reduction over
+    /// the data ranks is in progress.
+    pub fn backward<S: Shape>(self, loss: Loss<S>, is_last: bool) -> GradAccumulator {
+        match (self, is_last) {
+            (GradAccumulator::Empty, false) => GradAccumulator::Partial(loss.accumulate()),
+            (GradAccumulator::Empty, true) => GradAccumulator::Complete(loss.backward()),
+            (GradAccumulator::Partial(gradients), false) => {
+                GradAccumulator::Partial(gradients.accumulate(loss))
+            }
+            (GradAccumulator::Partial(gradients), true) => {
+                GradAccumulator::Complete(gradients.backward(loss))
+            }
+            (GradAccumulator::Complete(_), _) => {
+                unreachable!("no micro-batch follows the last one")
+            }
+        }
+    }
+
+    /// Makes the device wait for the gradient reduction, if the last micro-batch has started it.
+    pub fn wait_for_reduction(&self) {
+        if let GradAccumulator::Complete(gradients) = self {
+            gradients.finish_sums();
+        }
+    }
+
+    /// Returns the gradients of all micro-batches.
+    ///
+    /// # Panics
+    /// Before the last micro-batch: a fault of the calling code.
+    pub fn into_complete(self) -> Gradients<Pending> {
+        match self {
+            GradAccumulator::Complete(gradients) => gradients,
+            GradAccumulator::Empty | GradAccumulator::Partial(_) => {
+                unreachable!("a step has a last micro-batch")
+            }
+        }
+    }
+}

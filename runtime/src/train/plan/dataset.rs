@@ -1,0 +1,87 @@
+//! The tokens of a run, and the tokenizer that decodes them.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use crate::data::{
+    DataError, TokenFile, TokenizeError, TokenizeProgress, Tokenizer, read_corpus, tokenize_text,
+};
+
+use crate::train::Result;
+use crate::train::config::{Config, ModelSource};
+
+/// Opens the tokens of `--data` and `--tokenizer` for a model with `vocab` token ids, and the tokenizer that decodes them, if
+/// known.
+pub fn open_dataset(config: &Config, vocab: usize) -> Result<(TokenFile, Option<Tokenizer>)> {
+    if let Some(path) = config.data.as_deref().filter(|path| is_token_file(path)) {
+        return Ok((TokenFile::open(path, vocab)?, choose_decoder(config)?));
+    }
+    let tokenizer = choose_tokenizer(config)?;
+    let file = match (&config.data, tokenizer.is_bytes()) {
+        (Some(path), true) => TokenFile::open(path, vocab)?,
+        (Some(path), false) => tokenize_file(path, &tokenizer, vocab)?,
+        (None, is_bytes) => {
+            let (text, name) = (read_corpus(&own_text())?, "the project's own text");
+            if is_bytes {
+                TokenFile::from_text(text, vocab, name)?
+            } else {
+                tokenize_text(&tokenizer, text.as_slice(), name, vocab, &mut |_| ())?
+            }
+        }
+    };
+    Ok((file, Some(tokenizer)))
+}
+
+/// Returns the tokenizer of text: `--tokenizer`, else that of the `--init-from` folder, else bytes.
+fn choose_tokenizer(config: &Config) -> Result<Tokenizer> {
+    match config.tokenizer.clone().or_else(|| tokenizer_of_model(config)) {
+        Some(path) => Ok(Tokenizer::open(&path).map_err(DataError::from)?),
+        None => Ok(Tokenizer::Bytes),
+    }
+}
+
+/// Returns the tokenizer that decodes the ids of a `.bin` file. A program without support for tokenizer files ignores that
+/// of the `--init-from` folder rather than refusing to train.
+fn choose_decoder(config: &Config) -> Result<Option<Tokenizer>> {
+    if config.tokenizer.is_some() {
+        return choose_tokenizer(config).map(Some);
+    }
+    match tokenizer_of_model(config).map(|path| Tokenizer::open(&path)) {
+        Some(Ok(tokenizer)) => Ok(Some(tokenizer)),
+        None | Some(Err(TokenizeError::NotBuilt { .. })) => Ok(None),
+        Some(Err(error)) => Err(DataError::from(error).into()),
+    }
+}
+
+/// Returns the `tokenizer.json` of the `--init-from` folder, if there is one.
+fn tokenizer_of_model(config: &Config) -> Option<PathBuf> {
+    let ModelSource::InitFrom(folder) = &config.model else { return None };
+    Some(folder.join("tokenizer.json")).filter(|path| path.exists())
+}
+
+/// Tokenizes text, and shows the progress.
+fn tokenize_file(
+    path: &Path,
+    tokenizer: &Tokenizer,
+    vocab: usize,
+) -> std::result::Result<TokenFile, DataError> {
+    let io = |source| DataError::Io { path: path.to_owned(), source };
+    let file = File::open(path).map_err(io)?;
+    let metadata = file.metadata().map_err(io)?;
+    let mut progress = TokenizeProgress::new(metadata.is_file().then_some(metadata.len()));
+    let name = path.display().to_string();
+    let tokens = tokenize_text(tokenizer, file, &name, vocab, &mut |bytes| progress.show(bytes));
+    progress.finish();
+    tokens
+}
+
+fn is_token_file(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "bin")
+}
+
+/// Returns the project's own book, the text of a run without `--data`. It is plain prose, so a minute of training has a
+/// visible effect.
+fn own_text() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    ["README.md", "book/src"].map(|part| root.join(part)).into()
+}

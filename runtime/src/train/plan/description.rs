@@ -1,0 +1,45 @@
+//! The plan in words, for the first lines of a run.
+
+use crate::train::config::{Config, ModelSource};
+use crate::train::console::with_commas;
+
+use super::Plan;
+
+impl Plan {
+    /// Describes model, machine and data.
+    pub fn describe(&self) -> String {
+        let Plan { config, outline, dataset, .. } = self;
+        let tokenizer = match &self.tokenizer {
+            Some(tokenizer) if !tokenizer.is_bytes() => format!(" ({})", tokenizer.name()),
+            _ => String::new(),
+        };
+        let source = match (&self.resume, &config.model) {
+            (Some(checkpoint), _) => format!("resuming {}", checkpoint.folder().display()),
+            (None, ModelSource::InitFrom(folder)) => format!("weights of {}", folder.display()),
+            (None, ModelSource::New(_)) => format!("a new model from seed {}", config.seed),
+        };
+        format!(
+            "{source}: {} parameters, {} layers of width {}, {} query and {} key-value heads, vocabulary {}\n\
+             {}; {} sequences of {} tokens a step, from the {} tokens of {}{tokenizer}",
+            with_commas(self.parameters as u64),
+            outline.layers,
+            outline.hidden,
+            outline.heads,
+            outline.kv_heads,
+            outline.vocab,
+            format_args!("{} with {}", describe_mesh(config), self.machine.describe()),
+            config.batch,
+            config.seq,
+            with_commas(dataset.file().len() as u64),
+            dataset.file().name(),
+        )
+    }
+}
+
+/// Describes the ranks: `4 ranks (dp=2,tp=2)`, `1 rank`.
+pub fn describe_mesh(config: &Config) -> String {
+    match config.mesh.world_size() {
+        1 => "1 rank".to_owned(),
+        world => format!("{world} ranks ({})", config.mesh),
+    }
+}

@@ -1,0 +1,273 @@
+//! Lower bound of the activation memory of a transformer on each rank.
+//!
+//! Per layer, backward needs inputs and outputs of both norms (on each rank its part of the sequence, which is gathered
+//! again), queries, keys and values, the output of attention, gate (if the feed-forward is gated), up and the input of
+//! down, and in f32 the statistics of the norms and the log-sum-exp of attention. Activation checkpointing keeps less of
+//! each layer, and adds all of the layers of the segment that is recomputed. The head keeps its input and the gradient of
+//! that, and the logits of one chunk of tokens. With several chunks, and on a CPU, it also keeps the gradient of its weight.
+
+use crate::layout::{AxisId, AxisSet};
+use crate::nn::{Grouping, LogitChunks, RecomputeOverride};
+use crate::train::Outline;
+use crate::train::config::{Config, Device};
+
+use super::logits::LogitBytes;
+
+/// Bytes of an f32.
+const F32: f64 = 4.0;
+
+/// Bytes of each rank's activations and workspace at their peaks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ActivationBytes {
+    /// Activations when backward begins.
+    pub at_head: f64,
+    /// Activations while backward is in the last layers.
+    pub in_layers: f64,
+    /// Workspace of the head.
+    pub head: HeadBytes,
+}
+
+/// Sizes that the head's workspace follows from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HeadBytes {
+    device: Device,
+    tokens: f64,
+    vocab: f64,
+    hidden: f64,
+    /// Bytes of a logit.
+    element: f64,
+}
+
+/// Layer activations that are kept for backward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeptActivations {
+    /// As `--recompute` sets.
+    As(RecomputeOverride),
+    /// As attributes of the model declare, which are unknown here: at least those of one layer.
+    Unknown,
+}
+
+impl ActivationBytes {
+    /// Plans the activations of one micro-batch, as a rank computes one at a time.
+    pub fn of_micro_batch(
+        config: &Config,
+        outline: &Outline,
+        kept: KeptActivations,
+    ) -> ActivationBytes {
+        let part = MicroBatchWork::of(config, outline);
+        let layers = outline.layers as f64;
+        let (input, layer) = (part.stream(), part.layer());
+        let in_segments = |grouping: Grouping| {
+            let run = grouping.layers_in_region(outline.layers).clamp(1, outline.layers);
+            in_segments(outline.layers, run, input, layer)
+        };
+        let (kept, computed) = match kept {
+            KeptActivations::Unknown => (0.0, layer),
+            KeptActivations::As(RecomputeOverride::Off) => (layers * layer, 0.0),
+            KeptActivations::As(RecomputeOverride::Attention) => {
+                (layers * part.around_attention(), part.with_attention())
+            }
+            KeptActivations::As(RecomputeOverride::Full) => in_segments(Grouping::Every(1)),
+            KeptActivations::As(RecomputeOverride::Every(run)) => {
+                in_segments(Grouping::Every(run.get()))
+            }
+            KeptActivations::As(RecomputeOverride::Sqrt) => in_segments(Grouping::Sqrt),
+        };
+        ActivationBytes {
+            at_head: kept + part.stream() + part.head(),
+            in_layers: kept + computed,
+            head: HeadBytes {
+                device: config.device,
+                tokens: part.tokens,
+                vocab: part.vocab,
+                hidden: part.hidden,
+                element: part.element,
+            },
+        }
+    }
+}
+
+/// Returns the bytes of checkpoints and of recomputation with segments of `run` layers, of which only the inputs are kept.
+/// The last segment may be shorter, but is recomputed while all inputs are kept.
+fn in_segments(layers: usize, run: usize, input: f64, layer: f64) -> (f64, f64) {
+    let runs = layers.div_ceil(run);
+    let last = (layers - (runs - 1) * run) as f64 * layer - input;
+    let full = if runs > 1 { run as f64 * layer - 2.0 * input } else { 0.0 };
+    (runs as f64 * input, full.max(last))
+}
+
+/// One rank's part of a micro-batch.
+struct MicroBatchWork {
+    /// Bytes of an element.
+    element: f64,
+    /// Tokens of the rank's rows.
+    tokens: f64,
+    /// Tokens whose residual stream the rank holds, of those (sequence parallelism).
+    own_tokens: f64,
+    hidden: f64,
+    /// Elements of the queries of a token.
+    queries: f64,
+    /// Elements of the keys of a token.
+    keys: f64,
+    heads: f64,
+    ffn: f64,
+    /// Projections to the feed-forward width: two if gated.
+    projections: f64,
+    vocab: f64,
+}
+
+impl MicroBatchWork {
+    fn of(config: &Config, outline: &Outline) -> MicroBatchWork {
+        let size = |size: usize| size as f64;
+        let tp = size(config.mesh.degree(AxisId::Tp));
+        let parts = size(config.mesh.degree_of(AxisSet::DATA)) * size(config.micro_batches);
+        let sequences = size(config.batch) / parts;
+        MicroBatchWork {
+            element: size(config.dtype.dtype().bytes()),
+            tokens: sequences * size(config.seq),
+            own_tokens: sequences * (size(config.seq) / tp).ceil(),
+            hidden: size(outline.hidden),
+            queries: size(outline.heads) * size(outline.head_dim) / tp,
+            keys: size(outline.kv_heads) * size(outline.head_dim) / tp,
+            heads: size(outline.heads) / tp,
+            ffn: size(outline.ffn) / tp,
+            projections: if outline.gated { 2.0 } else { 1.0 },
+            vocab: (size(outline.vocab) / tp).ceil(),
+        }
+    }
+
+    /// Returns the bytes of the residual stream at one layer.
+    fn stream(&self) -> f64 {
+        self.element * self.own_tokens * self.hidden
+    }
+
+    /// Returns the bytes of all activations of a layer that backward needs.
+    fn layer(&self) -> f64 {
+        let statistics = F32 * (self.tokens * self.heads + 2.0 * self.own_tokens);
+        let elements = 2.0 * self.queries + 2.0 * self.keys + (self.projections + 1.0) * self.ffn;
+        4.0 * self.stream() + self.element * self.tokens * elements + statistics
+    }
+
+    /// Returns the bytes that are kept of a layer whose attention is recomputed: its input, the outputs of both norms with
+    /// their statistics, and those of all other matmuls.
+    fn around_attention(&self) -> f64 {
+        let statistics = F32 * 2.0 * self.own_tokens;
+        5.0 * self.stream() + self.element * self.tokens * self.projections * self.ffn + statistics
+    }
+
+    /// Returns the bytes that are recomputed then: queries, keys, values, the output with its statistics, and elementwise
+    /// results, which are the inputs of the second norm and of the last matmul.
+    fn with_attention(&self) -> f64 {
+        let elements = 2.0 * self.queries + 2.0 * self.keys + self.ffn;
+        self.stream() + self.element * self.tokens * elements + F32 * self.tokens * self.heads
+    }
+
+    /// Returns the bytes of the head's gathered input and its gradient.
+    fn head(&self) -> f64 {
+        2.0 * self.element * self.tokens * self.hidden
+    }
+}
+
+impl HeadBytes {
+    /// Returns the bytes of logits.
+    pub fn logits(&self) -> LogitBytes {
+        LogitBytes { vocab: self.vocab, element: self.element }
+    }
+
+    /// Returns the bytes of the weight's gradient, accumulated over chunks in f32.
+    pub fn dweight(&self) -> f64 {
+        F32 * self.vocab * self.hidden
+    }
+
+    /// Returns the bytes of the logits of a chunk, in the chunks that the head itself uses, and of the weight's gradient
+    /// unless a GPU writes it to its final buffer.
+    pub fn workspace(&self, logits_limit: Option<usize>) -> f64 {
+        let (tokens, vocab) = (self.tokens as usize, self.vocab as usize);
+        let chunks = match self.device {
+            Device::Cpu => LogitChunks::on_cpu(tokens, vocab),
+            Device::Cuda => LogitChunks::on_device(tokens, vocab, logits_limit),
+        };
+        let is_summed = self.device == Device::Cpu || chunks.count() > 1;
+        let dweight = if is_summed { self.dweight() } else { 0.0 };
+        dweight + self.element * chunks.longest() as f64 * self.vocab
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::tiny;
+    use super::*;
+
+    /// Bytes of the residual stream, and of a layer, for 16 tokens of the tiny model.
+    const STREAM: f64 = 16.0 * 4.0 * 4.0;
+    const LAYER: f64 = 16.0 * (16.0 + 12.0 + 18.0 + 4.0) * 4.0;
+    /// The head's input and its gradient.
+    const HEAD: f64 = 2.0 * STREAM;
+
+    fn of(line: &str, layers: usize, kept: KeptActivations) -> ActivationBytes {
+        let mesh = if line.contains("--mesh") { "" } else { "--mesh 1" };
+        let words = format!("t --batch 2 --seq 8 {mesh} {line}");
+        let config = Config::parse(words.split_whitespace()).unwrap();
+        ActivationBytes::of_micro_batch(&config, &Outline { layers, ..tiny() }, kept)
+    }
+
+    #[track_caller]
+    fn assert_kept(recompute: &str, layers: usize, at_head: f64, in_layers: f64) {
+        let bytes = of("", layers, KeptActivations::As(recompute.parse().unwrap()));
+        assert_eq!(bytes.at_head, at_head + STREAM + HEAD, "{recompute} of {layers}");
+        assert_eq!(bytes.in_layers, in_layers, "{recompute} of {layers}");
+    }
+
+    #[test]
+    fn checkpointing_keeps_inputs_and_one_segment() {
+        assert_kept("none", 10, 10.0 * LAYER, 10.0 * LAYER);
+        assert_kept("full", 10, 10.0 * STREAM, 9.0 * STREAM + LAYER);
+        // Segments of 5 and 5: the second is recomputed while both inputs are kept, the first while its own is.
+        assert_kept("every=5", 10, 2.0 * STREAM, STREAM + 5.0 * LAYER);
+        // Segments of 4, 4 and 2: the second, with two inputs, takes more than the third.
+        assert_kept("every=4", 10, 3.0 * STREAM, STREAM + 4.0 * LAYER);
+        assert_kept("sqrt", 10, 3.0 * STREAM, STREAM + 4.0 * LAYER);
+        assert_kept("every=20", 10, STREAM, 10.0 * LAYER);
+        // Five stream activations, gate and up, two statistics; and the recomputed ones.
+        let kept = 10.0 * 16.0 * (20.0 + 12.0 + 2.0) * 4.0;
+        let attention = 16.0 * (4.0 + 8.0 + 4.0 + 2.0 + 6.0) * 4.0;
+        assert_kept("attn", 10, kept, kept + attention);
+        let unknown = of("", 10, KeptActivations::Unknown);
+        assert_eq!((unknown.at_head, unknown.in_layers), (STREAM + HEAD, LAYER));
+    }
+
+    #[test]
+    fn ranks_and_micro_batches_divide_activations() {
+        let off = KeptActivations::As(RecomputeOverride::Off);
+        let whole = of("", 2, off);
+        let workspace = |bytes: &ActivationBytes| bytes.head.workspace(None);
+        assert_eq!(workspace(&whole), 4.0 * (40.0 + 160.0));
+        for line in ["--mesh dp=2", "--mesh fsdp=2", "--micro-batches 2"] {
+            let half = of(line, 2, off);
+            assert_eq!(half.in_layers * 2.0, whole.in_layers, "{line}");
+            assert_eq!(half.at_head * 2.0, whole.at_head, "{line}");
+        }
+        // Half of each layer and of the vocabulary, but the whole of the head's input and its gradient.
+        let half = of("--mesh tp=2", 2, off);
+        assert_eq!(half.in_layers * 2.0, whole.in_layers);
+        assert_eq!(half.at_head, 2.0 * LAYER / 2.0 + STREAM / 2.0 + HEAD);
+        assert_eq!(workspace(&half) * 2.0, workspace(&whole));
+        // Statistics and the gradient of the head's weight are f32 always.
+        let bf16 = of("--dtype bf16", 2, off);
+        assert_eq!(bf16.in_layers, 2.0 * (LAYER - 16.0 * 16.0) / 2.0 + 2.0 * 16.0 * 16.0);
+        assert_eq!(workspace(&bf16), 4.0 * 40.0 + 2.0 * 160.0);
+    }
+
+    #[test]
+    fn head_workspace_follows_from_its_chunks() {
+        let of = of("--device cuda --dtype bf16", 2, KeptActivations::As(RecomputeOverride::Off));
+        let head = HeadBytes { tokens: 512.0, ..of.head };
+        // 512 tokens of 10 logits: in one chunk, or in two and the weight's gradient.
+        assert_eq!(head.workspace(Some(5120)), 2.0 * 5120.0);
+        assert_eq!(head.workspace(Some(5119)), 2.0 * 2560.0 + 4.0 * 40.0);
+        // Without a limit, 8192 tokens of a vocabulary of 128 k are cut into chunks of 2^27 logits.
+        let head = HeadBytes { tokens: 8192.0, vocab: 131_072.0, ..head };
+        let dweight = 4.0 * 4.0 * 131_072.0;
+        assert_eq!(head.workspace(None), dweight + 2.0 * f64::from(1 << 27));
+    }
+}

@@ -1,0 +1,265 @@
+//! The memory plan: a lower bound of the memory of a run, checked before anything is allocated.
+
+mod activations;
+mod logits;
+mod state;
+
+use std::fmt;
+use std::rc::Rc;
+
+use crate::backend::{Bytes, Category};
+use crate::layout::AxisId;
+use crate::nn::{Built, RecomputeOverride};
+use crate::optim::ParamGroups;
+use crate::tensor::Unit;
+
+use crate::train::config::{Config, memory_advice};
+use crate::train::{Error, Outline, Result};
+
+use activations::ActivationBytes;
+use logits::{logits_limit, memory_of_rank};
+use state::{LINE, StateBytes, StateLayout};
+
+pub use activations::KeptActivations;
+pub use state::UnitSize;
+
+/// Lower bound of a rank's memory: the peak of each category, on the rank with the largest shards.
+///
+/// Parameters, gradients and optimizer state are exact if the FSDP units of the model are known. Activations, workspace and
+/// communication are those that any transformer of these sizes needs, so a run that is refused would not fit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MemoryPlan {
+    peaks: [f64; Category::ALL.len()],
+    total: f64,
+    logits_limit: Option<usize>,
+}
+
+impl MemoryPlan {
+    /// Plans a model with known FSDP units, on a machine with `available` bytes for all ranks.
+    pub fn of_units(
+        config: &Config,
+        outline: &Outline,
+        kept: KeptActivations,
+        units: &[UnitSize],
+        available: Option<f64>,
+    ) -> MemoryPlan {
+        let layout = StateLayout::of(config);
+        let activations = ActivationBytes::of_micro_batch(config, outline, kept);
+        let (state, exchanged) = (layout.of_units(units), layout.exchanged(units));
+        MemoryPlan::new(config, state, exchanged, activations, available)
+    }
+
+    /// Plans a model with a known number of `parameters`. Counts dims that do not divide evenly as if they did.
+    pub fn of_sizes(
+        config: &Config,
+        outline: &Outline,
+        parameters: f64,
+        kept: KeptActivations,
+        available: Option<f64>,
+    ) -> MemoryPlan {
+        let each = StateLayout::of(config).per_parameter();
+        let parameters = parameters / config.mesh.degree(AxisId::Tp) as f64;
+        let state = StateBytes {
+            parameters: each.parameters * parameters,
+            gradients: each.gradients * parameters,
+            optimizer: each.optimizer * parameters,
+        };
+        let activations = ActivationBytes::of_micro_batch(config, outline, kept);
+        MemoryPlan::new(config, state, 0.0, activations, available)
+    }
+
+    fn new(
+        config: &Config,
+        state: StateBytes,
+        exchanged: f64,
+        activations: ActivationBytes,
+        available: Option<f64>,
+    ) -> MemoryPlan {
+        let ActivationBytes { at_head, in_layers, head } = activations;
+        let memory = memory_of_rank(config, available);
+        let rest = state.total() + at_head + head.dweight();
+        let logits_limit = logits_limit(config, head.logits(), memory, rest);
+        let workspace = head.workspace(logits_limit);
+        let mut peaks = [0.0; Category::ALL.len()];
+        for (category, bytes) in [
+            (Category::Parameters, state.parameters),
+            (Category::Gradients, state.gradients),
+            (Category::Optimizer, state.optimizer),
+            (Category::Activations, at_head.max(in_layers)),
+            (Category::Communication, exchanged),
+            (Category::Workspace, workspace),
+        ] {
+            peaks[category as usize] = bytes;
+        }
+        // The other three do not peak at the same time.
+        let transient = (at_head + workspace).max(in_layers).max(exchanged);
+        MemoryPlan { peaks, total: state.total() + transient, logits_limit }
+    }
+
+    /// Returns the most logits that a rank's head materializes, equal on all ranks; see
+    /// [`Settings::logits_limit`](crate::tensor::Settings::logits_limit).
+    pub fn logits_limit(&self) -> Option<usize> {
+        self.logits_limit
+    }
+
+    /// Returns the peak of one category.
+    pub fn peak_of(&self, category: Category) -> u64 {
+        self.peaks[category as usize] as u64
+    }
+
+    /// Returns the peak of all categories together. Categories need not peak at the same time.
+    pub fn total(&self) -> u64 {
+        self.total as u64
+    }
+
+    /// Refuses a run that needs more than `--memory-limit` or the `available` bytes of the machine.
+    pub fn check(&self, config: &Config, available: Option<f64>) -> Result<()> {
+        self.check_limit(config)?;
+        match available {
+            Some(available) => self.check_machine(config, available),
+            None => Ok(()),
+        }
+    }
+
+    fn check_limit(&self, config: &Config) -> Result<()> {
+        match config.memory_limit {
+            Some(limit) if self.total > limit as f64 => Err(Error::Input(format!(
+                "--memory-limit: {} are too few: each rank needs at least {self}\n{}",
+                Bytes(limit as f64),
+                memory_advice(config)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a run whose ranks together need more than the machine has.
+    fn check_machine(&self, config: &Config, available: f64) -> Result<()> {
+        let ranks = config.mesh.world_size() as f64;
+        if self.total * ranks <= available {
+            return Ok(());
+        }
+        Err(Error::Input(format!(
+            "not enough memory: the run needs at least {}, and {} are available. Each of {ranks} ranks needs at least \
+             {self}\n{}",
+            Bytes(self.total * ranks),
+            Bytes(available),
+            memory_advice(config)
+        )))
+    }
+}
+
+/// Prints the total, and a line for each category.
+impl fmt::Display for MemoryPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", Bytes(self.total))?;
+        let planned = Category::ALL.into_iter().zip(self.peaks).filter(|(_, bytes)| *bytes > 0.0);
+        for (category, bytes) in planned {
+            write!(f, "\n  {:<14}{:>10}", category.name(), Bytes(bytes))?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the activations that are kept, by `--recompute` or by attributes of the model.
+pub fn kept_activations<M>(config: &Config, built: &Built<M>) -> KeptActivations {
+    match config.recompute {
+        Some(recompute) => KeptActivations::As(recompute),
+        None if built.recomputes => KeptActivations::Unknown,
+        None => KeptActivations::As(RecomputeOverride::Off),
+    }
+}
+
+/// Returns the sizes of the FSDP units of a model that was declared on the rank with the largest shards.
+pub fn unit_sizes<M>(built: &Built<M>) -> Vec<UnitSize> {
+    let groups = ParamGroups::default();
+    let size = |unit: &Rc<Unit>| {
+        let params = unit.params();
+        let matrices = params.iter().filter(|param| groups.of(param).matrix);
+        // Parameters occupy whole lines of the buffers.
+        let matrices = matrices.map(|param| (param.local_len() as u64).next_multiple_of(LINE));
+        UnitSize { len: unit.len() as u64, matrices: matrices.sum() }
+    };
+    built.units.iter().map(size).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parameters of the tiny model.
+    const PARAMETERS: f64 = 340.0;
+
+    /// Returns a Llama of two layers of width 4: 2 heads of 2, one key-value head, a feed-forward of 6, a vocabulary of 10.
+    pub(super) fn tiny() -> Outline {
+        Outline {
+            layers: 2,
+            hidden: 4,
+            heads: 2,
+            kv_heads: 1,
+            head_dim: 2,
+            ffn: 6,
+            gated: true,
+            vocab: 10,
+            longest: None,
+        }
+    }
+
+    fn config(line: &str) -> Config {
+        Config::parse(format!("t --batch 2 --seq 8 {line}").split(' ')).unwrap()
+    }
+
+    fn plan(config: &Config) -> MemoryPlan {
+        let kept = KeptActivations::As(RecomputeOverride::Off);
+        MemoryPlan::of_sizes(config, &tiny(), PARAMETERS, kept, None)
+    }
+
+    #[test]
+    fn runs_that_do_not_fit_are_refused() {
+        let dp = config("--mesh dp=2");
+        let listed = PARAMETERS as usize;
+        let plan = plan(&dp);
+        assert_eq!(plan.peak_of(Category::Optimizer), 8 * listed as u64);
+        // 8 tokens: of each layer 4 x 4 of the stream, 2 x 4 + 2 x 2 of attention, 3 x 6 of the feed-forward, 2 + 2
+        // statistics; the last stream, and the head's input with its gradient; the gradient of its weight, and logits.
+        let activations = 8 * (2 * (16 + 12 + 18 + 4) + 4 + 8) * 4;
+        assert_eq!(plan.peak_of(Category::Activations), activations as u64);
+        assert_eq!(plan.peak_of(Category::Workspace), 4 * (10 * 4 + 8 * 10));
+        let needed = (16 * listed + activations + 480) as f64;
+        assert_eq!(plan.total() as f64, needed);
+
+        assert!(plan.check_machine(&dp, 2.0 * needed).is_ok());
+        let text = plan.check_machine(&dp, 2.0 * needed - 1.0).unwrap_err().to_string();
+        assert_eq!(
+            text,
+            "not enough memory: the run needs at least 19.0 kB, and 19.0 kB are available. Each of 2 ranks needs at \
+             least 9.50 kB:\n  parameters       1.36 kB\n  gradients        1.36 kB\n  optimizer        2.72 kB\n  \
+             activations      3.58 kB\n  workspace          480 B\nwhat takes less: --recompute full, more fsdp or tp \
+             ranks, a smaller --batch or --seq or a smaller model"
+        );
+    }
+
+    #[test]
+    fn memory_limit_is_per_rank() {
+        let total = plan(&config("--mesh dp=2")).total();
+        let check = |limit: u64| {
+            let config = config(&format!("--mesh dp=2 --memory-limit {limit}"));
+            plan(&config).check_limit(&config)
+        };
+        assert!(check(total).is_ok());
+        let text = check(total - 1).unwrap_err().to_string();
+        let start =
+            "--memory-limit: 9.50 kB are too few: each rank needs at least 9.50 kB:\n  parameters ";
+        assert!(text.starts_with(start), "{text}");
+        assert!(text.contains("\nwhat takes less: --recompute full, "), "{text}");
+    }
+
+    #[test]
+    fn larger_of_communication_and_activations_counts() {
+        let fsdp = config("--mesh fsdp=2");
+        let units = [UnitSize { len: 1 << 20, matrices: 0 }; 2];
+        let kept = KeptActivations::As(RecomputeOverride::Off);
+        let plan = MemoryPlan::of_units(&fsdp, &tiny(), kept, &units, None);
+        assert_eq!(plan.peak_of(Category::Communication), 2 << 22);
+        assert_eq!(plan.total(), (16 << 20) + (2 << 22));
+    }
+}

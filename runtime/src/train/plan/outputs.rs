@@ -1,0 +1,54 @@
+//! Files and folders that the run writes, checked before any work could be lost.
+
+use std::path::PathBuf;
+
+use crate::checkpoint::CheckpointWriter;
+use crate::checkpoint::hf::HfExport;
+use crate::train::config::Config;
+use crate::train::{Error, Result};
+
+use super::Plan;
+
+impl Plan {
+    /// Creates or opens every output, and refuses outputs that are also inputs.
+    pub fn prepare_outputs(&self) -> Result<()> {
+        let real = |path: &Option<PathBuf>| path.as_ref().and_then(|path| path.canonicalize().ok());
+        let Config { data, tokenizer, metrics, trace, .. } = &self.config;
+        let used = [("--data", data), ("--tokenizer", tokenizer), ("--metrics", metrics)];
+        for (output, path, others) in
+            [("--metrics", metrics, &used[..2]), ("--trace", trace, &used[..])]
+        {
+            let taken = |other: &Option<PathBuf>| {
+                path.is_some() && other == path
+                    || real(path).is_some_and(|path| real(other) == Some(path))
+            };
+            if let Some((flag, _)) = others.iter().find(|(_, other)| taken(other)) {
+                return Err(Error::Input(format!(
+                    "{output}: is also the file of {flag}; name another file to write to"
+                )));
+            }
+        }
+        if let Some(path) = self.trace_file() {
+            std::fs::File::create(&path).map_err(|error| {
+                Error::Input(format!("--trace: cannot write {}: {error}", path.display()))
+            })?;
+        }
+        if let Some(save) = &self.config.save {
+            CheckpointWriter::prepare(&save.dir).map_err(Error::of_flag("--save"))?;
+        }
+        if let Some(folder) = &self.config.export_hf {
+            HfExport::prepare(folder).map_err(Error::of_flag("--export-hf"))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the file of `--trace`. Of several processes, all but that of rank 0 add their rank to its name.
+    pub fn trace_file(&self) -> Option<PathBuf> {
+        let path = self.config.trace.as_ref()?;
+        let Some(rank) = self.machine.own_rank().filter(|rank| *rank > 0) else {
+            return Some(path.clone());
+        };
+        let extension = path.extension().unwrap_or_default().to_string_lossy();
+        Some(path.with_extension(format!("rank{rank}.{extension}")))
+    }
+}

@@ -1,0 +1,163 @@
+//! Model FLOPs of a training step, and the measured peak FLOP/s of the machine (the terms of MFU).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::backend::{BlockIndex, Buffer, Category, DType, Gemm, MemoryMeter, Queue};
+use crate::comm::Site;
+use crate::layout::AxisSet;
+use crate::nn::Built;
+use crate::tensor::{ParamRef, Rank};
+
+/// Returns the model FLOPs of training on one token: `6 N + 12 L H Q T` with `N` parameters, `L` layers of `H` heads of `Q`
+/// elements, and sequences of `T` (Chowdhery et al., "PaLM", 2022, appendix B). Attention counts as if every token
+/// attended to all others, which is twice the work of causal attention.
+///
+/// Tables that are only looked up are left out of `N`, as there is no matmul with them: that of positions, and the token
+/// embedding of a model whose head has a weight of its own.
+pub fn model_flops_per_token<M>(built: &Built<M>, seq: usize) -> f64 {
+    let params = built.params();
+    let in_matmuls = params.iter().filter(|param| !param.is_table() || built.has_product(param));
+    let in_matmuls: usize = in_matmuls.map(ParamRef::global_len).sum();
+    let attention: usize = built.attentions.iter().map(|(heads, head_dim)| heads * head_dim).sum();
+    6.0 * in_matmuls as f64 + 12.0 * (attention * seq) as f64
+}
+
+/// Measures the peak FLOP/s of large matmuls in the compute dtype, on all cores or devices of the ranks. Every rank calls
+/// it.
+///
+/// Rank 0 measures while the others wait. With more threads than cores, separate measurements would count a core several
+/// times.
+pub fn measure_peak(rank: &Rank) -> f64 {
+    let mut peak = [0.0];
+    if rank.index() == 0 {
+        let threads = rank.backend().threads();
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let all = (threads * rank.degree_of(AxisSet::ALL)).min(cores);
+        // The ranks of a device share it.
+        let share = if rank.meter().device().is_some() { 1 } else { all };
+        peak[0] = fastest_matmul(rank) / threads.min(cores) as f64 * share as f64;
+    }
+    rank.all_reduce_f64(AxisSet::ALL, &Site::new("peak FLOP/s"), &mut peak);
+    peak[0]
+}
+
+/// Returns the FLOP/s of the fastest of several matmuls. Other work on the machine only makes them slower.
+fn fastest_matmul(rank: &Rank) -> f64 {
+    const AT_LEAST: (u32, Duration) = (8, Duration::from_millis(100));
+    // A separate meter: these buffers are not part of the memory of training.
+    let device = rank.meter().device();
+    let meter = MemoryMeter::on(device.cloned(), usize::MAX);
+    // Large enough to reach the peak, small enough to be quick.
+    let size = if device.is_some() { 4096 } else { 768 };
+    let finish =
+        || device.iter().for_each(|device| device.synchronize(&device.mark(Queue::Compute)));
+    let [a, b, mut c] = [1, 2, 3].map(|key| random_matrix(rank, &meter, size, key));
+    let gemm =
+        Gemm { m: size, n: size, k: size, trans_a: false, trans_b: false, accumulate: false };
+    let begin = Instant::now();
+    let (mut runs, mut best) = (0, Duration::MAX);
+    while runs < AT_LEAST.0 || begin.elapsed() < AT_LEAST.1 {
+        let start = Instant::now();
+        rank.backend().gemm(&gemm, a.view(), b.view(), c.view_mut());
+        finish();
+        best = best.min(start.elapsed());
+        runs += 1;
+    }
+    2.0 * (size * size * size) as f64 / best.as_secs_f64()
+}
+
+/// Creates a matrix of normal random numbers, as in a model. A GPU draws less power for zeros, and runs at a higher clock.
+fn random_matrix(rank: &Rank, meter: &Arc<MemoryMeter>, size: usize, key: u64) -> Buffer {
+    let mut numbers = meter.alloc(DType::F32, size * size, Category::Workspace);
+    let index = BlockIndex::whole(&[size, size]);
+    rank.backend().normal(key, 1.0, &index, numbers.view_mut());
+    let mut matrix = meter.alloc(rank.compute_dtype(), size * size, Category::Workspace);
+    rank.backend().cast(numbers.view(), matrix.view_mut());
+    matrix
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::cpu::CpuBackend;
+    use crate::comm::RankComms;
+    use crate::layout::{Here, Local};
+    use crate::mesh::MeshShape;
+    use crate::nn::{
+        Attention, Build, Builder, Embedding, LearnedPositions, LmHead, Sizes, declare,
+    };
+    use crate::prelude::Whole;
+
+    macro_rules! dims {
+        ($($name:ident)*) => {$(
+            #[derive(Clone, Copy)]
+            struct $name;
+            impl Whole for $name {
+                const DECLARED_NAME: &'static str = stringify!($name);
+                type Home = Here;
+            }
+            impl Local for $name {}
+        )*};
+    }
+
+    dims! { Vocab Hidden Heads KvHeads HeadDim Places }
+
+    struct Tiny;
+
+    impl Build for Tiny {
+        fn build(builder: &mut Builder<'_>) -> Tiny {
+            Embedding::<Vocab, Hidden>::build(&mut builder.field("embed"));
+            Attention::<Heads, KvHeads, HeadDim>::build(&mut builder.field("attention"));
+            LearnedPositions::<Places, Hidden>::build(&mut builder.field("positions"));
+            let mut head = builder.field("head");
+            head.tie("embed", Some("tied"));
+            LmHead::<Hidden, Vocab>::build(&mut head);
+            Tiny
+        }
+    }
+
+    #[test]
+    fn model_flops_count_matmuls_and_attention() {
+        let comms = RankComms::unattended(MeshShape::SINGLE);
+        let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
+        let sizes = Sizes::new()
+            .with(Vocab, 10)
+            .with(Hidden, 4)
+            .with(Heads, 6)
+            .with(KvHeads, 3)
+            .with(HeadDim, 5)
+            .with(Places, 100);
+        // A tied embedding is also the weight of the head's matmul.
+        for tied in [false, true] {
+            let sizes = sizes.clone().with_flag("tied", tied);
+            let built = declare::<Tiny>(&rank, &sizes).unwrap();
+            assert_eq!(built.global_len(), if tied { 440 } else { 480 });
+            let expected = 6.0 * 40.0 + 12.0 * (6 * 5 * 7) as f64;
+            assert_eq!(model_flops_per_token(&built, 7), expected, "tied: {tied}");
+        }
+    }
+
+    /// A GPU multiplies zeros faster than the numbers of a model.
+    #[test]
+    fn peak_is_measured_with_random_numbers() {
+        let comms = RankComms::unattended(MeshShape::SINGLE);
+        let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
+        let meter = MemoryMeter::new();
+        let [a, b] = [1, 2].map(|key| random_matrix(&rank, &meter, 64, key).view().to_vec::<f32>());
+        let squares: f32 = a.iter().map(|x| x * x).sum();
+        assert!((0.9..1.1).contains(&(squares / a.len() as f32)), "{squares}");
+        assert_ne!(a, b);
+    }
+
+    #[test]
+    fn peak_counts_each_core_once() {
+        let comms = RankComms::unattended(MeshShape::SINGLE);
+        let cores = std::thread::available_parallelism().unwrap().get();
+        let rank = Rank::new(comms, Box::new(CpuBackend::new(cores * 2).unwrap()), 0);
+        let peak = measure_peak(&rank);
+        // Between a slow core's scalar arithmetic and more than any machine does.
+        assert!((1e8..1e15).contains(&peak), "{peak}");
+        assert_eq!(rank.meter().total_peak(), 0, "the measurement is not part of the run");
+    }
+}

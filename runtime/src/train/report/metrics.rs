@@ -1,0 +1,190 @@
+//! `--metrics`: one JSON object per step, one step per line.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// The metrics of one step. JSON has no infinity and no NaN; they are written as `null`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StepMetrics {
+    /// The step, from 0.
+    pub step: u64,
+    /// Mean loss over the tokens of the step, in nats, before its update.
+    pub loss: f64,
+    /// Norm of the global gradient before clipping.
+    pub grad_norm: f64,
+    /// Learning rate of the step's update.
+    pub lr: f64,
+    /// Tokens trained on in this step, over all ranks.
+    pub tokens: u64,
+    /// Duration in milliseconds.
+    pub step_ms: f64,
+    /// Tokens per second, over all ranks.
+    pub tokens_per_s: f64,
+    /// Model FLOPs utilization: a fraction of the machine's peak.
+    pub mfu: f64,
+    /// Hardware FLOPs utilization: `mfu`, with recomputed FLOPs added.
+    pub hfu: f64,
+    /// Peak memory of any rank so far in bytes, by category.
+    pub peak_bytes: BTreeMap<&'static str, u64>,
+    /// Bytes that rank 0 sent in this step, by mesh axis (`dp x tp` for collectives over both).
+    pub comm_bytes: BTreeMap<String, u64>,
+}
+
+/// A metrics file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("--metrics: cannot {action} {}: {source}", path.display())]
+pub struct MetricsError {
+    action: &'static str,
+    path: PathBuf,
+    source: std::io::Error,
+}
+
+/// An open metrics file.
+#[derive(Debug)]
+pub struct MetricsFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl MetricsFile {
+    /// Creates the file at `path`, or continues it for a run that resumes before step `first_step`: lines of steps that will
+    /// be repeated are removed, as is a torn last line.
+    ///
+    /// # Errors
+    /// A file that cannot be created, read or written.
+    pub fn open(path: &Path, first_step: u64) -> Result<MetricsFile, MetricsError> {
+        let failed = |action| move |source| MetricsError { action, path: path.to_owned(), source };
+        let mut options = OpenOptions::new();
+        let options = options.create(true).read(true).write(true).truncate(first_step == 0);
+        let mut file = options.open(path).map_err(failed("open"))?;
+        let kept = bytes_before(&file, first_step).map_err(failed("read"))?;
+        // A pipe or a terminal has no length to set.
+        if file.metadata().is_ok_and(|data| data.is_file()) {
+            file.set_len(kept).map_err(failed("shorten"))?;
+            file.seek(SeekFrom::Start(kept)).map_err(failed("continue"))?;
+        }
+        Ok(MetricsFile { file, path: path.to_owned() })
+    }
+
+    /// Writes one line and flushes it.
+    ///
+    /// # Errors
+    /// A line that cannot be written.
+    pub fn write_step(&mut self, step: &StepMetrics) -> Result<(), MetricsError> {
+        let failed = |source| MetricsError { action: "write", path: self.path.clone(), source };
+        let mut line = serde_json::to_vec(step).map_err(|error| failed(error.into()))?;
+        line.push(b'\n');
+        self.file.write_all(&line).map_err(failed)
+    }
+}
+
+/// Returns the length of the complete lines of steps before `first_step`.
+fn bytes_before(file: &File, first_step: u64) -> std::io::Result<u64> {
+    if first_step == 0 {
+        return Ok(0);
+    }
+    let mut reader = BufReader::new(file);
+    let (mut line, mut kept) = (Vec::new(), 0);
+    loop {
+        line.clear();
+        reader.read_until(b'\n', &mut line)?;
+        let step = serde_json::from_slice::<serde_json::Value>(&line)
+            .ok()
+            .and_then(|object| object.get("step")?.as_u64());
+        match step {
+            Some(step) if step < first_step && line.ends_with(b"\n") => kept += line.len() as u64,
+            _ => return Ok(kept),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(step: u64, loss: f64) -> StepMetrics {
+        StepMetrics {
+            step,
+            loss,
+            grad_norm: 0.5,
+            lr: 1e-3,
+            tokens: 64,
+            step_ms: 12.5,
+            tokens_per_s: 5120.0,
+            mfu: 0.25,
+            hfu: 0.3,
+            peak_bytes: BTreeMap::from([("parameters", 4096), ("gradients", 2048)]),
+            comm_bytes: BTreeMap::from([("dp".into(), 128), ("tp".into(), 0)]),
+        }
+    }
+
+    fn lines(path: &Path) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(path).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn lines_have_the_keys_of_the_contract() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.jsonl");
+        let mut file = MetricsFile::open(&path, 0).unwrap();
+        file.write_step(&step(0, 5.5)).unwrap();
+        let object = &lines(&path)[0];
+        let mut keys: Vec<_> = object.as_object().unwrap().keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        assert_eq!(
+            keys.join(" "),
+            "comm_bytes grad_norm hfu loss lr mfu peak_bytes step step_ms tokens tokens_per_s"
+        );
+        assert_eq!(object["loss"], 5.5);
+        assert_eq!(object["peak_bytes"]["gradients"], 2048);
+        assert_eq!(object["comm_bytes"]["dp"], 128);
+    }
+
+    #[test]
+    fn non_finite_numbers_are_null() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.jsonl");
+        let mut file = MetricsFile::open(&path, 0).unwrap();
+        for loss in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            file.write_step(&step(0, loss)).unwrap();
+        }
+        assert!(lines(&path).iter().all(|line| line["loss"].is_null()));
+    }
+
+    #[test]
+    fn resumed_runs_continue_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.jsonl");
+        let steps = |path| lines(path).iter().map(|line| line["step"].as_u64().unwrap()).collect();
+        let mut file = MetricsFile::open(&path, 0).unwrap();
+        (0..5).for_each(|s| file.write_step(&step(s, 1.0)).unwrap());
+        file.file.write_all(b"{\"step\": 5, \"lo").unwrap();
+        drop(file);
+
+        let mut file = MetricsFile::open(&path, 3).unwrap();
+        file.write_step(&step(3, 2.0)).unwrap();
+        let kept: Vec<u64> = steps(&path);
+        assert_eq!(kept, [0, 1, 2, 3]);
+        assert_eq!(lines(&path)[3]["loss"], 2.0);
+
+        let mut file = MetricsFile::open(&path, 0).unwrap();
+        file.write_step(&step(0, 1.0)).unwrap();
+        let kept: Vec<u64> = steps(&path);
+        assert_eq!(kept, [0]);
+    }
+
+    #[test]
+    fn unusable_files_are_named() {
+        let error = MetricsFile::open(Path::new("/no/such/folder/m.jsonl"), 0).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("--metrics: cannot open /no/such/folder/m.jsonl"), "{text}");
+        let full = MetricsFile::open(Path::new("/dev/full"), 0);
+        let text = full.unwrap().write_step(&step(0, 1.0)).unwrap_err().to_string();
+        assert!(text.contains("cannot write /dev/full: No space left"), "{text}");
+    }
+}

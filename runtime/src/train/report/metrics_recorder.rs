@@ -1,0 +1,97 @@
+//! Metrics of a step, from the counters of all ranks.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use crate::comm::Site;
+use crate::layout::AxisSet;
+use crate::nn::Built;
+use crate::tensor::Rank;
+
+use crate::train::Result;
+use crate::train::plan::Plan;
+use crate::train::step::StepStats;
+
+use super::flops::{measure_peak, model_flops_per_token};
+use super::usage::peak_bytes;
+use super::{MetricsFile, StepMetrics};
+
+/// Records the metrics of steps. Every rank has one, and rank 0 writes.
+pub struct MetricsRecorder<'a> {
+    /// Written by rank 0.
+    file: Option<&'a Mutex<MetricsFile>>,
+    flops_per_token: f64,
+    /// Peak FLOP/s of the machine.
+    peak: f64,
+    /// Counters at the start of the step.
+    recomputed: u64,
+    bytes: BTreeMap<AxisSet, u64>,
+}
+
+impl<'a> MetricsRecorder<'a> {
+    /// Creates the recorder of a rank, and measures the peak FLOP/s if they are unknown. Every rank calls it.
+    pub fn new<M>(
+        rank: &Rank,
+        built: &Built<M>,
+        plan: &Plan,
+        file: Option<&'a Mutex<MetricsFile>>,
+    ) -> MetricsRecorder<'a> {
+        MetricsRecorder {
+            file,
+            flops_per_token: model_flops_per_token(built, plan.config.seq),
+            peak: plan
+                .machine
+                .peak_flops(rank.compute_dtype())
+                .unwrap_or_else(|| measure_peak(rank)),
+            recomputed: 0,
+            bytes: BTreeMap::new(),
+        }
+    }
+
+    /// Notes the counters at the start of a step.
+    pub fn begin_step(&mut self, rank: &Rank) {
+        self.recomputed = rank.recomputed_flops();
+        self.bytes = rank.comms().bytes_by_axes();
+    }
+
+    /// Writes the line of `step`. Every rank calls it.
+    pub fn record_step(&self, rank: &Rank, step: u64, stats: &StepStats) -> Result<()> {
+        // First, so that the collectives of the metrics themselves are not counted.
+        let comm_bytes = self.comm_bytes(rank);
+        let mut recomputed = [(rank.recomputed_flops() - self.recomputed) as f64];
+        rank.all_reduce_f64(AxisSet::ALL, &Site::new("--metrics"), &mut recomputed);
+        let peak_bytes = peak_bytes(rank)?;
+        let Some(file) = self.file.filter(|_| rank.index() == 0) else { return Ok(()) };
+        let possible_flops = stats.seconds * self.peak;
+        let mfu = self.flops_per_token * stats.tokens as f64 / possible_flops;
+        let line = StepMetrics {
+            step,
+            loss: stats.loss,
+            grad_norm: stats.grad_norm,
+            lr: stats.lr,
+            tokens: stats.tokens,
+            step_ms: stats.seconds * 1e3,
+            tokens_per_s: stats.tokens as f64 / stats.seconds,
+            mfu,
+            hfu: mfu + recomputed[0] / possible_flops,
+            peak_bytes,
+            comm_bytes,
+        };
+        Ok(file.lock().unwrap_or_else(PoisonError::into_inner).write_step(&line)?)
+    }
+
+    /// Returns the bytes that this rank has sent in the step, by axis; 0 for an axis without traffic.
+    fn comm_bytes(&self, rank: &Rank) -> BTreeMap<String, u64> {
+        let mut sent = BTreeMap::new();
+        for axis in AxisSet::ALL.iter().filter(|axis| rank.degree(*axis) > 1) {
+            sent.insert(axis.to_string(), 0);
+        }
+        for (axes, bytes) in rank.comms().bytes_by_axes() {
+            let bytes = bytes - self.bytes.get(&axes).copied().unwrap_or(0);
+            if bytes > 0 {
+                sent.insert(axes.to_string(), bytes);
+            }
+        }
+        sent
+    }
+}

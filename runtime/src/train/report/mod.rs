@@ -1,0 +1,15 @@
+//! Reports of a run: progress, metrics per step, resource usage and the final summary.
+
+mod flops;
+mod metrics;
+mod metrics_recorder;
+mod progress;
+mod summary;
+mod usage;
+
+pub use metrics::{MetricsError, MetricsFile, StepMetrics};
+pub use metrics_recorder::MetricsRecorder;
+
+pub use progress::Progress;
+pub use summary::Summary;
+pub use usage::{AxisUse, MemoryUse, Report, UsageTotals};

@@ -1,0 +1,152 @@
+//! The summary of a finished run.
+
+use std::io::Write;
+use std::time::Duration;
+
+use crate::backend::Bytes;
+use crate::data::Tokenizer;
+
+use crate::train::config::Config;
+use crate::train::console::counted;
+use crate::train::plan::{Plan, describe_mesh};
+
+use super::Report;
+
+/// Results of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// Loss of every step of this run.
+    pub losses: Vec<f64>,
+    /// Gradient norm before clipping of every step of this run.
+    pub grad_norms: Vec<f64>,
+    /// Median of tokens per second over all ranks.
+    pub tokens_per_s: f64,
+    /// Time of all steps, including metrics and checkpoints.
+    pub elapsed: Duration,
+    /// Memory, communication and recomputation.
+    pub report: Report,
+    /// Prompt, followed by the sampled tokens.
+    pub sample: Vec<u32>,
+    /// Number of prompt tokens in `sample`.
+    pub prompt_len: usize,
+}
+
+impl Summary {
+    /// Prints to stdout. A closed pipe, as with `| head`, is not a failure of the run.
+    pub(in crate::train) fn print(&self, plan: &Plan) {
+        let _ = std::io::stdout().write_all(self.as_text(plan).as_bytes());
+    }
+
+    fn as_text(&self, plan: &Plan) -> String {
+        let [first, last] =
+            [self.losses.first(), self.losses.last()].map(|loss| loss.copied().unwrap_or(f64::NAN));
+        let mut text = format!(
+            "{} on {} in {:.1} s: loss {first:.4} to {last:.4}, {:.0} tokens/s\n",
+            counted(self.losses.len(), "step"),
+            describe_mesh(&plan.config),
+            self.elapsed.as_secs_f64(),
+            self.tokens_per_s
+        );
+        text += &usage_tables(&self.report, self.losses.len());
+        for line in output_lines(&plan.config) {
+            text += &format!("{line}\n");
+        }
+        if self.sample.len() > self.prompt_len {
+            let tokenizer = plan.tokenizer.as_ref();
+            let (prompt, continuation) = self.sample.split_at(self.prompt_len);
+            text += &format!("--- prompt ---\n{}\n", decode_tokens(prompt, tokenizer));
+            text += &format!("--- continuation ---\n{}\n", decode_tokens(continuation, tokenizer));
+        }
+        text
+    }
+}
+
+/// Formats planned and peak memory, the communication of a step, and the fraction of recomputed FLOPs.
+fn usage_tables(report: &Report, steps: usize) -> String {
+    let mut text =
+        format!("{:<26}{:>10}{:>10}\n", "memory of the fullest rank", "at least", "peak");
+    for used in &report.memory {
+        if used.planned > 0 || used.peak > 0 {
+            let [planned, peak] = [used.planned, used.peak].map(|bytes| Bytes(bytes as f64));
+            text += &format!("  {:<24}{planned:>10}{peak:>10}\n", used.category);
+        }
+    }
+    if !report.communication.is_empty() {
+        let head = "communication of a step";
+        text += &format!("{head:<26}{:>10}{:>10}{:>10}\n", "bytes", "hidden", "exposed");
+    }
+    for used in &report.communication {
+        let bytes = Bytes(used.bytes as f64 / steps as f64);
+        let [hidden, exposed] = [used.hidden, used.exposed]
+            .map(|time| format!("{:.2} ms", time.as_secs_f64() * 1e3 / steps as f64));
+        text += &format!("  {:<24}{bytes:>10}{hidden:>10}{exposed:>10}\n", used.axes);
+    }
+    if report.recomputed > 0.0 {
+        text += &format!("{:.1} % of all FLOPs were recomputation\n", report.recomputed * 100.0);
+    }
+    text
+}
+
+/// Lists what a run with these settings has written, and how to use it.
+fn output_lines(config: &Config) -> Vec<String> {
+    let saved = config.save.as_ref().map(|save| {
+        let latest = save.dir.join("latest");
+        format!("saved {0}; to go on: --resume {0} and a larger --steps", latest.display())
+    });
+    let exported = config.export_hf.as_ref().map(|folder| format!("exported {}", folder.display()));
+    saved.into_iter().chain(exported).collect()
+}
+
+/// Decodes tokens as text, or lists them as numbers without a tokenizer. Invalid text becomes replacement characters, and so
+/// do control characters, which would affect a terminal.
+fn decode_tokens(tokens: &[u32], tokenizer: Option<&Tokenizer>) -> String {
+    let Some(tokenizer) = tokenizer else {
+        return tokens.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    };
+    let visible = |c: char| c == '\n' || c == '\t' || !c.is_control();
+    let text = tokenizer.decode(tokens);
+    text.chars().map(|c| if visible(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{AxisUse, MemoryUse};
+    use super::*;
+
+    #[test]
+    fn usage_is_shown_in_tables() {
+        let used = |category, planned, peak| MemoryUse { category, planned, peak };
+        let report = Report {
+            memory: vec![
+                used("parameters", 4_000_000, 4_000_000),
+                used("offloaded", 0, 0),
+                used("total", 12_300_000, 13_456_789),
+            ],
+            communication: vec![AxisUse {
+                axes: "dp x fsdp".into(),
+                bytes: 5_000_000,
+                hidden: Duration::from_millis(25),
+                exposed: Duration::from_micros(680),
+            }],
+            recomputed: 0.25,
+        };
+        let expected = "\
+memory of the fullest rank  at least      peak
+  parameters                 4.00 MB   4.00 MB
+  total                      12.3 MB   13.5 MB
+communication of a step        bytes    hidden   exposed
+  dp x fsdp                  1.25 MB   6.25 ms   0.17 ms
+25.0 % of all FLOPs were recomputation
+";
+        assert_eq!(usage_tables(&report, 4), expected);
+    }
+
+    #[test]
+    fn invalid_text_is_replaced() {
+        assert_eq!(
+            decode_tokens(&[104, 105, 10, 300, 27, 255], Some(&Tokenizer::Bytes)),
+            "hi\n\u{fffd}\u{fffd}\u{fffd}"
+        );
+        assert_eq!(decode_tokens(&[104, 300], None), "104 300");
+    }
+}

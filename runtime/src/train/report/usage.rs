@@ -1,0 +1,138 @@
+//! Resource usage of a run: peak memory, communication, and recomputed FLOPs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::backend::Category;
+use crate::comm::{Blocks, CommTimes, Site};
+use crate::layout::AxisSet;
+use crate::tensor::Rank;
+
+use crate::train::Result;
+use crate::train::plan::MemoryPlan;
+
+/// Resource usage of the steps of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// Memory by category, then in total. Categories need not peak at the same time.
+    pub memory: Vec<MemoryUse>,
+    /// Communication of rank 0 in all steps, by the axes of the process group.
+    pub communication: Vec<AxisUse>,
+    /// Recomputed FLOPs, as a fraction of all FLOPs of the steps.
+    pub recomputed: f64,
+}
+
+/// Communication over some axes; times are those of [`CommTimes`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct AxisUse {
+    /// The axes: `fsdp`, `dp x fsdp`.
+    pub axes: String,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Time overlapped with computation.
+    pub hidden: Duration,
+    /// Exposed time, during which computation waited.
+    pub exposed: Duration,
+}
+
+/// Bytes of one category of memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Name of the category, or `total`.
+    pub category: &'static str,
+    /// Lower bound of a rank's bytes, from the memory plan.
+    pub planned: u64,
+    /// Peak bytes of any rank.
+    pub peak: u64,
+}
+
+/// Accumulates the usage of steps. Every rank has one.
+#[derive(Debug, Default)]
+pub struct UsageTotals {
+    /// Executed FLOPs, and those of recomputation among them.
+    flops: [u64; 2],
+    comm: BTreeMap<AxisSet, (u64, CommTimes)>,
+}
+
+impl UsageTotals {
+    /// Runs `step` and adds its usage.
+    pub fn count<T>(&mut self, rank: &Rank, step: impl FnOnce() -> T) -> T {
+        let before = flop_counters(rank);
+        let (bytes, times) = (rank.comms().bytes_by_axes(), rank.comms().times_by_axes());
+        let result = step();
+        for (axes, now) in rank.comms().bytes_by_axes() {
+            let (total, _) = self.comm.entry(axes).or_default();
+            *total += now - bytes.get(&axes).copied().unwrap_or_default();
+        }
+        for (axes, now) in rank.comms().times_by_axes() {
+            let (_, total) = self.comm.entry(axes).or_default();
+            *total += now - times.get(&axes).copied().unwrap_or_default();
+        }
+        for ((total, before), after) in self.flops.iter_mut().zip(before).zip(flop_counters(rank)) {
+            *total += after - before;
+        }
+        result
+    }
+
+    /// Returns the usage of all steps. Every rank calls it.
+    pub fn report(&self, rank: &Rank, plan: &MemoryPlan) -> Result<Report> {
+        let mut flops = self.flops.map(|flops| flops as f64);
+        rank.all_reduce_f64(AxisSet::ALL, &Site::new("report"), &mut flops);
+        let peaks = peak_bytes(rank)?;
+        let of = |category: &'static str, planned| MemoryUse {
+            category,
+            planned,
+            peak: peaks.get(category).copied().unwrap_or(0),
+        };
+        let memory = Category::ALL.map(|category| of(category.name(), plan.peak_of(category)));
+        Ok(Report {
+            memory: memory.into_iter().chain([of(TOTAL, plan.total())]).collect(),
+            communication: self.communication(),
+            recomputed: if flops[0] > 0.0 { flops[1] / flops[0] } else { 0.0 },
+        })
+    }
+
+    fn communication(&self) -> Vec<AxisUse> {
+        let used = self.comm.iter().filter(|(_, (bytes, _))| *bytes > 0);
+        used.map(|(axes, (bytes, times))| AxisUse {
+            axes: axes.to_string(),
+            bytes: *bytes,
+            hidden: times.hidden,
+            exposed: times.exposed,
+        })
+        .collect()
+    }
+}
+
+fn flop_counters(rank: &Rank) -> [u64; 2] {
+    [rank.backend().flops(), rank.recomputed_flops()]
+}
+
+/// All categories together, in metrics and reports.
+const TOTAL: &str = "total";
+
+/// Returns the peak bytes of any rank so far, by category and in total. Every rank calls it, and all get the same result.
+pub fn peak_bytes(rank: &Rank) -> Result<BTreeMap<&'static str, u64>> {
+    let meter = rank.meter();
+    let mut peaks: Vec<(&'static str, u64)> =
+        meter.peak().map(|(category, bytes)| (category.name(), bytes as u64)).collect();
+    peaks.push((TOTAL, meter.total_peak() as u64));
+    // Collectives take 32-bit elements.
+    let halves: Vec<u32> =
+        peaks.iter().flat_map(|(_, bytes)| [(bytes >> 32) as u32, *bytes as u32]).collect();
+    let world = rank.comms().world();
+    let counts = Blocks::new(1, vec![halves.len(); world.size()]);
+    let mut all = vec![0u32; halves.len() * world.size()];
+    world.all_gather(
+        &Site::new("peak memory"),
+        halves.as_slice().into(),
+        all.as_mut_slice().into(),
+        &counts,
+    )?;
+    let max_over_ranks = |index: usize| {
+        let of_rank =
+            |halves: &[u32]| u64::from(halves[2 * index]) << 32 | u64::from(halves[2 * index + 1]);
+        all.chunks_exact(halves.len()).map(of_rank).max().unwrap_or(0)
+    };
+    Ok(peaks.iter().enumerate().map(|(index, (name, _))| (*name, max_over_ranks(index))).collect())
+}

@@ -1,0 +1,9 @@
+//! The run of one rank, from building the model to sampling a continuation.
+
+mod batch_check;
+mod divergence;
+mod rank_loop;
+mod sample;
+mod save;
+
+pub use rank_loop::{RankLoop, SharedFiles};

@@ -1,0 +1,201 @@
+//! The run of one rank: build, load, train, checkpoint, export, sample.
+
+use std::sync::Mutex;
+use std::time::Instant;
+
+use crate::comm::RankComms;
+use crate::data::{MicroBatch, Prefetch};
+use crate::layout::AxisSet;
+use crate::nn::build;
+use crate::optim::{Ema, Optimizer, ParamGroups};
+use crate::state_dict::{TrainingState, TrainingStateMut, export_hf, import_hf, load_checkpoint};
+use crate::tensor::{Extent, Rank, Settings};
+use crate::train::cuda_graphs::CudaGraphs;
+use crate::train::micro_batch::StepInput;
+use crate::train::plan::Plan;
+use crate::train::report::{MetricsRecorder, UsageTotals};
+use crate::train::step::{NonFinite, RankState, StepStats, train_step};
+use crate::train::{Error, LanguageModel, MetricsFile, Progress, Result, Summary};
+
+use super::batch_check::check_first_batches;
+use super::divergence::divergence_origin;
+use super::sample::sample_continuation;
+use super::save::save_checkpoint;
+
+/// Files that the ranks of this process share.
+pub struct SharedFiles {
+    /// Written by rank 0.
+    pub metrics: Option<Mutex<MetricsFile>>,
+}
+
+impl SharedFiles {
+    /// Opens the files that are written during the run.
+    pub fn open(plan: &Plan) -> Result<SharedFiles> {
+        let metrics = match &plan.config.metrics {
+            // Of several processes, that of rank 0 writes.
+            _ if plan.machine.own_rank().is_some_and(|rank| rank > 0) => None,
+            Some(path) => Some(Mutex::new(MetricsFile::open(path, plan.first_step())?)),
+            None => None,
+        };
+        Ok(SharedFiles { metrics })
+    }
+}
+
+/// One rank, ready to train.
+pub struct RankLoop<'a, M: LanguageModel> {
+    plan: &'a Plan,
+    // Freed before the model, whose memory graphs refer to.
+    graphs: CudaGraphs<(M::Batch, M::Seq)>,
+    state: RankState<M>,
+    recorder: Option<MetricsRecorder<'a>>,
+    batches: Prefetch,
+    /// Completed steps at the last checkpoint.
+    saved: Option<u64>,
+}
+
+impl<'a, M: LanguageModel> RankLoop<'a, M> {
+    /// Builds the model on this rank and loads its weights.
+    pub fn new(plan: &'a Plan, files: &'a SharedFiles, comms: RankComms) -> Result<Self> {
+        let config = &plan.config;
+        let backend = plan.machine.backend(comms.rank())?;
+        let comms = plan.machine.connect(comms, &*backend)?;
+        let logits_limit = plan.memory.logits_limit();
+        let settings = Settings { logits_limit, ..config.settings() };
+        let rank = Rank::with_settings(comms, backend, settings);
+        let built = build::<M>(&rank, &plan.sizes)?;
+        let params = built.params();
+        if let (None, Some(folder)) = (&plan.resume, &plan.weights) {
+            import_hf(folder, M::HF_NAMES, &params).map_err(Error::of_flag("--init-from"))?;
+        }
+        let (options, groups) = (config.optimizer.options(), ParamGroups::default());
+        let mut optimizer = Optimizer::new(&rank, &built.units, options, &groups)?;
+        let mut average = config.optimizer.ema.map(|decay| Ema::new(&rank, &built.units, decay));
+        if let Some(checkpoint) = &plan.resume {
+            let (optimizer, average) = (&mut optimizer, average.as_mut());
+            let state = TrainingStateMut { params: &params, optimizer, average };
+            load_checkpoint(checkpoint, state).map_err(Error::of_flag("--resume"))?;
+        }
+        let recorder = (config.metrics.as_ref())
+            .map(|_| MetricsRecorder::new(&rank, &built, plan, files.metrics.as_ref()));
+        let data = AxisSet::DATA;
+        let rows = Extent::part(config.batch, rank.position(data), rank.degree_of(data));
+        let rows = rows.offset..rows.offset + rows.local;
+        let batches = Prefetch::start(&plan.dataset, rows, plan.first_step()..config.steps)?;
+        let obstacle = plan.machine.cuda_graph_obstacle();
+        let graphs = CudaGraphs::new(&rank, config.graphs, obstacle.as_deref());
+        let state = RankState { rank, built, optimizer, average };
+        Ok(RankLoop { plan, graphs, state, recorder, batches, saved: None })
+    }
+
+    /// Trains to the last step.
+    pub fn run(mut self) -> Result<Summary> {
+        let config = &self.plan.config;
+        let first = self.plan.first_step();
+        let start = Instant::now();
+        let rank = self.state.rank.clone();
+        let mut progress = (rank.index() == 0).then(|| Progress::new(first, config.steps));
+        let mut usage = UsageTotals::default();
+        let (mut losses, mut grad_norms, mut rates) = (Vec::new(), Vec::new(), Vec::new());
+        check_first_batches(&rank, config.batch, self.batches.peek(first)?)?;
+        rank.compare_declared_values();
+        for step in first..config.steps {
+            if let Some(recorder) = &mut self.recorder {
+                recorder.begin_step(&rank);
+            }
+            let stats = usage.count(&rank, || self.run_step(step))?;
+            if let Some(recorder) = &self.recorder {
+                recorder.record_step(&rank, step, &stats)?;
+            }
+            let rate = stats.tokens as f64 / stats.seconds;
+            if let Some(progress) = &mut progress {
+                progress.show_step(step, stats.loss, rate);
+            }
+            losses.push(stats.loss);
+            grad_norms.push(stats.grad_norm);
+            rates.push(rate);
+            self.save_if_due(step + 1)?;
+        }
+        if let Some(progress) = &progress {
+            progress.finish();
+        }
+        let elapsed = start.elapsed();
+        usage.count(&rank, || rank.finish_trace());
+        self.graphs.close();
+        let report = usage.report(&rank, &self.plan.memory)?;
+        let mut average = self.state.average.take();
+        let (sample, prompt_len) = match &mut average {
+            Some(average) => average.with_average(|| self.export_and_sample()),
+            None => self.export_and_sample(),
+        }?;
+        rates.sort_by(f64::total_cmp);
+        let tokens_per_s = rates.get(rates.len() / 2).copied().unwrap_or(0.0);
+        Ok(Summary { losses, grad_norms, tokens_per_s, elapsed, report, sample, prompt_len })
+    }
+
+    fn run_step(&mut self, step: u64) -> Result<StepStats> {
+        let start = Instant::now();
+        let config = &self.plan.config;
+        let batch = self.batches.take(step)?;
+        let count = config.micro_batches;
+        let micro_batches: Vec<MicroBatch<'_>> =
+            (0..count).map(|index| batch.micro_batch(count, index)).collect();
+        let sizes = [config.batch, config.seq];
+        let input = StepInput { step, start, sizes, micro_batches: &micro_batches };
+        train_step(&mut self.state, &mut self.graphs, &config.optimizer, &input)
+            .map_err(|found| self.stop_diverged(step, &found))
+    }
+
+    /// Exports the model, and returns a sampled continuation with the length of its prompt.
+    fn export_and_sample(&self) -> Result<(Vec<u32>, usize)> {
+        let RankState { rank, built, .. } = &self.state;
+        if let (Some(folder), Some(format)) = (&self.plan.config.export_hf, &self.plan.export) {
+            export_hf(rank, folder, format, M::HF_NAMES, &built.params())
+                .map_err(Error::of_flag("--export-hf"))?;
+        }
+        sample_continuation(rank, &built.model, self.plan)
+    }
+
+    fn save_if_due(&mut self, steps: u64) -> Result<()> {
+        let config = &self.plan.config;
+        let Some(save) = &config.save else { return Ok(()) };
+        let is_due = save.every.is_some_and(|every| steps.is_multiple_of(every));
+        if is_due || steps == config.steps { self.save(steps, save.keep) } else { Ok(()) }
+    }
+
+    /// Saves a checkpoint after `steps` steps. Every rank calls it.
+    fn save(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
+        let RankState { rank, built, optimizer, average } = &self.state;
+        let params = built.params();
+        let state = TrainingState { params: &params, optimizer, average: average.as_ref() };
+        save_checkpoint(rank, &state, self.plan, steps, keep)?;
+        self.saved = Some(steps);
+        Ok(())
+    }
+
+    /// Returns an error with the step and the ranks at which a number was no longer finite. Every rank calls it. The model
+    /// is as before the step, and a checkpoint of it is saved if `--save` is given.
+    fn stop_diverged(&mut self, step: u64, found: &NonFinite) -> Error {
+        let NonFinite { quantity, value, local } = found;
+        let origin = divergence_origin(&self.state.rank, *local);
+        let saved = self.save_before_step(step);
+        Error::Diverged(format!(
+            "step {step}: the {quantity} is {value} {origin}; training stopped, {saved}. A lower --lr, a longer --warmup or \
+             cleaner data may help"
+        ))
+    }
+
+    /// Saves a checkpoint of the state before `step` if `--save` is given, and describes the outcome.
+    fn save_before_step(&mut self, step: u64) -> String {
+        let Some(save) = &self.plan.config.save else {
+            return "nothing was saved (--save DIR keeps the state before such a step)".to_owned();
+        };
+        let saved = format!("the state before this step is in {}", save.dir.display());
+        if self.saved == Some(step) {
+            return saved;
+        }
+        match self.save(step, None) {
+            Ok(()) => saved,
+            Err(error) => format!("the state before this step could not be saved ({error})"),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Sampling of a continuation from the trained model.
+
+use crate::comm::Site;
+use crate::layout::AxisSet;
+use crate::random;
+use crate::tensor::{Rank, Tokens};
+
+use crate::train::plan::Plan;
+use crate::train::{LanguageModel, Result};
+
+/// Length of the prompt, which is the start of the data.
+const PROMPT: usize = 32;
+
+/// Sampling temperature.
+const TEMPERATURE: f64 = 0.8;
+
+/// Continues the first tokens of the data. Returns the prompt followed by `--sample-tokens` tokens, and the length of the
+/// prompt. Every rank calls it, and all get the same result.
+pub fn sample_continuation<M: LanguageModel>(
+    rank: &Rank,
+    model: &M,
+    plan: &Plan,
+) -> Result<(Vec<u32>, usize)> {
+    let (seq, file) = (plan.config.seq, plan.dataset.file());
+    let prompt_len = PROMPT.min(seq).min(file.len());
+    let end = prompt_len + plan.config.sample_tokens;
+    let mut tokens = vec![0; prompt_len];
+    file.read(0, &mut tokens)?;
+    // At most as long as prompt and continuation, so that a short continuation of a model with long sequences is quick. A
+    // model with parameters over its sequence dim takes that length only.
+    let fixed = plan.sizes.get::<M::Seq>();
+    let width = fixed.unwrap_or(seq.min(end));
+    // All data-parallel ranks compute the same row.
+    let rows = rank.degree_of(AxisSet::DATA);
+    let key = random::key(plan.config.seed, "sample");
+    while tokens.len() < end {
+        let window = &tokens[tokens.len().saturating_sub(width)..];
+        let last = window.len() - 1;
+        // Attention is causal: positions after the last token do not affect its prediction.
+        let mut block = window.to_vec();
+        block.resize(width, 0);
+        let next = rank.evaluate(|| {
+            let input = Tokens::from_block(rank, &[rows, width], &block);
+            let logits = model.logits(&input).to_local_vec();
+            let vocab = logits.len() / width;
+            let key = random::subkey(key, (tokens.len() - prompt_len) as u64);
+            draw_token(&logits[last * vocab..(last + 1) * vocab], key)
+        });
+        let mut next = [next];
+        rank.comms().world().broadcast(&Site::new("sample"), 0, next.as_mut_slice().into())?;
+        tokens.push(next[0]);
+    }
+    Ok((tokens, prompt_len))
+}
+
+/// Draws a token from `softmax(logits / TEMPERATURE)`, by inverting the cumulative distribution at a number that follows from
+/// `key`.
+fn draw_token(logits: &[f32], key: u64) -> u32 {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weights: Vec<f64> =
+        logits.iter().map(|logit| (f64::from(logit - max) / TEMPERATURE).exp()).collect();
+    let total: f64 = weights.iter().sum();
+    let mut left = (key >> 11) as f64 / (1u64 << 53) as f64 * total;
+    for (token, weight) in weights.iter().enumerate() {
+        left -= weight;
+        if left < 0.0 {
+            return token as u32;
+        }
+    }
+    (logits.len() - 1) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_drawn_by_probability() {
+        let logits = [0.0f32, f32::NEG_INFINITY, 0.8 * 3f32.ln()];
+        let mut counts = [0; 3];
+        for index in 0..4000 {
+            counts[draw_token(&logits, random::subkey(7, index)) as usize] += 1;
+        }
+        assert_eq!(counts[1], 0);
+        assert!((900..1100).contains(&counts[0]), "{counts:?}");
+    }
+}

@@ -1,0 +1,79 @@
+//! Checkpoints of a run: every rank writes its own file, and rank 0 completes the folder.
+
+use crate::checkpoint::{CheckpointWriter, RankFile, TrainState};
+use crate::comm::{Blocks, CommError, Communicator, Site};
+use crate::data::DataPosition;
+use crate::state_dict::{TrainingState, with_shard_entries};
+use crate::tensor::Rank;
+
+use crate::train::plan::Plan;
+use crate::train::{Error, Result};
+
+/// Saves a checkpoint after `steps` steps, and removes all but the newest `keep`. Every rank calls it.
+pub fn save_checkpoint(
+    rank: &Rank,
+    training_state: &TrainingState<'_>,
+    plan: &Plan,
+    steps: u64,
+    keep: Option<usize>,
+) -> Result<()> {
+    let Some(save) = &plan.config.save else { return Ok(()) };
+    let refused = || Error::of_flag("--save");
+    let (world, site) = (rank.comms().world(), Site::new("--save"));
+    let is_first = rank.index() == 0;
+
+    if is_first {
+        CheckpointWriter::begin(&save.dir, steps).map_err(refused())?;
+    }
+    world.barrier(&site)?;
+    let writer = CheckpointWriter::join(&save.dir, steps);
+    let file = with_shard_entries(rank, training_state, |entries| {
+        writer.write_rank(rank.index(), entries)
+    })
+    .map_err(refused())?;
+    let mut files = gather_rank_files(&world, &site, &file)?;
+    if is_first {
+        files.sort_by(|a, b| a.name.cmp(&b.name));
+        writer.commit(files, train_state(plan, steps), keep).map_err(refused())?;
+    }
+    Ok(world.barrier(&site)?)
+}
+
+/// Gathers the file descriptions of all ranks, as JSON through the communicator, since ranks may be processes.
+fn gather_rank_files(
+    world: &Communicator,
+    site: &Site,
+    own: &RankFile,
+) -> std::result::Result<Vec<RankFile>, CommError> {
+    let text = serde_json::to_vec(own).expect("names and numbers are JSON");
+    let mut lens = vec![0u32; world.size()];
+    let own_len = [text.len() as u32];
+    let one_each = Blocks::even(1, 1, world.size());
+    world.all_gather(site, own_len[..].into(), lens.as_mut_slice().into(), &one_each)?;
+    let words = |bytes: u32| bytes.div_ceil(4) as usize;
+    let mut own_words = vec![0u32; words(own_len[0])];
+    bytemuck::cast_slice_mut(&mut own_words)[..text.len()].copy_from_slice(&text);
+    let blocks = Blocks::new(1, lens.iter().map(|len| words(*len)).collect::<Vec<_>>());
+    let mut all = vec![0u32; blocks.total()];
+    world.all_gather(site, own_words.as_slice().into(), all.as_mut_slice().into(), &blocks)?;
+    let mut rest = all.as_slice();
+    let files = lens.iter().map(|len| {
+        let (own, others) = rest.split_at(words(*len));
+        rest = others;
+        let text = &bytemuck::cast_slice::<u32, u8>(own)[..*len as usize];
+        serde_json::from_slice(text).expect("ranks send valid JSON")
+    });
+    Ok(files.collect())
+}
+
+/// Returns the state of the run besides its tensors.
+fn train_state(plan: &Plan, steps: u64) -> TrainState {
+    let config = &plan.config;
+    TrainState {
+        step: steps,
+        seed: config.seed,
+        mesh: config.mesh.to_string(),
+        data: DataPosition::after(steps, &plan.dataset),
+        config: serde_json::to_value(config).unwrap_or_default(),
+    }
+}
