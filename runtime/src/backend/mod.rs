@@ -13,6 +13,7 @@ mod ops;
 mod out_of_memory;
 mod recording;
 mod shapes;
+mod update_expr;
 mod view;
 
 pub use buffer::{Buffer, Category};
@@ -27,4 +28,5 @@ pub use recording::{Place, RecordedWork, Recording, Recordings};
 pub use shapes::{
     AdamStep, AttentionShape, BlockIndex, Gemm, GemmEnding, LeafGrad, ReduceOp, RopeShape, SgdStep,
 };
+pub use update_expr::{ScalarFunction, UpdateExpr, UpdateNode, UpdateOperands};
 pub use view::{View, ViewMut};

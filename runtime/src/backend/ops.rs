@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     AdamStep, AttentionShape, BlockIndex, Device, Expr, Gemm, GemmEnding, LeafGrad, RopeShape,
-    SgdStep, View, ViewMut,
+    SgdStep, UpdateExpr, UpdateOperands, View, ViewMut,
 };
 
 /// Kernels of one rank on one device.
@@ -325,6 +325,9 @@ pub trait Backend: Send + Sync {
         momentum: Option<ViewMut>,
         copy: Option<ViewMut>,
     );
+
+    /// One step of a user-defined optimizer, elementwise.
+    fn apply_update(&self, expr: &UpdateExpr, operands: UpdateOperands<'_>);
 
     /// Normal deviates of mean 0 and standard deviation `std`, each a function of `key` and its global index.
     fn normal(&self, key: u64, std: f32, index: &BlockIndex, out: ViewMut);

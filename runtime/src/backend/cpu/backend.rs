@@ -11,10 +11,11 @@ use super::simd::Level;
 use super::workers::Workers;
 use super::{
     attention, embedding, gemm, map, map_backward, norm, optim, random, reduce, rope, softmax,
+    update,
 };
 use crate::backend::{
     AdamStep, AttentionShape, Backend, BlockIndex, DType, Expr, Gemm, LeafGrad, RopeShape, SgdStep,
-    View, ViewMut,
+    UpdateExpr, UpdateOperands, View, ViewMut,
 };
 
 /// Kernels of one rank on the host processor, vectorised for what it can do.
@@ -458,6 +459,16 @@ impl Backend for CpuBackend {
         let copy_dtype = copy.as_ref().map_or(DType::F32, ViewMut::dtype);
         by_float!(g.dtype() => G, copy_dtype => C; optim::sgd::<G, C>(
             workers, step, p, g.typed(), momentum, copy.as_mut().map(ViewMut::typed)));
+    }
+
+    fn apply_update(&self, expr: &UpdateExpr, operands: UpdateOperands<'_>) {
+        expr.check_operands(&operands);
+        let UpdateOperands { mut param, gradient, mut states, mut copy } = operands;
+        let states = states.iter_mut().map(ViewMut::typed).collect();
+        let copy_dtype = copy.as_ref().map_or(DType::F32, ViewMut::dtype);
+        by_float!(gradient.dtype() => G, copy_dtype => C; update::apply_update::<G, C>(
+            &self.workers, expr, param.typed(), gradient.typed(), states,
+            copy.as_mut().map(ViewMut::typed)));
     }
 
     fn normal(&self, key: u64, std: f32, index: &BlockIndex, mut out: ViewMut) {

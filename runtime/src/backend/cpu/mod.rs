@@ -22,6 +22,7 @@ mod rope;
 mod scratch;
 mod simd;
 mod softmax;
+mod update;
 mod workers;
 
 pub use backend::CpuBackend;

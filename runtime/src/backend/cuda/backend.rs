@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::backend::Queue;
 use crate::backend::{
     AdamStep, AttentionShape, Backend, BlockIndex, DType, Device, Expr, Gemm, GemmEnding, LeafGrad,
-    RopeShape, SgdStep, View, ViewMut,
+    RopeShape, SgdStep, UpdateExpr, UpdateOperands, View, ViewMut,
 };
 
 use super::driver::{Driver, DriverError, Ending, MatMul, MatMulOperands};
@@ -433,6 +433,10 @@ impl Backend for CudaBackend {
         copy: Option<ViewMut>,
     ) {
         ops::optim::sgd(&self.gpu, step, p, g, momentum, copy)
+    }
+
+    fn apply_update(&self, expr: &UpdateExpr, operands: UpdateOperands<'_>) {
+        ops::map::update::apply_update(&self.gpu, expr, operands)
     }
 
     fn normal(&self, key: u64, std: f32, index: &BlockIndex, out: ViewMut) {
