@@ -1,19 +1,20 @@
-//! What a step of every optimiser costs on the units of the 34M-parameter Llama (hidden 512, feed-forward 1408, 8 layers,
+//! Time of a step of every optimizer on the units of the 34M-parameter Llama (hidden 512, feed-forward 1408, 8 layers,
 //! 8 heads of 64, vocabulary 8192), beside the kernel alone on one buffer of that size and the machine's own copy.
 //!
 //! `optim` prints a Markdown table. There is one rank with one thread, and times are processor time of that thread, so
 //! that a busy machine does not count.
 
+use std::sync::Arc;
+
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::backend::{AdamStep, Buffer, Category, DType};
 use meshwright::comm::{CommError, launch};
 use meshwright::nn::{Built, Layers, Sizes, build};
-use meshwright::optim::{
-    AdamWOptions, Ema, Muon, MuonOptions, Optimizer, OptimizerOptions, ParamGroups, SgdOptions,
-};
+use meshwright::optim::{AdamWOptions, Ema, Muon, MuonOptions, Optimizer, SgdOptions, UpdateRule};
 use meshwright::tensor::{Gradients, Rank, Reduced, Settings, Targets, Tokens};
 use meshwright::train::LanguageModel;
 use meshwright_bench::thread_time;
+use meshwright_examples::lion::Lion;
 use meshwright_examples::llama::{Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Vocab};
 
 /// Tokens of the loss whose gradients are applied: few, because only the step is measured.
@@ -61,12 +62,13 @@ fn measure(rank: &Rank) {
     report("AdamW, kernel alone", 7.0 + copy, adamw_alone(rank, len));
     let adamw = AdamWOptions::default();
     let gradients = || gradients(rank, &built);
-    for (name, options, elements) in [
-        ("AdamW", OptimizerOptions::AdamW(adamw), 7.0),
-        ("SGD", OptimizerOptions::Sgd(SgdOptions::default()), 5.0),
-    ] {
-        let mut optimizer = Optimizer::new(rank, &built.units, options, &ParamGroups::default())
-            .expect("the default groups fit any model");
+    let rules: [(&str, Arc<dyn UpdateRule>, f64); 3] = [
+        ("AdamW", Arc::new(adamw), 7.0),
+        ("SGD", Arc::new(SgdOptions::default()), 5.0),
+        ("Lion, as an expression", Arc::new(Lion::default()), 5.0),
+    ];
+    for (name, rule, elements) in rules {
+        let mut optimizer = Optimizer::new(rank, &built.units, rule);
         let seconds = best(gradients, |gradients| optimizer.step(1e-4, gradients));
         report(name, elements + copy, seconds);
         if name == "AdamW" {

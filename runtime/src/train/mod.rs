@@ -26,7 +26,7 @@ mod trained;
 mod trainer;
 mod weights;
 
-pub use config::{Config, ConfigError};
+pub use config::{Config, ConfigError, OptimizerEntry, OptimizerFlags, Optimizers};
 pub use error::{Error, Result};
 pub use family::{Family, Outline};
 pub use language_model::{HfName, LanguageModel};

@@ -12,7 +12,7 @@ use super::machine::{Machine, machine_of};
 use super::plan::Plan;
 use super::progress::say;
 use super::rank_loop::{RankLoop, Shared};
-use super::{Error, LanguageModel, Result, Summary};
+use super::{Error, LanguageModel, Optimizers, Result, Summary};
 
 /// Trains a `M` as a [`Config`] says.
 ///
@@ -35,8 +35,17 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// None at present; the type leaves room for programs that would rather go on.
     pub fn from_args() -> Result<Trainer<M>> {
-        let trainer = Config::from_args().map_err(Error::Config).and_then(Trainer::new);
-        Ok(trainer.unwrap_or_else(|error| error.exit()))
+        Trainer::from_args_with(&Optimizers::default())
+    }
+
+    /// A trainer with the settings of the command line, with `--optimizer` one of `optimizers`: those of the library, and
+    /// those that the program has registered.
+    ///
+    /// # Errors
+    /// As [`from_args`](Self::from_args).
+    pub fn from_args_with(optimizers: &Optimizers) -> Result<Trainer<M>> {
+        let config = Config::from_args_with(optimizers).map_err(Error::Config);
+        Ok(config.and_then(Trainer::new).unwrap_or_else(|error| error.exit()))
     }
 
     /// A trainer with these settings. Every file that the run reads is opened and every size of the model is checked

@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, Command, value_parser};
 
 use super::file;
 use super::flags::{FLAGS, Flag, Kind};
-use super::{ConfigError, Problem, Source};
+use super::{ConfigError, OptimizerEntry, Optimizers, Problem, Source};
 
 /// One value, still as text, with the place it came from.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,8 +24,12 @@ pub struct Given {
 pub type GivenMap = HashMap<&'static str, Given>;
 
 /// Reads the command line and the file that it names.
-pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<GivenMap, ConfigError> {
-    let matches = command().try_get_matches_from(glue_negatives(args)).map_err(explain)?;
+pub fn read(
+    args: impl IntoIterator<Item = OsString>,
+    optimizers: &Optimizers,
+) -> Result<GivenMap, ConfigError> {
+    let matches =
+        command(optimizers).try_get_matches_from(glue_negatives(args)).map_err(explain)?;
     let mut given = GivenMap::new();
     for flag in FLAGS {
         if matches.value_source(flag.name) != Some(clap::parser::ValueSource::CommandLine) {
@@ -63,7 +67,7 @@ fn glue_negatives(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 }
 
 /// The command line that clap parses, made from the table of flags.
-fn command() -> Command {
+fn command(optimizers: &Optimizers) -> Command {
     let later: Vec<_> = FLAGS
         .iter()
         .filter(|flag| flag.kind == Kind::Later)
@@ -79,7 +83,7 @@ fn command() -> Command {
         .max_term_width(100)
         .disable_help_flag(true)
         .disable_version_flag(true)
-        .args(FLAGS.iter().map(arg))
+        .args(FLAGS.iter().map(|flag| arg(flag, optimizers)))
         .arg(asking("help", 'h', ArgAction::Help).help("Print this text"))
         .arg(asking("version", 'V', ArgAction::Version).help("Print the version"))
 }
@@ -89,16 +93,28 @@ fn asking(name: &'static str, short: char, action: ArgAction) -> Arg {
     Arg::new(name).long(name).short(short).action(action).help_heading("Reports")
 }
 
-fn arg(flag: &'static Flag) -> Arg {
+fn arg(flag: &'static Flag, optimizers: &Optimizers) -> Arg {
     let arg = Arg::new(flag.name)
         .long(flag.name)
-        .help(flag.help)
+        .help(help(flag, optimizers))
         .help_heading(flag.group)
         .value_parser(value_parser!(OsString));
     match flag.kind {
         Kind::Switch => arg.action(ArgAction::SetTrue).value_parser(value_parser!(bool)),
         Kind::Later => arg.num_args(0..=1).default_missing_value("").hide(true),
         _ => with_value(arg, flag),
+    }
+}
+
+/// Returns the help of a flag; that of `--optimizer` ends with the optimizers that the program has registered.
+fn help(flag: &Flag, optimizers: &Optimizers) -> String {
+    let names = optimizers.entries().iter().map(OptimizerEntry::name);
+    match flag.kind {
+        Kind::Choice(known) if flag.name == "optimizer" => {
+            let registered = names.filter(|name| !known.contains(name));
+            registered.fold(flag.help.to_owned(), |help, name| format!("{help}; {name}"))
+        }
+        _ => flag.help.to_owned(),
     }
 }
 

@@ -18,13 +18,15 @@ mod file;
 mod flags;
 mod given;
 mod optimizer;
+mod optimizers;
 mod resolve;
 mod sharding;
 mod values;
 
 pub use error::{ConfigError, Problem, Source};
 pub use flags::{FLAGS, Flag, Kind};
-pub use optimizer::{OptimizerConfig, OptimizerKind};
+pub use optimizer::{OptimizerChoice, OptimizerConfig};
+pub use optimizers::{OptimizerEntry, OptimizerFlags, Optimizers};
 pub use sharding::Precision;
 
 /// The checked settings of a run.
@@ -149,7 +151,15 @@ impl Config {
     /// [`ConfigError::Asked`] for `--help`, [`ConfigError::Invalid`] for anything wrong. [`ConfigError::exit`] ends
     /// the process as users expect of either.
     pub fn from_args() -> Result<Config, ConfigError> {
-        Config::parse(std::env::args_os())
+        Config::from_args_with(&Optimizers::default())
+    }
+
+    /// The settings of this process's command line, with `--optimizer` one of `optimizers`.
+    ///
+    /// # Errors
+    /// As [`Config::from_args`].
+    pub fn from_args_with(optimizers: &Optimizers) -> Result<Config, ConfigError> {
+        Config::parse_with(std::env::args_os(), optimizers)
     }
 
     /// The settings of a command line whose first word is the name of the program.
@@ -159,7 +169,19 @@ impl Config {
     pub fn parse<A: Into<OsString>>(
         args: impl IntoIterator<Item = A>,
     ) -> Result<Config, ConfigError> {
-        resolve::resolve(given::read(args.into_iter().map(Into::into))?)
+        Config::parse_with(args, &Optimizers::default())
+    }
+
+    /// The settings of a command line, with `--optimizer` one of `optimizers`.
+    ///
+    /// # Errors
+    /// As [`Config::from_args`].
+    pub fn parse_with<A: Into<OsString>>(
+        args: impl IntoIterator<Item = A>,
+        optimizers: &Optimizers,
+    ) -> Result<Config, ConfigError> {
+        let given = given::read(args.into_iter().map(Into::into), optimizers)?;
+        resolve::resolve(given, optimizers)
     }
 
     /// How each rank computes, and what it shares out.

@@ -12,7 +12,7 @@ use crate::backend::{Bytes, Category};
 use crate::layout::{AxisId, AxisSet};
 use crate::nn::{Built, RecomputeOverride};
 use crate::optim::ParamGroups;
-use crate::tensor::{Unit, ZeroLevel};
+use crate::tensor::{ParamRef, Unit, ZeroLevel};
 
 use super::config::Config;
 use super::{Error, Outline, Result};
@@ -177,10 +177,10 @@ pub fn units_of<M>(built: &Built<M>) -> Vec<UnitSize> {
     let groups = ParamGroups::default();
     let size = |unit: &Rc<Unit>| {
         let params = unit.params();
-        let matrices = params.iter().filter(|param| groups.of(param).matrix);
         // Parameters take whole lines of the buffers.
-        let matrices = matrices.map(|param| (param.local_len() as u64).next_multiple_of(LINE));
-        UnitSize { len: unit.len() as u64, matrices: matrices.sum() }
+        let elements = |param: &ParamRef| (param.local_len() as u64).next_multiple_of(LINE);
+        let by_group = params.iter().map(|param| (groups.of(param), elements(param))).collect();
+        UnitSize { len: unit.len() as u64, by_group }
     };
     built.units.iter().map(size).collect()
 }
@@ -206,6 +206,7 @@ pub fn advice(config: &Config) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::optim::Group;
 
     /// A Llama of two layers of width 4: 2 heads of 2 with one of keys and values, a feed-forward of 6, 10 tokens.
     pub(super) fn tiny() -> Outline {
@@ -293,7 +294,8 @@ mod tests {
     #[test]
     fn what_is_exchanged_counts_instead_of_activations_where_it_is_more() {
         let fsdp = config("--mesh fsdp=2");
-        let units = [UnitSize { len: 1 << 20, matrices: 0 }; 2];
+        let unit = UnitSize { len: 1 << 20, by_group: vec![(Group::ALL[0], 1 << 20)] };
+        let units = [unit.clone(), unit];
         let kept = Kept::As(RecomputeOverride::Off);
         let plan = MemoryPlan::of_units(&fsdp, &tiny(), kept, &units, None);
         assert_eq!(plan.of(Category::Communication), 2 << 22);
