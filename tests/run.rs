@@ -8,9 +8,10 @@ use meshwright::backend::cpu::CpuBackend;
 use meshwright::comm::{CommError, RankComms, launch};
 use meshwright::layout::Shape;
 use meshwright::nn::{Build, Sizes, build};
-use meshwright::optim::{AdamWOptions, Optimizer, OptimizerOptions, ParamGroups};
+use meshwright::optim::{AdamWOptions, Optimizer, UpdateRule};
 use meshwright::tensor::{Gradients, Loss, Mean, Rank, Settings};
-use meshwright::train::{Config, LanguageModel, Machine, Summary, Trainer};
+use meshwright::train::{Config, LanguageModel, Machine, Optimizers, Summary, Trainer};
+use meshwright_examples::lion::Lion;
 
 use crate::compare::{Tensors, assert_same_bits};
 use crate::data::Turn;
@@ -27,7 +28,7 @@ pub struct Setup {
     /// What the ranks compute on, if not the processor.
     pub machine: Option<Arc<dyn Machine>>,
     /// What updates the parameters.
-    pub optimizer: OptimizerOptions,
+    pub optimizer: Arc<dyn UpdateRule>,
     /// Learning rate.
     pub lr: f64,
     /// How the ranks compute, and what they shard.
@@ -44,7 +45,7 @@ impl Setup {
             steps: 10,
             threads: 1,
             machine: None,
-            optimizer: OptimizerOptions::AdamW(AdamWOptions::default()),
+            optimizer: Arc::new(AdamWOptions::default()),
             lr: 3e-3,
             settings: Settings::new(7),
             micro_batches: 1,
@@ -103,9 +104,7 @@ pub fn train<M: Build, S: Shape>(
     };
     let outcomes = on_mesh_of(mesh, seat, setup.settings, |rank| {
         let built = build::<M>(rank, &setup.sizes).unwrap_or_else(|error| panic!("{error}"));
-        let groups = ParamGroups::default();
-        let optimizer = Optimizer::new(rank, &built.units, setup.optimizer, &groups);
-        let mut optimizer = optimizer.unwrap_or_else(|error| panic!("{error}"));
+        let mut optimizer = Optimizer::new(rank, &built.units, Arc::clone(&setup.optimizer));
         let params = built.params();
         let gather = || -> Tensors {
             params.iter().map(|param| (param.path().to_owned(), param.gather(rank))).collect()
@@ -200,6 +199,7 @@ fn on_mesh_of<T: Send>(
 }
 
 /// Trains a `M` with the real trainer, as a command line of these words would, without a continuation at the end.
+/// `--optimizer lion` is that of the examples.
 ///
 /// # Errors
 /// As the trainer.
@@ -207,7 +207,8 @@ pub fn train_with_words<'a, M: LanguageModel>(
     words: impl IntoIterator<Item = &'a OsStr>,
 ) -> meshwright::Result<Summary> {
     let first = ["train", "--sample-tokens", "0"].map(OsStr::new);
-    Trainer::<M>::new(Config::parse(first.into_iter().chain(words))?)?.train()
+    let optimizers = Optimizers::default().with(Lion::entry());
+    Trainer::<M>::new(Config::parse_with(first.into_iter().chain(words), &optimizers)?)?.train()
 }
 
 /// [`train_with_words`] for flags that all have a value.

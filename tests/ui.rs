@@ -28,6 +28,7 @@ fn compile_errors() {
         "loss",
         "one_axis_twice",
         "operators",
+        "optimizers",
         "partial",
         "recompute",
         "sharing",

@@ -2,7 +2,10 @@
 
 mod support;
 
-use meshwright::backend::{AdamStep, AdamwArgs, DType, SgdArgs, SgdStep};
+use meshwright::backend::{
+    AdamStep, AdamwArgs, DType, ScalarFunction, SgdArgs, SgdStep, UpdateExpr, UpdateNode,
+    UpdateOperands,
+};
 use support::{FLOATS, Side, assert_close, assert_same, on_both, values};
 
 const LENS: [usize; 6] = [0, 1, 4, 7, 1000, 4099];
@@ -100,6 +103,71 @@ fn sgd_takes_the_steps_of_the_host() {
                     },
                 );
             }
+        }
+    }
+}
+
+/// `x - y * y` of the host, and as CUDA source.
+static LESS_SQUARE: ScalarFunction = ScalarFunction {
+    name: "less_square",
+    cpu: |x, y| x - y * y,
+    cuda: "return __fsub_rn(x, __fmul_rn(y, y));",
+};
+
+/// Every operation of elementwise updates.
+fn every_update_node() -> UpdateExpr {
+    use UpdateNode::*;
+    let nodes = vec![
+        Param,
+        Gradient,
+        State(0),
+        State(1),
+        Constant(0.3),
+        Mul(2, 4),
+        Add(5, 1),
+        Abs(6),
+        Sqrt(7),
+        Div(6, 8),
+        Sign(3),
+        Neg(10),
+        Min(9, 11),
+        Max(12, 4),
+        Sub(0, 13),
+        Call(&LESS_SQUARE, 14, 6),
+    ];
+    UpdateExpr { nodes, param: 15, states: vec![6, 12] }
+}
+
+fn update(side: &Side, len: usize, gradient: DType, copy: Option<DType>) -> Vec<Vec<f32>> {
+    let [mut param, mut first, mut second] = [1, 2, 3].map(|seed| side.put(&values(len, seed)));
+    let g = side.floats(gradient, &values(len, 4));
+    let mut copy = copy.map(|dtype| side.blank(dtype, len));
+    for _ in 0..2 {
+        let operands = UpdateOperands {
+            param: param.view_mut(),
+            gradient: g.view(),
+            states: vec![first.view_mut(), second.view_mut()],
+            copy: copy.as_mut().map(|copy| copy.view_mut()),
+        };
+        side.backend().apply_update(&every_update_node(), operands);
+    }
+    let results = [Some(param), Some(first), Some(second), copy];
+    results.iter().flatten().map(|operand| operand.numbers()).collect()
+}
+
+/// No operation is fused with another, so the bits are those of any host.
+#[test]
+fn elementwise_updates_have_the_bits_of_the_host() {
+    for (gradient, copy) in FLOATS.into_iter().flat_map(|g| COPIES.map(|copy| (g, copy))) {
+        for len in LENS {
+            on_both(
+                |side| update(side, len, gradient, copy),
+                |got, expected| {
+                    for (got, expected) in got.iter().zip(expected) {
+                        assert_same(&format!("{len} of {gradient}, {copy:?}"), got, expected);
+                    }
+                },
+            );
         }
     }
 }

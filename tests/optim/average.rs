@@ -1,7 +1,7 @@
 //! The moving average of the parameters.
 
 use meshwright::backend::DType;
-use meshwright::optim::{AdamWOptions, OptimizerOptions};
+use meshwright::optim::AdamWOptions;
 use meshwright::tensor::Settings;
 use meshwright_tests::compare::{Report, Tensors, assert_same_bits};
 
@@ -18,7 +18,7 @@ fn an_average_follows_its_recurrence_and_leaves_training_alone() {
     for mesh in ["1", "tp=2", "fsdp=2", "fsdp=2,tp=2", "dp=2,fsdp=2"] {
         for zero in levels(mesh) {
             for compute in [DType::F32, DType::Bf16] {
-                let mut plain = Case::new(OptimizerOptions::AdamW(AdamWOptions::default()));
+                let mut plain = Case::new(AdamWOptions::default());
                 plain.settings = Settings { compute, zero: *zero, ..plain.settings };
                 let run = first(mesh, &Case { ema: Some(DECAY), ..plain.clone() });
                 let place = format!("{mesh}, {zero}, {compute}");

@@ -1,6 +1,7 @@
 //! One rank against the formulas in double precision, step by step from the gradients that were applied.
 
-use meshwright::optim::{AdamWOptions, MuonOptions, OptimizerOptions, SgdOptions};
+use meshwright::optim::{AdamWOptions, MuonOptions, SgdOptions, UpdateRule};
+use meshwright_examples::lion::Lion;
 use meshwright_tests::compare::Report;
 
 use crate::net::{Case, LR, MATRICES, TABLES, first};
@@ -12,7 +13,7 @@ const TOLERANCE: f64 = 3e-6;
 
 #[test]
 fn adamw_is_that_of_pytorch() {
-    check("adamw", OptimizerOptions::AdamW(ADAMW), |path| {
+    check("adamw", ADAMW, |path| {
         let decay = if decays(path) { ADAMW.weight_decay } else { 0.0 };
         adamw(decay)
     });
@@ -22,7 +23,7 @@ fn adamw_is_that_of_pytorch() {
 fn sgd_is_that_of_pytorch_with_its_decay_apart() {
     for (momentum, nesterov) in [(0.0, false), (0.9, false), (0.7, true)] {
         let options = SgdOptions { momentum, nesterov, weight_decay: 0.3 };
-        check("sgd", OptimizerOptions::Sgd(options), |path| {
+        check("sgd", options, |path| {
             let decay = if decays(path) { 0.3 } else { 0.0 };
             let mut sum = Vec::new();
             // torch.optim.SGD without dampening.
@@ -41,7 +42,7 @@ fn sgd_is_that_of_pytorch_with_its_decay_apart() {
 #[test]
 fn muon_is_its_formula_for_matrices_and_adamw_for_the_rest() {
     let options = MuonOptions { momentum: 0.9, adamw: ADAMW };
-    check("muon", OptimizerOptions::Muon(options), |path| {
+    check("muon", options, |path| {
         let matrix = MATRICES.iter().find(|(matrix, ..)| *matrix == path);
         let Some(&(_, rows, cols)) = matrix else {
             return adamw(if decays(path) { ADAMW.weight_decay } else { 0.0 });
@@ -61,11 +62,30 @@ fn muon_is_its_formula_for_matrices_and_adamw_for_the_rest() {
     });
 }
 
+#[test]
+fn lion_is_that_of_its_paper() {
+    let lion = Lion { betas: (0.8, 0.9), weight_decay: 0.3 };
+    check("lion", lion, |path| {
+        let decay = if decays(path) { lion.weight_decay } else { 0.0 };
+        let (beta1, beta2) = lion.betas;
+        let mut momentum = Vec::new();
+        Box::new(move |p: &mut [f64], g: &[f64]| {
+            momentum.resize(p.len(), 0.0);
+            for ((p, g), m) in p.iter_mut().zip(g).zip(&mut momentum) {
+                let direction: f64 = beta1 * *m + (1.0 - beta1) * g;
+                let sign = if direction == 0.0 { 0.0 } else { direction.signum() };
+                *p = (1.0 - LR * decay) * *p - LR * sign;
+                *m = beta2 * *m + (1.0 - beta2) * g;
+            }
+        })
+    });
+}
+
 /// Changes a parameter by a gradient.
 type Update = Box<dyn FnMut(&mut [f64], &[f64])>;
 
-fn check(what: &str, options: OptimizerOptions, update_of: impl Fn(&str) -> Update) {
-    let run = first("1", &Case::new(options));
+fn check(what: &str, rule: impl UpdateRule + 'static, update_of: impl Fn(&str) -> Update) {
+    let run = first("1", &Case::new(rule));
     let mut report = Report::default();
     for (path, initial) in &run.params[0] {
         let wide = |values: &[f32]| values.iter().copied().map(f64::from).collect::<Vec<_>>();

@@ -1,9 +1,7 @@
 //! Parameter groups.
 
 use meshwright::nn::build;
-use meshwright::optim::{
-    AdamWOptions, MuonOptions, OptimizerOptions, ParamGroups, Select, Sgd, SgdOptions,
-};
+use meshwright::optim::{AdamWOptions, MuonOptions, ParamGroups, Select, Sgd, SgdOptions};
 use meshwright::tensor::ZeroLevel;
 use meshwright_tests::compare::Report;
 use meshwright_tests::run::on_mesh;
@@ -13,7 +11,7 @@ use crate::net::{Case, Net, Run, first, sizes};
 #[test]
 fn groups_scale_freeze_and_decay_what_they_select() {
     let sgd = SgdOptions { momentum: 0.0, nesterov: false, weight_decay: 0.5 };
-    let case = Case::new(OptimizerOptions::Sgd(sgd));
+    let case = Case::new(sgd);
     let plain = first("1", &case);
     let groups = ParamGroups::default()
         .lr_scale(Select::path("body.**"), 0.5)
@@ -52,10 +50,10 @@ fn groups_scale_freeze_and_decay_what_they_select() {
 #[test]
 fn a_matrix_taken_from_muon_is_updated_by_adamw() {
     let adamw = AdamWOptions::default();
-    let muon = OptimizerOptions::Muon(MuonOptions { momentum: 0.95, adamw });
+    let muon = MuonOptions { momentum: 0.95, adamw };
     let groups = ParamGroups::default().matrix(Select::path("**.weight"), false);
     let without = first("1", &Case { groups, ..Case::new(muon) });
-    let expected = first("1", &Case::new(OptimizerOptions::AdamW(adamw)));
+    let expected = first("1", &Case::new(adamw));
     assert_eq!(without.losses, expected.losses);
     assert_eq!(without.params.last(), expected.params.last());
 }

@@ -1,6 +1,7 @@
-//! Every optimiser: against its formula, and on meshes against one rank.
+//! Every optimizer: against its formula, and on meshes against one rank.
 
 mod average;
+mod custom;
 mod formulas;
 mod groups;
 mod meshes;

@@ -1,8 +1,11 @@
-//! Every optimiser on meshes and at every level, against one rank; and what it takes.
+//! Every optimizer on meshes and at every level, against one rank; and what it takes.
+
+use std::sync::Arc;
 
 use meshwright::backend::DType;
-use meshwright::optim::{AdamWOptions, MuonOptions, OptimizerOptions, SgdOptions};
+use meshwright::optim::{AdamWOptions, MuonOptions, SgdOptions, UpdateRule};
 use meshwright::tensor::{Settings, ZeroLevel};
+use meshwright_examples::lion::Lion;
 use meshwright_tests::compare::{Report, assert_same_bits};
 
 use crate::net::{Case, MATRICES, first, run};
@@ -14,18 +17,23 @@ const LOSS: f64 = 1e-6;
 const MESHES: [&str; 7] =
     ["dp=2", "tp=2", "fsdp=2", "fsdp=3", "fsdp=2,tp=2", "dp=2,fsdp=2", "dp=2,fsdp=2,tp=2"];
 
-const OPTIMIZERS: [(&str, OptimizerOptions); 3] = [
-    ("adamw", OptimizerOptions::AdamW(ADAMW)),
-    ("sgd", OptimizerOptions::Sgd(SGD)),
-    ("muon", OptimizerOptions::Muon(MuonOptions { momentum: 0.95, adamw: ADAMW })),
-];
+/// The optimizers of the library, and one from outside.
+fn optimizers() -> [(&'static str, Arc<dyn UpdateRule>); 4] {
+    [
+        ("adamw", Arc::new(ADAMW)),
+        ("sgd", Arc::new(SGD)),
+        ("muon", Arc::new(MUON)),
+        ("lion", Arc::new(Lion::default())),
+    ]
+}
+const MUON: MuonOptions = MuonOptions { momentum: 0.95, adamw: ADAMW };
 const ADAMW: AdamWOptions = AdamWOptions { betas: (0.9, 0.95), eps: 1e-8, weight_decay: 0.1 };
 const SGD: SgdOptions = SgdOptions { momentum: 0.9, nesterov: true, weight_decay: 0.1 };
 
 #[test]
 fn every_optimizer_on_every_mesh_at_every_level() {
-    for (name, options) in OPTIMIZERS {
-        let case = Case { ema: Some(0.5), ..Case::new(options) };
+    for (name, rule) in optimizers() {
+        let case = Case { ema: Some(0.5), ..Case::of_rule(rule) };
         let one = first("1", &case);
         let mut report = Report::default();
         for mesh in MESHES {
@@ -66,9 +74,9 @@ fn state_takes_what_the_formula_says() {
     for (mesh, fsdp, tp) in [("1", 1, 1), ("dp=2", 1, 1), ("fsdp=2", 2, 1), ("fsdp=3,tp=2", 3, 2)] {
         for zero in levels(mesh) {
             for compute in [DType::F32, DType::Bf16] {
-                for (name, options) in OPTIMIZERS {
+                for (name, rule) in optimizers() {
                     for ema in [None, Some(0.9)] {
-                        let mut case = Case { ema, ..Case::new(options) };
+                        let mut case = Case { ema, ..Case::of_rule(Arc::clone(&rule)) };
                         case.settings = Settings { compute, zero: *zero, ..case.settings };
                         let (all, matrices) = lines(tp);
                         let shards = if *zero == ZeroLevel::Replicated { 1 } else { fsdp };
@@ -79,7 +87,7 @@ fn state_takes_what_the_formula_says() {
                         let bytes: usize = runs.map(|run| run.bytes).take(shards).sum();
                         let kept = match name {
                             "adamw" => 2 * all,
-                            "sgd" => all,
+                            "sgd" | "lion" => all,
                             _ => 2 * all - matrices,
                         };
                         let expected = (kept + copies * all) * 16 * 4;
@@ -101,7 +109,7 @@ fn muon_sends_each_part_once_and_each_result_once() {
         ("dp=2,tp=2", ZeroLevel::Replicated, "dp x tp"),
         ("dp=2,fsdp=2", ZeroLevel::Parameters, "dp x fsdp"),
     ] {
-        let runs = run(mesh, &Case::new(OPTIMIZERS[2].1).at(zero));
+        let runs = run(mesh, &Case::new(MUON).at(zero));
         let sent: u64 = runs.iter().filter_map(|run| run.sent.get(axes)).sum();
         // The matrices are in the order of their sizes; the first rank owns the first one.
         let matrices = MATRICES.iter().enumerate().map(|(index, (path, rows, cols))| {

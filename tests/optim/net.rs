@@ -2,10 +2,11 @@
 //! different ranks; and runs of it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use meshwright::backend::Category;
 use meshwright::nn::build;
-use meshwright::optim::{Ema, Optimizer, OptimizerOptions, ParamGroups};
+use meshwright::optim::{Ema, Optimizer, ParamGroups, UpdateRule};
 use meshwright::prelude::*;
 use meshwright::tensor::{ParamRef, Settings, ZeroLevel};
 use meshwright_tests::compare::Tensors;
@@ -74,16 +75,20 @@ pub const LR: f64 = 0.02;
 /// How the model is trained.
 #[derive(Clone)]
 pub struct Case {
-    pub options: OptimizerOptions,
+    pub rule: Arc<dyn UpdateRule>,
     pub groups: ParamGroups,
     pub ema: Option<f64>,
     pub settings: Settings,
 }
 
 impl Case {
-    pub fn new(options: OptimizerOptions) -> Case {
+    pub fn new(rule: impl UpdateRule + 'static) -> Case {
+        Case::of_rule(Arc::new(rule))
+    }
+
+    pub fn of_rule(rule: Arc<dyn UpdateRule>) -> Case {
         let settings = Settings::new(11);
-        Case { options, groups: ParamGroups::default(), ema: None, settings }
+        Case { rule, groups: ParamGroups::default(), ema: None, settings }
     }
 
     pub fn at(&self, zero: ZeroLevel) -> Case {
@@ -100,9 +105,9 @@ pub struct Run {
     pub params: Vec<Tensors>,
     /// The average after each step, and the loss with it.
     pub averages: Vec<(Tensors, f64)>,
-    /// Bytes of optimiser and average.
+    /// Bytes of optimizer and average.
     pub bytes: usize,
-    /// Bytes that the rank sent in the last step of an optimiser without an average, by axes.
+    /// Bytes that the rank sent in the last step of an optimizer without an average, by axes.
     pub sent: BTreeMap<String, u64>,
     /// Number of elements of each parameter that the rank updates.
     pub owned: BTreeMap<String, usize>,
@@ -113,7 +118,8 @@ pub struct Run {
 pub fn run(mesh: &str, case: &Case) -> Vec<Run> {
     on_mesh_with(mesh, 1, case.settings, |rank| {
         let built = build::<Net>(rank, &sizes()).unwrap();
-        let optimizer = Optimizer::new(rank, &built.units, case.options, &case.groups);
+        let rule = Arc::clone(&case.rule);
+        let optimizer = Optimizer::with_groups(rank, &built.units, rule, &case.groups);
         let mut optimizer = optimizer.unwrap();
         let mut average = case.ema.map(|decay| Ema::new(rank, &built.units, decay));
         let gather = || -> Tensors {
@@ -166,6 +172,12 @@ pub fn run(mesh: &str, case: &Case) -> Vec<Run> {
         run.bytes = live[&Category::Optimizer];
         run
     })
+}
+
+/// The loss of the first batch.
+pub fn first_loss(rank: &Rank, model: &Net) -> Loss<(Batch, Seq)> {
+    let (tokens, targets) = DATA.block(rank, Turn { step: 0, index: 0, count: 1 });
+    model.loss(&tokens, &targets)
 }
 
 /// The model's sizes.

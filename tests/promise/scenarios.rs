@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use meshwright::nn::Built;
-use meshwright::optim::{AdamWOptions, Ema, Muon, MuonOptions, Optimizer, Sgd, SgdOptions};
+use meshwright::optim::{AdamWOptions, Ema, Muon, MuonOptions, Sgd, SgdOptions};
 use meshwright::prelude::*;
 use meshwright::tensor::{Rank, Unit};
 
@@ -293,7 +293,7 @@ fn ema_and_muon_beside_each_other() {
             adamw: AdamWOptions { eps: 1e-2, ..AdamWOptions::default() },
             ..MuonOptions::default()
         };
-        let mut muon = Optimizer::Muon(Muon::new(rank, &first.units, options));
+        let mut muon = Muon::new(rank, &first.units, options);
         let mut sgd = sgd(rank, &second.units);
         let mut average = Ema::new(rank, &first.units, 0.7);
         let mut all = Numbers::new();

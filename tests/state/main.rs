@@ -70,9 +70,13 @@ fn a_resumed_run_goes_on_with_the_same_bits() {
     }
 }
 
-/// Every optimiser, with the average of the parameters.
-const OPTIMIZERS: [&str; 3] =
-    ["--optimizer adamw", "--optimizer sgd --momentum 0.8 --lr 3e-2", "--optimizer muon"];
+/// Every optimizer, with the average of the parameters; Lion is that of the examples.
+const OPTIMIZERS: [&str; 4] = [
+    "--optimizer adamw",
+    "--optimizer sgd --momentum 0.8 --lr 3e-2",
+    "--optimizer muon",
+    "--optimizer lion",
+];
 
 #[test]
 fn every_optimizer_goes_on_with_the_same_bits_at_every_level() {
@@ -139,6 +143,8 @@ fn another_optimizer_than_the_checkpoints_is_refused() {
             "whose state sgd without momentum cannot go on with; use --optimizer sgd with --momentum above 0",
         ),
         ("muon", "--optimizer adamw", "whose state adamw cannot go on with; use --optimizer muon"),
+        ("lion", "--optimizer adamw", "whose state adamw cannot go on with; use --optimizer lion"),
+        ("adamw", "--optimizer lion", "whose state lion cannot go on with; use --optimizer adamw"),
     ] {
         let dir = run.dir(saved);
         run.train(

@@ -4,16 +4,17 @@
 //! `optim` prints a Markdown table. There is one rank with one thread, and times are CPU time of that thread, which
 //! does not depend on the machine's load.
 
+use std::sync::Arc;
+
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::backend::{AdamStep, AdamwArgs, BlockCopy, Buffer, Category, DType};
 use meshwright::comm::{CommError, launch};
 use meshwright::nn::{Built, Layers, Sizes, build};
-use meshwright::optim::{
-    AdamWOptions, Ema, Muon, MuonOptions, Optimizer, OptimizerOptions, ParamGroups, SgdOptions,
-};
+use meshwright::optim::{AdamWOptions, Ema, Muon, MuonOptions, Optimizer, SgdOptions, UpdateRule};
 use meshwright::tensor::{Gradients, Rank, Reduced, Settings, Targets, Tokens};
 use meshwright::train::LanguageModel;
 use meshwright_bench::thread_time;
+use meshwright_examples::lion::Lion;
 use meshwright_examples::llama::{Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Vocab};
 
 /// Tokens of the loss whose gradients are applied: few, because only the optimizer step is measured.
@@ -61,12 +62,13 @@ fn measure(rank: &Rank) {
     report("AdamW, kernel alone", 7.0 + copy, adamw_alone(rank, len));
     let adamw = AdamWOptions::default();
     let gradients = || gradients(rank, &built);
-    for (name, options, elements) in [
-        ("AdamW", OptimizerOptions::AdamW(adamw), 7.0),
-        ("SGD", OptimizerOptions::Sgd(SgdOptions::default()), 5.0),
-    ] {
-        let mut optimizer = Optimizer::new(rank, &built.units, options, &ParamGroups::default())
-            .expect("the default groups fit any model");
+    let rules: [(&str, Arc<dyn UpdateRule>, f64); 3] = [
+        ("AdamW", Arc::new(adamw), 7.0),
+        ("SGD", Arc::new(SgdOptions::default()), 5.0),
+        ("Lion, as an expression", Arc::new(Lion::default()), 5.0),
+    ];
+    for (name, rule, elements) in rules {
+        let mut optimizer = Optimizer::new(rank, &built.units, rule);
         let seconds = best(gradients, |gradients| optimizer.step(1e-4, gradients));
         report(name, elements + copy, seconds);
         if name == "AdamW" {

@@ -1,7 +1,10 @@
-//! All remaining operations, with dropout, and every optimizer.
+//! Every other operation, with dropout, and every optimizer.
+
+use std::sync::Arc;
 
 use meshwright::nn::{Layers, Sizes};
-use meshwright::optim::{MuonOptions, OptimizerOptions, SgdOptions};
+use meshwright::optim::{MuonOptions, SgdOptions, UpdateRule};
+use meshwright_examples::lion::Lion;
 use meshwright_tests::data::TokenData;
 use meshwright_tests::models::mixer;
 use meshwright_tests::run::Setup;
@@ -17,13 +20,15 @@ fn every_operation_with_dropout() {
 
 #[test]
 fn every_optimizer() {
-    let optimizers = [
-        OptimizerOptions::Sgd(SgdOptions::default()),
-        OptimizerOptions::Muon(MuonOptions::default()),
+    let optimizers: [Arc<dyn UpdateRule>; 3] = [
+        Arc::new(SgdOptions::default()),
+        Arc::new(MuonOptions::default()),
+        Arc::new(Lion::default()),
     ];
     for optimizer in optimizers {
+        let name = format!("{optimizer:?}");
         let setup = Setup { optimizer, ..setup() };
-        let others = ["1", "dp=2"].map(|mesh| (mesh, format!("{optimizer:?}"), setup.clone()));
+        let others = ["1", "dp=2"].map(|mesh| (mesh, name.clone(), setup.clone()));
         check_mixer(others, &setup);
     }
 }

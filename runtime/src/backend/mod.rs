@@ -13,6 +13,7 @@ mod dtype;
 mod expr;
 mod ops;
 mod out_of_memory;
+mod update_expr;
 mod view;
 
 pub use allocator::MemoryMeter;
@@ -33,4 +34,5 @@ pub use ops::{
     SoftmaxOps, TopKArgs,
 };
 pub use out_of_memory::OutOfMemory;
+pub use update_expr::{ScalarFunction, UpdateExpr, UpdateNode, UpdateOperands};
 pub use view::{View, ViewMut};

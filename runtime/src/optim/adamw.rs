@@ -1,24 +1,21 @@
-//! AdamW, one fused pass over each unit.
-
-use std::rc::Rc;
+//! AdamW: one fused kernel per flat slice.
 
 use crate::backend::{AdamStep, AdamwArgs};
-use crate::tensor::{Applicable, Gradients, Rank, Summed, Unit};
 
-use super::state::Run;
-use super::{Group, ParamGroups, UnitState};
+use super::rule::{check_fraction, check_nonnegative};
+use super::{FlatSlice, Group, Optimizer, UpdateRule, Updated};
 
-/// The kinds of state that each parameter has.
+/// The kinds of state of each parameter: first and second moment.
 pub(super) const KINDS: [&str; 2] = ["adam_m", "adam_v"];
 
-/// The constants of [`AdamW`].
+/// Hyperparameters of [`AdamW`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamWOptions {
     /// Decay rates of the two moments.
     pub betas: (f64, f64),
     /// Added to the root of the second moment.
     pub eps: f64,
-    /// Decoupled decay, on the [groups](ParamGroups) that have it.
+    /// Decoupled weight decay, for the [groups](super::ParamGroups) that have it.
     pub weight_decay: f64,
 }
 
@@ -30,80 +27,42 @@ impl Default for AdamWOptions {
 }
 
 /// Adam with decoupled weight decay (Loshchilov and Hutter, 2019), as PyTorch computes it.
-pub struct AdamW {
-    options: AdamWOptions,
-    states: Vec<UnitState>,
-    step: u64,
-}
+pub type AdamW = Optimizer<AdamWOptions>;
 
-optimizer!(AdamW, AdamWOptions, "moments", "The moments, `adam_m` and `adam_v`");
-
-impl AdamW {
-    fn of_groups(
-        rank: &Rank,
-        units: &[Rc<Unit>],
-        options: AdamWOptions,
-        groups: &ParamGroups,
-    ) -> AdamW {
-        let state = |unit| UnitState::new(rank, unit, groups, |_| &KINDS);
-        AdamW { options, states: units.iter().map(state).collect(), step: 0 }
+impl UpdateRule for AdamWOptions {
+    fn name(&self) -> &str {
+        "adamw"
     }
 
-    /// Updates all units, and hands each of them on.
-    pub(super) fn update<State: Summed>(
-        &mut self,
-        lr: f64,
-        gradients: &Gradients<State>,
-        mut updated: impl FnMut(&Rc<Unit>),
-    ) {
-        self.step += 1;
-        let step = Step::new(&self.options, lr, self.step, gradients.scale());
-        for state in &mut self.states {
-            for run in state.runs().iter() {
-                step.apply(gradients.rank(), state, run);
-            }
-            updated(state.unit());
-        }
+    fn state_kinds(&self, _: Group) -> &'static [&'static str] {
+        &KINDS
     }
-}
 
-/// What is the same for all parameters in one step of AdamW.
-pub(super) struct Step {
-    kernel: AdamStep,
-    lr: f64,
-    weight_decay: f64,
-}
-
-impl Step {
-    /// Step `number`, from 1, on gradients that `grad_scale` is to be multiplied with.
-    pub(super) fn new(options: &AdamWOptions, lr: f64, number: u64, grad_scale: f32) -> Step {
-        let (beta1, beta2) = options.betas;
+    fn update(&self, slice: FlatSlice<'_>) -> Updated {
+        let step = slice.step();
+        let number = step.number() as f64;
+        let (beta1, beta2) = self.betas;
         let kernel = AdamStep {
-            lr: lr as f32,
+            lr: slice.lr() as f32,
             beta1: beta1 as f32,
             beta2: beta2 as f32,
-            eps: options.eps as f32,
-            weight_decay: 0.0,
-            bias_correction1: (1.0 - beta1.powf(number as f64)) as f32,
-            bias_correction2: (1.0 - beta2.powf(number as f64)) as f32,
-            grad_scale,
+            eps: self.eps as f32,
+            weight_decay: slice.weight_decay(self.weight_decay) as f32,
+            bias_correction1: (1.0 - beta1.powf(number)) as f32,
+            bias_correction2: (1.0 - beta2.powf(number)) as f32,
+            grad_scale: step.grad_scale(),
         };
-        Step { kernel, lr, weight_decay: options.weight_decay }
+        slice.update_fused(KINDS, |params, gradient, [first, second], copy| {
+            let args = AdamwArgs { p: params, g: gradient, m: first, v: second, copy };
+            step.rank().backend().adamw(&kernel, args);
+        })
     }
 
-    /// Updates one run.
-    pub(super) fn apply(&self, rank: &Rank, state: &mut UnitState, run: &Run) {
-        let Group { lr_scale, decays, .. } = run.group;
-        let step = AdamStep {
-            lr: (self.lr * lr_scale) as f32,
-            weight_decay: if decays { self.weight_decay as f32 } else { 0.0 },
-            ..self.kernel
-        };
-        let unit = Rc::clone(state.unit());
-        let [first, second] = state.views(KINDS, &run.in_shard);
-        unit.update(run.range.clone(), |values, gradient, copy| {
-            rank.backend()
-                .adamw(&step, AdamwArgs { p: values, g: gradient, m: first, v: second, copy });
-        });
+    fn check(&self) -> Result<(), String> {
+        let AdamWOptions { betas, eps, weight_decay } = *self;
+        check_fraction("the first beta", betas.0)?;
+        check_fraction("the second beta", betas.1)?;
+        check_nonnegative("eps", eps)?;
+        check_nonnegative("weight_decay", weight_decay)
     }
 }

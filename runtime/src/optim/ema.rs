@@ -1,4 +1,4 @@
-//! The exponential moving average of the parameters.
+//! Exponential moving average (EMA) of the parameters.
 
 use std::rc::Rc;
 
@@ -9,10 +9,10 @@ use super::{ParamGroups, UnitState};
 
 const KINDS: [&str; 1] = [Ema::KIND];
 
-/// An average of the parameters over the steps, `average += (1 - decay) * (parameter - average)`, which begins as the
-/// parameters are; in f32, and sharded as the optimiser's state is.
+/// An average of the parameters over the steps, `average += (1 - decay) * (parameter - average)`, which starts as a copy
+/// of the parameters; in f32, and sharded as the optimizer state is.
 ///
-/// [`Optimizer::step_and_average`](super::Optimizer::step_and_average) keeps it up.
+/// [`Optimizer::step_and_average`](super::Optimizer::step_and_average) updates it.
 pub struct Ema {
     rank: Rank,
     decay: f64,
@@ -20,10 +20,10 @@ pub struct Ema {
 }
 
 impl Ema {
-    /// The kind of state that each parameter has, by which checkpoints know it.
+    /// The kind of state of each parameter, which names it in checkpoints.
     pub const KIND: &'static str = "ema";
 
-    /// The average of the parameters of `units`, which begins as they are now. `decay` is in `[0, 1)`.
+    /// Creates the average of the parameters of `units`, which starts as a copy of them. `decay` is in `[0, 1)`.
     pub fn new(rank: &Rank, units: &[Rc<Unit>], decay: f64) -> Ema {
         let groups = ParamGroups::default();
         let state = |unit| UnitState::new(rank, unit, &groups, |_| &KINDS);
@@ -32,61 +32,62 @@ impl Ema {
         ema
     }
 
-    /// Begins again with the parameters as they are now.
+    /// Resets the average to the current parameters.
     pub fn restart(&mut self) {
         for index in 0..self.states.len() {
-            self.blend(index, 1.0);
+            self.blend_unit(index, 1.0);
         }
     }
 
-    /// Takes in the parameters as they are now, as after every step.
+    /// Updates the average by the current parameters, as after every step.
     pub fn update(&mut self) {
         for index in 0..self.states.len() {
-            self.blend(index, 1.0 - self.decay);
+            self.blend_unit(index, 1.0 - self.decay);
         }
     }
 
-    /// Takes in the parameters of one unit.
+    /// Updates the average of one unit.
     pub(super) fn update_unit(&mut self, unit: &Rc<Unit>) {
         let index = self.states.iter().position(|state| Rc::ptr_eq(state.unit(), unit));
         if let Some(index) = index {
-            self.blend(index, 1.0 - self.decay);
+            self.blend_unit(index, 1.0 - self.decay);
         }
     }
 
-    /// Runs `body` with the average in the place of the parameters, which come back after it. Every rank calls it; the
-    /// values that the ranks gather of each other are those of the average, at every ZeRO level.
+    /// Runs `body` with the average in place of the parameters, which are restored after it. Every rank calls it; gathered
+    /// values are those of the average, at every ZeRO stage.
     ///
-    /// Meanwhile, nothing may be trained or saved.
+    /// `body` must neither train nor save.
     pub fn with_average<T>(&mut self, body: impl FnOnce() -> T) -> T {
         let versions: Vec<u64> = self.states.iter().map(|state| state.unit().version()).collect();
-        self.swap();
+        self.swap_values();
         let result = body();
-        self.swap();
-        // To the bit: a loss from before can still be differentiated.
+        self.swap_values();
+        // The same bits as before: an earlier loss can still be differentiated.
         for (state, version) in self.states.iter().zip(versions) {
             state.unit().set_version(version);
         }
         result
     }
 
-    /// The average, unit by unit: `ema`.
+    /// Returns the average of each unit: `ema`.
     pub fn states(&self) -> &[UnitState] {
         &self.states
     }
 
-    /// The average, unit by unit, to be changed.
+    /// Returns mutable access to the average of each unit.
     pub fn states_mut(&mut self) -> &mut [UnitState] {
         &mut self.states
     }
 
-    fn blend(&mut self, index: usize, weight: f64) {
+    /// Moves the average of a unit towards the parameters by `weight` of the distance.
+    fn blend_unit(&mut self, index: usize, weight: f64) {
         let state = &mut self.states[index];
         let unit = Rc::clone(state.unit());
-        for run in state.runs().iter() {
-            let [average] = state.views(KINDS, &run.in_shard);
+        for range in state.ranges().iter() {
+            let [average] = state.state_views(KINDS, &range.in_shard);
             let values = unit.master();
-            let values = values.part(run.in_shard.clone());
+            let values = values.part(range.in_shard.clone());
             let values = values.view();
             if weight == 1.0 {
                 self.rank.backend().cast(values, average);
@@ -96,16 +97,16 @@ impl Ema {
         }
     }
 
-    /// Exchanges parameters and average.
-    fn swap(&mut self) {
+    /// Swaps parameters and average.
+    fn swap_values(&mut self) {
         let rank = &self.rank;
         let backend = rank.backend();
         for state in &mut self.states {
             let unit = Rc::clone(state.unit());
-            for run in state.runs().iter() {
-                let [mut average] = state.views(KINDS, &run.in_shard);
+            for range in state.ranges().iter() {
+                let [mut average] = state.state_views(KINDS, &range.in_shard);
                 let mut kept = rank.scratch(DType::F32, average.len());
-                unit.change_values(run.range.clone(), |mut values, copy| {
+                unit.change_values(range.range.clone(), |mut values, copy| {
                     backend.cast(values.as_view(), kept.view_mut());
                     backend.cast(average.as_view(), values.reborrow());
                     if let Some(copy) = copy {

@@ -1,14 +1,14 @@
-//! Parameter groups: which parameters are decayed, at which rate they learn, and which of them Muon takes.
+//! Parameter groups: weight decay, learning-rate factor and role of each parameter.
 
 use std::fmt;
 
 use crate::tensor::ParamRef;
 
-/// Rules that say how each parameter is updated.
+/// Rules that assign each parameter to a [`Group`].
 ///
 /// By default, parameters of two dims or more [decay](ParamRef::decays), every parameter has the same learning rate, and
-/// Muon takes the [matrices](Group::matrix) of layers. Rules change that for the parameters that they select; where
-/// several select one, the last one holds.
+/// Muon takes the [matrices](Group::matrix) of layers. Rules change that for the parameters that they select; if several
+/// rules select one parameter, the last one applies.
 ///
 /// ```
 /// use meshwright::optim::{ParamGroups, Select};
@@ -28,23 +28,23 @@ pub struct ParamGroups {
 pub struct Group {
     /// Factor on the learning rate.
     pub lr_scale: f64,
-    /// Whether weight decay applies.
+    /// Weight decay applies.
     pub decays: bool,
-    /// Whether it is a matrix, as Muon understands it: something that maps features to features. By default that is every
-    /// parameter of a layer with dims that it reads and dims that it writes, but for [tables](ParamRef::is_table) such as
-    /// the weights of embeddings, positions and heads. A `Param` that is itself a field of a model may be anything, so a
-    /// rule has to say that it is one.
+    /// The parameter is a matrix in the sense of Muon: it maps features to features. By default that is every parameter of
+    /// a layer with dims that it reads and dims that it writes, except [tables](ParamRef::is_table) such as the weights of
+    /// embeddings, positions and heads. A `Param` that is itself a field of a model may be anything, so only a rule makes
+    /// it a matrix.
     pub matrix: bool,
 }
 
-/// Which parameters a rule is for.
+/// The parameters that a rule applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Select {
-    /// Those with this number of dims, where a bias over `(Heads, HeadDim)` has two.
+    /// Parameters with this number of dims; a bias over `(Heads, HeadDim)` has two.
     Dims(usize),
-    /// Those over a dim with this name.
+    /// Parameters over a dim with this name.
     Dim(String),
-    /// Those at the paths of a pattern: `*` stands for one name or number between dots, `**` for any number of them.
+    /// Parameters whose paths match a pattern: `*` matches one name or number between dots, `**` any number of them.
     Path(String),
 }
 
@@ -55,20 +55,20 @@ enum Change {
     Matrix(bool),
 }
 
-/// What is wrong with rules.
+/// A rule that does not fit the model.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum GroupsError {
-    /// A rule that does nothing is a mistake in its name.
+    /// A rule that selects no parameter: most likely a misspelled name.
     #[error(
         "parameter groups: {select} selects no parameter of the model; its parameters are {paths}"
     )]
     Nothing {
         /// The rule.
         select: Select,
-        /// What there is.
+        /// Paths of the parameters of the model.
         paths: String,
     },
-    /// A factor that no rate can have.
+    /// A learning-rate factor out of range.
     #[error(
         "parameter groups: {select} has the learning rate scaled by {scale}; it must be a finite number of at least 0"
     )]
@@ -78,7 +78,7 @@ pub enum GroupsError {
         /// The factor.
         scale: f64,
     },
-    /// A parameter that has no two sides.
+    /// A parameter that does not map features to features.
     #[error(
         "parameter groups: {select} makes a matrix of `{path}`, which does not map features to features"
     )]
@@ -90,18 +90,28 @@ pub enum GroupsError {
     },
 }
 
+impl Group {
+    /// Every combination of weight decay and matrix.
+    pub(crate) const ALL: [Group; 4] = [
+        Group { lr_scale: 1.0, decays: false, matrix: false },
+        Group { lr_scale: 1.0, decays: false, matrix: true },
+        Group { lr_scale: 1.0, decays: true, matrix: false },
+        Group { lr_scale: 1.0, decays: true, matrix: true },
+    ];
+}
+
 impl ParamGroups {
-    /// Says whether weight decay applies to what is selected.
+    /// Sets whether weight decay applies to the selected parameters.
     pub fn decay(self, select: Select, decays: bool) -> ParamGroups {
         self.with(select, Change::Decay(decays))
     }
 
-    /// Multiplies the learning rate of what is selected by `scale`; 0 freezes it, decay included.
+    /// Multiplies the learning rate of the selected parameters by `scale`; 0 freezes them, weight decay included.
     pub fn lr_scale(self, select: Select, scale: f64) -> ParamGroups {
         self.with(select, Change::LrScale(scale))
     }
 
-    /// Says whether Muon treats what is selected as matrices; what it does not, AdamW updates.
+    /// Sets whether Muon treats the selected parameters as matrices; AdamW updates the others.
     pub fn matrix(self, select: Select, matrix: bool) -> ParamGroups {
         self.with(select, Change::Matrix(matrix))
     }
@@ -111,7 +121,7 @@ impl ParamGroups {
         self
     }
 
-    /// The group that a parameter belongs to.
+    /// Returns the group of a parameter.
     pub fn of(&self, param: &ParamRef) -> Group {
         let mut group = Group {
             lr_scale: 1.0,
@@ -128,10 +138,10 @@ impl ParamGroups {
         group
     }
 
-    /// Makes sure that every rule has parameters that it can apply to.
+    /// Checks that every rule selects parameters that it can apply to.
     ///
     /// # Errors
-    /// The first rule that has none.
+    /// The first rule that does not.
     pub fn check(&self, params: &[ParamRef]) -> Result<(), GroupsError> {
         for (select, change) in &self.rules {
             let mut selected = params.iter().filter(|param| select.selects(param)).peekable();
@@ -164,12 +174,12 @@ fn has_two_sides(param: &ParamRef) -> bool {
 }
 
 impl Select {
-    /// Parameters over the dim with this name: `Vocab`.
+    /// Selects parameters over the dim with this name: `Vocab`.
     pub fn dim(name: &str) -> Select {
         Select::Dim(name.to_owned())
     }
 
-    /// Parameters at the paths of this pattern: `blocks.*.mlp.**`.
+    /// Selects parameters whose paths match this pattern: `blocks.*.mlp.**`.
     pub fn path(pattern: &str) -> Select {
         Select::Path(pattern.to_owned())
     }

@@ -8,7 +8,7 @@ use crate::comm::{CommError, FailureCause, LaunchError};
 use crate::data::DataError;
 use crate::mesh::MeshError;
 use crate::nn::BuildError;
-use crate::optim::GroupsError;
+use crate::optim::{GroupsError, OptimizerError};
 use crate::state_dict::StateDictError;
 
 use super::config::memory_advice;
@@ -53,6 +53,9 @@ pub enum Error {
     /// The parameter groups.
     #[error("{0}")]
     Groups(#[from] GroupsError),
+    /// The optimizer.
+    #[error("{0}")]
+    Optimizer(#[from] OptimizerError),
     /// Training diverged.
     #[error("{0}")]
     Diverged(String),

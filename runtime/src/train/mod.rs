@@ -16,6 +16,7 @@ mod trainer;
 
 pub use crate::state_dict::{HfName, import_hf};
 pub use config::{Config, ConfigError, Decay, LrSchedule};
+pub use config::{OptimizerEntry, OptimizerFlags, Optimizers};
 pub use error::{Error, Result};
 pub use family::{Family, LanguageModel, Outline};
 #[cfg(feature = "cuda")]

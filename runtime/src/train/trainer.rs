@@ -11,7 +11,7 @@ use super::console::say;
 use super::machine::{Machine, open_machine};
 use super::plan::Plan;
 use super::run::{RankLoop, SharedFiles};
-use super::{Error, LanguageModel, Result, Summary};
+use super::{Error, LanguageModel, Optimizers, Result, Summary};
 
 /// Trains a model `M` with the settings of a [`Config`].
 ///
@@ -34,8 +34,17 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// None at present; the type is reserved.
     pub fn from_args() -> Result<Trainer<M>> {
-        let trainer = Config::from_args().map_err(Error::Config).and_then(Trainer::new);
-        Ok(trainer.unwrap_or_else(|error| error.exit()))
+        Trainer::from_args_with(&Optimizers::default())
+    }
+
+    /// A trainer with the settings of the command line, with `--optimizer` one of `optimizers`: those of the library, and
+    /// those that the program has registered.
+    ///
+    /// # Errors
+    /// As [`from_args`](Self::from_args).
+    pub fn from_args_with(optimizers: &Optimizers) -> Result<Trainer<M>> {
+        let config = Config::from_args_with(optimizers).map_err(Error::Config);
+        Ok(config.and_then(Trainer::new).unwrap_or_else(|error| error.exit()))
     }
 
     /// Creates a trainer with these settings. Opens every file that the run reads and checks every size of the model, then

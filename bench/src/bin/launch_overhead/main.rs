@@ -13,7 +13,7 @@ use meshwright::checkpoint::hf::{Gpt2Config, Gpt2Dropout, LlamaConfig};
 use meshwright::comm::{CommError, launch};
 use meshwright::mesh::MeshShape;
 use meshwright::nn::{Built, Sizes, build};
-use meshwright::optim::{AdamWOptions, Optimizer, OptimizerOptions, ParamGroups};
+use meshwright::optim::{AdamW, AdamWOptions};
 use meshwright::tensor::{Rank, Settings, Targets, Tokens, ZeroLevel};
 use meshwright::train::{Gpus, LanguageModel, Machine};
 use meshwright_bench::call_counter::{CallCounter, CallCounts, CallKind};
@@ -115,10 +115,7 @@ impl Case<'_> {
             let settings = Settings { compute, zero, ..Settings::new(0) };
             let rank = Rank::with_settings(comms, backend, settings);
             let built = build::<M>(&rank, sizes).expect("the sizes fit");
-            let options = OptimizerOptions::AdamW(AdamWOptions::default());
-            let groups = ParamGroups::default();
-            let mut optimizer = Optimizer::new(&rank, &built.units, options, &groups)
-                .expect("the default groups fit any model");
+            let mut optimizer = AdamW::new(&rank, &built.units, AdamWOptions::default());
             for number in 0..WARM + STEPS {
                 rank.set_step(number);
                 let sizes = [self.batch, self.seq];
@@ -151,7 +148,7 @@ impl Case<'_> {
 fn step<M: LanguageModel>(
     rank: &Rank,
     built: &Built<M>,
-    optimizer: &mut Optimizer,
+    optimizer: &mut AdamW,
     counter: &CallCounter,
     sizes: [usize; 2],
 ) -> Step {

@@ -24,6 +24,7 @@ mod routing;
 mod scratch;
 mod simd;
 mod softmax;
+mod update;
 mod workers;
 
 pub use backend::CpuBackend;

@@ -1,11 +1,13 @@
 //! Optimizer steps: every operand is read and written once.
 
-use super::CpuBackend;
 use super::float::{Float, by_float};
 use super::math::fma;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
-use crate::backend::{AdamStep, AdamwArgs, DType, OptimizerOps, SgdArgs, SgdStep, ViewMut};
+use super::{CpuBackend, update};
+use crate::backend::{
+    AdamStep, AdamwArgs, DType, OptimizerOps, SgdArgs, SgdStep, UpdateExpr, UpdateOperands, ViewMut,
+};
 
 impl OptimizerOps for CpuBackend {
     fn adamw(&self, step: &AdamStep, args: AdamwArgs) {
@@ -16,6 +18,16 @@ impl OptimizerOps for CpuBackend {
     fn sgd(&self, step: &SgdStep, args: SgdArgs) {
         by_float!(args.g.dtype() => G, copy_dtype(&args.copy) => C;
             sgd::<G, C>(&self.workers, step, args));
+    }
+
+    fn apply_update(&self, expr: &UpdateExpr, operands: UpdateOperands<'_>) {
+        expr.check_operands(&operands);
+        let UpdateOperands { mut param, gradient, mut states, mut copy } = operands;
+        let states = states.iter_mut().map(ViewMut::typed).collect();
+        let copy_dtype = copy_dtype(&copy);
+        by_float!(gradient.dtype() => G, copy_dtype => C; update::apply_update::<G, C>(
+            &self.workers, expr, param.typed(), gradient.typed(), states,
+            copy.as_mut().map(ViewMut::typed)));
     }
 }
 

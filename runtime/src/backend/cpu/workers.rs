@@ -141,6 +141,12 @@ impl<S: Split> Split for Option<S> {
     }
 }
 
+impl<S: Split> Split for Vec<S> {
+    fn split_rows(self, rows: usize) -> (Self, Self) {
+        self.into_iter().map(|part| part.split_rows(rows)).unzip()
+    }
+}
+
 impl<A: Split, B: Split> Split for (A, B) {
     fn split_rows(self, rows: usize) -> (Self, Self) {
         let (a, b) = (self.0.split_rows(rows), self.1.split_rows(rows));

@@ -1,6 +1,6 @@
 //! Optimizer steps over shards of parameters.
 
-use crate::backend::{View, ViewMut};
+use crate::backend::{UpdateExpr, UpdateOperands, View, ViewMut};
 
 /// Optimizer kernels.
 pub trait OptimizerOps {
@@ -8,6 +8,8 @@ pub trait OptimizerOps {
     fn adamw(&self, step: &AdamStep, args: AdamwArgs);
     /// Applies one step of SGD; see [`SgdStep`].
     fn sgd(&self, step: &SgdStep, args: SgdArgs);
+    /// Applies one step of a user-defined optimizer, elementwise.
+    fn apply_update(&self, expr: &UpdateExpr, operands: UpdateOperands<'_>);
 }
 
 /// Operands of [`OptimizerOps::adamw`], equally long.

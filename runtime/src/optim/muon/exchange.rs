@@ -1,4 +1,4 @@
-//! The way of matrices to the ranks that orthogonalise them, and back.
+//! All-to-all exchange of matrix shards with the ranks that orthogonalize the matrices.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -9,61 +9,54 @@ use crate::comm::{Blocks, Communicator, Pending, Site};
 use crate::layout::{AxisId, AxisSet};
 use crate::tensor::{Extent, ParamRef, Rank, Unit, ZeroLevel, fail};
 
-use super::super::{Group, ParamGroups, UnitState};
-use super::matrix::{Block, Part};
-use super::{KINDS, MuonOptions, orthogonalise};
+use super::super::{Group, OptimizerStep, ParamGroups, UnitState};
+use super::matrix::{MatrixBlock, MatrixShard};
+use super::{KINDS, MuonOptions, orthogonalize};
 
-/// The root mean square of the elements of AdamW's updates, as it usually is.
+/// Typical root mean square of the elements of AdamW's updates.
 const RMS: f64 = 0.2;
 
-/// The matrices of the model, in rounds: in each, every member of the group owns one, for which the members of its
-/// replica send it their parts, and of which it sends every member its part back.
-pub struct Exchange {
-    /// The ranks that hold the same model, all of it together.
+/// The matrices of the model, in rounds of one matrix per member of the group. The owner of a matrix gathers its shards
+/// from the members of its replica, and sends every member that member's shard of the result.
+pub struct MatrixExchange {
+    /// The ranks that together hold the same model.
     group: Arc<Communicator>,
-    matrices: Vec<Matrix>,
+    matrices: Vec<ExchangedMatrix>,
 }
 
-struct Matrix {
+struct ExchangedMatrix {
     param: ParamRef,
     /// Index of its unit.
     unit: usize,
     group: Group,
-    /// The part of each member.
-    parts: Vec<Part>,
+    /// The shard of each member.
+    shards: Vec<MatrixShard>,
     gather: Site,
     scatter: Site,
 }
 
-impl Matrix {
-    fn part(&self, member: usize) -> &Part {
-        &self.parts[member]
+impl ExchangedMatrix {
+    fn shard_of(&self, member: usize) -> &MatrixShard {
+        &self.shards[member]
     }
 
     fn rows(&self) -> usize {
-        self.parts[0].block.matrix_rows()
+        self.shards[0].block.matrix_rows()
     }
 
     fn cols(&self) -> usize {
-        self.parts[0].block.matrix_cols()
+        self.shards[0].block.matrix_cols()
     }
 
-    /// Factor on its orthogonalised momentum.
-    fn scale(&self) -> f64 {
+    /// Returns the factor on its orthogonalized momentum.
+    fn update_scale(&self) -> f64 {
         RMS * (self.rows().max(self.cols()) as f64).sqrt()
     }
 }
 
-/// What is the same for all matrices in one step.
-struct Turn<'a> {
-    rank: &'a Rank,
-    options: &'a MuonOptions,
-    lr: f64,
-    grad_scale: f32,
-}
-
-impl Exchange {
-    pub fn new(rank: &Rank, units: &[Rc<Unit>], groups: &ParamGroups) -> Exchange {
+impl MatrixExchange {
+    /// Distributes the matrices over the ranks. Every rank calls it.
+    pub fn new(rank: &Rank, units: &[Rc<Unit>], groups: &ParamGroups) -> MatrixExchange {
         let group = rank.process_group(AxisSet::ALL.minus(AxisSet::of(AxisId::Pp)));
         let mut found: Vec<(usize, ParamRef, Group)> = Vec::new();
         for (unit, params) in units.iter().map(|unit| unit.params()).enumerate() {
@@ -72,7 +65,7 @@ impl Exchange {
                 found.extend(group.matrix.then_some((unit, param, group)));
             }
         }
-        // Those of a round are about equally much work.
+        // The matrices of a round are about the same amount of work.
         found.sort_by_key(|(_, param, _)| std::cmp::Reverse(param.global_len()));
         let runs = gather_runs(&group, found.iter().map(|(_, param, _)| param.owned()));
         let matrices = found
@@ -80,201 +73,217 @@ impl Exchange {
             .enumerate()
             .map(|(index, (unit, param, of))| {
                 let members = group.members().iter().zip(&runs);
-                let part = |(world, runs): (&usize, &Vec<Range<usize>>)| {
-                    part_of(rank, *world, &param, runs[index].clone())
+                let shard = |(world, runs): (&usize, &Vec<Range<usize>>)| {
+                    matrix_shard(rank, *world, &param, runs[index].clone())
                 };
-                let parts = members.map(part).collect();
-                let [gather, scatter] = ["gathered", "orthogonalised"]
-                    .map(|what| Site::new(format!("{} ({what})", param.path())));
-                Matrix { unit, param, group: of, parts, gather, scatter }
+                let shards = members.map(shard).collect();
+                let [gather, scatter] = ["gathered", "orthogonalized"]
+                    .map(|phase| Site::new(format!("{} ({phase})", param.path())));
+                ExchangedMatrix { unit, param, group: of, shards, gather, scatter }
             })
             .collect();
-        Exchange { group, matrices }
+        MatrixExchange { group, matrices }
     }
 
-    /// Updates every matrix.
-    pub fn update(
+    /// Updates every matrix: a round is orthogonalized while the shards of the next one are gathered and the results of
+    /// the previous one are scattered.
+    pub fn update_matrices(
         &self,
-        rank: &Rank,
+        step: &OptimizerStep<'_>,
         states: &mut [UnitState],
         options: &MuonOptions,
-        lr: f64,
-        grad_scale: f32,
     ) {
-        let turn = Turn { rank, options, lr, grad_scale };
         let mut rounds = self.matrices.chunks(self.group.size());
         let Some(mut round) = rounds.next() else { return };
-        let mut gathering = self.start_gather(&turn, states, round);
-        let mut returning = None;
+        let mut gathering = self.start_gather(step, states, options, round);
+        let mut scattering = None;
         loop {
             let gathered = gathering.wait().unwrap_or_else(|error| fail(error));
             let next = rounds.next();
-            // On its way while this round's are worked on.
-            let next = next.map(|next| (next, self.start_gather(&turn, states, next)));
-            let result = self.own(round).map(|own| self.orthogonalise(&turn, own, gathered));
-            let scattering = self.start_scatter(&turn, round, result);
-            if let Some((round, pending)) = returning.replace((round, scattering)) {
-                self.finish(&turn, states, round, pending);
+            let next = next.map(|next| (next, self.start_gather(step, states, options, next)));
+            let own = self.own_matrix(round);
+            let result = own.map(|own| self.orthogonalize_own(step.rank(), own, gathered));
+            let pending = self.start_scatter(step.rank(), round, result);
+            if let Some((round, pending)) = scattering.replace((round, pending)) {
+                self.finish_round(step, states, options, round, pending);
             }
             match next {
                 Some(next) => (round, gathering) = next,
                 None => break,
             }
         }
-        if let Some((round, pending)) = returning {
-            self.finish(&turn, states, round, pending);
+        if let Some((round, pending)) = scattering {
+            self.finish_round(step, states, options, round, pending);
         }
     }
 
-    /// The matrix of a round that this rank owns, if there are so many.
-    fn own<'a>(&self, round: &'a [Matrix]) -> Option<&'a Matrix> {
+    /// Returns the matrix of a round that this rank owns; `None` if the round has fewer matrices than ranks.
+    fn own_matrix<'a>(&self, round: &'a [ExchangedMatrix]) -> Option<&'a ExchangedMatrix> {
         round.get(self.group.rank())
     }
 
-    /// Takes the gradients into the momentum, and begins to send the direction of the step to the owners.
-    fn start_gather(&self, turn: &Turn<'_>, states: &mut [UnitState], round: &[Matrix]) -> Pending {
+    /// Adds the gradients to the momentum, and starts to send the update directions to the owners.
+    fn start_gather(
+        &self,
+        step: &OptimizerStep<'_>,
+        states: &mut [UnitState],
+        options: &MuonOptions,
+        round: &[ExchangedMatrix],
+    ) -> Pending {
         let (me, members) = (self.group.rank(), self.group.size());
         let (mut send, mut recv) = (vec![0; members], vec![0; members]);
         for (owner, matrix) in round.iter().enumerate() {
-            if matrix.part(owner).replica == matrix.part(me).replica {
-                send[owner] = matrix.part(me).run.len();
+            if matrix.shard_of(owner).replica == matrix.shard_of(me).replica {
+                send[owner] = matrix.shard_of(me).run.len();
             }
         }
-        if let Some(own) = self.own(round) {
+        if let Some(own) = self.own_matrix(round) {
             for (member, count) in recv.iter_mut().enumerate() {
-                if own.part(member).replica == own.part(me).replica {
-                    *count = own.part(member).run.len();
+                if own.shard_of(member).replica == own.shard_of(me).replica {
+                    *count = own.shard_of(member).run.len();
                 }
             }
         }
-        let meter = turn.rank.meter();
+        let meter = step.rank().meter();
         let unsent = round.iter().zip(&send).filter(|(_, sent)| **sent == 0);
-        let unsent = unsent.map(|(matrix, _)| matrix.part(me).run.len()).max().unwrap_or(0);
-        let mut aside = meter.alloc(DType::F32, unsent, Category::Workspace);
+        let unsent = unsent.map(|(matrix, _)| matrix.shard_of(me).run.len()).max().unwrap_or(0);
+        let mut scratch = meter.alloc(DType::F32, unsent, Category::Workspace);
         let len = send.iter().sum();
         let mut sent = meter.alloc(DType::F32, len, Category::Communication);
         let mut start = 0;
         for (matrix, count) in round.iter().zip(&send) {
             let direction = match *count {
-                0 => aside.view_mut().into_slice(0..matrix.part(me).run.len()),
+                0 => scratch.view_mut().into_slice(0..matrix.shard_of(me).run.len()),
                 count => sent.view_mut().into_slice(start..start + count),
             };
-            turn.advance(&mut states[matrix.unit], matrix, direction);
+            advance_momentum(step, &mut states[matrix.unit], options, matrix, direction);
             start += count;
         }
-        let room = meter.alloc(DType::F32, recv.iter().sum(), Category::Communication);
-        self.group.start_all_to_all(&round[0].gather, Arc::new(sent), room, &send, &recv)
+        let arriving = meter.alloc(DType::F32, recv.iter().sum(), Category::Communication);
+        self.group.start_all_to_all(&round[0].gather, Arc::new(sent), arriving, &send, &recv)
     }
 
-    /// The orthogonalised matrix, from the parts that have arrived.
-    fn orthogonalise(&self, turn: &Turn<'_>, own: &Matrix, gathered: Buffer) -> Buffer {
-        let backend = turn.rank.backend();
+    /// Returns the orthogonalized matrix, from its gathered shards.
+    fn orthogonalize_own(&self, rank: &Rank, own: &ExchangedMatrix, gathered: Buffer) -> Buffer {
+        let backend = rank.backend();
         let (rows, cols) = (own.rows(), own.cols());
-        let mut matrix = turn.rank.scratch(DType::F32, rows * cols);
+        let mut matrix = rank.scratch(DType::F32, rows * cols);
         let mut start = 0;
-        for part in &own.parts {
-            if part.replica == own.part(self.group.rank()).replica {
-                let end = start + part.run.len();
-                part.put(backend, gathered.view().slice(start..end), matrix.view_mut());
+        for shard in &own.shards {
+            if shard.replica == own.shard_of(self.group.rank()).replica {
+                let end = start + shard.run.len();
+                shard.copy_into(backend, gathered.view().slice(start..end), matrix.view_mut());
                 start = end;
             }
         }
         drop(gathered);
-        orthogonalise(backend, matrix, rows, cols, turn.rank.compute_dtype())
+        orthogonalize(backend, matrix, rows, cols, rank.compute_dtype())
     }
 
-    /// Begins to send every member its part of this rank's matrix.
-    fn start_scatter(&self, turn: &Turn<'_>, round: &[Matrix], result: Option<Buffer>) -> Pending {
-        let (backend, meter) = (turn.rank.backend(), turn.rank.meter());
+    /// Starts to send every member its shard of this rank's result.
+    fn start_scatter(
+        &self,
+        rank: &Rank,
+        round: &[ExchangedMatrix],
+        result: Option<Buffer>,
+    ) -> Pending {
+        let (backend, meter) = (rank.backend(), rank.meter());
         let (me, members) = (self.group.rank(), self.group.size());
         let (mut send, mut recv) = (vec![0; members], vec![0; members]);
         for (owner, matrix) in round.iter().enumerate() {
-            recv[owner] = matrix.part(me).run.len();
+            recv[owner] = matrix.shard_of(me).run.len();
         }
-        if let Some(own) = self.own(round) {
-            send = own.parts.iter().map(|part| part.run.len()).collect();
+        if let Some(own) = self.own_matrix(round) {
+            send = own.shards.iter().map(|shard| shard.run.len()).collect();
         }
         let len = send.iter().sum();
         let mut sent = meter.alloc(DType::F32, len, Category::Communication);
-        if let (Some(own), Some(result)) = (self.own(round), result) {
+        if let (Some(own), Some(result)) = (self.own_matrix(round), result) {
             let mut start = 0;
-            for part in &own.parts {
-                let end = start + part.run.len();
-                part.take(backend, result.view(), sent.view_mut().into_slice(start..end));
+            for shard in &own.shards {
+                let end = start + shard.run.len();
+                shard.copy_from(backend, result.view(), sent.view_mut().into_slice(start..end));
                 start = end;
             }
         }
-        let room = meter.alloc(DType::F32, recv.iter().sum(), Category::Communication);
-        self.group.start_all_to_all(&round[0].scatter, Arc::new(sent), room, &send, &recv)
+        let arriving = meter.alloc(DType::F32, recv.iter().sum(), Category::Communication);
+        self.group.start_all_to_all(&round[0].scatter, Arc::new(sent), arriving, &send, &recv)
     }
 
-    /// Applies what has come back of a round.
-    fn finish(
+    /// Waits for the results of a round and applies them.
+    fn finish_round(
         &self,
-        turn: &Turn<'_>,
+        step: &OptimizerStep<'_>,
         states: &mut [UnitState],
-        round: &[Matrix],
+        options: &MuonOptions,
+        round: &[ExchangedMatrix],
         scattering: Pending,
     ) {
         let arrived = scattering.wait().unwrap_or_else(|error| fail(error));
         let mut start = 0;
         for matrix in round {
-            let end = start + matrix.part(self.group.rank()).run.len();
-            turn.apply(&states[matrix.unit], matrix, arrived.view().slice(start..end));
+            let end = start + matrix.shard_of(self.group.rank()).run.len();
+            let direction = arrived.view().slice(start..end);
+            apply_direction(step, &mut states[matrix.unit], options, matrix, direction);
             start = end;
         }
     }
 }
 
-impl Turn<'_> {
-    /// `m = momentum * m + g`, and `direction = g + momentum * m`, of this rank's part.
-    fn advance(&self, state: &mut UnitState, matrix: &Matrix, mut direction: ViewMut<'_>) {
-        let backend = self.rank.backend();
-        let owned = matrix.param.owned_in_shard();
-        if owned.is_empty() {
-            return;
-        }
-        let [momentum] = state.views(KINDS, &owned);
-        // A step of length -1 from zero, looking ahead, is the direction.
-        let step = SgdStep {
-            lr: -1.0,
-            momentum: self.options.momentum as f32,
-            nesterov: true,
-            weight_decay: 0.0,
-            grad_scale: self.grad_scale,
-        };
-        backend.fill(direction.reborrow(), 0.0);
-        let gradient = matrix.param.owned_gradient();
-        backend.sgd(
-            &step,
-            SgdArgs { p: direction, g: gradient.view(), momentum: Some(momentum), copy: None },
-        );
+/// Computes `m = momentum * m + g`, and `direction = g + momentum * m`, of this rank's shard.
+fn advance_momentum(
+    step: &OptimizerStep<'_>,
+    state: &mut UnitState,
+    options: &MuonOptions,
+    matrix: &ExchangedMatrix,
+    mut direction: ViewMut<'_>,
+) {
+    let backend = step.rank().backend();
+    let owned = matrix.param.owned_in_shard();
+    if owned.is_empty() {
+        return;
     }
-
-    /// Moves this rank's part of a matrix against `direction`.
-    fn apply(&self, state: &UnitState, matrix: &Matrix, direction: View<'_>) {
-        let unit = state.unit();
-        let Some((range, _)) = unit.in_shard(matrix.param.range()) else { return };
-        let lr = self.lr * matrix.group.lr_scale;
-        let decay = if matrix.group.decays { self.options.adamw.weight_decay } else { 0.0 };
-        let step = SgdStep {
-            lr: (lr * matrix.scale()) as f32,
-            momentum: 0.0,
-            nesterov: false,
-            // The learning rate of the decay is without the factor of the direction.
-            weight_decay: (decay / matrix.scale()) as f32,
-            grad_scale: 1.0,
-        };
-        unit.change_values(range, |values, copy| {
-            self.rank
-                .backend()
-                .sgd(&step, SgdArgs { p: values, g: direction, momentum: None, copy });
-        });
-    }
+    let [momentum] = state.state_views(KINDS, &owned);
+    // A Nesterov step with learning rate -1 from zero is the direction.
+    let kernel = SgdStep {
+        lr: -1.0,
+        momentum: options.momentum as f32,
+        nesterov: true,
+        weight_decay: 0.0,
+        grad_scale: step.grad_scale(),
+    };
+    backend.fill(direction.reborrow(), 0.0);
+    let gradient = matrix.param.owned_gradient();
+    let args = SgdArgs { p: direction, g: gradient.view(), momentum: Some(momentum), copy: None };
+    backend.sgd(&kernel, args);
 }
 
-/// What the rank numbered `world` updates of a parameter, given the run of its block.
-fn part_of(rank: &Rank, world: usize, param: &ParamRef, run: Range<usize>) -> Part {
+/// Moves this rank's shard of a matrix against `direction`.
+fn apply_direction(
+    step: &OptimizerStep<'_>,
+    state: &mut UnitState,
+    options: &MuonOptions,
+    matrix: &ExchangedMatrix,
+    direction: View<'_>,
+) {
+    let Some(slice) = state.param_slice(step, &matrix.param, matrix.group) else { return };
+    let decay = slice.weight_decay(options.adamw.weight_decay);
+    let kernel = SgdStep {
+        lr: (slice.lr() * matrix.update_scale()) as f32,
+        momentum: 0.0,
+        nesterov: false,
+        // The learning rate of the decay is without the factor of the direction.
+        weight_decay: (decay / matrix.update_scale()) as f32,
+        grad_scale: 1.0,
+    };
+    slice.change_params(|params, copy| {
+        let args = SgdArgs { p: params, g: direction, momentum: None, copy };
+        step.rank().backend().sgd(&kernel, args);
+    });
+}
+
+/// Returns the shard of a parameter that world rank `world` updates, given the run of its block.
+fn matrix_shard(rank: &Rank, world: usize, param: &ParamRef, run: Range<usize>) -> MatrixShard {
     let mesh = rank.comms().shape();
     let extents: Vec<Extent> = param
         .dims()
@@ -290,11 +299,12 @@ fn part_of(rank: &Rank, world: usize, param: &ParamRef, run: Range<usize>) -> Pa
         _ => AxisSet::of(AxisId::Fsdp),
     };
     let replicas = AxisSet::ALL.minus(param.varies()).minus(sharded);
-    Part { replica: mesh.index_in_group(world, replicas), block: Block::of(param, &extents), run }
+    let replica = mesh.index_in_group(world, replicas);
+    MatrixShard { replica, block: MatrixBlock::new(param, &extents), run }
 }
 
-/// The runs of every member. They are asked for, because what a member owns of a parameter follows from the sizes of
-/// everything in its unit, which need not be the same on all members.
+/// Gathers the runs of every member: what a member owns of a parameter follows from the sizes of everything in its unit,
+/// which need not be the same on all members.
 fn gather_runs(
     group: &Communicator,
     own: impl Iterator<Item = Range<usize>>,

@@ -1,4 +1,4 @@
-//! A matrix that is spread over ranks: who holds what of it.
+//! Shards of a matrix that is distributed over ranks.
 
 use std::ops::Range;
 
@@ -7,107 +7,101 @@ use crate::tensor::{Extent, ParamRef};
 
 /// The elements of a matrix that a rank updates: a run of its block of the matrix.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Part {
+pub struct MatrixShard {
     /// Ranks of the same replica hold each element once.
     pub replica: usize,
-    pub block: Block,
-    /// Of the row-major elements of the block.
+    pub block: MatrixBlock,
+    /// Range of the row-major elements of the block.
     pub run: Range<usize>,
 }
 
 /// A rectangle of a matrix.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Block {
+pub struct MatrixBlock {
     rows: Extent,
     cols: Extent,
 }
 
-/// Some rows of a run, or parts of rows: `count` stretches of `len` elements.
+/// Rows of a run, or parts of rows: `count` copies of `len` elements each.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Stretches {
+struct StridedCopy {
     count: usize,
     len: usize,
-    /// Where they begin in the run, and how far from each other.
+    /// First element in the run; the distance between copies is `len`.
     start: usize,
-    /// Where they begin in the matrix.
+    /// First element in the matrix, and the distance between copies.
     matrix_start: usize,
     matrix_stride: usize,
 }
 
-impl Block {
-    /// The block of `param` on a rank where its dims have these extents.
-    pub fn of(param: &ParamRef, extents: &[Extent]) -> Block {
+impl MatrixBlock {
+    /// Creates the block of `param` on a rank with these extents of its dims.
+    pub fn new(param: &ParamRef, extents: &[Extent]) -> MatrixBlock {
         let (reads, writes) = extents.split_at(param.contracted());
-        Block { rows: Extent::flattened(reads), cols: Extent::flattened(writes) }
+        MatrixBlock { rows: Extent::flattened(reads), cols: Extent::flattened(writes) }
     }
 
-    /// Rows of the whole matrix.
+    /// Returns the number of rows of the complete matrix.
     pub fn matrix_rows(&self) -> usize {
         self.rows.global
     }
 
-    /// Columns of the whole matrix.
+    /// Returns the number of columns of the complete matrix.
     pub fn matrix_cols(&self) -> usize {
         self.cols.global
     }
 }
 
-impl Part {
-    /// Puts the elements of the part into their places in the matrix.
-    pub fn put(&self, backend: &dyn Backend, part: View<'_>, mut matrix: ViewMut<'_>) {
-        for of in self.stretches() {
-            let Stretches { count, len, start, matrix_start, matrix_stride } = of;
+impl MatrixShard {
+    /// Copies the elements of the shard to their places in the matrix.
+    pub fn copy_into(&self, backend: &dyn Backend, shard: View<'_>, mut matrix: ViewMut<'_>) {
+        for copy in self.strided_copies() {
+            let StridedCopy { count, len, start, matrix_start, matrix_stride } = copy;
             let matrix = matrix.reborrow();
-            backend.copy_blocks(
-                &BlockCopy {
-                    blocks: count,
-                    len,
-                    src_start: start,
-                    src_stride: len,
-                    dst_start: matrix_start,
-                    dst_stride: matrix_stride,
-                },
-                part,
-                matrix,
-            );
+            let blocks = BlockCopy {
+                blocks: count,
+                len,
+                src_start: start,
+                src_stride: len,
+                dst_start: matrix_start,
+                dst_stride: matrix_stride,
+            };
+            backend.copy_blocks(&blocks, shard, matrix);
         }
     }
 
-    /// Takes the elements of the part out of the matrix.
-    pub fn take(&self, backend: &dyn Backend, matrix: View<'_>, mut part: ViewMut<'_>) {
-        for of in self.stretches() {
-            let Stretches { count, len, start, matrix_start, matrix_stride } = of;
-            let part = part.reborrow();
-            backend.copy_blocks(
-                &BlockCopy {
-                    blocks: count,
-                    len,
-                    src_start: matrix_start,
-                    src_stride: matrix_stride,
-                    dst_start: start,
-                    dst_stride: len,
-                },
-                matrix,
-                part,
-            );
+    /// Copies the elements of the shard out of the matrix.
+    pub fn copy_from(&self, backend: &dyn Backend, matrix: View<'_>, mut shard: ViewMut<'_>) {
+        for copy in self.strided_copies() {
+            let StridedCopy { count, len, start, matrix_start, matrix_stride } = copy;
+            let shard = shard.reborrow();
+            let blocks = BlockCopy {
+                blocks: count,
+                len,
+                src_start: matrix_start,
+                src_stride: matrix_stride,
+                dst_start: start,
+                dst_stride: len,
+            };
+            backend.copy_blocks(&blocks, matrix, shard);
         }
     }
 
-    /// The end of a row, whole rows, and the beginning of a row; or one stretch, where rows follow each other in the
-    /// matrix, too.
-    fn stretches(&self) -> impl Iterator<Item = Stretches> {
-        let Block { rows, cols } = self.block;
+    /// Returns the end of a row, complete rows, and the start of a row; or one copy if the rows are contiguous in the
+    /// matrix.
+    fn strided_copies(&self) -> impl Iterator<Item = StridedCopy> {
+        let MatrixBlock { rows, cols } = self.block;
         let Range { start, end } = self.run;
-        let place = |element: usize| {
+        let matrix_index = |element: usize| {
             (rows.offset + element / cols.local.max(1)) * cols.global
                 + cols.offset
                 + element % cols.local.max(1)
         };
-        let stretches = move |from: usize, count: usize, len: usize| Stretches {
+        let copies = move |from: usize, count: usize, len: usize| StridedCopy {
             count,
             len,
             start: from - start,
-            matrix_start: place(from),
+            matrix_start: matrix_index(from),
             matrix_stride: cols.global,
         };
         let row = cols.local.max(1);
@@ -115,14 +109,14 @@ impl Part {
         let found = if start == end {
             [None, None, None]
         } else if cols.local == cols.global || whole_from > whole_to {
-            [Some(stretches(start, 1, end - start)), None, None]
+            [Some(copies(start, 1, end - start)), None, None]
         } else {
             [
-                Some(stretches(start, 1, whole_from - start)),
-                Some(stretches(whole_from, (whole_to - whole_from) / row, row)),
-                Some(stretches(whole_to, 1, end - whole_to)),
+                Some(copies(start, 1, whole_from - start)),
+                Some(copies(whole_from, (whole_to - whole_from) / row, row)),
+                Some(copies(whole_to, 1, end - whole_to)),
             ]
         };
-        found.into_iter().flatten().filter(|of| of.count * of.len > 0)
+        found.into_iter().flatten().filter(|copy| copy.count * copy.len > 0)
     }
 }

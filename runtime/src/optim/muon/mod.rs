@@ -1,4 +1,4 @@
-//! Muon: the momentum of a matrix, orthogonalised.
+//! Muon: momentum of matrices, orthogonalized.
 
 mod exchange;
 mod matrix;
@@ -6,27 +6,27 @@ mod newton_schulz;
 
 use std::rc::Rc;
 
-use crate::tensor::{Applicable, Gradients, Rank, Summed, Unit};
+use crate::tensor::{Rank, Unit};
 
-use super::{AdamWOptions, Group, ParamGroups, UnitState, adamw};
+use super::rule::{ModelUpdate, check_fraction};
+use super::{
+    AdamWOptions, FlatSlice, Group, Optimizer, OptimizerStep, ParamGroups, UnitState, UpdateRule,
+    Updated, adamw,
+};
 
-use exchange::Exchange;
+use exchange::MatrixExchange;
 
-pub use newton_schulz::orthogonalise;
+pub use newton_schulz::orthogonalize;
 
-/// The kind of state that a matrix has.
+/// The kind of state of a matrix.
 const KINDS: [&str; 1] = ["muon_momentum"];
 
-pub(super) fn kinds(group: Group) -> &'static [&'static str] {
-    if group.matrix { &KINDS } else { &adamw::KINDS }
-}
-
-/// The constants of [`Muon`].
+/// Hyperparameters of [`Muon`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MuonOptions {
-    /// Decay of the sum of a matrix's gradients.
+    /// Decay rate of the sum of a matrix's gradients.
     pub momentum: f64,
-    /// For everything that is no matrix; and the weight decay of both.
+    /// For everything that is not a matrix; and the weight decay of both.
     pub adamw: AdamWOptions,
 }
 
@@ -43,57 +43,59 @@ impl Default for MuonOptions {
 /// With `m = momentum * m + g`, a matrix of `rows x cols` (the product of the dims it reads, and of those it writes)
 /// becomes
 ///
-/// `p = (1 - lr * decay) * p - lr * 0.2 * sqrt(max(rows, cols)) * orthogonalise(g + momentum * m)`.
+/// `p = (1 - lr * decay) * p - lr * 0.2 * sqrt(max(rows, cols)) * orthogonalize(g + momentum * m)`.
 ///
 /// The factor gives the update the root mean square that AdamW's typically has, so that learning rate and weight decay
 /// of AdamW carry over (Liu et al., "Muon is scalable for LLM training", 2025, arXiv 2502.16982, section 2.2).
 ///
-/// The momentum is sharded as the unit is. [`orthogonalise`] needs all of a matrix: the ranks of the mesh share the
-/// matrices out, largest first, and each gathers the parts of its own from the ranks that hold them and sends the result
-/// back, while the next ones are on their way. So every matrix is orthogonalised once, however many ranks hold it; in
-/// the compute dtype.
-pub struct Muon {
-    options: MuonOptions,
-    states: Vec<UnitState>,
-    exchange: Exchange,
-    step: u64,
-}
+/// The momentum is sharded as the unit is. [`orthogonalize`] needs a complete matrix: the matrices are distributed over
+/// the ranks of the mesh, largest first. Each rank gathers the shards of its own matrices and sends the result back,
+/// overlapped with the exchange of the next ones. So every matrix is orthogonalized once, however many ranks hold it;
+/// in the compute dtype.
+pub type Muon = Optimizer<MuonOptions>;
 
-optimizer!(
-    Muon,
-    MuonOptions,
-    "moments and momentum",
-    "Momentum and moments, `muon_momentum` of matrices, `adam_m` and `adam_v` of the rest"
-);
-
-impl Muon {
-    fn of_groups(
-        rank: &Rank,
-        units: &[Rc<Unit>],
-        options: MuonOptions,
-        groups: &ParamGroups,
-    ) -> Muon {
-        let state = |unit| UnitState::new(rank, unit, groups, kinds);
-        let exchange = Exchange::new(rank, units, groups);
-        Muon { options, states: units.iter().map(state).collect(), exchange, step: 0 }
+impl UpdateRule for MuonOptions {
+    fn name(&self) -> &str {
+        "muon"
     }
 
-    /// Updates all units, and hands each of them on.
-    pub(in crate::optim) fn update<State: Summed>(
-        &mut self,
-        lr: f64,
-        gradients: &Gradients<State>,
-        mut updated: impl FnMut(&Rc<Unit>),
-    ) {
-        self.step += 1;
-        let (rank, scale) = (gradients.rank(), gradients.scale());
-        self.exchange.update(rank, &mut self.states, &self.options, lr, scale);
-        let step = adamw::Step::new(&self.options.adamw, lr, self.step, scale);
-        for state in &mut self.states {
-            for run in state.runs().iter().filter(|run| !run.group.matrix) {
-                step.apply(rank, state, run);
-            }
-            updated(state.unit());
-        }
+    fn state_kinds(&self, group: Group) -> &'static [&'static str] {
+        if group.matrix { &KINDS } else { &adamw::KINDS }
+    }
+
+    /// Updates parameters that are not matrices.
+    fn update(&self, slice: FlatSlice<'_>) -> Updated {
+        self.adamw.update(slice)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        check_fraction("momentum", self.momentum)?;
+        self.adamw.check()
+    }
+
+    fn model_update(
+        &self,
+        rank: &Rank,
+        units: &[Rc<Unit>],
+        groups: &ParamGroups,
+    ) -> Option<Box<dyn ModelUpdate>> {
+        let exchange = MatrixExchange::new(rank, units, groups);
+        Some(Box::new(MatrixUpdate { options: *self, exchange }))
+    }
+}
+
+/// The update of all matrices.
+struct MatrixUpdate {
+    options: MuonOptions,
+    exchange: MatrixExchange,
+}
+
+impl ModelUpdate for MatrixUpdate {
+    fn takes(&self, group: Group) -> bool {
+        group.matrix
+    }
+
+    fn update(&mut self, step: &OptimizerStep<'_>, states: &mut [UnitState]) {
+        self.exchange.update_matrices(step, states, &self.options);
     }
 }

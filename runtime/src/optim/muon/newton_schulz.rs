@@ -1,30 +1,29 @@
-//! The orthogonal factor of a matrix, nearly, by matrix products alone.
+//! Newton-Schulz iteration: the approximate orthogonal factor of a matrix, by GEMMs alone.
 
 use std::sync::Arc;
 
 use crate::backend::{Backend, Buffer, Category, DType, Expr, Gemm, Node};
 
-/// Coefficients of the iteration `x -> a x + b x^3 + c x^5` on singular values (Jordan et al., 2024): they bring small
-/// ones up fast rather than all of them to 1.
+/// Coefficients of the iteration `x -> a x + b x^3 + c x^5` on singular values (Jordan et al., 2024): small values grow
+/// fast, at the price that values do not converge to 1.
 const COEFFICIENTS: (f32, f32, f32) = (3.4445, -4.7750, 2.0315);
-/// After five, what was between 0.01 and 1 lies between 0.68 and 1.14.
+/// Number of iterations: five map singular values from 0.01 to 1 to values from 0.68 to 1.14.
 const ITERATIONS: usize = 5;
-/// Keeps a matrix of zeros from being divided by its norm.
+/// Avoids a division by zero for a matrix of zeros.
 const EPS: f64 = 1e-7;
 
-/// A matrix with the singular vectors of `x`, f32 of `rows x cols`, and singular values near 1: those that are at least a
-/// hundredth of the Frobenius norm come to lie between 0.68 and 1.14, up to rounding.
+/// Returns a matrix with the singular vectors of `x`, f32 of `rows x cols`, and singular values near 1: from 0.68 to 1.14,
+/// up to rounding, for those that are at least a hundredth of the Frobenius norm.
 ///
-/// That is by five Newton-Schulz iterations `X -> a X + (b A + c A A) X` on `x` divided by its norm, with `A = X X^T`, or
-/// from the right with `A = X^T X` where that is smaller (Jordan et al., 2024,
+/// Computes five Newton-Schulz iterations `X -> a X + (b A + c A A) X` on `x` divided by its norm, with `A = X X^T`, or
+/// from the right with `A = X^T X` if that is smaller (Jordan et al., 2024,
 /// <https://kellerjordan.github.io/posts/muon>).
 ///
-/// The products are computed in `dtype`: in f32, or in bf16 as Jordan et al. do, where singular values of down to a
-/// hundredth of the norm come to lie between 0.6 and 1.25.
+/// The GEMMs are in `dtype`: f32, or bf16 as in Jordan et al., with singular values from 0.6 to 1.25.
 ///
 /// # Panics
-/// When `x` has not `rows * cols` elements: a fault of the calling code.
-pub fn orthogonalise(
+/// If the length of `x` is not `rows * cols`: a fault of the calling code.
+pub fn orthogonalize(
     backend: &dyn Backend,
     mut x: Buffer,
     rows: usize,
@@ -34,11 +33,11 @@ pub fn orthogonalise(
     assert_eq!(x.len(), rows * cols, "a matrix of {rows} x {cols}");
     let norm = backend.sum_squares(x.view()).sqrt() + EPS;
     backend.scale(x.view_mut(), (1.0 / norm) as f32);
-    let narrowed = in_dtype(backend, x, dtype);
-    in_dtype(backend, iterated(backend, narrowed, rows, cols), DType::F32)
+    let narrowed = cast_to(backend, x, dtype);
+    cast_to(backend, iterate_newton_schulz(backend, narrowed, rows, cols), DType::F32)
 }
 
-fn iterated(backend: &dyn Backend, mut x: Buffer, rows: usize, cols: usize) -> Buffer {
+fn iterate_newton_schulz(backend: &dyn Backend, mut x: Buffer, rows: usize, cols: usize) -> Buffer {
     let (wide, side) = (rows <= cols, rows.min(cols));
     let (a, b, c) = COEFFICIENTS;
     let square =
@@ -52,18 +51,19 @@ fn iterated(backend: &dyn Backend, mut x: Buffer, rows: usize, cols: usize) -> B
     for _ in 0..ITERATIONS {
         backend.gemm(&gram, x.view(), x.view(), first.view_mut());
         backend.gemm(&square, first.view(), first.view(), second.view_mut());
-        backend.map(&blend(b, c), &[first.view(), second.view()], sum.view_mut());
-        backend.map(&times(a), &[x.view()], next.view_mut());
-        match wide {
-            true => backend.gemm(&apply, sum.view(), x.view(), next.view_mut()),
-            false => backend.gemm(&apply, x.view(), sum.view(), next.view_mut()),
+        backend.map(&weighted_sum(b, c), &[first.view(), second.view()], sum.view_mut());
+        backend.map(&scaled(a), &[x.view()], next.view_mut());
+        if wide {
+            backend.gemm(&apply, sum.view(), x.view(), next.view_mut());
+        } else {
+            backend.gemm(&apply, x.view(), sum.view(), next.view_mut());
         }
         std::mem::swap(&mut x, &mut next);
     }
     x
 }
 
-fn in_dtype(backend: &dyn Backend, x: Buffer, dtype: DType) -> Buffer {
+fn cast_to(backend: &dyn Backend, x: Buffer, dtype: DType) -> Buffer {
     if x.dtype() == dtype {
         return x;
     }
@@ -72,15 +72,15 @@ fn in_dtype(backend: &dyn Backend, x: Buffer, dtype: DType) -> Buffer {
     other
 }
 
-/// `b * first + c * second`.
-fn blend(b: f32, c: f32) -> Expr {
+/// Returns the expression `b * first + c * second`.
+fn weighted_sum(b: f32, c: f32) -> Expr {
     let nodes =
         vec![Node::Leaf(0), Node::Scale(0, b), Node::Leaf(1), Node::Scale(2, c), Node::Add(1, 3)];
     Expr { nodes }
 }
 
-/// `a * x`.
-fn times(a: f32) -> Expr {
+/// Returns the expression `a * x`.
+fn scaled(a: f32) -> Expr {
     Expr { nodes: vec![Node::Leaf(0), Node::Scale(0, a)] }
 }
 
@@ -92,17 +92,17 @@ mod tests {
     use crate::random;
 
     #[test]
-    fn singular_values_come_near_one_and_singular_vectors_stay() {
+    fn singular_values_near_one_and_same_vectors() {
         let backend = CpuBackend::new(1).unwrap();
         for (rows, cols, smallest) in
             [(8, 8, 0.05), (12, 40, 0.02), (40, 12, 0.02), (1, 7, 1.0), (7, 1, 1.0), (33, 64, 0.1)]
         {
             let side = rows.min(cols);
             let (left, right) = (orthonormal(rows, side, 1), orthonormal(cols, side, 2));
-            // Evenly from 1 down to `smallest`; the norm is less than the root of their number.
-            let share = |index: usize| index as f64 / (side - 1).max(1) as f64;
+            // Evenly spaced from 1 down to `smallest`; the norm is less than the root of their number.
+            let fraction = |index: usize| index as f64 / (side - 1).max(1) as f64;
             let values: Vec<f64> =
-                (0..side).map(|index| 1.0 - (1.0 - smallest) * share(index)).collect();
+                (0..side).map(|index| 1.0 - (1.0 - smallest) * fraction(index)).collect();
             let x = composed(&left, &values, &right);
             let meter = MemoryMeter::new();
             let narrow: Vec<f32> = x.iter().map(|x| *x as f32).collect();
@@ -110,16 +110,16 @@ mod tests {
                 [(DType::F32, 0.68..=1.14, 1e-5), (DType::Bf16, 0.6..=1.25, 0.05)]
             {
                 let x = meter.copy_of(&narrow, Category::Workspace);
-                let got = orthogonalise(&backend, x, rows, cols, dtype);
+                let got = orthogonalize(&backend, x, rows, cols, dtype);
                 let got: Vec<f64> = got.typed::<f32>().iter().copied().map(f64::from).collect();
-                // The values along the vectors of `x`, and nothing beside them.
+                // Singular values along the vectors of `x`, and a residual of zero.
                 let found = along(&got, &left, &right);
                 let place = format!("{rows} x {cols}, {dtype}");
                 assert!(found.iter().all(|value| band.contains(value)), "{place}: {found:?}");
-                let beside = composed(&left, &found, &right);
-                let beside = got.iter().zip(beside).map(|(x, y)| (x - y).abs());
-                let beside = beside.fold(0.0, f64::max);
-                assert!(beside < tolerance, "{place}: {beside}");
+                let residual = composed(&left, &found, &right);
+                let residual = got.iter().zip(residual).map(|(x, y)| (x - y).abs());
+                let residual = residual.fold(0.0, f64::max);
+                assert!(residual < tolerance, "{place}: {residual}");
             }
         }
     }
@@ -128,7 +128,7 @@ mod tests {
     fn zeros_stay_zeros() {
         let backend = CpuBackend::new(1).unwrap();
         let x = MemoryMeter::new().zeros(DType::F32, 20, Category::Workspace);
-        assert_eq!(orthogonalise(&backend, x, 4, 5, DType::F32).typed::<f32>(), [0.0; 20]);
+        assert_eq!(orthogonalize(&backend, x, 4, 5, DType::F32).typed::<f32>(), [0.0; 20]);
     }
 
     /// `left^T x right` for each pair of vectors.

@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, Command, value_parser};
 
 use super::file;
 use super::flags::{FLAGS, Flag, FlagKind};
-use super::{ConfigError, Problem, Source};
+use super::{ConfigError, OptimizerEntry, Optimizers, Problem, Source};
 
 /// A value as text, with its source.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,9 +24,13 @@ pub struct GivenValue {
 pub type GivenMap = HashMap<&'static str, GivenValue>;
 
 /// Reads the command line and the `--config` file that it names.
-pub fn read_settings(args: impl IntoIterator<Item = OsString>) -> Result<GivenMap, ConfigError> {
-    let matches =
-        command().try_get_matches_from(glue_negatives(args)).map_err(explain_clap_error)?;
+pub fn read_settings(
+    args: impl IntoIterator<Item = OsString>,
+    optimizers: &Optimizers,
+) -> Result<GivenMap, ConfigError> {
+    let matches = command(optimizers)
+        .try_get_matches_from(glue_negatives(args))
+        .map_err(explain_clap_error)?;
     let mut given = GivenMap::new();
     for flag in FLAGS {
         if matches.value_source(flag.name) != Some(clap::parser::ValueSource::CommandLine) {
@@ -64,7 +68,7 @@ fn glue_negatives(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 }
 
 /// Builds the clap command from the table of flags.
-fn command() -> Command {
+fn command(optimizers: &Optimizers) -> Command {
     let later: Vec<_> = FLAGS
         .iter()
         .filter(|flag| flag.kind == FlagKind::Later)
@@ -80,7 +84,7 @@ fn command() -> Command {
         .max_term_width(100)
         .disable_help_flag(true)
         .disable_version_flag(true)
-        .args(FLAGS.iter().map(arg))
+        .args(FLAGS.iter().map(|flag| arg(flag, optimizers)))
         .arg(text_flag("help", 'h', ArgAction::Help).help("Print this text"))
         .arg(text_flag("version", 'V', ArgAction::Version).help("Print the version"))
 }
@@ -90,16 +94,28 @@ fn text_flag(name: &'static str, short: char, action: ArgAction) -> Arg {
     Arg::new(name).long(name).short(short).action(action).help_heading("Reports")
 }
 
-fn arg(flag: &'static Flag) -> Arg {
+fn arg(flag: &'static Flag, optimizers: &Optimizers) -> Arg {
     let arg = Arg::new(flag.name)
         .long(flag.name)
-        .help(flag.help)
+        .help(help(flag, optimizers))
         .help_heading(flag.group)
         .value_parser(value_parser!(OsString));
     match flag.kind {
         FlagKind::Switch => arg.action(ArgAction::SetTrue).value_parser(value_parser!(bool)),
         FlagKind::Later => arg.num_args(0..=1).default_missing_value("").hide(true),
         _ => with_value(arg, flag),
+    }
+}
+
+/// Returns the help of a flag; that of `--optimizer` ends with the optimizers that the program has registered.
+fn help(flag: &Flag, optimizers: &Optimizers) -> String {
+    let names = optimizers.entries().iter().map(OptimizerEntry::name);
+    match flag.kind {
+        FlagKind::Choice(known) if flag.name == "optimizer" => {
+            let registered = names.filter(|name| !known.contains(name));
+            registered.fold(flag.help.to_owned(), |help, name| format!("{help}; {name}"))
+        }
+        _ => flag.help.to_owned(),
     }
 }
 

@@ -20,6 +20,7 @@ mod given;
 mod lr_schedule;
 mod memory_advice;
 mod optimizer;
+mod optimizers;
 mod resolve;
 mod sharding;
 mod values;
@@ -28,7 +29,8 @@ pub use error::{ConfigError, Problem, Source};
 pub use flags::{FLAGS, Flag, FlagKind};
 pub use lr_schedule::{Decay, LrSchedule};
 pub(super) use memory_advice::memory_advice;
-pub use optimizer::{OptimizerConfig, OptimizerKind};
+pub use optimizer::{OptimizerChoice, OptimizerConfig};
+pub use optimizers::{OptimizerEntry, OptimizerFlags, Optimizers};
 pub use sharding::Precision;
 
 /// The checked settings of a run.
@@ -153,7 +155,15 @@ impl Config {
     /// [`ConfigError::Asked`] for `--help`, [`ConfigError::Invalid`] with all problems. [`ConfigError::exit`] ends the
     /// process with the usual exit code of either.
     pub fn from_args() -> Result<Config, ConfigError> {
-        Config::parse(std::env::args_os())
+        Config::from_args_with(&Optimizers::default())
+    }
+
+    /// The settings of this process's command line, with `--optimizer` one of `optimizers`.
+    ///
+    /// # Errors
+    /// As [`Config::from_args`].
+    pub fn from_args_with(optimizers: &Optimizers) -> Result<Config, ConfigError> {
+        Config::parse_with(std::env::args_os(), optimizers)
     }
 
     /// Parses a command line whose first word is the name of the program.
@@ -163,7 +173,19 @@ impl Config {
     pub fn parse<A: Into<OsString>>(
         args: impl IntoIterator<Item = A>,
     ) -> Result<Config, ConfigError> {
-        resolve::resolve_config(given::read_settings(args.into_iter().map(Into::into))?)
+        Config::parse_with(args, &Optimizers::default())
+    }
+
+    /// The settings of a command line, with `--optimizer` one of `optimizers`.
+    ///
+    /// # Errors
+    /// As [`Config::from_args`].
+    pub fn parse_with<A: Into<OsString>>(
+        args: impl IntoIterator<Item = A>,
+        optimizers: &Optimizers,
+    ) -> Result<Config, ConfigError> {
+        let given = given::read_settings(args.into_iter().map(Into::into), optimizers)?;
+        resolve::resolve_config(given, optimizers)
     }
 
     /// Returns the settings of each rank: dtypes, ZeRO stage, seed and limits.

@@ -1,116 +1,127 @@
-//! The settings of the optimiser.
+//! Settings of the optimizer.
+
+use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::optim::{AdamWOptions, MuonOptions, OptimizerOptions, SgdOptions};
+use crate::optim::{OptimizerError, UpdateRule, check_rule};
 use crate::train::{Decay, LrSchedule};
 
+use super::optimizers::{OptimizerEntry, OptimizerFlags, Optimizers};
 use super::values::Values;
 
-/// The settings of the optimiser, whichever it is. Weight decay applies to parameters of two or more dims only.
+/// Settings of the optimizer and of the gradients and parameters around it. Weight decay applies only to parameters of
+/// two or more dims.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct OptimizerConfig {
-    /// `--optimizer` and the settings that are its own.
+    /// `--optimizer` and the flags that it takes.
     #[serde(flatten)]
-    pub kind: OptimizerKind,
+    pub choice: OptimizerChoice,
     /// `--lr`, `--lr-schedule`, `--warmup`, `--min-lr` and `--steps`.
     pub lr: LrSchedule,
     /// `--weight-decay`.
     pub weight_decay: f64,
     /// `--clip`: the largest gradient norm; `None` (from 0) does not clip.
     pub clip: Option<f64>,
-    /// `--ema`: decay of the moving average of the parameters; `None` keeps none.
+    /// `--ema`: decay of the moving average of the parameters; `None` for no average.
     pub ema: Option<f64>,
 }
 
-/// `--optimizer` and the settings that are its own.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[serde(tag = "optimizer", rename_all = "lowercase")]
-pub enum OptimizerKind {
-    /// Adam with decoupled weight decay.
-    AdamW {
-        /// `--betas`.
-        betas: (f64, f64),
-        /// `--eps`.
-        eps: f64,
-    },
-    /// Stochastic gradient descent with momentum.
-    Sgd {
-        /// `--momentum`; 0.9 unless given.
-        momentum: f64,
-    },
-    /// Muon for the matrices of layers, AdamW for everything else.
-    Muon {
-        /// `--momentum`; 0.95 unless given.
-        momentum: f64,
-        /// `--betas`, of AdamW.
-        betas: (f64, f64),
-        /// `--eps`, of AdamW.
-        eps: f64,
-    },
+/// `--optimizer`, the flags that it takes, and the update rule that they make.
+#[derive(Debug, Clone, Serialize)]
+pub struct OptimizerChoice {
+    /// `--optimizer`.
+    #[serde(rename = "optimizer")]
+    pub name: String,
+    /// The flags that the optimizer takes, given or by default.
+    #[serde(flatten)]
+    pub flags: OptimizerFlags,
+    /// The update rule.
+    #[serde(skip)]
+    pub rule: Arc<dyn UpdateRule>,
+}
+
+/// Choices are equal if name and flags are.
+impl PartialEq for OptimizerChoice {
+    fn eq(&self, other: &OptimizerChoice) -> bool {
+        (&self.name, &self.flags) == (&other.name, &other.flags)
+    }
 }
 
 impl OptimizerConfig {
-    /// What the optimiser is made of.
-    pub fn options(&self) -> OptimizerOptions {
-        let weight_decay = self.weight_decay;
-        match self.kind {
-            OptimizerKind::AdamW { betas, eps } => {
-                OptimizerOptions::AdamW(AdamWOptions { betas, eps, weight_decay })
-            }
-            OptimizerKind::Sgd { momentum } => {
-                OptimizerOptions::Sgd(SgdOptions { momentum, nesterov: false, weight_decay })
-            }
-            OptimizerKind::Muon { momentum, betas, eps } => {
-                let adamw = AdamWOptions { betas, eps, weight_decay };
-                OptimizerOptions::Muon(MuonOptions { momentum, adamw })
-            }
-        }
+    /// Returns the update rule.
+    pub fn rule(&self) -> Arc<dyn UpdateRule> {
+        Arc::clone(&self.choice.rule)
     }
 }
 
-impl OptimizerKind {
-    /// The name that `--optimizer` has for it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            OptimizerKind::AdamW { .. } => "adamw",
-            OptimizerKind::Sgd { .. } => "sgd",
-            OptimizerKind::Muon { .. } => "muon",
-        }
-    }
-}
-
-pub(super) fn optimizer(values: &mut Values) -> OptimizerConfig {
+pub(super) fn optimizer(values: &mut Values, optimizers: &Optimizers) -> OptimizerConfig {
+    let weight_decay = values.number("weight-decay");
     OptimizerConfig {
-        kind: kind(values),
+        choice: choice(values, optimizers, weight_decay),
         lr: schedule(values),
-        weight_decay: values.number("weight-decay"),
+        weight_decay,
         clip: Some(values.number("clip")).filter(|norm| *norm > 0.0),
         ema: values.fraction("ema"),
     }
 }
 
-/// The optimiser, with the flags that are its own; those of others are refused.
-fn kind(values: &mut Values) -> OptimizerKind {
-    let name = values.choice("optimizer");
-    let (betas, eps) = (values.pair("betas"), values.number("eps"));
+/// Reads the optimizer and the flags that it takes; flags of other optimizers are refused.
+fn choice(values: &mut Values, optimizers: &Optimizers, weight_decay: f64) -> OptimizerChoice {
+    if let Some(name) = optimizers.duplicate_name() {
+        values.problem("optimizer", format!("two optimizers are registered as `{name}`"));
+    }
+    let names: Vec<&str> = optimizers.entries().iter().map(OptimizerEntry::name).collect();
+    let name = values.choice_of("optimizer", &names);
+    let entry = optimizers.find(&name);
+    let betas = values.is_given("betas").then(|| values.pair("betas"));
+    let eps = values.is_given("eps").then(|| values.number("eps"));
     let momentum = values.fraction("momentum");
-    let (kind, foreign): (_, &[_]) = match name.as_str() {
-        "sgd" => (OptimizerKind::Sgd { momentum: momentum.unwrap_or(0.9) }, &["betas", "eps"]),
-        "muon" => (OptimizerKind::Muon { momentum: momentum.unwrap_or(0.95), betas, eps }, &[]),
-        _ => (OptimizerKind::AdamW { betas, eps }, &["momentum"]),
+    let OptimizerFlags {
+        betas: default_betas, eps: default_eps, momentum: default_momentum, ..
+    } = entry.defaults();
+    let flags = OptimizerFlags {
+        betas: default_betas.map(|default| betas.unwrap_or(default)),
+        eps: default_eps.map(|default| eps.unwrap_or(default)),
+        momentum: default_momentum.map(|default| momentum.unwrap_or(default)),
+        weight_decay,
     };
     if values.fits("optimizer") {
-        for flag in foreign.iter().filter(|flag| values.is_given(flag)).collect::<Vec<_>>() {
-            let owners =
-                if *flag == "momentum" { "sgd and muon have" } else { "adamw and muon have" };
-            let message =
-                format!("is no setting of --optimizer {name}; {owners} it, so leave it out");
-            values.problem(flag, message);
+        refuse_foreign_flags(values, optimizers, entry);
+    }
+    let rule = entry.make_rule(&flags);
+    if ["optimizer", "betas", "eps", "momentum", "weight-decay"]
+        .iter()
+        .all(|flag| values.fits(flag))
+    {
+        if rule.name() != entry.name() {
+            let message = format!("`{name}` is registered for a rule named `{}`", rule.name());
+            values.problem("optimizer", message);
+        }
+        if let Err(OptimizerError::Rule { message, .. }) = check_rule(&rule) {
+            values.problem("optimizer", format!("{name}: {message}"));
         }
     }
-    kind
+    OptimizerChoice { name, flags, rule }
+}
+
+fn refuse_foreign_flags(values: &mut Values, optimizers: &Optimizers, entry: &OptimizerEntry) {
+    for flag in OptimizerFlags::NAMES {
+        if entry.takes_flag(flag) || !values.is_given(flag) {
+            continue;
+        }
+        let owners = optimizers.entries().iter().filter(|entry| entry.takes_flag(flag));
+        let owners: Vec<&str> = owners.map(OptimizerEntry::name).collect();
+        let name = entry.name();
+        let owners = match owners.split_last() {
+            None => String::new(),
+            Some((only, [])) => format!("; {only} has it"),
+            Some((last, others)) => format!("; {} and {last} have it", others.join(", ")),
+        };
+        let message = format!("is no setting of --optimizer {name}{owners}, so leave it out");
+        values.problem(flag, message);
+    }
 }
 
 fn schedule(values: &mut Values) -> LrSchedule {

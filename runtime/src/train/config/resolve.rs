@@ -4,7 +4,8 @@ use super::flags::{FLAGS, FlagKind};
 use super::given::GivenMap;
 use super::values::Values;
 use super::{
-    Config, ConfigError, Device, ModelSizes, ModelSource, SaveConfig, optimizer, sharding,
+    Config, ConfigError, Device, ModelSizes, ModelSource, Optimizers, SaveConfig, optimizer,
+    sharding,
 };
 use crate::data::Order;
 use crate::mesh::{MeshError, MeshShape};
@@ -13,7 +14,7 @@ use crate::mesh::{MeshError, MeshShape};
 const SIZES: [&str; 7] = ["hidden", "layers", "heads", "kv-heads", "ffn", "vocab", "tied"];
 
 /// Checks all values and their combinations.
-pub fn resolve_config(given: GivenMap) -> Result<Config, ConfigError> {
+pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config, ConfigError> {
     let mut values = Values::new(given);
     refuse_later(&mut values);
     let mesh = mesh(&mut values);
@@ -42,7 +43,7 @@ pub fn resolve_config(given: GivenMap) -> Result<Config, ConfigError> {
         seq: values.size("seq"),
         steps: values.count("steps").unwrap_or(1),
         seed: values.count("seed").unwrap_or(0),
-        optimizer: optimizer::optimizer(&mut values),
+        optimizer: optimizer::optimizer(&mut values, optimizers),
         save: save(&mut values),
         resume: values.path("resume"),
         export_hf: values.path("export-hf"),

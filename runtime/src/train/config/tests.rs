@@ -1,7 +1,10 @@
 //! All messages about settings.
 
 use super::*;
+use std::sync::Arc;
+
 use crate::backend::DType;
+use crate::optim::{AdamWOptions, MuonOptions, SgdOptions};
 use crate::train::{Decay, LrSchedule};
 
 fn parse(line: &str) -> Result<Config, ConfigError> {
@@ -26,6 +29,11 @@ fn with_file(text: &str, line: &str) -> Result<Config, String> {
         .map_err(|error| error.to_string().replace(&path.display().to_string(), "run.toml"))
 }
 
+/// The update rule with its hyperparameters.
+fn rule_of(config: &Config) -> String {
+    format!("{:?}", config.optimizer.rule())
+}
+
 #[track_caller]
 fn assert_contains(text: &str, part: &str) {
     assert!(text.contains(part), "no `{part}` in:\n{text}");
@@ -47,8 +55,9 @@ fn default_run_has_four_ranks() {
         tied: false,
     };
     assert_eq!(config.model, ModelSource::New(sizes));
-    let adamw = OptimizerKind::AdamW { betas: (0.9, 0.95), eps: 1e-8 };
-    assert_eq!((config.optimizer.kind, config.optimizer.ema), (adamw, None));
+    let adamw = AdamWOptions { betas: (0.9, 0.95), eps: 1e-8, weight_decay: 0.1 };
+    assert_eq!(rule_of(&config), format!("{adamw:?}"));
+    assert_eq!(config.optimizer.ema, None);
     assert_eq!((config.zero, config.recompute), (ZeroLevel::Replicated, None));
     assert_eq!((config.micro_batches, config.memory_limit), (1, None));
     assert_eq!((config.dtype, config.reduce_dtype), (Precision::F32, Precision::F32));
@@ -113,7 +122,16 @@ fn flags_reach_their_fields() {
         seed: 7,
         optimizer: OptimizerConfig {
             lr: LrSchedule { decay: Decay::Wsd, peak: 3e-4, min: 1e-5, warmup: 5, steps: 50 },
-            kind: OptimizerKind::Muon { momentum: 0.8, betas: (0.8, 0.99), eps: 1e-6 },
+            choice: OptimizerChoice {
+                name: "muon".into(),
+                flags: OptimizerFlags {
+                    momentum: Some(0.8),
+                    betas: Some((0.8, 0.99)),
+                    eps: Some(1e-6),
+                    weight_decay: 0.0,
+                },
+                rule: Arc::new(MuonOptions::default()),
+            },
             weight_decay: 0.0,
             clip: None,
             ema: Some(0.999),
@@ -126,6 +144,8 @@ fn flags_reach_their_fields() {
         sample_tokens: 0,
     };
     assert_eq!(config, expected);
+    let adamw = AdamWOptions { betas: (0.8, 0.99), eps: 1e-6, weight_decay: 0.0 };
+    assert_eq!(rule_of(&config), format!("{:?}", MuonOptions { momentum: 0.8, adamw }));
     assert_eq!(config.threads_per_rank(100), 3);
     assert_eq!(parse("").unwrap().threads_per_rank(10_000), 1);
     let config = parse("--init-from llama --lr=0.5").unwrap();
@@ -191,11 +211,13 @@ fn memory_limit_has_units() {
 
 #[test]
 fn each_optimizer_has_its_own_settings() {
-    let kind = |line| parse(line).unwrap().optimizer.kind;
-    assert_eq!(kind("--optimizer sgd"), OptimizerKind::Sgd { momentum: 0.9 });
-    assert_eq!(kind("--optimizer sgd --momentum 0"), OptimizerKind::Sgd { momentum: 0.0 });
-    let muon = OptimizerKind::Muon { momentum: 0.95, betas: (0.9, 0.95), eps: 1e-8 };
-    assert_eq!(kind("--optimizer muon"), muon);
+    let rule = |line| rule_of(&parse(line).unwrap());
+    let sgd = |momentum| SgdOptions { momentum, nesterov: false, weight_decay: 0.1 };
+    assert_eq!(rule("--optimizer sgd"), format!("{:?}", sgd(0.9)));
+    assert_eq!(rule("--optimizer sgd --momentum 0"), format!("{:?}", sgd(0.0)));
+    let adamw = AdamWOptions { betas: (0.9, 0.95), eps: 1e-8, weight_decay: 0.1 };
+    let muon = MuonOptions { momentum: 0.95, adamw };
+    assert_eq!(rule("--optimizer muon"), format!("{muon:?}"));
     for (line, foreign) in [
         ("--optimizer sgd --betas 0.9,0.9 --eps 1e-6", "betas eps"),
         ("--momentum 0.9", "momentum"),
@@ -212,6 +234,39 @@ fn each_optimizer_has_its_own_settings() {
         text,
         "--optimizer: must be one of adamw, sgd, muon, not `adan`; did you mean adamw?"
     );
+}
+
+/// A registered optimizer: selected by name, with its own defaults, and checked.
+#[test]
+fn registered_optimizers_are_selected_by_name() {
+    let plain = |flags: &OptimizerFlags| SgdOptions {
+        momentum: flags.momentum(),
+        nesterov: true,
+        weight_decay: flags.weight_decay,
+    };
+    let own = |name| OptimizerEntry::new(name, plain).momentum(0.5);
+    let parse = |optimizers: &Optimizers, line: &str| {
+        let words = std::iter::once("train").chain(line.split_whitespace());
+        Config::parse_with(words, optimizers).map_err(|error| error.to_string())
+    };
+    // In place of the one of the library, since a rule has one name.
+    let nag = Optimizers::default().with(own("nag"));
+    let message = parse(&nag, "--optimizer nag").unwrap_err();
+    assert_eq!(message, "--optimizer: `nag` is registered for a rule named `sgd`");
+    let message = parse(&nag, "--optimizer nga").unwrap_err();
+    let known = "--optimizer: must be one of adamw, sgd, muon, nag, not `nga`";
+    assert_contains(&message, known);
+    let message = parse(&nag, "--optimizer adamw --momentum 0.9").unwrap_err();
+    assert_contains(&message, "--optimizer adamw; sgd, muon and nag have it, so leave it out");
+    let twice = Optimizers::default().with(own("sgd"));
+    let message = parse(&twice, "").unwrap_err();
+    assert_contains(&message, "--optimizer: two optimizers are registered as `sgd`");
+    let out_of_range =
+        OptimizerEntry::new("sgd", |_| SgdOptions { momentum: 1.5, ..SgdOptions::default() });
+    let only = Optimizers { entries: vec![out_of_range] };
+    let message = parse(&only, "--optimizer sgd").unwrap_err();
+    let expected = "--optimizer: sgd: momentum must be at least 0 and below 1, not 1.5";
+    assert_eq!(message, expected);
 }
 
 #[test]

@@ -149,6 +149,11 @@ impl Values {
             Some(FlagKind::Choice(words)) => words,
             _ => &[],
         };
+        self.choice_of(name, words)
+    }
+
+    /// The value as one of `words`, else a problem and the default.
+    pub fn choice_of(&mut self, name: &str, words: &[&str]) -> String {
         let default = Flag::find(name).map_or("", |flag| flag.default).to_owned();
         let Some(text) = self.text(name) else { return default };
         if words.contains(&text.as_str()) {

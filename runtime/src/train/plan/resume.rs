@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::checkpoint::Checkpoint;
 use crate::data::{DataPosition, Dataset};
-use crate::optim::{Ema, OptimizerOptions, ParamGroups};
+use crate::optim::{Ema, ParamGroups, UpdateRule};
 use crate::state_dict::{state_kinds_in, training_tensors};
 use crate::tensor::ParamRef;
 
@@ -22,9 +22,9 @@ pub fn open(
 ) -> Result<Checkpoint> {
     let in_flag = || Error::of_flag("--resume");
     let checkpoint = Checkpoint::open(path).map_err(in_flag())?;
-    let (options, groups) = (config.optimizer.options(), ParamGroups::default());
-    let kinds = |param: &ParamRef| options.kinds(groups.of(param)).to_vec();
-    check_optimizer(&checkpoint, &options, params.iter().flat_map(kinds).collect())?;
+    let (rule, groups) = (config.optimizer.rule(), ParamGroups::default());
+    let kinds = |param: &ParamRef| rule.state_kinds(groups.of(param)).to_vec();
+    check_optimizer(&checkpoint, &rule, params.iter().flat_map(kinds).collect())?;
     let has_average = state_kinds_in(&checkpoint).contains(Ema::KIND);
     let average = has_average.then_some(Ema::KIND);
     let expected =
@@ -59,10 +59,10 @@ pub fn open(
     Ok(checkpoint)
 }
 
-/// State can be gone on with by the optimiser that it is of.
+/// Checks that the checkpoint holds exactly the state of `rule`.
 fn check_optimizer(
     checkpoint: &Checkpoint,
-    options: &OptimizerOptions,
+    rule: &dyn UpdateRule,
     expected: BTreeSet<&str>,
 ) -> Result<()> {
     let mut found = state_kinds_in(checkpoint);
@@ -70,29 +70,16 @@ fn check_optimizer(
     if found == expected {
         return Ok(());
     }
-    let folder = checkpoint.folder().display();
-    let owner = match found.iter().next() {
-        None => "sgd --momentum 0",
-        Some(_) if found.contains("muon_momentum") => "muon",
-        Some(_) if found.contains("adam_m") => "adamw",
-        Some(_) if found.contains("sgd_momentum") => match options {
-            OptimizerOptions::Sgd(_) => "sgd with --momentum above 0",
-            _ => "sgd",
+    let (folder, name) = (checkpoint.folder().display(), rule.describe());
+    let advice = match checkpoint.manifest().state.config["optimizer"]["optimizer"].as_str() {
+        Some(saved) if saved == rule.name() => match rule.settings_for_state(&found) {
+            Some(settings) => format!("use --optimizer {saved} {settings}"),
+            None => format!("use the settings of {saved} that the checkpoint was saved with"),
         },
-        Some(kind) => {
-            return Err(Error::Input(format!(
-                "--resume: {folder} holds state of the kind `{kind}`, which no optimiser of this version has"
-            )));
-        }
-    };
-    let name = match options {
-        OptimizerOptions::AdamW(_) => "adamw",
-        OptimizerOptions::Sgd(options) if options.momentum == 0.0 => "sgd without momentum",
-        OptimizerOptions::Sgd(_) => "sgd with momentum",
-        OptimizerOptions::Muon(_) => "muon",
+        Some(saved) => format!("use --optimizer {saved}"),
+        None => format!("it holds state of the kinds [{}]", Vec::from_iter(found).join(", ")),
     };
     Err(Error::Input(format!(
-        "--optimizer: {folder} was saved by another optimiser, whose state {name} cannot go on with; use --optimizer \
-         {owner}"
+        "--optimizer: {folder} was saved by another optimizer, whose state {name} cannot go on with; {advice}"
     )))
 }

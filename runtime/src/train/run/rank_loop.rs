@@ -67,8 +67,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         if let (None, Some(folder)) = (&plan.resume, &plan.weights) {
             import_hf(folder, M::HF_NAMES, &params).map_err(Error::of_flag("--init-from"))?;
         }
-        let (options, groups) = (config.optimizer.options(), ParamGroups::default());
-        let mut optimizer = Optimizer::new(&rank, &built.units, options, &groups)?;
+        let (rule, groups) = (config.optimizer.rule(), ParamGroups::default());
+        let mut optimizer = Optimizer::with_groups(&rank, &built.units, rule, &groups)?;
         let mut average = config.optimizer.ema.map(|decay| Ema::new(&rank, &built.units, decay));
         if let Some(checkpoint) = &plan.resume {
             let (optimizer, average) = (&mut optimizer, average.as_mut());

@@ -5,9 +5,13 @@ use bytemuck::{Pod, Zeroable};
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::OPTIM;
 use crate::backend::cuda::{CudaBackend, Gpu};
-use crate::backend::{AdamStep, AdamwArgs, DType, OptimizerOps, SgdArgs, SgdStep, View, ViewMut};
+use crate::backend::{
+    AdamStep, AdamwArgs, DType, OptimizerOps, SgdArgs, SgdStep, UpdateExpr, UpdateOperands, View,
+    ViewMut,
+};
 
 use super::launch::{at, covering, float_name, vectors};
+use super::map::update;
 
 /// Elements of a vector: 16 bytes of the master weights.
 const VECTOR: usize = 4;
@@ -110,6 +114,10 @@ impl OptimizerOps for CudaBackend {
             SgdOperands { p: at(p), g: at(g), m: momentum.map_or(0, at), copies: copies(copy) };
         // SAFETY: as in `adamw`.
         unsafe { launch(self.gpu(), &name, constants, operands, &views) };
+    }
+
+    fn apply_update(&self, expr: &UpdateExpr, operands: UpdateOperands<'_>) {
+        update::apply_update(self.gpu(), expr, operands)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::backend::{Bytes, Category};
 use crate::layout::AxisId;
 use crate::nn::{Built, RecomputeOverride};
 use crate::optim::ParamGroups;
-use crate::tensor::Unit;
+use crate::tensor::{ParamRef, Unit};
 
 use crate::train::config::{Config, memory_advice};
 use crate::train::{Error, Outline, Result};
@@ -174,10 +174,10 @@ pub fn unit_sizes<M>(built: &Built<M>) -> Vec<UnitSize> {
     let groups = ParamGroups::default();
     let size = |unit: &Rc<Unit>| {
         let params = unit.params();
-        let matrices = params.iter().filter(|param| groups.of(param).matrix);
-        // Parameters occupy whole lines of the buffers.
-        let matrices = matrices.map(|param| (param.local_len() as u64).next_multiple_of(LINE));
-        UnitSize { len: unit.len() as u64, matrices: matrices.sum() }
+        // Parameters take whole lines of the buffers.
+        let elements = |param: &ParamRef| (param.local_len() as u64).next_multiple_of(LINE);
+        let by_group = params.iter().map(|param| (groups.of(param), elements(param))).collect();
+        UnitSize { len: unit.len() as u64, by_group }
     };
     built.units.iter().map(size).collect()
 }
@@ -185,6 +185,7 @@ pub fn unit_sizes<M>(built: &Built<M>) -> Vec<UnitSize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::optim::Group;
 
     /// Parameters of the tiny model.
     const PARAMETERS: f64 = 340.0;
@@ -256,7 +257,8 @@ mod tests {
     #[test]
     fn larger_of_communication_and_activations_counts() {
         let fsdp = config("--mesh fsdp=2");
-        let units = [UnitSize { len: 1 << 20, matrices: 0 }; 2];
+        let unit = UnitSize { len: 1 << 20, by_group: vec![(Group::ALL[0], 1 << 20)] };
+        let units = [unit.clone(), unit];
         let kept = KeptActivations::As(RecomputeOverride::Off);
         let plan = MemoryPlan::of_units(&fsdp, &tiny(), kept, &units, None);
         assert_eq!(plan.peak_of(Category::Communication), 2 << 22);

@@ -1,21 +1,24 @@
-//! What parameters, gradients and optimiser take on each rank, and what their exchange takes at its peak.
+//! Memory plan of parameters, gradients and optimizer state, and of their communication buffers.
 //!
-//! With `N` ranks along `fsdp`, a parameter takes these bytes on each rank (AdamW; of bf16, the values that layers read
-//! have 2 bytes and the optimiser a master copy of 4):
+//! Bytes per parameter on each rank, with `N` ranks along `fsdp` and AdamW; in bf16, the values that layers read have 2
+//! bytes, and the optimizer keeps master weights of 4:
 //!
-//! | level | f32: values + gradient + optimiser | | bf16 | |
+//! | ZeRO stage | f32: values + gradient + optimizer | | bf16 | |
 //! |---|---|---|---|---|
 //! | 0 | 4 + 4 + 8 | 16 | 2 + 4 + 12 | 18 |
 //! | 1 | 4 + 4 + 8/N | 8 + 8/N | 2 + 4 + 12/N | 6 + 12/N |
 //! | 2 | 4 + 4/N + 8/N | 4 + 12/N | 2 + 4/N + 12/N | 2 + 16/N |
 //! | 3 | 4/N + 4/N + 8/N | 16/N | 2/N + 4/N + 12/N | 18/N |
 //!
-//! SGD and the matrices of Muon have a momentum of 4 bytes where AdamW has two moments of 8, and a moving average of
-//! the parameters adds 4, sharded as the optimiser is.
+//! Each state that the [`UpdateRule`] keeps of a parameter adds 4 bytes (two for AdamW), and so does a moving average of the
+//! parameters; both are sharded as the optimizer is.
+
+use std::sync::Arc;
 
 use crate::layout::{AxisId, AxisSet};
+use crate::optim::{Group, UpdateRule};
 use crate::tensor::ZeroLevel;
-use crate::train::config::{Config, OptimizerKind};
+use crate::train::config::Config;
 
 /// Shards consist of whole lines of this many elements.
 pub const LINE: u64 = 16;
@@ -24,30 +27,38 @@ const ALIGN: u64 = 64;
 /// Bytes of an f32.
 const F32: u64 = 4;
 
-/// The settings that decide how much the state of a run takes.
-#[derive(Debug, Clone, Copy)]
+/// The settings that determine the size of the state of a run.
+#[derive(Debug, Clone)]
 pub struct StateLayout {
     zero: ZeroLevel,
     /// Ranks that a unit is sharded over.
     shards: u64,
-    /// Whether sums over further data ranks follow after that over the shards.
+    /// True if gradients are summed over replicas after the shards (HSDP).
     has_replicas: bool,
-    /// Whether any data rank has another gradient to add.
+    /// True if there is more than one data rank.
     has_data_ranks: bool,
     compute: u64,
     reduce: u64,
-    optimizer: OptimizerKind,
+    rule: Arc<dyn UpdateRule>,
     ema: bool,
 }
 
-/// What is known of one unit: elements of its flat buffers on the rank that has most, and how many of them belong to
-/// matrices that Muon would update.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Elements of a unit's flat buffers on the rank that has most.
+#[derive(Debug, Clone, PartialEq)]
 pub struct UnitSize {
     /// Elements of each flat buffer.
     pub len: u64,
-    /// Elements without a second moment under Muon.
-    pub matrices: u64,
+    /// Elements of the parameters in each group, on which their optimizer state depends.
+    pub by_group: Vec<(Group, u64)>,
+}
+
+impl UnitSize {
+    /// Returns the elements with fewer than `count` states under `rule`.
+    fn len_below(&self, count: usize, rule: &dyn UpdateRule) -> u64 {
+        let groups = self.by_group.iter();
+        let below = groups.filter(|(group, _)| rule.state_kinds(*group).len() < count);
+        below.map(|(_, elements)| elements).sum()
+    }
 }
 
 /// Bytes of each rank's state.
@@ -76,55 +87,48 @@ impl StateLayout {
             has_data_ranks: data > 1,
             compute: settings.compute.bytes() as u64,
             reduce: settings.reduce.bytes() as u64,
-            optimizer: config.optimizer.kind,
+            rule: config.optimizer.rule(),
             ema: config.optimizer.ema.is_some(),
         }
     }
 
-    /// Bytes of one parameter on each rank, where everything divides evenly.
+    /// Returns the bytes of one parameter on each rank if everything divides evenly.
     pub fn per_parameter(&self) -> StateBytes {
         let share = |level| if self.zero >= level { 1.0 / self.shards as f64 } else { 1.0 };
-        let moments = match self.optimizer {
-            OptimizerKind::AdamW { .. } => 2,
-            OptimizerKind::Sgd { momentum: 0.0 } => 0,
-            OptimizerKind::Sgd { .. } | OptimizerKind::Muon { .. } => 1,
-        };
+        let counts = Group::ALL.map(|group| self.rule.state_kinds(group).len() as u64);
+        let states = counts.into_iter().min().unwrap_or(0);
         StateBytes {
             parameters: self.compute as f64 * share(ZeroLevel::Parameters),
             gradients: F32 as f64 * share(ZeroLevel::Gradients),
-            optimizer: (F32 * (moments + self.copies())) as f64 * share(ZeroLevel::Optimizer),
+            optimizer: (F32 * (states + self.copies())) as f64 * share(ZeroLevel::Optimizer),
         }
     }
 
-    /// What these units take on the rank that has most of each: exactly, but for Muon on shards, whose second moments
-    /// are at least these.
+    /// Returns the bytes of these units on the rank that has most of each: exact if all parameters have the same number of states, or
+    /// if the state is not sharded, else a lower bound.
     pub fn of_units(&self, units: &[UnitSize]) -> StateBytes {
         let mut bytes = StateBytes::default();
         for unit in units {
             let held = |level| if self.zero >= level { self.shard(unit.len) } else { unit.len };
             let owned = held(ZeroLevel::Optimizer);
-            let moments = match self.optimizer {
-                OptimizerKind::AdamW { .. } => 2.0 * buffer(owned * F32),
-                OptimizerKind::Sgd { momentum: 0.0 } => 0.0,
-                OptimizerKind::Sgd { .. } => buffer(owned * F32),
-                // Which of the matrices a shard cuts is left open: all of them.
-                OptimizerKind::Muon { .. } => {
-                    buffer(owned * F32) + buffer(owned.saturating_sub(unit.matrices) * F32)
-                }
-            };
+            // A shard may hold all of the elements with the fewest states.
+            let states = (1..=self.most_states(unit)).map(|count| {
+                let below = unit.len_below(count, &self.rule);
+                buffer(owned.saturating_sub(below) * F32)
+            });
+            let states: f64 = states.sum();
             bytes.parameters += buffer(held(ZeroLevel::Parameters) * self.compute);
             bytes.gradients += buffer(held(ZeroLevel::Gradients) * F32);
-            bytes.optimizer += moments + self.copies() as f64 * buffer(owned * F32);
+            bytes.optimizer += states + self.copies() as f64 * buffer(owned * F32);
         }
         bytes
     }
 
-    /// The most that is under way at once: going backward, the values of the unit at hand and of the one before it
-    /// (level 3), the gradient of the unit at hand (from level 2) and that of the one after it, which is being summed
-    /// over shards, and those that are being summed over replicas.
+    /// Returns the peak of communication buffers, in backward: the values of the current unit and of the prefetched one
+    /// before it (stage 3), the gradient of the current unit (from stage 2) and that of the unit after it, which is being
+    /// reduce-scattered, and those that are being all-reduced over replicas.
     ///
-    /// Of the first unit, which is an embedding as a rule, backward reads no values; and before that of the last one
-    /// it has read none.
+    /// Backward reads no values of the first unit, usually an embedding; before the last one it has read none.
     pub fn exchanged(&self, units: &[UnitSize]) -> f64 {
         let (mut peak, mut scattering, mut summing) = (0f64, 0.0, 0.0);
         let values = |unit: &UnitSize| buffer(unit.len * self.compute);
@@ -139,7 +143,7 @@ impl StateLayout {
             let is_transient = self.zero >= ZeroLevel::Gradients;
             let gradient = if is_transient { buffer(unit.len * F32) } else { 0.0 };
             peak = peak.max(gathered + gradient + scattering + summing);
-            // The unit after this one goes on to the replicas before this one is handed over.
+            // The all-reduce of the unit after this one starts before the reduce-scatter of this one.
             summing += units.get(index + 1).map_or(0.0, |after| self.of_replicas(after));
             let sent = self.payload(unit);
             let copied = if self.reduce == F32 { 0.0 } else { gradient };
@@ -152,35 +156,39 @@ impl StateLayout {
         peak.max(summing + units.first().map_or(0.0, |first| self.of_replicas(first)))
     }
 
-    /// What is sent of a unit's gradient, as far as it is no gradient that is held anyway.
+    /// Returns the bytes of a unit's gradient in a communication buffer, 0 if it is sent from where it is accumulated.
     fn payload(&self, unit: &UnitSize) -> f64 {
         let is_held = self.zero < ZeroLevel::Gradients && self.reduce == F32;
-        match self.has_data_ranks && !is_held {
-            true => buffer(unit.len * self.reduce),
-            false => 0.0,
-        }
+        if self.has_data_ranks && !is_held { buffer(unit.len * self.reduce) } else { 0.0 }
     }
 
-    /// What the sum of a unit's shard over the replicas takes.
+    /// Returns the bytes of a unit's shard while it is all-reduced over replicas.
     fn of_replicas(&self, unit: &UnitSize) -> f64 {
-        match self.has_replicas && self.zero > ZeroLevel::Replicated {
-            true => buffer(self.shard(unit.len) * self.reduce),
-            false => 0.0,
+        if self.has_replicas && self.zero > ZeroLevel::Replicated {
+            buffer(self.shard(unit.len) * self.reduce)
+        } else {
+            0.0
         }
     }
 
-    /// Elements of the largest shard: lines are shared out, and some ranks may have one more.
+    /// Returns the largest number of states of any parameter of a unit.
+    fn most_states(&self, unit: &UnitSize) -> usize {
+        let groups = unit.by_group.iter();
+        groups.map(|(group, _)| self.rule.state_kinds(*group).len()).max().unwrap_or(0)
+    }
+
+    /// Returns the elements of the largest shard: lines are distributed evenly, up to one.
     fn shard(&self, len: u64) -> u64 {
         (len / LINE).div_ceil(self.shards) * LINE
     }
 
-    /// Copies of the parameters in f32: the master, and the moving average.
+    /// Returns the number of f32 copies of the parameters: master weights, and the moving average.
     fn copies(&self) -> u64 {
         u64::from(self.compute != F32) + u64::from(self.ema)
     }
 }
 
-/// Bytes of a buffer of so many.
+/// Returns the allocated bytes of a buffer of `bytes` bytes.
 fn buffer(bytes: u64) -> f64 {
     bytes.next_multiple_of(ALIGN) as f64
 }
@@ -194,10 +202,10 @@ mod tests {
     }
 
     fn unit(len: u64) -> UnitSize {
-        UnitSize { len, matrices: 0 }
+        UnitSize { len, by_group: vec![(Group::ALL[0], len)] }
     }
 
-    /// Bytes per parameter with four shards: by `per_parameter`, and of a unit that divides evenly.
+    /// Asserts the bytes per parameter with four shards: by `per_parameter`, and of a unit that divides evenly.
     #[track_caller]
     fn assert_bytes(line: &str, parameters: f64, gradients: f64, optimizer: f64) {
         let layout = layout(line);
@@ -250,9 +258,12 @@ mod tests {
 
     #[test]
     fn muon_has_one_moment_of_matrices() {
-        let units = [UnitSize { len: 160, matrices: 128 }];
-        let bytes = layout("--mesh 1 --optimizer muon").of_units(&units);
-        assert_eq!(bytes.optimizer, (160 + 32) as f64 * 4.0);
+        let [rest, matrix, ..] = Group::ALL;
+        let units = [UnitSize { len: 160, by_group: vec![(matrix, 128), (rest, 32)] }];
+        let bytes = |line: &str| layout(line).of_units(&units).optimizer;
+        assert_eq!(bytes("--mesh 1 --optimizer muon"), (160 + 32) as f64 * 4.0);
+        // A shard of 80 elements may be cut from the matrix.
+        assert_eq!(bytes("--mesh fsdp=2 --optimizer muon"), 80.0 * 4.0);
     }
 
     #[test]
@@ -268,7 +279,7 @@ mod tests {
         assert_eq!(exchanged("--mesh dp=2 --dtype bf16 --reduce-dtype bf16"), 2.0 * 2560.0);
         let line = "--mesh fsdp=2 --zero 1 --dtype bf16 --reduce-dtype bf16";
         assert_eq!(exchanged(line), 2.0 * 1600.0);
-        // The first unit's gradient beside the second's.
+        // The first unit's gradient next to the second's.
         assert_eq!(exchanged("--mesh fsdp=2 --zero 2"), 4.0 * (1600.0 + 320.0));
         let line = "--mesh fsdp=2 --zero 2 --dtype bf16 --reduce-dtype bf16";
         assert_eq!(exchanged(line), (4.0 + 2.0) * 1600.0);

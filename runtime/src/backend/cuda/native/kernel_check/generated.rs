@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::backend::cuda::{CudaBackend, NullDriver, SOURCES, Source};
 use crate::backend::{
     AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, BlockIndex, Buffer, Category,
-    DType, Dropout as Rate, Expr, LeafGrad, MemoryMeter, Node, View,
+    DType, Dropout as Rate, Expr, LeafGrad, MemoryMeter, Node, UpdateExpr, UpdateNode,
+    UpdateOperands, View,
 };
 
 /// Columns and rows of operands.
@@ -23,6 +24,7 @@ pub fn generated_sources() -> Vec<Source> {
         for expr in expressions() {
             element_wise(&backend, &memory, &expr, dtype);
         }
+        optimizer_update(&backend, &memory, dtype);
     }
     for head_dim in [64, 96, 128, 256] {
         attention(&backend, &memory, head_dim);
@@ -76,6 +78,23 @@ fn element_wise(backend: &dyn Backend, memory: &Arc<MemoryMeter>, expr: &Expr, d
         .map(|grad| Some(LeafGrad { view: grad.view_mut(), accumulate: true }))
         .collect();
     backend.map_backward(expr, &views, out.view(), &mut slots);
+}
+
+/// The sign of an updated momentum, as in Lion.
+fn optimizer_update(backend: &dyn Backend, memory: &Arc<MemoryMeter>, dtype: DType) {
+    use UpdateNode::*;
+    let nodes =
+        vec![Param, Gradient, State(0), Add(1, 2), Sign(3), Constant(0.1), Mul(4, 5), Sub(0, 6)];
+    let buffer = |dtype| memory.alloc(dtype, ROWS * COLS, Category::Optimizer);
+    let [mut param, mut state] = [DType::F32; 2].map(buffer);
+    let (gradient, mut copy) = (buffer(DType::F32), buffer(dtype));
+    let operands = UpdateOperands {
+        param: param.view_mut(),
+        gradient: gradient.view(),
+        states: vec![state.view_mut()],
+        copy: (dtype != DType::F32).then(|| copy.view_mut()),
+    };
+    backend.apply_update(&UpdateExpr { nodes, param: 7, states: vec![3] }, operands);
 }
 
 fn attention(backend: &dyn Backend, memory: &Arc<MemoryMeter>, head_dim: usize) {

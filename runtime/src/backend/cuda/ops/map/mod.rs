@@ -3,6 +3,7 @@
 mod params;
 mod source;
 mod structure;
+pub mod update;
 
 use super::launch::{aligned, at, covering, vectors, wide};
 use super::partials::add_partials;

@@ -2,7 +2,7 @@
 
 use super::source::Wanted;
 use crate::backend::cuda::ops::strided::StridedBlock;
-use crate::backend::{DType, Expr, Node};
+use crate::backend::{DType, Expr, Node, UpdateExpr, UpdateNode};
 
 /// The structure of an expression and of its gradients, without sizes, addresses and constants: the key of the cache of
 /// kernels.
@@ -20,6 +20,21 @@ impl Structure {
         let mut structure = Structure::new(1, expr, dtype, wanted.len());
         structure.0.extend(wanted.iter().map(|wanted| [*wanted as u32, 0, 0]));
         structure
+    }
+
+    /// The kernel of an optimizer update.
+    pub(super) fn of_update(expr: &UpdateExpr, gradient: DType, copy: Option<DType>) -> Structure {
+        let copy = copy.map_or(u32::MAX, |dtype| dtype as u32);
+        let mut words = vec![[2, gradient as u32, copy], [expr.states.len() as u32, 0, 0]];
+        for node in &expr.nodes {
+            words.push(update_word(node));
+            if let UpdateNode::Call(function, ..) = node {
+                words.push([function.cuda.len() as u32, 0, 0]);
+                words.extend(function.cuda.bytes().map(|byte| [u32::from(byte), 0, 0]));
+            }
+        }
+        words.extend(expr.states.iter().chain([&expr.param]).map(|node| [*node as u32, 0, 0]));
+        Structure(words)
     }
 
     fn new(direction: u32, expr: &Expr, dtype: DType, leaves: usize) -> Structure {
@@ -47,6 +62,27 @@ fn word(node: &Node) -> [u32; 3] {
         Node::Offset(a, _) => [13, *a, 0],
         // The kernel iterates over the dims that remain after neighboring dims are merged.
         Node::Dropout(a, dropout) => [12, *a, StridedBlock::of(&dropout.index).sizes.len()],
+    };
+    [kind, a, b].map(|word| word as u32)
+}
+
+fn update_word(node: &UpdateNode) -> [u32; 3] {
+    let [kind, a, b] = match node {
+        UpdateNode::Param => [0, 0, 0],
+        UpdateNode::Gradient => [1, 0, 0],
+        UpdateNode::State(state) => [2, *state, 0],
+        UpdateNode::Constant(_) => [3, 0, 0],
+        UpdateNode::Neg(x) => [4, *x, 0],
+        UpdateNode::Abs(x) => [5, *x, 0],
+        UpdateNode::Sign(x) => [6, *x, 0],
+        UpdateNode::Sqrt(x) => [7, *x, 0],
+        UpdateNode::Add(a, b) => [8, *a, *b],
+        UpdateNode::Sub(a, b) => [9, *a, *b],
+        UpdateNode::Mul(a, b) => [10, *a, *b],
+        UpdateNode::Div(a, b) => [11, *a, *b],
+        UpdateNode::Min(a, b) => [12, *a, *b],
+        UpdateNode::Max(a, b) => [13, *a, *b],
+        UpdateNode::Call(_, a, b) => [14, *a, *b],
     };
     [kind, a, b].map(|word| word as u32)
 }

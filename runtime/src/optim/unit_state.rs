@@ -1,4 +1,4 @@
-//! What is kept of the parameters of a unit from step to step, sharded as the unit is.
+//! Optimizer state of a unit, sharded as the unit is.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -6,35 +6,36 @@ use std::rc::Rc;
 use crate::backend::{Buffer, Category, DType, View, ViewMut};
 use crate::tensor::{ParamRef, Rank, Unit};
 
-use super::{Group, ParamGroups};
+use super::{FlatSlice, Group, OptimizerStep, ParamGroups};
 
-/// What is kept of one unit's shard: for every kind of state a number for each element of the parameters that have it.
+/// Optimizer state of this rank's shard of a unit: for every kind of state, one number per element of the parameters
+/// that have it.
 pub struct UnitState {
     unit: Rc<Unit>,
-    runs: Rc<[Run]>,
-    slots: Vec<Slot>,
+    ranges: Rc<[GroupRange]>,
+    slots: Vec<StateSlot>,
 }
 
-/// Parameters of a unit that follow each other and are updated alike, as far as they lie in this rank's shard.
+/// Consecutive parameters of a unit that are updated alike, clipped to this rank's shard.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Run {
+pub(super) struct GroupRange {
     pub group: Group,
-    /// Counted from the beginning of the unit's buffers.
+    /// Relative to the unit's buffers.
     pub range: Range<usize>,
-    /// The same, counted from the beginning of the shard.
+    /// Relative to the shard.
     pub in_shard: Range<usize>,
 }
 
 /// One kind of state.
-struct Slot {
+struct StateSlot {
     kind: &'static str,
-    /// The runs of the shard that have it; what is kept of them lies in the buffer one after the other.
+    /// Ranges of the shard that have it, one after the other in the buffer.
     spans: Vec<Range<usize>>,
     buffer: Buffer,
 }
 
 impl UnitState {
-    /// State of zeros; `kinds` says what the parameters of a group have.
+    /// Creates state of zeros, of the `kinds` of each parameter's group.
     pub(super) fn new(
         rank: &Rank,
         unit: &Rc<Unit>,
@@ -54,7 +55,7 @@ impl UnitState {
                     None => &mut slots.push_mut((kind, Vec::new())).1,
                 };
                 if let Some((_, span)) = &span {
-                    append(slot, span.clone());
+                    append_span(slot, span.clone());
                 }
             }
         }
@@ -63,67 +64,93 @@ impl UnitState {
             .map(|(kind, spans)| {
                 let len = spans.iter().map(Range::len).sum();
                 let buffer = rank.meter().zeros(DType::F32, len, Category::Optimizer);
-                Slot { kind, spans, buffer }
+                StateSlot { kind, spans, buffer }
             })
             .collect();
-        UnitState { unit: Rc::clone(unit), runs: runs(unit, &params, &groups), slots }
+        UnitState { unit: Rc::clone(unit), ranges: group_ranges(unit, &params, &groups), slots }
     }
 
-    /// The parameters that this is the state of.
+    /// Returns the parameters of the unit.
     pub fn params(&self) -> Vec<ParamRef> {
         self.unit.params()
     }
 
-    /// What is kept of the elements of one of the parameters that this rank [owns](ParamRef::owned), by kind.
+    /// Returns the state, by kind, of the elements of a parameter that this rank [owns](ParamRef::owned).
     pub fn of(&self, param: &ParamRef) -> Vec<(&'static str, View<'_>)> {
         let owned = param.owned_in_shard();
         let slots = self.slots.iter();
         slots
-            .filter_map(|slot| Some((slot.kind, slot.buffer.view().slice(slot.place(&owned)?))))
+            .filter_map(|slot| {
+                Some((slot.kind, slot.buffer.view().slice(slot.buffer_range(&owned)?)))
+            })
             .collect()
     }
 
-    /// [`of`](Self::of), to be changed.
+    /// Returns mutable access to the state that [`of`](Self::of) returns.
     pub fn of_mut(&mut self, param: &ParamRef) -> Vec<(&'static str, ViewMut<'_>)> {
         let owned = param.owned_in_shard();
         let slots = self.slots.iter_mut();
         slots
             .filter_map(|slot| {
-                let place = slot.place(&owned)?;
-                Some((slot.kind, slot.buffer.view_mut().into_slice(place)))
+                let range = slot.buffer_range(&owned)?;
+                Some((slot.kind, slot.buffer.view_mut().into_slice(range)))
             })
             .collect()
+    }
+
+    /// Returns this rank's elements of one parameter in `group`, for a [`ModelUpdate`](super::ModelUpdate); `None` if it
+    /// owns none.
+    pub fn param_slice<'a>(
+        &'a mut self,
+        step: &'a OptimizerStep<'a>,
+        param: &ParamRef,
+        group: Group,
+    ) -> Option<FlatSlice<'a>> {
+        let (range, in_shard) = self.unit.in_shard(param.range())?;
+        Some(FlatSlice::new(step, self, GroupRange { group, range, in_shard }))
     }
 
     pub(super) fn unit(&self) -> &Rc<Unit> {
         &self.unit
     }
 
-    /// What is updated alike, in the order of the buffers.
-    pub(super) fn runs(&self) -> Rc<[Run]> {
-        Rc::clone(&self.runs)
+    /// Returns the ranges that are updated alike, in the order of the buffers.
+    pub(super) fn ranges(&self) -> Rc<[GroupRange]> {
+        Rc::clone(&self.ranges)
     }
 
-    /// What is kept of a run of the shard, all of which has these kinds.
-    pub(super) fn views<const N: usize>(
+    /// Returns the state of a range of the shard, in the order of `kinds`.
+    ///
+    /// # Panics
+    /// If `kinds` are not exactly the kinds of the range.
+    pub(super) fn state_views<const N: usize>(
         &mut self,
         kinds: [&str; N],
         in_shard: &Range<usize>,
     ) -> [ViewMut<'_>; N] {
+        let kept = self.slots.iter().filter(|slot| slot.buffer_range(in_shard).is_some());
+        let kept: Vec<&str> = kept.map(|slot| slot.kind).collect();
+        let is_kept = kinds.iter().all(|kind| kept.contains(kind));
+        assert!(
+            is_kept && kept.len() == N,
+            "an update of the states [{}], but the rule's `state_kinds` of these parameters are [{}]",
+            kinds.join(", "),
+            kept.join(", ")
+        );
         let mut views = [const { None }; N];
         for slot in &mut self.slots {
             if let Some(index) = kinds.iter().position(|kind| *kind == slot.kind) {
-                let place = slot.place(in_shard);
-                views[index] = place.map(|place| slot.buffer.view_mut().into_slice(place));
+                let range = slot.buffer_range(in_shard);
+                views[index] = range.map(|range| slot.buffer.view_mut().into_slice(range));
             }
         }
-        views.map(|view| view.expect("a run has the kinds of its group"))
+        views.map(|view| view.expect("an update names each of its states once"))
     }
 }
 
-impl Slot {
-    /// Where in the buffer what is kept of a run of the shard lies, if it is kept.
-    fn place(&self, in_shard: &Range<usize>) -> Option<Range<usize>> {
+impl StateSlot {
+    /// Returns the range of the buffer for a range of the shard; `None` if that has no state of this kind.
+    fn buffer_range(&self, in_shard: &Range<usize>) -> Option<Range<usize>> {
         let mut before = 0;
         for span in &self.spans {
             if span.start <= in_shard.start && in_shard.end <= span.end {
@@ -136,23 +163,23 @@ impl Slot {
     }
 }
 
-fn append(spans: &mut Vec<Range<usize>>, span: Range<usize>) {
+fn append_span(spans: &mut Vec<Range<usize>>, span: Range<usize>) {
     match spans.last_mut() {
         Some(last) if last.end == span.start => last.end = span.end,
         _ => spans.push(span),
     }
 }
 
-fn runs(unit: &Unit, params: &[ParamRef], groups: &[Group]) -> Rc<[Run]> {
-    let mut runs = Vec::new();
+fn group_ranges(unit: &Unit, params: &[ParamRef], groups: &[Group]) -> Rc<[GroupRange]> {
+    let mut ranges = Vec::new();
     let mut start = 0;
     for alike in groups.chunk_by(PartialEq::eq) {
         let last = start + alike.len() - 1;
         let range = params[start].range().start..params[last].range().end;
         if let Some((range, in_shard)) = unit.in_shard(range) {
-            runs.push(Run { group: alike[0], range, in_shard });
+            ranges.push(GroupRange { group: alike[0], range, in_shard });
         }
         start = last + 1;
     }
-    runs.into()
+    ranges.into()
 }

@@ -1,0 +1,131 @@
+//! Optimizers of the units of a model: an update rule with its state.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::tensor::{Applicable, Gradients, Rank, Summed, Unit};
+
+use super::rule::{ModelUpdate, check_rule};
+use super::{
+    Ema, FlatSlice, OptimizerError, OptimizerStep, ParamGroups, UnitState, UpdateRule, Updated,
+};
+
+/// An optimizer of the parameters of some units, by an [`UpdateRule`]; the state is sharded as the units are.
+///
+/// [`AdamW`](super::AdamW), [`Sgd`](super::Sgd) and [`Muon`](super::Muon) are those of the library. Without a type
+/// parameter, the rule is chosen at run time.
+pub struct Optimizer<R = Arc<dyn UpdateRule>> {
+    rule: R,
+    model_update: Option<Box<dyn ModelUpdate>>,
+    states: Vec<UnitState>,
+    steps: u64,
+}
+
+impl<R: UpdateRule> Optimizer<R> {
+    /// Creates an optimizer of the parameters of `units` in the default [groups](ParamGroups); its state is zeros. Every
+    /// rank calls it.
+    ///
+    /// # Panics
+    /// If the rule has hyperparameters out of range or kinds of state that cannot be told apart;
+    /// [`with_groups`](Self::with_groups) returns these as errors.
+    #[track_caller]
+    pub fn new(rank: &Rank, units: &[Rc<Unit>], rule: R) -> Optimizer<R> {
+        let optimizer = Optimizer::with_groups(rank, units, rule, &ParamGroups::default());
+        optimizer.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Creates an optimizer of the parameters of `units` in `groups`; its state is zeros. Every rank calls it.
+    ///
+    /// # Errors
+    /// If a rule of the groups selects no parameter, hyperparameters are out of range, or kinds of state cannot be told
+    /// apart.
+    pub fn with_groups(
+        rank: &Rank,
+        units: &[Rc<Unit>],
+        rule: R,
+        groups: &ParamGroups,
+    ) -> Result<Optimizer<R>, OptimizerError> {
+        check_rule(&rule)?;
+        let params: Vec<_> = units.iter().flat_map(|unit| unit.params()).collect();
+        groups.check(&params)?;
+        let state = |unit| UnitState::new(rank, unit, groups, |group| rule.state_kinds(group));
+        let states = units.iter().map(state).collect();
+        let model_update = rule.model_update(rank, units, groups);
+        Ok(Optimizer { rule, model_update, states, steps: 0 })
+    }
+
+    /// Applies `gradients` with learning rate `lr`.
+    ///
+    /// # Panics
+    /// If another backward has overwritten the gradients, or they lack those of a unit that is updated here.
+    #[track_caller]
+    pub fn step(&mut self, lr: f64, gradients: impl Applicable) {
+        let gradients = gradients.gradients();
+        gradients.check_covers(self.states.iter().map(UnitState::unit));
+        self.update_units(lr, gradients, |unit| unit.publish());
+    }
+
+    /// Applies `gradients` as [`step`](Self::step) does and updates `average`: each unit's before its new parameters are
+    /// gathered, so that the average does not wait for the gather.
+    ///
+    /// # Panics
+    /// As [`step`](Self::step).
+    #[track_caller]
+    pub fn step_and_average(&mut self, lr: f64, gradients: impl Applicable, average: &mut Ema) {
+        let gradients = gradients.gradients();
+        gradients.check_covers(self.states.iter().map(UnitState::unit));
+        self.update_units(lr, gradients, |unit| {
+            average.update_unit(unit);
+            unit.publish();
+        });
+    }
+
+    /// Updates all units, and calls `updated` after each.
+    fn update_units<State: Summed>(
+        &mut self,
+        lr: f64,
+        gradients: &Gradients<State>,
+        mut updated: impl FnMut(&Rc<Unit>),
+    ) {
+        self.steps += 1;
+        let step = OptimizerStep::new(gradients, lr, self.steps);
+        if let Some(model_update) = &mut self.model_update {
+            model_update.update(&step, &mut self.states);
+        }
+        for state in &mut self.states {
+            for range in state.ranges().iter() {
+                let model_update = self.model_update.as_ref();
+                if !model_update.is_some_and(|update| update.takes(range.group)) {
+                    let Updated { .. } =
+                        self.rule.update(FlatSlice::new(&step, state, range.clone()));
+                }
+            }
+            updated(state.unit());
+        }
+    }
+
+    /// Returns the rule, with its hyperparameters.
+    pub fn rule(&self) -> &R {
+        &self.rule
+    }
+
+    /// Returns the number of steps applied so far.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Sets the number of steps applied so far, after state was loaded from a checkpoint.
+    pub fn set_steps(&mut self, steps: u64) {
+        self.steps = steps;
+    }
+
+    /// Returns the state of each unit.
+    pub fn states(&self) -> &[UnitState] {
+        &self.states
+    }
+
+    /// Returns mutable access to the state of each unit.
+    pub fn states_mut(&mut self) -> &mut [UnitState] {
+        &mut self.states
+    }
+}

@@ -1,0 +1,179 @@
+//! Updates of flat slices: consecutive parameters of one group, with their gradient and optimizer state.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use crate::backend::{UpdateOperands, View, ViewMut};
+use crate::tensor::{Gradients, Rank, Summed};
+
+use super::Group;
+use super::expression::{ElementValue, Recorder};
+use super::unit_state::{GroupRange, UnitState};
+
+/// Inputs of one optimizer step that are the same for all parameters.
+pub struct OptimizerStep<'a> {
+    rank: &'a Rank,
+    lr: f64,
+    number: u64,
+    grad_scale: f32,
+}
+
+/// This rank's elements of consecutive parameters of one group, to be updated once.
+pub struct FlatSlice<'a> {
+    step: &'a OptimizerStep<'a>,
+    state: &'a mut UnitState,
+    range: GroupRange,
+}
+
+/// Proof that a [`FlatSlice`] was updated: only its `update_` functions return one.
+#[derive(Debug)]
+#[must_use = "an update rule returns it"]
+pub struct Updated(());
+
+/// Operands of an update by kernels of the caller's own, all of one length.
+pub struct SliceViews<'v, const N: usize> {
+    /// Parameters, f32.
+    pub params: ViewMut<'v>,
+    /// Their gradient, to be multiplied by [`OptimizerStep::grad_scale`].
+    pub gradient: View<'v>,
+    /// States of the requested kinds, f32.
+    pub states: [ViewMut<'v>; N],
+}
+
+impl<'a> OptimizerStep<'a> {
+    /// Creates the inputs of step `number`, from 1.
+    pub(super) fn new<State: Summed>(
+        gradients: &'a Gradients<State>,
+        lr: f64,
+        number: u64,
+    ) -> OptimizerStep<'a> {
+        OptimizerStep { rank: gradients.rank(), lr, number, grad_scale: gradients.scale() }
+    }
+
+    /// Returns the context of this rank.
+    pub fn rank(&self) -> &'a Rank {
+        self.rank
+    }
+
+    /// Returns the learning rate, without the factor of a group; see [`FlatSlice::lr`].
+    pub fn lr(&self) -> f64 {
+        self.lr
+    }
+
+    /// Returns the number of this step, from 1.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns the factor on gradients in [`SliceViews`]: clipping, and the mean over tokens.
+    pub fn grad_scale(&self) -> f32 {
+        self.grad_scale
+    }
+}
+
+impl<'a> FlatSlice<'a> {
+    pub(super) fn new(
+        step: &'a OptimizerStep<'a>,
+        state: &'a mut UnitState,
+        range: GroupRange,
+    ) -> FlatSlice<'a> {
+        FlatSlice { step, state, range }
+    }
+
+    /// Returns the inputs that are the same for all parameters.
+    pub fn step(&self) -> &'a OptimizerStep<'a> {
+        self.step
+    }
+
+    /// Returns the group of the parameters.
+    pub fn group(&self) -> Group {
+        self.range.group
+    }
+
+    /// Returns the number of elements.
+    pub fn len(&self) -> usize {
+        self.range.range.len()
+    }
+
+    /// Returns true if there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.range.range.is_empty()
+    }
+
+    /// Returns the learning rate of the group.
+    pub fn lr(&self) -> f64 {
+        self.step.lr * self.range.group.lr_scale
+    }
+
+    /// Returns `weight_decay` if weight decay applies to the group, else 0.
+    pub fn weight_decay(&self, weight_decay: f64) -> f64 {
+        if self.range.group.decays { weight_decay } else { 0.0 }
+    }
+
+    /// Updates every element by the same expression of its parameter, its gradient and its states of `kinds`, in one
+    /// fused kernel: `rule` returns the new parameter and the new states.
+    ///
+    /// The expression gives the same bits on every CPU and GPU. Numbers such as the learning rate may change from step to
+    /// step; a GPU compiles a kernel for each structure of the expression, not for each number.
+    ///
+    /// # Panics
+    /// If `kinds` are not exactly the kinds of state of the group.
+    pub fn update_elementwise<const N: usize>(
+        self,
+        kinds: [&str; N],
+        rule: impl for<'e> FnOnce(
+            ElementValue<'e>,
+            ElementValue<'e>,
+            [ElementValue<'e>; N],
+        ) -> (ElementValue<'e>, [ElementValue<'e>; N]),
+    ) -> Updated {
+        let step = self.step;
+        let expr = Recorder::default().record(step.grad_scale, rule);
+        self.update_fused(kinds, |params, gradient, states, copy| {
+            let operands = UpdateOperands { param: params, gradient, states: states.into(), copy };
+            step.rank.backend().apply_update(&expr, operands);
+        })
+    }
+
+    /// Updates the elements by kernels of the caller's own, which read and write [`SliceViews`].
+    ///
+    /// # Panics
+    /// If `kinds` are not exactly the kinds of state of the group.
+    pub fn update_views<const N: usize>(
+        self,
+        kinds: [&str; N],
+        kernels: impl FnOnce(SliceViews<'_, N>),
+    ) -> Updated {
+        let backend = self.step.rank.backend();
+        self.update_fused(kinds, |mut params, gradient, states, copy| {
+            kernels(SliceViews { params: params.reborrow(), gradient, states });
+            if let Some(copy) = copy {
+                backend.cast(params.as_view(), copy);
+            }
+        })
+    }
+
+    /// Updates the elements by a kernel that also writes the copy of the new parameters in the compute dtype, if there
+    /// is one.
+    pub(super) fn update_fused<const N: usize>(
+        self,
+        kinds: [&str; N],
+        kernel: impl FnOnce(ViewMut<'_>, View<'_>, [ViewMut<'_>; N], Option<ViewMut<'_>>),
+    ) -> Updated {
+        let GroupRange { range, in_shard, .. } = self.range;
+        let unit = Rc::clone(self.state.unit());
+        let states = self.state.state_views(kinds, &in_shard);
+        unit.update(range, |params, gradient, copy| kernel(params, gradient, states, copy));
+        Updated(())
+    }
+
+    /// Moves the parameters by a kernel that needs neither gradient nor state.
+    pub(super) fn change_params(self, kernel: impl FnOnce(ViewMut<'_>, Option<ViewMut<'_>>)) {
+        self.state.unit().change_values(self.range.range, kernel);
+    }
+
+    /// Returns the range of the elements, relative to the rank's shard of the unit.
+    pub fn range_in_shard(&self) -> Range<usize> {
+        self.range.in_shard.clone()
+    }
+}
