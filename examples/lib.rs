@@ -1,4 +1,4 @@
-//! Models that the examples train, and that the tests and benchmarks use.
+//! Models of the examples, also used by tests and benchmarks.
 
 pub mod gpt2;
 pub mod llama;

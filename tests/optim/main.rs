@@ -1,4 +1,4 @@
-//! Every optimiser: against its formula, and on meshes against one rank.
+//! Every optimizer: against its formula, and on meshes against one rank.
 
 mod average;
 mod formulas;

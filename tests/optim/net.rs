@@ -1,5 +1,5 @@
-//! A small model in one unit, with a vocabulary that does not divide by two, so that its matrices begin elsewhere on
-//! different ranks; and runs of it.
+//! A small model in one unit, and runs of it. Its vocabulary is odd, so that matrices begin at different offsets on different
+//! ranks.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct Body {
     #[sharded(tp = "vocab")]
     embed: Embedding<Vocab, Hidden>,
     positions: LearnedPositions<Positions, Hidden>,
-    /// Added, so that it maps nothing; its dims do not tell.
+    /// A matrix by its dims, but added, so it is not a linear map.
     shift: Param<(Seq, Hidden)>,
     norm: RmsNorm<Hidden>,
     #[sharded(tp = "col")]
@@ -53,13 +53,13 @@ impl Net {
     }
 }
 
-/// The parameters that are matrices, with their rows and columns.
+/// The matrix parameters, with rows and columns.
 pub const MATRICES: [(&str, usize, usize); 3] = [
     ("body.up.weight", HIDDEN, HEADS * HEAD_DIM),
     ("body.down.weight", HEADS * HEAD_DIM, HIDDEN),
     ("body.whole.weight", HIDDEN, HIDDEN),
 ];
-/// The others that decay.
+/// Other parameters with weight decay.
 pub const TABLES: [&str; 4] =
     ["body.embed.weight", "body.positions.weight", "body.shift", "body.head.weight"];
 
@@ -71,7 +71,7 @@ const DATA: TokenData = TokenData { batch: 4, seq: 9, vocab: 13, masked: true };
 pub const STEPS: u64 = 4;
 pub const LR: f64 = 0.02;
 
-/// How the model is trained.
+/// Training options of a run.
 #[derive(Clone)]
 pub struct Case {
     pub options: OptimizerOptions,
@@ -91,20 +91,20 @@ impl Case {
     }
 }
 
-/// What came of a run, on one of its ranks.
+/// The results of a run on one rank.
 pub struct Run {
     pub losses: Vec<f64>,
-    /// The gradients that each step applied.
+    /// Gradients of each step.
     pub gradients: Vec<Tensors>,
-    /// The parameters before each step, and after the last.
+    /// Parameters before each step, and after the last.
     pub params: Vec<Tensors>,
-    /// The average after each step, and the loss with it.
+    /// The average after each step, and its loss.
     pub averages: Vec<(Tensors, f64)>,
-    /// Bytes of optimiser and average.
+    /// Bytes of optimizer state and average.
     pub bytes: usize,
-    /// Bytes that the rank sent in the last step of an optimiser without an average, by axes.
+    /// Bytes sent in the last step of an optimizer without an average, by axes.
     pub sent: BTreeMap<String, u64>,
-    /// Number of elements of each parameter that the rank updates.
+    /// Number of elements of each parameter in the rank's shard.
     pub owned: BTreeMap<String, usize>,
 }
 
@@ -168,7 +168,7 @@ pub fn run(mesh: &str, case: &Case) -> Vec<Run> {
     })
 }
 
-/// The model's sizes.
+/// Returns the sizes of the model.
 pub fn sizes() -> Sizes {
     let mut sizes = Sizes::new()
         .with(Seq, DATA.seq)
@@ -181,7 +181,7 @@ pub fn sizes() -> Sizes {
     sizes
 }
 
-/// [`run`], of which only what the first rank came to is wanted.
+/// Calls [`run`] and returns the results of the first rank.
 #[track_caller]
 pub fn first(mesh: &str, case: &Case) -> Run {
     run(mesh, case).swap_remove(0)

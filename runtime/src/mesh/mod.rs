@@ -1,4 +1,4 @@
-//! Arrangement of ranks: degrees per axis, coordinates, and the groups that communicate.
+//! The device mesh: degrees of its axes, coordinates of ranks, process groups and the `--mesh` grammar.
 
 mod coordinates;
 mod parse;

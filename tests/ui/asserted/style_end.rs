@@ -1,4 +1,4 @@
-//! A way of the author's own to end a region: with nothing.
+//! A user-defined exit from a tensor-parallel region, without a reduction.
 
 use meshwright::layout::With;
 use meshwright::nn::{End, Row};
