@@ -407,7 +407,9 @@ impl Mlp {
             Tensor<(Batch, Seq, Hidden)>,
         >::forward_input(input);
         let _ = self.up.forward(x);
-        ::meshwright::__private::check_output::<Tensor<(Batch, Seq, Hidden)>>(Tensor::new())
+        ::meshwright::__private::check_output::<
+            Tensor<(Batch, Seq, Hidden)>,
+        >(Tensor::new())
     }
 }
 #[automatically_derived]
