@@ -54,8 +54,8 @@ struct Mlp {
 #[forward]
 impl Mlp {
     fn forward(&self, x: &Tensor<(Batch, Hidden)>) -> Tensor<(Batch, Hidden)> {
-        // Both operands are split along `Ffn`, so each rank has a partial sum. Without the reduction, or with a non-linear
-        // function before it, this does not compile.
+        // Both operands are split along `Ffn`, so each rank has a partial sum. Without the reduction, or with a
+        // non-linear function before it, this does not compile.
         let partial_sum: Partial<(Batch, Hidden), Tp> = self.glu.forward(x).contract(&self.down);
         partial_sum.all_reduce()
     }

@@ -1,5 +1,5 @@
-//! An MLP with a column-parallel, a row-parallel and a replicated layer. It learns `x * y` from points of the plane, on four
-//! ranks: `cargo run --release --example mlp`.
+//! An MLP with a column-parallel, a row-parallel and a replicated layer. It learns `x * y` from points of the plane, on
+//! four ranks: `cargo run --release --example mlp`.
 
 use meshwright::nn::build;
 use meshwright::optim::{AdamW, AdamWOptions};

@@ -6,8 +6,8 @@ use std::fmt::Display;
 /// Named tensors, row-major.
 pub type Tensors = BTreeMap<String, Vec<f32>>;
 
-/// Returns `‖got - expected‖ / ‖expected‖`; infinite for different lengths, for values that are not finite, and for nonzero
-/// values if all expected ones are zero.
+/// Returns `‖got - expected‖ / ‖expected‖`; infinite for different lengths, for values that are not finite, and for
+/// nonzero values if all expected ones are zero.
 pub fn distance(got: &[f32], expected: &[f32]) -> f64 {
     let square = |x: f64| x * x;
     let (mut difference, mut norm) = (0.0, 0.0);

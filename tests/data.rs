@@ -24,8 +24,8 @@ pub struct TokenData {
     pub seq: usize,
     /// Number of token ids.
     pub vocab: usize,
-    /// True to ignore targets: none of sequence 0, a prefix of sequence 1, every third of sequence 2, all of sequence 3, and so
-    /// on, so that data ranks count different numbers of tokens, some none.
+    /// True to ignore targets: none of sequence 0, a prefix of sequence 1, every third of sequence 2, all of sequence
+    /// 3, and so on, so that data ranks count different numbers of tokens, some none.
     pub masked: bool,
 }
 

@@ -115,8 +115,8 @@ fn every_operation_has_the_gradient_of_its_values() {
     });
 }
 
-/// The backward kernel of a norm accumulates into the existing gradient of its input. The result is bitwise equal to that of
-/// separate kernels, as with another operation between the norm and its input.
+/// The backward kernel of a norm accumulates into the existing gradient of its input. The result is bitwise equal to
+/// that of separate kernels, as with another operation between the norm and its input.
 #[test]
 fn norms_accumulate_gradients_bitwise_equal() {
     on_mesh("1", 1, |rank| {
@@ -149,7 +149,7 @@ fn norms_accumulate_gradients_bitwise_equal() {
 }
 
 #[test]
-fn both_cross_entropies_have_the_gradients_of_the_formula() {
+fn cross_entropy_gradients_match_the_formula() {
     on_mesh("1", 1, |rank| {
         let built = model(rank);
         let ops = &built.model;

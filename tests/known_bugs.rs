@@ -1,4 +1,5 @@
-//! Regression tests of known bugs in the training of sharded models. Bugs that the types prevent are in `ui/known_bugs`.
+//! Regression tests of known bugs in the training of sharded models. Bugs that the types prevent are in
+//! `ui/known_bugs`.
 
 use std::ops::Range;
 
@@ -21,7 +22,8 @@ fn mesh_cases() -> impl Iterator<Item = (&'static str, ZeroLevel)> {
     [("1", ZeroLevel::Replicated), ("tp=2", ZeroLevel::Replicated)].into_iter().chain(sharded)
 }
 
-/// Gradients were zeroed between micro-batches: only the last one was trained on, which showed in the gradient norm only.
+/// Gradients were zeroed between micro-batches: only the last one was trained on, which showed in the gradient norm
+/// only.
 #[test]
 fn every_micro_batch_of_a_step_is_trained_on() {
     let mut report = Report::default();
@@ -41,7 +43,8 @@ fn every_micro_batch_of_a_step_is_trained_on() {
     report.print();
 }
 
-/// The losses of micro-batches, each a mean over its tokens, were averaged: tokens of a short micro-batch had more weight.
+/// The losses of micro-batches, each a mean over its tokens, were averaged: tokens of a short micro-batch had more
+/// weight.
 #[test]
 fn tokens_have_equal_weight_in_all_micro_batches() {
     let of = |turns, count| gradient_of("1", ZeroLevel::Replicated, turns, count);
@@ -87,7 +90,8 @@ fn a_tied_weight_gets_both_gradients_once() {
     report.print();
 }
 
-/// Squares were summed over ranks for split and whole parameters alike: some elements counted twice, or on one rank only.
+/// Squares were summed over ranks for split and whole parameters alike: some elements counted twice, or on one rank
+/// only.
 #[test]
 fn the_gradient_norm_counts_every_element_once() {
     let mut report = Report::default();

@@ -57,7 +57,7 @@ fn a_gpt2_with_as_many_positions_as_tokens() {
 }
 
 #[test]
-fn a_gpt2_with_more_positions_masked_targets_and_several_files() {
+fn a_gpt2_with_masked_targets_and_several_files() {
     check::<Gpt2>("gpt2_masked_sharded");
 }
 

@@ -67,9 +67,9 @@ pub struct Outcome {
     pub trained: Tensors,
 }
 
-/// Removes results that are rounding noise. Softmax is invariant to a bias of the keys, so its gradient is noise, which AdamW
-/// turns into updates. The gradient is compared together with that of the queries' bias, with which a GPT-2 stores it, and
-/// the updated bias is not compared.
+/// Removes results that are rounding noise. Softmax is invariant to a bias of the keys, so its gradient is noise, which
+/// AdamW turns into updates. The gradient is compared together with that of the queries' bias, with which a GPT-2
+/// stores it, and the updated bias is not compared.
 pub fn without_noise(mut outcome: Outcome) -> Outcome {
     let is_noise = |path: &String| path.ends_with(".k_bias.bias");
     let noise: Vec<String> =

@@ -1,8 +1,8 @@
 //! Compiler diagnostics for models with mismatched shardings, and models that must compile.
 //!
-//! Each file of `ui/<topic>/`, except `ui/pass/`, must fail to compile with exactly the messages in its `.stderr` file. To
-//! update messages, run `TRYBUILD=overwrite cargo test --release -p meshwright-tests --test ui`, and review the difference.
-//! To run one case: `.. --test ui -- compile_errors trybuild=partial/silu`.
+//! Each file of `ui/<topic>/`, except `ui/pass/`, must fail to compile with exactly the messages in its `.stderr` file.
+//! To update messages, run `TRYBUILD=overwrite cargo test --release -p meshwright-tests --test ui`, and review the
+//! difference. To run one case: `.. --test ui -- compile_errors trybuild=partial/silu`.
 
 /// Models that must compile, with checks that need no training.
 #[path = "ui/pass/mod.rs"]

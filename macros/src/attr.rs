@@ -1,8 +1,8 @@
 //! Parsing: from attributes to typed values that keep their spans.
 //!
-//! No parser here returns at the first mistake. Each reports to the [`Ctxt`] and continues after the next comma, so that
-//! all mistakes of an item are reported together. If a misspelled word has a likely meaning, parsing continues with that
-//! meaning, so that one typo does not break the rest of the program.
+//! No parser here returns at the first mistake. Each reports to the [`Ctxt`] and continues after the next comma, so
+//! that all mistakes of an item are reported together. If a misspelled word has a likely meaning, parsing continues
+//! with that meaning, so that one typo does not break the rest of the program.
 
 pub mod args;
 pub mod recompute;

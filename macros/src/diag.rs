@@ -84,8 +84,8 @@ impl Drop for Ctxt {
 
 /// Returns the candidate closest to `word`, if one is close enough to suggest.
 ///
-/// A candidate is close if it needs few edits for the length of the word, or if one is a prefix of the other (`column` for
-/// `col`).
+/// A candidate is close if it needs few edits for the length of the word, or if one is a prefix of the other (`column`
+/// for `col`).
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     candidates
@@ -122,8 +122,8 @@ pub fn one_of<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// Counts the insertions, deletions, substitutions and swaps of neighbors that turn `a` into `b` (optimal string alignment
-/// distance).
+/// Counts the insertions, deletions, substitutions and swaps of neighbors that turn `a` into `b` (optimal string
+/// alignment distance).
 fn typing_mistakes(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];

@@ -1,7 +1,7 @@
 //! The macros on `proc_macro2` tokens: parse, model, check, expand.
 //!
-//! With errors, a fallback of the item is emitted too, so that one mistake in a model does not cause an error at each of its
-//! uses.
+//! With errors, a fallback of the item is emitted too, so that one mistake in a model does not cause an error at each
+//! of its uses.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;

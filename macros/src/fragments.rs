@@ -37,8 +37,8 @@ enum Fate {
     Parenthesized,
 }
 
-/// Rewrites every fragment in `tokens`, innermost first; `None` if all are kept. Unchanged groups are reused, as a new group
-/// would have only one span.
+/// Rewrites every fragment in `tokens`, innermost first; `None` if all are kept. Unchanged groups are reused, as a new
+/// group would have only one span.
 fn rewrite(
     tokens: &TokenStream,
     in_braces: bool,
@@ -88,8 +88,8 @@ fn regrouped(delimiter: Delimiter, content: TokenStream, span: Span) -> TokenTre
     TokenTree::Group(group)
 }
 
-/// Chooses the replacement of fragments that `syn` would parse differently from rustc: statements without a semicolon, and
-/// patterns with an operator before them.
+/// Chooses the replacement of fragments that `syn` would parse differently from rustc: statements without a semicolon,
+/// and patterns with an operator before them.
 fn before_parsing(Fragment { in_braces, before, content, after }: Fragment<'_>) -> Fate {
     if is_let(content) {
         if in_braces && !is_punct(after, ";") { Fate::Ended } else { Fate::Dissolved }

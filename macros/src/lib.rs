@@ -4,8 +4,8 @@
 //! - [`macro@model`] turns a struct of layers into a model, sharded as its fields are annotated.
 //! - [`macro@forward`] turns an impl block into the model's forward function.
 //!
-//! The macros generate declarations and calls; the compiler checks that shardings match, by the traits of the `meshwright`
-//! crate. The macros contain nothing about devices or communication.
+//! The macros generate declarations and calls; the compiler checks that shardings match, by the traits of the
+//! `meshwright` crate. The macros contain nothing about devices or communication.
 //!
 //! To print expansions to stderr, touch the file and build with `MESHWRIGHT_MACROS_DEBUG=1`.
 
@@ -40,15 +40,15 @@ use proc_macro::TokenStream;
 ///
 /// Every dim becomes a unit struct, `pub` unless declared otherwise, for shapes such as `Tensor<(Batch, Seq, Hidden)>`.
 ///
-/// `@ axis` distributes the dim over that mesh axis in every tensor: each rank of the axis holds a shard. The axes are `dp`,
-/// `fsdp`, `ep` and `cp`; `data` stands for all axes over which ranks read different samples (`dp`, `fsdp` and `ep`). A dim
-/// without `@` is whole on every rank, unless a shape contains `Split<Hidden, Tp>`. No dim is declared `@ tp`: layers are
-/// split by `#[sharded(tp = ..)]`.
+/// `@ axis` distributes the dim over that mesh axis in every tensor: each rank of the axis holds a shard. The axes are
+/// `dp`, `fsdp`, `ep` and `cp`; `data` stands for all axes over which ranks read different samples (`dp`, `fsdp` and
+/// `ep`). A dim without `@` is whole on every rank, unless a shape contains `Split<Hidden, Tp>`. No dim is declared
+/// `@ tp`: layers are split by `#[sharded(tp = ..)]`.
 ///
 /// A dim may have doc comments and `#[cfg(..)]`.
 ///
-/// The `meshwright` crate is found in `Cargo.toml`, also under another name. If another crate re-exports it, begin with its
-/// path: `crate = facade::meshwright;`.
+/// The `meshwright` crate is found in `Cargo.toml`, also under another name. If another crate re-exports it, begin with
+/// its path: `crate = facade::meshwright;`.
 #[proc_macro]
 pub fn dims(input: TokenStream) -> TokenStream {
     entry::dims(input.into()).into()
@@ -72,8 +72,8 @@ pub fn dims(input: TokenStream) -> TokenStream {
 ///
 /// # `#[sharded(..)]`
 ///
-/// Splits a layer over a mesh axis (its type becomes `<Linear<..> as Shard<Style>>::Sharded`), or makes the parameters of a
-/// field an FSDP unit. Several attributes on a field are combined.
+/// Splits a layer over a mesh axis (its type becomes `<Linear<..> as Shard<Style>>::Sharded`), or makes the parameters
+/// of a field an FSDP unit. Several attributes on a field are combined.
 ///
 /// | | |
 /// |---|---|
@@ -84,13 +84,13 @@ pub fn dims(input: TokenStream) -> TokenStream {
 /// | `fsdp` | the field's parameters are an FSDP unit: unsharded, reduced and updated together |
 ///
 /// ZeRO stages shard parameters by unit. Without `fsdp` each element of a `Stack` is a unit, and each field of the root
-/// model. The parameters of a nested unit belong to it alone. `#[sharded(fsdp)]` below `#[model]` makes every value of the
-/// struct a unit.
+/// model. The parameters of a nested unit belong to it alone. `#[sharded(fsdp)]` below `#[model]` makes every value of
+/// the struct a unit.
 ///
 /// # `#[recompute(..)]`
 ///
-/// Activation checkpointing: saves only the input of a model, or of each layer of a `Stack`, for backward, which recomputes
-/// the rest. The type of the field becomes `<Mlp as Recompute>::Recomputed`.
+/// Activation checkpointing: saves only the input of a model, or of each layer of a `Stack`, for backward, which
+/// recomputes the rest. The type of the field becomes `<Mlp as Recompute>::Recomputed`.
 ///
 /// | | |
 /// |---|---|
@@ -116,8 +116,8 @@ pub fn dims(input: TokenStream) -> TokenStream {
 ///
 /// # Errors
 ///
-/// All mistakes of a struct are reported together. Attributes similar to those above are reported as misspellings; others
-/// are left alone.
+/// All mistakes of a struct are reported together. Attributes similar to those above are reported as misspellings;
+/// others are left alone.
 ///
 /// # The path of the crate
 ///

@@ -1,5 +1,5 @@
-//! Tests of the macros' own diagnostics against `tests/mistakes/*.txt`: items, with the underline and message below each
-//! line. Run with `BLESS=1` to rewrite the messages.
+//! Tests of the macros' own diagnostics against `tests/mistakes/*.txt`: items, with the underline and message below
+//! each line. Run with `BLESS=1` to rewrite the messages.
 
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The declaration under `#[model]`, as plain data.
 //!
-//! Every node keeps its tokens, so that errors are shown at the source of the mistake. Lowering reports syntax without a
-//! meaning; `check` reports violated rules.
+//! Every node keeps its tokens, so that errors are shown at the source of the mistake. Lowering reports syntax without
+//! a meaning; `check` reports violated rules.
 
 use syn::punctuated::Punctuated;
 use syn::visit_mut::VisitMut;

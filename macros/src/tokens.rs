@@ -15,8 +15,8 @@ pub fn shown(tokens: impl ToTokens) -> String {
 
 /// Returns the spans of the first and the last token of `place`.
 ///
-/// On stable Rust spans cannot be joined. But rustc underlines a path or call from its first token to its last; so generated
-/// code whose errors belong to `place` begins with the first span and ends with the last.
+/// On stable Rust spans cannot be joined. But rustc underlines a path or call from its first token to its last; so
+/// generated code whose errors belong to `place` begins with the first span and ends with the last.
 pub fn ends(place: impl ToTokens) -> (Span, Span) {
     let place = place.to_token_stream();
     let start = place.span();

@@ -1,4 +1,5 @@
-//! Hygiene of expansions: they need no prelude and no crate called `meshwright`, and do not collide with names in scope.
+//! Hygiene of expansions: they need no prelude and no crate called `meshwright`, and do not collide with names in
+//! scope.
 
 #![deny(warnings, missing_docs)]
 

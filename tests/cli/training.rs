@@ -31,7 +31,7 @@ pub fn floats(list: &Value) -> Vec<f64> {
 }
 
 #[test]
-fn hugging_face_models_train_as_in_pytorch_on_every_mesh() {
+fn hugging_face_models_match_pytorch_on_every_mesh() {
     let workspace = Workspace::new();
     for (case, meshes) in [
         ("untied_mha", &["1", "dp=2", "dp=4", "tp=2", "tp=4", "dp=2,tp=2"][..]),
@@ -98,7 +98,7 @@ fn the_instruction_set_can_be_limited() {
 }
 
 #[test]
-fn text_and_token_files_of_both_widths_are_the_same_data() {
+fn text_and_token_files_are_the_same_data() {
     let workspace = Workspace::new();
     let text = workspace.read("text.txt");
     let narrow: Vec<u8> = text.iter().flat_map(|byte| u16::from(*byte).to_le_bytes()).collect();

@@ -1,9 +1,9 @@
 //! Peak activation memory against formulas of the tensors saved per layer.
 //!
-//! Saved per layer, in elements of the compute dtype: input and output of each norm (`x y`, `x' y'`: this rank's shard of
-//! the sequence, as backward repeats the all-gather), queries, keys and values, the attention output, gate, up, and their
-//! product. In f32: one statistic per token for each norm, and one per token and head for attention. The rotary tables of a
-//! layer live as long as the model.
+//! Saved per layer, in elements of the compute dtype: input and output of each norm (`x y`, `x' y'`: this rank's shard
+//! of the sequence, as backward repeats the all-gather), queries, keys and values, the attention output, gate, up, and
+//! their product. In f32: one statistic per token for each norm, and one per token and head for attention. The rotary
+//! tables of a layer live as long as the model.
 //!
 //! | `--recompute` | saved per layer | during recomputation |
 //! |---|---|---|

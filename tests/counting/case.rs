@@ -121,8 +121,8 @@ impl Case {
         if self.reduce_bf16 { 2 } else { F32 }
     }
 
-    /// Elements of each unit's flat buffer on tensor-parallel rank `rank`, with aligned parameters: the embedding, the layers,
-    /// the norm, and the head unless its weight is tied.
+    /// Elements of each unit's flat buffer on tensor-parallel rank `rank`, with aligned parameters: the embedding, the
+    /// layers, the norm, and the head unless its weight is tied.
     pub fn units(self, rank: usize) -> Vec<usize> {
         let Case { hidden, ffn, tp, .. } = self;
         let lines = |len: usize| len.next_multiple_of(LINE);

@@ -33,8 +33,8 @@ fn recomputed_flops_do_not_depend_on_mesh_or_stage() {
     }
 }
 
-/// The tied embedding counts once, as the head, and positions are only looked up. Recomputing a layer repeats its matmuls
-/// and attention; the recomputation that the model itself declares repeats neither.
+/// The tied embedding counts once, as the head, and positions are only looked up. Recomputing a layer repeats its
+/// matmuls and attention; the recomputation that the model itself declares repeats neither.
 #[test]
 fn a_gpt2_counts_parameters_of_matmuls() {
     for (recompute, recomputed) in [("", 0.0), ("none", 0.0), ("full", 1.0)] {
@@ -51,7 +51,8 @@ fn a_gpt2_counts_parameters_of_matmuls() {
     }
 }
 
-/// Trains, and compares the difference between the two utilizations with `recomputed` FLOPs; both are relative to `model`.
+/// Trains, and compares the difference between the two utilizations with `recomputed` FLOPs; both are relative to
+/// `model`.
 #[track_caller]
 fn check_steps<M: LanguageModel>(case: Case, model: f64, recomputed: f64) -> Outcome {
     let outcome = case.run::<M>();

@@ -26,8 +26,8 @@ fn check_sharded<M: LanguageModel>(case: Case) {
     }
 }
 
-/// Without tensor-parallel regions: the unsharded values of two units at stage 3, and from stage 2 on a gradient and the
-/// previous one in its reduction. The all-reduce of shards over replicas may hold one more than planned.
+/// Without tensor-parallel regions: the unsharded values of two units at stage 3, and from stage 2 on a gradient and
+/// the previous one in its reduction. The all-reduce of shards over replicas may hold one more than planned.
 #[test]
 fn concurrent_buffers_are_planned() {
     for (dp, fsdp) in [(1, 2), (2, 2), (1, 4)] {

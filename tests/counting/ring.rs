@@ -1,4 +1,5 @@
-//! Bytes that one rank sends in a collective, by the convention of `CommStats`: those of a ring algorithm, rounded down.
+//! Bytes that one rank sends in a collective, by the convention of `CommStats`: those of a ring algorithm, rounded
+//! down.
 
 /// An all-gather or a reduce-scatter of `bytes` in total.
 pub fn gather(bytes: usize, ranks: usize) -> usize {

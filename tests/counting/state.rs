@@ -1,7 +1,7 @@
 //! Memory of parameters, gradients and optimizer state on the rank with the largest shards.
 //!
-//! With `P` elements on the rank, where each parameter is aligned to 16 elements, and `N` ranks along `fsdp`, the largest
-//! shard of a unit is `P/N` rounded up to the alignment:
+//! With `P` elements on the rank, where each parameter is aligned to 16 elements, and `N` ranks along `fsdp`, the
+//! largest shard of a unit is `P/N` rounded up to the alignment:
 //!
 //! | ZeRO stage | parameters | gradients | AdamW |
 //! |---|---|---|---|
@@ -10,8 +10,9 @@
 //! | 2 | 4 P | 4 P/N | 8 P/N |
 //! | 3 | 4 P/N | 4 P/N | 8 P/N |
 //!
-//! In bf16, parameters take 2 bytes instead of 4, and the optimizer 12 instead of 8: two moments and the master weights.
-//! Replicas (`dp`) make no difference. Buffers take whole cache lines of 64 bytes, which matters only to shards in bf16.
+//! In bf16, parameters take 2 bytes instead of 4, and the optimizer 12 instead of 8: two moments and the master
+//! weights. Replicas (`dp`) make no difference. Buffers take whole cache lines of 64 bytes, which matters only to
+//! shards in bf16.
 
 use meshwright::train::LanguageModel;
 use meshwright_examples::llama::Llama;

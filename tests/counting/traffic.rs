@@ -10,10 +10,10 @@
 //! | 3 | | `(P + B) (N-1)/N`: all-gathers; `P (N-1)/N`: reduce-scatter |
 //!
 //! Gradients are sent in the reduce dtype, values in the compute dtype. From stage 1 on, the replicas all-reduce their
-//! shards: `2 S (D-1)/D` per step, where `S` is about `P/N`. `B` counts the units that backward unshards again: the layers
-//! and the last norm, as the backward of an embedding or head does not read the weight. A tied weight is gathered twice in
-//! forward, once for each use. At stage 3 the first unit of forward is prefetched after the optimizer step, so the first
-//! step has one more all-gather than the others.
+//! shards: `2 S (D-1)/D` per step, where `S` is about `P/N`. `B` counts the units that backward unshards again: the
+//! layers and the last norm, as the backward of an embedding or head does not read the weight. A tied weight is
+//! gathered twice in forward, once for each use. At stage 3 the first unit of forward is prefetched after the optimizer
+//! step, so the first step has one more all-gather than the others.
 
 use std::collections::BTreeMap;
 
@@ -41,8 +41,8 @@ fn gradients_are_reduced_once_per_step_below_stage_2() {
     }
 }
 
-/// Recomputation repeats the forward collectives of its segments and adds no others: tensors that the backward of a plain
-/// layer would gather again were just gathered.
+/// Recomputation repeats the forward collectives of its segments and adds no others: tensors that the backward of a
+/// plain layer would gather again were just gathered.
 #[test]
 fn recomputation_repeats_forward_collectives() {
     for recompute in ["full", "every=2", "sqrt", "attn"] {
@@ -62,8 +62,8 @@ fn nested_segments_gather_each_unit_once() {
     check::<saving_llama::Llama>(case);
     let outcome = case.run::<nested_llama::Llama>();
     for (step, line) in outcome.steps.iter().enumerate() {
-        // Forward reads the unit of the norms before and after attention, which is another unit; the first pass does not
-        // know yet that the norms are read again.
+        // Forward reads the unit of the norms before and after attention, which is another unit; the first pass does
+        // not know yet that the norms are read again.
         let norms = 2 * case.hidden.next_multiple_of(16) * F32;
         let again = if step == 0 { case.layers * gather(norms, 2) } else { 0 };
         assert_eq!(line["comm_bytes"]["fsdp"], case.sent(step)["fsdp"] + again, "step {step}");

@@ -124,7 +124,7 @@ struct Predictor {
 }
 
 #[test]
-fn ids_beyond_the_vocabulary_are_named_with_their_field() {
+fn ids_beyond_the_vocabulary_name_their_field() {
     let sizes = Sizes::new().with(Vocab, 8).with(Hidden, 4);
     for (token, target, part) in [
         (8, 0, "`embed.weight`: token id 8 is beyond the vocabulary of 8"),

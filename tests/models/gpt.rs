@@ -44,8 +44,8 @@ impl Mlp {
     }
 }
 
-/// Multi-head attention with biases, over pairs of dims and over one. Keys have no bias: softmax is invariant to it, so its
-/// gradient would be rounding noise.
+/// Multi-head attention with biases, over pairs of dims and over one. Keys have no bias: softmax is invariant to it, so
+/// its gradient would be rounding noise.
 #[model]
 pub struct SelfAttention {
     #[sharded(tp = "col")]

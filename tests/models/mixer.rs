@@ -1,5 +1,5 @@
-//! A model with every operation that the Llama lacks: LayerNorm, biases before and after a reduction, dropout on split and
-//! whole tensors, hand-written contractions whose partial sums are combined, gathers, slices, sums and means, and a
+//! A model with every operation that the Llama lacks: LayerNorm, biases before and after a reduction, dropout on split
+//! and whole tensors, hand-written contractions whose partial sums are combined, gathers, slices, sums and means, and a
 //! cross-entropy over split logits.
 
 use meshwright::prelude::*;
@@ -125,7 +125,8 @@ impl Mixer {
     }
 }
 
-/// A model with sums over the samples of all ranks, and parameters applied to the results, which are equal on all ranks.
+/// A model with sums over the samples of all ranks, and parameters applied to the results, which are equal on all
+/// ranks.
 #[model]
 pub struct Pool {
     before: Linear<Hidden, Hidden>,

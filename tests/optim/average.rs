@@ -10,8 +10,8 @@ use crate::net::{Case, first};
 
 const DECAY: f64 = 0.7;
 
-/// The average follows its recurrence in double precision. Swapping it with the parameters after every step does not change
-/// training.
+/// The average follows its recurrence in double precision. Swapping it with the parameters after every step does not
+/// change training.
 #[test]
 fn the_average_follows_its_recurrence() {
     let mut report = Report::default();

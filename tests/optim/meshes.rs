@@ -91,8 +91,8 @@ fn state_memory_matches_the_formula() {
     }
 }
 
-/// Each shard of a matrix is sent to the matrix's owner within the replica, and each rank receives its shard of the result;
-/// the owner's own shard is not sent.
+/// Each shard of a matrix is sent to the matrix's owner within the replica, and each rank receives its shard of the
+/// result; the owner's own shard is not sent.
 #[test]
 fn muon_sends_each_shard_and_result_once() {
     for (mesh, zero, axes) in [

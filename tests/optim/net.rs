@@ -1,5 +1,5 @@
-//! A small model in one unit, and runs of it. Its vocabulary is odd, so that matrices begin at different offsets on different
-//! ranks.
+//! A small model in one unit, and runs of it. Its vocabulary is odd, so that matrices begin at different offsets on
+//! different ranks.
 
 use std::collections::BTreeMap;
 

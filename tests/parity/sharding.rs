@@ -14,8 +14,8 @@ use meshwright_tests::run::Setup;
 use crate::llama::Case;
 use crate::table::check_each;
 
-/// Meshes that shard over two ranks, alone, with tensor parallelism and with replicas; and over four, where some ranks have
-/// an empty shard of a small unit.
+/// Meshes that shard over two ranks, alone, with tensor parallelism and with replicas; and over four, where some ranks
+/// have an empty shard of a small unit.
 pub const MESHES: [&str; 5] =
     ["fsdp=2", "fsdp=2,tp=2", "dp=2,fsdp=2", "fsdp=4", "dp=2,fsdp=2,tp=2"];
 

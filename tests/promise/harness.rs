@@ -112,8 +112,8 @@ impl Spot {
     }
 }
 
-/// Runs a program that must be refused on `case`, and fails unless the message has the line of the [`Spot`] in `file`, and
-/// all of `parts`.
+/// Runs a program that must be refused on `case`, and fails unless the message has the line of the [`Spot`] in `file`,
+/// and all of `parts`.
 #[track_caller]
 pub fn refused<T: Send>(
     case: MeshCase,

@@ -109,8 +109,8 @@ pub struct Batched {
 
 /// Micro-batch `index` of `count` of a batch of `batch` sequences of `seq` tokens.
 ///
-/// With `alike`, micro-batches hold the same sequences on every mesh; otherwise a sequence keeps its index in the batch, and
-/// its micro-batch depends on the number of data ranks.
+/// With `alike`, micro-batches hold the same sequences on every mesh; otherwise a sequence keeps its index in the
+/// batch, and its micro-batch depends on the number of data ranks.
 pub fn micro_batch(
     rank: &Rank,
     (batch, seq): (usize, usize),

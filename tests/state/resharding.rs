@@ -42,7 +42,7 @@ fn runs_resume_on_other_meshes_and_stages() {
 
 /// In bf16 the ranks save the master weights, which another mesh reads bitwise equal.
 #[test]
-fn bf16_checkpoints_pass_through_every_stage_unchanged() {
+fn bf16_checkpoints_reshard_unchanged() {
     let run = Run::new();
     let bf16 = |sharding: &str, steps: usize| {
         format!("{SMALL} --dtype bf16 --micro-batches 2 --lr 0 --steps {steps} {sharding}")

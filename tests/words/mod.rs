@@ -1,7 +1,7 @@
 //! Vocabulary of the sources: retired terms and first doc lines in the wrong form do not come back.
 //!
-//! The terms are those of the book's glossary. A folder or file in [`NOT_YET_CLEAN`] is skipped; it is checked as soon as
-//! its line is removed.
+//! The terms are those of the book's glossary. A folder or file in [`NOT_YET_CLEAN`] is skipped; it is checked as soon
+//! as its line is removed.
 
 mod terms;
 

@@ -2,8 +2,9 @@
 
 /// A retired term and its replacement.
 ///
-/// Words match case-insensitively between characters that are not letters, so identifiers such as `my_optimiser` match too. A
-/// space matches `_` and `-` as well; `*` at the end matches any ending. A term with an upper-case letter is case-sensitive.
+/// Words match case-insensitively between characters that are not letters, so identifiers such as `my_optimiser` match
+/// too. A space matches `_` and `-` as well; `*` at the end matches any ending. A term with an upper-case letter is
+/// case-sensitive.
 pub const RETIRED: &[(&str, &str)] = &[
     // GPUs and devices.
     ("card", "`GPU`"),

@@ -65,8 +65,8 @@ impl Runtime {
         name.map_or(Self::Missing, Self::Dependency)
     }
 
-    /// Finds the dependency like [`of_package`](Self::of_package). A missing one is reported, with an example of how to name
-    /// the crate.
+    /// Finds the dependency like [`of_package`](Self::of_package). A missing one is reported, with an example of how to
+    /// name the crate.
     pub fn of_package_or_error(cx: &Ctxt, example: &str) -> Self {
         let found = Self::of_package();
         if matches!(found, Self::Missing) {

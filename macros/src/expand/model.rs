@@ -85,8 +85,8 @@ fn cut_of(field: &Field) -> Option<&Cut> {
 
 /// Names a field of size zero after a rewritten last field.
 ///
-/// The compiler computes the size of a struct at each mention, for which it looks at the last field. If the layer of that
-/// field did not support the style, every mention would be another error.
+/// The compiler computes the size of a struct at each mention, for which it looks at the last field. If the layer of
+/// that field did not support the style, every mention would be another error.
 fn end_field(model: &Model) -> Option<Ident> {
     let last = model.fields.last()?;
     is_rewritten(last).then(|| Ident::new("_end", Span::mixed_site()))
@@ -182,8 +182,8 @@ fn build_impl(model: &Model) -> TokenStream {
     }
 }
 
-/// Writes the call that builds a field. It has the span of the field's type, so that a type that is not a layer is an error
-/// there.
+/// Writes the call that builds a field. It has the span of the field's type, so that a type that is not a layer is an
+/// error there.
 fn build_field(model: &Model, builder: &Ident, field: &Field) -> TokenStream {
     let Field { name, ty, cfgs, .. } = field;
     let private = private(model);
@@ -260,8 +260,8 @@ fn tie_probe(runtime: &Runtime, field: &Field) -> Option<TokenStream> {
 /// ```text
 /// let _ = |__layer: &<Stack<Block> as Recompute>::Layer| { let _ = &__layer.attn.core; };
 /// ```
-/// A missing field is an error at its name in the path. The fields of a type parameter are unknown here; the builder checks
-/// them.
+/// A missing field is an error at its name in the path. The fields of a type parameter are unknown here; the builder
+/// checks them.
 fn save_probe(model: &Model, field: &Field) -> Option<TokenStream> {
     let Field { ty, cfgs, .. } = field;
     let recompute = field.recompute.as_ref()?;
@@ -363,8 +363,8 @@ fn private(model: &Model) -> TokenStream {
     model.runtime.private(Span::call_site())
 }
 
-/// Returns the struct's generics with a `Build` bound for every field whose type depends on them. A field under `cfg` gets
-/// no bound, as predicates take no attributes on stable Rust.
+/// Returns the struct's generics with a `Build` bound for every field whose type depends on them. A field under `cfg`
+/// gets no bound, as predicates take no attributes on stable Rust.
 fn generics_that_build(model: &Model) -> Generics {
     let mut generics = model.item.generics.clone();
     let params = parameters(&generics);

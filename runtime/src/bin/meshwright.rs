@@ -169,7 +169,8 @@ mod cuda {
         Ok((text, problems.is_empty()))
     }
 
-    /// Formats one line per kernel. Numbers that differ between architectures are listed in the order of `architectures`.
+    /// Formats one line per kernel. Numbers that differ between architectures are listed in the order of
+    /// `architectures`.
     fn table(checked: &[Checked], architectures: &[String]) -> String {
         let mut rows: BTreeMap<(&str, &str), Vec<&Kernel>> = BTreeMap::new();
         for checked in checked {

@@ -26,8 +26,8 @@ pub trait Axis: AxisGroup {
 
 /// The axes that distribute a dim by declaration: none ([`Here`]), or those after `@` (`Batch @ data`, `Seq @ cp`).
 ///
-/// Neither `Tp` nor `Pp` is a home: the dims that tensor parallelism splits differ from layer to layer, so they are part
-/// of the type of a layer or tensor.
+/// Neither `Tp` nor `Pp` is a home: the dims that tensor parallelism splits differ from layer to layer, so they are
+/// part of the type of a layer or tensor.
 #[diagnostic::on_unimplemented(
     message = "no dim can be declared over `{Self}`",
     label = "not the home of a dim",
@@ -43,8 +43,8 @@ pub trait Home: AxisGroup + ApartFrom<Tp> + ApartFrom<Pp> {}
 )]
 pub trait ApartFrom<A> {}
 
-/// An axis over which parameters can be split. Ranks of other axes compute with the same parameters, on different samples
-/// or shards of a sequence.
+/// An axis over which parameters can be split. Ranks of other axes compute with the same parameters, on different
+/// samples or shards of a sequence.
 #[diagnostic::on_unimplemented(
     message = "the parameters of a layer cannot be split over `{Self}`",
     label = "not an axis of tensor parallelism",

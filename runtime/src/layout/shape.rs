@@ -8,8 +8,8 @@ use super::{
 
 /// [`Dims`] in which each mesh axis distributes at most one dim, once: a shape that a tensor can be created with.
 ///
-/// Code that is generic in dims and creates tensors needs the bound `where (B, S): Shape`. This function is refused, as `Tp`
-/// would split two dims of the result:
+/// Code that is generic in dims and creates tensors needs the bound `where (B, S): Shape`. This function is refused, as
+/// `Tp` would split two dims of the result:
 ///
 /// ```compile_fail,E0277
 /// use meshwright::prelude::*;
@@ -26,8 +26,8 @@ impl<S: Dims> Shape for S where <S::Usage as UsageSet>::Verdict: OneDimPerAxis<S
 
 /// The dims of a tensor, outermost first: a tuple of 1 to 5 dims.
 ///
-/// The shape of a weight may group its dims by input and output: `(Hidden, (Heads, HeadDim))`. A bias has output dims only:
-/// `((Heads, HeadDim),)`.
+/// The shape of a weight may group its dims by input and output: `(Hidden, (Heads, HeadDim))`. A bias has output dims
+/// only: `((Heads, HeadDim),)`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a shape",
     note = "a shape is a tuple of 1 to 5 dims: `(Batch, Seq, Hidden)`; of one dim: `(Hidden,)`"
@@ -94,8 +94,8 @@ grouped_shapes! {
     <A, B, C, D> ((A, B), (C, D)), reads 2;
 }
 
-/// The trailing dims that a layer reads or writes: one dim, or a pair such as `(Heads, HeadDim)`, which is split along its
-/// first dim.
+/// The trailing dims that a layer reads or writes: one dim, or a pair such as `(Heads, HeadDim)`, which is split along
+/// its first dim.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a dim nor a pair of dims",
     note = "a layer reads and writes one dim (`Hidden`) or a pair (`(Heads, HeadDim)`)"

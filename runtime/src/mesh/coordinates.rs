@@ -53,8 +53,8 @@ impl MeshShape {
         })
     }
 
-    /// Returns the process group of `rank` along `axes`: the ranks whose coordinates differ along `axes` only, including
-    /// `rank`, ordered by coordinates.
+    /// Returns the process group of `rank` along `axes`: the ranks whose coordinates differ along `axes` only,
+    /// including `rank`, ordered by coordinates.
     pub fn group_of(&self, rank: usize, axes: AxisSet) -> Vec<usize> {
         // Outermost axis first, which keeps the list ordered.
         let mut members = vec![self.coordinates(rank)];

@@ -116,14 +116,15 @@ impl WeightGradient {
     }
 }
 
-/// The GEMM for the weight's gradient, `[vocab, hidden]`, from the gradient of the logits of `tokens` tokens and the input.
+/// The GEMM for the weight's gradient, `[vocab, hidden]`, from the gradient of the logits of `tokens` tokens and the
+/// input.
 fn weight_gemm(vocab: usize, hidden: usize, tokens: usize, accumulate: bool) -> Gemm {
     Gemm { m: vocab, n: hidden, k: tokens, trans_a: true, trans_b: false, accumulate }
 }
 
 impl Head<'_> {
-    /// Computes all chunks. Returns the sum of the losses, and the logits buffer, which holds the logits' gradient of the
-    /// last chunk if `gradients` are computed.
+    /// Computes all chunks. Returns the sum of the losses, and the logits buffer, which holds the logits' gradient of
+    /// the last chunk if `gradients` are computed.
     fn compute_chunks(
         self,
         chunks: LogitChunks,

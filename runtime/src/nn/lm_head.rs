@@ -1,5 +1,5 @@
-//! Language-model head: projection onto the vocabulary, fused with the cross-entropy so that the logits of a whole batch
-//! are never in memory together.
+//! Language-model head: projection onto the vocabulary, fused with the cross-entropy so that the logits of a whole
+//! batch are never in memory together.
 
 use std::marker::PhantomData;
 use std::panic::Location;

@@ -26,8 +26,8 @@ pub(crate) struct LogitChunks {
 }
 
 impl LogitChunks {
-    /// Chooses the chunks for a rank that holds at most `vocab` columns. All ranks that share the vocabulary use the same
-    /// chunks, as they exchange statistics once per chunk.
+    /// Chooses the chunks for a rank that holds at most `vocab` columns. All ranks that share the vocabulary use the
+    /// same chunks, as they exchange statistics once per chunk.
     pub fn of(rank: &Rank, tokens: usize, vocab: usize) -> LogitChunks {
         match rank.meter().device() {
             Some(_) => LogitChunks::on_device(tokens, vocab, rank.logits_limit()),
@@ -41,8 +41,8 @@ impl LogitChunks {
         LogitChunks { tokens, unit, count: tokens.div_ceil(unit) }
     }
 
-    /// Chooses as few chunks as `limit` logits allow. Their lengths differ by less than [`TILE_TOKENS`], so that no chunk
-    /// is too short for a fast GEMM.
+    /// Chooses as few chunks as `limit` logits allow. Their lengths differ by less than [`TILE_TOKENS`], so that no
+    /// chunk is too short for a fast GEMM.
     pub fn on_device(tokens: usize, vocab: usize, limit: Option<usize>) -> LogitChunks {
         let most = most_tokens(limit.unwrap_or(DEVICE_LOGITS), vocab);
         let unit = if most < TILE_TOKENS { 1 } else { TILE_TOKENS };

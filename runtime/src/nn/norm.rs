@@ -10,8 +10,8 @@ use super::{Build, Builder, Layer};
 
 /// `x / sqrt(mean(x²) + eps) * weight` over the last dim `H` (Zhang and Sennrich, 2019).
 ///
-/// Every rank normalizes the same activation, or its shard of a sequence-parallel stream; in the second case the gradient
-/// of the weight is reduced over the axis.
+/// Every rank normalizes the same activation, or its shard of a sequence-parallel stream; in the second case the
+/// gradient of the weight is reduced over the axis.
 pub struct RmsNorm<H> {
     weight: ParamRef,
     eps: f32,
@@ -107,8 +107,8 @@ impl<H, X: NormInput<H>> Layer<Tensor<X>> for LayerNorm<H> {
     }
 }
 
-/// Evaluates the input of a norm, except for a sum of two values, which the norm kernel computes. Deferred matmuls of the
-/// sum are evaluated first, as their parameters are unsharded before those of the norm.
+/// Evaluates the input of a norm, except for a sum of two values, which the norm kernel computes. Deferred matmuls of
+/// the sum are evaluated first, as their parameters are unsharded before those of the norm.
 fn compute_unless_sum(x: &Value) {
     x.compute_products();
     if !x.is_deferred_sum() {

@@ -10,8 +10,8 @@ use super::{Build, Builder, Layer};
 
 /// Adds a learned row of `H` for each position of the sequence, the dim before `H`; the weight is shaped `(P, H)`.
 ///
-/// Sequences may be shorter than the `P` positions of the table. If the stream is split along the sequence, each rank adds
-/// the rows of its own shard, from a table that is whole on all of them.
+/// Sequences may be shorter than the `P` positions of the table. If the stream is split along the sequence, each rank
+/// adds the rows of its own shard, from a table that is whole on all of them.
 pub struct LearnedPositions<P, H> {
     weight: ParamRef,
     kind: PhantomData<(P, H)>,

@@ -39,8 +39,8 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    /// Creates settings without sizes and with defaults: epsilon 1e-5, rotary base 10,000, weights of standard deviation
-    /// 0.02, no dropout, recomputation as the model declares.
+    /// Creates settings without sizes and with defaults: epsilon 1e-5, rotary base 10,000, weights of standard
+    /// deviation 0.02, no dropout, recomputation as the model declares.
     pub fn new() -> Sizes {
         Sizes::default()
     }

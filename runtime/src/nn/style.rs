@@ -28,8 +28,8 @@ pub struct AllReduce;
 #[derive(Debug, Clone, Copy)]
 pub struct Scatter<D>(PhantomData<D>);
 
-/// The exit from a tensor-parallel region over `A`: the reduction, and the shape of its result from the lead dims and the
-/// feature `F` that the region computed.
+/// The exit from a tensor-parallel region over `A`: the reduction, and the shape of its result from the lead dims and
+/// the feature `F` that the region computed.
 #[diagnostic::on_unimplemented(
     message = "the result of this layer cannot be scattered: `{Self}`",
     label = "its lead dims are `{Lead}`",

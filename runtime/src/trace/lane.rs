@@ -45,8 +45,8 @@ impl Lane {
         Span(self.0.as_deref().map(|log| (log, name.into(), Instant::now())))
     }
 
-    /// Records a span from `start` to now; its arguments are created only if the lane is on. Spans of one lane must nest,
-    /// and of two spans with the same end the inner one must be recorded first.
+    /// Records a span from `start` to now; its arguments are created only if the lane is on. Spans of one lane must
+    /// nest, and of two spans with the same end the inner one must be recorded first.
     pub fn complete(
         &self,
         name: impl Into<Name>,

@@ -1,7 +1,7 @@
 //! Execution traces of all ranks, as a file for [Perfetto](https://ui.perfetto.dev) or `chrome://tracing`.
 //!
-//! A rank is a process of the trace, and has **lanes** (threads in the file format): one for its main thread, and one for
-//! each process group it communicates in. Lanes hold spans; the spans of one lane either nest or do not overlap.
+//! A rank is a process of the trace, and has **lanes** (threads in the file format): one for its main thread, and one
+//! for each process group it communicates in. Lanes hold spans; the spans of one lane either nest or do not overlap.
 //!
 //! ```
 //! use meshwright::trace::Tracer;
@@ -18,8 +18,8 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Recording a [`Span`] has a small overhead on its thread. Without a tracer, [`Lane::off`] costs one comparison and does
-//! not format the name.
+//! Recording a [`Span`] has a small overhead on its thread. Without a tracer, [`Lane::off`] costs one comparison and
+//! does not format the name.
 
 mod event;
 mod file;

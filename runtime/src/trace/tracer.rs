@@ -17,8 +17,8 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Maximum number of spans per lane. At about 300 bytes for a collective and 100 for another span, a full lane takes at
-    /// most 40 MB.
+    /// Maximum number of spans per lane. At about 300 bytes for a collective and 100 for another span, a full lane
+    /// takes at most 40 MB.
     pub const CAPACITY: usize = 1 << 17;
 
     /// Creates a tracer without lanes; its timestamps start now.
@@ -27,8 +27,8 @@ impl Tracer {
         Tracer::with_capacity(Tracer::CAPACITY)
     }
 
-    /// Creates a tracer that keeps the first `capacity` spans of each lane instead of [`CAPACITY`](Self::CAPACITY). The file
-    /// has the number of dropped spans.
+    /// Creates a tracer that keeps the first `capacity` spans of each lane instead of [`CAPACITY`](Self::CAPACITY). The
+    /// file has the number of dropped spans.
     pub fn with_capacity(capacity: usize) -> Arc<Tracer> {
         Arc::new(Tracer { origin: Instant::now(), capacity, lanes: Mutex::default() })
     }

@@ -83,8 +83,8 @@ impl<'a> Builder<'a> {
     /// Ties this field to the field at `target`, a path relative to the model that contains both: the two share their
     /// parameters. With `when`, they are tied only if that flag of the sizes is set.
     ///
-    /// A parameter belongs to the unit that declares it first. A tied field declares no parameters, and its nested fields
-    /// are tied to those of the target, so two units never need parameters of each other.
+    /// A parameter belongs to the unit that declares it first. A tied field declares no parameters, and its nested
+    /// fields are tied to those of the target, so two units never need parameters of each other.
     pub fn tie(&mut self, target: &str, when: Option<&str>) -> &mut Self {
         if when.is_none_or(|flag| self.state.sizes.flag(flag)) {
             let target = match self.path.rsplit_once('.') {

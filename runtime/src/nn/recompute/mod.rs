@@ -15,7 +15,8 @@ pub(super) use segments::Segment;
 
 use super::{Build, Builder, ForwardInput, Layer, Module, Stack};
 
-/// A type that can be recomputed: `#[recompute]` on a field of type `F` makes the field a `<F as Recompute>::Recomputed`.
+/// A type that can be recomputed: `#[recompute]` on a field of type `F` makes the field a
+/// `<F as Recompute>::Recomputed`.
 ///
 /// Models (`#[model]` implements the trait) and stacks can be recomputed. Implement it for your own layer, with
 /// [`Recomputed<Self>`](Recomputed), to allow the annotation.
@@ -59,7 +60,8 @@ impl<M, N> RecomputeEvery for Stack<M, N> {
 
 /// A model whose `forward` is one checkpointed segment: backward recomputes it from its input.
 ///
-/// It has the input and output types of the model, and dereferences to it; other methods of the model are not recomputed.
+/// It has the input and output types of the model, and dereferences to it; other methods of the model are not
+/// recomputed.
 pub struct Recomputed<M> {
     model: Rc<M>,
     /// `None` if an override of the run replaces the model's attributes.

@@ -26,8 +26,8 @@ impl Default for RecomputePolicy {
 pub enum Grouping {
     /// Segments of this many consecutive layers; the last one may have fewer.
     Every(usize),
-    /// Segments of `ceil(sqrt(L))` of the `L` layers: for equal layers, memory then grows with `sqrt(L)` (Chen, Xu, Zhang
-    /// and Guestrin, 2016, section 4.1).
+    /// Segments of `ceil(sqrt(L))` of the `L` layers: for equal layers, memory then grows with `sqrt(L)` (Chen, Xu,
+    /// Zhang and Guestrin, 2016, section 4.1).
     Sqrt,
 }
 
@@ -57,8 +57,8 @@ pub enum RecomputeOverride {
     Every(NonZeroUsize),
     /// `sqrt`: like [`Grouping::Sqrt`].
     Sqrt,
-    /// `attn`: only attention and its inputs in each layer of a stack, which are the fields of a model up to and including
-    /// its [`Attention`](crate::nn::Attention).
+    /// `attn`: only attention and its inputs in each layer of a stack, which are the fields of a model up to and
+    /// including its [`Attention`](crate::nn::Attention).
     Attention,
 }
 
