@@ -29,7 +29,7 @@ pub trait Build: Sized {
 #[track_caller]
 pub fn build<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, BuildError> {
     let built = declare(rank, sizes)?;
-    let name = "the inputs of a model (its sizes and settings, and the seed of the rank)";
+    let name = "the configuration of a model (its sizes and settings, and the seed of the rank)";
     rank.declared_values().note_setting(name, Location::caller(), || {
         let Sizes { norm_eps, rope_theta, init_std, dropout, .. } = sizes;
         let params: Vec<String> = built.params.iter().map(ParamRef::declaration).collect();
