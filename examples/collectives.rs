@@ -1,9 +1,9 @@
-//! The eight collectives on four ranks, and an asynchronous one: `cargo run --release --example collectives`.
+//! All collectives on four ranks, and an asynchronous one: `cargo run --release --example collectives`.
 
 use meshwright::backend::Category;
 use meshwright::comm::{Blocks, ReduceOp, Site};
 
-/// What each rank has.
+/// The values of each rank.
 type ByRank = Vec<Vec<f32>>;
 
 fn main() -> meshwright::Result<()> {
@@ -16,14 +16,14 @@ fn main() -> meshwright::Result<()> {
     Ok(())
 }
 
-/// What each collective leaves on every rank.
+/// Returns the result of each collective on every rank.
 pub fn collectives() -> meshwright::Result<Vec<(&'static str, ByRank)>> {
     let by_rank = meshwright::run_on("tp=4", 0, |rank| {
         let group = rank.comms().world();
         let (me, site) = (group.rank(), Site::here("collectives"));
         let is_root = me == 0;
         let one_each = Blocks::even(1, 1, 4);
-        // Rank r begins with r, and with 10r, 10r + 1, 10r + 2, 10r + 3.
+        // Rank r starts with r, and with 10r, 10r + 1, 10r + 2, 10r + 3.
         let mine = [me as f32];
         let row: Vec<f32> = (0..4).map(|column| (10 * me + column) as f32).collect();
         let mut results = Vec::new();
@@ -63,7 +63,7 @@ pub fn collectives() -> meshwright::Result<Vec<(&'static str, ByRank)>> {
         group.all_to_all(&site, src, dst, &[1; 4], &[1; 4])?;
         results.push(("all_to_all: rows become columns", column));
 
-        // An asynchronous collective owns its buffer until `wait` gives it back; meanwhile the rank is free.
+        // An asynchronous collective owns its buffer until `wait` returns it; the rank can compute in the meantime.
         let buffer = rank.meter().copy_of(&row, Category::Communication);
         let pending = group.start_all_reduce(&site, ReduceOp::Sum, buffer);
         let elsewhere: f32 = row.iter().sum();

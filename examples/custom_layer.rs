@@ -1,4 +1,4 @@
-//! A layer that the library does not have, made shardable from outside, and a contraction of the author's own:
+//! A custom layer with a sharding style, and a contraction in a model's `forward`:
 //! `cargo run --release --example custom_layer`.
 
 use meshwright::layout::{Axis, Shape};
@@ -14,7 +14,7 @@ pub struct Glu<I, O> {
     up: Param<(I, O)>,
 }
 
-/// Lets it be a field of a model.
+/// Makes it usable as a field of a model.
 impl<I, O> Build for Glu<I, O>
 where
     (I, O): Shape,
@@ -25,7 +25,7 @@ where
     }
 }
 
-/// Lets it be annotated: `tp = "col"` splits what both weights write, and nothing else changes.
+/// Supports `tp = "col"`, which splits the output of both weights.
 impl<I, O: Whole, A: Axis> Shard<Col<A>> for Glu<I, O> {
     type Sharded = Glu<I, Split<O, A>>;
 }
@@ -34,7 +34,7 @@ impl<I, O> Glu<I, O>
 where
     (I, O): Shape,
 {
-    /// For any input that both weights can be contracted with to a value, whole or split.
+    /// Computes the layer for any input that can be contracted with both weights, whole or split.
     pub fn forward<X, Y: Shape>(&self, x: &Tensor<X>) -> Tensor<Y>
     where
         X: Contract<(I, O), Out = Tensor<Y>>,
@@ -54,10 +54,10 @@ struct Mlp {
 #[forward]
 impl Mlp {
     fn forward(&self, x: &Tensor<(Batch, Hidden)>) -> Tensor<(Batch, Hidden)> {
-        // Both sides are split along `Ffn`, so each rank has one addend of the sum. Without the reduction, or with one
-        // more non-linear function before it, this does not compile.
-        let addend: Partial<(Batch, Hidden), Tp> = self.glu.forward(x).contract(&self.down);
-        addend.all_reduce()
+        // Both operands are split along `Ffn`, so each rank has a partial sum. Without the reduction, or with a
+        // non-linear function before it, this does not compile.
+        let partial_sum: Partial<(Batch, Hidden), Tp> = self.glu.forward(x).contract(&self.down);
+        partial_sum.all_reduce()
     }
 }
 
@@ -69,7 +69,7 @@ fn main() -> meshwright::Result<()> {
     Ok(())
 }
 
-/// Mean square of the output, and the norm of its gradient.
+/// Returns the mean square of the output, and the gradient norm.
 pub fn run(mesh: &str) -> meshwright::Result<(f64, f64)> {
     let mut sizes = Sizes::new().with(Hidden, 16).with(Ffn, 32);
     sizes.init_std = 0.3;

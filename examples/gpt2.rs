@@ -8,11 +8,11 @@ dims! {
     Batch @ data,
     /// Positions of a sequence.
     Seq,
-    /// Rows of the table of positions: the longest sequence.
+    /// Rows of the position table: the maximum sequence length.
     Positions,
     /// Residual stream.
     Hidden,
-    /// Inside of the MLP.
+    /// Hidden layer of the MLP.
     Ffn,
     /// Attention heads.
     Heads,
@@ -22,10 +22,10 @@ dims! {
     Vocab,
 }
 
-/// The residual stream: split along the sequence wherever no tensor-parallel region is open.
+/// The residual stream, which is sequence-parallel outside of tensor-parallel regions.
 pub type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
 
-/// Two projections with biases.
+/// MLP with biases.
 #[model]
 pub struct Mlp {
     #[sharded(tp = "col")]
@@ -76,13 +76,13 @@ impl SelfAttention {
     }
 }
 
-/// One layer.
+/// Transformer block.
 #[model]
 pub struct Block {
     attn_norm: LayerNorm<Hidden>,
     attn: SelfAttention,
     mlp_norm: LayerNorm<Hidden>,
-    // What products give is kept; GELU, as wide and far cheaper, is computed once more.
+    // Matmul results are saved; GELU, which is as wide but far cheaper, is recomputed.
     #[recompute(save = [up, down])]
     mlp: Mlp,
 }
@@ -95,7 +95,7 @@ impl Block {
     }
 }
 
-/// The model. Each layer is a unit that is sharded, reduced and gathered by itself, as every element of a stack is.
+/// The model. Each layer of the stack is its own FSDP unit.
 #[model]
 pub struct Gpt2 {
     #[sharded(tp = "vocab", scatter = Seq)]
@@ -122,7 +122,7 @@ impl LanguageModel for Gpt2 {
     type Vocab = Vocab;
     type Config = Gpt2Config;
 
-    // Linear layers are stored `[in, out]`, and those of queries, keys and values as one.
+    // Linear weights are stored `[in, out]`, with queries, keys and values fused.
     const HF_NAMES: &'static [HfName] = &[
         HfName::same("embed.weight", "transformer.wte.weight"),
         HfName::same("positions.weight", "transformer.wpe.weight"),

@@ -1,4 +1,4 @@
-//! Models and optimizers that the examples train, and that the tests and benchmarks use.
+//! Models and optimizers of the examples, also used by tests and benchmarks.
 
 pub mod gpt2;
 pub mod lion;

@@ -1,4 +1,4 @@
-//! A Llama: sequence-parallel residual stream, column- and row-parallel layers, vocabulary-parallel ends.
+//! A Llama: sequence-parallel residual stream, column- and row-parallel layers, vocabulary-parallel embedding and head.
 
 use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::prelude::*;
@@ -10,7 +10,7 @@ dims! {
     Seq,
     /// Residual stream.
     Hidden,
-    /// Inside of the MLP.
+    /// Hidden layer of the MLP.
     Ffn,
     /// Query heads.
     Heads,
@@ -22,10 +22,10 @@ dims! {
     Vocab,
 }
 
-/// The residual stream: split along the sequence wherever no tensor-parallel region is open.
+/// The residual stream, which is sequence-parallel outside of tensor-parallel regions.
 pub type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
 
-/// SwiGLU.
+/// SwiGLU MLP.
 #[model]
 pub struct Mlp {
     #[sharded(tp = "col")]
@@ -43,7 +43,7 @@ impl Mlp {
     }
 }
 
-/// Grouped-query attention with rotary positions.
+/// Grouped-query attention with rotary position embedding.
 #[model]
 pub struct SelfAttention {
     #[sharded(tp = "col")]
@@ -68,7 +68,7 @@ impl SelfAttention {
     }
 }
 
-/// One layer.
+/// Transformer block.
 #[model]
 pub struct Block {
     attn_norm: RmsNorm<Hidden>,

@@ -1,5 +1,5 @@
-//! An MLP whose layers have the three roles there are: column-parallel, row-parallel, replicated. It learns `x * y` from
-//! points of the plane, on four ranks: `cargo run --release --example mlp`.
+//! An MLP with a column-parallel, a row-parallel and a replicated layer. It learns `x * y` from points of the plane, on
+//! four ranks: `cargo run --release --example mlp`.
 
 use meshwright::nn::build;
 use meshwright::optim::{AdamW, AdamWOptions};
@@ -35,7 +35,7 @@ fn main() -> meshwright::Result<()> {
     Ok(())
 }
 
-/// The loss before each of `steps` steps.
+/// Trains for `steps` steps, and returns the loss before each.
 pub fn train(mesh: &str, steps: usize) -> meshwright::Result<Vec<f64>> {
     let mut sizes = Sizes::new().with(Point, 2).with(Hidden, 32).with(Code, 16).with(Height, 1);
     sizes.init_std = 0.5;
@@ -53,11 +53,11 @@ pub fn train(mesh: &str, steps: usize) -> meshwright::Result<Vec<f64>> {
         };
         Ok(std::iter::repeat_with(step).take(steps).collect())
     })?;
-    // Every rank knows the loss of all of them.
+    // The loss is the same on every rank.
     Ok(losses.swap_remove(0))
 }
 
-/// Spreads points over the square from -1 to 1, evenly and without a pattern (multiples of the plastic number).
+/// Returns point `index` of a low-discrepancy sequence (multiples of the plastic number) in the square from -1 to 1.
 fn point(index: usize) -> [f32; 2] {
     [0.754_877_7, 0.569_840_3].map(|step| 2.0 * (index as f32 * step).fract() - 1.0)
 }

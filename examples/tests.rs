@@ -1,4 +1,4 @@
-//! Runs the examples and checks what they compute.
+//! Tests of the examples' results.
 
 #[allow(dead_code, reason = "its `main` is not called")]
 #[path = "collectives.rs"]
@@ -39,7 +39,7 @@ fn the_custom_layer_computes_the_same_on_every_mesh() {
 }
 
 #[test]
-fn the_collectives_leave_what_they_promise() {
+fn the_collectives_have_the_documented_results() {
     let results = collectives::collectives().unwrap();
     let of = |name: &str| {
         let found = results.iter().find(|(call, _)| call.split(':').next() == Some(name));

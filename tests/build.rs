@@ -1,10 +1,10 @@
-//! Derives forms of models from their text: with a whole residual stream instead of a sequence-parallel one, and with
-//! what is recomputed, or a unit of its own.
+//! Build script that derives variants of models from their source text: with a whole residual stream instead of a
+//! sequence-parallel one, with recomputation, and with further FSDP units.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// What the text of a sequence-parallel model says, and what that of a plain one says instead.
+/// Replacements that turn a sequence-parallel model into one with a whole residual stream.
 const WHOLE_STREAM: [(&str, &str); 7] = [
     ("Split<Seq, Tp>", "Seq"),
     (", scatter = Seq", ""),
@@ -15,13 +15,13 @@ const WHOLE_STREAM: [(&str, &str); 7] = [
     (".slice(Seq, Tp)", ""),
 ];
 
-/// Pairs of layers recomputed, but for some results.
+/// Replacements that recompute pairs of layers, with some results saved.
 const SAVING: [(&str, &str); 1] = [(
     "    blocks: Stack<Block>",
     "    #[recompute(every = 2, save = [attn.q, attn.core, mlp.down])]\n    blocks: Stack<Block>",
 )];
 
-/// Layers recomputed with their attention recomputed inside, inputs in host memory, and units within layers.
+/// Replacements for nested segments with offloaded inputs, and FSDP units within layers.
 const NESTED: [(&str, &str); 4] = [
     ("    blocks: Stack<Block>", "    #[recompute(offload)]\n    blocks: Stack<Block>"),
     ("    attn: SelfAttention", "    #[recompute(save = [core])]\n    attn: SelfAttention"),
@@ -29,7 +29,7 @@ const NESTED: [(&str, &str); 4] = [
     ("#[model]\npub struct SelfAttention", "#[model]\n#[sharded(fsdp)]\npub struct SelfAttention"),
 ];
 
-/// Everything between embedding and head recomputed.
+/// Replacements that recompute everything between embedding and head.
 const RECOMPUTED: [(&str, &str); 2] = [
     ("    blocks: Stack<Mlp>", "    #[recompute(every = 2, offload)]\n    blocks: Stack<Mlp>"),
     ("    mix: Mix", "    #[recompute]\n    mix: Mix"),

@@ -1,4 +1,4 @@
-//! Comparison of numbers, in which a NaN anywhere fails.
+//! Numerical comparison with tolerances, which fails on any NaN.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -6,8 +6,8 @@ use std::fmt::Display;
 /// Named tensors, row-major.
 pub type Tensors = BTreeMap<String, Vec<f32>>;
 
-/// `‖got - expected‖ / ‖expected‖`; infinite for different lengths, for anything that is not finite, and for
-/// something where nothing is expected.
+/// Returns `‖got - expected‖ / ‖expected‖`; infinite for different lengths, for values that are not finite, and for
+/// nonzero values if all expected ones are zero.
 pub fn distance(got: &[f32], expected: &[f32]) -> f64 {
     let square = |x: f64| x * x;
     let (mut difference, mut norm) = (0.0, 0.0);
@@ -23,7 +23,7 @@ pub fn distance(got: &[f32], expected: &[f32]) -> f64 {
     }
 }
 
-/// `|got - expected| / |expected|`, infinite for anything that is not finite.
+/// Returns `|got - expected| / |expected|`; infinite for values that are not finite.
 pub fn scalar_distance(got: f64, expected: f64) -> f64 {
     let distance = ((got - expected) / expected).abs();
     if got == expected {
@@ -35,14 +35,14 @@ pub fn scalar_distance(got: f64, expected: f64) -> f64 {
     }
 }
 
-/// The largest distances seen, by what was compared; fails at once where a tolerance is exceeded.
+/// The largest distances by kind of comparison; fails immediately if a tolerance is exceeded.
 #[derive(Debug, Default)]
 pub struct Report {
     worst: BTreeMap<&'static str, (f64, String)>,
 }
 
 impl Report {
-    /// Notes a distance, which must be at most `tolerance`.
+    /// Records a distance, which must be at most `tolerance`.
     #[track_caller]
     pub fn note(&mut self, kind: &'static str, place: impl Display, distance: f64, tolerance: f64) {
         assert!(
@@ -90,7 +90,7 @@ impl Report {
         }
     }
 
-    /// Prints what was seen; `cargo test -- --nocapture` shows it.
+    /// Prints the largest distances, which `cargo test -- --nocapture` shows.
     pub fn print(&self) {
         for (kind, (distance, place)) in &self.worst {
             println!("{kind}: at most {distance:.1e} ({place})");
@@ -98,7 +98,7 @@ impl Report {
     }
 }
 
-/// Fails unless the tensors are the same to the bit.
+/// Asserts that the tensors are bitwise equal.
 #[track_caller]
 pub fn assert_same_bits(what: &str, got: &Tensors, expected: &Tensors) {
     let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_a_number_is_far_from_everything() {
+    fn nan_has_infinite_distance() {
         assert_eq!(distance(&[1.0, 2.0], &[1.0, 2.0]), 0.0);
         assert_eq!(distance(&[0.0], &[0.0]), 0.0);
         assert_eq!(distance(&[3.0, 4.0], &[3.0, 0.0]), 4.0 / 3.0);

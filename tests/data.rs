@@ -1,17 +1,17 @@
-//! Made-up training data: functions of the global position, so that every mesh reads the same.
+//! Synthetic training data as a function of the global position, so that every mesh reads the same samples.
 
 use meshwright::layout::{AxisSet, Shape};
 use meshwright::random;
 use meshwright::tensor::{Extent, Rank, Targets, Tensor, Tokens};
 
-/// Which of the micro-batches of a step is at hand.
+/// The index of a micro-batch.
 #[derive(Debug, Clone, Copy)]
 pub struct Turn {
     /// The step, from 0.
     pub step: u64,
     /// The micro-batch, from 0.
     pub index: usize,
-    /// Micro-batches of a step.
+    /// Micro-batches per step.
     pub count: usize,
 }
 
@@ -24,15 +24,15 @@ pub struct TokenData {
     pub seq: usize,
     /// Number of token ids.
     pub vocab: usize,
-    /// Whether targets are ignored: none of sequence 0, a prefix of sequence 1, every third of sequence 2, all of
-    /// sequence 3, and so on, so that data ranks count different numbers of tokens, some none.
+    /// True to ignore targets: none of sequence 0, a prefix of sequence 1, every third of sequence 2, all of sequence
+    /// 3, and so on, so that data ranks count different numbers of tokens, some none.
     pub masked: bool,
 }
 
 impl TokenData {
-    /// This rank's tokens and targets of a micro-batch.
+    /// Returns this rank's tokens and targets of a micro-batch.
     pub fn block<S: Shape>(&self, rank: &Rank, turn: Turn) -> (Tokens<S>, Targets<S>) {
-        let own = data_part(self.batch, rank);
+        let own = data_extent(self.batch, rank);
         let part = Extent::part(own.local, turn.index, turn.count);
         let first = own.offset + part.offset;
         let rows = first..first + part.local;
@@ -68,7 +68,7 @@ fn is_ignored(row: usize, position: usize, seq: usize) -> bool {
     }
 }
 
-/// A tensor of numbers in [-1, 1) that follow from `name` and the place in the global tensor.
+/// Returns a tensor of numbers in [-1, 1), as a function of `name` and the index in the global tensor.
 pub fn numbers<S: Shape>(rank: &Rank, name: &str, sizes: &[usize]) -> Tensor<S> {
     let key = random::key(0, name);
     Tensor::from_fn(rank, sizes, |index| {
@@ -77,7 +77,7 @@ pub fn numbers<S: Shape>(rank: &Rank, name: &str, sizes: &[usize]) -> Tensor<S> 
     })
 }
 
-/// The sequences of a global batch that fall to this rank.
-fn data_part(batch: usize, rank: &Rank) -> Extent {
+/// Returns this rank's range of sequences of a global batch.
+fn data_extent(batch: usize, rank: &Rank) -> Extent {
     Extent::part(batch, rank.position(AxisSet::DATA), rank.degree_of(AxisSet::DATA))
 }

@@ -1,4 +1,4 @@
-//! The gradient of every operation against differences of its values, and of losses against their formulas, on one rank.
+//! The gradient of every operation against finite differences, and of losses against formulas, on one rank.
 
 use meshwright::layout::{AxisSet, Shape, Tp};
 use meshwright::model;
@@ -17,17 +17,17 @@ const SEQ: usize = 5;
 const HIDDEN: usize = 6;
 const VOCAB: usize = 7;
 
-/// Step of the differences: their error is of its fourth power, and of the rounding of a value divided by it.
+/// Step of the finite differences, whose error is proportional to its fourth power, plus rounding divided by it.
 const STEP: f32 = 1.0 / 32.0;
 /// Relative, by the norm of a parameter's gradient. Seen: 3e-5.
 const DIFFERENCES: f64 = 1e-4;
 /// Relative, against a formula in f64.
 const FORMULA: f64 = 1e-6;
 
-/// An operation: its name, and its result in the form that can be probed.
+/// An operation: its name, and a function that probes its result.
 type Operation = (&'static str, fn(&Operations, &Stream, &Stream) -> Probe);
 
-/// Every operation, applied to two inputs.
+/// All operations, applied to two inputs.
 const OPERATIONS: &[Operation] = &[
     ("silu", |_, x, _| probe(&x.silu())),
     ("gelu", |_, x, _| probe(&x.gelu())),
@@ -78,7 +78,7 @@ const OPERATIONS: &[Operation] = &[
     ("head", |ops, x, _| probe(&ops.head.logits(x))),
 ];
 
-/// The result of an operation, made a scalar by weights that follow from the place.
+/// The result of an operation, reduced to a scalar by position-dependent weights.
 struct Probe {
     value: f64,
     backward: Box<dyn FnOnce() -> Gradients<Reduced>>,
@@ -115,10 +115,10 @@ fn every_operation_has_the_gradient_of_its_values() {
     });
 }
 
-/// The kernel of a norm adds to the gradient that its input has by other ways: the sum is that of passes of their own, as
-/// where an operation stands between the norm and its input.
+/// The backward kernel of a norm accumulates into the existing gradient of its input. The result is bitwise equal to
+/// that of separate kernels, as with another operation between the norm and its input.
 #[test]
-fn gradients_of_norms_are_added_to_others_to_the_bit() {
+fn norms_accumulate_gradients_bitwise_equal() {
     on_mesh("1", 1, |rank| {
         let built = model(rank);
         let ops = &built.model;
@@ -149,7 +149,7 @@ fn gradients_of_norms_are_added_to_others_to_the_bit() {
 }
 
 #[test]
-fn both_cross_entropies_have_the_gradients_of_the_formula() {
+fn cross_entropy_gradients_match_the_formula() {
     on_mesh("1", 1, |rank| {
         let built = model(rank);
         let ops = &built.model;
@@ -175,7 +175,7 @@ fn both_cross_entropies_have_the_gradients_of_the_formula() {
         let apart = || ops.loss.forward(&ops.head.logits(&stream(rank, &ops.input)), &block);
         check("fused", fused(), 3);
         check("apart", apart(), 3);
-        // Twice the sum and twice the count: the same mean.
+        // Twice the sum and twice the count have the same mean.
         check("both", fused() + apart(), 6);
         report.print();
     });
@@ -196,7 +196,7 @@ fn discarded_gradients_are_replaced_by_the_next() {
     });
 }
 
-/// A layer that its input enters over an axis.
+/// A column-parallel layer, whose input enters a tensor-parallel region.
 #[model]
 struct Up {
     input: Param<(Seq, Hidden)>,
@@ -205,7 +205,7 @@ struct Up {
 }
 
 #[test]
-fn what_is_evaluated_takes_part_in_no_gradient() {
+fn evaluation_contributes_no_gradient() {
     on_mesh("tp=2", 1, |rank| {
         let sizes = Sizes::new().with(Seq, SEQ).with(Hidden, HIDDEN).with(Ffn, 4);
         let built = build::<Up>(rank, &sizes).unwrap_or_else(|error| panic!("{error}"));
@@ -243,14 +243,14 @@ fn model(rank: &Rank) -> Built<Operations> {
     sizes.dropout = 0.3;
     let built = build::<Operations>(rank, &sizes).unwrap_or_else(|error| panic!("{error}"));
     for param in built.params() {
-        // Far from zero, where the slope of a relu jumps.
+        // Far from zero, where the derivative of ReLU jumps.
         let moved = param.to_local_vec().into_iter().map(|x| x + 0.25f32.copysign(x));
         param.write(&moved.collect::<Vec<_>>());
     }
     built
 }
 
-/// A parameter as one sample for each data rank.
+/// Makes a parameter one sample of each data rank.
 fn stream(rank: &Rank, param: &Param<(Seq, Hidden)>) -> Stream {
     let ranks = rank.degree_of(AxisSet::DATA);
     Tensor::from_block(rank, &[ranks, SEQ, HIDDEN], &[1.0; SEQ * HIDDEN]) * param
@@ -260,7 +260,7 @@ fn tokens(rank: &Rank) -> Tokens<(Batch, Seq)> {
     Tokens::from_block(rank, &[1, SEQ], &[1, 4, 4, 0, 6])
 }
 
-/// The derivative by each element: `(8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h`.
+/// Returns the derivative by each element: `(8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12 h`.
 fn differences(param: &ParamRef, value: impl Fn() -> f64) -> Vec<f32> {
     let start = param.to_local_vec();
     let at = |index: usize, element: f32| {
@@ -279,7 +279,7 @@ fn differences(param: &ParamRef, value: impl Fn() -> f64) -> Vec<f32> {
     (0..param.local_len()).map(one).collect()
 }
 
-/// Mean cross-entropy of the logits `x · weightᵀ`, and its derivatives by both.
+/// Returns the mean cross-entropy of the logits `x · weightᵀ`, and its derivatives by `x` and `weight`.
 fn cross_entropy(x: &[f32], weight: &[f32], targets: &[u32]) -> (f64, Vec<f32>, Vec<f32>) {
     let (mut loss, mut dx, mut dweight) = (0.0, vec![0.0f64; x.len()], vec![0.0f64; weight.len()]);
     let counted = || targets.iter().enumerate().filter(|(_, target)| (**target as usize) < VOCAB);
@@ -307,7 +307,7 @@ fn cross_entropy(x: &[f32], weight: &[f32], targets: &[u32]) -> (f64, Vec<f32>, 
 }
 
 #[test]
-fn a_model_leaves_no_memory_behind() {
+fn a_dropped_model_frees_its_memory() {
     let meters = on_mesh("1", 1, |rank| {
         let built = model(rank);
         let x = stream(rank, &built.model.input);

@@ -1,4 +1,4 @@
-//! Mistakes that others have made in the training of sharded models, each by its story. What the types rule out is in
+//! Regression tests of known bugs in the training of sharded models. Bugs that the types prevent are in
 //! `ui/known_bugs`.
 
 use std::ops::Range;
@@ -15,15 +15,15 @@ use meshwright_tests::run::{Setup, on_mesh_with, train};
 const VOCAB: usize = 61;
 const SEQ: usize = 7;
 
-/// Meshes with replicas, shards and tensor-parallel ranks, and what their ranks shard.
-fn every_way() -> impl Iterator<Item = (&'static str, ZeroLevel)> {
+/// Returns meshes with replicas, shards and tensor-parallel ranks, with their ZeRO stages.
+fn mesh_cases() -> impl Iterator<Item = (&'static str, ZeroLevel)> {
     let meshes = ["fsdp=2", "fsdp=2,tp=2", "dp=2,fsdp=2", "fsdp=4"];
     let sharded = meshes.into_iter().flat_map(|mesh| ZeroLevel::ALL.map(|zero| (mesh, zero)));
     [("1", ZeroLevel::Replicated), ("tp=2", ZeroLevel::Replicated)].into_iter().chain(sharded)
 }
 
-/// Gradients were set to nothing between micro-batches: only the last one was trained on, and nothing but the norm
-/// showed it.
+/// Gradients were zeroed between micro-batches: only the last one was trained on, which showed in the gradient norm
+/// only.
 #[test]
 fn every_micro_batch_of_a_step_is_trained_on() {
     let mut report = Report::default();
@@ -34,7 +34,7 @@ fn every_micro_batch_of_a_step_is_trained_on() {
     for (name, whole) in &whole {
         assert!(distance(&last[name], whole) > 0.1, "`{name}`: the data cannot tell");
     }
-    for (mesh, zero) in every_way().filter(|(mesh, _)| *mesh != "fsdp=4" && *mesh != "dp=2,fsdp=2")
+    for (mesh, zero) in mesh_cases().filter(|(mesh, _)| *mesh != "fsdp=4" && *mesh != "dp=2,fsdp=2")
     {
         let got = gradient_of(mesh, zero, 0..4, 4);
         let place = format!("{mesh} with {zero}");
@@ -43,9 +43,10 @@ fn every_micro_batch_of_a_step_is_trained_on() {
     report.print();
 }
 
-/// The losses of micro-batches were averaged, each a mean over its own tokens: those of a short one weighed more.
+/// The losses of micro-batches, each a mean over its tokens, were averaged: tokens of a short micro-batch had more
+/// weight.
 #[test]
-fn a_token_weighs_the_same_in_a_short_micro_batch_as_in_a_long_one() {
+fn tokens_have_equal_weight_in_all_micro_batches() {
     let of = |turns, count| gradient_of("1", ZeroLevel::Replicated, turns, count);
     let (whole, parts) = (of(0..1, 1), of(0..4, 4));
     let mut means = Tensors::new();
@@ -62,12 +63,11 @@ fn a_token_weighs_the_same_in_a_short_micro_batch_as_in_a_long_one() {
     }
 }
 
-/// The gradient of a tied weight was added up twice, or its two halves were summed over ranks at different places of
-/// different buckets, or not at all.
+/// The gradient of a tied weight was counted twice, or its two uses were reduced in different buckets, or not at all.
 #[test]
-fn a_tied_weight_gets_the_gradients_of_both_of_its_uses_once() {
+fn a_tied_weight_gets_both_gradients_once() {
     let mut report = Report::default();
-    for (mesh, zero) in every_way() {
+    for (mesh, zero) in mesh_cases() {
         let found = on_ranks(mesh, zero, |rank| {
             let apart = {
                 let untied = model(rank, false);
@@ -90,12 +90,12 @@ fn a_tied_weight_gets_the_gradients_of_both_of_its_uses_once() {
     report.print();
 }
 
-/// Squares were added up over ranks whether a parameter is split over them or not: some elements counted twice, or on
-/// one rank only.
+/// Squares were summed over ranks for split and whole parameters alike: some elements counted twice, or on one rank
+/// only.
 #[test]
-fn the_norm_counts_every_element_of_the_global_gradient_once() {
+fn the_gradient_norm_counts_every_element_once() {
     let mut report = Report::default();
-    for (mesh, zero) in every_way() {
+    for (mesh, zero) in mesh_cases() {
         for tied in [false, true] {
             let found = on_ranks(mesh, zero, |rank| {
                 let built = model(rank, tied);
@@ -118,9 +118,9 @@ fn the_norm_counts_every_element_of_the_global_gradient_once() {
     report.print();
 }
 
-/// A layer that was computed once more drew another mask than the first time: its gradient was that of another model.
+/// A recomputed layer drew another dropout mask, so its gradient was wrong.
 #[test]
-fn what_is_computed_once_more_drops_the_same_elements() {
+fn recomputation_repeats_the_dropout_mask() {
     macro_rules! outcome {
         ($module:ident) => {{
             let data = TokenData { batch: 8, seq: SEQ, vocab: VOCAB, masked: true };
@@ -148,8 +148,8 @@ fn on_ranks<T: Send>(mesh: &str, zero: ZeroLevel, body: impl Fn(&Rank) -> T + Sy
     on_mesh_with(mesh, 1, Settings { zero, ..Settings::new(7) }, body)
 }
 
-/// The global gradient of some of a step's `count` micro-batches. Of four sequences in a row all tokens count, half of
-/// them, two thirds and none.
+/// Returns the global gradient of some of a step's `count` micro-batches. Of four consecutive sequences, all, half, two
+/// thirds and none of the tokens count.
 fn gradient_of(mesh: &str, zero: ZeroLevel, turns: Range<usize>, count: usize) -> Tensors {
     let found = on_ranks(mesh, zero, |rank| {
         let built = model(rank, false);

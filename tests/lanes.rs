@@ -1,10 +1,10 @@
-//! The lanes of a trace, as its file has them.
+//! Reader of the lanes in a trace file.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// One span; times in nanoseconds.
+/// A span, with times in nanoseconds.
 #[derive(Debug)]
 pub struct Span {
     pub name: String,
@@ -14,7 +14,7 @@ pub struct Span {
     pub args: Value,
 }
 
-/// The spans of each lane in the order of the file, by rank and name.
+/// Returns the spans of each lane by rank and name, in the order of the file.
 pub fn lanes(trace: &Value) -> BTreeMap<(usize, String), Vec<Span>> {
     let events = trace["traceEvents"].as_array().unwrap();
     let number = |event: &Value, key: &str| event[key].as_u64().unwrap() as usize;

@@ -1,4 +1,4 @@
-//! What the tests share: runs of small models on any mesh, comparison of their numbers, and the models.
+//! Test support: runs of small models on any mesh, comparison of their results, and the models.
 
 pub mod compare;
 pub mod data;
@@ -6,3 +6,5 @@ pub mod lanes;
 #[path = "models/mod.rs"]
 pub mod models;
 pub mod run;
+#[cfg(test)]
+mod words;

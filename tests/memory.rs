@@ -1,4 +1,4 @@
-//! Memory as planned before training, against what training took.
+//! Planned memory against the measured peak of training.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -7,11 +7,11 @@ use meshwright::train::MemoryUse;
 use meshwright_examples::llama::Llama;
 use meshwright_tests::run::train_with_words;
 
-/// A Llama that divides evenly by nothing but its heads.
+/// A Llama of which only the heads divide evenly.
 const SIZES: &str = "--hidden 72 --ffn 116 --layers 5 --heads 4 --kv-heads 2 --vocab 261 --batch 8 --seq 29 --steps 2 \
                      --threads 1";
 
-/// Planned and measured bytes by category.
+/// Returns planned and measured bytes by category.
 fn used(flags: &str) -> BTreeMap<&'static str, (u64, u64)> {
     let line = format!("{SIZES} {flags}");
     let summary = train_with_words::<Llama>(line.split_whitespace().map(OsStr::new)).unwrap();
@@ -19,7 +19,7 @@ fn used(flags: &str) -> BTreeMap<&'static str, (u64, u64)> {
     summary.report.memory.iter().map(of).collect()
 }
 
-/// Where the plan and the run differ by more than they may, under each of the settings.
+/// Asserts that plan and run agree within tolerance for each of the settings.
 #[track_caller]
 fn check(settings: impl IntoIterator<Item = String>) {
     let mut problems = Vec::new();
@@ -39,7 +39,7 @@ fn check(settings: impl IntoIterator<Item = String>) {
 }
 
 #[test]
-fn every_level_takes_what_was_planned() {
+fn every_stage_uses_the_planned_memory() {
     let meshes = ["fsdp=2", "fsdp=4", "dp=2,fsdp=2", "fsdp=2,tp=2"];
     let levels = meshes
         .iter()
@@ -58,7 +58,7 @@ fn a_registered_optimizer_takes_what_was_planned() {
 }
 
 #[test]
-fn every_precision_takes_what_was_planned() {
+fn every_precision_uses_the_planned_memory() {
     let meshes =
         ["1", "dp=2", "fsdp=2 --zero 0", "fsdp=2 --zero 1", "dp=2,fsdp=2 --zero 2", "fsdp=2"];
     check(meshes.iter().flat_map(|mesh| {
@@ -67,7 +67,7 @@ fn every_precision_takes_what_was_planned() {
 }
 
 #[test]
-fn recomputation_takes_no_less_than_was_planned() {
+fn recomputation_uses_at_least_the_planned_memory() {
     let ways = ["none", "full", "every=2", "every=3", "sqrt", "attn"];
     check(ways.iter().flat_map(|way| {
         ["1", "fsdp=2", "tp=2"].map(|mesh| format!("--mesh {mesh} --recompute {way}"))

@@ -1,4 +1,4 @@
-//! One rank against PyTorch: the fixtures under `reference/`, which its README describes.
+//! Parity of one rank with PyTorch, by the fixtures in `reference/`, which its README describes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -57,7 +57,7 @@ fn a_gpt2_with_as_many_positions_as_tokens() {
 }
 
 #[test]
-fn a_gpt2_with_more_positions_masked_targets_and_several_files() {
+fn a_gpt2_with_masked_targets_and_several_files() {
     check::<Gpt2>("gpt2_masked_sharded");
 }
 
@@ -72,7 +72,7 @@ fn check<M: LanguageModel>(name: &str) {
 struct Case {
     folder: PathBuf,
     expected: Value,
-    /// Of one forward and backward, and `final.` after training.
+    /// Results of one forward and backward, and with prefix `final.` after training.
     floats: Tensors,
     ids: BTreeMap<String, Vec<u32>>,
 }
@@ -91,7 +91,7 @@ impl Case {
         Case { folder, expected, floats, ids }
     }
 
-    /// Logits, loss and every gradient of the model as it was loaded.
+    /// Compares logits, loss and all gradients of the loaded model.
     fn check_one_step<M: LanguageModel>(&self, report: &mut Report) {
         let (config, folder) = HfFolder::open::<M::Config>(&self.folder).unwrap();
         let sizes = M::sizes(&config);
@@ -118,7 +118,7 @@ impl Case {
         assert_eq!(gradients.len(), self.with_prefix("grad.").len(), "gradients expected");
     }
 
-    /// Losses, gradient norms and parameters of the trainer itself; and what it exports.
+    /// Compares losses, gradient norms, parameters and the export of the trainer.
     fn check_training<M: LanguageModel>(&self, report: &mut Report) {
         let place = self.folder.display().to_string();
         let out = tempfile::tempdir().unwrap();
@@ -200,7 +200,7 @@ impl Case {
     }
 }
 
-/// `values` of every parameter as the tensors that store them, with `grad.` before their names.
+/// Converts `values` of all parameters to the stored tensors, with `grad.` before their names.
 fn as_stored<M: LanguageModel>(
     params: &[ParamRef],
     values: impl Fn(&ParamRef) -> Vec<f32>,
@@ -214,10 +214,7 @@ fn as_stored<M: LanguageModel>(
         let name = format!("grad.{name}");
         let rows = sizes(&param.local_extents()[..param.contracted()]);
         let values = values(param);
-        let values = match entry.transposed {
-            true => transposed(&values, rows),
-            false => values,
-        };
+        let values = if entry.transposed { transposed(&values, rows) } else { values };
         if entry.fused && names.contains(&name) {
             // The model declares them in the order in which they are stored.
             let earlier = stored.remove(&name).unwrap_or_default();
@@ -240,13 +237,13 @@ fn transposed(values: &[f32], rows: usize) -> Vec<f32> {
     (0..cols).flat_map(column).collect()
 }
 
-/// Two matrices of so many rows as one.
+/// Concatenates two matrices of `rows` rows along their columns.
 fn beside(left: &[f32], right: &[f32], rows: usize) -> Vec<f32> {
     let [left, right] = [left, right].map(|values| values.chunks(values.len() / rows));
     left.zip(right).flat_map(|(left, right)| [left, right].concat()).collect()
 }
 
-/// Every weight of a Hugging Face folder, whatever its files.
+/// Reads all weights of a Hugging Face folder, in one or several files.
 fn weights_of(folder: &Path) -> Tensors {
     let mut weights = Tensors::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -262,7 +259,7 @@ fn weights_of(folder: &Path) -> Tensors {
     weights
 }
 
-/// Hands every tensor of a file to `take`: its name, its dtype, its 32-bit words.
+/// Calls `take` for every tensor of a file: its name, its dtype, its 32-bit words.
 fn read_tensors(path: &Path, mut take: impl FnMut(String, Dtype, &mut dyn Iterator<Item = u32>)) {
     let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let tensors = SafeTensors::deserialize(&bytes).expect("a safetensors file");

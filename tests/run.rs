@@ -1,4 +1,4 @@
-//! Training of a small model on the ranks of a mesh, with everything that came of it put together.
+//! Training runs of a small model on a mesh, with their results gathered.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -25,15 +25,15 @@ pub struct Setup {
     pub steps: u64,
     /// Threads of each rank.
     pub threads: usize,
-    /// What the ranks compute on, if not the processor.
+    /// The machine that ranks compute on; `None` for the CPU.
     pub machine: Option<Arc<dyn Machine>>,
-    /// What updates the parameters.
+    /// Update rule of the parameters.
     pub optimizer: Arc<dyn UpdateRule>,
     /// Learning rate.
     pub lr: f64,
-    /// How the ranks compute, and what they shard.
+    /// Settings of the ranks, such as dtype and ZeRO stage.
     pub settings: Settings,
-    /// Parts in which each rank goes through its samples of a step.
+    /// Gradient-accumulation steps (micro-batches) per rank.
     pub micro_batches: usize,
 }
 
@@ -53,7 +53,7 @@ impl Setup {
     }
 }
 
-/// What came of a run: the same on every mesh, up to the order of summation.
+/// The results of a run, which are the same on every mesh up to the order of summation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// Loss of each step, before its update.
@@ -68,9 +68,9 @@ pub struct Outcome {
     pub trained: Tensors,
 }
 
-/// What can be compared. A bias of all keys shifts the scores of a query alike, which softmax does not see: its gradient
-/// is rounding noise, which AdamW makes steps of. So the gradient is compared as one with that of the queries' bias, as
-/// which a GPT-2 stores it, and where the steps have led is not.
+/// Removes results that are rounding noise. Softmax is invariant to a bias of the keys, so its gradient is noise, which
+/// AdamW turns into updates. The gradient is compared together with that of the queries' bias, with which a GPT-2
+/// stores it, and the updated bias is not compared.
 pub fn without_noise(mut outcome: Outcome) -> Outcome {
     let is_noise = |path: &String| path.ends_with(".k_bias.bias");
     let noise: Vec<String> =
@@ -84,7 +84,7 @@ pub fn without_noise(mut outcome: Outcome) -> Outcome {
     outcome
 }
 
-/// Trains a `M` on `mesh`; `loss` is its loss on a micro-batch.
+/// Trains an `M` on `mesh`; `loss` computes the loss of a micro-batch.
 ///
 /// # Panics
 /// When a rank fails, or when two ranks of the mesh come to different bits.
@@ -94,15 +94,15 @@ pub fn train<M: Build, S: Shape>(
     setup: &Setup,
     loss: impl Fn(&M, &Rank, Turn) -> Loss<S> + Sync,
 ) -> Outcome {
-    let seat = |comms: RankComms| match &setup.machine {
+    let join = |comms: RankComms| match &setup.machine {
         Some(machine) => {
             let backend = machine.backend(comms.rank()).unwrap_or_else(|error| panic!("{error}"));
             let comms = machine.connect(comms, &*backend);
             (comms.unwrap_or_else(|error| panic!("{error}")), backend)
         }
-        None => (comms, processor(setup.threads)),
+        None => (comms, cpu_backend(setup.threads)),
     };
-    let outcomes = on_mesh_of(mesh, seat, setup.settings, |rank| {
+    let outcomes = on_mesh_of(mesh, join, setup.settings, |rank| {
         let built = build::<M>(rank, &setup.sizes).unwrap_or_else(|error| panic!("{error}"));
         let mut optimizer = Optimizer::new(rank, &built.units, Arc::clone(&setup.optimizer));
         let params = built.params();
@@ -156,7 +156,7 @@ pub fn train<M: Build, S: Shape>(
     outcomes.into_iter().next().expect("there is a first rank")
 }
 
-/// Runs `body` on every rank of `mesh`, and gives the results in the order of ranks.
+/// Runs `body` on every rank of `mesh`, and returns the results in the order of ranks.
 ///
 /// # Panics
 /// When a rank fails.
@@ -165,7 +165,7 @@ pub fn on_mesh<T: Send>(mesh: &str, threads: usize, body: impl Fn(&Rank) -> T + 
     on_mesh_with(mesh, threads, Settings::new(7), body)
 }
 
-/// [`on_mesh`] with settings.
+/// Runs `body` like [`on_mesh`], with settings.
 ///
 /// # Panics
 /// When a rank fails.
@@ -176,29 +176,29 @@ pub fn on_mesh_with<T: Send>(
     settings: Settings,
     body: impl Fn(&Rank) -> T + Sync,
 ) -> Vec<T> {
-    on_mesh_of(mesh, |comms| (comms, processor(threads)), settings, body)
+    on_mesh_of(mesh, |comms| (comms, cpu_backend(threads)), settings, body)
 }
 
-fn processor(threads: usize) -> Box<dyn Backend> {
+fn cpu_backend(threads: usize) -> Box<dyn Backend> {
     Box::new(CpuBackend::new(threads).expect("threads start"))
 }
 
 #[track_caller]
 fn on_mesh_of<T: Send>(
     mesh: &str,
-    seat: impl Fn(RankComms) -> (RankComms, Box<dyn Backend>) + Sync,
+    join: impl Fn(RankComms) -> (RankComms, Box<dyn Backend>) + Sync,
     settings: Settings,
     body: impl Fn(&Rank) -> T + Sync,
 ) -> Vec<T> {
     let shape = mesh.parse().unwrap_or_else(|error| panic!("{mesh}: {error}"));
     let results = launch(&shape, |comms| {
-        let (comms, backend) = seat(comms);
+        let (comms, backend) = join(comms);
         Ok::<T, CommError>(body(&Rank::with_settings(comms, backend, settings)))
     });
     results.unwrap_or_else(|error| panic!("{mesh}: {error}"))
 }
 
-/// Trains a `M` with the real trainer, as a command line of these words would, without a continuation at the end.
+/// Trains an `M` with the trainer, as by a command line of `words`, without sampling a continuation.
 /// `--optimizer lion` is that of the examples.
 ///
 /// # Errors
@@ -211,7 +211,7 @@ pub fn train_with_words<'a, M: LanguageModel>(
     Trainer::<M>::new(Config::parse_with(first.into_iter().chain(words), &optimizers)?)?.train()
 }
 
-/// [`train_with_words`] for flags that all have a value.
+/// Trains like [`train_with_words`], with flags that all have a value.
 ///
 /// # Errors
 /// As the trainer.

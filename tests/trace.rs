@@ -1,4 +1,4 @@
-//! The trace of a real run: readable by Perfetto, with the lanes and spans that the documentation promises.
+//! The trace of a training run: valid for Perfetto, with the documented lanes and spans.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ const LAYERS: usize = 2;
 const RANKS: usize = 4;
 
 #[test]
-fn a_run_shows_compute_and_communication_of_every_rank() {
+fn traces_show_compute_and_communication() {
     let run = Run::new("--recompute none");
     assert_eq!(run.trace["displayTimeUnit"], "ms");
     assert_eq!(run.trace["otherData"]["dropped_spans"], serde_json::json!({}));
@@ -65,7 +65,7 @@ fn spans_of_one_lane_nest_or_are_apart() {
 }
 
 #[test]
-fn communication_has_its_bytes_and_who_asked_for_it() {
+fn collectives_have_bytes_and_call_sites() {
     let run = Run::new("--recompute none");
     let lanes = lanes(&run.trace);
     for axis in ["fsdp", "tp"] {
@@ -89,7 +89,7 @@ fn communication_has_its_bytes_and_who_asked_for_it() {
             assert_eq!(span.category, "comm");
         }
     }
-    // A gather is named by the unit, an exchange of activations by the field, with the line of the model.
+    // An unshard is named by its unit; a collective on activations by its field, with the line in the model.
     let names: Vec<&str> = lanes.values().flatten().map(|span| span.name.as_str()).collect();
     for name in ["all_gather blocks.0 (parameters)", "reduce_scatter blocks.0 (gradient)"] {
         assert!(names.contains(&name), "no `{name}`");

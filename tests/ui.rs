@@ -1,10 +1,10 @@
-//! What the compiler says to a model whose shardings do not fit, and what it accepts.
+//! Compiler diagnostics for models with mismatched shardings, and models that must compile.
 //!
-//! Each file of `ui/<topic>/` but `ui/pass/` must fail to compile with exactly the messages beside it. After a change
-//! of a message: `TRYBUILD=overwrite cargo test --release -p meshwright-tests --test ui`, and read the difference.
-//! One case alone: `.. --test ui -- compile_errors trybuild=partial/silu`.
+//! Each file of `ui/<topic>/`, except `ui/pass/`, must fail to compile with exactly the messages in its `.stderr` file.
+//! To update messages, run `TRYBUILD=overwrite cargo test --release -p meshwright-tests --test ui`, and review the
+//! difference. To run one case: `.. --test ui -- compile_errors trybuild=partial/silu`.
 
-/// Models that compile, and what can be seen of them without training.
+/// Models that must compile, with checks that need no training.
 #[path = "ui/pass/mod.rs"]
 mod pass;
 
@@ -43,7 +43,7 @@ fn compile_errors() {
     }
 }
 
-/// Every mistake of a model is reported, each once, and nothing that only follows from one.
+/// Every mistake of a model is reported once, without follow-up errors.
 #[test]
 fn five_mistakes_give_five_errors() {
     for case in ["five_mistakes", "five_misfits"] {
@@ -54,7 +54,7 @@ fn five_mistakes_give_five_errors() {
     }
 }
 
-/// Each case has its messages, each folder is a topic that is run.
+/// Each case has a `.stderr` file, and each folder is a topic of the test.
 #[test]
 fn every_case_is_run() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("ui");

@@ -1,8 +1,8 @@
 //! Parsing: from attributes to typed values that keep their spans.
 //!
-//! No parser here returns at the first mistake. Each reports to the [`Ctxt`] and goes on behind the next
-//! comma, so that all the mistakes of an item show together. Where a misspelled word has a likely
-//! meaning, parsing goes on with that meaning, so that one typo does not break the rest of the program.
+//! No parser here returns at the first mistake. Each reports to the [`Ctxt`] and continues after the next comma, so
+//! that all mistakes of an item are reported together. If a misspelled word has a likely meaning, parsing continues
+//! with that meaning, so that one typo does not break the rest of the program.
 
 pub mod args;
 pub mod recompute;
@@ -24,19 +24,19 @@ pub use runtime::Runtime;
 
 /// `#[tied(embed.tokens, when = "tie_word_embeddings")]`.
 pub struct Tied {
-    /// The attribute itself, to be underlined.
+    /// The attribute, for underlining.
     pub attr: Attribute,
-    /// Where the shared weight is.
+    /// The path of the shared weight.
     pub path: FieldPath,
-    /// The key of the configuration that decides.
+    /// The configuration key that enables the tie.
     pub when: Option<Keyed<LitStr>>,
 }
 
-/// `embed.tokens`: fields, each in the one before it; at least one.
+/// A non-empty path of nested fields: `embed.tokens`.
 pub struct FieldPath(Vec<Ident>);
 
 impl Tied {
-    /// Parses the attribute; `None` if it does not say to what.
+    /// Parses the attribute; `None` if it names no target.
     pub fn parse(cx: &Ctxt, attr: &Attribute) -> Option<Self> {
         let n_errors = cx.n_errors();
         let mut when = Once::default();
@@ -44,7 +44,7 @@ impl Tied {
         Args::of(cx, &table::TIED, attr, "embed.tokens")?.each(|args, key, input| {
             if !input.peek(Token![=]) {
                 let span = key.span();
-                let found = FieldPath::parse_behind(key, input)?;
+                let found = FieldPath::parse_rest(key, input)?;
                 if path.is_some() {
                     let message = "`#[tied]` names one weight; this is the second path";
                     return Err(syn::Error::new(span, message));
@@ -79,8 +79,8 @@ impl Tied {
 }
 
 impl FieldPath {
-    /// Parses what stands behind the first field.
-    fn parse_behind(first: Ident, input: ParseStream) -> syn::Result<Self> {
+    /// Parses the rest of a path after its first field.
+    fn parse_rest(first: Ident, input: ParseStream) -> syn::Result<Self> {
         let mut path = vec![first];
         while input.peek(Token![.]) {
             input.parse::<Token![.]>()?;
@@ -95,29 +95,29 @@ impl FieldPath {
         Ok(Self(path))
     }
 
-    /// The fields as they were written.
+    /// The fields of the path, as written.
     pub fn fields(&self) -> &[Ident] {
         &self.0
     }
 
-    /// The field that the others are in.
+    /// The outermost field.
     pub fn first(&self) -> &Ident {
         &self.0[0]
     }
 
-    /// `embed.tokens`.
+    /// Formats the path: `embed.tokens`.
     pub fn dotted(&self) -> String {
         let names: Vec<String> = self.0.iter().map(|ident| ident.unraw().to_string()).collect();
         names.join(".")
     }
 
-    /// Whether it leads through all of `other`, or is `other`.
+    /// Returns true if `other` is this path or a prefix of it.
     fn is_in(&self, other: &FieldPath) -> bool {
         self.0.len() >= other.0.len()
             && self.0.iter().zip(&other.0).all(|(own, other)| own.unraw() == other.unraw())
     }
 
-    /// Where the first field stands.
+    /// The span of the first field.
     pub fn span(&self) -> Span {
         self.first().span()
     }
@@ -129,7 +129,7 @@ impl std::fmt::Display for FieldPath {
     }
 }
 
-/// An error about a string where a name or path is wanted.
+/// Creates the error for a string in place of a name or path.
 pub fn unquote(quoted: &LitStr, fixed: &str) -> syn::Error {
     syn::Error::new(quoted.span(), format_args!("write it without quotes: `{fixed}`"))
 }

@@ -1,7 +1,7 @@
-//! The rules. One function for each, the rule stated above it.
+//! Rules of attributes, one function each, with the rule stated above it.
 //!
-//! A rule looks at one item only. What depends on other items (whether a type is a layer, whether a
-//! shape fits) is a trait bound in the expansion, judged by rustc.
+//! A rule checks one item only. Properties that depend on other items (that a type is a layer, that shapes match) are
+//! trait bounds in the expansion, which rustc checks.
 
 pub mod forward;
 pub mod model;

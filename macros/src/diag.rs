@@ -1,28 +1,28 @@
-//! Diagnostics: collecting every error of an item, and guessing what a misspelled word meant.
+//! Diagnostics: collection of all errors of an item, and suggestions for misspelled words.
 
 use std::cell::RefCell;
 
 use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 
-/// Collects the errors of one item, so that the author sees all of them at once.
+/// Collects the errors of one item, so that they are reported together.
 ///
-/// Nothing in this crate stops at the first error. Whoever finds one adds it here and goes on with the
-/// best guess at what was meant; the entry points turn the collection into tokens at the end.
+/// Nothing in this crate stops at the first error. Each error is added here, and processing continues with the likely
+/// intention; the entry points turn the collection into tokens at the end.
 pub struct Ctxt {
-    /// `None` once the errors were taken.
+    /// `None` after the errors were taken.
     errors: RefCell<Option<Vec<syn::Error>>>,
-    /// The field that is looked at, to be named in messages.
+    /// The current field, for messages.
     field: RefCell<Option<String>>,
 }
 
 impl Ctxt {
-    /// An empty collection.
+    /// Creates an empty collection.
     pub fn new() -> Self {
         Self { errors: RefCell::new(Some(Vec::new())), field: RefCell::default() }
     }
 
-    /// Runs `look`; its errors begin with the name of the field.
+    /// Runs `look` with errors prefixed by the name of the field.
     pub fn in_field<T>(&self, name: &impl std::fmt::Display, look: impl FnOnce() -> T) -> T {
         *self.field.borrow_mut() = Some(format!("field `{name}`: "));
         let found = look();
@@ -40,7 +40,7 @@ impl Ctxt {
         self.add(syn::Error::new(span, self.named(message)));
     }
 
-    /// Adds an error of a parser.
+    /// Adds a parser error.
     pub fn push(&self, error: syn::Error) {
         let named =
             error.into_iter().map(|error| syn::Error::new(error.span(), self.named(&error)));
@@ -57,17 +57,17 @@ impl Ctxt {
         }
     }
 
-    /// How many errors were found so far.
+    /// The number of errors so far.
     pub fn n_errors(&self) -> usize {
         self.errors.borrow().as_ref().map_or(0, Vec::len)
     }
 
-    /// The errors as `compile_error!` calls; no tokens if all is well.
+    /// Converts the errors to `compile_error!` calls; no tokens without errors.
     pub fn finish(self) -> TokenStream {
         self.take().iter().map(syn::Error::to_compile_error).collect()
     }
 
-    /// The errors themselves, in the order they were found.
+    /// Takes the errors, in the order in which they were added.
     pub fn take(self) -> Vec<syn::Error> {
         self.errors.borrow_mut().take().unwrap_or_default()
     }
@@ -82,10 +82,10 @@ impl Drop for Ctxt {
     }
 }
 
-/// The candidate that `word` most likely meant, if one is close enough to be worth suggesting.
+/// Returns the candidate closest to `word`, if one is close enough to suggest.
 ///
-/// Close means: few typing mistakes for the length of the word, or one is the beginning of the other
-/// (`column` for `col`).
+/// A candidate is close if it needs few edits for the length of the word, or if one is a prefix of the other (`column`
+/// for `col`).
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     candidates
@@ -104,7 +104,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// `` expected `a`, `b` or `c`; did you mean `b`? ``
+/// Formats `` expected `a`, `b` or `c`; did you mean `b`? ``.
 pub fn expected(word: &str, candidates: &[&str]) -> String {
     let hint = match nearest(word, candidates.iter().copied()) {
         Some(close) if candidates.len() > 1 => format!("; did you mean `{close}`?"),
@@ -113,7 +113,7 @@ pub fn expected(word: &str, candidates: &[&str]) -> String {
     format!("expected {}{hint}", one_of(candidates.iter().copied()))
 }
 
-/// `` `a`, `b` or `c` ``.
+/// Formats `` `a`, `b` or `c` ``.
 pub fn one_of<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let words: Vec<_> = words.into_iter().map(|word| format!("`{word}`")).collect();
     match words.as_slice() {
@@ -122,8 +122,8 @@ pub fn one_of<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`
-/// (optimal string alignment distance).
+/// Counts the insertions, deletions, substitutions and swaps of neighbors that turn `a` into `b` (optimal string
+/// alignment distance).
 fn typing_mistakes(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suggests_what_was_probably_meant() {
+    fn suggests_the_closest_candidate() {
         let styles = ["col", "row", "vocab"];
         for (typed, meant) in [
             ("colum", Some("col")),

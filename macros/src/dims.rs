@@ -25,7 +25,7 @@ struct DeclaredDim {
     axis: Option<&'static AxisRow>,
 }
 
-/// Expands `dims!`; declares what it can of a list with mistakes.
+/// Expands `dims!`; the valid dims of a list with mistakes are declared too.
 pub fn dims(cx: &Ctxt, input: TokenStream) -> TokenStream {
     let Dims { runtime, dims } = Dims::parse(cx, input);
     dims.iter().map(|dim| expand(&runtime, dim)).collect()
@@ -59,7 +59,7 @@ impl Dims {
     }
 }
 
-/// `crate = some::path;` at the beginning.
+/// Parses `crate = some::path;` at the beginning.
 fn parse_runtime(cx: &Ctxt, input: ParseStream) -> Runtime {
     if !(input.peek(Token![crate]) && input.peek2(Token![=])) {
         return Runtime::of_package_or_error(cx, "dims! { crate = facade::meshwright; .. }");
@@ -74,7 +74,7 @@ fn parse_runtime(cx: &Ctxt, input: ParseStream) -> Runtime {
     });
     parsed.unwrap_or_else(|error| {
         cx.push(error);
-        // Behind the `;` that should have ended it, or the `,` in its place.
+        // Continues after the missing `;`, or after the `,` in its place.
         while !input.is_empty() && !input.peek(Token![,]) && !input.peek(Token![;]) {
             skip_token(input);
         }
@@ -122,7 +122,7 @@ impl DeclaredDim {
     }
 }
 
-/// The word after `@`. One that is no home is reported, and the dim declared without an axis.
+/// Parses the axis after `@`. An invalid one is reported, and the dim is declared without an axis.
 fn parse_axis(cx: &Ctxt, dim: &Ident, input: ParseStream) -> syn::Result<Option<&'static AxisRow>> {
     let names: Vec<&str> = AXES.iter().map(|axis| axis.name).collect();
     if input.peek(LitStr) {
@@ -155,7 +155,7 @@ fn parse_axis(cx: &Ctxt, dim: &Ident, input: ParseStream) -> syn::Result<Option<
     Ok(None)
 }
 
-/// Dims are types, and named like types.
+/// Dims are types, so their names are type names.
 fn name_is_a_type_name(cx: &Ctxt, name: &Ident) {
     let text = name.unraw().to_string();
     let camel: String = text
@@ -190,6 +190,8 @@ fn is_new(cx: &Ctxt, dims: &[DeclaredDim], dim: &DeclaredDim) -> bool {
     false
 }
 
+/// Writes the unit struct of a dim and its impls.
+///
 /// ```text
 /// pub struct Batch;
 /// impl Whole for Batch { const DECLARED_NAME: &'static str = "Batch"; type Home = Data; }

@@ -1,7 +1,7 @@
 //! The macros on `proc_macro2` tokens: parse, model, check, expand.
 //!
-//! With errors, what can be saved of the item is emitted beside them, so that one mistake in a model is
-//! not followed by an error at each of its uses.
+//! With errors, a fallback of the item is emitted too, so that one mistake in a model does not cause an error at each
+//! of its uses.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
@@ -13,35 +13,35 @@ use crate::forward::Forward;
 use crate::model::Model;
 use crate::{check, expand, fragments, tokens};
 
-/// `dims!`.
+/// Expands `dims!`.
 pub fn dims(input: TokenStream) -> TokenStream {
     let cx = Ctxt::new();
     let code = crate::dims::dims(&cx, input);
     finish("dims!", cx, code)
 }
 
-/// `#[model]`.
+/// Expands `#[model]`.
 pub fn model(args: TokenStream, item: TokenStream) -> TokenStream {
     let cx = Ctxt::new();
     let code = model_code(&cx, args, item);
     finish("#[model]", cx, code)
 }
 
-/// `#[derive(Model)]`.
+/// Expands `#[derive(Model)]`.
 pub fn derive_model(item: TokenStream) -> TokenStream {
     let cx = Ctxt::new();
     let code = derive_model_code(&cx, item);
     finish("#[derive(Model)]", cx, code)
 }
 
-/// `#[forward]`.
+/// Expands `#[forward]`.
 pub fn forward(args: TokenStream, item: TokenStream) -> TokenStream {
     let cx = Ctxt::new();
     let code = forward_code(&cx, args, item);
     finish("#[forward]", cx, code)
 }
 
-/// `#[model]` up to its errors.
+/// Expands `#[model]`; errors go to `cx`.
 pub fn model_code(cx: &Ctxt, args: TokenStream, tokens: TokenStream) -> TokenStream {
     let runtime = Runtime::parse_args(cx, &table::MODEL, args);
     let Some(item) = parse(cx, &tokens) else { return tokens };
@@ -56,7 +56,7 @@ pub fn model_code(cx: &Ctxt, args: TokenStream, tokens: TokenStream) -> TokenStr
     expand::model::expand(&model)
 }
 
-/// `#[derive(Model)]` up to its errors.
+/// Expands `#[derive(Model)]`; errors go to `cx`.
 pub fn derive_model_code(cx: &Ctxt, tokens: TokenStream) -> TokenStream {
     cx.error(
         Span::call_site(),
@@ -64,7 +64,7 @@ pub fn derive_model_code(cx: &Ctxt, tokens: TokenStream) -> TokenStream {
          cannot change the types of fields)",
     );
     match syn::parse2::<DeriveInput>(tokens) {
-        // With `#[model]` below it, the impls are written already.
+        // `#[model]` below it writes the impls.
         Ok(item) if !item.attrs.iter().any(|attr| attr.path().is_ident("model")) => {
             expand::model::stand_ins(&Runtime::of_package(), &item.ident, &item.generics)
         }
@@ -72,7 +72,7 @@ pub fn derive_model_code(cx: &Ctxt, tokens: TokenStream) -> TokenStream {
     }
 }
 
-/// `#[forward]` up to its errors.
+/// Expands `#[forward]`; errors go to `cx`.
 pub fn forward_code(cx: &Ctxt, args: TokenStream, tokens: TokenStream) -> TokenStream {
     let runtime = Runtime::parse_args(cx, &table::FORWARD, args);
     let Some(item) = parse(cx, &tokens) else { return tokens };

@@ -1,4 +1,4 @@
-//! Writing the code. Nothing here can fail: what could be wrong was checked before.
+//! Code generation, which cannot fail: mistakes were reported before.
 
 pub mod forward;
 pub mod model;

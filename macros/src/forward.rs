@@ -1,4 +1,4 @@
-//! What the author declared with `#[forward]`, as plain data.
+//! The declaration under `#[forward]`, as plain data.
 
 use syn::{
     FnArg, Ident, ImplItem, ImplItemFn, Item, ItemImpl, PatType, ReturnType, Signature, Type,
@@ -10,19 +10,19 @@ use crate::tokens::{first_line, shown};
 
 /// An inherent impl block with `#[forward]`.
 pub struct Forward {
-    /// The author's block.
+    /// The block as written.
     pub item: ItemImpl,
-    /// Where the runtime is.
+    /// The path of the runtime crate.
     pub runtime: Runtime,
-    /// The place of `fn forward` among the items.
+    /// The index of `fn forward` among the items.
     pub index: usize,
-    /// The author's `fn forward`.
+    /// `fn forward` as written.
     pub function: ImplItemFn,
-    /// What it takes and returns, where the signature says so.
+    /// Its input and output types, if the signature is valid.
     pub types: Option<Types>,
 }
 
-/// What a forward function takes and returns.
+/// The input and output types of a forward function.
 pub struct Types {
     /// The parameter `x: &In`.
     pub param: PatType,
@@ -33,7 +33,7 @@ pub struct Types {
 }
 
 impl Forward {
-    /// Reads an impl block with `#[forward]`; an error if it holds no usable `fn forward`.
+    /// Reads an impl block with `#[forward]`; reports an error if it has no usable `fn forward`.
     pub fn lower(cx: &Ctxt, runtime: Runtime, item: &Item) -> Option<Self> {
         let Item::Impl(item) = item else {
             cx.error_at(
@@ -92,7 +92,7 @@ impl Types {
     }
 }
 
-/// The parameters besides `self`.
+/// Returns the parameters besides `self`.
 pub fn inputs(signature: &Signature) -> impl Iterator<Item = &PatType> {
     signature.inputs.iter().filter_map(|arg| match arg {
         FnArg::Typed(param) => Some(param),
@@ -100,7 +100,7 @@ pub fn inputs(signature: &Signature) -> impl Iterator<Item = &PatType> {
     })
 }
 
-/// `In` of `&In`.
+/// Returns `In` for `&In`.
 pub fn shared_reference(ty: &Type) -> Option<&Type> {
     match ty {
         Type::Reference(reference) if reference.mutability.is_none() => Some(&reference.elem),

@@ -1,4 +1,4 @@
-//! Fragments of `macro_rules!`, such as `$e:expr`, in an item that a macro wrote.
+//! Handling of `macro_rules!` fragments, such as `$e:expr`, in an item written by another macro.
 //!
 //! rustc passes a fragment in a group without delimiters, and ignores that group in what a macro returns: `$e * 0.5`
 //! with `x + x` for `$e` would become `x + x * 0.5`. So an expression that is an operand gets parentheses here, and
@@ -10,7 +10,7 @@ use syn::parse::Parser;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, Expr, ExprParen, Item, Pat, Type, TypeParen, UnOp, token};
 
-/// Parses an item, without the groups of fragments.
+/// Parses an item, with the groups of fragments dissolved.
 pub fn parse_item(tokens: TokenStream) -> syn::Result<Item> {
     let tokens = rewrite(&tokens, false, before_parsing).unwrap_or(tokens);
     let mut item = syn::parse2(tokens)?;
@@ -20,14 +20,14 @@ pub fn parse_item(tokens: TokenStream) -> syn::Result<Item> {
 
 /// A fragment among tokens.
 struct Fragment<'a> {
-    /// Whether statements or match arms may be around it.
+    /// True if it is among statements or match arms.
     in_braces: bool,
     before: Option<&'a TokenTree>,
     content: &'a TokenStream,
     after: Option<&'a TokenTree>,
 }
 
-/// What becomes of a fragment.
+/// The replacement of a fragment's group.
 #[derive(PartialEq)]
 enum Fate {
     Kept,
@@ -37,8 +37,8 @@ enum Fate {
     Parenthesized,
 }
 
-/// Decides about every fragment in `tokens`, from the innermost on; `None` if all are kept. Groups without a change stay
-/// as they are, since new ones would have one span only.
+/// Rewrites every fragment in `tokens`, innermost first; `None` if all are kept. Unchanged groups are reused, as a new
+/// group would have only one span.
 fn rewrite(
     tokens: &TokenStream,
     in_braces: bool,
@@ -73,7 +73,7 @@ fn rewrite(
             Fate::Dissolved => written.extend(content),
             Fate::Ended => written.extend(quote!(#content;)),
             Fate::Parenthesized => {
-                // rustc takes these for a macro's, and not for ones that the author could leave out.
+                // With this span rustc does not report the parentheses as unnecessary.
                 let span = Span::mixed_site().located_at(group.span());
                 written.extend([regrouped(Delimiter::Parenthesis, content, span)]);
             }
@@ -88,8 +88,8 @@ fn regrouped(delimiter: Delimiter, content: TokenStream, span: Span) -> TokenTre
     TokenTree::Group(group)
 }
 
-/// Decides about those fragments that `syn` would read differently from rustc: statements without an end, and patterns
-/// that something binds to.
+/// Chooses the replacement of fragments that `syn` would parse differently from rustc: statements without a semicolon,
+/// and patterns with an operator before them.
 fn before_parsing(Fragment { in_braces, before, content, after }: Fragment<'_>) -> Fate {
     if is_let(content) {
         if in_braces && !is_punct(after, ";") { Fate::Ended } else { Fate::Dissolved }
@@ -102,17 +102,17 @@ fn before_parsing(Fragment { in_braces, before, content, after }: Fragment<'_>) 
     }
 }
 
-/// Whether a fragment is a `let` statement. No expression is one.
+/// Returns true if a fragment is a `let` statement, which no expression is.
 fn is_let(content: &TokenStream) -> bool {
     matches!(content.clone().into_iter().next(), Some(TokenTree::Ident(word)) if word == "let")
 }
 
-/// Whether a fragment may stand as a statement, or as the body of a match arm, with nothing behind it.
+/// Returns true if a fragment can be a statement or the body of a match arm without a separator after it.
 fn is_block(content: &TokenStream) -> bool {
     syn::parse2(content.clone()).is_ok_and(|expr| has_own_end(&expr))
 }
 
-/// Whether `token` begins a statement or a match arm, and does not continue an expression.
+/// Returns true if `token` begins a statement or match arm, and cannot continue an expression.
 fn begins_statement(token: Option<&TokenTree>) -> bool {
     match token {
         Some(TokenTree::Ident(word)) => word != "as" && word != "else",
@@ -125,12 +125,12 @@ fn begins_statement(token: Option<&TokenTree>) -> bool {
     }
 }
 
-/// Whether the pattern behind `token` has to be one term: `&$p`, `&mut $p`, `x @ $p`, `|$p|`.
+/// Returns true if the pattern after `token` must be a single term: `&$p`, `&mut $p`, `x @ $p`, `|$p|`.
 fn binds_pattern(token: Option<&TokenTree>) -> bool {
     is_punct(token, "&@|") || matches!(token, Some(TokenTree::Ident(word)) if word == "mut")
 }
 
-/// Whether a fragment is `A | B` or `0..=9` as a pattern.
+/// Returns true if a fragment is a pattern such as `A | B` or `0..=9`.
 fn is_compound_pattern(content: &TokenStream) -> bool {
     let mut tokens = content.clone().into_iter();
     tokens.any(|token| is_punct(Some(&token), "|."))
@@ -145,7 +145,7 @@ fn is_punct(token: Option<&TokenTree>, any_of: &str) -> bool {
 
 /// Dissolves the groups of fragments in syntax trees.
 ///
-/// `syn` puts parentheses where a tree needs them, too. Those written here keep the place of the fragment, for messages.
+/// `syn` inserts parentheses too if a tree needs them. The parentheses inserted here keep the span of the fragment.
 struct Dissolve;
 
 impl VisitMut for Dissolve {
@@ -174,7 +174,7 @@ impl VisitMut for Dissolve {
         visit_mut::visit_type_mut(self, ty);
     }
 
-    // What a macro call holds, and what `syn` does not know.
+    // The tokens of macro calls, and tokens that `syn` does not parse.
     fn visit_token_stream_mut(&mut self, tokens: &mut TokenStream) {
         if let Some(rewritten) = rewrite(tokens, false, in_macro_call) {
             *tokens = rewritten;
@@ -184,7 +184,7 @@ impl VisitMut for Dissolve {
     fn visit_attribute_mut(&mut self, _: &mut Attribute) {}
 }
 
-/// The parts of an expression that something binds to.
+/// Returns the operands of an expression.
 fn operands(expr: &mut Expr) -> Vec<&mut Expr> {
     match expr {
         Expr::Assign(expr) => vec![&mut expr.left, &mut expr.right],
@@ -216,7 +216,7 @@ fn parenthesize(operand: &mut Expr) {
     }
 }
 
-/// Gives a group parentheses; other expressions stay.
+/// Replaces a group by parentheses; other expressions are unchanged.
 fn parenthesize_group(expr: &mut Expr) {
     if let Expr::Group(group) = expr {
         *expr = Expr::Paren(ExprParen {
@@ -231,7 +231,7 @@ fn take(expr: &mut Expr) -> Expr {
     std::mem::replace(expr, Expr::Verbatim(TokenStream::new()))
 }
 
-/// `dyn A + B` behind `&`.
+/// Adds parentheses to `dyn A + B` after `&`.
 fn parenthesize_bounds(ty: &mut Type) {
     let Type::Group(group) = ty else { return };
     let n_bounds = match &*group.elem {
@@ -248,7 +248,7 @@ fn parenthesize_bounds(ty: &mut Type) {
     }
 }
 
-/// Whether nothing can bind to a part of an expression.
+/// Returns true if no operator can bind to a part of the expression.
 fn is_term(expr: &Expr) -> bool {
     let is_operator = matches!(
         expr,
@@ -270,7 +270,7 @@ fn is_term(expr: &Expr) -> bool {
     !is_operator && !has_own_end(expr)
 }
 
-/// Whether an expression ends a statement without a semicolon.
+/// Returns true if an expression ends a statement without a semicolon.
 fn has_own_end(expr: &Expr) -> bool {
     matches!(
         expr,
@@ -286,15 +286,15 @@ fn has_own_end(expr: &Expr) -> bool {
     )
 }
 
-/// Decides about a fragment in tokens of which no more is known: those of a macro call.
+/// Chooses the replacement of a fragment among the unparsed tokens of a macro call.
 ///
-/// There a fragment is one token tree, also for another `macro_rules!`. What may be a path, a type, a literal, a block or
-/// an attribute stays as it is: no parentheses may be there.
+/// There a fragment is one token tree, also for another `macro_rules!`. Possible paths, types, literals, blocks and
+/// attributes are unchanged, as they take no parentheses.
 fn in_macro_call(Fragment { content, after, .. }: Fragment<'_>) -> Fate {
     if is_loose(content, after) { Fate::Parenthesized } else { Fate::Kept }
 }
 
-/// Whether a fragment before `after` is an expression, and nothing else, of more than one token tree.
+/// Returns true if a fragment before `after` can only be an expression of more than one token tree.
 fn is_loose(content: &TokenStream, after: Option<&TokenTree>) -> bool {
     let Ok(expr) = syn::parse2::<Expr>(content.clone()) else { return false };
     match &expr {
@@ -309,7 +309,7 @@ fn is_loose(content: &TokenStream, after: Option<&TokenTree>) -> bool {
     }
 }
 
-/// Whether `after` begins `.method()`, `?`, `(..)` or `[..]`.
+/// Returns true if `after` begins `.method()`, `?`, `(..)` or `[..]`.
 fn is_method_call(after: Option<&TokenTree>) -> bool {
     match after {
         Some(TokenTree::Punct(punct)) => match punct.as_char() {

@@ -1,14 +1,13 @@
 //! The attribute macros of Meshwright.
 //!
 //! - [`dims!`] declares named tensor dims.
-//! - [`macro@model`] turns a struct of layers into a model, sharded as its fields say.
+//! - [`macro@model`] turns a struct of layers into a model, sharded as its fields are annotated.
 //! - [`macro@forward`] turns an impl block into the model's forward function.
 //!
-//! The macros write declarations and calls; whether shardings fit together is judged by the compiler,
-//! from the traits of the `meshwright` crate. Nothing in here knows about devices or communication.
+//! The macros generate declarations and calls; the compiler checks that shardings match, by the traits of the
+//! `meshwright` crate. The macros contain nothing about devices or communication.
 //!
-//! To read what a macro wrote, touch the file and build with `MESHWRIGHT_MACROS_DEBUG=1`: the expansions
-//! are printed to stderr.
+//! To print expansions to stderr, touch the file and build with `MESHWRIGHT_MACROS_DEBUG=1`.
 
 mod attr;
 mod check;
@@ -39,18 +38,17 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// Every dim becomes a unit struct, `pub` unless it says otherwise, for use in shapes such as
-/// `Tensor<(Batch, Seq, Hidden)>`.
+/// Every dim becomes a unit struct, `pub` unless declared otherwise, for shapes such as `Tensor<(Batch, Seq, Hidden)>`.
 ///
-/// `@ axis` says that the dim is always distributed over that mesh axis: every rank of the axis holds a
-/// part of it. The axes are `dp`, `fsdp`, `ep` and `cp`; `data` stands for all those over which ranks read
-/// different samples (`dp`, `fsdp` and `ep`). A dim without `@` is whole on every rank, unless a shape says
-/// `Split<Hidden, Tp>`. No dim is declared `@ tp`: layers are cut by `#[sharded(tp = ..)]`.
+/// `@ axis` distributes the dim over that mesh axis in every tensor: each rank of the axis holds a shard. The axes are
+/// `dp`, `fsdp`, `ep` and `cp`; `data` stands for all axes over which ranks read different samples (`dp`, `fsdp` and
+/// `ep`). A dim without `@` is whole on every rank, unless a shape contains `Split<Hidden, Tp>`. No dim is declared
+/// `@ tp`: layers are split by `#[sharded(tp = ..)]`.
 ///
-/// Doc comments and `#[cfg(..)]` may stand before a dim.
+/// A dim may have doc comments and `#[cfg(..)]`.
 ///
-/// The `meshwright` crate is found in `Cargo.toml`, also under another name. If another crate re-exports it,
-/// begin with its path: `crate = facade::meshwright;`.
+/// The `meshwright` crate is found in `Cargo.toml`, also under another name. If another crate re-exports it, begin with
+/// its path: `crate = facade::meshwright;`.
 #[proc_macro]
 pub fn dims(input: TokenStream) -> TokenStream {
     entry::dims(input.into()).into()
@@ -70,42 +68,42 @@ pub fn dims(input: TokenStream) -> TokenStream {
 ///
 /// The struct needs named fields, each a layer or another model. It is built field by field in the order of
 /// declaration, and the names of the fields are the names of its parameters. Type and const parameters are
-/// allowed, lifetimes are not. `#[cfg(..)]` on a field is honoured.
+/// allowed, lifetimes are not. `#[cfg(..)]` on a field is respected.
 ///
 /// # `#[sharded(..)]`
 ///
-/// Cuts a layer over a mesh axis (its type becomes `<Linear<..> as Shard<Style>>::Sharded`), or makes the parameters of
-/// a field a unit. Several may stand on a field, and count as one.
+/// Splits a layer over a mesh axis (its type becomes `<Linear<..> as Shard<Style>>::Sharded`), or makes the parameters
+/// of a field an FSDP unit. Several attributes on a field are combined.
 ///
 /// | | |
 /// |---|---|
-/// | `tp = "col"` | cuts the output dim: input whole, output split |
-/// | `tp = "row"` | cuts the input dim: input split, output summed over the axis |
-/// | `tp = "vocab"` | cuts the vocabulary of an embedding, summed over the axis |
-/// | `scatter = Seq` | with `row` and `vocab`: the sum ends split along this dim (sequence parallelism) |
-/// | `fsdp` | the field's parameters are a unit: gathered, reduced and updated together |
+/// | `tp = "col"` | splits the output dim: input whole, output split |
+/// | `tp = "row"` | splits the input dim: input split, partial sums reduced over the axis |
+/// | `tp = "vocab"` | splits the vocabulary of an embedding or head |
+/// | `scatter = Seq` | with `row` and `vocab`: reduce-scatter along this dim (sequence parallelism) |
+/// | `fsdp` | the field's parameters are an FSDP unit: unsharded, reduced and updated together |
 ///
-/// Units are what the data-parallel levels work on. Without `fsdp` each element of a `Stack` is one, and each field of
-/// the whole model. A unit inside of another has its parameters for itself. `#[sharded(fsdp)]` below `#[model]` makes
-/// every value of the struct a unit.
+/// ZeRO stages shard parameters by unit. Without `fsdp` each element of a `Stack` is a unit, and each field of the root
+/// model. The parameters of a nested unit belong to it alone. `#[sharded(fsdp)]` below `#[model]` makes every value of
+/// the struct a unit.
 ///
 /// # `#[recompute(..)]`
 ///
-/// Keeps only what enters a model, or each layer of a `Stack`, for backward, which computes the rest once more. The type
-/// of the field becomes `<Mlp as Recompute>::Recomputed`.
+/// Activation checkpointing: saves only the input of a model, or of each layer of a `Stack`, for backward, which
+/// recomputes the rest. The type of the field becomes `<Mlp as Recompute>::Recomputed`.
 ///
 /// | | |
 /// |---|---|
-/// | `every = 2` | that many consecutive layers of a `Stack` are recomputed together |
-/// | `every = "sqrt"` | of `L` layers, each `ceil(sqrt(L))` |
-/// | `save = [attn.core, mlp.down]` | keeps the results of these fields of the model, or of each layer |
-/// | `offload` | moves what is kept to host memory until backward needs it |
+/// | `every = 2` | this many consecutive layers of a `Stack` are recomputed together |
+/// | `every = "sqrt"` | `ceil(sqrt(L))` of `L` layers are recomputed together |
+/// | `save = [attn.core, mlp.down]` | also saves the results of these fields of the model, or of each layer |
+/// | `offload` | offloads the saved tensors to host memory until backward needs them |
 ///
 /// The paths of `save` start at a field of the model, or of the layer; their fields must be visible here.
 ///
 /// # `#[tied(path)]`
 ///
-/// Uses the weight of an earlier field: one parameter with two uses.
+/// Shares the weight of an earlier field: one parameter with two uses.
 ///
 /// ```text
 /// embed: Embed,
@@ -118,8 +116,8 @@ pub fn dims(input: TokenStream) -> TokenStream {
 ///
 /// # Errors
 ///
-/// All mistakes of a struct are reported at once. Attributes that sound like ours are taken for
-/// misspellings; others are left alone.
+/// All mistakes of a struct are reported together. Attributes similar to those above are reported as misspellings;
+/// others are left alone.
 ///
 /// # The path of the crate
 ///
@@ -132,9 +130,9 @@ pub fn model(args: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Refuses `#[derive(Model)]` in favor of `#[model]`.
 ///
-/// A derive macro cannot change the types of fields, which sharding needs. This one is there for its attributes: where
-/// `#[model]` was forgotten above a struct with `#[sharded(..)]`, `#[tied(..)]` or `#[recompute]`, the compiler names
-/// `Model` as what they belong to.
+/// A derive macro cannot change the types of fields, which sharding needs. This one only declares the attributes: if
+/// `#[model]` is missing above a struct with `#[sharded(..)]`, `#[tied(..)]` or `#[recompute]`, the compiler suggests
+/// `Model`.
 #[proc_macro_derive(Model, attributes(sharded, tied, recompute, pipeline_stage))]
 pub fn derive_model(item: TokenStream) -> TokenStream {
     entry::derive_model(item.into()).into()
@@ -156,11 +154,11 @@ pub fn derive_model(item: TokenStream) -> TokenStream {
 /// and the type implements `Module<In = In, Out = Out>`.
 ///
 /// What the macro adds:
-/// - An argument of the wrong type, and a result that is still a partial sum or in flight, get messages
-///   that say what to do. So results are checked where they leave `forward`, and their types have to be
-///   known there: `.into()` as the last expression needs a type.
-/// - A value that has to be used and is dropped (`#[must_use]`) is an error in the block.
-/// - Collectives issued in a method are traced under its name (`Mlp::forward`) and its place in the source.
+/// - Diagnostics with a fix for an argument of the wrong type, and for a result that is a partial sum or in flight. Results
+///   are checked at the return expression, so their types must be known there: `.into()` as the last expression needs a
+///   type.
+/// - An error for unused `#[must_use]` values in the block.
+/// - The name of the method (`Mlp::forward`) and the source location in traces, for the collectives it issues.
 ///
 /// `#[forward(crate = facade::meshwright)]` gives the path of the `meshwright` crate if another crate re-exports
 /// it.

@@ -1,5 +1,5 @@
-//! Every mistake that the macros find by themselves, in `tests/mistakes/*.txt`: items, and under each line
-//! what is underlined and said about it. Run with `BLESS=1` to rewrite what is said.
+//! Tests of the macros' own diagnostics against `tests/mistakes/*.txt`: items, with the underline and message below
+//! each line. Run with `BLESS=1` to rewrite the messages.
 
 use std::fs;
 use std::path::Path;
@@ -64,7 +64,7 @@ fn check(file: &str, expand: impl Fn(&Ctxt, TokenStream) -> TokenStream) {
     check_or_bless(&path, &(cases.join("\n\n") + "\n"));
 }
 
-/// A case with what is said about it today.
+/// Returns a case annotated with its current messages.
 fn annotated(case: &str, expand: &impl Fn(&Ctxt, TokenStream) -> TokenStream) -> String {
     let is_source = |line: &&str| !line.trim_start().starts_with('^');
     let lines: Vec<&str> = case.trim_end().lines().filter(is_source).collect();

@@ -1,7 +1,7 @@
-//! What the author declared with `#[model]`, as plain data.
+//! The declaration under `#[model]`, as plain data.
 //!
-//! Everything keeps the tokens it came from, so that a rule broken or a bound not met is shown at the
-//! author's own word. Lowering reports what has no meaning at all; `check` reports what breaks a rule.
+//! Every node keeps its tokens, so that errors are shown at the source of the mistake. Lowering reports syntax without
+//! a meaning; `check` reports violated rules.
 
 use syn::punctuated::Punctuated;
 use syn::visit_mut::VisitMut;
@@ -15,11 +15,11 @@ use crate::tokens::{first_line, shown};
 
 /// A struct with `#[model]`.
 pub struct Model {
-    /// The author's struct without our attributes.
+    /// The struct without our attributes.
     pub item: ItemStruct,
-    /// Where the runtime is.
+    /// The path of the runtime crate.
     pub runtime: Runtime,
-    /// Whether each value of the struct is a unit.
+    /// True if each value of the struct is an FSDP unit.
     pub is_unit: bool,
     pub fields: Vec<Field>,
 }
@@ -27,9 +27,9 @@ pub struct Model {
 /// A field of a model.
 pub struct Field {
     pub name: Ident,
-    /// The type as the author wrote it.
+    /// The type as written.
     pub ty: Type,
-    /// Conditions that whatever is generated for the field repeats.
+    /// The `cfg` attributes, which generated code for the field repeats.
     pub cfgs: Vec<Attribute>,
     pub sharded: Option<Sharded>,
     pub tied: Option<Tied>,
@@ -39,7 +39,7 @@ pub struct Field {
 }
 
 impl Model {
-    /// Reads a struct with `#[model]`; an error if the item is no struct with named fields.
+    /// Reads a struct with `#[model]`; reports an error if the item is not a struct with named fields.
     pub fn lower(cx: &Ctxt, runtime: Runtime, item: &Item) -> Option<Self> {
         let Item::Struct(item) = item else {
             refuse_item(cx, item);
@@ -132,7 +132,7 @@ impl Field {
     }
 }
 
-/// The attribute of ours that `attr` is, or that it is a misspelling of.
+/// Returns our attribute that `attr` is, or a misspelling of.
 fn our_attribute(attr: &Attribute) -> Option<&'static table::AttributeRow> {
     let segments: Vec<String> =
         attr.path().segments.iter().map(|segment| segment.ident.to_string()).collect();
@@ -145,11 +145,11 @@ fn our_attribute(attr: &Attribute) -> Option<&'static table::AttributeRow> {
     table::field_attributes().find(|row| row.name == word)
 }
 
-/// Attributes of the language that may stand on a field; never a misspelling.
+/// Built-in attributes of fields, which are never reported as misspellings.
 const BUILT_IN: [&str; 9] =
     ["doc", "cfg", "cfg_attr", "allow", "warn", "deny", "forbid", "expect", "deprecated"];
 
-/// Reports an attribute that is not quite ours; whether it did.
+/// Reports a misspelled attribute; returns true if it did.
 fn report_misspelling(cx: &Ctxt, attr: &Attribute, row: &table::AttributeRow) -> bool {
     let (name, path) = (row.name, attr.path());
     if path.segments.len() > 1 {
@@ -177,7 +177,7 @@ fn refuse_later_attribute(cx: &Ctxt, attr: &Attribute, row: &table::AttributeRow
     );
 }
 
-/// Reads the attributes of ours on the struct; whether they make it a unit.
+/// Reads our attributes on the struct; returns true if they make it an FSDP unit.
 fn read_struct_attributes(cx: &Ctxt, item: &ItemStruct) -> bool {
     let mut sharded = Vec::new();
     for attr in &item.attrs {
@@ -209,7 +209,7 @@ fn read_struct_attributes(cx: &Ctxt, item: &ItemStruct) -> bool {
     fsdp.is_some()
 }
 
-/// Our derive macro only says that it is none; beside `#[model]` it would say so in vain, and repeat impls.
+/// Removes our derive macro, which is only a diagnostic; next to `#[model]` it would repeat impls.
 fn refuse_derived_model(cx: &Ctxt, item: &ItemStruct) {
     let derived = item.attrs.iter().filter_map(derived_traits).flatten();
     for path in derived.filter(is_our_derive) {
@@ -223,13 +223,13 @@ fn refuse_derived_model(cx: &Ctxt, item: &ItemStruct) {
     }
 }
 
-/// The paths in `#[derive(..)]`.
+/// Returns the paths in `#[derive(..)]`.
 fn derived_traits(attr: &Attribute) -> Option<Punctuated<Path, Token![,]>> {
     let derive = attr.path().is_ident("derive").then_some(attr)?;
     derive.parse_args_with(Punctuated::parse_terminated).ok()
 }
 
-/// `Model` or `meshwright::Model`.
+/// Returns true for `Model` and `meshwright::Model`.
 fn is_our_derive(path: &Path) -> bool {
     let ends = (path.segments.first(), path.segments.last());
     let (Some(first), Some(last)) = ends else { return false };
@@ -254,7 +254,7 @@ fn refuse_item(cx: &Ctxt, item: &Item) {
     }
 }
 
-/// Takes our attributes and our derive, misspelled ones too, off an item and its fields.
+/// Removes our attributes and derive, and misspellings of them, from an item and its fields.
 pub struct StripAttributes;
 
 impl VisitMut for StripAttributes {
@@ -274,7 +274,7 @@ impl VisitMut for StripAttributes {
     }
 }
 
-/// The generics of an item that can have any, and its name.
+/// Returns the name and generics of an item that can have generics.
 pub fn name_and_generics(item: &Item) -> Option<(&Ident, &Generics)> {
     match item {
         Item::Struct(item) => Some((&item.ident, &item.generics)),

@@ -1,23 +1,22 @@
-//! Tokens as text, and text positions for tokens.
+//! Formatting of tokens, and spans for underlines.
 
 use proc_macro2::{Delimiter, Spacing, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::spanned::Spanned;
 
-/// Writes tokens the way a person would: `Linear<Hidden, (Heads, HeadDim)>`.
+/// Formats tokens with natural spacing: `Linear<Hidden, (Heads, HeadDim)>`.
 ///
-/// Good for types, paths and attributes; code with braces gets a line for each statement.
+/// Meant for types, paths and attributes; code with braces gets one line per statement.
 pub fn shown(tokens: impl ToTokens) -> String {
     let mut text = Text::default();
     text.write(tokens.to_token_stream());
     text.out
 }
 
-/// Where `place` begins and ends.
+/// Returns the spans of the first and the last token of `place`.
 ///
-/// On stable Rust a span cannot be joined with another. But rustc underlines a path or call from its first
-/// token to its last; so generated code that should fail at `place` begins with the one and ends with the
-/// other.
+/// On stable Rust spans cannot be joined. But rustc underlines a path or call from its first token to its last; so
+/// generated code whose errors belong to `place` begins with the first span and ends with the last.
 pub fn ends(place: impl ToTokens) -> (Span, Span) {
     let place = place.to_token_stream();
     let start = place.span();
@@ -28,7 +27,7 @@ pub fn ends(place: impl ToTokens) -> (Span, Span) {
     (start, end)
 }
 
-/// Moves tokens to `place`; what they refer to stays.
+/// Sets the location of tokens to `place`; their name resolution is unchanged.
 pub fn relocated(tokens: TokenStream, place: Span) -> TokenStream {
     let move_token = |mut token: TokenTree| {
         token.set_span(token.span().located_at(place));
@@ -37,13 +36,13 @@ pub fn relocated(tokens: TokenStream, place: Span) -> TokenStream {
     tokens.into_iter().map(move_token).collect()
 }
 
-/// An item up to its body, to be underlined.
+/// Returns the tokens of an item before its body, for underlining.
 pub fn first_line(item: impl ToTokens) -> TokenStream {
     let is_body = |token: &TokenTree| matches!(token, TokenTree::Group(_));
     item.to_token_stream().into_iter().take_while(|token| !is_body(token)).collect()
 }
 
-/// A writer that puts spaces and line breaks where rustfmt would, more or less.
+/// A formatter with roughly rustfmt's spaces and line breaks.
 #[derive(Default)]
 struct Text {
     out: String,
@@ -56,14 +55,14 @@ struct Text {
     last: Last,
 }
 
-/// What was written last, as far as spacing depends on it.
+/// The kind of the last token, which decides the spacing before the next.
 #[derive(Default, PartialEq)]
 enum Last {
     #[default]
     Other,
     /// A word; another word needs a space.
     Word,
-    /// A word behind which everything needs a space.
+    /// A keyword, which needs a space after it.
     Keyword,
     /// The `#` of an attribute.
     Hash,
@@ -183,7 +182,7 @@ impl Text {
         }
     }
 
-    /// Begins a new line, once.
+    /// Begins a new line, unless at the start of one.
     fn line(&mut self) {
         self.out.truncate(self.out.trim_end_matches([' ', '\n']).len());
         self.out.push('\n');

@@ -1,4 +1,4 @@
-//! Bodies mean the same with `#[forward]` as without.
+//! Function bodies behave the same with and without `#[forward]`.
 
 #![deny(warnings)]
 #![allow(clippy::all, reason = "bodies are odd on purpose")]

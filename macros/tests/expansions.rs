@@ -47,7 +47,7 @@ fn dims_know_their_name_and_axis() {
 fn dims_are_local_or_batch_dims() {
     use mlp::written::{Batch, Hidden, Seq};
     use mock::{BatchDim, Local, Whole};
-    /// What `D` is, besides a whole dim: the inherent function is preferred if its bound holds.
+    /// Detects the traits of `D` by autoref: the inherent function is preferred if its bound holds.
     struct Is<D>(std::marker::PhantomData<D>);
     trait Neither {
         const LOCAL: bool = false;
@@ -87,7 +87,7 @@ fn fields_are_built_in_the_order_of_declaration() {
 }
 
 #[test]
-fn ties_are_announced_before_the_field_is_built() {
+fn ties_precede_the_build_of_their_field() {
     assert_eq!(
         built::<tied::written::Llama>(),
         [".embed.tokens", ".norm", ".head -> embed.tokens when tie_word_embeddings", ".head"]
@@ -95,7 +95,7 @@ fn ties_are_announced_before_the_field_is_built() {
 }
 
 #[test]
-fn units_and_policies_are_announced_before_the_field_is_built() {
+fn units_and_policies_precede_the_build() {
     use recompute::written::{Block, Mlp};
     let mlp = |path: &str| {
         let of = |rest: &str| format!("{path}{rest}");

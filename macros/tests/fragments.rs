@@ -1,4 +1,4 @@
-//! Fragments of `macro_rules!` mean the same with `#[forward]` as without.
+//! Fragments of `macro_rules!` behave the same with and without `#[forward]`.
 
 #![deny(warnings)]
 
@@ -9,7 +9,7 @@ pub mod mock;
 #[path = "support/same.rs"]
 mod same;
 
-/// Expressions that are 6, in every place that something binds to.
+/// Expressions equal to 6, as every kind of operand.
 mod operands {
     macro_rules! case {
         ($name:ident, $x:ident, $e:expr) => {

@@ -1,5 +1,5 @@
-//! The expansions need nothing from where they stand: no prelude, no crate called `meshwright`, no name
-//! of the author's that they could take for theirs.
+//! Hygiene of expansions: they need no prelude and no crate called `meshwright`, and do not collide with names in
+//! scope.
 
 #![deny(warnings, missing_docs)]
 
@@ -17,7 +17,7 @@ pub mod without_prelude {
     use crate::renamed::runtime as rt;
     use ::meshwright_macros::{dims, forward, model};
 
-    /// Names that an expansion might reach for.
+    /// Names that an expansion might resolve to by mistake.
     pub mod traps {
         pub struct Build;
         pub struct Whole;

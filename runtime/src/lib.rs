@@ -1,4 +1,4 @@
-//! Meshwright: annotate a model, let the compiler judge its shardings, train it on many ranks.
+//! Meshwright: annotate a model's shardings, have the compiler check them, and train it on many ranks.
 #![warn(missing_docs)]
 
 mod autograd;
@@ -25,7 +25,7 @@ pub use train::{Error, Result, run_on};
 
 pub use meshwright_macros::{dims, forward, model};
 
-// The compiler's messages name a type by its shortest path.
+// Compiler messages print the shortest public path of a type.
 #[doc(no_inline)]
 pub use prelude::*;
 

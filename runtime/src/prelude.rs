@@ -1,4 +1,4 @@
-//! What a model's author needs: `use meshwright::prelude::*;`.
+//! Types, traits and macros for model code: `use meshwright::prelude::*;`.
 
 pub use crate::layout::{Cp, Data, Dim, Dp, Ep, Fsdp, Local, Pp, Split, Tp, Whole};
 pub use crate::nn::{

@@ -1,9 +1,9 @@
-//! Another family than the Llama's: its folders, its sizes, its length.
+//! Training of a GPT-2 by the command line: model folders, sizes, maximum sequence length.
 
 use crate::training::{floats, reference};
 use crate::{Workspace, assert_close, assert_contains, fixture, numbers};
 
-/// Sizes of a model that trains in milliseconds.
+/// Flags for a model that trains in milliseconds.
 const SMALL: &str =
     "--hidden 32 --layers 2 --heads 4 --data text.txt --seq 16 --batch 4 --threads 1";
 
@@ -29,9 +29,9 @@ fn a_gpt2_trains_as_in_pytorch_on_every_mesh() {
     }
 }
 
-/// Weights whose layout differs from the model's, cut in all directions and put together again.
+/// Weights whose stored layout differs from the model's survive import and export on sharded meshes.
 #[test]
-fn a_folder_comes_back_as_it_was_from_every_mesh() {
+fn import_and_export_round_trip_on_every_mesh() {
     let workspace = Workspace::new();
     for (case, mesh) in [
         ("gpt2", "1"),
@@ -61,7 +61,7 @@ fn a_folder_comes_back_as_it_was_from_every_mesh() {
 }
 
 #[test]
-fn a_new_gpt2_learns_is_saved_and_goes_on() {
+fn a_new_gpt2_trains_saves_and_resumes() {
     let workspace = Workspace::new();
     let finished = workspace.run_gpt2("--steps 8 --sample-tokens 20 --metrics m.jsonl");
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
@@ -79,13 +79,13 @@ fn a_new_gpt2_learns_is_saved_and_goes_on() {
     let whole = train("--steps 4");
     train("--steps 2 --save out --mesh tp=2");
     assert_close(&train("--steps 4 --resume out/latest --mesh fsdp=2")[2..], &whole[2..], 1e-5);
-    // In bf16, with the optimiser that takes matrices only.
+    // In bf16, with the optimizer that updates matrices only.
     let bf16 = train("--steps 4 --dtype bf16 --optimizer muon --mesh fsdp=2,tp=2");
     assert!(bf16[3] < bf16[0], "{bf16:?}");
 }
 
 #[test]
-fn what_is_not_of_the_family_is_refused() {
+fn folders_of_other_families_are_refused() {
     let workspace = Workspace::new();
     let from = |case: &str| {
         let folder = fixture(case).display().to_string();
@@ -126,8 +126,8 @@ fn what_is_not_of_the_family_is_refused() {
         (
             workspace.run_gpt2(&format!("{SMALL} --mesh tp=8 --save out")),
             &[
-                "`blocks.*.attn.q`: Heads = 4 does not divide by tp = 8",
-                "`blocks.*.attn.k_bias`: Heads = 4 does not divide by tp = 8",
+                "`blocks.*.attn.q`: Heads = 4 is not divisible by tp = 8",
+                "`blocks.*.attn.k_bias`: Heads = 4 is not divisible by tp = 8",
             ],
         ),
         (

@@ -1,11 +1,11 @@
-//! What goes wrong while a run goes on: it ends with one message, and keeps what was saved.
+//! Failures during a run: it ends with one message, and checkpoints stay intact.
 
 use std::process::Command;
 
 use crate::{SMALL, Workspace, assert_contains, fixture, program};
 
 #[test]
-fn a_run_that_diverges_says_where_and_keeps_the_state_before() {
+fn divergence_names_the_step_and_keeps_checkpoints() {
     let workspace = Workspace::new();
     let finished =
         workspace.run(&format!("{SMALL} --mesh dp=2,tp=2 --steps 9 --lr 1e30 --save out"));
@@ -15,7 +15,7 @@ fn a_run_that_diverges_says_where_and_keeps_the_state_before() {
     assert_contains(error, "training stopped, the state before this step is in out. A lower --lr");
     assert!(workspace.path("out/step-00000001/manifest.json").is_file());
     assert!(!workspace.listing().iter().any(|name| name.contains(".tmp")));
-    // It loads: the run goes on from there, into the same wall.
+    // The checkpoint loads, and the resumed run diverges at the same step.
     let finished =
         workspace.run(&format!("{SMALL} --mesh dp=2,tp=2 --steps 9 --resume out/latest"));
     assert_contains(finished.error(), "error: step 1: the ");
@@ -23,7 +23,7 @@ fn a_run_that_diverges_says_where_and_keeps_the_state_before() {
 }
 
 #[test]
-fn weights_that_are_not_numbers_are_found_at_the_first_step() {
+fn nan_weights_are_reported_at_the_first_step() {
     let workspace = Workspace::new();
     workspace.copy_fixture("untied_mha", "hf");
     let mut content = workspace.read("hf/model.safetensors");
@@ -45,10 +45,10 @@ fn a_full_disk_ends_the_run_with_one_message() {
     assert_contains(finished.error(), "error: --metrics: cannot write /dev/full: No space left");
 }
 
-/// A run in which no file may grow beyond `blocks` of 512 bytes.
+/// Runs the program with a file size limit of `blocks` blocks of 512 bytes.
 fn with_file_limit(workspace: &Workspace, blocks: u32, line: &str) -> crate::Finished {
     let mut command = Command::new("sh");
-    // With the signal ignored, a write beyond the limit is an error like that of a full disk.
+    // With SIGXFSZ ignored, a write beyond the limit fails like on a full disk.
     let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\"");
     command.args(["-c", &script, "sh"]).arg(program().get_program());
     command.env("RUST_BACKTRACE", "1").args(line.split_whitespace());
@@ -56,7 +56,7 @@ fn with_file_limit(workspace: &Workspace, blocks: u32, line: &str) -> crate::Fin
 }
 
 #[test]
-fn metrics_that_cannot_grow_end_the_run_and_stay_whole() {
+fn a_failed_metrics_write_leaves_complete_lines() {
     let workspace = Workspace::new();
     let line = format!("{SMALL} --mesh dp=2,tp=2 --steps 50 --metrics m.jsonl");
     let finished = with_file_limit(&workspace, 4, &line);
@@ -64,7 +64,7 @@ fn metrics_that_cannot_grow_end_the_run_and_stay_whole() {
 }
 
 #[test]
-fn a_checkpoint_that_cannot_be_written_leaves_the_one_before() {
+fn a_failed_checkpoint_keeps_the_previous_one() {
     let workspace = Workspace::new();
     workspace.train("--mesh dp=2,tp=2 --steps 2 --save out");
     let before = workspace.listing();
@@ -81,7 +81,7 @@ fn a_checkpoint_that_cannot_be_written_leaves_the_one_before() {
 }
 
 #[test]
-fn an_export_that_cannot_be_written_leaves_no_half_of_it() {
+fn a_failed_export_leaves_no_partial_files() {
     let workspace = Workspace::new();
     let line = format!("{SMALL} --mesh tp=2 --steps 1 --export-hf hf");
     let finished = with_file_limit(&workspace, 100, &line);
@@ -104,12 +104,12 @@ fn an_export_over_an_index_replaces_it() {
 }
 
 #[test]
-fn a_budget_holds_while_the_run_goes_on() {
+fn the_memory_limit_holds_during_the_run() {
     let workspace = Workspace::new();
     for flags in ["--mesh dp=2", "--mesh fsdp=2,tp=2", "--recompute full"] {
         workspace.train(&format!("{flags} --steps 2 --metrics m.jsonl"));
         let peak = workspace.metrics("m.jsonl")[1]["peak_bytes"]["total"].as_u64().unwrap();
-        // What is kept for reuse is given back, so that exactly the peak is enough.
+        // The caching allocator releases its pool, so a limit of exactly the peak is enough.
         workspace.train(&format!("{flags} --steps 2 --memory-limit {peak}"));
         let mut failed_late = 0;
         for share in [999, 990, 950, 900, 800, 600] {

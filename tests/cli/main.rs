@@ -1,5 +1,4 @@
-//! The main job as its users meet it: the program `train_llama`, and `train_gpt2` for another family, run in a folder of
-//! its own.
+//! End-to-end tests of the training programs `train_llama` and `train_gpt2`, each run in a temporary folder.
 
 mod families;
 mod faults;
@@ -15,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A model that trains in milliseconds, on text that the workspace has.
+/// Flags for a model that trains in milliseconds on the workspace's text.
 const SMALL: &str = "--hidden 32 --layers 2 --heads 4 --kv-heads 2 --ffn 48 --data text.txt \
                      --seq 16 --batch 4 --threads 1 --sample-tokens 0";
 
-/// Longer than any run of these tests takes: what is still running then hangs.
+/// Timeout of a run, after which it counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(100);
 
 /// The program under test.
@@ -27,24 +26,24 @@ fn program() -> Command {
     command(env!("CARGO_BIN_EXE_train_llama"))
 }
 
-/// The program for another family.
+/// The training program for GPT-2.
 fn gpt2_program() -> Command {
     command(env!("CARGO_BIN_EXE_train_gpt2"))
 }
 
 fn command(program: &str) -> Command {
     let mut command = Command::new(program);
-    // As most users have it, and so that a backtrace would show.
+    // Makes a backtrace visible if the program panics.
     command.env("RUST_BACKTRACE", "1").stdin(Stdio::null());
     command
 }
 
-/// A Hugging Face folder with a `tokens.bin`, made by PyTorch.
+/// Path of a fixture: a Hugging Face folder written by PyTorch, with a `tokens.bin`.
 fn fixture(case: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("reference/fixtures").join(case)
 }
 
-/// A folder that the program runs in, with `text.txt` in it.
+/// A temporary working directory with a `text.txt`.
 struct Workspace {
     dir: tempfile::TempDir,
 }
@@ -69,7 +68,7 @@ impl Workspace {
         std::fs::read(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// Copies a fixture to the folder `name`, which a test may then spoil.
+    /// Copies a fixture to the folder `name`, which a test may then modify.
     fn copy_fixture(&self, case: &str, name: &str) {
         std::fs::create_dir(self.path(name)).unwrap();
         for entry in std::fs::read_dir(fixture(case)).unwrap() {
@@ -78,7 +77,7 @@ impl Workspace {
         }
     }
 
-    /// Every file and folder below, hidden ones included, sorted.
+    /// Lists all files and folders recursively, including hidden ones, sorted.
     fn listing(&self) -> Vec<String> {
         let mut found = Vec::new();
         let mut folders = vec![self.dir.path().to_owned()];
@@ -101,7 +100,7 @@ impl Workspace {
         self.run_program(program(), line)
     }
 
-    /// Runs the program for GPT-2s with the words of `line` as its arguments.
+    /// Runs the GPT-2 program with the words of `line` as its arguments.
     fn run_gpt2(&self, line: &str) -> Finished {
         self.run_program(gpt2_program(), line)
     }
@@ -111,7 +110,7 @@ impl Workspace {
         self.finish(command, line)
     }
 
-    /// Runs the program with `SMALL` and the words of `line`; it must succeed.
+    /// Runs the program with `SMALL` and the words of `line`, and asserts success.
     #[track_caller]
     fn train(&self, line: &str) -> Finished {
         let finished = self.run(&format!("{SMALL} {line}"));
@@ -119,12 +118,12 @@ impl Workspace {
         finished
     }
 
-    /// Waits for a command to end in this folder, but not for ever.
+    /// Runs a command in this folder to its end, with a timeout.
     fn finish(&self, mut command: Command, line: &str) -> Finished {
         command.current_dir(self.dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let start = Instant::now();
-        // What the program prints fits in the buffer of a pipe.
+        // The output fits into the buffer of a pipe.
         while child.try_wait().unwrap().is_none() {
             if start.elapsed() > PATIENCE {
                 child.kill().unwrap();
@@ -135,13 +134,13 @@ impl Workspace {
         Finished::new(line, child.wait_with_output().unwrap())
     }
 
-    /// One object per step of a metrics file.
+    /// Reads a metrics file, which has one object per step.
     fn metrics(&self, name: &str) -> Vec<Value> {
         let text = String::from_utf8(self.read(name)).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Trains with `--metrics`, and gives one number of every step.
+    /// Trains with `--metrics`, and returns the loss of every step.
     #[track_caller]
     fn losses(&self, line: &str) -> Vec<f64> {
         self.train(&format!("{line} --metrics losses.jsonl"));
@@ -153,7 +152,7 @@ fn numbers(steps: &[Value], key: &str) -> Vec<f64> {
     steps.iter().map(|step| step[key].as_f64().unwrap()).collect()
 }
 
-/// What a run left behind.
+/// The result of a run.
 struct Finished {
     line: String,
     code: Option<i32>,
@@ -171,7 +170,7 @@ impl Finished {
         }
     }
 
-    /// The one error message of a run that was to fail: code 2, a single `error:`, no trace of a panic.
+    /// Returns the error message of a failed run, after checking for exit code 2, a single `error:` and no panic.
     #[track_caller]
     fn error(&self) -> &str {
         let Finished { line, code, stdout, stderr } = self;
@@ -191,7 +190,7 @@ fn assert_contains(text: &str, part: &str) {
     assert!(text.contains(part), "no `{part}` in:\n{text}");
 }
 
-/// Every number within a relative distance of what is expected.
+/// Asserts that each number is within a relative tolerance of the expected one.
 #[track_caller]
 fn assert_close(found: &[f64], expected: &[f64], tolerance: f64) {
     assert_eq!(found.len(), expected.len(), "{found:?}\n{expected:?}");

@@ -1,8 +1,8 @@
-//! Bad input: one message that names what, where and the fix, before anything is written.
+//! Invalid input: one message that names the value, the cause and the fix, before any file is written.
 
 use crate::{SMALL, Workspace, assert_contains, fixture};
 
-/// Runs each line, which must be refused with all of the parts, and must leave the folder as it was.
+/// Asserts that each line is refused with a message that contains all parts, and leaves the folder unchanged.
 #[track_caller]
 fn assert_refused(workspace: &Workspace, cases: &[(&str, &[&str])]) {
     let before = workspace.listing();
@@ -94,7 +94,7 @@ fn sharding_and_precision() {
 }
 
 #[test]
-fn optimisers() {
+fn optimizers() {
     let workspace = Workspace::new();
     assert_refused(
         &workspace,
@@ -176,17 +176,17 @@ fn meshes() {
                 &[
                     "the model cannot be built, for 5 reasons:",
                     "\nuse a --mesh whose degrees divide these sizes, or other sizes; this mesh is tp=4",
-                    "\n  - `blocks.*.attn.k`: KvHeads = 2 does not divide by tp = 4",
-                    "\n  - `blocks.*.attn.v`: KvHeads = 2 does not divide by tp = 4",
-                    "\n  - `blocks.*.mlp.down`: Ffn = 50 does not divide by tp = 4",
-                    "\n  - `blocks.*.mlp.gate`: Ffn = 50 does not divide by tp = 4",
-                    "\n  - `blocks.*.mlp.up`: Ffn = 50 does not divide by tp = 4",
+                    "\n  - `blocks.*.attn.k`: KvHeads = 2 is not divisible by tp = 4",
+                    "\n  - `blocks.*.attn.v`: KvHeads = 2 is not divisible by tp = 4",
+                    "\n  - `blocks.*.mlp.down`: Ffn = 50 is not divisible by tp = 4",
+                    "\n  - `blocks.*.mlp.gate`: Ffn = 50 is not divisible by tp = 4",
+                    "\n  - `blocks.*.mlp.up`: Ffn = 50 is not divisible by tp = 4",
                 ],
             ),
             (
                 &on("tp=3"),
                 &[
-                    "`blocks.*.attn.q`: Heads = 4 does not divide by tp = 3",
+                    "`blocks.*.attn.q`: Heads = 4 is not divisible by tp = 3",
                     "`blocks.*.attn.k`: KvHeads = 2",
                 ],
             ),
@@ -195,7 +195,7 @@ fn meshes() {
 }
 
 #[test]
-fn sizes_that_no_machine_holds() {
+fn sizes_beyond_memory() {
     let workspace = Workspace::new();
     for flag in ["hidden", "layers", "ffn", "vocab", "batch", "seq"] {
         let line = format!("--{flag} 4000000000");
@@ -205,7 +205,7 @@ fn sizes_that_no_machine_holds() {
 }
 
 #[test]
-fn budgets_that_the_plan_exceeds() {
+fn memory_limits_below_the_plan() {
     let workspace = Workspace::new();
     let line = format!("{SMALL} --mesh dp=2 --save out --metrics m.jsonl");
     assert_refused(
@@ -223,7 +223,7 @@ fn budgets_that_the_plan_exceeds() {
                     "\nwhat takes less: more --micro-batches, --recompute full, more fsdp or tp ranks, ",
                 ],
             ),
-            // Refused by the sizes alone, before the model is looked at.
+            // Refused by the sizes alone, before the model is declared.
             (&format!("{line} --memory-limit 1"), &["--memory-limit: 1 B are too few"]),
         ],
     );
@@ -364,7 +364,7 @@ fn weights() {
 }
 
 #[test]
-fn places_that_cannot_be_written() {
+fn output_paths_that_cannot_be_written() {
     let workspace = Workspace::new();
     std::fs::create_dir(workspace.path("folder")).unwrap();
     let with = |flags: &str| format!("{SMALL} --steps 1 {flags}");

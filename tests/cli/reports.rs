@@ -1,11 +1,11 @@
-//! What a run tells: metrics, progress, help.
+//! Output of a run: metrics, summary, progress, help.
 
 use std::process::{Command, Stdio};
 
 use crate::{SMALL, Workspace, assert_contains, program};
 
 #[test]
-fn metrics_have_the_fields_of_the_contract_with_sensible_values() {
+fn metrics_have_the_documented_fields() {
     let workspace = Workspace::new();
     workspace.train("--mesh dp=2,tp=2 --steps 4 --metrics m.jsonl");
     let steps = workspace.metrics("m.jsonl");
@@ -51,7 +51,7 @@ fn metrics_have_the_fields_of_the_contract_with_sensible_values() {
         assert!(bytes("total") >= 4 * parameters + bytes("activations"));
         let sent = step["comm_bytes"].as_object().unwrap();
         assert_eq!(sent.keys().collect::<Vec<_>>(), ["dp", "tp"]);
-        // The all-reduce of gradients over two ranks sends each element once, besides a few sums.
+        // The gradient all-reduce over two ranks sends each element once, in addition to a few scalars.
         let dp = sent["dp"].as_u64().unwrap();
         assert!((parameters..parameters + 200).contains(&dp), "{dp} for {parameters}");
         assert!(sent["tp"].as_u64().unwrap() > 0);
@@ -59,14 +59,14 @@ fn metrics_have_the_fields_of_the_contract_with_sensible_values() {
 }
 
 #[test]
-fn one_rank_talks_to_nobody() {
+fn a_single_rank_does_not_communicate() {
     let workspace = Workspace::new();
     workspace.train("--mesh 1 --steps 1 --metrics m.jsonl");
     assert_eq!(workspace.metrics("m.jsonl")[0]["comm_bytes"], serde_json::json!({}));
 }
 
 #[test]
-fn the_summary_tells_what_was_used() {
+fn the_summary_reports_memory() {
     let workspace = Workspace::new();
     let stdout = workspace.train("--mesh fsdp=2,tp=2 --recompute full --steps 2").stdout;
     let row = |name: &str| {
@@ -104,12 +104,12 @@ fn hfu_is_mfu_without_recomputation_and_more_with() {
     let [mfu, hfu] = shares("--recompute none");
     assert_eq!(mfu, hfu);
     let [mfu, hfu] = shares("--recompute full");
-    // Less than a third of the model's own: the embedding and the head are not computed once more.
+    // Less than a third of the model's FLOPs: the embedding and the head are not recomputed.
     assert!(hfu > 1.05 * mfu && hfu < 1.34 * mfu, "{mfu} {hfu}");
 }
 
 #[test]
-fn progress_is_plain_lines_where_nobody_watches() {
+fn progress_is_plain_lines_without_a_terminal() {
     let workspace = Workspace::new();
     let finished = workspace.train("--steps 5");
     assert_contains(&finished.stderr, "step 1/5  loss 5.");
@@ -136,7 +136,7 @@ fn progress_is_a_bar_on_a_terminal() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_failure() {
+fn a_closed_pipe_is_not_an_error() {
     let workspace = Workspace::new();
     let mut command = program();
     command.args(SMALL.split_whitespace()).args(["--steps", "2"]);
@@ -150,7 +150,7 @@ fn a_reader_that_leaves_is_no_failure() {
 }
 
 #[test]
-fn help_is_for_stdout() {
+fn help_goes_to_stdout() {
     let finished = Workspace::new().run("--help");
     assert_eq!((finished.code, finished.stderr.as_str()), (Some(0), ""));
     assert_contains(&finished.stdout, "--resume <DIR/latest>");

@@ -1,11 +1,11 @@
-//! Checkpoints and exports: what is saved goes on as if it had never stopped.
+//! Checkpoints and exports: resumed runs are identical to uninterrupted ones.
 
 use crate::{Workspace, assert_contains, numbers};
 
 const RANKS: [&str; 4] = ["00000", "00001", "00002", "00003"];
 
 #[test]
-fn a_resumed_run_is_the_run_that_never_stopped_bit_for_bit() {
+fn a_resumed_run_has_the_bits_of_an_uninterrupted_one() {
     let workspace = Workspace::new();
     let line = "--mesh dp=2,tp=2 --order shuffled --seed 3 --warmup 2 --lr 3e-3";
     workspace.train(&format!("{line} --steps 6 --save whole --metrics whole.jsonl"));
@@ -42,7 +42,7 @@ fn two_runs_save_identical_bytes() {
 }
 
 #[test]
-fn another_mesh_reads_what_this_one_saved() {
+fn checkpoints_load_on_another_mesh() {
     let workspace = Workspace::new();
     workspace.train("--steps 4 --mesh dp=2,tp=2 --metrics whole.jsonl");
     workspace.train("--steps 2 --mesh tp=2 --save out --metrics parts.jsonl");
@@ -60,7 +60,7 @@ fn steps_and_learning_rate_may_change_on_resume() {
 }
 
 #[test]
-fn checkpoints_are_kept_as_asked() {
+fn old_checkpoints_are_removed_by_keep() {
     let workspace = Workspace::new();
     workspace.train("--steps 7 --save out --save-every 2 --keep 2");
     let mut names: Vec<_> = workspace.listing();
@@ -71,7 +71,7 @@ fn checkpoints_are_kept_as_asked() {
 }
 
 #[test]
-fn a_torn_checkpoint_is_passed_over_with_a_warning() {
+fn an_incomplete_checkpoint_is_skipped_with_a_warning() {
     let workspace = Workspace::new();
     workspace.train("--steps 4 --save out --save-every 2");
     let torn = "out/step-00000004/rank-00000.safetensors";
@@ -84,9 +84,9 @@ fn a_torn_checkpoint_is_passed_over_with_a_warning() {
 }
 
 #[test]
-fn an_export_is_the_model_that_was_trained() {
+fn an_export_is_the_trained_model() {
     let workspace = Workspace::new();
-    // One sample, so that every step has the same batch: the loss tells models apart.
+    // One sample, so that every step has the same batch, and the loss identifies the model.
     workspace.write("one.txt", b"seventeen letters");
     let data = "--data one.txt --seq 16 --batch 2 --sample-tokens 0 --threads 1";
     let sizes = "--hidden 32 --layers 2 --heads 4 --kv-heads 2 --ffn 48 --lr 1e-2";

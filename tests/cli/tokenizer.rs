@@ -1,16 +1,16 @@
-//! Text that is tokenised by a `tokenizer.json`.
+//! Training on text with a `tokenizer.json`.
 
 use crate::{SMALL, Workspace, assert_contains};
 
 #[cfg(not(feature = "tokenizers"))]
 #[test]
-fn a_program_without_tokenizer_files_says_how_to_get_them() {
+fn a_build_without_tokenizers_names_the_feature() {
     let workspace = Workspace::new();
     workspace.write("tokenizer.json", b"{}");
     let finished = workspace.run(&format!("{SMALL} --tokenizer tokenizer.json"));
     assert_contains(finished.error(), "--tokenizer: tokenizer.json needs a program");
     assert_contains(finished.error(), "--features tokenizers");
-    // Text of a model that has a tokenizer of its own is not silently read as bytes.
+    // Text for a model with its own tokenizer is not silently read as bytes.
     workspace.train("--vocab 300 --steps 1 --export-hf model");
     workspace.write("model/tokenizer.json", b"{}");
     let on_model = "--init-from model --seq 16 --batch 4 --steps 1 --threads 1 --sample-tokens 2";
@@ -18,7 +18,7 @@ fn a_program_without_tokenizer_files_says_how_to_get_them() {
     assert_contains(finished.error(), "--tokenizer: model/tokenizer.json needs a program");
     let finished = workspace.run(&format!("{on_model} --data text.txt --tokenizer bytes"));
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-    // Ids need no tokenizer, and are shown as numbers.
+    // Token ids need no tokenizer, and are printed as numbers.
     let ids: Vec<u8> = (0..300u16).flat_map(|id| (id % 290).to_le_bytes()).collect();
     workspace.write("ids.bin", &ids);
     let finished = workspace.run(&format!("{on_model} --data ids.bin"));
@@ -27,7 +27,7 @@ fn a_program_without_tokenizer_files_says_how_to_get_them() {
 }
 
 #[test]
-fn bytes_can_be_asked_for_by_name() {
+fn the_byte_tokenizer_can_be_selected() {
     let workspace = Workspace::new();
     let losses = workspace.losses("--steps 3");
     assert_eq!(workspace.losses("--steps 3 --tokenizer bytes"), losses);
@@ -42,7 +42,7 @@ mod with_files {
     use super::test_tokenizer::{tokenizer_json, write};
     use super::*;
 
-    /// A workspace with a `tokenizer.json` of 265 ids.
+    /// Creates a workspace with a `tokenizer.json` of 265 ids.
     fn workspace() -> Workspace {
         let workspace = Workspace::new();
         write(workspace.dir.path(), &tokenizer_json());
@@ -52,7 +52,7 @@ mod with_files {
     const TOKENIZED: &str = "--tokenizer tokenizer.json --vocab 265";
 
     #[test]
-    fn text_trains_as_the_file_of_its_tokens_does() {
+    fn text_trains_like_its_token_file() {
         let workspace = workspace();
         let tokenizer = Tokenizer::open(&workspace.path("tokenizer.json")).unwrap();
         let (inputs, output) = ([workspace.path("text.txt")], workspace.path("text.bin"));
@@ -71,7 +71,7 @@ mod with_files {
         assert_eq!(finished.code, Some(0), "{}", finished.stderr);
         assert_eq!(crate::numbers(&workspace.metrics("losses.jsonl"), "loss"), losses);
 
-        // A run goes on with the tokens of the text that it began with, and the other way round.
+        // A run on text can be resumed on its token file, and vice versa.
         workspace.train(&format!("{TOKENIZED} --steps 2 --save run"));
         let finished = workspace
             .run(&format!("{line} --vocab 265 --steps 4 --resume run/latest --metrics rest.jsonl"));
@@ -88,7 +88,7 @@ mod with_files {
         let finished = workspace.run(&format!("{line} {TOKENIZED} --steps 2"));
         assert_eq!(finished.code, Some(0), "{}", finished.stderr);
         assert_contains(&finished.stdout, "--- prompt ---\nthe cat and the dog");
-        // Ids are decoded too, where it is said by what.
+        // The continuation of token ids is decoded if a tokenizer is given.
         let ids: Vec<u8> =
             [257u16, 262, 258].repeat(20).iter().flat_map(|id| id.to_le_bytes()).collect();
         workspace.write("ids.bin", &ids);
@@ -118,7 +118,7 @@ mod with_files {
     }
 
     #[test]
-    fn what_does_not_fit_is_said_before_training() {
+    fn mismatched_tokenizers_are_refused_before_training() {
         let workspace = workspace();
         let error = |line: &str| workspace.run(&format!("{SMALL} {line}")).error().to_owned();
         let found = error("--tokenizer tokenizer.json");

@@ -1,10 +1,10 @@
-//! What is computed: against PyTorch, on every mesh, from every kind of data, twice the same.
+//! Training results: against PyTorch, on every mesh, from every kind of data, reproducible.
 
 use serde_json::Value;
 
 use crate::{SMALL, Workspace, assert_close, assert_contains, fixture, numbers, program};
 
-/// The flags under which a fixture was trained, and what came of it.
+/// Returns the flags with which a fixture was trained, and its results.
 pub fn reference(case: &str) -> (String, Value) {
     let folder = fixture(case);
     let text = std::fs::read_to_string(folder.join("expected.json")).unwrap();
@@ -31,7 +31,7 @@ pub fn floats(list: &Value) -> Vec<f64> {
 }
 
 #[test]
-fn hugging_face_models_train_as_in_pytorch_on_every_mesh() {
+fn hugging_face_models_match_pytorch_on_every_mesh() {
     let workspace = Workspace::new();
     for (case, meshes) in [
         ("untied_mha", &["1", "dp=2", "dp=4", "tp=2", "tp=4", "dp=2,tp=2"][..]),
@@ -60,7 +60,7 @@ fn without_flags_a_model_learns_on_four_ranks() {
     assert_contains(&finished.stderr, "4 ranks (dp=2,tp=2)");
     assert_contains(&finished.stderr, "tokens of the project's own text");
     let losses = numbers(&workspace.metrics("m.jsonl"), "loss");
-    // The entropy of 256 equally likely bytes, and what knowing their frequencies saves of it.
+    // The entropy of 256 equally likely bytes, which drops as their frequencies are learned.
     assert!((losses[0] - 256f64.ln()).abs() < 0.3, "{losses:?}");
     assert!(losses[11] < 4.5, "{losses:?}");
     assert_contains(&finished.stdout, "12 steps on 4 ranks (dp=2,tp=2) in ");
@@ -69,7 +69,7 @@ fn without_flags_a_model_learns_on_four_ranks() {
     assert_contains(&finished.stdout, "\n--- continuation ---\n");
 }
 
-/// A limit to the instruction set is followed: sums of other lengths round otherwise, a little.
+/// A limit to the instruction set takes effect: other vector lengths sum in another order, and round differently.
 #[test]
 fn the_instruction_set_can_be_limited() {
     let workspace = Workspace::new();
@@ -98,7 +98,7 @@ fn the_instruction_set_can_be_limited() {
 }
 
 #[test]
-fn text_and_token_files_of_both_widths_are_the_same_data() {
+fn text_and_token_files_are_the_same_data() {
     let workspace = Workspace::new();
     let text = workspace.read("text.txt");
     let narrow: Vec<u8> = text.iter().flat_map(|byte| u16::from(*byte).to_le_bytes()).collect();
@@ -117,7 +117,7 @@ fn text_and_token_files_of_both_widths_are_the_same_data() {
 }
 
 #[test]
-fn order_seed_and_mesh_decide_what_they_should() {
+fn order_seed_and_mesh_have_their_effects() {
     let workspace = Workspace::new();
     let plain = workspace.losses("--steps 3");
     let shuffled = workspace.losses("--steps 3 --order shuffled");
@@ -147,7 +147,7 @@ fn a_file_gives_settings_and_flags_override_it() {
 }
 
 #[test]
-fn a_continuation_has_as_many_tokens_as_asked_for() {
+fn a_continuation_has_the_requested_length() {
     let workspace = Workspace::new();
     let sampled = |mesh: &str| {
         let line = format!(

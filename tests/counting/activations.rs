@@ -1,32 +1,32 @@
-//! The peak of activations against what the tape keeps of each layer.
+//! Peak activation memory against formulas of the tensors saved per layer.
 //!
-//! Of a layer, in elements of the compute dtype: the input of each norm and what it gives (`x y`, `x' y'`: on each rank
-//! its part of the sequence, as what is gathered from it is gathered again), queries, keys and values, what attention
-//! gives, gate, up, and their product. In f32: a statistic of each token for each norm, and for each head. The rotary
-//! tables of a layer are there for as long as the model.
+//! Saved per layer, in elements of the compute dtype: input and output of each norm (`x y`, `x' y'`: this rank's shard
+//! of the sequence, as backward repeats the all-gather), queries, keys and values, the attention output, gate, up, and
+//! their product. In f32: one statistic per token for each norm, and one per token and head for attention. The rotary
+//! tables of a layer live as long as the model.
 //!
-//! | `--recompute` | kept of a layer | while layers are computed once more |
+//! | `--recompute` | saved per layer | during recomputation |
 //! |---|---|---|
 //! | none | all of it: `A` | |
 //! | every=N | of N layers, the input: `B` | `N A' - B` |
 //! | full | every=1 | |
 //! | attn | `x`, `y`, the output projection, `y'`, gate, up, down, the norms' statistics: `C` | the rest of `A'` |
 //!
-//! `A'` is `A` with all of `y` and `y'`: what was just gathered is not gathered again.
+//! `A'` is `A` with the whole `y` and `y'`, as a tensor gathered by recomputation is not gathered again.
 
 use meshwright_examples::llama::Llama;
 
 use super::case::{Case, F32, HEADS, ONE};
 
-/// Wide enough for the peak to be in the layers, and not at the head.
+/// A model wide enough for the peak to be in the layers, and not at the head.
 const WIDE: Case = Case { hidden: 48, ffn: 104, seq: 37, layers: 4, ..ONE };
 
-/// One rank; tensor-parallel ranks, over which neither sequence nor vocabulary divides evenly; sharded state in bf16.
+/// One rank; tensor parallelism with uneven shards of sequence and vocabulary; sharded state in bf16.
 const CASES: [Case; 3] =
     [WIDE, Case { tp: 2, ..WIDE }, Case { fsdp: 2, zero: 3, bf16: true, micro_batches: 2, ..WIDE }];
 
 #[test]
-fn each_layer_keeps_what_its_backward_reads() {
+fn each_layer_saves_the_inputs_of_its_backward() {
     for case in CASES {
         for (recompute, run, kept) in [
             ("none", 1, case.layer()),
@@ -43,10 +43,10 @@ fn each_layer_keeps_what_its_backward_reads() {
 }
 
 #[test]
-fn larger_regions_keep_fewer_inputs_and_compute_more_layers_at_once() {
+fn larger_segments_save_fewer_inputs() {
     for case in CASES {
         let of = |layers, recompute| Case { layers, recompute, ..case }.activations();
-        let (input, layer) = (case.stream(), case.layer_again());
+        let (input, layer) = (case.stream(), case.recomputed_layer());
         let full = of(4, "full");
         assert_eq!(of(4, "every=2"), full + layer - 2 * input, "{case:?}");
         assert_eq!(of(4, "every=4"), full + 3 * layer - 3 * input, "{case:?}");
@@ -63,7 +63,7 @@ fn micro_batches_are_in_memory_one_at_a_time() {
 }
 
 impl Case {
-    /// The measured peak.
+    /// Returns the measured peak.
     #[track_caller]
     fn activations(self) -> usize {
         let memory = self.memory::<Llama>();
@@ -71,12 +71,12 @@ impl Case {
         used.expect("a category").peak as usize
     }
 
-    /// Bytes of `elements` in the compute dtype.
+    /// Returns the bytes of `elements` in the compute dtype.
     fn buffer(self, elements: usize) -> usize {
         (elements * self.element()).next_multiple_of(64)
     }
 
-    /// Tokens whose stream the last tensor-parallel rank holds.
+    /// Tokens in the shard of the last tensor-parallel rank.
     fn own_tokens(self) -> usize {
         self.tokens() / self.seq * self.seq.div_ceil(self.tp)
     }
@@ -86,7 +86,7 @@ impl Case {
         self.buffer(self.own_tokens() * self.hidden)
     }
 
-    /// A statistic of each of `count` in f32.
+    /// `count` statistics in f32.
     fn statistic(self, count: usize) -> usize {
         (count * F32).next_multiple_of(64)
     }
@@ -105,7 +105,7 @@ impl Case {
     }
 
     /// `A'`.
-    fn layer_again(self) -> usize {
+    fn recomputed_layer(self) -> usize {
         self.layer() + 2 * (self.buffer(self.tokens() * self.hidden) - self.stream())
     }
 

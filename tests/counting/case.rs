@@ -1,4 +1,4 @@
-//! A Llama whose sizes do not divide evenly, on a mesh, and its run.
+//! Test cases: a Llama with sizes that do not divide evenly, its mesh, and its run.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,7 +14,7 @@ pub const STEPS: usize = 2;
 
 /// Bytes of an `f32`.
 pub const F32: usize = 4;
-/// Parameters begin on lines of this many elements, and shards consist of them.
+/// Alignment of parameters and shards in a unit's flat buffer, in elements.
 const LINE: usize = 16;
 
 /// A model, its mesh and the flags of its run.
@@ -27,11 +27,11 @@ pub struct Case {
     pub bf16: bool,
     pub reduce_bf16: bool,
     pub micro_batches: usize,
-    /// `--recompute`; empty: as the model declares.
+    /// The value of `--recompute`; empty for the model's attributes.
     pub recompute: &'static str,
     pub layers: usize,
     pub tied: bool,
-    /// Whether the residual stream is sequence-parallel.
+    /// True if the residual stream is sequence-parallel.
     pub splits_stream: bool,
     pub hidden: usize,
     pub ffn: usize,
@@ -39,7 +39,7 @@ pub struct Case {
     pub seq: usize,
 }
 
-/// One rank; no size is a multiple of a line.
+/// One rank, with sizes that are not multiples of the alignment.
 pub const ONE: Case = Case {
     dp: 1,
     fsdp: 1,
@@ -58,9 +58,9 @@ pub const ONE: Case = Case {
     seq: 13,
 };
 
-/// What a run wrote and gave back.
+/// The results of a run.
 pub struct Outcome {
-    /// `--metrics`, step by step.
+    /// Entries of `--metrics`, by step.
     pub steps: Vec<Value>,
     pub summary: Summary,
 }
@@ -79,7 +79,7 @@ impl Case {
         Outcome { steps, summary }
     }
 
-    /// The memory that a run takes, as its summary tells: without metrics, for which the machine is measured first.
+    /// Returns the memory of a run from its summary. Metrics are off, as they would measure the machine first.
     #[track_caller]
     pub fn memory<M: LanguageModel>(self) -> Vec<MemoryUse> {
         self.train::<M>(tempfile::tempdir().unwrap().path(), None).report.memory
@@ -111,18 +111,18 @@ impl Case {
         train_with_words::<M>(words.chain(data).chain(metrics)).unwrap()
     }
 
-    /// Bytes of an element in the compute dtype.
+    /// Bytes per element in the compute dtype.
     pub fn element(self) -> usize {
         if self.bf16 { 2 } else { F32 }
     }
 
-    /// Bytes of an element of a gradient on its way.
+    /// Bytes per element in the dtype of gradient reduction.
     pub fn reduced(self) -> usize {
         if self.reduce_bf16 { 2 } else { F32 }
     }
 
-    /// Elements of each unit's flat buffers on tensor-parallel rank `rank`, every parameter on lines of its own: the
-    /// embedding, the layers, the norm, and the head, whose weight is the embedding's where they are tied.
+    /// Elements of each unit's flat buffer on tensor-parallel rank `rank`, with aligned parameters: the embedding, the
+    /// layers, the norm, and the head unless its weight is tied.
     pub fn units(self, rank: usize) -> Vec<usize> {
         let Case { hidden, ffn, tp, .. } = self;
         let lines = |len: usize| len.next_multiple_of(LINE);
@@ -139,13 +139,13 @@ impl Case {
         units
     }
 
-    /// Elements of rank `rank`'s shard of a unit: whole lines, shared out evenly up to one.
+    /// Elements of rank `rank`'s shard of a unit: aligned blocks, distributed evenly up to one block.
     pub fn shard(self, len: usize, rank: usize) -> usize {
         let lines = len / LINE;
         ((rank + 1) * lines / self.fsdp - rank * lines / self.fsdp) * LINE
     }
 
-    /// Sequences times positions of a micro-batch on one rank.
+    /// Tokens of a micro-batch on one rank.
     pub fn tokens(self) -> usize {
         self.batch / (self.dp * self.fsdp * self.micro_batches) * self.seq
     }

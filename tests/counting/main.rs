@@ -1,4 +1,4 @@
-//! Memory, communication and FLOPs as the real trainer counts them, against closed formulas.
+//! Memory, communication and FLOPs reported by the trainer, against closed formulas.
 
 mod activations;
 mod case;

@@ -1,4 +1,4 @@
-//! What a run is said to need before it begins, against what it took.
+//! The memory plan of a run against its measured peak.
 
 use meshwright::train::{LanguageModel, MemoryUse};
 use meshwright_examples::gpt2::Gpt2;
@@ -7,7 +7,7 @@ use meshwright_examples::llama::Llama;
 use super::case::{Case, ONE};
 
 #[test]
-fn no_run_takes_less_than_it_is_said_to_need_at_the_least() {
+fn the_planned_minimum_is_a_lower_bound() {
     let wide = Case { hidden: 48, ffn: 136, seq: 37, layers: 9, ..ONE };
     for recompute in ["none", "full", "every=2", "every=3", "sqrt", "attn"] {
         check_sharded::<Llama>(Case { recompute, ..wide });
@@ -26,10 +26,10 @@ fn check_sharded<M: LanguageModel>(case: Case) {
     }
 }
 
-/// Without regions: at level 3 the values of two units; from level 2 a gradient, and the one before it on its way. What
-/// replicas add up of shards may come to one more at a time than is said.
+/// Without tensor-parallel regions: the unsharded values of two units at stage 3, and from stage 2 on a gradient and
+/// the previous one in its reduction. The all-reduce of shards over replicas may hold one more than planned.
 #[test]
-fn what_is_under_way_at_once_is_known_before() {
+fn concurrent_buffers_are_planned() {
     for (dp, fsdp) in [(1, 2), (2, 2), (1, 4)] {
         for zero in 0..4 {
             for bf16 in [false, true] {

@@ -1,6 +1,7 @@
-//! Bytes that one rank sends in a collective, by the convention of `CommStats`: as a ring would, rounded down.
+//! Bytes that one rank sends in a collective, by the convention of `CommStats`: those of a ring algorithm, rounded
+//! down.
 
-/// An all-gather or a reduce-scatter of `bytes` in all.
+/// An all-gather or a reduce-scatter of `bytes` in total.
 pub fn gather(bytes: usize, ranks: usize) -> usize {
     bytes * (ranks - 1) / ranks
 }
@@ -10,7 +11,7 @@ pub fn all_reduce(bytes: usize, ranks: usize) -> usize {
     2 * gather(bytes, ranks)
 }
 
-/// `count` numbers in double precision, which every rank gathers from all.
+/// An all-gather of `count` numbers in double precision from each rank.
 pub fn gather_f64(count: usize, ranks: usize) -> usize {
     gather(8 * count * ranks, ranks)
 }

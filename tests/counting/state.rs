@@ -1,17 +1,18 @@
-//! Parameters, gradients and optimiser state of the fullest rank.
+//! Memory of parameters, gradients and optimizer state on the rank with the largest shards.
 //!
-//! With `P` elements on the rank, in lines of 16 that a parameter does not share with another, and `N` ranks along
-//! `fsdp`, of which the fullest holds `P/N` rounded up to lines, unit by unit:
+//! With `P` elements on the rank, where each parameter is aligned to 16 elements, and `N` ranks along `fsdp`, the
+//! largest shard of a unit is `P/N` rounded up to the alignment:
 //!
-//! | level | parameters | gradients | AdamW |
+//! | ZeRO stage | parameters | gradients | AdamW |
 //! |---|---|---|---|
 //! | 0 | 4 P | 4 P | 8 P |
 //! | 1 | 4 P | 4 P | 8 P/N |
 //! | 2 | 4 P | 4 P/N | 8 P/N |
 //! | 3 | 4 P/N | 4 P/N | 8 P/N |
 //!
-//! In bf16, parameters take 2 bytes instead of 4, and the optimiser 12 instead of 8: two moments and the master copy.
-//! Replicas (`dp`) change nothing. Buffers take whole cache lines of 64 bytes, which matters to shards in bf16 alone.
+//! In bf16, parameters take 2 bytes instead of 4, and the optimizer 12 instead of 8: two moments and the master
+//! weights. Replicas (`dp`) make no difference. Buffers take whole cache lines of 64 bytes, which matters only to
+//! shards in bf16.
 
 use meshwright::train::LanguageModel;
 use meshwright_examples::llama::Llama;
@@ -22,7 +23,7 @@ use super::case::{Case, F32, ONE};
 const MESHES: [(usize, usize); 6] = [(1, 1), (2, 1), (4, 1), (1, 2), (1, 4), (2, 2)];
 
 #[test]
-fn a_sequence_parallel_llama_takes_and_sends_what_the_formulas_say() {
+fn a_sequence_parallel_llama_matches_the_formulas() {
     for (dp, tp) in MESHES {
         for tied in [false, true] {
             check::<Llama>(Case { dp, tp, tied, ..ONE });
@@ -31,14 +32,14 @@ fn a_sequence_parallel_llama_takes_and_sends_what_the_formulas_say() {
 }
 
 #[test]
-fn a_plain_llama_takes_and_sends_what_the_formulas_say() {
+fn a_plain_llama_matches_the_formulas() {
     for (dp, tp) in MESHES {
         check::<plain_llama::Llama>(Case { dp, tp, splits_stream: false, ..ONE });
     }
 }
 
 #[test]
-fn every_level_takes_and_sends_what_the_formulas_say() {
+fn every_stage_matches_the_formulas() {
     for (dp, fsdp) in [(1, 2), (1, 4), (2, 2)] {
         for zero in 0..4 {
             check::<Llama>(Case { dp, fsdp, zero, ..ONE });
@@ -49,7 +50,7 @@ fn every_level_takes_and_sends_what_the_formulas_say() {
 }
 
 #[test]
-fn every_level_in_bf16_takes_and_sends_what_the_formulas_say() {
+fn every_stage_in_bf16_matches_the_formulas() {
     check::<Llama>(Case { bf16: true, ..ONE });
     for (dp, fsdp) in [(1, 2), (1, 4), (2, 2)] {
         for zero in 0..4 {
@@ -60,7 +61,7 @@ fn every_level_in_bf16_takes_and_sends_what_the_formulas_say() {
 }
 
 #[test]
-fn every_level_with_tensor_parallel_ranks_takes_and_sends_what_the_formulas_say() {
+fn every_stage_with_tensor_parallelism_matches() {
     for zero in 0..4 {
         check::<Llama>(Case { fsdp: 2, tp: 2, zero, micro_batches: 2, ..ONE });
         let plain = Case { splits_stream: false, bf16: zero % 2 == 1, ..ONE };
@@ -68,7 +69,7 @@ fn every_level_with_tensor_parallel_ranks_takes_and_sends_what_the_formulas_say(
     }
 }
 
-/// Trains, and compares every step with the formulas, here and of [`traffic`](super::traffic).
+/// Trains, and compares every step with the formulas of this module and of [`traffic`](super::traffic).
 #[track_caller]
 pub fn check<M: LanguageModel>(case: Case) {
     let outcome = case.run::<M>();
@@ -83,7 +84,7 @@ pub fn check<M: LanguageModel>(case: Case) {
 }
 
 impl Case {
-    /// Bytes of the fullest rank, which is the last: of what does not divide evenly it has most.
+    /// Bytes of the last rank, which has the largest shards if sizes do not divide evenly.
     fn state(self) -> [(&'static str, usize); 3] {
         let sum = |level: usize, bytes: usize| {
             let held = |len| if self.zero < level { len } else { self.shard(len, self.fsdp - 1) };

@@ -1,19 +1,19 @@
-//! What rank 0 sends in a step.
+//! Bytes that rank 0 sends in a step.
 //!
 //! Over the data ranks, with `P` elements on the rank, `N` ranks along `fsdp` and `D` along `dp`, in elements:
 //!
-//! | level | per step | per micro-batch |
+//! | ZeRO stage | per step | per micro-batch |
 //! |---|---|---|
 //! | 0 | `2 P (ND-1)/(ND)`: all-reduce | |
 //! | 1 | `2 P (N-1)/N`: reduce-scatter, all-gather | |
 //! | 2 | `P (N-1)/N`: all-gather | `P (N-1)/N`: reduce-scatter |
 //! | 3 | | `(P + B) (N-1)/N`: all-gathers; `P (N-1)/N`: reduce-scatter |
 //!
-//! Gradients travel in the dtype of reductions, values in that of computation. From level 1, the replicas add up their
-//! shards: `2 S (D-1)/D` per step, where `S` is about `P/N`. `B` is what backward gathers again: the layers and the last
-//! norm, as the gradients of an embedding and of a head are formed without reading the weight. Where the two are tied,
-//! forward gathers that weight twice, once for each use. At level 3 the unit that forward begins with is gathered
-//! ahead, right after the update: in the first step, once more than in the others.
+//! Gradients are sent in the reduce dtype, values in the compute dtype. From stage 1 on, the replicas all-reduce their
+//! shards: `2 S (D-1)/D` per step, where `S` is about `P/N`. `B` counts the units that backward unshards again: the
+//! layers and the last norm, as the backward of an embedding or head does not read the weight. A tied weight is
+//! gathered twice in forward, once for each use. At stage 3 the first unit of forward is prefetched after the optimizer
+//! step, so the first step has one more all-gather than the others.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ use super::ring::{all_reduce, gather, gather_f64};
 use super::state::check;
 
 #[test]
-fn gradients_are_reduced_once_per_step_below_level_2() {
+fn gradients_are_reduced_once_per_step_below_stage_2() {
     for zero in [0, 1] {
         let case = Case { dp: 2, fsdp: 2, zero, ..ONE };
         let sent = |micro_batches| {
@@ -41,10 +41,10 @@ fn gradients_are_reduced_once_per_step_below_level_2() {
     }
 }
 
-/// The region's forward collectives once more, and nothing else: what backward would have gathered again of a plain
-/// layer is there already.
+/// Recomputation repeats the forward collectives of its segments and adds no others: tensors that the backward of a
+/// plain layer would gather again were just gathered.
 #[test]
-fn recomputation_repeats_the_forward_collectives_of_its_regions() {
+fn recomputation_repeats_forward_collectives() {
     for recompute in ["full", "every=2", "sqrt", "attn"] {
         for zero in [0, 3] {
             let case = Case { fsdp: 2, tp: 2, zero, layers: 6, recompute, ..ONE };
@@ -57,13 +57,13 @@ fn recomputation_repeats_the_forward_collectives_of_its_regions() {
 }
 
 #[test]
-fn regions_inside_of_regions_gather_each_of_their_units_once() {
+fn nested_segments_gather_each_unit_once() {
     let case = Case { fsdp: 2, zero: 3, layers: 5, recompute: "", ..ONE };
     check::<saving_llama::Llama>(case);
     let outcome = case.run::<nested_llama::Llama>();
     for (step, line) in outcome.steps.iter().enumerate() {
-        // The norms are a unit that forward reads before attention, a unit of its own, and again after it: that it will
-        // is known once a pass is over.
+        // Forward reads the unit of the norms before and after attention, which is another unit; the first pass does
+        // not know yet that the norms are read again.
         let norms = 2 * case.hidden.next_multiple_of(16) * F32;
         let again = if step == 0 { case.layers * gather(norms, 2) } else { 0 };
         assert_eq!(line["comm_bytes"]["fsdp"], case.sent(step)["fsdp"] + again, "step {step}");
@@ -78,7 +78,7 @@ impl Case {
         for (axis, _) in degrees.iter().filter(|(_, degree)| *degree > 1) {
             sent.insert((*axis).to_owned(), 0);
         }
-        // Bytes sent among `ranks` in the group over the axes of those names whose degree is not 1.
+        // Bytes sent within a group of `ranks` over those of the named axes whose degree is not 1.
         let mut send = |names: &[&str], bytes: &dyn Fn(usize) -> usize| {
             let group: Vec<_> = degrees
                 .iter()
@@ -118,7 +118,7 @@ impl Case {
         if self.zero > 0 {
             send(&["dp"], &replicated);
         }
-        // Sum and count of each micro-batch's loss, the count of the gradient, and its norm's square.
+        // Sum and count of each micro-batch's loss, the count of the gradient, and the squared gradient norm.
         send(&["dp", "fsdp"], &|ranks| turns * gather_f64(2, ranks) + gather_f64(1, ranks));
         let holders: &[&str] = if self.zero > 0 { &["fsdp", "tp"] } else { &["tp"] };
         send(holders, &|ranks| gather_f64(1, ranks));
@@ -127,33 +127,33 @@ impl Case {
         sent
     }
 
-    /// What tensor-parallel ranks exchange of activations in a micro-batch.
+    /// Bytes of activations that a tensor-parallel rank sends in a micro-batch.
     fn exchanged(self, tp: usize) -> usize {
         let (tokens, layers) = (self.tokens(), self.layers);
         let stream = tokens * self.hidden * self.element();
-        // Ends of regions: the embedding, and two in each layer. Beginnings: two in each layer, and the head.
-        let (ends, begins) = (1 + 2 * layers, 2 * layers + 1);
-        // Those of layers that are computed once more. Where only attention is, what ends its region was kept.
-        let (ends_again, begins_again) = match self.recompute {
+        // Exits of tensor-parallel regions: the embedding, and two per layer. Entries: two per layer, and the head.
+        let (exits, entries) = (1 + 2 * layers, 2 * layers + 1);
+        // Those of recomputed layers. If only attention is recomputed, the output projection was saved.
+        let (repeated_exits, repeated_entries) = match self.recompute {
             "none" => (0, 0),
             "attn" => (0, 2 * layers),
             _ => (2 * layers, 2 * layers),
         };
         let regions = if self.splits_stream {
-            // Each end is a reduce-scatter forward and an all-gather backward, each beginning the reverse; and what a
-            // layer gathered is gathered again in backward for the gradients of its weights, unless it was just
-            // computed once more.
-            let regathered = 2 * layers - begins_again;
-            (2 * ends + 2 * begins + ends_again + begins_again + regathered) * gather(stream, tp)
+            // Each exit is a reduce-scatter forward and an all-gather backward, and each entry the reverse. Backward
+            // repeats a layer's all-gather for the gradients of its weights, unless the layer was just recomputed.
+            let regathered = 2 * layers - repeated_entries;
+            (2 * exits + 2 * entries + repeated_exits + repeated_entries + regathered)
+                * gather(stream, tp)
         } else {
-            // An all-reduce forward at each end, and backward at each beginning.
-            (ends + begins + ends_again) * all_reduce(stream, tp)
+            // An all-reduce at each exit forward, and at each entry backward.
+            (exits + entries + repeated_exits) * all_reduce(stream, tp)
         };
-        // Of each token: the maximum, the sum of exponentials, the target's logit.
+        // Per token: the maximum, the sum of exponentials, the target's logit.
         regions + 3 * all_reduce(tokens * F32, tp)
     }
 
-    /// The gradients of norms in a split stream, of which each tensor-parallel rank has an addend: added up in f32.
+    /// Gradients of norms in a sequence-parallel stream: partial sums of the tensor-parallel ranks, reduced in f32.
     fn norms(self, tp: usize) -> usize {
         if !self.splits_stream {
             return 0;

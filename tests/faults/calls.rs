@@ -1,4 +1,4 @@
-//! Faults in a model's own code: every rank stops with an error that says where to look.
+//! Bugs in model code: every rank stops with an error that names the call site.
 
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::comm::{CommError, LaunchError, launch};
@@ -12,7 +12,7 @@ dims! { Batch @ data, Seq, Hidden, Ffn, Vocab }
 
 type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
 
-/// Rank 1 gathers once more than the others.
+/// A model in which rank 1 issues an extra gather.
 #[model]
 struct Skewed {
     #[sharded(tp = "col")]
@@ -31,7 +31,7 @@ impl Skewed {
     }
 }
 
-/// Rank 1 contracts a part of another size.
+/// A model in which rank 1 contracts a shard of another size.
 #[model]
 struct Uneven {
     #[sharded(tp = "col")]
@@ -51,7 +51,7 @@ impl Uneven {
     }
 }
 
-/// Rank 1 panics.
+/// A model in which rank 1 panics.
 #[model]
 struct Panicking {
     #[sharded(tp = "col")]
@@ -78,12 +78,12 @@ fn an_extra_call_is_named_on_every_rank() {
         for failure in &error.failures {
             let text = failure.cause.to_string();
             if failure.rank < 2 {
-                // The two ranks whose calls differ.
+                // The two ranks with different calls.
                 let parts =
                     ["different calls", "up.weight", "Skewed::forward", &line("extra call")];
                 assert_contains(&text, &parts);
             } else {
-                // The others, who wait for them in the sums over the data ranks or the loss.
+                // The other ranks, which wait for them in a gradient reduction or in the loss.
                 assert_contains(&text, &["rank"]);
             }
         }
@@ -91,7 +91,7 @@ fn an_extra_call_is_named_on_every_rank() {
 }
 
 #[test]
-fn different_calls_of_one_field_are_both_named_with_their_lines() {
+fn mismatched_calls_are_named_with_their_lines() {
     let error = failure::<Uneven>("tp=2");
     assert_eq!(error.failures.len(), 2, "{error}");
     for failure in &error.failures {
@@ -114,7 +114,7 @@ fn a_panic_stops_every_rank() {
     }
 }
 
-/// Predicts a token from one.
+/// A model that predicts a token from the previous one.
 #[model]
 struct Predictor {
     #[sharded(tp = "vocab")]
@@ -124,7 +124,7 @@ struct Predictor {
 }
 
 #[test]
-fn ids_beyond_the_vocabulary_are_named_with_their_field() {
+fn ids_beyond_the_vocabulary_name_their_field() {
     let sizes = Sizes::new().with(Vocab, 8).with(Hidden, 4);
     for (token, target, part) in [
         (8, 0, "`embed.weight`: token id 8 is beyond the vocabulary of 8"),
@@ -141,7 +141,7 @@ fn ids_beyond_the_vocabulary_are_named_with_their_field() {
     }
 }
 
-/// Trains one step and gives the failure.
+/// Trains one step and returns the failure.
 fn failure<M: Module<In = Stream, Out = Stream> + Build>(mesh: &str) -> LaunchError<CommError> {
     let shape = mesh.parse().unwrap();
     let outcome = in_time(move || {
@@ -160,7 +160,7 @@ fn failure<M: Module<In = Stream, Out = Stream> + Build>(mesh: &str) -> LaunchEr
     outcome.expect_err("a fault")
 }
 
-/// `calls.rs:LINE` of the line that ends in a comment.
+/// Returns `calls.rs:LINE` of the line that ends in `comment`.
 fn line(comment: &str) -> String {
     let ending = format!("// the {comment}");
     let found = include_str!("calls.rs").lines().position(|line| line.ends_with(&ending));

@@ -1,4 +1,4 @@
-//! Faults: every rank stops with an error, and none waits forever.
+//! Failures: every rank stops with an error, and no rank hangs.
 
 mod calls;
 mod memory;
@@ -7,15 +7,15 @@ mod sharded;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Far more than a test needs, far less than a person waits.
+/// Timeout of a test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What `body` gives, for which nobody waits longer than [`PATIENCE`].
+/// Returns the result of `body`, or panics after [`PATIENCE`].
 #[track_caller]
 fn in_time<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, result) = mpsc::channel();
     std::thread::spawn(move || {
-        // Nobody listens where patience has ended.
+        // The receiver is gone after the timeout.
         let _ = sender.send(body());
     });
     result.recv_timeout(PATIENCE).expect("a rank still waits, or the body has panicked")

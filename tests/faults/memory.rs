@@ -1,4 +1,4 @@
-//! Memory that ends in the middle of a step.
+//! Out of memory in the middle of a step.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ fn one_rank_without_memory_stops_all() {
         for zero in ZeroLevel::ALL {
             let place = format!("{mesh} with {zero}");
             let peaks = step(mesh, zero, None).unwrap_or_else(|error| panic!("{place}: {error}"));
-            // A little short in the last moment, and in the middle.
+            // Slightly less than the peak, and much less.
             for limit in [peaks[1] - 64, peaks[1] * 3 / 4] {
                 let Err(error) = step(mesh, zero, Some(limit)) else { panic!("{place}: no error") };
                 assert_eq!(error.failures.len(), peaks.len(), "{place}: {error}");
@@ -34,7 +34,7 @@ fn one_rank_without_memory_stops_all() {
     }
 }
 
-/// One step on every rank, the second of which may have a limit; gives the peak of each.
+/// Runs one step on every rank, with an optional limit on the second; returns the peak of each rank.
 fn step(
     mesh: &str,
     zero: ZeroLevel,
@@ -66,12 +66,12 @@ fn step(
 }
 
 #[test]
-fn a_run_that_outgrows_its_limit_ends_with_an_account_of_it() {
+fn a_run_beyond_its_limit_reports_its_memory() {
     for zero in 0..4 {
         let free = train(zero, None).unwrap();
         let total = free.report.memory.last().expect("the total is last");
         assert_eq!(total.category, "total");
-        // Enough for what is planned at the least.
+        // Enough for the planned minimum.
         let limit = (total.planned + total.peak) / 2;
         let error = train(zero, Some(limit)).expect_err("too little").to_string();
         let parts = ["out of memory: ", "the limit is ", "parameters", "what takes less: "];

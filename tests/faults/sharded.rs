@@ -1,4 +1,4 @@
-//! A rank that ends in the middle of backward, while values are gathered ahead and gradients are being reduced.
+//! A rank that fails in the middle of backward, during prefetch and gradient reduction.
 
 use std::cell::Cell;
 
@@ -17,7 +17,7 @@ type Stream = Tensor<(Batch, Seq, Hidden)>;
 const LAYERS: usize = 4;
 
 thread_local! {
-    /// Layers that this rank has computed.
+    /// Number of layers that this rank has computed.
     static COMPUTED: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -31,7 +31,7 @@ struct Layer {
 impl Layer {
     fn forward(&self, x: &Stream) -> Stream {
         COMPUTED.set(COMPUTED.get() + 1);
-        // The second layer that backward computes once more.
+        // The second layer that backward recomputes.
         let fails = x.rank().index() == 1 && COMPUTED.get() == LAYERS + 2;
         assert!(!fails, "a mistake of the author's");
         x + self.down.forward(&self.up.forward(x).tanh())
@@ -53,7 +53,7 @@ impl Deep {
 }
 
 #[test]
-fn a_rank_that_dies_in_backward_stops_every_rank_at_every_level() {
+fn a_failure_in_backward_stops_every_rank() {
     for (mesh, ranks) in [("fsdp=2", 2), ("fsdp=4", 4), ("dp=2,fsdp=2", 4)] {
         for zero in ZeroLevel::ALL {
             let shape = mesh.parse().unwrap();

@@ -1,4 +1,4 @@
-//! A model in the manner of GPT-2: LayerNorm, learned positions, biases, GELU, dropout, a tied head.
+//! A model similar to GPT-2: LayerNorm, learned positions, biases, GELU, dropout, a tied head.
 
 use meshwright::checkpoint::hf::Gpt2Config;
 use meshwright::prelude::*;
@@ -10,7 +10,7 @@ dims! {
     Seq,
     /// Residual stream.
     Hidden,
-    /// Inside of the MLP.
+    /// Hidden layer of the MLP.
     Ffn,
     /// Heads.
     Heads,
@@ -23,7 +23,7 @@ dims! {
 /// The residual stream.
 pub type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
 
-/// Two projections with biases.
+/// MLP with biases.
 #[model]
 pub struct Mlp {
     #[sharded(tp = "col")]
@@ -44,8 +44,8 @@ impl Mlp {
     }
 }
 
-/// Multi-head attention with biases, over pairs of dims and over one. Keys have none: softmax would not see it, and its
-/// gradient would be rounding noise.
+/// Multi-head attention with biases, over pairs of dims and over one. Keys have no bias: softmax is invariant to it, so
+/// its gradient would be rounding noise.
 #[model]
 pub struct SelfAttention {
     #[sharded(tp = "col")]
@@ -76,7 +76,7 @@ impl SelfAttention {
     }
 }
 
-/// One layer.
+/// Transformer block.
 #[model]
 pub struct Block {
     attn_norm: LayerNorm<Hidden>,
@@ -98,7 +98,7 @@ impl Block {
 pub struct Gpt {
     #[sharded(tp = "vocab", scatter = Seq)]
     embed: Embedding<Vocab, Hidden>,
-    /// Split as the stream is that it is added to.
+    /// Split like the stream to which it is added.
     positions: Param<(Split<Seq, Tp>, Hidden)>,
     dropout: Dropout,
     blocks: Stack<Block>,
@@ -122,7 +122,7 @@ impl LanguageModel for Gpt {
     type Vocab = Vocab;
     type Config = Gpt2Config;
 
-    // Its keys have no biases, so it has no place in a folder of the family.
+    // Without key biases, the model has no Hugging Face representation.
     const HF_NAMES: &'static [HfName] = &[];
 
     fn sizes(config: &Gpt2Config) -> Sizes {

@@ -1,6 +1,6 @@
-//! A model of every operation that the Llama does not have: LayerNorm, biases on both sides of a reduction, dropout in
-//! split and whole places, contractions of the author's own whose partial sums are combined, gathers, slices, sums and
-//! means, and a cross-entropy over split logits.
+//! A model with every operation that the Llama lacks: LayerNorm, biases before and after a reduction, dropout on split
+//! and whole tensors, hand-written contractions whose partial sums are combined, gathers, slices, sums and means, and a
+//! cross-entropy over split logits.
 
 use meshwright::prelude::*;
 
@@ -11,7 +11,7 @@ dims! {
     Seq,
     /// Residual stream.
     Hidden,
-    /// Inside of a feed-forward.
+    /// Hidden layer of a feed-forward.
     Ffn,
     /// Token ids.
     Vocab,
@@ -44,7 +44,7 @@ impl Mlp {
     }
 }
 
-/// Parameters and contractions of the author's own.
+/// Parameters as fields, and hand-written contractions.
 #[model]
 pub struct Mix {
     #[sharded(tp = "col")]
@@ -55,10 +55,10 @@ pub struct Mix {
     write: Param<(Ffn, Hidden)>,
     #[sharded(tp = "row")]
     write_gated: Param<(Ffn, Hidden)>,
-    /// Used on the stream and on a whole tensor.
+    /// Applied to the stream and to a whole tensor.
     gain: Param<(Hidden,)>,
     whole: Param<(Hidden, Hidden)>,
-    /// Used in no step.
+    /// Never used.
     #[allow(dead_code, reason = "a parameter without a use is what it is for")]
     unused: Param<(Hidden,)>,
 }
@@ -80,7 +80,7 @@ impl Mix {
     }
 }
 
-/// The whole.
+/// The model.
 #[model]
 pub struct Mixer {
     #[sharded(tp = "vocab", scatter = Seq)]
@@ -94,7 +94,7 @@ pub struct Mixer {
     loss: CrossEntropy<Vocab>,
     #[sharded(tp = "col")]
     gate: Linear<Hidden, Ffn>,
-    /// Used in every other step, alone in its unit.
+    /// Used in every second step, alone in its unit.
     sometimes: Bias<Hidden>,
 }
 
@@ -107,7 +107,7 @@ impl Mixer {
 }
 
 impl Mixer {
-    /// Cross-entropy, and the mean of sums and means of a gate over its split dim.
+    /// Computes the cross-entropy, plus the mean of sums and means of a gate over its split dim.
     pub fn loss(
         &self,
         tokens: &Tokens<(Batch, Seq)>,
@@ -125,7 +125,8 @@ impl Mixer {
     }
 }
 
-/// Sums over the samples of all ranks, and parameters that work on what is the same on all of them.
+/// A model with sums over the samples of all ranks, and parameters applied to the results, which are equal on all
+/// ranks.
 #[model]
 pub struct Pool {
     before: Linear<Hidden, Hidden>,
@@ -137,7 +138,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// The mean of what the mean over all samples of `x` becomes.
+    /// Computes the loss from the mean of `x` over all samples.
     pub fn loss(&self, x: &Tensor<(Batch, Seq, Hidden)>) -> Loss<(Seq, Hidden)> {
         let pooled = self.before.forward(x).tanh().mean(Batch).all_reduce();
         let y = self.down.forward(&self.up.forward(&pooled).silu());

@@ -1,4 +1,4 @@
-//! Models besides the examples'. The build script derives further forms from their text.
+//! Test models, and variants that the build script derives from the source text of models.
 
 pub mod gpt;
 pub mod mixer;
@@ -10,7 +10,7 @@ use meshwright::train::LanguageModel;
 
 use crate::data::TokenData;
 
-/// Sizes of a GPT-2 for `data`, with positions that no sequence reaches.
+/// Returns sizes of a GPT-2 for `data`, with more positions than any sequence uses.
 pub fn small_gpt2<M: LanguageModel<Config = Gpt2Config>>(data: &TokenData, layers: usize) -> Sizes {
     let mut sizes = M::sizes(&Gpt2Config {
         hidden: 32,
@@ -24,42 +24,42 @@ pub fn small_gpt2<M: LanguageModel<Config = Gpt2Config>>(data: &TokenData, layer
         bos: serde_json::Value::Null,
         eos: serde_json::Value::Null,
     });
-    // Attention, norms and gradients far from trivial values.
+    // Makes attention, norms and gradients nontrivial.
     sizes.init_std = 0.2;
     sizes
 }
 
-/// The examples' Llama with a whole stream.
+/// The Llama of the examples with a whole residual stream.
 pub mod plain_llama {
     include!(concat!(env!("OUT_DIR"), "/plain_llama.rs"));
 }
 
-/// The examples' GPT-2 with a whole stream.
+/// The GPT-2 of the examples with a whole residual stream.
 pub mod plain_gpt2 {
     include!(concat!(env!("OUT_DIR"), "/plain_gpt2.rs"));
 }
 
-/// [`gpt`] with a whole stream.
+/// [`gpt`] with a whole residual stream.
 pub mod plain_gpt {
     include!(concat!(env!("OUT_DIR"), "/plain_gpt.rs"));
 }
 
-/// [`mixer`] with a whole stream.
+/// [`mixer`] with a whole residual stream.
 pub mod plain_mixer {
     include!(concat!(env!("OUT_DIR"), "/plain_mixer.rs"));
 }
 
-/// The examples' Llama with pairs of layers recomputed, but for some of their results.
+/// The Llama of the examples with segments of two layers, and some results saved.
 pub mod saving_llama {
     include!(concat!(env!("OUT_DIR"), "/saving_llama.rs"));
 }
 
-/// The examples' Llama with regions inside of regions, inputs in host memory, and units inside of layers.
+/// The Llama of the examples with nested segments, offloaded inputs, and FSDP units within layers.
 pub mod nested_llama {
     include!(concat!(env!("OUT_DIR"), "/nested_llama.rs"));
 }
 
-/// [`mixer`] with everything between embedding and head recomputed.
+/// [`mixer`] with one segment between embedding and head.
 pub mod recomputed_mixer {
     include!(concat!(env!("OUT_DIR"), "/recomputed_mixer.rs"));
 }

@@ -1,15 +1,15 @@
-//! One of each operation with parameters, and parameters in every shape that the others take as inputs.
+//! A model with one layer of each kind, and parameters as inputs of the other operations.
 
 use meshwright::prelude::*;
 
 dims! {
-    /// Samples; one here, so that a parameter's gradient is that of the operation's input.
+    /// Samples; one per rank, so that a parameter's gradient is the gradient of the operation's input.
     Batch @ data,
     /// Positions.
     Seq,
-    /// What most operations read.
+    /// Input dim of most operations.
     Hidden,
-    /// What some write.
+    /// Output dim of some operations.
     Ffn,
     /// Query heads.
     Heads,
@@ -21,19 +21,19 @@ dims! {
     Vocab,
 }
 
-/// A tensor like the residual stream.
+/// A tensor shaped like a residual stream.
 pub type Stream = Tensor<(Batch, Seq, Hidden)>;
 
-/// What the operations are made of.
+/// The parameters and layers of all operations.
 #[model]
 pub struct Operations {
-    /// The input of the others: a parameter, so that it has a gradient.
+    /// The input of operations: a parameter, so that it has a gradient.
     pub input: Param<(Seq, Hidden)>,
     /// A second input.
     pub other: Param<(Seq, Hidden)>,
     /// A vector.
     pub gain: Param<(Hidden,)>,
-    /// A matrix for contractions of the author's own.
+    /// A matrix for hand-written contractions.
     pub matrix: Param<(Hidden, Ffn)>,
     /// Layers.
     pub rms_norm: RmsNorm<Hidden>,

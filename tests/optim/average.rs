@@ -1,4 +1,4 @@
-//! The moving average of the parameters.
+//! Tests of the moving average (EMA) of parameters.
 
 use meshwright::backend::DType;
 use meshwright::optim::AdamWOptions;
@@ -10,10 +10,10 @@ use crate::net::{Case, first};
 
 const DECAY: f64 = 0.7;
 
-/// Against the recurrence in double precision, from the parameters that each step came to; and training goes on with the
-/// parameters as if there was no average, although it has been put in their place after every step.
+/// The average follows its recurrence in double precision. Swapping it with the parameters after every step does not
+/// change training.
 #[test]
-fn an_average_follows_its_recurrence_and_leaves_training_alone() {
+fn the_average_follows_its_recurrence() {
     let mut report = Report::default();
     for mesh in ["1", "tp=2", "fsdp=2", "fsdp=2,tp=2", "dp=2,fsdp=2"] {
         for zero in levels(mesh) {

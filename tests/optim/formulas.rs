@@ -1,4 +1,4 @@
-//! One rank against the formulas in double precision, step by step from the gradients that were applied.
+//! Optimizers on one rank against their formulas in double precision, step by step from the same gradients.
 
 use meshwright::optim::{AdamWOptions, MuonOptions, SgdOptions, UpdateRule};
 use meshwright_examples::lion::Lion;
@@ -12,7 +12,7 @@ const ADAMW: AdamWOptions = AdamWOptions { betas: (0.8, 0.9), eps: 1e-8, weight_
 const TOLERANCE: f64 = 3e-6;
 
 #[test]
-fn adamw_is_that_of_pytorch() {
+fn adamw_matches_pytorch() {
     check("adamw", ADAMW, |path| {
         let decay = if decays(path) { ADAMW.weight_decay } else { 0.0 };
         adamw(decay)
@@ -20,7 +20,7 @@ fn adamw_is_that_of_pytorch() {
 }
 
 #[test]
-fn sgd_is_that_of_pytorch_with_its_decay_apart() {
+fn sgd_matches_pytorch_with_decoupled_decay() {
     for (momentum, nesterov) in [(0.0, false), (0.9, false), (0.7, true)] {
         let options = SgdOptions { momentum, nesterov, weight_decay: 0.3 };
         check("sgd", options, |path| {
@@ -40,7 +40,7 @@ fn sgd_is_that_of_pytorch_with_its_decay_apart() {
 }
 
 #[test]
-fn muon_is_its_formula_for_matrices_and_adamw_for_the_rest() {
+fn muon_matches_its_formula_and_adamw_elsewhere() {
     let options = MuonOptions { momentum: 0.9, adamw: ADAMW };
     check("muon", options, |path| {
         let matrix = MATRICES.iter().find(|(matrix, ..)| *matrix == path);
@@ -54,7 +54,7 @@ fn muon_is_its_formula_for_matrices_and_adamw_for_the_rest() {
                 *sum = 0.9 * *sum + g;
             }
             let direction: Vec<f64> = sum.iter().zip(g).map(|(sum, g)| g + 0.9 * sum).collect();
-            let direction = orthogonalised(&direction, rows, cols);
+            let direction = orthogonalized(&direction, rows, cols);
             for (p, direction) in p.iter_mut().zip(direction) {
                 *p = (1.0 - LR * ADAMW.weight_decay) * *p - LR * scale * direction;
             }
@@ -63,7 +63,7 @@ fn muon_is_its_formula_for_matrices_and_adamw_for_the_rest() {
 }
 
 #[test]
-fn lion_is_that_of_its_paper() {
+fn lion_matches_its_paper() {
     let lion = Lion { betas: (0.8, 0.9), weight_decay: 0.3 };
     check("lion", lion, |path| {
         let decay = if decays(path) { lion.weight_decay } else { 0.0 };
@@ -81,7 +81,7 @@ fn lion_is_that_of_its_paper() {
     });
 }
 
-/// Changes a parameter by a gradient.
+/// Updates a parameter from its gradient.
 type Update = Box<dyn FnMut(&mut [f64], &[f64])>;
 
 fn check(what: &str, rule: impl UpdateRule + 'static, update_of: impl Fn(&str) -> Update) {
@@ -132,17 +132,17 @@ fn adamw(decay: f64) -> Update {
     })
 }
 
-/// Five Newton-Schulz iterations, written out.
-fn orthogonalised(x: &[f64], rows: usize, cols: usize) -> Vec<f64> {
+/// Orthogonalizes a matrix by five Newton-Schulz iterations.
+fn orthogonalized(x: &[f64], rows: usize, cols: usize) -> Vec<f64> {
     let norm = x.iter().map(|x| x * x).sum::<f64>().sqrt() + 1e-7;
     let mut x: Vec<f64> = x.iter().map(|x| x / norm).collect();
     for _ in 0..5 {
-        // A = X X^T, of any shape: it is the same as from the right.
-        let gram = product(&x, &transposed(&x, rows, cols), rows, cols, rows);
-        let square = product(&gram, &gram, rows, rows, rows);
+        // A = X X^T for any shape: the result is the same as with X^T X.
+        let gram = matmul(&x, &transposed(&x, rows, cols), rows, cols, rows);
+        let square = matmul(&gram, &gram, rows, rows, rows);
         let sum: Vec<f64> =
             gram.iter().zip(&square).map(|(a, aa)| -4.7750 * a + 2.0315 * aa).collect();
-        let change = product(&sum, &x, rows, rows, cols);
+        let change = matmul(&sum, &x, rows, rows, cols);
         x.iter_mut().zip(change).for_each(|(x, change)| *x = 3.4445 * *x + change);
     }
     x
@@ -152,8 +152,8 @@ fn transposed(x: &[f64], rows: usize, cols: usize) -> Vec<f64> {
     (0..rows * cols).map(|index| x[index % rows * cols + index / rows]).collect()
 }
 
-/// `a` of `m x k` times `b` of `k x n`.
-fn product(a: &[f64], b: &[f64], m: usize, k: usize, n: usize) -> Vec<f64> {
+/// Multiplies `a` (`m x k`) by `b` (`k x n`).
+fn matmul(a: &[f64], b: &[f64], m: usize, k: usize, n: usize) -> Vec<f64> {
     let element = |index: usize| (0..k).map(|l| a[index / n * k + l] * b[l * n + index % n]).sum();
     (0..m * n).map(element).collect()
 }

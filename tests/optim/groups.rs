@@ -1,4 +1,4 @@
-//! Parameter groups.
+//! Tests of parameter groups.
 
 use meshwright::nn::build;
 use meshwright::optim::{AdamWOptions, MuonOptions, ParamGroups, Select, Sgd, SgdOptions};
@@ -20,7 +20,7 @@ fn groups_scale_freeze_and_decay_what_they_select() {
         .decay(Select::Dims(1), true);
     let case = Case { groups, ..case };
     let grouped = first("1", &case);
-    // From the same parameters and gradients in the first step.
+    // In the first step, parameters and gradients are the same.
     let change = |run: &Run, path: &str| -> Vec<f64> {
         let (before, after) = (&run.params[0][path], &run.params[1][path]);
         before.iter().zip(after).map(|(before, after)| f64::from(after - before)).collect()

@@ -1,4 +1,4 @@
-//! Every optimizer on meshes and at every level, against one rank; and what it takes.
+//! Every optimizer on meshes and at every ZeRO stage, against one rank; memory and communication of Muon.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ const ADAMW: AdamWOptions = AdamWOptions { betas: (0.9, 0.95), eps: 1e-8, weight
 const SGD: SgdOptions = SgdOptions { momentum: 0.9, nesterov: true, weight_decay: 0.1 };
 
 #[test]
-fn every_optimizer_on_every_mesh_at_every_level() {
+fn every_optimizer_on_every_mesh_and_stage() {
     for (name, rule) in optimizers() {
         let case = Case { ema: Some(0.5), ..Case::of_rule(rule) };
         let one = first("1", &case);
@@ -60,7 +60,7 @@ fn every_optimizer_on_every_mesh_at_every_level() {
     }
 }
 
-/// Elements of the unit's flat buffers, in lines of 16: embedding, positions, shift, norm, up, bias, down, whole, head.
+/// Elements of the unit's flat buffers, aligned to 16: embedding, positions, shift, norm, up, bias, down, whole, head.
 fn lines(tp: usize) -> (usize, usize) {
     let of = |len: usize| len.div_ceil(16);
     let vocab = of(13usize.div_ceil(tp) * 12);
@@ -70,7 +70,7 @@ fn lines(tp: usize) -> (usize, usize) {
 }
 
 #[test]
-fn state_takes_what_the_formula_says() {
+fn state_memory_matches_the_formula() {
     for (mesh, fsdp, tp) in [("1", 1, 1), ("dp=2", 1, 1), ("fsdp=2", 2, 1), ("fsdp=3,tp=2", 3, 2)] {
         for zero in levels(mesh) {
             for compute in [DType::F32, DType::Bf16] {
@@ -82,7 +82,7 @@ fn state_takes_what_the_formula_says() {
                         let shards = if *zero == ZeroLevel::Replicated { 1 } else { fsdp };
                         let copies =
                             usize::from(compute == DType::Bf16) + usize::from(ema.is_some());
-                        // The ranks of a vocabulary part that is larger by one.
+                        // The ranks with the larger shard of the vocabulary.
                         let runs = run(mesh, &case).into_iter().skip(tp - 1).step_by(tp);
                         let bytes: usize = runs.map(|run| run.bytes).take(shards).sum();
                         let kept = match name {
@@ -99,10 +99,10 @@ fn state_takes_what_the_formula_says() {
     }
 }
 
-/// Every part goes to the owner of its matrix within the replica, and the result to every rank's part; the owner has its
-/// own already.
+/// Each shard of a matrix is sent to the matrix's owner within the replica, and each rank receives its shard of the
+/// result; the owner's own shard is not sent.
 #[test]
-fn muon_sends_each_part_once_and_each_result_once() {
+fn muon_sends_each_shard_and_result_once() {
     for (mesh, zero, axes) in [
         ("dp=2", ZeroLevel::Replicated, "dp"),
         ("fsdp=2,tp=2", ZeroLevel::Optimizer, "fsdp x tp"),
@@ -111,7 +111,7 @@ fn muon_sends_each_part_once_and_each_result_once() {
     ] {
         let runs = run(mesh, &Case::new(MUON).at(zero));
         let sent: u64 = runs.iter().filter_map(|run| run.sent.get(axes)).sum();
-        // The matrices are in the order of their sizes; the first rank owns the first one.
+        // Matrices are sorted by size; the first rank owns the first one.
         let matrices = MATRICES.iter().enumerate().map(|(index, (path, rows, cols))| {
             let parts = || runs.iter().map(|run| run.owned[*path]);
             let own = parts().nth(index % runs.len()).unwrap();
@@ -121,7 +121,7 @@ fn muon_sends_each_part_once_and_each_result_once() {
     }
 }
 
-/// Levels make a difference where there is something to shard over.
+/// Returns the ZeRO stages to test on a mesh: all if it has an axis to shard over.
 pub fn levels(mesh: &str) -> &'static [ZeroLevel] {
     if mesh.contains("fsdp") { &ZeroLevel::ALL } else { &ZeroLevel::ALL[..1] }
 }

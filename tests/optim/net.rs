@@ -1,5 +1,5 @@
-//! A small model in one unit, with a vocabulary that does not divide by two, so that its matrices begin elsewhere on
-//! different ranks; and runs of it.
+//! A small model in one unit, and runs of it. Its vocabulary is odd, so that matrices begin at different offsets on
+//! different ranks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct Body {
     #[sharded(tp = "vocab")]
     embed: Embedding<Vocab, Hidden>,
     positions: LearnedPositions<Positions, Hidden>,
-    /// Added, so that it maps nothing; its dims do not tell.
+    /// A matrix by its dims, but added, so it is not a linear map.
     shift: Param<(Seq, Hidden)>,
     norm: RmsNorm<Hidden>,
     #[sharded(tp = "col")]
@@ -54,13 +54,13 @@ impl Net {
     }
 }
 
-/// The parameters that are matrices, with their rows and columns.
+/// The matrix parameters, with rows and columns.
 pub const MATRICES: [(&str, usize, usize); 3] = [
     ("body.up.weight", HIDDEN, HEADS * HEAD_DIM),
     ("body.down.weight", HEADS * HEAD_DIM, HIDDEN),
     ("body.whole.weight", HIDDEN, HIDDEN),
 ];
-/// The others that decay.
+/// Other parameters with weight decay.
 pub const TABLES: [&str; 4] =
     ["body.embed.weight", "body.positions.weight", "body.shift", "body.head.weight"];
 
@@ -72,7 +72,7 @@ const DATA: TokenData = TokenData { batch: 4, seq: 9, vocab: 13, masked: true };
 pub const STEPS: u64 = 4;
 pub const LR: f64 = 0.02;
 
-/// How the model is trained.
+/// Training options of a run.
 #[derive(Clone)]
 pub struct Case {
     pub rule: Arc<dyn UpdateRule>,
@@ -96,20 +96,20 @@ impl Case {
     }
 }
 
-/// What came of a run, on one of its ranks.
+/// The results of a run on one rank.
 pub struct Run {
     pub losses: Vec<f64>,
-    /// The gradients that each step applied.
+    /// Gradients of each step.
     pub gradients: Vec<Tensors>,
-    /// The parameters before each step, and after the last.
+    /// Parameters before each step, and after the last.
     pub params: Vec<Tensors>,
-    /// The average after each step, and the loss with it.
+    /// The average after each step, and its loss.
     pub averages: Vec<(Tensors, f64)>,
-    /// Bytes of optimizer and average.
+    /// Bytes of optimizer state and average.
     pub bytes: usize,
-    /// Bytes that the rank sent in the last step of an optimizer without an average, by axes.
+    /// Bytes sent in the last step of an optimizer without an average, by axes.
     pub sent: BTreeMap<String, u64>,
-    /// Number of elements of each parameter that the rank updates.
+    /// Number of elements of each parameter in the rank's shard.
     pub owned: BTreeMap<String, usize>,
 }
 
@@ -174,13 +174,13 @@ pub fn run(mesh: &str, case: &Case) -> Vec<Run> {
     })
 }
 
-/// The loss of the first batch.
+/// Returns the loss of the first batch.
 pub fn first_loss(rank: &Rank, model: &Net) -> Loss<(Batch, Seq)> {
     let (tokens, targets) = DATA.block(rank, Turn { step: 0, index: 0, count: 1 });
     model.loss(&tokens, &targets)
 }
 
-/// The model's sizes.
+/// Returns the sizes of the model.
 pub fn sizes() -> Sizes {
     let mut sizes = Sizes::new()
         .with(Seq, DATA.seq)
@@ -193,7 +193,7 @@ pub fn sizes() -> Sizes {
     sizes
 }
 
-/// [`run`], of which only what the first rank came to is wanted.
+/// Calls [`run`] and returns the results of the first rank.
 #[track_caller]
 pub fn first(mesh: &str, case: &Case) -> Run {
     run(mesh, case).swap_remove(0)

@@ -1,4 +1,4 @@
-//! Computation in bf16: against f32, and on every mesh and level against one rank.
+//! Training in bf16: against f32, and on every mesh and ZeRO stage against one rank.
 
 use meshwright::backend::DType;
 use meshwright::tensor::{Settings, ZeroLevel};
@@ -14,10 +14,10 @@ use crate::llama::Case;
 const LOSS: f64 = 5e-3;
 const NORM: f64 = 1e-1;
 const GRADIENT: f64 = 6e-2;
-// Relative to bf16 on one rank, where others add up in another order before they round. Seen: 4.8e-3 and 3.1e-2.
+// Relative to bf16 on one rank; other meshes sum in another order before rounding. Seen: 4.8e-3 and 3.1e-2.
 const MESH_LOSS: f64 = 9e-3;
 const MESH_GRADIENT: f64 = 6e-2;
-/// How far the sum of 64 equal addends may be from 64 times one of them. Seen: 1.5e-6; each addition rounds by up to
+/// Tolerance of the sum of 64 equal terms against 64 times one of them. Seen: 1.5e-6; each addition rounds by up to
 /// 6e-8 in f32, in bf16 by 4e-3.
 const SUM: f64 = 3e-6;
 
@@ -44,7 +44,7 @@ fn ten_steps_in_bf16_stay_near_those_in_f32() {
 }
 
 #[test]
-fn every_level_gives_the_same_bits() {
+fn every_stage_has_the_same_bits() {
     let mesh = "fsdp=2";
     for compute in [DType::Bf16, DType::F32] {
         let of = |zero| run(mesh, &with(Settings { zero, compute, ..setup().settings }));
@@ -77,7 +77,7 @@ fn every_mesh_in_bf16_stays_near_one_rank_in_bf16() {
     report.print();
 }
 
-/// Each update is far less than what separates two neighbours in bf16.
+/// Each update is much smaller than the spacing of bf16 numbers.
 #[test]
 fn updates_too_small_for_bf16_are_not_lost() {
     const LR: f64 = 1e-6;
@@ -99,7 +99,7 @@ fn updates_too_small_for_bf16_are_not_lost() {
 }
 
 #[test]
-fn gradients_of_many_micro_batches_are_added_up_in_f32() {
+fn gradient_accumulation_is_in_f32() {
     for (mesh, zero) in [
         ("1", ZeroLevel::Replicated),
         ("fsdp=2", ZeroLevel::Optimizer),
@@ -110,7 +110,7 @@ fn gradients_of_many_micro_batches_are_added_up_in_f32() {
             let settings = Settings { zero, ..in_bf16().settings };
             let setup = Setup { steps: 1, micro_batches, settings, ..in_bf16() };
             let data = TokenData { batch: 2, seq: 7, vocab: CASE.vocab, masked: false };
-            // The same samples in every micro-batch.
+            // Every micro-batch has the same samples.
             let same = Turn { step: 0, index: 0, count: 1 };
             let outcome = train(mesh, &setup, |model: &Llama, rank, _| {
                 let (tokens, targets) = data.block(rank, same);
@@ -148,7 +148,7 @@ fn run(mesh: &str, setup: &Setup) -> Outcome {
     })
 }
 
-/// How far each parameter is from where it began.
+/// Returns the change of each parameter in training.
 fn moved(outcome: &Outcome) -> Tensors {
     let between = |(name, trained): (&String, &Vec<f32>)| {
         let initial = &outcome.initial[name];

@@ -1,4 +1,4 @@
-//! A GPT with learned positions, biases and dropout, by hand and in the trainer.
+//! A GPT with learned positions, biases and dropout, in hand-written steps and in the trainer.
 
 use std::path::Path;
 
@@ -42,7 +42,7 @@ fn plain_stream() {
     check_gpt!(plain_gpt, "gpt, plain stream");
 }
 
-/// Its sequences have one length only, which is longer than the continuation that is sampled.
+/// The model's sequences have a fixed length, which is longer than the sampled continuation.
 #[test]
 fn the_trainer_trains_and_samples_it() {
     let train = |line: &str| Trainer::<gpt::Gpt>::new(Config::parse(line.split(' '))?)?.train();
@@ -55,12 +55,12 @@ fn the_trainer_trains_and_samples_it() {
     for (loss, expected) in sharded.losses.iter().zip(&alone.losses) {
         assert!((loss - expected).abs() < 1e-5 * expected, "{loss}, alone {expected}");
     }
-    // Before it is trained.
+    // Refused before training.
     let folder = std::env::temp_dir().join("a-gpt-without-names");
     let refused = train(&format!("{small} --export-hf {}", folder.display())).unwrap_err();
     assert!(refused.to_string().contains("`embed.weight` has no entry"), "{refused}");
     assert!(!folder.exists());
-    // Its sequences have the length that the folder says.
+    // The sequence length is that of the folder.
     let pytorch = Path::new(env!("CARGO_MANIFEST_DIR")).join("reference/fixtures/gpt2");
     let refused = train(&format!("train --init-from {} --seq 16", pytorch.display())).unwrap_err();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The GPT-2 of the examples, with its sequence-parallel stream and with a whole one, at every level and in bf16.
+//! The GPT-2 of the examples, with a sequence-parallel and a whole stream, at every ZeRO stage and in bf16.
 
 use meshwright::backend::DType;
 use meshwright::checkpoint::hf::Gpt2Config;
@@ -10,14 +10,14 @@ use meshwright_tests::data::TokenData;
 use meshwright_tests::models::{plain_gpt2, small_gpt2};
 use meshwright_tests::run::{Outcome, Setup, train, without_noise};
 
-use crate::sharding::{self, WAYS, check_levels};
+use crate::sharding::{self, RECOMPUTATIONS, check_levels};
 use crate::table::{self, check};
 
 // Of bf16 relative to f32, on any mesh. Seen: 6e-4 and 2.3e-2; bf16 rounds by up to 2e-3.
 const LOSS: f64 = 3e-3;
 const GRADIENT: f64 = 4e-2;
 
-/// Neither sequence nor vocabulary divides evenly, and there are positions that no sequence reaches.
+/// Data whose sequence and vocabulary do not divide evenly, with more positions than any sequence uses.
 const DATA: TokenData = TokenData { batch: 16, seq: 7, vocab: 61, masked: true };
 
 #[test]
@@ -31,13 +31,19 @@ fn plain_stream() {
 }
 
 #[test]
-fn every_level() {
+fn every_stage() {
     check_levels::<Gpt2>("gpt2", DATA, &setup::<Gpt2>(), &sharding::MESHES, &[None]);
 }
 
 #[test]
-fn every_way_to_recompute_at_every_level() {
-    check_levels::<Gpt2>("gpt2", DATA, &setup::<Gpt2>(), &sharding::NARROW, &WAYS.map(Some));
+fn every_recomputation_at_every_stage() {
+    check_levels::<Gpt2>(
+        "gpt2",
+        DATA,
+        &setup::<Gpt2>(),
+        &sharding::NARROW,
+        &RECOMPUTATIONS.map(Some),
+    );
 }
 
 #[test]

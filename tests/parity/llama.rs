@@ -1,4 +1,4 @@
-//! The Llama of the examples, with its sequence-parallel stream and with a whole one.
+//! The Llama of the examples, with a sequence-parallel and a whole stream.
 
 use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::nn::build;
@@ -23,7 +23,7 @@ pub struct Case {
     pub layers: usize,
 }
 
-/// Four heads and all that divides; each test says what it changes.
+/// Sizes that divide evenly; tests override some of them.
 const EVEN: Case = Case {
     heads: 4,
     kv_heads: 4,
@@ -69,7 +69,7 @@ fn sequences_shorter_than_the_axis() {
     Case { seq: 3, ..EVEN }.check("three positions", &MESHES);
 }
 
-/// The head works through the tokens in chunks, whose number depends on the mesh.
+/// The head computes the tokens in chunks, whose number depends on the mesh.
 #[test]
 fn a_vocabulary_too_large_for_one_chunk() {
     let case = Case { seq: 40, vocab: 70_001, ..EVEN };
@@ -78,16 +78,16 @@ fn a_vocabulary_too_large_for_one_chunk() {
 }
 
 #[test]
-fn what_does_not_divide_is_refused_with_its_fields() {
+fn indivisible_sizes_are_refused_with_their_fields() {
     let case = Case { heads: 6, kv_heads: 2, ..EVEN };
     let sizes = case.setup::<Llama>().sizes;
     for error in on_mesh("tp=4", 1, |rank| build::<Llama>(rank, &sizes).err()) {
         let text = error.expect("6 heads do not divide by 4").to_string();
         for part in [
-            "`blocks.*.attn.q`: Heads = 6 does not divide by tp = 4",
-            "`blocks.*.attn.k`: KvHeads = 2 does not divide by tp = 4",
-            "`blocks.*.attn.v`: KvHeads = 2 does not divide by tp = 4",
-            "`blocks.*.attn.o`: Heads = 6 does not divide by tp = 4",
+            "`blocks.*.attn.q`: Heads = 6 is not divisible by tp = 4",
+            "`blocks.*.attn.k`: KvHeads = 2 is not divisible by tp = 4",
+            "`blocks.*.attn.v`: KvHeads = 2 is not divisible by tp = 4",
+            "`blocks.*.attn.o`: Heads = 6 is not divisible by tp = 4",
         ] {
             assert!(text.contains(part), "no {part} in {text}");
         }
@@ -96,7 +96,7 @@ fn what_does_not_divide_is_refused_with_its_fields() {
 }
 
 impl Case {
-    /// With a sequence-parallel stream, and with a whole one.
+    /// Compares with a sequence-parallel stream, and with a whole one.
     #[track_caller]
     fn check(self, what: &str, meshes: &[&str]) {
         self.check_model::<Llama>(&format!("{what}, sequence-parallel"), meshes);
@@ -125,7 +125,7 @@ impl Case {
 
     pub fn setup<M: LanguageModel<Config = LlamaConfig>>(self) -> Setup {
         let mut sizes = M::sizes(&self.config());
-        // Attention, norms and gradients far from trivial values.
+        // Makes attention, norms and gradients nontrivial.
         sizes.init_std = 0.2;
         Setup::new(sizes)
     }

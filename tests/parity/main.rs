@@ -1,4 +1,4 @@
-//! Every mesh against one rank.
+//! Parity of every mesh with one rank.
 
 mod bf16;
 mod gpt;

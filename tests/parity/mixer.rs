@@ -1,4 +1,4 @@
-//! Every other operation, with dropout, with a sequence-parallel stream and with a whole one.
+//! All other operations, including dropout, with a sequence-parallel and a whole stream.
 
 use meshwright::nn::{Layers, Sizes};
 use meshwright_tests::data::{TokenData, numbers};
@@ -9,7 +9,7 @@ use crate::table::{MESHES, check};
 
 const DATA: TokenData = TokenData { batch: 4, seq: 7, vocab: 29, masked: true };
 
-/// Settings for the dims that a module declares.
+/// Creates the settings for the dims of a module.
 macro_rules! setup {
     ($module:ident) => {{
         let mut sizes = Sizes::new()
@@ -44,7 +44,7 @@ fn plain_stream() {
 }
 
 #[test]
-fn parameters_behind_a_mean_over_all_samples() {
+fn parameters_after_a_mean_over_all_samples() {
     let setup = setup!(mixer);
     check("pool", &MESHES, &setup, |model: &mixer::Pool, rank, _| {
         model.loss(&numbers(rank, "x", &[4, 5, 24]))
@@ -52,7 +52,7 @@ fn parameters_behind_a_mean_over_all_samples() {
 }
 
 #[test]
-fn what_no_loss_reaches_has_a_gradient_of_zero() {
+fn unused_parameters_have_zero_gradients() {
     let setup = Setup { steps: 1, ..setup!(mixer) };
     for mesh in ["1", "tp=2", "dp=2,tp=2"] {
         let got = train(mesh, &setup, |model: &mixer::Mixer, rank, turn| {

@@ -1,4 +1,4 @@
-//! ZeRO levels, HSDP, recomputation and gradient accumulation, against one rank that does none of it.
+//! ZeRO stages, HSDP, recomputation and gradient accumulation, against one rank without them.
 
 use std::num::NonZeroUsize;
 
@@ -14,12 +14,12 @@ use meshwright_tests::run::Setup;
 use crate::llama::Case;
 use crate::table::check_each;
 
-/// Two ranks over which to shard, alone and with tensor-parallel ranks, and with replicas outside; four, so that some
-/// own nothing of a small unit.
+/// Meshes that shard over two ranks, alone, with tensor parallelism and with replicas; and over four, where some ranks
+/// have an empty shard of a small unit.
 pub const MESHES: [&str; 5] =
     ["fsdp=2", "fsdp=2,tp=2", "dp=2,fsdp=2", "fsdp=4", "dp=2,fsdp=2,tp=2"];
 
-/// One rank, and two, with and without tensor-parallel ranks.
+/// One rank and two, with and without tensor parallelism.
 pub const NARROW: [&str; 4] = ["1", "tp=2", "fsdp=2", "fsdp=2,tp=2"];
 
 const CASE: Case = Case {
@@ -33,8 +33,8 @@ const CASE: Case = Case {
     layers: 3,
 };
 
-/// Every way to recompute.
-pub const WAYS: [RecomputeOverride; 5] = [
+/// All overrides of recomputation.
+pub const RECOMPUTATIONS: [RecomputeOverride; 5] = [
     RecomputeOverride::Off,
     RecomputeOverride::Full,
     RecomputeOverride::Every(NonZeroUsize::new(2).unwrap()),
@@ -63,23 +63,23 @@ macro_rules! check_mixer {
 }
 
 #[test]
-fn every_level_of_a_llama() {
+fn every_stage_of_a_llama() {
     check_llama::<Llama>("llama", CASE, &MESHES, &[None]);
 }
 
 #[test]
-fn every_level_of_a_llama_with_tied_embeddings() {
+fn every_stage_of_a_llama_with_tied_embeddings() {
     check_llama::<Llama>("tied", Case { tied: true, ..CASE }, &MESHES, &[None]);
 }
 
 #[test]
-fn every_level_of_every_other_operation_with_dropout() {
+fn every_stage_of_other_operations() {
     check_mixer!(mixer, "mixer", &MESHES);
 }
 
 #[test]
-fn every_way_to_recompute_a_llama_at_every_level() {
-    check_llama::<Llama>("llama", CASE, &NARROW, &WAYS.map(Some));
+fn every_recomputation_of_a_llama_at_every_stage() {
+    check_llama::<Llama>("llama", CASE, &NARROW, &RECOMPUTATIONS.map(Some));
 }
 
 #[test]
@@ -88,14 +88,14 @@ fn a_llama_that_saves_some_results() {
 }
 
 #[test]
-fn a_llama_with_nested_regions_and_units() {
+fn a_llama_with_nested_segments_and_units() {
     let case = Case { tied: true, ..CASE };
     check_llama::<nested_llama::Llama>("nested", case, &NARROW, &[None]);
     check_llama::<nested_llama::Llama>("nested", case, &MESHES[2..3], &[None]);
 }
 
 #[test]
-fn every_other_operation_recomputed_with_dropout() {
+fn other_operations_recomputed() {
     check_mixer!(recomputed_mixer, "recomputed mixer", &NARROW);
 }
 
@@ -111,7 +111,7 @@ fn check_llama<M: LanguageModel<Config = LlamaConfig>>(
     check_levels::<M>(what, data, &case.setup::<M>(), meshes, ways);
 }
 
-/// Trains a few steps at every level, with every one of these ways to recompute.
+/// Trains a few steps at every ZeRO stage, with each of these overrides of recomputation.
 #[track_caller]
 pub fn check_levels<M: LanguageModel>(
     what: &str,
@@ -135,7 +135,7 @@ pub fn check_levels<M: LanguageModel>(
     });
 }
 
-/// Every level on every mesh, with the samples of a step at once and in micro-batches.
+/// Returns all ZeRO stages on all meshes, with and without gradient accumulation.
 fn variants<'a>(
     what: &'a str,
     setup: &'a Setup,

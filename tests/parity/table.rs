@@ -1,4 +1,4 @@
-//! The meshes, and how near to one rank each has to come.
+//! Meshes and tolerances of the comparison with one rank.
 
 use meshwright::layout::Shape;
 use meshwright::nn::Build;
@@ -7,7 +7,7 @@ use meshwright_tests::compare::{Report, assert_same_bits};
 use meshwright_tests::data::Turn;
 use meshwright_tests::run::{Setup, train, without_noise};
 
-/// Every product of dp and tp in 1, 2, 4 up to eight ranks, but for one rank alone.
+/// All meshes of dp and tp in 1, 2, 4 with two to eight ranks.
 pub const MESHES: [&str; 7] =
     ["tp=2", "tp=4", "dp=2", "dp=4", "dp=2,tp=2", "dp=2,tp=4", "dp=4,tp=2"];
 
@@ -34,7 +34,7 @@ pub fn check<M: Build, S: Shape>(
     check_each(setup, others, loss);
 }
 
-/// Trains on one rank, and on others each as its own setup says, and compares.
+/// Trains on one rank and on meshes with their own setups, and compares.
 #[track_caller]
 pub fn check_each<'a, M: Build, S: Shape>(
     setup: &Setup,

@@ -1,18 +1,18 @@
-//! Losses over different sets of axes in one accumulation: pooled exactly, however they are written.
+//! Accumulation of losses over different sets of axes, which are pooled exactly.
 
 use meshwright::layout::Dims;
 use meshwright::prelude::*;
 use meshwright::tensor::Losses;
 use meshwright_tests::compare::distance;
 
-use crate::harness::{ONE, Steps, built, gradients_of, numbers, on, same_everywhere};
+use crate::harness::{ONE, Steps, assert_mesh_parity, built, gradients_of, numbers, on};
 use crate::net::*;
 
-/// Differentiates what `losses` gives for each of `count` micro-batches.
+/// Differentiates `losses` of each of `count` micro-batches.
 #[track_caller]
 fn check(name: &str, losses: impl Fn(&Net, &Batched) -> Losses + Sync) {
     for (count, eager) in [(1, true), (2, false), (3, false), (2, true), (3, true)] {
-        same_everywhere(&format!("{name}, {count} micro-batches, {eager}"), |rank| {
+        assert_mesh_parity(&format!("{name}, {count} micro-batches, {eager}"), |rank| {
             let net = built::<Net>(rank, &sizes());
             let mut steps = if eager { Steps::one_by_one(count) } else { Steps::default() };
             for index in 0..count {
@@ -39,7 +39,7 @@ fn written_directly() {
     });
 }
 
-/// The mean of squares of anything.
+/// The mean of squares of a tensor.
 fn squares<S: Dims>(x: &Tensor<S>) -> Loss<S> {
     Loss::mean_of(&(x * x))
 }
@@ -83,7 +83,7 @@ type SplitLoss = Loss<(Batch, Split<Seq, Tp>, Hidden)>;
 
 type WholeLoss = Loss<(Batch, Seq, Hidden)>;
 
-/// A model whose field is another, and what its loss is made of.
+/// An objective that borrows a model.
 struct Objective<'a> {
     net: &'a Net,
     main: fn(&Net, &Stream) -> WholeLoss,
@@ -128,7 +128,7 @@ fn written_as_closures() {
 #[test]
 fn of_uneven_sizes() {
     for (batch, seq) in [(5, 7), (3, 3), (1, 2)] {
-        same_everywhere(&format!("uneven {batch} x {seq}"), |rank| {
+        assert_mesh_parity(&format!("uneven {batch} x {seq}"), |rank| {
             let net = built::<Net>(rank, &sizes());
             let mut steps = Steps::default();
             let batch = micro_batch(rank, (batch, seq), (0, 1), false);
@@ -141,7 +141,7 @@ fn of_uneven_sizes() {
     }
 }
 
-/// The gradient of both is that of their sums, divided by what both count.
+/// The gradient of joined losses is that of their sums, divided by the total count.
 #[test]
 fn joined_losses_are_pooled() {
     let found = on(ONE, |rank| {

@@ -1,4 +1,4 @@
-//! What the types cannot see, and a rank can: one error each, at the author's line.
+//! Run-time checks of mistakes that types cannot detect: one error each, at the line of the mistake.
 
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::prelude::*;
@@ -9,7 +9,7 @@ use crate::net::*;
 
 const FILE: &str = "tests/promise/checks.rs";
 
-/// Reduces the gradients of a loss on `x`, after which the first step is over.
+/// Reduces the gradients of a loss on `x`, which ends the first step.
 fn first_step(rank: &Rank, x: impl FnOnce(&Net, &Stream) -> Stream) -> f64 {
     let net = built::<Net>(rank, &sizes()).model;
     let batch = micro_batch(rank, (8, 6), (0, 1), false);
@@ -36,7 +36,7 @@ struct Cached {
 }
 
 #[test]
-fn a_tensor_made_of_the_rank_is_refused() {
+fn rank_dependent_tensors_are_refused() {
     for mesh in [mesh("tp=2"), mesh("dp=2,tp=2"), stage3("fsdp=2,tp=2")] {
         refused(mesh, FILE, DIFFERS, |rank, spot| {
             first_step(rank, |_, x| {
@@ -68,9 +68,9 @@ fn a_tensor_made_of_the_rank_is_refused() {
     }
 }
 
-/// A split tensor made whole by the numbers of one rank's block.
+/// A tensor typed as whole from the values of one rank's shard.
 #[test]
-fn a_block_that_is_called_whole_is_refused() {
+fn a_shard_typed_as_whole_is_refused() {
     refused(mesh("tp=2"), FILE, DIFFERS, |rank, spot| {
         first_step(rank, |net, x| {
             let inner = net.up.forward(x);
@@ -109,7 +109,7 @@ fn a_block_that_is_called_whole_is_refused() {
     });
 }
 
-/// The same, at different lines.
+/// Tensors created at different lines on different ranks.
 #[test]
 fn tensors_made_at_different_lines_are_refused() {
     let other = &["made it at another line"];
@@ -126,9 +126,9 @@ fn tensors_made_at_different_lines_are_refused() {
     });
 }
 
-/// Numbers that tensors are scaled by.
+/// Rank-dependent scale factors.
 #[test]
-fn numbers_made_of_the_rank_are_refused() {
+fn rank_dependent_numbers_are_refused() {
     let differs = &["is declared the same on all ranks", "of different numbers"];
     refused(mesh("tp=2"), FILE, differs, |rank, spot| {
         first_step(rank, |_, x| {
@@ -169,7 +169,7 @@ fn numbers_made_of_the_rank_are_refused() {
     assert!(norms.is_ok());
 }
 
-/// Ranks with seeds, sizes or steps of their own.
+/// Ranks with different seeds, sizes or steps.
 #[test]
 fn ranks_of_different_settings_are_refused() {
     let differs = &["is declared the same on all ranks"];
@@ -206,7 +206,7 @@ fn targets_of_other_sizes_are_refused() {
             let loss = net.head.loss(&x, &short.targets);
             loss.backward().reduce().norm()
         });
-        // Of another micro-batch, through a generic function.
+        // Targets of another micro-batch, through a generic function.
         fn loss<H: Heading>(
             head: &H,
             x: &Stream,
@@ -239,7 +239,7 @@ fn targets_of_other_sizes_are_refused() {
             let loss = net.entropy.forward(&logits, &second.targets);
             loss.backward().reduce().norm()
         });
-        // In an iterator that pairs them wrongly.
+        // Through an iterator with mismatched pairs.
         refused(mesh, FILE, TARGETS, |rank, spot| {
             let net = built::<Net>(rank, &sizes()).model;
             let batches = [0, 1].map(|index| micro_batch(rank, (8, 6), (index, 2), false));
@@ -298,40 +298,45 @@ fn tensors_of_different_micro_batches_are_refused() {
     }
 }
 
-/// Heads that the ranks of an axis cut apart.
+/// Shards of heads in which query heads do not match key-value heads.
 #[test]
-fn heads_that_do_not_belong_together_are_refused() {
-    refused(mesh("tp=2"), FILE, &["query heads", "must divide by the degree"], |rank, spot| {
-        let mut sizes = Sizes::new()
-            .with(Hidden, 8)
-            .with(Heads, 6)
-            .with(KvHeads, 3)
-            .with(HeadDim, 4)
-            .with(Layers, 1);
-        sizes.init_std = 0.2;
-        #[model]
-        struct Whole {
-            q: Linear<Hidden, (Heads, HeadDim)>,
-            k: Linear<Hidden, (KvHeads, HeadDim)>,
-            attention: Attention<Heads, KvHeads, HeadDim>,
-        }
-        let net = built::<Whole>(rank, &sizes).model;
-        let x: Stream = Tensor::from_fn(rank, &[2, 5, 8], |at| at[2] as f32 * 0.1);
-        let (q, k) = (net.q.forward(&x).slice(Heads, Tp), net.k.forward(&x).slice(KvHeads, Tp));
-        spot.next(line!());
-        let out = net.attention.forward(&(q, k.clone(), k));
-        out.to_local_vec()
-    });
-    // The model is not built with heads that do not divide.
+fn mismatched_heads_are_refused() {
+    refused(
+        mesh("tp=2"),
+        FILE,
+        &["query heads", "must be divisible by the degree"],
+        |rank, spot| {
+            let mut sizes = Sizes::new()
+                .with(Hidden, 8)
+                .with(Heads, 6)
+                .with(KvHeads, 3)
+                .with(HeadDim, 4)
+                .with(Layers, 1);
+            sizes.init_std = 0.2;
+            #[model]
+            struct Whole {
+                q: Linear<Hidden, (Heads, HeadDim)>,
+                k: Linear<Hidden, (KvHeads, HeadDim)>,
+                attention: Attention<Heads, KvHeads, HeadDim>,
+            }
+            let net = built::<Whole>(rank, &sizes).model;
+            let x: Stream = Tensor::from_fn(rank, &[2, 5, 8], |at| at[2] as f32 * 0.1);
+            let (q, k) = (net.q.forward(&x).slice(Heads, Tp), net.k.forward(&x).slice(KvHeads, Tp));
+            spot.next(line!());
+            let out = net.attention.forward(&(q, k.clone(), k));
+            out.to_local_vec()
+        },
+    );
+    // A model with indivisible heads is not built.
     let result = crate::harness::on(mesh("tp=2"), |rank| {
         let sizes = sizes().with(KvHeads, 1);
         meshwright::nn::build::<Net>(rank, &sizes).map(|_| ()).map_err(|error| error.to_string())
     });
     let message = result.expect("no rank panics")[0].clone().expect_err("it is refused");
-    assert!(message.contains("KvHeads = 1 does not divide by tp = 2"), "{message}");
+    assert!(message.contains("KvHeads = 1 is not divisible by tp = 2"), "{message}");
 }
 
-/// Collectives of one field, size and kind in another order on one rank.
+/// Collectives of one field, with the same kind and size, in another order on one rank.
 #[test]
 fn collectives_in_another_order_are_refused() {
     let order = &["different lines", "control flow"];
@@ -393,9 +398,9 @@ fn collectives_in_another_order_are_refused() {
     }
 }
 
-/// An axis of the mesh that does nothing.
+/// An unused axis of the mesh.
 #[test]
-fn an_axis_that_does_nothing_is_refused() {
+fn an_unused_axis_is_refused() {
     for (mesh, axis) in [("cp=2", "cp=2"), ("dp=2,cp=2", "cp=2"), ("pp=2", "pp=2")] {
         let result = meshwright::run_on(mesh, 0, |rank| Ok(first_step(rank, |_, x| x.clone())));
         let message = result.expect_err("it is refused").to_string();
@@ -461,7 +466,7 @@ fn operands_of_two_meshes_are_refused() {
     }
 }
 
-/// Ids that no rank holds a row of.
+/// Token ids without a row on any rank.
 #[test]
 fn ids_beyond_the_vocabulary_are_refused() {
     let beyond = &["id 12 is beyond the vocabulary of 11"];
@@ -495,7 +500,7 @@ fn ids_beyond_the_vocabulary_are_refused() {
             loss.reduce().value()
         });
     }
-    // Rows of which a rank holds nothing.
+    // A table with an empty shard.
     refused(mesh("tp=2"), FILE, &["have no elements on this rank"], |rank, spot| {
         spot.next(line!());
         let ids: Tokens<(Batch, Split<Seq, Tp>)> = Tokens::from_rows(rank, &[4, 1], 0, &[]);
@@ -516,7 +521,7 @@ fn ids_beyond_the_vocabulary_are_refused() {
     });
 }
 
-/// A rank of another mesh, on this thread.
+/// Creates a rank of another mesh on this thread.
 fn second_world() -> Rank {
     let comms = meshwright::comm::launch(&"1".parse().expect("a mesh"), Ok::<_, String>);
     let backend = meshwright::backend::cpu::CpuBackend::new(1).expect("threads start");

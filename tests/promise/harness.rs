@@ -1,4 +1,4 @@
-//! One program on every mesh, compared with one rank; and programs that have to be refused, with their messages.
+//! Test harness: programs compared on all meshes with one rank, and programs that must be refused with a message.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,51 +12,51 @@ use meshwright::tensor::{
 };
 use meshwright_tests::compare::{Tensors, distance};
 
-/// Named numbers that came of a program: losses, gradients, parameters.
+/// Named results of a program: losses, gradients, parameters.
 pub type Numbers = Tensors;
 
-/// A mesh, and what its ranks shard.
+/// A mesh and a ZeRO stage.
 #[derive(Debug, Clone, Copy)]
-pub struct Way {
+pub struct MeshCase {
     pub mesh: &'static str,
     pub zero: ZeroLevel,
 }
 
-const fn way(mesh: &'static str, zero: ZeroLevel) -> Way {
-    Way { mesh, zero }
+const fn case(mesh: &'static str, zero: ZeroLevel) -> MeshCase {
+    MeshCase { mesh, zero }
 }
 
-pub const ONE: Way = way("1", ZeroLevel::Replicated);
+pub const ONE: MeshCase = case("1", ZeroLevel::Replicated);
 
 /// Tensor-parallel, data-parallel and fully sharded ranks, and products of them.
-pub const WAYS: [Way; 8] = [
-    way("tp=2", ZeroLevel::Replicated),
-    way("dp=2", ZeroLevel::Replicated),
-    way("fsdp=2", ZeroLevel::Optimizer),
-    way("fsdp=2", ZeroLevel::Gradients),
-    way("fsdp=2", ZeroLevel::Parameters),
-    way("dp=2,tp=2", ZeroLevel::Replicated),
-    way("fsdp=2,tp=2", ZeroLevel::Gradients),
-    way("fsdp=2,tp=2", ZeroLevel::Parameters),
+pub const MESH_CASES: [MeshCase; 8] = [
+    case("tp=2", ZeroLevel::Replicated),
+    case("dp=2", ZeroLevel::Replicated),
+    case("fsdp=2", ZeroLevel::Optimizer),
+    case("fsdp=2", ZeroLevel::Gradients),
+    case("fsdp=2", ZeroLevel::Parameters),
+    case("dp=2,tp=2", ZeroLevel::Replicated),
+    case("fsdp=2,tp=2", ZeroLevel::Gradients),
+    case("fsdp=2,tp=2", ZeroLevel::Parameters),
 ];
 
 /// Meshes with other axes.
-pub const OTHER_WAYS: [Way; 9] = [
-    way("cp=2", ZeroLevel::Replicated),
-    way("cp=2,tp=2", ZeroLevel::Replicated),
-    way("dp=2,cp=2", ZeroLevel::Replicated),
-    way("fsdp=2,cp=2", ZeroLevel::Parameters),
-    way("ep=2", ZeroLevel::Replicated),
-    way("ep=2,tp=2", ZeroLevel::Replicated),
-    way("fsdp=2,ep=2", ZeroLevel::Gradients),
-    way("dp=2,fsdp=2", ZeroLevel::Parameters),
-    way("dp=2,tp=2", ZeroLevel::Replicated),
+pub const OTHER_MESH_CASES: [MeshCase; 9] = [
+    case("cp=2", ZeroLevel::Replicated),
+    case("cp=2,tp=2", ZeroLevel::Replicated),
+    case("dp=2,cp=2", ZeroLevel::Replicated),
+    case("fsdp=2,cp=2", ZeroLevel::Parameters),
+    case("ep=2", ZeroLevel::Replicated),
+    case("ep=2,tp=2", ZeroLevel::Replicated),
+    case("fsdp=2,ep=2", ZeroLevel::Gradients),
+    case("dp=2,fsdp=2", ZeroLevel::Parameters),
+    case("dp=2,tp=2", ZeroLevel::Replicated),
 ];
 
-/// Runs `body` on every rank of a mesh; the error says which rank failed, why and where.
-pub fn on<T: Send>(way: Way, body: impl Fn(&Rank) -> T + Sync) -> Result<Vec<T>, String> {
-    let shape = way.mesh.parse().unwrap_or_else(|error| panic!("{}: {error}", way.mesh));
-    let settings = Settings { zero: way.zero, ..Settings::new(7) };
+/// Runs `body` on every rank of a mesh; the error names the rank, cause and location of a failure.
+pub fn on<T: Send>(case: MeshCase, body: impl Fn(&Rank) -> T + Sync) -> Result<Vec<T>, String> {
+    let shape = case.mesh.parse().unwrap_or_else(|error| panic!("{}: {error}", case.mesh));
+    let settings = Settings { zero: case.zero, ..Settings::new(7) };
     let results = launch(&shape, |comms| {
         let backend = Box::new(CpuBackend::new(1).expect("threads start"));
         Ok::<T, CommError>(body(&Rank::with_settings(comms, backend, settings)))
@@ -64,20 +64,20 @@ pub fn on<T: Send>(way: Way, body: impl Fn(&Rank) -> T + Sync) -> Result<Vec<T>,
     results.map_err(|error| error.to_string())
 }
 
-/// Runs `body` on one rank and on every mesh, and fails unless all ranks give the numbers of one rank.
+/// Runs `body` on one rank and on all meshes, and asserts that all ranks have the results of one rank.
 #[track_caller]
-pub fn same_everywhere(name: &str, body: impl Fn(&Rank) -> Numbers + Sync) {
-    same_on(name, &WAYS, body);
+pub fn assert_mesh_parity(name: &str, body: impl Fn(&Rank) -> Numbers + Sync) {
+    assert_parity_on(name, &MESH_CASES, body);
 }
 
-/// [`same_everywhere`], on the meshes of `ways`.
+/// [`assert_mesh_parity`], on the meshes of `cases`.
 #[track_caller]
-pub fn same_on(name: &str, ways: &[Way], body: impl Fn(&Rank) -> Numbers + Sync) {
+pub fn assert_parity_on(name: &str, cases: &[MeshCase], body: impl Fn(&Rank) -> Numbers + Sync) {
     let expected = on(ONE, &body).unwrap_or_else(|error| panic!("{name} on one rank: {error}"));
     let expected = &expected[0];
-    for way in ways {
-        let place = format!("{name} on {} with {}", way.mesh, way.zero);
-        let found = on(*way, &body).unwrap_or_else(|error| panic!("{place}: {error}"));
+    for case in cases {
+        let place = format!("{name} on {} with {}", case.mesh, case.zero);
+        let found = on(*case, &body).unwrap_or_else(|error| panic!("{place}: {error}"));
         for (rank, numbers) in found.iter().enumerate() {
             let differences = differences(numbers, expected);
             assert!(differences.is_empty(), "{place}, rank {rank}:\n{}", differences.join("\n"));
@@ -91,7 +91,7 @@ fn differences(got: &Numbers, expected: &Numbers) -> Vec<String> {
     let differs = |(name, expected): (&String, &Vec<f32>)| {
         let got = &got[name];
         let distance = distance(got, expected);
-        // What is zero but for rounding.
+        // Zero up to rounding.
         let is_noise = largest(got).max(largest(expected)) < 1e-9 && got.len() == expected.len();
         let some = |numbers: &[f32]| numbers.iter().take(4).copied().collect::<Vec<_>>();
         (distance > 3e-5 && !is_noise).then(|| {
@@ -101,43 +101,43 @@ fn differences(got: &Numbers, expected: &Numbers) -> Vec<String> {
     expected.iter().filter_map(differs).collect()
 }
 
-/// The line at which a program has to be refused.
+/// The line at which a program must be refused.
 #[derive(Default)]
 pub struct Spot(AtomicU32);
 
 impl Spot {
-    /// The line of the next statement, given that of this one.
+    /// Sets the line to the next one after `line`.
     pub fn next(&self, line: u32) {
         self.0.store(line + 1, Ordering::Relaxed);
     }
 }
 
-/// Runs a program that has to be refused on `way`, and fails unless the message has the line of the [`Spot`] in `file`, and
-/// all of `parts`.
+/// Runs a program that must be refused on `case`, and fails unless the message has the line of the [`Spot`] in `file`,
+/// and all of `parts`.
 #[track_caller]
 pub fn refused<T: Send>(
-    way: Way,
+    case: MeshCase,
     file: &str,
     parts: &[&str],
     body: impl Fn(&Rank, &Spot) -> T + Sync,
 ) {
     let spot = Spot::default();
-    let result = on(way, |rank| body(rank, &spot));
-    let Err(message) = result else { panic!("{}: nothing was refused", way.mesh) };
+    let result = on(case, |rank| body(rank, &spot));
+    let Err(message) = result else { panic!("{}: nothing was refused", case.mesh) };
     let place = format!("{file}:{}", spot.0.load(Ordering::Relaxed));
     for part in parts.iter().chain([&place.as_str()]) {
-        assert!(message.contains(part), "{}: no `{part}` in: {message}", way.mesh);
+        assert!(message.contains(part), "{}: no `{part}` in: {message}", case.mesh);
     }
 }
 
 /// A mesh without sharded state.
-pub const fn mesh(mesh: &'static str) -> Way {
-    way(mesh, ZeroLevel::Replicated)
+pub const fn mesh(mesh: &'static str) -> MeshCase {
+    case(mesh, ZeroLevel::Replicated)
 }
 
 /// A mesh with all state sharded.
-pub const fn stage3(mesh: &'static str) -> Way {
-    way(mesh, ZeroLevel::Parameters)
+pub const fn stage3(mesh: &'static str) -> MeshCase {
+    case(mesh, ZeroLevel::Parameters)
 }
 
 /// Builds a model.
@@ -146,7 +146,7 @@ pub fn built<M: Build>(rank: &Rank, sizes: &Sizes) -> Built<M> {
     build(rank, sizes).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The global gradient of every parameter.
+/// Returns the global gradient of every parameter.
 pub fn gradients_of<M>(built: &Built<M>, gradients: &Gradients<Reduced>) -> Numbers {
     let one = |param: meshwright::tensor::ParamRef| {
         (format!("gradient of {}", param.path()), gradients.gather(&param))
@@ -154,7 +154,7 @@ pub fn gradients_of<M>(built: &Built<M>, gradients: &Gradients<Reduced>) -> Numb
     built.params().into_iter().map(one).collect()
 }
 
-/// Every global parameter.
+/// Returns every global parameter.
 pub fn params_of<M>(name: &str, rank: &Rank, built: &Built<M>) -> Numbers {
     let one = |param: meshwright::tensor::ParamRef| {
         (format!("{name} {}", param.path()), param.gather(rank))
@@ -165,7 +165,7 @@ pub fn params_of<M>(name: &str, rank: &Rank, built: &Built<M>) -> Numbers {
 /// Losses of any shapes, accumulated.
 #[derive(Default)]
 pub struct Steps {
-    /// The backward of so many runs before the forward of the next; of others, after it.
+    /// Number of losses whose backward runs before the next forward; that of others runs after it.
     eager: usize,
     earlier: Option<Gradients<Accumulating>>,
     waiting: Option<Losses>,
@@ -173,12 +173,12 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Of `count` losses, each differentiated before the next one is computed.
+    /// Creates an accumulation of `count` losses, each differentiated before the next one is computed.
     pub fn one_by_one(count: usize) -> Steps {
         Steps { eager: count - 1, ..Steps::default() }
     }
 
-    /// The loss of one more micro-batch.
+    /// Adds the loss of a micro-batch.
     pub fn add(&mut self, loss: impl Into<Losses>) {
         let loss = loss.into();
         let ready = match self.eager.checked_sub(1) {
@@ -196,13 +196,13 @@ impl Steps {
         }
     }
 
-    /// Notes a loss, to be given to [`add`](Self::add).
+    /// Records the value of a loss, which is then passed to [`add`](Self::add).
     pub fn note<S: Dims>(&mut self, loss: Loss<S>) -> Loss<S> {
         self.total += loss.reduce();
         loss
     }
 
-    /// The gradients of all of them.
+    /// Reduces the gradients of all losses.
     pub fn reduce(self) -> (f32, Gradients<Reduced>) {
         let last = self.waiting.expect("there is a loss");
         let gradients = match self.earlier {
@@ -213,7 +213,7 @@ impl Steps {
     }
 }
 
-/// Losses and gradients as numbers.
+/// Returns losses and gradients as named results.
 pub fn numbers<M>(built: &Built<M>, steps: Steps) -> Numbers {
     let (loss, gradients) = steps.reduce();
     let mut numbers = gradients_of(built, &gradients);
@@ -226,7 +226,7 @@ pub fn numbers<M>(built: &Built<M>, steps: Steps) -> Numbers {
     numbers
 }
 
-/// Puts numbers of several kinds together.
+/// Merges several sets of results.
 pub fn together<const N: usize>(all: [Numbers; N]) -> Numbers {
     all.into_iter().flatten().collect::<BTreeMap<_, _>>()
 }

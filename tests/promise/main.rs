@@ -1,4 +1,4 @@
-//! What compiles computes what one rank computes, or is refused at the author's line.
+//! Every program that compiles has the results of one rank on every mesh, or is refused at the line of the mistake.
 
 mod accumulation;
 mod checks;

@@ -1,11 +1,11 @@
-//! Right programs that once went wrong: mixed splits of one layer, tensors made inside micro-batches, recomputation.
+//! Regression tests of valid programs: one layer on different splits, tensors created in micro-batches, recomputation.
 
 use std::cell::RefCell;
 
 use meshwright::prelude::*;
 use meshwright::tensor::Losses;
 
-use crate::harness::{Numbers, Steps, built, mesh, numbers, refused, same_everywhere, stage3};
+use crate::harness::{Numbers, Steps, assert_mesh_parity, built, mesh, numbers, refused, stage3};
 use crate::net::*;
 
 const FILE: &str = "tests/promise/micro.rs";
@@ -13,7 +13,7 @@ const FILE: &str = "tests/promise/micro.rs";
 #[track_caller]
 fn check(name: &str, sizes: &Sizes, alike: bool, loss: impl Fn(&Net, &Batched) -> Losses + Sync) {
     for (count, eager) in [(1, true), (2, false), (3, false), (2, true), (3, true)] {
-        same_everywhere(&format!("{name}, {count} micro-batches, {eager}"), |rank| {
+        assert_mesh_parity(&format!("{name}, {count} micro-batches, {eager}"), |rank| {
             let net = built::<Net>(rank, sizes);
             let mut steps = if eager { Steps::one_by_one(count) } else { Steps::default() };
             for index in 0..count {
@@ -31,7 +31,7 @@ fn dropping() -> Sizes {
     sizes
 }
 
-/// Any layer on any split of the stream.
+/// Applies a layer to any split of the stream.
 fn apply<S, L>(layer: &L, x: &Tensor<S>) -> Losses
 where
     S: meshwright::layout::Dims,
@@ -54,7 +54,7 @@ fn a_layer_on_whole_and_split_streams() {
                     _ => apply(&net.$layer, &x.slice(Batch, Tp)),
                 }
             });
-            // The other way round, both in one micro-batch.
+            // In the other order, both in one micro-batch.
             check(stringify!($layer), &sizes(), true, |net, batch| {
                 let x = net.embed.forward(&batch.tokens);
                 let y = net.$layer.forward(&x.slice(Seq, Tp)).gather(Seq) + net.$layer.forward(&x);
@@ -65,32 +65,38 @@ fn a_layer_on_whole_and_split_streams() {
     each! { norm layer_norm plain bias }
 }
 
-/// Parameters of the author's own, in a helper and in an iterator.
+/// Parameters as fields, used in a helper and in an iterator.
 #[test]
 fn a_parameter_on_whole_and_split_streams() {
     check("a gain", &sizes(), true, |net, batch| {
         let x = net.embed.forward(&batch.tokens);
-        let scaled = |split: bool| match split {
-            true => Losses::from(Loss::mean_of(&(x.slice(Seq, Tp) * &net.gain).tanh())),
-            false => Losses::from(Loss::mean_of(&(&x * &net.gain).tanh())),
+        let scaled = |split: bool| {
+            if split {
+                Losses::from(Loss::mean_of(&(x.slice(Seq, Tp) * &net.gain).tanh()))
+            } else {
+                Losses::from(Loss::mean_of(&(&x * &net.gain).tanh()))
+            }
         };
         scaled(batch.index % 2 == 1)
     });
     check("a weight", &sizes(), true, |net, batch| {
         let x = net.embed.forward(&batch.tokens);
         let all = [true, false].into_iter().filter(|split| *split == (batch.index % 2 == 0));
-        let losses = all.map(|split| match split {
-            true => Losses::from(Loss::mean_of(&x.slice(Seq, Tp).contract(&net.own).tanh())),
-            false => Losses::from(Loss::mean_of(&x.contract(&net.own).tanh())),
+        let losses = all.map(|split| {
+            if split {
+                Losses::from(Loss::mean_of(&x.slice(Seq, Tp).contract(&net.own).tanh()))
+            } else {
+                Losses::from(Loss::mean_of(&x.contract(&net.own).tanh()))
+            }
         });
         losses.last().expect("one of the two")
     });
 }
 
-/// A layer used on split positions in one step only: the next one sums over the same ranks.
+/// A layer applied to split positions in one step only; the next step reduces over the same ranks.
 #[test]
 fn a_layer_on_whole_streams_in_later_steps() {
-    same_everywhere("later steps", |rank| {
+    assert_mesh_parity("later steps", |rank| {
         let net = built::<Net>(rank, &sizes());
         let mut all = Numbers::new();
         for step in 0..4 {
@@ -112,7 +118,7 @@ fn a_layer_on_whole_streams_in_later_steps() {
 
 type Mask<S> = Tensor<S>;
 
-/// A mask that fits any tensor.
+/// Creates a mask with the shape of any tensor.
 fn mask<S: meshwright::layout::Shape>(x: &Tensor<S>) -> Mask<S> {
     Tensor::from_fn(x.rank(), &x.sizes(), |at| (at.iter().sum::<usize>() % 3) as f32 - 1.0)
 }
@@ -130,7 +136,7 @@ impl Masked<'_> {
 }
 
 #[test]
-fn tensors_made_inside_of_micro_batches() {
+fn tensors_created_in_micro_batches() {
     check("directly", &sizes(), false, |net, batch| {
         let x = net.embed.forward(&batch.tokens);
         let mask: Stream =
@@ -163,7 +169,7 @@ fn tensors_made_inside_of_micro_batches() {
 /// The mean over the samples of a micro-batch is divided by their number, on every mesh.
 #[test]
 fn a_mean_of_samples_is_that_of_the_micro_batch() {
-    same_everywhere("a mean of ones", |rank| {
+    assert_mesh_parity("a mean of ones", |rank| {
         let mut all = Numbers::new();
         for count in [1, 2, 3] {
             for index in 0..count {
@@ -246,7 +252,7 @@ fn recomputation_changes_no_bit() {
     assert_eq!(kept, run(None));
 }
 
-/// A model whose segments let tensors out.
+/// A model whose segments leak tensors.
 #[model]
 pub struct Leaking {
     embed: Embedding<Vocab, Hidden>,
@@ -301,8 +307,8 @@ const LEFT_SEGMENT: &[&str] =
 
 #[test]
 fn a_tensor_that_leaves_a_segment_is_refused() {
-    for way in [mesh("1"), mesh("tp=2"), stage3("fsdp=2")] {
-        refused(way, FILE, LEFT_SEGMENT, |rank, spot| {
+    for case in [mesh("1"), mesh("tp=2"), stage3("fsdp=2")] {
+        refused(case, FILE, LEFT_SEGMENT, |rank, spot| {
             let (model, batch) = leaking(rank, "tensor");
             let y = model.blocks.forward(&model.embed.forward(&batch.tokens));
             let left = LEFT.with_borrow_mut(|left| left.remove(0));
@@ -323,8 +329,8 @@ fn a_tensor_that_leaves_a_segment_is_refused() {
 
 #[test]
 fn a_loss_that_leaves_a_segment_is_refused() {
-    for way in [mesh("1"), mesh("tp=2"), stage3("fsdp=2")] {
-        refused(way, FILE, LEFT_SEGMENT, |rank, spot| {
+    for case in [mesh("1"), mesh("tp=2"), stage3("fsdp=2")] {
+        refused(case, FILE, LEFT_SEGMENT, |rank, spot| {
             let (model, batch) = leaking(rank, "loss");
             let y = model.blocks.forward(&model.embed.forward(&batch.tokens));
             let penalty = LOSSES.with_borrow_mut(|left| left.remove(0));
@@ -333,7 +339,7 @@ fn a_loss_that_leaves_a_segment_is_refused() {
             let loss = loss + penalty;
             loss.backward().reduce().norm()
         });
-        refused(way, FILE, LEFT_SEGMENT, |rank, spot| {
+        refused(case, FILE, LEFT_SEGMENT, |rank, spot| {
             let (model, batch) = leaking(rank, "loss");
             let y = model.blocks.forward(&model.embed.forward(&batch.tokens));
             let penalty = LOSSES.with_borrow_mut(|left| left.remove(0));
@@ -355,9 +361,9 @@ fn a_loss_that_leaves_a_segment_is_refused() {
 }
 
 #[test]
-fn what_arrives_outside_of_a_segment_is_refused() {
-    for way in [mesh("1"), mesh("tp=2"), stage3("fsdp=2")] {
-        refused(way, FILE, LEFT_SEGMENT, |rank, spot| {
+fn gradients_from_outside_a_segment_are_refused() {
+    for case in [mesh("1"), mesh("tp=2"), stage3("fsdp=2")] {
+        refused(case, FILE, LEFT_SEGMENT, |rank, spot| {
             let (model, batch) = leaking(rank, "in flight");
             let y = model.blocks.forward(&model.embed.forward(&batch.tokens));
             let left = ARRIVING.with_borrow_mut(|left| left.remove(0)).wait();
@@ -370,8 +376,8 @@ fn what_arrives_outside_of_a_segment_is_refused() {
 
 #[test]
 fn a_tensor_that_enters_a_segment_is_refused() {
-    for way in [mesh("1"), mesh("tp=2"), stage3("fsdp=2")] {
-        refused(way, FILE, &["no longer recorded", "through its `forward`"], |rank, spot| {
+    for case in [mesh("1"), mesh("tp=2"), stage3("fsdp=2")] {
+        refused(case, FILE, &["no longer recorded", "through its `forward`"], |rank, spot| {
             let (model, batch) = leaking(rank, "enters");
             let x = model.embed.forward(&batch.tokens);
             ENTERS.set(Some(x.tanh()));
@@ -386,7 +392,7 @@ fn a_tensor_that_enters_a_segment_is_refused() {
 /// Constants may be cached by layers.
 #[test]
 fn constants_leave_segments() {
-    same_everywhere("a cached mask", |rank| {
+    assert_mesh_parity("a cached mask", |rank| {
         MODE.set("enters");
         let built = built::<Leaking>(rank, &sizes());
         let batch = micro_batch(rank, (8, 6), (0, 1), false);
@@ -398,10 +404,10 @@ fn constants_leave_segments() {
     });
 }
 
-/// Backward inside of an evaluation gives the gradients that it gives outside.
+/// Backward inside an evaluation computes the same gradients as outside.
 #[test]
 fn backward_inside_of_an_evaluation() {
-    same_everywhere("inside of `evaluate`", |rank| {
+    assert_mesh_parity("inside of `evaluate`", |rank| {
         let net = built::<Net>(rank, &dropping());
         let loss = || {
             let batch = micro_batch(rank, (8, 6), (0, 1), false);

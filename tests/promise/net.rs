@@ -11,7 +11,7 @@ dims! {
     pub Seq,
     /// Residual stream.
     pub Hidden,
-    /// Inside of a feed-forward.
+    /// Hidden layer of a feed-forward.
     pub Ffn,
     /// Heads.
     pub Heads,
@@ -109,8 +109,8 @@ pub struct Batched {
 
 /// Micro-batch `index` of `count` of a batch of `batch` sequences of `seq` tokens.
 ///
-/// With `alike`, micro-batches hold the same sequences on every mesh; else the sequences keep their places in the batch, and
-/// which micro-batch a sequence is in depends on the number of data ranks.
+/// With `alike`, micro-batches hold the same sequences on every mesh; otherwise a sequence keeps its index in the
+/// batch, and its micro-batch depends on the number of data ranks.
 pub fn micro_batch(
     rank: &Rank,
     (batch, seq): (usize, usize),
@@ -121,9 +121,12 @@ pub fn micro_batch(
     let (start, end) = (at * batch / ranks, (at + 1) * batch / ranks);
     let own = end - start;
     let (first, last) = (index * own / count, (index + 1) * own / count);
-    let content = |row: usize| match alike {
-        true => index * (batch / count) + at * (own / count) + (row - first),
-        false => start + row,
+    let content = |row: usize| {
+        if alike {
+            index * (batch / count) + at * (own / count) + (row - first)
+        } else {
+            start + row
+        }
     };
     let token = |row: usize, place: usize, name: &str| {
         let key = random::subkey(random::key(3, name), (content(row) * 100 + place) as u64);

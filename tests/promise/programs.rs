@@ -1,8 +1,10 @@
-//! Ways to distribute the work of one program, each compared with one rank, in one, two and three micro-batches.
+//! Programs with many distributions of tensors, each compared with one rank, in one, two and three micro-batches.
 
 use meshwright::prelude::*;
 
-use crate::harness::{Numbers, OTHER_WAYS, Steps, built, numbers, same_everywhere, same_on};
+use crate::harness::{
+    Numbers, OTHER_MESH_CASES, Steps, assert_mesh_parity, assert_parity_on, built, numbers,
+};
 use crate::net::*;
 
 type Program = fn(&Net, &Batched, &mut Steps);
@@ -24,7 +26,7 @@ fn check(name: &str, program: Program) {
 #[track_caller]
 fn check_sizes(name: &str, program: Program, size: (usize, usize), count: usize, alike: bool) {
     let name = format!("{name}, {size:?} in {count} micro-batches");
-    same_everywhere(&name, |rank| {
+    assert_mesh_parity(&name, |rank| {
         let net = built::<Net>(rank, &sizes());
         let mut steps = Steps::default();
         for index in 0..count {
@@ -213,7 +215,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     }),
 ];
 
-/// Dropout, whose masks follow from the places in the global tensor, on tensors in every split.
+/// Dropout on tensors in every split; the masks are a function of the index in the global tensor.
 const DROPPING: &[(&str, Program)] = &[
     ("dropped whole and split", |net, batch, steps| {
         let x = embed(net, batch);
@@ -233,12 +235,12 @@ const DROPPING: &[(&str, Program)] = &[
 ];
 
 #[test]
-fn dropout_draws_by_place() {
+fn dropout_masks_depend_on_global_indices() {
     for (name, program) in DROPPING {
         for (size, count) in [((12, 6), 1), ((12, 7), 3), ((5, 7), 2)] {
             let mut sizes = sizes();
             sizes.dropout = 0.4;
-            same_everywhere(&format!("{name}, {size:?} in {count}"), |rank| {
+            assert_mesh_parity(&format!("{name}, {size:?} in {count}"), |rank| {
                 let net = built::<Net>(rank, &sizes);
                 let mut steps = Steps::default();
                 for index in 0..count {
@@ -254,7 +256,7 @@ fn dropout_draws_by_place() {
     }
 }
 
-/// Axes besides tp, and splits of what all data ranks hold over one of theirs.
+/// Programs over axes other than tp, and splits of whole tensors over one of the data axes.
 const OTHER_AXES: &[(&str, Program)] = &[
     ("positions over cp", |net, batch, steps| {
         let x = net.plain.forward(&embed(net, batch)).slice(Seq, Cp);
@@ -305,7 +307,7 @@ fn other_axes_equal_one_rank() {
     for (name, program) in OTHER_AXES {
         for (size, count) in [((8, 6), 1), ((8, 7), 2)] {
             let name = format!("{name}, {size:?} in {count} micro-batches");
-            same_on(&name, &OTHER_WAYS, |rank| {
+            assert_parity_on(&name, &OTHER_MESH_CASES, |rank| {
                 let net = built::<Net>(rank, &sizes());
                 let mut steps = Steps::default();
                 for index in 0..count {
@@ -322,7 +324,7 @@ fn other_axes_equal_one_rank() {
 fn host_numbers_are_of_the_global_tensor() {
     use meshwright::tensor::Metric;
     for (size, count) in [((12, 7), 1), ((12, 7), 3), ((5, 7), 1), ((1, 3), 1)] {
-        same_everywhere(&format!("host numbers of {size:?} in {count}"), |rank| {
+        assert_mesh_parity(&format!("host numbers of {size:?} in {count}"), |rank| {
             let net = built::<Net>(rank, &sizes());
             let mut all = Numbers::new();
             for index in 0..count {
@@ -354,7 +356,7 @@ fn host_numbers_are_of_the_global_tensor() {
     }
 }
 
-/// How many elements are positive.
+/// Counts positive elements.
 fn hits<S: meshwright::layout::Dims>(x: &Tensor<S>) -> meshwright::tensor::Metric<S> {
     let local = x.to_local_vec();
     let hits = local.iter().filter(|value| **value > 0.0).count();
@@ -388,10 +390,10 @@ fn uneven_sizes_equal_one_rank() {
     }
 }
 
-/// A parameter given by its global elements is the same on every mesh, however it is split.
+/// A parameter set from its global elements is the same on every mesh and for every split.
 #[test]
 fn a_global_write_reaches_every_rank() {
-    same_everywhere("written globally", |rank| {
+    assert_mesh_parity("written globally", |rank| {
         let net = built::<Net>(rank, &sizes());
         let mut all = Numbers::new();
         for param in net.params() {

@@ -1,4 +1,4 @@
-//! Whole trainings with several models, losses and optimizers on each rank, compared with one rank after some steps.
+//! Training with several models, losses and optimizers per rank, compared with one rank after some steps.
 
 use std::rc::Rc;
 
@@ -8,11 +8,11 @@ use meshwright::prelude::*;
 use meshwright::tensor::{Rank, Unit};
 
 use crate::harness::{
-    Numbers, Steps, built, gradients_of, numbers, params_of, same_everywhere, together,
+    Numbers, Steps, assert_mesh_parity, built, gradients_of, numbers, params_of, together,
 };
 use crate::net::*;
 
-/// A layer of every kind, some of them recomputed.
+/// A model with a layer of every kind, some of them recomputed.
 #[model]
 pub struct Part {
     norm: RmsNorm<Hidden>,
@@ -45,7 +45,7 @@ fn part(rank: &Rank, std: f32) -> Built<Part> {
     built(rank, &sizes)
 }
 
-/// A tensor of samples that follows from `seed`.
+/// Returns samples as a function of `seed`.
 fn samples(rank: &Rank, seed: u64) -> Stream {
     Tensor::from_fn(rank, &[6, 5, 8], |at| {
         let at = (at[0] * 40 + at[1] * 8 + at[2]) as u64;
@@ -64,7 +64,7 @@ fn sgd(rank: &Rank, units: &[Rc<Unit>]) -> Sgd {
 
 #[test]
 fn teacher_and_student() {
-    same_everywhere("teacher and student", |rank| {
+    assert_mesh_parity("teacher and student", |rank| {
         let (teacher, student) = (part(rank, 0.5), part(rank, 0.3));
         let mut teaches = sgd(rank, &teacher.units);
         let mut learns = sgd(rank, &student.units);
@@ -74,7 +74,7 @@ fn teacher_and_student() {
             let own = squares(&(&says - &x));
             let wanted = rank.evaluate(|| teacher.model.forward(&x));
             let follows = squares(&(student.model.forward(&x) - wanted));
-            // Both are pending, and reduced in the other order.
+            // Both are pending, and are reduced in the other order.
             let of_teacher = own.backward();
             let of_student = follows.backward();
             learns.step(0.2, of_student.reduce());
@@ -138,7 +138,7 @@ fn gan() {
         }),
     ];
     for (name, turn) in turns {
-        same_everywhere(name, |rank| {
+        assert_mesh_parity(name, |rank| {
             let (makes, judges) = (part(rank, 0.4), part(rank, 0.3));
             let mut optimizers = [sgd(rank, &makes.units), sgd(rank, &judges.units)];
             (0..3).for_each(|step| turn(rank, &makes, &judges, &mut optimizers, step));
@@ -157,7 +157,7 @@ pub struct ActorCritic {
     critic: Linear<Hidden, Hidden>,
 }
 
-/// The units of some fields.
+/// Returns the units of some fields.
 fn units_of(built: &Built<ActorCritic>, fields: &[&str]) -> Vec<Rc<Unit>> {
     let is_in =
         |unit: &&Rc<Unit>| fields.iter().any(|field| unit.name().split('.').next() == Some(field));
@@ -166,7 +166,7 @@ fn units_of(built: &Built<ActorCritic>, fields: &[&str]) -> Vec<Rc<Unit>> {
 
 #[test]
 fn actor_and_critic() {
-    same_everywhere("apart", |rank| {
+    assert_mesh_parity("apart", |rank| {
         let (actor, critic) = (part(rank, 0.4), part(rank, 0.3));
         let mut optimizers = [sgd(rank, &actor.units), sgd(rank, &critic.units)];
         for step in 0..3 {
@@ -183,7 +183,7 @@ fn actor_and_critic() {
         }
         together([params_of("actor", rank, &actor), params_of("critic", rank, &critic)])
     });
-    same_everywhere("with a shared trunk, together", |rank| {
+    assert_mesh_parity("with a shared trunk, together", |rank| {
         let both = built::<ActorCritic>(rank, &sizes());
         let mut policy = sgd(rank, &units_of(&both, &["trunk", "actor"]));
         let mut value = sgd(rank, &units_of(&both, &["critic"]));
@@ -198,7 +198,7 @@ fn actor_and_critic() {
         }
         params_of("both", rank, &both)
     });
-    same_everywhere("with a shared trunk, one after the other", |rank| {
+    assert_mesh_parity("with a shared trunk, one after the other", |rank| {
         let both = built::<ActorCritic>(rank, &sizes());
         let actors = units_of(&both, &["trunk", "actor"]);
         let critics = units_of(&both, &["critic"]);
@@ -220,7 +220,7 @@ fn actor_and_critic() {
 
 #[test]
 fn three_losses_are_pending() {
-    same_everywhere("of one model", |rank| {
+    assert_mesh_parity("of one model", |rank| {
         let part = part(rank, 0.4);
         let losses = [1, 2, 3].map(|seed| squares(&part.model.forward(&samples(rank, seed))));
         let [a, b, c] = losses;
@@ -231,7 +231,7 @@ fn three_losses_are_pending() {
                 all.insert(format!("{name}: {path}"), values);
             }
         }
-        // As when they are computed alone.
+        // Equal to the gradients computed alone.
         let alone = gradients_of(
             &part,
             &squares(&part.model.forward(&samples(rank, 2))).backward().reduce(),
@@ -241,7 +241,7 @@ fn three_losses_are_pending() {
         }
         all
     });
-    same_everywhere("of three models", |rank| {
+    assert_mesh_parity("of three models", |rank| {
         let parts = [0.2, 0.3, 0.4].map(|std| part(rank, std));
         let losses: Vec<_> =
             parts.iter().map(|part| squares(&part.model.forward(&samples(rank, 1)))).collect();
@@ -254,7 +254,7 @@ fn three_losses_are_pending() {
         }
         all
     });
-    same_everywhere("and one is dropped", |rank| {
+    assert_mesh_parity("and one is dropped", |rank| {
         let part = part(rank, 0.4);
         let losses = [1, 2, 3].map(|seed| squares(&part.model.forward(&samples(rank, seed))));
         let [a, b, c] = losses;
@@ -269,7 +269,7 @@ fn three_losses_are_pending() {
 
 #[test]
 fn a_model_is_dropped_and_built_again() {
-    same_everywhere("built again", |rank| {
+    assert_mesh_parity("built again", |rank| {
         let first = part(rank, 0.4);
         let pending = squares(&first.model.forward(&samples(rank, 1))).backward();
         let unused = squares(&first.model.forward(&samples(rank, 2)));
@@ -286,8 +286,8 @@ fn a_model_is_dropped_and_built_again() {
 }
 
 #[test]
-fn ema_and_muon_beside_each_other() {
-    same_everywhere("EMA and Muon", |rank| {
+fn ema_and_muon_together() {
+    assert_mesh_parity("EMA and Muon", |rank| {
         let (first, second) = (part(rank, 0.4), part(rank, 0.3));
         let options = MuonOptions {
             adamw: AdamWOptions { eps: 1e-2, ..AdamWOptions::default() },
@@ -311,8 +311,8 @@ fn ema_and_muon_beside_each_other() {
         }
         together([all, params_of("first", rank, &first), params_of("second", rank, &second)])
     });
-    // The average is looked at while a loss waits for its backward.
-    same_everywhere("EMA between forward and backward", |rank| {
+    // The average is swapped in between forward and backward of a loss.
+    assert_mesh_parity("EMA between forward and backward", |rank| {
         let part = part(rank, 0.4);
         let mut sgd = sgd(rank, &part.units);
         let mut average = Ema::new(rank, &part.units, 0.7);
@@ -331,7 +331,7 @@ fn ema_and_muon_beside_each_other() {
 
 #[test]
 fn evaluation_between_accumulate_and_backward() {
-    same_everywhere("evaluated between", |rank| {
+    assert_mesh_parity("evaluated between", |rank| {
         let part = part(rank, 0.4);
         let loss = |seed| squares(&part.model.forward(&samples(rank, seed)));
         let gradients = loss(1).accumulate();
@@ -349,10 +349,10 @@ fn evaluation_between_accumulate_and_backward() {
     });
 }
 
-/// New values are those that the next forward pass reads, whatever was gathered before.
+/// The next forward pass reads newly written values, even if old ones were unsharded before.
 #[test]
 fn parameters_are_written_between_forward_passes() {
-    same_everywhere("written between", |rank| {
+    assert_mesh_parity("written between", |rank| {
         let part = part(rank, 0.4);
         let x = samples(rank, 1);
         let loss = || squares(&part.model.forward(&x)).reduce().value() as f32;
@@ -368,7 +368,7 @@ fn parameters_are_written_between_forward_passes() {
         Numbers::from([("losses".to_owned(), losses)])
     });
     // The same unit is read last and first.
-    same_everywhere("written between, in a model of one unit", |rank| {
+    assert_mesh_parity("written between, in a model of one unit", |rank| {
         let net = built::<Alone>(rank, &sizes());
         let x = samples(rank, 1);
         let loss = || squares(&net.model.up.forward(&x)).reduce().value() as f32;
@@ -381,7 +381,7 @@ fn parameters_are_written_between_forward_passes() {
         }
         Numbers::from([("losses".to_owned(), losses)])
     });
-    same_everywhere("stepped between", |rank| {
+    assert_mesh_parity("stepped between", |rank| {
         let part = part(rank, 0.4);
         let mut sgd = sgd(rank, &part.units);
         let x = samples(rank, 1);
@@ -397,7 +397,7 @@ fn parameters_are_written_between_forward_passes() {
         }
         together([Numbers::from([("losses".to_owned(), losses)]), params_of("part", rank, &part)])
     });
-    same_everywhere("averaged between", |rank| {
+    assert_mesh_parity("averaged between", |rank| {
         let part = part(rank, 0.4);
         let mut sgd = sgd(rank, &part.units);
         let mut average = Ema::new(rank, &part.units, 0.5);
@@ -415,10 +415,10 @@ fn parameters_are_written_between_forward_passes() {
     });
 }
 
-/// A step that is not finite is skipped, and leaves nothing behind.
+/// A step with a gradient that is not finite is skipped without side effects.
 #[test]
 fn a_step_that_is_not_finite_is_skipped() {
-    same_everywhere("skipped", |rank| {
+    assert_mesh_parity("skipped", |rank| {
         let part = part(rank, 0.4);
         let mut sgd = sgd(rank, &part.units);
         let mut skipped = 0;
@@ -445,7 +445,7 @@ fn a_step_that_is_not_finite_is_skipped() {
 
 #[test]
 fn a_penalty_of_another_shape_in_every_micro_batch() {
-    same_everywhere("accumulated penalties", |rank| {
+    assert_mesh_parity("accumulated penalties", |rank| {
         let part = part(rank, 0.4);
         let mut steps = Steps::default();
         for seed in 0..3 {

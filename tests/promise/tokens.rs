@@ -1,10 +1,10 @@
-//! Gradients that outlive their numbers: every use of a stale token is refused, with both lines.
+//! Stale gradients: every use of an outdated token is refused, with both lines.
 
 use meshwright::optim::{Sgd, SgdOptions};
 use meshwright::prelude::*;
 use meshwright::tensor::{Applicable, Pending, Rank, Reduced};
 
-use crate::harness::{Spot, WAYS, Way, built, mesh, on, refused, stage3};
+use crate::harness::{MESH_CASES, MeshCase, Spot, built, mesh, on, refused, stage3};
 use crate::net::*;
 
 const FILE: &str = "tests/promise/tokens.rs";
@@ -16,14 +16,14 @@ fn loss(net: &Net, rank: &Rank, index: usize) -> Loss<(Batch, Seq, Hidden)> {
 
 const OVERWRITES: &[&str] = &["would overwrite the gradients of `embed`", "accumulate"];
 
-fn some_ways() -> [Way; 4] {
+fn some_cases() -> [MeshCase; 4] {
     [mesh("1"), mesh("tp=2"), mesh("dp=2"), stage3("fsdp=2")]
 }
 
 #[test]
 fn a_second_backward_is_refused() {
-    for way in some_ways() {
-        refused(way, FILE, OVERWRITES, |rank, spot| {
+    for case in some_cases() {
+        refused(case, FILE, OVERWRITES, |rank, spot| {
             let net = built::<Net>(rank, &sizes()).model;
             let first = loss(&net, rank, 0).backward();
             let second = loss(&net, rank, 1);
@@ -34,7 +34,7 @@ fn a_second_backward_is_refused() {
     }
 }
 
-/// A step of anything that has a loss.
+/// A model with a backward pass.
 trait Trained {
     fn backward(&self, rank: &Rank, index: usize, spot: &Spot) -> Gradients<Pending>;
 }
@@ -64,7 +64,7 @@ fn a_second_backward_in_a_trait_is_refused() {
 
 type Kept = Option<Gradients<Pending>>;
 
-/// A trainer that keeps what came of the last micro-batch.
+/// A trainer that stores the gradients of the last micro-batch.
 struct Keeper<'a> {
     net: &'a Net,
     kept: Kept,
@@ -102,9 +102,9 @@ fn a_second_backward_in_an_iterator_is_refused() {
     });
 }
 
-/// Accumulated gradients are overwritten by no other backward either, nor gradients of some units.
+/// Another backward does not overwrite accumulated gradients or gradients of some units.
 #[test]
-fn other_ways_to_overwrite_are_refused() {
+fn overwriting_gradients_is_refused() {
     refused(mesh("1"), FILE, OVERWRITES, |rank, spot| {
         let net = built::<Net>(rank, &sizes()).model;
         let first = loss(&net, rank, 0).accumulate();
@@ -141,8 +141,8 @@ fn two(net: &Net, rank: &Rank) -> (Gradients<Reduced>, Gradients<Reduced>) {
 
 #[test]
 fn a_stale_norm_is_refused() {
-    for way in some_ways() {
-        refused(way, FILE, STALE, |rank, spot| {
+    for case in some_cases() {
+        refused(case, FILE, STALE, |rank, spot| {
             let (older, newer) = two(&built::<Net>(rank, &sizes()).model, rank);
             spot.next(line!());
             let norm = older.norm();
@@ -220,7 +220,7 @@ fn discarded_gradients_and_those_pending_are_stale() {
         let older = loss(&net.model, rank, 0).accumulate();
         loss(&net.model, rank, 0).backward_for(&[]).discard();
         for unit in &net.units {
-            // Nothing of the other backward has touched them.
+            // The other backward did not touch them.
             assert!(!unit.name().is_empty());
         }
         let older = older.backward(loss(&net.model, rank, 1)).reduce();
@@ -235,8 +235,8 @@ const LACKS: &[&str] = &["the optimizer updates", "hold nothing", "its own model
 
 #[test]
 fn gradients_of_another_model_are_refused() {
-    for way in some_ways() {
-        refused(way, FILE, LACKS, |rank, spot| {
+    for case in some_cases() {
+        refused(case, FILE, LACKS, |rank, spot| {
             let [teacher, student] = [(); 2].map(|()| built::<Net>(rank, &sizes()));
             let mut sgd = Sgd::new(rank, &teacher.units, SgdOptions::default());
             let gradients = loss(&student.model, rank, 0).backward().reduce();
@@ -279,11 +279,11 @@ fn gradients_of_another_model_are_refused() {
     });
 }
 
-/// Two losses of one forward pass, one after the other: the operations are used up.
+/// Two losses of one forward pass in sequence: the first backward consumes the operations.
 #[test]
-fn operations_are_used_up_by_the_first_backward() {
-    for way in WAYS {
-        refused(way, FILE, &["no longer recorded", "a.and(b).backward()"], |rank, spot| {
+fn the_first_backward_consumes_the_operations() {
+    for case in MESH_CASES {
+        refused(case, FILE, &["no longer recorded", "a.and(b).backward()"], |rank, spot| {
             let net = built::<Net>(rank, &sizes()).model;
             let batch = micro_batch(rank, (8, 6), (0, 1), false);
             let x = net.norm.forward(&net.embed.forward(&batch.tokens));
@@ -300,8 +300,8 @@ fn operations_are_used_up_by_the_first_backward() {
 #[test]
 fn a_backward_after_the_step_is_refused() {
     let changed = &["was changed", "between its forward pass and its backward"];
-    for way in some_ways() {
-        refused(way, FILE, changed, |rank, spot| {
+    for case in some_cases() {
+        refused(case, FILE, changed, |rank, spot| {
             let net = built::<Net>(rank, &sizes());
             let mut sgd = Sgd::new(rank, &net.units, SgdOptions::default());
             let losses = [0, 1].map(|index| loss(&net.model, rank, index));
@@ -311,7 +311,7 @@ fn a_backward_after_the_step_is_refused() {
                 sgd.step(0.1, gradients);
             }
         });
-        refused(way, FILE, changed, |rank, spot| {
+        refused(case, FILE, changed, |rank, spot| {
             let net = built::<Net>(rank, &sizes());
             let batch = micro_batch(rank, (8, 6), (0, 1), false);
             let x = net.model.blocks.forward(&net.model.embed.forward(&batch.tokens));
@@ -326,9 +326,9 @@ fn a_backward_after_the_step_is_refused() {
     }
 }
 
-/// The gradients of a model that is gone were once a norm of zero.
+/// The gradients of a dropped model once had a norm of zero.
 #[test]
-fn gradients_outlive_no_model() {
+fn gradients_of_a_dropped_model_are_refused() {
     const GONE: &[&str] = &["the model with `embed` was dropped after the backward"];
     refused(mesh("dp=2"), FILE, GONE, |rank, spot| {
         let net = built::<Net>(rank, &sizes());
@@ -337,7 +337,7 @@ fn gradients_outlive_no_model() {
         spot.next(line!());
         pending.reduce().norm()
     });
-    // Built inside of a function that gives its gradients away.
+    // Built in a function that returns its gradients.
     fn gradients(rank: &Rank) -> Gradients<Reduced> {
         let net = built::<Net>(rank, &sizes());
         loss(&net.model, rank, 0).backward().reduce()
@@ -366,11 +366,11 @@ fn gradients_outlive_no_model() {
     });
 }
 
-/// Older gradients that are given up leave newer ones alone.
+/// Discarding older gradients does not affect newer ones.
 #[test]
 fn older_gradients_are_discarded() {
-    for way in WAYS {
-        let norms = on(way, |rank| {
+    for case in MESH_CASES {
+        let norms = on(case, |rank| {
             let net = built::<Net>(rank, &sizes()).model;
             let older = loss(&net, rank, 0).backward().reduce();
             let newer = loss(&net, rank, 1).backward();
@@ -379,8 +379,8 @@ fn older_gradients_are_discarded() {
             let again = loss(&net, rank, 1).backward().reduce();
             (alone, again.norm())
         });
-        for (alone, again) in norms.unwrap_or_else(|error| panic!("{}: {error}", way.mesh)) {
-            assert_eq!(alone, again, "{}", way.mesh);
+        for (alone, again) in norms.unwrap_or_else(|error| panic!("{}: {error}", case.mesh)) {
+            assert_eq!(alone, again, "{}", case.mesh);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Steps whose loss or gradient is not a number: every rank stops, and the state before them is kept.
+//! Divergence: every rank stops at a step whose loss or gradient is not finite, and earlier checkpoints are kept.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use meshwright::checkpoint::Checkpoint;
 use super::{BATCH, Run, SMALL, VOCAB, bytes};
 
 #[test]
-fn a_loss_that_is_not_a_number_stops_all_ranks_and_keeps_the_state() {
+fn a_nan_loss_stops_all_ranks() {
     let run = Run::new();
     let model = run.dir("model");
     run.train("1", SMALL, &[("--export-hf", model.clone())]).unwrap();
@@ -52,9 +52,9 @@ fn a_loss_that_is_not_a_number_stops_all_ranks_and_keeps_the_state() {
     }
 }
 
-/// The head's weights are so large that their products overflow in backward; the norm before it makes up for them.
+/// The head's weights are so large that their matmuls overflow in backward; in forward, the norm before it compensates.
 #[test]
-fn gradients_that_are_not_finite_stop_all_ranks_and_keep_the_state() {
+fn infinite_gradients_stop_all_ranks() {
     let run = Run::new();
     let model = run.dir("model");
     run.train("1", &format!("{SMALL} --steps 1"), &[("--export-hf", model.clone())]).unwrap();
@@ -69,7 +69,7 @@ fn gradients_that_are_not_finite_stop_all_ranks_and_keep_the_state() {
         for part in ["step 0: the gradient norm is ", "training stopped", "the state before"] {
             assert!(message.contains(part), "{sharding}: no `{part}` in {message}");
         }
-        // What was kept is what was read: the same step fails again, on another mesh, with the same loss before it.
+        // The checkpoint is intact: on another mesh the same step fails again, after the same loss.
         let paths = [("--resume", saved), ("--save", run.dir(&format!("again-{index}")))];
         let again = run.train("dp=2", SMALL, &paths).unwrap_err().to_string();
         assert!(again.contains("step 0: the gradient norm is "), "{sharding}: {again}");

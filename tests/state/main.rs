@@ -1,4 +1,4 @@
-//! Bits that must be the same: of two runs, of a run that was interrupted, of what is left after damage.
+//! Bitwise reproducibility: repeated runs, resumed runs, and recovery from damaged checkpoints.
 
 mod divergence;
 mod resharding;
@@ -19,9 +19,9 @@ const SEQ: usize = 13;
 const VOCAB: usize = 61;
 const STEPS: usize = 10;
 
-/// A model that divides by four, with uneven sequences and vocabulary.
+/// Flags of a model divisible by four, with uneven sequences and vocabulary.
 const SMALL: &str = "--hidden 32 --heads 4 --kv-heads 4 --ffn 48";
-/// One that is large enough for the threads of a rank to share its work.
+/// Flags of a model large enough for several threads per rank.
 const LARGE: &str = "--hidden 256 --heads 8 --kv-heads 4 --ffn 512";
 
 #[test]
@@ -44,7 +44,7 @@ fn two_runs_on_one_mesh_give_the_same_bytes() {
 }
 
 #[test]
-fn a_resumed_run_goes_on_with_the_same_bits() {
+fn a_resumed_run_has_the_same_bits() {
     for (mesh, sharding) in [
         ("1", ""),
         ("tp=2", ""),
@@ -70,7 +70,7 @@ fn a_resumed_run_goes_on_with_the_same_bits() {
     }
 }
 
-/// Every optimizer, with the average of the parameters; Lion is that of the examples.
+/// All optimizers, with the moving average of the parameters; Lion is that of the examples.
 const OPTIMIZERS: [&str; 4] = [
     "--optimizer adamw",
     "--optimizer sgd --momentum 0.8 --lr 3e-2",
@@ -79,7 +79,7 @@ const OPTIMIZERS: [&str; 4] = [
 ];
 
 #[test]
-fn every_optimizer_goes_on_with_the_same_bits_at_every_level() {
+fn every_optimizer_resumes_bitwise_at_every_stage() {
     for (mesh, level) in [("1", "0"), ("fsdp=2", "1"), ("fsdp=2,tp=2", "2"), ("dp=2,fsdp=2", "3")] {
         for optimizer in OPTIMIZERS {
             let run = Run::new();
@@ -98,7 +98,7 @@ fn every_optimizer_goes_on_with_the_same_bits_at_every_level() {
 }
 
 #[test]
-fn any_mesh_and_level_goes_on_from_any_other() {
+fn any_mesh_and_stage_resumes_from_any_other() {
     let places =
         [("1", ""), ("fsdp=2", "--zero 1"), ("fsdp=3,tp=2", "--zero 3"), ("dp=2,tp=2", "")];
     let mut report = Report::default();
@@ -166,7 +166,7 @@ fn another_optimizer_than_the_checkpoints_is_refused() {
 }
 
 #[test]
-fn an_export_is_the_average_where_there_is_one() {
+fn an_export_is_the_average_if_there_is_one() {
     for (mesh, level) in [("1", ""), ("fsdp=2,tp=2", "--zero 3")] {
         let run = Run::new();
         let [hf, saved, plain] = ["hf", "saved", "plain"].map(|name| run.dir(name));
@@ -188,7 +188,7 @@ fn an_export_is_the_average_where_there_is_one() {
 }
 
 #[test]
-fn damage_is_named_and_the_checkpoint_before_it_used() {
+fn damaged_checkpoints_are_named_and_skipped() {
     let run = Run::new();
     let saved = run.dir("saved");
     let more = format!("{SMALL} --save-every 5");
@@ -228,7 +228,7 @@ impl Run {
         self.root.path().join(name)
     }
 
-    /// Writes the data of all steps: `token` of sample and position.
+    /// Writes the data of all steps, with `token(sample, position)`.
     fn tokens(&self, name: &str, token: impl Fn(usize, usize) -> usize) -> PathBuf {
         let path = self.dir(name);
         let count = STEPS * BATCH * SEQ + 1;
@@ -269,7 +269,7 @@ impl Run {
     }
 }
 
-/// The tensors of a checkpoint, put together.
+/// Reads the global tensors of a checkpoint.
 fn tensors(folder: &Path) -> Tensors {
     let checkpoint = Checkpoint::open(folder).unwrap();
     let tensors = checkpoint.manifest().tensors.iter();
@@ -281,7 +281,7 @@ fn tensors(folder: &Path) -> Tensors {
         .collect()
 }
 
-/// The tensors of a file.
+/// Reads the tensors of a file.
 fn read(path: &Path) -> Tensors {
     let content = fs::read(path).unwrap();
     let file = safetensors::SafeTensors::deserialize(&content).unwrap();
@@ -290,7 +290,7 @@ fn read(path: &Path) -> Tensors {
     file.iter().map(|(name, tensor)| (name.to_owned(), values(tensor.data()))).collect()
 }
 
-/// The tensors of a checkpoint, file by file: parameters and moments.
+/// Reads the files of a checkpoint with parameters and moments.
 fn bytes(dir: &Path, step: u64) -> BTreeMap<String, Vec<u8>> {
     let folder = dir.join(format!("step-{step:08}"));
     let names = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name());

@@ -1,4 +1,4 @@
-//! Checkpoints that go from one mesh, and level, to others.
+//! Resharding of checkpoints from one mesh and ZeRO stage to others.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,10 @@ use meshwright_tests::compare::Report;
 use super::{Run, SMALL};
 
 #[test]
-fn a_run_resumed_on_another_mesh_or_level_goes_on() {
+fn runs_resume_on_other_meshes_and_stages() {
     const REPLICATED: (&str, &str) = ("dp=2,tp=2", "");
     const SHARDED: (&str, &str) = ("fsdp=2", "--zero 3");
-    // A norm of 32 elements has two lines: of four ranks, some hold nothing of it.
+    // A norm of 32 elements fills two aligned blocks, so some of four ranks have an empty shard.
     let others = [
         ("1", ""),
         ("tp=4", ""),
@@ -40,14 +40,14 @@ fn a_run_resumed_on_another_mesh_or_level_goes_on() {
     report.print();
 }
 
-/// In bf16 the ranks save the master copies: what another mesh reads of them is the same to the bit.
+/// In bf16 the ranks save the master weights, which another mesh reads bitwise equal.
 #[test]
-fn what_is_saved_in_bf16_passes_through_every_level_unchanged() {
+fn bf16_checkpoints_reshard_unchanged() {
     let run = Run::new();
     let bf16 = |sharding: &str, steps: usize| {
         format!("{SMALL} --dtype bf16 --micro-batches 2 --lr 0 --steps {steps} {sharding}")
     };
-    // From here on nothing is learnt: parameters are passed on as they are.
+    // From here on the learning rate is zero: parameters are only resharded.
     let trained = run.dir("trained");
     let first = format!("{SMALL} --dtype bf16 --steps 5 --zero 3");
     run.train(

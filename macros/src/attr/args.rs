@@ -1,4 +1,4 @@
-//! The arguments of an attribute, `key = value, key = value`, against the table of what may stand there.
+//! Parser of attribute arguments, `key = value, key = value`, driven by the table of keys.
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::ext::IdentExt;
@@ -16,24 +16,24 @@ pub struct Args<'a> {
     tokens: TokenStream,
 }
 
-/// A value and the key it was given to.
+/// A value with its key.
 pub struct Keyed<T> {
     pub key: Ident,
     pub value: T,
 }
 
-/// A place for a value that may be given once.
+/// A value that may be given at most once.
 pub struct Once<T> {
     pub value: Option<Keyed<T>>,
 }
 
-/// A value as the author would write it.
+/// A value that can be printed as source text.
 pub trait Shown {
-    /// The text behind `=`; empty for a word that stands alone.
+    /// Formats the text after `=`; empty for a flag.
     fn shown(&self) -> String;
 }
 
-/// The value of a word that stands alone.
+/// The value of a flag.
 pub struct Given;
 
 impl Shown for Given {
@@ -43,12 +43,12 @@ impl Shown for Given {
 }
 
 impl<'a> Args<'a> {
-    /// Arguments that are tokens already.
+    /// Creates arguments from tokens.
     pub fn new(cx: &'a Ctxt, attribute: &'static AttributeRow, tokens: TokenStream) -> Self {
         Self { cx, attribute, tokens }
     }
 
-    /// The tokens in the parentheses of `attr`; `None`, and an error, if it has none.
+    /// Takes the tokens in the parentheses of `attr`; reports an error and returns `None` if there are none.
     pub fn of(
         cx: &'a Ctxt,
         attribute: &'static AttributeRow,
@@ -70,7 +70,7 @@ impl<'a> Args<'a> {
         None
     }
 
-    /// Hands every key to `each`, which parses its value. After a mistake it goes on behind the next comma.
+    /// Calls `each` for every key, to parse its value. After a mistake, parsing continues after the next comma.
     pub fn each(self, mut each: impl FnMut(&Self, Ident, ParseStream) -> syn::Result<()>) {
         let parser = |input: ParseStream| {
             let mut is_first = true;
@@ -94,7 +94,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// The word at the beginning of an argument. A value in its place is an error that says the key, if it can be known.
+    /// Parses the key of an argument. The error for a value without a key suggests the key, if it can be inferred.
     fn key(&self, input: ParseStream, is_first: bool) -> syn::Result<Ident> {
         let (name, start) = (self.attribute.name, input.span());
         if input.peek(Lit) {
@@ -128,24 +128,24 @@ impl<'a> Args<'a> {
         input.call(Ident::parse_any)
     }
 
-    /// Whether a path of fields stands without a key.
+    /// Returns true if the attribute takes a field path without a key.
     fn takes_path(&self) -> bool {
         self.attribute.keys.iter().any(|row| matches!(row.value, Value::FieldPath))
     }
 
-    /// What an argument may begin with.
+    /// Describes the tokens that an argument may begin with.
     fn expected(&self) -> String {
         let path = self.takes_path().then_some("embed.tokens");
         one_of(path.into_iter().chain(self.names()))
     }
 
-    /// Whether `key` is none of the attribute's keys, nor like one.
+    /// Returns true if `key` is neither a key of the attribute nor similar to one.
     pub fn is_foreign(&self, key: &Ident) -> bool {
         let (word, keys) = (key.unraw().to_string(), self.attribute.keys);
         !keys.iter().any(|row| row.name == word) && nearest(&word, self.names()).is_none()
     }
 
-    /// The words that may be used as keys in this version.
+    /// The keys that this version supports.
     fn names(&self) -> Vec<&'static str> {
         let usable = |row: &&KeyRow| {
             !matches!(row.value, Value::Later(_) | Value::Elsewhere(_) | Value::FieldPath)
@@ -153,7 +153,7 @@ impl<'a> Args<'a> {
         self.attribute.keys.iter().filter(usable).map(|row| row.name).collect()
     }
 
-    /// The table's row for `key`. A word that is not in it is reported, and read as its nearest neighbour.
+    /// Returns the table's row for `key`. An unknown key is reported, and replaced by its nearest neighbor.
     pub fn row(&self, key: &Ident) -> Option<&'static KeyRow> {
         let Self { cx, attribute, .. } = self;
         let (name, names, word) = (attribute.name, self.names(), key.unraw().to_string());
@@ -185,7 +185,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// The argument that was meant by a value without a key, if that can be known.
+/// Infers the argument from a value without a key.
 fn argument(attribute: &AttributeRow, value: &Lit, is_first: bool) -> Option<String> {
     let text = match value {
         Lit::Str(quoted) => quoted.value(),
@@ -210,7 +210,7 @@ fn argument(attribute: &AttributeRow, value: &Lit, is_first: bool) -> Option<Str
     named_value(attribute, &text).or_else(|| attribute.keys.iter().find_map(by_kind))
 }
 
-/// The argument whose value, or flag, is `word`.
+/// Finds the argument with the value or flag `word`.
 fn named_value(attribute: &AttributeRow, word: &str) -> Option<String> {
     let named = |row: &KeyRow| match row.value {
         Value::Style { styles, .. } => styles
@@ -226,7 +226,7 @@ fn named_value(attribute: &AttributeRow, word: &str) -> Option<String> {
     attribute.keys.iter().find_map(named)
 }
 
-/// Whether a text is a path of fields: `embed.tokens`.
+/// Returns true if `text` is a path of fields: `embed.tokens`.
 pub fn is_path(text: &str) -> bool {
     text.split('.').all(|field| syn::parse_str::<Ident>(field).is_ok())
 }
@@ -238,7 +238,7 @@ impl<T> Default for Once<T> {
 }
 
 impl<T: Shown> Once<T> {
-    /// Keeps the first value; a second one is reported where it stands.
+    /// Sets the value; a duplicate is reported at its key.
     pub fn set(&mut self, args: &Args<'_>, key: Ident, value: T) {
         let Some(first) = &self.value else {
             self.value = Some(Keyed { key, value });
@@ -256,7 +256,7 @@ impl<T: Shown> Once<T> {
     }
 }
 
-/// Takes the `=` between a key and its value.
+/// Parses the `=` between a key and its value.
 pub fn equals(row: &KeyRow, key: &Ident, input: ParseStream, example: &str) -> syn::Result<()> {
     if input.peek(Token![=]) {
         input.parse::<Token![=]>()?;
@@ -268,7 +268,7 @@ pub fn equals(row: &KeyRow, key: &Ident, input: ParseStream, example: &str) -> s
     Err(syn::Error::new(key.span(), format_args!("`{name}` needs a value: `{name} = {example}`")))
 }
 
-/// Makes sure that nothing stands behind a word.
+/// Checks that a flag has no value.
 pub fn alone(row: &KeyRow, key: &Ident, input: ParseStream) -> syn::Result<()> {
     if input.is_empty() || input.peek(Token![,]) {
         return Ok(());
@@ -277,13 +277,13 @@ pub fn alone(row: &KeyRow, key: &Ident, input: ParseStream) -> syn::Result<()> {
     Err(syn::Error::new(key.span(), format_args!("`{name}` takes no value: write `{name}` alone")))
 }
 
-/// Drops the rest of an argument that was reported already.
+/// Skips the rest of an argument that was already reported.
 pub fn skip(input: ParseStream) -> syn::Result<()> {
     skip_to_comma(input);
     Ok(())
 }
 
-/// Drops tokens up to the next comma.
+/// Skips tokens up to the next comma.
 pub fn skip_to_comma(input: ParseStream) {
     take_to_comma(input);
 }
@@ -297,7 +297,7 @@ pub fn take_to_comma(input: ParseStream) -> TokenStream {
     taken
 }
 
-/// Drops a token, if there is one.
+/// Skips one token, if there is one.
 pub fn skip_token(input: ParseStream) {
     let _: syn::Result<TokenTree> = input.parse();
 }

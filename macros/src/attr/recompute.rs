@@ -13,27 +13,27 @@ use crate::tokens::shown;
 
 /// `#[recompute(every = 2, save = [attn.core], offload)]`.
 pub struct Recompute {
-    /// The attribute itself, to be underlined.
+    /// The attribute, for underlining.
     pub attr: Attribute,
-    /// How layers form regions; of a model there is nothing to be grouped.
+    /// Number of layers per segment; only for stacks.
     pub every: Option<Keyed<Grouping>>,
-    /// Fields whose results are kept.
+    /// Fields whose results are saved.
     pub save: Option<Keyed<Vec<FieldPath>>>,
-    /// The word that moves what is kept to host memory.
+    /// The flag that offloads saved tensors to host memory.
     pub offload: Option<Ident>,
 }
 
 /// `2` or `"sqrt"`.
 #[derive(Clone, Copy)]
 pub enum Grouping {
-    /// That many layers.
+    /// A number of layers.
     Every(usize),
-    /// A way with a name.
+    /// A named grouping.
     Named(&'static GroupingRow),
 }
 
 impl Recompute {
-    /// Parses the attribute. What was said wrongly is reported, and left out.
+    /// Parses the attribute. Invalid arguments are reported and ignored.
     pub fn parse(cx: &Ctxt, attr: &Attribute) -> Self {
         let mut every = Once::default();
         let mut save = Once::default();
@@ -45,7 +45,7 @@ impl Recompute {
         if let Some(args) = args {
             args.each(|args, key, input| {
                 if args.is_foreign(&key) && input.peek(Token![.]) {
-                    let (span, path) = (key.span(), FieldPath::parse_behind(key, input)?);
+                    let (span, path) = (key.span(), FieldPath::parse_rest(key, input)?);
                     let message = format!("write what `{path}` is for: `save = [{path}]`");
                     return Err(syn::Error::new(span, message));
                 }
@@ -78,12 +78,12 @@ impl Recompute {
         }
     }
 
-    /// Paths of the fields whose results are kept.
+    /// The paths of the fields whose results are saved.
     pub fn saved(&self) -> &[FieldPath] {
         self.save.as_ref().map_or(&[], |save| &save.value)
     }
 
-    /// `every = 2, save = [attn.core], offload`.
+    /// Formats the arguments: `every = 2, save = [attn.core], offload`.
     pub fn shown(&self) -> String {
         let every = self.every.as_ref().map(|every| format!("every = {}", every.value.shown()));
         let save = self.save.as_ref().map(|save| format!("save = {}", save.value.shown()));
@@ -92,7 +92,7 @@ impl Recompute {
     }
 }
 
-/// The number or word after `every =`. One that cannot be is reported, and read as what was probably meant.
+/// Parses the number or word after `every =`. An invalid one is reported, and replaced by the likely intention.
 fn grouping(
     cx: &Ctxt,
     key: &str,
@@ -118,7 +118,7 @@ fn grouping(
                 cx.error(
                     number.span(),
                     format_args!(
-                        "`{key} = 0`: a region has at least one layer; leave `{key}` out for regions of one layer"
+                        "`{key} = 0`: a segment has at least one layer; omit `{key}` for segments of one layer"
                     ),
                 );
                 Ok(None)
@@ -149,7 +149,7 @@ fn grouping(
     }
 }
 
-/// The list after `save =`.
+/// Parses the list after `save =`.
 fn field_paths(cx: &Ctxt, key: &str, input: ParseStream) -> syn::Result<Vec<FieldPath>> {
     if !input.peek(token::Bracket) {
         let start = input.span();
@@ -191,15 +191,16 @@ fn path_in_list(list: ParseStream, before: &[FieldPath]) -> syn::Result<FieldPat
     let first = list.call(Ident::parse_any).map_err(|error| {
         syn::Error::new(error.span(), "`save` lists fields by name: `save = [attn.core]`")
     })?;
-    let path = FieldPath::parse_behind(first, list)?;
+    let path = FieldPath::parse_rest(first, list)?;
     if !list.is_empty() && !list.peek(Token![,]) {
         return Err(list.error("expected `,` before this"));
     }
     for other in before {
         if path.is_in(other) {
-            let message = match path.dotted() == other.dotted() {
-                true => format!("`{path}` is given twice in `save`: keep one"),
-                false => format!("`{path}` is in `{other}`, which is saved already: keep one"),
+            let message = if path.dotted() == other.dotted() {
+                format!("`{path}` is given twice in `save`: keep one")
+            } else {
+                format!("`{path}` is in `{other}`, which is already saved: keep one")
             };
             return Err(syn::Error::new(path.span(), message));
         }

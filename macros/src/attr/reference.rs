@@ -1,4 +1,4 @@
-//! The book's attribute reference, written from the table.
+//! Generator of the book's attribute reference from the table.
 
 use std::path::Path;
 

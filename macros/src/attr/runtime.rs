@@ -1,4 +1,4 @@
-//! Where the expansions find the `meshwright` crate.
+//! Resolution of the path of the `meshwright` crate for expansions.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,11 +19,11 @@ use crate::tokens::relocated;
 /// The path of the `meshwright` crate.
 #[derive(Clone)]
 pub enum Runtime {
-    /// The path behind `crate =`.
+    /// The path given by `crate =`.
     Given(Path),
-    /// The name of a dependency.
+    /// A dependency, by name.
     Dependency(String),
-    /// The package has no such dependency. Nothing can be expanded that needs the crate.
+    /// The package has no such dependency, so expansions that need the crate are impossible.
     Missing,
 }
 
@@ -49,12 +49,12 @@ impl Runtime {
         }
     }
 
-    /// Parses the path behind `crate =`.
+    /// Parses the path after `crate =`.
     pub fn parse(input: ParseStream) -> syn::Result<Self> {
         Ok(Self::Given(crate_path(input)?))
     }
 
-    /// The dependency of the package that is compiled.
+    /// Finds the dependency of the package being compiled.
     pub fn of_package() -> Self {
         static NAMES: Mutex<BTreeMap<Option<OsString>, Option<String>>> =
             Mutex::new(BTreeMap::new());
@@ -65,7 +65,8 @@ impl Runtime {
         name.map_or(Self::Missing, Self::Dependency)
     }
 
-    /// The same; if there is no such dependency, an error that says how to name the crate, by an example.
+    /// Finds the dependency like [`of_package`](Self::of_package). A missing one is reported, with an example of how to
+    /// name the crate.
     pub fn of_package_or_error(cx: &Ctxt, example: &str) -> Self {
         let found = Self::of_package();
         if matches!(found, Self::Missing) {
@@ -80,7 +81,7 @@ impl Runtime {
         found
     }
 
-    /// The path of what expansions may use, as if written at `place`.
+    /// The path of the items that expansions may use, with the span `place`.
     pub fn private(&self, place: Span) -> TokenStream {
         match self {
             Self::Given(path) => {
@@ -96,10 +97,10 @@ impl Runtime {
     }
 }
 
-/// The name of the crate in `Cargo.toml`; its own if the file cannot be read.
+/// Returns the name of the crate in `Cargo.toml`, or its default name if the file cannot be read.
 fn name_in_package() -> Option<String> {
     let own_name = || Some("meshwright".to_owned());
-    // The tests of this package bring a crate of that name.
+    // The tests of this package define a module of that name.
     if std::env::var_os("CARGO_PKG_NAME").is_some_and(|name| name == env!("CARGO_PKG_NAME")) {
         return own_name();
     }
@@ -131,7 +132,7 @@ mod tests {
     use super::*;
     use crate::entry;
 
-    /// Runs as a process of its own in the tests below, with the environment of a compiler.
+    /// Runs in a separate process in the tests below, with the environment of a compiler.
     #[test]
     fn in_another_process() {
         let Some(case) = std::env::var_os("MESHWRIGHT_TEST_CASE") else { return };
@@ -158,7 +159,7 @@ mod tests {
         }
     }
 
-    /// What that process prints for a package with these dependencies, behind `prefix`.
+    /// Returns the lines that the process prints after `prefix` for a package with these dependencies.
     fn printed(case: &str, package: &Path, prefix: &str) -> Vec<String> {
         let output = Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", "attr::runtime::tests::in_another_process", "--nocapture"])
@@ -172,7 +173,7 @@ mod tests {
         text.lines().filter_map(|line| line.strip_prefix(prefix)).map(str::to_owned).collect()
     }
 
-    /// A folder that is removed in the end.
+    /// A temporary folder, removed on drop.
     struct Folder(PathBuf);
 
     impl Folder {

@@ -12,24 +12,24 @@ use crate::tokens::shown;
 
 /// `#[sharded(tp = "row", scatter = Seq, fsdp)]`.
 pub struct Sharded {
-    /// How the layer is cut over a mesh axis.
+    /// The split of the layer over a mesh axis.
     pub cut: Option<Cut>,
-    /// The word that makes it a unit.
+    /// The flag that makes the field an FSDP unit.
     pub fsdp: Option<Ident>,
 }
 
 /// `tp = "row", scatter = Seq`.
 pub struct Cut {
-    /// The runtime's name of the axis.
+    /// The runtime type of the axis.
     pub axis: &'static str,
-    /// The style, behind the axis as its key.
+    /// The style, with the axis as its key.
     pub style: Keyed<&'static StyleRow>,
-    /// The dim along which the sum ends split.
+    /// The dim along which the sum is reduce-scattered.
     pub scatter: Option<Keyed<Path>>,
 }
 
 impl Sharded {
-    /// Parses the attributes of one place, which count as one; `None` if they say nothing.
+    /// Parses all `sharded` attributes of one item as one; `None` if they have no arguments.
     pub fn parse(cx: &Ctxt, attrs: &[&Attribute]) -> Option<Self> {
         let n_errors = cx.n_errors();
         let mut style = Once::default();
@@ -76,14 +76,14 @@ impl Sharded {
             );
         }
         let cut = style.value.map(|Keyed { key, value: (axis, style) }| {
-            // With a guessed word, do not find fault with the combination as well.
+            // After a misspelled word, the combination is not reported as well.
             let scatter = scatter.value.filter(|_| style.sums || cx.n_errors() == n_errors);
             Cut { axis, style: Keyed { key, value: style }, scatter }
         });
         (cut.is_some() || fsdp.is_some()).then_some(Self { cut, fsdp })
     }
 
-    /// `tp = "row", scatter = Seq, fsdp`.
+    /// Formats the arguments: `tp = "row", scatter = Seq, fsdp`.
     pub fn shown(&self) -> String {
         let cut = self.cut.as_ref().map(Cut::shown);
         let fsdp = self.fsdp.as_ref().map(Ident::to_string);
@@ -92,7 +92,7 @@ impl Sharded {
 }
 
 impl Cut {
-    /// `tp = "row", scatter = Seq`.
+    /// Formats the arguments: `tp = "row", scatter = Seq`.
     pub fn shown(&self) -> String {
         let (axis, style) = (&self.style.key, self.style.value.name);
         let scatter = self.scatter.as_ref().map(|dim| format!(", scatter = {}", shown(&dim.value)));
@@ -100,7 +100,7 @@ impl Cut {
     }
 }
 
-/// The style after `tp =`. An unknown one is reported, and read as its nearest neighbour.
+/// Parses the style after `tp =`. An unknown one is reported, and replaced by its nearest neighbor.
 fn style_of(
     cx: &Ctxt,
     axis: &Ident,

@@ -1,46 +1,46 @@
-//! Every word the macros understand, in one table.
+//! Table of all attributes, keys and values that the macros support.
 //!
-//! Parsing, suggestions and the book's attribute reference are all made from it.
+//! The parser, its suggestions and the book's attribute reference are derived from it.
 
 #![cfg_attr(not(test), expect(dead_code, reason = "some sentences are for the reference only"))]
 
-/// One attribute of ours.
+/// An attribute of this crate.
 pub struct AttributeRow {
-    /// The word in `#[word(..)]`.
+    /// Its name: `name` in `#[name(..)]`.
     pub name: &'static str,
-    /// What it may stand on.
+    /// The items it applies to.
     pub on: &'static str,
     /// A sentence for the reference.
     pub meaning: &'static str,
-    /// Whether this version has it.
+    /// Its availability in this version.
     pub since: Since,
-    /// What may stand in its parentheses.
+    /// The keys in its parentheses.
     pub keys: &'static [KeyRow],
 }
 
 /// `key` or `key = value` in an attribute's parentheses.
 pub struct KeyRow {
-    /// The word before `=`.
+    /// The name before `=`.
     pub name: &'static str,
-    /// What stands after it.
+    /// The kind of value after `=`.
     pub value: Value,
     /// A sentence for the reference.
     pub meaning: &'static str,
 }
 
-/// Whether a word can be used already.
+/// The availability of an attribute.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Since {
-    /// It works.
+    /// Supported.
     Now,
-    /// It is a word of a later version, and refused as such.
+    /// Reserved for a later version, and refused until then.
     Later,
 }
 
-/// What a key is given.
+/// The kind of value that a key takes.
 #[derive(Clone, Copy)]
 pub enum Value {
-    /// `tp = "col"`: how the layer is cut along a mesh axis.
+    /// `tp = "col"`: a sharding style over a mesh axis.
     Style { axis: &'static str, styles: &'static [StyleRow] },
     /// `scatter = Seq`: a dim.
     Dim,
@@ -52,33 +52,33 @@ pub enum Value {
     Layers { words: &'static [GroupingRow] },
     /// `save = [attn.core, mlp.down]`: fields of a layer.
     FieldPaths,
-    /// A word that says something by itself.
+    /// A flag without a value.
     Flag,
     /// `crate = some::path`.
     Crate,
-    /// A word of a later version; what it will do.
+    /// Reserved for a later version; the text describes its purpose.
     Later(&'static str),
-    /// An axis of the mesh that is not an attribute's business; where it is set instead.
+    /// A mesh axis that is not set by an attribute; the text tells where it is set.
     Elsewhere(&'static str),
 }
 
-/// A way to group layers that has a name.
+/// A named grouping of layers.
 pub struct GroupingRow {
     /// The word in quotes.
     pub name: &'static str,
-    /// The variant of the runtime's type that stands for it.
+    /// The variant of the runtime's type.
     pub runtime: &'static str,
     /// A sentence for the reference.
     pub meaning: &'static str,
 }
 
-/// How a layer is cut along an axis.
+/// A sharding style of a layer along an axis.
 pub struct StyleRow {
     /// The word in quotes.
     pub name: &'static str,
-    /// The type of the runtime that stands for it.
+    /// The type of the runtime.
     pub runtime: &'static str,
-    /// Whether the layer ends in a sum over the axis, which `scatter` can end scattered.
+    /// True if the layer's result is reduced over the axis, so that `scatter` applies.
     pub sums: bool,
     /// A sentence for the reference.
     pub meaning: &'static str,
@@ -88,7 +88,7 @@ pub struct StyleRow {
 pub struct AxisRow {
     /// The word after `@`.
     pub name: &'static str,
-    /// The runtime's type for it.
+    /// The type of the runtime.
     pub home: &'static str,
     /// A sentence for the reference.
     pub meaning: &'static str,
@@ -99,19 +99,19 @@ const TP_STYLES: &[StyleRow] = &[
         name: "col",
         runtime: "Col",
         sums: false,
-        meaning: "cuts the output dim; the input must be whole, the output leaves split",
+        meaning: "splits the output dim; the input must be whole, the output is split",
     },
     StyleRow {
         name: "row",
         runtime: "Row",
         sums: true,
-        meaning: "cuts the input dim; the input must be split, the outputs are summed over the axis",
+        meaning: "splits the input dim; the input must be split, the partial sums are reduced over the axis",
     },
     StyleRow {
         name: "vocab",
         runtime: "VocabSplit",
         sums: true,
-        meaning: "cuts the vocabulary; what the ranks find is summed over the axis",
+        meaning: "splits the vocabulary; the partial results are reduced over the axis",
     },
 ];
 
@@ -121,16 +121,16 @@ const CRATE: KeyRow = KeyRow {
     meaning: "the path of the `meshwright` crate, if another crate re-exports it",
 };
 
-/// `#[model]`.
+/// The attribute `#[model]`.
 pub const MODEL: AttributeRow = AttributeRow {
     name: "model",
     on: "struct with named fields",
-    meaning: "makes the struct a model: shards its fields, builds it, describes it",
+    meaning: "makes the struct a model: its fields are sharded, built and described as annotated",
     since: Since::Now,
     keys: &[CRATE],
 };
 
-/// `#[forward]`.
+/// The attribute `#[forward]`.
 pub const FORWARD: AttributeRow = AttributeRow {
     name: "forward",
     on: "inherent `impl` block",
@@ -139,11 +139,11 @@ pub const FORWARD: AttributeRow = AttributeRow {
     keys: &[CRATE],
 };
 
-/// `#[sharded(..)]`.
+/// The attribute `#[sharded(..)]`.
 pub const SHARDED: AttributeRow = AttributeRow {
     name: "sharded",
     on: "field, struct (`fsdp` alone)",
-    meaning: "says how the field is sharded over the mesh",
+    meaning: "shards the field over the mesh",
     since: Since::Now,
     keys: &[
         KeyRow {
@@ -154,12 +154,12 @@ pub const SHARDED: AttributeRow = AttributeRow {
         KeyRow {
             name: "scatter",
             value: Value::Dim,
-            meaning: "end the sum of a `row` or `vocab` layer split along this dim (sequence parallelism) instead of whole",
+            meaning: "reduce-scatter the result of a `row` or `vocab` layer along this dim (sequence parallelism) instead of an all-reduce",
         },
         KeyRow {
             name: "fsdp",
             value: Value::Flag,
-            meaning: "the parameters of the field are a unit of their own: gathered, reduced and updated together; on a struct: of every field with it as its type. By default each element of a `Stack` is a unit, and each field of the whole model",
+            meaning: "the parameters of the field form an FSDP unit: they are unsharded, reduced and updated together; on a struct: for every field of that type. By default each element of a `Stack` is a unit, and each field of the root model",
         },
         KeyRow { name: "cp", value: Value::Later("context-parallel attention"), meaning: "" },
         KeyRow { name: "ep", value: Value::Later("expert parallelism"), meaning: "" },
@@ -171,24 +171,24 @@ pub const SHARDED: AttributeRow = AttributeRow {
         KeyRow {
             name: "pp",
             value: Value::Elsewhere(
-                "pipeline stages are cut by their own attribute, which is not in this version yet",
+                "pipeline stages have their own attribute, which is not in this version yet",
             ),
             meaning: "",
         },
     ],
 };
 
-/// `#[tied(..)]`.
+/// The attribute `#[tied(..)]`.
 pub const TIED: AttributeRow = AttributeRow {
     name: "tied",
     on: "field",
-    meaning: "uses the weight of an earlier field: one parameter, two uses, one reduction",
+    meaning: "shares the weight of an earlier field: one parameter, two uses, one reduction",
     since: Since::Now,
     keys: &[
         KeyRow {
             name: "field.path",
             value: Value::FieldPath,
-            meaning: "the weight to share, from this struct's fields on; the first field must be declared before this one",
+            meaning: "the weight to share, as a path from a field of this struct that is declared before this one",
         },
         KeyRow {
             name: "when",
@@ -198,27 +198,27 @@ pub const TIED: AttributeRow = AttributeRow {
     ],
 };
 
-/// `#[recompute(..)]`.
+/// The attribute `#[recompute(..)]`.
 pub const RECOMPUTE: AttributeRow = AttributeRow {
     name: "recompute",
     on: "field",
-    meaning: "keeps only what enters the field for the backward pass, which computes the rest once more; of a `Stack`: what enters each layer",
+    meaning: "activation checkpointing: saves only the input of the field for backward, which recomputes the rest; for a `Stack`: the input of each layer",
     since: Since::Now,
     keys: &[
         KeyRow {
             name: "every",
             value: Value::Layers { words: GROUPINGS },
-            meaning: "that many consecutive layers of a `Stack` are recomputed together, and only what enters the first of them is kept",
+            meaning: "recomputes this many consecutive layers of a `Stack` together, and saves only the input of the first",
         },
         KeyRow {
             name: "save",
             value: Value::FieldPaths,
-            meaning: "keeps the results of these fields of the model (of a `Stack`: of each layer), too, as they are long to compute or small",
+            meaning: "also saves the results of these fields of the model (for a `Stack`: of each layer), which are expensive to recompute or small",
         },
         KeyRow {
             name: "offload",
             value: Value::Flag,
-            meaning: "moves what is kept to host memory until backward needs it",
+            meaning: "offloads the saved tensors to host memory until backward needs them",
         },
     ],
 };
@@ -226,22 +226,16 @@ pub const RECOMPUTE: AttributeRow = AttributeRow {
 const GROUPINGS: &[GroupingRow] = &[GroupingRow {
     name: "sqrt",
     runtime: "Sqrt",
-    meaning: "of `L` layers, each `ceil(sqrt(L))` are recomputed together",
+    meaning: "recomputes `ceil(sqrt(L))` of `L` layers together",
 }];
 
 const fn later(name: &'static str, meaning: &'static str) -> AttributeRow {
     AttributeRow { name, on: "field", meaning, since: Since::Later, keys: &[] }
 }
 
-/// Every attribute, in the order of the reference.
-pub const ATTRIBUTES: &[AttributeRow] = &[
-    MODEL,
-    FORWARD,
-    SHARDED,
-    TIED,
-    RECOMPUTE,
-    later("pipeline_stage", "cutting the model into pipeline stages"),
-];
+/// All attributes, in the order of the reference.
+pub const ATTRIBUTES: &[AttributeRow] =
+    &[MODEL, FORWARD, SHARDED, TIED, RECOMPUTE, later("pipeline_stage", "pipeline parallelism")];
 
 /// The axes after `@` in `dims!`.
 pub const AXES: &[AxisRow] = &[
@@ -252,11 +246,11 @@ pub const AXES: &[AxisRow] = &[
     },
     AxisRow { name: "dp", home: "Dp", meaning: "data parallelism with replicated parameters" },
     AxisRow { name: "fsdp", home: "Fsdp", meaning: "data parallelism with sharded parameters" },
-    AxisRow { name: "ep", home: "Ep", meaning: "experts" },
+    AxisRow { name: "ep", home: "Ep", meaning: "expert parallelism" },
     AxisRow { name: "cp", home: "Cp", meaning: "context parallelism" },
 ];
 
-/// The attributes that stand on fields.
+/// The attributes of fields.
 pub fn field_attributes() -> impl Iterator<Item = &'static AttributeRow> {
     ATTRIBUTES.iter().filter(|row| row.on.starts_with("field"))
 }

@@ -34,7 +34,7 @@ fn forward_borrows_the_model(cx: &Ctxt, signature: &Signature) {
     };
     let message = match &receiver.kind {
         ReceiverKind::Reference(_, None, None) => return,
-        // Reported as generic.
+        // Reported by the rule on generics.
         ReceiverKind::Reference(_, Some(_), None)
             if signature.generics.lifetimes().next().is_some() =>
         {
@@ -49,7 +49,7 @@ fn forward_borrows_the_model(cx: &Ctxt, signature: &Signature) {
     cx.error_at(receiver, message);
 }
 
-/// What flows between modules is one value, borrowed by those who use it.
+/// A module has one input, which it borrows.
 fn forward_takes_one_input_by_reference(cx: &Ctxt, signature: &Signature) {
     let params: Vec<&PatType> = inputs(signature).collect();
     let Some(first) = params.first() else {
@@ -86,7 +86,7 @@ fn behind_reference(ty: &Type) -> &Type {
     }
 }
 
-/// A module's output feeds the next one.
+/// A module has an output, which is the input of the next one.
 fn forward_returns_something(cx: &Ctxt, signature: &Signature) {
     if matches!(signature.output, ReturnType::Default) {
         cx.error_at(
@@ -96,8 +96,7 @@ fn forward_returns_something(cx: &Ctxt, signature: &Signature) {
     }
 }
 
-/// The tape records `forward` as it runs, from beginning to end on one thread: no `async`, nothing the
-/// caller has to promise.
+/// The tape records `forward` as it runs, from beginning to end on one thread: it is neither `async` nor `unsafe`.
 fn forward_is_a_plain_function(cx: &Ctxt, signature: &Signature) {
     let refuse = |word: &str, span: Span, why: &str| {
         cx.error(span, format_args!("`forward` cannot be `{word}`: {why}"));
@@ -159,7 +158,7 @@ fn in_and_out_are_named(cx: &Ctxt, types: &Types) {
     }
 }
 
-/// Finds what an associated type cannot hold.
+/// Finds parts of a type that an associated type cannot contain.
 #[derive(Default)]
 struct Finder<'a> {
     impl_trait: Option<&'a TypeImplTrait>,

@@ -7,8 +7,7 @@ use crate::diag::{Ctxt, nearest, one_of};
 use crate::model::{Field, Model};
 use crate::tokens::shown;
 
-/// Checks a model against every rule. Ties that lead nowhere are dropped, so that rustc does not report
-/// them once more.
+/// Checks a model against every rule. Invalid ties are dropped, so that rustc does not report them again.
 pub fn check(cx: &Ctxt, model: &mut Model) {
     model_owns_its_parameters(cx, model);
     let mut broken_ties = Vec::new();
@@ -41,7 +40,7 @@ fn model_owns_its_parameters(cx: &Ctxt, model: &Model) {
     }
 }
 
-/// `#[model]` sees attributes before `cfg_attr` is resolved, so it would miss ours in there.
+/// `#[model]` sees attributes before `cfg_attr` is resolved, so it would miss attributes of this crate inside it.
 fn attributes_are_not_conditional(cx: &Ctxt, field: &Field) {
     for attr in field.others.iter().filter(|attr| attr.path().is_ident("cfg_attr")) {
         let text = shown(attr);
@@ -59,7 +58,7 @@ fn attributes_are_not_conditional(cx: &Ctxt, field: &Field) {
     }
 }
 
-/// `scatter` says where the sum at the end of a layer goes. A layer without a sum has nothing to scatter.
+/// `scatter` selects the reduction at the end of a layer. A layer without a reduction has nothing to scatter.
 fn scatter_ends_a_sum(cx: &Ctxt, field: &Field) {
     let Some(cut) = field.sharded.as_ref().and_then(|sharded| sharded.cut.as_ref()) else { return };
     let (Some(scatter), style) = (&cut.scatter, cut.style.value) else { return };
@@ -75,7 +74,7 @@ fn scatter_ends_a_sum(cx: &Ctxt, field: &Field) {
     }
 }
 
-/// A tied weight belongs to the unit in which it is declared. A field that is always tied has no other.
+/// A tied weight belongs to the FSDP unit that declares it. A field that is always tied has no other parameters.
 fn unit_has_parameters(cx: &Ctxt, field: &Field) {
     let fsdp = field.sharded.as_ref().and_then(|sharded| sharded.fsdp.as_ref());
     let (Some(fsdp), Some(tied)) = (fsdp, &field.tied) else { return };

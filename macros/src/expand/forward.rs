@@ -1,4 +1,4 @@
-//! `#[forward]`.
+//! Expansion of `#[forward]`.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -12,15 +12,15 @@ use crate::attr::Runtime;
 use crate::forward::{Forward, Types};
 use crate::tokens::{ends, shown};
 
-/// The impl block with its methods named for traces, and the `Module` impl that calls its `forward`.
+/// Writes the impl block with its methods named in traces, and the `Module` impl that calls its `forward`.
 ///
 /// ```text
 /// #[deny(unused_must_use)]
 /// impl Mlp {
-///     fn forward(&self, x: &impl Fits<Stream>) -> Stream {
-///         let x: &Stream = Fits::<Stream>::fits(x);
+///     fn forward(&self, x: &impl ForwardInput<Stream>) -> Stream {
+///         let x: &Stream = ForwardInput::<Stream>::forward_input(x);
 ///         let _scope = scope("Mlp::forward");
-///         returned::<Stream>(..)
+///         check_output::<Stream>(..)
 ///     }
 /// }
 /// impl Module for Mlp { type In = Stream; type Out = Stream; fn forward(..) { Self::forward(self, input) } }
@@ -31,8 +31,8 @@ pub fn expand(forward: &Forward, types: &Types) -> TokenStream {
     for (i, inner) in item.items.iter_mut().enumerate() {
         let ImplItem::Fn(function) = inner else { continue };
         if i == forward.index {
-            take_what_fits(&forward.runtime, types, function);
-            refuse_unreduced_results(&forward.runtime, types, function);
+            check_input(&forward.runtime, types, function);
+            check_results(&forward.runtime, types, function);
         }
         name_in_traces(&forward.runtime, &ty, function);
     }
@@ -41,8 +41,8 @@ pub fn expand(forward: &Forward, types: &Types) -> TokenStream {
     quote!(#item #module)
 }
 
-/// What remains of a block against the rules: itself, and if its types are known a `Module` impl that
-/// only keeps its users from failing too.
+/// Writes the fallback of an invalid block: the block itself and, if its types are known, a `Module` impl that avoids
+/// errors at its uses.
 pub fn fallback(forward: &Forward) -> TokenStream {
     let generic = !forward.function.sig.generics.params.is_empty();
     if matches!(forward.runtime, Runtime::Missing) {
@@ -62,7 +62,7 @@ pub fn fallback(forward: &Forward) -> TokenStream {
     quote!(#item #module)
 }
 
-/// The block of a model that cannot be built. What its methods call is not there either.
+/// Removes the bodies from the block of a model that cannot be built, as the items that they call do not exist either.
 fn without_bodies(mut item: ItemImpl) -> TokenStream {
     for inner in &mut item.items {
         if let ImplItem::Fn(function) = inner {
@@ -72,14 +72,14 @@ fn without_bodies(mut item: ItemImpl) -> TokenStream {
     quote!(#[allow(unused_variables)] #item)
 }
 
-/// Makes `x: &In` accept anything, and `Fits` judge it, so that a misfit gets a message of the runtime.
-fn take_what_fits(runtime: &Runtime, types: &Types, function: &mut ImplItemFn) {
+/// Replaces `x: &In` by a generic argument with the bound `ForwardInput`, whose diagnostics explain a mismatch.
+fn check_input(runtime: &Runtime, types: &Types, function: &mut ImplItemFn) {
     let input = &types.input;
     let (start, end) = ends(input);
     let private = runtime.private(start);
     let (pat, attrs) = (&types.param.pat, &types.param.attrs);
     let name = Ident::new("input", Span::mixed_site());
-    let bound = quote_spanned!(end=> #private::Fits<#input>);
+    let bound = quote_spanned!(end=> #private::ForwardInput<#input>);
     let param: FnArg = parse_quote!(#name: &impl #bound);
     for arg in &mut function.sig.inputs {
         if matches!(arg, FnArg::Typed(_)) {
@@ -88,18 +88,20 @@ fn take_what_fits(runtime: &Runtime, types: &Types, function: &mut ImplItemFn) {
     }
     let bind: Stmt = parse_quote_spanned! {end=>
         #(#attrs)*
-        let #pat: &#input = #private::Fits::<#input>::fits(#name);
+        let #pat: &#input = #private::ForwardInput::<#input>::forward_input(#name);
     };
     function.block.stmts.insert(0, bind);
 }
 
-/// Sends every result through `returned`, whose bound has a message for partial sums and pending collectives.
-fn refuse_unreduced_results(runtime: &Runtime, types: &Types, function: &mut ImplItemFn) {
+/// Passes every result through `check_output`, whose bound has diagnostics for partial sums and pending collectives.
+fn check_results(runtime: &Runtime, types: &Types, function: &mut ImplItemFn) {
     let mut results = Results { out: &types.output, runtime };
     results.visit_block_mut(&mut function.block);
     results.tail_of(&mut function.block);
 }
 
+/// Inserts the scope that names a method in traces.
+///
 /// ```text
 /// let _scope = scope("Mlp::forward");
 /// ```
@@ -138,7 +140,7 @@ fn conditions(attrs: &[Attribute]) -> impl Iterator<Item = &Attribute> {
     attrs.iter().filter(|attr| attr.path().is_ident("cfg"))
 }
 
-/// `Mlp` of `crate::nn::Mlp<Hidden>`.
+/// Returns `Mlp` for `crate::nn::Mlp<Hidden>`.
 fn model_name(ty: &Type) -> String {
     match ty {
         Type::Path(path) => {
@@ -148,16 +150,16 @@ fn model_name(ty: &Type) -> String {
     }
 }
 
-/// Wraps the places where a function's result comes from.
+/// Wraps the expressions that give a function's result.
 struct Results<'a> {
     out: &'a Type,
     runtime: &'a Runtime,
 }
 
 impl Results<'_> {
-    /// Wraps the value of a block: of its last statement, and of one before statements under `cfg`.
+    /// Wraps the value of a block: that of its last statement, and of one before statements under `cfg`.
     ///
-    /// A macro call in braces stays: it may expand to statements.
+    /// A macro call in braces is left alone, as it may expand to statements.
     fn tail_of(&self, block: &mut Block) {
         for stmt in block.stmts.iter_mut().rev() {
             let Stmt::Expr(tail, None) = stmt else { break };
@@ -169,7 +171,7 @@ impl Results<'_> {
         }
     }
 
-    /// Wraps `expr`, or the branches it consists of, so that the message underlines the branch.
+    /// Wraps `expr`, or each of its branches, so that the message underlines the branch.
     fn result(&self, expr: &mut Expr) {
         match expr {
             Expr::If(choice) => {
@@ -194,7 +196,7 @@ impl Results<'_> {
             },
             Expr::Macro(call) if diverges(&call.mac.path) => {}
             Expr::Call(call) if ends_process(&call.func) => {}
-            // These have no value of their own to look at.
+            // These have no value to check.
             Expr::Return(_)
             | Expr::Break(_)
             | Expr::Continue(_)
@@ -209,7 +211,7 @@ impl Results<'_> {
     fn wrap(&self, expr: &mut Expr) {
         let (start, end) = ends(&*expr);
         let (out, private) = (self.out, self.runtime.private(start));
-        let call = quote_spanned!(end=> #private::returned::<#out>);
+        let call = quote_spanned!(end=> #private::check_output::<#out>);
         *expr = Expr::Verbatim(quote!(#call(#expr)));
     }
 }
@@ -228,13 +230,13 @@ impl VisitMut for Results<'_> {
     fn visit_item_mut(&mut self, _: &mut Item) {}
 }
 
-/// Whether a macro never gives a value.
+/// Returns true for macros that never return a value.
 fn diverges(path: &Path) -> bool {
     const DIVERGING: [&str; 5] = ["todo", "unimplemented", "unreachable", "panic", "compile_error"];
     path.segments.last().is_some_and(|last| DIVERGING.iter().any(|name| last.ident == name))
 }
 
-/// Whether a function is `std::process::exit` or `abort`, which have no value either.
+/// Returns true for `std::process::exit` and `abort`, which never return a value.
 fn ends_process(function: &Expr) -> bool {
     let Expr::Path(function) = function else { return false };
     let names: Vec<String> =
@@ -242,7 +244,7 @@ fn ends_process(function: &Expr) -> bool {
     matches!(names.as_slice(), [.., module, name] if module == "process" && (name == "exit" || name == "abort"))
 }
 
-/// The attributes of an expression that ends a statement without a semicolon.
+/// Returns the attributes of an expression that ends a statement without a semicolon.
 fn block_attributes(expr: &Expr) -> &[Attribute] {
     match expr {
         Expr::Block(expr) => &expr.attrs,

@@ -1,4 +1,4 @@
-//! `#[model]`.
+//! Expansion of `#[model]`.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
@@ -11,7 +11,7 @@ use crate::attr::{FieldPath, Runtime, Tied};
 use crate::model::{Field, Model, StripAttributes, name_and_generics};
 use crate::tokens::{ends, relocated, shown};
 
-/// The struct with its sharded field types, and the impls that build and describe it.
+/// Writes the struct with its sharded field types, and the impls that build and describe it.
 ///
 /// ```text
 /// struct Mlp { up: <Linear<Hidden, Ffn> as Shard<Col<Tp>>>::Sharded, .. }
@@ -27,7 +27,7 @@ pub fn expand(model: &Model) -> TokenStream {
     quote!(#item #build #describe #recompute)
 }
 
-/// What remains of an item that is no model: itself without our attributes, and its stand-ins.
+/// Writes the fallback of an invalid model: the item without our attributes, and stand-in impls.
 pub fn fallback(runtime: &Runtime, item: &Item) -> TokenStream {
     let mut stripped = item.clone();
     syn::visit_mut::VisitMut::visit_item_mut(&mut StripAttributes, &mut stripped);
@@ -36,7 +36,7 @@ pub fn fallback(runtime: &Runtime, item: &Item) -> TokenStream {
     quote!(#stripped #stand_ins)
 }
 
-/// Impls for an item that is no model, which only keep its users from failing too.
+/// Writes stand-in impls for an invalid model, which avoid errors at its uses.
 pub fn stand_ins(runtime: &Runtime, name: &Ident, generics: &Generics) -> TokenStream {
     if matches!(runtime, Runtime::Missing) {
         return TokenStream::new();
@@ -68,13 +68,13 @@ fn sharded_struct(model: &Model) -> TokenStream {
             named.named.push(parse_quote!(#[doc(hidden)] #end: #ty));
         }
     }
-    // The author's field is simple, whatever its sharded form looks like to clippy.
+    // The field is simple in the source, however complex clippy finds its sharded form.
     let allow = model.fields.iter().any(is_rewritten);
     let allow = allow.then(|| quote!(#[allow(clippy::type_complexity)]));
     quote!(#allow #item)
 }
 
-/// Whether the field has another type than the author wrote.
+/// Returns true if the expansion changes the type of the field.
 fn is_rewritten(field: &Field) -> bool {
     cut_of(field).is_some() || field.recompute.is_some()
 }
@@ -83,21 +83,22 @@ fn cut_of(field: &Field) -> Option<&Cut> {
     field.sharded.as_ref()?.cut.as_ref()
 }
 
-/// A field of no size after a rewritten last one. The compiler asks for the size of a struct wherever it is named, and
-/// for that looks at its last field: were that one's layer without the style, every mention would be an error of its
-/// own.
+/// Names a field of size zero after a rewritten last field.
+///
+/// The compiler computes the size of a struct at each mention, for which it looks at the last field. If the layer of
+/// that field did not support the style, every mention would be another error.
 fn end_field(model: &Model) -> Option<Ident> {
     let last = model.fields.last()?;
     is_rewritten(last).then(|| Ident::new("_end", Span::mixed_site()))
 }
 
-/// Type and value of that field. A plain `()` would look like a way to keep others from building the struct.
+/// The type and value of that field. A plain `()` would look like a private field that prevents construction.
 fn end_type() -> TokenStream {
     quote!(::core::marker::PhantomData::<()>)
 }
 
-/// `Linear<Hidden, Ffn>`, or `<Linear<Hidden, Ffn> as Shard<Col<Tp>>>::Sharded`, or
-/// `<Mlp as Recompute>::Recomputed`; these fail at the author's type if the layer has no such form.
+/// Writes the type of a field: `Linear<Hidden, Ffn>`, `<Linear<Hidden, Ffn> as Shard<Col<Tp>>>::Sharded`, or
+/// `<Mlp as Recompute>::Recomputed`. A layer without that form is an error at the type in the source.
 fn field_type(runtime: &Runtime, field: &Field) -> TokenStream {
     let ty = &field.ty;
     let (start, end) = ends(ty);
@@ -115,13 +116,13 @@ fn field_type(runtime: &Runtime, field: &Field) -> TokenStream {
     form
 }
 
-/// What the type of a field has to implement to be recomputed so.
+/// The trait that the type of a field must implement for this recomputation.
 fn recompute_trait(recompute: &Recompute, span: Span) -> Ident {
     let name = if recompute.every.is_some() { "RecomputeEvery" } else { "Recompute" };
     Ident::new(name, span)
 }
 
-/// `Row<Tp, Scatter<Seq>>`.
+/// Writes the style type: `Row<Tp, Scatter<Seq>>`.
 fn style_type(private: &TokenStream, cut: &Cut, span: Span) -> TokenStream {
     let axis = Ident::new(cut.axis, span);
     let style = Ident::new(cut.style.value.runtime, span);
@@ -138,6 +139,8 @@ fn style_type(private: &TokenStream, cut: &Cut, span: Span) -> TokenStream {
     quote_spanned!(span=> #private::#style<#private::#axis, #end>)
 }
 
+/// Writes the `Build` impl.
+///
 /// ```text
 /// impl Build for Llama {
 ///     fn build(builder: &mut Builder<'_>) -> Self {
@@ -179,8 +182,8 @@ fn build_impl(model: &Model) -> TokenStream {
     }
 }
 
-/// Builds one field. The call is written over the field's type, so that a type that is no layer fails
-/// there.
+/// Writes the call that builds a field. It has the span of the field's type, so that a type that is not a layer is an
+/// error there.
 fn build_field(model: &Model, builder: &Ident, field: &Field) -> TokenStream {
     let Field { name, ty, cfgs, .. } = field;
     let private = private(model);
@@ -199,12 +202,12 @@ fn build_field(model: &Model, builder: &Ident, field: &Field) -> TokenStream {
         child = quote!(#private::Builder::recompute(#child, #policy));
     }
     let value = build_call(&model.runtime, ty, child);
-    // The name moves to the type as well: rustc underlines the two together.
+    // The name gets the span of the type too, as rustc underlines the two together.
     let name = relocated(quote!(#name), ends(ty).0);
     quote!(#(#cfgs)* #name: #value,)
 }
 
-/// `RecomputePolicy { grouping: Grouping::Every(2), save: &["attn.core"], offload: false }`.
+/// Writes the policy: `RecomputePolicy { grouping: Grouping::Every(2), save: &["attn.core"], offload: false }`.
 fn policy(private: &TokenStream, recompute: &Recompute) -> TokenStream {
     let grouping = match recompute.every.as_ref().map(|every| every.value) {
         None => quote!(Every(1usize)),
@@ -231,10 +234,12 @@ fn build_call(runtime: &Runtime, ty: &Type, builder: TokenStream) -> TokenStream
     quote_spanned!(end=> #private::Build::build(#builder))
 }
 
+/// Writes the check of a tie.
+///
 /// ```text
 /// let _ = |__model: &Self| check_tie(&__model.embed.tokens, &__model.head);
 /// ```
-/// A missing field fails at its name in the path, a different shape at the attribute.
+/// A missing field is an error at its name in the path, a different shape at the attribute.
 fn tie_probe(runtime: &Runtime, field: &Field) -> Option<TokenStream> {
     let Field { name, cfgs, tied, .. } = field;
     let Tied { attr, path, .. } = tied.as_ref()?;
@@ -250,11 +255,13 @@ fn tie_probe(runtime: &Runtime, field: &Field) -> Option<TokenStream> {
     })
 }
 
+/// Writes the check of the paths of `save`.
+///
 /// ```text
 /// let _ = |__layer: &<Stack<Block> as Recompute>::Layer| { let _ = &__layer.attn.core; };
 /// ```
-/// A missing field fails at its name in the path. What a type parameter will have cannot be said here: the
-/// builder looks once more.
+/// A missing field is an error at its name in the path. The fields of a type parameter are unknown here; the builder
+/// checks them.
 fn save_probe(model: &Model, field: &Field) -> Option<TokenStream> {
     let Field { ty, cfgs, .. } = field;
     let recompute = field.recompute.as_ref()?;
@@ -278,6 +285,8 @@ fn save_probe(model: &Model, field: &Field) -> Option<TokenStream> {
     })
 }
 
+/// Writes the `Model` impl.
+///
 /// ```text
 /// impl Model for Mlp {
 ///     fn describe() -> ModelDescription {
@@ -301,6 +310,8 @@ fn model_impl(model: &Model) -> TokenStream {
     }
 }
 
+/// Writes the `Recompute` impl.
+///
 /// ```text
 /// impl Recompute for Mlp {
 ///     type Recomputed = Recomputed<Self>;
@@ -308,7 +319,7 @@ fn model_impl(model: &Model) -> TokenStream {
 /// }
 /// ```
 ///
-/// It stands at the struct's name: rustc lists such impls where a layer cannot be recomputed.
+/// It has the span of the struct's name, which rustc prints in its list of types that can be recomputed.
 fn recompute_impl(model: &Model) -> TokenStream {
     let name = &model.item.ident;
     let private = model.runtime.private(name.span());
@@ -352,9 +363,8 @@ fn private(model: &Model) -> TokenStream {
     model.runtime.private(Span::call_site())
 }
 
-/// The struct's generics, and for every field whose type depends on them that it can be built. A field
-/// under `cfg` cannot be bounded (a predicate takes no attributes on stable); the author's bounds have to
-/// do.
+/// Returns the struct's generics with a `Build` bound for every field whose type depends on them. A field under `cfg`
+/// gets no bound, as predicates take no attributes on stable Rust.
 fn generics_that_build(model: &Model) -> Generics {
     let mut generics = model.item.generics.clone();
     let params = parameters(&generics);
@@ -371,13 +381,13 @@ fn generics_that_build(model: &Model) -> Generics {
     generics
 }
 
-/// The names of the type and const parameters.
+/// Returns the names of the type and const parameters.
 fn parameters(generics: &Generics) -> Vec<Ident> {
     let types = generics.type_params().map(|param| param.ident.clone());
     types.chain(generics.const_params().map(|param| param.ident.clone())).collect()
 }
 
-/// Whether a type mentions one of the parameters.
+/// Returns true if a type mentions one of the parameters.
 fn mentions(ty: TokenStream, params: &[Ident]) -> bool {
     ty.into_iter().any(|token| match token {
         TokenTree::Ident(ident) => params.contains(&ident),

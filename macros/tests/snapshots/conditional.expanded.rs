@@ -57,21 +57,21 @@ impl ::meshwright::__private::Recompute for Net {
 impl Net {
     fn forward(
         &self,
-        input: &impl ::meshwright::__private::Fits<Tensor<(u8, u8, Hidden)>>,
+        input: &impl ::meshwright::__private::ForwardInput<Tensor<(u8, u8, Hidden)>>,
     ) -> Tensor<(u8, u8, Hidden)> {
         let _scope = ::meshwright::__private::scope("Net::forward");
-        let x: &Tensor<(u8, u8, Hidden)> = ::meshwright::__private::Fits::<
+        let x: &Tensor<(u8, u8, Hidden)> = ::meshwright::__private::ForwardInput::<
             Tensor<(u8, u8, Hidden)>,
-        >::fits(input);
+        >::forward_input(input);
         #[cfg(any())]
         {
-            ::meshwright::__private::returned::<
+            ::meshwright::__private::check_output::<
                 Tensor<(u8, u8, Hidden)>,
             >(self.layer.unreduced(x))
         }
         #[cfg(all())]
         {
-            ::meshwright::__private::returned::<
+            ::meshwright::__private::check_output::<
                 Tensor<(u8, u8, Hidden)>,
             >(self.layer.forward(x))
         }

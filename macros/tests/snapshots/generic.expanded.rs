@@ -193,17 +193,17 @@ where
 {
     fn forward(
         &self,
-        input: &impl ::meshwright::__private::Fits<Tensor<(Batch, Seq, Hidden)>>,
+        input: &impl ::meshwright::__private::ForwardInput<Tensor<(Batch, Seq, Hidden)>>,
     ) -> Tensor<(Batch, Seq, Split<Ffn, Tp>)> {
         let _scope = ::meshwright::__private::scope("Block::forward");
-        let x: &Tensor<(Batch, Seq, Hidden)> = ::meshwright::__private::Fits::<
+        let x: &Tensor<(Batch, Seq, Hidden)> = ::meshwright::__private::ForwardInput::<
             Tensor<(Batch, Seq, Hidden)>,
-        >::fits(input);
+        >::forward_input(input);
         let mut y = self.norm.forward(x);
         for block in &self.inner.0 {
             y = block.forward(&y);
         }
-        ::meshwright::__private::returned::<
+        ::meshwright::__private::check_output::<
             Tensor<(Batch, Seq, Split<Ffn, Tp>)>,
         >(self.up.forward(&y))
     }

@@ -178,19 +178,19 @@ impl ::meshwright::__private::Recompute for Mlp {
 impl Mlp {
     pub fn forward(
         &self,
-        input: &impl ::meshwright::__private::Fits<Tensor<(Batch, Seq, Hidden)>>,
+        input: &impl ::meshwright::__private::ForwardInput<Tensor<(Batch, Seq, Hidden)>>,
     ) -> Tensor<(Batch, Seq, Hidden)> {
         let _scope = ::meshwright::__private::scope("Mlp::forward");
-        let x: &Tensor<(Batch, Seq, Hidden)> = ::meshwright::__private::Fits::<
+        let x: &Tensor<(Batch, Seq, Hidden)> = ::meshwright::__private::ForwardInput::<
             Tensor<(Batch, Seq, Hidden)>,
-        >::fits(input);
+        >::forward_input(input);
         if self.is_linear() {
-            return ::meshwright::__private::returned::<
+            return ::meshwright::__private::check_output::<
                 Tensor<(Batch, Seq, Hidden)>,
             >(self.down.forward(&self.up.forward(x)));
         }
         let _gate = self.gate.forward(x);
-        ::meshwright::__private::returned::<
+        ::meshwright::__private::check_output::<
             Tensor<(Batch, Seq, Hidden)>,
         >(self.down.forward(&self.up.forward(x).silu()))
     }

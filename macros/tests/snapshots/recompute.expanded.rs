@@ -374,13 +374,13 @@ impl ::meshwright::__private::Recompute for Tower {
 impl<M: Model> Block<M> {
     fn forward(
         &self,
-        input: &impl ::meshwright::__private::Fits<Tensor<(Batch, Seq, Hidden)>>,
+        input: &impl ::meshwright::__private::ForwardInput<Tensor<(Batch, Seq, Hidden)>>,
     ) -> Tensor<(Batch, Seq, Hidden)> {
         let _scope = ::meshwright::__private::scope("Block::forward");
-        let x: &Tensor<(Batch, Seq, Hidden)> = ::meshwright::__private::Fits::<
+        let x: &Tensor<(Batch, Seq, Hidden)> = ::meshwright::__private::ForwardInput::<
             Tensor<(Batch, Seq, Hidden)>,
-        >::fits(input);
-        ::meshwright::__private::returned::<
+        >::forward_input(input);
+        ::meshwright::__private::check_output::<
             Tensor<(Batch, Seq, Hidden)>,
         >(self.mlp.forward(x))
     }
@@ -400,14 +400,16 @@ impl<M: Model> ::meshwright::__private::Module for Block<M> {
 impl Mlp {
     fn forward(
         &self,
-        input: &impl ::meshwright::__private::Fits<Tensor<(Batch, Seq, Hidden)>>,
+        input: &impl ::meshwright::__private::ForwardInput<Tensor<(Batch, Seq, Hidden)>>,
     ) -> Tensor<(Batch, Seq, Hidden)> {
         let _scope = ::meshwright::__private::scope("Mlp::forward");
-        let x: &Tensor<(Batch, Seq, Hidden)> = ::meshwright::__private::Fits::<
+        let x: &Tensor<(Batch, Seq, Hidden)> = ::meshwright::__private::ForwardInput::<
             Tensor<(Batch, Seq, Hidden)>,
-        >::fits(input);
+        >::forward_input(input);
         let _ = self.up.forward(x);
-        ::meshwright::__private::returned::<Tensor<(Batch, Seq, Hidden)>>(Tensor::new())
+        ::meshwright::__private::check_output::<
+            Tensor<(Batch, Seq, Hidden)>,
+        >(Tensor::new())
     }
 }
 #[automatically_derived]

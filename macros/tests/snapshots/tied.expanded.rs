@@ -250,32 +250,32 @@ impl ::meshwright::__private::Recompute for Llama {
 impl Llama {
     fn forward(
         &self,
-        input: &impl ::meshwright::__private::Fits<
+        input: &impl ::meshwright::__private::ForwardInput<
             (Tensor<(Batch, Seq, Hidden)>, Option<bool>),
         >,
     ) -> (Tensor<(Batch, Seq, Split<Vocab, Tp>)>, usize) {
         let _scope = ::meshwright::__private::scope("Llama::forward");
-        let (x, choose): &(Tensor<(Batch, Seq, Hidden)>, Option<bool>) = ::meshwright::__private::Fits::<
+        let (x, choose): &(Tensor<(Batch, Seq, Hidden)>, Option<bool>) = ::meshwright::__private::ForwardInput::<
             (Tensor<(Batch, Seq, Hidden)>, Option<bool>),
-        >::fits(input);
+        >::forward_input(input);
         let length = [1].map(|x| return x + 1).len();
         match choose {
             None => panic!("choose"),
             Some(true) => {
                 return (
-                    ::meshwright::__private::returned::<
+                    ::meshwright::__private::check_output::<
                         Tensor<(Batch, Seq, Split<Vocab, Tp>)>,
                     >(self.head.forward(&self.norm.forward(x))),
-                    ::meshwright::__private::returned::<usize>(length),
+                    ::meshwright::__private::check_output::<usize>(length),
                 );
             }
             Some(false) => {
                 let y = self.head.forward(x);
                 (
-                    ::meshwright::__private::returned::<
+                    ::meshwright::__private::check_output::<
                         Tensor<(Batch, Seq, Split<Vocab, Tp>)>,
                     >(y),
-                    ::meshwright::__private::returned::<usize>(length),
+                    ::meshwright::__private::check_output::<usize>(length),
                 )
             }
         }

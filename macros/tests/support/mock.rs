@@ -1,6 +1,6 @@
-//! The smallest `__private` that the expansions type-check and run against.
+//! A minimal mock of `__private`, against which expansions type-check and run.
 //!
-//! Its types carry shardings like the real ones; its builder logs what is built.
+//! Its types carry shardings like those of the runtime; its builder logs calls.
 
 #![allow(missing_docs, dead_code, clippy::new_without_default)]
 
@@ -35,7 +35,7 @@ impl AxisSet {
 pub struct Pp;
 pub struct Tp;
 
-/// Where a dim is distributed.
+/// The axes that distribute a dim.
 pub trait Home {
     const VARIES: AxisSet;
 }
@@ -72,7 +72,7 @@ pub trait Local: Whole<Home = Here> {}
 pub trait BatchDim: Whole<Home = Data> {}
 pub struct Split<D, A>(PhantomData<(D, A)>);
 
-/// Logs `field` of every path that is built, every tie, unit and policy.
+/// Logs every field, tie, unit and policy.
 pub struct Builder<'a> {
     path: String,
     log: Rc<RefCell<Vec<String>>>,
@@ -149,8 +149,8 @@ pub trait RecomputeEvery {
 }
 pub struct Recomputed<M>(M);
 impl<M: Module> Recomputed<M> {
-    pub fn forward(&self, x: &impl Fits<M::In>) -> M::Out {
-        self.0.forward(x.fits())
+    pub fn forward(&self, x: &impl ForwardInput<M::In>) -> M::Out {
+        self.0.forward(x.forward_input())
     }
 }
 impl<M> std::ops::Deref for Recomputed<M> {
@@ -190,24 +190,24 @@ pub trait Module {
     fn forward(&self, x: &Self::In) -> Self::Out;
 }
 #[diagnostic::on_unimplemented(message = "`forward` takes `{T}`, not `{Self}`")]
-pub trait Fits<T> {
-    fn fits(&self) -> &T;
+pub trait ForwardInput<T> {
+    fn forward_input(&self) -> &T;
 }
-impl<T> Fits<T> for T {
-    fn fits(&self) -> &T {
+impl<T> ForwardInput<T> for T {
+    fn forward_input(&self) -> &T {
         self
     }
 }
-pub trait Promised<T> {
-    fn promised(self) -> T;
+pub trait ForwardOutput<T> {
+    fn forward_output(self) -> T;
 }
-impl<T> Promised<T> for T {
-    fn promised(self) -> T {
+impl<T> ForwardOutput<T> for T {
+    fn forward_output(self) -> T {
         self
     }
 }
-pub fn returned<T>(x: impl Promised<T>) -> T {
-    x.promised()
+pub fn check_output<T>(x: impl ForwardOutput<T>) -> T {
+    x.forward_output()
 }
 
 thread_local! {
@@ -263,7 +263,7 @@ impl<I, O, A> TiedWeight for Linear<I, O, Col<A>> {
 }
 impl<I, O, A> SameWeightAs<(O, I)> for Linear<I, O, Col<A>> {}
 
-/// A layer is generic in what it takes.
+/// A layer, generic in its input.
 pub trait Layer<X: ?Sized> {
     type Out;
     fn forward(&self, x: &X) -> Self::Out;
@@ -293,7 +293,7 @@ impl<B, S, I: Whole, O: Whole, E> Layer<Tensor<(B, S, Split<I, Tp>)>> for Linear
     }
 }
 impl<I, O, Style> Linear<I, O, Style> {
-    /// A contraction that forgot its reduction.
+    /// A contraction without its reduction.
     pub fn unreduced<B, S>(&self, _: &Tensor<(B, S, I)>) -> Partial<(B, S, O)> {
         Partial::new()
     }

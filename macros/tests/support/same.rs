@@ -1,6 +1,6 @@
-//! Methods that are written twice, into a plain impl block and into one with `#[forward]`, and called in both.
+//! Comparison of methods in a plain impl block and in one with `#[forward]`.
 
-/// A test that `forward` of the given methods computes a number from 3, with the macro and without.
+/// Defines a test that `forward` computes the given number from 3, with and without the macro.
 macro_rules! same {
     ($name:ident, $expected:expr, $($methods:tt)*) => {
         #[test]

@@ -1,17 +1,18 @@
-//! What can be asked of Meshwright itself: `cargo run --release --features cuda --bin meshwright -- --help`.
+//! Command-line tool that reports GPUs and libraries, and checks the CUDA kernels:
+//! `cargo run --release --features cuda --bin meshwright -- --help`.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-const ABOUT: &str = "Tells what Meshwright finds on this machine, and checks its kernels";
+const ABOUT: &str = "Reports the GPUs and libraries of this machine, and checks the CUDA kernels";
 
 fn main() -> ExitCode {
     let matches = command().get_matches();
     match run(&matches) {
         Ok((text, good)) => {
-            // Whoever reads may have stopped reading: that is no failure.
+            // A closed pipe is not an error.
             let _ = write!(std::io::stdout(), "{text}");
             if good { ExitCode::SUCCESS } else { ExitCode::from(1) }
         }
@@ -23,12 +24,12 @@ fn main() -> ExitCode {
 }
 
 fn command() -> Command {
-    let probe = Command::new("probe").about("Prints the GPUs and the libraries that are found");
+    let probe = Command::new("probe").about("Print the GPUs and libraries found on this machine");
     let kernels = Command::new("kernels")
-        .about("Prints the names of the kernel sources")
+        .about("Print the names of the kernel sources")
         .arg(Arg::new("check").long("check").action(ArgAction::SetTrue).help(
-            "Compile them, print what each kernel uses, and fail if one spills registers, needs more than there are, or \
-             takes too long to compile; no GPU is needed",
+            "Compile the kernels, print their resource usage, and fail if one spills registers, exceeds a resource limit, \
+             or takes too long to compile; needs no GPU",
         ))
         .arg(
             Arg::new("arch")
@@ -43,7 +44,7 @@ fn command() -> Command {
             Arg::new("sources")
                 .value_name("SOURCE")
                 .num_args(0..)
-                .help("Only these sources [default: all, and those that usual models generate]"),
+                .help("Only these sources [default: all, including sources generated for typical models]"),
         );
     Command::new("meshwright")
         .about(ABOUT)
@@ -52,7 +53,7 @@ fn command() -> Command {
         .subcommands([probe, kernels])
 }
 
-/// What to print, and whether all is well.
+/// Runs the subcommand. Returns the text to print, and true on success.
 #[cfg(feature = "cuda")]
 fn run(matches: &ArgMatches) -> Result<(String, bool), String> {
     let reported = match matches.subcommand() {
@@ -61,9 +62,10 @@ fn run(matches: &ArgMatches) -> Result<(String, bool), String> {
                 matches.get_many(name).into_iter().flatten().cloned().collect()
             };
             let sources = cuda::sources(&list("sources"))?;
-            match matches.get_flag("check") {
-                true => cuda::check(&sources, &list("arch")),
-                false => Ok((cuda::names(&sources), true)),
+            if matches.get_flag("check") {
+                cuda::check(&sources, &list("arch"))
+            } else {
+                Ok((cuda::names(&sources), true))
             }
         }
         _ => Ok(cuda::probe()),
@@ -73,7 +75,7 @@ fn run(matches: &ArgMatches) -> Result<(String, bool), String> {
 
 #[cfg(not(feature = "cuda"))]
 fn run(_: &ArgMatches) -> Result<(String, bool), String> {
-    Err("this program was built without GPUs: build it with `--features cuda`".to_string())
+    Err("this program was built without GPU support: build it with `--features cuda`".to_string())
 }
 
 #[cfg(feature = "cuda")]
@@ -87,7 +89,7 @@ mod cuda {
     };
     use meshwright::backend::cuda::{DriverError, SOURCES, Source};
 
-    /// Those of these names; without names all that are written, and those that usual models generate.
+    /// Returns the sources with these names; without names, all sources, including those generated for typical models.
     pub fn sources(names: &[String]) -> Result<Vec<Source>, String> {
         let mut all: Vec<Source> = SOURCES.iter().copied().cloned().collect();
         all.extend(generated_sources());
@@ -109,7 +111,7 @@ mod cuda {
         sources.iter().map(|source| format!("{}\n", source.name)).collect()
     }
 
-    /// What is found, and whether it is enough for a rank.
+    /// Reports libraries and GPUs; returns false if no rank can run on a GPU.
     pub fn probe() -> (String, bool) {
         let mut text = String::new();
         for (library, found) in libraries() {
@@ -117,7 +119,7 @@ mod cuda {
                 Ok(found) => {
                     format!("{} {}: {}\n", library.name(), found.version, found.path.display())
                 }
-                Err(error) => format!("not there: {error}\n"),
+                Err(error) => format!("not found: {error}\n"),
             };
         }
         match probe_devices() {
@@ -125,9 +127,9 @@ mod cuda {
                 for (ordinal, device) in found.devices.iter().enumerate() {
                     let (major, minor) = device.capability;
                     let gib = device.memory as f64 / f64::from(1 << 30);
-                    let (name, processors) = (&device.name, device.multiprocessors);
+                    let (name, multiprocessors) = (&device.name, device.multiprocessors);
                     text += &format!(
-                        "GPU {ordinal}: {name}, compute capability {major}.{minor}, {processors} multiprocessors, \
+                        "GPU {ordinal}: {name}, compute capability {major}.{minor}, {multiprocessors} multiprocessors, \
                          {gib:.1} GiB\n"
                     );
                 }
@@ -168,7 +170,8 @@ mod cuda {
         Ok((text, problems.is_empty()))
     }
 
-    /// A line for each kernel; where a number differs between architectures, they stand in the order of these.
+    /// Formats one line per kernel. Numbers that differ between architectures are listed in the order of
+    /// `architectures`.
     fn table(checked: &[CheckedSource], architectures: &[String]) -> String {
         let mut rows: BTreeMap<(&str, &str), Vec<&CompiledKernel>> = BTreeMap::new();
         for checked in checked {

@@ -1,4 +1,4 @@
-//! Tokenises text for training: `cargo run --release --bin tokenize -- --help`.
+//! Tokenizes text for training: `cargo run --release --bin tokenize -- --help`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ use meshwright::data::{
     Documents, Encoding, TokenizeError, TokenizeProgress, Tokenizer, tokenize_files,
 };
 
-const ABOUT: &str = "Tokenises text into a .bin file of token ids, which --data trains on";
+const ABOUT: &str = "Tokenizes text into a .bin file of token ids for --data";
 
 const AFTER: &str = "\
-Documents are tokenized one by one: each input file, or the text between two --separator.
-A document of more than 64 KiB is cut, at a line break where there is one.
-The output is written under a hidden name and renamed when it is complete.";
+Each document is tokenized separately: an input file, or the text between two --separator.
+A document of more than 64 KiB is split, at a line break if possible.
+The output is written to a hidden file and renamed when it is complete.";
 
 fn main() {
     let matches = command().get_matches();
     match run(&matches) {
-        // Whoever reads may have stopped reading: that is no failure of the work done.
+        // A closed pipe is not an error: the output file is complete.
         Ok(report) => drop(writeln!(std::io::stdout(), "{report}")),
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "error: {error}");
@@ -50,7 +50,7 @@ fn command() -> Command {
                 .value_name("OUT.bin")
                 .value_parser(path())
                 .required(true)
-                .help("Where the token ids go, little-endian"),
+                .help("Output file of token ids, little-endian"),
         )
         .arg(
             flag("tokenizer")
@@ -61,17 +61,17 @@ fn command() -> Command {
         )
         .arg(
             flag("dtype").value_name("DTYPE").value_parser(["u16", "u32"]).help(
-                "Width of an id [default: u16 where every id of the tokenizer fits, else u32]",
+                "Width of an id [default: u16 if every id of the tokenizer fits, else u32]",
             ),
         )
         .arg(
             flag("append-eos")
                 .value_name("TOKEN")
-                .help("Put this token after each document, such as <|endoftext|>"),
+                .help("Append this token to each document, such as <|endoftext|>"),
         )
         .arg(flag("separator").value_name("TEXT").help(
-            "What ends a document and belongs to none; \\n stands for a line break, \\t for a tab \
-             [default: none, each file is one document]",
+            "Separator between documents, part of neither; \\n is a line break, \\t a tab [default: none, each file is one \
+             document]",
         ))
 }
 
@@ -108,7 +108,7 @@ fn run(matches: &ArgMatches) -> Result<String, TokenizeError> {
     ))
 }
 
-/// Length of all inputs, where they are files.
+/// Returns the total size of the inputs, if all are regular files.
 fn total_bytes(inputs: &[PathBuf]) -> Option<u64> {
     let bytes = |path: &PathBuf| {
         let metadata = std::fs::metadata(path).ok().filter(|_| path != Path::new("-"))?;

@@ -1,27 +1,27 @@
-//! Mesh axes: the directions along which ranks are arranged.
+//! Mesh axes and sets of them.
 
-/// One direction of the mesh, outermost first in the default order.
+/// An axis of the mesh, ordered from outermost to innermost.
 ///
 /// An *axis* belongs to the mesh; a *dim* belongs to a tensor. The two words are never mixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum AxisId {
-    /// Pipeline stages.
+    /// Pipeline parallelism.
     Pp,
     /// Data parallelism with replicated parameters.
     Dp,
     /// Data parallelism with sharded parameters.
     Fsdp,
-    /// Experts.
+    /// Expert parallelism.
     Ep,
-    /// Context parallelism: the sequence outside tensor-parallel regions.
+    /// Context parallelism: splits the sequence outside tensor-parallel regions.
     Cp,
     /// Tensor parallelism.
     Tp,
 }
 
 impl AxisId {
-    /// Every axis, outermost first.
+    /// All axes, outermost first.
     pub const ALL: [AxisId; 6] =
         [AxisId::Pp, AxisId::Dp, AxisId::Fsdp, AxisId::Ep, AxisId::Cp, AxisId::Tp];
 
@@ -49,33 +49,33 @@ impl std::fmt::Display for AxisId {
 pub struct AxisSet(u8);
 
 impl AxisSet {
-    /// No axis.
+    /// The empty set.
     pub const NONE: AxisSet = AxisSet(0);
-    /// Every axis.
+    /// The set of all axes.
     pub const ALL: AxisSet = AxisSet((1 << AxisId::ALL.len()) - 1);
     /// The axes over which ranks read different samples: `dp`, `fsdp` and `ep` together.
     pub const DATA: AxisSet =
         AxisSet::of(AxisId::Dp).or(AxisSet::of(AxisId::Fsdp)).or(AxisSet::of(AxisId::Ep));
 
-    /// The set that holds `axis` alone.
+    /// Creates the set of one axis.
     pub const fn of(axis: AxisId) -> AxisSet {
         AxisSet(1 << axis as u8)
     }
 
-    /// A number of its own for every set, below 256.
+    /// Returns a unique number below 256 for each set.
     pub(crate) const fn number(self) -> usize {
         self.0 as usize
     }
 
-    /// Axes in either set.
+    /// Returns the union of both sets.
     pub const fn or(self, other: AxisSet) -> AxisSet {
         AxisSet(self.0 | other.0)
     }
 
-    /// Axes in either set, none of which may be in both.
+    /// Returns the union of two disjoint sets.
     ///
     /// # Panics
-    /// When an axis is in both, which in a constant is a compile error.
+    /// If an axis is in both sets, which is a compile error in a constant.
     pub const fn joined(self, other: AxisSet) -> AxisSet {
         assert!(
             self.and(other).is_empty(),
@@ -85,27 +85,27 @@ impl AxisSet {
         self.or(other)
     }
 
-    /// Axes in both sets.
+    /// Returns the intersection of both sets.
     pub const fn and(self, other: AxisSet) -> AxisSet {
         AxisSet(self.0 & other.0)
     }
 
-    /// Axes of `self` that are not in `other`.
+    /// Returns the axes of `self` that are not in `other`.
     pub const fn minus(self, other: AxisSet) -> AxisSet {
         AxisSet(self.0 & !other.0)
     }
 
-    /// Whether `axis` is in the set.
+    /// Returns true if `axis` is in the set.
     pub const fn contains(self, axis: AxisId) -> bool {
         self.0 & (1 << axis as u8) != 0
     }
 
-    /// Whether the set holds no axis.
+    /// Returns true if the set has no axis.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The axes of the set, outermost first.
+    /// Iterates over the axes of the set, outermost first.
     pub fn iter(self) -> impl Iterator<Item = AxisId> {
         AxisId::ALL.into_iter().filter(move |axis| self.contains(*axis))
     }

@@ -9,17 +9,17 @@ use super::{Axis, AxisGroup, AxisId, AxisSet, Data, Here, Home};
 
 /// One dim of a tensor, possibly split: a dim declared by [`dims!`](crate::dims), or a [`Split`] of one.
 ///
-/// What it says follows from the declaration; there is nothing to implement.
+/// Its items follow from the declaration; there is nothing to implement.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a dim",
     note = "declare it: `dims! {{ Batch @ data, Seq, Hidden }}`"
 )]
 pub trait Dim: Sized + 'static {
-    /// The declared name, without the split.
+    /// The declared name, without a split.
     const NAME: &'static str;
-    /// The axes over which ranks hold different parts of this dim.
+    /// The axes over which ranks hold different shards of this dim.
     const VARIES: AxisSet;
-    /// What is known of the dim at run time.
+    /// The dim's description at run time.
     const INFO: DimInfo;
     /// The axes of [`VARIES`](Self::VARIES) as a type.
     type Usage: UsageSet;
@@ -27,18 +27,17 @@ pub trait Dim: Sized + 'static {
     const SEAL: Seal;
 }
 
-/// A dim that is not split: all of it, or all that its home (`@ data`) leaves to a rank. Implemented by
-/// [`dims!`](crate::dims).
+/// A dim that is not split further than by its declaration (`@ data`). Implemented by [`dims!`](crate::dims).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a whole dim",
     label = "needs a dim declared with `dims!`, and not split",
-    note = "in the type of a layer name dims unsplit, `Linear<Hidden, Ffn>`: `#[sharded(..)]` on the field splits them",
-    note = "a split dim of a tensor is made whole by `.gather(Dim)`"
+    note = "name the dims of a layer unsplit, `Linear<Hidden, Ffn>`: `#[sharded(..)]` on the field splits them",
+    note = "`.gather(Dim)` makes a split dim of a tensor whole"
 )]
 pub trait Whole: Sized + 'static {
-    /// The declared name, which is also [`Dim::NAME`].
+    /// The declared name, equal to [`Dim::NAME`].
     const DECLARED_NAME: &'static str;
-    /// Where the dim lives.
+    /// The axes that distribute the dim by declaration.
     type Home: Home;
 }
 
@@ -52,21 +51,21 @@ impl<D: Whole> Dim for D {
     const SEAL: Seal = Seal::new();
 }
 
-/// A dim of which every rank sees everything: declared without `@ axis`.
+/// A dim that is whole on every rank: declared without `@ axis`.
 #[diagnostic::on_unimplemented(
-    message = "a rank holds only a part of `{Self}`, but this reads along all of it",
-    label = "needs all of the dim on each rank",
-    note = "a split dim is made whole by `.gather(Dim)`, and by column-parallel layers on the way in",
+    message = "a rank holds only a shard of `{Self}`, but this operation reads the whole dim",
+    label = "needs the whole dim on each rank",
+    note = "`.gather(Dim)` makes a split dim whole, and so does entering a column-parallel layer",
     note = "a dim declared over an axis, `Seq @ cp`, needs a context-parallel attention; declare it without `@` to keep it whole"
 )]
 pub trait Local: Whole<Home = Here> {}
 
-/// The home of a dim `D` of which every rank has all: [`Here`].
+/// The home of a dim `D` that is whole on every rank: [`Here`].
 #[diagnostic::on_unimplemented(
-    message = "`{D}` is declared over `{Self}`, so each rank has a part of it only: no layer or parameter can have this dim",
-    label = "this needs all of `{D}` on each rank",
+    message = "`{D}` is declared over `{Self}`, so each rank has only a shard of it: no layer or parameter can have this dim",
+    label = "this needs the whole `{D}` on each rank",
     note = "declare the dims of layers and parameters without `@`: `#[sharded(..)]` on a field splits them over tensor-parallel ranks",
-    note = "a dim declared over an axis, such as `Batch @ data` or `Seq @ cp`, is one along which a layer does the same for each element"
+    note = "a dim declared over an axis, such as `Batch @ data` or `Seq @ cp`, is one along which a layer treats all elements alike"
 )]
 pub trait OnEveryRank<D>: Home {
     #[doc(hidden)]
@@ -77,16 +76,16 @@ impl<D> OnEveryRank<D> for Here {
     const SEAL: Seal = Seal::new();
 }
 
-/// A dim of samples, of which ranks of the data axes hold different ones: declared `@ data`.
+/// A dim of samples, distributed over the data axes: declared `@ data`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not distributed over all data axes",
-    label = "each data-parallel rank reads other samples of this dim",
+    label = "each data-parallel rank reads different samples of this dim",
     note = "declare it `dims! {{ {Self} @ data, .. }}`; `@ dp` or `@ fsdp` alone is one of the data axes, and without `@` every rank would count all samples as its own"
 )]
 pub trait BatchDim: Whole<Home = Data> {}
 
-/// Dim `D` cut over mesh axis `A`: rank `r` of `p` holds elements `r*n/p .. (r+1)*n/p`, of all or of those that the
-/// home of `D` leaves to it.
+/// Dim `D` split over mesh axis `A`: rank `r` of `p` holds elements `r*n/p .. (r+1)*n/p` of the `n` elements that the
+/// home of `D` leaves to its group.
 pub struct Split<D, A>(PhantomData<(D, A)>);
 
 #[diagnostic::do_not_recommend]
@@ -98,26 +97,26 @@ impl<D: Whole, A: Axis> Dim for Split<D, A> {
     const SEAL: Seal = Seal::new();
 }
 
-/// A dim, as run-time code sees it.
+/// The run-time description of a dim.
 #[derive(Debug, Clone, Copy)]
 pub struct DimInfo {
     /// The declared name.
     pub name: &'static str,
-    /// Identifies the declared dim, whatever its name.
+    /// Identity of the declared dim, independent of its name.
     pub key: fn() -> TypeId,
-    /// The axis it is cut over, if any.
+    /// The axis that splits it, if any.
     pub split: Option<AxisId>,
-    /// The axes it is distributed over by declaration.
+    /// The axes that distribute it by declaration.
     pub home: AxisSet,
 }
 
 impl DimInfo {
-    /// The axes over which ranks hold different parts of the dim.
+    /// Returns the axes over which ranks hold different shards of the dim.
     pub fn axes(&self) -> AxisSet {
         self.split.map_or(self.home, |axis| self.home.or(AxisSet::of(axis)))
     }
 
-    /// Whether both are the same declared dim, split alike.
+    /// Returns true if both are the same declared dim, split alike.
     pub fn is(&self, other: &DimInfo) -> bool {
         (self.key)() == (other.key)() && self.split == other.split
     }

@@ -1,10 +1,10 @@
-//! The mesh axes as types, for use in the type of a tensor.
+//! Mesh axes as types, for the types of tensors.
 
 use super::sealed::Seal;
 use super::usage::{Once, Unused, UsageSet};
 use super::{AxisId, AxisSet};
 
-/// A set of mesh axes as a type: one axis, the data axes together, or none.
+/// A set of mesh axes as a type: one axis, all data axes, or none.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a mesh axis",
     note = "the axes are `Pp`, `Dp`, `Fsdp`, `Ep`, `Cp` and `Tp`; `Data` stands for `Dp`, `Fsdp` and `Ep` together"
@@ -20,41 +20,40 @@ pub trait AxisGroup: 'static {
 
 /// A single mesh axis as a type.
 pub trait Axis: AxisGroup {
-    /// The axis this type stands for.
+    /// The axis that this type represents.
     const ID: AxisId;
 }
 
-/// Where a dim lives when a model declares it: nowhere in particular ([`Here`]), or distributed over axes
-/// (`Batch @ data`, `Seq @ cp`).
+/// The axes that distribute a dim by declaration: none ([`Here`]), or those after `@` (`Batch @ data`, `Seq @ cp`).
 ///
-/// Neither `Tp` nor `Pp` is a home: what tensor-parallel ranks split differs from layer to layer, so the type of a
-/// layer or tensor says it.
+/// Neither `Tp` nor `Pp` is a home: the dims that tensor parallelism splits differ from layer to layer, so they are
+/// part of the type of a layer or tensor.
 #[diagnostic::on_unimplemented(
     message = "no dim can be declared over `{Self}`",
     label = "not the home of a dim",
     note = "a dim is declared without an axis, or over `data`, `dp`, `fsdp`, `ep` or `cp`",
-    note = "what tensor-parallel ranks split is said where it is split: `#[sharded(tp = \"col\")]` on a field, `Split<Ffn, Tp>` in the type of a tensor"
+    note = "tensor-parallel splits are declared where they apply: `#[sharded(tp = \"col\")]` on a field, `Split<Ffn, Tp>` in the type of a tensor"
 )]
 pub trait Home: AxisGroup + ApartFrom<Tp> + ApartFrom<Pp> {}
 
-/// A home that leaves axis `A` free, so that another dim of the tensor can be split over it.
+/// A home that does not use axis `A`, so that another dim of the tensor can be split over `A`.
 #[diagnostic::on_unimplemented(
     message = "a tensor with a dim distributed over `{Self}` cannot be split over `{A}`",
-    label = "this axis distributes a dim of the tensor already"
+    label = "this axis already distributes a dim of the tensor"
 )]
 pub trait ApartFrom<A> {}
 
-/// An axis over which parameters can be split. Ranks of the other axes compute with the same parameters, on other
-/// samples or other parts of a sequence.
+/// An axis over which parameters can be split. Ranks of other axes compute with the same parameters, on different
+/// samples or shards of a sequence.
 #[diagnostic::on_unimplemented(
     message = "the parameters of a layer cannot be split over `{Self}`",
     label = "not an axis of tensor parallelism",
     note = "`#[sharded(tp = \"col\")]`, `\"row\"` and `\"vocab\"` split over `Tp`",
-    note = "over `fsdp` parameters are sharded by `--zero`, without a word in a type; the ranks of a data axis read different samples, so a layer cannot be split over it"
+    note = "sharding over `fsdp` is set by `--zero`, not by a type; the ranks of a data axis read different samples, so a layer cannot be split over it"
 )]
 pub trait ModelAxis: Axis {}
 
-/// Not distributed: every rank sees all of the dim.
+/// The home of a dim that is not distributed: it is whole on every rank.
 #[derive(Debug, Clone, Copy)]
 pub struct Here;
 
@@ -75,13 +74,13 @@ macro_rules! axes {
 }
 
 axes! {
-    /// Pipeline stages.
+    /// Pipeline parallelism.
     Pp;
     /// Data parallelism with replicated parameters.
     Dp;
     /// Data parallelism with sharded parameters.
     Fsdp;
-    /// Experts.
+    /// Expert parallelism.
     Ep;
     /// Context parallelism.
     Cp;

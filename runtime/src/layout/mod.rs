@@ -1,13 +1,16 @@
-//! What a tensor means on the mesh: axes, dims, splits and the rules between shapes. Knows no data.
+//! Tensor layout as types: mesh axes, named dims, splits, and the rules between shapes. Contains no data.
+//!
+//! In the terms of DTensor, a whole dim is `Replicate`, a [`Split`] dim or one declared `@ axis` is `Shard`, and
+//! [`Partial`](crate::tensor::Partial) is `Partial`. Here they are part of a tensor's type.
 
 mod axis;
 mod dim;
 mod marker;
-mod region;
 mod same;
 mod sealed;
 mod select;
 mod shape;
+mod tensor_parallel;
 mod usage;
 
 pub use axis::{AxisId, AxisSet};
@@ -15,8 +18,8 @@ pub use dim::{BatchDim, Dim, DimInfo, Local, OnEveryRank, Split, Whole};
 pub use marker::{
     ApartFrom, Axis, AxisGroup, Cp, Data, Dp, Ep, Fsdp, Here, Home, ModelAxis, Pp, Tp,
 };
-pub use region::{Ends, Enter, Entry, ScatterLast, Unsplit, With};
 pub use same::{Broadcast, Identical, SameShape};
 pub(crate) use sealed::{Internal, Seal};
 pub use select::{At, GatherDim, SplitDim, SumOver};
 pub use shape::{Dims, Feature, LocalFeature, ParamDim, ParamShape, Shape, WholeFeature};
+pub use tensor_parallel::{Ends, Enter, Entry, ScatterLast, Unsplit, With};

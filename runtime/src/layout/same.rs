@@ -1,9 +1,9 @@
-//! Which shapes are the same: tensors are combined element by element, and are not broadcast.
+//! Equality of shapes: elementwise operations combine tensors of the same shape, without broadcasting.
 
-/// The shape itself, which tensors of shape `Self` are combined with.
+/// A shape that elementwise operations can combine with `Self`: the same shape.
 ///
-/// Every pair of tuples has an impl whose bound says what is wrong with it: [`Identical`] for as many dims on both
-/// sides, [`Broadcast`] for fewer on one.
+/// Every pair of tuples has an impl whose bound reports the mismatch: [`Identical`] if both sides have as many dims,
+/// [`Broadcast`] if one side has fewer.
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{Self}` cannot be combined with one shaped `{T}`",
     label = "not known to be the same shape"
@@ -21,11 +21,11 @@ pub trait Identical<T> {}
 #[diagnostic::do_not_recommend]
 impl<S> Identical<S> for S {}
 
-/// Never implemented: a shape whose tensors could be combined with tensors of more or fewer dims.
+/// Broadcasting to a shape with more or fewer dims. Never implemented.
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{Self}` cannot be combined with one shaped `{T}`: tensors are not broadcast",
     label = "one side has more dims than the other",
-    note = "give both sides the same shape: a constant is made in it, `Tensor::from_fn(x.rank(), &x.sizes(), ..)`, and a sum or mean drops a dim of the larger one",
+    note = "give both sides the same shape: create a constant with it, `Tensor::from_fn(x.rank(), &x.sizes(), ..)`, or drop a dim of the larger side by a sum or mean",
     note = "a learned vector or matrix that repeats along the leading dims is a parameter over the trailing ones: `gain: Param<(Hidden,)>` and `x * &self.gain`"
 )]
 pub trait Broadcast<T> {}

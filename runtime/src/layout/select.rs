@@ -1,21 +1,21 @@
-//! Picking one dim of a shape by its name, as a type.
+//! Selecting a dim of a shape by its name, as types: sum, gather and split.
 
 use super::sealed::Seal;
 use super::{ApartFrom, Axis, AxisGroup, Dim, Dims, Split, Whole};
 
-/// A position in a shape; found by the compiler, never written.
+/// A position in a shape, inferred by the compiler.
 #[derive(Debug)]
 pub struct At<const POSITION: usize>;
 
-/// The shape holds dim `D`, whole or split, and can be summed over it.
+/// A shape with dim `D`, whole or split, which can be summed over it.
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{Self}` cannot be summed over `{D}`",
     label = "`{D}` is not a dim of `{Self}`"
 )]
 pub trait SumOver<D, P> {
-    /// The dims that are left.
+    /// The remaining dims.
     type Left: Dims;
-    /// The axes over which the sum is then still partial: [`Here`](super::Here) where it is complete.
+    /// The axes over which the sum is partial: [`Here`](super::Here) if it is complete.
     type PartialOver: AxisGroup;
     /// Position of the dim.
     const DIM: usize;
@@ -23,15 +23,15 @@ pub trait SumOver<D, P> {
     const SEAL: Seal;
 }
 
-/// A dim that shape `S` holds split over an axis, and that can be gathered.
+/// A dim that is split in shape `S`, and can be gathered.
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{S}` cannot be gathered along `{Self}`",
     label = "`{Self}` is not a split dim of `{S}`"
 )]
 pub trait GatherDim<S, P> {
-    /// The shape with the dim whole.
+    /// The shape after the dim is gathered.
     type Out: Dims;
-    /// The axis over which it was split.
+    /// The axis that splits it.
     type Axis: Axis;
     /// Position of the dim.
     const DIM: usize;
@@ -39,14 +39,14 @@ pub trait GatherDim<S, P> {
     const SEAL: Seal;
 }
 
-/// A dim that shape `S` holds whole, beside no other that is split, so that it can be split over `A`.
+/// A whole dim of shape `S` that can be split over `A`, as no other dim is split.
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{S}` cannot be split along `{Self}`",
-    label = "`{Self}` is not a whole dim of `{S}`, or another dim is split, or distributed over the same axis, already",
-    note = "one mesh axis cannot distribute two dims of a tensor, or one dim twice: make the split one whole first, `.gather(Dim)`, or split over another axis"
+    label = "`{Self}` is not a whole dim of `{S}`, or another dim is already split or distributed over the same axis",
+    note = "one mesh axis cannot distribute two dims of a tensor, or one dim twice: first make the split dim whole by `.gather(Dim)`, or split over another axis"
 )]
 pub trait SplitDim<S, A, P> {
-    /// The shape with the dim split.
+    /// The shape after the dim is split.
     type Out: Dims;
     /// Position of the dim.
     const DIM: usize;

@@ -1,4 +1,4 @@
-//! Shapes: tuples of dims; and features: what a layer reads and writes at the end of a shape.
+//! Shapes (tuples of dims) and features (the trailing dims that a layer reads or writes).
 
 use super::sealed::Seal;
 use super::usage::{OneDimPerAxis, UsageSet};
@@ -6,10 +6,10 @@ use super::{
     Axis, AxisGroup, AxisSet, Dim, DimInfo, Here, ModelAxis, OnEveryRank, SameShape, Split, Whole,
 };
 
-/// The dims of a tensor, outermost first, of which no two are distributed over one mesh axis: what tensors can be made of.
+/// [`Dims`] in which each mesh axis distributes at most one dim, once: a shape that a tensor can be created with.
 ///
-/// Everything that is [`Dims`] is a shape but this. In code that is generic in dims, and makes tensors of them,
-/// `where (B, S): Shape` says so.
+/// Code that is generic in dims and creates tensors needs the bound `where (B, S): Shape`. This function is refused, as
+/// `Tp` would split two dims of the result:
 ///
 /// ```compile_fail,E0277
 /// use meshwright::prelude::*;
@@ -26,30 +26,30 @@ impl<S: Dims> Shape for S where <S::Usage as UsageSet>::Verdict: OneDimPerAxis<S
 
 /// The dims of a tensor, outermost first: a tuple of 1 to 5 dims.
 ///
-/// A weight may group its dims, `(Hidden, (Heads, HeadDim))`: what it reads, and what it writes. `((Heads, HeadDim),)`
-/// only writes, as a bias does.
+/// The shape of a weight may group its dims by input and output: `(Hidden, (Heads, HeadDim))`. A bias has output dims
+/// only: `((Heads, HeadDim),)`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a shape",
     note = "a shape is a tuple of 1 to 5 dims: `(Batch, Seq, Hidden)`; of one dim: `(Hidden,)`"
 )]
 pub trait Dims: SameShape<Self> + 'static {
-    /// The axes over which ranks hold different parts.
+    /// The axes over which ranks hold different shards.
     const VARIES: AxisSet;
-    /// Each dim, outermost first.
+    /// The dims, outermost first.
     const DIMS: &'static [DimInfo];
-    /// As the shape of a weight: number of leading dims that it reads, the others being those it writes.
+    /// Number of leading input dims, if this is the shape of a weight; the others are output dims.
     const READS: usize = 1;
-    /// How often each mesh axis distributes a dim.
+    /// The number of dims that each mesh axis distributes, as a type.
     type Usage: UsageSet;
     #[doc(hidden)]
     const SEAL: Seal;
 }
 
-/// The uses of no axis.
+/// Usage of no axis.
 type NoUse = <Here as AxisGroup>::Usage;
 type Plus<U, D> = <U as UsageSet>::Plus<<D as Dim>::Usage>;
 
-/// The uses of several dims together.
+/// The combined usage of several dims.
 macro_rules! usage {
     ($dim:ident) => { <$dim as Dim>::Usage };
     ($dim:ident $($rest:ident)+) => { Plus<usage!($($rest)+), $dim> };
@@ -94,18 +94,18 @@ grouped_shapes! {
     <A, B, C, D> ((A, B), (C, D)), reads 2;
 }
 
-/// What a layer reads or writes at the end of a shape: one dim, or a pair such as `(Heads, HeadDim)` whose first
-/// dim is the one that a split cuts.
+/// The trailing dims that a layer reads or writes: one dim, or a pair such as `(Heads, HeadDim)`, which is split along
+/// its first dim.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a dim nor a pair of dims",
     note = "a layer reads and writes one dim (`Hidden`) or a pair (`(Heads, HeadDim)`)"
 )]
 pub trait Feature: 'static {
-    /// The shape of something that has these dims and no others, such as a bias.
+    /// The shape with only these dims, as that of a bias.
     type Alone: Dims;
-    /// The axes over which ranks hold different parts.
+    /// The axes over which ranks hold different shards.
     const VARIES: AxisSet;
-    /// Each dim, outermost first.
+    /// The dims, outermost first.
     const DIMS: &'static [DimInfo];
     #[doc(hidden)]
     const SEAL: Seal;
@@ -125,13 +125,13 @@ impl<D: Dim, E: Dim> Feature for (D, E) {
     const SEAL: Seal = Seal::new();
 }
 
-/// A feature of which nothing is split.
+/// A feature without a split dim.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a whole dim or pair of dims",
     note = "name the dims of a layer unsplit (`Linear<Hidden, Ffn>`); `#[sharded(..)]` on the field splits them"
 )]
 pub trait WholeFeature: Feature {
-    /// The same feature cut over `A`, at its first dim.
+    /// The feature with its first dim split over `A`.
     type Split<A: Axis>: Feature;
 }
 
@@ -143,9 +143,9 @@ impl<D: Whole, E: Whole> WholeFeature for (D, E) {
     type Split<A: Axis> = (Split<D, A>, E);
 }
 
-/// A feature of which every rank has all: what layers read and write before they are sharded.
+/// A feature that is whole on every rank: the input and output of layers before they are sharded.
 #[diagnostic::on_unimplemented(
-    message = "a layer cannot read or write `{Self}`: each rank has a part of it only",
+    message = "a layer cannot read or write `{Self}`: each rank has only a shard of it",
     label = "one of its dims is split, declared over an axis, or not declared as a dim",
     note = "declare the dims of layers without `@`, and name them unsplit: `#[sharded(..)]` on the field splits them"
 )]
@@ -173,7 +173,7 @@ where
 #[diagnostic::on_unimplemented(
     message = "a parameter cannot have the dim `{Self}`",
     label = "distributed over an axis whose ranks compute with the same parameters",
-    note = "the ranks of the axis have other samples, or other parts of the sequence: each would train a part of the parameter on its own share of the data only",
+    note = "the ranks of the axis have different samples, or shards of the sequence: each would train a shard of the parameter on only its own data",
     note = "a parameter's dims are declared without `@`, and split over `Tp` if at all"
 )]
 pub trait ParamDim: Dim {

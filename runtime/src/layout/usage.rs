@@ -1,15 +1,16 @@
-//! How often each mesh axis distributes a dim of a shape, as types: so that the compiler refuses an axis that would
-//! distribute two dims of one tensor before anything is instantiated.
+//! Type-level counts of the dims that each mesh axis distributes.
+//!
+//! With them the compiler refuses an axis that distributes two dims of one tensor before generic code is instantiated.
 
 use std::marker::PhantomData;
 
-/// How often an axis is used.
+/// The number of dims that one axis distributes: none, one, or too many.
 pub trait Usage: 'static {
-    /// One use more.
-    type Again: Usage;
-    /// The uses of both.
+    /// The count plus one.
+    type Next: Usage;
+    /// The sum of both counts.
     type Plus<U: Usage>: Usage;
-    /// `Others`, the verdict over other axes, if this one distributes one dim at most.
+    /// The verdict: `Others`, that of the other axes, if this axis distributes at most one dim.
     type And<Others>;
 }
 
@@ -26,40 +27,40 @@ pub struct Once<A>(PhantomData<A>);
 pub struct Twice<A>(PhantomData<A>);
 
 impl<A: 'static> Usage for Unused<A> {
-    type Again = Once<A>;
+    type Next = Once<A>;
     type Plus<U: Usage> = U;
     type And<Others> = Others;
 }
 
 impl<A: 'static> Usage for Once<A> {
-    type Again = Twice<A>;
-    type Plus<U: Usage> = U::Again;
+    type Next = Twice<A>;
+    type Plus<U: Usage> = U::Next;
     type And<Others> = Others;
 }
 
 impl<A: 'static> Usage for Twice<A> {
-    type Again = Twice<A>;
+    type Next = Twice<A>;
     type Plus<U: Usage> = Twice<A>;
     type And<Others> = Twice<A>;
 }
 
-/// The uses of all axes: a tuple of [`Usage`]s, for `pp`, `dp`, `fsdp`, `ep`, `cp` and `tp`.
+/// The counts of all axes: a tuple of [`Usage`]s, for `pp`, `dp`, `fsdp`, `ep`, `cp` and `tp`.
 pub trait UsageSet: 'static {
-    /// Uses of `pp`.
+    /// Count of `pp`.
     type Pp: Usage;
-    /// Uses of `dp`.
+    /// Count of `dp`.
     type Dp: Usage;
-    /// Uses of `fsdp`.
+    /// Count of `fsdp`.
     type Fsdp: Usage;
-    /// Uses of `ep`.
+    /// Count of `ep`.
     type Ep: Usage;
-    /// Uses of `cp`.
+    /// Count of `cp`.
     type Cp: Usage;
-    /// Uses of `tp`.
+    /// Count of `tp`.
     type Tp: Usage;
-    /// The uses of both, axis by axis.
+    /// The sum of both counts, axis by axis.
     type Plus<U: UsageSet>: UsageSet;
-    /// [`Distinct`] if each axis distributes one dim at most, else [`Twice`] over the first that distributes more.
+    /// [`Distinct`] if each axis distributes at most one dim, else [`Twice`] of the first axis that distributes more.
     type Verdict;
 }
 
@@ -81,17 +82,17 @@ impl<P: Usage, D: Usage, F: Usage, E: Usage, C: Usage, T: Usage> UsageSet for (P
     type Verdict = P::And<D::And<F::And<E::And<C::And<T::And<Distinct>>>>>>;
 }
 
-/// No axis distributes two dims.
+/// Each axis distributes at most one dim.
 #[derive(Debug)]
 pub struct Distinct;
 
-/// The verdict over a shape `S` that tensors can have: [`Distinct`].
+/// The verdict of a shape `S` that tensors can have: [`Distinct`].
 #[diagnostic::on_unimplemented(
     message = "`{S}` cannot be the shape of a tensor: one mesh axis would distribute two of its dims, or one dim twice",
-    label = "the ranks of the axis would hold the diagonal blocks only",
-    note = "split one of the dims only, or over another axis; `.gather(Dim)` makes a split dim whole first",
+    label = "the ranks of the axis would hold only the diagonal blocks",
+    note = "split only one of the dims, or split over another axis; `.gather(Dim)` makes a split dim whole first",
     note = "a dim declared `@ data` is distributed over `dp`, `fsdp` and `ep`",
-    note = "code that is generic in dims, and makes tensors of them, says `where (B, S): Shape`"
+    note = "code that is generic in dims and creates tensors needs the bound `where (B, S): Shape`"
 )]
 pub trait OneDimPerAxis<S> {}
 

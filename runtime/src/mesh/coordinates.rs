@@ -1,35 +1,35 @@
-//! Where a rank lies on the mesh, and with whom it forms groups.
+//! Coordinates of ranks on the mesh, and process groups along its axes.
 
 use crate::layout::{AxisId, AxisSet};
 
 use super::MeshShape;
 
-/// The position of one rank along every axis.
+/// The position of a rank along each axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Coordinates {
     along: [usize; AxisId::ALL.len()],
 }
 
 impl Coordinates {
-    /// Position along `axis`, from 0 up to its degree.
+    /// Returns the position along `axis`, from 0 up to its degree.
     pub const fn along(&self, axis: AxisId) -> usize {
         self.along[axis as usize]
     }
 
-    /// The same position but for `axis`.
+    /// Returns these coordinates with another position along `axis`.
     pub const fn with(mut self, axis: AxisId, position: usize) -> Coordinates {
         self.along[axis as usize] = position;
         self
     }
 }
 
-/// Ranks are numbered with `tp` innermost (neighbouring ranks) and `pp` outermost, in the order of
+/// Ranks are numbered with `tp` innermost (neighboring ranks) and `pp` outermost, in the order of
 /// [`AxisId::ALL`].
 impl MeshShape {
-    /// Where `rank` lies.
+    /// Returns the coordinates of `rank`.
     ///
     /// # Panics
-    /// When the mesh has no such rank: a fault of the calling code.
+    /// If the mesh has no such rank, a bug of the caller.
     pub fn coordinates(&self, rank: usize) -> Coordinates {
         assert!(rank < self.world_size(), "rank {rank} is not on the mesh {self}");
         let mut rest = rank;
@@ -41,10 +41,10 @@ impl MeshShape {
         Coordinates { along }
     }
 
-    /// The rank that lies at `coordinates`.
+    /// Returns the rank at `coordinates`.
     ///
     /// # Panics
-    /// When the coordinates lie outside the mesh: a fault of the calling code.
+    /// If the coordinates are outside the mesh, a bug of the caller.
     pub fn rank_of(&self, coordinates: &Coordinates) -> usize {
         AxisId::ALL.into_iter().fold(0, |rank, axis| {
             let (position, degree) = (coordinates.along(axis), self.degree(axis));
@@ -53,9 +53,10 @@ impl MeshShape {
         })
     }
 
-    /// The ranks that differ from `rank` along `axes` only, `rank` among them, ordered by coordinates.
+    /// Returns the process group of `rank` along `axes`: the ranks whose coordinates differ along `axes` only,
+    /// including `rank`, ordered by coordinates.
     pub fn group_of(&self, rank: usize, axes: AxisSet) -> Vec<usize> {
-        // Outermost axis first, so that the list comes out ordered.
+        // Outermost axis first, which keeps the list ordered.
         let mut members = vec![self.coordinates(rank)];
         for axis in axes.iter() {
             let along = |c: Coordinates| (0..self.degree(axis)).map(move |p| c.with(axis, p));
@@ -64,13 +65,13 @@ impl MeshShape {
         members.iter().map(|coordinates| self.rank_of(coordinates)).collect()
     }
 
-    /// The index of `rank` within [`group_of`](Self::group_of) the same rank and axes.
+    /// Returns the group rank of `rank`: its index in [`group_of`](Self::group_of).
     pub fn index_in_group(&self, rank: usize, axes: AxisSet) -> usize {
         let coordinates = self.coordinates(rank);
         axes.iter().fold(0, |idx, axis| idx * self.degree(axis) + coordinates.along(axis))
     }
 
-    /// Every group over `axes`, ordered by first rank. Each rank is in exactly one.
+    /// Returns all groups along `axes`, ordered by first rank. Each rank is in exactly one group.
     pub fn groups(&self, axes: AxisSet) -> Vec<Vec<usize>> {
         (0..self.world_size())
             .filter(|rank| self.index_in_group(*rank, axes) == 0)
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn tensor_parallel_ranks_are_neighbours() {
+    fn tensor_parallel_ranks_are_neighbors() {
         let shape: MeshShape = "dp=2,tp=3".parse().unwrap();
         assert_eq!(shape.groups(axes(&[AxisId::Tp])), [[0, 1, 2], [3, 4, 5]]);
         assert_eq!(shape.groups(axes(&[AxisId::Dp])), [[0, 3], [1, 4], [2, 5]]);

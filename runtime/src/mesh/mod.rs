@@ -1,4 +1,4 @@
-//! Arrangement of ranks: degrees per axis, coordinates, the groups that communicate, and each rank's part of a dim.
+//! The device mesh: degrees of its axes, coordinates of ranks, process groups, local extents and the `--mesh` grammar.
 
 mod coordinates;
 mod extent;

@@ -6,17 +6,17 @@ use crate::layout::AxisId;
 
 use super::MeshShape;
 
-/// Why a mesh was refused. Every text names the entry and the fix.
+/// An invalid `--mesh` value. Each message names the entry and the fix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MeshError {
-    /// Nothing between two commas, or an empty text.
+    /// An empty entry between two commas, or an empty value.
     #[error(
         "entry {position} of `{text}` is empty; write it as axis=degree, for example `dp=2,tp=2`"
     )]
     EmptyEntry {
-        /// The whole text.
+        /// The whole value.
         text: String,
-        /// Which entry, counted from 1.
+        /// Position of the entry, counted from 1.
         position: usize,
     },
     /// An entry without `=`.
@@ -25,24 +25,24 @@ pub enum MeshError {
         /// The entry.
         entry: String,
     },
-    /// A key that is no axis.
+    /// An unknown axis.
     #[error("entry `{entry}`: there is no axis `{key}`; {hint}")]
     UnknownAxis {
         /// The entry.
         entry: String,
-        /// Its key.
+        /// The unknown name.
         key: String,
-        /// The nearest axis, or the list of axes.
+        /// A suggestion: the nearest axis, or the list of axes.
         hint: String,
     },
-    /// A degree that is no number.
+    /// A degree that is not a number.
     #[error("entry `{entry}`: `{degree}` is not a number of ranks; write for example `{axis}=2`")]
     NotANumber {
         /// The entry.
         entry: String,
-        /// Its axis.
+        /// The axis of the entry.
         axis: AxisId,
-        /// What stands in place of the number.
+        /// The text in place of the number.
         degree: String,
     },
     /// A degree of zero.
@@ -51,13 +51,13 @@ pub enum MeshError {
         /// The axis.
         axis: AxisId,
     },
-    /// An axis named twice.
+    /// A duplicate axis.
     #[error("axis `{axis}` is given twice; keep one entry `{axis}=..`")]
     Duplicate {
         /// The axis.
         axis: AxisId,
     },
-    /// More ranks than a machine can count.
+    /// A number of ranks that overflows `usize`.
     #[error("`{mesh}`: the product of the degrees overflows; use smaller degrees")]
     TooLarge {
         /// The mesh, in canonical form.
@@ -91,17 +91,17 @@ fn parse_entry(entry: &str) -> Result<(AxisId, usize), MeshError> {
         MeshError::UnknownAxis { entry: entry.into(), key: key.into(), hint: hint(key) }
     })?;
     if !degree.is_empty() && degree.bytes().all(|byte| byte.is_ascii_digit()) {
-        // Digits only: what does not parse is too long for a `usize`.
+        // Only digits: a parse error is an overflow.
         let degree = degree.parse().map_err(|_| MeshError::TooLarge { mesh: entry.to_string() })?;
         return Ok((axis, degree));
     }
     Err(MeshError::NotANumber { entry: entry.into(), axis, degree: degree.into() })
 }
 
-/// "did you mean `tp`?" where one axis is near, and otherwise the list of axes.
+/// Returns "did you mean `tp`?" if one axis is close to `key`, else the list of axes.
 fn hint(key: &str) -> String {
     let key = key.to_ascii_lowercase();
-    // Of two equally near axes, the one with the same first letter.
+    // Prefers the axis with the same first letter if two are equally close.
     let distance = |axis: AxisId| {
         let name = axis.name();
         (strsim::damerau_levenshtein(name, &key), name.chars().next() != key.chars().next())
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mesh_is_read_in_any_order_and_written_outermost_first() {
+    fn axes_parse_in_any_order_and_print_outermost_first() {
         for (text, canonical, ranks) in [
             ("dp=2,tp=2", "dp=2,tp=2", 4),
             (" tp = 4 , pp=2", "pp=2,tp=4", 8),

@@ -1,12 +1,12 @@
-//! The degree of every axis.
+//! The shape of the mesh: the degree of each axis.
 
 use crate::layout::{AxisId, AxisSet};
 
 use super::MeshError;
 
-/// How many ranks lie along each axis; an axis that was not named has degree 1.
+/// The degree (number of ranks) of each axis; 1 for axes that are not named.
 ///
-/// Its text form is the `--mesh` grammar: `dp=2,tp=2`, keys in any order, `1` for no axis at all.
+/// Its text form is the `--mesh` grammar: `dp=2,tp=2`, axes in any order; `1` for a single rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MeshShape {
     degrees: [usize; AxisId::ALL.len()],
@@ -16,10 +16,10 @@ impl MeshShape {
     /// The mesh of one rank.
     pub const SINGLE: MeshShape = MeshShape { degrees: [1; AxisId::ALL.len()] };
 
-    /// A mesh with these degrees.
+    /// Creates a mesh with these degrees.
     ///
     /// # Errors
-    /// A zero degree, an axis given twice, or more ranks than a `usize` counts.
+    /// On a degree of zero, a duplicate axis, or a number of ranks that overflows `usize`.
     pub fn new(degrees: impl IntoIterator<Item = (AxisId, usize)>) -> Result<MeshShape, MeshError> {
         let mut shape = MeshShape::SINGLE;
         let mut given = AxisSet::NONE;
@@ -37,17 +37,17 @@ impl MeshShape {
         product.map(|_| shape).ok_or_else(|| MeshError::TooLarge { mesh: shape.to_string() })
     }
 
-    /// Number of ranks: the product of all degrees.
+    /// Returns the number of ranks, which is the product of all degrees.
     pub fn world_size(&self) -> usize {
         self.degrees.iter().product()
     }
 
-    /// Number of ranks along `axis`.
+    /// Returns the number of ranks along `axis`.
     pub const fn degree(&self, axis: AxisId) -> usize {
         self.degrees[axis as usize]
     }
 
-    /// Number of ranks in a group over `axes`: the product of their degrees, 1 for no axis.
+    /// Returns the size of a process group along `axes`, which is the product of their degrees (1 for no axis).
     pub fn degree_of(&self, axes: AxisSet) -> usize {
         axes.iter().map(|axis| self.degree(axis)).product()
     }
@@ -59,7 +59,7 @@ impl Default for MeshShape {
     }
 }
 
-/// Names the axes with more than one rank, outermost first; `1` for a mesh of one rank. Parses back.
+/// Prints the axes with more than one rank, outermost first, or `1` for a single rank, in the `--mesh` grammar.
 impl std::fmt::Display for MeshShape {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let entries: Vec<_> = AxisId::ALL

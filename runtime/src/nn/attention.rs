@@ -19,15 +19,15 @@ pub struct Attention<H, K, D> {
     dims: PhantomData<(H, K, D)>,
 }
 
-/// Queries, keys and values that belong together: `[batch, sequence, H, D]` and twice `[batch, sequence, K, D]`, with
-/// both kinds of heads whole, or both split over one axis.
+/// Matching queries, keys and values: `[batch, sequence, H, D]` and twice `[batch, sequence, K, D]`, with both `H` and
+/// `K` whole, or both split over one axis.
 #[diagnostic::on_unimplemented(
     message = "attention over `{H}` and `{K}` cannot take `{Self}`",
     label = "not queries, keys and values",
     note = "it takes the tuple `(queries, keys, values)`, each a tensor shaped `(Batch, Seq, heads, head dim)`"
 )]
 pub trait QueriesKeysValues<H, K, D> {
-    /// What comes out: shaped like the queries.
+    /// The result, shaped like the queries.
     type Out;
     #[doc(hidden)]
     #[track_caller]
@@ -37,14 +37,14 @@ pub trait QueriesKeysValues<H, K, D> {
 /// Shapes of queries: `(batch, sequence, H, D)`, the heads whole or split.
 #[diagnostic::on_unimplemented(
     message = "the queries are shaped `{Self}`, but this attention has heads `{H}` of `{D}`",
-    label = "the queries, the first operand, do not fit",
-    note = "queries are shaped `(Batch, Seq, {H}, {D})`, with `{H}` whole, or split as `#[sharded(tp = \"col\")]` on their projection does",
+    label = "mismatched queries (the first operand)",
+    note = "queries are shaped `(Batch, Seq, {H}, {D})`, with `{H}` whole, or split by `#[sharded(tp = \"col\")]` on their projection",
     note = "the tuple is `(queries, keys, values)`, in this order"
 )]
 pub trait QueriesOf<H, D>: Dims {
-    /// The shape itself, which is also that of the result.
+    /// The shape itself, which is also the shape of the result.
     type Shape: Dims;
-    /// The shape of keys and values for these queries: with heads `K`, split as those of the queries are.
+    /// The shape of keys and values for these queries: with heads `K`, split like the query heads.
     type Keys<K: Whole>;
     #[doc(hidden)]
     const SEAL: Seal;
@@ -62,20 +62,20 @@ impl<B: Dim, S: Local, H: Whole, D: Whole, A: Axis> QueriesOf<H, D> for (B, S, S
     const SEAL: Seal = Seal::new();
 }
 
-/// Shapes of keys that go with the queries, and with values shaped `Values`.
+/// Shapes of keys that match the queries, and values shaped `Values`.
 #[diagnostic::on_unimplemented(
-    message = "the keys are shaped `{Self}`, but these queries go with keys shaped `{Expected}`",
-    label = "the keys, the second operand, do not fit",
+    message = "the keys are shaped `{Self}`, but these queries need keys shaped `{Expected}`",
+    label = "mismatched keys (the second operand)",
     note = "shard the projections of queries, keys and values alike: `#[sharded(tp = \"col\")]` on each or on none"
 )]
 pub trait KeysShaped<Expected, Values>: Dims {}
 
 impl<S: Dims, Values: ValuesShaped<S>> KeysShaped<S, Values> for S {}
 
-/// Shapes of values that go with the queries and keys.
+/// Shapes of values that match the queries and keys.
 #[diagnostic::on_unimplemented(
-    message = "the values are shaped `{Self}`, but these queries and keys go with values shaped `{Expected}`",
-    label = "the values, the third operand, do not fit",
+    message = "the values are shaped `{Self}`, but these queries and keys need values shaped `{Expected}`",
+    label = "mismatched values (the third operand)",
     note = "shard the projections of queries, keys and values alike: `#[sharded(tp = \"col\")]` on each or on none"
 )]
 pub trait ValuesShaped<Expected> {}
@@ -99,7 +99,7 @@ where
 }
 
 impl<H, K, D> Attention<H, K, D> {
-    /// For `(q, k, v)` shaped `[batch, sequence, heads, D]`: what each query attends to, shaped like `q`.
+    /// Computes the attention of `(q, k, v)`, each shaped `[batch, sequence, heads, D]`; the result is shaped like `q`.
     #[track_caller]
     pub fn forward<T: QueriesKeysValues<H, K, D>>(&self, qkv: &T) -> T::Out {
         qkv.attend(&self.path)
@@ -116,7 +116,7 @@ where
         let (heads, kv_heads) = (builder.size::<H>(), builder.size::<K>());
         if heads % kv_heads != 0 {
             builder.problem(format_args!(
-                "{} = {heads} does not divide by {} = {kv_heads}: each key-value head serves as many query heads",
+                "{} = {heads} is not divisible by {} = {kv_heads}: each key-value head serves as many query heads",
                 H::DECLARED_NAME,
                 K::DECLARED_NAME
             ));
@@ -135,11 +135,11 @@ impl<T: QueriesKeysValues<H, K, D>, H, K, D> Layer<T> for Attention<H, K, D> {
     }
 }
 
-/// Makes sure that queries, keys and values are of the same samples and positions, and that each query head is on the rank
-/// of its key-value head.
+/// Checks that queries, keys and values have the same samples and positions, and that each query head is on the rank of
+/// its key-value head.
 ///
 /// # Panics
-/// When a size of one operand differs, or the heads of a rank do not belong together.
+/// If a size of one operand differs, or the query heads of a rank do not match its key-value heads.
 #[track_caller]
 fn check_operands(path: &str, q: &Value, k: &Value, v: &Value) {
     for (name, other) in [("keys", k), ("values", v)] {
@@ -165,12 +165,12 @@ fn check_operands(path: &str, q: &Value, k: &Value, v: &Value) {
         v.extents()[3].global
     );
     let (heads, kv_heads) = (q.extents()[2], k.extents()[2]);
-    let belong =
+    let matches =
         |of: fn(&Extent) -> usize| of(&heads) * kv_heads.global == of(&kv_heads) * heads.global;
     assert!(
-        belong(|extent| extent.local) && belong(|extent| extent.offset),
+        matches(|extent| extent.local) && matches(|extent| extent.offset),
         "`{path}`: {} query heads and {} key-value heads are split so that this rank has query heads {}..{} and \
-         key-value heads {}..{}, which do not belong together: both numbers must divide by the degree of the axis",
+         key-value heads {}..{}, which do not match: both numbers must be divisible by the degree of the axis",
         heads.global,
         kv_heads.global,
         heads.offset,

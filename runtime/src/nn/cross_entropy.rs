@@ -1,4 +1,4 @@
-//! Cross-entropy of logits: over a whole vocabulary, or one split over an axis.
+//! Cross-entropy over a whole vocabulary, or vocabulary-parallel.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -16,16 +16,16 @@ use crate::tensor::{Extent, Loss, Operand, Rank, Targets, Value, check_sizes};
 
 use super::{Build, Builder, Plain, Shard, VocabSplit};
 
-/// `-log softmax(logits)[target]`, averaged over the tokens whose target counts.
+/// Mean of `-log softmax(logits)[target]` over the tokens whose target is not ignored.
 ///
-/// `#[sharded(tp = "vocab")]` takes logits whose vocabulary is split: the ranks exchange a maximum, a sum and the
-/// target's logit for each token, never the logits.
+/// With `#[sharded(tp = "vocab")]` the vocabulary of the logits is split: the ranks exchange a maximum, a sum of
+/// exponentials and the target's logit for each token, never the logits.
 pub struct CrossEntropy<V, Style = Plain> {
     site: Site,
     kind: PhantomData<(V, Style)>,
 }
 
-/// Logits that a cross-entropy over vocabulary `V` in style `Style` takes.
+/// Shapes of logits for a cross-entropy over vocabulary `V` in style `Style`.
 #[diagnostic::on_unimplemented(
     message = "this cross-entropy over `{V}` cannot take logits shaped `{Self}`",
     label = "`{V}` is not the last dim, or not split as the loss expects",
@@ -62,7 +62,7 @@ where
 }
 
 impl<V, Style> CrossEntropy<V, Style> {
-    /// The loss of `logits` shaped `[.., V]` for targets shaped `[..]`.
+    /// Computes the loss of `logits` shaped `[.., V]` for targets shaped `[..]`.
     #[track_caller]
     pub fn forward<T: Operand>(
         &self,
@@ -123,16 +123,16 @@ impl<V, A> Shard<VocabSplit<A>> for CrossEntropy<V> {
     type Sharded = CrossEntropy<V, VocabSplit<A>>;
 }
 
-/// Rows of logits, of which this rank holds some columns.
+/// Rows of logits, with the columns of this rank's shard of the vocabulary.
 pub(super) struct Rows<'a> {
     pub(super) rank: &'a Rank,
     pub(super) axes: AxisSet,
     pub(super) site: &'a Site,
-    /// Columns of the vocabulary: those of this rank, where they begin, and all of them.
+    /// This rank's range of the vocabulary.
     pub(super) vocab: Extent,
 }
 
-/// What the ranks that share a vocabulary know of each row.
+/// Per-row softmax statistics, reduced over the ranks that share a vocabulary.
 pub(super) struct Stats {
     max: Buffer,
     sum_exp: Buffer,
@@ -140,7 +140,7 @@ pub(super) struct Stats {
 }
 
 impl Rows<'_> {
-    /// Targets must be in the vocabulary, or not count: beyond it there is no rank that would hold the logit.
+    /// Checks that each target is in the vocabulary or ignored: no rank holds a logit beyond the vocabulary.
     #[track_caller]
     pub(super) fn check<S: Dims>(&self, targets: &Targets<S>) {
         let counts = |target: &&u32| **target != Targets::<S>::IGNORED;
@@ -151,7 +151,7 @@ impl Rows<'_> {
         }
     }
 
-    /// Computes the statistics of the rows from `first` on, as many as there are `targets`.
+    /// Computes the statistics of one row per target, starting at row `first`.
     pub(super) fn fill(
         &self,
         stats: &mut Stats,
@@ -190,7 +190,7 @@ impl Rows<'_> {
         reduce(ReduceOp::Sum, target_logit);
     }
 
-    /// Computes the statistics of the rows from `first` on, as many as there are `targets`, and replaces their logits by
+    /// Computes the statistics of one row per target, starting at row `first`, and replaces the logits of these rows by
     /// their gradients, times `scale` of each row.
     pub(super) fn differentiate(
         &self,
@@ -222,19 +222,19 @@ impl Rows<'_> {
 }
 
 impl Stats {
-    /// Room for the statistics of `rows` rows.
+    /// Allocates the statistics of `rows` rows.
     pub(super) fn new(rank: &Rank, rows: usize) -> Stats {
         let [max, sum_exp, target_logit] = [(); 3].map(|()| rank.stats(rows));
         Stats { max, sum_exp, target_logit }
     }
 
-    /// The statistics of some rows, to be written: maxima, sums and the targets' logits.
+    /// Returns mutable views of the statistics of some rows: maxima, sums of exponentials and the targets' logits.
     fn rows_mut(&mut self, rows: Range<usize>) -> [ViewMut<'_>; 3] {
         [&mut self.max, &mut self.sum_exp, &mut self.target_logit]
             .map(|statistic| statistic.view_mut().into_slice(rows.clone()))
     }
 
-    /// Replaces the logits of the rows from `first` on by their gradients, times `scale` of each row.
+    /// Replaces the logits of the rows starting at `first` by their gradients, times `scale` of each row.
     pub(super) fn differentiate(
         &self,
         rank: &Rank,
@@ -258,7 +258,7 @@ impl Stats {
         });
     }
 
-    /// The sum of the losses of all rows: one number.
+    /// Returns the sum of the losses of all rows, as one element.
     pub(super) fn loss(&self, rank: &Rank, targets: View<'_>) -> Buffer {
         let mut sum = rank.stats(1);
         let [max, sum_exp, target_logit] =
@@ -274,7 +274,7 @@ impl Stats {
     }
 }
 
-/// `factor` times `weights`.
+/// Returns `factor * weights`.
 fn scaled(rank: &Rank, weights: &Arc<Buffer>, factor: f32) -> Arc<Buffer> {
     if factor == 1.0 {
         return Arc::clone(weights);

@@ -1,4 +1,4 @@
-//! Dropout whose mask is the same on every mesh.
+//! Dropout with masks that do not depend on the mesh.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use crate::tensor::{Operand, Tensor};
 
 use super::{Build, Builder, Layer};
 
-/// Sets elements to zero at the model's dropout rate while training (Srivastava et al., 2014), and scales the others so
-/// that the expectation stays.
+/// Zeroes elements at the model's dropout rate in training (Srivastava et al., 2014), and scales the others so that the
+/// expectation is unchanged.
 ///
-/// The mask depends on the seed, the step, the field's path and the element's place in the global tensor: one field
-/// used twice in a step draws the same mask twice.
+/// The mask is a function of the seed, the step, the field's path and the element's index in the global tensor: a field
+/// applied twice in a step uses the same mask twice.
 pub struct Dropout {
     path: Arc<str>,
     rate: f32,
 }
 
 impl Dropout {
-    /// `x` with dropped elements.
+    /// Applies dropout to `x`.
     #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape> {
         x.operand().dropout(&self.path, self.rate)

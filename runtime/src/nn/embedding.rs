@@ -1,4 +1,4 @@
-//! Token embedding: plain, or with the vocabulary split over an axis.
+//! Token embedding: plain, or vocabulary-parallel.
 
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -12,29 +12,29 @@ use crate::tensor::{
     leave_region, local_len,
 };
 
-use super::{Build, Builder, End, Layer, Plain, Shard, VocabSplit};
+use super::{Build, Builder, Layer, Plain, RegionExit, Shard, VocabSplit};
 
-/// Looks up a row of `H` for each token of vocabulary `V`; its weight is shaped `(V, H)`.
+/// Embedding table with a row of `H` for each token of vocabulary `V`; its weight is shaped `(V, H)`.
 ///
-/// `#[sharded(tp = "vocab")]` splits the vocabulary: each rank looks up the tokens it holds, and the results are summed
-/// (all-reduced, or with `scatter = Seq` reduce-scattered into a sequence-parallel stream).
+/// `#[sharded(tp = "vocab")]` splits the vocabulary: each rank looks up the tokens of its shard, and the results are
+/// all-reduced, or with `scatter = Seq` reduce-scattered into a sequence-parallel stream.
 pub struct Embedding<V, H, Style = Plain> {
     weight: ParamRef,
     kind: PhantomData<(V, H, Style)>,
 }
 
 impl<V, H> Embedding<V, H, Plain> {
-    /// `[.., H]` for tokens `[..]`.
+    /// Looks up tokens shaped `[..]`; the result is shaped `[.., H]`.
     #[track_caller]
     pub fn forward<X: Dims + With<H>>(&self, tokens: &Tokens<X>) -> Tensor<<X as With<H>>::Out> {
         let axes = gradient_axes(X::VARIES, <X as With<H>>::Out::VARIES, AxisSet::NONE);
-        Tensor::wrap(look_up(tokens, &self.weight, axes))
+        Tensor::wrap(look_up_rows(tokens, &self.weight, axes))
     }
 }
 
 impl<V, H, A: Axis, E> Embedding<V, H, VocabSplit<A, E>> {
-    /// `[.., H]` for tokens `[..]`, each looked up by the rank that holds it. All ranks of the axis look up the same
-    /// tokens.
+    /// Looks up tokens shaped `[..]`, each on the rank whose shard holds its row; the result is shaped `[.., H]`. All
+    /// ranks of the axis pass the same tokens.
     #[track_caller]
     pub fn forward<X>(&self, tokens: &Tokens<X>) -> Tensor<<X as VocabInput<H, A, E>>::Out>
     where
@@ -42,13 +42,13 @@ impl<V, H, A: Axis, E> Embedding<V, H, VocabSplit<A, E>> {
         X: Dims + VocabInput<H, A, E>,
     {
         let axes = gradient_axes(X::VARIES, X::VARIES, Split::<V, A>::VARIES);
-        let partial = look_up(tokens, &self.weight, axes);
+        let partial = look_up_rows(tokens, &self.weight, axes);
         let site = self.weight.site().clone().at(Location::caller());
         Tensor::wrap(leave_region(partial, A::ID, X::SCATTER, &site))
     }
 }
 
-/// Shapes of tokens that a vocabulary-parallel embedding, ending as `E` says, takes.
+/// Shapes of tokens for a vocabulary-parallel embedding whose results are reduced by `E`.
 #[diagnostic::on_unimplemented(
     message = "a vocabulary-parallel embedding cannot take tokens shaped `{Self}`",
     label = "split, or not to be scattered as the attribute says",
@@ -58,14 +58,14 @@ impl<V, H, A: Axis, E> Embedding<V, H, VocabSplit<A, E>> {
 pub trait VocabInput<H, A, E> {
     /// Dims of the result.
     type Out: Dims;
-    /// The dim that the result is scattered along.
+    /// The dim along which the result is scattered.
     const SCATTER: Option<usize>;
     #[doc(hidden)]
     const SEAL: Seal;
 }
 
 #[diagnostic::do_not_recommend]
-impl<X: Unsplit, H, A, E: End<X, H, A>> VocabInput<H, A, E> for X {
+impl<X: Unsplit, H, A, E: RegionExit<X, H, A>> VocabInput<H, A, E> for X {
     type Out = E::Out;
     const SCATTER: Option<usize> = E::SCATTER;
     const SEAL: Seal = Seal::new();
@@ -124,13 +124,13 @@ impl<V: Whole, H: Whole, A: Axis, E, X: Dims + VocabInput<H, A, E>> Layer<Tokens
     }
 }
 
-/// Rows of the weight for the tokens this rank holds; zeros for the others.
+/// Looks up the rows of the tokens in this rank's shard; rows of other tokens are zero.
 #[track_caller]
-pub(super) fn look_up<X: Dims>(tokens: &Tokens<X>, weight: &ParamRef, axes: AxisSet) -> Value {
+pub(super) fn look_up_rows<X: Dims>(tokens: &Tokens<X>, weight: &ParamRef, axes: AxisSet) -> Value {
     let rank = tokens.rank();
     rank.check_same(weight.rank());
     let [vocab, hidden] = [weight.local_extents()[0], weight.local_extents()[1]];
-    // Beyond the vocabulary there is no rank that would hold the row.
+    // No rank holds a row beyond the vocabulary.
     if let Some(id) = tokens.on_host().iter().find(|id| **id as usize >= vocab.global) {
         panic!("`{}`: token id {id} is beyond the vocabulary of {}", weight.path(), vocab.global);
     }

@@ -1,4 +1,4 @@
-//! A projection onto the vocabulary together with its cross-entropy, one chunk of tokens after the other.
+//! Fused linear cross-entropy: projection onto the vocabulary and loss, chunk by chunk of tokens.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::tensor::{InBackward, ParamRef, ParamUse, Stretch, TapeGradients, Targ
 use super::LogitChunks;
 use super::cross_entropy::{Rows, Stats};
 
-/// The sum of the losses of the targets that count.
+/// Returns the sum of the losses over the targets that are not ignored.
 #[track_caller]
 pub(super) fn fused_loss<S: Dims>(
     x: &Value,
@@ -37,13 +37,13 @@ pub(super) fn fused_loss<S: Dims>(
         weights: targets.counted().view(),
         hidden,
     };
-    // With one chunk on a device, backward computes the weight's gradient where it belongs, from the logits' gradient.
+    // With a single chunk on a device, backward computes the weight's gradient in place from the logits' gradient.
     let is_deferred = chunks.count() == 1 && rank.meter().device().is_some();
     let mut gradients = rank.is_recording().then(|| HeadGradients {
         dx: rank.alloc(tokens * hidden),
         dweight: (!is_deferred).then(|| rank.scratch(DType::F32, weight.local_len())),
     });
-    let (sum, logits) = head.run(chunks, gradients.as_mut());
+    let (sum, logits) = head.compute_chunks(chunks, gradients.as_mut());
     let node = gradients.map(|HeadGradients { mut dx, dweight }| {
         let source = ready.node;
         let weight_use = ParamUse::new(weight, axes, InBackward::Ignores);
@@ -65,34 +65,34 @@ pub(super) fn fused_loss<S: Dims>(
     Value::ready(rank, Vec::new(), sum, node)
 }
 
-/// The projection of tokens, chunk by chunk, with their loss.
+/// A projection onto the vocabulary with its loss, computed chunk by chunk.
 struct Head<'a> {
     x: View<'a>,
     values: Stretch<'a>,
     rows: Rows<'a>,
     targets: View<'a>,
-    /// 1 for the rows whose targets count, else 0.
+    /// 0 for the rows whose target is ignored, else 1.
     weights: View<'a>,
     hidden: usize,
 }
 
-/// Gradients of a sum of losses, which are written chunk by chunk.
+/// Gradients of the summed loss, written chunk by chunk.
 struct HeadGradients {
     dx: Buffer,
-    /// None if backward computes it.
+    /// `None` if backward computes it.
     dweight: Option<Buffer>,
 }
 
-/// The gradient of the weight, as forward leaves it to backward.
+/// The weight's gradient as forward saves it for backward.
 enum WeightGradient {
-    /// In f32, summed over chunks.
+    /// Accumulated over chunks in f32.
     Summed(Buffer),
-    /// To be computed from the gradients of all logits.
+    /// The operands of the matmul that computes it: the input and the gradient of all logits.
     Deferred { input: Arc<Buffer>, logits: Buffer, hidden: usize },
 }
 
 impl WeightGradient {
-    /// Adds the gradient, times `seed`, to that of the parameter.
+    /// Adds `seed` times the gradient to the gradient of the parameter.
     fn finish(self, weight_use: &ParamUse, gradients: &TapeGradients<'_>, seed: f32) {
         let backend = gradients.rank.backend();
         match self {
@@ -108,34 +108,35 @@ impl WeightGradient {
                 }
                 let tokens = input.len() / hidden;
                 weight_use.finish(gradients, |dweight, accumulate| {
-                    let product = weight_product(logits.len() / tokens, hidden, tokens, accumulate);
-                    backend.gemm(&product, logits.view(), input.view(), dweight);
+                    let gemm = weight_gemm(logits.len() / tokens, hidden, tokens, accumulate);
+                    backend.gemm(&gemm, logits.view(), input.view(), dweight);
                 });
             }
         }
     }
 }
 
-/// The weight's gradient, `[vocab, hidden]`, from those of the logits of `tokens` tokens and the tokens themselves.
-fn weight_product(vocab: usize, hidden: usize, tokens: usize, accumulate: bool) -> Gemm {
+/// The GEMM for the weight's gradient, `[vocab, hidden]`, from the gradient of the logits of `tokens` tokens and the
+/// input.
+fn weight_gemm(vocab: usize, hidden: usize, tokens: usize, accumulate: bool) -> Gemm {
     Gemm { m: vocab, n: hidden, k: tokens, trans_a: true, trans_b: false, accumulate }
 }
 
 impl Head<'_> {
-    /// The sum of the losses, and the buffer that holds what the last chunk left of its logits: their gradients, with
-    /// `gradients`.
-    fn run(
+    /// Computes all chunks. Returns the sum of the losses, and the logits buffer, which holds the logits' gradient of
+    /// the last chunk if `gradients` are computed.
+    fn compute_chunks(
         self,
         chunks: LogitChunks,
         mut gradients: Option<&mut HeadGradients>,
     ) -> (Buffer, Buffer) {
         let Rows { rank, vocab, .. } = self.rows;
-        // In the compute dtype, as every GEMM's result; sums are f32 inside of it, and in what follows.
+        // In the compute dtype, like the result of every GEMM; the GEMM and the loss accumulate in f32.
         let mut logits = rank.scratch(rank.compute_dtype(), chunks.longest() * vocab.local);
         let mut stats = Stats::new(rank, self.targets.len());
         for chunk in chunks.ranges() {
             let logits = logits.view_mut().into_slice(0..chunk.len() * vocab.local);
-            self.one(&mut stats, chunk, logits, gradients.as_deref_mut());
+            self.compute_chunk(&mut stats, chunk, logits, gradients.as_deref_mut());
         }
         if let (Some(HeadGradients { dweight: Some(dweight), .. }), 0) = (gradients, chunks.count())
         {
@@ -144,7 +145,7 @@ impl Head<'_> {
         (stats.loss(rank, self.targets), logits)
     }
 
-    fn one(
+    fn compute_chunk(
         &self,
         stats: &mut Stats,
         chunk: Range<usize>,
@@ -167,13 +168,12 @@ impl Head<'_> {
         let scale = self.weights.slice(chunk.clone());
         self.rows.differentiate(stats, chunk.start, logits.reborrow(), targets, scale);
         let dx = gradients.dx.view_mut().into_slice(chunk.start * k..chunk.end * k);
-        let input_product =
-            Gemm { m, n: k, k: n, trans_a: false, trans_b: false, accumulate: false };
-        backend.gemm(&input_product, logits.as_view(), weight, dx);
+        let input_gemm = Gemm { m, n: k, k: n, trans_a: false, trans_b: false, accumulate: false };
+        backend.gemm(&input_gemm, logits.as_view(), weight, dx);
         if let Some(dweight) = &mut gradients.dweight {
-            // The first chunk writes what the others add to.
-            let product = weight_product(n, k, m, chunk.start > 0);
-            backend.gemm(&product, logits.as_view(), input, dweight.view_mut());
+            // The first chunk overwrites the gradient, and later chunks accumulate.
+            let gemm = weight_gemm(n, k, m, chunk.start > 0);
+            backend.gemm(&gemm, logits.as_view(), input, dweight.view_mut());
         }
     }
 }

@@ -1,25 +1,25 @@
-//! What a forward function is, to its author and to whoever calls it.
+//! Traits of modules and layers, and of layers with a sharded form.
 
-/// A model or part of one, as its author writes it: one input, one output. Implemented by `#[forward]`.
+/// A model, or part of one, with one input type and one output type. Implemented by `#[forward]`.
 pub trait Module {
-    /// What `forward` takes.
+    /// The input of `forward`.
     type In;
-    /// What `forward` gives.
+    /// The output of `forward`.
     type Out;
 
-    /// The forward function.
+    /// Computes the output for `x`.
     fn forward(&self, x: &Self::In) -> Self::Out;
 }
 
-/// Something that can be applied to an `X`. Layers are generic in what they take; every [`Module`] is a layer of its
-/// one input.
+/// A layer that can be applied to an `X`. Layers are generic in their inputs; every [`Module`] is a layer of its one
+/// input type.
 #[diagnostic::on_unimplemented(
     message = "`{X}` does not fit `{Self}`",
-    label = "this layer cannot take it",
-    note = "the dims must be those the layer reads, and be split as its sharding says"
+    label = "not an input of this layer",
+    note = "the input must have the dims that the layer reads, split as its sharding requires"
 )]
 pub trait Layer<X: ?Sized> {
-    /// What comes out.
+    /// The output.
     type Out;
 
     /// Applies the layer.
@@ -38,12 +38,12 @@ impl<M: Module> Layer<M::In> for M {
 /// A layer, or parameter, that can be sharded in a style: `#[sharded(tp = "col")]` on a field of type `F` makes the
 /// field a `<F as Shard<Col<Tp>>>::Sharded`.
 ///
-/// Implement it for a layer of your own to let it be annotated.
+/// Implement it for your own layer to allow the annotation.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no sharded form `{Style}`",
-    label = "this layer cannot be sharded so",
+    label = "this layer does not support the sharding style",
     note = "`Linear` and `Param` take \"col\" and \"row\", `Bias` takes \"col\", `Embedding`, `LmHead` and `CrossEntropy` take \"vocab\"; `scatter` goes with `Linear` and `Embedding`; norms and models inside a model need no annotation",
-    note = "a layer of your own can be sharded once it implements `Shard<{Style}>`"
+    note = "your own layer can be sharded once it implements `Shard<{Style}>`"
 )]
 pub trait Shard<Style> {
     /// The sharded form.

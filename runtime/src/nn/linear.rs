@@ -1,4 +1,4 @@
-//! `y = x · W`: plain, column-parallel, row-parallel.
+//! Linear layer `y = x · W`: plain, column-parallel, row-parallel.
 
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -11,14 +11,14 @@ use crate::tensor::{
     Contraction, Init, Operand, Param, ParamRef, Reads, Tensor, Value, contract, gradient_axes,
 };
 
-use super::{Build, Builder, Col, End, Layer, Plain, Row, Shard};
+use super::{Build, Builder, Col, Layer, Plain, RegionExit, Row, Shard};
 
-/// A linear map without bias from the last dim (or pair of dims) `I` to `O`; its weight is shaped `(I, O)`.
+/// A linear layer without bias from the last dim (or pair of dims) `I` to `O`; its weight is shaped `(I, O)`.
 ///
-/// - plain: `x[.., I] -> y[.., O]`, the same work on every rank;
-/// - `#[sharded(tp = "col")]`: every rank writes its part of `O`; `x` enters the region (a sequence-parallel stream is
-///   gathered, once for all layers that read it);
-/// - `#[sharded(tp = "row")]`: every rank reads its part of `I`; the results are summed: all-reduced, or with
+/// - plain: `x[.., I] -> y[.., O]`, the same computation on every rank;
+/// - `#[sharded(tp = "col")]`: every rank computes its shard of `O`; `x` enters the tensor-parallel region (a
+///   sequence-parallel stream is all-gathered, once for all layers that read it);
+/// - `#[sharded(tp = "row")]`: every rank reads its shard of `I`; the partial sums are all-reduced, or with
 ///   `scatter = Seq` reduce-scattered.
 pub struct Linear<I, O, Style = Plain> {
     weight: ParamRef,
@@ -26,7 +26,7 @@ pub struct Linear<I, O, Style = Plain> {
 }
 
 impl<I, O> Linear<I, O, Plain> {
-    /// `x · W` on every rank.
+    /// Computes `x · W` on every rank.
     #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<<T::Shape as PlainInput<I, O>>::Out>
     where
@@ -40,7 +40,7 @@ impl<I, O> Linear<I, O, Plain> {
 }
 
 impl<I, O, A: Axis> Linear<I, O, Col<A>> {
-    /// This rank's part of `x · W`.
+    /// Computes this rank's shard of `x · W`.
     #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<<T::Shape as ColumnInput<I, O, A>>::Out>
     where
@@ -54,7 +54,7 @@ impl<I, O, A: Axis> Linear<I, O, Col<A>> {
 }
 
 impl<I, O, A: Axis, E> Linear<I, O, Row<A, E>> {
-    /// `x · W`, summed over the ranks that each hold a part of `x` and `W`.
+    /// Computes `x · W`, reduced over the ranks that each hold a shard of `x` and `W`.
     #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<<T::Shape as RowInput<I, O, A, E>>::Out>
     where
@@ -161,7 +161,7 @@ impl<I: WholeFeature, O: WholeFeature, A: Axis, E, X: RowInput<I, O, A, E>> Laye
     }
 }
 
-/// Shapes that a plain layer from `I` to `O` takes.
+/// Input shapes of a plain layer from `I` to `O`.
 #[diagnostic::on_unimplemented(
     message = "a layer from `{I}` to `{O}` without sharding cannot take an activation shaped `{Self}`",
     label = "its input must end in a whole `{I}`",
@@ -187,7 +187,7 @@ where
     const SEAL: Seal = Seal::new();
 }
 
-/// Shapes that a column-parallel layer from `I` to `O` over `A` takes.
+/// Input shapes of a column-parallel layer from `I` to `O` over `A`.
 #[diagnostic::on_unimplemented(
     message = "a column-parallel layer from `{I}` to `{O}` cannot take an activation shaped `{Self}`",
     label = "its input must end in a whole `{I}`",
@@ -197,7 +197,7 @@ where
 pub trait ColumnInput<I, O, A>: Dims {
     /// Dims of the result.
     type Out: Dims;
-    /// How the activation comes into the region.
+    /// The operation on the input as it enters the region.
     const ENTRY: Entry;
     /// The axes over which the weight's gradient is partial.
     const GRADIENT_AXES: AxisSet;
@@ -221,7 +221,7 @@ where
     const SEAL: Seal = Seal::new();
 }
 
-/// Shapes that a row-parallel layer from `I` to `O` over `A`, ending as `E` says, takes.
+/// Input shapes of a row-parallel layer from `I` to `O` over `A` whose results are reduced by `E`.
 #[diagnostic::on_unimplemented(
     message = "a row-parallel layer from `{I}` to `{O}` cannot take an activation shaped `{Self}`",
     label = "its input must end in a split `{I}`",
@@ -232,7 +232,7 @@ pub trait RowInput<I, O, A, E>: Dims {
     type Out: Dims;
     /// The axes over which the weight's gradient is partial.
     const GRADIENT_AXES: AxisSet;
-    /// The dim that the result is scattered along.
+    /// The dim along which the result is scattered.
     const SCATTER: Option<usize>;
     #[doc(hidden)]
     const SEAL: Seal;
@@ -243,7 +243,7 @@ impl<X, I: WholeFeature, O: WholeFeature, A: Axis, E> RowInput<I, O, A, E> for X
 where
     X: Ends<I::Split<A>>,
     X::Lead: With<O>,
-    E: End<X::Lead, O, A>,
+    E: RegionExit<X::Lead, O, A>,
 {
     type Out = E::Out;
     const GRADIENT_AXES: AxisSet = gradient_axes(

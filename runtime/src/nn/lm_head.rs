@@ -1,5 +1,5 @@
-//! The head of a language model: projection onto the vocabulary, fused with the loss so that the logits of a whole
-//! batch never exist at once.
+//! Language-model head: projection onto the vocabulary, fused with the cross-entropy so that the logits of a whole
+//! batch are never in memory together.
 
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -15,16 +15,16 @@ use crate::tensor::{
 use super::fused_loss::fused_loss;
 use super::{Build, Builder, Plain, Shard, VocabSplit};
 
-/// Projects the last dim `H` onto vocabulary `V`; its weight is shaped `(V, H)`, as that of an
+/// Projects the last dim `H` onto vocabulary `V`; its weight is shaped `(V, H)`, like that of an
 /// [`Embedding`](super::Embedding), so the two can be tied.
 ///
-/// `#[sharded(tp = "vocab")]` splits the vocabulary; a sequence-parallel stream is gathered on the way in.
+/// `#[sharded(tp = "vocab")]` splits the vocabulary; a sequence-parallel stream is all-gathered on entry.
 pub struct LmHead<H, V, Style = Plain> {
     weight: ParamRef,
     kind: PhantomData<(H, V, Style)>,
 }
 
-/// Shapes that a head from `H` onto `V` in style `Style` takes.
+/// Input shapes of a head from `H` onto `V` in style `Style`.
 #[diagnostic::on_unimplemented(
     message = "a head from `{H}` onto `{V}` cannot take an activation shaped `{Self}`",
     label = "does not end in a whole `{H}`, or its lead dims are split",
@@ -36,7 +36,7 @@ pub trait HeadInput<H, V, Style>: Dims {
     type Lead: Dims;
     /// Dims of the logits.
     type Logits: Dims;
-    /// How the activation comes into the region.
+    /// The operation on the input as it enters the region.
     const ENTRY: Entry;
     /// The axes over which the weight's gradient is partial.
     const GRADIENT_AXES: AxisSet;
@@ -46,7 +46,7 @@ pub trait HeadInput<H, V, Style>: Dims {
     const SEAL: Seal;
 }
 
-/// Shapes of targets that belong to an activation with lead dims `Lead`: the same.
+/// Shapes of targets for an activation with lead dims `Lead`: the same dims.
 #[diagnostic::on_unimplemented(
     message = "a head over an activation with lead dims `{Lead}` cannot take targets shaped `{Self}`",
     label = "the targets have other dims, or are split differently",
@@ -85,11 +85,10 @@ where
 }
 
 impl<H, V, Style> LmHead<H, V, Style> {
-    /// The mean cross-entropy of `x` shaped `[.., H]` for targets shaped `[..]`, projected and differentiated chunk by
-    /// chunk.
+    /// Computes the mean cross-entropy of `x` shaped `[.., H]` for targets shaped `[..]`, chunk by chunk.
     ///
-    /// While recording, the gradients are computed here already, where the logits are at hand, and handed on by
-    /// backward.
+    /// While the tape records, the gradients are computed here too, from the logits of each chunk; backward only passes
+    /// them on.
     #[track_caller]
     pub fn loss<T: Operand, G>(&self, x: &T, targets: &Targets<G>) -> Loss<G>
     where
@@ -111,7 +110,7 @@ impl<H, V, Style> LmHead<H, V, Style> {
         Loss::new(sum, targets.count())
     }
 
-    /// The logits of `x` shaped `[.., H]`: `[.., V]`, split over the vocabulary as the head is.
+    /// Computes the logits `[.., V]` of `x` shaped `[.., H]`, with the vocabulary split like that of the head.
     #[track_caller]
     pub fn logits<T: Operand>(&self, x: &T) -> Tensor<<T::Shape as HeadInput<H, V, Style>>::Logits>
     where
@@ -152,7 +151,7 @@ impl<H, V, Style> LmHead<H, V, Style> {
     fn new<S: Dims>(builder: &mut Builder<'_>) -> Self {
         let std = builder.sizes().init_std;
         let weight: Param<S> = builder.table("weight", Init::Normal(std));
-        builder.note_product(weight.handle());
+        builder.note_matmul(weight.handle());
         LmHead { weight: weight.handle().clone(), kind: PhantomData }
     }
 }

@@ -1,33 +1,33 @@
-//! The tokens whose logits a fused head holds at the same time.
+//! Chunking of tokens in the fused head, which bounds the memory of the logits.
 
 use std::ops::Range;
 
 use crate::tensor::Rank;
 
-/// Logits of a chunk on a CPU, whose caches they then do not leave.
+/// Logits of a chunk on a CPU, which stay in its caches.
 const CPU_LOGITS: usize = 1 << 22;
 
 /// Logits of a chunk on a device without a [limit](crate::tensor::Settings::logits_limit).
 const DEVICE_LOGITS: usize = 1 << 27;
 
-/// Tokens of a chunk however large the vocabulary is: with fewer, a GEMM reads the weight for hardly any work.
+/// Minimum tokens of a chunk, whatever the vocabulary: with fewer, a GEMM is bound by reading the weight.
 const FEWEST_TOKENS: usize = 64;
 
-/// Tokens of a chunk on a device are a multiple of this, which is a multiple of the rows of a GEMM's tile.
+/// Granularity of a chunk on a device, in tokens: a multiple of the rows of a GEMM tile.
 const TILE_TOKENS: usize = 256;
 
-/// Tokens cut into chunks, for each of which a fused head computes the logits and their gradient before the next.
+/// A partition of tokens into chunks; a fused head computes the logits and their gradient one chunk at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LogitChunks {
     tokens: usize,
-    /// Every chunk but the last is a multiple of so many tokens.
+    /// Every chunk except the last is a multiple of this many tokens.
     unit: usize,
     count: usize,
 }
 
 impl LogitChunks {
-    /// Those of a rank that holds at most `vocab` columns: the same on every rank that shares the vocabulary, as each of
-    /// them exchanges statistics with the others once per chunk.
+    /// Chooses the chunks for a rank that holds at most `vocab` columns. All ranks that share the vocabulary use the
+    /// same chunks, as they exchange statistics once per chunk.
     pub fn of(rank: &Rank, tokens: usize, vocab: usize) -> LogitChunks {
         match rank.meter().device() {
             Some(_) => LogitChunks::on_device(tokens, vocab, rank.logits_limit()),
@@ -35,31 +35,31 @@ impl LogitChunks {
         }
     }
 
-    /// As many tokens as [`CPU_LOGITS`] allow; the last chunk has the rest.
+    /// Chooses chunks of as many tokens as [`CPU_LOGITS`] allows; the last chunk holds the remainder.
     pub fn on_cpu(tokens: usize, vocab: usize) -> LogitChunks {
         let unit = most_tokens(CPU_LOGITS, vocab);
         LogitChunks { tokens, unit, count: tokens.div_ceil(unit) }
     }
 
-    /// As few chunks as `limit` logits allow. Their lengths differ by less than [`TILE_TOKENS`], so that none of them is
-    /// too short for a fast GEMM.
+    /// Chooses as few chunks as `limit` logits allow. Their lengths differ by less than [`TILE_TOKENS`], so that no
+    /// chunk is too short for a fast GEMM.
     pub fn on_device(tokens: usize, vocab: usize, limit: Option<usize>) -> LogitChunks {
         let most = most_tokens(limit.unwrap_or(DEVICE_LOGITS), vocab);
         let unit = if most < TILE_TOKENS { 1 } else { TILE_TOKENS };
         LogitChunks { tokens, unit, count: tokens.div_ceil(most - most % unit) }
     }
 
-    /// The number of chunks; none without tokens.
+    /// The number of chunks; zero without tokens.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Tokens of the longest chunk.
+    /// Number of tokens of the longest chunk.
     pub fn longest(&self) -> usize {
         self.ranges().map(|range| range.len()).max().unwrap_or(0)
     }
 
-    /// The tokens of each chunk.
+    /// The range of tokens of each chunk.
     pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let LogitChunks { tokens, unit, count } = *self;
         let units = tokens.div_ceil(unit);
@@ -68,7 +68,7 @@ impl LogitChunks {
     }
 }
 
-/// Tokens that have at most `limit` logits together, but no fewer than [`FEWEST_TOKENS`].
+/// Returns how many tokens fit into `limit` logits, but at least [`FEWEST_TOKENS`].
 fn most_tokens(limit: usize, vocab: usize) -> usize {
     (limit / vocab.max(1)).max(FEWEST_TOKENS)
 }
@@ -93,10 +93,10 @@ mod tests {
 
     #[test]
     fn device_chunks_are_equal() {
-        // GPT-2 and a Llama of 1.2B parameters on a large device: all tokens at the same time.
+        // GPT-2 and a Llama of 1.2B parameters on a large device: all tokens in one chunk.
         assert_eq!(on_device(32 * 1024, 50_304, 1 << 32), [32 * 1024]);
         assert_eq!(on_device(4 * 4096, 32_000, 1 << 30), [4 * 4096]);
-        // As many as fit would be 2668 tokens, and 752 in the last of 13 chunks.
+        // Filled chunks would have 2668 tokens, and the last of 13 only 752.
         let chunks = lengths(LogitChunks::on_device(32 * 1024, 50_304, None));
         assert_eq!(chunks.len(), 13);
         assert!(chunks.iter().all(|len| [2304, 2560].contains(len)), "{chunks:?}");

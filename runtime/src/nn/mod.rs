@@ -1,7 +1,8 @@
-//! Layers: one file each, forward and backward together.
+//! Layers (one file each, with forward and backward), models and their builder.
 
 mod attention;
-mod build;
+mod bias;
+mod builder;
 mod cross_entropy;
 mod dropout;
 mod embedding;
@@ -22,8 +23,9 @@ mod style;
 mod tie;
 
 pub use attention::{Attention, KeysShaped, QueriesKeysValues, QueriesOf, ValuesShaped};
-pub(crate) use build::declare;
-pub use build::{Build, BuildError, Builder, Built, Parts, build};
+pub use bias::Bias;
+pub(crate) use builder::declare;
+pub use builder::{Build, BuildError, Builder, Built, ShardSizes, build};
 pub use cross_entropy::{CrossEntropy, LogitsOf};
 pub use dropout::Dropout;
 pub use embedding::{Embedding, VocabInput};
@@ -31,16 +33,17 @@ pub use layer::{Layer, Module, Shard};
 pub use linear::{ColumnInput, Linear, PlainInput, RowInput};
 pub use lm_head::{HeadInput, LmHead, TargetsOf};
 pub(crate) use logit_chunks::LogitChunks;
-pub use model::{FieldDescription, Fits, Model, ModelDescription, Promised, returned};
+pub use model::{
+    FieldDescription, ForwardInput, ForwardOutput, Model, ModelDescription, check_output,
+};
 pub use norm::{LayerNorm, NormInput, RmsNorm};
-pub use param::Bias;
-pub use positions::{InSequence, LearnedPositions};
+pub use positions::{LearnedPositions, SequenceInput};
 pub use recompute::{
     Grouping, Recompute, RecomputeEvery, RecomputeOverride, RecomputePolicy, Recomputed,
     UnknownRecompute,
 };
 pub use rope::Rope;
 pub use sizes::Sizes;
-pub use stack::{Layers, Stack, Through};
-pub use style::{AllReduce, Col, End, Plain, Row, Scatter, VocabSplit};
+pub use stack::{Layers, Stack, StackInput};
+pub use style::{AllReduce, Col, Plain, RegionExit, Row, Scatter, VocabSplit};
 pub use tie::{SameWeightAs, TiedWeight, check_tie};

@@ -1,14 +1,14 @@
-//! What `#[model]` and `#[forward]` say of a struct besides building it.
+//! Model descriptions from `#[model]`, and the checks of inputs and outputs from `#[forward]`.
 
 use super::Build;
 
 /// A struct with `#[model]`.
 pub trait Model: Build {
-    /// Its fields as written.
+    /// Returns the description of the model as it is written.
     fn describe() -> ModelDescription;
 }
 
-/// A model as its author wrote it.
+/// A model as it is written in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelDescription {
     /// Name of the struct.
@@ -17,61 +17,61 @@ pub struct ModelDescription {
     pub fields: &'static [FieldDescription],
 }
 
-/// A field of a model as its author wrote it.
+/// A field of a model as it is written in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldDescription {
     /// Name of the field.
     pub name: &'static str,
     /// Its type, before sharding.
     pub ty: &'static str,
-    /// What `#[sharded(..)]` says: `tp = "col"`, `tp = "row", fsdp`.
+    /// The arguments of `#[sharded(..)]`: `tp = "col"`, `tp = "row", fsdp`.
     pub sharded: Option<&'static str>,
-    /// What `#[tied(..)]` says.
+    /// The arguments of `#[tied(..)]`.
     pub tied: Option<&'static str>,
-    /// What `#[recompute(..)]` says: `every = 2, offload`. Empty for a plain `#[recompute]`.
+    /// The arguments of `#[recompute(..)]`: `every = 2, offload`. Empty for a plain `#[recompute]`.
     pub recompute: Option<&'static str>,
 }
 
-/// What a `forward` that is declared to take a `T` accepts: a `T`.
+/// An argument that a `forward` declared to take `T` accepts: a `T`.
 #[diagnostic::on_unimplemented(
     message = "this `forward` takes `{T}`, not `{Self}`",
-    label = "not what `forward` takes",
+    label = "not the declared argument type",
     note = "the dims must be the same and split alike: `.gather(Dim)` makes a split dim whole, `.slice(Dim, Tp)` splits a whole one",
-    note = "a partial sum becomes a value by `.all_reduce()` or `.reduce_scatter(Dim)`, what is in flight by `.wait()`"
+    note = "`.all_reduce()` or `.reduce_scatter(Dim)` makes a partial sum a value, and `.wait()` completes a collective in flight"
 )]
-pub trait Fits<T> {
+pub trait ForwardInput<T> {
     #[doc(hidden)]
-    fn fits(&self) -> &T;
+    fn forward_input(&self) -> &T;
 }
 
 #[diagnostic::do_not_recommend]
-impl<T> Fits<T> for T {
-    fn fits(&self) -> &T {
+impl<T> ForwardInput<T> for T {
+    fn forward_input(&self) -> &T {
         self
     }
 }
 
-/// What a `forward` that is declared to return a `T` may return: a `T`.
+/// A result that a `forward` declared to return `T` may have: a `T`.
 #[diagnostic::on_unimplemented(
-    message = "this `forward` promises `{T}`, but returns `{Self}`",
-    label = "not what `forward` promises",
-    note = "a partial sum is not a value yet: end with `.all_reduce()`, or with `.reduce_scatter(Dim)` for a sequence-parallel stream",
-    note = "the dims must be split as promised: `scatter = Dim` on a row-parallel layer splits its result, `.gather(Dim)` makes a split dim whole, `.slice(Dim, Tp)` splits a whole one"
+    message = "this `forward` is declared to return `{T}`, but returns `{Self}`",
+    label = "not the declared result type",
+    note = "a partial sum is not a value yet: reduce it by `.all_reduce()`, or by `.reduce_scatter(Dim)` for a sequence-parallel stream",
+    note = "the dims must be split as declared: `scatter = Dim` on a row-parallel layer splits its result, `.gather(Dim)` makes a split dim whole, `.slice(Dim, Tp)` splits a whole one"
 )]
-pub trait Promised<T> {
+pub trait ForwardOutput<T> {
     #[doc(hidden)]
-    fn promised(self) -> T;
+    fn forward_output(self) -> T;
 }
 
 #[diagnostic::do_not_recommend]
-impl<T> Promised<T> for T {
-    fn promised(self) -> T {
+impl<T> ForwardOutput<T> for T {
+    fn forward_output(self) -> T {
         self
     }
 }
 
-/// `x`, as the result of a `forward` that promises a `T`.
+/// Returns `x`, the result of a `forward` declared to return `T`; another type is a compile error.
 #[doc(hidden)]
-pub fn returned<T>(x: impl Promised<T>) -> T {
-    x.promised()
+pub fn check_output<T>(x: impl ForwardOutput<T>) -> T {
+    x.forward_output()
 }

@@ -12,8 +12,8 @@ use super::{Build, Builder, Layer};
 
 /// `x / sqrt(mean(x²) + eps) * weight` over the last dim `H` (Zhang and Sennrich, 2019).
 ///
-/// The same on every rank, or on each rank's part of a sequence-parallel stream: its gradient is summed where it has
-/// to be.
+/// Every rank normalizes the same activation, or its shard of a sequence-parallel stream; in the second case the
+/// gradient of the weight is reduced over the axis.
 pub struct RmsNorm<H> {
     weight: ParamRef,
     eps: f32,
@@ -28,7 +28,7 @@ pub struct LayerNorm<H> {
     dim: PhantomData<H>,
 }
 
-/// Shapes that a norm over `H` takes: they end in `H`, all of it.
+/// Input shapes of a norm over `H`: they end in a whole `H`.
 #[diagnostic::on_unimplemented(
     message = "a norm over `{H}` cannot take an activation shaped `{Self}`",
     label = "does not end in a whole `{H}`",
@@ -48,7 +48,7 @@ impl<X: Ends<H>, H: Whole> NormInput<H> for X {
 }
 
 impl<H> RmsNorm<H> {
-    /// The normalised activation.
+    /// Normalizes `x`.
     #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
     where
@@ -59,7 +59,7 @@ impl<H> RmsNorm<H> {
 }
 
 impl<H> LayerNorm<H> {
-    /// The normalised activation.
+    /// Normalizes `x`.
     #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
     where
@@ -109,8 +109,8 @@ impl<H, X: NormInput<H>> Layer<Tensor<X>> for LayerNorm<H> {
     }
 }
 
-/// Computes what a norm reads, but for a sum of two values, which the norm computes with it: without products that wait, it
-/// needs no parameters that would have to be gathered before those of the norm.
+/// Evaluates the input of a norm, except for a sum of two values, which the norm kernel computes. Deferred matmuls of
+/// the sum are evaluated first, as their parameters are unsharded before those of the norm.
 fn compute_unless_sum(x: &Value) {
     x.compute_products();
     if !x.is_deferred_sum() {

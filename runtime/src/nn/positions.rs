@@ -5,27 +5,27 @@ use std::marker::PhantomData;
 use crate::layout::{AxisSet, Dims, Ends, OnEveryRank, Seal, Whole, With};
 use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, Tokens, gradient_axes};
 
-use super::embedding::look_up;
+use super::embedding::look_up_rows;
 use super::{Build, Builder, Layer};
 
-/// Adds to each token a row of `H` for its place in the sequence, the dim before `H`; its weight is shaped `(P, H)`.
+/// Adds a learned row of `H` for each position of the sequence, the dim before `H`; the weight is shaped `(P, H)`.
 ///
-/// Sequences may be shorter than the `P` places that there are rows for. In a stream that is split along the sequence
-/// each rank adds the rows of its own part, from a table that all of them hold.
+/// Sequences may be shorter than the `P` positions of the table. If the stream is split along the sequence, each rank
+/// adds the rows of its own shard, from a table that is whole on all of them.
 pub struct LearnedPositions<P, H> {
     weight: ParamRef,
     kind: PhantomData<(P, H)>,
 }
 
 impl<P, H> LearnedPositions<P, H> {
-    /// `x[.., place, :] + weight[place, :]`.
+    /// Computes `x[.., position, :] + weight[position, :]`.
     ///
     /// # Panics
-    /// When the sequence is longer than the table.
+    /// If the sequence is longer than the table.
     #[track_caller]
     pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
     where
-        T::Shape: InSequence<H>,
+        T::Shape: SequenceInput<H>,
     {
         let x = x.operand();
         let (sequence, table) =
@@ -39,25 +39,26 @@ impl<P, H> LearnedPositions<P, H> {
         );
         let axes = gradient_axes(T::Shape::VARIES, T::Shape::VARIES, AxisSet::NONE);
         let lead = &x.local_extents()[..x.local_extents().len() - 1];
-        let places = Tokens::<<T::Shape as InSequence<H>>::Tokens>::places(x.value().rank(), lead);
-        x + Tensor::wrap(look_up(&places, &self.weight, axes))
+        let places =
+            Tokens::<<T::Shape as SequenceInput<H>>::Tokens>::places(x.value().rank(), lead);
+        x + Tensor::wrap(look_up_rows(&places, &self.weight, axes))
     }
 }
 
-/// Shapes of activations with a sequence before their last dim `H`.
+/// Shapes of activations whose last two dims are a sequence and `H`.
 #[diagnostic::on_unimplemented(
     message = "positions of width `{H}` cannot be added to an activation shaped `{Self}`",
     label = "it must end in a sequence and a whole `{H}`"
 )]
-pub trait InSequence<H>: Dims {
-    /// The shape of its tokens.
+pub trait SequenceInput<H>: Dims {
+    /// The shape of the tokens.
     type Tokens: Dims;
     #[doc(hidden)]
     const SEAL: Seal;
 }
 
 #[diagnostic::do_not_recommend]
-impl<X: Ends<H>, H: Whole> InSequence<H> for X
+impl<X: Ends<H>, H: Whole> SequenceInput<H> for X
 where
     X::Lead: Dims + With<H>,
 {
@@ -77,7 +78,7 @@ where
     }
 }
 
-impl<P, H, X: InSequence<H>> Layer<Tensor<X>> for LearnedPositions<P, H> {
+impl<P, H, X: SequenceInput<H>> Layer<Tensor<X>> for LearnedPositions<P, H> {
     type Out = Tensor<X>;
 
     #[track_caller]

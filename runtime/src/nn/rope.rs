@@ -11,7 +11,7 @@ use crate::tensor::{Rank, Tensor, Value};
 use super::{Build, Builder};
 
 /// Rotates pairs of elements of head dim `D` by angles that grow with the position (Su et al., 2021), in the
-/// half-split convention of Hugging Face's Llama: element `i` is paired with `i + D/2`, and turns by
+/// half-split convention of Hugging Face's Llama: element `i` is paired with `i + D/2`, and the pair is rotated by
 /// `position * theta^(-2i/D)`.
 pub struct Rope<D> {
     theta: f32,
@@ -27,8 +27,8 @@ struct Tables {
 }
 
 impl Tables {
-    /// `x`, rotated by the angles of its positions, or back.
-    fn turn(&self, rank: &Rank, shape: &RopeShape, x: &Buffer, inverse: bool) -> Buffer {
+    /// Rotates `x` by the angles of its positions, or by their inverse.
+    fn rotate(&self, rank: &Rank, shape: &RopeShape, x: &Buffer, inverse: bool) -> Buffer {
         let mut y = rank.alloc(x.len());
         let (cos, sin) = (self.cos.view(), self.sin.view());
         rank.backend().rope(shape, RopeArgs { x: x.view(), cos, sin, inverse, y: y.view_mut() });
@@ -37,7 +37,7 @@ impl Tables {
 }
 
 impl<D> Rope<D> {
-    /// `x` shaped `[batch, sequence, heads, D]`, rotated; the sequence must be whole on each rank.
+    /// Rotates `x` shaped `[batch, sequence, heads, D]`; the sequence must be whole on each rank.
     #[track_caller]
     pub fn forward<B: Dim, S: Local, H: Dim>(
         &self,
@@ -52,10 +52,10 @@ impl<D> Rope<D> {
         let shape = RopeShape { batch, seq, heads, head_dim };
         let tables = self.tables(rank, seq, head_dim);
         let ready = value.compute();
-        let out = tables.turn(rank, &shape, &ready.data, false);
+        let out = tables.rotate(rank, &shape, &ready.data, false);
         let node = ready.node.map(|source| {
             rank.tape().record(move |gradients, dy| {
-                let dx = tables.turn(gradients.rank, &shape, &dy, true);
+                let dx = tables.rotate(gradients.rank, &shape, &dy, true);
                 drop(dy);
                 gradients.add(&source, Arc::new(dx));
             })
@@ -63,7 +63,7 @@ impl<D> Rope<D> {
         Tensor::wrap(Value::ready(rank, value.extents().to_vec(), out, node))
     }
 
-    /// Cosines and sines for `seq` positions, made anew only where their number changes.
+    /// Returns the cosine and sine tables for `seq` positions, which are cached until `seq` changes.
     fn tables(&self, rank: &Rank, seq: usize, head_dim: usize) -> Tables {
         let mut tables = self.tables.borrow_mut();
         if let Some(tables) = tables.as_ref().filter(|tables| tables.positions == seq) {
@@ -93,7 +93,7 @@ where
         let head_dim = builder.size::<D>();
         if !head_dim.is_multiple_of(2) {
             builder.problem(format_args!(
-                "{} = {head_dim} is odd, but is rotated in pairs",
+                "{} = {head_dim} is odd, but rotary embedding needs pairs of elements",
                 D::DECLARED_NAME
             ));
         }

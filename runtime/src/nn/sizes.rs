@@ -1,4 +1,4 @@
-//! The sizes and settings of a model, which are given at run time.
+//! Run-time sizes and settings of a model.
 
 use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
@@ -7,20 +7,20 @@ use crate::layout::{DimInfo, Whole};
 
 use super::RecomputeOverride;
 
-/// Global sizes of the dims a model declares, and the numbers its layers need besides.
+/// Global sizes of the dims that a model declares, and settings of its layers.
 #[derive(Debug, Clone)]
 pub struct Sizes {
     dims: HashMap<TypeId, usize>,
     flags: HashSet<String>,
-    /// Added under the square root of a norm.
+    /// Epsilon of norms, added under the square root.
     pub norm_eps: f32,
-    /// Base of the rotary embedding's wavelengths.
+    /// Base of the wavelengths of rotary embeddings.
     pub rope_theta: f32,
-    /// Standard deviation of weights at the start.
+    /// Standard deviation of initial weights.
     pub init_std: f32,
-    /// Rate of the model's dropout layers.
+    /// Dropout rate of the model.
     pub dropout: f32,
-    /// What is recomputed instead of what the model's attributes say.
+    /// Override of the recomputation that the model's attributes declare.
     pub recompute: Option<RecomputeOverride>,
 }
 
@@ -39,20 +39,20 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    /// No sizes, and the usual settings: norms with 1e-5, rotary base 10,000, weights of standard deviation 0.02, no
-    /// dropout, recomputation as the model says.
+    /// Creates settings without sizes and with defaults: epsilon 1e-5, rotary base 10,000, weights of standard
+    /// deviation 0.02, no dropout, recomputation as the model declares.
     pub fn new() -> Sizes {
         Sizes::default()
     }
 
-    /// The same with dim `D` of `size` elements: `Sizes::new().with(Hidden, 512)`.
+    /// Sets the size of dim `D`: `Sizes::new().with(Hidden, 512)`.
     #[must_use]
     pub fn with<D: Whole>(mut self, _: D, size: usize) -> Sizes {
         self.dims.insert(TypeId::of::<D>(), size);
         self
     }
 
-    /// The same with the flag `name` set, which `#[tied(.., when = "name")]` reads.
+    /// Sets or clears the flag `name`, which `#[tied(.., when = "name")]` reads.
     #[must_use]
     pub fn with_flag(mut self, name: &str, set: bool) -> Sizes {
         if set {
@@ -63,17 +63,17 @@ impl Sizes {
         self
     }
 
-    /// The size of dim `D`, if it was given.
+    /// Returns the size of dim `D`, if it is set.
     pub fn get<D: Whole>(&self) -> Option<usize> {
         self.dims.get(&TypeId::of::<D>()).copied()
     }
 
-    /// Whether the flag `name` is set.
+    /// Returns true if the flag `name` is set.
     pub fn flag(&self, name: &str) -> bool {
         self.flags.contains(name)
     }
 
-    pub(crate) fn of(&self, dim: &DimInfo) -> Option<usize> {
+    pub(crate) fn dim_size(&self, dim: &DimInfo) -> Option<usize> {
         self.dims.get(&(dim.key)()).copied()
     }
 }

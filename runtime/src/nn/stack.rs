@@ -1,4 +1,4 @@
-//! A run of equal layers.
+//! Stacks of identical layers.
 
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use crate::tensor::{Rank, RegionData, recompute};
 use super::recompute::Segment;
 use super::{Build, Builder, Layer};
 
-/// Counts the elements of a [`Stack`]: `Sizes::new().with(Layers, 12)`.
+/// The number of layers of a [`Stack`], as a dim: `Sizes::new().with(Layers, 12)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Layers;
 
@@ -22,67 +22,67 @@ impl Whole for Layers {
 #[diagnostic::do_not_recommend]
 impl Local for Layers {}
 
-/// `N` layers `M`, one after the other; the output of each is the input of the next. Each is a unit of its own.
+/// A sequence of `N` layers `M`, each applied to the output of the one before. Each layer is its own FSDP unit.
 ///
-/// Any stack can be recomputed: by `#[recompute]`, or by what [`Sizes::recompute`](super::Sizes) says. So what goes
-/// through it is [`RegionData`], and code that is generic in `M` says that `M: 'static`.
+/// Any stack can be recomputed: by `#[recompute]`, or by [`Sizes::recompute`](super::Sizes). So its inputs are
+/// [`RegionData`], and code generic in `M` needs the bound `M: 'static`.
 ///
 /// A model with several stacks gives each its own count: `Stack<Block, EncoderLayers>`.
 pub struct Stack<M, N = Layers> {
     layers: Rc<[M]>,
-    /// All of the layers, in order.
+    /// Segments that cover all layers, in order.
     pub(super) segments: Vec<Segment>,
     rank: Rank,
     count: PhantomData<N>,
 }
 
 impl<M, N> Stack<M, N> {
-    /// Applies one layer after the other.
+    /// Applies all layers in order.
     #[track_caller]
     pub fn forward<X>(&self, x: &X) -> X
     where
-        X: Through<M>,
+        X: StackInput<M>,
     {
         let mut x = x.clone();
         for segment in 0..self.segments.len() {
-            x = X::through(self, segment, &x);
+            x = X::apply_segment(self, segment, &x);
         }
         x
     }
 
-    /// The layers.
+    /// The layers, in order.
     pub fn layers(&self) -> &[M] {
         &self.layers
     }
 }
 
-/// What can go through layers `M` one after the other: each gives what it takes.
+/// An input of a stack of layers `M`: each layer returns the type that it takes.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot go through a stack of `{M}`",
-    label = "each layer feeds the next one",
-    note = "the `forward` of a layer in a stack takes and returns the same type, and the stack takes that, too",
-    note = "that type is a tensor, tokens, or a tuple of them: what can be recomputed from"
+    message = "`{Self}` cannot be the input of a stack of `{M}`",
+    label = "each layer's output is the input of the next one",
+    note = "the `forward` of a layer in a stack takes and returns the same type, which is also the input type of the stack",
+    note = "that type is a tensor, tokens, or a tuple of them, so that the stack can be recomputed"
 )]
-pub trait Through<M>: Clone {
+pub trait StackInput<M>: Clone {
     #[doc(hidden)]
     #[track_caller]
-    fn through<N>(stack: &Stack<M, N>, segment: usize, x: &Self) -> Self;
+    fn apply_segment<N>(stack: &Stack<M, N>, segment: usize, x: &Self) -> Self;
 }
 
 #[diagnostic::do_not_recommend]
-impl<X: RegionData, M: Layer<X, Out = X> + 'static> Through<M> for X {
+impl<X: RegionData, M: Layer<X, Out = X> + 'static> StackInput<M> for X {
     #[track_caller]
-    fn through<N>(stack: &Stack<M, N>, segment: usize, x: &X) -> X {
+    fn apply_segment<N>(stack: &Stack<M, N>, segment: usize, x: &X) -> X {
         let Segment { layers: range, region } = &stack.segments[segment];
         let range = range.clone();
-        let Some(region) = region else { return run(&stack.layers[range], x) };
+        let Some(region) = region else { return apply_layers(&stack.layers[range], x) };
         let layers = Rc::clone(&stack.layers);
-        recompute(&stack.rank, region, x, move |x| run(&layers[range.clone()], x))
+        recompute(&stack.rank, region, x, move |x| apply_layers(&layers[range.clone()], x))
     }
 }
 
 #[track_caller]
-fn run<X: Clone, M: Layer<X, Out = X>>(layers: &[M], x: &X) -> X {
+fn apply_layers<X: Clone, M: Layer<X, Out = X>>(layers: &[M], x: &X) -> X {
     let mut x = x.clone();
     for layer in layers {
         x = layer.forward(&x);
@@ -97,8 +97,8 @@ impl<M: Build + 'static, N: Whole> Build for Stack<M, N> {
         if builder.is_in_stack_of::<M>() {
             let layer = std::any::type_name::<M>();
             builder.problem(format_args!(
-                "is a stack of `{layer}` inside of a `{layer}`: a model that contains itself has no end; give the inner \
-                 layers a type of their own"
+                "is a stack of `{layer}` inside a `{layer}`: a model cannot contain itself; give the inner layers another \
+                 type"
             ));
             count = 0;
         }
@@ -108,7 +108,7 @@ impl<M: Build + 'static, N: Whole> Build for Stack<M, N> {
     }
 }
 
-impl<X: Through<M>, M, N> Layer<X> for Stack<M, N> {
+impl<X: StackInput<M>, M, N> Layer<X> for Stack<M, N> {
     type Out = X;
 
     #[track_caller]

@@ -1,4 +1,4 @@
-//! Sharding styles, as types.
+//! Sharding styles of layers, as types.
 
 use std::marker::PhantomData;
 
@@ -8,50 +8,51 @@ use crate::layout::{Axis, Dims, ScatterLast, Seal, Whole, With};
 #[derive(Debug, Clone, Copy)]
 pub struct Plain;
 
-/// Column-parallel over `A`: what the layer writes is split.
+/// Column-parallel over `A`: the output of the layer is split.
 #[derive(Debug, Clone, Copy)]
 pub struct Col<A>(PhantomData<A>);
 
-/// Row-parallel over `A`: what the layer reads is split, and its results are summed as `End` says.
+/// Row-parallel over `A`: the input of the layer is split, and `Exit` reduces its partial sums.
 #[derive(Debug, Clone, Copy)]
-pub struct Row<A, End = AllReduce>(PhantomData<(A, End)>);
+pub struct Row<A, Exit = AllReduce>(PhantomData<(A, Exit)>);
 
-/// The vocabulary is split over `A`; results are summed as `End` says.
+/// Vocabulary-parallel over `A`: `Exit` reduces the partial sums.
 #[derive(Debug, Clone, Copy)]
-pub struct VocabSplit<A, End = AllReduce>(PhantomData<(A, End)>);
+pub struct VocabSplit<A, Exit = AllReduce>(PhantomData<(A, Exit)>);
 
-/// A region ends with the sum on every rank.
+/// Leaves a region by an all-reduce: every rank has the sum.
 #[derive(Debug, Clone, Copy)]
 pub struct AllReduce;
 
-/// A region ends with the sum split along dim `D`, as a sequence-parallel stream wants it.
+/// Leaves a region by a reduce-scatter along dim `D`, into a sequence-parallel stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Scatter<D>(PhantomData<D>);
 
-/// How a region over `A` ends: with which lead dims, in front of what the region wrote.
+/// The exit from a tensor-parallel region over `A`: the reduction, and the shape of its result from the lead dims and
+/// the feature `F` that the region computed.
 #[diagnostic::on_unimplemented(
     message = "the result of this layer cannot be scattered: `{Self}`",
     label = "its lead dims are `{Lead}`",
     note = "`scatter = Dim` names the last of the lead dims, whole: `scatter = Seq` for a stream shaped `(Batch, Seq, Hidden)`"
 )]
-pub trait End<Lead, F, A> {
+pub trait RegionExit<Lead, F, A> {
     /// The shape of the result.
     type Out: Dims;
-    /// The dim that is scattered, or none where the sum is kept on every rank.
+    /// The dim that is scattered; `None` if every rank has the sum.
     const SCATTER: Option<usize>;
     #[doc(hidden)]
     const SEAL: Seal;
 }
 
 #[diagnostic::do_not_recommend]
-impl<Lead: With<F>, F, A: Axis> End<Lead, F, A> for AllReduce {
+impl<Lead: With<F>, F, A: Axis> RegionExit<Lead, F, A> for AllReduce {
     type Out = Lead::Out;
     const SCATTER: Option<usize> = None;
     const SEAL: Seal = Seal::new();
 }
 
 #[diagnostic::do_not_recommend]
-impl<Lead: ScatterLast<D, A>, F, D: Whole, A: Axis> End<Lead, F, A> for Scatter<D>
+impl<Lead: ScatterLast<D, A>, F, D: Whole, A: Axis> RegionExit<Lead, F, A> for Scatter<D>
 where
     Lead::Out: With<F>,
 {

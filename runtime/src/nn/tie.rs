@@ -1,11 +1,11 @@
-//! Tied weights: one parameter, two uses.
+//! Tied weights: one parameter used by two layers.
 
 use crate::layout::{Axis, Dims, Split, Whole};
 use crate::tensor::Param;
 
 use super::{Embedding, LmHead, Plain, VocabSplit};
 
-/// A layer whose one weight can be another layer's: `#[tied(embed)]`.
+/// A layer with a single weight that another layer can share: `#[tied(embed)]`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no single weight that could be tied",
     label = "cannot be tied",
@@ -53,6 +53,6 @@ pub trait SameWeightAs<W>: TiedWeight {}
 #[diagnostic::do_not_recommend]
 impl<L: TiedWeight<Weight = W>, W> SameWeightAs<W> for L {}
 
-/// Compiles where the weight of `field` can be that of `target`.
+/// Compiles only if `field` and `target` can share one weight.
 #[doc(hidden)]
 pub fn check_tie<A: TiedWeight, B: SameWeightAs<A::Weight>>(_target: &A, _field: &B) {}

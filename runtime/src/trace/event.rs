@@ -1,4 +1,4 @@
-//! What a span says: its name and its arguments. Texts are put together when the file is written, not while a rank runs.
+//! Events of a trace, with names and arguments. Texts are formatted when the file is written, not while a rank runs.
 
 use std::fmt::{Display, Formatter};
 use std::panic::Location;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
-/// The name of a span: what is done, and to what.
+/// The name of a span: an operation, and optionally its subject.
 #[derive(Debug, Clone)]
 pub enum Name {
-    /// `optimizer`
+    /// An operation: `optimizer`.
     Fixed(&'static str),
-    /// A label and its subject, shown with a space between: `forward blocks.3`.
+    /// An operation and its subject, printed with a space between: `forward blocks.3`.
     Of(&'static str, Arc<str>),
 }
 
@@ -55,7 +55,7 @@ pub enum Arg {
     Count(u64),
     /// A text, such as the path of a field.
     Text(Arc<str>),
-    /// A line of the source.
+    /// A source location.
     Line(&'static Location<'static>),
 }
 
@@ -69,7 +69,7 @@ impl Serialize for Arg {
     }
 }
 
-/// One span of a lane. Times are in nanoseconds since the tracer was made.
+/// A span on a lane, with times in nanoseconds since the tracer was created.
 #[derive(Debug)]
 pub(super) struct Event {
     pub name: Name,

@@ -1,4 +1,4 @@
-//! The trace event format. Events are written one by one: the file is never in memory as a whole.
+//! Writer of the trace event format, which streams events to the file.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,17 +12,17 @@ use serde::{Serialize, Serializer};
 use super::event::{Arg, Event, Name};
 use super::lane::Log;
 
-/// Why a trace was not written.
+/// An error while writing a trace.
 #[derive(Debug, thiserror::Error)]
 #[error("the trace `{}` cannot be written: {source}", path.display())]
 pub struct TraceError {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What the system says.
+    /// The I/O error.
     pub source: std::io::Error,
 }
 
-/// Writes `lanes`, those of one rank next to each other.
+/// Writes `lanes`, which are grouped by rank.
 pub(super) fn write(lanes: &[Arc<Log>], target: impl Write) -> std::io::Result<()> {
     let mut target = BufWriter::with_capacity(1 << 16, target);
     let dropped = lanes.iter().map(|log| (log, log.records().dropped));
@@ -92,9 +92,9 @@ impl Serialize for Lanes<'_> {
     }
 }
 
-/// Events by their start, and of those that start at once the outer ones first, as viewers expect them.
+/// Sorts events by start time, outer spans before inner spans with the same start, as viewers expect them.
 fn outer_first(events: &[Event]) -> Vec<&Event> {
-    // Inner ones were recorded first, which decides where both times are the same.
+    // Inner spans were recorded first, which breaks the tie if start and end are the same.
     let mut events: Vec<_> = events.iter().rev().collect();
     events.sort_by_key(|event| (event.start, Reverse(event.end)));
     events

@@ -1,20 +1,20 @@
-//! Recording.
+//! Lanes of a trace, and the spans recorded on them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::event::{Arg, Event, Name};
 
-/// One lane of a rank, or none: without a tracer nothing is recorded. A clone records on the same lane.
+/// A lane of a rank, which is off without a tracer. A clone records on the same lane.
 #[derive(Debug, Clone)]
 pub struct Lane(Option<Arc<Log>>);
 
-/// What was recorded on a lane.
+/// The events recorded on a lane.
 #[derive(Debug)]
 pub(super) struct Log {
     pub rank: usize,
     pub name: String,
-    /// Where time starts.
+    /// The origin of timestamps.
     origin: Instant,
     capacity: usize,
     records: Mutex<Records>,
@@ -22,31 +22,31 @@ pub(super) struct Log {
 
 #[derive(Debug, Default)]
 pub(super) struct Records {
-    /// In the order in which they ended.
+    /// Events in the order of their end.
     pub events: Vec<Event>,
-    /// How many more there were, for which there was no room.
+    /// Number of events dropped beyond the capacity.
     pub dropped: u64,
 }
 
 impl Lane {
-    /// A lane that records nothing.
+    /// Creates a lane that records nothing.
     pub const fn off() -> Lane {
         Lane(None)
     }
 
-    /// Whether anything is recorded; to be asked before work is done only for the trace.
+    /// Returns true if events are recorded; check it before doing work only for the trace.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// A span from now until the guard is dropped: `lane.span("optimizer")`, `lane.span(("forward", &path))`.
-    #[must_use = "the span ends where the guard is dropped"]
+    /// Opens a span from now until the guard is dropped: `lane.span("optimizer")`, `lane.span(("forward", &path))`.
+    #[must_use = "the span ends when the guard is dropped"]
     pub fn span(&self, name: impl Into<Name>) -> Span<'_> {
         Span(self.0.as_deref().map(|log| (log, name.into(), Instant::now())))
     }
 
-    /// A span that began at `start` and ends now, of category `category`, with arguments, which are made only where the
-    /// lane records. Spans of one lane must nest; and of two that end at once the inner one is recorded first.
+    /// Records a span from `start` to now; its arguments are created only if the lane is on. Spans of one lane must
+    /// nest, and of two spans with the same end the inner one must be recorded first.
     pub fn complete(
         &self,
         name: impl Into<Name>,
@@ -59,7 +59,7 @@ impl Lane {
         }
     }
 
-    /// A span between two times that have passed, as [`complete`](Self::complete) otherwise.
+    /// Records a span between two past times, like [`complete`](Self::complete).
     pub fn between(
         &self,
         name: impl Into<Name>,
@@ -72,7 +72,7 @@ impl Lane {
         }
     }
 
-    /// A moment, now: a span without length, which may be recorded at any time.
+    /// Records an instant event: a span of length zero, which may be recorded at any time.
     pub fn mark(
         &self,
         name: impl Into<Name>,
@@ -90,7 +90,7 @@ impl Lane {
     }
 }
 
-/// A span that is open; it ends when this is dropped.
+/// Guard of an open span, which ends when the guard is dropped.
 #[derive(Debug)]
 pub struct Span<'a>(Option<(&'a Log, Name, Instant)>);
 
@@ -124,7 +124,7 @@ impl Log {
         }
     }
 
-    /// Whether nothing was recorded, or dropped.
+    /// Returns true if no event was recorded or dropped.
     pub fn is_empty(&self) -> bool {
         let records = self.records();
         records.events.is_empty() && records.dropped == 0

@@ -1,7 +1,7 @@
-//! A record of what each rank does, as a file for [Perfetto](https://ui.perfetto.dev) or `chrome://tracing`.
+//! Execution traces of all ranks, as a file for [Perfetto](https://ui.perfetto.dev) or `chrome://tracing`.
 //!
-//! A rank is a process of the trace, and has **lanes** (its threads): one for what its own thread does, and one for each
-//! group of ranks it communicates in. Lanes hold spans; the spans of one lane either nest or do not overlap.
+//! A rank is a process of the trace, and has **lanes** (threads in the file format): one for its main thread, and one
+//! for each process group it communicates in. Lanes hold spans; the spans of one lane either nest or do not overlap.
 //!
 //! ```
 //! use meshwright::trace::Tracer;
@@ -18,8 +18,8 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Recording takes a moment of the thread that records ([`Span`]), and nothing where there is no tracer:
-//! [`Lane::off`] looks at one `Option` and does not even make the name.
+//! Recording a [`Span`] has a small overhead on its thread. Without a tracer, [`Lane::off`] costs one comparison and
+//! does not format the name.
 
 mod event;
 mod file;
@@ -31,7 +31,7 @@ pub use file::TraceError;
 pub use lane::{Lane, Span};
 pub use tracer::Tracer;
 
-/// The lane of what a rank's own thread does.
+/// The name of the lane of a rank's main thread.
 pub const COMPUTE: &str = "compute";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The file: valid, with the documented keys, and spans that nest.
+//! Tests of the trace file: valid JSON, documented keys, nested spans.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ fn events<'a>(file: &'a Value, phase: &str) -> Vec<&'a Value> {
 }
 
 #[test]
-fn ranks_and_lanes_are_named_and_spans_have_all_keys() {
+fn lanes_are_named_and_spans_have_all_keys() {
     let tracer = Tracer::new();
     let comm = tracer.lane(1, "comm dp");
     let compute = tracer.lane(0, "compute");
@@ -40,7 +40,7 @@ fn ranks_and_lanes_are_named_and_spans_have_all_keys() {
             json!([event["name"], event["pid"], event["tid"], event["args"]["name"]]).to_string()
         })
         .collect();
-    // Rank 2 has recorded nothing.
+    // Rank 2 recorded nothing.
     assert_eq!(
         names,
         [
@@ -62,7 +62,7 @@ fn ranks_and_lanes_are_named_and_spans_have_all_keys() {
 }
 
 #[test]
-fn an_outer_span_comes_before_the_inner_ones_even_if_they_start_at_once() {
+fn outer_spans_precede_inner_spans_of_the_same_start() {
     let tracer = Tracer::new();
     let lane = tracer.lane(0, "compute");
     {
@@ -79,7 +79,7 @@ fn an_outer_span_comes_before_the_inner_ones_even_if_they_start_at_once() {
 }
 
 #[test]
-fn a_full_lane_says_how_much_it_has_dropped() {
+fn a_full_lane_counts_dropped_spans() {
     let tracer = Tracer::with_capacity(3);
     for (name, spans) in [("compute", 10), ("comm dp", 3)] {
         let lane = tracer.lane(4, name);
@@ -91,21 +91,21 @@ fn a_full_lane_says_how_much_it_has_dropped() {
 }
 
 #[test]
-fn without_a_tracer_not_even_the_name_is_made() {
+fn a_lane_that_is_off_does_not_format_names() {
     struct Unused;
     impl From<Unused> for Name {
         fn from(_: Unused) -> Name {
-            panic!("a name was made for a lane that is off");
+            panic!("a name was formatted for a lane that is off");
         }
     }
     let lane = Lane::off();
     assert!(!lane.is_on());
     drop(lane.span(Unused));
-    lane.complete(Unused, "compute", Instant::now(), || panic!("arguments were made"));
+    lane.complete(Unused, "compute", Instant::now(), || panic!("arguments were created"));
 }
 
 #[test]
-fn a_lane_asked_for_twice_is_one() {
+fn lanes_of_one_name_are_the_same() {
     let tracer = Tracer::new();
     drop(tracer.lane(0, "compute").span("a"));
     drop(tracer.lane(0, "compute").span("b"));
@@ -115,7 +115,7 @@ fn a_lane_asked_for_twice_is_one() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_named() {
+fn write_errors_name_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let tracer = Tracer::new();
     tracer.write(folder.path().join("trace.json")).unwrap();

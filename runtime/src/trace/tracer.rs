@@ -1,4 +1,4 @@
-//! All lanes of the process.
+//! The tracer of a process, which holds the lanes of all its ranks.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use super::Lane;
 use super::file::{self, TraceError};
 use super::lane::Log;
 
-/// Holds the lanes of all ranks of the process until they are written.
+/// Collects the lanes of all ranks of the process until they are written to a file.
 #[derive(Debug)]
 pub struct Tracer {
     origin: Instant,
@@ -17,23 +17,23 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Spans that a lane keeps. With about 300 bytes for a collective and 100 for another span, a full lane takes 40 MB
-    /// at most.
+    /// Maximum number of spans per lane. At about 300 bytes for a collective and 100 for another span, a full lane
+    /// takes at most 40 MB.
     pub const CAPACITY: usize = 1 << 17;
 
-    /// A tracer without lanes, whose time starts now.
-    #[allow(clippy::new_ret_no_self)] // The ranks of the process share it.
+    /// Creates a tracer without lanes; its timestamps start now.
+    #[allow(clippy::new_ret_no_self)] // The ranks of the process share one tracer.
     pub fn new() -> Arc<Tracer> {
         Tracer::with_capacity(Tracer::CAPACITY)
     }
 
-    /// A tracer that keeps the first `capacity` spans of each lane, instead of [`CAPACITY`](Self::CAPACITY). The file says
-    /// how many more there were.
+    /// Creates a tracer that keeps the first `capacity` spans of each lane instead of [`CAPACITY`](Self::CAPACITY). The
+    /// file has the number of dropped spans.
     pub fn with_capacity(capacity: usize) -> Arc<Tracer> {
         Arc::new(Tracer { origin: Instant::now(), capacity, lanes: Mutex::default() })
     }
 
-    /// The lane `name` of a rank; made, below the rank's other lanes, when first asked for.
+    /// Returns the lane `name` of a rank, which is created on first use, below the rank's other lanes.
     pub fn lane(&self, rank: usize, name: &str) -> Lane {
         let mut lanes = self.lock();
         if let Some(log) = lanes.iter().find(|log| log.rank == rank && log.name == name) {
@@ -44,30 +44,30 @@ impl Tracer {
         Lane::of(&log)
     }
 
-    /// Writes what was recorded so far to a file, which is replaced.
+    /// Writes all events recorded so far to a file, and replaces an existing one.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), TraceError> {
         let path = path.as_ref();
         let write = || self.write_to(std::fs::File::create(path)?);
         write().map_err(|source| TraceError { path: path.into(), source })
     }
 
-    /// Writes what was recorded so far in the
+    /// Writes all events recorded so far in the
     /// [trace event format](https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU): an object
     /// with
-    /// - `traceEvents`: for each rank, and each lane that is not empty, a metadata event (`"ph":"M"`) with its name, and for each span a complete
-    ///   event (`"ph":"X"`) with `name`, `cat`, `ts` and `dur` in microseconds, `pid` (the rank), `tid` (the lane, from 1 in
-    ///   the whole file) and `args`;
-    /// - `otherData.dropped_spans`: for each lane that was full, how many spans it had no room for.
+    /// - `traceEvents`: for each rank and each lane that is not empty, a metadata event (`"ph":"M"`) with its name; for each
+    ///   span, a complete event (`"ph":"X"`) with `name`, `cat`, `ts` and `dur` in microseconds, `pid` (the rank), `tid`
+    ///   (the lane, numbered from 1 in the whole file) and `args`;
+    /// - `otherData.dropped_spans`: for each full lane, the number of dropped spans.
     ///
     /// # Errors
-    /// When `target` cannot be written to.
+    /// If `target` cannot be written to.
     pub fn write_to(&self, target: impl std::io::Write) -> std::io::Result<()> {
         let mut lanes = self.lock().clone();
         lanes.retain(|log| !log.is_empty());
-        // Lanes of a rank together, in the order in which they were made.
+        // Groups lanes by rank, each in the order of creation.
         lanes.sort_by_key(|log| log.rank);
         file::write(&lanes, target)
     }

@@ -1,4 +1,4 @@
-//! A dim that is said to be one of samples.
+//! A hand-written impl that makes a dim one of samples.
 
 use meshwright::layout::BatchDim;
 use meshwright::prelude::*;

@@ -1,4 +1,4 @@
-//! A dim that says itself what it is: distributed over `tp` as a type, and over nothing as a number.
+//! A hand-written dim whose type and constants contradict each other: distributed over `tp`, and over no axis.
 
 use meshwright::layout::{AxisSet, DimInfo};
 use meshwright::prelude::*;

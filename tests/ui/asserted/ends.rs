@@ -1,4 +1,4 @@
-//! A shape that is said to end in another feature than it does.
+//! A hand-written impl that gives a shape another last feature.
 
 use meshwright::layout::{Ends, With};
 use meshwright::prelude::*;

@@ -1,4 +1,4 @@
-//! A dim over `dp` that is said to be one of features, and of parameters.
+//! A hand-written impl that makes a dim over `dp` a feature and a parameter dim.
 
 use meshwright::layout::{LocalFeature, ParamDim};
 use meshwright::prelude::*;

@@ -1,4 +1,4 @@
-//! A split tensor given another type by the function that contractions make theirs with.
+//! A split tensor retyped by the internal constructor of contractions.
 
 use meshwright::comm::Site;
 use meshwright::tensor::FromValue;

@@ -1,4 +1,4 @@
-//! A whole dim that is said to be split, and a split one that is said to be whole.
+//! Hand-written impls that assert a whole dim to be split, and a split one to be whole.
 
 use meshwright::layout::{GatherDim, Here, SumOver};
 use meshwright::prelude::*;

@@ -1,4 +1,4 @@
-//! An axis and a home of the author's own.
+//! A user-defined axis and home.
 
 use meshwright::layout::{Axis, AxisGroup, AxisId, AxisSet, Home};
 use meshwright::prelude::*;

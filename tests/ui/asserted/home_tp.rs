@@ -1,4 +1,4 @@
-//! A dim whose author declares it over `tp`.
+//! A dim declared over `tp` by hand.
 
 use meshwright::prelude::*;
 

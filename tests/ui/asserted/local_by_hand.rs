@@ -1,4 +1,4 @@
-//! A dim of samples that is said to be whole on each rank.
+//! A hand-written impl that makes a dim of samples whole on each rank.
 
 use meshwright::prelude::*;
 

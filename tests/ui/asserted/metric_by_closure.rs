@@ -1,4 +1,4 @@
-//! Numbers of which a closure makes metrics.
+//! Metrics created from numbers by a closure.
 
 use meshwright::tensor::Metric;
 use meshwright::prelude::*;

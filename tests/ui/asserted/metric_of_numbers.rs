@@ -1,4 +1,4 @@
-//! A metric whose shape its author says, and says wrong: the numbers are of a split tensor.
+//! A metric asserted with the wrong shape: the numbers are of a split tensor.
 
 use meshwright::tensor::Metric;
 use meshwright::prelude::*;

@@ -1,4 +1,4 @@
-//! A norm that is said to take what it cannot.
+//! A hand-written impl that extends the inputs of a norm.
 
 use meshwright::layout::AxisSet;
 use meshwright::nn::NormInput;

@@ -1,4 +1,4 @@
-//! A home over `dp` that is said to leave all of a dim to each rank.
+//! A hand-written impl that makes a dim over `dp` whole on each rank.
 
 use meshwright::layout::OnEveryRank;
 use meshwright::prelude::*;

@@ -1,4 +1,4 @@
-//! A feature of the author's own, which says that it is whole.
+//! A user-defined feature asserted to be whole.
 
 use meshwright::layout::{Axis, AxisSet, DimInfo, Feature, LocalFeature, WholeFeature};
 use meshwright::prelude::*;

@@ -1,4 +1,4 @@
-//! A state of gradients that is said to be reduced.
+//! A user-defined state of gradients asserted to be reduced.
 
 use meshwright::tensor::{Pending, Summed};
 use meshwright::prelude::*;

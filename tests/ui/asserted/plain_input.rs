@@ -1,4 +1,4 @@
-//! A plain layer that is said to take what it cannot.
+//! A hand-written impl that extends the inputs of a plain layer.
 
 use meshwright::layout::AxisSet;
 use meshwright::nn::PlainInput;

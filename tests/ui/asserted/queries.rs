@@ -1,4 +1,4 @@
-//! Queries along a part of the sequence, which attention is said to take.
+//! A hand-written impl that allows attention on a shard of the sequence.
 
 use meshwright::nn::QueriesOf;
 use meshwright::prelude::*;

@@ -1,4 +1,4 @@
-//! A tensor taken apart as recomputation does, and put together as one of another type.
+//! A tensor decomposed like in recomputation, and rebuilt with another type.
 
 use meshwright::nn::NormInput;
 use meshwright::tensor::RegionData;

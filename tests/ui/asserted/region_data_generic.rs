@@ -1,4 +1,4 @@
-//! The same for any two shapes.
+//! A tensor rebuilt with another type, for any two shapes.
 
 use meshwright::tensor::RegionData;
 use meshwright::prelude::*;

@@ -1,4 +1,4 @@
-//! A row-parallel layer that is said to take what it cannot.
+//! A hand-written impl that extends the inputs of a row-parallel layer.
 
 use meshwright::layout::AxisSet;
 use meshwright::nn::{AllReduce, RowInput};

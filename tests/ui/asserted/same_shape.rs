@@ -1,4 +1,4 @@
-//! Shapes that are said to be the same.
+//! A hand-written impl that makes two shapes the same.
 
 use meshwright::layout::SameShape;
 use meshwright::prelude::*;

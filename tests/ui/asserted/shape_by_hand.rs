@@ -1,4 +1,4 @@
-//! A shape of the author's own, which varies over no axis.
+//! A user-defined shape that varies over no axis.
 
 use meshwright::layout::{AxisSet, DimInfo, Dims};
 use meshwright::prelude::*;

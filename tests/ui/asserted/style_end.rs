@@ -1,14 +1,14 @@
-//! A way of the author's own to end a region: with nothing.
+//! A user-defined exit from a tensor-parallel region, without a reduction.
 
 use meshwright::layout::With;
-use meshwright::nn::{End, Row};
+use meshwright::nn::{RegionExit, Row};
 use meshwright::prelude::*;
 
 dims! { Batch @ data, Hidden, Ffn }
 
 struct Leave;
 
-impl<Lead: With<F>, F, A> End<Lead, F, A> for Leave {
+impl<Lead: With<F>, F, A> RegionExit<Lead, F, A> for Leave {
     type Out = Lead::Out;
     const SCATTER: Option<usize> = None;
 }

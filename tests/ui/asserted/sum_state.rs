@@ -1,4 +1,4 @@
-//! A sum over a split dim, taken for one over a whole dim.
+//! A hand-written impl that treats the sum over a split dim as complete.
 
 use meshwright::comm::Site;
 use meshwright::layout::{At, Here, SumOver};

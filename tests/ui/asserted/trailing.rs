@@ -1,4 +1,4 @@
-//! A parameter of other dims that is said to fit a tensor.
+//! A hand-written impl that matches a parameter to a tensor of other dims.
 
 use meshwright::tensor::Trailing;
 use meshwright::prelude::*;

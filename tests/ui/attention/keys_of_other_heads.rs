@@ -1,4 +1,4 @@
-//! Keys with the heads of the queries, where the attention has other ones.
+//! Keys with the heads of the queries, in an attention with other key-value heads.
 
 use meshwright::prelude::*;
 

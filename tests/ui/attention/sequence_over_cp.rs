@@ -1,4 +1,4 @@
-//! A sequence distributed over `cp`: each rank would attend to its own part only.
+//! A sequence distributed over `cp`: each rank would attend to its own shard only.
 
 use meshwright::prelude::*;
 

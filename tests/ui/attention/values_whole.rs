@@ -1,4 +1,4 @@
-//! Values that are whole beside queries and keys that are split.
+//! Whole values with split queries and keys.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What `scatter` names is a type, but not a dim.
+//! `scatter` with a type that is not a dim.
 
 use meshwright::prelude::*;
 

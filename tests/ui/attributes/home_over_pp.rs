@@ -1,4 +1,4 @@
-//! Stages are cut between fields: no dim is declared over them.
+//! Pipeline stages are cut between fields: no dim is declared over `pp`.
 
 use meshwright::prelude::*;
 

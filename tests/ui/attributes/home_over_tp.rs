@@ -1,4 +1,4 @@
-//! What tensor-parallel ranks split differs from layer to layer: no dim is declared over them.
+//! Tensor-parallel splits differ from layer to layer: no dim is declared over `tp`.
 
 use meshwright::prelude::*;
 

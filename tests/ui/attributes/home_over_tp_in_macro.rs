@@ -1,4 +1,4 @@
-//! The home comes from a macro of the author's own, and a generic model uses the dim.
+//! A home from a user's macro, in a generic model.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A word of a later version.
+//! An attribute of a later version.
 
 use meshwright::prelude::*;
 

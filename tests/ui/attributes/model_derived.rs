@@ -1,4 +1,4 @@
-//! The derive macro that the compiler suggests where `#[model]` is missing.
+//! The derive macro that the compiler suggests if `#[model]` is missing.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A misspelt attribute.
+//! A misspelled attribute.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A misspelt axis.
+//! A misspelled axis.
 
 use meshwright::prelude::*;
 

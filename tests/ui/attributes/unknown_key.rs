@@ -1,4 +1,4 @@
-//! A misspelt key.
+//! A misspelled key.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A misspelt style.
+//! A misspelled style.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Five fields that do not fit together in otherwise correct models: five errors.
+//! Five mismatched fields in otherwise correct models: five errors.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Five mistakes in one model: five errors, and none of what follows from them.
+//! Five mistakes in one model: five errors without follow-up errors.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A layer of the author's own over parameter dims that it says are any parameter's.
+//! A user-defined layer over a data axis, with the bounds of parameter dims.
 
 use meshwright::layout::ParamDim;
 use meshwright::prelude::*;

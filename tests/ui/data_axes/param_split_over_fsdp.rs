@@ -1,4 +1,4 @@
-//! A parameter whose author shards it over `fsdp` in its type.
+//! A parameter split over `fsdp` in its type.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Layers over an axis that their user names, and names `dp`.
+//! Layers generic in their axis, used with `dp`.
 
 use meshwright::layout::Axis;
 use meshwright::nn::{Col, Row};

@@ -1,4 +1,4 @@
-//! A module given something that is no tensor.
+//! A module applied to an input that is not a tensor.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A result of another type than promised.
+//! A result of another type than declared.
 
 use meshwright::prelude::*;
 

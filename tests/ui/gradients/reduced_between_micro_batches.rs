@@ -1,4 +1,4 @@
-//! What is summed over the ranks is the gradient of all micro-batches.
+//! Gradients are reduced once, after all micro-batches.
 
 use meshwright::prelude::*;
 use meshwright::optim::AdamW;

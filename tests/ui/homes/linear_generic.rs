@@ -1,4 +1,4 @@
-//! An MLP whose inner dim its user names, and names one that is declared over an axis.
+//! An MLP generic in its inner dim, used with a dim that is declared over an axis.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A norm along the sequence, of which each rank has a part.
+//! A norm along a split sequence.
 
 use meshwright::prelude::*;
 

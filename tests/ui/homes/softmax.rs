@@ -1,4 +1,4 @@
-//! A softmax over a dim of which each rank has a part, of a tensor that comes from outside.
+//! A softmax over a split dim, of a tensor created outside the model.
 
 use meshwright::prelude::*;
 

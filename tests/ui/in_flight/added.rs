@@ -1,4 +1,4 @@
-//! A residual added to a tensor that is still under way.
+//! A residual added to a tensor in flight.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The same with the tensor under way on the left.
+//! A residual added to a tensor in flight on the left.
 
 use meshwright::prelude::*;
 

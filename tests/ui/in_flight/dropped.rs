@@ -1,4 +1,4 @@
-//! A tensor that nobody waits for.
+//! A tensor in flight that is dropped without a wait.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A layer applied to a tensor that a collective is still bringing.
+//! A layer applied to a tensor in flight.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A module applied to a tensor that is still under way.
+//! A module applied to a tensor in flight.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A tensor returned before it has arrived.
+//! A tensor in flight as the result of `forward`.
 
 use meshwright::prelude::*;
 

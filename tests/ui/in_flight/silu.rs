@@ -1,4 +1,4 @@
-//! A function of a tensor that is still under way.
+//! An elementwise function of a tensor in flight.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Numbers where a layer takes a tensor.
+//! Numbers as the input of a layer.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A tensor that may be missing, where a layer takes one.
+//! An optional tensor as the input of a layer.
 
 use meshwright::prelude::*;
 

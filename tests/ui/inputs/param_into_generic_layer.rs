@@ -1,4 +1,4 @@
-//! A parameter into a layer of any type, by way of a helper.
+//! A parameter as the input of a layer of generic type, in a helper.
 
 use meshwright::nn::NormInput;
 use meshwright::tensor::Operand;

@@ -1,4 +1,4 @@
-//! Missing reduction: an accumulator declared complete that adds up partial sums chunk by chunk.
+//! Missing reduction: an accumulator of partial sums, chunk by chunk, declared complete.
 
 use meshwright::prelude::*;
 

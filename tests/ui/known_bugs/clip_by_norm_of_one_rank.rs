@@ -1,4 +1,4 @@
-//! Gradient norm: squares added up over some ranks only, or some twice.
+//! Gradient norm: squares summed over some ranks only, or counted twice.
 
 use meshwright::prelude::*;
 use meshwright::tensor::Pending;

@@ -1,4 +1,4 @@
-//! Scale: the same in hand-written code, where a local contraction looked complete.
+//! Scale: a bias added to a partial sum in hand-written code, where a local contraction looked complete.
 
 use meshwright::prelude::*;
 

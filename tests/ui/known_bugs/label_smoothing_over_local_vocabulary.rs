@@ -1,4 +1,4 @@
-//! Scale: label smoothing takes the mean over this rank's part of the vocabulary.
+//! Scale: label smoothing takes the mean over this rank's shard of the vocabulary.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Scale: a metric that is complete already is summed once more.
+//! Scale: a complete metric is reduced again.
 
 use meshwright::prelude::*;
 

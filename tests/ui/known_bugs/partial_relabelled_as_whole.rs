@@ -1,4 +1,4 @@
-//! Wrong label: one rank's addends wrapped up as if they were the sum.
+//! Wrong label: one rank's partial sum typed as the sum.
 
 use meshwright::prelude::*;
 
@@ -13,8 +13,8 @@ struct Down {
 #[forward]
 impl Down {
     fn forward(&self, h: &Tensor<(Batch, Seq, Split<Ffn, Tp>)>) -> Tensor<(Batch, Seq, Hidden)> {
-        let addends = h.contract(&self.weight);
-        Tensor::from_block(h.rank(), &h.sizes(), &addends.to_vec())
+        let partial = h.contract(&self.weight);
+        Tensor::from_block(h.rank(), &h.sizes(), &partial.to_vec())
     }
 }
 

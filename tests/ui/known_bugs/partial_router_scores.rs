@@ -1,4 +1,4 @@
-//! Missing reduction: each rank's share of the router's scores goes through a softmax of its own.
+//! Missing reduction: each rank applies softmax to its partial sum of the router's scores.
 
 use meshwright::prelude::*;
 

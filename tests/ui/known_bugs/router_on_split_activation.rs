@@ -1,4 +1,4 @@
-//! Missing reduction: a router that every rank holds whole, fed by a part of each token.
+//! Missing reduction: a replicated router applied to a shard of each token.
 
 use meshwright::prelude::*;
 

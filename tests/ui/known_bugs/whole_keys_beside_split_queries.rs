@@ -1,4 +1,4 @@
-//! Missing reduction: shared keys that every rank holds whole, used by its own query heads only.
+//! Missing reduction: shared keys, whole on every rank, used by its own query heads only.
 
 use meshwright::prelude::*;
 

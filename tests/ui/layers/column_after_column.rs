@@ -1,4 +1,4 @@
-//! Two column-parallel layers in a row: the second one would read only a part of its input.
+//! Two column-parallel layers in sequence: the second would read only a shard of its input.
 
 use meshwright::prelude::*;
 

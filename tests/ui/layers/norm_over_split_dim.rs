@@ -1,4 +1,4 @@
-//! A norm would take the mean of a part of each row.
+//! A norm over a split dim would take the mean of a shard of each row.
 
 use meshwright::prelude::*;
 

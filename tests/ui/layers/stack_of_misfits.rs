@@ -1,4 +1,4 @@
-//! Each layer of a stack feeds the next one: the block splits its stream and does not put it together again.
+//! A stack of blocks whose output is split, but whose input is whole.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The same by division.
+//! A loss divided by hand.
 
 use meshwright::prelude::*;
 use meshwright::tensor::Pending;

@@ -1,4 +1,4 @@
-//! The logits of a head that is split over the vocabulary are split, too.
+//! The logits of a vocabulary-parallel head used as whole.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A metric is a ratio like a loss, and this rank's share until it is reduced.
+//! A metric is a ratio like a loss, and a partial sum until it is reduced.
 
 use meshwright::prelude::*;
 use meshwright::tensor::Metric;

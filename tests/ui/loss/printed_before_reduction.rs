@@ -1,4 +1,4 @@
-//! The same in a format string.
+//! An unreduced loss in a format string.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A loss is divided once, by the count of all ranks: nothing else may scale it.
+//! A loss is divided once, by the count of all ranks, and not scaled otherwise.
 
 use meshwright::prelude::*;
 use meshwright::tensor::Pending;

@@ -1,4 +1,4 @@
-//! The head is split over the vocabulary, the loss is not.
+//! A vocabulary-parallel head with a plain loss.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A loss is this rank's share until it is reduced.
+//! A loss is a partial sum until it is reduced.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The head has no vocabulary sharding, the loss has.
+//! A plain head with a vocabulary-parallel loss.
 
 use meshwright::prelude::*;
 

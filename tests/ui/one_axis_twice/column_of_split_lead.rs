@@ -1,4 +1,4 @@
-//! A column-parallel layer on a stream that is split over its axis before the sequence.
+//! A column-parallel layer on a stream whose leading dim is split over the same axis.
 
 use meshwright::prelude::*;
 

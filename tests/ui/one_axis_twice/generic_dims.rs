@@ -1,4 +1,4 @@
-//! A function that is generic in dims, and does not say that they fit together.
+//! A function generic in dims, without the `Shape` bound.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A helper for any shape, asked for one that is no tensor's.
+//! A helper generic in the shape, used with a shape that no tensor can have.
 
 use meshwright::layout::Shape;
 use meshwright::prelude::*;

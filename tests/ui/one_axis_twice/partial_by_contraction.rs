@@ -1,4 +1,4 @@
-//! The same by a contraction with a weight that is split as well.
+//! A sum over a varying axis, by a contraction with a split weight.
 
 use meshwright::prelude::*;
 

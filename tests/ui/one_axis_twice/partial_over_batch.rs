@@ -1,4 +1,4 @@
-//! A sum over `dp` of what is distributed over the data axes.
+//! A sum over `dp` of a tensor distributed over the data axes.
 
 use meshwright::prelude::*;
 

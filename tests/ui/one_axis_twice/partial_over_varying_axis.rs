@@ -1,4 +1,4 @@
-//! A sum over a split dim, beside one that varies over the same axis: not the addends of one sum.
+//! A sum over a split dim, with another dim that varies over the same axis: not a partial sum.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A partial sum scattered along a dim beside one that its axis distributes already.
+//! A partial sum scattered along a dim over an axis that distributes another dim.
 
 use meshwright::prelude::*;
 

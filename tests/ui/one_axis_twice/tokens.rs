@@ -1,4 +1,4 @@
-//! Tokens of samples over the data axes, split over `dp` once more.
+//! Tokens over the data axes, split over `dp` again.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Means, subtracted from what they are the means of.
+//! Means subtracted from the tensor they are computed from.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Integers as factors and addends.
+//! Integers as factors and terms.
 
 use meshwright::prelude::*;
 

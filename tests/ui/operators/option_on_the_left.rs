@@ -1,4 +1,4 @@
-//! A sum that begins with nothing.
+//! A sum that begins with `None`.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A residual whose branch comes from a layer of any type.
+//! A residual whose branch comes from a layer of generic type.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Branches that an iterator adds up.
+//! Branches summed by an iterator.
 
 use meshwright::prelude::*;
 

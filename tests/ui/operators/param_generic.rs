@@ -1,4 +1,4 @@
-//! A gain over any dim, in a function that is generic in it.
+//! A gain over any dim, in a generic function.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The numbers of a partial sum are not those of the sum.
+//! The values of a partial sum are read.
 
 use meshwright::prelude::*;
 

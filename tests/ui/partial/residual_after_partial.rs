@@ -1,4 +1,4 @@
-//! The same with the partial sum on the left.
+//! A residual added to a partial sum on the left.
 
 use meshwright::prelude::*;
 

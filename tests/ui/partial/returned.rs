@@ -1,4 +1,4 @@
-//! A partial sum returned where a value was promised.
+//! A partial sum returned from a `forward` declared to return a value.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Every data rank has its own samples: a sum over `Batch @ data` is a partial sum.
+//! A sum over `Batch @ data` is a partial sum, as each data rank has its own samples.
 
 use meshwright::prelude::*;
 

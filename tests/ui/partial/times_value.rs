@@ -1,4 +1,4 @@
-//! A product with a value that differs from rank to rank, or not: only numbers go with a partial sum.
+//! A partial sum times a tensor; only numbers can scale a partial sum.
 
 use meshwright::prelude::*;
 

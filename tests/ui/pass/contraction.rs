@@ -1,4 +1,4 @@
-//! The author's own contraction: a partial sum, reduced by hand in every way there is.
+//! A hand-written contraction, whose partial sum is reduced in all possible ways.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A layer written outside the crate, made shardable by `Shard`.
+//! A layer of another crate, made shardable by `Shard`.
 
 use std::marker::PhantomData;
 

@@ -1,4 +1,4 @@
-//! Batches of any home, and what is refused when the model is built.
+//! Batches of any home, and models refused when they are built.
 
 use meshwright::nn::build;
 use meshwright::prelude::*;
@@ -26,7 +26,7 @@ macro_rules! measured {
     }};
 }
 
-/// A loop of the author's own may leave its samples on each rank, or distribute them over one of the data axes.
+/// A hand-written loop may keep all samples on each rank, or distribute them over one of the data axes.
 #[test]
 fn samples_of_any_home_are_exact() {
     let expected = measured!(Batch, "1")[0];
@@ -40,7 +40,7 @@ fn samples_of_any_home_are_exact() {
     }
 }
 
-/// A layer of the author's own over any dim: only its user knows whether a parameter can have the dim.
+/// A user-defined layer over any dim: only its user knows if a parameter can have the dim.
 struct Gain<D> {
     gain: Param<(D,)>,
 }
@@ -87,7 +87,7 @@ impl Build for List {
 
 type OverFeatures = Gain<Hidden>;
 
-/// What a build says.
+/// Returns the error of a build.
 fn problem<M: Build>() -> String {
     let sizes = Sizes::new().with(Hidden, 4).with(Batch, 8).with(Half, 8).with(Layers, 1);
     let built = meshwright::run_on("dp=2", 1, |rank| {

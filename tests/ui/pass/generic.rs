@@ -21,7 +21,7 @@ impl<L: Layer<Stream, Out = Stream>, const TWICE: bool> Residual<L, TWICE> {
     }
 }
 
-/// An MLP whose inner dim its user names.
+/// An MLP generic in its inner dim.
 #[model]
 struct Mlp<F: Whole> {
     #[sharded(tp = "col")]

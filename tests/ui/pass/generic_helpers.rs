@@ -9,23 +9,23 @@ dims! { Batch @ data, Seq, Hidden, Ffn, Heads, HeadDim, Vocab }
 
 type Stream = Tensor<(Batch, Seq, Hidden)>;
 
-/// Any tensor of ones.
+/// Creates a tensor of ones.
 fn ones<S: Shape>(rank: &Rank, sizes: &[usize]) -> Tensor<S> {
     Tensor::from_fn(rank, sizes, |_| 1.0)
 }
 
-/// A tensor like another one, whose shape the operator knows.
+/// Creates a tensor with the shape of another one.
 fn shifted<S: Shape>(x: &Tensor<S>) -> Tensor<S> {
     x + Tensor::from_fn(x.rank(), &x.sizes(), |_| 0.5)
 }
 
-/// Operators in code that knows nothing of the shape.
+/// Operators in code generic in the shape.
 fn blended<S: Dims>(x: &Tensor<S>, y: &Tensor<S>, share: f32) -> Tensor<S> {
     let mixed = share * x + y * (1.0 - share);
     2.0 - (1.0 - mixed / 4.0) * 4.0 + 2.0
 }
 
-/// Operators in code that knows the number of dims.
+/// Operators in code generic in the dims.
 fn squared<B: Dim, D: Dim>(x: &Tensor<(B, D)>) -> Tensor<(B, D)> {
     x * x
 }
@@ -34,7 +34,7 @@ fn total<S: Dims>(first: Tensor<S>, others: &[Tensor<S>]) -> Tensor<S> {
     others.iter().fold(first, |sum, x| sum + x)
 }
 
-/// A table split over an axis that the caller names.
+/// A table split over a generic axis.
 fn table<A: Axis>(rank: &Rank, sizes: [usize; 2]) -> Tensor<(Split<Seq, A>, Hidden)>
 where
     (Split<Seq, A>, Hidden): Shape,
@@ -49,7 +49,7 @@ where
     norm.forward(x)
 }
 
-/// Self-attention over any dims of which each rank has all.
+/// Self-attention generic in whole dims.
 fn attended<B: Dim, S: Local, H: Local, D: Local>(
     core: &Attention<H, H, D>,
     x: &Tensor<(B, S, H, D)>,
@@ -89,7 +89,7 @@ where
     }
 }
 
-/// Features that the user of the block names; the block itself says that they are whole.
+/// A block generic in its features, which are bounded to be whole.
 #[model]
 struct Block<H: Local, F: Whole> {
     norm: LayerNorm<H>,

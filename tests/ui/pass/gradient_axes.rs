@@ -1,5 +1,5 @@
-//! Known bugs that cannot be written: whatever varies over an axis, the gradients of what does not are summed over it,
-//! and nobody says so. The families: norms of a sequence-parallel stream whose weights drift apart from rank to rank;
+//! Known bugs that cannot be written: gradients of whole values are reduced over every axis that their uses vary over,
+//! without a declaration. The bugs: weights of norms in a sequence-parallel stream that diverge between ranks; gradients of
 //! replicated parameters inside a tensor-parallel region; gradients whose layout was declared by hand.
 
 use meshwright::layout::{AxisId, AxisSet};

@@ -1,9 +1,9 @@
-//! The expansions need nothing from where they stand, and take no name of the author's for theirs.
+//! Expansions need no names in scope, and do not collide with names in scope.
 #![no_implicit_prelude]
 
 use ::meshwright as renamed;
 
-/// Names that an expansion might reach for.
+/// Names that an expansion might resolve to by mistake.
 #[allow(dead_code, reason = "traps are not meant to be used")]
 mod traps {
     pub struct Build;

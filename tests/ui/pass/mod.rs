@@ -1,4 +1,4 @@
-//! Models that compile.
+//! Models that must compile.
 
 mod contraction;
 mod custom_layer;
@@ -17,7 +17,7 @@ use meshwright::mesh::MeshShape;
 use meshwright::nn::{Build, Built, build};
 use meshwright::prelude::*;
 
-/// Builds `M` on every rank of a mesh and lets `body` look at it.
+/// Builds `M` on every rank of a mesh, and runs `body` on it.
 fn on_mesh<M: Build>(mesh: &str, sizes: &Sizes, body: impl Fn(&Rank, Built<M>) + Sync) {
     let shape: MeshShape = mesh.parse().expect("the mesh of a test is well written");
     let done = launch(&shape, |comms| {

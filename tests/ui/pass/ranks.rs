@@ -14,7 +14,7 @@ struct Mlp {
     bias: Bias<Hidden>,
 }
 
-/// Each shape goes the same way through the layers, which are generic in the dims before the last.
+/// Applies layers, which are generic in the leading dims, to each shape.
 macro_rules! through {
     ($name:ident, $($dim:ident),*) => {
         impl Mlp {
@@ -32,7 +32,7 @@ through!(three, Batch, Height);
 through!(four, Batch, Height, Width);
 through!(five, Batch, Height, Width, Channel);
 
-/// Element-wise operations, sums and splits take all of them.
+/// Applies elementwise operations, sums and splits to each shape.
 fn vector(x: &Tensor<(Hidden,)>) -> Tensor<(Hidden,)> {
     (x + x.slice(Hidden, Tp).silu().gather(Hidden)).scale(0.5)
 }

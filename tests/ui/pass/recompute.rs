@@ -1,4 +1,4 @@
-//! Whatever can be recomputed, used as if it were not: the gradients are those of the same model without attributes.
+//! All forms of recomputation: the gradients are those of the same model without attributes.
 
 use meshwright::nn::{Recompute, Recomputed};
 use meshwright::prelude::*;
@@ -7,7 +7,7 @@ dims! { Batch @ data, Seq, Hidden, Ffn, Vocab, Inner }
 
 type Stream = Tensor<(Batch, Seq, Hidden)>;
 
-/// A layer of the author's own, with an activation of its own that is not worth keeping.
+/// A user-defined layer with a recomputed activation.
 struct Squared {
     gain: Param<(Hidden,)>,
 }
@@ -47,7 +47,7 @@ impl<F: Whole> Mlp<F> {
     }
 }
 
-/// Takes and gives more than one tensor.
+/// A model with several inputs and outputs.
 #[model]
 struct Ends {
     #[sharded(tp = "vocab")]
@@ -110,7 +110,7 @@ macro_rules! net {
 net!(Kept, KeptResidual, L, (),);
 net!(Again, Residual, <L as Recompute>::Recomputed, (: Recompute), recompute);
 
-/// What else can be said, and stacks inside of stacks.
+/// Other arguments of `#[recompute]`, and nested stacks.
 #[model]
 struct Nested {
     #[recompute(every = 2, save = [rows, last.inner.down], offload)]
@@ -146,7 +146,7 @@ fn sizes() -> Sizes {
     sizes
 }
 
-/// Each parameter's gradient for a batch of tokens.
+/// Returns each parameter's gradient for a batch of tokens.
 fn gradients<M>(mesh: &str) -> Vec<(String, Vec<f32>)>
 where
     M: Build + Module<In = Tokens<(Batch, Seq)>, Out = Stream>,

@@ -1,4 +1,4 @@
-//! Units inside of units, with ties across their borders: each parameter is in the unit where it is declared, and no two
+//! Nested units with ties between them: each parameter is in the unit that declares it, and no two
 //! units need parameters of each other.
 #![expect(dead_code, reason = "the models are built, not run")]
 
@@ -6,7 +6,7 @@ use meshwright::prelude::*;
 
 dims! { Hidden, Ffn, Vocab }
 
-/// Every value of it is a unit, and so is a part of each.
+/// Every value is a unit with a nested unit.
 #[model]
 #[sharded(fsdp)]
 struct Mlp {
@@ -56,7 +56,7 @@ struct Net {
     tied: Tied,
 }
 
-/// The units, and the parameters in each.
+/// Returns the units with their parameters.
 fn units_of(tie: bool) -> Vec<(String, Vec<String>)> {
     let sizes = Sizes::new().with(Hidden, 4).with(Ffn, 6).with(Vocab, 8).with(Layers, 1);
     let found = std::sync::Mutex::new(Vec::new());

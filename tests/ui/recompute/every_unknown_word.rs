@@ -1,4 +1,4 @@
-//! The square root is the one way to group layers that has a name.
+//! An unknown grouping: `sqrt` is the only named one.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! No region has no layers.
+//! A segment without layers.
 
 use meshwright::prelude::*;
 

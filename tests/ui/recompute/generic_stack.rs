@@ -1,4 +1,4 @@
-//! Layers that a region holds own what they hold.
+//! Recomputed layers must own their data.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A layer keeps just what it reads: recomputing it alone saves nothing.
+//! Recomputing a single layer saves no memory.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A layer is no stack.
+//! `every` on a layer, which is not a stack.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A word that stands alone.
+//! A flag with a value.
 
 use meshwright::prelude::*;
 

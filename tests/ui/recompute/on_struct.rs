@@ -1,4 +1,4 @@
-//! A region is a use of a model, not the model.
+//! `#[recompute]` on a struct instead of a field.
 
 use meshwright::prelude::*;
 

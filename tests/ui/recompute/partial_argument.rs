@@ -1,4 +1,4 @@
-//! A partial sum is no value for a recomputed model either.
+//! A partial sum as the input of a recomputed model.
 
 use meshwright::prelude::*;
 

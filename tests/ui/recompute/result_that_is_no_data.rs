@@ -1,4 +1,4 @@
-//! What leaves a region is recomputed, so it has to be data.
+//! The output of a segment must be `RegionData`.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Each field of a path has to be there.
+//! A path of `save` with a missing inner field.
 
 use meshwright::prelude::*;
 

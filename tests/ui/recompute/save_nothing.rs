@@ -1,4 +1,4 @@
-//! An empty list says nothing.
+//! An empty list of saved fields.
 
 use meshwright::prelude::*;
 

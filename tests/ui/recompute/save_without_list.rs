@@ -1,4 +1,4 @@
-//! A list has brackets.
+//! A list without brackets.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Nor is a layer that is cut.
+//! Recomputing a sharded layer.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What goes through a stack can be recomputed from.
+//! The input of a stack must be `RegionData`.
 
 use meshwright::prelude::*;
 

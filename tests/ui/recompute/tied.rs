@@ -1,4 +1,4 @@
-//! A model has no single weight, recomputed or not.
+//! A tie to a recomputed model, which has no single weight.
 
 use meshwright::prelude::*;
 

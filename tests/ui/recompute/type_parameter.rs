@@ -1,4 +1,4 @@
-//! Whether a type parameter can be recomputed is said by its bound.
+//! A generic model needs a bound on its type parameter to recompute it.
 
 use meshwright::prelude::*;
 

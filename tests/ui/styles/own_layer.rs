@@ -1,4 +1,4 @@
-//! A layer of the author's own that was not made shardable.
+//! A layer defined by the user that was not made shardable.
 
 use meshwright::prelude::*;
 

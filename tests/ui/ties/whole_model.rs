@@ -1,4 +1,4 @@
-//! A model is not a weight: the path goes on to the layer.
+//! A model is not a weight: the path continues to the layer.
 
 use meshwright::prelude::*;
 

@@ -1,7 +1,7 @@
-//! Recomputation of what fields compute: `#[recompute(..)]`.
+//! Activation checkpointing (recomputation) of models and stacks: `#[recompute(..)]`.
 
 mod policy;
-mod regions;
+mod segments;
 #[cfg(test)]
 mod tests;
 
@@ -11,24 +11,25 @@ use std::rc::Rc;
 use crate::tensor::{Rank, Region, RegionData, recompute};
 
 pub use policy::{Grouping, RecomputeOverride, RecomputePolicy, UnknownRecompute};
-pub(super) use regions::Segment;
+pub(super) use segments::Segment;
 
-use super::{Build, Builder, Fits, Layer, Module, Stack};
+use super::{Build, Builder, ForwardInput, Layer, Module, Stack};
 
-/// What can be recomputed: `#[recompute]` on a field of type `F` makes the field a `<F as Recompute>::Recomputed`.
+/// A type that can be recomputed: `#[recompute]` on a field of type `F` makes the field a
+/// `<F as Recompute>::Recomputed`.
 ///
-/// Models (`#[model]` implements it) and stacks can. Implement it for a layer of your own, with [`Recomputed<Self>`](Recomputed), to let it be
-/// annotated.
+/// Models (`#[model]` implements the trait) and stacks can be recomputed. Implement it for your own layer, with
+/// [`Recomputed<Self>`](Recomputed), to allow the annotation.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be recomputed by itself",
     label = "not a model or a `Stack`",
-    note = "`#[recompute]` goes on models and stacks: a layer keeps for backward just what it reads, so recomputing it alone saves nothing; annotate the field that holds the model in which this layer is",
-    note = "a layer of your own can be recomputed once it implements `Recompute`"
+    note = "`#[recompute]` goes on models and stacks: a layer only saves its inputs for backward, so recomputing it alone saves no memory; annotate the field that holds the model of this layer",
+    note = "your own layer can be recomputed once it implements `Recompute`"
 )]
 pub trait Recompute {
     /// The field that recomputes.
     type Recomputed;
-    /// That whose fields `save = [..]` names: the model itself, or the layer of a stack.
+    /// The type whose fields `save = [..]` names: the model itself, or the layer of a stack.
     type Layer;
 }
 
@@ -38,16 +39,16 @@ impl<M, N> Recompute for Stack<M, N> {
     type Layer = M;
 }
 
-/// What has layers that can be recomputed in groups: `#[recompute(every = 2)]`.
+/// A type with layers that can be recomputed in groups: `#[recompute(every = 2)]`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no layers that `every` could group",
     label = "not a `Stack`",
-    note = "`every` says how many layers of a `Stack` are recomputed together; a model is recomputed as a whole: write `#[recompute]` without `every`"
+    note = "`every` sets how many layers of a `Stack` are recomputed together; a model is recomputed as a whole: write `#[recompute]` without `every`"
 )]
 pub trait RecomputeEvery {
     /// The field that recomputes.
     type Recomputed;
-    /// One of the layers, whose fields `save = [..]` names.
+    /// The layer type, whose fields `save = [..]` names.
     type Layer;
 }
 
@@ -57,25 +58,25 @@ impl<M, N> RecomputeEvery for Stack<M, N> {
     type Layer = M;
 }
 
-/// A model whose `forward` is one region: backward computes it once more, from what entered it.
+/// A model whose `forward` is one checkpointed segment: backward recomputes it from its input.
 ///
-/// It takes and gives what the model does. The model's fields and other methods can be used through it; these are not
+/// It has the input and output types of the model, and dereferences to it; other methods of the model are not
 /// recomputed.
 pub struct Recomputed<M> {
     model: Rc<M>,
-    /// None where the run recomputes otherwise.
-    region: Option<Rc<Region>>,
+    /// `None` if an override of the run replaces the model's attributes.
+    segment: Option<Rc<Region>>,
     rank: Rank,
 }
 
 impl<M: Module + 'static> Recomputed<M> {
-    /// The forward function of the model.
-    pub fn forward(&self, x: &impl Fits<M::In>) -> M::Out
+    /// Computes the model's output for `x`.
+    pub fn forward(&self, x: &impl ForwardInput<M::In>) -> M::Out
     where
         M::In: RegionData,
         M::Out: RegionData,
     {
-        self.run(x.fits())
+        self.run(x.forward_input())
     }
 }
 
@@ -85,9 +86,9 @@ impl<M: 'static> Recomputed<M> {
         M: Layer<X>,
         M::Out: RegionData,
     {
-        let Some(region) = &self.region else { return self.model.forward(x) };
+        let Some(segment) = &self.segment else { return self.model.forward(x) };
         let model = Rc::clone(&self.model);
-        recompute(&self.rank, region, x, move |x| model.forward(x))
+        recompute(&self.rank, segment, x, move |x| model.forward(x))
     }
 }
 
@@ -103,7 +104,7 @@ impl<M: Build> Build for Recomputed<M> {
     fn build(builder: &mut Builder<'_>) -> Self {
         let declared = builder.take_policy();
         let model = Rc::new(M::build(builder));
-        Recomputed { model, region: builder.region(declared), rank: builder.rank().clone() }
+        Recomputed { model, segment: builder.model_segment(declared), rank: builder.rank().clone() }
     }
 }
 

@@ -1,39 +1,39 @@
-//! What is recomputed: as the model says, and as the run says.
+//! Save policies: those that a model declares, and the override of a run.
 
 use std::num::NonZeroUsize;
 use std::str::FromStr;
 
-/// What `#[recompute(..)]` says of a field.
+/// The arguments of `#[recompute(..)]` on a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecomputePolicy {
-    /// How the layers of a stack form regions; a field that is a model is one region.
+    /// Grouping of the layers of a stack into segments; a field that is a model is one segment.
     pub grouping: Grouping,
-    /// Fields whose results are kept, as paths from the layer (of a stack: from each of its layers) on.
+    /// Fields whose results are saved, as paths within the model (for a stack: within each layer).
     pub save: &'static [&'static str],
-    /// Whether what enters a region waits for backward in host memory.
+    /// True if the inputs of a segment are offloaded to host memory until backward.
     pub offload: bool,
 }
 
 impl Default for RecomputePolicy {
-    /// Every layer is a region of which nothing is kept.
+    /// Every layer is a segment that saves only its input.
     fn default() -> Self {
         RecomputePolicy { grouping: Grouping::Every(1), save: &[], offload: false }
     }
 }
 
-/// How the layers of a stack form regions.
+/// Grouping of the layers of a stack into checkpointed segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grouping {
-    /// That many consecutive layers form one region; the last one may have fewer.
+    /// Segments of this many consecutive layers; the last one may have fewer.
     Every(usize),
-    /// Of `L` layers, each `ceil(sqrt(L))` form one region: for equal layers what is kept then grows with `sqrt(L)`
-    /// (Chen, Xu, Zhang and Guestrin, 2016, section 4.1).
+    /// Segments of `ceil(sqrt(L))` of the `L` layers: for equal layers, memory then grows with `sqrt(L)` (Chen, Xu,
+    /// Zhang and Guestrin, 2016, section 4.1).
     Sqrt,
 }
 
 impl Grouping {
-    /// Number of layers in each region of a stack of `count`.
-    pub fn layers_in_region(self, count: usize) -> usize {
+    /// Returns the number of layers in each segment of a stack of `count`.
+    pub fn layers_per_segment(self, count: usize) -> usize {
         match self {
             Grouping::Every(layers) => layers,
             Grouping::Sqrt => {
@@ -44,31 +44,31 @@ impl Grouping {
     }
 }
 
-/// What a run recomputes, whatever the model's attributes say.
+/// A run's choice of recomputation (`--recompute`), which replaces the model's attributes.
 ///
-/// Stacks are meant that are not inside another stack, annotated or not; nothing else is recomputed.
+/// It applies to stacks that are not inside another stack, annotated or not; nothing else is recomputed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecomputeOverride {
     /// `none`: nothing.
     Off,
-    /// `full`: each layer of a stack is a region.
+    /// `full`: each layer of a stack is a segment.
     Full,
-    /// `every=N`: that many consecutive layers form one region.
+    /// `every=N`: segments of `N` consecutive layers.
     Every(NonZeroUsize),
-    /// `sqrt`: as [`Grouping::Sqrt`].
+    /// `sqrt`: like [`Grouping::Sqrt`].
     Sqrt,
-    /// `attn`: of each layer of a stack, only attention and what leads to it: the fields of a model up to and including
-    /// its [`Attention`](crate::nn::Attention).
+    /// `attn`: only attention and its inputs in each layer of a stack, which are the fields of a model up to and
+    /// including its [`Attention`](crate::nn::Attention).
     Attention,
 }
 
-/// A text that is no [`RecomputeOverride`].
+/// The error for a text that is not a [`RecomputeOverride`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{found}` is not a way to recompute: expected none, full, every=N (with N at least 1), sqrt or attn"
 )]
 pub struct UnknownRecompute {
-    /// The text.
+    /// The rejected text.
     pub found: String,
 }
 
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn square_root_regions_are_as_many_as_their_layers() {
         let layers = [1, 2, 3, 4, 5, 9, 10, 12, 16, 126];
-        let in_region = layers.map(|count| Grouping::Sqrt.layers_in_region(count));
+        let in_region = layers.map(|count| Grouping::Sqrt.layers_per_segment(count));
         assert_eq!(in_region, [1, 2, 2, 2, 3, 3, 4, 4, 4, 12]);
         for (count, in_region) in layers.into_iter().zip(in_region) {
             assert!(count.div_ceil(in_region) <= in_region, "{count}");

@@ -1,4 +1,4 @@
-//! Which regions a model's attributes and a run's override make, and what cannot be built.
+//! Segments from a model's attributes and from a run's override, and policies that are refused.
 #![expect(dead_code, reason = "the models are built, not run")]
 
 use crate::backend::cpu::CpuBackend;
@@ -104,7 +104,7 @@ fn built<M: Build>(sizes: &Sizes) -> M {
     on_rank(sizes).unwrap_or_else(|problems| panic!("{problems:?}")).model
 }
 
-/// The regions of a stack, all of whose layers are in some segment.
+/// The checkpointed segments of a stack, after checking that the segments cover all layers.
 fn regions<M, N>(stack: &Stack<M, N>) -> Vec<Region> {
     let layers: Vec<usize> =
         stack.segments.iter().flat_map(|segment| segment.layers.clone()).collect();
@@ -121,7 +121,7 @@ fn under(paths: &[&str]) -> Keep {
 }
 
 #[test]
-fn layers_form_regions_as_the_attribute_says() {
+fn attributes_group_layers_into_segments() {
     let each = regions(&built::<Each>(&sizes()).blocks);
     assert_eq!(each.len(), 5);
     let third = Region {
@@ -143,14 +143,14 @@ fn layers_form_regions_as_the_attribute_says() {
 
     let root = built::<Root>(&sizes());
     assert_eq!(paths(&root.blocks), ["blocks.0-2", "blocks.3-4"]);
-    let last = root.last.region.as_deref();
+    let last = root.last.segment.as_deref();
     let expected = Region { path: "last".to_owned(), keep: under(&["last.attn"]), offload: false };
     assert_eq!(last, Some(&expected));
     assert!(paths(&built::<Plain>(&sizes()).blocks).is_empty());
 }
 
 #[test]
-fn an_override_is_about_outer_stacks_and_nothing_else() {
+fn an_override_applies_to_outer_stacks_only() {
     for (by, expected) in [
         ("none", vec![]),
         ("full", vec!["blocks.0", "blocks.1", "blocks.2", "blocks.3", "blocks.4"]),
@@ -160,7 +160,7 @@ fn an_override_is_about_outer_stacks_and_nothing_else() {
     ] {
         let root = built::<Root>(&overridden(by));
         assert_eq!(paths(&root.blocks), expected, "{by}");
-        assert_eq!(root.last.region, None, "{by}");
+        assert_eq!(root.last.segment, None, "{by}");
         let regions = regions(&built::<Each>(&overridden(by)).blocks);
         let plain = regions.iter().all(|region| region.keep == Keep::Nothing && !region.offload);
         assert!(plain, "{by}: {regions:?}");
@@ -175,7 +175,7 @@ fn an_override_is_about_outer_stacks_and_nothing_else() {
 }
 
 #[test]
-fn attention_is_recomputed_with_what_leads_to_it() {
+fn attention_is_recomputed_with_its_inputs() {
     let attn = regions(&built::<Plain>(&overridden("attn")).blocks);
     assert_eq!(attn.len(), 5);
     let leads = ["core", "k", "q", "rope", "v"].map(|field| format!("blocks.3.attn.{field}"));
@@ -185,25 +185,25 @@ fn attention_is_recomputed_with_what_leads_to_it() {
 }
 
 #[test]
-fn an_override_that_finds_nothing_is_a_problem() {
+fn an_override_that_applies_to_nothing_is_refused() {
     #[model(crate = crate)]
     struct Flat {
         block: Block,
     }
     for by in ["full", "every=2", "sqrt"] {
         let problems = on_rank::<Flat>(&overridden(by)).err();
-        let expected = format!("`recompute = {by}` finds nothing: the model has no `Stack`");
+        let expected = format!("`recompute = {by}` applies to nothing: the model has no `Stack`");
         assert_eq!(problems, Some(vec![expected]));
     }
     assert!(on_rank::<Flat>(&overridden("none")).is_ok());
     let problems = on_rank::<Rows>(&overridden("attn")).err();
     let expected =
-        "`recompute = attn` finds nothing: the model has no `Attention` inside of a `Stack`";
+        "`recompute = attn` applies to nothing: the model has no `Attention` inside a `Stack`";
     assert_eq!(problems, Some(vec![expected.to_owned()]));
 }
 
 #[test]
-fn saved_fields_of_a_type_parameter_are_looked_up_where_it_is_known() {
+fn saved_fields_of_a_type_parameter_are_checked() {
     #[model(crate = crate)]
     struct Many<L: 'static> {
         #[recompute(save = [attn.cor, attn.q.weight, norm, mlp])]
@@ -219,7 +219,7 @@ fn saved_fields_of_a_type_parameter_are_looked_up_where_it_is_known() {
 }
 
 #[test]
-fn groups_of_no_layers_are_a_problem() {
+fn groups_of_no_layers_are_refused() {
     struct ByHand;
     impl Build for ByHand {
         fn build(builder: &mut Builder<'_>) -> Self {
@@ -232,12 +232,12 @@ fn groups_of_no_layers_are_a_problem() {
         }
     }
     let problems = on_rank::<ByHand>(&sizes()).err();
-    let expected = "`blocks`: `every = 0`: a region has at least one layer";
+    let expected = "`blocks`: `every = 0`: a segment has at least one layer";
     assert_eq!(problems, Some(vec![expected.to_owned()]));
 }
 
 #[test]
-fn a_model_that_contains_itself_is_a_problem() {
+fn a_model_that_contains_itself_is_refused() {
     #[model(crate = crate)]
     struct Tree {
         norm: RmsNorm<Hidden>,
@@ -246,5 +246,5 @@ fn a_model_that_contains_itself_is_a_problem() {
     let problems = on_rank::<Tree>(&sizes()).err().unwrap_or_default();
     let [problem] = problems.as_slice() else { panic!("{problems:?}") };
     assert!(problem.starts_with("`children.*.children`: is a stack of `"), "{problem}");
-    assert!(problem.contains("a model that contains itself has no end"), "{problem}");
+    assert!(problem.contains("a model cannot contain itself"), "{problem}");
 }

@@ -17,7 +17,7 @@ use crate::tensor::{ParamRef, Rank};
 /// embedding of a model whose head has a weight of its own.
 pub fn model_flops_per_token<M>(built: &Built<M>, seq: usize) -> f64 {
     let params = built.params();
-    let in_matmuls = params.iter().filter(|param| !param.is_table() || built.has_product(param));
+    let in_matmuls = params.iter().filter(|param| !param.is_table() || built.has_matmul(param));
     let in_matmuls: usize = in_matmuls.map(ParamRef::global_len).sum();
     let attention: usize = built.attentions.iter().map(|(heads, head_dim)| heads * head_dim).sum();
     6.0 * in_matmuls as f64 + 12.0 * (attention * seq) as f64

@@ -58,7 +58,7 @@ impl ActivationBytes {
         let layers = outline.layers as f64;
         let (input, layer) = (part.stream(), part.layer());
         let in_segments = |grouping: Grouping| {
-            let run = grouping.layers_in_region(outline.layers).clamp(1, outline.layers);
+            let run = grouping.layers_per_segment(outline.layers).clamp(1, outline.layers);
             in_segments(outline.layers, run, input, layer)
         };
         let (kept, computed) = match kept {

@@ -1,4 +1,4 @@
-//! What is saved has to be there.
+//! A missing field in `save`.
 
 use meshwright::prelude::*;
 

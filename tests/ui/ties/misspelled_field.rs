@@ -1,4 +1,4 @@
-//! The first field of the path is misspelt.
+//! The first field of the path is misspelled.
 
 use meshwright::prelude::*;
 

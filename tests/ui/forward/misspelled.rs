@@ -1,4 +1,4 @@
-//! `forward` misspelt.
+//! `forward` misspelled.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! From what is to be recomputed to regions, once their fields are built and known.
+//! Checkpointed segments of models and stacks, from their policy and the run's override.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -8,15 +8,16 @@ use crate::tensor::{Keep, Region};
 use super::super::Builder;
 use super::{Grouping, RecomputeOverride, RecomputePolicy};
 
-/// Consecutive layers of a stack, and the region that they form if they are recomputed.
+/// Consecutive layers of a stack, which are recomputed together if the segment is checkpointed.
 pub(in crate::nn) struct Segment {
     pub(in crate::nn) layers: Range<usize>,
+    /// `None` if the layers are not recomputed.
     pub(in crate::nn) region: Option<Rc<Region>>,
 }
 
 impl Builder<'_> {
-    /// The region that the model built here forms, if it is recomputed. An override is about stacks alone.
-    pub(super) fn region(&self, declared: Option<RecomputePolicy>) -> Option<Rc<Region>> {
+    /// Returns the segment of the model in this field, if it is recomputed. An override applies to stacks only.
+    pub(super) fn model_segment(&self, declared: Option<RecomputePolicy>) -> Option<Rc<Region>> {
         let policy = declared?;
         self.check_saved(self.path(), policy.save);
         if self.sizes().recompute.is_some() {
@@ -26,7 +27,7 @@ impl Builder<'_> {
         Some(Rc::new(Region { path: self.path().to_owned(), keep, offload: policy.offload }))
     }
 
-    /// The regions that the `count` layers of the stack built here form.
+    /// Returns the segments of the stack in this field, which has `count` layers.
     pub(in crate::nn) fn segments(
         &self,
         declared: Option<RecomputePolicy>,
@@ -34,7 +35,7 @@ impl Builder<'_> {
     ) -> Vec<Segment> {
         if let Some(policy) = declared {
             if policy.grouping == Grouping::Every(0) {
-                self.problem(format_args!("`every = 0`: a region has at least one layer"));
+                self.problem(format_args!("`every = 0`: a segment has at least one layer"));
                 return Vec::new();
             }
             if count > 0 {
@@ -54,11 +55,11 @@ impl Builder<'_> {
             return vec![Segment { layers: 0..count, region: None }];
         };
         self.note_recomputed();
-        let in_region = policy.grouping.layers_in_region(count);
-        let starts = (0..count).step_by(in_region.max(1));
+        let per_segment = policy.grouping.layers_per_segment(count);
+        let starts = (0..count).step_by(per_segment.max(1));
         starts
             .map(|start| {
-                let layers = start..count.min(start + in_region);
+                let layers = start..count.min(start + per_segment);
                 let path = match layers.len() {
                     1 => self.join(&start.to_string()),
                     _ => self.join(&format!("{start}-{}", layers.end - 1)),
@@ -74,26 +75,26 @@ impl Builder<'_> {
             .collect()
     }
 
-    /// Each layer with attention in it as a region, of which all is kept but what leads to attention.
+    /// Makes a segment of each layer that contains attention; it saves every result except attention and its inputs.
     fn attention_segments(&self, count: usize) -> Vec<Segment> {
         let layer_segment = |layer: usize| {
             let path = self.join(&layer.to_string());
-            let leads = self.leads_to_attention(&path);
-            let region = (!leads.is_empty()).then(|| {
+            let inputs = self.attention_inputs(&path);
+            let region = (!inputs.is_empty()).then(|| {
                 self.note_recomputed();
-                Rc::new(Region { path, keep: Keep::AllBut(leads), offload: false })
+                Rc::new(Region { path, keep: Keep::AllBut(inputs), offload: false })
             });
             Segment { layers: layer..layer + 1, region }
         };
         (0..count).map(layer_segment).collect()
     }
 
-    /// Makes sure that the paths of `save`, from the model at `root` on, are those of fields.
+    /// Checks that each path of `save` names a field of the model at `root`.
     fn check_saved(&self, root: &str, save: &[&str]) {
         for path in save {
             let mut at = root.to_owned();
             for field in path.split('.') {
-                let known = self.fields_of(&at);
+                let known = self.field_names(&at);
                 if !known.iter().any(|name| name == field) {
                     let parent = at.strip_prefix(root).unwrap_or_default().trim_start_matches('.');
                     let owner = match parent {

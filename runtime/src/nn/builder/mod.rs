@@ -1,4 +1,7 @@
-//! What fields build themselves with.
+//! Building a model on a rank: sizes are checked for the whole model before any memory is allocated.
+
+mod built;
+mod declare;
 
 use std::any::TypeId;
 use std::rc::Rc;
@@ -7,39 +10,43 @@ use crate::comm::Site;
 use crate::layout::{AxisId, Dim, DimInfo, Dims};
 use crate::tensor::{Extent, Init, Param, ParamRef, Rank, Role, Unit, shape_name};
 
-use super::super::{RecomputePolicy, Sizes};
-use super::State;
+use super::{RecomputePolicy, Sizes};
+use declare::BuildState;
 
-/// Where a model is being built: the rank, the sizes, and the path of the field at hand.
+pub use built::{BuildError, Built};
+pub(crate) use declare::declare;
+pub use declare::{Build, build};
+
+/// The context in which a field is built: the rank, the sizes, and the field's path.
 pub struct Builder<'a> {
-    state: &'a State<'a>,
+    state: &'a BuildState<'a>,
     path: String,
     unit: Rc<Unit>,
-    /// Paths that begin with the first are those of the second.
+    /// Prefix of a tied path, and the prefix to replace it with.
     tie: Option<(String, String)>,
-    /// How what is built here is recomputed.
+    /// The recomputation policy of this field.
     recompute: Option<RecomputePolicy>,
-    /// The layers of the stacks that this field is in.
+    /// Layer types of the stacks around this field.
     stacked: Vec<TypeId>,
 }
 
-/// Whether a split dim may be cut into parts of different sizes.
+/// The sizes that the shards of a split dim may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Parts {
-    /// The dim must divide by the degree of the axis.
+pub enum ShardSizes {
+    /// Equal: the dim must be divisible by the degree of the axis.
     Even,
-    /// Parts may differ by one element.
+    /// Shards may differ by one element.
     Uneven,
 }
 
 impl<'a> Builder<'a> {
-    /// The builder of the whole model.
-    pub(super) fn new(state: &'a State<'a>, unit: Rc<Unit>) -> Builder<'a> {
+    /// Creates the builder of the root model.
+    fn new(state: &'a BuildState<'a>, unit: Rc<Unit>) -> Builder<'a> {
         let (path, stacked) = (String::new(), Vec::new());
         Builder { state, path, unit, tie: None, recompute: None, stacked }
     }
 
-    /// The builder of field `name`. A field of the whole model is a [`unit`](Self::unit) of its own.
+    /// Returns the builder of field `name`. Each field of the root model is its own FSDP [`unit`](Self::unit).
     pub fn field(&mut self, name: &str) -> Builder<'a> {
         let mut child = self.child(name);
         self.state.fields.borrow_mut().entry(self.path.clone()).or_default().push(name.to_owned());
@@ -49,7 +56,7 @@ impl<'a> Builder<'a> {
         child
     }
 
-    /// The builder of element `index` of a stack of `M`: a unit of its own.
+    /// Returns the builder of element `index` of a stack of `M`, which is its own FSDP unit.
     pub(crate) fn element<M: 'static>(&mut self, index: usize) -> Builder<'a> {
         let mut child = self.child(&index.to_string());
         child.stacked.push(TypeId::of::<M>());
@@ -57,27 +64,27 @@ impl<'a> Builder<'a> {
         child
     }
 
-    /// Makes the parameters declared from here on, but for those of units inside, a unit of their own: they are
-    /// reduced, gathered and updated together. `#[sharded(fsdp)]` says so.
+    /// Begins a new FSDP unit for the parameters declared from here on, except those of nested units: they are
+    /// unsharded, reduced and updated together. Called for `#[sharded(fsdp)]`.
     pub fn unit(&mut self) -> &mut Self {
         self.unit = Unit::new(self.state.rank, &self.path);
         self.state.units.borrow_mut().push(Rc::clone(&self.unit));
         self
     }
 
-    /// Says how what is built here is recomputed, where it is a [`Stack`](crate::nn::Stack) or
-    /// [`Recomputed`](crate::nn::Recomputed). `#[recompute(..)]` says so.
+    /// Sets the recomputation policy of this field, which must be a [`Stack`](crate::nn::Stack) or
+    /// [`Recomputed`](crate::nn::Recomputed). Called for `#[recompute(..)]`.
     pub fn recompute(&mut self, policy: RecomputePolicy) -> &mut Self {
         self.recompute = Some(policy);
         self.state.declares_recompute.set(true);
         self
     }
 
-    /// Makes the parameters of this field those of the field at `target`, a path that starts beside this field; with
-    /// `when`, only if that flag of the sizes is set.
+    /// Ties this field to the field at `target`, a path relative to the model that contains both: the two share their
+    /// parameters. With `when`, they are tied only if that flag of the sizes is set.
     ///
-    /// A parameter belongs to the unit in which it was declared first. As a tied field declares none, and what is inside
-    /// of a field is tied to what is inside of it too, no two units can need parameters of each other.
+    /// A parameter belongs to the unit that declares it first. A tied field declares no parameters, and its nested
+    /// fields are tied to those of the target, so two units never need parameters of each other.
     pub fn tie(&mut self, target: &str, when: Option<&str>) -> &mut Self {
         if when.is_none_or(|flag| self.state.sizes.flag(flag)) {
             let target = match self.path.rsplit_once('.') {
@@ -89,7 +96,7 @@ impl<'a> Builder<'a> {
         self
     }
 
-    /// The rank that the model is built on.
+    /// The rank on which the model is built.
     pub fn rank(&self) -> &Rank {
         self.state.rank
     }
@@ -99,41 +106,52 @@ impl<'a> Builder<'a> {
         self.state.sizes
     }
 
-    /// The field being built, as the origin of collectives.
+    /// The call site for collectives issued by this field.
     pub fn site(&self) -> Site {
         Site::new(self.path.as_str())
     }
 
-    /// The global size of dim `D`; where it was not given, that is noted as a problem and 1 is returned.
+    /// Returns the global size of dim `D`. A missing size is recorded as a problem, and 1 is returned.
     pub fn size<D: Dim>(&self) -> usize {
         self.size_of(&D::INFO)
     }
 
     /// Declares the parameter `name` of this field, shaped `S`. Split dims must divide evenly.
     pub fn param<S: Dims>(&mut self, name: &str, init: Init) -> Param<S> {
-        self.param_in_parts(name, init, Parts::Even)
+        self.param_with_shards(name, init, ShardSizes::Even)
     }
 
-    /// [`param`](Self::param), with a say in how split dims may be cut.
-    pub fn param_in_parts<S: Dims>(&mut self, name: &str, init: Init, parts: Parts) -> Param<S> {
-        self.declare(self.join(name), init, parts, Role::Layer)
+    /// Declares a parameter as [`param`](Self::param) does, with a choice of the shard sizes of split dims.
+    pub fn param_with_shards<S: Dims>(
+        &mut self,
+        name: &str,
+        init: Init,
+        shards: ShardSizes,
+    ) -> Param<S> {
+        self.declare_param(self.join(name), init, shards, Role::Layer)
     }
 
-    /// Declares the parameter `name` of this field, whose first dim counts rows that stand for themselves, as the token
-    /// ids of an embedding do: see [`ParamRef::is_table`]. Split dims may be cut into parts of different sizes.
+    /// Declares the parameter `name` of this field as a lookup table, such as an embedding, whose first dim counts
+    /// independent rows: see [`ParamRef::is_table`]. Shards of split dims may differ in size.
     pub fn table<S: Dims>(&mut self, name: &str, init: Init) -> Param<S> {
-        self.declare(self.join(name), init, Parts::Uneven, Role::Table)
+        self.declare_param(self.join(name), init, ShardSizes::Uneven, Role::Table)
     }
 
     /// Declares this field itself as a parameter shaped `S`.
-    pub(crate) fn own_param<S: Dims>(&mut self, init: Init) -> Param<S> {
-        self.declare(self.path.clone(), init, Parts::Even, Role::Field)
+    pub(crate) fn field_param<S: Dims>(&mut self, init: Init) -> Param<S> {
+        self.declare_param(self.path.clone(), init, ShardSizes::Even, Role::Field)
     }
 
-    fn declare<S: Dims>(&mut self, path: String, init: Init, parts: Parts, role: Role) -> Param<S> {
+    fn declare_param<S: Dims>(
+        &mut self,
+        path: String,
+        init: Init,
+        shards: ShardSizes,
+        role: Role,
+    ) -> Param<S> {
         self.check_param_dims(S::DIMS);
         if let Some(target) = self.tied_path(&path) {
-            if let Some(param) = self.state.declared(&target) {
+            if let Some(param) = self.state.declared_param(&target) {
                 self.check_tie(&param, S::DIMS);
                 return Param::new(param);
             }
@@ -141,13 +159,13 @@ impl<'a> Builder<'a> {
                 "is tied to `{target}`, which is not a parameter declared before it"
             ));
         }
-        let extents = S::DIMS.iter().map(|dim| self.extent(dim, parts)).collect();
+        let extents = S::DIMS.iter().map(|dim| self.extent(dim, shards)).collect();
         let param = ParamRef::new(&path, S::DIMS, S::READS, extents, init, role, &self.unit);
         self.state.params.borrow_mut().push(param.clone());
         Param::new(param)
     }
 
-    /// A parameter's dims are the same on the ranks that compute with the same parameters.
+    /// Checks that no dim of a parameter is distributed over an axis whose ranks compute with the same parameters.
     fn check_param_dims(&self, dims: &[DimInfo]) {
         let is_wrong = |dim: &&DimInfo| {
             !dim.home.is_empty() || dim.split.is_some_and(|axis| axis != AxisId::Tp)
@@ -161,13 +179,14 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// What is tied to a parameter has its dims.
+    /// Checks that a tied parameter has the dims of its target.
     fn check_tie(&self, target: &ParamRef, dims: &[DimInfo]) {
         let is_same = target.dims().len() == dims.len()
             && target.dims().iter().zip(dims).all(|(own, other)| own.is(other));
         if !is_same {
             self.problem(format_args!(
-                "is shaped {}, and cannot be tied to `{}`, which is shaped {}: tie what has the same dims, split alike",
+                "is shaped {}, and cannot be tied to `{}`, which is shaped {}: tied parameters have the same dims, split \
+                 alike",
                 shape_name(dims),
                 target.path(),
                 shape_name(target.dims())
@@ -175,65 +194,68 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Notes something that keeps the model from being built. `what` continues a sentence that begins with the field.
-    pub fn problem(&self, what: std::fmt::Arguments<'_>) {
+    /// Records a problem that keeps the model from being built. `message` continues a sentence that begins with the
+    /// field.
+    pub fn problem(&self, message: std::fmt::Arguments<'_>) {
         let path: Vec<&str> = self
             .path
             .split('.')
             .map(|part| if part.parse::<usize>().is_ok() { "*" } else { part })
             .collect();
-        self.state.problems.borrow_mut().insert(format!("`{}`: {what}", path.join(".")));
+        self.state.problems.borrow_mut().insert(format!("`{}`: {message}", path.join(".")));
     }
 
-    /// Notes that a product is computed with a table, which may be another field's.
-    pub(in crate::nn) fn note_product(&self, table: &ParamRef) {
-        self.state.products.borrow_mut().insert(table.path().to_owned());
+    /// Records that a matmul reads a table, which may be declared by another field.
+    pub(in crate::nn) fn note_matmul(&self, table: &ParamRef) {
+        self.state.matmuls.borrow_mut().insert(table.path().to_owned());
     }
 
+    /// Records an attention, for the FLOP count and for `recompute = attn`.
     pub(crate) fn note_attention(&self, heads: usize, head_dim: usize) {
         self.state.attentions.borrow_mut().push((heads, head_dim));
-        let mut leads = self.state.leads_to_attention.borrow_mut();
+        let mut leads = self.state.attention_inputs.borrow_mut();
         match self.path.rsplit_once('.') {
             Some((model, _)) => {
-                leads.extend(self.fields_of(model).iter().map(|field| format!("{model}.{field}")));
+                leads
+                    .extend(self.field_names(model).iter().map(|field| format!("{model}.{field}")));
             }
             None => drop(leads.insert(self.path.clone())),
         }
     }
 
-    /// Paths of the fields inside of the one at `path` that are attention, or declared before it in the same model.
-    pub(in crate::nn) fn leads_to_attention(&self, path: &str) -> Vec<String> {
+    /// Returns the paths of the attention fields within `path`, and of the fields declared before each in its model.
+    pub(in crate::nn) fn attention_inputs(&self, path: &str) -> Vec<String> {
         let inside = format!("{path}.");
-        let leads = self.state.leads_to_attention.borrow();
+        let leads = self.state.attention_inputs.borrow();
         leads.iter().filter(|lead| lead.starts_with(&inside)).cloned().collect()
     }
 
-    /// The names of the fields of the model at `path`, as far as it has been built.
-    pub(in crate::nn) fn fields_of(&self, path: &str) -> Vec<String> {
+    /// Returns the names of the fields of the model at `path` that have been built so far.
+    pub(in crate::nn) fn field_names(&self, path: &str) -> Vec<String> {
         self.state.fields.borrow().get(path).cloned().unwrap_or_default()
     }
 
-    /// What was said of recomputing what is built here; not about what is inside of it.
+    /// Takes the recomputation policy of this field; nested fields do not inherit it.
     pub(in crate::nn) fn take_policy(&mut self) -> Option<RecomputePolicy> {
         self.recompute.take()
     }
 
-    /// Notes that an override has found something to recompute.
+    /// Records that the override has found a field to recompute.
     pub(in crate::nn) fn note_recomputed(&self) {
         self.state.is_recomputed.set(true);
     }
 
-    /// Whether this field is inside of a stack.
+    /// Returns true if this field is inside a stack.
     pub(in crate::nn) fn is_in_stack(&self) -> bool {
         !self.stacked.is_empty()
     }
 
-    /// Whether this field is inside of a stack of `M`.
+    /// Returns true if this field is inside a stack of `M`.
     pub(in crate::nn) fn is_in_stack_of<M: 'static>(&self) -> bool {
         self.stacked.contains(&TypeId::of::<M>())
     }
 
-    /// Path of the field being built.
+    /// The path of this field.
     pub(in crate::nn) fn path(&self) -> &str {
         &self.path
     }
@@ -249,6 +271,7 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// The path of the nested field `name`.
     pub(in crate::nn) fn join(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
@@ -259,7 +282,7 @@ impl<'a> Builder<'a> {
     }
 
     fn size_of(&self, dim: &DimInfo) -> usize {
-        match self.state.sizes.of(dim) {
+        match self.state.sizes.dim_size(dim) {
             Some(0) => {
                 self.problem(format_args!("{} = 0, but a dim has at least one element", dim.name));
                 1
@@ -275,13 +298,13 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn extent(&self, dim: &DimInfo, parts: Parts) -> Extent {
+    fn extent(&self, dim: &DimInfo, shards: ShardSizes) -> Extent {
         let size = self.size_of(dim);
         if let Some(axis) = dim.split {
             let degree = self.state.rank.degree(axis);
-            if parts == Parts::Even && !size.is_multiple_of(degree) {
+            if shards == ShardSizes::Even && !size.is_multiple_of(degree) {
                 self.problem(format_args!(
-                    "{} = {size} does not divide by {axis} = {degree}",
+                    "{} = {size} is not divisible by {axis} = {degree}",
                     dim.name
                 ));
             } else if size < degree {

@@ -1,46 +1,46 @@
-//! What has been built, or why it cannot be.
+//! The result of building a model, or the problems that prevent it.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use crate::tensor::{ParamRef, Unit};
 
-/// A model, and what is known of it as a whole.
+/// A built model with its parameters and properties.
 pub struct Built<M> {
     /// The model.
     pub model: M,
-    /// Its parameters, unit by unit.
+    /// The FSDP units that hold its parameters.
     pub units: Vec<Rc<Unit>>,
-    /// Heads and head dim (global) of every attention, for the count of FLOPs.
+    /// Global number of heads and head dim of every attention, for the FLOP count.
     pub attentions: Vec<(usize, usize)>,
-    /// Whether attributes of the model say that some of it is recomputed.
+    /// True if an attribute of the model declares recomputation.
     pub recomputes: bool,
     pub(super) params: Vec<ParamRef>,
-    /// Paths of the tables that products are computed with.
-    pub(super) products: BTreeSet<String>,
+    /// Paths of the tables that a matmul reads.
+    pub(super) matmuls: BTreeSet<String>,
 }
 
 impl<M> Built<M> {
-    /// Every parameter, in the order in which the model declares them.
+    /// All parameters, in the order of declaration.
     pub fn params(&self) -> Vec<ParamRef> {
         self.params.clone()
     }
 
-    /// Whether a product is computed with a [table](ParamRef::is_table), as the head does with its own.
-    pub(crate) fn has_product(&self, table: &ParamRef) -> bool {
-        self.products.contains(table.path())
+    /// Returns true if a matmul reads this [table](ParamRef::is_table), as that of the language-model head does.
+    pub(crate) fn has_matmul(&self, table: &ParamRef) -> bool {
+        self.matmuls.contains(table.path())
     }
 
-    /// Number of elements of the global model.
+    /// Number of elements of all global parameters.
     pub fn global_len(&self) -> usize {
         self.params.iter().map(ParamRef::global_len).sum()
     }
 }
 
-/// Sizes that the model, or the mesh, does not allow.
+/// The problems of a model that cannot be built with its sizes on this mesh.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildError {
-    /// One line each, with the field at its start.
+    /// One line per problem, beginning with the field.
     pub problems: Vec<String>,
 }
 

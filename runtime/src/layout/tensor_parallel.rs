@@ -1,6 +1,6 @@
-//! Entering and leaving a region in which ranks of an axis do different work, as maps between shapes.
+//! Entering and leaving a tensor-parallel region (Megatron's f and g operators), as maps between shapes.
 //!
-//! A shape is read as *lead* dims (who: batch, sequence) and a *feature* (what a layer works on).
+//! A shape consists of *lead* dims (batch, sequence) and a *feature*, which a layer reads or writes.
 
 use super::sealed::Seal;
 use super::{Axis, AxisId, Dim, Dims, Split, Whole};
@@ -13,7 +13,7 @@ pub trait Ends<F>: Dims {
     const SEAL: Seal;
 }
 
-/// Lead dims, to which a feature can be put.
+/// Lead dims to which a feature can be appended.
 pub trait With<F> {
     /// The lead dims followed by the feature.
     type Out: Dims;
@@ -80,14 +80,14 @@ impl<X: Axis> Enter<X> for () {
     const SEAL: Seal = Seal::new();
 }
 
-/// What happens to a tensor on the way into a region that varies over an axis.
+/// The operation on a tensor as it enters a region that varies over an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
-    /// Nothing: the operation does not vary over any further axis.
+    /// None: the region does not vary over a further axis.
     Stay,
-    /// The value is used as it is; its gradient is summed over the axis.
+    /// Identity forward; the gradient is all-reduced over the axis.
     Copy(AxisId),
-    /// The dim at this position is all-gathered; its gradient is reduce-scattered.
+    /// All-gather of the dim at this position forward; the gradient is reduce-scattered.
     Gather(AxisId, usize),
 }
 
@@ -95,15 +95,15 @@ pub enum Entry {
 pub trait Enter<A> {
     /// The lead dims inside the region.
     type Inside;
-    /// How they come in.
+    /// The operation on entry.
     const ENTRY: Entry;
     #[doc(hidden)]
     const SEAL: Seal;
 }
 
-/// Lead dims whose last one is `D`, which may be split over `A` on the way out of a region.
+/// Lead dims whose last dim `D` can be split over `A` by the reduce-scatter that leaves a region.
 pub trait ScatterLast<D, A> {
-    /// The lead dims with `Split<D, A>` at their end.
+    /// The lead dims with `Split<D, A>` as the last one.
     type Out;
     /// Position of the split dim.
     const DIM: usize;
@@ -111,7 +111,7 @@ pub trait ScatterLast<D, A> {
     const SEAL: Seal;
 }
 
-/// Lead dims of which none is split.
+/// Lead dims without a split dim.
 pub trait Unsplit {
     #[doc(hidden)]
     const SEAL: Seal;

@@ -1,0 +1,92 @@
+//! Bias over the last dim, whole or column-parallel.
+
+use std::marker::PhantomData;
+
+use crate::layout::{Axis, Dims, Feature, LocalFeature, ModelAxis, WholeFeature};
+use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, Trailing, add_param, gradient_axes};
+
+use super::{Build, Builder, Col, Layer, Plain, Shard};
+
+/// Adds a bias over the last dim (or pair of dims) `F`, initialized with zeros.
+///
+/// The bias of a column-parallel layer is split like its output: `#[sharded(tp = "col")] bias: Bias<Ffn>`, or
+/// `Bias<(Heads, HeadDim)>`. The bias of a row-parallel layer is whole, and is added after the reduction.
+pub struct Bias<F, Style = Plain> {
+    vector: ParamRef,
+    kind: PhantomData<(F, Style)>,
+}
+
+impl<F> Bias<F, Plain> {
+    /// Computes `x + bias`.
+    #[track_caller]
+    pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
+    where
+        F: WholeFeature,
+        T::Shape: Trailing<F::Alone>,
+    {
+        add_bias::<F, T>(x, &self.vector)
+    }
+}
+
+impl<F, A: Axis> Bias<F, Col<A>> {
+    /// Computes `x + bias` on this rank's shard of both.
+    #[track_caller]
+    pub fn forward<T: Operand>(&self, x: &T) -> Tensor<T::Shape>
+    where
+        F: WholeFeature,
+        T::Shape: Trailing<<F::Split<A> as Feature>::Alone>,
+    {
+        add_bias::<F::Split<A>, T>(x, &self.vector)
+    }
+}
+
+impl<F: LocalFeature> Build for Bias<F, Plain> {
+    fn build(builder: &mut Builder<'_>) -> Self {
+        Bias::new::<F::Alone>(builder)
+    }
+}
+
+impl<F: LocalFeature, A: ModelAxis> Build for Bias<F, Col<A>> {
+    fn build(builder: &mut Builder<'_>) -> Self {
+        Bias::new::<<F::Split<A> as Feature>::Alone>(builder)
+    }
+}
+
+impl<F, Style> Bias<F, Style> {
+    fn new<S: Dims>(builder: &mut Builder<'_>) -> Self {
+        let vector: Param<S> = builder.param("bias", Init::Zeros);
+        Bias { vector: vector.handle().clone(), kind: PhantomData }
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<F, A> Shard<Col<A>> for Bias<F> {
+    type Sharded = Bias<F, Col<A>>;
+}
+
+impl<F: WholeFeature, X: Trailing<F::Alone>> Layer<Tensor<X>> for Bias<F, Plain> {
+    type Out = Tensor<X>;
+
+    #[track_caller]
+    fn forward(&self, x: &Tensor<X>) -> Tensor<X> {
+        Bias::<F, Plain>::forward(self, x)
+    }
+}
+
+impl<F: WholeFeature, A: Axis, X: Trailing<<F::Split<A> as Feature>::Alone>> Layer<Tensor<X>>
+    for Bias<F, Col<A>>
+{
+    type Out = Tensor<X>;
+
+    #[track_caller]
+    fn forward(&self, x: &Tensor<X>) -> Tensor<X> {
+        Bias::<F, Col<A>>::forward(self, x)
+    }
+}
+
+/// Computes `x + bias` for a bias split like `F`.
+#[track_caller]
+fn add_bias<F: Feature, T: Operand>(x: &T, bias: &ParamRef) -> Tensor<T::Shape> {
+    let axes = gradient_axes(T::Shape::VARIES, T::Shape::VARIES, F::VARIES);
+    add_param(x.operand(), bias, axes)
+}

@@ -1,0 +1,121 @@
+//! Declaring a model's parameters and checking its sizes, before memory is allocated.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::Location;
+use std::rc::Rc;
+
+use crate::tensor::{ParamRef, Rank, Unit};
+
+use super::super::{RecomputeOverride, Sizes};
+use super::{BuildError, Builder, Built};
+
+/// A type that can be a field of a model: it builds itself from the model's sizes.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a field of a model",
+    label = "not a layer, a parameter or a model",
+    note = "annotate your own struct with `#[model]`, or implement `Build` for your own layer"
+)]
+pub trait Build: Sized {
+    /// Declares the parameters and builds the value.
+    fn build(builder: &mut Builder<'_>) -> Self;
+}
+
+/// Builds `M` on `rank` with `sizes`: declares every parameter, checks every size, then allocates and initializes.
+///
+/// # Errors
+/// All problems of the model together: dims without a size, dims not divisible by the degree of the axis they are split
+/// over, incompatible numbers of heads.
+#[track_caller]
+pub fn build<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, BuildError> {
+    let built = declare(rank, sizes)?;
+    let name = "the configuration of a model (its sizes and settings, and the seed of the rank)";
+    rank.declared_values().note_setting(name, Location::caller(), || {
+        let Sizes { norm_eps, rope_theta, init_std, dropout, .. } = sizes;
+        let params: Vec<String> = built.params.iter().map(ParamRef::declaration).collect();
+        format!("{} {norm_eps} {rope_theta} {init_std} {dropout} {params:?}", rank.seed())
+    });
+    for unit in &built.units {
+        unit.allocate();
+    }
+    rank.add_units(&built.units);
+    Ok(built)
+}
+
+/// Declares every parameter of `M` and checks every size, without allocating memory.
+///
+/// # Errors
+/// As [`build`].
+pub(crate) fn declare<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, BuildError> {
+    let state = BuildState {
+        rank,
+        sizes,
+        units: RefCell::default(),
+        params: RefCell::default(),
+        fields: RefCell::default(),
+        attentions: RefCell::default(),
+        matmuls: RefCell::default(),
+        attention_inputs: RefCell::default(),
+        declares_recompute: Cell::new(false),
+        is_recomputed: Cell::new(false),
+        problems: RefCell::default(),
+    };
+    let root = Unit::new(rank, "model");
+    state.units.borrow_mut().push(Rc::clone(&root));
+    let model = M::build(&mut Builder::new(&state, root));
+    let unused = state.unused_override();
+    let recomputes = state.declares_recompute.get();
+    let BuildState { units, attentions, matmuls, problems, params, .. } = state;
+    let mut problems = problems.into_inner();
+    problems.extend(unused);
+    if !problems.is_empty() {
+        return Err(BuildError { problems: problems.into_iter().collect() });
+    }
+    let mut units = units.into_inner();
+    units.retain(|unit| !unit.is_empty());
+    let (attentions, params) = (attentions.into_inner(), params.into_inner());
+    let matmuls = matmuls.into_inner();
+    Ok(Built { model, units, attentions, recomputes, params, matmuls })
+}
+
+/// The state of building one model, which the builders of its fields share.
+pub(super) struct BuildState<'a> {
+    pub(super) rank: &'a Rank,
+    pub(super) sizes: &'a Sizes,
+    pub(super) units: RefCell<Vec<Rc<Unit>>>,
+    /// In the order of declaration.
+    pub(super) params: RefCell<Vec<ParamRef>>,
+    /// Names of the fields built so far, by the path of their model.
+    pub(super) fields: RefCell<BTreeMap<String, Vec<String>>>,
+    /// Heads and head dim of each attention.
+    pub(super) attentions: RefCell<Vec<(usize, usize)>>,
+    /// Paths of the tables that a matmul reads.
+    pub(super) matmuls: RefCell<BTreeSet<String>>,
+    /// Paths of the attentions, and of the fields declared before them in the same model.
+    pub(super) attention_inputs: RefCell<BTreeSet<String>>,
+    /// True if an attribute of the model declares recomputation.
+    pub(super) declares_recompute: Cell<bool>,
+    /// True if the override has found a field to recompute.
+    pub(super) is_recomputed: Cell<bool>,
+    /// A sorted set, as all layers of a stack have the same problems.
+    pub(super) problems: RefCell<BTreeSet<String>>,
+}
+
+impl BuildState<'_> {
+    /// Returns the parameter at `path`, if it has been declared.
+    pub(super) fn declared_param(&self, path: &str) -> Option<ParamRef> {
+        self.params.borrow().iter().find(|param| param.path() == path).cloned()
+    }
+
+    /// Returns the problem of an override that applies to nothing in the model.
+    fn unused_override(&self) -> Option<String> {
+        let wanted = self.sizes.recompute.filter(|wanted| *wanted != RecomputeOverride::Off)?;
+        let missing = match wanted {
+            RecomputeOverride::Attention => "`Attention` inside a `Stack`",
+            _ => "`Stack`",
+        };
+        let problem =
+            format!("`recompute = {wanted}` applies to nothing: the model has no {missing}");
+        (!self.is_recomputed.get()).then_some(problem)
+    }
+}

@@ -1,0 +1,150 @@
+//! Vocabulary of the sources: retired terms and first doc lines in the wrong form do not come back.
+//!
+//! The terms are those of the book's glossary. A folder or file in [`NOT_YET_CLEAN`] is skipped; it is checked as soon
+//! as its line is removed.
+
+mod terms;
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use terms::{RETIRED, find_term};
+
+/// Folders and files that still use retired terms, relative to the root of the repository.
+const NOT_YET_CLEAN: &[&str] = &[
+    "README.md",
+    "bench",
+    "book",
+    "gpu-sim",
+    "runtime/src/backend",
+    "runtime/src/checkpoint",
+    "runtime/src/comm",
+    "runtime/src/data",
+    "runtime/src/launch",
+    "runtime/src/optim",
+    "runtime/src/tensor",
+    "runtime/src/train",
+    "runtime/tests",
+];
+
+/// Lines that may contain a retired term: the file, and a part of the line.
+const ALLOWED: &[(&str, &str)] =
+    &[("runtime/src/nn/fused_loss.rs", "Stretch"), ("tests/cli/refusals.rs", "the processor ")];
+
+/// Files that define the terms themselves.
+const DEFINITIONS: [&str; 2] = ["tests/words", "book/src/glossary.md"];
+
+/// Folders without sources.
+const SKIPPED: [&str; 3] = ["target", ".git", "shared"];
+
+/// Extensions of checked files.
+const EXTENSIONS: [&str; 6] = ["rs", "cu", "cuh", "md", "toml", "py"];
+
+/// First words of a doc comment that is neither a noun phrase nor a third-person verb of the API guidelines.
+const OPENINGS: [(&str, &str); 6] = [
+    ("What ", "a noun phrase, or a verb such as \"Returns\""),
+    ("Whether ", "\"Returns true if\" or \"True if\""),
+    ("Says ", "\"Returns\", \"Sets\" or \"Reports\""),
+    ("Gives ", "\"Returns\" or \"Frees\""),
+    ("Lets ", "\"Allows\" or \"Enables\""),
+    ("Tells ", "\"Returns\" or \"Reports\""),
+];
+
+#[test]
+fn sources_use_the_terms_of_the_glossary() {
+    let root =
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is in the repository");
+    let mut problems = String::new();
+    for file in source_files(root) {
+        let name = file.strip_prefix(root).expect("the file is in the repository");
+        if NOT_YET_CLEAN.iter().chain(&DEFINITIONS).any(|room| name.starts_with(room)) {
+            continue;
+        }
+        let text =
+            fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        check_text(&name.display().to_string(), &text, &mut problems);
+    }
+    assert!(problems.is_empty(), "retired terms in the sources:\n{problems}");
+}
+
+/// Appends a line to `problems` for each retired term and doc opening in a file.
+fn check_text(file: &str, text: &str, problems: &mut String) {
+    let is_rust = file.ends_with(".rs");
+    let mut previous_doc = "";
+    for (index, line) in text.lines().enumerate() {
+        let number = index + 1;
+        let (doc, content) = doc_comment(line);
+        let is_allowed = ALLOWED.iter().any(|(path, part)| *path == file && line.contains(part));
+        if !is_allowed {
+            for (term, instead) in RETIRED {
+                if find_term(line, term) {
+                    let _ = writeln!(problems, "{file}:{number}: `{term}`: use {instead}");
+                }
+            }
+            // Only the first line of a comment is a summary.
+            let is_summary = is_rust && !doc.is_empty() && doc != previous_doc;
+            for (opening, instead) in OPENINGS {
+                if is_summary && content.starts_with(opening) {
+                    let opening = opening.trim_end();
+                    let _ = writeln!(
+                        problems,
+                        "{file}:{number}: doc comment begins with `{opening}`: use {instead}"
+                    );
+                }
+            }
+        }
+        previous_doc = doc;
+    }
+}
+
+/// Splits a line into its doc comment marker, empty for other lines, and the text after it.
+fn doc_comment(line: &str) -> (&str, &str) {
+    let line = line.trim_start();
+    match ["/// ", "//! "].into_iter().find(|marker| line.starts_with(marker)) {
+        Some(marker) => (marker, &line[marker.len()..]),
+        // An empty line within a doc comment.
+        None if matches!(line, "///" | "//!") => (if line == "///" { "/// " } else { "//! " }, ""),
+        None => ("", line),
+    }
+}
+
+/// Returns all source files below `folder`, sorted.
+fn source_files(folder: &Path) -> Vec<PathBuf> {
+    let read = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut paths: Vec<PathBuf> =
+        read.map(|entry| entry.expect("a readable folder").path()).collect();
+    paths.sort();
+    let is_skipped = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| SKIPPED.iter().any(|skipped| name == *skipped))
+    };
+    let is_source = |path: &PathBuf| {
+        path.extension().is_some_and(|found| EXTENSIONS.iter().any(|source| found == *source))
+    };
+    let mut files = Vec::new();
+    for path in paths {
+        if path.is_dir() && !is_skipped(&path) {
+            files.extend(source_files(&path));
+        } else if path.is_file() && is_source(&path) {
+            files.push(path);
+        }
+    }
+    files
+}
+
+#[test]
+fn retired_terms_and_doc_openings_are_found() {
+    let text = "//! What a file is.\n//! Whether it is good.\n\n/// Returns a value.\n/// Whether it is set.\nfn recomputed_once_more() {} // whoever Initialises\n";
+    let mut problems = String::new();
+    check_text("a/b.rs", text, &mut problems);
+    let found: Vec<&str> = problems.lines().collect();
+    assert_eq!(
+        found,
+        [
+            "a/b.rs:1: doc comment begins with `What`: use a noun phrase, or a verb such as \"Returns\"",
+            "a/b.rs:6: `once more`: use `again`, or a verb with `re-`: recompute, retry",
+            "a/b.rs:6: `whoever`: use the component's name",
+            "a/b.rs:6: `initialis*`: use `initializ-`",
+        ]
+    );
+}
