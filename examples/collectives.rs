@@ -64,7 +64,7 @@ pub fn collectives() -> meshwright::Result<Vec<(&'static str, ByRank)>> {
         results.push(("all_to_all: rows become columns", column));
 
         // An asynchronous collective owns its buffer until `wait` returns it; the rank can compute in the meantime.
-        let buffer = rank.meter().copy_of(&row, Category::Communication);
+        let buffer = rank.allocator().copy_of(&row, Category::Communication);
         let pending = group.start_all_reduce(&site, ReduceOp::Sum, buffer);
         let elsewhere: f32 = row.iter().sum();
         let mut sums = pending.wait()?.typed().to_vec();

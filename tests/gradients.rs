@@ -308,13 +308,13 @@ fn cross_entropy(x: &[f32], weight: &[f32], targets: &[u32]) -> (f64, Vec<f32>, 
 
 #[test]
 fn a_dropped_model_frees_its_memory() {
-    let meters = on_mesh("1", 1, |rank| {
+    let allocators = on_mesh("1", 1, |rank| {
         let built = model(rank);
         let x = stream(rank, &built.model.input);
         let _ = Loss::mean_of(&x).backward().reduce();
-        std::sync::Arc::clone(rank.meter())
+        std::sync::Arc::clone(rank.allocator())
     });
-    for (category, bytes) in meters[0].live() {
+    for (category, bytes) in allocators[0].live() {
         assert_eq!(bytes, 0, "{}", category.name());
     }
 }

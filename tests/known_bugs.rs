@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use meshwright::nn::{Built, Layers, Sizes, build};
-use meshwright::tensor::{Gradients, ParamRef, Rank, Reduced, Settings, ZeroLevel};
+use meshwright::tensor::{Gradients, ParamRef, Rank, Reduced, Settings, ZeroStage};
 use meshwright::train::LanguageModel;
 use meshwright_examples::llama::{Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Vocab};
 use meshwright_tests::compare::{Report, Tensors, assert_same_bits, distance, scalar_distance};
@@ -16,10 +16,10 @@ const VOCAB: usize = 61;
 const SEQ: usize = 7;
 
 /// Returns meshes with replicas, shards and tensor-parallel ranks, with their ZeRO stages.
-fn mesh_cases() -> impl Iterator<Item = (&'static str, ZeroLevel)> {
+fn mesh_cases() -> impl Iterator<Item = (&'static str, ZeroStage)> {
     let meshes = ["fsdp=2", "fsdp=2,tp=2", "dp=2,fsdp=2", "fsdp=4"];
-    let sharded = meshes.into_iter().flat_map(|mesh| ZeroLevel::ALL.map(|zero| (mesh, zero)));
-    [("1", ZeroLevel::Replicated), ("tp=2", ZeroLevel::Replicated)].into_iter().chain(sharded)
+    let sharded = meshes.into_iter().flat_map(|mesh| ZeroStage::ALL.map(|zero| (mesh, zero)));
+    [("1", ZeroStage::Replicated), ("tp=2", ZeroStage::Replicated)].into_iter().chain(sharded)
 }
 
 /// Gradients were zeroed between micro-batches: only the last one was trained on, which showed in the gradient norm
@@ -29,7 +29,7 @@ fn every_micro_batch_of_a_step_is_trained_on() {
     let mut report = Report::default();
     let [whole, last] = [0..1, 3..4].map(|turns| {
         let count = turns.end;
-        gradient_of("1", ZeroLevel::Replicated, turns, count)
+        gradient_of("1", ZeroStage::Replicated, turns, count)
     });
     for (name, whole) in &whole {
         assert!(distance(&last[name], whole) > 0.1, "`{name}`: the data cannot tell");
@@ -47,7 +47,7 @@ fn every_micro_batch_of_a_step_is_trained_on() {
 /// weight.
 #[test]
 fn tokens_have_equal_weight_in_all_micro_batches() {
-    let of = |turns, count| gradient_of("1", ZeroLevel::Replicated, turns, count);
+    let of = |turns, count| gradient_of("1", ZeroStage::Replicated, turns, count);
     let (whole, parts) = (of(0..1, 1), of(0..4, 4));
     let mut means = Tensors::new();
     for turn in 0..4 {
@@ -144,13 +144,13 @@ fn recomputation_repeats_the_dropout_mask() {
     assert_same_bits("parameters", &again.trained, &kept.trained);
 }
 
-fn on_ranks<T: Send>(mesh: &str, zero: ZeroLevel, body: impl Fn(&Rank) -> T + Sync) -> Vec<T> {
+fn on_ranks<T: Send>(mesh: &str, zero: ZeroStage, body: impl Fn(&Rank) -> T + Sync) -> Vec<T> {
     on_mesh_with(mesh, 1, Settings { zero, ..Settings::new(7) }, body)
 }
 
 /// Returns the global gradient of some of a step's `count` micro-batches. Of four consecutive sequences, all, half, two
 /// thirds and none of the tokens count.
-fn gradient_of(mesh: &str, zero: ZeroLevel, turns: Range<usize>, count: usize) -> Tensors {
+fn gradient_of(mesh: &str, zero: ZeroStage, turns: Range<usize>, count: usize) -> Tensors {
     let found = on_ranks(mesh, zero, |rank| {
         let built = model(rank, false);
         let gradients = differentiate(rank, &built, turns.clone(), count);

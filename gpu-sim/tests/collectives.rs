@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use half::bf16;
 use meshwright::backend::cuda::CudaBackend;
-use meshwright::backend::{Backend, MemoryMeter};
+use meshwright::backend::{Backend, CachingAllocator};
 use meshwright::comm::{CommError, RankComms, launch};
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::mesh::MeshShape;
@@ -20,12 +20,12 @@ type Script<T> = fn(&mut Scenario<'_, T>) -> Result<(), CommError>;
 
 fn run<T: Value>(
     ranks: usize,
-    meter: impl Fn() -> Arc<MemoryMeter> + Sync,
+    allocator: impl Fn() -> Arc<CachingAllocator> + Sync,
     script: Script<T>,
 ) -> Vec<Vec<Vec<T>>> {
     let body = |comms: RankComms| {
-        let (group, meter) = (comms.group(AxisSet::of(AxisId::Tp)), meter());
-        let mut scenario = Scenario::new(&group, Arc::clone(&meter), meter);
+        let (group, allocator) = (comms.group(AxisSet::of(AxisId::Tp)), allocator());
+        let mut scenario = Scenario::new(&group, Arc::clone(&allocator), allocator);
         script(&mut scenario)?;
         Ok::<_, CommError>(scenario.recorded())
     };
@@ -37,14 +37,14 @@ fn run<T: Value>(
 fn agree<T: Value>(scripts: &[Script<T>]) {
     for script in scripts {
         for (ranks, seed) in [(2, 1), (3, 2), (4, 3)] {
-            let expected = run(ranks, MemoryMeter::new, *script);
+            let expected = run(ranks, CachingAllocator::new, *script);
             let drivers = Mutex::new(drivers(seed, ranks));
-            let meter = || {
+            let allocator = || {
                 let driver = drivers.lock().unwrap().pop().expect("a driver for each rank");
                 let backend = CudaBackend::new(driver);
-                MemoryMeter::on(backend.device(), usize::MAX)
+                CachingAllocator::on(backend.device(), usize::MAX)
             };
-            let got = run(ranks, meter, *script);
+            let got = run(ranks, allocator, *script);
             for (got, expected) in got.iter().flatten().zip(expected.iter().flatten()) {
                 let [got, expected]: [&[u8]; 2] = [got, expected].map(|v| bytemuck::cast_slice(v));
                 assert!(got == expected, "{ranks} ranks, seed {seed}");

@@ -3,7 +3,7 @@
 mod support;
 
 use half::bf16;
-use meshwright::backend::{DType, Queue, ReduceOp};
+use meshwright::backend::{DType, ReduceOp, StreamKind};
 use support::{FLOATS, Operand, Side, assert_same, devices, values};
 
 const OPS: [ReduceOp; 2] = [ReduceOp::Sum, ReduceOp::Max];
@@ -38,7 +38,7 @@ fn combined(
     let addresses: Vec<*const u8> = srcs.iter().map(|src| src.view().address()).collect();
     let device = side.backend().device().expect("a device");
     // SAFETY: all operands have `len` elements of the dtype, and one stream uses them.
-    unsafe { device.combine(Queue::Compute, op, dtype, dst, &addresses, len) };
+    unsafe { device.combine(StreamKind::Compute, op, dtype, dst, &addresses, len) };
     into.map_or(&other, |into| &srcs[into]).numbers()
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use meshwright::backend::cuda::CudaBackend;
 use meshwright::backend::{
-    Backend, BlockIndex, Category, DType, Dropout, ElementwiseOps, Expr, LeafGrad, MemoryMeter,
-    Node,
+    Backend, BlockIndex, CachingAllocator, Category, DType, Dropout, ElementwiseOps, Expr,
+    LeafGrad, Node,
 };
 use meshwright_gpu_sim::{Call, Kind, SimDevice, not_checked_on_gpu};
 use support::{FLOATS, Side, assert_close, assert_same, epsilon, on_both, values};
@@ -212,14 +212,14 @@ fn expressions_of_one_structure_are_one_kernel() {
     }
     let device = SimDevice::new(1);
     let cuda = CudaBackend::new(Arc::new(device.driver()));
-    let meter = MemoryMeter::on(cuda.device(), usize::MAX);
+    let allocator = CachingAllocator::on(cuda.device(), usize::MAX);
     for (rows, cols, factor, key, rate) in [(4, 64, 2.0, 1, 0.1), (9, 7, -1.0, 2, 0.9)] {
         let index = BlockIndex::whole(&[rows, cols]);
         let mask = Dropout { key, rate, index };
         let nodes = vec![Leaf(0), Row(1), Add(0, 1), Scale(2, factor), Dropout(3, mask)];
         let leaves =
-            [rows * cols, cols].map(|len| meter.copy_of(&values(len, 1), Category::Workspace));
-        let mut out = meter.alloc(DType::F32, rows * cols, Category::Workspace);
+            [rows * cols, cols].map(|len| allocator.copy_of(&values(len, 1), Category::Workspace));
+        let mut out = allocator.alloc(DType::F32, rows * cols, Category::Workspace);
         cuda.map(&Expr { nodes }, &[leaves[0].view(), leaves[1].view()], out.view_mut());
     }
     let loads = device.log().into_iter().filter(|entry| entry.call.kind() == Kind::Load);

@@ -30,7 +30,7 @@ fn run(
     dtype: DType,
     rows: usize,
     cols: usize,
-    centred: bool,
+    centered: bool,
     add: bool,
 ) -> Vec<Vec<f32>> {
     let [x, dy] = [1, 2].map(|seed| side.floats(dtype, &values(rows * cols, seed)));
@@ -45,7 +45,7 @@ fn run(
     let [mut dweight, mut dbias] =
         [(); 2].map(|()| side.put(&vec![if add { 1.0f32 } else { f32::NAN }; cols]));
     let (backend, [x, dy]) = (side.backend(), [x.view(), dy.view()]);
-    if centred {
+    if centered {
         let (weight, bias) = (weight.view(), bias.view());
         backend.layer_norm(LayerNormArgs {
             x,
@@ -93,14 +93,14 @@ fn run(
 
 #[test]
 fn norms_and_gradients_match_the_cpu() {
-    for (centred, add) in [(false, false), (false, true), (true, false), (true, true)] {
+    for (centered, add) in [(false, false), (false, true), (true, false), (true, true)] {
         for [rows, cols] in SIZES {
             for dtype in FLOATS {
                 let compare = |got: &Vec<Vec<f32>>, expected: &Vec<Vec<f32>>| {
                     let names = ["y", "inv", "dx", "dweight", "mean", "dbias"];
                     for ((got, expected), name) in got.iter().zip(expected).zip(names) {
                         let what = format!(
-                            "{name}, centred {centred}, added {add}, {rows} x {cols}, {dtype}"
+                            "{name}, centered {centered}, added {add}, {rows} x {cols}, {dtype}"
                         );
                         let rounding = match name {
                             "y" | "dx" => epsilon(dtype),
@@ -110,7 +110,7 @@ fn norms_and_gradients_match_the_cpu() {
                         assert_close(&what, got, expected, 8.0 * rounding, 1e-5);
                     }
                 };
-                on_both(|side| run(side, dtype, rows, cols, centred, add), compare);
+                on_both(|side| run(side, dtype, rows, cols, centered, add), compare);
             }
         }
     }
@@ -118,17 +118,17 @@ fn norms_and_gradients_match_the_cpu() {
 
 #[test]
 fn accumulated_gradients_are_bitwise_sums() {
-    for centred in [false, true] {
+    for centered in [false, true] {
         for [rows, cols] in SIZES {
             let side = device(6, 0);
             let [apart, sum] =
-                [false, true].map(|add| run(&side, DType::F32, rows, cols, centred, add));
+                [false, true].map(|add| run(&side, DType::F32, rows, cols, centered, add));
             let names = ["dx", "dweight", "dbias"];
             for (name, index) in names.into_iter().zip([2, 3, 5]).filter(|(_, i)| *i < sum.len()) {
                 let held = if name == "dx" { values(rows * cols, 5) } else { vec![1.0; cols] };
                 let expected: Vec<f32> =
                     held.iter().zip(&apart[index]).map(|(held, own)| held + own).collect();
-                let what = format!("{name}, centred {centred}, {rows} x {cols}");
+                let what = format!("{name}, centered {centered}, {rows} x {cols}");
                 assert_same(&what, &sum[index], &expected);
             }
         }
@@ -139,7 +139,7 @@ fn accumulated_gradients_are_bitwise_sums() {
 /// sums over them.
 #[test]
 fn norm_backward_takes_two_launches() {
-    for centred in [false, true] {
+    for centered in [false, true] {
         let simulated = SimDevice::new(7);
         let side = device_with(std::sync::Arc::new(simulated.driver()), 0);
         let (rows, cols) = (5, 64);
@@ -150,7 +150,7 @@ fn norm_backward_takes_two_launches() {
         let [x, dy, weight, mean, inv] = [&x, &dy, &weight, &mean, &inv].map(Operand::view);
         let (dx, dweight) = (grad(&mut dx, true), Some(grad(&mut dweight, true)));
         let backend = side.backend();
-        match centred {
+        match centered {
             false => backend.rms_norm_backward(RmsNormBackwardArgs {
                 x,
                 weight,
@@ -181,7 +181,7 @@ fn norm_backward_takes_two_launches() {
                 _ => {}
             }
         }
-        let name = if centred { "layer_norm_backward_f32" } else { "rms_norm_backward_f32" };
+        let name = if centered { "layer_norm_backward_f32" } else { "rms_norm_backward_f32" };
         assert_eq!(kernels, [name, "add_partials"]);
     }
 }
@@ -236,14 +236,14 @@ fn residual_is_added_in_the_same_pass() {
                 let [mean, inv] = [(); 2].map(|()| side.blank(DType::F32, rows));
                 (x, added, weight, bias, sum, y, mean, inv)
             };
-            for centred in [false, true] {
+            for centered in [false, true] {
                 let apart = {
                     let side = host();
                     let (mut x, added, weight, bias, _, mut y, mut mean, mut inv) = operands(&side);
                     side.backend().add_assign(x.view_mut(), added.view());
                     let (weight, bias) = (weight.view(), bias.view());
                     let (y_view, inv_view) = (y.view_mut(), inv.view_mut());
-                    if centred {
+                    if centered {
                         let mean = mean.view_mut();
                         side.backend().layer_norm(LayerNormArgs {
                             x: x.view(),
@@ -274,7 +274,7 @@ fn residual_is_added_in_the_same_pass() {
                     let (weight, bias) = (weight.view(), bias.view());
                     let (sum_view, y_view, inv_view) =
                         (sum.view_mut(), y.view_mut(), inv.view_mut());
-                    if centred {
+                    if centered {
                         let mean = mean.view_mut();
                         side.backend().layer_norm(LayerNormArgs {
                             x,
@@ -297,7 +297,7 @@ fn residual_is_added_in_the_same_pass() {
                         });
                     }
                     let what =
-                        |name| format!("{name}, centred {centred}, {rows} x {cols}, {dtype}");
+                        |name| format!("{name}, centered {centered}, {rows} x {cols}, {dtype}");
                     assert_same(&what("sum"), &sum.numbers(), &apart[0]);
                     let rounding = 4.0 * epsilon(dtype);
                     assert_close(&what("y"), &y.numbers(), &apart[1], rounding, 1e-6);

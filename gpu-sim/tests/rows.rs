@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use meshwright::backend::cuda::CudaBackend;
 use meshwright::backend::{
-    Backend, Category, DType, Element, MemoryMeter, Queue, ReduceOp, RowPart, Runs, View, ViewMut,
+    Backend, CachingAllocator, Category, DType, Element, ReduceOp, RowPart, Runs, StreamKind, View,
+    ViewMut,
 };
 use meshwright::comm::{Blocks, CommError, RankComms, Site, launch};
 use meshwright::layout::{AxisId, AxisSet};
@@ -57,7 +58,7 @@ fn rows_are_put_together_and_taken_apart() {
                 sources.iter().map(|part| part_of(part.view(), count)).collect();
             let to = joined.view_mut().address();
             // SAFETY: every part has `count` rows, the whole all of them, and one stream uses them.
-            unsafe { device.join_rows(Queue::Compute, count, to, &from) };
+            unsafe { device.join_rows(StreamKind::Compute, count, to, &from) };
             assert_eq!(joined.get::<f32>(), whole, "{count} rows of {widths:?}");
 
             let mut apart: Vec<Operand> =
@@ -65,7 +66,7 @@ fn rows_are_put_together_and_taken_apart() {
             let to: Vec<RowPart> = apart.iter().map(|part| part_of(part.view(), count)).collect();
             let from = joined.view().address();
             // SAFETY: as above.
-            unsafe { device.split_rows(Queue::Compute, count, from, &to) };
+            unsafe { device.split_rows(StreamKind::Compute, count, from, &to) };
             for (apart, part) in apart.iter_mut().zip(&parts) {
                 assert_eq!(&apart.get::<f32>(), part, "{count} rows of {widths:?}");
             }
@@ -98,7 +99,7 @@ fn runs_are_combined_as_if_they_lay_together() {
                     // SAFETY: the runs are inside the sources, and `out` is large enough.
                     unsafe {
                         device.combine_runs(
-                            Queue::Compute,
+                            StreamKind::Compute,
                             ReduceOp::Sum,
                             dtype,
                             to,
@@ -126,15 +127,15 @@ fn runs_are_combined_as_if_they_lay_together() {
 /// Runs a collective of two ranks that share a device, over rows of 6 and 10 elements; returns the number of copies and
 /// launches.
 fn calls(
-    body: impl Fn(&Arc<MemoryMeter>, &dyn Fn(View<'_>, ViewMut<'_>, &Blocks, bool)) + Sync,
+    body: impl Fn(&Arc<CachingAllocator>, &dyn Fn(View<'_>, ViewMut<'_>, &Blocks, bool)) + Sync,
 ) -> (usize, usize) {
     let device = SimDevice::new(9);
     let mesh = MeshShape::new([(AxisId::Tp, 2)]).unwrap();
     let work = |comms: RankComms| {
         let group = comms.group(AxisSet::of(AxisId::Tp));
         let backend = CudaBackend::new(Arc::new(device.driver()));
-        let meter = MemoryMeter::on(backend.device(), usize::MAX);
-        body(&meter, &|src, dst, blocks, gathers| {
+        let allocator = CachingAllocator::on(backend.device(), usize::MAX);
+        body(&allocator, &|src, dst, blocks, gathers| {
             let site = Site::new("x");
             if gathers {
                 group.all_gather(&site, src, dst, blocks).unwrap()
@@ -156,14 +157,16 @@ fn inner_dim_collectives_take_one_launch_per_rank() {
         return;
     }
     let blocks = Blocks::even(37, 6, 2);
-    let data = |meter: &Arc<MemoryMeter>, len| meter.alloc(f32::DTYPE, len, Category::Activations);
-    let gather = calls(|meter, run| {
-        let (src, mut dst) = (data(meter, blocks.owned(0)), data(meter, blocks.total()));
+    let data = |allocator: &Arc<CachingAllocator>, len| {
+        allocator.alloc(f32::DTYPE, len, Category::Activations)
+    };
+    let gather = calls(|allocator, run| {
+        let (src, mut dst) = (data(allocator, blocks.owned(0)), data(allocator, blocks.total()));
         run(src.view(), dst.view_mut(), &blocks, true);
     });
     assert_eq!(gather, (0, 2));
-    let scatter = calls(|meter, run| {
-        let (src, mut dst) = (data(meter, blocks.total()), data(meter, blocks.owned(0)));
+    let scatter = calls(|allocator, run| {
+        let (src, mut dst) = (data(allocator, blocks.total()), data(allocator, blocks.owned(0)));
         run(src.view(), dst.view_mut(), &blocks, false);
     });
     assert_eq!(scatter, (0, 2));

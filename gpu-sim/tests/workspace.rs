@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use meshwright::backend::cuda::CudaBackend;
-use meshwright::backend::{Backend, Category, DType, MemoryMeter, OutOfMemory};
+use meshwright::backend::{Backend, CachingAllocator, Category, DType, OutOfMemory};
 use meshwright_gpu_sim::{SimDevice, h100};
 
 const MIB: usize = 1 << 20;
@@ -28,21 +28,21 @@ fn a_workspace_grows_and_is_given_back() {
 fn a_workspace_counts_as_memory_in_use() {
     let device = SimDevice::new(1);
     let cuda = CudaBackend::new(Arc::new(device.driver()));
-    let meter = MemoryMeter::on(cuda.device(), 8 * MIB);
-    let held = meter.alloc(DType::F32, MIB, Category::Activations);
+    let allocator = CachingAllocator::on(cuda.device(), 8 * MIB);
+    let held = allocator.alloc(DType::F32, MIB, Category::Activations);
     cuda.gpu().workspace(3 * MIB);
     let workspace = |(category, bytes)| (category == Category::Workspace).then_some(bytes);
-    assert_eq!(meter.live().find_map(workspace), Some(3 * MIB));
-    assert_eq!(meter.peak().find_map(workspace), Some(3 * MIB));
-    assert_eq!((meter.total_peak(), device.live().0), (7 * MIB, 7 * MIB));
+    assert_eq!(allocator.live().find_map(workspace), Some(3 * MIB));
+    assert_eq!(allocator.peak().find_map(workspace), Some(3 * MIB));
+    assert_eq!((allocator.total_peak(), device.live().0), (7 * MIB, 7 * MIB));
     // One MiB is left within the limit, but not two.
-    let two = || meter.alloc(DType::F32, MIB / 2, Category::Gradients);
+    let two = || allocator.alloc(DType::F32, MIB / 2, Category::Gradients);
     let error = catch_unwind(AssertUnwindSafe(two)).unwrap_err().downcast::<OutOfMemory>().unwrap();
     assert_eq!((error.limit, error.live().map(|(_, bytes)| bytes).sum()), (Some(8 * MIB), 7 * MIB));
-    let one = meter.alloc(DType::F32, MIB / 4, Category::Gradients);
-    assert_eq!((meter.total_peak(), device.live().0), (8 * MIB, 8 * MIB));
+    let one = allocator.alloc(DType::F32, MIB / 4, Category::Gradients);
+    assert_eq!((allocator.total_peak(), device.live().0), (8 * MIB, 8 * MIB));
     drop((held, one));
-    assert_eq!(meter.total_peak(), 8 * MIB);
+    assert_eq!(allocator.total_peak(), 8 * MIB);
 }
 
 #[test]
@@ -50,9 +50,9 @@ fn a_workspace_takes_the_place_of_what_is_kept() {
     let properties = meshwright::backend::cuda::DeviceProperties { memory: 8 * MIB, ..h100() };
     let device = SimDevice::with(1, properties);
     let cuda = CudaBackend::new(Arc::new(device.driver()));
-    let meter = MemoryMeter::on(cuda.device(), usize::MAX);
-    cuda.device().expect("a GPU").relieved_by(Arc::downgrade(&meter));
-    drop(meter.alloc(DType::F32, 3 * MIB / 2, Category::Activations));
+    let allocator = CachingAllocator::on(cuda.device(), usize::MAX);
+    cuda.device().expect("a GPU").set_allocator(Arc::downgrade(&allocator));
+    drop(allocator.alloc(DType::F32, 3 * MIB / 2, Category::Activations));
     assert_eq!(device.live().0, 6 * MIB);
     cuda.gpu().workspace(4 * MIB);
     assert_eq!(device.live().0, 4 * MIB);

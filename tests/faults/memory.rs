@@ -5,7 +5,7 @@ use std::path::Path;
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::comm::{CommError, LaunchError, launch};
 use meshwright::nn::{Layers, Sizes, build};
-use meshwright::tensor::{Rank, Settings, ZeroLevel};
+use meshwright::tensor::{Rank, Settings, ZeroStage};
 use meshwright::train::{LanguageModel, Summary};
 use meshwright_examples::llama::{Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Vocab};
 use meshwright_tests::data::{TokenData, Turn};
@@ -16,7 +16,7 @@ use crate::{assert_contains, in_time};
 #[test]
 fn one_rank_without_memory_stops_all() {
     for mesh in ["fsdp=2", "dp=2,fsdp=2"] {
-        for zero in ZeroLevel::ALL {
+        for zero in ZeroStage::ALL {
             let place = format!("{mesh} with {zero}");
             let peaks = step(mesh, zero, None).unwrap_or_else(|error| panic!("{place}: {error}"));
             // Slightly less than the peak, and much less.
@@ -37,7 +37,7 @@ fn one_rank_without_memory_stops_all() {
 /// Runs one step on every rank, with an optional limit on the second; returns the peak of each rank.
 fn step(
     mesh: &str,
-    zero: ZeroLevel,
+    zero: ZeroStage,
     limit: Option<usize>,
 ) -> Result<Vec<usize>, LaunchError<CommError>> {
     let shape = mesh.parse().unwrap();
@@ -60,7 +60,7 @@ fn step(
             let (tokens, targets) = data.block(&rank, Turn { step: 0, index: 0, count: 1 });
             let loss = built.model.loss(&tokens, &targets);
             let _ = loss.backward().reduce().norm();
-            Ok::<_, CommError>(rank.meter().total_peak())
+            Ok::<_, CommError>(rank.allocator().total_peak())
         })
     })
 }

@@ -6,7 +6,7 @@ use meshwright::backend::cpu::CpuBackend;
 use meshwright::comm::{CommError, launch};
 use meshwright::nn::{Layers, Sizes, build};
 use meshwright::prelude::*;
-use meshwright::tensor::{Settings, ZeroLevel};
+use meshwright::tensor::{Settings, ZeroStage};
 
 use crate::{assert_contains, in_time};
 
@@ -55,7 +55,7 @@ impl Deep {
 #[test]
 fn a_failure_in_backward_stops_every_rank() {
     for (mesh, ranks) in [("fsdp=2", 2), ("fsdp=4", 4), ("dp=2,fsdp=2", 4)] {
-        for zero in ZeroLevel::ALL {
+        for zero in ZeroStage::ALL {
             let shape = mesh.parse().unwrap();
             let outcome = in_time(move || {
                 launch(&shape, |comms| {

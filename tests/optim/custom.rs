@@ -9,7 +9,7 @@ use meshwright::optim::{
     FlatSlice, Group, ModelUpdate, Optimizer, OptimizerStep, ParamGroups, UnitState, UpdateRule,
     Updated,
 };
-use meshwright::tensor::{ParamRef, Rank, Settings, Unit, ZeroLevel};
+use meshwright::tensor::{ParamRef, Rank, Settings, Unit, ZeroStage};
 use meshwright_examples::lion::Lion;
 use meshwright_tests::compare::assert_same_bits;
 use meshwright_tests::run::on_mesh;
@@ -111,9 +111,9 @@ impl ModelUpdate for HeavyModel {
 #[test]
 fn three_ways_to_write_an_update_give_the_same_bits() {
     for (mesh, zero, compute) in [
-        ("1", ZeroLevel::Replicated, DType::F32),
-        ("fsdp=2,tp=2", ZeroLevel::Parameters, DType::Bf16),
-        ("dp=2,fsdp=2", ZeroLevel::Optimizer, DType::Bf16),
+        ("1", ZeroStage::Replicated, DType::F32),
+        ("fsdp=2,tp=2", ZeroStage::Parameters, DType::Bf16),
+        ("dp=2,fsdp=2", ZeroStage::Optimizer, DType::Bf16),
     ] {
         let [expected, views, model] = [HeavyBall::Elementwise, HeavyBall::Views, HeavyBall::Model]
             .map(|rule| {

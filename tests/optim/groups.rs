@@ -2,7 +2,7 @@
 
 use meshwright::nn::build;
 use meshwright::optim::{AdamWOptions, MuonOptions, ParamGroups, Select, Sgd, SgdOptions};
-use meshwright::tensor::ZeroLevel;
+use meshwright::tensor::ZeroStage;
 use meshwright_tests::compare::Report;
 use meshwright_tests::run::on_mesh;
 
@@ -39,7 +39,7 @@ fn groups_scale_freeze_and_decay_what_they_select() {
         }
     }
     let mut report = Report::default();
-    for zero in ZeroLevel::ALL {
+    for zero in ZeroStage::ALL {
         let sharded = first("fsdp=2,tp=2", &case.at(zero));
         let (got, one) = (sharded.params.last().unwrap(), grouped.params.last().unwrap());
         report.tensors("parameter", &format!("groups at {zero}"), got, one, 1e-5);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use meshwright::backend::DType;
 use meshwright::optim::{AdamWOptions, MuonOptions, SgdOptions, UpdateRule};
-use meshwright::tensor::{Settings, ZeroLevel};
+use meshwright::tensor::{Settings, ZeroStage};
 use meshwright_examples::lion::Lion;
 use meshwright_tests::compare::{Report, assert_same_bits};
 
@@ -79,7 +79,7 @@ fn state_memory_matches_the_formula() {
                         let mut case = Case { ema, ..Case::of_rule(Arc::clone(&rule)) };
                         case.settings = Settings { compute, zero: *zero, ..case.settings };
                         let (all, matrices) = lines(tp);
-                        let shards = if *zero == ZeroLevel::Replicated { 1 } else { fsdp };
+                        let shards = if *zero == ZeroStage::Replicated { 1 } else { fsdp };
                         let copies =
                             usize::from(compute == DType::Bf16) + usize::from(ema.is_some());
                         // The ranks with the larger shard of the vocabulary.
@@ -104,10 +104,10 @@ fn state_memory_matches_the_formula() {
 #[test]
 fn muon_sends_each_shard_and_result_once() {
     for (mesh, zero, axes) in [
-        ("dp=2", ZeroLevel::Replicated, "dp"),
-        ("fsdp=2,tp=2", ZeroLevel::Optimizer, "fsdp x tp"),
-        ("dp=2,tp=2", ZeroLevel::Replicated, "dp x tp"),
-        ("dp=2,fsdp=2", ZeroLevel::Parameters, "dp x fsdp"),
+        ("dp=2", ZeroStage::Replicated, "dp"),
+        ("fsdp=2,tp=2", ZeroStage::Optimizer, "fsdp x tp"),
+        ("dp=2,tp=2", ZeroStage::Replicated, "dp x tp"),
+        ("dp=2,fsdp=2", ZeroStage::Parameters, "dp x fsdp"),
     ] {
         let runs = run(mesh, &Case::new(MUON).at(zero));
         let sent: u64 = runs.iter().filter_map(|run| run.sent.get(axes)).sum();
@@ -122,6 +122,6 @@ fn muon_sends_each_shard_and_result_once() {
 }
 
 /// Returns the ZeRO stages to test on a mesh: all if it has an axis to shard over.
-pub fn levels(mesh: &str) -> &'static [ZeroLevel] {
-    if mesh.contains("fsdp") { &ZeroLevel::ALL } else { &ZeroLevel::ALL[..1] }
+pub fn levels(mesh: &str) -> &'static [ZeroStage] {
+    if mesh.contains("fsdp") { &ZeroStage::ALL } else { &ZeroStage::ALL[..1] }
 }

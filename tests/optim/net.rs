@@ -8,7 +8,7 @@ use meshwright::backend::Category;
 use meshwright::nn::build;
 use meshwright::optim::{Ema, Optimizer, ParamGroups, UpdateRule};
 use meshwright::prelude::*;
-use meshwright::tensor::{ParamRef, Settings, ZeroLevel};
+use meshwright::tensor::{ParamRef, Settings, ZeroStage};
 use meshwright_tests::compare::Tensors;
 use meshwright_tests::data::{TokenData, Turn};
 use meshwright_tests::run::on_mesh_with;
@@ -91,7 +91,7 @@ impl Case {
         Case { rule, groups: ParamGroups::default(), ema: None, settings }
     }
 
-    pub fn at(&self, zero: ZeroLevel) -> Case {
+    pub fn at(&self, zero: ZeroStage) -> Case {
         Case { settings: Settings { zero, ..self.settings }, ..self.clone() }
     }
 }
@@ -168,7 +168,7 @@ pub fn run(mesh: &str, case: &Case) -> Vec<Run> {
             }
             run.params.push(gather());
         }
-        let live: BTreeMap<Category, usize> = rank.meter().live().collect();
+        let live: BTreeMap<Category, usize> = rank.allocator().live().collect();
         run.bytes = live[&Category::Optimizer];
         run
     })

@@ -1,7 +1,7 @@
 //! Training in bf16: against f32, and on every mesh and ZeRO stage against one rank.
 
 use meshwright::backend::DType;
-use meshwright::tensor::{Settings, ZeroLevel};
+use meshwright::tensor::{Settings, ZeroStage};
 use meshwright::train::LanguageModel;
 use meshwright_examples::llama::Llama;
 use meshwright_tests::compare::{Report, Tensors, assert_same_bits, distance};
@@ -48,8 +48,8 @@ fn every_stage_has_the_same_bits() {
     let mesh = "fsdp=2";
     for compute in [DType::Bf16, DType::F32] {
         let of = |zero| run(mesh, &with(Settings { zero, compute, ..setup().settings }));
-        let replicated = of(ZeroLevel::Replicated);
-        for zero in &ZeroLevel::ALL[1..] {
+        let replicated = of(ZeroStage::Replicated);
+        for zero in &ZeroStage::ALL[1..] {
             let sharded = of(*zero);
             let what = format!("{zero} in {compute}");
             assert_eq!(sharded.losses, replicated.losses, "{what}: losses");
@@ -66,7 +66,7 @@ fn every_mesh_in_bf16_stays_near_one_rank_in_bf16() {
     for mesh in ["dp=2", "tp=2", "fsdp=4", "dp=2,fsdp=2", "fsdp=2,tp=2"] {
         for reduce in [DType::F32, DType::Bf16] {
             let zero =
-                if mesh.contains("fsdp") { ZeroLevel::Parameters } else { ZeroLevel::Replicated };
+                if mesh.contains("fsdp") { ZeroStage::Parameters } else { ZeroStage::Replicated };
             let settings = Settings { zero, reduce, ..in_bf16().settings };
             let got = run(mesh, &with(settings));
             let place = format!("{mesh}, gradients summed in {reduce}");
@@ -82,7 +82,7 @@ fn every_mesh_in_bf16_stays_near_one_rank_in_bf16() {
 fn updates_too_small_for_bf16_are_not_lost() {
     const LR: f64 = 1e-6;
     const STEPS: u64 = 20;
-    for (mesh, zero) in [("1", ZeroLevel::Replicated), ("fsdp=2", ZeroLevel::Parameters)] {
+    for (mesh, zero) in [("1", ZeroStage::Replicated), ("fsdp=2", ZeroStage::Parameters)] {
         let slow = |setup: Setup| {
             let settings = Settings { zero, ..setup.settings };
             moved(&run(mesh, &Setup { lr: LR, steps: STEPS, settings, ..setup }))
@@ -101,10 +101,10 @@ fn updates_too_small_for_bf16_are_not_lost() {
 #[test]
 fn gradient_accumulation_is_in_f32() {
     for (mesh, zero) in [
-        ("1", ZeroLevel::Replicated),
-        ("fsdp=2", ZeroLevel::Optimizer),
-        ("fsdp=2", ZeroLevel::Gradients),
-        ("fsdp=2", ZeroLevel::Parameters),
+        ("1", ZeroStage::Replicated),
+        ("fsdp=2", ZeroStage::Optimizer),
+        ("fsdp=2", ZeroStage::Gradients),
+        ("fsdp=2", ZeroStage::Parameters),
     ] {
         let gradients = |micro_batches| {
             let settings = Settings { zero, ..in_bf16().settings };

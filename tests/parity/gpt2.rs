@@ -2,7 +2,7 @@
 
 use meshwright::backend::DType;
 use meshwright::checkpoint::hf::Gpt2Config;
-use meshwright::tensor::{Settings, ZeroLevel};
+use meshwright::tensor::{Settings, ZeroStage};
 use meshwright::train::LanguageModel;
 use meshwright_examples::gpt2::Gpt2;
 use meshwright_tests::compare::Report;
@@ -51,10 +51,10 @@ fn every_mesh_in_bf16_stays_near_one_rank_in_f32() {
     let one = run("1", Settings::new(7));
     let mut report = Report::default();
     for (mesh, zero) in [
-        ("1", ZeroLevel::Replicated),
-        ("tp=2", ZeroLevel::Replicated),
-        ("dp=2,fsdp=2", ZeroLevel::Parameters),
-        ("fsdp=2,tp=2", ZeroLevel::Gradients),
+        ("1", ZeroStage::Replicated),
+        ("tp=2", ZeroStage::Replicated),
+        ("dp=2,fsdp=2", ZeroStage::Parameters),
+        ("fsdp=2,tp=2", ZeroStage::Gradients),
     ] {
         let got = run(mesh, Settings { compute: DType::Bf16, zero, ..Settings::new(7) });
         assert_ne!(got.losses, one.losses);

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::nn::{Layers, RecomputeOverride, Sizes};
-use meshwright::tensor::{Settings, ZeroLevel};
+use meshwright::tensor::{Settings, ZeroStage};
 use meshwright::train::LanguageModel;
 use meshwright_examples::llama::Llama;
 use meshwright_tests::data::TokenData;
@@ -141,7 +141,7 @@ fn variants<'a>(
     setup: &'a Setup,
     meshes: &'static [&'static str],
 ) -> impl Iterator<Item = (&'static str, String, Setup)> + use<'a> {
-    let levels = || meshes.iter().flat_map(|mesh| ZeroLevel::ALL.map(|zero| (*mesh, zero)));
+    let levels = || meshes.iter().flat_map(|mesh| ZeroStage::ALL.map(|zero| (*mesh, zero)));
     [1, 4].into_iter().flat_map(move |micro_batches| {
         levels().map(move |(mesh, zero)| {
             let settings = Settings { zero, ..setup.settings };

@@ -8,7 +8,7 @@ use meshwright::comm::{CommError, launch};
 use meshwright::layout::Dims;
 use meshwright::nn::{Build, Built, Sizes, build};
 use meshwright::tensor::{
-    Accumulating, Gradients, Loss, Losses, Mean, Rank, Reduced, Settings, ZeroLevel,
+    Accumulating, Gradients, Loss, Losses, Mean, Rank, Reduced, Settings, ZeroStage,
 };
 use meshwright_tests::compare::{Tensors, distance};
 
@@ -19,38 +19,38 @@ pub type Numbers = Tensors;
 #[derive(Debug, Clone, Copy)]
 pub struct MeshCase {
     pub mesh: &'static str,
-    pub zero: ZeroLevel,
+    pub zero: ZeroStage,
 }
 
-const fn case(mesh: &'static str, zero: ZeroLevel) -> MeshCase {
+const fn case(mesh: &'static str, zero: ZeroStage) -> MeshCase {
     MeshCase { mesh, zero }
 }
 
-pub const ONE: MeshCase = case("1", ZeroLevel::Replicated);
+pub const ONE: MeshCase = case("1", ZeroStage::Replicated);
 
 /// Tensor-parallel, data-parallel and fully sharded ranks, and products of them.
 pub const MESH_CASES: [MeshCase; 8] = [
-    case("tp=2", ZeroLevel::Replicated),
-    case("dp=2", ZeroLevel::Replicated),
-    case("fsdp=2", ZeroLevel::Optimizer),
-    case("fsdp=2", ZeroLevel::Gradients),
-    case("fsdp=2", ZeroLevel::Parameters),
-    case("dp=2,tp=2", ZeroLevel::Replicated),
-    case("fsdp=2,tp=2", ZeroLevel::Gradients),
-    case("fsdp=2,tp=2", ZeroLevel::Parameters),
+    case("tp=2", ZeroStage::Replicated),
+    case("dp=2", ZeroStage::Replicated),
+    case("fsdp=2", ZeroStage::Optimizer),
+    case("fsdp=2", ZeroStage::Gradients),
+    case("fsdp=2", ZeroStage::Parameters),
+    case("dp=2,tp=2", ZeroStage::Replicated),
+    case("fsdp=2,tp=2", ZeroStage::Gradients),
+    case("fsdp=2,tp=2", ZeroStage::Parameters),
 ];
 
 /// Meshes with other axes.
 pub const OTHER_MESH_CASES: [MeshCase; 9] = [
-    case("cp=2", ZeroLevel::Replicated),
-    case("cp=2,tp=2", ZeroLevel::Replicated),
-    case("dp=2,cp=2", ZeroLevel::Replicated),
-    case("fsdp=2,cp=2", ZeroLevel::Parameters),
-    case("ep=2", ZeroLevel::Replicated),
-    case("ep=2,tp=2", ZeroLevel::Replicated),
-    case("fsdp=2,ep=2", ZeroLevel::Gradients),
-    case("dp=2,fsdp=2", ZeroLevel::Parameters),
-    case("dp=2,tp=2", ZeroLevel::Replicated),
+    case("cp=2", ZeroStage::Replicated),
+    case("cp=2,tp=2", ZeroStage::Replicated),
+    case("dp=2,cp=2", ZeroStage::Replicated),
+    case("fsdp=2,cp=2", ZeroStage::Parameters),
+    case("ep=2", ZeroStage::Replicated),
+    case("ep=2,tp=2", ZeroStage::Replicated),
+    case("fsdp=2,ep=2", ZeroStage::Gradients),
+    case("dp=2,fsdp=2", ZeroStage::Parameters),
+    case("dp=2,tp=2", ZeroStage::Replicated),
 ];
 
 /// Runs `body` on every rank of a mesh; the error names the rank, cause and location of a failure.
@@ -132,12 +132,12 @@ pub fn refused<T: Send>(
 
 /// A mesh without sharded state.
 pub const fn mesh(mesh: &'static str) -> MeshCase {
-    case(mesh, ZeroLevel::Replicated)
+    case(mesh, ZeroStage::Replicated)
 }
 
 /// A mesh with all state sharded.
 pub const fn stage3(mesh: &'static str) -> MeshCase {
-    case(mesh, ZeroLevel::Parameters)
+    case(mesh, ZeroStage::Parameters)
 }
 
 /// Builds a model.

@@ -96,7 +96,7 @@ fn gradients(rank: &Rank, built: &Built<Llama>) -> Gradients<Reduced> {
 
 /// Measures the kernel on one buffer of each kind, as long as the whole model.
 fn adamw_alone(rank: &Rank, len: usize) -> f64 {
-    let buffer = |dtype| rank.meter().zeros(dtype, len, Category::Workspace);
+    let buffer = |dtype| rank.allocator().zeros(dtype, len, Category::Workspace);
     let [mut p, g, mut m, mut v] = [DType::F32; 4].map(buffer);
     let mut copy: Option<Buffer> =
         (rank.compute_dtype() != DType::F32).then(|| buffer(rank.compute_dtype()));
@@ -124,7 +124,7 @@ fn adamw_alone(rank: &Rank, len: usize) -> f64 {
 
 /// Returns the bandwidth of a copy that exceeds all caches, in bytes read and written per second.
 fn copy_bandwidth(rank: &Rank, len: usize) -> f64 {
-    let zeros = || rank.meter().zeros(DType::F32, len, Category::Workspace);
+    let zeros = || rank.allocator().zeros(DType::F32, len, Category::Workspace);
     let (from, mut to) = (zeros(), zeros());
     let copy = |()| {
         rank.backend().copy_blocks(

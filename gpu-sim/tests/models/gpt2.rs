@@ -6,7 +6,7 @@ use std::sync::Arc;
 use meshwright::backend::DType;
 use meshwright::backend::cuda::{Driver, MatMulEpilogue};
 use meshwright::nn::RecomputeOverride;
-use meshwright::tensor::{Loss, Rank, Settings, ZeroLevel};
+use meshwright::tensor::{Loss, Rank, Settings, ZeroStage};
 use meshwright::train::{Gpus, LanguageModel};
 use meshwright_examples::gpt2::{Batch, Gpt2, Seq};
 use meshwright_gpu_sim::{Call, SimDevice, not_checked_on_gpu};
@@ -42,9 +42,9 @@ fn meshes_and_zero_stages() {
         Setup { settings: Settings { zero, ..setup.settings }, micro_batches: 2, ..setup }
     };
     let others = [
-        ("tp=2", "replicas".to_owned(), of(ZeroLevel::Replicated)),
-        ("fsdp=2", "shards".to_owned(), of(ZeroLevel::Parameters)),
-        ("fsdp=2,tp=2", "shards".to_owned(), of(ZeroLevel::Gradients)),
+        ("tp=2", "replicas".to_owned(), of(ZeroStage::Replicated)),
+        ("fsdp=2", "shards".to_owned(), of(ZeroStage::Parameters)),
+        ("fsdp=2,tp=2", "shards".to_owned(), of(ZeroStage::Gradients)),
     ];
     check(&setup(DType::F32), others, F32, loss);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use meshwright::backend::DType;
 use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::nn::RecomputeOverride;
-use meshwright::tensor::{Settings, ZeroLevel};
+use meshwright::tensor::{Settings, ZeroStage};
 use meshwright::train::{Gpus, LanguageModel};
 use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::{Call, Entry, SimDevice};
@@ -41,15 +41,15 @@ fn every_zero_stage_and_hsdp() {
         let settings = Settings { zero, ..setup.settings };
         (mesh, format!("{zero}"), Setup { settings, micro_batches: 2, ..setup })
     };
-    let levels = ZeroLevel::ALL.map(|zero| of(zero, "fsdp=2"));
-    let hsdp = of(ZeroLevel::Parameters, "dp=2,fsdp=2");
+    let levels = ZeroStage::ALL.map(|zero| of(zero, "fsdp=2"));
+    let hsdp = of(ZeroStage::Parameters, "dp=2,fsdp=2");
     check_llama::<Llama>(levels.into_iter().chain([hsdp]), DType::F32, F32);
 }
 
 #[test]
 fn three_axes_in_bf16_with_sums_in_bf16() {
     let setup = setup(DType::Bf16);
-    let settings = Settings { zero: ZeroLevel::Parameters, reduce: DType::Bf16, ..setup.settings };
+    let settings = Settings { zero: ZeroStage::Parameters, reduce: DType::Bf16, ..setup.settings };
     let others = [("dp=2,fsdp=2,tp=2", "bf16".to_owned(), Setup { settings, ..setup })];
     check_llama::<Llama>(others, DType::Bf16, BF16);
 }

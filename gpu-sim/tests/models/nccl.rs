@@ -9,7 +9,7 @@ use meshwright::backend::cuda::{Driver, DriverError};
 use meshwright::backend::{Backend, DType};
 use meshwright::comm::RankComms;
 use meshwright::comm::nccl::{NcclEngine, NcclSettings};
-use meshwright::tensor::{Settings as RankSettings, ZeroLevel};
+use meshwright::tensor::{Settings as RankSettings, ZeroStage};
 use meshwright::train::{Gpus, LanguageModel, Machine, Result};
 use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::{Kind, SimDriver, not_checked_on_gpu};
@@ -117,15 +117,15 @@ fn kinds(log: &[String]) -> String {
 /// Meshes and ZeRO stages, and the calls in two steps of a two-layer Llama: 5 FSDP units with a gradient reduction per
 /// step, the gathers of the comparison, and two for the consistency check of the first step. Unequal shards (11
 /// positions and 61 tokens over `tp`) differ by so little that they are exchanged as if they were equal.
-const CALLS: [(&str, ZeroLevel, &str); 8] = [
-    ("dp=2", ZeroLevel::Replicated, "all_gather 6, all_reduce 10"),
-    ("tp=2", ZeroLevel::Replicated, "all_gather 80, all_reduce 12, reduce_scatter 20"),
-    ("fsdp=2", ZeroLevel::Replicated, "all_gather 6, all_reduce 10"),
-    ("fsdp=2", ZeroLevel::Optimizer, "all_gather 81, reduce_scatter 10"),
-    ("fsdp=2", ZeroLevel::Gradients, "all_gather 81, reduce_scatter 10"),
-    ("fsdp=2", ZeroLevel::Parameters, "all_gather 88, reduce_scatter 10"),
-    ("dp=2,fsdp=2", ZeroLevel::Parameters, "all_gather 88, all_reduce 10, reduce_scatter 10"),
-    ("dp=2,fsdp=2,tp=2", ZeroLevel::Parameters, "all_gather 164, all_reduce 22, reduce_scatter 30"),
+const CALLS: [(&str, ZeroStage, &str); 8] = [
+    ("dp=2", ZeroStage::Replicated, "all_gather 6, all_reduce 10"),
+    ("tp=2", ZeroStage::Replicated, "all_gather 80, all_reduce 12, reduce_scatter 20"),
+    ("fsdp=2", ZeroStage::Replicated, "all_gather 6, all_reduce 10"),
+    ("fsdp=2", ZeroStage::Optimizer, "all_gather 81, reduce_scatter 10"),
+    ("fsdp=2", ZeroStage::Gradients, "all_gather 81, reduce_scatter 10"),
+    ("fsdp=2", ZeroStage::Parameters, "all_gather 88, reduce_scatter 10"),
+    ("dp=2,fsdp=2", ZeroStage::Parameters, "all_gather 88, all_reduce 10, reduce_scatter 10"),
+    ("dp=2,fsdp=2,tp=2", ZeroStage::Parameters, "all_gather 164, all_reduce 22, reduce_scatter 30"),
 ];
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use half::bf16;
 use meshwright::backend::cuda::native::NativeDriver;
 use meshwright::backend::cuda::{CudaBackend, Driver};
-use meshwright::backend::{Backend, MemoryMeter};
+use meshwright::backend::{Backend, CachingAllocator};
 use meshwright::comm::nccl::{Library, NcclEngine, NcclSettings, RealLibrary};
 use meshwright::comm::{CommError, Communicator, Engine as _, RankComms, RankExit, launch};
 use meshwright::launch::Store;
@@ -51,21 +51,21 @@ pub fn run(mesh: &str) {
     let engine = NcclEngine::new(settings, library, Arc::clone(&device), &id).unwrap();
     let comms = RankComms::with_engine(shape, place.rank, Arc::clone(&engine) as _);
     let group = comms.group(PP);
-    let meter = MemoryMeter::on(Some(device), usize::MAX);
+    let allocator = CachingAllocator::on(Some(device), usize::MAX);
     // Values reach 10^4; NCCL sums four in its own order, and rounds every bf16 sum.
-    agree::<f32>(&group, &meter, shape, scenario::reductions, 0.05);
-    agree::<f32>(&group, &meter, shape, scenario::started_reductions, 0.05);
-    agree::<bf16>(&group, &meter, shape, scenario::reductions, 400.0);
-    agree::<u32>(&group, &meter, shape, scenario::exchanges, 0.0);
-    agree::<bf16>(&group, &meter, shape, scenario::started_exchanges, 0.0);
-    agree::<u32>(&group, &meter, shape, scenario::messages, 0.0);
+    agree::<f32>(&group, &allocator, shape, scenario::reductions, 0.05);
+    agree::<f32>(&group, &allocator, shape, scenario::started_reductions, 0.05);
+    agree::<bf16>(&group, &allocator, shape, scenario::reductions, 400.0);
+    agree::<u32>(&group, &allocator, shape, scenario::exchanges, 0.0);
+    agree::<bf16>(&group, &allocator, shape, scenario::started_exchanges, 0.0);
+    agree::<u32>(&group, &allocator, shape, scenario::messages, 0.0);
     engine.leave(&RankExit::Returned);
 }
 
 /// Compares the results of `script` with those between threads: bitwise, or on GPUs up to `tolerance`.
 fn agree<T: Value + Into<f64>>(
     group: &Communicator,
-    meter: &Arc<MemoryMeter>,
+    allocator: &Arc<CachingAllocator>,
     shape: MeshShape,
     script: fn(&mut Scenario<'_, T>) -> Result<(), CommError>,
     tolerance: f64,
@@ -73,12 +73,12 @@ fn agree<T: Value + Into<f64>>(
     let tolerance = if on_gpu() { tolerance } else { 0.0 };
     let expected = launch(&shape, |comms| {
         let group = comms.group(PP);
-        let mut scenario = Scenario::new(&group, MemoryMeter::new(), MemoryMeter::new());
+        let mut scenario = Scenario::new(&group, CachingAllocator::new(), CachingAllocator::new());
         script(&mut scenario)?;
         Ok::<_, CommError>(scenario.recorded())
     });
     let expected = &expected.unwrap_or_else(|error| panic!("{error}"))[group.rank()];
-    let mut scenario = Scenario::new(group, Arc::clone(meter), Arc::clone(meter));
+    let mut scenario = Scenario::new(group, Arc::clone(allocator), Arc::clone(allocator));
     script(&mut scenario).unwrap_or_else(|error| panic!("{error}"));
     let got = scenario.recorded();
     assert_eq!(got.len(), expected.len());

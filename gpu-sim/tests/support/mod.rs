@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use half::bf16;
 use meshwright::backend::cpu::CpuBackend;
-use meshwright::backend::cuda::{CudaBackend, Driver, Gpu};
-use meshwright::backend::{Backend, Buffer, Category, DType, Element, MemoryMeter, View, ViewMut};
+use meshwright::backend::cuda::{CudaBackend, Driver, GpuContext};
+use meshwright::backend::{
+    Backend, Buffer, CachingAllocator, Category, DType, Element, View, ViewMut,
+};
 use meshwright_gpu_sim::drivers;
 
 /// Both float dtypes.
@@ -21,7 +23,7 @@ const GUARD: u8 = 0xa5;
 pub struct Side {
     backend: Arc<dyn Backend>,
     cuda: Option<Arc<CudaBackend>>,
-    meter: Arc<MemoryMeter>,
+    allocator: Arc<CachingAllocator>,
     /// Elements before every operand: unless a multiple of 16 bytes, operands are not aligned.
     skew: usize,
 }
@@ -29,7 +31,7 @@ pub struct Side {
 /// Returns the CPU backend.
 pub fn host() -> Side {
     let backend = Arc::new(CpuBackend::new(1).expect("one thread starts nothing"));
-    Side { backend, cuda: None, meter: MemoryMeter::new(), skew: 0 }
+    Side { backend, cuda: None, allocator: CachingAllocator::new(), skew: 0 }
 }
 
 /// Returns devices with different thread orders if simulated, with aligned and unaligned operands.
@@ -45,8 +47,8 @@ pub fn device(seed: u64, skew: usize) -> Side {
 /// Returns the device of a driver, with `skew` elements before every operand.
 pub fn device_with(driver: Arc<dyn Driver>, skew: usize) -> Side {
     let cuda = Arc::new(CudaBackend::new(driver));
-    let meter = MemoryMeter::on(cuda.device(), usize::MAX);
-    Side { backend: Arc::clone(&cuda) as Arc<dyn Backend>, cuda: Some(cuda), meter, skew }
+    let allocator = CachingAllocator::on(cuda.device(), usize::MAX);
+    Side { backend: Arc::clone(&cuda) as Arc<dyn Backend>, cuda: Some(cuda), allocator, skew }
 }
 
 impl Side {
@@ -55,7 +57,7 @@ impl Side {
     }
 
     /// Returns the GPU context of the simulated device.
-    pub fn gpu(&self) -> &Gpu {
+    pub fn gpu(&self) -> &GpuContext {
         self.cuda.as_ref().expect("a side with a device").gpu()
     }
 
@@ -63,7 +65,7 @@ impl Side {
     pub fn put<T: Element>(&self, values: &[T]) -> Operand {
         let guard: T = bytemuck::pod_read_unaligned(&[GUARD; 4][..size_of::<T>()]);
         let all = [&vec![guard; self.skew], values, &[guard; 3]].concat();
-        let mut buffer = self.meter.alloc(T::DTYPE, all.len(), Category::Workspace);
+        let mut buffer = self.allocator.alloc(T::DTYPE, all.len(), Category::Workspace);
         buffer.view_mut().write(&all);
         Operand { buffer, start: self.skew }
     }

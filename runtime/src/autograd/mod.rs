@@ -12,7 +12,7 @@ mod tape;
 pub(crate) mod tensor_parallel;
 mod value;
 
-pub use activation_checkpointing::{CheckpointedSegment, RegionData, SavePolicy};
+pub use activation_checkpointing::{CheckpointedSegment, SavePolicy, SegmentData};
 
 pub(crate) use activation_checkpointing::recompute;
 pub(crate) use backward::run_backward;

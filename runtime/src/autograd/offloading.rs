@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Category, Device, Moment, Queue};
+use crate::backend::{Buffer, Category, Device, DeviceEvent, StreamKind};
 use crate::comm::DeviceSpan;
 use crate::context::Rank;
 use crate::trace::Arg;
@@ -15,7 +15,7 @@ pub(crate) struct Offloaded(Buffer);
 #[derive(Default)]
 pub(crate) struct Offloading {
     /// Data that is being copied to the host, and the event after which its device memory may be reused.
-    in_progress: RefCell<Option<(Arc<Buffer>, Moment)>>,
+    in_progress: RefCell<Option<(Arc<Buffer>, DeviceEvent)>>,
 }
 
 impl Rank {
@@ -27,17 +27,17 @@ impl Rank {
 impl Offloaded {
     /// Moves `data` to host memory, or copies it if the rank computes on the host.
     pub(crate) fn new(rank: &Rank, data: Arc<Buffer>) -> Offloaded {
-        let Some(device) = rank.meter().device() else {
+        let Some(device) = rank.allocator().device() else {
             return Offloaded(rank.copy_buffer(&data, Category::Offloaded));
         };
-        let mut copy = rank.meter().alloc(data.dtype(), data.len(), Category::Offloaded);
-        device.wait_for(Queue::Transfer, &device.mark(Queue::Compute));
-        let span = rank.open_span(Queue::Transfer);
+        let mut copy = rank.allocator().alloc(data.dtype(), data.len(), Category::Offloaded);
+        device.wait_for(StreamKind::Transfer, &device.mark(StreamKind::Compute));
+        let span = rank.open_span(StreamKind::Transfer);
         // SAFETY: the data is written by work already queued on the compute stream, and both buffers stay in place: the
         // data is held by `in_progress`, and later uses of the copy's memory are written by the same stream.
         unsafe { device.copy_out(copy.view_mut().bytes_mut(), data.view().address()) };
         close_span(span, "offload", &data);
-        let copied = device.mark(Queue::Transfer);
+        let copied = device.mark(StreamKind::Transfer);
         // One transfer behind: the previous one has had time to finish.
         let previous = rank.offloading().in_progress.replace(Some((data, copied)));
         wait_for_transfer(&**device, previous);
@@ -46,18 +46,18 @@ impl Offloaded {
 
     /// Moves the data back.
     pub(crate) fn fetch(self, rank: &Rank) -> Buffer {
-        let Some(device) = rank.meter().device() else {
+        let Some(device) = rank.allocator().device() else {
             return rank.copy_buffer(&self.0, Category::Activations);
         };
         rank.offloading().finish_transfers(rank);
-        let mut data = rank.meter().alloc(self.0.dtype(), self.0.len(), Category::Activations);
-        device.wait_for(Queue::Transfer, &device.mark(Queue::Compute));
-        let span = rank.open_span(Queue::Transfer);
+        let mut data = rank.allocator().alloc(self.0.dtype(), self.0.len(), Category::Activations);
+        device.wait_for(StreamKind::Transfer, &device.mark(StreamKind::Compute));
+        let span = rank.open_span(StreamKind::Transfer);
         // SAFETY: the memory of `data` is free after the work queued on the compute stream so far, and is used only after
         // the transfer; the source stays in place, as in `new`.
         unsafe { device.copy_in(data.view_mut().address(), self.0.view().bytes()) };
         close_span(span, "fetch", &data);
-        device.wait_for(Queue::Compute, &device.mark(Queue::Transfer));
+        device.wait_for(StreamKind::Compute, &device.mark(StreamKind::Transfer));
         data
     }
 }
@@ -73,15 +73,15 @@ fn close_span(span: Option<DeviceSpan>, name: &'static str, data: &Buffer) {
 impl Offloading {
     /// Makes kernels that are queued from now on wait for all transfers to the host.
     pub(crate) fn finish_transfers(&self, rank: &Rank) {
-        if let Some(device) = rank.meter().device() {
+        if let Some(device) = rank.allocator().device() {
             wait_for_transfer(&**device, self.in_progress.take());
         }
     }
 }
 
 /// Makes the compute stream wait for a transfer, after which the memory of its data may be reused.
-fn wait_for_transfer(device: &dyn Device, transfer: Option<(Arc<Buffer>, Moment)>) {
+fn wait_for_transfer(device: &dyn Device, transfer: Option<(Arc<Buffer>, DeviceEvent)>) {
     if let Some((_data, copied)) = transfer {
-        device.wait_for(Queue::Compute, &copied);
+        device.wait_for(StreamKind::Compute, &copied);
     }
 }

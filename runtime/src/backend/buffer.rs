@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::allocator::MemoryMeter;
+use super::allocator::CachingAllocator;
 use super::block::MemoryBlock;
 use super::{DType, Element, View, ViewMut};
 
@@ -58,22 +58,22 @@ pub struct Buffer {
     len: usize,
     dtype: DType,
     category: Category,
-    meter: Arc<MemoryMeter>,
+    allocator: Arc<CachingAllocator>,
     /// Number of buffers the allocator had allocated, this one included.
     number: u64,
 }
 
 impl Buffer {
-    /// Wraps `block`, the `number`-th allocation of `meter`.
+    /// Wraps `block`, the `number`-th allocation of `allocator`.
     pub(super) fn new(
         block: MemoryBlock,
         len: usize,
         dtype: DType,
         category: Category,
-        meter: Arc<MemoryMeter>,
+        allocator: Arc<CachingAllocator>,
         number: u64,
     ) -> Buffer {
-        Buffer { block, len, dtype, category, meter, number }
+        Buffer { block, len, dtype, category, allocator, number }
     }
 
     /// Returns the number of elements.
@@ -92,8 +92,8 @@ impl Buffer {
     }
 
     /// Returns the allocator of this buffer, which also allocates scratch of the same rank.
-    pub fn meter(&self) -> &Arc<MemoryMeter> {
-        &self.meter
+    pub fn allocator(&self) -> &Arc<CachingAllocator> {
+        &self.allocator
     }
 
     /// Borrows all elements.
@@ -136,6 +136,6 @@ impl std::fmt::Debug for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let block = std::mem::replace(&mut self.block, MemoryBlock::empty());
-        self.meter.release(block, self.category, self.number);
+        self.allocator.release(block, self.category, self.number);
     }
 }

@@ -1,7 +1,7 @@
 //! CUDA graphs: device work that is captured once and replayed, with the memory that it uses.
 //!
 //! Addresses are part of a graph. So memory that is allocated or freed during a capture goes to a
-//! [private pool](super::MemoryMeter::private_pool): only other captures of the same [`GraphPool`] get it, until all of
+//! [private pool](super::CachingAllocator::private_pool): only other captures of the same [`GraphPool`] get it, until all of
 //! their graphs are dropped.
 
 use std::fmt::Debug;
@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use super::allocator::PrivatePool;
-use super::{Buffer, Device, DeviceFailure, Element, MemoryMeter, Queue, View};
+use super::{Buffer, CachingAllocator, Device, DeviceFailure, Element, StreamKind, View};
 
 /// A graph as a device keeps it.
 ///
@@ -32,9 +32,9 @@ pub struct GraphPool {
 }
 
 impl GraphPool {
-    /// Creates the pool of graphs that allocate from `meters`.
-    pub fn new(device: &Arc<dyn Device>, meters: &[Arc<MemoryMeter>]) -> Arc<GraphPool> {
-        let pools = meters.iter().map(MemoryMeter::private_pool).collect();
+    /// Creates the pool of graphs that allocate from `allocators`.
+    pub fn new(device: &Arc<dyn Device>, allocators: &[Arc<CachingAllocator>]) -> Arc<GraphPool> {
+        let pools = allocators.iter().map(CachingAllocator::private_pool).collect();
         Arc::new(GraphPool { device: Arc::clone(device), pools })
     }
 
@@ -152,7 +152,7 @@ impl GraphBuffer {
         self.check_size(data.byte_len());
         let (device, to) = (&self.memory.device, self.address as *mut u8);
         // SAFETY: as in `write`; the view is of other memory, since this belongs to the pool.
-        unsafe { device.copy(Queue::Compute, to, data.address(), self.bytes) };
+        unsafe { device.copy(StreamKind::Compute, to, data.address(), self.bytes) };
     }
 
     /// Copies the contents, after the work submitted so far.
@@ -164,7 +164,7 @@ impl GraphBuffer {
         self.check_size(to.byte_len());
         let (device, from) = (&self.memory.device, self.address as *const u8);
         // SAFETY: as in `copy_from`.
-        unsafe { device.copy(Queue::Compute, to.address(), from, self.bytes) };
+        unsafe { device.copy(StreamKind::Compute, to.address(), from, self.bytes) };
     }
 
     fn check_size(&self, bytes: usize) {

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-use super::{DType, DeviceGraph, MemoryMeter, ReduceOp};
+use super::{CachingAllocator, DType, DeviceGraph, ReduceOp};
 
 /// The memory and the streams of an accelerator, as one rank uses them.
 ///
@@ -15,19 +15,19 @@ use super::{DType, DeviceGraph, MemoryMeter, ReduceOp};
 ///
 /// # Safety
 /// Callers of the unsafe methods promise that the addresses are of live device memory of sufficient size, and that work
-/// on different streams is ordered by [`Moment`]s if it uses the same memory.
+/// on different streams is ordered by [`DeviceEvent`]s if it uses the same memory.
 pub trait Device: Send + Sync + Debug {
     /// Allocates `bytes` bytes, at least one; `None` if the device is out of memory.
     fn alloc(&self, bytes: usize) -> Option<NonNull<u8>>;
     /// Returns the device memory, in bytes, that kernels and libraries have allocated for this rank in addition to
     /// [`alloc`](Self::alloc).
-    fn own_bytes(&self) -> usize {
+    fn overhead_bytes(&self) -> usize {
         0
     }
     /// Sets the allocator whose cache is emptied when kernels and libraries are out of memory.
-    fn relieved_by(&self, meter: Weak<MemoryMeter>) {
+    fn set_allocator(&self, allocator: Weak<CachingAllocator>) {
         // A device whose kernels allocate nothing needs no allocator.
-        let _ = meter;
+        let _ = allocator;
     }
     /// Frees memory after every stream of the rank has done the work submitted so far.
     ///
@@ -43,23 +43,23 @@ pub trait Device: Send + Sync + Debug {
     /// # Safety
     /// `memory` came from [`alloc_page_locked`](Self::alloc_page_locked) with these `bytes`.
     unsafe fn free_page_locked(&self, memory: NonNull<u8>, bytes: usize);
-    /// Copies device memory to page-locked memory, on [`Queue::Transfer`].
+    /// Copies device memory to page-locked memory, on [`StreamKind::Transfer`].
     ///
     /// # Safety
     /// See [`Device`]; `dst` is not read before the copy is done, and both stay allocated until then.
     unsafe fn copy_out(&self, dst: &mut [u8], src: *const u8);
-    /// Copies page-locked memory to the device, on [`Queue::Transfer`].
+    /// Copies page-locked memory to the device, on [`StreamKind::Transfer`].
     ///
     /// # Safety
     /// As [`copy_out`](Self::copy_out).
     unsafe fn copy_in(&self, dst: *mut u8, src: &[u8]);
 
-    /// Copies host memory to the device, on [`Queue::Compute`]; `src` may be changed on return.
+    /// Copies host memory to the device, on [`StreamKind::Compute`]; `src` may be changed on return.
     ///
     /// # Safety
     /// See [`Device`].
     unsafe fn upload(&self, dst: *mut u8, src: &[u8]);
-    /// Copies device memory to the host, on [`Queue::Compute`], and waits for it.
+    /// Copies device memory to the host, on [`StreamKind::Compute`], and waits for it.
     ///
     /// # Safety
     /// See [`Device`].
@@ -68,12 +68,12 @@ pub trait Device: Send + Sync + Debug {
     ///
     /// # Safety
     /// See [`Device`].
-    unsafe fn zero(&self, queue: Queue, dst: *mut u8, bytes: usize);
+    unsafe fn zero(&self, queue: StreamKind, dst: *mut u8, bytes: usize);
     /// Copies device memory; the two do not overlap.
     ///
     /// # Safety
     /// See [`Device`].
-    unsafe fn copy(&self, queue: Queue, dst: *mut u8, src: *const u8, bytes: usize);
+    unsafe fn copy(&self, queue: StreamKind, dst: *mut u8, src: *const u8, bytes: usize);
     /// Reduces `len` elements of every source, f32 or bf16, in the order of sources, and writes the result, which is
     /// rounded once. `dst` may be one of the sources.
     ///
@@ -81,7 +81,7 @@ pub trait Device: Send + Sync + Debug {
     /// See [`Device`].
     unsafe fn combine(
         &self,
-        queue: Queue,
+        queue: StreamKind,
         op: ReduceOp,
         dtype: DType,
         dst: *mut u8,
@@ -93,7 +93,7 @@ pub trait Device: Send + Sync + Debug {
     ///
     /// # Safety
     /// See [`Device`]; no part overlaps `whole`.
-    unsafe fn join_rows(&self, queue: Queue, rows: usize, whole: *mut u8, parts: &[RowPart]) {
+    unsafe fn join_rows(&self, queue: StreamKind, rows: usize, whole: *mut u8, parts: &[RowPart]) {
         for_each_run(rows, parts, |at, part, bytes| {
             // SAFETY: as the caller promises.
             unsafe { self.copy(queue, whole.wrapping_add(at), part as *const u8, bytes) }
@@ -103,7 +103,13 @@ pub trait Device: Send + Sync + Debug {
     ///
     /// # Safety
     /// As [`join_rows`](Self::join_rows).
-    unsafe fn split_rows(&self, queue: Queue, rows: usize, whole: *const u8, parts: &[RowPart]) {
+    unsafe fn split_rows(
+        &self,
+        queue: StreamKind,
+        rows: usize,
+        whole: *const u8,
+        parts: &[RowPart],
+    ) {
         for_each_run(rows, parts, |at, part, bytes| {
             // SAFETY: as the caller promises.
             unsafe { self.copy(queue, part as *mut u8, whole.wrapping_add(at), bytes) }
@@ -115,7 +121,7 @@ pub trait Device: Send + Sync + Debug {
     /// See [`Device`]; `dst` is none of the sources.
     unsafe fn combine_runs(
         &self,
-        queue: Queue,
+        queue: StreamKind,
         op: ReduceOp,
         dtype: DType,
         dst: *mut u8,
@@ -131,19 +137,19 @@ pub trait Device: Send + Sync + Debug {
     }
 
     /// Records an event after the work submitted to `queue` so far.
-    fn mark(&self, queue: Queue) -> Moment;
+    fn mark(&self, queue: StreamKind) -> DeviceEvent;
     /// Makes `queue` wait for `moment`, which may be of another rank on the same device.
-    fn wait_for(&self, queue: Queue, moment: &Moment);
+    fn wait_for(&self, queue: StreamKind, moment: &DeviceEvent);
     /// Records an event with a time stamp, as [`mark`](Self::mark).
-    fn mark_timed(&self, queue: Queue) -> Moment;
+    fn record_timed_event(&self, queue: StreamKind) -> DeviceEvent;
     /// Returns the milliseconds between two timed events of this rank that have completed; negative if `to` was first.
-    fn elapsed_ms(&self, from: &Moment, to: &Moment) -> f32;
+    fn elapsed_ms(&self, from: &DeviceEvent, to: &DeviceEvent) -> f32;
     /// Returns true if the event has completed.
-    fn is_done(&self, moment: &Moment) -> bool;
+    fn is_done(&self, moment: &DeviceEvent) -> bool;
     /// Returns the vendor's handle of `queue`, to which other libraries of the vendor submit work.
-    fn handle(&self, queue: Queue) -> u64;
+    fn handle(&self, queue: StreamKind) -> u64;
     /// Blocks the host until the event has completed.
-    fn synchronize(&self, moment: &Moment);
+    fn synchronize(&self, moment: &DeviceEvent);
 
     /// Notifies `observer`, while it exists, before memory is freed. Returns false if the device does not support it.
     fn observe_frees(&self, _observer: Weak<dyn FreeObserver>) -> bool {
@@ -219,7 +225,7 @@ fn for_each_run(rows: usize, parts: &[RowPart], mut f: impl FnMut(usize, u64, us
 
 /// The streams of one rank; the work on each is done in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Queue {
+pub enum StreamKind {
     /// The compute stream.
     Compute,
     /// The communication stream of this number; each process group has a number.
@@ -232,11 +238,11 @@ pub enum Queue {
 
 /// An event in the work of a device.
 #[derive(Clone)]
-pub struct Moment(pub Arc<dyn Any + Send + Sync>);
+pub struct DeviceEvent(pub Arc<dyn Any + Send + Sync>);
 
-impl Debug for Moment {
+impl Debug for DeviceEvent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Moment")
+        f.write_str("DeviceEvent")
     }
 }
 

@@ -16,11 +16,11 @@ mod out_of_memory;
 mod update_expr;
 mod view;
 
-pub use allocator::MemoryMeter;
+pub use allocator::CachingAllocator;
 pub use buffer::{Buffer, Category};
 pub(crate) use bytes::Bytes;
 pub use cuda_graph::{CapturedGraph, DeviceGraph, GraphBuffer, GraphPool};
-pub use device::{Device, DeviceFailure, FreeObserver, Moment, Queue, RowPart, Runs};
+pub use device::{Device, DeviceEvent, DeviceFailure, FreeObserver, RowPart, Runs, StreamKind};
 pub use dtype::{DType, Element};
 pub use expr::{Dropout, Expr, Node};
 pub use ops::{

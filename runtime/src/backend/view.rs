@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{DType, Device, Element, Queue};
+use super::{DType, Device, Element, StreamKind};
 
 /// A shared slice of elements of one dtype.
 #[derive(Clone, Copy)]
@@ -293,7 +293,7 @@ impl<'a> ViewMut<'a> {
             None => self.bytes_mut().fill(0),
             // SAFETY: as in `write`.
             Some(device) => unsafe {
-                device.zero(Queue::Compute, self.ptr, self.len * self.dtype.bytes());
+                device.zero(StreamKind::Compute, self.ptr, self.len * self.dtype.bytes());
             },
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use crate::backend::Queue;
+use crate::backend::StreamKind;
 use crate::layout::AxisSet;
 use crate::trace::{Arg, Lane, Tracer};
 
@@ -95,7 +95,7 @@ impl Accounting {
     }
 
     /// Opens a span of the work that is submitted to `stream` from now on, if the device is traced.
-    pub fn open_span(&self, stream: Queue) -> Option<DeviceSpan> {
+    pub fn open_span(&self, stream: StreamKind) -> Option<DeviceSpan> {
         self.clock.timeline.get().map(|timeline| timeline.open(stream))
     }
 
@@ -123,7 +123,7 @@ impl Accounting {
 
     /// Runs `wait`, which makes the compute stream wait for the call of `site`, inside a span of that stream.
     pub fn compute_waits<T>(self: &Arc<Self>, site: &Site, wait: impl FnOnce() -> T) -> T {
-        let span = self.open_span(Queue::Compute);
+        let span = self.open_span(StreamKind::Compute);
         let result = wait();
         if let Some(span) = span {
             let name = ("wait:", site.shared_field()).into();

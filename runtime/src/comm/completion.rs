@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Buffer, Device, Moment};
+use crate::backend::{Buffer, Device, DeviceEvent};
 
 use super::CommError;
 use super::in_use::InUse;
@@ -46,7 +46,7 @@ impl Completion {
         dst: Option<Buffer>,
         src: Option<Arc<Buffer>>,
         device: &Arc<dyn Device>,
-        event: Moment,
+        event: DeviceEvent,
     ) -> Completion {
         let dst = InUse::until(dst, Some(device), Some(event));
         Completion(State::Known(Ok(dst.holding(src))))

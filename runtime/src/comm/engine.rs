@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::MemoryMeter;
+use crate::backend::CachingAllocator;
 
 use super::{Call, CommError, Completion, GroupMember, Operands, RankExit};
 
@@ -82,7 +82,7 @@ pub trait Engine: Send + Sync {
 
     /// Returns the memory pools that CUDA graphs with calls of this engine have to keep. `None` if calls cannot be
     /// captured.
-    fn graph_pools(&self) -> Option<Vec<Arc<MemoryMeter>>> {
+    fn graph_pools(&self) -> Option<Vec<Arc<CachingAllocator>>> {
         None
     }
 

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Device, Moment, Queue};
+use crate::backend::{Buffer, Device, DeviceEvent, StreamKind};
 
 /// A value whose memory may be in use on a device until an event.
 ///
@@ -13,7 +13,7 @@ pub(super) struct InUse<T> {
     value: Option<T>,
     /// A further buffer in use until the event.
     held: Option<Arc<Buffer>>,
-    until: Option<(Arc<dyn Device>, Moment)>,
+    until: Option<(Arc<dyn Device>, DeviceEvent)>,
 }
 
 impl<T> InUse<T> {
@@ -23,7 +23,11 @@ impl<T> InUse<T> {
     }
 
     /// Creates a value in use on `device` until `event`; one that is not in use if either is `None`.
-    pub fn until(value: T, device: Option<&Arc<dyn Device>>, event: Option<Moment>) -> InUse<T> {
+    pub fn until(
+        value: T,
+        device: Option<&Arc<dyn Device>>,
+        event: Option<DeviceEvent>,
+    ) -> InUse<T> {
         let until = device.map(Arc::clone).zip(event);
         InUse { value: Some(value), held: None, until }
     }
@@ -42,7 +46,7 @@ impl<T> InUse<T> {
     /// Returns the value, usable on the compute stream of its device from now on.
     pub fn claim(mut self) -> Option<T> {
         if let Some((device, event)) = self.until.take() {
-            device.wait_for(Queue::Compute, &event);
+            device.wait_for(StreamKind::Compute, &event);
         }
         self.value.take()
     }
@@ -51,7 +55,7 @@ impl<T> InUse<T> {
 impl<T> Drop for InUse<T> {
     fn drop(&mut self) {
         if let Some((device, event)) = self.until.take() {
-            let wait = || device.wait_for(Queue::Compute, &event);
+            let wait = || device.wait_for(StreamKind::Compute, &event);
             // A device that has failed has no work left that could use the memory.
             let _ = catch_unwind(AssertUnwindSafe(wait));
         }

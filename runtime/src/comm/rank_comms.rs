@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::backend::{Device, MemoryMeter, ReduceOp, ViewMut};
+use crate::backend::{CachingAllocator, Device, ReduceOp, ViewMut};
 use crate::layout::AxisSet;
 use crate::mesh::{Coordinates, MeshShape};
 use crate::trace::Lane;
@@ -115,7 +115,7 @@ impl RankComms {
 
     /// Returns the memory pools that CUDA graphs of this rank have to keep for its collectives. `None` if they cannot be
     /// captured, or tracing is on.
-    pub(crate) fn graph_pools(&self) -> Option<Vec<Arc<MemoryMeter>>> {
+    pub(crate) fn graph_pools(&self) -> Option<Vec<Arc<CachingAllocator>>> {
         if self.lane().is_on() { None } else { self.engine.graph_pools() }
     }
 

@@ -1,6 +1,6 @@
 //! Spans of a device's streams in the trace.
 //!
-//! A span lies between two timed [events](Moment), which are recorded around the submitted work and read when they have
+//! A span lies between two timed [events](DeviceEvent), which are recorded around the submitted work and read when they have
 //! completed: the host does not wait for them. The device has its own clock. Once per step both clocks are synchronized:
 //! the host waits for an event on an idle stream, and so knows its time on both clocks.
 
@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::backend::{Device, Moment, Queue};
+use crate::backend::{Device, DeviceEvent, StreamKind};
 use crate::trace::{Arg, Lane, Name, Tracer};
 
 use super::accounting::Accounting;
@@ -32,23 +32,23 @@ struct State {
 
 /// One time on the clocks of the device and of the host.
 struct ClockSync {
-    event: Moment,
+    event: DeviceEvent,
     at: Instant,
 }
 
 /// An open span of a stream.
 pub(crate) struct DeviceSpan {
     timeline: Arc<Timeline>,
-    stream: Queue,
-    from: Moment,
+    stream: StreamKind,
+    from: DeviceEvent,
     clock_sync: Arc<ClockSync>,
 }
 
 /// A closed span, whose events may not have completed yet.
 struct ClosedSpan {
     clock_sync: Arc<ClockSync>,
-    from: Moment,
-    to: Moment,
+    from: DeviceEvent,
+    to: DeviceEvent,
     lane: String,
     name: Name,
     category: &'static str,
@@ -85,8 +85,8 @@ impl Timeline {
 
     /// Opens a span of the work that is submitted to `stream` until the span is closed. Spans of one stream are closed in
     /// the reverse order of opening.
-    pub(crate) fn open(self: &Arc<Self>, stream: Queue) -> DeviceSpan {
-        let from = self.device.mark_timed(stream);
+    pub(crate) fn open(self: &Arc<Self>, stream: StreamKind) -> DeviceSpan {
+        let from = self.device.record_timed_event(stream);
         let clock_sync = Arc::clone(&self.lock().clock_sync);
         DeviceSpan { timeline: Arc::clone(self), stream, from, clock_sync }
     }
@@ -100,7 +100,8 @@ impl Timeline {
 
     /// Waits for all closed spans, and draws them.
     pub fn finish(&self) {
-        let ends: Vec<Moment> = self.lock().pending.iter().map(|span| span.to.clone()).collect();
+        let ends: Vec<DeviceEvent> =
+            self.lock().pending.iter().map(|span| span.to.clone()).collect();
         ends.iter().for_each(|end| self.device.synchronize(end));
         self.draw();
     }
@@ -156,7 +157,7 @@ impl DeviceSpan {
         args: Vec<(&'static str, Arg)>,
     ) {
         let lane = match self.stream {
-            Queue::Transfer => "device transfer",
+            StreamKind::Transfer => "device transfer",
             _ => "device compute",
         };
         self.close_on(lane.into(), name.into(), category, args, None);
@@ -172,14 +173,14 @@ impl DeviceSpan {
         counter: Option<SpanCounter>,
     ) {
         let DeviceSpan { timeline, stream, from, clock_sync } = self;
-        let to = timeline.device.mark_timed(stream);
+        let to = timeline.device.record_timed_event(stream);
         let span = ClosedSpan { clock_sync, from, to, lane, name, category, args, counter };
         timeline.lock().pending.push_back(span);
     }
 
     /// Returns `true` for a span of the compute stream.
     pub(super) fn is_on_compute_stream(&self) -> bool {
-        self.stream == Queue::Compute
+        self.stream == StreamKind::Compute
     }
 }
 
@@ -205,7 +206,7 @@ impl fmt::Debug for Timeline {
 /// Waits for an event on an idle stream, whose time is taken as half-way between recording it and now.
 fn synchronize_clocks(device: &dyn Device) -> ClockSync {
     let before = Instant::now();
-    let event = device.mark_timed(Queue::Waiting);
+    let event = device.record_timed_event(StreamKind::Waiting);
     device.synchronize(&event);
     let at = before + before.elapsed() / 2;
     ClockSync { event, at }

@@ -9,22 +9,22 @@ use super::rank::Rank;
 impl Rank {
     /// Allocates `len` elements of an activation, in the compute dtype.
     pub(crate) fn alloc(&self, len: usize) -> Buffer {
-        self.meter().alloc(self.compute_dtype(), len, Category::Activations)
+        self.allocator().alloc(self.compute_dtype(), len, Category::Activations)
     }
 
     /// Allocates `len` statistics, which are f32 for every compute dtype.
     pub(crate) fn stats(&self, len: usize) -> Buffer {
-        self.meter().alloc(DType::F32, len, Category::Activations)
+        self.allocator().alloc(DType::F32, len, Category::Activations)
     }
 
     /// Allocates `len` zeros in f32, to accumulate a parameter's gradient in.
     pub(crate) fn zeros(&self, len: usize) -> Buffer {
-        self.meter().zeros(DType::F32, len, Category::Workspace)
+        self.allocator().zeros(DType::F32, len, Category::Workspace)
     }
 
     /// Allocates `len` elements of scratch memory.
     pub(crate) fn scratch(&self, dtype: DType, len: usize) -> Buffer {
-        self.meter().alloc(dtype, len, Category::Workspace)
+        self.allocator().alloc(dtype, len, Category::Workspace)
     }
 
     /// Returns the buffer itself if it has no other owner, else a copy.
@@ -35,16 +35,16 @@ impl Rank {
 
     /// Copies a buffer; the copy is accounted as `category`.
     pub(crate) fn copy_buffer(&self, data: &Buffer, category: Category) -> Buffer {
-        let mut copy = self.meter().alloc(data.dtype(), data.len(), category);
+        let mut copy = self.allocator().alloc(data.dtype(), data.len(), category);
         self.backend().cast(data.view(), copy.view_mut());
         copy
     }
 
     /// Makes values of the host readable by kernels: uploads them if there is a device.
     pub(crate) fn stage<'a, T: Element>(&self, values: &'a [T]) -> Staged<'a> {
-        match self.meter().device() {
+        match self.allocator().device() {
             None => Staged::Host(values.into()),
-            Some(_) => Staged::Device(self.meter().copy_of(values, Category::Workspace)),
+            Some(_) => Staged::Device(self.allocator().copy_of(values, Category::Workspace)),
         }
     }
 
@@ -61,7 +61,7 @@ impl Rank {
 
 /// Allocates `len` elements of an activation in the dtype of `other`.
 pub(crate) fn alloc_like(other: &Buffer, len: usize) -> Buffer {
-    other.meter().alloc(other.dtype(), len, Category::Activations)
+    other.allocator().alloc(other.dtype(), len, Category::Activations)
 }
 
 /// Host values that kernels can read.

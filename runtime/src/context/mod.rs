@@ -17,7 +17,7 @@ mod zero_stage;
 pub use rank::Rank;
 pub use scope::{Scope, scope};
 pub use settings::Settings;
-pub use zero_stage::ZeroLevel;
+pub use zero_stage::ZeroStage;
 
 pub(crate) use buffers::{Staged, alloc_like};
 pub(crate) use extents::{block_index, elements_along, extents_of, gather_block};

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Backend, DType, MemoryMeter, Queue};
+use crate::backend::{Backend, CachingAllocator, DType, StreamKind};
 use crate::comm::{DeviceSpan, RankComms, Timeline};
 use crate::layout::{AxisId, AxisSet};
 
@@ -16,7 +16,7 @@ use super::scope;
 use super::session::Session;
 use super::settings::Settings;
 use super::step_counter::StepCounter;
-use super::zero_stage::ZeroLevel;
+use super::zero_stage::ZeroStage;
 
 /// Handle of the context of one rank: cheap to clone, never leaves the thread of the rank.
 ///
@@ -32,7 +32,7 @@ pub struct Rank {
 struct Context {
     comms: RankComms,
     backend: Box<dyn Backend>,
-    meter: Arc<MemoryMeter>,
+    allocator: Arc<CachingAllocator>,
     settings: Settings,
     step: StepCounter,
     grad_mode: GradMode,
@@ -63,14 +63,14 @@ impl Rank {
         let timeline = backend.device().and_then(|device| comms.trace_device(device));
         scope::trace_on(comms.lane(), timeline.clone());
         let limit = settings.memory_limit.unwrap_or(usize::MAX);
-        let meter = MemoryMeter::on(backend.device(), limit);
-        if let Some(device) = meter.device() {
-            device.relieved_by(Arc::downgrade(&meter));
+        let allocator = CachingAllocator::on(backend.device(), limit);
+        if let Some(device) = allocator.device() {
+            device.set_allocator(Arc::downgrade(&allocator));
         }
         let context = Rc::new(Context {
             comms,
             backend,
-            meter,
+            allocator,
             settings,
             step: StepCounter::default(),
             grad_mode: GradMode::default(),
@@ -131,8 +131,8 @@ impl Rank {
     }
 
     /// Returns the caching allocator and memory accounting of this rank.
-    pub fn meter(&self) -> &Arc<MemoryMeter> {
-        &self.context.meter
+    pub fn allocator(&self) -> &Arc<CachingAllocator> {
+        &self.context.allocator
     }
 
     /// Returns the seed of initialization and dropout, the same on every rank.
@@ -156,9 +156,9 @@ impl Rank {
     }
 
     /// Returns the ZeRO stage in effect: 0 if the `fsdp` axis has one rank.
-    pub fn zero_level(&self) -> ZeroLevel {
+    pub fn zero_stage(&self) -> ZeroStage {
         if self.degree(AxisId::Fsdp) == 1 {
-            ZeroLevel::Replicated
+            ZeroStage::Replicated
         } else {
             self.context.settings.zero
         }
@@ -243,7 +243,7 @@ impl Rank {
     }
 
     /// Opens a trace span of the work queued on stream `queue`, if the device is traced.
-    pub(crate) fn open_span(&self, queue: Queue) -> Option<DeviceSpan> {
+    pub(crate) fn open_span(&self, queue: StreamKind) -> Option<DeviceSpan> {
         self.context.timeline.as_ref().map(|timeline| timeline.open(queue))
     }
 }

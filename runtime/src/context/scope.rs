@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::backend::Queue;
+use crate::backend::StreamKind;
 use crate::comm::{DeviceSpan, Timeline};
 use crate::trace::{Lane, Name};
 
@@ -45,7 +45,8 @@ pub(crate) struct SpanStart {
 
 /// Starts a span if tracing is on.
 pub(crate) fn begin() -> Option<SpanStart> {
-    let open = || TIMELINE.with_borrow(|line| line.as_ref().map(|line| line.open(Queue::Compute)));
+    let open =
+        || TIMELINE.with_borrow(|line| line.as_ref().map(|line| line.open(StreamKind::Compute)));
     LANE.with_borrow(Lane::is_on).then(|| SpanStart { at: Instant::now(), on_device: open() })
 }
 

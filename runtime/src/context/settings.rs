@@ -2,7 +2,7 @@
 
 use crate::backend::DType;
 
-use super::zero_stage::ZeroLevel;
+use super::zero_stage::ZeroStage;
 
 /// Numeric and sharding settings of a rank, the same on every rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct Settings {
     /// Dtype in which gradients are reduced over the data axes. They are accumulated in f32 before and after.
     pub reduce: DType,
     /// ZeRO stage: which state is sharded over the `fsdp` axis.
-    pub zero: ZeroLevel,
+    pub zero: ZeroStage,
     /// Limit in bytes of all buffers of the rank together; `None` for the memory of the machine.
     pub memory_limit: Option<usize>,
     /// Limit of logits that a fused head holds at the same time on a device, the same on every rank; `None` for a
@@ -31,7 +31,7 @@ impl Settings {
             seed,
             compute: DType::F32,
             reduce: DType::F32,
-            zero: ZeroLevel::Replicated,
+            zero: ZeroStage::Replicated,
             memory_limit: None,
             logits_limit: None,
         }

@@ -3,7 +3,7 @@
 /// ZeRO stage: which state is sharded over the ranks of the `fsdp` axis instead of replicated on each (Rajbhandari et
 /// al., "ZeRO", 2020). The `dp` axis outside of it always replicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum ZeroLevel {
+pub enum ZeroStage {
     /// Stage 0: nothing is sharded; gradients are all-reduced.
     #[default]
     Replicated,
@@ -15,10 +15,10 @@ pub enum ZeroLevel {
     Parameters,
 }
 
-impl ZeroLevel {
+impl ZeroStage {
     /// Every stage, from 0.
-    pub const ALL: [ZeroLevel; 4] =
-        [ZeroLevel::Replicated, ZeroLevel::Optimizer, ZeroLevel::Gradients, ZeroLevel::Parameters];
+    pub const ALL: [ZeroStage; 4] =
+        [ZeroStage::Replicated, ZeroStage::Optimizer, ZeroStage::Gradients, ZeroStage::Parameters];
 
     /// Returns the number of the stage, 0 to 3.
     pub const fn number(self) -> u8 {
@@ -26,7 +26,7 @@ impl ZeroLevel {
     }
 }
 
-impl std::fmt::Display for ZeroLevel {
+impl std::fmt::Display for ZeroStage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ZeRO-{}", self.number())
     }

@@ -13,7 +13,7 @@ mod units;
 
 pub use param::ParamRef;
 pub use param_entry::Init;
-pub use unit::{Stretch, Unit};
+pub use unit::{Unit, UnitSlice};
 
 pub(crate) use backward_pass::BackwardPass;
 pub(crate) use param_entry::Role;

@@ -7,7 +7,7 @@ use crate::context::Rank;
 use crate::layout::AxisSet;
 
 use super::param::ParamRef;
-use super::unit::Stretch;
+use super::unit::UnitSlice;
 
 /// Access of a backward function to a parameter's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl ParamRef {
     }
 
     /// Returns the reduced gradient of the elements that this rank [owns](Self::owned).
-    pub(crate) fn owned_gradient(&self) -> Stretch<'_> {
+    pub(crate) fn owned_gradient(&self) -> UnitSlice<'_> {
         self.unit.reduced_gradient().part(self.owned_in_shard())
     }
 

@@ -6,7 +6,7 @@ use crate::context::{Rank, gather_block};
 use crate::layout::AxisSet;
 
 use super::param::ParamRef;
-use super::unit::Stretch;
+use super::unit::UnitSlice;
 
 impl ParamRef {
     /// Gathers the global parameter in f32, row-major, from the ranks that hold its parts; all of them call it.
@@ -37,7 +37,7 @@ impl ParamRef {
     }
 
     /// Returns the elements that this rank [owns](Self::owned), in f32.
-    pub fn owned_values(&self) -> Stretch<'_> {
+    pub fn owned_values(&self) -> UnitSlice<'_> {
         self.unit.master().part(self.owned_in_shard())
     }
 
@@ -86,14 +86,14 @@ impl ParamRef {
 
     /// Returns its values on this rank, row-major, for a kernel of forward; the gradient of the operation that reads
     /// them is partial over `axes`.
-    pub(crate) fn read(&self, axes: AxisSet) -> Stretch<'_> {
+    pub(crate) fn read(&self, axes: AxisSet) -> UnitSlice<'_> {
         self.note_gradient_axes(axes);
         self.unit.log_read();
         self.values()
     }
 
     /// Returns its values on this rank, row-major, for a kernel of backward.
-    pub(crate) fn values(&self) -> Stretch<'_> {
+    pub(crate) fn values(&self) -> UnitSlice<'_> {
         self.unit.unshard();
         self.unit.read(self.range())
     }

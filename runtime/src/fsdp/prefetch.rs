@@ -3,7 +3,7 @@
 use std::cell::{RefCell, RefMut};
 use std::rc::{Rc, Weak};
 
-use crate::context::{Rank, ZeroLevel};
+use crate::context::{Rank, ZeroStage};
 
 use super::unit::Unit;
 
@@ -222,14 +222,14 @@ impl Rank {
 impl Unit {
     /// Makes the values readable, at ZeRO stage 3 by an all-gather, and prefetches the unit expected next.
     pub(super) fn unshard(self: &Rc<Unit>) {
-        if self.stage() == ZeroLevel::Parameters {
+        if self.stage() == ZeroStage::Parameters {
             self.rank().prefetcher().unshard_and_prefetch(self);
         }
     }
 
     /// Notes that backward will read the values, which were just read.
     pub(super) fn note_backward_read(self: &Rc<Unit>) {
-        if self.stage() == ZeroLevel::Parameters {
+        if self.stage() == ZeroStage::Parameters {
             self.rank().prefetcher().note_backward_read(self);
         }
     }
@@ -238,7 +238,7 @@ impl Unit {
     /// if the next forward pass reads this unit first.
     pub(crate) fn publish(&self) {
         self.start_publish();
-        if self.stage() == ZeroLevel::Parameters {
+        if self.stage() == ZeroStage::Parameters {
             self.rank().prefetcher().prefetch_first(self);
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::backend::{Buffer, DType, Gemm, View, ViewMut};
 use crate::layout::{AxisSet, Dims};
-use crate::tensor::{InBackward, ParamRef, ParamUse, Stretch, TapeGradients, Targets, Value};
+use crate::tensor::{InBackward, ParamRef, ParamUse, TapeGradients, Targets, UnitSlice, Value};
 
 use super::LogitChunks;
 use super::cross_entropy::{Rows, Stats};
@@ -38,7 +38,7 @@ pub(super) fn fused_loss<S: Dims>(
         hidden,
     };
     // With a single chunk on a device, backward computes the weight's gradient in place from the logits' gradient.
-    let is_deferred = chunks.count() == 1 && rank.meter().device().is_some();
+    let is_deferred = chunks.count() == 1 && rank.allocator().device().is_some();
     let mut gradients = rank.is_recording().then(|| HeadGradients {
         dx: rank.alloc(tokens * hidden),
         dweight: (!is_deferred).then(|| rank.scratch(DType::F32, weight.local_len())),
@@ -68,7 +68,7 @@ pub(super) fn fused_loss<S: Dims>(
 /// A projection onto the vocabulary with its loss, computed chunk by chunk.
 struct Head<'a> {
     x: View<'a>,
-    values: Stretch<'a>,
+    values: UnitSlice<'a>,
     rows: Rows<'a>,
     targets: View<'a>,
     /// 0 for the rows whose target is ignored, else 1.

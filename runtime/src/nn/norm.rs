@@ -112,7 +112,7 @@ impl<H, X: NormInput<H>> Layer<Tensor<X>> for LayerNorm<H> {
 /// Evaluates the input of a norm, except for a sum of two values, which the norm kernel computes. Deferred matmuls of
 /// the sum are evaluated first, as their parameters are unsharded before those of the norm.
 fn compute_unless_sum(x: &Value) {
-    x.compute_products();
+    x.compute_matmuls();
     if !x.is_deferred_sum() {
         x.compute();
     }

@@ -77,7 +77,7 @@ impl<D> Rope<D> {
             let values: Vec<f32> = (0..seq)
                 .flat_map(|position| (0..half).map(move |i| f(angle(position, i)) as f32))
                 .collect();
-            Arc::new(rank.meter().copy_of(&values, Category::Activations))
+            Arc::new(rank.allocator().copy_of(&values, Category::Activations))
         };
         let made = Tables { cos: table(f64::cos), sin: table(f64::sin), positions: seq };
         tables.replace(made.clone());

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 
 use crate::layout::{Here, Local, Whole};
-use crate::tensor::{Rank, RegionData, recompute};
+use crate::tensor::{Rank, SegmentData, recompute};
 
 use super::recompute::Segment;
 use super::{Build, Builder, Layer};
@@ -25,7 +25,7 @@ impl Local for Layers {}
 /// A sequence of `N` layers `M`, each applied to the output of the one before. Each layer is its own FSDP unit.
 ///
 /// Any stack can be recomputed: by `#[recompute]`, or by [`Sizes::recompute`](super::Sizes). So its inputs are
-/// [`RegionData`], and code generic in `M` needs the bound `M: 'static`.
+/// [`SegmentData`], and code generic in `M` needs the bound `M: 'static`.
 ///
 /// A model with several stacks gives each its own count: `Stack<Block, EncoderLayers>`.
 pub struct Stack<M, N = Layers> {
@@ -70,7 +70,7 @@ pub trait StackInput<M>: Clone {
 }
 
 #[diagnostic::do_not_recommend]
-impl<X: RegionData, M: Layer<X, Out = X> + 'static> StackInput<M> for X {
+impl<X: SegmentData, M: Layer<X, Out = X> + 'static> StackInput<M> for X {
     #[track_caller]
     fn apply_segment<N>(stack: &Stack<M, N>, segment: usize, x: &X) -> X {
         let Segment { layers: range, region } = &stack.segments[segment];

@@ -151,7 +151,7 @@ impl fmt::Debug for ElementValue<'_> {
 mod tests {
     use super::*;
     use crate::backend::cpu::CpuBackend;
-    use crate::backend::{Category, MemoryMeter, OptimizerOps, UpdateOperands};
+    use crate::backend::{CachingAllocator, Category, OptimizerOps, UpdateOperands};
 
     static LARGER: ScalarFunction =
         ScalarFunction { name: "larger", cpu: f32::max, cuda: "return fmaxf(x, y);" };
@@ -170,11 +170,13 @@ mod tests {
             };
             let [p, g, m] = [0.3, 0.7, 1.3].map(values);
             let v: Vec<f32> = values(2.1).iter().map(|x| x * x).collect();
-            let meter = MemoryMeter::new();
+            let allocator = CachingAllocator::new();
             let [mut got_p, mut got_m, mut got_v] =
-                [&p, &m, &v].map(|values| meter.copy_of(values, Category::Optimizer));
-            let (gradient, mut copy) =
-                (meter.copy_of(&g, Category::Gradients), meter.copy_of(&p, Category::Parameters));
+                [&p, &m, &v].map(|values| allocator.copy_of(values, Category::Optimizer));
+            let (gradient, mut copy) = (
+                allocator.copy_of(&g, Category::Gradients),
+                allocator.copy_of(&p, Category::Parameters),
+            );
             let operands = UpdateOperands {
                 param: got_p.view_mut(),
                 gradient: gradient.view(),

@@ -63,7 +63,7 @@ impl UnitState {
             .into_iter()
             .map(|(kind, spans)| {
                 let len = spans.iter().map(Range::len).sum();
-                let buffer = rank.meter().zeros(DType::F32, len, Category::Optimizer);
+                let buffer = rank.allocator().zeros(DType::F32, len, Category::Optimizer);
                 StateSlot { kind, spans, buffer }
             })
             .collect();

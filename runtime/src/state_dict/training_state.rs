@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::checkpoint::{Checkpoint, CheckpointError, Region, ShardEntry, TensorSource};
 use crate::layout::{AxisId, AxisSet};
 use crate::optim::{Ema, Optimizer, UnitState};
-use crate::tensor::{ParamRef, Rank, Stretch, ZeroLevel};
+use crate::tensor::{ParamRef, Rank, UnitSlice, ZeroStage};
 
 /// Kind of the parameters in a checkpoint, next to the kinds of optimizer state and moving average.
 const PARAMETER: &str = "params";
@@ -50,14 +50,14 @@ pub fn with_shard_entries<T>(
     state: &TrainingState<'_>,
     write: impl FnOnce(&[ShardEntry<'_>]) -> T,
 ) -> T {
-    let sharded = match rank.zero_level() {
-        ZeroLevel::Replicated => AxisSet::NONE,
+    let sharded = match rank.zero_stage() {
+        ZeroStage::Replicated => AxisSet::NONE,
         _ => AxisSet::of(AxisId::Fsdp),
     };
     let is_saved =
         |param: &ParamRef| rank.position(AxisSet::ALL.minus(param.varies()).minus(sharded)) == 0;
     let params: Vec<&ParamRef> = state.params.iter().filter(|param| is_saved(param)).collect();
-    let values: Vec<Stretch<'_>> = params.iter().map(|param| param.owned_values()).collect();
+    let values: Vec<UnitSlice<'_>> = params.iter().map(|param| param.owned_values()).collect();
     let mut shards: Vec<(&ParamRef, &str, Cow<'_, [f32]>)> = Vec::new();
     for (param, values) in params.iter().zip(&values) {
         shards.push((param, PARAMETER, values.view().on_host()));

@@ -15,7 +15,7 @@ use crate::layout::{AxisSet, Dims, Shape};
 use super::{Gradients, Metric, Tokens};
 
 /// CUDA graphs of a rank: they share its context, and the private memory pool.
-pub(crate) struct Passes {
+pub(crate) struct PassGraphs {
     rank: Rank,
     recordings: Arc<GraphPool>,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Pass<'a> {
 }
 
 /// A captured micro-batch pass of tokens shaped `S`, which can be replayed.
-pub(crate) struct RecordedPass<S> {
+pub(crate) struct CapturedPass<S> {
     recording: CapturedGraph,
     tokens: GraphBuffer,
     targets: GraphBuffer,
@@ -57,20 +57,20 @@ struct Added {
 
 /// Counters of operations that make passes differ from step to step besides their tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Varies {
+pub(crate) struct PassVariation {
     waits: u64,
     step_reads: u64,
 }
 
-impl Varies {
+impl PassVariation {
     /// Returns the current counters of `rank`.
-    pub(crate) fn now(rank: &Rank) -> Varies {
-        let waits = rank.meter().device().map_or(0, |device| device.waits());
-        Varies { waits, step_reads: rank.step_reads() }
+    pub(crate) fn now(rank: &Rank) -> PassVariation {
+        let waits = rank.allocator().device().map_or(0, |device| device.waits());
+        PassVariation { waits, step_reads: rank.step_reads() }
     }
 
     /// Returns the reason why the work since `before` cannot be captured, or `None` if it can.
-    pub(crate) fn since(self, before: Varies) -> Option<&'static str> {
+    pub(crate) fn since(self, before: PassVariation) -> Option<&'static str> {
         if self.step_reads > before.step_reads {
             return Some("the number of the step is part, as it is where dropout draws");
         }
@@ -78,13 +78,13 @@ impl Varies {
     }
 }
 
-impl Passes {
+impl PassGraphs {
     /// Creates the graphs of a rank, empty; `None` if its device, or its communication engine, does not support capture.
-    pub(crate) fn new(rank: &Rank) -> Option<Passes> {
-        let device = rank.meter().device()?;
-        let mut meters = rank.comms().graph_pools()?;
-        meters.push(Arc::clone(rank.meter()));
-        Some(Passes { rank: rank.clone(), recordings: GraphPool::new(device, &meters) })
+    pub(crate) fn new(rank: &Rank) -> Option<PassGraphs> {
+        let device = rank.allocator().device()?;
+        let mut allocators = rank.comms().graph_pools()?;
+        allocators.push(Arc::clone(rank.allocator()));
+        Some(PassGraphs { rank: rank.clone(), recordings: GraphPool::new(device, &allocators) })
     }
 
     /// Returns true if the captured graphs are valid on this rank.
@@ -115,7 +115,7 @@ impl Passes {
         &self,
         pass: &Pass<'_>,
         work: impl FnOnce(&Tokens<S>, &Tokens<S>) -> Metric<S>,
-    ) -> Result<(Metric<S>, RecordedPass<S>), String> {
+    ) -> Result<(Metric<S>, CapturedPass<S>), String> {
         let rank = &self.rank;
         self.wait_for_transfers();
         let mut inputs = Vec::new();
@@ -137,7 +137,7 @@ impl Passes {
             if !self.are_whole() {
                 return Err("there is not enough memory for that".to_owned());
             }
-            Ok(RecordedPass {
+            Ok(CapturedPass {
                 recording,
                 tokens,
                 targets,
@@ -163,7 +163,7 @@ impl Passes {
     /// Replays a captured pass on other tokens. Returns `None` if buffers of parameters have moved.
     pub(crate) fn replay<S: Dims>(
         &self,
-        recorded: &RecordedPass<S>,
+        recorded: &CapturedPass<S>,
         pass: &Pass<'_>,
     ) -> Option<Metric<S>> {
         let rank = &self.rank;
@@ -200,7 +200,7 @@ impl Passes {
 
     fn launch_graph<S>(
         &self,
-        recorded: &RecordedPass<S>,
+        recorded: &CapturedPass<S>,
         name: &str,
         sent: &BTreeMap<AxisSet, CommStats>,
     ) {
@@ -209,14 +209,14 @@ impl Passes {
     }
 
     /// Copies the loss that was computed last, which the next replay overwrites.
-    fn loss_of<S: Dims>(&self, recorded: &RecordedPass<S>) -> Metric<S> {
-        let mut sum = self.rank.meter().alloc(DType::F32, 1, Category::Activations);
+    fn loss_of<S: Dims>(&self, recorded: &CapturedPass<S>) -> Metric<S> {
+        let mut sum = self.rank.allocator().alloc(DType::F32, 1, Category::Activations);
         recorded.sum.copy_to(&mut sum);
         Metric::of_buffer(&self.rank, Arc::new(sum), recorded.count)
     }
 }
 
-impl<S: Dims> RecordedPass<S> {
+impl<S: Dims> CapturedPass<S> {
     /// Returns the number of elements that the loss counts.
     pub(crate) fn count(&self) -> u64 {
         self.count

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use crate::autograd::run_backward;
 use crate::backend::View;
 use crate::comm::Site;
-use crate::context::{Rank, ZeroLevel};
-use crate::fsdp::{BackwardPass, ParamRef, Stretch, Unit};
+use crate::context::{Rank, ZeroStage};
+use crate::fsdp::{BackwardPass, ParamRef, Unit, UnitSlice};
 use crate::layout::{AxisId, AxisSet, Dims};
 
 use super::Losses;
@@ -225,8 +225,8 @@ impl<State> Gradients<State> {
         self.pass.check_valid();
         let mut squares = [self.local_squares_of(params)];
         // The axes along which ranks hold different gradients.
-        let axes = match self.rank.zero_level() {
-            ZeroLevel::Replicated => MODEL_AXES,
+        let axes = match self.rank.zero_stage() {
+            ZeroStage::Replicated => MODEL_AXES,
             _ => MODEL_AXES.or(AxisSet::of(AxisId::Fsdp)),
         };
         self.rank.all_reduce_f64(axes, &Site::here("Gradients::norm"), &mut squares);
@@ -318,9 +318,9 @@ impl<State> Gradients<State> {
         let is_counted =
             |param: &&ParamRef| self.rank.position(MODEL_AXES.minus(param.varies())) == 0;
         let counted: Vec<&ParamRef> = params.iter().filter(is_counted).collect();
-        let gradients: Vec<Stretch<'_>> =
+        let gradients: Vec<UnitSlice<'_>> =
             counted.iter().map(|param| param.owned_gradient()).collect();
-        let views: Vec<View<'_>> = gradients.iter().map(Stretch::view).collect();
+        let views: Vec<View<'_>> = gradients.iter().map(UnitSlice::view).collect();
         self.rank.backend().sum_squares_of(&views)
     }
 

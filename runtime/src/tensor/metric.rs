@@ -69,7 +69,7 @@ impl<S: Dims> Metric<S> {
 
     /// Creates the mean whose sum is the number in a buffer.
     pub(crate) fn of_buffer(rank: &Rank, sum: Arc<Buffer>, count: u64) -> Metric<S> {
-        match rank.meter().device() {
+        match rank.allocator().device() {
             // The number is available immediately, and the buffer need not be kept.
             None => Metric::known(rank, number(&sum), count),
             Some(_) => Metric { rank: rank.clone(), sum: Sum::In(sum), count, shape: PhantomData },

@@ -36,13 +36,13 @@ pub use softmax::LastLocal;
 pub use tokens::{Targets, Tokens};
 pub use typed::{Operand, Param, Tensor};
 
-pub use crate::autograd::{CheckpointedSegment as Region, RegionData, SavePolicy as Keep};
-pub use crate::context::{Rank, Scope, Settings, ZeroLevel, scope};
-pub use crate::fsdp::{Init, ParamRef, Stretch, Unit};
+pub use crate::autograd::{CheckpointedSegment, SavePolicy, SegmentData};
+pub use crate::context::{Rank, Scope, Settings, ZeroStage, scope};
+pub use crate::fsdp::{Init, ParamRef, Unit, UnitSlice};
 pub use crate::mesh::Extent;
 
 pub(crate) use combine::add_param;
-pub(crate) use cuda_graphs::{Pass, Passes, RecordedPass, Varies};
+pub(crate) use cuda_graphs::{CapturedPass, Pass, PassGraphs, PassVariation};
 
 pub(crate) use crate::autograd::tensor_parallel::{enter_region, leave_region};
 pub(crate) use crate::autograd::{

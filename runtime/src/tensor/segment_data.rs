@@ -1,12 +1,12 @@
 //! Tensors and token ids as inputs and outputs of checkpointed segments.
 
-use crate::autograd::{RegionData, Value};
+use crate::autograd::{SegmentData, Value};
 use crate::layout::{Dims, Internal};
 
 use super::{Tensor, Tokens};
 
 #[diagnostic::do_not_recommend]
-impl<S: Dims> RegionData for Tensor<S> {
+impl<S: Dims> SegmentData for Tensor<S> {
     type Frame = ();
 
     fn take_apart(&self, values: &mut Vec<Value>, _: Internal) {
@@ -20,7 +20,7 @@ impl<S: Dims> RegionData for Tensor<S> {
 
 /// Token ids have no gradient, and are small: they are saved as they are.
 #[diagnostic::do_not_recommend]
-impl<S: Dims> RegionData for Tokens<S> {
+impl<S: Dims> SegmentData for Tokens<S> {
     type Frame = Tokens<S>;
 
     fn take_apart(&self, _: &mut Vec<Value>, _: Internal) -> Tokens<S> {

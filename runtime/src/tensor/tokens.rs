@@ -143,12 +143,12 @@ impl<S: Dims> Tokens<S> {
         self.counted.get_or_init(|| {
             let weight = |id: &u32| if *id == Self::IGNORED { 0.0f32 } else { 1.0 };
             let weights: Vec<f32> = self.on_host.iter().map(weight).collect();
-            Arc::new(self.rank.meter().copy_of(&weights, Category::Activations))
+            Arc::new(self.rank.allocator().copy_of(&weights, Category::Activations))
         })
     }
 
     fn new(rank: &Rank, extents: Vec<Extent>, block: &[u32]) -> Tokens<S> {
-        let ids = Arc::new(rank.meter().copy_of(block, Category::Activations));
+        let ids = Arc::new(rank.allocator().copy_of(block, Category::Activations));
         let (on_host, counted) = (block.into(), Rc::default());
         Tokens { rank: rank.clone(), extents, ids, on_host, counted, shape: PhantomData }
     }

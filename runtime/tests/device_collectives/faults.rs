@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use meshwright::backend::{Buffer, Category, DType, Device, MemoryMeter};
+use meshwright::backend::{Buffer, CachingAllocator, Category, DType, Device};
 use meshwright::comm::{Blocks, CommError, FailureCause, ReduceOp, Site, launch};
 
 use super::machine::{Machine, RankDevice};
@@ -10,8 +10,8 @@ use super::{TP, mesh, meter_of};
 
 /// A buffer on the device, on rank 0 on the host.
 fn mixed(machine: &Arc<Machine>, rank: usize) -> Buffer {
-    let meter = if rank == 0 { MemoryMeter::new() } else { meter_of(machine, rank) };
-    meter.zeros(DType::F32, 8, Category::Activations)
+    let allocator = if rank == 0 { CachingAllocator::new() } else { meter_of(machine, rank) };
+    allocator.zeros(DType::F32, 8, Category::Activations)
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn mixed_memory_is_a_mismatch_of_messages() {
 fn operands_of_one_rank_share_a_kind_of_memory() {
     let machine = Machine::new(0, None);
     let error = launch(&mesh(2), |comms| {
-        let (host, device) = (MemoryMeter::new(), meter_of(&machine, comms.rank()));
+        let (host, device) = (CachingAllocator::new(), meter_of(&machine, comms.rank()));
         let src = host.zeros(DType::F32, 4, Category::Activations);
         let mut dst = device.zeros(DType::F32, 8, Category::Activations);
         let blocks = Blocks::even(1, 4, 2);
@@ -97,9 +97,10 @@ fn device_failure_stops_all_ranks() {
         let error = launch(&mesh(2), |comms| {
             let rank = comms.rank();
             let device = RankDevice { machine: Arc::clone(&machine), rank, broken: rank == 1 };
-            let meter = MemoryMeter::on(Some(Arc::new(device) as Arc<dyn Device>), usize::MAX);
+            let allocator =
+                CachingAllocator::on(Some(Arc::new(device) as Arc<dyn Device>), usize::MAX);
             let (tp, site) = (comms.group(TP), Site::here("norm"));
-            let mut data = meter.zeros(DType::F32, 4000, Category::Activations);
+            let mut data = allocator.zeros(DType::F32, 4000, Category::Activations);
             match started {
                 false => tp.all_reduce(&site, ReduceOp::Sum, data.view_mut())?,
                 true => data = tp.start_all_reduce(&site, ReduceOp::Sum, data).wait()?,

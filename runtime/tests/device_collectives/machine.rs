@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use half::bf16;
-use meshwright::backend::{DType, Device, DeviceFailure, Moment, Queue, ReduceOp};
+use meshwright::backend::{DType, Device, DeviceEvent, DeviceFailure, ReduceOp, StreamKind};
 
 /// One device, shared by the ranks of a test.
 pub struct Machine {
@@ -31,7 +31,7 @@ struct State {
 /// The work of one queue of one rank.
 struct Line {
     rank: usize,
-    queue: Queue,
+    queue: StreamKind,
     /// How likely it is to go on before another one.
     weight: u64,
     steps: VecDeque<Step>,
@@ -72,7 +72,7 @@ impl State {
         (self.random >> 11) % below
     }
 
-    fn submit(&mut self, rank: usize, queue: Queue, step: Step) {
+    fn submit(&mut self, rank: usize, queue: StreamKind, step: Step) {
         let known = self.queues.iter().position(|line| (line.rank, line.queue) == (rank, queue));
         let idx = known.unwrap_or_else(|| {
             let weight = 1 << (4 * self.random(3));
@@ -122,7 +122,7 @@ impl State {
 }
 
 impl RankDevice {
-    fn submit(&self, queue: Queue, work: impl FnOnce() + Send + 'static) {
+    fn submit(&self, queue: StreamKind, work: impl FnOnce() + Send + 'static) {
         self.machine.lock().submit(self.rank, queue, Step::Work(Box::new(work)));
     }
 }
@@ -162,32 +162,32 @@ impl Device for RankDevice {
     }
 
     unsafe fn copy_out(&self, dst: &mut [u8], src: *const u8) {
-        unsafe { self.copy(Queue::Transfer, dst.as_mut_ptr(), src, dst.len()) };
+        unsafe { self.copy(StreamKind::Transfer, dst.as_mut_ptr(), src, dst.len()) };
     }
 
     unsafe fn copy_in(&self, dst: *mut u8, src: &[u8]) {
-        unsafe { self.copy(Queue::Transfer, dst, src.as_ptr(), src.len()) };
+        unsafe { self.copy(StreamKind::Transfer, dst, src.as_ptr(), src.len()) };
     }
 
     unsafe fn upload(&self, dst: *mut u8, src: &[u8]) {
         let (dst, src) = (dst as usize, src.to_vec());
-        self.submit(Queue::Compute, move || unsafe {
+        self.submit(StreamKind::Compute, move || unsafe {
             (dst as *mut u8).copy_from_nonoverlapping(src.as_ptr(), src.len())
         });
     }
 
     unsafe fn download(&self, src: *const u8, dst: &mut [u8]) {
-        let end = self.mark(Queue::Compute);
+        let end = self.mark(StreamKind::Compute);
         self.synchronize(&end);
         unsafe { dst.as_mut_ptr().copy_from_nonoverlapping(src, dst.len()) };
     }
 
-    unsafe fn zero(&self, queue: Queue, dst: *mut u8, bytes: usize) {
+    unsafe fn zero(&self, queue: StreamKind, dst: *mut u8, bytes: usize) {
         let dst = dst as usize;
         self.submit(queue, move || unsafe { (dst as *mut u8).write_bytes(0, bytes) });
     }
 
-    unsafe fn copy(&self, queue: Queue, dst: *mut u8, src: *const u8, bytes: usize) {
+    unsafe fn copy(&self, queue: StreamKind, dst: *mut u8, src: *const u8, bytes: usize) {
         if self.broken {
             DeviceFailure("the copy engine is broken".into()).unwind();
         }
@@ -199,7 +199,7 @@ impl Device for RankDevice {
 
     unsafe fn combine(
         &self,
-        queue: Queue,
+        queue: StreamKind,
         op: ReduceOp,
         dtype: DType,
         dst: *mut u8,
@@ -231,24 +231,24 @@ impl Device for RankDevice {
         });
     }
 
-    fn mark(&self, queue: Queue) -> Moment {
+    fn mark(&self, queue: StreamKind) -> DeviceEvent {
         let mut state = self.machine.lock();
         state.events += 1;
         let event = state.events;
         state.submit(self.rank, queue, Step::Happens(event));
-        Moment(Arc::new(event))
+        DeviceEvent(Arc::new(event))
     }
 
-    fn mark_timed(&self, queue: Queue) -> Moment {
+    fn record_timed_event(&self, queue: StreamKind) -> DeviceEvent {
         self.mark(queue)
     }
 
     /// No time passes on this device.
-    fn elapsed_ms(&self, _: &Moment, _: &Moment) -> f32 {
+    fn elapsed_ms(&self, _: &DeviceEvent, _: &DeviceEvent) -> f32 {
         0.0
     }
 
-    fn wait_for(&self, queue: Queue, moment: &Moment) {
+    fn wait_for(&self, queue: StreamKind, moment: &DeviceEvent) {
         let number = self.machine.waits.fetch_add(1, Ordering::Relaxed);
         if self.machine.ignored_wait != Some(number) {
             let event = *moment.0.downcast_ref::<usize>().expect("a moment of this device");
@@ -256,16 +256,16 @@ impl Device for RankDevice {
         }
     }
 
-    fn is_done(&self, moment: &Moment) -> bool {
+    fn is_done(&self, moment: &DeviceEvent) -> bool {
         let event = moment.0.downcast_ref::<usize>().expect("a moment of this device");
         self.machine.lock().happened.contains(event)
     }
 
-    fn handle(&self, _queue: Queue) -> u64 {
+    fn handle(&self, _queue: StreamKind) -> u64 {
         0
     }
 
-    fn synchronize(&self, moment: &Moment) {
+    fn synchronize(&self, moment: &DeviceEvent) {
         let event = *moment.0.downcast_ref::<usize>().expect("a moment of this device");
         self.machine.lock().run_until(|state| state.happened.contains(&event));
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use half::bf16;
-use meshwright::backend::{Device, Element, MemoryMeter};
+use meshwright::backend::{CachingAllocator, Device, Element};
 use meshwright::comm::{CommError, RankComms, Site, launch};
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::mesh::MeshShape;
@@ -23,16 +23,16 @@ fn mesh(ranks: usize) -> MeshShape {
     MeshShape::new([(AxisId::Tp, ranks)]).unwrap()
 }
 
-fn meter_of(machine: &Arc<Machine>, rank: usize) -> Arc<MemoryMeter> {
+fn meter_of(machine: &Arc<Machine>, rank: usize) -> Arc<CachingAllocator> {
     let device = RankDevice { machine: Arc::clone(machine), rank, broken: false };
-    MemoryMeter::on(Some(Arc::new(device) as Arc<dyn Device>), usize::MAX)
+    CachingAllocator::on(Some(Arc::new(device) as Arc<dyn Device>), usize::MAX)
 }
 
 type Script<T> = fn(&mut Scenario<'_, T>) -> Result<(), CommError>;
 
 /// Results of every rank on the host.
 fn on_host<T: Value>(ranks: usize, script: Script<T>) -> Vec<Vec<Vec<T>>> {
-    run(ranks, |_| MemoryMeter::new(), script)
+    run(ranks, |_| CachingAllocator::new(), script)
 }
 
 /// Results of every rank on a machine.
@@ -46,12 +46,12 @@ fn on_device<T: Value>(
 
 fn run<T: Value>(
     ranks: usize,
-    meter: impl Fn(usize) -> Arc<MemoryMeter> + Sync,
+    allocator: impl Fn(usize) -> Arc<CachingAllocator> + Sync,
     script: Script<T>,
 ) -> Vec<Vec<Vec<T>>> {
     let body = |comms: RankComms| {
         let group = comms.group(TP);
-        let mut scenario = Scenario::new(&group, meter(comms.rank()), meter(comms.rank()));
+        let mut scenario = Scenario::new(&group, allocator(comms.rank()), allocator(comms.rank()));
         script(&mut scenario)?;
         // Nobody reads results, which makes the queues go on, before all have queued their work.
         group.barrier(&Site::new("end"))?;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use half::bf16;
-use meshwright::backend::{Buffer, Category, Element, MemoryMeter, Queue, View};
+use meshwright::backend::{Buffer, CachingAllocator, Category, Element, StreamKind, View};
 use meshwright::comm::{Blocks, CommError, Communicator, ReduceOp, Site};
 
 /// An element with irregular values.
@@ -37,9 +37,9 @@ impl Value for u32 {
 /// One rank with its memory.
 pub struct Scenario<'a, T> {
     group: &'a Communicator,
-    meter: Arc<MemoryMeter>,
+    allocator: Arc<CachingAllocator>,
     /// Of what is recorded, so that it does not keep other memory from being used again.
-    records_meter: Arc<MemoryMeter>,
+    records_meter: Arc<CachingAllocator>,
     records: Vec<Buffer>,
     made: usize,
     element: std::marker::PhantomData<T>,
@@ -50,11 +50,11 @@ type Outcome = Result<(), CommError>;
 impl<'a, T: Value> Scenario<'a, T> {
     pub fn new(
         group: &'a Communicator,
-        meter: Arc<MemoryMeter>,
-        records_meter: Arc<MemoryMeter>,
+        allocator: Arc<CachingAllocator>,
+        records_meter: Arc<CachingAllocator>,
     ) -> Self {
         let element = std::marker::PhantomData;
-        Scenario { group, meter, records_meter, records: Vec::new(), made: 0, element }
+        Scenario { group, allocator, records_meter, records: Vec::new(), made: 0, element }
     }
 
     /// Recorded results, in order.
@@ -67,7 +67,7 @@ impl<'a, T: Value> Scenario<'a, T> {
         self.made += 1;
         let first = self.group.rank() * 1_000_003 + self.made * 7919;
         let values: Vec<T> = (0..len).map(|i| T::of(first + i)).collect();
-        self.meter.copy_of(&values, Category::Activations)
+        self.allocator.copy_of(&values, Category::Activations)
     }
 
     fn record(&mut self, view: View<'_>) {
@@ -78,7 +78,7 @@ impl<'a, T: Value> Scenario<'a, T> {
             Some(device) => {
                 let (dst, src) = (copy.view_mut().address(), view.address());
                 // SAFETY: both are live, and used in the order of the compute queue.
-                unsafe { device.copy(Queue::Compute, dst, src, view.byte_len()) };
+                unsafe { device.copy(StreamKind::Compute, dst, src, view.byte_len()) };
             }
         }
         self.records.push(copy);
@@ -207,7 +207,7 @@ fn copy(src: View<'_>, dst: &mut Buffer, at: usize) {
         Some(_) if src.is_empty() => {}
         // SAFETY: both are live, and used in the order of the compute queue.
         Some(device) => unsafe {
-            device.copy(Queue::Compute, place.address(), src.address(), src.byte_len());
+            device.copy(StreamKind::Compute, place.address(), src.address(), src.byte_len());
         },
     }
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use half::bf16;
-use meshwright::backend::{Buffer, Category, DType, Device, MemoryMeter, View, ViewMut};
+use meshwright::backend::{Buffer, CachingAllocator, Category, DType, Device, View, ViewMut};
 use meshwright::comm::nccl::{NcclEngine, NcclSettings, RealLibrary};
 use meshwright::comm::{
     Blocks, CommError, CommStats, Communicator, Peers, RankComms, RankExit, ReduceOp, Site, launch,
@@ -87,7 +87,8 @@ fn agree<T: Value>(scripts: &[Script<T>], host_memory: bool) {
             let mesh = format!("pp={ranks}");
             let expected = launch(&mesh.parse().unwrap(), |comms| {
                 let group = comms.group(PP);
-                let mut scenario = Scenario::new(&group, MemoryMeter::new(), MemoryMeter::new());
+                let mut scenario =
+                    Scenario::new(&group, CachingAllocator::new(), CachingAllocator::new());
                 script(&mut scenario)?;
                 Ok::<_, CommError>(scenario.recorded())
             });
@@ -95,9 +96,9 @@ fn agree<T: Value>(scripts: &[Script<T>], host_memory: bool) {
             let got = on_ranks(&mesh, |_, _, comms| {
                 let device: Arc<dyn Device> = Arc::new(Prompt::default());
                 let device = (!host_memory).then_some(device);
-                let meter = MemoryMeter::on(device, usize::MAX);
+                let allocator = CachingAllocator::on(device, usize::MAX);
                 let group = comms.group(PP);
-                let mut scenario = Scenario::new(&group, Arc::clone(&meter), meter);
+                let mut scenario = Scenario::new(&group, Arc::clone(&allocator), allocator);
                 script(&mut scenario).unwrap_or_else(|error| panic!("{error}"));
                 scenario.recorded()
             });
@@ -129,10 +130,10 @@ fn messages_arrive_in_order() {
 fn collectives_use_the_fewest_transfers() {
     let logs = on_ranks("tp=3", |hub, rank, comms| {
         let group = comms.group(AxisSet::of(AxisId::Tp));
-        let meter =
-            MemoryMeter::on(Some(Arc::new(Prompt::default()) as Arc<dyn Device>), usize::MAX);
+        let allocator =
+            CachingAllocator::on(Some(Arc::new(Prompt::default()) as Arc<dyn Device>), usize::MAX);
         let site = Site::new("w");
-        let data = |len| meter.zeros(DType::F32, len, Category::Activations);
+        let data = |len| allocator.zeros(DType::F32, len, Category::Activations);
         hub.take_log(rank);
         let even = Blocks::even(1, 4, 3);
         let (part, mut whole) = (data(4), data(12));
@@ -239,7 +240,7 @@ fn unsupported_calls_are_refused() {
 fn next_failure(group: &Communicator) -> CommError {
     let start = Instant::now();
     loop {
-        let mut data = MemoryMeter::new().zeros(DType::F32, 4, Category::Activations);
+        let mut data = CachingAllocator::new().zeros(DType::F32, 4, Category::Activations);
         if let Err(error) = group.broadcast(&Site::new("next"), 0, data.view_mut()) {
             return error;
         }
@@ -307,15 +308,15 @@ fn late(parts: &[&str], call: impl Fn(&RankComms, &Communicator, Buffer) + Sync)
                 // Until the watchdog has seen that the barrier is complete.
                 std::thread::sleep(Duration::from_millis(100));
                 device.is_stuck.store(true, Ordering::Relaxed);
-                let meter = MemoryMeter::on(
+                let allocator = CachingAllocator::on(
                     Some(Arc::new(Prompt::default()) as Arc<dyn Device>),
                     usize::MAX,
                 );
-                let data = meter.zeros(DType::F32, 0, Category::Gradients);
+                let data = allocator.zeros(DType::F32, 0, Category::Gradients);
                 call(&comms, &group, data);
                 let start = Instant::now();
                 let error = loop {
-                    let data = meter.zeros(DType::F32, 0, Category::Gradients);
+                    let data = allocator.zeros(DType::F32, 0, Category::Gradients);
                     let next = group.start_all_reduce(&Site::new("next"), ReduceOp::Sum, data);
                     if let Err(error) = next.wait() {
                         break error.to_string();
@@ -344,14 +345,14 @@ fn reused_memory_is_registered() {
         let settings = NcclSettings { registers: true, ..settings(shape, rank) };
         let comms = connect_with(&hub, &device, settings);
         let group = comms.group(AxisSet::of(AxisId::Fsdp));
-        let meter = MemoryMeter::on(Some(device as Arc<dyn Device>), 5 << 20);
+        let allocator = CachingAllocator::on(Some(device as Arc<dyn Device>), 5 << 20);
         let site = Site::new("block");
         hub.take_log(rank);
         let gather = |data: Buffer| {
             let blocks = Blocks::even(1, data.len() / 2, 2);
             group.start_all_gather_in_place(&site, data, &blocks).wait().unwrap()
         };
-        let zeros = |len| meter.zeros(DType::F32, len, Category::Parameters);
+        let zeros = |len| allocator.zeros(DType::F32, len, Category::Parameters);
         let (mut large, mut kept, mut small) = (zeros(1 << 19), zeros(1 << 18), zeros(1 << 17));
         for _ in 0..3 {
             (large, kept, small) = (gather(large), gather(kept), gather(small));

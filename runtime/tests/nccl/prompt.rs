@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use meshwright::backend::{DType, Device, FreeObserver, Moment, Queue, ReduceOp};
+use meshwright::backend::{DType, Device, DeviceEvent, FreeObserver, ReduceOp, StreamKind};
 
 use super::hub::combined;
 
@@ -62,17 +62,17 @@ impl Device for Prompt {
         unsafe { dst.as_mut_ptr().copy_from_nonoverlapping(src, dst.len()) };
     }
 
-    unsafe fn zero(&self, _: Queue, dst: *mut u8, bytes: usize) {
+    unsafe fn zero(&self, _: StreamKind, dst: *mut u8, bytes: usize) {
         unsafe { dst.write_bytes(0, bytes) };
     }
 
-    unsafe fn copy(&self, _: Queue, dst: *mut u8, src: *const u8, bytes: usize) {
+    unsafe fn copy(&self, _: StreamKind, dst: *mut u8, src: *const u8, bytes: usize) {
         unsafe { dst.copy_from_nonoverlapping(src, bytes) };
     }
 
     unsafe fn combine(
         &self,
-        _: Queue,
+        _: StreamKind,
         op: ReduceOp,
         dtype: DType,
         dst: *mut u8,
@@ -95,27 +95,27 @@ impl Device for Prompt {
         true
     }
 
-    fn mark(&self, _: Queue) -> Moment {
-        Moment(Arc::new(()))
+    fn mark(&self, _: StreamKind) -> DeviceEvent {
+        DeviceEvent(Arc::new(()))
     }
 
-    fn mark_timed(&self, queue: Queue) -> Moment {
+    fn record_timed_event(&self, queue: StreamKind) -> DeviceEvent {
         self.mark(queue)
     }
 
-    fn elapsed_ms(&self, _: &Moment, _: &Moment) -> f32 {
+    fn elapsed_ms(&self, _: &DeviceEvent, _: &DeviceEvent) -> f32 {
         0.0
     }
 
-    fn wait_for(&self, _: Queue, _: &Moment) {}
+    fn wait_for(&self, _: StreamKind, _: &DeviceEvent) {}
 
-    fn is_done(&self, _: &Moment) -> bool {
+    fn is_done(&self, _: &DeviceEvent) -> bool {
         !self.is_stuck.load(Ordering::Relaxed)
     }
 
-    fn handle(&self, _: Queue) -> u64 {
+    fn handle(&self, _: StreamKind) -> u64 {
         7
     }
 
-    fn synchronize(&self, _: &Moment) {}
+    fn synchronize(&self, _: &DeviceEvent) {}
 }

@@ -1,7 +1,7 @@
 //! A tensor decomposed like in recomputation, and rebuilt with another type.
 
 use meshwright::nn::NormInput;
-use meshwright::tensor::RegionData;
+use meshwright::tensor::SegmentData;
 use meshwright::prelude::*;
 
 dims! { Batch @ data, Hidden }

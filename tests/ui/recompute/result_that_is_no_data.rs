@@ -1,4 +1,4 @@
-//! The output of a segment must be `RegionData`.
+//! The output of a segment must be `SegmentData`.
 
 use meshwright::prelude::*;
 

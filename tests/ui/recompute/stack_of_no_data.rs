@@ -1,4 +1,4 @@
-//! The input of a stack must be `RegionData`.
+//! The input of a stack must be `SegmentData`.
 
 use meshwright::prelude::*;
 

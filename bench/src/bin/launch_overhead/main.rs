@@ -14,7 +14,7 @@ use meshwright::comm::{CommError, launch};
 use meshwright::mesh::MeshShape;
 use meshwright::nn::{Built, Sizes, build};
 use meshwright::optim::{AdamW, AdamWOptions};
-use meshwright::tensor::{Rank, Settings, Targets, Tokens, ZeroLevel};
+use meshwright::tensor::{Rank, Settings, Targets, Tokens, ZeroStage};
 use meshwright::train::{Gpus, LanguageModel, Machine};
 use meshwright_bench::call_counter::{CallCounter, CallCounts, CallKind};
 use meshwright_bench::thread_time;
@@ -111,7 +111,7 @@ impl Case<'_> {
         launch(&mesh, |comms| {
             let counter = &counters[comms.rank()];
             let backend = gpus.backend(comms.rank()).expect("a null device starts");
-            let (compute, zero) = (DType::Bf16, ZeroLevel::Parameters);
+            let (compute, zero) = (DType::Bf16, ZeroStage::Parameters);
             let settings = Settings { compute, zero, ..Settings::new(0) };
             let rank = Rank::with_settings(comms, backend, settings);
             let built = build::<M>(&rank, sizes).expect("the sizes fit");

@@ -7,6 +7,6 @@ mod segment;
 mod segment_data;
 
 pub use segment::{CheckpointedSegment, SavePolicy};
-pub use segment_data::RegionData;
+pub use segment_data::SegmentData;
 
 pub(crate) use recompute::recompute;

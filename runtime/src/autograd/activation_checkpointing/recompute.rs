@@ -16,11 +16,11 @@ use super::super::tape::{NodeId, TapeGradients, backpropagate_segment};
 use super::super::value::{Saved, Value};
 use super::open_segments::SavedResults;
 use super::segment::CheckpointedSegment;
-use super::segment_data::RegionData;
+use super::segment_data::SegmentData;
 
 /// Applies `f` to `input`. While recording, only `input` and the results that `segment` selects are saved; backward
 /// recomputes `f` with the same randomness.
-pub(crate) fn recompute<X: RegionData, Y: RegionData>(
+pub(crate) fn recompute<X: SegmentData, Y: SegmentData>(
     rank: &Rank,
     segment: &Rc<CheckpointedSegment>,
     input: &X,
@@ -75,7 +75,7 @@ fn next(values: &mut impl Iterator<Item = Value>) -> Value {
 }
 
 /// Computes the outputs of a segment while it is open, and separates them into values and frame.
-fn compute_values<Y: RegionData>(output: &Y) -> (Vec<Value>, Y::Frame) {
+fn compute_values<Y: SegmentData>(output: &Y) -> (Vec<Value>, Y::Frame) {
     let mut values = Vec::new();
     let frame = output.take_apart(&mut values, Internal::new());
     values.iter().for_each(|value| drop(value.compute()));

@@ -10,7 +10,7 @@ use super::super::value::Value;
     label = "not a tensor, tokens, or a tuple of them",
     note = "tensors, tokens and tuples of up to four of them can; compute anything else inside of the segment, or outside"
 )]
-pub trait RegionData: Clone + 'static {
+pub trait SegmentData: Clone + 'static {
     /// Rest of the data without the values.
     #[doc(hidden)]
     type Frame: 'static;
@@ -25,7 +25,7 @@ pub trait RegionData: Clone + 'static {
 }
 
 #[diagnostic::do_not_recommend]
-impl RegionData for () {
+impl SegmentData for () {
     type Frame = ();
 
     fn take_apart(&self, _: &mut Vec<Value>, _: Internal) {}
@@ -36,7 +36,7 @@ impl RegionData for () {
 macro_rules! tuples {
     ($(($($item:ident),+))*) => {$(
         #[diagnostic::do_not_recommend]
-        impl<$($item: RegionData),+> RegionData for ($($item,)+) {
+        impl<$($item: SegmentData),+> SegmentData for ($($item,)+) {
             type Frame = ($($item::Frame,)+);
 
             #[allow(non_snake_case, reason = "the items are named as their types")]

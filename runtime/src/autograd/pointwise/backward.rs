@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::backend::{Buffer, DType, Expr, LeafGrad, Node, View};
 use crate::context::{Rank, alloc_like};
-use crate::fsdp::{InBackward, ParamRef, Stretch};
+use crate::fsdp::{InBackward, ParamRef, UnitSlice};
 
 use super::super::param_use::ParamUse;
 use super::super::tape::{NodeId, TapeGradients};
@@ -115,7 +115,7 @@ fn backward_leaves(
         }
     }
     {
-        let guards: Vec<Option<Stretch<'_>>> = inputs
+        let guards: Vec<Option<UnitSlice<'_>>> = inputs
             .iter()
             .map(|input| match input {
                 Input::Value(_) => None,

@@ -163,7 +163,7 @@ impl Pointwise {
         let leaves: Vec<LeafData<'_>> = self.leaves.iter().map(LeafData::read).collect();
         // The dtype of the values: a sum of losses is f32 for every compute dtype.
         let dtype = leaves.iter().find_map(LeafData::dtype).unwrap_or(rank.compute_dtype());
-        let mut out = rank.meter().alloc(dtype, len, Category::Activations);
+        let mut out = rank.allocator().alloc(dtype, len, Category::Activations);
         {
             let views: Vec<View<'_>> = leaves.iter().map(LeafData::view).collect();
             kernel(&views, out.view_mut());
@@ -213,7 +213,7 @@ impl Value {
     }
 
     /// Computes the deferred matmuls of a deferred expression.
-    pub(crate) fn compute_products(&self) {
+    pub(crate) fn compute_matmuls(&self) {
         self.with_deferred(|pointwise: &mut Pointwise, _| pointwise.compute_matmuls());
     }
 

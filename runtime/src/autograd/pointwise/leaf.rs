@@ -1,7 +1,7 @@
 //! Leaves of elementwise expressions: values and parameters.
 
 use crate::backend::{DType, View};
-use crate::fsdp::{ParamRef, Stretch};
+use crate::fsdp::{ParamRef, UnitSlice};
 use crate::layout::AxisSet;
 
 use super::super::value::{Computed, Value};
@@ -17,7 +17,7 @@ pub(super) enum ExprLeaf {
 /// Numbers of a leaf during the computation of an expression.
 pub(super) enum LeafData<'a> {
     Value(Computed),
-    Param(Stretch<'a>),
+    Param(UnitSlice<'a>),
 }
 
 impl<'a> LeafData<'a> {

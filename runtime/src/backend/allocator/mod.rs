@@ -20,17 +20,17 @@ const WORKSPACE: usize = Category::Workspace as usize;
 
 /// A caching allocator with accounting by category: it keeps freed blocks for the next buffer of their size.
 ///
-/// With a [limit](MemoryMeter::with_limit), live buffers never take more than the limit, and cached blocks are freed as
+/// With a [limit](CachingAllocator::with_limit), live buffers never take more than the limit, and cached blocks are freed as
 /// soon as both together would.
 ///
-/// Memory that a device has taken [for kernels and libraries](Device::own_bytes) counts as workspace. It is read at the
+/// Memory that a device has taken [for kernels and libraries](Device::overhead_bytes) counts as workspace. It is read at the
 /// next allocation.
 #[derive(Debug)]
-pub struct MemoryMeter {
+pub struct CachingAllocator {
     limit: usize,
     source: MemorySource,
     /// On a device: the allocator of page-locked host memory for offloading.
-    offloaded: Option<Arc<MemoryMeter>>,
+    offloaded: Option<Arc<CachingAllocator>>,
     state: Mutex<AllocatorState>,
 }
 
@@ -45,21 +45,21 @@ struct AllocatorState {
     private: Option<PrivateBlocks>,
 }
 
-impl MemoryMeter {
+impl CachingAllocator {
     /// Creates an allocator of host memory without a limit.
     pub fn new() -> Arc<Self> {
-        MemoryMeter::with_limit(usize::MAX)
+        CachingAllocator::with_limit(usize::MAX)
     }
 
     /// Creates an allocator of host memory with at most `bytes` bytes in use at any time.
     pub fn with_limit(bytes: usize) -> Arc<Self> {
-        MemoryMeter::on(None, bytes)
+        CachingAllocator::on(None, bytes)
     }
 
     /// Creates an allocator with at most `bytes` bytes of `device` (`None` for the host) in use at any time.
     /// [Offloaded](Category::Offloaded) buffers of a device are in page-locked host memory and not part of the limit.
     pub fn on(device: Option<Arc<dyn Device>>, bytes: usize) -> Arc<Self> {
-        let of = |source, offloaded| MemoryMeter {
+        let of = |source, offloaded| CachingAllocator {
             limit: bytes,
             source,
             offloaded,
@@ -69,7 +69,7 @@ impl MemoryMeter {
             None => of(MemorySource::Host, None),
             Some(device) => {
                 let source = MemorySource::PageLocked(Arc::clone(&device));
-                let offloaded = MemoryMeter { limit: usize::MAX, ..of(source, None) };
+                let offloaded = CachingAllocator { limit: usize::MAX, ..of(source, None) };
                 of(MemorySource::Device(device), Some(Arc::new(offloaded)))
             }
         })
@@ -119,7 +119,7 @@ impl MemoryMeter {
 
     /// Returns the bytes in use, by category.
     pub fn live(&self) -> impl Iterator<Item = (Category, usize)> {
-        let mut live = self.lock().live_with(self.own_bytes());
+        let mut live = self.lock().live_with(self.overhead_bytes());
         if let Some(offloaded) = &self.offloaded {
             live[OFFLOADED] = offloaded.lock().live[OFFLOADED];
         }
@@ -128,7 +128,7 @@ impl MemoryMeter {
 
     /// Returns the peak of the bytes in use, by category.
     pub fn peak(&self) -> impl Iterator<Item = (Category, usize)> {
-        let mut peak = self.lock().update_peaks(self.own_bytes()).peak;
+        let mut peak = self.lock().update_peaks(self.overhead_bytes()).peak;
         if let Some(offloaded) = &self.offloaded {
             peak[OFFLOADED] = offloaded.lock().peak[OFFLOADED];
         }
@@ -137,12 +137,12 @@ impl MemoryMeter {
 
     /// Returns the peak of the bytes in use of all categories together; on a device, of its memory.
     pub fn total_peak(&self) -> usize {
-        self.lock().update_peaks(self.own_bytes()).total_peak
+        self.lock().update_peaks(self.overhead_bytes()).total_peak
     }
 
     /// Returns the bytes that can still be allocated within the limit.
     pub fn available_bytes(&self) -> usize {
-        let live: usize = self.lock().live_with(self.own_bytes()).iter().sum();
+        let live: usize = self.lock().live_with(self.overhead_bytes()).iter().sum();
         self.limit.saturating_sub(live)
     }
 
@@ -165,8 +165,8 @@ impl MemoryMeter {
         }
     }
 
-    fn own_bytes(&self) -> usize {
-        self.device().map_or(0, |device| device.own_bytes())
+    fn overhead_bytes(&self) -> usize {
+        self.device().map_or(0, |device| device.overhead_bytes())
     }
 
     fn lock(&self) -> MutexGuard<'_, AllocatorState> {
@@ -179,10 +179,10 @@ impl AllocatorState {
         &mut self,
         bytes: usize,
         category: Category,
-        meter: &MemoryMeter,
+        allocator: &CachingAllocator,
     ) -> Result<MemoryBlock, OutOfMemory> {
-        let limit = meter.limit;
-        let own = meter.own_bytes();
+        let limit = allocator.limit;
+        let own = allocator.overhead_bytes();
         let total = self.live_with(own).iter().sum::<usize>();
         let wanted = total.saturating_add(bytes);
         let cached = match self.private.as_mut().filter(|private| private.is_open) {
@@ -192,7 +192,7 @@ impl AllocatorState {
         let block = match cached {
             Some(block) => Some(block),
             None if wanted > limit => None,
-            None => self.new_block(bytes, limit - wanted, meter),
+            None => self.new_block(bytes, limit - wanted, allocator),
         };
         let Some(block) = block else {
             let limit = (wanted > limit).then_some(limit);
@@ -224,15 +224,20 @@ impl AllocatorState {
 
     /// Allocates a block from the system, with at most `kept` cached bytes left: first in the pool, then, if memory is
     /// still short, in the private pool.
-    fn new_block(&mut self, bytes: usize, kept: usize, meter: &MemoryMeter) -> Option<MemoryBlock> {
+    fn new_block(
+        &mut self,
+        bytes: usize,
+        kept: usize,
+        allocator: &CachingAllocator,
+    ) -> Option<MemoryBlock> {
         let private = self.private.as_ref().map_or(0, |private| private.free.bytes());
         if private <= kept {
-            let block = self.free.allocate(bytes, kept - private, &meter.source);
+            let block = self.free.allocate(bytes, kept - private, &allocator.source);
             if block.is_some() || private == 0 {
                 return block;
             }
         }
         self.dissolve_private_pool();
-        self.free.take(bytes).or_else(|| self.free.allocate(bytes, kept, &meter.source))
+        self.free.take(bytes).or_else(|| self.free.allocate(bytes, kept, &allocator.source))
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::pool::BlockPool;
-use super::{AllocatorState, MemoryMeter};
+use super::{AllocatorState, CachingAllocator};
 
 /// The blocks that an allocator keeps apart from its pool.
 #[derive(Debug, Default)]
@@ -28,9 +28,9 @@ impl PrivateBlocks {
 /// later openings. The allocator takes the memory back if it has no other left; then the pool is no longer
 /// [valid](Self::is_valid).
 #[derive(Debug)]
-pub struct PrivatePool(Arc<MemoryMeter>);
+pub struct PrivatePool(Arc<CachingAllocator>);
 
-impl MemoryMeter {
+impl CachingAllocator {
     /// Creates an empty private pool.
     pub(in crate::backend) fn private_pool(self: &Arc<Self>) -> PrivatePool {
         self.with_offloaded(|state| state.private = Some(PrivateBlocks::default()));

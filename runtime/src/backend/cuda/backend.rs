@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::backend::{Backend, Device};
 
 use super::driver::Driver;
-use super::gpu::Gpu;
+use super::gpu::GpuContext;
 use super::memory::GpuMemory;
 
 /// The kernels of one rank on a GPU.
 ///
 /// Each family of operations is implemented in its file under [`ops`](super::ops).
 pub struct CudaBackend {
-    gpu: Arc<Gpu>,
+    gpu: Arc<GpuContext>,
     memory: Arc<GpuMemory>,
     flops: AtomicU64,
 }
@@ -21,13 +21,13 @@ pub struct CudaBackend {
 impl CudaBackend {
     /// Creates the backend of one rank on the device of `driver`.
     pub fn new(driver: Arc<dyn Driver>) -> CudaBackend {
-        let gpu = Gpu::new(driver);
+        let gpu = GpuContext::new(driver);
         let memory = Arc::new(GpuMemory::new(Arc::clone(&gpu)));
         CudaBackend { gpu, memory, flops: AtomicU64::new(0) }
     }
 
     /// Returns the context of the rank on the device.
-    pub fn gpu(&self) -> &Gpu {
+    pub fn gpu(&self) -> &GpuContext {
         &self.gpu
     }
 }

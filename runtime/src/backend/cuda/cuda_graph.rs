@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use crate::backend::{DeviceFailure, DeviceGraph, Queue};
+use crate::backend::{DeviceFailure, DeviceGraph, StreamKind};
 
 use super::driver::{DriverError, Graph, Stream};
-use super::gpu::{Gpu, done, lock};
+use super::gpu::{GpuContext, done, lock};
 
 /// Capture state of one rank, and the memory that its CUDA graphs use besides buffers of models.
 #[derive(Default)]
@@ -50,7 +50,7 @@ impl CaptureState {
     }
 
     /// Copies `values` to page-locked memory that lives as long as the captured graph.
-    pub fn capture_constant(&self, gpu: &Gpu, values: &[u8]) -> *const u8 {
+    pub fn capture_constant(&self, gpu: &GpuContext, values: &[u8]) -> *const u8 {
         let bytes = values.len().max(1);
         let memory = done(gpu.driver().alloc_pinned(bytes));
         // SAFETY: the memory is new and large enough for the values.
@@ -77,17 +77,17 @@ impl CaptureState {
 }
 
 /// Begins the capture of the work submitted to all streams in use, after synchronizing them.
-pub(super) fn begin_capture(gpu: &Arc<Gpu>) -> Result<(), String> {
+pub(super) fn begin_capture(gpu: &Arc<GpuContext>) -> Result<(), String> {
     let begin = || -> Result<(), DriverError> {
         let driver = gpu.driver();
         gpu.streams().into_iter().try_for_each(|stream| driver.synchronize(stream))?;
-        driver.begin_capture(gpu.stream(Queue::Compute))
+        driver.begin_capture(gpu.stream(StreamKind::Compute))
     };
     begin().map_err(|error| error.to_string())?;
     lock(&gpu.capture.memory).graphs += 1;
     gpu.capture.is_capturing.store(true, Relaxed);
     // Every other stream joins the capture at its beginning.
-    let compute = gpu.stream(Queue::Compute);
+    let compute = gpu.stream(StreamKind::Compute);
     let mut forks = side_streams(gpu).into_iter();
     let forked = forks.try_for_each(|stream| wait_for_stream(gpu, stream, compute));
     forked.map_err(|error| {
@@ -97,8 +97,8 @@ pub(super) fn begin_capture(gpu: &Arc<Gpu>) -> Result<(), String> {
 }
 
 /// Ends the capture and instantiates the graph.
-pub(super) fn end_capture(gpu: &Arc<Gpu>) -> Result<CapturedGraph, String> {
-    let compute = gpu.stream(Queue::Compute);
+pub(super) fn end_capture(gpu: &Arc<GpuContext>) -> Result<CapturedGraph, String> {
+    let compute = gpu.stream(StreamKind::Compute);
     let mut joins = side_streams(gpu).into_iter();
     let joined = joins.try_for_each(|stream| wait_for_stream(gpu, compute, stream));
     let ended = gpu.driver().end_capture(compute);
@@ -112,12 +112,12 @@ pub(super) fn end_capture(gpu: &Arc<Gpu>) -> Result<CapturedGraph, String> {
 }
 
 /// Returns the captured streams except the compute stream, on which the capture begins and ends.
-fn side_streams(gpu: &Gpu) -> Vec<Stream> {
-    gpu.streams_except(&[Queue::Compute, Queue::Waiting])
+fn side_streams(gpu: &GpuContext) -> Vec<Stream> {
+    gpu.streams_except(&[StreamKind::Compute, StreamKind::Waiting])
 }
 
 /// Makes later work on `stream` wait for the work submitted to `awaited` so far.
-fn wait_for_stream(gpu: &Gpu, stream: Stream, awaited: Stream) -> Result<(), DriverError> {
+fn wait_for_stream(gpu: &GpuContext, stream: Stream, awaited: Stream) -> Result<(), DriverError> {
     let driver = gpu.driver();
     let event = driver.new_event(false)?;
     let ordered = driver.record(event, awaited).and_then(|()| driver.wait(stream, event));
@@ -127,7 +127,7 @@ fn wait_for_stream(gpu: &Gpu, stream: Stream, awaited: Stream) -> Result<(), Dri
 
 /// An instantiated CUDA graph with the constants that it copies to the device.
 pub(super) struct CapturedGraph {
-    gpu: Arc<Gpu>,
+    gpu: Arc<GpuContext>,
     graph: Option<Graph>,
     constants: Vec<PinnedBlock>,
 }
@@ -135,7 +135,7 @@ pub(super) struct CapturedGraph {
 // SAFETY: `submit` repeats the captured calls.
 unsafe impl DeviceGraph for CapturedGraph {
     unsafe fn launch(&self) {
-        let compute = self.gpu.stream(Queue::Compute);
+        let compute = self.gpu.stream(StreamKind::Compute);
         // The captured work came after the pending work of all streams.
         for stream in side_streams(&self.gpu) {
             done(wait_for_stream(&self.gpu, compute, stream));
@@ -155,7 +155,7 @@ impl Drop for CapturedGraph {
     fn drop(&mut self) {
         let driver = self.gpu.driver();
         // Errors cannot be handled here; a failed device uses nothing any more.
-        let _ = driver.synchronize(self.gpu.stream(Queue::Compute));
+        let _ = driver.synchronize(self.gpu.stream(StreamKind::Compute));
         if let Some(graph) = self.graph {
             let _ = driver.free_graph(graph);
         }
@@ -168,7 +168,7 @@ impl Drop for CapturedGraph {
         if memory.graphs == 0 {
             self.gpu.capture.retired_bytes.store(0, Relaxed);
             for (address, bytes) in std::mem::take(&mut memory.retired) {
-                // SAFETY: `Gpu::workspace` allocated these bytes, and only graphs have used them since.
+                // SAFETY: `GpuContext::workspace` allocated these bytes, and only graphs have used them since.
                 let _ = unsafe { driver.free(address, bytes) };
             }
         }

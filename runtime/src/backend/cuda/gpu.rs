@@ -5,18 +5,18 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use crate::backend::{DeviceFailure, MemoryMeter, Queue};
+use crate::backend::{CachingAllocator, DeviceFailure, StreamKind};
 
 use super::cuda_graph::CaptureState;
 use super::driver::{Driver, DriverError, Event, Function, Grid, Source, Stream};
 use super::ops::map::Structure;
 
 /// A driver with the streams and loaded kernels of one rank.
-pub struct Gpu {
+pub struct GpuContext {
     driver: Arc<dyn Driver>,
-    /// The stream of [`Queue::Compute`], cached because most calls use it; also in `streams`.
+    /// The stream of [`StreamKind::Compute`], cached because most calls use it; also in `streams`.
     compute: OnceLock<Stream>,
-    streams: Mutex<HashMap<Queue, Stream>>,
+    streams: Mutex<HashMap<StreamKind, Stream>>,
     /// By name of the entry point: comparing sources is cheaper than hashing them at every launch.
     functions: Mutex<HashMap<String, Vec<(Source, Function)>>>,
     /// Kernels with generated sources.
@@ -27,7 +27,7 @@ pub struct Gpu {
     /// Size of the workspace, readable without waiting for its lock.
     workspace_bytes: AtomicUsize,
     /// The allocator whose cache is emptied when device memory is exhausted.
-    allocator: Mutex<Weak<MemoryMeter>>,
+    allocator: Mutex<Weak<CachingAllocator>>,
     /// CUDA graphs: the current capture, and memory that captured work uses.
     pub(super) capture: CaptureState,
 }
@@ -45,10 +45,10 @@ const WORKSPACE_UNIT: usize = 1 << 20;
 /// A kernel: its source and the name of its entry point.
 pub type Kernel<'a> = (&'a Source, &'a str);
 
-impl Gpu {
+impl GpuContext {
     /// Creates the context of a rank on the device of `driver`.
-    pub fn new(driver: Arc<dyn Driver>) -> Arc<Gpu> {
-        Arc::new(Gpu {
+    pub fn new(driver: Arc<dyn Driver>) -> Arc<GpuContext> {
+        Arc::new(GpuContext {
             driver,
             compute: OnceLock::new(),
             streams: Mutex::default(),
@@ -68,14 +68,14 @@ impl Gpu {
     }
 
     /// Returns the CUDA stream of `queue`. Communication has priority over compute.
-    pub fn stream(&self, queue: Queue) -> Stream {
+    pub fn stream(&self, queue: StreamKind) -> Stream {
         let find = || {
             *lock(&self.streams)
                 .entry(queue)
-                .or_insert_with(|| done(self.driver.new_stream(queue != Queue::Compute)))
+                .or_insert_with(|| done(self.driver.new_stream(queue != StreamKind::Compute)))
         };
         match queue {
-            Queue::Compute => *self.compute.get_or_init(find),
+            StreamKind::Compute => *self.compute.get_or_init(find),
             _ => find(),
         }
     }
@@ -86,7 +86,7 @@ impl Gpu {
     }
 
     /// Returns the streams in use except those of `queues`.
-    pub(super) fn streams_except(&self, queues: &[Queue]) -> Vec<Stream> {
+    pub(super) fn streams_except(&self, queues: &[StreamKind]) -> Vec<Stream> {
         let streams = lock(&self.streams);
         let others = streams.iter().filter(|(queue, _)| !queues.contains(queue));
         others.map(|(_, stream)| *stream).collect()
@@ -110,7 +110,7 @@ impl Gpu {
     }
 
     /// Returns the device memory that kernels and libraries use as workspaces, in bytes.
-    pub fn own_bytes(&self) -> usize {
+    pub fn overhead_bytes(&self) -> usize {
         self.workspace_bytes.load(Ordering::Relaxed)
             + self.capture.retired_bytes()
             + self.driver.workspace_bytes(&self.streams())
@@ -123,7 +123,7 @@ impl Gpu {
     }
 
     /// Sets the allocator whose cache is emptied when device memory is exhausted.
-    pub fn relieved_by(&self, allocator: Weak<MemoryMeter>) {
+    pub fn set_allocator(&self, allocator: Weak<CachingAllocator>) {
         *lock(&self.allocator) = allocator;
     }
 
@@ -144,7 +144,7 @@ impl Gpu {
         self.workspace_bytes.store(0, Ordering::Relaxed);
         if bytes > 0 && !self.capture.retire_workspace(address, bytes) {
             // A failed device has no pending work that uses the memory, and reports the failure at its next call.
-            let _ = self.driver.synchronize(self.stream(Queue::Compute));
+            let _ = self.driver.synchronize(self.stream(StreamKind::Compute));
             // SAFETY: `alloc` returned these bytes, and the only stream that uses them is synchronized.
             let _ = unsafe { self.driver.free(address, bytes) };
         }
@@ -156,14 +156,20 @@ impl Gpu {
     /// As [`Driver::launch`].
     pub unsafe fn launch(&self, kernel: Kernel<'_>, grid: Grid, args: &[&[u8]]) {
         // SAFETY: as the caller promises.
-        unsafe { self.launch_on(Queue::Compute, kernel, grid, args) };
+        unsafe { self.launch_on(StreamKind::Compute, kernel, grid, args) };
     }
 
     /// Launches a kernel on the stream of `queue`.
     ///
     /// # Safety
     /// As [`Driver::launch`].
-    pub unsafe fn launch_on(&self, queue: Queue, kernel: Kernel<'_>, grid: Grid, args: &[&[u8]]) {
+    pub unsafe fn launch_on(
+        &self,
+        queue: StreamKind,
+        kernel: Kernel<'_>,
+        grid: Grid,
+        args: &[&[u8]],
+    ) {
         // SAFETY: as the caller promises.
         unsafe { self.launch_function(queue, self.function(kernel), grid, args) };
     }
@@ -174,7 +180,7 @@ impl Gpu {
     /// As [`Driver::launch`].
     pub unsafe fn launch_function(
         &self,
-        queue: Queue,
+        queue: StreamKind,
         function: Function,
         grid: Grid,
         args: &[&[u8]],
@@ -230,7 +236,7 @@ impl Gpu {
     }
 }
 
-impl Drop for Gpu {
+impl Drop for GpuContext {
     fn drop(&mut self) {
         let mut workspace = std::mem::take(&mut *lock(&self.workspace));
         self.free_workspace(&mut workspace);
@@ -250,9 +256,9 @@ fn is_same_source(a: &Source, b: &Source) -> bool {
     std::ptr::eq(&*a.text, &*b.text) || a == b
 }
 
-impl fmt::Debug for Gpu {
+impl fmt::Debug for GpuContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Gpu({})", self.driver.properties().name)
+        write!(f, "GpuContext({})", self.driver.properties().name)
     }
 }
 

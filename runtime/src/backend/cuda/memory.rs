@@ -5,19 +5,20 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::backend::{
-    DType, Device, DeviceGraph, FreeObserver, MemoryMeter, Moment, Queue, ReduceOp, RowPart, Runs,
+    CachingAllocator, DType, Device, DeviceEvent, DeviceGraph, FreeObserver, ReduceOp, RowPart,
+    Runs, StreamKind,
 };
 
 use super::cuda_graph;
 use super::driver::{DriverError, Event};
-use super::gpu::{Gpu, done};
+use super::gpu::{GpuContext, done};
 use super::ops;
 use super::staging::StagingPool;
 
 /// The memory and streams of one rank's GPU.
 #[derive(Debug)]
 pub struct GpuMemory {
-    gpu: Arc<Gpu>,
+    gpu: Arc<GpuContext>,
     staging: StagingPool,
     observers: FreeObservers,
 }
@@ -48,7 +49,7 @@ impl FreeObservers {
 
 impl GpuMemory {
     /// Creates the memory of the rank that owns the context `gpu`.
-    pub fn new(gpu: Arc<Gpu>) -> GpuMemory {
+    pub fn new(gpu: Arc<GpuContext>) -> GpuMemory {
         GpuMemory {
             staging: StagingPool::new(Arc::clone(&gpu)),
             gpu,
@@ -68,14 +69,14 @@ impl GpuMemory {
         }
     }
 
-    fn record_event(&self, queue: Queue, timed: bool) -> Moment {
+    fn record_event(&self, queue: StreamKind, timed: bool) -> DeviceEvent {
         let event = self.gpu.acquire_event(timed);
         let recorded = RecordedEvent { gpu: Arc::clone(&self.gpu), event, timed };
         done(self.gpu.driver().record(event, self.gpu.stream(queue)));
-        Moment(Arc::new(recorded))
+        DeviceEvent(Arc::new(recorded))
     }
 
-    fn driver_event(&self, moment: &Moment) -> Event {
+    fn driver_event(&self, moment: &DeviceEvent) -> Event {
         match moment.0.downcast_ref::<RecordedEvent>() {
             Some(recorded) => recorded.event,
             None => unreachable!("a moment of another kind of device"),
@@ -83,9 +84,9 @@ impl GpuMemory {
     }
 }
 
-/// A recorded event, reused for later records after the last clone of its `Moment` is dropped.
+/// A recorded event, reused for later records after the last clone of its `DeviceEvent` is dropped.
 struct RecordedEvent {
-    gpu: Arc<Gpu>,
+    gpu: Arc<GpuContext>,
     event: Event,
     timed: bool,
 }
@@ -104,12 +105,12 @@ impl Device for GpuMemory {
         }
     }
 
-    fn own_bytes(&self) -> usize {
-        self.gpu.own_bytes()
+    fn overhead_bytes(&self) -> usize {
+        self.gpu.overhead_bytes()
     }
 
-    fn relieved_by(&self, meter: Weak<MemoryMeter>) {
-        self.gpu.relieved_by(meter);
+    fn set_allocator(&self, allocator: Weak<CachingAllocator>) {
+        self.gpu.set_allocator(allocator);
     }
 
     unsafe fn free(&self, memory: NonNull<u8>, bytes: usize) {
@@ -139,7 +140,7 @@ impl Device for GpuMemory {
         if dst.is_empty() {
             return;
         }
-        let stream = self.gpu.stream(Queue::Transfer);
+        let stream = self.gpu.stream(StreamKind::Transfer);
         let (to, bytes) = (dst.as_mut_ptr().cast(), dst.len());
         // SAFETY: as the caller promises.
         done(unsafe { self.gpu.driver().download(stream, to, src as u64, bytes) });
@@ -149,7 +150,7 @@ impl Device for GpuMemory {
         if src.is_empty() {
             return;
         }
-        let stream = self.gpu.stream(Queue::Transfer);
+        let stream = self.gpu.stream(StreamKind::Transfer);
         let (from, bytes) = (src.as_ptr().cast(), src.len());
         // SAFETY: as the caller promises.
         done(unsafe { self.gpu.driver().upload(stream, dst as u64, from, bytes) });
@@ -160,7 +161,7 @@ impl Device for GpuMemory {
             return;
         }
         // SAFETY: as the caller promises; every upload is on the compute stream.
-        unsafe { self.staging.upload(self.gpu.stream(Queue::Compute), dst as u64, src) };
+        unsafe { self.staging.upload(self.gpu.stream(StreamKind::Compute), dst as u64, src) };
     }
 
     unsafe fn download(&self, src: *const u8, dst: &mut [u8]) {
@@ -168,13 +169,13 @@ impl Device for GpuMemory {
             return;
         }
         self.gpu.capture.note_wait();
-        let (driver, stream) = (self.gpu.driver(), self.gpu.stream(Queue::Compute));
+        let (driver, stream) = (self.gpu.driver(), self.gpu.stream(StreamKind::Compute));
         // SAFETY: as the caller promises; the host memory is valid until the stream is synchronized below.
         done(unsafe { driver.download(stream, dst.as_mut_ptr().cast(), src as u64, dst.len()) });
         done(driver.synchronize(stream));
     }
 
-    unsafe fn zero(&self, queue: Queue, dst: *mut u8, bytes: usize) {
+    unsafe fn zero(&self, queue: StreamKind, dst: *mut u8, bytes: usize) {
         if bytes == 0 {
             return;
         }
@@ -182,7 +183,7 @@ impl Device for GpuMemory {
         done(unsafe { self.gpu.driver().zero(self.gpu.stream(queue), dst as u64, bytes) });
     }
 
-    unsafe fn copy(&self, queue: Queue, dst: *mut u8, src: *const u8, bytes: usize) {
+    unsafe fn copy(&self, queue: StreamKind, dst: *mut u8, src: *const u8, bytes: usize) {
         if bytes == 0 {
             return;
         }
@@ -193,7 +194,7 @@ impl Device for GpuMemory {
 
     unsafe fn combine(
         &self,
-        queue: Queue,
+        queue: StreamKind,
         op: ReduceOp,
         dtype: DType,
         dst: *mut u8,
@@ -204,19 +205,25 @@ impl Device for GpuMemory {
         unsafe { ops::combine::combine(&self.gpu, queue, op, dtype, dst, srcs, len) };
     }
 
-    unsafe fn join_rows(&self, queue: Queue, rows: usize, whole: *mut u8, parts: &[RowPart]) {
+    unsafe fn join_rows(&self, queue: StreamKind, rows: usize, whole: *mut u8, parts: &[RowPart]) {
         // SAFETY: as the caller promises.
         unsafe { ops::row_parts::join_rows(&self.gpu, queue, rows, whole, parts) };
     }
 
-    unsafe fn split_rows(&self, queue: Queue, rows: usize, whole: *const u8, parts: &[RowPart]) {
+    unsafe fn split_rows(
+        &self,
+        queue: StreamKind,
+        rows: usize,
+        whole: *const u8,
+        parts: &[RowPart],
+    ) {
         // SAFETY: as the caller promises.
         unsafe { ops::row_parts::split_rows(&self.gpu, queue, rows, whole, parts) };
     }
 
     unsafe fn combine_runs(
         &self,
-        queue: Queue,
+        queue: StreamKind,
         op: ReduceOp,
         dtype: DType,
         dst: *mut u8,
@@ -227,27 +234,27 @@ impl Device for GpuMemory {
         unsafe { ops::combine::combine_runs(&self.gpu, queue, op, dtype, dst, srcs, runs) };
     }
 
-    fn mark(&self, queue: Queue) -> Moment {
+    fn mark(&self, queue: StreamKind) -> DeviceEvent {
         self.record_event(queue, false)
     }
 
-    fn mark_timed(&self, queue: Queue) -> Moment {
+    fn record_timed_event(&self, queue: StreamKind) -> DeviceEvent {
         self.record_event(queue, true)
     }
 
-    fn elapsed_ms(&self, from: &Moment, to: &Moment) -> f32 {
+    fn elapsed_ms(&self, from: &DeviceEvent, to: &DeviceEvent) -> f32 {
         done(self.gpu.driver().elapsed_ms(self.driver_event(from), self.driver_event(to)))
     }
 
-    fn wait_for(&self, queue: Queue, moment: &Moment) {
+    fn wait_for(&self, queue: StreamKind, moment: &DeviceEvent) {
         done(self.gpu.driver().wait(self.gpu.stream(queue), self.driver_event(moment)));
     }
 
-    fn is_done(&self, moment: &Moment) -> bool {
+    fn is_done(&self, moment: &DeviceEvent) -> bool {
         done(self.gpu.driver().is_done(self.driver_event(moment)))
     }
 
-    fn handle(&self, queue: Queue) -> u64 {
+    fn handle(&self, queue: StreamKind) -> u64 {
         self.gpu.stream(queue).0
     }
 
@@ -256,10 +263,10 @@ impl Device for GpuMemory {
         true
     }
 
-    fn synchronize(&self, moment: &Moment) {
+    fn synchronize(&self, moment: &DeviceEvent) {
         self.gpu.capture.note_wait();
         let driver = self.gpu.driver();
-        let stream = self.gpu.stream(Queue::Waiting);
+        let stream = self.gpu.stream(StreamKind::Waiting);
         done(driver.wait(stream, self.driver_event(moment)));
         done(driver.synchronize(stream));
     }

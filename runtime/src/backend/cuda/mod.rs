@@ -18,7 +18,7 @@ mod staging;
 pub use algorithm_choices::{AlgorithmChoices, AttentionChoice, ChoiceOrigin, MatMulChoice};
 pub use backend::CudaBackend;
 pub use driver::*;
-pub use gpu::Gpu;
+pub use gpu::GpuContext;
 pub use kernels::attention::{PLAIN as PLAIN_ATTENTION, Tiles as AttentionTiles};
 pub use kernels::{COMMON, SOURCES};
 pub use null_driver::{NullAttention, NullCall, NullDriver};

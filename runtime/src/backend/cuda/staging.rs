@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use super::driver::{Event, Stream};
-use super::gpu::{Gpu, done, lock};
+use super::gpu::{GpuContext, done, lock};
 
 /// Maximum size of pending uploads, in bytes, before an upload waits for earlier ones.
 const PENDING_LIMIT: usize = 64 << 20;
@@ -15,7 +15,7 @@ const MIN_BUFFER_BYTES: usize = 4 << 10;
 /// Staging buffers of page-locked memory, reused after the device has read them.
 #[derive(Debug)]
 pub struct StagingPool {
-    gpu: Arc<Gpu>,
+    gpu: Arc<GpuContext>,
     buffers: Mutex<StagingBuffers>,
 }
 
@@ -38,7 +38,7 @@ unsafe impl Send for StagingBuffer {}
 
 impl StagingPool {
     /// Creates an empty pool.
-    pub fn new(gpu: Arc<Gpu>) -> StagingPool {
+    pub fn new(gpu: Arc<GpuContext>) -> StagingPool {
         StagingPool { gpu, buffers: Mutex::default() }
     }
 

@@ -27,7 +27,7 @@ impl CallDifference {
                 "The element types differ: look at how these buffers were made."
             }
             CallDifference::Memory => {
-                "Some operands are in host memory and some in device memory: make the buffers of all ranks from meters of \
+                "Some operands are in host memory and some in device memory: make the buffers of all ranks from allocators of \
                  the same kind."
             }
             CallDifference::ReduceOp => {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::backend::{Buffer, Category, DType, MemoryMeter, View, ViewMut};
+use crate::backend::{Buffer, CachingAllocator, Category, DType, View, ViewMut};
 use crate::comm::{
     Blocks, Call, CommError, CommOp, Communicator, Completion, Engine, GroupMember, Operands,
     ProcessGroup, Promise, RankComms, RankExit, ReduceOp, Site, launch,
@@ -47,7 +47,7 @@ fn recorded(complete: fn(Option<Buffer>) -> Completion) -> (Arc<Communicator>, C
 }
 
 fn buffer(len: usize) -> Buffer {
-    MemoryMeter::new().zeros(DType::F32, len, Category::Communication)
+    CachingAllocator::new().zeros(DType::F32, len, Category::Communication)
 }
 
 #[test]

@@ -9,22 +9,22 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Device, Moment, Queue};
+use crate::backend::{Device, DeviceEvent, StreamKind};
 
 /// A stream of the calling rank.
 #[derive(Clone)]
 pub struct DeviceStream {
     pub device: Arc<dyn Device>,
-    pub stream: Queue,
+    pub stream: StreamKind,
     /// Event after which the rank's own operands may be used.
-    pub ready: Moment,
+    pub ready: DeviceEvent,
 }
 
 impl DeviceStream {
     /// The compute stream, for a blocking call.
     pub fn compute(device: &Arc<dyn Device>) -> DeviceStream {
-        let ready = device.mark(Queue::Compute);
-        DeviceStream { device: Arc::clone(device), stream: Queue::Compute, ready }
+        let ready = device.mark(StreamKind::Compute);
+        DeviceStream { device: Arc::clone(device), stream: StreamKind::Compute, ready }
     }
 
     /// Communication stream `number`, for an asynchronous call on operands that are ready at an event; that of the compute
@@ -32,26 +32,30 @@ impl DeviceStream {
     pub fn communication(
         device: &Arc<dyn Device>,
         number: usize,
-        ready: Option<Moment>,
+        ready: Option<DeviceEvent>,
     ) -> DeviceStream {
-        let ready = ready.unwrap_or_else(|| device.mark(Queue::Compute));
-        DeviceStream { device: Arc::clone(device), stream: Queue::Communication(number), ready }
+        let ready = ready.unwrap_or_else(|| device.mark(StreamKind::Compute));
+        DeviceStream {
+            device: Arc::clone(device),
+            stream: StreamKind::Communication(number),
+            ready,
+        }
     }
 
     /// Orders later work on the stream after `event`.
-    pub fn wait_for(&self, event: &Moment) {
+    pub fn wait_for(&self, event: &DeviceEvent) {
         self.device.wait_for(self.stream, event);
     }
 
     /// Orders later work on the stream after the rank's own operands are ready.
     pub fn wait_for_own_operands(&self) {
-        if self.stream != Queue::Compute {
+        if self.stream != StreamKind::Compute {
             self.wait_for(&self.ready);
         }
     }
 
     /// Records an event after the work that was submitted so far.
-    pub fn record_event(&self) -> Moment {
+    pub fn record_event(&self) -> DeviceEvent {
         self.device.mark(self.stream)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::backend::MemoryMeter;
+use crate::backend::CachingAllocator;
 use crate::comm::rank_table::{ExitCause, RankTable};
 use crate::comm::{CommError, Engine, GroupMember, ProcessGroup, RankExit};
 use crate::layout::AxisSet;
@@ -118,7 +118,7 @@ impl Engine for LocalEngine {
     }
 
     /// Only a rank that is alone can be captured: several ranks meet on the host.
-    fn graph_pools(&self) -> Option<Vec<Arc<MemoryMeter>>> {
+    fn graph_pools(&self) -> Option<Vec<Arc<CachingAllocator>>> {
         (self.groups.ranks.world_size() == 1).then(Vec::new)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Buffer, Category, DType, MemoryMeter, View, ViewMut};
+use crate::backend::{Buffer, CachingAllocator, Category, DType, View, ViewMut};
 use crate::comm::accounting::Accounting;
 use crate::comm::exposed_time::ExposedClock;
 use crate::comm::rank_table::{ExitCause, RankTable};
@@ -107,14 +107,14 @@ fn message_arrives_whichever_rank_is_first() {
 }
 
 fn room() -> Buffer {
-    MemoryMeter::new().zeros(DType::U32, 1, Category::Communication)
+    CachingAllocator::new().zeros(DType::U32, 1, Category::Communication)
 }
 
 #[test]
 fn message_arrives_in_an_asynchronous_receive() {
     model(
         |rank| {
-            let data = MemoryMeter::new().copy_of(&[7u32], Category::Communication);
+            let data = CachingAllocator::new().copy_of(&[7u32], Category::Communication);
             let to = rank.member.membership.peer(1);
             let call = asynchronous_call(CommOp::Send { to, count: 1 }, DType::U32);
             let (completion, job) = rank.member.start_send(&call, to, Arc::new(data));

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use crate::backend::{Buffer, Category, Device, MemoryMeter, Moment, ViewMut};
+use crate::backend::{Buffer, CachingAllocator, Category, Device, DeviceEvent, ViewMut};
 use crate::comm::CommError;
 use crate::comm::accounting::Accounting;
 use crate::comm::call::{Call, CallDifference};
@@ -29,9 +29,9 @@ pub struct Mailbox {
     owner: usize,
     monitor: Monitor<MailboxState>,
     /// Pool for the memory of stored messages.
-    meter: Arc<MemoryMeter>,
+    allocator: Arc<CachingAllocator>,
     /// The same for messages in device memory, by sender.
-    device_meters: Box<[OnceLock<Arc<MemoryMeter>>]>,
+    device_meters: Box<[OnceLock<Arc<CachingAllocator>>]>,
 }
 
 struct MailboxState {
@@ -46,7 +46,7 @@ struct Filled {
     /// Start of the copy.
     begin: Instant,
     /// Event at the end of the copy if it was submitted to a stream.
-    end: Option<Moment>,
+    end: Option<DeviceEvent>,
 }
 
 /// A receive: the group rank of its sender, and its number among the receives from that sender, from 1.
@@ -85,13 +85,13 @@ impl Mailbox {
         let device_meters = senders.iter().map(|_| OnceLock::new()).collect();
         let state = MailboxState { senders, filled: Vec::new() };
         let monitor = Monitor::new(state, deadlock);
-        Mailbox { owner, monitor, meter: MemoryMeter::new(), device_meters }
+        Mailbox { owner, monitor, allocator: CachingAllocator::new(), device_meters }
     }
 
     /// The memory pool for stored messages of `from`.
-    fn meter(&self, from: usize, device: Option<&Arc<dyn Device>>) -> &Arc<MemoryMeter> {
-        let on_device = |device| MemoryMeter::on(Some(Arc::clone(device)), usize::MAX);
-        device.map_or(&self.meter, |device| {
+    fn allocator(&self, from: usize, device: Option<&Arc<dyn Device>>) -> &Arc<CachingAllocator> {
+        let on_device = |device| CachingAllocator::on(Some(Arc::clone(device)), usize::MAX);
+        device.map_or(&self.allocator, |device| {
             self.device_meters[from].get_or_init(|| on_device(device))
         })
     }
@@ -113,8 +113,8 @@ impl Mailbox {
         }
         // No receiver waits yet. It may arrive while the data is copied, outside of the lock.
         let data = message.data;
-        let meter = self.meter(from, data.device());
-        let mut copy = meter.alloc(data.dtype(), data.len(), Category::Communication);
+        let allocator = self.allocator(from, data.device());
+        let mut copy = allocator.alloc(data.dtype(), data.len(), Category::Communication);
         let target = LentMemory::target(&mut copy.view_mut());
         // SAFETY: the copy is exclusive, and in the same kind of memory. The previous contents of its memory were used by
         // this stream, or by a receiver that this stream has waited for since the memory went back to the pool.
@@ -134,7 +134,7 @@ impl Mailbox {
         from: usize,
         call: &Arc<Call>,
         data: &Arc<Buffer>,
-        ready: Option<Moment>,
+        ready: Option<DeviceEvent>,
     ) -> Result<Option<Receiver>, CommError> {
         Ok(match self.match_receiver(group, from, call)? {
             Ok(receiver) => Some(receiver),
@@ -176,7 +176,7 @@ impl Mailbox {
         from: usize,
         receiver: Receiver,
         message: &Message<'_>,
-    ) -> Option<Moment> {
+    ) -> Option<DeviceEvent> {
         let ready = receiver.ready.as_ref();
         match receiver.target {
             Target::Owned(mut delivery) => {
@@ -253,7 +253,7 @@ impl Mailbox {
         from: usize,
         call: &Arc<Call>,
         delivery: Delivery,
-        ready: Option<Moment>,
+        ready: Option<DeviceEvent>,
     ) -> Received {
         let mut state = self.monitor.lock();
         let (number, stored) = state.next_message(group, from);
@@ -355,7 +355,13 @@ impl MailboxState {
         (sender.receives, stored)
     }
 
-    fn store(&mut self, from: usize, call: &Arc<Call>, content: Content, ready: Option<Moment>) {
+    fn store(
+        &mut self,
+        from: usize,
+        call: &Arc<Call>,
+        content: Content,
+        ready: Option<DeviceEvent>,
+    ) {
         let message = StoredMessage { call: Arc::clone(call), content, ready };
         self.senders[from].messages.push_back(message);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Device, Moment, View};
+use crate::backend::{Device, DeviceEvent, View};
 use crate::comm::accounting::Accounting;
 use crate::comm::call::Call;
 use crate::comm::{CommError, GroupMember};
@@ -24,7 +24,7 @@ pub struct LocalMember {
 pub struct IssuedCall<'a> {
     pub call: &'a Arc<Call>,
     /// Event after which the operands of an asynchronous call in device memory may be used.
-    pub ready: Option<&'a Moment>,
+    pub ready: Option<&'a DeviceEvent>,
 }
 
 pub type CallResult = Result<(), CommError>;
@@ -56,7 +56,7 @@ impl LocalMember {
         &self,
         call: &Call,
         device: &Arc<dyn Device>,
-        ready: Option<&Moment>,
+        ready: Option<&DeviceEvent>,
     ) -> DeviceStream {
         if call.asynchronous {
             DeviceStream::communication(device, self.group.axes.number(), ready.cloned())

@@ -1,6 +1,6 @@
 //! A message on its way from memory to memory.
 
-use crate::backend::{Moment, Queue, View};
+use crate::backend::{DeviceEvent, StreamKind, View};
 
 use super::device_stream::DeviceStream;
 use super::operand::LentMemory;
@@ -11,14 +11,14 @@ pub struct Message<'a> {
     pub data: View<'a>,
     pub stream: Option<DeviceStream>,
     /// Event after which that stream may read `data`.
-    pub ready: Option<Moment>,
+    pub ready: Option<DeviceEvent>,
 }
 
 impl<'a> Message<'a> {
     /// Creates a message that the rank of `stream` sends itself.
     pub fn from_own(data: View<'a>, stream: Option<DeviceStream>) -> Message<'a> {
         // The compute stream is ordered after its own work.
-        let other_stream = stream.as_ref().filter(|stream| stream.stream != Queue::Compute);
+        let other_stream = stream.as_ref().filter(|stream| stream.stream != StreamKind::Compute);
         let ready = other_stream.map(|stream| stream.ready.clone());
         Message { data, stream, ready }
     }
@@ -31,8 +31,8 @@ impl<'a> Message<'a> {
     pub unsafe fn copy_to(
         &self,
         target: &LentMemory,
-        target_ready: Option<&Moment>,
-    ) -> Option<Moment> {
+        target_ready: Option<&DeviceEvent>,
+    ) -> Option<DeviceEvent> {
         assert!(
             target.dtype() == self.data.dtype() && target.len() == self.data.len(),
             "a message does not have the size of its target"

@@ -72,7 +72,7 @@ impl LocalMember {
             let mailbox = &member.group.mailboxes[to];
             let end = mailbox.deliver(member.group_rank(), receiver, &message);
             member.accounting().finish_message(&sent, start, on_message_thread);
-            let device = data.meter().device().cloned();
+            let device = data.allocator().device().cloned();
             promise.report(Ok(InUse::until(None, device.as_ref(), end).holding(Some(data))));
         });
         (promised.into(), job)

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Device, DeviceFailure, Queue};
+use crate::backend::{Buffer, Device, DeviceFailure, StreamKind};
 use crate::comm::call::{Call, CommOp};
 use crate::comm::completion::Promise;
 use crate::comm::in_use::InUse;
@@ -45,7 +45,7 @@ impl LocalProcessGroup {
             Promise::new(self.member.world_rank(), &self.member.group.ranks.deadlock);
         let device = device_of(src.as_deref().or(dst.as_ref()));
         // Later computation does not hold up the call.
-        let ready = device.as_ref().map(|device| device.mark(Queue::Compute));
+        let ready = device.as_ref().map(|device| device.mark(StreamKind::Compute));
         let call = Arc::clone(call);
         let job = move |member: &LocalMember| {
             let ready = ready.as_ref();

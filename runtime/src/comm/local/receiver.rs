@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Moment};
+use crate::backend::{Buffer, DeviceEvent};
 use crate::comm::CommError;
 use crate::comm::accounting::Accounting;
 use crate::comm::call::Call;
@@ -19,7 +19,7 @@ pub struct Receiver {
     pub call: Arc<Call>,
     pub target: Target,
     /// Event after which a target in device memory may be written.
-    pub ready: Option<Moment>,
+    pub ready: Option<DeviceEvent>,
 }
 
 /// The target of a message.
@@ -59,9 +59,9 @@ impl Delivery {
         &mut self,
         call: &Call,
         message: &Message<'_>,
-        ready: Option<&Moment>,
+        ready: Option<&DeviceEvent>,
         on_message_thread: bool,
-    ) -> Option<Moment> {
+    ) -> Option<DeviceEvent> {
         let start = self.accounting.start_transfer();
         let target = LentMemory::target(&mut self.data.view_mut());
         // SAFETY: the delivery owns the buffer, which is in the same kind of memory, as the calls were compared.
@@ -71,8 +71,8 @@ impl Delivery {
     }
 
     /// Reports that the message is in the buffer, or will be at the event `end`.
-    pub fn complete(self, end: Option<Moment>) {
-        let device = self.data.meter().device().cloned();
+    pub fn complete(self, end: Option<DeviceEvent>) {
+        let device = self.data.allocator().device().cloned();
         self.promise.report(Ok(InUse::until(Some(self.data), device.as_ref(), end)));
     }
 }

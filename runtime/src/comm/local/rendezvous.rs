@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::backend::Moment;
+use crate::backend::DeviceEvent;
 use crate::comm::CommError;
 use crate::comm::accounting::{Accounting, TransferStart};
 use crate::comm::call::Call;
@@ -36,7 +36,7 @@ pub struct Contribution {
     pub call: Arc<Call>,
     pub operand: Operand,
     /// Event after which an operand in device memory may be used.
-    pub ready: Option<Moment>,
+    pub ready: Option<DeviceEvent>,
     /// In an asynchronous call: the clock of the rank's main thread.
     pub clock: Option<Arc<ExposedClock>>,
 }
@@ -70,7 +70,7 @@ pub struct Rendezvous {
     /// Number of members that are done with the others' memory, or have submitted all work on it.
     done: AtomicUsize,
     /// Events at the end of the members' work on their streams.
-    pub ends: Box<[OnceLock<Moment>]>,
+    pub ends: Box<[OnceLock<DeviceEvent>]>,
 }
 
 impl Rendezvous {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Moment};
+use crate::backend::{Buffer, DeviceEvent};
 use crate::comm::call::Call;
 use crate::comm::in_use::InUse;
 
@@ -14,7 +14,7 @@ pub struct StoredMessage {
     pub call: Arc<Call>,
     pub content: Content,
     /// Event after which content in device memory may be read.
-    pub ready: Option<Moment>,
+    pub ready: Option<DeviceEvent>,
 }
 
 /// The data of a stored message.
@@ -32,8 +32,8 @@ impl StoredMessage {
     }
 
     /// Drops the memory, which is read until the event `end`.
-    pub fn drop_after(self, end: Option<Moment>) {
-        let device = self.buffer().meter().device().cloned();
+    pub fn drop_after(self, end: Option<DeviceEvent>) {
+        let device = self.buffer().allocator().device().cloned();
         drop(InUse::until(self.content, device.as_ref(), end));
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::backend::{Device, FreeObserver, MemoryMeter, Queue};
+use crate::backend::{CachingAllocator, Device, FreeObserver, StreamKind};
 use crate::comm::{CommError, Engine, GroupMember, Peers, ProcessGroup, RankExit};
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
@@ -37,7 +37,7 @@ pub(super) struct Core {
     pub library: Arc<dyn Library>,
     pub device: Arc<dyn Device>,
     /// Memory of staging buffers and scratch.
-    pub meter: Arc<MemoryMeter>,
+    pub allocator: Arc<CachingAllocator>,
     pub watchdog: Arc<Watchdog>,
     pub pair_comms: PairComms,
     /// `None` if registration is off.
@@ -65,9 +65,9 @@ impl NcclEngine {
         device: Arc<dyn Device>,
         id: &Id,
     ) -> Result<Arc<NcclEngine>, CommError> {
-        let meter = MemoryMeter::on(Some(Arc::clone(&device)), usize::MAX);
+        let allocator = CachingAllocator::on(Some(Arc::clone(&device)), usize::MAX);
         let watchdog = Watchdog::new(Arc::clone(&library), Arc::clone(&device), &settings);
-        let init = CommInit::new(&settings, &*library, &watchdog, &*device, &meter);
+        let init = CommInit::new(&settings, &*library, &watchdog, &*device, &allocator);
         let (comms, pair_comms) = init.create_comms(id)?;
         let thread = watchdog.start_thread();
         let thread =
@@ -79,7 +79,7 @@ impl NcclEngine {
             let observer: Arc<dyn FreeObserver> = Arc::clone(registrations) as _;
             device.observe_frees(Arc::downgrade(&observer))
         });
-        let core = Core { library, device, meter, watchdog, pair_comms, registrations };
+        let core = Core { library, device, allocator, watchdog, pair_comms, registrations };
         let (shape, core, thread) = (settings.shape, Arc::new(core), Some(thread));
         Ok(Arc::new(NcclEngine { shape, core, thread, comms }))
     }
@@ -95,8 +95,8 @@ impl Engine for NcclEngine {
         self.core.watchdog.leave(exit);
     }
 
-    fn graph_pools(&self) -> Option<Vec<Arc<MemoryMeter>>> {
-        Some(vec![Arc::clone(&self.core.meter)])
+    fn graph_pools(&self) -> Option<Vec<Arc<CachingAllocator>>> {
+        Some(vec![Arc::clone(&self.core.allocator)])
     }
 
     fn replay(&self, calls: Option<String>, submit: &mut dyn FnMut()) -> Result<(), CommError> {
@@ -105,7 +105,7 @@ impl Engine for NcclEngine {
         watchdog.check()?;
         submit();
         if let Some(calls) = calls {
-            watchdog.watch_call(calls, device.mark(Queue::Compute), None);
+            watchdog.watch_call(calls, device.mark(StreamKind::Compute), None);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Category, DType, Moment, Queue, View, ViewMut};
+use crate::backend::{Buffer, Category, DType, DeviceEvent, StreamKind, View, ViewMut};
 use crate::comm::accounting::Accounting;
 use crate::comm::{Call, CommError, CommOp, Completion, GroupMember, Operands, ProcessGroup};
 
@@ -75,7 +75,7 @@ impl NcclGroup {
         let address = |copy: &Buffer| copy.view().address() as u64;
         let (src, target) = (src.as_ref().map(address), staged.as_ref().map_or(0, address));
         let end = self.submit(call, CollectiveMemory { src, dst: target })?;
-        device.wait_for(Queue::Compute, &end);
+        device.wait_for(StreamKind::Compute, &end);
         // Not by a wait of the CUDA driver, which would not notice that the call has failed.
         watchdog.wait_for_event(&end)?;
         if let (Some(dst), Some(staged)) = (&mut dst, staged)
@@ -89,8 +89,8 @@ impl NcclGroup {
 
     /// Copies host memory to a staging buffer of the device.
     pub(super) fn staged_copy(&self, view: View<'_>) -> Buffer {
-        let Core { device, meter, .. } = &*self.core;
-        let mut copy = meter.alloc(view.dtype(), view.len(), Category::Communication);
+        let Core { device, allocator, .. } = &*self.core;
+        let mut copy = allocator.alloc(view.dtype(), view.len(), Category::Communication);
         if !view.is_empty() {
             // SAFETY: the copy has room for the elements, and is exclusive.
             unsafe { device.upload(copy.view_mut().address(), view.bytes()) };
@@ -102,7 +102,7 @@ impl NcclGroup {
     pub(super) fn completion(
         &self,
         operands: Operands<'_>,
-        end: Result<Moment, CommError>,
+        end: Result<DeviceEvent, CommError>,
     ) -> Completion {
         let (src, dst) = operands.into_buffers();
         match end {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::backend::{Buffer, Category, DType, Device, MemoryMeter, Queue};
+use crate::backend::{Buffer, CachingAllocator, Category, DType, Device, StreamKind};
 use crate::comm::CommError;
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
@@ -32,9 +32,9 @@ impl<'a> CommInit<'a> {
         library: &'a dyn Library,
         watchdog: &'a Watchdog,
         device: &'a dyn Device,
-        meter: &Arc<MemoryMeter>,
+        allocator: &Arc<CachingAllocator>,
     ) -> CommInit<'a> {
-        let element = meter.zeros(DType::F32, 1, Category::Communication);
+        let element = allocator.zeros(DType::F32, 1, Category::Communication);
         let NcclSettings { shape, rank, .. } = *settings;
         CommInit { shape, rank, library, watchdog, device, element }
     }
@@ -81,8 +81,8 @@ impl<'a> CommInit<'a> {
     /// that cross each other must not wait for it later.
     fn connect_pair(&self, comm: Comm, is_sender: bool) -> Result<(), CommError> {
         let call = "connecting neighbors along pp";
-        let stream = Queue::Communication(AxisSet::of(AxisId::Pp).number());
-        self.device.wait_for(stream, &self.device.mark(Queue::Compute));
+        let stream = StreamKind::Communication(AxisSet::of(AxisId::Pp).number());
+        self.device.wait_for(stream, &self.device.mark(StreamKind::Compute));
         let handle = CommStream { comm, stream: self.device.handle(stream) };
         let element = self.element.view();
         let address = element.address() as u64;
@@ -101,7 +101,7 @@ impl<'a> CommInit<'a> {
         self.watchdog.wait_until_ready(comm, call)?;
         let end = self.device.mark(stream);
         self.watchdog.watch_call(call.into(), end.clone(), None);
-        self.device.wait_for(Queue::Compute, &end);
+        self.device.wait_for(StreamKind::Compute, &end);
         Ok(())
     }
 

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Category, Moment, Queue, View};
+use crate::backend::{Buffer, Category, DeviceEvent, StreamKind, View};
 use crate::comm::{Call, CommError, Completion, Operands, Peer};
 use crate::layout::{AxisId, AxisSet};
 
@@ -83,7 +83,7 @@ impl NcclGroup {
         from: Peer,
         mut operands: Operands<'_>,
     ) -> Completion {
-        let Core { device, meter, watchdog, .. } = &*self.core;
+        let Core { device, allocator, watchdog, .. } = &*self.core;
         let direction = (from.group_rank, self.member.group_rank());
         let Some(mut data) = operands.views_mut().1 else {
             return Completion::done(Err(call.refuse("its buffer is missing")));
@@ -94,12 +94,12 @@ impl NcclGroup {
             let end = self.submit_message(call, direction, transfer, None);
             return self.completion(operands, end);
         }
-        let mut staged = meter.alloc(data.dtype(), count, Category::Communication);
+        let mut staged = allocator.alloc(data.dtype(), count, Category::Communication);
         let dst = staged.view_mut().address() as u64;
         let mut receive = || -> CallResult {
             let transfer = Transfer::Recv { dst, count, from: 0 };
             let end = self.submit_message(call, direction, transfer, None)?;
-            device.wait_for(Queue::Compute, &end);
+            device.wait_for(StreamKind::Compute, &end);
             watchdog.wait_for_event(&end)?;
             if count > 0 {
                 // SAFETY: `staged` holds as many elements.
@@ -114,15 +114,15 @@ impl NcclGroup {
 
     /// Copies memory of the host, or of the device after the work of the compute stream so far.
     fn copy_to_device(&self, data: View<'_>) -> Buffer {
-        let Core { device, meter, .. } = &*self.core;
+        let Core { device, allocator, .. } = &*self.core;
         if data.device().is_none() {
             return self.staged_copy(data);
         }
-        let mut copy = meter.alloc(data.dtype(), data.len(), Category::Communication);
+        let mut copy = allocator.alloc(data.dtype(), data.len(), Category::Communication);
         if !data.is_empty() {
             let (dst, bytes) = (copy.view_mut().address(), data.byte_len());
             // SAFETY: the copy has room for the elements, and is exclusive.
-            unsafe { device.copy(Queue::Compute, dst, data.address(), bytes) };
+            unsafe { device.copy(StreamKind::Compute, dst, data.address(), bytes) };
         }
         copy
     }
@@ -134,7 +134,7 @@ impl NcclGroup {
         direction: (usize, usize),
         transfer: Transfer,
         held: Option<Arc<Buffer>>,
-    ) -> Result<Moment, CommError> {
+    ) -> Result<DeviceEvent, CommError> {
         let Core { device, watchdog, pair_comms, .. } = &*self.core;
         watchdog.check()?;
         let along_pipeline = call.axes == AxisSet::of(AxisId::Pp);
@@ -144,8 +144,8 @@ impl NcclGroup {
         })?;
         let start = self.accounting().start_transfer();
         let number = FIRST_STREAM + direction.0 * self.member.size() + direction.1;
-        let stream = Queue::Communication(number);
-        device.wait_for(stream, &device.mark(Queue::Compute));
+        let stream = StreamKind::Communication(number);
+        device.wait_for(stream, &device.mark(StreamKind::Compute));
         let span = self.accounting().open_span(stream);
         let text = call.to_string();
         let is_empty =

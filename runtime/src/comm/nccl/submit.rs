@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Category, DType, Moment, Queue};
+use crate::backend::{Category, DType, DeviceEvent, StreamKind};
 use crate::comm::{Call, CommError};
 
 use super::api::{CommStream, Transfer};
@@ -16,19 +16,19 @@ impl NcclGroup {
         &self,
         call: &Arc<Call>,
         memory: CollectiveMemory,
-    ) -> Result<Moment, CommError> {
-        let Core { device, watchdog, meter, .. } = &*self.core;
+    ) -> Result<DeviceEvent, CommError> {
+        let Core { device, watchdog, allocator, .. } = &*self.core;
         watchdog.check()?;
         let start = self.accounting().start_transfer();
         let (text, dtype) = (call.to_string(), call.dtype.unwrap_or(DType::F32));
         let _submitting = watchdog.begin_submission(&text);
-        let stream = Queue::Communication(call.axes.number());
+        let stream = StreamKind::Communication(call.axes.number());
         let planner = self.planner(dtype);
         let scratch = planner.scratch_len(&call.op);
-        let scratch =
-            (scratch > 0).then(|| Arc::new(meter.alloc(dtype, scratch, Category::Communication)));
+        let scratch = (scratch > 0)
+            .then(|| Arc::new(allocator.alloc(dtype, scratch, Category::Communication)));
         let scratch_address = scratch.as_ref().map_or(0, |copy| copy.view().address() as u64);
-        device.wait_for(stream, &device.mark(Queue::Compute));
+        device.wait_for(stream, &device.mark(StreamKind::Compute));
         let span = self.accounting().open_span(stream);
         for step in planner.steps(&call.op, memory, scratch_address) {
             self.submit_step(&text, (stream, dtype), step)?;
@@ -44,7 +44,12 @@ impl NcclGroup {
     }
 
     /// Submits one step of the call that `text` describes.
-    fn submit_step(&self, text: &str, (stream, dtype): (Queue, DType), step: Step) -> CallResult {
+    fn submit_step(
+        &self,
+        text: &str,
+        (stream, dtype): (StreamKind, DType),
+        step: Step,
+    ) -> CallResult {
         let Core { device, registrations, .. } = &*self.core;
         match step {
             // SAFETY: all ranges lie inside operands of the call, which are this stream's until its end.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Buffer, Device, Moment};
+use crate::backend::{Buffer, Device, DeviceEvent};
 use crate::comm::{CommError, Peers, RankExit};
 
 use super::api::{Comm, CommState, Library, LibraryError};
@@ -50,7 +50,7 @@ struct WatchState {
 struct InFlightCall {
     call: String,
     since: Instant,
-    end: Moment,
+    end: DeviceEvent,
     /// Memory that is in use until the end.
     held: Option<Arc<Buffer>>,
 }
@@ -119,7 +119,7 @@ impl Watchdog {
 
     /// Monitors a submitted call until the event `end`, and keeps `held` until then. During the capture of a CUDA graph,
     /// `held` is kept until its [first replay](Self::release_captured), and the replays are monitored instead.
-    pub fn watch_call(&self, call: String, end: Moment, held: Option<Arc<Buffer>>) {
+    pub fn watch_call(&self, call: String, end: DeviceEvent, held: Option<Arc<Buffer>>) {
         if self.device.is_capturing() {
             self.lock().captured.extend(held);
             return;
@@ -209,7 +209,7 @@ impl Watchdog {
     }
 
     /// Blocks the host until the event `end`, or a failure.
-    pub fn wait_for_event(&self, end: &Moment) -> Result<(), CommError> {
+    pub fn wait_for_event(&self, end: &DeviceEvent) -> Result<(), CommError> {
         while !self.device.is_done(end) {
             self.check()?;
             std::thread::sleep(Duration::from_micros(50));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::{Buffer, GraphBuffer, GraphPool};
-use crate::context::ZeroLevel;
+use crate::context::ZeroStage;
 
 use super::Unit;
 use super::values::Whole;
@@ -21,7 +21,7 @@ impl Unit {
     /// Returns the addresses of the buffers. No collective of the unit may be in progress.
     pub(crate) fn captured_buffers(&self, recordings: &Arc<GraphPool>) -> CapturedBuffers {
         let prefetched = match (self.stage(), &*self.values.whole.borrow()) {
-            (ZeroLevel::Parameters, Whole::Here(values)) => Some(recordings.buffer(values.view())),
+            (ZeroStage::Parameters, Whole::Here(values)) => Some(recordings.buffer(values.view())),
             _ => None,
         };
         CapturedBuffers { fixed: self.fixed_addresses(), prefetched }
@@ -33,7 +33,7 @@ impl Unit {
         if self.fixed_addresses() != captured.fixed {
             return false;
         }
-        if self.stage() != ZeroLevel::Parameters {
+        if self.stage() != ZeroStage::Parameters {
             return true;
         }
         match (&*self.values.whole.borrow(), &captured.prefetched) {
@@ -48,7 +48,7 @@ impl Unit {
     fn fixed_addresses(&self) -> [Option<usize>; 4] {
         let address = |buffer: &Buffer| buffer.view().address() as usize;
         let whole = match (self.stage(), &*self.values.whole.borrow()) {
-            (ZeroLevel::Parameters, _) => None,
+            (ZeroStage::Parameters, _) => None,
             (_, Whole::Here(values)) => Some(address(values)),
             (_, Whole::Absent | Whole::Arriving(_)) => None,
         };

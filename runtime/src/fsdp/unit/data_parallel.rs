@@ -8,7 +8,7 @@ use std::rc::{Rc, Weak};
 
 use crate::backend::{Buffer, Category, DType, View, ViewMut};
 use crate::comm::{Pending, ReduceOp};
-use crate::context::{Rank, ZeroLevel, fail};
+use crate::context::{Rank, ZeroStage, fail};
 use crate::layout::AxisSet;
 
 use super::super::param_entry::ParamEntry;
@@ -102,7 +102,7 @@ impl Unit {
     /// micro-batches are accumulated first, and the last one starts the reduction.
     pub(crate) fn start_reduction(&self) {
         let is_last = self.rank.is_last_micro_batch();
-        let per_micro_batch = self.stage() >= ZeroLevel::Gradients;
+        let per_micro_batch = self.stage() >= ZeroStage::Gradients;
         if self.is_empty()
             || !(is_last || per_micro_batch)
             || self.reduction.is_started.replace(true)
@@ -129,7 +129,7 @@ impl Unit {
         if per_micro_batch {
             self.reset_contributions();
         }
-        if self.stage() == ZeroLevel::Replicated {
+        if self.stage() == ZeroStage::Replicated {
             self.start_replica_all_reduce();
         } else {
             let payload = self.take_payload();
@@ -182,7 +182,7 @@ impl Unit {
 
     /// Starts the all-reduce over the ranks that replicate the shard, if there are any.
     fn start_replica_all_reduce(&self) {
-        let is_replicated = self.stage() == ZeroLevel::Replicated;
+        let is_replicated = self.stage() == ZeroStage::Replicated;
         let axes = if is_replicated { AxisSet::DATA } else { REPLICAS };
         let group = self.rank.process_group(axes);
         if group.size() == 1 {
@@ -201,7 +201,7 @@ impl Unit {
     fn take_payload(&self) -> Buffer {
         let dtype = self.rank.reduce_dtype();
         let mut whole = self.gradient.whole.borrow_mut();
-        let is_transient = self.stage() >= ZeroLevel::Gradients;
+        let is_transient = self.stage() >= ZeroStage::Gradients;
         match whole.take() {
             Some(buffer) if dtype == DType::F32 => buffer,
             Some(buffer) => {
@@ -215,7 +215,7 @@ impl Unit {
 
     fn copy_payload(&self, values: View<'_>) -> Buffer {
         let dtype = self.rank.reduce_dtype();
-        let mut copy = self.rank.meter().alloc(dtype, values.len(), Category::Communication);
+        let mut copy = self.rank.allocator().alloc(dtype, values.len(), Category::Communication);
         self.rank.backend().cast(values, copy.view_mut());
         copy
     }
@@ -236,7 +236,7 @@ impl Unit {
                 .map(|param| param.range())
                 .collect();
             let len = ranges.iter().map(Range::len).sum();
-            let mut staging = rank.meter().alloc(DType::F32, len, Category::Communication);
+            let mut staging = rank.allocator().alloc(DType::F32, len, Category::Communication);
             let placed_ranges = || {
                 let starts = ranges.iter().scan(0, |end, range| {
                     *end += range.len();

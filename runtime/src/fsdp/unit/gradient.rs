@@ -4,9 +4,9 @@ use std::cell::{Ref, RefCell, RefMut};
 use std::panic::Location;
 
 use crate::backend::{Buffer, Category, DType};
-use crate::context::ZeroLevel;
+use crate::context::ZeroStage;
 
-use super::{Stretch, Unit};
+use super::{Unit, UnitSlice};
 
 /// Gradient buffers of a unit, in f32.
 ///
@@ -37,8 +37,8 @@ pub(crate) struct GradientOwner {
 impl Unit {
     pub(super) fn allocate_gradient(&self) {
         let rank = &self.rank;
-        let zeros = |len| rank.meter().zeros(DType::F32, len, Category::Gradients);
-        if self.stage() >= ZeroLevel::Gradients {
+        let zeros = |len| rank.allocator().zeros(DType::F32, len, Category::Gradients);
+        if self.stage() >= ZeroStage::Gradients {
             *self.gradient.shard.borrow_mut() = Some(zeros(self.shard().len()));
         } else {
             *self.gradient.whole.borrow_mut() = Some(zeros(self.len()));
@@ -49,21 +49,21 @@ impl Unit {
     pub(crate) fn gradient_mut(&self) -> RefMut<'_, Buffer> {
         RefMut::map(self.gradient.whole.borrow_mut(), |whole| {
             whole.get_or_insert_with(|| {
-                self.rank.meter().alloc(DType::F32, self.len(), Category::Communication)
+                self.rank.allocator().alloc(DType::F32, self.len(), Category::Communication)
             })
         })
     }
 
     /// Returns the reduced gradient of the shard.
-    pub(crate) fn reduced_gradient(&self) -> Stretch<'_> {
+    pub(crate) fn reduced_gradient(&self) -> UnitSlice<'_> {
         const REDUCED: &str = "gradients are read after their reduction";
-        if self.stage() >= ZeroLevel::Gradients {
+        if self.stage() >= ZeroStage::Gradients {
             let shard = self.gradient.shard.borrow();
             let shard = Ref::map(shard, |shard| shard.as_ref().expect(REDUCED));
-            Stretch::new(shard, 0..self.shard().len())
+            UnitSlice::new(shard, 0..self.shard().len())
         } else {
             let whole = self.gradient.whole.borrow();
-            Stretch::new(Ref::map(whole, |whole| whole.as_ref().expect(REDUCED)), self.shard())
+            UnitSlice::new(Ref::map(whole, |whole| whole.as_ref().expect(REDUCED)), self.shard())
         }
     }
 

@@ -11,7 +11,7 @@ use std::rc::{Rc, Weak};
 
 use crate::backend::{Buffer, DType, View, ViewMut};
 use crate::comm::{Blocks, Site};
-use crate::context::{Rank, Staged, ZeroLevel, fail};
+use crate::context::{Rank, Staged, ZeroStage, fail};
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::Extent;
 
@@ -23,7 +23,7 @@ use values::Values;
 
 pub(crate) use cuda_graph::CapturedBuffers;
 pub(crate) use gradient::GradientOwner;
-pub use values::Stretch;
+pub use values::UnitSlice;
 
 /// Alignment in elements of parameters and shards in the flat buffers (a cache line of `f32`).
 const LINE: usize = 16;
@@ -96,7 +96,7 @@ impl Unit {
 
     /// Returns the range of the flat buffers that this rank updates: all of them at ZeRO stage 0.
     pub fn shard(&self) -> Range<usize> {
-        if self.stage() == ZeroLevel::Replicated {
+        if self.stage() == ZeroStage::Replicated {
             return 0..self.len();
         }
         let shards = self.shard_blocks();
@@ -201,7 +201,7 @@ impl Unit {
     /// stage 0 that is `own`; above, all ranks of the axis call it.
     pub(crate) fn gather_shards(&self, own: View<'_>) -> Buffer {
         let mut whole = self.rank.scratch(DType::F32, self.len());
-        if self.stage() == ZeroLevel::Replicated {
+        if self.stage() == ZeroStage::Replicated {
             self.rank.backend().cast(own, whole.view_mut());
             return whole;
         }
@@ -218,8 +218,8 @@ impl Unit {
     }
 
     /// Returns the ZeRO stage in effect.
-    pub(super) fn stage(&self) -> ZeroLevel {
-        self.rank.zero_level()
+    pub(super) fn stage(&self) -> ZeroStage {
+        self.rank.zero_stage()
     }
 
     /// Returns the shards of all ranks of the `fsdp` axis.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::backend::{Buffer, Category, DType, View, ViewMut};
 use crate::comm::Pending;
-use crate::context::{ZeroLevel, fail};
+use crate::context::{ZeroStage, fail};
 
 use super::{FSDP, Unit};
 
@@ -37,21 +37,21 @@ pub(super) enum Whole {
 }
 
 /// Borrowed slice of a flat buffer of a unit: values or gradients of parameters, on this rank.
-pub struct Stretch<'a> {
+pub struct UnitSlice<'a> {
     whole: Ref<'a, Buffer>,
     range: Range<usize>,
 }
 
-impl<'a> Stretch<'a> {
+impl<'a> UnitSlice<'a> {
     /// Borrows the elements `range` of a buffer.
-    pub(super) fn new(whole: Ref<'a, Buffer>, range: Range<usize>) -> Stretch<'a> {
-        Stretch { whole, range }
+    pub(super) fn new(whole: Ref<'a, Buffer>, range: Range<usize>) -> UnitSlice<'a> {
+        UnitSlice { whole, range }
     }
 
     /// Returns the elements `range` of the slice.
-    pub(crate) fn part(self, range: Range<usize>) -> Stretch<'a> {
+    pub(crate) fn part(self, range: Range<usize>) -> UnitSlice<'a> {
         let start = self.range.start;
-        Stretch { whole: self.whole, range: start + range.start..start + range.end }
+        UnitSlice { whole: self.whole, range: start + range.start..start + range.end }
     }
 
     /// Returns the elements.
@@ -63,9 +63,9 @@ impl<'a> Stretch<'a> {
 impl Unit {
     pub(super) fn allocate_values(&self) {
         let (rank, shard) = (&self.rank, self.shard());
-        let zeros = |dtype, len, category| rank.meter().zeros(dtype, len, category);
+        let zeros = |dtype, len, category| rank.allocator().zeros(dtype, len, category);
         let dtype = rank.compute_dtype();
-        if self.stage() == ZeroLevel::Parameters {
+        if self.stage() == ZeroStage::Parameters {
             let own = zeros(dtype, shard.len(), Category::Parameters);
             *self.values.own.borrow_mut() = Some(Arc::new(own));
         } else {
@@ -79,7 +79,7 @@ impl Unit {
     }
 
     /// Returns the values of the elements `range` of the flat buffers, which are unsharded or on their way.
-    pub(crate) fn read(&self, range: Range<usize>) -> Stretch<'_> {
+    pub(crate) fn read(&self, range: Range<usize>) -> UnitSlice<'_> {
         self.wait_for_values();
         let whole = Ref::map(self.values.whole.borrow(), |whole| match whole {
             Whole::Here(buffer) => buffer,
@@ -87,7 +87,7 @@ impl Unit {
                 unreachable!("the values were unsharded and waited for")
             }
         });
-        Stretch { whole, range }
+        UnitSlice { whole, range }
     }
 
     /// Waits for the all-gather of the values, if it is in progress.
@@ -107,7 +107,7 @@ impl Unit {
         let mut whole = self.values.whole.borrow_mut();
         if let (Whole::Absent, Some(own)) = (&*whole, &*self.values.own.borrow()) {
             let rank = &self.rank;
-            let gathered = rank.meter().alloc(own.dtype(), self.len(), Category::Communication);
+            let gathered = rank.allocator().alloc(own.dtype(), self.len(), Category::Communication);
             let group = rank.process_group(FSDP);
             let site = self.site("parameters");
             *whole = Whole::Arriving(group.start_all_gather(
@@ -141,7 +141,7 @@ impl Unit {
         self.wait_for_values();
         self.note_change();
         if let Whole::Here(whole) = &mut *self.values.whole.borrow_mut()
-            && self.stage() != ZeroLevel::Parameters
+            && self.stage() != ZeroStage::Parameters
         {
             let mut view = whole.view_mut();
             backend.cast(block, view.slice(start..start + block.len()));
@@ -160,15 +160,15 @@ impl Unit {
     }
 
     /// Returns this rank's shard in f32.
-    pub(crate) fn master(&self) -> Stretch<'_> {
+    pub(crate) fn master(&self) -> UnitSlice<'_> {
         self.wait_for_values();
         let master = self.values.master.borrow();
         if let Ok(master) = Ref::filter_map(master, Option::as_ref) {
-            return Stretch::new(master, 0..self.shard().len());
+            return UnitSlice::new(master, 0..self.shard().len());
         }
         let own = self.values.own.borrow();
         if let Ok(own) = Ref::filter_map(own, |own| own.as_deref()) {
-            return Stretch::new(own, 0..self.shard().len());
+            return UnitSlice::new(own, 0..self.shard().len());
         }
         let whole = Ref::map(self.values.whole.borrow(), |whole| match whole {
             Whole::Here(whole) => whole,
@@ -176,7 +176,7 @@ impl Unit {
                 unreachable!("below ZeRO stage 3 the values are whole")
             }
         });
-        Stretch::new(whole, self.shard())
+        UnitSlice::new(whole, self.shard())
     }
 
     /// Changes a range of the shard by `visit`, which gets the f32 values and, if the compute dtype is another, the values
@@ -205,7 +205,7 @@ impl Unit {
     /// Increases the version of the values. At ZeRO stage 3, frees the gathered old values.
     fn note_change(&self) {
         self.set_version(self.version() + 1);
-        if self.stage() == ZeroLevel::Parameters {
+        if self.stage() == ZeroStage::Parameters {
             self.wait_for_values();
             self.reshard();
         }
@@ -215,8 +215,8 @@ impl Unit {
     pub(in super::super) fn start_publish(&self) {
         self.note_change();
         match self.stage() {
-            ZeroLevel::Replicated | ZeroLevel::Parameters => {}
-            ZeroLevel::Optimizer | ZeroLevel::Gradients => {
+            ZeroStage::Replicated | ZeroStage::Parameters => {}
+            ZeroStage::Optimizer | ZeroStage::Gradients => {
                 // Values that no layer has read since the last update are still on their way.
                 self.wait_for_values();
                 let mut whole = self.values.whole.borrow_mut();

@@ -8,7 +8,7 @@ mod tests;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use crate::tensor::{Rank, Region, RegionData, recompute};
+use crate::tensor::{CheckpointedSegment, Rank, SegmentData, recompute};
 
 pub use policy::{Grouping, RecomputeOverride, RecomputePolicy, UnknownRecompute};
 pub(super) use segments::Segment;
@@ -65,7 +65,7 @@ impl<M, N> RecomputeEvery for Stack<M, N> {
 pub struct Recomputed<M> {
     model: Rc<M>,
     /// `None` if an override of the run replaces the model's attributes.
-    segment: Option<Rc<Region>>,
+    segment: Option<Rc<CheckpointedSegment>>,
     rank: Rank,
 }
 
@@ -73,18 +73,18 @@ impl<M: Module + 'static> Recomputed<M> {
     /// Computes the model's output for `x`.
     pub fn forward(&self, x: &impl ForwardInput<M::In>) -> M::Out
     where
-        M::In: RegionData,
-        M::Out: RegionData,
+        M::In: SegmentData,
+        M::Out: SegmentData,
     {
         self.run(x.forward_input())
     }
 }
 
 impl<M: 'static> Recomputed<M> {
-    fn run<X: RegionData>(&self, x: &X) -> M::Out
+    fn run<X: SegmentData>(&self, x: &X) -> M::Out
     where
         M: Layer<X>,
-        M::Out: RegionData,
+        M::Out: SegmentData,
     {
         let Some(segment) = &self.segment else { return self.model.forward(x) };
         let model = Rc::clone(&self.model);
@@ -108,9 +108,9 @@ impl<M: Build> Build for Recomputed<M> {
     }
 }
 
-impl<X: RegionData, M: Layer<X> + 'static> Layer<X> for Recomputed<M>
+impl<X: SegmentData, M: Layer<X> + 'static> Layer<X> for Recomputed<M>
 where
-    M::Out: RegionData,
+    M::Out: SegmentData,
 {
     type Out = M::Out;
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::tensor::{Keep, Region};
+use crate::tensor::{CheckpointedSegment, SavePolicy};
 
 use super::super::Builder;
 use super::{Grouping, RecomputeOverride, RecomputePolicy};
@@ -12,19 +12,26 @@ use super::{Grouping, RecomputeOverride, RecomputePolicy};
 pub(in crate::nn) struct Segment {
     pub(in crate::nn) layers: Range<usize>,
     /// `None` if the layers are not recomputed.
-    pub(in crate::nn) region: Option<Rc<Region>>,
+    pub(in crate::nn) region: Option<Rc<CheckpointedSegment>>,
 }
 
 impl Builder<'_> {
     /// Returns the segment of the model in this field, if it is recomputed. An override applies to stacks only.
-    pub(super) fn model_segment(&self, declared: Option<RecomputePolicy>) -> Option<Rc<Region>> {
+    pub(super) fn model_segment(
+        &self,
+        declared: Option<RecomputePolicy>,
+    ) -> Option<Rc<CheckpointedSegment>> {
         let policy = declared?;
         self.check_saved(self.path(), policy.save);
         if self.sizes().recompute.is_some() {
             return None;
         }
         let keep = kept_under(&[self.path().to_owned()], policy.save);
-        Some(Rc::new(Region { path: self.path().to_owned(), keep, offload: policy.offload }))
+        Some(Rc::new(CheckpointedSegment {
+            path: self.path().to_owned(),
+            keep,
+            offload: policy.offload,
+        }))
     }
 
     /// Returns the segments of the stack in this field, which has `count` layers.
@@ -69,7 +76,11 @@ impl Builder<'_> {
                 let keep = kept_under(&roots, policy.save);
                 Segment {
                     layers,
-                    region: Some(Rc::new(Region { path, keep, offload: policy.offload })),
+                    region: Some(Rc::new(CheckpointedSegment {
+                        path,
+                        keep,
+                        offload: policy.offload,
+                    })),
                 }
             })
             .collect()
@@ -82,7 +93,11 @@ impl Builder<'_> {
             let inputs = self.attention_inputs(&path);
             let region = (!inputs.is_empty()).then(|| {
                 self.note_recomputed();
-                Rc::new(Region { path, keep: Keep::AllBut(inputs), offload: false })
+                Rc::new(CheckpointedSegment {
+                    path,
+                    keep: SavePolicy::AllBut(inputs),
+                    offload: false,
+                })
             });
             Segment { layers: layer..layer + 1, region }
         };
@@ -120,11 +135,11 @@ fn grouped(grouping: Grouping) -> RecomputePolicy {
     RecomputePolicy { grouping, ..RecomputePolicy::default() }
 }
 
-fn kept_under(roots: &[String], save: &[&str]) -> Keep {
+fn kept_under(roots: &[String], save: &[&str]) -> SavePolicy {
     if save.is_empty() {
-        return Keep::Nothing;
+        return SavePolicy::Nothing;
     }
     let paths =
         |root: &String| save.iter().map(|path| format!("{root}.{path}")).collect::<Vec<_>>();
-    Keep::Under(roots.iter().flat_map(paths).collect())
+    SavePolicy::Under(roots.iter().flat_map(paths).collect())
 }

@@ -8,7 +8,7 @@ use crate::nn::{
     Attention, Build, Builder, Built, Layers, Linear, RecomputeOverride, RmsNorm, Rope, Sizes,
     Stack, declare,
 };
-use crate::tensor::{Keep, Rank, Region, Tensor};
+use crate::tensor::{CheckpointedSegment, Rank, SavePolicy, Tensor};
 use crate::{dims, forward, model};
 
 dims! { crate = crate; Batch @ data, Seq, Hidden, Heads, HeadDim, Inner }
@@ -105,7 +105,7 @@ fn built<M: Build>(sizes: &Sizes) -> M {
 }
 
 /// The checkpointed segments of a stack, after checking that the segments cover all layers.
-fn regions<M, N>(stack: &Stack<M, N>) -> Vec<Region> {
+fn regions<M, N>(stack: &Stack<M, N>) -> Vec<CheckpointedSegment> {
     let layers: Vec<usize> =
         stack.segments.iter().flat_map(|segment| segment.layers.clone()).collect();
     assert_eq!(layers, (0..stack.layers().len()).collect::<Vec<_>>());
@@ -116,15 +116,15 @@ fn paths<M, N>(stack: &Stack<M, N>) -> Vec<String> {
     regions(stack).into_iter().map(|region| region.path).collect()
 }
 
-fn under(paths: &[&str]) -> Keep {
-    Keep::Under(paths.iter().map(|path| (*path).to_owned()).collect())
+fn under(paths: &[&str]) -> SavePolicy {
+    SavePolicy::Under(paths.iter().map(|path| (*path).to_owned()).collect())
 }
 
 #[test]
 fn attributes_group_layers_into_segments() {
     let each = regions(&built::<Each>(&sizes()).blocks);
     assert_eq!(each.len(), 5);
-    let third = Region {
+    let third = CheckpointedSegment {
         path: "blocks.2".to_owned(),
         keep: under(&["blocks.2.attn.core", "blocks.2.norm"]),
         offload: true,
@@ -137,14 +137,21 @@ fn attributes_group_layers_into_segments() {
         ("blocks.2-3", under(&["blocks.2.attn.q", "blocks.3.attn.q"])),
         ("blocks.4", under(&["blocks.4.attn.q"])),
     ];
-    let expected =
-        expected.map(|(path, keep)| Region { path: path.to_owned(), keep, offload: false });
+    let expected = expected.map(|(path, keep)| CheckpointedSegment {
+        path: path.to_owned(),
+        keep,
+        offload: false,
+    });
     assert_eq!(pairs, expected);
 
     let root = built::<Root>(&sizes());
     assert_eq!(paths(&root.blocks), ["blocks.0-2", "blocks.3-4"]);
     let last = root.last.segment.as_deref();
-    let expected = Region { path: "last".to_owned(), keep: under(&["last.attn"]), offload: false };
+    let expected = CheckpointedSegment {
+        path: "last".to_owned(),
+        keep: under(&["last.attn"]),
+        offload: false,
+    };
     assert_eq!(last, Some(&expected));
     assert!(paths(&built::<Plain>(&sizes()).blocks).is_empty());
 }
@@ -162,7 +169,8 @@ fn an_override_applies_to_outer_stacks_only() {
         assert_eq!(paths(&root.blocks), expected, "{by}");
         assert_eq!(root.last.segment, None, "{by}");
         let regions = regions(&built::<Each>(&overridden(by)).blocks);
-        let plain = regions.iter().all(|region| region.keep == Keep::Nothing && !region.offload);
+        let plain =
+            regions.iter().all(|region| region.keep == SavePolicy::Nothing && !region.offload);
         assert!(plain, "{by}: {regions:?}");
         assert_eq!(paths(&built::<Plain>(&overridden(by)).blocks), expected, "{by}");
     }
@@ -179,8 +187,11 @@ fn attention_is_recomputed_with_its_inputs() {
     let attn = regions(&built::<Plain>(&overridden("attn")).blocks);
     assert_eq!(attn.len(), 5);
     let leads = ["core", "k", "q", "rope", "v"].map(|field| format!("blocks.3.attn.{field}"));
-    let fourth =
-        Region { path: "blocks.3".to_owned(), keep: Keep::AllBut(leads.into()), offload: false };
+    let fourth = CheckpointedSegment {
+        path: "blocks.3".to_owned(),
+        keep: SavePolicy::AllBut(leads.into()),
+        offload: false,
+    };
     assert_eq!(attn[3], fourth);
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::backend::{Buffer, Category, DType, SgdArgs, SgdStep, View, ViewMut};
 use crate::comm::{Blocks, Communicator, Pending, Site};
 use crate::layout::{AxisId, AxisSet};
-use crate::tensor::{Extent, ParamRef, Rank, Unit, ZeroLevel, fail};
+use crate::tensor::{Extent, ParamRef, Rank, Unit, ZeroStage, fail};
 
 use super::super::{Group, OptimizerStep, ParamGroups, UnitState};
 use super::matrix::{MatrixBlock, MatrixShard};
@@ -144,12 +144,12 @@ impl MatrixExchange {
                 }
             }
         }
-        let meter = step.rank().meter();
+        let allocator = step.rank().allocator();
         let unsent = round.iter().zip(&send).filter(|(_, sent)| **sent == 0);
         let unsent = unsent.map(|(matrix, _)| matrix.shard_of(me).run.len()).max().unwrap_or(0);
-        let mut scratch = meter.alloc(DType::F32, unsent, Category::Workspace);
+        let mut scratch = allocator.alloc(DType::F32, unsent, Category::Workspace);
         let len = send.iter().sum();
-        let mut sent = meter.alloc(DType::F32, len, Category::Communication);
+        let mut sent = allocator.alloc(DType::F32, len, Category::Communication);
         let mut start = 0;
         for (matrix, count) in round.iter().zip(&send) {
             let direction = match *count {
@@ -159,7 +159,7 @@ impl MatrixExchange {
             advance_momentum(step, &mut states[matrix.unit], options, matrix, direction);
             start += count;
         }
-        let arriving = meter.alloc(DType::F32, recv.iter().sum(), Category::Communication);
+        let arriving = allocator.alloc(DType::F32, recv.iter().sum(), Category::Communication);
         self.group.start_all_to_all(&round[0].gather, Arc::new(sent), arriving, &send, &recv)
     }
 
@@ -187,7 +187,7 @@ impl MatrixExchange {
         round: &[ExchangedMatrix],
         result: Option<Buffer>,
     ) -> Pending {
-        let (backend, meter) = (rank.backend(), rank.meter());
+        let (backend, allocator) = (rank.backend(), rank.allocator());
         let (me, members) = (self.group.rank(), self.group.size());
         let (mut send, mut recv) = (vec![0; members], vec![0; members]);
         for (owner, matrix) in round.iter().enumerate() {
@@ -197,7 +197,7 @@ impl MatrixExchange {
             send = own.shards.iter().map(|shard| shard.run.len()).collect();
         }
         let len = send.iter().sum();
-        let mut sent = meter.alloc(DType::F32, len, Category::Communication);
+        let mut sent = allocator.alloc(DType::F32, len, Category::Communication);
         if let (Some(own), Some(result)) = (self.own_matrix(round), result) {
             let mut start = 0;
             for shard in &own.shards {
@@ -206,7 +206,7 @@ impl MatrixExchange {
                 start = end;
             }
         }
-        let arriving = meter.alloc(DType::F32, recv.iter().sum(), Category::Communication);
+        let arriving = allocator.alloc(DType::F32, recv.iter().sum(), Category::Communication);
         self.group.start_all_to_all(&round[0].scatter, Arc::new(sent), arriving, &send, &recv)
     }
 
@@ -294,8 +294,8 @@ fn matrix_shard(rank: &Rank, world: usize, param: &ParamRef, run: Range<usize>) 
             Extent::part(extent.global, mesh.index_in_group(world, axes), mesh.degree_of(axes))
         })
         .collect();
-    let sharded = match rank.zero_level() {
-        ZeroLevel::Replicated => AxisSet::NONE,
+    let sharded = match rank.zero_stage() {
+        ZeroStage::Replicated => AxisSet::NONE,
         _ => AxisSet::of(AxisId::Fsdp),
     };
     let replicas = AxisSet::ALL.minus(param.varies()).minus(sharded);

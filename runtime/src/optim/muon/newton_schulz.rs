@@ -44,8 +44,8 @@ fn iterate_newton_schulz(backend: &dyn Backend, mut x: Buffer, rows: usize, cols
         Gemm { m: side, n: side, k: side, trans_a: false, trans_b: false, accumulate: false };
     let gram = Gemm { k: rows.max(cols), trans_a: !wide, trans_b: wide, ..square };
     let apply = Gemm { m: rows, n: cols, accumulate: true, ..square };
-    let (meter, dtype) = (Arc::clone(x.meter()), x.dtype());
-    let alloc = |len| meter.alloc(dtype, len, Category::Workspace);
+    let (allocator, dtype) = (Arc::clone(x.allocator()), x.dtype());
+    let alloc = |len| allocator.alloc(dtype, len, Category::Workspace);
     let mut next = alloc(x.len());
     let [mut first, mut second, mut sum] = [(); 3].map(|()| alloc(side * side));
     for _ in 0..ITERATIONS {
@@ -67,7 +67,7 @@ fn cast_to(backend: &dyn Backend, x: Buffer, dtype: DType) -> Buffer {
     if x.dtype() == dtype {
         return x;
     }
-    let mut other = x.meter().alloc(dtype, x.len(), Category::Workspace);
+    let mut other = x.allocator().alloc(dtype, x.len(), Category::Workspace);
     backend.cast(x.view(), other.view_mut());
     other
 }
@@ -87,7 +87,7 @@ fn scaled(a: f32) -> Expr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::MemoryMeter;
+    use crate::backend::CachingAllocator;
     use crate::backend::cpu::CpuBackend;
     use crate::random;
 
@@ -104,12 +104,12 @@ mod tests {
             let values: Vec<f64> =
                 (0..side).map(|index| 1.0 - (1.0 - smallest) * fraction(index)).collect();
             let x = composed(&left, &values, &right);
-            let meter = MemoryMeter::new();
+            let allocator = CachingAllocator::new();
             let narrow: Vec<f32> = x.iter().map(|x| *x as f32).collect();
             for (dtype, band, tolerance) in
                 [(DType::F32, 0.68..=1.14, 1e-5), (DType::Bf16, 0.6..=1.25, 0.05)]
             {
-                let x = meter.copy_of(&narrow, Category::Workspace);
+                let x = allocator.copy_of(&narrow, Category::Workspace);
                 let got = orthogonalize(&backend, x, rows, cols, dtype);
                 let got: Vec<f64> = got.typed::<f32>().iter().copied().map(f64::from).collect();
                 // Singular values along the vectors of `x`, and a residual of zero.
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn zeros_stay_zeros() {
         let backend = CpuBackend::new(1).unwrap();
-        let x = MemoryMeter::new().zeros(DType::F32, 20, Category::Workspace);
+        let x = CachingAllocator::new().zeros(DType::F32, 20, Category::Workspace);
         assert_eq!(orthogonalize(&backend, x, 4, 5, DType::F32).typed::<f32>(), [0.0; 20]);
     }
 

@@ -2,7 +2,7 @@
 
 use crate::layout::{AxisId, AxisSet};
 use crate::nn::RecomputeOverride;
-use crate::tensor::ZeroLevel;
+use crate::tensor::ZeroStage;
 
 use super::Config;
 
@@ -16,7 +16,7 @@ pub fn memory_advice(config: &Config) -> String {
     if config.recompute != Some(RecomputeOverride::Full) {
         ways.push("--recompute full");
     }
-    if config.mesh.degree(AxisId::Fsdp) > 1 && config.zero < ZeroLevel::Parameters {
+    if config.mesh.degree(AxisId::Fsdp) > 1 && config.zero < ZeroStage::Parameters {
         ways.push("a higher --zero");
     }
     ways.extend(["more fsdp or tp ranks", "a smaller --batch or --seq", "a smaller model"]);

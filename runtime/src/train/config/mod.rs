@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use crate::data::Order;
 use crate::mesh::MeshShape;
 use crate::nn::RecomputeOverride;
-use crate::tensor::{Settings, ZeroLevel};
+use crate::tensor::{Settings, ZeroStage};
 
 mod error;
 mod file;
@@ -44,7 +44,7 @@ pub struct Config {
     pub mesh: MeshShape,
     /// `--zero`: the ZeRO stage; by default 3 if the mesh has an `fsdp` axis.
     #[serde(serialize_with = "zero_stage_number")]
-    pub zero: ZeroLevel,
+    pub zero: ZeroStage,
     /// `--micro-batches`: gradient-accumulation steps of each rank.
     pub micro_batches: usize,
     /// `--recompute`: activation checkpointing; `None` leaves it to the model.
@@ -207,7 +207,7 @@ impl Config {
     }
 }
 
-fn zero_stage_number<S: Serializer>(level: &ZeroLevel, to: S) -> Result<S::Ok, S::Error> {
+fn zero_stage_number<S: Serializer>(level: &ZeroStage, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_u8(level.number())
 }
 

@@ -6,7 +6,7 @@ use crate::backend::DType;
 use crate::layout::AxisId;
 use crate::mesh::MeshShape;
 use crate::nn::{RecomputeOverride, UnknownRecompute};
-use crate::tensor::ZeroLevel;
+use crate::tensor::ZeroStage;
 
 use super::Device;
 use super::values::Values;
@@ -32,22 +32,22 @@ impl Precision {
 }
 
 /// Returns the ZeRO stage, which above 0 needs an `fsdp` axis.
-pub(super) fn zero(values: &mut Values, mesh: &MeshShape) -> ZeroLevel {
+pub(super) fn zero(values: &mut Values, mesh: &MeshShape) -> ZeroStage {
     let degree = mesh.degree(AxisId::Fsdp);
-    let given = values.count("zero").and_then(|level| ZeroLevel::ALL.get(level as usize).copied());
+    let given = values.count("zero").and_then(|level| ZeroStage::ALL.get(level as usize).copied());
     match given {
-        Some(level) if level > ZeroLevel::Replicated && degree == 1 && values.fits("mesh") => {
+        Some(level) if level > ZeroStage::Replicated && degree == 1 && values.fits("mesh") => {
             let message = format!(
                 "{} shards over the fsdp axis, whose degree is 1 in --mesh {mesh}; use {}, or --zero 0",
                 level.number(),
                 sharded_instead(mesh)
             );
             values.problem("zero", message);
-            ZeroLevel::Replicated
+            ZeroStage::Replicated
         }
         Some(level) => level,
-        None if degree > 1 => ZeroLevel::Parameters,
-        None => ZeroLevel::Replicated,
+        None if degree > 1 => ZeroStage::Parameters,
+        None => ZeroStage::Replicated,
     }
 }
 

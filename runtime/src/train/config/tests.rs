@@ -58,7 +58,7 @@ fn default_run_has_four_ranks() {
     let adamw = AdamWOptions { betas: (0.9, 0.95), eps: 1e-8, weight_decay: 0.1 };
     assert_eq!(rule_of(&config), format!("{adamw:?}"));
     assert_eq!(config.optimizer.ema, None);
-    assert_eq!((config.zero, config.recompute), (ZeroLevel::Replicated, None));
+    assert_eq!((config.zero, config.recompute), (ZeroStage::Replicated, None));
     assert_eq!((config.micro_batches, config.memory_limit), (1, None));
     assert_eq!((config.dtype, config.reduce_dtype), (Precision::F32, Precision::F32));
     assert_eq!(config.optimizer.clip, Some(1.0));
@@ -94,7 +94,7 @@ fn flags_reach_their_fields() {
     .unwrap();
     let expected = Config {
         mesh: "fsdp=2".parse().unwrap(),
-        zero: ZeroLevel::Gradients,
+        zero: ZeroStage::Gradients,
         micro_batches: 4,
         recompute: Some(RecomputeOverride::Every(2.try_into().unwrap())),
         memory_limit: Some(3 << 29),
@@ -156,10 +156,10 @@ fn flags_reach_their_fields() {
 #[test]
 fn zero_stage_defaults_to_the_mesh() {
     let zero = |line: &str| parse(line).unwrap().zero;
-    assert_eq!(zero("--mesh dp=2"), ZeroLevel::Replicated);
-    assert_eq!(zero("--mesh dp=2 --zero 0"), ZeroLevel::Replicated);
-    assert_eq!(zero("--mesh dp=2,fsdp=2"), ZeroLevel::Parameters);
-    for level in ZeroLevel::ALL {
+    assert_eq!(zero("--mesh dp=2"), ZeroStage::Replicated);
+    assert_eq!(zero("--mesh dp=2 --zero 0"), ZeroStage::Replicated);
+    assert_eq!(zero("--mesh dp=2,fsdp=2"), ZeroStage::Parameters);
+    for level in ZeroStage::ALL {
         assert_eq!(zero(&format!("--mesh fsdp=2,tp=2 --zero {}", level.number())), level);
     }
 }
@@ -171,7 +171,7 @@ fn rank_settings_follow_from_flags() {
         seed: 5,
         compute: DType::Bf16,
         reduce: DType::F32,
-        zero: ZeroLevel::Optimizer,
+        zero: ZeroStage::Optimizer,
         memory_limit: Some(1000),
         logits_limit: None,
     };

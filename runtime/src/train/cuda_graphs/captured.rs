@@ -2,7 +2,7 @@
 
 use crate::backend::DeviceFailure;
 use crate::layout::Shape;
-use crate::tensor::{Metric, Pass, Passes, RecordedPass};
+use crate::tensor::{CapturedPass, Metric, Pass, PassGraphs};
 use crate::train::micro_batch::{
     CaptureError, GradAccumulator, MicroBatchInput, MicroBatchKind, MicroBatchLauncher,
     MicroBatchPass,
@@ -11,18 +11,18 @@ use crate::train::micro_batch::{
 /// The captured graphs of a step: one for each kind of micro-batch.
 pub(super) struct CapturedGraphs<S> {
     /// In the order of capture.
-    graphs: Vec<(MicroBatchKind, RecordedPass<S>)>,
+    graphs: Vec<(MicroBatchKind, CapturedPass<S>)>,
     /// Set once all ranks have agreed that their memory suffices for the graphs and for the rest of a step.
     is_confirmed: bool,
     /// Elements that the losses of this step count so far.
     count: u64,
     /// Dropped last, after the graphs that use its memory.
-    passes: Passes,
+    passes: PassGraphs,
 }
 
 impl<S> CapturedGraphs<S> {
     /// Creates an empty set of graphs.
-    pub(super) fn new(passes: Passes) -> CapturedGraphs<S> {
+    pub(super) fn new(passes: PassGraphs) -> CapturedGraphs<S> {
         CapturedGraphs { graphs: Vec::new(), is_confirmed: false, count: 0, passes }
     }
 

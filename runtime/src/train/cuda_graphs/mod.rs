@@ -7,7 +7,7 @@
 mod captured;
 
 use crate::layout::Shape;
-use crate::tensor::{Passes, Rank, Varies};
+use crate::tensor::{PassGraphs, PassVariation, Rank};
 
 use super::console::say;
 use super::micro_batch::{CaptureError, EagerLauncher, MicroBatchLauncher, StepGradients};
@@ -61,7 +61,7 @@ impl<S: Shape> CudaGraphs<S> {
         step: impl Fn(&mut dyn MicroBatchLauncher<S>) -> Result<StepGradients<S>, CaptureError>,
     ) -> StepGradients<S> {
         if matches!(self.state, GraphState::WarmUp(0)) {
-            self.state = match Passes::new(rank) {
+            self.state = match PassGraphs::new(rank) {
                 Some(passes) => GraphState::Captured(CapturedGraphs::new(passes)),
                 None => GraphState::Off,
             };
@@ -72,13 +72,13 @@ impl<S: Shape> CudaGraphs<S> {
                 Err(error) => self.discard_step(rank, error),
             }
         }
-        let before = Varies::now(rank);
+        let before = PassVariation::now(rank);
         let Ok(gradients) = step(&mut EagerLauncher { rank }) else {
             unreachable!("eager launches do not fail");
         };
         if let GraphState::WarmUp(steps_left) = &mut self.state {
             *steps_left -= 1;
-            if let (0, Some(why)) = (*steps_left, Varies::now(rank).since(before)) {
+            if let (0, Some(why)) = (*steps_left, PassVariation::now(rank).since(before)) {
                 self.turn_off(&format!("in this model, {why}"));
             }
         }

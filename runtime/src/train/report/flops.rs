@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{BlockIndex, Buffer, Category, DType, Gemm, MemoryMeter, Queue};
+use crate::backend::{BlockIndex, Buffer, CachingAllocator, Category, DType, Gemm, StreamKind};
 use crate::comm::Site;
 use crate::layout::AxisSet;
 use crate::nn::Built;
@@ -35,7 +35,7 @@ pub fn measure_peak(rank: &Rank) -> f64 {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         let all = (threads * rank.degree_of(AxisSet::ALL)).min(cores);
         // The ranks of a device share it.
-        let share = if rank.meter().device().is_some() { 1 } else { all };
+        let share = if rank.allocator().device().is_some() { 1 } else { all };
         peak[0] = fastest_matmul(rank) / threads.min(cores) as f64 * share as f64;
     }
     rank.all_reduce_f64(AxisSet::ALL, &Site::new("peak FLOP/s"), &mut peak);
@@ -45,14 +45,14 @@ pub fn measure_peak(rank: &Rank) -> f64 {
 /// Returns the FLOP/s of the fastest of several matmuls. Other work on the machine only makes them slower.
 fn fastest_matmul(rank: &Rank) -> f64 {
     const AT_LEAST: (u32, Duration) = (8, Duration::from_millis(100));
-    // A separate meter: these buffers are not part of the memory of training.
-    let device = rank.meter().device();
-    let meter = MemoryMeter::on(device.cloned(), usize::MAX);
+    // A separate allocator: these buffers are not part of the memory of training.
+    let device = rank.allocator().device();
+    let allocator = CachingAllocator::on(device.cloned(), usize::MAX);
     // Large enough to reach the peak, small enough to be quick.
     let size = if device.is_some() { 4096 } else { 768 };
     let finish =
-        || device.iter().for_each(|device| device.synchronize(&device.mark(Queue::Compute)));
-    let [a, b, mut c] = [1, 2, 3].map(|key| random_matrix(rank, &meter, size, key));
+        || device.iter().for_each(|device| device.synchronize(&device.mark(StreamKind::Compute)));
+    let [a, b, mut c] = [1, 2, 3].map(|key| random_matrix(rank, &allocator, size, key));
     let gemm =
         Gemm { m: size, n: size, k: size, trans_a: false, trans_b: false, accumulate: false };
     let begin = Instant::now();
@@ -68,11 +68,11 @@ fn fastest_matmul(rank: &Rank) -> f64 {
 }
 
 /// Creates a matrix of normal random numbers, as in a model. A GPU draws less power for zeros, and runs at a higher clock.
-fn random_matrix(rank: &Rank, meter: &Arc<MemoryMeter>, size: usize, key: u64) -> Buffer {
-    let mut numbers = meter.alloc(DType::F32, size * size, Category::Workspace);
+fn random_matrix(rank: &Rank, allocator: &Arc<CachingAllocator>, size: usize, key: u64) -> Buffer {
+    let mut numbers = allocator.alloc(DType::F32, size * size, Category::Workspace);
     let index = BlockIndex::whole(&[size, size]);
     rank.backend().normal(key, 1.0, &index, numbers.view_mut());
-    let mut matrix = meter.alloc(rank.compute_dtype(), size * size, Category::Workspace);
+    let mut matrix = allocator.alloc(rank.compute_dtype(), size * size, Category::Workspace);
     rank.backend().cast(numbers.view(), matrix.view_mut());
     matrix
 }
@@ -143,8 +143,9 @@ mod tests {
     fn peak_is_measured_with_random_numbers() {
         let comms = RankComms::unattended(MeshShape::SINGLE);
         let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
-        let meter = MemoryMeter::new();
-        let [a, b] = [1, 2].map(|key| random_matrix(&rank, &meter, 64, key).view().to_vec::<f32>());
+        let allocator = CachingAllocator::new();
+        let [a, b] =
+            [1, 2].map(|key| random_matrix(&rank, &allocator, 64, key).view().to_vec::<f32>());
         let squares: f32 = a.iter().map(|x| x * x).sum();
         assert!((0.9..1.1).contains(&(squares / a.len() as f32)), "{squares}");
         assert_ne!(a, b);
@@ -158,6 +159,6 @@ mod tests {
         let peak = measure_peak(&rank);
         // Between a slow core's scalar arithmetic and more than any machine does.
         assert!((1e8..1e15).contains(&peak), "{peak}");
-        assert_eq!(rank.meter().total_peak(), 0, "the measurement is not part of the run");
+        assert_eq!(rank.allocator().total_peak(), 0, "the measurement is not part of the run");
     }
 }

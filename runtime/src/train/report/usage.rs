@@ -113,10 +113,10 @@ const TOTAL: &str = "total";
 
 /// Returns the peak bytes of any rank so far, by category and in total. Every rank calls it, and all get the same result.
 pub fn peak_bytes(rank: &Rank) -> Result<BTreeMap<&'static str, u64>> {
-    let meter = rank.meter();
+    let allocator = rank.allocator();
     let mut peaks: Vec<(&'static str, u64)> =
-        meter.peak().map(|(category, bytes)| (category.name(), bytes as u64)).collect();
-    peaks.push((TOTAL, meter.total_peak() as u64));
+        allocator.peak().map(|(category, bytes)| (category.name(), bytes as u64)).collect();
+    peaks.push((TOTAL, allocator.total_peak() as u64));
     // Collectives take 32-bit elements.
     let halves: Vec<u32> =
         peaks.iter().flat_map(|(_, bytes)| [(bytes >> 32) as u32, *bytes as u32]).collect();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use meshwright::backend::{
-    Backend, BlockIndex, Buffer, Category, DType, Device, MemoryMeter, Queue,
+    Backend, BlockIndex, Buffer, CachingAllocator, Category, DType, Device, StreamKind,
 };
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ struct Times {
 pub struct Report<'a> {
     backend: Arc<dyn Backend>,
     device: Arc<dyn Device>,
-    meter: Arc<MemoryMeter>,
+    allocator: Arc<CachingAllocator>,
     filter: String,
     effort: Effort,
     copy: f64,
@@ -80,12 +80,12 @@ impl<'a> Report<'a> {
         sink: &'a mut dyn FnMut(&Value),
     ) -> Report<'a> {
         let device = backend.device().expect("a GPU has memory of its own");
-        let meter = MemoryMeter::on(Some(Arc::clone(&device)), usize::MAX);
+        let allocator = CachingAllocator::on(Some(Arc::clone(&device)), usize::MAX);
         let (filter, table) = (filter.to_owned(), String::new());
         let mut report = Report {
             backend,
             device,
-            meter,
+            allocator,
             filter,
             effort,
             copy: 0.0,
@@ -181,7 +181,7 @@ impl<'a> Report<'a> {
 
     /// Allocates `len` elements of output.
     pub fn room(&self, dtype: DType, len: usize) -> Buffer {
-        self.meter.alloc(dtype, len, Category::Workspace)
+        self.allocator.alloc(dtype, len, Category::Workspace)
     }
 
     /// Returns `len` random numbers.
@@ -200,7 +200,7 @@ impl<'a> Report<'a> {
     /// Returns `len` uniformly distributed token ids below `vocab`.
     pub fn uniform_tokens(&self, len: usize, vocab: usize) -> Buffer {
         let ids: Vec<u32> = uniform(len).map(|u| (u * vocab as f64) as u32).collect();
-        self.meter.copy_of(&ids, Category::Workspace)
+        self.allocator.copy_of(&ids, Category::Workspace)
     }
 
     /// Returns `len` token ids below `vocab` distributed as in text: the token of rank r is 1/r as frequent as the
@@ -208,7 +208,7 @@ impl<'a> Report<'a> {
     pub fn zipf_tokens(&self, len: usize, vocab: usize) -> Buffer {
         let id = |u: f64| ((vocab as f64 + 1.0).powf(u) as u32 - 1).min(vocab as u32 - 1);
         let ids: Vec<u32> = uniform(len).map(id).collect();
-        self.meter.copy_of(&ids, Category::Workspace)
+        self.allocator.copy_of(&ids, Category::Workspace)
     }
 
     /// Measures the fastest of several series, each long enough for the timer's resolution.
@@ -234,7 +234,7 @@ impl<'a> Report<'a> {
         let start = Instant::now();
         (0..runs).for_each(|_| kernel(&*self.backend));
         let asked = start.elapsed();
-        self.device.synchronize(&self.device.mark(Queue::Compute));
+        self.device.synchronize(&self.device.mark(StreamKind::Compute));
         (start.elapsed(), asked)
     }
 }

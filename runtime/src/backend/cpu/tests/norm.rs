@@ -15,22 +15,22 @@ struct Expected {
 }
 
 /// RMSNorm is LayerNorm whose mean is taken to be zero, without a bias.
-fn reference(rows: usize, cols: usize, centred: bool) -> Expected {
+fn reference(rows: usize, cols: usize, centered: bool) -> Expected {
     let [x, dy] = [1, 2].map(|seed| wide(&values(rows * cols, seed)));
     let [weight, bias] = [3, 4].map(|seed| wide(&values(cols, seed)));
     let mut e =
         Expected { y: vec![], dx: vec![], dweight: vec![1.0; cols], dbias: vec![1.0; cols] };
     let n = cols as f64;
     for (x, dy) in x.chunks_exact(cols).zip(dy.chunks_exact(cols)) {
-        let mean = if centred { x.iter().sum::<f64>() / n } else { 0.0 };
+        let mean = if centered { x.iter().sum::<f64>() / n } else { 0.0 };
         let var = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
         let inv = 1.0 / (var + f64::from(EPS)).sqrt();
         let normal: Vec<f64> = x.iter().map(|x| (x - mean) * inv).collect();
         let g: Vec<f64> = dy.iter().zip(&weight).map(|(dy, w)| dy * w).collect();
-        let g_mean = if centred { g.iter().sum::<f64>() / n } else { 0.0 };
+        let g_mean = if centered { g.iter().sum::<f64>() / n } else { 0.0 };
         let dot = g.iter().zip(&normal).map(|(g, x)| g * x).sum::<f64>() / n;
         for i in 0..cols {
-            e.y.push(normal[i] * weight[i] + if centred { bias[i] } else { 0.0 });
+            e.y.push(normal[i] * weight[i] + if centered { bias[i] } else { 0.0 });
             e.dx.push(inv * (g[i] - g_mean - normal[i] * dot));
             e.dweight[i] += dy[i] * normal[i];
             e.dbias[i] += dy[i];
@@ -40,7 +40,7 @@ fn reference(rows: usize, cols: usize, centred: bool) -> Expected {
 }
 
 /// `[y, dx, dweight, dbias]`, of which gradients are added to 1 and the gradient of the residual, or are without these.
-fn run(cpu: &dyn Backend, rows: usize, cols: usize, centred: bool, add: bool) -> [Vec<f32>; 4] {
+fn run(cpu: &dyn Backend, rows: usize, cols: usize, centered: bool, add: bool) -> [Vec<f32>; 4] {
     let [x, dy] = [1, 2].map(|seed| values(rows * cols, seed));
     let [weight, bias] = [3, 4].map(|seed| values(cols, seed));
     let mut y = vec![f32::NAN; rows * cols];
@@ -50,7 +50,7 @@ fn run(cpu: &dyn Backend, rows: usize, cols: usize, centred: bool, add: bool) ->
     let [grad_x, grad_weight, grad_bias] = [&mut dx, &mut dweight, &mut dbias]
         .map(|to| LeafGrad { view: (&mut to[..]).into(), accumulate: add });
     let [x, dy, weight, bias] = [&x, &dy, &weight, &bias].map(|x| x[..].into());
-    if centred {
+    if centered {
         let statistics = ((&mut mean[..]).into(), (&mut inv[..]).into());
         cpu.layer_norm(LayerNormArgs {
             x,
@@ -100,17 +100,17 @@ fn residual(len: usize) -> Vec<f32> {
 
 #[test]
 fn norms_and_their_gradients_follow_the_formula() {
-    for centred in [false, true] {
+    for centered in [false, true] {
         for (rows, cols) in [(1, 1), (3, 7), (130, 64), (257, 200), (300, 515)] {
-            let expected = reference(rows, cols, centred);
+            let expected = reference(rows, cols, centered);
             on_every_backend(|cpu| {
-                let what = |name| format!("{name}, centred {centred}, {rows} x {cols}");
-                let [y, dx, mut dweight, mut dbias] = run(cpu, rows, cols, centred, false);
+                let what = |name| format!("{name}, centered {centered}, {rows} x {cols}");
+                let [y, dx, mut dweight, mut dbias] = run(cpu, rows, cols, centered, false);
                 dweight.iter_mut().chain(&mut dbias).for_each(|sum| *sum += 1.0);
                 assert_close(&what("y"), &y, &expected.y, 2e-6);
                 assert_close(&what("dx"), &dx, &expected.dx, 1e-5);
                 assert_close(&what("dweight"), &dweight, &expected.dweight, 2e-6);
-                if centred {
+                if centered {
                     assert_close(&what("dbias"), &dbias, &expected.dbias, 2e-6);
                 }
             });
@@ -120,18 +120,18 @@ fn norms_and_their_gradients_follow_the_formula() {
 
 #[test]
 fn accumulated_gradients_are_exact_sums() {
-    for centred in [false, true] {
+    for centered in [false, true] {
         for (rows, cols) in [(0, 5), (1, 1), (3, 7), (130, 64), (300, 515)] {
             on_every_backend(|cpu| {
-                let [_, dx, dweight, dbias] = run(cpu, rows, cols, centred, false);
-                let [_, sum, added_weight, added_bias] = run(cpu, rows, cols, centred, true);
+                let [_, dx, dweight, dbias] = run(cpu, rows, cols, centered, false);
+                let [_, sum, added_weight, added_bias] = run(cpu, rows, cols, centered, true);
                 let added = residual(rows * cols);
-                let what = format!("centred {centred}, {rows} x {cols}");
+                let what = format!("centered {centered}, {rows} x {cols}");
                 let two: Vec<f32> = added.iter().zip(&dx).map(|(a, b)| a + b).collect();
                 assert_eq!(sum, two, "dx, {what}");
                 let onto_one = |sums: &[f32]| sums.iter().map(|sum| 1.0 + sum).collect::<Vec<_>>();
                 assert_eq!(added_weight, onto_one(&dweight), "dweight, {what}");
-                if centred {
+                if centered {
                     assert_eq!(added_bias, onto_one(&dbias), "dbias, {what}");
                 }
             });
@@ -141,8 +141,8 @@ fn accumulated_gradients_are_exact_sums() {
 
 #[test]
 fn parameter_gradients_do_not_depend_on_threads() {
-    for centred in [false, true] {
-        assert_same_on_any_threads("norm", |cpu| run(cpu, 700, 130, centred, true).concat());
+    for centered in [false, true] {
+        assert_same_on_any_threads("norm", |cpu| run(cpu, 700, 130, centered, true).concat());
     }
 }
 

@@ -2,10 +2,10 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::backend::cuda::Gpu;
+use crate::backend::cuda::GpuContext;
 use crate::backend::cuda::gpu::{args, done};
 use crate::backend::cuda::kernels::COMBINE;
-use crate::backend::{DType, Queue, ReduceOp, Runs};
+use crate::backend::{DType, ReduceOp, Runs, StreamKind};
 
 use super::launch::{covering, float_name, wide};
 
@@ -26,8 +26,8 @@ struct Sources {
 /// # Safety
 /// As [`Device::combine`](crate::backend::Device::combine).
 pub unsafe fn combine(
-    gpu: &Gpu,
-    queue: Queue,
+    gpu: &GpuContext,
+    queue: StreamKind,
     op: ReduceOp,
     dtype: DType,
     dst: *mut u8,
@@ -53,8 +53,8 @@ pub unsafe fn combine(
 /// # Safety
 /// As [`Device::combine_runs`](crate::backend::Device::combine_runs).
 pub unsafe fn combine_runs(
-    gpu: &Gpu,
-    queue: Queue,
+    gpu: &GpuContext,
+    queue: StreamKind,
     op: ReduceOp,
     dtype: DType,
     dst: *mut u8,
@@ -89,7 +89,12 @@ pub unsafe fn combine_runs(
 ///
 /// # Safety
 /// As [`Device::combine`](crate::backend::Device::combine).
-unsafe fn with_sources(gpu: &Gpu, queue: Queue, addresses: &[u64], launch: impl FnOnce(Sources)) {
+unsafe fn with_sources(
+    gpu: &GpuContext,
+    queue: StreamKind,
+    addresses: &[u64],
+    launch: impl FnOnce(Sources),
+) {
     assert!(!addresses.is_empty(), "a reduction has contributions");
     let (first, others) = addresses.split_at(addresses.len().min(HERE));
     let mut sources = Sources { here: [0; HERE], others: 0, count: addresses.len() as u64 };

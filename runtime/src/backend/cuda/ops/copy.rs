@@ -3,7 +3,7 @@
 use super::launch::{at, copy as copy_all, covering, float_name, vectors, wide};
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::ELEMENTS;
-use crate::backend::cuda::{CudaBackend, Gpu};
+use crate::backend::cuda::{CudaBackend, GpuContext};
 use crate::backend::{BlockCopy, CopyOps, View, ViewMut};
 
 impl CopyOps for CudaBackend {
@@ -84,7 +84,7 @@ impl CopyOps for CudaBackend {
 }
 
 /// Launches a kernel that combines each element of `dst` with one of `src`, and some with a number.
-fn update(gpu: &Gpu, name: &str, dst: ViewMut, src: View, number: Option<f32>) {
+fn update(gpu: &GpuContext, name: &str, dst: ViewMut, src: View, number: Option<f32>) {
     let name = format!("{name}_{}_{}", float_name(dst.dtype()), float_name(src.dtype()));
     let width = wide(dst.dtype()).min(wide(src.dtype()));
     let n = src.len() as u64;
@@ -100,7 +100,7 @@ fn update(gpu: &Gpu, name: &str, dst: ViewMut, src: View, number: Option<f32>) {
 }
 
 /// Launches a kernel that takes one operand and a number.
-fn update_alone(gpu: &Gpu, name: &str, dst: ViewMut, number: f32) {
+fn update_alone(gpu: &GpuContext, name: &str, dst: ViewMut, number: f32) {
     let name = format!("{name}_{}", float_name(dst.dtype()));
     let (width, n) = (wide(dst.dtype()), dst.len() as u64);
     let [head, whole] = vectors(&[dst.as_view()], width);

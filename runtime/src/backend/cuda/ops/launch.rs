@@ -1,8 +1,8 @@
 //! Grid sizes, alignment and names shared by launches.
 
 use crate::backend::cuda::gpu::done;
-use crate::backend::cuda::{Gpu, Grid};
-use crate::backend::{DType, Queue, View, ViewMut};
+use crate::backend::cuda::{GpuContext, Grid};
+use crate::backend::{DType, StreamKind, View, ViewMut};
 
 /// Default threads per block.
 pub(super) const THREADS: u32 = 256;
@@ -11,12 +11,12 @@ pub(super) const THREADS: u32 = 256;
 const BLOCKS_PER_MULTIPROCESSOR: u64 = 32;
 
 /// Returns the maximum number of blocks of a grid-stride loop.
-pub(super) fn most_blocks(gpu: &Gpu) -> u64 {
+pub(super) fn most_blocks(gpu: &GpuContext) -> u64 {
     u64::from(gpu.driver().properties().multiprocessors.max(1)) * BLOCKS_PER_MULTIPROCESSOR
 }
 
 /// Returns the grid of a grid-stride loop over `items` items, with [`THREADS`] threads per block.
-pub(super) fn covering(gpu: &Gpu, items: u64) -> Grid {
+pub(super) fn covering(gpu: &GpuContext, items: u64) -> Grid {
     let blocks = items.div_ceil(u64::from(THREADS)).min(most_blocks(gpu));
     Grid { blocks: [blocks as u32, 1, 1], threads: THREADS, shared: 0 }
 }
@@ -56,10 +56,10 @@ pub(super) fn vectors(views: &[View], width: usize) -> [u64; 2] {
 }
 
 /// Copies all elements; both views have one length and dtype.
-pub(super) fn copy(gpu: &Gpu, src: View, dst: ViewMut) {
+pub(super) fn copy(gpu: &GpuContext, src: View, dst: ViewMut) {
     let bytes = src.len() * src.dtype().bytes();
     if bytes > 0 {
-        let stream = gpu.stream(Queue::Compute);
+        let stream = gpu.stream(StreamKind::Compute);
         // SAFETY: the views are equally long, and one is exclusive.
         done(unsafe { gpu.driver().copy(stream, at(dst.as_view()), at(src), bytes) });
     }

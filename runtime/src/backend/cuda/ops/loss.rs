@@ -2,7 +2,7 @@
 
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::LOSS;
-use crate::backend::cuda::{CudaBackend, Gpu, Grid};
+use crate::backend::cuda::{CudaBackend, GpuContext, Grid};
 use crate::backend::{
     CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, DType, ExpSumArgs, LossOps,
     MaxExpSumArgs, View, ViewMut,
@@ -214,7 +214,7 @@ impl Rows {
 
     /// Returns the shared memory in which a block keeps its row, at any alignment in 16 bytes; 0 for rows of warps, and if a
     /// multiprocessor cannot hold two of them, so that one block loads while the other computes.
-    fn kept_bytes(&self, gpu: &Gpu) -> u32 {
+    fn kept_bytes(&self, gpu: &GpuContext) -> u32 {
         /// Bytes of shared memory that the device reserves per block.
         const RESERVED: usize = 1024;
         let bytes = self.bytes.next_multiple_of(16) + 16;
@@ -244,8 +244,8 @@ impl Rows {
     /// Launches a kernel for these rows.
     ///
     /// # Safety
-    /// As [`Gpu::launch`].
-    unsafe fn launch(&self, gpu: &Gpu, name: &str, args: &[&[u8]]) {
+    /// As [`GpuContext::launch`].
+    unsafe fn launch(&self, gpu: &GpuContext, name: &str, args: &[&[u8]]) {
         // SAFETY: as the caller promises.
         unsafe { gpu.launch((&LOSS, name), self.plan.grid(gpu, self.count), args) };
     }

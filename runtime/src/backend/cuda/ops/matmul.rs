@@ -2,7 +2,7 @@
 
 use crate::backend::cuda::gpu::done;
 use crate::backend::cuda::{CudaBackend, DriverError, MatMul, MatMulEpilogue, MatMulOperands};
-use crate::backend::{Backend, DType, Gemm, GemmEpilogue, MatmulOps, Queue, View, ViewMut};
+use crate::backend::{Backend, DType, Gemm, GemmEpilogue, MatmulOps, StreamKind, View, ViewMut};
 
 use super::launch::at;
 
@@ -63,7 +63,7 @@ impl CudaBackend {
     /// is never refused.
     fn submit_matmul(&self, shape: &MatMul, operands: &MatMulOperands) -> bool {
         let (g, gpu) = (&shape.gemm, self.gpu());
-        let stream = gpu.stream(Queue::Compute);
+        let stream = gpu.stream(StreamKind::Compute);
         let is_submitted = gpu.retry_after_trim(|| {
             // SAFETY: the operands have the sizes of the matmul, and work submitted to one stream is done in order.
             match unsafe { gpu.driver().matmul(stream, shape, operands) } {

@@ -5,7 +5,7 @@ use super::partials::add_partials;
 use super::rows::RowPlan;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::NORM;
-use crate::backend::cuda::{CudaBackend, Gpu};
+use crate::backend::cuda::{CudaBackend, GpuContext};
 use crate::backend::{
     DType, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, NormOps, ResidualSum, RmsNormArgs,
     RmsNormBackwardArgs, View, ViewMut,
@@ -57,7 +57,7 @@ struct Forward<'a> {
 }
 
 /// Adds the residual and computes the norm of the rounded sum in one pass over memory.
-fn forward(gpu: &Gpu, args: Forward) {
+fn forward(gpu: &GpuContext, args: Forward) {
     let Forward { x, residual, weight, bias, eps, y, mean, inv_std } = args;
     let (rows, cols) = (inv_std.len(), weight.len());
     let (added, sum) = match &residual {
@@ -114,7 +114,7 @@ struct Backward<'a> {
     dbias: Option<LeafGrad<'a>>,
 }
 
-fn backward(gpu: &Gpu, args: Backward) {
+fn backward(gpu: &GpuContext, args: Backward) {
     let Backward { x, weight, mean, inv_std, dy, dx, dweight, dbias } = args;
     let LeafGrad { view: dx, accumulate } = dx;
     let (rows, cols) = (inv_std.len(), weight.len());

@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::OPTIM;
-use crate::backend::cuda::{CudaBackend, Gpu};
+use crate::backend::cuda::{CudaBackend, GpuContext};
 use crate::backend::{
     AdamStep, AdamwArgs, DType, OptimizerOps, SgdArgs, SgdStep, UpdateExpr, UpdateOperands, View,
     ViewMut,
@@ -124,8 +124,14 @@ impl OptimizerOps for CudaBackend {
 /// Launches a kernel over operands, which are the elements of `views`.
 ///
 /// # Safety
-/// As [`Gpu::launch`].
-unsafe fn launch<S: Pod, O: Pod>(gpu: &Gpu, name: &str, settings: S, operands: O, views: &[View]) {
+/// As [`GpuContext::launch`].
+unsafe fn launch<S: Pod, O: Pod>(
+    gpu: &GpuContext,
+    name: &str,
+    settings: S,
+    operands: O,
+    views: &[View],
+) {
     let [head, count] = vectors(views, VECTOR);
     let n = views[0].len() as u64;
     let grid = covering(gpu, n.div_ceil(VECTOR as u64));

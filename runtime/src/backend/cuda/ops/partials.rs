@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 use super::launch::most_blocks;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::PARTIALS;
-use crate::backend::cuda::{Gpu, Grid};
+use crate::backend::cuda::{GpuContext, Grid};
 use crate::backend::{DType, LeafGrad};
 
 /// Maximum sums per launch, as in `kernels/partials.cu`.
@@ -23,9 +23,9 @@ struct Sums {
 /// depends on sizes alone. The parts of each sum are f32 `[rows, cols]`, contiguous for all sums.
 ///
 /// # Safety
-/// `parts` is the address of this many elements of the [workspace](Gpu::workspace).
+/// `parts` is the address of this many elements of the [workspace](GpuContext::workspace).
 pub(super) unsafe fn add_partials<'a>(
-    gpu: &Gpu,
+    gpu: &GpuContext,
     sums: impl IntoIterator<Item = LeafGrad<'a>>,
     parts: u64,
     rows: u64,

@@ -2,10 +2,10 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::backend::Queue;
+use crate::backend::StreamKind;
 use crate::backend::cuda::gpu::{args, done};
 use crate::backend::cuda::kernels::REDUCE;
-use crate::backend::cuda::{CudaBackend, Gpu, Grid};
+use crate::backend::cuda::{CudaBackend, GpuContext, Grid};
 use crate::backend::{DType, MiddleDim, ReductionOps, View, ViewMut};
 
 use super::launch::{THREADS, aligned, at, covering, float_name, wide};
@@ -100,7 +100,7 @@ impl ReductionOps for CudaBackend {
         }
         let mut of_parts = vec![0f64; parts.len()];
         gpu.capture.note_wait();
-        let (driver, stream) = (gpu.driver(), gpu.stream(Queue::Compute));
+        let (driver, stream) = (gpu.driver(), gpu.stream(StreamKind::Compute));
         // SAFETY: the sums are in the workspace, and the numbers here are in place until the stream has passed.
         done(unsafe {
             driver.download(stream, of_parts.as_mut_ptr().cast(), sums, 8 * of_parts.len())
@@ -137,7 +137,7 @@ impl Sum {
         (self.n / least).min(BLOCKS / self.blocks(1)).max(1)
     }
 
-    fn launch(&self, gpu: &Gpu, parts: u64, y: u64, to: DType, scale: f32) {
+    fn launch(&self, gpu: &GpuContext, parts: u64, y: u64, to: DType, scale: f32) {
         let &Sum { outer, n, inner, x, dtype } = self;
         let dtypes = format!("{}_{}", float_name(dtype), float_name(to));
         let vector = self.vector();

@@ -2,7 +2,7 @@
 
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::ROUTING;
-use crate::backend::cuda::{CudaBackend, Gpu, Grid};
+use crate::backend::cuda::{CudaBackend, GpuContext, Grid};
 use crate::backend::{
     CombineTokensArgs, CombineWeightGradArgs, DType, DispatchTokensArgs, GroupByExpertArgs,
     MAX_TOP_K, RoutingOps, RoutingShape, TopKArgs, View, ViewMut,
@@ -162,7 +162,13 @@ struct RowLaunch {
 }
 
 impl RowLaunch {
-    fn new(gpu: &Gpu, kernel: &str, rows: usize, cols: usize, matrices: [View; 2]) -> RowLaunch {
+    fn new(
+        gpu: &GpuContext,
+        kernel: &str,
+        rows: usize,
+        cols: usize,
+        matrices: [View; 2],
+    ) -> RowLaunch {
         let dtype = matrices[0].dtype();
         let vector = wide(dtype);
         let vectors = cols.is_multiple_of(vector) && aligned(&matrices, vector);

@@ -2,10 +2,10 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::backend::cuda::Gpu;
+use crate::backend::cuda::GpuContext;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::ROWS;
-use crate::backend::{Queue, RowPart};
+use crate::backend::{RowPart, StreamKind};
 
 use super::launch::covering;
 
@@ -25,7 +25,13 @@ struct Parts {
 ///
 /// # Safety
 /// As for the method of the device.
-pub unsafe fn join_rows(gpu: &Gpu, queue: Queue, rows: usize, whole: *mut u8, parts: &[RowPart]) {
+pub unsafe fn join_rows(
+    gpu: &GpuContext,
+    queue: StreamKind,
+    rows: usize,
+    whole: *mut u8,
+    parts: &[RowPart],
+) {
     // SAFETY: as the caller promises.
     unsafe { launch(gpu, queue, "join_rows", rows, whole as u64, parts) };
 }
@@ -35,8 +41,8 @@ pub unsafe fn join_rows(gpu: &Gpu, queue: Queue, rows: usize, whole: *mut u8, pa
 /// # Safety
 /// As for the method of the device.
 pub unsafe fn split_rows(
-    gpu: &Gpu,
-    queue: Queue,
+    gpu: &GpuContext,
+    queue: StreamKind,
     rows: usize,
     whole: *const u8,
     parts: &[RowPart],
@@ -47,7 +53,14 @@ pub unsafe fn split_rows(
 
 /// # Safety
 /// As the kernels: the parts have `rows` rows, and the whole all of them.
-unsafe fn launch(gpu: &Gpu, queue: Queue, name: &str, rows: usize, whole: u64, parts: &[RowPart]) {
+unsafe fn launch(
+    gpu: &GpuContext,
+    queue: StreamKind,
+    name: &str,
+    rows: usize,
+    whole: u64,
+    parts: &[RowPart],
+) {
     let parts: Vec<RowPart> = parts.iter().copied().filter(|part| part.bytes > 0).collect();
     let stride: usize = parts.iter().map(|part| part.bytes).sum();
     // In the largest units to which every part of every row is aligned.

@@ -1,7 +1,7 @@
 //! Grids of kernels over rows (`kernels/row.cuh`).
 
 use super::launch::{THREADS, aligned, most_blocks, wide};
-use crate::backend::cuda::{Gpu, Grid};
+use crate::backend::cuda::{GpuContext, Grid};
 use crate::backend::{DType, View};
 
 /// Lanes of the smallest group per row.
@@ -52,7 +52,7 @@ impl RowPlan {
     }
 
     /// Returns the grid for `rows` rows whose results do not depend on the group that processes them.
-    pub fn grid(&self, gpu: &Gpu, rows: usize) -> Grid {
+    pub fn grid(&self, gpu: &GpuContext, rows: usize) -> Grid {
         let most = most_blocks(gpu) * u64::from(THREADS.div_ceil(self.threads));
         self.blocks((rows as u64).div_ceil(self.groups_of_block()).min(most))
     }

@@ -2,7 +2,7 @@
 
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::SORT;
-use crate::backend::cuda::{Gpu, Grid};
+use crate::backend::cuda::{GpuContext, Grid};
 
 /// Keys of one block; `TILE` of the kernels.
 const TILE: u64 = 2048;
@@ -54,7 +54,7 @@ impl SortSpace {
     ///
     /// # Safety
     /// The memory is live, [`keys`](Self::keys) are written, and no other work uses them.
-    pub unsafe fn sort(self, gpu: &Gpu, largest: u64) -> Sorted {
+    pub unsafe fn sort(self, gpu: &GpuContext, largest: u64) -> Sorted {
         let SortSpace { keys, n, pitch } = self;
         let pairs = [keys, keys + 2 * pitch].map(|keys| Sorted { keys, order: keys + pitch });
         let counts = keys + 4 * pitch;

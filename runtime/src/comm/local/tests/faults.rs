@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::backend::{Category, DType, MemoryMeter, View, ViewMut};
+use crate::backend::{CachingAllocator, Category, DType, View, ViewMut};
 use crate::comm::{
     CommError, CommFailure, Communicator, FailureCause, LaunchOptions, Pending, RankComms,
     RankExit, ReduceOp, Site, launch, launch_with,
@@ -27,7 +27,7 @@ fn step(tp: &Communicator, step: usize, pending: &mut Vec<Pending>) -> Result<()
     match step % 4 {
         0 => tp.all_reduce(&site, ReduceOp::Sum, ViewMut::from(&mut vec![1f32; len][..])),
         1 => {
-            let data = MemoryMeter::new().zeros(DType::F32, len, Category::Gradients);
+            let data = CachingAllocator::new().zeros(DType::F32, len, Category::Gradients);
             pending.push(tp.start_all_reduce(&site, ReduceOp::Sum, data));
             Ok(())
         }
@@ -157,8 +157,8 @@ fn comm_failure_unwinds_through_model_code() {
 #[test]
 fn out_of_memory_stops_the_other_ranks() {
     let error = failures_of(3, |comms| {
-        let meter = MemoryMeter::with_limit(if comms.rank() == 1 { 100 } else { 10_000 });
-        let data = meter.zeros(DType::F32, 100, Category::Activations);
+        let allocator = CachingAllocator::with_limit(if comms.rank() == 1 { 100 } else { 10_000 });
+        let data = allocator.zeros(DType::F32, 100, Category::Activations);
         drop(comms.group(TP).start_all_reduce(&Site::new("sum"), ReduceOp::Sum, data).wait()?);
         Ok(())
     });
@@ -184,7 +184,7 @@ fn out_of_memory_stops_the_other_ranks() {
 fn asynchronous_calls_outlive_their_rank() {
     let sums = launch(&mesh(3), |comms| {
         let tp = comms.group(TP);
-        let data = MemoryMeter::new().copy_of(&[1f32; 9], Category::Gradients);
+        let data = CachingAllocator::new().copy_of(&[1f32; 9], Category::Gradients);
         let pending = tp.start_all_reduce(&Site::new("grad"), ReduceOp::Sum, data);
         if comms.rank() == 0 {
             // Leaves with the call under way, and without its result.
@@ -207,7 +207,7 @@ fn communicator_is_closed_after_its_rank() {
         kept[1].send(&site, 0, View::from(&[0f32][..])),
         Err(CommError::Closed { rank: 1 } | CommError::PeerLeft { .. })
     ));
-    let data = MemoryMeter::new().zeros(DType::F32, 1, Category::Gradients);
+    let data = CachingAllocator::new().zeros(DType::F32, 1, Category::Gradients);
     let pending = kept[0].start_all_reduce(&site, ReduceOp::Sum, data);
     assert!(matches!(pending.wait(), Err(CommError::Closed { rank: 0 })));
 }
@@ -220,7 +220,7 @@ fn timeout_names_the_missing_rank() {
         |tp| tp.barrier(&Site::here("waits")),
         |tp| tp.recv(&Site::here("waits"), 1, ViewMut::from(&mut [0f32; 2][..])),
         |tp| {
-            let data = MemoryMeter::new().zeros(DType::F32, 4, Category::Gradients);
+            let data = CachingAllocator::new().zeros(DType::F32, 4, Category::Gradients);
             tp.start_all_reduce(&Site::here("waits"), ReduceOp::Sum, data).wait().map(drop)
         },
     ];
@@ -282,7 +282,7 @@ fn deadlock_is_detected() {
         |comms, site| {
             let world = comms.world();
             let start = || {
-                let data = MemoryMeter::new().zeros(DType::F32, 3, Category::Gradients);
+                let data = CachingAllocator::new().zeros(DType::F32, 3, Category::Gradients);
                 world.start_all_reduce(site, ReduceOp::Sum, data)
             };
             if comms.rank() == 0 {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use half::bf16;
 
-use crate::backend::{Buffer, Category, Element, MemoryMeter, View, ViewMut};
+use crate::backend::{Buffer, CachingAllocator, Category, Element, View, ViewMut};
 use crate::comm::{Blocks, CommError, Communicator, Site};
 
 use super::{data, failures_of, on_ranks};
@@ -26,7 +26,7 @@ fn cases() -> impl Iterator<Item = Blocks> {
 }
 
 fn buffer<T: Element>(values: &[T]) -> Buffer {
-    MemoryMeter::new().copy_of(values, Category::Communication)
+    CachingAllocator::new().copy_of(values, Category::Communication)
 }
 
 fn narrow(values: Vec<f32>) -> Vec<bf16> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::backend::{Buffer, Category, DType, MemoryMeter, View, ViewMut};
+use crate::backend::{Buffer, CachingAllocator, Category, DType, View, ViewMut};
 use crate::comm::{
     CommError, Communicator, FailureCause, LaunchOptions, ReduceOp, Site, launch_with,
 };
@@ -12,11 +12,11 @@ use crate::comm::{
 use super::{TP, failures_of, mesh, on_ranks, tokens};
 
 fn buffer(values: &[u32]) -> Arc<Buffer> {
-    Arc::new(MemoryMeter::new().copy_of(values, Category::Communication))
+    Arc::new(CachingAllocator::new().copy_of(values, Category::Communication))
 }
 
 fn room(len: usize) -> Buffer {
-    MemoryMeter::new().zeros(DType::U32, len, Category::Communication)
+    CachingAllocator::new().zeros(DType::U32, len, Category::Communication)
 }
 
 /// Sends a message in the blocking or the asynchronous form.
@@ -92,7 +92,7 @@ fn messages_overtake_collectives() {
     on_ranks(2, |tp| {
         let site = Site::new("x");
         let (me, other) = (tp.rank(), 1 - tp.rank());
-        let grad = || MemoryMeter::new().zeros(DType::F32, 5000, Category::Gradients);
+        let grad = || CachingAllocator::new().zeros(DType::F32, 5000, Category::Gradients);
         // Rank 1 starts its collective only after the message of rank 0, which comes after that of rank 0.
         let early = (me == 0).then(|| tp.start_all_reduce(&site, ReduceOp::Sum, grad()));
         let received = tp.start_recv(&site, other, room(6000));

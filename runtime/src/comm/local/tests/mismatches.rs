@@ -1,6 +1,6 @@
 //! Mismatching calls: an error on every member that names both calls and both sites.
 
-use crate::backend::{Category, DType, MemoryMeter, View, ViewMut};
+use crate::backend::{CachingAllocator, Category, DType, View, ViewMut};
 use crate::comm::{Blocks, CommError, Communicator, FailureCause, ReduceOp, Site};
 
 use super::{TP, failures_of};
@@ -154,7 +154,7 @@ fn all_to_all_counts() {
 #[test]
 fn asynchronous_calls() {
     let start = |tp: &Communicator, site: Site, len| {
-        let data = MemoryMeter::new().zeros(DType::F32, len, Category::Gradients);
+        let data = CachingAllocator::new().zeros(DType::F32, len, Category::Gradients);
         tp.start_all_reduce(&site, ReduceOp::Sum, data).wait().map(drop)
     };
     // The barrier before them does not count: asynchronous calls have a sequence of their own.

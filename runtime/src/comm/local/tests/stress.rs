@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Category, DType, MemoryMeter, View, ViewMut};
+use crate::backend::{CachingAllocator, Category, DType, View, ViewMut};
 use crate::comm::{Blocks, CommError, ReduceOp, Site, launch};
 use crate::layout::{AxisId, AxisSet};
 
@@ -12,7 +12,7 @@ use super::{TP, bits, data, mesh, on_ranks};
 fn thousands_of_mixed_calls_on_eight_ranks() {
     let shape = "dp=2,cp=2,tp=2".parse().unwrap();
     let result = launch(&shape, |comms| {
-        let meter = MemoryMeter::new();
+        let allocator = CachingAllocator::new();
         let axes = [AxisId::Dp, AxisId::Cp, AxisId::Tp].map(AxisSet::of);
         let groups = axes.map(|axis| comms.group(axis));
         let world = comms.world();
@@ -21,7 +21,7 @@ fn thousands_of_mixed_calls_on_eight_ranks() {
         for i in 0..1500 {
             let len = [1, 17, 300, 2500][i % 4];
             let start = i as f32;
-            let grads = meter.copy_of(&vec![start; len], Category::Gradients);
+            let grads = allocator.copy_of(&vec![start; len], Category::Gradients);
             let pending = dp.start_all_reduce(&site, ReduceOp::Sum, grads);
             for group in &groups {
                 let mut sum = vec![start; len];
@@ -56,7 +56,7 @@ fn sums_have_the_same_bits_on_all_ranks_and_runs() {
         let run = || {
             on_ranks(4, |tp| {
                 let mut sum = data(tp.rank(), len);
-                let started = MemoryMeter::new().copy_of(&sum, Category::Gradients);
+                let started = CachingAllocator::new().copy_of(&sum, Category::Gradients);
                 let pending = tp.start_all_reduce(&Site::new("a"), ReduceOp::Sum, started);
                 tp.all_reduce(&Site::new("s"), ReduceOp::Sum, ViewMut::from(&mut sum[..]))?;
                 let started = pending.wait()?;
@@ -75,15 +75,15 @@ fn sums_have_the_same_bits_on_all_ranks_and_runs() {
 #[test]
 fn asynchronous_calls_have_their_own_order() {
     on_ranks(3, |tp| {
-        let meter = MemoryMeter::new();
+        let allocator = CachingAllocator::new();
         let site = Site::new("x");
         let blocks = Blocks::new(2, [3, 0, 4000]);
         let own_data = data(tp.rank(), blocks.owned(tp.rank()));
-        let src = Arc::new(meter.copy_of(&own_data, Category::Parameters));
-        let whole = meter.copy_of(&vec![0f32; blocks.total()], Category::Parameters);
+        let src = Arc::new(allocator.copy_of(&own_data, Category::Parameters));
+        let whole = allocator.copy_of(&vec![0f32; blocks.total()], Category::Parameters);
         let gather = tp.start_all_gather(&site, Arc::clone(&src), whole, &blocks);
-        let ones = Arc::new(meter.copy_of(&vec![1f32; blocks.total()], Category::Gradients));
-        let part = meter.copy_of(&vec![0f32; blocks.owned(tp.rank())], Category::Gradients);
+        let ones = Arc::new(allocator.copy_of(&vec![1f32; blocks.total()], Category::Gradients));
+        let part = allocator.copy_of(&vec![0f32; blocks.owned(tp.rank())], Category::Gradients);
         let scatter = tp.start_reduce_scatter(&site, ones, part, &blocks);
         // The ranks reach these in another order relative to what they have started.
         if tp.rank() == 1 {
@@ -104,12 +104,12 @@ fn asynchronous_calls_have_their_own_order() {
 #[test]
 fn asynchronous_results_match_blocking_ones() {
     on_ranks(3, |tp| {
-        let meter = MemoryMeter::new();
+        let allocator = CachingAllocator::new();
         let site = Site::new("x");
         let counts = [2usize, 0, 3];
         let (rank, own, root) = (tp.rank(), counts[tp.rank()], 2);
-        let buffer = |len: usize| meter.copy_of(&data(rank, len), Category::Communication);
-        let room = |len: usize| meter.zeros(DType::F32, len, Category::Communication);
+        let buffer = |len: usize| allocator.copy_of(&data(rank, len), Category::Communication);
+        let room = |len: usize| allocator.zeros(DType::F32, len, Category::Communication);
         let at_root = |len: usize| (rank == root).then(|| room(len));
 
         // Every member sends `counts[m]` elements to member `m`, and so receives its own count from each.
@@ -188,7 +188,7 @@ fn bytes_follow_the_ring_convention() {
 fn asynchronous_calls_are_counted_when_issued() {
     on_ranks(2, |tp| {
         let site = Site::new("x");
-        let data = MemoryMeter::new().zeros(DType::F32, 1000, Category::Gradients);
+        let data = CachingAllocator::new().zeros(DType::F32, 1000, Category::Gradients);
         if tp.rank() == 0 {
             // The other rank takes part only after the message.
             let pending = tp.start_all_reduce(&site, ReduceOp::Sum, data);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::backend::{Buffer, Category, DType, MemoryMeter, ViewMut};
+use crate::backend::{Buffer, CachingAllocator, Category, DType, ViewMut};
 use crate::comm::{CommError, CommTimes, ReduceOp, Site, launch};
 use crate::layout::{AxisId, AxisSet};
 
@@ -14,7 +14,7 @@ const LATE: Duration = Duration::from_millis(100);
 const LARGE: usize = 4 << 20;
 
 fn gradients(len: usize) -> Buffer {
-    MemoryMeter::new().zeros(DType::F32, len, Category::Gradients)
+    CachingAllocator::new().zeros(DType::F32, len, Category::Gradients)
 }
 
 #[test]

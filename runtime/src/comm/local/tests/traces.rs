@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::backend::{Category, DType, MemoryMeter, View, ViewMut};
+use crate::backend::{CachingAllocator, Category, DType, View, ViewMut};
 use crate::comm::{CommError, LaunchOptions, ReduceOp, Site, launch_with};
 use crate::layout::{AxisId, AxisSet};
 use crate::trace::Tracer;
@@ -44,10 +44,10 @@ fn collectives_and_waits_have_spans() {
     let options = LaunchOptions { tracer: Some(Arc::clone(&tracer)), ..LaunchOptions::default() };
     let result = launch_with(&options, &"dp=2,tp=2".parse().unwrap(), |comms| {
         let (dp, tp) = (comms.group(DP), comms.group(TP));
-        let meter = MemoryMeter::new();
+        let allocator = CachingAllocator::new();
         for layer in 0..3 {
             let _layer = comms.lane().span(("backward", &*format!("blocks.{layer}")));
-            let grad = meter.zeros(DType::F32, 30_000, Category::Gradients);
+            let grad = allocator.zeros(DType::F32, 30_000, Category::Gradients);
             let site = Site::here(format!("blocks.{layer} (gradient)"));
             let pending = dp.start_all_reduce(&site, ReduceOp::Sum, grad);
             tp.all_reduce(
@@ -60,8 +60,8 @@ fn collectives_and_waits_have_spans() {
             tp.recv(&Site::here("ring"), next, ViewMut::from(&mut [1f32; 100][..]))?;
             // Large and small ones, before and after their receivers.
             for len in [4, 30_000] {
-                let room = meter.zeros(DType::F32, len, Category::Activations);
-                let data = Arc::new(meter.zeros(DType::F32, len, Category::Activations));
+                let room = allocator.zeros(DType::F32, len, Category::Activations);
+                let data = Arc::new(allocator.zeros(DType::F32, len, Category::Activations));
                 let received = tp.start_recv(&Site::here("stage"), next, room);
                 tp.start_send(&Site::here("stage"), next, data).wait()?;
                 received.wait()?;
@@ -124,7 +124,7 @@ fn wait_for_a_late_member_has_a_span() {
         if comms.rank() == 1 {
             std::thread::sleep(std::time::Duration::from_millis(40));
         }
-        let data = MemoryMeter::new().zeros(DType::F32, 10, Category::Gradients);
+        let data = CachingAllocator::new().zeros(DType::F32, 10, Category::Gradients);
         let site = Site::new("blocks.3 (gradient)");
         comms.group(TP).start_all_reduce(&site, ReduceOp::Sum, data).wait().map(drop)
     });

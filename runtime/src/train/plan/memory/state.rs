@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use crate::layout::{AxisId, AxisSet};
 use crate::optim::{Group, UpdateRule};
-use crate::tensor::ZeroLevel;
+use crate::tensor::ZeroStage;
 use crate::train::config::Config;
 
 /// Shards consist of whole lines of this many elements.
@@ -30,7 +30,7 @@ const F32: u64 = 4;
 /// The settings that determine the size of the state of a run.
 #[derive(Debug, Clone)]
 pub struct StateLayout {
-    zero: ZeroLevel,
+    zero: ZeroStage,
     /// Ranks that a unit is sharded over.
     shards: u64,
     /// True if gradients are summed over replicas after the shards (HSDP).
@@ -98,9 +98,9 @@ impl StateLayout {
         let counts = Group::ALL.map(|group| self.rule.state_kinds(group).len() as u64);
         let states = counts.into_iter().min().unwrap_or(0);
         StateBytes {
-            parameters: self.compute as f64 * share(ZeroLevel::Parameters),
-            gradients: F32 as f64 * share(ZeroLevel::Gradients),
-            optimizer: (F32 * (states + self.copies())) as f64 * share(ZeroLevel::Optimizer),
+            parameters: self.compute as f64 * share(ZeroStage::Parameters),
+            gradients: F32 as f64 * share(ZeroStage::Gradients),
+            optimizer: (F32 * (states + self.copies())) as f64 * share(ZeroStage::Optimizer),
         }
     }
 
@@ -110,15 +110,15 @@ impl StateLayout {
         let mut bytes = StateBytes::default();
         for unit in units {
             let held = |level| if self.zero >= level { self.shard(unit.len) } else { unit.len };
-            let owned = held(ZeroLevel::Optimizer);
+            let owned = held(ZeroStage::Optimizer);
             // A shard may hold all of the elements with the fewest states.
             let states = (1..=self.most_states(unit)).map(|count| {
                 let below = unit.len_below(count, &self.rule);
                 buffer(owned.saturating_sub(below) * F32)
             });
             let states: f64 = states.sum();
-            bytes.parameters += buffer(held(ZeroLevel::Parameters) * self.compute);
-            bytes.gradients += buffer(held(ZeroLevel::Gradients) * F32);
+            bytes.parameters += buffer(held(ZeroStage::Parameters) * self.compute);
+            bytes.gradients += buffer(held(ZeroStage::Gradients) * F32);
             bytes.optimizer += states + self.copies() as f64 * buffer(owned * F32);
         }
         bytes
@@ -135,12 +135,12 @@ impl StateLayout {
         for (index, unit) in units.iter().enumerate().rev() {
             let is_last = index + 1 == units.len();
             let gathered = match (self.zero, index) {
-                (ZeroLevel::Parameters, 0) => 0.0,
-                (ZeroLevel::Parameters, index) if index == 1 || is_last => values(unit),
-                (ZeroLevel::Parameters, index) => values(unit) + values(&units[index - 1]),
+                (ZeroStage::Parameters, 0) => 0.0,
+                (ZeroStage::Parameters, index) if index == 1 || is_last => values(unit),
+                (ZeroStage::Parameters, index) => values(unit) + values(&units[index - 1]),
                 _ => 0.0,
             };
-            let is_transient = self.zero >= ZeroLevel::Gradients;
+            let is_transient = self.zero >= ZeroStage::Gradients;
             let gradient = if is_transient { buffer(unit.len * F32) } else { 0.0 };
             peak = peak.max(gathered + gradient + scattering + summing);
             // The all-reduce of the unit after this one starts before the reduce-scatter of this one.
@@ -149,7 +149,7 @@ impl StateLayout {
             let copied = if self.reduce == F32 { 0.0 } else { gradient };
             peak = peak.max(gathered + copied + sent + summing);
             match self.zero {
-                ZeroLevel::Replicated => summing += sent,
+                ZeroStage::Replicated => summing += sent,
                 _ => scattering = sent,
             }
         }
@@ -158,13 +158,13 @@ impl StateLayout {
 
     /// Returns the bytes of a unit's gradient in a communication buffer, 0 if it is sent from where it is accumulated.
     fn payload(&self, unit: &UnitSize) -> f64 {
-        let is_held = self.zero < ZeroLevel::Gradients && self.reduce == F32;
+        let is_held = self.zero < ZeroStage::Gradients && self.reduce == F32;
         if self.has_data_ranks && !is_held { buffer(unit.len * self.reduce) } else { 0.0 }
     }
 
     /// Returns the bytes of a unit's shard while it is all-reduced over replicas.
     fn of_replicas(&self, unit: &UnitSize) -> f64 {
-        if self.has_replicas && self.zero > ZeroLevel::Replicated {
+        if self.has_replicas && self.zero > ZeroStage::Replicated {
             buffer(self.shard(unit.len) * self.reduce)
         } else {
             0.0

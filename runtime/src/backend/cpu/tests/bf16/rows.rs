@@ -12,12 +12,12 @@ const SIZES: [(usize, usize); 5] = [(1, 1), (3, 7), (130, 64), (257, 200), (300,
 struct Norm {
     rows: usize,
     cols: usize,
-    centred: bool,
+    centered: bool,
 }
 
 impl Kernel for Norm {
     fn run<T: Float>(&self, cpu: &dyn Backend) -> Results<T> {
-        let &Norm { rows, cols, centred } = self;
+        let &Norm { rows, cols, centered } = self;
         let [x, dy] = [1, 2].map(|seed| input::<T>(rows * cols, seed, 1.0));
         let [weight, bias] = [3, 4].map(|seed| input::<T>(cols, seed, 1.0));
         let mut y = unwritten::<T>(rows * cols);
@@ -25,7 +25,7 @@ impl Kernel for Norm {
         let mut dx = input::<T>(rows * cols, 7, 1.0);
         let [mut mean, mut inv] = [(); 2].map(|()| unwritten::<f32>(rows));
         let [mut dweight, mut dbias] = [5, 6].map(|seed| values(cols, seed));
-        if centred {
+        if centered {
             let statistics = (view_mut(&mut mean), view_mut(&mut inv));
             let (x, dy, weight) = (view(&x), view(&dy), view(&weight));
             let (y, dx) = (view_mut(&mut y), grad(&mut dx));
@@ -87,9 +87,9 @@ fn grad<T: Float>(to: &mut [T]) -> LeafGrad<'_> {
 #[test]
 fn norms() {
     for (rows, cols) in SIZES {
-        for centred in [false, true] {
-            let what = format!("norm, {rows} x {cols}, centred {centred}");
-            assert_rounds(&what, &Norm { rows, cols, centred }, 1e-6);
+        for centered in [false, true] {
+            let what = format!("norm, {rows} x {cols}, centered {centered}");
+            assert_rounds(&what, &Norm { rows, cols, centered }, 1e-6);
         }
     }
 }

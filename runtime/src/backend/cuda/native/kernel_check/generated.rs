@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::backend::cuda::{CudaBackend, NullDriver, SOURCES, Source};
 use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, BlockIndex, Buffer, Category,
-    DType, Dropout as Rate, Expr, LeafGrad, MemoryMeter, Node, UpdateExpr, UpdateNode,
-    UpdateOperands, View,
+    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, BlockIndex, Buffer,
+    CachingAllocator, Category, DType, Dropout as Rate, Expr, LeafGrad, Node, UpdateExpr,
+    UpdateNode, UpdateOperands, View,
 };
 
 /// Columns and rows of operands.
@@ -19,7 +19,7 @@ const ROWS: usize = 64;
 pub fn generated_sources() -> Vec<Source> {
     let driver = Arc::new(NullDriver::new(|_| {}));
     let backend = CudaBackend::new(driver.clone());
-    let memory = MemoryMeter::on(backend.device(), usize::MAX);
+    let memory = CachingAllocator::on(backend.device(), usize::MAX);
     for dtype in [DType::F32, DType::Bf16] {
         for expr in expressions() {
             element_wise(&backend, &memory, &expr, dtype);
@@ -53,7 +53,7 @@ fn expressions() -> Vec<Expr> {
     all.into_iter().map(|nodes| Expr { nodes }).collect()
 }
 
-fn element_wise(backend: &dyn Backend, memory: &Arc<MemoryMeter>, expr: &Expr, dtype: DType) {
+fn element_wise(backend: &dyn Backend, memory: &Arc<CachingAllocator>, expr: &Expr, dtype: DType) {
     let buffer = |dtype, len| memory.alloc(dtype, len, Category::Activations);
     // Leaves in the order of their indices: a whole operand, or a row.
     let rows: Vec<bool> = expr
@@ -81,7 +81,7 @@ fn element_wise(backend: &dyn Backend, memory: &Arc<MemoryMeter>, expr: &Expr, d
 }
 
 /// The sign of an updated momentum, as in Lion.
-fn optimizer_update(backend: &dyn Backend, memory: &Arc<MemoryMeter>, dtype: DType) {
+fn optimizer_update(backend: &dyn Backend, memory: &Arc<CachingAllocator>, dtype: DType) {
     use UpdateNode::*;
     let nodes =
         vec![Param, Gradient, State(0), Add(1, 2), Sign(3), Constant(0.1), Mul(4, 5), Sub(0, 6)];
@@ -97,7 +97,7 @@ fn optimizer_update(backend: &dyn Backend, memory: &Arc<MemoryMeter>, dtype: DTy
     backend.apply_update(&UpdateExpr { nodes, param: 7, states: vec![3] }, operands);
 }
 
-fn attention(backend: &dyn Backend, memory: &Arc<MemoryMeter>, head_dim: usize) {
+fn attention(backend: &dyn Backend, memory: &Arc<CachingAllocator>, head_dim: usize) {
     let shape = AttentionShape {
         batch: 1,
         seq: 256,

@@ -19,10 +19,11 @@ use bytemuck::{Pod, Zeroable};
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::attention::PLAIN;
 use crate::backend::cuda::{
-    AttentionGradients, AttentionOperands, CudaBackend, FusedAttention, Gpu,
+    AttentionGradients, AttentionOperands, CudaBackend, FusedAttention, GpuContext,
 };
 use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Backend, DType, Queue, View,
+    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Backend, DType, StreamKind,
+    View,
 };
 
 use super::launch::{aligned, at, covering, float_name};
@@ -47,7 +48,7 @@ impl AttentionOps for CudaBackend {
 }
 
 /// Launches the forward pass and returns its floating-point operations.
-fn attention(gpu: &Gpu, s: &AttentionShape, args: AttentionArgs) -> u64 {
+fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
     let AttentionArgs { q, k, v, out, lse } = args;
     let (out, lse) = (out.as_view(), lse.as_view());
     check(s, [q, out], [k, v], lse);
@@ -57,7 +58,7 @@ fn attention(gpu: &Gpu, s: &AttentionShape, args: AttentionArgs) -> u64 {
     let operands = [q, k, v, out];
     let fused = fused(gpu, &operands, lse).filter(|fused| fused.supports(s));
     if let Some(fused) = fused {
-        let stream = gpu.stream(Queue::Compute);
+        let stream = gpu.stream(StreamKind::Compute);
         let addresses = addresses(operands, lse);
         // SAFETY: the views have the sizes of the shape, and what is submitted to one stream is done in order.
         gpu.retry_after_trim(|| unsafe { fused.forward(stream, s, &addresses) });
@@ -70,7 +71,7 @@ fn attention(gpu: &Gpu, s: &AttentionShape, args: AttentionArgs) -> u64 {
 }
 
 /// Launches the backward pass and returns its floating-point operations.
-fn attention_backward(gpu: &Gpu, s: &AttentionShape, args: AttentionBackwardArgs) -> u64 {
+fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackwardArgs) -> u64 {
     let AttentionBackwardArgs { q, k, v, out, lse, dout, dq, dk, dv } = args;
     let (dq, dk, dv) = (dq.as_view(), dk.as_view(), dv.as_view());
     check(s, [q, out, dout, dq], [k, v, dk, dv], lse);
@@ -81,7 +82,7 @@ fn attention_backward(gpu: &Gpu, s: &AttentionShape, args: AttentionBackwardArgs
     let fused =
         fused(gpu, &operands, lse).filter(|fused| fused.supports_backward(s, gpu.free_bytes()));
     if let Some(fused) = fused {
-        let stream = gpu.stream(Queue::Compute);
+        let stream = gpu.stream(StreamKind::Compute);
         let [dout, dq, dk, dv] = [dout, dq, dk, dv].map(at);
         let gradients = AttentionGradients { dout, dq, dk, dv };
         let operands = addresses([q, k, v, out], lse);
@@ -130,7 +131,7 @@ fn addresses(operands: [View; 4], lse: View) -> AttentionOperands {
 }
 
 /// Returns the attention of the vendor library, if it takes these operands.
-fn fused<'a>(gpu: &'a Gpu, operands: &[View], lse: View) -> Option<&'a dyn FusedAttention> {
+fn fused<'a>(gpu: &'a GpuContext, operands: &[View], lse: View) -> Option<&'a dyn FusedAttention> {
     if !are_aligned_bf16(operands) || !aligned(&[lse], 4) {
         return None;
     }
@@ -175,7 +176,7 @@ fn blocks(s: &AttentionShape, heads: usize, tile: usize) -> [u32; 3] {
 }
 
 /// Computes `sum(dout * out)` per row into the workspace, and returns the address.
-fn deltas(gpu: &Gpu, s: &AttentionShape, out: View, dout: View) -> u64 {
+fn deltas(gpu: &GpuContext, s: &AttentionShape, out: View, dout: View) -> u64 {
     let rows = (s.batch * s.seq * s.heads) as u64;
     let delta = gpu.workspace(rows as usize * size_of::<f32>());
     let name = format!("attention_deltas_{}", float_name(out.dtype()));

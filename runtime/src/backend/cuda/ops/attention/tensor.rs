@@ -2,14 +2,14 @@
 
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::attention::{Tiles, WARPS};
-use crate::backend::cuda::{Gpu, Grid};
+use crate::backend::cuda::{GpuContext, Grid};
 use crate::backend::{AttentionShape, View};
 
 use super::super::launch::at;
 use super::{Given, Sizes, TWO_PASS_MATMULS, are_aligned_bf16, blocks};
 
 /// Returns true if the kernels support these operands on this device.
-pub(super) fn takes(gpu: &Gpu, s: &AttentionShape, operands: &[View]) -> bool {
+pub(super) fn takes(gpu: &GpuContext, s: &AttentionShape, operands: &[View]) -> bool {
     let most = gpu.driver().properties().shared_memory;
     let dim = s.head_dim;
     let fits = || {
@@ -19,7 +19,7 @@ pub(super) fn takes(gpu: &Gpu, s: &AttentionShape, operands: &[View]) -> bool {
     are_aligned_bf16(operands) && dim.is_multiple_of(8) && dim <= 256 && fits()
 }
 
-pub(super) fn forward(gpu: &Gpu, s: &AttentionShape, [q, k, v, out]: [View; 4], lse: View) {
+pub(super) fn forward(gpu: &GpuContext, s: &AttentionShape, [q, k, v, out]: [View; 4], lse: View) {
     let tiles = Tiles::forward(s.head_dim);
     let [q, k, v, out, lse] = [q, k, v, out, lse].map(at);
     let sizes = Sizes::new(s);
@@ -30,7 +30,7 @@ pub(super) fn forward(gpu: &Gpu, s: &AttentionShape, [q, k, v, out]: [View; 4], 
 
 /// Launches the backward kernels and returns the matmuls per score.
 pub(super) fn backward(
-    gpu: &Gpu,
+    gpu: &GpuContext,
     s: &AttentionShape,
     given: Given,
     [dq, dk, dv]: [View; 3],

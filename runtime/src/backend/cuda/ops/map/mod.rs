@@ -7,8 +7,8 @@ pub mod update;
 
 use super::launch::{aligned, at, covering, vectors, wide};
 use super::partials::add_partials;
-use crate::backend::cuda::{CudaBackend, Function, Gpu, Grid, Source};
-use crate::backend::{DType, ElementwiseOps, Expr, LeafGrad, Node, Queue, View, ViewMut};
+use crate::backend::cuda::{CudaBackend, Function, GpuContext, Grid, Source};
+use crate::backend::{DType, ElementwiseOps, Expr, LeafGrad, Node, StreamKind, View, ViewMut};
 use params::Params;
 use source::Wanted;
 pub use structure::Structure;
@@ -255,13 +255,13 @@ fn lcm(a: usize, b: usize) -> usize {
 
 /// The kernel of a structure, which is generated and loaded if it is not cached.
 struct Generated<'a> {
-    gpu: &'a Gpu,
+    gpu: &'a GpuContext,
     structure: Structure,
     known: Option<Function>,
 }
 
 impl<'a> Generated<'a> {
-    fn new(gpu: &'a Gpu, structure: Structure) -> Generated<'a> {
+    fn new(gpu: &'a GpuContext, structure: Structure) -> Generated<'a> {
         Generated { gpu, known: gpu.generated(&structure), structure }
     }
 
@@ -279,6 +279,6 @@ impl<'a> Generated<'a> {
         });
         // SAFETY: the fields of the one parameter were declared as their values were put into it, and the operands have the
         // lengths, dtypes and alignment that the kernel was written for.
-        unsafe { self.gpu.launch_function(Queue::Compute, function, grid, &[&params.bytes]) };
+        unsafe { self.gpu.launch_function(StreamKind::Compute, function, grid, &[&params.bytes]) };
     }
 }

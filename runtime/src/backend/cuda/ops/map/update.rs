@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::super::launch::{THREADS, at, covering, vectors};
 use super::source::cpp_type;
 use super::{Generated, Structure};
-use crate::backend::cuda::{Gpu, Source};
+use crate::backend::cuda::{GpuContext, Source};
 use crate::backend::{DType, UpdateExpr, UpdateNode, UpdateOperands, View, ViewMut};
 
 /// Elements of a vector: 16 bytes of the parameters.
@@ -16,7 +16,7 @@ const VECTOR: usize = 4;
 const LONGEST_NAME: usize = 96;
 
 /// See [`OptimizerOps::apply_update`](crate::backend::OptimizerOps::apply_update).
-pub fn apply_update(gpu: &Gpu, expr: &UpdateExpr, operands: UpdateOperands<'_>) {
+pub fn apply_update(gpu: &GpuContext, expr: &UpdateExpr, operands: UpdateOperands<'_>) {
     expr.check_operands(&operands);
     let UpdateOperands { param, gradient, states, copy } = &operands;
     let n = param.len() as u64;
