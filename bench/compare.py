@@ -214,7 +214,7 @@ def build(kind, name):
 
 
 def settings(args, match):
-    """What both programs are told in the same words."""
+    """Settings that both programs receive in the same words."""
     return ["--batch", str(args.batch * match.case.ranks), "--seq", str(args.seq),
             "--steps", str(args.steps), "--threads", str(match.threads), "--lr", "1e-3"]
 

@@ -104,7 +104,7 @@ fn check_bias_and_gelu(sizes: Sizes, dtype: DType, trans_b: bool) {
         GemmEpilogue::BiasGelu { bias: bias.view(), pre_activation: Some(inside.view_mut()) };
     if let Some(got) = run("gelu, kept", ending) {
         near("gelu, kept", &got, &activated, gelu_rounding(k));
-        near("what GELU is taken of", &inside.numbers(), &sum, rounding(k));
+        near("pre-activation", &inside.numbers(), &sum, rounding(k));
     }
 }
 

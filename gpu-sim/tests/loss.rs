@@ -165,7 +165,7 @@ fn one_pass_gives_what_two_give() {
 }
 
 /// Returns the maxima, sums, target logits and gradients of a single call.
-fn at_once(side: &Side, dtype: DType, case: &Case) -> [Vec<f32>; 4] {
+fn in_one_call(side: &Side, dtype: DType, case: &Case) -> [Vec<f32>; 4] {
     let mut logits = side.floats(dtype, &case.logits);
     let [mut max, mut sum, mut target] =
         [(); 3].map(|()| side.blank(DType::F32, case.targets.len()));
@@ -209,7 +209,7 @@ fn fused_statistics_and_gradients_are_bitwise_equal() {
                 if let Some(scale) = case.scale.last_mut() {
                     *scale = 0.0;
                 }
-                let got = at_once(&device, dtype, &case);
+                let got = in_one_call(&device, dtype, &case);
                 let [max, sum, target] = in_one_pass(&device, dtype, &case);
                 assert_same("max", &got[0], &max);
                 assert_same("sum", &got[1], &sum);
@@ -227,7 +227,7 @@ fn fused_statistics_and_gradients_match_the_cpu() {
         for (rows, cols) in SIZES {
             let case = Case::new(rows, cols);
             on_both(
-                |side| at_once(side, dtype, &case),
+                |side| in_one_call(side, dtype, &case),
                 |got, expected| {
                     assert_pieces_agree(&format!("{dtype} {rows}x{cols}"), dtype, got, expected);
                 },
@@ -247,7 +247,8 @@ fn a_block_keeps_one_row_after_the_other() {
         .map(|(shared_memory, expected, bytes)| {
             let properties = DeviceProperties { multiprocessors: 1, shared_memory, ..h100() };
             let device = SimDevice::with(7, properties);
-            let results = at_once(&device_with(Arc::new(device.driver()), 0), DType::Bf16, &case);
+            let results =
+                in_one_call(&device_with(Arc::new(device.driver()), 0), DType::Bf16, &case);
             let launches = device.log().into_iter().filter_map(|entry| match entry.call {
                 Call::Launch { kernel, grid, .. } => Some((kernel, grid)),
                 _ => None,

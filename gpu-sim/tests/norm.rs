@@ -278,7 +278,7 @@ fn residual_is_added_in_the_same_pass() {
                         let mean = mean.view_mut();
                         side.backend().layer_norm(LayerNormArgs {
                             x,
-                            residual: Some(ResidualSum { addend: added, sum: sum_view }),
+                            residual: Some(ResidualSum { term: added, sum: sum_view }),
                             weight,
                             bias,
                             eps: EPS,
@@ -289,7 +289,7 @@ fn residual_is_added_in_the_same_pass() {
                     } else {
                         side.backend().rms_norm(RmsNormArgs {
                             x,
-                            residual: Some(ResidualSum { addend: added, sum: sum_view }),
+                            residual: Some(ResidualSum { term: added, sum: sum_view }),
                             weight,
                             eps: EPS,
                             y: y_view,

@@ -11,7 +11,7 @@ use meshwright_gpu_sim::{SimDevice, h100};
 const MIB: usize = 1 << 20;
 
 #[test]
-fn a_workspace_grows_and_is_given_back() {
+fn a_workspace_grows_and_is_freed() {
     let device = SimDevice::new(1);
     let cuda = CudaBackend::new(Arc::new(device.driver()));
     assert_eq!(cuda.gpu().workspace(0), 0);

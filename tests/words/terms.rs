@@ -15,7 +15,7 @@ pub const RETIRED: &[(&str, &str)] = &[
     ("the host's time", "`host overhead` or `launch overhead`"),
     ("recorded step", "`CUDA graph`"),
     ("recorded steps", "`CUDA graphs`"),
-    ("DeviceEvent", "`event`"),
+    ("Moment", "`event`"),
     ("trial", "`autotuning`"),
     // Autograd, parallelism and communication.
     ("what GELU is taken of", "`pre-activation`"),

@@ -59,7 +59,7 @@ class TestPrograms(unittest.TestCase):
         [(words, environment)] = runner.commands
         self.assertEqual(environment["MESHWRIGHT_TEST_DEVICE"], "cuda")
 
-    def test_failing_tests_run_once_more_with_logs(self):
+    def test_failing_tests_run_again_with_logs(self):
         def answer(words, environment):
             if "--exact" not in words:
                 return fakes.outcome_of(FAILED, status="failed", why="exit code 101: error")

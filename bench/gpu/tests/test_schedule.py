@@ -31,7 +31,7 @@ class Schedule(unittest.TestCase):
         work(kit, items, again, self.said.append, after)
         return kit
 
-    def test_items_run_in_order_and_each_is_written_at_once(self):
+    def test_items_run_in_order_and_each_is_written_immediately(self):
         names = ["works/b", "works/a", "speed/c"]
         seen = []
 

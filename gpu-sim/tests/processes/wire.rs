@@ -7,7 +7,7 @@ use std::sync::Arc;
 use meshwright::backend::{DType, ReduceOp};
 use meshwright::comm::nccl::{Comm, Transfer};
 
-use super::hub::{Hub, Meetings, Offer, Taken};
+use super::hub::{Hub, Offer, RendezvousTable, Taken};
 
 /// First byte of a request.
 const BEGIN: u64 = 0;
@@ -87,7 +87,7 @@ impl Wire {
     }
 }
 
-impl Meetings for Wire {
+impl RendezvousTable for Wire {
     fn begin(&self, ranks: usize, rank: usize) -> Comm {
         match self.ask(&[BEGIN, 0, ranks as u64, rank as u64], &[]) {
             Some(Taken::Comm(Some(comm))) => comm,
@@ -130,7 +130,7 @@ fn words_of(transfer: &Transfer) -> [u64; 4] {
         Transfer::ReduceScatter { count, .. } => [2, count as u64, 0, 0],
         Transfer::AllGather { count, .. } => [3, count as u64, 0, 0],
         Transfer::Broadcast { count, root, .. } => [4, count as u64, 0, root as u64],
-        Transfer::Send { .. } | Transfer::Recv { .. } => panic!("a message in a meeting"),
+        Transfer::Send { .. } | Transfer::Recv { .. } => panic!("a message in a rendezvous"),
     }
 }
 

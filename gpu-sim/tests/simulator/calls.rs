@@ -24,7 +24,7 @@ fn calls_are_noted_in_order() {
 }
 
 #[test]
-fn a_call_fails_when_it_is_told_to() {
+fn a_call_fails_on_request() {
     let driver = Rig::new(1).driver;
     let lost = DriverError::NoDevice("the device fell off".to_string());
     driver.device().fail(Kind::Alloc, 2, lost.clone());

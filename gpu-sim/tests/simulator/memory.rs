@@ -41,7 +41,7 @@ fn memory_that_is_not_there_is_an_error() {
 
 #[test]
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-fn memory_that_was_given_back_is_not_there() {
+fn freed_memory_is_refused() {
     let rig = Rig::new(1);
     let (x, y) = (rig.put(&[0f32; 100]), rig.put(&[0f32; 100]));
     // SAFETY: nothing uses the memory yet.

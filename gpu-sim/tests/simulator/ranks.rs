@@ -9,7 +9,7 @@ use meshwright_gpu_sim::{SimDevice, SimDriver};
 const LEN: usize = 32;
 const ROUNDS: usize = 10;
 
-struct Seat {
+struct RankState {
     driver: SimDriver,
     stream: Stream,
     mine: u64,
@@ -18,18 +18,18 @@ struct Seat {
     read: Event,
 }
 
-impl Seat {
-    fn new(device: &SimDevice) -> Seat {
+impl RankState {
+    fn new(device: &SimDevice) -> RankState {
         let driver = device.driver();
         let stream = driver.new_stream(false).expect("a stream");
         let [mine, copy] = [(); 2].map(|()| driver.alloc(LEN * 4).expect("memory"));
         let [written, read] = [(); 2].map(|()| driver.new_event(false).expect("an event"));
-        Seat { driver, stream, mine, copy, written, read }
+        RankState { driver, stream, mine, copy, written, read }
     }
 
     /// Writes, lets the other rank copy the values, and writes again only after the copy is done.
-    fn work(&self, other: &Seat, number: f32, barrier: &Barrier) -> Result<(), DriverError> {
-        let Seat { driver, stream, .. } = self;
+    fn work(&self, other: &RankState, number: f32, barrier: &Barrier) -> Result<(), DriverError> {
+        let RankState { driver, stream, .. } = self;
         for round in 0..ROUNDS {
             let values = [number + round as f32; LEN];
             let mut got = [0f32; LEN];
@@ -57,10 +57,10 @@ impl Seat {
 fn two_ranks_exchange_values() {
     for seed in 0..30 {
         let device = SimDevice::new(seed);
-        let seats = [Seat::new(&device), Seat::new(&device)];
+        let states = [RankState::new(&device), RankState::new(&device)];
         let barrier = Barrier::new(2);
         thread::scope(|scope| {
-            let [first, second] = &seats;
+            let [first, second] = &states;
             scope.spawn(|| first.work(second, 0.0, &barrier).expect("the first rank"));
             scope.spawn(|| second.work(first, 1.0, &barrier).expect("the second rank"));
         });
@@ -74,7 +74,7 @@ fn two_ranks_exchange_values() {
 fn a_wait_for_another_rank_does_not_stop_it() {
     for seed in 0..10 {
         let device = SimDevice::new(seed);
-        let (first, second) = (Seat::new(&device), Seat::new(&device));
+        let (first, second) = (RankState::new(&device), RankState::new(&device));
         let recorded = Barrier::new(2);
         thread::scope(|scope| {
             scope.spawn(|| {

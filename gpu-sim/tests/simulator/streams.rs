@@ -132,7 +132,7 @@ fn handles_must_be_known() {
 }
 
 #[test]
-fn pinned_memory_is_given_back_once() {
+fn pinned_memory_is_freed_once() {
     let driver = Rig::new(1).driver;
     let memory = driver.alloc_pinned(100).expect("memory");
     // SAFETY: nothing uses the memory.

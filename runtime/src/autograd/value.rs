@@ -267,7 +267,7 @@ impl Value {
     }
 }
 
-/// What an operation saves for its backward.
+/// Data that an operation saves for its backward.
 pub(crate) enum Saved {
     Data(Arc<Buffer>),
     Offloaded(Offloaded),

@@ -19,7 +19,7 @@ pub enum CommError {
         number: u64,
         /// Each distinct call with the ranks and the site that issued it, one per line.
         calls: String,
-        /// What to look at.
+        /// Hint on where to look.
         hint: &'static str,
     },
     /// A rank has ended that this call needs.

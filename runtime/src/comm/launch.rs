@@ -34,7 +34,7 @@ impl Default for LaunchOptions {
     }
 }
 
-/// Runs `body` once per rank of `shape`, each on its own thread, and returns the results in the order of ranks.
+/// Runs `body` once per rank of `shape`, each on a thread, and returns the results in the order of ranks.
 ///
 /// If a rank fails or panics, the collectives of other ranks with it fail. A panic of a rank is not printed; its message
 /// and source location are part of the error.
@@ -75,7 +75,7 @@ pub fn launch_rank<T: Send, E: Display + Send>(
     Ok(values.pop().expect("one rank has one result"))
 }
 
-/// Runs `body` for `ranks`, each on its own thread.
+/// Runs `body` for `ranks`, each on a thread.
 fn run_ranks<T: Send, E: Display + Send>(
     options: &LaunchOptions,
     shape: &MeshShape,

@@ -47,7 +47,7 @@ impl World {
         RankComms::new(Arc::clone(self), rank, engine)
     }
 
-    /// Adds an engine that is told when `rank` leaves.
+    /// Adds an engine that is notified when `rank` leaves.
     pub fn add_engine(&self, rank: usize, engine: &Arc<dyn Engine>) {
         self.lock_engines().entry(rank).or_default().push(Arc::clone(engine));
     }

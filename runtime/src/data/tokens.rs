@@ -117,7 +117,7 @@ impl TokenFile {
         }
         let content = if metadata.is_file() && metadata.len() > 0 {
             // SAFETY: the map is read only, and is read with its length of now. As for every mapped file, reading what
-            // somebody has cut off would end the process with a bus error; `check_length` looks before every batch,
+            // another program has cut off would end the process with a bus error; `check_length` looks before every batch,
             // which leaves the moment in between.
             Content::Mapped(unsafe { Mmap::map(&file) }.map_err(io)?, file)
         } else {

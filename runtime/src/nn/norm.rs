@@ -133,7 +133,7 @@ fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
             let (y, inv_rms) = (y.view_mut(), inv_rms.view_mut());
             backend.rms_norm(RmsNormArgs {
                 x: a,
-                residual: Some(ResidualSum { addend: b, sum }),
+                residual: Some(ResidualSum { term: b, sum }),
                 weight: values.view(),
                 eps,
                 y,
@@ -195,7 +195,7 @@ fn layer_norm(x: &Value, weight: &ParamRef, bias: &ParamRef, eps: f32, axes: Axi
             let [y, mean, inv_std] = [&mut y, &mut mean, &mut inv_std].map(Buffer::view_mut);
             backend.layer_norm(LayerNormArgs {
                 x: a,
-                residual: Some(ResidualSum { addend: b, sum }),
+                residual: Some(ResidualSum { term: b, sum }),
                 weight: weights,
                 bias: biases,
                 eps,

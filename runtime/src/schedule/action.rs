@@ -27,12 +27,12 @@ impl Work {
         }
     }
 
-    /// Whether the gradient of the stage's input is computed.
+    /// Returns true if the gradient of the stage's input is computed.
     pub fn gives_input_gradient(self) -> bool {
         matches!(self, Work::Backward | Work::BackwardInput)
     }
 
-    /// Whether the gradients of weights are computed.
+    /// Returns true if the gradients of weights are computed.
     pub fn gives_weight_gradients(self) -> bool {
         matches!(self, Work::Backward | Work::BackwardWeight)
     }

@@ -46,7 +46,7 @@ impl Schedule {
         self.placement.len()
     }
 
-    /// Whether the messages between ranks are among the actions.
+    /// Returns true if the messages between ranks are among the actions.
     pub fn is_lowered(&self) -> bool {
         let is_message = |action: &Action| matches!(action, Action::Send(_) | Action::Recv(_));
         self.ranks.iter().flatten().any(is_message)

@@ -50,7 +50,7 @@ pub trait Accumulate<R>: Sized {
 /// Product of a partial sum `Self` and a number.
 #[diagnostic::on_unimplemented(
     message = "a partial sum, `{Self}`, can be multiplied by a number only",
-    label = "the products of the addends do not add up to the product of the sum",
+    label = "the products of the partial sums do not add up to the product of the sum",
     note = "reduce the partial sum first, then multiply: `.all_reduce()`, or `.reduce_scatter(Dim)` for a sequence-parallel stream"
 )]
 pub trait Scale<R>: Sized {

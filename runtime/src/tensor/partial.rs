@@ -88,7 +88,7 @@ impl<S: Dims, A: AxisGroup> std::fmt::Debug for Partial<S, A> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is a partial sum, not a value yet",
     label = "reduce it first: `.all_reduce()` or `.reduce_scatter(Dim)`",
-    note = "`f(a) + f(b)` is not `f(a + b)`: the ranks' addends must be summed before anything else is made of them"
+    note = "`f(a) + f(b)` is not `f(a + b)`: the ranks' partial sums must be reduced first"
 )]
 pub trait NotAValue {
     #[doc(hidden)]

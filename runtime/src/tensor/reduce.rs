@@ -114,6 +114,7 @@ fn sum(x: &Value, dim: usize, factor: f32) -> Value {
 }
 
 /// Returns the sum of all elements on this rank, in f32.
+#[track_caller]
 pub(super) fn sum_of_elements(x: &Value) -> Value {
     let rank = x.rank();
     let ready = x.compute();

@@ -89,7 +89,7 @@ fn ranks_with_devices_take_host_operands() {
     assert_eq!(sums.unwrap(), [3.0; 3]);
 }
 
-/// A device that fails ends its rank, and the others are told instead of waiting.
+/// A device that fails ends its rank, and the others fail instead of waiting.
 #[test]
 fn device_failure_stops_all_ranks() {
     for started in [false, true] {

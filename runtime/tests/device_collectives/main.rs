@@ -53,7 +53,7 @@ fn run<T: Value>(
         let group = comms.group(TP);
         let mut scenario = Scenario::new(&group, allocator(comms.rank()), allocator(comms.rank()));
         script(&mut scenario)?;
-        // Nobody reads results, which makes the queues go on, before all have queued their work.
+        // Results are not read, which would make the queues go on, before all have queued their work.
         group.barrier(&Site::new("end"))?;
         Ok::<_, CommError>(scenario.recorded())
     };

@@ -1,4 +1,4 @@
-//! What ranks do, wherever their memory is. Right after each call sources are overwritten, and memory is given back and used
+//! The calls of ranks, for memory of any kind. Right after each call sources are overwritten, and memory is freed and used
 //! again: what is not ordered shows in the results.
 
 use std::sync::Arc;
@@ -212,7 +212,7 @@ fn copy(src: View<'_>, dst: &mut Buffer, at: usize) {
     }
 }
 
-/// What `from` sends to `to` in an all-to-all.
+/// Data that `from` sends to `to` in an all-to-all.
 fn crossing(base: usize, from: usize, to: usize) -> usize {
     if (from + to) % 3 == 2 { 0 } else { base + from * 5 + to }
 }

@@ -27,7 +27,7 @@ pub enum Taken {
 }
 
 /// A rank's access to the rendezvous. `None` if the library has failed.
-pub trait Meetings: Send + Sync + Debug {
+pub trait RendezvousTable: Send + Sync + Debug {
     /// The communicator of all ranks.
     fn begin(&self, ranks: usize, rank: usize) -> Comm;
     /// Exchanges the offers of all ranks of a communicator.
@@ -61,13 +61,13 @@ struct Shared {
     comms: usize,
     /// Number of rendezvous, by communicator and rank.
     met: HashMap<(usize, usize), usize>,
-    meetings: HashMap<(usize, usize), Meeting>,
+    rendezvous_table: HashMap<(usize, usize), Rendezvous>,
     messages: HashMap<(usize, usize, usize), VecDeque<Vec<u8>>>,
     log: BTreeMap<usize, Vec<String>>,
 }
 
 #[derive(Debug, Default)]
-struct Meeting {
+struct Rendezvous {
     offers: BTreeMap<usize, Offer>,
     /// Results by rank, when all have arrived.
     results: Option<HashMap<usize, Taken>>,
@@ -100,7 +100,7 @@ impl Hub {
     }
 }
 
-impl Meetings for Arc<Hub> {
+impl RendezvousTable for Arc<Hub> {
     fn begin(&self, ranks: usize, rank: usize) -> Comm {
         let mut shared = self.lock();
         shared.comms = shared.comms.max(1);
@@ -111,19 +111,20 @@ impl Meetings for Arc<Hub> {
         let (comm, size, rank) = parts(comm);
         let mut shared = self.lock();
         let number = *shared.met.entry((comm, rank)).and_modify(|met| *met += 1).or_insert(1);
-        let meeting = shared.meetings.entry((comm, number)).or_default();
-        meeting.offers.insert(rank, offer);
-        if meeting.offers.len() == size {
-            let offers = std::mem::take(&mut meeting.offers);
+        let rendezvous = shared.rendezvous_table.entry((comm, number)).or_default();
+        rendezvous.offers.insert(rank, offer);
+        if rendezvous.offers.len() == size {
+            let offers = std::mem::take(&mut rendezvous.offers);
             let results = match &offers[&0] {
                 Offer::Split(..) => split(&mut shared.comms, &offers),
                 Offer::Transfer(..) => transfer(&offers),
             };
-            shared.meetings.get_mut(&(comm, number)).expect("held").results = Some(results);
+            shared.rendezvous_table.get_mut(&(comm, number)).expect("held").results = Some(results);
             self.changed.notify_all();
         }
         loop {
-            let results = &mut shared.meetings.get_mut(&(comm, number)).expect("held").results;
+            let results =
+                &mut shared.rendezvous_table.get_mut(&(comm, number)).expect("held").results;
             if let Some(results) = results {
                 return results.remove(&rank);
             }

@@ -12,11 +12,11 @@ use meshwright::comm::nccl::{
     Comm, CommState, CommStream, Id, Library, LibraryError, Registration, Transfer,
 };
 
-use super::hub::{Meetings, Offer, Taken, parts};
+use super::hub::{Offer, RendezvousTable, Taken, parts};
 
 /// The library as one rank sees it.
 pub struct Port {
-    meetings: Arc<dyn Meetings>,
+    rendezvous_table: Arc<dyn RendezvousTable>,
     rank: usize,
     streams: Box<dyn Streams>,
     under_way: Arc<UnderWay>,
@@ -70,14 +70,18 @@ thread_local! {
 
 impl Port {
     /// Creates the library of a rank with a synchronous device.
-    pub fn new(meetings: Arc<dyn Meetings>, rank: usize) -> Port {
-        Port::on(meetings, rank, AtOnce)
+    pub fn new(rendezvous_table: Arc<dyn RendezvousTable>, rank: usize) -> Port {
+        Port::on(rendezvous_table, rank, AtOnce)
     }
 
     /// Creates the library of a rank with these streams.
-    pub fn on(meetings: Arc<dyn Meetings>, rank: usize, streams: impl Streams + 'static) -> Port {
+    pub fn on(
+        rendezvous_table: Arc<dyn RendezvousTable>,
+        rank: usize,
+        streams: impl Streams + 'static,
+    ) -> Port {
         Port {
-            meetings,
+            rendezvous_table,
             rank,
             streams: Box::new(streams),
             under_way: Arc::default(),
@@ -134,14 +138,18 @@ impl Ready {
     }
 
     /// Carries out the transfer, and returns the address and data to write.
-    fn carry_out(self, meetings: &dyn Meetings, comm: Comm) -> Option<(u64, Vec<u8>)> {
+    fn carry_out(
+        self,
+        rendezvous_table: &dyn RendezvousTable,
+        comm: Comm,
+    ) -> Option<(u64, Vec<u8>)> {
         let dst = match self.transfer {
             Transfer::Send { to, .. } => {
-                meetings.send(comm, to, self.data);
+                rendezvous_table.send(comm, to, self.data);
                 return None;
             }
             Transfer::Recv { dst, count, from } => {
-                let bytes = meetings.recv(comm, from)?;
+                let bytes = rendezvous_table.recv(comm, from)?;
                 assert_eq!(bytes.len(), count * self.dtype.bytes());
                 return Some((dst, bytes));
             }
@@ -151,7 +159,7 @@ impl Ready {
             | Transfer::AllGather { dst, .. }
             | Transfer::Broadcast { dst, .. } => dst,
         };
-        match meetings.meet(comm, Offer::Transfer(self.dtype, self.transfer, self.data))? {
+        match rendezvous_table.meet(comm, Offer::Transfer(self.dtype, self.transfer, self.data))? {
             Taken::Bytes(bytes) => Some((dst, bytes)),
             Taken::Comm(_) => panic!("a transfer gives a communicator"),
         }
@@ -164,7 +172,7 @@ struct Group {
     comm: Comm,
     rank: usize,
     transfers: Vec<(CommStream, DType, Transfer)>,
-    meetings: Arc<dyn Meetings>,
+    rendezvous_table: Arc<dyn RendezvousTable>,
     under_way: Arc<UnderWay>,
 }
 
@@ -173,7 +181,7 @@ impl Group {
     fn ready(&self) -> Vec<Ready> {
         let texts: Vec<String> =
             self.transfers.iter().map(|(.., transfer)| text(transfer)).collect();
-        self.meetings.note(self.rank, texts.join(", "));
+        self.rendezvous_table.note(self.rank, texts.join(", "));
         let ready = |(_, dtype, transfer): &(CommStream, DType, Transfer)| {
             Ready::new(self.comm, *dtype, transfer.clone())
         };
@@ -184,7 +192,7 @@ impl Group {
 
     fn carry_out(&self, ready: Vec<Ready>) {
         for ready in ready {
-            if let Some((dst, bytes)) = ready.carry_out(&*self.meetings, self.comm) {
+            if let Some((dst, bytes)) = ready.carry_out(&*self.rendezvous_table, self.comm) {
                 self.under_way.unless_aborted(self.comm, |_| write_at(dst, &bytes));
             }
         }
@@ -210,7 +218,7 @@ impl Library for Port {
     }
 
     fn init_comm(&self, _: &Id, ranks: usize, rank: usize) -> Result<Comm, LibraryError> {
-        Ok(self.meetings.begin(ranks, rank))
+        Ok(self.rendezvous_table.begin(ranks, rank))
     }
 
     fn split_comm(
@@ -221,8 +229,10 @@ impl Library for Port {
         keep_waiting: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Comm>, LibraryError> {
         let (sender, taken) = std::sync::mpsc::channel();
-        let meetings = Arc::clone(&self.meetings);
-        std::thread::spawn(move || sender.send(meetings.meet(comm, Offer::Split(color, key))));
+        let rendezvous_table = Arc::clone(&self.rendezvous_table);
+        std::thread::spawn(move || {
+            sender.send(rendezvous_table.meet(comm, Offer::Split(color, key)))
+        });
         loop {
             match taken.recv_timeout(std::time::Duration::from_millis(2)) {
                 Ok(Some(Taken::Comm(comm))) => return Ok(comm),
@@ -237,7 +247,7 @@ impl Library for Port {
     }
 
     fn comm_state(&self, comm: Comm) -> Result<CommState, LibraryError> {
-        if self.meetings.is_broken() {
+        if self.rendezvous_table.is_broken() {
             return Err(Port::broken());
         }
         match self.under_way.lock().get(&comm) {
@@ -249,13 +259,13 @@ impl Library for Port {
 
     fn abort_comm(&self, comm: Comm) {
         self.under_way.lock().insert(comm, None);
-        self.meetings.ended(true);
+        self.rendezvous_table.ended(true);
     }
 
     fn finalize_comm(&self, comm: Comm) {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(known.keys().all(|(of, _)| *of != comm), "memory outlives its communicator");
-        self.meetings.ended(false);
+        self.rendezvous_table.ended(false);
     }
 
     unsafe fn register_memory(
@@ -266,7 +276,7 @@ impl Library for Port {
     ) -> Result<Option<Registration>, LibraryError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(known.insert((comm, address), bytes).is_none(), "{address} is known already");
-        self.meetings.note(self.rank, format!("register {bytes} bytes"));
+        self.rendezvous_table.note(self.rank, format!("register {bytes} bytes"));
         Ok(Some(Registration(address)))
     }
 
@@ -277,7 +287,7 @@ impl Library for Port {
     ) -> Result<(), LibraryError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = known.remove(&(comm, registration.0)).expect("memory that is known");
-        self.meetings.note(self.rank, format!("deregister {bytes} bytes"));
+        self.rendezvous_table.note(self.rank, format!("deregister {bytes} bytes"));
         Ok(())
     }
 
@@ -295,8 +305,9 @@ impl Library for Port {
             group.iter().all(|(on, ..)| *on == CommStream { comm, stream }),
             "a group on one communicator and stream"
         );
-        let (meetings, under_way) = (Arc::clone(&self.meetings), Arc::clone(&self.under_way));
-        let group = Group { comm, rank: self.rank, transfers: group, meetings, under_way };
+        let (rendezvous_table, under_way) =
+            (Arc::clone(&self.rendezvous_table), Arc::clone(&self.under_way));
+        let group = Group { comm, rank: self.rank, transfers: group, rendezvous_table, under_way };
         let recorded = group.clone();
         if self.streams.record(stream, Arc::new(move || recorded.carry_out(recorded.ready()))) {
             return Ok(());

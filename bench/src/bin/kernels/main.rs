@@ -6,7 +6,7 @@
 //! are CPU time of that thread, which does not depend on the machine's load; otherwise they are wall-clock times.
 
 mod attention;
-mod element_wise;
+mod elementwise;
 mod gemm;
 mod loss;
 mod optimizer;
@@ -39,7 +39,7 @@ fn step<T: Number>(report: &mut Report) {
     report.table(T::DTYPE.name());
     gemm::rows::<T>(report);
     attention::rows::<T>(report);
-    element_wise::rows::<T>(report);
+    elementwise::rows::<T>(report);
     loss::rows::<T>(report);
     optimizer::rows::<T>(report);
     report.total();

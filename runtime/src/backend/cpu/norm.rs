@@ -37,8 +37,8 @@ impl NormOps for CpuBackend {
 impl CpuBackend {
     /// Returns the input of a norm, after its residual was added.
     fn add_residual<'r>(&self, x: View<'r>, residual: &'r mut Option<ResidualSum<'_>>) -> View<'r> {
-        let Some(ResidualSum { addend, sum }) = residual else { return x };
-        self.map(&Expr::sum(), &[x, *addend], sum.reborrow());
+        let Some(ResidualSum { term, sum }) = residual else { return x };
+        self.map(&Expr::sum(), &[x, *term], sum.reborrow());
         sum.as_view()
     }
 }

@@ -146,8 +146,8 @@ pub(super) mod tests {
         pub(super) static FORCED: Cell<Option<Level>> = const { Cell::new(None) };
     }
 
-    /// Runs `test` at every level of this CPU (on this thread only).
-    pub fn at_every_level(test: impl Fn()) {
+    /// Runs `test` at every instruction set of this CPU (on this thread only).
+    pub fn at_every_isa(test: impl Fn()) {
         let best = Level::detect();
         let mut levels = vec![Level::Portable];
         #[cfg(target_arch = "x86_64")]

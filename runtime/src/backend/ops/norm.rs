@@ -19,9 +19,9 @@ pub trait NormOps {
 
 /// A residual that is added to the input of a norm in the same kernel. The norm is of the rounded sum.
 pub struct ResidualSum<'a> {
-    /// The other addend, `[rows, cols]`.
-    pub addend: View<'a>,
-    /// `x + addend`, `[rows, cols]`, written.
+    /// The other term, `[rows, cols]`.
+    pub term: View<'a>,
+    /// `x + term`, `[rows, cols]`, written.
     pub sum: ViewMut<'a>,
 }
 

@@ -15,7 +15,7 @@ use super::watchdog::Watchdog;
 
 /// Smallest registered block: smaller transfers are bound by latency, which registration does not change.
 const MIN_BYTES: usize = 1 << 20;
-/// Largest number of tracked blocks: each registration takes entries in the tables of network cards.
+/// Largest number of tracked blocks: each registration takes entries in the tables of network adapters.
 const MAX_BLOCKS: usize = 1024;
 
 /// The registered memory of one rank's communicators.

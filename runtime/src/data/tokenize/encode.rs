@@ -11,8 +11,8 @@ use crate::data::{DataError, Ids, TokenFile};
 /// Bytes of text in memory, per core.
 const BYTES_PER_CORE: usize = 1 << 20;
 
-/// Tokenizes a text, as one document, into memory; `name` is its name in messages, and `progress` is told how many
-/// bytes are done.
+/// Tokenizes a text, as one document, into memory; `name` is its name in messages, and `progress` receives the
+/// number of bytes that are done.
 ///
 /// The ids are those that [`tokenize_files`](super::tokenize_files) writes for a file with this text.
 ///
@@ -55,11 +55,11 @@ pub fn encode(
     progress: &mut dyn FnMut(u64),
     take: &mut dyn FnMut(&[u32]) -> Result<(), TokenizeError>,
 ) -> Result<Encoded, TokenizeError> {
-    let at_once = BYTES_PER_CORE * rayon::current_num_threads();
+    let batch_bytes = BYTES_PER_CORE * rayon::current_num_threads();
     let mut pieces = Pieces::new(reader, documents);
     let mut done = Encoded { bytes: 0, documents: 0 };
     loop {
-        let read = read_some(&mut pieces, at_once);
+        let read = read_some(&mut pieces, batch_bytes);
         let read = read.map_err(|source| TokenizeError::Read { name: name.to_owned(), source })?;
         let Some(last) = read.last() else { return Ok(done) };
         done.bytes = last.position + last.text.len() as u64;
@@ -76,10 +76,13 @@ pub fn encode(
     }
 }
 
-/// The next pieces, until they have `at_once` bytes or the text ends.
-fn read_some<R: Read>(pieces: &mut Pieces<'_, R>, at_once: usize) -> std::io::Result<Vec<Piece>> {
+/// The next pieces, until they have `batch_bytes` bytes or the text ends.
+fn read_some<R: Read>(
+    pieces: &mut Pieces<'_, R>,
+    batch_bytes: usize,
+) -> std::io::Result<Vec<Piece>> {
     let (mut read, mut bytes) = (Vec::new(), 0);
-    while bytes < at_once {
+    while bytes < batch_bytes {
         let Some(piece) = pieces.next()? else { break };
         // A piece costs memory of its own, however short it is.
         bytes += piece.text.len() + size_of::<Piece>();
@@ -108,7 +111,7 @@ mod tests {
 
     #[test]
     fn bytes_come_out_as_they_went_in() {
-        // Longer than what is in memory at once.
+        // Longer than what is in memory together.
         let text: String = (0..300_000).map(|n| format!("line {n}\n")).collect();
         assert!(text.len() > 3 * BYTES_PER_CORE);
         let expected: Vec<u32> = text.bytes().map(u32::from).collect();

@@ -55,7 +55,7 @@ pub enum TokenizeError {
     },
     /// The tokenizer has no token for some of the text.
     #[error(
-        "{tokenizer} cannot tokenise {name} around byte {position}: {problem}; use a tokenizer that has a token for \
+        "{tokenizer} cannot tokenize {name} around byte {position}: {problem}; use a tokenizer that has a token for \
          every text (byte-level, with byte fallback, or with an unknown token)"
     )]
     Encode {
@@ -101,7 +101,7 @@ pub enum TokenizeError {
         path: PathBuf,
     },
     /// Empty input.
-    #[error("nothing to tokenise: {name} has no text")]
+    #[error("nothing to tokenize: {name} has no text")]
     Empty {
         /// The files.
         name: String,

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-/// Most bytes of a piece: small enough that many are in memory at once, large enough that few documents are cut.
+/// Most bytes of a piece: small enough that many are in memory together, large enough that few documents are cut.
 const PIECE: usize = 1 << 16;
 
 /// The separation of a text into documents.

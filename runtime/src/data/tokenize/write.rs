@@ -217,7 +217,7 @@ mod tests {
         let found = message(&[text.clone(), missing], &output);
         assert!(found.contains("cannot read") && found.contains("none.txt: No such"), "{found}");
         let found = message(&[folder.write("empty.txt", b"")], &output);
-        assert!(found.contains("nothing to tokenise") && found.contains("empty.txt"), "{found}");
+        assert!(found.contains("nothing to tokenize") && found.contains("empty.txt"), "{found}");
         let found = message(&[folder.0.path().to_owned()], &output);
         assert!(found.contains("cannot read") && found.contains("directory"), "{found}");
         let found = message(std::slice::from_ref(&text), &folder.path("no/out.bin"));

@@ -1,4 +1,4 @@
-//! Messages are posted in the sender's order, in time, and few at once.
+//! Messages are posted in the order of the sender, in time, and few are pending.
 
 use super::{all_schedules, named};
 use crate::schedule::{Action, Costs, LOOKAHEAD, ScheduleKind, Work, lower, simulate};

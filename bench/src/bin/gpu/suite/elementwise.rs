@@ -10,13 +10,13 @@ use super::sizes::{Model, Sizes};
 
 pub fn rows(report: &mut Report, sizes: &Sizes) {
     let Sizes { llama, gpt2, .. } = sizes;
-    report.table(&format!("element-wise and norms of {}, bf16", llama.name));
+    report.table(&format!("elementwise and norms of {}, bf16", llama.name));
     rms_norm(report, llama);
     let swiglu = vec![Node::Leaf(0), Node::Silu(0), Node::Leaf(1), Node::Mul(1, 2)];
     activation(report, "silu(gate) * up", swiglu, llama);
     sums(report, llama);
     rope(report, llama);
-    report.table(&format!("element-wise and norms of {}, bf16", gpt2.name));
+    report.table(&format!("elementwise and norms of {}, bf16", gpt2.name));
     layer_norm(report, gpt2);
     activation(report, "gelu_tanh", vec![Node::Leaf(0), Node::GeluTanh(0)], gpt2);
     sums(report, gpt2);
@@ -45,7 +45,7 @@ fn rms_norm(report: &mut Report, model: &Model) {
         let [sum, out, scale] = [&mut sum, &mut out, &mut scale].map(|x| x.view_mut());
         backend.rms_norm(RmsNormArgs {
             x: x.view(),
-            residual: Some(ResidualSum { addend: dy.view(), sum }),
+            residual: Some(ResidualSum { term: dy.view(), sum }),
             weight: weight.view(),
             eps: 1e-5,
             y: out,
@@ -107,7 +107,7 @@ fn layer_norm(report: &mut Report, model: &Model) {
         let [mean, scale] = [&mut mean, &mut scale].map(|x| x.view_mut());
         backend.layer_norm(LayerNormArgs {
             x,
-            residual: Some(ResidualSum { addend: dy, sum }),
+            residual: Some(ResidualSum { term: dy, sum }),
             weight,
             bias,
             eps: 1e-5,

@@ -16,7 +16,7 @@ use crate::backend::cpu::simd::dispatch;
 use crate::backend::cpu::workers::Workers;
 use crate::backend::{AttentionBackwardArgs, AttentionShape};
 
-/// Keys per block. Half of the tile on the diagonal is computed in vain.
+/// Keys per block. Half of the tile on the diagonal is wasted work.
 pub(super) const KEYS: usize = 64;
 
 /// Queries per chunk: two tiles of scores stay in the second-level cache.

@@ -16,7 +16,7 @@ use crate::backend::cpu::simd::dispatch;
 use crate::backend::cpu::workers::Workers;
 use crate::backend::{AttentionArgs, AttentionShape};
 
-/// Queries per tile. Half of the tile on the diagonal is computed in vain.
+/// Queries per tile. Half of the tile on the diagonal is wasted work.
 pub(super) const QUERIES: usize = 32;
 
 /// Keys per chunk, a multiple of `QUERIES`: the scores of a tile stay in the second-level cache.
@@ -180,7 +180,7 @@ dispatch! {
         total: &mut [f32],
         sum: &mut [f32],
     ) {
-        // Rows whose maxima are found before their weights, so that the processor need not wait for each one.
+        // Rows whose maxima are found before their weights, so that the CPU need not wait for each one.
         const GROUP: usize = 8;
         let dim = sum.len() / max.len();
         for (group, scores) in scores.chunks_mut(GROUP * keys).enumerate() {

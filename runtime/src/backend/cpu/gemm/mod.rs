@@ -103,11 +103,11 @@ impl Product<f32> for bf16 {
     }
 }
 
-/// Below this, most of a tile would be worked out in vain: products with a vector are left to the crate.
+/// Below this, most of a tile would be wasted work: matrix-vector products are left to the crate.
 #[cfg(target_arch = "x86_64")]
 const MIN_SIDE: usize = 8;
 
-/// The tile of our own product on this processor, if its instruction set is no better than `up_to`.
+/// The tile of our own product on this CPU, if its instruction set is no better than `up_to`.
 #[cfg(target_arch = "x86_64")]
 fn own_tile(up_to: Level, [m, n, _]: [usize; 3]) -> Option<blocked::Tile> {
     let level = Level::detect();

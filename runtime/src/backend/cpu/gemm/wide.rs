@@ -1,7 +1,7 @@
 //! Products of bf16 whose result is f32, as gradients of parameters are summed up.
 //!
 //! `gemmkit::gemm` has one type for operands and result. Beneath it lies a driver that takes them apart, and kernels
-//! that sum bf16 products up in f32; here they are chosen for the processor.
+//! that sum bf16 products up in f32; here they are chosen for the CPU.
 
 use gemmkit::kernel::{KernelFamily, MixedGemmF32};
 use gemmkit::simd::{KernelSimd, ScalarTok};
@@ -28,7 +28,7 @@ pub(super) fn product(
     let task = Task { parallelism, mnk, a, b, accumulate, c };
     // Tiles are `2 or 4 registers x 12, 6 or 4 columns`, as the crate chooses them for its own products.
     match Level::detect() {
-        // SAFETY: the processor has these instructions, as `detect` found.
+        // SAFETY: the CPU has these instructions, as `detect` found.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512Bf16 => unsafe { task.run::<Bf16DotGemmF32, _, 2, 12>(Avx512Bf16) },
         // SAFETY: as above.
@@ -37,7 +37,7 @@ pub(super) fn product(
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { task.run::<MixedGemmF32<bf16>, _, 2, 6>(Fma) },
-        // SAFETY: every processor of this target has these instructions.
+        // SAFETY: every CPU of this target has these instructions.
         #[cfg(target_arch = "aarch64")]
         Level::Portable => unsafe {
             task.run::<MixedGemmF32<bf16>, _, 4, 4>(gemmkit::simd::Neon);
@@ -59,7 +59,7 @@ struct Task<'a> {
 
 impl Task<'_> {
     /// # Safety
-    /// The processor has the instructions that `simd` stands for.
+    /// The CPU has the instructions that `simd` stands for.
     unsafe fn run<F, S, const REGISTERS: usize, const COLUMNS: usize>(self, simd: S)
     where
         F: KernelFamily<Lhs = bf16, Rhs = bf16, Acc = f32, Out = f32>,

@@ -45,7 +45,7 @@ fn differences(expr: &Expr, leaves: &[Vec<f64>], grad: &[f64]) -> Vec<Vec<f64>> 
     const STEP: f64 = 1e-5;
     let mut gradients = Vec::new();
     for (leaf, values) in leaves.iter().enumerate() {
-        // Elements of the result read one element of each leaf, so all of a leaf can move at once.
+        // Elements of the result read one element of each leaf, so all of a leaf can move together.
         let moved = |step: f64| {
             let mut leaves = leaves.to_vec();
             leaves[leaf] = values.iter().map(|x| x + step).collect();

@@ -12,7 +12,7 @@ mod random;
 mod routing;
 
 use super::CpuBackend;
-use super::simd::tests::at_every_level;
+use super::simd::tests::at_every_isa;
 use crate::backend::Backend;
 
 /// Values in [-1, 1), different for every seed.
@@ -46,7 +46,7 @@ fn assert_close(what: &str, got: &[f32], expected: &[f64], tolerance: f64) {
 /// Runs `test` with one thread at every vector width, and with more threads.
 fn on_every_backend(test: impl Fn(&dyn Backend)) {
     let one = CpuBackend::new(1).expect("one thread starts nothing");
-    at_every_level(|| test(&one));
+    at_every_isa(|| test(&one));
     for threads in [2, 3] {
         test(&CpuBackend::new(threads).expect("threads start"));
     }

@@ -195,7 +195,7 @@ impl OperationGraph {
         })
     }
 
-    /// Whether an operand is part of it.
+    /// Returns true if an operand is part of it.
     pub fn has(&self, operand: GraphOperand) -> bool {
         self.operands().any(|(_, other)| other == operand)
     }

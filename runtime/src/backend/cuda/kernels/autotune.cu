@@ -18,15 +18,15 @@ __device__ inline float autotune_element(uint64_t i, uint64_t key, uint64_t stri
     return __uint_as_float(sign << 31 | power << 23 | ((uint32_t)bits & 0x7fffffu));
 }
 
-#define TRIAL_OPERAND(T, T_NAME)                                                                                 \
+#define AUTOTUNE_OPERAND(T, T_NAME)                                                                                 \
     KERNEL(autotune_operand_##T_NAME)                                                                               \
     (T* out, uint64_t n, uint64_t key, uint64_t stride, uint64_t terms, uint32_t opposed, int32_t exponent) {    \
         for (uint64_t i = thread_index(); i < n; i += thread_count()) {                                          \
             store(out + i, autotune_element(i, key, stride, terms, opposed, exponent));                             \
         }                                                                                                        \
     }
-TRIAL_OPERAND(float, f32)
-TRIAL_OPERAND(bf16, bf16)
+AUTOTUNE_OPERAND(float, f32)
+AUTOTUNE_OPERAND(bf16, bf16)
 
 // Sets `differ` to 1 if two results differ in any bit; `n` counts units of 16 bits.
 KERNEL(autotune_difference)(const uint16_t* a, const uint16_t* b, uint64_t n, uint32_t* differ) {

@@ -297,7 +297,7 @@ __device__ inline void for_each_vector(const T* from, uint64_t len, uint64_t thr
 // Random numbers.
 
 // 64 random bits for element `index` of the stream `key`: Steele, Lea and Flood's SplitMix64 with the key mixed in at two
-// places, so that streams with neighbouring keys do not overlap. Bit for bit what every backend draws.
+// places, so that streams with neighboring keys do not overlap. Bit for bit what every backend draws.
 __device__ inline uint64_t random_bits(uint64_t key, uint64_t index) {
     uint64_t z = index * 0x9e3779b97f4a7c15ull + key;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull ^ (key << 32 | key >> 32);

@@ -5,8 +5,8 @@
 template <class Unit>
 __device__ inline void gather(const uint32_t* tokens, uint64_t n, const Unit* table, uint64_t first_row, uint64_t rows,
                               Unit* out, uint64_t units, uint32_t width) {
-    uint64_t at_once = thread_count() / width;
-    for (uint64_t i = thread_index() / width; i < n; i += at_once) {
+    uint64_t per_pass = thread_count() / width;
+    for (uint64_t i = thread_index() / width; i < n; i += per_pass) {
         // A token before the first row wraps to a number beyond the last.
         uint64_t row = tokens[i] - first_row;
         bool here = row < rows;
@@ -111,9 +111,9 @@ __device__ inline void add_rows(const uint32_t* keys, const uint32_t* order, uin
 template <int N>
 __device__ inline void add_segments(const uint32_t* keys, uint64_t n, const float* partials, float* dtable,
                                     uint64_t rows, uint64_t cols) {
-    uint64_t stretches = (n + SEGMENT - 1) / SEGMENT;
-    for (uint64_t stretch = blockIdx.x; stretch < stretches; stretch += gridDim.x) {
-        uint64_t at = stretch * SEGMENT;
+    uint64_t segments = (n + SEGMENT - 1) / SEGMENT;
+    for (uint64_t segment = blockIdx.x; segment < segments; segment += gridDim.x) {
+        uint64_t at = segment * SEGMENT;
         uint32_t row = keys[at];
         if (row >= rows) return;
         if (at > 0 && keys[at - SEGMENT] == row) continue;

@@ -41,7 +41,7 @@ __device__ inline float deviate(uint64_t bits) {
 }
 
 // Where the elements of a block lie in its global tensor: the global index of the first, and of each dim its size and
-// the distance of neighbours.
+// the distance of neighbors.
 struct Place {
     uint64_t first;
     uint64_t dims;

@@ -35,7 +35,7 @@ __device__ inline void top_k(const T* x, uint64_t rows, uint32_t cols, uint32_t 
     }
 }
 
-// Experts of choices, or `experts` where there is no such one.
+// Experts of choices, or `experts` if there is none.
 KERNEL(keys_of_choices)(const uint32_t* choices, uint64_t n, uint32_t experts, uint32_t* keys) {
     for (uint64_t i = thread_index(); i < n; i += thread_count()) {
         keys[i] = choices[i] < experts ? choices[i] : experts;
@@ -71,7 +71,7 @@ KERNEL(places_of_choices)(const uint32_t* sorted, uint64_t n, uint32_t* order, u
 }
 
 // out[p] = weights[order[p]] * x[order[p] / k] over n places; without weights where they are null. A row is the work of
-// `width` neighbouring threads, a power of two.
+// `width` neighboring threads, a power of two.
 template <int N, class T>
 __device__ inline void to_experts(const T* x, const uint32_t* order, const float* weights, uint64_t n, uint32_t k,
                                   uint64_t cols, T* out, uint32_t width) {

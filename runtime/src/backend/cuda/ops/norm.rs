@@ -61,7 +61,7 @@ fn forward(gpu: &GpuContext, args: Forward) {
     let Forward { x, residual, weight, bias, eps, y, mean, inv_std } = args;
     let (rows, cols) = (inv_std.len(), weight.len());
     let (added, sum) = match &residual {
-        Some(ResidualSum { addend, sum }) => (*addend, sum.as_view()),
+        Some(ResidualSum { term, sum }) => (*term, sum.as_view()),
         None => (x, x),
     };
     let (bias, mean) = (bias.unwrap_or(weight), mean.as_ref().map(ViewMut::as_view));

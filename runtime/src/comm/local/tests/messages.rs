@@ -133,7 +133,7 @@ fn early_sends_are_stored_without_a_copy() {
 }
 
 #[test]
-fn receivers_are_told_the_exit_of_their_sender() {
+fn receivers_learn_the_exit_of_their_sender() {
     for panics in [false, true] {
         let error = failures_of(3, |comms| {
             let (tp, site) = (comms.group(TP), Site::here("boundary"));

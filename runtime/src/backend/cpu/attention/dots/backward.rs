@@ -184,7 +184,7 @@ impl<'a, T: Float> Tiles<'a, T> for Backward<'a> {
         let product = |rows: &[u32], panels: &[u32], out: &mut [f32]| {
             let rows = PairRows { pairs: &rows[queries.start * pairs..], stride: pairs };
             let panels = Panels { pairs: &panels[keys.start * pairs..], stride: PANEL * pairs };
-            // SAFETY: tiles of this kind are chosen where the processor has these instructions.
+            // SAFETY: tiles of this kind are chosen where the CPU has these instructions.
             unsafe { multiply(sizes, rows, panels, false, out) };
         };
         product(self.queries, self.keys_t, scores);

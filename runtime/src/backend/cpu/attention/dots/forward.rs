@@ -59,7 +59,7 @@ impl<'a, T: Float> Tiles<'a, T> for Forward<'a> {
         let sizes = [queries.len(), padded(keys.len()), pairs];
         let queries = PairRows { pairs: &self.queries[queries.start * pairs..], stride: pairs };
         let keys = Panels { pairs: &self.keys[keys.start * pairs..], stride: PANEL * pairs };
-        // SAFETY: tiles of this kind are chosen where the processor has these instructions.
+        // SAFETY: tiles of this kind are chosen where the CPU has these instructions.
         unsafe { multiply(sizes, queries, keys, false, scores) };
     }
 

@@ -11,7 +11,7 @@ use std::arch::x86_64::{
 /// A register of an instruction set.
 ///
 /// # Safety
-/// All functions may be called only where the processor has the instruction set, and are fast only where their caller is
+/// All functions may be called only where the CPU has the instruction set, and are fast only where their caller is
 /// compiled for it.
 pub unsafe trait Lanes: Copy {
     /// Lanes of a register.
@@ -42,7 +42,7 @@ macro_rules! lanes {
 
             #[inline(always)]
             unsafe fn zero() -> Self {
-                // SAFETY: the caller's processor has the instruction, here and below.
+                // SAFETY: the caller's CPU has the instruction, here and below.
                 unsafe { $zero() }
             }
 

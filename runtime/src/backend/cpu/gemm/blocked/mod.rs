@@ -1,4 +1,4 @@
-//! Matrix products in blocks that stay in the caches (Goto and van de Geijn 2008), for processors on which the crate's
+//! Matrix products in blocks that stay in the caches (Goto and van de Geijn 2008), for CPUs on which the crate's
 //! products are slow: those with AVX2 only, and those with AVX-512 but no arithmetic on bf16.
 //!
 //! Operands are packed into panels of f32 on their way, whatever their layout and type, and sums are f32 throughout.
@@ -20,7 +20,7 @@ use crate::backend::cpu::workers::{Rows, Workers};
 
 /// The most steps of the depth that a packed block has: a panel of the right operand stays in the first-level cache.
 ///
-/// The order of sums follows from this number alone, so it is the same for all processors.
+/// The order of sums follows from this number alone, so it is the same for all CPUs.
 const DEPTH: usize = 384;
 
 /// Rows of a packed block of the left operand, which stays in the second-level cache. A multiple of a tile's rows.

@@ -17,7 +17,7 @@ pub struct Region {
 /// Packs rows of `matrix` for the left side of a product.
 pub fn pack_left<T: Float>(tile: Tile, matrix: Matrix<T>, region: Region, panels: &mut [f32]) {
     match tile {
-        // SAFETY: the processor has these instructions, or `Tile::of` would not have chosen this tile.
+        // SAFETY: the CPU has these instructions, or `Tile::of` would not have chosen this tile.
         Tile::Avx2 => unsafe { pack_avx2::<T, 6>(matrix, region, panels) },
         // SAFETY: as above.
         Tile::Avx512 => unsafe { pack_avx512::<T, 12>(matrix, region, panels) },

@@ -18,7 +18,7 @@ pub enum Tile {
 }
 
 impl Tile {
-    /// The tile for a processor, if there is one.
+    /// The tile for a CPU, if there is one.
     pub fn of(level: Level) -> Option<Tile> {
         match level {
             Level::Avx512 | Level::Avx512Bf16 => Some(Tile::Avx512),
@@ -76,7 +76,7 @@ pub struct Block<'a> {
 /// The last panel of `b` may reach beyond the columns of `c`, and is read as a whole.
 pub fn block(tile: Tile, depth: usize, a: Left, b: Right, c: Block, add: bool) {
     match tile {
-        // SAFETY: the processor has these instructions, or `Tile::of` would not have chosen this tile.
+        // SAFETY: the CPU has these instructions, or `Tile::of` would not have chosen this tile.
         Tile::Avx2 => unsafe { block_avx2(depth, a, b, c, add) },
         // SAFETY: as above.
         Tile::Avx512 => unsafe { block_avx512(depth, a, b, c, add) },
@@ -99,7 +99,7 @@ fn block_avx512(depth: usize, a: Left, b: Right, c: Block, add: bool) {
 /// first-level cache.
 ///
 /// # Safety
-/// The processor has the instructions of `L`, here and below.
+/// The CPU has the instructions of `L`, here and below.
 #[inline(always)]
 unsafe fn tiles<L: Lanes, const R: usize, const V: usize>(
     depth: usize,
@@ -121,7 +121,7 @@ unsafe fn tiles<L: Lanes, const R: usize, const V: usize>(
     }
 }
 
-/// The last rows of a block have tiles of their own, so that nothing is worked out in vain.
+/// The last rows of a block have tiles of their own, so that no work is wasted.
 #[inline(always)]
 unsafe fn tile_of<L: Lanes, const R: usize, const V: usize>(
     depth: usize,
@@ -156,7 +156,7 @@ unsafe fn tile<L: Lanes, const R: usize, const V: usize>(
     let width = V * L::COUNT;
     for row in c.data.chunks(c.stride) {
         for line in row[c.start..][..c.columns].chunks(LINE) {
-            // SAFETY: all x86-64 processors can prefetch, and any address may be given.
+            // SAFETY: all x86-64 CPUs can prefetch, and any address may be given.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
         }
     }
@@ -205,7 +205,7 @@ unsafe fn sums_of<L: Lanes, const R: usize, const V: usize>(
     assert!(depth > 0 && (R - 1) * a.row + (depth - 1) * a.step < a.data.len());
     assert!((depth - 1) * b.step + V * L::COUNT <= b.data.len());
     let (mut left, mut right) = (a.data.as_ptr(), b.data.as_ptr());
-    // SAFETY: the processor has the instructions; all that is read lies inside of the slices, as asserted. The pointers
+    // SAFETY: the CPU has the instructions; all that is read lies inside of the slices, as asserted. The pointers
     // may end up beyond them, where they are not read.
     unsafe {
         let mut sums = [[L::zero(); V]; R];

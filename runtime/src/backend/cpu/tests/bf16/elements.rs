@@ -1,4 +1,4 @@
-//! Element-wise kernels, sums and random numbers.
+//! Elementwise kernels, sums and random numbers.
 
 use half::bf16;
 

@@ -23,9 +23,9 @@ trait Kernel {
 }
 
 struct Results<T> {
-    /// What has the type of the operands.
+    /// Operands and results in the dtype under test.
     rounded: Vec<(&'static str, Vec<T>)>,
-    /// What is f32 whatever the operands are.
+    /// Results in f32 for any dtype of the operands.
     wide: Vec<(&'static str, Vec<f32>)>,
 }
 
@@ -42,7 +42,7 @@ fn view_mut<T: Float>(x: &mut [T]) -> ViewMut<'_> {
     x.into()
 }
 
-/// What must be overwritten.
+/// A value that must be overwritten.
 fn unwritten<T: Float>(len: usize) -> Vec<T> {
     vec![T::narrow(f32::NAN); len]
 }

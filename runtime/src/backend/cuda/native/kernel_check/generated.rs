@@ -22,7 +22,7 @@ pub fn generated_sources() -> Vec<Source> {
     let memory = CachingAllocator::on(backend.device(), usize::MAX);
     for dtype in [DType::F32, DType::Bf16] {
         for expr in expressions() {
-            element_wise(&backend, &memory, &expr, dtype);
+            elementwise(&backend, &memory, &expr, dtype);
         }
         optimizer_update(&backend, &memory, dtype);
     }
@@ -53,7 +53,7 @@ fn expressions() -> Vec<Expr> {
     all.into_iter().map(|nodes| Expr { nodes }).collect()
 }
 
-fn element_wise(backend: &dyn Backend, memory: &Arc<CachingAllocator>, expr: &Expr, dtype: DType) {
+fn elementwise(backend: &dyn Backend, memory: &Arc<CachingAllocator>, expr: &Expr, dtype: DType) {
     let buffer = |dtype, len| memory.alloc(dtype, len, Category::Activations);
     // Leaves in the order of their indices: a whole operand, or a row.
     let rows: Vec<bool> = expr

@@ -1,16 +1,22 @@
-//! Command-line tool that reports GPUs and libraries, and checks the CUDA kernels:
+//! Command-line tool that reports GPUs and libraries, checks the CUDA kernels, and draws pipeline schedules:
 //! `cargo run --release --features cuda --bin meshwright -- --help`.
+
+mod schedule;
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-const ABOUT: &str = "Reports the GPUs and libraries of this machine, and checks the CUDA kernels";
+const ABOUT: &str = "Reports the GPUs and libraries of this machine, checks the CUDA kernels, and draws pipeline schedules";
 
 fn main() -> ExitCode {
     let matches = command().get_matches();
-    match run(&matches) {
+    let outcome = match matches.subcommand() {
+        Some(("schedule", matches)) => schedule::run(matches),
+        _ => run_cuda(&matches),
+    };
+    match outcome {
         Ok((text, good)) => {
             // A closed pipe is not an error.
             let _ = write!(std::io::stdout(), "{text}");
@@ -50,12 +56,12 @@ fn command() -> Command {
         .about(ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands([probe, kernels])
+        .subcommands([probe, kernels, schedule::command()])
 }
 
-/// Runs the subcommand. Returns the text to print, and true on success.
+/// Runs a subcommand that needs CUDA. Returns the text to print, and true on success.
 #[cfg(feature = "cuda")]
-fn run(matches: &ArgMatches) -> Result<(String, bool), String> {
+fn run_cuda(matches: &ArgMatches) -> Result<(String, bool), String> {
     let reported = match matches.subcommand() {
         Some(("kernels", matches)) => {
             let list = |name: &str| -> Vec<String> {
@@ -74,7 +80,7 @@ fn run(matches: &ArgMatches) -> Result<(String, bool), String> {
 }
 
 #[cfg(not(feature = "cuda"))]
-fn run(_: &ArgMatches) -> Result<(String, bool), String> {
+fn run_cuda(_: &ArgMatches) -> Result<(String, bool), String> {
     Err("this program was built without GPU support: build it with `--features cuda`".to_string())
 }
 
