@@ -125,8 +125,9 @@ fn schedules_are_drawn_exported_and_checked() {
     let title = "1f1b: 2 ranks, 2 stages, 4 micro-batches; makespan 10, bubble 20.0 %\n";
     assert!(stdout.starts_with(title), "{stdout}");
     assert!(
-        stdout
-            .ends_with("rank 0 F0 F1 ...B0 F2 B1 F3 B2 ...B3\nrank 1 ...F0 B0 F1 B1 F2 B2 F3 B3 ...\n"),
+        stdout.ends_with(
+            "rank 0 F0 F1 ...B0 F2 B1 F3 B2 ...B3\nrank 1 ...F0 B0 F1 B1 F2 B2 F3 B3 ...\n"
+        ),
         "{stdout}"
     );
     assert!(std::fs::read_to_string(svg).unwrap().matches("<rect class=\"F").count() >= 8);

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Schedule, generate};
-
 /// A named schedule, which a generator makes for any number of ranks and micro-batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ScheduleKind {
@@ -85,36 +83,6 @@ impl ScheduleKind {
             ScheduleKind::Interleaved | ScheduleKind::ZeroBubbleV | ScheduleKind::DualPipeV => 2,
             ScheduleKind::GPipe | ScheduleKind::OneFOneB | ScheduleKind::ZeroBubbleH1 => 1,
         }
-    }
-
-    /// Generates the schedule of `ranks` ranks with `chunks` stages each, for a step of `micro_batches`.
-    ///
-    /// # Errors
-    /// If a number is 0, or the schedule does not have that many chunks per rank.
-    pub fn generate(
-        self,
-        ranks: usize,
-        chunks: usize,
-        micro_batches: usize,
-    ) -> Result<Schedule, ScheduleError> {
-        let numbers =
-            [("the number of ranks", ranks), ("the number of micro-batches", micro_batches)];
-        if let Some((what, _)) = numbers.into_iter().find(|(_, number)| *number == 0) {
-            return Err(ScheduleError::Zero { what });
-        }
-        let needs = match self {
-            ScheduleKind::GPipe | ScheduleKind::OneFOneB | ScheduleKind::ZeroBubbleH1 => {
-                (chunks != 1).then_some("one stage")
-            }
-            ScheduleKind::Interleaved => (chunks < 2).then_some("two or more stages"),
-            ScheduleKind::ZeroBubbleV | ScheduleKind::DualPipeV => {
-                (chunks != 2).then_some("two stages")
-            }
-        };
-        if let Some(needs) = needs {
-            return Err(ScheduleError::Chunks { kind: self, needs, given: chunks });
-        }
-        Ok(generate::schedule(self, ranks, chunks, micro_batches))
     }
 }
 

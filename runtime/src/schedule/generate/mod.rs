@@ -8,15 +8,42 @@ mod zero_bubble;
 #[cfg(test)]
 pub(super) use interleaved::group_sizes;
 
-use super::{Action, Compute, Schedule, ScheduleKind, Work};
+use super::{Action, Compute, Schedule, ScheduleError, ScheduleKind, Work};
+
+impl ScheduleKind {
+    /// Generates the schedule of `ranks` ranks with `chunks` stages each, for a step of `micro_batches`.
+    ///
+    /// # Errors
+    /// If a number is 0, or the schedule does not have that many chunks per rank.
+    pub fn generate(
+        self,
+        ranks: usize,
+        chunks: usize,
+        micro_batches: usize,
+    ) -> Result<Schedule, ScheduleError> {
+        let numbers =
+            [("the number of ranks", ranks), ("the number of micro-batches", micro_batches)];
+        if let Some((what, _)) = numbers.into_iter().find(|(_, number)| *number == 0) {
+            return Err(ScheduleError::Zero { what });
+        }
+        let needs = match self {
+            ScheduleKind::GPipe | ScheduleKind::OneFOneB | ScheduleKind::ZeroBubbleH1 => {
+                (chunks != 1).then_some("one stage")
+            }
+            ScheduleKind::Interleaved => (chunks < 2).then_some("two or more stages"),
+            ScheduleKind::ZeroBubbleV | ScheduleKind::DualPipeV => {
+                (chunks != 2).then_some("two stages")
+            }
+        };
+        if let Some(needs) = needs {
+            return Err(ScheduleError::Chunks { kind: self, needs, given: chunks });
+        }
+        Ok(schedule(self, ranks, chunks, micro_batches))
+    }
+}
 
 /// The schedule of `kind`; the numbers are ones that it can have.
-pub(super) fn schedule(
-    kind: ScheduleKind,
-    ranks: usize,
-    chunks: usize,
-    micro_batches: usize,
-) -> Schedule {
+fn schedule(kind: ScheduleKind, ranks: usize, chunks: usize, micro_batches: usize) -> Schedule {
     let stages = ranks * chunks;
     let looped = (0..stages).map(|stage| stage % ranks).collect();
     let placement = match kind {
