@@ -1,6 +1,6 @@
 //! State dicts: which tensors a checkpoint holds of a run, and which a Hugging Face folder holds of a model.
 //!
-//! - [`TrainingState`] maps parameters, optimizer state and moving average to the shards of a checkpoint.
+//! - `TrainingState` maps parameters, optimizer state and moving average to the shards of a checkpoint.
 //! - [`HfMapping`] maps the parameters of a declared model to Hugging Face tensors, by the model's table of [`HfName`]s:
 //!   names, shapes, transposed layouts and fused tensors follow from it.
 

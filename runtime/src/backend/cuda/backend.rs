@@ -11,7 +11,7 @@ use super::memory::GpuMemory;
 
 /// The kernels of one rank on a GPU.
 ///
-/// Each family of operations is implemented in its file under [`ops`](super::ops).
+/// Each family of operations is implemented in its file under `ops`.
 pub struct CudaBackend {
     gpu: Arc<GpuContext>,
     memory: Arc<GpuMemory>,

@@ -47,7 +47,7 @@ impl EmbeddingOps for CudaBackend {
         };
     }
 
-    /// Tokens are sorted by their rows. Each block sums a segment of up to [`SEGMENT`] occurrences of a token, then the sums
+    /// Tokens are sorted by their rows. Each block sums a segment of up to `SEGMENT` occurrences of a token, then the sums
     /// of the segments of a token are added in order. This bounds the chain of additions of frequent tokens, and the order
     /// depends on the occurrences of the token alone.
     fn embedding_backward(&self, tokens: View, first_row: usize, dout: View, dtable: ViewMut) {
