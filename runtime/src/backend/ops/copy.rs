@@ -36,3 +36,18 @@ pub struct BlockCopy {
     /// Distance between the starts of consecutive runs in the destination.
     pub dst_stride: usize,
 }
+
+impl BlockCopy {
+    /// Returns the layout of the copy in the other direction.
+    pub fn reversed(self) -> BlockCopy {
+        let BlockCopy { blocks, len, src_start, src_stride, dst_start, dst_stride } = self;
+        BlockCopy {
+            blocks,
+            len,
+            src_start: dst_start,
+            src_stride: dst_stride,
+            dst_start: src_start,
+            dst_stride: src_stride,
+        }
+    }
+}

@@ -22,18 +22,6 @@ pub struct MatrixBlock {
     cols: Extent,
 }
 
-/// Rows of a run, or parts of rows: `count` copies of `len` elements each.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct StridedCopy {
-    count: usize,
-    len: usize,
-    /// First element in the run; the distance between copies is `len`.
-    start: usize,
-    /// First element in the matrix, and the distance between copies.
-    matrix_start: usize,
-    matrix_stride: usize,
-}
-
 impl MatrixBlock {
     /// Creates the block of `param` on a rank with these extents of its dims.
     pub fn new(param: &ParamRef, extents: &[Extent]) -> MatrixBlock {
@@ -55,41 +43,21 @@ impl MatrixBlock {
 impl MatrixShard {
     /// Copies the elements of the shard to their places in the matrix.
     pub fn copy_into(&self, backend: &dyn Backend, shard: View<'_>, mut matrix: ViewMut<'_>) {
-        for copy in self.strided_copies() {
-            let StridedCopy { count, len, start, matrix_start, matrix_stride } = copy;
-            let matrix = matrix.reborrow();
-            let blocks = BlockCopy {
-                blocks: count,
-                len,
-                src_start: start,
-                src_stride: len,
-                dst_start: matrix_start,
-                dst_stride: matrix_stride,
-            };
-            backend.copy_blocks(&blocks, shard, matrix);
+        for blocks in self.block_copies() {
+            backend.copy_blocks(&blocks, shard, matrix.reborrow());
         }
     }
 
     /// Copies the elements of the shard out of the matrix.
     pub fn copy_from(&self, backend: &dyn Backend, matrix: View<'_>, mut shard: ViewMut<'_>) {
-        for copy in self.strided_copies() {
-            let StridedCopy { count, len, start, matrix_start, matrix_stride } = copy;
-            let shard = shard.reborrow();
-            let blocks = BlockCopy {
-                blocks: count,
-                len,
-                src_start: matrix_start,
-                src_stride: matrix_stride,
-                dst_start: start,
-                dst_stride: len,
-            };
-            backend.copy_blocks(&blocks, matrix, shard);
+        for blocks in self.block_copies() {
+            backend.copy_blocks(&blocks.reversed(), matrix, shard.reborrow());
         }
     }
 
-    /// Returns the end of a row, complete rows, and the start of a row; or one copy if the rows are contiguous in the
-    /// matrix.
-    fn strided_copies(&self) -> impl Iterator<Item = StridedCopy> {
+    /// Returns the copies from the shard to the matrix: the end of a row, complete rows, and the start of a row; or one
+    /// copy if the rows are contiguous in the matrix.
+    fn block_copies(&self) -> impl Iterator<Item = BlockCopy> {
         let MatrixBlock { rows, cols } = self.block;
         let Range { start, end } = self.run;
         let matrix_index = |element: usize| {
@@ -97,12 +65,13 @@ impl MatrixShard {
                 + cols.offset
                 + element % cols.local.max(1)
         };
-        let copies = move |from: usize, count: usize, len: usize| StridedCopy {
-            count,
+        let copies = move |from: usize, blocks: usize, len: usize| BlockCopy {
+            blocks,
             len,
-            start: from - start,
-            matrix_start: matrix_index(from),
-            matrix_stride: cols.global,
+            src_start: from - start,
+            src_stride: len,
+            dst_start: matrix_index(from),
+            dst_stride: cols.global,
         };
         let row = cols.local.max(1);
         let (whole_from, whole_to) = (start.next_multiple_of(row), end / row * row);
@@ -117,6 +86,6 @@ impl MatrixShard {
                 Some(copies(whole_to, 1, end - whole_to)),
             ]
         };
-        found.into_iter().flatten().filter(|copy| copy.count * copy.len > 0)
+        found.into_iter().flatten().filter(|copy| copy.blocks * copy.len > 0)
     }
 }
