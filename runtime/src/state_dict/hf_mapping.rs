@@ -222,25 +222,12 @@ mod tests {
     use super::*;
     use crate::backend::cpu::CpuBackend;
     use crate::comm::RankComms;
-    use crate::layout::{Here, Local};
+    use crate::dims;
     use crate::mesh::MeshShape;
     use crate::nn::{Build, Builder, LmHead, RmsNorm, Sizes, declare};
-    use crate::prelude::Whole;
     use crate::tensor::Rank;
 
-    macro_rules! dims {
-        ($($name:ident)*) => {$(
-            #[derive(Clone, Copy)]
-            struct $name;
-            impl Whole for $name {
-                const DECLARED_NAME: &'static str = stringify!($name);
-                type Home = Here;
-            }
-            impl Local for $name {}
-        )*};
-    }
-
-    dims! { Vocab Hidden }
+    dims! { crate = crate; Vocab, Hidden }
 
     struct Twins;
 

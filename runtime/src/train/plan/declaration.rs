@@ -53,23 +53,10 @@ fn parameter_count(params: &[ParamRef]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{Here, Local};
+    use crate::dims;
     use crate::nn::{Builder, Embedding, LmHead, RmsNorm, Stack};
-    use crate::prelude::Whole;
 
-    macro_rules! dims {
-        ($($name:ident)*) => {$(
-            #[derive(Clone, Copy)]
-            struct $name;
-            impl Whole for $name {
-                const DECLARED_NAME: &'static str = stringify!($name);
-                type Home = Here;
-            }
-            impl Local for $name {}
-        )*};
-    }
-
-    dims! { Vocab Hidden }
+    dims! { crate = crate; Vocab, Hidden }
 
     struct Tower;
 

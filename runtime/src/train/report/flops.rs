@@ -82,26 +82,13 @@ mod tests {
     use super::*;
     use crate::backend::cpu::CpuBackend;
     use crate::comm::RankComms;
-    use crate::layout::{Here, Local};
+    use crate::dims;
     use crate::mesh::MeshShape;
     use crate::nn::{
         Attention, Build, Builder, Embedding, LearnedPositions, LmHead, Sizes, declare,
     };
-    use crate::prelude::Whole;
 
-    macro_rules! dims {
-        ($($name:ident)*) => {$(
-            #[derive(Clone, Copy)]
-            struct $name;
-            impl Whole for $name {
-                const DECLARED_NAME: &'static str = stringify!($name);
-                type Home = Here;
-            }
-            impl Local for $name {}
-        )*};
-    }
-
-    dims! { Vocab Hidden Heads KvHeads HeadDim Places }
+    dims! { crate = crate; Vocab, Hidden, Heads, KvHeads, HeadDim, Places }
 
     struct Tiny;
 
