@@ -67,6 +67,14 @@ fn computes(schedule: &Schedule) -> impl Iterator<Item = (usize, usize, Compute)
 fn shape(schedule: &Schedule) -> Vec<Finding> {
     let Schedule { ranks, placement, micro_batches, .. } = schedule;
     let mut findings = Vec::new();
+    // A file with one large number is refused here, not by a list of everything that it lacks.
+    let forwards = computes(schedule).filter(|(_, _, next)| next.work == Work::Forward).count();
+    if placement.len().saturating_mul(*micro_batches) > 2 * forwards.max(1) {
+        let stages = placement.len();
+        findings.push(Finding(format!(
+            "{stages} stages and {micro_batches} micro-batches need a forward pass each: there are {forwards}"
+        )));
+    }
     if placement.is_empty() || *micro_batches == 0 {
         findings.push(Finding("the schedule has no stages or no micro-batches".into()));
     }

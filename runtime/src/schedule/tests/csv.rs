@@ -75,4 +75,8 @@ fn broken_files_are_refused() {
     let huge = csv::read("0F0,0B18446744073709551615\n").unwrap();
     let findings = verify(&huge).unwrap_err();
     assert!(findings[0].to_string().contains("micro-batch"), "{findings:?}");
+    let large = csv::read("0F0,0B1000000000000\n").unwrap();
+    let text = verify(&large).unwrap_err()[0].to_string();
+    let expected = "1 stages and 1000000000001 micro-batches need a forward pass each: there are 1";
+    assert_eq!(text, expected);
 }
