@@ -48,7 +48,7 @@ impl<'a> Args<'a> {
         Self { cx, attribute, tokens }
     }
 
-    /// Takes the tokens in the parentheses of `attr`; reports an error and returns `None` if there are none.
+    /// Returns the arguments in the parentheses of `attr`; reports an error and returns `None` if there are none.
     pub fn of(
         cx: &'a Ctxt,
         attribute: &'static AttributeRow,
@@ -288,7 +288,7 @@ pub fn skip_to_comma(input: ParseStream) {
     take_to_comma(input);
 }
 
-/// Takes tokens up to the next comma.
+/// Reads tokens up to the next comma.
 pub fn take_to_comma(input: ParseStream) -> TokenStream {
     let mut taken = TokenStream::new();
     while !input.is_empty() && !input.peek(Token![,]) {

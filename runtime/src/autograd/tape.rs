@@ -32,7 +32,7 @@ pub(super) struct TapeNode {
     references: Weak<()>,
 }
 
-/// Takes the gradient of an operation's result, and passes gradients on to the operands.
+/// Receives the gradient of an operation's result, and passes gradients on to the operands.
 type BackwardFn = Box<dyn FnOnce(&mut TapeGradients<'_>, Arc<Buffer>)>;
 
 impl Tape {
@@ -110,7 +110,7 @@ impl TapeGradients<'_> {
         self.put_gradient(node, sum);
     }
 
-    /// Takes the gradient of the result of `node` so far, to be added to and [put](Self::put_gradient) back, and returns
+    /// Removes the gradient of the result of `node` so far, to be added to and [put](Self::put_gradient) back, and returns
     /// whether there is any. If not, all of its `len` elements have to be written.
     pub(super) fn take_gradient(&mut self, node: &NodeId, len: usize) -> (Buffer, bool) {
         let slot = self.slot(node);

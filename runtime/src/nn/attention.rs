@@ -12,7 +12,7 @@ use super::{Build, Builder, Layer};
 /// `softmax(q · kᵀ / sqrt(D), causal) · v` for each head; query head `h` reads key-value head `h * K / H`
 /// (grouped-query attention, Ainslie et al., 2023). Computed tile by tile with an online softmax (Dao, 2023).
 ///
-/// Takes `(q, k, v)` with heads `H` and `K` both whole, or both split over one axis. The sequence must be whole on each
+/// The input is `(q, k, v)` with heads `H` and `K` both whole, or both split over one axis. The sequence must be whole on each
 /// rank.
 pub struct Attention<H, K, D> {
     path: Arc<str>,

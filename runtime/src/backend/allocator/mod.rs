@@ -155,7 +155,7 @@ impl CachingAllocator {
         state.free.trim_to(0);
     }
 
-    /// Takes back the memory of the `number`-th allocated buffer.
+    /// Reclaims the memory of the `number`-th allocated buffer.
     pub(super) fn release(&self, block: MemoryBlock, category: Category, number: u64) {
         let mut state = self.lock();
         state.live[category as usize] -= block.len();

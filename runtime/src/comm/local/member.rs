@@ -65,7 +65,7 @@ impl LocalMember {
         }
     }
 
-    /// Takes part in a collective by `transfer`, which works on the operands of all members. `data` is one of this
+    /// Participates in a collective by `transfer`, which works on the operands of all members. `data` is one of this
     /// member's operands.
     pub fn participate(
         &self,

@@ -197,7 +197,7 @@ impl Unit {
         *self.reduction.stage.borrow_mut() = ReductionStage::AllReduce(pending);
     }
 
-    /// Takes the flat gradient in the reduce dtype: the buffer itself, or a copy.
+    /// Removes and returns the flat gradient in the reduce dtype: the buffer itself, or a copy.
     fn take_payload(&self) -> Buffer {
         let dtype = self.rank.reduce_dtype();
         let mut whole = self.gradient.whole.borrow_mut();

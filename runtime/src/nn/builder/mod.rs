@@ -235,7 +235,7 @@ impl<'a> Builder<'a> {
         self.state.fields.borrow().get(path).cloned().unwrap_or_default()
     }
 
-    /// Takes the recomputation policy of this field; nested fields do not inherit it.
+    /// Removes and returns the recomputation policy of this field; nested fields do not inherit it.
     pub(in crate::nn) fn take_policy(&mut self) -> Option<RecomputePolicy> {
         self.recompute.take()
     }

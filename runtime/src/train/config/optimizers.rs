@@ -132,19 +132,19 @@ impl OptimizerEntry {
         OptimizerEntry { name, defaults: OptimizerFlags::default(), make: Arc::new(make) }
     }
 
-    /// Takes `--betas`, by default `default`.
+    /// Enables `--betas`, by default `default`.
     pub fn betas(mut self, default: (f64, f64)) -> OptimizerEntry {
         self.defaults.betas = Some(default);
         self
     }
 
-    /// Takes `--eps`, by default `default`.
+    /// Enables `--eps`, by default `default`.
     pub fn eps(mut self, default: f64) -> OptimizerEntry {
         self.defaults.eps = Some(default);
         self
     }
 
-    /// Takes `--momentum`, by default `default`.
+    /// Enables `--momentum`, by default `default`.
     pub fn momentum(mut self, default: f64) -> OptimizerEntry {
         self.defaults.momentum = Some(default);
         self

@@ -54,7 +54,7 @@ impl<'a> Parts<'a> {
         &mut head[..len]
     }
 
-    /// Takes words for pairs of bf16.
+    /// Splits off words for pairs of bf16.
     #[cfg(target_arch = "x86_64")]
     fn take_pairs(&mut self, len: usize) -> &'a mut [u32] {
         bytemuck::cast_slice_mut(self.take(len))

@@ -53,7 +53,7 @@ pub struct PlanArguments<'a> {
 impl ExecutionPlan {
     /// Builds a plan for attention of these sizes; the error lists the reason of every engine that was tried.
     ///
-    /// Takes about a second: the library generates and compiles a kernel.
+    /// The call lasts about a second: the library generates and compiles a kernel.
     pub fn new(
         sizes: AttentionSizes,
         pass: AttentionPass,

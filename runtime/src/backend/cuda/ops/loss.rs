@@ -149,7 +149,7 @@ impl LossOps for CudaBackend {
         };
     }
 
-    /// from memory once and written once.
+    /// Runs as one kernel, in which each row of logits is read from memory once and written once.
     fn cross_entropy(&self, args: CrossEntropyArgs) {
         let gpu = self.gpu();
         let CrossEntropyArgs { cols, logits, targets, first_col, row_scale, .. } = args;
