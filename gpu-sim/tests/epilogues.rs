@@ -7,7 +7,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use meshwright::backend::cuda::DriverError;
-use meshwright::backend::{DType, Expr, Gemm, GemmEpilogue, Node};
+use meshwright::backend::{DType, Expr, Gemm, GemmEpilogue, Node, UnaryFunction};
 use meshwright_gpu_sim::{Kind, SimDevice, not_checked_on_gpu, on_gpu};
 use support::{
     FLOATS, Operand, Side, assert_close, assert_same, device, device_with, epsilon, host, values,
@@ -61,7 +61,7 @@ fn expected(sizes: Sizes, dtype: DType, trans_b: bool) -> [Vec<f32>; 2] {
     backend.gemm(&gemm(sizes, trans_b), a.view(), b.view(), product.view_mut());
     let added = Expr { nodes: vec![Node::Leaf(0), Node::Row(1), Node::Add(0, 1)] };
     backend.map(&added, &[product.view(), bias.view()], sum.view_mut());
-    let gelu = Expr { nodes: vec![Node::Leaf(0), Node::GeluTanh(0)] };
+    let gelu = Expr { nodes: vec![Node::Leaf(0), Node::Apply(UnaryFunction::GeluTanh, 0)] };
     backend.map(&gelu, &[sum.view()], activated.view_mut());
     [sum.numbers(), activated.numbers()]
 }

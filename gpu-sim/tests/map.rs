@@ -7,12 +7,13 @@ use std::sync::Arc;
 use meshwright::backend::cuda::CudaBackend;
 use meshwright::backend::{
     Backend, BlockIndex, CachingAllocator, Category, DType, Dropout, ElementwiseOps, Expr,
-    LeafGrad, Node,
+    LeafGrad, Node, UnaryFunction,
 };
 use meshwright_gpu_sim::{Call, Kind, SimDevice, not_checked_on_gpu};
 use support::{FLOATS, Side, assert_close, assert_same, epsilon, on_both, values};
 
 use Node::*;
+use UnaryFunction::*;
 
 fn dropout(index: BlockIndex) -> Dropout {
     Dropout { key: 0x1234_5678_9abc_def0, rate: 0.3, index }
@@ -40,14 +41,14 @@ fn cases(rows: usize, cols: usize) -> Vec<Case> {
     let n = rows * cols;
     let functions = vec![
         Leaf(0),
-        Silu(0),
-        Gelu(0),
-        GeluTanh(0),
-        Relu(0),
-        Tanh(0),
+        Apply(Silu, 0),
+        Apply(Gelu, 0),
+        Apply(GeluTanh, 0),
+        Apply(Relu, 0),
+        Apply(Tanh, 0),
         Scale(0, -0.7),
         Offset(0, 0.4),
-        Exp(6),
+        Apply(Exp, 6),
         Row(1),
         Mul(1, 8),
         Mul(2, 9),
@@ -60,14 +61,18 @@ fn cases(rows: usize, cols: usize) -> Vec<Case> {
         Case::new(vec![Leaf(0)], n, &[n]),
         Case::new(vec![Row(0), Leaf(1), Mul(0, 1), Mul(2, 0)], n, &[cols, n]),
         Case { roundings: 16.0, ..Case::new(functions, n, &[n, cols]) },
-        Case::new(vec![Leaf(0), Row(1), Add(0, 1), Gelu(2), Row(1), Mul(3, 4)], n, &[n, cols]),
+        Case::new(
+            vec![Leaf(0), Row(1), Add(0, 1), Apply(Gelu, 2), Row(1), Mul(3, 4)],
+            n,
+            &[n, cols],
+        ),
         // SwiGLU, with the gradient of one operand only.
         Case {
             wanted: vec![true, false],
-            ..Case::new(vec![Leaf(0), Silu(0), Leaf(1), Mul(1, 2)], n, &[n, n])
+            ..Case::new(vec![Leaf(0), Apply(Silu, 0), Leaf(1), Mul(1, 2)], n, &[n, n])
         },
         // One leaf used repeatedly; one value used repeatedly.
-        Case::new(vec![Leaf(0), Tanh(0), Mul(1, 1), Leaf(0), Mul(2, 3), Sub(1, 4)], n, &[n]),
+        Case::new(vec![Leaf(0), Apply(Tanh, 0), Mul(1, 1), Leaf(0), Mul(2, 3), Sub(1, 4)], n, &[n]),
         // Rows of different lengths, one of them a whole operand.
         Case::new(
             vec![Leaf(0), Row(1), Mul(0, 1), Row(2), Add(2, 3), Row(3), Mul(4, 5)],
@@ -179,7 +184,7 @@ fn dropout_masks_are_bitwise_those_of_the_cpu() {
 #[test]
 fn nan_and_infinities_pass_as_on_the_host() {
     let extreme = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -100.0, 100.0, -1e30, 1e30, -0.0];
-    for function in [Silu(0), Gelu(0), GeluTanh(0), Relu(0), Tanh(0), Exp(0)] {
+    for function in UnaryFunction::ALL.iter().map(|function| Apply(*function, 0)) {
         let expr = Expr { nodes: vec![Leaf(0), function.clone()] };
         let run = |side: &Side| {
             let leaf = side.put(&extreme);

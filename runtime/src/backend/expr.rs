@@ -1,6 +1,6 @@
 //! Elementwise expressions, each evaluated by one fused kernel.
 
-use super::BlockIndex;
+use super::{BlockIndex, UnaryFunction};
 
 /// An elementwise computation: nodes in topological order, the last of which is the result.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,18 +34,8 @@ pub enum Node {
     Scale(usize, f32),
     /// A node plus a constant.
     Offset(usize, f32),
-    /// `x / (1 + exp(-x))`.
-    Silu(usize),
-    /// `x * (1 + erf(x / sqrt 2)) / 2`.
-    Gelu(usize),
-    /// `x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2`.
-    GeluTanh(usize),
-    /// `max(x, 0)`.
-    Relu(usize),
-    /// Hyperbolic tangent.
-    Tanh(usize),
-    /// Exponential.
-    Exp(usize),
+    /// A function of a node.
+    Apply(UnaryFunction, usize),
     /// Inverted dropout.
     Dropout(usize, Dropout),
 }
@@ -69,15 +59,9 @@ impl Node {
         let (first, second) = match *self {
             Node::Leaf(_) | Node::Row(_) => (None, None),
             Node::Add(a, b) | Node::Sub(a, b) | Node::Mul(a, b) => (Some(a), Some(b)),
-            Node::Scale(a, _)
-            | Node::Offset(a, _)
-            | Node::Silu(a)
-            | Node::Gelu(a)
-            | Node::GeluTanh(a)
-            | Node::Relu(a)
-            | Node::Tanh(a)
-            | Node::Exp(a)
-            | Node::Dropout(a, _) => (Some(a), None),
+            Node::Scale(a, _) | Node::Offset(a, _) | Node::Apply(_, a) | Node::Dropout(a, _) => {
+                (Some(a), None)
+            }
         };
         first.into_iter().chain(second)
     }
@@ -92,12 +76,7 @@ impl Node {
             Node::Mul(a, b) => Node::Mul(f(a), f(b)),
             Node::Scale(x, factor) => Node::Scale(f(x), factor),
             Node::Offset(x, offset) => Node::Offset(f(x), offset),
-            Node::Silu(x) => Node::Silu(f(x)),
-            Node::Gelu(x) => Node::Gelu(f(x)),
-            Node::GeluTanh(x) => Node::GeluTanh(f(x)),
-            Node::Relu(x) => Node::Relu(f(x)),
-            Node::Tanh(x) => Node::Tanh(f(x)),
-            Node::Exp(x) => Node::Exp(f(x)),
+            Node::Apply(function, x) => Node::Apply(function, f(x)),
             Node::Dropout(x, dropout) => Node::Dropout(f(x), dropout),
         }
     }

@@ -13,6 +13,7 @@ mod dtype;
 mod expr;
 mod ops;
 mod out_of_memory;
+mod unary_function;
 mod update_expr;
 mod view;
 
@@ -34,5 +35,6 @@ pub use ops::{
     SoftmaxOps, TopKArgs,
 };
 pub use out_of_memory::OutOfMemory;
+pub use unary_function::UnaryFunction;
 pub use update_expr::{ScalarFunction, UpdateExpr, UpdateNode, UpdateOperands};
 pub use view::{View, ViewMut};

@@ -147,42 +147,6 @@ impl<S: Dims> Tensor<S> {
         self.value.rank()
     }
 
-    /// Applies `x * sigmoid(x)` elementwise.
-    #[track_caller]
-    pub fn silu(&self) -> Tensor<S> {
-        self.unary(Unary::Silu)
-    }
-
-    /// Applies the Gaussian error linear unit with the exact error function.
-    #[track_caller]
-    pub fn gelu(&self) -> Tensor<S> {
-        self.unary(Unary::Gelu)
-    }
-
-    /// Applies the Gaussian error linear unit in its `tanh` approximation (Hendrycks and Gimpel, 2016).
-    #[track_caller]
-    pub fn gelu_tanh(&self) -> Tensor<S> {
-        self.unary(Unary::GeluTanh)
-    }
-
-    /// Applies `max(x, 0)` elementwise.
-    #[track_caller]
-    pub fn relu(&self) -> Tensor<S> {
-        self.unary(Unary::Relu)
-    }
-
-    /// Applies the hyperbolic tangent elementwise.
-    #[track_caller]
-    pub fn tanh(&self) -> Tensor<S> {
-        self.unary(Unary::Tanh)
-    }
-
-    /// Applies `e^x` elementwise.
-    #[track_caller]
-    pub fn exp(&self) -> Tensor<S> {
-        self.unary(Unary::Exp)
-    }
-
     /// Multiplies every element by `factor`.
     #[track_caller]
     pub fn scale(&self, factor: f32) -> Tensor<S> {

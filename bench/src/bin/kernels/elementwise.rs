@@ -1,8 +1,8 @@
 //! Norms, rotary embedding and elementwise expressions.
 
 use meshwright::backend::{
-    Expr, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, Node, RmsNormArgs, RmsNormBackwardArgs,
-    RopeArgs, RopeShape,
+    BlockIndex, Dropout, Expr, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, Node, RmsNormArgs,
+    RmsNormBackwardArgs, RopeArgs, RopeShape, UnaryFunction,
 };
 
 use crate::report::{Report, Work};
@@ -98,10 +98,29 @@ pub fn rows<T: Number>(report: &mut Report) {
         cpu.add_assign(view_mut(&mut dx), view(&dy));
     });
     feed_forward::<T>(report);
+    dropout::<T>(report);
 }
 
 fn grad<T: Number>(to: &mut [T], accumulate: bool) -> LeafGrad<'_> {
     LeafGrad { view: view_mut(to), accumulate }
+}
+
+/// Dropout of a residual stream, which the Llama does not use.
+fn dropout<T: Number>(report: &mut Report) {
+    let len = TOKENS * HIDDEN;
+    let index = BlockIndex::whole(&[TOKENS, HIDDEN]);
+    let dropout = Dropout { key: 1, rate: 0.1, index };
+    let expr = Expr { nodes: vec![Node::Leaf(0), Node::Dropout(0, dropout)] };
+    let (x, grad) = (filled::<T>(len, 0.5), filled::<T>(len, 0.1));
+    let [mut out, mut dx] = [(); 2].map(|()| filled::<T>(len, 0.0));
+    let moved = || Work::Bytes(2 * len * size_of::<T>());
+    report.row("map dropout", 0, moved(), |cpu| {
+        cpu.map(&expr, &[view(&x)], view_mut(&mut out));
+    });
+    report.row("map_backward dropout", 0, moved(), |cpu| {
+        let slot = LeafGrad { view: view_mut(&mut dx), accumulate: false };
+        cpu.map_backward(&expr, &[view(&x)], view(&grad), &mut [Some(slot)]);
+    });
 }
 
 fn feed_forward<T: Number>(report: &mut Report) {
@@ -109,7 +128,8 @@ fn feed_forward<T: Number>(report: &mut Report) {
     let moved = |operands: usize| Work::Bytes(operands * len * size_of::<T>());
     let (a, b, grad) = (filled::<T>(len, 0.5), filled::<T>(len, 0.25), filled::<T>(len, 0.1));
     let [mut out, mut da, mut db] = [(); 3].map(|()| filled::<T>(len, 0.0));
-    let nodes = vec![Node::Leaf(0), Node::Silu(0), Node::Leaf(1), Node::Mul(1, 2)];
+    let nodes =
+        vec![Node::Leaf(0), Node::Apply(UnaryFunction::Silu, 0), Node::Leaf(1), Node::Mul(1, 2)];
     let swiglu = Expr { nodes };
     report.row("map silu(a) * b", LAYERS, moved(3), |cpu| {
         cpu.map(&swiglu, &[view(&a), view(&b)], view_mut(&mut out));
@@ -119,9 +139,9 @@ fn feed_forward<T: Number>(report: &mut Report) {
             .map(|grad| Some(LeafGrad { view: view_mut(grad), accumulate: false }));
         cpu.map_backward(&swiglu, &[view(&a), view(&b)], view(&grad), &mut { slots });
     });
-    for (name, node) in [("gelu", Node::Gelu(0)), ("tanh", Node::Tanh(0)), ("exp", Node::Exp(0))] {
-        let expr = Expr { nodes: vec![Node::Leaf(0), node] };
-        report.row(&format!("map {name}"), 0, moved(2), |cpu| {
+    for function in [UnaryFunction::Gelu, UnaryFunction::Tanh, UnaryFunction::Exp] {
+        let expr = Expr { nodes: vec![Node::Leaf(0), Node::Apply(function, 0)] };
+        report.row(&format!("map {}", function.name()), 0, moved(2), |cpu| {
             cpu.map(&expr, &[view(&a)], view_mut(&mut out));
         });
     }

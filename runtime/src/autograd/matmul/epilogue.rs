@@ -1,6 +1,6 @@
 //! Epilogue fusion: finds the matmuls in an elementwise expression to which a bias is added, and GELU applied.
 
-use crate::backend::{Expr, Node};
+use crate::backend::{Expr, Node, UnaryFunction};
 
 /// A matmul in an expression, and the epilogue that can be fused into it.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) fn fusable_epilogues(expr: &Expr, matmuls: &[bool]) -> Vec<FusableEpi
         if !matmuls[*leaf] || readers(matmul).count() > 1 {
             return None;
         }
-        let gelu = nodes.iter().position(|node| *node == Node::GeluTanh(sum));
+        let gelu = nodes.iter().position(|node| *node == Node::Apply(UnaryFunction::GeluTanh, sum));
         let gelu = gelu.filter(|_| readers(sum).count() == 1);
         let root = gelu.unwrap_or(sum);
         Some(FusableEpilogue { matmul: *leaf, bias: *row, root, gelu: gelu.is_some() })
@@ -73,13 +73,13 @@ pub(crate) fn replace_by_leaves(expr: &Expr, replaced: &[(usize, usize)]) -> (Ex
 /// `x + bias`, with `gelu` GELU of it.
 pub(super) fn bias_expr(gelu: bool) -> Expr {
     let mut nodes = vec![Node::Leaf(0), Node::Row(1), Node::Add(0, 1)];
-    nodes.extend(gelu.then_some(Node::GeluTanh(2)));
+    nodes.extend(gelu.then_some(Node::Apply(UnaryFunction::GeluTanh, 2)));
     Expr { nodes }
 }
 
 /// GELU of the only leaf.
 pub(super) fn gelu_expr() -> Expr {
-    Expr { nodes: vec![Node::Leaf(0), Node::GeluTanh(0)] }
+    Expr { nodes: vec![Node::Leaf(0), Node::Apply(UnaryFunction::GeluTanh, 0)] }
 }
 
 #[cfg(test)]
@@ -98,11 +98,11 @@ mod tests {
         assert_eq!(fusable_epilogues(&plain, &[true, false]), [found]);
         assert_eq!(fusable_epilogues(&plain, &[false, false]), []);
 
-        let turned = expr(vec![Row(0), Leaf(1), Add(0, 1), GeluTanh(2)]);
+        let turned = expr(vec![Row(0), Leaf(1), Add(0, 1), Apply(UnaryFunction::GeluTanh, 2)]);
         let found = FusableEpilogue { matmul: 1, bias: 0, root: 3, gelu: true };
         assert_eq!(fusable_epilogues(&turned, &[false, true]), [found]);
         // GELU by the error function is another.
-        let exact = expr(vec![Leaf(0), Row(1), Add(0, 1), Gelu(2)]);
+        let exact = expr(vec![Leaf(0), Row(1), Add(0, 1), Apply(UnaryFunction::Gelu, 2)]);
         let found = FusableEpilogue { matmul: 0, bias: 1, root: 2, gelu: false };
         assert_eq!(fusable_epilogues(&exact, &[true, false]), [found]);
     }
@@ -111,7 +111,8 @@ mod tests {
     fn matmuls_with_other_readers_are_not_fused() {
         let matmul_twice = expr(vec![Leaf(0), Row(1), Add(0, 1), Mul(0, 2)]);
         assert_eq!(fusable_epilogues(&matmul_twice, &[true, false]), []);
-        let sum_twice = expr(vec![Leaf(0), Row(1), Add(0, 1), GeluTanh(2), Mul(2, 3)]);
+        let sum_twice =
+            expr(vec![Leaf(0), Row(1), Add(0, 1), Apply(UnaryFunction::GeluTanh, 2), Mul(2, 3)]);
         let found = FusableEpilogue { matmul: 0, bias: 1, root: 2, gelu: false };
         assert_eq!(fusable_epilogues(&sum_twice, &[true, false]), [found]);
     }
@@ -123,10 +124,17 @@ mod tests {
         assert_eq!(replace_by_leaves(&stream, &[(3, 1)]), (Expr::sum(), vec![0, 1]));
         assert_eq!(replace_by_leaves(&stream, &[]), (stream.clone(), vec![0, 1, 2]));
         // Of two gated matmuls, the second one has a bias.
-        let gated = expr(vec![Row(0), Leaf(1), Add(0, 1), Leaf(2), Silu(3), Mul(4, 2)]);
-        let left = expr(vec![Leaf(0), Leaf(1), Silu(1), Mul(2, 0)]);
+        let gated = expr(vec![
+            Row(0),
+            Leaf(1),
+            Add(0, 1),
+            Leaf(2),
+            Apply(UnaryFunction::Silu, 3),
+            Mul(4, 2),
+        ]);
+        let left = expr(vec![Leaf(0), Leaf(1), Apply(UnaryFunction::Silu, 1), Mul(2, 0)]);
         assert_eq!(replace_by_leaves(&gated, &[(2, 1)]), (left, vec![1, 2]));
-        let alone = expr(vec![Leaf(0), Row(1), Add(0, 1), GeluTanh(2)]);
+        let alone = expr(vec![Leaf(0), Row(1), Add(0, 1), Apply(UnaryFunction::GeluTanh, 2)]);
         assert_eq!(replace_by_leaves(&alone, &[(3, 0)]), (expr(vec![Leaf(0)]), vec![0]));
     }
 }

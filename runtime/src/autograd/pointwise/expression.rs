@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Category, Dropout, Expr, Node, View, ViewMut};
+use crate::backend::{Category, Dropout, Expr, Node, UnaryFunction, View, ViewMut};
 use crate::context::Rank;
 use crate::fsdp::ParamRef;
 use crate::layout::AxisSet;
@@ -31,12 +31,7 @@ pub(crate) struct Pointwise {
 pub(crate) enum Unary {
     Scale(f32),
     Offset(f32),
-    Silu,
-    Gelu,
-    GeluTanh,
-    Relu,
-    Tanh,
-    Exp,
+    Apply(UnaryFunction),
     Dropout(Dropout),
 }
 
@@ -78,12 +73,7 @@ impl Pointwise {
         self.expr.nodes.push(match op {
             Unary::Scale(factor) => Node::Scale(x, factor),
             Unary::Offset(offset) => Node::Offset(x, offset),
-            Unary::Silu => Node::Silu(x),
-            Unary::Gelu => Node::Gelu(x),
-            Unary::GeluTanh => Node::GeluTanh(x),
-            Unary::Relu => Node::Relu(x),
-            Unary::Tanh => Node::Tanh(x),
-            Unary::Exp => Node::Exp(x),
+            Unary::Apply(function) => Node::Apply(function, x),
             Unary::Dropout(dropout) => Node::Dropout(x, dropout),
         });
         self

@@ -1,15 +1,14 @@
 //! Fused elementwise expressions: a block of elements goes through every node while it is in the L1 cache.
 
-use std::f32::consts::FRAC_1_SQRT_2;
-
 use super::CpuBackend;
 use super::float::{Float, by_float, convert, store, workplace};
 use super::map_backward::map_backward;
-use super::math::{self, fma, zip_map};
+use super::math::zip_map;
 use super::random::dropout_mask;
 use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
+use crate::backend::unary_function::{Elementwise, by_function};
 use crate::backend::{ElementwiseOps, Expr, LeafGrad, Node, View, ViewMut};
 
 /// Elements per block: 4 KiB per node.
@@ -126,17 +125,9 @@ impl<'a, T: Float> Block<'a, T> {
             Node::Mul(a, b) => zip_map([value(*a), value(*b)], out, |[a, b]| a * b),
             Node::Scale(a, factor) => zip_map([value(*a)], out, |[x]| x * factor),
             Node::Offset(a, offset) => zip_map([value(*a)], out, |[x]| x + offset),
-            Node::Silu(a) => zip_map([value(*a)], out, |[x]| x * math::sigmoid::<FMA>(x)),
-            Node::Gelu(a) => zip_map([value(*a)], out, |[x]| {
-                0.5 * x * (1.0 + math::erf::<FMA>(x * FRAC_1_SQRT_2))
+            Node::Apply(function, a) => by_function!(*function => F; {
+                zip_map([value(*a)], out, |[x]| F::forward::<FMA>(x));
             }),
-            Node::GeluTanh(a) => zip_map([value(*a)], out, |[x]| {
-                0.5 * x * (1.0 + math::tanh::<FMA>(gelu_inner::<FMA>(x)))
-            }),
-            // A NaN is not below zero, so it stays.
-            Node::Relu(a) => zip_map([value(*a)], out, |[x]| if x < 0.0 { 0.0 } else { x }),
-            Node::Tanh(a) => zip_map([value(*a)], out, |[x]| math::tanh::<FMA>(x)),
-            Node::Exp(a) => zip_map([value(*a)], out, |[x]| math::exp::<FMA>(x)),
             Node::Dropout(a, dropout) => {
                 dropout_mask(dropout, self.start, out);
                 for (out, x) in out.iter_mut().zip(value(*a)) {
@@ -145,15 +136,6 @@ impl<'a, T: Float> Block<'a, T> {
             }
         }
     }
-}
-
-/// Factor of the approximate GELU.
-pub(super) const SQRT_2_OVER_PI: f32 = 0.797_884_6;
-
-/// Argument of the hyperbolic tangent in the approximate GELU.
-#[inline(always)]
-pub(super) fn gelu_inner<const FMA: bool>(x: f32) -> f32 {
-    SQRT_2_OVER_PI * x * fma::<FMA>(0.044_715 * x, x, 1.0)
 }
 
 /// Fills `out` with the repeated `row`, from element `start` on.

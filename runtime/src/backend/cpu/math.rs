@@ -9,7 +9,7 @@ pub(super) const LANES: usize = 64;
 
 /// Returns `a * b + c`, fused if that is one instruction.
 #[inline(always)]
-pub(super) fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+pub(in crate::backend) fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FMA { a.mul_add(b, c) } else { a * b + c }
 }
 
@@ -28,7 +28,7 @@ const ROUND: f32 = 12_582_912.0;
 /// `e^x` within 1 ulp (1.5 without FMA); subnormal results, infinities and NaN as they should be.
 #[inline(always)]
 #[allow(clippy::excessive_precision)]
-pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
+pub(in crate::backend) fn exp<const FMA: bool>(x: f32) -> f32 {
     // Beyond these bounds the result is infinite or rounds to zero; NaN passes both comparisons.
     let x = if x > 89.0 { 89.0 } else { x };
     let x = if x < -104.0 { -104.0 } else { x };
@@ -55,14 +55,14 @@ fn power_of_two(n: i32) -> f32 {
 
 /// `1 / (1 + e^-x)`.
 #[inline(always)]
-pub(super) fn sigmoid<const FMA: bool>(x: f32) -> f32 {
+pub(in crate::backend) fn sigmoid<const FMA: bool>(x: f32) -> f32 {
     1.0 / (1.0 + exp::<FMA>(-x))
 }
 
 /// Hyperbolic tangent within 2 ulp.
 #[inline(always)]
 #[allow(clippy::excessive_precision)]
-pub(super) fn tanh<const FMA: bool>(x: f32) -> f32 {
+pub(in crate::backend) fn tanh<const FMA: bool>(x: f32) -> f32 {
     let s = x * x;
     let tail = poly::<FMA, 5>(
         s,
@@ -82,7 +82,7 @@ pub(super) fn tanh<const FMA: bool>(x: f32) -> f32 {
 /// Error function within 2 ulp.
 #[inline(always)]
 #[allow(clippy::excessive_precision)]
-pub(super) fn erf<const FMA: bool>(x: f32) -> f32 {
+pub(in crate::backend) fn erf<const FMA: bool>(x: f32) -> f32 {
     let excess = poly::<FMA, 7>(
         x * x,
         [

@@ -14,7 +14,7 @@ mod gemm;
 mod loss;
 mod map;
 mod map_backward;
-mod math;
+pub(super) mod math;
 mod norm;
 mod optim;
 mod random;

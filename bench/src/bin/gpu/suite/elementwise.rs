@@ -2,7 +2,7 @@
 
 use meshwright::backend::{
     Buffer, DType, Expr, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, Node, ResidualSum,
-    RmsNormArgs, RmsNormBackwardArgs, RopeArgs, RopeShape,
+    RmsNormArgs, RmsNormBackwardArgs, RopeArgs, RopeShape, UnaryFunction,
 };
 
 use super::report::{Report, Work};
@@ -12,13 +12,19 @@ pub fn rows(report: &mut Report, sizes: &Sizes) {
     let Sizes { llama, gpt2, .. } = sizes;
     report.table(&format!("elementwise and norms of {}, bf16", llama.name));
     rms_norm(report, llama);
-    let swiglu = vec![Node::Leaf(0), Node::Silu(0), Node::Leaf(1), Node::Mul(1, 2)];
+    let swiglu =
+        vec![Node::Leaf(0), Node::Apply(UnaryFunction::Silu, 0), Node::Leaf(1), Node::Mul(1, 2)];
     activation(report, "silu(gate) * up", swiglu, llama);
     sums(report, llama);
     rope(report, llama);
     report.table(&format!("elementwise and norms of {}, bf16", gpt2.name));
     layer_norm(report, gpt2);
-    activation(report, "gelu_tanh", vec![Node::Leaf(0), Node::GeluTanh(0)], gpt2);
+    activation(
+        report,
+        "gelu_tanh",
+        vec![Node::Leaf(0), Node::Apply(UnaryFunction::GeluTanh, 0)],
+        gpt2,
+    );
     sums(report, gpt2);
 }
 

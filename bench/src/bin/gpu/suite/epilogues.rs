@@ -1,6 +1,8 @@
 //! Matmuls with epilogues of cuBLASLt, next to separate kernels for each part.
 
-use meshwright::backend::{Backend, Buffer, DType, Expr, Gemm, GemmEpilogue, LeafGrad, Node};
+use meshwright::backend::{
+    Backend, Buffer, DType, Expr, Gemm, GemmEpilogue, LeafGrad, Node, UnaryFunction,
+};
 
 use super::matmul::plain;
 use super::report::{Report, Work};
@@ -41,7 +43,9 @@ fn up(report: &mut Report, model: &Model) {
         let ending = GemmEpilogue::BiasGelu { bias: bias.view(), pre_activation: inside };
         backend.gemm_with_epilogue(&forward, x.view(), weight.view(), ending, y.view_mut())
     });
-    let activated = Expr { nodes: [added.nodes.clone(), vec![Node::GeluTanh(2)]].concat() };
+    let activated = Expr {
+        nodes: [added.nodes.clone(), vec![Node::Apply(UnaryFunction::GeluTanh, 2)]].concat(),
+    };
     report.row("bias and GELU: unfused", work, |backend| {
         backend.gemm(&forward, x.view(), weight.view(), inside.view_mut());
         backend.map(&activated, &[inside.view(), bias.view()], y.view_mut());

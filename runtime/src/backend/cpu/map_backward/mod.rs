@@ -8,6 +8,7 @@ use super::norm::add_rows;
 use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::workers::{Rows, Split, Workers};
+use crate::backend::unary_function::DerivativeOf;
 use crate::backend::{Expr, LeafGrad, Node};
 use walk::Walk;
 
@@ -219,7 +220,8 @@ dispatch! {
         let (grads, rest) = rest.split_at_mut(nodes * BLOCK);
         let (wide_grad, leaf_grads) = rest.split_at_mut(workplace_len::<T>(BLOCK));
         // The result is needed only if its derivative is a function of it.
-        let of_result = matches!(plan.expr.nodes[nodes - 1], Node::Tanh(_) | Node::Exp(_));
+        let of_result = matches!(&plan.expr.nodes[nodes - 1],
+            Node::Apply(function, _) if function.derivative_of() == DerivativeOf::Output);
         let evaluated = if of_result { nodes } else { nodes - 1 };
         let mut leaf_written = vec![false; leaves.len()];
         let mut node_written = vec![false; nodes];

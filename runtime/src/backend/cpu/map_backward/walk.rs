@@ -1,13 +1,12 @@
 //! Reverse-mode differentiation of one block.
 
-use std::f32::consts::FRAC_1_SQRT_2;
-
 use super::{Plan, Targets};
 use crate::backend::Node;
 use crate::backend::cpu::float::Float;
-use crate::backend::cpu::map::{BLOCK, Block, SQRT_2_OVER_PI, gelu_inner};
-use crate::backend::cpu::math::{self, fma, zip_add, zip_map};
+use crate::backend::cpu::map::{BLOCK, Block};
+use crate::backend::cpu::math::{zip_add, zip_map};
 use crate::backend::cpu::random::dropout_mask;
+use crate::backend::unary_function::{DerivativeOf, Elementwise, by_function};
 
 /// The backward pass of one block.
 pub(super) struct Walk<'w, 't, T> {
@@ -56,7 +55,6 @@ impl<T: Float> Walk<'_, '_, T> {
         let values = self.values;
         let block = self.block;
         let value = |node| block.value(node, values);
-        let own = &values[node * BLOCK..][..block.len];
         match &block.expr.nodes[node] {
             Node::Leaf(_) | Node::Row(_) => {}
             Node::Add(a, b) => {
@@ -73,26 +71,13 @@ impl<T: Float> Walk<'_, '_, T> {
             }
             Node::Scale(a, factor) => self.send(*a, [grad], |[g]| g * factor),
             Node::Offset(a, _) => self.send(*a, [grad], |[g]| g),
-            Node::Silu(a) => self.send(*a, [grad, value(*a)], |[g, x]| {
-                let s = math::sigmoid::<FMA>(x);
-                g * s * fma::<FMA>(x, 1.0 - s, 1.0)
+            Node::Apply(function, a) => by_function!(*function => F; {
+                let operand = match F::DERIVATIVE_OF {
+                    DerivativeOf::Input => value(*a),
+                    DerivativeOf::Output => &values[node * BLOCK..][..block.len],
+                };
+                self.send(*a, [grad, operand], |[g, x]| F::backward::<FMA>(g, x));
             }),
-            Node::Gelu(a) => self.send(*a, [grad, value(*a)], |[g, x]| {
-                const FRAC_1_SQRT_2PI: f32 = 0.398_942_3;
-                let cdf = 0.5 * (1.0 + math::erf::<FMA>(x * FRAC_1_SQRT_2));
-                let pdf = FRAC_1_SQRT_2PI * math::exp::<FMA>(-0.5 * x * x);
-                g * fma::<FMA>(x, pdf, cdf)
-            }),
-            Node::GeluTanh(a) => self.send(*a, [grad, value(*a)], |[g, x]| {
-                let t = math::tanh::<FMA>(gelu_inner::<FMA>(x));
-                let slope = SQRT_2_OVER_PI * fma::<FMA>(3.0 * 0.044_715 * x, x, 1.0);
-                g * 0.5 * (1.0 + t + x * (1.0 - t * t) * slope)
-            }),
-            Node::Relu(a) => {
-                self.send(*a, [grad, value(*a)], |[g, x]| if x <= 0.0 { 0.0 } else { g });
-            }
-            Node::Tanh(a) => self.send(*a, [grad, own], |[g, y]| g * (1.0 - y * y)),
-            Node::Exp(a) => self.send(*a, [grad, own], |[g, y]| g * y),
             Node::Dropout(a, dropout) => {
                 let mut mask = [0f32; BLOCK];
                 dropout_mask(dropout, block.start, &mut mask[..block.len]);

@@ -1,5 +1,7 @@
 use super::{CpuBackend, assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
-use crate::backend::{Backend, BlockIndex, Dropout, ElementwiseOps, Expr, LeafGrad, Node, View};
+use crate::backend::{
+    Backend, BlockIndex, Dropout, ElementwiseOps, Expr, LeafGrad, Node, UnaryFunction, View,
+};
 
 /// The error function by a series whose terms all have one sign, so that nothing cancels.
 pub(super) fn erf(x: f64) -> f64 {
@@ -12,11 +14,24 @@ pub(super) fn erf(x: f64) -> f64 {
     sum * 2.0 / std::f64::consts::PI.sqrt() * (-x * x).exp()
 }
 
+fn apply(function: UnaryFunction, x: f64) -> f64 {
+    match function {
+        UnaryFunction::Silu => x / (1.0 + (-x).exp()),
+        UnaryFunction::Gelu => 0.5 * x * (1.0 + erf(x / 2f64.sqrt())),
+        UnaryFunction::GeluTanh => {
+            let root = (2.0 / std::f64::consts::PI).sqrt();
+            0.5 * x * (1.0 + (root * (x + 0.044715 * x.powi(3))).tanh())
+        }
+        UnaryFunction::Relu => x.max(0.0),
+        UnaryFunction::Tanh => x.tanh(),
+        UnaryFunction::Exp => x.exp(),
+    }
+}
+
 /// Evaluates element `i` of an expression in f64. Dropout is tested elsewhere.
 fn evaluate(expr: &Expr, leaves: &[Vec<f64>], i: usize) -> f64 {
     let mut values: Vec<f64> = Vec::new();
     for node in &expr.nodes {
-        let root = (2.0 / std::f64::consts::PI).sqrt();
         values.push(match *node {
             Node::Leaf(leaf) => leaves[leaf][i],
             Node::Row(leaf) => leaves[leaf][i % leaves[leaf].len()],
@@ -25,15 +40,7 @@ fn evaluate(expr: &Expr, leaves: &[Vec<f64>], i: usize) -> f64 {
             Node::Mul(a, b) => values[a] * values[b],
             Node::Scale(a, factor) => values[a] * f64::from(factor),
             Node::Offset(a, offset) => values[a] + f64::from(offset),
-            Node::Silu(a) => values[a] / (1.0 + (-values[a]).exp()),
-            Node::Gelu(a) => 0.5 * values[a] * (1.0 + erf(values[a] / 2f64.sqrt())),
-            Node::GeluTanh(a) => {
-                let x = values[a];
-                0.5 * x * (1.0 + (root * (x + 0.044715 * x.powi(3))).tanh())
-            }
-            Node::Relu(a) => values[a].max(0.0),
-            Node::Tanh(a) => values[a].tanh(),
-            Node::Exp(a) => values[a].exp(),
+            Node::Apply(function, a) => apply(function, values[a]),
             Node::Dropout(..) => unreachable!("no dropout in these expressions"),
         });
     }
@@ -92,6 +99,7 @@ fn scaled(len: usize, seed: u64, factor: f32) -> Vec<f32> {
 #[test]
 fn every_node_and_its_gradient_follow_the_formula() {
     use Node::*;
+    use UnaryFunction::*;
     let leaf = || Leaf(0);
     let expressions = [
         vec![Leaf(0)],
@@ -100,18 +108,18 @@ fn every_node_and_its_gradient_follow_the_formula() {
         vec![Leaf(0), Leaf(1), Mul(0, 1)],
         vec![leaf(), Scale(0, -1.5)],
         vec![leaf(), Offset(0, 0.75), Mul(0, 1)],
-        vec![leaf(), Silu(0)],
-        vec![leaf(), Gelu(0)],
-        vec![leaf(), GeluTanh(0)],
-        vec![leaf(), Relu(0)],
-        vec![leaf(), Tanh(0)],
-        vec![leaf(), Exp(0)],
+        vec![leaf(), Apply(Silu, 0)],
+        vec![leaf(), Apply(Gelu, 0)],
+        vec![leaf(), Apply(GeluTanh, 0)],
+        vec![leaf(), Apply(Relu, 0)],
+        vec![leaf(), Apply(Tanh, 0)],
+        vec![leaf(), Apply(Exp, 0)],
         vec![Row(2)],
-        vec![Leaf(0), Row(2), Add(0, 1), Gelu(2), Row(2), Mul(3, 4)],
+        vec![Leaf(0), Row(2), Add(0, 1), Apply(Gelu, 2), Row(2), Mul(3, 4)],
         // SwiGLU; the same leaf more than once; a value used more than once.
-        vec![Leaf(0), Silu(0), Leaf(1), Mul(1, 2)],
+        vec![Leaf(0), Apply(Silu, 0), Leaf(1), Mul(1, 2)],
         vec![Leaf(0), Leaf(0), Mul(0, 1), Leaf(0), Sub(2, 3)],
-        vec![Leaf(0), Tanh(0), Mul(1, 1), Leaf(1), Mul(2, 3), Add(1, 4)],
+        vec![Leaf(0), Apply(Tanh, 0), Mul(1, 1), Leaf(1), Mul(2, 3), Add(1, 4)],
     ];
     for nodes in expressions {
         let expr = Expr { nodes };
@@ -152,7 +160,8 @@ fn leaves_without_a_gradient_slot_are_left_out() {
 
 #[test]
 fn row_sums_are_the_same_on_any_number_of_threads() {
-    let nodes = vec![Node::Leaf(0), Node::Row(1), Node::Add(0, 1), Node::Silu(2)];
+    let nodes =
+        vec![Node::Leaf(0), Node::Row(1), Node::Add(0, 1), Node::Apply(UnaryFunction::Silu, 2)];
     let expr = Expr { nodes };
     let leaves = [values(300_000, 1), values(50, 2)];
     let grad = values(300_000, 3);
@@ -166,9 +175,8 @@ fn row_sums_are_the_same_on_any_number_of_threads() {
 #[test]
 fn nan_survives_every_function() {
     use Node::*;
-    for node in
-        [Silu(0), Gelu(0), GeluTanh(0), Relu(0), Tanh(0), Exp(0), Scale(0, 0.0), Offset(0, 1.0)]
-    {
+    let functions = UnaryFunction::ALL.iter().map(|function| Apply(*function, 0));
+    for node in functions.chain([Scale(0, 0.0), Offset(0, 1.0)]) {
         let expr = Expr { nodes: vec![Leaf(0), node] };
         on_every_backend(|cpu| {
             let out = run(cpu, &expr, &[vec![1.0, f32::NAN, 1.0]], 3);

@@ -9,7 +9,7 @@ use super::{
 use crate::backend::cpu::float::Float;
 use crate::backend::{
     AdamStep, AdamwArgs, Backend, BlockCopy, BlockIndex, Dropout, Expr, LeafGrad, MiddleDim, Node,
-    SgdArgs, SgdStep,
+    SgdArgs, SgdStep, UnaryFunction,
 };
 
 struct Map {
@@ -44,6 +44,7 @@ impl Kernel for Map {
 #[test]
 fn maps() {
     use Node::*;
+    use UnaryFunction::*;
     for (len, row) in [(1, 1), (35, 7), (1024, 64), (5000, 1250), (66_000, 33)] {
         let index = BlockIndex::whole(&[len]);
         for nodes in [
@@ -51,12 +52,19 @@ fn maps() {
             vec![Row(2)],
             vec![Leaf(0), Leaf(1), Add(0, 1)],
             vec![Leaf(0), Leaf(1), Sub(0, 1)],
-            vec![Leaf(0), Silu(0), Leaf(1), Mul(1, 2)],
+            vec![Leaf(0), Apply(Silu, 0), Leaf(1), Mul(1, 2)],
             vec![Leaf(0), Leaf(0), Mul(0, 1), Leaf(0), Sub(2, 3)],
-            vec![Leaf(0), Row(2), Add(0, 1), Gelu(2), Row(2), Mul(3, 4)],
-            vec![Leaf(0), Tanh(0), Mul(1, 1), Leaf(1), Mul(2, 3), Add(1, 4)],
-            vec![Leaf(0), GeluTanh(0), Relu(1), Exp(2), Scale(3, -0.3), Offset(4, 0.5)],
-            vec![Leaf(0), Exp(0)],
+            vec![Leaf(0), Row(2), Add(0, 1), Apply(Gelu, 2), Row(2), Mul(3, 4)],
+            vec![Leaf(0), Apply(Tanh, 0), Mul(1, 1), Leaf(1), Mul(2, 3), Add(1, 4)],
+            vec![
+                Leaf(0),
+                Apply(GeluTanh, 0),
+                Apply(Relu, 1),
+                Apply(Exp, 2),
+                Scale(3, -0.3),
+                Offset(4, 0.5),
+            ],
+            vec![Leaf(0), Apply(Exp, 0)],
             vec![Leaf(0), Scale(0, 0.7), Dropout(1, self::Dropout { key: 7, rate: 0.3, index })],
         ] {
             for accumulate in [false, true] {

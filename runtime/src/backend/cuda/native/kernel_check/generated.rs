@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::backend::cuda::{CudaBackend, NullDriver, SOURCES, Source};
 use crate::backend::{
     AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, BlockIndex, Buffer,
-    CachingAllocator, Category, DType, Dropout as Rate, Expr, LeafGrad, Node, UpdateExpr,
-    UpdateNode, UpdateOperands, View,
+    CachingAllocator, Category, DType, Dropout as Rate, Expr, LeafGrad, Node, UnaryFunction,
+    UpdateExpr, UpdateNode, UpdateOperands, View,
 };
 
 /// Columns and rows of operands.
@@ -37,13 +37,21 @@ pub fn generated_sources() -> Vec<Source> {
 fn expressions() -> Vec<Expr> {
     use Node::*;
     let dropout = Rate { key: 1, rate: 0.1, index: BlockIndex::whole(&[ROWS, COLS]) };
-    let activations: [fn(usize) -> Node; 6] = [Silu, Gelu, GeluTanh, Relu, Tanh, Exp];
-    let with_bias = |activation: fn(usize) -> Node| vec![Leaf(0), Row(1), Add(0, 1), activation(2)];
-    let mut all: Vec<Vec<Node>> = activations.map(with_bias).into();
+    let with_bias = |function| vec![Leaf(0), Row(1), Add(0, 1), Apply(function, 2)];
+    let mut all: Vec<Vec<Node>> = UnaryFunction::ALL.iter().copied().map(with_bias).collect();
     all.extend([
         // A gated unit, without and with biases.
-        vec![Leaf(0), Leaf(1), Silu(0), Mul(2, 1)],
-        vec![Leaf(0), Leaf(1), Row(2), Row(3), Add(0, 2), Silu(4), Add(1, 3), Mul(5, 6)],
+        vec![Leaf(0), Leaf(1), Apply(UnaryFunction::Silu, 0), Mul(2, 1)],
+        vec![
+            Leaf(0),
+            Leaf(1),
+            Row(2),
+            Row(3),
+            Add(0, 2),
+            Apply(UnaryFunction::Silu, 4),
+            Add(1, 3),
+            Mul(5, 6),
+        ],
         // A residual stream, with a bias and dropout.
         vec![Leaf(0), Leaf(1), Add(0, 1)],
         vec![Leaf(0), Leaf(1), Row(2), Add(1, 2), Dropout(3, dropout), Add(0, 4)],

@@ -7,7 +7,8 @@ use std::fmt::Write;
 use crate::backend::cuda::Source;
 use crate::backend::cuda::kernels::MAP;
 use crate::backend::cuda::ops::launch::THREADS;
-use crate::backend::{DType, Expr, Node};
+use crate::backend::unary_function::DerivativeOf;
+use crate::backend::{DType, Expr, Node, UnaryFunction};
 
 /// Maximum length of a kernel name.
 const LONGEST_NAME: usize = 96;
@@ -76,7 +77,7 @@ pub(super) fn cpp_type(dtype: DType) -> &'static str {
 pub(super) fn forward(expr: &Expr, dtype: DType, fields: &str) -> Source {
     let name = name("map", expr, dtype, "");
     let last = expr.nodes.len() - 1;
-    let mut text = head(dtype, fields);
+    let mut text = head(expr, dtype, fields);
     text += "template <int N>\n__device__ inline void element(const Params& p, uint64_t i) {\n";
     write_loads(&mut text, expr);
     text += "    float y[N];\n#pragma unroll\n    for (int n = 0; n < N; n++) {\n";
@@ -101,7 +102,7 @@ pub(super) fn backward(expr: &Expr, dtype: DType, wanted: &[Wanted], fields: &st
     };
     let (each, row_sums) = (all_of(Wanted::Each), all_of(Wanted::RowSum));
 
-    let mut text = head(dtype, fields);
+    let mut text = head(expr, dtype, fields);
     text += "template <int N>\nstruct Sums {\n";
     for leaf in &row_sums {
         let _ = writeln!(text, "    float d{leaf}[N];");
@@ -139,8 +140,19 @@ pub(super) fn backward(expr: &Expr, dtype: DType, wanted: &[Wanted], fields: &st
     Source { name: Cow::Owned(name), text: Cow::Owned(text) }
 }
 
-fn head(dtype: DType, fields: &str) -> String {
-    format!("{MAP}\ntypedef {} T;\n\nstruct Params {{\n{fields}}};\n\n", cpp_type(dtype))
+/// Returns what precedes the functions of a kernel: the header, the functions in `expr`, and the parameters.
+fn head(expr: &Expr, dtype: DType, fields: &str) -> String {
+    let mut functions = Vec::new();
+    for node in &expr.nodes {
+        if let Node::Apply(function, _) = node
+            && !functions.contains(function)
+        {
+            functions.push(*function);
+        }
+    }
+    let functions: String = functions.into_iter().map(UnaryFunction::cuda).collect();
+    let element = cpp_type(dtype);
+    format!("{MAP}{functions}\ntypedef {element} T;\n\nstruct Params {{\n{fields}}};\n\n")
 }
 
 /// Returns a name: the expression in reverse Polish notation, with references to operands that are not the last results.
@@ -155,12 +167,7 @@ fn name(prefix: &str, expr: &Expr, dtype: DType, suffix: &str) -> String {
             Node::Mul(..) => write!(name, "_mul"),
             Node::Scale(..) => write!(name, "_scale"),
             Node::Offset(..) => write!(name, "_offset"),
-            Node::Silu(_) => write!(name, "_silu"),
-            Node::Gelu(_) => write!(name, "_gelu"),
-            Node::GeluTanh(_) => write!(name, "_gelu_tanh"),
-            Node::Relu(_) => write!(name, "_relu"),
-            Node::Tanh(_) => write!(name, "_tanh"),
-            Node::Exp(_) => write!(name, "_exp"),
+            Node::Apply(function, _) => write!(name, "_{}", function.name()),
             Node::Dropout(..) => write!(name, "_dropout"),
         };
     }
@@ -198,12 +205,7 @@ fn write_values(text: &mut String, expr: &Expr) {
             Node::Mul(a, b) => format!("v{a} * v{b}"),
             Node::Scale(a, _) => format!("v{a} * p.factor{k}"),
             Node::Offset(a, _) => format!("v{a} + p.offset{k}"),
-            Node::Silu(a) => format!("silu(v{a})"),
-            Node::Gelu(a) => format!("gelu(v{a})"),
-            Node::GeluTanh(a) => format!("gelu_tanh(v{a})"),
-            Node::Relu(a) => format!("relu(v{a})"),
-            Node::Tanh(a) => format!("tanhf(v{a})"),
-            Node::Exp(a) => format!("expf(v{a})"),
+            Node::Apply(function, a) => format!("{}_forward(v{a})", function.name()),
             Node::Dropout(a, _) => format!("v{a} * x{k}[n]"),
         };
         let _ = writeln!(text, "        [[maybe_unused]] float v{k} = {value};");
@@ -238,12 +240,13 @@ fn write_gradients(text: &mut String, expr: &Expr, wanted: &[Wanted]) {
             }
             Node::Scale(a, _) => sent[*a].push(format!("g{k} * p.factor{k}")),
             Node::Offset(a, _) => sent[*a].push(format!("g{k}")),
-            Node::Silu(a) => sent[*a].push(format!("g{k} * silu_slope(v{a})")),
-            Node::Gelu(a) => sent[*a].push(format!("g{k} * gelu_slope(v{a})")),
-            Node::GeluTanh(a) => sent[*a].push(format!("g{k} * gelu_tanh_slope(v{a})")),
-            Node::Relu(a) => sent[*a].push(format!("(v{a} <= 0.0f ? 0.0f : g{k})")),
-            Node::Tanh(a) => sent[*a].push(format!("g{k} * (1.0f - v{k} * v{k})")),
-            Node::Exp(a) => sent[*a].push(format!("g{k} * v{k}")),
+            Node::Apply(function, a) => {
+                let operand = match function.derivative_of() {
+                    DerivativeOf::Input => a,
+                    DerivativeOf::Output => &k,
+                };
+                sent[*a].push(format!("{}_backward(g{k}, v{operand})", function.name()));
+            }
             Node::Dropout(a, _) => sent[*a].push(format!("g{k} * x{k}[n]")),
         }
     }

@@ -53,15 +53,10 @@ fn word(node: &Node) -> [u32; 3] {
         Node::Sub(a, b) => [3, *a, *b],
         Node::Mul(a, b) => [4, *a, *b],
         Node::Scale(a, _) => [5, *a, 0],
-        Node::Silu(a) => [6, *a, 0],
-        Node::Gelu(a) => [7, *a, 0],
-        Node::GeluTanh(a) => [8, *a, 0],
-        Node::Relu(a) => [9, *a, 0],
-        Node::Tanh(a) => [10, *a, 0],
-        Node::Exp(a) => [11, *a, 0],
-        Node::Offset(a, _) => [13, *a, 0],
+        Node::Offset(a, _) => [6, *a, 0],
+        Node::Apply(function, a) => [7, *a, *function as usize],
         // The kernel iterates over the dims that remain after neighboring dims are merged.
-        Node::Dropout(a, dropout) => [12, *a, StridedBlock::of(&dropout.index).sizes.len()],
+        Node::Dropout(a, dropout) => [8, *a, StridedBlock::of(&dropout.index).sizes.len()],
     };
     [kind, a, b].map(|word| word as u32)
 }
