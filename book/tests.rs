@@ -188,6 +188,30 @@ fn layered_modules_have_no_import_cycle() {
     }
 }
 
+/// Tests may be longer: unit tests at the end of a file, and files and folders named `tests`.
+#[test]
+fn no_source_file_exceeds_400_lines() {
+    let repository = root().join("..");
+    let crates = ["bench", "book", "examples", "gpu-sim", "macros", "runtime"];
+    let sources = ["rs", "cu", "cuh", "hpp"].into_iter().flat_map(|extension| {
+        crates.map(|name| files(&repository.join(name), extension)).into_iter().flatten()
+    });
+    let mut count = 0;
+    for file in sources {
+        let path = file.strip_prefix(&repository).unwrap();
+        let is_test = |part: &std::ffi::OsStr| part == "tests" || part == "tests.rs";
+        if path.iter().any(is_test) {
+            continue;
+        }
+        let text = read(&file);
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        let lines = code.lines().count();
+        assert!(lines <= 400, "{} has {lines} lines: split it by idea", path.display());
+        count += 1;
+    }
+    assert!(count > 100, "the sources were found");
+}
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
@@ -229,10 +253,7 @@ fn pages() -> Vec<PathBuf> {
 fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries
-        .flat_map(|path| match path.is_dir() {
-            true => files(&path, extension),
-            false => vec![path],
-        })
+        .flat_map(|path| if path.is_dir() { files(&path, extension) } else { vec![path] })
         .filter(|path| path.extension().is_some_and(|found| found == extension))
         .collect()
 }

@@ -164,93 +164,22 @@ impl Driver for SimDriver {
 
     fn record(&self, event: Event, stream: Stream) -> Result<(), DriverError> {
         let mut state = self.log_call(Call::Record { event, stream })?;
-        state.event("record", event.0)?;
-        let source = state.stream("record", stream.0)?;
-        let last = match source.capture {
-            None => {
-                let ticket = Arc::default();
-                source.queue.push_back(Work::Record(Arc::clone(&ticket)));
-                Last::Submitted(ticket)
-            }
-            Some(capture) => {
-                let after = state
-                    .captures
-                    .get(&capture)
-                    .map_or_else(Vec::new, |capture| capture.head(stream.0));
-                Last::Captured { capture, after }
-            }
-        };
-        state.event("record", event.0)?.last = last;
-        state.run_some()
+        state.record(event.0, stream.0)
     }
 
     fn wait(&self, stream: Stream, event: Event) -> Result<(), DriverError> {
         let mut state = self.log_call(Call::Wait { stream, event })?;
-        let last = state.event("wait", event.0)?.last.clone();
-        let waiting = state.stream("wait", stream.0)?;
-        match (last, waiting.capture) {
-            // An event that was never recorded is complete.
-            (Last::Never, _) => Ok(()),
-            (Last::Submitted(ticket), None) => {
-                waiting.queue.push_back(Work::Wait(ticket));
-                state.run_some()
-            }
-            (Last::Submitted(_), Some(_)) => Err(failure(
-                "wait",
-                "a captured stream waits for an event that is not captured".to_string(),
-            )),
-            (Last::Captured { capture, after }, own) => {
-                if own.is_some_and(|own| own != capture) {
-                    return Err(failure(
-                        "wait",
-                        "a captured stream waits for an event of another capture".to_string(),
-                    ));
-                }
-                let Some(active) = state.captures.get_mut(&capture) else {
-                    return Err(failure(
-                        "wait",
-                        "the event belongs to a capture that has ended".to_string(),
-                    ));
-                };
-                active.join(stream.0, &after);
-                state.stream("wait", stream.0)?.capture = Some(capture);
-                Ok(())
-            }
-        }
+        state.wait(stream.0, event.0)
     }
 
     fn is_done(&self, event: Event) -> Result<bool, DriverError> {
         let mut state = self.log_call(Call::IsDone { event })?;
-        match state.event("is_done", event.0)?.last.clone() {
-            Last::Never => Ok(true),
-            Last::Submitted(ticket) => {
-                // Polling makes progress, so that repeated queries succeed eventually.
-                if ticket.get().is_none() {
-                    state.advance()?;
-                }
-                Ok(ticket.get().is_some())
-            }
-            Last::Captured { .. } => {
-                Err(failure("is_done", "the event was recorded during capture".to_string()))
-            }
-        }
+        state.is_done(event.0)
     }
 
     fn elapsed_ms(&self, from: Event, to: Event) -> Result<f32, DriverError> {
         let mut state = self.log_call(Call::ElapsedMs { from, to })?;
-        let mut happened = |event: Event| {
-            let state = state.event("elapsed_ms", event.0)?;
-            match &state.last {
-                Last::Submitted(ticket) if state.timed => ticket.get().copied(),
-                _ => None,
-            }
-            .ok_or_else(|| {
-                failure("elapsed_ms", "both events must be timed and complete".to_string())
-            })
-        };
-        let (from, to) = (happened(from)?, happened(to)?);
-        let sign = if to < from { -1.0 } else { 1.0 };
-        Ok(sign * (to.max(from) - to.min(from)).as_secs_f32() * 1e3)
+        state.elapsed_ms(from.0, to.0)
     }
 
     unsafe fn upload(

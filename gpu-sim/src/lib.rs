@@ -24,6 +24,7 @@
 mod compiler;
 mod device;
 mod driver;
+mod events;
 mod fault;
 mod graph;
 mod kernel;

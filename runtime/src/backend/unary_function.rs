@@ -39,11 +39,11 @@ functions! {
 /// each function.
 macro_rules! by_function {
     ($function:expr => $F:ident; $body:expr) => {
-        by_function!(@ $function, $F, $body, Silu Gelu GeluTanh Relu Tanh Exp)
+        by_function!(@ $function, $F, $body, UnaryFunction, Silu Gelu GeluTanh Relu Tanh Exp)
     };
-    (@ $function:expr, $F:ident, $body:expr, $($name:ident)*) => {
+    (@ $function:expr, $F:ident, $body:expr, $enum:ident, $($name:ident)*) => {
         match $function {
-            $($crate::backend::UnaryFunction::$name => {
+            $($crate::backend::$enum::$name => {
                 type $F = $crate::backend::unary_function::$name;
                 $body
             })*

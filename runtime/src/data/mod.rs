@@ -9,6 +9,7 @@ mod batch;
 mod check;
 mod corpus;
 mod error;
+mod ids;
 mod permutation;
 mod position;
 mod prefetch;
@@ -20,6 +21,7 @@ pub use batch::{Batch, Dataset, MicroBatch, micro_batch_rows};
 pub use check::{BatchHash, RankBatch, check_batches};
 pub use corpus::read_corpus;
 pub use error::DataError;
+pub use ids::{Encoding, Ids};
 pub use permutation::Permutation;
 pub use position::DataPosition;
 pub use prefetch::Prefetch;
@@ -27,4 +29,4 @@ pub use sampler::{Order, Place, Sampler};
 pub use tokenize::{
     Documents, TokenizeError, TokenizeProgress, Tokenized, Tokenizer, tokenize_files, tokenize_text,
 };
-pub use tokens::{Encoding, Ids, TokenFile};
+pub use tokens::TokenFile;

@@ -7,79 +7,11 @@ use memmap2::Mmap;
 use rayon::prelude::*;
 
 use super::DataError;
+use super::ids::{Encoding, Ids};
 
 /// Tokens that are checked against the vocabulary when a file is opened. Later ones are checked when they are read,
 /// so that opening a file of any size stays quick.
 const CHECKED_AT_START: usize = 1 << 26;
-
-/// How a file stores its tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Encoding {
-    /// Text: every byte is a token.
-    Bytes,
-    /// Little-endian 16-bit ids.
-    U16,
-    /// Little-endian 32-bit ids.
-    U32,
-}
-
-impl Encoding {
-    /// Set if tokens are the bytes of a text.
-    pub const fn is_text(self) -> bool {
-        matches!(self, Encoding::Bytes)
-    }
-
-    /// The narrowest width for ids below `vocab`.
-    pub const fn for_vocab(vocab: usize) -> Encoding {
-        if vocab <= 1 << 16 { Encoding::U16 } else { Encoding::U32 }
-    }
-
-    /// Bytes of one token.
-    pub const fn width(self) -> usize {
-        match self {
-            Encoding::Bytes => 1,
-            Encoding::U16 => 2,
-            Encoding::U32 => 4,
-        }
-    }
-}
-
-/// Token ids as files hold them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ids {
-    bytes: Vec<u8>,
-    encoding: Encoding,
-}
-
-impl Ids {
-    /// No ids yet, of which all will be below `vocab`: 16 bits wide if that suffices, else 32.
-    pub fn below(vocab: usize) -> Ids {
-        Ids::new(Encoding::for_vocab(vocab))
-    }
-
-    /// No ids yet.
-    pub(super) fn new(encoding: Encoding) -> Ids {
-        Ids { bytes: Vec::new(), encoding }
-    }
-
-    /// Adds `ids`, of which those that are too wide lose their upper half: callers know the largest one.
-    pub(super) fn extend(&mut self, ids: &[u32]) {
-        let width = self.encoding.width();
-        for id in ids {
-            self.bytes.extend_from_slice(&id.to_le_bytes()[..width]);
-        }
-    }
-
-    /// The ids, little-endian, without gaps.
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// Forgets the ids, and keeps the room.
-    pub(super) fn clear(&mut self) {
-        self.bytes.clear();
-    }
-}
 
 /// A sequence of tokens whose ids are below a vocabulary size.
 #[derive(Debug)]
@@ -124,7 +56,7 @@ impl TokenFile {
             Content::Owned(std::fs::read(path).map_err(io)?)
         };
         let encoding = if path.extension().is_some_and(|ext| ext == "bin") {
-            id_width(&name, content.bytes(), vocab)
+            Encoding::of_file(&name, content.bytes(), vocab)
         } else {
             Encoding::Bytes
         };
@@ -266,25 +198,6 @@ impl Content {
             Content::Owned(bytes) => bytes,
         }
     }
-}
-
-/// The rule of [`TokenFile::open`] for `.bin` files.
-fn id_width(name: &str, bytes: &[u8], vocab: usize) -> Encoding {
-    if name.ends_with(".u16.bin") {
-        return Encoding::U16;
-    }
-    if vocab > 1 << 16 || name.ends_with(".u32.bin") {
-        return Encoding::U32;
-    }
-    if !bytes.len().is_multiple_of(4) {
-        return Encoding::U16;
-    }
-    // A megabyte is far more than chance could fill with ids that alternate with 0.
-    let sample = &bytes[..bytes.len().min(1 << 20)];
-    let (pairs, _) = sample.as_chunks::<4>();
-    let high_halves_are_zero = pairs.iter().all(|[_, _, c, d]| (*c, *d) == (0, 0));
-    let all_is_zero = pairs.iter().all(|pair| *pair == [0; 4]);
-    if high_halves_are_zero && !all_is_zero { Encoding::U32 } else { Encoding::U16 }
 }
 
 fn fill<const N: usize>(out: &mut [u32], bytes: &[u8], decode: impl Fn([u8; N]) -> u32) {

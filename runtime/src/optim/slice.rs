@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use crate::backend::{UpdateOperands, View, ViewMut};
-use crate::tensor::{Gradients, Rank, Summed};
+use crate::tensor::{Gradients, ParamRef, Rank, Summed};
 
 use super::Group;
 use super::expression::{ElementValue, Recorder};
@@ -68,6 +68,20 @@ impl<'a> OptimizerStep<'a> {
     /// Returns the factor on gradients in [`SliceViews`]: clipping, and the mean over tokens.
     pub fn grad_scale(&self) -> f32 {
         self.grad_scale
+    }
+}
+
+impl UnitState {
+    /// Returns this rank's elements of one parameter in `group`, for a [`ModelUpdate`](super::ModelUpdate); `None` if it
+    /// owns none.
+    pub fn param_slice<'a>(
+        &'a mut self,
+        step: &'a OptimizerStep<'a>,
+        param: &ParamRef,
+        group: Group,
+    ) -> Option<FlatSlice<'a>> {
+        let (range, in_shard) = self.unit().in_shard(param.range())?;
+        Some(FlatSlice::new(step, self, GroupRange { group, range, in_shard }))
     }
 }
 

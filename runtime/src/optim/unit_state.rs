@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::backend::{Buffer, Category, DType, View, ViewMut};
 use crate::tensor::{ParamRef, Rank, Unit};
 
-use super::{FlatSlice, Group, OptimizerStep, ParamGroups};
+use super::{Group, ParamGroups};
 
 /// Optimizer state of this rank's shard of a unit: for every kind of state, one number per element of the parameters
 /// that have it.
@@ -96,18 +96,6 @@ impl UnitState {
                 Some((slot.kind, slot.buffer.view_mut().into_slice(range)))
             })
             .collect()
-    }
-
-    /// Returns this rank's elements of one parameter in `group`, for a [`ModelUpdate`](super::ModelUpdate); `None` if it
-    /// owns none.
-    pub fn param_slice<'a>(
-        &'a mut self,
-        step: &'a OptimizerStep<'a>,
-        param: &ParamRef,
-        group: Group,
-    ) -> Option<FlatSlice<'a>> {
-        let (range, in_shard) = self.unit.in_shard(param.range())?;
-        Some(FlatSlice::new(step, self, GroupRange { group, range, in_shard }))
     }
 
     pub(super) fn unit(&self) -> &Rc<Unit> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 use super::flags::{Flag, FlagKind};
-use super::given::{GivenValue, describe_unknown};
+use super::given_value::{GivenValue, describe_unknown};
 use super::{Problem, Source};
 
 /// Reads the settings of the file at `path`, or all problems with them.

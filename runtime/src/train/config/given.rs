@@ -9,16 +9,8 @@ use clap::{Arg, ArgAction, Command, value_parser};
 
 use super::file;
 use super::flags::{FLAGS, Flag, FlagKind};
+use super::given_value::{GivenValue, describe_unknown};
 use super::{ConfigError, OptimizerEntry, Optimizers, Problem, Source};
-
-/// A value as text, with its source.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GivenValue {
-    /// The value; of a switch, `true` or `false`.
-    pub text: OsString,
-    /// Its source.
-    pub source: Source,
-}
 
 /// The given values, by flag name.
 pub type GivenMap = HashMap<&'static str, GivenValue>;
@@ -153,14 +145,4 @@ fn explain_clap_error(error: clap::Error) -> ConfigError {
         _ => error.render().to_string().trim_start_matches("error: ").trim_end().to_owned(),
     };
     ConfigError::Invalid(vec![Problem { source: Some(Source::CommandLine), message }])
-}
-
-/// Describes an unknown `flag` or `key`, with a suggestion; `prefix` is put before names.
-pub fn describe_unknown(what: &str, name: &str, prefix: &str) -> String {
-    let dashed = name.replace('_', "-");
-    let names = FLAGS.iter().filter(|flag| flag.kind != FlagKind::Later).map(|flag| flag.name);
-    match Flag::nearest(&dashed, names) {
-        Some(near) => format!("unknown {what} `{prefix}{name}`; did you mean `{prefix}{near}`?"),
-        None => format!("unknown {what} `{prefix}{name}`; --help lists them all"),
-    }
 }

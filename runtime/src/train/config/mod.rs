@@ -17,6 +17,7 @@ mod error;
 mod file;
 mod flags;
 mod given;
+mod given_value;
 mod lr_schedule;
 mod memory_advice;
 mod optimizer;

@@ -1,21 +1,19 @@
 //! The driver of one GPU.
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_void};
+use std::ffi::c_void;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use cudarc::driver::sys::{
-    CUevent, CUevent_flags, CUfunction, CUfunction_attribute, CUgraph, CUgraphExec,
-    CUgraphInstantiate_flags, CUmodule, CUresult, CUstream, CUstream_flags, CUstreamCaptureMode,
-};
+use cudarc::driver::sys::{CUevent, CUfunction, CUgraphExec, CUmodule, CUstreamCaptureMode};
 use rayon::prelude::*;
 
 use super::attention::cudnn_attention;
 use super::compiler::KernelCompiler;
 use super::context::{DeviceContext, call};
 use super::matmul::{CublasLtMatMuls, has_dtypes};
-use super::memory;
+use super::streams::{self, cu_stream};
+use super::{memory, modules};
 use crate::backend::Gemm;
 use crate::backend::cuda::cudnn::{CudnnAttention, CudnnOptions};
 use crate::backend::cuda::gpu::lock;
@@ -99,10 +97,7 @@ impl NativeDriver {
     fn compile_module(&self, source: &Source) -> Result<Module, DriverError> {
         let code = self.compiler.machine_code(source)?;
         self.context.make_current()?;
-        let mut module: CUmodule = std::ptr::null_mut();
-        // SAFETY: the code is a complete file of machine code, which contains its length.
-        unsafe { call!(self.context.api, cuModuleLoadData(&mut module, code.as_ptr().cast())) }?;
-        Ok(Module(module as u64))
+        modules::load_module(&self.context, &code)
     }
 }
 
@@ -165,16 +160,7 @@ impl Driver for NativeDriver {
 
     fn new_stream(&self, high_priority: bool) -> Result<Stream, DriverError> {
         self.context.make_current()?;
-        let (mut least, mut greatest) = (0, 0);
-        let mut stream: CUstream = std::ptr::null_mut();
-        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: the calls write two integers and a handle.
-        unsafe {
-            call!(self.context.api, cuCtxGetStreamPriorityRange(&mut least, &mut greatest))?;
-            let priority = if high_priority { greatest } else { least };
-            call!(self.context.api, cuStreamCreateWithPriority(&mut stream, flags, priority))?;
-        }
-        Ok(Stream(stream as u64))
+        streams::new_stream(&self.context, high_priority)
     }
 
     fn free_stream(&self, stream: Stream) -> Result<(), DriverError> {
@@ -195,15 +181,7 @@ impl Driver for NativeDriver {
 
     fn new_event(&self, timed: bool) -> Result<Event, DriverError> {
         self.context.make_current()?;
-        let flags = if timed {
-            CUevent_flags::CU_EVENT_DEFAULT
-        } else {
-            CUevent_flags::CU_EVENT_DISABLE_TIMING
-        };
-        let mut event: CUevent = std::ptr::null_mut();
-        // SAFETY: writes the handle.
-        unsafe { call!(self.context.api, cuEventCreate(&mut event, flags as u32)) }?;
-        Ok(Event(event as u64))
+        streams::new_event(&self.context, timed)
     }
 
     fn free_event(&self, event: Event) -> Result<(), DriverError> {
@@ -228,21 +206,12 @@ impl Driver for NativeDriver {
 
     fn is_done(&self, event: Event) -> Result<bool, DriverError> {
         self.context.make_current()?;
-        // SAFETY: the event is live.
-        let result = unsafe { (self.context.api.cuEventQuery)(event.0 as CUevent) };
-        if result == CUresult::CUDA_ERROR_NOT_READY {
-            return Ok(false);
-        }
-        self.context.api.check("cuEventQuery", result).map(|()| true)
+        streams::is_done(&self.context, event)
     }
 
     fn elapsed_ms(&self, from: Event, to: Event) -> Result<f32, DriverError> {
         self.context.make_current()?;
-        let (from, to) = (from.0 as CUevent, to.0 as CUevent);
-        let mut milliseconds = 0.0;
-        // SAFETY: both are live.
-        unsafe { call!(self.context.api, cuEventElapsedTime_v2(&mut milliseconds, from, to)) }?;
-        Ok(milliseconds)
+        streams::elapsed_ms(&self.context, from, to)
     }
 
     unsafe fn upload(
@@ -294,38 +263,8 @@ impl Driver for NativeDriver {
     }
 
     fn function(&self, module: Module, name: &str) -> Result<Function, DriverError> {
-        use CUfunction_attribute::*;
         self.context.make_current()?;
-        let api = self.context.api;
-        let c_name = CString::new(name).map_err(|_| DriverError::Call {
-            call: "cuModuleGetFunction",
-            reason: format!("{name:?} is not a valid function name"),
-        })?;
-        let mut function: CUfunction = std::ptr::null_mut();
-        // SAFETY: the module is live, and the string outlives the call.
-        let result = unsafe {
-            (api.cuModuleGetFunction)(&mut function, module.0 as CUmodule, c_name.as_ptr())
-        };
-        if result == CUresult::CUDA_ERROR_NOT_FOUND {
-            return Err(DriverError::Call {
-                call: "cuModuleGetFunction",
-                reason: format!("the source has no kernel `{name}`"),
-            });
-        }
-        api.check("cuModuleGetFunction", result)?;
-        // More than 48 KiB of dynamic shared memory must be requested explicitly; unused shared memory costs nothing.
-        let mut fixed = 0;
-        // SAFETY: the function is live.
-        unsafe {
-            call!(
-                api,
-                cuFuncGetAttribute(&mut fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function)
-            )?;
-            let most = self.context.properties.shared_memory as i32 - fixed;
-            let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            call!(api, cuFuncSetAttribute(function, attribute, most))?;
-        }
-        Ok(Function(function as u64))
+        modules::kernel_function(&self.context, module, name)
     }
 
     unsafe fn launch(
@@ -416,21 +355,7 @@ impl Driver for NativeDriver {
 
     fn end_capture(&self, stream: Stream) -> Result<Graph, DriverError> {
         self.context.make_current()?;
-        let api = self.context.api;
-        let mut graph: CUgraph = std::ptr::null_mut();
-        // SAFETY: writes the handle.
-        unsafe { call!(api, cuStreamEndCapture(cu_stream(stream), &mut graph)) }?;
-        let mut instantiated: CUgraphExec = std::ptr::null_mut();
-        // SAFETY: instantiation copies the captured graph, which is then no longer needed.
-        unsafe {
-            // Otherwise all kernels would run with the priority of the stream on which the graph is launched.
-            let flags =
-                CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0.into();
-            let result = call!(api, cuGraphInstantiateWithFlags(&mut instantiated, graph, flags));
-            call!(api, cuGraphDestroy(graph))?;
-            result?;
-        }
-        Ok(Graph(instantiated as u64))
+        streams::end_capture(&self.context, stream)
     }
 
     unsafe fn launch_graph(&self, stream: Stream, graph: Graph) -> Result<(), DriverError> {
@@ -444,8 +369,4 @@ impl Driver for NativeDriver {
         // SAFETY: created by this driver. CUDA keeps it until its work is done.
         unsafe { call!(self.context.api, cuGraphExecDestroy(graph.0 as CUgraphExec)) }
     }
-}
-
-fn cu_stream(stream: Stream) -> CUstream {
-    stream.0 as CUstream
 }

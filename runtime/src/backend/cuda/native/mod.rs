@@ -13,7 +13,9 @@ mod libraries;
 mod library_search;
 mod matmul;
 mod memory;
+mod modules;
 mod peak_throughput;
+mod streams;
 
 pub use api::{
     Api, CublasLtApi, CudnnApi, DriverApi, Heuristic, NcclApi, NvrtcApi, Status, cublaslt, cudnn,

@@ -1,0 +1,25 @@
+//! A value of a setting as given, and messages about unknown settings.
+
+use std::ffi::OsString;
+
+use super::Source;
+use super::flags::{FLAGS, Flag, FlagKind};
+
+/// A value as text, with its source.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GivenValue {
+    /// The value; of a switch, `true` or `false`.
+    pub text: OsString,
+    /// Its source.
+    pub source: Source,
+}
+
+/// Describes an unknown `flag` or `key`, with a suggestion; `prefix` is put before names.
+pub fn describe_unknown(what: &str, name: &str, prefix: &str) -> String {
+    let dashed = name.replace('_', "-");
+    let names = FLAGS.iter().filter(|flag| flag.kind != FlagKind::Later).map(|flag| flag.name);
+    match Flag::nearest(&dashed, names) {
+        Some(near) => format!("unknown {what} `{prefix}{name}`; did you mean `{prefix}{near}`?"),
+        None => format!("unknown {what} `{prefix}{name}`; --help lists them all"),
+    }
+}
