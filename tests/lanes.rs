@@ -7,10 +7,15 @@ use serde_json::Value;
 /// A span, with times in nanoseconds.
 #[derive(Debug)]
 pub struct Span {
+    /// Its name.
     pub name: String,
+    /// Its category.
     pub category: String,
+    /// Its start.
     pub start: u64,
+    /// Its end.
     pub end: u64,
+    /// Its arguments.
     pub args: Value,
 }
 

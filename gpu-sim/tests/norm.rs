@@ -150,28 +150,27 @@ fn norm_backward_takes_two_launches() {
         let [x, dy, weight, mean, inv] = [&x, &dy, &weight, &mean, &inv].map(Operand::view);
         let (dx, dweight) = (grad(&mut dx, true), Some(grad(&mut dweight, true)));
         let backend = side.backend();
-        match centered {
-            false => backend.rms_norm_backward(RmsNormBackwardArgs {
+        if centered {
+            let dbias = Some(grad(&mut dbias, false));
+            backend.layer_norm_backward(LayerNormBackwardArgs {
+                x,
+                weight,
+                mean,
+                inv_std: inv,
+                dy,
+                dx,
+                dweight,
+                dbias,
+            });
+        } else {
+            backend.rms_norm_backward(RmsNormBackwardArgs {
                 x,
                 weight,
                 inv_rms: inv,
                 dy,
                 dx,
                 dweight,
-            }),
-            true => {
-                let dbias = Some(grad(&mut dbias, false));
-                backend.layer_norm_backward(LayerNormBackwardArgs {
-                    x,
-                    weight,
-                    mean,
-                    inv_std: inv,
-                    dy,
-                    dx,
-                    dweight,
-                    dbias,
-                });
-            }
+            })
         }
         let mut kernels = Vec::new();
         for entry in simulated.log() {

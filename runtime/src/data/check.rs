@@ -109,17 +109,18 @@ fn check_part(data_index: usize, part: &[&RankBatch]) -> Result<(), DataError> {
     };
     let places = |hash: &BatchHash| hash.rows.iter().map(|row| row.place).collect::<Vec<_>>();
     let others = differ(&|a, b| places(a) == places(b));
-    let (others, what, cause) = match others.is_empty() {
-        false => (
-            others,
-            "different samples",
-            "they disagree about step, seed, order, or the length of the data",
-        ),
-        true => (
+    let (others, what, cause) = if others.is_empty() {
+        (
             differ(&|a, b| a == b),
             "different tokens in the same samples",
             "their copies of the data differ",
-        ),
+        )
+    } else {
+        (
+            others,
+            "different samples",
+            "they disagree about step, seed, order, or the length of the data",
+        )
     };
     if others.is_empty() {
         return Ok(());

@@ -22,9 +22,10 @@ pub const LOOKAHEAD: usize = 1;
 /// Messages and reductions that the schedule has already are kept, and the former are not added to. The stages of
 /// computations are those of the schedule.
 pub fn lower(schedule: &Schedule, lookahead: usize) -> Schedule {
-    let with_messages = match schedule.is_lowered() {
-        true => schedule.ranks.clone(),
-        false => add_messages(&unpaired(schedule), lookahead),
+    let with_messages = if schedule.is_lowered() {
+        schedule.ranks.clone()
+    } else {
+        add_messages(&unpaired(schedule), lookahead)
     };
     let ranks = with_messages.into_iter().map(add_reductions).collect();
     Schedule { ranks, ..schedule.clone() }

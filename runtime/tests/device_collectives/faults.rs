@@ -21,9 +21,10 @@ fn mixed_memory_is_a_mismatch_on_all_ranks() {
         let error = launch(&mesh(3), |comms| {
             let (tp, site) = (comms.group(TP), Site::here("norm"));
             let mut data = mixed(&machine, comms.rank());
-            match started {
-                false => tp.all_reduce(&site, ReduceOp::Sum, data.view_mut()),
-                true => tp.start_all_reduce(&site, ReduceOp::Sum, data).wait().map(drop),
+            if started {
+                tp.start_all_reduce(&site, ReduceOp::Sum, data).wait().map(drop)
+            } else {
+                tp.all_reduce(&site, ReduceOp::Sum, data.view_mut())
             }
         })
         .expect_err("the memories differ");
@@ -101,9 +102,10 @@ fn device_failure_stops_all_ranks() {
                 CachingAllocator::on(Some(Arc::new(device) as Arc<dyn Device>), usize::MAX);
             let (tp, site) = (comms.group(TP), Site::here("norm"));
             let mut data = allocator.zeros(DType::F32, 4000, Category::Activations);
-            match started {
-                false => tp.all_reduce(&site, ReduceOp::Sum, data.view_mut())?,
-                true => data = tp.start_all_reduce(&site, ReduceOp::Sum, data).wait()?,
+            if started {
+                data = tp.start_all_reduce(&site, ReduceOp::Sum, data).wait()?;
+            } else {
+                tp.all_reduce(&site, ReduceOp::Sum, data.view_mut())?;
             }
             tp.all_reduce(&site, ReduceOp::Sum, data.view_mut())
         })

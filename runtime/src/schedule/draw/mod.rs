@@ -11,9 +11,10 @@ use super::{Compute, Work};
 /// The text in the box of a computation: its micro-batch, with the stage if ranks have several.
 fn label(compute: Compute, has_chunks: bool) -> String {
     let Compute { work, stage, micro_batch } = compute;
-    match has_chunks {
-        true => format!("{}{stage}.{micro_batch}", work.letter()),
-        false => format!("{}{micro_batch}", work.letter()),
+    if has_chunks {
+        format!("{}{stage}.{micro_batch}", work.letter())
+    } else {
+        format!("{}{micro_batch}", work.letter())
     }
 }
 

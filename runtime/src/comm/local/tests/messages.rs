@@ -22,10 +22,11 @@ fn room(len: usize) -> Buffer {
 /// Sends a message in the blocking or the asynchronous form.
 fn send(tp: &Communicator, to: usize, data: &[u32], started: bool) -> Result<(), CommError> {
     let site = Site::new("ring");
-    match started {
+    if started {
         // Waiting is not necessary: the message was issued.
-        true => drop(tp.start_send(&site, to, buffer(data))),
-        false => tp.send(&site, to, View::from(data))?,
+        drop(tp.start_send(&site, to, buffer(data)));
+    } else {
+        tp.send(&site, to, View::from(data))?;
     }
     Ok(())
 }
@@ -139,10 +140,10 @@ fn receivers_learn_the_exit_of_their_sender() {
             let (tp, site) = (comms.group(TP), Site::here("boundary"));
             if comms.rank() == 1 {
                 tp.start_send(&site, 2, buffer(&[7; 5])).wait()?;
-                match panics {
-                    true => panic!("no luck"),
-                    false => return Ok(()),
+                if panics {
+                    panic!("no luck");
                 }
+                return Ok(());
             }
             if comms.rank() == 2 {
                 // A message that was sent before the exit is received.
