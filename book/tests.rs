@@ -188,6 +188,63 @@ fn layered_modules_have_no_import_cycle() {
     }
 }
 
+/// Search terms of the field, and the file whose first lines must have each.
+const SEARCH_TERMS: [(&str, &str); 42] = [
+    ("heartbeat", "runtime/src/launch/keep_alive.rs"),
+    ("failure detection", "runtime/src/comm/peers.rs"),
+    ("rendezvous", "runtime/src/launch/store.rs"),
+    ("watchdog", "runtime/src/comm/nccl/watchdog.rs"),
+    ("process group", "runtime/src/mesh/coordinates.rs"),
+    ("point-to-point", "runtime/src/comm/local/point_to_point.rs"),
+    ("all-gather", "runtime/src/comm/local/collectives.rs"),
+    ("reduce-scatter", "runtime/src/comm/local/collectives.rs"),
+    ("all-reduce", "runtime/src/comm/local/collectives.rs"),
+    ("ring", "runtime/src/comm/local/collectives.rs"),
+    ("mixed precision", "runtime/src/backend/dtype.rs"),
+    ("loss scaling", "runtime/src/backend/dtype.rs"),
+    ("master weights", "runtime/src/fsdp/unit/values.rs"),
+    ("reshard", "runtime/src/fsdp/unit/values.rs"),
+    ("bucket", "runtime/src/fsdp/unit/mod.rs"),
+    ("ZeRO", "runtime/src/fsdp/mod.rs"),
+    ("prefetch", "runtime/src/fsdp/prefetch.rs"),
+    ("HSDP", "runtime/src/fsdp/unit/data_parallel.rs"),
+    ("hybrid sharding", "runtime/src/fsdp/unit/data_parallel.rs"),
+    ("tensor parallel", "runtime/src/autograd/tensor_parallel/mod.rs"),
+    ("sequence parallel", "runtime/src/autograd/tensor_parallel/mod.rs"),
+    ("activation checkpointing", "runtime/src/autograd/activation_checkpointing/mod.rs"),
+    ("epilogue", "runtime/src/autograd/matmul/mod.rs"),
+    ("caching allocator", "runtime/src/backend/allocator/mod.rs"),
+    ("private pool", "runtime/src/backend/allocator/private_pool.rs"),
+    ("CUDA graph", "runtime/src/backend/cuda_graph.rs"),
+    ("autotun", "runtime/src/backend/cuda/autotune/mod.rs"),
+    ("flash attention", "runtime/src/backend/cpu/attention/mod.rs"),
+    ("flash attention", "runtime/src/backend/cuda/ops/attention/mod.rs"),
+    ("online softmax", "runtime/src/backend/cpu/attention/forward.rs"),
+    ("gradient accumulation", "runtime/src/train/step.rs"),
+    ("micro-batch", "runtime/src/train/step.rs"),
+    ("gradient clipping", "runtime/src/tensor/gradients.rs"),
+    ("learning-rate schedule", "runtime/src/train/config/lr_schedule.rs"),
+    ("weight decay", "runtime/src/optim/groups.rs"),
+    ("pipeline bubble", "runtime/src/schedule/simulate.rs"),
+    ("MFU", "runtime/src/train/report/flops.rs"),
+    ("HFU", "runtime/src/train/report/flops.rs"),
+    ("NaN", "runtime/src/train/run/divergence.rs"),
+    ("checkpoint resharding", "runtime/src/checkpoint/load.rs"),
+    ("state dict", "runtime/src/state_dict/mod.rs"),
+    ("roofline", "bench/src/bin/kernels/main.rs"),
+];
+
+#[test]
+fn search_terms_lead_to_their_files() {
+    for (term, file) in SEARCH_TERMS {
+        let text = read(&root().join("..").join(file));
+        let head: Vec<&str> =
+            text.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim).collect();
+        let head = head.join(" ").to_lowercase();
+        assert!(head.contains(&term.to_lowercase()), "the first lines of {file} lack `{term}`");
+    }
+}
+
 /// Tests may be longer: unit tests at the end of a file, and files and folders named `tests`.
 #[test]
 fn no_source_file_exceeds_400_lines() {

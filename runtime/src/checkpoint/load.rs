@@ -1,4 +1,4 @@
-//! Loading checkpoints, on any mesh.
+//! Loading checkpoints on any mesh: checkpoint resharding.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! TCP keepalive, so that a connection notices when the other host is gone.
+//! TCP keepalive, the heartbeat of a connection: it notices when the other host is gone.
 
 use std::net::TcpStream;
 

@@ -1,4 +1,4 @@
-//! The times of a schedule, for given costs of its computations and messages.
+//! The times of a schedule and its pipeline bubble, for given costs of its computations and messages.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

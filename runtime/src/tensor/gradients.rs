@@ -1,4 +1,4 @@
-//! Gradients with their state in the type: accumulating, pending, reduced.
+//! Gradients with their state in the type: accumulating, pending, reduced. Their norm, and gradient clipping.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;

@@ -1,4 +1,5 @@
-//! One training step: forward and backward of each micro-batch, gradient accumulation and reduction, clipping, update.
+//! One training step: forward and backward of each micro-batch, gradient accumulation and reduction,
+//! gradient clipping, update.
 
 use crate::nn::Built;
 use crate::optim::{Ema, Optimizer};

@@ -1,6 +1,6 @@
 //! Cost of every CPU kernel in a training step of the 34M-parameter Llama (hidden 512, feed-forward 1408, 8 layers, 8
-//! heads of 64, vocabulary 8192, batch 4, sequence 512), in f32 and bf16, next to the limits of the machine; and of the
-//! optimizers on more parameters than any cache holds.
+//! heads of 64, vocabulary 8192, batch 4, sequence 512), in f32 and bf16, next to the limits of the machine (its
+//! roofline: GEMM peak and copy bandwidth); and of the optimizers on more parameters than any cache holds.
 //!
 //! `kernels [THREADS] [NAME]` prints Markdown tables of the kernels whose names contain NAME. With one thread, times
 //! are CPU time of that thread, which does not depend on the machine's load; otherwise they are wall-clock times.

@@ -1,4 +1,5 @@
-//! The collectives, as transfers between the operands of all members.
+//! The collectives (all-reduce, reduce-scatter, all-gather, all-to-all, broadcast, ..) as transfers between the operands of
+//! all members. Each member reads the memory of all others directly, so there is no ring and no tree.
 
 use crate::backend::{View, ViewMut};
 use crate::comm::call::CommOp;

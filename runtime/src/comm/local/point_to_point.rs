@@ -1,4 +1,4 @@
-//! Blocking and asynchronous messages of a member.
+//! Blocking and asynchronous point-to-point messages of a member.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Messages, over one communicator for each pair of members and direction.
+//! Point-to-point messages, over one communicator for each pair of members and direction.
 //!
 //! On the device, a message waits for its receiver. With a communicator and a stream for each direction between each pair of
 //! members, a message waits for its own partner only, and two members that send to each other before they receive do not

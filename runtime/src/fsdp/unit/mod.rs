@@ -1,4 +1,5 @@
-//! FSDP units: parameters that are sharded, reduced and gathered together.
+//! FSDP units: parameters that are sharded, reduced and gathered together. A unit is also the bucket of gradient reduction,
+//! at every ZeRO stage.
 
 mod cuda_graph;
 mod data_parallel;

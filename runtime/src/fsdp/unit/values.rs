@@ -1,4 +1,5 @@
-//! The values of an FSDP unit's parameters: gathered for layers, and the shard that this rank updates.
+//! The values of an FSDP unit's parameters: those that layers read, gathered by an all-gather (unshard) and freed (reshard),
+//! and the f32 master weights of the shard that this rank updates.
 
 use std::cell::{Ref, RefCell};
 use std::ops::Range;

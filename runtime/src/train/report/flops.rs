@@ -1,4 +1,5 @@
 //! Model FLOPs of a training step, and the measured peak FLOP/s of the machine (the terms of MFU).
+//! Recomputation does not count, as it would in HFU.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

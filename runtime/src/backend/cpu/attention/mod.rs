@@ -1,4 +1,4 @@
-//! Scaled dot-product attention in tiles; no `seq x seq` matrix exists.
+//! Scaled dot-product attention in tiles (flash attention); no `seq x seq` matrix exists.
 //!
 //! Work is partitioned by (sample, key/value head): the query heads that share keys and values run on one thread, so that
 //! the gradients of keys and values are summed in a fixed order. Scores, weights and sums of a tile are f32. Their

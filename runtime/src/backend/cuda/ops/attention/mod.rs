@@ -1,4 +1,4 @@
-//! Scaled dot-product attention in tiles; no `seq x seq` matrix exists.
+//! Scaled dot-product attention in tiles (flash attention); no `seq x seq` matrix exists.
 //!
 //! The first of three implementations that supports the operands is used:
 //! - [`FusedAttention`](crate::backend::cuda::FusedAttention) of the vendor library, for bf16;
