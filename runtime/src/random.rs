@@ -1,9 +1,9 @@
-//! Keys of counter-based randomness: what is drawn depends on the seed, on whose it is, and on the place in the global
-//! tensor, never on the rank.
+//! Keys of counter-based random numbers: a draw depends on the seed, the path of the field and the index in the global tensor,
+//! never on the rank. The generator is Philox (`backend/philox.rs`).
 
-/// The key of a stream of random numbers, from the seed and the path of the field that draws.
+/// Returns the key of a stream of random numbers, from the seed and the path of the field that draws.
 ///
-/// FNV-1a over the path, then the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number
+/// FNV-1a over the path, then the finalizer of SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number
 /// Generators", 2014).
 pub fn key(seed: u64, path: &str) -> u64 {
     let hash = path.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -12,7 +12,7 @@ pub fn key(seed: u64, path: &str) -> u64 {
     mix(seed ^ mix(hash))
 }
 
-/// A key derived from `key` for one of many draws, such as a training step.
+/// Derives a key from `key` for one of many draws, such as a training step.
 pub fn subkey(key: u64, index: u64) -> u64 {
     mix(key ^ mix(index.wrapping_add(1)))
 }

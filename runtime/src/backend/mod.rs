@@ -13,6 +13,7 @@ mod dtype;
 mod expr;
 mod ops;
 mod out_of_memory;
+mod philox;
 mod unary_function;
 mod update_expr;
 mod view;

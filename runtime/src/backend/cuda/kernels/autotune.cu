@@ -11,11 +11,11 @@ __device__ inline float autotune_element(uint64_t i, uint64_t key, uint64_t stri
     bool second = 2 * term >= terms;
     // The middle element has no opposite.
     if (opposed && 2 * term + 1 == terms) return 0.0f;
-    uint64_t bits = random_bits(key, other * terms + (second ? terms - 1 - term : term));
-    uint32_t power = (uint32_t)(127 - 6 + exponent + (int32_t)((uint32_t)(bits >> 40) % 13u));
-    uint32_t sign = (uint32_t)(bits >> 32) & 1u;
+    uint4 bits = philox4x32(key, other * terms + (second ? terms - 1 - term : term));
+    uint32_t power = (uint32_t)(127 - 6 + exponent + (int32_t)(bits.x % 13u));
+    uint32_t sign = bits.y & 1u;
     if (opposed && second) sign ^= 1u;
-    return __uint_as_float(sign << 31 | power << 23 | ((uint32_t)bits & 0x7fffffu));
+    return __uint_as_float(sign << 31 | power << 23 | (bits.z & 0x7fffffu));
 }
 
 #define AUTOTUNE_OPERAND(T, T_NAME)                                                                                 \

@@ -29,11 +29,14 @@ struct Dropout {
     template <int N>
     __device__ void mask(uint64_t i, float (&factors)[N]) const {
         uint64_t index = global_index(i);
-        bool together = D == 1 || modulo(i, sizes[D - 1]) + N <= sizes[D - 1];
+        uint32_t words[N];
+        if (D == 1 || modulo(i, sizes[D - 1]) + N <= sizes[D - 1]) {
+            random_words(key, index, words);
+        } else {
 #pragma unroll
-        for (int n = 0; n < N; n++) {
-            uint64_t drawn = random_bits(key, together ? index + n : global_index(i + n)) >> 32;
-            factors[n] = drawn < threshold ? 0.0f : keep;
+            for (int n = 0; n < N; n++) words[n] = random_word(key, global_index(i + n));
         }
+#pragma unroll
+        for (int n = 0; n < N; n++) factors[n] = words[n] < threshold ? 0.0f : keep;
     }
 };

@@ -30,12 +30,15 @@ __device__ inline float cosine_of_turns(float u) {
     return polynomial(__fmul_rn(u, u), TERMS, 8);
 }
 
-// Box and Muller 1958, one deviate per 64 bits.
-__device__ inline float deviate(uint64_t bits) {
+// Normal deviate of element `index`, by Box and Muller 1958: elements 2 i and 2 i + 1 have the cosine and the sine of one turn.
+__device__ inline float deviate(uint64_t key, uint64_t index) {
     const float UNIT = 1.0f / 4294967296.0f;
+    uint4 words = philox4x32(key, index / 4);
     // Within (0, 1]: the logarithm is finite.
-    float radius = __fmul_rn(__fadd_rn((float)(uint32_t)(bits >> 32), 0.5f), UNIT);
-    float turn = __fmul_rn((float)(int)(uint32_t)bits, UNIT);
+    float radius = __fmul_rn(__fadd_rn((float)(index & 2 ? words.z : words.x), 0.5f), UNIT);
+    // The sine is the cosine a quarter turn earlier.
+    uint32_t turns = (index & 2 ? words.w : words.y) - (index & 1 ? 1u << 30 : 0u);
+    float turn = __fmul_rn((float)(int)turns, UNIT);
     float square = __fmul_rn(-2.0f, natural_log(radius));
     return __fmul_rn(__fsqrt_rn(square > 0.0f ? square : 0.0f), cosine_of_turns(turn));
 }
@@ -62,7 +65,7 @@ struct Place {
 #define NORMAL(name, T)                                                                                                \
     KERNEL(normal_##name)(uint64_t key, float deviation, Place place, T* out, uint64_t n) {                            \
         for (uint64_t i = thread_index(); i < n; i += thread_count()) {                                                \
-            store(out + i, __fmul_rn(deviation, deviate(random_bits(key, place.global_index(i)))));                    \
+            store(out + i, __fmul_rn(deviation, deviate(key, place.global_index(i))));                    \
         }                                                                                                              \
     }
 
