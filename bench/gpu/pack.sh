@@ -7,20 +7,17 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-# Test programs that check.py runs.
-TESTS="attention collectives combine cudnn_device elements embedding epilogues loss map models norm optim processes random reduce rope routing rows softmax"
+# The test program, of which check.py runs modules, and the others that it runs.
+TEST="device"
 PROGRAMS="train_llama train_gpt2 gpu meshwright"
 
 rm -rf .gpu
 mkdir -p .gpu/tests .gpu/bin .gpu/kernels
 
 # One build for all, so that each crate is compiled once.
-targets=(--example train_llama --example train_gpt2 --bin gpu --bin meshwright)
-for name in $TESTS; do
-    targets+=(--test "$name")
-done
 cargo build --release --locked -p meshwright -p meshwright-gpu-sim -p meshwright-examples -p meshwright-bench \
-    --features meshwright/cuda,meshwright-examples/cuda,meshwright-bench/cuda "${targets[@]}" \
+    --features meshwright/cuda,meshwright-examples/cuda,meshwright-bench/cuda \
+    --example train_llama --example train_gpt2 --bin gpu --bin meshwright --test "$TEST" \
     --message-format=json-render-diagnostics | python3 -c '
 import json, sys
 for line in sys.stdin:
@@ -28,11 +25,11 @@ for line in sys.stdin:
     if message.get("executable"):
         print("tests" if message["profile"]["test"] else "bin", message["target"]["name"], message["executable"])
 ' | while read -r folder name path; do
-    if [[ " $TESTS $PROGRAMS " == *" $name "* ]]; then
+    if [[ " $TEST $PROGRAMS " == *" $name "* ]]; then
         strip -s -o ".gpu/$folder/$name" "$path"
     fi
 done
-for path in $(printf 'tests/%s ' $TESTS) $(printf 'bin/%s ' $PROGRAMS); do
+for path in "tests/$TEST" $(printf 'bin/%s ' $PROGRAMS); do
     [[ -e .gpu/$path ]] || { echo "error: there is no .gpu/$path" >&2; exit 1; }
 done
 
@@ -41,7 +38,7 @@ for architecture in ${ARCHITECTURES-sm_90a}; do
         echo "no kernels are packed for $architecture: they are compiled on the GPU machine"
 done
 
-# A tenth of their size: every test holds the runtime, and this compression looks back further than one of them.
+# Every program contains the runtime, and this compression looks back further than one of them.
 XZ_OPT=-7 tar -C .gpu -cJf .gpu/programs.tar.xz tests bin kernels
 rm -r .gpu/tests .gpu/bin .gpu/kernels
 cp -r bench/gpu/check.py bench/gpu/models.py bench/gpu/torch_train.py bench/gpu/README.md bench/gpu/kit .gpu/

@@ -6,7 +6,7 @@ use meshwright::layout::AxisId;
 use meshwright::nn::{Sizes, build};
 use meshwright::prelude::*;
 
-use crate::{assert_contains, in_time};
+use super::{assert_contains, in_time};
 
 dims! { Batch @ data, Seq, Hidden, Ffn, Vocab }
 

@@ -11,7 +11,7 @@ use meshwright_examples::llama::{Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Vo
 use meshwright_tests::data::{TokenData, Turn};
 use meshwright_tests::run::train_with_words;
 
-use crate::{assert_contains, in_time};
+use super::{assert_contains, in_time};
 
 #[test]
 fn one_rank_without_memory_stops_all() {

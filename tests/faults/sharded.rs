@@ -8,7 +8,7 @@ use meshwright::nn::{Layers, Sizes, build};
 use meshwright::prelude::*;
 use meshwright::tensor::{Settings, ZeroStage};
 
-use crate::{assert_contains, in_time};
+use super::{assert_contains, in_time};
 
 dims! { Batch @ data, Seq, Hidden, Ffn }
 

@@ -5,8 +5,8 @@ use meshwright::optim::AdamWOptions;
 use meshwright::tensor::Settings;
 use meshwright_tests::compare::{Report, Tensors, assert_same_bits};
 
-use crate::meshes::levels;
-use crate::net::{Case, first};
+use super::meshes::levels;
+use super::net::{Case, first};
 
 const DECAY: f64 = 0.7;
 

@@ -14,7 +14,7 @@ use meshwright_examples::lion::Lion;
 use meshwright_tests::compare::assert_same_bits;
 use meshwright_tests::run::on_mesh;
 
-use crate::net::{Case, Net, first, first_loss, sizes};
+use super::net::{Case, Net, first, first_loss, sizes};
 
 const MOMENTUM: f64 = 0.9;
 

@@ -4,7 +4,7 @@ use meshwright::optim::{AdamWOptions, MuonOptions, SgdOptions, UpdateRule};
 use meshwright_examples::lion::Lion;
 use meshwright_tests::compare::Report;
 
-use crate::net::{Case, LR, MATRICES, TABLES, first};
+use super::net::{Case, LR, MATRICES, TABLES, first};
 
 const ADAMW: AdamWOptions = AdamWOptions { betas: (0.8, 0.9), eps: 1e-8, weight_decay: 0.3 };
 

@@ -6,7 +6,7 @@ use meshwright::tensor::ZeroStage;
 use meshwright_tests::compare::Report;
 use meshwright_tests::run::on_mesh;
 
-use crate::net::{Case, Net, Run, first, sizes};
+use super::net::{Case, Net, Run, first, sizes};
 
 #[test]
 fn groups_scale_freeze_and_decay_what_they_select() {

@@ -8,7 +8,7 @@ use meshwright::tensor::{Settings, ZeroStage};
 use meshwright_examples::lion::Lion;
 use meshwright_tests::compare::{Report, assert_same_bits};
 
-use crate::net::{Case, MATRICES, first, run};
+use super::net::{Case, MATRICES, first, run};
 
 // Relative to one rank, in f32. Seen: 3e-7 of a tensor's norm, 1e-7 of a loss.
 const TOLERANCE: f64 = 3e-6;

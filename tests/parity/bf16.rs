@@ -8,7 +8,7 @@ use meshwright_tests::compare::{Report, Tensors, assert_same_bits, distance};
 use meshwright_tests::data::{TokenData, Turn};
 use meshwright_tests::run::{Outcome, Setup, train};
 
-use crate::llama::Case;
+use super::llama::Case;
 
 // Relative to f32 on one rank. Seen: 2.5e-3, 5.4e-2 and 3.4e-2, that of a query projection; bf16 rounds by up to 2e-3.
 const LOSS: f64 = 5e-3;

@@ -8,7 +8,7 @@ use meshwright_tests::data::TokenData;
 use meshwright_tests::models::{gpt, plain_gpt};
 use meshwright_tests::run::Setup;
 
-use crate::table::{MESHES, check};
+use super::table::{MESHES, check};
 
 const DATA: TokenData = TokenData { batch: 4, seq: 8, vocab: 29, masked: true };
 

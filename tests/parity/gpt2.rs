@@ -10,8 +10,8 @@ use meshwright_tests::data::TokenData;
 use meshwright_tests::models::{plain_gpt2, small_gpt2};
 use meshwright_tests::run::{Outcome, Setup, train, without_noise};
 
-use crate::sharding::{self, RECOMPUTATIONS, check_levels};
-use crate::table::{self, check};
+use super::sharding::{self, RECOMPUTATIONS, check_levels};
+use super::table::{self, check};
 
 // Of bf16 relative to f32, on any mesh. Seen: 6e-4 and 2.3e-2; bf16 rounds by up to 2e-3.
 const LOSS: f64 = 3e-3;

@@ -8,7 +8,7 @@ use meshwright_tests::data::TokenData;
 use meshwright_tests::models::plain_llama;
 use meshwright_tests::run::{Setup, on_mesh};
 
-use crate::table::{MESHES, NARROW_MESHES, check};
+use super::table::{MESHES, NARROW_MESHES, check};
 
 /// A model and its data.
 #[derive(Clone, Copy)]

@@ -5,7 +5,7 @@ use meshwright_tests::data::{TokenData, numbers};
 use meshwright_tests::models::{mixer, plain_mixer};
 use meshwright_tests::run::{Setup, train};
 
-use crate::table::{MESHES, check};
+use super::table::{MESHES, check};
 
 const DATA: TokenData = TokenData { batch: 4, seq: 7, vocab: 29, masked: true };
 

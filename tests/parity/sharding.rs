@@ -11,8 +11,8 @@ use meshwright_tests::data::TokenData;
 use meshwright_tests::models::{mixer, nested_llama, recomputed_mixer, saving_llama};
 use meshwright_tests::run::Setup;
 
-use crate::llama::Case;
-use crate::table::check_each;
+use super::llama::Case;
+use super::table::check_each;
 
 /// Meshes that shard over two ranks, alone, with tensor parallelism and with replicas; and over four, where some ranks
 /// have an empty shard of a small unit.

@@ -5,8 +5,8 @@ use meshwright::prelude::*;
 use meshwright::tensor::Losses;
 use meshwright_tests::compare::distance;
 
-use crate::harness::{ONE, Steps, assert_mesh_parity, built, gradients_of, numbers, on};
-use crate::net::*;
+use super::harness::{ONE, Steps, assert_mesh_parity, built, gradients_of, numbers, on};
+use super::net::*;
 
 /// Differentiates `losses` of each of `count` micro-batches.
 #[track_caller]

@@ -4,8 +4,8 @@ use meshwright::layout::{AxisId, AxisSet};
 use meshwright::prelude::*;
 use meshwright::tensor::Rank;
 
-use crate::harness::{Spot, built, mesh, refused, stage3};
-use crate::net::*;
+use super::harness::{Spot, built, mesh, refused, stage3};
+use super::net::*;
 
 const FILE: &str = "tests/promise/checks.rs";
 
@@ -163,7 +163,7 @@ fn rank_dependent_numbers_are_refused() {
         })
     });
     // Of what ranks hold different parts of, they may be different.
-    let norms = crate::harness::on(mesh("dp=2"), |rank| {
+    let norms = super::harness::on(mesh("dp=2"), |rank| {
         first_step(rank, |_, x| x * (1.0 + rank.index() as f32))
     });
     assert!(norms.is_ok());
@@ -328,7 +328,7 @@ fn mismatched_heads_are_refused() {
         },
     );
     // A model with indivisible heads is not built.
-    let result = crate::harness::on(mesh("tp=2"), |rank| {
+    let result = super::harness::on(mesh("tp=2"), |rank| {
         let sizes = sizes().with(KvHeads, 1);
         meshwright::nn::build::<Net>(rank, &sizes).map(|_| ()).map_err(|error| error.to_string())
     });

@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use meshwright::prelude::*;
 use meshwright::tensor::Losses;
 
-use crate::harness::{Numbers, Steps, assert_mesh_parity, built, mesh, numbers, refused, stage3};
-use crate::net::*;
+use super::harness::{Numbers, Steps, assert_mesh_parity, built, mesh, numbers, refused, stage3};
+use super::net::*;
 
 const FILE: &str = "tests/promise/micro.rs";
 
@@ -232,7 +232,7 @@ fn dropout_is_recomputed_as_it_was() {
 #[test]
 fn recomputation_changes_no_bit() {
     let run = |recompute| {
-        let found = crate::harness::on(mesh("tp=2"), |rank| {
+        let found = super::harness::on(mesh("tp=2"), |rank| {
             let mut sizes = dropping();
             sizes.recompute = recompute;
             let net = built::<Net>(rank, &sizes);
@@ -414,11 +414,11 @@ fn backward_inside_of_an_evaluation() {
             let x = net.model.blocks.forward(&net.model.embed.forward(&batch.tokens));
             Loss::mean_of(&(&x * &x))
         };
-        let outside = crate::harness::gradients_of(&net, &loss().backward().reduce());
+        let outside = super::harness::gradients_of(&net, &loss().backward().reduce());
         let recorded = loss();
         let inside = rank.evaluate(|| recorded.backward().reduce());
-        assert_eq!(crate::harness::gradients_of(&net, &inside), outside);
-        let after = crate::harness::gradients_of(&net, &loss().backward().reduce());
+        assert_eq!(super::harness::gradients_of(&net, &inside), outside);
+        let after = super::harness::gradients_of(&net, &loss().backward().reduce());
         assert_eq!(after, outside);
         outside
     });

@@ -2,10 +2,10 @@
 
 use meshwright::prelude::*;
 
-use crate::harness::{
+use super::harness::{
     Numbers, OTHER_MESH_CASES, Steps, assert_mesh_parity, assert_parity_on, built, numbers,
 };
-use crate::net::*;
+use super::net::*;
 
 type Program = fn(&Net, &Batched, &mut Steps);
 

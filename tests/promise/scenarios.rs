@@ -7,10 +7,10 @@ use meshwright::optim::{AdamWOptions, Ema, Muon, MuonOptions, Sgd, SgdOptions};
 use meshwright::prelude::*;
 use meshwright::tensor::{Rank, Unit};
 
-use crate::harness::{
+use super::harness::{
     Numbers, Steps, assert_mesh_parity, built, gradients_of, numbers, params_of, together,
 };
-use crate::net::*;
+use super::net::*;
 
 /// A model with a layer of every kind, some of them recomputed.
 #[model]

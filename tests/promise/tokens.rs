@@ -4,8 +4,8 @@ use meshwright::optim::{Sgd, SgdOptions};
 use meshwright::prelude::*;
 use meshwright::tensor::{Applicable, Pending, Rank, Reduced};
 
-use crate::harness::{MESH_CASES, MeshCase, Spot, built, mesh, on, refused, stage3};
-use crate::net::*;
+use super::harness::{MESH_CASES, MeshCase, Spot, built, mesh, on, refused, stage3};
+use super::net::*;
 
 const FILE: &str = "tests/promise/tokens.rs";
 

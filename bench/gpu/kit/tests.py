@@ -1,20 +1,22 @@
-"""Test programs: kernels and models of the GPU against the CPU."""
+"""Tests of kernels and models on the GPU against the CPU: modules of one test program."""
 
 import re
 
 from .schedule import Item
 
-# Test programs of each part, with their estimated seconds on an H200.
+# The test program.
+PROGRAM = "device"
+# Its modules, with their estimated seconds on an H200.
 SMALL = {
     "cudnn_device": 20, "epilogues": 30, "elements": 10, "map": 25, "norm": 15, "reduce": 10, "loss": 15,
     "optim": 10, "embedding": 10, "rope": 10, "softmax": 10, "combine": 10, "random": 10, "routing": 10,
     "rows": 10, "collectives": 10,
 }
-# The modules of `models` run separately, so that a hung one does not affect the others.
+# The modules of `models`. All modules run separately, so that a hung one does not affect the others.
 MODELS = {"llama": 60, "gpt2": 40, "graphs": 60, "operations": 40, "trainer": 30}
-# Time limit of a hung program, as a multiple of its estimated time.
+# Time limit of a hung module, as a multiple of its estimated time.
 PATIENCE = 4
-# Maximum failed tests of one program that are rerun with logs.
+# Maximum failed tests of one module that are rerun with logs.
 RERUN = 3
 # Maximum size of each kept log, in bytes.
 KEPT = 400_000
@@ -34,30 +36,34 @@ def items():
 
 def model_items():
     for module, seconds in MODELS.items():
-        yield test_item(f"models/{module}", "models", seconds, filters=[f"{module}::"])
+        yield test_item(f"models/{module}", f"models::{module}", seconds)
 
 
-def test_item(item, program, seconds, filters=(), environment=None):
+def module_command(kit, module):
+    """Returns the command that runs the tests of a module, one at a time."""
+    return [kit.programs / "tests" / PROGRAM, "--test-threads=1", f"{module}::"]
+
+
+def test_item(item, module, seconds, environment=None):
     environment = {"MESHWRIGHT_TEST_DEVICE": "cuda", "MESHWRIGHT_REQUIRE_CUDNN_DEVICE": "1"} | (environment or {})
-    return Item(item, seconds, lambda kit: test(kit, item, program, filters, environment, PATIENCE * seconds))
+    return Item(item, seconds, lambda kit: test(kit, item, module, environment, PATIENCE * seconds))
 
 
-def test(kit, item, program, filters, environment, limit):
-    """Runs a test program, and reruns failed tests with the logs of the libraries."""
-    command = [kit.programs / "tests" / program, "--test-threads=1", *filters]
-    outcome = kit.runner.run(command, limit, environment)
+def test(kit, item, module, environment, limit):
+    """Runs the tests of a module, and reruns failed tests with the logs of the libraries."""
+    outcome = kit.runner.run(module_command(kit, module), limit, environment)
     record = parsed(outcome)
     culprits = record["failed"] or ([record["unfinished"]] if record["unfinished"] else [])
     if outcome.status == "failed" and culprits:
-        record["logs"] = with_logs(kit, item, program, culprits[:RERUN], environment)
-    if program == "cudnn_device":
+        record["logs"] = with_logs(kit, item, culprits[:RERUN], environment)
+    if module == "cudnn_device":
         # It prints the device description for the plan tests.
         kit.results.keep({"cudnn_device.txt": outcome.stderr.encode()})
     return record
 
 
 def parsed(outcome):
-    """Returns the record of a test program's output."""
+    """Returns the record of the test program's output."""
     tests = LINE.findall(outcome.stdout)
     having = lambda result: [name for name, got in tests if got == result]
     notes = [line for line in outcome.stderr.splitlines() if line.startswith(("NOT CHECKED", "NOT FUSED"))]
@@ -75,7 +81,7 @@ def parsed(outcome):
             "failed": having("FAILED"), "unfinished": unfinished[-1] if unfinished else None, "notes": notes}
 
 
-def with_logs(kit, item, program, tests, environment):
+def with_logs(kit, item, tests, environment):
     """Runs these tests with the logs of the libraries and synchronous launches, and keeps their output.
     Returns the names of the files."""
     name = re.sub(r"\W+", "-", item)
@@ -84,7 +90,7 @@ def with_logs(kit, item, program, tests, environment):
         "CUDA_LAUNCH_BLOCKING": 1, "CUBLASLT_LOG_LEVEL": 5, "CUBLASLT_LOG_FILE": logs["cublaslt"],
         "CUDNN_LOGLEVEL_DBG": 3, "CUDNN_LOGDEST_DBG": logs["cudnn"],
         "NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": logs["nccl"], "RUST_BACKTRACE": "full"}
-    command = [kit.programs / "tests" / program, "--test-threads=1", "--nocapture", "--exact", *tests]
+    command = [kit.programs / "tests" / PROGRAM, "--test-threads=1", "--nocapture", "--exact", *tests]
     outcome = kit.runner.run(command, 60, environment | variables)
     files = {f"{name}.txt": f"{outcome.stdout}\n{outcome.stderr}".encode()}
     files |= {path.name: path.read_bytes() for path in logs.values() if path.exists()}

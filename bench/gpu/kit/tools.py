@@ -8,6 +8,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 from .schedule import Item
+from .tests import module_command
 from .trainings import LLAMA, train
 
 # Few steps with the sizes of a layer, to run under a tool.
@@ -15,7 +16,7 @@ TWO_LAYERS = replace(LLAMA, name="two layers",
                      flags="--hidden 2048 --layers 2 --heads 32 --kv-heads 8 --ffn 8192")
 # Exit code of compute-sanitizer if it finds an error.
 FOUND = 99
-# Tools and test programs, the most intricate kernels first: attention copies asynchronously into shared memory.
+# Tools and modules of the test program, the most intricate kernels first: attention copies asynchronously into shared memory.
 CHECKED = [("memcheck", "attention"), ("racecheck", "attention"), ("memcheck", "routing"), ("racecheck", "routing"),
            ("memcheck", "norm"), ("racecheck", "norm"), ("initcheck", "norm"), ("memcheck", "loss"),
            ("initcheck", "loss"), ("memcheck", "embedding"), ("memcheck", "elements"), ("memcheck", "map"),
@@ -33,29 +34,29 @@ KEPT = 4_000_000
 def items():
     yield Item("tools/ncu", 90, ncu)
     yield Item("tools/nsys", 60, nsys)
-    for tool, program in CHECKED:
-        yield sanitizer_item(tool, program)
+    for tool, module in CHECKED:
+        yield sanitizer_item(tool, module)
 
 
 def missing(program):
     return {"kind": "text", "status": "skipped", "why": f"{program} is not installed", "text": ""}
 
 
-def sanitizer_item(tool, program):
-    return Item(f"tools/{tool} of {program}", 40, lambda kit: sanitize(kit, tool, program))
+def sanitizer_item(tool, module):
+    return Item(f"tools/{tool} of {module}", 40, lambda kit: sanitize(kit, tool, module))
 
 
-def sanitize(kit, tool, program):
+def sanitize(kit, tool, module):
     if shutil.which("compute-sanitizer") is None:
         return missing("compute-sanitizer")
     command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", FOUND, "--print-limit", 20,
-               kit.programs / "tests" / program, "--test-threads=1"]
+               *module_command(kit, module)]
     environment = {"MESHWRIGHT_TEST_DEVICE": "cuda", "MESHWRIGHT_TEST_ATTENTION": "own"}
     outcome = kit.runner.run(command, 150, environment)
     text = f"{outcome.stdout}\n{outcome.stderr}"
     found = [line for line in text.splitlines() if line.startswith("=========")]
     if not outcome.ok:
-        kit.results.keep({f"{tool}-{program}.txt": text.encode()[:KEPT]})
+        kit.results.keep({f"{tool}-{module}.txt": text.encode()[:KEPT]})
     summary = [line.strip("= ") for line in found if "SUMMARY" in line]
     return {"kind": "text", "status": outcome.status, "why": (summary or [outcome.why])[-1],
             "text": "" if outcome.ok else "\n".join(found[:40])}

@@ -33,16 +33,34 @@ class Plan(unittest.TestCase):
         self.assertEqual(len(names), len(set(names)))
         self.assertEqual(list(dict.fromkeys(name.split("/")[0] for name in names)), list(report.PARTS))
 
-    def test_packed_programs_are_those_that_run(self):
-        text = (ROOT / "pack.sh").read_text()
-        packed = set(re.search(r'^TESTS="([^"]*)"', text, re.MULTILINE).group(1).split())
+    def commands(self):
+        """Returns the commands of the test program."""
         runner = fakes.FakeRunner({"/bin/train_": fakes.training([1.0] * 10)})
         kit = fakes.kit(runner)
-        for item in check.all_items():
-            if item.name.startswith(("works/", "models/", "nccl/")):
-                item.do(kit)
-        run = {match for words, _ in runner.commands for match in re.findall(r"/programs/tests/(\w+)", words)}
-        self.assertEqual(run, packed)
+        parts = ("works/", "models/", "nccl/", *(f"tools/{tool} of " for tool, _ in tools.CHECKED))
+        with mock.patch("shutil.which", return_value="/bin/tool"):
+            for item in check.all_items():
+                if item.name.startswith(parts):
+                    item.do(kit)
+        return [words for words, _ in runner.commands if "/programs/tests/" in words]
+
+    def test_packed_program_is_the_one_that_runs(self):
+        text = (ROOT / "pack.sh").read_text()
+        packed = re.search(r'^TEST="([^"]*)"', text, re.MULTILINE).group(1)
+        run = {match for words in self.commands() for match in re.findall(r"/programs/tests/(\w+)", words)}
+        self.assertEqual(run, {packed})
+
+    def test_each_command_selects_one_module(self):
+        # A filter selects each test whose path contains it.
+        folder = ROOT.parent.parent / "gpu-sim/tests/device"
+        files = [path.relative_to(folder).with_suffix("").parts for path in folder.rglob("*.rs")]
+        modules = ["".join(f"{name}::" for name in parts if name != "mod") for parts in files if parts != ("main",)]
+        filters = [re.search(r"--test-threads=1 (\S+)$", words).group(1) for words in self.commands()]
+        self.assertGreater(len(set(filters)), 20)
+        for filter in filters:
+            selected = [module for module in modules if filter in module]
+            self.assertTrue(selected, f"{filter} selects nothing")
+            self.assertTrue(all(module.startswith(filter) for module in selected), f"{filter} selects {selected}")
 
     def test_each_part_except_tools_fits_into_a_call(self):
         for part in report.PARTS:
@@ -52,7 +70,7 @@ class Plan(unittest.TestCase):
 
 class TestPrograms(unittest.TestCase):
     def test_a_pass(self):
-        runner = fakes.FakeRunner({"tests/norm": fakes.outcome_of(PASSED, "NOT CHECKED, a: needs more\nother")})
+        runner = fakes.FakeRunner({" norm::": fakes.outcome_of(PASSED, "NOT CHECKED, a: needs more\nother")})
         record = do("works/norm", fakes.kit(runner))
         self.assertEqual((record["status"], record["passed"], record["failed"]), ("ok", 2, []))
         self.assertEqual(record["notes"], ["NOT CHECKED, a: needs more"])
@@ -66,7 +84,7 @@ class TestPrograms(unittest.TestCase):
             Path(environment["CUBLASLT_LOG_FILE"]).write_text("the heuristic said no")
             return fakes.outcome_of("it failed again", status="failed")
 
-        runner = fakes.FakeRunner({"tests/norm": answer})
+        runner = fakes.FakeRunner({"tests/device": answer})
         kit = fakes.kit(runner)
         record = do("works/norm", kit)
         self.assertEqual((record["status"], record["failed"]), ("failed", ["c"]))
@@ -78,7 +96,7 @@ class TestPrograms(unittest.TestCase):
 
     def test_a_test_in_which_the_program_ends_is_named(self):
         crashed = "test a ... ok\ntest b ... "
-        runner = fakes.FakeRunner({"tests/norm": fakes.outcome_of(crashed, status="failed", why="exit code -6")})
+        runner = fakes.FakeRunner({" norm::": fakes.outcome_of(crashed, status="failed", why="exit code -6")})
         record = do("works/norm", fakes.kit(runner))
         self.assertEqual((record["why"], record["unfinished"]), ("exit code -6 (in b)", "b"))
         self.assertTrue(runner.commands[1][0].endswith("--exact b"))
@@ -86,21 +104,21 @@ class TestPrograms(unittest.TestCase):
     def test_reason_is_that_of_the_first_failure(self):
         text = f"{FAILED}\n---- c stdout ----\nthread 'c' panicked at src/norm.rs:7:\nx[3]: 1.0 instead of 2.0\nnote: more"
         failed = fakes.outcome_of(text, "NOT CHECKED, a: x", "failed", 1.0, "exit code 101")
-        runner = fakes.FakeRunner({"tests/norm": failed})
+        runner = fakes.FakeRunner({" norm::": failed})
         self.assertEqual(do("works/norm", fakes.kit(runner))["why"], "src/norm.rs:7: x[3]: 1.0 instead of 2.0")
 
     def test_a_hung_program_is_not_run_again(self):
         hung = fakes.outcome_of("test a ... ", status="stopped", why="stopped after 60 s")
-        runner = fakes.FakeRunner({"tests/norm": hung})
+        runner = fakes.FakeRunner({" norm::": hung})
         self.assertEqual(do("works/norm", fakes.kit(runner))["why"], "stopped after 60 s (in a)")
         self.assertEqual(len(runner.commands), 1)
 
     def test_a_filter_that_matches_nothing_fails(self):
-        runner = fakes.FakeRunner({"tests/models": fakes.outcome_of("running 0 tests")})
+        runner = fakes.FakeRunner({" models::": fakes.outcome_of("running 0 tests")})
         self.assertEqual(do("models/llama", fakes.kit(runner))["status"], "failed")
 
     def test_attention_runs_by_both_implementations(self):
-        runner = fakes.FakeRunner({"tests/attention": fakes.outcome_of(PASSED)})
+        runner = fakes.FakeRunner({" attention::": fakes.outcome_of(PASSED)})
         kit = fakes.kit(runner)
         do("works/attention, own kernels", kit)
         do("works/attention, cuDNN", kit)

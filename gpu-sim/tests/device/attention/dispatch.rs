@@ -1,0 +1,104 @@
+//! Selection of the attention kernel by operands and device.
+
+use std::sync::{Arc, Mutex};
+
+use meshwright::backend::DType;
+use meshwright::backend::cuda::{DeviceProperties, NullAttention, NullCall, Source};
+use meshwright_gpu_sim::{Call, SimDevice, SimDriver, h100, not_checked_on_gpu};
+
+use super::case::{Case, shape};
+use super::changed::Changed;
+use crate::support::device_with;
+
+/// Returns the kernels that a case launches, except those that all implementations share.
+fn kernels(properties: DeviceProperties, case: &Case, skew: usize) -> Vec<String> {
+    let device = SimDevice::with(1, properties);
+    case.run(&device_with(Arc::new(device.driver()), skew));
+    let launched = device.log().into_iter().filter_map(|entry| match entry.call {
+        Call::Launch { kernel, .. } => Some(kernel),
+        _ => None,
+    });
+    launched.filter(|kernel| !kernel.starts_with("attention_deltas")).collect()
+}
+
+const TENSOR: [&str; 3] =
+    ["attention_forward", "attention_backward_keys", "attention_backward_queries"];
+
+#[test]
+fn tensor_cores_take_aligned_bf16() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    let case = Case::new(shape(1, 20, [1, 1, 64], true), DType::Bf16);
+    for skew in [0, 8] {
+        assert_eq!(kernels(h100(), &case, skew), TENSOR);
+    }
+    let plain = [
+        "attention_plain_forward_bf16",
+        "attention_plain_backward_keys_bf16",
+        "attention_plain_backward_queries_bf16",
+    ];
+    assert_eq!(kernels(h100(), &case, 4), plain, "not aligned to 16 bytes");
+    let odd = Case::new(shape(1, 20, [1, 1, 12], true), DType::Bf16);
+    assert_eq!(kernels(h100(), &odd, 0), plain, "rows are not aligned");
+    let f32 = Case::new(shape(1, 20, [1, 1, 64], true), DType::F32);
+    assert_eq!(kernels(h100(), &f32, 0), plain.map(|name| name.replace("bf16", "f32")));
+}
+
+#[test]
+fn large_heads_have_a_kernel_for_each_gradient() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    let case = Case::new(shape(1, 20, [1, 1, 144], true), DType::Bf16);
+    let [forward, keys, queries] = TENSOR;
+    let expected = [forward, keys, "attention_backward_values", queries];
+    assert_eq!(kernels(h100(), &case, 0), expected);
+}
+
+#[test]
+fn little_shared_memory_disables_tensor_cores() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    let properties = DeviceProperties { shared_memory: 99 * 1024, ..h100() };
+    let wide = Case::new(shape(1, 20, [1, 1, 256], true), DType::Bf16);
+    assert!(kernels(properties.clone(), &wide, 0).iter().all(|name| name.contains("plain")));
+    let usual = Case::new(shape(1, 20, [1, 1, 64], true), DType::Bf16);
+    assert_eq!(kernels(properties, &usual, 0), TENSOR);
+}
+
+#[test]
+fn vendor_attention_takes_supported_aligned_bf16() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    let bf16 = Case::new(shape(1, 20, [1, 1, 64], true), DType::Bf16);
+    let f32 = Case::new(shape(1, 20, [1, 1, 64], true), DType::F32);
+    for (case, skew, backward, expected, factor) in [
+        (&bf16, 0, true, vec!["forward", "backward"], 4 + 10),
+        (&bf16, 0, false, vec!["forward"], 4 + 14),
+        (&bf16, 4, true, vec![], 4 + 14),
+        (&f32, 0, true, vec![], 4 + 14),
+    ] {
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let observed = Arc::clone(&calls);
+        let attention = NullAttention::new(backward, move |call| {
+            let name = match call {
+                NullCall::Attention => "forward",
+                NullCall::AttentionBackward => "backward",
+                other => unreachable!("{other:?} is no call of attention"),
+            };
+            observed.lock().expect("no panic").push(name);
+        });
+        let driver = Changed {
+            device: SimDriver::new(1),
+            change: Source::clone,
+            attention: Some(Box::new(attention)),
+        };
+        let side = device_with(Arc::new(driver), skew);
+        case.run(&side);
+        assert_eq!(*calls.lock().expect("no panic"), expected);
+        assert_eq!(side.backend().flops(), factor * 20 * 21 / 2 * 64);
+    }
+}

@@ -1,0 +1,203 @@
+//! Matmuls with bias, GELU or bias-gradient epilogues, on a simulated device or on a GPU. cuBLASLt may lack an epilogue
+//! for f32, which is printed as `NOT FUSED` and not a failure. It must have all of them for bf16.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use meshwright::backend::cuda::DriverError;
+use meshwright::backend::{DType, Expr, Gemm, GemmEpilogue, Node, UnaryFunction};
+use meshwright_gpu_sim::{Kind, SimDevice, not_checked_on_gpu, on_gpu};
+
+use crate::support::{
+    FLOATS, Operand, Side, assert_close, assert_same, device, device_with, epsilon, host, values,
+};
+
+/// Rows and columns of a matmul, and the length of its sums.
+type Sizes = (usize, usize, usize);
+
+/// Returns the sizes for the device under test; cuBLASLt needs multiples of 8.
+fn sizes() -> &'static [Sizes] {
+    if on_gpu() { &[(64, 96, 128), (16384, 768, 3072)] } else { &[(5, 16, 11)] }
+}
+
+fn gemm((m, n, k): Sizes, trans_b: bool) -> Gemm {
+    Gemm { m, n, k, trans_a: false, trans_b, accumulate: false }
+}
+
+/// Returns the inputs and a bias.
+fn operands(side: &Side, (m, n, k): Sizes, dtype: DType) -> [Operand; 3] {
+    [(m * k, 1), (k * n, 2), (n, 3)].map(|(len, seed)| side.floats(dtype, &values(len, seed)))
+}
+
+/// Returns the absolute error of a sum of `k` terms in another order.
+fn rounding(k: usize) -> f32 {
+    1e-5 * (k as f32 / 11.0).sqrt()
+}
+
+/// Returns the absolute error of GELU: cuBLASLt may use a tanh instruction with 11 correct bits.
+fn gelu_rounding(k: usize) -> f32 {
+    rounding(k) + if on_gpu() { 2e-3 } else { 0.0 }
+}
+
+/// Returns true if the matmul was computed; prints a permitted refusal.
+fn is_fused(fused: bool, what: &str, dtype: DType, sizes: Sizes) -> bool {
+    if !fused {
+        assert!(on_gpu() && dtype == DType::F32, "{what} {dtype} {sizes:?} is refused");
+        // A closed stderr is not an error.
+        let _ = writeln!(std::io::stderr(), "NOT FUSED, {what} {dtype} {sizes:?}");
+    }
+    fused
+}
+
+/// Returns the matmul with bias, and its GELU, by separate CPU kernels on f32 operands that are rounded to `dtype`.
+fn expected(sizes: Sizes, dtype: DType, trans_b: bool) -> [Vec<f32>; 2] {
+    let side = host();
+    let rounded = operands(&side, sizes, dtype).map(|x| side.floats(DType::F32, &x.numbers()));
+    let [a, b, bias] = &rounded;
+    let (m, n, _) = sizes;
+    let [mut product, mut sum, mut activated] = [(); 3].map(|()| side.blank(DType::F32, m * n));
+    let backend = side.backend();
+    backend.gemm(&gemm(sizes, trans_b), a.view(), b.view(), product.view_mut());
+    let added = Expr { nodes: vec![Node::Leaf(0), Node::Row(1), Node::Add(0, 1)] };
+    backend.map(&added, &[product.view(), bias.view()], sum.view_mut());
+    let gelu = Expr { nodes: vec![Node::Leaf(0), Node::Apply(UnaryFunction::GeluTanh, 0)] };
+    backend.map(&gelu, &[sum.view()], activated.view_mut());
+    [sum.numbers(), activated.numbers()]
+}
+
+#[test]
+fn bias_and_gelu_are_fused() {
+    for &sizes in sizes() {
+        for dtype in FLOATS {
+            for trans_b in [false, true] {
+                check_bias_and_gelu(sizes, dtype, trans_b);
+            }
+        }
+    }
+}
+
+fn check_bias_and_gelu(sizes: Sizes, dtype: DType, trans_b: bool) {
+    let side = device(1, 0);
+    let (m, n, k) = sizes;
+    let [sum, activated] = expected(sizes, dtype, trans_b);
+    let [a, b, bias] = operands(&side, sizes, dtype);
+    let run = |what: &str, ending: GemmEpilogue<'_>| {
+        let mut out = side.blank(dtype, m * n);
+        let gemm = gemm(sizes, trans_b);
+        let fused =
+            side.backend().gemm_with_epilogue(&gemm, a.view(), b.view(), ending, out.view_mut());
+        is_fused(fused, what, dtype, sizes).then(|| out.numbers())
+    };
+    let near = |what: &str, got: &[f32], expected: &[f32], floor: f32| {
+        assert_close(&format!("{what} {dtype} {sizes:?}"), got, expected, epsilon(dtype), floor);
+    };
+    if let Some(got) = run("bias", GemmEpilogue::Bias(bias.view())) {
+        near("bias", &got, &sum, rounding(k));
+    }
+    let ending = GemmEpilogue::BiasGelu { bias: bias.view(), pre_activation: None };
+    if let Some(got) = run("gelu", ending) {
+        near("gelu", &got, &activated, gelu_rounding(k));
+    }
+    let mut inside = side.blank(dtype, m * n);
+    let ending =
+        GemmEpilogue::BiasGelu { bias: bias.view(), pre_activation: Some(inside.view_mut()) };
+    if let Some(got) = run("gelu, kept", ending) {
+        near("gelu, kept", &got, &activated, gelu_rounding(k));
+        near("pre-activation", &inside.numbers(), &sum, rounding(k));
+    }
+}
+
+#[test]
+fn bias_gradient_is_fused_with_weight_gradient() {
+    for &sizes in sizes() {
+        for dtype in FLOATS {
+            check_sums(sizes, dtype);
+        }
+    }
+}
+
+fn check_sums(sizes: Sizes, dtype: DType) {
+    let side = device(2, 0);
+    let (k, n, m) = sizes;
+    let gemm = Gemm { m, n, k, trans_a: true, trans_b: false, accumulate: true };
+    let x = side.floats(dtype, &values(k * m, 4));
+    let dy = side.floats(dtype, &values(k * n, 5));
+    let mut plain = side.floats(DType::F32, &values(m * n, 6));
+    let mut with_sums = side.floats(DType::F32, &values(m * n, 6));
+    let mut sums = side.blank(DType::F32, n);
+    side.backend().gemm(&gemm, x.view(), dy.view(), plain.view_mut());
+    let ending = GemmEpilogue::BiasGrad(sums.view_mut());
+    let to = with_sums.view_mut();
+    let fused = side.backend().gemm_with_epilogue(&gemm, x.view(), dy.view(), ending, to);
+    if !is_fused(fused, "sums", dtype, sizes) {
+        return;
+    }
+    let (got, plain) = (with_sums.numbers(), plain.numbers());
+    if on_gpu() {
+        // cuBLASLt may sum in another order with the bias-gradient epilogue.
+        assert_close("gradient of the weight", &got, &plain, 1e-5, rounding(k));
+    } else {
+        assert_same("gradient of the weight", &got, &plain);
+    }
+    let dy = dy.numbers();
+    let column = |col: usize| (0..k).map(|row| f64::from(dy[row * n + col])).sum::<f64>() as f32;
+    let expected: Vec<f32> = (0..n).map(column).collect();
+    let floor = 1e-6 * k as f32 / 5.0;
+    assert_close("gradient of the bias", &sums.numbers(), &expected, 1e-6, floor);
+}
+
+/// A matmul refused at submission falls back, and the next one is tried again.
+#[test]
+fn refused_matmul_falls_back() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    let sizes = sizes()[0];
+    let device = SimDevice::new(4);
+    let side = device_with(Arc::new(device.driver()), 0);
+    let (m, n, _) = sizes;
+    let [a, b, bias] = operands(&side, sizes, DType::Bf16);
+    let run = || {
+        let mut out = side.blank(DType::Bf16, m * n);
+        let ending = GemmEpilogue::Bias(bias.view());
+        let (a, b) = (a.view(), b.view());
+        let is_there =
+            side.backend().gemm_with_epilogue(&gemm(sizes, false), a, b, ending, out.view_mut());
+        (is_there, out.numbers())
+    };
+    let refused = DriverError::Refused { call: "cublasLtMatmul", reason: "no".to_owned() };
+    device.fail(Kind::MatMul, 0, refused);
+    let (is_there, out) = run();
+    assert!(!is_there && out.iter().all(|x| x.is_nan()));
+    assert_eq!(side.backend().flops(), 0);
+    let (is_there, out) = run();
+    assert!(is_there);
+    assert_close("bias", &out, &expected(sizes, DType::Bf16, false)[0], epsilon(DType::Bf16), 1e-5);
+}
+
+#[test]
+fn unsupported_epilogues_do_nothing() {
+    // Unaligned operands, unsupported sizes, and the CPU.
+    let sizes = sizes()[0];
+    let (m, n, _) = sizes;
+    for (side, gemm) in [
+        (device(3, 1), gemm(sizes, false)),
+        (device(3, 0), Gemm { n: n - 1, ..gemm(sizes, false) }),
+        (host(), gemm(sizes, false)),
+    ] {
+        let (a, b) =
+            (side.floats(DType::F32, &values(gemm.m * gemm.k, 1)), values(gemm.k * gemm.n, 2));
+        let (b, bias) = (side.floats(DType::F32, &b), side.floats(DType::F32, &values(gemm.n, 3)));
+        let mut out = side.blank(DType::F32, m * gemm.n);
+        let ending = GemmEpilogue::Bias(bias.view());
+        assert!(!side.backend().gemm_with_epilogue(
+            &gemm,
+            a.view(),
+            b.view(),
+            ending,
+            out.view_mut()
+        ));
+        assert!(out.numbers().iter().all(|x| x.is_nan()));
+        assert_eq!(side.backend().flops(), 0);
+    }
+}

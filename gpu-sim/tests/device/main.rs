@@ -1,0 +1,42 @@
+//! Tests on a device: the simulated one, or with `MESHWRIGHT_TEST_DEVICE=cuda` a GPU.
+//!
+//! All are modules of one program, because each program links the whole runtime. `bench/gpu/kit` runs modules by their
+//! names.
+
+// Kernels and calls of the backend, compared with the CPU.
+mod attention;
+mod collectives;
+mod combine;
+mod cudnn_device;
+mod elements;
+mod embedding;
+mod epilogues;
+mod loss;
+mod map;
+mod norm;
+mod optim;
+mod random;
+mod reduce;
+mod rope;
+mod routing;
+mod rows;
+mod softmax;
+
+// Whole models, in one process and in several.
+mod models;
+mod processes;
+
+// Calls of the backend to its driver.
+mod autotune;
+mod profile;
+mod workspace;
+
+// The simulated device itself.
+mod simulator;
+
+// Shared by the tests above.
+mod nccl_stub;
+#[allow(dead_code, reason = "also used by the tests of collectives")]
+#[path = "../../../runtime/tests/integration/device_collectives/scenario.rs"]
+mod scenario;
+mod support;

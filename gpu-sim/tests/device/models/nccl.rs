@@ -1,0 +1,200 @@
+//! Ranks with a GPU each: every kind of parallelism through the NCCL engine, with a library that connects threads and
+//! logs its calls.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use meshwright::backend::cuda::{Driver, DriverError};
+use meshwright::backend::{Backend, DType};
+use meshwright::comm::RankComms;
+use meshwright::comm::nccl::{NcclEngine, NcclSettings};
+use meshwright::tensor::{Settings as RankSettings, ZeroStage};
+use meshwright::train::{Gpus, LanguageModel, Machine, Result};
+use meshwright_examples::llama::Llama;
+use meshwright_gpu_sim::{Kind, SimDriver, not_checked_on_gpu};
+use meshwright_tests::compare::Report;
+use meshwright_tests::run::{Setup, train};
+
+use super::graphs::{assert_same, run_on};
+use super::llama::{DATA, setup};
+use super::{F32, compare};
+use crate::nccl_stub::hub::Hub;
+use crate::nccl_stub::in_order::InOrder;
+use crate::nccl_stub::port::Port;
+
+/// A device per rank, and the library between them.
+struct Cluster {
+    drivers: Vec<Arc<SimDriver>>,
+    gpus: Gpus,
+    hub: Arc<Hub>,
+}
+
+impl Cluster {
+    fn new(ranks: usize) -> Cluster {
+        let drivers: Vec<_> =
+            (0..ranks as u64).map(|seed| Arc::new(SimDriver::new(seed))).collect();
+        let gpus = drivers.iter().map(|driver| Arc::clone(driver) as Arc<dyn Driver>).collect();
+        Cluster { drivers, gpus: Gpus::new(gpus, ranks), hub: Arc::default() }
+    }
+}
+
+impl Machine for Cluster {
+    fn backend(&self, rank: usize) -> Result<Box<dyn Backend>> {
+        self.gpus.backend(rank)
+    }
+
+    fn connect(&self, comms: RankComms, backend: &dyn Backend) -> Result<RankComms> {
+        let (shape, rank) = (*comms.shape(), comms.rank());
+        let (timeout, peers) = (Duration::from_secs(60), comms.peers());
+        let settings = NcclSettings { shape, rank, timeout, peers, registers: true };
+        let driver = Arc::clone(&self.drivers[rank]);
+        let hub = Arc::new(Arc::clone(&self.hub));
+        let library = Arc::new(Port::on(hub, rank, InOrder::new(driver)));
+        let device = backend.device().expect("a GPU has memory of its own");
+        Ok(comms.over(NcclEngine::new(settings, library, device, &[1; 128])?))
+    }
+
+    fn describe(&self) -> String {
+        self.gpus.describe()
+    }
+
+    fn memory(&self) -> Option<f64> {
+        self.gpus.memory()
+    }
+
+    fn peak_flops(&self, dtype: DType) -> Option<f64> {
+        self.gpus.peak_flops(dtype)
+    }
+}
+
+#[test]
+fn every_parallelism_and_what_it_asks_for() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    let one = train("1", &setup(DType::F32), |model: &Llama, rank, turn| {
+        let (tokens, targets) = DATA.block(rank, turn);
+        model.loss(&tokens, &targets)
+    });
+    let mut report = Report::default();
+    let mut calls = Vec::new();
+    for (mesh, zero, _) in CALLS {
+        let setup = setup(DType::F32);
+        let cluster = Arc::new(Cluster::new(ranks_of(mesh)));
+        let settings = RankSettings { zero, ..setup.settings };
+        let machine = Some(Arc::clone(&cluster) as Arc<dyn Machine>);
+        let setup = Setup { settings, machine, ..setup };
+        let got = train(mesh, &setup, |model: &Llama, rank, turn| {
+            let (tokens, targets) = DATA.block(rank, turn);
+            model.loss(&tokens, &targets)
+        });
+        compare(&mut report, &format!("{zero} on {mesh}"), &got, &one, F32);
+        let logs: Vec<_> =
+            (0..cluster.drivers.len()).map(|rank| cluster.hub.take_log(rank)).collect();
+        assert!(logs.iter().all(|log| log.len() == logs[0].len()), "{mesh}: ranks differ");
+        calls.push((mesh, zero, kinds(&logs[0])));
+    }
+    report.print();
+    let expected = CALLS.map(|(mesh, zero, calls)| (mesh, zero, calls.to_owned()));
+    assert_eq!(calls, expected);
+}
+
+fn ranks_of(mesh: &str) -> usize {
+    mesh.split(',').map(|axis| axis[axis.len() - 1..].parse::<usize>().unwrap()).product()
+}
+
+/// Returns the number of calls of each kind: `all_gather 24, all_reduce 9`.
+fn kinds(log: &[String]) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for call in log {
+        *counts.entry(call.split(' ').next().unwrap_or_default()).or_default() += 1;
+    }
+    let texts: Vec<String> = counts.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    texts.join(", ")
+}
+
+/// Meshes and ZeRO stages, and the calls in two steps of a two-layer Llama: 5 FSDP units with a gradient reduction per
+/// step, the gathers of the comparison, and two for the consistency check of the first step. Unequal shards (11
+/// positions and 61 tokens over `tp`) differ by so little that they are exchanged as if they were equal.
+const CALLS: [(&str, ZeroStage, &str); 8] = [
+    ("dp=2", ZeroStage::Replicated, "all_gather 6, all_reduce 10"),
+    ("tp=2", ZeroStage::Replicated, "all_gather 80, all_reduce 12, reduce_scatter 20"),
+    ("fsdp=2", ZeroStage::Replicated, "all_gather 6, all_reduce 10"),
+    ("fsdp=2", ZeroStage::Optimizer, "all_gather 81, reduce_scatter 10"),
+    ("fsdp=2", ZeroStage::Gradients, "all_gather 81, reduce_scatter 10"),
+    ("fsdp=2", ZeroStage::Parameters, "all_gather 88, reduce_scatter 10"),
+    ("dp=2,fsdp=2", ZeroStage::Parameters, "all_gather 88, all_reduce 10, reduce_scatter 10"),
+    ("dp=2,fsdp=2,tp=2", ZeroStage::Parameters, "all_gather 164, all_reduce 22, reduce_scatter 30"),
+];
+
+#[test]
+fn captured_collectives_are_the_same() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    let words = "--dtype f32 --steps 5";
+    for mesh in [
+        "--mesh dp=2 --micro-batches 2",
+        "--mesh tp=2",
+        "--mesh fsdp=2 --zero 0 --reduce-dtype bf16 --dtype bf16",
+        "--mesh fsdp=2 --zero 1",
+        "--mesh fsdp=2 --zero 2 --micro-batches 2",
+        "--mesh fsdp=2 --zero 3 --micro-batches 2 --dtype bf16",
+        "--mesh dp=2,fsdp=2,tp=2 --zero 3 --recompute full",
+    ] {
+        let words = if mesh.contains("--dtype") {
+            format!("--steps 5 {mesh}")
+        } else {
+            format!("{words} {mesh}")
+        };
+        let mesh = words.split("--mesh ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+        let ranks = ranks_of(mesh);
+        let run = |words: &str| {
+            let cluster = Cluster::new(ranks);
+            let (drivers, hub) = (cluster.drivers.clone(), Arc::clone(&cluster.hub));
+            (run_on::<Llama>(words, Box::new(cluster)), drivers, hub)
+        };
+        let (expected, _, asked) = run(&format!("{words} --no-graphs"));
+        let (got, drivers, recorded) = run(&words);
+        assert_same(&words, &got, &expected);
+        let passes = if words.contains("--micro-batches 2") { 2 } else { 1 };
+        for (rank, driver) in drivers.iter().enumerate() {
+            let log = driver.device().log();
+            let launched = log.iter().filter(|entry| entry.call.kind() == Kind::LaunchGraph);
+            assert_eq!(launched.count(), 3 * passes, "{words}: rank {rank}");
+            // The transfers are the same, though not at the same time; ranks agree after each capture, and once after
+            // the first step.
+            let [mut got, mut expected] = [&recorded, &asked].map(|hub| hub.take_log(rank));
+            expected.extend(vec!["all_reduce 1".to_owned(); passes + 1]);
+            got.sort();
+            expected.sort();
+            assert_eq!(got, expected, "{words}: rank {rank}");
+        }
+    }
+}
+
+#[test]
+fn failed_capture_of_one_rank_disables_all() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    let words = "--dtype f32 --steps 5 --mesh fsdp=2 --micro-batches 2";
+    let without = Box::new(Cluster::new(2));
+    let expected = run_on::<Llama>(&format!("{words} --no-graphs"), without);
+    for succeed in 0..2 {
+        let cluster = Cluster::new(2);
+        let drivers = cluster.drivers.clone();
+        let reason = "not today".to_owned();
+        let error = DriverError::Call { call: "capture", reason };
+        drivers[1].device().fail(Kind::EndCapture, succeed, error);
+        let got = run_on::<Llama>(words, Box::new(cluster));
+        assert_eq!(got.summary.losses, expected.summary.losses);
+        assert_eq!(got.summary.grad_norms, expected.summary.grad_norms);
+        for driver in drivers {
+            let log = driver.device().log();
+            let launched = log.iter().filter(|entry| entry.call.kind() == Kind::LaunchGraph);
+            assert_eq!(launched.count(), succeed);
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Runs of several processes with a device each, started as by a launcher.
+//!
+//! Every process is this program, whose environment selects a rank. Devices are simulated, and the collectives library
+//! is that of the engine's tests, over TCP. With a GPU, `MESHWRIGHT_TEST_DEVICE=cuda` makes all processes share it,
+//! with NCCL between them.
+
+mod failures;
+mod job;
+mod primitives;
+mod rank;
+mod settings;
+mod training;
+mod wire;
+
+/// The entry point of rank processes, not a test.
+#[test]
+#[ignore = "a rank of the other tests, which start it"]
+fn one_rank() {
+    rank::run();
+}

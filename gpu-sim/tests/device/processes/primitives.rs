@@ -1,0 +1,95 @@
+//! Every collective between processes, compared with the engine between threads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use half::bf16;
+use meshwright::backend::cuda::native::NativeDriver;
+use meshwright::backend::cuda::{CudaBackend, Driver};
+use meshwright::backend::{Backend, CachingAllocator};
+use meshwright::comm::nccl::{Library, NcclEngine, NcclSettings, RealLibrary};
+use meshwright::comm::{CommError, Communicator, Engine as _, RankComms, RankExit, launch};
+use meshwright::launch::Store;
+use meshwright::layout::{AxisId, AxisSet};
+use meshwright::mesh::MeshShape;
+use meshwright_gpu_sim::{SimDriver, on_gpu};
+
+use super::job::Job;
+use super::rank::{library, own_place};
+use crate::scenario::{self, Scenario, Value};
+
+/// Axis of point-to-point messages.
+const PP: AxisSet = AxisSet::of(AxisId::Pp);
+
+#[test]
+fn collectives_match_those_between_threads() {
+    for ranks in [2, 4] {
+        Job::start(ranks, "primitives", &format!("pp={ranks}"), |_, _| {}).succeed();
+    }
+}
+
+/// A rank of `mesh` that runs every collective.
+pub fn run(mesh: &str) {
+    let shape: MeshShape = mesh.parse().unwrap();
+    let place = own_place().unwrap();
+    let (driver, library): (Arc<dyn Driver>, Arc<dyn Library>) = if on_gpu() {
+        (NativeDriver::new(0).unwrap(), Arc::new(RealLibrary::new().unwrap()))
+    } else {
+        let driver = Arc::new(SimDriver::new(place.rank as u64));
+        let library = Arc::new(library(place.rank, &driver));
+        (driver, library)
+    };
+    let timeout = Duration::from_secs(60);
+    let store = Arc::new(Store::open(&place, timeout).unwrap());
+    if place.rank == 0 {
+        store.set("id", &library.new_id().unwrap()).unwrap();
+    }
+    let id = store.get("id").unwrap().try_into().unwrap();
+    let peers = Arc::clone(&store) as _;
+    let settings = NcclSettings { shape, rank: place.rank, timeout, peers, registers: true };
+    let device = CudaBackend::new(driver).device().expect("a GPU has memory of its own");
+    let engine = NcclEngine::new(settings, library, Arc::clone(&device), &id).unwrap();
+    let comms = RankComms::with_engine(shape, place.rank, Arc::clone(&engine) as _);
+    let group = comms.group(PP);
+    let allocator = CachingAllocator::on(Some(device), usize::MAX);
+    // Values reach 10^4; NCCL sums four in its own order, and rounds every bf16 sum.
+    agree::<f32>(&group, &allocator, shape, scenario::reductions, 0.05);
+    agree::<f32>(&group, &allocator, shape, scenario::started_reductions, 0.05);
+    agree::<bf16>(&group, &allocator, shape, scenario::reductions, 400.0);
+    agree::<u32>(&group, &allocator, shape, scenario::exchanges, 0.0);
+    agree::<bf16>(&group, &allocator, shape, scenario::started_exchanges, 0.0);
+    agree::<u32>(&group, &allocator, shape, scenario::messages, 0.0);
+    engine.leave(&RankExit::Returned);
+}
+
+/// Compares the results of `script` with those between threads: bitwise, or on GPUs up to `tolerance`.
+fn agree<T: Value + Into<f64>>(
+    group: &Communicator,
+    allocator: &Arc<CachingAllocator>,
+    shape: MeshShape,
+    script: fn(&mut Scenario<'_, T>) -> Result<(), CommError>,
+    tolerance: f64,
+) {
+    let tolerance = if on_gpu() { tolerance } else { 0.0 };
+    let expected = launch(&shape, |comms| {
+        let group = comms.group(PP);
+        let mut scenario = Scenario::new(&group, CachingAllocator::new(), CachingAllocator::new());
+        script(&mut scenario)?;
+        Ok::<_, CommError>(scenario.recorded())
+    });
+    let expected = &expected.unwrap_or_else(|error| panic!("{error}"))[group.rank()];
+    let mut scenario = Scenario::new(group, Arc::clone(allocator), Arc::clone(allocator));
+    script(&mut scenario).unwrap_or_else(|error| panic!("{error}"));
+    let got = scenario.recorded();
+    assert_eq!(got.len(), expected.len());
+    for (number, (got, expected)) in got.iter().zip(expected).enumerate() {
+        assert_eq!(got.len(), expected.len(), "result {number}");
+        for (got, expected) in got.iter().zip(expected) {
+            let [got, expected]: [f64; 2] = [(*got).into(), (*expected).into()];
+            assert!(
+                (got - expected).abs() <= tolerance,
+                "result {number}: {got} and not {expected}"
+            );
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The programs of the crate, each run in a temporary folder.
+
+#[cfg(feature = "cuda")]
+mod meshwright;
+mod tokenize;

@@ -1,0 +1,93 @@
+//! The program `tokenize`, as its users meet it.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use meshwright::data::TokenFile;
+
+fn tokenize(folder: &Path, args: &[&str], input: &[u8]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tokenize"));
+    command.current_dir(folder).args(args).stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It may have refused its arguments before it reads.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap()
+}
+
+fn ids(path: &Path, vocab: usize) -> Vec<u32> {
+    let file = TokenFile::open(path, vocab).unwrap();
+    let mut ids = vec![0; file.len()];
+    file.read(0, &mut ids).unwrap();
+    ids
+}
+
+#[test]
+fn files_and_standard_input_become_one_file() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("a.txt"), "ab\n\ncd\n").unwrap();
+    let args = "--tokenizer bytes a.txt - -o out.bin --separator \\n --append-eos .";
+    let args: Vec<&str> = args.split(' ').collect();
+    let output = tokenize(dir.path(), &args, b"e");
+    let [stdout, stderr] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert_eq!((output.status.code(), stderr.as_str()), (Some(0), ""));
+    assert!(
+        stdout.starts_with("out.bin: 8 tokens of 16 bits, from 3 documents with 7 bytes; "),
+        "{stdout}"
+    );
+    assert_eq!(ids(&dir.path().join("out.bin"), 256), b"ab.cd.e.".map(u32::from));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn every_width_can_be_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("a.txt"), "abc").unwrap();
+    for (dtype, bytes) in [("u16", 6), ("u32", 12)] {
+        let args = ["--tokenizer", "bytes", "a.txt", "-o", "out.bin", "--dtype", dtype];
+        assert!(tokenize(dir.path(), &args, b"").status.success());
+        assert_eq!(std::fs::metadata(dir.path().join("out.bin")).unwrap().len(), bytes);
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_message() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("a.txt"), "abc").unwrap();
+    for (line, message) in [
+        ("--tokenizer bytes none.txt -o out.bin", "cannot read none.txt: No such file"),
+        ("--tokenizer bytes a.txt -o out.txt", "-o: out.txt has to end in .bin"),
+        (
+            "--tokenizer none.json a.txt -o out.bin",
+            "--tokenizer: none.json cannot be used: No such",
+        ),
+        ("--tokenizer bytes a.txt -o out.bin --append-eos <eos>", "bytes has no token `<eos>`"),
+        ("--tokenizer bytes a.txt -o no/out.bin", "cannot write no/out.bin: No such file"),
+        ("a.txt -o out.bin", "--tokenizer"),
+        ("--tokenizer bytes a.txt -o out.bin --dtype u8", "u16, u32"),
+    ] {
+        let args: Vec<&str> = line.split(' ').collect();
+        let output = tokenize(dir.path(), &args, b"");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{line}\n{stderr}");
+        assert_eq!(stderr.matches("error: ").count(), 1, "{line}\n{stderr}");
+        assert!(stderr.contains(message), "{line}\n{stderr}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left behind");
+}
+
+#[cfg(feature = "tokenizers")]
+#[test]
+fn a_tokenizer_file_gives_ids_and_the_end_of_documents() {
+    let dir = tempfile::tempdir().unwrap();
+    test_tokenizer::write(dir.path(), &test_tokenizer::tokenizer_json());
+    let args = ["--tokenizer", "tokenizer.json", "-", "-o", "out.bin", "--append-eos", "<|end|>"];
+    let output = tokenize(dir.path(), &args, b"the the\n");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(ids(&dir.path().join("out.bin"), 265), [257, 258, 10, 264]);
+}
+
+#[cfg(feature = "tokenizers")]
+#[path = "../../../src/data/tokenize/test_tokenizer.rs"]
+mod test_tokenizer;

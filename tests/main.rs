@@ -1,0 +1,25 @@
+//! Training on CPU ranks, against formulas, finite differences, PyTorch, and other meshes.
+//!
+//! All are modules of one program, because each program links the whole runtime.
+
+// One rank.
+mod gradients;
+mod reference;
+
+// Every mesh against one rank.
+mod known_bugs;
+mod optim;
+mod parity;
+mod promise;
+
+// Memory, communication, FLOPs and traces of a run.
+mod counting;
+mod memory;
+mod trace;
+
+// Reproducibility, resumption and failures.
+mod faults;
+mod state;
+
+// The programs of tests themselves.
+mod test_files;
