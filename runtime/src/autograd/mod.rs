@@ -19,9 +19,10 @@ pub(crate) use activation_checkpointing::recompute;
 pub(crate) use backward::run_backward;
 pub(crate) use contraction::{Contraction, Reads, contract, gradient_axes};
 pub(crate) use function::{
-    AlwaysRecomputed, Count, Operands, Operation, OperationBackward, OperationForward,
-    OperationInput, OperationParam, apply,
+    AlwaysRecomputed, Operands, Operation, OperationBackward, OperationForward, OperationInput,
+    OperationParam, apply,
 };
+pub use function::{Arity, Count, SavedResults};
 pub(crate) use param_use::ParamUse;
 pub(crate) use pointwise::{Binary, Pointwise, Unary};
 pub(crate) use tape::{NodeId, TapeGradients};

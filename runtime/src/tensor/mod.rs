@@ -3,6 +3,7 @@
 mod combine;
 mod contract;
 mod cuda_graphs;
+pub mod function;
 mod gradients;
 mod in_flight;
 mod loss;

@@ -8,13 +8,16 @@ pub trait Arity: 'static {
     /// Creates the array whose element at each index is that of `element`.
     fn from_fn<T>(element: impl FnMut(usize) -> T) -> Self::Array<T>;
 
-    /// Returns the array of `map` of each element.
-    fn map<T, U>(array: Self::Array<T>, map: impl FnMut(T) -> U) -> Self::Array<U>;
-
     /// Returns the array of `map` of a reference to each element.
     fn map_ref<'a, T: 'a, U>(
         array: &'a Self::Array<T>,
         map: impl FnMut(&'a T) -> U,
+    ) -> Self::Array<U>;
+
+    /// Returns the array of `map` of a mutable reference to each element.
+    fn map_mut<'a, T: 'a, U>(
+        array: &'a mut Self::Array<T>,
+        map: impl FnMut(&'a mut T) -> U,
     ) -> Self::Array<U>;
 }
 
@@ -29,11 +32,11 @@ impl<const N: usize> Arity for Count<N> {
         std::array::from_fn(element)
     }
 
-    fn map<T, U>(array: [T; N], map: impl FnMut(T) -> U) -> [U; N] {
-        array.map(map)
-    }
-
     fn map_ref<'a, T: 'a, U>(array: &'a [T; N], map: impl FnMut(&'a T) -> U) -> [U; N] {
         array.each_ref().map(map)
+    }
+
+    fn map_mut<'a, T: 'a, U>(array: &'a mut [T; N], map: impl FnMut(&'a mut T) -> U) -> [U; N] {
+        array.each_mut().map(map)
     }
 }

@@ -13,4 +13,5 @@ pub(crate) use apply::apply;
 pub use arity::{Arity, Count};
 pub(crate) use operands::{Operands, OperationInput, OperationParam, SavedInput};
 pub(crate) use operation::{Operation, OperationBackward, OperationForward};
-pub(crate) use saved_results::{AlwaysRecomputed, SavedResults};
+pub(crate) use saved_results::AlwaysRecomputed;
+pub use saved_results::SavedResults;

@@ -6,7 +6,7 @@ use crate::backend::Buffer;
 use crate::context::Rank;
 
 /// Results of an operation's forward that its backward reads, besides the output.
-pub(crate) trait SavedResults: Sized + 'static {
+pub trait SavedResults: Sized + 'static {
     /// The results as forward returns them.
     type Computed;
 
