@@ -3,6 +3,7 @@
 mod activation_checkpointing;
 mod backward;
 mod contraction;
+mod function;
 mod grad_mode;
 mod matmul;
 mod offloading;
@@ -17,7 +18,12 @@ pub use activation_checkpointing::{CheckpointedSegment, SavePolicy, SegmentData}
 pub(crate) use activation_checkpointing::recompute;
 pub(crate) use backward::run_backward;
 pub(crate) use contraction::{Contraction, Reads, contract, gradient_axes};
+pub(crate) use function::{
+    AlwaysRecomputed, Operands, Operation, OperationBackward, OperationForward, OperationInput,
+    OperationParam, apply,
+};
+pub use function::{Arity, Count, SavedResults};
 pub(crate) use param_use::ParamUse;
 pub(crate) use pointwise::{Binary, Pointwise, Unary};
 pub(crate) use tape::{NodeId, TapeGradients};
-pub(crate) use value::{Saved, Value};
+pub(crate) use value::Value;

@@ -127,12 +127,12 @@ impl TapeGradients<'_> {
     /// block when backward reaches the norm before it. A kernel that accumulates into it saves a pass over both.
     pub(crate) fn accumulate_with<const N: usize>(
         &mut self,
-        node: Option<NodeId>,
+        node: Option<&NodeId>,
         len: usize,
         uses: [&ParamUse; N],
         kernel: impl FnOnce(LeafGrad<'_>, [Option<LeafGrad<'_>>; N]),
     ) {
-        let (mut sum, accumulate) = match &node {
+        let (mut sum, accumulate) = match node {
             Some(node) => self.take_gradient(node, len),
             None => (self.rank.alloc(len), false),
         };
@@ -140,7 +140,7 @@ impl TapeGradients<'_> {
             kernel(LeafGrad { view: sum.view_mut(), accumulate }, param_gradients);
         });
         if let Some(node) = node {
-            self.put_gradient(&node, sum);
+            self.put_gradient(node, sum);
         }
     }
 }

@@ -23,3 +23,4 @@ pub(crate) use sealed::{Internal, Seal};
 pub use select::{At, GatherDim, SplitDim, SumOver};
 pub use shape::{Dims, Feature, LocalFeature, ParamDim, ParamShape, Shape, WholeFeature};
 pub use tensor_parallel::{Ends, Enter, Entry, ScatterLast, Unsplit, With};
+pub(crate) use usage::{AxesCovered, Distinct, OneDimPerAxis, UsageSet};

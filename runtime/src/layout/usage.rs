@@ -12,7 +12,16 @@ pub trait Usage: 'static {
     type Plus<U: Usage>: Usage;
     /// The verdict: `Others`, that of the other axes, if this axis distributes at most one dim.
     type And<Others>;
+    /// The verdict of an operand with this count: `Others`, if the output is distributed over this axis too, or the operand
+    /// is not.
+    type CoveredBy<Output: Usage, Others>;
+    /// The verdict of an output with this count: `Others`, if it is distributed over axis `A`, else [`Lost`].
+    type Covers<A, Others>;
 }
+
+/// Axis `A` distributes an operand of a function, but not its output.
+#[derive(Debug)]
+pub struct Lost<A>(PhantomData<A>);
 
 /// Axis `A` distributes no dim.
 #[derive(Debug)]
@@ -30,18 +39,24 @@ impl<A: 'static> Usage for Unused<A> {
     type Next = Once<A>;
     type Plus<U: Usage> = U;
     type And<Others> = Others;
+    type CoveredBy<Output: Usage, Others> = Others;
+    type Covers<Axis, Others> = Lost<Axis>;
 }
 
 impl<A: 'static> Usage for Once<A> {
     type Next = Twice<A>;
     type Plus<U: Usage> = U::Next;
     type And<Others> = Others;
+    type CoveredBy<Output: Usage, Others> = Output::Covers<A, Others>;
+    type Covers<Axis, Others> = Others;
 }
 
 impl<A: 'static> Usage for Twice<A> {
     type Next = Twice<A>;
     type Plus<U: Usage> = Twice<A>;
     type And<Others> = Twice<A>;
+    type CoveredBy<Output: Usage, Others> = Output::Covers<A, Others>;
+    type Covers<Axis, Others> = Others;
 }
 
 /// The counts of all axes: a tuple of [`Usage`]s, for `pp`, `dp`, `fsdp`, `ep`, `cp` and `tp`.
@@ -62,6 +77,9 @@ pub trait UsageSet: 'static {
     type Plus<U: UsageSet>: UsageSet;
     /// [`Distinct`] if each axis distributes at most one dim, else [`Twice`] of the first axis that distributes more.
     type Verdict;
+    /// `Others`, if an output with the usage `O` is distributed over each axis that distributes an operand with this one,
+    /// else [`Lost`] with the first axis.
+    type CoveredBy<O: UsageSet, Others>;
 }
 
 impl<P: Usage, D: Usage, F: Usage, E: Usage, C: Usage, T: Usage> UsageSet for (P, D, F, E, C, T) {
@@ -80,6 +98,16 @@ impl<P: Usage, D: Usage, F: Usage, E: Usage, C: Usage, T: Usage> UsageSet for (P
         T::Plus<U::Tp>,
     );
     type Verdict = P::And<D::And<F::And<E::And<C::And<T::And<Distinct>>>>>>;
+    type CoveredBy<O: UsageSet, Others> = P::CoveredBy<
+        O::Pp,
+        D::CoveredBy<
+            O::Dp,
+            F::CoveredBy<
+                O::Fsdp,
+                E::CoveredBy<O::Ep, C::CoveredBy<O::Cp, T::CoveredBy<O::Tp, Others>>>,
+            >,
+        >,
+    >;
 }
 
 /// Each axis distributes at most one dim.
@@ -97,3 +125,21 @@ pub struct Distinct;
 pub trait OneDimPerAxis<S> {}
 
 impl<S> OneDimPerAxis<S> for Distinct {}
+
+/// The verdict of the operands of a function with the output `O`: [`Distinct`], if the output is distributed over every
+/// axis that distributes an operand, or partial over it.
+pub trait AxesCovered<O> {}
+
+impl<O> AxesCovered<O> for Distinct {}
+
+#[diagnostic::do_not_recommend]
+impl<A: InOutput<O>, O> AxesCovered<O> for Lost<A> {}
+
+/// Never implemented: an axis that is not in output `O`, although operands are distributed over it.
+#[diagnostic::on_unimplemented(
+    message = "an operand of this function is distributed over `{Self}`, but its output `{O}` is not",
+    label = "each rank of `{Self}` would compute another output, and their type says that it is the same",
+    note = "an output that keeps the distributed dim has it in its shape; an output that sums over it is `Partial<.., {Self}>`",
+    note = "a function that needs the whole dim takes it whole: `.gather(Dim)` before it"
+)]
+pub trait InOutput<O> {}

@@ -3,9 +3,12 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape};
+use crate::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape, Buffer};
 use crate::layout::{Axis, Dim, Dims, Local, OnEveryRank, Seal, Split, Whole};
-use crate::tensor::{Extent, Operand, Saved, Tensor, Value};
+use crate::tensor::{
+    Count, Extent, InBackward, Operand, Operands, Operation, OperationBackward, OperationForward,
+    OperationInput, Tensor, Value, apply,
+};
 
 use super::{Build, Builder, Layer};
 
@@ -182,58 +185,78 @@ fn check_operands(path: &str, q: &Value, k: &Value, v: &Value) {
 
 #[track_caller]
 fn attend(path: &str, q: &Value, k: &Value, v: &Value) -> Value {
-    let rank = q.rank();
     check_operands(path, q, k, v);
     let [batch, seq, heads, head_dim] = [0, 1, 2, 3].map(|dim| q.extents()[dim].local);
     let kv_heads = k.extents()[2].local;
     let scale = 1.0 / (head_dim as f32).sqrt();
     let shape = AttentionShape { batch, seq, heads, kv_heads, head_dim, scale, causal: true };
-    let [queries, keys, values] = [q, k, v].map(Value::compute);
-    let [out, lse] = rank.segments().saved_or_compute(path, || {
+    let operands = Operands::<Count<3>, Count<0>> {
+        rank: q.rank(),
+        path,
+        inputs: [q, k, v].map(|value| OperationInput::new(value, InBackward::Reads)),
+        params: [],
+        extents: q.extents().to_vec(),
+    };
+    apply(AttentionOperation { shape }, operands)
+}
+
+struct AttentionOperation {
+    shape: AttentionShape,
+}
+
+impl Operation<Count<3>, Count<0>> for AttentionOperation {
+    /// The log-sum-exp of the scores of each row.
+    type Saved = [Arc<Buffer>; 1];
+
+    fn forward(&self, forward: OperationForward<'_, Count<3>, Count<0>>) -> (Buffer, [Buffer; 1]) {
+        let rank = forward.rank;
+        let [q, k, v] = forward.inputs.map(|value| value.compute().data);
+        let AttentionShape { batch, heads, seq, .. } = self.shape;
         let mut out = rank.alloc(q.len());
         let mut lse = rank.stats(batch * heads * seq);
         rank.backend().attention(
-            &shape,
+            &self.shape,
             AttentionArgs {
-                q: queries.data.view(),
-                k: keys.data.view(),
-                v: values.data.view(),
+                q: q.view(),
+                k: k.view(),
+                v: v.view(),
                 out: out.view_mut(),
                 lse: lse.view_mut(),
             },
         );
-        [out, lse]
-    });
-    let nodes = [queries.node, keys.node, values.node];
-    let wanted = rank.is_recording() && nodes.iter().any(Option::is_some);
-    let node = wanted.then(|| {
-        let saved = [q, k, v].map(Value::save);
-        let lens = [q, k, v].map(Value::len);
-        let out = Arc::clone(&out);
-        rank.tape().record(move |gradients, dout| {
-            let rank = gradients.rank;
-            let [q, k, v] = saved.map(|saved: Saved| saved.take(rank));
-            let [mut dq, mut dk, mut dv] = lens.map(|len| rank.alloc(len));
-            rank.backend().attention_backward(
-                &shape,
-                AttentionBackwardArgs {
-                    q: q.view(),
-                    k: k.view(),
-                    v: v.view(),
-                    out: out.view(),
-                    lse: lse.view(),
-                    dout: dout.view(),
-                    dq: dq.view_mut(),
-                    dk: dk.view_mut(),
-                    dv: dv.view_mut(),
-                },
-            );
-            for (node, gradient) in nodes.into_iter().zip([dq, dk, dv]) {
-                if let Some(node) = node {
-                    gradients.add(&node, Arc::new(gradient));
-                }
-            }
-        })
-    });
-    Value::alias(rank, q.extents().to_vec(), out, node)
+        (out, [lse])
+    }
+
+    fn saves_output(&self) -> bool {
+        true
+    }
+
+    fn backward(
+        self,
+        backward: OperationBackward<'_, '_, Count<3>, Count<0>>,
+        [lse]: [Arc<Buffer>; 1],
+    ) {
+        let OperationBackward { gradients, mut inputs, output, gradient: dout, .. } = backward;
+        let rank = gradients.rank;
+        let out = output.expect("attention saves its output");
+        let [q, k, v] = inputs.each_mut().map(|input| input.take_saved(rank));
+        let [mut dq, mut dk, mut dv] = [&q, &k, &v].map(|data| rank.alloc(data.len()));
+        rank.backend().attention_backward(
+            &self.shape,
+            AttentionBackwardArgs {
+                q: q.view(),
+                k: k.view(),
+                v: v.view(),
+                out: out.view(),
+                lse: lse.view(),
+                dout: dout.view(),
+                dq: dq.view_mut(),
+                dk: dk.view_mut(),
+                dv: dv.view_mut(),
+            },
+        );
+        for (input, gradient) in inputs.iter().zip([dq, dk, dv]) {
+            input.add_gradient(gradients, Arc::new(gradient));
+        }
+    }
 }

@@ -12,7 +12,10 @@ use crate::comm::{ReduceOp, Site};
 use crate::layout::{
     Axis, AxisSet, Dims, Ends, Feature, ModelAxis, OnEveryRank, Seal, Split, Whole,
 };
-use crate::tensor::{Extent, Loss, Operand, Rank, Targets, Value, check_sizes};
+use crate::tensor::{
+    AlwaysRecomputed, Count, Extent, InBackward, Loss, Operand, Operands, Operation,
+    OperationBackward, OperationForward, OperationInput, Rank, Targets, apply, check_sizes,
+};
 
 use super::{Build, Builder, Plain, Shard, VocabSplit};
 
@@ -78,25 +81,64 @@ impl<V, Style> CrossEntropy<V, Style> {
         let (vocab, dims) = (*vocab, <T::Shape as LogitsOf<V, Style>>::Lead::DIMS);
         rank.check_same(targets.rank());
         check_sizes(dims, ("logits", lead), ("their targets", targets.local_extents()));
-        let ready = x.compute();
-        let rows = Rows { rank, axes: T::Shape::VOCAB_AXES, site: &self.site, vocab };
-        rows.check(targets);
-        let mut stats = Stats::new(rank, targets.on_host().len());
-        rows.fill(&mut stats, 0, ready.data.view(), targets.ids().view());
-        let sum = stats.loss(rank, targets.ids().view());
-        let node = ready.node.map(|source| {
-            let (ids, counted) = (Arc::clone(targets.ids()), Arc::clone(targets.counted()));
-            rank.tape().record(move |gradients, seed| {
-                let mut gradient = gradients.unique(ready.data);
-                let rank = gradients.rank;
-                let seed = gradients.number(&seed);
-                let scale = scaled(rank, &counted, seed);
-                let logits = gradient.view_mut();
-                stats.differentiate(rank, vocab, 0, logits, ids.view(), scale.view());
-                gradients.add(&source, gradient.into());
-            })
-        });
-        Loss::new(Value::ready(rank, Vec::new(), sum, node), targets.count())
+        let axes = T::Shape::VOCAB_AXES;
+        Rows { rank, axes, site: &self.site, vocab }.check(targets);
+        let operation = CrossEntropyOperation {
+            site: self.site.clone(),
+            axes,
+            vocab,
+            ids: Arc::clone(targets.ids()),
+            counted: rank.is_recording().then(|| Arc::clone(targets.counted())),
+        };
+        let operands = Operands::<Count<1>, Count<0>> {
+            rank,
+            path: self.site.field(),
+            inputs: [OperationInput::new(x, InBackward::Reads)],
+            params: [],
+            extents: Vec::new(),
+        };
+        Loss::new(apply(operation, operands), targets.count())
+    }
+}
+
+/// The sum of the losses of all rows of logits.
+struct CrossEntropyOperation {
+    site: Site,
+    /// The axes over which the vocabulary is split.
+    axes: AxisSet,
+    /// This rank's range of the vocabulary.
+    vocab: Extent,
+    /// Target ids.
+    ids: Arc<Buffer>,
+    /// 0 for the rows whose target is ignored, else 1, for backward.
+    counted: Option<Arc<Buffer>>,
+}
+
+impl Operation<Count<1>, Count<0>> for CrossEntropyOperation {
+    type Saved = AlwaysRecomputed<Stats>;
+
+    fn forward(&self, forward: OperationForward<'_, Count<1>, Count<0>>) -> (Buffer, Stats) {
+        let OperationForward { rank, inputs: [logits], .. } = forward;
+        let rows = Rows { rank, axes: self.axes, site: &self.site, vocab: self.vocab };
+        let mut stats = Stats::new(rank, self.ids.len());
+        rows.fill(&mut stats, 0, logits.compute().data.view(), self.ids.view());
+        (stats.loss(rank, self.ids.view()), stats)
+    }
+
+    fn backward(
+        self,
+        backward: OperationBackward<'_, '_, Count<1>, Count<0>>,
+        AlwaysRecomputed(stats): AlwaysRecomputed<Stats>,
+    ) {
+        let OperationBackward { gradients, inputs: [mut x], gradient: seed, .. } = backward;
+        let rank = gradients.rank;
+        let counted = self.counted.expect("a recorded loss has the weights of its rows");
+        // The logits themselves, if nothing else holds them.
+        let mut gradient = gradients.unique(x.take_saved(rank));
+        let scale = scaled(rank, &counted, gradients.number(&seed));
+        let logits = gradient.view_mut();
+        stats.differentiate(rank, self.vocab, 0, logits, self.ids.view(), scale.view());
+        x.add_gradient(gradients, gradient.into());
     }
 }
 

@@ -4,12 +4,14 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
 
+use crate::backend::Buffer;
 use crate::layout::{
     Axis, AxisSet, Dim, Dims, ModelAxis, OnEveryRank, Seal, Split, Unsplit, Whole, With,
 };
 use crate::tensor::{
-    Extent, InBackward, Init, Param, ParamRef, ParamUse, Tensor, Tokens, Value, gradient_axes,
-    leave_region, local_len,
+    AlwaysRecomputed, Count, Extent, InBackward, Init, Operands, Operation, OperationBackward,
+    OperationForward, OperationParam, Param, ParamRef, Tensor, Tokens, Value, apply, gradient_axes,
+    leave_region,
 };
 
 use super::{Build, Builder, Layer, Plain, RegionExit, Shard, VocabSplit};
@@ -128,32 +130,54 @@ impl<V: Whole, H: Whole, A: Axis, E, X: Dims + VocabInput<H, A, E>> Layer<Tokens
 #[track_caller]
 pub(super) fn look_up_rows<X: Dims>(tokens: &Tokens<X>, weight: &ParamRef, axes: AxisSet) -> Value {
     let rank = tokens.rank();
-    rank.check_same(weight.rank());
     let [vocab, hidden] = [weight.local_extents()[0], weight.local_extents()[1]];
     // No rank holds a row beyond the vocabulary.
     if let Some(id) = tokens.on_host().iter().find(|id| **id as usize >= vocab.global) {
         panic!("`{}`: token id {id} is beyond the vocabulary of {}", weight.path(), vocab.global);
     }
-    let mut out = rank.alloc(local_len(tokens.local_extents()) * hidden.local);
-    rank.backend().embedding(
-        tokens.ids().view(),
-        weight.read(axes).view(),
-        vocab.offset,
-        out.view_mut(),
-    );
-    let node = rank.is_recording().then(|| {
-        let ids = Arc::clone(tokens.ids());
-        let weight_use = ParamUse::new(weight, axes, InBackward::Ignores);
-        rank.tape().record(move |gradients, dy| {
+    let weight =
+        OperationParam { param: weight, gradient_axes: axes, in_backward: InBackward::Ignores };
+    let operands = Operands::<Count<0>, Count<1>> {
+        rank,
+        path: weight.param.path(),
+        inputs: [],
+        params: [weight],
+        extents: [tokens.local_extents(), &[hidden]].concat(),
+    };
+    apply(LookUp { ids: Arc::clone(tokens.ids()), vocab, hidden }, operands)
+}
+
+/// Looks up the rows of `ids` in this rank's shard of a table.
+struct LookUp {
+    ids: Arc<Buffer>,
+    vocab: Extent,
+    hidden: Extent,
+}
+
+impl Operation<Count<0>, Count<1>> for LookUp {
+    type Saved = AlwaysRecomputed<()>;
+
+    fn forward(&self, forward: OperationForward<'_, Count<0>, Count<1>>) -> (Buffer, ()) {
+        let OperationForward { rank, params: [table], .. } = forward;
+        let mut out = rank.alloc(self.ids.len() * self.hidden.local);
+        rank.backend().embedding(self.ids.view(), table, self.vocab.offset, out.view_mut());
+        (out, ())
+    }
+
+    fn backward(
+        self,
+        backward: OperationBackward<'_, '_, Count<0>, Count<1>>,
+        _: AlwaysRecomputed<()>,
+    ) {
+        let OperationBackward { gradients, params: [table_use], gradient: dy, .. } = backward;
+        gradients.compute_param_gradients(move |gradients| {
             let backend = gradients.rank.backend();
-            weight_use.finish(gradients, |mut dweight, accumulate| {
+            table_use.finish(gradients, |mut dtable, accumulate| {
                 if !accumulate {
-                    backend.fill(dweight.reborrow(), 0.0);
+                    backend.fill(dtable.reborrow(), 0.0);
                 }
-                backend.embedding_backward(ids.view(), vocab.offset, dy.view(), dweight);
+                backend.embedding_backward(self.ids.view(), self.vocab.offset, dy.view(), dtable);
             });
-        })
-    });
-    let extents: Vec<Extent> = [tokens.local_extents(), &[hidden]].concat();
-    Value::ready(rank, extents, out, node)
+        });
+    }
 }

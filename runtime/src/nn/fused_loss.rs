@@ -4,8 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, DType, Gemm, View, ViewMut};
+use crate::comm::Site;
 use crate::layout::{AxisSet, Dims};
-use crate::tensor::{InBackward, ParamRef, ParamUse, TapeGradients, Targets, UnitSlice, Value};
+use crate::tensor::{
+    AlwaysRecomputed, Count, Extent, InBackward, Operands, Operation, OperationBackward,
+    OperationForward, OperationInput, OperationParam, ParamRef, ParamUse, TapeGradients, Targets,
+    Value, apply,
+};
 
 use super::LogitChunks;
 use super::cross_entropy::{Rows, Stats};
@@ -20,55 +25,100 @@ pub(super) fn fused_loss<S: Dims>(
     targets: &Targets<S>,
 ) -> Value {
     let rank = x.rank();
-    let hidden = x.extents()[x.extents().len() - 1].local;
-    let tokens = x.len() / hidden;
-    let ready = x.compute();
-    let values = weight.read(axes);
-    let rows =
-        Rows { rank, axes: vocab_axes, site: weight.site(), vocab: weight.local_extents()[0] };
-    rows.check(targets);
-    let degree = rank.degree_of(vocab_axes);
-    let chunks = LogitChunks::of(rank, tokens, rows.vocab.global.div_ceil(degree));
-    let head = Head {
-        x: ready.data.view(),
-        values,
-        rows,
-        targets: targets.ids().view(),
-        weights: targets.counted().view(),
-        hidden,
+    let vocab = weight.local_extents()[0];
+    Rows { rank, axes: vocab_axes, site: weight.site(), vocab }.check(targets);
+    let in_backward = InBackward::Ignores;
+    let operation = HeadOperation {
+        site: weight.site().clone(),
+        vocab_axes,
+        vocab,
+        hidden: x.extents()[x.extents().len() - 1].local,
+        targets: Arc::clone(targets.ids()),
+        counted: Arc::clone(targets.counted()),
     };
-    // With a single chunk on a device, backward computes the weight's gradient in place from the logits' gradient.
-    let is_deferred = chunks.count() == 1 && rank.allocator().device().is_some();
-    let mut gradients = rank.is_recording().then(|| HeadGradients {
-        dx: rank.alloc(tokens * hidden),
-        dweight: (!is_deferred).then(|| rank.scratch(DType::F32, weight.local_len())),
-    });
-    let (sum, logits) = head.compute_chunks(chunks, gradients.as_mut());
-    let node = gradients.map(|HeadGradients { mut dx, dweight }| {
-        let source = ready.node;
-        let weight_use = ParamUse::new(weight, axes, InBackward::Ignores);
-        let dweight = match dweight {
-            Some(sum) => WeightGradient::Summed(sum),
-            None => WeightGradient::Deferred { input: ready.data, logits, hidden },
+    let operands = Operands::<Count<1>, Count<1>> {
+        rank,
+        path: weight.path(),
+        inputs: [OperationInput::new(x, in_backward)],
+        params: [OperationParam { param: weight, gradient_axes: axes, in_backward }],
+        extents: Vec::new(),
+    };
+    apply(operation, operands)
+}
+
+/// The sum of the losses of all tokens. Its forward computes the gradients too, if it is recorded.
+struct HeadOperation {
+    site: Site,
+    /// The axes over which the vocabulary is split.
+    vocab_axes: AxisSet,
+    /// This rank's range of the vocabulary.
+    vocab: Extent,
+    /// Elements of a row of the input.
+    hidden: usize,
+    /// Target ids.
+    targets: Arc<Buffer>,
+    /// 0 for the rows whose target is ignored, else 1.
+    counted: Arc<Buffer>,
+}
+
+impl Operation<Count<1>, Count<1>> for HeadOperation {
+    /// The gradients of input and weight, if forward is recorded.
+    type Saved = AlwaysRecomputed<Option<(Buffer, WeightGradient)>>;
+
+    fn forward(
+        &self,
+        forward: OperationForward<'_, Count<1>, Count<1>>,
+    ) -> (Buffer, Option<(Buffer, WeightGradient)>) {
+        let OperationForward { rank, inputs: [x], params: [weight], recorded } = forward;
+        let HeadOperation { vocab, hidden, .. } = *self;
+        let (input, tokens) = (x.compute().data, x.len() / hidden);
+        let degree = rank.degree_of(self.vocab_axes);
+        let chunks = LogitChunks::of(rank, tokens, vocab.global.div_ceil(degree));
+        let head = Head {
+            x: input.view(),
+            weight,
+            rows: Rows { rank, axes: self.vocab_axes, site: &self.site, vocab },
+            targets: self.targets.view(),
+            weights: self.counted.view(),
+            hidden,
         };
-        rank.tape().record(move |gradients, seed| {
-            let seed = gradients.number(&seed);
-            if seed != 1.0 {
-                gradients.rank.backend().scale(dx.view_mut(), seed);
-            }
+        // With a single chunk on a device, backward computes the weight's gradient in place from the logits' gradient.
+        let is_deferred = chunks.count() == 1 && rank.allocator().device().is_some();
+        let mut gradients = recorded.then(|| HeadGradients {
+            dx: rank.alloc(tokens * hidden),
+            dweight: (!is_deferred).then(|| rank.scratch(DType::F32, weight.len())),
+        });
+        let (sum, logits) = head.compute_chunks(chunks, gradients.as_mut());
+        let saved = gradients.map(|HeadGradients { dx, dweight }| match dweight {
+            Some(sum) => (dx, WeightGradient::Summed(sum)),
+            None => (dx, WeightGradient::Deferred { input, logits, hidden }),
+        });
+        (sum, saved)
+    }
+
+    fn backward(
+        self,
+        backward: OperationBackward<'_, '_, Count<1>, Count<1>>,
+        AlwaysRecomputed(saved): AlwaysRecomputed<Option<(Buffer, WeightGradient)>>,
+    ) {
+        let OperationBackward { gradients, inputs: [x], params: [weight_use], gradient, .. } =
+            backward;
+        let (mut dx, dweight) = saved.expect("a recorded head has computed its gradients");
+        let seed = gradients.number(&gradient);
+        if seed != 1.0 {
+            gradients.rank.backend().scale(dx.view_mut(), seed);
+        }
+        gradients.compute_param_gradients(move |gradients| {
             dweight.finish(&weight_use, gradients, seed);
-            if let Some(source) = source {
-                gradients.add(&source, Arc::new(dx));
-            }
-        })
-    });
-    Value::ready(rank, Vec::new(), sum, node)
+        });
+        x.add_gradient(gradients, Arc::new(dx));
+    }
 }
 
 /// A projection onto the vocabulary with its loss, computed chunk by chunk.
 struct Head<'a> {
     x: View<'a>,
-    values: UnitSlice<'a>,
+    weight: View<'a>,
     rows: Rows<'a>,
     targets: View<'a>,
     /// 0 for the rows whose target is ignored, else 1.
@@ -154,7 +204,7 @@ impl Head<'_> {
     ) {
         let Rows { rank, vocab, .. } = self.rows;
         let backend = rank.backend();
-        let weight = self.values.view();
+        let weight = self.weight;
         let (m, k, n) = (chunk.len(), self.hidden, vocab.local);
         let input = self.x.slice(chunk.start * k..chunk.end * k);
         let targets = self.targets.slice(chunk.clone());

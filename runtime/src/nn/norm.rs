@@ -1,12 +1,17 @@
 //! RMSNorm and LayerNorm over the last dim.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use crate::backend::{
     Buffer, LayerNormArgs, LayerNormBackwardArgs, ResidualSum, RmsNormArgs, RmsNormBackwardArgs,
+    View,
 };
 use crate::layout::{AxisSet, Dim, Dims, Ends, OnEveryRank, Seal, Whole};
-use crate::tensor::{InBackward, Init, Operand, ParamRef, ParamUse, Tensor, Value, gradient_axes};
+use crate::tensor::{
+    Count, InBackward, Init, Operand, Operands, Operation, OperationBackward, OperationForward,
+    OperationInput, OperationParam, ParamRef, Tensor, Value, apply, gradient_axes,
+};
 
 use super::{Build, Builder, Layer};
 
@@ -109,143 +114,127 @@ impl<H, X: NormInput<H>> Layer<Tensor<X>> for LayerNorm<H> {
     }
 }
 
-/// Evaluates the input of a norm, except for a sum of two values, which the norm kernel computes. Deferred matmuls of
-/// the sum are evaluated first, as their parameters are unsharded before those of the norm.
-fn compute_unless_sum(x: &Value) {
-    x.compute_matmuls();
-    if !x.is_deferred_sum() {
-        x.compute();
-    }
-}
-
 #[track_caller]
 fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
-    let rank = x.rank();
-    rank.check_same(weight.rank());
     weight.check_trailing(x.extents());
-    let (len, rows) = (x.len(), x.len() / weight.local_len());
-    compute_unless_sum(x);
-    let values = weight.read(axes);
-    let [y, inv_rms] = rank.segments().saved_or_compute(weight.path(), || {
-        let (mut y, mut inv_rms) = (rank.alloc(len), rank.stats(rows));
-        let backend = rank.backend();
-        let was_sum = x.compute_sum(|a, b, sum| {
-            let (y, inv_rms) = (y.view_mut(), inv_rms.view_mut());
-            backend.rms_norm(RmsNormArgs {
-                x: a,
-                residual: Some(ResidualSum { term: b, sum }),
-                weight: values.view(),
-                eps,
-                y,
-                inv_rms,
-            });
-        });
-        if !was_sum {
-            let x = x.compute().data;
-            backend.rms_norm(RmsNormArgs {
-                x: x.view(),
-                residual: None,
-                weight: values.view(),
-                eps,
-                y: y.view_mut(),
-                inv_rms: inv_rms.view_mut(),
-            });
-        }
-        [y, inv_rms]
-    });
-    drop(values);
-    let ready = x.compute();
-    let node = rank.is_recording().then(|| {
-        let (saved, source) = (x.save(), ready.node);
-        let weight_use = ParamUse::new(weight, axes, InBackward::Reads);
-        rank.tape().record(move |gradients, dy| {
-            let rank = gradients.rank;
-            let x = saved.take(rank);
-            let weight = weight_use.param().values();
-            gradients.accumulate_with(source, len, [&weight_use], move |dx, [dweight]| {
-                let (x, inv_rms, dy) = (x.view(), inv_rms.view(), dy.view());
-                rank.backend().rms_norm_backward(RmsNormBackwardArgs {
-                    x,
-                    weight: weight.view(),
-                    inv_rms,
-                    dy,
-                    dx,
-                    dweight,
-                });
-            });
-        })
-    });
-    Value::alias(rank, x.extents().to_vec(), y, node)
+    let in_backward = InBackward::Reads;
+    let weight = OperationParam { param: weight, gradient_axes: axes, in_backward };
+    apply(RmsNormOperation { eps }, operands(x, [weight]))
 }
 
 #[track_caller]
 fn layer_norm(x: &Value, weight: &ParamRef, bias: &ParamRef, eps: f32, axes: AxisSet) -> Value {
-    let rank = x.rank();
-    rank.check_same(weight.rank());
     weight.check_trailing(x.extents());
-    let (len, rows) = (x.len(), x.len() / weight.local_len());
-    compute_unless_sum(x);
-    let (weights, biases) = (weight.read(axes), bias.read(axes));
-    let [y, mean, inv_std] = rank.segments().saved_or_compute(weight.path(), || {
-        let mut y = rank.alloc(len);
-        let (mut mean, mut inv_std) = (rank.stats(rows), rank.stats(rows));
-        let backend = rank.backend();
-        let (weights, biases) = (weights.view(), biases.view());
-        let was_sum = x.compute_sum(|a, b, sum| {
-            let [y, mean, inv_std] = [&mut y, &mut mean, &mut inv_std].map(Buffer::view_mut);
-            backend.layer_norm(LayerNormArgs {
-                x: a,
-                residual: Some(ResidualSum { term: b, sum }),
-                weight: weights,
-                bias: biases,
-                eps,
-                y,
-                mean,
-                inv_std,
+    let param = |param, in_backward| OperationParam { param, gradient_axes: axes, in_backward };
+    let params = [param(weight, InBackward::Reads), param(bias, InBackward::Ignores)];
+    apply(LayerNormOperation { eps }, operands(x, params))
+}
+
+/// Returns the operands of a norm; the kernel of forward computes the residual sum before it.
+fn operands<'a, const P: usize>(
+    x: &'a Value,
+    params: [OperationParam<'a>; P],
+) -> Operands<'a, Count<1>, Count<P>> {
+    Operands {
+        rank: x.rank(),
+        path: params[0].param.path(),
+        inputs: [OperationInput::new(x, InBackward::Reads).or_deferred_sum()],
+        params,
+        extents: x.extents().to_vec(),
+    }
+}
+
+/// Calls `kernel` with `x`, or with the two terms of a deferred `x`, of which the kernel computes the sum.
+fn with_residual(x: &Value, mut kernel: impl FnMut(View<'_>, Option<ResidualSum<'_>>)) {
+    if !x.compute_sum(|x, term, sum| kernel(x, Some(ResidualSum { term, sum }))) {
+        kernel(x.compute().data.view(), None);
+    }
+}
+
+struct RmsNormOperation {
+    eps: f32,
+}
+
+impl Operation<Count<1>, Count<1>> for RmsNormOperation {
+    /// The inverse root mean square of each row.
+    type Saved = [Arc<Buffer>; 1];
+
+    fn forward(&self, forward: OperationForward<'_, Count<1>, Count<1>>) -> (Buffer, [Buffer; 1]) {
+        let OperationForward { rank, inputs: [x], params: [weight], .. } = forward;
+        let mut y = rank.alloc(x.len());
+        let mut inv_rms = rank.stats(x.len() / weight.len());
+        with_residual(x, |x, residual| {
+            let (y, inv_rms) = (y.view_mut(), inv_rms.view_mut());
+            let eps = self.eps;
+            rank.backend().rms_norm(RmsNormArgs { x, residual, weight, eps, y, inv_rms });
+        });
+        (y, [inv_rms])
+    }
+
+    fn backward(
+        self,
+        backward: OperationBackward<'_, '_, Count<1>, Count<1>>,
+        [inv_rms]: [Arc<Buffer>; 1],
+    ) {
+        let OperationBackward { gradients, inputs: [mut x], params: [weight_use], .. } = backward;
+        let (rank, dy) = (gradients.rank, backward.gradient);
+        let (data, weight) = (x.take_saved(rank), weight_use.param().values());
+        gradients.accumulate_with(x.source(), data.len(), [&weight_use], |dx, [dweight]| {
+            rank.backend().rms_norm_backward(RmsNormBackwardArgs {
+                x: data.view(),
+                weight: weight.view(),
+                inv_rms: inv_rms.view(),
+                dy: dy.view(),
+                dx,
+                dweight,
             });
         });
-        if !was_sum {
-            let x = x.compute().data;
+    }
+}
+
+struct LayerNormOperation {
+    eps: f32,
+}
+
+impl Operation<Count<1>, Count<2>> for LayerNormOperation {
+    /// The mean and the inverse standard deviation of each row.
+    type Saved = [Arc<Buffer>; 2];
+
+    fn forward(&self, forward: OperationForward<'_, Count<1>, Count<2>>) -> (Buffer, [Buffer; 2]) {
+        let OperationForward { rank, inputs: [x], params: [weight, bias], .. } = forward;
+        let mut y = rank.alloc(x.len());
+        let [mut mean, mut inv_std] = [(); 2].map(|()| rank.stats(x.len() / weight.len()));
+        with_residual(x, |x, residual| {
             let [y, mean, inv_std] = [&mut y, &mut mean, &mut inv_std].map(Buffer::view_mut);
-            backend.layer_norm(LayerNormArgs {
-                x: x.view(),
-                residual: None,
-                weight: weights,
-                bias: biases,
-                eps,
-                y,
-                mean,
-                inv_std,
+            let eps = self.eps;
+            let args = LayerNormArgs { x, residual, weight, bias, eps, y, mean, inv_std };
+            rank.backend().layer_norm(args);
+        });
+        (y, [mean, inv_std])
+    }
+
+    fn backward(
+        self,
+        backward: OperationBackward<'_, '_, Count<1>, Count<2>>,
+        [mean, inv_std]: [Arc<Buffer>; 2],
+    ) {
+        let OperationBackward {
+            gradients, inputs: [mut x], params: [weight_use, bias_use], ..
+        } = backward;
+        let (rank, dy) = (gradients.rank, backward.gradient);
+        let (data, weight) = (x.take_saved(rank), weight_use.param().values());
+        let uses = [&weight_use, &bias_use];
+        gradients.accumulate_with(x.source(), data.len(), uses, |dx, [dweight, dbias]| {
+            rank.backend().layer_norm_backward(LayerNormBackwardArgs {
+                x: data.view(),
+                weight: weight.view(),
+                mean: mean.view(),
+                inv_std: inv_std.view(),
+                dy: dy.view(),
+                dx,
+                dweight,
+                dbias,
             });
-        }
-        [y, mean, inv_std]
-    });
-    drop((weights, biases));
-    let ready = x.compute();
-    let node = rank.is_recording().then(|| {
-        let (saved, source) = (x.save(), ready.node);
-        let weight_use = ParamUse::new(weight, axes, InBackward::Reads);
-        let bias_use = ParamUse::new(bias, axes, InBackward::Ignores);
-        rank.tape().record(move |gradients, dy| {
-            let rank = gradients.rank;
-            let x = saved.take(rank);
-            let weight = weight_use.param().values();
-            let uses = [&weight_use, &bias_use];
-            gradients.accumulate_with(source, len, uses, move |dx, [dweight, dbias]| {
-                let (x, mean, inv_std, dy) = (x.view(), mean.view(), inv_std.view(), dy.view());
-                let weight = weight.view();
-                rank.backend().layer_norm_backward(LayerNormBackwardArgs {
-                    x,
-                    weight,
-                    mean,
-                    inv_std,
-                    dy,
-                    dx,
-                    dweight,
-                    dbias,
-                });
-            });
-        })
-    });
-    Value::alias(rank, x.extents().to_vec(), y, node)
+        });
+    }
 }

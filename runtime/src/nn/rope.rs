@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use crate::backend::{Buffer, Category, RopeArgs, RopeShape};
 use crate::layout::{Dim, Local, OnEveryRank, Whole};
-use crate::tensor::{Rank, Tensor, Value};
+use crate::tensor::{
+    AlwaysRecomputed, Count, InBackward, Operands, Operation, OperationBackward, OperationForward,
+    OperationInput, Rank, Tensor, apply,
+};
 
 use super::{Build, Builder};
 
@@ -19,6 +22,7 @@ pub struct Rope<D> {
     dim: PhantomData<D>,
 }
 
+/// Cosine and sine tables.
 #[derive(Clone)]
 struct Tables {
     cos: Arc<Buffer>,
@@ -26,13 +30,40 @@ struct Tables {
     positions: usize,
 }
 
-impl Tables {
-    /// Rotates `x` by the angles of its positions, or by their inverse.
-    fn rotate(&self, rank: &Rank, shape: &RopeShape, x: &Buffer, inverse: bool) -> Buffer {
+/// The rotation of each head by the angles of its position.
+struct Rotation {
+    shape: RopeShape,
+    tables: Tables,
+}
+
+impl Rotation {
+    /// Rotates `x`, or rotates it back.
+    fn rotate(&self, rank: &Rank, x: &Buffer, inverse: bool) -> Buffer {
         let mut y = rank.alloc(x.len());
-        let (cos, sin) = (self.cos.view(), self.sin.view());
-        rank.backend().rope(shape, RopeArgs { x: x.view(), cos, sin, inverse, y: y.view_mut() });
+        let (cos, sin) = (self.tables.cos.view(), self.tables.sin.view());
+        let args = RopeArgs { x: x.view(), cos, sin, inverse, y: y.view_mut() };
+        rank.backend().rope(&self.shape, args);
         y
+    }
+}
+
+impl Operation<Count<1>, Count<0>> for Rotation {
+    type Saved = AlwaysRecomputed<()>;
+
+    fn forward(&self, forward: OperationForward<'_, Count<1>, Count<0>>) -> (Buffer, ()) {
+        let OperationForward { rank, inputs: [x], .. } = forward;
+        (self.rotate(rank, &x.compute().data, false), ())
+    }
+
+    fn backward(
+        self,
+        backward: OperationBackward<'_, '_, Count<1>, Count<0>>,
+        _: AlwaysRecomputed<()>,
+    ) {
+        let OperationBackward { gradients, inputs: [x], gradient: dy, .. } = backward;
+        let dx = self.rotate(gradients.rank, &dy, true);
+        drop(dy);
+        x.add_gradient(gradients, Arc::new(dx));
     }
 }
 
@@ -50,17 +81,14 @@ impl<D> Rope<D> {
         let rank = value.rank();
         let [batch, seq, heads, head_dim] = [0, 1, 2, 3].map(|dim| value.extents()[dim].local);
         let shape = RopeShape { batch, seq, heads, head_dim };
-        let tables = self.tables(rank, seq, head_dim);
-        let ready = value.compute();
-        let out = tables.rotate(rank, &shape, &ready.data, false);
-        let node = ready.node.map(|source| {
-            rank.tape().record(move |gradients, dy| {
-                let dx = tables.rotate(gradients.rank, &shape, &dy, true);
-                drop(dy);
-                gradients.add(&source, Arc::new(dx));
-            })
-        });
-        Tensor::wrap(Value::ready(rank, value.extents().to_vec(), out, node))
+        let operands = Operands::<Count<1>, Count<0>> {
+            rank,
+            path: "",
+            inputs: [OperationInput::new(value, InBackward::Ignores)],
+            params: [],
+            extents: value.extents().to_vec(),
+        };
+        Tensor::wrap(apply(Rotation { shape, tables: self.tables(rank, seq, head_dim) }, operands))
     }
 
     /// Returns the cosine and sine tables for `seq` positions, which are cached until `seq` changes.

@@ -5,8 +5,8 @@ use std::panic::Location;
 use crate::autograd::{Contraction, Reads, Value, contract, gradient_axes};
 use crate::comm::Site;
 use crate::layout::{
-    Axis, AxisSet, Dim, Dims, Ends, Enter, Entry, Feature, Internal, Split, Whole, WholeFeature,
-    With,
+    Axis, AxisGroup, AxisSet, Dim, Dims, Ends, Enter, Entry, Feature, Internal, Split, Whole,
+    WholeFeature, With,
 };
 
 use super::{Param, Partial, Tensor};
@@ -47,7 +47,7 @@ impl<S: Dims> FromValue for Tensor<S> {
     }
 }
 
-impl<S: Dims, A: Axis> FromValue for Partial<S, A> {
+impl<S: Dims, A: AxisGroup> FromValue for Partial<S, A> {
     fn from_value(value: Value, site: Site, _: Internal) -> Self {
         Partial::wrap(value, site)
     }

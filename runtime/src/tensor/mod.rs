@@ -4,6 +4,7 @@ mod combine;
 mod contract;
 mod cuda_graphs;
 mod elementwise;
+pub mod function;
 mod gradients;
 mod in_flight;
 mod loss;
@@ -47,8 +48,10 @@ pub(crate) use cuda_graphs::{CapturedPass, Pass, PassGraphs, PassVariation};
 
 pub(crate) use crate::autograd::tensor_parallel::{enter_region, leave_region};
 pub(crate) use crate::autograd::{
-    Contraction, ParamUse, Reads, Saved, TapeGradients, Value, contract, gradient_axes, recompute,
+    AlwaysRecomputed, Contraction, Count, Operands, Operation, OperationBackward, OperationForward,
+    OperationInput, OperationParam, ParamUse, Reads, TapeGradients, Value, apply, contract,
+    gradient_axes, recompute,
 };
 pub(crate) use crate::context::fail;
 pub(crate) use crate::fsdp::{InBackward, Role};
-pub(crate) use crate::mesh::{check_sizes, local_len, shape_name};
+pub(crate) use crate::mesh::{check_sizes, shape_name};

@@ -27,7 +27,7 @@ enum OpenSegment {
     Recompute { segment: Rc<CheckpointedSegment>, saved: VecDeque<SavedResults> },
 }
 
-/// Results of one operation.
+/// Results of one operation, the output first.
 pub(super) type SavedResults = Vec<Arc<Buffer>>;
 
 impl Rank {
@@ -72,31 +72,35 @@ impl OpenSegments {
         })
     }
 
-    /// Returns the results of an operation that belongs to the field at `path`: saved by a segment that is being
-    /// recomputed, or computed. Results that the segment in forward saves are added to it.
+    /// Returns the output of an operation that belongs to the field at `path`, and the results that its backward reads
+    /// besides: saved by a segment that is being recomputed, or computed. Results that the segment in forward saves are
+    /// added to it.
     pub(crate) fn saved_or_compute<const N: usize>(
         &self,
         path: &str,
-        compute: impl FnOnce() -> [Buffer; N],
-    ) -> [Arc<Buffer>; N] {
+        compute: impl FnOnce() -> (Buffer, [Buffer; N]),
+    ) -> (Arc<Buffer>, [Arc<Buffer>; N]) {
         let taken = self.open.borrow_mut().iter_mut().find_map(|open| match open {
             OpenSegment::Recompute { segment, saved } if segment.keep.saves(path) => {
                 saved.pop_front()
             }
             _ => None,
         });
-        let results: [Arc<Buffer>; N] = match taken {
-            Some(taken) => taken.try_into().unwrap_or_else(|_| {
+        let (output, results) = match taken {
+            Some(taken) => split_output(taken).unwrap_or_else(|| {
                 unreachable!("`{path}` runs the same operations in the same order again")
             }),
-            None => compute().map(Arc::new),
+            None => {
+                let (output, results) = compute();
+                (Arc::new(output), results.map(Arc::new))
+            }
         };
         if let Some(OpenSegment::Forward { segment, saved }) = self.open.borrow_mut().last_mut()
             && segment.keep.saves(path)
         {
-            saved.push_back(results.to_vec());
+            saved.push_back([&output].into_iter().chain(&results).map(Arc::clone).collect());
         }
-        results
+        (output, results)
     }
 
     /// Begins the forward of a segment.
@@ -134,4 +138,12 @@ impl OpenSegments {
         self.recomputing.set(self.recomputing.get() - 1);
         self.count_flops(flops);
     }
+}
+
+/// Splits the saved results of an operation into its output and `N` others.
+fn split_output<const N: usize>(results: SavedResults) -> Option<(Arc<Buffer>, [Arc<Buffer>; N])> {
+    let mut results = results.into_iter();
+    let (output, others) = (results.next()?, [(); N].map(|()| results.next()));
+    let is_complete = others.iter().all(Option::is_some) && results.next().is_none();
+    is_complete.then(|| (output, others.map(|result| result.expect("all are there"))))
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::backend::{Buffer, DType, Gemm, GemmEpilogue, LeafGrad};
 use crate::context::{Rank, alloc_like};
 
+use super::super::function::SavedInput;
 use super::super::param_use::ParamUse;
-use super::super::tape::{NodeId, TapeGradients};
-use super::super::value::Saved;
+use super::super::tape::TapeGradients;
 use super::epilogue::{bias_expr, gelu_expr};
 
 /// Dims of a matmul `x[m, k] · weight[k, n]`.
@@ -22,9 +22,7 @@ pub(in super::super) struct MatmulDims {
 
 /// Everything that the backward of a matmul needs.
 pub(super) struct MatmulBackward {
-    pub x: Saved,
-    /// The operation that has computed `x`, if its gradient is wanted.
-    pub source: Option<NodeId>,
+    pub x: SavedInput,
     pub weight: ParamUse,
     pub dims: MatmulDims,
 }
@@ -34,22 +32,32 @@ impl MatmulBackward {
     pub(super) fn run(
         self,
         gradients: &mut TapeGradients<'_>,
-        dy: &Buffer,
+        dy: Arc<Buffer>,
         bias: Option<ParamUse>,
     ) {
         let rank = gradients.rank;
-        let MatmulBackward { x, source, weight, dims: MatmulDims { m, k, n, transposed } } = self;
-        x.prefetch(rank);
-        if let Some(source) = source {
-            gradients.accumulate(&source, m * k, |dx, accumulate| {
+        let MatmulDims { m, k, n, transposed } = self.dims;
+        self.x.prefetch(rank);
+        if let Some(source) = self.x.source() {
+            let weight = &self.weight;
+            gradients.accumulate(source, m * k, |dx, accumulate| {
                 let weight = weight.param().values();
                 let gemm = Gemm { m, n: k, k: n, trans_a: false, trans_b: !transposed, accumulate };
                 rank.backend().gemm(&gemm, dy.view(), weight.view(), dx);
             });
         }
-        let x = x.take(rank);
+        gradients.compute_param_gradients(move |gradients| {
+            self.finish_params(gradients, &dy, bias);
+        });
+    }
+
+    /// Computes the gradients of the weight and of the bias.
+    fn finish_params(mut self, gradients: &TapeGradients<'_>, dy: &Buffer, bias: Option<ParamUse>) {
+        let rank = gradients.rank;
+        let MatmulDims { m, k, n, transposed } = self.dims;
+        let x = self.x.take_saved(rank);
         let mut bias_gradient = None;
-        weight.finish(gradients, |mut dw, accumulate| {
+        self.weight.finish(gradients, |mut dw, accumulate| {
             // The gradient has the layout of the weight: `xᵀ · dy`, or its transpose.
             let (rows, cols, a, b) = if transposed { (n, k, dy, &*x) } else { (k, n, &*x, dy) };
             let gemm = Gemm { m: rows, n: cols, k: m, trans_a: true, trans_b: false, accumulate };

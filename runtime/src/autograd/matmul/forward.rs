@@ -14,7 +14,7 @@ use crate::fsdp::{InBackward, ParamRef};
 use crate::layout::AxisSet;
 use crate::mesh::Extent;
 
-use super::super::param_use::ParamUse;
+use super::super::function::{OperationParam, SavedInput};
 use super::super::tape::NodeId;
 use super::super::tensor_parallel::RegionExit;
 use super::super::value::{Computed, DeferredOp, Value};
@@ -70,8 +70,10 @@ impl Matmul {
     /// Saves the operands for backward; `source` has computed `x`.
     fn backward(&self, source: Option<NodeId>) -> MatmulBackward {
         let in_backward = if source.is_some() { InBackward::Reads } else { InBackward::Ignores };
-        let weight = ParamUse::new(&self.weight, self.gradient_axes, in_backward);
-        MatmulBackward { x: self.x.save(), source, weight, dims: self.dims }
+        let Matmul { weight: param, gradient_axes, dims, .. } = self;
+        let weight = OperationParam { param, gradient_axes: *gradient_axes, in_backward };
+        let x = SavedInput::new(Some(self.x.save()), source);
+        MatmulBackward { x, weight: weight.begin_use(), dims: *dims }
     }
 
     /// Computes the matmul without epilogue, after which it leaves the region.
@@ -79,18 +81,18 @@ impl Matmul {
         let rank = self.rank();
         let input = self.x.settle();
         let values = self.weight.read(self.gradient_axes);
-        let [data] = rank.segments().saved_or_compute(self.weight.path(), || {
+        let (data, []) = rank.segments().saved_or_compute(self.weight.path(), || {
             let mut out = rank.alloc(self.result_len());
             let (x, weight) = (input.data.view(), values.view());
             rank.backend().gemm(&self.gemm(), x, weight, out.view_mut());
-            [self.exit.forward(rank, out, &self.site)]
+            (self.exit.forward(rank, out, &self.site), [])
         });
         drop(values);
         let node = recorded.then(|| {
             let (backward, exit) = (self.backward(input.node), Rc::clone(&self.exit));
             rank.tape().record(move |gradients, dy| {
                 let dy = exit.backward(gradients.rank, dy);
-                backward.run(gradients, &dy, None);
+                backward.run(gradients, dy, None);
             })
         });
         Computed { data, node }
@@ -114,14 +116,14 @@ impl Matmul {
         // The result of GELU, if it is computed together with the matmul.
         let mut activated = None;
         let sum = (is_saved || !epilogue.gelu).then(|| {
-            let [sum] = rank.segments().saved_or_compute(path, || {
+            let (sum, []) = rank.segments().saved_or_compute(path, || {
                 let mut sum = alloc_result();
                 if epilogue.gelu {
                     forward(activated.insert(alloc_result()), Some(&mut sum));
                 } else {
                     forward(&mut sum, None);
                 }
-                [sum]
+                (sum, [])
             });
             sum
         });
@@ -140,14 +142,16 @@ impl Matmul {
         drop((values, bias));
         let node = recorded.then(|| {
             let backward = self.backward(input.node);
-            let bias = ParamUse::new(epilogue.bias, epilogue.gradient_axes, InBackward::Ignores);
+            let BiasEpilogue { bias, gradient_axes, .. } = *epilogue;
+            let in_backward = InBackward::Ignores;
+            let bias = OperationParam { param: bias, gradient_axes, in_backward }.begin_use();
             let preactivation = sum.filter(|_| epilogue.gelu);
             rank.tape().record(move |gradients, dy| {
                 let dy = match preactivation {
                     Some(preactivation) => backward_gelu(gradients.rank, preactivation, dy),
                     None => dy,
                 };
-                backward.run(gradients, &dy, Some(bias));
+                backward.run(gradients, dy, Some(bias));
             })
         });
         Computed { data, node }

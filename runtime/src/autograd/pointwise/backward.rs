@@ -6,9 +6,9 @@ use crate::backend::{Buffer, DType, Expr, LeafGrad, Node, View};
 use crate::context::{Rank, alloc_like};
 use crate::fsdp::{InBackward, ParamRef, UnitSlice};
 
+use super::super::function::{OperationParam, SavedInput};
 use super::super::param_use::ParamUse;
 use super::super::tape::{NodeId, TapeGradients};
-use super::super::value::Saved;
 use super::leaf::{ExprLeaf, LeafData};
 
 /// Records an expression whose leaves had the numbers `data`.
@@ -25,11 +25,14 @@ pub(super) fn record_expression(
         .iter()
         .zip(data)
         .map(|(leaf, data)| match (leaf, data) {
-            (ExprLeaf::Param(param, axes), _) => {
-                SavedLeaf::Param(ParamUse::new(param, *axes, InBackward::Reads))
+            (ExprLeaf::Param(param, gradient_axes), _) => {
+                let (gradient_axes, in_backward) = (*gradient_axes, InBackward::Reads);
+                let param = OperationParam { param, gradient_axes, in_backward };
+                SavedLeaf::Param(param.begin_use())
             }
             (ExprLeaf::Value(value), LeafData::Value(computed)) => {
-                SavedLeaf::Value((!linear).then(|| value.save()), computed.node.clone())
+                let data = (!linear).then(|| value.save());
+                SavedLeaf::Value(SavedInput::new(data, computed.node.clone()))
             }
             (ExprLeaf::Value(_), LeafData::Param(_)) => unreachable!("data is read leaf by leaf"),
         })
@@ -38,8 +41,8 @@ pub(super) fn record_expression(
     rank.tape().record(move |gradients, gradient| {
         // Leaves that only pass through additions share the gradient of the result, without a copy.
         for (leaf, passes) in saved.iter().zip(&passes) {
-            if let (SavedLeaf::Value(_, Some(node)), true) = (leaf, passes) {
-                gradients.add(node, Arc::clone(&gradient));
+            if let (SavedLeaf::Value(input), true) = (leaf, passes) {
+                input.add_gradient(gradients, Arc::clone(&gradient));
             }
         }
         if !all_pass || saved.iter().any(|leaf| matches!(leaf, SavedLeaf::Param(_))) {
@@ -78,9 +81,9 @@ fn passing_leaves(expr: &Expr, leaves: usize) -> Vec<bool> {
     passes
 }
 
-/// Leaf as saved for backward: a value's data and its recorded operation, or the use of a parameter.
+/// Leaf as saved for backward: a value, or the use of a parameter.
 enum SavedLeaf {
-    Value(Option<Saved>, Option<NodeId>),
+    Value(SavedInput),
     Param(ParamUse),
 }
 
@@ -98,14 +101,13 @@ fn backward_leaves(
     let mut targets = Vec::new();
     for (leaf, passes) in leaves.into_iter().zip(passes) {
         match leaf {
-            SavedLeaf::Value(saved, node) => {
-                let node = node.filter(|_| !passes);
+            SavedLeaf::Value(mut input) => {
+                let wanted = input.wants_gradient() && !passes;
                 // Nothing was saved if no derivative depends on a value: any numbers will do.
-                inputs.push(Input::Value(
-                    saved.map_or_else(|| Arc::clone(gradient), |saved| saved.take(rank)),
-                ));
-                outputs.push(node.is_some().then(|| alloc_like(gradient, gradient.len())));
-                targets.push(Target::Value(node));
+                let data = input.take_data(rank).unwrap_or_else(|| Arc::clone(gradient));
+                inputs.push(Input::Value(data));
+                outputs.push(wanted.then(|| alloc_like(gradient, gradient.len())));
+                targets.push(Target::Value(input));
             }
             SavedLeaf::Param(param_use) => {
                 inputs.push(Input::Param(param_use.param().clone()));
@@ -143,9 +145,9 @@ fn backward_leaves(
     }
     for (target, output) in targets.into_iter().zip(outputs) {
         match (target, output) {
-            (Target::Value(Some(node)), Some(output)) => gradients.add(&node, Arc::new(output)),
+            (Target::Value(input), Some(output)) => input.add_gradient(gradients, Arc::new(output)),
             (Target::Param(param_use), Some(output)) => param_use.finish_with(gradients, &output),
-            (Target::Value(_), _) | (Target::Param(_), None) => {}
+            (Target::Value(_) | Target::Param(_), None) => {}
         }
     }
 }
@@ -158,6 +160,6 @@ enum Input {
 
 /// Receiver of a leaf's gradient.
 enum Target {
-    Value(Option<NodeId>),
+    Value(SavedInput),
     Param(ParamUse),
 }

@@ -1,0 +1,50 @@
+//! Application of an operation to its operands.
+
+use std::sync::Arc;
+
+use super::super::value::Value;
+use super::arity::Arity;
+use super::operands::{Operands, OperationInput, OperationParam};
+use super::operation::{Operation, OperationBackward, OperationForward};
+use super::saved_results::SavedResults;
+
+/// Computes `operation`, and records it for backward if a gradient is wanted: that of an input, or of a parameter.
+#[track_caller]
+pub(crate) fn apply<O, X: Arity, P: Arity>(operation: O, operands: Operands<'_, X, P>) -> Value
+where
+    O: Operation<X, P>,
+{
+    let Operands { rank, path, inputs, params, extents } = operands;
+    for input in inputs.as_ref() {
+        rank.check_same(input.value().rank());
+    }
+    for param in params.as_ref() {
+        rank.check_same(param.param.rank());
+    }
+    inputs.as_ref().iter().for_each(OperationInput::compute_before_params);
+    let values = P::map_ref(&params, |param| param.param.read(param.gradient_axes));
+    let recorded = rank.is_recording();
+    let (output, saved) = O::Saved::saved_or_compute(rank, path, || {
+        operation.forward(OperationForward {
+            rank,
+            inputs: X::map_ref(&inputs, |input| input.value()),
+            params: P::map_ref(&values, |values| values.view()),
+            recorded,
+        })
+    });
+    drop(values);
+    // Computes a deferred sum too, if a segment has saved the output.
+    let is_wanted = |input: &&OperationInput<'_>| input.value().compute().node.is_some();
+    let wanted = inputs.as_ref().iter().filter(is_wanted).count() + params.as_ref().len();
+    let node = (recorded && wanted > 0).then(|| {
+        let inputs = X::map_ref(&inputs, OperationInput::save);
+        let params = P::map_ref(&params, OperationParam::begin_use);
+        let saved_output = operation.saves_output().then(|| Arc::clone(&output));
+        rank.tape().record(move |gradients, gradient| {
+            let backward =
+                OperationBackward { gradients, inputs, params, output: saved_output, gradient };
+            operation.backward(backward, saved);
+        })
+    });
+    Value::alias(rank, extents, output, node)
+}

@@ -1,0 +1,119 @@
+//! A user-defined function as an untyped operation: views for its kernels, and buffers for its results.
+
+use std::sync::Arc;
+
+use crate::autograd::{Arity, Operation, OperationBackward, OperationForward, SavedResults};
+use crate::backend::{Buffer, DType, View};
+use crate::mesh::{Extent, local_len};
+
+use super::calls::{Backward, Forward, FunctionContext};
+use super::definition::{BackwardReads, Function};
+use super::first_call::FirstCall;
+use super::gradient_target::GradientBuffers;
+use super::operands::{OperandName, OperandView, ResultView};
+use super::saved::SavedBuffers;
+use super::shapes::{PerOperand, Shapes};
+
+/// A function with the local extents of its operands and its output.
+pub(super) struct FunctionOperation<F, I: Shapes, P: Shapes> {
+    pub(super) function: F,
+    pub(super) reads: BackwardReads<I, P>,
+    pub(super) inputs: PerOperand<I, Vec<Extent>>,
+    pub(super) params: PerOperand<P, Vec<Extent>>,
+    pub(super) output: Vec<Extent>,
+}
+
+impl<F, I: Shapes, P: Shapes> Operation<I::Count, P::Count> for FunctionOperation<F, I, P>
+where
+    F: Function<I, P>,
+{
+    type Saved = <F::Saved as SavedBuffers>::Shared;
+
+    fn forward(
+        &self,
+        forward: OperationForward<'_, I::Count, P::Count>,
+    ) -> (Buffer, <Self::Saved as SavedResults>::Computed) {
+        let OperationForward { rank, inputs, params, .. } = forward;
+        let path = self.function.path();
+        let [input, param, output] =
+            ["input", "parameter", "output"].map(|role| OperandName::new(rank, path, role));
+        let inputs = I::Count::map_ref(&inputs, |input| input.compute().data);
+        let mut result = rank.alloc(local_len(&self.output));
+        let check = FirstCall::new::<Self>(rank, path, "forward", vec![result.len()]);
+        check.mark_unwritten(&mut result);
+        let saved = self.function.forward(Forward {
+            inputs: views::<I::Count>(input, &self.inputs, |i| Some(inputs.as_ref()[i].view())),
+            params: views::<P::Count>(param, &self.params, |i| Some(params.as_ref()[i])),
+            output: ResultView { view: result.view_mut(), extents: &self.output, rank },
+            context: FunctionContext { rank, path },
+        });
+        check.check_written(&result, output);
+        (result, saved.into_computed())
+    }
+
+    fn saves_output(&self) -> bool {
+        self.reads.output
+    }
+
+    fn backward(self, backward: OperationBackward<'_, '_, I::Count, P::Count>, saved: Self::Saved) {
+        let OperationBackward { gradients, mut inputs, params, output, gradient } = backward;
+        let (rank, path) = (gradients.rank, self.function.path());
+        let name = |role| OperandName::new(rank, path, role);
+        let data = I::Count::map_mut(&mut inputs, |input| input.take_data(rank));
+        let values = P::Count::from_fn(|i| {
+            self.reads.params.as_ref()[i].then(|| params.as_ref()[i].param().values())
+        });
+        let mut input_gradients = GradientBuffers::<I::Count>::new(|i| {
+            let wanted = inputs.as_ref()[i].wants_gradient();
+            wanted.then(|| rank.alloc(local_len(&self.inputs.as_ref()[i])))
+        });
+        let mut param_gradients = GradientBuffers::<P::Count>::new(|i| {
+            Some(rank.scratch(DType::F32, local_len(&self.params.as_ref()[i])))
+        });
+        let lens = input_gradients.lens().chain(param_gradients.lens()).collect();
+        let check = FirstCall::new::<Self>(rank, path, "backward", lens);
+        input_gradients.mark_unwritten(&check);
+        param_gradients.mark_unwritten(&check);
+        let result = |role, view| OperandView { view, extents: &self.output, name: name(role) };
+        self.function.backward(Backward {
+            inputs: views::<I::Count>(name("input"), &self.inputs, |i| {
+                data.as_ref()[i].as_ref().map(|data| data.view())
+            }),
+            params: views::<P::Count>(name("parameter"), &self.params, |i| {
+                values.as_ref()[i].as_ref().map(|values| values.view())
+            }),
+            output: result("output", output.as_ref().map(|output| output.view())),
+            output_gradient: result("output gradient", Some(gradient.view())),
+            saved: F::Saved::views(&saved),
+            input_gradients: input_gradients.targets(rank, &self.inputs),
+            param_gradients: param_gradients.targets(rank, &self.params),
+            context: FunctionContext { rank, path },
+        });
+        drop(values);
+        let input_gradients = input_gradients.into_written(name("input"), &check);
+        for (input, gradient) in inputs.into_iter().zip(input_gradients) {
+            if let Some(gradient) = gradient {
+                input.add_gradient(gradients, Arc::new(gradient));
+            }
+        }
+        let param_gradients = param_gradients.into_written(name("parameter"), &check);
+        for (param_use, gradient) in params.into_iter().zip(param_gradients) {
+            if let Some(gradient) = gradient {
+                param_use.finish_with(gradients, &gradient);
+            }
+        }
+    }
+}
+
+/// Returns a view of each operand.
+fn views<'a, C: Arity>(
+    name: OperandName<'a>,
+    extents: &'a C::Array<Vec<Extent>>,
+    view: impl Fn(usize) -> Option<View<'a>>,
+) -> C::Array<OperandView<'a>> {
+    C::from_fn(|i| OperandView {
+        view: view(i),
+        extents: &extents.as_ref()[i],
+        name: name.numbered(i),
+    })
+}

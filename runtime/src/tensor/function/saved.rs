@@ -1,0 +1,74 @@
+//! Buffers that a function's forward saves for its backward.
+
+use std::sync::Arc;
+
+use crate::autograd::SavedResults;
+use crate::backend::{Buffer, View};
+use crate::layout::Seal;
+
+/// Results of a function's forward that its backward reads: `()`, a [`Buffer`], or an array of buffers.
+///
+/// Buffers are owned, so a function cannot save memory that belongs to others; operands are saved by
+/// [`backward_reads`](super::Function::backward_reads).
+#[diagnostic::on_unimplemented(
+    message = "a function cannot save `{Self}` for its backward",
+    label = "not buffers",
+    note = "forward saves `()`, a `Buffer` or `[Buffer; N]`, which it allocates by `context.alloc(len)` or `context.alloc_f32(len)`",
+    note = "inputs, parameters and the output are saved by `backward_reads`"
+)]
+pub trait SavedBuffers: 'static {
+    /// The buffers, shared with a checkpointed segment that saves them.
+    #[doc(hidden)]
+    type Shared: SavedResults;
+    /// Views of the buffers, for backward: `()`, a [`View`], or an array of them.
+    type Views<'a>;
+    #[doc(hidden)]
+    fn into_computed(self) -> <Self::Shared as SavedResults>::Computed;
+    #[doc(hidden)]
+    fn views(shared: &Self::Shared) -> Self::Views<'_>;
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
+impl SavedBuffers for () {
+    type Shared = [Arc<Buffer>; 0];
+    type Views<'a> = ();
+
+    fn into_computed(self) -> [Buffer; 0] {
+        []
+    }
+
+    fn views(_: &[Arc<Buffer>; 0]) {}
+
+    const SEAL: Seal = Seal::new();
+}
+
+impl SavedBuffers for Buffer {
+    type Shared = [Arc<Buffer>; 1];
+    type Views<'a> = View<'a>;
+
+    fn into_computed(self) -> [Buffer; 1] {
+        [self]
+    }
+
+    fn views([buffer]: &[Arc<Buffer>; 1]) -> View<'_> {
+        buffer.view()
+    }
+
+    const SEAL: Seal = Seal::new();
+}
+
+impl<const N: usize> SavedBuffers for [Buffer; N] {
+    type Shared = [Arc<Buffer>; N];
+    type Views<'a> = [View<'a>; N];
+
+    fn into_computed(self) -> [Buffer; N] {
+        self
+    }
+
+    fn views(shared: &[Arc<Buffer>; N]) -> [View<'_>; N] {
+        shared.each_ref().map(|buffer| buffer.view())
+    }
+
+    const SEAL: Seal = Seal::new();
+}
