@@ -5,6 +5,7 @@ mod backward;
 mod contraction;
 mod grad_mode;
 mod matmul;
+mod microbatch_pass;
 mod offloading;
 mod param_use;
 mod pointwise;
@@ -15,14 +16,16 @@ mod token_ids;
 mod value;
 
 pub use activation_checkpointing::{CheckpointedSegment, SavePolicy};
+pub use microbatch_pass::{DeferredWeightGradients, WeightGradients};
 pub use segment_data::SegmentData;
 
 pub(crate) use activation_checkpointing::recompute;
 pub(crate) use backward::run_backward;
 pub(crate) use contraction::{Contraction, Reads, contract, gradient_axes};
+pub(crate) use microbatch_pass::{MicrobatchPass, PartGradients};
 pub(crate) use param_use::ParamUse;
 pub(crate) use pointwise::{Binary, Pointwise, Unary};
-pub(crate) use segment_data::{Part, PartKind};
+pub(crate) use segment_data::{Part, PartKind, data_of_parts, parts_of};
 pub(crate) use tape::{NodeId, TapeGradients};
 pub(crate) use token_ids::TokenIds;
 pub(crate) use value::{Saved, Value};

@@ -3,7 +3,7 @@
 use crate::backend::{Buffer, DType};
 use crate::context::Rank;
 use crate::layout::{DimInfo, Internal};
-use crate::mesh::Extent;
+use crate::mesh::{Extent, local_len};
 
 use super::token_ids::TokenIds;
 use super::value::Value;
@@ -65,6 +65,7 @@ impl PartKind {
     pub fn part_of_buffer(&self, rank: &Rank, extents: Vec<Extent>, buffer: Buffer) -> Part {
         assert_eq!(extents.len(), self.dims().len(), "each dim of a part has an extent");
         assert_eq!(buffer.dtype(), self.dtype(rank), "the dtype of a part follows from its kind");
+        assert_eq!(buffer.len(), local_len(&extents), "the elements of a part");
         match self {
             PartKind::Activation(_) => Part::Activation(Value::constant(rank, extents, buffer)),
             PartKind::TokenIds(_) => Part::TokenIds(TokenIds::of_buffer(rank, extents, buffer)),
@@ -100,8 +101,14 @@ pub(crate) fn parts_of<X: SegmentData>(data: &X) -> Vec<Part> {
 /// Returns the parts of the result of a recorded function, with their numbers computed.
 pub(crate) fn computed_parts_of<X: SegmentData>(data: &X) -> Vec<Part> {
     let parts = parts_of(data);
-    parts.iter().filter_map(Part::activation).for_each(|value| drop(value.compute()));
+    compute_activations(&parts);
     parts
+}
+
+/// Computes the numbers of all activations, if they were deferred.
+#[track_caller]
+pub(super) fn compute_activations(parts: &[Part]) {
+    parts.iter().filter_map(Part::activation).for_each(|value| drop(value.compute()));
 }
 
 /// Creates data from its parts, in order.

@@ -145,12 +145,14 @@ pub(super) fn look_up_rows<X: Dims>(tokens: &Tokens<X>, weight: &ParamRef, axes:
         let ids = Arc::clone(tokens.ids());
         let weight_use = ParamUse::new(weight, axes, InBackward::Ignores);
         rank.tape().record(move |gradients, dy| {
-            let backend = gradients.rank.backend();
-            weight_use.finish(gradients, |mut dweight, accumulate| {
-                if !accumulate {
-                    backend.fill(dweight.reborrow(), 0.0);
-                }
-                backend.embedding_backward(ids.view(), vocab.offset, dy.view(), dweight);
+            gradients.weight_gradient(move |gradients| {
+                let backend = gradients.rank.backend();
+                weight_use.finish(gradients, |mut dweight, accumulate| {
+                    if !accumulate {
+                        backend.fill(dweight.reborrow(), 0.0);
+                    }
+                    backend.embedding_backward(ids.view(), vocab.offset, dy.view(), dweight);
+                });
             });
         })
     });

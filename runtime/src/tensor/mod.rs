@@ -3,6 +3,7 @@
 mod combine;
 mod contract;
 mod cuda_graphs;
+mod forward_pass;
 mod gradients;
 mod in_flight;
 mod loss;
@@ -22,6 +23,7 @@ pub use combine::{
     Accumulate, Combine, Moved, Product, Scale, TakenByValue, TakesValues, Trailing,
 };
 pub use contract::{Contract, FromValue};
+pub use forward_pass::{ActivationGradients, ForwardPass};
 pub use gradients::{Accumulating, Applicable, Gradients, Pending, Reduced, Summed, Unsummed};
 pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
 pub use loss::{Loss, ScalesLoss};
@@ -36,7 +38,9 @@ pub use softmax::LastLocal;
 pub use tokens::{Targets, Tokens};
 pub use typed::{Operand, Param, Tensor};
 
-pub use crate::autograd::{CheckpointedSegment, SavePolicy, SegmentData};
+pub use crate::autograd::{
+    CheckpointedSegment, DeferredWeightGradients, SavePolicy, SegmentData, WeightGradients,
+};
 pub use crate::context::{Rank, Scope, Settings, ZeroStage, scope};
 pub use crate::fsdp::{Init, ParamRef, Unit, UnitSlice};
 pub use crate::mesh::Extent;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::backend::Buffer;
 use crate::context::Rank;
-use crate::fsdp::{StepPhase, Unit};
+use crate::fsdp::{StepPhase, Unit, UnitUse};
 use crate::mesh::Extent;
 
 use super::super::offloading::Offloaded;
@@ -70,37 +70,26 @@ struct SegmentUse {
     unit: Weak<Unit>,
     /// Version of the values that forward has read.
     version: u64,
-    is_done: Cell<bool>,
+    /// `None` if the unit was dropped.
+    unit_use: Option<UnitUse>,
 }
 
 impl SegmentUse {
     fn new(unit: Weak<Unit>) -> SegmentUse {
-        let version = unit.upgrade().map_or(0, |unit| {
-            unit.begin_use();
-            unit.version()
-        });
-        SegmentUse { unit, version, is_done: Cell::new(false) }
+        let (version, unit_use) = match unit.upgrade() {
+            Some(unit) => (unit.version(), Some(unit.begin_use())),
+            None => (0, None),
+        };
+        SegmentUse { unit, version, unit_use }
     }
 
     /// Counts the use as done.
     fn finish(&self, rank: &Rank) {
-        let Some(unit) = self.unit.upgrade() else { return };
-        self.is_done.set(true);
+        let (Some(unit), Some(unit_use)) = (self.unit.upgrade(), &self.unit_use) else { return };
         // No gradient of the unit is wanted if the backward has not acquired it.
-        if rank.running_backward().is_some_and(|backward| backward.owns_gradient_of(&unit)) {
-            unit.end_use();
-        } else {
-            unit.drop_use();
-        }
-    }
-}
-
-impl Drop for SegmentUse {
-    fn drop(&mut self) {
-        if !self.is_done.get()
-            && let Some(unit) = self.unit.upgrade()
-        {
-            unit.drop_use();
+        match rank.running_backward() {
+            Some(backward) if backward.owns_gradient_of(&unit) => unit_use.finish(&unit, &backward),
+            _ => unit_use.discard(),
         }
     }
 }

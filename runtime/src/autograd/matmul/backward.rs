@@ -34,12 +34,14 @@ impl MatmulBackward {
     pub(super) fn run(
         self,
         gradients: &mut TapeGradients<'_>,
-        dy: &Buffer,
+        dy: Arc<Buffer>,
         bias: Option<ParamUse>,
     ) {
         let rank = gradients.rank;
         let MatmulBackward { x, source, weight, dims: MatmulDims { m, k, n, transposed } } = self;
-        x.prefetch(rank);
+        if !gradients.defers_weight_gradients() {
+            x.prefetch(rank);
+        }
         if let Some(source) = source {
             gradients.accumulate(&source, m * k, |dx, accumulate| {
                 let weight = weight.param().values();
@@ -47,27 +49,32 @@ impl MatmulBackward {
                 rank.backend().gemm(&gemm, dy.view(), weight.view(), dx);
             });
         }
-        let x = x.take(rank);
-        let mut bias_gradient = None;
-        weight.finish(gradients, |mut dw, accumulate| {
-            // The gradient has the layout of the weight: `xᵀ · dy`, or its transpose.
-            let (rows, cols, a, b) = if transposed { (n, k, dy, &*x) } else { (k, n, &*x, dy) };
-            let gemm = Gemm { m: rows, n: cols, k: m, trans_a: true, trans_b: false, accumulate };
-            let (a, b) = (a.view(), b.view());
-            if bias.is_some() && !transposed {
-                let mut sums = rank.scratch(DType::F32, n);
-                let ending = GemmEpilogue::BiasGrad(sums.view_mut());
-                if rank.backend().gemm_with_epilogue(&gemm, a, b, ending, dw.reborrow()) {
-                    bias_gradient = Some(sums);
-                    return;
+        gradients.weight_gradient(move |gradients| {
+            let rank = gradients.rank;
+            let x = x.take(rank);
+            let mut bias_gradient = None;
+            weight.finish(gradients, |mut dw, accumulate| {
+                // The gradient has the layout of the weight: `xᵀ · dy`, or its transpose.
+                let (rows, cols, a, b) =
+                    if transposed { (n, k, &*dy, &*x) } else { (k, n, &*x, &*dy) };
+                let gemm =
+                    Gemm { m: rows, n: cols, k: m, trans_a: true, trans_b: false, accumulate };
+                let (a, b) = (a.view(), b.view());
+                if bias.is_some() && !transposed {
+                    let mut sums = rank.scratch(DType::F32, n);
+                    let ending = GemmEpilogue::BiasGrad(sums.view_mut());
+                    if rank.backend().gemm_with_epilogue(&gemm, a, b, ending, dw.reborrow()) {
+                        bias_gradient = Some(sums);
+                        return;
+                    }
                 }
+                rank.backend().gemm(&gemm, a, b, dw);
+            });
+            if let Some(bias) = bias {
+                let bias_gradient = bias_gradient.unwrap_or_else(|| sum_rows(rank, &dy, n));
+                bias.finish_with(gradients, &bias_gradient);
             }
-            rank.backend().gemm(&gemm, a, b, dw);
         });
-        if let Some(bias) = bias {
-            let bias_gradient = bias_gradient.unwrap_or_else(|| sum_rows(rank, dy, n));
-            bias.finish_with(gradients, &bias_gradient);
-        }
     }
 }
 
