@@ -6,14 +6,19 @@ mod contraction;
 mod function;
 mod grad_mode;
 mod matmul;
+mod microbatch_pass;
 mod offloading;
 mod param_use;
 mod pointwise;
+mod segment_data;
 mod tape;
 pub(crate) mod tensor_parallel;
+mod token_ids;
 mod value;
 
-pub use activation_checkpointing::{CheckpointedSegment, SavePolicy, SegmentData};
+pub use activation_checkpointing::{CheckpointedSegment, SavePolicy};
+pub use microbatch_pass::{DeferredWeightGradients, WeightGradients};
+pub use segment_data::SegmentData;
 
 pub(crate) use activation_checkpointing::recompute;
 pub(crate) use backward::run_backward;
@@ -23,7 +28,10 @@ pub(crate) use function::{
     OperationParam, apply,
 };
 pub use function::{Arity, Count, SavedResults};
+pub(crate) use microbatch_pass::{MicrobatchPass, PartGradients};
 pub(crate) use param_use::ParamUse;
 pub(crate) use pointwise::{Binary, Pointwise, Unary};
+pub(crate) use segment_data::{Part, PartKind, data_of_parts, parts_of};
 pub(crate) use tape::{NodeId, TapeGradients};
+pub(crate) use token_ids::TokenIds;
 pub(crate) use value::Value;

@@ -1,9 +1,7 @@
 //! Recorded uses of parameters, and their contributions to the parameters' gradients.
 
-use std::cell::Cell;
-
 use crate::backend::{Buffer, LeafGrad, ViewMut};
-use crate::fsdp::{InBackward, ParamRef};
+use crate::fsdp::{InBackward, ParamRef, UnitUse};
 use crate::layout::AxisSet;
 
 use super::tape::{NodeId, TapeGradients};
@@ -16,15 +14,7 @@ pub(crate) struct ParamUse {
     axes: AxisSet,
     /// Version of the values that the operation has read, if backward reads them too.
     version: Option<u64>,
-    is_done: Cell<bool>,
-}
-
-impl Drop for ParamUse {
-    fn drop(&mut self) {
-        if !self.is_done.get() {
-            self.param.unit().drop_use();
-        }
-    }
+    unit_use: UnitUse,
 }
 
 /// The rank that contributes the gradient of a use.
@@ -39,9 +29,9 @@ enum Contributor {
 impl ParamUse {
     /// Records that `param` is read by an operation whose gradient contribution is partial over `axes`.
     pub(crate) fn new(param: &ParamRef, axes: AxisSet, in_backward: InBackward) -> ParamUse {
-        param.begin_use(axes, in_backward);
+        let unit_use = param.begin_use(axes, in_backward);
         let version = (in_backward == InBackward::Reads).then(|| param.unit().version());
-        ParamUse { param: param.clone(), axes, version, is_done: Cell::new(false) }
+        ParamUse { param: param.clone(), axes, version, unit_use }
     }
 
     /// Returns the parameter.
@@ -63,7 +53,7 @@ impl ParamUse {
         if contributor == Contributor::ThisRank {
             self.param.with_gradient(write);
         }
-        self.end_contribution(contributor);
+        self.end_contribution(gradients, contributor);
     }
 
     /// Does the same as [`finish`](Self::finish) for several parameters of one unit, whose contributions one kernel
@@ -77,7 +67,7 @@ impl ParamUse {
         let wanted = contributors.map(|contributor| contributor == Contributor::ThisRank);
         ParamRef::with_gradients(uses.map(ParamUse::param), wanted, write);
         for (param_use, contributor) in uses.into_iter().zip(contributors) {
-            param_use.end_contribution(contributor);
+            param_use.end_contribution(gradients, contributor);
         }
     }
 
@@ -98,7 +88,6 @@ impl ParamUse {
         if let Some(version) = self.version {
             unit.check_version(version);
         }
-        self.is_done.set(true);
         if rank.running_backward().is_none_or(|backward| !backward.acquire(unit)) {
             return Contributor::None;
         }
@@ -111,10 +100,12 @@ impl ParamUse {
         }
     }
 
-    fn end_contribution(&self, contributor: Contributor) {
-        match contributor {
-            Contributor::None => self.param.unit().drop_use(),
-            Contributor::ThisRank | Contributor::AnotherRank => self.param.unit().end_use(),
+    fn end_contribution(&self, gradients: &TapeGradients<'_>, contributor: Contributor) {
+        match (contributor, gradients.rank.running_backward()) {
+            (Contributor::ThisRank | Contributor::AnotherRank, Some(backward)) => {
+                self.unit_use.finish(self.param.unit(), &backward);
+            }
+            _ => self.unit_use.discard(),
         }
     }
 }

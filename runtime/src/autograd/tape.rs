@@ -1,12 +1,13 @@
 //! The tape: the operations of a forward pass, whose backward functions run in reverse order.
 
-use std::cell::{RefCell, RefMut};
+use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use crate::backend::{Buffer, ViewMut};
 use crate::context::Rank;
 use crate::context::scope::{self, SpanStart};
+use crate::fsdp::ForwardRecord;
 
 /// Reference to a recorded operation. While a clone exists, the operation stays recorded until a backward has run it.
 #[derive(Debug, Clone)]
@@ -16,12 +17,23 @@ pub(crate) struct NodeId {
     _references: Rc<()>,
 }
 
-/// Operations of one rank in the order in which they ran.
+/// Operations of a forward pass in the order in which they ran, and its uses of units.
+///
+/// A rank can have several tapes, one for each forward pass whose backward has not run.
 #[derive(Default)]
-pub(crate) struct Tape {
+pub(super) struct Tape {
     nodes: Vec<TapeNode>,
-    /// Number of operations recorded so far.
-    recorded: u64,
+    units: ForwardRecord,
+}
+
+/// The tape on which a rank records its operations at the moment.
+#[derive(Default)]
+pub(crate) struct CurrentTape {
+    nodes: RefCell<Vec<TapeNode>>,
+    /// Number of operations that the rank has recorded so far, on all tapes.
+    recorded: Cell<u64>,
+    /// True if it is that of a micro-batch pass.
+    is_of_pass: Cell<bool>,
 }
 
 /// A recorded operation, and the forward function that it is part of.
@@ -35,15 +47,15 @@ pub(super) struct TapeNode {
 /// Receives the gradient of an operation's result, and passes gradients on to the operands.
 type BackwardFn = Box<dyn FnOnce(&mut TapeGradients<'_>, Arc<Buffer>)>;
 
-impl Tape {
+impl CurrentTape {
     /// Records an operation by its backward function.
     pub(crate) fn record(
-        &mut self,
+        &self,
         backward: impl FnOnce(&mut TapeGradients<'_>, Arc<Buffer>) + 'static,
     ) -> NodeId {
-        let (serial, references) = (self.recorded, Rc::new(()));
-        self.recorded += 1;
-        self.nodes.push(TapeNode {
+        let (serial, references) = (self.recorded.get(), Rc::new(()));
+        self.recorded.set(serial + 1);
+        self.nodes.borrow_mut().push(TapeNode {
             serial,
             scope: scope::current_or("operations"),
             backward: Box::new(backward),
@@ -52,33 +64,80 @@ impl Tape {
         NodeId { serial, _references: references }
     }
 
-    fn take_nodes(&mut self) -> Vec<TapeNode> {
-        std::mem::take(&mut self.nodes)
+    /// Returns true if it is the tape of a micro-batch pass.
+    pub(super) fn is_of_pass(&self) -> bool {
+        self.is_of_pass.get()
     }
 
     /// Puts operations back before those recorded since they were taken.
-    fn put_back(&mut self, mut nodes: Vec<TapeNode>) {
-        nodes.append(&mut self.nodes);
-        self.nodes = nodes;
+    fn put_back(&self, mut nodes: Vec<TapeNode>) {
+        let mut later = self.nodes.borrow_mut();
+        nodes.append(&mut later);
+        *later = nodes;
     }
 }
 
 impl Rank {
-    pub(crate) fn tape(&self) -> RefMut<'_, Tape> {
-        self.session_state::<RefCell<Tape>>().borrow_mut()
+    /// Returns the tape on which operations are recorded at the moment.
+    pub(crate) fn tape(&self) -> &CurrentTape {
+        self.session_state()
+    }
+
+    /// Runs `body` with `tape`, that of a micro-batch pass, as the current tape. Passes are not nested.
+    pub(super) fn with_tape<T>(&self, tape: &mut Tape, body: impl FnOnce() -> T) -> T {
+        self.swap_tape(tape);
+        let _restore = RestoreTape { rank: self, tape };
+        body()
+    }
+
+    fn swap_tape(&self, tape: &mut Tape) {
+        let is_of_pass = &self.tape().is_of_pass;
+        is_of_pass.set(!is_of_pass.get());
+        std::mem::swap(&mut *self.tape().nodes.borrow_mut(), &mut tape.nodes);
+        self.swap_forward_record(&mut tape.units);
     }
 }
 
-/// TapeGradients of the results of recorded operations, while backward runs.
+/// Makes the tape that was current before the current one again when it is dropped.
+struct RestoreTape<'a> {
+    rank: &'a Rank,
+    tape: &'a mut Tape,
+}
+
+impl Drop for RestoreTape<'_> {
+    fn drop(&mut self) {
+        self.rank.swap_tape(self.tape);
+    }
+}
+
+/// Gradients of the results of recorded operations, while backward runs.
 pub(crate) struct TapeGradients<'a> {
     pub(crate) rank: &'a Rank,
     /// Operations by their serial numbers, in order, and the gradients of their results so far.
     slots: Vec<(u64, Option<Arc<Buffer>>)>,
     /// The gradient that backward began with, if it is that of a loss: 1.
     seed: Option<Arc<Buffer>>,
+    /// Deferred weight gradients in order, or `None` if they are computed immediately.
+    deferred: Option<Vec<WeightGradientJob>>,
 }
 
+/// Computation of the gradients of a weight, and of the bias added to its result.
+pub(super) type WeightGradientJob = Box<dyn FnOnce(&TapeGradients<'_>)>;
+
 impl TapeGradients<'_> {
+    /// Computes the gradient of a weight by `job`: now, or if weight gradients are deferred, after backward.
+    pub(crate) fn weight_gradient(&mut self, job: impl FnOnce(&TapeGradients<'_>) + 'static) {
+        match &mut self.deferred {
+            Some(jobs) => jobs.push(Box::new(job)),
+            None => job(self),
+        }
+    }
+
+    /// Returns true if weight gradients are computed after backward.
+    pub(super) fn defers_weight_gradients(&self) -> bool {
+        self.deferred.is_some()
+    }
+
     /// Adds a gradient of the result of `node`. A gradient may be shared by several nodes; it is copied only when another
     /// one is added to it while it has other owners.
     pub(crate) fn add(&mut self, node: &NodeId, gradient: Arc<Buffer>) {
@@ -138,8 +197,8 @@ impl TapeGradients<'_> {
         self.slots.binary_search_by_key(&node.serial, |(serial, _)| *serial).unwrap_or_else(|_| {
             panic!(
                 "the backward{} reaches a tensor of which the operations are no longer recorded: another backward has \
-                 passed through them, or the tensor has entered or left a recomputed segment otherwise than as its input \
-                 or result; differentiate losses that share operations together, `a.and(b).backward()`, or compute \
+                 passed through them, or the tensor has entered or left a recomputed segment or a `ForwardPass` otherwise \
+                 than as its input or result; differentiate losses that share operations together, `a.and(b).backward()`, or compute \
                  the tensor again for each of them; pass tensors to a segment through its `forward`",
                 self.rank.backward_line()
             )
@@ -152,8 +211,32 @@ impl TapeGradients<'_> {
 pub(super) fn backpropagate(rank: &Rank, roots: Vec<NodeId>, seed: Buffer) {
     let seed = Arc::new(seed);
     let roots: Vec<_> = roots.into_iter().map(|root| (root, Arc::clone(&seed))).collect();
-    let kept = run_nodes(rank, roots, Some(seed), |node| node.references.strong_count() > 0);
+    let (kept, _) =
+        run_nodes(rank, roots, Some(seed), None, |node| node.references.strong_count() > 0);
     rank.tape().put_back(kept);
+}
+
+/// Runs the tape of a micro-batch pass backward from losses, whose gradient is `seed`, and from its outputs, each with its
+/// gradient, and clears it. Weight gradients are appended to `deferred`, if given, instead of computed.
+pub(super) fn backpropagate_pass(
+    rank: &Rank,
+    losses: Vec<NodeId>,
+    outputs: Vec<(NodeId, Arc<Buffer>)>,
+    seed: Buffer,
+    deferred: Option<Vec<WeightGradientJob>>,
+) -> Vec<WeightGradientJob> {
+    let seed = Arc::new(seed);
+    let losses = losses.into_iter().map(|root| (root, Arc::clone(&seed)));
+    let roots: Vec<_> = losses.chain(outputs).collect();
+    run_nodes(rank, roots, Some(seed), deferred, |_| false).1
+}
+
+/// Computes deferred weight gradients, in order.
+pub(super) fn run_weight_gradient_jobs(rank: &Rank, jobs: Vec<WeightGradientJob>) {
+    let start = scope::begin();
+    let gradients = TapeGradients { rank, slots: Vec::new(), seed: None, deferred: None };
+    jobs.into_iter().for_each(|job| job(&gradients));
+    scope::record("weight gradients", start);
 }
 
 /// Runs the tape of a recomputed segment backward from `roots`, each with its gradient, and clears it.
@@ -161,19 +244,21 @@ pub(super) fn backpropagate_segment(
     rank: &Rank,
     roots: impl IntoIterator<Item = (NodeId, Arc<Buffer>)>,
 ) {
-    run_nodes(rank, roots, None, |_| false);
+    run_nodes(rank, roots, None, None, |_| false);
 }
 
-/// Runs the tape backward, and returns the operations that no gradient has reached and that `keep` selects.
+/// Runs the tape backward. Returns the operations that no gradient has reached and that `keep` selects, and the deferred
+/// weight gradients.
 fn run_nodes(
     rank: &Rank,
     roots: impl IntoIterator<Item = (NodeId, Arc<Buffer>)>,
     seed: Option<Arc<Buffer>>,
+    deferred: Option<Vec<WeightGradientJob>>,
     keep: impl Fn(&TapeNode) -> bool,
-) -> Vec<TapeNode> {
-    let mut nodes = rank.tape().take_nodes();
+) -> (Vec<TapeNode>, Vec<WeightGradientJob>) {
+    let mut nodes = rank.tape().nodes.take();
     let slots = nodes.iter().map(|node| (node.serial, None)).collect();
-    let mut gradients = TapeGradients { rank, slots, seed };
+    let mut gradients = TapeGradients { rank, slots, seed, deferred };
     for (root, gradient) in roots {
         gradients.add(&root, gradient);
     }
@@ -198,5 +283,5 @@ fn run_nodes(
         scope::record(("backward", open.trim_end_matches("::forward")), start);
     }
     kept.reverse();
-    kept
+    (kept, gradients.deferred.unwrap_or_default())
 }

@@ -22,6 +22,32 @@ pub(crate) struct BackwardPass {
     wanted: Option<Vec<Rc<Unit>>>,
     /// Units that hold gradients of the step.
     units: RefCell<Vec<Rc<Unit>>>,
+    /// Units whose gradients are complete after the running backward of a micro-batch.
+    completed: RefCell<CompletedUnits>,
+    /// Number of micro-batch passes whose weight gradients are deferred, and not yet computed.
+    deferred: Cell<usize>,
+}
+
+/// Units whose gradients of the step are complete after the backward of a micro-batch, so that their last reduction starts.
+#[derive(Default)]
+pub(crate) enum CompletedUnits {
+    /// None: further micro-batches follow.
+    #[default]
+    None,
+    /// All that hold gradients of the step.
+    All,
+    /// Those listed, also if no gradient reached them.
+    Listed(Vec<Rc<Unit>>),
+}
+
+impl CompletedUnits {
+    fn contains(&self, unit: &Rc<Unit>) -> bool {
+        match self {
+            CompletedUnits::None => false,
+            CompletedUnits::All => true,
+            CompletedUnits::Listed(units) => units.iter().any(|one| Rc::ptr_eq(one, unit)),
+        }
+    }
 }
 
 /// Backward passes of a rank.
@@ -58,14 +84,25 @@ impl BackwardPass {
         let count = &rank.session_state::<BackwardPasses>().count;
         let (number, wanted) = (count.get() + 1, wanted.map(<[_]>::to_vec));
         count.set(number);
-        Rc::new(BackwardPass { number, line, wanted, units: RefCell::default() })
+        Rc::new(BackwardPass::with_units(number, line, wanted, Vec::new()))
     }
 
     /// Returns the latest backward, whose gradients a replayed CUDA graph has left in the units.
     pub(crate) fn latest(rank: &Rank, line: &'static Location<'static>) -> Rc<BackwardPass> {
         let number = rank.session_state::<BackwardPasses>().count.get();
-        let units = rank.units().into_iter().filter(|unit| unit.has_gradient_of(number)).collect();
-        Rc::new(BackwardPass { number, line, wanted: None, units: RefCell::new(units) })
+        let units = rank.units().into_iter().filter(|unit| unit.has_gradient_of(number));
+        let units: Vec<_> = units.inspect(|unit| unit.reopen_gradient()).collect();
+        Rc::new(BackwardPass::with_units(number, line, None, units))
+    }
+
+    fn with_units(
+        number: u64,
+        line: &'static Location<'static>,
+        wanted: Option<Vec<Rc<Unit>>>,
+        units: Vec<Rc<Unit>>,
+    ) -> BackwardPass {
+        let (completed, deferred) = (RefCell::default(), Cell::new(0));
+        BackwardPass { number, line, wanted, units: RefCell::new(units), completed, deferred }
     }
 
     /// Returns the line of the first `backward` of the step.
@@ -83,8 +120,10 @@ impl BackwardPass {
         self.units().iter().flat_map(|unit| unit.params()).collect()
     }
 
-    /// Begins the backward of one micro-batch in the units that already hold gradients of the step.
-    pub(crate) fn begin_micro_batch(&self) {
+    /// Begins the backward of one micro-batch in the units that already hold gradients of the step. Those of `completed`
+    /// are complete after it.
+    pub(crate) fn begin_micro_batch(&self, completed: CompletedUnits) {
+        self.completed.replace(completed);
         for unit in self.units().iter() {
             unit.set_gradient_owner(self.pending_owner());
             unit.begin_backward();
@@ -93,9 +132,62 @@ impl BackwardPass {
 
     /// Ends the backward of one micro-batch: starts the reduction of all gradients that are complete.
     pub(crate) fn end_micro_batch(&self, rank: &Rank) {
+        if let CompletedUnits::Listed(units) = &*self.completed.borrow() {
+            for unit in units {
+                self.acquire(unit);
+            }
+        }
         // Units that no gradient reached still take part in the reductions.
-        self.units().iter().for_each(|unit| unit.start_reduction());
+        self.units().iter().for_each(|unit| self.reduce_gradient_of(unit));
         rank.advance_reduction();
+        rank.prune_use_counts();
+    }
+
+    /// Starts the reduction of the gradient of `unit`, to which the running micro-batch adds nothing more.
+    pub(super) fn reduce_gradient_of(&self, unit: &Rc<Unit>) {
+        unit.start_reduction(self.completed.borrow().contains(unit));
+    }
+
+    /// Counts a micro-batch pass whose weight gradients are deferred.
+    pub(crate) fn begin_deferred(&self) {
+        self.deferred.set(self.deferred.get() + 1);
+    }
+
+    /// Counts a micro-batch pass whose deferred weight gradients were computed.
+    pub(crate) fn end_deferred(&self) {
+        self.deferred.set(self.deferred.get() - 1);
+    }
+
+    /// Checks that no weight gradients of the step are deferred.
+    ///
+    /// # Panics
+    /// If `DeferredWeightGradients` were not run: the gradients would lack a micro-batch.
+    #[track_caller]
+    pub(crate) fn check_no_deferred(&self) {
+        let count = self.deferred.get();
+        assert!(
+            count == 0,
+            "the weight gradients of {count} passes of the step at {} are deferred, and were not computed: call `run` on \
+             each `DeferredWeightGradients` before the gradients are complete",
+            self.line
+        );
+    }
+
+    /// Checks that the last reduction has started for all units that hold gradients of the step.
+    ///
+    /// # Panics
+    /// If a unit was not completed by any pass: its gradient would not be reduced over the ranks.
+    #[track_caller]
+    pub(crate) fn check_complete(&self) {
+        let is_open = |unit: &&Rc<Unit>| !unit.is_empty() && !unit.is_gradient_complete();
+        if let Some(unit) = self.units().iter().find(is_open) {
+            panic!(
+                "the gradient of `{}` from the step at {} was not completed: list its unit in \
+                 `WeightGradients::Now {{ complete }}`, or in `DeferredWeightGradients::run`, of the last pass that reaches it",
+                unit.name(),
+                self.line
+            );
+        }
     }
 
     /// Returns true if gradients of `unit` are wanted.

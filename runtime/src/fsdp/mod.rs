@@ -8,6 +8,7 @@ mod param_gradient;
 mod param_values;
 mod prefetch;
 mod read_log;
+mod recorded_uses;
 mod unit;
 mod units;
 
@@ -15,8 +16,9 @@ pub use param::ParamRef;
 pub use param_entry::Init;
 pub use unit::{Unit, UnitSlice};
 
-pub(crate) use backward_pass::BackwardPass;
+pub(crate) use backward_pass::{BackwardPass, CompletedUnits};
 pub(crate) use param_entry::Role;
 pub(crate) use param_gradient::InBackward;
 pub(crate) use prefetch::StepPhase;
+pub(crate) use recorded_uses::{ForwardRecord, UnitUse};
 pub(crate) use unit::CapturedBuffers;

@@ -7,6 +7,7 @@ use crate::context::Rank;
 use crate::layout::AxisSet;
 
 use super::param::ParamRef;
+use super::recorded_uses::UnitUse;
 use super::unit::UnitSlice;
 
 /// Access of a backward function to a parameter's values.
@@ -27,12 +28,12 @@ impl ParamRef {
     }
 
     /// Counts a use that is recorded for backward, and whose gradient is partial over `axes`.
-    pub(crate) fn begin_use(&self, axes: AxisSet, in_backward: InBackward) {
+    pub(crate) fn begin_use(&self, axes: AxisSet, in_backward: InBackward) -> UnitUse {
         self.note_gradient_axes(axes);
-        self.unit.begin_use();
         if in_backward == InBackward::Reads {
             self.unit.note_backward_read();
         }
+        self.unit.begin_use()
     }
 
     /// Returns this rank's block of the reduced gradient in f32, row-major; zeros without contributions. If it is sharded

@@ -45,7 +45,7 @@ pub(crate) enum StepPhase {
 }
 
 /// Consecutive reads of one unit's values in a forward pass.
-struct UnitRead {
+pub(super) struct UnitRead {
     unit: Weak<Unit>,
     /// True if backward reads the values too.
     is_read_in_backward: bool,
@@ -77,6 +77,14 @@ impl Prefetcher {
     /// Returns the current phase.
     pub(crate) fn phase(&self) -> StepPhase {
         self.phase
+    }
+
+    /// Exchanges the reads of the current forward pass with `reads`, those of another one.
+    pub(super) fn swap_reads(&mut self, reads: &mut Vec<UnitRead>) {
+        std::mem::swap(&mut self.reads, reads);
+        self.forward_position = None;
+        // The next read is noted, even if it is of the unit that the other forward pass has read last.
+        self.current = None;
     }
 
     /// Notes that backward will read the values of `unit`, which were just read.

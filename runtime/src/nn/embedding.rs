@@ -170,7 +170,7 @@ impl Operation<Count<0>, Count<1>> for LookUp {
         _: AlwaysRecomputed<()>,
     ) {
         let OperationBackward { gradients, params: [table_use], gradient: dy, .. } = backward;
-        gradients.compute_param_gradients(move |gradients| {
+        gradients.weight_gradient(move |gradients| {
             let backend = gradients.rank.backend();
             table_use.finish(gradients, |mut dtable, accumulate| {
                 if !accumulate {

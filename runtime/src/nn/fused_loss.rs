@@ -108,9 +108,8 @@ impl Operation<Count<1>, Count<1>> for HeadOperation {
         if seed != 1.0 {
             gradients.rank.backend().scale(dx.view_mut(), seed);
         }
-        gradients.compute_param_gradients(move |gradients| {
-            dweight.finish(&weight_use, gradients, seed);
-        });
+        // Not deferred: the sum, or the logits' gradient, would be kept until then.
+        dweight.finish(&weight_use, gradients, seed);
         x.add_gradient(gradients, Arc::new(dx));
     }
 }

@@ -128,6 +128,28 @@ impl Gradients<Accumulating> {
         Gradients { rank, pass, counts: BTreeMap::new(), scale: 1.0, state: PhantomData }
     }
 
+    /// Begins the gradients of a step that consists of [`ForwardPass`](super::ForwardPass)es: the backward of each adds to
+    /// them.
+    #[track_caller]
+    pub fn of_passes(rank: &Rank) -> Gradients<Accumulating> {
+        let rank = rank.with_whole_batch();
+        let pass = BackwardPass::new(&rank, Location::caller(), None);
+        Gradients { rank, pass, counts: BTreeMap::new(), scale: 1.0, state: PhantomData }
+    }
+
+    /// Returns the gradients after the last [`ForwardPass`](super::ForwardPass), with which all units were complete.
+    ///
+    /// # Panics
+    /// If a unit was listed as complete with no pass, so that its gradient would not be reduced over the ranks, or weight
+    /// gradients were deferred and not computed.
+    #[track_caller]
+    pub fn complete(self) -> Gradients<Pending> {
+        self.pass.check_valid();
+        self.pass.check_no_deferred();
+        self.pass.check_complete();
+        self.with_state()
+    }
+
     /// Accumulates the gradient of a micro-batch that is not the last one.
     ///
     /// Losses of different shapes are pooled: the result is the gradient of the sum of all losses, divided by the number of
@@ -157,12 +179,26 @@ impl Gradients<Accumulating> {
     pub(super) fn add<State>(mut self, losses: Losses, last: bool) -> Gradients<State> {
         self.rank.check_same(losses.rank());
         let (roots, counts) = losses.into_parts();
+        self.add_counts(counts);
+        if last {
+            self.pass.check_no_deferred();
+        }
+        run_backward(&self.rank, &self.pass, roots, last);
+        self.with_state()
+    }
+}
+
+impl Gradients<Accumulating> {
+    /// Adds the elements that further losses count on this rank.
+    pub(super) fn add_counts(&mut self, counts: BTreeMap<AxisSet, u64>) {
         for (axes, count) in counts {
             *self.counts.entry(axes).or_default() += count;
         }
-        self.rank.set_last_micro_batch(last);
-        run_backward(&self.rank, &self.pass, roots);
-        self.with_state()
+    }
+
+    /// Returns the backward pass whose units hold the gradients.
+    pub(super) fn backward_pass(&self) -> &Rc<BackwardPass> {
+        &self.pass
     }
 }
 

@@ -4,6 +4,7 @@ mod combine;
 mod contract;
 mod cuda_graphs;
 mod elementwise;
+mod forward_pass;
 pub mod function;
 mod gradients;
 mod in_flight;
@@ -24,6 +25,7 @@ pub use combine::{
     Accumulate, Combine, Moved, Product, Scale, TakenByValue, TakesValues, Trailing,
 };
 pub use contract::{Contract, FromValue};
+pub use forward_pass::{ActivationGradients, ForwardPass};
 pub use gradients::{Accumulating, Applicable, Gradients, Pending, Reduced, Summed, Unsummed};
 pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
 pub use loss::{Loss, ScalesLoss};
@@ -38,7 +40,9 @@ pub use softmax::LastLocal;
 pub use tokens::{Targets, Tokens};
 pub use typed::{Operand, Param, Tensor};
 
-pub use crate::autograd::{CheckpointedSegment, SavePolicy, SegmentData};
+pub use crate::autograd::{
+    CheckpointedSegment, DeferredWeightGradients, SavePolicy, SegmentData, WeightGradients,
+};
 pub use crate::context::{Rank, Scope, Settings, ZeroStage, scope};
 pub use crate::fsdp::{Init, ParamRef, Unit, UnitSlice};
 pub use crate::mesh::Extent;

@@ -47,6 +47,11 @@ impl OpenSegments {
         self.recomputing.get() > 0
     }
 
+    /// Returns true if no segment is being computed.
+    pub(crate) fn is_none_open(&self) -> bool {
+        self.open.borrow().is_empty()
+    }
+
     /// Counts FLOPs of recomputation, also those of a replayed CUDA graph.
     pub(crate) fn count_flops(&self, flops: u64) {
         self.recomputed_flops.set(self.recomputed_flops.get() + flops);

@@ -53,14 +53,3 @@ pub(crate) struct OperationBackward<'g, 'r, X: Arity, P: Arity> {
     /// Gradient of the output.
     pub(crate) gradient: Arc<Buffer>,
 }
-
-impl TapeGradients<'_> {
-    /// Runs `job`, which computes gradients of parameters only: no other backward function waits for it, so a schedule
-    /// may run it later.
-    pub(crate) fn compute_param_gradients(
-        &mut self,
-        job: impl FnOnce(&TapeGradients<'_>) + 'static,
-    ) {
-        job(self);
-    }
-}

@@ -37,7 +37,9 @@ impl MatmulBackward {
     ) {
         let rank = gradients.rank;
         let MatmulDims { m, k, n, transposed } = self.dims;
-        self.x.prefetch(rank);
+        if !gradients.defers_weight_gradients() {
+            self.x.prefetch(rank);
+        }
         if let Some(source) = self.x.source() {
             let weight = &self.weight;
             gradients.accumulate(source, m * k, |dx, accumulate| {
@@ -46,7 +48,7 @@ impl MatmulBackward {
                 rank.backend().gemm(&gemm, dy.view(), weight.view(), dx);
             });
         }
-        gradients.compute_param_gradients(move |gradients| {
+        gradients.weight_gradient(move |gradients| {
             self.finish_params(gradients, &dy, bias);
         });
     }

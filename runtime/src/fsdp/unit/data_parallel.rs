@@ -14,30 +14,11 @@ use crate::layout::AxisSet;
 use super::super::param_entry::ParamEntry;
 use super::{FSDP, REPLICAS, Unit};
 
-/// Gradient reductions of one rank.
-struct ReductionQueue {
-    /// The unit whose reduction started last.
-    latest: RefCell<Weak<Unit>>,
-    is_last_micro_batch: Cell<bool>,
-}
-
-impl Default for ReductionQueue {
-    fn default() -> Self {
-        ReductionQueue { latest: RefCell::default(), is_last_micro_batch: Cell::new(true) }
-    }
-}
+/// The unit of a rank whose gradient reduction started last.
+#[derive(Default)]
+struct LatestReduction(RefCell<Weak<Unit>>);
 
 impl Rank {
-    /// Returns true if gradients are complete after the current or next backward.
-    fn is_last_micro_batch(&self) -> bool {
-        self.session_state::<ReductionQueue>().is_last_micro_batch.get()
-    }
-
-    /// Sets whether gradients are complete after the next backward.
-    pub(crate) fn set_last_micro_batch(&self, is_last: bool) {
-        self.session_state::<ReductionQueue>().is_last_micro_batch.set(is_last);
-    }
-
     /// Advances the reduction that started last.
     pub(crate) fn advance_reduction(&self) {
         self.advance_reduction_before(&Weak::new());
@@ -45,7 +26,7 @@ impl Rank {
 
     /// Advances the reduction that started before that of `unit`: its reduce-scatter has had time to arrive.
     fn advance_reduction_before(&self, unit: &Weak<Unit>) {
-        let previous = self.session_state::<ReductionQueue>().latest.replace(Weak::clone(unit));
+        let previous = self.session_state::<LatestReduction>().0.replace(Weak::clone(unit));
         if let Some(previous) = previous.upgrade() {
             previous.finish_reduce_scatter();
         }
@@ -60,6 +41,8 @@ pub(super) struct Reduction {
     has_contribution: Cell<bool>,
     /// True if the reduction of this backward's gradient has started.
     is_started: Cell<bool>,
+    /// True if the last reduction of the step has started: nothing may be added to the gradient.
+    is_complete: Cell<bool>,
 }
 
 /// Collective of a gradient reduction that is in progress.
@@ -79,6 +62,7 @@ impl Unit {
     pub(crate) fn begin_gradient(&self) {
         self.finish_reduction();
         self.reset_contributions();
+        self.reopen_gradient();
         if let Some(shard) = &mut *self.gradient.shard.borrow_mut() {
             shard.view_mut().clear();
         }
@@ -90,25 +74,47 @@ impl Unit {
     }
 
     /// Notes that an operation contributes to the gradient.
+    ///
+    /// # Panics
+    /// If the gradient was declared complete before.
     pub(crate) fn note_contribution(&self) {
+        assert!(
+            !self.is_gradient_complete(),
+            "the backward{} adds to the gradient of `{}` after its reduction over the ranks has started: the unit is \
+             among those that an earlier pass was to complete, by `WeightGradients::Now {{ complete }}` or \
+             `DeferredWeightGradients::run`; list it with the last pass that reaches it",
+            self.rank.backward_line(),
+            self.name
+        );
         self.reduction.has_contribution.set(true);
+    }
+
+    /// Returns true if the last reduction of the step has started.
+    pub(crate) fn is_gradient_complete(&self) -> bool {
+        self.reduction.is_complete.get()
+    }
+
+    /// Allows further contributions to the gradient of the step.
+    pub(crate) fn reopen_gradient(&self) {
+        self.reduction.is_complete.set(false);
     }
 
     fn reset_contributions(&self) {
         self.entries().iter().for_each(|param| param.reset_gradient());
     }
 
-    /// Starts the reduction of the gradient, which is complete on this rank, in the background. Below ZeRO stage 2,
-    /// micro-batches are accumulated first, and the last one starts the reduction.
-    pub(crate) fn start_reduction(&self) {
-        let is_last = self.rank.is_last_micro_batch();
+    /// Starts the reduction of the gradient of a micro-batch, which is complete on this rank, in the background. Below
+    /// ZeRO stage 2, micro-batches are accumulated first, and the last one, `is_last`, starts the reduction.
+    pub(crate) fn start_reduction(&self, is_last: bool) {
         let per_micro_batch = self.stage() >= ZeroStage::Gradients;
         if self.is_empty()
+            || self.is_gradient_complete()
             || !(is_last || per_micro_batch)
             || self.reduction.is_started.replace(true)
         {
             return;
         }
+        self.reduction.is_complete.set(is_last);
         self.rank.advance_reduction_before(&self.this);
         if per_micro_batch && !self.reduction.has_contribution.replace(false) {
             // No rank contributes in this backward.

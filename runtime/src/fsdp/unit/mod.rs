@@ -42,8 +42,6 @@ pub struct Unit {
     values: Values,
     gradient: Gradient,
     reduction: Reduction,
-    /// Recorded uses whose backward functions have not run: at zero, the gradient is complete.
-    uses: Cell<usize>,
     /// The units of the model that this one is part of, itself included.
     model: RefCell<Vec<Weak<Unit>>>,
     /// The backward pass whose gradients the buffers hold.
@@ -63,7 +61,6 @@ impl Unit {
             values: Values::default(),
             gradient: Gradient::default(),
             reduction: Reduction::default(),
-            uses: Cell::new(0),
             model: RefCell::default(),
             gradient_owner: Cell::default(),
             version: Cell::new(0),
@@ -152,25 +149,6 @@ impl Unit {
     /// Restores the version of the values together with values that were saved.
     pub(crate) fn set_version(&self, version: u64) {
         self.version.set(version);
-    }
-
-    /// Counts a use that is recorded for backward.
-    pub(crate) fn begin_use(&self) {
-        self.uses.set(self.uses.get() + 1);
-    }
-
-    /// Counts off a use that no backward will run.
-    pub(crate) fn drop_use(&self) {
-        self.uses.set(self.uses.get() - 1);
-    }
-
-    /// Counts off a use whose backward function has run; after the last one, the gradient is complete and its reduction
-    /// starts.
-    pub(crate) fn end_use(&self) {
-        self.drop_use();
-        if self.uses.get() == 0 {
-            self.start_reduction();
-        }
     }
 
     /// Returns the part of a range of the flat buffers that this rank updates, relative to the buffers and relative to

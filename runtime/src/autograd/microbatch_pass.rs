@@ -1,0 +1,261 @@
+//! Forward passes of micro-batches on tapes of their own, whose backward passes run later, in any order.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+
+use crate::backend::{Buffer, Category, DType};
+use crate::context::{Rank, ZeroStage};
+use crate::fsdp::{BackwardPass, CompletedUnits, StepPhase, Unit};
+
+use super::backward::{in_backward_phase, loss_gradient, run_micro_batch};
+use super::segment_data::{Part, compute_activations};
+use super::tape::{NodeId, Tape, WeightGradientJob, backpropagate_pass, run_weight_gradient_jobs};
+use super::value::Value;
+
+/// Forward pass of one micro-batch through a part of a model, on a tape of its own: several can be recorded before the
+/// backward of the first one. Dropped without backward, it leaves nothing behind.
+#[must_use = "a recorded pass does nothing until `backward`"]
+pub(crate) struct MicrobatchPass {
+    rank: Rank,
+    tape: Tape,
+    /// For each part of the input, the leaf of the tape that it is; `None` for token ids.
+    inputs: Vec<Option<InputLeaf>>,
+    /// For each part of the output, the operation that has computed it; `None` for token ids.
+    outputs: Vec<Option<OutputRoot>>,
+    /// The operations that have computed the losses of the output, if there are any.
+    losses: Option<Vec<NodeId>>,
+}
+
+/// An activation that enters the pass.
+struct InputLeaf {
+    gradient: Rc<Cell<Option<Arc<Buffer>>>>,
+    dtype: DType,
+    len: usize,
+}
+
+/// An activation that leaves the pass.
+struct OutputRoot {
+    node: Option<NodeId>,
+    /// Its numbers, which are not kept for the backward of what follows.
+    data: Weak<Buffer>,
+    dtype: DType,
+    len: usize,
+}
+
+/// Gradients of the parts of an input or output: `None` for token ids, and for outputs that no loss depends on.
+pub(crate) type PartGradients = Vec<Option<Arc<Buffer>>>;
+
+/// Time at which the backward of a [`ForwardPass`](crate::tensor::ForwardPass) computes the gradients of weights.
+#[derive(Clone, Copy)]
+pub enum WeightGradients<'a> {
+    /// In the backward pass.
+    Now {
+        /// Units whose gradients of the step are complete after it: their reduction over the ranks starts.
+        complete: &'a [Rc<Unit>],
+    },
+    /// Later, by [`DeferredWeightGradients::run`], which zero-bubble pipeline schedules use to fill idle time. Deferred are
+    /// the weights of matmuls with the biases that are fused into them, and those of embeddings. Other gradients are
+    /// computed in the backward pass, as are those of all weights inside of recomputed segments, and at ZeRO stages 2
+    /// and 3, where memory for them would be needed until then.
+    Deferred,
+}
+
+impl MicrobatchPass {
+    /// Records `body`, and returns its output. Gradients flow into `inputs` and not beyond, and none flows back from the
+    /// output: [`backward`](Self::backward) takes its gradients.
+    ///
+    /// # Panics
+    /// Inside of another pass, a backward pass, a recomputed segment or an evaluation.
+    #[track_caller]
+    pub(crate) fn record(
+        rank: &Rank,
+        inputs: &[Part],
+        body: impl FnOnce(Vec<Part>) -> Vec<Part>,
+    ) -> (Vec<Part>, MicrobatchPass) {
+        check_no_other_pass(rank);
+        // Deferred operations of the inputs are recorded on the tape that they belong to.
+        compute_activations(inputs);
+        let mut tape = Tape::default();
+        let (leaves, outputs) = rank.with_tape(&mut tape, || {
+            let leaves: Vec<_> =
+                inputs.iter().map(|part| part.activation().map(make_leaf)).collect();
+            let parts = inputs.iter().zip(&leaves).map(|(part, leaf)| {
+                let node = leaf.as_ref().map(|(node, _)| node.clone());
+                part.map_activation(|value| value.made_by(node))
+            });
+            let outputs = body(parts.collect());
+            compute_activations(&outputs);
+            (leaves, outputs)
+        });
+        let pass = MicrobatchPass {
+            rank: rank.clone(),
+            tape,
+            inputs: leaves.into_iter().map(|leaf| Some(leaf?.1)).collect(),
+            outputs: outputs.iter().map(|part| part.activation().map(OutputRoot::new)).collect(),
+            losses: None,
+        };
+        let outputs = outputs.iter().map(|part| part.map_activation(|value| value.made_by(None)));
+        (outputs.collect(), pass)
+    }
+
+    /// Records losses of the output, so that they are part of the pass: `body` takes `outputs`, which were returned by
+    /// [`record`](Self::record), and returns the operations that have computed the losses, and a result.
+    ///
+    /// # Panics
+    /// If `outputs` are those of another pass.
+    #[track_caller]
+    pub(crate) fn record_losses<T>(
+        &mut self,
+        outputs: &[Part],
+        body: impl FnOnce(Vec<Part>) -> (Vec<NodeId>, T),
+    ) -> T {
+        check_no_other_pass(&self.rank);
+        assert_eq!(outputs.len(), self.outputs.len(), "the parts of the output of a pass");
+        let parts: Vec<Part> = outputs
+            .iter()
+            .zip(&self.outputs)
+            .map(|(part, root)| part.map_activation(|value| OutputRoot::attach(root, value)))
+            .collect();
+        let (losses, result) = self.rank.with_tape(&mut self.tape, || body(parts));
+        self.losses.get_or_insert_default().extend(losses);
+        result
+    }
+
+    /// Runs the backward of the recorded losses, and of the outputs from their gradients, if given. Adds the gradients of parameters
+    /// to those of `step`. Returns the gradients of the inputs, zeros if none arrived, and the deferred weight gradients.
+    ///
+    /// # Panics
+    /// If there are neither losses nor gradients of the outputs, a gradient does not have the dtype and the length of its output, or the pass has used a tensor of another one.
+    #[track_caller]
+    pub(crate) fn backward(
+        mut self,
+        step: &Rc<BackwardPass>,
+        output_gradients: Option<PartGradients>,
+        weights: WeightGradients<'_>,
+    ) -> (PartGradients, Option<DeferredWeightGradients>) {
+        let rank = &self.rank;
+        check_no_other_pass(rank);
+        step.check_valid();
+        assert!(
+            output_gradients.is_some() || self.losses.is_some(),
+            "the backward of a pass begins with the gradients of its output, or with a loss: it has neither"
+        );
+        let output_gradients = output_gradients.unwrap_or_else(|| vec![None; self.outputs.len()]);
+        assert_eq!(output_gradients.len(), self.outputs.len(), "the parts of the output of a pass");
+        let seeds = self.outputs.into_iter().zip(output_gradients);
+        let seeds = seeds.filter_map(|(root, gradient)| root?.seed(gradient?)).collect();
+        let (completed, is_deferred) = match weights {
+            WeightGradients::Now { complete } => (CompletedUnits::Listed(complete.to_vec()), false),
+            WeightGradients::Deferred => (CompletedUnits::None, true),
+        };
+        let can_defer = rank.zero_stage() < ZeroStage::Gradients;
+        let jobs = (is_deferred && can_defer).then(Vec::new);
+        let losses = self.losses.unwrap_or_default();
+        let jobs = rank.with_tape(&mut self.tape, || {
+            run_micro_batch(rank, step, completed, || {
+                in_backward_phase(rank, || {
+                    backpropagate_pass(rank, losses, seeds, loss_gradient(rank), jobs)
+                })
+            })
+        });
+        let gradients = self.inputs.iter().map(|leaf| Some(leaf.as_ref()?.gradient_or_zeros(rank)));
+        let gradients = gradients.collect();
+        let deferred = is_deferred.then(|| {
+            step.begin_deferred();
+            DeferredWeightGradients { rank: rank.clone(), step: Rc::clone(step), jobs }
+        });
+        (gradients, deferred)
+    }
+}
+
+/// Records a leaf for an activation that enters a pass.
+fn make_leaf(value: &Value) -> (NodeId, InputLeaf) {
+    let gradient = Rc::new(Cell::new(None));
+    let arrived = Rc::clone(&gradient);
+    let node = value.rank().tape().record(move |_, gradient| arrived.set(Some(gradient)));
+    let dtype = value.settle().data.dtype();
+    (node, InputLeaf { gradient, dtype, len: value.len() })
+}
+
+impl InputLeaf {
+    fn gradient_or_zeros(&self, rank: &Rank) -> Arc<Buffer> {
+        self.gradient.take().unwrap_or_else(|| {
+            Arc::new(rank.allocator().zeros(self.dtype, self.len, Category::Activations))
+        })
+    }
+}
+
+impl OutputRoot {
+    fn new(value: &Value) -> OutputRoot {
+        let node = value.recorded_node();
+        let data = value.settle().data;
+        OutputRoot { node, data: Arc::downgrade(&data), dtype: data.dtype(), len: data.len() }
+    }
+
+    /// Returns `value`, the output that left the pass, with the operation that has computed it.
+    #[track_caller]
+    fn attach(root: &Option<OutputRoot>, value: &Value) -> Value {
+        let is_output =
+            |root: &&OutputRoot| root.data.as_ptr() == Arc::as_ptr(&value.settle().data);
+        let Some(root) = root.as_ref().filter(is_output) else {
+            panic!("a loss of a pass is computed from the output of another one");
+        };
+        value.made_by(root.node.clone())
+    }
+
+    /// Returns the operation that has computed the output, and its gradient.
+    #[track_caller]
+    fn seed(self, gradient: Arc<Buffer>) -> Option<(NodeId, Arc<Buffer>)> {
+        assert!(
+            (gradient.dtype(), gradient.len()) == (self.dtype, self.len),
+            "the gradient of an output of a pass has {} elements of {:?}, and the output {} of {:?}",
+            gradient.len(),
+            gradient.dtype(),
+            self.len,
+            self.dtype
+        );
+        Some((self.node?, gradient))
+    }
+}
+
+/// Checks that a pass can be recorded or run backward: that the rank records, on the tape of no other pass.
+#[track_caller]
+fn check_no_other_pass(rank: &Rank) {
+    let is_between = rank.is_recording()
+        && rank.prefetcher().phase() == StepPhase::Forward
+        && rank.running_backward().is_none()
+        && rank.segments().is_none_open()
+        && !rank.tape().is_of_pass();
+    assert!(
+        is_between,
+        "a `ForwardPass` is recorded, or run backward, inside of `rank.evaluate(..)`, a recomputed segment, a backward pass \
+         or another `ForwardPass`: do it outside of them"
+    );
+}
+
+/// Weight gradients of a [`ForwardPass`](crate::tensor::ForwardPass) that its backward has
+/// [deferred](WeightGradients::Deferred).
+#[must_use = "the gradients of the step lack those of these weights until `run`"]
+pub struct DeferredWeightGradients {
+    rank: Rank,
+    step: Rc<BackwardPass>,
+    jobs: Vec<WeightGradientJob>,
+}
+
+impl DeferredWeightGradients {
+    /// Computes the gradients, in the order in which backward has reached the weights. Those of `complete` are then
+    /// complete in this step: their reduction over the ranks starts.
+    ///
+    /// # Panics
+    /// If another backward has overwritten the gradients of the step, or a weight was changed since the forward pass.
+    #[track_caller]
+    pub fn run(self, complete: &[Rc<Unit>]) {
+        let DeferredWeightGradients { rank, step, jobs } = self;
+        step.check_valid();
+        run_micro_batch(&rank, &step, CompletedUnits::Listed(complete.to_vec()), || {
+            run_weight_gradient_jobs(&rank, jobs);
+        });
+        step.end_deferred();
+    }
+}

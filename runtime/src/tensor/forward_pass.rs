@@ -1,0 +1,134 @@
+//! Forward passes of micro-batches whose backward passes run later, in any order.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::autograd::{MicrobatchPass, PartGradients, SegmentData, data_of_parts, parts_of};
+use crate::backend::Buffer;
+use crate::context::Rank;
+use crate::layout::AxisSet;
+
+use super::{Accumulating, DeferredWeightGradients, Gradients, Losses, WeightGradients};
+
+/// Forward pass of one micro-batch through a model or a part of it, from an input `X` to an output `Y`. Several can be
+/// recorded before the backward of the first one, which pipeline schedules need.
+///
+/// Gradients do not flow out of a pass by themselves: its input and its output are separated from the operations around
+/// it. [`backward`](Self::backward) takes the gradients of the output, or begins with a [loss](Self::add_loss), and
+/// returns those of the input, which the pass before takes. The gradients of parameters are added to the
+/// [`Gradients`] of the step, in the order of the backward passes.
+///
+/// A pass that is dropped without backward leaves nothing behind.
+///
+/// ```
+/// # use meshwright::backend::cpu::CpuBackend;
+/// # use meshwright::comm::RankComms;
+/// # use meshwright::nn::declare;
+/// # use meshwright::tensor::{ForwardPass, Loss};
+/// use meshwright::prelude::*;
+///
+/// dims! { Batch @ data, Hidden, Ffn }
+///
+/// #[model]
+/// struct Mlp {
+///     up: Linear<Hidden, Ffn>,
+///     down: Linear<Ffn, Hidden>,
+/// }
+///
+/// # let shape: meshwright::mesh::MeshShape = "dp=1".parse().unwrap();
+/// # let rank = Rank::new(RankComms::single(&shape), Box::new(CpuBackend::new(1)), 0);
+/// # let sizes = Sizes::new().with::<Hidden>(2).with::<Ffn>(4);
+/// # let (model, built) = declare::<Mlp>(&rank, &sizes).unwrap().build().unwrap();
+/// type Stream = Tensor<(Batch, Hidden)>;
+///
+/// let x = Stream::from_fn(&rank, &[3, 2], |index| index[1] as f32);
+/// let mut gradients = Gradients::of_passes(&rank);
+/// let (y, first) = ForwardPass::record(&rank, &x, |x| model.up.forward(x).gelu());
+/// let (z, mut second) = ForwardPass::record(&rank, &y, |y| model.down.forward(y));
+///
+/// second.add_loss(&z, Loss::mean_of);
+/// let complete = WeightGradients::Now { complete: &built.units };
+/// let (dy, _) = second.backward(&mut gradients, None, WeightGradients::Now { complete: &[] });
+/// first.backward(&mut gradients, Some(dy), complete);
+/// let gradients = gradients.complete().reduce();
+/// assert!(gradients.norm() > 0.0);
+/// ```
+#[must_use = "a recorded pass does nothing until `backward`"]
+pub struct ForwardPass<X, Y> {
+    pass: MicrobatchPass,
+    /// Elements that the losses count on this rank, by the axes over which the counts are still to be summed.
+    counts: BTreeMap<AxisSet, u64>,
+    data: PhantomData<fn(X) -> Y>,
+}
+
+/// Gradients of the activations in `X`, the input of a [`ForwardPass`] and the output of the pass before.
+pub struct ActivationGradients<X> {
+    rank: Rank,
+    parts: PartGradients,
+    data: PhantomData<fn() -> X>,
+}
+
+impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
+    /// Records `body`, and returns its output.
+    ///
+    /// # Panics
+    /// Inside of `rank.evaluate(..)`, of a recomputed segment, of a backward pass or of another `ForwardPass`.
+    #[track_caller]
+    pub fn record(rank: &Rank, input: &X, body: impl FnOnce(&X) -> Y) -> (Y, ForwardPass<X, Y>) {
+        let body = |parts| parts_of(&body(&data_of_parts(parts)));
+        let (output, pass) = MicrobatchPass::record(rank, &parts_of(input), body);
+        let pass = ForwardPass { pass, counts: BTreeMap::new(), data: PhantomData };
+        (data_of_parts(output), pass)
+    }
+
+    /// Adds a loss of `output`, which [`record`](Self::record) has returned, to the pass. The operations of the loss belong
+    /// to the pass: a stage that ends with the loss can compute it immediately before its backward, and holds what it
+    /// needs for one micro-batch only.
+    ///
+    /// # Panics
+    /// If `output` is that of another pass.
+    #[track_caller]
+    pub fn add_loss<L: Into<Losses>>(&mut self, output: &Y, loss: impl FnOnce(&Y) -> L) {
+        let counts = self.pass.record_losses(&parts_of(output), |parts| {
+            let losses: Losses = loss(&data_of_parts(parts)).into();
+            losses.into_parts()
+        });
+        for (axes, count) in counts {
+            *self.counts.entry(axes).or_default() += count;
+        }
+    }
+
+    /// Runs the backward of the losses, and of the output from its gradients. Adds the gradients of parameters to
+    /// `gradients`. Returns the gradients of the input, which are zeros if none arrived, and the weight gradients if they
+    /// are deferred.
+    ///
+    /// Below ZeRO stage 2, the gradient of a unit is reduced over the ranks after the pass that lists it as complete; from
+    /// stage 2 on, after each pass that reaches it.
+    ///
+    /// # Panics
+    /// If there is neither a loss nor a gradient of the output; if the pass has used a tensor of another one otherwise than
+    /// as its input; if parameters were changed since the forward pass; or if a unit is reached that was complete before.
+    #[track_caller]
+    pub fn backward(
+        self,
+        gradients: &mut Gradients<Accumulating>,
+        output_gradients: Option<ActivationGradients<Y>>,
+        weights: WeightGradients<'_>,
+    ) -> (ActivationGradients<X>, Option<DeferredWeightGradients>) {
+        let output_gradients = output_gradients.map(|gradients| gradients.parts);
+        gradients.add_counts(self.counts);
+        let step = gradients.backward_pass();
+        let rank = gradients.rank().clone();
+        let (parts, deferred) = self.pass.backward(step, output_gradients, weights);
+        (ActivationGradients { rank, parts, data: PhantomData }, deferred)
+    }
+}
+
+impl<X> ActivationGradients<X> {
+    /// Copies this rank's block of the gradient of each tensor in `X`, row-major, to the host; `None` for tokens.
+    pub fn to_local_vecs(&self) -> Vec<Option<Vec<f32>>> {
+        let read = |gradient: &Arc<Buffer>| self.rank.read(gradient.view());
+        self.parts.iter().map(|gradient| gradient.as_ref().map(read)).collect()
+    }
+}
