@@ -1,6 +1,6 @@
 //! Collectives over device memory and over NCCL, and the programs of the crate.
 //!
-//! Tests that set environment variables or load stubs of the vendor's libraries, which a process cannot undo, are
+//! Tests that change their process permanently, by environment variables or stubs of the vendor's libraries, are
 //! programs of their own beside this one.
 
 mod device_collectives;
