@@ -8,16 +8,21 @@ mod matmul;
 mod offloading;
 mod param_use;
 mod pointwise;
+mod segment_data;
 mod tape;
 pub(crate) mod tensor_parallel;
+mod token_ids;
 mod value;
 
-pub use activation_checkpointing::{CheckpointedSegment, SavePolicy, SegmentData};
+pub use activation_checkpointing::{CheckpointedSegment, SavePolicy};
+pub use segment_data::SegmentData;
 
 pub(crate) use activation_checkpointing::recompute;
 pub(crate) use backward::run_backward;
 pub(crate) use contraction::{Contraction, Reads, contract, gradient_axes};
 pub(crate) use param_use::ParamUse;
 pub(crate) use pointwise::{Binary, Pointwise, Unary};
+pub(crate) use segment_data::{Part, PartKind};
 pub(crate) use tape::{NodeId, TapeGradients};
+pub(crate) use token_ids::TokenIds;
 pub(crate) use value::{Saved, Value};

@@ -1,33 +1,42 @@
-//! Tensors and token ids as inputs and outputs of checkpointed segments.
+//! Tensors and token ids as inputs and outputs of checkpointed segments and pipeline stages.
 
-use crate::autograd::{SegmentData, Value};
+use crate::autograd::{Part, PartKind, SegmentData};
 use crate::layout::{Dims, Internal};
 
 use super::{Tensor, Tokens};
 
 #[diagnostic::do_not_recommend]
 impl<S: Dims> SegmentData for Tensor<S> {
-    type Frame = ();
-
-    fn take_apart(&self, values: &mut Vec<Value>, _: Internal) {
-        values.push(self.value().clone());
+    fn kinds(kinds: &mut Vec<PartKind>, _: Internal) {
+        kinds.push(PartKind::Activation(S::DIMS));
     }
 
-    fn put_together((): &(), values: &mut dyn FnMut() -> Value, _: Internal) -> Tensor<S> {
-        Tensor::wrap(values())
+    fn parts(&self, parts: &mut Vec<Part>, _: Internal) {
+        parts.push(Part::Activation(self.value().clone()));
+    }
+
+    fn from_parts(next: &mut dyn FnMut() -> Part, _: Internal) -> Tensor<S> {
+        match next() {
+            Part::Activation(value) => Tensor::wrap(value),
+            Part::TokenIds(_) => unreachable!("the part of a tensor is an activation"),
+        }
     }
 }
 
-/// Token ids have no gradient, and are small: they are saved as they are.
 #[diagnostic::do_not_recommend]
 impl<S: Dims> SegmentData for Tokens<S> {
-    type Frame = Tokens<S>;
-
-    fn take_apart(&self, _: &mut Vec<Value>, _: Internal) -> Tokens<S> {
-        self.clone()
+    fn kinds(kinds: &mut Vec<PartKind>, _: Internal) {
+        kinds.push(PartKind::TokenIds(S::DIMS));
     }
 
-    fn put_together(frame: &Tokens<S>, _: &mut dyn FnMut() -> Value, _: Internal) -> Tokens<S> {
-        frame.clone()
+    fn parts(&self, parts: &mut Vec<Part>, _: Internal) {
+        parts.push(Part::TokenIds(self.untyped().clone()));
+    }
+
+    fn from_parts(next: &mut dyn FnMut() -> Part, _: Internal) -> Tokens<S> {
+        match next() {
+            Part::TokenIds(ids) => Tokens::of_untyped(ids),
+            Part::Activation(_) => unreachable!("the part of tokens is token ids"),
+        }
     }
 }

@@ -1,23 +1,18 @@
 //! Token ids: inputs and targets of models.
 
-use std::cell::OnceCell;
 use std::marker::PhantomData;
 use std::panic::Location;
-use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::{Buffer, Category};
+use crate::autograd::TokenIds;
+use crate::backend::Buffer;
 use crate::context::{MicroBatch, Rank, extents_of};
 use crate::layout::{Dims, Shape};
 use crate::mesh::{Extent, global_sizes, local_len, shape_name};
 
 /// Token ids shaped `S`, one `u32` each.
 pub struct Tokens<S> {
-    rank: Rank,
-    extents: Vec<Extent>,
-    ids: Arc<Buffer>,
-    on_host: Arc<[u32]>,
-    counted: Rc<OnceCell<Arc<Buffer>>>,
+    ids: TokenIds,
     shape: PhantomData<S>,
 }
 
@@ -26,7 +21,7 @@ pub type Targets<S> = Tokens<S>;
 
 impl<S: Dims> Tokens<S> {
     /// A target that does not count in losses.
-    pub const IGNORED: u32 = u32::MAX;
+    pub const IGNORED: u32 = TokenIds::IGNORED;
 }
 
 impl<S> Tokens<S> {
@@ -102,7 +97,7 @@ impl<S: Dims> Tokens<S> {
 
     /// Returns the local extent of each dim.
     pub fn local_extents(&self) -> &[Extent] {
-        &self.extents
+        self.ids.extents()
     }
 
     /// See [`local_extents`](Self::local_extents).
@@ -116,53 +111,50 @@ impl<S: Dims> Tokens<S> {
 
     /// Returns the number of elements of each dim of the global tensor.
     pub fn sizes(&self) -> Vec<usize> {
-        global_sizes(&self.extents)
+        global_sizes(self.local_extents())
     }
 
     /// Returns the rank that holds the block.
     pub fn rank(&self) -> &Rank {
-        &self.rank
+        self.ids.rank()
     }
 
     pub(crate) fn ids(&self) -> &Arc<Buffer> {
-        &self.ids
+        self.ids.on_device()
     }
 
     /// Returns the ids on the host.
     pub(crate) fn on_host(&self) -> &[u32] {
-        &self.on_host
+        self.ids.on_host()
     }
 
     /// Returns the number of ids that are not [`IGNORED`](Self::IGNORED).
     pub(crate) fn count(&self) -> u64 {
-        self.on_host.iter().filter(|id| **id != Self::IGNORED).count() as u64
+        self.on_host().iter().filter(|id| **id != Self::IGNORED).count() as u64
     }
 
     /// Returns 0 for ids that are [`IGNORED`](Self::IGNORED), 1 for the others, in f32; created by the first call.
     pub(crate) fn counted(&self) -> &Arc<Buffer> {
-        self.counted.get_or_init(|| {
-            let weight = |id: &u32| if *id == Self::IGNORED { 0.0f32 } else { 1.0 };
-            let weights: Vec<f32> = self.on_host.iter().map(weight).collect();
-            Arc::new(self.rank.allocator().copy_of(&weights, Category::Activations))
-        })
+        self.ids.counted()
+    }
+
+    /// Returns the ids without the type of their dims.
+    pub(super) fn untyped(&self) -> &TokenIds {
+        &self.ids
+    }
+
+    /// Creates token ids of which the caller knows the dims.
+    pub(super) fn of_untyped(ids: TokenIds) -> Tokens<S> {
+        Tokens { ids, shape: PhantomData }
     }
 
     fn new(rank: &Rank, extents: Vec<Extent>, block: &[u32]) -> Tokens<S> {
-        let ids = Arc::new(rank.allocator().copy_of(block, Category::Activations));
-        let (on_host, counted) = (block.into(), Rc::default());
-        Tokens { rank: rank.clone(), extents, ids, on_host, counted, shape: PhantomData }
+        Tokens { ids: TokenIds::new(rank, extents, block), shape: PhantomData }
     }
 }
 
 impl<S> Clone for Tokens<S> {
     fn clone(&self) -> Self {
-        Tokens {
-            rank: self.rank.clone(),
-            extents: self.extents.clone(),
-            ids: Arc::clone(&self.ids),
-            on_host: Arc::clone(&self.on_host),
-            counted: Rc::clone(&self.counted),
-            shape: PhantomData,
-        }
+        Tokens { ids: self.ids.clone(), shape: PhantomData }
     }
 }

@@ -11,10 +11,10 @@ type Stream = Tensor<(Batch, Hidden)>;
 
 fn relabel(x: &Sharded) -> Stream {
     let seal = <(Batch, Hidden) as NormInput<Hidden>>::SEAL;
-    let mut values = Vec::new();
-    let frame = x.take_apart(&mut values, seal);
-    let mut values = values.into_iter();
-    Stream::put_together(&frame, &mut || values.next().unwrap(), seal)
+    let mut parts = Vec::new();
+    x.parts(&mut parts, seal);
+    let mut parts = parts.into_iter();
+    Stream::from_parts(&mut || parts.next().unwrap(), seal)
 }
 
 fn main() {}

@@ -5,10 +5,10 @@ use meshwright::prelude::*;
 
 dims! { Batch @ data, Hidden }
 
-fn relabel<X: SegmentData, Y: SegmentData<Frame = X::Frame>>(x: &X) -> Y {
-    let mut values = Vec::new();
-    let frame = x.take_apart(&mut values);
-    Y::put_together(&frame, &mut || values.remove(0))
+fn relabel<X: SegmentData, Y: SegmentData>(x: &X) -> Y {
+    let mut parts = Vec::new();
+    x.parts(&mut parts);
+    Y::from_parts(&mut || parts.remove(0))
 }
 
 fn main() {}

@@ -4,9 +4,7 @@
 mod open_segments;
 mod recompute;
 mod segment;
-mod segment_data;
 
 pub use segment::{CheckpointedSegment, SavePolicy};
-pub use segment_data::SegmentData;
 
 pub(crate) use recompute::recompute;

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use crate::backend::Buffer;
 use crate::context::Rank;
 use crate::fsdp::{StepPhase, Unit};
-use crate::layout::Internal;
 use crate::mesh::Extent;
 
 use super::super::offloading::Offloaded;
+use super::super::segment_data::{Part, SegmentData, computed_parts_of, data_of_parts, parts_of};
 use super::super::tape::{NodeId, TapeGradients, backpropagate_segment};
+use super::super::token_ids::TokenIds;
 use super::super::value::{Saved, Value};
 use super::open_segments::SavedResults;
 use super::segment::CheckpointedSegment;
-use super::segment_data::SegmentData;
 
 /// Applies `f` to `input`. While recording, only `input` and the results that `segment` selects are saved; backward
 /// recomputes `f` with the same randomness.
@@ -29,17 +29,14 @@ pub(crate) fn recompute<X: SegmentData, Y: SegmentData>(
     if !rank.is_recording() {
         return f(input);
     }
-    let mut values = Vec::new();
-    let frame = input.take_apart(&mut values, Internal::new());
-    let inputs: Vec<SegmentInput> =
-        values.iter().map(|value| SegmentInput::save(value, segment.offload)).collect();
+    let parts = parts_of(input);
+    let inputs = parts.iter().map(|part| SavedPart::save(part, segment.offload)).collect();
 
     let start = rank.prefetcher().begin_segment_forward();
     rank.segments().begin_forward(rank, segment);
-    let (outputs, out_frame) = rank.unrecorded(|| {
-        let mut plain = values.iter().map(|value| value.made_by(None));
-        let output = f(&X::put_together(&frame, &mut || next(&mut plain), Internal::new()));
-        compute_values(&output)
+    let outputs = rank.unrecorded(|| {
+        let plain = parts.iter().map(|part| part.map_activation(|value| value.made_by(None)));
+        computed_parts_of(&f(&data_of_parts(plain)))
     });
     let (saved, units) = rank.segments().end_forward(rank);
     rank.prefetcher().end_segment_forward(start);
@@ -51,35 +48,21 @@ pub(crate) fn recompute<X: SegmentData, Y: SegmentData>(
     let node = {
         let arrived = Rc::clone(&arrived);
         rank.tape().record(move |gradients, _| {
-            recompute.run(gradients, &arrived, |values| {
-                let mut values = values.into_iter();
-                let input = X::put_together(&frame, &mut || next(&mut values), Internal::new());
-                compute_values(&f(&input)).0
-            });
+            recompute
+                .run(gradients, &arrived, |parts| computed_parts_of(&f(&data_of_parts(parts))));
         })
     };
-    let mut outputs = outputs.iter().enumerate().map(|(index, value)| {
-        let (arrived, node) = (Rc::clone(&arrived), node.clone());
-        let own = rank.tape().record(move |gradients, gradient| {
-            arrived[index].set(Some(gradient));
-            // The segment is recomputed if any of its results has a gradient.
-            gradients.add(&node, Arc::new(gradients.rank.zeros(0)));
-        });
-        value.made_by(Some(own))
-    });
-    Y::put_together(&out_frame, &mut || next(&mut outputs), Internal::new())
-}
-
-fn next(values: &mut impl Iterator<Item = Value>) -> Value {
-    values.next().unwrap_or_else(|| unreachable!("a frame takes as many values as it gave"))
-}
-
-/// Computes the outputs of a segment while it is open, and separates them into values and frame.
-fn compute_values<Y: SegmentData>(output: &Y) -> (Vec<Value>, Y::Frame) {
-    let mut values = Vec::new();
-    let frame = output.take_apart(&mut values, Internal::new());
-    values.iter().for_each(|value| drop(value.compute()));
-    (values, frame)
+    data_of_parts(outputs.iter().enumerate().map(|(index, part)| {
+        part.map_activation(|value| {
+            let (arrived, node) = (Rc::clone(&arrived), node.clone());
+            let own = rank.tape().record(move |gradients, gradient| {
+                arrived[index].set(Some(gradient));
+                // The segment is recomputed if any of its results has a gradient.
+                gradients.add(&node, Arc::new(gradients.rank.zeros(0)));
+            });
+            value.made_by(Some(own))
+        })
+    }))
 }
 
 /// A use of a unit by a segment, counted until the backward of the segment has run.
@@ -122,7 +105,22 @@ impl Drop for SegmentUse {
     }
 }
 
-/// A saved input of a segment.
+/// A saved part of the input of a segment. Token ids are small, and saved as they are.
+enum SavedPart {
+    Activation(SegmentInput),
+    TokenIds(TokenIds),
+}
+
+impl SavedPart {
+    fn save(part: &Part, offload: bool) -> SavedPart {
+        match part {
+            Part::Activation(value) => SavedPart::Activation(SegmentInput::save(value, offload)),
+            Part::TokenIds(ids) => SavedPart::TokenIds(ids.clone()),
+        }
+    }
+}
+
+/// A saved activation of the input of a segment.
 struct SegmentInput {
     /// Refers to the micro-batch that the input is computed from.
     rank: Rank,
@@ -152,7 +150,7 @@ struct Recompute {
     segment: Rc<CheckpointedSegment>,
     saved: VecDeque<SavedResults>,
     uses: Vec<SegmentUse>,
-    inputs: Vec<SegmentInput>,
+    inputs: Vec<SavedPart>,
     /// Training step of the forward pass, which keys dropout.
     step: u64,
 }
@@ -164,7 +162,7 @@ impl Recompute {
         self,
         gradients: &mut TapeGradients<'_>,
         arrived: &[Cell<Option<Arc<Buffer>>>],
-        f: impl FnOnce(Vec<Value>) -> Vec<Value>,
+        f: impl FnOnce(Vec<Part>) -> Vec<Part>,
     ) {
         let rank = gradients.rank;
         for SegmentUse { unit, version, .. } in &self.uses {
@@ -177,17 +175,24 @@ impl Recompute {
         let flops = rank.backend().flops();
 
         let mut sources = Vec::new();
-        let mut values = Vec::new();
-        for SegmentInput { rank: own, extents, source, saved } in self.inputs {
+        let mut parts = Vec::new();
+        for part in self.inputs {
+            let SegmentInput { rank: own, extents, source, saved } = match part {
+                SavedPart::Activation(input) => input,
+                SavedPart::TokenIds(ids) => {
+                    parts.push(Part::TokenIds(ids));
+                    continue;
+                }
+            };
             let data = saved.take(rank);
             let leaf = source.map(|source| {
                 let cell = Rc::new(Cell::new(None));
                 sources.push((source, Rc::clone(&cell)));
                 rank.tape().record(move |_, gradient| cell.set(Some(gradient)))
             });
-            values.push(Value::alias(&own, extents, data, leaf));
+            parts.push(Part::Activation(Value::alias(&own, extents, data, leaf)));
         }
-        let outputs = rank.in_step(self.step, || f(values));
+        let outputs = rank.in_step(self.step, || f(parts));
 
         rank.segments().end_recompute(rank, rank.backend().flops() - flops);
         if before == StepPhase::Backward {
@@ -196,7 +201,9 @@ impl Recompute {
         rank.prefetcher().enter_phase(StepPhase::SegmentBackward);
         let roots = outputs.into_iter().zip(arrived);
         let roots: Vec<(NodeId, Arc<Buffer>)> = roots
-            .filter_map(|(value, arrived)| Some((value.settle().node?, arrived.take()?)))
+            .filter_map(|(part, arrived)| {
+                Some((part.activation()?.settle().node?, arrived.take()?))
+            })
             .collect();
         backpropagate_segment(rank, roots);
 

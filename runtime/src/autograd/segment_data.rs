@@ -1,0 +1,145 @@
+//! Data that enters and leaves checkpointed segments and pipeline stages, described by its parts.
+
+use crate::backend::{Buffer, DType};
+use crate::context::Rank;
+use crate::layout::{DimInfo, Internal};
+use crate::mesh::Extent;
+
+use super::token_ids::TokenIds;
+use super::value::Value;
+
+/// Input or output of a checkpointed segment: tensors, tokens, and tuples of them.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot enter or leave a recomputed segment",
+    label = "not a tensor, tokens, or a tuple of them",
+    note = "tensors, tokens and tuples of up to four of them can; compute anything else inside of the segment, or outside"
+)]
+pub trait SegmentData: Clone + 'static {
+    /// Appends the kind of each part, in order.
+    #[doc(hidden)]
+    fn kinds(kinds: &mut Vec<PartKind>, internal: Internal);
+    /// Appends each part, in the order of the kinds.
+    #[doc(hidden)]
+    fn parts(&self, parts: &mut Vec<Part>, internal: Internal);
+    /// Creates the data from the parts that `next` returns, in the order of the kinds.
+    #[doc(hidden)]
+    fn from_parts(next: &mut dyn FnMut() -> Part, internal: Internal) -> Self;
+}
+
+/// Kind of a part: what its elements are, with its dims as declared.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub enum PartKind {
+    /// An activation, in the compute dtype. Gradients flow through it.
+    Activation(&'static [DimInfo]),
+    /// Token ids, which have no gradient.
+    TokenIds(&'static [DimInfo]),
+}
+
+/// A part of the data: an untyped tensor, or token ids.
+#[doc(hidden)]
+#[derive(Clone)]
+pub enum Part {
+    Activation(Value),
+    TokenIds(TokenIds),
+}
+
+impl PartKind {
+    /// Returns the dims of the part.
+    pub fn dims(&self) -> &'static [DimInfo] {
+        match self {
+            PartKind::Activation(dims) | PartKind::TokenIds(dims) => dims,
+        }
+    }
+
+    /// Returns the dtype of a buffer that holds the part on `rank`.
+    pub fn dtype(&self, rank: &Rank) -> DType {
+        match self {
+            PartKind::Activation(_) => rank.compute_dtype(),
+            PartKind::TokenIds(_) => DType::U32,
+        }
+    }
+
+    /// Creates a part of this kind from a buffer that was received: no operation of this rank has made it. `rank` refers
+    /// to the micro-batch that the part belongs to.
+    pub fn part_of_buffer(&self, rank: &Rank, extents: Vec<Extent>, buffer: Buffer) -> Part {
+        assert_eq!(extents.len(), self.dims().len(), "each dim of a part has an extent");
+        assert_eq!(buffer.dtype(), self.dtype(rank), "the dtype of a part follows from its kind");
+        match self {
+            PartKind::Activation(_) => Part::Activation(Value::constant(rank, extents, buffer)),
+            PartKind::TokenIds(_) => Part::TokenIds(TokenIds::of_buffer(rank, extents, buffer)),
+        }
+    }
+}
+
+impl Part {
+    /// Returns the activation, or `None` for token ids.
+    pub(crate) fn activation(&self) -> Option<&Value> {
+        match self {
+            Part::Activation(value) => Some(value),
+            Part::TokenIds(_) => None,
+        }
+    }
+
+    /// Returns the part with its activation replaced by `map`, or the same token ids.
+    pub(crate) fn map_activation(&self, map: impl FnOnce(&Value) -> Value) -> Part {
+        match self {
+            Part::Activation(value) => Part::Activation(map(value)),
+            Part::TokenIds(ids) => Part::TokenIds(ids.clone()),
+        }
+    }
+}
+
+/// Returns the parts of `data`, in order.
+pub(crate) fn parts_of<X: SegmentData>(data: &X) -> Vec<Part> {
+    let mut parts = Vec::new();
+    data.parts(&mut parts, Internal::new());
+    parts
+}
+
+/// Returns the parts of the result of a recorded function, with their numbers computed.
+pub(crate) fn computed_parts_of<X: SegmentData>(data: &X) -> Vec<Part> {
+    let parts = parts_of(data);
+    parts.iter().filter_map(Part::activation).for_each(|value| drop(value.compute()));
+    parts
+}
+
+/// Creates data from its parts, in order.
+pub(crate) fn data_of_parts<X: SegmentData>(parts: impl IntoIterator<Item = Part>) -> X {
+    let mut parts = parts.into_iter();
+    let mut next =
+        || parts.next().unwrap_or_else(|| unreachable!("data has as many parts as kinds"));
+    X::from_parts(&mut next, Internal::new())
+}
+
+#[diagnostic::do_not_recommend]
+impl SegmentData for () {
+    fn kinds(_: &mut Vec<PartKind>, _: Internal) {}
+
+    fn parts(&self, _: &mut Vec<Part>, _: Internal) {}
+
+    fn from_parts(_: &mut dyn FnMut() -> Part, _: Internal) {}
+}
+
+macro_rules! tuples {
+    ($(($($item:ident),+))*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<$($item: SegmentData),+> SegmentData for ($($item,)+) {
+            fn kinds(kinds: &mut Vec<PartKind>, internal: Internal) {
+                $($item::kinds(kinds, internal);)+
+            }
+
+            #[allow(non_snake_case, reason = "the items are named as their types")]
+            fn parts(&self, parts: &mut Vec<Part>, internal: Internal) {
+                let ($($item,)+) = self;
+                $($item.parts(parts, internal);)+
+            }
+
+            fn from_parts(next: &mut dyn FnMut() -> Part, internal: Internal) -> Self {
+                ($($item::from_parts(next, internal),)+)
+            }
+        }
+    )*};
+}
+
+tuples! { (A) (A, B) (A, B, C) (A, B, C, D) }

@@ -1,0 +1,76 @@
+//! Untyped token ids: this rank's block, on the host and on the device.
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::backend::{Buffer, Category};
+use crate::context::Rank;
+use crate::mesh::{Extent, local_len};
+
+/// Token ids without the type of their dims. A clone shares the numbers.
+#[derive(Clone)]
+pub struct TokenIds {
+    rank: Rank,
+    extents: Vec<Extent>,
+    on_device: Arc<Buffer>,
+    on_host: Arc<[u32]>,
+    counted: Rc<OnceCell<Arc<Buffer>>>,
+}
+
+impl TokenIds {
+    /// A target that does not count in losses.
+    pub(crate) const IGNORED: u32 = u32::MAX;
+
+    /// Creates token ids from this rank's block, row-major.
+    pub(crate) fn new(rank: &Rank, extents: Vec<Extent>, block: &[u32]) -> TokenIds {
+        let on_device = rank.allocator().copy_of(block, Category::Activations);
+        TokenIds::with_host_copy(rank, extents, on_device, block.into())
+    }
+
+    /// Creates token ids from a buffer of this rank's block, which is copied to the host.
+    pub(crate) fn of_buffer(rank: &Rank, extents: Vec<Extent>, block: Buffer) -> TokenIds {
+        assert_eq!(block.len(), local_len(&extents), "the block of token ids");
+        let on_host = block.view().to_vec::<u32>();
+        TokenIds::with_host_copy(rank, extents, block, on_host.into())
+    }
+
+    fn with_host_copy(
+        rank: &Rank,
+        extents: Vec<Extent>,
+        on_device: Buffer,
+        on_host: Arc<[u32]>,
+    ) -> TokenIds {
+        let (rank, on_device) = (rank.clone(), Arc::new(on_device));
+        TokenIds { rank, extents, on_device, on_host, counted: Rc::default() }
+    }
+
+    /// Returns the rank that holds the block.
+    pub(crate) fn rank(&self) -> &Rank {
+        &self.rank
+    }
+
+    /// Returns the local extent of each dim.
+    pub(crate) fn extents(&self) -> &[Extent] {
+        &self.extents
+    }
+
+    /// Returns the ids for kernels.
+    pub(crate) fn on_device(&self) -> &Arc<Buffer> {
+        &self.on_device
+    }
+
+    /// Returns the ids on the host.
+    pub(crate) fn on_host(&self) -> &[u32] {
+        &self.on_host
+    }
+
+    /// Returns 0 for ids that are [`IGNORED`](Self::IGNORED), 1 for the others, in f32; created by the first call.
+    pub(crate) fn counted(&self) -> &Arc<Buffer> {
+        self.counted.get_or_init(|| {
+            let weight = |id: &u32| if *id == Self::IGNORED { 0.0f32 } else { 1.0 };
+            let weights: Vec<f32> = self.on_host.iter().map(weight).collect();
+            Arc::new(self.rank.allocator().copy_of(&weights, Category::Activations))
+        })
+    }
+}
