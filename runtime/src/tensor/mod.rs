@@ -37,6 +37,7 @@ pub use tokens::{Targets, Tokens};
 pub use typed::{Operand, Param, Tensor};
 
 pub use crate::autograd::{CheckpointedSegment, SavePolicy, SegmentData};
+pub(crate) use crate::autograd::{Part, PartKind};
 pub use crate::context::{Rank, Scope, Settings, ZeroStage, scope};
 pub use crate::fsdp::{Init, ParamRef, Unit, UnitSlice};
 pub use crate::mesh::Extent;
