@@ -13,9 +13,12 @@ mod visitor;
 mod whole;
 
 pub use description::{ChainDescription, ChainField, describe_chain};
-pub use model::{PipelineModel, StageOutput, StagedForward, check_staged_forward, finish_stages};
+pub use layers::run_module;
+pub use model::{
+    PipelineModel, StageOutput, StagedForward, check_boundaries, check_staged_forward,
+    finish_stages,
+};
 pub use part::{ChainPart, PartInput, PartOutput, StageData, forward_part};
 pub use stage::{LayerCount, PipelineStage, StageBoundary, StageInput};
-pub use layers::run_module;
 pub use visitor::{StageValue, StageVisitor, visit_stage};
 pub use whole::forward_stages;

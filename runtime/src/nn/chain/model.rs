@@ -32,6 +32,10 @@ pub trait StagedForward: PipelineModel<In: StageBoundary> {}
 #[doc(hidden)]
 pub fn check_staged_forward<M: StagedForward>() {}
 
+/// Requires that the input and the output of `M` can cross between pipeline stages: `#[pipeline_stage]` on its struct.
+#[doc(hidden)]
+pub fn check_boundaries<M: Module<In: StageBoundary, Out: StageBoundary>>() {}
+
 /// An output of the last stage that a `forward` declared to return `T` may have: a `T`.
 #[diagnostic::on_unimplemented(
     message = "this `forward` is declared to return `{T}`, but its last pipeline stage outputs `{Self}`",
