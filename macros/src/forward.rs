@@ -113,7 +113,11 @@ impl Parse for Bodiless {
         let vis: Visibility = input.parse()?;
         let sig: Signature = input.parse()?;
         input.parse::<Token![;]>()?;
-        let mut function: ImplItemFn = parse_quote!(fn forward() { ::core::unreachable!() });
+        let mut function: ImplItemFn = parse_quote!(
+            fn forward() {
+                ::core::unreachable!()
+            }
+        );
         function.attrs = attrs;
         function.vis = vis;
         function.sig = sig;

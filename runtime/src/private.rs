@@ -4,9 +4,9 @@ pub use crate::layout::{BatchDim, Cp, Data, Dp, Ep, Fsdp, Here, Local, Pp, Split
 pub use crate::nn::{
     AllReduce, Build, Builder, Col, FieldDescription, ForwardInput, Grouping, Model,
     ModelDescription, Module, PipelineModel, PipelineStage, Recompute, RecomputeEvery,
-    RecomputePolicy, Recomputed, Row, SameWeightAs, Scatter, Shard,
-    StageDescription, StageInput, StageValue, StageVisitor, StagedForward, TiedWeight, VocabSplit,
-    check_boundaries, check_output, check_staged_forward, check_tie, finish_stages, forward_stages, run_module,
+    RecomputePolicy, Recomputed, Row, SameWeightAs, Scatter, Shard, StageDescription, StageInput,
+    StageValue, StageVisitor, StagedForward, TiedWeight, VocabSplit, check_boundaries,
+    check_output, check_staged_forward, check_tie, finish_stages, forward_stages, run_module,
     visit_stage,
 };
 pub use crate::tensor::{Scope, scope};

@@ -271,10 +271,7 @@ impl LanguageModel for Dropping {
         self.gpt.loss_of_output(x, targets)
     }
 
-    fn logits_of_output(
-        &self,
-        x: &gpt::Stream,
-    ) -> Tensor<(gpt::Batch, gpt::Seq, gpt::Vocab)> {
+    fn logits_of_output(&self, x: &gpt::Stream) -> Tensor<(gpt::Batch, gpt::Seq, gpt::Vocab)> {
         self.gpt.logits_of_output(x)
     }
 }

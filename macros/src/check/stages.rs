@@ -65,11 +65,10 @@ fn every_field_belongs_to_a_stage(cx: &Ctxt, model: &Model) {
 
 /// The fields with `last` are used after the chain, which needs stages and ends before them.
 fn last_fields_follow_the_stages(cx: &Ctxt, model: &Model) {
-    let last_fields =
-        model.fields.iter().enumerate().filter_map(|(i, field)| match &field.stage {
-            Some(stage) if stage.last => Some((i, field, stage)),
-            _ => None,
-        });
+    let last_fields = model.fields.iter().enumerate().filter_map(|(i, field)| match &field.stage {
+        Some(stage) if stage.last => Some((i, field, stage)),
+        _ => None,
+    });
     let last_stage = model.fields.iter().rposition(is_stage);
     for (i, field, stage) in last_fields {
         let Some(last_stage) = last_stage else {

@@ -43,10 +43,8 @@ pub trait LanguageModel:
     ) -> Loss<(Self::Batch, Self::Seq)>;
 
     /// Returns the logits after each token, replicated on every rank, from the output of `forward`.
-    fn logits_of_output(
-        &self,
-        output: &Self::Out,
-    ) -> Tensor<(Self::Batch, Self::Seq, Self::Vocab)>;
+    fn logits_of_output(&self, output: &Self::Out)
+    -> Tensor<(Self::Batch, Self::Seq, Self::Vocab)>;
 
     /// Returns the mean cross-entropy of predicting `targets[b, s]` after `tokens[b, ..=s]`.
     fn loss(
