@@ -168,10 +168,7 @@ fn sizes() -> Sizes {
 type Numbers = Vec<Vec<(String, Vec<f32>)>>;
 
 /// Returns the gradients of a loss on a mesh.
-fn gradients<M: Build, S: Dims>(
-    mesh: &str,
-    loss: impl Fn(&Rank, &M) -> Loss<S> + Sync,
-) -> Numbers {
+fn gradients<M: Build, S: Dims>(mesh: &str, loss: impl Fn(&Rank, &M) -> Loss<S> + Sync) -> Numbers {
     let found = std::sync::Mutex::new(Vec::new());
     super::on_mesh::<M>(mesh, &sizes(), |rank, built| {
         let gradients = loss(rank, &built.model).backward().reduce();
@@ -243,9 +240,8 @@ fn parts_compute_what_the_model_computes() {
 fn parts_of_tuples_compute_what_the_model_computes() {
     let loss = |x: &Stream| Loss::mean_of(&(x * x));
     let input = |rank: &Rank| (ids(rank), Tokens::from_block(rank, &[1, 4], &[3, 0, 6, 4]));
-    let whole = gradients::<Translator, _>("tp=2", |rank, model| {
-        loss(&model.forward(&input(rank)))
-    });
+    let whole =
+        gradients::<Translator, _>("tp=2", |rank, model| loss(&model.forward(&input(rank))));
     for ranges in partitions(7) {
         let in_parts = gradients::<Translator, _>("tp=2", |rank, model| {
             let chain = describe_chain(model).expect("the model has stages");
