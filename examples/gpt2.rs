@@ -95,14 +95,19 @@ impl Block {
     }
 }
 
-/// The model. Each layer of the stack is its own FSDP unit.
+/// The model. Its `forward` runs the pipeline stages in order; each layer of the stack is its own FSDP unit.
 #[model]
 pub struct Gpt2 {
+    #[pipeline_stage]
     #[sharded(tp = "vocab", scatter = Seq)]
     embed: Embedding<Vocab, Hidden>,
+    #[pipeline_stage]
     positions: LearnedPositions<Positions, Hidden>,
+    #[pipeline_stage]
     blocks: Stack<Block>,
+    #[pipeline_stage]
     norm: LayerNorm<Hidden>,
+    #[pipeline_stage(last)]
     #[sharded(tp = "vocab")]
     #[tied(embed)]
     head: LmHead<Hidden, Vocab>,
@@ -110,10 +115,7 @@ pub struct Gpt2 {
 
 #[forward]
 impl Gpt2 {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream {
-        let x = self.positions.forward(&self.embed.forward(tokens));
-        self.norm.forward(&self.blocks.forward(&x))
-    }
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream;
 }
 
 impl LanguageModel for Gpt2 {
@@ -159,15 +161,11 @@ impl LanguageModel for Gpt2 {
         sizes
     }
 
-    fn loss(
-        &self,
-        tokens: &Tokens<(Batch, Seq)>,
-        targets: &Targets<(Batch, Seq)>,
-    ) -> Loss<(Batch, Seq)> {
-        self.head.loss(&self.forward(tokens), targets)
+    fn loss_of_output(&self, x: &Stream, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+        self.head.loss(x, targets)
     }
 
-    fn logits(&self, tokens: &Tokens<(Batch, Seq)>) -> Tensor<(Batch, Seq, Vocab)> {
-        self.head.logits(&self.forward(tokens)).gather(Vocab)
+    fn logits_of_output(&self, x: &Stream) -> Tensor<(Batch, Seq, Vocab)> {
+        self.head.logits(x).gather(Vocab)
     }
 }

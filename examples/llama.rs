@@ -85,13 +85,17 @@ impl Block {
     }
 }
 
-/// The model.
+/// The model. Its `forward` runs the pipeline stages in order.
 #[model]
 pub struct Llama {
+    #[pipeline_stage]
     #[sharded(tp = "vocab", scatter = Seq)]
     embed: Embedding<Vocab, Hidden>,
+    #[pipeline_stage]
     blocks: Stack<Block>,
+    #[pipeline_stage]
     norm: RmsNorm<Hidden>,
+    #[pipeline_stage(last)]
     #[sharded(tp = "vocab")]
     #[tied(embed, when = "tie_word_embeddings")]
     head: LmHead<Hidden, Vocab>,
@@ -99,9 +103,7 @@ pub struct Llama {
 
 #[forward]
 impl Llama {
-    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream {
-        self.norm.forward(&self.blocks.forward(&self.embed.forward(tokens)))
-    }
+    fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream;
 }
 
 impl LanguageModel for Llama {
@@ -140,15 +142,11 @@ impl LanguageModel for Llama {
         sizes
     }
 
-    fn loss(
-        &self,
-        tokens: &Tokens<(Batch, Seq)>,
-        targets: &Targets<(Batch, Seq)>,
-    ) -> Loss<(Batch, Seq)> {
-        self.head.loss(&self.forward(tokens), targets)
+    fn loss_of_output(&self, x: &Stream, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+        self.head.loss(x, targets)
     }
 
-    fn logits(&self, tokens: &Tokens<(Batch, Seq)>) -> Tensor<(Batch, Seq, Vocab)> {
-        self.head.logits(&self.forward(tokens)).gather(Vocab)
+    fn logits_of_output(&self, x: &Stream) -> Tensor<(Batch, Seq, Vocab)> {
+        self.head.logits(x).gather(Vocab)
     }
 }

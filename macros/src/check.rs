@@ -5,3 +5,4 @@
 
 pub mod forward;
 pub mod model;
+pub mod stages;

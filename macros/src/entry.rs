@@ -9,7 +9,7 @@ use syn::{DeriveInput, Item};
 
 use crate::attr::{Runtime, table};
 use crate::diag::Ctxt;
-use crate::forward::Forward;
+use crate::forward::{Forward, complete_bodies};
 use crate::model::Model;
 use crate::{check, expand, fragments, tokens};
 
@@ -75,8 +75,9 @@ pub fn derive_model_code(cx: &Ctxt, tokens: TokenStream) -> TokenStream {
 /// Expands `#[forward]`; errors go to `cx`.
 pub fn forward_code(cx: &Ctxt, args: TokenStream, tokens: TokenStream) -> TokenStream {
     let runtime = Runtime::parse_args(cx, &table::FORWARD, args);
-    let Some(item) = parse(cx, &tokens) else { return tokens };
-    let Some(forward) = Forward::lower(cx, runtime, &item) else { return tokens };
+    let Some(mut item) = parse(cx, &tokens) else { return tokens };
+    let bodiless = complete_bodies(&mut item);
+    let Some(forward) = Forward::lower(cx, runtime, &item, &bodiless) else { return quote!(#item) };
     check::forward::check(cx, &forward);
     match &forward.types {
         Some(types) if cx.n_errors() == 0 => expand::forward::expand(&forward, types),

@@ -2,3 +2,4 @@
 
 pub mod forward;
 pub mod model;
+pub mod stages;

@@ -1,11 +1,14 @@
 //! The declaration under `#[forward]`, as plain data.
 
+use syn::parse::{Parse, ParseStream};
 use syn::{
-    FnArg, Ident, ImplItem, ImplItemFn, Item, ItemImpl, PatType, ReturnType, Signature, Type,
+    Attribute, FnArg, Ident, ImplItem, ImplItemFn, Item, ItemImpl, PatType, ReturnType, Signature,
+    Token, Type, Visibility, parse_quote,
 };
 
 use crate::attr::Runtime;
 use crate::diag::{Ctxt, nearest};
+use crate::fragments;
 use crate::tokens::{first_line, shown};
 
 /// An inherent impl block with `#[forward]`.
@@ -18,6 +21,8 @@ pub struct Forward {
     pub index: usize,
     /// `fn forward` as written.
     pub function: ImplItemFn,
+    /// False for `fn forward(&self, x: &In) -> Out;`, which runs the pipeline stages.
+    pub has_body: bool,
     /// Its input and output types, if the signature is valid.
     pub types: Option<Types>,
 }
@@ -33,8 +38,9 @@ pub struct Types {
 }
 
 impl Forward {
-    /// Reads an impl block with `#[forward]`; reports an error if it has no usable `fn forward`.
-    pub fn lower(cx: &Ctxt, runtime: Runtime, item: &Item) -> Option<Self> {
+    /// Reads an impl block with `#[forward]`; reports an error if it has no usable `fn forward`. `bodiless` are the
+    /// indices of the functions that were written without a body.
+    pub fn lower(cx: &Ctxt, runtime: Runtime, item: &Item, bodiless: &[usize]) -> Option<Self> {
         let Item::Impl(item) = item else {
             cx.error_at(
                 first_line(item),
@@ -75,7 +81,47 @@ impl Forward {
             return None;
         };
         let types = Types::of(&function.sig);
-        Some(Self { item: item.clone(), runtime, index, function: function.clone(), types })
+        let has_body = !bodiless.contains(&index);
+        let (item, function) = (item.clone(), function.clone());
+        Some(Self { item, runtime, index, function, has_body, types })
+    }
+}
+
+/// Gives a body to each `fn forward(..) -> Out;` in an impl block, also to a misspelled one, so that the block is valid
+/// Rust. Returns their indices.
+pub fn complete_bodies(item: &mut Item) -> Vec<usize> {
+    let Item::Impl(item) = item else { return Vec::new() };
+    let mut bodiless = Vec::new();
+    for (i, inner) in item.items.iter_mut().enumerate() {
+        let ImplItem::Verbatim(tokens) = inner else { continue };
+        let Ok(Bodiless(mut function)) = syn::parse2(tokens.clone()) else { continue };
+        if nearest(&function.sig.ident.to_string(), ["forward"]).is_some() {
+            fragments::dissolve(&mut function);
+            *inner = ImplItem::Fn(function);
+            bodiless.push(i);
+        }
+    }
+    bodiless
+}
+
+/// A function without a body, which gets one that is never run.
+struct Bodiless(ImplItemFn);
+
+impl Parse for Bodiless {
+    fn parse(input: ParseStream) -> syn::Result<Self> {
+        let attrs = input.call(Attribute::parse_outer)?;
+        let vis: Visibility = input.parse()?;
+        let sig: Signature = input.parse()?;
+        input.parse::<Token![;]>()?;
+        let mut function: ImplItemFn = parse_quote!(
+            fn forward() {
+                ::core::unreachable!()
+            }
+        );
+        function.attrs = attrs;
+        function.vis = vis;
+        function.sig = sig;
+        Ok(Self(function))
     }
 }
 

@@ -8,7 +8,7 @@ use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::quote;
 use syn::parse::Parser;
 use syn::visit_mut::{self, VisitMut};
-use syn::{Attribute, Expr, ExprParen, Item, Pat, Type, TypeParen, UnOp, token};
+use syn::{Attribute, Expr, ExprParen, ImplItemFn, Item, Pat, Type, TypeParen, UnOp, token};
 
 /// Parses an item, with the groups of fragments dissolved.
 pub fn parse_item(tokens: TokenStream) -> syn::Result<Item> {
@@ -16,6 +16,11 @@ pub fn parse_item(tokens: TokenStream) -> syn::Result<Item> {
     let mut item = syn::parse2(tokens)?;
     Dissolve.visit_item_mut(&mut item);
     Ok(item)
+}
+
+/// Dissolves the groups of fragments in a function that `syn` did not parse as part of its item.
+pub fn dissolve(function: &mut ImplItemFn) {
+    Dissolve.visit_impl_item_fn_mut(function);
 }
 
 /// A fragment among tokens.

@@ -114,6 +114,19 @@ pub fn dims(input: TokenStream) -> TokenStream {
 /// The path starts at a field of this struct, declared before this one; its fields must be visible here.
 /// With `when`, they are tied only if that key of the model's configuration is true.
 ///
+/// # `#[pipeline_stage(..)]`
+///
+/// Pipeline parallelism: the fields with this attribute, in order, are the model's `forward`, which is then declared
+/// without a body. They can be on different ranks; a `Stack` can be cut between any two of its layers.
+///
+/// | | |
+/// |---|---|
+/// | `last` | the field is used after all stages, by loss and logits only |
+/// | `cost = 1.5` | the field, or each layer of a `Stack`, costs as much as 1.5 layers of the first `Stack` |
+///
+/// Every field is a stage or `last`. What crosses between stages are tensors, tokens, and tuples of up to four of them.
+/// On a struct the attribute only checks that its input and output can cross.
+///
 /// # Errors
 ///
 /// All mistakes of a struct are reported together. Attributes similar to those above are reported as misspellings;
@@ -131,8 +144,8 @@ pub fn model(args: TokenStream, item: TokenStream) -> TokenStream {
 /// Refuses `#[derive(Model)]` in favor of `#[model]`.
 ///
 /// A derive macro cannot change the types of fields, which sharding needs. This one only declares the attributes: if
-/// `#[model]` is missing above a struct with `#[sharded(..)]`, `#[tied(..)]` or `#[recompute]`, the compiler suggests
-/// `Model`.
+/// `#[model]` is missing above a struct with `#[sharded(..)]`, `#[tied(..)]`, `#[recompute]` or `#[pipeline_stage]`, the
+/// compiler suggests `Model`.
 #[proc_macro_derive(Model, attributes(sharded, tied, recompute, pipeline_stage))]
 pub fn derive_model(item: TokenStream) -> TokenStream {
     entry::derive_model(item.into()).into()
@@ -152,6 +165,9 @@ pub fn derive_model(item: TokenStream) -> TokenStream {
 /// The block holds exactly one `fn forward(&self, x: &In) -> Out`, and any other methods. Several inputs go
 /// in a tuple: `(x, mask): &(Stream, Mask)`. `forward` stays a method of the type, with the same visibility,
 /// and the type implements `Module<In = In, Out = Out>`.
+///
+/// The `forward` of a model with pipeline stages has no body, `fn forward(&self, x: &In) -> Out;`: it runs the fields
+/// with `#[pipeline_stage]` in order.
 ///
 /// What the macro adds:
 /// - Diagnostics with a fix for an argument of the wrong type, and for a result that is a partial sum or in flight. Results

@@ -5,8 +5,11 @@
 
 use syn::punctuated::Punctuated;
 use syn::visit_mut::VisitMut;
-use syn::{Attribute, Fields, Generics, Ident, Item, ItemStruct, Path, Token, Type, parse_quote};
+use syn::{
+    Attribute, Fields, Generics, Ident, Item, ItemStruct, Meta, Path, Token, Type, parse_quote,
+};
 
+use crate::attr::pipeline_stage::PipelineStage;
 use crate::attr::recompute::Recompute;
 use crate::attr::sharded::Sharded;
 use crate::attr::{Runtime, Tied, table};
@@ -21,6 +24,10 @@ pub struct Model {
     pub runtime: Runtime,
     /// True if each value of the struct is an FSDP unit.
     pub is_unit: bool,
+    /// `#[pipeline_stage]` on the struct.
+    pub stage_check: Option<Attribute>,
+    /// False if `#[pipeline_stage]` breaks a rule.
+    pub stages_are_valid: bool,
     pub fields: Vec<Field>,
 }
 
@@ -34,6 +41,7 @@ pub struct Field {
     pub sharded: Option<Sharded>,
     pub tied: Option<Tied>,
     pub recompute: Option<Recompute>,
+    pub stage: Option<PipelineStage>,
     /// The attributes that are not ours.
     pub others: Vec<Attribute>,
 }
@@ -45,7 +53,7 @@ impl Model {
             refuse_item(cx, item);
             return None;
         };
-        let is_unit = read_struct_attributes(cx, item);
+        let StructAttributes { is_unit, stage_check } = read_struct_attributes(cx, item);
         refuse_derived_model(cx, item);
         let name = &item.ident;
         match &item.fields {
@@ -54,7 +62,7 @@ impl Model {
                     named.named.iter().filter_map(|field| Field::lower(cx, field)).collect();
                 let mut item = item.clone();
                 StripAttributes.visit_item_struct_mut(&mut item);
-                Some(Self { item, runtime, is_unit, fields })
+                Some(Self { item, runtime, is_unit, stage_check, stages_are_valid: true, fields })
             }
             Fields::Unnamed(unnamed) => {
                 cx.error_at(
@@ -88,6 +96,7 @@ impl Field {
             sharded: None,
             tied: None,
             recompute: None,
+            stage: None,
             others: Vec::new(),
         };
         let (ours, others): (Vec<_>, Vec<_>) =
@@ -104,7 +113,7 @@ impl Field {
         let mut sharded = Vec::new();
         for attr in attrs {
             let Some(row) = our_attribute(attr) else { continue };
-            let misspelled = report_misspelling(cx, attr, row);
+            report_misspelling(cx, attr, row);
             let name = row.name;
             if name == "sharded" {
                 sharded.push(attr);
@@ -122,8 +131,7 @@ impl Field {
             match name {
                 "tied" => self.tied = Tied::parse(cx, attr),
                 "recompute" => self.recompute = Some(Recompute::parse(cx, attr)),
-                _ if misspelled => {}
-                _ => refuse_later_attribute(cx, attr, row),
+                _ => self.stage = Some(PipelineStage::parse(cx, attr)),
             }
         }
         if !sharded.is_empty() {
@@ -149,54 +157,49 @@ fn our_attribute(attr: &Attribute) -> Option<&'static table::AttributeRow> {
 const BUILT_IN: [&str; 9] =
     ["doc", "cfg", "cfg_attr", "allow", "warn", "deny", "forbid", "expect", "deprecated"];
 
-/// Reports a misspelled attribute; returns true if it did.
-fn report_misspelling(cx: &Ctxt, attr: &Attribute, row: &table::AttributeRow) -> bool {
+/// Reports a misspelled attribute.
+fn report_misspelling(cx: &Ctxt, attr: &Attribute, row: &table::AttributeRow) {
     let (name, path) = (row.name, attr.path());
     if path.segments.len() > 1 {
         cx.error_at(path, format_args!("inside `#[model]` write `#[{name}(..)]`, without a path"));
-        return true;
-    }
-    let misspelled = !path.is_ident(name);
-    if misspelled {
-        let later =
-            if row.since == table::Since::Later { " (comes in a later version)" } else { "" };
+    } else if !path.is_ident(name) {
         let typed = shown(path);
-        cx.error_at(
-            path,
-            format_args!("unknown attribute `{typed}`; did you mean `{name}`{later}?"),
-        );
+        cx.error_at(path, format_args!("unknown attribute `{typed}`; did you mean `{name}`?"));
     }
-    misspelled
 }
 
-fn refuse_later_attribute(cx: &Ctxt, attr: &Attribute, row: &table::AttributeRow) {
-    let table::AttributeRow { name, meaning, .. } = row;
-    cx.error_at(
-        attr,
-        format_args!("`#[{name}]` ({meaning}) comes in a later version: remove it for now"),
-    );
+/// Returns true for `#[pipeline_stage]`, with or without arguments.
+pub fn is_stage_attribute(attr: &Attribute) -> bool {
+    attr.path().is_ident(table::PIPELINE_STAGE.name)
 }
 
-/// Reads our attributes on the struct; returns true if they make it an FSDP unit.
-fn read_struct_attributes(cx: &Ctxt, item: &ItemStruct) -> bool {
+/// Our attributes on the struct.
+#[derive(Default)]
+struct StructAttributes {
+    is_unit: bool,
+    stage_check: Option<Attribute>,
+}
+
+fn read_struct_attributes(cx: &Ctxt, item: &ItemStruct) -> StructAttributes {
+    let mut found = StructAttributes::default();
     let mut sharded = Vec::new();
     for attr in &item.attrs {
         let Some(row) = table::field_attributes().find(|row| attr.path().is_ident(row.name)) else {
             continue;
         };
-        if row.since == table::Since::Later {
-            refuse_later_attribute(cx, attr, row);
-        } else if row.name == "sharded" {
+        if row.name == "sharded" {
             sharded.push(attr);
+        } else if is_stage_attribute(attr) && matches!(attr.meta, Meta::Path(_)) {
+            found.stage_check = Some(attr.clone());
         } else {
             let written = shown(attr);
             cx.error_at(attr, format_args!("`{written}` goes on a field, not on the struct"));
         }
     }
     if sharded.is_empty() {
-        return false;
+        return found;
     }
-    let Some(Sharded { cut, fsdp }) = Sharded::parse(cx, &sharded) else { return false };
+    let Some(Sharded { cut, fsdp }) = Sharded::parse(cx, &sharded) else { return found };
     if let Some(cut) = cut {
         let written = cut.shown();
         cx.error(
@@ -206,7 +209,8 @@ fn read_struct_attributes(cx: &Ctxt, item: &ItemStruct) -> bool {
             ),
         );
     }
-    fsdp.is_some()
+    found.is_unit = fsdp.is_some();
+    found
 }
 
 /// Removes our derive macro, which is only a diagnostic; next to `#[model]` it would repeat impls.

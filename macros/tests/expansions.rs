@@ -21,7 +21,7 @@ macro_rules! cases {
     )*};
 }
 
-cases!(mlp tied generic recompute conditional);
+cases!(mlp tied generic recompute conditional stages);
 
 use mock::{AxisSet, Build, Builder, Dim, FieldDescription, Model, Module, SCOPES, Tensor};
 
@@ -127,6 +127,7 @@ fn a_model_describes_its_fields() {
         sharded: Some("tp = \"row\", scatter = Seq"),
         tied: None,
         recompute: None,
+        stage: None,
     };
     assert_eq!(description.fields.last(), Some(&last));
     let fields = tied::written::Llama::describe().fields;
@@ -147,6 +148,28 @@ fn a_model_describes_its_fields() {
         panic!("two fields")
     };
     assert_eq!(mlp.recompute, Some(""));
+}
+
+#[test]
+fn forward_without_body_runs_the_stages() {
+    use mock::{StageDescription, StageValue};
+    use stages::written::{Block, Net};
+    let net = Net::build(&mut Builder::new());
+    let mut names = Vec::new();
+    let output = net.visit_stages(&mut names, StageValue::new(Tensor::new()));
+    assert!(output.is_some());
+    assert_eq!(names, ["up", "type", "down"]);
+    SCOPES.take();
+    net.forward(&Tensor::new());
+    assert_eq!(SCOPES.take(), ["Net::forward", "Block::forward"]);
+    let block = Block::build(&mut Builder::new());
+    let mut names = Vec::new();
+    assert!(block.visit_stages(&mut names, StageValue::new(Tensor::new())).is_none());
+    let stages: Vec<_> = Net::describe().fields.iter().map(|field| &field.stage).collect();
+    let stage = |last, cost| Some(StageDescription { last, cost });
+    let expected =
+        [stage(false, None), stage(false, Some(1.5)), stage(false, Some(2.0)), stage(true, None)];
+    assert_eq!(stages, expected.iter().collect::<Vec<_>>());
 }
 
 #[test]

@@ -136,15 +136,11 @@ impl LanguageModel for Gpt {
             .with(Layers, config.layers)
     }
 
-    fn loss(
-        &self,
-        tokens: &Tokens<(Batch, Seq)>,
-        targets: &Targets<(Batch, Seq)>,
-    ) -> Loss<(Batch, Seq)> {
-        self.head.loss(&self.forward(tokens), targets)
+    fn loss_of_output(&self, x: &Stream, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+        self.head.loss(x, targets)
     }
 
-    fn logits(&self, tokens: &Tokens<(Batch, Seq)>) -> Tensor<(Batch, Seq, Vocab)> {
-        self.head.logits(&self.forward(tokens)).gather(Vocab)
+    fn logits_of_output(&self, x: &Stream) -> Tensor<(Batch, Seq, Vocab)> {
+        self.head.logits(x).gather(Vocab)
     }
 }

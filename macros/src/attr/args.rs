@@ -189,8 +189,12 @@ impl<'a> Args<'a> {
 fn argument(attribute: &AttributeRow, value: &Lit, is_first: bool) -> Option<String> {
     let text = match value {
         Lit::Str(quoted) => quoted.value(),
-        Lit::Int(_) => {
-            let counts = |row: &&KeyRow| matches!(row.value, Value::Layers { .. });
+        Lit::Int(_) | Lit::Float(_) => {
+            let counts = |row: &&KeyRow| match row.value {
+                Value::Layers { .. } => matches!(value, Lit::Int(_)),
+                Value::Cost => true,
+                _ => false,
+            };
             let row = attribute.keys.iter().find(counts)?;
             return Some(format!("{} = {}", row.name, shown(value)));
         }

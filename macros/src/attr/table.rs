@@ -12,8 +12,6 @@ pub struct AttributeRow {
     pub on: &'static str,
     /// A sentence for the reference.
     pub meaning: &'static str,
-    /// Its availability in this version.
-    pub since: Since,
     /// The keys in its parentheses.
     pub keys: &'static [KeyRow],
 }
@@ -26,15 +24,6 @@ pub struct KeyRow {
     pub value: Value,
     /// A sentence for the reference.
     pub meaning: &'static str,
-}
-
-/// The availability of an attribute.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Since {
-    /// Supported.
-    Now,
-    /// Reserved for a later version, and refused until then.
-    Later,
 }
 
 /// The kind of value that a key takes.
@@ -52,6 +41,8 @@ pub enum Value {
     Layers { words: &'static [GroupingRow] },
     /// `save = [attn.core, mlp.down]`: fields of a layer.
     FieldPaths,
+    /// `cost = 1.5`: a number above 0.
+    Cost,
     /// A flag without a value.
     Flag,
     /// `crate = some::path`.
@@ -126,7 +117,6 @@ pub const MODEL: AttributeRow = AttributeRow {
     name: "model",
     on: "struct with named fields",
     meaning: "makes the struct a model: its fields are sharded, built and described as annotated",
-    since: Since::Now,
     keys: &[CRATE],
 };
 
@@ -134,8 +124,7 @@ pub const MODEL: AttributeRow = AttributeRow {
 pub const FORWARD: AttributeRow = AttributeRow {
     name: "forward",
     on: "inherent `impl` block",
-    meaning: "makes the block's `fn forward(&self, x: &In) -> Out` the model's forward function",
-    since: Since::Now,
+    meaning: "makes the block's `fn forward(&self, x: &In) -> Out` the model's forward function; without a body, it runs the fields with `#[pipeline_stage]`",
     keys: &[CRATE],
 };
 
@@ -144,7 +133,6 @@ pub const SHARDED: AttributeRow = AttributeRow {
     name: "sharded",
     on: "field, struct (`fsdp` alone)",
     meaning: "shards the field over the mesh",
-    since: Since::Now,
     keys: &[
         KeyRow {
             name: "tp",
@@ -171,7 +159,7 @@ pub const SHARDED: AttributeRow = AttributeRow {
         KeyRow {
             name: "pp",
             value: Value::Elsewhere(
-                "pipeline stages have their own attribute, which is not in this version yet",
+                "put `#[pipeline_stage]` on the fields of the model; `--mesh pp=N` sets the number of pipeline ranks",
             ),
             meaning: "",
         },
@@ -183,7 +171,6 @@ pub const TIED: AttributeRow = AttributeRow {
     name: "tied",
     on: "field",
     meaning: "shares the weight of an earlier field: one parameter, two uses, one reduction",
-    since: Since::Now,
     keys: &[
         KeyRow {
             name: "field.path",
@@ -203,7 +190,6 @@ pub const RECOMPUTE: AttributeRow = AttributeRow {
     name: "recompute",
     on: "field",
     meaning: "activation checkpointing: saves only the input of the field for backward, which recomputes the rest; for a `Stack`: the input of each layer",
-    since: Since::Now,
     keys: &[
         KeyRow {
             name: "every",
@@ -223,19 +209,33 @@ pub const RECOMPUTE: AttributeRow = AttributeRow {
     ],
 };
 
+/// The attribute `#[pipeline_stage]`.
+pub const PIPELINE_STAGE: AttributeRow = AttributeRow {
+    name: "pipeline_stage",
+    on: "field, struct (without arguments)",
+    meaning: "pipeline parallelism: the fields with it are what `forward` runs, in order, and may be on different ranks; a `Stack` can be cut between any two layers. On a struct: checks that its input and output can cross between stages",
+    keys: &[
+        KeyRow {
+            name: "last",
+            value: Value::Flag,
+            meaning: "the field is used after all stages, by loss and logits only",
+        },
+        KeyRow {
+            name: "cost",
+            value: Value::Cost,
+            meaning: "the field, or each layer of a `Stack`, costs as much as this many layers of the first `Stack`",
+        },
+    ],
+};
+
 const GROUPINGS: &[GroupingRow] = &[GroupingRow {
     name: "sqrt",
     runtime: "Sqrt",
     meaning: "recomputes `ceil(sqrt(L))` of `L` layers together",
 }];
 
-const fn later(name: &'static str, meaning: &'static str) -> AttributeRow {
-    AttributeRow { name, on: "field", meaning, since: Since::Later, keys: &[] }
-}
-
 /// All attributes, in the order of the reference.
-pub const ATTRIBUTES: &[AttributeRow] =
-    &[MODEL, FORWARD, SHARDED, TIED, RECOMPUTE, later("pipeline_stage", "pipeline parallelism")];
+pub const ATTRIBUTES: &[AttributeRow] = &[MODEL, FORWARD, SHARDED, TIED, RECOMPUTE, PIPELINE_STAGE];
 
 /// The axes after `@` in `dims!`.
 pub const AXES: &[AxisRow] = &[

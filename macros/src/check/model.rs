@@ -25,6 +25,7 @@ pub fn check(cx: &Ctxt, model: &mut Model) {
     for i in broken_ties {
         model.fields[i].tied = None;
     }
+    model.stages_are_valid = super::stages::check(cx, model);
 }
 
 /// A model lives as long as the training run and owns its parameters, so it borrows nothing.

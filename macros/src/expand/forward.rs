@@ -10,7 +10,7 @@ use syn::{
 
 use crate::attr::Runtime;
 use crate::forward::{Forward, Types};
-use crate::tokens::{ends, shown};
+use crate::tokens::{ends, relocated, shown};
 
 /// Writes the impl block with its methods named in traces, and the `Module` impl that calls its `forward`.
 ///
@@ -24,13 +24,16 @@ use crate::tokens::{ends, shown};
 ///     }
 /// }
 /// impl Module for Mlp { type In = Stream; type Out = Stream; fn forward(..) { Self::forward(self, input) } }
+/// impl<X: StageInput<Stream>> PipelineStage<X> for Mlp { type Output = Stream; .. }
 /// ```
 pub fn expand(forward: &Forward, types: &Types) -> TokenStream {
     let mut item = forward.item.clone();
     let ty = model_name(&item.self_ty);
     for (i, inner) in item.items.iter_mut().enumerate() {
         let ImplItem::Fn(function) = inner else { continue };
-        if i == forward.index {
+        if i == forward.index && !forward.has_body {
+            run_stages(&forward.runtime, types, function);
+        } else if i == forward.index {
             check_input(&forward.runtime, types, function);
             check_results(&forward.runtime, types, function);
         }
@@ -38,7 +41,8 @@ pub fn expand(forward: &Forward, types: &Types) -> TokenStream {
     }
     item.attrs.push(parse_quote!(#[deny(unused_must_use)]));
     let module = module_impl(forward, types, quote!(Self::forward(self, input)));
-    quote!(#item #module)
+    let staged = (!forward.has_body).then(|| staged_forward_impl(forward));
+    quote!(#item #module #staged)
 }
 
 /// Writes the fallback of an invalid block: the block itself and, if its types are known, a `Module` impl that avoids
@@ -93,6 +97,40 @@ fn check_input(runtime: &Runtime, types: &Types, function: &mut ImplItemFn) {
     function.block.stmts.insert(0, bind);
 }
 
+/// Writes the body of a `forward` without one.
+///
+/// ```text
+/// fn forward(&self, input: &impl ForwardInput<Ids>) -> Stream {
+///     forward_stages::<Self>(self, ForwardInput::<Ids>::forward_input(input))
+/// }
+/// ```
+fn run_stages(runtime: &Runtime, types: &Types, function: &mut ImplItemFn) {
+    check_input(runtime, types, function);
+    let private = runtime.private(function.sig.ident.span());
+    let input_type = &types.input;
+    let input = Ident::new("input", Span::mixed_site());
+    function.block = parse_quote_spanned! {function.sig.ident.span()=> {
+        #private::forward_stages::<Self>(self, #private::ForwardInput::<#input_type>::forward_input(#input))
+    }};
+}
+
+/// Writes the impl that marks a `forward` without a body. It has the span of `forward`, where missing stages are an
+/// error.
+fn staged_forward_impl(forward: &Forward) -> TokenStream {
+    let Forward { item, function, .. } = forward;
+    let ItemImpl { generics, self_ty, .. } = item;
+    let (impl_generics, _, where_clause) = generics.split_for_impl();
+    let cfgs = conditions(&item.attrs).chain(conditions(&function.attrs));
+    let place = function.sig.ident.span();
+    let private = forward.runtime.private(place);
+    let self_ty = relocated(quote!(#self_ty), place);
+    quote_spanned! {place=>
+        #(#cfgs)*
+        #[automatically_derived]
+        impl #impl_generics #private::StagedForward for #self_ty #where_clause {}
+    }
+}
+
 /// Passes every result through `check_output`, whose bound has diagnostics for partial sums and pending collectives.
 fn check_results(runtime: &Runtime, types: &Types, function: &mut ImplItemFn) {
     let mut results = Results { out: &types.output, runtime };
@@ -123,15 +161,41 @@ fn module_impl(forward: &Forward, types: &Types, body: TokenStream) -> TokenStre
     let ItemImpl { generics, self_ty, .. } = item;
     let (impl_generics, _, where_clause) = generics.split_for_impl();
     let cfgs = conditions(&item.attrs).chain(conditions(&forward.function.attrs));
+    let cfgs: Vec<&Attribute> = cfgs.collect();
     let private = runtime.private(Span::call_site());
     let module = quote!(#private::Module);
+    let visit_stages = (!forward.has_body).then(|| {
+        quote! {
+            fn visit_stages<V: #private::StageVisitor>(
+                &self,
+                visitor: &mut V,
+                input: #private::StageValue<V, <Self as #module>::In>,
+            ) -> ::core::option::Option<#private::StageValue<V, <Self as #module>::Out>> {
+                ::core::option::Option::Some(#private::PipelineModel::visit_fields(self, visitor, input))
+            }
+        }
+    });
+    // A type parameter has the scope of the user's types, so its name is unusual.
+    let received = Ident::new("__Received", Span::mixed_site());
+    let mut stage_generics = generics.clone();
+    stage_generics.params.push(parse_quote!(#received: #private::StageInput<#input>));
+    let (stage_generics, _, _) = stage_generics.split_for_impl();
     quote! {
+        #(#cfgs)*
+        #[automatically_derived]
+        impl #stage_generics #private::PipelineStage<#received> for #self_ty #where_clause {
+            type Output = #output;
+            fn run(&self, _: ::core::ops::Range<usize>, input: #received) -> #output {
+                #private::run_module(self, input)
+            }
+        }
         #(#cfgs)*
         #[automatically_derived]
         impl #impl_generics #module for #self_ty #where_clause {
             type In = #input;
             type Out = #output;
             fn forward(&self, input: &<Self as #module>::In) -> <Self as #module>::Out { #body }
+            #visit_stages
         }
     }
 }

@@ -8,6 +8,7 @@ use syn::{Fields, Generics, Ident, Item, Type, WherePredicate, parse_quote};
 use crate::attr::recompute::{Grouping, Recompute};
 use crate::attr::sharded::{Cut, Sharded};
 use crate::attr::{FieldPath, Runtime, Tied};
+use crate::expand::stages;
 use crate::model::{Field, Model, StripAttributes, name_and_generics};
 use crate::tokens::{ends, relocated, shown};
 
@@ -18,13 +19,16 @@ use crate::tokens::{ends, relocated, shown};
 /// impl Build for Mlp { .. }
 /// impl Model for Mlp { .. }
 /// impl Recompute for Mlp { .. }
+/// impl PipelineModel for Mlp { .. }
 /// ```
 pub fn expand(model: &Model) -> TokenStream {
     let item = sharded_struct(model);
     let build = build_impl(model);
     let describe = model_impl(model);
     let recompute = recompute_impl(model);
-    quote!(#item #build #describe #recompute)
+    let stages = stages::pipeline_model_impl(model);
+    let boundaries = stages::boundary_check(model);
+    quote!(#item #build #describe #recompute #stages #boundaries)
 }
 
 /// Writes the fallback of an invalid model: the item without our attributes, and stand-in impls.
@@ -33,7 +37,8 @@ pub fn fallback(runtime: &Runtime, item: &Item) -> TokenStream {
     syn::visit_mut::VisitMut::visit_item_mut(&mut StripAttributes, &mut stripped);
     let stand_ins =
         name_and_generics(item).map(|(name, generics)| stand_ins(runtime, name, generics));
-    quote!(#stripped #stand_ins)
+    let stages = stages::stand_in_of_item(runtime, item);
+    quote!(#stripped #stand_ins #stages)
 }
 
 /// Writes stand-in impls for an invalid model, which avoid errors at its uses.
@@ -340,6 +345,7 @@ fn describe_field(private: &TokenStream, field: &Field) -> TokenStream {
     let sharded = option(field.sharded.as_ref().map(Sharded::shown));
     let tied = option(field.tied.as_ref().map(|tied| tied.path.dotted()));
     let recompute = option(field.recompute.as_ref().map(Recompute::shown));
+    let stage = stages::describe_stage(private, field.stage.as_ref());
     quote! {
         #(#cfgs)*
         #private::FieldDescription {
@@ -348,6 +354,7 @@ fn describe_field(private: &TokenStream, field: &Field) -> TokenStream {
             sharded: #sharded,
             tied: #tied,
             recompute: #recompute,
+            stage: #stage,
         },
     }
 }

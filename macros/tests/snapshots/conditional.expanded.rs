@@ -43,6 +43,7 @@ impl ::meshwright::__private::Model for Net {
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
                     recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
                 },
             ],
         }
@@ -75,6 +76,19 @@ impl Net {
                 Tensor<(u8, u8, Hidden)>,
             >(self.layer.forward(x))
         }
+    }
+}
+#[automatically_derived]
+impl<
+    __Received: ::meshwright::__private::StageInput<Tensor<(u8, u8, Hidden)>>,
+> ::meshwright::__private::PipelineStage<__Received> for Net {
+    type Output = Tensor<(u8, u8, Hidden)>;
+    fn run(
+        &self,
+        _: ::core::ops::Range<usize>,
+        input: __Received,
+    ) -> Tensor<(u8, u8, Hidden)> {
+        ::meshwright::__private::run_module(self, input)
     }
 }
 #[automatically_derived]

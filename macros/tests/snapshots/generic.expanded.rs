@@ -149,6 +149,7 @@ where
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
                     recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
                 },
                 ::meshwright::__private::FieldDescription {
                     name: "inner",
@@ -156,6 +157,7 @@ where
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
                     recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
                 },
                 ::meshwright::__private::FieldDescription {
                     name: "up",
@@ -163,6 +165,7 @@ where
                     sharded: ::core::option::Option::Some("tp = \"col\""),
                     tied: ::core::option::Option::None,
                     recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
                 },
                 ::meshwright::__private::FieldDescription {
                     name: "down",
@@ -172,6 +175,7 @@ where
                     ),
                     tied: ::core::option::Option::None,
                     recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
                 },
             ],
         }
@@ -206,6 +210,26 @@ where
         ::meshwright::__private::check_output::<
             Tensor<(Batch, Seq, Split<Ffn, Tp>)>,
         >(self.up.forward(&y))
+    }
+}
+#[automatically_derived]
+impl<
+    M,
+    Ffn: Whole,
+    Along: Whole,
+    const N: usize,
+    __Received: ::meshwright::__private::StageInput<Tensor<(Batch, Seq, Hidden)>>,
+> ::meshwright::__private::PipelineStage<__Received> for Block<M, Ffn, Along, N>
+where
+    M: Module<In = Tensor<(Batch, Seq, Hidden)>, Out = Tensor<(Batch, Seq, Hidden)>>,
+{
+    type Output = Tensor<(Batch, Seq, Split<Ffn, Tp>)>;
+    fn run(
+        &self,
+        _: ::core::ops::Range<usize>,
+        input: __Received,
+    ) -> Tensor<(Batch, Seq, Split<Ffn, Tp>)> {
+        ::meshwright::__private::run_module(self, input)
     }
 }
 #[automatically_derived]

@@ -150,6 +150,7 @@ impl ::meshwright::__private::Model for Mlp {
                     sharded: ::core::option::Option::Some("tp = \"col\""),
                     tied: ::core::option::Option::None,
                     recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
                 },
                 ::meshwright::__private::FieldDescription {
                     name: "up",
@@ -157,6 +158,7 @@ impl ::meshwright::__private::Model for Mlp {
                     sharded: ::core::option::Option::Some("tp = \"col\""),
                     tied: ::core::option::Option::None,
                     recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
                 },
                 ::meshwright::__private::FieldDescription {
                     name: "down",
@@ -164,6 +166,7 @@ impl ::meshwright::__private::Model for Mlp {
                     sharded: ::core::option::Option::Some("tp = \"row\", scatter = Seq"),
                     tied: ::core::option::Option::None,
                     recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
                 },
             ],
         }
@@ -197,6 +200,19 @@ impl Mlp {
     fn is_linear(&self) -> bool {
         let _scope = ::meshwright::__private::scope("Mlp::is_linear");
         false
+    }
+}
+#[automatically_derived]
+impl<
+    __Received: ::meshwright::__private::StageInput<Tensor<(Batch, Seq, Hidden)>>,
+> ::meshwright::__private::PipelineStage<__Received> for Mlp {
+    type Output = Tensor<(Batch, Seq, Hidden)>;
+    fn run(
+        &self,
+        _: ::core::ops::Range<usize>,
+        input: __Received,
+    ) -> Tensor<(Batch, Seq, Hidden)> {
+        ::meshwright::__private::run_module(self, input)
     }
 }
 #[automatically_derived]

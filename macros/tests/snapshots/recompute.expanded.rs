@@ -119,6 +119,7 @@ impl ::meshwright::__private::Model for Mlp {
                     sharded: ::core::option::Option::Some("tp = \"col\", fsdp"),
                     tied: ::core::option::Option::None,
                     recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
                 },
                 ::meshwright::__private::FieldDescription {
                     name: "down",
@@ -126,6 +127,7 @@ impl ::meshwright::__private::Model for Mlp {
                     sharded: ::core::option::Option::Some("tp = \"row\""),
                     tied: ::core::option::Option::None,
                     recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
                 },
             ],
         }
@@ -193,6 +195,7 @@ where
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
                     recompute: ::core::option::Option::Some(""),
+                    stage: ::core::option::Option::None,
                 },
                 ::meshwright::__private::FieldDescription {
                     name: "inner",
@@ -200,6 +203,7 @@ where
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
                     recompute: ::core::option::Option::Some("save = [inner], offload"),
+                    stage: ::core::option::Option::None,
                 },
             ],
         }
@@ -241,6 +245,7 @@ where
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
                     recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
                 },
             ],
         }
@@ -343,6 +348,7 @@ impl ::meshwright::__private::Model for Tower {
                     recompute: ::core::option::Option::Some(
                         "every = 2, save = [mlp, inner.inner.down], offload",
                     ),
+                    stage: ::core::option::Option::None,
                 },
                 #[cfg(any())]
                 ::meshwright::__private::FieldDescription {
@@ -353,6 +359,7 @@ impl ::meshwright::__private::Model for Tower {
                     recompute: ::core::option::Option::Some(
                         "every = \"sqrt\", save = [nothing]",
                     ),
+                    stage: ::core::option::Option::None,
                 },
                 ::meshwright::__private::FieldDescription {
                     name: "mlps",
@@ -360,6 +367,7 @@ impl ::meshwright::__private::Model for Tower {
                     sharded: ::core::option::Option::Some("fsdp"),
                     tied: ::core::option::Option::None,
                     recompute: ::core::option::Option::Some("every = \"sqrt\""),
+                    stage: ::core::option::Option::None,
                 },
             ],
         }
@@ -383,6 +391,20 @@ impl<M: Model> Block<M> {
         ::meshwright::__private::check_output::<
             Tensor<(Batch, Seq, Hidden)>,
         >(self.mlp.forward(x))
+    }
+}
+#[automatically_derived]
+impl<
+    M: Model,
+    __Received: ::meshwright::__private::StageInput<Tensor<(Batch, Seq, Hidden)>>,
+> ::meshwright::__private::PipelineStage<__Received> for Block<M> {
+    type Output = Tensor<(Batch, Seq, Hidden)>;
+    fn run(
+        &self,
+        _: ::core::ops::Range<usize>,
+        input: __Received,
+    ) -> Tensor<(Batch, Seq, Hidden)> {
+        ::meshwright::__private::run_module(self, input)
     }
 }
 #[automatically_derived]
@@ -410,6 +432,19 @@ impl Mlp {
         ::meshwright::__private::check_output::<
             Tensor<(Batch, Seq, Hidden)>,
         >(Tensor::new())
+    }
+}
+#[automatically_derived]
+impl<
+    __Received: ::meshwright::__private::StageInput<Tensor<(Batch, Seq, Hidden)>>,
+> ::meshwright::__private::PipelineStage<__Received> for Mlp {
+    type Output = Tensor<(Batch, Seq, Hidden)>;
+    fn run(
+        &self,
+        _: ::core::ops::Range<usize>,
+        input: __Received,
+    ) -> Tensor<(Batch, Seq, Hidden)> {
+        ::meshwright::__private::run_module(self, input)
     }
 }
 #[automatically_derived]

@@ -125,6 +125,7 @@ impl ::meshwright::__private::Model for Embed {
                     sharded: ::core::option::Option::Some("tp = \"vocab\""),
                     tied: ::core::option::Option::None,
                     recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
                 },
             ],
         }
@@ -205,6 +206,7 @@ impl ::meshwright::__private::Model for Llama {
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
                     recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
                 },
                 #[cfg(all())]
                 ::meshwright::__private::FieldDescription {
@@ -213,6 +215,7 @@ impl ::meshwright::__private::Model for Llama {
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
                     recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
                 },
                 #[cfg(any())]
                 ::meshwright::__private::FieldDescription {
@@ -221,6 +224,7 @@ impl ::meshwright::__private::Model for Llama {
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
                     recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
                 },
                 ::meshwright::__private::FieldDescription {
                     name: "head",
@@ -228,6 +232,7 @@ impl ::meshwright::__private::Model for Llama {
                     sharded: ::core::option::Option::Some("tp = \"col\""),
                     tied: ::core::option::Option::Some("embed.tokens"),
                     recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
                 },
                 #[cfg(any())]
                 ::meshwright::__private::FieldDescription {
@@ -236,6 +241,7 @@ impl ::meshwright::__private::Model for Llama {
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::Some("embed.nothing"),
                     recompute: ::core::option::Option::None,
+                    stage: ::core::option::Option::None,
                 },
             ],
         }
@@ -279,6 +285,21 @@ impl Llama {
                 )
             }
         }
+    }
+}
+#[automatically_derived]
+impl<
+    __Received: ::meshwright::__private::StageInput<
+            (Tensor<(Batch, Seq, Hidden)>, Option<bool>),
+        >,
+> ::meshwright::__private::PipelineStage<__Received> for Llama {
+    type Output = (Tensor<(Batch, Seq, Split<Vocab, Tp>)>, usize);
+    fn run(
+        &self,
+        _: ::core::ops::Range<usize>,
+        input: __Received,
+    ) -> (Tensor<(Batch, Seq, Split<Vocab, Tp>)>, usize) {
+        ::meshwright::__private::run_module(self, input)
     }
 }
 #[automatically_derived]

@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::rc::Rc;
 
 pub mod __private {
@@ -127,6 +128,12 @@ pub struct FieldDescription {
     pub sharded: Option<&'static str>,
     pub tied: Option<&'static str>,
     pub recompute: Option<&'static str>,
+    pub stage: Option<StageDescription>,
+}
+#[derive(Debug, PartialEq)]
+pub struct StageDescription {
+    pub last: bool,
+    pub cost: Option<f64>,
 }
 
 #[derive(Debug)]
@@ -188,6 +195,83 @@ pub trait Module {
     type In;
     type Out;
     fn forward(&self, x: &Self::In) -> Self::Out;
+    fn visit_stages<V: StageVisitor>(
+        &self,
+        _: &mut V,
+        _: StageValue<V, Self::In>,
+    ) -> Option<StageValue<V, Self::Out>> {
+        None
+    }
+}
+
+pub trait PipelineStage<X> {
+    type Output;
+    fn run(&self, layers: Range<usize>, input: X) -> Self::Output;
+}
+impl<X, I, O, Style> PipelineStage<X> for Linear<I, O, Style>
+where
+    Self: Layer<X>,
+{
+    type Output = <Self as Layer<X>>::Out;
+    fn run(&self, _: Range<usize>, input: X) -> Self::Output {
+        Layer::forward(self, &input)
+    }
+}
+pub trait StageInput<T> {
+    fn stage_input(self) -> T;
+}
+impl<T> StageInput<T> for T {
+    fn stage_input(self) -> T {
+        self
+    }
+}
+pub fn run_module<M: Module, X: StageInput<M::In>>(model: &M, input: X) -> M::Out {
+    model.forward(&input.stage_input())
+}
+/// Logs the names of the stages.
+pub trait StageVisitor: Sized {
+    fn visit(&mut self, name: &'static str);
+}
+impl StageVisitor for Vec<&'static str> {
+    fn visit(&mut self, name: &'static str) {
+        self.push(name);
+    }
+}
+pub struct StageValue<V, T> {
+    pub value: T,
+    visitor: PhantomData<V>,
+}
+impl<V, T> StageValue<V, T> {
+    pub fn new(value: T) -> Self {
+        StageValue { value, visitor: PhantomData }
+    }
+}
+pub fn visit_stage<V: StageVisitor, X, S: PipelineStage<X>>(
+    visitor: &mut V,
+    name: &'static str,
+    input: StageValue<V, X>,
+    stage: &S,
+) -> StageValue<V, S::Output> {
+    visitor.visit(name);
+    StageValue::new(stage.run(0..1, input.value))
+}
+pub fn finish_stages<V: StageVisitor, T, X: StageInput<T>>(
+    output: StageValue<V, X>,
+) -> StageValue<V, T> {
+    StageValue::new(output.value.stage_input())
+}
+pub trait PipelineModel: Module {
+    fn visit_fields<V: StageVisitor>(
+        &self,
+        visitor: &mut V,
+        input: StageValue<V, Self::In>,
+    ) -> StageValue<V, Self::Out>;
+}
+pub trait StagedForward: PipelineModel {}
+pub fn check_staged_forward<M: StagedForward>() {}
+pub fn check_boundaries<M: Module>() {}
+pub fn forward_stages<M: StagedForward<In: Clone>>(model: &M, input: &M::In) -> M::Out {
+    model.visit_fields(&mut Vec::new(), StageValue::new(input.clone())).value
 }
 #[diagnostic::on_unimplemented(message = "`forward` takes `{T}`, not `{Self}`")]
 pub trait ForwardInput<T> {
@@ -227,7 +311,7 @@ pub trait TiedWeight {
 pub trait SameWeightAs<W>: TiedWeight {}
 pub fn check_tie<A: TiedWeight, B: SameWeightAs<A::Weight>>(_: &A, _: &B) {}
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Tensor<S>(PhantomData<S>);
 impl<S> Tensor<S> {
     pub fn new() -> Self {

@@ -1,5 +1,7 @@
 //! Traits of modules and layers, and of layers with a sharded form.
 
+use super::chain::{StageValue, StageVisitor};
+
 /// A model, or part of one, with one input type and one output type. Implemented by `#[forward]`.
 pub trait Module {
     /// The input of `forward`.
@@ -9,6 +11,19 @@ pub trait Module {
 
     /// Computes the output for `x`.
     fn forward(&self, x: &Self::In) -> Self::Out;
+
+    /// Visits the pipeline stages of the model; `None` if it has none.
+    #[doc(hidden)]
+    fn visit_stages<V: StageVisitor>(
+        &self,
+        _: &mut V,
+        _: StageValue<V, Self::In>,
+    ) -> Option<StageValue<V, Self::Out>>
+    where
+        Self: Sized,
+    {
+        None
+    }
 }
 
 /// A layer that can be applied to an `X`. Layers are generic in their inputs; every [`Module`] is a layer of its one

@@ -3,6 +3,7 @@
 mod attention;
 mod bias;
 mod builder;
+mod chain;
 mod cross_entropy;
 mod dropout;
 mod embedding;
@@ -26,6 +27,12 @@ pub use attention::{Attention, KeysShaped, QueriesKeysValues, QueriesOf, ValuesS
 pub use bias::Bias;
 pub(crate) use builder::declare;
 pub use builder::{Build, BuildError, Builder, Built, ShardSizes, build};
+pub use chain::{
+    ChainDescription, ChainField, ChainPart, LayerCount, PartInput, PartOutput, PipelineModel,
+    PipelineStage, StageBoundary, StageData, StageInput, StageOutput, StageValue, StageVisitor,
+    StagedForward, check_boundaries, check_staged_forward, describe_chain, finish_stages,
+    forward_part, forward_stages, run_module, visit_stage,
+};
 pub use cross_entropy::{CrossEntropy, LogitsOf};
 pub use dropout::Dropout;
 pub use embedding::{Embedding, VocabInput};
@@ -34,7 +41,8 @@ pub use linear::{ColumnInput, Linear, PlainInput, RowInput};
 pub use lm_head::{HeadInput, LmHead, TargetsOf};
 pub(crate) use logit_chunks::LogitChunks;
 pub use model::{
-    FieldDescription, ForwardInput, ForwardOutput, Model, ModelDescription, check_output,
+    FieldDescription, ForwardInput, ForwardOutput, Model, ModelDescription, StageDescription,
+    check_output,
 };
 pub use norm::{LayerNorm, NormInput, RmsNorm};
 pub use positions::{LearnedPositions, SequenceInput};

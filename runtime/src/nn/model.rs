@@ -9,7 +9,7 @@ pub trait Model: Build {
 }
 
 /// A model as it is written in the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ModelDescription {
     /// Name of the struct.
     pub name: &'static str,
@@ -18,7 +18,7 @@ pub struct ModelDescription {
 }
 
 /// A field of a model as it is written in the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FieldDescription {
     /// Name of the field.
     pub name: &'static str,
@@ -30,6 +30,17 @@ pub struct FieldDescription {
     pub tied: Option<&'static str>,
     /// The arguments of `#[recompute(..)]`: `every = 2, offload`. Empty for a plain `#[recompute]`.
     pub recompute: Option<&'static str>,
+    /// The arguments of `#[pipeline_stage(..)]`.
+    pub stage: Option<StageDescription>,
+}
+
+/// The arguments of `#[pipeline_stage(..)]` on a field.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StageDescription {
+    /// True if the field is used after all stages, for loss and logits.
+    pub last: bool,
+    /// The declared cost of the field, or of each layer of a stack; a layer of the first stack costs 1.
+    pub cost: Option<f64>,
 }
 
 /// An argument that a `forward` declared to take `T` accepts: a `T`.

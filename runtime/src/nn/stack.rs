@@ -1,6 +1,7 @@
 //! Stacks of identical layers.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::rc::Rc;
 
 use crate::layout::{Here, Local, Whole};
@@ -43,9 +44,22 @@ impl<M, N> Stack<M, N> {
     where
         X: StackInput<M>,
     {
-        let mut x = x.clone();
-        for segment in 0..self.segments.len() {
-            x = X::apply_segment(self, segment, &x);
+        self.forward_layers(0..self.layers.len(), x.clone())
+    }
+
+    /// Applies the layers of a range in order. Of a segment that reaches beyond the range, the layers inside are
+    /// recomputed together.
+    #[track_caller]
+    pub(super) fn forward_layers<X>(&self, layers: Range<usize>, x: X) -> X
+    where
+        X: StackInput<M>,
+    {
+        let mut x = x;
+        for (index, segment) in self.segments.iter().enumerate() {
+            let own = segment.layers.start.max(layers.start)..segment.layers.end.min(layers.end);
+            if !own.is_empty() {
+                x = X::apply_segment(self, index, own, &x);
+            }
         }
         x
     }
@@ -66,18 +80,23 @@ impl<M, N> Stack<M, N> {
 pub trait StackInput<M>: Clone {
     #[doc(hidden)]
     #[track_caller]
-    fn apply_segment<N>(stack: &Stack<M, N>, segment: usize, x: &Self) -> Self;
+    fn apply_segment<N>(
+        stack: &Stack<M, N>,
+        segment: usize,
+        layers: Range<usize>,
+        x: &Self,
+    ) -> Self;
 }
 
 #[diagnostic::do_not_recommend]
 impl<X: SegmentData, M: Layer<X, Out = X> + 'static> StackInput<M> for X {
     #[track_caller]
-    fn apply_segment<N>(stack: &Stack<M, N>, segment: usize, x: &X) -> X {
-        let Segment { layers: range, region } = &stack.segments[segment];
-        let range = range.clone();
-        let Some(region) = region else { return apply_layers(&stack.layers[range], x) };
-        let layers = Rc::clone(&stack.layers);
-        recompute(&stack.rank, region, x, move |x| apply_layers(&layers[range.clone()], x))
+    fn apply_segment<N>(stack: &Stack<M, N>, segment: usize, layers: Range<usize>, x: &X) -> X {
+        let Some(region) = &stack.segments[segment].region else {
+            return apply_layers(&stack.layers[layers], x);
+        };
+        let all = Rc::clone(&stack.layers);
+        recompute(&stack.rank, region, x, move |x| apply_layers(&all[layers.clone()], x))
     }
 }
 

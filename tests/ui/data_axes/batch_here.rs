@@ -30,16 +30,16 @@ impl LanguageModel for Lm {
         Sizes::new()
     }
 
-    fn loss(
+    fn loss_of_output(
         &self,
-        tokens: &Tokens<(Batch, Seq)>,
+        x: &Tensor<(Batch, Seq, Hidden)>,
         targets: &Targets<(Batch, Seq)>,
     ) -> Loss<(Batch, Seq)> {
-        self.head.loss(&self.forward(tokens), targets)
+        self.head.loss(x, targets)
     }
 
-    fn logits(&self, tokens: &Tokens<(Batch, Seq)>) -> Tensor<(Batch, Seq, Vocab)> {
-        self.head.logits(&self.forward(tokens))
+    fn logits_of_output(&self, x: &Tensor<(Batch, Seq, Hidden)>) -> Tensor<(Batch, Seq, Vocab)> {
+        self.head.logits(x)
     }
 }
 

@@ -7,6 +7,7 @@ mod generic;
 mod generic_helpers;
 mod gradient_axes;
 mod hygiene;
+mod pipeline;
 mod ranks;
 mod recompute;
 mod units;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use meshwright::backend::cuda::{Driver, DriverError};
 use meshwright::checkpoint::hf::Gpt2Config;
-use meshwright::model;
 use meshwright::nn::Sizes;
 use meshwright::tensor::{Loss, Tensor, Tokens};
 use meshwright::train::{Config, Gpus, HfName, LanguageModel, Machine, Summary, Trainer};
+use meshwright::{forward, model};
 use meshwright_examples::gpt2::Gpt2;
 use meshwright_examples::llama::Llama;
 use meshwright_gpu_sim::{Call, Kind, SimDevice, drivers, not_checked_on_gpu, on_gpu};
@@ -242,6 +242,13 @@ struct Dropping {
     gpt: Gpt,
 }
 
+#[forward]
+impl Dropping {
+    fn forward(&self, tokens: &Tokens<(gpt::Batch, gpt::Seq)>) -> gpt::Stream {
+        self.gpt.forward(tokens)
+    }
+}
+
 impl LanguageModel for Dropping {
     type Batch = gpt::Batch;
     type Seq = gpt::Seq;
@@ -256,19 +263,16 @@ impl LanguageModel for Dropping {
         sizes
     }
 
-    fn loss(
+    fn loss_of_output(
         &self,
-        tokens: &Tokens<(gpt::Batch, gpt::Seq)>,
+        x: &gpt::Stream,
         targets: &Tokens<(gpt::Batch, gpt::Seq)>,
     ) -> Loss<(gpt::Batch, gpt::Seq)> {
-        self.gpt.loss(tokens, targets)
+        self.gpt.loss_of_output(x, targets)
     }
 
-    fn logits(
-        &self,
-        tokens: &Tokens<(gpt::Batch, gpt::Seq)>,
-    ) -> Tensor<(gpt::Batch, gpt::Seq, gpt::Vocab)> {
-        self.gpt.logits(tokens)
+    fn logits_of_output(&self, x: &gpt::Stream) -> Tensor<(gpt::Batch, gpt::Seq, gpt::Vocab)> {
+        self.gpt.logits_of_output(x)
     }
 }
 

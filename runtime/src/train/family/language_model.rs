@@ -1,14 +1,19 @@
 //! Models that the trainer can train.
 
 use crate::layout::{BatchDim, Local};
-use crate::nn::{Model, Sizes};
+use crate::nn::{Model, Module, Sizes};
 use crate::state_dict::HfName;
 use crate::tensor::{Loss, Targets, Tensor, Tokens};
 
 use super::Family;
 
 /// A model that predicts the next token; [`Trainer`](crate::train::Trainer) trains it.
-pub trait LanguageModel: Model {
+///
+/// Its `forward` takes tokens. Loss and logits are computed from the output of `forward`, so that a pipeline can compute
+/// them on its last stage.
+pub trait LanguageModel:
+    Model + Module<In = Tokens<(<Self as LanguageModel>::Batch, <Self as LanguageModel>::Seq)>>
+{
     /// The dim of sequences, declared `@ data`.
     type Batch: BatchDim;
     /// The dim of positions.
@@ -29,16 +34,32 @@ pub trait LanguageModel: Model {
     /// other models leave it out.
     fn sizes(config: &Self::Config) -> Sizes;
 
+    /// Returns the mean cross-entropy of predicting `targets[b, s]` after `tokens[b, ..=s]`, from the output of `forward`
+    /// for these tokens.
+    fn loss_of_output(
+        &self,
+        output: &Self::Out,
+        targets: &Targets<(Self::Batch, Self::Seq)>,
+    ) -> Loss<(Self::Batch, Self::Seq)>;
+
+    /// Returns the logits after each token, replicated on every rank, from the output of `forward`.
+    fn logits_of_output(&self, output: &Self::Out)
+    -> Tensor<(Self::Batch, Self::Seq, Self::Vocab)>;
+
     /// Returns the mean cross-entropy of predicting `targets[b, s]` after `tokens[b, ..=s]`.
     fn loss(
         &self,
         tokens: &Tokens<(Self::Batch, Self::Seq)>,
         targets: &Targets<(Self::Batch, Self::Seq)>,
-    ) -> Loss<(Self::Batch, Self::Seq)>;
+    ) -> Loss<(Self::Batch, Self::Seq)> {
+        self.loss_of_output(&self.forward(tokens), targets)
+    }
 
     /// Returns the logits after each token, replicated on every rank.
     fn logits(
         &self,
         tokens: &Tokens<(Self::Batch, Self::Seq)>,
-    ) -> Tensor<(Self::Batch, Self::Seq, Self::Vocab)>;
+    ) -> Tensor<(Self::Batch, Self::Seq, Self::Vocab)> {
+        self.logits_of_output(&self.forward(tokens))
+    }
 }

@@ -1,0 +1,136 @@
+//! Expansion of `#[pipeline_stage]`.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::{Fields, Generics, Ident, Item};
+
+use crate::attr::Runtime;
+use crate::attr::pipeline_stage::PipelineStage;
+use crate::model::{Field, Model, is_stage_attribute};
+use crate::tokens::{ends, relocated};
+
+/// Writes the visit of the stages, and the check that `forward` runs them.
+///
+/// ```text
+/// const _: fn() = check_staged_forward::<Llama>;
+/// impl PipelineModel for Llama {
+///     fn visit_fields<V: StageVisitor>(
+///         &self, visitor: &mut V, x: StageValue<V, <Self as Module>::In>,
+///     ) -> StageValue<V, <Self as Module>::Out> {
+///         let x = visit_stage(visitor, "embed", x, &self.embed);
+///         let x = visit_stage(visitor, "blocks", x, &self.blocks);
+///         finish_stages::<V, <Self as Module>::Out, _>(x)
+///     }
+/// }
+/// ```
+///
+/// The call of each stage has the span of the field's type, where a broken boundary is an error.
+pub fn pipeline_model_impl(model: &Model) -> Option<TokenStream> {
+    let is_stage = |field: &&Field| field.stage.as_ref().is_some_and(|stage| !stage.last);
+    let last = model.fields.iter().rfind(is_stage)?;
+    let name = &model.item.ident;
+    if !model.stages_are_valid {
+        return Some(stand_in(&model.runtime, name, &model.item.generics));
+    }
+    let visits = model.fields.iter().filter(is_stage).map(|field| visit(&model.runtime, field));
+    let (start, end) = ends(&last.ty);
+    let here = model.runtime.private(start);
+    let (visitor, x) = (local("visitor", Span::mixed_site()), local("x", Span::mixed_site()));
+    let x_at_end = local("x", end);
+    let private = model.runtime.private(Span::call_site());
+    let finish = quote_spanned! {end=>
+        #here::finish_stages::<V, <Self as #private::Module>::Out, _>(#x_at_end)
+    };
+    let private_at_name = model.runtime.private(name.span());
+    let check = quote_spanned!(name.span()=> #private_at_name::check_staged_forward::<#name>);
+    Some(quote! {
+        const _: fn() = #check;
+        #[automatically_derived]
+        impl #private::PipelineModel for #name {
+            fn visit_fields<V: #private::StageVisitor>(
+                &self,
+                #visitor: &mut V,
+                #x: #private::StageValue<V, <Self as #private::Module>::In>,
+            ) -> #private::StageValue<V, <Self as #private::Module>::Out> {
+                #(#visits)*
+                #finish
+            }
+        }
+    })
+}
+
+/// Writes the visit of one stage.
+fn visit(runtime: &Runtime, field: &Field) -> TokenStream {
+    let Field { name, ty, cfgs, .. } = field;
+    let path = name.unraw().to_string();
+    let (start, end) = ends(ty);
+    let here = runtime.private(start);
+    let (visitor, x) = (local("visitor", end), local("x", end));
+    let name = relocated(quote!(#name), end);
+    let borrow = quote_spanned!(start=> &);
+    quote_spanned! {end=>
+        #(#cfgs)*
+        let #x = #here::visit_stage(#visitor, #path, #x, #borrow self.#name);
+    }
+}
+
+/// A local variable of the generated function, located at `place`.
+fn local(name: &str, place: Span) -> Ident {
+    Ident::new(name, Span::mixed_site().located_at(place))
+}
+
+/// Writes the stand-in for the stages of an invalid item, if it has stages.
+pub fn stand_in_of_item(runtime: &Runtime, item: &Item) -> Option<TokenStream> {
+    let Item::Struct(item) = item else { return None };
+    let Fields::Named(fields) = &item.fields else { return None };
+    let mut attrs = fields.named.iter().flat_map(|field| &field.attrs);
+    attrs.any(is_stage_attribute).then(|| stand_in(runtime, &item.ident, &item.generics))
+}
+
+/// Writes a stand-in for stages with errors, so that a `forward` without a body is no further error.
+fn stand_in(runtime: &Runtime, name: &Ident, generics: &Generics) -> TokenStream {
+    if matches!(runtime, Runtime::Missing) {
+        return TokenStream::new();
+    }
+    let private = runtime.private(Span::call_site());
+    let mut generics = generics.clone();
+    if !generics.params.is_empty() {
+        generics.make_where_clause().predicates.push(syn::parse_quote!(Self: #private::Module));
+    }
+    let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
+    quote! {
+        #[automatically_derived]
+        impl #impl_generics #private::PipelineModel for #name #ty_generics #where_clause {
+            fn visit_fields<V: #private::StageVisitor>(
+                &self,
+                _: &mut V,
+                _: #private::StageValue<V, <Self as #private::Module>::In>,
+            ) -> #private::StageValue<V, <Self as #private::Module>::Out> {
+                ::core::unreachable!()
+            }
+        }
+    }
+}
+
+/// Writes the check of `#[pipeline_stage]` on the struct: its input and output can cross between stages.
+pub fn boundary_check(model: &Model) -> Option<TokenStream> {
+    model.stage_check.as_ref().filter(|_| model.stages_are_valid)?;
+    let name = &model.item.ident;
+    let private = model.runtime.private(name.span());
+    Some(quote_spanned!(name.span()=> const _: fn() = #private::check_boundaries::<#name>;))
+}
+
+/// Writes the value of `FieldDescription::stage`.
+pub fn describe_stage(private: &TokenStream, stage: Option<&PipelineStage>) -> TokenStream {
+    let Some(PipelineStage { last, cost, .. }) = stage else {
+        return quote!(::core::option::Option::None);
+    };
+    let cost = match cost {
+        Some(cost) => quote!(::core::option::Option::Some(#cost)),
+        None => quote!(::core::option::Option::None),
+    };
+    quote! {
+        ::core::option::Option::Some(#private::StageDescription { last: #last, cost: #cost })
+    }
+}

@@ -1,0 +1,78 @@
+//! The fields that can be pipeline stages: models, stacks, recomputed models, and the layers of this crate.
+
+use std::ops::Range;
+
+use crate::layout::{Internal, Whole};
+use crate::tensor::SegmentData;
+
+use super::super::{
+    Attention, Bias, Dropout, Embedding, Layer, LayerNorm, LearnedPositions, Linear, Module,
+    Recomputed, RmsNorm, Stack, StackInput,
+};
+use super::stage::{LayerCount, PipelineStage, StageInput};
+
+/// Applies a model to the output of the stage before it.
+#[doc(hidden)]
+pub fn run_module<M: Module, X: StageInput<M::In>>(model: &M, input: X) -> M::Out {
+    model.forward(&input.stage_input(Internal::new()))
+}
+
+impl<M: Module, N: Whole, X: StageInput<M::In>> PipelineStage<X> for Stack<M, N>
+where
+    M::In: StackInput<M>,
+{
+    type Output = M::In;
+
+    fn layer_count(&self) -> Option<LayerCount> {
+        Some(LayerCount { dim: N::DECLARED_NAME, count: self.layers().len() })
+    }
+
+    #[track_caller]
+    fn run(&self, layers: Range<usize>, input: X) -> M::In {
+        self.forward_layers(layers, input.stage_input(Internal::new()))
+    }
+
+    #[track_caller]
+    fn resume(&self, layers: Range<usize>, input: M::In) -> M::In {
+        self.forward_layers(layers, input)
+    }
+}
+
+impl<M: Module + 'static, X: StageInput<M::In>> PipelineStage<X> for Recomputed<M>
+where
+    M::In: SegmentData,
+    M::Out: SegmentData,
+{
+    type Output = M::Out;
+
+    fn run(&self, _: Range<usize>, input: X) -> M::Out {
+        self.forward(&input.stage_input(Internal::new()))
+    }
+}
+
+macro_rules! layers {
+    ($($layer:ident $(<$($param:ident),+>)?;)+) => {$(
+        impl<X, $($($param),+)?> PipelineStage<X> for $layer $(<$($param),+>)?
+        where
+            Self: Layer<X>,
+        {
+            type Output = <Self as Layer<X>>::Out;
+
+            #[track_caller]
+            fn run(&self, _: Range<usize>, input: X) -> Self::Output {
+                Layer::forward(self, &input)
+            }
+        }
+    )+};
+}
+
+layers! {
+    Attention<H, K, D>;
+    Bias<F, Style>;
+    Dropout;
+    Embedding<V, H, Style>;
+    LayerNorm<H>;
+    LearnedPositions<P, H>;
+    Linear<I, O, Style>;
+    RmsNorm<H>;
+}

@@ -1,0 +1,64 @@
+//! Models with pipeline stages, and the checks of their `forward`.
+
+use super::super::Module;
+use super::stage::StageBoundary;
+use super::visitor::{StageValue, StageVisitor};
+
+/// A model with pipeline stages. Implemented by `#[model]` for a struct with `#[pipeline_stage]` on its fields.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no pipeline stages for a `forward` without a body",
+    label = "a `forward` without a body runs the fields with `#[pipeline_stage]` in order",
+    note = "put `#[pipeline_stage]` on the fields of the struct, or give `forward` a body"
+)]
+pub trait PipelineModel: Module {
+    /// Visits the stages in order.
+    #[doc(hidden)]
+    fn visit_fields<V: StageVisitor>(
+        &self,
+        visitor: &mut V,
+        input: StageValue<V, Self::In>,
+    ) -> StageValue<V, Self::Out>;
+}
+
+/// A model whose `forward` runs its pipeline stages in order. Implemented by `#[forward]` for a `forward` without a body.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has pipeline stages, so its `forward` must have no body",
+    label = "the stages, in order, are the `forward` of `{Self}`",
+    note = "end the signature with a semicolon: `#[forward] impl {Self} {{ fn forward(&self, x: &In) -> Out; }}`; move what is computed between two stages into one of them"
+)]
+pub trait StagedForward: PipelineModel<In: StageBoundary> {}
+
+/// Requires that the `forward` of `M` runs its stages.
+#[doc(hidden)]
+pub fn check_staged_forward<M: StagedForward>() {}
+
+/// Requires that the input and the output of `M` can cross between pipeline stages: `#[pipeline_stage]` on its struct.
+#[doc(hidden)]
+pub fn check_boundaries<M: Module<In: StageBoundary, Out: StageBoundary>>() {}
+
+/// An output of the last stage that a `forward` declared to return `T` may have: a `T`.
+#[diagnostic::on_unimplemented(
+    message = "this `forward` is declared to return `{T}`, but its last pipeline stage outputs `{Self}`",
+    label = "outputs `{Self}`"
+)]
+pub trait StageOutput<T> {
+    #[doc(hidden)]
+    fn stage_output<V: StageVisitor>(output: StageValue<V, Self>) -> StageValue<V, T>
+    where
+        Self: Sized;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T> StageOutput<T> for T {
+    fn stage_output<V: StageVisitor>(output: StageValue<V, T>) -> StageValue<V, T> {
+        output
+    }
+}
+
+/// Returns the output of the last stage as the output of the model; another type than `T` is a compile error.
+#[doc(hidden)]
+pub fn finish_stages<V: StageVisitor, T, X: StageOutput<T>>(
+    output: StageValue<V, X>,
+) -> StageValue<V, T> {
+    X::stage_output(output)
+}

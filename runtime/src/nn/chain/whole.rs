@@ -1,0 +1,29 @@
+//! Forward of a whole model by its chain.
+
+use super::model::StagedForward;
+use super::stage::{PipelineStage, StageBoundary};
+use super::visitor::{StageValue, StageVisitor};
+
+/// Runs all stages of a model in order: a `forward` without a body.
+#[doc(hidden)]
+pub fn forward_stages<M: StagedForward>(model: &M, input: &M::In) -> M::Out {
+    model.visit_fields(&mut WholeModel, StageValue::new(input.clone())).into_value()
+}
+
+/// Runs every stage.
+struct WholeModel;
+
+impl StageVisitor for WholeModel {
+    type At<T> = T;
+
+    #[track_caller]
+    fn visit_stage<X, S: PipelineStage<X, Output: StageBoundary>>(
+        &mut self,
+        _: &'static str,
+        stage: &S,
+        input: X,
+    ) -> S::Output {
+        let layers = stage.layer_count().map_or(0, |layers| layers.count);
+        stage.run(0..layers, input)
+    }
+}
