@@ -2,15 +2,18 @@
 //! prefetched together.
 
 mod backward_pass;
+mod owners;
 mod param;
 mod param_entry;
 mod param_gradient;
+mod param_owners;
 mod param_values;
 mod prefetch;
 mod read_log;
 mod unit;
 mod units;
 
+pub use owners::UnitOwners;
 pub use param::ParamRef;
 pub use param_entry::Init;
 pub use unit::{Unit, UnitSlice};

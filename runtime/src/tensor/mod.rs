@@ -38,7 +38,7 @@ pub use typed::{Operand, Param, Tensor};
 
 pub use crate::autograd::{CheckpointedSegment, SavePolicy, SegmentData};
 pub use crate::context::{Rank, Scope, Settings, ZeroStage, scope};
-pub use crate::fsdp::{Init, ParamRef, Unit, UnitSlice};
+pub use crate::fsdp::{Init, ParamRef, Unit, UnitOwners, UnitSlice};
 pub use crate::mesh::Extent;
 
 pub(crate) use combine::add_param;

@@ -79,6 +79,7 @@ impl Unit {
     pub(crate) fn begin_gradient(&self) {
         self.finish_reduction();
         self.reset_contributions();
+        self.gradient.is_tie_summed.set(false);
         if let Some(shard) = &mut *self.gradient.shard.borrow_mut() {
             shard.view_mut().clear();
         }
