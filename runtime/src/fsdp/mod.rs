@@ -2,9 +2,11 @@
 //! prefetched together.
 
 mod backward_pass;
+mod owners;
 mod param;
 mod param_entry;
 mod param_gradient;
+mod param_owners;
 mod param_values;
 mod prefetch;
 mod read_log;
@@ -12,6 +14,7 @@ mod recorded_uses;
 mod unit;
 mod units;
 
+pub use owners::UnitOwners;
 pub use param::ParamRef;
 pub use param_entry::Init;
 pub use unit::{Unit, UnitSlice};

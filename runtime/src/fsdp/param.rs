@@ -50,12 +50,14 @@ impl ParamRef {
         self.entry.infos
     }
 
-    /// Returns the local extent of each dim. [`sizes`](Self::sizes) are those of the global parameter.
+    /// Returns the local extent of each dim: of a parameter of another pipeline stage, that of its owner at the same
+    /// position along the other axes. [`sizes`](Self::sizes) are those of the global parameter.
     pub fn local_extents(&self) -> &[Extent] {
         &self.entry.extents
     }
 
-    /// Returns the number of elements on this rank. [`global_len`](Self::global_len) is that of the global parameter.
+    /// Returns the number of elements of the [local block](Self::local_extents). [`global_len`](Self::global_len) is that
+    /// of the global parameter.
     pub fn local_len(&self) -> usize {
         local_len(&self.entry.extents)
     }
@@ -78,7 +80,7 @@ impl ParamRef {
         self.local_len()
     }
 
-    /// Returns true if this rank holds no element of it.
+    /// Returns true if the local block has no element.
     pub fn is_empty(&self) -> bool {
         self.local_len() == 0
     }
@@ -141,10 +143,10 @@ impl ParamRef {
     }
 
     /// Returns the range of its elements that this rank updates, relative to its own first element: all of them if the
-    /// optimizer state is not sharded.
+    /// optimizer state is not sharded, none if other pipeline stages own it.
     pub fn owned(&self) -> Range<usize> {
         let start = self.entry.start;
-        let owned = self.unit.in_shard(self.range());
+        let owned = self.unit.in_shard(self.range()).filter(|_| self.is_owned());
         owned.map_or(0..0, |(range, _)| range.start - start..range.end - start)
     }
 

@@ -38,13 +38,17 @@ impl ParamRef {
 
     /// Returns this rank's block of the reduced gradient in f32, row-major; zeros without contributions. If it is sharded
     /// over the `fsdp` axis, all of its ranks call it.
+    #[track_caller]
     pub(crate) fn gradient(&self) -> Vec<f32> {
+        self.check_owned();
         let whole = self.unit.gather_shards(self.unit.reduced_gradient().view());
         whole.view().slice(self.range()).to_vec()
     }
 
     /// Returns the reduced gradient of the elements that this rank [owns](Self::owned).
+    #[track_caller]
     pub(crate) fn owned_gradient(&self) -> UnitSlice<'_> {
+        self.check_owned();
         self.unit.reduced_gradient().part(self.owned_in_shard())
     }
 

@@ -2,14 +2,17 @@
 
 use std::panic::Location;
 
-use crate::context::{Rank, gather_block};
-use crate::layout::AxisSet;
+use crate::context::{Rank, fail, gather_block};
+use crate::layout::{AxisId, AxisSet};
 
 use super::param::ParamRef;
 use super::unit::UnitSlice;
 
 impl ParamRef {
     /// Gathers the global parameter in f32, row-major, from the ranks that hold its parts; all of them call it.
+    ///
+    /// # Panics
+    /// If other pipeline stages [own](Self::is_owned) it.
     #[track_caller]
     pub fn gather(&self, rank: &Rank) -> Vec<f32> {
         self.gather_block(rank, self.to_local_vec())
@@ -21,9 +24,38 @@ impl ParamRef {
         gather_block(rank, self.dims(), self.local_extents(), block)
     }
 
+    /// Gathers the global parameter at its first owners, and sends it to world rank 0; `None` on other ranks. Every rank
+    /// calls it.
+    #[track_caller]
+    pub(crate) fn gather_to_rank_0(&self, rank: &Rank) -> Option<Vec<f32>> {
+        const PP: AxisSet = AxisSet::of(AxisId::Pp);
+        let gathered = self.is_first_owner().then(|| self.gather(rank));
+        let first_owner = self.unit.first_owner();
+        let is_of_group_0 = rank.position(AxisSet::ALL.minus(PP)) == 0;
+        if first_owner == 0 || !is_of_group_0 {
+            return gathered.filter(|_| rank.index() == 0);
+        }
+        let (group, site) = (rank.process_group(PP), self.site());
+        if let Some(values) = gathered {
+            group.send(site, 0, values.as_slice().into()).unwrap_or_else(|error| fail(error));
+            return None;
+        }
+        (rank.index() == 0).then(|| {
+            let mut values = vec![0.0f32; self.global_len()];
+            let received = group.recv(site, first_owner, values.as_mut_slice().into());
+            received.unwrap_or_else(|error| fail(error));
+            values
+        })
+    }
+
     /// Returns its elements on this rank in f32, row-major: [`gather`](Self::gather) returns the global parameter. If they
     /// are sharded over the `fsdp` axis, all of its ranks call it.
+    ///
+    /// # Panics
+    /// If other pipeline stages [own](Self::is_owned) it.
+    #[track_caller]
     pub fn to_local_vec(&self) -> Vec<f32> {
+        self.check_owned();
         let whole = self.unit.gather_shards(self.unit.master().view());
         whole.view().slice(self.range()).to_vec()
     }
@@ -32,12 +64,18 @@ impl ParamRef {
     #[deprecated(
         note = "it returns this rank's block only: use `to_local_vec`, or `gather` for the global parameter on every rank"
     )]
+    #[track_caller]
     pub fn to_vec(&self) -> Vec<f32> {
         self.to_local_vec()
     }
 
     /// Returns the elements that this rank [owns](Self::owned), in f32.
+    ///
+    /// # Panics
+    /// If other pipeline stages [own](Self::is_owned) it.
+    #[track_caller]
     pub fn owned_values(&self) -> UnitSlice<'_> {
+        self.check_owned();
         self.unit.master().part(self.owned_in_shard())
     }
 
@@ -45,12 +83,13 @@ impl ParamRef {
     /// it. [`write_global`](Self::write_global) takes the global parameter.
     ///
     /// # Panics
-    /// If `block` has another number of elements.
+    /// If `block` has another number of elements, or other pipeline stages [own](Self::is_owned) the parameter.
     #[track_caller]
     pub fn write(&self, block: &[f32]) {
+        self.check_owned();
         let name = || format!("the block of `{}`", self.path());
         let declared = self.rank().declared_values();
-        declared.note_elements(name, self.varies(), Location::caller(), block);
+        declared.note_elements(name, self.written_axes(), Location::caller(), block);
         assert_eq!(block.len(), self.local_len(), "a block of `{}`", self.path());
         self.write_block(block);
     }
@@ -59,13 +98,15 @@ impl ParamRef {
     /// block; [`gather`](Self::gather) is the inverse.
     ///
     /// # Panics
-    /// If `values` has another number of elements.
+    /// If `values` has another number of elements, or other pipeline stages [own](Self::is_owned) the parameter.
     #[track_caller]
     pub fn write_global(&self, values: &[f32]) {
+        self.check_owned();
         assert_eq!(values.len(), self.global_len(), "the global elements of `{}`", self.path());
         let name = || format!("the elements of `{}`", self.path());
         let declared = self.rank().declared_values();
-        declared.note_elements(name, AxisSet::NONE, Location::caller(), values);
+        let axes = self.written_axes().minus(self.varies());
+        declared.note_elements(name, axes, Location::caller(), values);
         let global_index = |mut rest: usize| {
             let (mut index, mut stride) = (0, 1);
             for extent in self.local_extents().iter().rev() {
@@ -86,6 +127,7 @@ impl ParamRef {
 
     /// Returns its values on this rank, row-major, for a kernel of forward; the gradient of the operation that reads
     /// them is partial over `axes`.
+    #[track_caller]
     pub(crate) fn read(&self, axes: AxisSet) -> UnitSlice<'_> {
         self.note_gradient_axes(axes);
         self.unit.log_read();
@@ -93,7 +135,9 @@ impl ParamRef {
     }
 
     /// Returns its values on this rank, row-major, for a kernel of backward.
+    #[track_caller]
     pub(crate) fn values(&self) -> UnitSlice<'_> {
+        self.check_owned();
         self.unit.unshard();
         self.unit.read(self.range())
     }

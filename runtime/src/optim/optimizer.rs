@@ -46,7 +46,9 @@ impl<R: UpdateRule> Optimizer<R> {
         groups: &ParamGroups,
     ) -> Result<Optimizer<R>, OptimizerError> {
         check_rule(&rule)?;
-        let params: Vec<_> = units.iter().flat_map(|unit| unit.params()).collect();
+        // A rule may select parameters of other pipeline stages only.
+        let mut params: Vec<_> = units.iter().flat_map(|unit| unit.params()).collect();
+        params.extend(rank.params_of_other_stages());
         groups.check(&params)?;
         let state = |unit| UnitState::new(rank, unit, groups, |group| rule.state_kinds(group));
         let states = units.iter().map(state).collect();

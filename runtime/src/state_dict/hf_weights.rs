@@ -8,7 +8,7 @@ use crate::tensor::{ParamRef, Rank};
 
 use super::{HfMapping, HfName, StateDictError};
 
-/// Loads this rank's shard of every parameter from a Hugging Face folder. `names` maps parameters to tensors.
+/// Loads this rank's shard of every parameter that it owns from a Hugging Face folder. `names` maps parameters to tensors.
 ///
 /// # Errors
 /// A parameter without a name, and a tensor that is missing, damaged or of another shape.
@@ -18,7 +18,7 @@ pub fn import_hf(
     params: &[ParamRef],
 ) -> Result<(), StateDictError> {
     for tensor in HfMapping::new(names, params)?.tensors() {
-        for (slot, param) in &tensor.parts {
+        for (slot, param) in tensor.parts.iter().filter(|(_, param)| param.is_owned()) {
             let values = folder.read(&tensor.name, &tensor.shape, &slot.local_region())?;
             let mut block = vec![0.0; param.local_len()];
             slot.copy_to_param(&values, &mut block);
@@ -47,8 +47,7 @@ pub fn export_hf(
         let len = if export.is_some() { tensor.shape.iter().product() } else { 0 };
         let mut values = vec![0.0; len];
         for (slot, param) in &tensor.parts {
-            let whole = param.gather(rank);
-            if export.is_some() {
+            if let Some(whole) = param.gather_to_rank_0(rank) {
                 slot.unsharded().copy_to_tensor(&whole, &mut values);
             }
         }

@@ -11,7 +11,7 @@ use crate::tensor::{ParamRef, Rank, UnitSlice, ZeroStage};
 /// Kind of the parameters in a checkpoint, next to the kinds of optimizer state and moving average.
 const PARAMETER: &str = "params";
 
-/// Parameters of this rank, with the optimizer state and moving average of its shards.
+/// Parameters of the model, with the optimizer state and moving average of this rank's shards.
 pub struct TrainingState<'a> {
     pub params: &'a [ParamRef],
     pub optimizer: &'a Optimizer,
@@ -44,7 +44,8 @@ pub fn state_kinds_in(checkpoint: &Checkpoint) -> BTreeSet<&str> {
     kinds.filter(|kind| *kind != PARAMETER).collect()
 }
 
-/// Calls `write` with the shards that this rank saves, without copying host memory. Of replicas, the first one saves.
+/// Calls `write` with the shards that this rank saves, without copying host memory. Of replicas, the first one saves: of
+/// parameters that are tied across pipeline stages, the first owner.
 pub fn with_shard_entries<T>(
     rank: &Rank,
     state: &TrainingState<'_>,
@@ -54,8 +55,10 @@ pub fn with_shard_entries<T>(
         ZeroStage::Replicated => AxisSet::NONE,
         _ => AxisSet::of(AxisId::Fsdp),
     };
-    let is_saved =
-        |param: &ParamRef| rank.position(AxisSet::ALL.minus(param.varies()).minus(sharded)) == 0;
+    let within_stage = AxisSet::ALL.minus(AxisSet::of(AxisId::Pp)).minus(sharded);
+    let is_saved = |param: &ParamRef| {
+        rank.position(within_stage.minus(param.varies())) == 0 && param.is_first_owner()
+    };
     let params: Vec<&ParamRef> = state.params.iter().filter(|param| is_saved(param)).collect();
     let values: Vec<UnitSlice<'_>> = params.iter().map(|param| param.owned_values()).collect();
     let mut shards: Vec<(&ParamRef, &str, Cow<'_, [f32]>)> = Vec::new();
@@ -93,12 +96,12 @@ fn shard_entries<'a>(
     })
 }
 
-/// Loads this rank's shards. A moving average that the checkpoint lacks starts from the parameters.
+/// Loads this rank's shards of the parameters that it owns. A moving average that the checkpoint lacks starts from the parameters.
 pub fn load_checkpoint(
     checkpoint: &Checkpoint,
     state: TrainingStateMut<'_>,
 ) -> Result<(), CheckpointError> {
-    for param in state.params {
+    for param in state.params.iter().filter(|param| param.is_owned()) {
         let mut block = vec![0.0; param.local_len()];
         let name = tensor_name(PARAMETER, param);
         checkpoint.read_into(&name, &param.sizes(), &local_region(param), &mut block)?;

@@ -98,7 +98,7 @@ pub struct Gradients<State> {
 impl<State> Gradients<State> {
     /// Returns the gradients, already in the buffers, of micro-batches that count `count` elements shaped `S`.
     #[track_caller]
-    pub(super) fn of_latest_backward<S: Dims>(rank: &Rank, count: u64) -> Gradients<State> {
+    pub(crate) fn of_latest_backward<S: Dims>(rank: &Rank, count: u64) -> Gradients<State> {
         let pass = BackwardPass::latest(rank, Location::caller());
         let counts = BTreeMap::from([(S::VARIES, count)]);
         Gradients { rank: rank.with_whole_batch(), pass, counts, scale: 1.0, state: PhantomData }
@@ -207,6 +207,13 @@ impl Gradients<Pending> {
     pub(crate) fn finish_sums(&self) {
         self.pass.units().iter().for_each(|unit| unit.finish_reduction());
     }
+
+    /// Returns the units that hold the gradients, in the order of declaration.
+    pub(crate) fn units(&self) -> Vec<Rc<Unit>> {
+        let mut units = self.rank.units();
+        units.retain(|unit| self.pass.owns_gradient_of(unit));
+        units
+    }
 }
 
 impl<State> Gradients<State> {
@@ -214,8 +221,9 @@ impl<State> Gradients<State> {
     /// values that were declared the same on them.
     ///
     /// # Panics
-    /// If another backward has overwritten these gradients, or values that were declared the same on several ranks are
-    /// not.
+    /// If another backward has overwritten these gradients, values that were declared the same on several ranks are not,
+    /// or gradients of parameters that are tied across pipeline stages are not summed over their
+    /// [owners](ParamRef::is_owned).
     #[track_caller]
     pub fn reduce(self) -> Gradients<Reduced>
     where
@@ -224,6 +232,7 @@ impl<State> Gradients<State> {
         self.pass.check_valid();
         // The reductions come first: they may be part of the CUDA graph of the backward, and every rank issues the same.
         self.pass.units().iter().for_each(|unit| unit.finish_reduction());
+        self.pass.units().iter().for_each(|unit| unit.check_tie_summed());
         self.pass.mark_reduced();
         let site = Site::here("Gradients::reduce");
         let mut total = 0.0;
@@ -253,7 +262,14 @@ impl<State> Gradients<State> {
     where
         State: Summed,
     {
-        if self.holds(param) { self.norm_over(std::slice::from_ref(param)) } else { 0.0 }
+        let is_staged = param.unit().owners().is_some();
+        let is_held = (param.is_owned() || !is_staged) && self.holds(param);
+        match (is_held, is_staged) {
+            (true, _) => self.norm_over(std::slice::from_ref(param)),
+            // Other pipeline stages may hold it.
+            (false, true) => self.norm_over(&[]),
+            (false, false) => 0.0,
+        }
     }
 
     #[track_caller]
@@ -309,11 +325,15 @@ impl<State> Gradients<State> {
 
     /// Gathers the gradient of the global parameter `param`, row-major, from the ranks that hold its parts; all of them call
     /// it. Zeros if the loss does not depend on its model.
+    ///
+    /// # Panics
+    /// If other pipeline stages [own](ParamRef::is_owned) the parameter.
     #[track_caller]
     pub fn gather(&self, param: &ParamRef) -> Vec<f32>
     where
         State: Summed,
     {
+        param.check_owned();
         let block =
             if self.holds(param) { self.block(param) } else { vec![0.0; param.local_len()] };
         param.gather_block(&self.rank, block)
@@ -349,10 +369,14 @@ impl<State> Gradients<State> {
     }
 
     /// Returns the sum of squares that this rank counts: a parameter that is whole along an axis is counted by the first
-    /// rank of the axis; one that is sharded, by each rank as far as it owns it.
+    /// rank of the axis; one that is sharded, by each rank as far as it owns it; and one of a pipeline stage, by its first
+    /// owner.
     fn local_squares_of(&self, params: &[ParamRef]) -> f64 {
-        let is_counted =
-            |param: &&ParamRef| self.rank.position(MODEL_AXES.minus(param.varies())) == 0;
+        let within_stage = MODEL_AXES.minus(AxisSet::of(AxisId::Pp));
+        let is_counted = |param: &&ParamRef| {
+            let is_first = self.rank.position(within_stage.minus(param.varies())) == 0;
+            is_first && param.is_first_owner()
+        };
         let counted: Vec<&ParamRef> = params.iter().filter(is_counted).collect();
         let gradients: Vec<UnitSlice<'_>> =
             counted.iter().map(|param| param.owned_gradient()).collect();

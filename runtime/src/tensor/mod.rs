@@ -45,7 +45,7 @@ pub use crate::autograd::{
 };
 pub(crate) use crate::autograd::{MicrobatchPass, Part, PartGradients, PartKind, data_of_parts, parts_of};
 pub use crate::context::{Rank, Scope, Settings, ZeroStage, scope};
-pub use crate::fsdp::{Init, ParamRef, Unit, UnitSlice};
+pub use crate::fsdp::{Init, ParamRef, Unit, UnitOwners, UnitSlice};
 pub use crate::mesh::Extent;
 
 pub(crate) use combine::add_param;

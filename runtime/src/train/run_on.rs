@@ -62,7 +62,7 @@ fn check_axes_used(rank: &Rank) -> Result<()> {
     let Some(axis) = idle else { return Ok(()) };
     let fix = match axis {
         AxisId::Cp => "declare the dim of sequences `Seq @ cp`, or leave the axis out",
-        _ => "pipelines are not implemented; leave the axis out",
+        _ => "build the model as stages, by `build_stages`, or leave the axis out",
     };
     let degree = rank.degree(axis);
     Err(Error::Input(format!(

@@ -63,6 +63,7 @@ impl Unit {
         self.finish_reduction();
         self.reset_contributions();
         self.reopen_gradient();
+        self.gradient.is_tie_summed.set(false);
         if let Some(shard) = &mut *self.gradient.shard.borrow_mut() {
             shard.view_mut().clear();
         }

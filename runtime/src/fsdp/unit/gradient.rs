@@ -1,9 +1,9 @@
 //! The gradient buffers of an FSDP unit, and the backward pass that owns them.
 
-use std::cell::{Ref, RefCell, RefMut};
+use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::panic::Location;
 
-use crate::backend::{Buffer, Category, DType};
+use crate::backend::{Buffer, Category, DType, ViewMut};
 use crate::context::ZeroStage;
 
 use super::{Unit, UnitSlice};
@@ -21,6 +21,8 @@ use super::{Unit, UnitSlice};
 pub(super) struct Gradient {
     pub(super) whole: RefCell<Option<Buffer>>,
     pub(super) shard: RefCell<Option<Buffer>>,
+    /// True if the gradient is summed over the owning pipeline stages.
+    pub(super) is_tie_summed: Cell<bool>,
 }
 
 /// The backward pass whose gradients a unit holds.
@@ -64,6 +66,40 @@ impl Unit {
         } else {
             let whole = self.gradient.whole.borrow();
             UnitSlice::new(Ref::map(whole, |whole| whole.as_ref().expect(REDUCED)), self.shard())
+        }
+    }
+
+    /// Calls `visit` with the reduced gradient of the shard, summed over the owning pipeline stages by it.
+    ///
+    /// # Panics
+    /// If the gradient is already summed over the owners.
+    #[track_caller]
+    pub(crate) fn sum_over_owners(&self, visit: impl FnOnce(ViewMut<'_>)) {
+        assert!(
+            !self.gradient.is_tie_summed.replace(true),
+            "the gradient of `{}` is already summed over its owning stages",
+            self.name()
+        );
+        if let Some(shard) = &mut *self.gradient.shard.borrow_mut() {
+            visit(shard.view_mut());
+        } else if let Some(whole) = &mut *self.gradient.whole.borrow_mut() {
+            visit(whole.view_mut().into_slice(self.shard()));
+        }
+    }
+
+    /// Checks that the gradient of a unit with several owning pipeline stages is summed over them.
+    ///
+    /// # Panics
+    /// If it is not.
+    #[track_caller]
+    pub(crate) fn check_tie_summed(&self) {
+        if let Some(owners) = self.owners().filter(|owners| owners.ranks().len() > 1) {
+            assert!(
+                self.gradient.is_tie_summed.get(),
+                "the gradient of `{}`, which is tied across pipeline {owners}, is not summed over them: call \
+                 `sum_tied_gradients` before `reduce`",
+                self.name()
+            );
         }
     }
 

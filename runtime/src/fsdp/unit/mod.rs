@@ -6,7 +6,7 @@ mod data_parallel;
 mod gradient;
 mod values;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
@@ -16,6 +16,7 @@ use crate::context::{Rank, Staged, ZeroStage, fail};
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::Extent;
 
+use super::owners::UnitOwners;
 use super::param_entry::ParamEntry;
 
 use data_parallel::Reduction;
@@ -48,6 +49,8 @@ pub struct Unit {
     gradient_owner: Cell<Option<GradientOwner>>,
     /// Number of changes of the values.
     version: Cell<u64>,
+    /// The owning pipeline stages, if the model is built as stages.
+    owners: OnceCell<UnitOwners>,
 }
 
 impl Unit {
@@ -64,6 +67,7 @@ impl Unit {
             model: RefCell::default(),
             gradient_owner: Cell::default(),
             version: Cell::new(0),
+            owners: OnceCell::new(),
         })
     }
 
@@ -128,6 +132,27 @@ impl Unit {
         for param in self.entries() {
             self.write(param.start, param.initial_values(&self.rank).view());
         }
+    }
+
+    /// Returns the owners, or `None` if the model is built without pipeline stages: then every rank owns the unit.
+    pub fn owners(&self) -> Option<&UnitOwners> {
+        self.owners.get()
+    }
+
+    /// Sets the owners of a declared unit, once and before memory is allocated.
+    pub(crate) fn set_owners(&self, owners: UnitOwners) {
+        let before = self.owners.set(owners);
+        assert!(before.is_ok(), "the owners of `{}` are set once", self.name());
+    }
+
+    /// Returns true if this rank owns the unit.
+    pub fn is_owned(&self) -> bool {
+        self.owners().is_none_or(|owners| owners.ranks().contains(&self.rank.position(PP)))
+    }
+
+    /// Returns the position along `pp` of the first owner, which counts, saves and exports the unit.
+    pub fn first_owner(&self) -> usize {
+        self.owners().map_or(0, |owners| owners.ranks()[0])
     }
 
     /// Sets the units that were built together with this one.
@@ -216,5 +241,7 @@ impl Unit {
 
 /// The axis over which state is sharded.
 const FSDP: AxisSet = AxisSet::of(AxisId::Fsdp);
+/// The axis over which pipeline stages are distributed.
+const PP: AxisSet = AxisSet::of(AxisId::Pp);
 /// The axes over which sharded state is replicated.
 const REPLICAS: AxisSet = AxisSet::DATA.minus(FSDP);

@@ -3,32 +3,72 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use crate::tensor::{ParamRef, Unit};
+use crate::tensor::{ParamRef, Rank, Unit};
 
 /// A built model with its parameters and properties.
 pub struct Built<M> {
     /// The model.
     pub model: M,
-    /// The FSDP units that hold its parameters.
+    /// The FSDP units that hold its parameters: of a model that is built as pipeline stages, those that this rank
+    /// [owns](Unit::is_owned).
     pub units: Vec<Rc<Unit>>,
     /// Global number of heads and head dim of every attention, for the FLOP count.
     pub attentions: Vec<(usize, usize)>,
     /// True if an attribute of the model declares recomputation.
     pub recomputes: bool,
     pub(super) params: Vec<ParamRef>,
-    /// Paths of the tables that a matmul reads.
-    pub(super) matmuls: BTreeSet<String>,
+    /// Paths of tied parameters, with the parameters that they share.
+    pub(super) tied: Vec<(String, ParamRef)>,
+    /// Path of each attention.
+    pub(super) attention_paths: Vec<String>,
+    /// Paths of the tables that a matmul reads, with the field of the matmul.
+    pub(super) matmuls: BTreeSet<(String, String)>,
 }
 
 impl<M> Built<M> {
-    /// All parameters, in the order of declaration.
+    /// All parameters of the model, in the order of declaration. Of one that is built as pipeline stages, this rank
+    /// [owns](ParamRef::is_owned) some.
     pub fn params(&self) -> Vec<ParamRef> {
         self.params.clone()
     }
 
-    /// Returns true if a matmul reads this [table](ParamRef::is_table), as that of the language-model head does.
-    pub(crate) fn has_matmul(&self, table: &ParamRef) -> bool {
-        self.matmuls.contains(table.path())
+    /// Returns the path of every use of a parameter: that of its declaration, and those of the parameters tied to it.
+    pub(crate) fn param_uses(&self) -> impl Iterator<Item = (&str, &ParamRef)> {
+        let tied = self.tied.iter().map(|(path, param)| (path.as_str(), param));
+        self.params.iter().map(|param| (param.path(), param)).chain(tied)
+    }
+
+    /// Returns the model FLOPs of training on one token in sequences of `seq`, of the fields whose paths are `counted`:
+    /// `6 N + 12 L H Q T` with `N` parameters, `L` layers of `H` heads of `Q` elements, and sequences of `T` (Chowdhery et
+    /// al., "PaLM", 2022, appendix B). Attention counts as if every token attended to all others, which is twice the work
+    /// of causal attention.
+    ///
+    /// A [table](ParamRef::is_table) counts where a matmul reads it, as that of the language-model head does. So tables
+    /// that are only looked up are left out of `N`: that of positions, and the token embedding of a model whose head has a
+    /// weight of its own.
+    pub(crate) fn flops_per_token(&self, seq: usize, counted: impl Fn(&str) -> bool) -> f64 {
+        let has_matmul = |table: &ParamRef| {
+            let mut matmuls = self.matmuls.iter();
+            matmuls.any(|(path, field)| path == table.path() && counted(field))
+        };
+        let is_counted = |param: &&ParamRef| {
+            if param.is_table() { has_matmul(param) } else { counted(param.path()) }
+        };
+        let elements: usize = self.params.iter().filter(is_counted).map(ParamRef::global_len).sum();
+        let attentions = self.attention_paths.iter().zip(&self.attentions);
+        let attentions = attentions.filter(|(path, _)| counted(path));
+        let attention: usize = attentions.map(|(_, (heads, head_dim))| heads * head_dim).sum();
+        6.0 * elements as f64 + 12.0 * (attention * seq) as f64
+    }
+
+    /// Allocates and initializes the units that this rank owns, and adds them to its units; the others leave
+    /// [`units`](Self::units).
+    pub(super) fn allocate(&mut self, rank: &Rank) {
+        let is_other = |unit: &mut Rc<Unit>| !unit.is_owned();
+        let other: Vec<Rc<Unit>> = self.units.extract_if(.., is_other).collect();
+        self.units.iter().for_each(|unit| unit.allocate());
+        rank.add_units(&self.units);
+        rank.add_units_of_other_stages(&other);
     }
 
     /// Number of elements of all global parameters.

@@ -28,18 +28,24 @@ pub trait Build: Sized {
 /// over, incompatible numbers of heads.
 #[track_caller]
 pub fn build<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, BuildError> {
-    let built = declare(rank, sizes)?;
-    let name = "the configuration of a model (its sizes and settings, and the seed of the rank)";
-    rank.declared_values().note_setting(name, Location::caller(), || {
-        let Sizes { norm_eps, rope_theta, init_std, dropout, .. } = sizes;
-        let params: Vec<String> = built.params.iter().map(ParamRef::declaration).collect();
-        format!("{} {norm_eps} {rope_theta} {init_std} {dropout} {params:?}", rank.seed())
-    });
-    for unit in &built.units {
-        unit.allocate();
-    }
-    rank.add_units(&built.units);
+    let mut built = declare(rank, sizes)?;
+    built.allocate_model(rank, sizes);
     Ok(built)
+}
+
+impl<M> Built<M> {
+    /// Allocates and initializes a declared model, as far as this rank owns it.
+    #[track_caller]
+    pub(crate) fn allocate_model(&mut self, rank: &Rank, sizes: &Sizes) {
+        let name =
+            "the configuration of a model (its sizes and settings, and the seed of the rank)";
+        rank.declared_values().note_setting(name, Location::caller(), || {
+            let Sizes { norm_eps, rope_theta, init_std, dropout, .. } = sizes;
+            let params: Vec<String> = self.params.iter().map(ParamRef::declaration).collect();
+            format!("{} {norm_eps} {rope_theta} {init_std} {dropout} {params:?}", rank.seed())
+        });
+        self.allocate(rank);
+    }
 }
 
 /// Declares every parameter of `M` and checks every size, without allocating memory.
@@ -53,7 +59,9 @@ pub(crate) fn declare<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, 
         units: RefCell::default(),
         params: RefCell::default(),
         fields: RefCell::default(),
+        tied: RefCell::default(),
         attentions: RefCell::default(),
+        attention_paths: RefCell::default(),
         matmuls: RefCell::default(),
         attention_inputs: RefCell::default(),
         declares_recompute: Cell::new(false),
@@ -65,7 +73,8 @@ pub(crate) fn declare<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, 
     let model = M::build(&mut Builder::new(&state, root));
     let unused = state.unused_override();
     let recomputes = state.declares_recompute.get();
-    let BuildState { units, attentions, matmuls, problems, params, .. } = state;
+    let BuildState { units, attentions, attention_paths, matmuls, problems, params, tied, .. } =
+        state;
     let mut problems = problems.into_inner();
     problems.extend(unused);
     if !problems.is_empty() {
@@ -74,8 +83,9 @@ pub(crate) fn declare<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, 
     let mut units = units.into_inner();
     units.retain(|unit| !unit.is_empty());
     let (attentions, params) = (attentions.into_inner(), params.into_inner());
+    let (tied, attention_paths) = (tied.into_inner(), attention_paths.into_inner());
     let matmuls = matmuls.into_inner();
-    Ok(Built { model, units, attentions, recomputes, params, matmuls })
+    Ok(Built { model, units, attentions, recomputes, params, tied, attention_paths, matmuls })
 }
 
 /// The state of building one model, which the builders of its fields share.
@@ -87,10 +97,14 @@ pub(super) struct BuildState<'a> {
     pub(super) params: RefCell<Vec<ParamRef>>,
     /// Names of the fields built so far, by the path of their model.
     pub(super) fields: RefCell<BTreeMap<String, Vec<String>>>,
+    /// Paths of tied parameters, with the parameters that they share.
+    pub(super) tied: RefCell<Vec<(String, ParamRef)>>,
     /// Heads and head dim of each attention.
     pub(super) attentions: RefCell<Vec<(usize, usize)>>,
-    /// Paths of the tables that a matmul reads.
-    pub(super) matmuls: RefCell<BTreeSet<String>>,
+    /// Path of each attention.
+    pub(super) attention_paths: RefCell<Vec<String>>,
+    /// Paths of the tables that a matmul reads, with the field of the matmul.
+    pub(super) matmuls: RefCell<BTreeSet<(String, String)>>,
     /// Paths of the attentions, and of the fields declared before them in the same model.
     pub(super) attention_inputs: RefCell<BTreeSet<String>>,
     /// True if an attribute of the model declares recomputation.

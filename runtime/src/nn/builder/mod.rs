@@ -153,6 +153,7 @@ impl<'a> Builder<'a> {
         if let Some(target) = self.tied_path(&path) {
             if let Some(param) = self.state.declared_param(&target) {
                 self.check_tie(&param, S::DIMS);
+                self.state.tied.borrow_mut().push((path, param.clone()));
                 return Param::new(param);
             }
             self.problem(format_args!(
@@ -207,12 +208,14 @@ impl<'a> Builder<'a> {
 
     /// Records that a matmul reads a table, which may be declared by another field.
     pub(in crate::nn) fn note_matmul(&self, table: &ParamRef) {
-        self.state.matmuls.borrow_mut().insert(table.path().to_owned());
+        let entry = (table.path().to_owned(), self.path.clone());
+        self.state.matmuls.borrow_mut().insert(entry);
     }
 
     /// Records an attention, for the FLOP count and for `recompute = attn`.
     pub(crate) fn note_attention(&self, heads: usize, head_dim: usize) {
         self.state.attentions.borrow_mut().push((heads, head_dim));
+        self.state.attention_paths.borrow_mut().push(self.path.clone());
         let mut leads = self.state.attention_inputs.borrow_mut();
         match self.path.rsplit_once('.') {
             Some((model, _)) => {

@@ -8,20 +8,11 @@ use crate::backend::{BlockIndex, Buffer, CachingAllocator, Category, DType, Gemm
 use crate::comm::Site;
 use crate::layout::AxisSet;
 use crate::nn::Built;
-use crate::tensor::{ParamRef, Rank};
+use crate::tensor::Rank;
 
-/// Returns the model FLOPs of training on one token: `6 N + 12 L H Q T` with `N` parameters, `L` layers of `H` heads of `Q`
-/// elements, and sequences of `T` (Chowdhery et al., "PaLM", 2022, appendix B). Attention counts as if every token
-/// attended to all others, which is twice the work of causal attention.
-///
-/// Tables that are only looked up are left out of `N`, as there is no matmul with them: that of positions, and the token
-/// embedding of a model whose head has a weight of its own.
+/// Returns the model FLOPs of training on one token in sequences of `seq`.
 pub fn model_flops_per_token<M>(built: &Built<M>, seq: usize) -> f64 {
-    let params = built.params();
-    let in_matmuls = params.iter().filter(|param| !param.is_table() || built.has_matmul(param));
-    let in_matmuls: usize = in_matmuls.map(ParamRef::global_len).sum();
-    let attention: usize = built.attentions.iter().map(|(heads, head_dim)| heads * head_dim).sum();
-    6.0 * in_matmuls as f64 + 12.0 * (attention * seq) as f64
+    built.flops_per_token(seq, |_| true)
 }
 
 /// Measures the peak FLOP/s of large matmuls in the compute dtype, on all cores or devices of the ranks. Every rank calls

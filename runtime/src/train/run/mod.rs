@@ -5,5 +5,7 @@ mod divergence;
 mod rank_loop;
 mod sample;
 mod save;
+#[cfg(test)]
+mod stage_tests;
 
 pub use rank_loop::{RankLoop, SharedFiles};

@@ -1,0 +1,122 @@
+//! The chain of a model's fields, and the points at which it can be cut into stages.
+
+/// Chain of a model: the fields that `forward` runs one after the other, and those that loss and logits use after them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChainOutline {
+    /// Name of the model's struct.
+    pub model: String,
+    /// Fields of the chain, in order.
+    pub links: Vec<LinkOutline>,
+    /// Fields that only loss and logits use, on the last stage.
+    pub last: Vec<LinkOutline>,
+}
+
+/// Field of a chain.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkOutline {
+    /// Name of the field.
+    pub name: String,
+    /// The layers, if the field is a stack, between any two of which the chain can be cut.
+    pub layers: Option<LayerCount>,
+    /// Declared cost of the field, or of each of its layers; a layer of the first stack costs 1.
+    pub cost: Option<f64>,
+}
+
+/// Number of layers of a stack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LayerCount {
+    /// Name of the dim that counts the layers.
+    pub dim: String,
+    /// Number of layers.
+    pub count: usize,
+}
+
+/// Stage-cut point: a layer of a stack, or a field of a chain without stacks, at which a stage can begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CutPoint {
+    /// Path of the layer or field: `blocks.5`.
+    pub path: String,
+    /// Index of the field in the chain.
+    pub link: usize,
+    /// Index of the layer in a stack.
+    pub layer: Option<usize>,
+}
+
+impl ChainOutline {
+    /// Returns the stage-cut points, in order: every layer of every stack, or every field of a chain without stacks.
+    ///
+    /// Other fields go with one of these: fields before the first stack with its first layer, fields after a stack with
+    /// its last layer, and [`last`](Self::last) fields with the last point.
+    pub fn cut_points(&self) -> Vec<CutPoint> {
+        let of_link = |(link, outline): (usize, &LinkOutline)| {
+            let name = &outline.name;
+            let point = |layer: usize| {
+                let path = format!("{name}.{layer}");
+                CutPoint { path, link, layer: Some(layer) }
+            };
+            match &outline.layers {
+                Some(layers) => (0..layers.count).map(point).collect(),
+                None if self.has_stack() => Vec::new(),
+                None => vec![CutPoint { path: name.clone(), link, layer: None }],
+            }
+        };
+        self.links.iter().enumerate().flat_map(of_link).collect()
+    }
+
+    /// Returns the number of stage-cut points.
+    pub fn point_count(&self) -> usize {
+        self.points_before(self.links.len())
+    }
+
+    /// Returns the stage-cut point that the first layer of a link, or the whole link, goes with.
+    pub(super) fn point_of_link(&self, link: usize) -> usize {
+        let before = self.points_before(link);
+        let is_point = self.links[link].layers.is_some() || !self.has_stack();
+        if is_point { before } else { before.saturating_sub(1) }
+    }
+
+    /// Returns the stage-cut point that the field or parameter at `path` goes with; `None` if it is not part of the chain.
+    pub(super) fn point_of_path(&self, path: &str) -> Option<usize> {
+        let (field, inside) = path.split_once('.').unwrap_or((path, ""));
+        if self.last.iter().any(|last| last.name == field) {
+            return self.point_count().checked_sub(1);
+        }
+        let link = self.links.iter().position(|link| link.name == field)?;
+        let first = self.point_of_link(link);
+        let Some(layers) = &self.links[link].layers else { return Some(first) };
+        let layer: usize = inside.split('.').next()?.parse().ok()?;
+        (layer < layers.count).then_some(first + layer)
+    }
+
+    /// Returns true if a field is a stack.
+    pub(super) fn has_stack(&self) -> bool {
+        self.links.iter().any(|link| link.layers.is_some())
+    }
+
+    /// Describes the number of stage-cut points for messages: `` `blocks` has Layers = 6 ``.
+    pub(super) fn describe_points(&self) -> String {
+        let stacks = self.links.iter().filter_map(|link| Some((&link.name, link.layers.as_ref()?)));
+        match stacks.collect::<Vec<_>>().as_slice() {
+            [] => format!("`{}` has {} fields in its chain", self.model, self.links.len()),
+            [(name, layers)] => format!("`{name}` has {} = {}", layers.dim, layers.count),
+            _ => format!("{} have {} layers", self.stack_names(), self.point_count()),
+        }
+    }
+
+    /// Formats the names of the stacks, or that of the model without stacks.
+    pub(super) fn stack_names(&self) -> String {
+        let stacks = self.links.iter().filter(|link| link.layers.is_some());
+        let names: Vec<String> = stacks.map(|link| format!("`{}`", link.name)).collect();
+        match names.as_slice() {
+            [] => format!("`{}`", self.model),
+            names => names.join(" and "),
+        }
+    }
+
+    /// Counts the stage-cut points of the links before `link`.
+    fn points_before(&self, link: usize) -> usize {
+        let alone = usize::from(!self.has_stack());
+        let points = |link: &LinkOutline| link.layers.as_ref().map_or(alone, |layers| layers.count);
+        self.links[..link].iter().map(points).sum()
+    }
+}
