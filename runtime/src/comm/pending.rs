@@ -79,6 +79,18 @@ impl<T: PendingResult> Pending<T> {
         });
         claim(&member, &site, outcome)
     }
+
+    /// Returns the result of [`wait`](Self::wait) if it is there, and the handle otherwise. The host never waits.
+    ///
+    /// # Errors
+    /// The handle of a call that is in progress.
+    pub fn try_wait(self) -> Result<Result<T, CommError>, Pending<T>> {
+        let Pending { completion, member, site, result } = self;
+        match completion.try_into_outcome() {
+            Ok(outcome) => Ok(claim(&member, &site, outcome)),
+            Err(completion) => Err(Pending { completion, member, site, result }),
+        }
+    }
 }
 
 /// Returns the result of a call, usable on the compute stream from now on.

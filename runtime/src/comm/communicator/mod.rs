@@ -23,6 +23,8 @@ use super::{
 /// - Reductions combine in the order of group ranks on every rank: the results are identical to the bit on all members
 ///   and from run to run.
 /// - Calls match if operation, arguments and the field of the site are the same; the line may differ.
+/// - A message and its receive match if dtype, length and, if both have one, the [`MessageId`](super::MessageId) of the
+///   site are the same.
 /// - Every method returns an error, on every member, if the members' calls do not match, if a member has left, and after a
 ///   timeout; and on this rank alone if an argument is invalid. After an error the group is out of step: later calls fail
 ///   too.
