@@ -13,6 +13,7 @@ pub mod layout;
 pub mod mesh;
 pub mod nn;
 pub mod optim;
+pub mod pipeline;
 pub mod prelude;
 pub mod random;
 pub mod schedule;

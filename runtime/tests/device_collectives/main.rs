@@ -2,6 +2,7 @@
 
 mod faults;
 mod machine;
+mod pipeline;
 mod scenario;
 mod waits;
 

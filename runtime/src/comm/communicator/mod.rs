@@ -7,13 +7,14 @@ mod tests;
 
 use std::sync::Arc;
 
-use crate::backend::View;
+use crate::backend::{StreamKind, View};
 use crate::layout::AxisSet;
 
 use super::call::{Call, CommOp};
 use super::pending::{PendingResult, claim};
 use super::{
-    Blocks, CommError, CommStats, Completion, GroupMember, Operands, Pending, ProcessGroup, Site,
+    Blocks, CommError, CommStats, Completion, DeviceSpan, GroupMember, Operands, Pending,
+    ProcessGroup, Site,
 };
 
 /// One rank in one process group.
@@ -69,6 +70,11 @@ impl Communicator {
     /// Payload bytes that this rank has sent in this group; [`CommStats::bytes`] defines how they are counted.
     pub fn comm_bytes(&self) -> u64 {
         self.stats().bytes
+    }
+
+    /// Opens a span of the work that is submitted to the compute stream from now on, if the device is traced.
+    pub(crate) fn open_compute_span(&self) -> Option<DeviceSpan> {
+        self.member.accounting.open_span(StreamKind::Compute)
     }
 
     /// Counts the calls of a CUDA graph that was replayed.
