@@ -80,16 +80,9 @@ impl<T: PendingResult> Pending<T> {
         claim(&member, &site, outcome)
     }
 
-    /// Returns the result of [`wait`](Self::wait) if it is there, and the handle otherwise. The host never waits.
-    ///
-    /// # Errors
-    /// The handle of a call that is in progress.
-    pub fn try_wait(self) -> Result<Result<T, CommError>, Pending<T>> {
-        let Pending { completion, member, site, result } = self;
-        match completion.try_into_outcome() {
-            Ok(outcome) => Ok(claim(&member, &site, outcome)),
-            Err(completion) => Err(Pending { completion, member, site, result }),
-        }
+    /// Returns true if the call has completed or failed, so that [`wait`](Self::wait) does not block the host.
+    pub fn is_complete(&self) -> bool {
+        self.completion.has_outcome()
     }
 }
 

@@ -100,13 +100,10 @@ impl<'a> BoundaryMessages<'a> {
     /// # Errors
     /// If a send has failed.
     pub fn release_sent(&mut self) -> Result<(), CommError> {
-        for send in std::mem::take(&mut self.sends) {
-            match send.try_wait() {
-                Ok(outcome) => outcome?,
-                Err(in_progress) => self.sends.push(in_progress),
-            }
-        }
-        Ok(())
+        let sends = std::mem::take(&mut self.sends).into_iter();
+        let (complete, in_progress): (Vec<_>, _) = sends.partition(Pending::is_complete);
+        self.sends = in_progress;
+        complete.into_iter().try_for_each(Pending::wait)
     }
 
     /// Waits for all sends, so that a failure belongs to this pass. Returns the time waited in the whole pass.

@@ -36,9 +36,9 @@ impl PipelineExecutor {
     /// `allocator` is of the memory in which stages compute.
     ///
     /// # Errors
-    /// On all ranks alike, before any stage is computed: if the verifier refuses the schedule, if ranks have different
-    /// schedules, or different buffers for one boundary. As the order of messages on each edge is verified, an engine that
-    /// cannot compare calls, such as NCCL, does not exchange messages of equal size either.
+    /// Before any stage is computed: if the verifier refuses the schedule, and, on all ranks alike, if ranks have different
+    /// schedules, or different buffers for one boundary. So messages of equal size are not confused with an engine that
+    /// cannot compare calls either, such as NCCL: it matches them in the order of issue, which is verified for each edge.
     pub fn new(
         comms: &RankComms,
         allocator: &Arc<CachingAllocator>,
