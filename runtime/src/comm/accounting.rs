@@ -203,8 +203,9 @@ fn span_args(call: &Call) -> Vec<(&'static str, Arg)> {
     let field = Arg::Text(Arc::clone(call.site.shared_field()));
     let axes = Arg::Text(axes_name(call.axes).into());
     let line = call.site.location().map(|line| ("site", Arg::Line(line)));
+    let message = call.site.message().map(|id| ("message", Arg::Text(id.to_string().into())));
     let known = [("op", operation), ("axes", axes), ("bytes", bytes), ("field", field)];
-    known.into_iter().chain(line).collect()
+    known.into_iter().chain(line).chain(message).collect()
 }
 
 /// Guard of the main thread's time in communication of one group.

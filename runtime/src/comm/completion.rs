@@ -61,6 +61,14 @@ impl Completion {
 }
 
 impl Completion {
+    /// Returns true if the outcome is there.
+    pub(super) fn has_outcome(&self) -> bool {
+        match &self.0 {
+            State::Known(_) => true,
+            State::Promised(promised) => promised.outcome.lock().is_some(),
+        }
+    }
+
     /// Returns the outcome if it is there.
     pub(super) fn try_into_outcome(self) -> Result<Outcome, Completion> {
         match self.0 {

@@ -32,6 +32,7 @@ mod group_member;
 mod in_use;
 mod launch;
 mod local;
+mod message_id;
 #[cfg(feature = "cuda")]
 pub mod nccl;
 mod operands;
@@ -57,6 +58,7 @@ pub use group_member::{GroupMember, Peer};
 pub use launch::{
     FailureCause, LaunchError, LaunchOptions, RankFailure, launch, launch_rank, launch_with,
 };
+pub use message_id::MessageId;
 pub use operands::Operands;
 pub use peers::Peers;
 pub use pending::{Pending, PendingResult};

@@ -79,6 +79,11 @@ impl<T: PendingResult> Pending<T> {
         });
         claim(&member, &site, outcome)
     }
+
+    /// Returns true if the call has completed or failed, so that [`wait`](Self::wait) does not block the host.
+    pub fn is_complete(&self) -> bool {
+        self.completion.has_outcome()
+    }
 }
 
 /// Returns the result of a call, usable on the compute stream from now on.

@@ -50,6 +50,11 @@ impl RankComms {
         RankComms { engine, groups: Mutex::default(), ..self }
     }
 
+    /// The engine of this rank, for an engine [over](Self::over) it.
+    pub fn engine(&self) -> &Arc<dyn Engine> {
+        &self.engine
+    }
+
     /// Failure detection among the ranks of this process, for an engine.
     pub fn peers(&self) -> Arc<dyn Peers> {
         self.world.peers(self.rank)

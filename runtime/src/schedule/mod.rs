@@ -16,7 +16,7 @@ mod lower;
 mod peaks;
 mod simulate;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod verify;
 
 pub use action::{Action, Compute, Message, MessageKind, ParseActionError, Work};

@@ -6,6 +6,7 @@ use super::{Call, CommOp, ReduceOp};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::comm) enum CallDifference {
     Operation,
+    Message,
     DType,
     Memory,
     ReduceOp,
@@ -22,6 +23,10 @@ impl CallDifference {
             CallDifference::Operation => {
                 "One rank skipped a call, made an extra one, or made two in another order: look for control flow \
                  around these lines that differs by rank."
+            }
+            CallDifference::Message => {
+                "These are different messages: one rank sends in another order than the other one receives; look at the \
+                 pipeline schedules of both ranks."
             }
             CallDifference::DType => {
                 "The element types differ: look at how these buffers were made."
@@ -107,6 +112,10 @@ impl Call {
         else {
             return Some(CallDifference::Operation);
         };
+        let messages = sent.site.message().zip(expected.site.message());
+        if messages.is_some_and(|(sent, expected)| sent != expected) {
+            return Some(CallDifference::Message);
+        }
         if sent.dtype != expected.dtype {
             Some(CallDifference::DType)
         } else if sent.on_device != expected.on_device {

@@ -7,13 +7,14 @@ mod tests;
 
 use std::sync::Arc;
 
-use crate::backend::View;
+use crate::backend::{StreamKind, View};
 use crate::layout::AxisSet;
 
 use super::call::{Call, CommOp};
 use super::pending::{PendingResult, claim};
 use super::{
-    Blocks, CommError, CommStats, Completion, GroupMember, Operands, Pending, ProcessGroup, Site,
+    Blocks, CommError, CommStats, Completion, DeviceSpan, GroupMember, Operands, Pending,
+    ProcessGroup, Site,
 };
 
 /// One rank in one process group.
@@ -23,6 +24,8 @@ use super::{
 /// - Reductions combine in the order of group ranks on every rank: the results are identical to the bit on all members
 ///   and from run to run.
 /// - Calls match if operation, arguments and the field of the site are the same; the line may differ.
+/// - A message and its receive match if dtype, length and, if both have one, the [`MessageId`](super::MessageId) of the
+///   site are the same.
 /// - Every method returns an error, on every member, if the members' calls do not match, if a member has left, and after a
 ///   timeout; and on this rank alone if an argument is invalid. After an error the group is out of step: later calls fail
 ///   too.
@@ -67,6 +70,11 @@ impl Communicator {
     /// Payload bytes that this rank has sent in this group; [`CommStats::bytes`] defines how they are counted.
     pub fn comm_bytes(&self) -> u64 {
         self.stats().bytes
+    }
+
+    /// Opens a span of the work that is submitted to the compute stream from now on, if the device is traced.
+    pub(crate) fn open_compute_span(&self) -> Option<DeviceSpan> {
+        self.member.accounting.open_span(StreamKind::Compute)
     }
 
     /// Counts the calls of a CUDA graph that was replayed.

@@ -3,7 +3,7 @@ mod formulas;
 mod lowering;
 mod verifier;
 
-use super::{Schedule, ScheduleKind};
+use super::{Compute, Schedule, ScheduleKind, Work};
 
 /// Every named schedule on a range of ranks and micro-batches.
 fn all_schedules() -> impl Iterator<Item = Schedule> {
@@ -20,18 +20,45 @@ fn all_schedules() -> impl Iterator<Item = Schedule> {
 }
 
 /// The schedule of this name on `ranks`, with the default number of chunks.
-fn named(kind: ScheduleKind, ranks: usize, micro_batches: usize) -> Schedule {
+pub(crate) fn named(kind: ScheduleKind, ranks: usize, micro_batches: usize) -> Schedule {
     kind.generate(ranks, kind.default_chunks(), micro_batches).unwrap()
 }
 
 /// Numbers that look random, the same in each run (xorshift, Marsaglia 2003).
-struct Numbers(u64);
+pub(crate) struct Numbers(pub u64);
 
 impl Numbers {
-    fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 % end as u64) as usize
     }
+}
+
+/// A random topological order of the computations of a random pipeline, with whole or divided backward passes.
+pub(crate) fn random_order(numbers: &mut Numbers, backward: Work) -> Schedule {
+    let (ranks, micro_batches) = (2 + numbers.below(3), 1 + numbers.below(6));
+    let stages = ranks * (1 + numbers.below(2));
+    let placement: Vec<usize> = (0..stages).map(|stage| stage % ranks).collect();
+    let mut schedule =
+        Schedule { ranks: vec![Vec::new(); ranks], placement, micro_batches, kind: None };
+    let mut open: Vec<Compute> =
+        (0..micro_batches).map(|i| Compute::new(Work::Forward, 0, i)).collect();
+    while !open.is_empty() {
+        let next = open.swap_remove(numbers.below(open.len()));
+        let Compute { work, stage, micro_batch } = next;
+        schedule.ranks[schedule.placement[stage]].push(next.into());
+        let of = |work, stage| Compute::new(work, stage, micro_batch);
+        match work {
+            Work::Forward if stage + 1 < stages => open.push(of(Work::Forward, stage + 1)),
+            Work::Forward => open.push(of(backward, stage)),
+            _ if work.gives_input_gradient() && stage > 0 => open.push(of(backward, stage - 1)),
+            _ => {}
+        }
+        if work == Work::BackwardInput {
+            open.push(of(Work::BackwardWeight, stage));
+        }
+    }
+    schedule
 }

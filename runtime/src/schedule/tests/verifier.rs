@@ -1,9 +1,7 @@
 //! The verifier accepts every valid schedule and refuses every other one, with rank and action.
 
-use super::{Numbers, all_schedules, named};
-use crate::schedule::{
-    Action, Compute, LOOKAHEAD, Schedule, ScheduleKind, Work, csv, lower, verify,
-};
+use super::{Numbers, all_schedules, named, random_order};
+use crate::schedule::{Action, LOOKAHEAD, Schedule, ScheduleKind, Work, csv, lower, verify};
 
 fn refusal(schedule: &Schedule) -> String {
     let findings = verify(schedule).expect_err("a broken schedule");
@@ -54,34 +52,8 @@ fn mutations_are_refused_with_rank_and_action() {
 fn random_topological_orders_pass() {
     let mut numbers = Numbers(0x2545_f491_4f6c_dd1d);
     for round in 0..200 {
-        let (ranks, micro_batches) = (2 + numbers.below(3), 1 + numbers.below(6));
-        let stages = ranks * (1 + numbers.below(2));
-        let placement: Vec<usize> = (0..stages).map(|stage| stage % ranks).collect();
-        let mut schedule =
-            Schedule { ranks: vec![Vec::new(); ranks], placement, micro_batches, kind: None };
-        let mut open: Vec<Compute> =
-            (0..micro_batches).map(|i| Compute::new(Work::Forward, 0, i)).collect();
-        while !open.is_empty() {
-            let next = open.swap_remove(numbers.below(open.len()));
-            let Compute { work, stage, micro_batch } = next;
-            schedule.ranks[schedule.placement[stage]].push(next.into());
-            let of = |work, stage| Compute::new(work, stage, micro_batch);
-            let backward = match round % 2 {
-                0 => Work::Backward,
-                _ => Work::BackwardInput,
-            };
-            match work {
-                Work::Forward if stage + 1 < stages => open.push(of(Work::Forward, stage + 1)),
-                Work::Forward => open.push(of(backward, stage)),
-                _ if work.gives_input_gradient() && stage > 0 => {
-                    open.push(of(backward, stage - 1));
-                }
-                _ => {}
-            }
-            if work == Work::BackwardInput {
-                open.push(of(Work::BackwardWeight, stage));
-            }
-        }
+        let backward = [Work::Backward, Work::BackwardInput][round % 2];
+        let schedule = random_order(&mut numbers, backward);
         verify(&schedule).unwrap_or_else(|findings| panic!("{findings:?}\n{schedule:?}"));
     }
 }

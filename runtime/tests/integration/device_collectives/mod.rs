@@ -2,6 +2,7 @@
 
 mod faults;
 mod machine;
+mod pipeline;
 pub mod scenario;
 mod waits;
 

@@ -11,11 +11,11 @@ use crate::comm::{
 
 use super::{TP, failures_of, mesh, on_ranks, tokens};
 
-fn buffer(values: &[u32]) -> Arc<Buffer> {
+pub fn buffer(values: &[u32]) -> Arc<Buffer> {
     Arc::new(CachingAllocator::new().copy_of(values, Category::Communication))
 }
 
-fn room(len: usize) -> Buffer {
+pub fn room(len: usize) -> Buffer {
     CachingAllocator::new().zeros(DType::U32, len, Category::Communication)
 }
 
@@ -248,4 +248,24 @@ fn unknown_members_are_refused() {
         tp.send(&site, 9, View::from(&[1u32][..]))
     });
     assert_eq!(error.failures.len(), 2);
+}
+
+#[test]
+fn handles_report_completion() {
+    on_ranks(2, |tp| {
+        let site = Site::new("x");
+        if tp.rank() == 0 {
+            let pending = tp.start_recv(&site, 1, room(4));
+            assert!(!pending.is_complete());
+            tp.barrier(&site)?;
+            tp.barrier(&site)?;
+            assert!(pending.is_complete());
+            assert_eq!(pending.wait()?.typed::<u32>(), tokens(1, 4));
+        } else {
+            tp.barrier(&site)?;
+            tp.start_send(&site, 0, buffer(&tokens(1, 4))).wait()?;
+            tp.barrier(&site)?;
+        }
+        Ok(())
+    });
 }

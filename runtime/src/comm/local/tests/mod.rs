@@ -3,6 +3,7 @@
 mod bf16;
 mod faults;
 mod in_place;
+mod message_identity;
 mod messages;
 mod mismatches;
 mod results;

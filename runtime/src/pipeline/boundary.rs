@@ -1,0 +1,122 @@
+//! The data that crosses from one stage to the next: its parts, and their extents on this rank.
+
+use std::sync::Arc;
+
+use crate::backend::Buffer;
+use crate::layout::{AxisSet, DimInfo, Internal};
+use crate::mesh::{Extent, local_len};
+use crate::nn::Sizes;
+use crate::schedule::{Message, MessageKind};
+use crate::tensor::{Part, PartGradients, PartKind, Rank, SegmentData};
+
+use super::MessagePart;
+
+/// The parts that cross from one stage to the next, with their extents for one input of the model.
+///
+/// Shapes at boundaries are static, and never sent. A dim of the model's input has its extent there, so that the rows of a
+/// micro-batch stay the same; other dims have their extents by the model's sizes.
+#[derive(Debug)]
+pub(super) struct BoundaryShape {
+    parts: Vec<(PartKind, Vec<Extent>)>,
+}
+
+impl BoundaryShape {
+    /// Creates the shape of a boundary with parts of these `kinds`, for an input of the model with the parts `input`, which
+    /// are of `input_kinds`.
+    ///
+    /// # Panics
+    /// If a dim is neither one of the input nor has a size, which [`dims_without_size`] finds.
+    pub fn new(
+        rank: &Rank,
+        kinds: &[PartKind],
+        (input_kinds, input): (&[PartKind], &[Part]),
+        sizes: &Sizes,
+    ) -> BoundaryShape {
+        let dims = |(kind, part): (&PartKind, &Part)| {
+            let extents = part.extents().to_vec();
+            kind.dims().iter().copied().zip(extents).collect::<Vec<_>>()
+        };
+        let input: Vec<(DimInfo, Extent)> = input_kinds.iter().zip(input).flat_map(dims).collect();
+        let extent = |dim: &DimInfo| {
+            let of_sizes = || Some(Extent::of(dim, sizes.dim_size(dim)?, rank));
+            let extent = input_extent(rank, dim, &input).or_else(of_sizes);
+            extent.unwrap_or_else(|| panic!("the dim {dim} of a stage boundary has no size"))
+        };
+        let parts = kinds.iter().map(|kind| (*kind, kind.dims().iter().map(extent).collect()));
+        BoundaryShape { parts: parts.collect() }
+    }
+
+    /// Returns the buffers of a message across the boundary, in order. Token ids have no gradient.
+    pub fn message_parts(&self, rank: &Rank, kind: MessageKind) -> Vec<MessagePart> {
+        let is_sent = |part: &PartKind| match kind {
+            MessageKind::Activation => true,
+            MessageKind::Gradient => matches!(part, PartKind::Activation(_)),
+        };
+        let sent = self.parts.iter().filter(|(part, _)| is_sent(part));
+        let part = |(part, extents): &(PartKind, Vec<Extent>)| MessagePart {
+            dtype: part.dtype(rank),
+            len: local_len(extents),
+        };
+        sent.map(part).collect()
+    }
+
+    /// Creates the input of a stage from the buffers of a message. `rank` refers to the micro-batch.
+    pub fn parts_of_buffers(&self, rank: &Rank, buffers: Vec<Arc<Buffer>>) -> Vec<Part> {
+        let part = |((kind, extents), buffer): (&(PartKind, Vec<Extent>), _)| {
+            kind.part_of_buffer(rank, extents.clone(), buffer)
+        };
+        self.parts.iter().zip(buffers).map(part).collect()
+    }
+
+    /// Returns the gradient of each part from the buffers of a message: `None` for token ids.
+    pub fn gradients_of_buffers(&self, buffers: Vec<Arc<Buffer>>) -> PartGradients {
+        let mut buffers = buffers.into_iter();
+        let gradient = |(kind, _): &(PartKind, Vec<Extent>)| match kind {
+            PartKind::Activation(_) => buffers.next(),
+            PartKind::TokenIds(_) => None,
+        };
+        self.parts.iter().map(gradient).collect()
+    }
+}
+
+/// Returns the kinds of the parts of an `X`.
+pub(super) fn kinds_of<X: SegmentData>() -> Vec<PartKind> {
+    let mut kinds = Vec::new();
+    X::kinds(&mut kinds, Internal::new());
+    kinds
+}
+
+/// Returns the boundary of a message by the stage that computes its activation.
+pub(super) fn boundary_of(message: Message) -> usize {
+    message.from_stage().min(message.to_stage())
+}
+
+/// Returns the dims of a boundary that have no extent: they are not dims of the model's input, and have no size.
+pub(super) fn dims_without_size(
+    kinds: &[PartKind],
+    input_kinds: &[PartKind],
+    sizes: &Sizes,
+) -> Vec<&'static str> {
+    let has_extent = |dim: &DimInfo| {
+        let mut of_input = input_kinds.iter().flat_map(|kind| kind.dims());
+        of_input.any(|other| (other.key)() == (dim.key)()) || sizes.dim_size(dim).is_some()
+    };
+    let dims = kinds.iter().flat_map(|kind| kind.dims());
+    let mut names: Vec<_> = dims.filter(|dim| !has_extent(dim)).map(|dim| dim.name).collect();
+    names.dedup();
+    names
+}
+
+/// Returns the extent of `dim` if the input has it, split as `dim` is.
+fn input_extent(rank: &Rank, dim: &DimInfo, input: &[(DimInfo, Extent)]) -> Option<Extent> {
+    let same = |(other, _): &&(DimInfo, Extent)| (other.key)() == (dim.key)();
+    let (other, extent) = input.iter().find(same)?;
+    if other.split == dim.split {
+        return Some(*extent);
+    }
+    let whole = extent.unsplit();
+    Some(dim.split.map_or(whole, |axis| {
+        let axes = AxisSet::of(axis);
+        whole.split(rank.position(axes), rank.degree_of(axes))
+    }))
+}

@@ -1,0 +1,72 @@
+//! The check that all ranks of a pipeline run one schedule, with the same buffers at both ends of each edge.
+//!
+//! On each directed edge messages match in the order of issue. The verifier has compared the order of sends with that of
+//! receives, so messages match if all ranks run the verified schedule. Hashes are exchanged once, before the first step.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::backend::{View, ViewMut};
+use crate::comm::{Blocks, Communicator, Site};
+use crate::schedule::{Action, Message, Schedule, csv};
+
+use super::{ExecutorError, MessagePart};
+
+/// Compares the schedules and boundaries of all ranks.
+///
+/// # Errors
+/// The first difference, the same on all ranks, and communication errors.
+pub(super) fn check(
+    comm: &Communicator,
+    program: &Schedule,
+    parts: &HashMap<Message, Vec<MessagePart>>,
+) -> Result<(), ExecutorError> {
+    let (own, ranks) = (comm.rank(), comm.size());
+    let hashes = rank_hashes(own, program, parts);
+    let row = words_of(&hashes);
+    let mut gathered = vec![0u32; row.len() * ranks];
+    let blocks = Blocks::even(1, row.len(), ranks);
+    let site = Site::new("pipeline schedule");
+    comm.all_gather(&site, View::from(&row[..]), ViewMut::from(&mut gathered[..]), &blocks)?;
+    let rows: Vec<&[u32]> = gathered.chunks(row.len()).collect();
+    let hash = |rank: usize, index: usize| &rows[rank][2 * index..2 * index + 2];
+    if let Some(rank) = (1..ranks).find(|rank| hash(*rank, 0) != hash(0, 0)) {
+        return Err(ExecutorError::Schedules { rank });
+    }
+    for from in 0..ranks {
+        for to in 0..ranks {
+            if hash(from, 1 + to) != hash(to, 1 + ranks + from) {
+                return Err(ExecutorError::Boundary { from, to });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The hash of the schedule; for each rank, of the messages to it; and for each rank, of the messages from it.
+fn rank_hashes(
+    own: usize,
+    program: &Schedule,
+    parts: &HashMap<Message, Vec<MessagePart>>,
+) -> Vec<u64> {
+    let ranks = program.ranks.len();
+    let mut texts = vec![String::new(); 1 + 2 * ranks];
+    texts[0] = format!("{:?}\n{}", program.placement, csv::write(program));
+    for action in &program.ranks[own] {
+        let (index, message) = match action {
+            Action::Send(message) => (1 + program.edge(*message).1, *message),
+            Action::Recv(message) => (1 + ranks + program.edge(*message).0, *message),
+            _ => continue,
+        };
+        let (text, sent) = (&mut texts[index], Action::Send(message));
+        writeln!(text, "{sent} {:?}", parts[&message]).expect("a string takes any text");
+    }
+    texts.iter().map(|text| xxh3_64(text.as_bytes())).collect()
+}
+
+/// The halves of each hash.
+fn words_of(hashes: &[u64]) -> Vec<u32> {
+    hashes.iter().flat_map(|hash| [*hash as u32, (*hash >> 32) as u32]).collect()
+}

@@ -1,0 +1,97 @@
+//! One rank's connection with the ranks of neighboring stages.
+
+use std::sync::Arc;
+
+use crate::backend::{Buffer, CachingAllocator, Category};
+use crate::comm::{Communicator, MessageId, Pending, Site};
+use crate::schedule::{Message, MessageKind};
+use crate::trace::Lane;
+
+use super::MessagePart;
+
+/// One rank's connection with the ranks of neighboring stages: starts sends and receives of the buffers of a boundary.
+pub(super) struct StageLink {
+    pub comm: Arc<Communicator>,
+    pub lane: Lane,
+    /// Allocates the buffers of received messages.
+    pub allocator: Arc<CachingAllocator>,
+    /// The rank of each stage.
+    pub placement: Vec<usize>,
+}
+
+/// The pass that messages belong to. A message of one pass never matches a receive of another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PassKind {
+    Training,
+    Evaluation,
+}
+
+impl StageLink {
+    /// Returns true if the stages of a message are on different ranks.
+    pub fn crosses_ranks(&self, message: Message) -> bool {
+        self.placement[message.from_stage()] != self.placement[message.to_stage()]
+    }
+
+    /// Posts the receives of all buffers of a message, in order.
+    pub fn start_receives(
+        &self,
+        pass: PassKind,
+        message: Message,
+        parts: &[MessagePart],
+    ) -> Vec<Pending> {
+        let from = self.placement[message.from_stage()];
+        let receive = |(part, MessagePart { dtype, len }): (usize, &MessagePart)| {
+            let buffer = self.allocator.alloc(*dtype, *len, Category::Communication);
+            self.comm.start_recv(&message_site(pass, message, part), from, buffer)
+        };
+        parts.iter().enumerate().map(receive).collect()
+    }
+
+    /// Starts the sends of all buffers of a message, in order.
+    pub fn start_sends(
+        &self,
+        pass: PassKind,
+        message: Message,
+        buffers: Vec<Arc<Buffer>>,
+    ) -> impl Iterator<Item = Pending<()>> {
+        let to = self.placement[message.to_stage()];
+        buffers.into_iter().enumerate().map(move |(part, buffer)| {
+            self.comm.start_send(&message_site(pass, message, part), to, buffer)
+        })
+    }
+
+    /// Runs `work` inside of a span such as `F 2.5`, of stage 2 and micro-batch 5.
+    pub fn traced<T>(
+        &self,
+        name: &'static str,
+        (stage, micro_batch): (usize, usize),
+        work: impl FnOnce() -> T,
+    ) -> T {
+        if !self.lane.is_on() {
+            return work();
+        }
+        let subject: Arc<str> = format!("{stage}.{micro_batch}").into();
+        let on_device = self.comm.open_compute_span();
+        let span = self.lane.span((name, &subject));
+        let result = work();
+        drop(span);
+        if let Some(on_device) = on_device {
+            on_device.close((name, &subject), "pipeline", Vec::new());
+        }
+        result
+    }
+}
+
+/// The site of one buffer of a message.
+fn message_site(pass: PassKind, message: Message, part: usize) -> Site {
+    let kind = match (pass, message.kind()) {
+        (PassKind::Training, MessageKind::Activation) => "activation",
+        (PassKind::Training, MessageKind::Gradient) => "gradient",
+        (PassKind::Evaluation, MessageKind::Activation) => "evaluated activation",
+        (PassKind::Evaluation, MessageKind::Gradient) => "evaluated gradient",
+    };
+    let (from_stage, to_stage) = (message.from_stage(), message.to_stage());
+    let micro_batch = message.micro_batch();
+    let site = Site::new(format!("stage {from_stage} -> stage {to_stage}"));
+    site.with_message(MessageId { kind, from_stage, to_stage, micro_batch, part })
+}

@@ -1,0 +1,77 @@
+//! Planning the stages of a model with `#[pipeline_stage]`.
+
+use crate::nn::{
+    BuildError, ChainDescription, Model, Module, Sizes, StageDescription, declare, describe_chain,
+};
+use crate::tensor::{Rank, SegmentData};
+
+use super::boundary::{dims_without_size, kinds_of};
+use super::{ChainOutline, LayerCount, LinkOutline, StagePlan, StageRequest, cut_stages};
+
+/// Cuts the stages of `M`, the fields with `#[pipeline_stage]`, as `request` says. Allocates no memory; every rank gets the
+/// same plan.
+///
+/// # Errors
+/// All problems together: those of the model, as for [`build`](crate::nn::build), a model without stages, a mesh with
+/// another number of ranks than the placement, too many stages, a cut that does not fit, and boundaries with a dim that has
+/// no size.
+pub fn plan_stages<M: Model + Module<In: SegmentData>>(
+    rank: &Rank,
+    sizes: &Sizes,
+    request: &StageRequest<'_>,
+) -> Result<StagePlan, BuildError> {
+    let declared = declare::<M>(rank, sizes)?;
+    let chain = describe_chain(&declared.model);
+    let plan = cut_stages::<M>(rank, sizes, &outline_chain::<M>(chain.as_ref()), request);
+    let mut problems = match &plan {
+        Ok(_) => Vec::new(),
+        Err(error) => error.problems.clone(),
+    };
+    problems.extend(chain.iter().flat_map(|chain| check_boundaries::<M>(chain, sizes)));
+    plan.ok().filter(|_| problems.is_empty()).ok_or(BuildError { problems })
+}
+
+/// Returns the outline of a model's chain, which is empty for a model without stages.
+fn outline_chain<M: Model>(chain: Option<&ChainDescription>) -> ChainOutline {
+    let description = M::describe();
+    let declared = |name: &str| -> Option<StageDescription> {
+        description.fields.iter().find(|field| field.name == name)?.stage
+    };
+    let links = chain.into_iter().flat_map(|chain| &chain.fields).map(|field| {
+        let layers = field.layers;
+        LinkOutline {
+            name: field.name.to_owned(),
+            layers: layers.map(|n| LayerCount { dim: n.dim.to_owned(), count: n.count }),
+            cost: declared(field.name).and_then(|stage| stage.cost),
+        }
+    });
+    let last = description.fields.iter().filter_map(|field| {
+        let stage = field.stage.filter(|stage| stage.last)?;
+        Some(LinkOutline { name: field.name.to_owned(), layers: None, cost: stage.cost })
+    });
+    ChainOutline {
+        model: description.name.to_owned(),
+        links: links.collect(),
+        last: last.collect(),
+    }
+}
+
+/// Returns the problems of boundaries, whose shapes must be known on both ranks.
+fn check_boundaries<M: Module<In: SegmentData>>(
+    chain: &ChainDescription,
+    sizes: &Sizes,
+) -> Vec<String> {
+    let input = kinds_of::<M::In>();
+    let inner = chain.fields.split_last().map_or(&[][..], |(_, inner)| inner);
+    let problems = inner.iter().flat_map(|field| {
+        let dims = dims_without_size(&field.output, &input, sizes);
+        dims.into_iter().map(|dim| {
+            format!(
+                "`{}`: its output, which crosses to the next pipeline stage, has the dim {dim}, which has no size: give \
+                 it with `Sizes::with({dim}, ..)`",
+                field.name
+            )
+        })
+    });
+    problems.collect()
+}
