@@ -28,7 +28,10 @@ fn settings() {
             ("--bacth 3", &["error: unknown flag `--bacth`; did you mean `--batch`?"]),
             ("--config run.toml", &["run.toml:2: unknown key `bacth`; did you mean `batch`?"]),
             ("--config none.toml", &["--config: cannot read none.toml: No such file"]),
-            ("--schedule 1f1b", &["--schedule: comes with a later version", "leave it out"]),
+            (
+                "--schedule 1f1b",
+                &["--schedule: needs a pp axis, such as --mesh pp=2", "leave it out"],
+            ),
             ("--explain", &["--explain: comes with a later version"]),
             ("--device meta", &["--device: meta comes with a later version; use cpu or cuda"]),
             (

@@ -1,5 +1,7 @@
 //! Data that enters and leaves checkpointed segments and pipeline stages, described by its parts.
 
+use std::sync::Arc;
+
 use crate::backend::{Buffer, DType};
 use crate::context::Rank;
 use crate::layout::{DimInfo, Internal};
@@ -62,7 +64,7 @@ impl PartKind {
 
     /// Creates a part of this kind from a buffer that was received: no operation of this rank has made it. `rank` refers
     /// to the micro-batch that the part belongs to.
-    pub fn part_of_buffer(&self, rank: &Rank, extents: Vec<Extent>, buffer: Buffer) -> Part {
+    pub fn part_of_buffer(&self, rank: &Rank, extents: Vec<Extent>, buffer: Arc<Buffer>) -> Part {
         assert_eq!(extents.len(), self.dims().len(), "each dim of a part has an extent");
         assert_eq!(buffer.dtype(), self.dtype(rank), "the dtype of a part follows from its kind");
         assert_eq!(buffer.len(), local_len(&extents), "the elements of a part");
@@ -74,6 +76,30 @@ impl PartKind {
 }
 
 impl Part {
+    /// Returns the rank that holds the part, which refers to its micro-batch.
+    pub(crate) fn rank(&self) -> &Rank {
+        match self {
+            Part::Activation(value) => value.rank(),
+            Part::TokenIds(ids) => ids.rank(),
+        }
+    }
+
+    /// Returns the local extent of each dim.
+    pub(crate) fn extents(&self) -> &[Extent] {
+        match self {
+            Part::Activation(value) => value.extents(),
+            Part::TokenIds(ids) => ids.extents(),
+        }
+    }
+
+    /// Returns the buffer of its elements.
+    pub(crate) fn buffer(&self) -> Arc<Buffer> {
+        match self {
+            Part::Activation(value) => value.compute().data,
+            Part::TokenIds(ids) => Arc::clone(ids.on_device()),
+        }
+    }
+
     /// Returns the activation, or `None` for token ids.
     pub(crate) fn activation(&self) -> Option<&Value> {
         match self {

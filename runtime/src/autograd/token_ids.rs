@@ -24,12 +24,12 @@ impl TokenIds {
 
     /// Creates token ids from this rank's block, row-major.
     pub(crate) fn new(rank: &Rank, extents: Vec<Extent>, block: &[u32]) -> TokenIds {
-        let on_device = rank.allocator().copy_of(block, Category::Activations);
+        let on_device = Arc::new(rank.allocator().copy_of(block, Category::Activations));
         TokenIds::with_host_copy(rank, extents, on_device, block.into())
     }
 
     /// Creates token ids from a buffer of this rank's block, which is copied to the host.
-    pub(crate) fn of_buffer(rank: &Rank, extents: Vec<Extent>, block: Buffer) -> TokenIds {
+    pub(crate) fn of_buffer(rank: &Rank, extents: Vec<Extent>, block: Arc<Buffer>) -> TokenIds {
         let on_host = block.view().to_vec::<u32>();
         TokenIds::with_host_copy(rank, extents, block, on_host.into())
     }
@@ -37,11 +37,10 @@ impl TokenIds {
     fn with_host_copy(
         rank: &Rank,
         extents: Vec<Extent>,
-        on_device: Buffer,
+        on_device: Arc<Buffer>,
         on_host: Arc<[u32]>,
     ) -> TokenIds {
-        let (rank, on_device) = (rank.clone(), Arc::new(on_device));
-        TokenIds { rank, extents, on_device, on_host, counted: Rc::default() }
+        TokenIds { rank: rank.clone(), extents, on_device, on_host, counted: Rc::default() }
     }
 
     /// Returns the rank that holds the block.

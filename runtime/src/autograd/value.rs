@@ -63,8 +63,12 @@ impl Value {
     }
 
     /// Creates a value that no operation has made: no gradient flows through it.
-    pub(crate) fn constant(rank: &Rank, extents: Vec<Extent>, data: Buffer) -> Value {
-        let state = ValueState::Computed(Computed { data: Arc::new(data), node: None });
+    pub(crate) fn constant(
+        rank: &Rank,
+        extents: Vec<Extent>,
+        data: impl Into<Arc<Buffer>>,
+    ) -> Value {
+        let state = ValueState::Computed(Computed { data: data.into(), node: None });
         Self::new(rank, extents, state, None, None)
     }
 

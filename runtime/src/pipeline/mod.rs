@@ -7,11 +7,16 @@
 //!    unit that several stages use, because its parameters are tied, is owned by all of them.
 //! 4. After backward, [`sum_tied_gradients`] sums the gradients of such units over their owners.
 
+mod boundary;
 mod build;
 mod chain;
 mod cut;
+mod executor;
+mod model_stages;
 mod partition;
+mod pipeline;
 mod plan;
+mod plan_stages;
 mod ties;
 
 #[cfg(test)]
@@ -20,5 +25,8 @@ pub(crate) mod tests;
 pub use build::build_stages;
 pub use chain::{ChainOutline, CutPoint, LayerCount, LinkOutline};
 pub use cut::{ParseStageCutError, StageCut};
+pub use executor::{ExecutorError, MessagePart, MessageWait, PipelineExecutor, StageWork};
+pub use pipeline::{Pipeline, PipelineStep};
 pub use plan::{StageLink, StagePlan, StageRequest, cut_stages};
+pub use plan_stages::plan_stages;
 pub use ties::sum_tied_gradients;

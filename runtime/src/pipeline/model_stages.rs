@@ -25,8 +25,8 @@ pub(super) struct ModelStages<'a, M: Module, S> {
     pub model: &'a M,
     /// The parts of each micro-batch's input.
     pub inputs: &'a [Vec<Part>],
-    /// The boundary after each stage but the last.
-    pub boundaries: &'a [BoundaryShape],
+    /// For each micro-batch, the boundary after each stage but the last.
+    pub boundaries: &'a [Vec<BoundaryShape>],
     pub loss: &'a mut LossFn<'a, M, S>,
     pub gradients: Gradients<Accumulating>,
     /// Loss of each micro-batch: zero on ranks without the last stage.
@@ -53,7 +53,7 @@ impl<M: Module<In: SegmentData>, S: Dims> ModelStages<'_, M, S> {
     ) -> Vec<Arc<Buffer>> {
         let pass = self.passes.remove(&(stage, micro_batch));
         let StagePass { mut pass, output } = pass.expect("a verified schedule runs forward first");
-        let output_gradients = match self.boundaries.get(stage) {
+        let output_gradients = match self.boundaries[micro_batch].get(stage) {
             Some(boundary) => Some(boundary.gradients_of_buffers(output_gradients)),
             None => {
                 let output = output.expect("the last stage keeps the output of the model");
@@ -108,7 +108,7 @@ impl<M: Module<In: SegmentData>, S: Dims> StageWork for ModelStages<'_, M, S> {
         let rank = self.pipeline.rank_of_input(model_input);
         let input = match stage.checked_sub(1) {
             None => model_input.clone(),
-            Some(before) => self.boundaries[before].parts_of_buffers(&rank, input),
+            Some(before) => self.boundaries[micro_batch][before].parts_of_buffers(&rank, input),
         };
         let mut output = None;
         let (sent, pass) = MicrobatchPass::record(&rank, &input, |parts| {

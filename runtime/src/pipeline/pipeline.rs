@@ -36,6 +36,8 @@ pub struct Pipeline {
     completed: HashMap<(usize, usize), Vec<Rc<Unit>>>,
     /// Created in the first step, from the shapes of its input.
     executor: OnceCell<PipelineExecutor>,
+    /// Created in the first evaluation.
+    evaluator: OnceCell<PipelineExecutor>,
 }
 
 /// Results of the forward and backward passes of a step.
@@ -87,6 +89,7 @@ impl Pipeline {
             boundaries,
             completed: completed_units(&built.units, schedule, position),
             executor: OnceCell::new(),
+            evaluator: OnceCell::new(),
         }
     }
 
@@ -108,8 +111,10 @@ impl Pipeline {
         assert_eq!(inputs.len(), self.schedule.micro_batches, "the micro-batches of the schedule");
         let kinds = kinds_of::<M::In>();
         let inputs: Vec<Vec<Part>> = inputs.iter().map(parts_of).collect();
-        let shapes = self.boundary_shapes(&kinds, &inputs[0]);
-        let executor = self.executor(&shapes)?;
+        let shapes = inputs.iter().map(|input| self.boundary_shapes(&kinds, input));
+        let shapes: Vec<Vec<BoundaryShape>> = shapes.collect();
+        let executor =
+            self.executor(|message| self.message_parts(&shapes[message.micro_batch()], message))?;
         let mut work = ModelStages {
             pipeline: self,
             model,
@@ -141,7 +146,8 @@ impl Pipeline {
         let input = parts_of(input);
         let shapes = self.boundary_shapes(&kinds, &input);
         let rank = self.rank_of_input(&input);
-        let executor = self.executor(&shapes)?;
+        let parts = |message| self.message_parts(&shapes, message);
+        let executor = self.executor(&self.evaluator, parts)?;
         self.rank.evaluate(|| {
             let mut output = None;
             let sent = |message: Message| self.message_parts(&shapes, message);
@@ -211,16 +217,18 @@ impl Pipeline {
         shapes[boundary_of(message)].message_parts(&self.rank, message.kind())
     }
 
-    /// Returns the executor, which the first call creates for boundaries of these shapes.
-    fn executor(&self, shapes: &[BoundaryShape]) -> Result<&PipelineExecutor, ExecutorError> {
-        if self.executor.get().is_none() {
-            let (comms, allocator) = (self.rank.comms(), self.rank.allocator());
-            let parts = |message| self.message_parts(shapes, message);
-            let executor = PipelineExecutor::new(comms, allocator, &self.schedule, parts)?;
-            // No other call has created it in between.
-            let _ = self.executor.set(executor);
+    /// Returns the executor in `cell`, which the first call creates for messages with these `parts`.
+    fn executor<'a>(
+        &self,
+        cell: &'a OnceCell<PipelineExecutor>,
+        parts: impl Fn(Message) -> Vec<MessagePart>,
+    ) -> Result<&'a PipelineExecutor, ExecutorError> {
+        if let Some(executor) = cell.get() {
+            return Ok(executor);
         }
-        Ok(self.executor.get().expect("the executor was created"))
+        let (comms, allocator) = (self.rank.comms(), self.rank.allocator());
+        let executor = PipelineExecutor::new(comms, allocator, &self.schedule, parts)?;
+        Ok(cell.get_or_init(|| executor))
     }
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use crate::layout::AxisId;
 use crate::nn::{Build, BuildError, Built, Sizes, declare};
-use crate::tensor::{Rank, UnitOwners};
+use crate::tensor::{Rank, Unit, UnitOwners};
 
 use super::cut::point_costs;
 use super::{ChainOutline, StageCut};
@@ -145,6 +145,24 @@ impl StagePlan {
     pub fn stage_of_path(&self, path: &str) -> Option<usize> {
         let point = self.chain.point_of_path(path)?;
         (0..self.stage_count()).find(|stage| self.points_of_stage(*stage).contains(&point))
+    }
+
+    /// Returns the number of layers of a stage; 0 if the chain has no stacks.
+    pub fn layers_of_stage(&self, stage: usize) -> usize {
+        if self.cuts_layers() { self.counts[stage] } else { 0 }
+    }
+
+    /// Returns true if the chain has stacks, whose layers the stages consist of, and false if they consist of fields.
+    pub fn cuts_layers(&self) -> bool {
+        self.chain.has_stack()
+    }
+
+    /// Returns the units of a declared model that the rank at a position along `pp` owns.
+    pub(crate) fn units_of_rank<M>(&self, built: &Built<M>, rank: usize) -> Vec<Rc<Unit>> {
+        let owners = self.unit_owners(built).unwrap_or_default();
+        let units = built.units.iter().zip(owners);
+        let owned = units.filter(|(_, owners)| owners.ranks().contains(&rank));
+        owned.map(|(unit, _)| Rc::clone(unit)).collect()
     }
 
     /// Returns the owners of each declared unit, in the order of `built.units`: the stages of all uses of its parameters.

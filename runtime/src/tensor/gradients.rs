@@ -137,6 +137,14 @@ impl Gradients<Accumulating> {
         Gradients { rank, pass, counts: BTreeMap::new(), scale: 1.0, state: PhantomData }
     }
 
+    /// Begins the gradients of a step whose losses, shaped `S`, are computed by one rank along the axes `along` only.
+    #[track_caller]
+    pub(crate) fn of_stages<S: Dims>(rank: &Rank, along: AxisSet) -> Gradients<Accumulating> {
+        let mut gradients = Gradients::of_passes(rank);
+        gradients.counts.insert(S::VARIES.or(along), 0);
+        gradients
+    }
+
     /// Returns the gradients after the last [`ForwardPass`](super::ForwardPass), with which all units were complete.
     ///
     /// # Panics
@@ -190,14 +198,14 @@ impl Gradients<Accumulating> {
 
 impl Gradients<Accumulating> {
     /// Adds the elements that further losses count on this rank.
-    pub(super) fn add_counts(&mut self, counts: BTreeMap<AxisSet, u64>) {
+    pub(crate) fn add_counts(&mut self, counts: BTreeMap<AxisSet, u64>) {
         for (axes, count) in counts {
             *self.counts.entry(axes).or_default() += count;
         }
     }
 
     /// Returns the backward pass whose units hold the gradients.
-    pub(super) fn backward_pass(&self) -> &Rc<BackwardPass> {
+    pub(crate) fn backward_pass(&self) -> &Rc<BackwardPass> {
         &self.pass
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::backend::{Buffer, GraphBuffer, GraphPool};
 use crate::comm::Site;
 use crate::context::Rank;
-use crate::layout::{Dims, Seal};
+use crate::layout::{AxisSet, Dims, Seal};
 use crate::mesh::{local_len, shape_name};
 
 use super::reduce::sum_of_elements;
@@ -20,6 +20,8 @@ pub struct Metric<S> {
     rank: Rank,
     sum: Sum,
     count: u64,
+    /// The axes over which sum and count are still to be summed.
+    axes: AxisSet,
     shape: PhantomData<S>,
 }
 
@@ -64,7 +66,22 @@ impl<S: Dims> Metric<S> {
     }
 
     fn known(rank: &Rank, sum: f64, count: u64) -> Metric<S> {
-        Metric { rank: rank.clone(), sum: Sum::Known(sum), count, shape: PhantomData }
+        Metric::with_sum(rank, Sum::Known(sum), count)
+    }
+
+    fn with_sum(rank: &Rank, sum: Sum, count: u64) -> Metric<S> {
+        Metric { rank: rank.clone(), sum, count, axes: S::VARIES, shape: PhantomData }
+    }
+
+    /// Creates a metric to which this rank contributes nothing.
+    pub(crate) fn without_contribution(rank: &Rank) -> Metric<S> {
+        Metric::known(rank, 0.0, 0)
+    }
+
+    /// Returns the metric summed over further `axes`, on whose other ranks it is
+    /// [without contribution](Self::without_contribution).
+    pub(crate) fn summed_over(self, axes: AxisSet) -> Metric<S> {
+        Metric { axes: self.axes.or(axes), ..self }
     }
 
     /// Creates the mean whose sum is the number in a buffer.
@@ -72,7 +89,7 @@ impl<S: Dims> Metric<S> {
         match rank.allocator().device() {
             // The number is available immediately, and the buffer need not be kept.
             None => Metric::known(rank, number(&sum), count),
-            Some(_) => Metric { rank: rank.clone(), sum: Sum::In(sum), count, shape: PhantomData },
+            Some(_) => Metric::with_sum(rank, Sum::In(sum), count),
         }
     }
 
@@ -101,7 +118,7 @@ impl<S: Dims> Metric<S> {
     #[track_caller]
     pub fn reduce(&self) -> Mean {
         let mut parts = [self.local_sum(), self.count as f64];
-        self.rank.all_reduce_f64(S::VARIES, &Site::here("Metric::reduce"), &mut parts);
+        self.rank.all_reduce_f64(self.axes, &Site::here("Metric::reduce"), &mut parts);
         Mean { sum: parts[0], count: parts[1] as u64 }
     }
 

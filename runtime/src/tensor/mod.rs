@@ -43,7 +43,9 @@ pub use typed::{Operand, Param, Tensor};
 pub use crate::autograd::{
     CheckpointedSegment, DeferredWeightGradients, SavePolicy, SegmentData, WeightGradients,
 };
-pub(crate) use crate::autograd::{MicrobatchPass, Part, PartGradients, PartKind, data_of_parts, parts_of};
+pub(crate) use crate::autograd::{
+    MicrobatchPass, Part, PartGradients, PartKind, data_of_parts, parts_of,
+};
 pub use crate::context::{Rank, Scope, Settings, ZeroStage, scope};
 pub use crate::fsdp::{Init, ParamRef, Unit, UnitOwners, UnitSlice};
 pub use crate::mesh::Extent;

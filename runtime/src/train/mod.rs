@@ -7,6 +7,7 @@ mod error;
 mod family;
 mod machine;
 mod micro_batch;
+mod pipeline_step;
 mod plan;
 mod report;
 mod run;

@@ -3,17 +3,21 @@
 
 use crate::nn::Built;
 use crate::optim::{Ema, Optimizer};
+use crate::pipeline::{ExecutorError, Pipeline};
 use crate::tensor::{Mean, Rank, scope};
 
 use super::LanguageModel;
 use super::config::OptimizerConfig;
 use super::cuda_graphs::CudaGraphs;
 use super::micro_batch::{GradAccumulator, StepGradients, StepInput};
+use super::pipeline_step::{ScheduleTimes, run_schedule};
 
 /// The training state of one rank: its shards of the model, the optimizer and the moving average.
 pub struct RankState<M> {
     pub rank: Rank,
     pub built: Built<M>,
+    /// The stages of this rank, if the mesh has a `pp` axis.
+    pub pipeline: Option<Pipeline>,
     pub optimizer: Optimizer,
     /// `--ema`.
     pub average: Option<Ema>,
@@ -28,9 +32,19 @@ pub struct StepStats {
     pub grad_norm: f64,
     pub lr: f64,
     pub seconds: f64,
+    /// Times of the pipeline schedule on this rank, if the mesh has a `pp` axis.
+    pub pipeline: Option<ScheduleTimes>,
 }
 
-/// A loss or gradient norm that is infinite or NaN. Parameters are as before the step.
+/// Failure of a training step. Parameters are as before the step.
+pub enum StepFailure {
+    /// A loss or gradient norm that is not finite, on all ranks alike.
+    NonFinite(NonFinite),
+    /// A pipeline schedule or boundaries that differ between ranks.
+    Pipeline(ExecutorError),
+}
+
+/// A loss or gradient norm that is infinite or NaN.
 pub struct NonFinite {
     pub quantity: &'static str,
     /// Value over all ranks.
@@ -42,33 +56,22 @@ pub struct NonFinite {
 /// Trains on one global batch. Every rank calls it.
 ///
 /// # Errors
-/// A loss or gradient norm that is not finite, on all ranks alike.
+/// See [`StepFailure`].
 pub fn train_step<M: LanguageModel>(
     state: &mut RankState<M>,
     graphs: &mut CudaGraphs<(M::Batch, M::Seq)>,
     settings: &OptimizerConfig,
     input: &StepInput<'_>,
-) -> Result<StepStats, NonFinite> {
-    let RankState { rank, built, optimizer, average } = state;
+) -> Result<StepStats, StepFailure> {
+    let RankState { rank, built, pipeline, optimizer, average } = state;
     rank.set_step(input.step);
-
-    // Gradient accumulation over micro-batches, each of them a CUDA graph if possible.
-    let StepGradients { losses, gradients } = graphs.run_step(rank, |launcher| {
-        let mut losses = Vec::with_capacity(input.micro_batches.len());
-        let mut gradients = GradAccumulator::default();
-        for micro_batch in input.micro_batches() {
-            let (loss, accumulated) =
-                launcher.launch(&micro_batch, gradients, &|tokens, targets, gradients| {
-                    let loss = built.model.loss(tokens, targets);
-                    let metric = loss.metric();
-                    // The last micro-batch starts the gradient reduction, which overlaps with its backward pass.
-                    (metric, gradients.backward(loss, micro_batch.kind.is_last))
-                })?;
-            losses.push(loss);
-            gradients = accumulated;
+    let (StepGradients { losses, gradients }, pipeline_times) = match pipeline {
+        Some(pipeline) => {
+            let (gradients, times) = run_schedule(pipeline, rank, &built.model, input)?;
+            (gradients, Some(times))
         }
-        Ok(StepGradients { losses, gradients: gradients.into_complete() })
-    });
+        None => (accumulate_gradients(rank, &built.model, graphs, input), None),
+    };
 
     // Reading a loss waits for the device; by now it has the whole backward pass queued.
     let mut loss = Mean::default();
@@ -94,13 +97,42 @@ pub fn train_step<M: LanguageModel>(
     scope::record("optimizer", span);
 
     let seconds = input.start.elapsed().as_secs_f64();
-    Ok(StepStats { loss: loss.value(), tokens: loss.count(), grad_norm, lr, seconds })
+    let (loss, tokens) = (loss.value(), loss.count());
+    Ok(StepStats { loss, tokens, grad_norm, lr, seconds, pipeline: pipeline_times })
+}
+
+/// Runs forward and backward of the micro-batches one after the other, each of them as a CUDA graph if possible.
+fn accumulate_gradients<M: LanguageModel>(
+    rank: &Rank,
+    model: &M,
+    graphs: &mut CudaGraphs<(M::Batch, M::Seq)>,
+    input: &StepInput<'_>,
+) -> StepGradients<(M::Batch, M::Seq)> {
+    graphs.run_step(rank, |launcher| {
+        let mut losses = Vec::with_capacity(input.micro_batches.len());
+        let mut gradients = GradAccumulator::default();
+        for micro_batch in input.micro_batches() {
+            let (loss, accumulated) =
+                launcher.launch(&micro_batch, gradients, &|tokens, targets, gradients| {
+                    let loss = model.loss(tokens, targets);
+                    let metric = loss.metric();
+                    // The last micro-batch starts the gradient reduction, which overlaps with its backward pass.
+                    (metric, gradients.backward(loss, micro_batch.kind.is_last))
+                })?;
+            losses.push(loss);
+            gradients = accumulated;
+        }
+        Ok(StepGradients { losses, gradients: gradients.into_complete() })
+    })
 }
 
 fn check_finite(
     quantity: &'static str,
     value: f64,
     local: impl FnOnce() -> f64,
-) -> Result<(), NonFinite> {
-    if value.is_finite() { Ok(()) } else { Err(NonFinite { quantity, value, local: local() }) }
+) -> Result<(), StepFailure> {
+    if value.is_finite() {
+        return Ok(());
+    }
+    Err(StepFailure::NonFinite(NonFinite { quantity, value, local: local() }))
 }

@@ -112,8 +112,8 @@ pub const FLAGS: &[Flag] = &[
         .value("FILE.toml")
         .help("Read settings from a file with the same keys; flags override it"),
     Flag::new(MACHINE, "mesh", FlagKind::Text).value("AXIS=N,..").help(
-        "Ranks along each axis: dp (replicas), fsdp (sharded replicas), tp (tensor-parallel), such as dp=2,tp=2; an \
-         axis left out has degree 1 [default: dp=2,tp=2 without --data and --init-from, else one rank]",
+        "Ranks along each axis: dp (replicas), fsdp (sharded replicas), tp (tensor-parallel), pp (pipeline), such as \
+         dp=2,tp=2; an axis left out has degree 1 [default: dp=2,tp=2 without --data and --init-from, else one rank]",
     ),
     Flag::new(MACHINE, "device", FlagKind::Choice(&["cpu", "cuda", "meta"]))
         .value("DEVICE")
@@ -131,12 +131,23 @@ pub const FLAGS: &[Flag] = &[
     ),
     Flag::new(SHARDING, "zero", FlagKind::Count { min: 0, max: 3 }).value("STAGE").help(
         "ZeRO stage, sharded over the fsdp axis: 0 nothing, 1 optimizer state and master weights, 2 also gradients, \
-         3 also parameters [default: 3 if the mesh has an fsdp axis, else 0]",
+         3 also parameters [default: 0 without an fsdp axis, else 3, or 1 with a pp axis]",
     ),
     Flag::new(SHARDING, "micro-batches", POSITIVE)
         .value("N")
         .default("1")
         .help("Gradient accumulation: micro-batches per step on each rank"),
+    Flag::new(SHARDING, "schedule", FlagKind::Text).value("NAME").help(
+        "Pipeline schedule: gpipe, 1f1b, interleaved, zb-h1, zb-v, dualpipev, or FILE.csv in PyTorch's notation; `meshwright \
+         schedule` draws them [default: 1f1b; needs a pp axis]",
+    ),
+    Flag::new(SHARDING, "virtual-stages", FlagKind::Count { min: 1, max: 1 << 12 }).value("N").help(
+        "Pipeline stages of each rank [default: 2 for interleaved, zb-v and dualpipev, else 1; needs a pp axis]",
+    ),
+    Flag::new(SHARDING, "stages", FlagKind::Text).value("CUT").help(
+        "Layers of each pipeline stage: auto (balances FLOPs), even (balances layers), a list such as 7,8,8,7, or \
+         FILE.json with measured milliseconds per layer [default: auto; needs a pp axis]",
+    ),
     Flag::new(SHARDING, "recompute", FlagKind::Text).value("WHAT").help(
         "Activation checkpointing of layers: none, full (each layer is recomputed from its input), every=N (segments of N \
          layers), sqrt (segments of about the square root of the number of layers), attn (attention only) [default: as \
@@ -262,8 +273,6 @@ pub const FLAGS: &[Flag] = &[
         .value("N")
         .default("200")
         .help("Tokens of the continuation sampled at the end"),
-    later("schedule", "pipeline schedules"),
-    later("virtual-stages", "pipeline schedules with several stages per rank"),
     later("cp", "context-parallel attention"),
     later("explain", "the list of generated collectives"),
 ];

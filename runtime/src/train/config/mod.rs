@@ -22,6 +22,7 @@ mod lr_schedule;
 mod memory_advice;
 mod optimizer;
 mod optimizers;
+mod pipeline;
 mod resolve;
 mod sharding;
 mod values;
@@ -32,6 +33,7 @@ pub use lr_schedule::{Decay, LrSchedule};
 pub(super) use memory_advice::memory_advice;
 pub use optimizer::{OptimizerChoice, OptimizerConfig};
 pub use optimizers::{OptimizerEntry, OptimizerFlags, Optimizers};
+pub use pipeline::{PipelineConfig, ScheduleSource};
 pub use sharding::Precision;
 
 /// The checked settings of a run.
@@ -43,9 +45,11 @@ pub struct Config {
     /// `--mesh`.
     #[serde(serialize_with = "as_text")]
     pub mesh: MeshShape,
-    /// `--zero`: the ZeRO stage; by default 3 if the mesh has an `fsdp` axis.
+    /// `--zero`: the ZeRO stage; by default 3 if the mesh has an `fsdp` axis, and 1 if it has a `pp` axis as well.
     #[serde(serialize_with = "zero_stage_number")]
     pub zero: ZeroStage,
+    /// `--schedule` and its settings, if the mesh has a `pp` axis.
+    pub pipeline: Option<PipelineConfig>,
     /// `--micro-batches`: gradient-accumulation steps of each rank.
     pub micro_batches: usize,
     /// `--recompute`: activation checkpointing; `None` leaves it to the model.

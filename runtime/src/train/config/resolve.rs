@@ -5,7 +5,7 @@ use super::given::GivenMap;
 use super::values::Values;
 use super::{
     Config, ConfigError, Device, ModelSizes, ModelSource, Optimizers, SaveConfig, optimizer,
-    sharding,
+    pipeline, sharding,
 };
 use crate::data::Order;
 use crate::mesh::{MeshError, MeshShape};
@@ -23,6 +23,7 @@ pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config
     let config = Config {
         mesh,
         zero: sharding::zero(&mut values, &mesh),
+        pipeline: pipeline::pipeline(&mut values, &mesh),
         micro_batches: values.size("micro-batches"),
         recompute: sharding::recompute(&mut values),
         memory_limit: values.bytes("memory-limit"),

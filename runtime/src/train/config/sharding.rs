@@ -46,6 +46,8 @@ pub(super) fn zero(values: &mut Values, mesh: &MeshShape) -> ZeroStage {
             ZeroStage::Replicated
         }
         Some(level) => level,
+        // With a pipeline, stage 3 would gather the parameters again for every micro-batch.
+        None if degree > 1 && mesh.degree(AxisId::Pp) > 1 => ZeroStage::Optimizer,
         None if degree > 1 => ZeroStage::Parameters,
         None => ZeroStage::Replicated,
     }

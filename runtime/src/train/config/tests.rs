@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::backend::DType;
 use crate::optim::{AdamWOptions, MuonOptions, SgdOptions};
+use crate::schedule::ScheduleKind;
 use crate::train::{Decay, LrSchedule};
 
 fn parse(line: &str) -> Result<Config, ConfigError> {
@@ -95,6 +96,7 @@ fn flags_reach_their_fields() {
     let expected = Config {
         mesh: "fsdp=2".parse().unwrap(),
         zero: ZeroStage::Gradients,
+        pipeline: None,
         micro_batches: 4,
         recompute: Some(RecomputeOverride::Every(2.try_into().unwrap())),
         memory_limit: Some(3 << 29),
@@ -296,12 +298,12 @@ fn flags_override_the_file() {
 
 #[test]
 fn all_contract_flags_are_known() {
-    let contract = "mesh device dtype zero recompute schedule virtual-stages micro-batches cp init-from data \
+    let contract = "mesh device dtype zero recompute schedule virtual-stages stages micro-batches cp init-from data \
         tokenizer optimizer momentum ema reduce-dtype memory-limit order batch seq steps seed lr lr-schedule warmup min-lr betas eps weight-decay clip save save-every \
         keep resume export-hf metrics trace explain config";
     for name in contract.split_whitespace() {
         let flag = Flag::find(name).unwrap_or_else(|| panic!("--{name} is not known"));
-        let later = ["schedule", "virtual-stages", "cp", "explain"];
+        let later = ["cp", "explain"];
         assert_eq!(flag.kind == FlagKind::Later, later.contains(&name), "--{name}");
     }
 }
@@ -321,6 +323,61 @@ fn reserved_flags_are_refused() {
         "--device: must be one of cpu, cuda, meta, not `tpu`",
     );
     assert_contains(&refusal("--device meta"), "--device: meta comes with a later version");
+}
+
+#[test]
+fn pipeline_settings() {
+    let pipeline = |line: &str| parse(line).unwrap().pipeline;
+    assert_eq!(pipeline("--mesh dp=2"), None);
+    let of = |schedule, virtual_stages, stages: &str| {
+        let stages = stages.to_owned();
+        Some(PipelineConfig { schedule, virtual_stages, stages })
+    };
+    let named = ScheduleSource::Named;
+    assert_eq!(pipeline("--mesh pp=2"), of(named(ScheduleKind::OneFOneB), Some(1), "auto"));
+    assert_eq!(
+        pipeline("--mesh pp=2 --schedule interleaved --virtual-stages 3 --stages even"),
+        of(named(ScheduleKind::Interleaved), Some(3), "even")
+    );
+    assert_eq!(
+        pipeline("--mesh pp=2 --schedule zb-v"),
+        of(named(ScheduleKind::ZeroBubbleV), Some(2), "auto")
+    );
+    assert_eq!(
+        pipeline("--mesh pp=2 --schedule my.csv"),
+        of(ScheduleSource::File("my.csv".into()), None, "auto")
+    );
+    for (line, message) in [
+        ("--schedule 1f1b", "--schedule: needs a pp axis, such as --mesh pp=2"),
+        ("--mesh dp=2 --virtual-stages 2", "--virtual-stages: needs a pp axis"),
+        ("--mesh 1 --stages 2,2", "--stages: needs a pp axis"),
+        (
+            "--mesh pp=2 --schedule 2f2b",
+            "--schedule: `2f2b` is not a schedule: choose one of gpipe",
+        ),
+        ("--mesh pp=2 --virtual-stages 2", "--virtual-stages: 1f1b has one stage per rank, not 2"),
+        ("--mesh pp=2 --virtual-stages 0", "must be a whole number of at least 1, not `0`"),
+        ("--mesh pp=2 --virtual-stages 9999999", "--virtual-stages: must be at most 4096"),
+        (
+            "--mesh pp=2 --schedule interleaved --virtual-stages 1",
+            "--virtual-stages: interleaved has two or more stages per rank, not 1",
+        ),
+        (
+            "--mesh pp=2 --schedule my.csv --virtual-stages 2",
+            "--virtual-stages: cannot be combined with a schedule from a file",
+        ),
+    ] {
+        assert_contains(&refusal(line), message);
+    }
+}
+
+/// With a pipeline, stage 3 would gather the parameters for every micro-batch.
+#[test]
+fn pipelines_change_the_default_zero_stage() {
+    assert_eq!(parse("--mesh fsdp=2").unwrap().zero, ZeroStage::Parameters);
+    assert_eq!(parse("--mesh pp=2,fsdp=2").unwrap().zero, ZeroStage::Optimizer);
+    assert_eq!(parse("--mesh pp=2,fsdp=2 --zero 3").unwrap().zero, ZeroStage::Parameters);
+    assert_eq!(parse("--mesh pp=2,dp=2").unwrap().zero, ZeroStage::Replicated);
 }
 
 #[test]

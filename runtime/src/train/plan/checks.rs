@@ -28,14 +28,14 @@ pub fn check_length(config: &Config, outline: &Outline, fixed: Option<usize>) ->
 /// Checks that this version supports the axes, that one process can hold the ranks, and that the batch divides.
 pub fn check_mesh(config: &Config) -> Result<()> {
     let mesh = &config.mesh;
-    let later: Vec<String> = [AxisId::Pp, AxisId::Ep, AxisId::Cp]
+    let later: Vec<String> = [AxisId::Ep, AxisId::Cp]
         .into_iter()
         .filter(|axis| mesh.degree(*axis) > 1)
         .map(|axis| format!("{axis}={}", mesh.degree(axis)))
         .collect();
     if !later.is_empty() {
         return Err(Error::Input(format!(
-            "--mesh: {} comes with a later version; leave it out, or use dp, fsdp and tp",
+            "--mesh: {} comes with a later version; leave it out, or use dp, fsdp, tp and pp",
             later.join(",")
         )));
     }

@@ -2,25 +2,51 @@
 
 use crate::backend::cpu::CpuBackend;
 use crate::comm::RankComms;
-use crate::nn::{Build, Built, Layers, Sizes, declare};
+use crate::nn::{Build, BuildError, Built, Layers, Sizes, declare};
+use crate::pipeline::{ParseStageCutError, StagePlan, StageRequest, plan_stages};
 use crate::tensor::{ParamRef, Rank};
-use crate::train::config::Config;
-use crate::train::{Error, Result};
+use crate::train::config::{Config, PipelineConfig};
+use crate::train::{Error, LanguageModel, Result};
 
 /// Declares a model on the last rank of the mesh, which has the most of dims that do not divide evenly. Allocates nothing.
 ///
 /// # Errors
 /// Sizes that do not fit the model or the mesh.
 pub fn declare_model<M: Build>(config: &Config, sizes: &Sizes) -> Result<Built<M>> {
+    declare::<M>(&dry_run_rank(config)?, sizes).map_err(|error| refuse_sizes(config, &error))
+}
+
+/// Cuts the pipeline stages of a model, placed on the positions along `pp` of `placement`. Allocates nothing.
+///
+/// # Errors
+/// As [`declare_model`], and a cut that does not fit the model or the mesh.
+pub fn cut_model<M: LanguageModel>(
+    config: &Config,
+    sizes: &Sizes,
+    pipeline: &PipelineConfig,
+    placement: &[usize],
+) -> Result<StagePlan> {
+    let cut = &pipeline.stages.parse().map_err(|error| {
+        let error: ParseStageCutError = error;
+        Error::Input(format!("--stages: {error}"))
+    })?;
+    let request = StageRequest { placement, cut, seq: config.seq };
+    plan_stages::<M>(&dry_run_rank(config)?, sizes, &request)
+        .map_err(|error| Error::Input(error.problems.join("\n")))
+}
+
+/// Creates the last rank of the mesh, without others.
+fn dry_run_rank(config: &Config) -> Result<Rank> {
     let backend = CpuBackend::new(1).map_err(|error| Error::Input(error.to_string()))?;
     let comms = RankComms::unattended(config.mesh);
-    let rank = Rank::with_settings(comms, Box::new(backend), config.settings());
-    declare::<M>(&rank, sizes).map_err(|error| {
-        Error::Input(format!(
-            "{error}\nuse a --mesh whose degrees divide these sizes, or other sizes; this mesh is {}",
-            config.mesh
-        ))
-    })
+    Ok(Rank::with_settings(comms, Box::new(backend), config.settings()))
+}
+
+fn refuse_sizes(config: &Config, error: &BuildError) -> Error {
+    Error::Input(format!(
+        "{error}\nuse a --mesh whose degrees divide these sizes, or other sizes; this mesh is {}",
+        config.mesh
+    ))
 }
 
 /// Counts the parameters of a model of any number of [`Layers`], by declaring it with one and with two of them. Counts in

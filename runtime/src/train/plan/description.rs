@@ -18,6 +18,8 @@ impl Plan {
             (None, ModelSource::InitFrom(folder)) => format!("weights of {}", folder.display()),
             (None, ModelSource::New(_)) => format!("a new model from seed {}", config.seed),
         };
+        let pipeline = self.pipeline.as_ref().map(|pipeline| format!("\n{}", pipeline.describe()));
+        let pipeline = pipeline.unwrap_or_default();
         format!(
             "{source}: {} parameters, {} layers of width {}, {} query and {} key-value heads, vocabulary {}\n\
              {}; {} sequences of {} tokens a step, from the {} tokens of {}{tokenizer}",
@@ -32,7 +34,7 @@ impl Plan {
             config.seq,
             with_commas(dataset.file().len() as u64),
             dataset.file().name(),
-        )
+        ) + &pipeline
     }
 }
 

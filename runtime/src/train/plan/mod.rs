@@ -6,7 +6,9 @@ mod declaration;
 mod description;
 mod memory;
 mod outputs;
+mod pipeline;
 mod resume;
+mod schedule;
 
 use std::sync::Arc;
 
@@ -24,10 +26,12 @@ use super::{Error, Family, LanguageModel, Outline, Result};
 
 use checks::{check_length, check_mesh};
 use declaration::{declare_model, estimate_parameters};
-use memory::{KeptActivations, kept_activations, unit_sizes};
+use memory::{KeptActivations, kept_activations};
+use pipeline::model_parts;
 
 pub use description::describe_mesh;
 pub use memory::MemoryPlan;
+pub use pipeline::PipelinePlan;
 
 /// Everything that a run reads, and the settings that fit it.
 pub struct Plan {
@@ -38,6 +42,8 @@ pub struct Plan {
     pub outline: Outline,
     /// The sizes of the model's dims, and its recomputation.
     pub sizes: Sizes,
+    /// The schedule and the stages, if the mesh has a `pp` axis.
+    pub pipeline: Option<PipelinePlan>,
     /// Content of the folder of `--export-hf`.
     pub export: Option<HfFormat>,
     /// Number of parameters, in elements.
@@ -75,8 +81,10 @@ impl Plan {
             let flag = "--init-from";
             weights.check_tensors(&hf_tensors(flag)?).map_err(Error::of_flag(flag))?;
         }
-        let (kept, units) = (kept_activations(&config, &built), unit_sizes(&built));
-        let memory = MemoryPlan::of_units(&config, &outline, kept, &units, available);
+        let pipeline = PipelinePlan::open::<M>(&config, &sizes)?;
+        let kept = kept_activations(&config, &built);
+        let parts = model_parts(&config, &outline, pipeline.as_ref(), &built);
+        let memory = MemoryPlan::of_parts(&config, &outline, kept, &parts, available);
         memory.check(&config, available)?;
         let export = match &config.export_hf {
             Some(_) => Some(HfFormat::new(&family, hf_tensors("--export-hf")?)),
@@ -95,6 +103,7 @@ impl Plan {
             machine,
             outline,
             sizes,
+            pipeline,
             export,
             parameters,
             memory,

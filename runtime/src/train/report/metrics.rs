@@ -32,6 +32,9 @@ pub struct StepMetrics {
     pub peak_bytes: BTreeMap<&'static str, u64>,
     /// Bytes that rank 0 sent in this step, by mesh axis (`dp x tp` for collectives over both).
     pub comm_bytes: BTreeMap<String, u64>,
+    /// Share of the time of the pipeline schedule in which ranks compute nothing, if the mesh has a `pp` axis.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bubble: Option<f64>,
 }
 
 /// A metrics file that cannot be used.
@@ -119,6 +122,7 @@ mod tests {
             hfu: 0.3,
             peak_bytes: BTreeMap::from([("parameters", 4096), ("gradients", 2048)]),
             comm_bytes: BTreeMap::from([("dp".into(), 128), ("tp".into(), 0)]),
+            bubble: None,
         }
     }
 

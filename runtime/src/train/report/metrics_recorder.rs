@@ -9,6 +9,7 @@ use crate::nn::Built;
 use crate::tensor::Rank;
 
 use crate::train::Result;
+use crate::train::pipeline_step::ScheduleTimes;
 use crate::train::plan::Plan;
 use crate::train::step::StepStats;
 
@@ -61,6 +62,7 @@ impl<'a> MetricsRecorder<'a> {
         let mut recomputed = [(rank.recomputed_flops() - self.recomputed) as f64];
         rank.all_reduce_f64(AxisSet::ALL, &Site::new("--metrics"), &mut recomputed);
         let peak_bytes = peak_bytes(rank)?;
+        let bubble = stats.pipeline.map(|times| bubble(rank, times));
         let Some(file) = self.file.filter(|_| rank.index() == 0) else { return Ok(()) };
         let possible_flops = stats.seconds * self.peak;
         let mfu = self.flops_per_token * stats.tokens as f64 / possible_flops;
@@ -76,6 +78,7 @@ impl<'a> MetricsRecorder<'a> {
             hfu: mfu + recomputed[0] / possible_flops,
             peak_bytes,
             comm_bytes,
+            bubble,
         };
         Ok(file.lock().unwrap_or_else(PoisonError::into_inner).write_step(&line)?)
     }
@@ -94,4 +97,17 @@ impl<'a> MetricsRecorder<'a> {
         }
         sent
     }
+}
+
+/// Returns the share of the time of the pipeline schedule, over all ranks, in which ranks compute nothing: they wait for
+/// messages, or have finished before others. Every rank calls it.
+fn bubble(rank: &Rank, times: ScheduleTimes) -> f64 {
+    let ranks = rank.degree_of(AxisSet::ALL);
+    let mut elapsed = vec![0.0; ranks];
+    elapsed[rank.index()] = times.elapsed.as_secs_f64();
+    let busy = times.elapsed.saturating_sub(times.waited).as_secs_f64();
+    let mut all: Vec<f64> = elapsed.into_iter().chain([busy]).collect();
+    rank.all_reduce_f64(AxisSet::ALL, &Site::new("--metrics"), &mut all);
+    let longest = all[..ranks].iter().copied().fold(0.0, f64::max);
+    if longest > 0.0 { 1.0 - all[ranks] / (longest * ranks as f64) } else { 0.0 }
 }

@@ -6,15 +6,16 @@ use std::time::Instant;
 use crate::comm::RankComms;
 use crate::data::{MicroBatch, Prefetch};
 use crate::layout::AxisSet;
-use crate::nn::build;
+use crate::nn::{Built, build};
 use crate::optim::{Ema, Optimizer, ParamGroups};
+use crate::pipeline::{Pipeline, build_stages};
 use crate::state_dict::{TrainingState, TrainingStateMut, export_hf, import_hf, load_checkpoint};
 use crate::tensor::{Extent, Rank, Settings};
 use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::micro_batch::StepInput;
 use crate::train::plan::Plan;
 use crate::train::report::{MetricsRecorder, UsageTotals};
-use crate::train::step::{NonFinite, RankState, StepStats, train_step};
+use crate::train::step::{NonFinite, RankState, StepFailure, StepStats, train_step};
 use crate::train::{Error, LanguageModel, MetricsFile, Progress, Result, Summary};
 
 use super::batch_check::check_first_batches;
@@ -62,7 +63,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let logits_limit = plan.memory.logits_limit();
         let settings = Settings { logits_limit, ..config.settings() };
         let rank = Rank::with_settings(comms, backend, settings);
-        let built = build::<M>(&rank, &plan.sizes)?;
+        let (built, pipeline) = build_model::<M>(&rank, plan)?;
         let params = built.params();
         if let (None, Some(folder)) = (&plan.resume, &plan.weights) {
             import_hf(folder, M::HF_NAMES, &params).map_err(Error::of_flag("--init-from"))?;
@@ -81,9 +82,12 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let rows = Extent::part(config.batch, rank.position(data), rank.degree_of(data));
         let rows = rows.offset..rows.offset + rows.local;
         let batches = Prefetch::start(&plan.dataset, rows, plan.first_step()..config.steps)?;
-        let obstacle = plan.machine.cuda_graph_obstacle();
+        let obstacle = match &pipeline {
+            Some(_) => Some("a pipeline schedule runs eagerly".to_owned()),
+            None => plan.machine.cuda_graph_obstacle(),
+        };
         let graphs = CudaGraphs::new(&rank, config.graphs, obstacle.as_deref());
-        let state = RankState { rank, built, optimizer, average };
+        let state = RankState { rank, built, pipeline, optimizer, average };
         Ok(RankLoop { plan, graphs, state, recorder, batches, saved: None })
     }
 
@@ -141,18 +145,22 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             (0..count).map(|index| batch.micro_batch(count, index)).collect();
         let sizes = [config.batch, config.seq];
         let input = StepInput { step, start, sizes, micro_batches: &micro_batches };
-        train_step(&mut self.state, &mut self.graphs, &config.optimizer, &input)
-            .map_err(|found| self.stop_diverged(step, &found))
+        train_step(&mut self.state, &mut self.graphs, &config.optimizer, &input).map_err(
+            |failure| match failure {
+                StepFailure::NonFinite(found) => self.stop_diverged(step, &found),
+                StepFailure::Pipeline(error) => Error::Input(error.to_string()),
+            },
+        )
     }
 
     /// Exports the model, and returns a sampled continuation with the length of its prompt.
     fn export_and_sample(&self) -> Result<(Vec<u32>, usize)> {
-        let RankState { rank, built, .. } = &self.state;
+        let RankState { rank, built, pipeline, .. } = &self.state;
         if let (Some(folder), Some(format)) = (&self.plan.config.export_hf, &self.plan.export) {
             export_hf(rank, folder, format, M::HF_NAMES, &built.params())
                 .map_err(Error::of_flag("--export-hf"))?;
         }
-        sample_continuation(rank, &built.model, self.plan)
+        sample_continuation(rank, &built.model, pipeline.as_ref(), self.plan)
     }
 
     fn save_if_due(&mut self, steps: u64) -> Result<()> {
@@ -164,7 +172,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
 
     /// Saves a checkpoint after `steps` steps. Every rank calls it.
     fn save(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
-        let RankState { rank, built, optimizer, average } = &self.state;
+        let RankState { rank, built, optimizer, average, .. } = &self.state;
         let params = built.params();
         let state = TrainingState { params: &params, optimizer, average: average.as_ref() };
         save_checkpoint(rank, &state, self.plan, steps, keep)?;
@@ -198,4 +206,14 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             Err(error) => format!("the state before this step could not be saved ({error})"),
         }
     }
+}
+
+/// Builds the model, or the pipeline stages of this rank.
+fn build_model<M: LanguageModel>(rank: &Rank, plan: &Plan) -> Result<(Built<M>, Option<Pipeline>)> {
+    let sizes = &plan.sizes;
+    let Some(pipeline) = &plan.pipeline else { return Ok((build::<M>(rank, sizes)?, None)) };
+    let built = build_stages::<M>(rank, sizes, &pipeline.stages)?;
+    let schedule = &pipeline.verified.lowered;
+    let pipeline = Pipeline::new(rank, &built, sizes, &pipeline.stages, schedule);
+    Ok((built, Some(pipeline)))
 }

@@ -2,11 +2,12 @@
 
 use crate::comm::Site;
 use crate::layout::AxisSet;
+use crate::pipeline::Pipeline;
 use crate::random;
-use crate::tensor::{Rank, Tokens};
+use crate::tensor::{Rank, Tensor, Tokens};
 
 use crate::train::plan::Plan;
-use crate::train::{LanguageModel, Result};
+use crate::train::{Error, LanguageModel, Result};
 
 /// Length of the prompt, which is the start of the data.
 const PROMPT: usize = 32;
@@ -19,6 +20,7 @@ const TEMPERATURE: f64 = 0.8;
 pub fn sample_continuation<M: LanguageModel>(
     rank: &Rank,
     model: &M,
+    pipeline: Option<&Pipeline>,
     plan: &Plan,
 ) -> Result<(Vec<u32>, usize)> {
     let (seq, file) = (plan.config.seq, plan.dataset.file());
@@ -39,15 +41,23 @@ pub fn sample_continuation<M: LanguageModel>(
         // Attention is causal: positions after the last token do not affect its prediction.
         let mut block = window.to_vec();
         block.resize(width, 0);
-        let next = rank.evaluate(|| {
-            let input = Tokens::from_block(rank, &[rows, width], &block);
-            let logits = model.logits(&input).to_local_vec();
+        let input = Tokens::from_block(rank, &[rows, width], &block);
+        let draw = |logits: Tensor<(M::Batch, M::Seq, M::Vocab)>| {
+            let logits = logits.to_local_vec();
             let vocab = logits.len() / width;
             let key = random::subkey(key, (tokens.len() - prompt_len) as u64);
             draw_token(&logits[last * vocab..(last + 1) * vocab], key)
-        });
-        let mut next = [next];
-        rank.comms().world().broadcast(&Site::new("sample"), 0, next.as_mut_slice().into())?;
+        };
+        let next = match pipeline {
+            None => Some(rank.evaluate(|| draw(model.logits(&input)))),
+            Some(pipeline) => pipeline
+                .evaluate(model, &input, |output| draw(model.logits_of_output(output)))
+                .map_err(|error| Error::Input(error.to_string()))?,
+        };
+        // Ranks without the last pipeline stage have no logits.
+        let mut next = [next.unwrap_or_default()];
+        let root = pipeline.map_or(0, |pipeline| pipeline.first_rank_of_last_stage());
+        rank.comms().world().broadcast(&Site::new("sample"), root, next.as_mut_slice().into())?;
         tokens.push(next[0]);
     }
     Ok((tokens, prompt_len))

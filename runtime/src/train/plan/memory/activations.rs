@@ -47,19 +47,39 @@ pub enum KeptActivations {
     Unknown,
 }
 
+/// The microbatch passes of one rank that are alive at the peak of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LivePasses {
+    /// Layers of each pass: those of the model, or of the rank's smallest pipeline stage.
+    pub layers: usize,
+    /// Passes whose activations are kept at the same time: 1 without a pipeline.
+    pub count: usize,
+    /// True if the rank has the end of the model.
+    pub has_head: bool,
+}
+
+impl LivePasses {
+    /// Returns the passes of a rank without a pipeline, which computes one micro-batch at a time.
+    pub fn of_whole_model(outline: &Outline) -> LivePasses {
+        LivePasses { layers: outline.layers, count: 1, has_head: true }
+    }
+}
+
 impl ActivationBytes {
-    /// Plans the activations of one micro-batch, as a rank computes one at a time.
-    pub fn of_micro_batch(
+    /// Plans the activations of a rank with these `passes`.
+    pub fn of_passes(
         config: &Config,
         outline: &Outline,
         kept: KeptActivations,
+        passes: LivePasses,
     ) -> ActivationBytes {
+        let LivePasses { layers: layer_count, count, has_head } = passes;
         let part = MicroBatchWork::of(config, outline);
-        let layers = outline.layers as f64;
+        let layers = layer_count as f64;
         let (input, layer) = (part.stream(), part.layer());
         let in_segments = |grouping: Grouping| {
-            let run = grouping.layers_per_segment(outline.layers).clamp(1, outline.layers);
-            in_segments(outline.layers, run, input, layer)
+            let run = grouping.layers_per_segment(layer_count).clamp(1, layer_count.max(1));
+            in_segments(layer_count, run, input, layer)
         };
         let (kept, computed) = match kept {
             KeptActivations::Unknown => (0.0, layer),
@@ -73,8 +93,10 @@ impl ActivationBytes {
             }
             KeptActivations::As(RecomputeOverride::Sqrt) => in_segments(Grouping::Sqrt),
         };
+        let kept = kept * count as f64;
+        let at_head = if has_head { kept + part.stream() + part.head() } else { 0.0 };
         ActivationBytes {
-            at_head: kept + part.stream() + part.head(),
+            at_head,
             in_layers: kept + computed,
             head: HeadBytes {
                 device: config.device,
@@ -90,6 +112,9 @@ impl ActivationBytes {
 /// Returns the bytes of checkpoints and of recomputation with segments of `run` layers, of which only the inputs are kept.
 /// The last segment may be shorter, but is recomputed while all inputs are kept.
 fn in_segments(layers: usize, run: usize, input: f64, layer: f64) -> (f64, f64) {
+    if layers == 0 {
+        return (0.0, 0.0);
+    }
     let runs = layers.div_ceil(run);
     let last = (layers - (runs - 1) * run) as f64 * layer - input;
     let full = if runs > 1 { run as f64 * layer - 2.0 * input } else { 0.0 };
@@ -208,7 +233,9 @@ mod tests {
         let mesh = if line.contains("--mesh") { "" } else { "--mesh 1" };
         let words = format!("t --batch 2 --seq 8 {mesh} {line}");
         let config = Config::parse(words.split_whitespace()).unwrap();
-        ActivationBytes::of_micro_batch(&config, &Outline { layers, ..tiny() }, kept)
+        let outline = Outline { layers, ..tiny() };
+        let passes = LivePasses::of_whole_model(&outline);
+        ActivationBytes::of_passes(&config, &outline, kept, passes)
     }
 
     #[track_caller]
@@ -234,6 +261,24 @@ mod tests {
         assert_kept("attn", 10, kept, kept + attention);
         let unknown = of("", 10, KeptActivations::Unknown);
         assert_eq!((unknown.at_head, unknown.in_layers), (STREAM + HEAD, LAYER));
+    }
+
+    #[test]
+    fn live_passes_of_a_stage_multiply() {
+        let config = Config::parse("t --mesh pp=2 --batch 2 --seq 8".split(' ')).unwrap();
+        let of = |recompute: &str, passes| {
+            let kept = KeptActivations::As(recompute.parse().unwrap());
+            ActivationBytes::of_passes(&config, &tiny(), kept, passes)
+        };
+        let passes = LivePasses { layers: 3, count: 4, has_head: false };
+        let bytes = of("none", passes);
+        assert_eq!((bytes.at_head, bytes.in_layers), (0.0, 4.0 * 3.0 * LAYER));
+        let bytes = of("full", LivePasses { has_head: true, ..passes });
+        assert_eq!(bytes.at_head, 4.0 * 3.0 * STREAM + STREAM + HEAD);
+        // One segment is recomputed at a time.
+        assert_eq!(bytes.in_layers, 4.0 * 3.0 * STREAM + LAYER - STREAM);
+        let without_layers = of("sqrt", LivePasses { layers: 0, ..passes });
+        assert_eq!(without_layers.in_layers, 0.0);
     }
 
     #[test]

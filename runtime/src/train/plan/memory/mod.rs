@@ -20,10 +20,10 @@ use activations::ActivationBytes;
 use logits::{logits_limit, memory_of_rank};
 use state::{LINE, StateBytes, StateLayout};
 
-pub use activations::KeptActivations;
+pub use activations::{KeptActivations, LivePasses};
 pub use state::UnitSize;
 
-/// Lower bound of a rank's memory: the peak of each category, on the rank with the largest shards.
+/// Lower bound of a rank's memory: the peak of each category, on the rank that needs most.
 ///
 /// Parameters, gradients and optimizer state are exact if the FSDP units of the model are known. Activations, workspace and
 /// communication are those that any transformer of these sizes needs, so a run that is refused would not fit.
@@ -31,25 +31,40 @@ pub use state::UnitSize;
 pub struct MemoryPlan {
     peaks: [f64; Category::ALL.len()],
     total: f64,
+    /// Bytes of all ranks together.
+    all_ranks: f64,
     logits_limit: Option<usize>,
 }
 
+/// The part of the model that the ranks of one position along `pp` hold: all of it without a pipeline.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelPart {
+    pub units: Vec<UnitSize>,
+    pub passes: LivePasses,
+}
+
 impl MemoryPlan {
-    /// Plans a model with known FSDP units, on a machine with `available` bytes for all ranks.
-    pub fn of_units(
+    /// Plans a model with known FSDP units, on a machine with `available` bytes for all ranks. `parts` has one element for
+    /// each position along `pp`.
+    pub fn of_parts(
         config: &Config,
         outline: &Outline,
         kept: KeptActivations,
-        units: &[UnitSize],
+        parts: &[ModelPart],
         available: Option<f64>,
     ) -> MemoryPlan {
         let layout = StateLayout::of(config);
-        let activations = ActivationBytes::of_micro_batch(config, outline, kept);
-        let (state, exchanged) = (layout.of_units(units), layout.exchanged(units));
-        MemoryPlan::new(config, state, exchanged, activations, available)
+        let needs = parts.iter().map(|part| RankBytes {
+            state: layout.of_units(&part.units),
+            exchanged: layout.exchanged(&part.units),
+            activations: ActivationBytes::of_passes(config, outline, kept, part.passes),
+            has_head: part.passes.has_head,
+        });
+        MemoryPlan::of_ranks(config, &needs.collect::<Vec<_>>(), available)
     }
 
-    /// Plans a model with a known number of `parameters`. Counts dims that do not divide evenly as if they did.
+    /// Plans a model with a known number of `parameters`. Counts dims that do not divide evenly, and pipeline stages, as if
+    /// they did, and no activations of pipeline stages.
     pub fn of_sizes(
         config: &Config,
         outline: &Outline,
@@ -58,42 +73,43 @@ impl MemoryPlan {
         available: Option<f64>,
     ) -> MemoryPlan {
         let each = StateLayout::of(config).per_parameter();
-        let parameters = parameters / config.mesh.degree(AxisId::Tp) as f64;
+        let stages = config.mesh.degree(AxisId::Pp);
+        let parameters = parameters / (config.mesh.degree(AxisId::Tp) * stages) as f64;
         let state = StateBytes {
             parameters: each.parameters * parameters,
             gradients: each.gradients * parameters,
             optimizer: each.optimizer * parameters,
         };
-        let activations = ActivationBytes::of_micro_batch(config, outline, kept);
-        MemoryPlan::new(config, state, 0.0, activations, available)
+        let passes = match stages {
+            1 => LivePasses::of_whole_model(outline),
+            // The cut, on which the other activations depend, is unknown.
+            _ => LivePasses { layers: 0, count: 1, has_head: false },
+        };
+        let activations = ActivationBytes::of_passes(config, outline, kept, passes);
+        let needs = RankBytes { state, exchanged: 0.0, activations, has_head: passes.has_head };
+        MemoryPlan::of_ranks(config, &[needs], available)
     }
 
-    fn new(
-        config: &Config,
-        state: StateBytes,
-        exchanged: f64,
-        activations: ActivationBytes,
-        available: Option<f64>,
-    ) -> MemoryPlan {
-        let ActivationBytes { at_head, in_layers, head } = activations;
+    /// Plans ranks of one position along `pp` each.
+    fn of_ranks(config: &Config, needs: &[RankBytes], available: Option<f64>) -> MemoryPlan {
         let memory = memory_of_rank(config, available);
-        let rest = state.total() + at_head + head.dweight();
-        let logits_limit = logits_limit(config, head.logits(), memory, rest);
-        let workspace = head.workspace(logits_limit);
-        let mut peaks = [0.0; Category::ALL.len()];
-        for (category, bytes) in [
-            (Category::Parameters, state.parameters),
-            (Category::Gradients, state.gradients),
-            (Category::Optimizer, state.optimizer),
-            (Category::Activations, at_head.max(in_layers)),
-            (Category::Communication, exchanged),
-            (Category::Workspace, workspace),
-        ] {
-            peaks[category as usize] = bytes;
+        let at_head = needs.iter().rfind(|need| need.has_head);
+        let logits_limit = at_head.and_then(|need| need.logits_limit(config, memory));
+        let ranks_each = config.mesh.world_size() as f64 / needs.len() as f64;
+        let mut largest = MemoryPlan {
+            peaks: [0.0; Category::ALL.len()],
+            total: 0.0,
+            all_ranks: 0.0,
+            logits_limit,
+        };
+        for need in needs {
+            let (peaks, total) = need.peaks(logits_limit);
+            largest.all_ranks += total * ranks_each;
+            if total > largest.total {
+                (largest.peaks, largest.total) = (peaks, total);
+            }
         }
-        // The other three do not peak at the same time.
-        let transient = (at_head + workspace).max(in_layers).max(exchanged);
-        MemoryPlan { peaks, total: state.total() + transient, logits_limit }
+        largest
     }
 
     /// Returns the most logits that a rank's head materializes, equal on all ranks; see
@@ -134,17 +150,58 @@ impl MemoryPlan {
 
     /// Refuses a run whose ranks together need more than the machine has.
     fn check_machine(&self, config: &Config, available: f64) -> Result<()> {
-        let ranks = config.mesh.world_size() as f64;
-        if self.total * ranks <= available {
+        if self.all_ranks <= available {
             return Ok(());
         }
+        let ranks = config.mesh.world_size();
+        let each = match config.mesh.degree(AxisId::Pp) {
+            1 => format!("Each of {ranks} ranks"),
+            _ => format!("The largest of {ranks} ranks"),
+        };
         Err(Error::Input(format!(
-            "not enough memory: the run needs at least {}, and {} are available. Each of {ranks} ranks needs at least \
+            "not enough memory: the run needs at least {}, and {} are available. {each} needs at least \
              {self}\n{}",
-            Bytes(self.total * ranks),
+            Bytes(self.all_ranks),
             Bytes(available),
             memory_advice(config)
         )))
+    }
+}
+
+/// Bytes that one rank needs.
+struct RankBytes {
+    state: StateBytes,
+    exchanged: f64,
+    activations: ActivationBytes,
+    has_head: bool,
+}
+
+impl RankBytes {
+    /// Returns the most logits that the head of this rank materializes, if the rank may use `memory` bytes.
+    fn logits_limit(&self, config: &Config, memory: Option<f64>) -> Option<usize> {
+        let ActivationBytes { at_head, head, .. } = self.activations;
+        logits_limit(config, head.logits(), memory, self.state.total() + at_head + head.dweight())
+    }
+
+    /// Returns the peak of each category, and that of all together.
+    fn peaks(&self, logits_limit: Option<usize>) -> ([f64; Category::ALL.len()], f64) {
+        let RankBytes { state, exchanged, activations, has_head } = self;
+        let ActivationBytes { at_head, in_layers, head } = activations;
+        let workspace = if *has_head { head.workspace(logits_limit) } else { 0.0 };
+        let mut peaks = [0.0; Category::ALL.len()];
+        for (category, bytes) in [
+            (Category::Parameters, state.parameters),
+            (Category::Gradients, state.gradients),
+            (Category::Optimizer, state.optimizer),
+            (Category::Activations, at_head.max(*in_layers)),
+            (Category::Communication, *exchanged),
+            (Category::Workspace, workspace),
+        ] {
+            peaks[category as usize] = bytes;
+        }
+        // The other three do not peak at the same time.
+        let transient = (at_head + workspace).max(*in_layers).max(*exchanged);
+        (peaks, state.total() + transient)
     }
 }
 
@@ -169,8 +226,8 @@ pub fn kept_activations<M>(config: &Config, built: &Built<M>) -> KeptActivations
     }
 }
 
-/// Returns the sizes of the FSDP units of a model that was declared on the rank with the largest shards.
-pub fn unit_sizes<M>(built: &Built<M>) -> Vec<UnitSize> {
+/// Returns the sizes of FSDP units of a model that was declared on the rank with the largest shards.
+pub fn unit_sizes<'a>(units: impl IntoIterator<Item = &'a Rc<Unit>>) -> Vec<UnitSize> {
     let groups = ParamGroups::default();
     let size = |unit: &Rc<Unit>| {
         let params = unit.params();
@@ -179,7 +236,7 @@ pub fn unit_sizes<M>(built: &Built<M>) -> Vec<UnitSize> {
         let by_group = params.iter().map(|param| (groups.of(param), elements(param))).collect();
         UnitSize { len: unit.len() as u64, by_group }
     };
-    built.units.iter().map(size).collect()
+    units.into_iter().map(size).collect()
 }
 
 #[cfg(test)]
@@ -255,12 +312,33 @@ mod tests {
     }
 
     #[test]
+    fn largest_pipeline_rank_counts() {
+        let config = config("--mesh pp=2,dp=2");
+        let kept = KeptActivations::As(RecomputeOverride::Off);
+        let part = |len, count, has_head| {
+            let units = vec![UnitSize { len, by_group: vec![(Group::ALL[0], len)] }];
+            ModelPart { units, passes: LivePasses { layers: 1, count, has_head } }
+        };
+        let of = |parts: &[ModelPart]| MemoryPlan::of_parts(&config, &tiny(), kept, parts, None);
+        let parts = [part(1 << 20, 2, false), part(1 << 10, 1, true)];
+        let (first, both) = (of(&parts[..1]), of(&parts));
+        assert_eq!(both.total(), first.total());
+        assert_eq!(both.peak_of(Category::Workspace), 0);
+        // Two ranks of each position.
+        assert_eq!(both.all_ranks, 2.0 * (first.total + of(&parts[1..]).total));
+        let text = both.check_machine(&config, 1.0).unwrap_err().to_string();
+        assert!(text.contains("The largest of 4 ranks needs at least"), "{text}");
+    }
+
+    #[test]
     fn larger_of_communication_and_activations_counts() {
         let fsdp = config("--mesh fsdp=2");
         let unit = UnitSize { len: 1 << 20, by_group: vec![(Group::ALL[0], 1 << 20)] };
         let units = [unit.clone(), unit];
         let kept = KeptActivations::As(RecomputeOverride::Off);
-        let plan = MemoryPlan::of_units(&fsdp, &tiny(), kept, &units, None);
+        let passes = LivePasses::of_whole_model(&tiny());
+        let parts = [ModelPart { units: units.to_vec(), passes }];
+        let plan = MemoryPlan::of_parts(&fsdp, &tiny(), kept, &parts, None);
         assert_eq!(plan.peak_of(Category::Communication), 2 << 22);
         assert_eq!(plan.total(), (16 << 20) + (2 << 22));
     }

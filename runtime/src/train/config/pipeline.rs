@@ -1,0 +1,102 @@
+//! Pipeline schedule and the cut into stages.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::{Serialize, Serializer};
+
+use crate::layout::AxisId;
+use crate::mesh::MeshShape;
+use crate::schedule::ScheduleKind;
+
+use super::values::Values;
+
+/// `--schedule` and its settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PipelineConfig {
+    /// `--schedule`.
+    pub schedule: ScheduleSource,
+    /// `--virtual-stages`: stages of each rank; `None` for a schedule from a file, which places its stages itself.
+    pub virtual_stages: Option<usize>,
+    /// `--stages`, as it was given.
+    pub stages: String,
+}
+
+/// The source of a pipeline schedule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScheduleSource {
+    /// A named schedule, generated for the run's ranks and micro-batches.
+    Named(ScheduleKind),
+    /// A CSV file in PyTorch's notation.
+    File(PathBuf),
+}
+
+/// Flags that need a `pp` axis.
+const FLAGS: [&str; 3] = ["schedule", "virtual-stages", "stages"];
+
+/// Returns the pipeline settings if the mesh has a `pp` axis; without one, its flags are refused.
+pub(super) fn pipeline(values: &mut Values, mesh: &MeshShape) -> Option<PipelineConfig> {
+    let is_pipelined = mesh.degree(AxisId::Pp) > 1;
+    if !is_pipelined {
+        for name in FLAGS.into_iter().filter(|name| values.is_given(name)).collect::<Vec<_>>() {
+            if values.fits("mesh") {
+                let message = "needs a pp axis, such as --mesh pp=2; add one, or leave it out";
+                values.problem(name, message.into());
+            }
+        }
+    }
+    let schedule = schedule(values);
+    let virtual_stages = values.count("virtual-stages").map(|count| count as usize);
+    let stages = values.text("stages").unwrap_or_else(|| "auto".to_owned());
+    let virtual_stages = match (&schedule, virtual_stages) {
+        (ScheduleSource::File(_), Some(_)) => {
+            let message = "cannot be combined with a schedule from a file, which places its stages";
+            values.problem("virtual-stages", message.into());
+            None
+        }
+        (ScheduleSource::File(_), None) => None,
+        (ScheduleSource::Named(kind), given) => {
+            let count = given.unwrap_or(kind.default_chunks());
+            // The rule does not depend on the other numbers.
+            if let Err(error) = kind.generate(1, count, 1)
+                && values.fits("virtual-stages")
+            {
+                values.problem("virtual-stages", error.to_string());
+            }
+            Some(count)
+        }
+    };
+    is_pipelined.then_some(PipelineConfig { schedule, virtual_stages, stages })
+}
+
+/// Returns the schedule: a name, or a file with the extension `csv`.
+fn schedule(values: &mut Values) -> ScheduleSource {
+    let default = ScheduleSource::Named(ScheduleKind::OneFOneB);
+    let Some(text) = values.text("schedule") else { return default };
+    if Path::new(&text).extension().is_some_and(|extension| extension == "csv") {
+        return ScheduleSource::File(PathBuf::from(text));
+    }
+    match text.parse() {
+        Ok(kind) => ScheduleSource::Named(kind),
+        Err(error) => {
+            values.problem("schedule", format!("{error}, or a file FILE.csv"));
+            default
+        }
+    }
+}
+
+impl fmt::Display for ScheduleSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ScheduleSource::Named(kind) => kind.fmt(f),
+            ScheduleSource::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl Serialize for ScheduleSource {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}

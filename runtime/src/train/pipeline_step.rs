@@ -1,0 +1,45 @@
+//! Forward and backward of a training step by a pipeline schedule.
+
+use std::time::{Duration, Instant};
+
+use crate::pipeline::{Pipeline, PipelineStep};
+use crate::tensor::{Rank, Tokens};
+
+use super::LanguageModel;
+use super::micro_batch::{StepGradients, StepInput};
+use super::step::StepFailure;
+
+/// Times of one rank in a pipeline schedule.
+#[derive(Debug, Clone, Copy)]
+pub struct ScheduleTimes {
+    /// From the start of the schedule to the end of this rank's part.
+    pub elapsed: Duration,
+    /// Time of `elapsed` that the rank waited for messages.
+    pub waited: Duration,
+}
+
+/// Runs forward and backward of all micro-batches by the schedule of `pipeline`. Every rank calls it.
+///
+/// # Errors
+/// [`StepFailure::Pipeline`] in the first step, if ranks have different schedules or boundaries.
+pub fn run_schedule<M: LanguageModel>(
+    pipeline: &Pipeline,
+    rank: &Rank,
+    model: &M,
+    input: &StepInput<'_>,
+) -> Result<(StepGradients<(M::Batch, M::Seq)>, ScheduleTimes), StepFailure> {
+    // Every rank reads the tokens and targets of its data rank, so none are sent.
+    let (mut tokens, mut targets) = (Vec::new(), Vec::new());
+    for micro_batch in input.micro_batches() {
+        let (sizes, data) = (&micro_batch.sizes, micro_batch.data);
+        tokens.push(Tokens::from_rows(rank, sizes, data.rows.start, data.tokens));
+        targets.push(Tokens::from_rows(rank, sizes, data.rows.start, data.targets));
+    }
+    let start = Instant::now();
+    let step = pipeline.run_step(model, &tokens, |model, output, micro_batch| {
+        model.loss_of_output(output, &targets[micro_batch])
+    });
+    let PipelineStep { losses, gradients, wait } = step.map_err(StepFailure::Pipeline)?;
+    let times = ScheduleTimes { elapsed: start.elapsed(), waited: wait.total() };
+    Ok((StepGradients { losses, gradients }, times))
+}
