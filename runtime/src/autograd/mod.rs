@@ -22,7 +22,7 @@ pub use segment_data::SegmentData;
 pub(crate) use activation_checkpointing::recompute;
 pub(crate) use backward::run_backward;
 pub(crate) use contraction::{Contraction, Reads, contract, gradient_axes};
-pub(crate) use microbatch_pass::{MicrobatchPass, PartGradients};
+pub(crate) use microbatch_pass::{MicrobatchPass, PartGradients, PartIdentities};
 pub(crate) use param_use::ParamUse;
 pub(crate) use pointwise::{Binary, Pointwise, Unary};
 pub(crate) use segment_data::{Part, PartKind, data_of_parts, parts_of};

@@ -190,14 +190,14 @@ impl Gradients<Accumulating> {
 
 impl Gradients<Accumulating> {
     /// Adds the elements that further losses count on this rank.
-    pub(super) fn add_counts(&mut self, counts: BTreeMap<AxisSet, u64>) {
+    pub(crate) fn add_counts(&mut self, counts: BTreeMap<AxisSet, u64>) {
         for (axes, count) in counts {
             *self.counts.entry(axes).or_default() += count;
         }
     }
 
     /// Returns the backward pass whose units hold the gradients.
-    pub(super) fn backward_pass(&self) -> &Rc<BackwardPass> {
+    pub(crate) fn backward_pass(&self) -> &Rc<BackwardPass> {
         &self.pass
     }
 }

@@ -39,7 +39,7 @@ impl Losses {
     }
 
     /// Returns the recorded operations that have computed the sums, and the elements that they count.
-    pub(super) fn into_parts(self) -> (Vec<NodeId>, BTreeMap<AxisSet, u64>) {
+    pub(crate) fn into_parts(self) -> (Vec<NodeId>, BTreeMap<AxisSet, u64>) {
         (self.roots, self.counts)
     }
 }
