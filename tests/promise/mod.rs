@@ -5,6 +5,7 @@ mod checks;
 mod harness;
 mod micro;
 mod net;
+mod passes;
 mod programs;
 mod scenarios;
 mod tokens;

@@ -30,6 +30,7 @@ pub(crate) struct MicrobatchPass {
 /// An activation that enters the pass.
 struct InputLeaf {
     gradient: Rc<Cell<Option<Arc<Buffer>>>>,
+    data: Weak<Buffer>,
     dtype: DType,
     len: usize,
 }
@@ -42,6 +43,9 @@ struct OutputRoot {
     dtype: DType,
     len: usize,
 }
+
+/// Identity of the numbers of each part of an input or output; `None` for token ids.
+pub(crate) type PartIdentities = Vec<Option<Weak<Buffer>>>;
 
 /// Gradients of the parts of an input or output: `None` for token ids, and for outputs that no loss depends on.
 pub(crate) type PartGradients = Vec<Option<Arc<Buffer>>>;
@@ -111,22 +115,43 @@ impl MicrobatchPass {
         body: impl FnOnce(Vec<Part>) -> (Vec<NodeId>, T),
     ) -> T {
         check_no_other_pass(&self.rank);
-        assert_eq!(outputs.len(), self.outputs.len(), "the parts of the output of a pass");
-        let parts: Vec<Part> = outputs
-            .iter()
-            .zip(&self.outputs)
-            .map(|(part, root)| part.map_activation(|value| OutputRoot::attach(root, value)))
-            .collect();
+        let identity = |value: &Value| Arc::downgrade(&value.settle().data);
+        let identities = outputs.iter().map(|part| part.activation().map(identity)).collect();
+        assert!(
+            self.has_outputs(&identities),
+            "a loss is added to a `ForwardPass` of which it does not read the output, but that of another one"
+        );
+        let node = |root: &Option<OutputRoot>| root.as_ref().and_then(|root| root.node.clone());
+        let parts = outputs.iter().zip(&self.outputs);
+        let parts =
+            parts.map(|(part, root)| part.map_activation(|value| value.made_by(node(root))));
+        let parts = parts.collect();
         let (losses, result) = self.rank.with_tape(&mut self.tape, || body(parts));
         self.losses.get_or_insert_default().extend(losses);
         result
     }
 
-    /// Runs the backward of the recorded losses, and of the outputs from their gradients, if given. Adds the gradients of parameters
-    /// to those of `step`. Returns the gradients of the inputs, zeros if none arrived, and the deferred weight gradients.
+    /// Returns the identities of the inputs.
+    pub(crate) fn input_identities(&self) -> PartIdentities {
+        self.inputs.iter().map(|leaf| Some(leaf.as_ref()?.data.clone())).collect()
+    }
+
+    /// Returns true if the parts with these identities are the outputs.
+    pub(crate) fn has_outputs(&self, parts: &PartIdentities) -> bool {
+        let is_same = |(root, part): (&Option<OutputRoot>, &Option<Weak<Buffer>>)| {
+            let data = root.as_ref().map(|root| &root.data);
+            data.map(Weak::as_ptr) == part.as_ref().map(Weak::as_ptr)
+        };
+        parts.len() == self.outputs.len() && self.outputs.iter().zip(parts).all(is_same)
+    }
+
+    /// Runs the backward of the recorded losses, and of the outputs from their gradients, if given. Adds the gradients of
+    /// parameters to those of `step`. Returns the gradients of the inputs, zeros if none arrived, and the deferred weight
+    /// gradients.
     ///
     /// # Panics
-    /// If there are neither losses nor gradients of the outputs, a gradient does not have the dtype and the length of its output, or the pass has used a tensor of another one.
+    /// If there are neither losses nor gradients of the outputs, a gradient does not have the dtype and the length of its
+    /// output, or the pass has used a tensor of another one.
     #[track_caller]
     pub(crate) fn backward(
         mut self,
@@ -174,8 +199,9 @@ fn make_leaf(value: &Value) -> (NodeId, InputLeaf) {
     let gradient = Rc::new(Cell::new(None));
     let arrived = Rc::clone(&gradient);
     let node = value.rank().tape().record(move |_, gradient| arrived.set(Some(gradient)));
-    let dtype = value.settle().data.dtype();
-    (node, InputLeaf { gradient, dtype, len: value.len() })
+    let data = value.settle().data;
+    let (dtype, len) = (data.dtype(), data.len());
+    (node, InputLeaf { gradient, data: Arc::downgrade(&data), dtype, len })
 }
 
 impl InputLeaf {
@@ -191,17 +217,6 @@ impl OutputRoot {
         let node = value.recorded_node();
         let data = value.settle().data;
         OutputRoot { node, data: Arc::downgrade(&data), dtype: data.dtype(), len: data.len() }
-    }
-
-    /// Returns `value`, the output that left the pass, with the operation that has computed it.
-    #[track_caller]
-    fn attach(root: &Option<OutputRoot>, value: &Value) -> Value {
-        let is_output =
-            |root: &&OutputRoot| root.data.as_ptr() == Arc::as_ptr(&value.settle().data);
-        let Some(root) = root.as_ref().filter(is_output) else {
-            panic!("a loss of a pass is computed from the output of another one");
-        };
-        value.made_by(root.node.clone())
     }
 
     /// Returns the operation that has computed the output, and its gradient.

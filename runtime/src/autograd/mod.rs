@@ -28,7 +28,7 @@ pub(crate) use function::{
     OperationParam, apply,
 };
 pub use function::{Arity, Count, SavedResults};
-pub(crate) use microbatch_pass::{MicrobatchPass, PartGradients};
+pub(crate) use microbatch_pass::{MicrobatchPass, PartGradients, PartIdentities};
 pub(crate) use param_use::ParamUse;
 pub(crate) use pointwise::{Binary, Pointwise, Unary};
 pub(crate) use segment_data::{Part, PartKind, data_of_parts, parts_of};

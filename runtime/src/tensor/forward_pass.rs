@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::autograd::{MicrobatchPass, PartGradients, SegmentData, data_of_parts, parts_of};
+use crate::autograd::{
+    MicrobatchPass, PartGradients, PartIdentities, SegmentData, data_of_parts, parts_of,
+};
 use crate::backend::Buffer;
 use crate::context::Rank;
 use crate::layout::AxisSet;
@@ -22,11 +24,11 @@ use super::{Accumulating, DeferredWeightGradients, Gradients, Losses, WeightGrad
 /// A pass that is dropped without backward leaves nothing behind.
 ///
 /// ```
-/// # use meshwright::backend::cpu::CpuBackend;
-/// # use meshwright::comm::RankComms;
-/// # use meshwright::nn::declare;
-/// # use meshwright::tensor::{ForwardPass, Loss};
+/// use meshwright::backend::cpu::CpuBackend;
+/// use meshwright::comm::launch;
+/// use meshwright::nn::build;
 /// use meshwright::prelude::*;
+/// use meshwright::tensor::{ForwardPass, WeightGradients};
 ///
 /// dims! { Batch @ data, Hidden, Ffn }
 ///
@@ -36,23 +38,26 @@ use super::{Accumulating, DeferredWeightGradients, Gradients, Losses, WeightGrad
 ///     down: Linear<Ffn, Hidden>,
 /// }
 ///
-/// # let shape: meshwright::mesh::MeshShape = "dp=1".parse().unwrap();
-/// # let rank = Rank::new(RankComms::single(&shape), Box::new(CpuBackend::new(1)), 0);
-/// # let sizes = Sizes::new().with::<Hidden>(2).with::<Ffn>(4);
-/// # let (model, built) = declare::<Mlp>(&rank, &sizes).unwrap().build().unwrap();
-/// type Stream = Tensor<(Batch, Hidden)>;
+/// let norms = launch(&"dp=2".parse()?, |comms| {
+///     let backend = CpuBackend::new(1).map_err(|error| error.to_string())?;
+///     let rank = Rank::new(comms, Box::new(backend), 7);
+///     let sizes = Sizes::new().with(Hidden, 4).with(Ffn, 8);
+///     let mlp = build::<Mlp>(&rank, &sizes).map_err(|error| error.to_string())?;
+///     let x = Tensor::<(Batch, Hidden)>::from_fn(&rank, &[2, 4], |index| index[1] as f32);
 ///
-/// let x = Stream::from_fn(&rank, &[3, 2], |index| index[1] as f32);
-/// let mut gradients = Gradients::of_passes(&rank);
-/// let (y, first) = ForwardPass::record(&rank, &x, |x| model.up.forward(x).gelu());
-/// let (z, mut second) = ForwardPass::record(&rank, &y, |y| model.down.forward(y));
+///     let (inner, first) = ForwardPass::record(&rank, &x, |x| mlp.model.up.forward(x).gelu());
+///     let (y, mut second) = ForwardPass::record(&rank, &inner, |x| mlp.model.down.forward(x));
 ///
-/// second.add_loss(&z, Loss::mean_of);
-/// let complete = WeightGradients::Now { complete: &built.units };
-/// let (dy, _) = second.backward(&mut gradients, None, WeightGradients::Now { complete: &[] });
-/// first.backward(&mut gradients, Some(dy), complete);
-/// let gradients = gradients.complete().reduce();
-/// assert!(gradients.norm() > 0.0);
+///     let mut gradients = Gradients::of_passes(&rank);
+///     second.add_loss(&y, |y| Loss::mean_of(&(y * y)));
+///     let no_unit = WeightGradients::Now { complete: &[] };
+///     let (inner_gradients, _) = second.backward(&mut gradients, None, no_unit);
+///     let all_units = WeightGradients::Now { complete: &mlp.units };
+///     first.backward(&mut gradients, Some(inner_gradients), all_units);
+///     Ok::<f64, String>(gradients.complete().reduce().norm())
+/// })?;
+/// assert!(norms[0] > 0.0 && norms[0] == norms[1]);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "a recorded pass does nothing until `backward`"]
 pub struct ForwardPass<X, Y> {
@@ -65,6 +70,8 @@ pub struct ForwardPass<X, Y> {
 /// Gradients of the activations in `X`, the input of a [`ForwardPass`] and the output of the pass before.
 pub struct ActivationGradients<X> {
     rank: Rank,
+    /// The activations that these are gradients of.
+    of: PartIdentities,
     parts: PartGradients,
     data: PhantomData<fn() -> X>,
 }
@@ -107,7 +114,8 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
     /// stage 2 on, after each pass that reaches it.
     ///
     /// # Panics
-    /// If there is neither a loss nor a gradient of the output; if the pass has used a tensor of another one otherwise than
+    /// If there is neither a loss nor a gradient of the output; if the gradients are those of another tensor than the output,
+    /// such as one of another micro-batch, or one computed from the output between both passes; if the pass has used a tensor of another one otherwise than
     /// as its input; if parameters were changed since the forward pass; or if a unit is reached that was complete before.
     #[track_caller]
     pub fn backward(
@@ -116,12 +124,17 @@ impl<X: SegmentData, Y: SegmentData> ForwardPass<X, Y> {
         output_gradients: Option<ActivationGradients<Y>>,
         weights: WeightGradients<'_>,
     ) -> (ActivationGradients<X>, Option<DeferredWeightGradients>) {
+        assert!(
+            output_gradients.as_ref().is_none_or(|output| self.pass.has_outputs(&output.of)),
+            "a `ForwardPass` is given the gradients of another tensor than its output: the input of the pass after it is \
+             the output of this one, of the same micro-batch and unchanged"
+        );
         let output_gradients = output_gradients.map(|gradients| gradients.parts);
         gradients.add_counts(self.counts);
         let step = gradients.backward_pass();
-        let rank = gradients.rank().clone();
+        let (rank, of) = (gradients.rank().clone(), self.pass.input_identities());
         let (parts, deferred) = self.pass.backward(step, output_gradients, weights);
-        (ActivationGradients { rank, parts, data: PhantomData }, deferred)
+        (ActivationGradients { rank, of, parts, data: PhantomData }, deferred)
     }
 }
 
