@@ -1,5 +1,6 @@
 //! Models and optimizers of the examples, also used by tests and benchmarks.
 
+pub mod gated_norm;
 pub mod gpt2;
 pub mod lion;
 pub mod llama;

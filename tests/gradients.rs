@@ -1,11 +1,16 @@
 //! The gradient of every operation against finite differences, and of losses against formulas, on one rank.
 
+#[path = "functions/mod.rs"]
+mod functions;
+
 use meshwright::layout::{AxisSet, Shape, Tp};
 use meshwright::model;
 use meshwright::nn::{Built, Linear, Sizes, build};
+use meshwright::tensor::function::apply;
 use meshwright::tensor::{
     Gradients, Loss, Param, ParamRef, Rank, Reduced, Targets, Tensor, Tokens,
 };
+use meshwright_examples::gated_norm::GatedNorm;
 use meshwright_tests::compare::{Report, distance, scalar_distance};
 use meshwright_tests::data::numbers;
 use meshwright_tests::models::operations::{
@@ -76,6 +81,9 @@ const OPERATIONS: &[Operation] = &[
     }),
     ("embedding", |ops, x, _| probe(&(ops.embed.forward(&tokens(x.rank())) * x))),
     ("head", |ops, x, _| probe(&ops.head.logits(x))),
+    ("user-defined function", |ops, x, y| {
+        probe(&apply(GatedNorm::new("gated_norm", 1e-5), (x, y), (&ops.gain,)))
+    }),
 ];
 
 /// The result of an operation, reduced to a scalar by position-dependent weights.

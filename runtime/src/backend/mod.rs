@@ -8,6 +8,7 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod cuda_graph;
+mod cuda_kernel;
 mod device;
 mod dtype;
 mod expr;
@@ -22,6 +23,7 @@ pub use allocator::CachingAllocator;
 pub use buffer::{Buffer, Category};
 pub(crate) use bytes::Bytes;
 pub use cuda_graph::{CapturedGraph, DeviceGraph, GraphBuffer, GraphPool};
+pub use cuda_kernel::{CudaKernel, KernelArg, LaunchGrid};
 pub use device::{Device, DeviceEvent, DeviceFailure, FreeObserver, RowPart, Runs, StreamKind};
 pub use dtype::{DType, Element};
 pub use expr::{Dropout, Expr, Node};

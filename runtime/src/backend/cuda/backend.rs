@@ -1,11 +1,14 @@
 //! The GPU backend.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::backend::{Backend, Device};
+use bytemuck::bytes_of;
 
-use super::driver::Driver;
+use crate::backend::{Backend, CudaKernel, Device, KernelArg, LaunchGrid};
+
+use super::driver::{Driver, Grid, Source};
 use super::gpu::GpuContext;
 use super::memory::GpuMemory;
 
@@ -37,6 +40,23 @@ impl Backend for CudaBackend {
         Some(Arc::clone(&self.memory) as Arc<dyn Device>)
     }
 
+    unsafe fn launch_cuda_kernel(
+        &self,
+        kernel: &CudaKernel,
+        grid: LaunchGrid,
+        args: &[KernelArg<'_>],
+    ) {
+        let addresses: Vec<u64> = args.iter().map(address_of).collect();
+        let bytes: Vec<&[u8]> = args.iter().zip(&addresses).map(bytes_of_arg).collect();
+        let source =
+            Source { name: Cow::Borrowed(kernel.name()), text: Cow::Borrowed(kernel.source()) };
+        let LaunchGrid { blocks, threads, shared } = grid;
+        // SAFETY: as the caller promises.
+        unsafe {
+            self.gpu.launch((&source, kernel.name()), Grid { blocks, threads, shared }, &bytes)
+        };
+    }
+
     fn threads(&self) -> usize {
         1
     }
@@ -47,5 +67,25 @@ impl Backend for CudaBackend {
 
     fn count_flops(&self, flops: u64) {
         self.flops.fetch_add(flops, Ordering::Relaxed);
+    }
+}
+
+/// Returns the device address of an argument; 0 if it is a scalar.
+fn address_of(arg: &KernelArg<'_>) -> u64 {
+    match arg {
+        KernelArg::Read(view) => view.address() as u64,
+        KernelArg::Write(view) => view.as_view().address() as u64,
+        _ => 0,
+    }
+}
+
+/// Returns the bytes of an argument, which is at `address` if it is not a scalar.
+fn bytes_of_arg<'a>((arg, address): (&'a KernelArg<'_>, &'a u64)) -> &'a [u8] {
+    match arg {
+        KernelArg::Read(_) | KernelArg::Write(_) => bytes_of(address),
+        KernelArg::F32(number) => bytes_of(number),
+        KernelArg::I32(number) => bytes_of(number),
+        KernelArg::U32(number) => bytes_of(number),
+        KernelArg::U64(number) => bytes_of(number),
     }
 }

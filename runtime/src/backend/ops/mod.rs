@@ -19,7 +19,7 @@ mod softmax;
 
 use std::sync::Arc;
 
-use super::Device;
+use super::{CudaKernel, Device, KernelArg, LaunchGrid};
 
 pub use attention::{AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape};
 pub use copy::{BlockCopy, CopyOps};
@@ -77,6 +77,18 @@ pub trait Backend:
     /// Returns the device whose memory the kernels use; `None` for host memory.
     fn device(&self) -> Option<Arc<dyn Device>> {
         None
+    }
+
+    /// Launches a kernel from CUDA source: [`CudaKernel::launch`], which checks the arguments first.
+    ///
+    /// # Safety
+    /// As [`CudaKernel::launch`]; the arguments have the types of the kernel's parameters.
+    ///
+    /// # Panics
+    /// If the backend has no CUDA device.
+    #[track_caller]
+    unsafe fn launch_cuda_kernel(&self, kernel: &CudaKernel, _: LaunchGrid, _: &[KernelArg<'_>]) {
+        panic!("CUDA kernel `{}` is launched on a backend without a CUDA device", kernel.name());
     }
 
     /// Returns the number of host threads that kernels run on.

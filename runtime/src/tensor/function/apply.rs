@@ -24,7 +24,7 @@ use super::shapes::Shapes;
 ///
 /// It holds for all such functions. Code that is generic in dims states it as a bound:
 /// `where Gate: Applicable<((B, S, H),), ((H,),)>`.
-pub trait Applicable<I: Shapes, P: Shapes>: Function<I, P> {}
+pub trait Applicable<I: Shapes, P: Shapes> {}
 
 type OutputUsage<F, I, P> = <<F as Function<I, P>>::Output as FunctionOutput>::Usage;
 
@@ -51,7 +51,7 @@ pub fn apply<F, X: FunctionInputs, W: FunctionParams>(
     params: W,
 ) -> <F as Function<X::Shapes, W::Shapes>>::Output
 where
-    F: Applicable<X::Shapes, W::Shapes>,
+    F: Function<X::Shapes, W::Shapes> + Applicable<X::Shapes, W::Shapes>,
 {
     type Output<F, X, W> =
         <F as Function<<X as FunctionInputs>::Shapes, <W as FunctionParams>::Shapes>>::Output;

@@ -1,0 +1,91 @@
+//! A layer with a user-defined function, compared with the same layer composed of the library's operations.
+
+use meshwright::backend::DType;
+use meshwright::nn::{RecomputeOverride, Sizes};
+use meshwright::tensor::{Settings, ZeroStage};
+use meshwright_tests::compare::{Report, assert_same_bits};
+use meshwright_tests::data::TokenData;
+use meshwright_tests::models::gated::{Composed, Ffn, Gated, Hidden, Vocab};
+use meshwright_tests::run::{Outcome, Setup, train};
+
+const DATA: TokenData = TokenData { batch: 4, seq: 6, vocab: 13, masked: true };
+
+fn setup() -> Setup {
+    let mut sizes = Sizes::new().with(Hidden, 8).with(Ffn, 12).with(Vocab, DATA.vocab);
+    sizes.init_std = 0.4;
+    sizes.recompute = Some(RecomputeOverride::Off);
+    Setup { steps: 3, ..Setup::new(sizes) }
+}
+
+fn train_gated(mesh: &str, setup: &Setup) -> Outcome {
+    train(mesh, setup, |model: &Gated, rank, turn| {
+        let (tokens, targets) = DATA.block(rank, turn);
+        model.loss(&tokens, &targets)
+    })
+}
+
+fn train_composed(mesh: &str, setup: &Setup) -> Outcome {
+    train(mesh, setup, |model: &Composed, rank, turn| {
+        let (tokens, targets) = DATA.block(rank, turn);
+        model.loss(&tokens, &targets)
+    })
+}
+
+#[track_caller]
+fn compare(report: &mut Report, place: &str, got: &Outcome, expected: &Outcome, tolerance: f64) {
+    report.scalars("loss", place, &got.losses, &expected.losses, tolerance);
+    report.tensors("gradient", place, &got.gradients, &expected.gradients, tolerance);
+    report.tensors("trained parameter", place, &got.trained, &expected.trained, 10.0 * tolerance);
+}
+
+#[test]
+fn functions_match_their_composed_form() {
+    let expected = train_composed("1", &setup());
+    let mut report = Report::default();
+    for mesh in ["1", "tp=2", "dp=2", "fsdp=2", "fsdp=2,tp=2"] {
+        for micro_batches in [1, 2] {
+            let setup = Setup { micro_batches, ..setup() };
+            let place = format!("{micro_batches} micro-batches on {mesh}");
+            compare(&mut report, &place, &train_gated(mesh, &setup), &expected, 2e-5);
+        }
+    }
+    report.print();
+}
+
+#[test]
+fn zero_stages_and_recomputation_keep_bits() {
+    for mesh in ["fsdp=2", "fsdp=2,tp=2"] {
+        let of = |zero, recompute, micro_batches| {
+            let mut setup = setup();
+            setup.settings = Settings { zero, ..setup.settings };
+            setup.sizes.recompute = Some(recompute);
+            train_gated(mesh, &Setup { micro_batches, ..setup })
+        };
+        for micro_batches in [1, 2] {
+            let expected = of(ZeroStage::ALL[0], RecomputeOverride::Off, micro_batches);
+            for zero in ZeroStage::ALL {
+                for recompute in [RecomputeOverride::Off, RecomputeOverride::Full] {
+                    let got = of(zero, recompute, micro_batches);
+                    let place = format!("ZeRO stage {zero}, recompute {recompute} on {mesh}");
+                    assert_eq!(got.losses, expected.losses, "{place}");
+                    assert_same_bits(&place, &got.gradients, &expected.gradients);
+                    assert_same_bits(&place, &got.trained, &expected.trained);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn bf16_operands_are_rounded_once() {
+    let setup = |compute| {
+        let setup = setup();
+        Setup { settings: Settings { compute, ..setup.settings }, ..setup }
+    };
+    let expected = train_gated("1", &setup(DType::F32));
+    let got = train_gated("tp=2", &setup(DType::Bf16));
+    let mut report = Report::default();
+    report.scalars("loss", "bf16", &got.losses, &expected.losses, 1e-2);
+    report.tensors("gradient", "bf16", &got.gradients, &expected.gradients, 5e-2);
+    report.print();
+}

@@ -1,0 +1,5 @@
+//! User-defined functions: gradients on every mesh, and functions that are refused.
+
+mod elementwise;
+mod layer;
+mod refusals;
