@@ -30,7 +30,7 @@ impl State {
         self.run_some()
     }
 
-    /// Lets a stream wait for the last record of an event.
+    /// Makes a stream wait for the last record of an event.
     pub(crate) fn wait(&mut self, stream: u64, event: u64) -> Result<(), DriverError> {
         let last = self.event("wait", event)?.last.clone();
         let waiting = self.stream("wait", stream)?;

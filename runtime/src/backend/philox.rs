@@ -1,6 +1,6 @@
 //! The random generator Philox 4x32-10 (Salmon, Moraes, Dror and Shaw 2011, "Parallel Random Numbers: As Easy as 1, 2, 3").
 //!
-//! A draw is a function of a key and a counter, so any element can be drawn alone. `device.cuh` has the same function for GPUs.
+//! A draw is a function of a key and a counter, so any element can be drawn alone. `philox.cuh` has the same function for GPUs.
 
 const ROUNDS: u32 = 10;
 const MULTIPLIERS: [u64; 2] = [0xd251_1f53, 0xcd9e_8d57];

@@ -1,7 +1,8 @@
 //! Elementwise functions of one operand: name, forward, derivative and CUDA source of each.
 //!
 //! A new function is a variant of [`UnaryFunction`], a name in `by_function`, and a type that implements `Elementwise`. The
-//! method of tensors is a line in `tensor/elementwise.rs`.
+//! method of tensors is a line in `tensor/elementwise.rs`, with its name in the lists of `tensor/partial.rs` and
+//! `tensor/in_flight.rs`.
 
 use std::f32::consts::FRAC_1_SQRT_2;
 

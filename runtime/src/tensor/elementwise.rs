@@ -1,15 +1,13 @@
-//! Elementwise functions of tensors. They are not linear, so a partial sum has none.
+//! Elementwise functions of tensors. The lists in `partial.rs` and `in_flight.rs` name them too: there they never compile, and
+//! the message explains why.
 
 use crate::autograd::Unary;
 use crate::backend::UnaryFunction;
-use crate::layout::{AxisGroup, Dims};
+use crate::layout::Dims;
 
-use super::in_flight::{InFlight, UsedBeforeWait};
-use super::partial::{NotAValue, Partial};
 use super::typed::Tensor;
 
-/// Declares a method of tensors per elementwise function. The same method of partial sums, and of results in flight, never
-/// compiles; the message of its bound explains why.
+/// Declares a method of tensors per elementwise function.
 macro_rules! elementwise {
     ($($(#[$doc:meta])* $name:ident => $function:ident;)*) => {
         impl<S: Dims> Tensor<S> {$(
@@ -17,26 +15,6 @@ macro_rules! elementwise {
             #[track_caller]
             pub fn $name(&self) -> Tensor<S> {
                 self.unary(Unary::Apply(UnaryFunction::$function))
-            }
-        )*}
-
-        impl<S: Dims, A: AxisGroup> Partial<S, A> {$(
-            #[doc(hidden)]
-            pub fn $name(&self) -> Tensor<S>
-            where
-                Self: NotAValue,
-            {
-                Self::never()
-            }
-        )*}
-
-        impl<S: Dims> InFlight<Tensor<S>> {$(
-            #[doc(hidden)]
-            pub fn $name(&self) -> Tensor<S>
-            where
-                Self: UsedBeforeWait,
-            {
-                Self::never()
             }
         )*}
     };

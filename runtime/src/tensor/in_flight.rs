@@ -101,16 +101,26 @@ pub trait UsedBeforeWait {
     fn never() -> !;
 }
 
-/// Methods that never compile, because the result is still in flight.
-impl<S: Dims> InFlight<Tensor<S>> {
-    #[doc(hidden)]
-    pub fn softmax(&self) -> Tensor<S>
-    where
-        Self: UsedBeforeWait,
-    {
-        Self::never()
-    }
+macro_rules! after_wait {
+    ($($name:ident)*) => {
+        /// Methods that never compile, because the result is still in flight; their messages explain why.
+        #[allow(missing_docs, reason = "each says in its bound that it cannot be called")]
+        impl<S: Dims> InFlight<Tensor<S>> {$(
+            #[doc(hidden)]
+            pub fn $name(&self) -> Tensor<S>
+            where
+                Self: UsedBeforeWait,
+            {
+                Self::never()
+            }
+        )*}
+    };
+}
 
+after_wait! { silu gelu gelu_tanh relu tanh exp softmax }
+
+/// Reads that never compile, because the result is still in flight.
+impl<S: Dims> InFlight<Tensor<S>> {
     #[doc(hidden)]
     pub fn to_vec(&self) -> Vec<f32>
     where

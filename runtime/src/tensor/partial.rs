@@ -95,16 +95,26 @@ pub trait NotAValue {
     fn never() -> !;
 }
 
-/// Methods that never compile for a partial sum.
-impl<S: Dims, A: AxisGroup> Partial<S, A> {
-    #[doc(hidden)]
-    pub fn softmax(&self) -> Tensor<S>
-    where
-        Self: NotAValue,
-    {
-        Self::never()
-    }
+macro_rules! non_linear {
+    ($($name:ident)*) => {
+        /// Non-linear functions, which never compile for a partial sum; their messages explain why.
+        #[allow(missing_docs, reason = "each says in its bound that it cannot be called")]
+        impl<S: Dims, A: AxisGroup> Partial<S, A> {$(
+            #[doc(hidden)]
+            pub fn $name(&self) -> Tensor<S>
+            where
+                Self: NotAValue,
+            {
+                Self::never()
+            }
+        )*}
+    };
+}
 
+non_linear! { silu gelu gelu_tanh relu tanh exp softmax }
+
+/// Reads, which never compile for a partial sum.
+impl<S: Dims, A: AxisGroup> Partial<S, A> {
     #[doc(hidden)]
     pub fn to_vec(&self) -> Vec<f32>
     where

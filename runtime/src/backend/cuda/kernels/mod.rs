@@ -21,7 +21,7 @@ macro_rules! source {
 pub const COMMON: &str = include_str!("device.cuh");
 
 /// The header of generated elementwise kernels.
-pub(super) const MAP: &str = include_str!("map.cuh");
+pub(super) const MAP: &str = concat!(include_str!("philox.cuh"), include_str!("map.cuh"));
 
 pub(super) static COMBINE: Source = source!("combine");
 pub(super) static ELEMENTS: Source = source!("elements");
@@ -30,14 +30,14 @@ pub(super) static LOSS: Source = source!("loss", "row.cuh");
 pub(super) static NORM: Source = source!("norm", "row.cuh");
 pub(super) static OPTIM: Source = source!("optim");
 pub(super) static PARTIALS: Source = source!("partials");
-pub(super) static RANDOM: Source = source!("random");
+pub(super) static RANDOM: Source = source!("random", "philox.cuh");
 pub(super) static REDUCE: Source = source!("reduce");
 pub(super) static ROPE: Source = source!("rope");
 pub(super) static ROUTING: Source = source!("routing");
 pub(super) static ROWS: Source = source!("rows");
 pub(super) static SOFTMAX: Source = source!("softmax", "row.cuh");
 pub(super) static SORT: Source = source!("sort");
-pub(super) static AUTOTUNE: Source = source!("autotune");
+pub(super) static AUTOTUNE: Source = source!("autotune", "philox.cuh");
 
 /// All fixed (not generated) sources.
 pub const SOURCES: &[&Source] = &[
