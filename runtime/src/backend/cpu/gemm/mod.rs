@@ -1,8 +1,12 @@
-//! GEMM: our own ([`blocked`]) or that of the `gemmkit` crate, whichever is faster on an instruction set according to
-//! `bench/results/gemm.md`.
+//! GEMM: our own ([`blocked`], [`bf16_dot`]) or that of the `gemmkit` crate, whichever is faster on an instruction set
+//! according to `bench/results/gemm.md`.
 
 #[cfg(target_arch = "x86_64")]
+mod bf16_dot;
+#[cfg(target_arch = "x86_64")]
 mod blocked;
+#[cfg(target_arch = "x86_64")]
+mod rounded;
 mod wide;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,12 +41,12 @@ impl<'a, T> Matrix<'a, T> {
     }
 }
 
-/// Operands of element type `T` whose product is of type `C`.
-pub(super) trait Product<C>: Sized {
+/// An element type of operands whose matmul has elements of type `C`.
+pub(super) trait Matmul<C>: Sized {
     /// `c[m, n] = a[m, k] * b[k, n] + c`, or without `+ c` if not `accumulate`.
     ///
-    /// Rows of `c` are contiguous, and no size is 0. What is overwritten is not read.
-    fn product(
+    /// Rows of `c` are contiguous, and no size is 0. Overwritten elements are not read.
+    fn matmul(
         workers: &Workers,
         mnk: [usize; 3],
         a: Matrix<Self>,
@@ -52,8 +56,8 @@ pub(super) trait Product<C>: Sized {
     );
 }
 
-impl Product<f32> for f32 {
-    fn product(
+impl Matmul<f32> for f32 {
+    fn matmul(
         workers: &Workers,
         mnk: [usize; 3],
         a: Matrix<f32>,
@@ -63,14 +67,14 @@ impl Product<f32> for f32 {
     ) {
         #[cfg(target_arch = "x86_64")]
         if let Some(tile) = own_tile(Level::Avx2, mnk) {
-            return blocked::product(workers, tile, mnk, a, b, accumulate, c);
+            return blocked::matmul(workers, tile, mnk, a, b, accumulate, c);
         }
         by_crate(workers, mnk, a, b, accumulate, c);
     }
 }
 
-impl Product<bf16> for bf16 {
-    fn product(
+impl Matmul<bf16> for bf16 {
+    fn matmul(
         workers: &Workers,
         mnk: [usize; 3],
         a: Matrix<bf16>,
@@ -79,15 +83,19 @@ impl Product<bf16> for bf16 {
         c: &mut [bf16],
     ) {
         #[cfg(target_arch = "x86_64")]
+        if let Some(dots) = own_dots(mnk) {
+            return bf16_dot::matmul(dots, workers, mnk, [a, b], accumulate, c);
+        }
+        #[cfg(target_arch = "x86_64")]
         if let Some(tile) = own_tile(Level::Avx512, mnk) {
-            return blocked::rounded(workers, tile, mnk, a, b, accumulate, c);
+            return blocked::matmul_rounded(workers, tile, mnk, a, b, accumulate, c);
         }
         by_crate(workers, mnk, a, b, accumulate, c);
     }
 }
 
-impl Product<f32> for bf16 {
-    fn product(
+impl Matmul<f32> for bf16 {
+    fn matmul(
         workers: &Workers,
         mnk: [usize; 3],
         a: Matrix<bf16>,
@@ -96,22 +104,33 @@ impl Product<f32> for bf16 {
         c: &mut [f32],
     ) {
         #[cfg(target_arch = "x86_64")]
-        if let Some(tile) = own_tile(Level::Avx512, mnk) {
-            return blocked::product(workers, tile, mnk, a, b, accumulate, c);
+        if let Some(dots) = own_dots(mnk) {
+            return bf16_dot::matmul(dots, workers, mnk, [a, b], accumulate, c);
         }
-        wide::product(parallelism(workers), mnk, a, b, accumulate, c);
+        #[cfg(target_arch = "x86_64")]
+        if let Some(tile) = own_tile(Level::Avx512, mnk) {
+            return blocked::matmul(workers, tile, mnk, a, b, accumulate, c);
+        }
+        wide::matmul(parallelism(workers), mnk, a, b, accumulate, c);
     }
 }
 
-/// Below this, most of a tile would be wasted work: matrix-vector products are left to the crate.
+/// Minimum rows and columns of our own matmuls: below, most of a tile would be wasted, so matrix-vector products are left
+/// to the crate.
 #[cfg(target_arch = "x86_64")]
 const MIN_SIDE: usize = 8;
 
-/// The tile of our own product on this CPU, if its instruction set is no better than `up_to`.
+/// Returns the tile of our own matmul on this CPU, if its instruction set is no better than `up_to`.
 #[cfg(target_arch = "x86_64")]
 fn own_tile(up_to: Level, [m, n, _]: [usize; 3]) -> Option<blocked::Tile> {
     let level = Level::detect();
     if m.min(n) < MIN_SIDE || level > up_to { None } else { blocked::Tile::of(level) }
+}
+
+/// Returns the instructions of our own bf16 matmul, if this CPU has them.
+#[cfg(target_arch = "x86_64")]
+fn own_dots([m, n, _]: [usize; 3]) -> Option<bf16_dot::DotInstructions> {
+    if m.min(n) < MIN_SIDE { None } else { bf16_dot::DotInstructions::at(Level::detect()) }
 }
 
 fn by_crate<T: GemmScalar>(
@@ -135,15 +154,15 @@ fn parallelism(workers: &Workers) -> Parallelism {
     }
 }
 
-/// [`Product::product`] on the calling thread.
-pub(super) fn multiply<T: Product<C>, C>(
+/// [`Matmul::matmul`] on the calling thread.
+pub(super) fn multiply<T: Matmul<C>, C>(
     mnk: [usize; 3],
     a: Matrix<T>,
     b: Matrix<T>,
     accumulate: bool,
     c: &mut [C],
 ) {
-    T::product(&Workers::ONE, mnk, a, b, accumulate, c);
+    T::matmul(&Workers::ONE, mnk, a, b, accumulate, c);
 }
 
 impl MatmulOps for CpuBackend {
@@ -160,7 +179,7 @@ impl MatmulOps for CpuBackend {
 }
 
 /// Multiplies whole operands.
-fn gemm<T: Product<C> + Sync, C: Float>(
+fn gemm<T: Matmul<C> + Sync, C: Float>(
     workers: &Workers,
     flops: &AtomicU64,
     g: &Gemm,
@@ -179,5 +198,5 @@ fn gemm<T: Product<C> + Sync, C: Float>(
     }
     let a = if trans_a { Matrix::transposed(a, m) } else { Matrix::rows(a, k) };
     let b = if trans_b { Matrix::transposed(b, k) } else { Matrix::rows(b, n) };
-    workers.install(|| T::product(workers, [m, n, k], a, b, accumulate, c));
+    workers.install(|| T::matmul(workers, [m, n, k], a, b, accumulate, c));
 }

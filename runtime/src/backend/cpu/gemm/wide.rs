@@ -1,7 +1,7 @@
-//! Products of bf16 whose result is f32, as gradients of parameters are summed up.
+//! Matmuls of bf16 with a result in f32, in which gradients of parameters are accumulated.
 //!
-//! `gemmkit::gemm` has one type for operands and result. Beneath it lies a driver that takes them apart, and kernels
-//! that sum bf16 products up in f32; here they are chosen for the CPU.
+//! `gemmkit::gemm` has one type for operands and result. Its driver has a type for each of them, and it has kernels that
+//! sum bf16 products in f32; this module chooses among them for the CPU.
 
 use gemmkit::kernel::{KernelFamily, MixedGemmF32};
 use gemmkit::simd::{KernelSimd, ScalarTok};
@@ -16,8 +16,8 @@ use half::bf16;
 use super::Matrix;
 use crate::backend::cpu::simd::Level;
 
-/// As [`Product::product`](super::Product::product).
-pub(super) fn product(
+/// As [`Matmul::matmul`](super::Matmul::matmul).
+pub(super) fn matmul(
     parallelism: Parallelism,
     mnk: [usize; 3],
     a: Matrix<bf16>,
@@ -70,7 +70,7 @@ impl Task<'_> {
             |x: &Matrix<bf16>, rows: usize, cols: usize| (rows - 1) * x.row + (cols - 1) * x.col;
         assert!(last(&a, m, k) < a.data.len() && last(&b, k, n) < b.data.len() && c.len() == m * n);
         let beta = if accumulate { 1.0 } else { 0.0 };
-        // Kernels want columns of the result contiguous, so its transpose is worked out: bT * aT.
+        // Kernels need contiguous columns of the result, so its transpose is computed: bT * aT.
         let workspace = &mut Workspace::new();
         // SAFETY: all elements lie inside their slices, as asserted; `c` is exclusive, so nothing overlaps it.
         unsafe {

@@ -13,8 +13,8 @@ use pack::{Region, pack_left, pack_right};
 pub(super) use tile::Tile;
 use tile::{Block, Left, Right, block};
 
-use super::Matrix;
-use crate::backend::cpu::float::{Float, cast};
+use super::{Matrix, rounded};
+use crate::backend::cpu::float::Float;
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::workers::{Rows, Workers};
 
@@ -29,8 +29,8 @@ const ROWS: usize = 144;
 /// Columns of a packed block of the right operand, which stays in the third-level cache.
 const COLUMNS: usize = 2048;
 
-/// As [`Product::product`](super::Product::product), for results in f32.
-pub(super) fn product<T: Float>(
+/// As [`Matmul::matmul`](super::Matmul::matmul), for results in f32.
+pub(super) fn matmul<T: Float>(
     workers: &Workers,
     tile: Tile,
     mnk: [usize; 3],
@@ -131,31 +131,17 @@ fn pack_all_right<T: Float>(
     });
 }
 
-/// The most elements of a result that are kept in f32 before they are rounded.
-const WIDE: usize = 1 << 21;
-
-/// As [`Product::product`](super::Product::product), for results that are rounded to another type, once.
-pub(super) fn rounded<T: Float, C: Float>(
+/// As [`Matmul::matmul`](super::Matmul::matmul), for results that are rounded to another type, once.
+pub(super) fn matmul_rounded<T: Float, C: Float>(
     workers: &Workers,
     tile: Tile,
-    [m, n, k]: [usize; 3],
+    mnk: [usize; 3],
     a: Matrix<T>,
     b: Matrix<T>,
     accumulate: bool,
     c: &mut [C],
 ) {
-    let rows = (WIDE / n).max(ROWS).min(m);
-    with_scratch(rows * n, |sums| {
-        for (part, c) in c.chunks_mut(rows * n).enumerate() {
-            let a = Matrix { data: &a.data[part * rows * a.row..], ..a };
-            let sums = &mut sums[..c.len()];
-            if accumulate {
-                workers.rows(c.len(), 1, Rows(&mut *sums, 1), |range, Rows(sums, _)| {
-                    cast(&c[range], sums)
-                });
-            }
-            product(workers, tile, [c.len() / n, n, k], a, b, accumulate, sums);
-            workers.rows(c.len(), 1, Rows(c, 1), |range, Rows(c, _)| cast(&sums[range], c));
-        }
+    rounded::matmul_rounded(workers, mnk, a, accumulate, c, |mnk, a, sums| {
+        matmul(workers, tile, mnk, a, b, accumulate, sums)
     });
 }

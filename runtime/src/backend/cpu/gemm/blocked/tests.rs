@@ -2,9 +2,10 @@
 
 use half::bf16;
 
-use super::{DEPTH, Tile, product, rounded};
+use super::{DEPTH, Tile, matmul, matmul_rounded};
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::gemm::Matrix;
+use crate::backend::cpu::gemm::rounded::{MAX_SUMS, MIN_ROWS};
 use crate::backend::cpu::simd::Level;
 use crate::backend::cpu::workers::Workers;
 
@@ -88,7 +89,7 @@ fn products_are_chains<T: Float>() {
         let expected = chains(mnk, a, b, accumulate.then_some(&c[..]));
         for workers in &workers {
             let mut got = c.clone();
-            workers.install(|| product(workers, tile, mnk, a, b, accumulate, &mut got));
+            workers.install(|| matmul(workers, tile, mnk, a, b, accumulate, &mut got));
             assert!(
                 same_bits(&got, &expected),
                 "{tile:?} {mnk:?} on {} threads",
@@ -123,7 +124,7 @@ fn results_in_bf16_are_rounded_once() {
         let expected: Vec<bf16> = expected.into_iter().map(bf16::narrow).collect();
         for workers in &workers {
             let mut got = c.clone();
-            workers.install(|| rounded(workers, tile, mnk, a, b, accumulate, &mut got));
+            workers.install(|| matmul_rounded(workers, tile, mnk, a, b, accumulate, &mut got));
             assert!(
                 same_bits(&got, &expected),
                 "{tile:?} {mnk:?} on {} threads",
@@ -135,13 +136,13 @@ fn results_in_bf16_are_rounded_once() {
 
 #[test]
 fn rows_beyond_the_scratch_of_rounded_results_are_reached() {
-    let mnk @ [m, n, k] = [2 * super::ROWS + 5, super::WIDE / super::ROWS, 3];
+    let mnk @ [m, n, k] = [2 * MIN_ROWS + 5, MAX_SUMS / MIN_ROWS, 3];
     let (a, b) = (values::<bf16>(m * k, 1), values::<bf16>(k * n, 2));
     let (a, b) = (Matrix::rows(&a, k), Matrix::rows(&b, n));
     let expected: Vec<bf16> = chains(mnk, a, b, None).into_iter().map(bf16::narrow).collect();
     for tile in tiles() {
         let mut got = vec![bf16::ZERO; m * n];
-        rounded(&Workers::ONE, tile, mnk, a, b, false, &mut got);
+        matmul_rounded(&Workers::ONE, tile, mnk, a, b, false, &mut got);
         assert!(same_bits(&got, &expected), "{tile:?}");
     }
 }

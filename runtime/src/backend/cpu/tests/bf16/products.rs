@@ -75,3 +75,17 @@ fn nan_and_infinity_reach_their_row_and_column() {
         }
     });
 }
+
+#[test]
+fn empty_contractions_write_zeros() {
+    on_every_backend(|cpu| {
+        for [m, n, k] in [[0, 9, 4], [9, 0, 4], [9, 8, 0]] {
+            let g = Gemm { m, n, k, trans_a: true, trans_b: false, accumulate: false };
+            let (a, b) = (vec![bf16::ONE; m * k], vec![bf16::ONE; k * n]);
+            let (mut c, mut wide) = (vec![bf16::NAN; m * n], vec![f32::NAN; m * n]);
+            cpu.gemm(&g, view(&a), view(&b), view_mut(&mut c));
+            cpu.gemm(&g, view(&a), view(&b), view_mut(&mut wide));
+            assert!(c.iter().all(|c| c.to_bits() == 0) && wide.iter().all(|c| c.to_bits() == 0));
+        }
+    });
+}
