@@ -113,8 +113,9 @@ impl Pipeline {
         let inputs: Vec<Vec<Part>> = inputs.iter().map(parts_of).collect();
         let shapes = inputs.iter().map(|input| self.boundary_shapes(&kinds, input));
         let shapes: Vec<Vec<BoundaryShape>> = shapes.collect();
-        let executor =
-            self.executor(|message| self.message_parts(&shapes[message.micro_batch()], message))?;
+        let executor = self.executor(&self.executor, |message: Message| {
+            self.message_parts(&shapes[message.micro_batch()], message)
+        })?;
         let mut work = ModelStages {
             pipeline: self,
             model,
