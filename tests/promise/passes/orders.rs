@@ -152,6 +152,52 @@ fn deferred_weight_gradients() {
     assert_same_bits("W behind I, then B", 2, &order);
 }
 
+/// Matmuls of weight gradients are deferred, but not inside of recomputed segments, and not from ZeRO stage 2 on.
+#[test]
+fn deferred_matmuls_run_later() {
+    for case in cases() {
+        let flops = on(case, |rank| {
+            let built = model(rank, false);
+            let order = [F(0, 0), F(1, 0), I(1, 0), I(0, 0), W(1, 0), W(0, 0)];
+            let mut run = Run::new(rank, &built, 1, &order);
+            (0..4).for_each(|at| run.act(at));
+            [4, 5].map(|at| {
+                let before = rank.backend().flops();
+                run.act(at);
+                rank.backend().flops() - before
+            })
+        });
+        let is_deferred = case.zero < ZeroStage::Gradients;
+        for [recomputed, plain] in flops.unwrap_or_else(|error| panic!("{}: {error}", case.mesh)) {
+            assert_eq!(recomputed, 0, "{} with {}", case.mesh, case.zero);
+            assert_eq!(plain > 0, is_deferred, "{} with {}: {plain}", case.mesh, case.zero);
+        }
+    }
+}
+
+/// Gradients are reduced once per step after the last pass, and from ZeRO stage 2 on after each pass.
+#[test]
+fn reductions_start_after_the_last_pass() {
+    for zero in ZeroStage::ALL {
+        let bytes = on(MeshCase { mesh: "fsdp=2", zero }, |rank| {
+            let built = model(rank, false);
+            let order = chunks_in_turn(2);
+            let mut run = Run::new(rank, &built, 2, &order);
+            let sent_by = |run: &mut Run<'_>, range: std::ops::Range<usize>| {
+                let sent = || rank.comms().bytes_by_axes().values().sum::<u64>();
+                let before = sent();
+                range.for_each(|at| run.act(at));
+                sent() - before
+            };
+            [sent_by(&mut run, 0..4), sent_by(&mut run, 4..8)]
+        });
+        for [first, last] in bytes.unwrap_or_else(|error| panic!("{zero}: {error}")) {
+            assert_eq!(first > 0, zero >= ZeroStage::Gradients, "{zero}: {first}");
+            assert!(last > 0, "{zero}");
+        }
+    }
+}
+
 /// Backward passes in descending order have the gradients of micro-batches accumulated in that order.
 #[test]
 fn backward_in_descending_order() {
