@@ -97,7 +97,7 @@ impl ChainOutline {
     pub(super) fn describe_points(&self) -> String {
         let stacks = self.links.iter().filter_map(|link| Some((&link.name, link.layers.as_ref()?)));
         match stacks.collect::<Vec<_>>().as_slice() {
-            [] => format!("`{}` has {} fields in its chain", self.model, self.links.len()),
+            [] => format!("the chain of `{}` has length {}", self.model, self.links.len()),
             [(name, layers)] => format!("`{name}` has {} = {}", layers.dim, layers.count),
             _ => format!("{} have {} layers", self.stack_names(), self.point_count()),
         }

@@ -13,8 +13,8 @@ use super::partition::{Objective, optimal_counts};
 /// ```
 /// use meshwright::pipeline::StageCut;
 ///
-/// assert_eq!("7,8,8,7".parse(), Ok(StageCut::Counts(vec![7, 8, 8, 7])));
-/// assert_eq!("times.json".parse(), Ok(StageCut::Measured("times.json".into())));
+/// assert_eq!("7,8,8,7".parse::<StageCut>(), Ok(StageCut::Counts(vec![7, 8, 8, 7])));
+/// assert_eq!("times.json".parse::<StageCut>(), Ok(StageCut::Measured("times.json".into())));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum StageCut {

@@ -35,7 +35,10 @@ fn too_many_stages_are_refused() {
     assert!(found[0].contains("but `blocks` and `decoder` have 7 layers, and each"), "{found:?}");
     let fields = ChainOutline { links: vec![link("norm", None)], ..chain };
     let found = problems(&fields, &placement(4, 4, false), &StageCut::Even);
-    assert!(found[0].contains("pp=4 makes 4 stages, but `Tiny` has 1 fields in its"), "{found:?}");
+    assert!(
+        found[0].contains("pp=4 makes 4 stages, but the chain of `Tiny` has length 1"),
+        "{found:?}"
+    );
 }
 
 #[test]
