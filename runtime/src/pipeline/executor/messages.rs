@@ -109,8 +109,8 @@ impl<'a> BoundaryMessages<'a> {
     /// Waits for all sends, so that a failure belongs to this pass. Returns the time waited in the whole pass.
     pub fn finish(mut self) -> Result<MessageWait, CommError> {
         self.release_sent()?;
-        let sends = self.sends;
-        self.wait.measure(None, || sends.into_iter().try_for_each(Pending::wait))?;
+        let (device, sends) = (self.link.allocator.device(), self.sends);
+        self.wait.measure(device, || sends.into_iter().try_for_each(Pending::wait))?;
         Ok(self.wait)
     }
 }
