@@ -140,7 +140,7 @@ impl<C: Float> BlockedMatmul<'_, C> {
                 unsafe {
                     let to = rows.start + part.start;
                     let output = self.output.at(to, lead.start);
-                    let left = left.from_row(part.start);
+                    let left = left.skip_rows(part.start);
                     multiply_tiles(
                         self.dots,
                         [part.len(), lead.len(), pairs],

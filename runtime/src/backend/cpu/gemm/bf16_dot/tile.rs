@@ -48,8 +48,8 @@ impl<'a> LeftPairs<'a> {
         LeftPairs { data, row: 2, step: 2 * LANES, group: 2 * LANES * pairs }
     }
 
-    /// Returns the rows from `row` on, a multiple of a tile's rows.
-    pub fn from_row(self, row: usize) -> Self {
+    /// Returns all but the first `row` rows, a multiple of a tile's rows.
+    pub fn skip_rows(self, row: usize) -> Self {
         let offset = row / LANES * self.group + row % LANES * self.row;
         LeftPairs { data: &self.data[offset..], ..self }
     }
@@ -131,10 +131,10 @@ unsafe fn multiply_all<C: Float>(
 ) {
     for row in (0..rows).step_by(TILE_ROWS) {
         let tile_rows = TILE_ROWS.min(rows - row);
-        let tile_left = left.from_row(row);
+        let tile_left = left.skip_rows(row);
         // Prefetched while the first tile of this row of tiles is computed.
         let mut ahead =
-            if row + TILE_ROWS < rows { left.from_row(row + TILE_ROWS) } else { tile_left };
+            if row + TILE_ROWS < rows { left.skip_rows(row + TILE_ROWS) } else { tile_left };
         let mut column = 0;
         while column < columns {
             // Tiles of a row are equally wide, up to one register.

@@ -1,5 +1,5 @@
-//! Matrix products in blocks that stay in the caches (Goto and van de Geijn 2008), for CPUs on which the crate's
-//! products are slow: those with AVX2 only, and those with AVX-512 but no arithmetic on bf16.
+//! Matmuls in blocks that stay in the caches (Goto and van de Geijn 2008), for CPUs on which the crate's
+//! matmuls are slow: those with AVX2 only, and those with AVX-512 but no arithmetic on bf16.
 //!
 //! Operands are packed into panels of f32 on their way, whatever their layout and type, and sums are f32 throughout.
 
@@ -51,7 +51,7 @@ pub(super) fn matmul<T: Float>(
 /// Rows up to which operands are not packed: it would take longer than it saves.
 const SMALL: usize = 64;
 
-/// Operands of small products as they are, if the right one lies in whole panels. Only packed ones are cut over threads.
+/// Operands of small matmuls as they are, if the right one lies in whole panels. Only packed ones are cut over threads.
 fn unpacked<'a, T: Float>(
     tile: Tile,
     [m, n, k]: [usize; 3],

@@ -14,7 +14,7 @@ pub struct Region {
     pub depth: Range<usize>,
 }
 
-/// Packs rows of `matrix` for the left side of a product.
+/// Packs rows of `matrix` for the left side of a matmul.
 pub fn pack_left<T: Float>(tile: Tile, matrix: Matrix<T>, region: Region, panels: &mut [f32]) {
     match tile {
         // SAFETY: the CPU has these instructions, or `Tile::of` would not have chosen this tile.

@@ -1,4 +1,4 @@
-//! Blocked products against the chain of fused multiply-adds that each element is, bit for bit.
+//! Blocked matmuls against the chain of fused multiply-adds that each element is, bit for bit.
 
 use half::bf16;
 
@@ -77,10 +77,10 @@ fn same_bits<T: Float>(got: &[T], expected: &[T]) -> bool {
     got.iter().zip(expected).all(|(x, y)| x.widen().to_bits() == y.widen().to_bits())
 }
 
-fn products_are_chains<T: Float>() {
+fn assert_matmuls_are_chains<T: Float>() {
     let workers = [1, 2, 5].map(|threads| Workers::new(threads).expect("threads start"));
     check::<T>(|tile, mnk, a, b, accumulate| {
-        // What is overwritten must not be read.
+        // Overwritten elements must not be read.
         let c = if accumulate {
             values::<f32>(mnk[0] * mnk[1], 3)
         } else {
@@ -100,13 +100,13 @@ fn products_are_chains<T: Float>() {
 }
 
 #[test]
-fn products_of_f32_are_chains_of_multiply_adds() {
-    products_are_chains::<f32>();
+fn matmuls_of_f32_are_chains_of_multiply_adds() {
+    assert_matmuls_are_chains::<f32>();
 }
 
 #[test]
-fn products_of_bf16_are_chains_of_multiply_adds() {
-    products_are_chains::<bf16>();
+fn matmuls_of_bf16_are_chains_of_multiply_adds() {
+    assert_matmuls_are_chains::<bf16>();
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The innermost loops of a product: one tile of the result in registers, and all tiles of a block.
+//! The innermost loops of a matmul: one tile of the result in registers, and all tiles of a block.
 //!
 //! Each element of the result is one chain of fused multiply-adds over the depth, so its bits depend neither on the
 //! tile nor on the instruction set.
