@@ -5,6 +5,7 @@ pub mod data;
 pub mod lanes;
 #[path = "models/mod.rs"]
 pub mod models;
+pub mod pipeline_run;
 pub mod run;
 #[cfg(test)]
 mod words;

@@ -35,6 +35,8 @@ pub struct Setup {
     pub settings: Settings,
     /// Gradient-accumulation steps (micro-batches) per rank.
     pub micro_batches: usize,
+    /// True to clip gradients to a norm of 1.
+    pub clips: bool,
 }
 
 impl Setup {
@@ -49,6 +51,7 @@ impl Setup {
             lr: 3e-3,
             settings: Settings::new(7),
             micro_batches: 1,
+            clips: true,
         }
     }
 }
@@ -140,7 +143,7 @@ pub fn train<M: Build, S: Shape>(
                 first =
                     params.iter().map(|param| (param.path().to_owned(), gather(param))).collect();
             }
-            norms.push(gradients.clip(1.0));
+            norms.push(if setup.clips { gradients.clip(1.0) } else { gradients.norm() });
             optimizer.step(setup.lr, gradients);
         }
         Outcome { losses, norms, gradients: first, initial, trained: gather() }

@@ -131,6 +131,39 @@ fn optimizers() {
 }
 
 #[test]
+fn pipelines() {
+    let workspace = Workspace::new();
+    workspace.write("short.csv", b"0F0,0B0\n1F0\n");
+    workspace.write("three.csv", b"0F0,0B0\n1F0,1B0\n2F0,2B0\n");
+    workspace.write("times.json", b"{\"blocks.0\": 1.0}");
+    let on = |line: &str| format!("{SMALL} --mesh pp=2 {line} --save out");
+    assert_refused(
+        &workspace,
+        &[
+            (&on("--schedule 2f2b"), &["--schedule: `2f2b` is not a schedule", "or a file FILE.csv"]),
+            (&on("--virtual-stages 3"), &["--virtual-stages: 1f1b has one stage per rank, not 3"]),
+            (
+                &on("--schedule interleaved --virtual-stages 4"),
+                &["pp=2 x --virtual-stages 4 makes 8 stages, but `blocks` has Layers = 2"],
+            ),
+            (&on("--stages 1,2"), &["--stages: 1,2 are 2 stages of 3 layers; this mesh has 2"]),
+            (&on("--stages 2"), &["--stages: 2 are 1 stage of 2 layers; this mesh has 2"]),
+            (&on("--stages 2,0"), &["--stages: stage 1 of 2,0 has no layer"]),
+            (&on("--stages evenly"), &["--stages: `evenly` does not say how to cut stages"]),
+            (&on("--stages none.json"), &["--stages: none.json: No such file"]),
+            (&on("--stages times.json"), &["times.json: has no time of `blocks.1`"]),
+            (&on("--schedule none.csv"), &["--schedule none.csv: cannot read it: No such file"]),
+            (&on("--schedule short.csv"), &["--schedule short.csv: rank 1"]),
+            (&on("--schedule three.csv"), &["it has 3 rows, one per rank; use --mesh pp=3"]),
+            (
+                &on("--schedule interleaved --virtual-stages 1"),
+                &["--virtual-stages: interleaved has two or more stages per rank, not 1"],
+            ),
+        ],
+    );
+}
+
+#[test]
 fn meshes() {
     let workspace = Workspace::new();
     let on =
@@ -144,7 +177,7 @@ fn meshes() {
             (
                 &on("fsdp=2,pp=2,cp=2,ep=2"),
                 &[
-                    "--mesh: pp=2,ep=2,cp=2 comes with a later version; leave it out, or use dp, fsdp and tp",
+                    "--mesh: ep=2,cp=2 comes with a later version; leave it out, or use dp, fsdp, tp and pp",
                 ],
             ),
             (

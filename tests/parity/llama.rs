@@ -24,7 +24,7 @@ pub struct Case {
 }
 
 /// Sizes that divide evenly; tests override some of them.
-const EVEN: Case = Case {
+pub const EVEN: Case = Case {
     heads: 4,
     kv_heads: 4,
     tied: false,
@@ -115,12 +115,16 @@ impl Case {
         meshes: &[&str],
         setup: &Setup,
     ) {
-        let Case { batch, seq, vocab, masked, .. } = self;
-        let data = TokenData { batch, seq, vocab, masked };
+        let data = self.data();
         check(what, meshes, setup, |model: &M, rank, turn| {
             let (tokens, targets) = data.block(rank, turn);
             model.loss(&tokens, &targets)
         });
+    }
+
+    pub fn data(self) -> TokenData {
+        let Case { batch, seq, vocab, masked, .. } = self;
+        TokenData { batch, seq, vocab, masked }
     }
 
     pub fn setup<M: LanguageModel<Config = LlamaConfig>>(self) -> Setup {

@@ -5,5 +5,6 @@ mod gpt;
 mod gpt2;
 mod llama;
 mod mixer;
+mod pipeline;
 mod sharding;
 mod table;

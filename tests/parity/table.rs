@@ -5,7 +5,7 @@ use meshwright::nn::Build;
 use meshwright::tensor::{Loss, Rank};
 use meshwright_tests::compare::{Report, assert_same_bits};
 use meshwright_tests::data::Turn;
-use meshwright_tests::run::{Setup, train, without_noise};
+use meshwright_tests::run::{Outcome, Setup, train, without_noise};
 
 /// All meshes of dp and tp in 1, 2, 4 with two to eight ranks.
 pub const MESHES: [&str; 7] =
@@ -46,14 +46,20 @@ pub fn check_each<'a, M: Build, S: Shape>(
     for (mesh, what, setup) in others {
         let place = format!("{what} on {mesh}");
         let got = without_noise(train(mesh, &setup, &loss));
-        assert_same_bits(&format!("{place}: initial parameters"), &got.initial, &one.initial);
-        let (first, later) = (&got.losses[..1], &got.losses);
-        report.scalars("first loss", &place, first, &one.losses[..1], FIRST_LOSS);
-        report.scalars("first norm", &place, &got.norms[..1], &one.norms[..1], FIRST_NORM);
-        report.tensors("gradient", &place, &got.gradients, &one.gradients, GRADIENT);
-        report.scalars("loss", &place, later, &one.losses, LOSS);
-        report.scalars("norm", &place, &got.norms, &one.norms, NORM);
-        report.tensors("trained parameter", &place, &got.trained, &one.trained, TRAINED);
+        report_parity(&place, &got, &one, &mut report);
     }
     report.print();
+}
+
+/// Compares a run with that of one rank.
+#[track_caller]
+pub fn report_parity(place: &str, got: &Outcome, one: &Outcome, report: &mut Report) {
+    assert_same_bits(&format!("{place}: initial parameters"), &got.initial, &one.initial);
+    let (first, later) = (&got.losses[..1], &got.losses);
+    report.scalars("first loss", place, first, &one.losses[..1], FIRST_LOSS);
+    report.scalars("first norm", place, &got.norms[..1], &one.norms[..1], FIRST_NORM);
+    report.tensors("gradient", place, &got.gradients, &one.gradients, GRADIENT);
+    report.scalars("loss", place, later, &one.losses, LOSS);
+    report.scalars("norm", place, &got.norms, &one.norms, NORM);
+    report.tensors("trained parameter", place, &got.trained, &one.trained, TRAINED);
 }

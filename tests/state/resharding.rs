@@ -11,6 +11,7 @@ use super::{Run, SMALL};
 fn runs_resume_on_other_meshes_and_stages() {
     const REPLICATED: (&str, &str) = ("dp=2,tp=2", "");
     const SHARDED: (&str, &str) = ("fsdp=2", "--zero 3");
+    const PIPELINED: (&str, &str) = ("pp=4", "--micro-batches 4 --stages 1,1,1,1");
     // A norm of 32 elements fills two aligned blocks, so some of four ranks have an empty shard.
     let others = [
         ("1", ""),
@@ -20,11 +21,14 @@ fn runs_resume_on_other_meshes_and_stages() {
         ("fsdp=4", "--zero 3"),
         ("fsdp=2,tp=2", "--zero 1"),
         ("dp=2,fsdp=2", "--zero 2"),
+        ("pp=2", "--micro-batches 2"),
+        ("pp=2,fsdp=2", "--micro-batches 4 --schedule zb-v"),
         REPLICATED,
         SHARDED,
+        PIPELINED,
     ];
     let mut report = Report::default();
-    for (mesh, sharding) in [REPLICATED, SHARDED] {
+    for (mesh, sharding) in [REPLICATED, SHARDED, PIPELINED] {
         let run = Run::new();
         let saved = run.dir("saved");
         let more = format!("{SMALL} --save-every 5 {sharding}");
@@ -57,7 +61,7 @@ fn bf16_checkpoints_reshard_unchanged() {
     )
     .unwrap();
     let mut saved = trained;
-    let places = [("dp=2,tp=2", ""), ("fsdp=4", "--zero 2"), ("fsdp=2,tp=2", "--zero 3")];
+    let places = [("dp=2,tp=2", ""), ("fsdp=4", "--zero 2"), ("fsdp=2,tp=2", "--zero 3"), ("pp=2,tp=2", "--schedule interleaved")];
     for (index, (mesh, sharding)) in places.into_iter().enumerate() {
         let next = run.dir(&format!("saved-{index}"));
         let exported = run.dir(&format!("exported-{}", index + 1));

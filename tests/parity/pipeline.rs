@@ -1,0 +1,150 @@
+//! Pipeline parallelism: every schedule against one rank that accumulates the same micro-batches.
+
+use meshwright::nn::RecomputeOverride;
+use meshwright::pipeline::StageCut;
+use meshwright::schedule::{Schedule, ScheduleKind};
+use meshwright::tensor::{Settings, ZeroStage};
+use meshwright::train::LanguageModel;
+use meshwright_examples::gpt2::Gpt2;
+use meshwright_examples::llama::Llama;
+use meshwright_tests::compare::{Report, assert_same_bits};
+use meshwright_tests::data::TokenData;
+use meshwright_tests::models::small_gpt2;
+use meshwright_tests::pipeline_run::train_stages;
+use meshwright_tests::run::{Outcome, Setup, train, without_noise};
+
+use super::llama::{Case, EVEN};
+use super::table::report_parity;
+
+/// Eight layers: enough for two stages on each of four ranks.
+const DEEP: Case = Case { layers: 8, seq: 8, ..EVEN };
+
+fn generate(kind: ScheduleKind, ranks: usize, micro_batches: usize) -> Schedule {
+    kind.generate(ranks, kind.default_chunks(), micro_batches).unwrap()
+}
+
+fn train_whole<M: LanguageModel>(setup: &Setup, data: TokenData) -> Outcome {
+    train("1", setup, |model: &M, rank, turn| {
+        let (tokens, targets) = data.block(rank, turn);
+        model.loss(&tokens, &targets)
+    })
+}
+
+/// Losses, gradients and parameters have the bits of one rank: a step adds the same numbers in the same order.
+#[track_caller]
+fn assert_bits(place: &str, got: &Outcome, one: &Outcome) {
+    assert_eq!(got.losses, one.losses, "{place}: losses");
+    assert_same_bits(&format!("{place}: initial parameters"), &got.initial, &one.initial);
+    assert_same_bits(&format!("{place}: gradients"), &got.gradients, &one.gradients);
+    assert_same_bits(&format!("{place}: parameters"), &got.trained, &one.trained);
+}
+
+#[test]
+fn every_schedule_has_the_bits_of_one_rank() {
+    for ranks in [2, 4] {
+        for micro_batches in [ranks, 2 * ranks, 2 * ranks + 1] {
+            let case = Case { batch: micro_batches, ..DEEP };
+            let setup = case.setup::<Llama>();
+            let setup = Setup { steps: 5, micro_batches, clips: false, ..setup };
+            let one = train_whole::<Llama>(&setup, case.data());
+            for kind in ScheduleKind::ALL {
+                let mesh = format!("pp={ranks}");
+                let schedule = generate(kind, ranks, micro_batches);
+                let cut = StageCut::Auto;
+                let got = train_stages::<Llama>(&mesh, &setup, &schedule, &cut, case.data());
+                assert_bits(&format!("{kind} on {mesh}, {micro_batches}"), &got, &one);
+            }
+        }
+    }
+}
+
+/// A stage may begin inside of a checkpointed segment, and weight gradients inside of one are not deferred.
+#[test]
+fn recomputed_stages_have_the_bits_of_one_rank() {
+    let case = Case { batch: 4, ..DEEP };
+    for recompute in ["full", "every=3", "attn"] {
+        let mut setup = Setup { steps: 2, micro_batches: 4, clips: false, ..case.setup::<Llama>() };
+        setup.sizes.recompute = Some(recompute.parse::<RecomputeOverride>().unwrap());
+        let one = train_whole::<Llama>(&setup, case.data());
+        for (kind, cut) in [(ScheduleKind::OneFOneB, "5,3"), (ScheduleKind::ZeroBubbleH1, "4,4")] {
+            let (schedule, cut) = (generate(kind, 2, 4), cut.parse().unwrap());
+            let got = train_stages::<Llama>("pp=2", &setup, &schedule, &cut, case.data());
+            assert_bits(&format!("{recompute}, {kind}"), &got, &one);
+        }
+    }
+}
+
+/// Tied embeddings: the first and the last stage hold the weight, and sum its gradient once.
+#[test]
+fn tied_embeddings_match_one_rank() {
+    let case = Case { tied: true, masked: true, batch: 8, vocab: 61, ..DEEP };
+    let setup = Setup { micro_batches: 4, ..case.setup::<Llama>() };
+    let meshes = ["pp=2", "pp=4", "dp=2,pp=2", "pp=2,tp=2", "dp=2,tp=2,pp=2", "fsdp=2,tp=2,pp=2"];
+    check_parity::<Llama>("tied", &meshes, &ScheduleKind::ALL, &setup, case.data());
+}
+
+#[test]
+fn zero_stages_match_one_rank() {
+    let case = Case { masked: true, tied: true, batch: 8, seq: 7, ..DEEP };
+    for zero in ZeroStage::ALL {
+        let setup = case.setup::<Llama>();
+        let settings = Settings { zero, ..setup.settings };
+        let setup = Setup { settings, steps: 4, micro_batches: 4, ..setup };
+        let kinds =
+            [ScheduleKind::OneFOneB, ScheduleKind::Interleaved, ScheduleKind::ZeroBubbleV];
+        let place = format!("ZeRO stage {}", zero.number());
+        check_parity::<Llama>(&place, &["fsdp=2,pp=2"], &kinds, &setup, case.data());
+    }
+}
+
+/// Dropout draws by parameter path and global row, so its masks do not depend on stages.
+#[test]
+fn dropout_has_the_bits_of_one_rank() {
+    let data = TokenData { batch: 4, seq: 8, vocab: 61, masked: false };
+    let mut sizes = small_gpt2::<Gpt2>(&data, 4);
+    sizes.dropout = 0.2;
+    let setup = Setup { steps: 3, micro_batches: 4, ..Setup::new(sizes) };
+    let one = without_noise(train_whole::<Gpt2>(&setup, data));
+    for kind in [ScheduleKind::OneFOneB, ScheduleKind::DualPipeV] {
+        let schedule = generate(kind, 2, 4);
+        let got = train_stages::<Gpt2>("pp=2", &setup, &schedule, &StageCut::Even, data);
+        report_parity(&format!("dropout, {kind}"), &without_noise(got), &one, &mut Report::default());
+    }
+}
+
+/// A schedule of one's own: micro-batch 1 goes before micro-batch 0 on the first stage's backward.
+#[test]
+fn schedules_from_files_run() {
+    let case = Case { batch: 2, ..DEEP };
+    let setup = Setup { steps: 2, micro_batches: 2, ..case.setup::<Llama>() };
+    let text = "0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n";
+    let schedule = meshwright::schedule::csv::read(text).unwrap();
+    let one = train_whole::<Llama>(&setup, case.data());
+    let cut = StageCut::Counts(vec![3, 5]);
+    let got = train_stages::<Llama>("pp=2", &setup, &schedule, &cut, case.data());
+    report_parity("a schedule from a file", &got, &one, &mut Report::default());
+}
+
+#[track_caller]
+fn check_parity<M: LanguageModel>(
+    what: &str,
+    meshes: &[&str],
+    kinds: &[ScheduleKind],
+    setup: &Setup,
+    data: TokenData,
+) {
+    let one = {
+        let settings = Settings { zero: ZeroStage::Replicated, ..setup.settings };
+        train_whole::<M>(&Setup { settings, ..setup.clone() }, data)
+    };
+    let mut report = Report::default();
+    for mesh in meshes {
+        let ranks = if mesh.contains("pp=4") { 4 } else { 2 };
+        for kind in kinds {
+            let schedule = generate(*kind, ranks, setup.micro_batches);
+            let got = train_stages::<M>(mesh, setup, &schedule, &StageCut::Auto, data);
+            report_parity(&format!("{what}, {kind} on {mesh}"), &got, &one, &mut report);
+        }
+    }
+    report.print();
+}

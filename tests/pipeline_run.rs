@@ -1,0 +1,103 @@
+//! Training runs of a small model cut into pipeline stages, with the results of all stages together.
+
+use std::sync::Arc;
+
+use meshwright::optim::Optimizer;
+use meshwright::pipeline::{
+    Pipeline, PipelineStep, StageCut, StageRequest, build_stages, plan_stages,
+};
+use meshwright::schedule::Schedule;
+use meshwright::tensor::{Mean, ParamRef, Rank};
+use meshwright::train::LanguageModel;
+
+use crate::compare::{Tensors, assert_same_bits};
+use crate::data::{TokenData, Turn};
+use crate::run::{Outcome, Setup, on_mesh_with};
+
+/// Trains an `M` on `mesh`, whose `pp` ranks run `schedule` on stages cut by `cut`.
+///
+/// # Panics
+/// When a rank fails, or when two ranks come to different bits of what both have.
+#[track_caller]
+pub fn train_stages<M: LanguageModel>(
+    mesh: &str,
+    setup: &Setup,
+    schedule: &Schedule,
+    cut: &StageCut,
+    data: TokenData,
+) -> Outcome {
+    assert_eq!(setup.micro_batches, schedule.micro_batches, "the micro-batches of the schedule");
+    let outcomes = on_mesh_with(mesh, setup.threads, setup.settings, |rank| {
+        run_rank::<M>(rank, setup, schedule, cut, data)
+    });
+    let mut outcomes = outcomes.into_iter();
+    let Some(mut all) = outcomes.next() else { panic!("{mesh} has no ranks") };
+    for (index, other) in outcomes.enumerate() {
+        let place = format!("{mesh}: rank {} beside others", index + 1);
+        assert_eq!(other.losses, all.losses, "{place}, losses");
+        assert_eq!(other.norms, all.norms, "{place}, gradient norms");
+        add_tensors(&format!("{place}, gradients"), &mut all.gradients, other.gradients);
+        add_tensors(&format!("{place}, initial parameters"), &mut all.initial, other.initial);
+        add_tensors(&format!("{place}, parameters"), &mut all.trained, other.trained);
+    }
+    all
+}
+
+fn run_rank<M: LanguageModel>(
+    rank: &Rank,
+    setup: &Setup,
+    schedule: &Schedule,
+    cut: &StageCut,
+    data: TokenData,
+) -> Outcome {
+    let request = StageRequest { placement: &schedule.placement, cut, seq: data.seq };
+    let plan = plan_stages::<M>(rank, &setup.sizes, &request);
+    let plan = plan.unwrap_or_else(|error| panic!("{error}"));
+    let built = build_stages::<M>(rank, &setup.sizes, &plan);
+    let built = built.unwrap_or_else(|error| panic!("{error}"));
+    let pipeline = Pipeline::new(rank, &built, &setup.sizes, &plan, schedule);
+    let mut optimizer = Optimizer::new(rank, &built.units, Arc::clone(&setup.optimizer));
+    let owned: Vec<ParamRef> = built.params().into_iter().filter(ParamRef::is_owned).collect();
+    let gather = || -> Tensors {
+        owned.iter().map(|param| (param.path().to_owned(), param.gather(rank))).collect()
+    };
+    let initial = gather();
+    let (mut losses, mut norms, mut first) = (Vec::new(), Vec::new(), Tensors::new());
+    for step in 0..setup.steps {
+        rank.set_step(step);
+        let count = setup.micro_batches;
+        let blocks = (0..count).map(|index| data.block(rank, Turn { step, index, count }));
+        let (tokens, targets): (Vec<_>, Vec<_>) = blocks.unzip();
+        let result = pipeline.run_step(&built.model, &tokens, |model, output, micro_batch| {
+            model.loss_of_output(output, &targets[micro_batch])
+        });
+        let step_result = result.unwrap_or_else(|error| panic!("{error}"));
+        let PipelineStep { losses: of_micro_batches, gradients, .. } = step_result;
+        let mut mean = Mean::default();
+        of_micro_batches.iter().for_each(|loss| mean += loss.reduce());
+        losses.push(mean.value());
+        let mut gradients = gradients.reduce();
+        if step == 0 {
+            let gather = |param: &ParamRef| (param.path().to_owned(), gradients.gather(param));
+            first = owned.iter().map(gather).collect();
+        }
+        norms.push(if setup.clips { gradients.clip(1.0) } else { gradients.norm() });
+        optimizer.step(setup.lr, gradients);
+    }
+    Outcome { losses, norms, gradients: first, initial, trained: gather() }
+}
+
+/// Adds the tensors of another rank; those that both have must have the same bits.
+#[track_caller]
+fn add_tensors(place: &str, all: &mut Tensors, other: Tensors) {
+    let is_common = |path: &String| all.contains_key(path);
+    let common: Tensors =
+        other.iter().filter(|(path, _)| is_common(path)).map(|(k, v)| (k.clone(), v.clone())).collect();
+    let own: Tensors = all
+        .iter()
+        .filter(|(path, _)| common.contains_key(*path))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
+    assert_same_bits(place, &common, &own);
+    all.extend(other);
+}
