@@ -33,6 +33,7 @@ fn compile_errors() {
         "recompute",
         "sharing",
         "softmax",
+        "stages",
         "streams",
         "structs",
         "styles",

@@ -4,6 +4,7 @@ use syn::ext::IdentExt;
 
 use crate::diag::Ctxt;
 use crate::model::{Field, Model};
+use crate::tokens::shown;
 
 /// Checks the pipeline stages of a model against every rule; returns true if they and their arguments are valid.
 pub fn check(cx: &Ctxt, model: &Model) -> bool {
@@ -15,7 +16,8 @@ pub fn check(cx: &Ctxt, model: &Model) -> bool {
         last_fields_follow_the_stages(cx, model);
     }
     let mut stages = model.fields.iter().filter_map(|field| field.stage.as_ref());
-    cx.n_errors() == n_errors && stages.all(|stage| stage.is_valid)
+    let is_complete = !model.fields.iter().any(is_conditional);
+    cx.n_errors() == n_errors && is_complete && stages.all(|stage| stage.is_valid)
 }
 
 /// The boundaries between stages are checked at their types, so these must be known.
@@ -49,7 +51,8 @@ fn every_field_belongs_to_a_stage(cx: &Ctxt, model: &Model) {
         return;
     }
     let name = &model.item.ident;
-    for field in model.fields.iter().filter(|field| field.stage.is_none()) {
+    let is_missing = |field: &&Field| field.stage.is_none() && !is_conditional(field);
+    for field in model.fields.iter().filter(is_missing) {
         cx.in_field(&field.name, || {
             cx.error_at(
                 &field.name,
@@ -93,6 +96,12 @@ fn last_fields_follow_the_stages(cx: &Ctxt, model: &Model) {
             });
         }
     }
+}
+
+/// Returns true if the attribute is in `cfg_attr`, which is reported elsewhere.
+fn is_conditional(field: &Field) -> bool {
+    let mut others = field.others.iter().filter(|attr| attr.path().is_ident("cfg_attr"));
+    others.any(|attr| shown(attr).contains(", pipeline_stage"))
 }
 
 fn is_stage(field: &Field) -> bool {

@@ -171,7 +171,7 @@ fn module_impl(forward: &Forward, types: &Types, body: TokenStream) -> TokenStre
                 visitor: &mut V,
                 input: #private::StageValue<V, <Self as #module>::In>,
             ) -> ::core::option::Option<#private::StageValue<V, <Self as #module>::Out>> {
-                ::core::option::Option::Some(#private::PipelineModel::visit_fields(self, visitor, input))
+                #private::visit_model(self, visitor, input)
             }
         }
     });

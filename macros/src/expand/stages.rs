@@ -38,21 +38,21 @@ pub fn pipeline_model_impl(model: &Model) -> Option<TokenStream> {
     let here = model.runtime.private(start);
     let (visitor, x) = (local("visitor", Span::mixed_site()), local("x", Span::mixed_site()));
     let x_at_end = local("x", end);
-    let private = model.runtime.private(Span::call_site());
-    let finish = quote_spanned! {end=>
-        #here::finish_stages::<V, <Self as #private::Module>::Out, _>(#x_at_end)
-    };
-    let private_at_name = model.runtime.private(name.span());
-    let check = quote_spanned!(name.span()=> #private_at_name::check_staged_forward::<#name>);
-    Some(quote! {
-        const _: fn() = #check;
+    // At the name, where a missing `forward` is an error.
+    let place = name.span();
+    let private = model.runtime.private(place);
+    let input = quote_spanned!(place=> <Self as #private::Module>::In);
+    let output = quote_spanned!(place=> <Self as #private::Module>::Out);
+    let finish = quote_spanned!(end=> #here::finish_stages::<V, #output, _>(#x_at_end));
+    Some(quote_spanned! {place=>
+        const _: fn() = #private::check_staged_forward::<#name>;
         #[automatically_derived]
         impl #private::PipelineModel for #name {
             fn visit_fields<V: #private::StageVisitor>(
                 &self,
                 #visitor: &mut V,
-                #x: #private::StageValue<V, <Self as #private::Module>::In>,
-            ) -> #private::StageValue<V, <Self as #private::Module>::Out> {
+                #x: #private::StageValue<V, #input>,
+            ) -> #private::StageValue<V, #output> {
                 #(#visits)*
                 #finish
             }

@@ -325,9 +325,7 @@ impl ::meshwright::__private::Module for Net {
             <Self as ::meshwright::__private::Module>::Out,
         >,
     > {
-        ::core::option::Option::Some(
-            ::meshwright::__private::PipelineModel::visit_fields(self, visitor, input),
-        )
+        ::meshwright::__private::visit_model(self, visitor, input)
     }
 }
 #[automatically_derived]

@@ -268,6 +268,13 @@ pub trait PipelineModel: Module {
     ) -> StageValue<V, Self::Out>;
 }
 pub trait StagedForward: PipelineModel {}
+pub fn visit_model<M: StagedForward, V: StageVisitor>(
+    model: &M,
+    visitor: &mut V,
+    input: StageValue<V, M::In>,
+) -> Option<StageValue<V, M::Out>> {
+    Some(model.visit_fields(visitor, input))
+}
 pub fn check_staged_forward<M: StagedForward>() {}
 pub fn check_boundaries<M: Module>() {}
 pub fn forward_stages<M: StagedForward<In: Clone>>(model: &M, input: &M::In) -> M::Out {

@@ -3,6 +3,11 @@
 use super::chain::{StageValue, StageVisitor};
 
 /// A model, or part of one, with one input type and one output type. Implemented by `#[forward]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no `forward` with `#[forward]`",
+    label = "not a module",
+    note = "a module is a struct with `#[model]`, and `#[forward]` on an impl block with its `fn forward(&self, x: &In) -> Out`"
+)]
 pub trait Module {
     /// The input of `forward`.
     type In;

@@ -16,7 +16,7 @@ pub use description::{ChainDescription, ChainField, describe_chain};
 pub use layers::run_module;
 pub use model::{
     PipelineModel, StageOutput, StagedForward, check_boundaries, check_staged_forward,
-    finish_stages,
+    finish_stages, visit_model,
 };
 pub use part::{ChainPart, PartInput, PartOutput, StageData, forward_part};
 pub use stage::{LayerCount, PipelineStage, StageBoundary, StageInput};

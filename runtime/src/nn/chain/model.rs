@@ -22,11 +22,21 @@ pub trait PipelineModel: Module {
 
 /// A model whose `forward` runs its pipeline stages in order. Implemented by `#[forward]` for a `forward` without a body.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` has pipeline stages, so its `forward` must have no body",
+    message = "`{Self}` has pipeline stages, so it needs a `forward` without a body",
     label = "the stages, in order, are the `forward` of `{Self}`",
     note = "end the signature with a semicolon: `#[forward] impl {Self} {{ fn forward(&self, x: &In) -> Out; }}`; move what is computed between two stages into one of them"
 )]
 pub trait StagedForward: PipelineModel<In: StageBoundary> {}
+
+/// Visits the stages of a model, for `Module::visit_stages`.
+#[doc(hidden)]
+pub fn visit_model<M: StagedForward, V: StageVisitor>(
+    model: &M,
+    visitor: &mut V,
+    input: StageValue<V, M::In>,
+) -> Option<StageValue<V, M::Out>> {
+    Some(model.visit_fields(visitor, input))
+}
 
 /// Requires that the `forward` of `M` runs its stages.
 #[doc(hidden)]

@@ -12,7 +12,7 @@ use crate::tensor::SegmentData;
 /// reports the innermost bound that is not met.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a pipeline stage that takes `{X}`",
-    label = "not a model, a `Stack` of models, or a layer of this crate that takes `{X}`",
+    label = "not a model, a `Stack` of models, or a layer of the library",
     note = "put your own layer into a struct with `#[model]`, whose `#[forward]` declares its input and output"
 )]
 pub trait PipelineStage<X> {

@@ -1,0 +1,33 @@
+//! A first stage that takes something else than `forward`.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn, Vocab }
+
+type Ids = Tokens<(Batch, Seq)>;
+type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
+
+#[model]
+struct Block {
+    norm: RmsNorm<Hidden>,
+}
+
+#[forward]
+impl Block {
+    fn forward(&self, x: &Stream) -> Stream {
+        x + self.norm.forward(x)
+    }
+}
+
+#[model]
+struct Net {
+    #[pipeline_stage]
+    blocks: Stack<Block>,
+}
+
+#[forward]
+impl Net {
+    fn forward(&self, x: &Ids) -> Stream;
+}
+
+fn main() {}

@@ -1,0 +1,31 @@
+//! A loss between two stages.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn, Vocab }
+
+type Ids = Tokens<(Batch, Seq)>;
+type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
+
+#[model]
+struct Front {}
+
+#[forward]
+impl Front {
+    fn forward(&self, x: &Stream) -> Loss<(Batch, Split<Seq, Tp>, Hidden)> {
+        Loss::mean_of(x)
+    }
+}
+
+#[model]
+struct Net {
+    #[pipeline_stage]
+    front: Front,
+}
+
+#[forward]
+impl Net {
+    fn forward(&self, x: &Stream) -> Loss<(Batch, Split<Seq, Tp>, Hidden)>;
+}
+
+fn main() {}

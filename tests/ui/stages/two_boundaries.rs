@@ -1,0 +1,40 @@
+//! Two broken boundaries, which are two errors.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn, Vocab }
+
+type Ids = Tokens<(Batch, Seq)>;
+type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
+
+#[model]
+struct Block {
+    norm: RmsNorm<Hidden>,
+}
+
+#[forward]
+impl Block {
+    fn forward(&self, x: &Stream) -> Stream {
+        x + self.norm.forward(x)
+    }
+}
+
+#[model]
+struct Net {
+    #[pipeline_stage]
+    #[sharded(tp = "vocab")]
+    embed: Embedding<Vocab, Hidden>,
+    #[pipeline_stage]
+    blocks: Stack<Block>,
+    #[pipeline_stage]
+    norm: RmsNorm<Ffn>,
+    #[pipeline_stage]
+    more: Stack<Block>,
+}
+
+#[forward]
+impl Net {
+    fn forward(&self, x: &Ids) -> Stream;
+}
+
+fn main() {}
