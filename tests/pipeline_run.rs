@@ -91,8 +91,11 @@ fn run_rank<M: LanguageModel>(
 #[track_caller]
 fn add_tensors(place: &str, all: &mut Tensors, other: Tensors) {
     let is_common = |path: &String| all.contains_key(path);
-    let common: Tensors =
-        other.iter().filter(|(path, _)| is_common(path)).map(|(k, v)| (k.clone(), v.clone())).collect();
+    let common: Tensors = other
+        .iter()
+        .filter(|(path, _)| is_common(path))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
     let own: Tensors = all
         .iter()
         .filter(|(path, _)| common.contains_key(*path))

@@ -140,7 +140,10 @@ fn pipelines() {
     assert_refused(
         &workspace,
         &[
-            (&on("--schedule 2f2b"), &["--schedule: `2f2b` is not a schedule", "or a file FILE.csv"]),
+            (
+                &on("--schedule 2f2b"),
+                &["--schedule: `2f2b` is not a schedule", "or a file FILE.csv"],
+            ),
             (&on("--virtual-stages 3"), &["--virtual-stages: 1f1b has one stage per rank, not 3"]),
             (
                 &on("--schedule interleaved --virtual-stages 4"),

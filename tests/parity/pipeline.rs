@@ -90,8 +90,7 @@ fn zero_stages_match_one_rank() {
         let setup = case.setup::<Llama>();
         let settings = Settings { zero, ..setup.settings };
         let setup = Setup { settings, steps: 4, micro_batches: 4, ..setup };
-        let kinds =
-            [ScheduleKind::OneFOneB, ScheduleKind::Interleaved, ScheduleKind::ZeroBubbleV];
+        let kinds = [ScheduleKind::OneFOneB, ScheduleKind::Interleaved, ScheduleKind::ZeroBubbleV];
         let place = format!("ZeRO stage {}", zero.number());
         check_parity::<Llama>(&place, &["fsdp=2,pp=2"], &kinds, &setup, case.data());
     }
@@ -108,7 +107,12 @@ fn dropout_has_the_bits_of_one_rank() {
     for kind in [ScheduleKind::OneFOneB, ScheduleKind::DualPipeV] {
         let schedule = generate(kind, 2, 4);
         let got = train_stages::<Gpt2>("pp=2", &setup, &schedule, &StageCut::Even, data);
-        report_parity(&format!("dropout, {kind}"), &without_noise(got), &one, &mut Report::default());
+        report_parity(
+            &format!("dropout, {kind}"),
+            &without_noise(got),
+            &one,
+            &mut Report::default(),
+        );
     }
 }
 

@@ -61,7 +61,12 @@ fn bf16_checkpoints_reshard_unchanged() {
     )
     .unwrap();
     let mut saved = trained;
-    let places = [("dp=2,tp=2", ""), ("fsdp=4", "--zero 2"), ("fsdp=2,tp=2", "--zero 3"), ("pp=2,tp=2", "--schedule interleaved")];
+    let places = [
+        ("dp=2,tp=2", ""),
+        ("fsdp=4", "--zero 2"),
+        ("fsdp=2,tp=2", "--zero 3"),
+        ("pp=2,tp=2", "--schedule interleaved"),
+    ];
     for (index, (mesh, sharding)) in places.into_iter().enumerate() {
         let next = run.dir(&format!("saved-{index}"));
         let exported = run.dir(&format!("exported-{}", index + 1));
