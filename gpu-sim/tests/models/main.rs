@@ -1,6 +1,7 @@
 //! Whole models on a device, compared with the CPU: every number of a training, on one rank and on meshes whose ranks
 //! share the device.
 
+mod functions;
 mod gpt2;
 mod graphs;
 mod head;
@@ -15,6 +16,8 @@ mod operations;
 #[allow(dead_code, reason = "not all of it is needed here")]
 #[path = "../../../runtime/tests/nccl/port.rs"]
 mod port;
+#[path = "../support/mod.rs"]
+mod support;
 mod trainer;
 
 use std::sync::Arc;
