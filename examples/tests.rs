@@ -4,6 +4,9 @@
 #[path = "collectives.rs"]
 mod collectives;
 #[allow(dead_code, reason = "its `main` is not called")]
+#[path = "custom_function.rs"]
+mod custom_function;
+#[allow(dead_code, reason = "its `main` is not called")]
 #[path = "custom_layer.rs"]
 mod custom_layer;
 #[allow(dead_code, reason = "its `main` is not called")]
@@ -35,6 +38,19 @@ fn the_custom_layer_computes_the_same_on_every_mesh() {
             (sharded_gradient - gradient).abs() < 1e-5 * gradient,
             "{mesh}: {sharded_gradient}"
         );
+    }
+}
+
+#[test]
+fn the_custom_function_computes_the_same_on_every_mesh() {
+    let (loss, _, norm) = custom_function::run("1").unwrap();
+    assert!(loss > 0.0 && norm > 0.0);
+    for mesh in ["tp=2", "dp=2", "fsdp=2,tp=2"] {
+        let (sharded_loss, axes, sharded_norm) = custom_function::run(mesh).unwrap();
+        assert!((sharded_loss - loss).abs() < 1e-5 * loss, "{mesh}: {sharded_loss}");
+        assert!((sharded_norm - norm).abs() < 1e-5 * norm, "{mesh}: {sharded_norm}");
+        // The stream is split over `tp`, and the weight is not.
+        assert_eq!(axes, "dp x fsdp x ep x tp", "{mesh}");
     }
 }
 

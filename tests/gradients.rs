@@ -1,7 +1,5 @@
 //! The gradient of every operation against finite differences, and of losses against formulas, on one rank.
 
-#[path = "functions/mod.rs"]
-mod functions;
 
 use meshwright::layout::{AxisSet, Shape, Tp};
 use meshwright::model;

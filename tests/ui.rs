@@ -19,6 +19,7 @@ fn compile_errors() {
         "counts",
         "data_axes",
         "forward",
+        "functions",
         "gradients",
         "homes",
         "in_flight",

@@ -1,5 +1,5 @@
-//! A recomputed layer over a sequence-parallel stream with a user-defined function, and the same layer composed of the
-//! library's operations.
+//! Recomputed layers over a sequence-parallel stream with a user-defined function, whose results are saved, and the same
+//! layers composed of the library's operations.
 
 use meshwright::prelude::*;
 use meshwright_examples::gated_norm::GatedRmsNorm;
@@ -26,8 +26,8 @@ macro_rules! models {
         #[model]
         pub struct $net {
             embed: Embedding<Vocab, Hidden>,
-            #[recompute]
-            block: $block,
+            #[recompute(save = [norm])]
+            blocks: Stack<$block>,
             head: LmHead<Hidden, Vocab>,
         }
 
@@ -56,7 +56,7 @@ macro_rules! models {
                 targets: &Targets<(Batch, Seq)>,
             ) -> Loss<(Batch, Seq)> {
                 let x = self.embed.forward(tokens).slice(Seq, Tp);
-                self.head.loss(&self.block.forward(&x).gather(Seq), targets)
+                self.head.loss(&self.blocks.forward(&x).gather(Seq), targets)
             }
         }
     };

@@ -132,7 +132,6 @@ pub trait AxesCovered<O> {}
 
 impl<O> AxesCovered<O> for Distinct {}
 
-#[diagnostic::do_not_recommend]
 impl<A: InOutput<O>, O> AxesCovered<O> for Lost<A> {}
 
 /// Never implemented: an axis that is not in output `O`, although operands are distributed over it.

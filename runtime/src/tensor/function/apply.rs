@@ -8,7 +8,7 @@ use crate::autograd::{
 use crate::comm::Site;
 use crate::fsdp::InBackward;
 use crate::layout::{
-    AxesCovered, AxisSet, Dims, Distinct, Entry, Internal, OneDimPerAxis, UsageSet,
+    AxesCovered, AxisSet, Dims, Distinct, Entry, Internal, OneDimPerAxis, Seal, UsageSet,
 };
 
 use super::super::FromValue;
@@ -24,11 +24,13 @@ use super::shapes::Shapes;
 ///
 /// It holds for all such functions. Code that is generic in dims states it as a bound:
 /// `where Gate: Applicable<((B, S, H),), ((H,),)>`.
-pub trait Applicable<I: Shapes, P: Shapes> {}
+pub trait Applicable<I: Shapes, P: Shapes> {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
 
 type OutputUsage<F, I, P> = <<F as Function<I, P>>::Output as FunctionOutput>::Usage;
 
-#[diagnostic::do_not_recommend]
 impl<F: Function<I, P>, I: Shapes, P: Shapes> Applicable<I, P> for F
 where
     <OutputUsage<F, I, P> as UsageSet>::Verdict:
@@ -36,6 +38,7 @@ where
     I::CoveredBy<OutputUsage<F, I, P>, P::CoveredBy<OutputUsage<F, I, P>, Distinct>>:
         AxesCovered<F::Output>,
 {
+    const SEAL: Seal = Seal::new();
 }
 
 /// Computes `function` of `inputs` and `params`, each a tuple of references: `apply(gate, (&x,), (&self.weight,))`.

@@ -4,7 +4,7 @@ use crate::autograd::Value;
 use crate::backend::{DType, View, ViewMut};
 use crate::context::Rank;
 use crate::fsdp::ParamRef;
-use crate::layout::Dims;
+use crate::layout::{Dims, Seal};
 use crate::mesh::Extent;
 
 use super::super::{Param, Tensor};
@@ -21,6 +21,8 @@ pub trait FunctionInputs {
     type Shapes: Shapes;
     #[doc(hidden)]
     fn values(&self) -> PerOperand<Self::Shapes, &Value>;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 /// Parameters that a function is applied to: a tuple of parameters by reference, `(&self.weight,)`, or `()`.
@@ -33,6 +35,8 @@ pub trait FunctionParams {
     type Shapes: Shapes;
     #[doc(hidden)]
     fn handles(&self) -> PerOperand<Self::Shapes, &ParamRef>;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 impl FunctionParams for () {
@@ -41,6 +45,8 @@ impl FunctionParams for () {
     fn handles(&self) -> [&ParamRef; 0] {
         []
     }
+
+    const SEAL: Seal = Seal::new();
 }
 
 macro_rules! operands {
@@ -52,6 +58,8 @@ macro_rules! operands {
                 let ($($name,)+) = self;
                 [$($name.value()),+]
             }
+
+            const SEAL: Seal = Seal::new();
         }
 
         impl<$($shape: Dims),+> FunctionParams for ($(&Param<$shape>,)+) {
@@ -61,6 +69,8 @@ macro_rules! operands {
                 let ($($name,)+) = self;
                 [$($name.handle()),+]
             }
+
+            const SEAL: Seal = Seal::new();
         }
     )*};
 }

@@ -1,6 +1,6 @@
 //! Outputs of functions: tensors, or partial sums.
 
-use crate::layout::{AxisGroup, AxisSet, Dims, Here, UsageSet};
+use crate::layout::{AxisGroup, AxisSet, Dims, Here, Seal, UsageSet};
 
 use super::super::{FromValue, Partial, Tensor};
 
@@ -18,16 +18,20 @@ pub trait FunctionOutput: FromValue {
     type Usage: UsageSet;
     /// The axes over which the output is partial.
     const PARTIAL_OVER: AxisSet;
+    #[doc(hidden)]
+    const SEAL: Seal;
 }
 
 impl<S: Dims> FunctionOutput for Tensor<S> {
     type Shape = S;
     type Usage = S::Usage;
     const PARTIAL_OVER: AxisSet = Here::AXES;
+    const SEAL: Seal = Seal::new();
 }
 
 impl<S: Dims, A: AxisGroup> FunctionOutput for Partial<S, A> {
     type Shape = S;
     type Usage = <S::Usage as UsageSet>::Plus<A::Usage>;
     const PARTIAL_OVER: AxisSet = A::AXES;
+    const SEAL: Seal = Seal::new();
 }
