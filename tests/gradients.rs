@@ -1,6 +1,5 @@
 //! The gradient of every operation against finite differences, and of losses against formulas, on one rank.
 
-
 use meshwright::layout::{AxisSet, Shape, Tp};
 use meshwright::model;
 use meshwright::nn::{Built, Linear, Sizes, build};

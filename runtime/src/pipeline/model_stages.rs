@@ -14,7 +14,7 @@ use crate::tensor::{
 
 use super::StageWork;
 use super::boundary::BoundaryShape;
-use super::pipeline::{PP, Pipeline};
+use super::model_pipeline::{PP, Pipeline};
 
 /// Computes the loss of a micro-batch, given by its index, from the output of the model.
 pub(super) type LossFn<'a, M, S> = dyn FnMut(&M, &<M as Module>::Out, usize) -> Loss<S> + 'a;

@@ -43,6 +43,8 @@ impl<S: Dims> SegmentData for Tokens<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::autograd::{data_of_parts, parts_of};
     use crate::backend::Category;
@@ -97,7 +99,7 @@ mod tests {
                         .allocator()
                         .copy_of(&data.view().to_vec::<u32>(), Category::Communication),
                 };
-                kind.part_of_buffer(own, extents.to_vec(), copy)
+                kind.part_of_buffer(own, extents.to_vec(), Arc::new(copy))
             });
             let received: Data = data_of_parts(parts);
             assert_eq!(received.0.0.to_local_vec(), sent.0.0.to_local_vec());

@@ -52,7 +52,7 @@ pub enum GradAccumulator {
 }
 
 /// Forward and backward pass of a micro-batch, from tokens and targets and the gradients accumulated before it.
-pub type MicroBatchPass<'a, S> =
+pub type MicroBatchFn<'a, S> =
     dyn Fn(&Tokens<S>, &Tokens<S>, GradAccumulator) -> (Metric<S>, GradAccumulator) + 'a;
 
 /// A way to run micro-batches: kernel by kernel ([`EagerLauncher`]), or as CUDA graphs.
@@ -65,7 +65,7 @@ pub trait MicroBatchLauncher<S> {
         &mut self,
         micro_batch: &MicroBatchInput<'_>,
         gradients: GradAccumulator,
-        pass: &MicroBatchPass<'_, S>,
+        pass: &MicroBatchFn<'_, S>,
     ) -> Result<(Metric<S>, GradAccumulator), CaptureError>;
 }
 
@@ -100,7 +100,7 @@ impl<S: Shape> MicroBatchLauncher<S> for EagerLauncher<'_> {
         &mut self,
         micro_batch: &MicroBatchInput<'_>,
         gradients: GradAccumulator,
-        pass: &MicroBatchPass<'_, S>,
+        pass: &MicroBatchFn<'_, S>,
     ) -> Result<(Metric<S>, GradAccumulator), CaptureError> {
         let MicroBatchInput { sizes, data, .. } = micro_batch;
         let from_rows = |ids: &[u32]| Tokens::from_rows(self.rank, sizes, data.rows.start, ids);

@@ -18,6 +18,15 @@ pub struct ScheduleTimes {
     pub waited: Duration,
 }
 
+/// Dims of the tokens of `M`.
+type TokenDims<M> = (<M as LanguageModel>::Batch, <M as LanguageModel>::Seq);
+
+/// Gradients of a step by a pipeline schedule.
+pub struct ScheduledStep<S> {
+    pub gradients: StepGradients<S>,
+    pub times: ScheduleTimes,
+}
+
 /// Runs forward and backward of all micro-batches by the schedule of `pipeline`. Every rank calls it.
 ///
 /// # Errors
@@ -27,7 +36,7 @@ pub fn run_schedule<M: LanguageModel>(
     rank: &Rank,
     model: &M,
     input: &StepInput<'_>,
-) -> Result<(StepGradients<(M::Batch, M::Seq)>, ScheduleTimes), StepFailure> {
+) -> Result<ScheduledStep<TokenDims<M>>, StepFailure> {
     // Every rank reads the tokens and targets of its data rank, so none are sent.
     let (mut tokens, mut targets) = (Vec::new(), Vec::new());
     for micro_batch in input.micro_batches() {
@@ -41,5 +50,5 @@ pub fn run_schedule<M: LanguageModel>(
     });
     let PipelineStep { losses, gradients, wait } = step.map_err(StepFailure::Pipeline)?;
     let times = ScheduleTimes { elapsed: start.elapsed(), waited: wait.total() };
-    Ok((StepGradients { losses, gradients }, times))
+    Ok(ScheduledStep { gradients: StepGradients { losses, gradients }, times })
 }

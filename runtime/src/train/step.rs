@@ -10,7 +10,7 @@ use super::LanguageModel;
 use super::config::OptimizerConfig;
 use super::cuda_graphs::CudaGraphs;
 use super::micro_batch::{GradAccumulator, StepGradients, StepInput};
-use super::pipeline_step::{ScheduleTimes, run_schedule};
+use super::pipeline_step::{ScheduleTimes, ScheduledStep, run_schedule};
 
 /// The training state of one rank: its shards of the model, the optimizer and the moving average.
 pub struct RankState<M> {
@@ -67,7 +67,8 @@ pub fn train_step<M: LanguageModel>(
     rank.set_step(input.step);
     let (StepGradients { losses, gradients }, pipeline_times) = match pipeline {
         Some(pipeline) => {
-            let (gradients, times) = run_schedule(pipeline, rank, &built.model, input)?;
+            let ScheduledStep { gradients, times } =
+                run_schedule(pipeline, rank, &built.model, input)?;
             (gradients, Some(times))
         }
         None => (accumulate_gradients(rank, &built.model, graphs, input), None),

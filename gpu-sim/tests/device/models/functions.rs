@@ -11,8 +11,8 @@ use meshwright_tests::data::TokenData;
 use meshwright_tests::models::gated::{Ffn, Gated, Hidden, Vocab};
 use meshwright_tests::run::{Setup, train};
 
-use crate::support::device;
 use super::{BF16, F32, Tolerance, check};
+use crate::support::device;
 
 const DATA: TokenData = TokenData { batch: 4, seq: 6, vocab: 13, masked: true };
 

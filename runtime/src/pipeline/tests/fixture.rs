@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::backend::cpu::CpuBackend;
 use crate::comm::{CommError, launch};
-use crate::fsdp::BackwardPass;
+use crate::fsdp::{BackwardPass, CompletedUnits};
 use crate::layout::{AxisId, AxisSet};
 use crate::nn::{
     Build, Built, Embedding, LayerNorm, Layers, LearnedPositions, Linear, LmHead, RmsNorm, Sizes,
@@ -145,6 +145,7 @@ pub(crate) fn plant_gradients<M>(rank: &Rank, built: &Built<M>) -> Gradients<Pen
     for unit in &built.units {
         assert!(pass.acquire(unit));
     }
+    pass.begin_micro_batch(CompletedUnits::All);
     let is_first = rank.position(AxisSet::DATA) == 0;
     for param in built.params().iter().filter(|param| param.is_owned()) {
         let owners = param.unit().owners().filter(|owners| owners.ranks().len() > 1);
@@ -155,7 +156,6 @@ pub(crate) fn plant_gradients<M>(rank: &Rank, built: &Built<M>) -> Gradients<Pen
         param.unit().note_contribution();
         param.with_gradient(|mut gradient, _| gradient.write(&block));
     }
-    rank.set_last_micro_batch(true);
     pass.end_micro_batch(rank);
     Gradients::of_latest_backward::<(Hidden,)>(rank, 1)
 }

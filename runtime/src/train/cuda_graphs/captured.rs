@@ -4,8 +4,8 @@ use crate::backend::DeviceFailure;
 use crate::layout::Shape;
 use crate::tensor::{CapturedPass, Metric, Pass, PassGraphs};
 use crate::train::micro_batch::{
-    CaptureError, GradAccumulator, MicroBatchInput, MicroBatchKind, MicroBatchLauncher,
-    MicroBatchPass,
+    CaptureError, GradAccumulator, MicroBatchFn, MicroBatchInput, MicroBatchKind,
+    MicroBatchLauncher,
 };
 
 /// The captured graphs of a step: one for each kind of micro-batch.
@@ -60,7 +60,7 @@ impl<S: Shape> MicroBatchLauncher<S> for CapturedGraphs<S> {
         &mut self,
         micro_batch: &MicroBatchInput<'_>,
         gradients: GradAccumulator,
-        pass: &MicroBatchPass<'_, S>,
+        pass: &MicroBatchFn<'_, S>,
     ) -> Result<(Metric<S>, GradAccumulator), CaptureError> {
         let MicroBatchInput { step, sizes, data, kind } = micro_batch;
         let name = format!("step {step}");
