@@ -33,13 +33,13 @@ pub fn pipeline_model_impl(model: &Model) -> Option<TokenStream> {
     if !model.stages_are_valid {
         return Some(stand_in(&model.runtime, name, &model.item.generics));
     }
+    // At the name, where a missing `forward` is an error.
+    let place = name.span();
     let visits = model.fields.iter().filter(is_stage).map(|field| visit(&model.runtime, field));
     let (start, end) = ends(&last.ty);
     let here = model.runtime.private(start);
     let (visitor, x) = (local("visitor", Span::mixed_site()), local("x", Span::mixed_site()));
-    let x_at_end = local("x", end);
-    // At the name, where a missing `forward` is an error.
-    let place = name.span();
+    let (x_at_end, this) = (local("x", end), local("self", place));
     let private = model.runtime.private(place);
     let input = quote_spanned!(place=> <Self as #private::Module>::In);
     let output = quote_spanned!(place=> <Self as #private::Module>::Out);
@@ -49,7 +49,7 @@ pub fn pipeline_model_impl(model: &Model) -> Option<TokenStream> {
         #[automatically_derived]
         impl #private::PipelineModel for #name {
             fn visit_fields<V: #private::StageVisitor>(
-                &self,
+                &#this,
                 #visitor: &mut V,
                 #x: #private::StageValue<V, #input>,
             ) -> #private::StageValue<V, #output> {
@@ -66,16 +66,18 @@ fn visit(runtime: &Runtime, field: &Field) -> TokenStream {
     let path = name.unraw().to_string();
     let (start, end) = ends(ty);
     let here = runtime.private(start);
-    let (visitor, x) = (local("visitor", end), local("x", end));
+    let (this, visitor, x) = (local("self", end), local("visitor", end), local("x", end));
     let name = relocated(quote!(#name), end);
     let borrow = quote_spanned!(start=> &);
     quote_spanned! {end=>
         #(#cfgs)*
-        let #x = #here::visit_stage(#visitor, #path, #x, #borrow self.#name);
+        let #x = #here::visit_stage(#visitor, #path, #x, #borrow #this.#name);
     }
 }
 
-/// A local variable of the generated function, located at `place`.
+/// A local variable of the generated function, or its `self`, located at `place`.
+///
+/// All of them have the hygiene of the expansion, as parts of the model may come from different `macro_rules!`.
 fn local(name: &str, place: Span) -> Ident {
     Ident::new(name, Span::mixed_site().located_at(place))
 }
