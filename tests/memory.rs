@@ -73,3 +73,41 @@ fn recomputation_uses_at_least_the_planned_memory() {
         ["1", "fsdp=2", "tp=2"].map(|mesh| format!("--mesh {mesh} --recompute {way}"))
     }));
 }
+
+/// The rank that needs most counts: the first one keeps most micro-batches, the last one has the head.
+#[test]
+fn pipelines_use_at_least_the_planned_memory() {
+    let schedules = ["1f1b", "gpipe", "zb-h1", "zb-v", "interleaved", "dualpipev"];
+    let named = schedules.map(|name| format!("--mesh pp=2 --micro-batches 4 --schedule {name}"));
+    let stages = (0..4).map(|zero| format!("--mesh pp=2,fsdp=2 --micro-batches 4 --zero {zero}"));
+    let others = [
+        "--mesh pp=4 --micro-batches 8 --tied",
+        "--mesh pp=2,tp=2 --micro-batches 2 --dtype bf16 --ema 0.9",
+        "--mesh pp=2 --micro-batches 4 --recompute full",
+        "--mesh pp=2 --micro-batches 8 --recompute every=2 --stages 4,1",
+    ];
+    check(named.into_iter().chain(stages).chain(others.map(str::to_owned)));
+}
+
+/// 1F1B keeps as many micro-batches as there are stages, GPipe all of them. Gradients are accumulated in one buffer.
+#[test]
+fn memory_of_1f1b_does_not_grow_with_micro_batches() {
+    let peaks = |schedule: &str, micro_batches: usize| {
+        let sizes = SIZES.replace("--batch 8", &format!("--batch {micro_batches}"));
+        let flags = format!("--mesh pp=2 --schedule {schedule} --micro-batches {micro_batches}");
+        let line = format!("{sizes} {flags}");
+        let words = line.split_whitespace().map(OsStr::new);
+        let memory = train_with_words::<Llama>(words).unwrap().report.memory;
+        let of = |name: &str| memory.iter().find(|used| used.category == name).unwrap().peak;
+        // Tokens and targets of all micro-batches are read at the start of a step.
+        let tokens = (2 * 4 * 29 * micro_batches) as u64;
+        (of("activations") - tokens, of("gradients"))
+    };
+    for schedule in ["1f1b", "zb-h1"] {
+        let (few, many) = (peaks(schedule, 4), peaks(schedule, 16));
+        assert!(many.0 <= few.0 + few.0 / 50, "{schedule}: {few:?} with 4, {many:?} with 16");
+        assert_eq!(few.1, many.1, "{schedule}");
+    }
+    let (few, many) = (peaks("gpipe", 4), peaks("gpipe", 16));
+    assert!(many.0 > 3 * few.0, "{few:?} with 4, {many:?} with 16");
+}

@@ -12,7 +12,7 @@ use meshwright::train::LanguageModel;
 
 use crate::compare::{Tensors, assert_same_bits};
 use crate::data::{TokenData, Turn};
-use crate::run::{Outcome, Setup, on_mesh_with};
+use crate::run::{Outcome, Setup, on_setup_mesh};
 
 /// Trains an `M` on `mesh`, whose `pp` ranks run `schedule` on stages cut by `cut`.
 ///
@@ -27,9 +27,8 @@ pub fn train_stages<M: LanguageModel>(
     data: TokenData,
 ) -> Outcome {
     assert_eq!(setup.micro_batches, schedule.micro_batches, "the micro-batches of the schedule");
-    let outcomes = on_mesh_with(mesh, setup.threads, setup.settings, |rank| {
-        run_rank::<M>(rank, setup, schedule, cut, data)
-    });
+    let run = |rank: &Rank| run_rank::<M>(rank, setup, schedule, cut, data);
+    let outcomes = on_setup_mesh(mesh, setup, run);
     let mut outcomes = outcomes.into_iter();
     let Some(mut all) = outcomes.next() else { panic!("{mesh} has no ranks") };
     for (index, other) in outcomes.enumerate() {

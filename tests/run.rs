@@ -97,15 +97,7 @@ pub fn train<M: Build, S: Shape>(
     setup: &Setup,
     loss: impl Fn(&M, &Rank, Turn) -> Loss<S> + Sync,
 ) -> Outcome {
-    let join = |comms: RankComms| match &setup.machine {
-        Some(machine) => {
-            let backend = machine.backend(comms.rank()).unwrap_or_else(|error| panic!("{error}"));
-            let comms = machine.connect(comms, &*backend);
-            (comms.unwrap_or_else(|error| panic!("{error}")), backend)
-        }
-        None => (comms, cpu_backend(setup.threads)),
-    };
-    let outcomes = on_mesh_of(mesh, join, setup.settings, |rank| {
+    let outcomes = on_setup_mesh(mesh, setup, |rank| {
         let built = build::<M>(rank, &setup.sizes).unwrap_or_else(|error| panic!("{error}"));
         let mut optimizer = Optimizer::new(rank, &built.units, Arc::clone(&setup.optimizer));
         let params = built.params();
@@ -157,6 +149,27 @@ pub fn train<M: Build, S: Shape>(
         assert_eq!(other.norms, first.norms, "{place}, gradient norms");
     }
     outcomes.into_iter().next().expect("there is a first rank")
+}
+
+/// Runs `body` on every rank of `mesh`, on the machine and with the threads and settings of `setup`.
+///
+/// # Panics
+/// When a rank fails.
+#[track_caller]
+pub fn on_setup_mesh<T: Send>(
+    mesh: &str,
+    setup: &Setup,
+    body: impl Fn(&Rank) -> T + Sync,
+) -> Vec<T> {
+    let join = |comms: RankComms| match &setup.machine {
+        Some(machine) => {
+            let backend = machine.backend(comms.rank()).unwrap_or_else(|error| panic!("{error}"));
+            let comms = machine.connect(comms, &*backend);
+            (comms.unwrap_or_else(|error| panic!("{error}")), backend)
+        }
+        None => (comms, cpu_backend(setup.threads)),
+    };
+    on_mesh_of(mesh, join, setup.settings, body)
 }
 
 /// Runs `body` on every rank of `mesh`, and returns the results in the order of ranks.

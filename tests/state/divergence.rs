@@ -22,11 +22,14 @@ fn a_nan_loss_stops_all_ranks() {
         let (step, row) = (sample / BATCH, sample % BATCH);
         if step == 2 && row >= BATCH / 2 { VOCAB - 1 } else { sample % (VOCAB - 1) }
     });
-    for (index, (mesh, sharding)) in [
-        ("dp=2,tp=2", ""),
-        ("fsdp=2,tp=2", "--zero 1"),
-        ("fsdp=2,tp=2", "--zero 2 --micro-batches 2"),
-        ("fsdp=2,tp=2", "--zero 3 --micro-batches 2 --dtype bf16"),
+    for (index, (mesh, sharding, ranks)) in [
+        ("dp=2,tp=2", "", "ranks 2, 3"),
+        ("fsdp=2,tp=2", "--zero 1", "ranks 2, 3"),
+        ("fsdp=2,tp=2", "--zero 2 --micro-batches 2", "ranks 2, 3"),
+        ("fsdp=2,tp=2", "--zero 3 --micro-batches 2 --dtype bf16", "ranks 2, 3"),
+        // The last pipeline stage computes the loss.
+        ("pp=2", "--micro-batches 4 --schedule zb-h1", "rank 1"),
+        ("dp=2,pp=2", "--micro-batches 4 --schedule interleaved", "rank 3"),
     ]
     .into_iter()
     .enumerate()
@@ -41,9 +44,8 @@ fn a_nan_loss_stops_all_ranks() {
             run.train(mesh, &format!("{steps} {sharding}"), &paths)
         };
         let message = train("--steps 4", &saved).unwrap_err().to_string();
-        let parts =
-            ["step 2: the loss is NaN on ranks 2, 3", "training stopped", "the state before"];
-        for part in parts {
+        let origin = format!("step 2: the loss is NaN on {ranks};");
+        for part in [&origin, "training stopped", "the state before"] {
             assert!(message.contains(part), "{sharding}: no `{part}` in {message}");
         }
         train("--steps 2", &kept).unwrap();

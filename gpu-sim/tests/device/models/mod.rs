@@ -8,6 +8,7 @@ mod head;
 mod llama;
 mod nccl;
 mod operations;
+mod pipeline;
 mod trainer;
 
 use std::sync::Arc;

@@ -23,7 +23,7 @@ use state::{LINE, StateBytes, StateLayout};
 pub use activations::{KeptActivations, LivePasses};
 pub use state::UnitSize;
 
-/// Lower bound of a rank's memory: the peak of each category, on the rank that needs most.
+/// Lower bound of a rank's memory: the peak of each category, and of all together, on the rank that needs most of it.
 ///
 /// Parameters, gradients and optimizer state are exact if the FSDP units of the model are known. Activations, workspace and
 /// communication are those that any transformer of these sizes needs, so a run that is refused would not fit.
@@ -105,8 +105,9 @@ impl MemoryPlan {
         for need in needs {
             let (peaks, total) = need.peaks(logits_limit);
             largest.all_ranks += total * ranks_each;
-            if total > largest.total {
-                (largest.peaks, largest.total) = (peaks, total);
+            largest.total = largest.total.max(total);
+            for (largest, peak) in largest.peaks.iter_mut().zip(peaks) {
+                *largest = largest.max(peak);
             }
         }
         largest
@@ -323,7 +324,11 @@ mod tests {
         let parts = [part(1 << 20, 2, false), part(1 << 10, 1, true)];
         let (first, both) = (of(&parts[..1]), of(&parts));
         assert_eq!(both.total(), first.total());
-        assert_eq!(both.peak_of(Category::Workspace), 0);
+        let head = of(&parts[1..]).peak_of(Category::Workspace);
+        assert_eq!(
+            (first.peak_of(Category::Workspace), both.peak_of(Category::Workspace)),
+            (0, head)
+        );
         // Two ranks of each position.
         assert_eq!(both.all_ranks, 2.0 * (first.total + of(&parts[1..]).total));
         let text = both.check_machine(&config, 1.0).unwrap_err().to_string();
