@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use meshwright::backend::cuda::{Driver, DriverError};
 use meshwright::checkpoint::hf::Gpt2Config;
-use meshwright::nn::Sizes;
+use meshwright::nn::{Module, Sizes};
 use meshwright::tensor::{Loss, Tensor, Tokens};
 use meshwright::train::{Config, Gpus, HfName, LanguageModel, Machine, Summary, Trainer};
 use meshwright::{forward, model};
@@ -245,7 +245,7 @@ struct Dropping {
 #[forward]
 impl Dropping {
     fn forward(&self, tokens: &Tokens<(gpt::Batch, gpt::Seq)>) -> gpt::Stream {
-        self.gpt.forward(tokens)
+        Module::forward(&self.gpt, tokens)
     }
 }
 
