@@ -18,8 +18,10 @@ use crate::tokens::{ends, relocated};
 ///     fn visit_fields<V: StageVisitor>(
 ///         &self, visitor: &mut V, x: StageValue<V, <Self as Module>::In>,
 ///     ) -> StageValue<V, <Self as Module>::Out> {
-///         let x = visit_stage(visitor, "embed", x, &self.embed);
-///         let x = visit_stage(visitor, "blocks", x, &self.blocks);
+///         let __model = self;
+///         let x = visit_stage(visitor, "embed", x, &__model.embed);
+///         let __model = self;
+///         let x = visit_stage(visitor, "blocks", x, &__model.blocks);
 ///         finish_stages::<V, <Self as Module>::Out, _>(x)
 ///     }
 /// }
@@ -67,11 +69,15 @@ fn visit(runtime: &Runtime, field: &Field) -> TokenStream {
     let (start, end) = ends(ty);
     let here = runtime.private(start);
     let (this, visitor, x) = (local("self", end), local("visitor", end), local("x", end));
+    // The argument has the hygiene of the type, as rustc reports it there only then.
+    let model = Ident::new("__model", end);
     let name = relocated(quote!(#name), end);
     let borrow = quote_spanned!(start=> &);
     quote_spanned! {end=>
         #(#cfgs)*
-        let #x = #here::visit_stage(#visitor, #path, #x, #borrow #this.#name);
+        let #model = #this;
+        #(#cfgs)*
+        let #x = #here::visit_stage(#visitor, #path, #x, #borrow #model.#name);
     }
 }
 

@@ -263,16 +263,26 @@ impl ::meshwright::__private::PipelineModel for Net {
         V,
         <Self as ::meshwright::__private::Module>::Out,
     > {
-        let x = ::meshwright::__private::visit_stage(visitor, "up", x, &self.up);
+        let __model = self;
+        let x = ::meshwright::__private::visit_stage(visitor, "up", x, &__model.up);
+        #[cfg(any())]
+        let __model = self;
         #[cfg(any())]
         let x = ::meshwright::__private::visit_stage(
             visitor,
             "missing",
             x,
-            &self.missing,
+            &__model.missing,
         );
-        let x = ::meshwright::__private::visit_stage(visitor, "type", x, &self.r#type);
-        let x = ::meshwright::__private::visit_stage(visitor, "down", x, &self.down);
+        let __model = self;
+        let x = ::meshwright::__private::visit_stage(
+            visitor,
+            "type",
+            x,
+            &__model.r#type,
+        );
+        let __model = self;
+        let x = ::meshwright::__private::visit_stage(visitor, "down", x, &__model.down);
         ::meshwright::__private::finish_stages::<
             V,
             <Self as ::meshwright::__private::Module>::Out,
