@@ -16,9 +16,12 @@ use crate::context::Rank;
 const UNWRITTEN: u32 = 0x7fe5_a3c9;
 const UNWRITTEN_BF16: u16 = (UNWRITTEN >> 16) as u16;
 
-/// The checked calls of a rank: function with its shapes, path, pass, and lengths of the results.
+/// The checked calls of a rank.
 #[derive(Default)]
-struct CheckedCalls(RefCell<HashSet<(TypeId, String, &'static str, Vec<usize>)>>);
+struct CheckedCalls(RefCell<HashSet<CallKey>>);
+
+/// A call: function with its shapes, path, pass, and lengths of the results.
+type CallKey = (TypeId, String, &'static str, Vec<usize>);
 
 /// The check of one call, if it is the first one.
 pub(super) struct FirstCall {
