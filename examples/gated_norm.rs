@@ -5,7 +5,7 @@ use std::sync::Arc;
 use meshwright::backend::{Backend, Buffer, CudaKernel, DType, KernelArg, LaunchGrid};
 use meshwright::layout::Shape;
 use meshwright::prelude::*;
-use meshwright::tensor::function::{Applicable, Backward, Forward, Function, apply};
+use meshwright::tensor::function::{AppliesTo, Backward, Forward, Function, apply};
 
 /// `x / rms(x) * weight * silu(gate)` over the last dim.
 pub struct GatedNorm {
@@ -35,7 +35,7 @@ impl<B: Dim, S: Dim, H: Local> Function<Rows<B, S, H>, ((H,),)> for GatedNorm {
         &self.path
     }
 
-    fn forward(&self, call: Forward<'_, Rows<B, S, H>, ((H,),)>) -> Self::Saved {
+    fn forward_pass(&self, call: Forward<'_, Rows<B, S, H>, ((H,),)>) -> Self::Saved {
         let Forward { inputs: [x, gate], params: [weight], mut output, context } = call;
         let cols = weight.view().len();
         let rows = output.len() / cols;
@@ -63,7 +63,7 @@ impl<B: Dim, S: Dim, H: Local> Function<Rows<B, S, H>, ((H,),)> for GatedNorm {
         inv_rms
     }
 
-    fn backward(&self, call: Backward<'_, Rows<B, S, H>, ((H,),), Self::Saved>) {
+    fn backward_pass(&self, call: Backward<'_, Rows<B, S, H>, ((H,),), Self::Saved>) {
         let Backward { inputs: [x, gate], params: [weight], output_gradient: dy, .. } = call;
         let (inv_rms, context) = (call.saved, call.context);
         let ([dx, dgate], [dweight]) = (call.input_gradients, call.param_gradients);
@@ -200,7 +200,7 @@ impl<H: Local> GatedRmsNorm<H> {
         gate: &Tensor<(B, S, H)>,
     ) -> Tensor<(B, S, H)>
     where
-        GatedNorm: Applicable<Rows<B, S, H>, ((H,),)>,
+        GatedNorm: AppliesTo<Rows<B, S, H>, ((H,),)>,
     {
         let function = GatedNorm { path: Arc::clone(&self.path), eps: self.eps };
         apply(function, (x, gate), (&self.weight,))

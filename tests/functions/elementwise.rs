@@ -23,13 +23,13 @@ impl<B: Dim, F: Dim> Function<Matrix<B, F>, ((F,),)> for Prelu {
         "prelu"
     }
 
-    fn forward(&self, call: Forward<'_, Matrix<B, F>, ((F,),)>) {
+    fn forward_pass(&self, call: Forward<'_, Matrix<B, F>, ((F,),)>) {
         let Forward { inputs: [x], params: [slope], mut output, .. } = call;
         let (x, slope) = (x.to_f32(), slope.to_f32());
         write(&mut output, |i| if x[i] > 0.0 { x[i] } else { x[i] * slope[i % slope.len()] });
     }
 
-    fn backward(&self, call: Backward<'_, Matrix<B, F>, ((F,),), ()>) {
+    fn backward_pass(&self, call: Backward<'_, Matrix<B, F>, ((F,),), ()>) {
         let ([dx], [dslope]) = (call.input_gradients, call.param_gradients);
         let ([x], [slope]) = (call.inputs, call.params);
         let (x, slope, dy) = (x.to_f32(), slope.to_f32(), call.output_gradient.to_f32());
@@ -57,13 +57,13 @@ impl<B: Dim, F: Dim> Function<RowsAndScale<B, F>> for ScaleRows {
         "scale_rows"
     }
 
-    fn forward(&self, call: Forward<'_, RowsAndScale<B, F>, ()>) {
+    fn forward_pass(&self, call: Forward<'_, RowsAndScale<B, F>, ()>) {
         let Forward { inputs: [x, scale], mut output, .. } = call;
         let (x, scale, cols) = (x.to_f32(), scale.to_f32(), x.extents()[1].local);
         write(&mut output, |i| x[i] * scale[i / cols]);
     }
 
-    fn backward(&self, call: Backward<'_, RowsAndScale<B, F>, (), ()>) {
+    fn backward_pass(&self, call: Backward<'_, RowsAndScale<B, F>, (), ()>) {
         let Backward { inputs: [x, scale], input_gradients: [dx, dscale], .. } = call;
         let cols = x.extents()[1].local;
         let (x, scale, dy) = (x.to_f32(), scale.to_f32(), call.output_gradient.to_f32());
@@ -90,14 +90,14 @@ impl<B: Dim, D: Local, A: Axis> Function<SplitRows<B, D, A>, SplitWeight<D, A>> 
         "dot"
     }
 
-    fn forward(&self, call: Forward<'_, SplitRows<B, D, A>, SplitWeight<D, A>>) {
+    fn forward_pass(&self, call: Forward<'_, SplitRows<B, D, A>, SplitWeight<D, A>>) {
         let Forward { inputs: [x], params: [weight], mut output, .. } = call;
         let (x, weight) = (x.to_f32(), weight.to_f32());
         let cols = weight.len();
         write(&mut output, |row| (0..cols).map(|col| x[row * cols + col] * weight[col]).sum());
     }
 
-    fn backward(&self, call: Backward<'_, SplitRows<B, D, A>, SplitWeight<D, A>, ()>) {
+    fn backward_pass(&self, call: Backward<'_, SplitRows<B, D, A>, SplitWeight<D, A>, ()>) {
         let ([dx], [dweight]) = (call.input_gradients, call.param_gradients);
         let ([x], [weight]) = (call.inputs, call.params);
         let (x, weight, dy) = (x.to_f32(), weight.to_f32(), call.output_gradient.to_f32());

@@ -42,7 +42,7 @@ impl Function<Input, Params> for Shift {
         BackwardReads::nothing()
     }
 
-    fn forward(&self, call: Forward<'_, Input, Params>) {
+    fn forward_pass(&self, call: Forward<'_, Input, Params>) {
         let Forward { inputs: [x], params: [shift], mut output, .. } = call;
         let (x, shift) = (x.to_f32(), shift.to_f32());
         let sum: Vec<f32> = x.iter().zip(shift.iter().cycle()).map(|(x, s)| x + s).collect();
@@ -54,7 +54,7 @@ impl Function<Input, Params> for Shift {
         }
     }
 
-    fn backward(&self, call: Backward<'_, Input, Params, ()>) {
+    fn backward_pass(&self, call: Backward<'_, Input, Params, ()>) {
         let Backward { inputs: [x], input_gradients: [dx], param_gradients: [dshift], .. } = call;
         if self.0 == Fault::UnsavedInput {
             x.to_f32();
@@ -143,12 +143,12 @@ macro_rules! ones {
                 self.size
             }
 
-            fn forward(&self, call: Forward<'_, $input, ()>) {
+            fn forward_pass(&self, call: Forward<'_, $input, ()>) {
                 let mut output = call.output;
                 output.write_f32(&vec![1.0; output.len()]);
             }
 
-            fn backward(&self, call: Backward<'_, $input, (), ()>) {
+            fn backward_pass(&self, call: Backward<'_, $input, (), ()>) {
                 for mut target in call.input_gradients.into_iter().filter_map(|dx| dx.target()) {
                     target.write_f32(&vec![1.0; target.len()]);
                 }

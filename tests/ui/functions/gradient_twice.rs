@@ -15,9 +15,9 @@ impl Function<((Batch, Hidden),)> for Twice {
         "twice"
     }
 
-    fn forward(&self, _: Forward<'_, ((Batch, Hidden),), ()>) {}
+    fn forward_pass(&self, _: Forward<'_, ((Batch, Hidden),), ()>) {}
 
-    fn backward(&self, call: Backward<'_, ((Batch, Hidden),), (), ()>) {
+    fn backward_pass(&self, call: Backward<'_, ((Batch, Hidden),), (), ()>) {
         let [dx] = call.input_gradients;
         for result in [dx.target(), dx.target()].into_iter().flatten() {
             drop(result);

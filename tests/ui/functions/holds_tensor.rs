@@ -17,11 +17,11 @@ impl Function<((Batch, Hidden),)> for Scale {
         "scale"
     }
 
-    fn forward(&self, _: Forward<'_, ((Batch, Hidden),), ()>) {
+    fn forward_pass(&self, _: Forward<'_, ((Batch, Hidden),), ()>) {
         self.by.to_local_vec();
     }
 
-    fn backward(&self, _: Backward<'_, ((Batch, Hidden),), (), ()>) {}
+    fn backward_pass(&self, _: Backward<'_, ((Batch, Hidden),), (), ()>) {}
 }
 
 fn main() {}

@@ -17,9 +17,9 @@ impl<B: Dim, H: Local, F: Dim> Function<((B, H),), Params<H, F>> for Mix {
         "mix"
     }
 
-    fn forward(&self, _: Forward<'_, ((B, H),), Params<H, F>>) {}
+    fn forward_pass(&self, _: Forward<'_, ((B, H),), Params<H, F>>) {}
 
-    fn backward(&self, _: Backward<'_, ((B, H),), Params<H, F>, ()>) {}
+    fn backward_pass(&self, _: Backward<'_, ((B, H),), Params<H, F>, ()>) {}
 }
 
 fn mix(

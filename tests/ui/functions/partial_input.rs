@@ -15,9 +15,9 @@ impl<B: Dim, H: Dim> Function<((B, H),)> for Cube {
         "cube"
     }
 
-    fn forward(&self, _: Forward<'_, ((B, H),), ()>) {}
+    fn forward_pass(&self, _: Forward<'_, ((B, H),), ()>) {}
 
-    fn backward(&self, _: Backward<'_, ((B, H),), (), ()>) {}
+    fn backward_pass(&self, _: Backward<'_, ((B, H),), (), ()>) {}
 }
 
 fn cube(x: &Partial<(Batch, Hidden), Tp>) -> Tensor<(Batch, Hidden)> {

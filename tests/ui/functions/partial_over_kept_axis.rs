@@ -17,9 +17,9 @@ impl Function<Input> for Sum {
         "sum"
     }
 
-    fn forward(&self, _: Forward<'_, Input, ()>) {}
+    fn forward_pass(&self, _: Forward<'_, Input, ()>) {}
 
-    fn backward(&self, _: Backward<'_, Input, (), ()>) {}
+    fn backward_pass(&self, _: Backward<'_, Input, (), ()>) {}
 }
 
 fn sum(x: &Tensor<(Batch, Split<Heads, Tp>, Ffn)>) -> Partial<(Batch, Split<Heads, Tp>), Tp> {

@@ -15,9 +15,9 @@ impl<B: Dim, F: Local> Function<((B, F),)> for Sort {
         "sort"
     }
 
-    fn forward(&self, _: Forward<'_, ((B, F),), ()>) {}
+    fn forward_pass(&self, _: Forward<'_, ((B, F),), ()>) {}
 
-    fn backward(&self, _: Backward<'_, ((B, F),), (), ()>) {}
+    fn backward_pass(&self, _: Backward<'_, ((B, F),), (), ()>) {}
 }
 
 fn sort(x: &Tensor<(Batch, Split<Ffn, Tp>)>) -> Tensor<(Batch, Split<Ffn, Tp>)> {

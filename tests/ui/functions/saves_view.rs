@@ -16,11 +16,11 @@ impl Function<((Batch, Hidden),)> for Borrowed {
         "borrowed"
     }
 
-    fn forward(&self, _: Forward<'_, ((Batch, Hidden),), ()>) -> View<'static> {
+    fn forward_pass(&self, _: Forward<'_, ((Batch, Hidden),), ()>) -> View<'static> {
         View::from(&[][..] as &[f32])
     }
 
-    fn backward(&self, _: Backward<'_, ((Batch, Hidden),), (), Self::Saved>) {}
+    fn backward_pass(&self, _: Backward<'_, ((Batch, Hidden),), (), Self::Saved>) {}
 }
 
 fn main() {}

@@ -15,9 +15,9 @@ impl Function<((Batch, Hidden),)> for Halves {
         "halves"
     }
 
-    fn forward(&self, _: Forward<'_, ((Batch, Hidden),), ()>) {}
+    fn forward_pass(&self, _: Forward<'_, ((Batch, Hidden),), ()>) {}
 
-    fn backward(&self, _: Backward<'_, ((Batch, Hidden),), (), ()>) {}
+    fn backward_pass(&self, _: Backward<'_, ((Batch, Hidden),), (), ()>) {}
 }
 
 fn main() {}

@@ -75,7 +75,7 @@ pub(crate) struct OperationParam<'a> {
     pub(crate) param: &'a ParamRef,
     /// The axes over which the gradient is partial.
     pub(crate) gradient_axes: AxisSet,
-    /// Whether backward reads the values.
+    /// Access of backward to the values.
     pub(crate) in_backward: InBackward,
 }
 

@@ -23,15 +23,15 @@ use super::shapes::Shapes;
 /// partial over it.
 ///
 /// It holds for all such functions. Code that is generic in dims states it as a bound:
-/// `where Gate: Applicable<((B, S, H),), ((H,),)>`.
-pub trait Applicable<I: Shapes, P: Shapes> {
+/// `where Gate: AppliesTo<((B, S, H),), ((H,),)>`.
+pub trait AppliesTo<I: Shapes, P: Shapes> {
     #[doc(hidden)]
     const SEAL: Seal;
 }
 
 type OutputUsage<F, I, P> = <<F as Function<I, P>>::Output as FunctionOutput>::Usage;
 
-impl<F: Function<I, P>, I: Shapes, P: Shapes> Applicable<I, P> for F
+impl<F: Function<I, P>, I: Shapes, P: Shapes> AppliesTo<I, P> for F
 where
     <OutputUsage<F, I, P> as UsageSet>::Verdict:
         OneDimPerAxis<<F::Output as FunctionOutput>::Shape>,
@@ -54,7 +54,7 @@ pub fn apply<F, X: FunctionInputs, W: FunctionParams>(
     params: W,
 ) -> <F as Function<X::Shapes, W::Shapes>>::Output
 where
-    F: Function<X::Shapes, W::Shapes> + Applicable<X::Shapes, W::Shapes>,
+    F: Function<X::Shapes, W::Shapes> + AppliesTo<X::Shapes, W::Shapes>,
 {
     type Output<F, X, W> =
         <F as Function<<X as FunctionInputs>::Shapes, <W as FunctionParams>::Shapes>>::Output;

@@ -11,7 +11,7 @@ use super::operands::{OperandView, ResultView};
 use super::saved::SavedBuffers;
 use super::shapes::{PerOperand, Shapes};
 
-/// Arguments of [`Function::forward`](super::Function::forward).
+/// Arguments of [`Function::forward_pass`](super::Function::forward_pass).
 pub struct Forward<'a, I: Shapes, P: Shapes> {
     /// The inputs.
     pub inputs: PerOperand<I, OperandView<'a>>,
@@ -23,7 +23,7 @@ pub struct Forward<'a, I: Shapes, P: Shapes> {
     pub context: FunctionContext<'a>,
 }
 
-/// Arguments of [`Function::backward`](super::Function::backward).
+/// Arguments of [`Function::backward_pass`](super::Function::backward_pass).
 pub struct Backward<'a, I: Shapes, P: Shapes, S: SavedBuffers> {
     /// The inputs, if they are saved.
     pub inputs: PerOperand<I, OperandView<'a>>,
@@ -33,7 +33,7 @@ pub struct Backward<'a, I: Shapes, P: Shapes, S: SavedBuffers> {
     pub output: OperandView<'a>,
     /// The gradient of the output.
     pub output_gradient: OperandView<'a>,
-    /// What forward has saved.
+    /// Results that forward has saved.
     pub saved: S::Views<'a>,
     /// The gradients of the inputs, to be written.
     pub input_gradients: PerOperand<I, GradientTarget<'a>>,

@@ -50,10 +50,10 @@ pub trait Function<I: Shapes, P: Shapes = ()>: Send + Sync + 'static {
     }
 
     /// Writes the output.
-    fn forward(&self, call: Forward<'_, I, P>) -> Self::Saved;
+    fn forward_pass(&self, call: Forward<'_, I, P>) -> Self::Saved;
 
     /// Writes the gradients of inputs and parameters: each, unless it is not wanted.
-    fn backward(&self, call: Backward<'_, I, P, Self::Saved>);
+    fn backward_pass(&self, call: Backward<'_, I, P, Self::Saved>);
 }
 
 /// Operands of forward that backward reads.

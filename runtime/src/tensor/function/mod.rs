@@ -19,13 +19,13 @@
 //!         "shifted_cube"
 //!     }
 //!
-//!     fn forward(&self, call: Forward<'_, ((B, H),), ((H,),)>) {
+//!     fn forward_pass(&self, call: Forward<'_, ((B, H),), ((H,),)>) {
 //!         let Forward { inputs: [x], params: [shift], mut output, .. } = call;
 //!         let shift = shift.to_f32().into_iter().cycle();
 //!         output.write_f32(&x.to_f32().iter().zip(shift).map(|(x, s)| x.powi(3) + s).collect::<Vec<_>>());
 //!     }
 //!
-//!     fn backward(&self, call: Backward<'_, ((B, H),), ((H,),), ()>) {
+//!     fn backward_pass(&self, call: Backward<'_, ((B, H),), ((H,),), ()>) {
 //!         let Backward { inputs: [x], output_gradient: dy, input_gradients: [dx], param_gradients: [dshift], .. } = call;
 //!         let (x, dy) = (x.to_f32(), dy.to_f32());
 //!         if let Some(mut dx) = dx.target() {
@@ -68,7 +68,7 @@ mod recorded;
 mod saved;
 mod shapes;
 
-pub use apply::{Applicable, apply};
+pub use apply::{AppliesTo, apply};
 pub use calls::{Backward, Forward, FunctionContext};
 pub use definition::{BackwardReads, Function};
 pub use gradient_target::GradientTarget;

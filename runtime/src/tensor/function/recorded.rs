@@ -41,7 +41,7 @@ where
         let mut result = rank.alloc(local_len(&self.output));
         let check = FirstCall::new::<Self>(rank, path, "forward", vec![result.len()]);
         check.mark_unwritten(&mut result);
-        let saved = self.function.forward(Forward {
+        let saved = self.function.forward_pass(Forward {
             inputs: views::<I::Count>(input, &self.inputs, |i| Some(inputs.as_ref()[i].view())),
             params: views::<P::Count>(param, &self.params, |i| Some(params.as_ref()[i])),
             output: ResultView { view: result.view_mut(), extents: &self.output, rank },
@@ -75,7 +75,7 @@ where
         input_gradients.mark_unwritten(&check);
         param_gradients.mark_unwritten(&check);
         let result = |role, view| OperandView { view, extents: &self.output, name: name(role) };
-        self.function.backward(Backward {
+        self.function.backward_pass(Backward {
             inputs: views::<I::Count>(name("input"), &self.inputs, |i| {
                 data.as_ref()[i].as_ref().map(|data| data.view())
             }),
