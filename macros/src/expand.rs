@@ -1,5 +1,6 @@
 //! Code generation, which cannot fail: mistakes were reported before.
 
+mod describe;
 pub mod forward;
 pub mod model;
 pub mod stages;

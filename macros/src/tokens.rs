@@ -191,6 +191,14 @@ impl Text {
     }
 }
 
+/// Writes the text as an `Option` of a string literal.
+pub fn option(text: Option<String>) -> TokenStream {
+    match text {
+        Some(text) => quote::quote!(::core::option::Option::Some(#text)),
+        None => quote::quote!(::core::option::Option::None),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use quote::quote;

@@ -116,7 +116,7 @@ fn dropout_has_the_bits_of_one_rank() {
     }
 }
 
-/// A schedule of one's own: micro-batch 1 goes before micro-batch 0 on the first stage's backward.
+/// A user-defined schedule, in which the backward of micro-batch 1 comes before that of micro-batch 0.
 #[test]
 fn schedules_from_files_run() {
     let case = Case { batch: 2, ..DEEP };

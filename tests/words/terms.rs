@@ -33,7 +33,6 @@ pub const RETIRED: &[(&str, &str)] = &[
     ("meeting", "`rendezvous`"),
     ("meetings", "`rendezvous`"),
     ("attendance", "`rendezvous`"),
-    ("visitor", "`participant`"),
     ("roster", "`process group`"),
     ("own thread", "`main thread`"),
     ("element wise", "`elementwise`"),

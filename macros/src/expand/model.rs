@@ -6,11 +6,11 @@ use syn::ext::IdentExt;
 use syn::{Fields, Generics, Ident, Item, Type, WherePredicate, parse_quote};
 
 use crate::attr::recompute::{Grouping, Recompute};
-use crate::attr::sharded::{Cut, Sharded};
+use crate::attr::sharded::Cut;
 use crate::attr::{FieldPath, Runtime, Tied};
-use crate::expand::stages;
+use crate::expand::{describe, stages};
 use crate::model::{Field, Model, StripAttributes, name_and_generics};
-use crate::tokens::{ends, relocated, shown};
+use crate::tokens::{ends, option, relocated};
 
 /// Writes the struct with its sharded field types, and the impls that build and describe it.
 ///
@@ -24,7 +24,7 @@ use crate::tokens::{ends, relocated, shown};
 pub fn expand(model: &Model) -> TokenStream {
     let item = sharded_struct(model);
     let build = build_impl(model);
-    let describe = model_impl(model);
+    let describe = describe::model_impl(model);
     let recompute = recompute_impl(model);
     let stages = stages::pipeline_model_impl(model);
     let boundaries = stages::boundary_check(model);
@@ -290,31 +290,6 @@ fn save_probe(model: &Model, field: &Field) -> Option<TokenStream> {
     })
 }
 
-/// Writes the `Model` impl.
-///
-/// ```text
-/// impl Model for Mlp {
-///     fn describe() -> ModelDescription {
-///         ModelDescription { name: "Mlp", fields: &[FieldDescription { name: "up", .. }] }
-///     }
-/// }
-/// ```
-fn model_impl(model: &Model) -> TokenStream {
-    let (private, name) = (private(model), &model.item.ident);
-    let generics = generics_that_build(model);
-    let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
-    let model_name = name.unraw().to_string();
-    let fields = model.fields.iter().map(|field| describe_field(&private, field));
-    quote! {
-        #[automatically_derived]
-        impl #impl_generics #private::Model for #name #ty_generics #where_clause {
-            fn describe() -> #private::ModelDescription {
-                #private::ModelDescription { name: #model_name, fields: &[#(#fields)*] }
-            }
-        }
-    }
-}
-
 /// Writes the `Recompute` impl.
 ///
 /// ```text
@@ -338,41 +313,13 @@ fn recompute_impl(model: &Model) -> TokenStream {
     }
 }
 
-fn describe_field(private: &TokenStream, field: &Field) -> TokenStream {
-    let cfgs = &field.cfgs;
-    let name = field.name.unraw().to_string();
-    let ty = shown(&field.ty);
-    let sharded = option(field.sharded.as_ref().map(Sharded::shown));
-    let tied = option(field.tied.as_ref().map(|tied| tied.path.dotted()));
-    let recompute = option(field.recompute.as_ref().map(Recompute::shown));
-    let stage = stages::describe_stage(private, field.stage.as_ref());
-    quote! {
-        #(#cfgs)*
-        #private::FieldDescription {
-            name: #name,
-            ty: #ty,
-            sharded: #sharded,
-            tied: #tied,
-            recompute: #recompute,
-            stage: #stage,
-        },
-    }
-}
-
-fn option(text: Option<String>) -> TokenStream {
-    match text {
-        Some(text) => quote!(::core::option::Option::Some(#text)),
-        None => quote!(::core::option::Option::None),
-    }
-}
-
-fn private(model: &Model) -> TokenStream {
+pub(super) fn private(model: &Model) -> TokenStream {
     model.runtime.private(Span::call_site())
 }
 
 /// Returns the struct's generics with a `Build` bound for every field whose type depends on them. A field under `cfg`
 /// gets no bound, as predicates take no attributes on stable Rust.
-fn generics_that_build(model: &Model) -> Generics {
+pub(super) fn generics_that_build(model: &Model) -> Generics {
     let mut generics = model.item.generics.clone();
     let params = parameters(&generics);
     let private = private(model);

@@ -17,6 +17,7 @@ mod model_stages;
 mod partition;
 mod plan;
 mod plan_stages;
+mod rank_stages;
 mod ties;
 
 #[cfg(test)]

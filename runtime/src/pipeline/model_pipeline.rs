@@ -2,38 +2,28 @@
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
-use std::rc::Rc;
 
 use crate::comm::CommError;
-use crate::layout::{AxisId, AxisSet, Dims};
-use crate::nn::{
-    Built, ChainPart, Module, PartInput, PartOutput, Sizes, StageData, describe_chain, forward_part,
-};
-use crate::schedule::{Compute, Message, Schedule};
+use crate::layout::{AxisId, Dims};
+use crate::nn::{Built, Module, PartOutput, Sizes};
+use crate::schedule::{Message, Schedule};
 use crate::tensor::{
-    Gradients, Loss, Metric, Part, PartKind, Pending, Rank, SegmentData, Unit, data_of_parts, fail,
-    parts_of,
+    Gradients, Loss, Metric, Part, PartKind, Pending, Rank, SegmentData, fail, parts_of,
 };
 
 use super::boundary::{BoundaryShape, boundary_of, kinds_of};
 use super::model_stages::ModelStages;
+use super::rank_stages::{PP, RankStages};
 use super::{
     ExecutorError, MessagePart, MessageWait, PipelineExecutor, StagePlan, sum_tied_gradients,
 };
-
-pub(super) const PP: AxisSet = AxisSet::of(AxisId::Pp);
 
 /// The stages of a model on this rank, and the schedule that runs them.
 pub struct Pipeline {
     rank: Rank,
     sizes: Sizes,
     schedule: Schedule,
-    /// The part of the chain that each stage runs.
-    stages: Vec<ChainPart>,
-    /// Kinds of the parts that cross the boundary after each stage but the last.
-    boundaries: Vec<Vec<PartKind>>,
-    /// Units whose gradients are complete after the weight gradients of a stage for a micro-batch.
-    completed: HashMap<(usize, usize), Vec<Rc<Unit>>>,
+    stages: RankStages,
     /// Created in the first step, from the shapes of its input.
     executor: OnceCell<PipelineExecutor>,
     /// Created in the first evaluation.
@@ -63,31 +53,11 @@ impl Pipeline {
         plan: &StagePlan,
         schedule: &Schedule,
     ) -> Pipeline {
-        assert_eq!(schedule.placement, plan.placement(), "the stages of the schedule and the plan");
-        let chain = describe_chain(&built.model).expect("a plan is of a model with stages");
-        let fields = &chain.fields;
-        let start = |field: usize| fields[..field].iter().map(|f| f.n_elements()).sum::<usize>();
-        let elements = |stage: usize| {
-            let links = plan.links_of_stage(stage);
-            let (first, last) = (links.first(), links.last());
-            let (first, last) = first.zip(last).expect("each stage has a field");
-            start(first.link) + first.layers.start..start(last.link) + last.layers.end
-        };
-        let stages = (0..plan.stage_count()).map(|stage| chain.part(elements(stage))).collect();
-        let boundary = |stage: usize| {
-            let links = plan.links_of_stage(stage);
-            let last = links.last().expect("each stage has a field");
-            fields[last.link].output.clone()
-        };
-        let boundaries = (0..plan.stage_count() - 1).map(boundary).collect();
-        let position = rank.position(PP);
         Pipeline {
             rank: rank.clone(),
             sizes: sizes.clone(),
             schedule: schedule.clone(),
-            stages,
-            boundaries,
-            completed: completed_units(&built.units, schedule, position),
+            stages: RankStages::new(rank, built, plan, schedule),
             executor: OnceCell::new(),
             evaluator: OnceCell::new(),
         }
@@ -117,7 +87,7 @@ impl Pipeline {
             self.message_parts(&shapes[message.micro_batch()], message)
         })?;
         let mut work = ModelStages {
-            pipeline: self,
+            stages: &self.stages,
             model,
             inputs: &inputs,
             boundaries: &shapes,
@@ -146,7 +116,7 @@ impl Pipeline {
         let kinds = kinds_of::<M::In>();
         let input = parts_of(input);
         let shapes = self.boundary_shapes(&kinds, &input);
-        let rank = self.rank_of_input(&input);
+        let rank = self.stages.rank_of_input(&input);
         let parts = |message| self.message_parts(&shapes, message);
         let executor = self.executor(&self.evaluator, parts)?;
         self.rank.evaluate(|| {
@@ -157,7 +127,7 @@ impl Pipeline {
                     None => input.clone(),
                     Some(before) => shapes[before].parts_of_buffers(&rank, buffers),
                 };
-                let sent = match self.forward_stage(model, stage, parts) {
+                let sent = match self.stages.forward_stage(model, stage, parts) {
                     PartOutput::Boundary(data) => data.parts,
                     PartOutput::Model(result) => {
                         output = Some(result);
@@ -178,40 +148,13 @@ impl Pipeline {
         shape.rank_of(&shape.coordinates(0).with(AxisId::Pp, last))
     }
 
-    /// Computes the output of a stage.
-    pub(super) fn forward_stage<M: Module<In: SegmentData>>(
-        &self,
-        model: &M,
-        stage: usize,
-        input: Vec<Part>,
-    ) -> PartOutput<M::Out> {
-        let model_input: M::In;
-        let input = if stage == 0 {
-            model_input = data_of_parts(input);
-            PartInput::Model(&model_input)
-        } else {
-            PartInput::Boundary(StageData { parts: input })
-        };
-        forward_part(model, &self.stages[stage], input)
-    }
-
-    /// Returns the units whose gradients are complete after the weight gradients of a stage for a micro-batch.
-    pub(super) fn completed_units(&self, stage: usize, micro_batch: usize) -> &[Rc<Unit>] {
-        self.completed.get(&(stage, micro_batch)).map_or(&[], Vec::as_slice)
-    }
-
-    /// Returns the rank of an input, which refers to its micro-batch.
-    pub(super) fn rank_of_input(&self, input: &[Part]) -> Rank {
-        input.first().map_or(&self.rank, Part::rank).clone()
-    }
-
     /// Returns the shape of the boundary after each stage but the last, for an input of the model.
     fn boundary_shapes(&self, input_kinds: &[PartKind], input: &[Part]) -> Vec<BoundaryShape> {
-        let rank = self.rank_of_input(input);
+        let rank = self.stages.rank_of_input(input);
         let shape = |kinds: &Vec<PartKind>| {
             BoundaryShape::new(&rank, kinds, (input_kinds, input), &self.sizes)
         };
-        self.boundaries.iter().map(shape).collect()
+        self.stages.boundaries().iter().map(shape).collect()
     }
 
     fn message_parts(&self, shapes: &[BoundaryShape], message: Message) -> Vec<MessagePart> {
@@ -231,25 +174,4 @@ impl Pipeline {
         let executor = PipelineExecutor::new(comms, allocator, &self.schedule, parts)?;
         Ok(cell.get_or_init(|| executor))
     }
-}
-
-/// Returns the units that are complete after each computation of weight gradients of the rank at `position`: those whose
-/// last weight gradients it computes.
-fn completed_units(
-    units: &[Rc<Unit>],
-    schedule: &Schedule,
-    position: usize,
-) -> HashMap<(usize, usize), Vec<Rc<Unit>>> {
-    let actions = schedule.ranks[position].iter().flat_map(|action| action.computes());
-    let weights: Vec<&Compute> =
-        actions.filter(|compute| compute.work.gives_weight_gradients()).collect();
-    let mut completed: HashMap<(usize, usize), Vec<Rc<Unit>>> = HashMap::new();
-    for unit in units {
-        let owners = unit.owners().expect("the stages of a model have owners");
-        let is_of_unit = |compute: &&&Compute| owners.stages().contains(&compute.stage);
-        let last = weights.iter().rev().find(is_of_unit);
-        let last = last.expect("a verified schedule computes each stage");
-        completed.entry((last.stage, last.micro_batch)).or_default().push(Rc::clone(unit));
-    }
-    completed
 }

@@ -14,14 +14,14 @@ use crate::tensor::{
 
 use super::StageWork;
 use super::boundary::BoundaryShape;
-use super::model_pipeline::{PP, Pipeline};
+use super::rank_stages::{PP, RankStages};
 
 /// Computes the loss of a micro-batch, given by its index, from the output of the model.
 pub(super) type LossFn<'a, M, S> = dyn FnMut(&M, &<M as Module>::Out, usize) -> Loss<S> + 'a;
 
 /// One training step of the stages of a rank.
 pub(super) struct ModelStages<'a, M: Module, S> {
-    pub pipeline: &'a Pipeline,
+    pub stages: &'a RankStages,
     pub model: &'a M,
     /// The parts of each micro-batch's input.
     pub inputs: &'a [Vec<Part>],
@@ -64,7 +64,7 @@ impl<M: Module<In: SegmentData>, S: Dims> ModelStages<'_, M, S> {
         let weights = if is_deferred {
             WeightGradients::Deferred
         } else {
-            WeightGradients::Now { complete: self.pipeline.completed_units(stage, micro_batch) }
+            WeightGradients::Now { complete: self.stages.completed_units(stage, micro_batch) }
         };
         let (gradients, deferred) =
             pass.backward(self.gradients.backward_pass(), output_gradients, weights);
@@ -105,14 +105,14 @@ impl<M: Module<In: SegmentData>, S: Dims> StageWork for ModelStages<'_, M, S> {
         input: Vec<Arc<Buffer>>,
     ) -> Result<Vec<Arc<Buffer>>, CommError> {
         let model_input = &self.inputs[micro_batch];
-        let rank = self.pipeline.rank_of_input(model_input);
+        let rank = self.stages.rank_of_input(model_input);
         let input = match stage.checked_sub(1) {
             None => model_input.clone(),
             Some(before) => self.boundaries[micro_batch][before].parts_of_buffers(&rank, input),
         };
         let mut output = None;
         let (sent, pass) = MicrobatchPass::record(&rank, &input, |parts| {
-            match self.pipeline.forward_stage(self.model, stage, parts) {
+            match self.stages.forward_stage(self.model, stage, parts) {
                 PartOutput::Boundary(data) => data.parts,
                 PartOutput::Model(result) => {
                     output = Some(result);
@@ -145,7 +145,7 @@ impl<M: Module<In: SegmentData>, S: Dims> StageWork for ModelStages<'_, M, S> {
     fn backward_weight(&mut self, stage: usize, micro_batch: usize) -> Result<(), CommError> {
         let deferred = self.deferred.remove(&(stage, micro_batch));
         let deferred = deferred.expect("a verified schedule runs the input part first");
-        deferred.run(self.pipeline.completed_units(stage, micro_batch));
+        deferred.run(self.stages.completed_units(stage, micro_batch));
         Ok(())
     }
 

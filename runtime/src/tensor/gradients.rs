@@ -87,9 +87,9 @@ impl Unsummed for Pending {}
 pub struct Gradients<State> {
     rank: Rank,
     /// The backward pass whose units hold the gradients.
-    pass: Rc<BackwardPass>,
+    pub(super) pass: Rc<BackwardPass>,
     /// Elements that the losses count on this rank, by the axes over which the counts are still to be summed.
-    counts: BTreeMap<AxisSet, u64>,
+    pub(super) counts: BTreeMap<AxisSet, u64>,
     /// Factor of the numbers in the buffers.
     scale: f32,
     state: PhantomData<State>,
@@ -104,7 +104,7 @@ impl<State> Gradients<State> {
         Gradients { rank: rank.with_whole_batch(), pass, counts, scale: 1.0, state: PhantomData }
     }
 
-    fn with_state<Other>(self) -> Gradients<Other> {
+    pub(super) fn with_state<Other>(self) -> Gradients<Other> {
         let Gradients { rank, pass, counts, scale, .. } = self;
         Gradients { rank, pass, counts, scale, state: PhantomData }
     }
@@ -123,39 +123,16 @@ impl Gradients<Accumulating> {
         units: Option<&[Rc<Unit>]>,
         line: &'static Location<'static>,
     ) -> Gradients<Accumulating> {
-        let rank = losses.rank().clone();
+        Gradients::of_backward(losses.rank().clone(), units, line)
+    }
+
+    pub(super) fn of_backward(
+        rank: Rank,
+        units: Option<&[Rc<Unit>]>,
+        line: &'static Location<'static>,
+    ) -> Gradients<Accumulating> {
         let pass = BackwardPass::new(&rank, line, units);
         Gradients { rank, pass, counts: BTreeMap::new(), scale: 1.0, state: PhantomData }
-    }
-
-    /// Begins the gradients of a step that consists of [`ForwardPass`](super::ForwardPass)es: the backward of each adds to
-    /// them.
-    #[track_caller]
-    pub fn of_passes(rank: &Rank) -> Gradients<Accumulating> {
-        let rank = rank.with_whole_batch();
-        let pass = BackwardPass::new(&rank, Location::caller(), None);
-        Gradients { rank, pass, counts: BTreeMap::new(), scale: 1.0, state: PhantomData }
-    }
-
-    /// Begins the gradients of a step whose losses, shaped `S`, are computed by one rank along the axes `along` only.
-    #[track_caller]
-    pub(crate) fn of_stages<S: Dims>(rank: &Rank, along: AxisSet) -> Gradients<Accumulating> {
-        let mut gradients = Gradients::of_passes(rank);
-        gradients.counts.insert(S::VARIES.or(along), 0);
-        gradients
-    }
-
-    /// Returns the gradients after the last [`ForwardPass`](super::ForwardPass), with which all units were complete.
-    ///
-    /// # Panics
-    /// If a unit was listed as complete with no pass, so that its gradient would not be reduced over the ranks, or weight
-    /// gradients were deferred and not computed.
-    #[track_caller]
-    pub fn complete(self) -> Gradients<Pending> {
-        self.pass.check_valid();
-        self.pass.check_no_deferred();
-        self.pass.check_complete();
-        self.with_state()
     }
 
     /// Accumulates the gradient of a micro-batch that is not the last one.
@@ -193,20 +170,6 @@ impl Gradients<Accumulating> {
         }
         run_backward(&self.rank, &self.pass, roots, last);
         self.with_state()
-    }
-}
-
-impl Gradients<Accumulating> {
-    /// Adds the elements that further losses count on this rank.
-    pub(crate) fn add_counts(&mut self, counts: BTreeMap<AxisSet, u64>) {
-        for (axes, count) in counts {
-            *self.counts.entry(axes).or_default() += count;
-        }
-    }
-
-    /// Returns the backward pass whose units hold the gradients.
-    pub(crate) fn backward_pass(&self) -> &Rc<BackwardPass> {
-        &self.pass
     }
 }
 

@@ -13,6 +13,7 @@ mod losses;
 mod metric;
 mod operators;
 mod partial;
+mod pass_gradients;
 mod reduce;
 mod scalar;
 mod segment_data;

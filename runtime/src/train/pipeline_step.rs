@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::pipeline::{Pipeline, PipelineStep};
+use crate::pipeline::{ExecutorError, Pipeline, PipelineStep};
 use crate::tensor::{Rank, Tokens};
 
 use super::LanguageModel;
 use super::micro_batch::{StepGradients, StepInput};
-use super::step::StepFailure;
 
 /// Times of one rank in a pipeline schedule.
 #[derive(Debug, Clone, Copy)]
@@ -30,13 +29,13 @@ pub struct ScheduledStep<S> {
 /// Runs forward and backward of all micro-batches by the schedule of `pipeline`. Every rank calls it.
 ///
 /// # Errors
-/// [`StepFailure::Pipeline`] in the first step, if ranks have different schedules or boundaries.
+/// In the first step, if ranks have different schedules or boundaries.
 pub fn run_schedule<M: LanguageModel>(
     pipeline: &Pipeline,
     rank: &Rank,
     model: &M,
     input: &StepInput<'_>,
-) -> Result<ScheduledStep<TokenDims<M>>, StepFailure> {
+) -> Result<ScheduledStep<TokenDims<M>>, ExecutorError> {
     // Every rank reads the tokens and targets of its data rank, so none are sent.
     let (mut tokens, mut targets) = (Vec::new(), Vec::new());
     for micro_batch in input.micro_batches() {
@@ -48,7 +47,7 @@ pub fn run_schedule<M: LanguageModel>(
     let step = pipeline.run_step(model, &tokens, |model, output, micro_batch| {
         model.loss_of_output(output, &targets[micro_batch])
     });
-    let PipelineStep { losses, gradients, wait } = step.map_err(StepFailure::Pipeline)?;
+    let PipelineStep { losses, gradients, wait } = step?;
     let times = ScheduleTimes { elapsed: start.elapsed(), waited: wait.total() };
     Ok(ScheduledStep { gradients: StepGradients { losses, gradients }, times })
 }

@@ -68,7 +68,7 @@ pub fn train_step<M: LanguageModel>(
     let (StepGradients { losses, gradients }, pipeline_times) = match pipeline {
         Some(pipeline) => {
             let ScheduledStep { gradients, times } =
-                run_schedule(pipeline, rank, &built.model, input)?;
+                run_schedule(pipeline, rank, &built.model, input).map_err(StepFailure::Pipeline)?;
             (gradients, Some(times))
         }
         None => (accumulate_gradients(rank, &built.model, graphs, input), None),

@@ -27,7 +27,7 @@ struct AddingStages {
     weights: HashMap<usize, Arc<Buffer>>,
 }
 
-fn addend(stage: usize) -> f32 {
+fn term(stage: usize) -> f32 {
     10.0 * (stage + 1) as f32
 }
 
@@ -54,7 +54,7 @@ impl AddingStages {
         let gradient = match gradients {
             [gradient] => gradient,
             _ => {
-                output = self.sum(&[input, &self.filled(addend(at.0))]);
+                output = self.sum(&[input, &self.filled(term(at.0))]);
                 &output
             }
         };
@@ -81,7 +81,7 @@ impl StageWork for AddingStages {
         mut input: Vec<Arc<Buffer>>,
     ) -> Result<Vec<Arc<Buffer>>, CommError> {
         let input = input.pop().unwrap_or_else(|| self.filled((micro_batch + 1) as f32));
-        let output = self.sum(&[&input, &self.filled(addend(stage))]);
+        let output = self.sum(&[&input, &self.filled(term(stage))]);
         self.saved.insert((stage, micro_batch), input);
         Ok((stage + 1 < self.stages).then_some(output).into_iter().collect())
     }
@@ -132,7 +132,7 @@ fn reference(stages: usize) -> Vec<f32> {
     let mut weights = vec![0.0; stages];
     for micro_batch in 0..MICRO_BATCHES {
         let mut inputs = vec![(micro_batch + 1) as f32];
-        (0..stages).for_each(|stage| inputs.push(inputs[stage] + addend(stage)));
+        (0..stages).for_each(|stage| inputs.push(inputs[stage] + term(stage)));
         let mut gradient = inputs[stages];
         for stage in (0..stages).rev() {
             gradient += inputs[stage];

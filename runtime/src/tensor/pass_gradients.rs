@@ -1,0 +1,53 @@
+//! Gradients of a step that consists of forward passes whose backward runs later.
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::rc::Rc;
+
+use crate::context::Rank;
+use crate::fsdp::BackwardPass;
+use crate::layout::{AxisSet, Dims};
+
+use super::{Accumulating, Gradients, Pending};
+
+impl Gradients<Accumulating> {
+    /// Begins the gradients of a step that consists of [`ForwardPass`](super::ForwardPass)es: the backward of each adds to
+    /// them.
+    #[track_caller]
+    pub fn of_passes(rank: &Rank) -> Gradients<Accumulating> {
+        Gradients::of_backward(rank.with_whole_batch(), None, Location::caller())
+    }
+
+    /// Begins the gradients of a step whose losses, shaped `S`, are computed by one rank along the axes `along` only.
+    #[track_caller]
+    pub(crate) fn of_stages<S: Dims>(rank: &Rank, along: AxisSet) -> Gradients<Accumulating> {
+        let mut gradients = Gradients::of_passes(rank);
+        gradients.counts.insert(S::VARIES.or(along), 0);
+        gradients
+    }
+
+    /// Returns the gradients after the last [`ForwardPass`](super::ForwardPass), with which all units were complete.
+    ///
+    /// # Panics
+    /// If a unit was listed as complete with no pass, so that its gradient would not be reduced over the ranks, or weight
+    /// gradients were deferred and not computed.
+    #[track_caller]
+    pub fn complete(self) -> Gradients<Pending> {
+        self.pass.check_valid();
+        self.pass.check_no_deferred();
+        self.pass.check_complete();
+        self.with_state()
+    }
+
+    /// Adds the elements that further losses count on this rank.
+    pub(crate) fn add_counts(&mut self, counts: BTreeMap<AxisSet, u64>) {
+        for (axes, count) in counts {
+            *self.counts.entry(axes).or_default() += count;
+        }
+    }
+
+    /// Returns the backward pass whose units hold the gradients.
+    pub(crate) fn backward_pass(&self) -> &Rc<BackwardPass> {
+        &self.pass
+    }
+}
