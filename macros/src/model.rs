@@ -3,6 +3,7 @@
 //! Every node keeps its tokens, so that errors are shown at the source of the mistake. Lowering reports syntax without
 //! a meaning; `check` reports violated rules.
 
+use proc_macro2::{Span, TokenStream};
 use syn::punctuated::Punctuated;
 use syn::visit_mut::VisitMut;
 use syn::{
@@ -47,6 +48,11 @@ pub struct Field {
 }
 
 impl Model {
+    /// Returns the path of the items that expansions refer to.
+    pub fn private(&self) -> TokenStream {
+        self.runtime.private(Span::call_site())
+    }
+
     /// Reads a struct with `#[model]`; reports an error if the item is not a struct with named fields.
     pub fn lower(cx: &Ctxt, runtime: Runtime, item: &Item) -> Option<Self> {
         let Item::Struct(item) = item else {

@@ -26,9 +26,8 @@ pub fn expand(model: &Model) -> TokenStream {
     let build = build_impl(model);
     let describe = model_impl(model);
     let recompute = recompute_impl(model);
-    let stages = stages::pipeline_model_impl(model);
-    let boundaries = stages::boundary_check(model);
-    quote!(#item #build #describe #recompute #stages #boundaries)
+    let stages = stages::expand(model);
+    quote!(#item #build #describe #recompute #stages)
 }
 
 /// Writes the fallback of an invalid model: the item without our attributes, and stand-in impls.
@@ -159,7 +158,7 @@ fn style_type(private: &TokenStream, cut: &Cut, span: Span) -> TokenStream {
 /// }
 /// ```
 fn build_impl(model: &Model) -> TokenStream {
-    let (private, name) = (private(model), &model.item.ident);
+    let (private, name) = (model.private(), &model.item.ident);
     let builder = Ident::new("builder", Span::mixed_site());
     let generics = generics_that_build(model);
     let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
@@ -191,7 +190,7 @@ fn build_impl(model: &Model) -> TokenStream {
 /// error there.
 fn build_field(model: &Model, builder: &Ident, field: &Field) -> TokenStream {
     let Field { name, ty, cfgs, .. } = field;
-    let private = private(model);
+    let private = model.private();
     let path = name.unraw().to_string();
     let mut child = quote!(&mut #private::Builder::field(#builder, #path));
     if field.sharded.as_ref().is_some_and(|sharded| sharded.fsdp.is_some()) {
@@ -300,7 +299,7 @@ fn save_probe(model: &Model, field: &Field) -> Option<TokenStream> {
 /// }
 /// ```
 fn model_impl(model: &Model) -> TokenStream {
-    let (private, name) = (private(model), &model.item.ident);
+    let (private, name) = (model.private(), &model.item.ident);
     let generics = generics_that_build(model);
     let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
     let model_name = name.unraw().to_string();
@@ -366,16 +365,12 @@ fn option(text: Option<String>) -> TokenStream {
     }
 }
 
-fn private(model: &Model) -> TokenStream {
-    model.runtime.private(Span::call_site())
-}
-
 /// Returns the struct's generics with a `Build` bound for every field whose type depends on them. A field under `cfg`
 /// gets no bound, as predicates take no attributes on stable Rust.
 fn generics_that_build(model: &Model) -> Generics {
     let mut generics = model.item.generics.clone();
     let params = parameters(&generics);
-    let private = private(model);
+    let private = model.private();
     let unconditional = model.fields.iter().filter(|field| field.cfgs.is_empty());
     let bounds: Vec<WherePredicate> = unconditional
         .map(|field| field_type(&model.runtime, field))

@@ -10,6 +10,13 @@ use crate::attr::pipeline_stage::PipelineStage;
 use crate::model::{Field, Model, is_stage_attribute};
 use crate::tokens::{ends, relocated};
 
+/// Writes the stages of a model, and the check of `#[pipeline_stage]` on the struct.
+pub fn expand(model: &Model) -> TokenStream {
+    let stages = pipeline_model_impl(model);
+    let boundaries = boundary_check(model);
+    quote!(#stages #boundaries)
+}
+
 /// Writes the visit of the stages, and the check that `forward` runs them.
 ///
 /// ```text
@@ -28,7 +35,7 @@ use crate::tokens::{ends, relocated};
 /// ```
 ///
 /// The call of each stage has the span of the field's type, where a broken boundary is an error.
-pub fn pipeline_model_impl(model: &Model) -> Option<TokenStream> {
+fn pipeline_model_impl(model: &Model) -> Option<TokenStream> {
     let is_stage = |field: &&Field| field.stage.as_ref().is_some_and(|stage| !stage.last);
     let last = model.fields.iter().rfind(is_stage)?;
     let name = &model.item.ident;
@@ -122,7 +129,7 @@ fn stand_in(runtime: &Runtime, name: &Ident, generics: &Generics) -> TokenStream
 }
 
 /// Writes the check of `#[pipeline_stage]` on the struct: its input and output can cross between stages.
-pub fn boundary_check(model: &Model) -> Option<TokenStream> {
+fn boundary_check(model: &Model) -> Option<TokenStream> {
     model.stage_check.as_ref().filter(|_| model.stages_are_valid)?;
     let name = &model.item.ident;
     let private = model.runtime.private(name.span());
