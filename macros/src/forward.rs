@@ -87,7 +87,7 @@ impl Forward {
     }
 }
 
-/// Gives a body to each `fn forward(..) -> Out;` in an impl block, also to a misspelled one, so that the block is valid
+/// Adds a body to each `fn forward(..) -> Out;` in an impl block, also to a misspelled one, so that the block is valid
 /// Rust. Returns their indices.
 pub fn complete_bodies(item: &mut Item) -> Vec<usize> {
     let Item::Impl(item) = item else { return Vec::new() };
