@@ -118,6 +118,8 @@ impl CudaKernel {
                 "CUDA kernel `{name}` takes `{param}` as argument {index}, but is launched with `{}`",
                 arg.param()
             );
+        }
+        for (index, arg) in args.iter().enumerate() {
             assert!(
                 arg.is_scalar() || arg.is_on_device(),
                 "CUDA kernel `{name}` is launched with argument {index} in memory of the host"
