@@ -11,7 +11,7 @@ const SMALL: &str =
 fn a_gpt2_trains_as_in_pytorch_on_every_mesh() {
     let workspace = Workspace::new();
     for (case, meshes) in [
-        ("gpt2", &["1", "tp=4", "dp=2,tp=2", "fsdp=2,tp=2"][..]),
+        ("gpt2", &["1", "tp=4", "dp=2,tp=2", "fsdp=2,tp=2", "pp=2,fsdp=2"][..]),
         ("gpt2_masked_sharded", &["dp=2,fsdp=2", "fsdp=4 --recompute full"]),
     ] {
         let (line, expected) = reference(case);

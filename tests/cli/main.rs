@@ -2,6 +2,7 @@
 
 mod families;
 mod faults;
+mod pipelines;
 mod refusals;
 mod reports;
 mod saving;

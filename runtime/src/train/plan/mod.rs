@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::hf::{HfFolder, HfFormat};
 use crate::data::{Dataset, Tokenizer};
-use crate::nn::Sizes;
+use crate::nn::{RecomputeOverride, Sizes};
 use crate::state_dict::HfMapping;
 use crate::tensor::ParamRef;
 
@@ -83,6 +83,10 @@ impl Plan {
         }
         let pipeline = PipelinePlan::open::<M>(&config, &sizes)?;
         let kept = kept_activations(&config, &built);
+        let recomputes = kept != KeptActivations::As(RecomputeOverride::Off);
+        for warning in pipeline.iter().flat_map(|plan| plan.warnings(&config, recomputes)) {
+            say(&format!("warning: {warning}"));
+        }
         let parts = model_parts(&config, &outline, pipeline.as_ref(), &built);
         let memory = MemoryPlan::of_parts(&config, &outline, kept, &parts, available);
         memory.check(&config, available)?;

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use crate::layout::AxisId;
 use crate::nn::{Built, Sizes};
 use crate::pipeline::StagePlan;
-use crate::schedule::{Costs, Verified, simulate};
-use crate::tensor::Unit;
+use crate::schedule::{Action, Costs, Peak, Verified, Work, simulate};
+use crate::tensor::{Unit, ZeroStage};
 use crate::train::config::{Config, ScheduleSource};
 use crate::train::{LanguageModel, Outline, Result};
 
@@ -36,10 +36,36 @@ impl PipelinePlan {
         Ok(Some(PipelinePlan { name: pipeline.schedule.clone(), verified, stages }))
     }
 
+    /// Returns what of the schedule has no effect with the run's settings, for warnings. `recomputes` is true if layers are
+    /// recomputed.
+    pub fn warnings(&self, config: &Config, recomputes: bool) -> Vec<String> {
+        let actions = || self.verified.lowered.ranks.iter().flatten();
+        let defers = actions()
+            .flat_map(|action| action.computes())
+            .any(|compute| compute.work == Work::BackwardWeight);
+        let obstacle = match (config.zero >= ZeroStage::Gradients, recomputes) {
+            (true, _) => Some("at ZeRO stages 2 and 3; use --zero 1, or --schedule 1f1b"),
+            (false, true) => Some("of recomputed layers; use --recompute none, or --schedule 1f1b"),
+            (false, false) => None,
+        };
+        let mut warnings = Vec::new();
+        if let (true, Some(obstacle)) = (defers, obstacle) {
+            warnings.push(format!("weight gradients are not deferred {obstacle}"));
+        }
+        let is_gather = |action: &Action| matches!(action, Action::Unshard(_) | Action::Reshard(_));
+        if actions().any(is_gather) {
+            warnings.push(
+                "UNSHARD and RESHARD have no effect: parameters are gathered one FSDP unit at a time"
+                    .to_owned(),
+            );
+        }
+        warnings.into_iter().map(|text| format!("--schedule {}: {text}", self.name)).collect()
+    }
+
     /// Returns the part of the model of each position along `pp`.
     pub fn model_parts<M>(&self, built: &Built<M>) -> Vec<ModelPart> {
         let placement = self.stages.placement();
-        let part = |(rank, peak): (usize, &crate::schedule::Peak)| {
+        let part = |(rank, peak): (usize, &Peak)| {
             let owned: Vec<Rc<Unit>> = self.stages.units_of_rank(built, rank);
             let stages = self.stages.stages_of_rank(rank);
             let layers = stages.iter().map(|stage| self.stages.layers_of_stage(*stage)).min();
