@@ -10,7 +10,19 @@ const PROGRAMS: [(&str, &[&str]); 4] = [
     ("tests/cli/main.rs", &[]),
     (
         "tests/main.rs",
-        &["build", "cli", "compare", "data", "lanes", "lib", "models", "run", "ui", "words"],
+        &[
+            "build",
+            "cli",
+            "compare",
+            "data",
+            "lanes",
+            "lib",
+            "models",
+            "pipeline_run",
+            "run",
+            "ui",
+            "words",
+        ],
     ),
 ];
 

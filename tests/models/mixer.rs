@@ -120,7 +120,8 @@ impl Mixer {
         let sum = gate.sum(Ffn).start_all_reduce();
         let mean = (gate.mean(Ffn) + (&gate * &gate).mean(Ffn)).all_reduce();
         let logits = self.head.logits(&x);
-        let penalty = (sum.wait().scale(0.1) + &mean * &mean).tanh().exp();
+        // Small, because the gradient of a saturated tanh is zero.
+        let penalty = (sum.wait().scale(0.01) + (&mean * &mean).scale(0.01)).tanh().exp();
         self.loss.forward(&logits, targets) + Loss::mean_of(&penalty)
     }
 }

@@ -5,7 +5,10 @@ use std::path::Path;
 
 use meshwright_tests::compare::Report;
 
-use super::{Run, SMALL};
+use super::Run;
+
+/// Flags of a model divisible by four, with a layer for each of four pipeline stages.
+const DEEP: &str = "--hidden 32 --heads 4 --kv-heads 4 --ffn 48 --layers 4";
 
 #[test]
 fn runs_resume_on_other_meshes_and_stages() {
@@ -31,11 +34,11 @@ fn runs_resume_on_other_meshes_and_stages() {
     for (mesh, sharding) in [REPLICATED, SHARDED, PIPELINED] {
         let run = Run::new();
         let saved = run.dir("saved");
-        let more = format!("{SMALL} --save-every 5 {sharding}");
+        let more = format!("{DEEP} --save-every 5 {sharding}");
         let whole = run.train(mesh, &more, &[("--save", saved.clone())]).unwrap();
         for (mesh, sharding) in others {
             let half = saved.join("step-00000005");
-            let rest = run.train(mesh, &format!("{SMALL} {sharding}"), &[("--resume", half)]);
+            let rest = run.train(mesh, &format!("{DEEP} {sharding}"), &[("--resume", half)]);
             let rest = rest.unwrap();
             report.scalars("loss", mesh, &rest.losses, &whole.losses[5..], 1e-6);
             report.scalars("gradient norm", mesh, &rest.grad_norms, &whole.grad_norms[5..], 1e-5);
@@ -49,11 +52,11 @@ fn runs_resume_on_other_meshes_and_stages() {
 fn bf16_checkpoints_reshard_unchanged() {
     let run = Run::new();
     let bf16 = |sharding: &str, steps: usize| {
-        format!("{SMALL} --dtype bf16 --micro-batches 2 --lr 0 --steps {steps} {sharding}")
+        format!("{DEEP} --dtype bf16 --micro-batches 2 --lr 0 --steps {steps} {sharding}")
     };
     // From here on the learning rate is zero: parameters are only resharded.
     let trained = run.dir("trained");
-    let first = format!("{SMALL} --dtype bf16 --steps 5 --zero 3");
+    let first = format!("{DEEP} --dtype bf16 --steps 5 --zero 3");
     run.train(
         "fsdp=2",
         &first,

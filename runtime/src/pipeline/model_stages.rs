@@ -45,7 +45,7 @@ pub(super) struct StagePass<Output> {
 
 impl<M: Module<In: SegmentData>, S: Dims> ModelStages<'_, M, S> {
     /// Runs the backward of a pass, which begins with the loss on the last stage.
-    fn run_backward(
+    fn backpropagate(
         &mut self,
         (stage, micro_batch): (usize, usize),
         output_gradients: Vec<Arc<Buffer>>,
@@ -98,7 +98,7 @@ fn over_stages(counts: BTreeMap<AxisSet, u64>) -> BTreeMap<AxisSet, u64> {
 impl<M: Module<In: SegmentData>, S: Dims> StageWork for ModelStages<'_, M, S> {
     type Error = CommError;
 
-    fn forward(
+    fn run_forward(
         &mut self,
         stage: usize,
         micro_batch: usize,
@@ -124,25 +124,25 @@ impl<M: Module<In: SegmentData>, S: Dims> StageWork for ModelStages<'_, M, S> {
         Ok(sent.iter().map(Part::buffer).collect())
     }
 
-    fn backward(
+    fn run_backward(
         &mut self,
         stage: usize,
         micro_batch: usize,
         output_gradients: Vec<Arc<Buffer>>,
     ) -> Result<Vec<Arc<Buffer>>, CommError> {
-        Ok(self.run_backward((stage, micro_batch), output_gradients, false))
+        Ok(self.backpropagate((stage, micro_batch), output_gradients, false))
     }
 
-    fn backward_input(
+    fn run_backward_input(
         &mut self,
         stage: usize,
         micro_batch: usize,
         output_gradients: Vec<Arc<Buffer>>,
     ) -> Result<Vec<Arc<Buffer>>, CommError> {
-        Ok(self.run_backward((stage, micro_batch), output_gradients, true))
+        Ok(self.backpropagate((stage, micro_batch), output_gradients, true))
     }
 
-    fn backward_weight(&mut self, stage: usize, micro_batch: usize) -> Result<(), CommError> {
+    fn run_backward_weight(&mut self, stage: usize, micro_batch: usize) -> Result<(), CommError> {
         let deferred = self.deferred.remove(&(stage, micro_batch));
         let deferred = deferred.expect("a verified schedule runs the input part first");
         deferred.run(self.stages.completed_units(stage, micro_batch));

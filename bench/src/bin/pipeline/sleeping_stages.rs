@@ -59,7 +59,7 @@ impl SleepingStages {
 impl StageWork for SleepingStages {
     type Error = BenchError;
 
-    fn forward(
+    fn run_forward(
         &mut self,
         stage: usize,
         _: usize,
@@ -68,7 +68,7 @@ impl StageWork for SleepingStages {
         self.sleep_units(1, stage + 1 == self.stages)
     }
 
-    fn backward(
+    fn run_backward(
         &mut self,
         stage: usize,
         _: usize,
@@ -77,7 +77,7 @@ impl StageWork for SleepingStages {
         self.sleep_units(2, stage == 0)
     }
 
-    fn backward_input(
+    fn run_backward_input(
         &mut self,
         stage: usize,
         _: usize,
@@ -86,7 +86,7 @@ impl StageWork for SleepingStages {
         self.sleep_units(1, stage == 0)
     }
 
-    fn backward_weight(&mut self, _: usize, _: usize) -> Result<(), BenchError> {
+    fn run_backward_weight(&mut self, _: usize, _: usize) -> Result<(), BenchError> {
         self.sleep_units(1, true).map(drop)
     }
 

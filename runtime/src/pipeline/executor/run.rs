@@ -120,10 +120,12 @@ impl PipelineExecutor {
         };
         let Compute { work: kind, stage, micro_batch } = compute;
         let output = self.link.traced(kind.letter(), (stage, micro_batch), || match kind {
-            Work::Forward => work.forward(stage, micro_batch, input),
-            Work::Backward => work.backward(stage, micro_batch, input),
-            Work::BackwardInput => work.backward_input(stage, micro_batch, input),
-            Work::BackwardWeight => work.backward_weight(stage, micro_batch).map(|()| Vec::new()),
+            Work::Forward => work.run_forward(stage, micro_batch, input),
+            Work::Backward => work.run_backward(stage, micro_batch, input),
+            Work::BackwardInput => work.run_backward_input(stage, micro_batch, input),
+            Work::BackwardWeight => {
+                work.run_backward_weight(stage, micro_batch).map(|()| Vec::new())
+            }
         })?;
         match compute.output_message(stages) {
             Some(message) => messages.put_output(message, &self.parts[&message], output),

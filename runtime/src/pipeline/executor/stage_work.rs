@@ -20,7 +20,7 @@ pub trait StageWork {
     type Error: From<CommError>;
 
     /// Runs the forward pass of a stage, and keeps what its backward pass needs.
-    fn forward(
+    fn run_forward(
         &mut self,
         stage: usize,
         micro_batch: usize,
@@ -28,7 +28,7 @@ pub trait StageWork {
     ) -> Result<Vec<Arc<Buffer>>, Self::Error>;
 
     /// Runs the whole backward pass of a stage, and returns the gradients of its input.
-    fn backward(
+    fn run_backward(
         &mut self,
         stage: usize,
         micro_batch: usize,
@@ -36,7 +36,7 @@ pub trait StageWork {
     ) -> Result<Vec<Arc<Buffer>>, Self::Error>;
 
     /// Runs the part of the backward pass that computes the gradients of the input, and returns these.
-    fn backward_input(
+    fn run_backward_input(
         &mut self,
         stage: usize,
         micro_batch: usize,
@@ -44,7 +44,7 @@ pub trait StageWork {
     ) -> Result<Vec<Arc<Buffer>>, Self::Error>;
 
     /// Runs the part of the backward pass that computes the gradients of weights.
-    fn backward_weight(&mut self, stage: usize, micro_batch: usize) -> Result<(), Self::Error>;
+    fn run_backward_weight(&mut self, stage: usize, micro_batch: usize) -> Result<(), Self::Error>;
 
     /// Gathers the sharded parameters of a stage, which stay gathered until [`reshard`](Self::reshard).
     fn unshard(&mut self, stage: usize) -> Result<(), Self::Error>;

@@ -74,7 +74,7 @@ impl AddingStages {
 impl StageWork for AddingStages {
     type Error = CommError;
 
-    fn forward(
+    fn run_forward(
         &mut self,
         stage: usize,
         micro_batch: usize,
@@ -86,18 +86,18 @@ impl StageWork for AddingStages {
         Ok((stage + 1 < self.stages).then_some(output).into_iter().collect())
     }
 
-    fn backward(
+    fn run_backward(
         &mut self,
         stage: usize,
         micro_batch: usize,
         gradients: Vec<Arc<Buffer>>,
     ) -> Result<Vec<Arc<Buffer>>, CommError> {
-        let of_input = self.backward_input(stage, micro_batch, gradients)?;
-        self.backward_weight(stage, micro_batch)?;
+        let of_input = self.run_backward_input(stage, micro_batch, gradients)?;
+        self.run_backward_weight(stage, micro_batch)?;
         Ok(of_input)
     }
 
-    fn backward_input(
+    fn run_backward_input(
         &mut self,
         stage: usize,
         micro_batch: usize,
@@ -108,7 +108,7 @@ impl StageWork for AddingStages {
         Ok((stage > 0).then_some(of_input).into_iter().collect())
     }
 
-    fn backward_weight(&mut self, stage: usize, micro_batch: usize) -> Result<(), CommError> {
+    fn run_backward_weight(&mut self, stage: usize, micro_batch: usize) -> Result<(), CommError> {
         let gradient = self.pending.remove(&(stage, micro_batch)).expect("an input part");
         self.weight_part((stage, micro_batch), &gradient);
         Ok(())

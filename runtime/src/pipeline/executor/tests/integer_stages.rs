@@ -170,7 +170,7 @@ fn address_of(buffers: &[Arc<Buffer>]) -> usize {
 impl StageWork for IntegerStages {
     type Error = TestError;
 
-    fn forward(
+    fn run_forward(
         &mut self,
         stage: usize,
         micro_batch: usize,
@@ -194,7 +194,7 @@ impl StageWork for IntegerStages {
         Ok(output)
     }
 
-    fn backward(
+    fn run_backward(
         &mut self,
         stage: usize,
         micro_batch: usize,
@@ -206,7 +206,7 @@ impl StageWork for IntegerStages {
         Ok(of_input)
     }
 
-    fn backward_input(
+    fn run_backward_input(
         &mut self,
         stage: usize,
         micro_batch: usize,
@@ -218,7 +218,7 @@ impl StageWork for IntegerStages {
         Ok(of_input)
     }
 
-    fn backward_weight(&mut self, stage: usize, micro_batch: usize) -> Result<(), TestError> {
+    fn run_backward_weight(&mut self, stage: usize, micro_batch: usize) -> Result<(), TestError> {
         self.advance(Compute::new(Work::BackwardWeight, stage, micro_batch), &[])?;
         let gradient = self.pending.remove(&(stage, micro_batch)).expect("an input part");
         self.weight_part((stage, micro_batch), gradient);
