@@ -36,7 +36,7 @@ pub(crate) enum CompletedUnits {
     None,
     /// All that hold gradients of the step.
     All,
-    /// Those listed, also if no gradient reached them.
+    /// The listed units, even if no gradient reached them.
     Listed(Vec<Rc<Unit>>),
 }
 

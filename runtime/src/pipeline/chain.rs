@@ -1,5 +1,7 @@
 //! The chain of a model's fields, and the points at which it can be cut into stages.
 
+use crate::nn::LayerCount;
+
 /// Chain of a model: the fields that `forward` runs one after the other, and those that loss and logits use after them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChainOutline {
@@ -20,15 +22,6 @@ pub struct LinkOutline {
     pub layers: Option<LayerCount>,
     /// Declared cost of the field, or of each of its layers; a layer of the first stack costs 1.
     pub cost: Option<f64>,
-}
-
-/// Number of layers of a stack.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LayerCount {
-    /// Name of the dim that counts the layers.
-    pub dim: String,
-    /// Number of layers.
-    pub count: usize,
 }
 
 /// Stage-cut point: a layer of a stack, or a field of a chain without stacks, at which a stage can begin.

@@ -26,7 +26,7 @@ mod ties;
 pub(crate) mod tests;
 
 pub use build::build_stages;
-pub use chain::{ChainOutline, CutPoint, LayerCount, LinkOutline};
+pub use chain::{ChainOutline, CutPoint, LinkOutline};
 pub use cut::{ParseStageCutError, StageCut};
 pub use executor::{ExecutorError, MessagePart, MessageWait, PipelineExecutor, StageWork};
 pub use model_pipeline::{Pipeline, PipelineStep};

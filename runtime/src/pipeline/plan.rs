@@ -52,8 +52,17 @@ pub fn cut_stages<M: Build>(
     chain: &ChainOutline,
     request: &StageRequest<'_>,
 ) -> Result<StagePlan, BuildError> {
-    let declared = declare::<M>(rank, sizes);
-    let flops = |path: &str| match &declared {
+    cut_declared(rank, chain, request, declare::<M>(rank, sizes).as_ref())
+}
+
+/// Cuts a model that is declared already, as [`cut_stages`] does.
+pub(super) fn cut_declared<M>(
+    rank: &Rank,
+    chain: &ChainOutline,
+    request: &StageRequest<'_>,
+    declared: Result<&Built<M>, &BuildError>,
+) -> Result<StagePlan, BuildError> {
+    let flops = |path: &str| match declared {
         Ok(built) => built.flops_per_token(request.seq, |field| is_within(field, path)),
         Err(_) => 0.0,
     };
@@ -67,7 +76,7 @@ pub fn cut_stages<M: Build>(
             Err(found) => problems.extend(found),
         }
     }
-    match (&declared, &plan) {
+    match (declared, &plan) {
         (Err(error), _) => problems.extend(error.problems.iter().cloned()),
         (Ok(built), Some(plan)) => {
             problems.extend(plan.unit_owners(built).err().unwrap_or_default())

@@ -6,7 +6,8 @@ use crate::nn::{
 use crate::tensor::{Rank, SegmentData};
 
 use super::boundary::{dims_without_size, kinds_of};
-use super::{ChainOutline, LayerCount, LinkOutline, StagePlan, StageRequest, cut_stages};
+use super::plan::cut_declared;
+use super::{ChainOutline, LinkOutline, StagePlan, StageRequest};
 
 /// Cuts the stages of `M`, the fields with `#[pipeline_stage]`, as `request` says. Allocates no memory; every rank gets the
 /// same plan.
@@ -22,7 +23,7 @@ pub fn plan_stages<M: Model + Module<In: SegmentData>>(
 ) -> Result<StagePlan, BuildError> {
     let declared = declare::<M>(rank, sizes)?;
     let chain = describe_chain(&declared.model);
-    let plan = cut_stages::<M>(rank, sizes, &outline_chain::<M>(chain.as_ref()), request);
+    let plan = cut_declared(rank, &outline_chain::<M>(chain.as_ref()), request, Ok(&declared));
     let mut problems = match &plan {
         Ok(_) => Vec::new(),
         Err(error) => error.problems.clone(),
@@ -37,13 +38,10 @@ fn outline_chain<M: Model>(chain: Option<&ChainDescription>) -> ChainOutline {
     let declared = |name: &str| -> Option<StageDescription> {
         description.fields.iter().find(|field| field.name == name)?.stage
     };
-    let links = chain.into_iter().flat_map(|chain| &chain.fields).map(|field| {
-        let layers = field.layers;
-        LinkOutline {
-            name: field.name.to_owned(),
-            layers: layers.map(|n| LayerCount { dim: n.dim.to_owned(), count: n.count }),
-            cost: declared(field.name).and_then(|stage| stage.cost),
-        }
+    let links = chain.into_iter().flat_map(|chain| &chain.fields).map(|field| LinkOutline {
+        name: field.name.to_owned(),
+        layers: field.layers,
+        cost: declared(field.name).and_then(|stage| stage.cost),
     });
     let last = description.fields.iter().filter_map(|field| {
         let stage = field.stage.filter(|stage| stage.last)?;

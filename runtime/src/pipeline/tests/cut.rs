@@ -2,10 +2,11 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::nn::LayerCount;
 use crate::pipeline::cut::point_costs;
 use crate::pipeline::partition::{Objective, optimal_counts};
 use crate::pipeline::plan::StagePlan;
-use crate::pipeline::{ChainOutline, LayerCount, LinkOutline, StageCut};
+use crate::pipeline::{ChainOutline, LinkOutline, StageCut};
 
 /// A sequence of random numbers below a limit.
 struct Numbers(u64);
@@ -37,7 +38,7 @@ fn random_chain(numbers: &mut Numbers) -> ChainOutline {
 }
 
 pub fn link(name: &str, layers: Option<usize>) -> LinkOutline {
-    let layers = layers.map(|count| LayerCount { dim: "Layers".to_owned(), count });
+    let layers = layers.map(|count| LayerCount { dim: "Layers", count });
     LinkOutline { name: name.to_owned(), layers, cost: None }
 }
 

@@ -10,12 +10,11 @@ use crate::comm::{CommError, launch};
 use crate::fsdp::{BackwardPass, CompletedUnits};
 use crate::layout::{AxisId, AxisSet};
 use crate::nn::{
-    Build, Built, Embedding, LayerNorm, Layers, LearnedPositions, Linear, LmHead, RmsNorm, Sizes,
-    Stack,
+    Build, Built, Embedding, LayerCount, LayerNorm, Layers, LearnedPositions, Linear, LmHead,
+    RmsNorm, Sizes, Stack,
 };
 use crate::pipeline::{
-    ChainOutline, LayerCount, LinkOutline, StageCut, StagePlan, StageRequest, build_stages,
-    cut_stages,
+    ChainOutline, LinkOutline, StageCut, StagePlan, StageRequest, build_stages, cut_stages,
 };
 use crate::tensor::{Gradients, Param, ParamRef, Pending, Rank, Settings, ZeroStage};
 use crate::{dims, model};
@@ -64,7 +63,7 @@ pub(crate) trait TestModel: Build {
 
     fn chain(layers: usize) -> ChainOutline {
         let link = |name: &&str| LinkOutline { name: (*name).to_owned(), layers: None, cost: None };
-        let count = LayerCount { dim: "Layers".to_owned(), count: layers };
+        let count = LayerCount { dim: "Layers", count: layers };
         let blocks = LinkOutline { name: "blocks".to_owned(), layers: Some(count), cost: None };
         let front = Self::FRONT.iter().map(link);
         ChainOutline {
