@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use super::api::{Api, cublaslt, cudnn, driver, nccl, nvrtc};
 use super::context::devices;
-use super::libraries::{Loaded, VendorLibrary, Version};
+use super::libraries::Loaded;
+use super::vendor_library::{VendorLibrary, Version};
 use crate::backend::cuda::{DeviceProperties, DriverError};
 
 /// An installed library.
