@@ -17,6 +17,7 @@ mod error;
 mod file;
 mod flags;
 mod given;
+mod given_settings;
 mod given_value;
 mod lr_schedule;
 mod memory_advice;
@@ -29,6 +30,7 @@ mod values;
 
 pub use error::{ConfigError, Problem, Source};
 pub use flags::{FLAGS, Flag, FlagKind};
+pub use given_settings::{AutoMesh, GivenSettings};
 pub use lr_schedule::{Decay, LrSchedule};
 pub(super) use memory_advice::memory_advice;
 pub use optimizer::{OptimizerChoice, OptimizerConfig};

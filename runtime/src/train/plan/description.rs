@@ -1,5 +1,6 @@
 //! The plan in words, for the first lines of a run.
 
+use crate::mesh::AxisOrder;
 use crate::train::config::{Config, ModelSource};
 use crate::train::console::with_commas;
 
@@ -38,10 +39,12 @@ impl Plan {
     }
 }
 
-/// Describes the ranks: `4 ranks (dp=2,tp=2)`, `1 rank`.
+/// Describes the ranks: `4 ranks (dp=2,tp=2)`, `4 ranks (dp=2,tp=2 in the order tp,dp)`, `1 rank`.
 pub fn describe_mesh(config: &Config) -> String {
-    match config.mesh.world_size() {
-        1 => "1 rank".to_owned(),
-        world => format!("{world} ranks ({})", config.mesh),
+    let mesh = &config.mesh;
+    match (mesh.world_size(), *mesh.order()) {
+        (1, _) => "1 rank".to_owned(),
+        (world, AxisOrder::DEFAULT) => format!("{world} ranks ({mesh})"),
+        (world, order) => format!("{world} ranks ({mesh} in the order {order})"),
     }
 }
