@@ -273,6 +273,9 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(REPORTS, "trace", FlagKind::Path)
         .value("FILE.json")
         .help("Write a trace of compute and communication of every rank, for Perfetto"),
+    Flag::new(REPORTS, "stage-times", FlagKind::Path).value("FILE.json").help(
+        "Measure the milliseconds of each layer, and write them for --stages; steps run without CUDA graphs",
+    ),
     Flag::new(REPORTS, "sample-tokens", COUNT)
         .value("N")
         .default("200")

@@ -99,6 +99,8 @@ pub struct Config {
     pub metrics: Option<PathBuf>,
     /// `--trace`.
     pub trace: Option<PathBuf>,
+    /// `--stage-times`.
+    pub stage_times: Option<PathBuf>,
     /// `--sample-tokens`: length of the continuation sampled at the end, possibly 0.
     pub sample_tokens: usize,
 }

@@ -50,6 +50,7 @@ pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config
         export_hf: values.path("export-hf"),
         metrics: values.path("metrics"),
         trace: values.path("trace"),
+        stage_times: pipeline::stage_times(&mut values),
         sample_tokens: values.size("sample-tokens"),
     };
     values.finish().map(|()| config).map_err(ConfigError::Invalid)

@@ -19,7 +19,8 @@ impl Plan {
             (None, ModelSource::InitFrom(folder)) => format!("weights of {}", folder.display()),
             (None, ModelSource::New(_)) => format!("a new model from seed {}", config.seed),
         };
-        let pipeline = self.pipeline.as_ref().map(|pipeline| format!("\n{}", pipeline.describe()));
+        let pipeline = self.pipeline.as_ref().and_then(|pipeline| pipeline.description.as_ref());
+        let pipeline = pipeline.map(|description| format!("\n{description}"));
         let pipeline = pipeline.unwrap_or_default();
         format!(
             "{source}: {} parameters, {} layers of width {}, {} query and {} key-value heads, vocabulary {}\n\

@@ -25,7 +25,7 @@ use super::machine::Machine;
 use super::{Error, Family, LanguageModel, Outline, Result};
 
 use checks::{check_length, check_mesh};
-use declaration::{declare_model, estimate_parameters};
+use declaration::{declare_model, dry_run_rank, estimate_parameters};
 use memory::{KeptActivations, kept_activations};
 use pipeline::model_parts;
 
@@ -42,7 +42,7 @@ pub struct Plan {
     pub outline: Outline,
     /// The sizes of the model's dims, and its recomputation.
     pub sizes: Sizes,
-    /// The schedule and the stages, if the mesh has a `pp` axis.
+    /// The schedule and the stages, if the mesh has a `pp` axis, or stages are measured.
     pub pipeline: Option<PipelinePlan>,
     /// Content of the folder of `--export-hf`.
     pub export: Option<HfFormat>,
@@ -68,10 +68,11 @@ impl Plan {
         check_length(&config, &outline, sizes.get::<M::Seq>())?;
         // Before the whole model is declared, which sizes that no machine could hold would make endless.
         let available = machine.memory();
-        let parameters = estimate_parameters::<M>(&config, &sizes)?;
+        let rank = dry_run_rank(&config)?;
+        let parameters = estimate_parameters::<M>(&rank, &sizes)?;
         MemoryPlan::of_sizes(&config, &outline, parameters, KeptActivations::Unknown, available)
             .check(&config, available)?;
-        let built = declare_model::<M>(&config, &sizes)?;
+        let built = declare_model::<M>(&rank, &sizes)?;
         let params = built.params();
         let hf_tensors = |flag| {
             let mapping = HfMapping::new(M::HF_NAMES, &params).map_err(Error::of_flag(flag))?;
@@ -81,13 +82,13 @@ impl Plan {
             let flag = "--init-from";
             weights.check_tensors(&hf_tensors(flag)?).map_err(Error::of_flag(flag))?;
         }
-        let pipeline = PipelinePlan::open::<M>(&config, &sizes)?;
+        let pipeline = PipelinePlan::open(&config, &rank, &built, &sizes)?;
         let kept = kept_activations(&config, &built);
         let recomputes = kept != KeptActivations::As(RecomputeOverride::Off);
         for warning in pipeline.iter().flat_map(|plan| plan.warnings(&config, recomputes)) {
             say(&format!("warning: {warning}"));
         }
-        let parts = model_parts(&config, &outline, pipeline.as_ref(), &built);
+        let parts = model_parts(&outline, pipeline.as_ref(), &built);
         let memory = MemoryPlan::of_parts(&config, &outline, kept, &parts, available);
         memory.check(&config, available)?;
         let export = match &config.export_hf {
