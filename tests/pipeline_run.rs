@@ -6,7 +6,7 @@ use meshwright::optim::Optimizer;
 use meshwright::pipeline::{
     Pipeline, PipelineStep, StageCut, StageRequest, build_stages, plan_stages,
 };
-use meshwright::schedule::Schedule;
+use meshwright::schedule::{Schedule, Verified, verify};
 use meshwright::tensor::{Mean, ParamRef, Rank};
 use meshwright::train::LanguageModel;
 
@@ -27,7 +27,8 @@ pub fn train_stages<M: LanguageModel>(
     data: TokenData,
 ) -> Outcome {
     assert_eq!(setup.micro_batches, schedule.micro_batches, "the micro-batches of the schedule");
-    let run = |rank: &Rank| run_rank::<M>(rank, setup, schedule, cut, data);
+    let schedule = Arc::new(verify(schedule).unwrap_or_else(|faults| panic!("{faults:?}")));
+    let run = |rank: &Rank| run_rank::<M>(rank, setup, &schedule, cut, data);
     let outcomes = on_setup_mesh(mesh, setup, run);
     let mut outcomes = outcomes.into_iter();
     let Some(mut all) = outcomes.next() else { panic!("{mesh} has no ranks") };
@@ -45,16 +46,17 @@ pub fn train_stages<M: LanguageModel>(
 fn run_rank<M: LanguageModel>(
     rank: &Rank,
     setup: &Setup,
-    schedule: &Schedule,
+    schedule: &Arc<Verified>,
     cut: &StageCut,
     data: TokenData,
 ) -> Outcome {
-    let request = StageRequest { placement: &schedule.placement, cut, seq: data.seq };
+    let request = StageRequest { placement: &schedule.lowered().placement, cut, seq: data.seq };
     let plan = plan_stages::<M>(rank, &setup.sizes, &request);
     let plan = plan.unwrap_or_else(|error| panic!("{error}"));
     let built = build_stages::<M>(rank, &setup.sizes, &plan);
     let built = built.unwrap_or_else(|error| panic!("{error}"));
     let pipeline = Pipeline::new(rank, &built, &setup.sizes, &plan, schedule);
+    let pipeline = pipeline.unwrap_or_else(|error| panic!("{error}"));
     let mut optimizer = Optimizer::new(rank, &built.units, Arc::clone(&setup.optimizer));
     let owned: Vec<ParamRef> = built.params().into_iter().filter(ParamRef::is_owned).collect();
     let gather = || -> Tensors {

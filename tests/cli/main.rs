@@ -2,6 +2,7 @@
 
 mod families;
 mod faults;
+mod meshes;
 mod pipelines;
 mod refusals;
 mod reports;

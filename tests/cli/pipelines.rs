@@ -60,3 +60,62 @@ fn schedules_without_effect_give_a_warning() {
     let warned = run("--mesh pp=2 --schedule gathers.csv");
     assert_contains(&warned, "warning: --schedule gathers.csv: UNSHARD and RESHARD have no effect");
 }
+
+/// The measured times of layers, on one rank and on stages, are what `--stages` reads.
+#[test]
+fn stage_times_are_measured_and_read() {
+    let workspace = Workspace::new();
+    let run = |flags: &str| {
+        let small = SMALL.replace("--layers 2", "").replace("--batch 4", "");
+        let small = small.replace("--sample-tokens 0", "");
+        let finished = workspace.run(&format!("{small} {DEEP} {flags}"));
+        assert_eq!(finished.code, Some(0), "{flags}\n{}", finished.stderr);
+        (finished.stderr, workspace.metrics("m.jsonl"))
+    };
+    let (_, expected) = run("--mesh 1 --micro-batches 4");
+    for (mesh, times) in [
+        ("1", "one.json"),
+        ("pp=2", "two.json"),
+        ("pp=2 --schedule zb-v", "v.json"),
+        ("pp=2 --stages two.json", "two.json"),
+    ] {
+        let (shown, steps) = run(&format!("--micro-batches 4 --mesh {mesh} --stage-times {times}"));
+        assert_eq!(numbers(&steps, "loss"), numbers(&expected, "loss"), "{mesh}");
+        assert_eq!(steps[0].get("bubble").is_some_and(|bubble| !bubble.is_null()), mesh != "1");
+        assert_eq!(shown.contains("pipeline "), mesh != "1", "{shown}");
+        let text = std::fs::read_to_string(workspace.path(times)).unwrap();
+        let read: std::collections::BTreeMap<String, f64> = serde_json::from_str(&text).unwrap();
+        let names: Vec<&str> = read.keys().map(String::as_str).collect();
+        assert_eq!(names, ["blocks.0", "blocks.1", "blocks.2", "blocks.3"]);
+        assert!(read.values().all(|ms| *ms > 0.0), "{text}");
+        let (_, steps) = run(&format!("--micro-batches 4 --mesh pp=2 --stages {times}"));
+        assert_eq!(numbers(&steps, "loss"), numbers(&expected, "loss"), "{times}");
+    }
+    // The layers that take longest are on stages of their own.
+    let slow = r#"{"blocks.0": 9, "blocks.1": 1, "blocks.2": 1, "blocks.3": 1}"#;
+    workspace.write("slow.json", slow.as_bytes());
+    let (shown, _) = run("--micro-batches 4 --mesh pp=2 --stages slow.json");
+    assert_contains(&shown, "2 stages of 1,3 layers");
+}
+
+#[test]
+fn stage_times_need_another_file() {
+    let workspace = Workspace::new();
+    let refusal = |flags: &str| {
+        let finished = workspace.run(&format!("{SMALL} --steps 1 {flags}"));
+        assert_eq!(finished.code, Some(2), "{flags}");
+        finished.stderr
+    };
+    assert_contains(
+        &refusal("--stage-times times.txt"),
+        "--stage-times: `times.txt` is no .json file: --stages reads files of that name only",
+    );
+    assert_contains(
+        &refusal("--trace t.json --stage-times t.json"),
+        "--stage-times: is also the file of --trace; name another file to write to",
+    );
+    assert_contains(
+        &refusal("--stage-times none/t.json"),
+        "--stage-times: cannot write none/t.json",
+    );
+}

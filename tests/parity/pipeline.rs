@@ -58,6 +58,24 @@ fn every_schedule_has_the_bits_of_one_rank() {
     }
 }
 
+/// Stages of one layer each, as `--stage-times` measures them, do the same as those that they are cut from.
+#[test]
+fn split_stages_have_the_bits_of_one_rank() {
+    let case = Case { batch: 4, ..DEEP };
+    let setup = Setup { steps: 2, micro_batches: 4, clips: false, ..case.setup::<Llama>() };
+    let one = train_whole::<Llama>(&setup, case.data());
+    for (kind, ranks, counts) in [
+        (ScheduleKind::OneFOneB, 1, vec![8]),
+        (ScheduleKind::ZeroBubbleH1, 2, vec![5, 3]),
+        (ScheduleKind::DualPipeV, 2, vec![1, 2, 2, 3]),
+    ] {
+        let schedule = generate(kind, ranks, 4).split_stages(&counts);
+        let (mesh, cut) = (format!("pp={ranks}"), StageCut::Counts(vec![1; 8]));
+        let got = train_stages::<Llama>(&mesh, &setup, &schedule, &cut, case.data());
+        assert_bits(&format!("split {kind} on {mesh}"), &got, &one);
+    }
+}
+
 /// A stage may begin inside of a checkpointed segment, and weight gradients inside of one are not deferred.
 #[test]
 fn recomputed_stages_have_the_bits_of_one_rank() {

@@ -23,8 +23,9 @@ impl Coordinates {
     }
 }
 
-/// Ranks are numbered with `tp` innermost (neighboring ranks) and `pp` outermost, in the order of
-/// [`AxisId::ALL`].
+/// Ranks are numbered in the [order](MeshShape::order) of the axes: by default with `tp` innermost (neighboring ranks) and
+/// `pp` outermost. The order of the members of a group does not depend on it, so neither do the shards of a rank with given
+/// coordinates.
 impl MeshShape {
     /// Returns the coordinates of `rank`.
     ///
@@ -34,7 +35,7 @@ impl MeshShape {
         assert!(rank < self.world_size(), "rank {rank} is not on the mesh {self}");
         let mut rest = rank;
         let mut along = [0; AxisId::ALL.len()];
-        for axis in AxisId::ALL.into_iter().rev() {
+        for axis in self.order().innermost_first() {
             along[axis as usize] = rest % self.degree(axis);
             rest /= self.degree(axis);
         }
@@ -46,7 +47,7 @@ impl MeshShape {
     /// # Panics
     /// If the coordinates are outside the mesh, a bug of the caller.
     pub fn rank_of(&self, coordinates: &Coordinates) -> usize {
-        AxisId::ALL.into_iter().fold(0, |rank, axis| {
+        self.order().outermost_first().fold(0, |rank, axis| {
             let (position, degree) = (coordinates.along(axis), self.degree(axis));
             assert!(position < degree, "{axis} = {position} is not on the mesh {self}");
             rank * degree + position
@@ -54,9 +55,8 @@ impl MeshShape {
     }
 
     /// Returns the process group of `rank` along `axes`: the ranks whose coordinates differ along `axes` only,
-    /// including `rank`, ordered by coordinates.
+    /// including `rank`, ordered by coordinates, of which those along the first axes of [`AxisId::ALL`] count most.
     pub fn group_of(&self, rank: usize, axes: AxisSet) -> Vec<usize> {
-        // Outermost axis first, which keeps the list ordered.
         let mut members = vec![self.coordinates(rank)];
         for axis in axes.iter() {
             let along = |c: Coordinates| (0..self.degree(axis)).map(move |p| c.with(axis, p));
@@ -71,7 +71,7 @@ impl MeshShape {
         axes.iter().fold(0, |idx, axis| idx * self.degree(axis) + coordinates.along(axis))
     }
 
-    /// Returns all groups along `axes`, ordered by first rank. Each rank is in exactly one group.
+    /// Returns all groups along `axes`, ordered by the rank of their first member. Each rank is in exactly one group.
     pub fn groups(&self, axes: AxisSet) -> Vec<Vec<usize>> {
         (0..self.world_size())
             .filter(|rank| self.index_in_group(*rank, axes) == 0)
@@ -83,6 +83,7 @@ impl MeshShape {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mesh::AxisOrder;
 
     fn axes(list: &[AxisId]) -> AxisSet {
         list.iter().fold(AxisSet::NONE, |set, axis| set.or(AxisSet::of(*axis)))
@@ -101,8 +102,25 @@ mod tests {
     }
 
     #[test]
+    fn the_order_of_axes_numbers_the_ranks() {
+        let shape: MeshShape = "dp=2,tp=3".parse().unwrap();
+        let other = shape.with_order("tp,dp".parse().unwrap()).unwrap();
+        assert_eq!(other.groups(axes(&[AxisId::Dp])), [[0, 1], [2, 3], [4, 5]]);
+        assert_eq!(other.groups(axes(&[AxisId::Tp])), [[0, 2, 4], [1, 3, 5]]);
+        // Members in the order of coordinates along dp, then tp: the shards that they hold.
+        assert_eq!(other.groups(axes(&[AxisId::Dp, AxisId::Tp])), [[0, 2, 4, 1, 3, 5]]);
+        assert_eq!(other.coordinates(3), shape.coordinates(4));
+        assert_eq!(shape.with_order(AxisOrder::DEFAULT), Ok(shape));
+    }
+
+    #[test]
     fn every_set_of_axes_partitions_the_mesh() {
         let shape: MeshShape = "pp=2,dp=3,fsdp=2,cp=2,tp=2".parse().unwrap();
+        assert_partitions(&shape, true);
+        assert_partitions(&shape.with_order("cp,tp,dp,pp,fsdp".parse().unwrap()).unwrap(), false);
+    }
+
+    fn assert_partitions(shape: &MeshShape, sorted: bool) {
         for bits in 0..1u32 << AxisId::ALL.len() {
             let set: Vec<_> =
                 AxisId::ALL.into_iter().filter(|axis| bits >> *axis as u32 & 1 == 1).collect();
@@ -110,7 +128,7 @@ mod tests {
             let mut seen = vec![0; shape.world_size()];
             for group in shape.groups(set) {
                 assert_eq!(group.len(), shape.degree_of(set));
-                assert!(group.is_sorted());
+                assert!(!sorted || group.is_sorted());
                 for (idx, rank) in group.iter().enumerate() {
                     seen[*rank] += 1;
                     assert_eq!(shape.index_in_group(*rank, set), idx);

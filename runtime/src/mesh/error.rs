@@ -15,6 +15,14 @@ pub enum MeshError {
         /// Position of the entry, counted from 1.
         position: usize,
     },
+    /// An empty entry between two commas of an order of axes, or an empty value.
+    #[error("entry {position} of `{text}` is empty; write the names of axes, for example `dp,tp`")]
+    EmptyOrderEntry {
+        /// The whole value.
+        text: String,
+        /// Position of the entry, counted from 1.
+        position: usize,
+    },
     /// An entry without `=`.
     #[error("entry `{entry}`: expected axis=degree, for example `dp=2`")]
     NoDegree {
@@ -50,6 +58,20 @@ pub enum MeshError {
     /// A duplicate axis.
     #[error("axis `{axis}` is given twice; keep one entry `{axis}=..`")]
     Duplicate {
+        /// The axis.
+        axis: AxisId,
+    },
+    /// An axis with several ranks that an order of axes leaves out.
+    #[error("the mesh has {axis}={degree}, which has no place in the order; name `{axis}` too")]
+    NotOrdered {
+        /// The axis.
+        axis: AxisId,
+        /// Its degree.
+        degree: usize,
+    },
+    /// A duplicate axis in an order of axes.
+    #[error("axis `{axis}` is given twice; name it once")]
+    OrderedTwice {
         /// The axis.
         axis: AxisId,
     },

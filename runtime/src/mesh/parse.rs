@@ -28,15 +28,23 @@ fn parse_entry(entry: &str) -> Result<(AxisId, usize), MeshError> {
     let (key, degree) =
         entry.split_once('=').ok_or_else(|| MeshError::NoDegree { entry: entry.into() })?;
     let (key, degree) = (key.trim(), degree.trim());
-    let axis = AxisId::ALL.into_iter().find(|axis| axis.name() == key).ok_or_else(|| {
-        MeshError::UnknownAxis { entry: entry.into(), key: key.into(), hint: hint(key) }
-    })?;
+    let axis = parse_axis(entry, key)?;
     if !degree.is_empty() && degree.bytes().all(|byte| byte.is_ascii_digit()) {
         // Only digits: a parse error is an overflow.
         let degree = degree.parse().map_err(|_| MeshError::TooLarge { mesh: entry.to_string() })?;
         return Ok((axis, degree));
     }
     Err(MeshError::NotANumber { entry: entry.into(), axis, degree: degree.into() })
+}
+
+/// Parses the name of an axis in an entry.
+pub(super) fn parse_axis(entry: &str, key: &str) -> Result<AxisId, MeshError> {
+    let axis = AxisId::ALL.into_iter().find(|axis| axis.name() == key);
+    axis.ok_or_else(|| MeshError::UnknownAxis {
+        entry: entry.into(),
+        key: key.into(),
+        hint: hint(key),
+    })
 }
 
 /// Returns "did you mean `tp`?" if one axis is close to `key`, else the list of axes.

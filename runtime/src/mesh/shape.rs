@@ -2,19 +2,21 @@
 
 use crate::layout::{AxisId, AxisSet};
 
-use super::MeshError;
+use super::{AxisOrder, MeshError};
 
-/// The degree (number of ranks) of each axis; 1 for axes that are not named.
+/// The degree (number of ranks) of each axis, 1 for axes that are not named, and the order of the axes in rank numbers.
 ///
 /// Its text form is the `--mesh` grammar: `dp=2,tp=2`, axes in any order; `1` for a single rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MeshShape {
     degrees: [usize; AxisId::ALL.len()],
+    order: AxisOrder,
 }
 
 impl MeshShape {
     /// The mesh of one rank.
-    pub const SINGLE: MeshShape = MeshShape { degrees: [1; AxisId::ALL.len()] };
+    pub const SINGLE: MeshShape =
+        MeshShape { degrees: [1; AxisId::ALL.len()], order: AxisOrder::DEFAULT };
 
     /// Creates a mesh with these degrees.
     ///
@@ -35,6 +37,22 @@ impl MeshShape {
         }
         let product = shape.degrees.iter().try_fold(1usize, |ranks, d| ranks.checked_mul(*d));
         product.map(|_| shape).ok_or_else(|| MeshError::TooLarge { mesh: shape.to_string() })
+    }
+
+    /// Returns this mesh with other rank numbers: those of neighbors differ along the innermost axis of `order`.
+    ///
+    /// # Errors
+    /// On an axis with more than one rank that `order` does not name.
+    pub fn with_order(self, order: AxisOrder) -> Result<MeshShape, MeshError> {
+        match AxisId::ALL.into_iter().find(|axis| self.degree(*axis) > 1 && !order.names(*axis)) {
+            Some(axis) => Err(MeshError::NotOrdered { axis, degree: self.degree(axis) }),
+            None => Ok(MeshShape { order, ..self }),
+        }
+    }
+
+    /// Returns the order of the axes in rank numbers.
+    pub const fn order(&self) -> &AxisOrder {
+        &self.order
     }
 
     /// Returns the number of ranks, which is the product of all degrees.

@@ -5,7 +5,7 @@
 //!    which rank computes which stage.
 //! 3. [`build_stages`] declares the whole model on every rank, and allocates the FSDP units of the rank's own stages. A
 //!    unit that several stages use, because its parameters are tied, is owned by all of them.
-//! 4. A [`Pipeline`] runs the steps of the model by a [`Schedule`](crate::schedule::Schedule): its [`PipelineExecutor`]
+//! 4. A [`Pipeline`] runs the steps of the model by a [verified](crate::schedule::verify) schedule: its [`PipelineExecutor`]
 //!    exchanges activations and gradients with the ranks of neighboring stages.
 //! 5. After backward, [`sum_tied_gradients`] sums the gradients of such units over their owners.
 
@@ -20,6 +20,8 @@ mod partition;
 mod plan;
 mod plan_stages;
 mod rank_stages;
+mod split;
+mod stage_times;
 mod ties;
 
 #[cfg(test)]
@@ -28,8 +30,11 @@ pub(crate) mod tests;
 pub use build::build_stages;
 pub use chain::{ChainOutline, CutPoint, LinkOutline};
 pub use cut::{ParseStageCutError, StageCut};
-pub use executor::{ExecutorError, MessagePart, MessageWait, PipelineExecutor, StageWork};
+pub use executor::{
+    ExecutorError, MessagePart, MessageParts, MessageWait, PipelineExecutor, StageWork,
+};
 pub use model_pipeline::{Pipeline, PipelineStep};
 pub use plan::{StageLink, StagePlan, StageRequest, cut_stages};
-pub use plan_stages::plan_stages;
+pub use plan_stages::{plan_declared_stages, plan_stages};
+pub use split::split_at_cut_points;
 pub use ties::sum_tied_gradients;

@@ -1,12 +1,13 @@
 //! Training steps and evaluations of a model whose stages are on several ranks.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::comm::CommError;
 use crate::layout::{AxisId, Dims};
 use crate::nn::{Built, Module, PartOutput, Sizes};
-use crate::schedule::{Message, Schedule};
+use crate::schedule::{Message, Verified};
 use crate::tensor::{
     Gradients, Loss, Metric, Part, PartKind, Pending, Rank, SegmentData, fail, parts_of,
 };
@@ -14,20 +15,25 @@ use crate::tensor::{
 use super::boundary::{BoundaryShape, boundary_of, kinds_of};
 use super::model_stages::ModelStages;
 use super::rank_stages::{PP, RankStages};
+use super::stage_times::{StageTimes, TimedStages};
 use super::{
-    ExecutorError, MessagePart, MessageWait, PipelineExecutor, StagePlan, sum_tied_gradients,
+    ExecutorError, MessagePart, MessageParts, MessageWait, PipelineExecutor, StagePlan,
+    sum_tied_gradients,
 };
 
 /// The stages of a model on this rank, and the schedule that runs them.
 pub struct Pipeline {
     rank: Rank,
     sizes: Sizes,
-    schedule: Schedule,
+    schedule: Arc<Verified>,
     stages: RankStages,
-    /// Created in the first step, from the shapes of its input.
-    executor: OnceCell<PipelineExecutor>,
-    /// Created in the first evaluation.
-    evaluator: OnceCell<PipelineExecutor>,
+    executor: PipelineExecutor,
+    /// The buffers of a training step, agreed on in the first one.
+    step_parts: OnceCell<MessageParts>,
+    /// Whether all ranks have agreed on the buffers of the first evaluation.
+    has_evaluated: Cell<bool>,
+    /// Times of this rank's stages, if they are measured.
+    times: Option<StageTimes>,
 }
 
 /// Results of the forward and backward passes of a step.
@@ -41,8 +47,11 @@ pub struct PipelineStep<S> {
 }
 
 impl Pipeline {
-    /// Creates the pipeline of a model that [`build_stages`](super::build_stages) has built by `plan`. The schedule has
-    /// passed [`verify`](crate::schedule::verify), and places the stages as the plan does.
+    /// Creates the pipeline of a model that [`build_stages`](super::build_stages) has built by `plan`. The schedule places
+    /// the stages as the plan does.
+    ///
+    /// # Errors
+    /// A schedule for another number of ranks than the mesh has along `pp`.
     ///
     /// # Panics
     /// If the model has no pipeline stages, or the schedule places other stages than the plan.
@@ -51,16 +60,35 @@ impl Pipeline {
         built: &Built<M>,
         sizes: &Sizes,
         plan: &StagePlan,
-        schedule: &Schedule,
-    ) -> Pipeline {
-        Pipeline {
+        schedule: &Arc<Verified>,
+    ) -> Result<Pipeline, ExecutorError> {
+        let stages = RankStages::new(rank, built, plan, schedule.lowered());
+        Ok(Pipeline {
             rank: rank.clone(),
             sizes: sizes.clone(),
-            schedule: schedule.clone(),
-            stages: RankStages::new(rank, built, plan, schedule),
-            executor: OnceCell::new(),
-            evaluator: OnceCell::new(),
-        }
+            schedule: Arc::clone(schedule),
+            stages,
+            executor: PipelineExecutor::new(rank.comms(), rank.allocator(), schedule)?,
+            step_parts: OnceCell::new(),
+            has_evaluated: Cell::new(false),
+            times: None,
+        })
+    }
+
+    /// Measures the times of the stages in every step from now on: see [`stage_ms`](Self::stage_ms).
+    pub fn measure_stages(&mut self) {
+        self.times = Some(StageTimes::default());
+    }
+
+    /// Returns the milliseconds that a forward and a backward pass of each stage take for a micro-batch: the median over
+    /// micro-batches and steps, without the first step if there are others, and the mean over the ranks that compute the
+    /// stage. Every rank calls it, and all get the same.
+    ///
+    /// # Panics
+    /// If the stages were not [measured](Self::measure_stages), or no step has run.
+    pub fn stage_ms(&self) -> Vec<f64> {
+        let times = self.times.as_ref().expect("the stages are measured");
+        times.mean_over_ranks(&self.rank, &self.schedule.lowered().placement)
     }
 
     /// Runs forward and backward of all micro-batches by the schedule. Every rank calls it with the inputs of its data rank;
@@ -78,14 +106,14 @@ impl Pipeline {
         inputs: &[M::In],
         mut loss: impl FnMut(&M, &M::Out, usize) -> Loss<S>,
     ) -> Result<PipelineStep<S>, ExecutorError> {
-        assert_eq!(inputs.len(), self.schedule.micro_batches, "the micro-batches of the schedule");
+        let micro_batches = self.schedule.lowered().micro_batches;
+        assert_eq!(inputs.len(), micro_batches, "the micro-batches of the schedule");
         let kinds = kinds_of::<M::In>();
         let inputs: Vec<Vec<Part>> = inputs.iter().map(parts_of).collect();
         let shapes = inputs.iter().map(|input| self.boundary_shapes(&kinds, input));
         let shapes: Vec<Vec<BoundaryShape>> = shapes.collect();
-        let executor = self.executor(&self.executor, |message: Message| {
-            self.message_parts(&shapes[message.micro_batch()], message)
-        })?;
+        let parts = self
+            .agree_on_step(|message| self.message_parts(&shapes[message.micro_batch()], message))?;
         let mut work = ModelStages {
             stages: &self.stages,
             model,
@@ -99,7 +127,17 @@ impl Pipeline {
             passes: HashMap::new(),
             deferred: HashMap::new(),
         };
-        let wait = executor.run_step(&mut work).unwrap_or_else(|error| fail(error));
+        let outcome = match &self.times {
+            None => self.executor.run_step(parts, &mut work),
+            Some(times) => {
+                let device = self.rank.allocator().device();
+                let mut timed = TimedStages::new(&mut work, times, device);
+                let outcome = self.executor.run_step(parts, &mut timed);
+                timed.finish();
+                outcome
+            }
+        };
+        let wait = outcome.unwrap_or_else(|error| fail(error));
         let gradients = sum_tied_gradients(work.gradients.complete());
         Ok(PipelineStep { losses: work.losses, gradients, wait })
     }
@@ -117,12 +155,13 @@ impl Pipeline {
         let input = parts_of(input);
         let shapes = self.boundary_shapes(&kinds, &input);
         let rank = self.stages.rank_of_input(&input);
-        let parts = |message| self.message_parts(&shapes, message);
-        let executor = self.executor(&self.evaluator, parts)?;
+        let sent = |message: Message| self.message_parts(&shapes, message);
+        if !self.has_evaluated.replace(true) {
+            self.executor.agree_on_parts(sent)?;
+        }
         self.rank.evaluate(|| {
             let mut output = None;
-            let sent = |message: Message| self.message_parts(&shapes, message);
-            let outcome = executor.evaluate(sent, |stage, buffers| {
+            let outcome = self.executor.evaluate(sent, |stage, buffers| {
                 let parts = match stage.checked_sub(1) {
                     None => input.clone(),
                     Some(before) => shapes[before].parts_of_buffers(&rank, buffers),
@@ -144,7 +183,7 @@ impl Pipeline {
     /// Returns the lowest world rank with the last stage, whose output is that of the model.
     pub fn first_rank_of_last_stage(&self) -> usize {
         let shape = self.rank.comms().shape();
-        let last = self.schedule.placement.last().copied().unwrap_or_default();
+        let last = self.schedule.lowered().placement.last().copied().unwrap_or_default();
         shape.rank_of(&shape.coordinates(0).with(AxisId::Pp, last))
     }
 
@@ -161,17 +200,15 @@ impl Pipeline {
         shapes[boundary_of(message)].message_parts(&self.rank, message.kind())
     }
 
-    /// Returns the executor in `cell`, which the first call creates for messages with these `parts`.
-    fn executor<'a>(
+    /// Returns the buffers of the messages of a step, which the first step agrees on.
+    fn agree_on_step(
         &self,
-        cell: &'a OnceCell<PipelineExecutor>,
         parts: impl Fn(Message) -> Vec<MessagePart>,
-    ) -> Result<&'a PipelineExecutor, ExecutorError> {
-        if let Some(executor) = cell.get() {
-            return Ok(executor);
+    ) -> Result<&MessageParts, ExecutorError> {
+        if let Some(parts) = self.step_parts.get() {
+            return Ok(parts);
         }
-        let (comms, allocator) = (self.rank.comms(), self.rank.allocator());
-        let executor = PipelineExecutor::new(comms, allocator, &self.schedule, parts)?;
-        Ok(cell.get_or_init(|| executor))
+        let parts = self.executor.agree_on_parts(parts)?;
+        Ok(self.step_parts.get_or_init(|| parts))
     }
 }

@@ -205,8 +205,9 @@ impl StagePlan {
 /// Returns the problems of a placement of stages on the ranks of the mesh.
 fn check_placement(chain: &ChainOutline, placement: &[usize], ranks: usize) -> Vec<String> {
     if chain.links.is_empty() {
+        let flag = if ranks == 1 { "--stage-times" } else { &format!("--mesh: pp={ranks}") };
         return vec![format!(
-            "--mesh: pp={ranks} needs a model with stages: put `#[pipeline_stage]` on the fields of `{}`",
+            "{flag} needs a model with stages: put `#[pipeline_stage]` on the fields of `{}`",
             chain.model
         )];
     }

@@ -1,7 +1,8 @@
 //! Planning the stages of a model with `#[pipeline_stage]`.
 
 use crate::nn::{
-    BuildError, ChainDescription, Model, Module, Sizes, StageDescription, declare, describe_chain,
+    BuildError, Built, ChainDescription, Model, Module, Sizes, StageDescription, declare,
+    describe_chain,
 };
 use crate::tensor::{Rank, SegmentData};
 
@@ -21,9 +22,21 @@ pub fn plan_stages<M: Model + Module<In: SegmentData>>(
     sizes: &Sizes,
     request: &StageRequest<'_>,
 ) -> Result<StagePlan, BuildError> {
-    let declared = declare::<M>(rank, sizes)?;
+    plan_declared_stages(rank, &declare::<M>(rank, sizes)?, sizes, request)
+}
+
+/// Cuts the stages of a model that is [declared](crate::nn::declare) already, as [`plan_stages`] does.
+///
+/// # Errors
+/// As [`plan_stages`].
+pub fn plan_declared_stages<M: Model + Module<In: SegmentData>>(
+    rank: &Rank,
+    declared: &Built<M>,
+    sizes: &Sizes,
+    request: &StageRequest<'_>,
+) -> Result<StagePlan, BuildError> {
     let chain = describe_chain(&declared.model);
-    let plan = cut_declared(rank, &outline_chain::<M>(chain.as_ref()), request, Ok(&declared));
+    let plan = cut_declared(rank, &outline_chain::<M>(chain.as_ref()), request, Ok(declared));
     let mut problems = match &plan {
         Ok(_) => Vec::new(),
         Err(error) => error.problems.clone(),

@@ -15,6 +15,7 @@ mod kind;
 mod lower;
 mod peaks;
 mod simulate;
+mod split;
 #[cfg(test)]
 pub(crate) mod tests;
 mod verify;

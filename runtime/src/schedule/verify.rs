@@ -12,13 +12,23 @@ use super::{
 #[error("{0}")]
 pub struct Finding(String);
 
-/// A schedule that has passed.
+/// A schedule that [`verify`] has passed, with its messages and gradient reductions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verified {
+    lowered: Schedule,
+    peaks: Vec<Peak>,
+}
+
+impl Verified {
     /// The schedule with its messages and gradient reductions.
-    pub lowered: Schedule,
+    pub fn lowered(&self) -> &Schedule {
+        &self.lowered
+    }
+
     /// The peak of each rank.
-    pub peaks: Vec<Peak>,
+    pub fn peaks(&self) -> &[Peak] {
+        &self.peaks
+    }
 }
 
 /// Checks a schedule of computations, or one with messages, and completes it.

@@ -1,5 +1,6 @@
 //! Training: settings, the trainer, metrics and progress.
 
+mod auto_mesh;
 pub mod config;
 mod console;
 mod cuda_graphs;

@@ -6,9 +6,10 @@ use crate::checkpoint::CheckpointWriter;
 use crate::comm::{LaunchOptions, launch_rank, launch_with};
 use crate::trace::Tracer;
 
-use super::config::Config;
+use super::auto_mesh::{ChosenMesh, choose_mesh};
+use super::config::{Config, GivenSettings};
 use super::console::say;
-use super::machine::{Machine, open_machine};
+use super::machine::{Machine, open_machine, suggested_ranks};
 use super::plan::Plan;
 use super::run::{RankLoop, SharedFiles};
 use super::{Error, LanguageModel, Optimizers, Result, Summary};
@@ -43,8 +44,33 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// As [`from_args`](Self::from_args).
     pub fn from_args_with(optimizers: &Optimizers) -> Result<Trainer<M>> {
-        let config = Config::from_args_with(optimizers).map_err(Error::Config);
-        Ok(config.and_then(Trainer::new).unwrap_or_else(|error| error.exit()))
+        let settings = GivenSettings::read(std::env::args_os(), optimizers).map_err(Error::Config);
+        Ok(settings.and_then(Trainer::with_settings).unwrap_or_else(|error| error.exit()))
+    }
+
+    /// Creates a trainer with these settings, for which a mesh is chosen if they leave it open: `--mesh auto=8`.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and the reasons against each mesh if none fits.
+    pub fn with_settings(settings: GivenSettings) -> Result<Trainer<M>> {
+        let Some(auto) = settings.auto_mesh()? else { return Trainer::new(settings.resolve()?) };
+        let ranks = auto.ranks.map_or_else(|| suggested_ranks(auto.device), Ok)?;
+        // The devices depend on the number of ranks only.
+        let mut machine = None;
+        let chosen = choose_mesh(&settings, ranks, |config| {
+            let opened = match machine.take() {
+                Some(machine) => machine,
+                None => open_machine(config)?,
+            };
+            let opened = machine.insert(opened);
+            Plan::check_fit::<M>(config, opened.memory())
+        })?;
+        let ChosenMesh { config, reason } = chosen;
+        let machine = machine.map_or_else(|| open_machine(&config), Ok)?;
+        if machine.own_rank().is_none_or(|rank| rank == 0) {
+            say(&reason);
+        }
+        Trainer::on(config, machine)
     }
 
     /// Creates a trainer with these settings. Opens every file that the run reads and checks every size of the model, then

@@ -5,13 +5,14 @@
 mod sleeping_stages;
 mod slow_links;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use meshwright::backend::{CachingAllocator, DType};
 use meshwright::comm::{Site, launch};
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::pipeline::{MessagePart, PipelineExecutor};
-use meshwright::schedule::{Costs, Schedule, ScheduleKind, lower, simulate};
+use meshwright::schedule::{Costs, Schedule, ScheduleKind, lower, simulate, verify};
 
 use sleeping_stages::{BenchError, SleepingStages};
 use slow_links::SlowLinks;
@@ -78,6 +79,9 @@ fn median_makespan(
 /// Runs one step, and returns the time from the first start to the last end of a rank.
 fn run_step(lowered: &Schedule, message: f64) -> Result<Duration, Box<dyn std::error::Error>> {
     let links = (message > 0.0).then(|| SlowLinks::new(UNIT.mul_f64(message)));
+    // A name stands for one lookahead.
+    let verified = verify(&Schedule { kind: None, ..lowered.clone() });
+    let verified = Arc::new(verified.map_err(|findings| format!("{findings:?}"))?);
     let times = launch(&format!("pp={RANKS}").parse()?, |comms| {
         let comms = match &links {
             Some(links) => links.connect(comms),
@@ -85,11 +89,12 @@ fn run_step(lowered: &Schedule, message: f64) -> Result<Duration, Box<dyn std::e
         };
         let allocator = CachingAllocator::new();
         let part = |_| vec![MessagePart { dtype: DType::F32, len: 1 }];
-        let executor = PipelineExecutor::new(&comms, &allocator, lowered, part)?;
+        let executor = PipelineExecutor::new(&comms, &allocator, &verified)?;
+        let parts = executor.agree_on_parts(part)?;
         let mut stages = SleepingStages::new(lowered.stages(), UNIT, &allocator);
         comms.group(AxisSet::of(AxisId::Pp)).barrier(&Site::new("start"))?;
         let start = Instant::now();
-        executor.run_step(&mut stages)?;
+        executor.run_step(&parts, &mut stages)?;
         Ok::<_, BenchError>((start, Instant::now()))
     })?;
     let start = times.iter().map(|(start, _)| *start).min();

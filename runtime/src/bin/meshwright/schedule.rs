@@ -54,13 +54,13 @@ pub fn run(matches: &ArgMatches) -> Result<(String, bool), String> {
             return Ok((lines.collect(), false));
         }
     };
-    let simulation = simulate(&verified.lowered, costs).map_err(|stuck| stuck.to_string())?;
+    let simulation = simulate(verified.lowered(), costs).map_err(|stuck| stuck.to_string())?;
     let title = title(&schedule, &simulation);
     let drawing = || draw::svg(&schedule, &simulation, &title);
     let written: [(&str, &dyn Fn() -> String); 3] = [
         ("svg", &drawing),
         ("csv", &|| csv::write(&schedule)),
-        ("csv-full", &|| csv::write(&verified.lowered)),
+        ("csv-full", &|| csv::write(verified.lowered())),
     ];
     for (flag, text) in written {
         if let Some(path) = matches.get_one::<String>(flag) {
@@ -131,7 +131,7 @@ fn table(verified: &Verified, simulation: &Simulation) -> String {
         "{:<6}{:>8}{:>8}{:>14}{:>23}{:>18}\n",
         "rank", "work", "idle", "live chunks", "with pending weights", "pending receives"
     );
-    for (rank, peak) in verified.peaks.iter().enumerate() {
+    for (rank, peak) in verified.peaks().iter().enumerate() {
         let work = simulation.work(rank);
         writeln!(
             text,

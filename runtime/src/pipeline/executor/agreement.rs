@@ -1,7 +1,7 @@
 //! The check that all ranks of a pipeline run one schedule, with the same buffers at both ends of each edge.
 //!
 //! On each directed edge messages match in the order of issue. The verifier has compared the order of sends with that of
-//! receives, so messages match if all ranks run the verified schedule. Hashes are exchanged once, before the first step.
+//! receives, so messages match if all ranks run the verified schedule. Hashes are exchanged once, before the first pass.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -12,13 +12,44 @@ use crate::backend::{View, ViewMut};
 use crate::comm::{Blocks, Communicator, Site};
 use crate::schedule::{Action, Message, Schedule, csv};
 
-use super::{ExecutorError, MessagePart};
+use super::{ExecutorError, MessagePart, PipelineExecutor};
+
+/// The buffers of the messages that a rank sends, receives or passes on, which all ranks agree on.
+pub struct MessageParts(pub(super) HashMap<Message, Vec<MessagePart>>);
+
+impl PipelineExecutor {
+    /// Compares the schedules of all ranks, and the buffers at both ends of each edge between two ranks. All ranks of the
+    /// axis `pp` call this before their first step, and before their first evaluation.
+    ///
+    /// `parts` returns the buffers of a message of this rank's stages, in the order in which they are sent.
+    ///
+    /// So messages of equal size are not confused with an engine that cannot compare calls either, such as NCCL: it matches
+    /// them in the order of issue, which is verified for each edge.
+    ///
+    /// # Errors
+    /// On all ranks alike, if ranks have different schedules, or different buffers for one boundary.
+    pub fn agree_on_parts(
+        &self,
+        parts: impl Fn(Message) -> Vec<MessagePart>,
+    ) -> Result<MessageParts, ExecutorError> {
+        let program = self.program();
+        let own = program.ranks[self.rank()].iter().flat_map(|action| action.computes());
+        let messages = own.flat_map(|compute| {
+            let stages = program.stages();
+            [compute.input_message(stages), compute.output_message(stages)]
+        });
+        let parts: HashMap<_, _> =
+            messages.flatten().map(|message| (message, parts(message))).collect();
+        check(&self.link.comm, program, &parts)?;
+        Ok(MessageParts(parts))
+    }
+}
 
 /// Compares the schedules and boundaries of all ranks.
 ///
 /// # Errors
 /// The first difference, the same on all ranks, and communication errors.
-pub(super) fn check(
+fn check(
     comm: &Communicator,
     program: &Schedule,
     parts: &HashMap<Message, Vec<MessagePart>>,

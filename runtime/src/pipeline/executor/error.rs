@@ -1,7 +1,6 @@
-//! Errors of the construction of an executor.
+//! Pipelines that cannot run.
 
 use crate::comm::CommError;
-use crate::schedule::Finding;
 
 /// A pipeline that cannot run. Ranks are coordinates on the axis `pp`.
 #[derive(Debug, thiserror::Error)]
@@ -16,9 +15,6 @@ pub enum ExecutorError {
         /// The degree of the axis.
         mesh: usize,
     },
-    /// A schedule that the verifier refuses.
-    #[error("the pipeline schedule cannot run: {}", join(.0))]
-    Schedule(Vec<Finding>),
     /// Ranks with different schedules.
     #[error(
         "ranks 0 and {rank} of the axis pp have different pipeline schedules: pass the same one on all ranks"
@@ -41,9 +37,4 @@ pub enum ExecutorError {
     /// A communication error.
     #[error(transparent)]
     Comm(#[from] CommError),
-}
-
-fn join(findings: &[Finding]) -> String {
-    let texts: Vec<String> = findings.iter().map(ToString::to_string).collect();
-    texts.join("; ")
 }

@@ -1,6 +1,6 @@
 //! Pipeline parallelism: the stages of a model on several ranks, which exchange activations and gradients.
 //!
-//! A [`PipelineExecutor`] runs the part of one rank of a [`Schedule`](crate::schedule::Schedule): it posts receives, runs
+//! A [`PipelineExecutor`] runs the part of one rank of a [verified](crate::schedule::verify) schedule: it posts receives, runs
 //! the computations of a [`StageWork`], and sends their results to the ranks of neighboring stages. It knows nothing of
 //! models: what crosses a boundary between stages is a list of buffers, whose dtypes and lengths are static.
 //!
@@ -9,16 +9,17 @@
 //! use meshwright::backend::{CachingAllocator, Category, DType};
 //! use meshwright::comm::launch;
 //! use meshwright::pipeline::{MessagePart, PipelineExecutor};
-//! use meshwright::schedule::ScheduleKind;
+//! use meshwright::schedule::{ScheduleKind, verify};
 //!
 //! type Error = Box<dyn std::error::Error + Send + Sync>;
 //!
+//! let (ranks, stages_per_rank, micro_batches) = (2, 1, 4);
+//! let schedule = ScheduleKind::OneFOneB.generate(ranks, stages_per_rank, micro_batches)?;
+//! let schedule = Arc::new(verify(&schedule).map_err(|findings| format!("{findings:?}"))?);
 //! let outputs = launch(&"pp=2".parse()?, |comms| {
-//!     let (ranks, stages_per_rank, micro_batches) = (2, 1, 4);
-//!     let schedule = ScheduleKind::OneFOneB.generate(ranks, stages_per_rank, micro_batches)?;
 //!     let allocator = CachingAllocator::new();
 //!     let parts = |_| vec![MessagePart { dtype: DType::F32, len: 1 }];
-//!     let executor = PipelineExecutor::new(&comms, &allocator, &schedule, parts)?;
+//!     let executor = PipelineExecutor::new(&comms, &allocator, &schedule)?;
 //!     let output = executor.evaluate::<Error>(parts, |stage, input| {
 //!         let x = input.first().map_or(1.0, |x| x.typed::<f32>()[0]);
 //!         let y = 10.0 * x + stage as f32;
@@ -41,6 +42,7 @@ mod stage_work;
 #[cfg(test)]
 mod tests;
 
+pub use agreement::MessageParts;
 pub use error::ExecutorError;
 pub use message_wait::MessageWait;
 pub use run::PipelineExecutor;

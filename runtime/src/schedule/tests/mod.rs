@@ -1,6 +1,7 @@
 mod csv;
 mod formulas;
 mod lowering;
+mod split;
 mod verifier;
 
 use super::{Compute, Schedule, ScheduleKind, Work};

@@ -115,6 +115,10 @@ pub const FLAGS: &[Flag] = &[
         "Ranks along each axis: dp (replicas), fsdp (sharded replicas), tp (tensor-parallel), pp (pipeline), such as \
          dp=2,tp=2; an axis left out has degree 1 [default: dp=2,tp=2 without --data and --init-from, else one rank]",
     ),
+    Flag::new(MACHINE, "mesh-order", FlagKind::Text).value("AXIS,..").help(
+        "Order of the axes in rank numbers, outermost first, such as dp,pp,tp: ranks along the last one are neighbors \
+         [default: pp,dp,fsdp,ep,cp,tp]",
+    ),
     Flag::new(MACHINE, "device", FlagKind::Choice(&["cpu", "cuda", "meta"]))
         .value("DEVICE")
         .default("cpu")
@@ -269,6 +273,9 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(REPORTS, "trace", FlagKind::Path)
         .value("FILE.json")
         .help("Write a trace of compute and communication of every rank, for Perfetto"),
+    Flag::new(REPORTS, "stage-times", FlagKind::Path).value("FILE.json").help(
+        "Measure the milliseconds of each layer, and write them for --stages; steps run without CUDA graphs",
+    ),
     Flag::new(REPORTS, "sample-tokens", COUNT)
         .value("N")
         .default("200")

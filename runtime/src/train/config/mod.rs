@@ -17,6 +17,7 @@ mod error;
 mod file;
 mod flags;
 mod given;
+mod given_settings;
 mod given_value;
 mod lr_schedule;
 mod memory_advice;
@@ -29,6 +30,7 @@ mod values;
 
 pub use error::{ConfigError, Problem, Source};
 pub use flags::{FLAGS, Flag, FlagKind};
+pub use given_settings::{AutoMesh, GivenSettings};
 pub use lr_schedule::{Decay, LrSchedule};
 pub(super) use memory_advice::memory_advice;
 pub use optimizer::{OptimizerChoice, OptimizerConfig};
@@ -97,6 +99,8 @@ pub struct Config {
     pub metrics: Option<PathBuf>,
     /// `--trace`.
     pub trace: Option<PathBuf>,
+    /// `--stage-times`.
+    pub stage_times: Option<PathBuf>,
     /// `--sample-tokens`: length of the continuation sampled at the end, possibly 0.
     pub sample_tokens: usize,
 }

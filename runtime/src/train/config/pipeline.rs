@@ -23,6 +23,14 @@ pub struct PipelineConfig {
     pub stages: String,
 }
 
+/// One stage on one rank.
+impl Default for PipelineConfig {
+    fn default() -> PipelineConfig {
+        let schedule = ScheduleSource::Named(ScheduleKind::OneFOneB);
+        PipelineConfig { schedule, virtual_stages: Some(1), stages: "auto".to_owned() }
+    }
+}
+
 /// The source of a pipeline schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScheduleSource {
@@ -68,6 +76,19 @@ pub(super) fn pipeline(values: &mut Values, mesh: &MeshShape) -> Option<Pipeline
         }
     };
     is_pipelined.then_some(PipelineConfig { schedule, virtual_stages, stages })
+}
+
+/// Returns the file of `--stage-times`, whose name is one that `--stages` takes for a file.
+pub(super) fn stage_times(values: &mut Values) -> Option<PathBuf> {
+    let path = values.path("stage-times")?;
+    if path.extension().is_none_or(|extension| extension != "json") {
+        let message = format!(
+            "`{}` is no .json file: --stages reads files of that name only",
+            path.display()
+        );
+        values.problem("stage-times", message);
+    }
+    Some(path)
 }
 
 /// Returns the schedule: a name, or a file with the extension `csv`.

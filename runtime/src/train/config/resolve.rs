@@ -50,6 +50,7 @@ pub fn resolve_config(given: GivenMap, optimizers: &Optimizers) -> Result<Config
         export_hf: values.path("export-hf"),
         metrics: values.path("metrics"),
         trace: values.path("trace"),
+        stage_times: pipeline::stage_times(&mut values),
         sample_tokens: values.size("sample-tokens"),
     };
     values.finish().map(|()| config).map_err(ConfigError::Invalid)
@@ -72,9 +73,21 @@ fn mesh(values: &mut Values) -> MeshShape {
         None if values.is_given("data") || values.is_given("init-from") => "1".into(),
         None => "dp=2,tp=2".into(),
     };
-    text.parse().unwrap_or_else(|error: MeshError| {
+    if text.starts_with("auto") {
+        let message =
+            "`auto` needs the model: create the trainer by Trainer::from_args, or name the axes";
+        values.problem("mesh", message.into());
+        return MeshShape::SINGLE;
+    }
+    let mesh = text.parse().unwrap_or_else(|error: MeshError| {
         values.problem("mesh", error.to_string());
         MeshShape::SINGLE
+    });
+    let Some(order) = values.text("mesh-order") else { return mesh };
+    let ordered = order.parse().and_then(|order| mesh.with_order(order));
+    ordered.unwrap_or_else(|error| {
+        values.problem("mesh-order", error.to_string());
+        mesh
     })
 }
 

@@ -90,7 +90,7 @@ fn flags_reach_their_fields() {
          --memory-limit 1.5GiB --threads 3 --hidden 64 --layers 2 --heads 8 --kv-heads 2 --ffn 100 \
          --vocab 300 --tied --data d.bin --tokenizer t.json --order shuffled --batch 8 --seq 32 --steps 50 --seed 7 --lr 3e-4 --optimizer muon --momentum 0.8 --ema 0.999 \
          --lr-schedule wsd --warmup 5 --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 --weight-decay 0 --clip 0 \
-         --save out --save-every 10 --keep 2 --resume out/latest --export-hf hf --metrics m.jsonl --trace t.json --sample-tokens 0",
+         --save out --save-every 10 --keep 2 --resume out/latest --export-hf hf --metrics m.jsonl --trace t.json --stage-times s.json --sample-tokens 0",
     )
     .unwrap();
     let expected = Config {
@@ -143,6 +143,7 @@ fn flags_reach_their_fields() {
         export_hf: Some("hf".into()),
         metrics: Some("m.jsonl".into()),
         trace: Some("t.json".into()),
+        stage_times: Some("s.json".into()),
         sample_tokens: 0,
     };
     assert_eq!(config, expected);

@@ -65,13 +65,21 @@ impl Gpus {
         self.profiled(file_of_process(Path::new(&file), rank))
     }
 
+    /// Returns the number of GPUs of this host.
+    ///
+    /// # Errors
+    /// A missing driver.
+    pub fn count() -> Result<usize> {
+        Ok(devices().map_err(refused)?.len())
+    }
+
     /// Opens the GPUs of this host for `ranks` ranks: one for each, or one for all. `nondeterministic` algorithms are faster,
     /// and their results differ in their last bits from run to run.
     ///
     /// # Errors
     /// A missing driver or library, and several GPUs that are fewer than ranks.
     pub fn of_host(ranks: usize, nondeterministic: bool) -> Result<Gpus> {
-        let count = devices().map_err(refused)?.len();
+        let count = Gpus::count()?;
         if count > 1 && count < ranks {
             return Err(Error::Input(format!(
                 "--device cuda: there are {count} GPUs for {ranks} ranks; use a --mesh of at most {count} ranks, or one GPU \
@@ -104,7 +112,7 @@ impl Gpus {
         require_ranks(mesh, place)?;
         let (registers, shares) = (env_switch(REGISTER)?, env_switch(gpu_choice::SHARE)?);
         let is_chosen = env::var_os(gpu_choice::VISIBLE).is_some_and(|gpus| !gpus.is_empty());
-        let count = devices().map_err(refused)?.len();
+        let count = Gpus::count()?;
         let own = gpu_choice::choose_gpu(place.local_rank, count, is_chosen, shares);
         let driver = open_driver(own.map_err(refused)?, 1, nondeterministic)?;
         preload_kernels(std::slice::from_ref(&driver))?;

@@ -71,6 +71,22 @@ pub fn open_machine(config: &Config) -> Result<Box<dyn Machine>> {
     }
 }
 
+/// Returns the number of ranks that this machine suggests: the processes that a launcher has started, else the GPUs of the
+/// host.
+///
+/// # Errors
+/// A CPU, whose cores any number of ranks can divide, and a missing driver.
+pub fn suggested_ranks(device: Device) -> Result<usize> {
+    let place = rank_assignment(device)?.filter(|place| place.world > 1);
+    match (place, device) {
+        (Some(place), _) => Ok(place.world),
+        (None, Device::Cpu) => Err(Error::Input(
+            "--mesh: `auto` counts GPUs; on the CPU name the ranks, such as `auto=4`".into(),
+        )),
+        (None, Device::Cuda) => count_gpus(),
+    }
+}
+
 /// Returns the rank assignment of this process, if a launcher has started several.
 fn rank_assignment(device: Device) -> Result<Option<Place>> {
     match Place::of_process() {
@@ -134,11 +150,26 @@ fn open_gpus(config: &Config, place: Option<Place>) -> Result<Box<dyn Machine>> 
     }))
 }
 
+#[cfg(feature = "cuda")]
+fn count_gpus() -> Result<usize> {
+    Gpus::count()
+}
+
 #[cfg(not(feature = "cuda"))]
 fn open_gpus(_: &Config, _: Option<Place>) -> Result<Box<dyn Machine>> {
-    Err(Error::Input(
+    Err(refuse_cuda())
+}
+
+#[cfg(not(feature = "cuda"))]
+fn count_gpus() -> Result<usize> {
+    Err(refuse_cuda())
+}
+
+#[cfg(not(feature = "cuda"))]
+fn refuse_cuda() -> Error {
+    Error::Input(
         "--device cuda: this program was built without CUDA; build it with --features cuda, or use --device cpu".into(),
-    ))
+    )
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The plan in words, for the first lines of a run.
 
+use crate::mesh::AxisOrder;
 use crate::train::config::{Config, ModelSource};
 use crate::train::console::with_commas;
 
@@ -18,7 +19,8 @@ impl Plan {
             (None, ModelSource::InitFrom(folder)) => format!("weights of {}", folder.display()),
             (None, ModelSource::New(_)) => format!("a new model from seed {}", config.seed),
         };
-        let pipeline = self.pipeline.as_ref().map(|pipeline| format!("\n{}", pipeline.describe()));
+        let pipeline = self.pipeline.as_ref().and_then(|pipeline| pipeline.description.as_ref());
+        let pipeline = pipeline.map(|description| format!("\n{description}"));
         let pipeline = pipeline.unwrap_or_default();
         format!(
             "{source}: {} parameters, {} layers of width {}, {} query and {} key-value heads, vocabulary {}\n\
@@ -38,10 +40,12 @@ impl Plan {
     }
 }
 
-/// Describes the ranks: `4 ranks (dp=2,tp=2)`, `1 rank`.
+/// Describes the ranks: `4 ranks (dp=2,tp=2)`, `4 ranks (dp=2,tp=2 in the order tp,dp)`, `1 rank`.
 pub fn describe_mesh(config: &Config) -> String {
-    match config.mesh.world_size() {
-        1 => "1 rank".to_owned(),
-        world => format!("{world} ranks ({})", config.mesh),
+    let mesh = &config.mesh;
+    match (mesh.world_size(), *mesh.order()) {
+        (1, _) => "1 rank".to_owned(),
+        (world, AxisOrder::DEFAULT) => format!("{world} ranks ({mesh})"),
+        (world, order) => format!("{world} ranks ({mesh} in the order {order})"),
     }
 }

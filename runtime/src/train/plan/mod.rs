@@ -5,6 +5,7 @@ mod dataset;
 mod declaration;
 mod description;
 mod memory;
+mod model_plan;
 mod outputs;
 mod pipeline;
 mod resume;
@@ -15,8 +16,7 @@ use std::sync::Arc;
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::hf::{HfFolder, HfFormat};
 use crate::data::{Dataset, Tokenizer};
-use crate::nn::{RecomputeOverride, Sizes};
-use crate::state_dict::HfMapping;
+use crate::nn::Sizes;
 use crate::tensor::ParamRef;
 
 use super::config::{Config, ModelSource};
@@ -24,14 +24,15 @@ use super::console::say;
 use super::machine::Machine;
 use super::{Error, Family, LanguageModel, Outline, Result};
 
-use checks::{check_length, check_mesh};
-use declaration::{declare_model, estimate_parameters};
-use memory::{KeptActivations, kept_activations};
-use pipeline::model_parts;
+use checks::check_mesh;
+use model_plan::{ModelPlan, hf_tensors};
 
 pub use description::describe_mesh;
 pub use memory::MemoryPlan;
 pub use pipeline::PipelinePlan;
+
+/// Fraction of the memory that the plan of a run may take on a mesh that is chosen for it.
+const PLANNED_MEMORY: f64 = 0.8;
 
 /// Everything that a run reads, and the settings that fit it.
 pub struct Plan {
@@ -42,7 +43,7 @@ pub struct Plan {
     pub outline: Outline,
     /// The sizes of the model's dims, and its recomputation.
     pub sizes: Sizes,
-    /// The schedule and the stages, if the mesh has a `pp` axis.
+    /// The schedule and the stages, if the mesh has a `pp` axis, or stages are measured.
     pub pipeline: Option<PipelinePlan>,
     /// Content of the folder of `--export-hf`.
     pub export: Option<HfFormat>,
@@ -62,36 +63,16 @@ impl Plan {
     pub fn new<M: LanguageModel>(config: Config, machine: Box<dyn Machine>) -> Result<Plan> {
         check_mesh(&config)?;
         let (family, weights) = open_model::<M::Config>(&config)?;
-        let outline = family.outline();
-        let mut sizes = M::sizes(&family);
-        sizes.recompute = config.recompute.or(sizes.recompute);
-        check_length(&config, &outline, sizes.get::<M::Seq>())?;
-        // Before the whole model is declared, which sizes that no machine could hold would make endless.
-        let available = machine.memory();
-        let parameters = estimate_parameters::<M>(&config, &sizes)?;
-        MemoryPlan::of_sizes(&config, &outline, parameters, KeptActivations::Unknown, available)
-            .check(&config, available)?;
-        let built = declare_model::<M>(&config, &sizes)?;
-        let params = built.params();
-        let hf_tensors = |flag| {
-            let mapping = HfMapping::new(M::HF_NAMES, &params).map_err(Error::of_flag(flag))?;
-            Result::Ok(mapping.shapes())
-        };
-        if let Some(weights) = &weights {
-            let flag = "--init-from";
-            weights.check_tensors(&hf_tensors(flag)?).map_err(Error::of_flag(flag))?;
+        if let (ModelSource::InitFrom(folder), Some(left_out)) = (&config.model, family.warning()) {
+            say(&format!("warning: --init-from {}: {left_out}", folder.display()));
         }
-        let pipeline = PipelinePlan::open::<M>(&config, &sizes)?;
-        let kept = kept_activations(&config, &built);
-        let recomputes = kept != KeptActivations::As(RecomputeOverride::Off);
+        let model = ModelPlan::new::<M>(&config, &family, weights.as_ref(), machine.memory())?;
+        let ModelPlan { outline, sizes, params, pipeline, recomputes, memory, .. } = model;
         for warning in pipeline.iter().flat_map(|plan| plan.warnings(&config, recomputes)) {
             say(&format!("warning: {warning}"));
         }
-        let parts = model_parts(&config, &outline, pipeline.as_ref(), &built);
-        let memory = MemoryPlan::of_parts(&config, &outline, kept, &parts, available);
-        memory.check(&config, available)?;
         let export = match &config.export_hf {
-            Some(_) => Some(HfFormat::new(&family, hf_tensors("--export-hf")?)),
+            Some(_) => Some(HfFormat::new(&family, hf_tensors::<M>(&params, "--export-hf")?)),
             None => None,
         };
         let (file, tokenizer) = dataset::open_dataset(&config, outline.vocab)?;
@@ -118,6 +99,18 @@ impl Plan {
         })
     }
 
+    /// Checks that a model fits the mesh and `available` bytes for all ranks, of which the plan, a lower bound, may take a
+    /// fraction of [`PLANNED_MEMORY`]. Opens the folder of its weights, if there is one.
+    ///
+    /// # Errors
+    /// The first reason why it does not fit.
+    pub fn check_fit<M: LanguageModel>(config: &Config, available: Option<f64>) -> Result<()> {
+        check_mesh(config)?;
+        let (family, weights) = open_model::<M::Config>(config)?;
+        let model = ModelPlan::new::<M>(config, &family, weights.as_ref(), available)?;
+        model.memory.check_fraction(PLANNED_MEMORY, config, available)
+    }
+
     /// Returns the number of steps that are done before the run begins.
     pub fn first_step(&self) -> u64 {
         self.resume.as_ref().map_or(0, |checkpoint| checkpoint.manifest().state.step)
@@ -130,9 +123,6 @@ fn open_model<F: Family>(config: &Config) -> Result<(F, Option<HfFolder>)> {
         ModelSource::InitFrom(folder) => {
             let opened = HfFolder::open::<F>(folder).map_err(Error::of_flag("--init-from"));
             let (family, weights) = opened?;
-            if let Some(left_out) = family.warning() {
-                say(&format!("warning: --init-from {}: {left_out}", folder.display()));
-            }
             Ok((family, Some(weights)))
         }
         ModelSource::New(sizes) => {

@@ -1,5 +1,6 @@
 //! Files and folders that the run writes, checked before any work could be lost.
 
+use std::fs::OpenOptions;
 use std::path::PathBuf;
 
 use crate::checkpoint::CheckpointWriter;
@@ -13,11 +14,18 @@ impl Plan {
     /// Creates or opens every output, and refuses outputs that are also inputs.
     pub fn prepare_outputs(&self) -> Result<()> {
         let real = |path: &Option<PathBuf>| path.as_ref().and_then(|path| path.canonicalize().ok());
-        let Config { data, tokenizer, metrics, trace, .. } = &self.config;
-        let used = [("--data", data), ("--tokenizer", tokenizer), ("--metrics", metrics)];
-        for (output, path, others) in
-            [("--metrics", metrics, &used[..2]), ("--trace", trace, &used[..])]
-        {
+        let Config { data, tokenizer, metrics, trace, stage_times, .. } = &self.config;
+        let used = [
+            ("--data", data),
+            ("--tokenizer", tokenizer),
+            ("--metrics", metrics),
+            ("--trace", trace),
+        ];
+        for (output, path, others) in [
+            ("--metrics", metrics, &used[..2]),
+            ("--trace", trace, &used[..3]),
+            ("--stage-times", stage_times, &used[..]),
+        ] {
             let taken = |other: &Option<PathBuf>| {
                 path.is_some() && other == path
                     || real(path).is_some_and(|path| real(other) == Some(path))
@@ -31,6 +39,13 @@ impl Plan {
         if let Some(path) = self.trace_file() {
             std::fs::File::create(&path).map_err(|error| {
                 Error::Input(format!("--trace: cannot write {}: {error}", path.display()))
+            })?;
+        }
+        if let Some(path) = stage_times {
+            // The times of an earlier run stay until those of this one are known: `--stages` may have read them.
+            let opened = OpenOptions::new().create(true).append(true).open(path);
+            opened.map_err(|error| {
+                Error::Input(format!("--stage-times: cannot write {}: {error}", path.display()))
             })?;
         }
         if let Some(save) = &self.config.save {

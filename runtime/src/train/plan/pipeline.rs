@@ -1,45 +1,74 @@
 //! The pipeline of a run: its schedule, its stages, and what each rank holds of the model.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
-use crate::layout::AxisId;
 use crate::nn::{Built, Sizes};
-use crate::pipeline::StagePlan;
-use crate::schedule::{Action, Costs, Peak, Verified, Work, simulate};
-use crate::tensor::{Unit, ZeroStage};
-use crate::train::config::{Config, ScheduleSource};
-use crate::train::{LanguageModel, Outline, Result};
+use crate::pipeline::{
+    ParseStageCutError, StagePlan, StageRequest, plan_declared_stages, split_at_cut_points,
+};
+use crate::schedule::{Action, Costs, Peak, Schedule, Verified, Work, simulate, verify};
+use crate::tensor::{Rank, Unit, ZeroStage};
+use crate::train::config::{Config, PipelineConfig, ScheduleSource};
+use crate::train::{Error, LanguageModel, Outline, Result};
 
-use super::declaration::cut_model;
 use super::memory::{LivePasses, ModelPart, unit_sizes};
-use super::schedule::open_schedule;
+use super::schedule::{list_faults, open_schedule};
 
-/// The schedule and the stages of a run whose mesh has a `pp` axis.
+/// The schedule and the stages of a run whose mesh has a `pp` axis, or which measures stages.
 pub struct PipelinePlan {
     name: ScheduleSource,
+    /// The schedule and the cut in one line, if the mesh has a `pp` axis.
+    pub description: Option<String>,
     /// The schedule with its messages, and the live passes of each rank.
-    pub verified: Verified,
-    /// The cut of the model.
+    pub verified: Arc<Verified>,
+    /// The cut of the model: stages of one layer each if they are measured.
     pub stages: StagePlan,
 }
 
 impl PipelinePlan {
-    /// Opens the schedule and cuts the model, if the mesh has a `pp` axis.
+    /// Opens the schedule and cuts the model, which is declared on `rank`, if the mesh has a `pp` axis or stages are
+    /// measured.
     ///
     /// # Errors
     /// A schedule or a cut that does not fit the mesh, the model or the micro-batches.
-    pub fn open<M: LanguageModel>(config: &Config, sizes: &Sizes) -> Result<Option<PipelinePlan>> {
-        let (Some(pipeline), Some(verified)) = (&config.pipeline, open_schedule(config)?) else {
-            return Ok(None);
+    pub fn open<M: LanguageModel>(
+        config: &Config,
+        rank: &Rank,
+        built: &Built<M>,
+        sizes: &Sizes,
+    ) -> Result<Option<PipelinePlan>> {
+        let is_measured = config.stage_times.is_some();
+        let pipeline = match &config.pipeline {
+            Some(pipeline) => pipeline.clone(),
+            None if is_measured => PipelineConfig::default(),
+            None => return Ok(None),
         };
-        let stages = cut_model::<M>(config, sizes, pipeline, &verified.lowered.placement)?;
-        Ok(Some(PipelinePlan { name: pipeline.schedule.clone(), verified, stages }))
+        let verified = open_schedule(config, &pipeline)?;
+        let cut = pipeline.stages.parse().map_err(|error| {
+            let error: ParseStageCutError = error;
+            Error::Input(format!("--stages: {error}"))
+        })?;
+        let placement = &verified.lowered().placement;
+        let request = StageRequest { placement, cut: &cut, seq: config.seq };
+        let stages = plan_declared_stages(rank, built, sizes, &request)
+            .map_err(|error| Error::Input(error.problems.join("\n")))?;
+        let description = config
+            .pipeline
+            .is_some()
+            .then(|| describe(&pipeline.schedule, verified.lowered(), &stages));
+        let (stages, verified) = match is_measured {
+            true => split_stages(&stages, verified.lowered())?,
+            false => (stages, verified),
+        };
+        let (name, verified) = (pipeline.schedule, Arc::new(verified));
+        Ok(Some(PipelinePlan { name, description, verified, stages }))
     }
 
     /// Returns what of the schedule has no effect with the run's settings, for warnings. `recomputes` is true if layers are
     /// recomputed.
     pub fn warnings(&self, config: &Config, recomputes: bool) -> Vec<String> {
-        let actions = || self.verified.lowered.ranks.iter().flatten();
+        let actions = || self.verified.lowered().ranks.iter().flatten();
         let defers = actions()
             .flat_map(|action| action.computes())
             .any(|compute| compute.work == Work::BackwardWeight);
@@ -76,34 +105,38 @@ impl PipelinePlan {
             };
             ModelPart { units: unit_sizes(&owned), passes }
         };
-        self.verified.peaks.iter().enumerate().map(part).collect()
+        self.verified.peaks().iter().enumerate().map(part).collect()
     }
+}
 
-    /// Describes the pipeline in one line: `pipeline 1f1b: 2 stages of 2,2 layers, 4 micro-batches, bubble 20.0 %`.
-    pub fn describe(&self) -> String {
-        let schedule = &self.verified.lowered;
-        let counts: Vec<String> = self.stages.counts().iter().map(usize::to_string).collect();
-        let points = if self.stages.cuts_layers() { "layers" } else { "fields" };
-        let bubble = simulate(schedule, Costs::default()).map_or(0.0, |run| run.bubble());
-        format!(
-            "pipeline {}: {} stages of {} {points}, {} micro-batches, bubble {:.1} % if all stages cost the same",
-            self.name,
-            schedule.stages(),
-            counts.join(","),
-            schedule.micro_batches,
-            100.0 * bubble
-        )
-    }
+/// Splits stages, to measure each of their layers.
+fn split_stages(stages: &StagePlan, schedule: &Schedule) -> Result<(StagePlan, Verified)> {
+    let (stages, schedule) = split_at_cut_points(stages, schedule);
+    let verified = verify(&schedule)
+        .map_err(|faults| Error::Input(format!("--stage-times: {}", list_faults(&faults))))?;
+    Ok((stages, verified))
+}
+
+/// Describes a pipeline in one line: `pipeline 1f1b: 2 stages of 2,2 layers, 4 micro-batches, bubble 20.0 %`.
+fn describe(name: &ScheduleSource, schedule: &Schedule, stages: &StagePlan) -> String {
+    let counts: Vec<String> = stages.counts().iter().map(usize::to_string).collect();
+    let points = if stages.cuts_layers() { "layers" } else { "fields" };
+    let bubble = simulate(schedule, Costs::default()).map_or(0.0, |run| run.bubble());
+    format!(
+        "pipeline {name}: {} stages of {} {points}, {} micro-batches, bubble {:.1} % if all stages cost the same",
+        schedule.stages(),
+        counts.join(","),
+        schedule.micro_batches,
+        100.0 * bubble
+    )
 }
 
 /// Returns the part of the model that each position along `pp` holds: all of it without a pipeline.
 pub fn model_parts<M>(
-    config: &Config,
     outline: &Outline,
     pipeline: Option<&PipelinePlan>,
     built: &Built<M>,
 ) -> Vec<ModelPart> {
-    debug_assert_eq!(pipeline.is_some(), config.mesh.degree(AxisId::Pp) > 1);
     match pipeline {
         Some(pipeline) => pipeline.model_parts(built),
         None => {

@@ -14,17 +14,16 @@ const MAX_FORWARD_PASSES: usize = 1 << 20;
 /// Most faults of a schedule file that one message lists.
 const MAX_LISTED_FAULTS: usize = 5;
 
-/// Returns the verified schedule of the run, if its mesh has a `pp` axis.
+/// Returns the verified schedule of a pipeline.
 ///
 /// # Errors
 /// A file that cannot be read, has faults, or is for another number of ranks or micro-batches.
-pub fn open_schedule(config: &Config) -> Result<Option<Verified>> {
-    let Some(pipeline) = &config.pipeline else { return Ok(None) };
+pub fn open_schedule(config: &Config, pipeline: &PipelineConfig) -> Result<Verified> {
     let schedule = match &pipeline.schedule {
         ScheduleSource::Named(_) => generate(config, pipeline)?,
         ScheduleSource::File(path) => read(config, path)?,
     };
-    verify(&schedule).map(Some).map_err(|faults| {
+    verify(&schedule).map_err(|faults| {
         Error::Input(format!("--schedule {}: {}", pipeline.schedule, list_faults(&faults)))
     })
 }
@@ -73,7 +72,8 @@ fn read(config: &Config, path: &Path) -> Result<Schedule> {
     Ok(schedule)
 }
 
-fn list_faults(faults: &[Finding]) -> String {
+/// Lists faults of a schedule, as far as one message can hold them.
+pub fn list_faults(faults: &[Finding]) -> String {
     if let [fault] = faults {
         return fault.to_string();
     }
@@ -89,8 +89,9 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn open(line: &str) -> Result<Option<Verified>> {
-        open_schedule(&Config::parse(format!("t {line}").split(' ')).unwrap())
+    fn open(line: &str) -> Result<Verified> {
+        let config = Config::parse(format!("t {line}").split(' ')).unwrap();
+        open_schedule(&config, config.pipeline.as_ref().expect("a pp axis"))
     }
 
     #[track_caller]
@@ -100,8 +101,7 @@ mod tests {
 
     #[test]
     fn named_schedules_are_generated() {
-        assert!(open("--mesh dp=2").unwrap().is_none());
-        let of = |line: &str| open(line).unwrap().unwrap().lowered;
+        let of = |line: &str| open(line).unwrap().lowered().clone();
         let schedule = of("--mesh pp=2 --micro-batches 5");
         assert_eq!((schedule.ranks.len(), schedule.stages(), schedule.micro_batches), (2, 2, 5));
         let schedule = of("--mesh pp=2,tp=2 --schedule interleaved --virtual-stages 3");
@@ -120,7 +120,7 @@ mod tests {
         let text = refusal(&line);
         assert!(text.contains("run.csv: cannot read it: No such file"), "{text}");
         write("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
-        assert_eq!(open(&line).unwrap().unwrap().lowered.stages(), 2);
+        assert_eq!(open(&line).unwrap().lowered().stages(), 2);
         let text = refusal(&format!("--mesh pp=4 --micro-batches 2 --schedule {path}"));
         assert!(text.contains("it has 2 rows, one per rank; use --mesh pp=2, not pp=4"), "{text}");
         let text = refusal(&format!("--mesh pp=2 --micro-batches 4 --schedule {path}"));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::comm::Site;
-use crate::layout::AxisSet;
+use crate::layout::{AxisId, AxisSet};
 use crate::nn::Built;
 use crate::tensor::Rank;
 
@@ -62,7 +62,8 @@ impl<'a> MetricsRecorder<'a> {
         let mut recomputed = [(rank.recomputed_flops() - self.recomputed) as f64];
         rank.all_reduce_f64(AxisSet::ALL, &Site::new("--metrics"), &mut recomputed);
         let peak_bytes = peak_bytes(rank)?;
-        let bubble = stats.pipeline.map(|times| bubble(rank, times));
+        let has_stages = rank.degree(AxisId::Pp) > 1;
+        let bubble = stats.pipeline.filter(|_| has_stages).map(|times| bubble(rank, times));
         let Some(file) = self.file.filter(|_| rank.index() == 0) else { return Ok(()) };
         let possible_flops = stats.seconds * self.peak;
         let mfu = self.flops_per_token * stats.tokens as f64 / possible_flops;

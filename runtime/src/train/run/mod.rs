@@ -7,5 +7,6 @@ mod sample;
 mod save;
 #[cfg(test)]
 mod stage_tests;
+mod stage_times;
 
 pub use rank_loop::{RankLoop, SharedFiles};

@@ -22,6 +22,7 @@ use super::batch_check::check_first_batches;
 use super::divergence::divergence_origin;
 use super::sample::sample_continuation;
 use super::save::save_checkpoint;
+use super::stage_times::write_stage_times;
 
 /// Files that the ranks of this process share.
 pub struct SharedFiles {
@@ -83,6 +84,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let rows = rows.offset..rows.offset + rows.local;
         let batches = Prefetch::start(&plan.dataset, rows, plan.first_step()..config.steps)?;
         let obstacle = match &pipeline {
+            Some(_) if config.pipeline.is_none() => Some("--stage-times runs eagerly".to_owned()),
             Some(_) => Some("a pipeline schedule runs eagerly".to_owned()),
             None => plan.machine.cuda_graph_obstacle(),
         };
@@ -123,6 +125,9 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             progress.finish();
         }
         let elapsed = start.elapsed();
+        if let Some(pipeline) = &self.state.pipeline {
+            write_stage_times(&rank, pipeline, self.plan)?;
+        }
         usage.count(&rank, || rank.finish_trace());
         self.graphs.close();
         let report = usage.report(&rank, &self.plan.memory)?;
@@ -213,7 +218,10 @@ fn build_model<M: LanguageModel>(rank: &Rank, plan: &Plan) -> Result<(Built<M>, 
     let sizes = &plan.sizes;
     let Some(pipeline) = &plan.pipeline else { return Ok((build::<M>(rank, sizes)?, None)) };
     let built = build_stages::<M>(rank, sizes, &pipeline.stages)?;
-    let schedule = &pipeline.verified.lowered;
-    let pipeline = Pipeline::new(rank, &built, sizes, &pipeline.stages, schedule);
-    Ok((built, Some(pipeline)))
+    let mut stages = Pipeline::new(rank, &built, sizes, &pipeline.stages, &pipeline.verified)
+        .map_err(|error| Error::Input(error.to_string()))?;
+    if plan.config.stage_times.is_some() {
+        stages.measure_stages();
+    }
+    Ok((built, Some(stages)))
 }

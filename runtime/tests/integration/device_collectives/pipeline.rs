@@ -8,7 +8,7 @@ use meshwright::comm::{CommError, Site, launch};
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::mesh::MeshShape;
 use meshwright::pipeline::{MessagePart, PipelineExecutor, StageWork};
-use meshwright::schedule::{ScheduleKind, lower};
+use meshwright::schedule::{Schedule, ScheduleKind, lower, verify};
 
 use super::machine::Machine;
 use super::meter_of;
@@ -148,19 +148,22 @@ fn pipeline_steps_match_the_reference() {
     for (seed, kind) in (0..5).flat_map(|seed| ScheduleKind::ALL.map(|kind| (seed, kind))) {
         let ranks = 2 + seed as usize % 2;
         let schedule = kind.generate(ranks, kind.default_chunks(), MICRO_BATCHES).unwrap();
-        let schedule = lower(&schedule, seed as usize % 3);
-        let stages = schedule.stages();
+        let lowered = lower(&schedule, seed as usize % 3);
+        let stages = lowered.stages();
+        // A name stands for one lookahead.
+        let schedule = Arc::new(verify(&Schedule { kind: None, ..lowered }).unwrap());
         let machine = Machine::new(seed, None);
         let mesh = MeshShape::new([(AxisId::Pp, ranks)]).unwrap();
         let weights = launch(&mesh, |comms| {
             let allocator = meter_of(&machine, comms.rank());
             let part = |_| vec![MessagePart { dtype: DType::F32, len: LEN }];
-            let executor = PipelineExecutor::new(&comms, &allocator, &schedule, part);
+            let executor = PipelineExecutor::new(&comms, &allocator, &schedule);
             let executor = executor.unwrap_or_else(|error| panic!("{error}"));
+            let parts = executor.agree_on_parts(part).unwrap_or_else(|error| panic!("{error}"));
             let (saved, pending, weights) = Default::default();
             let allocator = Arc::clone(&allocator);
             let mut work = AddingStages { stages, allocator, saved, pending, weights };
-            let wait = executor.run_step(&mut work)?;
+            let wait = executor.run_step(&parts, &mut work)?;
             // Results are read when all ranks have queued their work.
             comms.group(PP).barrier(&Site::new("end"))?;
             assert!(wait.total().is_zero(), "no time passes on this device");

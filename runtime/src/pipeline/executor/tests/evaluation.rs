@@ -8,13 +8,15 @@ use crate::pipeline::{MessagePart, PipelineExecutor};
 use crate::schedule::Schedule;
 
 use super::integer_stages::boundary_parts;
-use super::{IntegerStages, TestError, mesh, named_schedules};
+use super::{IntegerStages, TestError, mesh, named_schedules, verified};
 
 /// Evaluates inputs of other lengths than training steps have, before and after a step.
 fn evaluate(schedule: &Schedule) -> Vec<Vec<Option<u32>>> {
+    let verified = verified(schedule);
     let outputs = launch(&mesh(schedule.ranks.len()), |comms| {
         let allocator = CachingAllocator::new();
-        let executor = PipelineExecutor::new(&comms, &allocator, schedule, boundary_parts)?;
+        let executor = PipelineExecutor::new(&comms, &allocator, &verified)?;
+        let step_parts = executor.agree_on_parts(boundary_parts)?;
         let mut outputs = Vec::new();
         for len in [3, 1, 100] {
             let parts = |_| vec![MessagePart { dtype: DType::U32, len }; 2];
@@ -40,7 +42,7 @@ fn evaluate(schedule: &Schedule) -> Vec<Vec<Option<u32>>> {
                 assert!(values.len() == len && values.iter().all(|value| *value == values[0]));
                 values[0]
             }));
-            executor.run_step(&mut IntegerStages::new(schedule.stages()))?;
+            executor.run_step(&step_parts, &mut IntegerStages::new(schedule.stages()))?;
         }
         Ok::<_, TestError>(outputs)
     });

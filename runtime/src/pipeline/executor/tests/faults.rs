@@ -167,13 +167,14 @@ fn step_with_length(len: usize) -> Result<Vec<()>, LaunchError<TestError>> {
     use crate::backend::DType;
     use crate::pipeline::{MessagePart, PipelineExecutor};
 
-    let schedule = named(ScheduleKind::OneFOneB, 2, 2);
+    let schedule = super::verified(&named(ScheduleKind::OneFOneB, 2, 2));
     crate::comm::launch(&super::mesh(2), |comms| {
         let mut stages = super::IntegerStages::new(2);
         let parts = |_| vec![MessagePart { dtype: DType::U32, len }];
         let allocator = CachingAllocator::new();
-        let executor = PipelineExecutor::new(&comms, &allocator, &schedule, parts)?;
-        executor.run_step(&mut stages).map(drop)
+        let executor = PipelineExecutor::new(&comms, &allocator, &schedule)?;
+        let parts = executor.agree_on_parts(parts)?;
+        executor.run_step(&parts, &mut stages).map(drop)
     })
 }
 

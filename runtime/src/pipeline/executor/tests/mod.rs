@@ -11,13 +11,14 @@ mod results;
 mod times;
 mod traces;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{CachingAllocator, Category};
 use crate::comm::{CommError, LaunchError, LaunchOptions, RankComms, Site, launch_with};
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
-use crate::schedule::{Schedule, ScheduleKind};
+use crate::schedule::{Schedule, ScheduleKind, Verified, verify};
 
 use super::{ExecutorError, PipelineExecutor};
 use integer_stages::{IntegerStages, StageResults, boundary_parts};
@@ -63,6 +64,13 @@ fn named_schedules(ranks: usize) -> impl Iterator<Item = Schedule> {
     })
 }
 
+/// Verifies a schedule. One with messages may have been lowered with another lookahead than that of its generator.
+fn verified(schedule: &Schedule) -> Arc<Verified> {
+    let kind = schedule.kind.filter(|_| !schedule.is_lowered());
+    let verified = verify(&Schedule { kind, ..schedule.clone() });
+    Arc::new(verified.unwrap_or_else(|findings| panic!("{findings:?}\n{schedule:?}")))
+}
+
 /// Runs a step of `schedule` on all ranks, whose communicators and stages are prepared by `prepare`. It ends with a
 /// barrier, as a training step ends with a collective.
 fn try_step(
@@ -70,14 +78,16 @@ fn try_step(
     prepare: impl Fn(RankComms, &mut IntegerStages) -> RankComms + Sync,
 ) -> Result<Vec<RankStep>, LaunchError<TestError>> {
     let options = LaunchOptions { timeout: Duration::from_secs(20), ..LaunchOptions::default() };
+    let verified = verified(schedule);
     launch_with(&options, &mesh(schedule.ranks.len()), |comms| {
         let mut stages = IntegerStages::new(schedule.stages());
         let comms = prepare(comms, &mut stages);
         let allocator = CachingAllocator::new();
-        let executor = PipelineExecutor::new(&comms, &allocator, schedule, boundary_parts)?;
+        let executor = PipelineExecutor::new(&comms, &allocator, &verified)?;
+        let parts = executor.agree_on_parts(boundary_parts)?;
         let comm = comms.group(PP);
         let before = comm.comm_bytes();
-        executor.run_step(&mut stages)?;
+        executor.run_step(&parts, &mut stages)?;
         let sent_bytes = comm.comm_bytes() - before;
         comm.barrier(&Site::here("end of the step"))?;
         let of_category = |(category, _): &(Category, usize)| *category == Category::Communication;

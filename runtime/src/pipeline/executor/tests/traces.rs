@@ -15,7 +15,7 @@ use crate::schedule::{Action, ScheduleKind};
 use crate::trace::Tracer;
 
 use super::integer_stages::boundary_parts;
-use super::{IntegerStages, TestError, mesh};
+use super::{IntegerStages, TestError, mesh, verified};
 
 /// The names of the spans on the lane of each rank's main thread, in the order of their ends.
 fn span_names(tracer: &Tracer) -> BTreeMap<u64, Vec<String>> {
@@ -36,11 +36,12 @@ fn span_names(tracer: &Tracer) -> BTreeMap<u64, Vec<String>> {
 fn computations_and_receives_have_spans() {
     let tracer = Tracer::new();
     let options = LaunchOptions { tracer: Some(Arc::clone(&tracer)), ..LaunchOptions::default() };
-    let schedule = named(ScheduleKind::ZeroBubbleH1, 2, 4);
+    let schedule = verified(&named(ScheduleKind::ZeroBubbleH1, 2, 4));
     let programs = launch_with(&options, &mesh(2), |comms| {
         let allocator = CachingAllocator::new();
-        let executor = PipelineExecutor::new(&comms, &allocator, &schedule, boundary_parts)?;
-        executor.run_step(&mut IntegerStages::new(2))?;
+        let executor = PipelineExecutor::new(&comms, &allocator, &schedule)?;
+        let parts = executor.agree_on_parts(boundary_parts)?;
+        executor.run_step(&parts, &mut IntegerStages::new(2))?;
         Ok::<_, TestError>(executor.program().ranks[executor.rank()].clone())
     });
     let programs = programs.unwrap_or_else(|error| panic!("{error}"));
@@ -66,10 +67,11 @@ fn computations_and_receives_have_spans() {
 /// A rank that waits for a slow one has waited; one that never waits for a message has not.
 #[test]
 fn waits_are_measured() {
-    let schedule = named(ScheduleKind::GPipe, 2, 1);
+    let schedule = verified(&named(ScheduleKind::GPipe, 2, 1));
     let waits = launch_with(&LaunchOptions::default(), &mesh(2), |comms| {
         let allocator = CachingAllocator::new();
-        let executor = PipelineExecutor::new(&comms, &allocator, &schedule, boundary_parts)?;
+        let executor = PipelineExecutor::new(&comms, &allocator, &schedule)?;
+        let parts = executor.agree_on_parts(boundary_parts)?;
         let mut stages = IntegerStages::new(2);
         let is_slow = comms.rank() == 0;
         stages.before_compute = Box::new(move |_| {
@@ -79,7 +81,7 @@ fn waits_are_measured() {
             Ok(())
         });
         let start = Instant::now();
-        let wait = executor.run_step(&mut stages)?;
+        let wait = executor.run_step(&parts, &mut stages)?;
         let step = start.elapsed();
         assert!(wait.total() <= step);
         let share = wait.share_of(step);

@@ -138,6 +138,30 @@ impl MemoryPlan {
         }
     }
 
+    /// Refuses a run that needs more than a `fraction` of what [`check`](Self::check) allows.
+    pub fn check_fraction(
+        &self,
+        fraction: f64,
+        config: &Config,
+        available: Option<f64>,
+    ) -> Result<()> {
+        let limits = [
+            config.memory_limit.map(|limit| (self.total, limit as f64)),
+            available.map(|all| (self.all_ranks, all)),
+        ];
+        let Some((needed, limit)) =
+            limits.into_iter().flatten().find(|(needed, limit)| *needed > fraction * limit)
+        else {
+            return Ok(());
+        };
+        Err(Error::Input(format!(
+            "{} of {} are planned, more than {} %",
+            Bytes(needed),
+            Bytes(limit),
+            100.0 * fraction
+        )))
+    }
+
     fn check_limit(&self, config: &Config) -> Result<()> {
         match config.memory_limit {
             Some(limit) if self.total > limit as f64 => Err(Error::Input(format!(

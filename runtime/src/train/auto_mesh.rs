@@ -1,0 +1,170 @@
+//! `--mesh auto=N`: the choice of a mesh for a number of ranks.
+
+use crate::layout::AxisId;
+use crate::mesh::MeshShape;
+
+use super::config::{Config, ConfigError, GivenSettings, Problem};
+use super::{Error, Result};
+
+/// Most tensor-parallel ranks that are tried: those of a node, whose links carry two collectives per layer and pass.
+const MAX_TP: usize = 8;
+/// Most refused meshes that are named.
+const MAX_NAMED: usize = 4;
+
+/// The axes that are chosen, those first that cost most per rank: `pp` leaves ranks idle at both ends of a step, `cp` and
+/// `tp` wait for collectives within each layer, `fsdp` gathers parameters while it computes, and `dp` only reduces gradients.
+const COSTLIEST_FIRST: [AxisId; 4] = [AxisId::Pp, AxisId::Cp, AxisId::Tp, AxisId::Fsdp];
+
+/// A chosen mesh.
+pub struct ChosenMesh {
+    /// The settings with this mesh.
+    pub config: Config,
+    /// The reason, with the cheaper meshes that were refused.
+    pub reason: String,
+}
+
+/// Chooses the cheapest mesh of `ranks` ranks that fits: the first of all meshes with fewest ranks along `pp`, then `cp`, `tp`
+/// and `fsdp`, whose settings are valid and which `check` accepts.
+///
+/// # Errors
+/// The problems of the settings if they have some with every mesh; else the reasons against each mesh.
+pub fn choose_mesh(
+    settings: &GivenSettings,
+    ranks: usize,
+    mut check: impl FnMut(&Config) -> Result<()>,
+) -> Result<ChosenMesh> {
+    let meshes = meshes_of(ranks);
+    let mut refused = Vec::new();
+    let mut common: Option<Vec<Problem>> = None;
+    for mesh in &meshes {
+        let config = match settings.with_mesh(mesh) {
+            Ok(config) => config,
+            Err(ConfigError::Invalid(problems)) => {
+                let reason = problems.first().map(ToString::to_string).unwrap_or_default();
+                refused.push((mesh, reason));
+                let before = common.take().unwrap_or_else(|| problems.clone());
+                common = Some(before.into_iter().filter(|one| problems.contains(one)).collect());
+                continue;
+            }
+            Err(asked) => return Err(Error::Config(asked)),
+        };
+        common = Some(Vec::new());
+        match check(&config) {
+            Ok(()) => return Ok(ChosenMesh { reason: explain(mesh, &refused), config }),
+            Err(error) => refused.push((mesh, error.to_string())),
+        }
+    }
+    match common {
+        Some(problems) if !problems.is_empty() => {
+            Err(Error::Config(ConfigError::Invalid(problems)))
+        }
+        _ => Err(Error::Input(format!(
+            "--mesh: no mesh of {ranks} ranks fits:{}\nuse another number of ranks, or change these settings",
+            list(&refused)
+        ))),
+    }
+}
+
+/// Returns the meshes of `ranks` ranks, the cheapest first.
+fn meshes_of(ranks: usize) -> Vec<MeshShape> {
+    let mut meshes = Vec::new();
+    let mut add = |degrees: [usize; 4]| {
+        let dp = ranks / degrees.iter().product::<usize>();
+        let degrees = COSTLIEST_FIRST.into_iter().zip(degrees).chain([(AxisId::Dp, dp)]);
+        meshes.extend(MeshShape::new(degrees));
+    };
+    let divisors = |of: usize| (1..=of).filter(move |divisor| of.is_multiple_of(*divisor));
+    for pp in divisors(ranks) {
+        for cp in divisors(ranks / pp) {
+            for tp in divisors(ranks / pp / cp).filter(|tp| *tp <= MAX_TP) {
+                divisors(ranks / pp / cp / tp).for_each(|fsdp| add([pp, cp, tp, fsdp]));
+            }
+        }
+    }
+    meshes.sort_by_key(|mesh| COSTLIEST_FIRST.map(|axis| mesh.degree(axis)));
+    meshes
+}
+
+fn explain(mesh: &MeshShape, refused: &[(&MeshShape, String)]) -> String {
+    if refused.is_empty() {
+        return format!("--mesh auto: {mesh}, the cheapest mesh of {} ranks", mesh.world_size());
+    }
+    format!("--mesh auto: {mesh}; cheaper ones do not fit:{}", list(refused))
+}
+
+/// Lists meshes with the first line of the reason against each.
+fn list(refused: &[(&MeshShape, String)]) -> String {
+    let line = |(mesh, reason): &(&MeshShape, String)| {
+        format!("\n  {mesh}: {}", reason.lines().next().unwrap_or_default())
+    };
+    let mut text: String = refused.iter().take(MAX_NAMED).map(line).collect();
+    if refused.len() > MAX_NAMED {
+        text += &format!("\n  and {} more", refused.len() - MAX_NAMED);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+    use crate::train::Optimizers;
+
+    fn settings(line: &str) -> GivenSettings {
+        let words = line.split(' ').map(OsString::from);
+        GivenSettings::read(words, &Optimizers::default()).unwrap()
+    }
+
+    fn refuse(reason: &str) -> Result<()> {
+        Err(Error::Input(reason.into()))
+    }
+
+    #[test]
+    fn all_meshes_are_tried_the_cheapest_first() {
+        let names: Vec<_> = meshes_of(4).iter().map(ToString::to_string).collect();
+        let tp = ["dp=4", "dp=2,fsdp=2", "fsdp=4", "dp=2,tp=2", "fsdp=2,tp=2", "tp=4"];
+        let cp = ["dp=2,cp=2", "fsdp=2,cp=2", "cp=2,tp=2", "cp=4"];
+        let pp = ["pp=2,dp=2", "pp=2,fsdp=2", "pp=2,tp=2", "pp=2,cp=2", "pp=4"];
+        assert_eq!(names, [&tp[..], &cp, &pp].concat());
+        for ranks in [1, 6, 16, 64] {
+            assert!(meshes_of(ranks).iter().all(|mesh| mesh.world_size() == ranks));
+        }
+        assert!(meshes_of(64).iter().all(|mesh| mesh.degree(AxisId::Tp) <= MAX_TP));
+    }
+
+    #[test]
+    fn the_cheapest_mesh_that_fits_is_chosen_with_the_reasons() {
+        let settings = settings("t --mesh auto=4");
+        let first = choose_mesh(&settings, 4, |_| Ok(())).unwrap();
+        assert_eq!(first.reason, "--mesh auto: dp=4, the cheapest mesh of 4 ranks");
+        let narrow = |config: &Config| match config.mesh.degree(AxisId::Tp) {
+            2 => Ok(()),
+            _ => refuse("too wide\nwith advice"),
+        };
+        let chosen = choose_mesh(&settings, 4, narrow).unwrap();
+        assert_eq!(chosen.config.mesh.to_string(), "dp=2,tp=2");
+        assert_eq!(
+            chosen.reason,
+            "--mesh auto: dp=2,tp=2; cheaper ones do not fit:\n  dp=4: too wide\n  dp=2,fsdp=2: too wide\n  \
+             fsdp=4: too wide"
+        );
+    }
+
+    #[test]
+    fn settings_that_need_an_axis_get_it() {
+        let sharded = choose_mesh(&settings("t --mesh auto=4 --zero 2"), 4, |_| Ok(())).unwrap();
+        assert_eq!(sharded.config.mesh.to_string(), "dp=2,fsdp=2");
+    }
+
+    #[test]
+    fn without_a_fitting_mesh_all_reasons_are_given() {
+        let none = choose_mesh(&settings("t --mesh auto=2"), 2, |_| refuse("no")).err().unwrap();
+        let text = none.to_string();
+        assert!(text.starts_with("--mesh: no mesh of 2 ranks fits:\n  dp=2: no\n"), "{text}");
+        // A mistake that no mesh mends is reported alone.
+        let wrong = choose_mesh(&settings("t --mesh auto=2 --lr fast"), 2, |_| Ok(())).err();
+        let text = wrong.unwrap().to_string();
+        assert!(text.contains("--lr") && !text.contains("mesh"), "{text}");
+    }
+}

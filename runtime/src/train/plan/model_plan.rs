@@ -1,0 +1,78 @@
+//! The model of a run on its mesh: its declaration, its pipeline and its memory.
+
+use crate::checkpoint::hf::HfFolder;
+use crate::nn::{RecomputeOverride, Sizes};
+use crate::state_dict::HfMapping;
+use crate::tensor::ParamRef;
+use crate::train::config::Config;
+use crate::train::{Error, Family, LanguageModel, Outline, Result};
+
+use super::checks::check_length;
+use super::declaration::{declare_model, dry_run_rank, estimate_parameters};
+use super::memory::{KeptActivations, MemoryPlan, kept_activations};
+use super::pipeline::{PipelinePlan, model_parts};
+
+/// The model of a run, checked against its mesh and the memory of the machine. Nothing is allocated.
+pub struct ModelPlan {
+    /// The sizes of the transformer.
+    pub outline: Outline,
+    /// The sizes of the model's dims, and its recomputation.
+    pub sizes: Sizes,
+    pub params: Vec<ParamRef>,
+    /// The schedule and the stages, if the mesh has a `pp` axis.
+    pub pipeline: Option<PipelinePlan>,
+    /// True if layers may be recomputed.
+    pub recomputes: bool,
+    /// Lower bound of each rank's memory.
+    pub memory: MemoryPlan,
+}
+
+impl ModelPlan {
+    /// Declares the model of `family` on a machine with `available` bytes for all ranks; `weights` are those that it starts
+    /// from.
+    ///
+    /// # Errors
+    /// Settings and sizes that do not fit each other, the mesh, the weights or the memory.
+    pub fn new<M: LanguageModel>(
+        config: &Config,
+        family: &M::Config,
+        weights: Option<&HfFolder>,
+        available: Option<f64>,
+    ) -> Result<ModelPlan> {
+        let outline = family.outline();
+        let mut sizes = M::sizes(family);
+        sizes.recompute = config.recompute.or(sizes.recompute);
+        check_length(config, &outline, sizes.get::<M::Seq>())?;
+        // Before the whole model is declared, which sizes that no machine could hold would make endless.
+        let rank = dry_run_rank(config)?;
+        let parameters = estimate_parameters::<M>(&rank, &sizes)?;
+        MemoryPlan::of_sizes(config, &outline, parameters, KeptActivations::Unknown, available)
+            .check(config, available)?;
+        let built = declare_model::<M>(&rank, &sizes)?;
+        let params = built.params();
+        if let Some(weights) = weights {
+            let flag = "--init-from";
+            let tensors = hf_tensors::<M>(&params, flag)?;
+            weights.check_tensors(&tensors).map_err(Error::of_flag(flag))?;
+        }
+        let pipeline = PipelinePlan::open(config, &rank, &built, &sizes)?;
+        let kept = kept_activations(config, &built);
+        let recomputes = kept != KeptActivations::As(RecomputeOverride::Off);
+        let parts = model_parts(&outline, pipeline.as_ref(), &built);
+        let memory = MemoryPlan::of_parts(config, &outline, kept, &parts, available);
+        memory.check(config, available)?;
+        Ok(ModelPlan { outline, sizes, params, pipeline, recomputes, memory })
+    }
+}
+
+/// Returns name and shape of each tensor of a model in the Hugging Face layout; `flag` needs them.
+///
+/// # Errors
+/// Names that do not fit the model.
+pub fn hf_tensors<M: LanguageModel>(
+    params: &[ParamRef],
+    flag: &'static str,
+) -> Result<Vec<(String, Vec<usize>)>> {
+    let mapping = HfMapping::new(M::HF_NAMES, params).map_err(Error::of_flag(flag))?;
+    Ok(mapping.shapes())
+}

@@ -1,0 +1,27 @@
+//! The file of `--stage-times`.
+
+use std::fs;
+
+use crate::pipeline::Pipeline;
+use crate::tensor::Rank;
+use crate::train::plan::Plan;
+use crate::train::{Error, Result};
+
+/// Writes the milliseconds of each stage-cut point if `--stage-times` is given: `{"blocks.0": 1.93, "blocks.1": 1.87}`.
+/// Every rank calls it.
+pub fn write_stage_times(rank: &Rank, pipeline: &Pipeline, plan: &Plan) -> Result<()> {
+    let (Some(path), Some(planned)) = (&plan.config.stage_times, &plan.pipeline) else {
+        return Ok(());
+    };
+    let times = pipeline.stage_ms();
+    if rank.index() > 0 {
+        return Ok(());
+    }
+    // Each stage has one cut point.
+    let points = planned.stages.chain().cut_points();
+    let lines = points.iter().zip(times).map(|(point, ms)| format!("  {:?}: {ms:.6}", point.path));
+    let text = format!("{{\n{}\n}}\n", lines.collect::<Vec<_>>().join(",\n"));
+    fs::write(path, text).map_err(|error| {
+        Error::Input(format!("--stage-times: cannot write {}: {error}", path.display()))
+    })
+}
