@@ -34,6 +34,7 @@ fn compile_errors() {
         "recompute",
         "sharing",
         "softmax",
+        "splits",
         "stages",
         "streams",
         "structs",

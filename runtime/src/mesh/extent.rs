@@ -301,7 +301,7 @@ mod tests {
         const SEQ: DimInfo = DimInfo {
             name: "Seq",
             key: std::any::TypeId::of::<()>,
-            split: None,
+            split: AxisSet::NONE,
             home: AxisSet::NONE,
         };
         let sizes = named_sizes(&[SEQ], &[Extent::zig_zag(8, 0, 2)]);

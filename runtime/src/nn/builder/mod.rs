@@ -7,7 +7,7 @@ use std::any::TypeId;
 use std::rc::Rc;
 
 use crate::comm::Site;
-use crate::layout::{AxisId, Dim, DimInfo, Dims};
+use crate::layout::{AxisId, AxisSet, Dim, DimInfo, Dims};
 use crate::tensor::{Extent, Init, Param, ParamRef, Rank, Role, Unit, shape_name};
 
 use super::{RecomputePolicy, Sizes};
@@ -169,7 +169,7 @@ impl<'a> Builder<'a> {
     /// Checks that no dim of a parameter is distributed over an axis whose ranks compute with the same parameters.
     fn check_param_dims(&self, dims: &[DimInfo]) {
         let is_wrong = |dim: &&DimInfo| {
-            !dim.home.is_empty() || dim.split.is_some_and(|axis| axis != AxisId::Tp)
+            !dim.home.is_empty() || !dim.split.minus(AxisSet::of(AxisId::Tp)).is_empty()
         };
         if let Some(dim) = dims.iter().find(is_wrong) {
             self.problem(format_args!(
@@ -303,16 +303,14 @@ impl<'a> Builder<'a> {
 
     fn extent(&self, dim: &DimInfo, shards: ShardSizes) -> Extent {
         let size = self.size_of(dim);
-        if let Some(axis) = dim.split {
-            let degree = self.state.rank.degree(axis);
-            if shards == ShardSizes::Even && !size.is_multiple_of(degree) {
-                self.problem(format_args!(
-                    "{} = {size} is not divisible by {axis} = {degree}",
-                    dim.name
-                ));
-            } else if size < degree {
-                self.problem(format_args!("{} = {size} is less than {axis} = {degree}", dim.name));
-            }
+        let (axes, degree) = (dim.split, self.state.rank.degree_of(dim.split));
+        if shards == ShardSizes::Even && !size.is_multiple_of(degree) {
+            self.problem(format_args!(
+                "{} = {size} is not divisible by {axes} = {degree}",
+                dim.name
+            ));
+        } else if size < degree {
+            self.problem(format_args!("{} = {size} is less than {axes} = {degree}", dim.name));
         }
         Extent::of(dim, size, self.state.rank)
     }
