@@ -1,6 +1,7 @@
 //! Parity of every mesh with one rank.
 
 mod bf16;
+mod context;
 mod gpt;
 mod gpt2;
 mod llama;

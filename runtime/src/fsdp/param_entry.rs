@@ -91,11 +91,6 @@ impl ParamEntry {
         self.start..self.start + self.local_len()
     }
 
-    /// Returns the axes besides the data axes over which the gradient in the unit's buffer is still to be reduced.
-    pub(super) fn model_reduce_axes(&self) -> AxisSet {
-        self.reduce_axes.get().minus(AxisSet::DATA)
-    }
-
     /// Marks the gradient as having no contribution yet.
     pub(super) fn reset_gradient(&self) {
         self.has_gradient.set(false);

@@ -2,16 +2,18 @@
 
 mod built;
 mod declare;
+mod unit_family;
 
 use std::any::TypeId;
 use std::rc::Rc;
 
 use crate::comm::Site;
 use crate::layout::{AxisId, AxisSet, Dim, DimInfo, Dims};
-use crate::tensor::{Extent, Init, Param, ParamRef, Rank, Role, Unit, shape_name};
+use crate::tensor::{Extent, Init, Param, ParamRef, Rank, Role, shape_name};
 
 use super::{RecomputePolicy, Sizes};
 use declare::BuildState;
+use unit_family::UnitFamily;
 
 pub use built::{BuildError, Built};
 pub(crate) use declare::declare;
@@ -21,7 +23,7 @@ pub use declare::{Build, build};
 pub struct Builder<'a> {
     state: &'a BuildState<'a>,
     path: String,
-    unit: Rc<Unit>,
+    units: Rc<UnitFamily>,
     /// Prefix of a tied path, and the prefix to replace it with.
     tie: Option<(String, String)>,
     /// The recomputation policy of this field.
@@ -41,9 +43,10 @@ pub enum ShardSizes {
 
 impl<'a> Builder<'a> {
     /// Creates the builder of the root model.
-    fn new(state: &'a BuildState<'a>, unit: Rc<Unit>) -> Builder<'a> {
+    fn new(state: &'a BuildState<'a>) -> Builder<'a> {
         let (path, stacked) = (String::new(), Vec::new());
-        Builder { state, path, unit, tie: None, recompute: None, stacked }
+        let units = UnitFamily::new(state, "model");
+        Builder { state, path, units, tie: None, recompute: None, stacked }
     }
 
     /// Returns the builder of field `name`. Each field of the root model is its own FSDP [`unit`](Self::unit).
@@ -65,10 +68,10 @@ impl<'a> Builder<'a> {
     }
 
     /// Begins a new FSDP unit for the parameters declared from here on, except those of nested units: they are
-    /// unsharded, reduced and updated together. Called for `#[sharded(fsdp)]`.
+    /// unsharded, reduced and updated together. Parameters that are split over data axes or `cp`, as those of experts,
+    /// are summed over other ranks, so they make up a unit of their own. Called for `#[sharded(fsdp)]`.
     pub fn unit(&mut self) -> &mut Self {
-        self.unit = Unit::new(self.state.rank, &self.path);
-        self.state.units.borrow_mut().push(Rc::clone(&self.unit));
+        self.units = UnitFamily::new(self.state, &self.path);
         self
     }
 
@@ -160,8 +163,10 @@ impl<'a> Builder<'a> {
                 "is tied to `{target}`, which is not a parameter declared before it"
             ));
         }
+        self.state.rank.note_use_of(S::VARIES);
         let extents = S::DIMS.iter().map(|dim| self.extent(dim, shards)).collect();
-        let param = ParamRef::new(&path, S::DIMS, S::READS, extents, init, role, &self.unit);
+        let unit = self.units.of(self.state, S::VARIES);
+        let param = ParamRef::new(&path, S::DIMS, S::READS, extents, init, role, &unit);
         self.state.params.borrow_mut().push(param.clone());
         Param::new(param)
     }
@@ -267,7 +272,7 @@ impl<'a> Builder<'a> {
         Builder {
             state: self.state,
             path: self.join(name),
-            unit: Rc::clone(&self.unit),
+            units: Rc::clone(&self.units),
             tie: self.tie.clone(),
             recompute: None,
             stacked: self.stacked.clone(),
