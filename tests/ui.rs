@@ -18,6 +18,7 @@ fn compile_errors() {
         "book",
         "counts",
         "data_axes",
+        "experts",
         "forward",
         "functions",
         "gradients",

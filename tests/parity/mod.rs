@@ -2,6 +2,7 @@
 
 mod bf16;
 mod context;
+mod experts;
 mod gpt;
 mod gpt2;
 mod llama;

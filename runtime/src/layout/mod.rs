@@ -10,6 +10,7 @@ mod same;
 mod sealed;
 mod select;
 mod shape;
+mod stacked;
 mod tensor_parallel;
 mod usage;
 
@@ -23,5 +24,6 @@ pub use same::{Broadcast, Identical, SameShape};
 pub(crate) use sealed::{Internal, Seal};
 pub use select::{At, GatherDim, SplitDim, SumOver};
 pub use shape::{Dims, Feature, LocalFeature, ParamDim, ParamShape, Shape, WholeFeature};
+pub use stacked::{StackDim, Stacked};
 pub use tensor_parallel::{Ends, Enter, Entry, ScatterLast, Unsplit, With};
 pub(crate) use usage::{AxesCovered, Distinct, OneDimPerAxis, UsageSet};

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use crate::comm::Site;
 use crate::layout::{AxisId, AxisSet, Dim, DimInfo, Dims};
-use crate::tensor::{Extent, Init, Param, ParamRef, Rank, Role, shape_name};
+use crate::tensor::{Extent, Init, Param, ParamDims, ParamRef, Rank, Role, shape_name};
 
 use super::{RecomputePolicy, Sizes};
 use declare::BuildState;
@@ -152,7 +152,7 @@ impl<'a> Builder<'a> {
         shards: ShardSizes,
         role: Role,
     ) -> Param<S> {
-        self.check_param_dims(S::DIMS);
+        self.check_param_dims(S::DIMS, S::STACKS);
         if let Some(target) = self.tied_path(&path) {
             if let Some(param) = self.state.declared_param(&target) {
                 self.check_tie(&param, S::DIMS);
@@ -166,17 +166,21 @@ impl<'a> Builder<'a> {
         self.state.rank.note_use_of(S::VARIES);
         let extents = S::DIMS.iter().map(|dim| self.extent(dim, shards)).collect();
         let unit = self.units.of(self.state, S::VARIES);
-        let param = ParamRef::new(&path, S::DIMS, S::READS, extents, init, role, &unit);
+        let dims = ParamDims::of::<S>();
+        let param = ParamRef::new(&path, dims, extents, init, role, &unit);
         self.state.params.borrow_mut().push(param.clone());
         Param::new(param)
     }
 
-    /// Checks that no dim of a parameter is distributed over an axis whose ranks compute with the same parameters.
-    fn check_param_dims(&self, dims: &[DimInfo]) {
-        let is_wrong = |dim: &&DimInfo| {
-            !dim.home.is_empty() || !dim.split.minus(AxisSet::of(AxisId::Tp)).is_empty()
+    /// Checks that no dim of a parameter, except one that counts `stacked` weights, is distributed over an axis whose ranks
+    /// compute with the same parameters.
+    fn check_param_dims(&self, dims: &[DimInfo], stacked: usize) {
+        let [tp, pp] = [AxisId::Tp, AxisId::Pp].map(AxisSet::of);
+        let is_wrong = |(index, dim): &(usize, &DimInfo)| {
+            let allowed = if *index < stacked { AxisSet::ALL.minus(pp) } else { tp };
+            !dim.home.is_empty() || !dim.split.minus(allowed).is_empty()
         };
-        if let Some(dim) = dims.iter().find(is_wrong) {
+        if let Some((_, dim)) = dims.iter().enumerate().find(is_wrong) {
             self.problem(format_args!(
                 "a parameter cannot have the dim `{dim}`, which is distributed over {}: the ranks of the axis compute with \
                  the same parameters; declare the dims of parameters without `@`, and split them over tp if at all",
