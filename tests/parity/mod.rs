@@ -1,6 +1,8 @@
 //! Parity of every mesh with one rank.
 
 mod bf16;
+mod context;
+mod experts;
 mod gpt;
 mod gpt2;
 mod llama;

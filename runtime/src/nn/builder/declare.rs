@@ -68,9 +68,7 @@ pub(crate) fn declare<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, 
         is_recomputed: Cell::new(false),
         problems: RefCell::default(),
     };
-    let root = Unit::new(rank, "model");
-    state.units.borrow_mut().push(Rc::clone(&root));
-    let model = M::build(&mut Builder::new(&state, root));
+    let model = M::build(&mut Builder::new(&state));
     let unused = state.unused_override();
     let recomputes = state.declares_recompute.get();
     let BuildState { units, attentions, attention_paths, matmuls, problems, params, tied, .. } =
