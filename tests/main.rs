@@ -6,6 +6,7 @@
 mod functions;
 mod gradients;
 mod reference;
+mod rotary;
 
 // Every mesh against one rank.
 mod known_bugs;

@@ -23,6 +23,7 @@ mod stack;
 mod style;
 mod tie;
 
+pub use crate::backend::RopeLayout;
 pub use attention::{Attention, KeysShaped, QueriesKeysValues, QueriesOf, ValuesShaped};
 pub use bias::Bias;
 pub(crate) use builder::declare;
