@@ -46,7 +46,7 @@ pub use model::{
     check_output,
 };
 pub use norm::{LayerNorm, NormInput, RmsNorm};
-pub use positions::{LearnedPositions, SequenceInput};
+pub use positions::{DocumentsInput, LearnedPositions, SequenceInput};
 pub use recompute::{
     Grouping, Recompute, RecomputeEvery, RecomputeOverride, RecomputePolicy, Recomputed,
     UnknownRecompute,
