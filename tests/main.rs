@@ -9,6 +9,7 @@ mod reference;
 mod rotary;
 
 // Every mesh against one rank.
+mod documents;
 mod known_bugs;
 mod optim;
 mod parity;
