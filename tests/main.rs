@@ -6,8 +6,10 @@
 mod functions;
 mod gradients;
 mod reference;
+mod rotary;
 
 // Every mesh against one rank.
+mod documents;
 mod known_bugs;
 mod optim;
 mod parity;

@@ -36,7 +36,7 @@ pub use ops::{
     ElementwiseOps, EmbeddingOps, ExpSumArgs, Gemm, GemmEpilogue, GroupByExpertArgs, KernelArg,
     LaunchGrid, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, LossOps, MAX_TOP_K, MatmulOps,
     MaxExpSumArgs, MiddleDim, NormOps, OptimizerOps, RandomOps, ReductionOps, ResidualSum,
-    RmsNormArgs, RmsNormBackwardArgs, RopeArgs, RopeOps, RopeShape, RoutingOps, RoutingShape,
+    RmsNormArgs, RmsNormBackwardArgs, RopeArgs, RopeLayout, RopeOps, RopeShape, RoutingOps, RoutingShape,
     SgdArgs, SgdStep, SoftmaxOps, TopKArgs,
 };
 pub use out_of_memory::OutOfMemory;

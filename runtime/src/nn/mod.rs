@@ -23,6 +23,7 @@ mod stack;
 mod style;
 mod tie;
 
+pub use crate::backend::RopeLayout;
 pub use attention::{Attention, KeysShaped, QueriesKeysValues, QueriesOf, ValuesShaped};
 pub use bias::Bias;
 pub(crate) use builder::declare;
@@ -45,7 +46,7 @@ pub use model::{
     check_output,
 };
 pub use norm::{LayerNorm, NormInput, RmsNorm};
-pub use positions::{LearnedPositions, SequenceInput};
+pub use positions::{DocumentsInput, LearnedPositions, SequenceInput};
 pub use recompute::{
     Grouping, Recompute, RecomputeEvery, RecomputeOverride, RecomputePolicy, Recomputed,
     UnknownRecompute,

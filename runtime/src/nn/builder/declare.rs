@@ -40,9 +40,10 @@ impl<M> Built<M> {
         let name =
             "the configuration of a model (its sizes and settings, and the seed of the rank)";
         rank.declared_values().note_setting(name, Location::caller(), || {
-            let Sizes { norm_eps, rope_theta, init_std, dropout, .. } = sizes;
+            let Sizes { norm_eps, rope, rope_layout, init_std, dropout, .. } = sizes;
             let params: Vec<String> = self.params.iter().map(ParamRef::declaration).collect();
-            format!("{} {norm_eps} {rope_theta} {init_std} {dropout} {params:?}", rank.seed())
+            let rope = format!("{rope:?} {rope_layout:?}");
+            format!("{} {norm_eps} {rope} {init_std} {dropout} {params:?}", rank.seed())
         });
         self.allocate(rank);
     }
