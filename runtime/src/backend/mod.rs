@@ -29,13 +29,13 @@ pub use dtype::{DType, Element};
 pub use expr::{Dropout, Expr, Node};
 pub use ops::{
     AdamStep, AdamwArgs, AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape,
-    Backend, BlockCopy, BlockIndex, CombineTokensArgs, CombineWeightGradArgs, CopyOps,
-    CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, DispatchTokensArgs,
-    ElementwiseOps, EmbeddingOps, ExpSumArgs, Gemm, GemmEpilogue, GroupByExpertArgs, LayerNormArgs,
-    LayerNormBackwardArgs, LeafGrad, LossOps, MAX_TOP_K, MatmulOps, MaxExpSumArgs, MiddleDim,
-    NormOps, OptimizerOps, RandomOps, ReduceOp, ReductionOps, ResidualSum, RmsNormArgs,
-    RmsNormBackwardArgs, RopeArgs, RopeOps, RopeShape, RoutingOps, RoutingShape, SgdArgs, SgdStep,
-    SoftmaxOps, TopKArgs,
+    Backend, Band, BlockCopy, BlockIndex, CombineTokensArgs, CombineWeightGradArgs, CopyOps,
+    CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, DispatchTokensArgs, DistanceBias,
+    ElementwiseOps, EmbeddingOps, ExpSumArgs, Gemm, GemmEpilogue, GroupByExpertArgs, KeyRanges,
+    LayerNormArgs, LayerNormBackwardArgs, LeafGrad, LossOps, MAX_TOP_K, MatmulOps, MaxExpSumArgs,
+    MergeAttentionArgs, MiddleDim, NormOps, OptimizerOps, RandomOps, ReduceOp, ReductionOps,
+    ResidualSum, RmsNormArgs, RmsNormBackwardArgs, RopeArgs, RopeOps, RopeShape, RoutingOps,
+    RoutingShape, SequenceLayout, SgdArgs, SgdStep, SoftmaxOps, TopKArgs,
 };
 pub use out_of_memory::OutOfMemory;
 pub use unary_function::UnaryFunction;

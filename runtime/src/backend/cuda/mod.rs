@@ -5,6 +5,7 @@ pub mod autotune;
 mod backend;
 mod cuda_graph;
 pub mod cudnn;
+mod dense_attention;
 mod driver;
 mod gpu;
 mod kernels;
@@ -17,6 +18,7 @@ mod staging;
 
 pub use algorithm_choices::{AlgorithmChoices, AttentionChoice, ChoiceOrigin, MatMulChoice};
 pub use backend::CudaBackend;
+pub use dense_attention::DenseAttention;
 pub use driver::*;
 pub use gpu::GpuContext;
 pub use kernels::attention::{PLAIN as PLAIN_ATTENTION, Tiles as AttentionTiles};

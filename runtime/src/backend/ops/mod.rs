@@ -21,7 +21,10 @@ use std::sync::Arc;
 
 use super::{CudaKernel, Device, KernelArg, LaunchGrid};
 
-pub use attention::{AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape};
+pub use attention::{
+    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Band, DistanceBias,
+    KeyRanges, MergeAttentionArgs, SequenceLayout,
+};
 pub use copy::{BlockCopy, CopyOps};
 pub use elementwise::{ElementwiseOps, LeafGrad};
 pub use embedding::EmbeddingOps;

@@ -19,11 +19,11 @@ use bytemuck::{Pod, Zeroable};
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::attention::PLAIN;
 use crate::backend::cuda::{
-    AttentionGradients, AttentionOperands, CudaBackend, FusedAttention, GpuContext,
+    AttentionGradients, AttentionOperands, CudaBackend, DenseAttention, FusedAttention, GpuContext,
 };
 use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Backend, DType, StreamKind,
-    View,
+    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Backend, DType,
+    MergeAttentionArgs, StreamKind, View,
 };
 
 use super::launch::{aligned, at, covering, float_name};
@@ -38,18 +38,24 @@ const TWO_PASS_MATMULS: u64 = 7;
 impl AttentionOps for CudaBackend {
     /// A NaN in a value may also reach queries that do not attend to it, through their weight of 0.
     fn attention(&self, shape: &AttentionShape, args: AttentionArgs) {
+        let shape = &DenseAttention::of(shape).expect("dense");
         self.count_flops(attention(self.gpu(), shape, args));
     }
 
     /// A NaN may also reach gradients that do not depend on it, through weights of 0.
     fn attention_backward(&self, shape: &AttentionShape, args: AttentionBackwardArgs) {
+        let shape = &DenseAttention::of(shape).expect("dense");
         self.count_flops(attention_backward(self.gpu(), shape, args));
+    }
+
+    fn merge_attention(&self, _: &AttentionShape, _: MergeAttentionArgs) {
+        unimplemented!()
     }
 }
 
 /// Launches the forward pass and returns its floating-point operations.
-fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
-    let AttentionArgs { q, k, v, out, lse } = args;
+fn attention(gpu: &GpuContext, s: &DenseAttention, args: AttentionArgs) -> u64 {
+    let AttentionArgs { q, k, v, out, lse, .. } = args;
     let (out, lse) = (out.as_view(), lse.as_view());
     check(s, [q, out], [k, v], lse);
     if out.is_empty() {
@@ -71,8 +77,8 @@ fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
 }
 
 /// Launches the backward pass and returns its floating-point operations.
-fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackwardArgs) -> u64 {
-    let AttentionBackwardArgs { q, k, v, out, lse, dout, dq, dk, dv } = args;
+fn attention_backward(gpu: &GpuContext, s: &DenseAttention, args: AttentionBackwardArgs) -> u64 {
+    let AttentionBackwardArgs { q, k, v, out, lse, dout, dq, dk, dv, .. } = args;
     let (dq, dk, dv) = (dq.as_view(), dk.as_view(), dv.as_view());
     check(s, [q, out, dout, dq], [k, v, dk, dv], lse);
     if out.is_empty() {
@@ -110,7 +116,7 @@ struct Given<'a> {
     delta: u64,
 }
 
-fn check<const N: usize>(s: &AttentionShape, queries: [View; N], keys: [View; N], lse: View) {
+fn check<const N: usize>(s: &DenseAttention, queries: [View; N], keys: [View; N], lse: View) {
     let rows = s.batch * s.seq;
     assert!(s.scale > 0.0, "the order of scores is that of scaled scores: {s:?}");
     assert!(s.kv_heads > 0 && s.heads.is_multiple_of(s.kv_heads), "kv_heads divide heads: {s:?}");
@@ -143,7 +149,7 @@ fn are_aligned_bf16(operands: &[View]) -> bool {
 }
 
 /// Returns the floating-point operations of one matmul: two per head element and pair of a query and a visible key.
-fn matmul_flops(s: &AttentionShape) -> u64 {
+fn matmul_flops(s: &DenseAttention) -> u64 {
     let seq = s.seq as u64;
     let pairs = if s.causal { seq * (seq + 1) / 2 } else { seq * seq };
     2 * (s.batch * s.heads * s.head_dim) as u64 * pairs
@@ -162,7 +168,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn new(s: &AttentionShape) -> Sizes {
+    fn new(s: &DenseAttention) -> Sizes {
         let [seq, heads, kv_heads] = [s.seq, s.heads, s.kv_heads].map(|size| size as i32);
         let reach = if s.causal { 0 } else { seq };
         Sizes { q_len: seq, kv_len: seq, heads, kv_heads, reach, scale: s.scale }
@@ -170,13 +176,13 @@ impl Sizes {
 }
 
 /// Returns blocks that each own `tile` positions of one of `heads` heads of one sample.
-fn blocks(s: &AttentionShape, heads: usize, tile: usize) -> [u32; 3] {
+fn blocks(s: &DenseAttention, heads: usize, tile: usize) -> [u32; 3] {
     let blocks = s.seq.div_ceil(tile) * heads * s.batch;
     [u32::try_from(blocks).expect("a grid has less than 2^31 blocks"), 1, 1]
 }
 
 /// Computes `sum(dout * out)` per row into the workspace, and returns the address.
-fn deltas(gpu: &GpuContext, s: &AttentionShape, out: View, dout: View) -> u64 {
+fn deltas(gpu: &GpuContext, s: &DenseAttention, out: View, dout: View) -> u64 {
     let rows = (s.batch * s.seq * s.heads) as u64;
     let delta = gpu.workspace(rows as usize * size_of::<f32>());
     let name = format!("attention_deltas_{}", float_name(out.dtype()));

@@ -1,9 +1,10 @@
 //! Attention kernels without tensor cores.
 
+use crate::backend::View;
+use crate::backend::cuda::DenseAttention;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::attention::PLAIN;
 use crate::backend::cuda::{GpuContext, Grid};
-use crate::backend::{AttentionShape, View};
 
 use super::super::launch::{at, float_name};
 use super::{Given, Sizes, TWO_PASS_MATMULS, blocks};
@@ -11,7 +12,7 @@ use super::{Given, Sizes, TWO_PASS_MATMULS, blocks};
 /// Rows of a block, and columns of a step.
 const TILE: usize = 16;
 
-pub(super) fn forward(gpu: &GpuContext, s: &AttentionShape, [q, k, v, out]: [View; 4], lse: View) {
+pub(super) fn forward(gpu: &GpuContext, s: &DenseAttention, [q, k, v, out]: [View; 4], lse: View) {
     let name = format!("attention_plain_forward_{}", float_name(q.dtype()));
     let (sizes, dim) = (Sizes::new(s), s.head_dim as i32);
     let grid = grid(gpu, s, s.heads, [4, 1]);
@@ -24,7 +25,7 @@ pub(super) fn forward(gpu: &GpuContext, s: &AttentionShape, [q, k, v, out]: [Vie
 /// Launches the backward kernels and returns the matmuls per score.
 pub(super) fn backward(
     gpu: &GpuContext,
-    s: &AttentionShape,
+    s: &DenseAttention,
     given: Given,
     [dq, dk, dv]: [View; 3],
 ) -> u64 {
@@ -48,7 +49,7 @@ pub(super) fn backward(
 }
 
 /// Returns the grid of blocks with this many tiles of rows and of scores in shared memory.
-fn grid(gpu: &GpuContext, s: &AttentionShape, heads: usize, [rows, scores]: [usize; 2]) -> Grid {
+fn grid(gpu: &GpuContext, s: &DenseAttention, heads: usize, [rows, scores]: [usize; 2]) -> Grid {
     let shared = TILE * (rows * (s.head_dim | 1) + scores * TILE) * size_of::<f32>();
     let most = gpu.driver().properties().shared_memory;
     assert!(

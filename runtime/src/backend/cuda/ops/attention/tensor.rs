@@ -1,15 +1,16 @@
 //! Attention kernels for tensor cores.
 
+use crate::backend::View;
+use crate::backend::cuda::DenseAttention;
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::attention::{Tiles, WARPS};
 use crate::backend::cuda::{GpuContext, Grid};
-use crate::backend::{AttentionShape, View};
 
 use super::super::launch::at;
 use super::{Given, Sizes, TWO_PASS_MATMULS, are_aligned_bf16, blocks};
 
 /// Returns true if the kernels support these operands on this device.
-pub(super) fn takes(gpu: &GpuContext, s: &AttentionShape, operands: &[View]) -> bool {
+pub(super) fn takes(gpu: &GpuContext, s: &DenseAttention, operands: &[View]) -> bool {
     let most = gpu.driver().properties().shared_memory;
     let dim = s.head_dim;
     let fits = || {
@@ -19,7 +20,7 @@ pub(super) fn takes(gpu: &GpuContext, s: &AttentionShape, operands: &[View]) -> 
     are_aligned_bf16(operands) && dim.is_multiple_of(8) && dim <= 256 && fits()
 }
 
-pub(super) fn forward(gpu: &GpuContext, s: &AttentionShape, [q, k, v, out]: [View; 4], lse: View) {
+pub(super) fn forward(gpu: &GpuContext, s: &DenseAttention, [q, k, v, out]: [View; 4], lse: View) {
     let tiles = Tiles::forward(s.head_dim);
     let [q, k, v, out, lse] = [q, k, v, out, lse].map(at);
     let sizes = Sizes::new(s);
@@ -31,7 +32,7 @@ pub(super) fn forward(gpu: &GpuContext, s: &AttentionShape, [q, k, v, out]: [Vie
 /// Launches the backward kernels and returns the matmuls per score.
 pub(super) fn backward(
     gpu: &GpuContext,
-    s: &AttentionShape,
+    s: &DenseAttention,
     given: Given,
     [dq, dk, dv]: [View; 3],
 ) -> u64 {
@@ -65,7 +66,7 @@ pub(super) fn backward(
     if both { TWO_PASS_MATMULS } else { TWO_PASS_MATMULS + 1 }
 }
 
-fn grid(s: &AttentionShape, tiles: &Tiles, heads: usize) -> Grid {
+fn grid(s: &DenseAttention, tiles: &Tiles, heads: usize) -> Grid {
     Grid {
         blocks: blocks(s, heads, tiles.rows()),
         threads: 32 * WARPS as u32,
