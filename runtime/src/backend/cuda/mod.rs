@@ -21,7 +21,10 @@ pub use backend::CudaBackend;
 pub use dense_attention::DenseAttention;
 pub use driver::*;
 pub use gpu::GpuContext;
-pub use kernels::attention::{PLAIN as PLAIN_ATTENTION, Tiles as AttentionTiles};
+pub use kernels::attention::{
+    BIAS as ATTENTION_BIAS, PLAIN as PLAIN_ATTENTION, Tiles as AttentionTiles,
+    Variant as AttentionVariant,
+};
 pub use kernels::{COMMON, SOURCES};
 pub use null_driver::{NullAttention, NullCall, NullDriver};
 pub use profile::{PROFILE_VARIABLE, Profile, ProfiledDriver};
