@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use meshwright::backend::AttentionShape;
+use meshwright::backend::cuda::DenseAttention;
 use meshwright::backend::cuda::cudnn::{
     AttentionPass, AttentionSizes, CudnnAttention, CudnnHost, CudnnOptions, GraphOperand,
     GraphScalar, ScratchLimit,
@@ -60,8 +60,8 @@ impl CudnnHost for Memory {
 /// Free memory of a rank without a memory limit.
 const ROOM: usize = usize::MAX;
 
-fn shape(seq: usize, head_dim: usize) -> AttentionShape {
-    AttentionShape { batch: 2, seq, heads: 4, kv_heads: 2, head_dim, scale: 0.125, causal: true }
+fn shape(seq: usize, head_dim: usize) -> DenseAttention {
+    DenseAttention { batch: 2, seq, heads: 4, kv_heads: 2, head_dim, scale: 0.125, causal: true }
 }
 
 /// Calls a function of the stub without parameters.
@@ -98,7 +98,7 @@ fn attention(memory: &Arc<Memory>, options: CudnnOptions) -> CudnnAttention {
 const OPERANDS: AttentionOperands = AttentionOperands { q: 16, k: 32, v: 48, out: 64, lse: 80 };
 const GRADIENTS: AttentionGradients = AttentionGradients { dout: 96, dq: 112, dk: 128, dv: 144 };
 
-fn forward(attention: &CudnnAttention, stream: u64, s: &AttentionShape) -> Result<(), DriverError> {
+fn forward(attention: &CudnnAttention, stream: u64, s: &DenseAttention) -> Result<(), DriverError> {
     // SAFETY: nothing is read or written.
     unsafe { attention.forward(Stream(stream), s, &OPERANDS) }
 }
@@ -106,7 +106,7 @@ fn forward(attention: &CudnnAttention, stream: u64, s: &AttentionShape) -> Resul
 fn backward(
     attention: &CudnnAttention,
     stream: u64,
-    s: &AttentionShape,
+    s: &DenseAttention,
 ) -> Result<(), DriverError> {
     // SAFETY: nothing is read or written.
     unsafe { attention.backward(Stream(stream), s, &OPERANDS, &GRADIENTS) }
@@ -130,7 +130,7 @@ fn address(operand: GraphOperand, scratch: u64, dq_sum: u64) -> u64 {
 }
 
 /// Checks that a log line is the execution of `pass` on `stream` with scratch memory at `scratch`.
-fn assert_executed(line: &str, pass: AttentionPass, s: &AttentionShape, stream: u64, scratch: u64) {
+fn assert_executed(line: &str, pass: AttentionPass, s: &DenseAttention, stream: u64, scratch: u64) {
     let mut words: Vec<_> = line.split(' ').collect();
     let tensors = words.split_off(4);
     assert_eq!(
@@ -206,7 +206,7 @@ fn calls_are_those_that_the_graphs_need() {
 /// The deterministic backward of four samples of 4096 positions and 32 heads needs 4.4 GB in one call.
 fn parts_depend_on_what_is_unused(memory: &Arc<Memory>) {
     const GIB: usize = 1 << 30;
-    let shape = |batch| AttentionShape {
+    let shape = |batch| DenseAttention {
         batch,
         seq: 4096,
         heads: 32,
@@ -259,7 +259,7 @@ fn parts_depend_on_what_is_unused(memory: &Arc<Memory>) {
     assert_eq!(most.samples(&shape(8), most.backward_pass()), Some(4));
 }
 
-fn executes_with_what_it_is_given(exact: &CudnnAttention, s: &AttentionShape) {
+fn executes_with_what_it_is_given(exact: &CudnnAttention, s: &DenseAttention) {
     assert!(exact.supports(s) && exact.supports_backward(s, ROOM));
     forward(exact, 1, s).expect("a plan");
     backward(exact, 1, s).expect("a plan");
@@ -273,9 +273,9 @@ fn executes_with_what_it_is_given(exact: &CudnnAttention, s: &AttentionShape) {
 }
 
 /// Six samples, three of which fit: the plan of three runs twice, at an offset in all operands except scratch.
-fn computes_large_batches_in_parts(small: &CudnnAttention, s: &AttentionShape) {
-    let part = AttentionShape { batch: 3, ..*s };
-    let whole = AttentionShape { batch: 6, ..*s };
+fn computes_large_batches_in_parts(small: &CudnnAttention, s: &DenseAttention) {
+    let part = DenseAttention { batch: 3, ..*s };
+    let whole = DenseAttention { batch: 6, ..*s };
     assert!(small.supports_backward(&whole, ROOM));
     let before = lines().len();
     backward(small, 1, &whole).expect("a plan");
@@ -300,13 +300,13 @@ fn computes_large_batches_in_parts(small: &CudnnAttention, s: &AttentionShape) {
     }
 }
 
-fn keeps_plans_for_all_threads(exact: &CudnnAttention, s: &AttentionShape) {
+fn keeps_plans_for_all_threads(exact: &CudnnAttention, s: &DenseAttention) {
     assert_eq!(plans(), 2, "one for each pass");
     std::thread::scope(|scope| {
         for thread in 0..8 {
             scope.spawn(move || {
                 let longer = shape(96, 64);
-                let other_scale = AttentionShape { scale: 0.5, ..*s };
+                let other_scale = DenseAttention { scale: 0.5, ..*s };
                 forward(exact, 1 + thread % 3, &longer).expect("a plan");
                 forward(exact, 1 + thread % 3, &other_scale).expect("a plan");
             });

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use meshwright::backend::AttentionShape;
+use meshwright::backend::cuda::DenseAttention;
 use meshwright::backend::cuda::cudnn::{
     AttentionPass, AttentionSizes, DeviceDescription, ExecutionPlan, PlanTarget, TargetDevice,
     cudnn_present,
@@ -63,7 +63,7 @@ fn sizes(
     head_dim: usize,
 ) -> AttentionSizes {
     let scale = (head_dim as f32).sqrt().recip();
-    let shape = AttentionShape { batch, seq, heads, kv_heads, head_dim, scale, causal: true };
+    let shape = DenseAttention { batch, seq, heads, kv_heads, head_dim, scale, causal: true };
     AttentionSizes::from(&shape)
 }
 

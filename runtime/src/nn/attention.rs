@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape, Buffer};
+use crate::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape, Band, Buffer};
 use crate::layout::{Axis, Dim, Dims, Local, OnEveryRank, Seal, Split, Whole};
 use crate::tensor::{
     Count, Extent, InBackward, Operand, Operands, Operation, OperationBackward, OperationForward,
@@ -188,8 +188,7 @@ fn attend(path: &str, q: &Value, k: &Value, v: &Value) -> Value {
     check_operands(path, q, k, v);
     let [batch, seq, heads, head_dim] = [0, 1, 2, 3].map(|dim| q.extents()[dim].local);
     let kv_heads = k.extents()[2].local;
-    let scale = 1.0 / (head_dim as f32).sqrt();
-    let shape = AttentionShape { batch, seq, heads, kv_heads, head_dim, scale, causal: true };
+    let shape = AttentionShape::new(batch, seq, [heads, kv_heads, head_dim], Band::CAUSAL);
     let operands = Operands::<Count<3>, Count<0>> {
         rank: q.rank(),
         path,
@@ -211,15 +210,18 @@ impl Operation<Count<3>, Count<0>> for AttentionOperation {
     fn forward(&self, forward: OperationForward<'_, Count<3>, Count<0>>) -> (Buffer, [Buffer; 1]) {
         let rank = forward.rank;
         let [q, k, v] = forward.inputs.map(|value| value.compute().data);
-        let AttentionShape { batch, heads, seq, .. } = self.shape;
+        let AttentionShape { batch, heads, queries, .. } = self.shape;
         let mut out = rank.alloc(q.len());
-        let mut lse = rank.stats(batch * heads * seq);
+        let mut lse = rank.stats(batch * heads * queries.len);
         rank.backend().attention(
             &self.shape,
             AttentionArgs {
                 q: q.view(),
                 k: k.view(),
                 v: v.view(),
+                ranges: None,
+                bias: None,
+                sinks: None,
                 out: out.view_mut(),
                 lse: lse.view_mut(),
             },
@@ -247,12 +249,18 @@ impl Operation<Count<3>, Count<0>> for AttentionOperation {
                 q: q.view(),
                 k: k.view(),
                 v: v.view(),
+                ranges: None,
+                bias: None,
+                sinks: None,
                 out: out.view(),
                 lse: lse.view(),
                 dout: dout.view(),
+                accumulate: false,
                 dq: dq.view_mut(),
                 dk: dk.view_mut(),
                 dv: dv.view_mut(),
+                dbias: None,
+                dsinks: None,
             },
         );
         for (input, gradient) in inputs.iter().zip([dq, dk, dv]) {

@@ -1,7 +1,7 @@
 //! A call of attention and its backward, and the expected results.
 
 use half::bf16;
-use meshwright::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape, DType};
+use meshwright::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape, Band, DType};
 
 use crate::support::{Side, values};
 
@@ -14,7 +14,8 @@ pub fn shape(
     causal: bool,
 ) -> AttentionShape {
     let scale = 1.3 / (head_dim as f32).sqrt();
-    AttentionShape { batch, seq, heads, kv_heads, head_dim, scale, causal }
+    let band = if causal { Band::CAUSAL } else { Band::ALL };
+    AttentionShape { scale, ..AttentionShape::new(batch, seq, [heads, kv_heads, head_dim], band) }
 }
 
 pub struct Case {
@@ -29,7 +30,7 @@ pub struct Case {
 impl Case {
     /// Operands that are numbers of `dtype`.
     pub fn new(s: AttentionShape, dtype: DType) -> Case {
-        let rows = s.batch * s.seq * s.head_dim;
+        let rows = s.batch * s.queries.len * s.head_dim;
         let numbers = |heads: usize, seed: u64, factor: f32| -> Vec<f32> {
             let round = |x: f32| match dtype {
                 DType::Bf16 => bf16::from_f32(x).to_f32(),
@@ -52,7 +53,7 @@ impl Case {
         let Case { s, dtype, q, k, v, dout } = self;
         let backend = side.backend();
         let mut out = side.blank(*dtype, q.len());
-        let mut lse = side.blank(DType::F32, s.batch * s.seq * s.heads);
+        let mut lse = side.blank(DType::F32, s.batch * s.queries.len * s.heads);
         let mut dq = side.blank(*dtype, q.len());
         let [mut dk, mut dv] = [k, v].map(|x| side.blank(*dtype, x.len()));
         let [q, k, v, dout] = [q, k, v, dout].map(|x| side.floats(*dtype, x));
@@ -62,6 +63,9 @@ impl Case {
                 q: q.view(),
                 k: k.view(),
                 v: v.view(),
+                ranges: None,
+                bias: None,
+                sinks: None,
                 out: out.view_mut(),
                 lse: lse.view_mut(),
             },
@@ -72,7 +76,13 @@ impl Case {
                 q: q.view(),
                 k: k.view(),
                 v: v.view(),
+                ranges: None,
+                bias: None,
+                sinks: None,
                 out: out.view(),
+                accumulate: false,
+                dbias: None,
+                dsinks: None,
                 lse: lse.view(),
                 dout: dout.view(),
                 dq: dq.view_mut(),
@@ -85,7 +95,8 @@ impl Case {
 
     /// Returns the results of the textbook formula, in f64.
     pub fn reference(&self) -> [Vec<f64>; 5] {
-        let &AttentionShape { batch, seq, heads, kv_heads, head_dim, causal, .. } = &self.s;
+        let &AttentionShape { batch, heads, kv_heads, head_dim, band, .. } = &self.s;
+        let seq = self.s.queries.len;
         let scale = f64::from(self.s.scale);
         let [q, k, v, dout] = [&self.q, &self.k, &self.v, &self.dout]
             .map(|x| x.iter().map(|x| f64::from(*x)).collect::<Vec<f64>>());
@@ -104,7 +115,7 @@ impl Case {
                 let start = ((b * seq + j) * kv_heads + h / (heads / kv_heads)) * head_dim;
                 start..start + head_dim
             };
-            let seen = if causal { i + 1 } else { seq };
+            let seen = band.visible(i, seq).end;
             let scores: Vec<f64> =
                 (0..seen).map(|j| scale * dot(&q[query.clone()], &k[key(j)])).collect();
             let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -9,8 +9,9 @@ use std::ffi::c_void;
 use std::fmt;
 
 use super::algorithm_choices::AlgorithmChoices;
+use super::dense_attention::DenseAttention;
 use super::matmul::{MatMul, MatMulOperands};
-use crate::backend::{AttentionShape, DeviceFailure};
+use crate::backend::DeviceFailure;
 
 /// A CUDA stream: a queue of work that is executed in order. Work on different streams is ordered by events only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -291,7 +292,7 @@ pub struct AttentionGradients {
     pub dv: u64,
 }
 
-/// Fused attention of a vendor library over bf16 operands in the layout of [`AttentionShape`].
+/// Fused attention of a vendor library over bf16 operands in the layout of [`AttentionShape`](crate::backend::AttentionShape).
 ///
 /// Addresses are multiples of 16; other addresses are an error.
 ///
@@ -299,11 +300,11 @@ pub struct AttentionGradients {
 /// As for [`Driver`].
 pub trait FusedAttention {
     /// Returns true if [`forward`](Self::forward) supports the shape.
-    fn supports(&self, shape: &AttentionShape) -> bool;
+    fn supports(&self, shape: &DenseAttention) -> bool;
 
     /// Returns true if [`backward`](Self::backward) supports the shape for a rank that may allocate `free_bytes` more
     /// bytes of device memory. The workspace of a shape is fixed by the first call.
-    fn supports_backward(&self, shape: &AttentionShape, free_bytes: usize) -> bool;
+    fn supports_backward(&self, shape: &DenseAttention, free_bytes: usize) -> bool;
 
     /// Computes `out` and the log-sum-exp `lse`.
     ///
@@ -312,7 +313,7 @@ pub trait FusedAttention {
     unsafe fn forward(
         &self,
         stream: Stream,
-        shape: &AttentionShape,
+        shape: &DenseAttention,
         operands: &AttentionOperands,
     ) -> Result<(), DriverError>;
 
@@ -323,7 +324,7 @@ pub trait FusedAttention {
     unsafe fn backward(
         &self,
         stream: Stream,
-        shape: &AttentionShape,
+        shape: &DenseAttention,
         operands: &AttentionOperands,
         gradients: &AttentionGradients,
     ) -> Result<(), DriverError>;

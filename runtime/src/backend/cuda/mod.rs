@@ -6,6 +6,7 @@ mod backend;
 mod capture_state;
 mod cuda_graph;
 pub mod cudnn;
+mod dense_attention;
 mod driver;
 mod gpu;
 mod kernels;
@@ -19,12 +20,16 @@ mod staging;
 
 pub use algorithm_choices::{AlgorithmChoices, AttentionChoice, ChoiceOrigin, MatMulChoice};
 pub use backend::CudaBackend;
+pub use dense_attention::DenseAttention;
 pub use driver::{
     AttentionGradients, AttentionOperands, DeviceProperties, Driver, DriverError, Event, Function,
     FusedAttention, Graph, Grid, Module, Source, Stream,
 };
 pub use gpu::GpuContext;
-pub use kernels::attention::{PLAIN as PLAIN_ATTENTION, Tiles as AttentionTiles};
+pub use kernels::attention::{
+    BIAS as ATTENTION_BIAS, PLAIN as PLAIN_ATTENTION, Tiles as AttentionTiles,
+    Variant as AttentionVariant,
+};
 pub use kernels::{COMMON, SOURCES};
 pub use matmul::{MatMul, MatMulEpilogue, MatMulOperands};
 pub use null_driver::{NullAttention, NullCall, NullDriver};

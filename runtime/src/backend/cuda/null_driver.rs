@@ -11,7 +11,7 @@ use super::driver::{
     FusedAttention, Graph, Grid, MatMul, MatMulOperands, Module, Source, Stream,
 };
 use super::gpu::lock;
-use crate::backend::AttentionShape;
+use crate::backend::cuda::DenseAttention;
 
 /// A call to a [`NullDriver`], as its observer receives it. Calls that free something are not reported.
 #[derive(Debug, Clone, Copy)]
@@ -270,15 +270,15 @@ impl Driver for NullDriver {
 }
 
 impl FusedAttention for NullAttention {
-    fn supports(&self, _: &AttentionShape) -> bool {
+    fn supports(&self, _: &DenseAttention) -> bool {
         true
     }
 
-    fn supports_backward(&self, _: &AttentionShape, _: usize) -> bool {
+    fn supports_backward(&self, _: &DenseAttention, _: usize) -> bool {
         self.supports_backward
     }
 
-    unsafe fn forward(&self, _: Stream, _: &AttentionShape, _: &AttentionOperands) -> Done {
+    unsafe fn forward(&self, _: Stream, _: &DenseAttention, _: &AttentionOperands) -> Done {
         (self.observer)(NullCall::Attention);
         Ok(())
     }
@@ -286,7 +286,7 @@ impl FusedAttention for NullAttention {
     unsafe fn backward(
         &self,
         _: Stream,
-        _: &AttentionShape,
+        _: &DenseAttention,
         _: &AttentionOperands,
         _: &AttentionGradients,
     ) -> Done {

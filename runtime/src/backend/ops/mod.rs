@@ -22,7 +22,10 @@ use std::sync::Arc;
 
 use super::Device;
 
-pub use attention::{AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape};
+pub use attention::{
+    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Band, DistanceBias,
+    KeyRanges, MergeAttentionArgs, SequenceLayout,
+};
 pub use copy::{BlockCopy, CopyOps};
 pub use cuda_kernel::{CudaKernel, KernelArg, LaunchGrid};
 pub use elementwise::{ElementwiseOps, LeafGrad};

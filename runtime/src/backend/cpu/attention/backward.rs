@@ -9,12 +9,13 @@ use super::widened;
 use super::{LINE, Parts};
 #[cfg(target_arch = "x86_64")]
 use super::{by_dots, dots};
+use crate::backend::AttentionBackwardArgs;
+use crate::backend::cpu::attention::dense::DenseAttention;
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::math::{exp, fma, lane_sum};
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::simd::dispatch;
 use crate::backend::cpu::workers::Workers;
-use crate::backend::{AttentionBackwardArgs, AttentionShape};
 
 /// Keys per block. Half of the tile on the diagonal is wasted work.
 pub(super) const KEYS: usize = 64;
@@ -25,10 +26,10 @@ pub(super) const QUERIES: usize = 512;
 pub fn attention_backward<T: Float>(
     workers: &Workers,
     flops: &AtomicU64,
-    s: &AttentionShape,
+    s: &DenseAttention,
     args: AttentionBackwardArgs,
 ) {
-    let AttentionBackwardArgs { q, k, v, out, lse, dout, mut dq, mut dk, mut dv } = args;
+    let AttentionBackwardArgs { q, k, v, out, lse, dout, mut dq, mut dk, mut dv, .. } = args;
     let [q, k, v, out, dout] = [q, k, v, out, dout].map(|operand| operand.typed::<T>());
     let lse: &[f32] = lse.typed();
     let (dq, dk, dv) = (dq.typed::<T>(), dk.typed::<T>(), dv.typed::<T>());
@@ -38,7 +39,7 @@ pub fn attention_backward<T: Float>(
     if q.is_empty() {
         return;
     }
-    let &AttentionShape { seq, heads, kv_heads, head_dim, .. } = s;
+    let &DenseAttention { seq, heads, kv_heads, head_dim, .. } = s;
     let (dq, dk, dv) = (Shared::new(dq), Shared::new(dk), Shared::new(dv));
     let group = heads / kv_heads;
     workers.each(s.batch * kv_heads, |task| {
@@ -117,7 +118,7 @@ pub(super) trait Tiles<'a, T> {
 }
 
 fn tiles_of<'a, T: Float>(
-    s: &'a AttentionShape,
+    s: &'a DenseAttention,
     key: Head<'a, T>,
     value: Head<'a, T>,
     scratch: &mut Parts<'a>,
@@ -130,11 +131,11 @@ fn tiles_of<'a, T: Float>(
 }
 
 /// Elements of a chunk of queries by a block of keys.
-fn tile_len(s: &AttentionShape) -> usize {
+fn tile_len(s: &DenseAttention) -> usize {
     KEYS.min(s.seq).next_multiple_of(LINE) * QUERIES.min(s.seq)
 }
 
-fn scratch_len<T: Float>(s: &AttentionShape) -> usize {
+fn scratch_len<T: Float>(s: &DenseAttention) -> usize {
     let own = Parts::len(&[s.seq, tile_len(s), tile_len(s)]);
     #[cfg(target_arch = "x86_64")]
     if by_dots::<T>(s) {
@@ -151,7 +152,7 @@ dispatch! {
 
 /// One query head, with its scratch.
 struct Pass<'a, 't, T> {
-    s: &'a AttentionShape,
+    s: &'a DenseAttention,
     tiles: &'a mut (dyn Tiles<'t, T> + 't),
     lse: &'a [f32],
     /// Per query, the sum of `dout * out`: what the softmax subtracts from every gradient of a weight.
@@ -163,7 +164,7 @@ struct Pass<'a, 't, T> {
 impl<T: Float> Pass<'_, '_, T> {
     /// A block of keys against every query that sees it.
     fn block(&mut self, keys: Range<usize>, flops: &AtomicU64) {
-        let &AttentionShape { seq, head_dim, scale, causal, .. } = self.s;
+        let &DenseAttention { seq, head_dim, scale, causal, .. } = self.s;
         let row = self.tiles.row(keys.len());
         let first_query = if causal { keys.start } else { 0 };
         for first in (first_query..seq).step_by(QUERIES) {

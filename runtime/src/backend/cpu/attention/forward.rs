@@ -9,12 +9,13 @@ use super::widened;
 use super::{LINE, Parts};
 #[cfg(target_arch = "x86_64")]
 use super::{by_dots, dots};
+use crate::backend::AttentionArgs;
+use crate::backend::cpu::attention::dense::DenseAttention;
 use crate::backend::cpu::float::Float;
 use crate::backend::cpu::math::{LANES, exp, fma, fold, lane_max, larger_number};
 use crate::backend::cpu::scratch::with_scratch;
 use crate::backend::cpu::simd::dispatch;
 use crate::backend::cpu::workers::Workers;
-use crate::backend::{AttentionArgs, AttentionShape};
 
 /// Queries per tile. Half of the tile on the diagonal is wasted work.
 pub(super) const QUERIES: usize = 32;
@@ -25,10 +26,10 @@ pub(super) const KEYS: usize = 512;
 pub fn attention<T: Float>(
     workers: &Workers,
     flops: &AtomicU64,
-    s: &AttentionShape,
+    s: &DenseAttention,
     args: AttentionArgs,
 ) {
-    let AttentionArgs { q, k, v, mut out, mut lse } = args;
+    let AttentionArgs { q, k, v, mut out, mut lse, .. } = args;
     let (q, k, v) = (q.typed::<T>(), k.typed::<T>(), v.typed::<T>());
     let (out, lse) = (out.typed::<T>(), lse.typed());
     check(s, q.len(), k.len(), lse.len());
@@ -73,7 +74,7 @@ pub(super) trait Tiles<'a, T> {
 }
 
 fn tiles_of<'a, T: Float>(
-    s: &'a AttentionShape,
+    s: &'a DenseAttention,
     key: Head<'a, T>,
     value: Head<'a, T>,
     scratch: &mut Parts<'a>,
@@ -85,7 +86,7 @@ fn tiles_of<'a, T: Float>(
     Box::new(widened::Forward::new(s, key, value, scratch))
 }
 
-fn scratch_len<T: Float>(s: &AttentionShape) -> usize {
+fn scratch_len<T: Float>(s: &DenseAttention) -> usize {
     let rows = QUERIES.min(s.seq);
     let [dim, keys] = [s.head_dim, KEYS.min(s.seq)].map(|len| len.next_multiple_of(LINE));
     let tile = rows * (dim + keys + 2);
@@ -97,7 +98,7 @@ fn scratch_len<T: Float>(s: &AttentionShape) -> usize {
 }
 
 /// Sizes that both directions rely on.
-pub(super) fn check(s: &AttentionShape, q: usize, k: usize, lse: usize) {
+pub(super) fn check(s: &DenseAttention, q: usize, k: usize, lse: usize) {
     let rows = s.batch * s.seq;
     assert!(s.scale > 0.0, "the order of scores is that of scaled scores: {s:?}");
     assert!(s.kv_heads > 0 && s.heads.is_multiple_of(s.kv_heads), "kv_heads divide heads: {s:?}");
@@ -113,7 +114,7 @@ pub(super) fn chunks(keys: usize) -> impl Iterator<Item = Range<usize>> {
 
 /// One query head.
 struct Task<'a, 't, T> {
-    s: &'a AttentionShape,
+    s: &'a DenseAttention,
     tiles: &'a mut (dyn Tiles<'t, T> + 't),
     out: &'a Shared<'a, T>,
     lse: &'a Shared<'a, f32>,
@@ -124,7 +125,7 @@ struct Task<'a, 't, T> {
 impl<T: Float> Task<'_, '_, T> {
     /// The queries from `start` on.
     fn tile(&mut self, start: usize, scratch: &mut [f32], flops: &AtomicU64) {
-        let &AttentionShape { seq, heads, head_dim, scale, causal, .. } = self.s;
+        let &DenseAttention { seq, heads, head_dim, scale, causal, .. } = self.s;
         let rows = QUERIES.min(seq - start);
         let queries = start..start + rows;
         let last_key = if causal { queries.end } else { seq };

@@ -6,6 +6,7 @@
 //! gradients of scores are rounded to bf16 before they are multiplied.
 
 mod backward;
+mod dense;
 #[cfg(target_arch = "x86_64")]
 mod dots;
 mod forward;
@@ -14,23 +15,32 @@ mod widened;
 
 use super::CpuBackend;
 use super::float::{Float, by_float};
-use crate::backend::{AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape};
+use crate::backend::cpu::attention::dense::DenseAttention;
+use crate::backend::{
+    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, MergeAttentionArgs,
+};
 
 impl AttentionOps for CpuBackend {
     fn attention(&self, shape: &AttentionShape, args: AttentionArgs) {
+        let shape = &DenseAttention::of(shape).expect("dense");
         by_float!(args.q.dtype() => T;
             forward::attention::<T>(&self.workers, &self.flops, shape, args));
     }
 
     fn attention_backward(&self, shape: &AttentionShape, args: AttentionBackwardArgs) {
+        let shape = &DenseAttention::of(shape).expect("dense");
         by_float!(args.q.dtype() => T;
             backward::attention_backward::<T>(&self.workers, &self.flops, shape, args));
+    }
+
+    fn merge_attention(&self, _: &AttentionShape, _: MergeAttentionArgs) {
+        unimplemented!()
     }
 }
 
 /// Returns true if tiles of operands of type `T` are multiplied by [`dots`].
 #[cfg(target_arch = "x86_64")]
-fn by_dots<T: Float>(s: &AttentionShape) -> bool {
+fn by_dots<T: Float>(s: &DenseAttention) -> bool {
     use super::simd::Level;
     // Pairs of an odd head would reach into the next one.
     !T::IS_F32 && s.head_dim.is_multiple_of(2) && Level::detect() == Level::Avx512Bf16

@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use super::heads::{Head, WideRows};
 use super::{Parts, backward, forward};
-use crate::backend::AttentionShape;
+use crate::backend::cpu::attention::dense::DenseAttention;
 use crate::backend::cpu::float::{Float, cast};
 use crate::backend::cpu::gemm::{Matrix, multiply};
 
 /// Tiles of the forward pass.
 pub struct Forward<'a> {
-    s: &'a AttentionShape,
+    s: &'a DenseAttention,
     /// Transposed keys, chunk by chunk.
     keys: &'a mut [f32],
     values: WideRows<'a>,
@@ -18,14 +18,14 @@ pub struct Forward<'a> {
 }
 
 impl<'a> Forward<'a> {
-    pub fn scratch_len<T: Float>(s: &AttentionShape) -> usize {
+    pub fn scratch_len<T: Float>(s: &DenseAttention) -> usize {
         let whole = s.seq * s.head_dim;
         let wide = WideRows::scratch::<T>(whole);
         Parts::len(&[whole, wide, wide])
     }
 
     pub fn new<T: Float>(
-        s: &'a AttentionShape,
+        s: &'a DenseAttention,
         key: Head<'a, T>,
         value: Head<'a, T>,
         scratch: &mut Parts<'a>,
@@ -85,19 +85,19 @@ pub struct Backward<'a> {
 }
 
 impl<'a> Backward<'a> {
-    pub fn scratch_len<T: Float>(s: &AttentionShape) -> usize {
+    pub fn scratch_len<T: Float>(s: &DenseAttention) -> usize {
         let whole = s.seq * s.head_dim;
         let wide = WideRows::scratch::<T>(whole);
         Parts::len(&[whole; 6]) + Parts::len(&[wide; 2])
     }
 
     pub fn new<T: Float>(
-        s: &AttentionShape,
+        s: &DenseAttention,
         key: Head<'a, T>,
         value: Head<'a, T>,
         scratch: &mut Parts<'a>,
     ) -> Self {
-        let &AttentionShape { seq, head_dim: dim, .. } = s;
+        let &DenseAttention { seq, head_dim: dim, .. } = s;
         let whole = seq * dim;
         let [keys, keys_t, values_t, dkeys, dvalues, dqueries] =
             [(); 6].map(|()| scratch.take(whole));

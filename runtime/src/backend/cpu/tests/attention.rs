@@ -1,5 +1,5 @@
 use super::{CpuBackend, assert_close, assert_same_on_any_threads, on_every_backend, values, wide};
-use crate::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend};
+use crate::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, Band};
 
 fn shape(
     batch: usize,
@@ -8,7 +8,8 @@ fn shape(
     causal: bool,
 ) -> AttentionShape {
     let scale = 1.3 / (head_dim as f32).sqrt();
-    AttentionShape { batch, seq, heads, kv_heads, head_dim, scale, causal }
+    let band = if causal { Band::CAUSAL } else { Band::ALL };
+    AttentionShape { scale, ..AttentionShape::new(batch, seq, [heads, kv_heads, head_dim], band) }
 }
 
 struct Case {
@@ -21,7 +22,7 @@ struct Case {
 
 impl Case {
     fn new(s: AttentionShape) -> Case {
-        let rows = s.batch * s.seq * s.head_dim;
+        let rows = s.batch * s.queries.len * s.head_dim;
         let (q, kv) = (rows * s.heads, rows * s.kv_heads);
         let sharp = |x: Vec<f32>| x.into_iter().map(|x| 3.0 * x).collect();
         Case { s, q: sharp(values(q, 1)), k: values(kv, 2), v: values(kv, 3), dout: values(q, 4) }
@@ -31,11 +32,20 @@ impl Case {
     fn run(&self, cpu: &dyn Backend) -> [Vec<f32>; 5] {
         let Case { s, q, k, v, dout } = self;
         let mut out = vec![f32::NAN; q.len()];
-        let mut lse = vec![f32::NAN; s.batch * s.seq * s.heads];
+        let mut lse = vec![f32::NAN; s.batch * s.queries.len * s.heads];
         let [q, k, v, dout] = [q, k, v, dout].map(|x| x[..].into());
         cpu.attention(
             s,
-            AttentionArgs { q, k, v, out: (&mut out[..]).into(), lse: (&mut lse[..]).into() },
+            AttentionArgs {
+                q,
+                k,
+                v,
+                ranges: None,
+                bias: None,
+                sinks: None,
+                out: (&mut out[..]).into(),
+                lse: (&mut lse[..]).into(),
+            },
         );
         let mut dq = vec![f32::NAN; q.len()];
         let mut dk = vec![f32::NAN; k.len()];
@@ -46,7 +56,13 @@ impl Case {
                 q,
                 k,
                 v,
+                ranges: None,
+                bias: None,
+                sinks: None,
                 out: (&out[..]).into(),
+                accumulate: false,
+                dbias: None,
+                dsinks: None,
                 lse: (&lse[..]).into(),
                 dout,
                 dq: (&mut dq[..]).into(),
@@ -59,7 +75,8 @@ impl Case {
 
     /// The same by the textbook, in f64.
     fn reference(&self) -> [Vec<f64>; 5] {
-        let &AttentionShape { batch, seq, heads, kv_heads, head_dim, causal, .. } = &self.s;
+        let &AttentionShape { batch, heads, kv_heads, head_dim, band, .. } = &self.s;
+        let seq = self.s.queries.len;
         let scale = f64::from(self.s.scale);
         let [q, k, v, dout] = [&self.q, &self.k, &self.v, &self.dout].map(|x| wide(x));
         let mut out = vec![0.0; q.len()];
@@ -68,7 +85,7 @@ impl Case {
         for (b, h, i) in triples(batch, heads, seq) {
             let query = ((b * seq + i) * heads + h) * head_dim;
             let key = |j: usize| ((b * seq + j) * kv_heads + h / (heads / kv_heads)) * head_dim;
-            let seen = if causal { i + 1 } else { seq };
+            let seen = band.visible(i, seq).end;
             let scores: Vec<f64> = (0..seen)
                 .map(|j| scale * (0..head_dim).map(|d| q[query + d] * k[key(j) + d]).sum::<f64>())
                 .collect();

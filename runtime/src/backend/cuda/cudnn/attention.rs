@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::backend::AttentionShape;
+use crate::backend::cuda::DenseAttention;
 use crate::backend::cuda::{
     AttentionChoice, AttentionGradients, AttentionOperands, DriverError, FusedAttention, Stream,
 };
@@ -79,7 +79,7 @@ impl CudnnAttention {
     /// it is.
     pub fn refusal_reason(
         &self,
-        shape: &AttentionShape,
+        shape: &DenseAttention,
         pass: AttentionPass,
         free_bytes: usize,
     ) -> Option<String> {
@@ -87,7 +87,7 @@ impl CudnnAttention {
     }
 
     /// Returns the samples per call of a pass; `None` if the shape is unused or not supported.
-    pub fn samples(&self, shape: &AttentionShape, pass: AttentionPass) -> Option<usize> {
+    pub fn samples(&self, shape: &DenseAttention, pass: AttentionPass) -> Option<usize> {
         Some(self.divisions.built(&(AttentionSizes::from(shape), pass))?.ok()?.samples)
     }
 
@@ -128,7 +128,7 @@ impl CudnnAttention {
     /// Returns the plan of a pass, built on first use.
     fn placed_plan(
         &self,
-        shape: &AttentionShape,
+        shape: &DenseAttention,
         pass: AttentionPass,
     ) -> Result<Arc<PlacedPlan>, String> {
         let sizes = AttentionSizes::from(shape);
@@ -144,7 +144,7 @@ impl CudnnAttention {
     /// Returns the division of a batch, fixed on first use.
     fn division(
         &self,
-        shape: &AttentionShape,
+        shape: &DenseAttention,
         pass: AttentionPass,
         free_bytes: usize,
     ) -> Result<Arc<BatchDivision>, String> {
@@ -155,7 +155,7 @@ impl CudnnAttention {
     /// Returns the largest equal parts of a batch whose scratch memory is within the limit.
     fn divide_batch(
         &self,
-        shape: &AttentionShape,
+        shape: &DenseAttention,
         pass: AttentionPass,
         free_bytes: usize,
     ) -> Result<BatchDivision, String> {
@@ -168,7 +168,7 @@ impl CudnnAttention {
             .max(self.largest_scratch.load(Ordering::Relaxed));
         let mut samples = shape.batch;
         loop {
-            let part = AttentionShape { batch: samples, ..*shape };
+            let part = DenseAttention { batch: samples, ..*shape };
             let placed = self.placed_plan(&part, pass)?;
             if placed.scratch_bytes <= limit {
                 return Ok(BatchDivision { samples, placed });
@@ -205,7 +205,7 @@ impl CudnnAttention {
     unsafe fn run(
         &self,
         stream: Stream,
-        shape: &AttentionShape,
+        shape: &DenseAttention,
         pass: AttentionPass,
         address: &dyn Fn(GraphOperand) -> u64,
     ) -> Result<(), DriverError> {
@@ -242,18 +242,18 @@ impl CudnnAttention {
 }
 
 impl FusedAttention for CudnnAttention {
-    fn supports(&self, shape: &AttentionShape) -> bool {
+    fn supports(&self, shape: &DenseAttention) -> bool {
         self.refusal_reason(shape, AttentionPass::Forward, usize::MAX).is_none()
     }
 
-    fn supports_backward(&self, shape: &AttentionShape, free_bytes: usize) -> bool {
+    fn supports_backward(&self, shape: &DenseAttention, free_bytes: usize) -> bool {
         self.refusal_reason(shape, self.backward_pass(), free_bytes).is_none()
     }
 
     unsafe fn forward(
         &self,
         stream: Stream,
-        shape: &AttentionShape,
+        shape: &DenseAttention,
         operands: &AttentionOperands,
     ) -> Result<(), DriverError> {
         let address = |operand| match operand {
@@ -271,7 +271,7 @@ impl FusedAttention for CudnnAttention {
     unsafe fn backward(
         &self,
         stream: Stream,
-        shape: &AttentionShape,
+        shape: &DenseAttention,
         operands: &AttentionOperands,
         gradients: &AttentionGradients,
     ) -> Result<(), DriverError> {

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use crate::backend::AttentionShape;
+use crate::backend::cuda::DenseAttention;
 
 use super::graph::{
     Dims, ElementType, GraphBuilder, GraphOperand, GraphScalar, OperationGraph, Pointwise,
     Reduction, TensorId,
 };
 
-/// The part of an [`AttentionShape`] that a plan depends on: everything except the scale.
+/// The part of an [`DenseAttention`] that a plan depends on: everything except the scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttentionSizes {
     /// Batch size.
@@ -26,8 +26,8 @@ pub struct AttentionSizes {
     pub causal: bool,
 }
 
-impl From<&AttentionShape> for AttentionSizes {
-    fn from(s: &AttentionShape) -> AttentionSizes {
+impl From<&DenseAttention> for AttentionSizes {
+    fn from(s: &DenseAttention) -> AttentionSizes {
         AttentionSizes {
             batch: s.batch as i64,
             seq: s.seq as i64,

@@ -42,6 +42,8 @@ pub(super) static AUTOTUNE: Source = source!("autotune", "philox.cuh");
 /// All fixed (not generated) sources.
 pub const SOURCES: &[&Source] = &[
     &attention::PLAIN,
+    &attention::BIAS,
+    &attention::AUXILIARY,
     &COMBINE,
     &ELEMENTS,
     &EMBEDDING,

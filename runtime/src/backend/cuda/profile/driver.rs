@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::{CallKey, PROFILE_VARIABLE, Profile};
-use crate::backend::AttentionShape;
+use crate::backend::cuda::DenseAttention;
 use crate::backend::cuda::algorithm_choices::AlgorithmChoices;
 use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::{
@@ -263,11 +263,11 @@ impl Driver for ProfiledDriver {
 
 /// Forwards to the fused attention of the inner driver, which is present if this one is used.
 impl FusedAttention for ProfiledDriver {
-    fn supports(&self, shape: &AttentionShape) -> bool {
+    fn supports(&self, shape: &DenseAttention) -> bool {
         self.inner.attention().is_some_and(|attention| attention.supports(shape))
     }
 
-    fn supports_backward(&self, shape: &AttentionShape, free_bytes: usize) -> bool {
+    fn supports_backward(&self, shape: &DenseAttention, free_bytes: usize) -> bool {
         self.inner
             .attention()
             .is_some_and(|attention| attention.supports_backward(shape, free_bytes))
@@ -276,7 +276,7 @@ impl FusedAttention for ProfiledDriver {
     unsafe fn forward(
         &self,
         stream: Stream,
-        shape: &AttentionShape,
+        shape: &DenseAttention,
         operands: &AttentionOperands,
     ) -> Done {
         let attention = self.inner.attention().ok_or_else(missing_attention)?;
@@ -289,7 +289,7 @@ impl FusedAttention for ProfiledDriver {
     unsafe fn backward(
         &self,
         stream: Stream,
-        shape: &AttentionShape,
+        shape: &DenseAttention,
         operands: &AttentionOperands,
         gradients: &AttentionGradients,
     ) -> Done {
@@ -309,8 +309,8 @@ fn size_text(bytes: usize) -> String {
     format!("{bytes} bytes")
 }
 
-fn shape_text(shape: &AttentionShape) -> String {
-    let AttentionShape { batch, seq, heads, kv_heads, head_dim, causal, .. } = shape;
+fn shape_text(shape: &DenseAttention) -> String {
+    let DenseAttention { batch, seq, heads, kv_heads, head_dim, causal, .. } = shape;
     let causal = if *causal { " causal" } else { "" };
     format!("{batch} x {seq} x {heads}/{kv_heads} x {head_dim}{causal}")
 }

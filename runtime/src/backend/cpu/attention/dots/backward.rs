@@ -1,9 +1,9 @@
 use std::ops::Range;
 
 use super::{padded, panels_of_columns, panels_of_rows};
-use crate::backend::AttentionShape;
 use crate::backend::cpu::attention::Parts;
 use crate::backend::cpu::attention::backward::{KEYS, QUERIES, Tiles};
+use crate::backend::cpu::attention::dense::DenseAttention;
 use crate::backend::cpu::attention::heads::Head;
 use crate::backend::cpu::dots::{
     PANEL, PairRows, Panels, Source, Target, multiply, pair_columns, pair_rows, transpose,
@@ -80,7 +80,7 @@ impl Sizes {
 }
 
 impl<'a> Backward<'a> {
-    pub fn scratch_len(s: &AttentionShape) -> usize {
+    pub fn scratch_len(s: &DenseAttention) -> usize {
         let sizes = Sizes { seq: s.seq, dim: s.head_dim };
         Parts::len(&[sizes.whole(); 6])
             + Parts::len(&[sizes.transposed(); 2])
@@ -89,7 +89,7 @@ impl<'a> Backward<'a> {
     }
 
     pub fn new<T: Float>(
-        s: &AttentionShape,
+        s: &DenseAttention,
         key: Head<'a, T>,
         value: Head<'a, T>,
         scratch: &mut Parts<'a>,

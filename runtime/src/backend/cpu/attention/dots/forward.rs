@@ -1,8 +1,8 @@
 use std::ops::Range;
 
 use super::{padded, panels_of_columns, panels_of_rows};
-use crate::backend::AttentionShape;
 use crate::backend::cpu::attention::Parts;
+use crate::backend::cpu::attention::dense::DenseAttention;
 use crate::backend::cpu::attention::forward::{KEYS, QUERIES, Tiles};
 use crate::backend::cpu::attention::heads::Head;
 use crate::backend::cpu::dots::Source;
@@ -11,7 +11,7 @@ use crate::backend::cpu::float::Float;
 
 /// Tiles of the forward pass.
 pub struct Forward<'a> {
-    s: &'a AttentionShape,
+    s: &'a DenseAttention,
     /// Panels of pairs of elements.
     keys: &'a mut [u32],
     /// Panels of pairs of rows.
@@ -21,19 +21,19 @@ pub struct Forward<'a> {
 }
 
 impl<'a> Forward<'a> {
-    pub fn scratch_len(s: &AttentionShape) -> usize {
+    pub fn scratch_len(s: &DenseAttention) -> usize {
         Parts::len(&Self::lens(s))
     }
 
     /// Of keys, values, queries and weights.
-    fn lens(s: &AttentionShape) -> [usize; 4] {
+    fn lens(s: &DenseAttention) -> [usize; 4] {
         let seq = padded(s.seq);
         let tile = QUERIES.min(s.seq) * padded(KEYS.min(s.seq)) / 2;
         [seq * s.head_dim / 2, seq * padded(s.head_dim) / 2, s.seq * s.head_dim / 2, tile]
     }
 
     pub fn new<T: Float>(
-        s: &'a AttentionShape,
+        s: &'a DenseAttention,
         key: Head<'a, T>,
         value: Head<'a, T>,
         scratch: &mut Parts<'a>,

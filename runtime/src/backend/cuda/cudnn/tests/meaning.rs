@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use super::interpreter::run;
 use crate::backend::cpu::CpuBackend;
+use crate::backend::cuda::DenseAttention;
 use crate::backend::cuda::cudnn::{AttentionPass, AttentionSizes, GraphOperand, GraphScalar};
 use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, View, ViewMut,
+    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Band, View, ViewMut,
 };
 
 const SCALE: f32 = 0.3;
@@ -36,12 +37,13 @@ fn assert_close(what: &str, got: &[f32], expected: &[f32]) {
 #[test]
 fn graphs_compute_attention_and_its_gradients() {
     let cpu = CpuBackend::new(1).expect("threads");
-    for causal in [false, true] {
+    for band in [Band::ALL, Band::CAUSAL] {
         for (batch, seq, heads, kv_heads, head_dim) in
             [(1, 1, 1, 1, 8), (2, 7, 3, 3, 8), (2, 6, 4, 2, 16), (1, 5, 6, 1, 8)]
         {
-            let shape =
-                AttentionShape { batch, seq, heads, kv_heads, head_dim, scale: SCALE, causal };
+            let shape = AttentionShape::new(batch, seq, [heads, kv_heads, head_dim], band);
+            let shape = AttentionShape { scale: SCALE, ..shape };
+            let dense = DenseAttention::of(&shape).expect("dense self-attention");
             let (wide, narrow) =
                 (batch * seq * heads * head_dim, batch * seq * kv_heads * head_dim);
             let rows = batch * heads * seq;
@@ -56,6 +58,9 @@ fn graphs_compute_attention_and_its_gradients() {
                     q: vq,
                     k: vk,
                     v: vv,
+                    ranges: None,
+                    bias: None,
+                    sinks: None,
                     out: ViewMut::from(&mut out[..]),
                     lse: ViewMut::from(&mut lse[..]),
                 },
@@ -66,7 +71,13 @@ fn graphs_compute_attention_and_its_gradients() {
                     q: View::from(&q[..]),
                     k: View::from(&k[..]),
                     v: View::from(&v[..]),
+                    ranges: None,
+                    bias: None,
+                    sinks: None,
                     out: View::from(&out[..]),
+                    accumulate: false,
+                    dbias: None,
+                    dsinks: None,
                     lse: View::from(&lse[..]),
                     dout: View::from(&dout[..]),
                     dq: ViewMut::from(&mut dq[..]),
@@ -83,7 +94,7 @@ fn graphs_compute_attention_and_its_gradients() {
                 (GraphOperand::Out, nothing(wide)),
                 (GraphOperand::Lse, nothing(rows)),
             ]);
-            run(&AttentionPass::Forward.graph(AttentionSizes::from(&shape)), &mut memory, scalar);
+            run(&AttentionPass::Forward.graph(AttentionSizes::from(&dense)), &mut memory, scalar);
             assert_close("out", &memory[&GraphOperand::Out], &out);
             assert_close("lse", &memory[&GraphOperand::Lse], &lse);
 
@@ -98,7 +109,7 @@ fn graphs_compute_attention_and_its_gradients() {
                     (GraphOperand::DQSum, nothing(wide)),
                 ]);
                 let graph =
-                    AttentionPass::Backward { deterministic }.graph(AttentionSizes::from(&shape));
+                    AttentionPass::Backward { deterministic }.graph(AttentionSizes::from(&dense));
                 run(&graph, &mut memory, scalar);
                 for (what, expected) in
                     [(GraphOperand::DQ, &dq), (GraphOperand::DK, &dk), (GraphOperand::DV, &dv)]

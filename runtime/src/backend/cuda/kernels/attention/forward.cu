@@ -9,7 +9,7 @@ struct Softmax {
 };
 
 // Online softmax: converts scores to weights relative to the running maximum, and rescales earlier sums.
-__device__ inline void weigh(Sums<COLS>& scores, Softmax& softmax, Sums<DIM>& out, float scale_log2) {
+__device__ inline void weigh(Sums<COLS>& scores, Softmax& softmax, Sums<padded(VALUE_DIM)>& out, float scale_log2) {
     float correction[ROW_TILES][2];
     bool corrects = false;
 #pragma unroll
@@ -41,41 +41,68 @@ __device__ inline void weigh(Sums<COLS>& scores, Softmax& softmax, Sums<DIM>& ou
     if (__any_sync(0xffffffffu, corrects)) scale_rows(out, correction);
 }
 
-// Masks scores with -INFINITY; `first_row` and `first_col` are those of the warp's scores.
-__device__ inline void mask(Sums<COLS>& scores, int first_row, int first_col, const Sizes& s) {
+// Converts the scores of queries from `first_row` and keys from `first_col` on.
+__device__ inline void convert_all(Sums<COLS>& scores, const float* bias, int first_row, int first_col, const Sizes& s,
+                                   const Extras& x) {
+    int lane = threadIdx.x % 32, query = first_row + lane / 4, key = first_col + lane % 4 * 2;
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+        for (int n = 0; n < COLS / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                float& score = scores.at[m][n][e];
+                score = convert(score, bias, query + m * 16 + e / 2 * 8, key + n * 8 + e % 2, s, x).value;
+            }
+}
+
+// Masks scores with -INFINITY; `first_row`, `first_col` and `rows` are those of the warp's scores.
+__device__ inline void mask(Sums<COLS>& scores, int first_row, int first_col, const Seen* rows, const Sizes& s) {
     int lane = threadIdx.x % 32;
 #pragma unroll
     for (int m = 0; m < ROW_TILES; m++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            int seen = min(s.kv_len, first_row + m * 16 + i * 8 + lane / 4 + s.reach + 1) - first_col - lane % 4 * 2;
+            int row = m * 16 + i * 8 + lane / 4, of_lane = first_col + lane % 4 * 2, hidden = 0, seen;
+            if constexpr (RANGES)
+                hidden = rows[row].first - of_lane, seen = rows[row].end - of_lane;
+            else
+                seen = min(s.kv_len, first_row + row + s.reach + 1) - of_lane;
 #pragma unroll
             for (int n = 0; n < COLS / 8; n++)
 #pragma unroll
                 for (int e = 0; e < 2; e++)
-                    if (n * 8 + e >= seen) scores.at[m][n][2 * i + e] = -INFINITY;
+                    if (n * 8 + e >= seen || (RANGES && n * 8 + e < hidden)) scores.at[m][n][2 * i + e] = -INFINITY;
         }
 }
 
-// Grid: tiles of queries * heads * batch. `lse` is [batch, heads, q_len]. The scale is positive.
+// Grid: tiles of queries * heads * batch. `lse` is [batch, heads, q_pitch]. The scale is positive.
 KERNEL_BOUNDS(attention_forward, THREADS, BLOCKS)
-(const bf16* q, const bf16* k, const bf16* v, bf16* out, float* lse, Sizes s) {
+(const bf16* q, const bf16* k, const bf16* v, Result* out, float* lse, Sizes s, Extras x) {
     DYNAMIC_SHARED(bf16, shared);
     bf16 *queries = shared, *keys = queries + ROWS * STRIDE, *values = keys + COLS * STRIDE;
 
     // Later queries attend to more keys: they are scheduled first, so that short blocks fill the tail.
     Place at = place((s.q_len + ROWS - 1) / ROWS, s.heads, true);
-    int kv_head = at.head / (s.heads / s.kv_heads);
-    Input q_rows(q, at.batch, at.head, s.q_len, s.heads);
-    Input k_rows(k, at.batch, kv_head, s.kv_len, s.kv_heads), v_rows(v, at.batch, kv_head, s.kv_len, s.kv_heads);
+    int kv_head = s.kv_head(at.head);
+    auto q_rows = query_rows<HEAD_DIM>(q, at.batch, at.head, s);
+    auto k_rows = key_rows<HEAD_DIM>(k, at.batch, kv_head, s);
+    auto v_rows = key_rows<VALUE_DIM>(v, at.batch, kv_head, s);
 
     int warp_row = warp_index() * WARP_ROWS, first_row = at.first_row + warp_row;
     bf16* warp_queries = queries + warp_row * STRIDE;
     // Keys that any row attends to: at least one step, so that results of rows without keys are written too.
-    int n_keys = max(1, min(s.kv_len, min(at.first_row + ROWS, s.q_len) + s.reach));
+    int first_key = 0, n_keys = max(1, min(s.kv_len, min(at.first_row + ROWS, s.q_len) + s.reach));
     int n_warp_keys = max(1, min(s.kv_len, first_row + WARP_ROWS + s.reach));
+    // Keys that each row sees; those of this warp.
+    Seen *seen = (Seen*)(values + COLS * VALUE_STRIDE), *warp_seen = seen + warp_row;
+    if constexpr (RANGES) {
+        first_key = seen_by(at.first_row, at.batch, s, x).first / COLS * COLS;
+        n_keys = max(first_key + 1, seen_by(at.first_row + ROWS - 1, at.batch, s, x).end);
+        load_seen(seen, at.first_row, at.batch, s, x);
+    }
 
-    Sums<DIM> sums;
+    Sums<padded(VALUE_DIM)> sums;
     sums.clear();
     Softmax softmax;
 #pragma unroll
@@ -83,43 +110,54 @@ KERNEL_BOUNDS(attention_forward, THREADS, BLOCKS)
 #pragma unroll
         for (int i = 0; i < 2; i++) softmax.max[m][i] = -INFINITY, softmax.sum[m][i] = 0;
 
-    float scale_log2 = s.scale * LOG2_E;
+    float scale = remaining_scale(s), scale_log2 = scale * LOG2_E;
+    const float* bias = bias_of(at.head, x);
     load_tile<ROWS>(queries, q_rows, at.first_row);
-    load_tile<COLS>(keys, k_rows, 0);
-    for (int col = 0; col < n_keys; col += COLS) {
+    load_tile<COLS>(keys, k_rows, first_key);
+    for (int col = first_key; col < n_keys; col += COLS) {
         wait_for_copies();
         // The keys have arrived, and all warps have finished with the values of the previous step.
         __syncthreads();
         load_tile<COLS>(values, v_rows, col);
         Sums<COLS> scores;
         bool sees = col < n_warp_keys;
+        if constexpr (RANGES) sees = col < warp_seen[WARP_ROWS - 1].end && col + COLS > warp_seen[0].first;
         if (sees) {
             scores.clear();
-            multiply_transposed(scores, warp_queries, keys);
+            multiply_transposed<HEAD_DIM>(scores, warp_queries, keys);
         }
         wait_for_copies();
         // The values have arrived, and all warps have finished with the keys.
         __syncthreads();
         if (col + COLS < n_keys) load_tile<COLS>(keys, k_rows, col + COLS);
         if (sees) {
-            if (col + COLS > min(s.kv_len, first_row + s.reach + 1)) mask(scores, first_row, col, s);
+            if constexpr (CONVERTS) convert_all(scores, bias, first_row, col, s, x);
+            bool masks = col + COLS > min(s.kv_len, first_row + s.reach + 1);
+            if constexpr (RANGES) masks = col < warp_seen[WARP_ROWS - 1].first || col + COLS > warp_seen[0].end;
+            if (masks) mask(scores, first_row, col, warp_seen, s);
             weigh(scores, softmax, sums, scale_log2);
-            multiply(sums, scores, values);
+            multiply<VALUE_DIM>(sums, scores, values);
         }
     }
 
     int lane = threadIdx.x % 32;
-    float* lse_rows = lse + ((uint64_t)at.batch * s.heads + at.head) * s.q_len;
+    float* lse_rows = lse + ((uint64_t)at.batch * s.heads + at.head) * s.q_pitch;
     float factor[ROW_TILES][2];
 #pragma unroll
     for (int m = 0; m < ROW_TILES; m++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            float sum = warp_reduce(softmax.sum[m][i], Sum(), 4);
-            factor[m][i] = sum == 0 ? 0.0f : reciprocal_fast(sum);
+            float sum = warp_reduce(softmax.sum[m][i], Sum(), 4), max = softmax.max[m][i] * scale, correction = 1;
+            if constexpr (SINKS) {
+                float sink = x.sinks[at.head], with_sink = Max()(max, sink), base = with_sink == -INFINITY ? 0 : with_sink;
+                correction = expf(max - base);
+                sum = sum * correction + expf(sink - base);
+                max = with_sink;
+            }
+            factor[m][i] = sum == 0 ? 0.0f : correction * reciprocal_fast(sum);
             int row = first_row + m * 16 + i * 8 + lane / 4;
-            if (lane % 4 == 0 && row < s.q_len) lse_rows[row] = softmax.max[m][i] * s.scale + logf(sum);
+            if (lane % 4 == 0 && row < s.q_len) lse_rows[row] = max + logf(sum);
         }
     scale_rows(sums, factor);
-    store_rows(Output(out, at.batch, at.head, s.q_len, s.heads), first_row, sums, warp_queries);
+    store_rows(query_rows<VALUE_DIM>(out, at.batch, at.head, s), first_row, sums, warp_queries);
 }

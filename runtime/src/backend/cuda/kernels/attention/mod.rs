@@ -10,7 +10,27 @@ use crate::backend::cuda::gpu::lock;
 /// The attention kernels without tensor cores.
 pub static PLAIN: Source = Source {
     name: Cow::Borrowed("attention_plain"),
-    text: Cow::Borrowed(concat!(include_str!("sizes.cuh"), include_str!("plain.cu"))),
+    text: Cow::Borrowed(concat!(
+        include_str!("sizes.cuh"),
+        include_str!("plain.cuh"),
+        include_str!("plain.cu")
+    )),
+};
+
+/// The gradient of distance biases.
+pub static BIAS: Source = Source {
+    name: Cow::Borrowed("attention_bias"),
+    text: Cow::Borrowed(concat!(
+        include_str!("sizes.cuh"),
+        include_str!("plain.cuh"),
+        include_str!("bias.cu")
+    )),
+};
+
+/// Kernels around attention that all implementations use.
+pub static AUXILIARY: Source = Source {
+    name: Cow::Borrowed("attention_auxiliary"),
+    text: Cow::Borrowed(concat!(include_str!("sizes.cuh"), include_str!("auxiliary.cu"))),
 };
 
 /// Warps per block of the tensor-core kernels.
@@ -23,10 +43,48 @@ enum Pass {
     BackwardQueries,
 }
 
+/// What a tensor-core kernel does beyond causal or full attention with results in bf16. Every combination is compiled on
+/// its own, so that none pays for what it does not use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Variant {
+    /// Reads the keys of each query from memory: windows and key ranges.
+    pub ranges: bool,
+    /// Caps scores.
+    pub soft_cap: bool,
+    /// Adds a distance bias to scores.
+    pub bias: bool,
+    /// Adds a sink to the keys of each query, in the forward pass.
+    pub sinks: bool,
+    /// Writes results in f32.
+    pub wide: bool,
+    /// Adds results to what is there.
+    pub accumulate: bool,
+}
+
+impl Variant {
+    /// Returns the flags and their names.
+    fn flags(&self) -> [(bool, &'static str); 6] {
+        let &Variant { ranges, soft_cap, bias, sinks, wide, accumulate } = self;
+        [
+            (ranges, "RANGES"),
+            (soft_cap, "SOFT_CAP"),
+            (bias, "BIAS"),
+            (sinks, "SINKS"),
+            (wide, "WIDE"),
+            (accumulate, "ACCUMULATE"),
+        ]
+    }
+
+    /// Returns true if scores are converted one by one, which takes registers.
+    fn converts(&self) -> bool {
+        self.soft_cap || self.bias
+    }
+}
+
 /// Tile sizes of one tensor-core attention kernel: the rows that a block owns, and the columns that it processes per
 /// step.
 ///
-/// There is one source per head dim, compiled on first use. Tiles are as large as registers allow without spilling on
+/// There is one source per pair of head sizes and [`Variant`], compiled on first use. Tiles are as large as registers allow without spilling on
 /// compute capabilities 8.0, 9.0 and 10.0: the more rows a warp has, the more often it reuses a column read from shared
 /// memory. Two or three blocks share a multiprocessor, so that the matmuls of one overlap with the exponentials of
 /// another.
@@ -42,7 +100,9 @@ enum Pass {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tiles {
     pass: Pass,
-    head_dim: usize,
+    /// Elements of one head of queries and keys, and of values.
+    dims: [usize; 2],
+    variant: Variant,
     /// Tiles of 16 rows per warp.
     row_tiles: usize,
     /// Columns per step.
@@ -52,34 +112,39 @@ pub struct Tiles {
 }
 
 impl Tiles {
-    /// Returns the tiles of the forward pass.
-    pub fn forward(head_dim: usize) -> Tiles {
-        let (row_tiles, cols, blocks) = match head_dim {
+    /// Returns the tiles of the forward pass; `dims` are the elements of one head of queries and keys, and of values.
+    pub fn forward(dims: [usize; 2], variant: Variant) -> Tiles {
+        // Sums are as wide as values; a wider head of queries takes shared memory only.
+        let [head_dim, value_dim] = dims;
+        let (row_tiles, cols, blocks) = match value_dim.max(head_dim * 2 / 3) {
+            ..=64 if variant.converts() => (2, 64, 2),
             ..=64 => (2, 64, 3),
+            65..=128 if variant.converts() => (2, 32, 2),
             65..=128 => (2, 64, 2),
             _ => (1, 32, 1),
         };
-        Tiles { pass: Pass::Forward, head_dim, row_tiles, cols, blocks }
+        Tiles { pass: Pass::Forward, dims, variant, row_tiles, cols, blocks }
     }
 
     /// Returns the tiles of the key and value gradients.
-    pub fn backward_keys(head_dim: usize) -> Tiles {
-        let (row_tiles, cols, blocks) = match head_dim {
+    pub fn backward_keys(dims: [usize; 2], variant: Variant) -> Tiles {
+        let (row_tiles, cols, blocks) = match dims[0].max(dims[1]) {
             ..=64 => (2, 32, 2),
+            65..=128 if variant.converts() => (1, 32, 2),
             65..=128 => (1, 64, 2),
             _ => (1, 32, 1),
         };
-        Tiles { pass: Pass::BackwardKeys, head_dim, row_tiles, cols, blocks }
+        Tiles { pass: Pass::BackwardKeys, dims, variant, row_tiles, cols, blocks }
     }
 
     /// Returns the tiles of the query gradients.
-    pub fn backward_queries(head_dim: usize) -> Tiles {
-        let (row_tiles, cols, blocks) = match head_dim {
+    pub fn backward_queries(dims: [usize; 2], variant: Variant) -> Tiles {
+        let (row_tiles, cols, blocks) = match dims[0].max(dims[1]) {
             ..=64 => (2, 32, 3),
             65..=128 => (2, 32, 2),
             _ => (1, 32, 1),
         };
-        Tiles { pass: Pass::BackwardQueries, head_dim, row_tiles, cols, blocks }
+        Tiles { pass: Pass::BackwardQueries, dims, variant, row_tiles, cols, blocks }
     }
 
     /// Returns the number of rows per block.
@@ -89,21 +154,24 @@ impl Tiles {
 
     /// Returns true if one kernel computes both key and value gradients; otherwise there is one kernel for each.
     pub fn both_gradients(&self) -> bool {
-        self.head_dim <= 128
+        self.dims.iter().all(|dim| *dim <= 128)
     }
 
     /// Returns the shared memory per block, in bytes.
     pub fn shared_bytes(&self) -> usize {
-        let (rows, numbers) = match self.pass {
-            Pass::Forward => (self.rows() + 2 * self.cols, 0),
-            Pass::BackwardKeys => (2 * self.rows() + 4 * self.cols, 4 * self.cols),
-            Pass::BackwardQueries => (2 * self.rows() + 4 * self.cols, 0),
+        let (rows, cols) = (self.rows(), self.cols);
+        let [of_keys, of_values] = self.dims.map(|dim| dim.next_multiple_of(16) + 8);
+        let both = of_keys + of_values;
+        let ranges = usize::from(self.variant.ranges);
+        let (elements, numbers) = match self.pass {
+            Pass::Forward => (rows * of_keys + cols * both, 2 * ranges * rows),
+            Pass::BackwardKeys => ((rows + 2 * cols) * both, (4 + 4 * ranges) * cols),
+            Pass::BackwardQueries => ((rows + 2 * cols) * both, 2 * ranges * rows),
         };
-        let stride = self.head_dim.next_multiple_of(16) + 8;
-        2 * rows * stride + 4 * numbers
+        2 * elements + 4 * numbers
     }
 
-    /// Returns the source. It is leaked: a program uses few head dims.
+    /// Returns the source. It is leaked: a program uses few head dims and variants.
     pub fn source(&self) -> &'static Source {
         static KNOWN: Mutex<Option<HashMap<Tiles, &'static Source>>> = Mutex::new(None);
         let mut known = lock(&KNOWN);
@@ -112,7 +180,7 @@ impl Tiles {
     }
 
     fn generate(&self) -> Source {
-        let &Tiles { pass, head_dim, row_tiles, cols, blocks } = self;
+        let &Tiles { pass, dims: [head_dim, value_dim], variant, row_tiles, cols, blocks } = self;
         let (name, kernels) = match pass {
             Pass::Forward => ("forward", include_str!("forward.cu")),
             Pass::BackwardKeys => (
@@ -124,16 +192,25 @@ impl Tiles {
                 concat!(include_str!("backward.cuh"), include_str!("backward_queries.cu")),
             ),
         };
-        let text = format!(
-            "#define HEAD_DIM {head_dim}\n#define WARPS {WARPS}\n#define ROW_TILES {row_tiles}\n#define COLS {cols}\n\
-             #define BLOCKS {blocks}\n{}{}{kernels}",
-            include_str!("sizes.cuh"),
-            include_str!("tiles.cuh"),
-        );
-        // Leaked to a borrowed text, so that clones are free.
-        Source {
-            name: Cow::Owned(format!("attention_{name}_{head_dim}")),
-            text: Cow::Borrowed(text.leak()),
+        let mut name = format!("attention_{name}_{head_dim}");
+        if value_dim != head_dim {
+            name += &format!("_{value_dim}");
         }
+        let mut text = format!(
+            "#define HEAD_DIM {head_dim}\n#define VALUE_DIM {value_dim}\n#define WARPS {WARPS}\n\
+             #define ROW_TILES {row_tiles}\n#define COLS {cols}\n#define BLOCKS {blocks}\n"
+        );
+        for (on, flag) in variant.flags() {
+            text += &format!("#define {flag} {}\n", u8::from(on));
+            if on {
+                name += &format!("_{}", flag.to_lowercase());
+            }
+        }
+        text += include_str!("sizes.cuh");
+        text += include_str!("tiles.cuh");
+        text += include_str!("scores.cuh");
+        text += kernels;
+        // Leaked to a borrowed text, so that clones are free.
+        Source { name: Cow::Owned(name), text: Cow::Borrowed(text.leak()) }
     }
 }

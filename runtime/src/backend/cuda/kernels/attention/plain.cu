@@ -1,101 +1,54 @@
 // Attention without tensor cores, for f32 and for operands that the tensor-core kernels do not support: any head dim,
-// any alignment.
-//
-// A block of TILE x TILE threads owns TILE rows and iterates over the other side in tiles of as many columns: thread
-// (i, j) computes the score of row i and column j, and every TILE-th element of the sums of row i. Half a warp
-// processes a row.
-
-constexpr int TILE = 16, THREADS = TILE * TILE;
-
-// Rows in shared memory start in different banks.
-__device__ inline int stride_of(int head_dim) { return head_dim | 1; }
-
-// Tile and head of a block; blocks of one head are consecutive.
-struct Place {
-    int batch, head, first_row;
-};
-
-__device__ inline Place place(int rows, int heads) {
-    int tiles = (rows + TILE - 1) / TILE;
-    return {(int)(blockIdx.x / tiles / heads), (int)(blockIdx.x / tiles % heads), (int)(blockIdx.x % tiles) * TILE};
-}
-
-// One head of a tensor [batch, len, heads, head_dim].
-template <class Element>
-struct Head {
-    Element* first;
-    uint64_t stride;
-    int len, head_dim;
-
-    __device__ Head(Element* tensor, int batch, int head, int len, int heads, int head_dim)
-        : first(tensor + ((uint64_t)batch * len * heads + head) * head_dim),
-          stride((uint64_t)heads * head_dim),
-          len(len),
-          head_dim(head_dim) {}
-
-    // Loads a tile of rows from `row` on; zeros beyond the last.
-    __device__ void load(float* tile, int row) const {
-        for (int i = threadIdx.x; i < TILE * head_dim; i += THREADS) {
-            int r = i / head_dim, d = i % head_dim;
-            tile[r * stride_of(head_dim) + d] = row + r < len ? widen(first[(row + r) * stride + d]) : 0;
-        }
-    }
-};
-
-__device__ inline float dot(const float* a, const float* b, int n) {
-    float sum = 0;
-    for (int d = 0; d < n; d++) sum += a[d] * b[d];
-    return sum;
-}
+// any alignment. Results are of type O: that of the operands, or f32.
 
 // Updates this thread's elements of sums[i, :] = sums[i, :] * factor + weights[i, :] * rows.
-__device__ inline void add_weighted(float* sums, float factor, const float* weights, const float* rows, int head_dim) {
-    int i = threadIdx.x / TILE, stride = stride_of(head_dim);
-    for (int d = threadIdx.x % TILE; d < head_dim; d += TILE) {
+__device__ inline void add_weighted(float* sums, float factor, const float* weights, const float* rows, int dim) {
+    int i = threadIdx.x / TILE, stride = stride_of(dim);
+    for (int d = threadIdx.x % TILE; d < dim; d += TILE) {
         float sum = sums[i * stride + d] * factor;
         for (int j = 0; j < TILE; j++) sum += weights[i * TILE + j] * rows[j * stride + d];
         sums[i * stride + d] = sum;
     }
 }
 
-__device__ inline void clear(float* sums, int head_dim) {
-    for (int d = threadIdx.x % TILE; d < head_dim; d += TILE) sums[threadIdx.x / TILE * stride_of(head_dim) + d] = 0;
+__device__ inline void clear(float* sums, int dim) {
+    for (int d = threadIdx.x % TILE; d < dim; d += TILE) sums[threadIdx.x / TILE * stride_of(dim) + d] = 0;
 }
 
-template <class T>
-__device__ inline void write(const Head<T>& head, int row, const float* sums, float factor) {
+template <class O>
+__device__ inline void write(const Head<O>& head, int row, const float* sums, float factor, bool accumulate) {
     int i = threadIdx.x / TILE;
     if (row + i >= head.len) return;
-    for (int d = threadIdx.x % TILE; d < head.head_dim; d += TILE)
-        store(head.first + (row + i) * head.stride + d, sums[i * stride_of(head.head_dim) + d] * factor);
+    for (int d = threadIdx.x % TILE; d < head.dim; d += TILE) {
+        O* at = head.first + (row + i) * head.stride + d;
+        float sum = sums[i * stride_of(head.dim) + d] * factor;
+        store(at, accumulate ? widen(*at) + sum : sum);
+    }
 }
 
-__device__ inline bool is_seen(int query, int key, const Sizes& s) {
-    return query < s.q_len && key < s.kv_len && key <= query + s.reach;
-}
-
-template <class T>
-__device__ inline void forward(const T* q, const T* k, const T* v, T* out, float* lse, const Sizes& s, int head_dim) {
+template <class T, class O>
+__device__ inline void forward(const T* q, const T* k, const T* v, O* out, float* lse, const Sizes& s, const Extras& x,
+                               int head_dim, int value_dim) {
     DYNAMIC_SHARED(float, shared);
-    int tile = TILE * stride_of(head_dim);
-    float *queries = shared, *keys = queries + tile, *values = keys + tile, *sums = values + tile, *weights = sums + tile;
+    int tile = TILE * stride_of(head_dim), value_tile = TILE * stride_of(value_dim);
+    float *queries = shared, *keys = queries + tile, *values = keys + tile, *sums = values + value_tile;
+    float* weights = sums + value_tile;
 
     Place at = place(s.q_len, s.heads);
-    int kv_head = at.head / (s.heads / s.kv_heads), i = threadIdx.x / TILE, j = threadIdx.x % TILE;
-    Head<const T> k_rows(k, at.batch, kv_head, s.kv_len, s.kv_heads, head_dim);
-    Head<const T> v_rows(v, at.batch, kv_head, s.kv_len, s.kv_heads, head_dim);
-    Head<const T>(q, at.batch, at.head, s.q_len, s.heads, head_dim).load(queries, at.first_row);
-    clear(sums, head_dim);
+    int kv_head = s.kv_head(at.head), i = threadIdx.x / TILE, j = threadIdx.x % TILE, row = at.first_row + i;
+    Head<const T> k_rows = key_rows(k, at, kv_head, s, head_dim), v_rows = key_rows(v, at, kv_head, s, value_dim);
+    query_rows(q, at, at.head, s, head_dim).load(queries, at.first_row);
+    clear(sums, value_dim);
 
     float max = -INFINITY, sum = 0;
-    int row = at.first_row + i, n_keys = min(s.kv_len, min(at.first_row + TILE, s.q_len) + s.reach);
-    for (int col = 0; col < n_keys; col += TILE) {
+    Seen seen = seen_by(row, at.batch, s, x), of_tile = seen_by_tile(at, s, x);
+    for (int col = of_tile.first; col < of_tile.end; col += TILE) {
         __syncthreads();
         k_rows.load(keys, col);
         v_rows.load(values, col);
         __syncthreads();
-        float score = dot(queries + i * stride_of(head_dim), keys + j * stride_of(head_dim), head_dim) * s.scale;
-        if (!is_seen(row, col + j, s)) score = -INFINITY;
+        float product = dot(queries + i * stride_of(head_dim), keys + j * stride_of(head_dim), head_dim);
+        float score = seen.has(col + j) ? score_of(product, at.head, row, col + j, s, x).value : -INFINITY;
         float new_max = fmaxf(max, warp_reduce(score, Max(), TILE));
         // A row without any key yet has no maximum; its weights are 0 relative to any.
         float base = new_max == -INFINITY ? 0 : new_max;
@@ -104,154 +57,120 @@ __device__ inline void forward(const T* q, const T* k, const T* v, T* out, float
         sum = sum * correction + warp_reduce(weight, Sum(), TILE);
         weights[i * TILE + j] = weight;
         __syncwarp();
-        add_weighted(sums, correction, weights, values, head_dim);
+        add_weighted(sums, correction, weights, values, value_dim);
     }
-    if (j == 0 && row < s.q_len) lse[((uint64_t)at.batch * s.heads + at.head) * s.q_len + row] = max + logf(sum);
-    Head<T> out_rows(out, at.batch, at.head, s.q_len, s.heads, head_dim);
-    write(out_rows, at.first_row, sums, sum == 0 ? 0 : 1 / sum);
+    float factor = 1;
+    if (x.sinks) {
+        float sink = x.sinks[at.head], new_max = Max()(max, sink), base = new_max == -INFINITY ? 0 : new_max;
+        factor = expf(max - base);
+        sum = sum * factor + expf(sink - base);
+        max = new_max;
+    }
+    if (j == 0 && row < s.q_len) lse[((uint64_t)at.batch * s.heads + at.head) * s.q_pitch + row] = max + logf(sum);
+    write(query_rows(out, at, at.head, s, value_dim), at.first_row, sums, sum == 0 ? 0 : factor / sum, false);
 }
 
-// Weight of a score, and the score gradient without the scale, as in `backward.cuh`.
-struct Gradients {
-    float weight, score;
-};
-
-__device__ inline Gradients gradients(float score, float weight_gradient, float lse, float delta, bool seen) {
-    if (!seen) return {0, 0};
-    float weight = expf(score - lse);
-    return {weight, weight * (weight_gradient - delta)};
-}
-
-template <class T>
+template <class T, class O>
 __device__ inline void backward_queries(const T* q, const T* k, const T* v, const T* dout, const float* lse,
-                                        const float* delta, T* dq, const Sizes& s, int head_dim) {
+                                        const float* delta, O* dq, const Sizes& s, const Extras& x, int head_dim,
+                                        int value_dim) {
     DYNAMIC_SHARED(float, shared);
-    int tile = TILE * stride_of(head_dim);
-    float *queries = shared, *douts = queries + tile, *keys = douts + tile, *values = keys + tile, *sums = values + tile;
-    float* weights = sums + tile;
+    int tile = TILE * stride_of(head_dim), value_tile = TILE * stride_of(value_dim);
+    float *queries = shared, *douts = queries + tile, *keys = douts + value_tile, *values = keys + tile;
+    float *sums = values + value_tile, *weights = sums + tile;
 
     Place at = place(s.q_len, s.heads);
-    int kv_head = at.head / (s.heads / s.kv_heads), i = threadIdx.x / TILE, j = threadIdx.x % TILE;
-    Head<const T> k_rows(k, at.batch, kv_head, s.kv_len, s.kv_heads, head_dim);
-    Head<const T> v_rows(v, at.batch, kv_head, s.kv_len, s.kv_heads, head_dim);
-    Head<const T>(q, at.batch, at.head, s.q_len, s.heads, head_dim).load(queries, at.first_row);
-    Head<const T>(dout, at.batch, at.head, s.q_len, s.heads, head_dim).load(douts, at.first_row);
+    int kv_head = s.kv_head(at.head), i = threadIdx.x / TILE, j = threadIdx.x % TILE, row = at.first_row + i;
+    Head<const T> k_rows = key_rows(k, at, kv_head, s, head_dim), v_rows = key_rows(v, at, kv_head, s, value_dim);
+    query_rows(q, at, at.head, s, head_dim).load(queries, at.first_row);
+    query_rows(dout, at, at.head, s, value_dim).load(douts, at.first_row);
     clear(sums, head_dim);
 
-    int row = at.first_row + i, n_keys = min(s.kv_len, min(at.first_row + TILE, s.q_len) + s.reach);
-    uint64_t number = ((uint64_t)at.batch * s.heads + at.head) * s.q_len + min(row, s.q_len - 1);
+    uint64_t number = ((uint64_t)at.batch * s.heads + at.head) * s.q_pitch + min(row, s.q_len - 1);
     float row_lse = lse[number], row_delta = delta[number];
-    for (int col = 0; col < n_keys; col += TILE) {
+    Seen seen = seen_by(row, at.batch, s, x), of_tile = seen_by_tile(at, s, x);
+    for (int col = of_tile.first; col < of_tile.end; col += TILE) {
         __syncthreads();
         k_rows.load(keys, col);
         v_rows.load(values, col);
         __syncthreads();
-        int of_row = i * stride_of(head_dim), of_col = j * stride_of(head_dim);
-        float score = dot(queries + of_row, keys + of_col, head_dim) * s.scale;
-        float weight_gradient = dot(douts + of_row, values + of_col, head_dim);
-        weights[i * TILE + j] = gradients(score, weight_gradient, row_lse, row_delta, is_seen(row, col + j, s)).score;
+        float product = dot(queries + i * stride_of(head_dim), keys + j * stride_of(head_dim), head_dim);
+        float weight_gradient = dot(douts + i * stride_of(value_dim), values + j * stride_of(value_dim), value_dim);
+        Score score = score_of(product, at.head, row, col + j, s, x);
+        Gradients of_score = gradients(score.value, weight_gradient, row_lse, row_delta, seen.has(col + j));
+        weights[i * TILE + j] = of_score.score * score.slope;
         __syncwarp();
         add_weighted(sums, 1, weights, keys, head_dim);
     }
-    Head<T> dq_rows(dq, at.batch, at.head, s.q_len, s.heads, head_dim);
-    write(dq_rows, at.first_row, sums, s.scale);
+    write(query_rows(dq, at, at.head, s, head_dim), at.first_row, sums, s.scale, x.accumulate != 0);
 }
 
-template <class T>
+template <class T, class O>
 __device__ inline void backward_keys(const T* q, const T* k, const T* v, const T* dout, const float* lse,
-                                     const float* delta, T* dk, T* dv, const Sizes& s, int head_dim) {
+                                     const float* delta, O* dk, O* dv, const Sizes& s, const Extras& x, int head_dim,
+                                     int value_dim) {
     DYNAMIC_SHARED(float, shared);
-    int tile = TILE * stride_of(head_dim);
-    float *keys = shared, *values = keys + tile, *queries = values + tile, *douts = queries + tile;
-    float *key_sums = douts + tile, *value_sums = key_sums + tile;
-    float *weights = value_sums + tile, *score_gradients = weights + TILE * TILE;
+    int tile = TILE * stride_of(head_dim), value_tile = TILE * stride_of(value_dim);
+    float *keys = shared, *values = keys + tile, *queries = values + value_tile, *douts = queries + tile;
+    float *key_sums = douts + value_tile, *value_sums = key_sums + tile;
+    float *weights = value_sums + value_tile, *score_gradients = weights + TILE * TILE;
 
     Place at = place(s.kv_len, s.kv_heads);
-    int group = s.heads / s.kv_heads, i = threadIdx.x / TILE, j = threadIdx.x % TILE;
-    Head<const T>(k, at.batch, at.head, s.kv_len, s.kv_heads, head_dim).load(keys, at.first_row);
-    Head<const T>(v, at.batch, at.head, s.kv_len, s.kv_heads, head_dim).load(values, at.first_row);
+    int i = threadIdx.x / TILE, j = threadIdx.x % TILE, key = at.first_row + i;
+    key_rows(k, at, at.head, s, head_dim).load(keys, at.first_row);
+    key_rows(v, at, at.head, s, value_dim).load(values, at.first_row);
     clear(key_sums, head_dim);
-    clear(value_sums, head_dim);
+    clear(value_sums, value_dim);
 
-    int first_col = max(0, at.first_row - s.reach) / TILE * TILE;
-    for (int head = at.head * group; head < (at.head + 1) * group; head++) {
-        Head<const T> q_rows(q, at.batch, head, s.q_len, s.heads, head_dim);
-        Head<const T> dout_rows(dout, at.batch, head, s.q_len, s.heads, head_dim);
-        uint64_t first = ((uint64_t)at.batch * s.heads + head) * s.q_len;
-        for (int col = first_col; col < s.q_len; col += TILE) {
+    // Queries that attend to any key of the block.
+    int first_col = max(0, at.first_row - s.reach), end_col = s.q_len;
+    if (x.first) {
+        uint64_t sample = (uint64_t)at.batch * s.q_pitch;
+        first_col = first_where(s.q_len, [&](int query) { return x.end[sample + query] > at.first_row; });
+        end_col = first_where(s.q_len, [&](int query) { return x.first[sample + query] >= at.first_row + TILE; });
+    }
+    for (int head = s.first_reader(at.head); head < s.first_reader(at.head + 1); head++) {
+        Head<const T> q_rows = query_rows(q, at, head, s, head_dim), dout_rows = query_rows(dout, at, head, s, value_dim);
+        uint64_t first = ((uint64_t)at.batch * s.heads + head) * s.q_pitch;
+        for (int col = first_col / TILE * TILE; col < end_col; col += TILE) {
             __syncthreads();
             q_rows.load(queries, col);
             dout_rows.load(douts, col);
             __syncthreads();
-            int of_row = i * stride_of(head_dim), of_col = j * stride_of(head_dim);
             uint64_t number = first + min(col + j, s.q_len - 1);
-            float score = dot(keys + of_row, queries + of_col, head_dim) * s.scale;
-            float weight_gradient = dot(values + of_row, douts + of_col, head_dim);
-            bool seen = is_seen(col + j, at.first_row + i, s);
-            Gradients of_score = gradients(score, weight_gradient, lse[number], delta[number], seen);
+            float product = dot(keys + i * stride_of(head_dim), queries + j * stride_of(head_dim), head_dim);
+            float weight_gradient = dot(values + i * stride_of(value_dim), douts + j * stride_of(value_dim), value_dim);
+            bool seen = seen_by(col + j, at.batch, s, x).has(key);
+            Score score = score_of(product, head, col + j, key, s, x);
+            Gradients of_score = gradients(score.value, weight_gradient, lse[number], delta[number], seen);
             weights[i * TILE + j] = of_score.weight;
-            score_gradients[i * TILE + j] = of_score.score;
+            score_gradients[i * TILE + j] = of_score.score * score.slope;
             __syncwarp();
-            add_weighted(value_sums, 1, weights, douts, head_dim);
             add_weighted(key_sums, 1, score_gradients, queries, head_dim);
+            add_weighted(value_sums, 1, weights, douts, value_dim);
         }
     }
-    Head<T> dk_rows(dk, at.batch, at.head, s.kv_len, s.kv_heads, head_dim);
-    Head<T> dv_rows(dv, at.batch, at.head, s.kv_len, s.kv_heads, head_dim);
-    write(dk_rows, at.first_row, key_sums, s.scale);
-    write(dv_rows, at.first_row, value_sums, 1);
+    write(key_rows(dk, at, at.head, s, head_dim), at.first_row, key_sums, s.scale, x.accumulate != 0);
+    write(key_rows(dv, at, at.head, s, value_dim), at.first_row, value_sums, 1, x.accumulate != 0);
 }
 
-// delta[batch, heads, len] = sum(dout * out) over rows of [batch, len, heads, head_dim]; eight lanes per row. `wide`:
-// rows are aligned to 16 bytes, as is their length.
-template <class T>
-__device__ inline void row_dots(const T* out, const T* dout, float* delta, uint64_t rows, int len, int heads, int head_dim,
-                                bool wide) {
-    constexpr int LANES = 8;
-    int lane = threadIdx.x % LANES;
-    // All lanes of a warp continue while its first row is valid, because they reduce together.
-    for (uint64_t first = thread_index() / 32 * (32 / LANES); first < rows; first += thread_count() / LANES) {
-        uint64_t row = first + threadIdx.x % 32 / LANES;
-        const T *x = out + row * head_dim, *y = dout + row * head_dim;
-        float sum = 0;
-        if (row < rows && wide) {
-            for (int d = lane * WIDE<T>; d < head_dim; d += LANES * WIDE<T>) {
-                float a[WIDE<T>], b[WIDE<T>];
-                load_vector(x + d, a);
-                load_vector(y + d, b);
-#pragma unroll
-                for (int i = 0; i < WIDE<T>; i++) sum += a[i] * b[i];
-            }
-        } else if (row < rows) {
-            for (int d = lane; d < head_dim; d += LANES) sum += widen(x[d]) * widen(y[d]);
-        }
-        sum = warp_reduce(sum, Sum(), LANES);
-        uint64_t position = row / heads, head = row % heads;
-        if (row < rows && lane == 0) delta[(position / len * heads + head) * len + position % len] = sum;
-    }
-}
-
-// Grids: tiles of queries * heads * batch; of `keys`, tiles of keys * kv_heads * batch; of `deltas`, any.
-#define KERNELS(T)                                                                                                      \
-    KERNEL(attention_plain_forward_##T)                                                                                 \
-    (const T* q, const T* k, const T* v, T* out, float* lse, Sizes s, int head_dim) {                                   \
-        forward(q, k, v, out, lse, s, head_dim);                                                                        \
+// Grids: tiles of queries * heads * batch; of `keys`, tiles of keys * kv_heads * batch. The scale is positive.
+#define KERNELS(NAMES, T, O)                                                                                            \
+    KERNEL(attention_plain_forward_##NAMES)                                                                             \
+    (const T* q, const T* k, const T* v, O* out, float* lse, Sizes s, Extras x, int head_dim, int value_dim) {          \
+        forward(q, k, v, out, lse, s, x, head_dim, value_dim);                                                          \
     }                                                                                                                   \
-    KERNEL(attention_plain_backward_queries_##T)                                                                        \
-    (const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, T* dq, Sizes s,           \
-     int head_dim) {                                                                                                    \
-        backward_queries(q, k, v, dout, lse, delta, dq, s, head_dim);                                                   \
+    KERNEL(attention_plain_backward_queries_##NAMES)                                                                    \
+    (const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, O* dq, Sizes s, Extras x, \
+     int head_dim, int value_dim) {                                                                                     \
+        backward_queries(q, k, v, dout, lse, delta, dq, s, x, head_dim, value_dim);                                     \
     }                                                                                                                   \
-    KERNEL(attention_plain_backward_keys_##T)                                                                           \
-    (const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, T* dk, T* dv, Sizes s,    \
-     int head_dim) {                                                                                                    \
-        backward_keys(q, k, v, dout, lse, delta, dk, dv, s, head_dim);                                                  \
-    }                                                                                                                   \
-    KERNEL(attention_deltas_##T)                                                                                        \
-    (const T* out, const T* dout, float* delta, uint64_t rows, int len, int heads, int head_dim, uint32_t wide) {       \
-        row_dots(out, dout, delta, rows, len, heads, head_dim, wide != 0);                                              \
+    KERNEL(attention_plain_backward_keys_##NAMES)                                                                       \
+    (const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, O* dk, O* dv, Sizes s,    \
+     Extras x, int head_dim, int value_dim) {                                                                           \
+        backward_keys(q, k, v, dout, lse, delta, dk, dv, s, x, head_dim, value_dim);                                    \
     }
 
-typedef float f32;
-KERNELS(f32)
-KERNELS(bf16)
+KERNELS(f32, float, float)
+KERNELS(bf16, bf16, bf16)
+KERNELS(bf16_f32, bf16, float)

@@ -1,19 +1,26 @@
 // Common parts of the tensor-core attention kernels. A block owns ROWS rows (queries, or keys in `backward_keys.cu`),
-// 16 * ROW_TILES of them per warp, and iterates over the other side in steps of COLS columns. The includer defines
-// HEAD_DIM, WARPS, ROW_TILES, COLS and BLOCKS.
+// 16 * ROW_TILES of them per warp, and iterates over the other side in steps of COLS columns.
+//
+// The includer defines HEAD_DIM, VALUE_DIM, WARPS, ROW_TILES, COLS and BLOCKS; and the variant, each 0 or 1: RANGES (keys
+// per query instead of `reach`), SOFT_CAP, BIAS, SINKS, WIDE (results in f32) and ACCUMULATE.
 //
 // Tiles in shared memory are padded to rows of an odd number of 16-byte units, so that the eight rows of each matrix
 // that `ldmatrix_x4` reads are in different banks.
 
 constexpr int THREADS = 32 * WARPS;
 constexpr int WARP_ROWS = 16 * ROW_TILES, ROWS = WARPS * WARP_ROWS;
-// Head dim in tiles: padded with zeros to a multiple of 16.
-constexpr int DIM = (HEAD_DIM + 15) / 16 * 16, STRIDE = DIM + 8;
-
-// Unrolling of score matmuls: loads of one step overlap with the other without exceeding the registers.
-constexpr int K_UNROLL = DIM <= 64 ? 2 : 4;
+// Elements of a head of queries and keys, or of values, in tiles: padded with zeros to a multiple of 16.
+constexpr int padded(int dim) { return (dim + 15) / 16 * 16; }
+constexpr int stride_of(int dim) { return padded(dim) + 8; }
+constexpr int STRIDE = stride_of(HEAD_DIM), VALUE_STRIDE = stride_of(VALUE_DIM);
 
 constexpr float LOG2_E = 1.44269504f;
+
+#if WIDE
+typedef float Result;
+#else
+typedef bf16 Result;
+#endif
 
 // Fragments of f32 sums: lane l has elements (l / 4 + 8 (e / 2), 2 (l % 4) + e % 2) of each 16 x 8 tile, e = 0..4.
 template <int N>
@@ -61,25 +68,33 @@ __device__ inline Place place(int tiles, int heads, bool backwards) {
     return {batch, head, (backwards ? tiles - 1 - tile : tile) * ROWS};
 }
 
-// Rows of one head in a tensor [batch, len, heads, HEAD_DIM].
-template <class Pointer>
+// Rows of one head in a tensor [batch, pitch, heads, SIZE], of which `len` positions of each sample are used.
+template <int SIZE, class Pointer>
 struct Head {
     Pointer tensor;
     uint64_t first, stride;
     int len;
 
-    __device__ Head(Pointer tensor, int batch, int head, int len, int heads)
-        : tensor(tensor), first(((uint64_t)batch * len * heads + head) * HEAD_DIM), stride((uint64_t)heads * HEAD_DIM), len(len) {}
+    __device__ Head(Pointer tensor, int batch, int head, int len, int pitch, int heads)
+        : tensor(tensor), first(((uint64_t)batch * pitch * heads + head) * SIZE), stride((uint64_t)heads * SIZE), len(len) {}
 
     __device__ Pointer at(int row, int d) const { return tensor + (first + row * stride + d); }
 };
-using Input = Head<const bf16*>;
-using Output = Head<bf16*>;
 
-// Starts copying N rows from `row` on to a tile, with zeros beyond the last row and beyond HEAD_DIM.
-template <int N>
-__device__ inline void load_tile(bf16* tile, const Input& head, int row) {
-    constexpr int UNITS = DIM / 8, DOWN = THREADS / UNITS;
+template <int SIZE, class Pointer>
+__device__ inline Head<SIZE, Pointer> query_rows(Pointer tensor, int batch, int head, const Sizes& s) {
+    return {tensor, batch, head, s.q_len, s.q_pitch, s.heads};
+}
+
+template <int SIZE, class Pointer>
+__device__ inline Head<SIZE, Pointer> key_rows(Pointer tensor, int batch, int kv_head, const Sizes& s) {
+    return {tensor, batch, kv_head, s.kv_len, s.kv_pitch, s.kv_heads};
+}
+
+// Starts copying N rows from `row` on to a tile, with zeros beyond the last row and beyond SIZE.
+template <int N, int SIZE>
+__device__ inline void load_tile(bf16* tile, const Head<SIZE, const bf16*>& head, int row) {
+    constexpr int UNITS = padded(SIZE) / 8, DOWN = THREADS / UNITS, STRIDE = stride_of(SIZE);
     if constexpr (THREADS % UNITS == 0 && N % DOWN == 0) {
         // Every thread stays in its column and advances by whole rows.
         int d = threadIdx.x % UNITS * 8;
@@ -88,20 +103,20 @@ __device__ inline void load_tile(bf16* tile, const Input& head, int row) {
         const bf16* from = head.at(row, d);
 #pragma unroll
         for (int i = 0; i < N / DOWN; i++) {
-            cp_async_16(tile + i * DOWN * STRIDE, from, row + i * DOWN < head.len && d < HEAD_DIM ? 16 : 0);
+            cp_async_16(tile + i * DOWN * STRIDE, from, row + i * DOWN < head.len && d < SIZE ? 16 : 0);
             from += DOWN * head.stride;
         }
     } else {
         for (int unit = threadIdx.x; unit < N * UNITS; unit += THREADS) {
             int r = unit / UNITS, d = unit % UNITS * 8;
-            cp_async_16(tile + r * STRIDE + d, head.at(row + r, d), row + r < head.len && d < HEAD_DIM ? 16 : 0);
+            cp_async_16(tile + r * STRIDE + d, head.at(row + r, d), row + r < head.len && d < SIZE ? 16 : 0);
         }
     }
 }
 
 // Starts copying N numbers of rows from `row` on, with zeros beyond the last.
-template <int N>
-__device__ inline void load_numbers(float* numbers, const float* of_head, int row, int len) {
+template <int N, class T>
+__device__ inline void load_numbers(T* numbers, const T* of_head, int row, int len) {
     static_assert(N <= THREADS, "one number per thread");
     int i = threadIdx.x;
     if (i < N) cp_async_4(numbers + i, of_head + row + i, row + i < len ? 4 : 0);
@@ -119,9 +134,11 @@ __device__ inline void multiply_add(float (&left)[4], float (&right)[4], const u
     mma_m16n8k16(right, rows, {cols[2], cols[3]});
 }
 
-// sums[rows, N] += a * b^T, where `a` is the warp's rows and `b` is N rows of a tile.
-template <int N>
+// sums[rows, N] += a * b^T, where `a` is the warp's rows and `b` is N rows of a tile of SIZE columns.
+template <int SIZE, int N>
 __device__ inline void multiply_transposed(Sums<N>& sums, const bf16* a, const bf16* b) {
+    // Loads of one step overlap with the other without exceeding the registers.
+    constexpr int DIM = padded(SIZE), STRIDE = stride_of(SIZE), K_UNROLL = DIM <= 64 ? 2 : 4;
     int lane = threadIdx.x % 32;
     a += lane % 16 * STRIDE + lane / 16 * 8;
     b += (lane / 16 * 8 + lane % 8) * STRIDE + lane / 8 % 2 * 8;
@@ -140,10 +157,11 @@ __device__ inline void multiply_transposed(Sums<N>& sums, const bf16* a, const b
     }
 }
 
-// sums[rows, DIM] += weights[rows, N] * b, where `b` is N rows of a tile. The layout of sums is that of the next
-// matmul's left input: weights are rounded to bf16 in place.
-template <int N>
-__device__ inline void multiply(Sums<DIM>& sums, const Sums<N>& weights, const bf16* b) {
+// sums[rows, SIZE] += weights[rows, N] * b, where `b` is N rows of a tile of SIZE columns. The layout of sums is that of
+// the next matmul's left input: weights are rounded to bf16 in place.
+template <int SIZE, int N>
+__device__ inline void multiply(Sums<padded(SIZE)>& sums, const Sums<N>& weights, const bf16* b) {
+    constexpr int DIM = padded(SIZE), STRIDE = stride_of(SIZE);
     int lane = threadIdx.x % 32;
     b += lane % 16 * STRIDE + lane / 16 * 8;
 #pragma unroll
@@ -167,7 +185,9 @@ __device__ inline void multiply(Sums<DIM>& sums, const Sums<N>& weights, const b
 }
 
 // Writes the warp's rows through its rows of a tile that no other warp uses any more.
-__device__ inline void store_rows(const Output& head, int row, const Sums<DIM>& sums, bf16* tile) {
+template <int SIZE>
+__device__ inline void store_through_tile(const Head<SIZE, bf16*>& head, int row, const Sums<padded(SIZE)>& sums, bf16* tile) {
+    constexpr int DIM = padded(SIZE), STRIDE = stride_of(SIZE);
     int lane = threadIdx.x % 32;
     bf16* of_lane = tile + lane / 4 * STRIDE + lane % 4 * 2;
 #pragma unroll
@@ -179,10 +199,50 @@ __device__ inline void store_rows(const Output& head, int row, const Sums<DIM>& 
                 *(uint32_t*)(of_lane + (m * 16 + i * 8) * STRIDE + n * 8) =
                     bf16_pair(sums.at[m][n][2 * i], sums.at[m][n][2 * i + 1]);
     __syncwarp();
-    constexpr int UNITS = HEAD_DIM / 8;
+    constexpr int UNITS = SIZE / 8;
     for (int unit = lane; unit < WARP_ROWS * UNITS; unit += 32) {
         int r = unit / UNITS, d = unit % UNITS * 8;
         if (row + r < head.len)
             *(uint4*)(head.at(row + r, d)) = *(const uint4*)(tile + r * STRIDE + d);
     }
+}
+
+__device__ inline float2 load_pair(const float* from) { return *(const float2*)from; }
+__device__ inline float2 load_pair(const bf16* from) {
+    float2 pair;
+    widen_pair(*(const uint32_t*)from, pair.x, pair.y);
+    return pair;
+}
+__device__ inline void store_pair(float* to, float2 pair) { *(float2*)to = pair; }
+__device__ inline void store_pair(bf16* to, float2 pair) { *(uint32_t*)to = bf16_pair(pair.x, pair.y); }
+
+// Writes the warp's rows, or adds them to what is there, from registers.
+template <int SIZE, class T>
+__device__ inline void store_pairs(const Head<SIZE, T*>& head, int row, const Sums<padded(SIZE)>& sums) {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            int r = row + m * 16 + i * 8 + lane / 4;
+            if (r >= head.len) continue;
+            T* to = head.at(r, lane % 4 * 2);
+#pragma unroll
+            for (int n = 0; n < SIZE / 8; n++) {
+                float2 pair = {sums.at[m][n][2 * i], sums.at[m][n][2 * i + 1]};
+                if constexpr (ACCUMULATE) {
+                    float2 before = load_pair(to + n * 8);
+                    pair.x += before.x, pair.y += before.y;
+                }
+                store_pair(to + n * 8, pair);
+            }
+        }
+}
+
+template <int SIZE, class T>
+__device__ inline void store_rows(const Head<SIZE, T*>& head, int row, const Sums<padded(SIZE)>& sums, bf16* tile) {
+    if constexpr (sizeof(T) == sizeof(bf16) && !ACCUMULATE)
+        store_through_tile(head, row, sums, tile);
+    else
+        store_pairs(head, row, sums);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::backend::cuda::{CudaBackend, NullDriver, SOURCES, Source};
 use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, BlockIndex, Buffer,
+    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, Band, BlockIndex, Buffer,
     CachingAllocator, Category, DType, Dropout as Rate, Expr, LeafGrad, Node, UnaryFunction,
     UpdateExpr, UpdateNode, UpdateOperands, View,
 };
@@ -106,27 +106,48 @@ fn optimizer_update(backend: &dyn Backend, memory: &Arc<CachingAllocator>, dtype
 }
 
 fn attention(backend: &dyn Backend, memory: &Arc<CachingAllocator>, head_dim: usize) {
-    let shape = AttentionShape {
-        batch: 1,
-        seq: 256,
-        heads: 2,
-        kv_heads: 1,
-        head_dim,
-        scale: 0.125,
-        causal: true,
-    };
+    let (batch, seq, heads, kv_heads) = (1, 256, 2, 1);
+    let shape = AttentionShape::new(batch, seq, [heads, kv_heads, head_dim], Band::CAUSAL);
     let buffer = |dtype, len| memory.alloc(dtype, len, Category::Activations);
-    let queries = || buffer(DType::Bf16, shape.batch * shape.seq * shape.heads * head_dim);
-    let keys = || buffer(DType::Bf16, shape.batch * shape.seq * shape.kv_heads * head_dim);
+    let queries = || buffer(DType::Bf16, batch * seq * heads * head_dim);
+    let keys = || buffer(DType::Bf16, batch * seq * kv_heads * head_dim);
     let (q, k, v, mut out, dout) = (queries(), keys(), keys(), queries(), queries());
-    let mut lse = buffer(DType::F32, shape.batch * shape.heads * shape.seq);
+    let mut lse = buffer(DType::F32, batch * heads * seq);
     let (q, k, v) = (q.view(), k.view(), v.view());
-    backend.attention(&shape, AttentionArgs { q, k, v, out: out.view_mut(), lse: lse.view_mut() });
+    backend.attention(
+        &shape,
+        AttentionArgs {
+            q,
+            k,
+            v,
+            ranges: None,
+            bias: None,
+            sinks: None,
+            out: out.view_mut(),
+            lse: lse.view_mut(),
+        },
+    );
     let (mut dq, mut dk, mut dv) = (queries(), keys(), keys());
     let (dq, dk, dv) = (dq.view_mut(), dk.view_mut(), dv.view_mut());
     let (out, lse) = (out.view(), lse.view());
     backend.attention_backward(
         &shape,
-        AttentionBackwardArgs { q, k, v, out, lse, dout: dout.view(), dq, dk, dv },
+        AttentionBackwardArgs {
+            q,
+            k,
+            v,
+            ranges: None,
+            bias: None,
+            sinks: None,
+            out,
+            lse,
+            dout: dout.view(),
+            accumulate: false,
+            dq,
+            dk,
+            dv,
+            dbias: None,
+            dsinks: None,
+        },
     );
 }

@@ -1,7 +1,8 @@
-//! Scaled dot-product attention in tiles (flash attention); no `seq x seq` matrix exists.
+//! Scaled dot-product attention in tiles (flash attention); no matrix of queries by keys exists.
 //!
 //! The first of three implementations that supports the operands is used:
-//! - [`FusedAttention`](crate::backend::cuda::FusedAttention) of the vendor library, for bf16;
+//! - [`FusedAttention`](crate::backend::cuda::FusedAttention) of the vendor library, for bf16 and
+//!   [`DenseAttention`];
 //! - [`tensor`]: our own kernels for tensor cores, for bf16;
 //! - [`plain`]: our own kernels without tensor cores, for f32, and for bf16 of unsupported sizes or alignment.
 //!
@@ -11,92 +12,116 @@
 //! gradients of queries with atomics, in an order that differs from run to run, or keep a copy of them for every tile of
 //! keys.
 
+mod auxiliary;
+mod check;
+mod flops;
+mod fused;
 mod plain;
+mod sizes;
 mod tensor;
 
-use bytemuck::{Pod, Zeroable};
-
-use crate::backend::cuda::gpu::args;
-use crate::backend::cuda::kernels::attention::PLAIN;
-use crate::backend::cuda::{
-    AttentionGradients, AttentionOperands, CudaBackend, FusedAttention, GpuContext,
-};
+use crate::backend::cuda::kernels::attention::Variant;
+use crate::backend::cuda::{CudaBackend, DenseAttention, GpuContext};
 use crate::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Backend, DType, StreamKind,
-    View,
+    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Backend,
+    MergeAttentionArgs, View,
 };
 
-use super::launch::{aligned, at, covering, float_name};
-
-/// Matmuls of the forward pass.
-const FORWARD_MATMULS: u64 = 2;
-/// Matmuls of a backward in one pass, as in the vendor library.
-const BACKWARD_MATMULS: u64 = 5;
-/// Matmuls of a backward in two passes.
-const TWO_PASS_MATMULS: u64 = 7;
+use auxiliary::Scratch;
+use flops::Products;
+use sizes::Extras;
 
 impl AttentionOps for CudaBackend {
     /// A NaN in a value may also reach queries that do not attend to it, through their weight of 0.
     fn attention(&self, shape: &AttentionShape, args: AttentionArgs) {
+        check::forward(shape, &args);
         self.count_flops(attention(self.gpu(), shape, args));
     }
 
     /// A NaN may also reach gradients that do not depend on it, through weights of 0.
     fn attention_backward(&self, shape: &AttentionShape, args: AttentionBackwardArgs) {
+        check::backward(shape, &args);
         self.count_flops(attention_backward(self.gpu(), shape, args));
+    }
+
+    fn merge_attention(&self, shape: &AttentionShape, args: MergeAttentionArgs) {
+        check::merge(shape, &args);
+        auxiliary::merge(self.gpu(), shape, args);
     }
 }
 
 /// Launches the forward pass and returns its floating-point operations.
 fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
-    let AttentionArgs { q, k, v, out, lse } = args;
+    let AttentionArgs { q, k, v, ranges, bias, sinks, out, lse } = args;
     let (out, lse) = (out.as_view(), lse.as_view());
-    check(s, [q, out], [k, v], lse);
-    if out.is_empty() {
+    if rows(s) == 0 {
         return 0;
     }
     let operands = [q, k, v, out];
-    let fused = fused(gpu, &operands, lse).filter(|fused| fused.supports(s));
-    if let Some(fused) = fused {
-        let stream = gpu.stream(StreamKind::Compute);
-        let addresses = addresses(operands, lse);
-        // SAFETY: the views have the sizes of the shape, and what is submitted to one stream is done in order.
-        gpu.retry_after_trim(|| unsafe { fused.forward(stream, s, &addresses) });
-    } else if tensor::takes(gpu, s, &operands) {
-        tensor::forward(gpu, s, operands, lse);
-    } else {
-        plain::forward(gpu, s, operands, lse);
+    let dense = DenseAttention::of(s)
+        .filter(|_| ranges.is_none() && bias.is_none() && sinks.is_none())
+        .is_some_and(|dense| fused::forward(gpu, &dense, operands, lse));
+    if !dense {
+        let scratch = Scratch::forward(gpu, s, ranges);
+        let extras = Extras::new(s, scratch.bounds, bias, sinks);
+        let variant = Variant {
+            ranges: scratch.bounds.is_some(),
+            soft_cap: s.soft_cap.is_some(),
+            bias: bias.is_some(),
+            sinks: sinks.is_some(),
+            ..Variant::default()
+        };
+        let operands_and_lse = [q, k, v, out, lse];
+        match tensor::forward_kernel(gpu, s, variant, operands) {
+            Some(tiles) => tensor::forward(gpu, s, &tiles, extras, operands_and_lse),
+            None => plain::forward(gpu, s, extras, operands_and_lse),
+        }
     }
-    FORWARD_MATMULS * matmul_flops(s)
+    flops::of(s, Products { of_keys: 1, of_values: 1 })
 }
 
 /// Launches the backward pass and returns its floating-point operations.
 fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackwardArgs) -> u64 {
-    let AttentionBackwardArgs { q, k, v, out, lse, dout, dq, dk, dv } = args;
-    let (dq, dk, dv) = (dq.as_view(), dk.as_view(), dv.as_view());
-    check(s, [q, out, dout, dq], [k, v, dk, dv], lse);
-    if out.is_empty() {
-        return 0;
+    let AttentionBackwardArgs { q, k, v, ranges, bias, sinks, out, lse, dout, .. } = args;
+    let AttentionBackwardArgs { accumulate, dq, dk, dv, dbias, dsinks, .. } = args;
+    let gradients = Gradients { dq: dq.as_view(), dk: dk.as_view(), dv: dv.as_view() };
+    let [dbias, dsinks] = [&dbias, &dsinks].map(|view| view.as_ref().map(|view| view.as_view()));
+    let dense = DenseAttention::of(s)
+        .filter(|_| ranges.is_none() && bias.is_none() && sinks.is_none() && !accumulate)
+        .filter(|_| rows(s) > 0)
+        .is_some_and(|dense| fused::backward(gpu, &dense, [q, k, v, out], (lse, dout), &gradients));
+    if dense {
+        return flops::of(s, Products { of_keys: 3, of_values: 2 });
     }
-    let operands = [q, k, v, out, dout, dq, dk, dv];
-    let fused =
-        fused(gpu, &operands, lse).filter(|fused| fused.supports_backward(s, gpu.free_bytes()));
-    if let Some(fused) = fused {
-        let stream = gpu.stream(StreamKind::Compute);
-        let [dout, dq, dk, dv] = [dout, dq, dk, dv].map(at);
-        let gradients = AttentionGradients { dout, dq, dk, dv };
-        let operands = addresses([q, k, v, out], lse);
-        // SAFETY: as in `attention`.
-        gpu.retry_after_trim(|| unsafe { fused.backward(stream, s, &operands, &gradients) });
-        return BACKWARD_MATMULS * matmul_flops(s);
+    let scratch = Scratch::backward(gpu, s, ranges, dbias.is_some());
+    let extras = Extras::new(s, scratch.bounds, bias, None).accumulating(accumulate);
+    auxiliary::deltas(gpu, s, out, dout, scratch.delta);
+    let given = Given { q, k, v, dout, lse, delta: scratch.delta };
+    if let (Some(sinks), Some(dsinks)) = (sinks, dsinks) {
+        auxiliary::sink_gradients(gpu, s, sinks, dsinks, &given);
     }
-    let given = Given { q, k, v, dout, lse, delta: deltas(gpu, s, out, dout) };
-    let matmuls = if tensor::takes(gpu, s, &operands) {
-        tensor::backward(gpu, s, given, [dq, dk, dv])
-    } else {
-        plain::backward(gpu, s, given, [dq, dk, dv])
+    let mut products = Products { of_keys: 4, of_values: 3 };
+    if let (Some(bias), Some(dbias)) = (bias, dbias) {
+        let results = (dbias, bias.distances);
+        auxiliary::bias_gradients(gpu, s, extras, &given, scratch.partials, results);
+        products = Products { of_keys: products.of_keys + 1, of_values: products.of_values + 1 };
+    }
+    let variant = Variant {
+        ranges: scratch.bounds.is_some(),
+        soft_cap: s.soft_cap.is_some(),
+        bias: bias.is_some(),
+        accumulate,
+        ..Variant::default()
     };
-    matmuls * matmul_flops(s)
+    match tensor::Backward::new(gpu, s, variant, &given, &gradients) {
+        Some(kernels) => {
+            // If keys and values have a kernel each, both compute the scores.
+            products.of_keys += u64::from(!kernels.both_gradients());
+            kernels.run(gpu, s, extras, &given, gradients);
+        }
+        None => plain::backward(gpu, s, extras, &given, gradients),
+    }
+    flops::of(s, products)
 }
 
 /// Inputs of both backward passes.
@@ -106,90 +131,28 @@ struct Given<'a> {
     v: View<'a>,
     dout: View<'a>,
     lse: View<'a>,
-    /// Address of `sum(dout * out)` per row, f32 `[batch, heads, seq]`.
+    /// Address of `sum(dout * out)` per row, f32 `[batch, heads, queries.pitch]`.
     delta: u64,
 }
 
-fn check<const N: usize>(s: &AttentionShape, queries: [View; N], keys: [View; N], lse: View) {
-    let rows = s.batch * s.seq;
-    assert!(s.scale > 0.0, "the order of scores is that of scaled scores: {s:?}");
-    assert!(s.kv_heads > 0 && s.heads.is_multiple_of(s.kv_heads), "kv_heads divide heads: {s:?}");
-    assert!(s.seq < 1 << 30, "positions are counted in 32 bits: {s:?}");
-    for (views, heads) in [(queries, s.heads), (keys, s.kv_heads)] {
-        for view in views {
-            assert_eq!(view.len(), rows * heads * s.head_dim, "attention operands fit {s:?}");
-            assert_eq!(view.dtype(), queries[0].dtype(), "attention operands have one dtype");
-        }
-    }
-    assert_eq!(lse.len(), rows * s.heads, "attention operands fit {s:?}");
-    assert_eq!(lse.dtype(), DType::F32, "statistics are f32");
+/// Results of both backward passes.
+struct Gradients<'a> {
+    dq: View<'a>,
+    dk: View<'a>,
+    dv: View<'a>,
 }
 
-fn addresses(operands: [View; 4], lse: View) -> AttentionOperands {
-    let [q, k, v, out] = operands.map(at);
-    AttentionOperands { q, k, v, out, lse: at(lse) }
+/// Returns the rows of the output: queries of all heads.
+fn rows(s: &AttentionShape) -> u64 {
+    (s.batch * s.queries.len * s.heads) as u64
 }
 
-/// Returns the attention of the vendor library, if it takes these operands.
-fn fused<'a>(gpu: &'a GpuContext, operands: &[View], lse: View) -> Option<&'a dyn FusedAttention> {
-    if !are_aligned_bf16(operands) || !aligned(&[lse], 4) {
-        return None;
-    }
-    gpu.driver().attention()
+/// Returns blocks that each own `tile` of `len` positions of one of `heads` heads of one sample.
+fn blocks(s: &AttentionShape, len: usize, heads: usize, tile: usize) -> [u32; 3] {
+    grid_of(len.div_ceil(tile) * heads * s.batch)
 }
 
-fn are_aligned_bf16(operands: &[View]) -> bool {
-    operands.iter().all(|view| view.dtype() == DType::Bf16 && aligned(&[*view], 8))
-}
-
-/// Returns the floating-point operations of one matmul: two per head element and pair of a query and a visible key.
-fn matmul_flops(s: &AttentionShape) -> u64 {
-    let seq = s.seq as u64;
-    let pairs = if s.causal { seq * (seq + 1) / 2 } else { seq * seq };
-    2 * (s.batch * s.heads * s.head_dim) as u64 * pairs
-}
-
-/// `Sizes` of the kernels, with the same layout as in `sizes.cuh`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Sizes {
-    q_len: i32,
-    kv_len: i32,
-    heads: i32,
-    kv_heads: i32,
-    reach: i32,
-    scale: f32,
-}
-
-impl Sizes {
-    fn new(s: &AttentionShape) -> Sizes {
-        let [seq, heads, kv_heads] = [s.seq, s.heads, s.kv_heads].map(|size| size as i32);
-        let reach = if s.causal { 0 } else { seq };
-        Sizes { q_len: seq, kv_len: seq, heads, kv_heads, reach, scale: s.scale }
-    }
-}
-
-/// Returns blocks that each own `tile` positions of one of `heads` heads of one sample.
-fn blocks(s: &AttentionShape, heads: usize, tile: usize) -> [u32; 3] {
-    let blocks = s.seq.div_ceil(tile) * heads * s.batch;
-    [u32::try_from(blocks).expect("a grid has less than 2^31 blocks"), 1, 1]
-}
-
-/// Computes `sum(dout * out)` per row into the workspace, and returns the address.
-fn deltas(gpu: &GpuContext, s: &AttentionShape, out: View, dout: View) -> u64 {
-    let rows = (s.batch * s.seq * s.heads) as u64;
-    let delta = gpu.workspace(rows as usize * size_of::<f32>());
-    let name = format!("attention_deltas_{}", float_name(out.dtype()));
-    let wide = aligned(&[out, dout], 8) && (s.head_dim * out.dtype().bytes()).is_multiple_of(16);
-    let [len, heads, head_dim] = [s.seq, s.heads, s.head_dim].map(|size| size as i32);
-    let grid = covering(gpu, rows * 8);
-    // SAFETY: both operands have a row for every delta, and the workspace has room for these.
-    unsafe {
-        gpu.launch(
-            (&PLAIN, &name),
-            grid,
-            args![at(out), at(dout), delta, rows, len, heads, head_dim, u32::from(wide)],
-        )
-    };
-    delta
+fn grid_of(blocks: usize) -> [u32; 3] {
+    let blocks = i32::try_from(blocks).expect("a grid has less than 2^31 blocks");
+    [blocks as u32, 1, 1]
 }

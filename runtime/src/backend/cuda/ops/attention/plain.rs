@@ -6,56 +6,93 @@ use crate::backend::cuda::{GpuContext, Grid};
 use crate::backend::{AttentionShape, View};
 
 use super::super::launch::{at, float_name};
-use super::{Given, Sizes, TWO_PASS_MATMULS, blocks};
+use super::sizes::{Extras, Sizes};
+use super::{Given, Gradients, blocks};
 
 /// Rows of a block, and columns of a step.
-const TILE: usize = 16;
+pub(super) const TILE: usize = 16;
 
-pub(super) fn forward(gpu: &GpuContext, s: &AttentionShape, [q, k, v, out]: [View; 4], lse: View) {
-    let name = format!("attention_plain_forward_{}", float_name(q.dtype()));
-    let (sizes, dim) = (Sizes::new(s), s.head_dim as i32);
-    let grid = grid(gpu, s, s.heads, [4, 1]);
-    // SAFETY: the views have the sizes of the shape.
-    unsafe {
-        gpu.launch((&PLAIN, &name), grid, args![at(q), at(k), at(v), at(out), at(lse), sizes, dim])
-    };
+/// Tiles of rows and of scores that a block has in shared memory.
+pub(super) struct PlainTiles {
+    /// Tiles of queries, keys or their gradients.
+    pub(super) of_keys: usize,
+    /// Tiles of values, outputs or their gradients.
+    pub(super) of_values: usize,
+    /// Tiles of scores.
+    pub(super) scores: usize,
 }
 
-/// Launches the backward kernels and returns the matmuls per score.
+pub(super) fn forward(
+    gpu: &GpuContext,
+    s: &AttentionShape,
+    extras: Extras,
+    [q, k, v, out, lse]: [View; 5],
+) {
+    let name = name("forward", q, out);
+    let grid = Grid {
+        blocks: blocks(s, s.queries.len, s.heads, TILE),
+        ..grid(gpu, s, PlainTiles { of_keys: 2, of_values: 2, scores: 1 })
+    };
+    let [q, k, v, out, lse] = [q, k, v, out, lse].map(at);
+    let [head_dim, value_dim] = [s.head_dim, s.value_dim].map(|dim| dim as i32);
+    let sizes = Sizes::new(s);
+    let args = args![q, k, v, out, lse, sizes, extras, head_dim, value_dim];
+    // SAFETY: the views have the sizes of the shape.
+    unsafe { gpu.launch((&PLAIN, &name), grid, args) };
+}
+
+/// Launches the backward kernels.
 pub(super) fn backward(
     gpu: &GpuContext,
     s: &AttentionShape,
-    given: Given,
-    [dq, dk, dv]: [View; 3],
-) -> u64 {
-    let Given { q, k, v, dout, lse, delta } = given;
-    let dtype = float_name(q.dtype());
-    let (sizes, dim) = (Sizes::new(s), s.head_dim as i32);
+    extras: Extras,
+    given: &Given,
+    gradients: Gradients,
+) {
+    let &Given { q, k, v, dout, lse, delta } = given;
+    let Gradients { dq, dk, dv } = gradients;
+    let [of_keys, of_queries] =
+        [("backward_keys", dk), ("backward_queries", dq)].map(|(pass, to)| name(pass, q, to));
     let [q, k, v, dout, lse, dq, dk, dv] = [q, k, v, dout, lse, dq, dk, dv].map(at);
+    let sizes = Sizes::new(s);
+    let [head_dim, value_dim] = [s.head_dim, s.value_dim].map(|dim| dim as i32);
 
-    let name = format!("attention_plain_backward_keys_{dtype}");
-    let of_keys = grid(gpu, s, s.kv_heads, [6, 2]);
-    let args = args![q, k, v, dout, lse, delta, dk, dv, sizes, dim];
+    let grid_of_keys = Grid {
+        blocks: blocks(s, s.keys.len, s.kv_heads, TILE),
+        ..grid(gpu, s, PlainTiles { of_keys: 3, of_values: 3, scores: 2 })
+    };
+    let args = args![q, k, v, dout, lse, delta, dk, dv, sizes, extras, head_dim, value_dim];
     // SAFETY: the views have the sizes of the shape.
-    unsafe { gpu.launch((&PLAIN, &name), of_keys, args) };
+    unsafe { gpu.launch((&PLAIN, &of_keys), grid_of_keys, args) };
 
-    let name = format!("attention_plain_backward_queries_{dtype}");
-    let of_queries = grid(gpu, s, s.heads, [5, 1]);
-    let args = args![q, k, v, dout, lse, delta, dq, sizes, dim];
+    let grid_of_queries = Grid {
+        blocks: blocks(s, s.queries.len, s.heads, TILE),
+        ..grid(gpu, s, PlainTiles { of_keys: 3, of_values: 2, scores: 1 })
+    };
+    let args = args![q, k, v, dout, lse, delta, dq, sizes, extras, head_dim, value_dim];
     // SAFETY: as above.
-    unsafe { gpu.launch((&PLAIN, &name), of_queries, args) };
-    TWO_PASS_MATMULS
+    unsafe { gpu.launch((&PLAIN, &of_queries), grid_of_queries, args) };
 }
 
-/// Returns the grid of blocks with this many tiles of rows and of scores in shared memory.
-fn grid(gpu: &GpuContext, s: &AttentionShape, heads: usize, [rows, scores]: [usize; 2]) -> Grid {
-    let shared = TILE * (rows * (s.head_dim | 1) + scores * TILE) * size_of::<f32>();
+/// Returns the name of the kernel for operands of the dtype of `of`, with results of the dtype of `to`.
+fn name(pass: &str, of: View, to: View) -> String {
+    let [of, to] = [of, to].map(|view| float_name(view.dtype()));
+    let name = format!("attention_plain_{pass}_{of}");
+    if of == to { name } else { format!("{name}_{to}") }
+}
+
+/// Returns a block with these tiles in shared memory, and no blocks yet.
+pub(super) fn grid(gpu: &GpuContext, s: &AttentionShape, tiles: PlainTiles) -> Grid {
+    let PlainTiles { of_keys, of_values, scores } = tiles;
+    let row = of_keys * (s.head_dim | 1) + of_values * (s.value_dim | 1) + scores * TILE;
+    let shared = TILE * row * size_of::<f32>();
     let most = gpu.driver().properties().shared_memory;
     assert!(
         shared <= most,
-        "attention with heads of {} elements needs {shared} bytes of shared memory for a block, of which this device \
-         has {most}: use smaller heads",
-        s.head_dim
+        "attention with heads of {} and {} elements needs {shared} bytes of shared memory for a block, of which this \
+         device has {most}: use smaller heads",
+        s.head_dim,
+        s.value_dim
     );
-    Grid { blocks: blocks(s, heads, TILE), threads: (TILE * TILE) as u32, shared: shared as u32 }
+    Grid { blocks: [0, 1, 1], threads: (TILE * TILE) as u32, shared: shared as u32 }
 }

@@ -1,74 +1,130 @@
 //! Attention kernels for tensor cores.
 
 use crate::backend::cuda::gpu::args;
-use crate::backend::cuda::kernels::attention::{Tiles, WARPS};
+use crate::backend::cuda::kernels::attention::{Tiles, Variant, WARPS};
 use crate::backend::cuda::{GpuContext, Grid};
-use crate::backend::{AttentionShape, View};
+use crate::backend::{AttentionShape, DType, View};
 
-use super::super::launch::at;
-use super::{Given, Sizes, TWO_PASS_MATMULS, are_aligned_bf16, blocks};
+use super::super::launch::{aligned, at};
+use super::sizes::{Extras, Sizes};
+use super::{Given, Gradients, blocks};
 
-/// Returns true if the kernels support these operands on this device.
-pub(super) fn takes(gpu: &GpuContext, s: &AttentionShape, operands: &[View]) -> bool {
-    let most = gpu.driver().properties().shared_memory;
-    let dim = s.head_dim;
-    let fits = || {
-        let all = [Tiles::forward(dim), Tiles::backward_keys(dim), Tiles::backward_queries(dim)];
-        all.iter().all(|tiles| tiles.shared_bytes() <= most)
-    };
-    are_aligned_bf16(operands) && dim.is_multiple_of(8) && dim <= 256 && fits()
-}
-
-pub(super) fn forward(gpu: &GpuContext, s: &AttentionShape, [q, k, v, out]: [View; 4], lse: View) {
-    let tiles = Tiles::forward(s.head_dim);
-    let [q, k, v, out, lse] = [q, k, v, out, lse].map(at);
-    let sizes = Sizes::new(s);
-    let args = args![q, k, v, out, lse, sizes];
-    // SAFETY: the views have the sizes of the shape, and are aligned.
-    unsafe { gpu.launch((tiles.source(), "attention_forward"), grid(s, &tiles, s.heads), args) };
-}
-
-/// Launches the backward kernels and returns the matmuls per score.
-pub(super) fn backward(
+/// Returns the forward kernel, if there is one for these operands on this device.
+pub(super) fn forward_kernel(
     gpu: &GpuContext,
     s: &AttentionShape,
-    given: Given,
-    [dq, dk, dv]: [View; 3],
-) -> u64 {
-    let Given { q, k, v, dout, lse, delta } = given;
-    let [q, k, v, dout, lse, dq, dk, dv] = [q, k, v, dout, lse, dq, dk, dv].map(at);
-    let sizes = Sizes::new(s);
-
-    let tiles = Tiles::backward_keys(s.head_dim);
-    let grid_of_keys = grid(s, &tiles, s.kv_heads);
-    let source = tiles.source();
-    let both = tiles.both_gradients();
-    if both {
-        let args = args![q, k, v, dout, lse, delta, dk, dv, sizes];
-        // SAFETY: the views have the sizes of the shape, and are aligned.
-        unsafe { gpu.launch((source, "attention_backward_keys"), grid_of_keys, args) };
-    } else {
-        let args = args![q, k, v, dout, lse, delta, dk, sizes];
-        // SAFETY: as above.
-        unsafe { gpu.launch((source, "attention_backward_keys"), grid_of_keys, args) };
-        let args = args![q, k, v, dout, lse, delta, dv, sizes];
-        // SAFETY: as above.
-        unsafe { gpu.launch((source, "attention_backward_values"), grid_of_keys, args) };
-    }
-
-    let tiles = Tiles::backward_queries(s.head_dim);
-    let grid_of_queries = grid(s, &tiles, s.heads);
-    let args = args![q, k, v, dout, lse, delta, dq, sizes];
-    // SAFETY: as above.
-    unsafe { gpu.launch((tiles.source(), "attention_backward_queries"), grid_of_queries, args) };
-    // If keys and values have a kernel each, both compute the scores.
-    if both { TWO_PASS_MATMULS } else { TWO_PASS_MATMULS + 1 }
+    variant: Variant,
+    [q, k, v, out]: [View; 4],
+) -> Option<Tiles> {
+    let variant = Variant { wide: out.dtype() == DType::F32, ..variant };
+    let tiles = takes(s, &[q, k, v], &[out]).then(|| Tiles::forward(dims(s), variant))?;
+    fits(gpu, &tiles).then_some(tiles)
 }
 
-fn grid(s: &AttentionShape, tiles: &Tiles, heads: usize) -> Grid {
-    Grid {
-        blocks: blocks(s, heads, tiles.rows()),
-        threads: 32 * WARPS as u32,
-        shared: tiles.shared_bytes() as u32,
+pub(super) fn forward(
+    gpu: &GpuContext,
+    s: &AttentionShape,
+    tiles: &Tiles,
+    extras: Extras,
+    operands: [View; 5],
+) {
+    let [q, k, v, out, lse] = operands.map(at);
+    let sizes = Sizes::new(s);
+    let args = args![q, k, v, out, lse, sizes, extras];
+    let grid = grid(tiles, blocks(s, s.queries.len, s.heads, tiles.rows()));
+    // SAFETY: the views have the sizes of the shape, and are aligned.
+    unsafe { gpu.launch((tiles.source(), "attention_forward"), grid, args) };
+}
+
+/// Kernels of the backward pass.
+pub(super) struct Backward {
+    of_keys: Tiles,
+    of_queries: Tiles,
+}
+
+impl Backward {
+    /// Returns the kernels, if there are any for these operands on this device. Sinks have no part in them.
+    pub(super) fn new(
+        gpu: &GpuContext,
+        s: &AttentionShape,
+        variant: Variant,
+        given: &Given,
+        gradients: &Gradients,
+    ) -> Option<Backward> {
+        let &Given { q, k, v, dout, .. } = given;
+        let &Gradients { dq, dk, dv } = gradients;
+        if !takes(s, &[q, k, v, dout], &[dq, dk, dv]) {
+            return None;
+        }
+        let of = |to: View| Variant { wide: to.dtype() == DType::F32, sinks: false, ..variant };
+        let of_keys = Tiles::backward_keys(dims(s), of(dk));
+        let of_queries = Tiles::backward_queries(dims(s), of(dq));
+        [&of_keys, &of_queries]
+            .iter()
+            .all(|tiles| fits(gpu, tiles))
+            .then_some(Backward { of_keys, of_queries })
     }
+
+    /// Returns true if one kernel computes the gradients of both keys and values.
+    pub(super) fn both_gradients(&self) -> bool {
+        self.of_keys.both_gradients()
+    }
+
+    /// Launches the kernels.
+    pub(super) fn run(
+        &self,
+        gpu: &GpuContext,
+        s: &AttentionShape,
+        extras: Extras,
+        given: &Given,
+        gradients: Gradients,
+    ) {
+        let &Given { q, k, v, dout, lse, delta } = given;
+        let Gradients { dq, dk, dv } = gradients;
+        let [q, k, v, dout, lse, dq, dk, dv] = [q, k, v, dout, lse, dq, dk, dv].map(at);
+        let sizes = Sizes::new(s);
+
+        let tiles = &self.of_keys;
+        let grid_of_keys = grid(tiles, blocks(s, s.keys.len, s.kv_heads, tiles.rows()));
+        let source = tiles.source();
+        if self.both_gradients() {
+            let args = args![q, k, v, dout, lse, delta, dk, dv, sizes, extras];
+            // SAFETY: the views have the sizes of the shape, and are aligned.
+            unsafe { gpu.launch((source, "attention_backward_keys"), grid_of_keys, args) };
+        } else {
+            let args = args![q, k, v, dout, lse, delta, dk, sizes, extras];
+            // SAFETY: as above.
+            unsafe { gpu.launch((source, "attention_backward_keys"), grid_of_keys, args) };
+            let args = args![q, k, v, dout, lse, delta, dv, sizes, extras];
+            // SAFETY: as above.
+            unsafe { gpu.launch((source, "attention_backward_values"), grid_of_keys, args) };
+        }
+
+        let tiles = &self.of_queries;
+        let grid_of_queries = grid(tiles, blocks(s, s.queries.len, s.heads, tiles.rows()));
+        let args = args![q, k, v, dout, lse, delta, dq, sizes, extras];
+        // SAFETY: as above.
+        unsafe {
+            gpu.launch((tiles.source(), "attention_backward_queries"), grid_of_queries, args)
+        };
+    }
+}
+
+/// Returns true if there are kernels for these sizes, dtypes and addresses.
+fn takes(s: &AttentionShape, inputs: &[View], results: &[View]) -> bool {
+    let is_bf16 = inputs.iter().all(|view| view.dtype() == DType::Bf16);
+    let has_kernels = |dim: &usize| dim.is_multiple_of(8) && (1..=256).contains(dim);
+    is_bf16 && aligned(inputs, 8) && aligned(results, 8) && dims(s).iter().all(has_kernels)
+}
+
+fn dims(s: &AttentionShape) -> [usize; 2] {
+    [s.head_dim, s.value_dim]
+}
+
+fn fits(gpu: &GpuContext, tiles: &Tiles) -> bool {
+    tiles.shared_bytes() <= gpu.driver().properties().shared_memory
+}
+
+fn grid(tiles: &Tiles, blocks: [u32; 3]) -> Grid {
+    Grid { blocks, threads: 32 * WARPS as u32, shared: tiles.shared_bytes() as u32 }
 }

@@ -1,0 +1,113 @@
+//! Sizes, masks and biases as the kernels take them.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::backend::cuda::ops::launch::at;
+use crate::backend::{AttentionShape, DistanceBias, View};
+
+/// `Sizes` of the kernels, with the same layout as in `sizes.cuh`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub(super) struct Sizes {
+    q_len: i32,
+    q_pitch: i32,
+    kv_len: i32,
+    kv_pitch: i32,
+    heads: i32,
+    kv_heads: i32,
+    group: i32,
+    first_head: i32,
+    reach: i32,
+    scale: f32,
+}
+
+impl Sizes {
+    pub(super) fn new(s: &AttentionShape) -> Sizes {
+        let &AttentionShape { queries, keys, heads, kv_heads, group, first_head, scale, .. } = s;
+        let [q_len, q_pitch, kv_len, kv_pitch] =
+            [queries.len, queries.pitch, keys.len, keys.pitch].map(|size| size as i32);
+        let [heads, kv_heads, group, first_head] =
+            [heads, kv_heads, group, first_head].map(|size| size as i32);
+        let reach = last_visible(s);
+        Sizes {
+            q_len,
+            q_pitch,
+            kv_len,
+            kv_pitch,
+            heads,
+            kv_heads,
+            group,
+            first_head,
+            reach,
+            scale,
+        }
+    }
+}
+
+/// `Extras` of the kernels, with the same layout as in `sizes.cuh`; zeros: none.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub(super) struct Extras {
+    first: u64,
+    end: u64,
+    bias: u64,
+    sinks: u64,
+    distances: i32,
+    zero: i32,
+    soft_cap: f32,
+    accumulate: u32,
+}
+
+impl Extras {
+    /// `bounds` are the addresses of the first key and of the end of the keys of each query.
+    pub(super) fn new(
+        s: &AttentionShape,
+        bounds: Option<[u64; 2]>,
+        bias: Option<DistanceBias>,
+        sinks: Option<View>,
+    ) -> Extras {
+        let [first, end] = bounds.unwrap_or_default();
+        let distances = bias.map_or(0, |bias| bias.distances);
+        Extras {
+            first,
+            end,
+            bias: bias.map_or(0, |bias| at(bias.values)),
+            sinks: sinks.map_or(0, at),
+            distances: distances as i32,
+            zero: bias.map_or(0, |bias| {
+                // Beyond these, every pair has the first or the last bias.
+                let [first, last] = [-(s.keys.len as isize), (s.queries.len + distances) as isize];
+                (bias.zero as isize).saturating_sub(s.band.offset).clamp(first, last) as i32
+            }),
+            soft_cap: s.soft_cap.unwrap_or(0.0),
+            accumulate: 0,
+        }
+    }
+
+    /// The same, with gradients that are added to what is there.
+    pub(super) fn accumulating(self, accumulate: bool) -> Extras {
+        Extras { accumulate: u32::from(accumulate), ..self }
+    }
+}
+
+/// Returns how far beyond its own index the last key that a query sees by the band is.
+fn last_visible(s: &AttentionShape) -> i32 {
+    let last = |after: usize| s.band.offset.saturating_add_unsigned(after);
+    clamp(s, s.band.after.map_or(isize::MAX, last))
+}
+
+/// Returns how far beyond its own index the first key that a query sees by the band is.
+pub(super) fn first_visible(s: &AttentionShape) -> i32 {
+    let first = |before: usize| s.band.offset.saturating_sub_unsigned(before);
+    clamp(s, s.band.before.map_or(isize::MIN, first))
+}
+
+/// Returns true if the band hides keys before those that a query sees.
+pub(super) fn hides_first_keys(s: &AttentionShape) -> bool {
+    first_visible(s) as isize + s.queries.len as isize > 1
+}
+
+/// Limits a distance of a key from a query to those of which every greater or less one has the same effect.
+fn clamp(s: &AttentionShape, distance: isize) -> i32 {
+    distance.clamp(-(s.queries.len as isize), s.keys.len as isize) as i32
+}
