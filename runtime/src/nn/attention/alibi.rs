@@ -95,7 +95,7 @@ where
 
     #[track_caller]
     fn add_to<'a>(&'a self, extras: &mut Extras<'a>) {
-        let distances = Distances::between(extras, usize::MAX);
+        let distances = extras.distances(usize::MAX);
         let values = self.values(extras.rank, extras.queries[2], distances);
         extras.bias = Some(ScoreBias::Constant(values, distances));
     }

@@ -6,8 +6,8 @@ use crate::backend::Buffer;
 use crate::layout::Seal;
 use crate::tensor::{Extent, OperationParam, Rank};
 
-use super::operation::AttentionInputs;
-use super::score_bias::ScoreBias;
+use super::inputs::AttentionInputs;
+use super::score_bias::{Distances, ScoreBias};
 
 /// An optional operand of attention, or a tuple of them, for queries shaped `Q` and keys shaped `Keys`.
 #[diagnostic::on_unimplemented(
@@ -145,6 +145,13 @@ impl<'a> Extras<'a> {
             bias: None,
             sinks: None,
         }
+    }
+
+    /// Returns the distances between queries and keys, up to `limit` positions before and after the query.
+    pub(super) fn distances(&self, limit: usize) -> Distances {
+        let [queries, keys] = [self.queries, self.keys].map(|extents| extents[1].local);
+        let last = |positions: usize| positions.saturating_sub(1).min(limit);
+        Distances { before: last(queries), after: if self.is_causal { 0 } else { last(keys) } }
     }
 
     /// Checks that the heads of a parameter, its dim `dim`, are those of the queries on this rank.

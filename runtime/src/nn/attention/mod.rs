@@ -3,6 +3,8 @@
 
 mod alibi;
 mod extras;
+mod inputs;
+mod layer_options;
 mod mask;
 mod operands;
 mod operation;
@@ -19,8 +21,8 @@ use crate::layout::{OnEveryRank, Whole};
 
 use super::builder::AttentionSizes;
 use super::{Build, Builder, Layer, Plain};
-use operation::AttentionCore;
-use options::LayerOptions;
+use inputs::AttentionCore;
+use layer_options::LayerOptions;
 
 pub use alibi::Alibi;
 pub use extras::{AttentionExtra, ExtraAfter, SameHeads, SameSequence};

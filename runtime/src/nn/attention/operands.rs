@@ -5,8 +5,8 @@ use crate::tensor::{Operand, Tensor};
 
 use super::super::Plain;
 use super::extras::{AttentionExtra, Extras};
+use super::inputs::{AttentionCore, AttentionInputs};
 use super::mask::{AttentionMask, MaskBetween};
-use super::operation::{AttentionCore, AttentionInputs};
 
 /// Matching queries, keys and values, `[batch, sequence, H, D]`, `[batch, keys, K, D]` and `[batch, keys, K, V]`, and
 /// optional operands. `H` and `K` are both whole, or split over one axis, or only `H` is split.
@@ -121,7 +121,7 @@ where
         let entry = <Keys::Shape as KeysShaped<_, M, V, Values::Shape>>::ENTRY;
         let inputs = AttentionInputs::new(core, q, k, v, entry);
         let extras = Extras::of(&inputs);
-        Tensor::wrap(core.attend(&inputs, extras))
+        Tensor::wrap(inputs.attend(extras))
     }
 }
 
@@ -147,6 +147,6 @@ where
         let inputs = AttentionInputs::new(core, q, k, v, entry);
         let mut extras = Extras::of(&inputs);
         extra.add_to(&mut extras);
-        Tensor::wrap(core.attend(&inputs, extras))
+        Tensor::wrap(inputs.attend(extras))
     }
 }

@@ -62,7 +62,7 @@ impl<N, H, Style> RelativeBias<N, H, Style> {
         let in_backward = InBackward::Reads;
         let weight = OperationParam { param: &self.weight, gradient_axes, in_backward };
         extras.check_heads(&weight, 1);
-        let distances = Distances::between(extras, self.max_distance);
+        let distances = extras.distances(self.max_distance);
         let buckets = self.buckets(extras.rank, extras.is_causal, distances);
         extras.bias = Some(ScoreBias::Learned(weight, buckets));
     }

@@ -6,25 +6,16 @@ use std::sync::Arc;
 use crate::backend::{Buffer, Category, DistanceBias, Gemm, ViewMut};
 use crate::tensor::{OperationParam, Rank};
 
-use super::extras::Extras;
-
 /// Distances of keys from queries that have biases of their own. Farther ones have the bias of the nearest of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Distances {
     /// Positions before that of the query.
-    before: usize,
+    pub(super) before: usize,
     /// Positions after it.
-    after: usize,
+    pub(super) after: usize,
 }
 
 impl Distances {
-    /// Returns the distances between the queries and keys of `extras`, up to `limit` positions before and after.
-    pub(super) fn between(extras: &Extras<'_>, limit: usize) -> Distances {
-        let [queries, keys] = [extras.queries, extras.keys].map(|extents| extents[1].local);
-        let last = |positions: usize| positions.saturating_sub(1).min(limit);
-        Distances { before: last(queries), after: if extras.is_causal { 0 } else { last(keys) } }
-    }
-
     /// Number of distances.
     pub(super) fn count(self) -> usize {
         self.before + 1 + self.after
