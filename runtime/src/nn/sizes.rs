@@ -7,7 +7,7 @@ use crate::backend::RopeLayout;
 use crate::layout::{DimInfo, Whole};
 use crate::rotary::RopeParameters;
 
-use super::RecomputeOverride;
+use super::{AttentionOptions, RecomputeOverride};
 
 /// Global sizes of the dims that a model declares, and settings of its layers.
 #[derive(Debug, Clone)]
@@ -24,6 +24,10 @@ pub struct Sizes {
     pub init_std: f32,
     /// Dropout rate of the model.
     pub dropout: f32,
+    /// Windows, soft cap and scale of attentions; those of single fields are set by
+    /// [`with_attention`](Self::with_attention).
+    pub attention: AttentionOptions,
+    attention_of_fields: Vec<(String, AttentionOptions)>,
     /// Override of the recomputation that the model's attributes declare.
     pub recompute: Option<RecomputeOverride>,
 }
@@ -38,6 +42,8 @@ impl Default for Sizes {
             rope_layout: RopeLayout::HalfSplit,
             init_std: 0.02,
             dropout: 0.0,
+            attention: AttentionOptions::default(),
+            attention_of_fields: Vec::new(),
             recompute: None,
         }
     }
@@ -45,7 +51,8 @@ impl Default for Sizes {
 
 impl Sizes {
     /// Creates settings without sizes and with defaults: epsilon 1e-5, rotary base 10,000 without scaling,
-    /// half-split rotary pairs, weights of standard deviation 0.02, no dropout, recomputation as the model declares.
+    /// half-split rotary pairs, weights of standard deviation 0.02, no dropout, attention without windows and soft cap,
+    /// recomputation as the model declares.
     pub fn new() -> Sizes {
         Sizes::default()
     }
@@ -68,6 +75,15 @@ impl Sizes {
         self
     }
 
+    /// Sets the options of the attentions, and position biases, in fields named `field`, instead of those of
+    /// [`attention`](Self::attention). To name a field that does not exist is a problem of the model.
+    #[must_use]
+    pub fn with_attention(mut self, field: &str, options: AttentionOptions) -> Sizes {
+        self.attention_of_fields.retain(|(name, _)| name != field);
+        self.attention_of_fields.push((field.to_owned(), options));
+        self
+    }
+
     /// Returns the size of dim `D`, if it is set.
     pub fn get<D: Whole>(&self) -> Option<usize> {
         self.dims.get(&TypeId::of::<D>()).copied()
@@ -76,6 +92,22 @@ impl Sizes {
     /// Returns true if the flag `name` is set.
     pub fn flag(&self, name: &str) -> bool {
         self.flags.contains(name)
+    }
+
+    /// Returns the options of attentions in fields named `field`.
+    pub(super) fn attention_of(&self, field: &str) -> &AttentionOptions {
+        let own = self.attention_of_fields.iter().find(|(name, _)| name == field);
+        own.map_or(&self.attention, |(_, options)| options)
+    }
+
+    /// Returns the names of the fields that have options of their own.
+    pub(super) fn attention_fields(&self) -> impl Iterator<Item = &str> {
+        self.attention_of_fields.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Returns all options of attentions as text, which is equal for equal options.
+    pub(super) fn attention_text(&self) -> String {
+        format!("{:?} {:?}", self.attention, self.attention_of_fields)
     }
 
     pub(crate) fn dim_size(&self, dim: &DimInfo) -> Option<usize> {
