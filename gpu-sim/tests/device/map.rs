@@ -151,10 +151,12 @@ fn expressions_and_gradients_match_the_cpu() {
 
 #[test]
 fn dropout_masks_are_bitwise_those_of_the_cpu() {
-    let block = |local: &[usize], global: &[usize], offset: &[usize]| BlockIndex {
-        local: local.to_vec(),
-        global: global.to_vec(),
-        offset: offset.to_vec(),
+    let block = |local: &[usize], global: &[usize], offset: &[usize]| {
+        BlockIndex::one_range(local.to_vec(), global.to_vec(), offset.to_vec())
+    };
+    let with_gap = |mut index: BlockIndex, dim: usize, at: usize, len: usize| {
+        (index.gap_at[dim], index.gap[dim]) = (at, len);
+        index
     };
     let blocks = [
         BlockIndex::whole(&[3, 50, 8]),
@@ -163,6 +165,11 @@ fn dropout_masks_are_bitwise_those_of_the_cpu() {
         block(&[6, 10, 20], &[9, 30, 21], &[2, 7, 1]),
         // Indices beyond 32 bits.
         block(&[1200], &[1 << 40], &[(1 << 40) - 1200]),
+        // Two ranges of indices: of the last dim, of one before a whole one, and of one before a split one.
+        with_gap(block(&[1200], &[4000], &[37]), 0, 601, 999),
+        with_gap(block(&[30, 40], &[30, 120], &[0, 7]), 1, 13, 50),
+        with_gap(block(&[3, 10, 40], &[6, 50, 40], &[3, 4, 0]), 1, 5, 30),
+        with_gap(block(&[6, 10, 20], &[9, 30, 21], &[2, 1, 1]), 1, 3, 15),
     ];
     for index in blocks {
         let (len, what) = (index.len(), format!("{index:?}"));

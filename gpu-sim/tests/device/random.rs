@@ -15,10 +15,10 @@ fn deviates_are_those_of_the_host() {
         index.offset[dim] = index.local[dim] - 1;
         blocks.push(index);
     }
-    blocks.push(BlockIndex { local: vec![3, 7, 5], global, offset: vec![9, 11, 20] });
+    blocks.push(BlockIndex::one_range(vec![3, 7, 5], global, vec![9, 11, 20]));
     // Indices beyond 32 bits.
     let global = vec![1 << 20, 1 << 18];
-    blocks.push(BlockIndex { local: vec![5, 90], global, offset: vec![(1 << 20) - 5, 1 << 17] });
+    blocks.push(BlockIndex::one_range(vec![5, 90], global, vec![(1 << 20) - 5, 1 << 17]));
     for dtype in FLOATS {
         for index in &blocks {
             for key in [0, 5, 0xdead_beef_0123_4567] {

@@ -1,8 +1,10 @@
 //! Local extents on the mesh of a rank, and global tensors gathered from their blocks.
 
+use std::ops::Range;
+
 use crate::backend::BlockIndex;
 use crate::comm::{Blocks, Communicator, Site};
-use crate::layout::{AxisSet, DimInfo, Dims};
+use crate::layout::{AxisId, AxisSet, DimInfo, Dims};
 use crate::mesh::{Extent, global_sizes};
 
 use super::failure::fail;
@@ -15,7 +17,11 @@ impl Extent {
         let rows = rank.micro_batch().and_then(|batch| batch.rows_of(info, size));
         let whole = rows.unwrap_or_else(|| {
             let (index, parts) = position(info.home);
-            Extent::part(size, index, parts).range(0, usize::MAX)
+            if info.home.contains(AxisId::Cp) && parts > 1 {
+                Extent::zig_zag(size, index, parts)
+            } else {
+                Extent::part(size, index, parts).range(0, usize::MAX)
+            }
         });
         info.split.map_or(whole, |axis| {
             let (index, parts) = position(AxisSet::of(axis));
@@ -55,10 +61,13 @@ pub(crate) fn extents_of<S: Dims>(rank: &Rank, sizes: &[usize]) -> Vec<Extent> {
 
 /// Returns the position of a block in its global tensor as an argument of kernels.
 pub(crate) fn block_index(extents: &[Extent]) -> BlockIndex {
+    let of_each = |f: fn(&Extent) -> usize| extents.iter().map(f).collect();
     BlockIndex {
-        local: extents.iter().map(|extent| extent.local).collect(),
+        local: of_each(|extent| extent.local),
         global: global_sizes(extents),
-        offset: extents.iter().map(|extent| extent.offset).collect(),
+        offset: of_each(|extent| extent.offset),
+        gap_at: of_each(|extent| extent.gap().0),
+        gap: of_each(|extent| extent.gap().1),
     }
 }
 
@@ -78,33 +87,71 @@ pub(crate) fn gather_block(
         if group.size() == 1 {
             continue;
         }
-        let parts = part_lens(&group, info, &extents[dim], &site);
+        let parts = part_ranges(&group, info, &extents[dim], &site);
         let (outer, inner) =
             (lens[..dim].iter().product(), lens[dim + 1..].iter().product::<usize>());
-        let parts: Vec<usize> = parts.into_iter().map(|part| part * inner).collect();
-        lens[dim] = parts.iter().sum::<usize>() / inner.max(1);
+        let len = |ranges: &[Range<usize>; 2]| ranges.iter().map(Range::len).sum::<usize>();
+        lens[dim] = parts.iter().map(len).sum();
         let mut whole = vec![0.0f32; lens.iter().product()];
-        let blocks = Blocks::new(outer, parts);
+        let blocks =
+            Blocks::new(outer, parts.iter().map(|part| len(part) * inner).collect::<Vec<_>>());
         group
             .all_gather(&site, block.as_slice().into(), whole.as_mut_slice().into(), &blocks)
             .unwrap_or_else(|error| fail(error));
-        block = whole;
+        block = in_global_order(whole, &parts, lens[dim], inner);
     }
     block
 }
 
-/// Returns the number of elements of each rank of `group`, along whose axes a dim is distributed.
-fn part_lens(group: &Communicator, info: &DimInfo, extent: &Extent, site: &Site) -> Vec<usize> {
+/// Returns the ranges of indices of each rank of `group`, along whose axes a dim is distributed.
+fn part_ranges(
+    group: &Communicator,
+    info: &DimInfo,
+    extent: &Extent,
+    site: &Site,
+) -> Vec<[Range<usize>; 2]> {
     let size = group.size();
     if info.home.is_empty() {
         let whole = extent.unsplit();
-        return (0..size).map(|index| whole.split(index, size).local).collect();
+        return (0..size).map(|index| whole.split(index, size).ranges()).collect();
     }
     // Micro-batches may cut the rows in any way.
-    let (own, mut all) = ([extent.local as u32], vec![0u32; size]);
-    let even = Blocks::even(1, 1, size);
+    let own = extent.ranges().map(|range| [range.start as u32, range.end as u32]);
+    let mut all = vec![0u32; 4 * size];
+    let even = Blocks::even(1, 4, size);
     group
-        .all_gather(site, own.as_slice().into(), all.as_mut_slice().into(), &even)
+        .all_gather(site, own.as_flattened().into(), all.as_mut_slice().into(), &even)
         .unwrap_or_else(|error| fail(error));
-    all.into_iter().map(|part| part as usize).collect()
+    let (ranges, _) = all.as_chunks::<4>();
+    let range = |[first, end, second, last]: [u32; 4]| {
+        [first as usize..end as usize, second as usize..last as usize]
+    };
+    ranges.iter().copied().map(range).collect()
+}
+
+/// Sorts the ranges of a gathered dim, which has `len` elements of `inner` values each, by their indices.
+fn in_global_order(
+    gathered: Vec<f32>,
+    parts: &[[Range<usize>; 2]],
+    len: usize,
+    inner: usize,
+) -> Vec<f32> {
+    let ranges = parts.iter().flatten().filter(|range| !range.is_empty());
+    let mut placed: Vec<(usize, Range<usize>)> = ranges
+        .scan(0, |end, range| {
+            let start = *end;
+            *end += range.len();
+            Some((range.start, start..*end))
+        })
+        .collect();
+    if inner == 0 || placed.is_sorted_by_key(|(index, _)| *index) {
+        return gathered;
+    }
+    placed.sort_by_key(|(index, _)| *index);
+    let rows = gathered.chunks_exact(len * inner);
+    let of_row = |row: &[f32]| -> Vec<f32> {
+        let ranges = placed.iter().map(|(_, at)| &row[at.start * inner..at.end * inner]);
+        ranges.flatten().copied().collect()
+    };
+    rows.flat_map(of_row).collect()
 }

@@ -110,7 +110,7 @@ impl ParamRef {
         let global_index = |mut rest: usize| {
             let (mut index, mut stride) = (0, 1);
             for extent in self.local_extents().iter().rev() {
-                index += (extent.offset + rest % extent.local) * stride;
+                index += extent.index(rest % extent.local) * stride;
                 rest /= extent.local;
                 stride *= extent.global;
             }

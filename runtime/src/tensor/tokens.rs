@@ -89,8 +89,8 @@ impl<S: Dims> Tokens<S> {
     /// Creates the position of each token in its sequence, the last of these dims.
     pub(crate) fn places(rank: &Rank, extents: &[Extent]) -> Tokens<S> {
         let (sequence, rows) = extents.split_last().expect("tokens have a sequence");
-        let places = sequence.offset..sequence.offset + sequence.local;
-        let ids = (0..local_len(rows)).flat_map(|_| places.clone().map(|place| place as u32));
+        let places = sequence.positions().map(|place| place as u32);
+        let ids = (0..local_len(rows)).flat_map(|_| places.clone());
         let ids: Vec<u32> = ids.collect();
         Tokens::new(rank, extents.to_vec(), &ids)
     }

@@ -91,7 +91,7 @@ impl<S> Tensor<S> {
         let block: Vec<f32> = (0..local_len(&extents))
             .map(|mut rest| {
                 for (position, extent) in index.iter_mut().zip(&extents).rev() {
-                    *position = extent.offset + rest % extent.local;
+                    *position = extent.index(rest % extent.local);
                     rest /= extent.local;
                 }
                 element(&index)

@@ -8,7 +8,7 @@ use crate::context::{Rank, alloc_like, fail};
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::{Extent, local_len};
 
-/// A dim of a tensor of which the ranks of an axis hold consecutive shards, before or after a collective.
+/// A dim of a tensor of which the ranks of an axis hold consecutive shards of their common part, before or after a collective.
 #[derive(Clone)]
 pub(crate) struct ShardedDim {
     axis: AxisSet,
@@ -93,15 +93,15 @@ impl ShardedDim {
     /// Copies this rank's shard out of the whole dim.
     pub(super) fn own_shard(&self, rank: &Rank, whole: &Buffer) -> Buffer {
         let inner = local_len(&self.whole[self.dim + 1..]);
-        let part = self.split[self.dim];
+        let len = self.split[self.dim].local * inner;
         let mut shard = alloc_like(whole, local_len(&self.split));
         let blocks = BlockCopy {
             blocks: self.blocks.outer,
-            len: part.local * inner,
-            src_start: (part.offset - self.whole[self.dim].offset) * inner,
+            len,
+            src_start: self.blocks.start(rank.position(self.axis)),
             src_stride: self.whole[self.dim].local * inner,
             dst_start: 0,
-            dst_stride: part.local * inner,
+            dst_stride: len,
         };
         rank.backend().copy_blocks(&blocks, whole.view(), shard.view_mut());
         shard

@@ -140,16 +140,23 @@ fn interleave<T: Float>(values: &Words<f32>, out: &mut [T]) {
 fn runs<T>(index: &BlockIndex, start: usize, out: &mut [T], mut f: impl FnMut(u64, &mut [T])) {
     // Trailing dims that are not split are merged into the run of the dim before them.
     let mut run = 1;
-    for (local, global) in index.local.iter().zip(&index.global).rev() {
-        run *= local;
-        if local != global {
+    // Elements of the run before the gap, if it has one.
+    let mut before_gap = 0;
+    for dim in (0..index.local.len()).rev() {
+        if index.gap[dim] > 0 {
+            before_gap = run * index.gap_at[dim];
+        }
+        run *= index.local[dim];
+        if index.local[dim] != index.global[dim] {
             break;
         }
     }
     let mut position = start;
     let mut rest = out;
     while !rest.is_empty() {
-        let len = rest.len().min(run - position % run);
+        let in_run = position % run;
+        let end = if in_run < before_gap { before_gap } else { run };
+        let len = rest.len().min(end - in_run);
         let (head, tail) = rest.split_at_mut(len);
         f(index.global_index(position), head);
         position += len;

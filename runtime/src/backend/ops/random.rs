@@ -8,7 +8,7 @@ pub trait RandomOps {
     fn normal(&self, key: u64, std: f32, index: &BlockIndex, out: ViewMut);
 }
 
-/// The position of a local block in its global tensor; all three vectors have one entry per dim.
+/// The position of a local block in its global tensor; all vectors have one entry per dim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockIndex {
     /// Sizes of the block.
@@ -17,12 +17,22 @@ pub struct BlockIndex {
     pub global: Vec<usize>,
     /// Global index of the first element of the block.
     pub offset: Vec<usize>,
+    /// Number of elements of the block before the gap, if it holds two ranges of indices of the dim.
+    pub gap_at: Vec<usize>,
+    /// Number of indices in the gap: 0 if it holds one range.
+    pub gap: Vec<usize>,
 }
 
 impl BlockIndex {
     /// Creates the block that is the whole tensor of these sizes.
     pub fn whole(sizes: &[usize]) -> BlockIndex {
-        BlockIndex { local: sizes.to_vec(), global: sizes.to_vec(), offset: vec![0; sizes.len()] }
+        BlockIndex::one_range(sizes.to_vec(), sizes.to_vec(), vec![0; sizes.len()])
+    }
+
+    /// Creates a block that holds one range of indices of each dim.
+    pub fn one_range(local: Vec<usize>, global: Vec<usize>, offset: Vec<usize>) -> BlockIndex {
+        let none = vec![0; local.len()];
+        BlockIndex { local, global, offset, gap_at: none.clone(), gap: none }
     }
 
     /// Returns the number of elements of the block.
@@ -40,7 +50,9 @@ impl BlockIndex {
         let mut index = 0;
         let mut stride = 1;
         for dim in (0..self.local.len()).rev() {
-            let position = self.offset[dim] + local % self.local[dim];
+            let element = local % self.local[dim];
+            let skipped = if element < self.gap_at[dim] { 0 } else { self.gap[dim] };
+            let position = self.offset[dim] + element + skipped;
             local /= self.local[dim];
             index += position as u64 * stride;
             stride *= self.global[dim] as u64;

@@ -164,7 +164,7 @@ pub(crate) fn block_indices(param: &ParamRef) -> Vec<usize> {
     let global_index = |mut rest: usize| {
         let (mut index, mut stride) = (0, 1);
         for extent in param.local_extents().iter().rev() {
-            index += (extent.offset + rest % extent.local) * stride;
+            index += extent.index(rest % extent.local) * stride;
             rest /= extent.local;
             stride *= extent.global;
         }

@@ -234,6 +234,16 @@ fn a_block_draws_the_mask_of_the_whole() {
                     assert_eq!(*x, whole[index.global_index(i) as usize], "dim {dim}, half {half}");
                 }
             }
+            // The first and the last third.
+            let mut index = BlockIndex::whole(&global);
+            let third = global[dim] / 3;
+            (index.local[dim], index.gap_at[dim]) = (2 * third, third);
+            index.gap[dim] = global[dim] - 2 * third;
+            let len = index.len();
+            let part = run(cpu, &dropout(0.4, index.clone()), &ones(len), len);
+            for (i, x) in part.iter().enumerate() {
+                assert_eq!(*x, whole[index.global_index(i) as usize], "dim {dim}, two thirds");
+            }
         }
     });
 }

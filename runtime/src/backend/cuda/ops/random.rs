@@ -25,9 +25,10 @@ struct Place {
 
 impl Place {
     /// # Panics
-    /// When a block is split in more than 16 dims.
+    /// When a block is split in more than 16 dims, or has a gap, which no parameter has.
     fn new(index: &BlockIndex) -> Place {
-        let StridedBlock { first, sizes, strides } = StridedBlock::of(index);
+        let StridedBlock { first, sizes, strides, gaps } = StridedBlock::of(index);
+        assert!(gaps.is_empty(), "normal deviates are drawn for one range of indices of each dim");
         let dims = sizes.len();
         assert!(dims <= DIMS, "a block is split in at most {DIMS} dims");
         let mut place = Place { first, dims: dims as u64, sizes: [1; DIMS], strides: [1; DIMS] };

@@ -1,5 +1,7 @@
 //! The strides of a block in its global tensor.
 
+use bytemuck::{Pod, Zeroable};
+
 use crate::backend::BlockIndex;
 
 /// A [`BlockIndex`] whose neighboring dims are merged if they are contiguous in the global tensor.
@@ -10,23 +12,43 @@ pub(super) struct StridedBlock {
     pub sizes: Vec<u64>,
     /// Strides of each dim in the global tensor.
     pub strides: Vec<u64>,
+    /// The gap of each dim; empty if no dim has one.
+    pub gaps: Vec<DimGap>,
+}
+
+/// The indices of the global tensor that a merged dim leaves out.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+pub(super) struct DimGap {
+    /// Index along the merged dim of the first element after the gap.
+    pub at: u64,
+    /// Distance in the global tensor by which it is further than its stride states.
+    pub skip: u64,
 }
 
 impl StridedBlock {
     /// Merges the dims of a block.
     pub fn of(index: &BlockIndex) -> StridedBlock {
-        let (mut sizes, mut strides) = (Vec::new(), Vec::new());
+        let (mut sizes, mut strides, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
         let (mut first, mut stride) = (0, 1);
         // From the last dim on: a dim is merged with the next if that one is not split.
         let mut joins = false;
         for dim in (0..index.local.len()).rev() {
             let (local, global) = (index.local[dim] as u64, index.global[dim] as u64);
             first += index.offset[dim] as u64 * stride;
-            match sizes.last_mut() {
-                Some(size) if joins => *size *= local,
+            let mut gap =
+                DimGap { at: index.gap_at[dim] as u64, skip: index.gap[dim] as u64 * stride };
+            match (sizes.last_mut(), gaps.last_mut()) {
+                // The dims merged so far are whole, so only the outermost one has a gap.
+                (Some(size), Some(merged)) if joins => {
+                    gap.at *= *size;
+                    *size *= local;
+                    *merged = gap;
+                }
                 _ => {
                     sizes.push(local);
                     strides.push(stride);
+                    gaps.push(gap);
                 }
             }
             joins = local == global;
@@ -37,7 +59,11 @@ impl StridedBlock {
         }
         sizes.reverse();
         strides.reverse();
-        StridedBlock { first, sizes, strides }
+        gaps.reverse();
+        if gaps.iter().all(|gap| gap.skip == 0) {
+            gaps.clear();
+        }
+        StridedBlock { first, sizes, strides, gaps }
     }
 }
 
@@ -58,17 +84,50 @@ mod tests {
             (vec![3, 1, 4], vec![3, 2, 4], vec![0, 1, 0], 2),
         ];
         for (local, global, offset, dims) in cases {
-            let index = BlockIndex { local, global, offset };
+            let index = BlockIndex::one_range(local, global, offset);
             let strided = StridedBlock::of(&index);
             assert_eq!(strided.sizes.len(), dims, "{index:?}");
-            for element in 0..index.len() {
-                let (mut rest, mut found) = (element as u64, strided.first);
-                for (size, stride) in strided.sizes.iter().zip(&strided.strides).rev() {
-                    found += rest % size * stride;
-                    rest /= size;
+            assert_eq!(strided.gaps, []);
+            check_indices(&index);
+        }
+    }
+
+    #[test]
+    fn joined_dims_keep_their_gaps() {
+        for dim in 0..3 {
+            for other in 0..3 {
+                let (mut local, mut global, mut offset) =
+                    (vec![2, 3, 4], vec![2, 3, 4], vec![0; 3]);
+                (global[dim], offset[dim]) = (9, 2);
+                if other != dim {
+                    local[other] -= 1;
                 }
-                assert_eq!(found, index.global_index(element), "{index:?}");
+                for gap_at in 0..=local[dim] {
+                    let mut index =
+                        BlockIndex::one_range(local.clone(), global.clone(), offset.clone());
+                    (index.gap_at[dim], index.gap[dim]) = (gap_at, 3);
+                    assert_eq!(
+                        StridedBlock::of(&index).gaps.len(),
+                        StridedBlock::of(&index).sizes.len()
+                    );
+                    check_indices(&index);
+                }
             }
+        }
+    }
+
+    /// Checks the index of each element as the kernels compute it.
+    fn check_indices(index: &BlockIndex) {
+        let StridedBlock { first, sizes, strides, gaps } = StridedBlock::of(index);
+        for element in 0..index.len() {
+            let (mut rest, mut found) = (element as u64, first);
+            for dim in (0..sizes.len()).rev() {
+                let along = rest % sizes[dim];
+                found += along * strides[dim];
+                found += gaps.get(dim).filter(|gap| along >= gap.at).map_or(0, |gap| gap.skip);
+                rest /= sizes[dim];
+            }
+            assert_eq!(found, index.global_index(element), "{index:?}");
         }
     }
 }

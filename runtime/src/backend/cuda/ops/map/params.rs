@@ -40,9 +40,11 @@ impl Params {
         }
         self.bytes.extend_from_slice(bytemuck::cast_slice(&strided.sizes));
         self.bytes.extend_from_slice(bytemuck::cast_slice(&strided.strides));
+        self.bytes.extend_from_slice(bytemuck::cast_slice(&strided.gaps));
         self.bytes.extend_from_slice(bytemuck::bytes_of(&keep));
         self.align(align_of::<u64>());
-        self.declare(format_args!("Dropout<{}> {name}", strided.sizes.len()));
+        let gaps = if strided.gaps.is_empty() { "" } else { "WithGaps" };
+        self.declare(format_args!("Dropout{gaps}<{}> {name}", strided.sizes.len()));
     }
 
     /// Pads the struct to its size.

@@ -56,7 +56,10 @@ fn word(node: &Node) -> [u32; 3] {
         Node::Offset(a, _) => [6, *a, 0],
         Node::Apply(function, a) => [7, *a, *function as usize],
         // The kernel iterates over the dims that remain after neighboring dims are merged.
-        Node::Dropout(a, dropout) => [8, *a, StridedBlock::of(&dropout.index).sizes.len()],
+        Node::Dropout(a, dropout) => {
+            let StridedBlock { sizes, gaps, .. } = StridedBlock::of(&dropout.index);
+            [if gaps.is_empty() { 8 } else { 9 }, *a, sizes.len()]
+        }
     };
     [kind, a, b].map(|word| word as u32)
 }
