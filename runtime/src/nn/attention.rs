@@ -1,5 +1,7 @@
 //! Causal grouped-query attention that never stores a sequence-by-sequence matrix.
 
+mod context;
+
 use std::marker::PhantomData;
 use std::sync::Arc;
 
