@@ -18,4 +18,6 @@ mod heads;
 mod local;
 mod order;
 mod ring;
+#[cfg(test)]
+mod tests;
 mod ulysses;
