@@ -2,8 +2,9 @@
 
 pub use crate::layout::{Cp, Data, Dim, Dp, Ep, Fsdp, Local, Pp, Split, Tp, Whole};
 pub use crate::nn::{
-    Attention, Bias, Build, Builder, CrossEntropy, Dropout, Embedding, Layer, LayerNorm, Layers,
-    LearnedPositions, Linear, LmHead, Model, Module, RmsNorm, Rope, Shard, Sizes, Stack,
+    Alibi, Attention, AttentionOptions, AttentionSinks, Bias, Bidirectional, Build, Builder,
+    Causal, CrossEntropy, Dropout, Embedding, Layer, LayerNorm, Layers, LearnedPositions, Linear,
+    LmHead, Model, Module, Padding, RelativeBias, RmsNorm, Rope, Shard, Sizes, Stack,
 };
 pub use crate::state_dict::HfName;
 pub use crate::tensor::{

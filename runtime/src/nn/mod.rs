@@ -23,10 +23,14 @@ mod stack;
 mod style;
 mod tie;
 
-pub use attention::{Attention, KeysShaped, QueriesKeysValues, QueriesOf, ValuesShaped};
+pub use attention::{
+    Alibi, Attention, AttentionExtra, AttentionMask, AttentionOptions, AttentionSinks,
+    Bidirectional, Causal, ExtraAfter, KeysShaped, MaskBetween, Padding, PaddingOf,
+    QueriesKeysValues, QueriesOf, RelativeBias, SameHeads, SameSequence, ValuesShaped,
+};
 pub use bias::Bias;
 pub(crate) use builder::declare;
-pub use builder::{Build, BuildError, Builder, Built, ShardSizes, build};
+pub use builder::{AttentionSizes, Build, BuildError, Builder, Built, ShardSizes, build};
 pub use chain::{
     ChainDescription, ChainField, ChainPart, LayerCount, PartInput, PartOutput, PipelineModel,
     PipelineStage, StageBoundary, StageData, StageInput, StageOutput, StageValue, StageVisitor,

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::layout::{DimInfo, Whole};
 
-use super::RecomputeOverride;
+use super::{AttentionOptions, RecomputeOverride};
 
 /// Global sizes of the dims that a model declares, and settings of its layers.
 #[derive(Debug, Clone)]
@@ -20,6 +20,10 @@ pub struct Sizes {
     pub init_std: f32,
     /// Dropout rate of the model.
     pub dropout: f32,
+    /// Windows, soft cap and scale of attentions; those of single fields are set by
+    /// [`with_attention`](Self::with_attention).
+    pub attention: AttentionOptions,
+    attention_of_fields: Vec<(String, AttentionOptions)>,
     /// Override of the recomputation that the model's attributes declare.
     pub recompute: Option<RecomputeOverride>,
 }
@@ -33,6 +37,8 @@ impl Default for Sizes {
             rope_theta: 10_000.0,
             init_std: 0.02,
             dropout: 0.0,
+            attention: AttentionOptions::default(),
+            attention_of_fields: Vec::new(),
             recompute: None,
         }
     }
@@ -40,7 +46,7 @@ impl Default for Sizes {
 
 impl Sizes {
     /// Creates settings without sizes and with defaults: epsilon 1e-5, rotary base 10,000, weights of standard
-    /// deviation 0.02, no dropout, recomputation as the model declares.
+    /// deviation 0.02, no dropout, attention without windows and soft cap, recomputation as the model declares.
     pub fn new() -> Sizes {
         Sizes::default()
     }
@@ -63,6 +69,15 @@ impl Sizes {
         self
     }
 
+    /// Sets the options of the attentions, and position biases, in fields named `field`, instead of those of
+    /// [`attention`](Self::attention). To name a field that does not exist is a problem of the model.
+    #[must_use]
+    pub fn with_attention(mut self, field: &str, options: AttentionOptions) -> Sizes {
+        self.attention_of_fields.retain(|(name, _)| name != field);
+        self.attention_of_fields.push((field.to_owned(), options));
+        self
+    }
+
     /// Returns the size of dim `D`, if it is set.
     pub fn get<D: Whole>(&self) -> Option<usize> {
         self.dims.get(&TypeId::of::<D>()).copied()
@@ -71,6 +86,22 @@ impl Sizes {
     /// Returns true if the flag `name` is set.
     pub fn flag(&self, name: &str) -> bool {
         self.flags.contains(name)
+    }
+
+    /// Returns the options of attentions in fields named `field`.
+    pub(super) fn attention_of(&self, field: &str) -> &AttentionOptions {
+        let own = self.attention_of_fields.iter().find(|(name, _)| name == field);
+        own.map_or(&self.attention, |(_, options)| options)
+    }
+
+    /// Returns the names of the fields that have options of their own.
+    pub(super) fn attention_fields(&self) -> impl Iterator<Item = &str> {
+        self.attention_of_fields.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Returns all options of attentions as text, which is equal for equal options.
+    pub(super) fn attention_text(&self) -> String {
+        format!("{:?} {:?}", self.attention, self.attention_of_fields)
     }
 
     pub(crate) fn dim_size(&self, dim: &DimInfo) -> Option<usize> {

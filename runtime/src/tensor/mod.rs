@@ -56,9 +56,9 @@ pub(crate) use cuda_graphs::{CapturedPass, Pass, PassGraphs, PassVariation};
 
 pub(crate) use crate::autograd::tensor_parallel::{enter_region, leave_region};
 pub(crate) use crate::autograd::{
-    AlwaysRecomputed, Contraction, Count, Operands, Operation, OperationBackward, OperationForward,
-    OperationInput, OperationParam, ParamUse, Reads, TapeGradients, Value, apply, contract,
-    gradient_axes, recompute,
+    AlwaysRecomputed, Arity, Contraction, Count, Operands, Operation, OperationBackward,
+    OperationForward, OperationInput, OperationParam, ParamUse, Reads, TapeGradients, Value, apply,
+    contract, gradient_axes, recompute,
 };
 pub(crate) use crate::context::fail;
 pub(crate) use crate::fsdp::{InBackward, Role};

@@ -12,8 +12,8 @@ pub struct Built<M> {
     /// The FSDP units that hold its parameters: of a model that is built as pipeline stages, those that this rank
     /// [owns](Unit::is_owned).
     pub units: Vec<Rc<Unit>>,
-    /// Global number of heads and head dim of every attention, for the FLOP count.
-    pub attentions: Vec<(usize, usize)>,
+    /// Sizes of every attention, for the FLOP count.
+    pub attentions: Vec<AttentionSizes>,
     /// True if an attribute of the model declares recomputation.
     pub recomputes: bool,
     pub(super) params: Vec<ParamRef>,
@@ -41,7 +41,8 @@ impl<M> Built<M> {
     /// Returns the model FLOPs of training on one token in sequences of `seq`, of the fields whose paths are `counted`:
     /// `6 N + 12 L H Q T` with `N` parameters, `L` layers of `H` heads of `Q` elements, and sequences of `T` (Chowdhery et
     /// al., "PaLM", 2022, appendix B). Attention counts as if every token attended to all others, which is twice the work
-    /// of causal attention.
+    /// of causal attention, or to all of its [window](AttentionSizes::window); keys of cross attention count as many as
+    /// `seq`.
     ///
     /// A [table](ParamRef::is_table) counts where a matmul reads it, as that of the language-model head does. So tables
     /// that are only looked up are left out of `N`: that of positions, and the token embedding of a model whose head has a
@@ -57,8 +58,8 @@ impl<M> Built<M> {
         let elements: usize = self.params.iter().filter(is_counted).map(ParamRef::global_len).sum();
         let attentions = self.attention_paths.iter().zip(&self.attentions);
         let attentions = attentions.filter(|(path, _)| counted(path));
-        let attention: usize = attentions.map(|(_, (heads, head_dim))| heads * head_dim).sum();
-        6.0 * elements as f64 + 12.0 * (attention * seq) as f64
+        let attention: usize = attentions.map(|(_, sizes)| sizes.products_per_query(seq)).sum();
+        6.0 * elements as f64 + 6.0 * attention as f64
     }
 
     /// Allocates and initializes the units that this rank owns, and adds them to its units; the others leave
@@ -74,6 +75,28 @@ impl<M> Built<M> {
     /// Number of elements of all global parameters.
     pub fn global_len(&self) -> usize {
         self.params.iter().map(ParamRef::global_len).sum()
+    }
+}
+
+/// Global sizes of an attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttentionSizes {
+    /// Query heads.
+    pub heads: usize,
+    /// Elements of one head of queries and keys.
+    pub head_dim: usize,
+    /// Elements of one head of values.
+    pub value_dim: usize,
+    /// Positions that a query attends to at most, if fewer than all: with a sliding window of `w`, the last `w`, and the
+    /// `w - 1` after them if not causal.
+    pub window: Option<usize>,
+}
+
+impl AttentionSizes {
+    /// Returns the multiply-adds of one query in all heads: with each key, and with each value.
+    fn products_per_query(&self, seq: usize) -> usize {
+        let keys = self.window.map_or(seq, |window| window.min(seq));
+        self.heads * (self.head_dim + self.value_dim) * keys
     }
 }
 

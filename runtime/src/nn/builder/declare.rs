@@ -8,7 +8,7 @@ use std::rc::Rc;
 use crate::tensor::{ParamRef, Rank, Unit};
 
 use super::super::{RecomputeOverride, Sizes};
-use super::{BuildError, Builder, Built};
+use super::{AttentionSizes, BuildError, Builder, Built};
 
 /// A type that can be a field of a model: it builds itself from the model's sizes.
 #[diagnostic::on_unimplemented(
@@ -42,7 +42,11 @@ impl<M> Built<M> {
         rank.declared_values().note_setting(name, Location::caller(), || {
             let Sizes { norm_eps, rope_theta, init_std, dropout, .. } = sizes;
             let params: Vec<String> = self.params.iter().map(ParamRef::declaration).collect();
-            format!("{} {norm_eps} {rope_theta} {init_std} {dropout} {params:?}", rank.seed())
+            let attention = sizes.attention_text();
+            format!(
+                "{} {norm_eps} {rope_theta} {init_std} {dropout} {attention} {params:?}",
+                rank.seed()
+            )
         });
         self.allocate(rank);
     }
@@ -64,6 +68,7 @@ pub(crate) fn declare<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, 
         attention_paths: RefCell::default(),
         matmuls: RefCell::default(),
         attention_inputs: RefCell::default(),
+        attention_fields: RefCell::default(),
         declares_recompute: Cell::new(false),
         is_recomputed: Cell::new(false),
         problems: RefCell::default(),
@@ -71,7 +76,8 @@ pub(crate) fn declare<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>, 
     let root = Unit::new(rank, "model");
     state.units.borrow_mut().push(Rc::clone(&root));
     let model = M::build(&mut Builder::new(&state, root));
-    let unused = state.unused_override();
+    let unused: Vec<String> =
+        state.unused_override().into_iter().chain(state.unused_attention_options()).collect();
     let recomputes = state.declares_recompute.get();
     let BuildState { units, attentions, attention_paths, matmuls, problems, params, tied, .. } =
         state;
@@ -99,14 +105,15 @@ pub(super) struct BuildState<'a> {
     pub(super) fields: RefCell<BTreeMap<String, Vec<String>>>,
     /// Paths of tied parameters, with the parameters that they share.
     pub(super) tied: RefCell<Vec<(String, ParamRef)>>,
-    /// Heads and head dim of each attention.
-    pub(super) attentions: RefCell<Vec<(usize, usize)>>,
+    pub(super) attentions: RefCell<Vec<AttentionSizes>>,
     /// Path of each attention.
     pub(super) attention_paths: RefCell<Vec<String>>,
     /// Paths of the tables that a matmul reads, with the field of the matmul.
     pub(super) matmuls: RefCell<BTreeSet<(String, String)>>,
     /// Paths of the attentions, and of the fields declared before them in the same model.
     pub(super) attention_inputs: RefCell<BTreeSet<String>>,
+    /// Names of the fields that have read options of attention.
+    pub(super) attention_fields: RefCell<BTreeSet<String>>,
     /// True if an attribute of the model declares recomputation.
     pub(super) declares_recompute: Cell<bool>,
     /// True if the override has found a field to recompute.
@@ -131,5 +138,17 @@ impl BuildState<'_> {
         let problem =
             format!("`recompute = {wanted}` applies to nothing: the model has no {missing}");
         (!self.is_recomputed.get()).then_some(problem)
+    }
+
+    /// Returns the problems of options for attentions that the model does not have.
+    fn unused_attention_options(&self) -> Vec<String> {
+        let used = self.attention_fields.borrow();
+        let unused = self.sizes.attention_fields().filter(|field| !used.contains(*field));
+        let problem = |field| {
+            format!(
+                "the attention options of `{field}` apply to nothing: no attention is in a field of this name"
+            )
+        };
+        unused.map(problem).collect()
     }
 }

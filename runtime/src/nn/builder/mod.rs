@@ -10,10 +10,10 @@ use crate::comm::Site;
 use crate::layout::{AxisId, Dim, DimInfo, Dims};
 use crate::tensor::{Extent, Init, Param, ParamRef, Rank, Role, Unit, shape_name};
 
-use super::{RecomputePolicy, Sizes};
+use super::{AttentionOptions, RecomputePolicy, Sizes};
 use declare::BuildState;
 
-pub use built::{BuildError, Built};
+pub use built::{AttentionSizes, BuildError, Built};
 pub(crate) use declare::declare;
 pub use declare::{Build, build};
 
@@ -212,9 +212,21 @@ impl<'a> Builder<'a> {
         self.state.matmuls.borrow_mut().insert(entry);
     }
 
+    /// Returns the options of attention for this field.
+    pub(in crate::nn) fn attention_options(&self) -> &'a AttentionOptions {
+        let field = self.path.rsplit('.').next().unwrap_or_default();
+        self.state.attention_fields.borrow_mut().insert(field.to_owned());
+        self.state.sizes.attention_of(field)
+    }
+
+    /// Returns the index of the layer in the innermost stack around this field, if there is one.
+    pub(in crate::nn) fn layer_index(&self) -> Option<usize> {
+        self.path.rsplit('.').find_map(|part| part.parse().ok())
+    }
+
     /// Records an attention, for the FLOP count and for `recompute = attn`.
-    pub(crate) fn note_attention(&self, heads: usize, head_dim: usize) {
-        self.state.attentions.borrow_mut().push((heads, head_dim));
+    pub(in crate::nn) fn note_attention(&self, sizes: AttentionSizes) {
+        self.state.attentions.borrow_mut().push(sizes);
         self.state.attention_paths.borrow_mut().push(self.path.clone());
         let mut leads = self.state.attention_inputs.borrow_mut();
         match self.path.rsplit_once('.') {

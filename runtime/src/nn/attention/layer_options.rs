@@ -1,0 +1,47 @@
+//! The settings of one attention, selected from those of its model.
+
+use super::super::Builder;
+use super::options::AttentionOptions;
+
+/// The settings of one attention.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LayerOptions {
+    pub(super) window: Option<usize>,
+    pub(super) soft_cap: Option<f32>,
+    pub(super) scale: Option<f32>,
+}
+
+impl LayerOptions {
+    /// Selects the settings of the attention that `builder` builds. Impossible ones are problems of the model.
+    pub(super) fn of(builder: &Builder<'_>) -> LayerOptions {
+        let AttentionOptions { windows, soft_cap, scale, .. } = builder.attention_options();
+        for window in windows.iter().flatten().filter(|window| **window == 0) {
+            builder.problem(format_args!(
+                "a window of {window} positions shows a query no key: a window of 1 is its own position"
+            ));
+        }
+        for (name, number) in [("soft cap", soft_cap), ("scale", scale)] {
+            if let Some(number) = number.filter(|number| !(number.is_finite() && *number > 0.0)) {
+                builder.problem(format_args!(
+                    "the {name} of its scores is {number}, but must be positive and finite; `None` leaves the scores as they are"
+                ));
+            }
+        }
+        let window = match windows.as_slice() {
+            [] => None,
+            [window] => *window,
+            windows => {
+                let layer = builder.layer_index();
+                if layer.is_none() {
+                    builder.problem(format_args!(
+                        "the sizes have {} windows for the layers of a stack, but this attention is in no `Stack`; give one \
+                         window, or others for this field by `Sizes::with_attention`",
+                        windows.len()
+                    ));
+                }
+                windows[layer.unwrap_or_default() % windows.len()]
+            }
+        };
+        LayerOptions { window, soft_cap: *soft_cap, scale: *scale }
+    }
+}

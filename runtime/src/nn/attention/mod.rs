@@ -1,0 +1,112 @@
+//! Scaled dot-product attention that never stores a sequence-by-sequence matrix: grouped queries, masks, windows, biases of
+//! positions, sinks and cross attention.
+
+mod alibi;
+mod context;
+mod extras;
+mod inputs;
+mod layer_options;
+mod mask;
+mod operands;
+mod operation;
+mod options;
+mod padding;
+mod relative_bias;
+mod score_bias;
+mod sinks;
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::layout::{OnEveryRank, Whole};
+
+use super::builder::AttentionSizes;
+use super::{Build, Builder, Layer, Plain};
+use inputs::AttentionCore;
+use layer_options::LayerOptions;
+
+pub use alibi::Alibi;
+pub use extras::{AttentionExtra, ExtraAfter, SameHeads, SameSequence};
+pub use mask::{AttentionMask, Bidirectional, Causal, MaskBetween};
+pub use operands::{KeysShaped, QueriesKeysValues, QueriesOf, ValuesShaped};
+pub use options::AttentionOptions;
+pub use padding::{Padding, PaddingOf};
+pub use relative_bias::RelativeBias;
+pub use sinks::AttentionSinks;
+
+/// `softmax(q · kᵀ / sqrt(D), mask) · v` for each head; query head `h` reads key-value head `h * K / H`
+/// (grouped-query attention, Ainslie et al., 2023). Computed tile by tile with an online softmax (Dao, 2023).
+///
+/// The input is `(q, k, v)`, shaped `[batch, sequence, H, D]`, `[batch, keys, K, D]` and `[batch, keys, K, V]`; the result is
+/// `[batch, sequence, H, V]`. The sequences must be whole on each rank.
+///
+/// - **Heads** `H` and `K` are both whole, or both split over one axis. With split `H`, keys and values may be whole too, as
+///   when `K` is less than the degree of the axis: each rank reads the key-value heads of its query heads, and the
+///   gradients of keys and values are summed over the axis.
+/// - **Mask** `M` is [`Causal`](crate::nn::Causal) or [`Bidirectional`](crate::nn::Bidirectional). Cross attention is
+///   bidirectional: its keys and values are tensors over another dim, or the same.
+/// - **Values** may have heads of another width `V`, as in multi-head latent attention (DeepSeek-AI, 2024).
+/// - **Windows**, soft cap and scale are numbers, and come from [`Sizes::attention`](crate::nn::Sizes::attention).
+/// - **Optional operands** are a fourth element of the input, one of these or a tuple of them in this order: the keys that
+///   samples have ([`Padding`](crate::nn::Padding)); a bias on the scores by position ([`Alibi`](crate::nn::Alibi) or
+///   [`RelativeBias`](crate::nn::RelativeBias)); [`AttentionSinks`](crate::nn::AttentionSinks):
+///   `core.forward(&(q, k, v, (padding, &self.bias, &self.sinks)))`.
+///
+/// A query that sees no key has the result zero.
+pub struct Attention<H, K, D, M = Causal, V = D, Style = Plain> {
+    core: AttentionCore,
+    kind: PhantomData<(H, K, D, M, V, Style)>,
+}
+
+impl<H, K, D, M, V, Style> Attention<H, K, D, M, V, Style> {
+    /// Computes the attention of `(q, k, v)`, or of `(q, k, v, extras)`.
+    ///
+    /// # Panics
+    /// If sizes of the operands do not fit together, in a message that names the field and the operand.
+    #[track_caller]
+    pub fn forward<T: QueriesKeysValues<H, K, D, M, V, Style>>(&self, qkv: &T) -> T::Out {
+        qkv.attend(&self.core)
+    }
+}
+
+impl<H: Whole, K: Whole, D: Whole, M: AttentionMask, V: Whole> Build for Attention<H, K, D, M, V>
+where
+    H::Home: OnEveryRank<H>,
+    K::Home: OnEveryRank<K>,
+    D::Home: OnEveryRank<D>,
+    V::Home: OnEveryRank<V>,
+{
+    fn build(builder: &mut Builder<'_>) -> Self {
+        let (heads, kv_heads) = (builder.size::<H>(), builder.size::<K>());
+        if heads % kv_heads != 0 {
+            builder.problem(format_args!(
+                "{} = {heads} is not divisible by {} = {kv_heads}: each key-value head serves as many query heads",
+                H::DECLARED_NAME,
+                K::DECLARED_NAME
+            ));
+        }
+        let options = LayerOptions::of(builder);
+        let visible = |window: usize| if M::IS_CAUSAL { window } else { 2 * window - 1 };
+        builder.note_attention(AttentionSizes {
+            heads,
+            head_dim: builder.size::<D>(),
+            value_dim: builder.size::<V>(),
+            window: options.window.filter(|window| *window > 0).map(visible),
+        });
+        let path: Arc<str> = builder.site().field().into();
+        let core = AttentionCore { path, is_causal: M::IS_CAUSAL, options };
+        Attention { core, kind: PhantomData }
+    }
+}
+
+impl<T, H, K, D, M, V, Style> Layer<T> for Attention<H, K, D, M, V, Style>
+where
+    T: QueriesKeysValues<H, K, D, M, V, Style>,
+{
+    type Out = T::Out;
+
+    #[track_caller]
+    fn forward(&self, qkv: &T) -> T::Out {
+        Attention::forward(self, qkv)
+    }
+}

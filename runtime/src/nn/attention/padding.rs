@@ -1,0 +1,184 @@
+//! Padding masks: the keys that each sample has.
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::backend::{Buffer, Category};
+use crate::layout::{Dim, Internal, Seal, Shape};
+use crate::tensor::{Part, PartKind, Rank, SegmentData, Tokens};
+
+use super::extras::{AttentionExtra, Extras, KeysOfQueries};
+
+/// The valid positions of each sample of `S`, which is `(Batch, Seq)`: an optional operand of attention whose keys are shaped
+/// `(Batch, Seq, ..)`. No query attends to keys that are padding.
+///
+/// Queries at positions that are padding attend to the valid keys like others; the loss ignores them
+/// ([`Targets::IGNORED`](crate::tensor::Tokens::IGNORED)).
+pub struct Padding<S: PaddedShape> {
+    starts: Tokens<S::Rows>,
+    ends: Tokens<S::Rows>,
+    /// Key ranges of the last number of queries, which are the same for all layers.
+    ranges: Rc<RefCell<Option<QueryRanges>>>,
+    shape: PhantomData<S>,
+}
+
+/// The range of keys of each of `queries` queries of a sample: its beginnings and ends, u32 `[batch, queries]`.
+struct QueryRanges {
+    queries: usize,
+    ranges: [Arc<Buffer>; 2],
+}
+
+/// A shape with padding: samples and a sequence, `(Batch, Seq)`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a shape of samples with padding",
+    label = "padding is that of `(Batch, Seq)`, a dim of samples and a sequence"
+)]
+pub trait PaddedShape: 'static {
+    /// The shape of one number per sample.
+    type Rows: Shape;
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
+impl<B: Dim, T: Dim> PaddedShape for (B, T)
+where
+    (B,): Shape,
+{
+    type Rows = (B,);
+    const SEAL: Seal = Seal::new();
+}
+
+impl<S: PaddedShape> Padding<S> {
+    /// Creates the padding of this rank's samples: `valid` holds the range of valid positions of each of them. `batch` is the
+    /// **global** number of samples.
+    ///
+    /// # Panics
+    /// If `valid` has another length than this rank's share of `batch`, or a range ends before it begins.
+    #[track_caller]
+    pub fn from_block(rank: &Rank, batch: usize, valid: &[Range<usize>]) -> Padding<S> {
+        Padding::of_ends(valid, |ends| Tokens::from_block(rank, &[batch], ends))
+    }
+
+    /// Creates the padding of a micro-batch: `valid` holds the ranges of some of this rank's samples, from its sample `first`
+    /// on, as [`Tokens::from_rows`] does.
+    ///
+    /// # Panics
+    /// If there are more ranges than samples after `first`, or a range ends before it begins.
+    #[track_caller]
+    pub fn from_rows(
+        rank: &Rank,
+        batch: usize,
+        first: usize,
+        valid: &[Range<usize>],
+    ) -> Padding<S> {
+        Padding::of_ends(valid, |ends| Tokens::from_rows(rank, &[batch], first, ends))
+    }
+
+    #[track_caller]
+    fn of_ends(valid: &[Range<usize>], create: impl Fn(&[u32]) -> Tokens<S::Rows>) -> Padding<S> {
+        if let Some(range) = valid.iter().find(|range| range.end < range.start) {
+            panic!("valid positions {range:?} end before they begin");
+        }
+        let place = |place: usize| u32::try_from(place).expect("positions are less than 2^32");
+        let starts: Vec<u32> = valid.iter().map(|range| place(range.start)).collect();
+        let ends: Vec<u32> = valid.iter().map(|range| place(range.end)).collect();
+        Padding::of_tokens(create(&starts), create(&ends))
+    }
+
+    fn of_tokens(starts: Tokens<S::Rows>, ends: Tokens<S::Rows>) -> Padding<S> {
+        Padding { starts, ends, ranges: Rc::default(), shape: PhantomData }
+    }
+
+    /// Returns the range of keys of each of `queries` queries of a sample.
+    fn ranges(&self, rank: &Rank, queries: usize) -> [Arc<Buffer>; 2] {
+        let mut known = self.ranges.borrow_mut();
+        if let Some(known) = known.as_ref().filter(|known| known.queries == queries) {
+            return known.ranges.clone();
+        }
+        let ranges = [&self.starts, &self.ends].map(|places| {
+            let places = places.on_host().iter().flat_map(|place| (0..queries).map(|_| *place));
+            let places: Vec<u32> = places.collect();
+            Arc::new(rank.allocator().copy_of(&places, Category::Activations))
+        });
+        *known = Some(QueryRanges { queries, ranges: ranges.clone() });
+        ranges
+    }
+
+    /// Checks that the samples are those of the keys, and that their valid positions are keys.
+    #[track_caller]
+    fn check_samples(&self, extras: &Extras<'_>) {
+        let (samples, keys) = (self.starts.local_extents()[0], extras.keys[0]);
+        assert!(
+            samples == keys,
+            "`{}`: the padding is that of {} samples, {} of them here from {} on, but the keys have {}, {} of them here from {} \
+             on",
+            extras.path,
+            samples.global,
+            samples.local,
+            samples.offset,
+            keys.global,
+            keys.local,
+            keys.offset
+        );
+        let positions = extras.keys[1].local;
+        let longest = self.ends.on_host().iter().max().map_or(0, |end| *end as usize);
+        assert!(
+            longest <= positions,
+            "`{}`: valid positions of the padding end at {longest}, but the keys have {positions} positions",
+            extras.path
+        );
+    }
+}
+
+impl<S: PaddedShape> Clone for Padding<S> {
+    fn clone(&self) -> Self {
+        let ranges = Rc::clone(&self.ranges);
+        Padding { ranges, ..Padding::of_tokens(self.starts.clone(), self.ends.clone()) }
+    }
+}
+
+/// Shapes of padding of keys shaped `(B, T, ..)`.
+#[diagnostic::on_unimplemented(
+    message = "the padding is that of `{Self}`, but the keys are those of `({B}, {T})`",
+    label = "mismatched padding (the fourth element)",
+    note = "padding hides keys: in cross attention it is that of the keys' sequence"
+)]
+pub trait PaddingOf<B, T> {}
+
+impl<B, T> PaddingOf<B, T> for (B, T) {}
+
+impl<P, Q, B, T, H, D> AttentionExtra<Q, (B, T, H, D)> for Padding<P>
+where
+    P: PaddedShape + PaddingOf<B, T>,
+{
+    type First = KeysOfQueries;
+    type Last = KeysOfQueries;
+    const SEAL: Seal = Seal::new();
+
+    #[track_caller]
+    fn add_to<'a>(&'a self, extras: &mut Extras<'a>) {
+        extras.rank.check_same(self.starts.rank());
+        self.check_samples(extras);
+        extras.ranges = Some(self.ranges(extras.rank, extras.queries[1].local));
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<S: PaddedShape> SegmentData for Padding<S> {
+    fn kinds(kinds: &mut Vec<PartKind>, _: Internal) {
+        <(Tokens<S::Rows>, Tokens<S::Rows>)>::kinds(kinds, Internal::new());
+    }
+
+    fn parts(&self, parts: &mut Vec<Part>, _: Internal) {
+        self.starts.parts(parts, Internal::new());
+        self.ends.parts(parts, Internal::new());
+    }
+
+    fn from_parts(next: &mut dyn FnMut() -> Part, _: Internal) -> Padding<S> {
+        let (starts, ends) = SegmentData::from_parts(next, Internal::new());
+        Padding::of_tokens(starts, ends)
+    }
+}
