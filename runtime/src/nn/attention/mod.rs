@@ -2,6 +2,7 @@
 //! positions, sinks and cross attention.
 
 mod alibi;
+mod context;
 mod extras;
 mod inputs;
 mod layer_options;

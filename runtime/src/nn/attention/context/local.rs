@@ -1,0 +1,260 @@
+//! Attention of the queries of one rank over the keys of one source, block by block.
+
+use crate::backend::{
+    AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, Buffer, Category, DType, KeyRanges,
+    MergeAttentionArgs, SequenceLayout, View, ViewMut,
+};
+use crate::tensor::{Extent, Rank};
+
+use super::blocks::{AttentionBlock, visible_blocks};
+use super::documents::{DocumentStarts, VisiblePositions};
+
+/// The queries of one rank, or of the heads that it has of the queries of several ranks.
+pub(super) struct LocalAttention<'a> {
+    rank: &'a Rank,
+    /// Sizes, with dense layouts of the queries, and the band of positions in the whole sequence. The layout of keys is
+    /// that of each source.
+    shape: AttentionShape,
+    /// Positions of the queries in the whole sequence.
+    queries: Extent,
+    /// The positions that each query sees, if that depends on documents.
+    visible: Option<VisiblePositions>,
+}
+
+/// Keys and values, dense: `[batch, positions, kv_heads, ..]`.
+#[derive(Clone, Copy)]
+pub(super) struct KeySource<'a> {
+    /// Their positions in the whole sequence.
+    pub positions: Extent,
+    pub k: View<'a>,
+    pub v: View<'a>,
+}
+
+/// What a backward reads of its forward, and the gradient of the output.
+#[derive(Clone, Copy)]
+pub(super) struct OutputGradient<'a> {
+    pub q: View<'a>,
+    /// Output over all keys.
+    pub out: View<'a>,
+    /// Log-sum-exp over all keys.
+    pub lse: View<'a>,
+    pub dout: View<'a>,
+}
+
+/// A kernel call: a block, and the keys that each query sees in it, if the band does not tell.
+struct BlockCall {
+    block: AttentionBlock,
+    ranges: Option<[Buffer; 2]>,
+}
+
+impl BlockCall {
+    fn ranges(&self) -> Option<KeyRanges<'_>> {
+        let [first, end] = self.ranges.as_ref()?;
+        Some(KeyRanges { first: first.view(), end: end.view() })
+    }
+}
+
+impl<'a> LocalAttention<'a> {
+    /// Creates the attention of `queries`, of which each sees the positions of its document in the band.
+    pub fn new(
+        rank: &'a Rank,
+        shape: AttentionShape,
+        queries: Extent,
+        documents: Option<DocumentStarts<'_>>,
+    ) -> LocalAttention<'a> {
+        let AttentionShape { batch, band, .. } = shape;
+        let find = |documents| VisiblePositions::new(batch, &queries, &documents, band);
+        let shape = AttentionShape { queries: SequenceLayout::dense(queries.local), ..shape };
+        LocalAttention { rank, shape, queries, visible: documents.map(find) }
+    }
+
+    /// Elements of the output.
+    pub fn out_len(&self) -> usize {
+        let AttentionShape { batch, queries, heads, value_dim, .. } = self.shape;
+        batch * queries.len * heads * value_dim
+    }
+
+    /// Number of log-sum-exps.
+    pub fn lse_len(&self) -> usize {
+        let AttentionShape { batch, queries, heads, .. } = self.shape;
+        batch * queries.len * heads
+    }
+
+    /// Computes the attention over a source that has all keys which the queries see. Both results are written.
+    pub fn attend_all(&self, q: View, source: &KeySource, mut out: ViewMut, mut lse: ViewMut) {
+        for call in self.calls(&source.positions) {
+            self.attend_block(&call, q, source, out.reborrow(), lse.reborrow());
+        }
+    }
+
+    /// Computes the attention over a source, and merges it into `merged`.
+    pub fn attend(&self, q: View, source: &KeySource, merged: &mut MergedAttention) {
+        let calls = self.calls(&source.positions);
+        if merged.is_empty {
+            merged.is_empty = false;
+            if let [call] = &calls[..]
+                && call.block.queries == (0..self.queries.local)
+            {
+                let (out, lse) = (merged.out.view_mut(), merged.lse.view_mut());
+                return self.attend_block(call, q, source, out, lse);
+            }
+            merged.clear(self.rank.backend());
+        }
+        for call in calls {
+            let (out, lse) = merged.of_block.get_or_insert_with(|| {
+                let scratch = |len| self.rank.scratch(DType::F32, len);
+                (scratch(self.out_len()), scratch(self.lse_len()))
+            });
+            self.attend_block(&call, q, source, out.view_mut(), lse.view_mut());
+            let shape = self.block_shape(&call.block, &source.positions);
+            let (row, start) = (self.out_row(), call.block.queries.start);
+            self.rank.backend().merge_attention(
+                &shape,
+                MergeAttentionArgs {
+                    out: from(out.view(), start * row),
+                    lse: from(lse.view(), start),
+                    sum: from_mut(merged.out.view_mut(), start * row),
+                    sum_lse: from_mut(merged.lse.view_mut(), start),
+                },
+            );
+        }
+    }
+
+    /// Adds the gradients that come from the pairs of the queries and a source, or writes them if one call computes all of
+    /// them and `accumulate` is false.
+    ///
+    /// # Panics
+    /// If several calls would write the same gradients: a bug of the caller.
+    pub fn backward(
+        &self,
+        of: &OutputGradient,
+        source: &KeySource,
+        accumulate: bool,
+        [mut dq, mut dk, mut dv]: [ViewMut; 3],
+    ) {
+        let calls = self.calls(&source.positions);
+        assert!(accumulate || calls.len() == 1, "gradients of several blocks are added");
+        for call in calls {
+            let AttentionBlock { queries, keys, .. } = &call.block;
+            let (q_at, out_at) = (queries.start * self.q_row(), queries.start * self.out_row());
+            let (k_at, v_at) = (keys.start * self.k_row(), keys.start * self.v_row());
+            self.rank.backend().attention_backward(
+                &self.block_shape(&call.block, &source.positions),
+                AttentionBackwardArgs {
+                    q: from(of.q, q_at),
+                    k: from(source.k, k_at),
+                    v: from(source.v, v_at),
+                    ranges: call.ranges(),
+                    bias: None,
+                    sinks: None,
+                    out: from(of.out, out_at),
+                    lse: from(of.lse, queries.start),
+                    dout: from(of.dout, out_at),
+                    accumulate,
+                    dq: from_mut(dq.reborrow(), q_at),
+                    dk: from_mut(dk.reborrow(), k_at),
+                    dv: from_mut(dv.reborrow(), v_at),
+                    dbias: None,
+                    dsinks: None,
+                },
+            );
+        }
+    }
+
+    fn attend_block(
+        &self,
+        call: &BlockCall,
+        q: View,
+        source: &KeySource,
+        out: ViewMut,
+        lse: ViewMut,
+    ) {
+        let AttentionBlock { queries, keys, .. } = &call.block;
+        self.rank.backend().attention(
+            &self.block_shape(&call.block, &source.positions),
+            AttentionArgs {
+                q: from(q, queries.start * self.q_row()),
+                k: from(source.k, keys.start * self.k_row()),
+                v: from(source.v, keys.start * self.v_row()),
+                ranges: call.ranges(),
+                bias: None,
+                sinks: None,
+                out: from_mut(out, queries.start * self.out_row()),
+                lse: from_mut(lse, queries.start),
+            },
+        );
+    }
+
+    /// Returns the calls that compute all visible pairs of the queries and keys at `keys`.
+    fn calls(&self, keys: &Extent) -> Vec<BlockCall> {
+        let Some(visible) = &self.visible else {
+            let blocks = visible_blocks(&self.queries, keys, self.shape.band);
+            return blocks.into_iter().map(|block| BlockCall { block, ranges: None }).collect();
+        };
+        // The ranges of queries that see none of the keys are empty.
+        let upload = |values: Vec<u32>| {
+            let allocator = self.rank.allocator();
+            allocator.copy_of(&values, Category::Workspace)
+        };
+        let ranges = Some(visible.key_ranges(keys).map(upload));
+        vec![BlockCall { block: AttentionBlock::all(&self.queries, keys), ranges }]
+    }
+
+    fn block_shape(&self, block: &AttentionBlock, keys: &Extent) -> AttentionShape {
+        AttentionShape {
+            queries: SequenceLayout { len: block.queries.len(), pitch: self.queries.local },
+            keys: SequenceLayout { len: block.keys.len(), pitch: keys.local },
+            band: block.band,
+            ..self.shape
+        }
+    }
+
+    /// Elements of the queries, keys, values and output of one position.
+    fn q_row(&self) -> usize {
+        self.shape.heads * self.shape.head_dim
+    }
+
+    fn k_row(&self) -> usize {
+        self.shape.kv_heads * self.shape.head_dim
+    }
+
+    fn v_row(&self) -> usize {
+        self.shape.kv_heads * self.shape.value_dim
+    }
+
+    fn out_row(&self) -> usize {
+        self.shape.heads * self.shape.value_dim
+    }
+}
+
+/// Attention over the keys of several sources, in f32.
+pub(super) struct MergedAttention {
+    pub out: Buffer,
+    pub lse: Buffer,
+    /// True until the first source is merged; the contents are unspecified until then.
+    is_empty: bool,
+    /// Results of one block, before they are merged.
+    of_block: Option<(Buffer, Buffer)>,
+}
+
+impl MergedAttention {
+    /// Creates the attention of `local`'s queries over no keys.
+    pub fn new(local: &LocalAttention<'_>) -> MergedAttention {
+        let [out, lse] = [local.out_len(), local.lse_len()].map(|len| local.rank.stats(len));
+        MergedAttention { out, lse, is_empty: true, of_block: None }
+    }
+
+    fn clear(&mut self, backend: &dyn Backend) {
+        backend.fill(self.out.view_mut(), 0.0);
+        backend.fill(self.lse.view_mut(), f32::NEG_INFINITY);
+    }
+}
+
+fn from(view: View<'_>, start: usize) -> View<'_> {
+    view.slice(start..view.len())
+}
+
+fn from_mut(view: ViewMut<'_>, start: usize) -> ViewMut<'_> {
+    let len = view.len();
+    view.into_slice(start..len)
+}

@@ -1,0 +1,23 @@
+//! Context parallelism: attention over a sequence that is distributed over ranks.
+//!
+//! A rank holds two chunks of the sequence, an early and a late one (zig-zag order), so that causal attention is equal work
+//! for all ranks. Four styles compute the same attention:
+//!
+//! | style | sent | ranks |
+//! |---|---|---|
+//! | ring | keys and values, one hop at a time behind the attention to those of the hop before | any number |
+//! | gather | keys and values of all ranks at once | any number |
+//! | ulysses | queries, keys, values and outputs, for whole sequences of some heads | a divisor of the query heads |
+//! | hybrid | ulysses among neighbors, ring among ranks with the same heads | any with such a divisor |
+
+mod blocks;
+mod call;
+mod documents;
+mod gather;
+mod heads;
+mod local;
+mod order;
+mod ring;
+#[cfg(test)]
+mod tests;
+mod ulysses;

@@ -1,0 +1,263 @@
+//! A case of context-parallel attention: its operands, its results in f64, and its results on ranks.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::backend::cpu::CpuBackend;
+use crate::backend::{AttentionShape, Band, Buffer, Category, DType};
+use crate::comm::{CommError, RankComms, Site, launch};
+use crate::layout::{AxisId, AxisSet};
+use crate::tensor::{Extent, Rank, Settings};
+
+use super::super::call::ContextCall;
+use super::super::documents::DocumentStarts;
+use super::super::gather::KeyGather;
+use super::super::local::OutputGradient;
+use super::super::ring::Ring;
+use super::super::ulysses::{ExchangedAttention, Ulysses};
+
+/// How ranks compute attention.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Style {
+    Ring,
+    Gather,
+    /// Exchange of heads among so many ranks: Ulysses if it is all of them, else with a ring of the others.
+    Exchange(usize),
+}
+
+#[derive(Debug, Clone)]
+pub struct Case {
+    pub seq: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub value_dim: usize,
+    pub band: Band,
+    /// Lengths of the documents of each sample.
+    pub documents: Option<[Vec<usize>; BATCH]>,
+}
+
+pub const BATCH: usize = 2;
+
+/// Arrays in the order of positions: queries, keys, values and the gradient of the output; or the output and the gradients
+/// of queries, keys and values.
+pub type Arrays = [Vec<f32>; 4];
+
+impl Case {
+    /// Creates causal attention.
+    pub fn causal(seq: usize, heads: usize, kv_heads: usize) -> Case {
+        let (head_dim, value_dim, band) = (8, 8, Band::CAUSAL);
+        Case { seq, heads, kv_heads, head_dim, value_dim, band, documents: None }
+    }
+
+    /// Elements of one position of queries, keys, values and the output.
+    pub fn rows(&self) -> [usize; 4] {
+        [
+            self.heads * self.head_dim,
+            self.kv_heads * self.head_dim,
+            self.kv_heads * self.value_dim,
+            self.heads * self.value_dim,
+        ]
+    }
+
+    pub fn shape(&self, positions: usize) -> AttentionShape {
+        let sizes = [self.heads, self.kv_heads, self.head_dim];
+        let shape = AttentionShape::new(BATCH, positions, sizes, self.band);
+        AttentionShape { value_dim: self.value_dim, ..shape }
+    }
+
+    pub fn operands(&self) -> Arrays {
+        let mut state = 0x2545_f491_4f6c_dd1d_u64;
+        let mut next = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 40) as f32 / (1 << 24) as f32 * 2.0 - 1.0
+        };
+        self.rows().map(|row| (0..BATCH * self.seq * row).map(|_| next()).collect())
+    }
+
+    /// Of each position of each sample, the position at which its document begins.
+    pub fn starts(&self) -> Option<Vec<u32>> {
+        let documents = self.documents.as_ref()?;
+        let mut starts = Vec::new();
+        for lengths in documents {
+            let mut start = 0;
+            for &length in lengths {
+                starts.extend(vec![start as u32; length]);
+                start += length;
+            }
+            assert_eq!(start, self.seq, "documents fill a sample");
+        }
+        Some(starts)
+    }
+
+    /// Computes the results in f64, pair by pair.
+    pub fn reference(&self) -> [Vec<f64>; 4] {
+        let [q, k, v, dout] = self.operands().map(|x| x.into_iter().map(f64::from).collect());
+        let (q, k, v, dout): (Vec<f64>, Vec<f64>, Vec<f64>, Vec<f64>) = (q, k, v, dout);
+        let [q_row, k_row, v_row, out_row] = self.rows();
+        let starts = self.starts();
+        let mut out = vec![0.0; dout.len()];
+        let [mut dq, mut dk, mut dv] = [&q, &k, &v].map(|x| vec![0.0; x.len()]);
+        let scale = f64::from(self.shape(self.seq).scale);
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let add = |a: &mut [f64], factor: f64, b: &[f64]| {
+            a.iter_mut().zip(b).for_each(|(a, b)| *a += factor * b);
+        };
+        for (sample, head) in (0..BATCH).flat_map(|s| (0..self.heads).map(move |h| (s, h))) {
+            let kv_head = head * self.kv_heads / self.heads;
+            let at = |position: usize, row: usize, head: usize, dim: usize| -> Range<usize> {
+                let start = (sample * self.seq + position) * row + head * dim;
+                start..start + dim
+            };
+            for query in 0..self.seq {
+                let start = starts.as_ref().map(|starts| &starts[sample * self.seq..][..self.seq]);
+                let sees = |key: &usize| {
+                    start.is_none_or(|start| start[*key] == start[query])
+                        && self.band.before.is_none_or(|before| key + before >= query)
+                        && self.band.after.is_none_or(|after| *key <= query + after)
+                };
+                let keys: Vec<usize> = (0..self.seq).filter(sees).collect();
+                let query_at = at(query, q_row, head, self.head_dim);
+                let out_at = at(query, out_row, head, self.value_dim);
+                let key_at = |key: usize| at(key, k_row, kv_head, self.head_dim);
+                let value_at = |key: usize| at(key, v_row, kv_head, self.value_dim);
+                let exps: Vec<f64> = keys
+                    .iter()
+                    .map(|key| (scale * dot(&q[query_at.clone()], &k[key_at(*key)])).exp())
+                    .collect();
+                let sum: f64 = exps.iter().sum();
+                for (key, exp) in keys.iter().zip(&exps) {
+                    add(&mut out[out_at.clone()], exp / sum, &v[value_at(*key)]);
+                }
+                let dout = &dout[out_at.clone()];
+                let delta = dot(dout, &out[out_at]);
+                for (key, exp) in keys.iter().zip(&exps) {
+                    let weight = exp / sum;
+                    let dscore = weight * (dot(dout, &v[value_at(*key)]) - delta) * scale;
+                    add(&mut dv[value_at(*key)], weight, dout);
+                    add(&mut dq[query_at.clone()], dscore, &k[key_at(*key)]);
+                    add(&mut dk[key_at(*key)], dscore, &q[query_at.clone()]);
+                }
+            }
+        }
+        [out, dq, dk, dv]
+    }
+
+    /// Computes the results on `ranks` ranks.
+    pub fn on_ranks(&self, ranks: usize, style: Style) -> RankResults {
+        self.on_ranks_with(ranks, style, DType::F32, |comms| comms)
+    }
+
+    /// Computes the results on `ranks` ranks with communicators that `change` has changed.
+    pub fn on_ranks_with(
+        &self,
+        ranks: usize,
+        style: Style,
+        dtype: DType,
+        change: impl Fn(RankComms) -> RankComms + Sync,
+    ) -> RankResults {
+        let mesh = format!("cp={ranks}").parse().unwrap();
+        let operands = self.operands();
+        let starts = self.starts();
+        let of_ranks = launch(&mesh, |comms| {
+            let backend = Box::new(CpuBackend::new(1).unwrap());
+            let settings = Settings { compute: dtype, ..Settings::new(0) };
+            let rank = Rank::with_settings(change(comms), backend, settings);
+            let group = rank.process_group(AxisSet::of(AxisId::Cp));
+            let site = Site::new("attn.core");
+            let call = ContextCall {
+                rank: &rank,
+                group: &group,
+                site: &site,
+                shape: self.shape(self.seq / ranks),
+                seq: self.seq,
+                documents: starts.as_ref().map(|starts| DocumentStarts::new(starts, self.seq)),
+            };
+            Ok::<_, CommError>(self.on_rank(&call, style, &operands))
+        });
+        let of_ranks = of_ranks.unwrap_or_else(|error| panic!("{style:?} {self:?}: {error}"));
+        let mut all = RankResults { arrays: Default::default(), bytes: Vec::new() };
+        let [q_row, k_row, v_row, out_row] = self.rows();
+        for (index, (row, array)) in
+            [out_row, q_row, k_row, v_row].into_iter().zip(&mut all.arrays).enumerate()
+        {
+            array.resize(BATCH * self.seq * row, f32::NAN);
+            for (rank, (of_rank, _)) in of_ranks.iter().enumerate() {
+                for (at, own) in self.places(rank, ranks, row).zip(of_rank[index].chunks(row)) {
+                    array[at].copy_from_slice(own);
+                }
+            }
+        }
+        all.bytes = of_ranks.into_iter().map(|(_, bytes)| bytes).collect();
+        all
+    }
+
+    /// Computes the results of one rank, and the bytes that it has sent in forward and in backward.
+    fn on_rank(&self, call: &ContextCall<'_>, style: Style, operands: &Arrays) -> (Arrays, [u64; 2]) {
+        let ContextCall { rank, group, .. } = *call;
+        let part = |(data, row): (&Vec<f32>, usize)| -> Buffer {
+            let places = self.places(group.rank(), group.size(), row);
+            let own: Vec<f32> = places.flat_map(|at| data[at].iter().copied()).collect();
+            let own = rank.allocator().copy_of(&own, Category::Activations);
+            call.narrow(own.view())
+        };
+        let mut parts = operands.iter().zip(self.rows()).map(part);
+        let [q, k, v, dout] = [(); 4].map(|()| parts.next().unwrap());
+        let forward_bytes;
+        let (out, gradients) = match style {
+            Style::Exchange(size) => {
+                let ulysses = Ulysses::new(call, size);
+                let (out, of) = ulysses.forward(q.view(), k.view(), v.view());
+                forward_bytes = group.comm_bytes();
+                let ExchangedAttention { q, k, v, out: exchanged, lse } = of;
+                let [q, k, v, exchanged, lse] = [q, k, v, exchanged, lse].map(Arc::new);
+                let of = ExchangedAttention { q, k, v, out: exchanged, lse };
+                (out, ulysses.backward(&of, dout.view()))
+            }
+            Style::Ring | Style::Gather => {
+                let (ring, gather) = (Ring::new(call, 1), KeyGather::new(call));
+                let (out, lse) = match style {
+                    Style::Ring => ring.forward(q.view(), k.view(), v.view()),
+                    _ => gather.forward(q.view(), k.view(), v.view()),
+                };
+                forward_bytes = group.comm_bytes();
+                let (lse, dout) = (lse.view(), dout.view());
+                let of = OutputGradient { q: q.view(), out: out.view(), lse, dout };
+                let gradients = match style {
+                    Style::Ring => ring.backward(&of, k.view(), v.view()),
+                    _ => gather.backward(&of, k.view(), v.view()),
+                };
+                (out, gradients)
+            }
+        };
+        let [dq, dk, dv] = gradients;
+        let results = [out, dq, dk, dv].map(|data| rank.read(data.view()));
+        (results, [forward_bytes, group.comm_bytes() - forward_bytes])
+    }
+
+    /// Returns the elements of each position of a rank in arrays of all positions, in local order.
+    fn places(
+        &self,
+        rank: usize,
+        ranks: usize,
+        row: usize,
+    ) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (extent, seq) = (Extent::zig_zag(self.seq, rank, ranks), self.seq);
+        let places = move |sample: usize| extent.positions().map(move |at| sample * seq + at);
+        (0..BATCH).flat_map(places).map(move |at| at * row..(at + 1) * row)
+    }
+}
+
+pub struct RankResults {
+    /// The output and the gradients of queries, keys and values.
+    pub arrays: Arrays,
+    /// Bytes that each rank has sent in forward and in backward.
+    pub bytes: Vec<[u64; 2]>,
+}
+
+/// Returns the largest difference, NaN if there is one.
+pub fn largest_difference(a: &[f32], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let differences = a.iter().zip(b).map(|(a, b)| (f64::from(*a) - b).abs());
+    differences.fold(0.0, |largest, x| if x.is_nan() || x > largest { x } else { largest })
+}
