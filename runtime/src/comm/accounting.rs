@@ -16,7 +16,7 @@ use super::timeline::{DeviceSpan, SpanCounter};
 
 /// Counters and trace lanes of one group member.
 pub(super) struct Accounting {
-    counters: Counters,
+    counters: Arc<Counters>,
     pub clock: Arc<ExposedClock>,
     /// Lanes of blocking and of asynchronous collectives, which overlap.
     blocking_lane: Lane,
@@ -44,7 +44,7 @@ impl TransferStart {
 impl Accounting {
     /// Creates accounting without a trace.
     pub fn new(clock: Arc<ExposedClock>) -> Accounting {
-        let counters = Counters::default();
+        let counters = Arc::default();
         let [blocking_lane, async_lane, message_lane] = [const { Lane::off() }; 3];
         Accounting { counters, clock, blocking_lane, async_lane, message_lane }
     }
@@ -100,7 +100,7 @@ impl Accounting {
     }
 
     /// Closes the span of `call`.
-    pub fn close_span(self: &Arc<Self>, span: Option<DeviceSpan>, call: &Call) {
+    pub fn close_span(&self, span: Option<DeviceSpan>, call: &Call) {
         let Some(span) = span else { return };
         let lane = match (&call.op, axes_name(call.axes)) {
             _ if span.is_on_compute_stream() => "device compute".to_owned(),
@@ -114,33 +114,23 @@ impl Accounting {
             (_, axes) => format!("device comm {axes}"),
         };
         let counter = if span.is_on_compute_stream() {
-            SpanCounter::TransferAndExposed(Arc::clone(self))
+            SpanCounter::TransferAndExposed(Arc::clone(&self.counters))
         } else {
-            SpanCounter::Transfer(Arc::clone(self))
+            SpanCounter::Transfer(Arc::clone(&self.counters))
         };
         span.close_on(lane, span_name(call).into(), "comm", span_args(call), Some(counter));
     }
 
     /// Runs `wait`, which makes the compute stream wait for the call of `site`, inside a span of that stream.
-    pub fn compute_waits<T>(self: &Arc<Self>, site: &Site, wait: impl FnOnce() -> T) -> T {
+    pub fn compute_waits<T>(&self, site: &Site, wait: impl FnOnce() -> T) -> T {
         let span = self.open_span(StreamKind::Compute);
         let result = wait();
         if let Some(span) = span {
             let name = ("wait:", site.shared_field()).into();
-            let counter = Some(SpanCounter::Exposed(Arc::clone(self)));
+            let counter = Some(SpanCounter::Exposed(Arc::clone(&self.counters)));
             span.close_on("device compute".to_owned(), name, "wait", Vec::new(), counter);
         }
         result
-    }
-
-    /// Counts a transfer by the clock of the device.
-    pub fn add_device_transfer(&self, time: Duration) {
-        self.counters.transfer.add(time);
-    }
-
-    /// Counts exposed time of the compute stream by the clock of the device.
-    pub fn add_device_exposed(&self, time: Duration) {
-        self.counters.exposed.add(time);
     }
 
     /// Counts and draws the transfer of `call`, which this member has completed.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::layout::AxisSet;
 
 use super::accounting::Accounting;
+use super::call::Peer;
 
 /// One rank's membership in a process group.
 pub struct GroupMember {
@@ -12,15 +13,6 @@ pub struct GroupMember {
     world_ranks: Box<[usize]>,
     group_rank: usize,
     pub(super) accounting: Arc<Accounting>,
-}
-
-/// A rank by its two numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer {
-    /// Index in the process group.
-    pub group_rank: usize,
-    /// Rank in the mesh.
-    pub world_rank: usize,
 }
 
 impl GroupMember {

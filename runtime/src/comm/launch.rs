@@ -4,35 +4,15 @@ use std::any::Any;
 use std::fmt::{Debug, Display};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::time::Duration;
 
 use crate::backend::{DeviceFailure, OutOfMemory};
 use crate::mesh::MeshShape;
-use crate::trace::Tracer;
 
 use super::panics;
 use super::rank_table::name_ranks;
 use super::sync::DeadlockDetector;
 use super::world::World;
-use super::{CommError, CommFailure, RankComms, RankExit};
-
-/// Settings of [`launch_with`].
-#[derive(Debug, Clone)]
-pub struct LaunchOptions {
-    /// Time after which a collective that waits for other members fails. Default: 10 minutes.
-    pub timeout: Duration,
-    /// Stack size of each rank's thread in bytes. Default: 16 MiB, of which untouched pages cost nothing.
-    pub stack_size: usize,
-    /// Tracer of the ranks' work and collectives. Default: none.
-    pub tracer: Option<Arc<Tracer>>,
-}
-
-impl Default for LaunchOptions {
-    fn default() -> Self {
-        LaunchOptions { timeout: Duration::from_secs(600), stack_size: 16 << 20, tracer: None }
-    }
-}
+use super::{CommError, CommFailure, LaunchOptions, RankComms, RankExit};
 
 /// Runs `body` once per rank of `shape`, each on a thread, and returns the results in the order of ranks.
 ///
@@ -86,7 +66,7 @@ fn run_ranks<T: Send, E: Display + Send>(
     let world = World::new(*shape, options);
     let run_rank = |rank: usize| {
         DeadlockDetector::register_thread();
-        let comms = world.comms(rank);
+        let comms = RankComms::new(&world, rank);
         let outcome = panics::capture_panics(|| catch_unwind(AssertUnwindSafe(|| body(comms))));
         let outcome = match outcome {
             Ok(result) => result.map_err(FailureCause::Error),

@@ -31,6 +31,7 @@ mod exposed_time;
 mod group_member;
 mod in_use;
 mod launch;
+mod launch_options;
 mod local;
 mod message_id;
 #[cfg(feature = "cuda")]
@@ -49,15 +50,14 @@ mod world;
 
 pub use crate::backend::ReduceOp;
 pub use blocks::Blocks;
-pub use call::{Call, CommOp};
+pub use call::{Call, CommOp, Peer};
 pub use communicator::Communicator;
 pub use completion::{Completion, Promise};
 pub use engine::{Engine, ProcessGroup};
 pub use error::{CommError, CommFailure, RankExit};
-pub use group_member::{GroupMember, Peer};
-pub use launch::{
-    FailureCause, LaunchError, LaunchOptions, RankFailure, launch, launch_rank, launch_with,
-};
+pub use group_member::GroupMember;
+pub use launch::{FailureCause, LaunchError, RankFailure, launch, launch_rank, launch_with};
+pub use launch_options::LaunchOptions;
 pub use message_id::MessageId;
 pub use operands::Operands;
 pub use peers::Peers;

@@ -27,21 +27,22 @@ pub struct RankComms {
 }
 
 impl RankComms {
-    /// Creates the communicators of `rank` over `engine`.
-    pub(super) fn new(world: Arc<World>, rank: usize, engine: Arc<dyn Engine>) -> RankComms {
-        let coordinates = world.shape().coordinates(rank);
+    /// Creates the communicators of `rank` over the engine `local`.
+    pub(super) fn new(world: &Arc<World>, rank: usize) -> RankComms {
+        let (world, coordinates) = (Arc::clone(world), world.shape().coordinates(rank));
+        let engine = world.local_engine(rank);
         RankComms { world, rank, coordinates, engine, groups: Mutex::default() }
     }
 
     /// Creates the communicators of a rank that was not started by [`launch`](super::launch), over `engine`.
     pub fn with_engine(shape: MeshShape, rank: usize, engine: Arc<dyn Engine>) -> RankComms {
-        World::new(shape, &LaunchOptions::default()).comms(rank).over(engine)
+        RankComms::new(&World::new(shape, &LaunchOptions::default()), rank).over(engine)
     }
 
     /// Creates the last rank of a mesh without running ranks, for a dry run: of dims that do not divide evenly, it has the
     /// largest part. Its collectives would wait for the other ranks forever.
     pub(crate) fn unattended(shape: MeshShape) -> RankComms {
-        World::new(shape, &LaunchOptions::default()).comms(shape.world_size() - 1)
+        RankComms::new(&World::new(shape, &LaunchOptions::default()), shape.world_size() - 1)
     }
 
     /// Replaces the engine of this rank. The failure of the rank is still reported to the ranks of this process.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::backend::{Device, DeviceEvent, StreamKind};
 use crate::trace::{Arg, Lane, Name, Tracer};
 
-use super::accounting::Accounting;
+use super::stats::Counters;
 
 /// Trace lanes for the streams of one rank, and the spans that are not drawn yet.
 pub struct Timeline {
@@ -59,11 +59,11 @@ struct ClosedSpan {
 /// The counters that the duration of a span is added to.
 pub(super) enum SpanCounter {
     /// A transfer.
-    Transfer(Arc<Accounting>),
+    Transfer(Arc<Counters>),
     /// Exposed communication of the compute stream.
-    Exposed(Arc<Accounting>),
+    Exposed(Arc<Counters>),
     /// A transfer on the compute stream, which is exposed.
-    TransferAndExposed(Arc<Accounting>),
+    TransferAndExposed(Arc<Counters>),
 }
 
 /// One lane. Spans after a clock synchronization are kept from starting before the end of those before it, as
@@ -185,13 +185,14 @@ impl DeviceSpan {
 }
 
 impl SpanCounter {
+    /// Adds a duration by the clock of the device.
     fn add(&self, time: Duration) {
         match self {
-            SpanCounter::Transfer(accounting) => accounting.add_device_transfer(time),
-            SpanCounter::Exposed(accounting) => accounting.add_device_exposed(time),
-            SpanCounter::TransferAndExposed(accounting) => {
-                accounting.add_device_transfer(time);
-                accounting.add_device_exposed(time);
+            SpanCounter::Transfer(counters) => counters.transfer.add(time),
+            SpanCounter::Exposed(counters) => counters.exposed.add(time),
+            SpanCounter::TransferAndExposed(counters) => {
+                counters.transfer.add(time);
+                counters.exposed.add(time);
             }
         }
     }

@@ -13,7 +13,7 @@ use super::accounting::Accounting;
 use super::exposed_time::ExposedClock;
 use super::local::{LocalEngine, LocalGroups};
 use super::rank_table::RankTable;
-use super::{Engine, LaunchOptions, Peers, RankComms, RankExit, Timeline};
+use super::{Engine, LaunchOptions, Peers, RankExit, Timeline};
 
 /// The ranks of one [`launch`](super::launch) that run in this process.
 pub(super) struct World {
@@ -40,11 +40,11 @@ impl World {
         Arc::new(World { shape, ranks, tracer, clocks, local, engines: Mutex::default() })
     }
 
-    /// Creates the communicators of `rank`, over the engine `local`.
-    pub fn comms(self: &Arc<Self>, rank: usize) -> RankComms {
+    /// Creates the engine `local` of `rank`.
+    pub fn local_engine(&self, rank: usize) -> Arc<dyn Engine> {
         let engine: Arc<dyn Engine> = Arc::new(LocalEngine::new(&self.local, rank));
         self.add_engine(rank, &engine);
-        RankComms::new(Arc::clone(self), rank, engine)
+        engine
     }
 
     /// Adds an engine that is notified when `rank` leaves.

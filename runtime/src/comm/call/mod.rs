@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::backend::DType;
 use crate::layout::AxisSet;
 
-use super::{Blocks, CommError, Peer, ReduceOp, Site};
+use super::{Blocks, CommError, ReduceOp, Site};
 
 pub(super) use compare::CallDifference;
 pub(super) use display::axes_name;
@@ -29,6 +29,15 @@ pub enum CommOp {
     Barrier,
     Send { to: Peer, count: usize },
     Recv { from: Peer, count: usize },
+}
+
+/// A rank by its two numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Index in the process group.
+    pub group_rank: usize,
+    /// Rank in the mesh.
+    pub world_rank: usize,
 }
 
 /// A call that one rank issues in one process group.

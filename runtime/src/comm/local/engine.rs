@@ -47,7 +47,7 @@ impl LocalGroups {
     fn groups_of(&self, rank: usize) -> Vec<(Arc<SharedGroup>, usize)> {
         let groups = self.lock_groups();
         let with_group_rank = |group: &Arc<SharedGroup>| {
-            let group_rank = group.world_ranks.iter().position(|member| *member == rank)?;
+            let group_rank = group.world_ranks().iter().position(|member| *member == rank)?;
             Some((Arc::clone(group), group_rank))
         };
         groups.values().filter_map(with_group_rank).collect()

@@ -16,11 +16,10 @@ use crate::comm::rank_table::ExitCause;
 use crate::comm::sync::{DeadlockDetector, Guard, Monitor};
 
 use super::device_stream::DeviceStream;
+use super::group_status::{GroupStatus, Interruption};
 use super::message::Message;
 use super::operand::LentMemory;
 use super::receiver::{Delivery, Receiver, Target};
-use super::rendezvous::Interruption;
-use super::shared_group::SharedGroup;
 use super::stored_message::{Content, StoredMessage};
 
 /// The messages to one member.
@@ -99,7 +98,7 @@ impl Mailbox {
     /// Delivers a message of `from` to a waiting receiver, or stores a copy.
     pub fn send(
         &self,
-        group: &SharedGroup,
+        group: &GroupStatus,
         from: usize,
         call: &Arc<Call>,
         message: &Message<'_>,
@@ -130,7 +129,7 @@ impl Mailbox {
     /// message otherwise.
     pub fn start_send(
         &self,
-        group: &SharedGroup,
+        group: &GroupStatus,
         from: usize,
         call: &Arc<Call>,
         data: &Arc<Buffer>,
@@ -148,7 +147,7 @@ impl Mailbox {
     /// Removes the receiver that waits for a message of `from`, or returns the locked state.
     fn match_receiver(
         &self,
-        group: &SharedGroup,
+        group: &GroupStatus,
         from: usize,
         call: &Arc<Call>,
     ) -> Result<Result<Receiver, Guard<'_, MailboxState>>, CommError> {
@@ -201,7 +200,7 @@ impl Mailbox {
     /// Waits for the next message of `from`. Returns the time at which its transfer began.
     pub fn recv(
         &self,
-        group: &SharedGroup,
+        group: &GroupStatus,
         from: usize,
         call: &Arc<Call>,
         mut data: ViewMut<'_>,
@@ -249,7 +248,7 @@ impl Mailbox {
     /// Issues an asynchronous receive of the next message of `from` into `delivery`.
     pub fn start_recv(
         &self,
-        group: &SharedGroup,
+        group: &GroupStatus,
         from: usize,
         call: &Arc<Call>,
         delivery: Delivery,
@@ -278,7 +277,7 @@ impl Mailbox {
     }
 
     /// Fails an asynchronous receive with a timeout, unless its message was delivered.
-    pub fn expire(&self, group: &SharedGroup, ticket: Ticket) {
+    pub fn expire(&self, group: &GroupStatus, ticket: Ticket) {
         let mut state = self.monitor.lock();
         let idx = state.receiver_position(ticket);
         let receiver = idx.and_then(|idx| state.senders[ticket.0].receivers.remove(idx));
@@ -290,7 +289,7 @@ impl Mailbox {
     }
 
     /// Notifies all waiting threads, and fails the asynchronous receives that are interrupted.
-    pub fn notify_all(&self, group: &SharedGroup) {
+    pub fn notify_all(&self, group: &GroupStatus) {
         let mut state = self.monitor.lock();
         let mut interrupted = Vec::new();
         for from in 0..state.senders.len() {
@@ -311,7 +310,7 @@ impl Mailbox {
     }
 
     /// Ends the messages of `member`, sent and received.
-    pub fn leave(&self, group: &SharedGroup, member: usize, cause: &ExitCause) {
+    pub fn leave(&self, group: &GroupStatus, member: usize, cause: &ExitCause) {
         self.monitor.lock().senders[member].exit.get_or_insert_with(|| cause.clone());
         self.notify_all(group);
     }
@@ -319,7 +318,7 @@ impl Mailbox {
     /// Fails the group if a message does not match its receive.
     fn check_match(
         &self,
-        group: &SharedGroup,
+        group: &GroupStatus,
         ticket: Ticket,
         sent: &Call,
         expected: &Call,
@@ -333,22 +332,19 @@ impl Mailbox {
     /// Fails the group because a message does not match its receive.
     fn mismatch(
         &self,
-        group: &SharedGroup,
+        group: &GroupStatus,
         (from, number): Ticket,
         (sent, expected): (&Call, &Call),
         difference: CallDifference,
     ) -> CommError {
-        let calls = [(from, sent), (self.owner, expected)];
-        let error = group.mismatch(&calls, number, difference);
-        group.fail(&error);
-        error
+        group.mismatch(&[(from, sent), (self.owner, expected)], number, difference)
     }
 }
 
 impl MailboxState {
     /// Returns the number of the next receive from `from`, and its message if it is stored, even if its sender has left
     /// since.
-    fn next_message(&mut self, group: &SharedGroup, from: usize) -> (u64, Option<StoredMessage>) {
+    fn next_message(&mut self, group: &GroupStatus, from: usize) -> (u64, Option<StoredMessage>) {
         let sender = &mut self.senders[from];
         sender.receives += 1;
         let stored = if group.failure().is_none() { sender.messages.pop_front() } else { None };
@@ -371,7 +367,7 @@ impl MailboxState {
         self.senders[from].receivers.iter().position(|receiver| receiver.number == number)
     }
 
-    fn interruption(&self, group: &SharedGroup, from: usize, owner: usize) -> Option<Interruption> {
+    fn interruption(&self, group: &GroupStatus, from: usize, owner: usize) -> Option<Interruption> {
         let left =
             |member: usize| Some(Interruption::Left(member, self.senders[member].exit.clone()?));
         let left = || left(owner).or_else(|| left(from));

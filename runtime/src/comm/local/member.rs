@@ -48,7 +48,7 @@ impl LocalMember {
 
     /// Notes `call` as the last call of the rank, for error messages.
     pub fn note_call(&self, call: &Arc<Call>) {
-        self.group.ranks.note_call(self.world_rank(), call);
+        self.group.ranks().note_call(self.world_rank(), call);
     }
 
     /// The stream of `call` on `device`, with operands that are ready at an event.
@@ -59,7 +59,7 @@ impl LocalMember {
         ready: Option<&DeviceEvent>,
     ) -> DeviceStream {
         if call.asynchronous {
-            DeviceStream::communication(device, self.group.axes.number(), ready.cloned())
+            DeviceStream::communication(device, self.group.axes().number(), ready.cloned())
         } else {
             DeviceStream::compute(device)
         }
@@ -87,7 +87,8 @@ impl LocalMember {
         let contribution = Contribution { call: Arc::clone(call), operand, ready, clock };
         let group_rank = self.group_rank();
         let participant = Participant { group_rank, call, accounting, stream };
-        let mut participation = channel.meet(&self.group, contribution, participant)?;
+        let begin = |status: &_| Participation::begin(channel, status, contribution, participant);
+        let mut participation = self.group.run(begin)?;
         participation.wait_for_operands();
         transfer(&participation);
         participation.finish();

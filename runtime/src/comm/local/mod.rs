@@ -17,6 +17,7 @@
 mod collectives;
 mod device_stream;
 mod engine;
+mod group_status;
 mod mailbox;
 mod member;
 mod message;

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use crate::comm::CommError;
 use crate::comm::call::Call;
 use crate::comm::timeline::DeviceSpan;
 
 use super::device_stream::DeviceStream;
+use super::group_status::GroupStatus;
 use super::operand::Operand;
-use super::rendezvous::{Participant, Rendezvous, RendezvousChannel};
+use super::rendezvous::{Contribution, Participant, Rendezvous, RendezvousChannel};
 
 /// A member's part in a collective. When it is finished or dropped, also while unwinding, the member is done with the
 /// others' memory and waits until the others are done with the memory that it has lent.
@@ -23,15 +25,17 @@ pub struct Participation<'a> {
 }
 
 impl<'a> Participation<'a> {
-    /// Creates the part of `participant` in a rendezvous.
-    pub fn new(
+    /// Waits until all members have contributed, and compares their calls.
+    pub fn begin(
         channel: &'a RendezvousChannel,
-        rendezvous: Arc<Rendezvous>,
-        lends_memory: bool,
+        group: &GroupStatus,
+        contribution: Contribution,
         participant: Participant<'a>,
-    ) -> Self {
+    ) -> Result<Self, CommError> {
+        let lends_memory = contribution.operand.lent().is_some();
+        let rendezvous = channel.meet(group, contribution, &participant)?;
         let (is_finished, span) = (false, None);
-        Participation { channel, rendezvous, lends_memory, is_finished, participant, span }
+        Ok(Participation { channel, rendezvous, lends_memory, is_finished, participant, span })
     }
 
     /// The stream of this member, if operands are in device memory.

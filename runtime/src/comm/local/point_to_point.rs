@@ -25,7 +25,7 @@ impl LocalMember {
         let start = Instant::now();
         let message = Message::from_own(data, self.message_stream(call, data));
         let mailbox = &self.group.mailboxes[to.group_rank];
-        mailbox.send(&self.group, self.group_rank(), call, &message)?;
+        self.group.run(|group| mailbox.send(group, self.group_rank(), call, &message))?;
         self.accounting().finish_transfer(call, TransferStart::blocking(start));
         Ok(())
     }
@@ -37,7 +37,8 @@ impl LocalMember {
         let mailbox = &self.group.mailboxes[self.group_rank()];
         let accounting = self.accounting();
         let from = from.group_rank;
-        let start = mailbox.recv(&self.group, from, call, data, stream, accounting)?;
+        let start =
+            self.group.run(|group| mailbox.recv(group, from, call, data, stream, accounting))?;
         accounting.finish_transfer(call, TransferStart::blocking(start));
         Ok(())
     }
@@ -54,7 +55,8 @@ impl LocalMember {
         let stream = self.message_stream(call, data.view());
         let ready = stream.as_ref().map(|stream| stream.ready.clone());
         let mailbox = &self.group.mailboxes[to];
-        let receiver = match mailbox.start_send(&self.group, own, call, &data, ready) {
+        let issued = self.group.run(|group| mailbox.start_send(group, own, call, &data, ready));
+        let receiver = match issued {
             Ok(receiver) => receiver,
             Err(error) => return (Completion::done(Err(error)), None),
         };
@@ -63,7 +65,7 @@ impl LocalMember {
             accounting.finish_message(call, accounting.start_transfer(), false);
             return (Completion::done(Ok(None)), None);
         };
-        let (promise, promised) = Promise::new(self.world_rank(), &self.group.ranks.deadlock);
+        let (promise, promised) = Promise::new(self.world_rank(), &self.group.ranks().deadlock);
         let sent = Arc::clone(call);
         let copies_now = stream.is_some() || data.view().byte_len() <= COPY_LIMIT;
         let job = self.copy_now_or_later(call, copies_now, move |member, on_message_thread| {
@@ -86,14 +88,15 @@ impl LocalMember {
         data: Buffer,
     ) -> (Completion, Option<Job>) {
         self.note_call(call);
-        let (promise, mut promised) = Promise::new(self.world_rank(), &self.group.ranks.deadlock);
+        let (promise, mut promised) = Promise::new(self.world_rank(), &self.group.ranks().deadlock);
         let (from, owner) = (from.group_rank, self.group_rank());
         let stream = self.message_stream(call, data.view());
         let ready = stream.as_ref().map(|stream| stream.ready.clone());
         let copies_now = stream.is_some() || data.view().byte_len() <= COPY_LIMIT;
         let delivery = Delivery { data, promise, accounting: Arc::clone(self.accounting()) };
         let mailbox = &self.group.mailboxes[owner];
-        match mailbox.start_recv(&self.group, from, call, delivery, ready.clone()) {
+        let start = |status: &_| mailbox.start_recv(status, from, call, delivery, ready.clone());
+        match self.group.run(start) {
             Received::Stored(stored, mut delivery) => {
                 let expected = Arc::clone(call);
                 let job = self.copy_now_or_later(call, copies_now, move |_, on_message_thread| {
@@ -109,8 +112,10 @@ impl LocalMember {
             }
             Received::Waits(number) => {
                 let group = Arc::clone(&self.group);
-                let limit = group.ranks.timeout;
-                let expire = move || group.mailboxes[owner].expire(&group, (from, number));
+                let limit = group.ranks().timeout;
+                let expire = move || {
+                    group.run(|status| group.mailboxes[owner].expire(status, (from, number)));
+                };
                 promised.deadline = Some(Deadline { limit, expire: Box::new(expire) });
                 (promised.into(), None)
             }

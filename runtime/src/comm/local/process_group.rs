@@ -42,7 +42,7 @@ impl LocalProcessGroup {
         mut dst: Option<Buffer>,
     ) -> Completion {
         let (promise, promised) =
-            Promise::new(self.member.world_rank(), &self.member.group.ranks.deadlock);
+            Promise::new(self.member.world_rank(), &self.member.group.ranks().deadlock);
         let device = device_of(src.as_deref().or(dst.as_ref()));
         // Later computation does not hold up the call.
         let ready = device.as_ref().map(|device| device.mark(StreamKind::Compute));

@@ -35,7 +35,7 @@ impl ProgressThread {
         }
         let ThreadState::Running(jobs, _) = &*state else { return Err(job) };
         // Counted as running from now on, although the thread has to wake up.
-        member.group.ranks.deadlock.add_running(1);
+        member.group.ranks().deadlock.add_running(1);
         // The thread ends only after `close`, which replaces the state.
         jobs.send(job).map_err(|unsent| unsent.0)
     }
@@ -60,7 +60,7 @@ fn start_thread(member: Arc<LocalMember>) -> ThreadState {
     let name = format!("rank {} progress", member.world_rank());
     let thread = std::thread::Builder::new().name(name).stack_size(256 << 10).spawn(move || {
         DeadlockDetector::register_thread();
-        let deadlock = Arc::clone(&member.group.ranks.deadlock);
+        let deadlock = Arc::clone(&member.group.ranks().deadlock);
         for job in jobs {
             job(&member);
             if deadlock.remove_running() {

@@ -12,9 +12,8 @@ use crate::comm::rank_table::ExitCause;
 use crate::comm::sync::{AtomicUsize, DeadlockDetector, Monitor, Ordering};
 
 use super::device_stream::DeviceStream;
+use super::group_status::{GroupStatus, Interruption};
 use super::operand::Operand;
-use super::participation::Participation;
-use super::shared_group::SharedGroup;
 
 /// A sequence of rendezvous. A group has one for blocking and one for asynchronous collectives.
 pub struct RendezvousChannel {
@@ -92,15 +91,15 @@ impl RendezvousChannel {
         RendezvousChannel { monitor: Monitor::new(state, deadlock) }
     }
 
-    /// Waits until all members have contributed, and compares their calls.
-    pub fn meet<'a>(
-        &'a self,
-        group: &'a SharedGroup,
+    /// Waits until all members have contributed, and compares their calls. After it has returned a rendezvous, the member
+    /// must call [`finish`](Self::finish), which a [`Participation`](super::participation::Participation) guarantees.
+    pub fn meet(
+        &self,
+        group: &GroupStatus,
         contribution: Contribution,
-        participant: Participant<'a>,
-    ) -> Result<Participation<'a>, CommError> {
+        participant: &Participant<'_>,
+    ) -> Result<Arc<Rendezvous>, CommError> {
         let (member, call) = (participant.group_rank, participant.call);
-        let lends_memory = contribution.operand.lent().is_some();
         let mut state = self.monitor.lock();
         if let Some(interruption) = state.interruption(group) {
             drop(state);
@@ -116,11 +115,7 @@ impl RendezvousChannel {
         if state.contributions.iter().all(Option::is_some) {
             let outcome = state.complete(group);
             self.monitor.notify_all(state);
-            if outcome.is_err() {
-                group.notify_all();
-            }
-            let rendezvous = outcome?;
-            return Ok(Participation::new(self, rendezvous, lends_memory, participant));
+            return outcome;
         }
 
         let completed = state.completed;
@@ -136,10 +131,7 @@ impl RendezvousChannel {
             Some(Err(interruption))
         });
         participant.add_blocked_since(start);
-        match outcome {
-            Ok(rendezvous) => Ok(Participation::new(self, rendezvous, lends_memory, participant)),
-            Err(interruption) => Err(group.interrupted(interruption, call, member)),
-        }
+        outcome.map_err(|interruption| group.interrupted(interruption, call, member))
     }
 
     /// Counts a member that is done with the others' memory. If it has `lent` its own, waits until all members are done,
@@ -175,19 +167,8 @@ impl RendezvousChannel {
     }
 }
 
-/// The reason why a call does not take place.
-#[derive(Clone)]
-pub enum Interruption {
-    /// The group has failed.
-    Failed(CommError),
-    /// A member has left.
-    Left(usize, ExitCause),
-    /// These members did not arrive in time.
-    TimedOut(Vec<usize>),
-}
-
 impl ChannelState {
-    fn interruption(&self, group: &SharedGroup) -> Option<Interruption> {
+    fn interruption(&self, group: &GroupStatus) -> Option<Interruption> {
         if let Some(failure) = group.failure() {
             return Some(Interruption::Failed(failure.clone()));
         }
@@ -201,15 +182,13 @@ impl ChannelState {
     }
 
     /// Completes a rendezvous at which all members have arrived, or fails the group if their calls do not match.
-    fn complete(&mut self, group: &SharedGroup) -> Result<Arc<Rendezvous>, CommError> {
+    fn complete(&mut self, group: &GroupStatus) -> Result<Arc<Rendezvous>, CommError> {
         let contributions: Vec<Contribution> =
             self.contributions.iter_mut().filter_map(Option::take).collect();
         let calls: Vec<(usize, &Call)> =
             contributions.iter().map(|contribution| &*contribution.call).enumerate().collect();
         if let Some(difference) = Call::first_difference(&calls) {
-            let error = group.mismatch(&calls, self.completed + 1, difference);
-            group.set_failure(&error);
-            return Err(error);
+            return Err(group.mismatch(&calls, self.completed + 1, difference));
         }
         let begin = Instant::now();
         let clocks = contributions.iter().filter_map(|contribution| contribution.clock.as_ref());

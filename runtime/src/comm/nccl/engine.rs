@@ -3,51 +3,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use crate::backend::{CachingAllocator, Device, FreeObserver, StreamKind};
-use crate::comm::{CommError, Engine, GroupMember, Peers, ProcessGroup, RankExit};
-use crate::layout::{AxisId, AxisSet};
+use crate::comm::{CommError, Engine, GroupMember, ProcessGroup, RankExit};
+use crate::layout::AxisSet;
 use crate::mesh::MeshShape;
 
 use super::api::{Comm, Id, Library};
 use super::group::NcclGroup;
-use super::init::CommInit;
-use super::point_to_point::PairComms;
+use super::init::{CommInit, axes_of_several};
+use super::rank_resources::RankResources;
 use super::registration::Registrations;
+use super::settings::NcclSettings;
 use super::watchdog::Watchdog;
-
-/// Settings of the engine of one rank.
-#[derive(Debug, Clone)]
-pub struct NcclSettings {
-    /// The mesh.
-    pub shape: MeshShape,
-    /// World rank.
-    pub rank: usize,
-    /// Timeout of the initialization and of each call.
-    pub timeout: Duration,
-    /// Failure detection.
-    pub peers: Arc<dyn Peers>,
-    /// Registers memory that collectives reuse with the library.
-    pub registers: bool,
-}
-
-/// The state that the groups of a rank share.
-pub(super) struct Core {
-    pub library: Arc<dyn Library>,
-    pub device: Arc<dyn Device>,
-    /// Memory of staging buffers and scratch.
-    pub allocator: Arc<CachingAllocator>,
-    pub watchdog: Arc<Watchdog>,
-    pub pair_comms: PairComms,
-    /// `None` if registration is off.
-    pub registrations: Option<Arc<Registrations>>,
-}
 
 /// The NCCL engine of one rank. Dropping it finalizes the communicators: later calls fail.
 pub struct NcclEngine {
     shape: MeshShape,
-    core: Arc<Core>,
+    resources: Arc<RankResources>,
     thread: Option<JoinHandle<()>>,
     /// By axes with more than one rank.
     comms: BTreeMap<AxisSet, Comm>,
@@ -79,28 +52,33 @@ impl NcclEngine {
             let observer: Arc<dyn FreeObserver> = Arc::clone(registrations) as _;
             device.observe_frees(Arc::downgrade(&observer))
         });
-        let core = Core { library, device, allocator, watchdog, pair_comms, registrations };
-        let (shape, core, thread) = (settings.shape, Arc::new(core), Some(thread));
-        Ok(Arc::new(NcclEngine { shape, core, thread, comms }))
+        let resources =
+            RankResources { library, device, allocator, watchdog, pair_comms, registrations };
+        let (shape, resources) = (settings.shape, Arc::new(resources));
+        Ok(Arc::new(NcclEngine { shape, resources, thread: Some(thread), comms }))
     }
 }
 
 impl Engine for NcclEngine {
     fn process_group(&self, member: &Arc<GroupMember>) -> Arc<dyn ProcessGroup> {
         let comm = self.comms.get(&axes_of_several(&self.shape, member.axes())).copied();
-        Arc::new(NcclGroup { core: Arc::clone(&self.core), member: Arc::clone(member), comm })
+        Arc::new(NcclGroup {
+            resources: Arc::clone(&self.resources),
+            member: Arc::clone(member),
+            comm,
+        })
     }
 
     fn leave(&self, exit: &RankExit) {
-        self.core.watchdog.leave(exit);
+        self.resources.watchdog.leave(exit);
     }
 
     fn graph_pools(&self) -> Option<Vec<Arc<CachingAllocator>>> {
-        Some(vec![Arc::clone(&self.core.allocator)])
+        Some(vec![Arc::clone(&self.resources.allocator)])
     }
 
     fn replay(&self, calls: Option<String>, submit: &mut dyn FnMut()) -> Result<(), CommError> {
-        let Core { watchdog, device, .. } = &*self.core;
+        let RankResources { watchdog, device, .. } = &*self.resources;
         watchdog.release_captured();
         watchdog.check()?;
         submit();
@@ -113,7 +91,7 @@ impl Engine for NcclEngine {
 
 impl Drop for NcclEngine {
     fn drop(&mut self) {
-        let Core { watchdog, library, registrations, .. } = &*self.core;
+        let RankResources { watchdog, library, registrations, .. } = &*self.resources;
         // Submitted calls complete first, or fail.
         let _ = watchdog.wait_for_all();
         if let Some(registrations) = registrations {
@@ -126,10 +104,4 @@ impl Drop for NcclEngine {
         }
         watchdog.take_comms().into_iter().for_each(|comm| library.finalize_comm(comm));
     }
-}
-
-/// Returns those of `axes` with more than one rank.
-pub(super) fn axes_of_several(shape: &MeshShape, axes: AxisSet) -> AxisSet {
-    let has_several = |axis: &AxisId| shape.degree_of(AxisSet::of(*axis)) > 1;
-    axes.iter().filter(has_several).fold(AxisSet::NONE, |all, axis| all.or(AxisSet::of(axis)))
 }

@@ -7,12 +7,12 @@ use crate::comm::accounting::Accounting;
 use crate::comm::{Call, CommError, CommOp, Completion, GroupMember, Operands, ProcessGroup};
 
 use super::api::Comm;
-use super::engine::Core;
 use super::plan::{CollectiveMemory, Planner};
+use super::rank_resources::RankResources;
 
 /// One rank in one process group.
 pub struct NcclGroup {
-    pub(super) core: Arc<Core>,
+    pub(super) resources: Arc<RankResources>,
     pub(super) member: Arc<GroupMember>,
     /// `None` if the rank is alone in the group.
     pub(super) comm: Option<Comm>,
@@ -62,7 +62,7 @@ impl NcclGroup {
         src: Option<View<'_>>,
         dst: Option<ViewMut<'_>>,
     ) -> CallResult {
-        let Core { device, watchdog, .. } = &*self.core;
+        let RankResources { device, watchdog, .. } = &*self.resources;
         // The main thread waits here also for an asynchronous call.
         let _inside =
             call.asynchronous.then(|| self.accounting().enter(call.op.name(), &call.site));
@@ -89,7 +89,7 @@ impl NcclGroup {
 
     /// Copies host memory to a staging buffer of the device.
     pub(super) fn staged_copy(&self, view: View<'_>) -> Buffer {
-        let Core { device, allocator, .. } = &*self.core;
+        let RankResources { device, allocator, .. } = &*self.resources;
         let mut copy = allocator.alloc(view.dtype(), view.len(), Category::Communication);
         if !view.is_empty() {
             // SAFETY: the copy has room for the elements, and is exclusive.
@@ -106,7 +106,7 @@ impl NcclGroup {
     ) -> Completion {
         let (src, dst) = operands.into_buffers();
         match end {
-            Ok(end) => Completion::at_event(dst, src, &self.core.device, end),
+            Ok(end) => Completion::at_event(dst, src, &self.resources.device, end),
             Err(error) => Completion::done(Err(error)),
         }
     }

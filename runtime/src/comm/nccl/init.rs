@@ -10,8 +10,8 @@ use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 
 use super::api::{Comm, CommStream, Id, Library, Transfer};
-use super::engine::{NcclSettings, axes_of_several};
-use super::point_to_point::PairComms;
+use super::pair_comms::PairComms;
+use super::settings::NcclSettings;
 use super::watchdog::Watchdog;
 
 /// A rank that creates its communicators.
@@ -127,4 +127,10 @@ impl<'a> CommInit<'a> {
         }
         Ok(comm)
     }
+}
+
+/// Returns those of `axes` with more than one rank.
+pub fn axes_of_several(shape: &MeshShape, axes: AxisSet) -> AxisSet {
+    let has_several = |axis: &AxisId| shape.degree_of(AxisSet::of(*axis)) > 1;
+    axes.iter().filter(has_several).fold(AxisSet::NONE, |all, axis| all.or(AxisSet::of(axis)))
 }

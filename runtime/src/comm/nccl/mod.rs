@@ -1,9 +1,10 @@
 //! The engine over NCCL: every rank has its own GPU, and ranks are threads of one process or processes on many hosts.
 //!
-//! - `group` is the path of a call; `point_to_point` that of messages.
+//! - `group` is the path of a call; `point_to_point` that of messages, over the communicators of `pair_comms`.
 //! - `plan` decomposes a collective into transfers of the library and copies on the device.
 //! - `submit` submits them, to one stream for each group of axes, ordered with the compute stream by events: the host does
 //!   not wait.
+//! - `rank_resources` holds what the groups of a rank share.
 //! - `registration` registers memory that is reused with the library, if enabled.
 //! - `init` creates the communicators of a rank: the first from an identifier that all ranks have, the others split from it
 //!   in the same order on all ranks.
@@ -22,12 +23,16 @@ mod engine;
 mod group;
 mod init;
 mod library;
+mod pair_comms;
 mod plan;
 mod point_to_point;
+mod rank_resources;
 mod registration;
+mod settings;
 mod submit;
 mod watchdog;
 
 pub use api::{Comm, CommState, CommStream, Id, Library, LibraryError, Registration, Transfer};
-pub use engine::{NcclEngine, NcclSettings};
+pub use engine::NcclEngine;
 pub use library::RealLibrary;
+pub use settings::NcclSettings;

@@ -1,56 +1,18 @@
 //! Point-to-point messages, over one communicator for each pair of members and direction.
 //!
-//! On the device, a message waits for its receiver. With a communicator and a stream for each direction between each pair of
-//! members, a message waits for its own partner only, and two members that send to each other before they receive do not
-//! block each other.
+//! On the device, a message waits for its receiver. With [a communicator](super::pair_comms) and a stream for each direction
+//! between each pair of members, a message waits for its own partner only, and two members that send to each other before
+//! they receive do not block each other.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, Category, DeviceEvent, StreamKind, View};
 use crate::comm::{Call, CommError, Completion, Operands, Peer};
 use crate::layout::{AxisId, AxisSet};
 
-use super::api::{Comm, CommStream, Transfer};
-use super::engine::Core;
+use super::api::{CommStream, Transfer};
 use super::group::{CallResult, NcclGroup};
-
-/// The communicators of one member, by sender and receiver. In each, the sender is rank 0 and the receiver rank 1.
-#[derive(Debug, Default)]
-pub struct PairComms {
-    comms: HashMap<(usize, usize), Comm>,
-}
-
-impl PairComms {
-    /// Creates them by `split`, with a color (`None` if this member does not take part) and a key. All members make the same
-    /// splits: in every round each member has at most one partner.
-    pub fn create(
-        members: usize,
-        member: usize,
-        mut split: impl FnMut(Option<usize>, usize) -> Result<Option<Comm>, CommError>,
-    ) -> Result<PairComms, CommError> {
-        let mut comms = HashMap::new();
-        for round in 0..rounds(members) {
-            let partner = partner(members, round, member);
-            let pair = partner.map(|partner| (member.min(partner), member.max(partner)));
-            for upwards in [true, false] {
-                let direction =
-                    pair.map(|(low, high)| if upwards { (low, high) } else { (high, low) });
-                let key = direction.map_or(0, |(from, _)| usize::from(from != member));
-                let comm = split(pair.map(|(low, _)| low), key)?;
-                if let (Some(direction), Some(comm)) = (direction, comm) {
-                    comms.insert(direction, comm);
-                }
-            }
-        }
-        Ok(PairComms { comms })
-    }
-
-    /// The communicator of messages of `from` to `to`.
-    fn get(&self, from: usize, to: usize) -> Option<Comm> {
-        self.comms.get(&(from, to)).copied()
-    }
-}
+use super::rank_resources::RankResources;
 
 /// The first stream of messages, after those of all sets of axes.
 const FIRST_STREAM: usize = 256;
@@ -83,7 +45,7 @@ impl NcclGroup {
         from: Peer,
         mut operands: Operands<'_>,
     ) -> Completion {
-        let Core { device, allocator, watchdog, .. } = &*self.core;
+        let RankResources { device, allocator, watchdog, .. } = &*self.resources;
         let direction = (from.group_rank, self.member.group_rank());
         let Some(mut data) = operands.views_mut().1 else {
             return Completion::done(Err(call.refuse("its buffer is missing")));
@@ -114,7 +76,7 @@ impl NcclGroup {
 
     /// Copies memory of the host, or of the device after the work of the compute stream so far.
     fn copy_to_device(&self, data: View<'_>) -> Buffer {
-        let Core { device, allocator, .. } = &*self.core;
+        let RankResources { device, allocator, .. } = &*self.resources;
         if data.device().is_none() {
             return self.staged_copy(data);
         }
@@ -135,7 +97,7 @@ impl NcclGroup {
         transfer: Transfer,
         held: Option<Arc<Buffer>>,
     ) -> Result<DeviceEvent, CommError> {
-        let Core { device, watchdog, pair_comms, .. } = &*self.core;
+        let RankResources { device, watchdog, pair_comms, .. } = &*self.resources;
         watchdog.check()?;
         let along_pipeline = call.axes == AxisSet::of(AxisId::Pp);
         let comm = pair_comms.get(direction.0, direction.1).filter(|_| along_pipeline);
@@ -159,48 +121,5 @@ impl NcclGroup {
         watchdog.watch_call(text, end.clone(), held);
         self.accounting().finish_message(call, start, false);
         Ok(end)
-    }
-}
-
-/// Number of rounds in which each pair of `members` meets once.
-fn rounds(members: usize) -> usize {
-    if members < 2 { 0 } else { members.next_multiple_of(2) - 1 }
-}
-
-/// Returns the partner of `member` in a round, by the circle method for tournaments: the last member, or an empty place if
-/// their number is odd, stays fixed, and the others rotate around it.
-fn partner(members: usize, round: usize, member: usize) -> Option<usize> {
-    let rotating = rounds(members);
-    let fixed = rotating;
-    let opposite = |place: usize| (2 * round + rotating - place) % rotating;
-    let met = match member {
-        _ if member == fixed => round,
-        _ if opposite(member) == member => fixed,
-        _ => opposite(member),
-    };
-    (met < members).then_some(met)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_pair_of_members_meets_once() {
-        for members in 1..=9 {
-            let mut met = vec![0; members * members];
-            for round in 0..rounds(members) {
-                for member in 0..members {
-                    if let Some(other) = partner(members, round, member) {
-                        assert_eq!(partner(members, round, other), Some(member));
-                        assert_ne!(member, other);
-                        met[member * members + other] += 1;
-                    }
-                }
-            }
-            for (idx, times) in met.iter().enumerate() {
-                assert_eq!(*times, usize::from(idx / members != idx % members), "{members}");
-            }
-        }
     }
 }

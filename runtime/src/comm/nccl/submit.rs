@@ -6,9 +6,9 @@ use crate::backend::{Category, DType, DeviceEvent, StreamKind};
 use crate::comm::{Call, CommError};
 
 use super::api::{CommStream, Transfer};
-use super::engine::Core;
 use super::group::{CallResult, NcclGroup};
 use super::plan::{CollectiveMemory, Step};
+use super::rank_resources::RankResources;
 
 impl NcclGroup {
     /// Submits a collective on device memory after the work of the compute stream so far. Returns the event at its end.
@@ -17,7 +17,7 @@ impl NcclGroup {
         call: &Arc<Call>,
         memory: CollectiveMemory,
     ) -> Result<DeviceEvent, CommError> {
-        let Core { device, watchdog, allocator, .. } = &*self.core;
+        let RankResources { device, watchdog, allocator, .. } = &*self.resources;
         watchdog.check()?;
         let start = self.accounting().start_transfer();
         let (text, dtype) = (call.to_string(), call.dtype.unwrap_or(DType::F32));
@@ -50,7 +50,7 @@ impl NcclGroup {
         (stream, dtype): (StreamKind, DType),
         step: Step,
     ) -> CallResult {
-        let Core { device, registrations, .. } = &*self.core;
+        let RankResources { device, registrations, .. } = &*self.resources;
         match step {
             // SAFETY: all ranges lie inside operands of the call, which are this stream's until its end.
             Step::Copy { bytes, dst, src } => unsafe {
@@ -92,7 +92,7 @@ impl NcclGroup {
         dtype: DType,
         transfers: &[Transfer],
     ) -> CallResult {
-        let watchdog = &self.core.watchdog;
+        let watchdog = &self.resources.watchdog;
         watchdog.with_library(call, |library| {
             library.begin_group()?;
             for transfer in transfers {

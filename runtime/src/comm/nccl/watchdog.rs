@@ -9,7 +9,7 @@ use crate::backend::{Buffer, Device, DeviceEvent};
 use crate::comm::{CommError, Peers, RankExit};
 
 use super::api::{Comm, CommState, Library, LibraryError};
-use super::engine::NcclSettings;
+use super::settings::NcclSettings;
 
 /// Polling period.
 const PERIOD: Duration = Duration::from_millis(20);
