@@ -1,6 +1,6 @@
 //! Workspaces of kernels.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -51,7 +51,8 @@ fn a_workspace_takes_the_place_of_what_is_kept() {
     let device = SimDevice::with(1, properties);
     let cuda = CudaBackend::new(Arc::new(device.driver()));
     let allocator = CachingAllocator::on(cuda.device(), usize::MAX);
-    cuda.device().expect("a GPU").set_allocator(Arc::downgrade(&allocator));
+    let cache: Weak<CachingAllocator> = Arc::downgrade(&allocator);
+    cuda.device().expect("a GPU").set_memory_cache(cache);
     drop(allocator.alloc(DType::F32, 3 * MIB / 2, Category::Activations));
     assert_eq!(device.live().0, 6 * MIB);
     cuda.gpu().workspace(4 * MIB);

@@ -4,25 +4,13 @@
 //! [private pool](super::CachingAllocator::private_pool): only other captures of the same [`GraphPool`] get it, until all of
 //! their graphs are dropped.
 
-use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use super::allocator::PrivatePool;
-use super::{Buffer, CachingAllocator, Device, DeviceFailure, Element, StreamKind, View};
-
-/// A graph as a device keeps it.
-///
-/// # Safety
-/// The caller of [`launch`](Self::launch) promises for all memory used in the capture what was promised then.
-pub unsafe trait DeviceGraph: Send + Sync + Debug {
-    /// Submits the graph, after the work submitted so far to any stream, and before the work submitted to the compute
-    /// stream next.
-    ///
-    /// # Safety
-    /// See [`DeviceGraph`].
-    unsafe fn launch(&self);
-}
+use super::{
+    Buffer, CachingAllocator, Device, DeviceFailure, DeviceGraph, Element, StreamKind, View,
+};
 
 /// The memory of the graphs of one rank, which are replayed one after the other and share their private pools.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-use super::{CachingAllocator, DType, DeviceGraph, ReduceOp};
+use super::{DType, ReduceOp};
 
 /// The memory and the streams of an accelerator, as one rank uses them.
 ///
@@ -24,10 +24,10 @@ pub trait Device: Send + Sync + Debug {
     fn overhead_bytes(&self) -> usize {
         0
     }
-    /// Sets the allocator whose cache is emptied when kernels and libraries are out of memory.
-    fn set_allocator(&self, allocator: Weak<CachingAllocator>) {
-        // A device whose kernels allocate nothing needs no allocator.
-        let _ = allocator;
+    /// Sets the cache of freed memory that is emptied when kernels and libraries are out of memory.
+    fn set_memory_cache(&self, cache: Weak<dyn MemoryCache>) {
+        // A device whose kernels allocate nothing needs no other memory.
+        let _ = cache;
     }
     /// Frees memory after every stream of the rank has done the work submitted so far.
     ///
@@ -182,6 +182,27 @@ pub trait Device: Send + Sync + Debug {
     fn waits(&self) -> u64 {
         0
     }
+}
+
+/// A graph as a device keeps it.
+///
+/// # Safety
+/// The caller of [`launch`](Self::launch) promises for all memory used in the capture what was promised then.
+pub unsafe trait DeviceGraph: Send + Sync + Debug {
+    /// Submits the graph, after the work submitted so far to any stream, and before the work submitted to the compute
+    /// stream next.
+    ///
+    /// # Safety
+    /// See [`DeviceGraph`].
+    unsafe fn launch(&self);
+}
+
+/// The cache of an allocator of device memory, as the device sees it.
+pub trait MemoryCache: Send + Sync {
+    /// Returns the bytes that can still be allocated within the allocator's limit.
+    fn available_bytes(&self) -> usize;
+    /// Frees all cached memory that nothing uses.
+    fn empty_cache(&self);
 }
 
 /// An observer that must release device memory before it is freed.

@@ -2,42 +2,45 @@
 
 mod allocator;
 mod block;
-mod buffer;
 mod bytes;
+mod category;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod cuda_graph;
-mod cuda_kernel;
 mod device;
 mod dtype;
 mod expr;
 mod ops;
 mod out_of_memory;
 mod philox;
+mod reduce_op;
 mod unary_function;
 mod update_expr;
 mod view;
 
-pub use allocator::CachingAllocator;
-pub use buffer::{Buffer, Category};
+pub use allocator::{Buffer, CachingAllocator};
 pub(crate) use bytes::Bytes;
-pub use cuda_graph::{CapturedGraph, DeviceGraph, GraphBuffer, GraphPool};
-pub use cuda_kernel::{CudaKernel, KernelArg, LaunchGrid};
-pub use device::{Device, DeviceEvent, DeviceFailure, FreeObserver, RowPart, Runs, StreamKind};
+pub use category::Category;
+pub use cuda_graph::{CapturedGraph, GraphBuffer, GraphPool};
+pub use device::{
+    Device, DeviceEvent, DeviceFailure, DeviceGraph, FreeObserver, MemoryCache, RowPart, Runs,
+    StreamKind,
+};
 pub use dtype::{DType, Element};
 pub use expr::{Dropout, Expr, Node};
 pub use ops::{
     AdamStep, AdamwArgs, AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape,
     Backend, BlockCopy, BlockIndex, CombineTokensArgs, CombineWeightGradArgs, CopyOps,
-    CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, DispatchTokensArgs,
-    ElementwiseOps, EmbeddingOps, ExpSumArgs, Gemm, GemmEpilogue, GroupByExpertArgs, LayerNormArgs,
-    LayerNormBackwardArgs, LeafGrad, LossOps, MAX_TOP_K, MatmulOps, MaxExpSumArgs, MiddleDim,
-    NormOps, OptimizerOps, RandomOps, ReduceOp, ReductionOps, ResidualSum, RmsNormArgs,
-    RmsNormBackwardArgs, RopeArgs, RopeOps, RopeShape, RoutingOps, RoutingShape, SgdArgs, SgdStep,
-    SoftmaxOps, TopKArgs,
+    CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, CudaKernel, DispatchTokensArgs,
+    ElementwiseOps, EmbeddingOps, ExpSumArgs, Gemm, GemmEpilogue, GroupByExpertArgs, KernelArg,
+    LaunchGrid, LayerNormArgs, LayerNormBackwardArgs, LeafGrad, LossOps, MAX_TOP_K, MatmulOps,
+    MaxExpSumArgs, MiddleDim, NormOps, OptimizerOps, RandomOps, ReductionOps, ResidualSum,
+    RmsNormArgs, RmsNormBackwardArgs, RopeArgs, RopeOps, RopeShape, RoutingOps, RoutingShape,
+    SgdArgs, SgdStep, SoftmaxOps, TopKArgs,
 };
 pub use out_of_memory::OutOfMemory;
+pub use reduce_op::ReduceOp;
 pub use unary_function::UnaryFunction;
 pub use update_expr::{ScalarFunction, UpdateExpr, UpdateNode, UpdateOperands};
 pub use view::{View, ViewMut};

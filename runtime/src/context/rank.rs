@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::backend::{Backend, CachingAllocator, DType, StreamKind};
 use crate::comm::{DeviceSpan, RankComms, Timeline};
@@ -65,7 +65,8 @@ impl Rank {
         let limit = settings.memory_limit.unwrap_or(usize::MAX);
         let allocator = CachingAllocator::on(backend.device(), limit);
         if let Some(device) = allocator.device() {
-            device.set_allocator(Arc::downgrade(&allocator));
+            let cache: Weak<CachingAllocator> = Arc::downgrade(&allocator);
+            device.set_memory_cache(cache);
         }
         let context = Rc::new(Context {
             comms,

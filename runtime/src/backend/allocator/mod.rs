@@ -4,13 +4,15 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::block::{ALIGN, MemoryBlock, MemorySource};
-use super::{Buffer, Category, DType, Device, Element, OutOfMemory};
+use super::{Category, DType, Device, Element, MemoryCache, OutOfMemory};
 
+mod buffer;
 mod pool;
 mod private_pool;
 #[cfg(test)]
 mod tests;
 
+pub use buffer::Buffer;
 use pool::BlockPool;
 use private_pool::PrivateBlocks;
 pub(super) use private_pool::PrivatePool;
@@ -140,23 +142,8 @@ impl CachingAllocator {
         self.lock().update_peaks(self.overhead_bytes()).total_peak
     }
 
-    /// Returns the bytes that can still be allocated within the limit.
-    pub fn available_bytes(&self) -> usize {
-        let live: usize = self.lock().live_with(self.overhead_bytes()).iter().sum();
-        self.limit.saturating_sub(live)
-    }
-
-    /// Frees all cached blocks, and those of the private pool unless a capture is in progress.
-    pub fn empty_cache(&self) {
-        let mut state = self.lock();
-        if state.private.as_ref().is_some_and(|private| !private.is_open) {
-            state.dissolve_private_pool();
-        }
-        state.free.trim_to(0);
-    }
-
     /// Reclaims the memory of the `number`-th allocated buffer.
-    pub(super) fn release(&self, block: MemoryBlock, category: Category, number: u64) {
+    fn release(&self, block: MemoryBlock, category: Category, number: u64) {
         let mut state = self.lock();
         state.live[category as usize] -= block.len();
         match &mut state.private {
@@ -171,6 +158,22 @@ impl CachingAllocator {
 
     fn lock(&self) -> MutexGuard<'_, AllocatorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MemoryCache for CachingAllocator {
+    fn available_bytes(&self) -> usize {
+        let live: usize = self.lock().live_with(self.overhead_bytes()).iter().sum();
+        self.limit.saturating_sub(live)
+    }
+
+    /// Frees all cached blocks, and those of the private pool unless a capture is in progress.
+    fn empty_cache(&self) {
+        let mut state = self.lock();
+        if state.private.as_ref().is_some_and(|private| !private.is_open) {
+            state.dissolve_private_pool();
+        }
+        state.free.trim_to(0);
     }
 }
 

@@ -13,7 +13,6 @@ mod float;
 mod gemm;
 mod loss;
 mod map;
-mod map_backward;
 pub(super) mod math;
 mod norm;
 mod optim;

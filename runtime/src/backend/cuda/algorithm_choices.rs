@@ -1,7 +1,7 @@
 //! Algorithms that a driver has chosen, for reports.
 
 use super::autotune::AlgorithmTiming;
-use super::driver::MatMul;
+use super::matmul::MatMul;
 
 /// The algorithms that a driver has chosen so far.
 #[derive(Debug, Clone, Default, PartialEq)]

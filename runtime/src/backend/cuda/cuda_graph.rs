@@ -1,80 +1,13 @@
 //! CUDA graphs: stream capture of a rank's work, and launches of the captured work.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crate::backend::{DeviceFailure, DeviceGraph, StreamKind};
 
-use super::driver::{DriverError, Graph, Stream};
-use super::gpu::{GpuContext, done, lock};
-
-/// Capture state of one rank, and the memory that its CUDA graphs use besides buffers of models.
-#[derive(Default)]
-pub(super) struct CaptureState {
-    is_capturing: AtomicBool,
-    host_waits: AtomicU64,
-    /// Total size of the retired workspaces, in bytes.
-    retired_bytes: AtomicUsize,
-    memory: Mutex<GraphMemory>,
-}
-
-/// Memory that captured work uses.
-#[derive(Default)]
-struct GraphMemory {
-    /// Constants of the current capture.
-    constants: Vec<PinnedBlock>,
-    /// Number of graphs, including the current capture.
-    graphs: usize,
-    /// Workspaces that are too small for later work but are used by graphs: addresses and sizes.
-    retired: Vec<(u64, usize)>,
-}
-
-/// A block of page-locked host memory: address and size.
-#[derive(Debug, Clone, Copy)]
-struct PinnedBlock(usize, usize);
-
-impl CaptureState {
-    pub fn is_capturing(&self) -> bool {
-        self.is_capturing.load(Relaxed)
-    }
-
-    /// Counts a wait of the host for the device, including reads of device memory.
-    pub fn note_wait(&self) {
-        self.host_waits.fetch_add(1, Relaxed);
-    }
-
-    /// Returns the number of waits of the host for the device.
-    pub fn host_waits(&self) -> u64 {
-        self.host_waits.load(Relaxed)
-    }
-
-    /// Copies `values` to page-locked memory that lives as long as the captured graph.
-    pub fn capture_constant(&self, gpu: &GpuContext, values: &[u8]) -> *const u8 {
-        let bytes = values.len().max(1);
-        let memory = done(gpu.driver().alloc_pinned(bytes));
-        // SAFETY: the memory is new and large enough for the values.
-        unsafe { memory.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
-        lock(&self.memory).constants.push(PinnedBlock(memory as usize, bytes));
-        memory
-    }
-
-    /// Keeps a workspace that graphs may use until the last graph is dropped. Returns false if there are no graphs.
-    pub fn retire_workspace(&self, address: u64, bytes: usize) -> bool {
-        let mut memory = lock(&self.memory);
-        if memory.graphs == 0 {
-            return false;
-        }
-        memory.retired.push((address, bytes));
-        self.retired_bytes.fetch_add(bytes, Relaxed);
-        true
-    }
-
-    /// Returns the total size of the retired workspaces, in bytes.
-    pub fn retired_bytes(&self) -> usize {
-        self.retired_bytes.load(Relaxed)
-    }
-}
+use super::capture_state::PinnedBlock;
+use super::driver::{DriverError, Graph, Stream, done};
+use super::gpu::GpuContext;
 
 /// Begins the capture of the work submitted to all streams in use, after synchronizing them.
 pub(super) fn begin_capture(gpu: &Arc<GpuContext>) -> Result<(), String> {
@@ -84,8 +17,7 @@ pub(super) fn begin_capture(gpu: &Arc<GpuContext>) -> Result<(), String> {
         driver.begin_capture(gpu.stream(StreamKind::Compute))
     };
     begin().map_err(|error| error.to_string())?;
-    lock(&gpu.capture.memory).graphs += 1;
-    gpu.capture.is_capturing.store(true, Relaxed);
+    gpu.capture.begin();
     // Every other stream joins the capture at its beginning.
     let compute = gpu.stream(StreamKind::Compute);
     let mut forks = side_streams(gpu).into_iter();
@@ -102,9 +34,7 @@ pub(super) fn end_capture(gpu: &Arc<GpuContext>) -> Result<CapturedGraph, String
     let mut joins = side_streams(gpu).into_iter();
     let joined = joins.try_for_each(|stream| wait_for_stream(gpu, compute, stream));
     let ended = gpu.driver().end_capture(compute);
-    gpu.capture.is_capturing.store(false, Relaxed);
-    let graph = ended.as_ref().ok().copied();
-    let constants = std::mem::take(&mut lock(&gpu.capture.memory).constants);
+    let (graph, constants) = (ended.as_ref().ok().copied(), gpu.capture.end());
     // Dropping it frees the constants, also if the capture failed.
     let work = CapturedGraph { gpu: Arc::clone(gpu), graph, constants };
     joined.and(ended).map_err(|error| error.to_string())?;
@@ -163,14 +93,9 @@ impl Drop for CapturedGraph {
             // SAFETY: allocated in `capture_constant` with these bytes, and the work that reads it is done.
             let _ = unsafe { driver.free_pinned(address as *mut u8, bytes) };
         }
-        let mut memory = lock(&self.gpu.capture.memory);
-        memory.graphs -= 1;
-        if memory.graphs == 0 {
-            self.gpu.capture.retired_bytes.store(0, Relaxed);
-            for (address, bytes) in std::mem::take(&mut memory.retired) {
-                // SAFETY: `GpuContext::workspace` allocated these bytes, and only graphs have used them since.
-                let _ = unsafe { driver.free(address, bytes) };
-            }
+        for (address, bytes) in self.gpu.capture.drop_graph() {
+            // SAFETY: `GpuContext::workspace` allocated these bytes, and only graphs have used them since.
+            let _ = unsafe { driver.free(address, bytes) };
         }
     }
 }

@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use crate::backend::{CachingAllocator, DeviceFailure, StreamKind};
+use crate::backend::{MemoryCache, StreamKind};
 
-use super::cuda_graph::CaptureState;
-use super::driver::{Driver, DriverError, Event, Function, Grid, Source, Stream};
+use super::capture_state::CaptureState;
+use super::driver::{Driver, DriverError, Event, Function, Grid, Source, Stream, done};
 use super::ops::map::Structure;
 
 /// A driver with the streams and loaded kernels of one rank.
@@ -26,8 +26,8 @@ pub struct GpuContext {
     workspace: Mutex<Workspace>,
     /// Size of the workspace, readable without waiting for its lock.
     workspace_bytes: AtomicUsize,
-    /// The allocator whose cache is emptied when device memory is exhausted.
-    allocator: Mutex<Weak<CachingAllocator>>,
+    /// The cache that is emptied when device memory is exhausted.
+    memory_cache: Mutex<Option<Weak<dyn MemoryCache>>>,
     /// CUDA graphs: the current capture, and memory that captured work uses.
     pub(super) capture: CaptureState,
 }
@@ -57,7 +57,7 @@ impl GpuContext {
             events: Mutex::default(),
             workspace: Mutex::default(),
             workspace_bytes: AtomicUsize::new(0),
-            allocator: Mutex::default(),
+            memory_cache: Mutex::default(),
             capture: CaptureState::default(),
         })
     }
@@ -118,21 +118,23 @@ impl GpuContext {
 
     /// Returns the bytes that the rank may still allocate within its memory limit.
     pub fn free_bytes(&self) -> usize {
-        let allocator = lock(&self.allocator).upgrade();
-        allocator.map_or(usize::MAX, |allocator| allocator.available_bytes())
+        self.memory_cache().map_or(usize::MAX, |cache| cache.available_bytes())
     }
 
-    /// Sets the allocator whose cache is emptied when device memory is exhausted.
-    pub fn set_allocator(&self, allocator: Weak<CachingAllocator>) {
-        *lock(&self.allocator) = allocator;
+    /// Sets the cache that is emptied when device memory is exhausted.
+    pub fn set_memory_cache(&self, cache: Weak<dyn MemoryCache>) {
+        *lock(&self.memory_cache) = Some(cache);
     }
 
-    /// Calls `call`, and retries it after emptying the allocator's cache if device memory is exhausted.
+    fn memory_cache(&self) -> Option<Arc<dyn MemoryCache>> {
+        lock(&self.memory_cache).as_ref()?.upgrade()
+    }
+
+    /// Calls `call`, and retries it after emptying the memory cache if device memory is exhausted.
     pub fn retry_after_trim<T>(&self, call: impl Fn() -> Result<T, DriverError>) -> T {
         match call() {
             Err(DriverError::OutOfMemory { .. }) => {
-                let allocator = lock(&self.allocator).upgrade();
-                allocator.iter().for_each(|allocator| allocator.empty_cache());
+                self.memory_cache().iter().for_each(|cache| cache.empty_cache());
                 done(call())
             }
             result => done(result),
@@ -260,11 +262,6 @@ impl fmt::Debug for GpuContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "GpuContext({})", self.driver.properties().name)
     }
-}
-
-/// Returns the value of a call; unwinds the rank if the call failed.
-pub(super) fn done<T>(result: Result<T, DriverError>) -> T {
-    result.unwrap_or_else(|error| DeviceFailure(error.to_string()).unwind())
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

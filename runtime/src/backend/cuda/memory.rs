@@ -5,13 +5,13 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::backend::{
-    CachingAllocator, DType, Device, DeviceEvent, DeviceGraph, FreeObserver, ReduceOp, RowPart,
-    Runs, StreamKind,
+    DType, Device, DeviceEvent, DeviceGraph, FreeObserver, MemoryCache, ReduceOp, RowPart, Runs,
+    StreamKind,
 };
 
 use super::cuda_graph;
-use super::driver::{DriverError, Event};
-use super::gpu::{GpuContext, done};
+use super::driver::{DriverError, Event, done};
+use super::gpu::GpuContext;
 use super::ops;
 use super::staging::StagingPool;
 
@@ -109,8 +109,8 @@ impl Device for GpuMemory {
         self.gpu.overhead_bytes()
     }
 
-    fn set_allocator(&self, allocator: Weak<CachingAllocator>) {
-        self.gpu.set_allocator(allocator);
+    fn set_memory_cache(&self, cache: Weak<dyn MemoryCache>) {
+        self.gpu.set_memory_cache(cache);
     }
 
     unsafe fn free(&self, memory: NonNull<u8>, bytes: usize) {

@@ -3,11 +3,13 @@
 mod algorithm_choices;
 pub mod autotune;
 mod backend;
+mod capture_state;
 mod cuda_graph;
 pub mod cudnn;
 mod driver;
 mod gpu;
 mod kernels;
+mod matmul;
 mod memory;
 pub mod native;
 mod null_driver;
@@ -17,9 +19,13 @@ mod staging;
 
 pub use algorithm_choices::{AlgorithmChoices, AttentionChoice, ChoiceOrigin, MatMulChoice};
 pub use backend::CudaBackend;
-pub use driver::*;
+pub use driver::{
+    AttentionGradients, AttentionOperands, DeviceProperties, Driver, DriverError, Event, Function,
+    FusedAttention, Graph, Grid, Module, Source, Stream,
+};
 pub use gpu::GpuContext;
 pub use kernels::attention::{PLAIN as PLAIN_ATTENTION, Tiles as AttentionTiles};
 pub use kernels::{COMMON, SOURCES};
+pub use matmul::{MatMul, MatMulEpilogue, MatMulOperands};
 pub use null_driver::{NullAttention, NullCall, NullDriver};
 pub use profile::{PROFILE_VARIABLE, Profile, ProfiledDriver};

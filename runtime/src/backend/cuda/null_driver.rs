@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use super::driver::{
     AttentionGradients, AttentionOperands, DeviceProperties, Driver, DriverError, Event, Function,
-    FusedAttention, Graph, Grid, MatMul, MatMulOperands, Module, Source, Stream,
+    FusedAttention, Graph, Grid, Module, Source, Stream,
 };
 use super::gpu::lock;
+use super::matmul::{MatMul, MatMulOperands};
 use crate::backend::AttentionShape;
 
 /// A call to a [`NullDriver`], as its observer receives it. Calls that free something are not reported.

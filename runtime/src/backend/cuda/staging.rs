@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use super::driver::{Event, Stream};
-use super::gpu::{GpuContext, done, lock};
+use super::driver::{Event, Stream, done};
+use super::gpu::{GpuContext, lock};
 
 /// Maximum size of pending uploads, in bytes, before an upload waits for earlier ones.
 const PENDING_LIMIT: usize = 64 << 20;
@@ -50,7 +50,7 @@ impl StagingPool {
     pub unsafe fn upload(&self, stream: Stream, dst: u64, src: &[u8]) {
         let driver = self.gpu.driver();
         if self.gpu.capture.is_capturing() {
-            let constant = self.gpu.capture.capture_constant(&self.gpu, src);
+            let constant = self.gpu.capture.capture_constant(self.gpu.driver(), src);
             // SAFETY: the constant lives as long as the CUDA graph that reads it.
             return done(unsafe { driver.upload(stream, dst, constant.cast(), src.len()) });
         }

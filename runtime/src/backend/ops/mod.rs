@@ -5,6 +5,7 @@
 
 mod attention;
 mod copy;
+mod cuda_kernel;
 mod elementwise;
 mod embedding;
 mod loss;
@@ -19,10 +20,11 @@ mod softmax;
 
 use std::sync::Arc;
 
-use super::{CudaKernel, Device, KernelArg, LaunchGrid};
+use super::Device;
 
 pub use attention::{AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape};
 pub use copy::{BlockCopy, CopyOps};
+pub use cuda_kernel::{CudaKernel, KernelArg, LaunchGrid};
 pub use elementwise::{ElementwiseOps, LeafGrad};
 pub use embedding::EmbeddingOps;
 pub use loss::{
@@ -35,7 +37,7 @@ pub use norm::{
 };
 pub use optim::{AdamStep, AdamwArgs, OptimizerOps, SgdArgs, SgdStep};
 pub use random::{BlockIndex, RandomOps};
-pub use reduce::{MiddleDim, ReduceOp, ReductionOps};
+pub use reduce::{MiddleDim, ReductionOps};
 pub use rope::{RopeArgs, RopeOps, RopeShape};
 pub use routing::{
     CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, MAX_TOP_K,

@@ -13,9 +13,10 @@ use crate::backend::cuda::{
 use super::attention_graph::{AttentionPass, AttentionSizes};
 use super::cache::{BuildCache, Built};
 use super::graph::{GraphOperand, GraphScalar};
+use super::library::{CudnnHandle, cudnn_present};
 use super::options::{CudnnHost, CudnnOptions, check_limits};
 use super::plan::{ExecutionPlan, PlanArguments};
-use super::target::{CudnnHandle, PlanTarget, TargetDevice, cudnn_present};
+use super::target::{PlanTarget, TargetDevice};
 use super::workspace::{OperandPlacement, PlacedPlan, StreamScratch};
 
 /// Attention by cuDNN on one device.

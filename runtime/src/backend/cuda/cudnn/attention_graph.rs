@@ -137,7 +137,7 @@ impl fmt::Display for AttentionPass {
 ///
 /// The library recognizes the pattern as attention and runs one kernel that stores no scores.
 pub fn forward(sizes: AttentionSizes) -> OperationGraph {
-    let mut g = GraphBuilder::new(sizes);
+    let mut g = GraphBuilder::new(sizes.scores());
     let q = g.operand(GraphOperand::Q, ElementType::Bf16, sizes.rows(sizes.heads));
     let k = g.operand(GraphOperand::K, ElementType::Bf16, sizes.columns(sizes.kv_heads));
     let v = g.operand(GraphOperand::V, ElementType::Bf16, sizes.rows(sizes.kv_heads));
@@ -182,7 +182,7 @@ pub fn forward(sizes: AttentionSizes) -> OperationGraph {
 ///
 /// The form of the graph requests determinism: the engines' numerical notes do not tell the two apart.
 pub fn backward(sizes: AttentionSizes, deterministic: bool) -> OperationGraph {
-    let mut g = GraphBuilder::new(sizes);
+    let mut g = GraphBuilder::new(sizes.scores());
     let q = g.operand(GraphOperand::Q, ElementType::Bf16, sizes.rows(sizes.heads));
     let k = g.operand(GraphOperand::K, ElementType::Bf16, sizes.columns(sizes.kv_heads));
     let v = g.operand(GraphOperand::V, ElementType::Bf16, sizes.columns(sizes.kv_heads));

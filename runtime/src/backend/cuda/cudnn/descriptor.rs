@@ -12,7 +12,7 @@ use cudarc::cudnn::sys::{
 
 use crate::backend::cuda::DriverError;
 
-use super::target::{Library, check_status, library};
+use super::library::{Library, check_status, library};
 
 /// A Rust type of attribute values.
 ///

@@ -1,7 +1,5 @@
 //! Operation graphs as plain data, independent of the library.
 
-use super::attention_graph::AttentionSizes;
-
 /// Element type of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ElementType {
@@ -201,15 +199,17 @@ impl OperationGraph {
     }
 }
 
-/// A graph that grows: each function adds an operation and gives its result.
+/// A graph that grows: each function adds an operation and returns its result.
 pub(super) struct GraphBuilder {
     graph: OperationGraph,
-    sizes: AttentionSizes,
+    /// Sizes and strides of the scores.
+    scores: (Dims, Dims),
 }
 
 impl GraphBuilder {
-    pub fn new(sizes: AttentionSizes) -> GraphBuilder {
-        GraphBuilder { graph: OperationGraph::default(), sizes }
+    /// Creates an empty graph of attention whose scores have these sizes and strides.
+    pub fn new(scores: (Dims, Dims)) -> GraphBuilder {
+        GraphBuilder { graph: OperationGraph::default(), scores }
     }
 
     pub fn finish(self) -> OperationGraph {
@@ -248,7 +248,7 @@ impl GraphBuilder {
 
     /// An intermediate with one f32 for each score.
     pub fn scores(&mut self) -> TensorId {
-        self.intermediate(ElementType::F32, self.sizes.scores())
+        self.intermediate(ElementType::F32, self.scores)
     }
 
     pub fn matmul(&mut self, a: TensorId, b: TensorId, c: TensorId) -> TensorId {
@@ -285,7 +285,7 @@ impl GraphBuilder {
     /// The scores, and `masked` where a column comes after its row; all scores if attention is not causal.
     pub fn mask(&mut self, scores: TensorId, masked: Option<TensorId>) -> TensorId {
         let Some(masked) = masked else { return scores };
-        let form = self.sizes.scores();
+        let form = self.scores;
         let (row, col) =
             (self.intermediate(ElementType::I32, form), self.intermediate(ElementType::I32, form));
         let (reads, out) = (self.intermediate(ElementType::Bool, form), self.scores());

@@ -5,7 +5,7 @@
 //! lowered to the library's descriptors and compiled into an [`ExecutionPlan`].
 //!
 //! - `graph`, `attention_graph`: operation graphs as data, and those of attention.
-//! - `target`, `descriptor`: the library, its handles and objects, and the device of a plan.
+//! - `library`, `descriptor`, `target`: the library, its handles and objects, and the device of a plan.
 //! - `lower`, `plan`: the descriptors of a graph, the choice of an engine, and execution.
 //! - `attention`, `options`, `workspace`, `cache`: [`CudnnAttention`], which the backend calls.
 
@@ -14,6 +14,7 @@ mod attention_graph;
 mod cache;
 mod descriptor;
 mod graph;
+mod library;
 mod lower;
 mod options;
 mod plan;
@@ -29,7 +30,8 @@ pub use graph::{
     Dims, ElementType, GraphOperand, GraphOperation, GraphScalar, GraphTensor, OperationGraph,
     Pointwise, Reduction, TensorId, TensorStorage,
 };
+pub use library::{CudnnHandle, cudnn_present};
 pub use lower::OPERAND_ALIGNMENT;
 pub use options::{CudnnHost, CudnnOptions, ScratchLimit};
 pub use plan::{ExecutionPlan, PlanArguments};
-pub use target::{CudnnHandle, DeviceDescription, PlanTarget, TargetDevice, cudnn_present};
+pub use target::{DeviceDescription, PlanTarget, TargetDevice};

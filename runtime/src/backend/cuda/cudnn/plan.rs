@@ -15,8 +15,9 @@ use crate::backend::cuda::native::Version;
 use super::attention_graph::{AttentionPass, AttentionSizes};
 use super::descriptor::{Address, Descriptor, Setter};
 use super::graph::{GraphOperand, GraphScalar, OperationGraph};
+use super::library::{CudnnHandle, Library, check_status, library};
 use super::lower::LoweredGraph;
-use super::target::{CudnnHandle, Library, PlanTarget, TargetDevice, check_status, library};
+use super::target::{PlanTarget, TargetDevice};
 
 /// An execution plan of an operation graph.
 #[derive(Debug)]

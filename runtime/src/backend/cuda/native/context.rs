@@ -7,7 +7,7 @@ use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute, CUresult};
 
 use super::api::{DriverApi, Status, driver};
 use super::libraries::Loaded;
-use super::memory::WorkspaceAccounting;
+use super::workspace_accounting::WorkspaceAccounting;
 use crate::backend::cuda::{DeviceProperties, DriverError};
 
 /// The primary context of a device, which other libraries use too.

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::libraries::VendorLibrary;
+use super::vendor_library::VendorLibrary;
 
 /// Search path of a library.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,12 +5,10 @@
 //! it, the driver's, would only hide the memory in use.
 
 use std::ffi::c_void;
-use std::sync::Mutex;
 
 use cudarc::driver::sys::{CUdeviceptr, CUresult};
 
 use super::context::{DeviceContext, call};
-use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::{DriverError, Stream};
 
 /// Returns the free device memory, in bytes.
@@ -39,30 +37,6 @@ pub fn alloc(context: &DeviceContext, bytes: usize) -> Result<u64, DriverError> 
 pub unsafe fn free(context: &DeviceContext, address: u64) -> Result<(), DriverError> {
     // SAFETY: as the caller promises.
     unsafe { call!(context.api, cuMemFree_v2(address)) }
-}
-
-/// Accounting of library workspaces by stream: ranks that share a device each count their own.
-#[derive(Default)]
-pub struct WorkspaceAccounting(Mutex<Vec<(Stream, usize)>>);
-
-impl WorkspaceAccounting {
-    /// Returns the total size of the workspaces of these streams, in bytes.
-    pub fn total_bytes(&self, streams: &[Stream]) -> usize {
-        let account = lock(&self.0);
-        let entries = account.iter().filter(|(stream, _)| streams.contains(stream));
-        entries.map(|(_, bytes)| bytes).sum()
-    }
-
-    fn add(&self, stream: Stream, bytes: usize) {
-        lock(&self.0).push((stream, bytes));
-    }
-
-    fn remove(&self, stream: Stream, bytes: usize) {
-        let mut account = lock(&self.0);
-        if let Some(index) = account.iter().position(|entry| *entry == (stream, bytes)) {
-            account.swap_remove(index);
-        }
-    }
 }
 
 /// Allocates and accounts a library workspace for work on a stream.

@@ -16,9 +16,11 @@ mod memory;
 mod modules;
 mod peak_throughput;
 mod streams;
+mod vendor_library;
+mod workspace_accounting;
 
 pub use api::{
-    Api, CublasLtApi, CudnnApi, DriverApi, Heuristic, NcclApi, NvrtcApi, Status, cublaslt, cudnn,
+    CublasLtApi, CudnnApi, DriverApi, Heuristic, NcclApi, NvrtcApi, Status, cublaslt, cudnn,
     driver, nccl, nvrtc,
 };
 pub use compiler::compile_into_cache;
@@ -30,6 +32,7 @@ pub use kernel_check::{
     CheckedSource, CompiledKernel, KernelProblem, ResourceUsage, TIME_LIMIT, check_kernels,
     generated_sources,
 };
-pub use libraries::{Loaded, VendorLibrary, Version};
+pub use libraries::{Api, Loaded};
 pub use library_search::LibrarySearch;
 pub use peak_throughput::{PeakThroughput, peak_flops, peak_of};
+pub use vendor_library::{VendorLibrary, Version};

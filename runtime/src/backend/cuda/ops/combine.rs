@@ -3,7 +3,8 @@
 use bytemuck::{Pod, Zeroable};
 
 use crate::backend::cuda::GpuContext;
-use crate::backend::cuda::gpu::{args, done};
+use crate::backend::cuda::driver::done;
+use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::COMBINE;
 use crate::backend::{DType, ReduceOp, Runs, StreamKind};
 

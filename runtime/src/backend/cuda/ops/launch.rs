@@ -1,6 +1,6 @@
 //! Grid sizes, alignment and names shared by launches.
 
-use crate::backend::cuda::gpu::done;
+use crate::backend::cuda::driver::done;
 use crate::backend::cuda::{GpuContext, Grid};
 use crate::backend::{DType, StreamKind, View, ViewMut};
 

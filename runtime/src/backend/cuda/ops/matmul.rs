@@ -1,6 +1,6 @@
 //! Matmuls of the vendor library, with their epilogues.
 
-use crate::backend::cuda::gpu::done;
+use crate::backend::cuda::driver::done;
 use crate::backend::cuda::{CudaBackend, DriverError, MatMul, MatMulEpilogue, MatMulOperands};
 use crate::backend::{Backend, DType, Gemm, GemmEpilogue, MatmulOps, StreamKind, View, ViewMut};
 

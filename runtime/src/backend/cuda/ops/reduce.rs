@@ -3,7 +3,8 @@
 use bytemuck::{Pod, Zeroable};
 
 use crate::backend::StreamKind;
-use crate::backend::cuda::gpu::{args, done};
+use crate::backend::cuda::driver::done;
+use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::REDUCE;
 use crate::backend::cuda::{CudaBackend, GpuContext, Grid};
 use crate::backend::{DType, MiddleDim, ReductionOps, View, ViewMut};

@@ -12,9 +12,10 @@ use cudarc::cublaslt::sys::{
     cudaStream_t,
 };
 
-use super::{Api, Status, functions};
+use super::{Status, functions};
 use crate::backend::cuda::DriverError;
-use crate::backend::cuda::native::libraries::{Loaded, VendorLibrary, Version, load_once};
+use crate::backend::cuda::native::libraries::{Api, Loaded, load_once};
+use crate::backend::cuda::native::vendor_library::{VendorLibrary, Version};
 
 /// Returns the matmul library, loaded once.
 pub fn cublaslt() -> Result<&'static Loaded<CublasLtApi>, DriverError> {

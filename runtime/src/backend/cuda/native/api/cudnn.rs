@@ -9,9 +9,10 @@ use cudarc::cudnn::sys::{
     cudnnBackendDescriptor_t, cudnnBackendDescriptorType_t, cudnnHandle_t, cudnnStatus_t,
 };
 
-use super::{Api, Status, functions};
+use super::{Status, functions};
 use crate::backend::cuda::DriverError;
-use crate::backend::cuda::native::libraries::{Loaded, VendorLibrary, Version, load_once};
+use crate::backend::cuda::native::libraries::{Api, Loaded, load_once};
+use crate::backend::cuda::native::vendor_library::{VendorLibrary, Version};
 
 /// Returns the deep-learning library, loaded once.
 pub fn cudnn() -> Result<&'static Loaded<CudnnApi>, DriverError> {

@@ -10,9 +10,10 @@ use cudarc::driver::sys::{
     CUstreamCaptureStatus,
 };
 
-use super::{Api, Status, functions};
+use super::{Status, functions};
 use crate::backend::cuda::DriverError;
-use crate::backend::cuda::native::libraries::{Loaded, VendorLibrary, Version, load_once};
+use crate::backend::cuda::native::libraries::{Api, Loaded, load_once};
+use crate::backend::cuda::native::vendor_library::{VendorLibrary, Version};
 
 /// Returns the CUDA driver, loaded once.
 pub fn driver() -> Result<&'static Loaded<DriverApi>, DriverError> {

@@ -19,20 +19,6 @@ pub use nvrtc::{NvrtcApi, nvrtc};
 use status::Returned;
 pub use status::Status;
 
-use super::libraries::{VendorLibrary, Version};
-
-/// The function table of a library.
-pub trait Api: Sized {
-    /// The library.
-    const LIBRARY: VendorLibrary;
-
-    /// Resolves every function; the error is the name of a missing one.
-    fn load(library: &libloading::Library) -> Result<Self, &'static str>;
-
-    /// Returns the version that the library reports.
-    fn version(&self) -> Result<Version, String>;
-}
-
 /// Declares a function table with the signatures of `cudarc`'s module `sys`, and its loader. Enums that a library
 /// returns are received as [`Status`]; `a as b` declares a parameter that is `a` in the bindings and `b`, of the same
 /// size, here.

@@ -8,9 +8,10 @@ use cudarc::nccl::sys::{
     cudaStream_t, ncclComm_t, ncclConfig_t, ncclDataType_t, ncclRedOp_t, ncclResult_t, ncclUniqueId,
 };
 
-use super::{Api, Status, functions};
+use super::{Status, functions};
 use crate::backend::cuda::DriverError;
-use crate::backend::cuda::native::libraries::{Loaded, VendorLibrary, Version, load_once};
+use crate::backend::cuda::native::libraries::{Api, Loaded, load_once};
+use crate::backend::cuda::native::vendor_library::{VendorLibrary, Version};
 
 /// Returns the collectives library, loaded once.
 pub fn nccl() -> Result<&'static Loaded<NcclApi>, DriverError> {

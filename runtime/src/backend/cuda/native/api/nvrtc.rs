@@ -6,11 +6,10 @@ use std::sync::{Once, OnceLock};
 use cudarc::nvrtc::sys;
 use cudarc::nvrtc::sys::{nvrtcProgram, nvrtcResult};
 
-use super::{Api, Status, functions};
+use super::{Status, functions};
 use crate::backend::cuda::DriverError;
-use crate::backend::cuda::native::libraries::{
-    Loaded, VendorLibrary, Version, load_once, preload_companion,
-};
+use crate::backend::cuda::native::libraries::{Api, Loaded, load_once, preload_companion};
+use crate::backend::cuda::native::vendor_library::{VendorLibrary, Version};
 
 /// Returns the run-time compiler, loaded once.
 pub fn nvrtc() -> Result<&'static Loaded<NvrtcApi>, DriverError> {

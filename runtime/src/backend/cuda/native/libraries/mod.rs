@@ -1,39 +1,24 @@
-//! The vendor's libraries: file names, minimum versions, and loading.
+//! Loading of the vendor's libraries.
 
 use std::ffi::{CStr, c_void};
-use std::fmt;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use super::api::Api;
 use super::library_search::LibrarySearch;
+use super::vendor_library::{VendorLibrary, Version};
 use crate::backend::cuda::DriverError;
 
-/// A library that is loaded at run time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum VendorLibrary {
-    /// The CUDA driver, which is part of the system.
-    Driver,
-    /// The run-time compiler of kernels.
-    Nvrtc,
-    /// Matmuls.
-    CublasLt,
-    /// Fused operations such as attention.
-    Cudnn,
-    /// Collectives.
-    Nccl,
-}
+/// The function table of a library.
+pub trait Api: Sized {
+    /// The library.
+    const LIBRARY: VendorLibrary;
 
-/// A version; parts that a library does not report are 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version {
-    /// Incompatible changes.
-    pub major: u32,
-    /// Additions.
-    pub minor: u32,
-    /// Corrections.
-    pub patch: u32,
+    /// Resolves every function; the error is the name of a missing one.
+    fn load(library: &libloading::Library) -> Result<Self, &'static str>;
+
+    /// Returns the version that the library reports.
+    fn version(&self) -> Result<Version, String>;
 }
 
 /// The function table of a loaded library. The library stays loaded until the process ends.
@@ -43,105 +28,6 @@ pub struct Loaded<A> {
     pub path: PathBuf,
     /// Version that the library reports.
     pub version: Version,
-}
-
-impl VendorLibrary {
-    /// All libraries.
-    pub const ALL: [VendorLibrary; 5] = [
-        VendorLibrary::Driver,
-        VendorLibrary::Nvrtc,
-        VendorLibrary::CublasLt,
-        VendorLibrary::Cudnn,
-        VendorLibrary::Nccl,
-    ];
-
-    /// Returns the name for messages.
-    pub const fn name(self) -> &'static str {
-        match self {
-            VendorLibrary::Driver => "the CUDA driver",
-            VendorLibrary::Nvrtc => "NVRTC",
-            VendorLibrary::CublasLt => "cuBLASLt",
-            VendorLibrary::Cudnn => "cuDNN",
-            VendorLibrary::Nccl => "NCCL",
-        }
-    }
-
-    /// Returns the file names, best first.
-    pub const fn files(self) -> &'static [&'static str] {
-        match self {
-            VendorLibrary::Driver => &["libcuda.so.1", "libcuda.so"],
-            VendorLibrary::Nvrtc => &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
-            VendorLibrary::CublasLt => {
-                &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"]
-            }
-            VendorLibrary::Cudnn => &["libcudnn.so.9", "libcudnn.so"],
-            VendorLibrary::Nccl => &["libnccl.so.2", "libnccl.so"],
-        }
-    }
-
-    /// Returns the minimum version.
-    ///
-    /// CUDA 12.8 is the first with compute capability 10.0. cuDNN 9.15.1 is the first whose attention backward supports
-    /// lengths that are not a multiple of 128, and does not have the forward defects of 9.10. NCCL 2.27 is the oldest
-    /// that declares every function as used here.
-    pub const fn minimum(self) -> Version {
-        match self {
-            VendorLibrary::Driver | VendorLibrary::Nvrtc | VendorLibrary::CublasLt => {
-                Version::new(12, 8, 0)
-            }
-            VendorLibrary::Cudnn => Version::new(9, 15, 1),
-            VendorLibrary::Nccl => Version::new(2, 27, 0),
-        }
-    }
-
-    /// Returns the name of one exported function, used to find the library's file.
-    const fn function(self) -> &'static str {
-        match self {
-            VendorLibrary::Driver => "cuDriverGetVersion",
-            VendorLibrary::Nvrtc => "nvrtcVersion",
-            VendorLibrary::CublasLt => "cublasLtGetVersion",
-            VendorLibrary::Cudnn => "cudnnGetVersion",
-            VendorLibrary::Nccl => "ncclGetVersion",
-        }
-    }
-
-    /// Returns the remedy for a missing or outdated library.
-    fn remedy(self) -> String {
-        let package = match self {
-            VendorLibrary::Driver => {
-                return "install the driver of the GPU, version 570 or later; in a container, start it with access to \
-                        the GPUs"
-                    .to_string();
-            }
-            VendorLibrary::Nvrtc => "nvidia-cuda-nvrtc",
-            VendorLibrary::CublasLt => "nvidia-cublas",
-            VendorLibrary::Cudnn => "nvidia-cudnn-cu13",
-            VendorLibrary::Nccl => "nvidia-nccl-cu13",
-        };
-        format!(
-            "install it, for example by `pip install {package}`, and put its folder into {}",
-            LibrarySearch::VARIABLE
-        )
-    }
-}
-
-impl Version {
-    /// Creates a version from its parts.
-    pub const fn new(major: i32, minor: i32, patch: i32) -> Version {
-        Version { major: major as u32, minor: minor as u32, patch: patch as u32 }
-    }
-
-    /// Creates a version from one number with two decimal digits per part except the first.
-    pub const fn of_decimals(number: u64) -> Version {
-        Version::new((number / 10_000) as i32, (number / 100 % 100) as i32, (number % 100) as i32)
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)?;
-        if self.patch > 0 { write!(f, ".{}", self.patch) } else { Ok(()) }
-    }
 }
 
 impl<A> Deref for Loaded<A> {
@@ -164,7 +50,7 @@ pub(super) fn load_once<A: Api>(
 /// Loads a library, resolves its functions and checks its version.
 pub(super) fn open<A: Api>(search: &LibrarySearch) -> Result<Loaded<A>, DriverError> {
     let which = A::LIBRARY;
-    let (name, remedy) = (which.name(), which.remedy());
+    let (name, remedy) = (which.name(), remedy(which));
     let missing = |problem: String| DriverError::Library(format!("{problem}: {remedy}"));
 
     let library = search.open(which.files()).map_err(|refused| {
@@ -192,6 +78,25 @@ pub(super) fn open<A: Api>(search: &LibrarySearch) -> Result<Loaded<A>, DriverEr
     // These libraries cannot be unloaded safely.
     std::mem::forget(library);
     Ok(Loaded { api, path, version })
+}
+
+/// Returns the remedy for a missing or outdated library.
+fn remedy(library: VendorLibrary) -> String {
+    let package = match library {
+        VendorLibrary::Driver => {
+            return "install the driver of the GPU, version 570 or later; in a container, start it with access to \
+                    the GPUs"
+                .to_string();
+        }
+        VendorLibrary::Nvrtc => "nvidia-cuda-nvrtc",
+        VendorLibrary::CublasLt => "nvidia-cublas",
+        VendorLibrary::Cudnn => "nvidia-cudnn-cu13",
+        VendorLibrary::Nccl => "nvidia-nccl-cu13",
+    };
+    format!(
+        "install it, for example by `pip install {package}`, and put its folder into {}",
+        LibrarySearch::VARIABLE
+    )
 }
 
 /// Preloads a companion file next to a library, which then finds it by name. A missing file is ignored.

@@ -10,8 +10,8 @@ use super::partials::add_partials;
 use crate::backend::cuda::{CudaBackend, Function, GpuContext, Grid, Source};
 use crate::backend::{DType, ElementwiseOps, Expr, LeafGrad, Node, StreamKind, View, ViewMut};
 use params::Params;
-use source::Wanted;
 pub use structure::Structure;
+use structure::Wanted;
 
 impl ElementwiseOps for CudaBackend {
     fn map(&self, expr: &Expr, leaves: &[View], out: ViewMut) {

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
+use super::structure::Wanted;
 use crate::backend::cuda::Source;
 use crate::backend::cuda::kernels::MAP;
 use crate::backend::cuda::ops::launch::THREADS;
@@ -51,17 +52,6 @@ __device__ inline void columns(const Params& p) {
 const COLUMNS: &str = "    if (p.wide) columns<WIDE<T>>(p);
     else columns<1>(p);
 ";
-
-/// The form in which the gradient of a leaf is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// Not wanted, or the result does not depend on the leaf.
-    No,
-    /// Element by element.
-    Each,
-    /// Summed over rows.
-    RowSum,
-}
 
 /// Returns the C++ name of a floating-point type.
 pub(super) fn cpp_type(dtype: DType) -> &'static str {

@@ -1,6 +1,5 @@
 //! The structure of an elementwise expression, which determines the source of its kernel.
 
-use super::source::Wanted;
 use crate::backend::cuda::ops::strided::StridedBlock;
 use crate::backend::{DType, Expr, Node, UpdateExpr, UpdateNode};
 
@@ -8,6 +7,17 @@ use crate::backend::{DType, Expr, Node, UpdateExpr, UpdateNode};
 /// kernels.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Structure(Vec<[u32; 3]>);
+
+/// The form in which the gradient of a leaf is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Not wanted, or the result does not depend on the leaf.
+    No,
+    /// Element by element.
+    Each,
+    /// Summed over rows.
+    RowSum,
+}
 
 impl Structure {
     /// Returns the structure of the kernel that evaluates `expr` over `leaves` leaves.

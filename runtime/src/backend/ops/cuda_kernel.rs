@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::OnceLock;
 
-use super::{Backend, DType, View, ViewMut};
+use super::Backend;
+use crate::backend::{DType, View, ViewMut};
 
 /// A kernel of CUDA C++ source, compiled by NVRTC at its first launch on a device and cached, also on disk.
 ///

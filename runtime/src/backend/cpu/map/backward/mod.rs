@@ -2,12 +2,12 @@
 
 mod walk;
 
-use super::float::{Float, convert, store, workplace_len};
-use super::map::{BLOCK, Block, check};
-use super::norm::add_rows;
-use super::scratch::with_scratch;
-use super::simd::dispatch;
-use super::workers::{Rows, Split, Workers};
+use super::block::{BLOCK, Block, check};
+use crate::backend::cpu::float::{Float, convert, store, workplace_len};
+use crate::backend::cpu::norm::add_rows;
+use crate::backend::cpu::scratch::with_scratch;
+use crate::backend::cpu::simd::dispatch;
+use crate::backend::cpu::workers::{Rows, Split, Workers};
 use crate::backend::unary_function::DerivativeOf;
 use crate::backend::{Expr, LeafGrad, Node};
 use walk::Walk;

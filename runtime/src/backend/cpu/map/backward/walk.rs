@@ -3,7 +3,7 @@
 use super::{Plan, Targets};
 use crate::backend::Node;
 use crate::backend::cpu::float::Float;
-use crate::backend::cpu::map::{BLOCK, Block};
+use crate::backend::cpu::map::block::{BLOCK, Block};
 use crate::backend::cpu::math::{zip_add, zip_map};
 use crate::backend::cpu::random::dropout_mask;
 use crate::backend::unary_function::{DerivativeOf, Elementwise, by_function};
