@@ -11,6 +11,8 @@ type ModulePath = Vec<String>;
 /// The files of one module of the runtime, by module path, and the imports of each.
 pub struct Imports {
     modules: BTreeMap<ModulePath, Vec<Import>>,
+    /// Folders whose files may import from each other.
+    tolerated: Vec<ModulePath>,
 }
 
 /// An imported item, and the name that it has in the importing file.
@@ -20,9 +22,14 @@ struct Import {
 }
 
 impl Imports {
-    /// Reads all files of the folder `module` under `source`, without tests.
+    /// Reads all files of the folder `module` under `source`, without tests; a module of one file has none.
+    ///
+    /// # Panics
+    /// If a file imports all items of another one, which hides where they are defined.
     pub fn read(source: &Path, module: &str) -> Imports {
-        let files = files(&source.join(module), "rs").into_iter().map(|file| {
+        let folder = source.join(module);
+        let sources = if folder.is_dir() { files(&folder, "rs") } else { Vec::new() };
+        let files = sources.into_iter().map(|file| {
             let relative = file.strip_prefix(source).unwrap().with_extension("");
             let mut path: ModulePath =
                 relative.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
@@ -30,13 +37,37 @@ impl Imports {
             (path, imports(&read(&file)))
         });
         let is_test = |path: &ModulePath| path.iter().any(|part| part == "tests");
-        Imports { modules: files.filter(|(path, _)| !is_test(path)).collect() }
+        let modules = files.filter(|(path, _)| !is_test(path)).collect();
+        let imports = Imports { modules, tolerated: Vec::new() };
+        if let Some((module, path)) = imports.glob() {
+            panic!("{module} imports all items of {path}, which hides where they are defined");
+        }
+        imports
+    }
+
+    /// Leaves out imports between two files of one of `folders`, which are given as module paths.
+    pub fn without_cycles_in(mut self, folders: &[&str]) -> Imports {
+        self.tolerated =
+            folders.iter().map(|folder| folder.split("::").map(str::to_owned).collect()).collect();
+        self
     }
 
     /// Returns a cycle of files that import from each other, beyond parent and child, if there is one.
     pub fn cycle(&self) -> Option<Vec<String>> {
         let mut done = BTreeSet::new();
         self.modules.keys().find_map(|module| self.cycle_from(module, &mut Vec::new(), &mut done))
+    }
+
+    /// Returns a file of the module that imports all items of another one, and the path of that import.
+    fn glob(&self) -> Option<(String, String)> {
+        self.modules.iter().find_map(|(module, imports)| {
+            let mut globs = imports.iter().filter(|import| import.name == "*");
+            let internal = globs.find(|import| {
+                let path = &import.path[..import.path.len() - 1];
+                !path.is_empty() && self.definition(module, path).is_some()
+            })?;
+            Some((module.join("::"), internal.path.join("::")))
+        })
     }
 
     fn cycle_from(
@@ -65,7 +96,15 @@ impl Imports {
     fn imported_modules(&self, module: &ModulePath) -> BTreeSet<ModulePath> {
         let imported =
             self.modules[module].iter().filter_map(|import| self.definition(module, &import.path));
-        imported.filter(|other| !other.starts_with(module) && !module.starts_with(other)).collect()
+        let is_tolerated = |other: &ModulePath| {
+            self.tolerated
+                .iter()
+                .any(|folder| module.starts_with(folder) && other.starts_with(folder))
+        };
+        imported
+            .filter(|other| !other.starts_with(module) && !module.starts_with(other))
+            .filter(|other| !is_tolerated(other))
+            .collect()
     }
 
     /// Returns the file that defines the item at `path`, as `module` names it: re-exports are followed. `None` for items of
@@ -184,6 +223,7 @@ fn cycles_are_found_through_re_exports() {
             .iter()
             .map(|(path, text)| (path.split("::").map(str::to_owned).collect(), imports(text)))
             .collect(),
+        tolerated: Vec::new(),
     };
     let root = ("room", "mod a;\nmod b;\npub use a::A;\npub(crate) use b::{B, C as D};\n");
     let cycle = |a: &str, b: &str| imports_of(&[root, ("room::a", a), ("room::b", b)]).cycle();
@@ -194,6 +234,10 @@ fn cycles_are_found_through_re_exports() {
     assert!(cycle("use super::B;\n", "fn f() -> super::a::A {}\n").is_some());
     let tests = "#[cfg(test)]\nmod tests {\n    use super::super::B;\n}\n";
     assert_eq!(cycle(tests, "use super::A;\n"), None);
+    // Imports of all items hide cycles; those from other crates and enums do not.
+    let glob = |text: &str| imports_of(&[root, ("room::a", text), ("room::b", "")]).glob();
+    assert_eq!(glob("use other::*;\nuse Kind::*;\nuse super::B;\n"), None);
+    assert!(glob("pub use super::b::*;\n").is_some());
     // Parent and child may import from each other.
     let child = ("room::a::child", "use super::{Parent, Other};\n");
     let parent = ("room::a", "mod child;\nuse child::Child;\nuse super::b::Other;\n");
