@@ -2,11 +2,13 @@
 
 use std::marker::PhantomData;
 use std::ops::{Add, Mul, Sub};
+use std::sync::Arc;
 
-use crate::autograd::Value;
 use crate::autograd::tensor_parallel::{self, ShardedDim};
-use crate::comm::{ReduceOp, Site};
-use crate::context::{fail, scope};
+use crate::autograd::{NodeId, Value};
+use crate::backend::Buffer;
+use crate::comm::{Pending, ReduceOp, Site};
+use crate::context::{Rank, fail, scope};
 use crate::layout::{Axis, AxisId, AxisSet, Dims, GatherDim};
 
 use super::Tensor;
@@ -41,22 +43,24 @@ impl<S: Dims> InFlight<Tensor<S>> {
     }
 
     pub(crate) fn reduce_scatter(value: &Value, axis: AxisId, dim: usize, site: &Site) -> Self {
-        let rank = value.rank().clone();
-        if rank.degree(axis) == 1 {
-            let value = value.clone();
-            return InFlight::new(|| value);
-        }
-        let dim = ShardedDim::new(&rank, value.extents(), axis, dim, site);
-        let ready = value.compute();
-        let pending = dim.start_reduce_scatter(&rank, &ready.data);
-        let segment = rank.segments().in_forward();
-        InFlight::new(move || {
-            let data = pending.wait().unwrap_or_else(|error| fail(error));
-            tensor_parallel::record_shard(&rank, dim, data, ready.node).computed_in(segment)
-        })
+        let (start, record) = (ShardedDim::start_reduce_scatter, tensor_parallel::record_shard);
+        InFlight::over_dim(value, axis, dim, site, start, record)
     }
 
     pub(crate) fn gather(value: &Value, axis: AxisId, dim: usize, site: &Site) -> Self {
+        let (start, record) = (ShardedDim::start_all_gather, tensor_parallel::record_gathered);
+        InFlight::over_dim(value, axis, dim, site, start, record)
+    }
+
+    /// Starts a collective over a dim of `value`, and records its result when it has arrived.
+    fn over_dim(
+        value: &Value,
+        axis: AxisId,
+        dim: usize,
+        site: &Site,
+        start: fn(&ShardedDim, &Rank, &Arc<Buffer>) -> Pending,
+        record: fn(&Rank, ShardedDim, Buffer, Option<NodeId>) -> Value,
+    ) -> Self {
         let rank = value.rank().clone();
         if rank.degree(axis) == 1 {
             let value = value.clone();
@@ -64,11 +68,11 @@ impl<S: Dims> InFlight<Tensor<S>> {
         }
         let dim = ShardedDim::new(&rank, value.extents(), axis, dim, site);
         let ready = value.compute();
-        let pending = dim.start_all_gather(&rank, &ready.data);
+        let pending = start(&dim, &rank, &ready.data);
         let segment = rank.segments().in_forward();
         InFlight::new(move || {
             let data = pending.wait().unwrap_or_else(|error| fail(error));
-            tensor_parallel::record_gathered(&rank, dim, data, ready.node).computed_in(segment)
+            record(&rank, dim, data, ready.node).computed_in(segment)
         })
     }
 

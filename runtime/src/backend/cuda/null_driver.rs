@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex};
 
 use super::driver::{
     AttentionGradients, AttentionOperands, DeviceProperties, Driver, DriverError, Event, Function,
-    FusedAttention, Graph, Grid, MatMul, MatMulOperands, Module, Source, Stream,
+    FusedAttention, Graph, Grid, Module, Source, Stream,
 };
 use super::gpu::lock;
-use crate::backend::cuda::DenseAttention;
+use super::dense_attention::DenseAttention;
+use super::matmul::{MatMul, MatMulOperands};
 
 /// A call to a [`NullDriver`], as its observer receives it. Calls that free something are not reported.
 #[derive(Debug, Clone, Copy)]

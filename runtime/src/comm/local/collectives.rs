@@ -7,6 +7,7 @@ use crate::comm::{Blocks, ReduceOp};
 
 use super::member::{CallResult, IssuedCall, LocalMember};
 use super::operand::{LentMemory, Operand};
+use super::participation::Participation;
 use super::transfer::{part_of, run_of};
 
 impl LocalMember {
@@ -51,19 +52,38 @@ impl LocalMember {
         }
     }
 
-    fn all_reduce(
+    /// Participates with `src`, which members only read, and runs `transfer` into `dst`, which this member alone writes.
+    fn read_sources(
         &self,
         issued: IssuedCall<'_>,
-        op: ReduceOp,
-        mut data: ViewMut<'_>,
+        src: View<'_>,
+        mut dst: ViewMut<'_>,
+        transfer: impl FnOnce(&Participation<'_>, &LentMemory),
     ) -> CallResult {
-        let (count, dtype) = (data.len(), data.dtype());
+        let target = LentMemory::target(&mut dst);
+        let operand = Operand::source(src);
+        self.participate(issued, Some(src), operand, |group| transfer(group, &target))
+    }
+
+    /// Participates with `data`, which members read and may write, and runs `transfer` on it.
+    fn reduce_targets(
+        &self,
+        issued: IssuedCall<'_>,
+        mut data: ViewMut<'_>,
+        transfer: impl FnOnce(&Participation<'_>, &LentMemory),
+    ) -> CallResult {
         let (target, operand) = (LentMemory::target(&mut data), Operand::target(&mut data));
-        self.participate(issued, Some(data.as_view()), operand, |group| {
+        let data = Some(data.as_view());
+        self.participate(issued, data, operand, |group| transfer(group, &target))
+    }
+
+    fn all_reduce(&self, issued: IssuedCall<'_>, op: ReduceOp, data: ViewMut<'_>) -> CallResult {
+        let (count, dtype) = (data.len(), data.dtype());
+        self.reduce_targets(issued, data, |group, target| {
             let targets: Vec<&LentMemory> = group.operands().filter_map(Operand::lent).collect();
             let Some(first) = targets.first() else {
                 // SAFETY: small operands are copies.
-                return unsafe { group.combine(op, 0..count, &target, 0) };
+                return unsafe { group.combine(op, 0..count, target, 0) };
             };
             for piece in group.pieces(part_of(dtype, count, self.size(), self.group_rank())) {
                 // SAFETY: the operands are lent until the participation ends, and of each this member alone touches its
@@ -81,13 +101,12 @@ impl LocalMember {
         &self,
         issued: IssuedCall<'_>,
         src: View<'_>,
-        mut dst: ViewMut<'_>,
+        dst: ViewMut<'_>,
         blocks: &Blocks,
     ) -> CallResult {
-        let target = LentMemory::target(&mut dst);
-        self.participate(issued, Some(src), Operand::source(src), |group| {
+        self.read_sources(issued, src, dst, |group, target| {
             // SAFETY: sources are only read during the participation, and `dst` is exclusive.
-            unsafe { group.join_rows(blocks, &target) };
+            unsafe { group.join_rows(blocks, target) };
         })
     }
 
@@ -114,13 +133,12 @@ impl LocalMember {
         &self,
         issued: IssuedCall<'_>,
         src: View<'_>,
-        mut dst: ViewMut<'_>,
+        dst: ViewMut<'_>,
         blocks: &Blocks,
     ) -> CallResult {
-        let target = LentMemory::target(&mut dst);
-        self.participate(issued, Some(src), Operand::source(src), |group| {
+        self.read_sources(issued, src, dst, |group, target| {
             // SAFETY: sources are only read during the participation, and `dst` is exclusive.
-            unsafe { group.sum_part(blocks, self.group_rank(), &target) };
+            unsafe { group.sum_part(blocks, self.group_rank(), target) };
         })
     }
 
@@ -129,17 +147,16 @@ impl LocalMember {
     fn reduce_scatter_in_place(
         &self,
         issued: IssuedCall<'_>,
-        mut data: ViewMut<'_>,
+        data: ViewMut<'_>,
         blocks: &Blocks,
     ) -> CallResult {
-        let (target, operand) = (LentMemory::target(&mut data), Operand::target(&mut data));
-        self.participate(issued, Some(data.as_view()), operand, |group| {
+        self.reduce_targets(issued, data, |group, target| {
             let own = run_of(&blocks.lens, self.group_rank());
             let start = own.start;
             // SAFETY: the operands are copies, or lent until the participation ends. Each member touches its own run only,
             // reading it in every operand and writing it in its own, which it has borrowed exclusively; and the runs of
             // two members have no element in common.
-            unsafe { group.combine(ReduceOp::Sum, own, &target, start) };
+            unsafe { group.combine(ReduceOp::Sum, own, target, start) };
         })
     }
 
@@ -147,17 +164,16 @@ impl LocalMember {
         &self,
         issued: IssuedCall<'_>,
         src: View<'_>,
-        mut dst: ViewMut<'_>,
+        dst: ViewMut<'_>,
         recv: &[usize],
     ) -> CallResult {
-        let target = LentMemory::target(&mut dst);
-        self.participate(issued, Some(src), Operand::source(src), |group| {
+        self.read_sources(issued, src, dst, |group, target| {
             for member in 0..self.size() {
                 // The part for this member in the source of the other one.
                 let CommOp::AllToAll { send, .. } = &group.call(member).op else { continue };
                 let (from, to) = (run_of(send, self.group_rank()), run_of(recv, member));
                 // SAFETY: sources are only read during the participation, and `dst` is exclusive.
-                unsafe { group.copy(member, from, &target, to.start) };
+                unsafe { group.copy(member, from, target, to.start) };
             }
         })
     }
@@ -179,11 +195,10 @@ impl LocalMember {
         issued: IssuedCall<'_>,
         root: usize,
         op: ReduceOp,
-        mut data: ViewMut<'_>,
+        data: ViewMut<'_>,
     ) -> CallResult {
         let (count, dtype) = (data.len(), data.dtype());
-        let (target, operand) = (LentMemory::target(&mut data), Operand::target(&mut data));
-        self.participate(issued, Some(data.as_view()), operand, |group| {
+        self.reduce_targets(issued, data, |group, target| {
             match group.operand(root).lent() {
                 Some(target) => {
                     let part = part_of(dtype, count, self.size(), self.group_rank());
@@ -194,7 +209,7 @@ impl LocalMember {
                 }
                 // SAFETY: small operands are copies.
                 None if root == self.group_rank() => unsafe {
-                    group.combine(op, 0..count, &target, 0);
+                    group.combine(op, 0..count, target, 0);
                 },
                 None => {}
             }

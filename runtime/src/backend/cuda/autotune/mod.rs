@@ -9,7 +9,8 @@ mod choice;
 mod operands;
 mod timer;
 
-use super::driver::{Driver, DriverError, MatMul, MatMulOperands, Stream};
+use super::driver::{Driver, DriverError, Stream};
+use super::matmul::{MatMul, MatMulOperands};
 pub use choice::AlgorithmTiming;
 use choice::choose_algorithm;
 use operands::TrialOperands;

@@ -3,11 +3,10 @@
 use std::ffi::c_void;
 
 use crate::backend::DType;
-use crate::backend::cuda::driver::{
-    Driver, DriverError, Grid, MatMul, MatMulEpilogue, MatMulOperands, Stream,
-};
+use crate::backend::cuda::driver::{Driver, DriverError, Grid, Stream};
 use crate::backend::cuda::gpu::args;
 use crate::backend::cuda::kernels::AUTOTUNE;
+use crate::backend::cuda::matmul::{MatMul, MatMulEpilogue, MatMulOperands};
 
 /// Alignment of operands, in bytes.
 const ALIGNMENT: usize = 256;

@@ -6,7 +6,7 @@ use std::ptr::null;
 use cudarc::nvrtc::sys::{nvrtcProgram, nvrtcResult};
 
 use super::api::{NvrtcApi, Status, nvrtc};
-use super::libraries::Version;
+use super::vendor_library::Version;
 use crate::backend::cuda::{COMMON, DriverError, Source};
 
 /// Machine code of a source.

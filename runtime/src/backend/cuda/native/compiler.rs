@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::compile::{OPTIONS, architecture, compile, compiled_text, compiler_version};
 use super::context::DeviceContext;
 use super::disk_cache::{CacheKey, DiskCache};
-use super::libraries::Version;
+use super::vendor_library::Version;
 use crate::backend::cuda::{DriverError, Source};
 
 /// Compiles sources for one architecture.

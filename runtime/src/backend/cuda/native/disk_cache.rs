@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-use super::libraries::Version;
+use super::vendor_library::Version;
 use crate::backend::cuda::Source;
 
 /// A cache folder. A folder that cannot be read or written acts as an empty cache.

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::api::{Api, cublaslt, cudnn, driver, nccl, nvrtc};
+use super::api::{cublaslt, cudnn, driver, nccl, nvrtc};
 use super::context::devices;
-use super::libraries::Loaded;
+use super::libraries::{Api, Loaded};
 use super::vendor_library::{VendorLibrary, Version};
 use crate::backend::cuda::{DeviceProperties, DriverError};
 

@@ -29,73 +29,34 @@ const GRADIENT_LANES: usize = 512;
 
 impl LossOps for CudaBackend {
     fn row_max(&self, cols: usize, x: View, max: ViewMut) {
-        let gpu = self.gpu();
         let max = max.as_view();
         let rows = Rows::new(cols, x);
         rows.check_floats("row_max", [max]);
-        // SAFETY: `x` has these rows, and `max` an element for each.
-        unsafe {
-            rows.launch(
-                gpu,
-                &format!("row_max_{}", float_name(x.dtype())),
-                args![rows.plan.lanes, at(x), rows.count(), cols as u64, at(max)],
-            )
-        };
+        // SAFETY: `max` has an element for each row.
+        unsafe { rows.launch(self.gpu(), "row_max", &[at(max)]) };
     }
 
     fn exp_sum(&self, args: ExpSumArgs) {
-        let gpu = self.gpu();
         let ExpSumArgs { cols, logits, max, targets, first_col, sum_exp, target_logit } = args;
         let [sum_exp, target_logit] = [sum_exp.as_view(), target_logit.as_view()];
         let rows = Rows::new(cols, logits);
         rows.check_targets(targets);
         rows.check_floats("exp_sum", [max, sum_exp, target_logit]);
-        // SAFETY: `logits` has these rows, and every other operand an element for each.
-        unsafe {
-            rows.launch(
-                gpu,
-                &format!("exp_sum_{}", float_name(logits.dtype())),
-                args![
-                    rows.plan.lanes,
-                    at(logits),
-                    rows.count(),
-                    cols as u64,
-                    at(max),
-                    at(targets),
-                    first_col as u64,
-                    at(sum_exp),
-                    at(target_logit)
-                ],
-            )
-        };
+        let operands = [at(max), at(targets), first_col as u64, at(sum_exp), at(target_logit)];
+        // SAFETY: every operand has an element for each row.
+        unsafe { rows.launch(self.gpu(), "exp_sum", &operands) };
     }
 
     /// Computes all statistics in one pass over the logits.
     fn max_exp_sum(&self, args: MaxExpSumArgs) {
-        let gpu = self.gpu();
         let MaxExpSumArgs { cols, logits, targets, first_col, max, sum_exp, target_logit } = args;
         let [max, sum_exp, target_logit] = [&max, &sum_exp, &target_logit].map(ViewMut::as_view);
         let rows = Rows::new(cols, logits);
         rows.check_targets(targets);
         rows.check_floats("max_exp_sum", [max, sum_exp, target_logit]);
-        // SAFETY: `logits` has these rows, and every other operand an element for each.
-        unsafe {
-            rows.launch(
-                gpu,
-                &format!("max_exp_sum_{}", float_name(logits.dtype())),
-                args![
-                    rows.plan.lanes,
-                    at(logits),
-                    rows.count(),
-                    cols as u64,
-                    at(targets),
-                    first_col as u64,
-                    at(max),
-                    at(sum_exp),
-                    at(target_logit)
-                ],
-            )
-        };
+        let operands = [at(targets), first_col as u64, at(max), at(sum_exp), at(target_logit)];
+        // SAFETY: every operand has an element for each row.
+        unsafe { rows.launch(self.gpu(), "max_exp_sum", &operands) };
     }
 
     fn cross_entropy_loss(&self, args: CrossEntropyLossArgs) {
@@ -122,31 +83,14 @@ impl LossOps for CudaBackend {
     }
 
     fn cross_entropy_grad(&self, args: CrossEntropyGradArgs) {
-        let gpu = self.gpu();
         let CrossEntropyGradArgs { cols, logits, max, sum_exp, targets, first_col, row_scale } =
             args;
-        let logits = logits.as_view();
-        let rows = Rows::with_lanes(cols, logits, GRADIENT_LANES);
+        let rows = Rows::with_lanes(cols, logits.as_view(), GRADIENT_LANES);
         rows.check_targets(targets);
         rows.check_floats("cross_entropy_grad", [max, sum_exp, row_scale]);
-        // SAFETY: `logits` has these rows, and every other operand an element for each.
-        unsafe {
-            rows.launch(
-                gpu,
-                &format!("cross_entropy_grad_{}", float_name(logits.dtype())),
-                args![
-                    rows.plan.lanes,
-                    at(logits),
-                    rows.count(),
-                    cols as u64,
-                    at(max),
-                    at(sum_exp),
-                    at(targets),
-                    first_col as u64,
-                    at(row_scale)
-                ],
-            )
-        };
+        let operands = [at(max), at(sum_exp), at(targets), first_col as u64, at(row_scale)];
+        // SAFETY: every operand has an element for each row, and the logits are exclusive.
+        unsafe { rows.launch(self.gpu(), "cross_entropy_grad", &operands) };
     }
 
     /// Runs as one kernel, in which each row of logits is read from memory once and written once.
@@ -159,48 +103,31 @@ impl LossOps for CudaBackend {
         let rows = Rows::new(cols, logits);
         rows.check_targets(targets);
         rows.check_floats("cross_entropy", [row_scale, max, sum_exp, target_logit]);
-        let kept = rows.kept_bytes(gpu);
-        let form = if kept > 0 { "kept_" } else { "" };
-        let grid = Grid { shared: kept, ..rows.plan.grid(gpu, rows.count) };
-        let name = format!("cross_entropy_{form}{}", float_name(logits.dtype()));
-        // SAFETY: `logits` has these rows, and every other operand an element for each; shared memory has room for a row.
-        unsafe {
-            gpu.launch(
-                (&LOSS, &name),
-                grid,
-                args![
-                    rows.plan.lanes,
-                    at(logits),
-                    rows.count(),
-                    cols as u64,
-                    at(targets),
-                    first_col as u64,
-                    at(row_scale),
-                    at(max),
-                    at(sum_exp),
-                    at(target_logit)
-                ],
-            )
-        };
+        let operands =
+            [at(targets), first_col as u64, at(row_scale), at(max), at(sum_exp), at(target_logit)];
+        let shared = rows.kept_bytes(gpu);
+        let kernel = if shared > 0 { "cross_entropy_kept" } else { "cross_entropy" };
+        // SAFETY: every operand has an element for each row, and the logits are exclusive; shared memory has room for a row.
+        unsafe { rows.launch_with_shared(gpu, kernel, shared, &operands) };
     }
 }
 
 /// Rows of logits of any alignment.
-struct Rows {
+struct Rows<'a> {
+    matrix: View<'a>,
     count: usize,
-    /// Bytes of a row.
-    bytes: usize,
+    cols: usize,
     plan: RowPlan,
 }
 
-impl Rows {
+impl<'a> Rows<'a> {
     /// Creates the plan of sums over rows, whose order depends on their length and dtype alone.
-    fn new(cols: usize, matrix: View) -> Rows {
+    fn new(cols: usize, matrix: View<'a>) -> Rows<'a> {
         let short = matrix.dtype() == DType::Bf16 && cols * matrix.dtype().bytes() <= MOST_KEPT;
         Rows::with_lanes(cols, matrix, if short { SHORT_LANES } else { MOST_LANES })
     }
 
-    fn with_lanes(cols: usize, matrix: View, most: usize) -> Rows {
+    fn with_lanes(cols: usize, matrix: View<'a>, most: usize) -> Rows<'a> {
         let len = matrix.len();
         assert!(cols > 0 && len.is_multiple_of(cols), "{len} elements are whole rows of {cols}");
         let vectors = cols / wide(matrix.dtype());
@@ -208,8 +135,7 @@ impl Rows {
             ..=WARP_COLS => 32,
             _ => (vectors / VECTORS).next_power_of_two().clamp(128, most) as u32,
         };
-        let bytes = cols * matrix.dtype().bytes();
-        Rows { count: len / cols, bytes, plan: RowPlan::of_lanes("", lanes) }
+        Rows { matrix, count: len / cols, cols, plan: RowPlan::of_lanes("", lanes) }
     }
 
     /// Returns the shared memory in which a block keeps its row, at any alignment in 16 bytes; 0 for rows of warps, and if a
@@ -217,16 +143,13 @@ impl Rows {
     fn kept_bytes(&self, gpu: &GpuContext) -> u32 {
         /// Bytes of shared memory that the device reserves per block.
         const RESERVED: usize = 1024;
-        let bytes = self.bytes.next_multiple_of(16) + 16;
+        let row = self.cols * self.matrix.dtype().bytes();
+        let bytes = row.next_multiple_of(16) + 16;
         let most = gpu.driver().properties().shared_memory + RESERVED;
         let is_kept = self.plan.lanes > 32
-            && self.bytes <= MOST_KEPT
+            && row <= MOST_KEPT
             && 2 * (bytes + STATIC_SHARED + RESERVED) <= most;
         if is_kept { bytes as u32 } else { 0 }
-    }
-
-    fn count(&self) -> u64 {
-        self.count as u64
     }
 
     fn check_floats<const N: usize>(&self, what: &str, of_rows: [View; N]) {
@@ -241,12 +164,34 @@ impl Rows {
         assert!(fits, "one target (u32) for each of {} rows", self.count);
     }
 
-    /// Launches a kernel for these rows.
+    /// Launches the kernel of this name, for the dtype of the matrix: its parameters are lanes per row, the matrix, rows and
+    /// columns, then `operands`, addresses and numbers.
     ///
     /// # Safety
-    /// As [`GpuContext::launch`].
-    unsafe fn launch(&self, gpu: &GpuContext, name: &str, args: &[&[u8]]) {
+    /// As [`GpuContext::launch`], for the operands.
+    unsafe fn launch(&self, gpu: &GpuContext, kernel: &str, operands: &[u64]) {
         // SAFETY: as the caller promises.
-        unsafe { gpu.launch((&LOSS, name), self.plan.grid(gpu, self.count), args) };
+        unsafe { self.launch_with_shared(gpu, kernel, 0, operands) };
+    }
+
+    /// As [`launch`](Self::launch), with dynamic shared memory per block, in bytes.
+    ///
+    /// # Safety
+    /// As [`launch`](Self::launch); the kernel uses no more shared memory.
+    unsafe fn launch_with_shared(
+        &self,
+        gpu: &GpuContext,
+        kernel: &str,
+        shared: u32,
+        operands: &[u64],
+    ) {
+        let name = format!("{kernel}_{}", float_name(self.matrix.dtype()));
+        let grid = Grid { shared, ..self.plan.grid(gpu, self.count) };
+        let matrix = [at(self.matrix), self.count as u64, self.cols as u64];
+        let numbers = matrix.iter().chain(operands).map(bytemuck::bytes_of);
+        let args: Vec<&[u8]> =
+            [bytemuck::bytes_of(&self.plan.lanes)].into_iter().chain(numbers).collect();
+        // SAFETY: the matrix has these rows, and the caller promises the rest.
+        unsafe { gpu.launch((&LOSS, &name), grid, &args) };
     }
 }

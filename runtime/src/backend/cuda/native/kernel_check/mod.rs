@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use super::api::nvrtc;
 use super::compile::{CompiledCode, compile, compiled_text};
 use super::disk_cache::{CacheKey, DiskCache};
-use super::libraries::Version;
+use super::vendor_library::Version;
 use crate::backend::cuda::{DriverError, Source};
 pub use generated::generated_sources;
 pub use log::ResourceUsage;
