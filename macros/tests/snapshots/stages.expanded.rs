@@ -249,7 +249,6 @@ impl ::meshwright::__private::Recompute for Net {
     type Recomputed = ::meshwright::__private::Recomputed<Self>;
     type Layer = Self;
 }
-const _: fn() = ::meshwright::__private::check_staged_forward::<Net>;
 #[automatically_derived]
 impl ::meshwright::__private::PipelineModel for Net {
     fn visit_fields<V: ::meshwright::__private::StageVisitor>(
@@ -339,4 +338,7 @@ impl ::meshwright::__private::Module for Net {
     }
 }
 #[automatically_derived]
-impl ::meshwright::__private::StagedForward for Net {}
+impl ::meshwright::__private::StagedForward for Net {
+    type Input = Stream;
+    type Output = Stream;
+}

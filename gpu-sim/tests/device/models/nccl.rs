@@ -24,14 +24,14 @@ use crate::nccl_stub::in_order::InOrder;
 use crate::nccl_stub::port::Port;
 
 /// A device per rank, and the library between them.
-struct Cluster {
+pub struct Cluster {
     drivers: Vec<Arc<SimDriver>>,
     gpus: Gpus,
-    hub: Arc<Hub>,
+    pub hub: Arc<Hub>,
 }
 
 impl Cluster {
-    fn new(ranks: usize) -> Cluster {
+    pub fn new(ranks: usize) -> Cluster {
         let drivers: Vec<_> =
             (0..ranks as u64).map(|seed| Arc::new(SimDriver::new(seed))).collect();
         let gpus = drivers.iter().map(|driver| Arc::clone(driver) as Arc<dyn Driver>).collect();

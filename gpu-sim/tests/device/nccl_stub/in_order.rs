@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use meshwright::backend::cuda::{Driver, Event, Stream};
 use meshwright_gpu_sim::SimDriver;
 
-use super::port::{Streams, Work};
+use super::port::{Condition, Streams, Work};
 
 /// The streams of one rank.
 pub struct InOrder {
@@ -42,6 +42,12 @@ impl Streams for InOrder {
         let event = driver.new_event(false).expect("an event");
         driver.record(event, stream).expect("a stream");
         *last_group = Some((capture, event));
+        true
+    }
+
+    fn submit_when(&self, stream: u64, is_ready: Condition, work: Work) -> bool {
+        // A failed device fails again at the next call.
+        let _ = self.driver.submit_when(Stream(stream), is_ready, move || work());
         true
     }
 }
