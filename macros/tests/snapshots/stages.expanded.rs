@@ -250,17 +250,20 @@ impl ::meshwright::__private::Recompute for Net {
     type Layer = Self;
 }
 #[automatically_derived]
-impl ::meshwright::__private::PipelineModel for Net {
+impl ::meshwright::__private::PipelineModel<
+    <Net as ::meshwright::__private::StagedForward>::Input,
+    <Net as ::meshwright::__private::StagedForward>::Output,
+> for Net {
     fn visit_fields<V: ::meshwright::__private::StageVisitor>(
         &self,
         visitor: &mut V,
         x: ::meshwright::__private::StageValue<
             V,
-            <Self as ::meshwright::__private::Module>::In,
+            <Net as ::meshwright::__private::StagedForward>::Input,
         >,
     ) -> ::meshwright::__private::StageValue<
         V,
-        <Self as ::meshwright::__private::Module>::Out,
+        <Net as ::meshwright::__private::StagedForward>::Output,
     > {
         let __model = self;
         let x = ::meshwright::__private::visit_stage(visitor, "up", x, &__model.up);
@@ -284,7 +287,7 @@ impl ::meshwright::__private::PipelineModel for Net {
         let x = ::meshwright::__private::visit_stage(visitor, "down", x, &__model.down);
         ::meshwright::__private::finish_stages::<
             V,
-            <Self as ::meshwright::__private::Module>::Out,
+            <Net as ::meshwright::__private::StagedForward>::Output,
             _,
         >(x)
     }

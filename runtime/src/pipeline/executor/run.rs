@@ -6,11 +6,11 @@ use std::sync::Arc;
 use crate::backend::{Buffer, CachingAllocator};
 use crate::comm::RankComms;
 use crate::layout::{AxisId, AxisSet};
-use crate::schedule::{Action, Compute, Schedule, Verified, Work};
+use crate::schedule::{Action, Compute, Message, Schedule, Verified, Work};
 
 use super::link::{PassKind, StageLink};
 use super::messages::BoundaryMessages;
-use super::{ExecutorError, MessageParts, MessageWait, StageWork};
+use super::{ExecutorError, MessagePart, MessageParts, MessageWait, StageWork};
 
 /// Runs one rank's part of a pipeline schedule.
 ///
@@ -64,6 +64,22 @@ impl PipelineExecutor {
     /// The coordinate of this rank on the axis `pp`.
     pub fn rank(&self) -> usize {
         self.link.comm.rank()
+    }
+
+    /// Compares the schedules of all ranks, and the buffers at both ends of each edge between two ranks. All ranks of the
+    /// axis `pp` call this before their first step, and before their first evaluation.
+    ///
+    /// `parts` returns the buffers of a message of this rank's stages, in the order in which they are sent. So messages of
+    /// equal size are not confused with an engine that cannot compare calls either, such as NCCL: it matches them in the
+    /// order of issue, which is verified for each edge.
+    ///
+    /// # Errors
+    /// On all ranks alike, if ranks have different schedules, or different buffers for one boundary.
+    pub fn agree_on_parts(
+        &self,
+        parts: impl Fn(Message) -> Vec<MessagePart>,
+    ) -> Result<MessageParts, ExecutorError> {
+        MessageParts::agree(&self.link.comm, self.program(), parts)
     }
 
     /// Runs the forward and backward passes of all micro-batches on this rank's stages. Returns the time waited for
