@@ -50,7 +50,7 @@ impl Machine for Cluster {
         let settings = NcclSettings { shape, rank, timeout, peers, registers: true };
         let driver = Arc::clone(&self.drivers[rank]);
         let hub = Arc::new(Arc::clone(&self.hub));
-        let library = Arc::new(Port::on(hub, rank, InOrder::new(driver)));
+        let library = Arc::new(Port::on(hub, rank, InOrder::with_asynchronous_messages(driver)));
         let device = backend.device().expect("a GPU has memory of its own");
         Ok(comms.over(NcclEngine::new(settings, library, device, &[1; 128])?))
     }

@@ -14,11 +14,18 @@ pub struct InOrder {
     /// The last capture in which a group was captured, and the event of its end: groups of one rank execute in capture
     /// order, also on different streams.
     last_group: Mutex<Option<(u64, Event)>>,
+    /// True if streams wait for messages instead of the host.
+    has_asynchronous_messages: bool,
 }
 
 impl InOrder {
     pub fn new(driver: Arc<SimDriver>) -> InOrder {
-        InOrder { driver, last_group: Mutex::default() }
+        InOrder { driver, last_group: Mutex::default(), has_asynchronous_messages: false }
+    }
+
+    /// Streams that wait for messages, while the host goes on.
+    pub fn with_asynchronous_messages(driver: Arc<SimDriver>) -> InOrder {
+        InOrder { has_asynchronous_messages: true, ..InOrder::new(driver) }
     }
 }
 
@@ -46,8 +53,10 @@ impl Streams for InOrder {
     }
 
     fn submit_when(&self, stream: u64, is_ready: Condition, work: Work) -> bool {
-        // A failed device fails again at the next call.
-        let _ = self.driver.submit_when(Stream(stream), is_ready, move || work());
-        true
+        if self.has_asynchronous_messages {
+            // A failed device fails again at the next call.
+            let _ = self.driver.submit_when(Stream(stream), is_ready, move || work());
+        }
+        self.has_asynchronous_messages
     }
 }

@@ -111,8 +111,12 @@ impl Port {
         let (waiting, submitted) = (group.clone(), group.clone());
         self.streams.submit_when(
             stream,
-            Box::new(move || waiting.has_arrived()),
-            Arc::new(move || submitted.carry_out(submitted.ready())),
+            Box::new(move || waiting.is_aborted() || waiting.has_arrived()),
+            Arc::new(move || {
+                if !submitted.is_aborted() {
+                    submitted.carry_out(submitted.ready());
+                }
+            }),
         )
     }
 
@@ -206,6 +210,10 @@ struct Group {
 impl Group {
     fn is_message(&self) -> bool {
         matches!(self.transfers[..], [(.., Transfer::Send { .. } | Transfer::Recv { .. })])
+    }
+
+    fn is_aborted(&self) -> bool {
+        matches!(self.under_way.lock().get(&self.comm), Some(None))
     }
 
     /// Returns true if no message has to be waited for.
