@@ -10,8 +10,13 @@ mod custom_function;
 #[path = "custom_layer.rs"]
 mod custom_layer;
 #[allow(dead_code, reason = "its `main` is not called")]
+#[path = "encoder_decoder.rs"]
+mod encoder_decoder;
+#[allow(dead_code, reason = "its `main` is not called")]
 #[path = "mlp.rs"]
 mod mlp;
+
+use meshwright::schedule::ScheduleKind;
 
 #[test]
 fn the_mlp_learns_the_same_on_every_mesh() {
@@ -51,6 +56,25 @@ fn the_custom_function_computes_the_same_on_every_mesh() {
         assert!((sharded_norm - norm).abs() < 1e-5 * norm, "{mesh}: {sharded_norm}");
         // The stream is split over `tp`, and the weight is not.
         assert_eq!(axes, "dp x fsdp x ep x tp", "{mesh}");
+    }
+}
+
+/// Losses and parameters have the bits of one rank, whose stages are not cut.
+#[test]
+fn the_encoder_and_decoder_train_the_same_on_every_pipeline() {
+    let train = |ranks, kind, steps| encoder_decoder::train(ranks, kind, steps).unwrap();
+    let alone = train(1, ScheduleKind::OneFOneB, 301);
+    let (first, last) = (alone.losses[0], alone.losses[300]);
+    assert!(last < first / 20.0, "from {first} to {last}");
+    let alone = train(1, ScheduleKind::OneFOneB, 5);
+    assert!(alone.params.contains_key("decoder.1.gate.weight"));
+    for (ranks, kind) in [
+        (2, ScheduleKind::OneFOneB),
+        (2, ScheduleKind::ZeroBubbleV),
+        (4, ScheduleKind::GPipe),
+        (2, ScheduleKind::Interleaved),
+    ] {
+        assert!(train(ranks, kind, 5) == alone, "{kind} on {ranks} ranks");
     }
 }
 

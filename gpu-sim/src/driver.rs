@@ -1,7 +1,8 @@
 //! The driver of one rank on a simulated device.
 
 use std::ffi::c_void;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
 
 use meshwright::backend::cuda::{
     DeviceProperties, Driver, DriverError, Event, Function, FusedAttention, Graph, Grid, MatMul,
@@ -51,18 +52,60 @@ impl SimDriver {
         self.device.state().submit("submit", stream.0, Task::Other(Arc::new(work)))
     }
 
+    /// As [`submit`](Self::submit), but the stream waits until `is_ready` returns true, which must not call the device
+    /// either. It cannot be captured.
+    ///
+    /// # Errors
+    /// As for every call.
+    pub fn submit_when(
+        &self,
+        stream: Stream,
+        is_ready: impl Fn() -> bool + Send + Sync + 'static,
+        work: impl Fn() + Send + Sync + 'static,
+    ) -> Result<(), DriverError> {
+        let mut state = self.device.state();
+        require_live("submit_when", state.stream("submit_when", stream.0)?)?;
+        state.submit("submit_when", stream.0, Task::When(Arc::new(is_ready), Arc::new(work)))
+    }
+
     /// Returns the unique number of the capture in which a stream takes part.
     pub fn capture_id(&self, stream: Stream) -> Option<u64> {
         self.device.state().streams.get(&stream.0)?.capture
     }
 
+    /// Executes work until `stream` is empty. While nothing is left but waits for something outside of the device, other
+    /// ranks may use it.
+    fn drain_stream<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        call: &'static str,
+        stream: Stream,
+    ) -> Result<MutexGuard<'a, State>, DriverError> {
+        require_live(call, state.stream(call, stream.0)?)?;
+        while !state.stream(call, stream.0)?.queue.is_empty() {
+            if state.advance()? {
+                continue;
+            }
+            if !state.waits_outside() {
+                return Err(failure(call, "no stream can go on".to_string()));
+            }
+            drop(state);
+            std::thread::sleep(OUTSIDE_PERIOD);
+            state = self.device.state();
+        }
+        Ok(state)
+    }
+
     /// Logs a call and returns the locked device state.
-    fn log_call(&self, call: Call) -> Result<std::sync::MutexGuard<'_, State>, DriverError> {
+    fn log_call(&self, call: Call) -> Result<MutexGuard<'_, State>, DriverError> {
         let mut state = self.device.state();
         state.log_call(self.number, call)?;
         Ok(state)
     }
 }
+
+/// Time between two looks at what streams wait for outside of the device.
+const OUTSIDE_PERIOD: Duration = Duration::from_micros(200);
 
 /// Returns an error if the stream is being captured.
 fn require_live(call: &'static str, stream: &StreamState) -> Result<(), DriverError> {
@@ -70,17 +113,6 @@ fn require_live(call: &'static str, stream: &StreamState) -> Result<(), DriverEr
         Some(_) => Err(failure(call, "the stream is being captured".to_string())),
         None => Ok(()),
     }
-}
-
-/// Executes work until `stream` is empty.
-fn drain_stream(state: &mut State, call: &'static str, stream: Stream) -> Result<(), DriverError> {
-    require_live(call, state.stream(call, stream.0)?)?;
-    while !state.stream(call, stream.0)?.queue.is_empty() {
-        if !state.advance()? {
-            return Err(failure(call, "no stream can go on".to_string()));
-        }
-    }
-    Ok(())
 }
 
 impl Driver for SimDriver {
@@ -135,15 +167,15 @@ impl Driver for SimDriver {
     }
 
     fn free_stream(&self, stream: Stream) -> Result<(), DriverError> {
-        let mut state = self.log_call(Call::FreeStream { stream })?;
-        drain_stream(&mut state, "free_stream", stream)?;
+        let state = self.log_call(Call::FreeStream { stream })?;
+        let mut state = self.drain_stream(state, "free_stream", stream)?;
         state.streams.remove(&stream.0);
         Ok(())
     }
 
     fn synchronize(&self, stream: Stream) -> Result<(), DriverError> {
-        let mut state = self.log_call(Call::Synchronize { stream })?;
-        drain_stream(&mut state, "synchronize", stream)?;
+        let state = self.log_call(Call::Synchronize { stream })?;
+        let state = self.drain_stream(state, "synchronize", stream)?;
         state.memory.check().map_err(|reason| failure("synchronize", reason))
     }
 

@@ -188,6 +188,11 @@ impl State {
         result.map(|()| true)
     }
 
+    /// Returns true if a stream waits for something outside of the device, or has just done so.
+    pub(crate) fn waits_outside(&self) -> bool {
+        self.streams.values().any(StreamState::waits_outside)
+    }
+
     fn run_head(&mut self, stream: u64) -> Result<(), DriverError> {
         let seed = self.random.next();
         let Some(state) = self.streams.get_mut(&stream) else { return Ok(()) };
@@ -215,7 +220,12 @@ impl StreamState {
         match self.queue.front() {
             None => false,
             Some(Work::Wait(ticket)) => ticket.get().is_some(),
-            Some(Work::Task(_) | Work::Record(_) | Work::Graph(_)) => true,
+            Some(Work::Task(task)) => task.is_ready(),
+            Some(Work::Record(_) | Work::Graph(_)) => true,
         }
+    }
+
+    fn waits_outside(&self) -> bool {
+        matches!(self.queue.front(), Some(Work::Task(Task::When(..))))
     }
 }

@@ -11,19 +11,54 @@ use crate::memory::{Memory, failure};
 /// Submitted work. The submitter guarantees, as [`Driver`](meshwright::backend::cuda::Driver) requires, that host
 /// memory is valid when it executes; device addresses are checked.
 pub(crate) enum Task {
-    Upload { dst: u64, src: usize, bytes: usize },
-    Download { dst: usize, src: u64, bytes: usize },
-    Copy { dst: u64, src: u64, bytes: usize },
-    Zero { dst: u64, bytes: usize },
-    Launch { kernel: Kernel, grid: Grid, args: Arguments },
-    MatMul { shape: MatMul, operands: MatMulOperands },
+    Upload {
+        dst: u64,
+        src: usize,
+        bytes: usize,
+    },
+    Download {
+        dst: usize,
+        src: u64,
+        bytes: usize,
+    },
+    Copy {
+        dst: u64,
+        src: u64,
+        bytes: usize,
+    },
+    Zero {
+        dst: u64,
+        bytes: usize,
+    },
+    Launch {
+        kernel: Kernel,
+        grid: Grid,
+        args: Arguments,
+    },
+    MatMul {
+        shape: MatMul,
+        operands: MatMulOperands,
+    },
     Other(Work),
+    /// Work that the stream waits for until the condition holds.
+    When(Condition, Work),
 }
 
 /// Work of another library.
 pub(crate) type Work = Arc<dyn Fn() + Send + Sync>;
 
+/// A condition of another library.
+pub(crate) type Condition = Arc<dyn Fn() -> bool + Send + Sync>;
+
 impl Task {
+    /// Returns false if the task waits for something outside of the device.
+    pub(crate) fn is_ready(&self) -> bool {
+        match self {
+            Task::When(condition, _) => condition(),
+            _ => true,
+        }
+    }
+
     /// Executes the task.
     pub(crate) fn run(&self, memory: &Memory, seed: u64) -> Result<(), DriverError> {
         match self {
@@ -63,7 +98,7 @@ impl Task {
                 compute_matmul(memory, shape, operands)
                     .map_err(|reason| failure("matmul", reason))?;
             }
-            Task::Other(work) => work(),
+            Task::Other(work) | Task::When(_, work) => work(),
         }
         Ok(())
     }

@@ -6,7 +6,6 @@ pub use crate::nn::{
     ModelDescription, Module, PipelineModel, PipelineStage, Recompute, RecomputeEvery,
     RecomputePolicy, Recomputed, Row, SameWeightAs, Scatter, Shard, StageDescription, StageInput,
     StageValue, StageVisitor, StagedForward, TiedWeight, VocabSplit, check_boundaries,
-    check_output, check_staged_forward, check_tie, finish_stages, forward_stages, run_module,
-    visit_model, visit_stage,
+    check_output, check_tie, finish_stages, forward_stages, run_module, visit_model, visit_stage,
 };
 pub use crate::tensor::{Scope, scope};

@@ -41,7 +41,7 @@ pub fn expand(forward: &Forward, types: &Types) -> TokenStream {
     }
     item.attrs.push(parse_quote!(#[deny(unused_must_use)]));
     let module = module_impl(forward, types, quote!(Self::forward(self, input)));
-    let staged = (!forward.has_body).then(|| staged_forward_impl(forward));
+    let staged = (!forward.has_body).then(|| staged_forward_impl(forward, types));
     quote!(#item #module #staged)
 }
 
@@ -116,9 +116,14 @@ fn run_stages(runtime: &Runtime, types: &Types, function: &mut ImplItemFn) {
 
 /// Writes the impl that marks a `forward` without a body. It has the span of `forward`, where missing stages are an
 /// error.
-fn staged_forward_impl(forward: &Forward) -> TokenStream {
+///
+/// ```text
+/// impl StagedForward for Llama { type Input = Ids; type Output = Stream; }
+/// ```
+fn staged_forward_impl(forward: &Forward, types: &Types) -> TokenStream {
     let Forward { item, function, .. } = forward;
     let ItemImpl { generics, self_ty, .. } = item;
+    let Types { input, output, .. } = types;
     let (impl_generics, _, where_clause) = generics.split_for_impl();
     let cfgs = conditions(&item.attrs).chain(conditions(&function.attrs));
     let place = function.sig.ident.span();
@@ -127,7 +132,10 @@ fn staged_forward_impl(forward: &Forward) -> TokenStream {
     quote_spanned! {place=>
         #(#cfgs)*
         #[automatically_derived]
-        impl #impl_generics #private::StagedForward for #self_ty #where_clause {}
+        impl #impl_generics #private::StagedForward for #self_ty #where_clause {
+            type Input = #input;
+            type Output = #output;
+        }
     }
 }
 

@@ -10,19 +10,18 @@ use crate::attr::pipeline_stage::PipelineStage;
 use crate::model::{Field, Model, is_stage_attribute};
 use crate::tokens::{ends, relocated};
 
-/// Writes the visit of the stages, and the check that `forward` runs them.
+/// Writes the visit of the stages. Its types are those of a `forward` that runs them.
 ///
 /// ```text
-/// const _: fn() = check_staged_forward::<Llama>;
-/// impl PipelineModel for Llama {
+/// impl PipelineModel<<Llama as StagedForward>::Input, <Llama as StagedForward>::Output> for Llama {
 ///     fn visit_fields<V: StageVisitor>(
-///         &self, visitor: &mut V, x: StageValue<V, <Self as Module>::In>,
-///     ) -> StageValue<V, <Self as Module>::Out> {
+///         &self, visitor: &mut V, x: StageValue<V, <Llama as StagedForward>::Input>,
+///     ) -> StageValue<V, <Llama as StagedForward>::Output> {
 ///         let __model = self;
 ///         let x = visit_stage(visitor, "embed", x, &__model.embed);
 ///         let __model = self;
 ///         let x = visit_stage(visitor, "blocks", x, &__model.blocks);
-///         finish_stages::<V, <Self as Module>::Out, _>(x)
+///         finish_stages::<V, <Llama as StagedForward>::Output, _>(x)
 ///     }
 /// }
 /// ```
@@ -35,7 +34,7 @@ pub fn pipeline_model_impl(model: &Model) -> Option<TokenStream> {
     if !model.stages_are_valid {
         return Some(stand_in(&model.runtime, name, &model.item.generics));
     }
-    // At the name, where a missing `forward` is an error.
+    // All at the name, so that errors of a missing `forward` are the same one, which rustc shows once.
     let place = name.span();
     let visits = model.fields.iter().filter(is_stage).map(|field| visit(&model.runtime, field));
     let (start, end) = ends(&last.ty);
@@ -43,13 +42,12 @@ pub fn pipeline_model_impl(model: &Model) -> Option<TokenStream> {
     let (visitor, x) = (local("visitor", Span::mixed_site()), local("x", Span::mixed_site()));
     let (x_at_end, this) = (local("x", end), local("self", place));
     let private = model.runtime.private(place);
-    let input = quote_spanned!(place=> <Self as #private::Module>::In);
-    let output = quote_spanned!(place=> <Self as #private::Module>::Out);
+    let input = quote_spanned!(place=> <#name as #private::StagedForward>::Input);
+    let output = quote_spanned!(place=> <#name as #private::StagedForward>::Output);
     let finish = quote_spanned!(end=> #here::finish_stages::<V, #output, _>(#x_at_end));
     Some(quote_spanned! {place=>
-        const _: fn() = #private::check_staged_forward::<#name>;
         #[automatically_derived]
-        impl #private::PipelineModel for #name {
+        impl #private::PipelineModel<#input, #output> for #name {
             fn visit_fields<V: #private::StageVisitor>(
                 &#this,
                 #visitor: &mut V,
@@ -102,19 +100,20 @@ fn stand_in(runtime: &Runtime, name: &Ident, generics: &Generics) -> TokenStream
         return TokenStream::new();
     }
     let private = runtime.private(Span::call_site());
-    let mut generics = generics.clone();
-    if !generics.params.is_empty() {
-        generics.make_where_clause().predicates.push(syn::parse_quote!(Self: #private::Module));
-    }
-    let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
+    let mut generic = generics.clone();
+    let (input, output) = (local("__In", Span::mixed_site()), local("__Out", Span::mixed_site()));
+    generic.params.push(syn::parse_quote!(#input));
+    generic.params.push(syn::parse_quote!(#output));
+    let (impl_generics, ..) = generic.split_for_impl();
+    let (_, ty_generics, where_clause) = generics.split_for_impl();
     quote! {
         #[automatically_derived]
-        impl #impl_generics #private::PipelineModel for #name #ty_generics #where_clause {
+        impl #impl_generics #private::PipelineModel<#input, #output> for #name #ty_generics #where_clause {
             fn visit_fields<V: #private::StageVisitor>(
                 &self,
                 _: &mut V,
-                _: #private::StageValue<V, <Self as #private::Module>::In>,
-            ) -> #private::StageValue<V, <Self as #private::Module>::Out> {
+                _: #private::StageValue<V, #input>,
+            ) -> #private::StageValue<V, #output> {
                 ::core::unreachable!()
             }
         }

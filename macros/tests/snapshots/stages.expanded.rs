@@ -249,19 +249,21 @@ impl ::meshwright::__private::Recompute for Net {
     type Recomputed = ::meshwright::__private::Recomputed<Self>;
     type Layer = Self;
 }
-const _: fn() = ::meshwright::__private::check_staged_forward::<Net>;
 #[automatically_derived]
-impl ::meshwright::__private::PipelineModel for Net {
+impl ::meshwright::__private::PipelineModel<
+    <Net as ::meshwright::__private::StagedForward>::Input,
+    <Net as ::meshwright::__private::StagedForward>::Output,
+> for Net {
     fn visit_fields<V: ::meshwright::__private::StageVisitor>(
         &self,
         visitor: &mut V,
         x: ::meshwright::__private::StageValue<
             V,
-            <Self as ::meshwright::__private::Module>::In,
+            <Net as ::meshwright::__private::StagedForward>::Input,
         >,
     ) -> ::meshwright::__private::StageValue<
         V,
-        <Self as ::meshwright::__private::Module>::Out,
+        <Net as ::meshwright::__private::StagedForward>::Output,
     > {
         let __model = self;
         let x = ::meshwright::__private::visit_stage(visitor, "up", x, &__model.up);
@@ -285,7 +287,7 @@ impl ::meshwright::__private::PipelineModel for Net {
         let x = ::meshwright::__private::visit_stage(visitor, "down", x, &__model.down);
         ::meshwright::__private::finish_stages::<
             V,
-            <Self as ::meshwright::__private::Module>::Out,
+            <Net as ::meshwright::__private::StagedForward>::Output,
             _,
         >(x)
     }
@@ -339,4 +341,7 @@ impl ::meshwright::__private::Module for Net {
     }
 }
 #[automatically_derived]
-impl ::meshwright::__private::StagedForward for Net {}
+impl ::meshwright::__private::StagedForward for Net {
+    type Input = Stream;
+    type Output = Stream;
+}

@@ -260,14 +260,20 @@ pub fn finish_stages<V: StageVisitor, T, X: StageInput<T>>(
 ) -> StageValue<V, T> {
     StageValue::new(output.value.stage_input())
 }
-pub trait PipelineModel: Module {
+pub trait PipelineModel<In, Out> {
     fn visit_fields<V: StageVisitor>(
         &self,
         visitor: &mut V,
-        input: StageValue<V, Self::In>,
-    ) -> StageValue<V, Self::Out>;
+        input: StageValue<V, In>,
+    ) -> StageValue<V, Out>;
 }
-pub trait StagedForward: PipelineModel {}
+pub trait StagedForward:
+    Module<In = <Self as StagedForward>::Input, Out = <Self as StagedForward>::Output>
+    + PipelineModel<<Self as StagedForward>::Input, <Self as StagedForward>::Output>
+{
+    type Input;
+    type Output;
+}
 pub fn visit_model<M: StagedForward, V: StageVisitor>(
     model: &M,
     visitor: &mut V,
@@ -275,9 +281,8 @@ pub fn visit_model<M: StagedForward, V: StageVisitor>(
 ) -> Option<StageValue<V, M::Out>> {
     Some(model.visit_fields(visitor, input))
 }
-pub fn check_staged_forward<M: StagedForward>() {}
 pub fn check_boundaries<M: Module>() {}
-pub fn forward_stages<M: StagedForward<In: Clone>>(model: &M, input: &M::In) -> M::Out {
+pub fn forward_stages<M: StagedForward<Input: Clone>>(model: &M, input: &M::In) -> M::Out {
     model.visit_fields(&mut Vec::new(), StageValue::new(input.clone())).value
 }
 #[diagnostic::on_unimplemented(message = "`forward` takes `{T}`, not `{Self}`")]

@@ -35,8 +35,8 @@ pub use builder::{AttentionSizes, Build, BuildError, Builder, Built, ShardSizes,
 pub use chain::{
     ChainDescription, ChainField, ChainPart, LayerCount, PartInput, PartOutput, PipelineModel,
     PipelineStage, StageBoundary, StageData, StageInput, StageOutput, StageValue, StageVisitor,
-    StagedForward, check_boundaries, check_staged_forward, describe_chain, finish_stages,
-    forward_part, forward_stages, run_module, visit_model, visit_stage,
+    StagedForward, check_boundaries, describe_chain, finish_stages, forward_part, forward_stages,
+    run_module, visit_model, visit_stage,
 };
 pub use cross_entropy::{CrossEntropy, LogitsOf};
 pub use dropout::Dropout;

@@ -30,7 +30,7 @@ pub struct Pipeline {
     executor: PipelineExecutor,
     /// The buffers of a training step, agreed on in the first one.
     step_parts: OnceCell<MessageParts>,
-    /// Whether all ranks have agreed on the buffers of the first evaluation.
+    /// True after all ranks have agreed on the buffers of the first evaluation.
     has_evaluated: Cell<bool>,
     /// Times of this rank's stages, if they are measured.
     times: Option<StageTimes>,

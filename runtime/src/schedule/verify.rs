@@ -16,6 +16,7 @@ pub struct Finding(String);
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verified {
     lowered: Schedule,
+    without_lookahead: Schedule,
     peaks: Vec<Peak>,
 }
 
@@ -23,6 +24,12 @@ impl Verified {
     /// The schedule with its messages and gradient reductions.
     pub fn lowered(&self) -> &Schedule {
         &self.lowered
+    }
+
+    /// As [`lowered`](Self::lowered), but with each receive posted as late as possible: after everything that the rank
+    /// computes and sends before. The same schedule if it was given with its messages.
+    pub fn without_lookahead(&self) -> &Schedule {
+        &self.without_lookahead
     }
 
     /// The peak of each rank.
@@ -42,13 +49,16 @@ pub fn verify(schedule: &Schedule) -> Result<Verified, Vec<Finding>> {
     check(completeness(schedule))?;
     check(order(schedule))?;
     let lowered = lower(schedule, LOOKAHEAD);
-    check(messages(&lowered))?;
-    if let Err(stuck) = simulate(&lowered, Costs::default()) {
-        return Err(vec![Finding(format!("the ranks wait for each other: {stuck}"))]);
+    let without_lookahead = lower(schedule, 0);
+    for lowered in [&lowered, &without_lookahead] {
+        check(messages(lowered))?;
+        if let Err(stuck) = simulate(lowered, Costs::default()) {
+            return Err(vec![Finding(format!("the ranks wait for each other: {stuck}"))]);
+        }
     }
     check(reductions(&lowered))?;
     check(name(schedule))?;
-    Ok(Verified { peaks: peaks(&lowered), lowered })
+    Ok(Verified { peaks: peaks(&lowered), lowered, without_lookahead })
 }
 
 fn check(findings: Vec<Finding>) -> Result<(), Vec<Finding>> {

@@ -9,6 +9,7 @@ use crate::data::DataError;
 use crate::mesh::MeshError;
 use crate::nn::BuildError;
 use crate::optim::{GroupsError, OptimizerError};
+use crate::pipeline::ExecutorError;
 use crate::state_dict::StateDictError;
 
 use super::config::memory_advice;
@@ -50,6 +51,9 @@ pub enum Error {
     /// A collective.
     #[error("{0}")]
     Comm(#[from] CommError),
+    /// The pipeline schedule, or the boundaries between stages.
+    #[error("{0}")]
+    Pipeline(#[from] ExecutorError),
     /// The parameter groups.
     #[error("{0}")]
     Groups(#[from] GroupsError),

@@ -1,7 +1,9 @@
-//! Makespans of pipeline schedules with stages that sleep, over those of the simulator.
+//! Makespans of pipeline schedules with stages that sleep, over those of the simulator, and times of a small Llama's stages,
+//! over those of the same stages alone.
 //!
 //! `cargo run --release -p meshwright-bench --bin pipeline` prints a Markdown report.
 
+mod llama_stages;
 mod sleeping_stages;
 mod slow_links;
 
@@ -29,8 +31,14 @@ const LOOKAHEADS: [usize; 3] = [0, 1, usize::MAX];
 const ROUNDS: usize = 3;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("# Pipeline schedules with sleeping stages\n");
+    println!("# Pipelines\n");
     println!("`cargo run --release -p meshwright-bench --bin pipeline`");
+    report_sleeping_stages()?;
+    llama_stages::report()
+}
+
+fn report_sleeping_stages() -> Result<(), Box<dyn std::error::Error>> {
+    println!("\n## Sleeping stages");
     println!(
         "\n{RANKS} ranks, {MICRO_BATCHES} micro-batches; a forward pass and each part of a backward pass sleep for {} ms.",
         UNIT.as_millis()
@@ -40,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     println!("each is the median of {ROUNDS} measurements.");
     for message in MESSAGES {
-        println!("\n## A message takes {message} of a forward pass\n");
+        println!("\n### A message takes {message} of a forward pass\n");
         println!("| schedule | simulated, ms | lookahead 0 | lookahead 1 | all at the start |");
         println!("|---|---|---|---|---|");
         for kind in ScheduleKind::ALL {

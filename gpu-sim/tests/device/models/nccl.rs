@@ -24,14 +24,14 @@ use crate::nccl_stub::in_order::InOrder;
 use crate::nccl_stub::port::Port;
 
 /// A device per rank, and the library between them.
-struct Cluster {
+pub struct Cluster {
     drivers: Vec<Arc<SimDriver>>,
     gpus: Gpus,
-    hub: Arc<Hub>,
+    pub hub: Arc<Hub>,
 }
 
 impl Cluster {
-    fn new(ranks: usize) -> Cluster {
+    pub fn new(ranks: usize) -> Cluster {
         let drivers: Vec<_> =
             (0..ranks as u64).map(|seed| Arc::new(SimDriver::new(seed))).collect();
         let gpus = drivers.iter().map(|driver| Arc::clone(driver) as Arc<dyn Driver>).collect();
@@ -50,7 +50,7 @@ impl Machine for Cluster {
         let settings = NcclSettings { shape, rank, timeout, peers, registers: true };
         let driver = Arc::clone(&self.drivers[rank]);
         let hub = Arc::new(Arc::clone(&self.hub));
-        let library = Arc::new(Port::on(hub, rank, InOrder::new(driver)));
+        let library = Arc::new(Port::on(hub, rank, InOrder::with_asynchronous_messages(driver)));
         let device = backend.device().expect("a GPU has memory of its own");
         Ok(comms.over(NcclEngine::new(settings, library, device, &[1; 128])?))
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use meshwright::backend::cuda::{Driver, Event, Stream};
 use meshwright_gpu_sim::SimDriver;
 
-use super::port::{Streams, Work};
+use super::port::{Condition, Streams, Work};
 
 /// The streams of one rank.
 pub struct InOrder {
@@ -14,11 +14,18 @@ pub struct InOrder {
     /// The last capture in which a group was captured, and the event of its end: groups of one rank execute in capture
     /// order, also on different streams.
     last_group: Mutex<Option<(u64, Event)>>,
+    /// True if streams wait for messages instead of the host.
+    has_asynchronous_messages: bool,
 }
 
 impl InOrder {
     pub fn new(driver: Arc<SimDriver>) -> InOrder {
-        InOrder { driver, last_group: Mutex::default() }
+        InOrder { driver, last_group: Mutex::default(), has_asynchronous_messages: false }
+    }
+
+    /// Streams that wait for messages, while the host goes on.
+    pub fn with_asynchronous_messages(driver: Arc<SimDriver>) -> InOrder {
+        InOrder { has_asynchronous_messages: true, ..InOrder::new(driver) }
     }
 }
 
@@ -43,5 +50,13 @@ impl Streams for InOrder {
         driver.record(event, stream).expect("a stream");
         *last_group = Some((capture, event));
         true
+    }
+
+    fn submit_when(&self, stream: u64, is_ready: Condition, work: Work) -> bool {
+        if self.has_asynchronous_messages {
+            // A failed device fails again at the next call.
+            let _ = self.driver.submit_when(Stream(stream), is_ready, move || work());
+        }
+        self.has_asynchronous_messages
     }
 }

@@ -15,6 +15,7 @@ const SPLIT: u64 = 1;
 const TRANSFER: u64 = 2;
 const SEND: u64 = 3;
 const RECV: u64 = 4;
+const HAS_MESSAGE: u64 = 5;
 
 /// Encodes an absent value.
 const NONE: u64 = u64::MAX;
@@ -50,6 +51,7 @@ fn answer(hub: &Arc<Hub>, mut stream: TcpStream) -> io::Result<()> {
             Some(Taken::Bytes(Vec::new()))
         }
         RECV => hub.recv(comm, number(0)).map(Taken::Bytes),
+        HAS_MESSAGE => Some(Taken::Bytes(vec![u8::from(hub.has_message(comm, number(0)))])),
         kind => panic!("a question of kind {kind}"),
     };
     match taken {
@@ -117,6 +119,14 @@ impl RendezvousTable for Wire {
         match self.ask(&[RECV, comm.0, from as u64], &[])? {
             Taken::Bytes(bytes) => Some(bytes),
             Taken::Comm(_) => panic!("a message is a communicator"),
+        }
+    }
+
+    fn has_message(&self, comm: Comm, from: usize) -> bool {
+        match self.ask(&[HAS_MESSAGE, comm.0, from as u64], &[]) {
+            Some(Taken::Bytes(bytes)) => bytes == [1],
+            // A library that fails does not wait.
+            _ => true,
         }
     }
 }

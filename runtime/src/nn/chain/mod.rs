@@ -15,8 +15,7 @@ mod whole;
 pub use description::{ChainDescription, ChainField, describe_chain};
 pub use layers::run_module;
 pub use model::{
-    PipelineModel, StageOutput, StagedForward, check_boundaries, check_staged_forward,
-    finish_stages, visit_model,
+    PipelineModel, StageOutput, StagedForward, check_boundaries, finish_stages, visit_model,
 };
 pub use part::{ChainPart, PartInput, PartOutput, StageData, forward_part};
 pub use stage::{LayerCount, PipelineStage, StageBoundary, StageInput};

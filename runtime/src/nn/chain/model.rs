@@ -4,29 +4,40 @@ use super::super::Module;
 use super::stage::StageBoundary;
 use super::visitor::{StageValue, StageVisitor};
 
-/// A model with pipeline stages. Implemented by `#[model]` for a struct with `#[pipeline_stage]` on its fields.
+/// A model whose pipeline stages, in order, make an `Out` of an `In`. Implemented by `#[model]` for a struct with
+/// `#[pipeline_stage]` on its fields, with the types of its [`StagedForward`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no pipeline stages for a `forward` without a body",
     label = "a `forward` without a body runs the fields with `#[pipeline_stage]` in order",
     note = "put `#[pipeline_stage]` on the fields of the struct, or give `forward` a body"
 )]
-pub trait PipelineModel: Module {
+pub trait PipelineModel<In, Out> {
     /// Visits the stages in order.
     #[doc(hidden)]
     fn visit_fields<V: StageVisitor>(
         &self,
         visitor: &mut V,
-        input: StageValue<V, Self::In>,
-    ) -> StageValue<V, Self::Out>;
+        input: StageValue<V, In>,
+    ) -> StageValue<V, Out>;
 }
 
 /// A model whose `forward` runs its pipeline stages in order. Implemented by `#[forward]` for a `forward` without a body.
+///
+/// The code of `#[model]` takes the types of `forward` from here alone, so that a missing `forward` is one error.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has pipeline stages, so it needs a `forward` without a body",
     label = "the stages, in order, are the `forward` of `{Self}`",
-    note = "end the signature with a semicolon: `#[forward] impl {Self} {{ fn forward(&self, x: &In) -> Out; }}`; move what is computed between two stages into one of them"
+    note = "write `#[forward] impl {Self} {{ fn forward(&self, x: &In) -> Out; }}`, with a semicolon in place of the body, and move what is computed between two stages into one of them"
 )]
-pub trait StagedForward: PipelineModel<In: StageBoundary> {}
+pub trait StagedForward:
+    Module<In = <Self as StagedForward>::Input, Out = <Self as StagedForward>::Output>
+    + PipelineModel<<Self as StagedForward>::Input, <Self as StagedForward>::Output>
+{
+    /// The input of `forward`.
+    type Input: StageBoundary;
+    /// The output of `forward`.
+    type Output;
+}
 
 /// Visits the stages of a model, for `Module::visit_stages`.
 #[doc(hidden)]
@@ -37,10 +48,6 @@ pub fn visit_model<M: StagedForward, V: StageVisitor>(
 ) -> Option<StageValue<V, M::Out>> {
     Some(model.visit_fields(visitor, input))
 }
-
-/// Requires that the `forward` of `M` runs its stages.
-#[doc(hidden)]
-pub fn check_staged_forward<M: StagedForward>() {}
 
 /// Requires that the input and the output of `M` can cross between pipeline stages: `#[pipeline_stage]` on its struct.
 #[doc(hidden)]

@@ -12,35 +12,28 @@ use crate::backend::{View, ViewMut};
 use crate::comm::{Blocks, Communicator, Site};
 use crate::schedule::{Action, Message, Schedule, csv};
 
-use super::{ExecutorError, MessagePart, PipelineExecutor};
+use super::{ExecutorError, MessagePart};
 
 /// The buffers of the messages that a rank sends, receives or passes on, which all ranks agree on.
 pub struct MessageParts(pub(super) HashMap<Message, Vec<MessagePart>>);
 
-impl PipelineExecutor {
-    /// Compares the schedules of all ranks, and the buffers at both ends of each edge between two ranks. All ranks of the
-    /// axis `pp` call this before their first step, and before their first evaluation.
-    ///
-    /// `parts` returns the buffers of a message of this rank's stages, in the order in which they are sent.
-    ///
-    /// So messages of equal size are not confused with an engine that cannot compare calls either, such as NCCL: it matches
-    /// them in the order of issue, which is verified for each edge.
+impl MessageParts {
+    /// Creates those of this rank, if all ranks agree.
     ///
     /// # Errors
-    /// On all ranks alike, if ranks have different schedules, or different buffers for one boundary.
-    pub fn agree_on_parts(
-        &self,
+    /// As [`check`].
+    pub(super) fn agree(
+        comm: &Communicator,
+        program: &Schedule,
         parts: impl Fn(Message) -> Vec<MessagePart>,
     ) -> Result<MessageParts, ExecutorError> {
-        let program = self.program();
-        let own = program.ranks[self.rank()].iter().flat_map(|action| action.computes());
+        let own = program.ranks[comm.rank()].iter().flat_map(|action| action.computes());
         let messages = own.flat_map(|compute| {
             let stages = program.stages();
             [compute.input_message(stages), compute.output_message(stages)]
         });
-        let parts: HashMap<_, _> =
-            messages.flatten().map(|message| (message, parts(message))).collect();
-        check(&self.link.comm, program, &parts)?;
+        let parts = messages.flatten().map(|message| (message, parts(message))).collect();
+        check(comm, program, &parts)?;
         Ok(MessageParts(parts))
     }
 }

@@ -1,27 +1,36 @@
 //! The executor: one loop over the actions of a rank.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::backend::{Buffer, CachingAllocator};
 use crate::comm::RankComms;
 use crate::layout::{AxisId, AxisSet};
-use crate::schedule::{Action, Compute, Schedule, Verified, Work};
+use crate::schedule::{Action, Compute, Message, Schedule, Verified, Work};
 
 use super::link::{PassKind, StageLink};
 use super::messages::BoundaryMessages;
-use super::{ExecutorError, MessageParts, MessageWait, StageWork};
+use super::{ExecutorError, MessagePart, MessageParts, MessageWait, StageWork};
 
 /// Runs one rank's part of a pipeline schedule.
 ///
 /// - Receives are posted where the schedule has them, which is the order of the sender on each directed edge between two
-///   ranks. Their buffers are allocated in the category [`Communication`](crate::backend::Category::Communication).
+///   ranks; on devices, without lookahead in the first steps. Their buffers are allocated in the category [`Communication`](crate::backend::Category::Communication).
 /// - A computation waits for its own input only. The output is sent without waiting for the receiver, and its buffers are
 ///   released as soon as they are sent.
 /// - Every message carries a [`MessageId`](crate::comm::MessageId), which the receive compares, if the engine can.
 pub struct PipelineExecutor {
     pub(super) link: StageLink,
     schedule: Arc<Verified>,
+    steps: Cell<usize>,
 }
+
+/// Steps of a run on devices without lookahead.
+///
+/// In the first ones the host may wait for the device: to load a kernel, to allocate, or because the library connects two
+/// ranks at their first message. If the device had a receive posted whose sender waits for work that this host has yet to
+/// submit, none of them would go on.
+const STEPS_WITHOUT_LOOKAHEAD: usize = 2;
 
 impl PipelineExecutor {
     /// Creates the executor of a rank. The ranks along the axis `pp` are those of the schedule.
@@ -44,7 +53,7 @@ impl PipelineExecutor {
         let (lane, allocator) = (comms.lane().clone(), Arc::clone(allocator));
         let placement = program.placement.clone();
         let link = StageLink { comm, lane, allocator, placement };
-        Ok(PipelineExecutor { link, schedule: Arc::clone(schedule) })
+        Ok(PipelineExecutor { link, schedule: Arc::clone(schedule), steps: Cell::new(0) })
     }
 
     /// The schedule with its messages.
@@ -55,6 +64,22 @@ impl PipelineExecutor {
     /// The coordinate of this rank on the axis `pp`.
     pub fn rank(&self) -> usize {
         self.link.comm.rank()
+    }
+
+    /// Compares the schedules of all ranks, and the buffers at both ends of each edge between two ranks. All ranks of the
+    /// axis `pp` call this before their first step, and before their first evaluation.
+    ///
+    /// `parts` returns the buffers of a message of this rank's stages, in the order in which they are sent. So messages of
+    /// equal size are not confused with an engine that cannot compare calls either, such as NCCL: it matches them in the
+    /// order of issue, which is verified for each edge.
+    ///
+    /// # Errors
+    /// On all ranks alike, if ranks have different schedules, or different buffers for one boundary.
+    pub fn agree_on_parts(
+        &self,
+        parts: impl Fn(Message) -> Vec<MessagePart>,
+    ) -> Result<MessageParts, ExecutorError> {
+        MessageParts::agree(&self.link.comm, self.program(), parts)
     }
 
     /// Runs the forward and backward passes of all micro-batches on this rank's stages. Returns the time waited for
@@ -71,7 +96,7 @@ impl PipelineExecutor {
         work: &mut W,
     ) -> Result<MessageWait, W::Error> {
         let mut messages = BoundaryMessages::new(&self.link, PassKind::Training);
-        for action in &self.program().ranks[self.rank()] {
+        for action in &self.next_program().ranks[self.rank()] {
             match action {
                 Action::Recv(message) => messages.post_receive(*message, &parts.0[message]),
                 Action::Send(message) => messages.start_send(*message),
@@ -87,6 +112,14 @@ impl PipelineExecutor {
             messages.release_sent()?;
         }
         Ok(messages.finish()?)
+    }
+
+    /// Counts a step, and returns its program.
+    fn next_program(&self) -> &Schedule {
+        let step = self.steps.get();
+        self.steps.set(step + 1);
+        let warms_up = self.link.allocator.device().is_some() && step < STEPS_WITHOUT_LOOKAHEAD;
+        if warms_up { self.schedule.without_lookahead() } else { self.program() }
     }
 
     fn run_compute<W: StageWork>(

@@ -161,7 +161,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         train_step(&mut self.state, &mut self.graphs, &config.optimizer, &input).map_err(
             |failure| match failure {
                 StepFailure::NonFinite(found) => self.stop_diverged(step, &found),
-                StepFailure::Pipeline(error) => Error::Input(error.to_string()),
+                StepFailure::Pipeline(error) => Error::Pipeline(error),
             },
         )
     }
@@ -226,8 +226,7 @@ fn build_model<M: LanguageModel>(rank: &Rank, plan: &Plan) -> Result<(Built<M>, 
     let sizes = &plan.sizes;
     let Some(pipeline) = &plan.pipeline else { return Ok((build::<M>(rank, sizes)?, None)) };
     let built = build_stages::<M>(rank, sizes, &pipeline.stages)?;
-    let mut stages = Pipeline::new(rank, &built, sizes, &pipeline.stages, &pipeline.verified)
-        .map_err(|error| Error::Input(error.to_string()))?;
+    let mut stages = Pipeline::new(rank, &built, sizes, &pipeline.stages, &pipeline.verified)?;
     if plan.config.stage_times.is_some() {
         stages.measure_stages();
     }

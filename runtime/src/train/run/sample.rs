@@ -7,7 +7,7 @@ use crate::random;
 use crate::tensor::{Rank, Tensor, Tokens};
 
 use crate::train::plan::Plan;
-use crate::train::{Error, LanguageModel, Result};
+use crate::train::{LanguageModel, Result};
 
 /// Length of the prompt, which is the start of the data.
 const PROMPT: usize = 32;
@@ -50,9 +50,9 @@ pub fn sample_continuation<M: LanguageModel>(
         };
         let next = match pipeline {
             None => Some(rank.evaluate(|| draw(model.logits(&input)))),
-            Some(pipeline) => pipeline
-                .evaluate(model, &input, |output| draw(model.logits_of_output(output)))
-                .map_err(|error| Error::Input(error.to_string()))?,
+            Some(pipeline) => {
+                pipeline.evaluate(model, &input, |output| draw(model.logits_of_output(output)))?
+            }
         };
         // Ranks without the last pipeline stage have no logits.
         let mut next = [next.unwrap_or_default()];

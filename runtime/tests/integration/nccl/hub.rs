@@ -34,6 +34,8 @@ pub trait RendezvousTable: Send + Sync + Debug {
     fn meet(&self, comm: Comm, offer: Offer) -> Option<Taken>;
     fn send(&self, comm: Comm, to: usize, bytes: Vec<u8>);
     fn recv(&self, comm: Comm, from: usize) -> Option<Vec<u8>>;
+    /// Returns `true` if [`recv`](Self::recv) would not wait.
+    fn has_message(&self, comm: Comm, from: usize) -> bool;
     /// Returns `true` if the library has failed.
     fn is_broken(&self) -> bool {
         false
@@ -155,6 +157,13 @@ impl RendezvousTable for Arc<Hub> {
             }
             shared = self.wait(shared);
         }
+    }
+
+    fn has_message(&self, comm: Comm, from: usize) -> bool {
+        let (comm, _, rank) = parts(comm);
+        let shared = self.lock();
+        let queue = shared.messages.get(&(comm, from, rank));
+        queue.is_some_and(|queue| !queue.is_empty()) || self.is_broken()
     }
 
     fn is_broken(&self) -> bool {

@@ -3,7 +3,7 @@
 //! As with NCCL, no call waits for other ranks: a communicator is busy until they have arrived.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,6 +20,8 @@ pub struct Port {
     rank: usize,
     streams: Box<dyn Streams>,
     under_way: Arc<UnderWay>,
+    /// Communicators on which two ranks have exchanged a message: the first one connects them.
+    connected: Mutex<HashSet<Comm>>,
     /// Sizes of registered memory, by address.
     known: Mutex<HashMap<(Comm, u64), usize>>,
 }
@@ -31,7 +33,16 @@ pub trait Streams: Send + Sync {
 
     /// Captures `work` if the stream is being captured into a graph. Returns `true` in that case.
     fn record(&self, stream: u64, work: Work) -> bool;
+
+    /// Submits work that the stream waits for until the condition holds, while the host goes on. Returns `false` if the
+    /// device works synchronously.
+    fn submit_when(&self, _stream: u64, _is_ready: Condition, _work: Work) -> bool {
+        false
+    }
 }
+
+/// A condition for work.
+pub type Condition = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// Transfers of a group.
 pub type Work = Arc<dyn Fn() + Send + Sync>;
@@ -85,8 +96,28 @@ impl Port {
             rank,
             streams: Box::new(streams),
             under_way: Arc::default(),
+            connected: Mutex::default(),
             known: Mutex::default(),
         }
+    }
+
+    /// Submits a message between connected ranks, for which the stream waits. Returns `false` for the first message of a
+    /// communicator, for which the host waits while the library connects its ranks, and on a synchronous device.
+    fn submit_message(&self, group: &Group, stream: u64) -> bool {
+        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        if connected.insert(group.comm) {
+            return false;
+        }
+        let (waiting, submitted) = (group.clone(), group.clone());
+        self.streams.submit_when(
+            stream,
+            Box::new(move || waiting.is_aborted() || waiting.has_arrived()),
+            Arc::new(move || {
+                if !submitted.is_aborted() {
+                    submitted.carry_out(submitted.ready());
+                }
+            }),
+        )
     }
 
     fn broken() -> LibraryError {
@@ -177,11 +208,31 @@ struct Group {
 }
 
 impl Group {
-    /// Reads the data of the transfers now; sends come first, which do not wait.
-    fn ready(&self) -> Vec<Ready> {
+    fn is_message(&self) -> bool {
+        matches!(self.transfers[..], [(.., Transfer::Send { .. } | Transfer::Recv { .. })])
+    }
+
+    fn is_aborted(&self) -> bool {
+        matches!(self.under_way.lock().get(&self.comm), Some(None))
+    }
+
+    /// Returns true if no message has to be waited for.
+    fn has_arrived(&self) -> bool {
+        self.transfers.iter().all(|(.., transfer)| match transfer {
+            Transfer::Recv { from, .. } => self.rendezvous_table.has_message(self.comm, *from),
+            _ => true,
+        })
+    }
+
+    /// Logs the transfers.
+    fn note(&self) {
         let texts: Vec<String> =
             self.transfers.iter().map(|(.., transfer)| text(transfer)).collect();
         self.rendezvous_table.note(self.rank, texts.join(", "));
+    }
+
+    /// Reads the data of the transfers now; sends come first, which do not wait.
+    fn ready(&self) -> Vec<Ready> {
         let ready = |(_, dtype, transfer): &(CommStream, DType, Transfer)| {
             Ready::new(self.comm, *dtype, transfer.clone())
         };
@@ -309,7 +360,15 @@ impl Library for Port {
             (Arc::clone(&self.rendezvous_table), Arc::clone(&self.under_way));
         let group = Group { comm, rank: self.rank, transfers: group, rendezvous_table, under_way };
         let recorded = group.clone();
-        if self.streams.record(stream, Arc::new(move || recorded.carry_out(recorded.ready()))) {
+        let replay = move || {
+            recorded.note();
+            recorded.carry_out(recorded.ready());
+        };
+        if self.streams.record(stream, Arc::new(replay)) {
+            return Ok(());
+        }
+        group.note();
+        if group.is_message() && self.submit_message(&group, stream) {
             return Ok(());
         }
         self.streams.drain(stream);
