@@ -32,7 +32,7 @@ struct Piece {
     len: usize,
 }
 
-/// What packing leaves empty, and cuts.
+/// The padding of packed rows, and the documents that are cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackingWaste {
     /// Documents of the file.
@@ -116,7 +116,7 @@ impl Packing {
         self.rows.len() - 1
     }
 
-    /// What is left empty, and cut, over all rows.
+    /// The padding and the cut documents of all rows.
     pub fn waste(&self) -> PackingWaste {
         self.waste
     }
