@@ -131,7 +131,7 @@ impl Dataset {
         &self.sampler
     }
 
-    /// How rows are made of documents; `None` if documents are not told apart.
+    /// Returns how rows are made of documents; `None` if each row is one document.
     pub fn documents(&self) -> Option<DocumentOptions> {
         self.documents
     }
@@ -141,12 +141,12 @@ impl Dataset {
         self.documents.is_some_and(|options| options.packs || options.masks_borders)
     }
 
-    /// What packing leaves empty, and cuts; `None` if rows are not packed.
+    /// Returns the padding and the cut documents of all rows; `None` if rows are not packed.
     pub fn packing_waste(&self) -> Option<PackingWaste> {
         self.packing.as_ref().map(Packing::waste)
     }
 
-    /// The fraction of the tokens of the global batch of `step` that hold no document; `None` if rows are not packed.
+    /// Returns the fraction of the tokens of the global batch of `step` that hold no document; `None` if rows are not packed.
     pub fn padding_of_step(&self, step: u64) -> Option<f64> {
         let packing = self.packing.as_ref()?;
         let (batch, seq) = (self.sampler.batch(), self.sampler.seq());

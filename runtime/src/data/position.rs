@@ -27,7 +27,7 @@ pub struct DataPosition {
     pub order: Order,
     /// Seed of a shuffled order.
     pub seed: u64,
-    /// How rows are made of documents, if they are told apart.
+    /// How rows are made of documents; `None` if each row is one document.
     #[serde(default)]
     pub documents: Option<DocumentOptions>,
 }

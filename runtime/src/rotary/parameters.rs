@@ -2,7 +2,7 @@
 
 use super::RopeScaling;
 
-/// What the angles of a rotary position embedding follow from, besides positions: `rope_parameters` of a `config.json`.
+/// The parameters that determine the angle of each position: `rope_parameters` of a `config.json`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RopeParameters {
     /// `rope_theta`: base of the wavelengths, above 0.

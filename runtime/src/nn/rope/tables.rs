@@ -14,7 +14,7 @@ pub(super) struct RopeTables {
     pub sin: Buffer,
 }
 
-/// What a table is computed from.
+/// Everything that a table is computed from.
 #[derive(Clone, PartialEq)]
 pub(super) struct TableKey {
     pub parameters: RopeParameters,

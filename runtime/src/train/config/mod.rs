@@ -79,7 +79,7 @@ pub struct Config {
     pub tokenizer: Option<PathBuf>,
     /// `--order`.
     pub order: Order,
-    /// `--documents`, `--pack` and `--mask-borders`: how rows are made of documents, if they are told apart.
+    /// `--documents`, `--pack` and `--mask-borders`: how rows are made of documents; `None` if each row is one.
     pub documents: Option<DocumentOptions>,
     /// `--batch`: the global batch, in sequences.
     pub batch: usize,
