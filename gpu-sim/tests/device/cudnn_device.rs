@@ -13,10 +13,10 @@ use meshwright::backend::cuda::cudnn::{
 };
 use meshwright::backend::cuda::native::{NativeDriver, NativeOptions};
 use meshwright::backend::cuda::{
-    AttentionGradients, AttentionOperands, Driver, FusedAttention, Stream,
+    AttentionGradients, AttentionOperands, DenseAttention, Driver, FusedAttention, Stream,
 };
 use meshwright::backend::{
-    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, View, ViewMut,
+    AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Band, View, ViewMut,
 };
 
 /// Returns the device with attention as the options select; `None` if not available.
@@ -60,7 +60,7 @@ struct Case {
 
 impl Case {
     fn new(shape: AttentionShape) -> Case {
-        let per_head = shape.batch * shape.seq * shape.head_dim;
+        let per_head = shape.batch * shape.queries.len * shape.head_dim;
         let (wide, narrow) = (per_head * shape.heads, per_head * shape.kv_heads);
         let [q, k, v, dout] =
             [(1, wide), (2, narrow), (3, narrow), (4, wide)].map(|(seed, len)| numbers(seed, len));
@@ -71,7 +71,7 @@ impl Case {
     fn empty(&self) -> Results {
         let s = &self.shape;
         let like = |x: &Vec<bf16>| vec![bf16::NAN; x.len()];
-        let lse = vec![f32::NAN; s.batch * s.heads * s.seq];
+        let lse = vec![f32::NAN; s.batch * s.heads * s.queries.len];
         let (out, dq) = (like(&self.q), like(&self.q));
         Results { out, lse, dq, dk: like(&self.k), dv: like(&self.v) }
     }
@@ -84,7 +84,16 @@ impl Case {
         let (out, lse) = (ViewMut::from(&mut r.out[..]), ViewMut::from(&mut r.lse[..]));
         cpu.attention(
             s,
-            AttentionArgs { q: View::from(q), k: View::from(k), v: View::from(v), out, lse },
+            AttentionArgs {
+                q: View::from(q),
+                k: View::from(k),
+                v: View::from(v),
+                ranges: None,
+                bias: None,
+                sinks: None,
+                out,
+                lse,
+            },
         );
         cpu.attention_backward(
             s,
@@ -92,12 +101,18 @@ impl Case {
                 q: View::from(q),
                 k: View::from(k),
                 v: View::from(v),
+                ranges: None,
+                bias: None,
+                sinks: None,
                 out: View::from(&r.out[..]),
                 lse: View::from(&r.lse[..]),
                 dout: View::from(dout),
+                accumulate: false,
                 dq: ViewMut::from(&mut r.dq[..]),
                 dk: ViewMut::from(&mut r.dk[..]),
                 dv: ViewMut::from(&mut r.dv[..]),
+                dbias: None,
+                dsinks: None,
             },
         );
         r
@@ -110,7 +125,7 @@ impl Case {
         let [out, dq, dk, dv] = [&r.out, &r.dq, &r.dk, &r.dv].map(|x| upload(driver, stream, x));
         let lse = upload(driver, stream, &r.lse);
         let attention = driver.cudnn().expect("checked when the device was opened");
-        let s = &self.shape;
+        let s = &DenseAttention::of(&self.shape).expect("dense attention");
         for pass in [AttentionPass::Forward, attention.backward_pass()] {
             assert_eq!(attention.refusal_reason(s, pass, usize::MAX), None);
         }
@@ -159,8 +174,8 @@ fn download(driver: &NativeDriver, stream: Stream, address: u64, bytes: &mut [u8
 
 fn shapes() -> [AttentionShape; 5] {
     let shape = |batch, seq, heads, kv_heads, head_dim, causal| {
-        let scale = (head_dim as f32).sqrt().recip();
-        AttentionShape { batch, seq, heads, kv_heads, head_dim, scale, causal }
+        let band = if causal { Band::CAUSAL } else { Band::ALL };
+        AttentionShape::new(batch, seq, [heads, kv_heads, head_dim], band)
     };
     [
         shape(2, 128, 4, 4, 64, true),

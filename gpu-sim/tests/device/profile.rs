@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use meshwright::backend::cuda::{Driver, Profile};
-use meshwright::backend::{DType, Gemm};
+use meshwright::backend::{AttentionShape, Band, DType, Gemm};
 use meshwright_gpu_sim::{Kind, SimDevice};
 
+use crate::attention::case::Case;
 use crate::support::{device_with, values};
 
 /// Returns the rows of the first table, as values.
@@ -64,6 +65,33 @@ fn every_kind_of_call_is_timed() {
     let count = |kind: Kind| kinds.iter().filter(|other| **other == kind).count();
     assert!(count(Kind::NewEvent) > 0);
     assert_eq!(count(Kind::NewEvent), count(Kind::FreeEvent));
+}
+
+/// The kernels of attention that is not the vendor library's are listed once for each shape.
+#[test]
+fn own_attention_kernels_are_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("profile.csv");
+    let profile = Profile::new(file.clone());
+    let window = Band { before: Some(3), ..Band::CAUSAL };
+    for (rank, dtype) in [DType::F32, DType::Bf16].into_iter().enumerate() {
+        let side = device_with(profile.driver(Arc::new(SimDevice::new(3).driver()), rank), 0);
+        let case = Case::new(AttentionShape::new(2, 9, [4, 2, 16], window), dtype);
+        case.run(&side);
+        case.run(&side);
+    }
+    drop(profile);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let shape = "2 x 9 x 9; 4/2 heads of 16; 3 before and 0 after 0";
+    for expected in [
+        "forward f32; {},1,2,0,attention_plain",
+        "backward f32; {},1,2,0,attention_plain",
+        "forward bf16; {},1,2,0,attention_forward_16_ranges",
+        "backward bf16; {},1,2,0,attention_backward_keys_16_ranges attention_backward_queries_16_ranges",
+    ] {
+        let expected = expected.replace("{}", shape);
+        assert_eq!(text.lines().filter(|line| **line == expected).count(), 1, "{expected}: {text}");
+    }
 }
 
 #[test]

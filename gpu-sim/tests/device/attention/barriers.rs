@@ -5,10 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use meshwright::backend::DType;
-use meshwright::backend::cuda::{AttentionTiles, PLAIN_ATTENTION, Source};
+use meshwright::backend::cuda::{
+    ATTENTION_BIAS, AttentionTiles, AttentionVariant, PLAIN_ATTENTION, Source,
+};
 use meshwright_gpu_sim::{SimDriver, not_checked_on_gpu};
 
-use super::case::{Case, shape};
+use super::case::{Case, Results, shape};
 use super::changed::Changed;
 use crate::support::{device, device_with};
 
@@ -27,13 +29,7 @@ fn places(text: &str) -> Vec<(usize, &'static str)> {
 }
 
 /// Returns true if removing the statement at this position changes results or is reported by the device.
-fn shows(
-    case: &Case,
-    expected: &[Vec<f32>; 5],
-    name: &str,
-    at: usize,
-    order: &'static str,
-) -> bool {
+fn shows(case: &Case, expected: &Results, name: &str, at: usize, order: &'static str) -> bool {
     (0..SEEDS).any(|seed| {
         let name = name.to_string();
         let change = move |source: &Source| {
@@ -46,8 +42,7 @@ fn shows(
             source
         };
         let driver = Changed { device: SimDriver::new(seed), change, attention: None };
-        let bits =
-            |results: &[Vec<f32>; 5]| results.concat().into_iter().map(f32::to_bits).collect();
+        let bits = |results: &Results| results.concat().into_iter().map(f32::to_bits).collect();
         let run = || -> Vec<u32> { bits(&case.run(&device_with(Arc::new(driver), 0))) };
         catch_unwind(AssertUnwindSafe(run)).map_or(true, |got| got != bits(expected))
     })
@@ -77,7 +72,20 @@ fn of_tensor_cores() {
     let case = Case::new(shape(1, 300, [2, 1, 16], true), DType::Bf16);
     let tiles =
         [AttentionTiles::forward, AttentionTiles::backward_keys, AttentionTiles::backward_queries];
-    assert_all_are_needed(&case, &tiles.map(|tiles| tiles(16).source()));
+    let variant = AttentionVariant::default();
+    assert_all_are_needed(&case, &tiles.map(|tiles| tiles([16, 16], variant).source()));
+}
+
+#[test]
+fn of_tensor_cores_with_key_ranges() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    let case = Case::new(shape(1, 300, [2, 1, 16], true), DType::Bf16).with_documents(&[170, 130]);
+    let variant = AttentionVariant { ranges: true, ..AttentionVariant::default() };
+    let tiles =
+        [AttentionTiles::forward, AttentionTiles::backward_keys, AttentionTiles::backward_queries];
+    assert_all_are_needed(&case, &tiles.map(|tiles| tiles([16, 16], variant).source()));
 }
 
 #[test]
@@ -85,6 +93,6 @@ fn of_other_kernels() {
     if not_checked_on_gpu() {
         return;
     }
-    let case = Case::new(shape(1, 50, [2, 1, 8], true), DType::F32);
-    assert_all_are_needed(&case, &[&PLAIN_ATTENTION]);
+    let case = Case::new(shape(1, 50, [2, 1, 8], true), DType::F32).with_bias(70, 60);
+    assert_all_are_needed(&case, &[&PLAIN_ATTENTION, &ATTENTION_BIAS]);
 }

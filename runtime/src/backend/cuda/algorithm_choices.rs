@@ -8,7 +8,7 @@ use super::matmul::MatMul;
 pub struct AlgorithmChoices {
     /// Matmuls.
     pub matmuls: Vec<MatMulChoice>,
-    /// Attention by a vendor library.
+    /// Attention, by a vendor library or by the project's own kernels.
     pub attention: Vec<AttentionChoice>,
 }
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::ffi::c_void;
 use std::fmt;
 
-use super::algorithm_choices::AlgorithmChoices;
+use super::algorithm_choices::{AlgorithmChoices, AttentionChoice};
 use super::dense_attention::DenseAttention;
 use super::matmul::{MatMul, MatMulOperands};
 use crate::backend::DeviceFailure;
@@ -246,6 +246,10 @@ pub trait Driver: Send + Sync + fmt::Debug {
     fn algorithm_choices(&self) -> AlgorithmChoices {
         AlgorithmChoices::default()
     }
+
+    /// Notes that a pass of attention runs on the project's own kernels, for reports. A driver that makes none does
+    /// nothing, and does not compute the choice.
+    fn note_attention(&self, _: &dyn Fn() -> AttentionChoice) {}
 
     /// Returns the fused attention of a vendor library for bf16 operands, if available on this device.
     fn attention(&self) -> Option<&dyn FusedAttention>;

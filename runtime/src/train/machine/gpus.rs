@@ -7,7 +7,8 @@ use std::sync::Arc;
 use crate::backend::cuda::cudnn::{CudnnOptions, ScratchLimit};
 use crate::backend::cuda::native::{NativeDriver, NativeOptions, devices, peak_flops};
 use crate::backend::cuda::{
-    ATTENTION_BIAS, CudaBackend, Driver, PLAIN_ATTENTION, PROFILE_VARIABLE, Profile, SOURCES, Source,
+    ATTENTION_BIAS, CudaBackend, Driver, PLAIN_ATTENTION, PROFILE_VARIABLE, Profile, SOURCES,
+    Source,
 };
 use crate::backend::{Backend, DType};
 use crate::comm::{LaunchOptions, Peers, RankComms, nccl};
@@ -244,7 +245,8 @@ fn preload_kernels(drivers: &[Arc<NativeDriver>]) -> Result<()> {
     for driver in drivers {
         // The attention kernels take the longest to compile, and are rarely needed if cuDNN is available.
         let has_attention = driver.attention().is_some();
-        let of_attention = |source: &Source| *source == PLAIN_ATTENTION || *source == ATTENTION_BIAS;
+        let of_attention =
+            |source: &Source| *source == PLAIN_ATTENTION || *source == ATTENTION_BIAS;
         let is_needed = |source: &&Source| !has_attention || !of_attention(source);
         let sources: Vec<_> = SOURCES.iter().copied().filter(is_needed).collect();
         driver.preload(&sources).map_err(refused)?;

@@ -1,6 +1,6 @@
 //! Attention, forward and backward.
 
-use meshwright::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape, DType};
+use meshwright::backend::{AttentionArgs, AttentionBackwardArgs, AttentionShape, Band, DType};
 
 use super::report::{Report, Work};
 use super::sizes::Sizes;
@@ -17,8 +17,7 @@ pub fn rows(report: &mut Report, sizes: &Sizes) {
         of(&sizes.gpt2),
     ] {
         let name = format!("{batch} x {seq}, {heads}/{kv_heads} heads of {head_dim}");
-        let scale = (head_dim as f32).powf(-0.5);
-        let shape = AttentionShape { batch, seq, heads, kv_heads, head_dim, scale, causal: true };
+        let shape = AttentionShape::new(batch, seq, [heads, kv_heads, head_dim], Band::CAUSAL);
         let (queries, keys) = (batch * seq * heads * head_dim, batch * seq * kv_heads * head_dim);
         let [q, dout] = [(); 2].map(|()| report.random(DType::Bf16, queries));
         let [k, v] = [(); 2].map(|()| report.random(DType::Bf16, keys));
@@ -31,7 +30,16 @@ pub fn rows(report: &mut Report, sizes: &Sizes) {
             let [q, k, v] = [q.view(), k.view(), v.view()];
             backend.attention(
                 &shape,
-                AttentionArgs { q, k, v, out: out.view_mut(), lse: lse.view_mut() },
+                AttentionArgs {
+                    q,
+                    k,
+                    v,
+                    ranges: None,
+                    bias: None,
+                    sinks: None,
+                    out: out.view_mut(),
+                    lse: lse.view_mut(),
+                },
             );
         });
         report.row(&format!("{name}: backward"), Work::Flops(5.0 * one), |backend| {
@@ -39,7 +47,23 @@ pub fn rows(report: &mut Report, sizes: &Sizes) {
             let [dq, dk, dv] = [&mut dq, &mut dk, &mut dv].map(|x| x.view_mut());
             backend.attention_backward(
                 &shape,
-                AttentionBackwardArgs { q, k, v, out, lse, dout, dq, dk, dv },
+                AttentionBackwardArgs {
+                    q,
+                    k,
+                    v,
+                    ranges: None,
+                    bias: None,
+                    sinks: None,
+                    out,
+                    lse,
+                    dout,
+                    accumulate: false,
+                    dq,
+                    dk,
+                    dv,
+                    dbias: None,
+                    dsinks: None,
+                },
             );
         });
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use super::{CallKey, PROFILE_VARIABLE, Profile};
 use crate::backend::cuda::DenseAttention;
-use crate::backend::cuda::algorithm_choices::AlgorithmChoices;
+use crate::backend::cuda::algorithm_choices::{AlgorithmChoices, AttentionChoice};
 use crate::backend::cuda::gpu::lock;
 use crate::backend::cuda::{
     AttentionGradients, AttentionOperands, DeviceProperties, Driver, DriverError, Event, Function,
@@ -28,6 +28,8 @@ pub struct ProfiledDriver {
     streams: Mutex<HashMap<Stream, Arc<str>>>,
     stream_count: AtomicUsize,
     spans: Mutex<Spans>,
+    /// Passes of attention on our own kernels.
+    attention: Mutex<Vec<AttentionChoice>>,
 }
 
 /// Submitted calls whose times are unread, and free events.
@@ -55,6 +57,7 @@ impl ProfiledDriver {
             streams: Mutex::default(),
             stream_count: AtomicUsize::new(0),
             spans: Mutex::default(),
+            attention: Mutex::default(),
         }
     }
 
@@ -119,7 +122,7 @@ impl Drop for ProfiledDriver {
         for event in spans.free.into_iter().chain(unread).flatten() {
             let _ = self.inner.free_event(event);
         }
-        self.profile.note_choices(self.inner.algorithm_choices());
+        self.profile.note_choices(self.algorithm_choices());
     }
 }
 
@@ -155,9 +158,22 @@ impl Driver for ProfiledDriver {
         elapsed_ms(from: Event, to: Event) -> Done<f32>;
         load(source: &Source) -> Done<Module>;
         has_matmul(shape: &MatMul) -> Done<bool>;
-        algorithm_choices() -> AlgorithmChoices;
         end_capture(stream: Stream) -> Done<Graph>;
         free_graph(graph: Graph) -> Done;
+    }
+
+    fn algorithm_choices(&self) -> AlgorithmChoices {
+        let mut choices = self.inner.algorithm_choices();
+        choices.attention.extend(lock(&self.attention).iter().cloned());
+        choices
+    }
+
+    fn note_attention(&self, choice: &dyn Fn() -> AttentionChoice) {
+        let choice = choice();
+        let mut noted = lock(&self.attention);
+        if !noted.contains(&choice) {
+            noted.push(choice);
+        }
     }
 
     unsafe fn free(&self, address: u64, bytes: usize) -> Done {

@@ -79,6 +79,11 @@ impl Variant {
     fn converts(&self) -> bool {
         self.soft_cap || self.bias
     }
+
+    /// Returns true if scores need more registers than those of causal attention.
+    fn is_large(&self) -> bool {
+        self.ranges || self.converts()
+    }
 }
 
 /// Tile sizes of one tensor-core attention kernel: the rows that a block owns, and the columns that it processes per
@@ -92,11 +97,11 @@ impl Variant {
 /// | pass | head | rows, columns | registers (9.0) | shared KiB | blocks on 9.0, 8.0 | limited by |
 /// |---|---|---|---|---|---|---|
 /// | forward | 64 | 128, 64 | 168 | 36 | 3, 3 | registers |
-/// | forward | 128 | 128, 64 | 254 | 68 | 2, 2 | registers |
-/// | keys | 64 | 128, 32 | 245 | 54.5 | 2, 2 | registers |
-/// | keys | 128 | 64, 64 | 251 | 103 | 2, 1 | both |
+/// | forward | 128 | 128, 64 | 253 | 68 | 2, 2 | registers |
+/// | keys | 64 | 128, 32 | 241 | 54.5 | 2, 2 | registers |
+/// | keys | 128 | 64, 64 | 253 | 103 | 2, 1 | both |
 /// | queries | 64 | 128, 32 | 168 | 54 | 3, 2 | registers; on 8.0 shared memory |
-/// | queries | 128 | 128, 32 | 255 | 102 | 2, 1 | registers; on 8.0 shared memory |
+/// | queries | 128 | 128, 32 | 254 | 102 | 2, 1 | registers; on 8.0 shared memory |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tiles {
     pass: Pass,
@@ -114,13 +119,13 @@ pub struct Tiles {
 impl Tiles {
     /// Returns the tiles of the forward pass; `dims` are the elements of one head of queries and keys, and of values.
     pub fn forward(dims: [usize; 2], variant: Variant) -> Tiles {
-        // Sums are as wide as values; a wider head of queries takes shared memory only.
-        let [head_dim, value_dim] = dims;
-        let (row_tiles, cols, blocks) = match value_dim.max(head_dim * 2 / 3) {
-            ..=64 if variant.converts() => (2, 64, 2),
+        let (row_tiles, cols, blocks) = match dims[0].max(dims[1]) {
+            ..=64 if variant.is_large() => (2, 64, 2),
             ..=64 => (2, 64, 3),
             65..=128 if variant.converts() => (2, 32, 2),
             65..=128 => (2, 64, 2),
+            // Sums are as wide as values.
+            129..=192 if dims[1] <= 128 => (1, 64, 2),
             _ => (1, 32, 1),
         };
         Tiles { pass: Pass::Forward, dims, variant, row_tiles, cols, blocks }
@@ -140,7 +145,9 @@ impl Tiles {
     /// Returns the tiles of the query gradients.
     pub fn backward_queries(dims: [usize; 2], variant: Variant) -> Tiles {
         let (row_tiles, cols, blocks) = match dims[0].max(dims[1]) {
+            ..=64 if variant.converts() => (2, 32, 2),
             ..=64 => (2, 32, 3),
+            65..=128 if variant.is_large() => (1, 64, 2),
             65..=128 => (2, 32, 2),
             _ => (1, 32, 1),
         };

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::backend::cuda::{CudaBackend, NullDriver, SOURCES, Source};
 use crate::backend::{
     AttentionArgs, AttentionBackwardArgs, AttentionShape, Backend, Band, BlockIndex, Buffer,
-    CachingAllocator, Category, DType, Dropout as Rate, Expr, LeafGrad, Node, UnaryFunction,
-    UpdateExpr, UpdateNode, UpdateOperands, View,
+    CachingAllocator, Category, DType, DistanceBias, Dropout as Rate, Expr, LeafGrad, Node,
+    UnaryFunction, UpdateExpr, UpdateNode, UpdateOperands, View,
 };
 
 /// Columns and rows of operands.
@@ -26,8 +26,10 @@ pub fn generated_sources() -> Vec<Source> {
         }
         optimizer_update(&backend, &memory, dtype);
     }
-    for head_dim in [64, 96, 128, 256] {
-        attention(&backend, &memory, head_dim);
+    for (dims, variants) in ATTENTION {
+        for extras in variants {
+            attention(&backend, &memory, dims, *extras);
+        }
     }
     let fixed = |source: &Source| SOURCES.contains(&source);
     driver.loaded_sources().into_iter().filter(|source| !fixed(source)).collect()
@@ -105,49 +107,86 @@ fn optimizer_update(backend: &dyn Backend, memory: &Arc<CachingAllocator>, dtype
     backend.apply_update(&UpdateExpr { nodes, param: 7, states: vec![3] }, operands);
 }
 
-fn attention(backend: &dyn Backend, memory: &Arc<CachingAllocator>, head_dim: usize) {
-    let (batch, seq, heads, kv_heads) = (1, 256, 2, 1);
-    let shape = AttentionShape::new(batch, seq, [heads, kv_heads, head_dim], Band::CAUSAL);
+/// Masks and biases of typical models.
+#[derive(Clone, Copy)]
+struct Extras {
+    /// A window of this many positions.
+    window: Option<usize>,
+    soft_cap: Option<f32>,
+    bias: bool,
+    sinks: bool,
+    /// Results in f32, to be added to what is there, as over parts of the keys.
+    parts: bool,
+}
+
+impl Extras {
+    const NONE: Extras =
+        Extras { window: None, soft_cap: None, bias: false, sinks: false, parts: false };
+    const WINDOW: Extras = Extras { window: Some(64), sinks: true, ..Extras::NONE };
+    const BIAS: Extras = Extras { bias: true, ..Extras::NONE };
+    const PARTS: Extras = Extras { parts: true, ..Extras::NONE };
+    const ALL: Extras =
+        Extras { window: Some(64), soft_cap: Some(50.0), bias: true, sinks: true, parts: true };
+}
+
+/// Head sizes of keys and of values, and the variants that are compiled for them: those that models have, and all flags
+/// together.
+const ATTENTION: [([usize; 2], &[Extras]); 5] = [
+    ([64, 64], &[Extras::NONE, Extras::WINDOW, Extras::ALL]),
+    ([96, 96], &[Extras::NONE]),
+    ([128, 128], &[Extras::NONE, Extras::WINDOW, Extras::BIAS, Extras::PARTS, Extras::ALL]),
+    ([256, 256], &[Extras::NONE]),
+    ([192, 128], &[Extras::NONE]),
+];
+
+fn attention(backend: &dyn Backend, memory: &Arc<CachingAllocator>, dims: [usize; 2], x: Extras) {
+    let (batch, seq, heads, kv_heads, distances) = (1, 256, 2, 1, 32);
+    let [head_dim, value_dim] = dims;
+    let band = Band { before: x.window, ..Band::CAUSAL };
+    let shape = AttentionShape {
+        value_dim,
+        soft_cap: x.soft_cap,
+        ..AttentionShape::new(batch, seq, [heads, kv_heads, head_dim], band)
+    };
+    let result = if x.parts { DType::F32 } else { DType::Bf16 };
     let buffer = |dtype, len| memory.alloc(dtype, len, Category::Activations);
-    let queries = || buffer(DType::Bf16, batch * seq * heads * head_dim);
-    let keys = || buffer(DType::Bf16, batch * seq * kv_heads * head_dim);
-    let (q, k, v, mut out, dout) = (queries(), keys(), keys(), queries(), queries());
+    let queries = |dtype, dim| buffer(dtype, batch * seq * heads * dim);
+    let keys = |dtype, dim| buffer(dtype, batch * seq * kv_heads * dim);
+    let (q, dout) = (queries(DType::Bf16, head_dim), queries(DType::Bf16, value_dim));
+    let (k, v) = (keys(DType::Bf16, head_dim), keys(DType::Bf16, value_dim));
+    let mut out = queries(result, value_dim);
     let mut lse = buffer(DType::F32, batch * heads * seq);
-    let (q, k, v) = (q.view(), k.view(), v.view());
-    backend.attention(
-        &shape,
-        AttentionArgs {
-            q,
-            k,
-            v,
-            ranges: None,
-            bias: None,
-            sinks: None,
-            out: out.view_mut(),
-            lse: lse.view_mut(),
-        },
-    );
-    let (mut dq, mut dk, mut dv) = (queries(), keys(), keys());
+    let (of_bias, of_sinks) = (buffer(DType::F32, heads * distances), buffer(DType::F32, heads));
+    let bias = DistanceBias { values: of_bias.view(), distances, zero: distances - 1 };
+    let bias = x.bias.then_some(bias);
+    let sinks = x.sinks.then(|| of_sinks.view());
+    let (q, k, v, ranges) = (q.view(), k.view(), v.view(), None);
+    let (into_out, into_lse) = (out.view_mut(), lse.view_mut());
+    let args = AttentionArgs { q, k, v, ranges, bias, sinks, out: into_out, lse: into_lse };
+    backend.attention(&shape, args);
+    let (mut dq, mut dk, mut dv) =
+        (queries(result, head_dim), keys(result, head_dim), keys(result, value_dim));
     let (dq, dk, dv) = (dq.view_mut(), dk.view_mut(), dv.view_mut());
-    let (out, lse) = (out.view(), lse.view());
+    let (out, lse, dout) = (out.view(), lse.view(), dout.view());
+    let (dbias, dsinks, accumulate) = (None, None, x.parts);
     backend.attention_backward(
         &shape,
         AttentionBackwardArgs {
             q,
             k,
             v,
-            ranges: None,
-            bias: None,
-            sinks: None,
+            ranges,
+            bias,
+            sinks,
             out,
             lse,
-            dout: dout.view(),
-            accumulate: false,
+            dout,
+            accumulate,
             dq,
             dk,
             dv,
-            dbias: None,
-            dsinks: None,
+            dbias,
+            dsinks,
         },
     );
 }

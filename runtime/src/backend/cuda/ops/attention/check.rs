@@ -57,7 +57,10 @@ fn shape(s: &AttentionShape) {
     assert!(scale > 0.0, "the order of scores is that of scaled scores: {s:?}");
     assert!(soft_cap.is_none_or(|cap| cap > 0.0), "a soft cap is positive: {s:?}");
     assert!(group > 0, "a key/value head has query heads: {s:?}");
-    assert!(heads == 0 || s.kv_head(heads - 1) < kv_heads, "query heads have key/value heads: {s:?}");
+    assert!(
+        heads == 0 || s.kv_head(heads - 1) < kv_heads,
+        "query heads have key/value heads: {s:?}"
+    );
     for layout in [s.queries, s.keys] {
         assert!(layout.len <= layout.pitch, "samples do not overlap: {s:?}");
         assert!(layout.pitch < MOST, "positions are counted in 32 bits: {s:?}");

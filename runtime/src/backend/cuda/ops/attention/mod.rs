@@ -17,10 +17,11 @@ mod check;
 mod flops;
 mod fused;
 mod plain;
+mod report;
 mod sizes;
 mod tensor;
 
-use crate::backend::cuda::kernels::attention::Variant;
+use crate::backend::cuda::kernels::attention::{PLAIN, Variant};
 use crate::backend::cuda::{CudaBackend, DenseAttention, GpuContext};
 use crate::backend::{
     AttentionArgs, AttentionBackwardArgs, AttentionOps, AttentionShape, Backend,
@@ -72,7 +73,12 @@ fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
             ..Variant::default()
         };
         let operands_and_lse = [q, k, v, out, lse];
-        match tensor::forward_kernel(gpu, s, variant, operands) {
+        let kernel = tensor::forward_kernel(gpu, s, variant, operands);
+        report::note(gpu, s, "forward", q.dtype(), &|| match &kernel {
+            Some(tiles) => tiles.source().name.to_string(),
+            None => PLAIN.name.to_string(),
+        });
+        match kernel {
             Some(tiles) => tensor::forward(gpu, s, &tiles, extras, operands_and_lse),
             None => plain::forward(gpu, s, extras, operands_and_lse),
         }
@@ -113,7 +119,12 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
         accumulate,
         ..Variant::default()
     };
-    match tensor::Backward::new(gpu, s, variant, &given, &gradients) {
+    let kernels = tensor::Backward::new(gpu, s, variant, &given, &gradients);
+    report::note(gpu, s, "backward", q.dtype(), &|| match &kernels {
+        Some(kernels) => kernels.names(),
+        None => PLAIN.name.to_string(),
+    });
+    match kernels {
         Some(kernels) => {
             // If keys and values have a kernel each, both compute the scores.
             products.of_keys += u64::from(!kernels.both_gradients());

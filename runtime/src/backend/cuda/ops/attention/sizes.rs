@@ -29,18 +29,7 @@ impl Sizes {
         let [heads, kv_heads, group, first_head] =
             [heads, kv_heads, group, first_head].map(|size| size as i32);
         let reach = last_visible(s);
-        Sizes {
-            q_len,
-            q_pitch,
-            kv_len,
-            kv_pitch,
-            heads,
-            kv_heads,
-            group,
-            first_head,
-            reach,
-            scale,
-        }
+        Sizes { q_len, q_pitch, kv_len, kv_pitch, heads, kv_heads, group, first_head, reach, scale }
     }
 }
 

@@ -65,6 +65,11 @@ impl Backward {
             .then_some(Backward { of_keys, of_queries })
     }
 
+    /// Returns the names of the sources.
+    pub(super) fn names(&self) -> String {
+        [&self.of_keys, &self.of_queries].map(|tiles| &*tiles.source().name).join(" ")
+    }
+
     /// Returns true if one kernel computes the gradients of both keys and values.
     pub(super) fn both_gradients(&self) -> bool {
         self.of_keys.both_gradients()

@@ -1,0 +1,46 @@
+//! Names of the kernels that a pass of attention runs, for reports.
+
+use crate::backend::cuda::{AttentionChoice, GpuContext};
+use crate::backend::{AttentionShape, Band, DType};
+
+/// Notes the kernels of a pass over operands of a dtype; those of the vendor library are noted by itself.
+pub(super) fn note(
+    gpu: &GpuContext,
+    s: &AttentionShape,
+    pass: &str,
+    dtype: DType,
+    kernels: &dyn Fn() -> String,
+) {
+    if s.batch == 0 {
+        return;
+    }
+    gpu.driver().note_attention(&|| AttentionChoice {
+        name: format!("{pass} {dtype}, {}", sizes(s)),
+        batch: s.batch,
+        samples: Some(s.batch),
+        scratch: 0,
+        kernels: kernels(),
+    });
+}
+
+/// Describes a shape, such as `2 x 4096 x 4096, 32/8 heads of 128, causal`.
+fn sizes(s: &AttentionShape) -> String {
+    let &AttentionShape { batch, queries, keys, heads, kv_heads, head_dim, value_dim, .. } = s;
+    let dim = match head_dim == value_dim {
+        true => head_dim.to_string(),
+        false => format!("{head_dim}/{value_dim}"),
+    };
+    let band = match s.band {
+        Band::ALL => "full".to_string(),
+        Band::CAUSAL => "causal".to_string(),
+        Band { offset, before, after } => {
+            let limit = |limit: Option<usize>| limit.map_or("all".to_string(), |n| n.to_string());
+            format!("{} before and {} after {offset}", limit(before), limit(after))
+        }
+    };
+    let cap = s.soft_cap.map_or(String::new(), |cap| format!(", soft cap {cap}"));
+    format!(
+        "{batch} x {} x {}, {heads}/{kv_heads} heads of {dim}, {band}{cap}",
+        queries.len, keys.len
+    )
+}
