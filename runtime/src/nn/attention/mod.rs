@@ -13,6 +13,8 @@ mod padding;
 mod relative_bias;
 mod score_bias;
 mod sinks;
+#[cfg(test)]
+mod tests;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -25,7 +27,9 @@ use inputs::AttentionCore;
 use layer_options::LayerOptions;
 
 pub use alibi::Alibi;
-pub use extras::{AttentionExtra, ExtraAfter, SameHeads, SameSequence};
+pub use extras::{
+    AttentionExtra, BiasOfScores, ExtraAfter, KeysOfQueries, SameHeads, SameSequence, SinksOfHeads,
+};
 pub use mask::{AttentionMask, Bidirectional, Causal, MaskBetween};
 pub use operands::{KeysShaped, QueriesKeysValues, QueriesOf, ValuesShaped};
 pub use options::AttentionOptions;
